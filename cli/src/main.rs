@@ -8,6 +8,7 @@
 //! | `transfer` | files: serve, put, get |
 //! | `run` | runs a program with the socket switch in front of its C library |
 //! | `portmap` | the iWARP port mapper: server and client |
+//! | `decode` | the messages in a capture |
 //! | `doctor` | what this host offers, and what to change |
 //! | `child` | the second process, where both ends are on this host |
 //! | `endpoint` | one connection and all that it needs |
@@ -19,6 +20,7 @@
 
 mod addr;
 mod child;
+mod decode;
 mod demo;
 mod doctor;
 mod endpoint;
@@ -82,6 +84,7 @@ enum Command {
     Get(transfer::GetArgs),
     Run(run::RunArgs),
     Portmap(portmap::PortmapArgs),
+    Decode(decode::DecodeArgs),
     Doctor(doctor::DoctorArgs),
 }
 
@@ -110,6 +113,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Get(args) => transfer::get(args),
         Command::Run(args) => run::run(args),
         Command::Portmap(args) => portmap::run(args),
+        Command::Decode(args) => decode::run(args),
         Command::Doctor(args) => doctor::run(args),
     }
 }

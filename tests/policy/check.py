@@ -65,7 +65,7 @@ PURE = {
     "rddp-decode": "decode",
 }
 # Crates outside the workspace on which a pure crate may depend.
-PURE_NEEDS = {"bitflags", "crc-fast", "smallvec", "thiserror"}
+PURE_NEEDS = {"bitflags", "crc-fast", "etherparse", "smallvec", "thiserror"}
 # What a pure crate may name of the standard library. `core` knows addresses and lengths of time,
 # but neither sockets nor clocks.
 PURE_STD = {
