@@ -134,7 +134,7 @@ impl<'a> Packets<'a> {
         if len < BLOCK_OVERHEAD || !len.is_multiple_of(4) {
             return Err(CaptureError::Block(at));
         }
-        let block = rest.get(8..len - 4).ok_or(CaptureError::Truncated(at))?;
+        let block = &rest.get(..len).ok_or(CaptureError::Truncated(at))?[8..len - 4];
         self.at += len;
         let body = Numbers { octets: block, big: *big };
         match kind {

@@ -188,7 +188,7 @@ impl Connection {
     }
 }
 
-/// When and where something was sent.
+/// The time and the ends of something that was sent.
 #[derive(Clone, Copy)]
 struct Place {
     time: Duration,

@@ -16,7 +16,7 @@ pub(crate) struct Direction {
     position: u64,
     /// The connection's messages are SDP's.
     sdp: Option<Messages>,
-    /// Where the next FPDU begins is not known any more.
+    /// The place of the next FPDU is not known any more.
     is_lost: bool,
 }
 

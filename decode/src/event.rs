@@ -20,7 +20,7 @@ pub struct Event {
     pub from: SocketAddr,
     /// The receiver.
     pub to: SocketAddr,
-    /// What it is.
+    /// The thing itself.
     pub what: What,
 }
 
@@ -71,7 +71,7 @@ pub enum Greeting {
 /// An FPDU whose ULPDU is a segment of DDP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fpdu {
-    /// Its place in the stream, in octets from the first FPDU of its direction.
+    /// The FPDU's place in the stream, in octets from the first FPDU of its direction.
     pub position: u64,
     /// DDP's header.
     pub header: Header,
@@ -87,7 +87,7 @@ pub struct Fpdu {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Detail {
-    /// None.
+    /// No header.
     None,
     /// The STag that a Send invalidates.
     Invalidate(u32),
@@ -95,7 +95,7 @@ pub enum Detail {
     Read(ReadRequestRepr),
     /// An atomic operation.
     AtomicRequest(AtomicRequestRepr),
-    /// Its answer.
+    /// The answer to an atomic operation.
     AtomicResponse(AtomicResponseRepr),
     /// The reason of a Terminate.
     Terminate(TerminateRepr),
@@ -126,7 +126,7 @@ pub enum Problem {
     Missing {
         /// The place of the first in the TCP stream.
         at: u64,
-        /// How many.
+        /// The number of octets.
         octets: u64,
     },
     /// An FPDU's CRC is wrong; it is read all the same.
@@ -163,7 +163,7 @@ pub enum Problem {
     Sdp {
         /// The rule that it breaks.
         error: FormatError,
-        /// Its octets.
+        /// The octets of the message.
         len: u64,
     },
     /// A message of SDP has another number than comes next.

@@ -76,7 +76,7 @@ impl fmt::Display for Fpdu {
             Detail::AtomicResponse(atomic) => {
                 write!(f, " id={} original={:#x}", atomic.request_id, atomic.original)
             }
-            Detail::Terminate(terminate) => write!(f, " {terminate}"),
+            Detail::Terminate(terminate) => write!(f, " {}", terminate.code),
         }
     }
 }
