@@ -16,7 +16,7 @@ pub(super) fn event(event: &Event) -> Value {
     };
     let more = json!({
         "time": event.time.as_secs_f64(), "connection": event.connection,
-        "from": event.from.to_string(), "to": event.to.to_string(),
+        "source": event.from.to_string(), "destination": event.to.to_string(),
     });
     add(&mut object, &more);
     object

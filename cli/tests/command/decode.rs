@@ -71,6 +71,10 @@ fn json_has_an_object_on_each_line() {
     assert_eq!(kinds, wanted, "{ended:?}");
     assert_eq!((&objects[0]["sdp"]["mid"], objects[0]["sdp"]["bufs"].as_u64()), (&"Hello".into(), Some(64)));
     assert_eq!((objects[2]["opcode"].as_u64(), objects[2]["msn"].as_u64()), (Some(3), Some(1)));
+    assert_eq!(
+        (&objects[2]["source"], &objects[2]["destination"]),
+        (&"10.0.0.1:1".into(), &"10.0.0.2:2".into())
+    );
     assert_eq!((&objects[3]["mid"], objects[3]["payload_len"].as_u64()), (&"Data".into(), Some(5)));
     assert_eq!(objects[8]["problems"], 2);
 }
