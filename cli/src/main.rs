@@ -7,6 +7,8 @@
 //! | `ping` | rping's protocol, both roles |
 //! | `transfer` | files: serve, put, get |
 //! | `run` | runs a program with the socket switch in front of its C library |
+//! | `portmap` | the iWARP port mapper: server and client |
+//! | `decode` | the messages in a capture |
 //! | `doctor` | what this host offers, and what to change |
 //! | `child` | the second process, where both ends are on this host |
 //! | `endpoint` | one connection and all that it needs |
@@ -18,6 +20,7 @@
 
 mod addr;
 mod child;
+mod decode;
 mod demo;
 mod doctor;
 mod endpoint;
@@ -26,6 +29,7 @@ mod out;
 mod perf;
 mod ping;
 mod places;
+mod portmap;
 mod run;
 mod signals;
 mod threads;
@@ -79,6 +83,8 @@ enum Command {
     Put(transfer::PutArgs),
     Get(transfer::GetArgs),
     Run(run::RunArgs),
+    Portmap(portmap::PortmapArgs),
+    Decode(decode::DecodeArgs),
     Doctor(doctor::DoctorArgs),
 }
 
@@ -106,6 +112,8 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Put(args) => transfer::put(args),
         Command::Get(args) => transfer::get(args),
         Command::Run(args) => run::run(args),
+        Command::Portmap(args) => portmap::run(args),
+        Command::Decode(args) => decode::run(args),
         Command::Doctor(args) => doctor::run(args),
     }
 }

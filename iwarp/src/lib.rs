@@ -14,6 +14,7 @@
 //! | one FPDU in: good, accepted, placed, delivered, in this order | RFC 5044 §4.4, §6, RFC 5041 §5, §7.1, RFC 5040 §5 | [`Receiver`] |
 //! | one FPDU into a train, copied or gathered | RFC 5044 §4 | [`push_copied`], [`push_gathered`] |
 //! | what TCP took of a train, and what it is owed | RFC 5044 §5.1 | [`taken`] |
+//! | the TCP port at which a service really listens | (no RFC) | [`port_mapper`] |
 //!
 //! # What stays with the user
 //! Storage, sockets, memory and time stay with the user. A train is gathered in a [`Gather`], whose
@@ -23,7 +24,8 @@
 //! [`Deframer`](rddp_mpa::Deframer), [`Stream`](rddp_rdmap::Stream), and the contents of a
 //! [`Record`]), so that a user whose state lies in shared memory can rebuild it for each call.
 //!
-//! Nothing here allocates of its own, and nothing that a peer sends makes it panic.
+//! Nothing here allocates of its own but the [port mapper's server](port_mapper::Server), and
+//! nothing that a peer sends makes it panic.
 //!
 //! # Example
 //! A Send leaves in one FPDU and arrives in a posted receive:
@@ -93,6 +95,7 @@
 mod ending;
 mod inbound;
 mod own;
+pub mod port_mapper;
 mod segments;
 mod train;
 

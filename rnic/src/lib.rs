@@ -92,7 +92,7 @@ pub use conn::connect::Connected;
 pub use conn::listen::Listener;
 // For `rddp doctor`.
 #[doc(hidden)]
-pub use conn::port_mapper::{MapperAnswer, ask as ask_port_mapper};
+pub use conn::port_mapper::{MapperAnswer, ask as ask_port_mapper, ask_at as ask_port_mapper_at};
 pub use conn::request::ConnectRequest;
 pub use counters::Counters;
 pub use cq::CompletionQueue;

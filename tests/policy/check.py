@@ -46,8 +46,8 @@ NEEDS = {
     "rddp-switch": ["rddp-mpa", "rddp-rnic", "rddp-sdp", "rddp-policy", "rddp-stream", "rddp-real",
                     "rddp-es-api"],
     "rddp-preload": ["rddp-fault-guard", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch"],
-    "rddp-cli": ["rddp-rnic", "rddp-load", "rddp-sdp", "rddp-decode", "rddp-policy", "rddp-stream",
-                 "rddp-switch"],
+    "rddp-cli": ["rddp-iwarp", "rddp-rnic", "rddp-load", "rddp-sdp", "rddp-decode", "rddp-policy",
+                 "rddp-stream", "rddp-switch"],
     # What tests and measures.
     "rddp-test-support": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
     "rddp-tests": ["rddp-mpa", "rddp-rnic"],
@@ -65,7 +65,7 @@ PURE = {
     "rddp-decode": "decode",
 }
 # Crates outside the workspace on which a pure crate may depend.
-PURE_NEEDS = {"bitflags", "crc-fast", "smallvec", "thiserror"}
+PURE_NEEDS = {"bitflags", "crc-fast", "etherparse", "smallvec", "thiserror"}
 # What a pure crate may name of the standard library. `core` knows addresses and lengths of time,
 # but neither sockets nor clocks.
 PURE_STD = {

@@ -2,12 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod crowds;
+mod decode;
 mod demo;
 mod doctor;
 mod hostile;
 mod peer;
 mod perf;
 mod ping;
+mod portmap;
 mod program;
 mod run;
 mod site;

@@ -3,7 +3,7 @@
 //!
 //! Drivers of hardware RNICs listen on ports of their own choice, and register them with their
 //! host's mapper (`iwpmd`). A host without a mapper does not answer; then the port is used as it
-//! was given.
+//! was given. The messages and the order of a question are in [`rddp_iwarp::port_mapper`].
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -11,26 +11,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, poll};
+use rddp_iwarp::port_mapper::{self, Answer, Frame, PORT};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::io::ready_set::epoll_timeout;
-
-/// The UDP port at which port mappers answer.
-const PORT: u16 = 3935;
 
 /// The time that each try waits for an answer.
 const TRIES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
 
 /// The time that each try waits of [`ask`], whose caller wants an answer more than a connection.
 const PATIENT_TRIES: [Duration; 3] = [Duration::from_millis(300); 3];
-
-/// The length of every message in octets.
-const MESSAGE_LEN: usize = 48;
-
-/// Message types, in bits 5 and 4 of the first octet.
-const REQUEST: u8 = 0;
-const ACCEPT: u8 = 1;
-const ACKNOWLEDGE: u8 = 2;
 
 /// The number of datagrams that are read in one turn of the background thread, so that a flood of
 /// them does not keep other connections waiting.
@@ -53,8 +43,16 @@ pub enum MapperAnswer {
 /// # Errors
 /// The query cannot be sent.
 pub fn ask(addr: SocketAddr) -> io::Result<MapperAnswer> {
+    ask_at(addr, PORT)
+}
+
+/// Asks a port mapper at another UDP port, as [`ask`] does.
+///
+/// # Errors
+/// The query cannot be sent.
+pub fn ask_at(addr: SocketAddr, mapper: u16) -> io::Result<MapperAnswer> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
-    Ok(Query::to(&socket, addr, PORT, &PATIENT_TRIES)?.finish())
+    Ok(Query::to(&socket, addr, mapper, &PATIENT_TRIES)?.finish())
 }
 
 /// A query that is under way. Its user calls [`advance`](Self::advance), which does not sleep,
@@ -62,11 +60,9 @@ pub fn ask(addr: SocketAddr) -> io::Result<MapperAnswer> {
 #[derive(Debug)]
 pub(super) struct Query {
     udp: UdpSocket,
-    message: Message,
-    /// The times to wait of the tries that have not been made yet.
-    tries: std::slice::Iter<'static, Duration>,
-    /// The end of the present try.
-    due: Instant,
+    question: port_mapper::Query,
+    /// The moment from which the question's times count.
+    begun: Instant,
 }
 
 impl Query {
@@ -87,22 +83,22 @@ impl Query {
         let cp = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let mut handle = [0; 8];
         getrandom::fill(&mut handle).map_err(io::Error::other)?;
-        let message = Message { kind: REQUEST, ap: addr, cp, handle: u64::from_be_bytes(handle) };
+        let question = port_mapper::Query::new(addr, cp, u64::from_be_bytes(handle), tries);
         let now = Instant::now();
-        let mut query = Query { udp, message, tries: tries.iter(), due: now };
+        let mut query = Query { udp, question, begun: now };
         query.send(now)?;
         Ok(query)
     }
 
     /// Returns the time at which [`advance`](Self::advance) is to be called even without an answer.
     pub(super) fn due(&self) -> Instant {
-        self.due
+        self.begun + self.question.due()
     }
 
     /// Reads the answer. Returns the address to connect to: the one that was given, if the mapper
     /// does not answer or does not know it. `None` while the query goes on.
     pub(super) fn advance(&mut self, now: Instant) -> Option<SocketAddr> {
-        let addr = self.message.ap;
+        let addr = self.question.service();
         match self.step(now) {
             Ok(None) => return None,
             Ok(Some(MapperAnswer::Mapped(port))) => {
@@ -123,7 +119,7 @@ impl Query {
                 Ok(None) => {}
                 Err(_) => return MapperAnswer::None,
             }
-            let left = self.due.saturating_duration_since(Instant::now());
+            let left = self.due().saturating_duration_since(Instant::now());
             let mut fds = [PollFd::new(self.udp.as_fd(), PollFlags::POLLIN)];
             // After a signal, or an error, the socket is looked at again.
             let _ = poll(&mut fds, epoll_timeout(Some(left)));
@@ -137,8 +133,8 @@ impl Query {
     fn step(&mut self, now: Instant) -> io::Result<Option<MapperAnswer>> {
         loop {
             match self.receive() {
-                Ok(Some(answer)) => return self.take(answer).map(Some),
-                Ok(None) if now < self.due => return Ok(None),
+                Ok(Some(answer)) => return self.take(&answer).map(Some),
+                Ok(None) if now < self.due() => return Ok(None),
                 // The try is over, or the host has said by ICMP that it has no mapper.
                 Ok(None) | Err(_) => self.send(now)?,
             }
@@ -147,22 +143,20 @@ impl Query {
 
     /// Makes the next try.
     fn send(&mut self, now: Instant) -> io::Result<()> {
-        let wait = self.tries.next().ok_or(io::ErrorKind::TimedOut)?;
-        self.udp.send(&self.message.emit())?;
-        self.due = now + *wait;
+        let request = self.question.next_try(now.saturating_duration_since(self.begun));
+        self.udp.send(&request.ok_or(io::ErrorKind::TimedOut)?)?;
         Ok(())
     }
 
-    /// Returns the answer with the query's handle, if it has come. Other messages are ignored.
-    fn receive(&self) -> io::Result<Option<Message>> {
-        let mut octets = [0; MESSAGE_LEN + 16];
+    /// Returns the answer to the question, if it has come. Other messages are ignored.
+    fn receive(&self) -> io::Result<Option<Answer>> {
+        let mut octets = [0; Frame::EXTENDED_LEN];
         for _ in 0..BATCH {
             let len = match self.udp.recv(&mut octets) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 received => received?,
             };
-            let answer = Message::parse(&octets[..len]);
-            if let Some(answer) = answer.filter(|answer| answer.handle == self.message.handle) {
+            if let Some(answer) = self.question.receive(&octets[..len]) {
                 return Ok(Some(answer));
             }
         }
@@ -170,12 +164,10 @@ impl Query {
     }
 
     /// Acknowledges an answer that names a port.
-    fn take(&self, answer: Message) -> io::Result<MapperAnswer> {
-        if answer.kind != ACCEPT || answer.ap.port() == 0 {
-            return Ok(MapperAnswer::Unknown);
-        }
-        self.udp.send(&Message { kind: ACKNOWLEDGE, ..answer }.emit())?;
-        Ok(MapperAnswer::Mapped(answer.ap.port()))
+    fn take(&self, answer: &Answer) -> io::Result<MapperAnswer> {
+        let Answer::Mapped { port, acknowledge } = answer else { return Ok(MapperAnswer::Unknown) };
+        self.udp.send(acknowledge)?;
+        Ok(MapperAnswer::Mapped(*port))
     }
 }
 
@@ -195,81 +187,11 @@ fn tell_none(addr: SocketAddr, error: &io::Error) {
     tracing::debug!(%addr, %error, "no answer of a port mapper: connecting to the port as given");
 }
 
-/// A message of the port mapper's protocol. `ap` is the address of the accepting peer, `cp` that of
-/// the connecting peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Message {
-    kind: u8,
-    ap: SocketAddr,
-    cp: SocketAddr,
-    handle: u64,
-}
-
-impl Message {
-    fn emit(&self) -> [u8; MESSAGE_LEN] {
-        let mut out = [0; MESSAGE_LEN];
-        out[0] = self.kind << 4 | if self.ap.is_ipv4() { 4 } else { 6 };
-        out[4..6].copy_from_slice(&self.ap.port().to_be_bytes());
-        out[6..8].copy_from_slice(&self.cp.port().to_be_bytes());
-        out[8..16].copy_from_slice(&self.handle.to_be_bytes());
-        put_ip(&mut out[16..32], self.cp.ip());
-        put_ip(&mut out[32..48], self.ap.ip());
-        out
-    }
-
-    fn parse(octets: &[u8]) -> Option<Self> {
-        let octets: &[u8; MESSAGE_LEN] = octets.first_chunk()?;
-        // Version 0 in the top two bits.
-        let (kind, v6) = match octets[0] {
-            first if first & 0xc0 != 0 => return None,
-            first if first & 0xf == 4 => (first >> 4, false),
-            first if first & 0xf == 6 => (first >> 4, true),
-            _ => return None,
-        };
-        let port = |at: usize| u16::from_be_bytes([octets[at], octets[at + 1]]);
-        let ap = SocketAddr::new(take_ip(octets[32..48].try_into().ok()?, v6), port(4));
-        let cp = SocketAddr::new(take_ip(octets[16..32].try_into().ok()?, v6), port(6));
-        Some(Message { kind, ap, cp, handle: u64::from_be_bytes(octets[8..16].try_into().ok()?) })
-    }
-}
-
-/// Writes an address. One of IPv4 stands in the first four octets.
-fn put_ip(out: &mut [u8], ip: IpAddr) {
-    match ip {
-        IpAddr::V4(ip) => out[..4].copy_from_slice(&ip.octets()),
-        IpAddr::V6(ip) => out.copy_from_slice(&ip.octets()),
-    }
-}
-
-fn take_ip(octets: [u8; 16], v6: bool) -> IpAddr {
-    let [a, b, c, d, ..] = octets;
-    if v6 { Ipv6Addr::from(octets).into() } else { Ipv4Addr::new(a, b, c, d).into() }
-}
-
 #[cfg(test)]
 mod tests {
+    use rddp_iwarp::port_mapper::Kind;
+
     use super::*;
-
-    #[test]
-    fn a_message_keeps_its_fields_in_both_families() {
-        for (ap, cp) in [("10.0.0.1:7174", "10.0.0.2:40000"), ("[fd77::1]:7174", "[fd77::2]:40000")] {
-            let message = Message {
-                kind: REQUEST,
-                ap: ap.parse().unwrap(),
-                cp: cp.parse().unwrap(),
-                handle: 0x0102_0304,
-            };
-            assert_eq!(Message::parse(&message.emit()), Some(message));
-        }
-    }
-
-    #[test]
-    fn an_ipv4_address_stands_in_the_first_four_octets() {
-        let addr: SocketAddr = "10.0.0.1:7174".parse().unwrap();
-        let octets = Message { kind: ACCEPT, ap: addr, cp: addr, handle: 0 }.emit();
-        assert_eq!(octets[0], 0x14);
-        assert_eq!(octets[32..48], [10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    }
 
     /// RFC 4007 §6: a link-local address means something in its zone only.
     #[test]
@@ -285,8 +207,8 @@ mod tests {
     /// messages before it. Returns the outcome, and the messages that came to the mapper.
     fn asked(
         tries: &'static [Duration],
-        answers: impl Fn(usize, Message) -> Vec<Message>,
-    ) -> (MapperAnswer, Vec<Message>) {
+        answers: impl Fn(usize, Frame) -> Vec<Frame>,
+    ) -> (MapperAnswer, Vec<Frame>) {
         let mapper = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = mapper.local_addr().unwrap().port();
         let service: SocketAddr = "127.0.0.1:7174".parse().unwrap();
@@ -299,9 +221,9 @@ mod tests {
                 // If the asking thread is over, all that it sent has come.
                 let over = asking.is_finished();
                 while let Ok((len, from)) = mapper.recv_from(&mut octets) {
-                    let message = Message::parse(&octets[..len]).unwrap();
+                    let message = Frame::parse(&octets[..len]).unwrap();
                     for answer in answers(heard.len(), message) {
-                        mapper.send_to(&answer.emit(), from).unwrap();
+                        mapper.send_to(&answer.octets(), from).unwrap();
                     }
                     heard.push(message);
                 }
@@ -311,12 +233,12 @@ mod tests {
             }
         });
         let cp = socket.local_addr().unwrap().as_socket().unwrap();
-        assert_eq!((heard[0].kind, heard[0].ap, heard[0].cp), (REQUEST, service, cp));
+        assert_eq!((heard[0].kind, heard[0].ap, heard[0].cp), (Kind::Request, service, cp));
         (outcome, heard)
     }
 
-    fn accepted(message: Message) -> Message {
-        Message { kind: ACCEPT, ap: "127.0.0.1:49152".parse().unwrap(), ..message }
+    fn accepted(message: Frame) -> Frame {
+        Frame { kind: Kind::Accept, ap: "127.0.0.1:49152".parse().unwrap(), ..message }
     }
 
     #[test]
@@ -326,25 +248,25 @@ mod tests {
             _ => vec![],
         });
         assert_eq!(outcome, MapperAnswer::Mapped(49152));
-        assert_eq!(heard, [heard[0], Message { kind: ACKNOWLEDGE, ..accepted(heard[0]) }]);
+        assert_eq!(heard, [heard[0], Frame { kind: Kind::Acknowledge, ..accepted(heard[0]) }]);
     }
 
     #[test]
     fn a_query_that_is_lost_is_sent_again_and_answers_to_others_are_passed_over() {
         let (outcome, heard) = asked(&[SHORT, PATIENCE], |so_far, message| match so_far {
-            1 => vec![Message { handle: message.handle ^ 1, kind: 3, ..message }, accepted(message)],
+            1 => vec![Frame { handle: message.handle ^ 1, kind: Kind::Reject, ..message }, accepted(message)],
             _ => vec![],
         });
         assert_eq!(outcome, MapperAnswer::Mapped(49152));
-        assert_eq!(heard, [heard[0], heard[0], Message { kind: ACKNOWLEDGE, ..accepted(heard[0]) }]);
+        assert_eq!(heard, [heard[0], heard[0], Frame { kind: Kind::Acknowledge, ..accepted(heard[0]) }]);
     }
 
     #[test]
     fn a_refusal_ends_the_query_and_so_does_silence() {
         // A mapper that does not know a port says so, or names port 0.
-        for (kind, port) in [(3, 7174), (ACCEPT, 0)] {
+        for (kind, port) in [(Kind::Reject, 7174), (Kind::Accept, 0)] {
             let ap = SocketAddr::from(([127, 0, 0, 1], port));
-            let (outcome, heard) = asked(&[PATIENCE], |_, message| vec![Message { kind, ap, ..message }]);
+            let (outcome, heard) = asked(&[PATIENCE], |_, message| vec![Frame { kind, ap, ..message }]);
             assert_eq!((outcome, heard.len()), (MapperAnswer::Unknown, 1));
         }
         let (outcome, heard) = asked(&[SHORT, SHORT], |_, _| vec![]);
@@ -360,17 +282,5 @@ mod tests {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let query = Query::to(&socket, nobody, nobody.port(), &PATIENT_TRIES).unwrap();
         assert_eq!(query.finish(), MapperAnswer::None);
-    }
-
-    #[test]
-    fn other_versions_and_short_messages_are_dropped() {
-        let addr: SocketAddr = "10.0.0.1:7174".parse().unwrap();
-        let octets = Message { kind: REQUEST, ap: addr, cp: addr, handle: 9 }.emit();
-        assert_eq!(Message::parse(&octets[..47]), None);
-        for first in [0x44, 0x05, 0x00] {
-            let mut octets = octets;
-            octets[0] = first;
-            assert_eq!(Message::parse(&octets), None);
-        }
     }
 }

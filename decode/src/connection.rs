@@ -1,0 +1,225 @@
+//! A TCP connection: MPA's startup, then FPDUs both ways (RFC 5044 §7.1, §4).
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use rddp_mpa::{Frame, FrameKind, Framing, Parsed, Revision};
+use rddp_sdp::wire::{Hello, HelloAck};
+
+use crate::direction::Direction;
+use crate::event::{Event, Greeting, Problem, Startup, What};
+use crate::link::Segment;
+use crate::reorder::Reorder;
+
+/// A connection, from its first segment to its last.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    number: usize,
+    /// The ends, in the order in which they sent.
+    ends: [SocketAddr; 2],
+    halves: [Half; 2],
+    /// The frames of the startup that have come, by their sender.
+    frames: [Option<Terms>; 2],
+    /// The messages of the connection are SDP's.
+    is_sdp: bool,
+    /// Nothing more is read.
+    is_over: bool,
+    has_finished: bool,
+    time: Duration,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Half {
+    tcp: Reorder,
+    /// Octets that are in order and were not used yet.
+    octets: Vec<u8>,
+    /// FPDUs, once the startup is through.
+    fpdus: Option<Direction>,
+}
+
+/// The part of a frame of the startup that decides about FPDUs.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    kind: FrameKind,
+    markers: bool,
+    crc: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(number: usize, first: &Segment<'_>) -> Self {
+        Self {
+            number,
+            ends: [first.source, first.destination],
+            halves: Default::default(),
+            frames: [None; 2],
+            is_sdp: false,
+            is_over: false,
+            has_finished: false,
+            time: Duration::ZERO,
+        }
+    }
+
+    /// Returns whether a segment begins another connection between the same ends.
+    pub(crate) fn is_another(&self, segment: &Segment<'_>) -> bool {
+        segment.syn && self.halves[self.side(segment)].tcp.is_of_another(segment.seq)
+    }
+
+    fn side(&self, segment: &Segment<'_>) -> usize {
+        usize::from(self.ends[0] != segment.source)
+    }
+
+    /// Takes a segment.
+    pub(crate) fn push(&mut self, time: Duration, segment: &Segment<'_>, tell: &mut dyn FnMut(Event)) {
+        self.time = time;
+        let side = self.side(segment);
+        let tcp = &mut self.halves[side].tcp;
+        let mut seq = segment.seq;
+        if segment.syn {
+            tcp.begin(seq);
+            seq = seq.wrapping_add(1);
+        }
+        tcp.push(time, seq, segment.payload, segment.cut);
+        while let Some(piece) = self.halves[side].tcp.pop() {
+            if !self.is_over {
+                self.halves[side].octets.extend_from_slice(&piece.octets);
+                self.read(time, side, tell);
+            }
+        }
+    }
+
+    /// Reads as much as can be read, of both directions: the frame of one may be awaited by the
+    /// other.
+    fn read(&mut self, time: Duration, side: usize, tell: &mut dyn FnMut(Event)) {
+        if self.halves[side].fpdus.is_none() && self.frames[side].is_none() {
+            self.startup(time, side, tell);
+        }
+        for side in [side, 1 - side] {
+            self.fpdus(time, side, tell);
+        }
+    }
+
+    fn fpdus(&mut self, time: Duration, side: usize, tell: &mut dyn FnMut(Event)) {
+        let place = self.place(time, side);
+        let half = &mut self.halves[side];
+        if let Some(fpdus) = &mut half.fpdus {
+            fpdus.take(&mut half.octets, &mut |what| tell(place.event(what)));
+        }
+    }
+
+    fn startup(&mut self, time: Duration, side: usize, tell: &mut dyn FnMut(Event)) {
+        let place = self.place(time, side);
+        let octets = &self.halves[side].octets;
+        let is_reply = self.frames[1 - side].is_some_and(|terms| terms.kind == FrameKind::Request)
+            || octets.starts_with(b"MPA ID Rep");
+        let kind = if is_reply { FrameKind::Reply } else { FrameKind::Request };
+        let (frame, used) = match Frame::parse(kind, octets) {
+            Ok(Parsed::Need { .. }) => return,
+            Ok(Parsed::Frame { frame, used }) => (frame, used),
+            Err(error) => {
+                self.is_over = true;
+                let is_whole = self.halves[side].tcp.has_beginning();
+                let problem = if is_whole { Problem::NotMpa(error) } else { Problem::NoBeginning };
+                return tell(place.event(What::Problem(problem)));
+            }
+        };
+        let (greeting, problem) = greeting(kind, frame.private_data);
+        self.is_sdp |= greeting.is_some() && kind == FrameKind::Request;
+        self.is_over |= frame.rejected;
+        self.frames[side] = Some(Terms { kind, markers: frame.markers, crc: frame.crc });
+        tell(place.event(What::Startup(Startup {
+            kind,
+            markers: frame.markers,
+            crc: frame.crc,
+            rejected: frame.rejected,
+            revision: if frame.revision == Revision::One { 1 } else { 2 },
+            enhanced: frame.enhanced,
+            private_data: frame.private_data.to_vec(),
+            greeting,
+        })));
+        if let Some(problem) = problem {
+            tell(place.event(What::Problem(problem)));
+        }
+        self.halves[side].octets.drain(..used);
+        self.begin();
+    }
+
+    /// Begins with FPDUs, once both frames have come.
+    fn begin(&mut self) {
+        let [Some(one), Some(other)] = self.frames else { return };
+        if self.is_over {
+            return;
+        }
+        // RFC 5044 §7.1.1: M is what an end wants to receive; CRCs are used when either end wants
+        // them.
+        let crc = one.crc || other.crc;
+        for (half, receiver) in self.halves.iter_mut().zip([other, one]) {
+            let framing = Framing { crc, markers: receiver.markers };
+            half.fpdus = Some(Direction::new(framing, self.is_sdp));
+        }
+    }
+
+    /// Ends the connection: tells what is missing, and what was cut off.
+    pub(crate) fn finish(&mut self, tell: &mut dyn FnMut(Event)) {
+        if self.has_finished {
+            return;
+        }
+        self.has_finished = true;
+        for side in 0..2 {
+            let place = self.place(self.time, side);
+            let mut tell = |what| tell(place.event(what));
+            let is_alone = self.frames[side].is_some() && self.frames[1 - side].is_none();
+            let half = &mut self.halves[side];
+            if self.is_over {
+                continue;
+            }
+            if let Some(gap) = half.tcp.gap() {
+                tell(What::Problem(Problem::Missing { at: gap.at, octets: gap.octets }));
+            } else if let Some(fpdus) = &mut half.fpdus {
+                fpdus.finish(&half.octets, &mut tell);
+            } else if is_alone && !half.octets.is_empty() {
+                tell(What::Problem(Problem::OneDirection));
+            }
+        }
+    }
+
+    fn place(&self, time: Duration, side: usize) -> Place {
+        Place { time, connection: self.number, from: self.ends[side], to: self.ends[1 - side] }
+    }
+}
+
+/// The time and the ends of something that was sent.
+#[derive(Clone, Copy)]
+struct Place {
+    time: Duration,
+    connection: usize,
+    from: SocketAddr,
+    to: SocketAddr,
+}
+
+impl Place {
+    fn event(self, what: What) -> Event {
+        let Self { time, connection, from, to } = self;
+        Event { time, connection, from, to, what }
+    }
+}
+
+/// Reads the message of SDP in private data: one that has the MID and the length of such a message.
+fn greeting(kind: FrameKind, private_data: &[u8]) -> (Option<Greeting>, Option<Problem>) {
+    let (len, mid) = match kind {
+        FrameKind::Request => (Hello::LEN, 0),
+        FrameKind::Reply => (HelloAck::LEN, 1),
+    };
+    if private_data.len() != len || private_data[0] != mid || private_data[4..8] != (len as u32).to_be_bytes()
+    {
+        return (None, None);
+    }
+    let read = match kind {
+        FrameKind::Request => Hello::parse(private_data).map(Greeting::Hello),
+        FrameKind::Reply => HelloAck::parse(private_data).map(Greeting::HelloAck),
+    };
+    match read {
+        Ok(greeting) => (Some(greeting), None),
+        Err(error) => (None, Some(Problem::Greeting { error })),
+    }
+}

@@ -1,0 +1,102 @@
+//! One direction of a TCP connection: segments in any order become octets in order.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+/// The octets of one direction, counted from the first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reorder {
+    /// The sequence number of octet 0, once a segment has come.
+    first: Option<u32>,
+    /// A SYN has told where the stream begins.
+    has_beginning: bool,
+    /// The next octet.
+    next: u64,
+    /// Octets that came too early, by their place.
+    early: BTreeMap<u64, (Duration, Vec<u8>)>,
+    /// The end of the octets that were sent, captured or not.
+    end: u64,
+}
+
+/// A piece of the stream, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// The time at which its segment came.
+    pub(crate) time: Duration,
+    pub(crate) octets: Vec<u8>,
+}
+
+/// Octets that the capture has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    /// The place of the first in the stream.
+    pub(crate) at: u64,
+    pub(crate) octets: u64,
+}
+
+impl Reorder {
+    pub(crate) fn has_beginning(&self) -> bool {
+        self.has_beginning
+    }
+
+    /// Returns whether a SYN with this number begins another connection than this.
+    pub(crate) fn is_of_another(&self, seq: u32) -> bool {
+        self.first.is_some_and(|first| first != seq.wrapping_add(1))
+    }
+
+    /// Takes a SYN.
+    pub(crate) fn begin(&mut self, seq: u32) {
+        if self.first.is_none() {
+            self.first = Some(seq.wrapping_add(1));
+            self.has_beginning = true;
+        }
+    }
+
+    /// Takes a segment's payload, and the number of octets behind it that were not captured.
+    pub(crate) fn push(&mut self, time: Duration, seq: u32, payload: &[u8], cut: usize) {
+        if payload.is_empty() && cut == 0 {
+            return;
+        }
+        let first = *self.first.get_or_insert(seq);
+        // Sequence numbers wrap; the place that is nearest to the next octet is meant.
+        let from_next = seq.wrapping_sub(first.wrapping_add(self.next as u32)) as i32;
+        let Some(at) = self.next.checked_add_signed(from_next.into()) else { return };
+        let end = at + payload.len() as u64;
+        self.end = self.end.max(end + cut as u64);
+        if end <= self.next {
+            return;
+        }
+        let skip = self.next.saturating_sub(at);
+        let new = &payload[skip as usize..];
+        let place = at + skip;
+        // Of two segments that begin alike, the longer one has more.
+        if self.early.get(&place).is_none_or(|(_, octets)| octets.len() < new.len()) {
+            self.early.insert(place, (time, new.to_vec()));
+        }
+    }
+
+    /// Returns the next octets, if they have come.
+    pub(crate) fn pop(&mut self) -> Option<Piece> {
+        while let Some(entry) = self.early.first_entry() {
+            let at = *entry.key();
+            if at > self.next {
+                return None;
+            }
+            let (time, mut octets) = entry.remove();
+            let skip = usize::try_from(self.next - at).unwrap_or(usize::MAX);
+            if skip < octets.len() {
+                octets.drain(..skip);
+                self.next += octets.len() as u64;
+                return Some(Piece { time, octets });
+            }
+        }
+        None
+    }
+
+    /// Returns the octets that are missing in front of others, if there are any.
+    pub(crate) fn gap(&self) -> Option<Gap> {
+        let until = self.early.first_key_value().map_or(self.end, |(at, _)| *at);
+        let octets = until.saturating_sub(self.next);
+        (octets > 0).then_some(Gap { at: self.next, octets })
+    }
+}
