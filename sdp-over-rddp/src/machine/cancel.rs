@@ -1,6 +1,6 @@
 //! Cancels: an end takes back all its adverts of a kind.
 
-use super::core::{due, flag};
+use super::conn::{due, flag};
 use super::tables::{count, state};
 use super::{Blocked, Machine, Received, Violation};
 use crate::wire::seq_before;

@@ -1,10 +1,10 @@
 //! The end of each half-connection, and of both at once.
 
-use super::core::{due, flag};
+use super::conn::{due, flag};
 use super::tables::{count, state};
 use super::{Blocked, Machine, Received, Violation};
 
-/// How an end gives up a connection.
+/// Ways to give up a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
     /// An `AbortConn` is due; the transport goes down behind it.

@@ -1,7 +1,7 @@
 //! Control messages: what is owed, and in which order it goes.
 
 use super::Machine;
-use super::core::{due, flag};
+use super::conn::{due, flag};
 use crate::wire::{Body, Flags, Front, Message};
 
 impl Machine<'_> {

@@ -4,7 +4,7 @@
 //! `MSeqAck` up to which message that is true. A message that finds no buffer ends the connection,
 //! so credits are a hard rule.
 
-use super::core::flag;
+use super::conn::flag;
 use super::{Blocked, Machine};
 
 /// Returns the messages that may be sent: the buffers free when `mseq_ack` was received, less the
@@ -51,7 +51,7 @@ impl Machine<'_> {
     /// Makes an update of credits due, whatever it gives. Where the side that connects speaks
     /// first, this is what it says when its program has nothing to say yet.
     pub fn update_now(&mut self) {
-        self.core.owe(super::core::due::UPDATE, true);
+        self.core.owe(super::conn::due::UPDATE, true);
     }
 
     /// Returns whether an update of credits is due because of what it gives to the peer.

@@ -1,7 +1,7 @@
 //! Data: octets copied through private buffers.
 
-use super::core::{due, flag};
-use super::tables::{count, oldest, state};
+use super::conn::{due, flag};
+use super::tables::{WriteTo, count, oldest, state};
 use super::{Blocked, Machine, Received, SinkId, SourceId, Violation};
 use crate::wire::{Body, Flags, Front};
 
@@ -63,11 +63,11 @@ impl Machine<'_> {
     /// of those that the sink's `NonDiscards` counts.
     fn discard_or_count(&mut self) {
         let now = self.core.received;
-        if let Some(tables) = self.tables.as_deref_mut() {
-            if let Some(place) = oldest(&tables.peer_sinks, now, |sink| sink.state == state::OUT) {
-                tables.peer_sinks[place] = Default::default();
-                return;
-            }
+        if let Some(tables) = self.tables.as_deref_mut()
+            && let Some(place) = oldest(&tables.peer_sinks, now, |sink| sink.state == state::OUT)
+        {
+            tables.peer_sinks[place] = WriteTo::default();
+            return;
         }
         self.core.sent_non_discards = self.core.sent_non_discards.wrapping_add(1);
     }

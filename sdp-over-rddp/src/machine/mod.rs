@@ -28,8 +28,9 @@
 
 mod cancel;
 mod close;
+mod conn;
 mod control;
-mod core;
+
 mod credits;
 mod data;
 mod error;
@@ -44,8 +45,8 @@ mod tables;
 mod urgent;
 mod writing;
 
-pub use self::core::{Config, Core, Unusable};
 pub use close::Abort;
+pub use conn::{Config, Core, Unusable};
 pub use error::{Blocked, Violation};
 pub use mode::Half;
 pub use reading::PeerSource;

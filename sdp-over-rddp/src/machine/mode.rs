@@ -1,6 +1,6 @@
 //! Modes of the two half-connections, and their changes.
 
-use super::core::{due, flag};
+use super::conn::{due, flag};
 use super::tables::{count, state};
 use super::{Blocked, Machine, Received, Violation};
 use crate::wire::{Body, Flags, Front, Mode};

@@ -3,7 +3,7 @@
 //! They are consumed oldest first and whole. Each Read is told when it begins and when it has
 //! completed here; only then its octets are reported.
 
-use super::core::flag;
+use super::conn::flag;
 use super::tables::{ReadFrom, count, free, oldest, state};
 use super::{Blocked, Machine, Received, Violation};
 use crate::wire::{Advert, Mode, seq_before};

@@ -1,6 +1,6 @@
 //! What arrives.
 
-use super::core::flag;
+use super::conn::flag;
 use super::{Half, Machine, SinkId, SourceId, Violation};
 use crate::wire::{Body, Flags, Message, Mode, seq_before};
 

@@ -1,6 +1,6 @@
 //! Larger receive buffers, on request of the source.
 
-use super::core::{due, flag};
+use super::conn::{due, flag};
 use super::{Blocked, Machine, Received};
 
 impl Machine<'_> {

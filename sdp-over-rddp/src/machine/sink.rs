@@ -1,6 +1,6 @@
 //! Own `SinkAvail`s: buffers that the peer writes into.
 
-use super::core::{due, flag};
+use super::conn::{due, flag};
 use super::tables::{OwnSink, count, free, oldest, state};
 use super::{Blocked, Machine, Received, SinkId, Violation};
 use crate::wire::{Advert, Body, Flags, Front, HEADER_LEN, Mode};

@@ -1,6 +1,6 @@
 //! Whether state that others could write may be worked with.
 
-use super::core::{due, flag};
+use super::conn::{due, flag};
 use super::tables::{ADVERTS, state};
 use super::{Core, Tables};
 use crate::wire::LONGEST_CONTROL;

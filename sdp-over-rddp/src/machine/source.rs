@@ -1,6 +1,6 @@
 //! Own `SrcAvail`s: buffers that the peer reads from.
 
-use super::core::flag;
+use super::conn::flag;
 use super::tables::{OwnSource, count, free, oldest, state};
 use super::{Blocked, Machine, Received, SourceId, Violation};
 use crate::wire::{Advert, Body, Flags, Front, HEADER_LEN, Mid, Mode, seq_before};

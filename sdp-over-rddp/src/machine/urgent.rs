@@ -1,7 +1,7 @@
 //! The urgent octet: announced, sent, and its mark in the stream.
 
 use super::Machine;
-use super::core::flag;
+use super::conn::flag;
 use crate::wire::Flags;
 
 /// Urgent data of the peer.

@@ -1,6 +1,6 @@
 //! `SinkAvail`s of the peer: buffers that this end writes into.
 
-use super::core::flag;
+use super::conn::flag;
 use super::tables::{WriteTo, count, free, oldest, state};
 use super::{Blocked, Machine, Received, SourceId, Violation};
 use crate::wire::{Advert, Mode, seq_before};
@@ -61,10 +61,10 @@ impl Machine<'_> {
     /// completes short, and a `RdmaWrCompl` becomes due.
     pub fn complete_peer_sink(&mut self) {
         let Some(place) = self.open_sink() else { return };
-        if let Some(tables) = self.tables.as_deref_mut() {
-            if tables.peer_sinks[place].written > 0 {
-                tables.peer_sinks[place].state = state::DONE;
-            }
+        if let Some(tables) = self.tables.as_deref_mut()
+            && tables.peer_sinks[place].written > 0
+        {
+            tables.peer_sinks[place].state = state::DONE;
         }
     }
 
