@@ -278,8 +278,9 @@ impl Chains<'_> {
         let block = find(self.place, lease)?;
         let (from, _) = bounds(block)?;
         (chain.last, chain.octets) = (lease, len as u32);
+        self.cut_behind_last(chain)?;
         set_bounds(block, from, end);
-        self.cut_behind_last(chain)
+        Ok(())
     }
 
     /// Drops all octets.

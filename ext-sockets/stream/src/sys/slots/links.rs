@@ -116,6 +116,8 @@ impl Chains<'_> {
         // A process that dies here leaves a block that is nobody's until the stream is gone, and
         // not one that is given back and still linked.
         compiler_fence(Ordering::SeqCst);
+        #[cfg(test)]
+        super::chain_tests::step();
         self.give_back(first);
         Ok(())
     }
@@ -146,6 +148,8 @@ impl Chains<'_> {
         while lease != Lease::NONE {
             steps.next()?;
             let behind = next(find(self.place, lease)?)?;
+            #[cfg(test)]
+            super::chain_tests::step();
             self.give_back(lease);
             lease = behind;
             count += 1;
@@ -196,6 +200,8 @@ pub(super) fn bounds(block: Block<'_>) -> Result<(usize, usize), ChainError> {
 /// and no change of the chain behind it passes.
 pub(super) fn set_bounds(block: Block<'_>, from: usize, to: usize) {
     compiler_fence(Ordering::SeqCst);
+    #[cfg(test)]
+    super::chain_tests::step();
     block.entry.holders[0].store(from as u64 | (to as u64) << 32, Ordering::Release);
     compiler_fence(Ordering::SeqCst);
 }
@@ -208,6 +214,8 @@ pub(super) fn next(block: Block<'_>) -> Result<Lease, ChainError> {
 /// Links a block behind this one, by one store, as [`set_bounds`] does.
 pub(super) fn set_next(block: Block<'_>, lease: Lease) {
     compiler_fence(Ordering::SeqCst);
+    #[cfg(test)]
+    super::chain_tests::step();
     block.entry.cookie.store(lease.word(), Ordering::Release);
     compiler_fence(Ordering::SeqCst);
 }

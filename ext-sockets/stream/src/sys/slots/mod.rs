@@ -60,4 +60,6 @@ pub use process::{Known, Process};
 pub(crate) use table::{Integers, Table};
 
 #[cfg(test)]
+mod chain_tests;
+#[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::mem::{align_of, size_of};
 
 use super::blocks::{Lease, Purpose};
+use super::chain::Chain;
 use super::home::Place;
 use super::layout::BLOCK;
 use super::many;
@@ -23,6 +24,8 @@ unsafe impl Integers for u8 {}
 unsafe impl Integers for u32 {}
 // SAFETY: an integer.
 unsafe impl Integers for u64 {}
+// SAFETY: four integers of 32 bits.
+unsafe impl Integers for Chain {}
 // SAFETY: two integers, and an array of pairs of integers: all of 32 bits.
 unsafe impl Integers for Runs {}
 // SAFETY: an array of values any octets of which are one, without padding between them.
