@@ -91,6 +91,27 @@ pub(super) fn prepare(place: Place, count: usize) -> bool {
     true
 }
 
+/// Returns whether a block of a state without a file is memory.
+#[cfg(test)]
+pub(super) fn is_there(place: Place, number: u32) -> bool {
+    own(place, number).is_some_and(|(entry, _)| is_memory(entry).load(Ordering::Acquire) == 1)
+}
+
+/// Frees all blocks of a state, as if it were gone.
+#[cfg(test)]
+pub(super) fn forget_all(place: Place) {
+    let owner = Owner::of(place, Purpose::Chain);
+    let forget = |entry: &Entry| {
+        if owner.has_slot_of(entry) {
+            entry.used.store(0, Ordering::Relaxed);
+        }
+    };
+    match place.slab.home().pool {
+        None => own_entries(place).iter().for_each(forget),
+        Some(pool) => blocks::entries(pool).for_each(|(_, entry)| forget(entry)),
+    }
+}
+
 fn is_free(entry: &Entry) -> bool {
     entry.used.load(Ordering::Relaxed) == 0
 }
@@ -173,4 +194,4 @@ fn page() -> usize {
 }
 
 /// Number of blocks of a state without a file that stay memory when they are given back.
-const STAYING: u32 = 4;
+pub(super) const STAYING: u32 = 4;

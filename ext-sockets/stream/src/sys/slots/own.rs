@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use super::claim;
 use super::home::{Home, Place, Slab};
 use super::layout::{OWN_ALL, OWN_MORE_AT, slot_at};
+use super::many;
 use crate::{Errno, Options, State};
 
 /// A [`State`] in memory that children of `fork` share, and, if it lies in a file, other processes
@@ -45,6 +46,15 @@ impl SharedState {
             // SAFETY: nothing refers to the slab: no state was made.
             unsafe { slab.unmap(OWN_ALL) };
         })
+    }
+
+    /// Returns how many blocks the stream has at this moment, each of
+    /// [`room::BLOCK`](crate::room::BLOCK) octets; without a file those of the Sockets Direct
+    /// Protocol alone.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        // SAFETY: `self` refers to the state at this address.
+        many::count(unsafe { Place::of(self.at.addr().get()) })
     }
 
     /// Fills a slot with a new state.
