@@ -13,7 +13,7 @@ use super::pool::Pool;
 use crate::state::{Rx, Tx};
 use crate::{SameErrno, State};
 
-/// Purposes of a stream's blocks.
+/// Purposes for which a stream may have one block. Others are [`Many`](super::many::Many).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Under the lock of [`Tx`].
@@ -24,10 +24,6 @@ pub(crate) enum Purpose {
     Kept,
     /// Holders beyond those that the slot has room for: atomics, under no lock.
     Holders,
-    /// Any number of blocks, under the lock of [`Rx`]: see [`Chains`](super::Chains).
-    Chain,
-    /// Under the lock of [`Rx`]: see [`Table`](super::Table).
-    Table,
 }
 
 const _: () = assert!(Purpose::Holders as usize + 1 == OWN_BLOCKS);
@@ -67,9 +63,9 @@ const SET: u64 = 1 << 31;
 const PURPOSE_AT: u32 = 24;
 
 impl Owner {
-    pub(super) fn of(place: Place, purpose: Purpose) -> Self {
+    pub(super) fn of(place: Place, purpose: u64) -> Self {
         let generation = u64::from(Use::of(place.entry()).generation());
-        Self(generation << 32 | SET | (purpose as u64) << PURPOSE_AT | place.number() as u64)
+        Self(generation << 32 | SET | purpose << PURPOSE_AT | place.number() as u64)
     }
 
     /// Returns whether the slot is still in the use in which it reserved the block.
@@ -213,7 +209,7 @@ pub(super) fn reserve_for_holders(place: Place, lease: &AtomicU32) {
 
 fn reserved(place: Place, purpose: Purpose) -> Option<u32> {
     let Some(pool) = place.slab.home().pool else { return Some(purpose as u32) };
-    taken(pool, Owner::of(place, purpose))
+    taken(pool, Owner::of(place, purpose as u64))
 }
 
 /// Takes a free block of the file.
@@ -266,7 +262,7 @@ pub(super) fn sweep(pool: &'static Pool) -> bool {
 fn given_back(place: Place, purpose: Purpose, number: u32) {
     let Some(pool) = place.slab.home().pool else { return };
     if let Some((slab, index)) = pool.block(number)
-        && Owner::of(place, purpose).gives_back(&slab.header().entries[index])
+        && Owner::of(place, purpose as u64).gives_back(&slab.header().entries[index])
     {
         pool.free_block.store(number, Ordering::Relaxed);
     }
@@ -279,7 +275,7 @@ fn found(place: Place, purpose: Purpose, number: u32) -> Option<*mut u8> {
         None => (place.slab, OWN_BLOCKS_AT + purpose as usize * BLOCK),
         Some(pool) => {
             let (slab, index) = pool.block(number)?;
-            let is_own = Owner::of(place, purpose).has(&slab.header().entries[index]);
+            let is_own = Owner::of(place, purpose as u64).has(&slab.header().entries[index]);
             is_own.then_some((slab, block_at(index)))?
         }
     };

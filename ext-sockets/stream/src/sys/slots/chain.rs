@@ -286,8 +286,8 @@ impl Chains<'_> {
     /// Drops all octets.
     ///
     /// # Errors
-    /// `Damaged`: the numbers do not fit together. The chain is empty all the same; blocks that were
-    /// not found are free when the stream is gone.
+    /// `Damaged`: the numbers do not fit together. The chain is empty all the same; blocks that
+    /// were not found are free when the stream is gone.
     pub(crate) fn clear(&mut self, chain: &mut Chain) -> Result<(), ChainError> {
         let first = std::mem::take(chain).first;
         compiler_fence(Ordering::SeqCst);

@@ -54,8 +54,8 @@ pub(super) struct Header {
 /// entry is the slot's, and the others are those of its blocks of chains and tables.
 #[repr(C)]
 pub(super) struct Entry {
-    /// The `SO_COOKIE` of the socket that the slot is for, once it is filled. For a block of a chain
-    /// the number of the next one plus 1; 0 for other blocks.
+    /// The `SO_COOKIE` of the socket that the slot is for, once it is filled. For a block of a
+    /// chain the number of the next one plus 1; 0 for other blocks.
     pub(super) cookie: AtomicU64,
     /// The user: for a slot a [`Use`](super::claim::Use), for a block its
     /// [`Owner`](super::blocks::Owner).

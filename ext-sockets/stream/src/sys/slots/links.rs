@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use super::blocks::{Lease, Purpose};
+use super::blocks::Lease;
 use super::chain::{Chain, ChainError, Chains, MOST_BLOCKS};
 use super::home::Place;
 use super::layout::BLOCK;
-use super::many::{self, Block};
+use super::many::{self, Block, Many};
 use super::spans::Piece;
 
 impl Chains<'_> {
@@ -60,7 +60,7 @@ impl Chains<'_> {
             return Err(ChainError::NoRoom);
         }
         for _ in 0..wanted {
-            let Some(number) = many::take(self.place, Purpose::Chain) else {
+            let Some(number) = many::take(self.place, Many::Chain) else {
                 self.cut_behind_last(chain)?;
                 return Err(ChainError::NoRoom);
             };
@@ -159,14 +159,14 @@ impl Chains<'_> {
 
     fn give_back(&mut self, lease: Lease) {
         if let Some(number) = lease.number() {
-            many::give_back(self.place, Purpose::Chain, number);
+            many::give_back(self.place, Many::Chain, number);
         }
     }
 }
 
 /// Returns the block of a chain that a number says.
 pub(super) fn find<'b>(place: Place, lease: Lease) -> Result<Block<'b>, ChainError> {
-    let block = lease.number().and_then(|number| many::find(place, Purpose::Chain, number));
+    let block = lease.number().and_then(|number| many::find(place, Many::Chain, number));
     block.ok_or(ChainError::Damaged)
 }
 

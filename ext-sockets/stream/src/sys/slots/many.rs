@@ -9,11 +9,21 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::is_confined;
-use super::blocks::{self, Owner, Purpose};
+use super::blocks::{self, Owner};
 use super::home::{Place, Slab};
-use super::layout::{BLOCK, Entry, OF_BLOCKS, OWN_MORE, OWN_MORE_AT, block_at};
+use super::layout::{BLOCK, Entry, OF_BLOCKS, OWN_BLOCKS, OWN_MORE, OWN_MORE_AT, block_at};
 use super::pool::Pool;
 use crate::SameErrno;
+
+/// Purposes for which a stream may have several blocks, all under the lock of
+/// [`Rx`](crate::state::Rx).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Many {
+    /// Octets of [`Chains`](super::Chains).
+    Chain = OWN_BLOCKS as isize,
+    /// Numbers of [`Table`](super::Table).
+    Table,
+}
 
 /// A block with its entry.
 #[derive(Clone, Copy)]
@@ -24,10 +34,10 @@ pub(super) struct Block<'a> {
 }
 
 /// Takes a block, whose octets may be anything. `None`: there is none to be had.
-pub(super) fn take(place: Place, purpose: Purpose) -> Option<u32> {
+pub(super) fn take(place: Place, purpose: Many) -> Option<u32> {
     #[cfg(test)]
     super::super::tests::spend_a_block()?;
-    let owner = Owner::of(place, purpose);
+    let owner = Owner::of(place, purpose as u64);
     let Some(pool) = place.slab.home().pool else { return take_own(place, owner) };
     let number = blocks::taken(pool, owner)?;
     // The next block of a chain is looked for behind this one.
@@ -36,17 +46,17 @@ pub(super) fn take(place: Place, purpose: Purpose) -> Option<u32> {
 }
 
 /// Returns a block, if it belongs to this state and purpose.
-pub(super) fn find<'a>(place: Place, purpose: Purpose, number: u32) -> Option<Block<'a>> {
+pub(super) fn find<'a>(place: Place, purpose: Many, number: u32) -> Option<Block<'a>> {
     let (entry, at) = match place.slab.home().pool {
         None => own(place, number)?,
         Some(pool) => of_file(pool, number)?,
     };
-    Owner::of(place, purpose).has(entry).then_some(Block { entry, at })
+    Owner::of(place, purpose as u64).has(entry).then_some(Block { entry, at })
 }
 
 /// Gives a block back, if it belongs to this state and purpose.
-pub(super) fn give_back(place: Place, purpose: Purpose, number: u32) {
-    let owner = Owner::of(place, purpose);
+pub(super) fn give_back(place: Place, purpose: Many, number: u32) {
+    let owner = Owner::of(place, purpose as u64);
     let Some(block) = find(place, purpose, number) else { return };
     match place.slab.home().pool {
         None => {
@@ -66,7 +76,7 @@ pub(super) fn give_back(place: Place, purpose: Purpose, number: u32) {
 /// Returns how many blocks a state has, of all purposes. Those that a state without a file has
 /// from its beginning are not counted.
 pub(super) fn count(place: Place) -> usize {
-    let owner = Owner::of(place, Purpose::Chain);
+    let owner = Owner::of(place, Many::Chain as u64);
     let is_its = |entry: &&Entry| owner.has_slot_of(entry);
     match place.slab.home().pool {
         None => own_entries(place).iter().filter(is_its).count(),
@@ -100,7 +110,7 @@ pub(super) fn is_there(place: Place, number: u32) -> bool {
 /// Frees all blocks of a state, as if it were gone.
 #[cfg(test)]
 pub(super) fn forget_all(place: Place) {
-    let owner = Owner::of(place, Purpose::Chain);
+    let owner = Owner::of(place, Many::Chain as u64);
     let forget = |entry: &Entry| {
         if owner.has_slot_of(entry) {
             entry.used.store(0, Ordering::Relaxed);

@@ -20,8 +20,8 @@ pub(super) struct Piece<'b> {
 
 impl Piece<'_> {
     pub(super) fn octets<'a>(&self, _chains: &'a Chains<'_>) -> &'a [u8] {
-        // SAFETY: the block is memory of the stream's chains, stays mapped as long as the state, and
-        // is written through a `Chains` alone that is borrowed for that; there is one.
+        // SAFETY: the block is memory of the stream's chains, stays mapped as long as the state,
+        // and is written through a `Chains` alone that is borrowed for that; there is one.
         let all = unsafe { std::slice::from_raw_parts(self.block.at.as_ptr(), BLOCK) };
         all.get(self.from..self.from + self.len).unwrap_or_default()
     }

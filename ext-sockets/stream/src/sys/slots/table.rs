@@ -4,11 +4,11 @@
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of};
 
-use super::blocks::{Lease, Purpose};
+use super::blocks::Lease;
 use super::chain::Chain;
 use super::home::Place;
 use super::layout::BLOCK;
-use super::many;
+use super::many::{self, Many};
 use crate::rooms::Runs;
 
 /// Types of which any octets are a value, and which lie in memory that several processes map.
@@ -43,14 +43,14 @@ impl<'a> Table<'a> {
         Self { place, alone: PhantomData }
     }
 
-    /// Reserves the block, unless there is one, and makes it all zeros. Returns whether there is one
-    /// now.
+    /// Reserves the block, unless there is one, and makes it all zeros. Returns whether there is
+    /// one now.
     #[must_use]
     pub(crate) fn reserve(&mut self, lease: &mut Lease) -> bool {
         if *lease != Lease::NONE {
             return self.octets(*lease).is_some();
         }
-        let Some(number) = many::take(self.place, Purpose::Table) else { return false };
+        let Some(number) = many::take(self.place, Many::Table) else { return false };
         let Some(octets) = self.octets(Lease::of(number)) else { return false };
         octets.fill(0);
         *lease = Lease::of(number);
@@ -60,7 +60,7 @@ impl<'a> Table<'a> {
     /// Gives the block back, if there is one.
     pub(crate) fn give_back(&mut self, lease: &mut Lease) {
         if let Some(number) = std::mem::take(lease).number() {
-            many::give_back(self.place, Purpose::Table, number);
+            many::give_back(self.place, Many::Table, number);
         }
     }
 
@@ -73,10 +73,10 @@ impl<'a> Table<'a> {
     /// Returns the value as [`get`](Self::get) does, for as long as the lock is held.
     pub(crate) fn into_value<T: Integers>(self, lease: Lease) -> Option<&'a mut T> {
         const { assert!(size_of::<T>() <= BLOCK && align_of::<T>() <= 4096) };
-        let block = many::find(self.place, Purpose::Table, lease.number()?)?;
-        // SAFETY: the block is memory, begins at a page, stays mapped as long as the state, has room
-        // for the value, and is the stream's alone for this purpose; any octets are a `T`. Its
-        // lock is held for `'a`, and `self` is the only way to it, which is gone.
+        let block = many::find(self.place, Many::Table, lease.number()?)?;
+        // SAFETY: the block is memory, begins at a page, stays mapped as long as the state, has
+        // room for the value, and is the stream's alone for this purpose; any octets are a `T`.
+        // Its lock is held for `'a`, and `self` is the only way to it, which is gone.
         Some(unsafe { block.at.cast::<T>().as_mut() })
     }
 

@@ -20,7 +20,11 @@ const OPERATIONS: [Operation; 14] = [
     |chains, chain, _| chains.append(chain, &[1; BLOCK + 3000]),
     |chains, chain, _| chains.fill(chain, 2 * BLOCK, |_| Ok::<_, ()>(BLOCK + 9)).map(drop),
     |chains, chain, _| chains.write_at(chain, 9, &[1; BLOCK]),
-    |chains, chain, _| chains.fill_at(chain, 9, chain.len() - chain.len().min(9), |room| room[0].fill(1)),
+    |chains, chain, _| {
+        chains.fill_at(chain, 9, chain.len() - chain.len().min(9), |room| {
+            room.iter_mut().for_each(|piece| piece.fill(1));
+        })
+    },
     |chains, chain, _| chains.read_at(chain, 9, &mut [0; BLOCK]),
     |chains, chain, _| chains.look_at(chain, 0, chain.len(), |pieces| assert!(pieces.len() < 99)),
     |chains, chain, _| chains.take(chain, &mut Sink::counter()).map(drop),
@@ -43,8 +47,8 @@ fn blocks_of<'b>(chains: &Chains<'_>, chain: &Chain) -> Vec<Block<'b>> {
     list
 }
 
-/// Changes one number of a chain: the one that is `field`, to one that is `value`. `None`: there are
-/// not so many.
+/// Changes one number of a chain: the one that is `field`, to one that is `value`. `None`: there
+/// are not so many.
 fn damage(chains: &Chains<'_>, chain: &mut Chain, other: &Chain, field: usize, value: usize) -> Option<()> {
     let leases =
         [chain.first, chain.last, other.first, Lease::of(u32::MAX - 1), Lease::of(5000), Lease::NONE];
@@ -93,8 +97,8 @@ fn damaged_numbers_end_in_an_error_or_in_octets() {
     }
 }
 
-/// Does an operation on a chain with one wrong number, and then all others. Returns whether there is
-/// such a number.
+/// Does an operation on a chain with one wrong number, and then all others. Returns whether there
+/// is such a number.
 fn survives(chains: &mut Chains<'_>, field: usize, value: usize, operation: Operation) -> bool {
     let (mut chain, mut other) = (Chain::default(), Chain::default());
     chains.append(&mut chain, &[3; 2 * BLOCK + 5000]).unwrap();
@@ -131,4 +135,23 @@ fn a_chain_of_another_stream_is_not_touched() {
     assert_eq!((theirs.mend(&mut stolen), theirs.clear(&mut stolen)), (damaged, damaged));
     assert_eq!(super::contents(&mine, &chain), [7; 100]);
     mine.clear(&mut chain).unwrap();
+}
+
+#[test]
+fn a_block_is_not_lent_twice() {
+    let state = anonymous();
+    let mut guard = state.rx.lock().unwrap();
+    let (_, mut chains, _) = parts(&mut guard);
+    let mut chain = Chain::default();
+    chains.append(&mut chain, &[3; 2 * BLOCK]).unwrap();
+    let blocks = blocks_of(&chains, &chain);
+    blocks[1].entry.cookie.store(chain.first.word(), Ordering::Relaxed);
+    chain.octets = 4 * BLOCK as u32;
+    let damaged = Err(ChainError::Damaged);
+    assert_eq!(chains.fill_at(&chain, 0, 3 * BLOCK, |room| room.len()), damaged);
+    assert_eq!(chains.fill_at(&chain, 0, 2 * BLOCK, |room| room.len()), Ok(2));
+    assert_eq!(
+        (chains.check(&chain), chains.mend(&mut chain)),
+        (Err(ChainError::Damaged), Err(ChainError::Damaged))
+    );
 }

@@ -1,5 +1,5 @@
-//! Chains in a file and without one: against a model, without memory, with damaged numbers, and with
-//! processes that die at each step.
+//! Chains in a file and without one: against a model, without memory, with damaged numbers, and
+//! with processes that die at each step.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
