@@ -12,7 +12,8 @@
 //! and each changes by one store; [`Chain`]'s other numbers are counted again by
 //! [`Chains::mend`]. Then a chain has the octets that it had before the operation or has after it,
 //! or, where several blocks change, those of a part of them, from the front on. So who locks a
-//! state whose last owner died calls `mend` first. The caller marks in the state, by a flag of its
+//! state whose last owner died calls `mend` first. Blocks that were being given back may be
+//! nobody's then, until the stream is gone. The caller marks in the state, by a flag of its
 //! own, what must not happen by half: octets that leave the kernel or another chain
 //! ([`Chains::concat`]) while they come to this one, and numbers of its own that change with the
 //! chain. Where that flag is found set the stream is over.
