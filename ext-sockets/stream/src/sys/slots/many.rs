@@ -122,7 +122,7 @@ pub(super) fn forget_all(place: Place) {
     }
 }
 
-fn is_free(entry: &Entry) -> bool {
+pub(super) fn is_free(entry: &Entry) -> bool {
     entry.used.load(Ordering::Relaxed) == 0
 }
 

@@ -28,8 +28,16 @@ unsafe impl Integers for u64 {}
 unsafe impl Integers for Chain {}
 // SAFETY: two integers, and an array of pairs of integers: all of 32 bits.
 unsafe impl Integers for Runs {}
+// SAFETY: `repr(C)` arrays of structures of integers, which have no padding: those with a number of
+// 64 bits have it in front, and an even number of others.
+unsafe impl Integers for rddp_sdp::machine::Tables {}
 // SAFETY: an array of values any octets of which are one, without padding between them.
 unsafe impl<T: Integers, const N: usize> Integers for [T; N] {}
+
+/// Most octets of a value in a block of tables: so many become zeros when it is reserved.
+pub(crate) const TABLE: usize = 24 * 1024;
+
+const _: () = assert!(TABLE <= BLOCK);
 
 /// The way to a stream's block of tables, while the lock of [`Rx`](crate::state::Rx) is held. Where
 /// the block is says a [`Lease`] in the state under that lock.
@@ -72,7 +80,7 @@ impl<'a> Table<'a> {
 
     /// Returns the value as [`get`](Self::get) does, for as long as the lock is held.
     pub(crate) fn into_value<T: Integers>(self, lease: Lease) -> Option<&'a mut T> {
-        const { assert!(size_of::<T>() <= BLOCK && align_of::<T>() <= 4096) };
+        const { assert!(size_of::<T>() <= TABLE && align_of::<T>() <= 4096) };
         let block = many::find(self.place, Many::Table, lease.number()?)?;
         // SAFETY: the block is memory, begins at a page, stays mapped as long as the state, has
         // room for the value, and is the stream's alone for this purpose; any octets are a `T`.
@@ -80,7 +88,7 @@ impl<'a> Table<'a> {
         Some(unsafe { block.at.cast::<T>().as_mut() })
     }
 
-    fn octets(&mut self, lease: Lease) -> Option<&mut [u8; BLOCK]> {
+    fn octets(&mut self, lease: Lease) -> Option<&mut [u8; TABLE]> {
         self.get(lease)
     }
 }

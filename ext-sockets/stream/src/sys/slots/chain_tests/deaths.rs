@@ -4,11 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rddp_test_support::Random;
 
-use super::super::blocks::Lease;
+use super::super::blocks::{self, Lease};
 use super::super::chain::{Chain, ChainError, Chains, parts};
+use super::super::claim::Slots;
 use super::super::layout::BLOCK;
-use super::super::{Integers, SharedState};
+use super::super::process::Process;
+use super::super::{Integers, SharedState, many};
 use super::{STEPS, anonymous, contents, in_child, in_file, octets};
+use crate::{Options, Role};
 
 /// A chain in the block of tables, and a block's worth of octets to add.
 type Shared = [Chain; 2];
@@ -194,4 +197,54 @@ fn many_processes_that_are_killed_lose_no_octet() {
         assert!(line.to > 100_000, "{} octets", line.to);
         chains.clear(&mut line.chain).unwrap();
     }
+}
+
+/// Takes and gives back blocks of a new state until the process ends, and checks that they are no
+/// other stream's.
+fn live_and_die(slots: Slots, child: u8) {
+    Process::forget_me();
+    let state = slots.create(u64::from(child), &Options::new(Role::Initiator)).unwrap();
+    let mut guard = state.rx.lock().unwrap();
+    let (_, mut chains, mut table) = parts(&mut guard);
+    assert!(table.reserve(&mut Lease::default()));
+    let (mut random, mut chain) = (Random::new(child.into()), Chain::default());
+    let octets = vec![child; 2 * BLOCK];
+    STEPS.set(200 + random.below(400));
+    loop {
+        chains.append(&mut chain, &octets[..random.below(octets.len())]).unwrap();
+        assert!(contents(&chains, &chain).iter().all(|octet| *octet == child));
+        let dropped = random.below(chain.len() + 1).max(chain.len().saturating_sub(3 * BLOCK));
+        chains.drop_front(&mut chain, dropped).unwrap();
+    }
+}
+
+#[test]
+fn killed_processes_leave_no_block_to_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let works = || {
+        let slots = super::slots(folder.path());
+        let start = |child: u8| {
+            // SAFETY: the child does what needs no other thread, and ends without a return.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                let _ = catch_unwind(AssertUnwindSafe(|| live_and_die(slots, child)));
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(1) };
+            }
+            pid
+        };
+        for _ in 0..3 {
+            let pids: Vec<_> = (1..=6).map(start).collect();
+            for pid in pids {
+                let mut status = 0;
+                // SAFETY: waits for a child of this process.
+                unsafe { libc::waitpid(pid, &raw mut status, 0) };
+                assert!(libc::WIFSIGNALED(status), "{status}");
+            }
+            assert_eq!((slots.sweep(), slots.taken()), (6, 0));
+            let used = || blocks::entries(slots.pool()).filter(|(_, entry)| !many::is_free(entry)).count();
+            assert!(used() >= 6 && blocks::sweep(slots.pool()) && used() == 0);
+        }
+    };
+    assert!(in_child(works));
 }

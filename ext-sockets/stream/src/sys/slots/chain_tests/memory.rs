@@ -6,6 +6,7 @@ use super::super::super::tests::may_have_blocks;
 use super::super::blocks::Lease;
 use super::super::chain::{Chain, ChainError, Chains, parts};
 use super::super::layout::{BLOCK, BLOCKS, OWN_MORE, SLAB};
+use super::super::table::TABLE;
 use super::super::tests::under_limit;
 use super::super::{blocks, left, many};
 use super::{anonymous, contents, each_kind, in_child, in_file};
@@ -204,7 +205,7 @@ fn a_table_begins_as_zeros_and_is_one_streams() {
         chains.append(&mut chain, &[9; BLOCK]).unwrap();
         chains.clear(&mut chain).unwrap();
         assert!(table.reserve(&mut lease) && table.reserve(&mut lease));
-        assert_eq!(table.get::<[u64; BLOCK / 8]>(lease), Some(&mut [0; BLOCK / 8]));
+        assert_eq!(table.get::<[u64; TABLE / 8]>(lease), Some(&mut [0; TABLE / 8]));
         table.get::<[u64; 4]>(lease).unwrap()[3] = 77;
         assert_eq!((table.get::<[u32; 8]>(lease).unwrap()[6], many::count(chains.place)), (77, 1));
         assert!(other.get::<u64>(lease).is_none() && !other.reserve(&mut lease.clone()), "another stream's");
