@@ -11,6 +11,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod actions;
+mod crossings;
 mod random;
 mod world;
 

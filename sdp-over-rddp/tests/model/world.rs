@@ -146,7 +146,7 @@ impl End {
             Received::Data { urgent } => self.check_mark(urgent, payload, peer_urgent),
             Received::DataIntoSink { sink, urgent } => {
                 self.check_mark(urgent, payload, peer_urgent);
-                self.into_sink(sink, payload);
+                self.discard_sink(sink, payload);
                 place = false;
             }
             Received::SinkWritten { sink, octets } => self.sink_written(sink, octets),
@@ -178,7 +178,7 @@ impl End {
         pieces.position(|piece| matches!(piece, Piece::Sink { id, .. } if *id == wanted)).unwrap()
     }
 
-    fn into_sink(&mut self, sink: SinkId, payload: Span) {
+    fn discard_sink(&mut self, sink: SinkId, payload: Span) {
         let at = self.sink_piece(sink);
         let Piece::Sink { filled, len, .. } = self.rooms[at] else { unreachable!() };
         assert_eq!(filled, 0, "a Data discards an advert that was written");
