@@ -6,7 +6,9 @@ use super::sys;
 pub const STATE: u64 = sys::SLOT as u64;
 
 /// Octets that a stream takes beside its state while octets are owed to TCP, were read of an FPDU
-/// in part, or wait for the startup to be over.
+/// in part, or wait for the startup to be over; with the Sockets Direct Protocol several times
+/// while octets stand outside the kernel. [`SharedState::blocks`](crate::SharedState::blocks) says
+/// how often at this moment.
 pub const BLOCK: u64 = sys::BLOCK as u64;
 
 /// Returns the octets that a user's states may take in a folder where `free` octets are free, if

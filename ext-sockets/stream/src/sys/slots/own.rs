@@ -5,7 +5,8 @@ use std::ptr::NonNull;
 
 use super::claim;
 use super::home::{Home, Place, Slab};
-use super::layout::{OWN, slot_at};
+use super::layout::{OWN_ALL, OWN_MORE_AT, slot_at};
+use super::many;
 use crate::{Errno, Options, State};
 
 /// A [`State`] in memory that children of `fork` share, and, if it lies in a file, other processes
@@ -27,19 +28,33 @@ impl SharedState {
     /// # Errors
     /// The errno of the failure to get memory.
     pub fn anonymous(options: &Options) -> Result<Self, Errno> {
-        let slab = Slab::map(OWN, Home { pool: None, number: 0 }, |at| {
-            let (rights, shared) =
-                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-            // SAFETY: `at` is an address that `map` has reserved for this.
-            unsafe { libc::mmap(at.cast(), OWN, rights, shared | libc::MAP_FIXED, -1, 0) != libc::MAP_FAILED }
+        let slab = Slab::map(OWN_ALL, Home { pool: None, number: 0 }, |at| {
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            let shared = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            let map = |at: *mut u8, len, more| {
+                // SAFETY: `at` and the octets behind it are addresses that `map` has reserved.
+                unsafe { libc::mmap(at.cast(), len, rights, shared | more, -1, 0) != libc::MAP_FAILED }
+            };
+            // Most streams never use the blocks of chains, for which no memory is set aside.
+            map(at, OWN_MORE_AT, 0)
+                && map(at.wrapping_add(OWN_MORE_AT), OWN_ALL - OWN_MORE_AT, libc::MAP_NORESERVE)
         });
         let slab = slab.ok_or_else(Errno::last)?;
         let at = slab.place(slot_at(0)).cast();
         // SAFETY: the memory is zeros, and nothing else refers to it.
         unsafe { Self::begin(at, options) }.inspect_err(|_| {
             // SAFETY: nothing refers to the slab: no state was made.
-            unsafe { slab.unmap(OWN) };
+            unsafe { slab.unmap(OWN_ALL) };
         })
+    }
+
+    /// Returns how many blocks the stream has at this moment, each of
+    /// [`room::BLOCK`](crate::room::BLOCK) octets; without a file those of the Sockets Direct
+    /// Protocol alone.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        // SAFETY: `self` refers to the state at this address.
+        many::count(unsafe { Place::of(self.at.addr().get()) })
     }
 
     /// Fills a slot with a new state.
@@ -80,7 +95,7 @@ impl Drop for SharedState {
         match place.slab.home().pool {
             Some(pool) => claim::leave(self, place.slab, pool, place.number()),
             // SAFETY: borrows of the state end before `self`, its only owner.
-            None => unsafe { place.slab.unmap(OWN) },
+            None => unsafe { place.slab.unmap(OWN_ALL) },
         }
     }
 }

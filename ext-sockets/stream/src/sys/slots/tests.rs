@@ -229,7 +229,7 @@ fn threads_that_open_a_file_at_once_have_one_mapping_of_it() {
 }
 
 /// Runs a check in a process of its own, where files may have `longest` octets.
-fn under_limit(longest: u64, has_passed: impl FnOnce() -> bool) {
+pub(super) fn under_limit(longest: u64, has_passed: impl FnOnce() -> bool) {
     let limit = libc::rlimit { rlim_cur: longest, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the child's limit is its own, and it ends without a return.
     let pid = unsafe { libc::fork() };
