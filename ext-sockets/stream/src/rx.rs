@@ -102,7 +102,7 @@ impl Stream<'_> {
             return if sink.room() == 0 { Ok(Next::Full) } else { self.unload(rx, sink) };
         }
         if self.state.asked.is_sdp() && rx.sdp.has_stub() {
-            return self.fetch_behind(rx, sink);
+            return if rx.held.is_empty() { self.fetch_behind(rx) } else { self.unload_held(rx, sink) };
         }
         if is_confined() {
             return self.absorb_all(rx);

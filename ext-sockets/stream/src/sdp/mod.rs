@@ -7,6 +7,7 @@
 //! [`outbound`] sends messages, [`inbound`] takes them, [`absorb`] takes those behind octets that the
 //! program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions.
 
+mod absorb;
 mod close;
 mod counts;
 mod inbound;

@@ -9,9 +9,9 @@ use rddp_sdp::wire::{Front, HEADER_LEN, LONGEST_CONTROL};
 
 use super::Shared;
 use crate::owed::owe_fpdu;
-use crate::sink::{Sink, Source};
-use crate::state::{Phase, Rx, Tx};
-use crate::sys::{Direction, Guard};
+use crate::sink::Source;
+use crate::state::{BLOCKED, BLOCKED_BEHIND, NOT_BLOCKED, Phase, Rx, Tx};
+use crate::sys::Direction;
 use crate::train::Train;
 use crate::tx::{After, FPDUS, Limits, TRAIN};
 use crate::{Errno, Stream};
@@ -50,23 +50,15 @@ impl Stream<'_> {
         }
     }
 
-    /// Takes control messages in front, if a send needs the credits that they may bring.
-    fn take_credits(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
-        for _ in 0..crate::rx::STEPS {
-            if !rx.sdp.is_blocked() {
-                break;
-            }
-            match self.advance(rx, &mut Sink::new(&mut [], false))? {
-                crate::rx::Next::More | crate::rx::Next::Drained => {}
-                _ => break,
-            }
-        }
-        Ok(())
-    }
-
     /// Notes whether a send waits for credits rather than for TCP.
     pub(crate) fn note_blocked(&self, rx: &Rx) {
-        self.state.blocked.store(rx.sdp.is_blocked().into(), Ordering::Release);
+        let is_readable = rx.left > 0 || rx.sdp.has_stub();
+        let blocked = match rx.sdp.is_blocked() {
+            false => NOT_BLOCKED,
+            true if is_readable => BLOCKED_BEHIND,
+            true => BLOCKED,
+        };
+        self.state.blocked.store(blocked, Ordering::Release);
     }
 
     /// Gives TCP what is owed to it and the messages that are due, without waiting. Returns whether

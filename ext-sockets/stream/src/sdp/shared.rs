@@ -89,6 +89,18 @@ impl Shared {
         }
     }
 
+    /// Returns whether the last segment taken was the last one of its message.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_open == 0
+    }
+
+    /// Notes that the last octets of so many messages are read.
+    pub(super) fn messages_read(&mut self, count: u32) {
+        for _ in 0..count {
+            self.counts.buffer_freed();
+        }
+    }
+
     /// Returns how many of the last octets of an FPDU stay in the kernel, and notes them: none, or
     /// its CRC field after the peer's `DisConn`, so that the end stays readable.
     pub(crate) fn leave_stub(&mut self) -> usize {

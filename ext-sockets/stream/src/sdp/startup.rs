@@ -92,6 +92,7 @@ impl Stream<'_> {
             bufs => bufs.into(),
         };
         rx.sdp.bufs = wanted.clamp(LEAST_BUFS, u16::MAX.into());
+        rx.rooms.begin(WINDOW as usize);
     }
 }
 
