@@ -9,7 +9,6 @@
 
 mod absorb;
 mod close;
-mod counts;
 mod inbound;
 mod options;
 mod outbound;
