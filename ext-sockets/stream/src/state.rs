@@ -60,7 +60,8 @@ pub struct State {
     /// The block of holders that have no place here.
     pub(super) holders_in: AtomicU32,
     pub(super) more_holders: [AtomicU64; HOLDERS],
-    /// Whether a send waits for credits of the peer (SDP), and not for room at TCP: see [`BLOCKED`].
+    /// Set while a send waits for credits of the peer (SDP), and not for room at TCP: see
+    /// [`BLOCKED`].
     pub(super) blocked: AtomicU32,
     /// Reserved places in the one layout.
     counters: [AtomicU64; 8],

@@ -20,7 +20,7 @@ use crate::{Errno, Stream};
 
 /// Octets that come to the queue.
 enum Octets<'a> {
-    /// So many of the front of the kernel's queue.
+    /// Number of octets at the front of the kernel's queue.
     InKernel(usize),
     Here(&'a [u8]),
 }
@@ -35,8 +35,8 @@ impl Octets<'_> {
 }
 
 impl Stream<'_> {
-    /// Takes messages until there are credits for a send, or none has come; octets of the program in
-    /// front of them are moved out of their way.
+    /// Takes messages until there are credits for a send, or none has come; octets of the program
+    /// in front of them are moved out of their way.
     pub(crate) fn take_credits(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
         for _ in 0..STEPS {
             if !rx.sdp.is_blocked() {
@@ -88,7 +88,7 @@ impl Stream<'_> {
             Octets::InKernel(left)
         };
         rx.sdp.changing = 1;
-        let queued = self.queue(rx, octets, ends);
+        let queued = self.queue(rx, &octets, ends);
         if queued == Ok(true) {
             let pad = trailer - CRC_LEN;
             if pad > 0 {
@@ -104,7 +104,7 @@ impl Stream<'_> {
 
     /// Adds octets to the queue. `false`, and nothing has changed: there is no room. The caller has
     /// marked the state as changing.
-    fn queue(&self, rx: &mut Guard<'_, Rx>, octets: Octets<'_>, ends: bool) -> Result<bool, Errno> {
+    fn queue(&self, rx: &mut Guard<'_, Rx>, octets: &Octets<'_>, ends: bool) -> Result<bool, Errno> {
         let len = octets.len();
         let (rx, mut chains, mut table) = parts(rx);
         if !table.reserve(&mut rx.tables) || rx.rooms.free(Room::Data) < len {
@@ -116,7 +116,7 @@ impl Stream<'_> {
         }
         let came = match octets {
             Octets::Here(octets) => chains.append(&mut rx.held, octets).map(|()| Ok(octets.len())),
-            Octets::InKernel(count) => chains.fill(&mut rx.held, count, |pieces| self.kernel.take(pieces)),
+            Octets::InKernel(count) => chains.fill(&mut rx.held, *count, |pieces| self.kernel.take(pieces)),
         };
         match came {
             Ok(Ok(count)) if count == len => {}
@@ -185,7 +185,7 @@ impl Stream<'_> {
                 Ok(Step::Data { payload, used }) => {
                     let octets = Octets::Here(&scratch[at + payload.start..at + payload.end]);
                     rx.sdp.changing = 1;
-                    let queued = self.queue(rx, octets, sdp.is_whole());
+                    let queued = self.queue(rx, &octets, sdp.is_whole());
                     rx.sdp.changing = 0;
                     if !queued? {
                         return Ok(Next::Full);
@@ -197,7 +197,7 @@ impl Stream<'_> {
                 Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
             };
             // The CRC field of this FPDU takes the place of the one before.
-            self.take_behind(rx, used, sdp)?;
+            self.take_behind(rx, used, &sdp)?;
             inbound.mark().apply(rx);
             at += used;
         }
@@ -209,7 +209,7 @@ impl Stream<'_> {
         })
     }
 
-    fn take_behind(&self, rx: &mut Rx, used: usize, sdp: Shared) -> Result<(), Errno> {
+    fn take_behind(&self, rx: &mut Rx, used: usize, sdp: &Shared) -> Result<(), Errno> {
         rx.sdp.changing = 1;
         self.moving(rx, used, |kernel| kernel.discard(used))?;
         rx.store_sdp(sdp);

@@ -16,7 +16,7 @@ impl Stream<'_> {
     /// Returns the connection of SDP as it is, if the stream has one.
     #[inline]
     pub(crate) fn sdp_of(&self, rx: &Rx) -> Option<Shared> {
-        self.state.asked.is_sdp().then_some(rx.sdp)
+        if self.state.asked.is_sdp() { Some(rx.sdp) } else { None }
     }
 
     /// Returns the octets of the longest Send that is taken.
@@ -43,7 +43,7 @@ impl Stream<'_> {
         match sdp.segment(segment, front) {
             // What the peer says twice it says in the same way, or breaks the rules.
             Ok(Part::Octets { from }) if from == front.len() => {
-                rx.store_sdp(sdp);
+                rx.store_sdp(&sdp);
                 Ok(())
             }
             Ok(_) => Err(self.breaks_sdp(Wrong::Format)),

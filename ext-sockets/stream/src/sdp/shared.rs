@@ -12,8 +12,8 @@ use rddp_sdp::wire::{Front, HEADER_LEN, Message};
 use super::Wrong;
 use crate::state::Rx;
 
-/// The connection, under the lock of [`Rx`]. Integers alone, any value of which is one; zeros before
-/// the startup.
+/// The connection, under the lock of [`Rx`]. Integers alone, any value of which is one; zeros
+/// before the startup.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Shared {
@@ -40,6 +40,33 @@ pub(crate) struct Shared {
     pub(super) fin_sent: u32,
     /// 1 once the last holder has closed the socket: what still comes is dropped.
     pub(super) closing: u32,
+}
+
+/// The connection as it will be behind FPDUs that are looked at; nothing for plain octets.
+pub(crate) struct Ahead {
+    pub(crate) now: Option<Shared>,
+    /// The connection before the last of them.
+    before: Option<Shared>,
+}
+
+impl Ahead {
+    #[inline]
+    pub(crate) fn of(now: Option<Shared>) -> Self {
+        Self { now, before: None }
+    }
+
+    /// Notes where [`cut_back`](Self::cut_back) goes back to.
+    #[inline]
+    pub(crate) fn mark(&mut self) {
+        if let Some(now) = &self.now {
+            self.before = Some(*now);
+        }
+    }
+
+    /// Leaves out the last FPDU.
+    pub(crate) fn cut_back(&mut self) {
+        self.now = self.before.take();
+    }
 }
 
 /// Meaning of a segment for the program.
@@ -161,19 +188,14 @@ impl Shared {
 
     /// Returns whether the peer has ended its direction.
     pub(crate) fn is_over(&self) -> bool {
-        self.look(|machine| machine.received_disconn())
+        Machine::new(&mut self.core.clone(), None).received_disconn()
     }
 
     /// Returns the connection marked as changing.
-    fn marked(mut self) -> Self {
-        self.changing = 1;
-        self
-    }
-
-    /// Asks the machine something that changes nothing.
-    fn look<T>(&self, ask: impl FnOnce(&Machine<'_>) -> T) -> T {
-        let mut core = self.core;
-        ask(&Machine::new(&mut core, None))
+    fn marked(&self) -> Self {
+        let mut marked = *self;
+        marked.changing = 1;
+        marked
     }
 
     /// Returns whether nothing more can come: by the peer's `DisConn`, or its FIN.
@@ -191,7 +213,7 @@ impl Shared {
         if self.has_answer == 1 {
             return Err(Blocked::Control);
         }
-        self.look(|machine| machine.data_room())
+        Machine::new(&mut self.core.clone(), None).data_room()
     }
 
     /// Returns whether a send waits for the peer.
@@ -217,7 +239,7 @@ impl Shared {
 
     /// Returns whether a message without octets of the program is due, whatever the credits.
     pub(super) fn control_due(&self) -> bool {
-        self.has_answer == 1 || self.look(|machine| machine.control_due())
+        self.has_answer == 1 || Machine::new(&mut self.core.clone(), None).control_due()
     }
 
     /// Makes the first message of the initiator due.
@@ -242,13 +264,13 @@ impl Shared {
 
     /// Returns whether this end's `DisConn` has been sent.
     pub(super) fn is_closed(&self) -> bool {
-        self.look(|machine| machine.sent_disconn())
+        Machine::new(&mut self.core.clone(), None).sent_disconn()
     }
 }
 
 impl Rx {
     /// Stores the connection as it is after some FPDUs.
-    pub(crate) fn store_sdp(&mut self, sdp: Shared) {
+    pub(crate) fn store_sdp(&mut self, sdp: &Shared) {
         let sdp = sdp.marked();
         self.change_sdp(|at| *at = sdp);
     }
