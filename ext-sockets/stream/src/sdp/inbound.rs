@@ -51,11 +51,12 @@ impl Stream<'_> {
         }
     }
 
-    /// Returns whether a send waits for a message of the peer, so that what has come is looked at
-    /// although the program reads nothing.
+    /// Returns whether what has come is looked at although the program reads nothing: a send waits
+    /// for a message of the peer, or all octets go by private buffers.
     #[inline]
     pub(crate) fn needs_what_comes(&self, rx: &Rx) -> bool {
-        self.state.asked.is_sdp() && rx.sdp.is_blocked()
+        let asked = &self.state.asked;
+        asked.is_sdp() && (asked.has_private_copies() || rx.sdp.is_blocked())
     }
 
     /// Ends the connection because the peer has broken a rule of SDP, or has aborted it.
