@@ -4,6 +4,7 @@ use std::io::IoSliceMut;
 
 use super::inbound::{Inbound, Step};
 use super::rx::{Hold, Next, Pull, STEPS};
+use super::sdp::Shared;
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::Scratch;
@@ -31,7 +32,7 @@ impl Stream<'_> {
     /// and those of whole FPDUs behind it.
     #[must_use]
     pub fn left_in_front(&self) -> usize {
-        self.lock_rx().map_or(0, |rx| rx.left as usize)
+        self.lock_rx().map_or(0, |rx| rx.left as usize + rx.held.len())
     }
 
     fn count_available(&self) -> Result<usize, Errno> {
@@ -53,6 +54,9 @@ impl Stream<'_> {
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut steps = 0;
         let mut rx = self.lock_rx()?;
+        if self.state.asked.is_sdp() && self.show_held(&mut rx, sink)? {
+            return Ok(Pull::Some);
+        }
         // A CRC must be checked before octets are shown, however large the FPDU is.
         rx.bulk = false;
         while rx.left == 0 {
@@ -70,13 +74,13 @@ impl Stream<'_> {
         }
         let mut scratch = Scratch::take()?;
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]).unwrap_or(0);
-        show(&rx, &mut scratch[..seen], self.state.asked.max_send, sink);
+        show(&rx, &mut scratch[..seen], self.longest_send(&rx), self.sdp_of(&rx), sink);
         Ok(Pull::Some)
     }
 }
 
 /// Copies the rest of the FPDU in front, and those behind it that are whole and good.
-fn show(rx: &Rx, octets: &mut [u8], max_send: u32, sink: &mut Sink<'_, '_>) {
+fn show(rx: &Rx, octets: &mut [u8], max_send: u32, mut sdp: Option<Shared>, sink: &mut Sink<'_, '_>) {
     let (left, trailer) = (rx.left as usize, rx.trailer as usize);
     let mut at = if rx.left_is_kept {
         let from = rx.kept_at as usize;
@@ -89,7 +93,7 @@ fn show(rx: &Rx, octets: &mut [u8], max_send: u32, sink: &mut Sink<'_, '_>) {
     let mut inbound = Inbound::new(rx, max_send);
     let mut shown = rx.shown as usize;
     while at < octets.len() && sink.room() > 0 {
-        match inbound.step(&mut octets[at..]) {
+        match inbound.step(&mut octets[at..], sdp.as_mut()) {
             Ok(Step::Data { payload, used }) => {
                 let from = at + payload.start + std::mem::take(&mut shown).min(payload.len());
                 sink.fill(&octets[from..at + payload.end]);

@@ -16,6 +16,7 @@ use rddp_rdmap::{
     StreamConfig, TerminateCode,
 };
 
+use super::sdp::{Ahead, Part, Shared, Wrong};
 use super::sink::Sink;
 use super::state::Rx;
 
@@ -37,13 +38,15 @@ pub(super) enum Step {
     Silent { used: usize, reply: Option<Header> },
     /// The peer has ended the stream.
     Terminated { used: usize, code: TerminateCode },
+    /// A message of SDP is wrong.
+    Wrong(Wrong),
 }
 
 impl Step {
     /// Returns the octets of the FPDU; 0 if it is not whole.
     pub(super) fn used(&self) -> usize {
         match self {
-            Self::Need { .. } => 0,
+            Self::Need { .. } | Self::Wrong(_) => 0,
             Self::Data { used, .. } | Self::Silent { used, .. } | Self::Terminated { used, .. } => *used,
         }
     }
@@ -94,12 +97,16 @@ impl Inbound {
         self.program.good_fpdu
     }
 
-    /// Looks at the FPDU at the front of `octets`; if it is whole, it is checked and counted.
-    pub(super) fn step(&mut self, octets: &mut [u8]) -> Result<Step, Trouble> {
+    /// Looks at the FPDU at the front of `octets`; if it is whole, it is checked and counted, also
+    /// in `sdp`.
+    pub(super) fn step(&mut self, octets: &mut [u8], sdp: Option<&mut Shared>) -> Result<Step, Trouble> {
         let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
         match receiver.step(octets, &mut self.program)? {
             rddp_iwarp::Step::Need { total } => Ok(Step::Need { total }),
-            rddp_iwarp::Step::Taken { delivered, payload, used } => self.taken(&delivered, payload, used),
+            rddp_iwarp::Step::Taken { delivered, payload, used } => {
+                let step = self.taken(&delivered, payload, used)?;
+                Ok(if let Some(sdp) = sdp { of_message(sdp, step, &delivered.segment, octets) } else { step })
+            }
             // A byte stream always has a receive, so that no message waits for one.
             rddp_iwarp::Step::Waits { .. } => {
                 Err(Trouble { fault: Fault::local_catastrophic(), offending: None })
@@ -154,6 +161,16 @@ impl Inbound {
     pub(super) fn received(&mut self, segment: Segment, crc: u32, field: [u8; 4]) -> Result<(), Trouble> {
         let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
         receiver.received(segment, &[], crc, field, &mut self.program).map(drop)
+    }
+}
+
+/// Returns the step for a segment of a message of SDP.
+fn of_message(sdp: &mut Shared, step: Step, segment: &Segment, octets: &[u8]) -> Step {
+    let Step::Data { payload, used } = step else { return step };
+    match sdp.segment(segment, &octets[payload.clone()]) {
+        Ok(Part::Octets { from }) => Step::Data { payload: payload.start + from..payload.end, used },
+        Ok(Part::Control) => Step::Silent { used, reply: None },
+        Err(wrong) => Step::Wrong(wrong),
     }
 }
 
@@ -224,6 +241,7 @@ pub(super) enum Stop {
     Full,
     Terminated(TerminateCode),
     Trouble(Trouble),
+    Wrong(Wrong),
 }
 
 impl Batch {
@@ -232,18 +250,25 @@ impl Batch {
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
         shown: usize,
+        sdp: &mut Ahead,
     ) -> Self {
         let stop = Stop::Need(0);
         let (before, replies) = ((0, None), Replies::default());
         let mut batch = Self { used: 0, mark: None, before, shown, left: None, largest: 0, replies, stop };
-        while batch.add(inbound, octets, sink) {
+        while batch.add(inbound, octets, sink, sdp) {
             batch.mark = Some(inbound.mark());
         }
         batch
     }
 
     /// Adds the next FPDU; `false`, with the reason in `stop`, when none can be added.
-    fn add(&mut self, inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> bool {
+    fn add(
+        &mut self,
+        inbound: &mut Inbound,
+        octets: &mut [u8],
+        sink: &mut Sink<'_, '_>,
+        sdp: &mut Ahead,
+    ) -> bool {
         // A full sink does not keep FPDUs without octets for the program from being taken.
         if self.left.is_some() || (self.largest > 0 && sink.room() == 0) || self.replies.is_full() {
             self.stop = Stop::Full;
@@ -251,7 +276,8 @@ impl Batch {
         }
         let at = self.used;
         let before = (at, self.mark);
-        match inbound.step(&mut octets[at..]) {
+        sdp.mark();
+        match inbound.step(&mut octets[at..], sdp.now.as_mut()) {
             Ok(Step::Need { total }) => self.stop = Stop::Need(total),
             Ok(Step::Data { payload, used }) => {
                 let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
@@ -260,6 +286,8 @@ impl Batch {
                 if from + taken < to {
                     self.left = Some(Left { from: from + taken, to, end: at + used });
                     (self.before, self.shown) = (before, shown + taken);
+                } else if let Some(sdp) = &mut sdp.now {
+                    sdp.consumed();
                 }
                 self.largest = self.largest.max(to - from);
                 self.used += used;
@@ -275,6 +303,10 @@ impl Batch {
             Ok(Step::Terminated { used, code }) => {
                 self.used += used;
                 self.stop = Stop::Terminated(code);
+            }
+            Ok(Step::Wrong(wrong)) => {
+                sdp.cut_back();
+                self.stop = Stop::Wrong(wrong);
             }
             Err(trouble) => self.stop = Stop::Trouble(trouble),
         }

@@ -47,6 +47,7 @@ pub mod room;
 #[allow(dead_code, unused_imports)]
 mod rooms;
 mod rx;
+mod sdp;
 mod sink;
 mod startup;
 mod state;
@@ -63,6 +64,7 @@ pub use caller::Caller;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
+pub use sdp::{Copies, Format, SdpOptions};
 pub use state::{Condition, Phase, State};
 pub use sys::lent;
 pub use sys::{

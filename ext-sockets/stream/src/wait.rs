@@ -95,7 +95,7 @@ impl Stream<'_> {
         let others = self.kernel.progress_other_sockets();
         let left = [patience.left(), self.deadline(), others].into_iter().flatten().min();
         let events = self.interest(want);
-        if events == 0 && !self.owes() {
+        if events == 0 && !self.owes() && self.deadline().is_none() {
             // Another thread has sent what was owed: nothing would end this sleep.
             return Ok(());
         }
@@ -125,6 +125,11 @@ impl Stream<'_> {
     pub(super) fn pay_if_owing(&self) -> Result<bool, Errno> {
         if !self.state.owing.load(Ordering::Acquire) {
             return Ok(true);
+        }
+        if self.state.asked.is_sdp() {
+            let mut rx = self.lock_rx()?;
+            let mut tx = self.lock_tx()?;
+            return self.pay_messages(&mut rx, &mut tx);
         }
         let mut tx = self.lock_tx()?;
         self.pay(&mut tx)
