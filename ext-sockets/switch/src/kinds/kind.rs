@@ -163,6 +163,14 @@ pub trait Readiness {
         None
     }
 
+    /// Returns whether a wait for `want` must be for edges: the last look has left octets in the
+    /// kernel that are not what the program waits for, so that a level-triggered wait would return
+    /// at once for ever. [`revents`](Self::revents) is called when the socket is registered, and
+    /// notes, under the lock with which it looks, that a wait for this is about to sleep.
+    fn waits_by_edges(&self, _want: c_short) -> bool {
+        false
+    }
+
     /// Returns whether this kind, and not the kernel, reports urgent octets.
     fn tells_urgent(&self) -> bool {
         false
@@ -229,6 +237,24 @@ pub trait Close {
         Duration::ZERO
     }
 
+    /// Does as much as is possible now towards a close that is not the kernel's: sends the end
+    /// behind the queue, reads and drops. Returns how far the two directions have come; the thread
+    /// calls again at each event, and closes the socket when TCP has given all to the peer and the
+    /// peer's end has come, or has not come for [`FOR_THE_PEERS_END`](super::linger). `None`: the
+    /// kernel's close is enough, and [`finishes`](Self::finishes) tells when it may come.
+    fn farewell(&self) -> Option<Farewell> {
+        None
+    }
+
+    /// Returns the obligation that is open and that no call of the program may ever meet.
+    fn obligation(&self) -> Option<Obligation> {
+        None
+    }
+
+    /// Meets as much of the [obligation](Self::obligation) as is possible now, without waiting.
+    /// Called by the thread of `linger.rs` when it is due.
+    fn meet_obligation(&self) {}
+
     /// Returns whether giving up now loses octets, of which the peer must learn by a reset.
     fn loses_octets(&self) -> bool {
         false
@@ -236,6 +262,27 @@ pub trait Close {
 
     /// Ends a closed socket: by a reset, or in good order once it is finished or its time is over.
     fn end(&self, _by_reset: bool) {}
+}
+
+/// How far the close of a socket has come, where it is not the kernel's: see [`Close::farewell`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    /// This end has more to send.
+    Sending,
+    /// TCP has all that this end sends, its end too. The peer's end has not come.
+    Sent,
+    /// The peer's end has come too.
+    Over,
+}
+
+/// An obligation of an open socket: something that the peer waits for, and that this end owes it
+/// whether or not the program makes another call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Obligation {
+    /// The events, of which an edge makes it possible to go on (`POLLIN`, `POLLOUT`).
+    pub events: c_short,
+    /// The time after which to go on though there is no event.
+    pub within: Option<Duration>,
 }
 
 /// A socket of ours, held for the length of a call, by its kind. Its calls are those of [`Kind`].
