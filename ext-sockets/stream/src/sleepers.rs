@@ -79,7 +79,7 @@ impl Drop for Note<'_> {
     }
 }
 
-impl Stream<'_> {
+impl<'a> Stream<'a> {
     /// Waits by edges for what `look` looks for, as the descriptor's flags say. Returns when
     /// something has happened; the caller then tries again.
     ///
@@ -124,7 +124,7 @@ impl Stream<'_> {
     /// Notes the calling thread as a sleeper. `wake_at` is `SO_RCVLOWAT` as the kernel has it: it
     /// becomes 1, and stays so while [sleepers are noted](Sleepers::any), as each octet may be for
     /// another of them. The caller holds the lock.
-    pub(super) fn note_sleeper(&self, wake_at: &mut u32) -> Note<'_> {
+    pub(super) fn note_sleeper(&self, wake_at: &mut u32) -> Note<'a> {
         let note = self.state.sleepers.note();
         if *wake_at > 1 && self.kernel.wake_at(1).is_ok() {
             *wake_at = 1;

@@ -45,7 +45,7 @@ impl Kernel<'_> {
         self.asleep(|| set.sleep(longest)).map(drop)
     }
 
-    fn sleep_on_the_rest<N>(
+    pub(super) fn sleep_on_the_rest<N>(
         &self,
         recheck: Duration,
         look: impl FnOnce() -> Result<Option<(N, Option<Duration>)>, Errno>,

@@ -11,6 +11,8 @@ mod cancel;
 #[allow(dead_code, reason = "the calls of SDP streams, which use all of it, are still to come")]
 mod edges;
 mod edges_pool;
+#[cfg(test)]
+mod edges_tests;
 mod errno;
 mod kernel;
 pub mod lent;
