@@ -193,6 +193,15 @@ pub fn sleep_on(fd: c_int, events: c_short, time: Duration) -> Result<bool, Errn
     if ready < 0 { Err(Errno::last()) } else { Ok(ready > 0) }
 }
 
+/// Returns which of `events` the descriptor has now. Leaves errno as it was.
+pub fn events_now(fd: c_int, events: c_short) -> c_short {
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    let _same = SameErrno::here();
+    // SAFETY: one entry, which lives until the call returns.
+    unsafe { poll(&raw mut entry, 1, 0) };
+    entry.revents
+}
+
 /// Returns whether a descriptor of this number is open. Leaves errno as it was.
 pub fn is_open(fd: c_int) -> bool {
     let _same = SameErrno::here();

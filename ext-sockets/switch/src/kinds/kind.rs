@@ -294,6 +294,9 @@ pub enum Ours {
     Framed(Framed),
     /// RDMA operations.
     Raw(Raw),
+    /// A kind of tests.
+    #[cfg(test)]
+    Fake(super::fake::Fake),
 }
 
 impl Ours {
@@ -310,6 +313,8 @@ impl Ours {
             KindId::Plain => Ours::Plain(Plain { held, fd }),
             KindId::Framed => Ours::Framed(Framed { held, fd }),
             KindId::Raw => Ours::Raw(Raw { held, fd }),
+            #[cfg(test)]
+            KindId::Fake => Ours::Fake(super::fake::Fake::new(held, fd)),
         }
     }
 }
@@ -323,6 +328,8 @@ impl Deref for Ours {
             Ours::Plain(plain) => plain,
             Ours::Framed(framed) => framed,
             Ours::Raw(raw) => raw,
+            #[cfg(test)]
+            Ours::Fake(fake) => fake,
         }
     }
 }
@@ -348,6 +355,8 @@ fn admitted(held: Held, fd: c_int) -> Result<Ours, Errno> {
         KindId::Plain => Plain::admit(held, fd).map(Ours::Plain),
         KindId::Framed => Framed::admit(held, fd).map(Ours::Framed),
         KindId::Raw => Raw::admit(held, fd).map(Ours::Raw),
+        #[cfg(test)]
+        KindId::Fake => super::fake::Fake::admit(held, fd).map(Ours::Fake),
     }
 }
 

@@ -16,6 +16,8 @@
 //! | `store.rs` | where the states of streams are kept |
 
 mod close;
+#[cfg(test)]
+pub(crate) mod fake;
 mod framed;
 mod inherit;
 mod kind;

@@ -9,10 +9,14 @@
 //! | file | what |
 //! |---|---|
 //! | `watched.rs` | one descriptor of ours in a wait |
+//! | `edges.rs` | the private set of a wait, for sockets with octets that are somebody else's |
 //! | `poll.rs` | `poll`, `ppoll` |
 //! | `select.rs` | `select`, `pselect` |
 //! | `epoll/` | `epoll_ctl`, and `epoll_wait` and its variants |
 
+mod edges;
+#[cfg(test)]
+mod edges_tests;
 mod epoll;
 mod poll;
 mod select;
