@@ -14,7 +14,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use libc::epoll_event;
@@ -25,6 +25,8 @@ use crate::Errno;
 /// The number of sets that are kept for later sleeps.
 const KEPT: usize = 64;
 
+/// Set once any set is kept.
+static ANY: AtomicBool = AtomicBool::new(false);
 static PLACES: [Place; KEPT] = [const { Place::empty() }; KEPT];
 
 /// A kept set. Its fields are the taker's alone while it is taken.
@@ -360,6 +362,7 @@ impl Drop for EdgeSet {
         } else if self.set >= 0 {
             let (cookie, number) = self.only.unwrap_or((0, -1));
             place.note(self.set, self.owner, cookie, number);
+            ANY.store(true, Ordering::Relaxed);
         }
         place.give_back();
     }
@@ -368,6 +371,9 @@ impl Drop for EdgeSet {
 /// Ends the registrations of a socket under `fd`, a number that is about to be closed: an entry of
 /// a set lives as long as the socket has any number in any process.
 pub fn forget_edges_of(calls: &Calls, fd: RawFd) {
+    if !ANY.load(Ordering::Relaxed) {
+        return;
+    }
     let taker = Taker::here();
     let has_it = |place: &&Place| {
         place.cookie.load(Ordering::Relaxed) != 0 && place.number.load(Ordering::Relaxed) == fd

@@ -123,11 +123,6 @@ impl Close for Fake {
         false
     }
 
-    fn interest_to_finish(&self) -> c_short {
-        let sends = self.acts().to_send.lock().unwrap().as_ref().is_some_and(|left| !left.is_empty());
-        POLLIN | if sends { POLLOUT } else { 0 }
-    }
-
     fn patience(&self) -> Duration {
         Duration::from_secs(30)
     }
@@ -152,7 +147,7 @@ impl Close for Fake {
 
     fn obligation(&self) -> Option<Obligation> {
         let obliged = self.acts().obliged.load(Ordering::Acquire);
-        obliged.then_some(Obligation { events: POLLIN, within: None })
+        obliged.then_some(Obligation::default())
     }
 
     fn meet_obligation(&self) {

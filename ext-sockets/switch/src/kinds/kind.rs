@@ -239,20 +239,22 @@ pub trait Close {
 
     /// Does as much as is possible now towards a close that is not the kernel's: sends the end
     /// behind the queue, reads and drops. Returns how far the two directions have come; the thread
-    /// calls again at each event, and closes the socket when TCP has given all to the peer and the
-    /// peer's end has come, or has not come for [`FOR_THE_PEERS_END`](super::linger). `None`: the
-    /// kernel's close is enough, and [`finishes`](Self::finishes) tells when it may come.
+    /// calls again at each event, and closes the socket when the peer's TCP has all and the peer's
+    /// end has come, or has not come for a second. `None`: the kernel's close is enough, and
+    /// [`finishes`](Self::finishes) tells when it may come.
     fn farewell(&self) -> Option<Farewell> {
         None
     }
 
-    /// Returns the obligation that is open and that no call of the program may ever meet.
+    /// Returns the obligation of an open socket that no call of the program may ever meet. After
+    /// the call that made it, and without a lock of its own, the kind passes the socket to
+    /// `linger::oblige`.
     fn obligation(&self) -> Option<Obligation> {
         None
     }
 
     /// Meets as much of the [obligation](Self::obligation) as is possible now, without waiting.
-    /// Called by the thread of `linger.rs` when it is due.
+    /// The thread of `linger.rs` calls it at each edge of the socket, and when the time is over.
     fn meet_obligation(&self) {}
 
     /// Returns whether giving up now loses octets, of which the peer must learn by a reset.
@@ -277,11 +279,9 @@ pub enum Farewell {
 
 /// An obligation of an open socket: something that the peer waits for, and that this end owes it
 /// whether or not the program makes another call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Obligation {
-    /// The events, of which an edge makes it possible to go on (`POLLIN`, `POLLOUT`).
-    pub events: c_short,
-    /// The time after which to go on though there is no event.
+    /// The time after which to go on though nothing has happened on the socket.
     pub within: Option<Duration>,
 }
 

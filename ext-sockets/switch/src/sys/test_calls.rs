@@ -81,3 +81,33 @@ pub(crate) fn send(fd: c_int, octets: &[u8]) -> usize {
     // SAFETY: the octets are borrowed until the call returns.
     done(unsafe { libc::send(fd, octets.as_ptr().cast(), octets.len(), flags) }).unwrap_or(0)
 }
+
+/// Puts the file of `fd` under another number too, in place of what is there.
+pub(crate) fn put_under(fd: c_int, number: c_int) {
+    // SAFETY: both are numbers of the test's own files.
+    assert_eq!(unsafe { libc::dup2(fd, number) }, number);
+}
+
+/// Runs `body` in a child of `fork`, which ends with it, or with the thread that forked.
+pub(crate) fn fork(body: impl FnOnce()) -> c_int {
+    // SAFETY: the caller has prepared the fork as a program's is prepared, and the child ends by
+    // `_exit`.
+    unsafe {
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+            libc::_exit(i32::from(done.is_err()));
+        }
+        child
+    }
+}
+
+/// Waits for a child; returns its status.
+pub(crate) fn join(child: c_int) -> c_int {
+    let mut status = 0;
+    // SAFETY: the status lives until the call returns.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status
+}

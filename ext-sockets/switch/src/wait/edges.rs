@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_short};
 use std::time::Duration;
 
 use rddp_real as real;
-use rddp_stream::{Calls, EdgeSet};
+use rddp_stream::{self as stream, Calls, EdgeSet};
 use smallvec::SmallVec;
 
 use super::watched::Watched;
@@ -15,6 +15,16 @@ static CALLS: Calls = real::calls(|| None);
 
 /// The time between two looks where no set can be had.
 const RECHECK: Duration = Duration::from_millis(10);
+
+/// Ends the registrations of a socket of ours under `fd`, which is about to be closed.
+pub fn forget_edges(fd: c_int) {
+    stream::forget_edges_of(&CALLS, fd);
+}
+
+/// Closes the copies of the parent's sets in the child of a `fork`.
+pub fn forget_inherited_sets() {
+    stream::forget_inherited_sets(&CALLS);
+}
 
 /// The set of a wait, made for the first socket that needs it.
 #[derive(Default)]

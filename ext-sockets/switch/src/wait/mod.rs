@@ -22,6 +22,7 @@ mod poll;
 mod select;
 mod watched;
 
+pub use edges::{forget_edges, forget_inherited_sets};
 pub(crate) use epoll::Pool;
 pub use epoll::{
     Elsewhere, Watches, changed, closing, control, duplicated, forking, given_late, gone, has_entries,
