@@ -220,12 +220,12 @@ unsafe fn select_ours(
         // the call.
         (!set.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(set.cast::<c_ulong>(), words) })
     };
-    let (result, left) = wait::select(bits, &mut sets.map(slice), timeout, |sets, nap| {
+    let (result, left) = wait::select(bits, &mut sets.map(slice), timeout, |many, sets, nap| {
         let nap = nap.map(Nap::from);
         let [read, write, except] = sets.each_mut().map(|set| set.as_mut_ptr().cast());
-        // SAFETY: the sets have `count` bits and live, with the time, until the call returns; the
+        // SAFETY: the sets have `many` bits and live, with the time, until the call returns; the
         // mask is the program's.
-        done(unsafe { real::pselect(count, read, write, except, Nap::at(nap.as_ref()), mask) })
+        done(unsafe { real::pselect(many as c_int, read, write, except, Nap::at(nap.as_ref()), mask) })
     });
     (result.map(|ready| ready as c_int), left)
 }

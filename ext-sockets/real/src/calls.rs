@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-use libc::{iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
+use libc::{epoll_event, iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use rddp_stream::{Calls, Table};
 
@@ -26,6 +26,12 @@ pub const fn calls(others: fn() -> Option<Duration>) -> Calls {
         fcntl,
         shutdown,
         connect,
+        epoll_create1,
+        epoll_ctl,
+        epoll_wait,
+        close,
+        hide: super::hidden::hide,
+        show: super::hidden::show,
         others,
     };
     // SAFETY: each is the C library's function of its name, which keeps that function's contract.
@@ -55,6 +61,9 @@ on_to_real! {
     fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
     fn shutdown(fd: c_int, how: c_int) -> c_int;
     fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    fn epoll_create1(flags: c_int) -> c_int;
+    fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    fn close(fd: c_int) -> c_int;
 }
 
 unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t {
@@ -72,6 +81,17 @@ unsafe extern "C-unwind" fn ppoll(
     // SAFETY: the arguments are passed on unchanged to the C library's function of the same
     // contract.
     unsafe { super::ppoll(fds, count, timeout, mask) }
+}
+
+unsafe extern "C-unwind" fn epoll_wait(
+    set: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: the arguments are passed on unchanged to the C library's function of the same
+    // contract.
+    unsafe { super::epoll_wait(set, events, room, timeout) }
 }
 
 unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {

@@ -42,7 +42,8 @@ pub fn close(fd: c_int) {
     close_number(fd);
 }
 
-fn show(fd: c_int) {
+/// Shows a hidden descriptor to the program again, which is about to be closed.
+pub fn show(fd: c_int) {
     if let Some((word, bit)) = place(fd)
         && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     {

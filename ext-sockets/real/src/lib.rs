@@ -193,6 +193,25 @@ pub fn sleep_on(fd: c_int, events: c_short, time: Duration) -> Result<bool, Errn
     if ready < 0 { Err(Errno::last()) } else { Ok(ready > 0) }
 }
 
+/// Returns which of `events` the descriptor has now. Leaves errno as it was.
+pub fn events_now(fd: c_int, events: c_short) -> c_short {
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    let _same = SameErrno::here();
+    // SAFETY: one entry, which lives until the call returns.
+    unsafe { poll(&raw mut entry, 1, 0) };
+    entry.revents
+}
+
+/// Returns how many octets TCP has been given that the peer has not acknowledged (`SIOCOUTQ`).
+/// Leaves errno as it was.
+pub fn unacknowledged(fd: c_int) -> usize {
+    let mut count: c_int = 0;
+    let _same = SameErrno::here();
+    // SAFETY: the call writes one int, which lives until it returns.
+    unsafe { ioctl(fd, libc::TIOCOUTQ as libc::c_ulong, (&raw mut count).expose_provenance()) };
+    usize::try_from(count).unwrap_or(0)
+}
+
 /// Returns whether a descriptor of this number is open. Leaves errno as it was.
 pub fn is_open(fd: c_int) -> bool {
     let _same = SameErrno::here();

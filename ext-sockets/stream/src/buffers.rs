@@ -178,6 +178,7 @@ impl Tx {
 impl State {
     /// Reserves the blocks that a process cannot get once it has given up the system calls for it.
     pub fn prepare_to_confine(&self) {
+        self.sleepers.expect_silence();
         if let Ok(mut rx) = self.rx.lock() {
             let _ = rx.kept_mut();
         }

@@ -15,6 +15,7 @@ use super::ended::{Ended, Why};
 use super::options::{Asked, Options, PrivateData};
 use super::rooms::Rooms;
 use super::sdp::Shared;
+use super::sleepers::Sleepers;
 use super::sys::{Chain, Guarded, Lease, now};
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
@@ -55,6 +56,8 @@ pub struct State {
     /// Moment at which a process last said that it holds the socket no longer, by
     /// [`now`].
     pub(super) left: AtomicU64,
+    /// The sleepers that a change of this state concerns: see [`Sleepers`].
+    pub(super) sleepers: Sleepers,
     /// Set if some processes that hold the socket have no place among the holders.
     pub(super) uncounted: AtomicBool,
     /// The block of holders that have no place here.
@@ -461,6 +464,7 @@ const fn layout() -> u64 {
         size_of::<Rx>(),
         size_of::<Tx>(),
         offset_of!(State, left),
+        offset_of!(State, sleepers),
         offset_of!(State, counters),
         offset_of!(State, asked),
         size_of::<Asked>(),

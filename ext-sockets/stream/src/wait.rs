@@ -40,6 +40,18 @@ impl Patience {
         self.until.map(|until| Duration::from_nanos(until.saturating_sub(now())))
     }
 
+    /// Returns whether the call must not sleep at all, whatever the descriptor's flags.
+    #[allow(dead_code, reason = "the calls of SDP streams are still to come")]
+    pub(super) fn is_none(&self) -> bool {
+        self.none
+    }
+
+    /// Returns whether the time is limited: the kernel restarts no call that has a timeout.
+    #[allow(dead_code, reason = "the calls of SDP streams are still to come")]
+    pub(super) fn has_limit(&self) -> bool {
+        self.until.is_some()
+    }
+
     /// Returns whether no time is left.
     #[inline]
     pub fn is_over(&self) -> bool {
@@ -78,7 +90,7 @@ impl Stream<'_> {
 
     /// Returns whether the descriptor does not block; in a confined process, whether it did not
     /// when another process last asked.
-    fn is_nonblocking(&self) -> Result<bool, Errno> {
+    pub(super) fn is_nonblocking(&self) -> Result<bool, Errno> {
         if is_confined() {
             return Ok(self.state.nonblocking.load(Ordering::Relaxed));
         }
@@ -115,7 +127,7 @@ impl Stream<'_> {
     /// Gives TCP what is owed in calls that find no octets: a program that asks again and again
     /// without waiting makes no others, and the peer may wait for just that. An error is left to
     /// the next call.
-    fn pay_by_the_way(&self) {
+    pub(super) fn pay_by_the_way(&self) {
         if let Err(error) = self.pay_if_owing() {
             self.remember(error);
         }

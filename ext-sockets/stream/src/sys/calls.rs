@@ -6,7 +6,11 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use libc::{iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
+use crate::Errno;
+
+use libc::{
+    epoll_event, iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec,
+};
 
 /// The functions, each with the contract of the libc function of its name (those that sleep unwind
 /// the stack when their thread is cancelled); a variadic one has the one more argument that is
@@ -29,6 +33,14 @@ pub struct Table {
     pub fcntl: unsafe extern "C" fn(c_int, c_int, usize) -> c_int,
     pub shutdown: unsafe extern "C" fn(c_int, c_int) -> c_int,
     pub connect: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
+    pub epoll_create1: unsafe extern "C" fn(c_int) -> c_int,
+    pub epoll_ctl: unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
+    pub epoll_wait: unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, c_int) -> c_int,
+    pub close: unsafe extern "C" fn(c_int) -> c_int,
+    /// Hides a descriptor of ours from the program, whose `close` of it then fails.
+    pub hide: fn(RawFd),
+    /// Ends that, just before the descriptor is closed.
+    pub show: fn(RawFd),
     /// Called before a sleep that depends on more than octets: this thread may have to make
     /// progress with the other end itself. Returns when to call again at the latest.
     pub others: fn() -> Option<Duration>,
@@ -54,6 +66,12 @@ impl Table {
             fcntl,
             shutdown: libc::shutdown,
             connect: libc::connect,
+            epoll_create1: libc::epoll_create1,
+            epoll_ctl: libc::epoll_ctl,
+            epoll_wait,
+            close: libc::close,
+            hide: |_| {},
+            show: |_| {},
             others: || None,
         }
     }
@@ -86,6 +104,19 @@ impl Calls {
         // SAFETY: the kernel writes at most `len` octets of `tcp_info`; the state is the first.
         let got = unsafe { (self.0.getsockopt)(fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len) };
         (got == 0).then_some(state)
+    }
+
+    /// Returns the number that no other socket of this system has (`SO_COOKIE`).
+    ///
+    /// # Errors
+    /// The errno of `getsockopt`.
+    pub fn cookie(&self, fd: RawFd) -> Result<u64, Errno> {
+        let mut cookie: u64 = 0;
+        let mut len = size_of::<u64>() as libc::socklen_t;
+        let at = (&raw mut cookie).cast::<c_void>();
+        // SAFETY: `SO_COOKIE` writes the eight octets of a u64.
+        let done = unsafe { (self.0.getsockopt)(fd, libc::SOL_SOCKET, libc::SO_COOKIE, at, &raw mut len) };
+        if done < 0 { Err(Errno::last()) } else { Ok(cookie) }
     }
 
     /// Dissolves a connection: the peer sees a reset, and the descriptor stays open and can be
@@ -130,6 +161,17 @@ unsafe extern "C-unwind" fn ppoll(
     // SAFETY: the arguments are passed on unchanged to the C library's function of the same
     // contract.
     unsafe { libc::ppoll(fds, count, timeout, mask) }
+}
+
+unsafe extern "C-unwind" fn epoll_wait(
+    set: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: the arguments are passed on unchanged to the C library's function of the same
+    // contract.
+    unsafe { libc::epoll_wait(set, events, room, timeout) }
 }
 
 unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {

@@ -1,5 +1,5 @@
-//! The TCP socket: every system call on it. Only [`Kernel::poll`] and [`Kernel::await_octet`]
-//! sleep.
+//! The TCP socket: every system call on it. Only [`Kernel::poll`], [`Kernel::await_octet`] and
+//! [`Kernel::sleep_by_edges`](super::edges) sleep.
 
 use std::ffi::{c_int, c_short, c_void};
 use std::io::{IoSlice, IoSliceMut};
@@ -195,7 +195,7 @@ impl Kernel<'_> {
     }
 
     /// Makes a call that sleeps. `EBADF`: the number was closed meanwhile.
-    fn asleep<T>(&self, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    pub(super) fn asleep<T>(&self, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
         let sleep = Sleep::of(self.caller);
         let cancellable = Cancellable::here();
         let result = call();
@@ -274,14 +274,7 @@ impl Kernel<'_> {
 
     /// Returns the number that no other socket of this system has (`SO_COOKIE`).
     pub(crate) fn cookie(&self) -> Result<u64, Errno> {
-        let mut cookie: u64 = 0;
-        let mut len = size_of::<u64>() as libc::socklen_t;
-        let at = (&raw mut cookie).cast::<c_void>();
-        // SAFETY: `SO_COOKIE` writes the eight octets of a u64.
-        let done = unsafe {
-            (self.calls.0.getsockopt)(self.fd, libc::SOL_SOCKET, libc::SO_COOKIE, at, &raw mut len)
-        };
-        if done < 0 { Err(Errno::last()) } else { Ok(cookie) }
+        self.calls.cookie(self.fd)
     }
 
     /// Returns the state of the connection. Leaves errors that the program can fetch in place.
@@ -314,7 +307,7 @@ impl Kernel<'_> {
         self.calls.disconnect(self.fd);
     }
 
-    fn set(&self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
+    pub(super) fn set(&self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
         if is_confined() {
             return Ok(());
         }
@@ -325,7 +318,7 @@ impl Kernel<'_> {
         if done < 0 { Err(Errno::last()) } else { Ok(()) }
     }
 
-    fn option(&self, level: c_int, name: c_int) -> Option<c_int> {
+    pub(super) fn option(&self, level: c_int, name: c_int) -> Option<c_int> {
         let mut value: c_int = 0;
         let mut len = size_of::<c_int>() as libc::socklen_t;
         let at = (&raw mut value).cast::<c_void>();

@@ -8,6 +8,11 @@
 
 mod calls;
 mod cancel;
+#[allow(dead_code, reason = "the calls of SDP streams, which use all of it, are still to come")]
+mod edges;
+mod edges_pool;
+#[cfg(test)]
+mod edges_tests;
 mod errno;
 mod kernel;
 pub mod lent;
@@ -22,6 +27,7 @@ pub(super) mod tests;
 pub use calls::{Calls, Table};
 use cancel::Cancellable;
 pub use cancel::Uncancelled;
+pub use edges_pool::{EdgeSet, forget_edges_of, forget_inherited_sets};
 pub use errno::SameErrno;
 pub use kernel::handlers_restart;
 pub use kernel::raise_sigpipe;

@@ -17,6 +17,7 @@ pub fn closing(fd: c_int) {
     raw::queue_closing(fd);
     let no_signals = real::NoSignals::here();
     wait::closing(fd);
+    wait::forget_edges(fd);
     let Some(held) = socket::forget_before_close(fd) else { return };
     let _same = SameErrno::here();
     let ours = Ours::new(held, fd);
@@ -25,6 +26,7 @@ pub fn closing(fd: c_int) {
     if is_unfinished && !ours.linger() {
         linger::see_to(&ours);
     }
+    linger::release(ours.held());
 }
 
 /// Closes a number at the exit of the process. The kernel would do so only after the last

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rddp_real as real;
 use rddp_stream::{self as stream, Errno, Found, Known, Process, SameErrno, State};
 
+use super::kind::Ours;
 use super::{linger, raw, store, unsettled};
 use crate::socket::{self, Held, KindId, Mode, SavedOptions, Settings};
 use crate::{process, switch, table, wait};
@@ -103,6 +104,7 @@ fn after(join: impl FnOnce()) {
         return;
     }
     stream::forget_left();
+    wait::forget_inherited_sets();
     socket::none_at_work();
     join();
     if let Some(mut alone) = alone {
@@ -110,6 +112,7 @@ fn after(join: impl FnOnce()) {
         // The parent's thread goes on with the closed sockets.
         alone.line.forget();
     }
+    linger::take_up();
 }
 
 fn join_as_child() {
@@ -168,6 +171,14 @@ fn adopt(fd: c_int) {
     if joins_known(cookie, fd) {
         return;
     }
+    adopt_unknown(cookie, fd);
+    if let Some(held) = socket::hold(fd) {
+        // The program before this one may have left an obligation, and its thread is gone.
+        linger::oblige(&Ours::new(held, fd));
+    }
+}
+
+fn adopt_unknown(cookie: u64, fd: c_int) {
     match store::find(cookie) {
         Found::Nothing if SavedOptions::is_stored(fd) => refuse(fd),
         Found::Nothing => switch::tell_unknown(fd),

@@ -163,6 +163,14 @@ pub trait Readiness {
         None
     }
 
+    /// Returns whether a wait for `want` must be for edges: the last look has left octets in the
+    /// kernel that are not what the program waits for, so that a level-triggered wait would return
+    /// at once for ever. [`revents`](Self::revents) is called when the socket is registered, and
+    /// notes, under the lock with which it looks, that a wait for this is about to sleep.
+    fn waits_by_edges(&self, _want: c_short) -> bool {
+        false
+    }
+
     /// Returns whether this kind, and not the kernel, reports urgent octets.
     fn tells_urgent(&self) -> bool {
         false
@@ -229,6 +237,26 @@ pub trait Close {
         Duration::ZERO
     }
 
+    /// Does as much as is possible now towards a close that is not the kernel's: sends the end
+    /// behind the queue, reads and drops. Returns how far the two directions have come; the thread
+    /// calls again at each event, and closes the socket when the peer's TCP has all and the peer's
+    /// end has come, or has not come for a second. `None`: the kernel's close is enough, and
+    /// [`finishes`](Self::finishes) tells when it may come.
+    fn farewell(&self) -> Option<Farewell> {
+        None
+    }
+
+    /// Returns the obligation of an open socket that no call of the program may ever meet. After
+    /// the call that made it, and without a lock of its own, the kind passes the socket to
+    /// `linger::oblige`.
+    fn obligation(&self) -> Option<Obligation> {
+        None
+    }
+
+    /// Meets as much of the [obligation](Self::obligation) as is possible now, without waiting.
+    /// The thread of `linger.rs` calls it at each edge of the socket, and when the time is over.
+    fn meet_obligation(&self) {}
+
     /// Returns whether giving up now loses octets, of which the peer must learn by a reset.
     fn loses_octets(&self) -> bool {
         false
@@ -236,6 +264,25 @@ pub trait Close {
 
     /// Ends a closed socket: by a reset, or in good order once it is finished or its time is over.
     fn end(&self, _by_reset: bool) {}
+}
+
+/// How far the close of a socket has come, where it is not the kernel's: see [`Close::farewell`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    /// This end has more to send.
+    Sending,
+    /// TCP has all that this end sends, its end too. The peer's end has not come.
+    Sent,
+    /// The peer's end has come too.
+    Over,
+}
+
+/// An obligation of an open socket: something that the peer waits for, and that this end owes it
+/// whether or not the program makes another call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Obligation {
+    /// The time after which to go on though nothing has happened on the socket.
+    pub within: Option<Duration>,
 }
 
 /// A socket of ours, held for the length of a call, by its kind. Its calls are those of [`Kind`].
@@ -247,6 +294,9 @@ pub enum Ours {
     Framed(Framed),
     /// RDMA operations.
     Raw(Raw),
+    /// A kind of tests.
+    #[cfg(test)]
+    Fake(super::fake::Fake),
 }
 
 impl Ours {
@@ -263,6 +313,8 @@ impl Ours {
             KindId::Plain => Ours::Plain(Plain { held, fd }),
             KindId::Framed => Ours::Framed(Framed { held, fd }),
             KindId::Raw => Ours::Raw(Raw { held, fd }),
+            #[cfg(test)]
+            KindId::Fake => Ours::Fake(super::fake::Fake::new(held, fd)),
         }
     }
 }
@@ -276,6 +328,8 @@ impl Deref for Ours {
             Ours::Plain(plain) => plain,
             Ours::Framed(framed) => framed,
             Ours::Raw(raw) => raw,
+            #[cfg(test)]
+            Ours::Fake(fake) => fake,
         }
     }
 }
@@ -301,6 +355,8 @@ fn admitted(held: Held, fd: c_int) -> Result<Ours, Errno> {
         KindId::Plain => Plain::admit(held, fd).map(Ours::Plain),
         KindId::Framed => Framed::admit(held, fd).map(Ours::Framed),
         KindId::Raw => Raw::admit(held, fd).map(Ours::Raw),
+        #[cfg(test)]
+        KindId::Fake => super::fake::Fake::admit(held, fd).map(Ours::Fake),
     }
 }
 

@@ -1,11 +1,18 @@
-//! Closed sockets that are not finished: octets wait for room in TCP or for the startup, or the
-//! peer is in the middle of a startup.
+//! The helper thread: it does for sockets what no call of the program does.
 //!
-//! `close` does not wait for them. A thread does, with a number of its own for each socket, as the
-//! kernel does for the octets in its buffers. The thread is started for the first such socket and
-//! ends with the last. Where numbers are short, the oldest socket is reset. The exit of the process
-//! waits for the thread. A process that is killed, or leaves by `_exit`, loses the octets that TCP
-//! does not have yet.
+//! **Closed sockets that are not finished**: octets wait for room in TCP or for the startup, the
+//! peer is in the middle of a startup, or the close is one of the protocol and not of the kernel
+//! ([`Close::farewell`](super::Close::farewell)). `close` does not wait for them. **Open sockets
+//! with an [obligation](super::Obligation)**: the peer waits for something that the program may
+//! never make a call for.
+//!
+//! The thread has a hidden number of its own for each socket, whose `SO_COOKIE` it checks before
+//! each use. It is started for the first such socket, ends with the last, and takes no signals.
+//! Where numbers are short, the oldest closed socket is reset. The exit of the process closes all
+//! sockets and waits for the thread, for a limited time. A process that is killed, or leaves by
+//! `_exit`, loses the octets that TCP does not have yet. The thread is its process's: a child of
+//! `fork` that finds an obligation open, and a program that gets the socket through `exec`, start
+//! their own.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -15,13 +22,21 @@ use std::time::{Duration, Instant};
 
 use rddp_real::{self as real, hidden};
 
-use super::kind::Ours;
+use super::kind::{Farewell, Ours};
+use crate::socket::{self, Held};
+use crate::table;
 
 /// The time for which the exit of the process waits for a peer that reads nothing, or does not
 /// answer.
 const AT_EXIT: Duration = Duration::from_secs(5);
 /// The number of closed sockets that may linger even where numbers are short.
 const A_FEW: usize = 8;
+/// The time that the peer's end has to come, once the peer's TCP has all that was sent.
+const FOR_THE_PEERS_END: Duration = Duration::from_secs(1);
+/// The time between two looks at what the peer has not acknowledged, which is no event.
+const TO_LOOK: Duration = Duration::from_millis(5);
+/// What an obliged socket is watched for: everything that happens on it, kicks too.
+const EDGES: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 /// The longest sleep of the thread.
 pub(super) const A_WHILE: Duration = Duration::from_millis(100);
 
@@ -32,12 +47,29 @@ struct Lingering {
     /// The events that the epoll set was last asked for.
     asked: u32,
     until: Instant,
+    /// Set if the close is not the kernel's: it is watched for edges, as octets that come are read
+    /// and dropped, and the peer's end stays readable.
+    says_farewell: bool,
+    /// Set while only time or an acknowledgement takes the close on.
+    is_to_look: bool,
+    /// When the peer's TCP was first seen to have all.
+    all_there: Option<Instant>,
+}
+
+/// An open socket with an obligation, under a number of the thread's own.
+#[derive(Debug)]
+struct Obliged {
+    ours: Ours,
+    /// When to go on though nothing happens.
+    due: Option<Instant>,
 }
 
 pub(super) struct Line {
-    /// The sockets by the order in which they were closed, which is also their data in the epoll
+    /// The closed sockets by the order in which they were closed, which is also their data in the epoll
     /// set.
     waiting: BTreeMap<u64, Lingering>,
+    /// The open sockets with an obligation; their numbers are of the same row.
+    obliged: BTreeMap<u64, Obliged>,
     closed: u64,
     /// The epoll set that the thread sleeps on.
     set: Option<c_int>,
@@ -46,7 +78,15 @@ pub(super) struct Line {
 }
 
 /// The closed sockets.
-static LINE: Mutex<Line> = Mutex::new(Line { waiting: BTreeMap::new(), closed: 0, set: None, thread_of: 0 });
+static LINE: Mutex<Line> = Mutex::new(Line {
+    waiting: BTreeMap::new(),
+    obliged: BTreeMap::new(),
+    closed: 0,
+    set: None,
+    thread_of: 0,
+});
+/// Set once any socket had an obligation in this process, or in the one that it was forked from.
+static WERE_OBLIGED: AtomicBool = AtomicBool::new(false);
 static EMPTY: Condvar = Condvar::new();
 static EXITS: AtomicBool = AtomicBool::new(false);
 
@@ -70,6 +110,11 @@ pub(super) fn see_to(ours: &Ours) {
         drop(line);
         return ours.end(false);
     }
+    start(line);
+}
+
+/// Starts the thread, if this process has none.
+fn start(mut line: real::Locked<Line>) {
     let me = std::process::id();
     if line.thread_of != me {
         line.thread_of = me;
@@ -78,6 +123,45 @@ pub(super) fn see_to(ours: &Ours) {
         let _no_signals = real::NoSignals::here();
         if std::thread::Builder::new().name("rddp-linger".into()).spawn(run).is_err() {
             self::line().forget();
+        }
+    }
+}
+
+/// Gives an open socket to the thread, if it has an obligation. Returns whether the thread has it.
+/// The caller holds no lock of the kind.
+pub(crate) fn oblige(ours: &Ours) -> bool {
+    if ours.obligation().is_none() {
+        return false;
+    }
+    WERE_OBLIGED.store(true, Ordering::Relaxed);
+    let mut line = line();
+    let is_its = |one: &Obliged| one.ours.held().index() == ours.held().index();
+    if !line.obliged.values().any(is_its) && !line.take_obliged(ours) {
+        return false;
+    }
+    start(line);
+    true
+}
+
+/// Gives up the obligation of a socket whose last number of this process is closed.
+pub(super) fn release(held: &Held) {
+    if !WERE_OBLIGED.load(Ordering::Relaxed) {
+        return;
+    }
+    let mut line = line();
+    let its = |(number, one): (&u64, &Obliged)| (one.ours.held().index() == held.index()).then_some(*number);
+    let its: Vec<u64> = line.obliged.iter().filter_map(its).collect();
+    its.into_iter().for_each(|number| line.end_obligation(number));
+}
+
+/// Takes up the obligations that the child of a `fork` finds open.
+pub(super) fn take_up() {
+    if !WERE_OBLIGED.load(Ordering::Relaxed) {
+        return;
+    }
+    for fd in table::within(0, c_int::MAX) {
+        if let Some(held) = socket::hold(fd) {
+            oblige(&Ours::new(held, fd));
         }
     }
 }
@@ -92,37 +176,76 @@ pub fn makes_room() -> bool {
 fn run() {
     let mut ready = [0; 64];
     loop {
-        let Some(set) = line().set else { return };
-        let count = real::wait_for_set(set, &mut ready, A_WHILE);
+        let (set, nap) = {
+            let line = line();
+            let Some(set) = line.set else { return };
+            (set, line.nap())
+        };
+        // The kernel reports the ready sockets in turn, so that those beyond the first 64 follow.
+        let count = real::wait_for_set(set, &mut ready, nap);
         let mut line = line();
         ready[..count].iter().for_each(|number| line.step(*number));
+        line.step_due();
         line.end_late();
         if line.waiting.is_empty() {
+            EMPTY.notify_all();
+        }
+        if line.waiting.is_empty() && line.obliged.is_empty() {
             line.end_thread();
             return;
         }
     }
 }
 
+impl Lingering {
+    /// Does as much as is possible now. Returns whether the kernel may close the socket.
+    fn finishes(&mut self) -> bool {
+        let Some(farewell) = self.ours.farewell() else { return self.ours.finishes() };
+        self.is_to_look = farewell != Farewell::Sending;
+        // A close with octets of the peer's unread, or that come later, is a reset, which destroys
+        // what the peer's TCP does not have.
+        if farewell == Farewell::Sending || real::unacknowledged(self.ours.fd()) > 0 {
+            return false;
+        }
+        let since = *self.all_there.get_or_insert_with(Instant::now);
+        farewell == Farewell::Over || since.elapsed() >= FOR_THE_PEERS_END
+    }
+}
+
 impl Line {
-    /// Takes a number of its own for the socket, at the cost of the oldest if no number is free.
+    /// Takes a number of its own for a closed socket, at the cost of the oldest if no number is
+    /// free.
     fn take(&mut self, ours: &Ours) -> bool {
         let fd = ours.fd();
         while self.is_in_the_way(fd) && self.reset_oldest() {}
-        let Some(set) = self.get(|line| line.set.or_else(high_set)) else { return false };
+        let says_farewell = ours.farewell().is_some();
+        let asked = if says_farewell { EDGES } else { interest(ours) };
+        let Some(ours) = self.enter(ours, asked) else { return false };
+        let until = Instant::now() + ours.patience();
+        let one = Lingering { ours, asked, until, says_farewell, is_to_look: says_farewell, all_there: None };
+        self.waiting.insert(self.closed, one);
+        true
+    }
+
+    /// Takes a number of its own for an open socket with an obligation.
+    fn take_obliged(&mut self, ours: &Ours) -> bool {
+        let Some(ours) = self.enter(ours, EDGES) else { return false };
+        self.obliged.insert(self.closed, Obliged { ours, due: Some(Instant::now()) });
+        true
+    }
+
+    /// Puts a socket into the set, under a number of the thread's own.
+    fn enter(&mut self, ours: &Ours, asked: u32) -> Option<Ours> {
+        let fd = ours.fd();
+        let set = self.get(|line| line.set.or_else(high_set))?;
         if self.set.replace(set).is_none() {
             hidden::hide(set);
         }
-        let Some(fd) = self.get(|_| real::duplicate_high(fd)) else { return false };
+        let fd = self.get(|_| real::duplicate_high(fd))?;
         hidden::hide(fd);
-        let ours = Ours::new(ours.held().clone(), fd);
-        let asked = interest(&ours);
         self.closed += 1;
-        let until = Instant::now() + ours.patience();
-        let one = Lingering { ours, asked, until };
         let _ = real::control(set, libc::EPOLL_CTL_ADD, fd, wanted(asked, self.closed));
-        self.waiting.insert(self.closed, one);
-        true
+        Some(Ours::new(ours.held().clone(), fd))
     }
 
     /// Makes something that needs a number, at the cost of the oldest connections while no number
@@ -143,18 +266,68 @@ impl Line {
         self.waiting.len() >= A_FEW && self.waiting.len() >= left() / 2
     }
 
+    /// Returns how long to sleep at most.
+    fn nap(&self) -> Duration {
+        let now = Instant::now();
+        let due = self.obliged.values().filter_map(|one| one.due);
+        let due = due.map(|due| due.saturating_duration_since(now)).min().unwrap_or(A_WHILE);
+        let looks = self.waiting.values().any(|one| one.is_to_look);
+        // A sleep is of whole milliseconds.
+        due.min(if looks { TO_LOOK } else { A_WHILE }).max(Duration::from_millis(1))
+    }
+
+    /// Takes a step for each socket for which one is due without an event.
+    fn step_due(&mut self) {
+        let now = Instant::now();
+        let is_due = |one: &Obliged| one.due.is_some_and(|due| due <= now);
+        let due = self.obliged.iter().filter(|(_, one)| is_due(one)).map(|(number, _)| *number);
+        let looks = self.waiting.iter().filter(|(_, one)| one.is_to_look).map(|(number, _)| *number);
+        let all: Vec<u64> = due.chain(looks).collect();
+        all.into_iter().for_each(|number| self.step(number));
+    }
+
+    /// Meets as much of an obligation as is possible now.
+    fn meet(&mut self, number: u64) {
+        let Some(one) = self.obliged.get_mut(&number) else { return };
+        if one.ours.held().is_under(one.ours.fd()) {
+            one.ours.meet_obligation();
+            if let Some(left) = one.ours.obligation() {
+                one.due = left.within.map(|within| Instant::now() + within);
+                return;
+            }
+        }
+        self.end_obligation(number);
+    }
+
+    fn end_obligation(&mut self, number: u64) {
+        let Some(one) = self.obliged.remove(&number) else { return };
+        let fd = one.ours.fd();
+        if !one.ours.held().is_under(fd) {
+            // The number is something of the program's by now.
+            return hidden::show(fd);
+        }
+        if let Some(set) = self.set {
+            let _ = real::control(set, libc::EPOLL_CTL_DEL, fd, wanted(0, 0));
+        }
+        hidden::close(fd);
+    }
+
     /// Does for one socket as much as is possible now.
     fn step(&mut self, number: u64) {
+        if self.obliged.contains_key(&number) {
+            return self.meet(number);
+        }
         let (Some(one), Some(set)) = (self.waiting.get_mut(&number), self.set) else { return };
         // A program that closes every number may have put something else under this one.
         if !one.ours.held().is_under(one.ours.fd()) {
+            hidden::show(one.ours.fd());
             self.waiting.remove(&number);
             return;
         }
-        if one.ours.finishes() {
+        if one.finishes() {
             return self.end(number, false);
         }
-        let asked = interest(&one.ours);
+        let asked = if one.says_farewell { EDGES } else { interest(&one.ours) };
         if std::mem::replace(&mut one.asked, asked) != asked {
             let _ = real::control(set, libc::EPOLL_CTL_MOD, one.ours.fd(), wanted(asked, number));
         }
@@ -200,6 +373,9 @@ impl Line {
         for lingering in std::mem::take(&mut self.waiting).into_values() {
             hidden::close(lingering.ours.fd());
         }
+        for obliged in std::mem::take(&mut self.obliged).into_values() {
+            hidden::close(obliged.ours.fd());
+        }
     }
 
     /// Returns how long the exit waits for the sockets that are there now.
@@ -241,42 +417,5 @@ pub(super) fn finish() {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsRawFd;
-
-    use super::super::{closing, received, store};
-    use super::*;
-    use crate::socket::{self, KindId, Mode, Settings};
-    use rddp_stream::{Options, Process, Role};
-
-    #[test]
-    fn a_lingering_socket_that_comes_back_in_a_message_is_open_again() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (server, _) = listener.accept().unwrap();
-        // As `recvmsg` gives the program a number that the library knows nothing of.
-        let again = server.try_clone().unwrap();
-        let settings = Settings {
-            mode: Mode::Starting,
-            kind: KindId::Framed,
-            role: Some(Role::Responder),
-            ..Settings::default()
-        };
-        let held = socket::adopt(server.as_raw_fd(), settings).unwrap();
-        held.set_state(store::create(held.cookie(), &Options::new(Role::Responder)).unwrap());
-        closing(server.as_raw_fd());
-        drop(server);
-        assert!(held.is_closed());
-        received(again.as_raw_fd());
-        let now = socket::hold(again.as_raw_fd()).unwrap();
-        assert_eq!(now.index(), held.index());
-        assert!(!now.is_closed());
-        drop(held);
-        line().reset_oldest();
-        assert!(now.state().unwrap().is_held(|holder| holder == Process::me()));
-        client.set_nonblocking(true).unwrap();
-        assert_eq!(client.peek(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-        socket::forget(again.as_raw_fd());
-    }
-}
+#[path = "linger_tests.rs"]
+mod tests;

@@ -16,6 +16,8 @@
 //! | `store.rs` | where the states of streams are kept |
 
 mod close;
+#[cfg(test)]
+pub(crate) mod fake;
 mod framed;
 mod inherit;
 mod kind;
@@ -27,6 +29,6 @@ mod unsettled;
 
 pub use close::{Expected, closing, exiting, expect_number};
 pub use inherit::{adopt_open, after_fork, after_system_call, before_fork, confine, fork_is_over, received};
-pub use kind::{Begin, Close, Kind, Ours, Readiness, of};
+pub use kind::{Begin, Close, Farewell, Kind, Obligation, Ours, Readiness, of};
 pub use linger::makes_room;
 pub(crate) use unsettled::{any as any_unsettled, progress_other_sockets, sleep_beside};

@@ -5,3 +5,5 @@
 pub(crate) mod epoll_pool;
 pub(crate) mod held;
 pub(crate) mod raw;
+#[cfg(test)]
+pub(crate) mod test_calls;

@@ -9,15 +9,20 @@
 //! | file | what |
 //! |---|---|
 //! | `watched.rs` | one descriptor of ours in a wait |
+//! | `edges.rs` | the private set of a wait, for sockets with octets that are somebody else's |
 //! | `poll.rs` | `poll`, `ppoll` |
 //! | `select.rs` | `select`, `pselect` |
 //! | `epoll/` | `epoll_ctl`, and `epoll_wait` and its variants |
 
+mod edges;
+#[cfg(test)]
+mod edges_tests;
 mod epoll;
 mod poll;
 mod select;
 mod watched;
 
+pub use edges::{forget_edges, forget_inherited_sets};
 pub(crate) use epoll::Pool;
 pub use epoll::{
     Elsewhere, Watches, changed, closing, control, duplicated, forking, given_late, gone, has_entries,

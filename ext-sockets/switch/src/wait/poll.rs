@@ -2,15 +2,27 @@
 
 use std::time::Duration;
 
-use libc::pollfd;
+use libc::{POLLIN, pollfd};
 use rddp_stream::{Errno, Patience};
 use smallvec::SmallVec;
 
+use super::edges::{Edges, Way};
 use super::watched::Watched;
 use crate::kinds;
 
-/// The entries that are ours, with their places.
-type Ours = SmallVec<[(usize, Watched); 4]>;
+/// The entries that are ours.
+type Ours = SmallVec<[One; 4]>;
+
+/// An entry that is ours.
+struct One {
+    /// Its place in the list.
+    place: usize,
+    watched: Watched,
+    /// How the next sleep is for it.
+    way: Way,
+    /// Its tag in the set of the wait, once it is registered there.
+    tag: Option<u32>,
+}
 
 /// Waits until one of `fds` is ready, or `timeout` is over, and sets their `revents`. Returns how
 /// many are ready.
@@ -31,17 +43,20 @@ pub fn poll(
     }
     let patience = Patience::new(false, timeout);
     let mut asked: SmallVec<[pollfd; 64]> = SmallVec::from_slice(fds);
+    let mut edges = Edges::default();
     loop {
         let others = kinds::progress_other_sockets();
-        let nap = [prepare(&mut asked, fds, &ours, &patience), others].into_iter().flatten().min();
+        let nap =
+            [prepare(&mut asked, fds, &mut ours, &mut edges, &patience), others].into_iter().flatten().min();
         let slept = sleep(&mut asked, nap);
         if slept.is_err() {
-            ours.iter().for_each(|(place, _)| asked[*place].revents = 0);
+            ours.iter().for_each(|one| asked[one.place].revents = 0);
         }
         let before = ours.len();
         let is_over = slept.is_err() || patience.is_over();
         if slept.is_ok() {
-            ours.retain(|(place, watched)| look(watched, &mut asked[*place], fds[*place]));
+            edges.collect();
+            ours.retain(|one| look(one, &mut asked[one.place], fds[one.place], &mut edges));
         }
         let ready = asked.iter().filter(|entry| entry.revents != 0).count();
         // An entry that turned out to be another file must be asked for again.
@@ -56,7 +71,7 @@ fn find(fds: &[pollfd]) -> Ours {
     let mut ours = Ours::new();
     for (place, entry) in fds.iter().enumerate() {
         if let Some(watched) = Watched::of(entry.fd) {
-            ours.push((place, watched));
+            ours.push(One { place, watched, way: Way::Level, tag: None });
         }
     }
     ours
@@ -64,24 +79,44 @@ fn find(fds: &[pollfd]) -> Ours {
 
 /// Asks for the events that each socket of ours is interested in now. Returns how long to sleep at
 /// most.
-fn prepare(asked: &mut [pollfd], fds: &[pollfd], ours: &Ours, patience: &Patience) -> Option<Duration> {
+fn prepare(
+    asked: &mut [pollfd],
+    fds: &[pollfd],
+    ours: &mut Ours,
+    edges: &mut Edges,
+    patience: &Patience,
+) -> Option<Duration> {
     let mut nap = patience.left();
     for (asked, entry) in asked.iter_mut().zip(fds) {
-        asked.events = entry.events;
+        (asked.fd, asked.events) = (entry.fd, entry.events);
     }
-    for (place, watched) in ours {
-        asked[*place].events = watched.interest(fds[*place].events);
-        nap = [nap, watched.deadline(fds[*place].events)].into_iter().flatten().min();
+    let mut has_number = false;
+    for One { place, watched, way, tag } in ours {
+        let want = fds[*place].events;
+        asked[*place].events = watched.interest(want);
+        *way = edges.way(watched, want, tag);
+        if *way != Way::Level {
+            // The first of these places has the number of the set, and the kernel passes over the
+            // others.
+            let number = edges.number().filter(|_| !has_number);
+            has_number |= number.is_some();
+            (asked[*place].fd, asked[*place].events) = (number.unwrap_or(-1), POLLIN);
+        }
+        nap = [nap, watched.deadline(want), way.longest()].into_iter().flatten().min();
     }
     nap
 }
 
 /// Sets the entry's `revents`. Returns whether it is still the same socket's.
-fn look(watched: &Watched, asked: &mut pollfd, entry: pollfd) -> bool {
-    if asked.revents == 0 && watched.deadline(entry.events).is_none() {
+fn look(one: &One, asked: &mut pollfd, entry: pollfd, edges: &mut Edges) -> bool {
+    if one.way != Way::Level {
+        asked.fd = entry.fd;
+        asked.revents = edges.take(one.way, &one.watched, entry.events);
+    }
+    if asked.revents == 0 && one.watched.deadline(entry.events).is_none() {
         return true;
     }
-    let revents = watched.look(asked.revents, entry.events);
+    let revents = one.watched.look(asked.revents, entry.events);
     asked.revents = revents.unwrap_or(0);
     revents.is_some()
 }

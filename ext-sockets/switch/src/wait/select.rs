@@ -7,6 +7,7 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDNORM, POLLWRNORM};
 use rddp_stream::{Errno, Patience};
 use smallvec::SmallVec;
 
+use super::edges::{Edges, Way};
 use super::watched::Watched;
 use crate::kinds;
 
@@ -24,7 +25,7 @@ const TELLS: [c_short; 3] =
 /// Waits until a descriptor in `sets` is ready, or `timeout` is over, and sets `sets` to the ready
 /// ones. Returns how many bits are set, and how much of the time is left.
 ///
-/// `sleep` makes the kernel's call, for at most the given time.
+/// `sleep` makes the kernel's call, on so many numbers and for at most the given time.
 ///
 /// # Errors
 /// [`Errno::PLAIN`]: none of them is ours, and nothing has been done. Otherwise the error of
@@ -33,27 +34,36 @@ pub fn select(
     count: usize,
     sets: &mut [Option<&mut [c_ulong]>; 3],
     timeout: Option<Duration>,
-    mut sleep: impl FnMut(&mut [Bits; 3], Option<Duration>) -> Result<(), Errno>,
+    mut sleep: impl FnMut(usize, &mut [Bits; 3], Option<Duration>) -> Result<(), Errno>,
 ) -> (Result<usize, Errno>, Option<Duration>) {
     let mut ours = find(count, sets);
     if ours.is_empty() && kinds::progress_other_sockets().is_none() {
         return (Err(Errno::PLAIN), timeout);
     }
     let patience = Patience::new(false, timeout);
+    let mut edges = Edges::default();
     loop {
         let others = kinds::progress_other_sockets();
         let mut asked = sets.each_ref().map(|set| copy(set.as_deref(), count));
         let mut nap = [patience.left(), others].into_iter().flatten().min();
-        for one in &ours {
-            put(&mut asked, one.fd, one.watched.interest(one.want));
-            nap = [nap, one.watched.deadline(one.want)].into_iter().flatten().min();
+        let mut many = count;
+        for one in &mut ours {
+            one.way = edges.way(&one.watched, one.want, &mut one.tag);
+            let events = if one.way == Way::Level { one.watched.interest(one.want) } else { 0 };
+            put(&mut asked, one.fd, events);
+            if let Some(number) = edges.number().filter(|_| one.way != Way::Level) {
+                many = with_set(&mut asked, many, number as usize);
+            }
+            nap = [nap, one.watched.deadline(one.want), one.way.longest()].into_iter().flatten().min();
         }
-        let slept = sleep(&mut asked, nap);
+        let slept = sleep(many, &mut asked, nap);
         if let Err(error) = slept {
             return (Err(error), patience.left());
         }
+        without_set(&mut asked, count, edges.number());
+        edges.collect();
         let (before, is_over) = (ours.len(), patience.is_over());
-        ours.retain(|one| one.look(&mut asked));
+        ours.retain(|one| one.look(&mut asked, &mut edges));
         let ready = asked.iter().flatten().map(|word| word.count_ones() as usize).sum();
         if ready > 0 || is_over && ours.len() == before {
             let given = sets.iter_mut().zip(&asked).filter_map(|(set, asked)| Some((set.as_mut()?, asked)));
@@ -68,13 +78,20 @@ struct One {
     fd: usize,
     want: c_short,
     watched: Watched,
+    /// How the next sleep is for it.
+    way: Way,
+    /// Its tag in the set of the wait, once it is registered there.
+    tag: Option<u32>,
 }
 
 impl One {
     /// Puts the descriptor into the sets of its events. Returns whether it is still the same
     /// socket's.
-    fn look(&mut self, asked: &mut [Bits; 3]) -> bool {
-        let ready = events(|set| has(&asked[set], self.fd));
+    fn look(&mut self, asked: &mut [Bits; 3], edges: &mut Edges) -> bool {
+        let ready = match self.way {
+            Way::Level => events(|set| has(&asked[set], self.fd)),
+            way => edges.take(way, &self.watched, self.want),
+        };
         if ready == 0 && self.watched.deadline(self.want).is_none() {
             return true;
         }
@@ -98,11 +115,36 @@ fn find(count: usize, sets: &[Option<&mut [c_ulong]>; 3]) -> SmallVec<[One; 4]> 
                 && let Some(watched) = Watched::of(fd as c_int)
                 && (want != POLLPRI || watched.tells_urgent())
             {
-                ours.push(One { fd, want, watched });
+                ours.push(One { fd, want, watched, way: Way::Level, tag: None });
             }
         }
     }
     ours
+}
+
+/// Puts the number of a set among those for reading. Returns how many numbers there are now.
+fn with_set(asked: &mut [Bits; 3], count: usize, number: usize) -> usize {
+    if number >= count {
+        for set in asked.iter_mut() {
+            // Behind the program's count its sets may have anything.
+            if !count.is_multiple_of(WORD) {
+                set[count / WORD] &= (1 << (count % WORD)) - 1;
+            }
+            set.resize(set.len().max(number / WORD + 1), 0);
+        }
+    }
+    asked[0][number / WORD] |= 1 << (number % WORD);
+    count.max(number + 1)
+}
+
+/// Makes the answer one on the program's `count` numbers.
+fn without_set(asked: &mut [Bits; 3], count: usize, number: Option<c_int>) {
+    if let Some(number) = number.map(|number| number as usize)
+        && number < asked[0].len() * WORD
+    {
+        asked[0][number / WORD] &= !(1 << (number % WORD));
+    }
+    asked.iter_mut().for_each(|set| set.truncate(count.div_ceil(WORD)));
 }
 
 fn copy(set: Option<&[c_ulong]>, count: usize) -> Bits {

@@ -40,6 +40,11 @@ impl Watched {
         }
     }
 
+    /// Returns whether a wait for `want` must be for edges.
+    pub(super) fn waits_by_edges(&self, want: c_short) -> bool {
+        matches!(self, Watched::Ours(ours) if ours.waits_by_edges(want))
+    }
+
     /// Returns whether the kind, and not the kernel, reports urgent octets.
     pub(super) fn tells_urgent(&self) -> bool {
         matches!(self, Watched::Ours(ours) if ours.tells_urgent())

@@ -40,6 +40,9 @@ pub enum KindId {
     Framed = 1,
     /// DDPMODE with RDMA operations.
     Raw = 2,
+    /// The kind of the tests.
+    #[cfg(test)]
+    Fake = 200,
 }
 
 impl KindId {
@@ -57,6 +60,8 @@ impl KindId {
         match number {
             1 => KindId::Framed,
             2 => KindId::Raw,
+            #[cfg(test)]
+            200 => KindId::Fake,
             _ => KindId::Plain,
         }
     }

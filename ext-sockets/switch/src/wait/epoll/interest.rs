@@ -16,7 +16,7 @@ use crate::wait::watched::Watched;
 /// The events of a set that `poll` has too; the bits above them are flags.
 const EVENTS: u32 = 0xffff;
 pub(super) const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
-const EDGES: u32 = libc::EPOLLET as u32;
+pub(super) const EDGES: u32 = libc::EPOLLET as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
 /// Updates the kernel's interest after a change of the state of a socket that is in an epoll set.
@@ -74,6 +74,11 @@ pub(super) fn mask(fd: c_int, wanted: u32) -> u32 {
         // There is something to report now. A socket that has ended is writable, so the kernel
         // reports it at once.
         events |= libc::POLLOUT;
+    } else if watched.waits_by_edges(want) {
+        // With ONESHOT each new look would arm the entry anew, for what still holds: the library
+        // disarms it itself when it has told the program.
+        let moving = (libc::POLLIN | libc::POLLOUT) as u16;
+        return wanted & !(EVENTS | ONESHOT) | EDGES | u32::from(events as u16 | moving);
     }
     wanted & !EVENTS | u32::from(events as u16)
 }
@@ -110,6 +115,19 @@ pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool 
     }
     entry.asked.store(mask, std::sync::atomic::Ordering::Relaxed);
     ask(watch, mask).is_ok()
+}
+
+/// Takes an entry out of its waiting by edges, after an event that the program is told of: it waits
+/// as it asked to from then on.
+pub(super) fn ends_edges(fd: c_int, epoll: c_int, key: Key) {
+    let mut watches = watches();
+    let watch = watches.of(fd).into_iter().find(|known| known.key == key);
+    let watch = watch.unwrap_or_else(|| {
+        let watch = Watch { fd, epoll, key };
+        watches.insert(watch);
+        watch
+    });
+    refresh(&mut watches, watch, false);
 }
 
 fn ask(watch: Watch, mask: u32) -> Result<(), Errno> {

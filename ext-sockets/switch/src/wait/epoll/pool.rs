@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use super::interest::{EDGES, ONESHOT};
 use rddp_real::Wanted;
 
 /// The data that the kernel has of an entry: a tag that no other data has, a generation, and a
@@ -152,6 +153,17 @@ impl Entry {
 
     pub(super) fn set_disarmed(&self, disarmed: bool) {
         self.disarmed.store(disarmed, Ordering::Release);
+    }
+
+    /// Disarms the entry. Returns whether it was armed.
+    pub(super) fn disarms(&self) -> bool {
+        !self.disarmed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Returns whether the kernel was asked for edges, and the program has asked otherwise.
+    pub(super) fn waits_by_edges(&self) -> bool {
+        let asked = self.asked.load(Ordering::Acquire);
+        asked & EDGES != 0 && (asked ^ self.wanted().events) & (EDGES | ONESHOT) != 0
     }
 
     pub(super) fn is_shared(&self) -> bool {

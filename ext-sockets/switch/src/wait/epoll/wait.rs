@@ -129,11 +129,17 @@ fn of_entry(pool: &Pool, epoll: c_int, event: epoll_event) -> Option<epoll_event
     let entry = pool.entry(key)?;
     let wanted = entry.wanted();
     let once = wanted.events & ONESHOT != 0;
+    if once && entry.waits_by_edges() {
+        return of_once_by_edges(entry, epoll, key, event);
+    }
     // This precedes any change of the socket's state, which could arm the entry again.
     entry.set_disarmed(once);
     let number = number(entry);
     let revents = number.and_then(|fd| look(fd, event.events, wanted.events)).unwrap_or(event.events);
     if revents != 0 {
+        if let Some(fd) = number.filter(|_| entry.waits_by_edges()) {
+            super::interest::ends_edges(fd, epoll, key);
+        }
         return Some(epoll_event { events: revents, u64: wanted.data });
     }
     entry.set_disarmed(false);
@@ -146,6 +152,24 @@ fn of_entry(pool: &Pool, epoll: c_int, event: epoll_event) -> Option<epoll_event
             watch
         });
         refresh(&mut watches, watch, once);
+    }
+    None
+}
+
+/// Translates an edge of an entry with `EPOLLONESHOT`, which the kernel does not disarm: of the
+/// threads that meet one, only the first tells the program.
+fn of_once_by_edges(entry: &Entry, epoll: c_int, key: Key, event: epoll_event) -> Option<epoll_event> {
+    let wanted = entry.wanted();
+    if entry.is_disarmed() {
+        return None;
+    }
+    let number = number(entry);
+    let revents = number.and_then(|fd| look(fd, event.events, wanted.events)).unwrap_or(event.events);
+    if revents != 0 {
+        return entry.disarms().then_some(epoll_event { events: revents, u64: wanted.data });
+    }
+    if let Some(fd) = number {
+        super::interest::ends_edges(fd, epoll, key);
     }
     None
 }
