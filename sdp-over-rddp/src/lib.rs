@@ -7,4 +7,5 @@
 #![forbid(unsafe_code)]
 
 pub mod machine;
+pub mod transport;
 pub mod wire;
