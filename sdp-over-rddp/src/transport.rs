@@ -90,7 +90,7 @@ pub trait Memory {
 /// Properties of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Whether this end may send at once. On iWARP the end that accepted may not, before something
+    /// Permission to send at once. On iWARP the end that accepted may not, before something
     /// has come from the other (RFC 5044 §7.1.2).
     pub speaks_first: bool,
     /// Number of Reads that may be outstanding (ORD).
@@ -166,7 +166,7 @@ pub enum PostFault {
 /// Reasons why memory cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It is not mapped, or not with these rights.
+    /// The range is not mapped, or not with these rights.
     #[error("bad address")]
     Address,
     /// A limit of the process or of the device is reached.

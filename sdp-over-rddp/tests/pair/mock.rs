@@ -13,7 +13,7 @@ use rddp_sdp::transport::{Buffer, Event, Facts, Fault, Lost, Memory, PostFault, 
 #[derive(Clone)]
 pub struct Octets {
     pub octets: Rc<RefCell<Vec<u8>>>,
-    /// Whether the call that lent it has returned: from then on no device may touch it.
+    /// Set once the call that lent it has returned: from then on no device may touch it.
     pub returned: Rc<Cell<bool>>,
 }
 
