@@ -30,17 +30,33 @@ pub trait Transport {
     /// Copies octets of a received message out of its buffer.
     fn peek(&self, buffer: Buffer, from: usize, out: &mut [u8]);
     /// Copies octets of a received message into memory of the program.
-    fn deliver(&mut self, buffer: Buffer, from: Range<usize>, to: &Self::Memory, at: usize) -> Result<(), Fault>;
+    fn deliver(
+        &mut self,
+        buffer: Buffer,
+        from: Range<usize>,
+        to: &Self::Memory,
+        at: usize,
+    ) -> Result<(), Fault>;
     /// Gives a buffer of a received message back, which is posted again before this returns.
     fn repost(&mut self, buffer: Buffer) -> Result<(), Lost>;
 
     /// Returns how many more requests can be posted now.
     fn room(&self) -> usize;
+    /// Returns whether every request that was posted is done.
+    fn is_idle(&self) -> bool;
     /// Posts a Send of `front` and, behind it, octets that are copied out of memory before this
     /// returns.
-    fn send(&mut self, front: &[u8], payload: Option<(&Self::Memory, Range<usize>)>) -> Result<(), PostFault>;
+    fn send(&mut self, front: &[u8], payload: Option<(&Self::Memory, Range<usize>)>)
+    -> Result<(), PostFault>;
     /// Posts an RDMA Read of the peer's memory into a region from `at` on.
-    fn read(&mut self, id: u64, sink: &Self::Region, at: usize, remote: Remote, len: usize) -> Result<(), PostFault>;
+    fn read(
+        &mut self,
+        id: u64,
+        sink: &Self::Region,
+        at: usize,
+        remote: Remote,
+        len: usize,
+    ) -> Result<(), PostFault>;
     /// Posts an RDMA Write of a part of a region.
     fn write(
         &mut self,
@@ -50,7 +66,12 @@ pub trait Transport {
         remote: Remote,
     ) -> Result<(), PostFault>;
     /// Posts an RDMA Write of octets that are copied out of memory before this returns.
-    fn write_copy(&mut self, memory: &Self::Memory, part: Range<usize>, remote: Remote) -> Result<(), PostFault>;
+    fn write_copy(
+        &mut self,
+        memory: &Self::Memory,
+        part: Range<usize>,
+        remote: Remote,
+    ) -> Result<(), PostFault>;
 
     /// Registers a part of memory from which the peer may Read and this end may Write.
     fn register_source(&mut self, memory: &Self::Memory, part: Range<usize>) -> Result<Self::Region, Fault>;
@@ -66,7 +87,13 @@ pub trait Transport {
     /// Allocates private memory, for Reads that are not placed in memory of the program.
     fn allocate(&mut self, len: usize) -> Option<Self::Memory>;
     /// Copies octets between two pieces of memory.
-    fn copy(&mut self, from: &Self::Memory, part: Range<usize>, to: &Self::Memory, at: usize) -> Result<(), Fault>;
+    fn copy(
+        &mut self,
+        from: &Self::Memory,
+        part: Range<usize>,
+        to: &Self::Memory,
+        at: usize,
+    ) -> Result<(), Fault>;
 
     /// Returns what has happened since the last call, one event at a time.
     fn poll(&mut self) -> Option<Event>;

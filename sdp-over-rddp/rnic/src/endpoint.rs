@@ -46,7 +46,10 @@ pub struct Endpoint {
     /// Private send buffers.
     outbox: MemoryRegion,
     slot_size: usize,
+    slots: usize,
     free_slots: Vec<u16>,
+    /// Requests on memory of the program that are under way.
+    zero_copies: usize,
     happened: VecDeque<Event>,
     is_over: bool,
     facts: Facts,
@@ -70,7 +73,7 @@ impl Endpoint {
         let cq = rnic.create_cq(2 * (receives + sends) + 8)?;
         let events = EventQueue::new()?;
         let settings = QpConfig {
-            max_send: sends + 4,
+            max_send: 2 * sends,
             max_recv: receives,
             events: Some(events.clone()),
             ..QpConfig::new(&cq)
@@ -86,7 +89,9 @@ impl Endpoint {
             buffers: config.buffers,
             buffer_size,
             slot_size: buffer_size,
+            slots: sends,
             free_slots: (0..config.sends).collect(),
+            zero_copies: 0,
             happened: VecDeque::new(),
             is_over: false,
             facts: Facts { speaks_first: false, reads: 1, longest: 1 << 20 },
@@ -164,6 +169,12 @@ impl Endpoint {
         posted
     }
 
+    fn post_zero_copy(&mut self, wr: &SendWr) -> Result<(), PostFault> {
+        self.qp.post_send(wr).map_err(|error| refused(&error))?;
+        self.zero_copies += 1;
+        Ok(())
+    }
+
     fn fill_slot(
         &self,
         start: usize,
@@ -191,6 +202,9 @@ impl Endpoint {
     fn happened(&mut self, completion: &Completion) -> Option<Event> {
         if completion.status != Status::Success {
             return self.over(completion.status);
+        }
+        if completion.wr_id & ZERO_COPY != 0 {
+            self.zero_copies -= 1;
         }
         match completion.completed {
             Completed::Receive => {
@@ -270,7 +284,12 @@ impl Transport for Endpoint {
     }
 
     fn room(&self) -> usize {
-        self.free_slots.len()
+        // A Read or Write of the program's memory takes a place in the queue and no buffer.
+        self.free_slots.len().min(self.slots.saturating_sub(self.zero_copies))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.free_slots.len() == self.slots && self.zero_copies == 0
     }
 
     fn send(
@@ -291,7 +310,7 @@ impl Transport for Endpoint {
     ) -> Result<(), PostFault> {
         let start = sink.offset + at;
         let wr = SendWr::read(id | ZERO_COPY, sink.region.sge(start..start + len), place(remote));
-        self.qp.post_send(&wr).map_err(|error| refused(&error))
+        self.post_zero_copy(&wr)
     }
 
     fn write(
@@ -303,7 +322,7 @@ impl Transport for Endpoint {
     ) -> Result<(), PostFault> {
         let octets = source.region.sge(source.offset + part.start..source.offset + part.end);
         let wr = SendWr::write(id | ZERO_COPY, octets, place(remote));
-        self.qp.post_send(&wr).map_err(|error| refused(&error))
+        self.post_zero_copy(&wr)
     }
 
     fn write_copy(

@@ -7,7 +7,9 @@
 mod endpoint;
 mod memory;
 mod registration;
+mod stream;
 
 pub use endpoint::{Endpoint, EndpointConfig};
 pub use memory::ProgramMemory;
 pub use registration::{Lease, RegistrationCounters, Registry, Scheme};
+pub use stream::{SdpDevice, SdpListener, SdpStream};

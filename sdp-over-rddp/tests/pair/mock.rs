@@ -66,7 +66,6 @@ struct End {
     told: VecDeque<Event>,
     regions: HashMap<u32, Registered>,
     reads: HashMap<u64, (Octets, usize, u32)>,
-    posted_sends: usize,
     is_dead: bool,
     faults: Faults,
     pub wire: Vec<u8>,
@@ -240,7 +239,6 @@ impl Mock {
         self.with(|end| match end.is_dead {
             true => Err(PostFault::Lost),
             false => {
-                end.posted_sends += 1;
                 end.out.push_back(frame);
                 Ok(())
             }
@@ -303,6 +301,10 @@ impl Transport for Mock {
         64
     }
 
+    fn is_idle(&self) -> bool {
+        self.with(|end| end.out.is_empty())
+    }
+
     fn send(&mut self, front: &[u8], payload: Option<(&Octets, Range<usize>)>) -> Result<(), PostFault> {
         let mut message = front.to_vec();
         if let Some((memory, part)) = payload {
@@ -312,17 +314,32 @@ impl Transport for Mock {
         self.post(Frame::Send(message))
     }
 
-    fn read(&mut self, id: u64, sink: &Region, at: usize, remote: Remote, len: usize) -> Result<(), PostFault> {
+    fn read(
+        &mut self,
+        id: u64,
+        sink: &Region,
+        at: usize,
+        remote: Remote,
+        len: usize,
+    ) -> Result<(), PostFault> {
         assert!(at + len <= sink.part.len(), "a Read beyond its sink");
         let memory = sink.memory.clone();
         self.with(|end| {
             assert!(end.reads.len() < 4, "more Reads than ORD");
-            end.reads.insert(id, (memory, sink.part.start + at, sink.stag));
+            if !end.is_dead {
+                end.reads.insert(id, (memory, sink.part.start + at, sink.stag));
+            }
         });
         self.post(Frame::ReadRequest { id, remote, len })
     }
 
-    fn write(&mut self, id: u64, source: &Region, part: Range<usize>, remote: Remote) -> Result<(), PostFault> {
+    fn write(
+        &mut self,
+        id: u64,
+        source: &Region,
+        part: Range<usize>,
+        remote: Remote,
+    ) -> Result<(), PostFault> {
         let start = source.part.start;
         let octets = source.memory.touch()[start + part.start..start + part.end].to_vec();
         self.with(|end| end.completed.push_back(Event::Written(id)));
