@@ -15,11 +15,11 @@ pub struct ProgramMemory(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
-    Lent(Lent),
+    Lent(Arc<Lent>),
     Private(Arc<MemoryRegion>),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Lent {
     ptr: NonNull<u8>,
     len: usize,
@@ -29,6 +29,8 @@ struct Lent {
 // SAFETY: the pointer is used for copies and registrations alone, which `ProgramMemory::lent`'s
 // caller has allowed to whoever holds the value; no state hangs on a thread.
 unsafe impl Send for Lent {}
+// SAFETY: as above; copies through it go to octets that nobody holds a reference to.
+unsafe impl Sync for Lent {}
 
 impl ProgramMemory {
     /// Lends `len` octets for the length of an operation.
@@ -39,7 +41,32 @@ impl ProgramMemory {
     /// it is used meanwhile, except for reading when it is not `writable`.
     #[must_use]
     pub unsafe fn lent(ptr: NonNull<u8>, len: usize, writable: bool) -> Self {
-        ProgramMemory(Kind::Lent(Lent { ptr, len, writable }))
+        ProgramMemory(Kind::Lent(Arc::new(Lent { ptr, len, writable })))
+    }
+
+    /// Lends octets for reading while `call` runs, which has to let go of them.
+    pub(crate) fn while_reading<T>(octets: &[u8], call: impl FnOnce(Self) -> T) -> T {
+        // SAFETY: the slice is borrowed for the length of this call, behind which `lent_for` lets
+        // nothing of the value survive; what is not writable is only read.
+        unsafe { Self::lent_for(NonNull::from(octets).cast(), octets.len(), false, call) }
+    }
+
+    /// Lends octets for writing while `call` runs, which has to let go of them.
+    pub(crate) fn while_writing<T>(octets: &mut [u8], call: impl FnOnce(Self) -> T) -> T {
+        let len = octets.len();
+        // SAFETY: as above; the slice is borrowed alone, and not used meanwhile.
+        unsafe { Self::lent_for(NonNull::from(octets).cast(), len, true, call) }
+    }
+
+    /// # Safety
+    /// As for [`lent`](Self::lent), for the length of this call.
+    unsafe fn lent_for<T>(ptr: NonNull<u8>, len: usize, writable: bool, call: impl FnOnce(Self) -> T) -> T {
+        // SAFETY: the caller answers for the length of this call, and no clone outlives it: the
+        // guard ends the process first. A use of a registration holds a clone.
+        let memory = unsafe { Self::lent(ptr, len, writable) };
+        let Kind::Lent(lent) = &memory.0 else { unreachable!("it was lent above") };
+        let _guard = LastUse(lent.clone());
+        call(memory)
     }
 
     /// Wraps private memory.
@@ -113,6 +140,18 @@ impl ProgramMemory {
         // registration before it says that an operation has ended, and `Registry` leaves peers no
         // rights to a released one.
         unsafe { pd.register(from, len, access) }
+    }
+}
+
+/// Sees to it that lent memory is let go of, also when a call panics.
+struct LastUse(Arc<Lent>);
+
+impl Drop for LastUse {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.0) > 1 {
+            // Somebody may still touch memory that is about to be its owner's again.
+            std::process::abort();
+        }
     }
 }
 

@@ -76,6 +76,8 @@ pub struct Lease {
     pub(crate) region: Arc<MemoryRegion>,
     pub(crate) offset: usize,
     key: Option<Key>,
+    /// Whoever lent the memory can see that it is in use.
+    _memory: ProgramMemory,
 }
 
 impl Registry {
@@ -106,23 +108,28 @@ impl Registry {
         access: Access,
     ) -> Result<Lease, Fault> {
         if let Some(region) = memory.own_region() {
-            return Ok(Lease { region: region.clone(), offset: part.start, key: None });
+            return Ok(Lease {
+                region: region.clone(),
+                offset: part.start,
+                key: None,
+                _memory: memory.clone(),
+            });
         }
         let (start, len, _) = memory.range().filter(|_| part.end <= memory.len()).ok_or(Fault::Address)?;
         debug_assert!(part.end <= len);
         let access = access | Access::ZERO_BASED;
         let key = (start + part.start, part.len(), access);
-        if let Some(lease) = self.hit(key)? {
+        if let Some(lease) = self.hit(key, memory)? {
             return Ok(lease);
         }
         let region = memory.register(&self.pd, part, access).map_err(|error| match error {
             rddp_rnic::Error::Memory(rddp_rnic::MemError::NotMapped { .. }) => Fault::Address,
             _ => Fault::Limit,
         })?;
-        Ok(self.made(key, region))
+        Ok(self.made(key, region, memory))
     }
 
-    fn hit(&self, key: Key) -> Result<Option<Lease>, Fault> {
+    fn hit(&self, key: Key, memory: &ProgramMemory) -> Result<Option<Lease>, Fault> {
         let mut kept = self.kept();
         kept.clock += 1;
         let now = kept.clock;
@@ -134,29 +141,30 @@ impl Registry {
         let region = entry.region.clone();
         kept.counters.hits += 1;
         region.reregister(key.2).map_err(|_| Fault::Limit)?;
-        Ok(Some(Lease { region, offset: 0, key: Some(key) }))
+        Ok(Some(Lease { region, offset: 0, key: Some(key), _memory: memory.clone() }))
     }
 
-    fn made(&self, key: Key, region: MemoryRegion) -> Lease {
+    fn made(&self, key: Key, region: MemoryRegion, memory: &ProgramMemory) -> Lease {
+        let _memory = memory.clone();
         let region = Arc::new(region);
         let mut kept = self.kept();
         kept.counters.pins += 1;
         let Scheme::Cache { entries, octets } = self.scheme else {
-            return Lease { region, offset: 0, key: None };
+            return Lease { region, offset: 0, key: None, _memory };
         };
         if key.1 > octets || kept.entries.contains_key(&key) {
-            return Lease { region, offset: 0, key: None };
+            return Lease { region, offset: 0, key: None, _memory };
         }
         while kept.entries.len() >= entries || kept.octets + key.1 > octets {
             if !kept.evict() {
-                return Lease { region, offset: 0, key: None };
+                return Lease { region, offset: 0, key: None, _memory };
             }
         }
         let last_use = kept.clock;
         kept.octets += key.1;
         let entry = Entry { region: region.clone(), last_use, in_use: true, forgotten: false };
         kept.entries.insert(key, entry);
-        Lease { region, offset: 0, key: Some(key) }
+        Lease { region, offset: 0, key: Some(key), _memory }
     }
 
     /// Ends a use: afterwards no peer reaches the memory.

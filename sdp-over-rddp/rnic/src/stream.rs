@@ -2,7 +2,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -158,10 +157,7 @@ impl SdpStream {
     /// # Errors
     /// The connection is over, or nothing can be sent without waiting.
     pub fn send(&self, octets: &[u8], options: Options) -> io::Result<usize> {
-        // The memory is lent for reading alone.
-        self.shared.run(NonNull::from(octets).cast(), octets.len(), false, |socket, memory| {
-            socket.send(memory, options)
-        })
+        ProgramMemory::while_reading(octets, |memory| self.shared.run(|socket| socket.send(memory, options)))
     }
 
     /// Receives octets, and returns how many; 0 at the end of the stream.
@@ -169,9 +165,9 @@ impl SdpStream {
     /// # Errors
     /// The connection is over, or nothing can be received without waiting.
     pub fn receive(&self, octets: &mut [u8], options: Options) -> io::Result<usize> {
-        let len = octets.len();
-        self.shared
-            .run(NonNull::from(octets).cast(), len, true, |socket, memory| socket.receive(memory, options))
+        ProgramMemory::while_writing(octets, |memory| {
+            self.shared.run(|socket| socket.receive(memory, options))
+        })
     }
 
     /// Ends the stream that this end sends; the other direction goes on.
@@ -217,18 +213,8 @@ impl Shared {
     }
 
     /// Carries an operation out and sleeps until it has ended.
-    #[allow(unsafe_code)] // hands the promise on to `ProgramMemory::lent`
-    fn run(
-        &self,
-        ptr: NonNull<u8>,
-        len: usize,
-        writable: bool,
-        begin: impl FnOnce(&mut Socket<Endpoint>, ProgramMemory) -> OperationId,
-    ) -> io::Result<usize> {
-        // SAFETY: the caller's slice is borrowed for the length of this call, which does not
-        // return before the operation has ended, and nobody uses the slice meanwhile.
-        let memory = unsafe { ProgramMemory::lent(ptr, len, writable) };
-        let id = begin(&mut self.lock(), memory);
+    fn run(&self, begin: impl FnOnce(&mut Socket<Endpoint>) -> OperationId) -> io::Result<usize> {
+        let id = begin(&mut self.lock());
         loop {
             let seen = self.changes.load(Ordering::SeqCst);
             let deadline = {

@@ -1,7 +1,7 @@
 //! Sends and receives under way, and how they end.
 
+use core::time::Duration;
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use crate::machine::{SinkId, SourceId, Violation};
 use crate::transport::{Memory, Transport};
