@@ -76,7 +76,7 @@ pub struct Lease {
     pub(crate) region: Arc<MemoryRegion>,
     pub(crate) offset: usize,
     key: Option<Key>,
-    /// Whoever lent the memory can see that it is in use.
+    /// A clone of the memory, so that its lender can see that it is in use.
     _memory: ProgramMemory,
 }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::{Error, Socket};
 use crate::transport::Transport;
 
-/// How far a connection is closed.
+/// State of the close of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     /// The program sends no more.

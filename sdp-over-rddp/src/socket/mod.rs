@@ -311,6 +311,9 @@ impl<T: Transport> Socket<T> {
         }
         self.over = Some(error);
         self.transport.abort();
+        // What the peer reported before the end counts.
+        self.settle_sources();
+        self.settle_sinks();
         self.release_all();
         let receive_error = if self.closing.peer_has_closed { None } else { Some(error) };
         for op in std::mem::take(&mut self.sends) {

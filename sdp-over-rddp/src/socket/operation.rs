@@ -55,7 +55,7 @@ pub enum Error {
     Violation(Violation),
 }
 
-/// How an operation is carried out.
+/// Options of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Ends at once, with what is possible without waiting; never uses RDMA on the program's
@@ -79,7 +79,7 @@ pub(super) struct Sending<T: Transport> {
     pub(super) adverts: VecDeque<Offered<T>>,
     /// Writes that have not completed yet.
     pub(super) writes: VecDeque<(u64, T::Region)>,
-    /// What comes now is sent as Data, since an advert was taken back or refused.
+    /// The rest is sent as Data, since an advert was taken back or refused.
     pub(super) copies: bool,
     pub(super) is_stopped: bool,
     pub(super) error: Option<Error>,

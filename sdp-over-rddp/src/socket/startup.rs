@@ -16,7 +16,7 @@ pub enum Role {
     Passive,
 }
 
-/// What the peer said of itself in its Hello or `HelloAck`.
+/// Properties of the peer, from its Hello or `HelloAck`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// This end's role.

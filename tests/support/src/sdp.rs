@@ -1,8 +1,9 @@
 //! An SDP peer made by hand: messages octet by octet, with numbers that a test may set as it likes.
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use rddp_mpa::StartupConfig;
+use rddp_mpa::{Initiator, InitiatorStep, StartupConfig};
 use rddp_rdmap::Opcode;
 
 use crate::Peer;
@@ -114,6 +115,29 @@ pub fn hello_ack(bufs: u16, size: u32, adverts: u8) -> Vec<u8> {
     rest[3] = adverts;
     rest[4..8].copy_from_slice(&size.to_be_bytes());
     SdpMessage { mid: mid::HELLO_ACK, flags: 0, bufs, len: None, mseq: 0, mseq_ack: 0, rest }.octets()
+}
+
+/// Asks for a connection with these private data, and returns whether it is rejected.
+///
+/// # Panics
+///
+/// When the other end makes no good Reply.
+#[must_use]
+pub fn is_rejected(mut socket: TcpStream, private_data: &[u8]) -> bool {
+    let mut initiator = Initiator::new(&crate::plain(), private_data).unwrap();
+    socket.write_all(initiator.request()).unwrap();
+    let mut reply = Vec::new();
+    loop {
+        match initiator.handle(&reply).unwrap() {
+            InitiatorStep::Need { total } => {
+                let have = reply.len();
+                reply.resize(total, 0);
+                socket.read_exact(&mut reply[have..]).unwrap();
+            }
+            InitiatorStep::Accepted { .. } => return false,
+            InitiatorStep::Rejected { .. } => return true,
+        }
+    }
 }
 
 /// A connected peer that sends SDP messages right or wrong.
