@@ -38,7 +38,7 @@ pub enum Unusable {
 
 /// State of a connection apart from its adverts. Zeroed, it is unused.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Core {
     /// Octets of the in half whose place in the stream is known.
     pub(super) in_octets: u64,
@@ -99,7 +99,7 @@ pub struct Core {
 /// Facts of a connection, in [`Core::flags`].
 pub(super) mod flag {
     pub(in crate::machine) const IN_USE: u32 = 1;
-    /// The newest message received was an update of credits and nothing else.
+    /// The newest message received, since the newest sent, is an update of credits and nothing else.
     pub(in crate::machine) const LAST_WAS_UPDATE: u32 = 1 << 1;
     /// The newest message sent was.
     pub(in crate::machine) const LAST_SENT_UPDATE: u32 = 1 << 2;

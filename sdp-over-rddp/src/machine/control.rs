@@ -119,6 +119,7 @@ impl Machine<'_> {
         let core = &mut *self.core;
         core.next_mseq = core.next_mseq.wrapping_add(1);
         core.shown = limit;
+        core.set(flag::LAST_WAS_UPDATE, false);
         core.set(flag::LAST_SENT_UPDATE, body == Body::Data && payload == 0);
         // Any message is an update.
         core.owe(due::UPDATE, false);

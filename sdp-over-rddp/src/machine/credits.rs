@@ -30,6 +30,13 @@ impl Machine<'_> {
         credits(self.core.peer_bufs, self.core.acked, self.core.next_mseq)
     }
 
+    /// Returns the messages with payload that discarded no advert: those sent, and those received.
+    /// Each is the same number at the other end when nothing is under way.
+    #[must_use]
+    pub fn non_discards(&self) -> (u32, u32) {
+        (self.core.sent_non_discards, self.core.received_non_discards)
+    }
+
     /// Returns our buffers that hold no message.
     #[must_use]
     pub fn free_bufs(&self) -> u32 {

@@ -85,3 +85,6 @@ impl<'a> Machine<'a> {
         self.tables.as_deref().is_none_or(|tables| *tables == Tables::default())
     }
 }
+
+#[cfg(test)]
+mod tests;

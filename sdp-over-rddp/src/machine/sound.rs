@@ -24,7 +24,7 @@ impl Core {
             && (1..=u8::MAX.into()).contains(&self.peer_max_adverts)
             && self.out_mode <= 2
             && self.in_mode <= 2
-            && self.next_mseq.wrapping_sub(self.acked) <= 1 + u32::from(u16::MAX)
+            && self.next_mseq.wrapping_sub(1).wrapping_sub(self.acked) <= u16::MAX.into()
     }
 }
 

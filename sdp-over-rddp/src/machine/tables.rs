@@ -41,7 +41,7 @@ impl SinkId {
 
 /// Adverts of both ends. Zeroed, there is none.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tables {
     pub(super) sources: [OwnSource; ADVERTS],
     pub(super) sinks: [OwnSink; ADVERTS],
@@ -51,7 +51,7 @@ pub struct Tables {
 
 /// An own `SrcAvail`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct OwnSource {
     /// See [`state`].
     pub(super) state: u32,
@@ -65,7 +65,7 @@ pub(super) struct OwnSource {
 
 /// An own `SinkAvail`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct OwnSink {
     /// See [`state`].
     pub(super) state: u32,
@@ -77,7 +77,7 @@ pub(super) struct OwnSink {
 
 /// A `SrcAvail` of the peer. Counts leave out the inline octets.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ReadFrom {
     pub(super) to: u64,
     pub(super) state: u32,
@@ -96,7 +96,7 @@ pub(super) struct ReadFrom {
 
 /// A `SinkAvail` of the peer.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct WriteTo {
     pub(super) to: u64,
     /// [`state::OUT`], or [`state::DONE`] while its `RdmaWrCompl` is due.
