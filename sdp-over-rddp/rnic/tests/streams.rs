@@ -75,7 +75,7 @@ fn both_ends_send_and_receive_at_once() {
     });
 }
 
-/// Without ZCopy each octet is copied twice; with it none is, apart from those inline.
+/// Without `ZCopy` each octet is copied twice; with it none is, apart from those inline.
 #[test]
 fn adverts_save_the_copies_through_private_buffers() {
     let len = 1 << 20;

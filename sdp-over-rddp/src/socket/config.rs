@@ -11,7 +11,7 @@ pub struct Config {
     pub buffer_size: u32,
     /// Adverts of the peer that this end takes at a time.
     pub max_adverts: u8,
-    /// Shortest blocking send that is advertised; `None` for BCopy alone. 0 advertises each.
+    /// Shortest blocking send that is advertised; `None` for `BCopy` alone. 0 advertises each.
     pub source_threshold: Option<usize>,
     /// Shortest blocking receive into which a peer's advert is Read; shorter ones are Read into
     /// private memory. `None` for private memory alone.

@@ -11,14 +11,14 @@ use rddp_sdp::transport::{Buffer, Event, Facts, Fault, Lost, Memory, PostFault, 
 
 /// Memory of the program that counts as returned once its operation has ended.
 #[derive(Clone)]
-pub struct Octets {
-    pub octets: Rc<RefCell<Vec<u8>>>,
+pub(crate) struct Octets {
+    pub(crate) octets: Rc<RefCell<Vec<u8>>>,
     /// Set once the call that lent it has returned: from then on no device may touch it.
-    pub returned: Rc<Cell<bool>>,
+    pub(crate) returned: Rc<Cell<bool>>,
 }
 
 impl Octets {
-    pub fn new(octets: Vec<u8>) -> Self {
+    pub(crate) fn new(octets: Vec<u8>) -> Self {
         Octets { octets: Rc::new(RefCell::new(octets)), returned: Rc::default() }
     }
 
@@ -35,7 +35,7 @@ impl Memory for Octets {
 }
 
 /// A registration.
-pub struct Region {
+pub(crate) struct Region {
     stag: u32,
     memory: Octets,
     part: Range<usize>,
@@ -68,61 +68,61 @@ struct End {
     reads: HashMap<u64, (Octets, usize, u32)>,
     is_dead: bool,
     faults: Faults,
-    pub wire: Vec<u8>,
+    pub(crate) wire: Vec<u8>,
 }
 
 /// Faults that a test orders at one end.
 #[derive(Clone, Copy, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// No more registrations.
-    pub no_registration: bool,
+    pub(crate) no_registration: bool,
     /// The next Read fails, as one of memory that is not there does.
-    pub read_fails: bool,
+    pub(crate) read_fails: bool,
 }
 
 /// The two ends, and what is between them.
-pub struct Wire {
+pub(crate) struct Wire {
     ends: [End; 2],
     random: u64,
     next_stag: u32,
     /// Requests that were carried out.
-    pub carried_out: usize,
+    pub(crate) carried_out: usize,
     /// The connection is cut before the request of this number.
-    pub cut_at: Option<usize>,
+    pub(crate) cut_at: Option<usize>,
 }
 
 impl Wire {
-    pub fn new(seed: u64) -> Rc<RefCell<Self>> {
+    pub(crate) fn new(seed: u64) -> Rc<RefCell<Self>> {
         let ends = [End::default(), End::default()];
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         Rc::new(RefCell::new(Wire { ends, random, next_stag: 0x100, carried_out: 0, cut_at: None }))
     }
 
-    pub fn random(&mut self) -> u64 {
+    pub(crate) fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         self.random
     }
 
-    pub fn order(&mut self, end: usize, faults: Faults) {
+    pub(crate) fn order(&mut self, end: usize, faults: Faults) {
         self.ends[end].faults = faults;
     }
 
     /// Returns the MIDs that an end has sent.
-    pub fn mids(&self, end: usize) -> &[u8] {
+    pub(crate) fn mids(&self, end: usize) -> &[u8] {
         &self.ends[end].wire
     }
 
     /// Returns whether nothing is under way.
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.ends.iter().all(|end| {
             end.out.is_empty() && end.received.is_empty() && end.completed.is_empty() && end.told.is_empty()
         })
     }
 
     /// Does one thing that is due, chosen at random. Returns whether there was any.
-    pub fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self) -> bool {
         let mut due = Vec::new();
         for (n, end) in self.ends.iter().enumerate() {
             let is_due = [!end.out.is_empty(), !end.received.is_empty(), !end.completed.is_empty()];
@@ -142,7 +142,7 @@ impl Wire {
     }
 
     /// Ends the connection for both.
-    pub fn cut(&mut self, at: [Option<Lost>; 2]) {
+    pub(crate) fn cut(&mut self, at: [Option<Lost>; 2]) {
         for (end, lost) in self.ends.iter_mut().zip(at) {
             if end.is_dead {
                 continue;
@@ -217,14 +217,14 @@ impl Wire {
 }
 
 /// One end, as a socket sees it.
-pub struct Mock {
+pub(crate) struct Mock {
     wire: Rc<RefCell<Wire>>,
     end: usize,
     facts: Facts,
 }
 
 impl Mock {
-    pub fn pair(wire: &Rc<RefCell<Wire>>) -> [Self; 2] {
+    pub(crate) fn pair(wire: &Rc<RefCell<Wire>>) -> [Self; 2] {
         [0, 1].map(|end| {
             let facts = Facts { speaks_first: end == 0, reads: 4, longest: 1 << 20 };
             Mock { wire: wire.clone(), end, facts }
