@@ -7,4 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod machine;
+pub mod socket;
+pub mod transport;
 pub mod wire;

@@ -13,6 +13,7 @@
 mod fpdus;
 mod octets;
 mod peer;
+pub mod sdp;
 pub mod segment;
 mod startup;
 

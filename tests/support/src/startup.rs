@@ -55,6 +55,24 @@ impl Peer {
         }
     }
 
+    /// Connects as the initiator with private data, and returns those of the Reply, too.
+    #[must_use]
+    pub fn initiator_with(mut socket: TcpStream, config: &StartupConfig, data: &[u8]) -> (Self, Vec<u8>) {
+        prepare(&socket);
+        let mut initiator = Initiator::new(config, data).unwrap();
+        socket.write_all(initiator.request()).unwrap();
+        let mut reply = Vec::new();
+        loop {
+            match initiator.handle(&reply).unwrap() {
+                InitiatorStep::Need { total } => read_to(&mut socket, &mut reply, total),
+                InitiatorStep::Accepted { negotiated, private_data, .. } => {
+                    return (Peer::new(socket, negotiated), private_data);
+                }
+                InitiatorStep::Rejected { .. } => panic!("rejected"),
+            }
+        }
+    }
+
     /// Connects as the responder on `socket`: reads the Request and accepts it.
     #[must_use]
     pub fn responder(mut socket: TcpStream, config: &StartupConfig) -> Self {

@@ -1,0 +1,54 @@
+//! Messages that arrive.
+
+use super::{Error, Piece, Place, Socket};
+use crate::machine::Received;
+use crate::transport::{Buffer, Transport};
+use crate::wire::{FormatError, LONGEST_CONTROL, Message};
+
+impl<T: Transport> Socket<T> {
+    /// Takes a message that lies in a private buffer.
+    pub(super) fn arrived(&mut self, buffer: Buffer, len: usize) {
+        self.is_mute = false;
+        self.closing.heard_at = self.now;
+        if let Err(error) = self.take_message(buffer, len) {
+            self.fail(error);
+        }
+    }
+
+    fn take_message(&mut self, buffer: Buffer, len: usize) -> Result<(), Error> {
+        let mut front = [0; LONGEST_CONTROL];
+        let front = &mut front[..len.min(LONGEST_CONTROL)];
+        self.transport.peek(buffer, 0, front);
+        let message = Message::parse(front).map_err(Error::Format)?;
+        if message.header.len as usize != len {
+            let error = FormatError::LenMismatch { len: message.header.len, arrived: len };
+            return Err(Error::Format(error));
+        }
+        if message.payload_len == 0 {
+            // Posted again before any message can say that it is.
+            self.transport.repost(buffer).map_err(|_| Error::Reset)?;
+        }
+        let received = self.machine().receive(&message).map_err(Error::Violation)?;
+        if message.payload_len > 0 {
+            let urgent = message.header.flags.contains(crate::wire::Flags::OOB_PRES);
+            let from = message.header_len();
+            self.inbox.push_back(Piece { place: Place::Buffer(buffer), from, to: len, urgent });
+            self.has_changed = true;
+        }
+        self.heard(received)
+    }
+
+    fn heard(&mut self, received: Received) -> Result<(), Error> {
+        match received {
+            Received::Disconnected => {
+                self.closing.peer_has_closed = true;
+                self.has_changed = true;
+            }
+            Received::Aborted => return Err(Error::Reset),
+            // Asked for larger buffers: the size in force is the answer.
+            Received::LargerBuffersWanted { .. } => self.machine().answer_buffer_size(None),
+            _ => self.has_changed = true,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! Ways out where both ends send and nobody receives, and limits of time.
+//!
+//! Both ends have an advert out and wait for each other. The end that connected takes its advert
+//! back at once and sends Data; the other one does so when that has not happened after
+//! [`Times::tie_break`](super::Times::tie_break), or reads the peer's advert into private memory.
+//! An advert that nobody reads at all is taken back after [`Times::advert`](super::Times::advert).
+
+use core::time::Duration;
+
+use super::{Error, Role, Socket};
+use crate::transport::Transport;
+
+impl<T: Transport> Socket<T> {
+    /// Returns whether the peer's advert is Read into private memory although nobody receives: this
+    /// end sends, too, and cannot go on.
+    pub(super) fn absorbs(&self) -> bool {
+        if self.sends.is_empty() || !self.receives.is_empty() {
+            return false;
+        }
+        let advertises = self.sends.iter().any(|op| !op.adverts.is_empty());
+        !advertises || self.crossing_is_old()
+    }
+
+    fn crossing_is_old(&self) -> bool {
+        let limit = self.crossing_since.map(|since| since + self.config.times.tie_break);
+        limit.is_some_and(|at| at <= self.now)
+    }
+
+    /// Acts on what has taken too long.
+    pub(super) fn look_at_clock(&mut self) {
+        if self.over.is_some() {
+            return;
+        }
+        self.look_at_crossing();
+        let oldest = self.oldest_advert();
+        if self.cancel_since.is_none() && oldest.is_some_and(|at| at + self.config.times.advert <= self.now) {
+            self.cancel_sources();
+            self.drive();
+        }
+        let unanswered = self.cancel_since.is_some_and(|at| at + self.config.times.answer <= self.now);
+        if unanswered || self.closing_is_late() {
+            self.fail(Error::TimedOut);
+        }
+    }
+
+    fn look_at_crossing(&mut self) {
+        let crosses = self.receives.is_empty() && self.oldest_advert().is_some() && self.unread().is_some();
+        if !crosses {
+            self.crossing_since = None;
+            return;
+        }
+        self.crossing_since.get_or_insert(self.now);
+        let is_first = self.role == super::Role::Active;
+        if self.cancel_since.is_none() && (is_first || self.crossing_is_old()) {
+            self.cancel_sources();
+        }
+        self.drive();
+    }
+
+    fn oldest_advert(&self) -> Option<Duration> {
+        self.sends.iter().flat_map(|op| &op.adverts).map(|advert| advert.since).min()
+    }
+
+    /// Returns the time at which [`progress`](Self::progress) has something to do although nothing
+    /// has happened.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        if self.over.is_some() {
+            return None;
+        }
+        let times = &self.config.times;
+        let answer = self.cancel_since.map(|at| at + times.answer);
+        let advert = self.oldest_advert().filter(|_| self.cancel_since.is_none()).map(|at| at + times.advert);
+        let crossing = self.crossing_since.filter(|_| !self.crossing_is_old());
+        let crossing = crossing.filter(|_| self.role == Role::Passive).map(|at| at + times.tie_break);
+        [answer, advert, crossing, self.closing_deadline()].into_iter().flatten().min()
+    }
+}
