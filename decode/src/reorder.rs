@@ -66,12 +66,9 @@ impl Reorder {
         if end <= self.next {
             return;
         }
-        let skip = self.next.saturating_sub(at);
-        let new = &payload[skip as usize..];
-        let place = at + skip;
         // Of two segments that begin alike, the longer one has more.
-        if self.early.get(&place).is_none_or(|(_, octets)| octets.len() < new.len()) {
-            self.early.insert(place, (time, new.to_vec()));
+        if self.early.get(&at).is_none_or(|(_, octets)| octets.len() < payload.len()) {
+            self.early.insert(at, (time, payload.to_vec()));
         }
     }
 

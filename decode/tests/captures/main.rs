@@ -113,6 +113,26 @@ fn segments_may_come_in_any_order_and_more_than_once() {
     }
 }
 
+/// Of two early segments that begin at the same octet, the longer one counts, in either order.
+#[test]
+fn a_segment_may_come_again_with_more_or_fewer_octets() {
+    let talk = everything(true, false);
+    let stream: Vec<u8> =
+        talk.iter().filter(|(from, _)| *from == 0).flat_map(|(_, octets)| octets.clone()).collect();
+    let reply = &talk[1].1;
+    for lens in [[stream.len() - 30, 9], [9, stream.len() - 30]] {
+        let mut tape = Tape::default();
+        tape.open();
+        tape.octets(1, 0, reply);
+        for len in lens {
+            tape.octets(0, 30, &stream[30..30 + len]);
+        }
+        tape.octets(0, 0, &stream[..30]);
+        let (events, summary) = events(&tape.pcap(1, false, false));
+        assert_eq!((lines(&events)[0].len(), summary.problems), (14, 0), "{lens:?}");
+    }
+}
+
 #[test]
 fn files_of_every_kind_have_the_same_events() {
     let tape = in_order(&everything(true, false));

@@ -196,7 +196,7 @@ fn keep_alives_and_empty_segments_change_nothing() {
     assert!(!events.iter().any(|event| matches!(event.what, What::Problem(_))));
 }
 
-/// Whatever a file has, decoding it ends, and what it tells fits its summary.
+/// Decoding ends whatever a file has, and what it tells fits its summary.
 #[test]
 fn files_that_were_spoiled_are_decoded_to_their_end() {
     let tape = in_order(&everything(true, true));
