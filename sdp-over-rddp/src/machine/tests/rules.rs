@@ -362,8 +362,8 @@ fn a_sink_says_which_mode_it_would_like() {
     assert_eq!(pair.at(0).peer_prefers(), Mode::Pipelined);
 }
 
-/// The end that closes first takes down the transport (D2); an abort is a message only behind `DisConn`
-/// (D4).
+/// The end that closes first takes down the transport (D2); an abort is a message only behind
+/// `DisConn` (D4).
 #[test]
 fn the_end_of_a_connection() {
     let mut pair = Pair::new();
