@@ -123,8 +123,8 @@ impl Machine<'_> {
         self.reads_settled();
     }
 
-    /// Returns whether `SendSm` is due behind the reports of Reads: adverts were refused or cancelled,
-    /// none of their Reads is open, and something is left.
+    /// Returns whether `SendSm` is due behind the reports of Reads: adverts were refused or
+    /// cancelled, none of their Reads is open, and something is left.
     pub(super) fn send_sm_due(&self) -> bool {
         self.core.is(flag::NO_READS) && !self.reads_open() && self.peer_sources_pending()
     }
