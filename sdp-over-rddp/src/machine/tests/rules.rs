@@ -191,6 +191,21 @@ fn a_late_answer_ends_no_later_cancel() {
     assert_eq!(pair.take(0, &early), Err(Violation::UnaskedSinkCancelAck));
 }
 
+/// A sink's cancel ends with the last of its adverts; an answer that comes then is ignored (X5b,
+/// X6).
+#[test]
+fn an_answer_to_a_cancel_that_has_ended_is_ignored() {
+    let mut pair = Pair::pipelined();
+    let (id, _) = pair.at(0).advertise_sink(40_000, 8, 0).unwrap();
+    pair.at(0).cancel_sinks().unwrap();
+    pair.at(0).next_control().unwrap();
+    assert_eq!(pair.at(0).advertise_sink(40_000, 8, 0).err(), Some(Blocked::Cancelling));
+    let data = pair.forge(0, Body::Data, 4, Flags::empty());
+    assert_eq!(data, Ok(Received::DataIntoSink { sink: id, urgent: false }));
+    assert!(!pair.at(0).cancelling());
+    assert_eq!(pair.forge(0, Body::SinkCancelAck, 0, Flags::empty()), Ok(Received::Nothing));
+}
+
 /// Adverts hold octets, and end within the address space.
 #[test]
 fn adverts_do_not_wrap() {
