@@ -107,7 +107,7 @@ impl Machine<'_> {
         let tables = self.tables.as_deref_mut().ok_or(Blocked::NoTables)?;
         let entry = tables.sinks.get_mut(id.place()).ok_or(Blocked::Nothing)?;
         if entry.state == state::OUT && !aborted {
-            return Err(Blocked::PartlyWritten);
+            return Err(Blocked::Sink);
         }
         *entry = OwnSink::default();
         Ok(())

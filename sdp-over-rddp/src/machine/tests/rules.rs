@@ -197,6 +197,7 @@ fn a_late_answer_ends_no_later_cancel() {
 fn an_answer_to_a_cancel_that_has_ended_is_ignored() {
     let mut pair = Pair::pipelined();
     let (id, _) = pair.at(0).advertise_sink(40_000, 8, 0).unwrap();
+    assert_eq!(pair.at(0).release_sink(id), Err(Blocked::Sink));
     pair.at(0).cancel_sinks().unwrap();
     pair.at(0).next_control().unwrap();
     assert_eq!(pair.at(0).advertise_sink(40_000, 8, 0).err(), Some(Blocked::Cancelling));
