@@ -191,6 +191,25 @@ fn a_late_answer_ends_no_later_cancel() {
     assert_eq!(pair.take(0, &early), Err(Violation::UnaskedSinkCancelAck));
 }
 
+/// A source answers a sink's cancel when it dropped an advert, and only then: reports of what was
+/// written are answer enough (X5).
+#[test]
+fn a_cancel_is_answered_when_something_was_dropped() {
+    for adverts in [0, 1, 2] {
+        let mut pair = Pair::pipelined();
+        for _ in 0..adverts {
+            let front = pair.at(0).advertise_sink(40_000, 8, 0).unwrap().1;
+            pair.take(1, &front).unwrap();
+        }
+        let _ = pair.at(1).written(10);
+        pair.forge(1, Body::SinkAvailCancel, 0, Flags::empty()).unwrap();
+        let due = std::iter::from_fn(|| pair.at(1).next_control());
+        let due: Vec<_> = due.map(|front| Message::parse(&front).unwrap().body).collect();
+        let all = [Body::RdmaWrCompl { octets: 10 }, Body::SinkCancelAck];
+        assert_eq!(due, all[..adverts]);
+    }
+}
+
 /// A sink's cancel ends with the last of its adverts; an answer that comes then is ignored (X5b,
 /// X6).
 #[test]
