@@ -210,6 +210,18 @@ fn a_cancel_is_answered_when_something_was_dropped() {
     }
 }
 
+/// The answer to a sink's cancel goes before a change of mode and Data.
+#[test]
+fn an_answer_is_not_overtaken() {
+    let mut pair = Pair::pipelined();
+    let front = pair.at(0).advertise_sink(40_000, 8, 0).unwrap().1;
+    pair.take(1, &front).unwrap();
+    pair.forge(1, Body::SinkAvailCancel, 0, Flags::empty()).unwrap();
+    assert_eq!(pair.at(1).change_mode(Half::Out, Mode::Combined).err(), Some(Blocked::Control));
+    assert_eq!(pair.at(1).data_room(), Err(Blocked::Control));
+    assert_eq!(pair.at(1).source_room(), Err(Blocked::Control));
+}
+
 /// A sink's cancel ends with the last of its adverts; an answer that comes then is ignored (X5b,
 /// X6).
 #[test]
