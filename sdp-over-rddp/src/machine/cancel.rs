@@ -26,7 +26,7 @@ impl Machine<'_> {
     /// # Errors
     /// None is out.
     pub fn cancel_sinks(&mut self) -> Result<(), Blocked> {
-        if count(&self.adverts().sinks, state::OUT) == 0 {
+        if count(self.adverts().sinks, state::OUT) == 0 {
             return Err(Blocked::Nothing);
         }
         let sent = self.core.is(flag::SINK_CANCEL);

@@ -59,7 +59,7 @@ impl Machine<'_> {
 
     /// Returns whether `DisConn` may go: behind all octets.
     pub(super) fn disconn_due(&self) -> bool {
-        let sources = &self.adverts().sources;
+        let sources = self.adverts().sources;
         self.core.is(flag::CLOSING)
             && !self.core.is(flag::DISCONN_SENT)
             && count(sources, state::OUT) + count(sources, state::RETURNED) == 0

@@ -78,7 +78,7 @@ impl Machine<'_> {
             return Err(Blocked::Closed);
         }
         // What came back from an advert is the head of the send queue.
-        if count(&self.adverts().sources, state::RETURNED) > 0 { Err(Blocked::Returned) } else { Ok(()) }
+        if count(self.adverts().sources, state::RETURNED) > 0 { Err(Blocked::Returned) } else { Ok(()) }
     }
 
     /// Checks that a message with payload may go, of octets that may.
@@ -88,7 +88,7 @@ impl Machine<'_> {
         }
         // No payload while a cancel is unanswered, or an own SrcAvail is out.
         self.not_cancelling()?;
-        if count(&self.adverts().sources, state::OUT) > 0 {
+        if count(self.adverts().sources, state::OUT) > 0 {
             return Err(Blocked::Source);
         }
         self.no_report_first()?;
@@ -108,7 +108,7 @@ impl Machine<'_> {
     /// Checks that no `RdmaWrCompl` or `SinkCancelAck` is due: payload that overtook it would
     /// discard an advert of the sink that is none any more here, and the counts would part.
     pub(super) fn no_report_first(&self) -> Result<(), Blocked> {
-        let writes = count(&self.adverts().peer_sinks, state::DONE);
+        let writes = count(self.adverts().peer_sinks, state::DONE);
         if writes > 0 || self.core.owes(due::SINK_CANCEL_ACK) { Err(Blocked::Control) } else { Ok(()) }
     }
 
@@ -133,7 +133,7 @@ impl Machine<'_> {
 
     /// Octets keep their order: none are copied past an advert that is not all read.
     pub(super) fn no_payload_under_source(&self) -> Result<(), Violation> {
-        let sources = count(&self.adverts().peer_sources, state::OUT);
+        let sources = count(self.adverts().peer_sources, state::OUT);
         if sources > 0 { Err(Violation::PayloadUnderSource) } else { Ok(()) }
     }
 }

@@ -125,6 +125,9 @@ pub enum Blocked {
     /// An own `SrcAvail` is out: wait, or cancel.
     #[error("an own advert is out")]
     Source,
+    /// An own `SinkAvail` is out: wait, or cancel.
+    #[error("an own advert to write into is out")]
+    Sink,
     /// Octets of an own advert that came back go first.
     #[error("octets of an own advert go first")]
     Returned,

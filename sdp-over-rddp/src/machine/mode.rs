@@ -81,7 +81,7 @@ impl Machine<'_> {
 
     /// The preconditions of the source's changes.
     fn may_leave(&self, from: Mode, to: Mode) -> Result<(), Blocked> {
-        if to != Mode::Pipelined && count(&self.adverts().sources, state::OUT) > 0 {
+        if to != Mode::Pipelined && count(self.adverts().sources, state::OUT) > 0 {
             return Err(Blocked::Source);
         }
         if from == Mode::Pipelined && self.peer_sinks_here() {

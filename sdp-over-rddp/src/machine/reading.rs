@@ -86,7 +86,7 @@ impl Machine<'_> {
     /// Returns whether a `SrcAvail` of the peer is not all read and reported.
     #[must_use]
     pub fn peer_sources_pending(&self) -> bool {
-        count(&self.adverts().peer_sources, state::OUT) > 0
+        count(self.adverts().peer_sources, state::OUT) > 0
     }
 
     /// Returns whether a Read was begun and is not done.
@@ -100,14 +100,12 @@ impl Machine<'_> {
             return None;
         }
         let now = self.core.received;
-        oldest(&self.adverts().peer_sources, now, |entry| {
-            entry.state == state::OUT && entry.asked < entry.len
-        })
+        oldest(self.adverts().peer_sources, now, |entry| entry.state == state::OUT && entry.asked < entry.len)
     }
 
     /// Returns the octets of the `RdmaRdCompl` that is due: of the oldest advert alone.
     pub(super) fn next_report(&self) -> Option<u32> {
-        let sources = &self.adverts().peer_sources;
+        let sources = self.adverts().peer_sources;
         let entry = sources[oldest(sources, self.core.received, |entry| entry.state == state::OUT)?];
         let new = entry.read.saturating_sub(entry.reported);
         (new > 0).then_some(new)
@@ -125,13 +123,10 @@ impl Machine<'_> {
         self.reads_settled();
     }
 
-    /// Returns whether `SendSm` is due: the advert was refused or cancelled, no Read of it is open,
-    /// what was read is reported, and something is left.
+    /// Returns whether `SendSm` is due behind the reports of Reads: adverts were refused or
+    /// cancelled, none of their Reads is open, and something is left.
     pub(super) fn send_sm_due(&self) -> bool {
-        self.core.is(flag::NO_READS)
-            && !self.reads_open()
-            && self.next_report().is_none()
-            && self.peer_sources_pending()
+        self.core.is(flag::NO_READS) && !self.reads_open() && self.peer_sources_pending()
     }
 
     pub(super) fn sources_dropped(&mut self) {
@@ -166,7 +161,7 @@ impl Machine<'_> {
         if self.crosses_sink(ack)? {
             return Ok(Received::Nothing);
         }
-        let pending = count(&self.adverts().peer_sources, state::OUT);
+        let pending = count(self.adverts().peer_sources, state::OUT);
         let one_at_a_time = self.in_mode() == Mode::Combined && pending > 0;
         if one_at_a_time || self.peer_adverts() >= self.core.max_adverts as usize {
             return Err(Violation::TooManyAdverts);
@@ -194,7 +189,7 @@ impl Machine<'_> {
 
     /// Returns whether a `SrcAvail` crossed an own `SinkAvail`: then it is dropped, the sink wins.
     fn crosses_sink(&self, ack: u32) -> Result<bool, Violation> {
-        let sinks = &self.adverts().sinks;
+        let sinks = self.adverts().sinks;
         let out = oldest(sinks, self.core.next_mseq, |sink| sink.state == state::OUT);
         match out {
             None => Ok(false),

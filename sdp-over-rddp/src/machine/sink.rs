@@ -64,7 +64,7 @@ impl Machine<'_> {
         if len < self.shortest_sink() || to.checked_add(len.into()).is_none() {
             return Err(Blocked::Length);
         }
-        let full = free(&self.adverts().sinks).is_none();
+        let full = self.tables.as_deref().is_some_and(|tables| free(&tables.sinks).is_none());
         if full || self.own_adverts() >= self.core.peer_max_adverts as usize {
             return Err(Blocked::Adverts);
         }
@@ -95,7 +95,7 @@ impl Machine<'_> {
     #[must_use]
     pub fn oldest_sink(&self) -> Option<SinkId> {
         let now = self.core.next_mseq;
-        oldest(&self.adverts().sinks, now, |sink| sink.state == state::OUT).map(SinkId::at)
+        oldest(self.adverts().sinks, now, |sink| sink.state == state::OUT).map(SinkId::at)
     }
 
     /// Gives up the place of an own `SinkAvail`.
@@ -107,7 +107,7 @@ impl Machine<'_> {
         let tables = self.tables.as_deref_mut().ok_or(Blocked::NoTables)?;
         let entry = tables.sinks.get_mut(id.place()).ok_or(Blocked::Nothing)?;
         if entry.state == state::OUT && !aborted {
-            return Err(Blocked::PartlyWritten);
+            return Err(Blocked::Sink);
         }
         *entry = OwnSink::default();
         Ok(())
@@ -140,7 +140,7 @@ impl Machine<'_> {
 
     /// Ends an own cancel with the last advert that it was for, answered or not.
     pub(super) fn sinks_settled(&mut self) {
-        if count(&self.adverts().sinks, state::OUT) > 0 {
+        if count(self.adverts().sinks, state::OUT) > 0 {
             return;
         }
         if self.core.is(flag::SINK_CANCEL) {

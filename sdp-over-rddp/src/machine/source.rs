@@ -75,7 +75,7 @@ impl Machine<'_> {
         self.not_cancelling()?;
         self.no_report_first()?;
         let tables = self.adverts();
-        let out = count(&tables.sources, state::OUT);
+        let out = count(tables.sources, state::OUT);
         let room = match self.out_mode() {
             Mode::Buffered => return Err(Blocked::Mode),
             Mode::Combined if out > 0 => return Err(Blocked::Source),
@@ -90,10 +90,11 @@ impl Machine<'_> {
             return Err(Blocked::Source);
         }
         // The sink wins: a SrcAvail that meets its SinkAvail is dropped there.
-        if count(&tables.peer_sinks, state::OUT) > 0 {
+        if count(tables.peer_sinks, state::OUT) > 0 {
             return Err(Blocked::PeerSink);
         }
-        if self.own_adverts() >= self.core.peer_max_adverts as usize || free(&tables.sources).is_none() {
+        let full = self.tables.as_deref().is_some_and(|tables| free(&tables.sources).is_none());
+        if full || self.own_adverts() >= self.core.peer_max_adverts as usize {
             return Err(Blocked::Adverts);
         }
         self.need_payload_credits()?;
@@ -126,13 +127,13 @@ impl Machine<'_> {
     #[must_use]
     pub fn returned(&self) -> Option<SourceId> {
         let now = self.core.next_mseq;
-        oldest(&self.adverts().sources, now, |source| source.state == state::RETURNED).map(SourceId::at)
+        oldest(self.adverts().sources, now, |source| source.state == state::RETURNED).map(SourceId::at)
     }
 
     /// Returns whether an own `SrcAvail` is out.
     #[must_use]
     pub fn sources_out(&self) -> bool {
-        count(&self.adverts().sources, state::OUT) > 0
+        count(self.adverts().sources, state::OUT) > 0
     }
 
     /// Gives up the place of an own `SrcAvail`. The octets of one that came back are then not sent.
@@ -204,7 +205,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn take_send_sm(&mut self, ack: u32) -> Result<Received, Violation> {
-        let sources = &self.adverts().sources;
+        let sources = self.adverts().sources;
         let out = sources.iter().filter(|source| source.state == state::OUT);
         let now = self.core.next_mseq;
         let newest = out.min_by_key(|source| now.wrapping_sub(source.mseq));

@@ -149,41 +149,44 @@ pub(super) fn count<E: Entry>(table: &[E], state: u32) -> usize {
     table.iter().filter(|entry| entry.state() == state).count()
 }
 
+/// Returns how many entries are not free.
+pub(super) fn used<E: Entry>(table: &[E]) -> usize {
+    table.len() - count(table, state::FREE)
+}
+
 pub(super) fn free<E: Entry>(table: &[E]) -> Option<usize> {
     table.iter().position(|entry| entry.state() == state::FREE)
 }
 
-static NONE: Tables = Tables {
-    sources: [OwnSource { state: 0, mseq: 0, len: 0, inline: 0, done: 0, reserved: 0 }; ADVERTS],
-    sinks: [OwnSink { state: 0, mseq: 0, len: 0, done: 0 }; ADVERTS],
-    peer_sources: [ReadFrom {
-        to: 0,
-        state: 0,
-        mseq: 0,
-        stag: 0,
-        len: 0,
-        asked: 0,
-        read: 0,
-        reported: 0,
-        reserved: 0,
-    }; ADVERTS],
-    peer_sinks: [WriteTo { to: 0, state: 0, mseq: 0, stag: 0, len: 0, written: 0, reserved: 0 }; ADVERTS],
-};
+/// The adverts of a connection to look at; empty without tables, so that a connection that
+/// advertises nothing looks at nothing.
+#[derive(Clone, Copy)]
+pub(super) struct Adverts<'a> {
+    pub(super) sources: &'a [OwnSource],
+    pub(super) sinks: &'a [OwnSink],
+    pub(super) peer_sources: &'a [ReadFrom],
+    pub(super) peer_sinks: &'a [WriteTo],
+}
 
 impl super::Machine<'_> {
     /// Returns the adverts as they are: none without tables.
-    pub(super) fn adverts(&self) -> &Tables {
-        self.tables.as_deref().unwrap_or(&NONE)
+    pub(super) fn adverts(&self) -> Adverts<'_> {
+        match self.tables.as_deref() {
+            None => Adverts { sources: &[], sinks: &[], peer_sources: &[], peer_sinks: &[] },
+            Some(Tables { sources, sinks, peer_sources, peer_sinks }) => {
+                Adverts { sources, sinks, peer_sources, peer_sinks }
+            }
+        }
     }
 
     /// Returns how many adverts of this end are out, which the peer's `MaxAdverts` bounds together.
     pub(super) fn own_adverts(&self) -> usize {
-        count(&self.adverts().sources, state::OUT) + count(&self.adverts().sinks, state::OUT)
+        count(self.adverts().sources, state::OUT) + count(self.adverts().sinks, state::OUT)
     }
 
     /// Returns how many adverts of the peer are here.
     pub(super) fn peer_adverts(&self) -> usize {
-        let tables = self.adverts();
-        2 * ADVERTS - count(&tables.peer_sources, state::FREE) - count(&tables.peer_sinks, state::FREE)
+        let Adverts { peer_sources, peer_sinks, .. } = self.adverts();
+        used(peer_sources) + used(peer_sinks)
     }
 }

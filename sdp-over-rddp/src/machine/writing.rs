@@ -1,7 +1,7 @@
 //! `SinkAvail`s of the peer: buffers that this end writes into.
 
 use super::conn::flag;
-use super::tables::{WriteTo, count, free, oldest, state};
+use super::tables::{WriteTo, free, oldest, state, used};
 use super::{Blocked, Machine, Received, SourceId, Violation};
 use crate::wire::{Advert, Mode, seq_before};
 
@@ -85,7 +85,7 @@ impl Machine<'_> {
     }
 
     fn open_sink(&self) -> Option<usize> {
-        oldest(&self.adverts().peer_sinks, self.core.received, |sink| sink.state == state::OUT)
+        oldest(self.adverts().peer_sinks, self.core.received, |sink| sink.state == state::OUT)
     }
 
     pub(super) fn partly_written(&self) -> bool {
@@ -94,7 +94,7 @@ impl Machine<'_> {
 
     /// Returns the octets of the `RdmaWrCompl` that is due.
     pub(super) fn next_write_report(&self) -> Option<u32> {
-        let sinks = &self.adverts().peer_sinks;
+        let sinks = self.adverts().peer_sinks;
         let done = oldest(sinks, self.core.received, |sink| sink.state == state::DONE)?;
         Some(sinks[done].written)
     }
@@ -119,7 +119,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn peer_sinks_here(&self) -> bool {
-        count(&self.adverts().peer_sinks, state::FREE) < super::ADVERTS
+        used(self.adverts().peer_sinks) > 0
     }
 
     pub(super) fn take_sink_avail(

@@ -18,8 +18,8 @@ mod world;
 /// Octets of both directions, in any order of all actions (sdp.md 10.5 to 10.8).
 #[test]
 fn random_interleavings() {
-    random::explore(0..5_000, 120);
-    random::explore(5_000..5_400, 1_500);
+    random::explore(0..10_000, 120);
+    random::explore(10_000..10_200, 1_500);
 }
 
 /// The long form of [`random_interleavings`].

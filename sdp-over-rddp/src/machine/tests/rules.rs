@@ -191,6 +191,53 @@ fn a_late_answer_ends_no_later_cancel() {
     assert_eq!(pair.take(0, &early), Err(Violation::UnaskedSinkCancelAck));
 }
 
+/// A source answers a sink's cancel when it dropped an advert, and only then: reports of what was
+/// written are answer enough (X5).
+#[test]
+fn a_cancel_is_answered_when_something_was_dropped() {
+    for adverts in [0, 1, 2] {
+        let mut pair = Pair::pipelined();
+        for _ in 0..adverts {
+            let front = pair.at(0).advertise_sink(40_000, 8, 0).unwrap().1;
+            pair.take(1, &front).unwrap();
+        }
+        let _ = pair.at(1).written(10);
+        pair.forge(1, Body::SinkAvailCancel, 0, Flags::empty()).unwrap();
+        let due = std::iter::from_fn(|| pair.at(1).next_control());
+        let due: Vec<_> = due.map(|front| Message::parse(&front).unwrap().body).collect();
+        let all = [Body::RdmaWrCompl { octets: 10 }, Body::SinkCancelAck];
+        assert_eq!(due, all[..adverts]);
+    }
+}
+
+/// The answer to a sink's cancel goes before a change of mode and Data.
+#[test]
+fn an_answer_is_not_overtaken() {
+    let mut pair = Pair::pipelined();
+    let front = pair.at(0).advertise_sink(40_000, 8, 0).unwrap().1;
+    pair.take(1, &front).unwrap();
+    pair.forge(1, Body::SinkAvailCancel, 0, Flags::empty()).unwrap();
+    assert_eq!(pair.at(1).change_mode(Half::Out, Mode::Combined).err(), Some(Blocked::Control));
+    assert_eq!(pair.at(1).data_room(), Err(Blocked::Control));
+    assert_eq!(pair.at(1).source_room(), Err(Blocked::Control));
+}
+
+/// A sink's cancel ends with the last of its adverts; an answer that comes then is ignored (X5b,
+/// X6).
+#[test]
+fn an_answer_to_a_cancel_that_has_ended_is_ignored() {
+    let mut pair = Pair::pipelined();
+    let (id, _) = pair.at(0).advertise_sink(40_000, 8, 0).unwrap();
+    assert_eq!(pair.at(0).release_sink(id), Err(Blocked::Sink));
+    pair.at(0).cancel_sinks().unwrap();
+    pair.at(0).next_control().unwrap();
+    assert_eq!(pair.at(0).advertise_sink(40_000, 8, 0).err(), Some(Blocked::Cancelling));
+    let data = pair.forge(0, Body::Data, 4, Flags::empty());
+    assert_eq!(data, Ok(Received::DataIntoSink { sink: id, urgent: false }));
+    assert!(!pair.at(0).cancelling());
+    assert_eq!(pair.forge(0, Body::SinkCancelAck, 0, Flags::empty()), Ok(Received::Nothing));
+}
+
 /// Adverts hold octets, and end within the address space.
 #[test]
 fn adverts_do_not_wrap() {
@@ -362,8 +409,8 @@ fn a_sink_says_which_mode_it_would_like() {
     assert_eq!(pair.at(0).peer_prefers(), Mode::Pipelined);
 }
 
-/// The end that closes first takes down the transport (D2); an abort is a message only behind `DisConn`
-/// (D4).
+/// The end that closes first takes down the transport (D2); an abort is a message only behind
+/// `DisConn` (D4).
 #[test]
 fn the_end_of_a_connection() {
     let mut pair = Pair::new();

@@ -120,7 +120,7 @@ fn check(vector: &Value, octets: &[u8]) {
     };
     let (mut core, mut tables) = set_up(&vector["state"], message.header.mseq);
     let mut machine = Machine::new(&mut core, Some(&mut tables));
-    let before = machine.adverts().peer_sources;
+    let before = machine.adverts().peer_sources.to_vec();
     let received = machine.receive(&message);
     match vector["result"].as_str().unwrap() {
         "EPROTO" | "abort" => {
