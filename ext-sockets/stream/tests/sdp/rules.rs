@@ -1,4 +1,4 @@
-//! What a peer may do and may not do, message by message.
+//! Rules for the messages of a peer: each breach ends the connection, and the rest goes on.
 
 use std::io::{IoSlice, Read};
 use std::time::Duration;
