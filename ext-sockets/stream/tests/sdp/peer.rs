@@ -129,8 +129,8 @@ impl Sdp {
         payload
     }
 
-    /// Asserts that the end finds a rule broken, and that this peer gets a reset.
-    pub(crate) fn is_refused(mut self, end: &End, rule: &str) {
+    /// Expects that the end finds a rule broken, and that this peer gets a reset.
+    pub(crate) fn expect_refusal(mut self, end: &End, rule: &str) {
         let got = loop {
             match end.recv(&mut [0; 100], 0) {
                 // Octets and their end, behind which the breach stands, may be told first.

@@ -1,4 +1,4 @@
-//! What a peer may do and may not do, message by message.
+//! Rules for the messages of a peer: each breach ends the connection, and the rest goes on.
 
 use std::io::{IoSlice, Read};
 use std::time::Duration;
@@ -125,7 +125,7 @@ fn what_breaks_a_rule_ends_the_connection() {
     for (rule, breach) in cases {
         let (mut peer, end) = Sdp::connected();
         breach(&mut peer);
-        peer.is_refused(&end, rule);
+        peer.expect_refusal(&end, rule);
     }
 }
 
@@ -144,7 +144,7 @@ fn a_peer_that_sends_without_credits_is_aborted() {
         }
     };
     assert_eq!(error, Errno::PROTOCOL);
-    peer.is_refused(&end, "without a credit");
+    peer.expect_refusal(&end, "without a credit");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn an_abort_behind_disconn_is_a_reset() {
     assert_eq!(end.state.ended().unwrap().errno, Errno::RESET);
     let (mut peer, end) = Sdp::connected();
     peer.message(3, &[], b"");
-    peer.is_refused(&end, "half-connection");
+    peer.expect_refusal(&end, "half-connection");
 }
 
 #[test]
