@@ -28,7 +28,7 @@ pub use config::{Config, Times};
 pub use operation::{Ended, Error, OperationId, Options};
 pub use startup::{Agreed, Role, answer, answered, hello};
 
-use crate::machine::{self, Core, Machine, Tables};
+use crate::machine::{self, Core, Machine, Tables, Urgent};
 use crate::transport::{Event, Lost, PostFault, Transport};
 use operation::{Piece, Place, ReadAhead, Receiving, Sending};
 
@@ -103,6 +103,8 @@ impl<T: Transport> Socket<T> {
             over: None,
             has_changed: false,
         };
+        // A hint to the peer: adverts of this end's receives need Pipelined.
+        socket.machine().prefer_pipelined(config.sink_adverts);
         if let Some(error) = over {
             socket.fail(error);
         }
@@ -115,6 +117,9 @@ impl<T: Transport> Socket<T> {
         if let Some(error) = self.send_refused() {
             self.end(id, 0, Some(error));
             return id;
+        }
+        if options.urgent {
+            self.machine().announce_urgent();
         }
         self.sends.push_back(Sending {
             id,
@@ -199,6 +204,12 @@ impl<T: Transport> Socket<T> {
     #[must_use]
     pub fn is_readable(&mut self) -> bool {
         !self.inbox.is_empty() || self.at_end() || self.unread().is_some()
+    }
+
+    /// Returns what is known of urgent octets of the peer.
+    #[must_use]
+    pub fn urgent(&mut self) -> Urgent {
+        self.machine().urgent()
     }
 
     /// Returns the transport.
