@@ -134,6 +134,7 @@ const DATA: u8 = 0xff;
 const SRC_AVAIL: u8 = 0xfe;
 const SINK_AVAIL: u8 = 0xfd;
 const SEND_SM: u8 = 0x04;
+const SRC_AVAIL_CANCEL: u8 = 0x08;
 
 #[test]
 fn octets_go_through_private_buffers_in_order() {
@@ -354,6 +355,40 @@ fn two_senders_without_a_receiver_get_on() {
                 );
                 assert_eq!(*memory.octets.borrow(), pattern(len, if *end == 0 { 2 } else { 1 }));
             }
+        }
+    }
+}
+
+#[test]
+fn the_end_that_connected_takes_its_advert_back_first() {
+    for seed in 0..50 {
+        let mut pair = Pair::new(seed, with_thresholds(Some(0), Some(0)));
+        let ids = [pair.send(0, &pattern(3000, 1)), pair.send(1, &pattern(3000, 2))];
+        pair.run();
+        assert!(pair.mids(0).contains(&SRC_AVAIL_CANCEL), "seed {seed}");
+        assert!(!pair.mids(1).contains(&SRC_AVAIL_CANCEL), "seed {seed}");
+        assert!(pair.outcome(0, ids[0]).is_some(), "seed {seed}: its octets fit the peer's buffers");
+        let late = pair.outcome(1, ids[1]);
+        assert!(late.is_none_or(|ended| ended.octets == 3000), "seed {seed}");
+    }
+}
+
+/// The mock panics where a registration ends under a Read of a connection that lives.
+#[test]
+fn an_abort_under_a_read_ends_the_connection_before_the_registration() {
+    for steps in 0..40 {
+        for seed in 0..10 {
+            let mut pair = Pair::new(seed, with_thresholds(Some(0), Some(0)));
+            let sent = pair.send(0, &pattern(5000, 1));
+            let (received, _) = pair.receive(1, 5000, Options { wait_all: true, ..Options::default() });
+            for _ in 0..steps {
+                pair.wire.borrow_mut().step();
+                pair.ends[0].progress(pair.now);
+                pair.ends[1].progress(pair.now);
+            }
+            pair.ends[1].abort();
+            pair.run();
+            assert!(pair.outcome(0, sent).is_some() && pair.outcome(1, received).is_some());
         }
     }
 }
