@@ -60,11 +60,11 @@ pub struct Core {
     pub(super) peer_bufs: u32,
     /// Our buffers.
     pub(super) bufs: u32,
-    /// Those with a message whose payload has not all been taken.
+    /// Buffers of ours with a message whose payload has not all been taken.
     pub(super) taken_bufs: u32,
     /// The highest number that the peer may send, as it has been told.
     pub(super) shown: u32,
-    /// What is acknowledged while [`flag::ACK_HELD`].
+    /// The number acknowledged while [`flag::ACK_HELD`].
     pub(super) held_ack: u32,
     pub(super) buf_size: u32,
     pub(super) send_size: u32,
@@ -88,7 +88,7 @@ pub struct Core {
     pub(super) source_cancel_mseq: u32,
     /// The number of our `SinkAvailCancel`, while [`flag::SINK_CANCEL`].
     pub(super) sink_cancel_mseq: u32,
-    /// What we ask for by `ChRcvBuf`.
+    /// The size that our `ChRcvBuf` asks for.
     pub(super) wanted_size: u32,
     /// `ChRcvBuf`s that the binding has not answered.
     pub(super) resizes_asked: u32,
@@ -99,7 +99,7 @@ pub struct Core {
 /// Facts of a connection, in [`Core::flags`].
 pub(super) mod flag {
     pub(in crate::machine) const IN_USE: u32 = 1;
-    /// The newest message received, since the newest sent, is an update of credits and nothing else.
+    /// The newest message received since the newest sent is an update of credits and no more.
     pub(in crate::machine) const LAST_WAS_UPDATE: u32 = 1 << 1;
     /// The newest message sent was.
     pub(in crate::machine) const LAST_SENT_UPDATE: u32 = 1 << 2;
@@ -132,7 +132,7 @@ pub(super) mod flag {
     pub(in crate::machine) const ANNOUNCING: u32 = 1 << 17;
     /// The peer would like Pipelined.
     pub(in crate::machine) const PEER_PREFERS_PIPELINED: u32 = 1 << 18;
-    /// We would.
+    /// This end would like Pipelined.
     pub(in crate::machine) const PREFERS_PIPELINED: u32 = 1 << 19;
     /// The peer's `SrcAvail`s are cancelled by a `SrcAvailCancel` that is not answered.
     pub(in crate::machine) const CANCELLED: u32 = 1 << 21;

@@ -1,4 +1,4 @@
-//! What a peer may not do, and what our caller may not do now.
+//! Errors: breaches by the peer, and calls that have to wait.
 
 /// Breaches of the protocol by the peer. The connection is over, with EPROTO at this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -143,7 +143,7 @@ pub enum Blocked {
     /// A `SrcAvail` of the peer is pending.
     #[error("the peer has a SrcAvail out")]
     PeerSource,
-    /// As many adverts are out as the peer takes, or as the tables hold.
+    /// The peer takes no more adverts, or the tables hold no more.
     #[error("too many adverts are out")]
     Adverts,
     /// The mode does not have that message.

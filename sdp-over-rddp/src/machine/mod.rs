@@ -1,10 +1,10 @@
 //! The state machine of a connection that is established: both half-connections, without I/O.
 //!
 //! [`Core`] and [`Tables`] are all state there is: plain integers without pointers, zeroed while
-//! unused, so that they may lie in memory that several processes share. [`Machine`] borrows them for
-//! the length of a call. Messages go in by [`Machine::receive`]; what has to go out is taken from
-//! [`Machine::next_control`], and the calls for octets and adverts give their message at once. A
-//! message counts as sent when its front is made: the binding owes it to the transport whole, in
+//! unused, so that they may lie in memory that several processes share. [`Machine`] borrows them
+//! for the length of a call. Messages go in by [`Machine::receive`]; what has to go out is taken
+//! from [`Machine::next_control`], and the calls for octets and adverts give their message at once.
+//! A message counts as sent when its front is made: the binding owes it to the transport whole, in
 //! the order in which fronts were made, and the order of RDMA operations is that of the calls that
 //! tell of them ([`Machine::written`]).
 //!

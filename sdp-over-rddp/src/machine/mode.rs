@@ -56,8 +56,9 @@ impl Machine<'_> {
         self.core.set(flag::PREFERS_PIPELINED, pipelined);
     }
 
-    /// Makes a `ModeChange`; the mode has then changed at this end. From Combined the source goes to
-    /// Buffered and Pipelined, from Pipelined to Combined; from Buffered the sink goes to Combined.
+    /// Makes a `ModeChange`; the mode has then changed at this end. The source goes from Combined
+    /// to Buffered and Pipelined, and from Pipelined to Combined; the sink from Buffered to
+    /// Combined.
     ///
     /// # Errors
     /// There is no such change, adverts are out that forbid it, or it cannot be sent now.

@@ -1,11 +1,11 @@
-//! What arrives.
+//! Messages that arrive: checked, counted, and handed to the module of their kind.
 
 use super::conn::flag;
 use super::{Half, Machine, SinkId, SourceId, Violation};
 use crate::wire::{Body, Flags, Message, Mode, seq_before};
 
-/// What a message asks of the binding. The payload of a message, where it has any, is the next
-/// octets of the stream, also where this names something else.
+/// Consequences of a message for the binding. The payload of a message, where it has any, is the
+/// next octets of the stream, also where this names something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Received {
@@ -17,7 +17,7 @@ pub enum Received {
     Nothing,
     /// Payload.
     Data {
-        /// Its last octet is urgent.
+        /// The last octet is urgent.
         urgent: bool,
     },
     /// Payload, in the place of an own `SinkAvail` that the peer will not write to. It belongs to
@@ -32,7 +32,7 @@ pub enum Received {
     SrcAvail,
     /// An advert to write into.
     SinkAvail {
-        /// It counts: [`peer_sink`](Machine::peer_sink). Else it crossed something.
+        /// The advert counts: [`peer_sink`](Machine::peer_sink). Else it crossed something.
         kept: bool,
         /// Own `SrcAvail`s came back: [`returned`](Machine::returned).
         returned: bool,
@@ -41,7 +41,7 @@ pub enum Received {
     SourceRead {
         /// The advert.
         source: SourceId,
-        /// All of it: it is over.
+        /// The peer has all of it: the advert is over.
         done: bool,
     },
     /// Own `SrcAvail`s came back: [`returned`](Machine::returned).
@@ -63,7 +63,7 @@ pub enum Received {
     ModeChanged {
         /// The half.
         half: Half,
-        /// Its mode now.
+        /// The mode that the half has now.
         mode: Mode,
     },
     /// The peer asks for larger buffers: [`answer_buffer_size`](Machine::answer_buffer_size).
@@ -99,7 +99,7 @@ impl Machine<'_> {
         received
     }
 
-    /// What is asked of every message.
+    /// Checks what is asked of every message.
     fn check(&self, message: &Message) -> Result<(), Violation> {
         let (core, header) = (&*self.core, &message.header);
         let expected = core.received.wrapping_add(1);

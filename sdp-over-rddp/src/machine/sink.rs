@@ -10,11 +10,11 @@ use crate::wire::{Advert, Body, Flags, Front, HEADER_LEN, Mode};
 pub struct Sink {
     /// Octets of the buffer.
     pub len: u32,
-    /// What has become of it.
+    /// The state of the advert.
     pub state: SinkState,
 }
 
-/// What has become of an own `SinkAvail`.
+/// States of an own `SinkAvail`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkState {
     /// There is none in this place.
@@ -25,7 +25,7 @@ pub enum SinkState {
     Written(u32),
     /// A Data came for it; nothing was written.
     Discarded,
-    /// It came back; nothing was written.
+    /// The advert came back; nothing was written.
     Returned,
 }
 

@@ -1,4 +1,4 @@
-//! Whether state that others could write may be worked with.
+//! Checks of state that others could write, before it is worked with.
 
 use super::conn::{due, flag};
 use super::tables::{ADVERTS, state};

@@ -13,11 +13,11 @@ pub struct Source {
     /// Octets from its front that the peer has, or that were sent again: the first that is to be
     /// sent when it comes back.
     pub done: u32,
-    /// What has become of it.
+    /// The state of the advert.
     pub state: SourceState,
 }
 
-/// What has become of an own `SrcAvail`.
+/// States of an own `SrcAvail`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceState {
     /// There is none in this place.
@@ -31,7 +31,7 @@ pub enum SourceState {
 }
 
 impl Machine<'_> {
-    /// Makes a `SrcAvail` for a buffer of `len` octets, the first `inline` of which are its payload:
+    /// Makes a `SrcAvail` for a buffer of `len` octets. The first `inline` of them are its payload:
     /// at least one in Combined, none in Pipelined. The advert is to be released when it is no
     /// longer out.
     ///

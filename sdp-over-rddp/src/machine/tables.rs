@@ -53,7 +53,7 @@ pub struct Tables {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct OwnSource {
-    /// See [`state`].
+    /// One of [`state`].
     pub(super) state: u32,
     pub(super) mseq: u32,
     pub(super) len: u32,
@@ -67,7 +67,7 @@ pub(super) struct OwnSource {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct OwnSink {
-    /// See [`state`].
+    /// One of [`state`].
     pub(super) state: u32,
     pub(super) mseq: u32,
     pub(super) len: u32,
@@ -114,7 +114,7 @@ pub(super) mod state {
     pub(in crate::machine) const OUT: u32 = 1;
     /// The peer is through with it.
     pub(in crate::machine) const DONE: u32 = 2;
-    /// It came back.
+    /// The advert came back.
     pub(in crate::machine) const RETURNED: u32 = 3;
     /// A Data came for it (a sink).
     pub(in crate::machine) const DISCARDED: u32 = 4;

@@ -1,4 +1,4 @@
-//! What an end may do, and whether it can at this moment.
+//! Actions of an end, each done if it can be at this moment.
 
 use rddp_sdp::machine::{Abort, Half, SourceState};
 use rddp_sdp::wire::Mode;
@@ -25,7 +25,7 @@ pub(crate) enum Action {
     Write {
         len: u32,
     },
-    /// What was written is reported.
+    /// The octets written are reported.
     Complete,
     /// Octets of an advert that came back go again, written where there is room for that.
     Resend {

@@ -13,7 +13,7 @@ pub(crate) struct Span {
     pub(crate) len: u32,
 }
 
-/// What travels, in the order of the wire.
+/// Items on a wire, in their order.
 #[derive(Clone, Debug, Hash)]
 pub(crate) enum Item {
     Message { front: Vec<u8>, payload: Span },

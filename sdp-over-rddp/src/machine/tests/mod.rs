@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod any_octets;
+mod rules;
 mod vectors;
 
 use super::{Config, Core};
