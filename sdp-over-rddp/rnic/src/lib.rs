@@ -2,7 +2,7 @@
 //!
 //! [`Endpoint`] is the [`Transport`](rddp_sdp::transport::Transport) of `rddp-sdp` over a
 //! [`QueuePair`](rddp_rnic::QueuePair). [`Registry`] keeps registrations of the program's memory.
-//! [`SdpStream`] and [`SdpListener`] are sockets whose calls sleep, and several threads may use one.
+//! [`SdpStream`] and [`SdpListener`] are sockets whose calls sleep. Several threads may use one.
 //!
 //! # Example
 //!

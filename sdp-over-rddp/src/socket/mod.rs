@@ -1,4 +1,4 @@
-//! A stream socket over an RDMA connection: `BCopy` through private buffers, Read and Write `ZCopy`.
+//! A stream socket over an RDMA connection: copies by private buffers, zero copy by Read and Write.
 //!
 //! A [`Socket`] is driven by calls and by the events of its [`Transport`]; it never sleeps. Sends
 //! and receives are operations: [`send`](Socket::send) and [`receive`](Socket::receive) begin one,
