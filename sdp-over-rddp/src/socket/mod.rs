@@ -7,6 +7,9 @@
 //! is a loop of these three around a wait for the transport, until
 //! [`deadline`](Socket::deadline) at most.
 //!
+//! The time is what [`progress`](Socket::progress) was told last, so that it is called before an
+//! operation begins, too: limits of time count from there.
+//!
 //! The memory of an operation is the socket's until it has ended. It ends only when neither the
 //! device nor the peer can touch that memory any more: an advert was read, or taken back and the
 //! peer has said so. Where the peer does not answer, the connection is aborted first, and the
