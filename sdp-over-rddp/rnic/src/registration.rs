@@ -140,7 +140,10 @@ impl Registry {
         (entry.in_use, entry.last_use) = (true, now);
         let region = entry.region.clone();
         kept.counters.hits += 1;
-        region.reregister(key.2).map_err(|_| Fault::Limit)?;
+        if region.reregister(key.2).is_err() {
+            kept.remove(key);
+            return Err(Fault::Limit);
+        }
         Ok(Some(Lease { region, offset: 0, key: Some(key), _memory: memory.clone() }))
     }
 

@@ -172,7 +172,7 @@ impl SdpStream {
 
     /// Ends the stream that this end sends; the other direction goes on.
     pub fn shutdown_send(&self) {
-        let mut socket = self.shared.lock();
+        let mut socket = self.shared.lock_now();
         socket.shutdown_send();
         self.shared.progress(&mut socket);
     }
@@ -201,6 +201,13 @@ impl Shared {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks the socket and tells it the time, from which its limits count for what begins now.
+    fn lock_now(&self) -> MutexGuard<'_, Socket<Endpoint>> {
+        let mut socket = self.lock();
+        self.progress(&mut socket);
+        socket
+    }
+
     fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.cq.wake();
@@ -214,7 +221,7 @@ impl Shared {
 
     /// Carries an operation out and sleeps until it has ended.
     fn run(&self, begin: impl FnOnce(&mut Socket<Endpoint>) -> OperationId) -> io::Result<usize> {
-        let id = begin(&mut self.lock());
+        let id = begin(&mut self.lock_now());
         loop {
             let seen = self.changes.load(Ordering::SeqCst);
             let deadline = {
@@ -256,7 +263,7 @@ impl Shared {
 
 impl Drop for SdpStream {
     fn drop(&mut self) {
-        let mut socket = self.shared.lock();
+        let mut socket = self.shared.lock_now();
         socket.close();
         self.shared.progress(&mut socket);
         if socket.is_over() {

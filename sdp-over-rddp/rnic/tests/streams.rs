@@ -155,6 +155,25 @@ fn a_half_that_was_closed_refuses_octets_and_the_other_goes_on() {
     assert_eq!(got, *b"answer");
 }
 
+/// Both ends send before they receive: what TCP's buffers would hold gets through here, too.
+#[test]
+fn two_blocking_senders_that_receive_later_get_on() {
+    for len in [10_000, 128 * 1024, 512 * 1024] {
+        let (a, b) = pair(policy(Some(0), true), CACHE);
+        std::thread::scope(|scope| {
+            for (end, seed) in [(&a, 1), (&b, 2)] {
+                scope.spawn(move || {
+                    let mut end = end;
+                    end.write_all(&pattern(len, seed)).unwrap();
+                    let mut got = vec![0; len];
+                    end.read_exact(&mut got).unwrap();
+                    assert!(got == pattern(len, 3 - seed), "{len} octets");
+                });
+            }
+        });
+    }
+}
+
 /// The peer resets while a send waits for it to read: the send ends with an error.
 #[test]
 fn a_reset_by_the_peer_ends_a_send_that_waits() {

@@ -1,4 +1,4 @@
-//! A stream socket over an RDMA connection: `BCopy` through private buffers, Read and Write `ZCopy`.
+//! A stream socket over an RDMA connection: copies by private buffers, zero copy by Read and Write.
 //!
 //! A [`Socket`] is driven by calls and by the events of its [`Transport`]; it never sleeps. Sends
 //! and receives are operations: [`send`](Socket::send) and [`receive`](Socket::receive) begin one,
@@ -6,6 +6,9 @@
 //! that are over. Several may be under way at once; they are carried out in order. A blocking call
 //! is a loop of these three around a wait for the transport, until
 //! [`deadline`](Socket::deadline) at most.
+//!
+//! The time is what [`progress`](Socket::progress) was told last, so that it is called before an
+//! operation begins, too: limits of time count from there.
 //!
 //! The memory of an operation is the socket's until it has ended. It ends only when neither the
 //! device nor the peer can touch that memory any more: an advert was read, or taken back and the
@@ -28,7 +31,7 @@ pub use config::{Config, Times};
 pub use operation::{Ended, Error, OperationId, Options};
 pub use startup::{Agreed, Role, answer, answered, hello};
 
-use crate::machine::{self, Core, Machine, Tables};
+use crate::machine::{self, Core, Machine, Tables, Urgent};
 use crate::transport::{Event, Lost, PostFault, Transport};
 use operation::{Piece, Place, ReadAhead, Receiving, Sending};
 
@@ -103,6 +106,8 @@ impl<T: Transport> Socket<T> {
             over: None,
             has_changed: false,
         };
+        // A hint to the peer: adverts of this end's receives need Pipelined.
+        socket.machine().prefer_pipelined(config.sink_adverts);
         if let Some(error) = over {
             socket.fail(error);
         }
@@ -115,6 +120,9 @@ impl<T: Transport> Socket<T> {
         if let Some(error) = self.send_refused() {
             self.end(id, 0, Some(error));
             return id;
+        }
+        if options.urgent {
+            self.machine().announce_urgent();
         }
         self.sends.push_back(Sending {
             id,
@@ -199,6 +207,12 @@ impl<T: Transport> Socket<T> {
     #[must_use]
     pub fn is_readable(&mut self) -> bool {
         !self.inbox.is_empty() || self.at_end() || self.unread().is_some()
+    }
+
+    /// Returns what is known of urgent octets of the peer.
+    #[must_use]
+    pub fn urgent(&mut self) -> Urgent {
+        self.machine().urgent()
     }
 
     /// Returns the transport.

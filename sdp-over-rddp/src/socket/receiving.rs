@@ -59,6 +59,7 @@ impl<T: Transport> Socket<T> {
                 continue;
             }
             piece.from += len;
+            Machine::new(&mut self.core, Some(&mut self.tables)).octets_taken(len as u64);
             if piece.from < piece.to {
                 break;
             }
@@ -178,10 +179,12 @@ impl<T: Transport> Socket<T> {
     /// Takes the end of a Read, of which the peer is told now and not before.
     pub(super) fn read(&mut self, id: u64) {
         let is_this = |op: &super::Receiving<T>| op.reading.as_ref().is_some_and(|&(of, ..)| of == id);
+        let mut direct = false;
         let len = if let Some(op) = self.receives.iter_mut().find(|op| is_this(op)) {
             let Some((_, len, region)) = op.reading.take() else { return };
             op.filled += len;
             self.transport.release(region);
+            direct = true;
             len
         } else {
             let Some(at) = self.ahead.iter().position(|read| read.id == id) else { return };
@@ -193,6 +196,9 @@ impl<T: Transport> Socket<T> {
         self.has_changed = true;
         if self.machine().read_done(len as u32).is_err() {
             self.fail(super::Error::Aborted);
+        }
+        if direct {
+            self.machine().octets_taken(len as u64);
         }
     }
 
@@ -248,6 +254,7 @@ impl<T: Transport> Socket<T> {
             let op = &mut self.receives[at];
             if let SinkState::Written(octets) = sink.state {
                 op.filled += octets as usize;
+                Machine::new(&mut self.core, Some(&mut self.tables)).octets_taken(octets.into());
             }
             let Some((_, region)) = op.sink.take() else { continue };
             self.transport.release(region);

@@ -13,10 +13,6 @@ impl<T: Transport> Socket<T> {
             return false;
         }
         let Some(at) = self.sends.iter().position(|op| op.left() > 0) else { return false };
-        // The octets of a send that is being taken back are in front of those of later ones.
-        if self.sends.iter().take(at).any(|op| op.is_stopped && !op.adverts.is_empty()) {
-            return false;
-        }
         if !self.sends[at].options.urgent && self.machine().peer_sink().is_some() {
             return self.write(at);
         }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mock::{Faults, Mock, Octets, Wire};
+use rddp_sdp::machine::Urgent;
 use rddp_sdp::socket::{Config, Ended, Error, OperationId, Options, Role, Socket, answer, answered, hello};
 use rddp_sdp::transport::{Carrier, Transport};
 
@@ -132,6 +133,8 @@ fn with_thresholds(source: Option<usize>, sink: Option<usize>) -> Config {
 const DATA: u8 = 0xff;
 const SRC_AVAIL: u8 = 0xfe;
 const SINK_AVAIL: u8 = 0xfd;
+const SEND_SM: u8 = 0x04;
+const SRC_AVAIL_CANCEL: u8 = 0x08;
 
 #[test]
 fn octets_go_through_private_buffers_in_order() {
@@ -357,6 +360,40 @@ fn two_senders_without_a_receiver_get_on() {
 }
 
 #[test]
+fn the_end_that_connected_takes_its_advert_back_first() {
+    for seed in 0..50 {
+        let mut pair = Pair::new(seed, with_thresholds(Some(0), Some(0)));
+        let ids = [pair.send(0, &pattern(3000, 1)), pair.send(1, &pattern(3000, 2))];
+        pair.run();
+        assert!(pair.mids(0).contains(&SRC_AVAIL_CANCEL), "seed {seed}");
+        assert!(!pair.mids(1).contains(&SRC_AVAIL_CANCEL), "seed {seed}");
+        assert!(pair.outcome(0, ids[0]).is_some(), "seed {seed}: its octets fit the peer's buffers");
+        let late = pair.outcome(1, ids[1]);
+        assert!(late.is_none_or(|ended| ended.octets == 3000), "seed {seed}");
+    }
+}
+
+/// The mock panics where a registration ends under a Read of a connection that lives.
+#[test]
+fn an_abort_under_a_read_ends_the_connection_before_the_registration() {
+    for steps in 0..40 {
+        for seed in 0..10 {
+            let mut pair = Pair::new(seed, with_thresholds(Some(0), Some(0)));
+            let sent = pair.send(0, &pattern(5000, 1));
+            let (received, _) = pair.receive(1, 5000, Options { wait_all: true, ..Options::default() });
+            for _ in 0..steps {
+                pair.wire.borrow_mut().step();
+                pair.ends[0].progress(pair.now);
+                pair.ends[1].progress(pair.now);
+            }
+            pair.ends[1].abort();
+            pair.run();
+            assert!(pair.outcome(0, sent).is_some() && pair.outcome(1, received).is_some());
+        }
+    }
+}
+
+#[test]
 fn more_than_all_buffers_blocks_as_over_tcp() {
     let mut pair = Pair::new(1, Config { read_ahead: 4096, ..with_thresholds(Some(0), Some(0)) });
     let ids = [pair.send(0, &pattern(1 << 20, 1)), pair.send(1, &pattern(1 << 20, 2))];
@@ -407,6 +444,72 @@ fn without_registrations_everything_is_copied() {
     assert_eq!(pair.outcome(0, id).unwrap().octets, 4000);
     assert_eq!(*memory.octets.borrow(), pattern(4000, 3));
     assert!(!pair.mids(0).contains(&SRC_AVAIL));
+}
+
+#[test]
+fn a_sink_without_registrations_refuses_and_the_octets_come_as_data() {
+    let mut pair = Pair::new(9, with_thresholds(Some(0), Some(0)));
+    pair.wire.borrow_mut().order(1, Faults { no_registration: true, ..Faults::default() });
+    let id = pair.send(0, &pattern(4000, 3));
+    let (_, memory) = pair.receive(1, 4000, Options { wait_all: true, ..Options::default() });
+    pair.run();
+    assert_eq!(pair.outcome(0, id).unwrap().octets, 4000);
+    assert_eq!(*memory.octets.borrow(), pattern(4000, 3));
+    assert!(pair.mids(0).contains(&SRC_AVAIL) && pair.mids(1).contains(&SEND_SM));
+}
+
+#[test]
+fn a_receive_that_is_taken_back_waits_for_the_end_of_its_advert() {
+    for seed in 0..100 {
+        let config = Config { pipelined: true, sink_adverts: true, ..with_thresholds(Some(0), Some(0)) };
+        let mut pair = Pair::new(seed, config);
+        for _ in 0..3 {
+            pair.send(0, &pattern(1500, 9));
+        }
+        pair.receive(1, 4500, Options { wait_all: true, ..Options::default() });
+        pair.run();
+        let (id, memory) = pair.receive(1, 4000, Options::default());
+        for _ in 0..seed % 5 {
+            pair.wire.borrow_mut().step();
+            pair.ends[0].progress(pair.now);
+        }
+        // Octets may be on their way into the memory, or not.
+        let racing = seed % 2 == 0;
+        if racing {
+            pair.send(0, &pattern(2000, 5));
+        }
+        pair.ends[1].cancel(id);
+        pair.collect();
+        assert_eq!(pair.outcome(1, id), None, "the peer may still write");
+        pair.run();
+        let ended = pair.outcome(1, id).expect("the peer has answered");
+        let mut got = memory.octets.borrow()[..ended.octets].to_vec();
+        if racing {
+            let (_, rest) =
+                pair.receive(1, 2000 - got.len(), Options { wait_all: true, ..Options::default() });
+            pair.run();
+            got.extend_from_slice(&rest.octets.borrow());
+            assert_eq!(got, pattern(2000, 5), "seed {seed}");
+        } else {
+            assert_eq!((ended.octets, ended.error), (0, Some(Error::Cancelled)));
+        }
+    }
+}
+
+#[test]
+fn a_receive_stops_in_front_of_an_urgent_octet() {
+    let mut pair = Pair::new(2, with_thresholds(None, None));
+    pair.send(0, b"before");
+    pair.send_with(0, b"!", Options { urgent: true, ..Options::default() });
+    pair.send(0, b"behind");
+    pair.run();
+    assert_eq!(pair.ends[1].urgent(), Urgent::Mark(6));
+    for expected in [&b"before"[..], b"!behind"] {
+        let (id, memory) = pair.receive(1, 100, Options::default());
+        pair.run();
+        assert_eq!(memory.octets.borrow()[..pair.outcome(1, id).unwrap().octets], *expected);
+    }
+    assert_eq!(pair.ends[1].urgent(), Urgent::None);
 }
 
 #[test]
