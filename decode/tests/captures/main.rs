@@ -113,7 +113,7 @@ fn segments_may_come_in_any_order_and_more_than_once() {
     }
 }
 
-/// Of two early segments that begin at the same octet, the longer one counts, in either order.
+/// The longer one of two early segments that begin at the same octet counts, in either order.
 #[test]
 fn a_segment_may_come_again_with_more_or_fewer_octets() {
     let talk = everything(true, false);
