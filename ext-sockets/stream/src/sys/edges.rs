@@ -10,7 +10,7 @@ use crate::Errno;
 
 /// The events that end a sleep by edges.
 const ALL: c_short = POLLIN | POLLOUT | POLLRDHUP;
-/// What `poll` reports whether it is asked or not, and for ever.
+/// Events that `poll` reports whether it is asked or not, and for ever.
 const BROKEN: c_short = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
 
 impl Kernel<'_> {

@@ -423,9 +423,9 @@ fn milliseconds(span: Option<Duration>) -> c_int {
     span.map_or(-1, |span| c_int::try_from(whole(span)).unwrap_or(c_int::MAX))
 }
 
-/// What each registered socket is asked for.
+/// Events that each registered socket is asked for.
 const EDGES: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 /// Room for the events of one call.
 const ROOM: usize = 8;
 /// The numbers from which on a set's is looked for.
-const HIGH: [usize; 3] = [libc::FD_SETSIZE, 900, 200];
+pub(super) const HIGH: [usize; 3] = [libc::FD_SETSIZE, 900, 200];
