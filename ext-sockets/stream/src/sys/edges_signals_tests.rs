@@ -86,6 +86,21 @@ fn a_handler_runs_after_the_memory_is_withdrawn() {
 }
 
 #[test]
+fn a_sleep_with_memory_out_looks_before_it_sleeps() {
+    with_set(|kernel, _| {
+        let out = let_out();
+        assert_eq!(kernel.sleep_while_out(&out, || Ok(None::<((), _)>)), Ok(false));
+        let look = || {
+            send(me(), libc::SIGUSR1);
+            Ok(Some(((), LONG)))
+        };
+        assert_eq!(kernel.sleep_while_out(&out, look), Ok(true));
+        drop(out);
+        assert_eq!(HANDLED.get(), (1, 0));
+    });
+}
+
+#[test]
 fn two_signals_that_came_before_the_sleep_end_it_and_are_both_handled() {
     with_set(|kernel, set| {
         let out = let_out();

@@ -309,6 +309,23 @@ fn a_note_of_before_a_kick_is_not_taken_for_one_of_after_it() {
 }
 
 #[test]
+fn sleepers_learn_that_a_process_makes_no_more_kicks() {
+    let end = End::new();
+    assert!(!end.state.sleepers.are_not_told());
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(|| end.await_by_edges(1));
+        while !end.state.sleepers.any() {
+            thread::yield_now();
+        }
+        end.stream().announce_confinement();
+        // As a confined process: without a kick.
+        end.state.tx.lock().unwrap().msn += 1;
+        sleeper.join().unwrap();
+    });
+    assert!(end.state.sleepers.are_not_told());
+}
+
+#[test]
 fn the_low_water_mark_is_1_while_a_sleeper_is_noted() {
     let end = End::new();
     let mut wake_at = 5000;

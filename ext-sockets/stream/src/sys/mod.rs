@@ -31,7 +31,6 @@ pub use calls::{Calls, Table};
 use cancel::Cancellable;
 pub use cancel::Uncancelled;
 pub use edges_pool::{EdgeSet, forget_edges_of, forget_inherited_sets};
-#[allow(unused_imports, reason = "the calls of SDP streams are still to come")]
 pub(super) use edges_signals::MemoryOut;
 pub use errno::SameErrno;
 pub use kernel::handlers_restart;
