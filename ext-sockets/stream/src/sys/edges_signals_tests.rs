@@ -100,6 +100,57 @@ fn a_sleep_with_memory_out_looks_before_it_sleeps() {
     });
 }
 
+thread_local! {
+    static BACK: Cell<Option<libc::ucontext_t>> = const { Cell::new(None) };
+    static JUMPED: Cell<bool> = const { Cell::new(false) };
+}
+
+extern "C" fn jump(_: libc::c_int) {
+    assert!(!JUMPED.replace(true));
+    let (good, bad) = HANDLED.get();
+    HANDLED.set(if IS_OUT.get() { (good, bad + 1) } else { (good + 1, bad) });
+    let back = BACK.take().unwrap();
+    // SAFETY: the context is that of `leave_by_a_jump`, which has not returned.
+    unsafe { libc::setcontext(&raw const back) };
+}
+
+/// Lets memory out, and takes a signal whose handler does not return: it goes on here, as
+/// `siglongjmp` would.
+#[inline(never)]
+fn leave_by_a_jump() {
+    let mut here = std::mem::MaybeUninit::<libc::ucontext_t>::zeroed();
+    // SAFETY: the call fills the context. It returns twice, and all that is looked at after it lies
+    // in thread-local cells.
+    unsafe { assert_eq!(libc::getcontext(here.as_mut_ptr()), 0) };
+    if !std::hint::black_box(JUMPED.get()) {
+        // SAFETY: filled above.
+        BACK.set(Some(unsafe { here.assume_init() }));
+        let out = let_out();
+        send(me(), libc::SIGALRM);
+        drop(out);
+        unreachable!("the handler does not return");
+    }
+}
+
+#[test]
+fn a_handler_that_leaves_by_a_jump_finds_the_memory_withdrawn_and_everything_closed() {
+    // SAFETY: installs a handler that jumps back to the thread that was interrupted.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = jump as extern "C" fn(i32) as usize;
+        assert_eq!(libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()), 0);
+    }
+    leave_by_a_jump();
+    assert_eq!(HANDLED.get(), (1, 0));
+    with_set(|kernel, set| {
+        let out = let_out();
+        send(me(), libc::SIGUSR1);
+        assert_eq!(out.sleep(kernel, set, LONG), Ok(true));
+        drop(out);
+        assert_eq!(HANDLED.get(), (2, 0));
+    });
+}
+
 #[test]
 fn two_signals_that_came_before_the_sleep_end_it_and_are_both_handled() {
     with_set(|kernel, set| {

@@ -419,6 +419,29 @@ fn a_sleep_in_a_signal_handler_does_not_disturb_the_one_it_interrupts() {
     assert!(is_readable(outer.number(), LONG));
 }
 
+/// As a sleep does that a handler leaves by `siglongjmp`.
+#[inline(never)]
+fn leave_sets_behind(end: &End, count: usize) {
+    let cookie = CALLS.cookie(end.fd()).unwrap();
+    for _ in 0..count {
+        std::mem::forget(EdgeSet::take(&CALLS, end.fd(), cookie).unwrap());
+    }
+}
+
+#[test]
+fn sets_that_were_left_behind_are_used_again() {
+    let end = End::new();
+    let child = fork(|| {
+        super::forget_inherited_sets(&CALLS);
+        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        leave_sets_behind(&end, 64);
+        let before = open();
+        leave_sets_behind(&end, 200);
+        assert_eq!(open(), before);
+    });
+    join(child);
+}
+
 #[test]
 fn a_child_has_sets_of_its_own() {
     let end = End::new();
