@@ -419,7 +419,7 @@ fn a_sleep_in_a_signal_handler_does_not_disturb_the_one_it_interrupts() {
     assert!(is_readable(outer.number(), LONG));
 }
 
-/// As a sleep does that a handler leaves by `siglongjmp`.
+/// Leaves sets as a sleep does that a handler ends by `siglongjmp`.
 #[inline(never)]
 fn leave_sets_behind(end: &End, count: usize) {
     let cookie = CALLS.cookie(end.fd()).unwrap();
