@@ -110,9 +110,11 @@ impl<'a> Stream<'a> {
         let others = self.kernel.progress_other_sockets();
         let recheck = self.recheck();
         let slept = self.kernel.sleep_by_edges(recheck, || {
+            let Some(note) = look()? else { return Ok(None) };
+            // Asked after the note: a process that gives up its kicks wakes those noted before.
             let untold = self.state.sleepers.are_not_told().then_some(recheck);
-            let longest = || [patience.left(), self.deadline(), others, untold].into_iter().flatten().min();
-            Ok(look()?.map(|note| (note, longest())))
+            let longest = [patience.left(), self.deadline(), others, untold].into_iter().flatten().min();
+            Ok(Some((note, longest)))
         });
         match slept {
             // The kernel never restarts `epoll_wait` (signal(7)): see `wait_in_any_case`.
@@ -130,6 +132,16 @@ impl<'a> Stream<'a> {
             *wake_at = 1;
         }
         note
+    }
+
+    /// Wakes the sleepers of a process that is about to [confine](crate::confine) itself: they must
+    /// look from time to time from now on, as it makes no kicks.
+    pub fn announce_confinement(&self) {
+        self.state.sleepers.expect_silence();
+        let _tx = self.state.tx.lock();
+        if self.state.sleepers.any() {
+            self.kernel.kick();
+        }
     }
 
     /// Wakes the threads that are noted as sleepers, if there are any. Called under the lock by

@@ -130,11 +130,14 @@ impl Taker {
     #[cold]
     fn left_behind(&self) -> Option<usize> {
         let is_gone = |place: &Place| {
+            // A call that a handler has interrupted is further out by the kernel's frame at least.
             place.taken.load(Ordering::Relaxed) == self.mark
-                && place.frame.load(Ordering::Relaxed) < self.frame
+                && place.frame.load(Ordering::Relaxed) <= self.frame
         };
         let at = PLACES.iter().position(is_gone).filter(|_| !is_on_other_stack())?;
         PLACES[at].frame.store(self.frame, Ordering::Relaxed);
+        // Nobody's: the set is closed, whatever is registered there.
+        PLACES[at].owner.store(0, Ordering::Relaxed);
         Some(at)
     }
 }
@@ -220,7 +223,10 @@ impl EdgeSet {
             None => {}
         }
         place.note_nothing();
-        self.new_set()
+        let set = self.new_set()?;
+        // For a thread that finds it left behind.
+        place.note(set, self.owner, 0, -1);
+        Ok(set)
     }
 
     /// Takes out what a kept set has. Returns whether that is certain: it is only by the number
@@ -278,6 +284,9 @@ impl EdgeSet {
             Err(Errno::NO_DESCRIPTOR | Errno::INVALID) if is_empty && self.calls.cookie(fd) == Ok(cookie) => {
                 (self.calls.0.show)(self.set);
                 self.set = self.new_set()?;
+                if let Some(at) = self.place {
+                    PLACES[at].note(self.set, self.owner, 0, -1);
+                }
                 self.control(self.set, libc::EPOLL_CTL_ADD, fd, EDGES, tag)?;
             }
             Err(Errno(libc::EEXIST)) => self.control(self.set, libc::EPOLL_CTL_MOD, fd, EDGES, tag)?,
@@ -423,9 +432,9 @@ fn milliseconds(span: Option<Duration>) -> c_int {
     span.map_or(-1, |span| c_int::try_from(whole(span)).unwrap_or(c_int::MAX))
 }
 
-/// What each registered socket is asked for.
+/// Events that each registered socket is asked for.
 const EDGES: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 /// Room for the events of one call.
 const ROOM: usize = 8;
 /// The numbers from which on a set's is looked for.
-const HIGH: [usize; 3] = [libc::FD_SETSIZE, 900, 200];
+pub(super) const HIGH: [usize; 3] = [libc::FD_SETSIZE, 900, 200];

@@ -309,6 +309,23 @@ fn a_note_of_before_a_kick_is_not_taken_for_one_of_after_it() {
 }
 
 #[test]
+fn sleepers_learn_that_a_process_makes_no_more_kicks() {
+    let end = End::new();
+    assert!(!end.state.sleepers.are_not_told());
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(|| end.await_by_edges(1));
+        while !end.state.sleepers.any() {
+            thread::yield_now();
+        }
+        end.stream().announce_confinement();
+        // As a confined process: without a kick.
+        end.state.tx.lock().unwrap().msn += 1;
+        sleeper.join().unwrap();
+    });
+    assert!(end.state.sleepers.are_not_told());
+}
+
+#[test]
 fn the_low_water_mark_is_1_while_a_sleeper_is_noted() {
     let end = End::new();
     let mut wake_at = 5000;
@@ -400,6 +417,29 @@ fn a_sleep_in_a_signal_handler_does_not_disturb_the_one_it_interrupts() {
     drop(inner);
     (&one.peer).write_all(&[1]).unwrap();
     assert!(is_readable(outer.number(), LONG));
+}
+
+/// Leaves sets as a sleep does that a handler ends by `siglongjmp`.
+#[inline(never)]
+fn leave_sets_behind(end: &End, count: usize) {
+    let cookie = CALLS.cookie(end.fd()).unwrap();
+    for _ in 0..count {
+        std::mem::forget(EdgeSet::take(&CALLS, end.fd(), cookie).unwrap());
+    }
+}
+
+#[test]
+fn sets_that_were_left_behind_are_used_again() {
+    let end = End::new();
+    let child = fork(|| {
+        super::forget_inherited_sets(&CALLS);
+        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        leave_sets_behind(&end, 64);
+        let before = open();
+        leave_sets_behind(&end, 200);
+        assert_eq!(open(), before);
+    });
+    join(child);
 }
 
 #[test]

@@ -423,7 +423,7 @@ pub fn handlers_restart() -> bool {
 }
 
 /// Signals of a thread's own faults, which interrupt no call that waits.
-const OWN_FAULTS: [c_int; 7] =
+pub(super) const OWN_FAULTS: [c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 
 fn message(iov: *mut libc::iovec, count: usize) -> libc::msghdr {
@@ -434,7 +434,7 @@ fn message(iov: *mut libc::iovec, count: usize) -> libc::msghdr {
     message
 }
 
-fn timespec(span: Duration) -> libc::timespec {
+pub(super) fn timespec(span: Duration) -> libc::timespec {
     // SAFETY: all zero is a valid value (some targets have padding fields of their own).
     let mut time: libc::timespec = unsafe { std::mem::zeroed() };
     time.tv_sec = libc::time_t::try_from(span.as_secs()).unwrap_or(libc::time_t::MAX);

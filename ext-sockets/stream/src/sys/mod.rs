@@ -11,6 +11,10 @@ mod cancel;
 #[allow(dead_code, reason = "the calls of SDP streams, which use all of it, are still to come")]
 mod edges;
 mod edges_pool;
+#[allow(dead_code, reason = "the calls of SDP streams, which use all of it, are still to come")]
+mod edges_signals;
+#[cfg(test)]
+mod edges_signals_tests;
 #[cfg(test)]
 mod edges_tests;
 mod errno;
@@ -28,6 +32,7 @@ pub use calls::{Calls, Table};
 use cancel::Cancellable;
 pub use cancel::Uncancelled;
 pub use edges_pool::{EdgeSet, forget_edges_of, forget_inherited_sets};
+pub(super) use edges_signals::MemoryOut;
 pub use errno::SameErrno;
 pub use kernel::handlers_restart;
 pub use kernel::raise_sigpipe;

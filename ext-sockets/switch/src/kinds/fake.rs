@@ -16,13 +16,13 @@ use super::kind::{Begin, Close, Farewell, Kind, Obligation, Readiness};
 use crate::socket::{self, Held, KindId, Mode, Settings};
 use crate::sys::test_calls;
 
-/// What a fake socket does.
+/// The script of a fake socket, and notes of what was done to it.
 #[derive(Debug, Default)]
 pub(crate) struct Acts {
-    /// What the program waits for is there.
+    /// Set if what the program waits for is there.
     pub(crate) holds: AtomicBool,
     pub(crate) looks: AtomicUsize,
-    /// An obligation is open, which is met when octets have come.
+    /// Set while an obligation is open, which is met when octets have come.
     pub(crate) obliged: AtomicBool,
     pub(crate) met: AtomicUsize,
     /// The close is not the kernel's: the octets that are still to be sent.

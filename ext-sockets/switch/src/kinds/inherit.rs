@@ -5,12 +5,14 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rddp_real as real;
-use rddp_stream::{self as stream, Errno, Found, Known, Process, SameErrno, State};
+use rddp_stream::{self as stream, Calls, Errno, Found, Known, Process, SameErrno, State, Stream};
 
 use super::kind::Ours;
 use super::{linger, raw, store, unsettled};
 use crate::socket::{self, Held, KindId, Mode, SavedOptions, Settings};
 use crate::{process, switch, table, wait};
+
+static CALLS: Calls = real::calls(|| None);
 
 /// A fork in progress, during which the calling thread is alone: it has the locks, so that the
 /// child finds none held by a thread that the child does not have.
@@ -136,6 +138,13 @@ fn for_each_own(mut look: impl FnMut(&State)) {
 /// its streams may need is allocated now.
 pub fn confine() {
     socket::for_each(|held| held.state().into_iter().for_each(State::prepare_to_confine));
+    for fd in table::within(0, c_int::MAX) {
+        if let Some(held) = socket::hold(fd)
+            && let Some(state) = held.state()
+        {
+            Stream::new(fd, state, &CALLS).announce_confinement();
+        }
+    }
     stream::map_all();
     stream::confine();
 }

@@ -266,7 +266,7 @@ pub trait Close {
     fn end(&self, _by_reset: bool) {}
 }
 
-/// How far the close of a socket has come, where it is not the kernel's: see [`Close::farewell`].
+/// Progress of a close that is not the kernel's: see [`Close::farewell`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Farewell {
     /// This end has more to send.

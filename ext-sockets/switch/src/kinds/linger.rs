@@ -35,7 +35,7 @@ const A_FEW: usize = 8;
 const FOR_THE_PEERS_END: Duration = Duration::from_secs(1);
 /// The time between two looks at what the peer has not acknowledged, which is no event.
 const TO_LOOK: Duration = Duration::from_millis(5);
-/// What an obliged socket is watched for: everything that happens on it, kicks too.
+/// Events that an obliged socket is watched for: everything that happens on it, kicks too.
 const EDGES: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 /// The longest sleep of the thread.
 pub(super) const A_WHILE: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ struct Lingering {
     says_farewell: bool,
     /// Set while only time or an acknowledgement takes the close on.
     is_to_look: bool,
-    /// When the peer's TCP was first seen to have all.
+    /// Moment at which the peer's TCP was first seen to have all.
     all_there: Option<Instant>,
 }
 
@@ -60,13 +60,13 @@ struct Lingering {
 #[derive(Debug)]
 struct Obliged {
     ours: Ours,
-    /// When to go on though nothing happens.
+    /// Moment at which to go on though nothing happens.
     due: Option<Instant>,
 }
 
 pub(super) struct Line {
-    /// The closed sockets by the order in which they were closed, which is also their data in the epoll
-    /// set.
+    /// The closed sockets by the order in which they were closed, which is also their data in the
+    /// epoll set.
     waiting: BTreeMap<u64, Lingering>,
     /// The open sockets with an obligation; their numbers are of the same row.
     obliged: BTreeMap<u64, Obliged>,

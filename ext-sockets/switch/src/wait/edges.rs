@@ -34,7 +34,7 @@ pub(super) struct Edges {
     events: SmallVec<[c_short; 4]>,
 }
 
-/// How a socket is waited for.
+/// The way in which a sleep is for a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Way {
     /// For its interest, level-triggered.

@@ -15,12 +15,12 @@ type Ours = SmallVec<[One; 4]>;
 
 /// An entry that is ours.
 struct One {
-    /// Its place in the list.
+    /// Place in the list.
     place: usize,
     watched: Watched,
-    /// How the next sleep is for it.
+    /// The way in which the next sleep is for it.
     way: Way,
-    /// Its tag in the set of the wait, once it is registered there.
+    /// Tag in the set of the wait, once it is registered there.
     tag: Option<u32>,
 }
 

@@ -78,9 +78,9 @@ struct One {
     fd: usize,
     want: c_short,
     watched: Watched,
-    /// How the next sleep is for it.
+    /// The way in which the next sleep is for it.
     way: Way,
-    /// Its tag in the set of the wait, once it is registered there.
+    /// Tag in the set of the wait, once it is registered there.
     tag: Option<u32>,
 }
 
