@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod adverts;
 mod any_octets;
+mod pair;
 mod rules;
 mod vectors;
 
