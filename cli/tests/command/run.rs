@@ -87,6 +87,34 @@ fn the_policy_says_which_connections_are_switched() {
 }
 
 #[test]
+fn thresholds_are_checked_and_passed_on() {
+    let show = "echo $RDDP_FAMILY $RDDP_SDP_SOURCE_THRESHOLD $RDDP_SDP_SINK_THRESHOLD";
+    let options = ["run", "--sdp", "--zcopy-threshold", "all", "--zcopy-sink-threshold", "4096"];
+    let ended = run(&[&options[..], &["--", "sh", "-c", show]].concat()).ok();
+    assert_eq!(ended.stdout, "sdp all 4096\n");
+    run(&["run", "--sdp", "--zcopy-threshold", "64K", "--", "echo"])
+        .failed(2, &["64K", "octets, all or none"]);
+}
+
+#[test]
+fn a_file_of_libsdp_counts_unless_a_policy_is_given() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (_listener, port) = service();
+    let file = file(&scratch, "libsdp.conf", "log min-level 7 destination stderr\nuse tcp client bash *:*\n");
+    let with = |options: &[&str], variable: &str, value: &str| {
+        let script = connecting_to(port);
+        let mut command = program::command(&[&["run"], options, &["--", "bash", "-c", &script]].concat());
+        let output = command.env(variable, value).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "connected\n", "{variable}={value}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let connect = format!("rddp: bash: connect 127.0.0.1:{port}: tcp\n");
+    assert_eq!(with(&[], "LIBSDP_CONFIG_FILE", &file), connect);
+    assert_eq!(with(&["--tcp"], "LIBSDP_CONFIG_FILE", &file), "");
+    assert_eq!(with(&["--tcp"], "SIMPLE_LIBSDP", ""), "");
+}
+
+#[test]
 fn a_server_that_does_not_speak_mpa_is_logged_as_a_plain_one() {
     let scratch = tempfile::tempdir().unwrap();
     let (_listener, port) = service();

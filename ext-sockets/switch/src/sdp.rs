@@ -14,7 +14,7 @@ pub const SOURCE_THRESHOLD: &str = "RDDP_SDP_SOURCE_THRESHOLD";
 /// advertises without a buffer.
 pub const SINK_THRESHOLD: &str = "RDDP_SDP_SINK_THRESHOLD";
 /// The variable that selects private buffers at both ends, with copies through them, if it is `1`:
-/// the BCopy of the papers.
+/// the `BCopy` of the papers.
 pub const BCOPY: &str = "RDDP_SDP_BCOPY";
 /// The variable that holds the number of private receive buffers that the peer is told of.
 pub const BUFS: &str = "RDDP_SDP_BUFS";

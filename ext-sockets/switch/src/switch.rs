@@ -291,9 +291,14 @@ fn is_programs_choice(fd: c_int) -> bool {
     socket::hold_checked(fd).is_some_and(|held| held.is_in_ddpmode() || held.settings().stays_plain)
 }
 
+/// Returns an error if this build has no SDP.
+pub(crate) fn has_sdp() -> Result<(), Errno> {
+    if SDP_IS_BUILT { Ok(()) } else { Err(Errno(libc::EPROTONOSUPPORT)) }
+}
+
 /// Makes a socket one of this kind as if the program had asked. If `plain_allowed`, peers that do
 /// not speak MPA get plain TCP.
-fn ask(fd: c_int, kind: KindId, plain_allowed: bool) -> Result<(), Errno> {
+pub(crate) fn ask(fd: c_int, kind: KindId, plain_allowed: bool) -> Result<(), Errno> {
     let _no_signals = real::NoSignals::here();
     let held = match socket::hold_checked(fd) {
         Some(held) => held,

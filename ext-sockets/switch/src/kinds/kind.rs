@@ -15,7 +15,10 @@ use rddp_stream::Errno;
 use super::framed::Framed;
 use super::plain::Plain;
 use super::raw::Raw;
-use crate::socket::{self, Care, Held, KindId, Locked, SavedOptions, Settings};
+use crate::socket::{self, Care, Held, KindId, Locked, Settings};
+
+/// Octets of a `struct ddp_sdp_info`: eight ints, and eight counters of 64 bits.
+pub(super) const SDP_INFO: usize = 32 + 64;
 
 /// A socket of ours, held for the length of a call: the calls that a program makes on it.
 ///
@@ -96,8 +99,13 @@ pub trait Kind: Begin + Readiness + Close {
         Care::Kernel
     }
 
-    /// Acts on the program's values of the options that are [`Care::Ours`].
-    fn apply(&self, _saved: &SavedOptions) {}
+    /// Acts on the program's values of the options that are [`Care::Ours`], and of the thresholds.
+    fn apply(&self, _settings: &Settings) {}
+
+    /// Returns a `struct ddp_sdp_info`.
+    fn sdp_info(&self) -> Value {
+        Value::octets(&[0; SDP_INFO])
+    }
 
     /// Brings a copy of the settings up to date with the state that this kind keeps itself.
     fn describe(&self, _settings: &mut Settings) {}

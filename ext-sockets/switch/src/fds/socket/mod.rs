@@ -6,6 +6,7 @@
 
 mod allow;
 mod at_work;
+pub mod old_sdp;
 mod options;
 mod saved_options;
 mod settings;

@@ -85,6 +85,9 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), Er
         return Err(Errno::INVALID);
     }
     if name == DDP_PRIVATE_DATA {
+        if settings.kind == KindId::Sdp && settings.mode != Mode::Off {
+            return Err(Errno::INVALID);
+        }
         return set_private_data(settings, octets);
     }
     let value = int(octets)?;
@@ -231,6 +234,14 @@ mod tests {
         assert_eq!(&*get(&settings, DDP_PRIVATE_DATA).unwrap(), b"hello");
         set(&mut settings, DDP_PRIVATE_DATA, b"").unwrap();
         assert_eq!(settings.private_data, None);
+    }
+
+    #[test]
+    fn a_socket_that_speaks_sdp_has_no_private_data_of_the_program() {
+        let mut settings = Settings { kind: KindId::Sdp, mode: Mode::Asked, ..Settings::default() };
+        assert_eq!(set(&mut settings, DDP_PRIVATE_DATA, b"hello"), Err(Errno::INVALID));
+        settings.kind = KindId::Framed;
+        set(&mut settings, DDP_PRIVATE_DATA, b"hello").unwrap();
     }
 
     #[test]

@@ -26,7 +26,7 @@ use rddp_stream::{Calls, Errno, Phase, State, Stream, Uncancelled, Why};
 
 use super::kind::Kind;
 use super::{progress_other_sockets, unsettled};
-use crate::socket::{self, Care, Held, Mode, SavedOptions, Settings};
+use crate::socket::{self, Care, Held, Mode, Settings};
 use crate::{switch, table, wait};
 
 /// The C library's calls for every stream. Before one of them sleeps, unsettled sockets take their
@@ -103,7 +103,7 @@ impl Kind for Framed {
         socket::care(level, name)
     }
 
-    fn apply(&self, saved: &SavedOptions) {
+    fn apply(&self, Settings { saved, .. }: &Settings) {
         let Some(state) = self.held.state() else { return };
         state.set_receive_timeout(saved.rcvtimeo.duration());
         state.set_send_timeout(saved.sndtimeo.duration());
