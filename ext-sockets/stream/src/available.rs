@@ -4,6 +4,7 @@ use std::io::IoSliceMut;
 
 use super::inbound::{Inbound, Step};
 use super::rx::{Hold, Next, Pull, STEPS};
+use super::sdp::Shared;
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::Scratch;
@@ -70,13 +71,13 @@ impl Stream<'_> {
         }
         let mut scratch = Scratch::take()?;
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]).unwrap_or(0);
-        show(&rx, &mut scratch[..seen], self.state.asked.max_send, sink);
+        show(&rx, &mut scratch[..seen], self.longest_send(&rx), self.sdp_of(&rx), sink);
         Ok(Pull::Some)
     }
 }
 
 /// Copies the rest of the FPDU in front, and those behind it that are whole and good.
-fn show(rx: &Rx, octets: &mut [u8], max_send: u32, sink: &mut Sink<'_, '_>) {
+fn show(rx: &Rx, octets: &mut [u8], max_send: u32, mut sdp: Option<Shared>, sink: &mut Sink<'_, '_>) {
     let (left, trailer) = (rx.left as usize, rx.trailer as usize);
     let mut at = if rx.left_is_kept {
         let from = rx.kept_at as usize;
@@ -89,7 +90,7 @@ fn show(rx: &Rx, octets: &mut [u8], max_send: u32, sink: &mut Sink<'_, '_>) {
     let mut inbound = Inbound::new(rx, max_send);
     let mut shown = rx.shown as usize;
     while at < octets.len() && sink.room() > 0 {
-        match inbound.step(&mut octets[at..]) {
+        match inbound.step(&mut octets[at..], sdp.as_mut()) {
             Ok(Step::Data { payload, used }) => {
                 let from = at + payload.start + std::mem::take(&mut shown).min(payload.len());
                 sink.fill(&octets[from..at + payload.end]);

@@ -9,6 +9,7 @@ use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
 use super::options::{Plain, Role};
+use super::sdp::Shared;
 use super::sink::Source;
 use super::state::{Phase, Tx};
 use super::sys::Scratch;
@@ -70,8 +71,9 @@ impl Stream<'_> {
         unsent == 0 || unsent < self.kernel.most_not_sent()
     }
 
-    /// Frames the early octets, and gives TCP what it takes. Returns whether that was all.
-    pub(super) fn frame_early(&self, tx: &mut Tx) -> Result<bool, Errno> {
+    /// Frames the early octets, as messages of `sdp` if it is given, and gives TCP what it takes.
+    /// Returns whether that was all.
+    pub(super) fn frame_early(&self, tx: &mut Tx, sdp: Option<&mut Shared>) -> Result<bool, Errno> {
         if tx.early().is_empty() {
             return Ok(true);
         }
@@ -82,7 +84,7 @@ impl Stream<'_> {
         let mut source = Source::new(&pieces);
         // If the process dies here, it is not known which of the octets were framed.
         tx.framing = true;
-        let framed = self.push_source(tx, &mut source, false);
+        let framed = self.push_source(tx, &mut source, false, sdp);
         tx.early_framed(count - source.left());
         let framed = match framed {
             Err(Errno::INTERRUPTED) => Ok(false),

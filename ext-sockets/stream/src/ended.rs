@@ -5,6 +5,7 @@ use std::fmt;
 use rddp_rdmap::TerminateCode;
 
 use super::Errno;
+use super::sdp::Wrong;
 
 /// The reason why a stream has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,15 +29,21 @@ pub enum Why {
     OwnerDied,
     /// Memory that the program gave to be sent or filled vanished in the middle of an FPDU.
     MemoryGone,
+    /// The peer speaks MPA, and not SDP.
+    NotSdp,
+    /// The peer broke a rule of SDP: the code is the rule's number.
+    SdpFault,
+    /// The peer aborted the connection of SDP.
+    SdpAborted,
 }
 
 impl Why {
     /// Returns whether the end came before FPDUs flowed.
     pub(super) fn is_of_startup(self) -> bool {
-        matches!(self, Self::NoAnswer | Self::NotMpa | Self::Startup | Self::Rejected)
+        matches!(self, Self::NoAnswer | Self::NotMpa | Self::Startup | Self::Rejected | Self::NotSdp)
     }
 
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::NoAnswer,
         Self::NotMpa,
         Self::Startup,
@@ -46,6 +53,9 @@ impl Why {
         Self::Truncated,
         Self::OwnerDied,
         Self::MemoryGone,
+        Self::NotSdp,
+        Self::SdpFault,
+        Self::SdpAborted,
     ];
 }
 
@@ -77,6 +87,12 @@ impl fmt::Display for Ended {
             Why::Terminated => write!(f, "the peer ended the stream: {}", self.code),
             Why::Truncated => f.write_str("the peer closed inside an FPDU or a message"),
             Why::MemoryGone => f.write_str("the program's memory vanished in the middle of an FPDU"),
+            Why::NotSdp => f.write_str("the peer does not speak SDP"),
+            Why::SdpFault => match Wrong::of(self.code.0) {
+                Some(wrong) => write!(f, "the peer broke a rule of SDP: {wrong}"),
+                None => f.write_str("the peer broke a rule of SDP"),
+            },
+            Why::SdpAborted => f.write_str("the peer aborted the connection"),
             Why::OwnerDied => f.write_str("a process died in the middle of an FPDU"),
         }
     }

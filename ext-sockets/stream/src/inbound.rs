@@ -16,6 +16,7 @@ use rddp_rdmap::{
     StreamConfig, TerminateCode,
 };
 
+use super::sdp::{Part, Shared, Wrong};
 use super::sink::Sink;
 use super::state::Rx;
 
@@ -37,13 +38,15 @@ pub(super) enum Step {
     Silent { used: usize, reply: Option<Header> },
     /// The peer has ended the stream.
     Terminated { used: usize, code: TerminateCode },
+    /// A message of SDP is wrong.
+    Wrong(Wrong),
 }
 
 impl Step {
     /// Returns the octets of the FPDU; 0 if it is not whole.
     pub(super) fn used(&self) -> usize {
         match self {
-            Self::Need { .. } => 0,
+            Self::Need { .. } | Self::Wrong(_) => 0,
             Self::Data { used, .. } | Self::Silent { used, .. } | Self::Terminated { used, .. } => *used,
         }
     }
@@ -94,12 +97,16 @@ impl Inbound {
         self.program.good_fpdu
     }
 
-    /// Looks at the FPDU at the front of `octets`; if it is whole, it is checked and counted.
-    pub(super) fn step(&mut self, octets: &mut [u8]) -> Result<Step, Trouble> {
+    /// Looks at the FPDU at the front of `octets`; if it is whole, it is checked and counted, also
+    /// in `sdp`.
+    pub(super) fn step(&mut self, octets: &mut [u8], sdp: Option<&mut Shared>) -> Result<Step, Trouble> {
         let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
         match receiver.step(octets, &mut self.program)? {
             rddp_iwarp::Step::Need { total } => Ok(Step::Need { total }),
-            rddp_iwarp::Step::Taken { delivered, payload, used } => self.taken(&delivered, payload, used),
+            rddp_iwarp::Step::Taken { delivered, payload, used } => {
+                let step = self.taken(&delivered, payload, used)?;
+                Ok(if let Some(sdp) = sdp { of_message(sdp, step, &delivered.segment, octets) } else { step })
+            }
             // A byte stream always has a receive, so that no message waits for one.
             rddp_iwarp::Step::Waits { .. } => {
                 Err(Trouble { fault: Fault::local_catastrophic(), offending: None })
@@ -157,6 +164,16 @@ impl Inbound {
     }
 }
 
+/// Returns the step for a segment of a message of SDP.
+fn of_message(sdp: &mut Shared, step: Step, segment: &Segment, octets: &[u8]) -> Step {
+    let Step::Data { payload, used } = step else { return step };
+    match sdp.segment(segment, &octets[payload.clone()]) {
+        Ok(Part::Octets { from }) => Step::Data { payload: payload.start + from..payload.end, used },
+        Ok(Part::Control) => Step::Silent { used, reply: None },
+        Err(wrong) => Step::Wrong(wrong),
+    }
+}
+
 /// The receiving program, as the protocols see it.
 struct Program {
     /// Octets of the longest Send.
@@ -208,6 +225,10 @@ pub(super) struct Batch {
     pub(super) largest: usize,
     pub(super) replies: Replies,
     pub(super) stop: Stop,
+    /// The connection of SDP after the last FPDU, if it is one.
+    pub(super) sdp: Option<Shared>,
+    /// The connection before the FPDU whose rest is `left`.
+    sdp_before: Option<Shared>,
 }
 
 /// Payload at `from..to` of an FPDU that ends at `end`, for which the sink had no room.
@@ -224,6 +245,7 @@ pub(super) enum Stop {
     Full,
     Terminated(TerminateCode),
     Trouble(Trouble),
+    Wrong(Wrong),
 }
 
 impl Batch {
@@ -232,10 +254,22 @@ impl Batch {
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
         shown: usize,
+        sdp: Option<Shared>,
     ) -> Self {
         let stop = Stop::Need(0);
         let (before, replies) = ((0, None), Replies::default());
-        let mut batch = Self { used: 0, mark: None, before, shown, left: None, largest: 0, replies, stop };
+        let mut batch = Self {
+            used: 0,
+            mark: None,
+            before,
+            shown,
+            left: None,
+            largest: 0,
+            replies,
+            stop,
+            sdp,
+            sdp_before: None,
+        };
         while batch.add(inbound, octets, sink) {
             batch.mark = Some(inbound.mark());
         }
@@ -251,7 +285,8 @@ impl Batch {
         }
         let at = self.used;
         let before = (at, self.mark);
-        match inbound.step(&mut octets[at..]) {
+        let sdp_before = self.sdp;
+        match inbound.step(&mut octets[at..], self.sdp.as_mut()) {
             Ok(Step::Need { total }) => self.stop = Stop::Need(total),
             Ok(Step::Data { payload, used }) => {
                 let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
@@ -260,6 +295,9 @@ impl Batch {
                 if from + taken < to {
                     self.left = Some(Left { from: from + taken, to, end: at + used });
                     (self.before, self.shown) = (before, shown + taken);
+                    self.sdp_before = sdp_before;
+                } else if let Some(sdp) = &mut self.sdp {
+                    sdp.consumed();
                 }
                 self.largest = self.largest.max(to - from);
                 self.used += used;
@@ -276,6 +314,10 @@ impl Batch {
                 self.used += used;
                 self.stop = Stop::Terminated(code);
             }
+            Ok(Step::Wrong(wrong)) => {
+                self.sdp = sdp_before;
+                self.stop = Stop::Wrong(wrong);
+            }
             Err(trouble) => self.stop = Stop::Trouble(trouble),
         }
         false
@@ -284,6 +326,7 @@ impl Batch {
     /// Leaves out the last FPDU, of which a part has been read; returns the length of that part.
     pub(super) fn leave_last(&mut self) -> u32 {
         (self.used, self.mark) = self.before;
+        self.sdp = self.sdp_before.take();
         self.left = None;
         self.shown as u32
     }

@@ -131,7 +131,7 @@ impl Stream<'_> {
             // A peer that says nothing costs a responder no more than this.
             Role::Responder => A_MOMENT / 4,
         });
-        while self.owes() && !self.finishes() {
+        while self.owes() && !self.pays() {
             let patience = if self.state.may_send.load(Ordering::Acquire) { patience } else { &moment };
             if let Err(error) = self.wait_for_owed(patience) {
                 return self.remember(error);
@@ -259,6 +259,9 @@ impl Stream<'_> {
         if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
             return Err(Errno::INVALID);
         }
+        if self.state.asked.is_sdp() && self.is_connected() {
+            return self.shutdown_sdp(how);
+        }
         if self.state.phase() == Phase::Starting && !self.is_connected() {
             return self.kernel.shut(match how {
                 libc::SHUT_RD => Direction::Receive,
@@ -293,7 +296,7 @@ impl Stream<'_> {
         self.state.shut_receive.load(Ordering::Acquire)
             && match self.state.phase() {
                 Phase::Starting => true,
-                Phase::Framed => !self.state.may_send.load(Ordering::Acquire),
+                Phase::Framed => !self.state.may_send.load(Ordering::Acquire) || self.state.asked.is_sdp(),
                 Phase::Plain | Phase::Ended => false,
             }
     }
@@ -301,7 +304,7 @@ impl Stream<'_> {
     /// Tells TCP of a direction that the program closed before the startup was over. The caller
     /// holds the lock.
     pub(super) fn shut_what_was_shut_early(&self) {
-        if self.state.shut_receive.load(Ordering::Acquire) {
+        if self.state.shut_receive.load(Ordering::Acquire) && !self.state.asked.is_sdp() {
             let _ = self.kernel.shut(Direction::Receive);
         }
     }
@@ -318,6 +321,9 @@ impl Stream<'_> {
     /// meets a closed socket is answered by a reset.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
+        if self.state.asked.is_sdp() && self.state.phase() == Phase::Framed {
+            return self.is_unfinished_sdp();
+        }
         self.owes()
             || match self.state.phase() {
                 Phase::Starting => self.is_connected(),
@@ -330,6 +336,15 @@ impl Stream<'_> {
     /// unfinished](Self::is_unfinished). `true`: that was all, or no more can be done.
     #[must_use]
     pub fn finishes(&self) -> bool {
+        if self.state.asked.is_sdp() && self.establish() == Ok(true) {
+            return self.finishes_sdp();
+        }
+        self.pays()
+    }
+
+    /// Does what can be done without waiting for what is owed. `true`: that was all, or no more can
+    /// be done.
+    fn pays(&self) -> bool {
         let paid = self.establish().and_then(|up| {
             if up {
                 self.has_leave_to_send()?;
@@ -343,6 +358,7 @@ impl Stream<'_> {
                 self.remember(error);
                 true
             }
+            Ok(_) if self.state.asked.is_sdp() => !self.owes(),
             Ok(_) => !self.is_unfinished(),
         }
     }

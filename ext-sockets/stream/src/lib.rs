@@ -44,6 +44,7 @@ mod partial;
 mod ready;
 pub mod room;
 mod rx;
+mod sdp;
 mod sink;
 mod startup;
 mod state;
@@ -60,6 +61,7 @@ pub use caller::Caller;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
+pub use sdp::{Copies, Format, SdpOptions};
 pub use state::{Condition, Phase, State};
 pub use sys::lent;
 pub use sys::{

@@ -14,7 +14,8 @@ impl Stream<'_> {
     /// is set, the last owner died.
     pub(super) fn lock_rx(&self) -> Result<Guard<'_, Rx>, Errno> {
         let rx = self.state.rx.lock()?;
-        if rx.moving || !rx.is_sound() { Err(self.owner_died()) } else { Ok(rx) }
+        let half = rx.moving || self.state.asked.is_sdp() && !rx.sdp.is_sound();
+        if half || !rx.is_sound() { Err(self.owner_died()) } else { Ok(rx) }
     }
 
     /// Locks the sending direction, in the same way.

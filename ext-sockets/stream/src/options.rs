@@ -6,6 +6,7 @@ use std::time::Duration;
 use rddp_mpa::{Revision, RtrSet, StartupConfig};
 
 use super::Errno;
+use super::sdp::{Copies, Format, SdpOptions};
 
 /// The startup frame that this end sends (RFC 5044 §7.1: the ULP decides).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +119,11 @@ pub struct Options {
     /// With [`Plain::Allowed`]: the time that a responder waits for a Request before it takes the
     /// peer for a plain client that waits for the server to speak.
     pub plain_after: Duration,
-    /// Private data for the peer's program.
+    /// Private data for the peer's program. SDP has its own: with [`Format::Sdp`] there is no room
+    /// for any, and [`Errno::INVALID`] tells so.
     pub private_data: PrivateData,
+    /// Contents of the FPDUs.
+    pub format: Format,
 }
 
 impl Options {
@@ -141,7 +145,17 @@ impl Options {
             startup_timeout: Duration::from_secs(5),
             plain_after: Duration::from_secs(1),
             private_data: PrivateData::NONE,
+            format: Format::Octets,
         }
+    }
+
+    /// Checks that the options go together.
+    ///
+    /// # Errors
+    /// `EINVAL`: private data is the program's own only where FPDUs carry its octets alone.
+    pub(super) fn check(&self) -> Result<(), Errno> {
+        let is_sdp = self.format != Format::Octets;
+        if is_sdp && !self.private_data.as_ref().is_empty() { Err(Errno::INVALID) } else { Ok(()) }
     }
 
     pub(super) fn startup(&self) -> StartupConfig {
@@ -154,7 +168,8 @@ impl Options {
             max_ird: self.ird.max(MAX_IRD),
             assumed_ird: 1,
             peer_to_peer: self.peer_to_peer,
-            rtr: self.rtr,
+            // To SDP a Send without octets would be a message without header.
+            rtr: RtrSet { send: self.rtr.send && self.format == Format::Octets, ..self.rtr },
         }
     }
 }
@@ -175,6 +190,11 @@ pub(super) struct Asked {
     gather: u8,
     /// Options that are true or false, one bit each.
     flags: u8,
+    format: u8,
+    copies: u8,
+    sdp_bufs: u16,
+    sdp_size: u32,
+    sdp_threshold: u64,
     private_data: PrivateData,
 }
 
@@ -183,6 +203,10 @@ impl Asked {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let Options { crc, markers, peer_to_peer, rtr, .. } = *options;
         let flags = [crc, markers, peer_to_peer, rtr.send, rtr.write, rtr.read];
+        let sdp = match options.format {
+            Format::Sdp(sdp) => sdp,
+            Format::Octets => SdpOptions::DEFAULT,
+        };
         Self {
             startup_timeout: nanoseconds(options.startup_timeout),
             plain_after: nanoseconds(options.plain_after),
@@ -194,6 +218,11 @@ impl Asked {
             revision: options.revision as u8,
             gather: options.gather as u8,
             flags: flags.into_iter().enumerate().map(|(bit, is)| u8::from(is) << bit).sum(),
+            format: u8::from(options.format != Format::Octets),
+            copies: sdp.copies as u8,
+            sdp_bufs: sdp.bufs,
+            sdp_size: sdp.size,
+            sdp_threshold: sdp.threshold,
             private_data: options.private_data,
         }
     }
@@ -205,6 +234,8 @@ impl Asked {
             && [Revision::One as u8, Revision::Two as u8].contains(&self.revision)
             && self.gather <= Gather::Cork as u8
             && self.flags < 1 << 6
+            && self.format <= 1
+            && self.copies <= Copies::Private as u8
             && usize::from(self.private_data.len) <= rddp_mpa::MAX_PRIVATE_DATA
     }
 
@@ -221,6 +252,22 @@ impl Asked {
             COPY => Gather::Copy,
             CORK => Gather::Cork,
             _ => Gather::Vectored,
+        }
+    }
+
+    /// Returns whether the FPDUs carry messages of SDP.
+    #[inline]
+    pub(super) fn is_sdp(&self) -> bool {
+        self.format != 0
+    }
+
+    /// Returns the options of SDP, which are the defaults for a stream of octets.
+    pub(super) fn sdp(&self) -> SdpOptions {
+        SdpOptions {
+            bufs: self.sdp_bufs,
+            size: self.sdp_size,
+            threshold: self.sdp_threshold,
+            copies: if self.copies == Copies::Private as u8 { Copies::Private } else { Copies::Direct },
         }
     }
 
@@ -242,6 +289,7 @@ impl Asked {
             startup_timeout: Duration::from_nanos(self.startup_timeout),
             plain_after: Duration::from_nanos(self.plain_after),
             private_data: self.private_data,
+            format: if self.is_sdp() { Format::Sdp(self.sdp()) } else { Format::Octets },
         }
     }
 }
@@ -266,6 +314,7 @@ mod tests {
         startup(one) == startup(other)
             && rest(one) == rest(other)
             && one.private_data.as_ref() == other.private_data.as_ref()
+            && one.format == other.format
     }
 
     #[test]
@@ -282,7 +331,9 @@ mod tests {
             private_data: PrivateData::cut(b"some"),
             ..Options::new(Role::Responder)
         };
-        for options in [initiator, responder, Options { gather: Gather::Copy, ..initiator }] {
+        let sdp = SdpOptions { bufs: 300, size: 8192, threshold: 5, copies: Copies::Private };
+        let sdp = Options { format: Format::Sdp(sdp), ..initiator };
+        for options in [initiator, responder, sdp, Options { gather: Gather::Copy, ..initiator }] {
             let asked = Asked::of(&options);
             assert!(asked.is_sound() && is_same(&asked.options(), &options));
         }

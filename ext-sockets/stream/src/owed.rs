@@ -15,13 +15,16 @@ use super::{Errno, Stream};
 impl Stream<'_> {
     /// Gives TCP what is owed to it, without waiting. Returns whether that was all.
     pub(super) fn pay(&self, tx: &mut Tx) -> Result<bool, Errno> {
+        if self.state.asked.is_sdp() {
+            return self.pay_owed(tx);
+        }
         let phase = self.state.phase();
         let frames = phase == Phase::Framed && self.state.may_send.load(Ordering::Acquire);
         // The RTR goes in one segment with the first octets, which are framed behind it.
         let more = if frames && !tx.early().is_empty() { libc::MSG_MORE } else { 0 };
         let mut paid = self.pay_octets(tx, more);
         if paid == Ok(true) && frames {
-            paid = self.frame_early(tx);
+            paid = self.frame_early(tx, None);
         }
         if phase == Phase::Ended {
             tx.drop_early();
@@ -38,7 +41,7 @@ impl Stream<'_> {
         paid
     }
 
-    fn pay_octets(&self, tx: &mut Tx, flags: std::ffi::c_int) -> Result<bool, Errno> {
+    pub(super) fn pay_octets(&self, tx: &mut Tx, flags: std::ffi::c_int) -> Result<bool, Errno> {
         while !tx.owed().is_empty() {
             // The next train begins a segment (RFC 5044 §5.1).
             let ends = rest_ends_record(tx.emss as usize, tx.unaligned as usize);

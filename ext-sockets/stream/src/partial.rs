@@ -172,18 +172,27 @@ impl Stream<'_> {
     /// Looks at the first `seen` octets in memory: those that were moved, and perhaps some more.
     /// `Some`: the FPDU has at least so many octets. `None`: it is whole, and has been taken.
     fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
-        let mut inbound = Inbound::new(rx, self.state.asked.max_send);
-        let (used, step) =
-            match inbound.step(rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default()) {
-                Ok(Step::Need { total }) => return Ok(Some(total)),
-                Ok(step) => (step.used(), step),
-                Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
-            };
-        let behind = used.saturating_sub(rx.absorbed as usize);
+        let mut inbound = Inbound::new(rx, self.longest_send(rx));
+        let mut sdp = self.sdp_of(rx);
+        let (used, step) = match inbound
+            .step(rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default(), sdp.as_mut())
+        {
+            Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
+            Ok(Step::Need { total }) => return Ok(Some(total)),
+            Ok(step) => (step.used(), step),
+            Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
+        };
+        let mut behind = used.saturating_sub(rx.absorbed as usize);
         rx.absorbed = 0;
         inbound.mark().apply(rx);
+        if let Some(mut sdp) = sdp {
+            if behind >= CRC_LEN {
+                behind -= sdp.leave_stub();
+            }
+            rx.store_sdp(sdp);
+        }
         self.wake_at(rx, 1)?;
-        self.may_send_now();
+        self.may_send_now(rx);
         if let Step::Data { payload, .. } = step {
             (rx.left, rx.left_is_kept) = (payload.len() as u32, true);
             (rx.kept_at, rx.trailer) = (payload.start as u32, behind as u32);
@@ -196,7 +205,7 @@ impl Stream<'_> {
         match step {
             Step::Terminated { code, .. } => Err(self.terminated(rx, code)),
             Step::Silent { reply, .. } => self.reply(&reply).map(|()| None),
-            Step::Need { .. } | Step::Data { .. } => Ok(None),
+            Step::Need { .. } | Step::Data { .. } | Step::Wrong(_) => Ok(None),
         }
     }
 

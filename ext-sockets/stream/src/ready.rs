@@ -36,6 +36,8 @@ impl Stream<'_> {
                 other | writable | self.startup_interest() | owing
             }
             Phase::Starting => other | self.startup_interest() | owing,
+            // Credits come with the peer's messages.
+            Phase::Framed if self.is_blocked() => other | readable | POLLIN,
             Phase::Framed if self.state.may_send.load(Ordering::Acquire) => want | owing,
             // The end waits for the peer's first FPDU.
             Phase::Framed if writable != 0 && self.takes_early() => want | POLLIN | owing,
@@ -50,6 +52,24 @@ impl Stream<'_> {
         let began = self.state.began.load(Ordering::Relaxed) > 0;
         let greets = self.state.asked.role() == Role::Initiator && !began;
         if greets || self.wants_room() { POLLOUT } else { POLLIN }
+    }
+
+    /// Returns whether a send waits for credits, and not for room at TCP.
+    fn is_blocked(&self) -> bool {
+        self.state.blocked.load(Ordering::Acquire) != 0 && !self.state.wants_room.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a message with octets could be sent, were there room at TCP.
+    fn has_credits(&self) -> bool {
+        !self.state.asked.is_sdp() || self.state.blocked.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns the events of a connection of SDP whose peer has ended its direction.
+    fn peer_ended(&self, want: c_short) -> c_short {
+        let ended = want & POLLRDHUP != 0
+            && self.state.asked.is_sdp()
+            && self.lock_rx().is_ok_and(|rx| rx.sdp.is_over());
+        if ended { POLLRDHUP } else { 0 }
     }
 
     /// Returns whether owed octets can be sent when TCP has room.
@@ -92,10 +112,10 @@ impl Stream<'_> {
         {
             return self.fails_with(error, ready, want);
         }
-        let mut out = always | ready & want & POLLRDHUP;
+        let mut out = always | ready & want & POLLRDHUP | self.peer_ended(want);
         let writable = want & (POLLOUT | POLLWRNORM);
         let readable = want & (POLLIN | POLLRDNORM);
-        if readable != 0 || !self.state.may_send.load(Ordering::Acquire) {
+        if readable != 0 || !self.state.may_send.load(Ordering::Acquire) || !self.has_credits() {
             match self.look() {
                 Ok(Pull::Some | Pull::End) => out |= readable,
                 Ok(Pull::Nothing(_)) => {}
@@ -103,7 +123,7 @@ impl Stream<'_> {
             }
         }
         if self.state.may_send.load(Ordering::Acquire) {
-            if writable != 0 && (has_room && !self.owes() || self.is_writable()) {
+            if writable != 0 && self.has_credits() && (has_room && !self.owes() || self.is_writable()) {
                 out |= writable;
             }
         } else {

@@ -16,6 +16,7 @@ use rddp_ddp::UntaggedRepr;
 use rddp_fault_guard::Faulted;
 use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
+use rddp_sdp::wire::HEADER_LEN;
 
 use super::inbound::{Batch, Inbound, Left, Stop};
 use super::sink::Sink;
@@ -59,11 +60,20 @@ impl Stream<'_> {
     /// Moves octets that are there to the program, without waiting.
     pub(super) fn pull(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut rx = self.lock_rx()?;
+        let pulled = self.pull_locked(&mut rx, sink);
+        if self.state.asked.is_sdp() {
+            self.answer_peer(&mut rx);
+        }
+        pulled
+    }
+
+    #[inline]
+    fn pull_locked(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let before = sink.done();
         let mut steps = 0;
         loop {
             steps += 1;
-            let next = self.advance(&mut rx, sink);
+            let next = self.advance(rx, sink);
             let some = sink.done() > before;
             if steps >= STEPS && matches!(next, Ok(Next::More | Next::Drained)) {
                 // A peer that sends nothing for the program must not keep this call, or the lock:
@@ -91,6 +101,9 @@ impl Stream<'_> {
         if rx.left > 0 {
             return if sink.room() == 0 { Ok(Next::Full) } else { self.unload(rx, sink) };
         }
+        if self.state.asked.is_sdp() && rx.sdp.has_stub() {
+            return self.fetch_behind(rx, sink);
+        }
         if is_confined() {
             return self.absorb_all(rx);
         }
@@ -115,13 +128,26 @@ impl Stream<'_> {
                 rx.left_is_kept = false;
                 rx.spare_kept();
                 self.state.holding.store(false, Ordering::Release);
+                self.front_is_read(rx);
             }
             return Ok(Next::More);
         }
         let want = (rx.left as usize).min(sink.room());
         let done =
             if sink.drops { self.unload_nowhere(rx, sink, want) } else { self.unload_into(rx, sink, want) };
-        done.map(|()| Next::More)
+        done?;
+        if rx.left == 0 {
+            self.front_is_read(rx);
+        }
+        Ok(Next::More)
+    }
+
+    /// Notes that the program has read the FPDU in front to its end.
+    #[inline]
+    fn front_is_read(&self, rx: &mut Rx) {
+        if self.state.asked.is_sdp() {
+            rx.sdp.consumed();
+        }
     }
 
     fn unload_nowhere(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, count: usize) -> Result<(), Errno> {
@@ -211,12 +237,15 @@ impl Stream<'_> {
         if unread < len {
             return self.hold_back(rx, unread, len);
         }
-        let mut inbound = Inbound::new(rx, self.state.asked.max_send);
+        let mut inbound = Inbound::new(rx, self.longest_send(rx));
         if let Some(segment) = inbound.announced(&scratch[..GLANCE]) {
-            if self.may_wait(sink) {
+            if self.may_wait(rx, sink) {
                 return Ok(Next::Full);
             }
-            if self.take_directly(rx, inbound, segment, scratch, sink)? {
+            let front = self.front_of_message(&segment, &scratch[HEAD..GLANCE]);
+            if let Some(front) = front
+                && self.take_directly(rx, inbound, (segment, front), scratch, sink)?
+            {
                 return Ok(Next::More);
             }
         }
@@ -238,23 +267,29 @@ impl Stream<'_> {
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
     ) -> Result<Taken, Errno> {
-        let mut inbound = Inbound::new(rx, self.state.asked.max_send);
+        let mut inbound = Inbound::new(rx, self.longest_send(rx));
         let shown = std::mem::take(&mut rx.shown);
-        let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize);
+        let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, self.sdp_of(rx));
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
         if stays {
             rx.shown = batch.leave_last();
             // The FPDU is good, and lets this end send, though it stays in the kernel.
-            self.may_send_now();
+            self.may_send_now(rx);
         }
         if let Some(mark) = batch.mark {
             let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
-            let used = kept_back.unwrap_or(batch.used);
+            let mut used = kept_back.unwrap_or(batch.used);
+            if let Some(sdp) = &mut batch.sdp {
+                used -= sdp.leave_stub();
+            }
             self.moving(rx, used, |kernel| kernel.discard(used))?;
             mark.apply(rx);
+            if let Some(sdp) = batch.sdp {
+                rx.store_sdp(sdp);
+            }
             rx.bulk = batch.largest >= BULK;
             self.wake_at(rx, 1)?;
-            self.may_send_now();
+            self.may_send_now(rx);
             self.reply(batch.replies.headers())?;
         }
         match batch.stop {
@@ -262,6 +297,7 @@ impl Stream<'_> {
             _ if stays => Ok(Taken::Left),
             _ if batch.mark.is_some() => Ok(Taken::Whole),
             Stop::Trouble(trouble) => Err(self.fault(rx, &inbound, &trouble)),
+            Stop::Wrong(wrong) => Err(self.breaks_sdp(wrong)),
             Stop::Need(need) => Ok(Taken::None { need }),
             Stop::Full => Ok(Taken::Whole),
         }
@@ -288,9 +324,9 @@ impl Stream<'_> {
     /// Returns whether a large FPDU of octets for the program, which is all there, may stay
     /// unchecked until the program reads it. The socket is readable then, even if the read finds
     /// that the FPDU is damaged.
-    fn may_wait(&self, sink: &Sink<'_, '_>) -> bool {
+    fn may_wait(&self, rx: &Rx, sink: &Sink<'_, '_>) -> bool {
         // This end may send only after an FPDU that is known to be good (RFC 5044 §7.1.2 r4).
-        sink.room() == 0 && self.state.may_send.load(Ordering::Acquire)
+        sink.room() == 0 && self.state.may_send.load(Ordering::Acquire) && !self.needs_what_comes(rx)
     }
 
     /// Receives a large FPDU directly into the program's buffer, if it fits: the program does not
@@ -299,22 +335,23 @@ impl Stream<'_> {
         &self,
         rx: &mut Guard<'_, Rx>,
         mut inbound: Inbound,
-        segment: Segment,
+        (segment, front): (Segment, usize),
         scratch: &mut Scratch,
         sink: &mut Sink<'_, '_>,
     ) -> Result<bool, Errno> {
-        let (payload_len, ulpdu_len) = (segment.payload_len, segment.ulpdu_len());
+        let (payload_len, ulpdu_len) = (segment.payload_len - front, segment.ulpdu_len());
+        let head_len = HEAD + front;
         if sink.drops || sink.room() < payload_len {
             return Ok(false);
         }
-        let (mut head, mut behind) = ([0; HEAD], [0; MAX_TRAILER]);
+        let (mut head, mut behind) = ([0; HEAD + HEADER_LEN], [0; MAX_TRAILER]);
         let trailer = pad_len(ulpdu_len) + CRC_LEN;
         let mut list: [IoSliceMut<'_>; PIECES + 2] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let (count, used) = sink.lend(payload_len, &mut list[1..=PIECES]);
         if count < payload_len {
             return Ok(false);
         }
-        list[0] = IoSliceMut::new(&mut head);
+        list[0] = IoSliceMut::new(&mut head[..head_len]);
         list[used + 1] = IoSliceMut::new(&mut behind[..trailer]);
         let whole = fpdu_len(ulpdu_len);
         let took = self.moving_some(rx, |kernel| kernel.take(&mut list[..used + 2]))?;
@@ -331,13 +368,17 @@ impl Stream<'_> {
         if let Err(trouble) = inbound.received(segment, crc32c_append(crc, covered), *field) {
             return Err(self.fault(rx, &inbound, &trouble));
         }
+        self.count_directly(rx, &segment, &head[HEAD..head_len])?;
         if took < whole {
-            self.leave_rest(rx, took, HEAD + payload_len, trailer)?;
+            self.leave_rest(rx, took, head_len, (head_len + payload_len, trailer))?;
         }
         sink.filled(payload_len - rx.left as usize);
         inbound.mark().apply(rx);
+        if rx.left == 0 {
+            self.front_is_read(rx);
+        }
         self.wake_at(rx, 1)?;
-        self.may_send_now();
+        self.may_send_now(rx);
         Ok(true)
     }
 
@@ -349,11 +390,17 @@ impl Stream<'_> {
         if seen == count { Ok(rest) } else { Err(self.owner_died()) }
     }
 
-    /// Notes the part that stays in the kernel of a good FPDU, whose payload ends at `end` and of
-    /// which `took` octets were taken.
+    /// Notes the part that stays in the kernel of a good FPDU, whose payload begins at `begin` and
+    /// ends at `end`, and of which `took` octets were taken.
     #[cold]
-    fn leave_rest(&self, rx: &mut Rx, took: usize, end: usize, trailer: usize) -> Result<(), Errno> {
-        let head = HEAD.saturating_sub(took);
+    fn leave_rest(
+        &self,
+        rx: &mut Rx,
+        took: usize,
+        begin: usize,
+        (end, trailer): (usize, usize),
+    ) -> Result<(), Errno> {
+        let head = begin.saturating_sub(took);
         if head > 0 {
             self.moving(rx, head, |kernel| kernel.discard(head))?;
         }
@@ -368,6 +415,9 @@ impl Stream<'_> {
     /// Handles the peer's FIN, after everything before it was read.
     pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         let whole = !rx.is_open && rx.absorbed == 0;
+        if whole && self.state.asked.is_sdp() {
+            rx.sdp.note_fin();
+        }
         if whole || self.state.shut_receive.load(Ordering::Acquire) {
             return Ok(Next::End);
         }

@@ -14,7 +14,7 @@ use rddp_ddp::Msn;
 use rddp_iwarp::{OwnMessage, Refusal};
 use rddp_mpa::{
     Frame, Initiator, InitiatorStep, MpaError, Negotiated, Request, Responder, ResponderStep, Rtr, RtrSet,
-    StartupError,
+    StartupConfig, StartupError,
 };
 
 use super::ended::{Ended, Why};
@@ -53,7 +53,7 @@ impl Stream<'_> {
     }
 
     /// Notes that this end may send, and sends what has waited for that.
-    pub(super) fn may_send_now(&self) {
+    pub(super) fn may_send_now(&self, rx: &mut Rx) {
         if self.state.may_send.load(Ordering::Acquire) {
             return;
         }
@@ -61,7 +61,7 @@ impl Stream<'_> {
         // Under the lock, so that a call that could not send a moment ago has noted what it kept.
         let paid = self.lock_tx().and_then(|mut tx| {
             self.shut_what_was_shut_early();
-            self.pay(&mut tx)
+            if self.state.asked.is_sdp() { self.pay_messages(rx, &mut tx) } else { self.pay(&mut tx) }
         });
         if let Err(error) = paid {
             self.remember(error);
@@ -142,8 +142,8 @@ impl Stream<'_> {
 
     fn initiate(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
         let options = self.state.options();
-        let mut initiator =
-            Initiator::new(&options.startup(), options.private_data.as_ref()).map_err(|_| Errno::INVALID)?;
+        let data = self.data_to_request(rx, &options)?;
+        let mut initiator = Initiator::new(&options.startup(), data.as_ref()).map_err(|_| Errno::INVALID)?;
         if !self.send_frame(initiator.request())? {
             return Ok(false);
         }
@@ -157,6 +157,7 @@ impl Stream<'_> {
             Ok(InitiatorStep::Need { total }) => self.wake_at(rx, total).map(|()| false),
             Ok(InitiatorStep::Accepted { negotiated, private_data, used }) => {
                 self.moving(rx, used, |kernel| kernel.discard(used))?;
+                self.take_answer(rx, &private_data)?;
                 self.settle(rx, &negotiated, &private_data)?;
                 self.be_ready_to_receive(rx, &negotiated)?;
                 Ok(true)
@@ -197,13 +198,36 @@ impl Stream<'_> {
         if request.rtr.and(config.rtr).write {
             config.rtr = RtrSet::only(Rtr::Write);
         }
-        let (reply, negotiated) =
-            request.accept(&config, options.private_data.as_ref()).map_err(|_| Errno::INVALID)?;
+        let Some(data) = self.data_to_reply(rx, &options, &request.private_data) else {
+            return self.reject(rx, request, &config, used);
+        };
+        let (reply, negotiated) = request.accept(&config, data.as_ref()).map_err(|_| Errno::INVALID)?;
         self.moving(rx, used, |kernel| kernel.discard(used))?;
         self.settle(rx, &negotiated, &request.private_data)?;
         self.state.set_framed();
         self.send_frame(&reply)?;
         Ok(true)
+    }
+
+    /// Answers a Request without a Hello: the peer does not speak SDP. TCP is left open
+    /// (RFC 5044 §7.1.2 r3), and goes on with plain octets if that is allowed.
+    fn reject(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        request: &Request,
+        config: &StartupConfig,
+        used: usize,
+    ) -> Result<bool, Errno> {
+        let reply = request.reject(config, &[]).map_err(|_| Errno::INVALID)?;
+        note_private_data(rx, &request.private_data);
+        self.moving(rx, used, |kernel| kernel.discard(used))?;
+        self.wake_at(rx, 1)?;
+        self.send_frame(&reply)?;
+        if self.state.asked.plain() == Plain::Allowed {
+            return self.become_plain();
+        }
+        self.state.end.set(Ended::new(Why::NotSdp, Errno::PROTOCOL));
+        Err(Errno::PROTOCOL)
     }
 
     /// Handles octets that are not a Request, or not all of one.
@@ -273,11 +297,16 @@ impl Stream<'_> {
     /// Sends the initiator's first FPDU, which lets the responder send (RFC 5044 §7.1.2 r4,
     /// RFC 6581 §9.2). Where no RTR was agreed on, a Send without octets does the same.
     fn be_ready_to_receive(&self, rx: &mut Guard<'_, Rx>, negotiated: &Negotiated) -> Result<(), Errno> {
+        let is_sdp = self.state.asked.is_sdp();
         let mut tx = self.lock_tx()?;
         let rtr = negotiated.rtr.unwrap_or(Rtr::Send);
-        let first = OwnMessage::ready_to_receive(rtr);
-        owe_rtr(&mut tx, &first.header, first.payload())?;
+        // Where none was agreed on, the first message of SDP does it.
+        if negotiated.rtr.is_some() || !is_sdp {
+            let first = OwnMessage::ready_to_receive(rtr);
+            owe_rtr(&mut tx, &first.header, first.payload())?;
+        }
         match rtr {
+            Rtr::Send if is_sdp => {}
             Rtr::Write => {}
             Rtr::Read => rx.rtr_read = true,
             Rtr::Send => tx.msn = Msn::FIRST.next().0,
@@ -286,6 +315,9 @@ impl Stream<'_> {
         self.state.may_send.store(true, Ordering::Release);
         self.state.set_framed();
         self.shut_what_was_shut_early();
+        if is_sdp {
+            return self.pay_messages(rx, &mut tx).map(drop);
+        }
         self.pay(&mut tx).map(drop)
     }
 }

@@ -13,6 +13,7 @@ use rddp_rdmap::TerminateCode;
 use super::Errno;
 use super::ended::{Ended, Why};
 use super::options::{Asked, Options, PrivateData};
+use super::sdp::Shared;
 use super::sys::{Guarded, Lease, now};
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
@@ -58,10 +59,9 @@ pub struct State {
     /// The block of holders that have no place here.
     pub(super) holders_in: AtomicU32,
     pub(super) more_holders: [AtomicU64; HOLDERS],
-    /// Reserved places in the one layout: the kind of data in the FPDUs (0: a byte stream), what
-    /// that kind needs, counters.
-    kind: AtomicU32,
-    of_kind: [AtomicU64; 32],
+    /// 1 while a send waits for credits of the peer (SDP), and not for room at TCP.
+    pub(super) blocked: AtomicU32,
+    /// Reserved places in the one layout.
     counters: [AtomicU64; 8],
     pub(super) asked: Asked,
     pub(super) rx: Guarded<Rx>,
@@ -269,6 +269,7 @@ impl State {
             owing: self.owing.load(Ordering::Acquire),
             wants_room: self.wants_room.load(Ordering::Acquire),
             early_full: self.early_full.load(Ordering::Acquire),
+            blocked: self.blocked.load(Ordering::Acquire),
             began: self.began.load(Ordering::Relaxed) > 0,
         }
     }
@@ -290,6 +291,7 @@ pub struct Condition {
     owing: bool,
     wants_room: bool,
     early_full: bool,
+    blocked: u32,
     began: bool,
 }
 
@@ -298,7 +300,9 @@ impl Condition {
     /// it waits for.
     #[must_use]
     pub fn is_settled(self) -> bool {
-        self.ended || self.phase == PLAIN || (self.phase == FRAMED && self.may_send && !self.owing)
+        self.ended
+            || self.phase == PLAIN
+            || (self.phase == FRAMED && self.may_send && !self.owing && self.blocked == 0)
     }
 }
 
@@ -352,6 +356,8 @@ pub(super) struct Rx {
     pub(super) absorbed: u32,
     /// The block of kept octets: see [`Rx::kept`].
     pub(super) kept_in: Lease,
+    /// The connection of SDP, where the FPDUs carry one.
+    pub(super) sdp: Shared,
     pub(super) peer_data: PrivateData,
 }
 
@@ -439,7 +445,7 @@ pub(super) const LITTLE: usize = 1024;
 
 /// Changes with the layout of a state, so that a state of another build is not taken for one of
 /// this.
-pub(super) const MAGIC: u64 = 0x7264_6470_0000_0004 ^ layout();
+pub(super) const MAGIC: u64 = 0x7264_6470_0000_0005 ^ layout();
 
 /// Returns the offset of a field that comes behind fields of types of other crates.
 const fn layout() -> u64 {

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use rddp_ddp::Header;
 use rddp_fault_guard::Faulted;
-use rddp_iwarp::{push_copied, push_gathered};
-use rddp_mpa::Framer;
+use rddp_iwarp::{Gather as _, push_copied, push_gathered};
+use rddp_mpa::{Framer, crc32c_append};
 
 use super::options::Gather;
 use super::sink::Source;
@@ -47,8 +47,8 @@ impl<'a, 'l> Train<'a, 'l> {
         })
     }
 
-    /// Adds an FPDU with the next `count` octets of `payload`. `false`, and nothing has changed:
-    /// the train is full.
+    /// Adds an FPDU with the octets of `front`, a copy, and the next `count` octets of `payload`.
+    /// `false`, and nothing has changed: the train is full.
     ///
     /// # Errors
     /// Some of the octets are not mapped: the train must not be sent.
@@ -56,15 +56,29 @@ impl<'a, 'l> Train<'a, 'l> {
         &mut self,
         framer: &mut Framer,
         header: &Header,
+        front: &[u8],
         payload: &mut Source<'a>,
         count: usize,
     ) -> Result<bool, Faulted> {
         let framing = framer.framing();
         let mut ahead = *payload;
         let pushed = if framing.markers || self.copies(payload, count) {
-            push_copied(self, framer, header, count, |_, dst| ahead.copy_to(dst))
+            push_copied(self, framer, header, front.len() + count, |at, dst| {
+                let (now, dst) = dst.split_at_mut(front.len().saturating_sub(at).min(dst.len()));
+                if !now.is_empty() {
+                    now.copy_from_slice(&front[at..at + now.len()]);
+                }
+                ahead.copy_to(dst)
+            })
         } else {
-            push_gathered(self, framer, header, count, |train, crc| {
+            push_gathered(self, framer, header, front.len() + count, |train, mut crc| {
+                if !front.is_empty() {
+                    let copied = train.own(front.len(), |out| out.copy_from_slice(front));
+                    if copied.is_none() {
+                        return Ok(None);
+                    }
+                    crc = if framing.crc { crc32c_append(crc, front) } else { crc };
+                }
                 train.lend(&mut ahead, count, framing.crc, crc)
             })
         };
@@ -77,9 +91,9 @@ impl<'a, 'l> Train<'a, 'l> {
     /// Returns whether the next `count` octets of `payload` are copied next to their header.
     fn copies(&self, payload: &Source<'_>, count: usize) -> bool {
         let pieces = pieces_of(payload, count);
-        // An empty train takes any FPDU: one of too many pieces is copied. Header and trailer are
-        // two more pieces.
-        let too_many = self.used == 0 && pieces + 2 > self.list.len();
+        // An empty train takes any FPDU: one of too many pieces is copied. Header, front
+        // and trailer are three more pieces.
+        let too_many = self.used == 0 && pieces + 3 > self.list.len();
         too_many
             || match self.gather {
                 Gather::Copy => true,

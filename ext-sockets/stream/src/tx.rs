@@ -13,10 +13,12 @@ use rddp_ddp::{Header, Msn, Stag, UntaggedRepr, cut};
 use rddp_iwarp::{Record, Segments, taken};
 use rddp_mpa::mulpdu;
 use rddp_rdmap::{Opcode, untagged_header};
+use rddp_sdp::wire::HEADER_LEN;
 
 use super::buffers::LITTLE_SEND;
 use super::options::Gather;
 use super::owed::owe_fpdu;
+use super::sdp::{Shared, count_taken};
 use super::sink::Source;
 use super::state::Tx;
 use super::sys::{BLOCK, Scratch, lent};
@@ -25,7 +27,7 @@ use super::{Errno, Stream};
 
 /// The Send that is being cut into segments.
 #[derive(Clone, Copy, Debug)]
-struct Message {
+pub(super) struct Message {
     msn: Msn,
     mo: u32,
     total: u32,
@@ -33,19 +35,19 @@ struct Message {
 
 /// Longest ULPDU of an FPDU, and longest Send.
 #[derive(Clone, Copy)]
-struct Limits {
-    mulpdu: usize,
-    max_send: u32,
+pub(super) struct Limits {
+    pub(super) mulpdu: usize,
+    pub(super) max_send: u32,
 }
 
 /// State of the sender after an FPDU of a train.
 #[derive(Clone, Copy, Default)]
-struct After {
+pub(super) struct After {
     /// Number of the program's octets up to there.
-    payload: usize,
-    position: u64,
-    msn: Msn,
-    message: Option<Message>,
+    pub(super) payload: usize,
+    pub(super) position: u64,
+    pub(super) msn: Msn,
+    pub(super) message: Option<Message>,
 }
 
 impl Message {
@@ -58,6 +60,9 @@ impl Stream<'_> {
     /// Gives TCP what it takes of `source`, in FPDUs, without waiting. Returns how many of its
     /// octets are taken or owed; `EAGAIN` when none.
     pub(super) fn push(&self, mut source: Source<'_>, more: bool) -> Result<usize, Errno> {
+        if self.state.asked.is_sdp() {
+            return self.push_messages(source, more);
+        }
         let mut tx = self.lock_tx()?;
         if !self.pay(&mut tx)? {
             return Err(Errno::WOULD_BLOCK);
@@ -66,7 +71,7 @@ impl Stream<'_> {
             return Err(Errno::BROKEN_PIPE);
         }
         let all = source.left();
-        let written = self.push_source(&mut tx, &mut source, more);
+        let written = self.push_source(&mut tx, &mut source, more, None);
         tx.spare_owed();
         self.state.note_owed(&tx);
         let done = all - source.left();
@@ -81,12 +86,14 @@ impl Stream<'_> {
         }
     }
 
-    /// Gives TCP what it takes of `source`, which moves on. Returns whether that was all.
+    /// Gives TCP what it takes of `source`, which moves on; as messages of `sdp`, if it is given,
+    /// and as far as its credits reach. Returns whether that was all.
     pub(super) fn push_source(
         &self,
         tx: &mut Tx,
         source: &mut Source<'_>,
         more: bool,
+        mut sdp: Option<&mut Shared>,
     ) -> Result<bool, Errno> {
         let mut open = None;
         let mut written = Ok(true);
@@ -95,7 +102,11 @@ impl Stream<'_> {
         let mut scratch = Scratch::take()?;
         while written == Ok(true) && source.left() > 0 {
             source.reach = good.unwrap_or(usize::MAX);
-            written = self.push_train(tx, &mut scratch, source, &mut open, more);
+            if sdp.as_ref().is_some_and(|sdp| sdp.is_blocked()) {
+                written = Ok(false);
+                break;
+            }
+            written = self.push_train(tx, &mut scratch, source, &mut open, more, sdp.as_deref_mut());
             good = match written {
                 // Tried again, up to the page that is not mapped.
                 Err(Errno::FAULT) if good.is_none() => Some(source.readable(TRAIN)).filter(|good| *good > 0),
@@ -125,6 +136,7 @@ impl Stream<'_> {
         source: &mut Source<'_>,
         open: &mut Option<Message>,
         more: bool,
+        sdp: Option<&mut Shared>,
     ) -> Result<bool, Errno> {
         let emss = self.emss(tx, source.left());
         let mulpdu = mulpdu(emss, tx.markers);
@@ -132,7 +144,11 @@ impl Stream<'_> {
         let mut list = [IoSlice::new(&[]); PIECES];
         let mut train = Train::new(&mut list, arena, self.state.asked.gather());
         let mut records = [Record::default(); FPDUS];
-        let records = self.load(tx, limits, &mut train, source.within_reach(), *open, &mut records)?;
+        let reach = source.within_reach();
+        let records = match &sdp {
+            None => self.load(tx, limits, &mut train, reach, *open, &mut records)?,
+            Some(sdp) => Self::load_messages(tx, limits, &mut train, reach, **sdp, &mut records)?,
+        };
         let mut segments = Segments::new(emss, 0);
         segments.add(train.len());
         let end_of_record = !more && segments.end_record(train.len());
@@ -155,6 +171,9 @@ impl Stream<'_> {
             *open = message;
             tx.position = position;
             tx.msn = msn.0;
+        }
+        if let Some(sdp) = sdp {
+            count_taken(sdp, records, taken.fpdus);
         }
         // Only this call knows that a message is open.
         tx.moving = open.is_some();
@@ -210,7 +229,7 @@ impl Stream<'_> {
             message.total =
                 message.total.min(message.mo.saturating_add(source.left().try_into().unwrap_or(u32::MAX)));
             let cut = cut(message.total.into(), message.mo.into(), mulpdu, UntaggedRepr::LEN);
-            let pushed = train.push(&mut framer, &message.header(cut.last), &mut source, cut.len);
+            let pushed = train.push(&mut framer, &message.header(cut.last), &[], &mut source, cut.len);
             if !pushed.map_err(|_| Errno::FAULT)? {
                 break;
             }
@@ -265,7 +284,8 @@ impl Stream<'_> {
             self.emss(&mut tx, octets);
         }
         let mulpdu = mulpdu((tx.emss as usize).max(SAFE_EMSS), tx.markers);
-        let full = mulpdu.saturating_sub(UntaggedRepr::LEN).max(1);
+        let headers = UntaggedRepr::LEN + if self.state.asked.is_sdp() { HEADER_LEN } else { 0 };
+        let full = mulpdu.saturating_sub(headers).max(1);
         Ok(if full > octets { octets } else { octets - octets % full })
     }
 
@@ -307,9 +327,9 @@ fn close(tx: &mut Tx, source: &mut Source<'_>, message: Message) {
 /// have interrupted, or be too large for its stack. An FPDU of more pieces is copied.
 const PIECES: usize = 160;
 /// FPDUs in one train.
-const FPDUS: usize = 64;
+pub(super) const FPDUS: usize = 64;
 /// Octets at which a train is full.
-const TRAIN: usize = 256 * 1024;
+pub(super) const TRAIN: usize = 256 * 1024;
 /// Payload that fits one segment on any path, so that TCP is not asked for the EMSS.
 const SMALL: usize = 480;
 /// The EMSS for small messages, and if TCP does not tell it.

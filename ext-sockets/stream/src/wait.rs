@@ -126,6 +126,11 @@ impl Stream<'_> {
         if !self.state.owing.load(Ordering::Acquire) {
             return Ok(true);
         }
+        if self.state.asked.is_sdp() {
+            let mut rx = self.lock_rx()?;
+            let mut tx = self.lock_tx()?;
+            return self.pay_messages(&mut rx, &mut tx);
+        }
         let mut tx = self.lock_tx()?;
         self.pay(&mut tx)
     }

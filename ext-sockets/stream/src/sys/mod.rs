@@ -12,6 +12,7 @@ mod errno;
 mod kernel;
 pub mod lent;
 mod lock;
+mod names;
 mod pieces;
 mod scratch;
 mod slots;
@@ -27,6 +28,7 @@ pub use kernel::raise_sigpipe;
 pub(super) use kernel::{Direction, Kernel, Tcp, now, read_at, seek};
 pub use kernel::{confine, is_confined};
 pub(super) use lock::{Guard, Guarded};
+pub(super) use names::names;
 pub use pieces::{sink_pieces, source_pieces};
 pub(super) use scratch::Scratch;
 pub(super) use slots::{

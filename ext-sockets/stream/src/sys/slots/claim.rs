@@ -106,6 +106,7 @@ impl Slots {
     #[must_use]
     pub fn create(self, cookie: u64, options: &Options) -> Option<SharedState> {
         let _errno = SameErrno::here();
+        options.check().ok()?;
         let (slab, index) = self.claim()?;
         let entry = &slab.header().entries[index];
         entry.holders.iter().skip(1).for_each(|holder| holder.store(0, Ordering::Relaxed));

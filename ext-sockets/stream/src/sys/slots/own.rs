@@ -25,8 +25,9 @@ impl SharedState {
     /// Makes a state in memory without a name: for this process and its children.
     ///
     /// # Errors
-    /// The errno of the failure to get memory.
+    /// The errno of the failure to get memory; `EINVAL` for options that do not go together.
     pub fn anonymous(options: &Options) -> Result<Self, Errno> {
+        options.check()?;
         let slab = Slab::map(OWN, Home { pool: None, number: 0 }, |at| {
             let (rights, shared) =
                 (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);

@@ -1,0 +1,133 @@
+//! Messages of the peer: what the path of plain octets asks about them.
+
+use std::io::IoSliceMut;
+use std::sync::atomic::Ordering;
+
+use rddp_iwarp::Segment;
+use rddp_rdmap::TerminateCode;
+use rddp_sdp::wire::{Body, Message};
+
+use super::{Part, Shared, Wrong};
+use crate::ended::{Ended, Why};
+use crate::inbound::{Inbound, Step};
+use crate::rx::{Hold, Next};
+use crate::sink::Sink;
+use crate::state::{Phase, Rx};
+use crate::sys::{Guard, Scratch};
+use crate::{Errno, Stream};
+
+impl Stream<'_> {
+    /// Returns the connection of SDP as it is, if the stream has one.
+    #[inline]
+    pub(crate) fn sdp_of(&self, rx: &Rx) -> Option<Shared> {
+        self.state.asked.is_sdp().then_some(rx.sdp)
+    }
+
+    /// Returns the octets of the longest Send that is taken.
+    #[inline]
+    pub(crate) fn longest_send(&self, rx: &Rx) -> u32 {
+        if self.state.asked.is_sdp() { rx.sdp.size } else { self.state.asked.max_send }
+    }
+
+    /// Returns how many octets of headers stand before the program's in the segment in front, of
+    /// which the first `octets` have come. `None`: it has nothing for the program, or something
+    /// else.
+    #[inline]
+    pub(crate) fn front_of_message(&self, segment: &Segment, octets: &[u8]) -> Option<usize> {
+        if self.state.asked.is_sdp() { front(segment, octets) } else { Some(0) }
+    }
+
+    /// Counts in a segment whose octets went to the program directly.
+    #[inline]
+    pub(crate) fn count_directly(&self, rx: &mut Rx, segment: &Segment, front: &[u8]) -> Result<(), Errno> {
+        if !self.state.asked.is_sdp() {
+            return Ok(());
+        }
+        let mut sdp = rx.sdp;
+        match sdp.segment(segment, front) {
+            // What the peer says twice it says in the same way, or breaks the rules.
+            Ok(Part::Octets { from }) if from == front.len() => {
+                rx.store_sdp(sdp);
+                Ok(())
+            }
+            Ok(_) => Err(self.breaks_sdp(Wrong::Format)),
+            Err(wrong) => Err(self.breaks_sdp(wrong)),
+        }
+    }
+
+    /// Returns whether a send waits for a message of the peer, so that what has come is looked at
+    /// although the program reads nothing.
+    #[inline]
+    pub(crate) fn needs_what_comes(&self, rx: &Rx) -> bool {
+        self.state.asked.is_sdp() && rx.sdp.is_blocked()
+    }
+
+    /// Ends the connection because the peer has broken a rule of SDP, or has aborted it.
+    pub(crate) fn breaks_sdp(&self, wrong: Wrong) -> Errno {
+        let (why, errno) = match wrong {
+            Wrong::Abort => (Why::SdpAborted, Errno::RESET),
+            _ => (Why::SdpFault, Errno::PROTOCOL),
+        };
+        self.state.end.set(Ended { why, errno, code: TerminateCode(wrong as u16) });
+        self.kernel.reset();
+        errno
+    }
+
+    /// Sends the control messages that have become due by a receive: credits, answers.
+    pub(crate) fn answer_peer(&self, rx: &mut Guard<'_, Rx>) {
+        if self.state.phase() == Phase::Framed && self.state.may_send.load(Ordering::Acquire) {
+            let ends = rx.sdp.is_done() && rx.sdp.fin_sent == 0;
+            if rx.sdp.control_due() || ends {
+                let paid = self.lock_tx().and_then(|mut tx| self.pay_messages(rx, &mut tx));
+                // The octets that were received count; the next call meets the error.
+                if let Err(error) = paid {
+                    self.remember(error);
+                }
+            }
+        }
+        self.note_blocked(rx);
+    }
+
+    /// Takes messages behind the octets of the newest FPDU that stay in the kernel.
+    pub(crate) fn fetch_behind(&self, rx: &mut Guard<'_, Rx>, _: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+        let stub = rx.sdp.stub as usize;
+        let mut scratch = Scratch::take()?;
+        let Ok(seen) = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]) else {
+            // Behind the peer's `DisConn` a reset is the end.
+            return Ok(Next::End);
+        };
+        let mut inbound = Inbound::new(rx, rx.sdp.size);
+        let (mut at, mut last) = (stub, None);
+        while at < seen {
+            let mut sdp = rx.sdp;
+            match inbound.step(&mut scratch[at..seen], Some(&mut sdp)) {
+                Ok(Step::Silent { used, .. }) => {
+                    at += used;
+                    last = Some(inbound.mark());
+                    rx.store_sdp(sdp);
+                }
+                Ok(Step::Need { .. }) => break,
+                Ok(Step::Terminated { code, .. }) => return Err(self.terminated(rx, code)),
+                Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
+                Ok(Step::Data { .. }) => return Err(self.breaks_sdp(Wrong::AfterDisConn)),
+                Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
+            }
+        }
+        if let Some(mark) = last {
+            // The CRC field of the newest FPDU takes the place of the one before.
+            self.moving(rx, at - stub, |kernel| kernel.discard(at - stub))?;
+            mark.apply(rx);
+        }
+        Ok(if rx.sdp.is_over() { Next::End } else { Next::Nothing(Hold::Idle) })
+    }
+}
+
+fn front(segment: &Segment, octets: &[u8]) -> Option<usize> {
+    let rddp_ddp::Header::Untagged(header) = segment.header else { return None };
+    if header.mo > 0 {
+        return Some(0);
+    }
+    let message = Message::parse(octets).ok()?;
+    let has_octets = segment.payload_len > message.header_len();
+    (message.body == Body::Data && has_octets).then_some(message.header_len())
+}

@@ -1,0 +1,45 @@
+//! Settings of the Sockets Direct Protocol on a stream.
+
+/// Contents of the FPDUs of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// The program's octets alone.
+    Octets,
+    /// Messages of SDP.
+    Sdp(SdpOptions),
+}
+
+/// Ways of octets between the program's memory and the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// Each octet is copied by the kernel alone, from and to the program's memory.
+    Direct,
+    /// Each octet is also copied to a private buffer at either end, as in the papers on SDP.
+    Private,
+}
+
+/// The settings of SDP; each end has its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SdpOptions {
+    /// Private receive buffers (Bufs). 0: as many as hold 4 MiB, and 1024 at least. Others are
+    /// raised to 256.
+    pub bufs: u16,
+    /// Octets of a private receive buffer, the base header included. 0: what one FPDU of the path
+    /// holds.
+    pub size: u32,
+    /// Octets from which a send advertises the program's memory; `u64::MAX`: never.
+    pub threshold: u64,
+    /// Way of the octets.
+    pub copies: Copies,
+}
+
+impl SdpOptions {
+    /// The default settings.
+    pub const DEFAULT: Self = Self { bufs: 0, size: 0, threshold: u64::MAX, copies: Copies::Direct };
+}
+
+impl Default for SdpOptions {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

@@ -1,0 +1,170 @@
+//! Messages to the peer: Data, and the control messages that are due.
+
+use std::sync::atomic::Ordering;
+
+use rddp_ddp::{Msn, Stag, UntaggedRepr};
+use rddp_iwarp::Record;
+use rddp_rdmap::{Opcode, untagged_header};
+use rddp_sdp::wire::{Front, HEADER_LEN, LONGEST_CONTROL};
+
+use super::Shared;
+use crate::owed::owe_fpdu;
+use crate::sink::{Sink, Source};
+use crate::state::{Phase, Rx, Tx};
+use crate::sys::{Direction, Guard};
+use crate::train::Train;
+use crate::tx::{After, FPDUS, Limits, TRAIN};
+use crate::{Errno, Stream};
+
+impl Stream<'_> {
+    /// Gives TCP what it and the peer's credits take of `source`, in messages, without waiting.
+    /// Returns how many of its octets are taken or owed; `EAGAIN` when none.
+    pub(crate) fn push_messages(&self, mut source: Source<'_>, more: bool) -> Result<usize, Errno> {
+        let mut rx = self.lock_rx()?;
+        self.take_credits(&mut rx)?;
+        let mut tx = self.lock_tx()?;
+        let paid = self.pay_messages(&mut rx, &mut tx);
+        if !paid? {
+            self.note_blocked(&rx);
+            return Err(Errno::WOULD_BLOCK);
+        }
+        if tx.fin_due {
+            return Err(Errno::BROKEN_PIPE);
+        }
+        let all = source.left();
+        rx.sdp.changing = 1;
+        let written = self.push_source(&mut tx, &mut source, more, Some(&mut rx.sdp));
+        rx.sdp.changing = 0;
+        tx.spare_owed();
+        self.state.note_owed(&tx);
+        self.note_blocked(&rx);
+        let done = all - source.left();
+        match written {
+            Err(error) if done == 0 => Err(error),
+            Err(error) => {
+                self.remember(error);
+                Ok(done)
+            }
+            Ok(false) if done == 0 => Err(Errno::WOULD_BLOCK),
+            Ok(_) => Ok(done),
+        }
+    }
+
+    /// Takes control messages in front, if a send needs the credits that they may bring.
+    fn take_credits(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
+        for _ in 0..crate::rx::STEPS {
+            if !rx.sdp.is_blocked() {
+                break;
+            }
+            match self.advance(rx, &mut Sink::new(&mut [], false))? {
+                crate::rx::Next::More | crate::rx::Next::Drained => {}
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes whether a send waits for credits rather than for TCP.
+    pub(crate) fn note_blocked(&self, rx: &Rx) {
+        self.state.blocked.store(rx.sdp.is_blocked().into(), Ordering::Release);
+    }
+
+    /// Gives TCP what is owed to it and the messages that are due, without waiting. Returns whether
+    /// that was all that was owed.
+    pub(crate) fn pay_messages(&self, rx: &mut Rx, tx: &mut Tx) -> Result<bool, Errno> {
+        let mut paid = self.pay_octets(tx, 0);
+        let frames = self.state.phase() == Phase::Framed && self.state.may_send.load(Ordering::Acquire);
+        if paid == Ok(true) && frames {
+            rx.sdp.changing = 1;
+            paid = self.frame_early(tx, Some(&mut rx.sdp));
+            if paid == Ok(true) && tx.early().is_empty() {
+                if tx.fin_due {
+                    rx.sdp.close_sending();
+                }
+                while tx.prepare_to_owe(ROOM)
+                    && let Some(front) = rx.sdp.next_control()
+                {
+                    owe_message(tx, &front);
+                }
+                tx.fin_sent |= rx.sdp.is_closed();
+            }
+            rx.sdp.changing = 0;
+            if paid == Ok(true) {
+                paid = self.pay_octets(tx, 0);
+            }
+            // Both have said that they send nothing more: the connection is over.
+            if paid == Ok(true) && rx.sdp.is_done() && rx.sdp.fin_sent == 0 {
+                rx.sdp.fin_sent = 1;
+                let _ = self.kernel.shut(Direction::Send);
+            }
+        }
+        self.state.note_owed(tx);
+        paid
+    }
+
+    /// Gives TCP what is owed to it, for a caller without the receiving lock.
+    pub(crate) fn pay_owed(&self, tx: &mut Tx) -> Result<bool, Errno> {
+        let paid = self.pay_octets(tx, 0);
+        if self.state.phase() == Phase::Ended {
+            tx.drop_early();
+            if paid == Ok(true) && tx.fin_due && !tx.fin_sent {
+                tx.fin_sent = true;
+                let _ = self.kernel.shut(Direction::Send);
+            }
+        }
+        self.state.note_owed(tx);
+        paid
+    }
+
+    /// Fills the train with messages of one FPDU each, as far as credits allow, and notes the state
+    /// after each. `EFAULT`: some of its octets are not mapped.
+    pub(crate) fn load_messages<'a, 'r>(
+        tx: &Tx,
+        limits: Limits,
+        train: &mut Train<'a, '_>,
+        mut source: Source<'a>,
+        mut sdp: Shared,
+        records: &'r mut [Record<After>; FPDUS],
+    ) -> Result<&'r [Record<After>], Errno> {
+        let all = source.left();
+        let mut framer = tx.framer();
+        let (mut msn, mut count) = (Msn(tx.msn), 0);
+        let in_fpdu = limits.mulpdu.saturating_sub(UntaggedRepr::LEN).min(limits.max_send as usize);
+        let longest = in_fpdu.saturating_sub(HEADER_LEN).max(1);
+        while source.left() > 0 && count < FPDUS && train.len() < TRAIN {
+            let Ok(room) = sdp.data_room() else { break };
+            let len = source.left().min(room).min(longest);
+            let front = sdp.data(len);
+            let header = untagged_header(Opcode::Send, Stag(0), msn, 0, true);
+            if !train.push(&mut framer, &header, &front, &mut source, len).map_err(|_| Errno::FAULT)? {
+                break;
+            }
+            msn = msn.next();
+            let (payload, position) = (all - source.left(), framer.position());
+            records[count] =
+                Record { end: train.len(), after: After { payload, position, msn, message: None } };
+            count += 1;
+        }
+        Ok(&records[..count])
+    }
+}
+
+/// Counts the messages of a train that TCP has taken or begun.
+pub(crate) fn count_taken(sdp: &mut Shared, records: &[Record<After>], fpdus: usize) {
+    let mut before = 0;
+    for record in &records[..fpdus] {
+        let _ = sdp.data(record.after.payload - before);
+        before = record.after.payload;
+    }
+}
+
+/// Adds a message without octets of the program to what is owed, where there is [`ROOM`].
+fn owe_message(tx: &mut Tx, front: &Front) {
+    let header = untagged_header(Opcode::Send, Stag(0), Msn(tx.msn), 0, true);
+    let room = owe_fpdu(tx, &header, front);
+    debug_assert!(room, "there is room for a control message");
+    tx.msn = Msn(tx.msn).next().0;
+}
+
+/// Room for an FPDU of a control message: length, header, pad, CRC and a marker.
+const ROOM: usize = 2 + UntaggedRepr::LEN + LONGEST_CONTROL + 3 + 4 + 4;

@@ -1,0 +1,122 @@
+//! Hello and `HelloAck`, in the private data of the MPA startup.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU8;
+
+use rddp_ddp::UntaggedRepr;
+use rddp_mpa::mulpdu;
+use rddp_sdp::wire::{Addresses, Capabilities, Hello, HelloAck, LONGEST_CONTROL, Version};
+
+use crate::ended::{Ended, Why};
+use crate::options::{Options, PrivateData};
+use crate::state::Rx;
+use crate::sys::names;
+use crate::{Errno, Stream};
+
+impl Stream<'_> {
+    /// Returns the private data of this end's Request: the program's, or Hello.
+    pub(crate) fn data_to_request(&self, rx: &mut Rx, options: &Options) -> Result<PrivateData, Errno> {
+        if !self.state.asked.is_sdp() {
+            return Ok(options.private_data);
+        }
+        self.choose_buffers(rx);
+        let (own, peer) = names(self.kernel.fd)?;
+        let hello = Hello {
+            version: Version::OURS,
+            bufs: rx.sdp.bufs as u16,
+            capabilities: Capabilities::default(),
+            max_adverts: ADVERTS,
+            desired_remote_size: rx.sdp.size,
+            local_size: rx.sdp.size,
+            port: own.port(),
+            addresses: addresses(own, peer),
+            ext_max_adverts: 0,
+            rddp: true,
+        };
+        Ok(PrivateData::cut(&hello.octets()))
+    }
+
+    /// Returns the private data of this end's Reply: the program's, or the answer to the Hello in
+    /// `request`. `None`: that is no Hello.
+    pub(crate) fn data_to_reply(
+        &self,
+        rx: &mut Rx,
+        options: &Options,
+        request: &[u8],
+    ) -> Option<PrivateData> {
+        if !self.state.asked.is_sdp() {
+            return Some(options.private_data);
+        }
+        let hello = Hello::parse(request).ok()?;
+        self.choose_buffers(rx);
+        rx.sdp.begin(hello.bufs, hello.local_size);
+        let ack = HelloAck {
+            version: Version::OURS,
+            bufs: rx.sdp.bufs as u16,
+            max_adverts: ADVERTS.get(),
+            actual_size: rx.sdp.size,
+            rddp: true,
+        };
+        Some(PrivateData::cut(&ack.octets()))
+    }
+
+    /// Takes the answer to this end's Hello out of the peer's private data.
+    pub(crate) fn take_answer(&self, rx: &mut Rx, data: &[u8]) -> Result<(), Errno> {
+        if !self.state.asked.is_sdp() {
+            return Ok(());
+        }
+        let Ok(ack) = HelloAck::parse(data) else {
+            self.state.end.set(Ended::new(Why::NotSdp, Errno::PROTOCOL));
+            self.kernel.reset();
+            return Err(Errno::PROTOCOL);
+        };
+        rx.sdp.begin(ack.bufs, ack.actual_size);
+        // The responder may send only after a message, and the program may have none to send.
+        rx.sdp.greet();
+        Ok(())
+    }
+
+    /// Chooses the receive buffers of this end, once.
+    fn choose_buffers(&self, rx: &mut Rx) {
+        if rx.sdp.size != 0 {
+            return;
+        }
+        let asked = self.state.asked.sdp();
+        // Markers make the FPDU of a path shorter, and may yet be agreed on.
+        let emss = self.kernel.emss().unwrap_or(SAFE_EMSS).max(SAFE_EMSS);
+        let of_path = mulpdu(emss, true).saturating_sub(UntaggedRepr::LEN) as u32;
+        let size = if asked.size == 0 { of_path } else { asked.size };
+        rx.sdp.size = size.clamp(LEAST_SIZE, MOST_SIZE);
+        let wanted = match asked.bufs {
+            0 => WINDOW.div_ceil(rx.sdp.size).max(MANY_BUFS),
+            bufs => bufs.into(),
+        };
+        rx.sdp.bufs = wanted.clamp(LEAST_BUFS, u16::MAX.into());
+    }
+}
+
+fn addresses(own: SocketAddr, peer: SocketAddr) -> Addresses {
+    match (own.ip().to_canonical(), peer.ip().to_canonical()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
+        (source, destination) => {
+            let v6 = |addr| match addr {
+                IpAddr::V4(addr) => addr.to_ipv6_mapped(),
+                IpAddr::V6(addr) => addr,
+            };
+            Addresses::V6 { source: v6(source), destination: v6(destination) }
+        }
+    }
+}
+
+/// The adverts that an end takes at a time.
+const ADVERTS: NonZeroU8 = NonZeroU8::new(8).expect("not zero");
+/// Octets that the receive buffers of an end hold at least, together.
+const WINDOW: u32 = 4 << 20;
+/// The buffers of an end that was not told how many; and the fewest.
+const MANY_BUFS: u32 = 1024;
+const LEAST_BUFS: u32 = 256;
+/// The shortest buffer holds each control message and some octets, the longest what one FPDU can.
+const LEAST_SIZE: u32 = 4 * LONGEST_CONTROL as u32;
+const MOST_SIZE: u32 = 65_535 - UntaggedRepr::LEN as u32;
+/// The EMSS if TCP does not tell it.
+const SAFE_EMSS: usize = 536;

@@ -1,0 +1,123 @@
+//! Octets arrive as they were sent, with any settings and however they are cut.
+
+use std::thread;
+
+use rddp_mpa::Revision;
+use rddp_stream::{Gather, Options, SdpOptions};
+use rddp_test_support::{Random, random_octets};
+
+use crate::common::{End, fresh_pair, initiator, responder, tcp_pair_with_mss};
+use crate::{pair, sdp, start, with};
+
+fn send_in_pieces(end: &End, data: &[u8], seed: u64) {
+    let mut random = Random::new(seed);
+    let mut rest = data;
+    while !rest.is_empty() {
+        let limit = [20, 1500, 70_000, 400_000][random.below(4)];
+        let (now, later) = rest.split_at((1 + random.below(limit)).min(rest.len()));
+        end.send_all(now);
+        rest = later;
+    }
+    end.stream().shutdown(libc::SHUT_WR).unwrap();
+}
+
+fn receive_in_pieces(end: &End, seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut all = Vec::new();
+    loop {
+        let limit = [9, 700, 9000, 200_000][random.below(4)];
+        let octets = end.read(1 + random.below(limit)).unwrap();
+        if octets.is_empty() {
+            return all;
+        }
+        all.extend(octets);
+    }
+}
+
+fn both_ways_on(a: &End, b: &End, count: usize) {
+    let (to_b, to_a) = (random_octets(1, count), random_octets(2, count));
+    thread::scope(|scope| {
+        scope.spawn(|| send_in_pieces(a, &to_b, 3));
+        scope.spawn(|| send_in_pieces(b, &to_a, 4));
+        let at_b = scope.spawn(|| receive_in_pieces(b, 5));
+        let at_a = scope.spawn(|| receive_in_pieces(a, 6));
+        assert!(at_b.join().unwrap() == to_b && at_a.join().unwrap() == to_a);
+    });
+}
+
+fn both_ways(active: &Options, passive: &Options, count: usize) {
+    let (a, b) = fresh_pair(&sdp(*active), &sdp(*passive));
+    both_ways_on(&a, &b, count);
+    assert_eq!((a.state.ended(), b.state.ended()), (None, None));
+}
+
+#[test]
+fn octets_cross_with_all_crcs_and_markers() {
+    for crc in [false, true] {
+        for (ours, theirs) in [(false, false), (true, false), (false, true), (true, true)] {
+            let active = Options { crc, markers: ours, ..initiator() };
+            let passive = Options { crc, markers: theirs, ..responder() };
+            both_ways(&active, &passive, 1 << 20);
+        }
+    }
+}
+
+#[test]
+fn octets_cross_with_other_startups() {
+    let rev_1 = Options { revision: Revision::One, peer_to_peer: false, ..initiator() };
+    both_ways(&rev_1, &responder(), 300_000);
+    let no_rtr = Options { peer_to_peer: false, ..initiator() };
+    both_ways(&no_rtr, &responder(), 300_000);
+}
+
+#[test]
+fn octets_cross_however_they_are_gathered() {
+    for gather in [Gather::Copy, Gather::Vectored, Gather::Cork] {
+        let options = Options { gather, ..initiator() };
+        both_ways(&options, &responder(), 1 << 20);
+    }
+}
+
+#[test]
+fn octets_cross_with_few_and_small_buffers() {
+    let few = |size| SdpOptions { bufs: 1, size, ..SdpOptions::DEFAULT };
+    for size in [1, 1000, 20_000] {
+        let (a, b) = fresh_pair(&with(initiator(), few(size)), &with(responder(), few(3000)));
+        both_ways_on(&a, &b, 500_000);
+    }
+}
+
+#[test]
+fn octets_cross_short_segments() {
+    for markers in [false, true] {
+        let (active, passive) = tcp_pair_with_mss(1000);
+        let options = |options| sdp(Options { markers, ..options });
+        let (a, b) = (End::new(active, &options(initiator())), End::new(passive, &options(responder())));
+        both_ways_on(&a, &b, 1 << 20);
+    }
+}
+
+#[test]
+fn each_size_crosses_in_one_call() {
+    let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+    for shift in 0..=22 {
+        let octets = random_octets(shift, 1 << shift);
+        thread::scope(|scope| {
+            scope.spawn(|| a.send_all(&octets));
+            let mut got = vec![0; octets.len()];
+            assert_eq!(b.recv(&mut got, libc::MSG_WAITALL), Ok(octets.len()));
+            assert!(got == octets, "of 2^{shift} octets");
+        });
+    }
+}
+
+#[test]
+fn a_server_that_speaks_first_is_heard() {
+    for peer_to_peer in [false, true] {
+        let active = sdp(Options { peer_to_peer, ..initiator() });
+        let (a, b) = fresh_pair(&active, &sdp(responder()));
+        start(&a, &b);
+        b.send_all(b"welcome");
+        assert_eq!(a.read(100), Ok(b"welcome".to_vec()));
+    }
+}
