@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rddp_policy::{NO_THRESHOLD, Thresholds};
 use rddp_real as real;
+use rddp_stream::{Copies, SdpOptions};
 
 use crate::{journal, switch};
 
@@ -65,6 +66,16 @@ impl SdpSettings {
     /// Returns the threshold of the sink.
     pub fn sink(self) -> u32 {
         self.sink.unwrap_or_else(|| OF_SINK.load(Ordering::Relaxed))
+    }
+
+    /// Returns the options of a stream with these settings.
+    pub(crate) fn options(self) -> SdpOptions {
+        let threshold = match self.source() {
+            NO_THRESHOLD => u64::MAX,
+            octets => octets.into(),
+        };
+        let copies = if self.is_bcopy() { Copies::Private } else { Copies::Direct };
+        SdpOptions { bufs: self.bufs().unwrap_or(0), threshold, copies, ..SdpOptions::DEFAULT }
     }
 
     /// Returns whether octets go through private buffers at both ends.

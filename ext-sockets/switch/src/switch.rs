@@ -261,12 +261,6 @@ impl Switch {
             (_, true) if is_mptcp => {
                 (Level::Warning, ": plain TCP, as an MPTCP socket cannot be framed", Verdict::Plain)
             }
-            (KindId::Sdp, false) if !SDP_IS_BUILT => {
-                (Level::Error, ": not in this build", Verdict::Refused(Errno(libc::EPROTONOSUPPORT)))
-            }
-            (KindId::Sdp, true) if !SDP_IS_BUILT => {
-                (Level::Warning, ": plain TCP, as SDP is not in this build", Verdict::Plain)
-            }
             (_, true) if is_known_plain() => {
                 (Level::Warning, ": plain TCP, as the peer did not speak MPA before", Verdict::Plain)
             }
@@ -281,19 +275,11 @@ impl Switch {
     }
 }
 
-/// The stream has no format of SDP yet.
-const SDP_IS_BUILT: bool = false;
-
 const NO_MPTCP: &str = ": refused, as an MPTCP socket cannot be framed; try: both (plain), or a TCP socket";
 
 /// Returns whether the program itself has decided for or against DDPMODE.
 fn is_programs_choice(fd: c_int) -> bool {
     socket::hold_checked(fd).is_some_and(|held| held.is_in_ddpmode() || held.settings().stays_plain)
-}
-
-/// Returns an error if this build has no SDP.
-pub(crate) fn has_sdp() -> Result<(), Errno> {
-    if SDP_IS_BUILT { Ok(()) } else { Err(Errno(libc::EPROTONOSUPPORT)) }
 }
 
 /// Makes a socket one of this kind as if the program had asked. If `plain_allowed`, peers that do

@@ -2,7 +2,7 @@
 
 use rddp_sdp::wire::{Body, Flags, Front, HEADER_LEN, Message, Mode};
 
-use super::Wrong;
+use super::{SdpInfo, Wrong};
 
 /// Sequence numbers and credits of both directions, and the control messages that are due. Integers
 /// alone, any value of which is one; zeros before the startup.
@@ -56,6 +56,23 @@ impl Counts {
 
     fn credits(&self) -> i32 {
         self.allowed.wrapping_sub(self.sent).cast_signed()
+    }
+
+    /// Returns modes, credits and the peer's buffers.
+    pub(super) fn info(&self) -> SdpInfo {
+        let receive_mode = match (self.is(PIPELINED), self.is(BUFFERED)) {
+            (true, _) => Mode::Pipelined,
+            (false, true) => Mode::Buffered,
+            (false, false) => Mode::Combined,
+        };
+        SdpInfo {
+            send_mode: Mode::Combined,
+            receive_mode,
+            credits: self.credits().max(0).unsigned_abs(),
+            bufs: self.bufs,
+            buf_size: 0,
+            peer_buf_size: self.peer_size,
+        }
     }
 
     fn posted(&self) -> u32 {

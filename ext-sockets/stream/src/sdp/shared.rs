@@ -7,8 +7,8 @@ use rddp_iwarp::Segment;
 use rddp_mpa::CRC_LEN;
 use rddp_sdp::wire::{Front, Message};
 
-use super::Wrong;
 use super::counts::{Blocked, Counts};
+use super::{SdpInfo, Wrong};
 use crate::state::Rx;
 
 /// The connection, under the lock of [`Rx`]. Integers alone, any value of which is one; zeros before
@@ -116,6 +116,11 @@ impl Shared {
     /// Returns whether nothing more can come: by the peer's `DisConn`, or its FIN.
     pub(super) fn nothing_comes(&self) -> bool {
         self.is_over() || self.fin == 1
+    }
+
+    /// Returns what the connection tells of itself.
+    pub(super) fn info(&self) -> SdpInfo {
+        SdpInfo { bufs: self.bufs, buf_size: self.size, ..self.counts.info() }
     }
 
     /// Returns whether the values fit together, and nobody died while they changed.

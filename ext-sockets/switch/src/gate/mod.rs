@@ -104,9 +104,8 @@ fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Route {
 /// Makes `fd`, a new TCP socket, one that speaks SDP: the program has asked for that family.
 ///
 /// # Errors
-/// `EPROTONOSUPPORT`: this build has no SDP; or why it cannot be ours.
+/// ENOSYS, ENOBUFS: it cannot be ours.
 pub fn speaks_sdp(fd: c_int) -> Result<(), Errno> {
-    switch::has_sdp()?;
     switch::ask(fd, KindId::Sdp, false)
 }
 

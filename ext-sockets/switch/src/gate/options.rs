@@ -8,7 +8,7 @@ use rddp_stream::{Errno, Role};
 
 use crate::kinds::Ours;
 use crate::socket::{self, Care, Held, KindId, Locked, Mode, SavedOptions, Settings};
-use crate::{switch, table, wait};
+use crate::{table, wait};
 
 /// Returns whether [`set_option`] and [`option`] must be asked.
 #[inline]
@@ -85,6 +85,9 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), Errno> {
 fn our_option(fd: c_int, name: c_int) -> Result<Value, Errno> {
     let Some(held) = socket::hold_checked(fd) else {
         real::is_tcp(fd)?;
+        if name == socket::DDP_SDP_INFO {
+            return Ok(socket::sdp_info(false, None));
+        }
         return socket::get(&Settings::default(), name);
     };
     let ours = Ours::new(held, fd);
@@ -92,11 +95,17 @@ fn our_option(fd: c_int, name: c_int) -> Result<Value, Errno> {
         return Ok(ours.peer_private_data());
     }
     if name == socket::DDP_SDP_INFO {
-        return Ok(ours.sdp_info());
+        let is_sdp = held_speaks_sdp(&ours);
+        return Ok(socket::sdp_info(is_sdp, ours.sdp_info()));
     }
     let mut settings = ours.held().settings().clone();
     ours.describe(&mut settings);
     socket::get(&settings, name)
+}
+
+/// Returns whether the socket speaks SDP, or will when it is connected.
+fn held_speaks_sdp(ours: &Ours) -> bool {
+    ours.held().kind() == KindId::Sdp && ours.held().is_in_ddpmode()
 }
 
 fn adopt(fd: c_int) -> Result<Held, Errno> {
@@ -107,12 +116,9 @@ fn adopt(fd: c_int) -> Result<Held, Errno> {
 fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) -> Result<(), Errno> {
     let on = octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(Errno::INVALID)?;
     let kind = KindId::of_ddpmode(on);
-    if kind == Some(KindId::Sdp) {
-        switch::has_sdp()?;
-        // The startup frames of SDP hold its own private data: Hello and HelloAck.
-        if settings.private_data.is_some() {
-            return Err(Errno::INVALID);
-        }
+    // The startup frames of SDP hold its own private data: Hello and HelloAck.
+    if kind == Some(KindId::Sdp) && settings.private_data.is_some() {
+        return Err(Errno::INVALID);
     }
     match (kind, settings.mode) {
         (None, Mode::Off | Mode::Asked) if on == 0 && !settings.attached => {

@@ -10,15 +10,12 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use rddp_real::Value;
-use rddp_stream::Errno;
+use rddp_stream::{Errno, SdpInfo};
 
 use super::framed::Framed;
 use super::plain::Plain;
 use super::raw::Raw;
 use crate::socket::{self, Care, Held, KindId, Locked, Settings};
-
-/// Octets of a `struct ddp_sdp_info`: eight ints, and eight counters of 64 bits.
-pub(super) const SDP_INFO: usize = 32 + 64;
 
 /// A socket of ours, held for the length of a call: the calls that a program makes on it.
 ///
@@ -102,9 +99,9 @@ pub trait Kind: Begin + Readiness + Close {
     /// Acts on the program's values of the options that are [`Care::Ours`], and of the thresholds.
     fn apply(&self, _settings: &Settings) {}
 
-    /// Returns a `struct ddp_sdp_info`.
-    fn sdp_info(&self) -> Value {
-        Value::octets(&[0; SDP_INFO])
+    /// Returns what the connection tells of SDP, once it is up.
+    fn sdp_info(&self) -> Option<SdpInfo> {
+        None
     }
 
     /// Brings a copy of the settings up to date with the state that this kind keeps itself.

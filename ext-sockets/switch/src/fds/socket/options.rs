@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rddp_es_api::progress::Progress;
 use rddp_real::Value;
-use rddp_stream::{Errno, Gather, Role};
+use rddp_stream::{Errno, Gather, Role, SdpInfo};
 
 use super::settings::{KindId, Mode, Settings};
 
@@ -157,6 +157,25 @@ fn mode_info(settings: &Settings) -> Value {
     let is_raw = c_int::from(settings.kind == KindId::Raw);
     let fields = [settings.mode as c_int, role, settings.failure.0, is_raw, code];
     Value::octets(fields.map(c_int::to_ne_bytes).as_flattened())
+}
+
+/// Returns a `struct ddp_sdp_info`: whether the socket speaks SDP, and what its connection tells.
+pub fn sdp_info(is_sdp: bool, info: Option<SdpInfo>) -> Value {
+    let of_connection = info.map_or([0; 7], |info| {
+        [
+            info.send_mode as u32,
+            info.receive_mode as u32,
+            info.credits,
+            info.bufs,
+            info.buf_size,
+            info.peer_buf_size,
+            0,
+        ]
+    });
+    let mut octets = [0; 8 * 4 + 8 * 8];
+    octets[..4].copy_from_slice(&u32::from(is_sdp).to_ne_bytes());
+    octets[4..32].copy_from_slice(of_connection.map(u32::to_ne_bytes).as_flattened());
+    Value::octets(&octets)
 }
 
 fn set_private_data(settings: &mut Settings, octets: &[u8]) -> Result<(), Errno> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rddp_es_api::progress::Progress;
 use rddp_mpa::{Revision, RtrSet};
-use rddp_stream::{Errno, Gather, Options, Plain, PrivateData, Role};
+use rddp_stream::{Errno, Format, Gather, Options, Plain, PrivateData, Role};
 
 use super::saved_options::SavedOptions;
 use crate::sdp::SdpSettings;
@@ -53,6 +53,14 @@ impl KindId {
             2 => Some(KindId::Raw),
             3 => Some(KindId::Sdp),
             _ => None,
+        }
+    }
+
+    /// Returns the kind of a socket whose stream has these options.
+    pub fn of_stream(options: &Options) -> Self {
+        match options.format {
+            Format::Octets => KindId::Framed,
+            Format::Sdp(_) => KindId::Sdp,
         }
     }
 
@@ -210,6 +218,7 @@ impl Settings {
             // Private data that is too long was refused when it was set.
             private_data: PrivateData::new(private_data, Revision::Two).unwrap_or(PrivateData::NONE),
             startup_timeout: self.startup_time(),
+            format: if self.kind == KindId::Sdp { Format::Sdp(self.sdp.options()) } else { Format::Octets },
             ..Options::new(self.role.unwrap_or(by_default))
         }
     }

@@ -22,11 +22,11 @@ use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
 
 use rddp_real::{self as real, Value};
-use rddp_stream::{Calls, Errno, Phase, State, Stream, Uncancelled, Why};
+use rddp_stream::{Calls, Errno, Phase, SdpInfo, State, Stream, Uncancelled, Why};
 
 use super::kind::Kind;
 use super::{progress_other_sockets, unsettled};
-use crate::socket::{self, Care, Held, Mode, Settings};
+use crate::socket::{self, Care, Held, KindId, Mode, Settings};
 use crate::{switch, table, wait};
 
 /// The C library's calls for every stream. Before one of them sleeps, unsettled sockets take their
@@ -127,7 +127,15 @@ impl Kind for Framed {
         }
     }
 
+    fn sdp_info(&self) -> Option<SdpInfo> {
+        self.stream(self.held.state()?).sdp_info()
+    }
+
+    /// Returns the program's own data alone: that of SDP is Hello or `HelloAck`.
     fn peer_private_data(&self) -> Value {
+        if self.held.kind() == KindId::Sdp {
+            return Value::octets(&[]);
+        }
         let data = self.held.state().and_then(State::peer_private_data);
         data.map_or(Value::octets(&[]), |data| Value::octets(data.as_ref()))
     }
