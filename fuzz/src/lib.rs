@@ -17,5 +17,6 @@ pub mod rdmap_stream;
 pub mod rdmap_terminate;
 pub mod rnic_stack;
 pub mod rnic_startup;
+pub mod sdp_message;
 pub mod switch_policy;
 pub mod switch_stream;

@@ -48,7 +48,20 @@ fn all() -> Seeds {
     mapper(&mut seeds);
     policies(&mut seeds);
     streams(&mut seeds);
+    sdp(&mut seeds);
     seeds
+}
+
+/// The messages of SDP's vectors, good and bad.
+fn sdp(seeds: &mut Seeds) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/vectors/sdp_vectors.json");
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    for vector in file["vectors"].as_array().unwrap() {
+        if vector["kind"] == "sdp" || vector["kind"] == "bad" {
+            let name = vector["name"].as_str().unwrap().to_owned();
+            seeds.insert(("sdp_message", name), hex(&vector["hex"]).unwrap());
+        }
+    }
 }
 
 /// Policy files with each kind of rule, and one with a fault of each kind.

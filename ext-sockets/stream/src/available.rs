@@ -32,7 +32,7 @@ impl Stream<'_> {
     /// and those of whole FPDUs behind it.
     #[must_use]
     pub fn left_in_front(&self) -> usize {
-        self.lock_rx().map_or(0, |rx| rx.left as usize)
+        self.lock_rx().map_or(0, |rx| rx.left as usize + rx.held.len())
     }
 
     fn count_available(&self) -> Result<usize, Errno> {
@@ -54,6 +54,9 @@ impl Stream<'_> {
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut steps = 0;
         let mut rx = self.lock_rx()?;
+        if self.state.asked.is_sdp() && self.show_held(&mut rx, sink)? {
+            return Ok(Pull::Some);
+        }
         // A CRC must be checked before octets are shown, however large the FPDU is.
         rx.bulk = false;
         while rx.left == 0 {

@@ -16,7 +16,7 @@ use rddp_rdmap::{
     StreamConfig, TerminateCode,
 };
 
-use super::sdp::{Part, Shared, Wrong};
+use super::sdp::{Ahead, Part, Shared, Wrong};
 use super::sink::Sink;
 use super::state::Rx;
 
@@ -225,10 +225,6 @@ pub(super) struct Batch {
     pub(super) largest: usize,
     pub(super) replies: Replies,
     pub(super) stop: Stop,
-    /// The connection of SDP after the last FPDU, if it is one.
-    pub(super) sdp: Option<Shared>,
-    /// The connection before the FPDU whose rest is `left`.
-    sdp_before: Option<Shared>,
 }
 
 /// Payload at `from..to` of an FPDU that ends at `end`, for which the sink had no room.
@@ -254,30 +250,25 @@ impl Batch {
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
         shown: usize,
-        sdp: Option<Shared>,
+        sdp: &mut Ahead,
     ) -> Self {
         let stop = Stop::Need(0);
         let (before, replies) = ((0, None), Replies::default());
-        let mut batch = Self {
-            used: 0,
-            mark: None,
-            before,
-            shown,
-            left: None,
-            largest: 0,
-            replies,
-            stop,
-            sdp,
-            sdp_before: None,
-        };
-        while batch.add(inbound, octets, sink) {
+        let mut batch = Self { used: 0, mark: None, before, shown, left: None, largest: 0, replies, stop };
+        while batch.add(inbound, octets, sink, sdp) {
             batch.mark = Some(inbound.mark());
         }
         batch
     }
 
     /// Adds the next FPDU; `false`, with the reason in `stop`, when none can be added.
-    fn add(&mut self, inbound: &mut Inbound, octets: &mut [u8], sink: &mut Sink<'_, '_>) -> bool {
+    fn add(
+        &mut self,
+        inbound: &mut Inbound,
+        octets: &mut [u8],
+        sink: &mut Sink<'_, '_>,
+        sdp: &mut Ahead,
+    ) -> bool {
         // A full sink does not keep FPDUs without octets for the program from being taken.
         if self.left.is_some() || (self.largest > 0 && sink.room() == 0) || self.replies.is_full() {
             self.stop = Stop::Full;
@@ -285,8 +276,8 @@ impl Batch {
         }
         let at = self.used;
         let before = (at, self.mark);
-        let sdp_before = self.sdp;
-        match inbound.step(&mut octets[at..], self.sdp.as_mut()) {
+        sdp.mark();
+        match inbound.step(&mut octets[at..], sdp.now.as_mut()) {
             Ok(Step::Need { total }) => self.stop = Stop::Need(total),
             Ok(Step::Data { payload, used }) => {
                 let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
@@ -295,8 +286,7 @@ impl Batch {
                 if from + taken < to {
                     self.left = Some(Left { from: from + taken, to, end: at + used });
                     (self.before, self.shown) = (before, shown + taken);
-                    self.sdp_before = sdp_before;
-                } else if let Some(sdp) = &mut self.sdp {
+                } else if let Some(sdp) = &mut sdp.now {
                     sdp.consumed();
                 }
                 self.largest = self.largest.max(to - from);
@@ -315,7 +305,7 @@ impl Batch {
                 self.stop = Stop::Terminated(code);
             }
             Ok(Step::Wrong(wrong)) => {
-                self.sdp = sdp_before;
+                sdp.cut_back();
                 self.stop = Stop::Wrong(wrong);
             }
             Err(trouble) => self.stop = Stop::Trouble(trouble),
@@ -326,7 +316,6 @@ impl Batch {
     /// Leaves out the last FPDU, of which a part has been read; returns the length of that part.
     pub(super) fn leave_last(&mut self) -> u32 {
         (self.used, self.mark) = self.before;
-        self.sdp = self.sdp_before.take();
         self.left = None;
         self.shown as u32
     }

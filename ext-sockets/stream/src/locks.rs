@@ -14,7 +14,7 @@ impl Stream<'_> {
     /// is set, the last owner died.
     pub(super) fn lock_rx(&self) -> Result<Guard<'_, Rx>, Errno> {
         let rx = self.state.rx.lock()?;
-        let half = rx.moving || self.state.asked.is_sdp() && !rx.sdp.is_sound();
+        let half = rx.moving || self.state.asked.is_sdp() && !(rx.sdp.is_sound() && rx.rooms.is_sound());
         if half || !rx.is_sound() { Err(self.owner_died()) } else { Ok(rx) }
     }
 

@@ -189,7 +189,7 @@ impl Stream<'_> {
             if behind >= CRC_LEN {
                 behind -= sdp.leave_stub();
             }
-            rx.store_sdp(sdp);
+            rx.store_sdp(&sdp);
         }
         self.wake_at(rx, 1)?;
         self.may_send_now(rx);

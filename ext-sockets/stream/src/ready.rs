@@ -12,7 +12,7 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, P
 
 use super::options::Role;
 use super::rx::Pull;
-use super::state::Phase;
+use super::state::{BLOCKED_BEHIND, NOT_BLOCKED, Phase};
 use super::sys::now;
 use super::wait::Patience;
 use super::{Errno, Stream};
@@ -37,7 +37,11 @@ impl Stream<'_> {
             }
             Phase::Starting => other | self.startup_interest() | owing,
             // Credits come with the peer's messages.
-            Phase::Framed if self.is_blocked() => other | readable | POLLIN,
+            Phase::Framed if self.is_blocked() => {
+                // The socket is readable by octets that nobody waits for.
+                let behind = self.state.blocked.load(Ordering::Acquire) == BLOCKED_BEHIND;
+                other | readable | if behind { 0 } else { POLLIN }
+            }
             Phase::Framed if self.state.may_send.load(Ordering::Acquire) => want | owing,
             // The end waits for the peer's first FPDU.
             Phase::Framed if writable != 0 && self.takes_early() => want | POLLIN | owing,
@@ -56,12 +60,13 @@ impl Stream<'_> {
 
     /// Returns whether a send waits for credits, and not for room at TCP.
     fn is_blocked(&self) -> bool {
-        self.state.blocked.load(Ordering::Acquire) != 0 && !self.state.wants_room.load(Ordering::Acquire)
+        self.state.blocked.load(Ordering::Acquire) != NOT_BLOCKED
+            && !self.state.wants_room.load(Ordering::Acquire)
     }
 
     /// Returns whether a message with octets could be sent, were there room at TCP.
     fn has_credits(&self) -> bool {
-        !self.state.asked.is_sdp() || self.state.blocked.load(Ordering::Acquire) == 0
+        !self.state.asked.is_sdp() || self.state.blocked.load(Ordering::Acquire) == NOT_BLOCKED
     }
 
     /// Returns the events of a connection of SDP whose peer has ended its direction.
@@ -115,7 +120,13 @@ impl Stream<'_> {
         let mut out = always | ready & want & POLLRDHUP | self.peer_ended(want);
         let writable = want & (POLLOUT | POLLWRNORM);
         let readable = want & (POLLIN | POLLRDNORM);
-        if readable != 0 || !self.state.may_send.load(Ordering::Acquire) || !self.has_credits() {
+        if writable != 0
+            && !self.has_credits()
+            && let Err(error) = self.look_for_credits()
+        {
+            return self.fails_with(error, ready, want);
+        }
+        if readable != 0 || !self.state.may_send.load(Ordering::Acquire) {
             match self.look() {
                 Ok(Pull::Some | Pull::End) => out |= readable,
                 Ok(Pull::Nothing(_)) => {}
@@ -178,6 +189,7 @@ impl Stream<'_> {
                 self.startup_left().map(|left| left.min(self.recheck()))
             }
             Phase::Framed if !self.state.may_send.load(Ordering::Acquire) => Some(self.recheck()),
+            Phase::Framed if self.state.blocked.load(Ordering::Acquire) == BLOCKED_BEHIND => Some(RECHECK),
             _ => None,
         }
     }
@@ -224,6 +236,8 @@ impl Stream<'_> {
     pub fn interest_to_pay(&self) -> c_short {
         match self.state.phase() {
             Phase::Ended => POLLOUT,
+            // The peer's messages: its credits, and its end.
+            Phase::Framed if self.state.asked.is_sdp() => POLLIN | self.interest(0),
             Phase::Framed if !self.state.may_send.load(Ordering::Acquire) => POLLIN | self.interest(0),
             _ => self.interest(0),
         }

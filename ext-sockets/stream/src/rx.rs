@@ -19,6 +19,7 @@ use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_sdp::wire::HEADER_LEN;
 
 use super::inbound::{Batch, Inbound, Left, Stop};
+use super::sdp::Ahead;
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined, lent};
@@ -102,7 +103,7 @@ impl Stream<'_> {
             return if sink.room() == 0 { Ok(Next::Full) } else { self.unload(rx, sink) };
         }
         if self.state.asked.is_sdp() && rx.sdp.has_stub() {
-            return self.fetch_behind(rx, sink);
+            return if rx.held.is_empty() { self.fetch_behind(rx) } else { self.unload_held(rx, sink) };
         }
         if is_confined() {
             return self.absorb_all(rx);
@@ -269,22 +270,24 @@ impl Stream<'_> {
     ) -> Result<Taken, Errno> {
         let mut inbound = Inbound::new(rx, self.longest_send(rx));
         let shown = std::mem::take(&mut rx.shown);
-        let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, self.sdp_of(rx));
+        let mut sdp = Ahead::of(self.sdp_of(rx));
+        let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, &mut sdp);
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
         if stays {
             rx.shown = batch.leave_last();
+            sdp.cut_back();
             // The FPDU is good, and lets this end send, though it stays in the kernel.
             self.may_send_now(rx);
         }
         if let Some(mark) = batch.mark {
             let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
             let mut used = kept_back.unwrap_or(batch.used);
-            if let Some(sdp) = &mut batch.sdp {
+            if let Some(sdp) = &mut sdp.now {
                 used -= sdp.leave_stub();
             }
             self.moving(rx, used, |kernel| kernel.discard(used))?;
             mark.apply(rx);
-            if let Some(sdp) = batch.sdp {
+            if let Some(sdp) = &sdp.now {
                 rx.store_sdp(sdp);
             }
             rx.bulk = batch.largest >= BULK;

@@ -13,8 +13,9 @@ use rddp_rdmap::TerminateCode;
 use super::Errno;
 use super::ended::{Ended, Why};
 use super::options::{Asked, Options, PrivateData};
+use super::rooms::Rooms;
 use super::sdp::Shared;
-use super::sys::{Guarded, Lease, now};
+use super::sys::{Chain, Guarded, Lease, now};
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
 #[repr(C)]
@@ -59,7 +60,8 @@ pub struct State {
     /// The block of holders that have no place here.
     pub(super) holders_in: AtomicU32,
     pub(super) more_holders: [AtomicU64; HOLDERS],
-    /// 1 while a send waits for credits of the peer (SDP), and not for room at TCP.
+    /// Set while a send waits for credits of the peer (SDP), and not for room at TCP: see
+    /// [`BLOCKED`].
     pub(super) blocked: AtomicU32,
     /// Reserved places in the one layout.
     counters: [AtomicU64; 8],
@@ -358,6 +360,11 @@ pub(super) struct Rx {
     pub(super) kept_in: Lease,
     /// The connection of SDP, where the FPDUs carry one.
     pub(super) sdp: Shared,
+    /// Octets that the program has not read, and those that it may have there; the block of their
+    /// numbers.
+    pub(super) held: Chain,
+    pub(super) rooms: Rooms,
+    pub(super) tables: Lease,
     pub(super) peer_data: PrivateData,
 }
 
@@ -470,6 +477,14 @@ const fn layout() -> u64 {
 
 /// Number of holders with a place in the state, besides those beside the slot.
 const HOLDERS: usize = 12;
+
+/// A send has credits.
+pub(super) const NOT_BLOCKED: u32 = 0;
+/// A send waits for octets, which bring credits.
+pub(super) const BLOCKED: u32 = 1;
+/// A send waits for octets behind some that the program has not read: the socket is readable, and
+/// cannot tell of more.
+pub(super) const BLOCKED_BEHIND: u32 = 2;
 
 const STARTING: u32 = 0;
 const FRAMED: u32 = 1;

@@ -95,7 +95,7 @@ impl Stream<'_> {
         let others = self.kernel.progress_other_sockets();
         let left = [patience.left(), self.deadline(), others].into_iter().flatten().min();
         let events = self.interest(want);
-        if events == 0 && !self.owes() {
+        if events == 0 && !self.owes() && self.deadline().is_none() {
             // Another thread has sent what was owed: nothing would end this sleep.
             return Ok(());
         }

@@ -221,7 +221,7 @@ impl Header {
     }
 }
 
-/// Where the fields stand.
+/// Places of the fields.
 pub(super) mod field {
     pub(in crate::wire) const MID: usize = 0;
     pub(in crate::wire) const FLAGS: usize = 1;

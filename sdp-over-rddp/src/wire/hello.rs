@@ -287,10 +287,10 @@ pub(super) fn receive_size(size: u32) -> Result<u32, FormatError> {
 /// Octets that tell that the sender is this program.
 pub(super) const MARK: [u8; 4] = *b"rddp";
 
-/// Where `ExtMaxAdverts` stands in the compact form.
+/// The place of `ExtMaxAdverts` in the compact form.
 const COMPACT_EXT_MAX_ADVERTS: usize = 16;
 
-/// Where the fields stand in the extended header.
+/// Places of the fields in the extended header.
 mod field {
     pub(super) const VERSION: usize = 0;
     pub(super) const IPV_CAP: usize = 1;

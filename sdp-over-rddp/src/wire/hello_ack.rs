@@ -61,7 +61,7 @@ impl HelloAck {
     }
 }
 
-/// Where the fields stand in the extended header.
+/// Places of the fields in the extended header.
 mod field {
     pub(super) const VERSION: usize = 0;
     pub(super) const MAX_ADVERTS: usize = 3;

@@ -92,7 +92,7 @@ pub enum Body {
     },
     /// Asks to suspend the connection.
     SuspComm {
-        /// Where the connection would move to.
+        /// The service to which the connection would move.
         service_id: u64,
     },
     /// Answers a `SuspComm`.

@@ -1,6 +1,5 @@
 //! Messages of the peer: what the path of plain octets asks about them.
 
-use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 
 use rddp_iwarp::Segment;
@@ -9,18 +8,15 @@ use rddp_sdp::wire::{Body, Message};
 
 use super::{Part, Shared, Wrong};
 use crate::ended::{Ended, Why};
-use crate::inbound::{Inbound, Step};
-use crate::rx::{Hold, Next};
-use crate::sink::Sink;
 use crate::state::{Phase, Rx};
-use crate::sys::{Guard, Scratch};
+use crate::sys::Guard;
 use crate::{Errno, Stream};
 
 impl Stream<'_> {
     /// Returns the connection of SDP as it is, if the stream has one.
     #[inline]
     pub(crate) fn sdp_of(&self, rx: &Rx) -> Option<Shared> {
-        self.state.asked.is_sdp().then_some(rx.sdp)
+        if self.state.asked.is_sdp() { Some(rx.sdp) } else { None }
     }
 
     /// Returns the octets of the longest Send that is taken.
@@ -47,7 +43,7 @@ impl Stream<'_> {
         match sdp.segment(segment, front) {
             // What the peer says twice it says in the same way, or breaks the rules.
             Ok(Part::Octets { from }) if from == front.len() => {
-                rx.store_sdp(sdp);
+                rx.store_sdp(&sdp);
                 Ok(())
             }
             Ok(_) => Err(self.breaks_sdp(Wrong::Format)),
@@ -86,39 +82,6 @@ impl Stream<'_> {
             }
         }
         self.note_blocked(rx);
-    }
-
-    /// Takes messages behind the octets of the newest FPDU that stay in the kernel.
-    pub(crate) fn fetch_behind(&self, rx: &mut Guard<'_, Rx>, _: &mut Sink<'_, '_>) -> Result<Next, Errno> {
-        let stub = rx.sdp.stub as usize;
-        let mut scratch = Scratch::take()?;
-        let Ok(seen) = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]) else {
-            // Behind the peer's `DisConn` a reset is the end.
-            return Ok(Next::End);
-        };
-        let mut inbound = Inbound::new(rx, rx.sdp.size);
-        let (mut at, mut last) = (stub, None);
-        while at < seen {
-            let mut sdp = rx.sdp;
-            match inbound.step(&mut scratch[at..seen], Some(&mut sdp)) {
-                Ok(Step::Silent { used, .. }) => {
-                    at += used;
-                    last = Some(inbound.mark());
-                    rx.store_sdp(sdp);
-                }
-                Ok(Step::Need { .. }) => break,
-                Ok(Step::Terminated { code, .. }) => return Err(self.terminated(rx, code)),
-                Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
-                Ok(Step::Data { .. }) => return Err(self.breaks_sdp(Wrong::AfterDisConn)),
-                Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
-            }
-        }
-        if let Some(mark) = last {
-            // The CRC field of the newest FPDU takes the place of the one before.
-            self.moving(rx, at - stub, |kernel| kernel.discard(at - stub))?;
-            mark.apply(rx);
-        }
-        Ok(if rx.sdp.is_over() { Next::End } else { Next::Nothing(Hold::Idle) })
     }
 }
 

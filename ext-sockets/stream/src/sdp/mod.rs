@@ -1,14 +1,14 @@
 //! The Sockets Direct Protocol over the program's own socket (docs/sdp.md).
 //!
 //! A message of SDP is one Send. Its octets go between the program's memory and the kernel as those
-//! of a plain byte stream do; [`Shared`], which lies beside [`Rx`](super::state::Rx) under its lock,
-//! counts the messages of both directions. So a sender takes the receiving lock first.
+//! of a plain byte stream do; [`Shared`], which lies in [`Rx`](super::state::Rx) under its lock,
+//! has the state of both directions. So a sender takes the receiving lock first.
 //!
-//! [`outbound`] sends messages, [`inbound`] takes them, [`absorb`] takes those behind octets that the
-//! program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions.
+//! [`outbound`] sends messages, [`inbound`] takes them, [`absorb`] takes those behind octets that
+//! the program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions.
 
+mod absorb;
 mod close;
-mod counts;
 mod inbound;
 mod info;
 mod options;
@@ -20,5 +20,5 @@ mod wrong;
 pub use info::SdpInfo;
 pub use options::{Copies, Format, SdpOptions};
 pub(super) use outbound::count_taken;
-pub(super) use shared::{Part, Shared};
+pub(super) use shared::{Ahead, Part, Shared};
 pub(super) use wrong::Wrong;

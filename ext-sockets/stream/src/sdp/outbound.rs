@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use rddp_ddp::{Msn, Stag, UntaggedRepr};
 use rddp_iwarp::Record;
 use rddp_rdmap::{Opcode, untagged_header};
-use rddp_sdp::wire::{Front, HEADER_LEN, LONGEST_CONTROL};
+use rddp_sdp::wire::{HEADER_LEN, LONGEST_CONTROL};
 
 use super::Shared;
 use crate::owed::owe_fpdu;
-use crate::sink::{Sink, Source};
-use crate::state::{Phase, Rx, Tx};
-use crate::sys::{Direction, Guard};
+use crate::sink::Source;
+use crate::state::{BLOCKED, BLOCKED_BEHIND, NOT_BLOCKED, Phase, Rx, Tx};
+use crate::sys::Direction;
 use crate::train::Train;
 use crate::tx::{After, FPDUS, Limits, TRAIN};
 use crate::{Errno, Stream};
@@ -22,6 +22,9 @@ impl Stream<'_> {
     pub(crate) fn push_messages(&self, mut source: Source<'_>, more: bool) -> Result<usize, Errno> {
         let mut rx = self.lock_rx()?;
         self.take_credits(&mut rx)?;
+        if rx.sdp.is_blocked() {
+            rx.sdp.wait_for_credits();
+        }
         let mut tx = self.lock_tx()?;
         let paid = self.pay_messages(&mut rx, &mut tx);
         if !paid? {
@@ -50,23 +53,15 @@ impl Stream<'_> {
         }
     }
 
-    /// Takes control messages in front, if a send needs the credits that they may bring.
-    fn take_credits(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
-        for _ in 0..crate::rx::STEPS {
-            if !rx.sdp.is_blocked() {
-                break;
-            }
-            match self.advance(rx, &mut Sink::new(&mut [], false))? {
-                crate::rx::Next::More | crate::rx::Next::Drained => {}
-                _ => break,
-            }
-        }
-        Ok(())
-    }
-
     /// Notes whether a send waits for credits rather than for TCP.
     pub(crate) fn note_blocked(&self, rx: &Rx) {
-        self.state.blocked.store(rx.sdp.is_blocked().into(), Ordering::Release);
+        let is_readable = rx.left > 0 || rx.sdp.has_stub();
+        let blocked = match rx.sdp.is_blocked() {
+            false => NOT_BLOCKED,
+            true if is_readable => BLOCKED_BEHIND,
+            true => BLOCKED,
+        };
+        self.state.blocked.store(blocked, Ordering::Release);
     }
 
     /// Gives TCP what is owed to it and the messages that are due, without waiting. Returns whether
@@ -81,11 +76,7 @@ impl Stream<'_> {
                 if tx.fin_due {
                     rx.sdp.close_sending();
                 }
-                while tx.prepare_to_owe(ROOM)
-                    && let Some(front) = rx.sdp.next_control()
-                {
-                    owe_message(tx, &front);
-                }
+                while tx.prepare_to_owe(ROOM) && rx.sdp.next_control(|front| owe_message(tx, front)) {}
                 tx.fin_sent |= rx.sdp.is_closed();
             }
             rx.sdp.changing = 0;
@@ -134,7 +125,7 @@ impl Stream<'_> {
         while source.left() > 0 && count < FPDUS && train.len() < TRAIN {
             let Ok(room) = sdp.data_room() else { break };
             let len = source.left().min(room).min(longest);
-            let front = sdp.data(len);
+            let Ok(front) = sdp.data(len) else { break };
             let header = untagged_header(Opcode::Send, Stag(0), msn, 0, true);
             if !train.push(&mut framer, &header, &front, &mut source, len).map_err(|_| Errno::FAULT)? {
                 break;
@@ -159,7 +150,7 @@ pub(crate) fn count_taken(sdp: &mut Shared, records: &[Record<After>], fpdus: us
 }
 
 /// Adds a message without octets of the program to what is owed, where there is [`ROOM`].
-fn owe_message(tx: &mut Tx, front: &Front) {
+fn owe_message(tx: &mut Tx, front: &[u8]) {
     let header = untagged_header(Opcode::Send, Stag(0), Msn(tx.msn), 0, true);
     let room = owe_fpdu(tx, &header, front);
     debug_assert!(room, "there is room for a control message");

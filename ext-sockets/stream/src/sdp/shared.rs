@@ -1,39 +1,72 @@
 //! The connection of SDP that all holders of the socket share.
 
+use std::num::NonZeroU8;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use rddp_ddp::Header;
 use rddp_iwarp::Segment;
 use rddp_mpa::CRC_LEN;
-use rddp_sdp::wire::{Front, Message};
+use rddp_sdp::machine::{Blocked, Config, Core, Machine, Received, Tables};
+use rddp_sdp::wire::{Front, HEADER_LEN, Message};
 
-use super::counts::{Blocked, Counts};
 use super::{SdpInfo, Wrong};
 use crate::state::Rx;
 
-/// The connection, under the lock of [`Rx`]. Integers alone, any value of which is one; zeros before
-/// the startup.
+/// The connection, under the lock of [`Rx`]. Integers alone, any value of which is one; zeros
+/// before the startup.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Shared {
-    counts: Counts,
+    core: Core,
     /// Octets of a private receive buffer of this end, the base header included; 0: not chosen yet.
     pub(super) size: u32,
     pub(super) bufs: u32,
     /// `Len` of the message that is open: more of its segments follow.
     open_len: u32,
     is_open: u32,
+    has_payload: u32,
     /// Octets in front of the kernel's queue that belong to an FPDU that has been taken: they keep
     /// the socket readable.
     pub(super) stub: u32,
     /// 1 while the counts are changed by several stores.
     pub(super) changing: u32,
+    /// A message that was made while one of the peer was taken, and goes before any other; 1 in
+    /// `has_answer` while there is one.
+    answer: [u8; HEADER_LEN],
+    has_answer: u32,
     /// 1 once the peer's FIN has come without its `DisConn`.
     fin: u32,
     /// 1 once this end's FIN was sent.
     pub(super) fin_sent: u32,
     /// 1 once the last holder has closed the socket: what still comes is dropped.
     pub(super) closing: u32,
+}
+
+/// The connection as it will be behind FPDUs that are looked at; nothing for plain octets.
+pub(crate) struct Ahead {
+    pub(crate) now: Option<Shared>,
+    /// The connection before the last of them.
+    before: Option<Shared>,
+}
+
+impl Ahead {
+    #[inline]
+    pub(crate) fn of(now: Option<Shared>) -> Self {
+        Self { now, before: None }
+    }
+
+    /// Notes where [`cut_back`](Self::cut_back) goes back to.
+    #[inline]
+    pub(crate) fn mark(&mut self) {
+        if let Some(now) = &self.now {
+            self.before = Some(*now);
+        }
+    }
+
+    /// Leaves out the last FPDU.
+    pub(crate) fn cut_back(&mut self) {
+        self.now = self.before.take();
+    }
 }
 
 /// Meaning of a segment for the program.
@@ -45,9 +78,24 @@ pub(crate) enum Part {
 }
 
 impl Shared {
-    /// Begins to count: the startup is over.
-    pub(super) fn begin(&mut self, peer_bufs: u16, peer_size: u32) {
-        self.counts = Counts::new(self.bufs as u16, peer_bufs, peer_size);
+    /// Begins with both ends as the startup left them.
+    pub(super) fn begin(&mut self, peer_bufs: u16, peer_size: u32, peer_adverts: u8) -> Result<(), Wrong> {
+        let config = Config {
+            bufs: self.bufs as u16,
+            buf_size: self.size,
+            send_size: u32::MAX,
+            max_adverts: ADVERTS.get(),
+            peer_bufs,
+            peer_buf_size: peer_size,
+            // An end that takes none only keeps this one from making some.
+            peer_max_adverts: peer_adverts.max(1),
+        };
+        self.core = Core::new(&config).map_err(|_| Wrong::Format)?;
+        Ok(())
+    }
+
+    fn machine(&mut self) -> Machine<'_> {
+        Machine::new(&mut self.core, None)
     }
 
     /// Counts in a segment of a message. The first begins with the `front` of the message, all of
@@ -73,19 +121,49 @@ impl Shared {
     /// Counts in the message that begins here; returns the octets of its headers.
     fn front(&mut self, octets: &[u8]) -> Result<usize, Wrong> {
         let message = Message::parse(octets)?;
-        if message.header.len > self.size {
-            return Err(Wrong::Len);
+        match self.machine().receive(&message)? {
+            Received::NeedsTables => self.refuse(&message)?,
+            Received::LargerBuffersWanted { .. } => self.machine().answer_buffer_size(None),
+            Received::Aborted => return Err(Wrong::Abort),
+            _ => {}
         }
-        self.counts.receive(&message)?;
         self.open_len = message.header.len;
+        self.has_payload = (message.payload_len > 0).into();
         Ok(message.header_len())
     }
 
+    /// Refuses an advert of the peer. The tables live for the length of the refusal: an advert that
+    /// is refused leaves nothing in them.
+    fn refuse(&mut self, message: &Message) -> Result<(), Wrong> {
+        let mut tables = Tables::default();
+        let mut machine = Machine::new(&mut self.core, Some(&mut tables));
+        machine.receive(message)?;
+        // A SendSm that answers no cancel is not for Pipelined.
+        machine.refuse_source().map_err(|_| Wrong::Unsupported)?;
+        let front = machine.next_control().filter(|front| front.len() == HEADER_LEN);
+        let front = front.ok_or(Wrong::Unsupported)?;
+        self.answer.copy_from_slice(&front);
+        self.has_answer = 1;
+        Ok(())
+    }
+
     /// Notes that the octets of the last segment taken are read: with the last one of a message its
-    /// buffer is free again.
+    /// buffer is free again. (A message without payload frees its own.)
     pub(crate) fn consumed(&mut self) {
-        if self.is_open == 0 {
-            self.counts.buffer_freed();
+        if self.is_open == 0 && self.has_payload == 1 {
+            self.machine().buffer_freed();
+        }
+    }
+
+    /// Returns whether the last segment taken was the last one of its message.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_open == 0
+    }
+
+    /// Notes that the last octets of so many messages are read.
+    pub(super) fn messages_read(&mut self, count: u32) {
+        for _ in 0..count {
+            self.machine().buffer_freed();
         }
     }
 
@@ -110,7 +188,14 @@ impl Shared {
 
     /// Returns whether the peer has ended its direction.
     pub(crate) fn is_over(&self) -> bool {
-        self.counts.is_over()
+        Machine::new(&mut self.core.clone(), None).received_disconn()
+    }
+
+    /// Returns the connection marked as changing.
+    fn marked(&self) -> Self {
+        let mut marked = *self;
+        marked.changing = 1;
+        marked
     }
 
     /// Returns whether nothing more can come: by the peer's `DisConn`, or its FIN.
@@ -120,17 +205,29 @@ impl Shared {
 
     /// Returns what the connection tells of itself.
     pub(super) fn info(&self) -> SdpInfo {
-        SdpInfo { bufs: self.bufs, buf_size: self.size, ..self.counts.info() }
+        let mut core = self.core;
+        let machine = Machine::new(&mut core, None);
+        SdpInfo {
+            send_mode: machine.out_mode(),
+            receive_mode: machine.in_mode(),
+            credits: machine.credits(),
+            bufs: self.bufs,
+            buf_size: self.size,
+            peer_buf_size: machine.core().peer_buf_size(),
+        }
     }
 
     /// Returns whether the values fit together, and nobody died while they changed.
     pub(crate) fn is_sound(&self) -> bool {
-        self.changing == 0 && self.stub <= CRC_LEN as u32
+        self.changing == 0 && self.stub <= CRC_LEN as u32 && self.core.is_sound()
     }
 
     /// Returns the octets of the longest Data that may be sent now.
     pub(super) fn data_room(&self) -> Result<usize, Blocked> {
-        self.counts.data_room()
+        if self.has_answer == 1 {
+            return Err(Blocked::Control);
+        }
+        Machine::new(&mut self.core.clone(), None).data_room()
     }
 
     /// Returns whether a send waits for the peer.
@@ -138,40 +235,58 @@ impl Shared {
         self.data_room() == Err(Blocked::Credits)
     }
 
-    pub(super) fn data(&mut self, payload_len: usize) -> Front {
-        self.counts.data(payload_len)
+    /// Returns the headers of a Data, which counts as sent.
+    pub(super) fn data(&mut self, payload_len: usize) -> Result<Front, Blocked> {
+        self.machine().data(payload_len, false)
     }
 
-    pub(super) fn next_control(&mut self) -> Option<Front> {
-        self.counts.next_control(self.size)
+    /// Passes the next control message that is due, if credits allow it, to `send`. It counts as
+    /// sent. Returns whether there was one.
+    pub(super) fn next_control(&mut self, send: impl FnOnce(&[u8])) -> bool {
+        if std::mem::take(&mut self.has_answer) == 1 {
+            send(&self.answer);
+            return true;
+        }
+        let front = self.machine().next_control();
+        front.inspect(|front| send(front)).is_some()
     }
 
+    /// Returns whether a message without octets of the program is due, whatever the credits.
     pub(super) fn control_due(&self) -> bool {
-        self.counts.control_due()
+        self.has_answer == 1 || Machine::new(&mut self.core.clone(), None).control_due()
     }
 
+    /// Makes the first message of the initiator due.
     pub(super) fn greet(&mut self) {
-        self.counts.greet();
+        self.machine().update_now();
     }
 
+    /// Notes that a call is about to wait for credits.
+    pub(super) fn wait_for_credits(&mut self) {
+        self.machine().wait_for_credits();
+    }
+
+    /// Makes `DisConn` due, behind everything that was sent.
     pub(super) fn close_sending(&mut self) {
-        self.counts.close_sending();
+        self.machine().close_sending();
     }
 
     /// Returns whether both ends have sent their `DisConn`, or the peer its FIN.
     pub(super) fn is_done(&self) -> bool {
-        self.counts.is_closed() && self.nothing_comes()
+        self.is_closed() && self.nothing_comes()
     }
 
+    /// Returns whether this end's `DisConn` has been sent.
     pub(super) fn is_closed(&self) -> bool {
-        self.counts.is_closed()
+        Machine::new(&mut self.core.clone(), None).sent_disconn()
     }
 }
 
 impl Rx {
     /// Stores the connection as it is after some FPDUs.
-    pub(crate) fn store_sdp(&mut self, sdp: Shared) {
-        self.change_sdp(|at| *at = Shared { changing: 1, ..sdp });
+    pub(crate) fn store_sdp(&mut self, sdp: &Shared) {
+        let sdp = sdp.marked();
+        self.change_sdp(|at| *at = sdp);
     }
 
     /// Makes a change that takes several stores, so that the next owner of the lock detects that a
@@ -187,3 +302,6 @@ impl Rx {
         done
     }
 }
+
+/// The adverts that an end takes at a time.
+pub(super) const ADVERTS: NonZeroU8 = NonZeroU8::new(8).expect("not zero");

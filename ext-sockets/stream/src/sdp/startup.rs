@@ -1,8 +1,8 @@
 //! Hello and `HelloAck`, in the private data of the MPA startup.
 
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU8;
 
+use super::shared::ADVERTS;
 use rddp_ddp::UntaggedRepr;
 use rddp_mpa::mulpdu;
 use rddp_sdp::wire::{Addresses, Capabilities, Hello, HelloAck, LONGEST_CONTROL, Version};
@@ -49,7 +49,7 @@ impl Stream<'_> {
         }
         let hello = Hello::parse(request).ok()?;
         self.choose_buffers(rx);
-        rx.sdp.begin(hello.bufs, hello.local_size);
+        rx.sdp.begin(hello.bufs, hello.local_size, hello.max_adverts.get()).ok()?;
         let ack = HelloAck {
             version: Version::OURS,
             bufs: rx.sdp.bufs as u16,
@@ -65,12 +65,15 @@ impl Stream<'_> {
         if !self.state.asked.is_sdp() {
             return Ok(());
         }
-        let Ok(ack) = HelloAck::parse(data) else {
+        let begun = HelloAck::parse(data).ok().and_then(|ack| {
+            let HelloAck { bufs, actual_size, max_adverts, .. } = ack;
+            rx.sdp.begin(bufs, actual_size, max_adverts).ok()
+        });
+        if begun.is_none() {
             self.state.end.set(Ended::new(Why::NotSdp, Errno::PROTOCOL));
             self.kernel.reset();
             return Err(Errno::PROTOCOL);
-        };
-        rx.sdp.begin(ack.bufs, ack.actual_size);
+        }
         // The responder may send only after a message, and the program may have none to send.
         rx.sdp.greet();
         Ok(())
@@ -92,6 +95,7 @@ impl Stream<'_> {
             bufs => bufs.into(),
         };
         rx.sdp.bufs = wanted.clamp(LEAST_BUFS, u16::MAX.into());
+        rx.rooms.begin(WINDOW as usize);
     }
 }
 
@@ -108,8 +112,6 @@ fn addresses(own: SocketAddr, peer: SocketAddr) -> Addresses {
     }
 }
 
-/// The adverts that an end takes at a time.
-const ADVERTS: NonZeroU8 = NonZeroU8::new(8).expect("not zero");
 /// Octets that the receive buffers of an end hold at least, together.
 const WINDOW: u32 = 4 << 20;
 /// The buffers of an end that was not told how many; and the fewest.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rddp_sdp::machine::Violation;
 use rddp_sdp::wire::FormatError;
 
 /// A rule of SDP that a message of the peer breaks. The connection is aborted: `EPROTO` here, and a
@@ -53,6 +54,20 @@ impl From<FormatError> for Wrong {
         match error {
             FormatError::LenMismatch { .. } => Self::Len,
             _ => Self::Format,
+        }
+    }
+}
+
+impl From<Violation> for Wrong {
+    fn from(violation: Violation) -> Self {
+        match violation {
+            Violation::Mseq { .. } => Self::Sequence,
+            Violation::MseqAck(_) => Self::Acknowledgement,
+            Violation::NoBuffer => Self::Credits,
+            Violation::TooLong(_) => Self::Len,
+            Violation::AfterDisConn | Violation::SecondDisConn => Self::AfterDisConn,
+            Violation::Suspend => Self::Unsupported,
+            _ => Self::Mode,
         }
     }
 }

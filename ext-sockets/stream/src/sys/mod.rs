@@ -34,6 +34,8 @@ pub(super) use scratch::Scratch;
 pub(super) use slots::{
     BLOCK, Lease, Purpose, SLOT, block, block_mut, give_back, has_all, longest_file, reserve,
 };
+#[allow(unused_imports)]
+pub(super) use slots::{Chain, ChainError, Chains, Integers, MOST_BLOCKS, Table as TableBlock, parts};
 pub use slots::{
     Found, Known, Process, SharedState, Slots, expect_children, forget_children, forget_left, join_children,
     leave_all, leave_closed, map_all, remove_unused,

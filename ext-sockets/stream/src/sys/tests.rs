@@ -20,7 +20,7 @@ use crate::{Errno, Options, Role, Stream};
 thread_local! {
     /// Number of scratch buffers that this thread may have.
     static SCRATCHES: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// Number of blocks that this thread may have for what it receives.
+    /// Number of blocks that this thread may have for what it receives, and for chains and tables.
     static BLOCKS: Cell<usize> = const { Cell::new(usize::MAX) };
     /// Octets that were given to the kernel.
     static SENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -47,6 +47,11 @@ pub(super) fn spend_a_scratch() -> Result<(), Errno> {
 pub(crate) fn spend_a_block() -> Option<()> {
     BLOCKS.set(BLOCKS.get().checked_sub(1)?);
     Some(())
+}
+
+/// Sets how many blocks this thread may have from now on.
+pub(crate) fn may_have_blocks(count: usize) {
+    BLOCKS.set(count);
 }
 
 fn calls() -> Calls {

@@ -1,1 +1,108 @@
+//! The ends of directions and connections.
 
+use std::thread;
+use std::time::Duration;
+
+use rddp_stream::Errno;
+use rddp_test_support::random_octets;
+
+use crate::common::{initiator, responder};
+use crate::{pair, sdp};
+
+#[test]
+fn a_direction_ends_and_the_other_goes_on() {
+    let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+    a.send_all(b"the last words");
+    a.stream().shutdown(libc::SHUT_WR).unwrap();
+    assert_eq!(a.send(b"x"), Err(Errno::BROKEN_PIPE));
+    assert_eq!(b.recv(&mut [0; 4], libc::MSG_PEEK), Ok(4));
+    assert_eq!(b.read(100), Ok(b"the last words".to_vec()));
+    for _ in 0..3 {
+        assert_eq!(
+            b.poll(libc::POLLIN | libc::POLLRDHUP, Duration::from_secs(20)).0,
+            libc::POLLIN | libc::POLLRDHUP
+        );
+        assert_eq!(b.read(100), Ok(vec![]), "the end stays readable");
+    }
+    // More than the credits of an end at once: updates come through.
+    let octets = random_octets(5, 3 << 20);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for part in octets.chunks(1000) {
+                b.send_all(part);
+            }
+            b.stream().shutdown(libc::SHUT_WR).unwrap();
+        });
+        assert!(a.read_to_end(5000).unwrap() == octets);
+    });
+    for end in [&a, &b] {
+        assert_eq!((end.read(9), end.state.ended()), (Ok(vec![]), None));
+    }
+}
+
+#[test]
+fn the_end_comes_behind_octets_and_credits() {
+    let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+    b.send_all(b"unread");
+    a.stream().shutdown(libc::SHUT_WR).unwrap();
+    assert_eq!(a.poll(libc::POLLIN | libc::POLLRDHUP, Duration::from_secs(20)).0, libc::POLLIN);
+    assert_eq!(a.read(3), Ok(b"unr".to_vec()));
+    b.stream().shutdown(libc::SHUT_WR).unwrap();
+    assert_eq!(a.read_to_end(2), Ok(b"ead".to_vec()));
+    assert_eq!(b.read_to_end(2), Ok(vec![]));
+}
+
+#[test]
+fn a_closed_receiving_direction_reads_as_ended() {
+    let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+    a.stream().shutdown(libc::SHUT_RD).unwrap();
+    assert_eq!(a.read(5), Ok(vec![]));
+    b.send_all(b"late");
+    assert_eq!(a.poll(libc::POLLIN, Duration::from_secs(20)).0, libc::POLLIN);
+    // As over TCP on Linux, octets that come are delivered.
+    a.send_all(b"still open");
+    assert_eq!(b.read(100), Ok(b"still open".to_vec()));
+}
+
+#[test]
+fn a_close_waits_for_the_peers_end() {
+    let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+    let octets = random_octets(6, 2 << 20);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            a.send_all(&octets);
+            assert!(a.stream().is_unfinished());
+            assert!(a.stream().finish(Duration::from_secs(60)));
+            assert!(!a.stream().is_unfinished());
+        });
+        // Read slowly enough that credits come back after the close.
+        let mut all = Vec::new();
+        while let Ok(part) = b.read(3000) {
+            if part.is_empty() {
+                break;
+            }
+            all.extend(part);
+        }
+        assert!(all == octets);
+        assert!(b.stream().finish(Duration::from_secs(60)));
+    });
+}
+
+#[test]
+fn a_close_with_octets_unread_resets() {
+    let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+    b.send_all(b"nobody reads this");
+    assert_eq!(a.poll(libc::POLLIN, Duration::from_secs(20)).0, libc::POLLIN);
+    assert!(a.stream().finish(Duration::ZERO));
+    assert_eq!(b.read(9), Err(Errno::RESET));
+}
+
+#[test]
+fn a_fin_without_disconn_is_an_end_of_file() {
+    let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+    a.send_all(b"whole");
+    let (tcp, _state) = (a.tcp, a.state);
+    drop(tcp);
+    assert_eq!(b.read_to_end(100), Ok(b"whole".to_vec()));
+    assert_eq!(b.state.ended(), None);
+}

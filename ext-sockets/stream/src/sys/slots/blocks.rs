@@ -24,24 +24,38 @@ pub(crate) enum Purpose {
     Kept,
     /// Holders beyond those that the slot has room for: atomics, under no lock.
     Holders,
+    /// Any number of blocks, under the lock of [`Rx`]: see [`Chains`](super::Chains).
+    Chain,
+    /// Under the lock of [`Rx`]: see [`Table`](super::Table).
+    Table,
 }
 
 const _: () = assert!(Purpose::Holders as usize + 1 == OWN_BLOCKS);
 
 /// The block that a stream has for a purpose: the block's number plus 1. All zeros: none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Lease(u32);
 
 impl Lease {
-    const NONE: Self = Self(0);
+    pub(crate) const NONE: Self = Self(0);
 
-    fn of(number: u32) -> Self {
+    pub(super) fn of(number: u32) -> Self {
         Self(number + 1)
     }
 
-    fn number(self) -> Option<u32> {
+    pub(super) fn number(self) -> Option<u32> {
         self.0.checked_sub(1)
+    }
+
+    /// Returns the word that [`of_word`](Self::of_word) takes.
+    pub(super) fn word(self) -> u64 {
+        u64::from(self.0)
+    }
+
+    /// Returns the lease of a word, unless the word is none.
+    pub(super) fn of_word(word: u64) -> Option<Self> {
+        u32::try_from(word).ok().map(Self)
     }
 }
 
@@ -53,7 +67,7 @@ const SET: u64 = 1 << 31;
 const PURPOSE_AT: u32 = 24;
 
 impl Owner {
-    fn of(place: Place, purpose: Purpose) -> Self {
+    pub(super) fn of(place: Place, purpose: Purpose) -> Self {
         let generation = u64::from(Use::of(place.entry()).generation());
         Self(generation << 32 | SET | (purpose as u64) << PURPOSE_AT | place.number() as u64)
     }
@@ -67,16 +81,26 @@ impl Owner {
         })
     }
 
-    fn has(self, entry: &Entry) -> bool {
+    /// Returns the owner's slot in its present use, without the purpose.
+    pub(super) fn slot(self) -> u64 {
+        self.0 & !(((1 << (31 - PURPOSE_AT)) - 1) << PURPOSE_AT)
+    }
+
+    /// Returns whether an entry is that of a block of this owner, whatever the purpose.
+    pub(super) fn has_slot_of(self, entry: &Entry) -> bool {
+        Self(entry.used.load(Ordering::Acquire)).slot() == self.slot()
+    }
+
+    pub(super) fn has(self, entry: &Entry) -> bool {
         entry.used.load(Ordering::Acquire) == self.0
     }
 
-    fn takes(self, entry: &Entry) -> bool {
+    pub(super) fn takes(self, entry: &Entry) -> bool {
         entry.used.load(Ordering::Relaxed) == 0
             && entry.used.compare_exchange(0, self.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    fn gives_back(self, entry: &Entry) -> bool {
+    pub(super) fn gives_back(self, entry: &Entry) -> bool {
         entry.used.compare_exchange(self.0, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
@@ -118,7 +142,7 @@ unsafe impl Leases for Rx {
     }
 }
 
-fn place_of<L: Leases>(of: &L) -> Place {
+pub(super) fn place_of<L: Leases>(of: &L) -> Place {
     // SAFETY: `of` lies in a state, at the offset that `L` gives.
     unsafe { Place::of(std::ptr::from_ref(of).addr() - L::AT) }
 }
@@ -189,7 +213,11 @@ pub(super) fn reserve_for_holders(place: Place, lease: &AtomicU32) {
 
 fn reserved(place: Place, purpose: Purpose) -> Option<u32> {
     let Some(pool) = place.slab.home().pool else { return Some(purpose as u32) };
-    let owner = Owner::of(place, purpose);
+    taken(pool, Owner::of(place, purpose))
+}
+
+/// Takes a free block of the file.
+pub(super) fn taken(pool: &'static Pool, owner: Owner) -> Option<u32> {
     let hint = pool.free_block.load(Ordering::Relaxed);
     if let Some((slab, index)) = pool.block(hint)
         && owner.takes(&slab.header().entries[index])
@@ -212,7 +240,7 @@ fn search(pool: &'static Pool, owner: Owner) -> Option<u32> {
     Some(number)
 }
 
-fn entries(pool: &'static Pool) -> impl Iterator<Item = (u32, &'static Entry)> {
+pub(super) fn entries(pool: &'static Pool) -> impl Iterator<Item = (u32, &'static Entry)> {
     pool.slabs(OF_BLOCKS).flat_map(|(number, slab)| {
         let numbers = (number * BLOCKS) as u32..;
         numbers.zip(&slab.header().entries[..BLOCKS])
@@ -220,7 +248,9 @@ fn entries(pool: &'static Pool) -> impl Iterator<Item = (u32, &'static Entry)> {
 }
 
 fn take_free(pool: &'static Pool, owner: Owner) -> Option<u32> {
-    entries(pool).find(|(_, entry)| owner.takes(entry)).map(|(number, _)| number)
+    let hint = pool.free_block.load(Ordering::Relaxed);
+    let behind = entries(pool).filter(|(number, _)| *number >= hint);
+    behind.chain(entries(pool)).find(|(_, entry)| owner.takes(entry)).map(|(number, _)| number)
 }
 
 /// Frees the blocks of slots that are free. Returns whether there were any.

@@ -6,7 +6,7 @@
 
 use std::ptr::{self, NonNull};
 
-use super::layout::{Entry, Header, PAGE, SLAB, SLOTS, slot_of};
+use super::layout::{Entry, Header, OWN_ALL, PAGE, SLAB, SLOTS, slot_of};
 use super::pool::Pool;
 
 /// Data of this process about a slab.
@@ -91,7 +91,7 @@ impl Slab {
 
     /// Returns the address `offset` octets behind the slab's beginning.
     pub(super) fn place(self, offset: usize) -> NonNull<u8> {
-        debug_assert!(offset < SLAB);
+        debug_assert!(offset < SLAB.max(OWN_ALL));
         // SAFETY: the offset lies inside the slab.
         unsafe { self.at.add(offset) }
     }

@@ -29,8 +29,14 @@ pub(super) const PAGE: usize = 64 * 1024;
 pub(super) const OWN_BLOCKS: usize = 4;
 /// Offset of a state's own blocks, where it lies in no file.
 pub(super) const OWN_BLOCKS_AT: usize = PAGE;
-/// Octets of such a slab.
+/// Octets of these parts of such a slab.
 pub(super) const OWN: usize = OWN_BLOCKS_AT + OWN_BLOCKS * BLOCK;
+/// Offset of the blocks of chains and tables behind them, which are memory when they are taken.
+pub(super) const OWN_MORE_AT: usize = OWN.next_multiple_of(PAGE);
+/// Number of these blocks.
+pub(super) const OWN_MORE: usize = 128;
+/// Octets of a slab of a state without a file.
+pub(super) const OWN_ALL: usize = OWN_MORE_AT + OWN_MORE * BLOCK;
 
 /// The header of every slab, in every build: the socket of a slot can be seen whatever the layout
 /// of states is.
@@ -44,15 +50,19 @@ pub(super) struct Header {
     pub(super) entries: [Entry; SLOTS],
 }
 
-/// Data about a slot, or a block, in the header.
+/// Data about a slot, or a block, in the header. In the slab of a state without a file the first
+/// entry is the slot's, and the others are those of its blocks of chains and tables.
 #[repr(C)]
 pub(super) struct Entry {
-    /// The `SO_COOKIE` of the socket that the slot is for, once it is filled; 0 for blocks.
+    /// The `SO_COOKIE` of the socket that the slot is for, once it is filled. For a block of a chain
+    /// the number of the next one plus 1; 0 for other blocks.
     pub(super) cookie: AtomicU64,
     /// The user: for a slot a [`Use`](super::claim::Use), for a block its
     /// [`Owner`](super::blocks::Owner).
     pub(super) used: AtomicU64,
-    /// The first processes that hold the socket, packed so that `fork` finds them fast.
+    /// The first processes that hold the socket, packed so that `fork` finds them fast. For a block
+    /// of a chain the first word says which octets are in use; without a file the second one says
+    /// whether the block is memory.
     pub(super) holders: [AtomicU64; 4],
 }
 
@@ -67,7 +77,7 @@ const _: () = assert!(size_of::<Header>() <= HEADER && BLOCKS <= SLOTS);
 // The layout of a state is this build's own.
 const _: () = assert!(size_of::<State>() <= SLOT && align_of::<State>() <= 16);
 const _: () = assert!(SLOTS == 336 && BLOCKS == 14 && HEADER + SLOTS * SLOT == SLAB);
-const _: () = assert!(OWN <= SLAB && slot_at(1) <= OWN_BLOCKS_AT);
+const _: () = assert!(OWN <= SLAB && slot_at(1) <= OWN_BLOCKS_AT && OWN_MORE < SLOTS);
 const _: () = assert!(SLAB.is_multiple_of(PAGE));
 
 /// Returns how long a file may become that has `has` octets where `free` more are free: half of

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use super::claim;
 use super::home::{Home, Place, Slab};
-use super::layout::{OWN, slot_at};
+use super::layout::{OWN_ALL, OWN_MORE_AT, slot_at};
 use crate::{Errno, Options, State};
 
 /// A [`State`] in memory that children of `fork` share, and, if it lies in a file, other processes
@@ -28,18 +28,23 @@ impl SharedState {
     /// The errno of the failure to get memory; `EINVAL` for options that do not go together.
     pub fn anonymous(options: &Options) -> Result<Self, Errno> {
         options.check()?;
-        let slab = Slab::map(OWN, Home { pool: None, number: 0 }, |at| {
-            let (rights, shared) =
-                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-            // SAFETY: `at` is an address that `map` has reserved for this.
-            unsafe { libc::mmap(at.cast(), OWN, rights, shared | libc::MAP_FIXED, -1, 0) != libc::MAP_FAILED }
+        let slab = Slab::map(OWN_ALL, Home { pool: None, number: 0 }, |at| {
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            let shared = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            let map = |at: *mut u8, len, more| {
+                // SAFETY: `at` and the octets behind it are addresses that `map` has reserved.
+                unsafe { libc::mmap(at.cast(), len, rights, shared | more, -1, 0) != libc::MAP_FAILED }
+            };
+            // Most streams never use the blocks of chains, for which no memory is set aside.
+            map(at, OWN_MORE_AT, 0)
+                && map(at.wrapping_add(OWN_MORE_AT), OWN_ALL - OWN_MORE_AT, libc::MAP_NORESERVE)
         });
         let slab = slab.ok_or_else(Errno::last)?;
         let at = slab.place(slot_at(0)).cast();
         // SAFETY: the memory is zeros, and nothing else refers to it.
         unsafe { Self::begin(at, options) }.inspect_err(|_| {
             // SAFETY: nothing refers to the slab: no state was made.
-            unsafe { slab.unmap(OWN) };
+            unsafe { slab.unmap(OWN_ALL) };
         })
     }
 
@@ -81,7 +86,7 @@ impl Drop for SharedState {
         match place.slab.home().pool {
             Some(pool) => claim::leave(self, place.slab, pool, place.number()),
             // SAFETY: borrows of the state end before `self`, its only owner.
-            None => unsafe { place.slab.unmap(OWN) },
+            None => unsafe { place.slab.unmap(OWN_ALL) },
         }
     }
 }

@@ -1,0 +1,218 @@
+//! Octets that the program has not read, moved out of the kernel: only while a call needs what lies
+//! behind them, as a sender without credits does.
+//!
+//! They stand in one queue ([`Chain`](crate::sys::Chain)), and are read from there before anything
+//! else. Meanwhile the CRC field of the newest FPDU that was taken stays in the kernel, so that the
+//! socket is readable for as long as octets are there.
+
+use std::io::IoSliceMut;
+
+use rddp_mpa::CRC_LEN;
+
+use super::{Shared, Wrong};
+use crate::inbound::{Inbound, Step};
+use crate::rooms::{Room, Runs};
+use crate::rx::{Hold, Next, STEPS};
+use crate::sink::Sink;
+use crate::state::Rx;
+use crate::sys::{Guard, Scratch, is_confined, parts};
+use crate::{Errno, Stream};
+
+/// Octets that come to the queue.
+enum Octets<'a> {
+    /// Number of octets at the front of the kernel's queue.
+    InKernel(usize),
+    Here(&'a [u8]),
+}
+
+impl Octets<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::InKernel(count) => *count,
+            Self::Here(octets) => octets.len(),
+        }
+    }
+}
+
+impl Stream<'_> {
+    /// Takes messages until there are credits for a send, or none has come; octets of the program
+    /// in front of them are moved out of their way.
+    pub(crate) fn take_credits(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
+        for _ in 0..STEPS {
+            if !rx.sdp.is_blocked() {
+                break;
+            }
+            let unread = rx.left > 0;
+            if unread && !self.absorb_front(rx)? {
+                break;
+            }
+            if unread {
+                continue;
+            }
+            let next = if rx.sdp.has_stub() {
+                self.fetch_behind(rx)?
+            } else {
+                self.advance(rx, &mut Sink::new(&mut [], false))?
+            };
+            match next {
+                Next::More | Next::Drained => {}
+                Next::Full if rx.left > 0 => {}
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes messages for a wait that needs credits, as [`take_credits`](Self::take_credits) does.
+    pub(crate) fn look_for_credits(&self) -> Result<(), Errno> {
+        let mut rx = self.lock_rx()?;
+        let taken = self.take_credits(&mut rx);
+        self.answer_peer(&mut rx);
+        taken
+    }
+
+    /// Moves the rest of the FPDU in front to the queue. `false`: there is no room.
+    fn absorb_front(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
+        let (left, trailer) = (rx.left as usize, rx.trailer as usize);
+        let ends = rx.sdp.is_whole();
+        if is_confined() || rx.shown > 0 || trailer < CRC_LEN {
+            return Ok(false);
+        }
+        let mut kept = Scratch::take()?;
+        let octets = if rx.left_is_kept {
+            let at = rx.kept_at as usize;
+            let Some(from) = rx.kept().get(at..at + left) else { return Err(self.owner_died()) };
+            kept[..left].copy_from_slice(from);
+            Octets::Here(&kept[..left])
+        } else {
+            Octets::InKernel(left)
+        };
+        rx.sdp.changing = 1;
+        let queued = self.queue(rx, &octets, ends);
+        if queued == Ok(true) {
+            let pad = trailer - CRC_LEN;
+            if pad > 0 {
+                self.moving(rx, pad, |kernel| kernel.discard(pad))?;
+            }
+            (rx.left, rx.trailer, rx.left_is_kept) = (0, 0, false);
+            rx.spare_kept();
+            rx.sdp.stub = CRC_LEN as u32;
+        }
+        rx.sdp.changing = 0;
+        queued
+    }
+
+    /// Adds octets to the queue. `false`, and nothing has changed: there is no room. The caller has
+    /// marked the state as changing.
+    fn queue(&self, rx: &mut Guard<'_, Rx>, octets: &Octets<'_>, ends: bool) -> Result<bool, Errno> {
+        let len = octets.len();
+        let (rx, mut chains, mut table) = parts(rx);
+        if !table.reserve(&mut rx.tables) || rx.rooms.free(Room::Data) < len {
+            return Ok(false);
+        }
+        let Some(runs) = table.get::<Runs>(rx.tables) else { return Err(self.owner_died()) };
+        if !runs.has_place() {
+            return Ok(false);
+        }
+        let came = match octets {
+            Octets::Here(octets) => chains.append(&mut rx.held, octets).map(|()| Ok(octets.len())),
+            Octets::InKernel(count) => chains.fill(&mut rx.held, *count, |pieces| self.kernel.take(pieces)),
+        };
+        match came {
+            Ok(Ok(count)) if count == len => {}
+            Err(crate::sys::ChainError::NoRoom) => return Ok(false),
+            _ => return Err(self.owner_died()),
+        }
+        let counted = rx.rooms.charge(Room::Data, len) && runs.queue(Room::Data, len, ends);
+        if counted { Ok(true) } else { Err(self.owner_died()) }
+    }
+
+    /// Moves octets of the queue to the program.
+    pub(crate) fn unload_held(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+        if sink.room() == 0 {
+            return Ok(Next::Full);
+        }
+        rx.sdp.changing = 1;
+        let ended = {
+            let (rx, mut chains, mut table) = parts(rx);
+            let taken = chains.take(&mut rx.held, sink).ok();
+            let runs = table.get::<Runs>(rx.tables);
+            taken.zip(runs).and_then(|(count, runs)| runs.take(&mut rx.rooms, count))
+        };
+        let Some(ended) = ended else { return Err(self.owner_died()) };
+        rx.sdp.messages_read(ended);
+        if rx.held.is_empty() && !rx.sdp.is_over() {
+            // Nothing is left for which the socket would have to be readable.
+            let stub = std::mem::take(&mut rx.sdp.stub) as usize;
+            self.moving(rx, stub, |kernel| kernel.discard(stub))?;
+            let (rx, _, mut table) = parts(rx);
+            table.give_back(&mut rx.tables);
+        }
+        rx.sdp.changing = 0;
+        // At a page that is not mapped the sink has lost its room.
+        Ok(if sink.room() == 0 { Next::Full } else { Next::More })
+    }
+
+    /// Shows octets of the queue, which stay there. `false`: there are none.
+    pub(crate) fn show_held(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<bool, Errno> {
+        if rx.held.is_empty() {
+            return Ok(false);
+        }
+        let (rx, chains, _) = parts(rx);
+        let shown = chains.peek(&rx.held, 0, sink);
+        if shown.is_err() { Err(self.owner_died()) } else { Ok(true) }
+    }
+
+    /// Takes messages behind the stub: those of octets to the queue.
+    pub(crate) fn fetch_behind(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        let stub = rx.sdp.stub as usize;
+        let mut scratch = Scratch::take()?;
+        let seen = match self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]) {
+            Ok(seen) => seen,
+            // Behind the peer's `DisConn` a reset is the end.
+            Err(_) if rx.sdp.is_over() => return Ok(Next::End),
+            Err(error) => return Err(error),
+        };
+        let full = seen == scratch.len();
+        let mut inbound = Inbound::new(rx, rx.sdp.size);
+        let mut at = stub;
+        while at < seen {
+            let mut sdp = rx.sdp;
+            let used = match inbound.step(&mut scratch[at..seen], Some(&mut sdp)) {
+                Ok(Step::Silent { used, .. }) => used,
+                Ok(Step::Need { .. }) => break,
+                Ok(Step::Data { .. }) if sdp.is_over() => return Err(self.breaks_sdp(Wrong::AfterDisConn)),
+                Ok(Step::Data { payload, used }) => {
+                    let octets = Octets::Here(&scratch[at + payload.start..at + payload.end]);
+                    rx.sdp.changing = 1;
+                    let queued = self.queue(rx, &octets, sdp.is_whole());
+                    rx.sdp.changing = 0;
+                    if !queued? {
+                        return Ok(Next::Full);
+                    }
+                    used
+                }
+                Ok(Step::Terminated { code, .. }) => return Err(self.terminated(rx, code)),
+                Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
+                Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
+            };
+            // The CRC field of this FPDU takes the place of the one before.
+            self.take_behind(rx, used, &sdp)?;
+            inbound.mark().apply(rx);
+            at += used;
+        }
+        Ok(match () {
+            () if at > stub && full => Next::More,
+            () if !rx.held.is_empty() => Next::Full,
+            () if rx.sdp.is_over() => Next::End,
+            () => Next::Nothing(Hold::Idle),
+        })
+    }
+
+    fn take_behind(&self, rx: &mut Rx, used: usize, sdp: &Shared) -> Result<(), Errno> {
+        rx.sdp.changing = 1;
+        self.moving(rx, used, |kernel| kernel.discard(used))?;
+        rx.store_sdp(sdp);
+        Ok(())
+    }
+}

@@ -1,0 +1,47 @@
+//! Whether state that others could write may be worked with.
+
+use super::conn::{due, flag};
+use super::tables::{ADVERTS, state};
+use super::{Core, Tables};
+use crate::wire::LONGEST_CONTROL;
+
+impl Core {
+    /// Returns whether these octets can be the state of a connection, or are unused (all zero).
+    /// What is sound is safe to work with, true or not.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        if !self.in_use() {
+            return *self == Self::default();
+        }
+        let sizes = [self.buf_size, self.send_size, self.peer_buf_size];
+        self.flags & !flag::ALL == 0
+            && self.due & !due::ALL == 0
+            && sizes.iter().all(|size| *size as usize >= LONGEST_CONTROL)
+            && self.bufs <= u16::MAX.into()
+            && self.peer_bufs <= u16::MAX.into()
+            && self.taken_bufs <= self.bufs
+            && (1..=ADVERTS as u32).contains(&self.max_adverts)
+            && (1..=u8::MAX.into()).contains(&self.peer_max_adverts)
+            && self.out_mode <= 2
+            && self.in_mode <= 2
+            && self.next_mseq.wrapping_sub(self.acked) <= 1 + u32::from(u16::MAX)
+    }
+}
+
+impl Tables {
+    /// Returns whether these octets can be the adverts of a connection. What is sound is safe to
+    /// work with, true or not.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.sources.iter().all(|it| it.state <= state::RETURNED && it.inline <= it.done && it.done <= it.len)
+            && self.sinks.iter().all(|it| it.state <= state::DISCARDED && it.done <= it.len)
+            && self.peer_sources.iter().all(|it| {
+                let counts = it.reported <= it.read && it.read <= it.asked && it.asked <= it.len;
+                it.state <= state::OUT && counts && it.to.checked_add(it.len.into()).is_some()
+            })
+            && self.peer_sinks.iter().all(|it| {
+                let counts = it.written <= it.len;
+                it.state <= state::DONE && counts && it.to.checked_add(it.len.into()).is_some()
+            })
+    }
+}
