@@ -4,8 +4,8 @@
 CAPTURE has the SYN of each connection, and segments that begin as MPA's startup frames do. PORTS
 has a server's port a line. RFC 5044 section 7.1: the initiator sends its Request first, the
 responder answers with a Reply. Where WAY is sdp, both hold private data of SDP: the Hello and the
-HelloAck, which are longer than RFC 6581's four octets. Prints how many there were; the exit status is 1 when one was
-something else, or when there were none.
+HelloAck, which are longer than RFC 6581's four octets. Prints how many there were; the exit status
+is 1 when one was something else, or when there were none.
 """
 
 import subprocess
@@ -13,8 +13,8 @@ import sys
 
 REQUEST = b"MPA ID Req Frame".hex()
 REPLY = b"MPA ID Rep Frame".hex()
-# Octets before the private data, the enhanced form's own four, and the least length of SDP's: that of
-# the compact Hello.
+# Octets before the private data, the enhanced form's own four, and the least length of SDP's: that
+# of the compact Hello.
 SDP_LEAST = 2 * (20 + 4 + 34)
 FIELDS = ["tcp.srcport", "tcp.dstport", "tcp.flags.syn", "tcp.payload"]
 

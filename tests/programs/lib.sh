@@ -1,7 +1,7 @@
 # The functions of a case. Read by ./one with ".", not run.
 #
-# A case finds: $way (plain, ddp, both, sdp, tcp), $folder (its own, which is the current one), $DATA
-# (random files: 1, 1000, 100K, 1M, large), $QUICK.
+# A case finds: $way (plain, ddp, both, sdp, tcp), $folder (its own, which is the current one),
+# $DATA (random files: 1, 1000, 100K, 1M, large), $QUICK.
 # shellcheck shell=bash disable=SC2154
 
 case $way in

@@ -106,8 +106,7 @@ fn a_file_of_libsdp_counts_unless_a_policy_is_given() {
     assert_eq!(with(&[], "LIBSDP_CONFIG_FILE", &file), connect);
     assert_eq!(with(&["--tcp"], "LIBSDP_CONFIG_FILE", &file), "");
     assert_eq!(with(&["--tcp"], "SIMPLE_LIBSDP", ""), "");
-    // This server says nothing, and its client does not wait for it; one that speaks plain TCP would
-    // end the second attempt, too.
+    // The server says nothing, and its client falls back.
     std::fs::write(&file, "log min-level 7 destination stderr\nuse sdp server * *:*\n").unwrap();
     let told = with(&[], "LIBSDP_CONFIG_FILE", &file);
     assert!(told.contains(&format!("connect 127.0.0.1:{port}: sdp-or-tcp\n")), "{told}");

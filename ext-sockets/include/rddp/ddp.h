@@ -20,8 +20,8 @@ extern "C" {
 /* The level of all options below. Without the library the kernel answers ENOPROTOOPT. */
 #define SOL_DDP 0x4444
 
-/* int. Set: 0 off, 1 on, DDPMODE_RAW on without a byte stream (see raw.h), DDPMODE_SDP a byte stream
- * by the Sockets Direct Protocol. Get: an enum ddp_mode.
+/* int. Set: 0 off, 1 on, DDPMODE_RAW on without a byte stream (see raw.h), DDPMODE_SDP a byte
+ * stream by the Sockets Direct Protocol. Get: an enum ddp_mode.
  *
  * 0 before connect or listen: the socket, and connections accepted on it, are plain TCP, whatever
  * the policy of the process says (rddp run). These options do not pass exec: the new program or its

@@ -6,18 +6,18 @@
 //! ```text
 //! # comments, and empty lines
 //! log  destination (stderr | syslog | file NAME)  min-level (1 to 9)
-//! use  (tcp | ddp | sdp | both | sdp-or-tcp)  (server | client)  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]
+//! use  FAMILY  (server | client)  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]
 //! threshold  (source | sink)  (OCTETS | all | none)
 //! ```
 //!
-//! `listen` and `connect` are other words for `server` and `client`, `auto` is one for `both`.
-//! PROGRAM is a shell pattern for the program's name without its folder. An IPv6 address stands in
-//! brackets with its prefix; `*` is any address or any port. The first rule that matches counts;
-//! **a connection that no rule matches is plain TCP**: a library that is loaded without a policy
-//! changes nothing.
+//! FAMILY is `tcp`, `ddp`, `sdp`, `both` or `sdp-or-tcp`; `auto` is another word for `both`.
+//! `listen` and `connect` are other words for `server` and `client`. PROGRAM is a shell pattern for
+//! the program's name without its folder. An IPv6 address stands in brackets with its prefix; `*` is
+//! any address or any port. The first rule that matches counts; **a connection that no rule matches
+//! is plain TCP**: a library that is loaded without a policy changes nothing.
 //!
-//! A file that was written for libsdp means what it meant there ([`Policy::parse_libsdp`]): `both` is
-//! SDP or else plain TCP, which is also the family of a connection that no rule matches.
+//! A file that was written for libsdp means what it meant there ([`Policy::parse_libsdp`]): `both`
+//! is SDP or else plain TCP, which is also the family of a connection that no rule matches.
 //!
 //! The crate is pure: octets in, rules out. A line that is wrong is reported with its number and a
 //! remedy, and the other lines hold.

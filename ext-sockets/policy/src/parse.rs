@@ -4,12 +4,12 @@ use super::address::{Destination, digits};
 use super::fault::{Fault, Reason};
 use super::{Family, Log, LogTo, NO_THRESHOLD, Policy, Rule, Side, Thresholds, glob};
 
-/// The program that a file was written for.
+/// The grammars of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// This one.
+    /// The grammar of the crate's doc.
     Own,
-    /// libsdp.
+    /// The grammar of libsdp.
     Libsdp,
 }
 

@@ -51,7 +51,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 #[cold]
 unsafe fn sdp_socket(family: c_int, kind: c_int, protocol: c_int) -> Option<c_int> {
     let same = SameErrno::here();
-    // SAFETY: as the caller says.
+    // SAFETY: the program's own arguments, of which `socket` takes any; the family is ours.
     let fd = with_room(|| unsafe { real::socket(family, kind, protocol) });
     gate::fresh(fd);
     if fd >= 0 && gate::speaks_sdp(fd).is_err() {

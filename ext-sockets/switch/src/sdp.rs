@@ -41,7 +41,7 @@ static IS_BCOPY: AtomicBool = AtomicBool::new(false);
 static OF_BUFS: AtomicU32 = AtomicU32::new(0);
 static HAS_FAMILIES: AtomicBool = AtomicBool::new(true);
 
-/// What one socket sets; `None` where it has the process's setting.
+/// Settings of one socket; `None` where it has the process's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SdpSettings {
     /// The threshold of the source.

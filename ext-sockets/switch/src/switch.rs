@@ -81,8 +81,8 @@ fn from_file(path: &Path) -> Option<Policy> {
     }
 }
 
-/// Returns the policy that libsdp would have: all sockets use SDP where its environment says so, and
-/// where its file cannot be read or has no rules.
+/// Returns the policy that libsdp would have: all sockets use SDP where its environment says so,
+/// and where its file cannot be read or has no rules.
 fn of_libsdp(file: Option<&Path>) -> Option<Policy> {
     if LIBSDP_SIMPLE.into_iter().any(|name| real::secure_variable(name).is_some()) {
         return Some(Policy::always(Family::Sdp));

@@ -157,7 +157,7 @@ static void options(void) {
     }
 }
 
-/* Octets under TCP_CORK and MSG_MORE go with those behind them, and before them if nothing follows. */
+/* Octets under TCP_CORK and MSG_MORE go with those behind them, or alone if nothing follows. */
 static void corked(void) {
     int ends[2];
     char octets[100];

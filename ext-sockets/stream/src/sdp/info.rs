@@ -1,4 +1,4 @@
-//! What a connection of SDP tells of itself.
+//! Modes, credits and buffers of a connection, for a program that asks.
 
 use rddp_sdp::wire::Mode;
 
