@@ -248,6 +248,11 @@ impl Asked {
     }
 
     pub(super) fn gather(&self) -> Gather {
+        // The copy of the payload is the sender's private buffer.
+        if self.has_private_copies() { Gather::Copy } else { self.asked_gather() }
+    }
+
+    fn asked_gather(&self) -> Gather {
         match self.gather {
             COPY => Gather::Copy,
             CORK => Gather::Cork,
@@ -261,13 +266,19 @@ impl Asked {
         self.format != 0
     }
 
+    /// Returns whether octets are copied to private buffers.
+    #[inline]
+    pub(super) fn has_private_copies(&self) -> bool {
+        self.copies == Copies::Private as u8
+    }
+
     /// Returns the options of SDP, which are the defaults for a stream of octets.
     pub(super) fn sdp(&self) -> SdpOptions {
         SdpOptions {
             bufs: self.sdp_bufs,
             size: self.sdp_size,
             threshold: self.sdp_threshold,
-            copies: if self.copies == Copies::Private as u8 { Copies::Private } else { Copies::Direct },
+            copies: if self.has_private_copies() { Copies::Private } else { Copies::Direct },
         }
     }
 
@@ -285,7 +296,7 @@ impl Asked {
             peer_to_peer: is(2),
             rtr: RtrSet { send: is(3), write: is(4), read: is(5) },
             max_send: self.max_send,
-            gather: self.gather(),
+            gather: self.asked_gather(),
             startup_timeout: Duration::from_nanos(self.startup_timeout),
             plain_after: Duration::from_nanos(self.plain_after),
             private_data: self.private_data,

@@ -99,6 +99,9 @@ impl Stream<'_> {
     }
 
     pub(super) fn advance(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+        if self.state.asked.has_private_copies() && sink.room() > 0 {
+            return self.advance_by_copies(rx, sink);
+        }
         if rx.left > 0 {
             return if sink.room() == 0 { Ok(Next::Full) } else { self.unload(rx, sink) };
         }
@@ -115,7 +118,7 @@ impl Stream<'_> {
     }
 
     /// Moves more of the FPDU in front, which has been checked.
-    fn unload(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+    pub(super) fn unload(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         if rx.left_is_kept {
             let at = rx.kept_at as usize;
             let count = sink.fill(rx.kept().get(at..at + rx.left as usize).unwrap_or_default());

@@ -52,6 +52,7 @@ impl<'a, 'l> Train<'a, 'l> {
     ///
     /// # Errors
     /// Some of the octets are not mapped: the train must not be sent.
+    #[inline(always)]
     pub(super) fn push(
         &mut self,
         framer: &mut Framer,
@@ -64,10 +65,11 @@ impl<'a, 'l> Train<'a, 'l> {
         let mut ahead = *payload;
         let pushed = if framing.markers || self.copies(payload, count) {
             push_copied(self, framer, header, front.len() + count, |at, dst| {
-                let (now, dst) = dst.split_at_mut(front.len().saturating_sub(at).min(dst.len()));
-                if !now.is_empty() {
-                    now.copy_from_slice(&front[at..at + now.len()]);
+                if at >= front.len() {
+                    return ahead.copy_to(dst);
                 }
+                let (now, dst) = dst.split_at_mut((front.len() - at).min(dst.len()));
+                now.copy_from_slice(&front[at..at + now.len()]);
                 ahead.copy_to(dst)
             })
         } else {

@@ -129,6 +129,7 @@ impl Stream<'_> {
     /// Sends one train of the octets within reach; returns whether TCP took all of it. `EFAULT`,
     /// and nothing has happened: there are octets in it that cannot be read. `source` and `open`
     /// move on behind the last FPDU that TCP has begun to take, whose rest is owed.
+    #[inline]
     fn push_train(
         &self,
         tx: &mut Tx,
@@ -207,6 +208,7 @@ impl Stream<'_> {
 
     /// Fills the train, and notes the state after each of its FPDUs. `EFAULT`: some of its octets
     /// are not mapped.
+    #[inline]
     fn load<'a, 'r>(
         &self,
         tx: &Tx,

@@ -127,6 +127,28 @@ impl Stream<'_> {
         if counted { Ok(true) } else { Err(self.owner_died()) }
     }
 
+    /// Moves octets to the program by way of the queue, as the papers' private receive buffers.
+    pub(crate) fn advance_by_copies(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Next, Errno> {
+        if rx.held.is_empty() && rx.left == 0 {
+            let next = self.advance(rx, &mut Sink::new(&mut [], false))?;
+            if rx.left == 0 {
+                return Ok(next);
+            }
+        }
+        if rx.left > 0 && !self.absorb_front(rx)? {
+            return self.unload(rx, sink);
+        }
+        // More that has come goes the same way.
+        if rx.held.len() < sink.room() && rx.sdp.has_stub() {
+            self.fetch_behind(rx)?;
+        }
+        self.unload_held(rx, sink)
+    }
+
     /// Moves octets of the queue to the program.
     pub(crate) fn unload_held(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         if sink.room() == 0 {

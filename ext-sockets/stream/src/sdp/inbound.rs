@@ -36,9 +36,11 @@ impl Stream<'_> {
     /// Counts in a segment whose octets went to the program directly.
     #[inline]
     pub(crate) fn count_directly(&self, rx: &mut Rx, segment: &Segment, front: &[u8]) -> Result<(), Errno> {
-        if !self.state.asked.is_sdp() {
-            return Ok(());
-        }
+        if self.state.asked.is_sdp() { self.count_message(rx, segment, front) } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn count_message(&self, rx: &mut Rx, segment: &Segment, front: &[u8]) -> Result<(), Errno> {
         let mut sdp = rx.sdp;
         match sdp.segment(segment, front) {
             // What the peer says twice it says in the same way, or breaks the rules.
@@ -51,11 +53,12 @@ impl Stream<'_> {
         }
     }
 
-    /// Returns whether a send waits for a message of the peer, so that what has come is looked at
-    /// although the program reads nothing.
+    /// Returns whether what has come is looked at although the program reads nothing: a send waits
+    /// for a message of the peer, or all octets go by private buffers.
     #[inline]
     pub(crate) fn needs_what_comes(&self, rx: &Rx) -> bool {
-        self.state.asked.is_sdp() && rx.sdp.is_blocked()
+        let asked = &self.state.asked;
+        asked.is_sdp() && (asked.has_private_copies() || rx.sdp.is_blocked())
     }
 
     /// Ends the connection because the peer has broken a rule of SDP, or has aborted it.
@@ -70,6 +73,7 @@ impl Stream<'_> {
     }
 
     /// Sends the control messages that have become due by a receive: credits, answers.
+    #[inline(never)]
     pub(crate) fn answer_peer(&self, rx: &mut Guard<'_, Rx>) {
         if self.state.phase() == Phase::Framed && self.state.may_send.load(Ordering::Acquire) {
             let ends = rx.sdp.is_done() && rx.sdp.fin_sent == 0;
@@ -85,6 +89,7 @@ impl Stream<'_> {
     }
 }
 
+#[inline(never)]
 fn front(segment: &Segment, octets: &[u8]) -> Option<usize> {
     let rddp_ddp::Header::Untagged(header) = segment.header else { return None };
     if header.mo > 0 {

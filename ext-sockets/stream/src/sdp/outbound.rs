@@ -109,6 +109,7 @@ impl Stream<'_> {
 
     /// Fills the train with messages of one FPDU each, as far as credits allow, and notes the state
     /// after each. `EFAULT`: some of its octets are not mapped.
+    #[inline(never)]
     pub(crate) fn load_messages<'a, 'r>(
         tx: &Tx,
         limits: Limits,

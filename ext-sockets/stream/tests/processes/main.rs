@@ -8,7 +8,7 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rddp_stream::{Errno, Options};
+use rddp_stream::{Errno, Format, Options, SdpOptions};
 use rddp_test_support::{Random, pattern_from, random_octets};
 
 use common::{End, initiator, pair, responder};
@@ -18,6 +18,13 @@ fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+fn sdp(options: Options) -> Options {
+    Options { format: Format::Sdp(SdpOptions::DEFAULT), ..options }
+}
+
+/// Options for each format.
+const FORMATS: [fn(Options) -> Options; 2] = [|options| options, sdp];
 
 /// Runs `body` in a child of `fork`, which ends with it.
 fn fork(body: impl FnOnce()) -> libc::pid_t {
@@ -51,45 +58,51 @@ fn read_exactly(end: &End, count: usize) -> Vec<u8> {
 #[test]
 fn a_child_reads_while_its_parent_writes() {
     let _alone = alone();
-    let (a, b) = pair(&initiator(), &responder());
-    let (to_b, to_a) = (random_octets(1, 3_000_000), random_octets(2, 3_000_000));
-    let reader = fork(|| assert!(read_exactly(&a, to_a.len()) == to_a));
-    std::thread::scope(|scope| {
-        scope.spawn(|| to_b.chunks(10_000).for_each(|chunk| a.send_all(chunk)));
-        scope.spawn(|| to_a.chunks(10_000).for_each(|chunk| b.send_all(chunk)));
-        assert!(read_exactly(&b, to_b.len()) == to_b);
-    });
-    assert_eq!(join(reader), 0);
+    for of in FORMATS {
+        let (a, b) = pair(&of(initiator()), &of(responder()));
+        let (to_b, to_a) = (random_octets(1, 3_000_000), random_octets(2, 3_000_000));
+        let reader = fork(|| assert!(read_exactly(&a, to_a.len()) == to_a));
+        std::thread::scope(|scope| {
+            scope.spawn(|| to_b.chunks(10_000).for_each(|chunk| a.send_all(chunk)));
+            scope.spawn(|| to_a.chunks(10_000).for_each(|chunk| b.send_all(chunk)));
+            assert!(read_exactly(&b, to_b.len()) == to_b);
+        });
+        assert_eq!(join(reader), 0);
+    }
 }
 
 #[test]
 fn a_direction_passes_from_process_to_process() {
     let _alone = alone();
-    let (a, b) = pair(&initiator(), &responder());
-    for round in 0..20u8 {
-        let child = fork(|| {
-            a.send_all(&[round; 5000]);
-            assert_eq!(read_exactly(&a, 3), [round, round, round]);
-        });
-        assert_eq!(read_exactly(&b, 5000), [round; 5000]);
-        b.send_all(&[round; 7]);
-        assert_eq!(join(child), 0);
-        // These octets are the rest of an FPDU that the child has begun.
-        assert_eq!(read_exactly(&a, 4), [round; 4]);
-        a.send_all(b"parent");
-        assert_eq!(read_exactly(&b, 6), b"parent");
+    for of in FORMATS {
+        let (a, b) = pair(&of(initiator()), &of(responder()));
+        for round in 0..20u8 {
+            let child = fork(|| {
+                a.send_all(&[round; 5000]);
+                assert_eq!(read_exactly(&a, 3), [round, round, round]);
+            });
+            assert_eq!(read_exactly(&b, 5000), [round; 5000]);
+            b.send_all(&[round; 7]);
+            assert_eq!(join(child), 0);
+            // These octets are the rest of an FPDU that the child has begun.
+            assert_eq!(read_exactly(&a, 4), [round; 4]);
+            a.send_all(b"parent");
+            assert_eq!(read_exactly(&b, 6), b"parent");
+        }
     }
 }
 
 #[test]
 fn the_startup_is_done_by_the_process_that_needs_it() {
     let _alone = alone();
-    let (a, b) = common::fresh_pair(&initiator(), &responder());
-    let child = fork(|| assert_eq!(read_exactly(&b, 5), b"child"));
-    a.send_all(b"child");
-    assert_eq!(join(child), 0);
-    a.send_all(b"parent");
-    assert_eq!(read_exactly(&b, 6), b"parent");
+    for of in FORMATS {
+        let (a, b) = common::fresh_pair(&of(initiator()), &of(responder()));
+        let child = fork(|| assert_eq!(read_exactly(&b, 5), b"child"));
+        a.send_all(b"child");
+        assert_eq!(join(child), 0);
+        a.send_all(b"parent");
+        assert_eq!(read_exactly(&b, 6), b"parent");
+    }
 }
 
 /// Returns whether there are seccomp filters: with them, a filter at a bad address is refused with
@@ -147,32 +160,36 @@ fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
         eprintln!("not checked: this kernel has no seccomp filters");
         return;
     }
-    for markers in [false, true] {
-        let (a, b) = pair(&initiator(), &Options { markers, ..responder() });
-        let data = random_octets(3, 700_000);
-        let child = fork(|| {
-            confine();
-            let mut left = data.len();
-            while left > 0 {
-                assert_ne!(b.poll(libc::POLLIN, Duration::from_secs(20)).0, 0);
-                let mut octets = [0; 8192];
-                let count = b.recv(&mut octets, 0).unwrap();
-                b.send_all(&octets[..count]);
-                left -= count;
-            }
-            // The child reads a part of an FPDU, whose rest is for the parent.
-            assert_eq!(read_exactly(&b, 3), b"chi");
-        });
-        std::thread::scope(|scope| {
-            scope.spawn(|| data.chunks(33_000).for_each(|chunk| a.send_all(chunk)));
-            assert!(read_exactly(&a, data.len()) == data);
-        });
-        a.send_all(b"child and parent");
-        assert_eq!(join(child), 0, "killed by a system call?");
-        assert_eq!(b.poll(libc::POLLIN, Duration::from_secs(5)).0, libc::POLLIN);
-        assert_eq!(read_exactly(&b, 13), b"ld and parent");
-        a.send_all(b"on it goes");
-        assert_eq!(read_exactly(&b, 10), b"on it goes");
+    for of in FORMATS {
+        for markers in [false, true] {
+            let (a, b) = pair(&of(initiator()), &of(Options { markers, ..responder() }));
+            // A confined process cannot move octets out of the way of credits.
+            let few = of(initiator()).format != Format::Octets;
+            let data = random_octets(3, if few { 200_000 } else { 700_000 });
+            let child = fork(|| {
+                confine();
+                let mut left = data.len();
+                while left > 0 {
+                    assert_ne!(b.poll(libc::POLLIN, Duration::from_secs(20)).0, 0);
+                    let mut octets = [0; 8192];
+                    let count = b.recv(&mut octets, 0).unwrap();
+                    b.send_all(&octets[..count]);
+                    left -= count;
+                }
+                // The child reads a part of an FPDU, whose rest is for the parent.
+                assert_eq!(read_exactly(&b, 3), b"chi");
+            });
+            std::thread::scope(|scope| {
+                scope.spawn(|| data.chunks(33_000).for_each(|chunk| a.send_all(chunk)));
+                assert!(read_exactly(&a, data.len()) == data);
+            });
+            a.send_all(b"child and parent");
+            assert_eq!(join(child), 0, "killed by a system call?");
+            assert_eq!(b.poll(libc::POLLIN, Duration::from_secs(5)).0, libc::POLLIN);
+            assert_eq!(read_exactly(&b, 13), b"ld and parent");
+            a.send_all(b"on it goes");
+            assert_eq!(read_exactly(&b, 10), b"on it goes");
+        }
     }
 }
 
@@ -229,6 +246,60 @@ fn a_process_killed_at_any_moment_hangs_nobody() {
     assert!(went_on > 0);
 }
 
+#[test]
+fn a_process_killed_in_a_message_hangs_nobody() {
+    let _alone = alone();
+    let mut random = Random::new(13);
+    let (mut died, mut went_on) = (0, 0);
+    for _ in 0..100 {
+        let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+        let writer = fork(|| {
+            let mut at = 0;
+            loop {
+                let count = 1 + (at * 7) % 30_000;
+                if a.send(&pattern_from(at, count)) != Ok(count) {
+                    return;
+                }
+                at += count;
+            }
+        });
+        let mut got = read_some(&b, 0);
+        std::thread::sleep(Duration::from_micros(random.below(3000) as u64));
+        // SAFETY: a child of ours that has not been waited for.
+        unsafe { libc::kill(writer, libc::SIGKILL) };
+        join(writer);
+        b.state.set_receive_timeout(Some(Duration::from_secs(10)));
+        std::thread::scope(|scope| {
+            let parent = scope.spawn(|| {
+                let shut = a.stream().shutdown(libc::SHUT_WR);
+                while a.stream().owes() && a.state.ended().is_none() {
+                    a.stream().step();
+                    std::thread::yield_now();
+                }
+                shut
+            });
+            let end = loop {
+                match read_some_or_end(&b, got) {
+                    Ok(0) => break Ok(()),
+                    Ok(count) => got += count,
+                    Err(error) => break Err(error),
+                }
+            };
+            let shut = parent.join().unwrap();
+            match (end, a.state.ended()) {
+                (Ok(()), None) => went_on += 1,
+                (Err(Errno::RESET), Some(ended)) => {
+                    assert_eq!(ended.errno, Errno::ABORTED);
+                    died += 1;
+                }
+                other => panic!("{other:?}, {shut:?}"),
+            }
+        });
+    }
+    assert_eq!(died + went_on, 100);
+    assert!(went_on > 0);
+}
+
 fn read_some(end: &End, at: usize) -> usize {
     read_some_or_end(end, at).unwrap()
 }
@@ -242,30 +313,32 @@ fn read_some_or_end(end: &End, at: usize) -> Result<usize, Errno> {
 #[test]
 fn a_reader_killed_at_any_moment_hangs_nobody() {
     let _alone = alone();
-    let mut random = Random::new(12);
-    for _ in 0..50 {
-        let (a, b) = pair(&initiator(), &responder());
-        let reader = fork(|| while b.read(1 + 5000).is_ok_and(|octets| !octets.is_empty()) {});
-        a.state.set_send_timeout(Some(Duration::from_secs(10)));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut at = 0;
-                while a.send(&pattern_from(at, 10_000)) == Ok(10_000) {
-                    at += 10_000;
-                }
+    for of in FORMATS {
+        let mut random = Random::new(12);
+        for _ in 0..50 {
+            let (a, b) = pair(&of(initiator()), &of(responder()));
+            let reader = fork(|| while b.read(1 + 5000).is_ok_and(|octets| !octets.is_empty()) {});
+            a.state.set_send_timeout(Some(Duration::from_secs(10)));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut at = 0;
+                    while a.send(&pattern_from(at, 10_000)) == Ok(10_000) {
+                        at += 10_000;
+                    }
+                });
+                std::thread::sleep(Duration::from_micros(random.below(3000) as u64));
+                // SAFETY: a child of ours that has not been waited for.
+                unsafe { libc::kill(reader, libc::SIGKILL) };
+                join(reader);
+                b.state.set_receive_timeout(Some(Duration::from_secs(10)));
+                let got = b.read(100);
+                assert!(
+                    matches!(&got, Ok(octets) if !octets.is_empty()) || got == Err(Errno::ABORTED),
+                    "{got:?}"
+                );
+                // The end has unread octets, so that its close is a reset, which ends the writer.
+                drop(b);
             });
-            std::thread::sleep(Duration::from_micros(random.below(3000) as u64));
-            // SAFETY: a child of ours that has not been waited for.
-            unsafe { libc::kill(reader, libc::SIGKILL) };
-            join(reader);
-            b.state.set_receive_timeout(Some(Duration::from_secs(10)));
-            let got = b.read(100);
-            assert!(
-                matches!(&got, Ok(octets) if !octets.is_empty()) || got == Err(Errno::ABORTED),
-                "{got:?}"
-            );
-            // The end has unread octets, so that its close is a reset, which ends the writer.
-            drop(b);
-        });
+        }
     }
 }

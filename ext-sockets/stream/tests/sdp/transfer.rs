@@ -3,7 +3,7 @@
 use std::thread;
 
 use rddp_mpa::Revision;
-use rddp_stream::{Gather, Options, SdpOptions};
+use rddp_stream::{Copies, Gather, Options, SdpOptions};
 use rddp_test_support::{Random, random_octets};
 
 use crate::common::{End, fresh_pair, initiator, responder, tcp_pair_with_mss};
@@ -119,5 +119,23 @@ fn a_server_that_speaks_first_is_heard() {
         start(&a, &b);
         b.send_all(b"welcome");
         assert_eq!(a.read(100), Ok(b"welcome".to_vec()));
+    }
+}
+
+#[test]
+fn octets_cross_by_private_buffers() {
+    let private = SdpOptions { copies: Copies::Private, ..SdpOptions::DEFAULT };
+    for markers in [false, true] {
+        let options = |options| with(Options { markers, ..options }, private);
+        let (a, b) = fresh_pair(&options(initiator()), &options(responder()));
+        both_ways_on(&a, &b, 2 << 20);
+        let (a, b) = pair(&options(initiator()), &sdp(responder()));
+        for octets in [&b"one"[..], &b"two"[..]] {
+            b.send_all(octets);
+        }
+        let mut look = [0; 2];
+        assert_eq!((a.recv(&mut look, libc::MSG_PEEK), &look), (Ok(2), b"on"));
+        assert_eq!((a.read(4), a.readable(), a.read(9)), (Ok(b"onet".to_vec()), true, Ok(b"wo".to_vec())));
+        assert!(!a.readable());
     }
 }
