@@ -13,8 +13,8 @@
 //! FAMILY is `tcp`, `ddp`, `sdp`, `both` or `sdp-or-tcp`; `auto` is another word for `both`.
 //! `listen` and `connect` are other words for `server` and `client`. PROGRAM is a shell pattern for
 //! the program's name without its folder. An IPv6 address stands in brackets with its prefix; `*`
-//! is any address or any port. The first rule that matches counts; **a connection that no rule matches
-//! is plain TCP**: a library that is loaded without a policy changes nothing.
+//! is any address or any port. The first rule that matches counts; **a connection that no rule
+//! matches is plain TCP**: a library that is loaded without a policy changes nothing.
 //!
 //! A file that was written for libsdp means what it meant there ([`Policy::parse_libsdp`]): `both`
 //! is SDP or else plain TCP, which is also the family of a connection that no rule matches.
