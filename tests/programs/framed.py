@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Checks that all connections in a capture began as iWARP: framed.py CAPTURE PORTS
+"""Checks that all connections in a capture began as iWARP: framed.py CAPTURE PORTS [WAY]
 
 CAPTURE has the SYN of each connection, and segments that begin as MPA's startup frames do. PORTS
 has a server's port a line. RFC 5044 section 7.1: the initiator sends its Request first, the
-responder answers with a Reply. Prints how many there were; the exit status is 1 when one was
-something else, or when there were none.
+responder answers with a Reply. Where WAY is sdp, both hold private data of SDP: the Hello and the
+HelloAck, which are longer than RFC 6581's four octets. Prints how many there were; the exit status
+is 1 when one was something else, or when there were none.
 """
 
 import subprocess
@@ -12,6 +13,9 @@ import sys
 
 REQUEST = b"MPA ID Req Frame".hex()
 REPLY = b"MPA ID Rep Frame".hex()
+# Octets before the private data, the enhanced form's own four, and the least length of SDP's: that
+# of the compact Hello.
+SDP_LEAST = 2 * (20 + 4 + 34)
 FIELDS = ["tcp.srcport", "tcp.dstport", "tcp.flags.syn", "tcp.payload"]
 
 
@@ -24,12 +28,15 @@ def segments(capture):
     return [line.split(",") for line in told.splitlines()]
 
 
-def main(capture, ports):
+def main(capture, ports, way=""):
+    least = SDP_LEAST if way == "sdp" else 0
     ports = set(open(ports).read().split())
     opened, requested, answered = set(), set(), set()
     for source, destination, syn, payload in segments(capture):
         if syn in ("1", "True") and destination in ports:
             opened.add((source, destination))
+        elif len(payload) < least:
+            continue
         elif payload.startswith(REQUEST):
             requested.add((source, destination))
         elif payload.startswith(REPLY):

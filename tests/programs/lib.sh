@@ -1,12 +1,16 @@
 # The functions of a case. Read by ./one with ".", not run.
 #
-# A case finds: $way (plain, ddp, both, tcp), $folder (its own, which is the current one), $DATA
-# (random files: 1, 1000, 100K, 1M, large), $QUICK.
+# A case finds: $way (plain, ddp, both, sdp, tcp), $folder (its own, which is the current one),
+# $DATA (random files: 1, 1000, 100K, 1M, large), $QUICK.
 # shellcheck shell=bash disable=SC2154
 
 case $way in
 plain) under=() ;;
-*) under=("$RDDP" run "--$way" --) ;;
+*)
+    thresholds=()
+    [ -z "${THRESHOLD:-}" ] || thresholds=(--zcopy-threshold "$THRESHOLD" --zcopy-sink-threshold "$THRESHOLD")
+    under=("$RDDP" run "--$way" "${thresholds[@]}" --)
+    ;;
 esac
 clients=$here/clients
 declare -A started=()
@@ -157,7 +161,7 @@ listening() {
 # framed: from here on each connection to a port of this case has to begin with MPA's startup
 # frames.
 framed() {
-    [[ $way = ddp || $way = both ]] || return 0
+    [[ $way = ddp || $way = both || $way = sdp ]] || return 0
     if [ "$(id -u)" != 0 ] || ! command -v dumpcap >/dev/null; then
         echo "not captured: that needs root, and dumpcap" >>"$folder/remarks"
         return 0
@@ -165,7 +169,7 @@ framed() {
     local mpa=0x4d504120
     local ip4="tcp[13] & 0x12 = 2 or tcp[((tcp[12] & 0xf0) >> 2):4] = $mpa"
     local ip6="ip6[53] & 0x12 = 2 or ip6[(40 + ((ip6[52] & 0xf0) >> 2)):4] = $mpa"
-    setsid dumpcap -q -i lo -s 128 -f "(ip proto \\tcp and ($ip4)) or (ip6 proto \\tcp and ($ip6))" -w "$folder/start.pcapng" >"$folder/dumpcap" 2>&1 &
+    setsid dumpcap -q -i lo -s 256 -f "(ip proto \\tcp and ($ip4)) or (ip6 proto \\tcp and ($ip6))" -w "$folder/start.pcapng" >"$folder/dumpcap" 2>&1 &
     capturing=$!
     local tenth
     for ((tenth = 0; tenth < 50; tenth++)); do
@@ -183,10 +187,10 @@ was_framed() {
         kill -INT "$capturing"
         wait "$capturing"
         capturing=''
-        "$here/framed.py" "$folder/start.pcapng" "$folder/ports" >>"$folder/remarks" 2>"$folder/framed.err" ||
+        "$here/framed.py" "$folder/start.pcapng" "$folder/ports" "$way" >>"$folder/remarks" 2>"$folder/framed.err" ||
             fault "not framed: $(cat "$folder/framed.err")"
     fi
-    [ "$way" = ddp ] || return 0
+    [[ $way = ddp || $way = sdp ]] || return 0
     timeout 20 python3 "$clients/outsider.py" "$address" "$1" >"$folder/outsider.out" 2>&1 ||
         fault "somebody without rddp: $(tail -n 1 "$folder/outsider.out")"
 }

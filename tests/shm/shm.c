@@ -19,8 +19,11 @@ enum { PATIENCE = 60000, MANY = 10000 };
 static struct sockaddr_in here;
 static unsigned char octets[1 << 20];
 
+/* DDPMODE's value for a byte stream in Sends, beside those of other kinds. */
+enum { DDPMODE_BYTES = 1 };
+
 static void in_ddpmode(int fd) {
-    int on = 1;
+    int on = MODE;
     MUST(setsockopt(fd, SOL_DDP, DDPMODE, &on, sizeof on));
 }
 

@@ -8,8 +8,13 @@ A case that differs in some runs only ends with `, sometimes`.
 class Expected:
     """One suite's list."""
 
-    def __init__(self, path):
+    def __init__(self, path, more=()):
+        """Reads the list, and those of `more`, whose lines count instead of the first one's."""
         self.cases = {}
+        for path in [path, *more]:
+            self.read(path)
+
+    def read(self, path):
         reason = False
         for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
             if not line.strip():

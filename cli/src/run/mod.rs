@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use clap::Args;
-use rddp_policy::{Family, Policy};
-use rddp_switch::switch;
+use rddp_policy::{Family, Policy, Thresholds};
+use rddp_switch::{sdp, switch};
 
 use crate::failure::{Failure, Kind};
 use crate::out::complain;
@@ -29,17 +29,23 @@ const EXAMPLES: &str = "\
 Examples:
   rddp run --ddp -- iperf3 -s                    all its TCP connections as iWARP
   rddp run --ddp -- iperf3 -c 192.0.2.1
+  rddp run --sdp -- iperf3 -c 192.0.2.1          all its TCP connections as SDP
   rddp run --policy switch.conf -- curl http://192.0.2.1/
   rddp run -- ./program                          unchanged, except that it can ask for DDPMODE
 
-Under --ddp a server that speaks plain TCP is an error. A connection to a server that says nothing
+Under --ddp and --sdp a server that speaks plain TCP is an error. A connection to a server that says nothing
 fails after 30 seconds (RDDP_STARTUP_TIMEOUT in the environment, in milliseconds), with a line on
-standard error; --both falls back to plain TCP after 2.
+standard error; --both and --sdp-or-tcp fall back to plain TCP after 2.
 
 A policy has the grammar of libsdp.conf; the first rule that matches counts, and without one it is plain TCP:
-  use ddp client curl* 192.0.2.0/24:80           family (tcp, ddp, both, sdp), role, program, address and port
+  use ddp client curl* 192.0.2.0/24:80           family (tcp, ddp, both, sdp, sdp-or-tcp), role, program,
+                                                 address and port
   use ddp server *     [2001:db8::/32]:5000-5010
+  threshold source 65536                         SDP: from this length on a call to send is advertised
   log destination stderr min-level 7             log what becomes of each connection
+
+Without an option or RDDP_POLICY, files and variables of libsdp count: LIBSDP_CONFIG_FILE, in which both means
+SDP or else TCP, SIMPLE_LIBSDP and ALWAYS_USE_SDP.
 
 Exit codes:
   those of PROGRAM, and
@@ -53,16 +59,20 @@ Exit codes:
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples and exit codes")]
 pub(crate) struct RunArgs {
     /// Policy that says which connections travel how
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["ddp", "sdp", "tcp", "both"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["ddp", "sdp", "sdp_or_tcp", "tcp", "both"])]
     policy: Option<PathBuf>,
 
     /// Use DDPMODE for all TCP connections
-    #[arg(long, conflicts_with_all = ["sdp", "tcp", "both"])]
+    #[arg(long, conflicts_with_all = ["sdp", "sdp_or_tcp", "tcp", "both"])]
     ddp: bool,
 
     /// Use SDP for all TCP connections
-    #[arg(long, conflicts_with_all = ["tcp", "both"])]
+    #[arg(long, conflicts_with_all = ["sdp_or_tcp", "tcp", "both"])]
     sdp: bool,
+
+    /// Use SDP for all connections to ends that support it, and plain TCP for others
+    #[arg(long, conflicts_with_all = ["tcp", "both"])]
+    sdp_or_tcp: bool,
 
     /// Use DDPMODE for all connections to ends that support it, and plain TCP for others
     #[arg(long, conflicts_with = "tcp")]
@@ -71,6 +81,14 @@ pub(crate) struct RunArgs {
     /// Use plain TCP for all, whatever the environment says
     #[arg(long)]
     tcp: bool,
+
+    /// SDP: the least call to send that is advertised to the peer, in octets [default: none]
+    #[arg(long, value_name = "OCTETS|all|none", value_parser = threshold)]
+    zcopy_threshold: Option<OsString>,
+
+    /// SDP: the least call to receive that takes octets without a buffer [default: 16384]
+    #[arg(long, value_name = "OCTETS|all|none", value_parser = threshold)]
+    zcopy_sink_threshold: Option<OsString>,
 
     /// The program, and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
@@ -91,6 +109,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     command.envs(policy.map(|path| (switch::POLICY, path.into_os_string())));
     command.envs(args.family().map(|family| (switch::FAMILY, OsString::from(family.word()))));
+    command.envs(args.zcopy_threshold.as_ref().map(|octets| (sdp::SOURCE_THRESHOLD, octets)));
+    command.envs(args.zcopy_sink_threshold.as_ref().map(|octets| (sdp::SINK_THRESHOLD, octets)));
     let error = command.exec();
     Err(Failure::new(Kind::CannotRun, format!("{}: {error}", path.display())))
 }
@@ -100,11 +120,18 @@ impl RunArgs {
         match self {
             RunArgs { ddp: true, .. } => Some(Family::Ddp),
             RunArgs { sdp: true, .. } => Some(Family::Sdp),
+            RunArgs { sdp_or_tcp: true, .. } => Some(Family::SdpOrTcp),
             RunArgs { both: true, .. } => Some(Family::Both),
             RunArgs { tcp: true, .. } => Some(Family::Tcp),
             _ => None,
         }
     }
+}
+
+/// Checks a threshold, and returns it as the library takes it.
+fn threshold(word: &str) -> Result<OsString, String> {
+    let known = Thresholds::of_word(word).is_some();
+    known.then(|| word.into()).ok_or_else(|| "not a number of octets, all or none".to_owned())
 }
 
 /// Checks the policy, and returns its path in a form that is valid wherever the program goes.

@@ -61,14 +61,6 @@ fn without_a_policy_nothing_changes() {
 }
 
 #[test]
-fn what_this_build_cannot_do_is_refused_and_said() {
-    let (_listener, port) = service();
-    let script = connecting_to(port);
-    run(&["run", "--sdp", "--", "bash", "-c", &script])
-        .failed(1, &["not in this build", "Protocol not supported"]);
-}
-
-#[test]
 fn the_policy_says_which_connections_are_switched() {
     let scratch = tempfile::tempdir().unwrap();
     let ((_one, tcp), (_other, sdp)) = (service(), service());
@@ -83,7 +75,41 @@ fn the_policy_says_which_connections_are_switched() {
     let plain = with(tcp).ok();
     assert_eq!(plain.stdout, "connected\n");
     assert!(plain.stderr.contains(&format!("bash: connect 127.0.0.1:{tcp}: tcp")), "{plain:?}");
-    with(sdp).failed(1, &[&format!("bash: connect 127.0.0.1:{sdp}: sdp: not in this build")]);
+    let switched = with(sdp).ok();
+    assert_eq!(switched.stdout, "connected\n", "TCP is");
+    assert!(switched.stderr.contains(&format!("bash: connect 127.0.0.1:{sdp}: sdp\n")), "{switched:?}");
+}
+
+#[test]
+fn thresholds_are_checked_and_passed_on() {
+    let show = "echo $RDDP_FAMILY $RDDP_SDP_SOURCE_THRESHOLD $RDDP_SDP_SINK_THRESHOLD";
+    let options = ["run", "--sdp", "--zcopy-threshold", "all", "--zcopy-sink-threshold", "4096"];
+    let ended = run(&[&options[..], &["--", "sh", "-c", show]].concat()).ok();
+    assert_eq!(ended.stdout, "sdp all 4096\n");
+    run(&["run", "--sdp", "--zcopy-threshold", "64K", "--", "echo"])
+        .failed(2, &["64K", "octets, all or none"]);
+}
+
+#[test]
+fn a_file_of_libsdp_counts_unless_a_policy_is_given() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (_listener, port) = service();
+    let file = file(&scratch, "libsdp.conf", "log min-level 7 destination stderr\nuse tcp client bash *:*\n");
+    let with = |options: &[&str], variable: &str, value: &str| {
+        let script = connecting_to(port);
+        let mut command = program::command(&[&["run"], options, &["--", "bash", "-c", &script]].concat());
+        let output = command.env(variable, value).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "connected\n", "{variable}={value}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let connect = format!("rddp: bash: connect 127.0.0.1:{port}: tcp\n");
+    assert_eq!(with(&[], "LIBSDP_CONFIG_FILE", &file), connect);
+    assert_eq!(with(&["--tcp"], "LIBSDP_CONFIG_FILE", &file), "");
+    assert_eq!(with(&["--tcp"], "SIMPLE_LIBSDP", ""), "");
+    // The server says nothing, and its client falls back.
+    std::fs::write(&file, "log min-level 7 destination stderr\nuse sdp server * *:*\n").unwrap();
+    let told = with(&[], "LIBSDP_CONFIG_FILE", &file);
+    assert!(told.contains(&format!("connect 127.0.0.1:{port}: sdp-or-tcp\n")), "{told}");
 }
 
 #[test]

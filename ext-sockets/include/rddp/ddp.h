@@ -20,7 +20,8 @@ extern "C" {
 /* The level of all options below. Without the library the kernel answers ENOPROTOOPT. */
 #define SOL_DDP 0x4444
 
-/* int. Set: 0 off, 1 on, DDPMODE_RAW on without a byte stream (see raw.h). Get: an enum ddp_mode.
+/* int. Set: 0 off, 1 on, DDPMODE_RAW on without a byte stream (see raw.h), DDPMODE_SDP a byte
+ * stream by the Sockets Direct Protocol. Get: an enum ddp_mode.
  *
  * 0 before connect or listen: the socket, and connections accepted on it, are plain TCP, whatever
  * the policy of the process says (rddp run). These options do not pass exec: the new program or its
@@ -31,13 +32,15 @@ extern "C" {
  *   EOPNOTSUPP  not a TCP socket
  *   EALREADY    the socket is being connected
  *   EBUSY       octets have arrived that were not read; they are not iWARP
- *   EINVAL      a connection without DDP_ROLE; off, after the startup has begun
+ *   EINVAL      a connection without DDP_ROLE; off, after the startup has begun; SDP on a socket
+ *               that has private data
  *   ENOTCONN    one end has closed
  *   ENOBUFS     too many sockets in DDPMODE
  *   ENOSYS      the kernel has no SO_COOKIE: Linux before 4.12, or an emulation of Linux
  */
 #define DDPMODE 1
 #define DDPMODE_RAW 2
+#define DDPMODE_SDP 3
 
 /* int: an enum ddp_role. */
 #define DDP_ROLE 2
@@ -55,7 +58,8 @@ extern "C" {
 /* int, a set of DDP_RTR_* (Write and Read): messages that may tell the accepting end that it may
  * send (RTR); 0: client-server, where the connecting end sends first. */
 #define DDP_RTR 7
-/* Octets, at most 508 (none): private data of this end's startup frame. */
+/* Octets, at most 508 (none): private data of this end's startup frame. A socket that
+ * speaks SDP has none: its frames hold Hello and HelloAck. */
 #define DDP_PRIVATE_DATA 8
 /* int, 1 to 2^30 (65536): the largest Send of either end. Both ends must have the same or the
  * receiving one the larger. */
@@ -75,6 +79,44 @@ extern "C" {
  * 2000 for a client under a policy's "both"; 0 is that default): how long the startup of MPA may
  * take, at either end. After that time calls fail with ETIMEDOUT. */
 #define DDP_STARTUP_TIMEOUT 17
+
+/* Options of SDP; those of other sockets have no effect. */
+
+/* int, octets; 0: every call, -1: none. May be set at any time, for calls that begin later. (As
+ * RDDP_SDP_SOURCE_THRESHOLD in the environment says, or `threshold source` in the policy; else -1.)
+ * The least blocking call to send that is advertised to the peer (SrcAvail) instead of copied. */
+#define DDP_SDP_SOURCE_THRESHOLD 18
+/* int, octets; 0: every call, -1: none. May be set at any time. (RDDP_SDP_SINK_THRESHOLD,
+ * `threshold sink`; else 16384.) The least blocking call to receive into whose memory an RDMA Read
+ * fetches what the peer has advertised. */
+#define DDP_SDP_SINK_THRESHOLD 19
+/* int, 0 or 1 (1 where RDDP_SDP_BCOPY is 1; else 0): octets are copied through private buffers at
+ * both ends, as the papers' BCopy has it. Set before the connection begins. */
+#define DDP_SDP_BCOPY 20
+/* int, 1 to 65535 (RDDP_SDP_BUFS; 0: as many as the stream takes to be enough): the private receive
+ * buffers that the peer is told of, which are its credits. Set before the connection begins. */
+#define DDP_SDP_BUFS 21
+/* struct ddp_sdp_info, get only. */
+#define DDP_SDP_INFO 22
+
+enum ddp_sdp_mode {
+    DDP_SDP_BUFFERED = 0,
+    DDP_SDP_COMBINED = 1,
+    DDP_SDP_PIPELINED = 2
+};
+
+/* All is 0 on a socket that does not speak SDP; all but `sdp` is 0 before its startup is over. */
+struct ddp_sdp_info {
+    int32_t sdp;            /* 1: the socket speaks SDP, or will when connected */
+    int32_t send_mode;      /* an enum ddp_sdp_mode: of the half in which this end sends */
+    int32_t receive_mode;   /* of the half in which it receives */
+    uint32_t credits;       /* messages that the peer has buffers for */
+    uint32_t bufs;          /* private receive buffers of this end */
+    uint32_t buf_size;      /* octets of each */
+    uint32_t peer_buf_size; /* octets of each of the peer's */
+    uint32_t reserved;
+    uint64_t counters[8]; /* see docs/sdp.md */
+};
 
 enum ddp_progress {
     DDP_PROGRESS_CALLER = 0, /* the calling thread itself */

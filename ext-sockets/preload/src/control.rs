@@ -11,8 +11,17 @@ use rddp_switch::table;
 
 use crate::hook::{answer, fail, returned};
 
-hooks! {
-    plain fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+/// Stands before the C library's `bind`.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    let kernels = gate::kernel_address(fd, addr, len);
+    let (addr, len) = kernels.as_ref().map_or((addr, len), real::Address::as_c);
+    // SAFETY: the program's own arguments, or an address of ours that is as long as it says.
+    unsafe { real::bind(fd, addr, len) }
 }
 
 /// Stands before the C library's `listen`.
@@ -56,7 +65,9 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: the program's own address and length, passed on unchanged.
+    let kernels = gate::kernel_address(fd, addr, len);
+    let (addr, len) = kernels.as_ref().map_or((addr, len), real::Address::as_c);
+    // SAFETY: the program's own arguments, or an address of ours that is as long as it says.
     unsafe { connect_framed(fd, addr, len).unwrap_or_else(|| real::connect(fd, addr, len)) }
 }
 

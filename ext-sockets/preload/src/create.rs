@@ -5,19 +5,62 @@ use std::ffi::{c_char, c_int, c_uint};
 use libc::{mode_t, sockaddr, socklen_t};
 use rddp_es_api::exs;
 use rddp_real::{self as real, hidden};
-use rddp_stream::Errno;
-use rddp_switch::gate;
+use rddp_stream::{Errno, SameErrno};
+use rddp_switch::{gate, sdp};
 
 use crate::hook::{fail, with_room};
 
 hooks! {
-    new fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     new fn __open_2(path: *const c_char, flags: c_int) -> c_int;
     new fn __open64_2(path: *const c_char, flags: c_int) -> c_int;
     new fn __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
     new fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
     new fn creat(path: *const c_char, mode: mode_t) -> c_int;
     new fn creat64(path: *const c_char, mode: mode_t) -> c_int;
+}
+
+/// Stands before the C library's `socket`.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let errno = Errno::last();
+    // SAFETY: the program's own arguments, passed on unchanged.
+    let fd = with_room(|| unsafe { real::socket(domain, kind, protocol) });
+    gate::fresh(fd);
+    if fd < 0
+        && Errno::last() == Errno(libc::EAFNOSUPPORT)
+        && let Some(family) = sdp::kernel_family(domain, kind, protocol)
+        // SAFETY: the program's own arguments but for the family.
+        && let Some(fd) = unsafe { sdp_socket(family, kind, protocol) }
+    {
+        errno.set_last();
+        return fd;
+    }
+    fd
+}
+
+/// Makes a socket that speaks SDP; `None`, with errno as the kernel's refusal has it, if it cannot
+/// be ours.
+///
+/// # Safety
+///
+/// As for `socket`.
+#[cold]
+unsafe fn sdp_socket(family: c_int, kind: c_int, protocol: c_int) -> Option<c_int> {
+    let same = SameErrno::here();
+    // SAFETY: the program's own arguments, of which `socket` takes any; the family is ours.
+    let fd = with_room(|| unsafe { real::socket(family, kind, protocol) });
+    gate::fresh(fd);
+    if fd >= 0 && gate::speaks_sdp(fd).is_err() {
+        // SAFETY: the number has just been made, and nobody has it yet.
+        unsafe { real::close(fd) };
+        return None;
+    }
+    drop(same);
+    (fd >= 0).then_some(fd)
 }
 
 macro_rules! pairs {

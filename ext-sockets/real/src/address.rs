@@ -17,15 +17,50 @@ const LONGEST: usize = size_of::<sockaddr_in6>();
 /// A bad pointer does no harm: the fault guard reads through it, or the kernel in a thread that has
 /// no guard yet.
 pub fn address_of(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
+    let copy = copied(addr, len)?;
+    parse(&copy.octets[..copy.len as usize])
+}
+
+/// A socket address as C has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    octets: [u8; LONGEST],
+    len: socklen_t,
+}
+
+impl Address {
+    /// Returns pointer and length, for a call of C's.
+    pub fn as_c(&self) -> (*const sockaddr, socklen_t) {
+        (self.octets.as_ptr().cast(), self.len)
+    }
+}
+
+/// Returns a copy of the address at a program's pointer with another family; `None` where
+/// `kernels` has none for its own, and where no memory is mapped. Leaves errno as it was.
+pub fn address_in_kernels_family(
+    addr: *const sockaddr,
+    len: socklen_t,
+    kernels: impl FnOnce(c_int) -> Option<c_int>,
+) -> Option<Address> {
+    let mut copy = copied(addr, len)?;
+    let (family, _) = copy.octets[..copy.len as usize].split_first_chunk_mut()?;
+    let kernels = kernels(u16::from_ne_bytes(*family).into())?;
+    *family = u16::try_from(kernels).ok()?.to_ne_bytes();
+    Some(copy)
+}
+
+/// Copies as much as an internet address is long.
+fn copied(addr: *const sockaddr, len: socklen_t) -> Option<Address> {
     let mut octets = [0u8; LONGEST];
     let len = LONGEST.min(len as usize);
+    let address = |octets| Address { octets, len: len as socklen_t };
     if mask::is_adopted() {
         // SAFETY: `connect` may read these octets, so the program lets us; `copy_out` bears a bad
         // pointer, and no Rust reference covers them.
         let copied = unsafe { copy_out(addr.cast(), &mut octets[..len]) };
-        return copied.ok().and_then(|()| parse(&octets[..len]));
+        return copied.ok().map(|()| address(octets));
     }
-    read_by_kernel(addr, len, &mut octets).then(|| parse(&octets[..len])).flatten()
+    read_by_kernel(addr, len, &mut octets).then(|| address(octets))
 }
 
 /// Copies `len` octets from the program's pointer by `process_vm_readv`; returns whether they are
@@ -128,6 +163,21 @@ mod tests {
         }
         let file = std::fs::File::open("/dev/null").unwrap();
         assert_eq!(local_address(file.as_raw_fd()), None);
+    }
+
+    #[test]
+    fn an_address_of_another_family_is_copied_with_the_kernel_s() {
+        let mut octets = [0u8; 128];
+        octets[..8].copy_from_slice(&[27, 0, 0, 80, 192, 0, 2, 1]);
+        let pointer = octets.as_ptr().cast();
+        let of_27 = |family| (family == 27).then_some(libc::AF_INET);
+        let copy = address_in_kernels_family(pointer, 128, of_27).unwrap();
+        let (at, len) = copy.as_c();
+        assert_eq!(len, 28, "no more than was copied");
+        assert_eq!(address_of(at, len), Some("192.0.2.1:80".parse().unwrap()));
+        assert!(address_in_kernels_family(pointer, 128, |_| None).is_none());
+        assert!(address_in_kernels_family(pointer, 1, of_27).is_none(), "too short for a family");
+        assert!(address_in_kernels_family(std::ptr::null(), 16, of_27).is_none());
     }
 
     #[test]

@@ -25,7 +25,7 @@ use std::ffi::{CStr, c_int, c_short, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
-pub use address::{address_of, connect_to, local_address, peer_address};
+pub use address::{Address, address_in_kernels_family, address_of, connect_to, local_address, peer_address};
 pub use calls::calls;
 pub use epoll::{Wanted, control, new_set, wait_for_set};
 pub use forks::{Forking, Lockable, is_only_thread};

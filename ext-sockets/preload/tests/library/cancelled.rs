@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 
-use crate::support::{command, compile, succeeded};
+use crate::support::{FRAMED, command, compile, succeeded};
 
 const CALLS: [&str; 11] = [
     "poll",
@@ -23,10 +23,10 @@ fn a_thread_that_waits_for_a_framed_socket_can_be_cancelled() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["cancelled.c"], scratch.path(), &["-pthread"]);
     for call in CALLS {
-        for with_library in [false, true] {
-            let mut command = command(&program, with_library, scratch.path());
-            let output = command.arg(call).env("RDDP_FAMILY", "ddp").output().unwrap();
-            assert_eq!(succeeded(&output), "all is so\n", "{call}");
+        for family in FRAMED.iter().map(Some).chain([None]) {
+            let mut command = command(&program, family.is_some(), scratch.path());
+            command.arg(call).envs(family.map(|family| ("RDDP_FAMILY", family)));
+            assert_eq!(succeeded(&command.output().unwrap()), "all is so\n", "{call}, {family:?}");
         }
     }
 }

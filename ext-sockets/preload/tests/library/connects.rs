@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::support::{command, compile, succeeded};
+use crate::support::{FRAMED, command, compile, succeeded};
 
 #[test]
 fn a_connect_that_fails_is_told_as_plain_tcp_tells_it() {
@@ -25,7 +25,7 @@ fn tells_the_same(program: &Path, way: &str, scratch: &Path) {
     };
     let plain = told(None);
     assert!(plain.contains("SO_ERROR ECONNREFUSED"), "{plain}");
-    for family in ["ddp", "both"] {
+    for family in FRAMED.iter().chain(&["both"]) {
         assert_eq!(told(Some(family)), plain, "{way}, {family}");
     }
 }

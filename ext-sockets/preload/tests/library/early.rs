@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::{command, compile, succeeded};
+use crate::support::{ENDING, FRAMED, command, compile, succeeded};
 
 const WAYS: [&str; 13] = [
     "banner_and_close",
@@ -28,7 +28,7 @@ fn a_new_connection_takes_octets_as_tcp_does() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["early.c"], scratch.path(), &[]);
     for way in WAYS {
-        for family in [None, Some("ddp")] {
+        for family in ENDING.iter().map(Some).chain([None]) {
             let mut command = command(&program, family.is_some(), scratch.path());
             command.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));
             assert_eq!(succeeded(&command.output().unwrap()), "as it should be\n", "{way}, {family:?}");
@@ -51,9 +51,11 @@ fn without_memory_for_early_octets_a_send_waits_for_the_startup() {
         return eprintln!("not checked: no mount namespace here");
     }
     let program = compile(&["early.c"], scratch.path(), &[]);
-    let mut run = with_little(&program, true);
-    run.arg("without_room").env("RDDP_FAMILY", "ddp");
-    assert_eq!(succeeded(&run.output().unwrap()), "as it should be\n");
+    for family in FRAMED {
+        let mut run = with_little(&program, true);
+        run.arg("without_room").env("RDDP_FAMILY", family);
+        assert_eq!(succeeded(&run.output().unwrap()), "as it should be\n", "{family}");
+    }
 }
 
 /// Returns what a client of a silent server prints on its standard error.

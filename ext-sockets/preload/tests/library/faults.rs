@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 
-use crate::support::{command, compile, succeeded};
+use crate::support::{ENDING, command, compile, succeeded};
 
 const SOURCES: [&str; 2] = ["faults/main.c", "faults/signals.c"];
 
@@ -10,10 +10,10 @@ const SOURCES: [&str; 2] = ["faults/main.c", "faults/signals.c"];
 fn as_over_tcp(way: &str) {
     let scratch = TempDir::new().unwrap();
     let program = compile(&SOURCES, scratch.path(), &["-pthread"]);
-    for with_library in [false, true] {
-        let mut run = command(&program, with_library, scratch.path());
-        let said = succeeded(&run.arg(way).env("RDDP_FAMILY", "ddp").output().unwrap());
-        assert_eq!(said, "as it should be\n", "{way}, with the library: {with_library}");
+    for family in ENDING.iter().map(Some).chain([None]) {
+        let mut run = command(&program, family.is_some(), scratch.path());
+        run.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));
+        assert_eq!(succeeded(&run.output().unwrap()), "as it should be\n", "{way}, {family:?}");
     }
 }
 

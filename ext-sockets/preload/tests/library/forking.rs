@@ -3,15 +3,15 @@
 
 use tempfile::TempDir;
 
-use crate::support::{command, compile, succeeded};
+use crate::support::{ENDING, command, compile, succeeded};
 
 fn forks(way: &str) {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["forking.c"], scratch.path(), &["-pthread"]);
-    for with_library in [false, true] {
-        let mut command = command(&program, with_library, scratch.path());
-        let said = succeeded(&command.arg(way).env("RDDP_FAMILY", "ddp").output().unwrap());
-        assert_eq!(said, "as it should be\n");
+    for family in ENDING.iter().map(Some).chain([None]) {
+        let mut command = command(&program, family.is_some(), scratch.path());
+        command.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));
+        assert_eq!(succeeded(&command.output().unwrap()), "as it should be\n", "{family:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::support::{command, compile, succeeded};
+use crate::support::{ENDING, command, compile, succeeded};
 
 const WAYS: [&str; 7] = [
     "at_once",
@@ -62,7 +62,8 @@ fn the_end_of_a_connection_is_reported_once() {
 }
 
 fn goes(program: &Path, way: &str, with_both: bool, scratch: &Path) {
-    for family in [None, Some("ddp"), Some("both")].into_iter().take(2 + usize::from(with_both)) {
+    let both = with_both.then_some("both");
+    for family in ENDING.iter().copied().chain(both).map(Some).chain([None]) {
         eprintln!("{way}, {family:?}");
         let mut command = command(program, family.is_some(), scratch);
         command.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));

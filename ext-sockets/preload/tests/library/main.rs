@@ -23,6 +23,7 @@ mod options;
 mod processes;
 mod raw;
 mod readiness;
+mod sdp;
 mod sleepers;
 mod stress;
 mod support;

@@ -1,6 +1,6 @@
 use tempfile::TempDir;
 
-use crate::support::{command, compile, succeeded};
+use crate::support::{FRAMED, command, compile, succeeded};
 
 #[test]
 fn options_that_harm_no_stream_answer_as_on_a_plain_socket() {
@@ -12,9 +12,11 @@ fn options_that_harm_no_stream_answer_as_on_a_plain_socket() {
     };
     let bare = answers(false, "tcp");
     assert!(bare.lines().count() >= 100, "{bare}");
-    let framed = answers(true, "ddp");
-    let differences: Vec<_> =
-        bare.lines().zip(framed.lines()).filter(|(bare, framed)| bare != framed).collect();
-    assert_eq!(differences, [("", ""); 0]);
-    assert_eq!(bare.lines().count(), framed.lines().count());
+    for family in FRAMED {
+        let framed = answers(true, family);
+        let differences: Vec<_> =
+            bare.lines().zip(framed.lines()).filter(|(bare, framed)| bare != framed).collect();
+        assert_eq!(differences, [("", ""); 0], "{family}");
+        assert_eq!(bare.lines().count(), framed.lines().count());
+    }
 }

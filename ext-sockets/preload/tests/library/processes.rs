@@ -3,7 +3,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::{command, compile, succeeded};
+use crate::support::{ENDING, command, compile, succeeded};
 
 const WAYS: [&str; 12] = [
     "child_serves",
@@ -20,9 +20,9 @@ const WAYS: [&str; 12] = [
     "stdio",
 ];
 
-fn run(program: &Path, way: &str, with_library: bool, scratch: &Path) -> Command {
-    let mut command = command(program, with_library, scratch);
-    command.arg(way).env("RDDP_FAMILY", "ddp");
+fn run(program: &Path, way: &str, family: Option<&str>, scratch: &Path) -> Command {
+    let mut command = command(program, family.is_some(), scratch);
+    command.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));
     command
 }
 
@@ -33,10 +33,12 @@ fn processes_that_share_a_connection_move_every_octet_as_over_plain_tcp() {
     for way in WAYS {
         // Without the library a process without part in the connection reads the octets.
         if way != "stranger" {
-            let plain = succeeded(&run(&program, way, false, scratch.path()).output().unwrap());
+            let plain = succeeded(&run(&program, way, None, scratch.path()).output().unwrap());
             assert_eq!(plain, "as it should be\n", "{way}, plain");
         }
-        let said = succeeded(&run(&program, way, true, scratch.path()).output().unwrap());
-        assert_eq!(said, "as it should be\n", "{way}");
+        for family in ENDING {
+            let said = succeeded(&run(&program, way, Some(family), scratch.path()).output().unwrap());
+            assert_eq!(said, "as it should be\n", "{way}, {family}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 
-use crate::support::{command, compile, succeeded};
+use crate::support::{FRAMED, command, compile, succeeded};
 
 fn run(family: &str, what: &str) {
     let scratch = TempDir::new().unwrap();
@@ -16,7 +16,9 @@ fn run(family: &str, what: &str) {
 
 #[test]
 fn a_thread_asleep_before_there_was_a_framed_socket_gets_its_event_with_the_programs_data() {
-    run("ddp", "data");
+    for family in FRAMED {
+        run(family, "data");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use tempfile::TempDir;
 
-use crate::support::{command, compile, succeeded};
+use crate::support::{FRAMED as FAMILIES, command, compile, succeeded};
 
 /// Runs one case of `ways.c` under a policy.
 fn run(way: &str, family: Option<&str>) -> Output {
@@ -32,7 +32,9 @@ const PLAIN: [&str; 4] = ["client plain", "client plain", "server plain", "serve
 #[test]
 fn a_listener_that_comes_by_exec_is_given_the_policy() {
     for way in ["listener-by-exec", "listener-by-exec-in-epoll"] {
-        assert_eq!(said(&run(way, Some("ddp"))), FRAMED, "{way}");
+        for family in FAMILIES {
+            assert_eq!(said(&run(way, Some(family))), FRAMED, "{way}, {family}");
+        }
         assert_eq!(said(&run(way, Some("both"))), FRAMED, "{way}");
         assert_eq!(said(&run(way, Some("tcp"))), PLAIN, "{way}");
         assert_eq!(said(&run(way, None)), PLAIN, "{way}");
@@ -41,13 +43,17 @@ fn a_listener_that_comes_by_exec_is_given_the_policy() {
 
 #[test]
 fn a_listener_that_comes_in_a_message_is_given_the_policy() {
-    assert_eq!(said(&run("listener-by-message", Some("ddp"))), FRAMED);
+    for family in FAMILIES {
+        assert_eq!(said(&run("listener-by-message", Some(family))), FRAMED, "{family}");
+    }
     assert_eq!(said(&run("listener-by-message", Some("tcp"))), PLAIN);
 }
 
 #[test]
 fn a_listener_under_the_number_of_a_plain_one_is_given_the_policy() {
-    assert_eq!(said(&run("listener-under-a-plain-number", Some("ddp"))), FRAMED);
+    for family in FAMILIES {
+        assert_eq!(said(&run("listener-under-a-plain-number", Some(family))), FRAMED, "{family}");
+    }
 }
 
 #[test]
@@ -126,7 +132,7 @@ fn a_variable_that_names_no_family_is_reported() {
     let output = run("listener-by-exec", Some("rdma"));
     assert_eq!(said(&output), PLAIN);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = "rddp: RDDP_FAMILY=rdma: not a family; all sockets stay plain TCP; try: ddp, both or tcp";
+    let line = "rddp: RDDP_FAMILY=rdma: not a family; all sockets stay plain TCP; try: ddp, sdp, both or tcp";
     assert!(!errors.is_empty() && errors.lines().all(|told| told == line), "{errors}");
 }
 

@@ -10,12 +10,14 @@
 mod absorb;
 mod close;
 mod inbound;
+mod info;
 mod options;
 mod outbound;
 mod shared;
 mod startup;
 mod wrong;
 
+pub use info::SdpInfo;
 pub use options::{Copies, Format, SdpOptions};
 pub(super) use outbound::count_taken;
 pub(super) use shared::{Ahead, Part, Shared};

@@ -9,7 +9,7 @@ use rddp_mpa::CRC_LEN;
 use rddp_sdp::machine::{Blocked, Config, Core, Machine, Received, Tables};
 use rddp_sdp::wire::{Front, HEADER_LEN, Message};
 
-use super::Wrong;
+use super::{SdpInfo, Wrong};
 use crate::state::Rx;
 
 /// The connection, under the lock of [`Rx`]. Integers alone, any value of which is one; zeros
@@ -201,6 +201,20 @@ impl Shared {
     /// Returns whether nothing more can come: by the peer's `DisConn`, or its FIN.
     pub(super) fn nothing_comes(&self) -> bool {
         self.is_over() || self.fin == 1
+    }
+
+    /// Returns what the connection tells of itself.
+    pub(super) fn info(&self) -> SdpInfo {
+        let mut core = self.core;
+        let machine = Machine::new(&mut core, None);
+        SdpInfo {
+            send_mode: machine.out_mode(),
+            receive_mode: machine.in_mode(),
+            credits: machine.credits(),
+            bufs: self.bufs,
+            buf_size: self.size,
+            peer_buf_size: machine.core().peer_buf_size(),
+        }
     }
 
     /// Returns whether the values fit together, and nobody died while they changed.

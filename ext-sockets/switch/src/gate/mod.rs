@@ -9,13 +9,14 @@ mod options;
 use std::ffi::{c_int, c_uint};
 use std::net::SocketAddr;
 
+use libc::{sockaddr, socklen_t};
 use rddp_policy::Side;
 use rddp_real::{self as real, Value};
 use rddp_stream::{self as stream, Errno, SameErrno};
 
 use crate::kinds::{self, Ours};
-use crate::socket::{self, Held, Mode, Settings};
-use crate::{process, switch, table, wait};
+use crate::socket::{self, Held, KindId, Mode, Settings};
+use crate::{process, sdp, switch, table, wait};
 
 pub use options::{answers_options, option, set_option};
 
@@ -98,6 +99,24 @@ fn connect_held(fd: c_int, held: Held, to: Option<SocketAddr>) -> Route {
         Mode::Failed => Route::Refused(held.settings().failure),
         _ => Route::Plain,
     }
+}
+
+/// Makes `fd`, a new TCP socket, one that speaks SDP: the program has asked for that family.
+///
+/// # Errors
+/// ENOSYS, ENOBUFS: it cannot be ours.
+pub fn speaks_sdp(fd: c_int) -> Result<(), Errno> {
+    switch::ask(fd, KindId::Sdp, false)
+}
+
+/// Returns the address that the kernel is to have for `bind` and `connect` of a socket that speaks
+/// SDP, if the program's is one of SDP's families.
+#[inline]
+pub fn kernel_address(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Option<real::Address> {
+    table::entry(fd)?;
+    let held = socket::hold(fd)?;
+    let is_sdp = held.kind() == KindId::Sdp && held.is_in_ddpmode();
+    if is_sdp { real::address_in_kernels_family(addr, len, sdp::kernels) } else { None }
 }
 
 /// Prepares for `listen`; returns the error if the policy refuses it.

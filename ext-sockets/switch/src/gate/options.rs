@@ -24,9 +24,12 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option
     let held = socket::hold(fd)?;
     let ours = Ours::new(held, fd);
     let mut settings = ours.held().settings();
+    if let Some(set) = socket::old_sdp::set(&mut settings, level, name, octets) {
+        return Some(set.map(|()| ours.apply(&settings)));
+    }
     match care(&ours, &settings, level, name) {
         Care::Kernel => None,
-        Care::Ours => Some(settings.saved.set(level, name, octets).map(|()| ours.apply(&settings.saved))),
+        Care::Ours => Some(settings.saved.set(level, name, octets).map(|()| ours.apply(&settings))),
         Care::KernelTells | Care::Nobody => Some(Err(Errno(libc::ENOPROTOOPT))),
     }
 }
@@ -41,6 +44,9 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, Errn
         return ours.take_error().map(|Errno(number)| Ok(Value::int(number)));
     }
     let settings = ours.held().settings();
+    if let Some(value) = socket::old_sdp::get(&settings, level, name) {
+        return Some(Ok(value));
+    }
     match care(&ours, &settings, level, name) {
         Care::Kernel | Care::KernelTells => None,
         Care::Ours => Some(settings.saved.get(level, name)),
@@ -65,6 +71,9 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), Errno> {
     if name != socket::DDPMODE {
         socket::set(&mut settings, name, octets)?;
         held.set_threaded(settings.is_threaded());
+        if [socket::DDP_SDP_SOURCE_THRESHOLD, socket::DDP_SDP_SINK_THRESHOLD].contains(&name) {
+            Ours::of_kind(settings.kind, held.clone(), fd).apply(&settings);
+        }
         return Ok(());
     }
     set_mode(fd, &held, &mut settings, octets)?;
@@ -76,15 +85,27 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), Errno> {
 fn our_option(fd: c_int, name: c_int) -> Result<Value, Errno> {
     let Some(held) = socket::hold_checked(fd) else {
         real::is_tcp(fd)?;
+        if name == socket::DDP_SDP_INFO {
+            return Ok(socket::sdp_info(false, None));
+        }
         return socket::get(&Settings::default(), name);
     };
     let ours = Ours::new(held, fd);
     if name == socket::DDP_PEER_PRIVATE_DATA {
         return Ok(ours.peer_private_data());
     }
+    if name == socket::DDP_SDP_INFO {
+        let is_sdp = held_speaks_sdp(&ours);
+        return Ok(socket::sdp_info(is_sdp, ours.sdp_info()));
+    }
     let mut settings = ours.held().settings().clone();
     ours.describe(&mut settings);
     socket::get(&settings, name)
+}
+
+/// Returns whether the socket speaks SDP, or will when it is connected.
+fn held_speaks_sdp(ours: &Ours) -> bool {
+    ours.held().kind() == KindId::Sdp && ours.held().is_in_ddpmode()
 }
 
 fn adopt(fd: c_int) -> Result<Held, Errno> {
@@ -94,7 +115,12 @@ fn adopt(fd: c_int) -> Result<Held, Errno> {
 
 fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) -> Result<(), Errno> {
     let on = octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(Errno::INVALID)?;
-    match (KindId::of_ddpmode(on), settings.mode) {
+    let kind = KindId::of_ddpmode(on);
+    // The startup frames of SDP hold its own private data: Hello and HelloAck.
+    if kind == Some(KindId::Sdp) && settings.private_data.is_some() {
+        return Err(Errno::INVALID);
+    }
+    match (kind, settings.mode) {
         (None, Mode::Off | Mode::Asked) if on == 0 && !settings.attached => {
             settings.mode = Mode::Off;
             settings.stays_plain = true;

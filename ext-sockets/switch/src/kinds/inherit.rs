@@ -192,8 +192,8 @@ fn adopt_unknown(cookie: u64, fd: c_int) {
         Found::Nothing if SavedOptions::is_stored(fd) => refuse(fd),
         Found::Nothing => switch::tell_unknown(fd),
         Found::State(state) => {
-            let role = Some(state.options().role);
-            let kind = KindId::Framed;
+            let options = state.options();
+            let (role, kind) = (Some(options.role), KindId::of_stream(&options));
             let settings = Settings { mode: Mode::Starting, kind, role, ..Settings::default() };
             if let Ok(held) = socket::adopt(fd, settings) {
                 held.set_state(state);

@@ -10,12 +10,12 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use rddp_real::Value;
-use rddp_stream::Errno;
+use rddp_stream::{Errno, SdpInfo};
 
 use super::framed::Framed;
 use super::plain::Plain;
 use super::raw::Raw;
-use crate::socket::{self, Care, Held, KindId, Locked, SavedOptions, Settings};
+use crate::socket::{self, Care, Held, KindId, Locked, Settings};
 
 /// A socket of ours, held for the length of a call: the calls that a program makes on it.
 ///
@@ -96,8 +96,13 @@ pub trait Kind: Begin + Readiness + Close {
         Care::Kernel
     }
 
-    /// Acts on the program's values of the options that are [`Care::Ours`].
-    fn apply(&self, _saved: &SavedOptions) {}
+    /// Acts on the program's values of the options that are [`Care::Ours`], and of the thresholds.
+    fn apply(&self, _settings: &Settings) {}
+
+    /// Returns what the connection tells of SDP, once it is up.
+    fn sdp_info(&self) -> Option<SdpInfo> {
+        None
+    }
 
     /// Brings a copy of the settings up to date with the state that this kind keeps itself.
     fn describe(&self, _settings: &mut Settings) {}
@@ -290,7 +295,7 @@ pub struct Obligation {
 pub enum Ours {
     /// A TCP socket that is ours only because an option was set on it.
     Plain(Plain),
-    /// A byte stream in FPDUs.
+    /// A byte stream in FPDUs: DDPMODE, or SDP.
     Framed(Framed),
     /// RDMA operations.
     Raw(Raw),
@@ -311,7 +316,7 @@ impl Ours {
     pub fn of_kind(kind: KindId, held: Held, fd: c_int) -> Self {
         match kind {
             KindId::Plain => Ours::Plain(Plain { held, fd }),
-            KindId::Framed => Ours::Framed(Framed { held, fd }),
+            KindId::Framed | KindId::Sdp => Ours::Framed(Framed { held, fd }),
             KindId::Raw => Ours::Raw(Raw { held, fd }),
             #[cfg(test)]
             KindId::Fake => Ours::Fake(super::fake::Fake::new(held, fd)),
@@ -353,7 +358,7 @@ pub fn of(fd: c_int) -> Result<Option<Ours>, Errno> {
 fn admitted(held: Held, fd: c_int) -> Result<Ours, Errno> {
     match held.kind() {
         KindId::Plain => Plain::admit(held, fd).map(Ours::Plain),
-        KindId::Framed => Framed::admit(held, fd).map(Ours::Framed),
+        KindId::Framed | KindId::Sdp => Framed::admit(held, fd).map(Ours::Framed),
         KindId::Raw => Raw::admit(held, fd).map(Ours::Raw),
         #[cfg(test)]
         KindId::Fake => super::fake::Fake::admit(held, fd).map(Ours::Fake),

@@ -6,6 +6,7 @@
 
 mod allow;
 mod at_work;
+pub mod old_sdp;
 mod options;
 mod saved_options;
 mod settings;
@@ -27,8 +28,9 @@ pub use crate::sys::held::Held;
 pub use allow::{Care, care};
 pub use options::{
     DDP_CRC, DDP_GATHER, DDP_IRD, DDP_LARGEST_SEND, DDP_MARKERS, DDP_MODE_INFO, DDP_ORD,
-    DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_PROGRESS, DDP_ROLE, DDP_RTR, DDP_STARTUP_TIMEOUT, DDPMODE,
-    SOL_DDP, get, set,
+    DDP_PEER_PRIVATE_DATA, DDP_PRIVATE_DATA, DDP_PROGRESS, DDP_ROLE, DDP_RTR, DDP_SDP_BCOPY, DDP_SDP_BUFS,
+    DDP_SDP_INFO, DDP_SDP_SINK_THRESHOLD, DDP_SDP_SOURCE_THRESHOLD, DDP_STARTUP_TIMEOUT, DDPMODE, SOL_DDP,
+    get, sdp_info, set,
 };
 pub use saved_options::SavedOptions;
 pub use settings::{KindId, Mode, Settings, UNTIL_PLAIN};

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use rddp_es_api::progress::Progress;
 use rddp_real::Value;
-use rddp_stream::{Errno, Gather, Role};
+use rddp_stream::{Errno, Gather, Role, SdpInfo};
 
 use super::settings::{KindId, Mode, Settings};
 
 /// The level of our options; the kernel uses none of this number.
 pub const SOL_DDP: c_int = 0x4444;
 
-/// int: 0 off, 1 on, 2 on for RDMA instead of a byte stream; when read, a [`Mode`].
+/// int: 0 off, 1 on, 2 on for RDMA instead of a byte stream, 3 SDP; when read, a [`Mode`].
 pub const DDPMODE: c_int = 1;
 /// int: 1 the initiator, 2 the responder of the startup, which the program chooses on a connection
 /// that exists already (RFC 5044 §7.1); 0: the end that connects is the initiator.
@@ -45,6 +45,18 @@ pub const DDP_PROGRESS: c_int = 16;
 /// int: the milliseconds that the startup may take; 0: the process's default.
 pub const DDP_STARTUP_TIMEOUT: c_int = 17;
 
+/// int: the least call to send that SDP advertises, in octets; -1: none. Can be set at any time.
+pub const DDP_SDP_SOURCE_THRESHOLD: c_int = 18;
+/// int: the least call to receive that SDP advertises, or fills by an RDMA Read; -1: none. Can be
+/// set at any time.
+pub const DDP_SDP_SINK_THRESHOLD: c_int = 19;
+/// int: whether SDP copies octets through private buffers at both ends.
+pub const DDP_SDP_BCOPY: c_int = 20;
+/// int: the number of private receive buffers that the peer is told of; 0: the process's default.
+pub const DDP_SDP_BUFS: c_int = 21;
+/// `struct ddp_sdp_info`, read only.
+pub const DDP_SDP_INFO: c_int = 22;
+
 /// RFC 6581 §9: a Send, a Write or a Read may be the message that tells a peer-to-peer responder
 /// that it may send.
 const RTR_ALL: c_int = 0b111;
@@ -64,11 +76,18 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), Er
         settings.progress = Some(Progress::numbered(int(octets)?).ok_or(Errno::INVALID)?);
         return Ok(());
     }
+    if let Some(place) = threshold_of(settings, name) {
+        *place = Some(threshold(int(octets)?)?);
+        return Ok(());
+    }
     let begins_later = settings.kind.begins_by_call() && settings.mode == Mode::Starting;
     if settings.attached || !(begins_later || matches!(settings.mode, Mode::Off | Mode::Asked)) {
         return Err(Errno::INVALID);
     }
     if name == DDP_PRIVATE_DATA {
+        if settings.kind == KindId::Sdp && settings.mode != Mode::Off {
+            return Err(Errno::INVALID);
+        }
         return set_private_data(settings, octets);
     }
     let value = int(octets)?;
@@ -81,6 +100,8 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), Er
         DDP_RTR if value & !RTR_ALL == 0 => settings.rtr = value as u8,
         DDP_LARGEST_SEND if LARGEST_SEND.contains(&value) => settings.largest_send = value as u32,
         DDP_GATHER => settings.gather = numbered(&GATHERS, value)?,
+        DDP_SDP_BCOPY => settings.sdp.bcopy = Some(flag(value)?),
+        DDP_SDP_BUFS => settings.sdp.bufs = Some(u16::try_from(value).map_err(|_| Errno::INVALID)?),
         DDP_STARTUP_TIMEOUT if value >= 0 => settings.startup = milliseconds(value),
         DDP_RTR | DDP_LARGEST_SEND | DDP_STARTUP_TIMEOUT => return Err(Errno::INVALID),
         _ => return Err(Errno(libc::ENOPROTOOPT)),
@@ -105,9 +126,27 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, Errno> {
         DDP_STARTUP_TIMEOUT => {
             Value::int(c_int::try_from(settings.startup_time().as_millis()).unwrap_or(c_int::MAX))
         }
+        DDP_SDP_SOURCE_THRESHOLD => Value::int(settings.sdp.source().cast_signed()),
+        DDP_SDP_SINK_THRESHOLD => Value::int(settings.sdp.sink().cast_signed()),
+        DDP_SDP_BCOPY => Value::int(settings.sdp.is_bcopy().into()),
+        DDP_SDP_BUFS => Value::int(settings.sdp.bufs().unwrap_or(0).into()),
         DDP_PROGRESS => Value::int(settings.progress.unwrap_or_else(Progress::of_process) as c_int),
         _ => return Err(Errno(libc::ENOPROTOOPT)),
     })
+}
+
+/// Returns the place of a threshold, if this option is one.
+fn threshold_of(settings: &mut Settings, name: c_int) -> Option<&mut Option<u32>> {
+    match name {
+        DDP_SDP_SOURCE_THRESHOLD => Some(&mut settings.sdp.source),
+        DDP_SDP_SINK_THRESHOLD => Some(&mut settings.sdp.sink),
+        _ => None,
+    }
+}
+
+/// Converts the option's octets to a threshold; -1 is the one that no length reaches.
+fn threshold(value: c_int) -> Result<u32, Errno> {
+    if value >= -1 { Ok(value.cast_unsigned()) } else { Err(Errno::INVALID) }
 }
 
 /// Returns a `struct ddp_mode_info`: mode, role, errno of the failure, whether the socket is in raw
@@ -118,6 +157,25 @@ fn mode_info(settings: &Settings) -> Value {
     let is_raw = c_int::from(settings.kind == KindId::Raw);
     let fields = [settings.mode as c_int, role, settings.failure.0, is_raw, code];
     Value::octets(fields.map(c_int::to_ne_bytes).as_flattened())
+}
+
+/// Returns a `struct ddp_sdp_info`: whether the socket speaks SDP, and what its connection tells.
+pub fn sdp_info(is_sdp: bool, info: Option<SdpInfo>) -> Value {
+    let of_connection = info.map_or([0; 7], |info| {
+        [
+            info.send_mode as u32,
+            info.receive_mode as u32,
+            info.credits,
+            info.bufs,
+            info.buf_size,
+            info.peer_buf_size,
+            0,
+        ]
+    });
+    let mut octets = [0; 8 * 4 + 8 * 8];
+    octets[..4].copy_from_slice(&u32::from(is_sdp).to_ne_bytes());
+    octets[4..32].copy_from_slice(of_connection.map(u32::to_ne_bytes).as_flattened());
+    Value::octets(&octets)
 }
 
 fn set_private_data(settings: &mut Settings, octets: &[u8]) -> Result<(), Errno> {
@@ -175,6 +233,10 @@ mod tests {
             (DDP_GATHER, 2),
             (DDP_PROGRESS, 1),
             (DDP_STARTUP_TIMEOUT, 500),
+            (DDP_SDP_SOURCE_THRESHOLD, 0),
+            (DDP_SDP_SINK_THRESHOLD, -1),
+            (DDP_SDP_BCOPY, 1),
+            (DDP_SDP_BUFS, 300),
         ];
         for (name, value) in options {
             assert_ne!(
@@ -194,6 +256,14 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_that_speaks_sdp_has_no_private_data_of_the_program() {
+        let mut settings = Settings { kind: KindId::Sdp, mode: Mode::Asked, ..Settings::default() };
+        assert_eq!(set(&mut settings, DDP_PRIVATE_DATA, b"hello"), Err(Errno::INVALID));
+        settings.kind = KindId::Framed;
+        set(&mut settings, DDP_PRIVATE_DATA, b"hello").unwrap();
+    }
+
+    #[test]
     fn invalid_values_are_refused_and_change_nothing() {
         let mut settings = Settings::default();
         for (name, value) in [
@@ -207,6 +277,10 @@ mod tests {
             (DDP_GATHER, 3),
             (DDP_PROGRESS, 2),
             (DDP_STARTUP_TIMEOUT, -1),
+            (DDP_SDP_SOURCE_THRESHOLD, -2),
+            (DDP_SDP_SINK_THRESHOLD, c_int::MIN),
+            (DDP_SDP_BCOPY, 2),
+            (DDP_SDP_BUFS, 65536),
         ] {
             assert_eq!(set(&mut settings, name, &value.to_ne_bytes()), Err(Errno::INVALID), "option {name}");
         }
@@ -226,8 +300,10 @@ mod tests {
     }
 
     #[test]
-    fn the_way_of_progress_can_change_at_any_time() {
+    fn the_way_of_progress_and_the_thresholds_can_change_at_any_time() {
         let mut settings = Settings { mode: Mode::On, ..Settings::default() };
+        set(&mut settings, DDP_SDP_SOURCE_THRESHOLD, &4096i32.to_ne_bytes()).unwrap();
+        assert_eq!(get(&settings, DDP_SDP_SOURCE_THRESHOLD), Ok(Value::int(4096)));
         set(&mut settings, DDP_PROGRESS, &1i32.to_ne_bytes()).unwrap();
         assert_eq!(get(&settings, DDP_PROGRESS), Ok(Value::int(1)));
         set(&mut settings, DDP_PROGRESS, &0i32.to_ne_bytes()).unwrap();

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use rddp_es_api::progress::Progress;
 use rddp_mpa::{Revision, RtrSet};
-use rddp_stream::{Errno, Gather, Options, Plain, PrivateData, Role};
+use rddp_stream::{Errno, Format, Gather, Options, Plain, PrivateData, Role};
 
 use super::saved_options::SavedOptions;
+use crate::sdp::SdpSettings;
 use crate::startup;
 
 /// The state of a socket's DDPMODE.
@@ -40,6 +41,8 @@ pub enum KindId {
     Framed = 1,
     /// DDPMODE with RDMA operations.
     Raw = 2,
+    /// A byte stream in the messages of SDP.
+    Sdp = 3,
     /// The kind of the tests.
     #[cfg(test)]
     Fake = 200,
@@ -51,7 +54,16 @@ impl KindId {
         match value {
             1 => Some(KindId::Framed),
             2 => Some(KindId::Raw),
+            3 => Some(KindId::Sdp),
             _ => None,
+        }
+    }
+
+    /// Returns the kind of a socket whose stream has these options.
+    pub fn of_stream(options: &Options) -> Self {
+        match options.format {
+            Format::Octets => KindId::Framed,
+            Format::Sdp(_) => KindId::Sdp,
         }
     }
 
@@ -60,6 +72,7 @@ impl KindId {
         match number {
             1 => KindId::Framed,
             2 => KindId::Raw,
+            3 => KindId::Sdp,
             #[cfg(test)]
             200 => KindId::Fake,
             _ => KindId::Plain,
@@ -117,6 +130,8 @@ pub struct Settings {
     pub startup: Option<Duration>,
     /// The private data of our Request or Reply.
     pub private_data: Option<Box<[u8]>>,
+    /// The program's settings of SDP.
+    pub sdp: SdpSettings,
     /// The program's values of TCP options that the stream acts on itself.
     pub saved: SavedOptions,
     /// The address that the program connected to.
@@ -150,6 +165,7 @@ impl Settings {
         plain_allowed: false,
         startup: None,
         private_data: None,
+        sdp: SdpSettings::DEFAULT,
         saved: SavedOptions::DEFAULT,
         to: None,
         failure: Errno::NONE,
@@ -207,6 +223,7 @@ impl Settings {
             // Private data that is too long was refused when it was set.
             private_data: PrivateData::new(private_data, Revision::Two).unwrap_or(PrivateData::NONE),
             startup_timeout: self.startup_time(),
+            format: if self.kind == KindId::Sdp { Format::Sdp(self.sdp.options()) } else { Format::Octets },
             ..Options::new(self.role.unwrap_or(by_default))
         }
     }

@@ -101,7 +101,7 @@ impl Framed {
         let state = store::create(self.held.cookie(), &options)?;
         self.held.set_state(state);
         self.held.set_threaded(settings.is_threaded());
-        self.apply(&settings.saved);
+        self.apply(settings);
         settings.mode = Mode::Starting;
         unsettled::note(&self.held, self.fd);
         Ok(())

@@ -10,7 +10,7 @@ use rddp_stream::{self as stream, Phase, Role, State};
 use super::Framed;
 use crate::kinds::kind::Close;
 use crate::kinds::linger;
-use crate::socket::UNTIL_PLAIN;
+use crate::socket::{KindId, UNTIL_PLAIN};
 use crate::switch;
 use crate::wait::{self, Elsewhere};
 
@@ -82,6 +82,12 @@ impl Close for Framed {
     fn patience(&self) -> Duration {
         let Some(state) = self.held.state() else { return Duration::ZERO };
         let stream = self.stream(state);
+        // The peer of a connection of SDP returns credits while it reads, and then ends its own
+        // direction. A kernel without the socket would answer by a reset, and what it has not read
+        // would be lost.
+        if self.held.kind() == KindId::Sdp && state.phase() == Phase::Framed {
+            return PATIENCE;
+        }
         match (stream.owes(), stream.startup_time()) {
             // A server that has long not answered will probably not answer now.
             (false, Some(_)) if state.options().role == Role::Initiator => {
@@ -126,7 +132,7 @@ impl Framed {
             if let Some(peer) = settings.to.filter(|_| !settings.plain_allowed)
                 && !std::mem::replace(&mut settings.end_told, true)
             {
-                switch::tell_silent(peer);
+                switch::tell_silent(peer, settings.kind);
             }
         }
     }
@@ -171,7 +177,7 @@ mod tests {
 
     use super::*;
     use crate::kinds::store;
-    use crate::socket::{self, KindId, Mode, Settings};
+    use crate::socket::{self, Mode, Settings};
 
     /// A program that a child runs has the connection before it can register as a holder of it.
     #[test]

@@ -1,5 +1,9 @@
 //! A framed socket: its octets travel in FPDUs, and its calls go to its [stream](rddp_stream).
 //!
+//! The sockets of two kinds are framed: those in DDPMODE, whose Sends are the program's octets and
+//! no more, and those that speak SDP. The stream knows its format; the few questions that the kinds
+//! answer differently are asked of [`KindId`] here.
+//!
 //! | file | what |
 //! |---|---|
 //! | `begin.rs` | from `connect`, `accept` and `setsockopt` to a stream |
@@ -18,11 +22,11 @@ use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
 
 use rddp_real::{self as real, Value};
-use rddp_stream::{Calls, Errno, Phase, State, Stream, Uncancelled, Why};
+use rddp_stream::{Calls, Errno, Phase, SdpInfo, State, Stream, Uncancelled, Why};
 
 use super::kind::Kind;
 use super::{progress_other_sockets, unsettled};
-use crate::socket::{self, Care, Held, Mode, SavedOptions, Settings};
+use crate::socket::{self, Care, Held, KindId, Mode, Settings};
 use crate::{switch, table, wait};
 
 /// The C library's calls for every stream. Before one of them sleeps, unsettled sockets take their
@@ -99,7 +103,7 @@ impl Kind for Framed {
         socket::care(level, name)
     }
 
-    fn apply(&self, saved: &SavedOptions) {
+    fn apply(&self, Settings { saved, .. }: &Settings) {
         let Some(state) = self.held.state() else { return };
         state.set_receive_timeout(saved.rcvtimeo.duration());
         state.set_send_timeout(saved.sndtimeo.duration());
@@ -123,7 +127,15 @@ impl Kind for Framed {
         }
     }
 
+    fn sdp_info(&self) -> Option<SdpInfo> {
+        self.stream(self.held.state()?).sdp_info()
+    }
+
+    /// Returns the program's own data alone: that of SDP is Hello or `HelloAck`.
     fn peer_private_data(&self) -> Value {
+        if self.held.kind() == KindId::Sdp {
+            return Value::octets(&[]);
+        }
         let data = self.held.state().and_then(State::peer_private_data);
         data.map_or(Value::octets(&[]), |data| Value::octets(data.as_ref()))
     }
@@ -205,7 +217,7 @@ impl Framed {
         let mut settings = self.held.settings();
         if !std::mem::replace(&mut settings.end_told, true) {
             match settings.to {
-                Some(peer) if end.why == Why::NoAnswer => switch::tell_silent(peer),
+                Some(peer) if end.why == Why::NoAnswer => switch::tell_silent(peer, settings.kind),
                 Some(peer) => switch::tell_failed(format_args!("{peer}: {end}")),
                 None => switch::tell_failed(end),
             }

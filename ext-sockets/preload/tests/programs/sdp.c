@@ -1,0 +1,256 @@
+/* Sockets that speak SDP, as programs ask for them: sdp CASE, each a function below. */
+#define _GNU_SOURCE
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+
+#include <rddp/ddp.h>
+
+#include "check.h"
+
+enum { AF_INET_SDP = 27, AF_INET6_SDP = 28, SDP_ZCOPY_THRESH = 80, SDP_LAST_BIND_ERR = 81, SOL_SDP = 1025 };
+
+static int get_at(int fd, int level, int name) {
+    int value = -12345;
+    socklen_t len = sizeof value;
+    return getsockopt(fd, level, name, &value, &len) == 0 ? value : -1;
+}
+
+static int set_at(int fd, int level, int name, int value) { return setsockopt(fd, level, name, &value, sizeof value); }
+
+static int get(int fd, int name) { return get_at(fd, SOL_DDP, name); }
+static int set(int fd, int name, int value) { return set_at(fd, SOL_DDP, name, value); }
+
+static struct ddp_sdp_info info_of(int fd) {
+    struct ddp_sdp_info info;
+    socklen_t len = sizeof info;
+    IS(getsockopt(fd, SOL_DDP, DDP_SDP_INFO, &info, &len), 0);
+    IS(len, sizeof info);
+    return info;
+}
+
+/* A connection of which both ends were asked to speak SDP. */
+static void connection(int ends[2]) {
+    struct sockaddr_in addr;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    IS(set(listener, DDPMODE, DDPMODE_SDP), 0);
+    listen_somewhere(listener, &addr);
+    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    IS(set(ends[0], DDPMODE, DDPMODE_SDP), 0);
+    IS(connect(ends[0], (void *)&addr, sizeof addr), 0);
+    ends[1] = accept(listener, NULL, NULL);
+    IS(ends[1] >= 0, 1);
+    IS(close(listener), 0);
+}
+
+static void exchange(int client, int server) {
+    char octets[100];
+    IS(write(client, "question", 8), 8);
+    IS(recv(server, octets, 8, MSG_WAITALL), 8);
+    IS(memcmp(octets, "question", 8), 0);
+    IS(write(server, "answer", 6), 6);
+    IS(recv(client, octets, 6, MSG_WAITALL), 6);
+    IS(memcmp(octets, "answer", 6), 0);
+    IS(get(client, DDPMODE), DDP_MODE_ON);
+    IS(get(server, DDPMODE), DDP_MODE_ON);
+}
+
+/* Families 27 and 28, which the kernel does not have. */
+static void families(void) {
+    struct sockaddr_storage addr = {0}, named;
+    for (int six = 0; six < 2; six++) {
+        int family = six ? AF_INET6_SDP : AF_INET_SDP, kernels = six ? AF_INET6 : AF_INET;
+        socklen_t len = six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in), room = sizeof named;
+        int listener = socket(family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+        if (listener < 0 && six)
+            break; /* no IPv6 here */
+        IS(listener >= 0, 1);
+        memset(&addr, 0, sizeof addr);
+        if (six)
+            ((struct sockaddr_in6 *)&addr)->sin6_addr = in6addr_loopback;
+        else
+            ((struct sockaddr_in *)&addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        addr.ss_family = family;
+        if (bind(listener, (void *)&addr, len) != 0 && six)
+            break;
+        IS(listen(listener, 5), 0);
+        IS(getsockname(listener, (void *)&named, &room), 0);
+        IS(named.ss_family, kernels);
+        IS(room, len);
+        int client = socket(family, SOCK_STREAM, 0);
+        IS(get(client, DDPMODE), DDP_MODE_ASKED);
+        IS(info_of(client).sdp, 1);
+        addr = named;
+        addr.ss_family = six ? AF_INET6_SDP : AF_INET_SDP;
+        IS(connect(client, (void *)&addr, six ? len : sizeof addr), 0);
+        room = sizeof named;
+        int server = accept(listener, (void *)&named, &room);
+        IS(server >= 0, 1);
+        IS(named.ss_family, kernels);
+        exchange(client, server);
+        room = sizeof named;
+        IS(getpeername(client, (void *)&named, &room), 0);
+        IS(named.ss_family, kernels);
+        IS(close(client) | close(server) | close(listener), 0);
+    }
+    FAILS(socket(AF_INET_SDP, SOCK_DGRAM, 0), EAFNOSUPPORT);
+    FAILS(socket(29, SOCK_STREAM, 0), EAFNOSUPPORT);
+    /* A socket that is none of SDP's has the kernel's answers. */
+    int plain = socket(AF_INET, SOCK_STREAM, 0);
+    addr = (struct sockaddr_storage){.ss_family = AF_INET_SDP};
+    FAILS(bind(plain, (void *)&addr, sizeof(struct sockaddr_in)), EAFNOSUPPORT);
+    FAILS(bind(plain, NULL, 16), EFAULT);
+    int speaks = socket(AF_INET_SDP, SOCK_STREAM, 0);
+    FAILS(bind(speaks, NULL, 16), EFAULT);
+    FAILS(connect(speaks, (void *)8, 16), EFAULT);
+}
+
+/* RDDP_SDP_FAMILIES=0 */
+static void no_families(void) {
+    FAILS(socket(AF_INET_SDP, SOCK_STREAM, 0), EAFNOSUPPORT);
+    FAILS(socket(AF_INET6_SDP, SOCK_STREAM, 0), EAFNOSUPPORT);
+}
+
+static void options(void) {
+    int ends[2], plain = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    IS(info_of(plain).sdp, 0);
+    FAILS(get_at(plain, IPPROTO_TCP, SDP_ZCOPY_THRESH), ENOPROTOOPT);
+    FAILS(set_at(plain, IPPROTO_TCP, SDP_ZCOPY_THRESH, 4096), ENOPROTOOPT);
+    IS(setsockopt(plain, SOL_DDP, DDP_PRIVATE_DATA, "hello", 5), 0);
+    FAILS(set(plain, DDPMODE, DDPMODE_SDP), EINVAL);
+    IS(setsockopt(plain, SOL_DDP, DDP_PRIVATE_DATA, "", 0), 0);
+    IS(set(plain, DDPMODE, DDPMODE_SDP), 0);
+    FAILS(setsockopt(plain, SOL_DDP, DDP_PRIVATE_DATA, "hello", 5), EINVAL);
+    IS(get(plain, DDP_SDP_SOURCE_THRESHOLD), -1);
+    IS(get(plain, DDP_SDP_SINK_THRESHOLD), 16384);
+    IS(set_at(plain, IPPROTO_TCP, SDP_ZCOPY_THRESH, 65536), 0);
+    IS(get_at(plain, IPPROTO_TCP, SDP_ZCOPY_THRESH), 65536);
+    FAILS(set_at(plain, IPPROTO_TCP, SDP_ZCOPY_THRESH, 100), EINVAL);
+    IS(get(plain, DDP_SDP_SOURCE_THRESHOLD), 65536);
+    IS(get_at(plain, IPPROTO_TCP, SDP_LAST_BIND_ERR), 0);
+    IS(set_at(plain, SOL_SDP, 258, 8192), 0);
+    IS(get(plain, DDP_SDP_SINK_THRESHOLD), 8192);
+    IS(set(plain, DDP_SDP_SINK_THRESHOLD, -1), 0);
+
+    connection(ends);
+    IS(get(ends[0], DDPMODE), DDP_MODE_STARTING);
+    exchange(ends[0], ends[1]);
+    for (int i = 0; i < 2; i++) {
+        struct ddp_sdp_info info = info_of(ends[i]);
+        IS(info.sdp, 1);
+        IS(info.send_mode <= DDP_SDP_PIPELINED && info.receive_mode <= DDP_SDP_PIPELINED, 1);
+        IS(info.bufs > 0 && info.buf_size > 0 && info.peer_buf_size > 0, 1);
+        IS(info.credits > 0, 1);
+        FAILS(set(ends[i], DDPMODE, 0), EINVAL);
+        FAILS(set(ends[i], DDP_SDP_BUFS, 9), EINVAL);
+        IS(set(ends[i], DDP_SDP_SOURCE_THRESHOLD, 4096), 0);
+        IS(get(ends[i], DDP_SDP_SOURCE_THRESHOLD), 4096);
+        socklen_t none = 4;
+        char octets[4];
+        IS(getsockopt(ends[i], SOL_DDP, DDP_PEER_PRIVATE_DATA, octets, &none), 0);
+        IS(none, 0);
+        IS(set_at(ends[i], IPPROTO_TCP, TCP_NODELAY, on), 0);
+        IS(get_at(ends[i], IPPROTO_TCP, TCP_NODELAY), 1);
+        IS(set_at(ends[i], SOL_SOCKET, SO_RCVLOWAT, 3), 0);
+        IS(get_at(ends[i], SOL_SOCKET, SO_RCVLOWAT), 3);
+    }
+}
+
+/* Octets under TCP_CORK and MSG_MORE go with those behind them, or alone if nothing follows. */
+static void corked(void) {
+    int ends[2];
+    char octets[100];
+    connection(ends);
+    exchange(ends[0], ends[1]);
+    IS(set_at(ends[0], IPPROTO_TCP, TCP_CORK, 1), 0);
+    IS(write(ends[0], "one", 3), 3);
+    IS(write(ends[0], "two", 3), 3);
+    IS(set_at(ends[0], IPPROTO_TCP, TCP_CORK, 0), 0);
+    IS(recv(ends[1], octets, 6, MSG_WAITALL), 6);
+    IS(memcmp(octets, "onetwo", 6), 0);
+    IS(send(ends[0], "three", 5, MSG_MORE), 5);
+    IS(send(ends[0], "four", 4, 0), 4);
+    IS(recv(ends[1], octets, 9, MSG_WAITALL), 9);
+    IS(memcmp(octets, "threefour", 9), 0);
+    IS(send(ends[0], "end", 3, MSG_MORE), 3);
+    IS(close(ends[0]), 0);
+    IS(recv(ends[1], octets, 4, MSG_WAITALL), 3);
+}
+
+/* As much as no buffer holds, in both directions at once. */
+static void bulk(void) {
+    enum { SIZE = 8 << 20 };
+    static char out[SIZE], in[SIZE];
+    int ends[2];
+    connection(ends);
+    for (int i = 0; i < SIZE; i++)
+        out[i] = i * 7 + i / 1000;
+    for (int child = 0; child < 4; child++)
+        if (fork() == 0) {
+            int end = ends[child / 2];
+            if (child % 2) {
+                for (size_t done = 0; done < SIZE;) {
+                    ssize_t sent = send(end, out + done, SIZE - done, 0);
+                    IS(sent > 0, 1);
+                    done += sent;
+                }
+                IS(shutdown(end, SHUT_WR), 0);
+            } else {
+                IS(recv(end, in, SIZE, MSG_WAITALL), SIZE);
+                IS(memcmp(in, out, SIZE), 0);
+                IS(read(end, in, 1), 0);
+            }
+            _exit(0);
+        }
+    close(ends[0]), close(ends[1]);
+    for (int status, child = 0; child < 4; child++) {
+        IS(wait(&status) > 0, 1);
+        IS(status, 0);
+    }
+}
+
+/* Urgent octets, as TCP has them. */
+static void urgent(void) {
+    int ends[2], at_mark = -1;
+    char octets[100];
+    connection(ends);
+    exchange(ends[0], ends[1]);
+    FAILS(recv(ends[1], octets, 1, MSG_OOB), EINVAL);
+    IS(send(ends[0], "abc", 3, 0), 3);
+    IS(send(ends[0], "xy!", 3, MSG_OOB), 3);
+    IS(send(ends[0], "def", 3, 0), 3);
+    struct pollfd one = {ends[1], POLLPRI, 0};
+    IS(poll(&one, 1, 20000), 1);
+    IS(one.revents, POLLPRI);
+    IS(recv(ends[1], octets, 1, MSG_OOB), 1);
+    IS(octets[0], '!');
+    IS(ioctl(ends[1], SIOCATMARK, &at_mark), 0);
+    IS(at_mark, 0);
+    IS(recv(ends[1], octets, sizeof octets, 0), 5); /* a read stops at the mark */
+    IS(memcmp(octets, "abcxy", 5), 0);
+    IS(ioctl(ends[1], SIOCATMARK, &at_mark), 0);
+    IS(at_mark, 1);
+    IS(recv(ends[1], octets, sizeof octets, 0), 3);
+    IS(memcmp(octets, "def", 3), 0);
+    IS(set_at(ends[1], SOL_SOCKET, SO_OOBINLINE, 1), 0);
+    IS(send(ends[0], "?", 1, MSG_OOB), 1);
+    IS(recv(ends[1], octets, sizeof octets, 0), 1);
+    IS(octets[0], '?');
+}
+
+int main(int count, char **words) {
+    static const struct {
+        const char *name;
+        void (*call)(void);
+    } cases[] = {{"families", families}, {"no_families", no_families}, {"options", options},
+                 {"corked", corked},     {"bulk", bulk},               {"urgent", urgent}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (count == 2 && strcmp(words[1], cases[i].name) == 0) {
+            cases[i].call();
+            puts("all is so");
+            return 0;
+        }
+    puts("no such case");
+    return 1;
+}

@@ -1,0 +1,33 @@
+//! Modes, credits and buffers of a connection, for a program that asks.
+
+use rddp_sdp::wire::Mode;
+
+use crate::Stream;
+
+/// Modes, buffers and credits of a connection, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SdpInfo {
+    /// The mode of the half in which this end sends.
+    pub send_mode: Mode,
+    /// The mode of the half in which it receives.
+    pub receive_mode: Mode,
+    /// Messages that the peer has buffers for.
+    pub credits: u32,
+    /// Private receive buffers of this end.
+    pub bufs: u32,
+    /// Octets of each.
+    pub buf_size: u32,
+    /// Octets of each of the peer's.
+    pub peer_buf_size: u32,
+}
+
+impl Stream<'_> {
+    /// Returns what there is to tell once the startup is over; `None` before, and for a stream that
+    /// does not speak SDP.
+    #[must_use]
+    pub fn sdp_info(&self) -> Option<SdpInfo> {
+        let is_sdp = self.state.asked.is_sdp() && self.is_connected();
+        let rx = is_sdp.then(|| self.lock_rx().ok()).flatten()?;
+        Some(rx.sdp.info())
+    }
+}
