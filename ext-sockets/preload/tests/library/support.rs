@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 /// The families of byte streams in FPDUs, with which a test of them is made.
 pub(crate) const FRAMED: &[&str] = &["ddp", "sdp"];
 
-/// Those that do in every order of calls, ends and signals as TCP does; SDP does not yet.
+/// Families that do in every order of calls, ends and signals as TCP does; SDP does not yet.
 pub(crate) const ENDING: &[&str] = &["ddp"];
 
 /// Returns the path of the library that cargo has built for these tests.
