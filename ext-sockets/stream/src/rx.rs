@@ -273,7 +273,10 @@ impl Stream<'_> {
     ) -> Result<Taken, Errno> {
         let mut inbound = Inbound::new(rx, self.longest_send(rx));
         let shown = std::mem::take(&mut rx.shown);
-        let mut sdp = Ahead::of(self.sdp_of(rx));
+        let mut sdp = Ahead::NOTHING;
+        if self.state.asked.is_sdp() {
+            sdp.now = Some(rx.sdp);
+        }
         let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, &mut sdp);
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
         if stays {
