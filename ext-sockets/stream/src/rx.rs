@@ -99,14 +99,13 @@ impl Stream<'_> {
     }
 
     pub(super) fn advance(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
-        if self.state.asked.has_private_copies() && sink.room() > 0 {
-            return self.advance_by_copies(rx, sink);
+        if self.state.asked.is_sdp()
+            && let Some(next) = self.advance_sdp(rx, sink)?
+        {
+            return Ok(next);
         }
         if rx.left > 0 {
             return if sink.room() == 0 { Ok(Next::Full) } else { self.unload(rx, sink) };
-        }
-        if self.state.asked.is_sdp() && rx.sdp.has_stub() {
-            return if rx.held.is_empty() { self.fetch_behind(rx) } else { self.unload_held(rx, sink) };
         }
         if is_confined() {
             return self.absorb_all(rx);
