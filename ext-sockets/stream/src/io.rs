@@ -126,7 +126,7 @@ impl Stream<'_> {
     /// startup it waits a short time only, since TCP would not wait: the peer may be one that this
     /// thread is yet to accept. An error is left to the next call.
     fn pay_in_time(&self, patience: &Patience) {
-        let moment = patience.at_most(match self.state.options().role {
+        let moment = patience.at_most(match self.state.asked.role() {
             Role::Initiator => A_MOMENT,
             // A peer that says nothing costs a responder no more than this.
             Role::Responder => A_MOMENT / 4,

@@ -99,14 +99,13 @@ impl Stream<'_> {
     }
 
     pub(super) fn advance(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
-        if self.state.asked.has_private_copies() && sink.room() > 0 {
-            return self.advance_by_copies(rx, sink);
+        if self.state.asked.is_sdp()
+            && let Some(next) = self.advance_sdp(rx, sink)?
+        {
+            return Ok(next);
         }
         if rx.left > 0 {
             return if sink.room() == 0 { Ok(Next::Full) } else { self.unload(rx, sink) };
-        }
-        if self.state.asked.is_sdp() && rx.sdp.has_stub() {
-            return if rx.held.is_empty() { self.fetch_behind(rx) } else { self.unload_held(rx, sink) };
         }
         if is_confined() {
             return self.absorb_all(rx);
@@ -273,7 +272,10 @@ impl Stream<'_> {
     ) -> Result<Taken, Errno> {
         let mut inbound = Inbound::new(rx, self.longest_send(rx));
         let shown = std::mem::take(&mut rx.shown);
-        let mut sdp = Ahead::of(self.sdp_of(rx));
+        let mut sdp = Ahead::NOTHING;
+        if self.state.asked.is_sdp() {
+            sdp.now = Some(rx.sdp);
+        }
         let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, &mut sdp);
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
         if stays {

@@ -127,12 +127,26 @@ impl Stream<'_> {
         if counted { Ok(true) } else { Err(self.owner_died()) }
     }
 
-    /// Moves octets to the program by way of the queue, as the papers' private receive buffers.
-    pub(crate) fn advance_by_copies(
+    /// Makes a step of receiving where octets lie in the queue, or are to. `None`: they go as those
+    /// of a plain stream.
+    #[inline(never)]
+    pub(crate) fn advance_sdp(
         &self,
         rx: &mut Guard<'_, Rx>,
         sink: &mut Sink<'_, '_>,
-    ) -> Result<Next, Errno> {
+    ) -> Result<Option<Next>, Errno> {
+        if self.state.asked.has_private_copies() && sink.room() > 0 {
+            return self.advance_by_copies(rx, sink).map(Some);
+        }
+        if rx.left > 0 || !rx.sdp.has_stub() {
+            return Ok(None);
+        }
+        let next = if rx.held.is_empty() { self.fetch_behind(rx) } else { self.unload_held(rx, sink) };
+        next.map(Some)
+    }
+
+    /// Moves octets to the program by way of the queue, as the papers' private receive buffers.
+    fn advance_by_copies(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         if rx.held.is_empty() && rx.left == 0 {
             let next = self.advance(rx, &mut Sink::new(&mut [], false))?;
             if rx.left == 0 {

@@ -50,10 +50,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    #[inline]
-    pub(crate) fn of(now: Option<Shared>) -> Self {
-        Self { now, before: None }
-    }
+    pub(crate) const NOTHING: Self = Self { now: None, before: None };
 
     /// Notes where [`cut_back`](Self::cut_back) goes back to.
     #[inline]
