@@ -4,6 +4,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use super::fault::Reason;
+use super::parse::Dialect;
 
 /// Addresses and ports that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,12 +22,14 @@ struct Network {
 impl Destination {
     pub(super) const ANY: Self = Destination { network: None, ports: 0..=u16::MAX };
 
-    pub(super) fn parse(text: &str) -> Result<Self, Reason> {
+    pub(super) fn parse(text: &str, dialect: Dialect) -> Result<Self, Reason> {
         let (address, ports) = match text.strip_prefix('[') {
             Some(rest) => rest.split_once("]:").ok_or_else(|| Reason::Address(text.into()))?,
             None => text.rsplit_once(':').ok_or_else(|| Reason::Address(text.into()))?,
         };
-        let network = match (address, text.starts_with('[')) {
+        // The sample file of libsdp has no brackets: 1234:5678::0/64:*.
+        let is_bare = dialect == Dialect::Libsdp && address.contains(':');
+        let network = match (address, text.starts_with('[') || is_bare) {
             ("*", false) => None,
             (address, false) => Some(Network::parse::<Ipv4Addr>(address, 32)?),
             (address, true) => Some(Network::parse::<Ipv6Addr>(address, 128)?),

@@ -63,6 +63,12 @@ pub enum Reason {
     /// A path stands where the name of a file is wanted.
     #[error("{0:?} is no name of a log file")]
     LogFile(String),
+    /// A threshold is set for something that has none.
+    #[error("{0:?} has no threshold")]
+    ThresholdOf(String),
+    /// The text is not a threshold.
+    #[error("{0:?} is no threshold")]
+    Threshold(String),
     /// The text is not a level of the log.
     #[error("{0:?} is no level")]
     LogLevel(String),
@@ -72,13 +78,18 @@ impl Reason {
     fn remedy(&self) -> &'static str {
         match self {
             Reason::NotText => "write the file as UTF-8; names and addresses need no other octets",
-            Reason::Statement(_) => "begin it with \"use\" or \"log\", or with # if it is a comment",
+            Reason::Statement(_) => {
+                "begin it with \"use\", \"log\" or \"threshold\", or with # if it is a comment"
+            }
+            Reason::Missing("end of a transfer" | "threshold")
+            | Reason::ThresholdOf(_)
+            | Reason::Threshold(_) => "write: threshold source|sink and a number of octets, all or none",
             Reason::Missing("destination" | "name of the file" | "level") => LOG,
             Reason::Missing(_) => {
-                "write: use tcp|ddp|both server|client PROGRAM ADDRESS:PORT, for example: use ddp client * *:5001"
+                "write: use tcp|ddp|sdp|both server|client PROGRAM ADDRESS:PORT, for example: use ddp client * *:5001"
             }
             Reason::TooMuch(_) => "one rule a line; a comment begins with #",
-            Reason::Family(_) => "it is one of tcp, ddp, both, sdp",
+            Reason::Family(_) => "it is one of tcp, ddp, both, sdp, sdp-or-tcp",
             Reason::Role(_) => "it is server (who listens) or client (who connects)",
             Reason::Program(_) => {
                 "name the program without its folder, or a pattern of * ? [a-z]; a [ needs its ]"

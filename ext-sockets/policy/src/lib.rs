@@ -1,12 +1,13 @@
 //! The policy of the socket switch: which connections travel by which family.
 //!
-//! The grammar is that of libsdp.conf, with the families `ddp` and `auto` and with IPv6 addresses
-//! added:
+//! The grammar is that of libsdp.conf, with the families `ddp`, `auto` and `sdp-or-tcp`, with IPv6
+//! addresses and with thresholds of SDP added:
 //!
 //! ```text
 //! # comments, and empty lines
 //! log  destination (stderr | syslog | file NAME)  min-level (1 to 9)
-//! use  (tcp | ddp | sdp | both)  (server | client)  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]
+//! use  (tcp | ddp | sdp | both | sdp-or-tcp)  (server | client)  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]
+//! threshold  (source | sink)  (OCTETS | all | none)
 //! ```
 //!
 //! `listen` and `connect` are other words for `server` and `client`, `auto` is one for `both`.
@@ -14,6 +15,9 @@
 //! brackets with its prefix; `*` is any address or any port. The first rule that matches counts;
 //! **a connection that no rule matches is plain TCP**: a library that is loaded without a policy
 //! changes nothing.
+//!
+//! A file that was written for libsdp means what it meant there ([`Policy::parse_libsdp`]): `both` is
+//! SDP or else plain TCP, which is also the family of a connection that no rule matches.
 //!
 //! The crate is pure: octets in, rules out. A line that is wrong is reported with its number and a
 //! remedy, and the other lines hold.
@@ -33,7 +37,10 @@ mod address;
 mod fault;
 mod glob;
 mod parse;
+mod thresholds;
 
+#[cfg(test)]
+mod libsdp_tests;
 #[cfg(test)]
 mod tests;
 
@@ -42,11 +49,13 @@ use core::net::SocketAddr;
 use address::Destination;
 
 pub use fault::{Fault, Reason};
+pub use thresholds::{NO_THRESHOLD, Thresholds};
 
 /// The protocol by which a connection travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
     /// Plain TCP.
+    #[default]
     Tcp,
     /// FPDUs over TCP (DDPMODE).
     Ddp,
@@ -54,6 +63,8 @@ pub enum Family {
     Both,
     /// The Sockets Direct Protocol.
     Sdp,
+    /// The Sockets Direct Protocol if the other end uses it, else plain TCP: `both` of libsdp.
+    SdpOrTcp,
 }
 
 impl Family {
@@ -64,6 +75,7 @@ impl Family {
             Family::Ddp => "ddp",
             Family::Both => "both",
             Family::Sdp => "sdp",
+            Family::SdpOrTcp => "sdp-or-tcp",
         }
     }
 }
@@ -81,7 +93,10 @@ pub enum Side {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     rules: Vec<Rule>,
+    /// The family where no rule matches.
+    otherwise: Family,
     log: Log,
+    thresholds: Thresholds,
 }
 
 /// Settings of the log: the least level, and the destination.
@@ -116,13 +131,25 @@ impl Policy {
     /// Returns a policy with one rule, which gives everything this family.
     pub fn always(family: Family) -> Self {
         let rule = |side| Rule { family, side, program: b"*".to_vec(), destination: Destination::ANY };
-        Policy { rules: vec![rule(Side::Server), rule(Side::Client)], log: Log::default() }
+        Policy { rules: vec![rule(Side::Server), rule(Side::Client)], ..Policy::default() }
     }
 
     /// Parses the octets of a file. Returns the policy, and an error for every line that was left
     /// out.
     pub fn parse(octets: &[u8]) -> (Self, Vec<Fault>) {
-        parse::parse(octets)
+        parse::parse(octets, parse::Dialect::Own)
+    }
+
+    /// Parses the octets of a file that was written for libsdp, and gives them libsdp's meaning:
+    ///
+    /// - `both` is [`Family::SdpOrTcp`], and so is a connection that no rule matches;
+    /// - a file without any rule gives everything [`Family::Sdp`];
+    /// - an IPv6 address needs no brackets: the port stands behind the last colon;
+    /// - of the log file's path, the last part counts.
+    pub fn parse_libsdp(octets: &[u8]) -> (Self, Vec<Fault>) {
+        let (mut policy, faults) = parse::parse(octets, parse::Dialect::Libsdp);
+        policy.otherwise = if policy.rules.is_empty() { Family::Sdp } else { Family::SdpOrTcp };
+        (policy, faults)
     }
 
     /// Returns the family of `program`'s connections to or at `addr`.
@@ -130,19 +157,25 @@ impl Policy {
         let first = self.rules.iter().find(|rule| {
             rule.side == side && rule.destination.holds(addr) && glob::matches(&rule.program, program)
         });
-        first.map_or(Family::Tcp, |rule| rule.family)
+        first.map_or(self.otherwise, |rule| rule.family)
     }
 
-    /// Returns whether any rule of this side gives `program` something else than plain TCP.
+    /// Returns whether anything of this side gives `program` something else than plain TCP.
     pub fn concerns(&self, side: Side, program: &[u8]) -> bool {
-        self.rules.iter().any(|rule| {
-            rule.side == side && rule.family != Family::Tcp && glob::matches(&rule.program, program)
-        })
+        self.otherwise != Family::Tcp
+            || self.rules.iter().any(|rule| {
+                rule.side == side && rule.family != Family::Tcp && glob::matches(&rule.program, program)
+            })
     }
 
     /// Returns the family that a policy calls by this word.
     pub fn family_of(word: &str) -> Option<Family> {
         parse::family(word).ok()
+    }
+
+    /// Returns the thresholds of SDP that the file sets.
+    pub fn thresholds(&self) -> Thresholds {
+        self.thresholds
     }
 
     /// Returns the settings of the log.

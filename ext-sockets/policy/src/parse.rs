@@ -2,46 +2,62 @@
 
 use super::address::{Destination, digits};
 use super::fault::{Fault, Reason};
-use super::{Family, Log, LogTo, Policy, Rule, Side, glob};
+use super::{Family, Log, LogTo, NO_THRESHOLD, Policy, Rule, Side, Thresholds, glob};
 
-pub(super) fn parse(octets: &[u8]) -> (Policy, Vec<Fault>) {
+/// The program that a file was written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// This one.
+    Own,
+    /// libsdp.
+    Libsdp,
+}
+
+pub(super) fn parse(octets: &[u8], dialect: Dialect) -> (Policy, Vec<Fault>) {
     let mut policy = Policy::default();
     let mut faults = Vec::new();
     for (number, line) in octets.split(|octet| *octet == b'\n').enumerate() {
-        if let Err(reason) = parse_line(line, &mut policy) {
+        if let Err(reason) = parse_line(line, dialect, &mut policy) {
             faults.push(Fault { line: number + 1, reason });
         }
     }
     (policy, faults)
 }
 
-fn parse_line(line: &[u8], policy: &mut Policy) -> Result<(), Reason> {
+fn parse_line(line: &[u8], dialect: Dialect, policy: &mut Policy) -> Result<(), Reason> {
     let code = line.split(|octet| *octet == b'#').next().unwrap_or_default();
     let code = std::str::from_utf8(code).map_err(|_| Reason::NotText)?;
     let mut words = code.split_ascii_whitespace();
     match words.next() {
         None => Ok(()),
         Some("use") => {
-            policy.rules.push(rule(&mut words)?);
+            policy.rules.push(rule(&mut words, dialect)?);
             Ok(())
         }
         Some("log") => {
             // A line of the log counts as a whole or not at all.
-            policy.log = log(&mut words, policy.log.clone())?;
+            policy.log = log(&mut words, dialect, policy.log.clone())?;
+            Ok(())
+        }
+        Some("threshold") => {
+            policy.thresholds = thresholds(&mut words, policy.thresholds)?;
             Ok(())
         }
         Some(other) => Err(Reason::Statement(other.into())),
     }
 }
 
-fn rule<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<Rule, Reason> {
-    let family = family(words.next().ok_or(Reason::Missing("family"))?)?;
+fn rule<'a>(words: &mut impl Iterator<Item = &'a str>, dialect: Dialect) -> Result<Rule, Reason> {
+    let family = match family(words.next().ok_or(Reason::Missing("family"))?)? {
+        Family::Both if dialect == Dialect::Libsdp => Family::SdpOrTcp,
+        family => family,
+    };
     let side = side(words.next().ok_or(Reason::Missing("role"))?)?;
     let program = words.next().ok_or(Reason::Missing("program"))?;
     if !glob::is_one(program.as_bytes()) || program.contains('/') {
         return Err(Reason::Program(program.into()));
     }
-    let destination = Destination::parse(words.next().ok_or(Reason::Missing("address"))?)?;
+    let destination = Destination::parse(words.next().ok_or(Reason::Missing("address"))?, dialect)?;
     match words.next() {
         Some(more) => Err(Reason::TooMuch(more.into())),
         None => Ok(Rule { family, side, program: program.into(), destination }),
@@ -54,6 +70,7 @@ pub(super) fn family(word: &str) -> Result<Family, Reason> {
         "ddp" => Ok(Family::Ddp),
         "both" | "auto" => Ok(Family::Both),
         "sdp" => Ok(Family::Sdp),
+        "sdp-or-tcp" => Ok(Family::SdpOrTcp),
         _ => Err(Reason::Family(word.into())),
     }
 }
@@ -66,10 +83,33 @@ fn side(word: &str) -> Result<Side, Reason> {
     }
 }
 
-fn log<'a>(words: &mut impl Iterator<Item = &'a str>, mut log: Log) -> Result<Log, Reason> {
+fn thresholds<'a>(
+    words: &mut impl Iterator<Item = &'a str>,
+    mut thresholds: Thresholds,
+) -> Result<Thresholds, Reason> {
+    let end = words.next().ok_or(Reason::Missing("end of a transfer"))?;
+    let octets = words.next().ok_or(Reason::Missing("threshold"))?;
+    let octets = Some(threshold(octets).ok_or_else(|| Reason::Threshold(octets.into()))?);
+    match end {
+        "source" => thresholds.source = octets,
+        "sink" => thresholds.sink = octets,
+        other => return Err(Reason::ThresholdOf(other.into())),
+    }
+    words.next().map_or(Ok(thresholds), |more| Err(Reason::TooMuch(more.into())))
+}
+
+pub(super) fn threshold(word: &str) -> Option<u32> {
+    match word {
+        "all" => Some(0),
+        "none" => Some(NO_THRESHOLD),
+        number => digits(number),
+    }
+}
+
+fn log<'a>(words: &mut impl Iterator<Item = &'a str>, dialect: Dialect, mut log: Log) -> Result<Log, Reason> {
     while let Some(word) = words.next() {
         match word {
-            "destination" => log.destination = destination(words)?,
+            "destination" => log.destination = destination(words, dialect)?,
             "min-level" => log.min_level = level(words.next().ok_or(Reason::Missing("level"))?)?,
             other => return Err(Reason::LogSetting(other.into())),
         }
@@ -77,7 +117,7 @@ fn log<'a>(words: &mut impl Iterator<Item = &'a str>, mut log: Log) -> Result<Lo
     Ok(log)
 }
 
-fn destination<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<LogTo, Reason> {
+fn destination<'a>(words: &mut impl Iterator<Item = &'a str>, dialect: Dialect) -> Result<LogTo, Reason> {
     match words.next().ok_or(Reason::Missing("destination"))? {
         "stderr" => Ok(LogTo::Stderr),
         "syslog" => Ok(LogTo::Syslog),
@@ -85,7 +125,11 @@ fn destination<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<LogTo, R
             let name = words.next().ok_or(Reason::Missing("name of the file"))?;
             // libsdp takes the last part of a path; here a path is refused, so that nobody looks
             // for the file in that folder.
-            let plain = !name.contains('/') && name != "." && name != "..";
+            let name = match dialect {
+                Dialect::Own => name,
+                Dialect::Libsdp => name.rsplit('/').next().unwrap_or(name),
+            };
+            let plain = !name.contains('/') && !["", ".", ".."].contains(&name);
             if plain { Ok(LogTo::File(name.into())) } else { Err(Reason::LogFile(name.into())) }
         }
         other => Err(Reason::LogDestination(other.into())),

@@ -45,7 +45,8 @@ fn where_no_rule_matches_it_is_plain_tcp() {
 
 #[test]
 fn one_family_for_everything() {
-    for family in [Family::Tcp, Family::Ddp, Family::Both, Family::Sdp] {
+    for family in [Family::Tcp, Family::Ddp, Family::Both, Family::Sdp, Family::SdpOrTcp] {
+        assert_eq!(Policy::family_of(family.word()), Some(family));
         assert_eq!(client(&Policy::always(family), "x", "[::1]:1"), family);
         assert_eq!(Policy::always(family).family(Side::Server, b"x", "0.0.0.0:0".parse().unwrap()), family);
     }
@@ -120,6 +121,13 @@ fn each_fault_has_its_line_and_a_remedy_of_its_own() {
         ("use ddp client * *:80-", Reason::Port("".into()), "0 to 65535"),
         ("use ddp client * *:http", Reason::Port("http".into()), "0 to 65535"),
         ("use ddp client * *:90-80", Reason::PortOrder("90-80".into()), "lower port first"),
+        ("threshold", Reason::Missing("end of a transfer"), "threshold source|sink"),
+        ("threshold sink", Reason::Missing("threshold"), "all or none"),
+        ("threshold 4096", Reason::Missing("threshold"), "threshold source|sink"),
+        ("threshold both 4096", Reason::ThresholdOf("both".into()), "threshold source|sink"),
+        ("threshold sink -1", Reason::Threshold("-1".into()), "all or none"),
+        ("threshold sink 64K", Reason::Threshold("64K".into()), "all or none"),
+        ("threshold sink 1 2", Reason::TooMuch("2".into()), "one rule a line"),
         ("log level 3", Reason::LogSetting("level".into()), "min-level"),
         ("log destination", Reason::Missing("destination"), "write: log"),
         ("log destination tty", Reason::LogDestination("tty".into()), "stderr"),
@@ -155,7 +163,7 @@ proptest! {
         words in prop::collection::vec(
             prop::sample::select(vec![
                 "use", "log", "ddp", "both", "client", "server", "*", "*:*", "[::/0]:1-2", "[", "/", ":", "-", "10.0.0.0/8:*",
-                "destination", "file", "x", "min-level", "3", "#", "\n",
+                "threshold", "sink", "none", "destination", "file", "x", "min-level", "3", "#", "\n",
             ]),
             0..40,
         ),

@@ -45,7 +45,7 @@ mod wait;
 
 use rddp_es_api::{as_program, progress};
 use rddp_real as real;
-use rddp_switch::{kinds, process, startup, switch};
+use rddp_switch::{kinds, process, sdp, startup, switch};
 
 /// Run by the dynamic linker when the library is loaded. Calls that constructors of other libraries
 /// make before are served too.
@@ -62,6 +62,7 @@ extern "C" fn on_load() {
     switch::load();
     progress::load();
     startup::load();
+    sdp::load();
     // SAFETY: each function of `OWN` has the contract of the C library's function that it stands
     // before.
     unsafe { as_program::install(exs::OWN) };

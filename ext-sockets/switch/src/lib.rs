@@ -16,6 +16,7 @@
 //! | [`kinds::raw`] | RDMA over a program's socket, by the software RNIC |
 //! | [`wait`] | `poll`, `select` and `epoll` of sockets of ours |
 //! | [`startup`] | the time limit of startups that the environment sets |
+//! | [`sdp`] | the settings of SDP that hold for the process, and its address families |
 #![deny(unsafe_code)]
 
 #[cfg(not(all(
@@ -32,6 +33,7 @@ pub mod gate;
 mod journal;
 pub mod kinds;
 mod plain_peers;
+pub mod sdp;
 pub mod startup;
 pub mod switch;
 mod sys;

@@ -3,8 +3,9 @@
 //!
 //! The policy is read once, when the library is loaded. The environment says where it is:
 //! [`POLICY`] names a file, [`FAMILY`] is one word that holds for all sockets. `rddp run` sets
-//! them. A program that gains privileges when it is run (setuid) ignores both, as the dynamic
-//! linker ignores the library. Without a policy each question here costs one load.
+//! them. Where neither is there, those of libsdp count, with libsdp's meaning. A program that gains
+//! privileges when it is run (setuid) ignores them all, as the dynamic linker ignores the library.
+//! Without a policy each question here costs one load.
 
 use std::ffi::{OsStr, c_int};
 use std::fmt::Arguments;
@@ -14,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::race::OnceBox;
-use rddp_policy::{Family, Policy, Side};
+use rddp_policy::{Family, Fault, Policy, Side, Thresholds};
 use rddp_real::{self as real, state_of_tcp};
 use rddp_stream::Errno;
 
@@ -26,6 +27,11 @@ use crate::socket::{self, KindId, Mode, SavedOptions, Settings};
 pub const POLICY: &str = "RDDP_POLICY";
 /// The variable that holds one family for all sockets.
 pub const FAMILY: &str = "RDDP_FAMILY";
+
+/// The variable that names a file of libsdp.
+const LIBSDP_FILE: &str = "LIBSDP_CONFIG_FILE";
+/// The variables that make libsdp use SDP for all sockets, whatever their value.
+const LIBSDP_SIMPLE: [&str; 2] = ["SIMPLE_LIBSDP", "ALWAYS_USE_SDP"];
 
 static SWITCH: OnceBox<Switch> = OnceBox::new();
 
@@ -43,7 +49,7 @@ pub fn load() {
     let policy = match (variable(POLICY), variable(FAMILY)) {
         (Some(path), _) => from_file(Path::new(&path)),
         (None, Some(word)) => of_word(&word),
-        (None, None) => None,
+        (None, None) => of_libsdp(variable(LIBSDP_FILE).as_deref().map(Path::new)),
     };
     if let Some(policy) = policy {
         let program = real::program_name().as_bytes().to_vec();
@@ -57,7 +63,7 @@ fn of_word(word: &OsStr) -> Option<Policy> {
     let family = word.to_str().and_then(Policy::family_of);
     if family.is_none() {
         let told = format_args!(
-            "{FAMILY}={}: not a family; all sockets stay plain TCP; try: ddp, both or tcp",
+            "{FAMILY}={}: not a family; all sockets stay plain TCP; try: ddp, sdp, both or tcp",
             word.display()
         );
         journal::without_policy(told);
@@ -66,19 +72,46 @@ fn of_word(word: &OsStr) -> Option<Policy> {
 }
 
 fn from_file(path: &Path) -> Option<Policy> {
-    let octets = match std::fs::read(path) {
-        Ok(octets) => octets,
+    match std::fs::read(path) {
+        Ok(octets) => Some(told(path, Policy::parse(&octets))),
         Err(error) => {
             journal::without_policy(format_args!("{}: {error}; all sockets stay plain TCP", path.display()));
-            return None;
+            None
         }
-    };
-    let (policy, faults) = Policy::parse(&octets);
+    }
+}
+
+/// Returns the policy that libsdp would have: all sockets use SDP where its environment says so, and
+/// where its file cannot be read or has no rules.
+fn of_libsdp(file: Option<&Path>) -> Option<Policy> {
+    if LIBSDP_SIMPLE.into_iter().any(|name| real::secure_variable(name).is_some()) {
+        return Some(Policy::always(Family::Sdp));
+    }
+    let path = file?;
+    match std::fs::read(path) {
+        Ok(octets) => Some(told(path, Policy::parse_libsdp(&octets))),
+        Err(error) => {
+            journal::without_policy(format_args!(
+                "{}: {error}; all sockets use SDP, as libsdp has it",
+                path.display()
+            ));
+            Some(Policy::always(Family::Sdp))
+        }
+    }
+}
+
+/// Logs the errors in a file, and returns its policy.
+fn told(path: &Path, (policy, faults): (Policy, Vec<Fault>)) -> Policy {
     for fault in faults {
         let told = format_args!("{}: {fault}; try: {}", path.display(), fault.remedy());
         journal::tell(policy.log(), Level::Error, told);
     }
-    Some(policy)
+    policy
+}
+
+/// Returns the thresholds of SDP that the policy sets.
+pub(crate) fn thresholds() -> Thresholds {
+    SWITCH.get().map_or(Thresholds::default(), |switch| switch.policy.thresholds())
 }
 
 /// Returns whether there is a policy.
@@ -115,7 +148,7 @@ pub(crate) fn apply_to_listener(fd: c_int) -> Result<(), Errno> {
 }
 
 /// Logs that a connection which came by `exec` or in a message, without a state, stays plain. This
-/// is logged once for each process, and only where the policy says `ddp`.
+/// is logged once for each process, and only where the policy allows no plain TCP.
 pub(crate) fn tell_unknown(fd: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let Some(switch) = SWITCH.get() else { return };
@@ -123,10 +156,11 @@ pub(crate) fn tell_unknown(fd: c_int) {
         return;
     }
     // Which end accepted the connection is not known any more.
-    let says_ddp =
-        |side, addr: Option<SocketAddr>| addr.is_some_and(|addr| switch.family(side, addr) == Family::Ddp);
+    let is_demanding = |family| matches!(family, Family::Ddp | Family::Sdp);
+    let demands =
+        |side, addr: Option<SocketAddr>| addr.is_some_and(|addr| is_demanding(switch.family(side, addr)));
     let (own, peer) = (real::local_address(fd), real::peer_address(fd));
-    if (says_ddp(Side::Server, own) || says_ddp(Side::Client, peer)) && !TOLD.swap(true, Ordering::Relaxed) {
+    if (demands(Side::Server, own) || demands(Side::Client, peer)) && !TOLD.swap(true, Ordering::Relaxed) {
         let peer = peer.map_or(String::new(), |peer| format!(" with {peer}"));
         switch.say(
             Level::Error,
@@ -153,11 +187,12 @@ pub(crate) fn tell_failed(why: impl std::fmt::Display) {
 
 /// Logs that a server does not answer the startup, and plain TCP is not allowed. A server that is a
 /// plain one may be waiting for its client's first octets.
-pub(crate) fn tell_silent(peer: SocketAddr) {
+pub(crate) fn tell_silent(peer: SocketAddr, kind: KindId) {
+    let with_plain = if kind == KindId::Sdp { "sdp-or-tcp" } else { "both" };
     say(
         Level::Error,
         format_args!(
-            "connect {peer}: no answer to the MPA startup; is it a plain server? try: rddp run --both"
+            "connect {peer}: no answer to the MPA startup; is it a plain server? try: rddp run --{with_plain}"
         ),
     );
 }
@@ -172,7 +207,7 @@ fn say(level: Level, what: Arguments<'_>) {
 /// The decision of the policy on a socket.
 enum Verdict {
     Plain,
-    Framed { plain_allowed: bool },
+    Switched { kind: KindId, plain_allowed: bool },
     Refused(Errno),
 }
 
@@ -199,7 +234,7 @@ impl Switch {
         match self.judge(side, addr, is_mptcp) {
             Verdict::Plain => Ok(()),
             Verdict::Refused(errno) => Err(errno),
-            Verdict::Framed { plain_allowed } => match ask(fd, plain_allowed) {
+            Verdict::Switched { kind, plain_allowed } => match ask(fd, kind, plain_allowed) {
                 // Where the kernel supports no framing, all peers count as plain ones.
                 Err(Errno(libc::ENOSYS)) if plain_allowed => Ok(()),
                 asked => asked,
@@ -211,22 +246,31 @@ impl Switch {
     fn judge(&self, side: Side, addr: SocketAddr, is_mptcp: bool) -> Verdict {
         let family = self.family(side, addr);
         let is_known_plain = || side == Side::Client && plain_peers::is_known(addr);
-        let (level, remark, verdict) = match family {
-            Family::Tcp => (Level::Call, "", Verdict::Plain),
-            Family::Sdp => {
-                (Level::Error, ": not in this build", Verdict::Refused(Errno(libc::EPROTONOSUPPORT)))
-            }
-            Family::Ddp if is_mptcp => {
+        let (kind, plain_allowed) = match family {
+            Family::Tcp => (KindId::Plain, true),
+            Family::Ddp => (KindId::Framed, false),
+            Family::Both => (KindId::Framed, true),
+            Family::Sdp => (KindId::Sdp, false),
+            Family::SdpOrTcp => (KindId::Sdp, true),
+        };
+        let (level, remark, verdict) = match (kind, plain_allowed) {
+            (KindId::Plain, _) => (Level::Call, "", Verdict::Plain),
+            (_, false) if is_mptcp => {
                 (Level::Error, NO_MPTCP, Verdict::Refused(Errno(libc::EPROTONOSUPPORT)))
             }
-            Family::Both if is_mptcp => {
+            (_, true) if is_mptcp => {
                 (Level::Warning, ": plain TCP, as an MPTCP socket cannot be framed", Verdict::Plain)
             }
-            Family::Both if is_known_plain() => {
+            (KindId::Sdp, false) if !SDP_IS_BUILT => {
+                (Level::Error, ": not in this build", Verdict::Refused(Errno(libc::EPROTONOSUPPORT)))
+            }
+            (KindId::Sdp, true) if !SDP_IS_BUILT => {
+                (Level::Warning, ": plain TCP, as SDP is not in this build", Verdict::Plain)
+            }
+            (_, true) if is_known_plain() => {
                 (Level::Warning, ": plain TCP, as the peer did not speak MPA before", Verdict::Plain)
             }
-            Family::Ddp => (Level::Call, "", Verdict::Framed { plain_allowed: false }),
-            Family::Both => (Level::Call, "", Verdict::Framed { plain_allowed: true }),
+            _ => (Level::Call, "", Verdict::Switched { kind, plain_allowed }),
         };
         let what = match side {
             Side::Server => "listen",
@@ -237,6 +281,9 @@ impl Switch {
     }
 }
 
+/// The stream has no format of SDP yet.
+const SDP_IS_BUILT: bool = false;
+
 const NO_MPTCP: &str = ": refused, as an MPTCP socket cannot be framed; try: both (plain), or a TCP socket";
 
 /// Returns whether the program itself has decided for or against DDPMODE.
@@ -244,16 +291,16 @@ fn is_programs_choice(fd: c_int) -> bool {
     socket::hold_checked(fd).is_some_and(|held| held.is_in_ddpmode() || held.settings().stays_plain)
 }
 
-/// Puts a socket into DDPMODE as if the program had asked. If `plain_allowed`, peers that do not
-/// speak MPA get plain TCP.
-fn ask(fd: c_int, plain_allowed: bool) -> Result<(), Errno> {
+/// Makes a socket one of this kind as if the program had asked. If `plain_allowed`, peers that do
+/// not speak MPA get plain TCP.
+fn ask(fd: c_int, kind: KindId, plain_allowed: bool) -> Result<(), Errno> {
     let _no_signals = real::NoSignals::here();
     let held = match socket::hold_checked(fd) {
         Some(held) => held,
         None => socket::adopt(fd, Settings::default())?,
     };
     let mut settings = held.settings();
-    settings.kind = KindId::Framed;
+    settings.kind = kind;
     settings.mode = Mode::Asked;
     settings.plain_allowed = plain_allowed;
     settings.saved = SavedOptions::of(fd);

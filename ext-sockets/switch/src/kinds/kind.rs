@@ -243,7 +243,7 @@ pub trait Close {
 pub enum Ours {
     /// A TCP socket that is ours only because an option was set on it.
     Plain(Plain),
-    /// A byte stream in FPDUs.
+    /// A byte stream in FPDUs: DDPMODE, or SDP.
     Framed(Framed),
     /// RDMA operations.
     Raw(Raw),
@@ -261,7 +261,7 @@ impl Ours {
     pub fn of_kind(kind: KindId, held: Held, fd: c_int) -> Self {
         match kind {
             KindId::Plain => Ours::Plain(Plain { held, fd }),
-            KindId::Framed => Ours::Framed(Framed { held, fd }),
+            KindId::Framed | KindId::Sdp => Ours::Framed(Framed { held, fd }),
             KindId::Raw => Ours::Raw(Raw { held, fd }),
         }
     }
@@ -299,7 +299,7 @@ pub fn of(fd: c_int) -> Result<Option<Ours>, Errno> {
 fn admitted(held: Held, fd: c_int) -> Result<Ours, Errno> {
     match held.kind() {
         KindId::Plain => Plain::admit(held, fd).map(Ours::Plain),
-        KindId::Framed => Framed::admit(held, fd).map(Ours::Framed),
+        KindId::Framed | KindId::Sdp => Framed::admit(held, fd).map(Ours::Framed),
         KindId::Raw => Raw::admit(held, fd).map(Ours::Raw),
     }
 }

@@ -13,7 +13,7 @@ use super::settings::{KindId, Mode, Settings};
 /// The level of our options; the kernel uses none of this number.
 pub const SOL_DDP: c_int = 0x4444;
 
-/// int: 0 off, 1 on, 2 on for RDMA instead of a byte stream; when read, a [`Mode`].
+/// int: 0 off, 1 on, 2 on for RDMA instead of a byte stream, 3 SDP; when read, a [`Mode`].
 pub const DDPMODE: c_int = 1;
 /// int: 1 the initiator, 2 the responder of the startup, which the program chooses on a connection
 /// that exists already (RFC 5044 §7.1); 0: the end that connects is the initiator.
@@ -45,6 +45,18 @@ pub const DDP_PROGRESS: c_int = 16;
 /// int: the milliseconds that the startup may take; 0: the process's default.
 pub const DDP_STARTUP_TIMEOUT: c_int = 17;
 
+/// int: the least call to send that SDP advertises, in octets; -1: none. Can be set at any time.
+pub const DDP_SDP_SOURCE_THRESHOLD: c_int = 18;
+/// int: the least call to receive that SDP advertises, or fills by an RDMA Read; -1: none. Can be
+/// set at any time.
+pub const DDP_SDP_SINK_THRESHOLD: c_int = 19;
+/// int: whether SDP copies octets through private buffers at both ends.
+pub const DDP_SDP_BCOPY: c_int = 20;
+/// int: the number of private receive buffers that the peer is told of; 0: the process's default.
+pub const DDP_SDP_BUFS: c_int = 21;
+/// `struct ddp_sdp_info`, read only.
+pub const DDP_SDP_INFO: c_int = 22;
+
 /// RFC 6581 §9: a Send, a Write or a Read may be the message that tells a peer-to-peer responder
 /// that it may send.
 const RTR_ALL: c_int = 0b111;
@@ -64,6 +76,10 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), Er
         settings.progress = Some(Progress::numbered(int(octets)?).ok_or(Errno::INVALID)?);
         return Ok(());
     }
+    if let Some(place) = threshold_of(settings, name) {
+        *place = Some(threshold(int(octets)?)?);
+        return Ok(());
+    }
     let begins_later = settings.kind.begins_by_call() && settings.mode == Mode::Starting;
     if settings.attached || !(begins_later || matches!(settings.mode, Mode::Off | Mode::Asked)) {
         return Err(Errno::INVALID);
@@ -81,6 +97,8 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), Er
         DDP_RTR if value & !RTR_ALL == 0 => settings.rtr = value as u8,
         DDP_LARGEST_SEND if LARGEST_SEND.contains(&value) => settings.largest_send = value as u32,
         DDP_GATHER => settings.gather = numbered(&GATHERS, value)?,
+        DDP_SDP_BCOPY => settings.sdp.bcopy = Some(flag(value)?),
+        DDP_SDP_BUFS => settings.sdp.bufs = Some(u16::try_from(value).map_err(|_| Errno::INVALID)?),
         DDP_STARTUP_TIMEOUT if value >= 0 => settings.startup = milliseconds(value),
         DDP_RTR | DDP_LARGEST_SEND | DDP_STARTUP_TIMEOUT => return Err(Errno::INVALID),
         _ => return Err(Errno(libc::ENOPROTOOPT)),
@@ -105,9 +123,27 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, Errno> {
         DDP_STARTUP_TIMEOUT => {
             Value::int(c_int::try_from(settings.startup_time().as_millis()).unwrap_or(c_int::MAX))
         }
+        DDP_SDP_SOURCE_THRESHOLD => Value::int(settings.sdp.source().cast_signed()),
+        DDP_SDP_SINK_THRESHOLD => Value::int(settings.sdp.sink().cast_signed()),
+        DDP_SDP_BCOPY => Value::int(settings.sdp.is_bcopy().into()),
+        DDP_SDP_BUFS => Value::int(settings.sdp.bufs().unwrap_or(0).into()),
         DDP_PROGRESS => Value::int(settings.progress.unwrap_or_else(Progress::of_process) as c_int),
         _ => return Err(Errno(libc::ENOPROTOOPT)),
     })
+}
+
+/// Returns the place of a threshold, if this option is one.
+fn threshold_of(settings: &mut Settings, name: c_int) -> Option<&mut Option<u32>> {
+    match name {
+        DDP_SDP_SOURCE_THRESHOLD => Some(&mut settings.sdp.source),
+        DDP_SDP_SINK_THRESHOLD => Some(&mut settings.sdp.sink),
+        _ => None,
+    }
+}
+
+/// Converts the option's octets to a threshold; -1 is the one that no length reaches.
+fn threshold(value: c_int) -> Result<u32, Errno> {
+    if value >= -1 { Ok(value.cast_unsigned()) } else { Err(Errno::INVALID) }
 }
 
 /// Returns a `struct ddp_mode_info`: mode, role, errno of the failure, whether the socket is in raw
@@ -175,6 +211,10 @@ mod tests {
             (DDP_GATHER, 2),
             (DDP_PROGRESS, 1),
             (DDP_STARTUP_TIMEOUT, 500),
+            (DDP_SDP_SOURCE_THRESHOLD, 0),
+            (DDP_SDP_SINK_THRESHOLD, -1),
+            (DDP_SDP_BCOPY, 1),
+            (DDP_SDP_BUFS, 300),
         ];
         for (name, value) in options {
             assert_ne!(
@@ -207,6 +247,10 @@ mod tests {
             (DDP_GATHER, 3),
             (DDP_PROGRESS, 2),
             (DDP_STARTUP_TIMEOUT, -1),
+            (DDP_SDP_SOURCE_THRESHOLD, -2),
+            (DDP_SDP_SINK_THRESHOLD, c_int::MIN),
+            (DDP_SDP_BCOPY, 2),
+            (DDP_SDP_BUFS, 65536),
         ] {
             assert_eq!(set(&mut settings, name, &value.to_ne_bytes()), Err(Errno::INVALID), "option {name}");
         }
@@ -226,8 +270,10 @@ mod tests {
     }
 
     #[test]
-    fn the_way_of_progress_can_change_at_any_time() {
+    fn the_way_of_progress_and_the_thresholds_can_change_at_any_time() {
         let mut settings = Settings { mode: Mode::On, ..Settings::default() };
+        set(&mut settings, DDP_SDP_SOURCE_THRESHOLD, &4096i32.to_ne_bytes()).unwrap();
+        assert_eq!(get(&settings, DDP_SDP_SOURCE_THRESHOLD), Ok(Value::int(4096)));
         set(&mut settings, DDP_PROGRESS, &1i32.to_ne_bytes()).unwrap();
         assert_eq!(get(&settings, DDP_PROGRESS), Ok(Value::int(1)));
         set(&mut settings, DDP_PROGRESS, &0i32.to_ne_bytes()).unwrap();

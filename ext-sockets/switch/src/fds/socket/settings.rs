@@ -9,6 +9,7 @@ use rddp_mpa::{Revision, RtrSet};
 use rddp_stream::{Errno, Gather, Options, Plain, PrivateData, Role};
 
 use super::saved_options::SavedOptions;
+use crate::sdp::SdpSettings;
 use crate::startup;
 
 /// The state of a socket's DDPMODE.
@@ -40,6 +41,8 @@ pub enum KindId {
     Framed = 1,
     /// DDPMODE with RDMA operations.
     Raw = 2,
+    /// A byte stream in the messages of SDP.
+    Sdp = 3,
 }
 
 impl KindId {
@@ -48,6 +51,7 @@ impl KindId {
         match value {
             1 => Some(KindId::Framed),
             2 => Some(KindId::Raw),
+            3 => Some(KindId::Sdp),
             _ => None,
         }
     }
@@ -57,6 +61,7 @@ impl KindId {
         match number {
             1 => KindId::Framed,
             2 => KindId::Raw,
+            3 => KindId::Sdp,
             _ => KindId::Plain,
         }
     }
@@ -112,6 +117,8 @@ pub struct Settings {
     pub startup: Option<Duration>,
     /// The private data of our Request or Reply.
     pub private_data: Option<Box<[u8]>>,
+    /// The program's settings of SDP.
+    pub sdp: SdpSettings,
     /// The program's values of TCP options that the stream acts on itself.
     pub saved: SavedOptions,
     /// The address that the program connected to.
@@ -145,6 +152,7 @@ impl Settings {
         plain_allowed: false,
         startup: None,
         private_data: None,
+        sdp: SdpSettings::DEFAULT,
         saved: SavedOptions::DEFAULT,
         to: None,
         failure: Errno::NONE,

@@ -126,7 +126,7 @@ impl Framed {
             if let Some(peer) = settings.to.filter(|_| !settings.plain_allowed)
                 && !std::mem::replace(&mut settings.end_told, true)
             {
-                switch::tell_silent(peer);
+                switch::tell_silent(peer, settings.kind);
             }
         }
     }

@@ -1,5 +1,9 @@
 //! A framed socket: its octets travel in FPDUs, and its calls go to its [stream](rddp_stream).
 //!
+//! The sockets of two kinds are framed: those in DDPMODE, whose Sends are the program's octets and
+//! no more, and those that speak SDP. The stream knows its format; the few questions that the kinds
+//! answer differently are asked of [`KindId`] here.
+//!
 //! | file | what |
 //! |---|---|
 //! | `begin.rs` | from `connect`, `accept` and `setsockopt` to a stream |
@@ -205,7 +209,7 @@ impl Framed {
         let mut settings = self.held.settings();
         if !std::mem::replace(&mut settings.end_told, true) {
             match settings.to {
-                Some(peer) if end.why == Why::NoAnswer => switch::tell_silent(peer),
+                Some(peer) if end.why == Why::NoAnswer => switch::tell_silent(peer, settings.kind),
                 Some(peer) => switch::tell_failed(format_args!("{peer}: {end}")),
                 None => switch::tell_failed(end),
             }

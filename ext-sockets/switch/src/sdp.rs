@@ -1,0 +1,164 @@
+//! The settings of SDP that hold for the process: from the environment, else from the policy.
+
+use std::ffi::{OsStr, c_int};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use rddp_policy::{NO_THRESHOLD, Thresholds};
+use rddp_real as real;
+
+use crate::{journal, switch};
+
+/// The variable that holds the least call to send that is advertised: octets, `all` or `none`.
+pub const SOURCE_THRESHOLD: &str = "RDDP_SDP_SOURCE_THRESHOLD";
+/// The variable that holds the least call to receive that is advertised, or takes what the peer
+/// advertises without a buffer.
+pub const SINK_THRESHOLD: &str = "RDDP_SDP_SINK_THRESHOLD";
+/// The variable that selects private buffers at both ends, with copies through them, if it is `1`:
+/// the BCopy of the papers.
+pub const BCOPY: &str = "RDDP_SDP_BCOPY";
+/// The variable that holds the number of private receive buffers that the peer is told of.
+pub const BUFS: &str = "RDDP_SDP_BUFS";
+/// The variable that turns the families 27 and 28 of `socket` off, if it is `0`.
+pub const FAMILIES: &str = "RDDP_SDP_FAMILIES";
+
+/// The family of SDP over IPv4 in programs that were written for it (`AF_INET_SDP`).
+pub const AF_INET_SDP: c_int = 27;
+/// The family of SDP over IPv6 (`AF_INET6_SDP`).
+pub const AF_INET6_SDP: c_int = 28;
+
+/// Over TCP an advert saves no copy at the source: the kernel copies what is sent either way, and
+/// the peer's RDMA Read costs a round trip before the first octet. So none is sent by default.
+const SOURCE: u32 = NO_THRESHOLD;
+/// A Read into a program's memory saves a copy at the sink; below this length its round trip costs
+/// more.
+const SINK: u32 = 16 << 10;
+
+static OF_SOURCE: AtomicU32 = AtomicU32::new(SOURCE);
+static OF_SINK: AtomicU32 = AtomicU32::new(SINK);
+static IS_BCOPY: AtomicBool = AtomicBool::new(false);
+/// 0: the stream's own number.
+static OF_BUFS: AtomicU32 = AtomicU32::new(0);
+static HAS_FAMILIES: AtomicBool = AtomicBool::new(true);
+
+/// What one socket sets; `None` where it has the process's setting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SdpSettings {
+    /// The threshold of the source.
+    pub source: Option<u32>,
+    /// The threshold of the sink.
+    pub sink: Option<u32>,
+    /// Private buffers at both ends.
+    pub bcopy: Option<bool>,
+    /// The number of private receive buffers.
+    pub bufs: Option<u16>,
+}
+
+impl SdpSettings {
+    /// The settings of a socket of which nothing was asked.
+    pub const DEFAULT: SdpSettings = SdpSettings { source: None, sink: None, bcopy: None, bufs: None };
+
+    /// Returns the threshold of the source.
+    pub fn source(self) -> u32 {
+        self.source.unwrap_or_else(|| OF_SOURCE.load(Ordering::Relaxed))
+    }
+
+    /// Returns the threshold of the sink.
+    pub fn sink(self) -> u32 {
+        self.sink.unwrap_or_else(|| OF_SINK.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether octets go through private buffers at both ends.
+    pub fn is_bcopy(self) -> bool {
+        self.bcopy.unwrap_or_else(|| IS_BCOPY.load(Ordering::Relaxed))
+    }
+
+    /// Returns the number of private receive buffers, if one was asked for.
+    pub fn bufs(self) -> Option<u16> {
+        let of_process = || u16::try_from(OF_BUFS.load(Ordering::Relaxed)).ok();
+        self.bufs.or_else(of_process).filter(|bufs| *bufs != 0)
+    }
+}
+
+/// Reads the settings, when the library is loaded; the policy has been read.
+pub fn load() {
+    let of_policy = switch::thresholds();
+    set(&OF_SOURCE, SOURCE_THRESHOLD, of_policy.source, threshold, OCTETS);
+    set(&OF_SINK, SINK_THRESHOLD, of_policy.sink, threshold, OCTETS);
+    set(&OF_BUFS, BUFS, None, bufs, "a number from 1 to 65535");
+    let is = |name, word| real::secure_variable(name).is_some_and(|value| value == word);
+    IS_BCOPY.store(is(BCOPY, "1"), Ordering::Relaxed);
+    HAS_FAMILIES.store(!is(FAMILIES, "0"), Ordering::Relaxed);
+}
+
+const OCTETS: &str = "a number of octets, all or none";
+
+fn set(
+    place: &AtomicU32,
+    name: &str,
+    of_policy: Option<u32>,
+    parse: fn(&OsStr) -> Option<u32>,
+    wanted: &str,
+) {
+    let word = real::secure_variable(name).filter(|value| !value.is_empty());
+    let value = word.as_deref().and_then(parse);
+    if let (Some(word), None) = (&word, value) {
+        journal::without_policy(format_args!("{name}={}: ignored; try: {wanted}", word.display()));
+    }
+    if let Some(value) = value.or(of_policy) {
+        place.store(value, Ordering::Relaxed);
+    }
+}
+
+fn threshold(word: &OsStr) -> Option<u32> {
+    word.to_str().and_then(Thresholds::of_word)
+}
+
+fn bufs(word: &OsStr) -> Option<u32> {
+    word.to_str()?.parse().ok().filter(|bufs| (1..=u32::from(u16::MAX)).contains(bufs))
+}
+
+/// Returns the kernel's family for a `socket` of these arguments that the kernel has refused with
+/// `EAFNOSUPPORT`, if it is one of SDP's.
+pub fn kernel_family(domain: c_int, kind: c_int, protocol: c_int) -> Option<c_int> {
+    let family = kernels(domain)?;
+    let is_stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
+    let is_tcp = protocol == 0 || protocol == libc::IPPROTO_TCP;
+    (is_stream && is_tcp && HAS_FAMILIES.load(Ordering::Relaxed)).then_some(family)
+}
+
+/// Returns the kernel's family for one of SDP's.
+pub fn kernels(family: c_int) -> Option<c_int> {
+    match family {
+        AF_INET_SDP => Some(libc::AF_INET),
+        AF_INET6_SDP => Some(libc::AF_INET6),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_of_sdp_are_taken_for_streams_over_tcp_alone() {
+        let (stream, flags) = (libc::SOCK_STREAM, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+        assert_eq!(kernel_family(27, stream, 0), Some(libc::AF_INET));
+        assert_eq!(kernel_family(28, stream | flags, libc::IPPROTO_TCP), Some(libc::AF_INET6));
+        for (domain, kind, protocol) in [
+            (27, libc::SOCK_DGRAM, 0),
+            (27, stream, libc::IPPROTO_SCTP),
+            (libc::AF_INET, stream, 0),
+            (29, stream, 0),
+        ] {
+            assert_eq!(kernel_family(domain, kind, protocol), None, "{domain} {kind} {protocol}");
+        }
+    }
+
+    #[test]
+    fn a_socket_has_the_process_s_thresholds_unless_it_sets_its_own() {
+        assert_eq!((SdpSettings::DEFAULT.source(), SdpSettings::DEFAULT.sink()), (NO_THRESHOLD, 16384));
+        let own = SdpSettings { source: Some(0), sink: Some(1), bcopy: Some(true), bufs: Some(7) };
+        assert_eq!((own.source(), own.sink(), own.is_bcopy(), own.bufs()), (0, 1, true, Some(7)));
+        assert_eq!(SdpSettings::DEFAULT.bufs(), None);
+    }
+}
