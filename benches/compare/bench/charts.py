@@ -48,6 +48,25 @@ def sockets(rows):
     return drawn
 
 
+def sdp(rows):
+    """Returns a chart of each kind for each number of connections, in the order of the figures."""
+    kinds = {
+        "sdp-latency-polling": ("Latency, polling", "half of there and back, each end on a processor of its own", "one way", time_tick),
+        "sdp-latency-blocking": ("Latency, blocking", "half of there and back, both ends on one processor", "one way", time_tick),
+        "sdp-bandwidth": ("Bandwidth", "one way, blocking calls, a thread for each connection, CRC off", "bandwidth", rate_tick),
+        "sdp-cpu": ("Processor time", "of both ends together, for a GB; blocking calls, CRC off", "seconds for a GB", "{:g} s".format),
+        "iperf": ("iperf", "one way, iperf's own figure, CRC on", "bandwidth", rate_tick),
+    }
+    lines, drawn = lines_of(rows), {}
+    for name in sorted(lines, key=lambda name: [name.startswith(kind) for kind in kinds].index(True)):
+        kind = next(kind for kind in kinds if name.startswith(kind))
+        title, how, y_title, tick = kinds[kind]
+        count = name.removeprefix(kind).lstrip("-")
+        title += f", {count} connection{'s' if count != '1' else ''}" if count else ""
+        drawn[name] = Chart(title, how, y_title, lines[name], short_size, tick)
+    return drawn
+
+
 def against_tcp(lines):
     tcp = dict(map(tuple, lines.get("TCP", [])))
     if not tcp:

@@ -69,6 +69,8 @@ def arguments():
         epilog="The exit status says whether everything ran, not how fast it was: 1 when something hung or broke.")
     parser.add_argument("--sockets", action="store_true",
                         help="the rows of sockets under librddp_sockets.so (docs/performance-sockets.md) instead")
+    parser.add_argument("--sdp", action="store_true",
+                        help="the rows of sockets that speak SDP (docs/performance-sdp.md) instead")
     parser.add_argument("--list", action="store_true", help="name the rows and end")
     parser.add_argument("--only", metavar="ROW", action="append", choices=[kind.name for kind in ROWS],
                         help="measure this row; may be given again")
@@ -80,9 +82,9 @@ def arguments():
     parser.add_argument("--report", metavar="FILE", action="append",
                         help="write those from a stored result, and measure nothing; may be given again, for more rows")
     options = parser.parse_args()
-    options.page = "sockets" if options.sockets else "engine"
+    options.page = "sdp" if options.sdp else "sockets" if options.sockets else "engine"
     if options.only and any(kind.page != options.page for kind in ROWS if kind.name in options.only):
-        parser.error("rows of one page at a time (--sockets)")
+        parser.error("rows of one page at a time (--sockets, --sdp)")
     return options
 
 

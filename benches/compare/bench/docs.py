@@ -114,7 +114,16 @@ neighbouring slices, with the least and the most. Both ends are on this machine.
 memory again and again, which begins a page, at all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
 """
 
+SDP_HEAD = """<!-- Written by benches/compare/run --sdp --docs: change that, or benches/compare/notes.toml, and not this page. -->
+# Performance of SDP
+
+The [Sockets Direct Protocol](sdp.md) for unmodified programs, beside DDPMODE and plain TCP on the same connections. The charts have the
+shape of figures 5 to 11 of "Transparently Achieving Superior Socket Performance using Zero Copy SDP over 20 Gb/s InfiniBand Links"
+(Goldenberg, Kagan, Ravid, Tsirkin). `benches/compare/run --sdp` measures all of it and writes this page.
+"""
+
 PAGES = {
     "engine": Page(Path("docs/performance.md"), "result.json", charts.engine, ENGINE_HEAD, ENGINE_METHOD),
+    "sdp": Page(Path("docs/performance-sdp.md"), "sdp.json", charts.sdp, SDP_HEAD, SOCKETS_METHOD),
     "sockets": Page(Path("docs/performance-sockets.md"), "sockets.json", charts.sockets, SOCKETS_HEAD, SOCKETS_METHOD),
 }

@@ -58,7 +58,7 @@ impl Session {
         }
         let begun = Instant::now();
         let (lane, agreed) = match spec.op {
-            Op::Tcp | Op::Ddp => (Lane::Tcp(Box::new(tcp::Active::connect(spec, addr)?)), None),
+            Op::Tcp | Op::Ddp | Op::Sdp => (Lane::Tcp(Box::new(tcp::Active::connect(spec, addr)?)), None),
             _ => {
                 let mut active = rdma::Active::new(spec)?;
                 let agreed = active.connect(addr)?;

@@ -49,6 +49,8 @@ pub(crate) enum Op {
     Tcp,
     /// The same program on sockets in DDPMODE; `librddp_sockets.so` has to be loaded.
     Ddp,
+    /// The same program on sockets that speak SDP; `librddp_sockets.so` has to be loaded.
+    Sdp,
     Send,
     Write,
     Read,
@@ -98,6 +100,14 @@ pub(crate) struct Spec {
     /// Number of pieces of memory from which one call writes a message of a stream.
     pub(crate) pieces: usize,
     pub(crate) gather: Gather,
+    /// SDP: least octets of a call that sends by RDMA (-1: none does), and of one that receives by
+    /// it.
+    pub(crate) source_threshold: Option<i32>,
+    pub(crate) sink_threshold: Option<i32>,
+    /// SDP: octets are copied through private buffers at both ends.
+    pub(crate) bcopy: bool,
+    /// Streams: each connection has a thread of its own at both ends, with blocking calls.
+    pub(crate) threads: bool,
 }
 
 impl Default for Spec {
@@ -116,6 +126,10 @@ impl Default for Spec {
             place_before_crc: false,
             pieces: 1,
             gather: Gather::Writev,
+            source_threshold: None,
+            sink_threshold: None,
+            bcopy: false,
+            threads: false,
         }
     }
 }
@@ -131,6 +145,9 @@ impl Spec {
             _ if self.pieces == 0 || self.pieces > self.size.min(MAX_PIECES) => {
                 Err("pieces are out of range")
             }
+            _ if self.threads && !(self.is_stream() && self.wait == Wait::Sleep && self.active == 0) => {
+                Err("threads are for streams that sleep, all of them")
+            }
             _ if self.window < 4 => Err("window is out of range"),
             _ => Ok(()),
         }
@@ -138,7 +155,12 @@ impl Spec {
 
     /// Returns whether the octets go over sockets, by the calls that any program makes.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.op, Op::Tcp | Op::Ddp)
+        matches!(self.op, Op::Tcp | Op::Ddp | Op::Sdp)
+    }
+
+    /// Returns the spec of one connection, whose thread has no other.
+    pub(crate) fn of_thread(&self) -> Self {
+        Spec { connections: 1, threads: false, ..self.clone() }
     }
 
     pub(crate) fn active(&self) -> usize {
@@ -268,6 +290,7 @@ mod tests {
         assert!(Spec { batch: 5, ..spec.clone() }.check().is_err());
         assert!(Spec { size: 0, ..spec.clone() }.check().is_err());
         assert!(Spec { pieces: 65, ..spec.clone() }.check().is_err());
+        assert!(Spec { threads: true, wait: Wait::Sleep, ..spec.clone() }.check().is_err());
         assert!(Spec { connections: 2, active: 3, ..spec }.check().is_err());
     }
 }

@@ -66,7 +66,7 @@ impl Active {
                 remote: remote(&self.theirs, side.source(at))?,
                 invalidate_sink: false,
             },
-            Op::Tcp | Op::Ddp => return Err("a stream is no RDMA operation".into()),
+            Op::Tcp | Op::Ddp | Op::Sdp => return Err("a stream is no RDMA operation".into()),
         })
     }
 
@@ -92,7 +92,7 @@ impl Active {
             |load, side| match op {
                 Op::Write => round_in_memory(load, side, theirs, mark),
                 Op::Send => load.ask(side, &single),
-                Op::Read | Op::Tcp | Op::Ddp => load.complete(side, &single),
+                Op::Read | Op::Tcp | Op::Ddp | Op::Sdp => load.complete(side, &single),
             },
             |time| times.push(time.as_nanos() as u64 / ways),
         )?;

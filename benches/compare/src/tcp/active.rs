@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rddp_load::stream::{MORE, Sender, receive_all, send_all};
 
 use super::octets::Octets;
-use super::{ANSWER, Lane, mode};
+use super::{ANSWER, Lane, joined, mode};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -17,22 +17,35 @@ pub(crate) struct Active {
     load: Sender,
     message: Octets,
     answer: Octets,
+    /// The connections that other threads serve.
+    others: Vec<Active>,
 }
 
 impl Active {
     pub(crate) fn connect(spec: &Spec, addr: SocketAddr) -> Outcome<Self> {
+        if spec.threads {
+            let one = spec.of_thread();
+            let others = (1..spec.connections).map(|_| Self::connect(&one, addr)).collect::<Outcome<_>>()?;
+            return Ok(Active { others, ..Self::connect(&one, addr)? });
+        }
         let list = (0..spec.connections).map(|_| mode::connect(spec, addr)).collect::<Outcome<Vec<_>>>()?;
         // Neighbouring pieces of a message have different octets.
         let mut message = Octets::new(spec.size, |at| (at ^ at >> 8) as u8);
         let answer = Octets::new(spec.size, |_| 0);
         *message.last_mut().ok_or("a message has no octets")? = MORE;
         let load = Sender::new(spec.active(), spec.batch);
-        Ok(Active { streams: Lane::new(spec, list)?, load, message, answer })
+        Ok(Active { streams: Lane::new(spec, list)?, load, message, answer, others: Vec::new() })
     }
 
     /// Sends for `time`; returns the number of messages.
     pub(crate) fn bandwidth(&mut self, time: Duration) -> Outcome<u64> {
-        self.load.bandwidth(&mut self.streams, &mut self.message, time)
+        let Active { streams, load, message, others, .. } = self;
+        std::thread::scope(|scope| {
+            let others: Vec<_> =
+                others.iter_mut().map(|other| scope.spawn(|| other.bandwidth(time))).collect();
+            let own = load.bandwidth(streams, message, time);
+            others.into_iter().try_fold(own?, |sum, other| Ok(sum + joined(other.join())?))
+        })
     }
 
     /// Measures one message at a time there and back.

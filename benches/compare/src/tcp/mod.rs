@@ -1,5 +1,5 @@
 //! Plain TCP streams, against which everything is measured. The same code measures streams in
-//! DDPMODE; only `mode` tells the two apart.
+//! DDPMODE and by SDP; only `mode` tells them apart.
 //!
 //! The loops are those of `rddp_load::stream`. A last octet of [`ANSWER`] says that the message
 //! ends a window: its sender sends no more until the message is answered.
@@ -56,6 +56,11 @@ impl Lane {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Returns the result of a thread.
+fn joined<T>(result: std::thread::Result<Outcome<T>>) -> Outcome<T> {
+    result.map_err(|_| "a thread has panicked")?
 }
 
 impl Streams for Lane {

@@ -1,5 +1,5 @@
-//! DDPMODE, requested as any program requests it: by options that `rddp/ddp.h` names, before the
-//! socket is connected or listens.
+//! DDPMODE and SDP, requested as any program requests them: by options that `rddp/ddp.h` names,
+//! before the socket is connected or listens.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -7,7 +7,10 @@ use std::os::fd::AsFd;
 use nix::errno::Errno;
 use nix::sys::socket::setsockopt;
 use nix::{setsockopt_impl, sockopt_impl};
-use rddp_switch::socket::{DDP_CRC, DDP_GATHER, DDP_MARKERS, DDPMODE, SOL_DDP};
+use rddp_switch::socket::{
+    DDP_CRC, DDP_GATHER, DDP_MARKERS, DDP_SDP_BCOPY, DDP_SDP_SINK_THRESHOLD, DDP_SDP_SOURCE_THRESHOLD, DDPMODE,
+    SOL_DDP,
+};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::Outcome;
@@ -21,12 +24,14 @@ pub(super) fn connect(spec: &Spec, addr: SocketAddr) -> Outcome<TcpStream> {
     Ok(socket.into())
 }
 
-/// Puts a socket, which may listen already, into DDPMODE if the spec asks for that.
+/// Puts a socket, which may listen already, into the mode that the spec asks for.
 pub(crate) fn prepare(socket: &impl AsFd, spec: &Spec) -> Outcome<()> {
-    if spec.op != Op::Ddp {
-        return Ok(());
-    }
-    setsockopt(socket, Mode, &1).map_err(|error| match error {
+    let mode = match spec.op {
+        Op::Ddp => 1,
+        Op::Sdp => 3,
+        _ => return Ok(()),
+    };
+    setsockopt(socket, Mode, &mode).map_err(|error| match error {
         Errno::ENOPROTOOPT => "librddp_sockets.so is not loaded: there is no DDPMODE".to_owned(),
         other => format!("DDPMODE: {other}"),
     })?;
@@ -37,10 +42,24 @@ pub(crate) fn prepare(socket: &impl AsFd, spec: &Spec) -> Outcome<()> {
         Gather::Copy => 1,
         Gather::Cork => 2,
     };
-    Ok(setsockopt(socket, Pieces, &gather)?)
+    setsockopt(socket, Pieces, &gather)?;
+    if spec.op == Op::Sdp { prepare_sdp(socket, spec) } else { Ok(()) }
+}
+
+fn prepare_sdp(socket: &impl AsFd, spec: &Spec) -> Outcome<()> {
+    if let Some(octets) = spec.source_threshold {
+        setsockopt(socket, SourceThreshold, &octets)?;
+    }
+    if let Some(octets) = spec.sink_threshold {
+        setsockopt(socket, SinkThreshold, &octets)?;
+    }
+    Ok(setsockopt(socket, BCopy, &i32::from(spec.bcopy))?)
 }
 
 sockopt_impl!(Mode, SetOnly, SOL_DDP, DDPMODE, i32);
 sockopt_impl!(Crc, SetOnly, SOL_DDP, DDP_CRC, i32);
 sockopt_impl!(Markers, SetOnly, SOL_DDP, DDP_MARKERS, i32);
 sockopt_impl!(Pieces, SetOnly, SOL_DDP, DDP_GATHER, i32);
+sockopt_impl!(SourceThreshold, SetOnly, SOL_DDP, DDP_SDP_SOURCE_THRESHOLD, i32);
+sockopt_impl!(SinkThreshold, SetOnly, SOL_DDP, DDP_SDP_SINK_THRESHOLD, i32);
+sockopt_impl!(BCopy, SetOnly, SOL_DDP, DDP_SDP_BCOPY, i32);

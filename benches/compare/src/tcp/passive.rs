@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use rddp_load::stream::{MORE, Receiver, receive_all, send_all};
 
 use super::octets::Octets;
-use super::{ANSWER, Lane};
+use super::{ANSWER, Lane, joined};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -21,16 +21,23 @@ pub(crate) struct Passive {
     load: Receiver,
     room: Octets,
     answer: Octets,
+    /// The connections that other threads serve.
+    others: Vec<Passive>,
 }
 
 impl Passive {
     pub(crate) fn accept(spec: &Spec, listener: &TcpListener) -> Outcome<Self> {
+        if spec.threads {
+            let one = spec.of_thread();
+            let others = (1..spec.connections).map(|_| Self::accept(&one, listener)).collect::<Outcome<_>>()?;
+            return Ok(Passive { others, ..Self::accept(&one, listener)? });
+        }
         let list: Result<Vec<TcpStream>, _> =
             (0..spec.connections).map(|_| listener.accept().map(|(stream, _)| stream)).collect();
         let room = Octets::new(spec.size.clamp(LEAST, MOST), |_| MORE);
         let answer = Octets::new(spec.size, |_| MORE);
         let load = Receiver::new(spec.active(), spec.size);
-        Ok(Passive { streams: Lane::new(spec, list?)?, load, room, answer })
+        Ok(Passive { streams: Lane::new(spec, list?)?, load, room, answer, others: Vec::new() })
     }
 
     /// Does its part until the active end has ended the slice on every stream.
@@ -41,18 +48,31 @@ impl Passive {
         if kind == Kind::Notice {
             return self.notice(control);
         }
-        let (all, answer) = (0..self.room.len(), &self.answer);
-        self.load.serve(
-            &mut self.streams,
-            &mut self.room,
-            |_| all.clone(),
-            |streams, at, mark| match kind {
-                Kind::Latency => send_all(streams, at, answer, 0),
-                Kind::Window if mark == ANSWER => send_all(streams, at, &[MORE], 0),
-                _ => Ok(()),
-            },
-        )?;
+        if !self.others.is_empty() && kind != Kind::Bandwidth {
+            return Err("threads are for bandwidth".into());
+        }
+        self.receive(kind)?;
         Ok(None)
+    }
+
+    /// Receives on its own connections, while other threads do on theirs.
+    fn receive(&mut self, kind: Kind) -> Outcome<()> {
+        let Passive { streams, load, room, answer, others } = self;
+        let all = 0..room.len();
+        std::thread::scope(|scope| {
+            let others: Vec<_> = others.iter_mut().map(|other| scope.spawn(|| other.receive(kind))).collect();
+            load.serve(
+                streams,
+                room,
+                |_| all.clone(),
+                |streams, at, mark| match kind {
+                    Kind::Latency => send_all(streams, at, answer, 0),
+                    Kind::Window if mark == ANSWER => send_all(streams, at, &[MORE], 0),
+                    _ => Ok(()),
+                },
+            )?;
+            others.into_iter().try_for_each(|other| joined(other.join()))
+        })
     }
 
     /// Measures from the time that each message carries until it is here; the active end has
