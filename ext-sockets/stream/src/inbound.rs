@@ -99,6 +99,7 @@ impl Inbound {
 
     /// Looks at the FPDU at the front of `octets`; if it is whole, it is checked and counted, also
     /// in `sdp`.
+    #[inline(always)]
     pub(super) fn step(&mut self, octets: &mut [u8], sdp: Option<&mut Shared>) -> Result<Step, Trouble> {
         let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
         match receiver.step(octets, &mut self.program)? {
@@ -165,6 +166,7 @@ impl Inbound {
 }
 
 /// Returns the step for a segment of a message of SDP.
+#[inline(never)]
 fn of_message(sdp: &mut Shared, step: Step, segment: &Segment, octets: &[u8]) -> Step {
     let Step::Data { payload, used } = step else { return step };
     match sdp.segment(segment, &octets[payload.clone()]) {

@@ -247,7 +247,7 @@ impl Stream<'_> {
             }
             let front = self.front_of_message(&segment, &scratch[HEAD..GLANCE]);
             if let Some(front) = front
-                && self.take_directly(rx, inbound, (segment, front), scratch, sink)?
+                && self.take_directly(rx, &mut inbound, (segment, front), scratch, sink)?
             {
                 return Ok(Next::More);
             }
@@ -272,10 +272,7 @@ impl Stream<'_> {
     ) -> Result<Taken, Errno> {
         let mut inbound = Inbound::new(rx, self.longest_send(rx));
         let shown = std::mem::take(&mut rx.shown);
-        let mut sdp = Ahead::NOTHING;
-        if self.state.asked.is_sdp() {
-            sdp.now = Some(rx.sdp);
-        }
+        let mut sdp = Ahead::of(self.sdp_of(rx));
         let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, &mut sdp);
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
         if stays {
@@ -342,7 +339,7 @@ impl Stream<'_> {
     fn take_directly(
         &self,
         rx: &mut Guard<'_, Rx>,
-        mut inbound: Inbound,
+        inbound: &mut Inbound,
         (segment, front): (Segment, usize),
         scratch: &mut Scratch,
         sink: &mut Sink<'_, '_>,
@@ -374,7 +371,7 @@ impl Stream<'_> {
         let rest = if took < whole { self.look_at_rest(scratch, whole - took)? } else { &behind[..trailer] };
         let (covered, field) = rest.split_last_chunk().unwrap_or((&[], &[0; CRC_LEN]));
         if let Err(trouble) = inbound.received(segment, crc32c_append(crc, covered), *field) {
-            return Err(self.fault(rx, &inbound, &trouble));
+            return Err(self.fault(rx, inbound, &trouble));
         }
         self.count_directly(rx, &segment, &head[HEAD..head_len])?;
         if took < whole {

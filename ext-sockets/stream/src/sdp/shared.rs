@@ -50,7 +50,10 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    pub(crate) const NOTHING: Self = Self { now: None, before: None };
+    #[inline]
+    pub(crate) fn of(now: Option<Shared>) -> Self {
+        Self { now, before: None }
+    }
 
     /// Notes where [`cut_back`](Self::cut_back) goes back to.
     #[inline]
