@@ -406,7 +406,7 @@ fn a_sender_without_credits_reads_what_the_peer_offers() {
     // One report: there are two credits for control.
     let octets = random_octets(11, 120_000);
     thread::scope(|scope| {
-        let sending = scope.spawn(|| end.send(&[7; 1 << 20]));
+        let sending = scope.spawn(|| end.send(&vec![7; 4 << 20]));
         // The end sends as many messages as it has credits for, of which none comes back.
         let acknowledged = peer.ack;
         while !peer.peer.is_silent(Duration::from_millis(50)) {
@@ -436,7 +436,7 @@ fn a_sender_without_credits_reads_what_the_peer_offers() {
             }
             peer.data(b"");
         }
-        assert_eq!(sending.join().unwrap(), Ok(1 << 20));
+        assert_eq!(sending.join().unwrap(), Ok(4 << 20));
     });
     assert!(receive(&end, octets.len(), 33_333, 0) == octets);
 }
