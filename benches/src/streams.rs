@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use rddp_ddp::UntaggedRepr;
 use rddp_mpa::{LENGTH_LEN, fpdu_len};
-use rddp_stream::{Calls, Options, Role, SharedState, Stream};
+use rddp_stream::{Calls, Format, Options, Role, SdpOptions, SharedState, Stream};
 
 use crate::Wire;
 use crate::end::tcp_pair;
@@ -32,21 +32,37 @@ impl End {
 pub struct Streams {
     ours: End,
     peer: End,
+    /// Octets in front of the program's in each FPDU.
+    front: usize,
 }
 
 impl Streams {
-    /// Two ends that have sent an octet each.
+    /// Two ends in DDPMODE that have sent an octet each.
     ///
     /// # Panics
     /// If loopback does not work.
     #[must_use]
     pub fn new(wire: Wire) -> Self {
+        Self::of(wire, Format::Octets)
+    }
+
+    /// Two such ends that speak SDP, and advertise nothing.
+    ///
+    /// # Panics
+    /// If loopback does not work.
+    #[must_use]
+    pub fn sdp(wire: Wire) -> Self {
+        Self::of(wire, Format::Sdp(SdpOptions::DEFAULT))
+    }
+
+    fn of(wire: Wire, format: Format) -> Self {
         let (ours, peer) = tcp_pair(wire.mss).expect("a TCP connection over loopback");
         let end = |tcp, role| {
-            let options = Options { crc: wire.crc, ..Options::new(role) };
+            let options = Options { crc: wire.crc, format, ..Options::new(role) };
             End { tcp, state: SharedState::anonymous(&options).expect("memory for a state") }
         };
-        let streams = Streams { ours: end(ours, Role::Responder), peer: end(peer, Role::Initiator) };
+        let front = if format == Format::Octets { 0 } else { BASE_HEADER };
+        let streams = Streams { ours: end(ours, Role::Responder), peer: end(peer, Role::Initiator), front };
         assert_eq!(streams.peer.stream().greet(), Ok(false), "the Request is on its way");
         assert_eq!(streams.ours.stream().greet(), Ok(true), "the Reply is on its way");
         streams.incoming(b"!");
@@ -78,7 +94,8 @@ impl Streams {
         assert_eq!(sent, Ok(octets.len()));
         // Without reading them, so that whoever is measured finds all of them.
         let mut seen = vec![0; 2 * octets.len() + 1024];
-        while self.ours.tcp.peek(&mut seen).is_ok_and(|there| payload_of(&seen[..there]) < octets.len()) {
+        let is_short = |there: &[u8]| payload_of(there, self.front) < octets.len();
+        while self.ours.tcp.peek(&mut seen).is_ok_and(|there| is_short(&seen[..there])) {
             std::thread::yield_now();
         }
     }
@@ -93,14 +110,18 @@ impl Streams {
     }
 }
 
-/// Octets of payload in the whole FPDUs at the front of `stream`, which are unmarked Sends.
-fn payload_of(mut stream: &[u8]) -> usize {
+/// Returns the program's octets in the whole FPDUs at the front of `stream`, which are unmarked
+/// Sends with `front` octets before them.
+fn payload_of(mut stream: &[u8], front: usize) -> usize {
     let mut payload = 0;
     while let Some(length) = stream.first_chunk::<LENGTH_LEN>() {
         let ulpdu_len = usize::from(u16::from_be_bytes(*length));
         let Some(behind) = stream.get(fpdu_len(ulpdu_len)..) else { break };
-        payload += ulpdu_len - UntaggedRepr::LEN;
+        payload += ulpdu_len - UntaggedRepr::LEN - front;
         stream = behind;
     }
     payload
 }
+
+/// Base header of a message of SDP.
+const BASE_HEADER: usize = 16;

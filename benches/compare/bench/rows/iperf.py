@@ -75,12 +75,13 @@ class Server:
 
 
 def parse(said, count):
-    """Returns octets and octets a second of the report's last line, the sum where there are several
-    connections."""
+    """Returns octets and octets a second of all connections together; zeros if a report is missing. iperf's own
+    sum is left out: slices below a second have none."""
     lines = [line.split(",") for line in said.splitlines() if re.fullmatch(r"[\d.,:+-]+", line)]
-    if not lines or (count > 1 and lines[-1][5] != "-1"):
+    lines = [line for line in lines if len(line) > 8 and line[5] != "-1"]
+    if len(lines) != count:
         return 0, 0.0
-    return int(lines[-1][7]), int(lines[-1][8]) / 8
+    return sum(int(line[7]) for line in lines), sum(int(line[8]) for line in lines) / 8
 
 
 @contextmanager

@@ -24,18 +24,22 @@ pub struct SdpOptions {
     /// Private receive buffers (Bufs). 0: as many as hold 4 MiB, and 1024 at least. Others are
     /// raised to 256.
     pub bufs: u16,
-    /// Octets of a private receive buffer, the base header included. 0: what one FPDU of the path
-    /// holds.
+    /// Octets of a private receive buffer, the base header included. 0: what one FPDU holds at most,
+    /// so that each message of a path has one.
     pub size: u32,
     /// Octets from which a send advertises the program's memory; `u64::MAX`: never.
     pub threshold: u64,
+    /// Octets from which the room of a receive decides how much is Read of the peer's adverts, and
+    /// is offered to be written to. Smaller ones are served from what is Read for all calls.
+    pub sink_threshold: u64,
     /// Way of the octets.
     pub copies: Copies,
 }
 
 impl SdpOptions {
     /// The default settings.
-    pub const DEFAULT: Self = Self { bufs: 0, size: 0, threshold: u64::MAX, copies: Copies::Direct };
+    pub const DEFAULT: Self =
+        Self { bufs: 0, size: 0, threshold: u64::MAX, sink_threshold: 16 << 10, copies: Copies::Direct };
 }
 
 impl Default for SdpOptions {

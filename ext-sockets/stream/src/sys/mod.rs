@@ -36,7 +36,7 @@ pub(super) use edges_signals::MemoryOut;
 pub use errno::SameErrno;
 pub use kernel::handlers_restart;
 pub use kernel::raise_sigpipe;
-pub(super) use kernel::{Direction, Kernel, Tcp, now, read_at, seek};
+pub(super) use kernel::{Direction, Kernel, Tcp, now, random, read_at, seek};
 pub use kernel::{confine, is_confined};
 pub(super) use lock::{Guard, Guarded};
 pub(super) use names::names;
