@@ -4,10 +4,10 @@ use std::io::IoSliceMut;
 
 use super::inbound::{Inbound, Step};
 use super::rx::{Hold, Next, Pull, STEPS};
-use super::sdp::Shared;
+use super::sdp::Look;
 use super::sink::Sink;
 use super::state::Rx;
-use super::sys::Scratch;
+use super::sys::{Guard, Scratch};
 use super::{Errno, Stream};
 
 impl Stream<'_> {
@@ -52,16 +52,24 @@ impl Stream<'_> {
 
     /// Copies octets to the program's buffers without taking them and without waiting (`MSG_PEEK`).
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
-        let mut steps = 0;
         let mut rx = self.lock_rx()?;
         if self.state.asked.is_sdp() && self.show_held(&mut rx, sink)? {
             return Ok(Pull::Some);
         }
+        let shown = self.glimpse_in_kernel(&mut rx, sink);
+        if self.state.asked.is_sdp() {
+            self.answer_peer(&mut rx, 0);
+        }
+        shown
+    }
+
+    fn glimpse_in_kernel(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+        let mut steps = 0;
         // A CRC must be checked before octets are shown, however large the FPDU is.
         rx.bulk = false;
         while rx.left == 0 {
             steps += 1;
-            match self.advance(&mut rx, &mut Sink::new(&mut [], false))? {
+            match self.advance(rx, &mut Sink::new(&mut [], false))? {
                 Next::Nothing(hold) => return Ok(Pull::Nothing(hold)),
                 Next::End => return Ok(Pull::End),
                 // A look leaves the octets in front where they are.
@@ -74,13 +82,14 @@ impl Stream<'_> {
         }
         let mut scratch = Scratch::take()?;
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]).unwrap_or(0);
-        show(&rx, &mut scratch[..seen], self.longest_send(&rx), self.sdp_of(&rx), sink);
+        let look = self.look_of(rx);
+        show(rx, &mut scratch[..seen], self.longest_send(rx), look, sink);
         Ok(Pull::Some)
     }
 }
 
 /// Copies the rest of the FPDU in front, and those behind it that are whole and good.
-fn show(rx: &Rx, octets: &mut [u8], max_send: u32, mut sdp: Option<Shared>, sink: &mut Sink<'_, '_>) {
+fn show(rx: &Rx, octets: &mut [u8], max_send: u32, mut sdp: Option<Look>, sink: &mut Sink<'_, '_>) {
     let (left, trailer) = (rx.left as usize, rx.trailer as usize);
     let mut at = if rx.left_is_kept {
         let from = rx.kept_at as usize;
@@ -90,7 +99,7 @@ fn show(rx: &Rx, octets: &mut [u8], max_send: u32, mut sdp: Option<Shared>, sink
         sink.fill(&octets[..left.min(octets.len())]);
         left + trailer
     };
-    let mut inbound = Inbound::new(rx, max_send);
+    let mut inbound = Inbound::new(rx, max_send, sdp.as_ref());
     let mut shown = rx.shown as usize;
     while at < octets.len() && sink.room() > 0 {
         match inbound.step(&mut octets[at..], sdp.as_mut()) {

@@ -9,7 +9,7 @@ use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
 use super::options::{Plain, Role};
-use super::sdp::Shared;
+use super::sdp::Live;
 use super::sink::Source;
 use super::state::{Phase, Tx};
 use super::sys::Scratch;
@@ -73,7 +73,7 @@ impl Stream<'_> {
 
     /// Frames the early octets, as messages of `sdp` if it is given, and gives TCP what it takes.
     /// Returns whether that was all.
-    pub(super) fn frame_early(&self, tx: &mut Tx, sdp: Option<&mut Shared>) -> Result<bool, Errno> {
+    pub(super) fn frame_early(&self, tx: &mut Tx, sdp: Option<Live<'_>>) -> Result<bool, Errno> {
         if tx.early().is_empty() {
             return Ok(true);
         }

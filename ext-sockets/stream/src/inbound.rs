@@ -2,21 +2,22 @@
 //! RFC 5041 §5, RFC 5040 §5).
 //!
 //! An [`Inbound`] is made of the shared state at the beginning of a call and takes FPDUs by
-//! [`Receiver`]; its [`Mark`] is stored in the state again. The stream exposes no memory and reads
-//! none of the peer's, so besides Sends a peer may send only messages without octets, and its
-//! Terminate.
+//! [`Receiver`]; its [`Mark`] is stored in the state again. A stream of plain octets exposes no memory
+//! and reads none of the peer's, so besides Sends a peer may send only messages without octets, and
+//! its Terminate. With SDP it may answer Reads and write into a `SinkAvail`: those octets, too, are
+//! the next ones of the stream, and stay in the kernel until they are read.
 
 use std::ops::Range;
 
-use rddp_ddp::{Header, Msn, Stag, UntaggedRx};
+use rddp_ddp::{Header, Msn, OpenTagged, Stag, UntaggedRx};
 use rddp_iwarp::{Delivered, Receive, Receiver, Segment, Target, Trouble};
 use rddp_mpa::{Deframer, Framing, MIN_MULPDU};
 use rddp_rdmap::{
-    AccessError, Event, Fault, InvalidateError, Opcode, Place, REQUEST_QUEUE, Response, SEND_QUEUE, Stream,
-    StreamConfig, TerminateCode,
+    Event, Fault, InvalidateError, Opcode, OutstandingRead, OutstandingRequest, Place, REQUEST_QUEUE,
+    Response, SEND_QUEUE, Stream, StreamConfig, TerminateCode,
 };
 
-use super::sdp::{Ahead, Part, Shared, Wrong};
+use super::sdp::{Adverts, Ahead, Look, OwnSink, Part, Wrong};
 use super::sink::Sink;
 use super::state::Rx;
 
@@ -38,6 +39,12 @@ pub(super) enum Step {
     Silent { used: usize, reply: Option<Header> },
     /// The peer has ended the stream.
     Terminated { used: usize, code: TerminateCode },
+    /// The FPDU has octets of a Write, which belong so many behind the next one of the stream.
+    Aside { payload: Range<usize>, ahead: usize, used: usize },
+    /// The FPDU makes so many octets that were put aside the next ones of the stream.
+    Splice { octets: usize, used: usize },
+    /// The FPDU brings an advert, for which there is no place yet. It counts as not looked at.
+    NeedsTables,
     /// A message of SDP is wrong.
     Wrong(Wrong),
 }
@@ -46,8 +53,9 @@ impl Step {
     /// Returns the octets of the FPDU; 0 if it is not whole.
     pub(super) fn used(&self) -> usize {
         match self {
-            Self::Need { .. } | Self::Wrong(_) => 0,
+            Self::Need { .. } | Self::NeedsTables | Self::Wrong(_) => 0,
             Self::Data { used, .. } | Self::Silent { used, .. } | Self::Terminated { used, .. } => *used,
+            Self::Aside { used, .. } | Self::Splice { used, .. } => *used,
         }
     }
 }
@@ -64,7 +72,7 @@ pub(super) struct Mark {
 }
 
 impl Inbound {
-    pub(super) fn new(rx: &Rx, max_send: u32) -> Self {
+    pub(super) fn new(rx: &Rx, max_send: u32, sdp: Option<&Look>) -> Self {
         let config = StreamConfig { ird: rx.ird, ord: rx.ord, extensions: false };
         let mut stream = Stream::new(config);
         let open = rx.is_open.then_some(rx.open_ulp);
@@ -73,9 +81,13 @@ impl Inbound {
         if rx.rtr_read {
             stream.issue_read(RTR_ID, Stag(0), 0, 0);
         }
+        if let Some(adverts) = sdp.and_then(|sdp| sdp.adverts.as_ref()) {
+            resume(&mut stream, adverts);
+        }
         let framing = Framing { crc: rx.crc, markers: rx.markers };
         let deframer = Deframer::at(framing, rx.position & !3);
-        let program = Program { max_send: max_send.into(), good_fpdu: false };
+        let sink = sdp.map_or(OwnSink::default(), Look::sink);
+        let program = Program { max_send: max_send.into(), good_fpdu: false, sink };
         Self { deframer, stream, program, rtr_read: rx.rtr_read }
     }
 
@@ -99,13 +111,17 @@ impl Inbound {
 
     /// Looks at the FPDU at the front of `octets`; if it is whole, it is checked and counted, also
     /// in `sdp`.
-    pub(super) fn step(&mut self, octets: &mut [u8], sdp: Option<&mut Shared>) -> Result<Step, Trouble> {
+    pub(super) fn step(&mut self, octets: &mut [u8], sdp: Option<&mut Look>) -> Result<Step, Trouble> {
+        if let Some(sdp) = &sdp {
+            self.program.sink = sdp.sink();
+        }
         let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
         match receiver.step(octets, &mut self.program)? {
             rddp_iwarp::Step::Need { total } => Ok(Step::Need { total }),
             rddp_iwarp::Step::Taken { delivered, payload, used } => {
                 let step = self.taken(&delivered, payload, used)?;
-                Ok(if let Some(sdp) = sdp { of_message(sdp, step, &delivered.segment, octets) } else { step })
+                let Some(sdp) = sdp else { return Ok(step) };
+                Ok(of_message(sdp, step, &delivered, self.stream.open_tagged(), octets))
             }
             // A byte stream always has a receive, so that no message waits for one.
             rddp_iwarp::Step::Waits { .. } => {
@@ -122,11 +138,11 @@ impl Inbound {
             Event::Received { invalidate: Some(_), .. } => {
                 Err(segment.trouble(Fault::invalidate(InvalidateError::Unknown)))
             }
-            Event::ReadDone { .. } => {
+            Event::ReadDone { id: RTR_ID } => {
                 self.rtr_read = false;
                 Ok(Step::Silent { used, reply: None })
             }
-            _ if matches!(segment.place, Place::Receive { .. }) => Ok(Step::Data { payload, used }),
+            _ if has_octets(segment.place) => Ok(Step::Data { payload, used }),
             _ => Ok(Step::Silent { used, reply: None }),
         }
     }
@@ -139,7 +155,7 @@ impl Inbound {
         };
         if read.request.size > 0 {
             let offending = Some(read.offending());
-            return Err(Trouble { fault: Fault::read_source(AccessError::Stag), offending });
+            return Err(Trouble { fault: Fault::read_source(rddp_rdmap::AccessError::Stag), offending });
         }
         let header = read.segment(MIN_MULPDU).header;
         self.stream.response_done();
@@ -153,23 +169,79 @@ impl Inbound {
         let segment = receiver.announced(octets, &mut self.program)?;
         let control = segment.header.control();
         let invalidates = Opcode::from_number(control & 0xf).is_none_or(Opcode::invalidates);
-        (matches!(segment.place, Place::Receive { .. }) && !invalidates).then_some(segment)
+        let is_next = match segment.place {
+            Place::Receive { .. } => !invalidates,
+            Place::Sink { id, .. } => id == READ_ID,
+            Place::Write { stag, to } => self.program.sink.is_next(stag.0, to, segment.payload_len),
+            _ => false,
+        };
+        is_next.then_some(segment)
     }
 
     /// Counts such a segment, which was received elsewhere. `crc` is the CRC of length field, ULPDU
     /// and pad, `field` the CRC field.
-    pub(super) fn received(&mut self, segment: Segment, crc: u32, field: [u8; 4]) -> Result<(), Trouble> {
+    pub(super) fn received(
+        &mut self,
+        segment: Segment,
+        crc: u32,
+        field: [u8; 4],
+    ) -> Result<Delivered, Trouble> {
         let mut receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
-        receiver.received(segment, &[], crc, field, &mut self.program).map(drop)
+        receiver.received(segment, &[], crc, field, &mut self.program)
+    }
+
+    /// Returns the tagged message that is open.
+    pub(super) fn open_tagged(&self) -> Option<OpenTagged> {
+        self.stream.open_tagged()
     }
 }
 
-/// Returns the step for a segment of a message of SDP.
-fn of_message(sdp: &mut Shared, step: Step, segment: &Segment, octets: &[u8]) -> Step {
-    let Step::Data { payload, used } = step else { return step };
-    match sdp.segment(segment, &octets[payload.clone()]) {
+/// Goes on with the Reads of this end. Adverts that are sound are those of a stream; where they are
+/// another's, no segment is accepted.
+fn resume(stream: &mut Stream, adverts: &Adverts) {
+    let reads = adverts.reads.iter().map(|read| {
+        OutstandingRequest::Read(OutstandingRead {
+            id: READ_ID,
+            sink_stag: Stag(read.sink_stag),
+            sink_to: 0,
+            size: read.size,
+            done: read.done,
+        })
+    });
+    let open = adverts.open.get();
+    if (open.is_some() || adverts.reads.len() > 0) && stream.take_over_requests(open, reads).is_err() {
+        stream.fail();
+    }
+}
+
+/// Returns whether the octets of a segment are the program's.
+fn has_octets(place: Place) -> bool {
+    matches!(place, Place::Receive { .. } | Place::Sink { .. } | Place::Write { .. })
+}
+
+/// Returns the step for a segment, as SDP sees it.
+fn of_message(
+    sdp: &mut Look,
+    step: Step,
+    delivered: &Delivered,
+    open: Option<OpenTagged>,
+    octets: &[u8],
+) -> Step {
+    let is_tagged = matches!(delivered.segment.header, Header::Tagged(_)) && sdp.adverts.is_some();
+    let (payload, used) = match step {
+        Step::Data { payload, used } => (payload, used),
+        // A segment without octets may end a message.
+        Step::Silent { used, reply: None } if is_tagged => (0..0, used),
+        step => return step,
+    };
+    match sdp.delivered(delivered, open, &octets[payload.clone()]) {
         Ok(Part::Octets { from }) => Step::Data { payload: payload.start + from..payload.end, used },
         Ok(Part::Control) => Step::Silent { used, reply: None },
+        Ok(Part::Aside { skip, ahead }) => {
+            Step::Aside { payload: payload.start + skip..payload.end, ahead, used }
+        }
+        Ok(Part::Splice { octets }) => Step::Splice { octets, used },
+        Ok(Part::NeedsTables) => Step::NeedsTables,
         Err(wrong) => Step::Wrong(wrong),
     }
 }
@@ -179,6 +251,8 @@ struct Program {
     /// Octets of the longest Send.
     max_send: u64,
     good_fpdu: bool,
+    /// The memory that a Write may name.
+    sink: OwnSink,
 }
 
 impl Target for Program {
@@ -190,11 +264,13 @@ impl Target for Program {
         Receive::Posted(self.max_send)
     }
 
-    /// Does nothing: octets of a Send stay where they are until the program reads them.
+    /// Checks the memory that a Write names (RFC 5041 §7.1). Nothing is placed yet: octets stay
+    /// where they are until the program reads them.
     fn place(&mut self, segment: &Segment, _: usize, _: &[u8]) -> Result<(), Fault> {
         match segment.place {
-            // There is no STag that a Write could name (RFC 5041 §7.1).
-            Place::Write { .. } => Err(Fault::write_access(AccessError::Stag)),
+            Place::Write { stag, to } => {
+                self.sink.check(stag.0, to, segment.payload_len).map_err(Fault::write_access)
+            }
             _ => Ok(()),
         }
     }
@@ -237,6 +313,8 @@ pub(super) struct Left {
 
 /// Reason why a batch ends.
 pub(super) enum Stop {
+    /// The FPDU is to be looked at alone.
+    Alone,
     Need(usize),
     Full,
     Terminated(TerminateCode),
@@ -287,7 +365,7 @@ impl Batch {
                     self.left = Some(Left { from: from + taken, to, end: at + used });
                     (self.before, self.shown) = (before, shown + taken);
                 } else if let Some(sdp) = &mut sdp.now {
-                    sdp.consumed();
+                    sdp.now.consumed();
                 }
                 self.largest = self.largest.max(to - from);
                 self.used += used;
@@ -303,6 +381,10 @@ impl Batch {
             Ok(Step::Terminated { used, code }) => {
                 self.used += used;
                 self.stop = Stop::Terminated(code);
+            }
+            Ok(Step::Aside { .. } | Step::Splice { .. } | Step::NeedsTables) => {
+                sdp.cut_back();
+                self.stop = Stop::Alone;
             }
             Ok(Step::Wrong(wrong)) => {
                 sdp.cut_back();
@@ -345,5 +427,7 @@ impl Replies {
 
 /// ID of the Read that is this end's RTR.
 const RTR_ID: u64 = 0;
+/// ID of each Read of octets for the program.
+pub(super) const READ_ID: u64 = 1;
 /// Most Reads that are answered in one batch.
 const REPLIES: usize = 4;

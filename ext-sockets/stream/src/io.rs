@@ -72,7 +72,20 @@ impl Stream<'_> {
             Pull::Some if peeks && sink.room() > 0 && sink.done() > 0 => Err(None),
             Pull::Some => Ok(()),
             Pull::End => Err(None),
-            Pull::Nothing(hold) => self.wait_to_receive(hold, patience).map_err(Some),
+            Pull::Nothing(hold) => {
+                if hold == Hold::Idle && !peeks {
+                    self.offer_sink_before_wait(sink.room(), patience);
+                }
+                self.wait_to_receive(hold, patience).map_err(Some)
+            }
+        }
+    }
+
+    /// Offers the peer to write, if this call is about to wait.
+    fn offer_sink_before_wait(&self, room: usize, patience: &Patience) {
+        let waits = self.state.asked.is_sdp() && !patience.is_none() && !patience.is_over();
+        if waits && self.is_nonblocking() == Ok(false) {
+            self.offer_sink(room);
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::buffers::EARLY;
 use super::rx::MAX_TRAILER;
+use super::sdp::live;
 use super::state::{Rx, Tx};
 use super::sys::{BLOCK, Guard, Kernel, Purpose, has_all};
 use super::{Errno, Stream};
@@ -13,8 +14,8 @@ impl Stream<'_> {
     /// Locks the receiving direction. An owner that gives the lock back has cleared `moving`: if it
     /// is set, the last owner died.
     pub(super) fn lock_rx(&self) -> Result<Guard<'_, Rx>, Errno> {
-        let rx = self.state.rx.lock()?;
-        let half = rx.moving || self.state.asked.is_sdp() && !(rx.sdp.is_sound() && rx.rooms.is_sound());
+        let mut rx = self.state.rx.lock()?;
+        let half = rx.moving || self.state.asked.is_sdp() && !is_sound_sdp(&mut rx);
         if half || !rx.is_sound() { Err(self.owner_died()) } else { Ok(rx) }
     }
 
@@ -56,6 +57,11 @@ impl Stream<'_> {
             took => took,
         }
     }
+}
+
+/// Returns whether the values of a connection of SDP fit together.
+fn is_sound_sdp(rx: &mut Guard<'_, Rx>) -> bool {
+    rx.sdp.is_sound() && rx.rooms.is_sound() && live(rx).is_sound()
 }
 
 impl Rx {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rddp_mpa::{Revision, RtrSet, StartupConfig};
 
 use super::Errno;
-use super::sdp::{Copies, Format, SdpOptions};
+use super::sdp::{Copies, Format, READS, SdpOptions};
 
 /// The startup frame that this end sends (RFC 5044 §7.1: the ULP decides).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,13 +159,15 @@ impl Options {
     }
 
     pub(super) fn startup(&self) -> StartupConfig {
+        // Requests that SDP serves have a place in the shared state.
+        let most = if self.format == Format::Octets { u16::MAX } else { READS as u16 };
         StartupConfig {
             revision: self.revision,
             crc: self.crc,
             markers: self.markers,
-            ird: self.ird,
+            ird: self.ird.min(most),
             ord: self.ord,
-            max_ird: self.ird.max(MAX_IRD),
+            max_ird: self.ird.max(MAX_IRD).min(most),
             assumed_ird: 1,
             peer_to_peer: self.peer_to_peer,
             // To SDP a Send without octets would be a message without header.
@@ -195,6 +197,7 @@ pub(super) struct Asked {
     sdp_bufs: u16,
     sdp_size: u32,
     sdp_threshold: u64,
+    sdp_sink_threshold: u64,
     private_data: PrivateData,
 }
 
@@ -223,6 +226,7 @@ impl Asked {
             sdp_bufs: sdp.bufs,
             sdp_size: sdp.size,
             sdp_threshold: sdp.threshold,
+            sdp_sink_threshold: sdp.sink_threshold,
             private_data: options.private_data,
         }
     }
@@ -278,6 +282,7 @@ impl Asked {
             bufs: self.sdp_bufs,
             size: self.sdp_size,
             threshold: self.sdp_threshold,
+            sink_threshold: self.sdp_sink_threshold,
             copies: if self.has_private_copies() { Copies::Private } else { Copies::Direct },
         }
     }
@@ -342,7 +347,8 @@ mod tests {
             private_data: PrivateData::cut(b"some"),
             ..Options::new(Role::Responder)
         };
-        let sdp = SdpOptions { bufs: 300, size: 8192, threshold: 5, copies: Copies::Private };
+        let sdp =
+            SdpOptions { bufs: 300, size: 8192, threshold: 5, sink_threshold: 6, copies: Copies::Private };
         let sdp = Options { format: Format::Sdp(sdp), ..initiator };
         for options in [initiator, responder, sdp, Options { gather: Gather::Copy, ..initiator }] {
             let asked = Asked::of(&options);

@@ -172,13 +172,18 @@ impl Stream<'_> {
     /// Looks at the first `seen` octets in memory: those that were moved, and perhaps some more.
     /// `Some`: the FPDU has at least so many octets. `None`: it is whole, and has been taken.
     fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
-        let mut inbound = Inbound::new(rx, self.longest_send(rx));
-        let mut sdp = self.sdp_of(rx);
+        if self.state.asked.is_sdp() {
+            // The octets can be looked at once only.
+            self.make_tables(rx);
+        }
+        let mut sdp = self.look_of(rx);
+        let mut inbound = Inbound::new(rx, self.longest_send(rx), sdp.as_ref());
         let (used, step) = match inbound
             .step(rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default(), sdp.as_mut())
         {
             Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
             Ok(Step::Need { total }) => return Ok(Some(total)),
+            Ok(Step::NeedsTables) => return Err(Errno::NO_BUFFERS),
             Ok(step) => (step.used(), step),
             Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
         };
@@ -187,10 +192,11 @@ impl Stream<'_> {
         inbound.mark().apply(rx);
         if let Some(mut sdp) = sdp {
             if behind >= CRC_LEN {
-                behind -= sdp.leave_stub();
+                behind -= sdp.now.leave_stub();
             }
-            rx.store_sdp(&sdp);
+            sdp.store(rx);
         }
+        self.spare_tables(rx);
         self.wake_at(rx, 1)?;
         self.may_send_now(rx);
         if let Step::Data { payload, .. } = step {
@@ -205,7 +211,9 @@ impl Stream<'_> {
         match step {
             Step::Terminated { code, .. } => Err(self.terminated(rx, code)),
             Step::Silent { reply, .. } => self.reply(&reply).map(|()| None),
-            Step::Need { .. } | Step::Data { .. } | Step::Wrong(_) => Ok(None),
+            Step::Aside { payload, ahead, .. } => self.put_aside_of_kept(rx, ahead, payload).map(|()| None),
+            Step::Splice { octets, .. } => self.splice(rx, octets).map(|()| None),
+            Step::Need { .. } | Step::Data { .. } | Step::Wrong(_) | Step::NeedsTables => Ok(None),
         }
     }
 

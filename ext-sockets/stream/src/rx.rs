@@ -63,7 +63,7 @@ impl Stream<'_> {
         let mut rx = self.lock_rx()?;
         let pulled = self.pull_locked(&mut rx, sink);
         if self.state.asked.is_sdp() {
-            self.answer_peer(&mut rx);
+            self.answer_peer(&mut rx, sink.room());
         }
         pulled
     }
@@ -221,6 +221,7 @@ impl Stream<'_> {
             Taken::Left => Ok(Next::Full),
             Taken::Whole if all => Ok(Next::Drained),
             Taken::Whole => Ok(Next::More),
+            Taken::Alone => self.fetch_alone(rx, &mut scratch),
             Taken::None { need } if all => self.hold_back(rx, seen, need),
             Taken::None { need } => self.fetch_large(rx, &mut scratch, need, sink),
         }
@@ -241,12 +242,13 @@ impl Stream<'_> {
         if unread < len {
             return self.hold_back(rx, unread, len);
         }
-        let mut inbound = Inbound::new(rx, self.longest_send(rx));
+        let look = self.look_of(rx);
+        let mut inbound = Inbound::new(rx, self.longest_send(rx), look.as_ref());
         if let Some(segment) = inbound.announced(&scratch[..GLANCE]) {
             if self.may_wait(rx, sink) {
                 return Ok(Next::Full);
             }
-            let front = self.front_of_message(&segment, &scratch[HEAD..GLANCE]);
+            let front = self.front_of_message(&segment, &scratch[LENGTH_LEN + segment.header.len()..GLANCE]);
             if let Some(front) = front
                 && self.take_directly(rx, inbound, (segment, front), scratch, sink)?
             {
@@ -257,6 +259,7 @@ impl Stream<'_> {
         match self.take_batch(rx, &mut scratch[..seen], sink)? {
             Taken::Left => Ok(Next::Full),
             Taken::Whole => Ok(Next::More),
+            Taken::Alone => self.fetch_alone(rx, scratch),
             // The length of a marked FPDU is known exactly only when its first octets are there.
             Taken::None { need } if need > len => self.fetch_large(rx, scratch, need, sink),
             Taken::None { need } => self.hold_back(rx, seen, need),
@@ -271,9 +274,9 @@ impl Stream<'_> {
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
     ) -> Result<Taken, Errno> {
-        let mut inbound = Inbound::new(rx, self.longest_send(rx));
+        let mut sdp = Ahead::of(self.look_of(rx));
+        let mut inbound = Inbound::new(rx, self.longest_send(rx), sdp.now.as_ref());
         let shown = std::mem::take(&mut rx.shown);
-        let mut sdp = Ahead::of(self.sdp_of(rx));
         let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, &mut sdp);
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
         if stays {
@@ -286,12 +289,12 @@ impl Stream<'_> {
             let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
             let mut used = kept_back.unwrap_or(batch.used);
             if let Some(sdp) = &mut sdp.now {
-                used -= sdp.leave_stub();
+                used -= sdp.now.leave_stub();
             }
             self.moving(rx, used, |kernel| kernel.discard(used))?;
             mark.apply(rx);
             if let Some(sdp) = &sdp.now {
-                rx.store_sdp(sdp);
+                sdp.store(rx);
             }
             rx.bulk = batch.largest >= BULK;
             self.wake_at(rx, 1)?;
@@ -304,6 +307,7 @@ impl Stream<'_> {
             _ if batch.mark.is_some() => Ok(Taken::Whole),
             Stop::Trouble(trouble) => Err(self.fault(rx, &inbound, &trouble)),
             Stop::Wrong(wrong) => Err(self.breaks_sdp(wrong)),
+            Stop::Alone => Ok(Taken::Alone),
             Stop::Need(need) => Ok(Taken::None { need }),
             Stop::Full => Ok(Taken::Whole),
         }
@@ -346,18 +350,19 @@ impl Stream<'_> {
         sink: &mut Sink<'_, '_>,
     ) -> Result<bool, Errno> {
         let (payload_len, ulpdu_len) = (segment.payload_len - front, segment.ulpdu_len());
-        let head_len = HEAD + front;
+        let head = LENGTH_LEN + segment.header.len();
+        let head_len = head + front;
         if sink.drops || sink.room() < payload_len {
             return Ok(false);
         }
-        let (mut head, mut behind) = ([0; HEAD + HEADER_LEN], [0; MAX_TRAILER]);
+        let (mut heads, mut behind) = ([0; HEAD + HEADER_LEN], [0; MAX_TRAILER]);
         let trailer = pad_len(ulpdu_len) + CRC_LEN;
         let mut list: [IoSliceMut<'_>; PIECES + 2] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let (count, used) = sink.lend(payload_len, &mut list[1..=PIECES]);
         if count < payload_len {
             return Ok(false);
         }
-        list[0] = IoSliceMut::new(&mut head[..head_len]);
+        list[0] = IoSliceMut::new(&mut heads[..head_len]);
         list[used + 1] = IoSliceMut::new(&mut behind[..trailer]);
         let whole = fpdu_len(ulpdu_len);
         let took = self.moving_some(rx, |kernel| kernel.take(&mut list[..used + 2]))?;
@@ -371,10 +376,11 @@ impl Stream<'_> {
         // elsewhere.
         let rest = if took < whole { self.look_at_rest(scratch, whole - took)? } else { &behind[..trailer] };
         let (covered, field) = rest.split_last_chunk().unwrap_or((&[], &[0; CRC_LEN]));
-        if let Err(trouble) = inbound.received(segment, crc32c_append(crc, covered), *field) {
-            return Err(self.fault(rx, &inbound, &trouble));
-        }
-        self.count_directly(rx, &segment, &head[HEAD..head_len])?;
+        let delivered = match inbound.received(segment, crc32c_append(crc, covered), *field) {
+            Ok(delivered) => delivered,
+            Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
+        };
+        self.count_directly(rx, &delivered, inbound.open_tagged(), &heads[head..head_len])?;
         if took < whole {
             self.leave_rest(rx, took, head_len, (head_len + payload_len, trailer))?;
         }
@@ -447,6 +453,8 @@ enum Taken {
     Whole,
     /// The program has read a part of the FPDU in front, for which there is no other place.
     Left,
+    /// The FPDU in front is to be taken alone.
+    Alone,
     /// No FPDU is whole: the one in front has `need` octets or more.
     None { need: usize },
 }

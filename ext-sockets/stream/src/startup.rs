@@ -53,7 +53,7 @@ impl Stream<'_> {
     }
 
     /// Notes that this end may send, and sends what has waited for that.
-    pub(super) fn may_send_now(&self, rx: &mut Rx) {
+    pub(super) fn may_send_now(&self, rx: &mut Guard<'_, Rx>) {
         if self.state.may_send.load(Ordering::Acquire) {
             return;
         }
@@ -308,7 +308,10 @@ impl Stream<'_> {
         match rtr {
             Rtr::Send if is_sdp => {}
             Rtr::Write => {}
-            Rtr::Read => rx.rtr_read = true,
+            Rtr::Read => {
+                rx.rtr_read = true;
+                rx.sdp.note_rtr_read();
+            }
             Rtr::Send => tx.msn = Msn::FIRST.next().0,
         }
         // The lock is held, so no other FPDU can come first.

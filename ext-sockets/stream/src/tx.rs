@@ -18,7 +18,7 @@ use rddp_sdp::wire::HEADER_LEN;
 use super::buffers::LITTLE_SEND;
 use super::options::Gather;
 use super::owed::owe_fpdu;
-use super::sdp::{Shared, count_taken};
+use super::sdp::{Live, count_taken};
 use super::sink::Source;
 use super::state::Tx;
 use super::sys::{BLOCK, Scratch, lent};
@@ -93,7 +93,7 @@ impl Stream<'_> {
         tx: &mut Tx,
         source: &mut Source<'_>,
         more: bool,
-        mut sdp: Option<&mut Shared>,
+        mut sdp: Option<Live<'_>>,
     ) -> Result<bool, Errno> {
         let mut open = None;
         let mut written = Ok(true);
@@ -102,11 +102,12 @@ impl Stream<'_> {
         let mut scratch = Scratch::take()?;
         while written == Ok(true) && source.left() > 0 {
             source.reach = good.unwrap_or(usize::MAX);
-            if sdp.as_ref().is_some_and(|sdp| sdp.is_blocked()) {
+            if sdp.as_mut().is_some_and(|sdp| sdp.data_room().is_err()) {
                 written = Ok(false);
                 break;
             }
-            written = self.push_train(tx, &mut scratch, source, &mut open, more, sdp.as_deref_mut());
+            written =
+                self.push_train(tx, &mut scratch, source, &mut open, more, sdp.as_mut().map(Live::reborrow));
             good = match written {
                 // Tried again, up to the page that is not mapped.
                 Err(Errno::FAULT) if good.is_none() => Some(source.readable(TRAIN)).filter(|good| *good > 0),
@@ -136,7 +137,7 @@ impl Stream<'_> {
         source: &mut Source<'_>,
         open: &mut Option<Message>,
         more: bool,
-        sdp: Option<&mut Shared>,
+        sdp: Option<Live<'_>>,
     ) -> Result<bool, Errno> {
         let emss = self.emss(tx, source.left());
         let mulpdu = mulpdu(emss, tx.markers);
@@ -147,7 +148,10 @@ impl Stream<'_> {
         let reach = source.within_reach();
         let records = match &sdp {
             None => self.load(tx, limits, &mut train, reach, *open, &mut records)?,
-            Some(sdp) => Self::load_messages(tx, limits, &mut train, reach, **sdp, &mut records)?,
+            Some(sdp) => {
+                let now = (*sdp.sdp, sdp.adverts.as_deref().copied());
+                Self::load_messages(tx, limits, &mut train, reach, now, &mut records)?
+            }
         };
         let mut segments = Segments::new(emss, 0);
         segments.add(train.len());
@@ -172,8 +176,8 @@ impl Stream<'_> {
             tx.position = position;
             tx.msn = msn.0;
         }
-        if let Some(sdp) = sdp {
-            count_taken(sdp, records, taken.fpdus);
+        if let Some(mut sdp) = sdp {
+            count_taken(&mut sdp, records, taken.fpdus);
         }
         // Only this call knows that a message is open.
         tx.moving = open.is_some();

@@ -9,7 +9,7 @@ use std::io::IoSliceMut;
 
 use rddp_mpa::CRC_LEN;
 
-use super::{Shared, Wrong, Zcopy};
+use super::{Look, Wrong, Zcopy};
 use crate::inbound::{Inbound, Step};
 use crate::rooms::Room;
 use crate::rx::{Hold, Next, STEPS};
@@ -49,6 +49,10 @@ impl Stream<'_> {
             if unread {
                 continue;
             }
+            // A sender that waits reads what the peer offers, so that both go on.
+            if rx.sdp.has_adverts == 1 && self.begin_reads(rx, 0) {
+                self.pay_reads(rx)?;
+            }
             let next = if rx.sdp.has_stub() {
                 self.fetch_behind(rx)?
             } else {
@@ -67,7 +71,7 @@ impl Stream<'_> {
     pub(crate) fn look_for_credits(&self) -> Result<(), Errno> {
         let mut rx = self.lock_rx()?;
         let taken = self.take_credits(&mut rx);
-        self.answer_peer(&mut rx);
+        self.answer_peer(&mut rx, 0);
         taken
     }
 
@@ -88,7 +92,7 @@ impl Stream<'_> {
             Octets::InKernel(left)
         };
         rx.sdp.changing = 1;
-        let queued = self.queue(rx, &octets, ends);
+        let queued = self.queue(rx, &octets, ends, None);
         if queued == Ok(true) {
             let pad = trailer - CRC_LEN;
             if pad > 0 {
@@ -104,10 +108,19 @@ impl Stream<'_> {
 
     /// Adds octets to the queue. `false`, and nothing has changed: there is no room. The caller has
     /// marked the state as changing.
-    fn queue(&self, rx: &mut Guard<'_, Rx>, octets: &Octets<'_>, ends: bool) -> Result<bool, Errno> {
+    ///
+    /// `charged` is the room to which they are charged already.
+    fn queue(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        octets: &Octets<'_>,
+        ends: bool,
+        charged: Option<Room>,
+    ) -> Result<bool, Errno> {
         let len = octets.len();
         let (rx, mut chains, mut table) = parts(rx);
-        if !table.reserve(&mut rx.tables) || rx.rooms.free(Room::Data) < len {
+        let has_room = charged.is_some() || rx.rooms.free(Room::Data) >= len;
+        if !has_room || !table.reserve(&mut rx.tables) {
             return Ok(false);
         }
         let Some(Zcopy { runs, .. }) = table.get(rx.tables) else { return Err(self.owner_died()) };
@@ -123,7 +136,8 @@ impl Stream<'_> {
             Err(crate::sys::ChainError::NoRoom) => return Ok(false),
             _ => return Err(self.owner_died()),
         }
-        let counted = rx.rooms.charge(Room::Data, len) && runs.queue(Room::Data, len, ends);
+        let is_charged = charged.is_some() || rx.rooms.charge(Room::Data, len);
+        let counted = is_charged && runs.queue(charged.unwrap_or(Room::Data), len, ends);
         if counted { Ok(true) } else { Err(self.owner_died()) }
     }
 
@@ -168,7 +182,8 @@ impl Stream<'_> {
             let stub = std::mem::take(&mut rx.sdp.stub) as usize;
             self.moving(rx, stub, |kernel| kernel.discard(stub))?;
             let (rx, _, mut table) = parts(rx);
-            if table.get::<Zcopy>(rx.tables).is_some_and(|zcopy| zcopy.is_idle()) {
+            // Nor for the block, unless there are adverts.
+            if rx.sdp.has_adverts == 0 {
                 table.give_back(&mut rx.tables);
             }
         }
@@ -198,30 +213,49 @@ impl Stream<'_> {
             Err(error) => return Err(error),
         };
         let full = seen == scratch.len();
-        let mut inbound = Inbound::new(rx, rx.sdp.size);
         let mut at = stub;
         while at < seen {
-            let mut sdp = rx.sdp;
-            let used = match inbound.step(&mut scratch[at..seen], Some(&mut sdp)) {
+            let Some(mut look) = self.look_of(rx) else { break };
+            let mut inbound = Inbound::new(rx, rx.sdp.size, Some(&look));
+            let step = inbound.step(&mut scratch[at..seen], Some(&mut look));
+            let used = match step {
                 Ok(Step::Silent { used, .. }) => used,
                 Ok(Step::Need { .. }) => break,
-                Ok(Step::Data { .. }) if sdp.is_over() => return Err(self.breaks_sdp(Wrong::AfterDisConn)),
+                Ok(Step::Data { .. }) if look.now.is_over() => {
+                    return Err(self.breaks_sdp(Wrong::AfterDisConn));
+                }
                 Ok(Step::Data { payload, used }) => {
                     let octets = Octets::Here(&scratch[at + payload.start..at + payload.end]);
+                    let charged = look.keep_charged(octets.len());
                     rx.sdp.changing = 1;
-                    let queued = self.queue(rx, &octets, sdp.is_whole());
+                    let queued = self.queue(rx, &octets, look.now.is_whole(), charged);
                     rx.sdp.changing = 0;
                     if !queued? {
                         return Ok(Next::Full);
                     }
                     used
                 }
+                Ok(Step::Aside { payload, ahead, used }) => {
+                    let octets = &scratch[at + payload.start..at + payload.end];
+                    if !self.put_aside(rx, ahead, octets)? {
+                        return Ok(Next::Full);
+                    }
+                    used
+                }
+                Ok(Step::Splice { octets, used }) => {
+                    self.splice(rx, octets)?;
+                    used
+                }
+                Ok(Step::NeedsTables) if self.make_tables(rx) || rx.sdp.starved == 1 => {
+                    return Ok(Next::More);
+                }
+                Ok(Step::NeedsTables) => return Ok(Next::Full),
                 Ok(Step::Terminated { code, .. }) => return Err(self.terminated(rx, code)),
                 Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
                 Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
             };
             // The CRC field of this FPDU takes the place of the one before.
-            self.take_behind(rx, used, &sdp)?;
+            self.take_behind(rx, used, &look)?;
             inbound.mark().apply(rx);
             at += used;
         }
@@ -233,10 +267,15 @@ impl Stream<'_> {
         })
     }
 
-    fn take_behind(&self, rx: &mut Rx, used: usize, sdp: &Shared) -> Result<(), Errno> {
+    /// Takes an FPDU behind the stub, of which the CRC field stays while octets are held.
+    pub(super) fn take_behind(&self, rx: &mut Guard<'_, Rx>, used: usize, look: &Look) -> Result<(), Errno> {
         rx.sdp.changing = 1;
-        self.moving(rx, used, |kernel| kernel.discard(used))?;
-        rx.store_sdp(sdp);
+        let (stub, stays) = (rx.sdp.stub as usize, !rx.held.is_empty() || look.now.is_over());
+        let left = if stays { CRC_LEN } else { 0 };
+        let count = stub + used - left;
+        self.moving(rx, count, |kernel| kernel.discard(count))?;
+        look.store(rx);
+        rx.sdp.stub = left as u32;
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
+use super::live;
 use crate::rx::Pull;
 use crate::sink::Sink;
 use crate::state::Phase;
@@ -58,13 +59,21 @@ impl Stream<'_> {
         }
     }
 
+    /// Returns whether the peer has an advert out; takes back the own one.
+    fn is_offered_octets(&self) -> Result<bool, Errno> {
+        let mut rx = self.lock_rx()?;
+        self.take_back_sink(&mut rx);
+        Ok(live(&mut rx).machine().peer_sources_pending())
+    }
+
     fn end_closed(&self) -> Result<bool, Errno> {
         let first = {
             let mut rx = self.lock_rx()?;
             std::mem::replace(&mut rx.sdp.closing, 1) == 0
         };
-        // TCP resets a connection that is closed with octets unread.
-        if first && self.look()? == Pull::Some {
+        // TCP resets a connection that is closed with octets unread; so does one that is offered
+        // some.
+        if first && (self.look()? == Pull::Some || self.is_offered_octets()?) {
             self.kernel.reset();
             return Ok(true);
         }

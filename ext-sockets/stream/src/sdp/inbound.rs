@@ -2,21 +2,26 @@
 
 use std::sync::atomic::Ordering;
 
-use rddp_iwarp::Segment;
+use rddp_ddp::OpenTagged;
+use rddp_iwarp::{Delivered, Segment};
 use rddp_rdmap::TerminateCode;
 use rddp_sdp::wire::{Body, Message};
 
-use super::{Part, Shared, Wrong};
+use super::{Live, Look, Part, Wrong, live};
 use crate::ended::{Ended, Why};
 use crate::state::{Phase, Rx};
-use crate::sys::Guard;
+use crate::sys::{Guard, Lease};
 use crate::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Returns the connection of SDP as it is, if the stream has one.
+    /// Returns a look at the connection of SDP as it is, if the stream has one.
     #[inline]
-    pub(crate) fn sdp_of(&self, rx: &Rx) -> Option<Shared> {
-        if self.state.asked.is_sdp() { Some(rx.sdp) } else { None }
+    pub(crate) fn look_of(&self, rx: &mut Guard<'_, Rx>) -> Option<Look> {
+        if !self.state.asked.is_sdp() {
+            return None;
+        }
+        let Live { sdp, adverts } = live(rx);
+        Some(Look::at(*sdp, adverts.as_deref().copied()))
     }
 
     /// Returns the octets of the longest Send that is taken.
@@ -33,17 +38,21 @@ impl Stream<'_> {
         if self.state.asked.is_sdp() { front(segment, octets) } else { Some(0) }
     }
 
-    /// Counts in a segment whose octets went to the program directly.
+    /// Counts in a segment whose octets went to the program directly; `open` is the tagged message
+    /// that is open behind it.
     #[inline]
-    pub(crate) fn count_directly(&self, rx: &mut Rx, segment: &Segment, front: &[u8]) -> Result<(), Errno> {
-        if !self.state.asked.is_sdp() {
-            return Ok(());
-        }
-        let mut sdp = rx.sdp;
-        match sdp.segment(segment, front) {
+    pub(crate) fn count_directly(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        delivered: &Delivered,
+        open: Option<OpenTagged>,
+        front: &[u8],
+    ) -> Result<(), Errno> {
+        let Some(mut look) = self.look_of(rx) else { return Ok(()) };
+        match look.delivered(delivered, open, front) {
             // What the peer says twice it says in the same way, or breaks the rules.
             Ok(Part::Octets { from }) if from == front.len() => {
-                rx.store_sdp(&sdp);
+                look.store(rx);
                 Ok(())
             }
             Ok(_) => Err(self.breaks_sdp(Wrong::Format)),
@@ -70,11 +79,15 @@ impl Stream<'_> {
         errno
     }
 
-    /// Sends the control messages that have become due by a receive: credits, answers.
-    pub(crate) fn answer_peer(&self, rx: &mut Guard<'_, Rx>) {
+    /// Reads from adverts, and sends the control messages that have become due by a receive:
+    /// credits, answers.
+    ///
+    /// `room` is what the caller has for more octets.
+    pub(crate) fn answer_peer(&self, rx: &mut Guard<'_, Rx>, room: usize) {
+        let reads = rx.sdp.has_adverts == 1 && self.begin_reads(rx, room);
         if self.state.phase() == Phase::Framed && self.state.may_send.load(Ordering::Acquire) {
             let ends = rx.sdp.is_done() && rx.sdp.fin_sent == 0;
-            if rx.sdp.control_due() || ends {
+            if live(rx).control_due() || ends || reads {
                 let paid = self.lock_tx().and_then(|mut tx| self.pay_messages(rx, &mut tx));
                 // The octets that were received count; the next call meets the error.
                 if let Err(error) = paid {
@@ -82,12 +95,21 @@ impl Stream<'_> {
                 }
             }
         }
+        if rx.sdp.has_adverts == 0 && rx.tables != Lease::NONE && rx.held.is_empty() {
+            self.spare_tables(rx);
+        }
         self.note_blocked(rx);
+    }
+
+    /// Gives TCP the Read Requests that are owed to it.
+    pub(crate) fn pay_reads(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
+        let mut tx = self.lock_tx()?;
+        self.pay_messages(rx, &mut tx).map(drop)
     }
 }
 
 fn front(segment: &Segment, octets: &[u8]) -> Option<usize> {
-    let rddp_ddp::Header::Untagged(header) = segment.header else { return None };
+    let rddp_ddp::Header::Untagged(header) = segment.header else { return Some(0) };
     if header.mo > 0 {
         return Some(0);
     }

@@ -10,6 +10,7 @@
 mod absorb;
 mod close;
 mod inbound;
+mod look;
 mod options;
 mod outbound;
 mod shared;
@@ -17,8 +18,9 @@ mod startup;
 mod wrong;
 mod zcopy;
 
+pub(super) use look::{Ahead, Look, Part};
 pub use options::{Copies, Format, SdpOptions};
 pub(super) use outbound::count_taken;
-pub(super) use shared::{Ahead, Part, Shared};
+pub(super) use shared::{Live, Shared, live};
 pub(super) use wrong::Wrong;
-pub(super) use zcopy::Zcopy;
+pub(super) use zcopy::{Adverts, OwnSink, READS, Zcopy};

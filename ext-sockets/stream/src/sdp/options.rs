@@ -29,13 +29,17 @@ pub struct SdpOptions {
     pub size: u32,
     /// Octets from which a send advertises the program's memory; `u64::MAX`: never.
     pub threshold: u64,
+    /// Octets from which the room of a receive decides how much is Read of the peer's adverts, and
+    /// is offered to be written to. Smaller ones are served from what is Read for all calls.
+    pub sink_threshold: u64,
     /// Way of the octets.
     pub copies: Copies,
 }
 
 impl SdpOptions {
     /// The default settings.
-    pub const DEFAULT: Self = Self { bufs: 0, size: 0, threshold: u64::MAX, copies: Copies::Direct };
+    pub const DEFAULT: Self =
+        Self { bufs: 0, size: 0, threshold: u64::MAX, sink_threshold: 16 << 10, copies: Copies::Direct };
 }
 
 impl Default for SdpOptions {

@@ -7,11 +7,11 @@ use rddp_iwarp::Record;
 use rddp_rdmap::{Opcode, untagged_header};
 use rddp_sdp::wire::{HEADER_LEN, LONGEST_CONTROL};
 
-use super::Shared;
+use super::{Adverts, Live, Shared, live};
 use crate::owed::owe_fpdu;
 use crate::sink::Source;
 use crate::state::{BLOCKED, BLOCKED_BEHIND, NOT_BLOCKED, Phase, Rx, Tx};
-use crate::sys::Direction;
+use crate::sys::{Direction, Guard};
 use crate::train::Train;
 use crate::tx::{After, FPDUS, Limits, TRAIN};
 use crate::{Errno, Stream};
@@ -36,7 +36,7 @@ impl Stream<'_> {
         }
         let all = source.left();
         rx.sdp.changing = 1;
-        let written = self.push_source(&mut tx, &mut source, more, Some(&mut rx.sdp));
+        let written = self.push_source(&mut tx, &mut source, more, Some(live(&mut rx)));
         rx.sdp.changing = 0;
         tx.spare_owed();
         self.state.note_owed(&tx);
@@ -57,6 +57,7 @@ impl Stream<'_> {
     pub(crate) fn note_blocked(&self, rx: &Rx) {
         let is_readable = rx.left > 0 || rx.sdp.has_stub();
         let blocked = match rx.sdp.is_blocked() {
+            _ if rx.sdp.hungry == 1 => BLOCKED_BEHIND,
             false => NOT_BLOCKED,
             true if is_readable => BLOCKED_BEHIND,
             true => BLOCKED,
@@ -66,17 +67,17 @@ impl Stream<'_> {
 
     /// Gives TCP what is owed to it and the messages that are due, without waiting. Returns whether
     /// that was all that was owed.
-    pub(crate) fn pay_messages(&self, rx: &mut Rx, tx: &mut Tx) -> Result<bool, Errno> {
+    pub(crate) fn pay_messages(&self, rx: &mut Guard<'_, Rx>, tx: &mut Tx) -> Result<bool, Errno> {
         let mut paid = self.pay_octets(tx, 0);
         let frames = self.state.phase() == Phase::Framed && self.state.may_send.load(Ordering::Acquire);
         if paid == Ok(true) && frames {
             rx.sdp.changing = 1;
-            paid = self.frame_early(tx, Some(&mut rx.sdp));
+            paid = self.frame_early(tx, Some(live(rx)));
             if paid == Ok(true) && tx.early().is_empty() {
                 if tx.fin_due {
                     rx.sdp.close_sending();
                 }
-                while tx.prepare_to_owe(ROOM) && rx.sdp.next_control(|front| owe_message(tx, front)) {}
+                while tx.prepare_to_owe(ROOM) && live(rx).next_control(|front| owe_control(tx, front)) {}
                 tx.fin_sent |= rx.sdp.is_closed();
             }
             rx.sdp.changing = 0;
@@ -114,18 +115,19 @@ impl Stream<'_> {
         limits: Limits,
         train: &mut Train<'a, '_>,
         mut source: Source<'a>,
-        mut sdp: Shared,
+        (mut sdp, mut adverts): (Shared, Option<Adverts>),
         records: &'r mut [Record<After>; FPDUS],
     ) -> Result<&'r [Record<After>], Errno> {
         let all = source.left();
+        let mut live = Live { sdp: &mut sdp, adverts: adverts.as_mut() };
         let mut framer = tx.framer();
         let (mut msn, mut count) = (Msn(tx.msn), 0);
         let in_fpdu = limits.mulpdu.saturating_sub(UntaggedRepr::LEN).min(limits.max_send as usize);
         let longest = in_fpdu.saturating_sub(HEADER_LEN).max(1);
         while source.left() > 0 && count < FPDUS && train.len() < TRAIN {
-            let Ok(room) = sdp.data_room() else { break };
+            let Ok(room) = live.data_room() else { break };
             let len = source.left().min(room).min(longest);
-            let Ok(front) = sdp.data(len) else { break };
+            let Ok(front) = live.data(len) else { break };
             let header = untagged_header(Opcode::Send, Stag(0), msn, 0, true);
             if !train.push(&mut framer, &header, &front, &mut source, len).map_err(|_| Errno::FAULT)? {
                 break;
@@ -141,16 +143,16 @@ impl Stream<'_> {
 }
 
 /// Counts the messages of a train that TCP has taken or begun.
-pub(crate) fn count_taken(sdp: &mut Shared, records: &[Record<After>], fpdus: usize) {
+pub(crate) fn count_taken(live: &mut Live<'_>, records: &[Record<After>], fpdus: usize) {
     let mut before = 0;
     for record in &records[..fpdus] {
-        let _ = sdp.data(record.after.payload - before);
+        let _ = live.data(record.after.payload - before);
         before = record.after.payload;
     }
 }
 
 /// Adds a message without octets of the program to what is owed, where there is [`ROOM`].
-fn owe_message(tx: &mut Tx, front: &[u8]) {
+pub(super) fn owe_control(tx: &mut Tx, front: &[u8]) {
     let header = untagged_header(Opcode::Send, Stag(0), Msn(tx.msn), 0, true);
     let room = owe_fpdu(tx, &header, front);
     debug_assert!(room, "there is room for a control message");
@@ -158,4 +160,4 @@ fn owe_message(tx: &mut Tx, front: &[u8]) {
 }
 
 /// Room for an FPDU of a control message: length, header, pad, CRC and a marker.
-const ROOM: usize = 2 + UntaggedRepr::LEN + LONGEST_CONTROL + 3 + 4 + 4;
+pub(super) const ROOM: usize = 2 + UntaggedRepr::LEN + LONGEST_CONTROL + 3 + 4 + 4;

@@ -3,28 +3,28 @@
 use std::num::NonZeroU8;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use rddp_ddp::Header;
-use rddp_iwarp::Segment;
 use rddp_mpa::CRC_LEN;
-use rddp_sdp::machine::{Blocked, Config, Core, Machine, Received, Tables};
-use rddp_sdp::wire::{Front, HEADER_LEN, Message};
+use rddp_sdp::machine::{Blocked, Config, Core, Machine};
+use rddp_sdp::wire::{Front, HEADER_LEN};
 
 use super::Wrong;
+use super::zcopy::{Adverts, Zcopy};
 use crate::state::Rx;
+use crate::sys::{Guard, parts};
 
 /// The connection, under the lock of [`Rx`]. Integers alone, any value of which is one; zeros
 /// before the startup.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Shared {
-    core: Core,
+    pub(super) core: Core,
     /// Octets of a private receive buffer of this end, the base header included; 0: not chosen yet.
     pub(super) size: u32,
     pub(super) bufs: u32,
     /// `Len` of the message that is open: more of its segments follow.
-    open_len: u32,
-    is_open: u32,
-    has_payload: u32,
+    pub(super) open_len: u32,
+    pub(super) is_open: u32,
+    pub(super) has_payload: u32,
     /// Octets in front of the kernel's queue that belong to an FPDU that has been taken: they keep
     /// the socket readable.
     pub(super) stub: u32,
@@ -32,49 +32,89 @@ pub(crate) struct Shared {
     pub(super) changing: u32,
     /// A message that was made while one of the peer was taken, and goes before any other; 1 in
     /// `has_answer` while there is one.
-    answer: [u8; HEADER_LEN],
-    has_answer: u32,
+    pub(super) answer: [u8; HEADER_LEN],
+    pub(super) has_answer: u32,
     /// 1 once the peer's FIN has come without its `DisConn`.
     fin: u32,
     /// 1 once this end's FIN was sent.
     pub(super) fin_sent: u32,
     /// 1 once the last holder has closed the socket: what still comes is dropped.
     pub(super) closing: u32,
+    /// 1 while there are adverts, Reads or Requests in the block of tables.
+    pub(super) has_adverts: u32,
+    /// MSN of this end's newest Read Request.
+    pub(super) read_msn: u32,
+    /// 1 if the segment that was taken last is one of a Read Response or a Write.
+    pub(super) is_tagged: u32,
+    /// 1 while there is no memory for an advert of the peer, or no way to Read.
+    pub(super) starved: u32,
+    /// 1 while a message is left in the kernel for want of memory.
+    pub(super) hungry: u32,
+    unused: u32,
 }
 
-/// The connection as it will be behind FPDUs that are looked at; nothing for plain octets.
-pub(crate) struct Ahead {
-    pub(crate) now: Option<Shared>,
-    /// The connection before the last of them.
-    before: Option<Shared>,
+/// The connection, and its adverts while there are any.
+pub(crate) struct Live<'a> {
+    pub(crate) sdp: &'a mut Shared,
+    pub(crate) adverts: Option<&'a mut Adverts>,
 }
 
-impl Ahead {
-    #[inline]
-    pub(crate) fn of(now: Option<Shared>) -> Self {
-        Self { now, before: None }
+impl Live<'_> {
+    pub(crate) fn machine(&mut self) -> Machine<'_> {
+        Machine::new(&mut self.sdp.core, self.adverts.as_deref_mut().map(|adverts| &mut adverts.tables))
     }
 
-    /// Notes where [`cut_back`](Self::cut_back) goes back to.
-    #[inline]
-    pub(crate) fn mark(&mut self) {
-        if let Some(now) = &self.now {
-            self.before = Some(*now);
+    /// Returns whether the adverts fit together, and are there if they should be.
+    pub(crate) fn is_sound(&self) -> bool {
+        match &self.adverts {
+            None => self.sdp.has_adverts == 0,
+            Some(adverts) => adverts.is_sound(),
         }
     }
 
-    /// Leaves out the last FPDU.
-    pub(crate) fn cut_back(&mut self) {
-        self.now = self.before.take();
+    pub(crate) fn reborrow(&mut self) -> Live<'_> {
+        Live { sdp: self.sdp, adverts: self.adverts.as_deref_mut() }
+    }
+
+    /// Returns the octets of the longest Data that may be sent now.
+    pub(crate) fn data_room(&mut self) -> Result<usize, Blocked> {
+        if self.sdp.has_answer == 1 {
+            return Err(Blocked::Control);
+        }
+        self.machine().data_room()
+    }
+
+    /// Returns the headers of a Data, which counts as sent.
+    pub(super) fn data(&mut self, payload_len: usize) -> Result<Front, Blocked> {
+        self.machine().data(payload_len, false)
+    }
+
+    /// Passes the next control message that is due, if credits allow it, to `send`. It counts as
+    /// sent. Returns whether there was one.
+    pub(super) fn next_control(&mut self, send: impl FnOnce(&[u8])) -> bool {
+        if std::mem::take(&mut self.sdp.has_answer) == 1 {
+            send(&self.sdp.answer);
+            return true;
+        }
+        let front = self.machine().next_control();
+        front.inspect(|front| send(front)).is_some()
+    }
+
+    /// Returns whether a message without octets of the program is due, whatever the credits.
+    pub(super) fn control_due(&mut self) -> bool {
+        self.sdp.has_answer == 1 || self.machine().control_due()
     }
 }
 
-/// Meaning of a segment for the program.
-pub(crate) enum Part {
-    /// The segment has octets for the program, from here on.
-    Octets { from: usize },
-    /// The segment has none.
-    Control,
+/// Returns the connection under this lock. Adverts that are not sound were found out when the lock
+/// was taken.
+pub(crate) fn live<'a>(rx: &'a mut Guard<'_, Rx>) -> Live<'a> {
+    if rx.sdp.has_adverts == 0 {
+        return Live { sdp: &mut rx.sdp, adverts: None };
+    }
+    let (rx, _, table) = parts(rx);
+    let zcopy = table.into_value::<Zcopy>(rx.tables);
+    Live { sdp: &mut rx.sdp, adverts: zcopy.map(|zcopy| &mut zcopy.adverts) }
 }
 
 impl Shared {
@@ -94,70 +134,27 @@ impl Shared {
         Ok(())
     }
 
-    fn machine(&mut self) -> Machine<'_> {
+    pub(super) fn machine(&mut self) -> Machine<'_> {
         Machine::new(&mut self.core, None)
-    }
-
-    /// Counts in a segment of a message. The first begins with the `front` of the message, all of
-    /// its headers.
-    pub(crate) fn segment(&mut self, segment: &Segment, front: &[u8]) -> Result<Part, Wrong> {
-        let Header::Untagged(header) = segment.header else { return Err(Wrong::Format) };
-        let (at, last) = (header.mo as usize, header.last);
-        let from = if at == 0 { self.front(front)? } else { 0 };
-        // `Len` is said first: no segment may go beyond it, and the last one ends there.
-        let end = at.saturating_add(segment.payload_len);
-        let len = self.open_len as usize;
-        if end > len || last != (end == len) {
-            return Err(Wrong::Len);
-        }
-        self.is_open = (!last).into();
-        if from < segment.payload_len {
-            return Ok(Part::Octets { from });
-        }
-        self.consumed();
-        Ok(Part::Control)
-    }
-
-    /// Counts in the message that begins here; returns the octets of its headers.
-    fn front(&mut self, octets: &[u8]) -> Result<usize, Wrong> {
-        let message = Message::parse(octets)?;
-        match self.machine().receive(&message)? {
-            Received::NeedsTables => self.refuse(&message)?,
-            Received::LargerBuffersWanted { .. } => self.machine().answer_buffer_size(None),
-            Received::Aborted => return Err(Wrong::Abort),
-            _ => {}
-        }
-        self.open_len = message.header.len;
-        self.has_payload = (message.payload_len > 0).into();
-        Ok(message.header_len())
-    }
-
-    /// Refuses an advert of the peer. The tables live for the length of the refusal: an advert that
-    /// is refused leaves nothing in them.
-    fn refuse(&mut self, message: &Message) -> Result<(), Wrong> {
-        let mut tables = Tables::default();
-        let mut machine = Machine::new(&mut self.core, Some(&mut tables));
-        machine.receive(message)?;
-        // A SendSm that answers no cancel is not for Pipelined.
-        machine.refuse_source().map_err(|_| Wrong::Unsupported)?;
-        let front = machine.next_control().filter(|front| front.len() == HEADER_LEN);
-        let front = front.ok_or(Wrong::Unsupported)?;
-        self.answer.copy_from_slice(&front);
-        self.has_answer = 1;
-        Ok(())
     }
 
     /// Notes that the octets of the last segment taken are read: with the last one of a message its
     /// buffer is free again. (A message without payload frees its own.)
     pub(crate) fn consumed(&mut self) {
-        if self.is_open == 0 && self.has_payload == 1 {
+        if self.is_whole() && self.has_payload == 1 {
             self.machine().buffer_freed();
         }
     }
 
-    /// Returns whether the last segment taken was the last one of its message.
+    /// Returns whether the last segment taken was the last one of its message (Data, or one with
+    /// an advert).
     pub(super) fn is_whole(&self) -> bool {
-        self.is_open == 0
+        self.is_open == 0 && self.is_tagged == 0
+    }
+
+    /// Returns whether a message has begun and not ended.
+    pub(super) fn is_in_message(&self) -> bool {
+        self.is_open == 1
     }
 
     /// Notes that the last octets of so many messages are read.
@@ -192,7 +189,7 @@ impl Shared {
     }
 
     /// Returns the connection marked as changing.
-    fn marked(&self) -> Self {
+    pub(super) fn marked(&self) -> Self {
         let mut marked = *self;
         marked.changing = 1;
         marked
@@ -205,41 +202,18 @@ impl Shared {
 
     /// Returns whether the values fit together, and nobody died while they changed.
     pub(crate) fn is_sound(&self) -> bool {
-        self.changing == 0 && self.stub <= CRC_LEN as u32 && self.core.is_sound()
-    }
-
-    /// Returns the octets of the longest Data that may be sent now.
-    pub(super) fn data_room(&self) -> Result<usize, Blocked> {
-        if self.has_answer == 1 {
-            return Err(Blocked::Control);
-        }
-        Machine::new(&mut self.core.clone(), None).data_room()
+        self.changing == 0 && self.stub <= CRC_LEN as u32 && self.has_adverts <= 1 && self.core.is_sound()
     }
 
     /// Returns whether a send waits for the peer.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.data_room() == Err(Blocked::Credits)
+        let room = Machine::new(&mut self.core.clone(), None).data_room();
+        self.has_answer == 0 && room == Err(Blocked::Credits)
     }
 
-    /// Returns the headers of a Data, which counts as sent.
-    pub(super) fn data(&mut self, payload_len: usize) -> Result<Front, Blocked> {
-        self.machine().data(payload_len, false)
-    }
-
-    /// Passes the next control message that is due, if credits allow it, to `send`. It counts as
-    /// sent. Returns whether there was one.
-    pub(super) fn next_control(&mut self, send: impl FnOnce(&[u8])) -> bool {
-        if std::mem::take(&mut self.has_answer) == 1 {
-            send(&self.answer);
-            return true;
-        }
-        let front = self.machine().next_control();
-        front.inspect(|front| send(front)).is_some()
-    }
-
-    /// Returns whether a message without octets of the program is due, whatever the credits.
-    pub(super) fn control_due(&self) -> bool {
-        self.has_answer == 1 || Machine::new(&mut self.core.clone(), None).control_due()
+    /// Notes that this end's RTR was a Read, the first one.
+    pub(crate) fn note_rtr_read(&mut self) {
+        self.read_msn = 1;
     }
 
     /// Makes the first message of the initiator due.
@@ -269,12 +243,6 @@ impl Shared {
 }
 
 impl Rx {
-    /// Stores the connection as it is after some FPDUs.
-    pub(crate) fn store_sdp(&mut self, sdp: &Shared) {
-        let sdp = sdp.marked();
-        self.change_sdp(|at| *at = sdp);
-    }
-
     /// Makes a change that takes several stores, so that the next owner of the lock detects that a
     /// process died in between.
     pub(crate) fn change_sdp<T>(&mut self, change: impl FnOnce(&mut Shared) -> T) -> T {

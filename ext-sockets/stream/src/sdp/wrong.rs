@@ -28,10 +28,12 @@ pub(crate) enum Wrong {
     Unsupported,
     /// The peer has aborted the connection.
     Abort,
+    /// `RdmaWrCompl` does not report what was written.
+    Writes,
 }
 
 impl Wrong {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Format,
         Self::Len,
         Self::Sequence,
@@ -41,6 +43,7 @@ impl Wrong {
         Self::Mode,
         Self::Unsupported,
         Self::Abort,
+        Self::Writes,
     ];
 
     /// Returns the rule with this number, if there is one.
@@ -84,6 +87,7 @@ impl fmt::Display for Wrong {
             Self::Mode => "a message came that its half-connection does not allow",
             Self::Unsupported => "a message asks for what is not supported",
             Self::Abort => "AbortConn",
+            Self::Writes => "RdmaWrCompl does not report what was written",
         })
     }
 }

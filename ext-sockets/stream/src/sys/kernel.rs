@@ -445,3 +445,12 @@ fn timespec(span: Duration) -> libc::timespec {
 fn octets(result: libc::ssize_t) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno::last())
 }
+
+/// Returns random octets as a number that is not 0; `None` where the system has none to give.
+pub(crate) fn random() -> Option<u32> {
+    let mut octets = [0; 4];
+    // SAFETY: the kernel writes at most `len` octets, which live until the call returns.
+    let len =
+        unsafe { libc::syscall(libc::SYS_getrandom, octets.as_mut_ptr(), octets.len(), libc::GRND_NONBLOCK) };
+    Some(u32::from_ne_bytes(octets)).filter(|number| len == 4 && *number != 0)
+}

@@ -32,7 +32,7 @@ pub use edges_pool::{EdgeSet, forget_edges_of, forget_inherited_sets};
 pub use errno::SameErrno;
 pub use kernel::handlers_restart;
 pub use kernel::raise_sigpipe;
-pub(super) use kernel::{Direction, Kernel, Tcp, now, read_at, seek};
+pub(super) use kernel::{Direction, Kernel, Tcp, now, random, read_at, seek};
 pub use kernel::{confine, is_confined};
 pub(super) use lock::{Guard, Guarded, Tried};
 pub(super) use names::names;

@@ -1,14 +1,17 @@
 //! The Sockets Direct Protocol over loopback: two ends of ours, and ends of ours with a hand-made
 //! peer.
 
+mod advertising;
 mod calls;
 mod close;
 #[expect(dead_code, reason = "the tests of plain octets use more of it")]
 #[path = "../stream/common.rs"]
 mod common;
 mod peer;
+mod reads;
 mod rules;
 mod transfer;
+mod writes;
 
 use std::time::Duration;
 

@@ -185,7 +185,8 @@ fn half_of_the_buffers_are_told_at_once() {
 
 #[test]
 fn an_advert_is_refused_and_its_first_octets_are_delivered() {
-    let (mut peer, end) = Sdp::connected();
+    // An end that may not Read.
+    let (mut peer, end) = Sdp::connected_to(&sdp(Options { ord: 0, ..responder() }));
     let advert = [&1000u32.to_be_bytes()[..], &7u32.to_be_bytes(), &0u64.to_be_bytes()].concat();
     peer.message(0xfe, &advert, b"inline");
     assert_eq!(end.read(100), Ok(b"inline".to_vec()));

@@ -1,6 +1,7 @@
 //! The shared state of zero copy. Integers alone, any value of which is one; zeros: unused.
 
-use rddp_ddp::{OpenTagged, Stag};
+use rddp_ddp::{OpenTagged, RangeError, Stag, check_range};
+use rddp_rdmap::AccessError;
 use rddp_sdp::machine::{ADVERTS, Tables};
 
 use crate::rooms::{Room, Runs};
@@ -31,6 +32,7 @@ pub(crate) struct Adverts {
     pub(crate) reads: Reads,
     pub(crate) requests: Requests,
     pub(crate) sink: OwnSink,
+    unused: u32,
 }
 
 /// The tagged message of the peer that has begun and not ended.
@@ -76,6 +78,8 @@ pub(crate) struct OwnSink {
     pub(crate) len: u32,
     /// Octets from the front on that have come, and are with the program or in the queue.
     pub(crate) come: u32,
+    /// Octets behind those of which some are put aside: the chain `written` is so long.
+    pub(crate) aside: u32,
     /// The place in the tables.
     pub(crate) place: u32,
 }
@@ -183,6 +187,27 @@ impl Read {
     }
 }
 
+impl OwnSink {
+    /// Checks the memory that a Write names.
+    ///
+    /// # Errors
+    /// It is not this, or not inside it (RFC 5041 §7.1).
+    pub(crate) fn check(&self, stag: u32, to: u64, len: usize) -> Result<(), AccessError> {
+        if self.stag == 0 || stag != self.stag {
+            return Err(AccessError::Stag);
+        }
+        check_range(0, self.len.into(), to, len as u64).map(drop).map_err(|error| match error {
+            RangeError::Wrap => AccessError::Wrap,
+            RangeError::Bounds => AccessError::Bounds,
+        })
+    }
+
+    /// Returns whether a Write is one of the next octets of the stream.
+    pub(crate) fn is_next(&self, stag: u32, to: u64, len: usize) -> bool {
+        self.check(stag, to, len).is_ok() && to == u64::from(self.come) && self.aside == 0
+    }
+}
+
 impl Adverts {
     /// Returns whether there are none, and nothing is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
@@ -191,7 +216,7 @@ impl Adverts {
 
     /// Returns whether the values fit together: another process may have written anything.
     pub(crate) fn is_sound(&self) -> bool {
-        let OwnSink { stag, len, come, place } = self.sink;
+        let OwnSink { stag, len, come, aside, place } = self.sink;
         self.tables.is_sound()
             && self.reads.is_sound()
             && self.open.rsvd_ulp <= u8::MAX.into()
@@ -199,6 +224,7 @@ impl Adverts {
             && self.requests.list.iter().all(|request| request.done <= request.size)
             && (stag != 0 || self.sink == OwnSink::default())
             && come <= len
+            && aside <= len - come
             && (place as usize) < ADVERTS
     }
 }
@@ -268,8 +294,8 @@ mod tests {
             |adverts| (adverts.reads.count, adverts.reads.list[0].room) = (1, Room::Data as u32),
             |adverts| adverts.reads.list[0].done = 1,
             |adverts| adverts.requests.count = 9,
-            |adverts| adverts.sink = OwnSink { stag: 1, len: 4, come: 5, place: 0 },
-            |adverts| adverts.sink = OwnSink { stag: 1, len: 4, come: 4, place: 8 },
+            |adverts| adverts.sink = OwnSink { stag: 1, len: 4, come: 5, ..OwnSink::default() },
+            |adverts| adverts.sink = OwnSink { stag: 1, len: 4, place: 8, ..OwnSink::default() },
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut adverts = Adverts::default();

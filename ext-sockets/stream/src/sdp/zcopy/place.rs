@@ -1,0 +1,142 @@
+//! FPDUs that are taken alone: the first advert, which needs the block of tables, and Writes behind
+//! a gap.
+//!
+//! A peer may write into a `SinkAvail` in any order. What comes behind a gap is put into a chain at
+//! its offset; gaps that are never filled read as zeros. `RdmaWrCompl` makes the chain's octets the
+//! next ones of the stream.
+
+use std::io::IoSliceMut;
+use std::ops::Range;
+
+use super::state::{Zcopy, reserve_zcopy, zcopy};
+use crate::inbound::{Inbound, Step};
+use crate::rooms::Room;
+use crate::rx::{Hold, Next};
+use crate::sdp::live;
+use crate::state::Rx;
+use crate::sys::{ChainError, Guard, Lease, Scratch, parts};
+use crate::{Errno, Stream};
+use rddp_sdp::wire::Mode;
+
+impl Stream<'_> {
+    /// Takes the FPDU in front, which is whole, outside of a batch.
+    #[cold]
+    pub(crate) fn fetch_alone(&self, rx: &mut Guard<'_, Rx>, scratch: &mut Scratch) -> Result<Next, Errno> {
+        let seen = self.kernel.peek(&mut [IoSliceMut::new(scratch)])?;
+        let Some(mut look) = self.look_of(rx) else { return Ok(Next::More) };
+        let mut inbound = Inbound::new(rx, rx.sdp.size, Some(&look));
+        let used = match inbound.step(&mut scratch[..seen], Some(&mut look)) {
+            Ok(Step::NeedsTables) if self.make_tables(rx) || rx.sdp.starved == 1 => return Ok(Next::More),
+            Ok(Step::NeedsTables) => return self.wait_for_memory(rx),
+            Ok(Step::Aside { payload, ahead, used }) => {
+                if !self.put_aside(rx, ahead, &scratch[payload])? {
+                    return self.wait_for_memory(rx);
+                }
+                used
+            }
+            Ok(Step::Splice { octets, used }) => {
+                self.splice(rx, octets)?;
+                used
+            }
+            Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
+            Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
+            Ok(_) => return Ok(Next::More),
+        };
+        self.take_behind(rx, used, &look)?;
+        inbound.mark().apply(rx);
+        self.wake_at(rx, 1)?;
+        self.may_send_now(rx);
+        Ok(Next::More)
+    }
+
+    /// Leaves the FPDU in front where it is, for want of memory. The sender waits; this end looks
+    /// again after a while.
+    fn wait_for_memory(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        rx.sdp.hungry = 1;
+        let unread = self.kernel.unread()?;
+        self.wake_at(rx, unread + 1)?;
+        Ok(Next::Nothing(Hold::Partial))
+    }
+
+    /// Has the block of tables reserved for adverts. `false`: there is no memory, or no way to use
+    /// them; where adverts can be refused they are.
+    pub(crate) fn make_tables(&self, rx: &mut Guard<'_, Rx>) -> bool {
+        if rx.sdp.has_adverts == 1 {
+            return true;
+        }
+        if rx.ord > 0 && reserve_zcopy(rx).is_some() {
+            rx.sdp.has_adverts = 1;
+            return true;
+        }
+        let refuses = live(rx).machine().in_mode() == Mode::Combined;
+        rx.sdp.starved = refuses.into();
+        false
+    }
+
+    /// Gives the block of tables back if nothing needs it any more.
+    pub(crate) fn spare_tables(&self, rx: &mut Guard<'_, Rx>) {
+        if rx.tables == Lease::NONE {
+            return;
+        }
+        let Some((rx_now, _, zcopy)) = zcopy(rx) else { return };
+        rx_now.sdp.has_adverts = (!zcopy.adverts.is_idle()).into();
+        if zcopy.is_idle() && rx_now.held.is_empty() {
+            let (rx, _, mut table) = parts(rx);
+            table.give_back(&mut rx.tables);
+        }
+    }
+
+    /// Puts octets of a Write aside, which belong so many behind the next one of the stream.
+    /// `false`: there is no memory for them.
+    pub(crate) fn put_aside(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        ahead: usize,
+        octets: &[u8],
+    ) -> Result<bool, Errno> {
+        let Some((rx, mut chains, Zcopy { written, .. })) = zcopy(rx) else { return Err(self.owner_died()) };
+        rx.sdp.changing = 1;
+        let more = (ahead + octets.len()).saturating_sub(written.len());
+        let put = chains.extend(written, more).and_then(|()| chains.write_at(written, ahead, octets));
+        rx.sdp.changing = 0;
+        match put {
+            Ok(()) => Ok(true),
+            Err(ChainError::NoRoom) => Ok(false),
+            Err(ChainError::Damaged) => Err(self.owner_died()),
+        }
+    }
+
+    /// Puts octets aside that are in the block of kept ones.
+    pub(crate) fn put_aside_of_kept(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        ahead: usize,
+        at: Range<usize>,
+    ) -> Result<(), Errno> {
+        let mut octets = Scratch::take()?;
+        let Some(kept) = rx.kept().get(at) else { return Err(self.owner_died()) };
+        let octets = &mut octets[..kept.len()];
+        octets.copy_from_slice(kept);
+        match self.put_aside(rx, ahead, octets)? {
+            true => Ok(()),
+            // They have left the kernel, and there is no other place.
+            false => Err(self.owner_died()),
+        }
+    }
+
+    /// Makes the first octets of those put aside the next ones of the stream, and drops the others.
+    pub(crate) fn splice(&self, rx: &mut Guard<'_, Rx>, octets: usize) -> Result<(), Errno> {
+        let Some((rx, mut chains, Zcopy { written, runs, .. })) = zcopy(rx) else {
+            return Err(self.owner_died());
+        };
+        rx.sdp.changing = 1;
+        let cut = chains.truncate(written, octets);
+        let moved = cut.and_then(|()| chains.concat(&mut rx.held, written));
+        let noted = octets == 0 || runs.queue(Room::Sinks, octets, false);
+        if moved.is_err() || !noted {
+            return Err(self.owner_died());
+        }
+        rx.sdp.changing = 0;
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Reads of the peer's `SrcAvail`s.
+//!
+//! The octets of a Response are the next ones of the stream: nothing else with octets comes before
+//! an advert is read and reported. So they stay in the kernel until a call of the program takes
+//! them into its buffer, or a call that needs what is behind them moves them to the queue. Nobody's
+//! memory is named on the wire, and a call may return at any time.
+
+use rddp_ddp::{Msn, Stag};
+use rddp_rdmap::{Opcode, ReadRequestRepr, untagged_header};
+use rddp_sdp::machine::{Machine, PeerSource};
+
+use super::state::{READS, Zcopy, zcopy};
+use crate::Stream;
+use crate::owed::owe_fpdu;
+use crate::rooms::Room;
+use crate::state::Rx;
+use crate::sys::{Guard, random};
+
+impl Stream<'_> {
+    /// Begins the Reads for which there is room. `room` is what the calling program has for more
+    /// octets than it got. Returns whether there are any.
+    pub(crate) fn begin_reads(&self, rx: &mut Guard<'_, Rx>, room: usize) -> bool {
+        // The octets of a message that has begun come first.
+        if rx.rtr_read || rx.sdp.is_in_message() {
+            return false;
+        }
+        let mut has_begun = false;
+        while let Some((source, of, size)) = self.next_read(rx, room) {
+            if !self.begin_read(rx, source, of, size) {
+                break;
+            }
+            has_begun = true;
+        }
+        has_begun
+    }
+
+    /// Returns what to read next: from where, into which room, how many octets.
+    fn next_read(&self, rx: &mut Guard<'_, Rx>, room: usize) -> Option<(PeerSource, Room, usize)> {
+        let ord = READS.min(rx.ord as usize);
+        let (rx, _, Zcopy { adverts, .. }) = zcopy(rx)?;
+        let source = Machine::new(&mut rx.sdp.core, Some(&mut adverts.tables)).next_read()?;
+        if adverts.reads.len() >= ord {
+            return None;
+        }
+        let for_all = rx.rooms.free(Room::Reads);
+        // What is outstanding is for this call as well.
+        let for_call = match room.checked_sub(rx.rooms.charged(Room::Sinks)) {
+            Some(left) if self.takes_much(room) => left.min(rx.rooms.free(Room::Sinks)),
+            _ => 0,
+        };
+        let (of, free) = if for_call >= for_all { (Room::Sinks, for_call) } else { (Room::Reads, for_all) };
+        let left = source.left as usize;
+        let size = left.min(free).min(LONGEST);
+        // A little room becomes more.
+        (size > 0 && size >= left.min(SHORTEST)).then_some((source, of, size))
+    }
+
+    /// Returns whether a call with so much room reads from adverts, and offers itself to be written
+    /// to, by the size of its buffer: no other process has the socket, which might take the octets.
+    pub(super) fn takes_much(&self, room: usize) -> bool {
+        room as u64 >= self.state.asked.sdp().sink_threshold && !self.state.is_held_by_others()
+    }
+
+    fn begin_read(&self, rx: &mut Guard<'_, Rx>, source: PeerSource, of: Room, size: usize) -> bool {
+        let Ok(mut tx) = self.lock_tx() else { return false };
+        let Some(sink_stag) = random() else { return false };
+        let Some((rx, _, Zcopy { adverts, .. })) = zcopy(rx) else { return false };
+        let size32 = size as u32;
+        let request = ReadRequestRepr {
+            sink_stag: Stag(sink_stag),
+            sink_to: 0,
+            size: size32,
+            src_stag: Stag(source.stag),
+            src_to: source.to,
+        };
+        let msn = Msn(rx.sdp.read_msn).next();
+        let header = untagged_header(Opcode::ReadRequest, Stag(0), msn, 0, true);
+        rx.sdp.changing = 1;
+        let room = tx.prepare_to_owe(REQUEST) && owe_fpdu(&mut tx, &header, &request.octets());
+        if room {
+            let mut machine = Machine::new(&mut rx.sdp.core, Some(&mut adverts.tables));
+            let told = machine.reading(size32).is_ok();
+            let noted = adverts.reads.push(sink_stag, size32, of) && rx.rooms.charge(of, size);
+            debug_assert!(told && noted, "what is read was looked up before");
+            rx.sdp.read_msn = msn.0;
+        }
+        rx.sdp.changing = 0;
+        self.state.note_owed(&tx);
+        room
+    }
+}
+
+/// Most octets of a Read, so that reports keep a source's memory for no longer than it must.
+const LONGEST: usize = 128 << 10;
+/// Octets from which a Read of a part is worth its round trip.
+const SHORTEST: usize = 16 << 10;
+/// Room for an FPDU of a Read Request: length, header, the request, pad, CRC and a marker.
+const REQUEST: usize = 2 + 18 + ReadRequestRepr::LEN + 3 + 4 + 4;
