@@ -59,6 +59,8 @@ enum Frame {
 struct End {
     out: VecDeque<Frame>,
     buffers: Vec<Vec<u8>>,
+    /// Octets of each buffer, and of those that are posted from now on.
+    sizes: Vec<usize>,
     size: usize,
     posted: VecDeque<u16>,
     received: VecDeque<Event>,
@@ -175,7 +177,10 @@ impl Wire {
         let end = &mut self.ends[1 - from];
         // RFC 5041 §7.2: a Send with no buffer posted ends the stream; credits have to prevent it.
         let buffer = end.posted.pop_front().expect("a Send came with no buffer posted");
-        assert!(message.len() <= end.size, "a message longer than the buffers that were announced");
+        assert!(
+            message.len() <= end.sizes[usize::from(buffer)],
+            "a message longer than the buffers that were announced"
+        );
         let len = message.len();
         end.buffers[usize::from(buffer)] = message;
         end.received.push_back(Event::Received(Buffer(buffer), len));
@@ -272,10 +277,20 @@ impl Transport for Mock {
             end.size = size as usize;
             for n in end.buffers.len()..usize::from(count) {
                 end.buffers.push(Vec::new());
+                end.sizes.push(size as usize);
                 end.posted.push_back(n as u16);
             }
             count
         })
+    }
+
+    fn grow_buffers(&mut self, size: u32) -> bool {
+        self.with(|end| end.size = end.size.max(size as usize));
+        true
+    }
+
+    fn smallest_buffer(&self) -> u32 {
+        self.with(|end| end.sizes.iter().min().map_or(0, |size| *size as u32))
     }
 
     fn peek(&self, buffer: Buffer, from: usize, out: &mut [u8]) {
@@ -293,7 +308,10 @@ impl Transport for Mock {
     }
 
     fn repost(&mut self, buffer: Buffer) -> Result<(), Lost> {
-        self.with(|end| end.posted.push_back(buffer.0));
+        self.with(|end| {
+            end.sizes[usize::from(buffer.0)] = end.size;
+            end.posted.push_back(buffer.0);
+        });
         Ok(())
     }
 
