@@ -48,6 +48,8 @@ pub struct Times {
     pub advert: Duration,
     /// Wait of a peer's advert for a receive, before its octets are Read into private memory.
     pub read_ahead: Duration,
+    /// Time between two updates of credits that only answer an update.
+    pub update: Duration,
     /// Wait of the passive end for the active one to take its advert back, when both send.
     pub tie_break: Duration,
 }
@@ -87,6 +89,7 @@ impl Default for Times {
             answer: Duration::from_secs(60),
             advert: Duration::from_secs(1),
             read_ahead: Duration::from_millis(100),
+            update: Duration::from_millis(250),
             tie_break: Duration::from_millis(100),
         }
     }

@@ -34,6 +34,19 @@ impl<T: Transport> Socket<T> {
         limit.is_some_and(|at| at <= self.now)
     }
 
+    /// Returns whether an update that only answers the peer's has to wait: two ends that are full
+    /// would else answer each other without end.
+    pub(super) fn paces_update(&mut self) -> bool {
+        if !self.machine().only_answers_update() {
+            return false;
+        }
+        if self.answered_at.is_some_and(|at| at + self.config.times.update > self.now) {
+            return true;
+        }
+        self.answered_at = Some(self.now);
+        false
+    }
+
     fn unread_is_old(&self) -> bool {
         let limit = self.unread_since.map(|since| since + self.config.times.read_ahead);
         limit.is_some_and(|at| at <= self.now)
@@ -92,16 +105,18 @@ impl<T: Transport> Socket<T> {
     /// Returns the time at which [`progress`](Self::progress) has something to do although nothing
     /// has happened.
     #[must_use]
-    pub fn deadline(&self) -> Option<Duration> {
+    pub fn deadline(&mut self) -> Option<Duration> {
         if self.over.is_some() {
             return None;
         }
+        let paced = self.machine().only_answers_update();
         let times = &self.config.times;
+        let update = self.answered_at.filter(|_| paced).map(|at| at + times.update);
         let answer = self.cancel_since.map(|at| at + times.answer);
         let advert = self.oldest_advert().filter(|_| self.cancel_since.is_none()).map(|at| at + times.advert);
         let crossing = self.crossing_since.filter(|_| !self.crossing_is_old());
         let crossing = crossing.filter(|_| self.role == Role::Passive).map(|at| at + times.tie_break);
         let unread = self.unread_since.filter(|_| !self.unread_is_old()).map(|at| at + times.read_ahead);
-        [answer, advert, crossing, unread, self.closing_deadline()].into_iter().flatten().min()
+        [answer, advert, crossing, unread, update, self.closing_deadline()].into_iter().flatten().min()
     }
 }

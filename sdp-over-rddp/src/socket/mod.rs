@@ -66,6 +66,8 @@ pub struct Socket<T: Transport> {
     crossing_since: Option<Duration>,
     /// Time since which an advert of the peer waits for a receive.
     unread_since: Option<Duration>,
+    /// The time of the last update that only answered one.
+    answered_at: Option<Duration>,
     /// Fewest octets that a receive waits for.
     low_water: usize,
     urgent: urgent::UrgentOctet,
@@ -115,6 +117,7 @@ impl<T: Transport> Socket<T> {
             cancel_since: None,
             crossing_since: None,
             unread_since: None,
+            answered_at: None,
             low_water: 1,
             urgent: urgent::UrgentOctet::default(),
             was_buffered: false,
@@ -306,6 +309,9 @@ impl<T: Transport> Socket<T> {
         self.complete_sink();
         self.answer_growth();
         while !self.is_mute && self.transport.room() > 0 {
+            if self.paces_update() {
+                break;
+            }
             let Some(front) = self.machine().next_control() else { break };
             moved = true;
             self.control_was_sent(front[0]);

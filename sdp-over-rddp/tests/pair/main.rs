@@ -93,7 +93,7 @@ impl Pair {
         let end = self.now + time;
         loop {
             self.run();
-            let next = self.ends.iter().filter_map(Socket::deadline).min();
+            let next = self.ends.iter_mut().filter_map(Socket::deadline).min();
             match next.filter(|at| *at <= end) {
                 Some(at) => self.now = at.max(self.now + Duration::from_millis(1)),
                 None => break,

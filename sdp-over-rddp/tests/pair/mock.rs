@@ -125,6 +125,12 @@ impl Wire {
 
     /// Does one thing that is due, chosen at random. Returns whether there was any.
     pub(crate) fn step(&mut self) -> bool {
+        let choice = self.random();
+        self.step_by(choice)
+    }
+
+    /// Does the one of the things that are due which this number chooses.
+    pub(crate) fn step_by(&mut self, choice: u64) -> bool {
         let mut due = Vec::new();
         for (n, end) in self.ends.iter().enumerate() {
             let is_due = [!end.out.is_empty(), !end.received.is_empty(), !end.completed.is_empty()];
@@ -133,7 +139,7 @@ impl Wire {
         if due.is_empty() {
             return false;
         }
-        let (n, what) = due[(self.random() % due.len() as u64) as usize];
+        let (n, what) = due[(choice % due.len() as u64) as usize];
         let end = &mut self.ends[n];
         match what {
             0 => self.carry_out(n),
