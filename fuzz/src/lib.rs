@@ -18,6 +18,8 @@ pub mod rdmap_stream;
 pub mod rdmap_terminate;
 pub mod rnic_stack;
 pub mod rnic_startup;
+pub mod sdp_machine;
 pub mod sdp_message;
+pub mod sdp_pair;
 pub mod switch_policy;
 pub mod switch_stream;

@@ -27,6 +27,11 @@ pub trait Transport {
     /// Posts private receive buffers until `count` buffers of `size` octets are in use, posted or
     /// held by the socket. Returns how many there are then, which may be fewer.
     fn add_buffers(&mut self, count: u16, size: u32) -> u16;
+    /// Has buffers that are given back be posted with `size` octets from now on. Returns whether
+    /// there is memory for that.
+    fn grow_buffers(&mut self, size: u32) -> bool;
+    /// Returns the octets of the smallest buffer that is in use.
+    fn smallest_buffer(&self) -> u32;
     /// Copies octets of a received message out of its buffer.
     fn peek(&self, buffer: Buffer, from: usize, out: &mut [u8]);
     /// Copies octets of a received message into memory of the program.

@@ -24,6 +24,45 @@ pub fn messages(seeds: &mut Seeds) {
         }
     }
     captures(seeds, &messages);
+    machines(seeds, &messages);
+    pairs(seeds);
+}
+
+/// The messages of SDP's vectors for a machine, with numbers that are due, and answers in between.
+fn machines(seeds: &mut Seeds, messages: &[Vec<u8>]) {
+    for has_adverts in [false, true] {
+        let mut input = vec![60, 255, 255, 8, 60, 255, 8, 0, 0];
+        if has_adverts {
+            // An own advert of each kind, and Pipelined.
+            input.extend([13, 4, 7, 0, 200, 1, 2, 3, 13, 5, 8, 250, 9, 2, 3]);
+        }
+        for message in messages.iter().filter(|message| message[0] > 1) {
+            let known = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 0xfd, 0xfe, 0xff, 13];
+            let mid = known.iter().position(|mid| *mid == message[0]).unwrap() as u8;
+            let front = (1..36).map(|at| message.get(at).copied().unwrap_or(0));
+            input.extend([0, 0, mid]);
+            input.extend(front);
+            if message[0] >= 0xfd {
+                input.push((message.len() & 7) as u8);
+            }
+            input.extend([5, 10, 30, 30, 1, 14, 3, 2]);
+        }
+        seeds.insert(("sdp_machine", format!("messages_{}", u8::from(has_adverts))), input);
+    }
+    seeds.insert(("sdp_machine", "state".to_owned()), vec![8, 8, 8, 8, 8, 8, 8, 1]);
+}
+
+/// Sends and receives both ways with each policy.
+fn pairs(seeds: &mut Seeds) {
+    for policy in 0..16 {
+        let mut input = vec![policy << 4 | 5, 0x8a];
+        for round in 0..10 {
+            input.extend([0, 7, 0x80, 6, 11, 15, 12, 0, 0x8c, 0, 11, 0x3f, 4, 7, 0x84, 5, 11, 0x1f]);
+            input.extend([0x8c, 0, 12, 0, 13, 2 + round, 9, round, 11, 0x2f, 0x83, 0, 14, 8]);
+        }
+        input.extend([15, policy & 1, 11, 0x1f, 12, 0, 0x8f, policy >> 1 & 1]);
+        seeds.insert(("sdp_pair", format!("policy_{policy}")), input);
+    }
 }
 
 /// The messages of SDP's vectors as a connection, and files of a packet each.

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rddp_rnic::{
-    Access, AsyncEventKind, Completed, Completion, CompletionQueue, Error, EventQueue, MemoryRegion,
-    PostError, ProtectionDomain, QpConfig, QpState, QueuePair, RecvWr, Rnic, SendWr, Stag, Status,
+    Access, AsyncEventKind, Completed, Completion, CompletionChannel, CompletionQueue, Error, EventQueue,
+    MemoryRegion, PostError, ProtectionDomain, QpConfig, QpState, QueuePair, RecvWr, Rnic, SendWr, Stag,
+    Status,
 };
 use rddp_sdp::transport::{Buffer, Event, Facts, Fault, Lost, PostFault, Remote, Transport};
 
+use crate::inbox::Inbox;
 use crate::{Lease, ProgramMemory, Registry};
 
 /// Sizes of an endpoint.
@@ -21,13 +23,15 @@ pub struct EndpointConfig {
     pub buffers: u16,
     /// Octets of each, the base header included.
     pub buffer_size: u32,
+    /// Octets of a private send buffer, where that is more.
+    pub send_size: u32,
     /// Requests that can be outstanding, each with a private send buffer.
     pub sends: u16,
 }
 
 impl Default for EndpointConfig {
     fn default() -> Self {
-        EndpointConfig { buffers: 64, buffer_size: 32 * 1024 + 16, sends: 64 }
+        EndpointConfig { buffers: 64, buffer_size: 32 * 1024 + 16, send_size: 0, sends: 64 }
     }
 }
 
@@ -39,10 +43,7 @@ pub struct Endpoint {
     events: EventQueue,
     pd: ProtectionDomain,
     registry: Arc<Registry>,
-    /// Private receive buffers, one region for all.
-    inbox: MemoryRegion,
-    buffers: u16,
-    buffer_size: usize,
+    inbox: Inbox,
     /// Private send buffers.
     outbox: MemoryRegion,
     slot_size: usize,
@@ -68,9 +69,33 @@ impl Endpoint {
         registry: &Arc<Registry>,
         config: EndpointConfig,
     ) -> Result<Self, Error> {
+        Self::make(pd, registry, config, |capacity| rnic.create_cq(capacity))
+    }
+
+    /// Makes an endpoint as [`new`](Self::new) does, the completion queue of which reports to a
+    /// channel when it is armed.
+    ///
+    /// # Errors
+    /// The device has no room for the queues or the buffers.
+    pub fn on_channel(
+        rnic: &Rnic,
+        channel: &CompletionChannel,
+        pd: &ProtectionDomain,
+        registry: &Arc<Registry>,
+        config: EndpointConfig,
+    ) -> Result<Self, Error> {
+        Self::make(pd, registry, config, |capacity| rnic.create_cq_on(channel, capacity))
+    }
+
+    fn make(
+        pd: &ProtectionDomain,
+        registry: &Arc<Registry>,
+        config: EndpointConfig,
+        create_cq: impl FnOnce(usize) -> Result<CompletionQueue, Error>,
+    ) -> Result<Self, Error> {
         let (receives, sends) = (usize::from(config.buffers), usize::from(config.sends));
-        let buffer_size = config.buffer_size as usize;
-        let cq = rnic.create_cq(2 * (receives + sends) + 8)?;
+        let slot_size = config.buffer_size.max(config.send_size) as usize;
+        let cq = create_cq(2 * (receives + sends) + 8)?;
         let events = EventQueue::new()?;
         let settings = QpConfig {
             max_send: 2 * sends,
@@ -80,15 +105,13 @@ impl Endpoint {
         };
         let endpoint = Endpoint {
             qp: pd.create_qp(&settings)?,
-            inbox: pd.allocate(receives * buffer_size, Access::LOCAL_WRITE)?,
-            outbox: pd.allocate(sends * buffer_size, Access::LOCAL_WRITE)?,
+            inbox: Inbox::new(pd, config.buffers, config.buffer_size)?,
+            outbox: pd.allocate(sends * slot_size, Access::LOCAL_WRITE)?,
             cq,
             events,
             pd: pd.clone(),
             registry: registry.clone(),
-            buffers: config.buffers,
-            buffer_size,
-            slot_size: buffer_size,
+            slot_size,
             slots: sends,
             free_slots: (0..config.sends).collect(),
             zero_copies: 0,
@@ -97,7 +120,7 @@ impl Endpoint {
             facts: Facts { speaks_first: false, reads: 1, longest: 1 << 20 },
             copied: AtomicU64::new(0),
         };
-        for n in 0..endpoint.buffers {
+        for n in 0..config.buffers {
             endpoint.post(n).map_err(|_| Error::Conflict("receives are refused"))?;
         }
         Ok(endpoint)
@@ -139,8 +162,7 @@ impl Endpoint {
     }
 
     fn post(&self, n: u16) -> Result<(), PostError> {
-        let start = usize::from(n) * self.buffer_size;
-        self.qp.post_recv(RecvWr::one(n.into(), self.inbox.sge(start..start + self.buffer_size)))
+        self.qp.post_recv(RecvWr::one(n.into(), self.inbox.whole(n)))
     }
 
     /// Puts the octets of a request into a private buffer, and posts the request.
@@ -256,13 +278,21 @@ impl Transport for Endpoint {
     }
 
     fn add_buffers(&mut self, _count: u16, _size: u32) -> u16 {
-        self.buffers
+        self.inbox.count()
+    }
+
+    fn grow_buffers(&mut self, size: u32) -> bool {
+        self.inbox.grow(&self.pd, size)
+    }
+
+    fn smallest_buffer(&self) -> u32 {
+        self.inbox.smallest()
     }
 
     fn peek(&self, buffer: Buffer, from: usize, out: &mut [u8]) {
         // It fails only where the buffer is not ours, and then the octets say nothing.
-        let start = usize::from(buffer.0) * self.buffer_size;
-        if self.inbox.read_into(start + from, out).is_err() {
+        let (region, start) = self.inbox.place(buffer.0);
+        if region.read_into(start + from, out).is_err() {
             out.fill(0);
         }
     }
@@ -274,12 +304,13 @@ impl Transport for Endpoint {
         to: &ProgramMemory,
         at: usize,
     ) -> Result<(), Fault> {
-        let start = usize::from(buffer.0) * self.buffer_size;
+        let (region, start) = self.inbox.place(buffer.0);
         self.count(from.len());
-        to.fill(at, &self.inbox, start + from.start..start + from.end)
+        to.fill(at, region, start + from.start..start + from.end)
     }
 
     fn repost(&mut self, buffer: Buffer) -> Result<(), Lost> {
+        self.inbox.give_back(buffer.0);
         self.post(buffer.0).map_err(|_| Lost::Reset)
     }
 

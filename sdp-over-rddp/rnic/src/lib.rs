@@ -25,12 +25,17 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod bell;
 mod endpoint;
+mod inbox;
+mod listener;
 mod memory;
 mod registration;
+mod service;
 mod stream;
 
 pub use endpoint::{Endpoint, EndpointConfig};
+pub use listener::SdpListener;
 pub use memory::ProgramMemory;
 pub use registration::{Lease, RegistrationCounters, Registry, Scheme};
-pub use stream::{SdpDevice, SdpListener, SdpStream};
+pub use stream::{SdpDevice, SdpStream};

@@ -2,14 +2,18 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rddp_rnic::{CompletionQueue, ConnectError, ConnectOptions, Listener, ProtectionDomain, Rnic};
-use rddp_sdp::socket::{Agreed, Config, Ended, Error, OperationId, Options, Socket, answer, answered, hello};
+use rddp_rnic::{CompletionQueue, ConnectError, ConnectOptions, ProtectionDomain, Rnic};
+use rddp_sdp::machine::Urgent;
+use rddp_sdp::socket::{Agreed, Config, Ended, Error, OperationId, Options, Socket, answered, hello};
 use rddp_sdp::transport::Carrier;
 
+use crate::bell::Bell;
+use crate::listener::SdpListener;
+use crate::service::{Calls, Service};
 use crate::{Endpoint, EndpointConfig, ProgramMemory, Registry, Scheme};
 
 /// A device with what its SDP sockets share: a protection domain and a registry.
@@ -18,6 +22,7 @@ pub struct SdpDevice {
     rnic: Arc<Rnic>,
     pd: ProtectionDomain,
     registry: Arc<Registry>,
+    service: Arc<Service>,
     /// Settings of sockets made from now on.
     pub config: Config,
     /// Options of connections made from now on. Their private data are the socket's.
@@ -29,18 +34,26 @@ impl SdpDevice {
     ///
     /// # Errors
     /// The host refuses what a device needs.
-    pub fn open(config: Config, scheme: Scheme) -> Result<Self, rddp_rnic::Error> {
-        let rnic = Rnic::open()?;
+    pub fn open(config: Config, scheme: Scheme) -> io::Result<Self> {
+        let rnic = Rnic::open().map_err(io::Error::other)?;
+        let service = Service::new(&rnic)?;
         let pd = rnic.alloc_pd();
         let registry = Arc::new(Registry::new(&pd, scheme));
         let options = ConnectOptions { ird: 8, ord: 8, ..ConnectOptions::default() };
-        Ok(SdpDevice { rnic: Arc::new(rnic), pd, registry, config, options })
+        Ok(SdpDevice { rnic: Arc::new(rnic), pd, registry, service, config, options })
     }
 
     /// Returns the registrations of the device's sockets.
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
+    }
+
+    /// Returns whether the thread runs that answers peers between the calls of the program: as
+    /// long as there are streams.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.service.is_running()
     }
 
     /// Connects to a listener of SDP.
@@ -59,7 +72,7 @@ impl SdpDevice {
             io::Error::from(io::ErrorKind::ConnectionRefused)
         })?;
         endpoint.connected(true);
-        Ok(SdpStream::new(endpoint, self, agreed))
+        SdpStream::new(endpoint, self, agreed, None)
     }
 
     /// Listens for connections.
@@ -68,56 +81,18 @@ impl SdpDevice {
     /// The address is taken, or not this host's.
     pub fn listen(&self, addr: SocketAddr) -> io::Result<SdpListener> {
         let listener = self.rnic.listen(addr, &self.options).map_err(io::Error::other)?;
-        Ok(SdpListener { listener, device: self.clone() })
+        SdpListener::new(listener, self.clone())
     }
 
-    fn endpoint(&self) -> io::Result<Endpoint> {
+    pub(crate) fn endpoint(&self) -> io::Result<Endpoint> {
         let sizes = EndpointConfig {
             buffers: self.config.buffers,
             buffer_size: self.config.buffer_size,
+            send_size: self.config.longest_message(),
             ..EndpointConfig::default()
         };
-        Endpoint::new(&self.rnic, &self.pd, &self.registry, sizes).map_err(io::Error::other)
-    }
-}
-
-/// A listening socket.
-#[derive(Debug)]
-pub struct SdpListener {
-    listener: Listener,
-    device: SdpDevice,
-}
-
-impl SdpListener {
-    /// Returns the address.
-    ///
-    /// # Errors
-    /// The system does not know it.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-
-    /// Waits for a connection. Requests without a good Hello are rejected, and not seen.
-    ///
-    /// # Errors
-    /// The device cannot go on.
-    pub fn accept(&self) -> io::Result<SdpStream> {
-        let local = self.local_addr()?;
-        loop {
-            let Some(request) = self.listener.accept(None)? else { continue };
-            let Some(peer) = request.peer_addr() else { continue };
-            let answer = answer(&self.device.config, request.private_data(), local, peer, CARRIER);
-            let Ok((agreed, reply)) = answer else {
-                // A peer that has left needs no answer.
-                let _ = request.reject(b"");
-                continue;
-            };
-            let mut endpoint = self.device.endpoint()?;
-            if request.accept(endpoint.qp(), &reply).is_ok() {
-                endpoint.connected(false);
-                return Ok(SdpStream::new(endpoint, &self.device, agreed));
-            }
-        }
+        let (rnic, channel) = (&self.rnic, self.service.channel());
+        Endpoint::on_channel(rnic, channel, &self.pd, &self.registry, sizes).map_err(io::Error::other)
     }
 }
 
@@ -127,9 +102,17 @@ pub struct SdpStream {
     shared: Arc<Shared>,
 }
 
-struct Shared {
+/// What the calls on a stream and the service share.
+pub(crate) struct Shared {
     socket: Mutex<Socket<Endpoint>>,
     cq: CompletionQueue,
+    service: Arc<Service>,
+    calls: Calls,
+    /// The program has dropped the stream.
+    is_closed: AtomicBool,
+    /// Rung once, when the peer has said its first word or the connection is over.
+    birth: Mutex<Option<Arc<Bell>>>,
+    linger: Mutex<Option<Duration>>,
     /// Counts what calls have done that others may wait for.
     changes: AtomicU64,
     began: Instant,
@@ -143,13 +126,37 @@ impl std::fmt::Debug for Shared {
 }
 
 impl SdpStream {
-    fn new(endpoint: Endpoint, device: &SdpDevice, agreed: Agreed) -> Self {
-        let (cq, changes) = (endpoint.cq().clone(), AtomicU64::new(0));
-        let socket = Mutex::new(Socket::new(endpoint, device.config, agreed));
-        let registry = device.registry.clone();
-        let shared = Arc::new(Shared { socket, cq, changes, began: Instant::now(), registry });
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        device: &SdpDevice,
+        agreed: Agreed,
+        birth: Option<Arc<Bell>>,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            cq: endpoint.cq().clone(),
+            socket: Mutex::new(Socket::new(endpoint, device.config, agreed)),
+            service: device.service.clone(),
+            calls: Calls::default(),
+            is_closed: AtomicBool::new(false),
+            birth: Mutex::new(birth),
+            linger: Mutex::default(),
+            changes: AtomicU64::new(0),
+            began: Instant::now(),
+            registry: device.registry.clone(),
+        });
         shared.progress(&mut shared.lock());
-        SdpStream { shared }
+        device.service.add(&shared)?;
+        Ok(SdpStream { shared })
+    }
+
+    /// Returns whether the peer has said its first word.
+    pub(crate) fn is_established(&self) -> bool {
+        self.shared.lock().is_established()
+    }
+
+    /// Returns whether the connection is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.shared.is_over()
     }
 
     /// Sends octets, and returns how many were sent: fewer than there are only with `non_blocking`.
@@ -175,12 +182,48 @@ impl SdpStream {
         let mut socket = self.shared.lock_now();
         socket.shutdown_send();
         self.shared.progress(&mut socket);
+        drop(socket);
+        self.shared.service.ring();
     }
 
-    /// Resets the connection.
+    /// Resets the connection: by an `AbortConn` where the protocol has one, which is given a moment
+    /// to leave.
     pub fn abort(&self) {
-        self.shared.lock().abort();
+        self.shared.lock_now().abort();
         self.shared.changed();
+        self.shared.service.ring();
+    }
+
+    /// Says what dropping the stream does (`SO_LINGER`). `None`: the connection is closed while the
+    /// program goes on. No time: it is reset. Any time: the drop waits for so long until the peer
+    /// has everything and has closed, too; then the program goes on.
+    pub fn set_linger(&self, linger: Option<Duration>) {
+        *self.shared.linger() = linger;
+    }
+
+    /// Sets the fewest octets that a receive waits for (`SO_RCVLOWAT`), where it has room for them.
+    pub fn set_low_water(&self, octets: usize) {
+        self.shared.lock().set_low_water(octets);
+    }
+
+    /// Leaves urgent octets in the stream (`SO_OOBINLINE`).
+    pub fn set_urgent_inline(&self, inline: bool) {
+        self.shared.lock().set_urgent_inline(inline);
+    }
+
+    /// Returns what is known of urgent octets of the peer.
+    #[must_use]
+    pub fn urgent(&self) -> Urgent {
+        self.shared.lock_now().urgent()
+    }
+
+    /// Receives the urgent octet alone (`MSG_OOB`); with `peek` it stays.
+    ///
+    /// # Errors
+    /// `InvalidInput` (`EINVAL`): there is none, it was received before, or it is in the stream.
+    /// `WouldBlock`: it is announced and has not come.
+    pub fn receive_urgent(&self, peek: bool) -> io::Result<u8> {
+        self.shared.lock_now().receive_urgent(peek).map_err(io_error)
     }
 
     /// Returns the octets that were copied between memory of the program and private memory.
@@ -217,10 +260,17 @@ impl Shared {
         if socket.progress(self.began.elapsed()) {
             self.changed();
         }
+        if socket.is_established() || socket.is_over() {
+            let birth = self.birth.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(bell) = birth {
+                bell.ring();
+            }
+        }
     }
 
     /// Carries an operation out and sleeps until it has ended.
     fn run(&self, begin: impl FnOnce(&mut Socket<Endpoint>) -> OperationId) -> io::Result<usize> {
+        let _inside = self.calls.enter(&self.service);
         let id = begin(&mut self.lock_now());
         loop {
             let seen = self.changes.load(Ordering::SeqCst);
@@ -241,21 +291,50 @@ impl Shared {
         }
     }
 
-    /// Drives a socket on that nobody uses any more, until its connection is over.
-    fn finish(&self) {
+    /// Drives the socket on for the service. Returns the time until it wants to be driven on though
+    /// nothing has happened.
+    pub(crate) fn drive(&self) -> Option<Duration> {
+        let mut socket = self.lock();
+        self.progress(&mut socket);
+        socket.deadline().map(|at| at.saturating_sub(self.began.elapsed()))
+    }
+
+    pub(crate) fn cq(&self) -> &CompletionQueue {
+        &self.cq
+    }
+
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().is_over()
+    }
+
+    fn linger(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.linger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until the connection is over, at most for this time.
+    fn wait_for_end(&self, limit: Duration) {
+        let until = self.began.elapsed().saturating_add(limit);
         loop {
             let (deadline, seen) = {
                 let mut socket = self.lock();
                 self.progress(&mut socket);
-                if socket.is_over() {
+                if socket.is_over() || self.began.elapsed() >= until {
                     return;
                 }
                 (socket.deadline(), self.changes.load(Ordering::SeqCst))
             };
-            let timeout = deadline.map(|at| at.saturating_sub(self.began.elapsed()));
+            let next = deadline.map_or(until, |at| at.min(until));
             let others = || self.changes.load(Ordering::SeqCst) != seen;
-            if self.cq.wait_or(timeout, others).is_err() {
-                return self.lock().abort();
+            if self.cq.wait_or(Some(next.saturating_sub(self.began.elapsed())), others).is_err() {
+                return;
             }
         }
     }
@@ -263,18 +342,22 @@ impl Shared {
 
 impl Drop for SdpStream {
     fn drop(&mut self) {
+        let linger = *self.shared.linger();
         let mut socket = self.shared.lock_now();
-        socket.close();
+        if linger == Some(Duration::ZERO) {
+            socket.abort();
+        } else {
+            socket.close();
+        }
         self.shared.progress(&mut socket);
-        if socket.is_over() {
-            return;
-        }
         drop(socket);
-        // `DisConn` and the peer's answer: a close does not wait for them.
-        let shared = self.shared.clone();
-        if std::thread::Builder::new().name("rddp-sdp-close".into()).spawn(move || shared.finish()).is_err() {
-            self.shared.lock().abort();
+        if let Some(limit) = linger {
+            let _inside = self.shared.calls.enter(&self.shared.service);
+            self.shared.wait_for_end(limit);
         }
+        // `DisConn` and the peer's answer: a close does not wait for them.
+        self.shared.is_closed.store(true, Ordering::SeqCst);
+        self.shared.service.ring();
     }
 }
 
@@ -321,7 +404,7 @@ fn io_error(error: Error) -> io::Error {
     let kind = match error {
         Error::WouldBlock => io::ErrorKind::WouldBlock,
         Error::Cancelled => io::ErrorKind::Interrupted,
-        Error::Address => io::ErrorKind::InvalidInput,
+        Error::Address | Error::NoUrgent => io::ErrorKind::InvalidInput,
         Error::Closed => io::ErrorKind::BrokenPipe,
         Error::Reset => io::ErrorKind::ConnectionReset,
         Error::Aborted => io::ErrorKind::ConnectionAborted,
@@ -351,4 +434,4 @@ fn source_for(addr: SocketAddr) -> io::Result<SocketAddr> {
 }
 
 /// IRD and ORD may take four octets of the private data, so no more are used than fit then.
-const CARRIER: Carrier = Carrier::EnhancedMpa;
+pub(crate) const CARRIER: Carrier = Carrier::EnhancedMpa;

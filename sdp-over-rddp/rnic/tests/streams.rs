@@ -24,6 +24,8 @@ fn policy(threshold: Option<usize>, pipelined: bool) -> Config {
         sink_threshold: threshold,
         sink_adverts: pipelined,
         pipelined,
+        // A receive that is late on a loaded machine still has its octets Read into place.
+        times: Times { read_ahead: Duration::from_secs(600), ..Times::default() },
         ..Config::default()
     }
 }

@@ -29,6 +29,11 @@ impl Machine<'_> {
         self.next_body().is_some()
     }
 
+    /// Returns whether an update of credits is all that is due.
+    pub(super) fn only_update_due(&self) -> bool {
+        self.next_body() == Some(Body::Data)
+    }
+
     fn next_body(&self) -> Option<Body> {
         let core = &*self.core;
         if core.is(flag::ABORTED) {

@@ -80,6 +80,17 @@ impl Machine<'_> {
         !self.core.is(flag::DISCONN_RECEIVED) && new.saturating_mul(2) >= self.core.bufs
     }
 
+    /// Returns whether all that is due is an update that answers one of the peer's, and gives no more
+    /// than the buffer which that took. Two ends that are full have such an answer to every answer,
+    /// so a binding paces them; it does not leave them out, since a peer with a single credit could
+    /// never send a cancel.
+    #[must_use]
+    pub fn only_answers_update(&self) -> bool {
+        let is_asked = self.core.owes(super::conn::due::UPDATE) || self.must_poke();
+        let is_answer = self.core.is(flag::LAST_WAS_UPDATE) && self.new_credits() == 1;
+        is_answer && !is_asked && self.only_update_due()
+    }
+
     /// Returns whether an update is the only way to a credit: the peer owes no answer to our own
     /// update, which took one of the three that Data needs.
     pub(super) fn must_poke(&self) -> bool {

@@ -32,6 +32,9 @@ impl<T: Transport> Socket<T> {
         if message.payload_len > 0 {
             let urgent = message.header.flags.contains(crate::wire::Flags::OOB_PRES);
             let from = message.header_len();
+            if urgent {
+                self.urgent_arrived(buffer, len - 1);
+            }
             self.inbox.push_back(Piece { place: Place::Buffer(buffer), from, to: len, urgent });
             self.has_changed = true;
         }
@@ -45,10 +48,30 @@ impl<T: Transport> Socket<T> {
                 self.has_changed = true;
             }
             Received::Aborted => return Err(Error::Reset),
-            // Asked for larger buffers: the size in force is the answer.
-            Received::LargerBuffersWanted { .. } => self.machine().answer_buffer_size(None),
+            Received::LargerBuffersWanted { size } => self.grow_buffers(size),
             _ => self.has_changed = true,
         }
         Ok(())
+    }
+
+    /// Has the buffers grow for the peer. The answer waits until all have: a message is as long as
+    /// the answer says from then on.
+    fn grow_buffers(&mut self, size: u32) {
+        let size = size.min(self.config.largest_buffer);
+        if size > self.core.buf_size() && self.transport.grow_buffers(size) {
+            self.is_growing = true;
+        } else if !self.is_growing {
+            // The size in force is the answer.
+            self.machine().answer_buffer_size(None);
+        }
+    }
+
+    /// Answers a request for larger buffers once all have grown.
+    pub(super) fn answer_growth(&mut self) {
+        let size = self.transport.smallest_buffer();
+        if self.is_growing && size > self.core.buf_size() {
+            self.is_growing = false;
+            self.machine().answer_buffer_size(Some(size));
+        }
     }
 }

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::{Error, Socket};
+use crate::machine::Abort;
 use crate::transport::Transport;
 
 /// State of the close of a connection.
@@ -21,6 +22,8 @@ pub(super) struct Closing {
     sent: bool,
     pub(super) peer_has_closed: bool,
     disconnects: bool,
+    /// An `AbortConn` is on its way: the time at which it is no longer waited for.
+    pub(super) abort_until: Option<Duration>,
     /// The time of the last message of the peer's, or of the close.
     pub(super) heard_at: Duration,
 }
@@ -53,16 +56,39 @@ impl<T: Transport> Socket<T> {
     pub fn close(&mut self) {
         let unread = !self.inbox.is_empty() || self.unread().is_some();
         if unread && !self.closing.discards {
-            return self.fail(Error::Aborted);
+            return self.abort();
         }
         self.closing.closed = true;
         self.closing.discards = true;
         self.shutdown_send();
     }
 
-    /// Resets the connection. Every operation has ended when this returns.
+    /// Resets the connection. Behind this end's `DisConn` an `AbortConn` goes first, for which
+    /// there are [`Times::tie_break`](super::Times::tie_break); else every operation has ended when
+    /// this returns.
     pub fn abort(&mut self) {
+        if self.over.is_some() || self.closing.abort_until.is_some() {
+            return;
+        }
+        let by_message = self.machine().abort() == Abort::Message;
+        if by_message && !self.is_mute && self.transport.room() > 0 {
+            // Of all that is due it goes first; without credits it cannot.
+            if let Some(front) = self.machine().next_control()
+                && self.post(|transport| transport.send(&front, None))
+            {
+                self.closing.abort_until = Some(self.now + self.config.times.tie_break);
+                return self.drive();
+            }
+        }
         self.fail(Error::Aborted);
+    }
+
+    /// Ends a connection whose `AbortConn` has left, or takes too long to.
+    pub(super) fn drive_abort(&mut self) {
+        let is_late = self.closing.abort_until.is_some_and(|at| at <= self.now);
+        if is_late || self.transport.is_idle() {
+            self.fail(Error::Aborted);
+        }
     }
 
     pub(super) fn send_refused(&self) -> Option<Error> {
@@ -102,6 +128,9 @@ impl<T: Transport> Socket<T> {
     }
 
     pub(super) fn closing_deadline(&self) -> Option<Duration> {
+        if self.closing.abort_until.is_some() {
+            return self.closing.abort_until;
+        }
         let waits = self.closing.closed || (self.closing.both_closed() && self.closing.disconnects);
         waits.then(|| self.closing.heard_at + self.config.times.answer)
     }

@@ -3,6 +3,8 @@
 //! Both ends have an advert out and wait for each other. The end that connected takes its advert
 //! back at once and sends Data; the other one does so when that has not happened after
 //! [`Times::tie_break`](super::Times::tie_break), or reads the peer's advert into private memory.
+//! An advert for which no receive comes is Read into private memory, as far as that goes, after
+//! [`Times::read_ahead`](super::Times::read_ahead).
 //! An advert that nobody reads at all is taken back after [`Times::advert`](super::Times::advert).
 
 use core::time::Duration;
@@ -12,9 +14,15 @@ use crate::transport::Transport;
 
 impl<T: Transport> Socket<T> {
     /// Returns whether the peer's advert is Read into private memory although nobody receives: this
-    /// end sends, too, and cannot go on.
+    /// end sends, too, and cannot go on; or the advert has waited for a receive for long.
     pub(super) fn absorbs(&self) -> bool {
-        if self.sends.is_empty() || !self.receives.is_empty() {
+        if !self.receives.is_empty() {
+            return false;
+        }
+        if self.unread_is_old() {
+            return true;
+        }
+        if self.sends.is_empty() {
             return false;
         }
         let advertises = self.sends.iter().any(|op| !op.adverts.is_empty());
@@ -26,12 +34,45 @@ impl<T: Transport> Socket<T> {
         limit.is_some_and(|at| at <= self.now)
     }
 
+    /// Returns whether an update that only answers the peer's has to wait: two ends that are full
+    /// would else answer each other without end.
+    pub(super) fn paces_update(&mut self) -> bool {
+        if !self.machine().only_answers_update() {
+            return false;
+        }
+        if self.answered_at.is_some_and(|at| at + self.config.times.update > self.now) {
+            return true;
+        }
+        self.answered_at = Some(self.now);
+        false
+    }
+
+    fn unread_is_old(&self) -> bool {
+        let limit = self.unread_since.map(|since| since + self.config.times.read_ahead);
+        limit.is_some_and(|at| at <= self.now)
+    }
+
+    /// Notes since when an advert of the peer has been waiting for a receive, while there is room to
+    /// read it ahead.
+    fn look_at_unread(&mut self) {
+        let has_room = self.ahead_octets < self.config.read_ahead;
+        if !has_room || !self.receives.is_empty() || self.unread().is_none() {
+            self.unread_since = None;
+            return;
+        }
+        self.unread_since.get_or_insert(self.now);
+        if self.unread_is_old() {
+            self.drive();
+        }
+    }
+
     /// Acts on what has taken too long.
     pub(super) fn look_at_clock(&mut self) {
         if self.over.is_some() {
             return;
         }
         self.look_at_crossing();
+        self.look_at_unread();
         let oldest = self.oldest_advert();
         if self.cancel_since.is_none() && oldest.is_some_and(|at| at + self.config.times.advert <= self.now) {
             self.cancel_sources();
@@ -64,15 +105,18 @@ impl<T: Transport> Socket<T> {
     /// Returns the time at which [`progress`](Self::progress) has something to do although nothing
     /// has happened.
     #[must_use]
-    pub fn deadline(&self) -> Option<Duration> {
+    pub fn deadline(&mut self) -> Option<Duration> {
         if self.over.is_some() {
             return None;
         }
+        let paced = self.machine().only_answers_update();
         let times = &self.config.times;
+        let update = self.answered_at.filter(|_| paced).map(|at| at + times.update);
         let answer = self.cancel_since.map(|at| at + times.answer);
         let advert = self.oldest_advert().filter(|_| self.cancel_since.is_none()).map(|at| at + times.advert);
         let crossing = self.crossing_since.filter(|_| !self.crossing_is_old());
         let crossing = crossing.filter(|_| self.role == Role::Passive).map(|at| at + times.tie_break);
-        [answer, advert, crossing, self.closing_deadline()].into_iter().flatten().min()
+        let unread = self.unread_since.filter(|_| !self.unread_is_old()).map(|at| at + times.read_ahead);
+        [answer, advert, crossing, unread, update, self.closing_deadline()].into_iter().flatten().min()
     }
 }

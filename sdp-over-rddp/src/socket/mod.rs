@@ -19,10 +19,12 @@ mod arriving;
 mod closing;
 mod config;
 mod escape;
+mod modes;
 mod operation;
 mod receiving;
 mod sending;
 mod startup;
+mod urgent;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -31,7 +33,7 @@ pub use config::{Config, Times};
 pub use operation::{Ended, Error, OperationId, Options};
 pub use startup::{Agreed, Role, answer, answered, hello};
 
-use crate::machine::{self, Core, Machine, Tables, Urgent};
+use crate::machine::{self, Core, Machine, Tables};
 use crate::transport::{Event, Lost, PostFault, Transport};
 use operation::{Piece, Place, ReadAhead, Receiving, Sending};
 
@@ -62,6 +64,17 @@ pub struct Socket<T: Transport> {
     cancel_since: Option<Duration>,
     /// Time since which both ends have adverts out and nobody receives.
     crossing_since: Option<Duration>,
+    /// Time since which an advert of the peer waits for a receive.
+    unread_since: Option<Duration>,
+    /// The time of the last update that only answered one.
+    answered_at: Option<Duration>,
+    /// Fewest octets that a receive waits for.
+    low_water: usize,
+    urgent: urgent::UrgentOctet,
+    /// This half has been in Buffered mode.
+    was_buffered: bool,
+    /// Receive buffers grow, of which the peer is told when all have.
+    is_growing: bool,
     over: Option<Error>,
     has_changed: bool,
 }
@@ -75,7 +88,7 @@ impl<T: Transport> Socket<T> {
         let sizes = machine::Config {
             bufs: config.buffers,
             buf_size: config.buffer_size,
-            send_size: config.buffer_size,
+            send_size: config.longest_message(),
             max_adverts: config.max_adverts,
             peer_bufs: agreed.peer_bufs,
             peer_buf_size: agreed.peer_size,
@@ -103,11 +116,21 @@ impl<T: Transport> Socket<T> {
             closing: closing::Closing::default(),
             cancel_since: None,
             crossing_since: None,
+            unread_since: None,
+            answered_at: None,
+            low_water: 1,
+            urgent: urgent::UrgentOctet::default(),
+            was_buffered: false,
+            is_growing: false,
             over: None,
             has_changed: false,
         };
         // A hint to the peer: adverts of this end's receives need Pipelined.
         socket.machine().prefer_pipelined(config.sink_adverts);
+        if config.send_size > agreed.peer_size {
+            // Refused where the peer's buffers are as large.
+            let _ = socket.machine().request_buffer_size(config.send_size);
+        }
         if let Some(error) = over {
             socket.fail(error);
         }
@@ -203,16 +226,23 @@ impl<T: Transport> Socket<T> {
         self.over
     }
 
+    /// Returns whether something has come from the peer, before which an end of iWARP that accepted
+    /// a connection may not send (RFC 5044 §7.1.2).
+    #[must_use]
+    pub fn is_established(&self) -> bool {
+        !self.is_mute
+    }
+
+    /// Sets the fewest octets that a receive waits for, where its memory has room for them.
+    pub fn set_low_water(&mut self, octets: usize) {
+        self.low_water = octets.max(1);
+        self.drive();
+    }
+
     /// Returns whether a receive would end at once.
     #[must_use]
     pub fn is_readable(&mut self) -> bool {
-        !self.inbox.is_empty() || self.at_end() || self.unread().is_some()
-    }
-
-    /// Returns what is known of urgent octets of the peer.
-    #[must_use]
-    pub fn urgent(&mut self) -> Urgent {
-        self.machine().urgent()
+        self.has_octets() || self.at_end() || self.unread().is_some()
     }
 
     /// Returns the transport.
@@ -246,10 +276,14 @@ impl<T: Transport> Socket<T> {
 
     /// Does all that can be done now.
     fn drive(&mut self) {
+        if self.over.is_none() && self.closing.abort_until.is_some() {
+            return self.drive_abort();
+        }
         while self.over.is_none() {
             self.settle_sources();
             self.settle_sinks();
             let mut moved = self.deliver();
+            moved |= self.settle_modes();
             moved |= self.begin_reads();
             moved |= self.begin_sends();
             moved |= self.advertise_sinks();
@@ -273,7 +307,11 @@ impl<T: Transport> Socket<T> {
             self.machine().update_now();
         }
         self.complete_sink();
+        self.answer_growth();
         while !self.is_mute && self.transport.room() > 0 {
+            if self.paces_update() {
+                break;
+            }
             let Some(front) = self.machine().next_control() else { break };
             moved = true;
             self.control_was_sent(front[0]);
@@ -323,6 +361,8 @@ impl<T: Transport> Socket<T> {
         if self.over.is_some() {
             return;
         }
+        // What comes behind an `AbortConn` of this end says nothing.
+        let error = if self.closing.abort_until.is_some() { Error::Aborted } else { error };
         self.over = Some(error);
         self.transport.abort();
         // What the peer reported before the end counts.

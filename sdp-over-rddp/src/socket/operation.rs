@@ -35,6 +35,9 @@ pub enum Error {
     /// Memory of the program cannot be used (EFAULT).
     #[error("bad address")]
     Address,
+    /// There is no urgent octet to receive apart from the stream (EINVAL).
+    #[error("no urgent octet")]
+    NoUrgent,
     /// This half was closed before (EPIPE).
     #[error("this half of the connection is closed")]
     Closed,

@@ -16,7 +16,11 @@ impl<T: Transport> Socket<T> {
                 self.free(piece);
             }
         }
-        while self.receives.front().is_some_and(|op| !op.is_lent()) {
+        while let Some(op) = self.receives.front().filter(|op| !op.is_lent()) {
+            // A receive that begins at the mark goes on behind it.
+            if op.filled == 0 && !op.is_stopped && !op.options.peek {
+                moved |= self.skip_urgent();
+            }
             moved |= self.fill_first();
             if !self.first_is_done() {
                 break;
@@ -31,9 +35,15 @@ impl<T: Transport> Socket<T> {
     }
 
     fn fill_first(&mut self) -> bool {
+        let is_inline = self.urgent.is_inline;
         let Some(op) = self.receives.front_mut() else { return false };
         let (mut moved, mut n) = (false, 0);
         while let Some(piece) = self.inbox.get_mut(n) {
+            // A look from the mark on sees what is behind it.
+            if piece.urgent && piece.to - piece.from == 1 && op.options.peek && !is_inline && op.filled == 0 {
+                n += 1;
+                continue;
+            }
             // A receive ends in front of an urgent octet, and takes that alone.
             let whole = piece.to - piece.from;
             let here = if piece.urgent && whole > 1 { whole - 1 } else { whole };
@@ -78,7 +88,8 @@ impl<T: Transport> Socket<T> {
         if op.is_stopped || full || (some && op.options.peek) || at_end {
             return true;
         }
-        let waits = op.options.wait_all && !self.inbox.front().is_some_and(|piece| piece.urgent);
+        let is_short = op.options.wait_all || op.filled < self.low_water;
+        let waits = is_short && !self.inbox.front().is_some_and(|piece| piece.urgent);
         some && !waits && !self.reads_into_first()
     }
 
@@ -210,7 +221,8 @@ impl<T: Transport> Socket<T> {
         }
         for at in 0..self.receives.len() {
             let op = &self.receives[at];
-            if op.sink.is_some() && !op.options.wait_all {
+            // What a short Write leaves open goes on behind it.
+            if op.sink.is_some() && !op.options.wait_all && self.low_water == 1 {
                 continue;
             }
             let lends = !op.options.non_blocking && !op.options.peek && !op.is_stopped && !op.is_lent();

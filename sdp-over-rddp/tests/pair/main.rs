@@ -93,7 +93,7 @@ impl Pair {
         let end = self.now + time;
         loop {
             self.run();
-            let next = self.ends.iter().filter_map(Socket::deadline).min();
+            let next = self.ends.iter_mut().filter_map(Socket::deadline).min();
             match next.filter(|at| *at <= end) {
                 Some(at) => self.now = at.max(self.now + Duration::from_millis(1)),
                 None => break,
@@ -502,8 +502,10 @@ fn a_receive_stops_in_front_of_an_urgent_octet() {
     pair.send(0, b"before");
     pair.send_with(0, b"!", Options { urgent: true, ..Options::default() });
     pair.send(0, b"behind");
+    pair.ends[1].set_urgent_inline(true);
     pair.run();
     assert_eq!(pair.ends[1].urgent(), Urgent::Mark(6));
+    assert_eq!(pair.ends[1].receive_urgent(false), Err(Error::NoUrgent));
     for expected in [&b"before"[..], b"!behind"] {
         let (id, memory) = pair.receive(1, 100, Options::default());
         pair.run();

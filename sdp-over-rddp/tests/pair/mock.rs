@@ -59,6 +59,8 @@ enum Frame {
 struct End {
     out: VecDeque<Frame>,
     buffers: Vec<Vec<u8>>,
+    /// Octets of each buffer, and of those that are posted from now on.
+    sizes: Vec<usize>,
     size: usize,
     posted: VecDeque<u16>,
     received: VecDeque<Event>,
@@ -123,6 +125,12 @@ impl Wire {
 
     /// Does one thing that is due, chosen at random. Returns whether there was any.
     pub(crate) fn step(&mut self) -> bool {
+        let choice = self.random();
+        self.step_by(choice)
+    }
+
+    /// Does the one of the things that are due which this number chooses.
+    pub(crate) fn step_by(&mut self, choice: u64) -> bool {
         let mut due = Vec::new();
         for (n, end) in self.ends.iter().enumerate() {
             let is_due = [!end.out.is_empty(), !end.received.is_empty(), !end.completed.is_empty()];
@@ -131,7 +139,7 @@ impl Wire {
         if due.is_empty() {
             return false;
         }
-        let (n, what) = due[(self.random() % due.len() as u64) as usize];
+        let (n, what) = due[(choice % due.len() as u64) as usize];
         let end = &mut self.ends[n];
         match what {
             0 => self.carry_out(n),
@@ -175,7 +183,10 @@ impl Wire {
         let end = &mut self.ends[1 - from];
         // RFC 5041 §7.2: a Send with no buffer posted ends the stream; credits have to prevent it.
         let buffer = end.posted.pop_front().expect("a Send came with no buffer posted");
-        assert!(message.len() <= end.size, "a message longer than the buffers that were announced");
+        assert!(
+            message.len() <= end.sizes[usize::from(buffer)],
+            "a message longer than the buffers that were announced"
+        );
         let len = message.len();
         end.buffers[usize::from(buffer)] = message;
         end.received.push_back(Event::Received(Buffer(buffer), len));
@@ -272,10 +283,20 @@ impl Transport for Mock {
             end.size = size as usize;
             for n in end.buffers.len()..usize::from(count) {
                 end.buffers.push(Vec::new());
+                end.sizes.push(size as usize);
                 end.posted.push_back(n as u16);
             }
             count
         })
+    }
+
+    fn grow_buffers(&mut self, size: u32) -> bool {
+        self.with(|end| end.size = end.size.max(size as usize));
+        true
+    }
+
+    fn smallest_buffer(&self) -> u32 {
+        self.with(|end| end.sizes.iter().min().map_or(0, |size| *size as u32))
     }
 
     fn peek(&self, buffer: Buffer, from: usize, out: &mut [u8]) {
@@ -293,7 +314,10 @@ impl Transport for Mock {
     }
 
     fn repost(&mut self, buffer: Buffer) -> Result<(), Lost> {
-        self.with(|end| end.posted.push_back(buffer.0));
+        self.with(|end| {
+            end.sizes[usize::from(buffer.0)] = end.size;
+            end.posted.push_back(buffer.0);
+        });
         Ok(())
     }
 

@@ -1,0 +1,6 @@
+//! The two bindings of SDP against each other: over the software RNIC, and in-call over a plain TCP
+//! socket.
+
+mod ends;
+mod exchange;
+mod finish;
