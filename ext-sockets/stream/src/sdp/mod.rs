@@ -17,6 +17,7 @@ mod shared;
 mod startup;
 mod wrong;
 
+pub use close::Leaving;
 pub use info::SdpInfo;
 pub use options::{Copies, Format, SdpOptions};
 pub(super) use outbound::count_taken;
