@@ -64,6 +64,29 @@ impl Stream<'_> {
             && !self.state.wants_room.load(Ordering::Acquire)
     }
 
+    /// Returns whether a connection of SDP has something to read in front of a reset. A peer that
+    /// has sent everything closes its socket, whose kernel answers an update of credits by a reset.
+    #[cold]
+    fn is_reset_behind_more(&self, want: c_short) -> bool {
+        want & (POLLIN | POLLRDNORM) != 0
+            && self.state.asked.is_sdp()
+            && self.state.phase() == Phase::Framed
+            && !self.state.shut_send.load(Ordering::Acquire)
+            && self.has_more()
+    }
+
+    /// Returns whether octets of the peer, or its `DisConn`, have come.
+    fn has_more(&self) -> bool {
+        match self.look() {
+            Ok(Pull::Some) => true,
+            Ok(_) => self.lock_rx().is_ok_and(|rx| rx.sdp.is_over()),
+            Err(error) => {
+                self.remember(error);
+                false
+            }
+        }
+    }
+
     /// Returns whether a message with octets could be sent, were there room at TCP.
     fn has_credits(&self) -> bool {
         !self.state.asked.is_sdp() || self.state.blocked.load(Ordering::Acquire) == NOT_BLOCKED
@@ -94,7 +117,10 @@ impl Stream<'_> {
     }
 
     fn holds(&self, ready: c_short, want: c_short) -> c_short {
-        let always = ready & (POLLERR | POLLHUP | POLLNVAL);
+        let mut always = ready & (POLLERR | POLLHUP | POLLNVAL);
+        if always & (POLLERR | POLLHUP) != 0 && self.is_reset_behind_more(want) {
+            always &= POLLNVAL;
+        }
         // The error of a connect is for the program to fetch.
         let is_tcps = match self.state.phase() {
             Phase::Plain => true,
@@ -102,7 +128,7 @@ impl Stream<'_> {
             Phase::Framed | Phase::Ended => false,
         };
         if is_tcps || always & (POLLERR | POLLNVAL) != 0 {
-            return ready & (want | always);
+            return ready & want | always;
         }
         match self.establish() {
             Ok(false) => return always | self.early_room(ready, want) | self.shut_early(want),

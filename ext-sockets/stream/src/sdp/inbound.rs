@@ -91,9 +91,8 @@ impl Stream<'_> {
             let owes = rx.sdp.has_adverts == 1 && live(rx).owes_octets();
             if live(rx).control_due() || ends || reads || owes {
                 let paid = self.lock_tx().and_then(|mut tx| self.pay_messages(rx, &mut tx));
-                // The octets that were received count; the next call meets the error.
                 if let Err(error) = paid {
-                    self.remember(error);
+                    rx.sdp.note_lost(error);
                 }
             }
         }

@@ -19,6 +19,7 @@ mod startup;
 mod wrong;
 mod zcopy;
 
+pub use close::Leaving;
 pub use info::SdpInfo;
 pub(super) use look::{Ahead, Look, Part};
 pub use options::{Copies, Format, SdpOptions};

@@ -9,6 +9,7 @@ use rddp_sdp::wire::{Front, HEADER_LEN};
 
 use super::zcopy::{Adverts, Zcopy};
 use super::{SdpInfo, Wrong};
+use crate::Errno;
 use crate::state::Rx;
 use crate::sys::{Guard, parts};
 
@@ -50,7 +51,9 @@ pub(crate) struct Shared {
     pub(super) starved: u32,
     /// 1 while a message is left in the kernel for want of memory.
     pub(super) hungry: u32,
-    unused: u32,
+    /// The errno of a reset that a send of ours has met, for the receive that has come up to it; 0:
+    /// none.
+    pub(super) lost: i32,
 }
 
 /// The connection, and its adverts while there are any.
@@ -189,9 +192,19 @@ impl Shared {
         self.stub > 0
     }
 
-    /// Notes the peer's FIN.
-    pub(crate) fn note_fin(&mut self) {
+    /// Notes that nothing more comes from TCP: by the peer's FIN, or by a reset that is told now.
+    pub(crate) fn note_fin(&mut self) -> Result<(), Errno> {
         self.fin = 1;
+        let lost = std::mem::take(&mut self.lost);
+        if lost == 0 || self.is_over() { Ok(()) } else { Err(Errno(lost)) }
+    }
+
+    /// Notes the error of a send that no call of the program's waits for. Octets that came before a
+    /// reset are still to be read, and behind the peer's `DisConn` it is the end.
+    pub(super) fn note_lost(&mut self, error: Errno) {
+        if ![Errno::WOULD_BLOCK, Errno::INTERRUPTED, Errno::BROKEN_PIPE].contains(&error) {
+            self.lost = error.0;
+        }
     }
 
     /// Returns whether the peer has ended its direction.

@@ -265,6 +265,14 @@ impl Kernel<'_> {
         if done < 0 { Err(Errno::last()) } else { Ok(usize::try_from(count).unwrap_or(0)) }
     }
 
+    /// Returns how many octets TCP has been given that the peer's has not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        let mut count: c_int = 0;
+        // SAFETY: `TIOCOUTQ` writes one int, which lives until the call returns.
+        let done = unsafe { (self.calls.0.ioctl)(self.fd, libc::TIOCOUTQ, (&raw mut count).cast()) };
+        if done < 0 { 0 } else { usize::try_from(count).unwrap_or(0) }
+    }
+
     /// Returns whether `O_NONBLOCK` is set.
     pub(crate) fn is_nonblocking(&self) -> Result<bool, Errno> {
         // SAFETY: `F_GETFL` takes no argument.
