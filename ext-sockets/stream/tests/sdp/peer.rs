@@ -130,7 +130,7 @@ impl Sdp {
     }
 
     /// Asserts that the end finds a rule broken, and that this peer gets a reset.
-    pub(crate) fn is_refused(mut self, end: &End, rule: &str) {
+    pub(crate) fn aborted_by(mut self, end: &End, rule: &str) {
         let got = loop {
             match end.recv(&mut [0; 100], 0) {
                 // Octets and their end, behind which the breach stands, may be told first.

@@ -125,7 +125,7 @@ fn what_breaks_a_rule_ends_the_connection() {
     for (rule, breach) in cases {
         let (mut peer, end) = Sdp::connected();
         breach(&mut peer);
-        peer.is_refused(&end, rule);
+        peer.aborted_by(&end, rule);
     }
 }
 
@@ -144,7 +144,7 @@ fn a_peer_that_sends_without_credits_is_aborted() {
         }
     };
     assert_eq!(error, Errno::PROTOCOL);
-    peer.is_refused(&end, "without a credit");
+    peer.aborted_by(&end, "without a credit");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn an_abort_behind_disconn_is_a_reset() {
     assert_eq!(end.state.ended().unwrap().errno, Errno::RESET);
     let (mut peer, end) = Sdp::connected();
     peer.message(3, &[], b"");
-    peer.is_refused(&end, "half-connection");
+    peer.aborted_by(&end, "half-connection");
 }
 
 #[test]
