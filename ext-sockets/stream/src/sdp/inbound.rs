@@ -100,6 +100,13 @@ impl Stream<'_> {
         if rx.sdp.has_adverts == 0 && rx.tables != Lease::NONE && rx.held.is_empty() {
             self.spare_tables(rx);
         }
+        if rx.sdp.has_adverts == 1 {
+            rx.sdp.changing = 1;
+            self.settle_adverts(rx);
+            rx.sdp.changing = 0;
+            // What was taken may be for the call whose memory the peer reads.
+            self.kick();
+        }
         self.note_blocked(rx);
     }
 
