@@ -17,7 +17,7 @@ use rddp_rdmap::{
     Response, SEND_QUEUE, Stream, StreamConfig, TerminateCode,
 };
 
-use super::sdp::{Adverts, Ahead, Look, OwnSink, Part, Wrong};
+use super::sdp::{Adverts, Ahead, Look, OwnSink, Part, Request, Wrong};
 use super::sink::Sink;
 use super::state::Rx;
 
@@ -122,7 +122,8 @@ impl Inbound {
         match receiver.step(octets, &mut self.program)? {
             rddp_iwarp::Step::Need { total } => Ok(Step::Need { total }),
             rddp_iwarp::Step::Taken { delivered, payload, used } => {
-                let step = self.taken(&delivered, payload, used)?;
+                let mut sdp = sdp;
+                let step = self.taken(&delivered, payload, used, sdp.as_deref_mut())?;
                 let Some(sdp) = sdp else { return Ok(step) };
                 Ok(of_message(sdp, step, &delivered, self.stream.open_tagged(), octets))
             }
@@ -133,11 +134,17 @@ impl Inbound {
         }
     }
 
-    fn taken(&mut self, delivered: &Delivered, payload: Range<usize>, used: usize) -> Result<Step, Trouble> {
+    fn taken(
+        &mut self,
+        delivered: &Delivered,
+        payload: Range<usize>,
+        used: usize,
+        sdp: Option<&mut Look>,
+    ) -> Result<Step, Trouble> {
         let segment = &delivered.segment;
         match &delivered.event {
             Event::Terminated(terminate) => Ok(Step::Terminated { used, code: terminate.code }),
-            Event::InboundRequest => Ok(Step::Silent { used, reply: self.answer()? }),
+            Event::InboundRequest => Ok(Step::Silent { used, reply: self.answer(sdp)? }),
             Event::Received { invalidate: Some(_), .. } => {
                 Err(segment.trouble(Fault::invalidate(InvalidateError::Unknown)))
             }
@@ -151,8 +158,17 @@ impl Inbound {
     }
 
     /// Returns the answer to a Read of the peer. A Read without octets is answered whatever it
-    /// names (RFC 5040 §5.2.1).
-    fn answer(&mut self) -> Result<Option<Header>, Trouble> {
+    /// names (RFC 5040 §5.2.1), others by the calls of a source of SDP, in their order.
+    fn answer(&mut self, sdp: Option<&mut Look>) -> Result<Option<Header>, Trouble> {
+        if let Some(adverts) = sdp.and_then(|sdp| sdp.adverts.as_mut())
+            && let Some(Response::Read(read)) = self.stream.responses().last()
+            && (read.request.size > 0 || adverts.requests.count > 0)
+        {
+            // No more than IRD come, for which there are places.
+            let queued = adverts.requests.push(Request::of(read));
+            debug_assert!(queued, "IRD is the number of places");
+            return Ok(None);
+        }
         let Some(Response::Read(read)) = self.stream.next_response() else {
             return Ok(None);
         };
@@ -213,6 +229,10 @@ fn resume(stream: &mut Stream, adverts: &Adverts) {
     });
     let open = adverts.open.get();
     if (open.is_some() || adverts.reads.len() > 0) && stream.take_over_requests(open, reads).is_err() {
+        stream.fail();
+    }
+    let requests = adverts.requests.iter().map(|request| Response::Read(request.response()));
+    if adverts.requests.count > 0 && stream.take_over_responses(requests).is_err() {
         stream.fail();
     }
 }

@@ -9,7 +9,7 @@ use std::io::IoSliceMut;
 
 use rddp_mpa::CRC_LEN;
 
-use super::{Look, Wrong, Zcopy};
+use super::{Look, Wrong, Zcopy, live};
 use crate::inbound::{Inbound, Step};
 use crate::rooms::Room;
 use crate::rx::{Hold, Next, STEPS};
@@ -39,7 +39,7 @@ impl Stream<'_> {
     /// in front of them are moved out of their way.
     pub(crate) fn take_credits(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
         for _ in 0..STEPS {
-            if !rx.sdp.is_blocked() {
+            if !live(rx).waits_for_peer() {
                 break;
             }
             let unread = rx.left > 0;

@@ -9,7 +9,7 @@ use rddp_sdp::wire::{Body, Message};
 
 use super::{Adverts, Live, Look, Part, Wrong, live};
 use crate::ended::{Ended, Why};
-use crate::state::{Phase, Rx};
+use crate::state::{NOT_BLOCKED, Phase, Rx};
 use crate::sys::{Guard, Lease};
 use crate::{Errno, Stream};
 
@@ -72,7 +72,8 @@ impl Stream<'_> {
     #[inline]
     pub(crate) fn needs_what_comes(&self, rx: &Rx) -> bool {
         let asked = &self.state.asked;
-        asked.is_sdp() && (asked.has_private_copies() || rx.sdp.is_blocked())
+        let waits = rx.sdp.is_blocked() || self.state.blocked.load(Ordering::Acquire) != NOT_BLOCKED;
+        asked.is_sdp() && (asked.has_private_copies() || waits)
     }
 
     /// Ends the connection because the peer has broken a rule of SDP, or has aborted it.
@@ -94,7 +95,8 @@ impl Stream<'_> {
         let reads = rx.sdp.has_adverts == 1 && self.begin_reads(rx, room);
         if self.state.phase() == Phase::Framed && self.state.may_send.load(Ordering::Acquire) {
             let ends = rx.sdp.is_done() && rx.sdp.fin_sent == 0;
-            if live(rx).control_due() || ends || reads {
+            let owes = rx.sdp.has_adverts == 1 && live(rx).owes_octets();
+            if live(rx).control_due() || ends || reads || owes {
                 let paid = self.lock_tx().and_then(|mut tx| self.pay_messages(rx, &mut tx));
                 // The octets that were received count; the next call meets the error.
                 if let Err(error) = paid {
@@ -104,6 +106,13 @@ impl Stream<'_> {
         }
         if rx.sdp.has_adverts == 0 && rx.tables != Lease::NONE && rx.held.is_empty() {
             self.spare_tables(rx);
+        }
+        if rx.sdp.has_adverts == 1 {
+            rx.sdp.changing = 1;
+            self.settle_adverts(rx);
+            rx.sdp.changing = 0;
+            // What was taken may be for the call whose memory the peer reads.
+            self.kick();
         }
         self.note_blocked(rx);
     }
