@@ -2,10 +2,10 @@
 //! RFC 5041 §5, RFC 5040 §5).
 //!
 //! An [`Inbound`] is made of the shared state at the beginning of a call and takes FPDUs by
-//! [`Receiver`]; its [`Mark`] is stored in the state again. A stream of plain octets exposes no memory
-//! and reads none of the peer's, so besides Sends a peer may send only messages without octets, and
-//! its Terminate. With SDP it may answer Reads and write into a `SinkAvail`: those octets, too, are
-//! the next ones of the stream, and stay in the kernel until they are read.
+//! [`Receiver`]; its [`Mark`] is stored in the state again. A stream of plain octets exposes no
+//! memory and reads none of the peer's, so besides Sends a peer may send only messages without
+//! octets, and its Terminate. With SDP it may answer Reads and write into a `SinkAvail`: those
+//! octets, too, are the next ones of the stream, and stay in the kernel until they are read.
 
 use std::ops::Range;
 
@@ -54,8 +54,11 @@ impl Step {
     pub(super) fn used(&self) -> usize {
         match self {
             Self::Need { .. } | Self::NeedsTables | Self::Wrong(_) => 0,
-            Self::Data { used, .. } | Self::Silent { used, .. } | Self::Terminated { used, .. } => *used,
-            Self::Aside { used, .. } | Self::Splice { used, .. } => *used,
+            Self::Data { used, .. }
+            | Self::Silent { used, .. }
+            | Self::Terminated { used, .. }
+            | Self::Aside { used, .. }
+            | Self::Splice { used, .. } => *used,
         }
     }
 }
@@ -72,7 +75,7 @@ pub(super) struct Mark {
 }
 
 impl Inbound {
-    pub(super) fn new(rx: &Rx, max_send: u32, sdp: Option<&Look>) -> Self {
+    pub(super) fn new(rx: &Rx, max_send: u32, sdp: Option<&Look<'_>>) -> Self {
         let config = StreamConfig { ird: rx.ird, ord: rx.ord, extensions: false };
         let mut stream = Stream::new(config);
         let open = rx.is_open.then_some(rx.open_ulp);
@@ -81,7 +84,7 @@ impl Inbound {
         if rx.rtr_read {
             stream.issue_read(RTR_ID, Stag(0), 0, 0);
         }
-        if let Some(adverts) = sdp.and_then(|sdp| sdp.adverts.as_ref()) {
+        if let Some(adverts) = sdp.and_then(|sdp| sdp.adverts.as_deref()) {
             resume(&mut stream, adverts);
         }
         let framing = Framing { crc: rx.crc, markers: rx.markers };
@@ -112,7 +115,7 @@ impl Inbound {
     /// Looks at the FPDU at the front of `octets`; if it is whole, it is checked and counted, also
     /// in `sdp`.
     #[inline(always)]
-    pub(super) fn step(&mut self, octets: &mut [u8], sdp: Option<&mut Look>) -> Result<Step, Trouble> {
+    pub(super) fn step(&mut self, octets: &mut [u8], sdp: Option<&mut Look<'_>>) -> Result<Step, Trouble> {
         if let Some(sdp) = &sdp {
             self.program.sink = sdp.sink();
         }
@@ -243,7 +246,7 @@ fn has_octets(place: Place) -> bool {
 /// Returns the step for a segment, as SDP sees it.
 #[inline(never)]
 fn of_message(
-    sdp: &mut Look,
+    sdp: &mut Look<'_>,
     step: Step,
     delivered: &Delivered,
     open: Option<OpenTagged>,
@@ -350,7 +353,7 @@ impl Batch {
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
         shown: usize,
-        sdp: &mut Ahead,
+        sdp: &mut Ahead<'_>,
     ) -> Self {
         let stop = Stop::Need(0);
         let (before, replies) = ((0, None), Replies::default());
@@ -367,7 +370,7 @@ impl Batch {
         inbound: &mut Inbound,
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
-        sdp: &mut Ahead,
+        sdp: &mut Ahead<'_>,
     ) -> bool {
         // A full sink does not keep FPDUs without octets for the program from being taken.
         if self.left.is_some() || (self.largest > 0 && sink.room() == 0) || self.replies.is_full() {

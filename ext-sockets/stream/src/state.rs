@@ -68,8 +68,10 @@ pub struct State {
     pub(super) blocked: AtomicU32,
     /// Octets from which a send advertises its memory (SDP), inverted: 0 is never.
     not_threshold: AtomicU64,
+    /// Number of adverts of this end that stand in memory of the stream (SDP).
+    pub(super) spilled: AtomicU64,
     /// Reserved places in the one layout.
-    counters: [AtomicU64; 7],
+    counters: [AtomicU64; 6],
     pub(super) asked: Asked,
     pub(super) rx: Guarded<Rx>,
     pub(super) tx: Guarded<Tx>,

@@ -229,7 +229,8 @@ impl Stream<'_> {
         let full = seen == scratch.len();
         let mut at = stub;
         while at < seen {
-            let Some(mut look) = self.look_of(rx) else { break };
+            let mut place = None;
+            let Some(mut look) = self.look_of(rx, &mut place) else { break };
             let mut inbound = Inbound::new(rx, rx.sdp.size, Some(&look));
             let step = inbound.step(&mut scratch[at..seen], Some(&mut look));
             let used = match step {
@@ -282,7 +283,12 @@ impl Stream<'_> {
     }
 
     /// Takes an FPDU behind the stub, of which the CRC field stays while octets are held.
-    pub(super) fn take_behind(&self, rx: &mut Guard<'_, Rx>, used: usize, look: &Look) -> Result<(), Errno> {
+    pub(super) fn take_behind(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        used: usize,
+        look: &Look<'_>,
+    ) -> Result<(), Errno> {
         rx.sdp.changing = 1;
         let (stub, stays) = (rx.sdp.stub as usize, !rx.held.is_empty() || look.now.is_over());
         let left = if stays { CRC_LEN } else { 0 };

@@ -7,21 +7,27 @@ use rddp_iwarp::{Delivered, Segment};
 use rddp_rdmap::TerminateCode;
 use rddp_sdp::wire::{Body, Message};
 
-use super::{Live, Look, Part, Wrong, live};
+use super::{Adverts, Live, Look, Part, Wrong, live};
 use crate::ended::{Ended, Why};
 use crate::state::{NOT_BLOCKED, Phase, Rx};
 use crate::sys::{Guard, Lease};
 use crate::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Returns a look at the connection of SDP as it is, if the stream has one.
+    /// Returns a look at the connection of SDP as it is, if the stream has one. Its adverts are
+    /// copied to `place`.
     #[inline]
-    pub(crate) fn look_of(&self, rx: &mut Guard<'_, Rx>) -> Option<Look> {
+    pub(crate) fn look_of<'s>(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        place: &'s mut Option<Adverts>,
+    ) -> Option<Look<'s>> {
         if !self.state.asked.is_sdp() {
             return None;
         }
         let Live { sdp, adverts } = live(rx);
-        Some(Look::at(*sdp, adverts.as_deref().copied()))
+        let adverts = adverts.map(|adverts| place.insert(*adverts));
+        Some(Look::at(*sdp, adverts))
     }
 
     /// Returns the octets of the longest Send that is taken.
@@ -48,7 +54,8 @@ impl Stream<'_> {
         open: Option<OpenTagged>,
         front: &[u8],
     ) -> Result<(), Errno> {
-        let Some(mut look) = self.look_of(rx) else { return Ok(()) };
+        let mut place = None;
+        let Some(mut look) = self.look_of(rx, &mut place) else { return Ok(()) };
         match look.delivered(delivered, open, front) {
             // What the peer says twice it says in the same way, or breaks the rules.
             Ok(Part::Octets { from }) if from == front.len() => {
@@ -98,6 +105,13 @@ impl Stream<'_> {
         }
         if rx.sdp.has_adverts == 0 && rx.tables != Lease::NONE && rx.held.is_empty() {
             self.spare_tables(rx);
+        }
+        if rx.sdp.has_adverts == 1 {
+            rx.sdp.changing = 1;
+            self.settle_adverts(rx);
+            rx.sdp.changing = 0;
+            // What was taken may be for the call whose memory the peer reads.
+            self.kick();
         }
         self.note_blocked(rx);
     }

@@ -2,6 +2,7 @@
 //! returned, and the peer reads on. What comes back of them is the head of the send queue.
 
 use std::io::IoSlice;
+use std::sync::atomic::Ordering;
 
 use rddp_ddp::{Msn, Stag, UntaggedRepr};
 use rddp_iwarp::{Record, taken};
@@ -15,13 +16,38 @@ use super::state::{Backing, Zcopy, zcopy};
 use crate::buffers::LITTLE_SEND;
 use crate::rooms::Room;
 use crate::sink::Source;
-use crate::state::{Rx, Tx};
+use crate::state::{Phase, Rx, Tx};
 use crate::sys::{BLOCK, ChainError, Guard, Scratch, Tried, parts};
 use crate::train::Train;
 use crate::tx::{After, PIECES};
 use crate::{Errno, Stream};
 
 impl Stream<'_> {
+    /// Returns whether the peer may still read octets from the stream's memory, or they wait to be
+    /// sent, though no call of the program may ever come.
+    #[must_use]
+    pub fn has_obligation(&self) -> bool {
+        self.state.spilled.load(Ordering::Acquire) > 0 && self.state.phase() == Phase::Framed
+    }
+
+    /// Meets as much of the [obligation](Self::has_obligation) as is possible without waiting: takes
+    /// what the peer sends, answers its Reads, sends what came back.
+    ///
+    /// An error is left to the program's next call.
+    pub fn meet_obligation(&self) {
+        if !self.has_obligation() {
+            return;
+        }
+        let met = self.lock_rx().and_then(|mut rx| {
+            let taken = self.take_credits(&mut rx);
+            self.answer_peer(&mut rx, 0);
+            taken
+        });
+        if let Err(error) = met {
+            self.remember(error);
+        }
+    }
+
     /// Copies the memory of an advert into the stream's, and points the advert there: all of it, as
     /// a peer may read octets again. Returns whether there was room.
     pub(super) fn spill(
@@ -33,7 +59,14 @@ impl Stream<'_> {
         rx.sdp.changing = 1;
         let spilled = spill(rx, place, &mut memory);
         rx.sdp.changing = 0;
+        self.note_spilled(rx);
         spilled.map_err(|error| error.unwrap_or_else(|| self.owner_died()))
+    }
+
+    fn note_spilled(&self, rx: &mut Guard<'_, Rx>) {
+        let is_spilled = |backing: &&Backing| backing.kind == Backing::CHAIN;
+        let count = zcopy(rx).map_or(0, |(_, _, all)| all.sources.iter().filter(is_spilled).count());
+        self.state.spilled.store(count as u64, Ordering::Release);
     }
 
     /// Gives up adverts of the stream's own memory that are over, and the block of tables with the
@@ -58,6 +91,8 @@ impl Stream<'_> {
             }
         }
         state.sdp.has_adverts = (!adverts.is_idle()).into();
+        let spilled = sources.iter().filter(|backing| backing.kind == Backing::CHAIN).count();
+        self.state.spilled.store(spilled as u64, Ordering::Release);
         if all.is_idle() && state.held.is_empty() {
             let (rx, _, mut table) = parts(rx);
             table.give_back(&mut rx.tables);
