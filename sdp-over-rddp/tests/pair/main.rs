@@ -1,140 +1,17 @@
 //! Two sockets joined by the transport in memory: every delay that a device allows, by seed.
 
+mod closing;
+mod crossings;
 mod mock;
+mod options;
+mod world;
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::time::Duration;
 
-use mock::{Faults, Mock, Octets, Wire};
+use mock::{Faults, Octets};
 use rddp_sdp::machine::Urgent;
-use rddp_sdp::socket::{Config, Ended, Error, OperationId, Options, Role, Socket, answer, answered, hello};
-use rddp_sdp::transport::{Carrier, Transport};
-
-/// Two connected sockets; number 0 is the one that connected.
-struct Pair {
-    wire: Rc<RefCell<Wire>>,
-    ends: [Socket<Mock>; 2],
-    now: Duration,
-    lent: Vec<(usize, OperationId, Octets)>,
-    over: Vec<(usize, Ended)>,
-}
-
-impl Pair {
-    fn new(seed: u64, config: Config) -> Self {
-        let wire = Wire::new(seed);
-        let [mut a, mut b] = Mock::pair(&wire);
-        for end in [&mut a, &mut b] {
-            end.add_buffers(config.buffers, config.buffer_size);
-        }
-        let (from, to) = ("192.0.2.1:1".parse().unwrap(), "192.0.2.2:2".parse().unwrap());
-        let request = hello(&config, from, to, Carrier::Mpa).unwrap();
-        let (passive, reply) = answer(&config, &request, to, from, Carrier::Mpa).unwrap();
-        let active = answered(&reply, Carrier::Mpa).unwrap();
-        assert_eq!((active.role, passive.role), (Role::Active, Role::Passive));
-        let ends = [Socket::new(a, config, active), Socket::new(b, config, passive)];
-        Pair { wire, ends, now: Duration::ZERO, lent: Vec::new(), over: Vec::new() }
-    }
-
-    fn send(&mut self, end: usize, octets: &[u8]) -> OperationId {
-        self.send_with(end, octets, Options::default())
-    }
-
-    fn send_with(&mut self, end: usize, octets: &[u8], options: Options) -> OperationId {
-        let memory = Octets::new(octets.to_vec());
-        let id = self.ends[end].send(memory.clone(), options);
-        self.lent.push((end, id, memory));
-        self.collect();
-        id
-    }
-
-    fn receive(&mut self, end: usize, len: usize, options: Options) -> (OperationId, Octets) {
-        let memory = Octets::new(vec![0; len]);
-        let id = self.ends[end].receive(memory.clone(), options);
-        self.lent.push((end, id, memory.clone()));
-        self.collect();
-        (id, memory)
-    }
-
-    /// Takes the ends of operations; from then on their memory may not be touched.
-    fn collect(&mut self) {
-        for end in 0..2 {
-            while let Some(ended) = self.ends[end].ended() {
-                let at = self.lent.iter().position(|(of, id, _)| (*of, *id) == (end, ended.id)).unwrap();
-                let (.., memory) = self.lent.swap_remove(at);
-                memory.returned.set(true);
-                self.over.push((end, ended));
-            }
-        }
-    }
-
-    /// Lets both ends and the wire go on until nothing moves any more.
-    fn run(&mut self) {
-        loop {
-            for end in &mut self.ends {
-                end.progress(self.now);
-            }
-            self.collect();
-            let moved = self.wire.borrow_mut().step();
-            if !moved {
-                for end in &mut self.ends {
-                    end.progress(self.now);
-                }
-                self.collect();
-                if self.wire.borrow().is_quiet() {
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Goes on, with the clock set forward to each deadline, for at most this time.
-    fn run_for(&mut self, time: Duration) {
-        let end = self.now + time;
-        loop {
-            self.run();
-            let next = self.ends.iter_mut().filter_map(Socket::deadline).min();
-            match next.filter(|at| *at <= end) {
-                Some(at) => self.now = at.max(self.now + Duration::from_millis(1)),
-                None => break,
-            }
-        }
-        self.now = end;
-        self.run();
-    }
-
-    fn outcome(&self, end: usize, id: OperationId) -> Option<Ended> {
-        self.over.iter().find(|(of, ended)| (*of, ended.id) == (end, id)).map(|(_, ended)| *ended)
-    }
-
-    fn mids(&self, end: usize) -> Vec<u8> {
-        self.wire.borrow().mids(end).to_vec()
-    }
-}
-
-fn pattern(len: usize, salt: u64) -> Vec<u8> {
-    (0..len as u64).map(|n| (n.wrapping_mul(0x9e37_79b9).wrapping_add(salt) >> 7) as u8).collect()
-}
-
-fn small() -> Config {
-    Config { buffers: 8, buffer_size: 1040, longest_advert: 8192, ..Config::default() }
-}
-
-fn with_thresholds(source: Option<usize>, sink: Option<usize>) -> Config {
-    Config {
-        source_threshold: source,
-        sink_threshold: sink,
-        sink_adverts: false,
-        pipelined: false,
-        ..small()
-    }
-}
-
-const DATA: u8 = 0xff;
-const SRC_AVAIL: u8 = 0xfe;
-const SINK_AVAIL: u8 = 0xfd;
-const SEND_SM: u8 = 0x04;
-const SRC_AVAIL_CANCEL: u8 = 0x08;
+use rddp_sdp::socket::{Config, Error, OperationId, Options, Socket};
+use world::{DATA, Pair, SEND_SM, SINK_AVAIL, SRC_AVAIL, SRC_AVAIL_CANCEL, pattern, small, with_thresholds};
 
 #[test]
 fn octets_go_through_private_buffers_in_order() {

@@ -89,6 +89,8 @@ pub(crate) struct Wire {
     next_stag: u32,
     /// Requests that were carried out.
     pub(crate) carried_out: usize,
+    /// Messages of this end with this MID wait as long as anything else can happen.
+    pub(crate) held: Option<(usize, u8)>,
     /// The connection is cut before the request of this number.
     pub(crate) cut_at: Option<usize>,
 }
@@ -97,7 +99,14 @@ impl Wire {
     pub(crate) fn new(seed: u64) -> Rc<RefCell<Self>> {
         let ends = [End::default(), End::default()];
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        Rc::new(RefCell::new(Wire { ends, random, next_stag: 0x100, carried_out: 0, cut_at: None }))
+        Rc::new(RefCell::new(Wire {
+            ends,
+            random,
+            next_stag: 0x100,
+            carried_out: 0,
+            held: None,
+            cut_at: None,
+        }))
     }
 
     pub(crate) fn random(&mut self) -> u64 {
@@ -136,6 +145,10 @@ impl Wire {
             let is_due = [!end.out.is_empty(), !end.received.is_empty(), !end.completed.is_empty()];
             due.extend((0..3).filter(|&what| is_due[what]).map(|what| (n, what)));
         }
+        let is_held = |&(n, what): &(usize, usize)| what == 0 && self.is_held(n);
+        if !due.iter().all(is_held) {
+            due.retain(|what| !is_held(what));
+        }
         if due.is_empty() {
             return false;
         }
@@ -147,6 +160,11 @@ impl Wire {
             _ => end.told.extend(end.completed.pop_front()),
         }
         true
+    }
+
+    fn is_held(&self, n: usize) -> bool {
+        let Some((end, mid)) = self.held else { return false };
+        n == end && matches!(self.ends[n].out.front(), Some(Frame::Send(message)) if message[0] == mid)
     }
 
     /// Ends the connection for both.

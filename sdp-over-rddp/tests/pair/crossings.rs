@@ -1,0 +1,312 @@
+//! The cases in which messages of the two ends cross: each by name, with each control message of
+//! either end held back in turn, and in many orders.
+
+use std::time::Duration;
+
+use rddp_sdp::socket::{Config, Error, OperationId, Options};
+
+use crate::mock::Faults;
+use crate::world::{
+    DATA, DIS_CONN, MODE_CHANGE, Pair, RDMA_RD_COMPL, RDMA_WR_COMPL, SEND_SM, SINK_AVAIL, SINK_AVAIL_CANCEL,
+    SINK_CANCEL_ACK, SRC_AVAIL, SRC_AVAIL_CANCEL, pattern, with_thresholds,
+};
+
+const MESSAGES: [u8; 11] = [
+    DATA,
+    DIS_CONN,
+    SEND_SM,
+    RDMA_WR_COMPL,
+    RDMA_RD_COMPL,
+    MODE_CHANGE,
+    SRC_AVAIL_CANCEL,
+    SINK_AVAIL_CANCEL,
+    SINK_CANCEL_ACK,
+    SINK_AVAIL,
+    SRC_AVAIL,
+];
+
+const ALL: Options = Options { non_blocking: false, peek: false, wait_all: true, urgent: false };
+
+fn combined() -> Config {
+    with_thresholds(Some(0), Some(0))
+}
+
+fn pipelined() -> Config {
+    Config { pipelined: true, sink_adverts: true, ..combined() }
+}
+
+/// Runs a case in many orders. It returns whether its messages crossed, which at least one must.
+fn each(config: Config, case: impl Fn(&mut Pair) -> bool) {
+    let mut crossed = 0;
+    let held = MESSAGES.iter().flat_map(|mid| [Some((0, *mid)), Some((1, *mid))]);
+    for held in held.chain([None]) {
+        for seed in 0..8 {
+            let mut pair = Pair::new(seed, config);
+            if config.pipelined {
+                to_pipelined(&mut pair);
+            }
+            pair.wire.borrow_mut().held = held;
+            crossed += usize::from(case(&mut pair));
+            assert!(pair.ends.iter().all(|end| end.error().is_none_or(|e| e == Error::Closed)), "{held:?}");
+        }
+    }
+    assert!(crossed > 0, "the messages never crossed");
+}
+
+/// Takes both halves to Pipelined, with nothing left under way.
+fn to_pipelined(pair: &mut Pair) {
+    for end in 0..2 {
+        for _ in 0..3 {
+            pair.send(end, &pattern(1500, 9));
+        }
+        pair.receive(1 - end, 4500, ALL);
+        pair.run();
+    }
+    assert!(pair.lent.is_empty());
+}
+
+/// Lets some things happen, as many as the seed says.
+fn some(pair: &mut Pair, most: u64) {
+    let count = pair.wire.borrow_mut().random() % most;
+    for _ in 0..count {
+        pair.wire.borrow_mut().step();
+        for end in 0..2 {
+            pair.ends[end].progress(pair.now);
+        }
+        pair.collect();
+    }
+}
+
+/// Returns the octets of this send that count as sent.
+fn sent(pair: &Pair, end: usize, id: OperationId) -> usize {
+    pair.outcome(end, id).expect("the send has ended").octets
+}
+
+fn count(pair: &Pair, end: usize, mid: u8) -> usize {
+    pair.mids(end).iter().filter(|of| **of == mid).count()
+}
+
+/// Receives exactly these octets at an end, and no more are there.
+fn receives(pair: &mut Pair, end: usize, expected: &[u8]) {
+    if !expected.is_empty() {
+        let (id, memory) = pair.receive(end, expected.len(), ALL);
+        pair.run_for(Duration::from_secs(5));
+        assert_eq!(pair.outcome(end, id).map(|ended| ended.octets), Some(expected.len()));
+        assert!(*memory.octets.borrow() == expected);
+    }
+    let look = Options { non_blocking: true, ..Options::default() };
+    let (id, _) = pair.receive(end, 1, look);
+    pair.run();
+    assert_eq!(pair.outcome(end, id).unwrap().octets, 0, "more octets than were sent");
+}
+
+#[test]
+fn src_avail_crosses_sink_avail() {
+    each(pipelined(), |pair| {
+        let before = [count(pair, 0, SRC_AVAIL), count(pair, 1, SINK_AVAIL)];
+        let (first, memory) = pair.receive(1, 2500, Options::default());
+        let octets = [pattern(2500, 1), pattern(3000, 2)];
+        let ids = [0, 1].map(|n| pair.send(0, &octets[n]));
+        let crosses = count(pair, 0, SRC_AVAIL) > before[0] && count(pair, 1, SINK_AVAIL) > before[1];
+        pair.run_for(Duration::from_millis(10));
+        let got = pair.outcome(1, first).expect("octets have come").octets;
+        let all = octets.concat();
+        assert_eq!(memory.octets.borrow()[..got], all[..got]);
+        receives(pair, 1, &all[got..]);
+        assert!(ids.iter().zip(&octets).all(|(id, octets)| sent(pair, 0, *id) == octets.len()));
+        crosses
+    });
+}
+
+/// The sink wins: own adverts that crossed come back, and are written.
+#[test]
+fn src_avails_cross_both_ways() {
+    each(combined(), |pair| {
+        let octets = [pattern(2500, 1), pattern(3000, 2)];
+        let ids = [0, 1].map(|end| pair.send(end, &octets[end]));
+        for end in 0..2 {
+            receives(pair, 1 - end, &octets[end]);
+        }
+        pair.run_for(Duration::from_secs(5));
+        assert!((0..2).all(|end| sent(pair, end, ids[end]) == octets[end].len()));
+        count(pair, 0, SRC_AVAIL) > 0 && count(pair, 1, SRC_AVAIL) > 0
+    });
+}
+
+#[test]
+fn src_avail_cancel_crosses_rdma_rd_compl() {
+    each(combined(), |pair| {
+        let octets = pattern(5000, 1);
+        let id = pair.send(0, &octets);
+        let (first, memory) = pair.receive(1, 2000, Options::default());
+        some(pair, 12);
+        pair.ends[0].cancel(id);
+        pair.run_for(Duration::from_millis(10));
+        let got = pair.outcome(1, first).map_or(0, |ended| ended.octets);
+        assert_eq!(memory.octets.borrow()[..got], octets[..got]);
+        // What the send says is what the peer can receive, and not an octet more.
+        let len = sent(pair, 0, id);
+        assert!(len >= got);
+        receives(pair, 1, &octets[got..len]);
+        let next = pair.send(0, b"next");
+        receives(pair, 1, b"next");
+        assert_eq!(sent(pair, 0, next), 4);
+        count(pair, 0, SRC_AVAIL_CANCEL) > 0 && count(pair, 1, RDMA_RD_COMPL) > 0
+    });
+}
+
+#[test]
+fn src_avail_cancel_crosses_send_sm() {
+    each(combined(), |pair| {
+        pair.wire.borrow_mut().order(1, Faults { no_registration: true, ..Faults::default() });
+        let octets = pattern(5000, 1);
+        let id = pair.send(0, &octets);
+        // A sink that cannot register refuses.
+        let (first, memory) = pair.receive(1, 4000, Options::default());
+        some(pair, 12);
+        pair.ends[0].cancel(id);
+        let crosses = count(pair, 1, SEND_SM) > 0 && pair.outcome(0, id).is_none();
+        pair.run_for(Duration::from_millis(10));
+        let got = pair.outcome(1, first).map_or(0, |ended| ended.octets);
+        assert_eq!(memory.octets.borrow()[..got], octets[..got]);
+        let len = sent(pair, 0, id);
+        receives(pair, 1, &octets[got..len]);
+        pair.send(0, b"next");
+        receives(pair, 1, b"next");
+        crosses
+    });
+}
+
+/// A cancel of sinks that were all written is ended by the reports alone.
+#[test]
+fn sink_avail_cancel_crosses_rdma_wr_compl() {
+    each(pipelined(), |pair| {
+        let octets = pattern(4000, 3);
+        let (first, memory) = pair.receive(1, 4000, Options::default());
+        some(pair, 4);
+        let id = pair.send(0, &octets);
+        some(pair, 8);
+        pair.ends[1].cancel(first);
+        pair.collect();
+        pair.run_for(Duration::from_millis(10));
+        let got = pair.outcome(1, first).expect("the peer has answered").octets;
+        assert_eq!(memory.octets.borrow()[..got], octets[..got]);
+        receives(pair, 1, &octets[got..]);
+        assert_eq!(sent(pair, 0, id), 4000);
+        count(pair, 1, SINK_AVAIL_CANCEL) > 0 && count(pair, 0, RDMA_WR_COMPL) > 0
+    });
+}
+
+/// A sink is withdrawn while Data is on its way that discards it.
+#[test]
+fn sink_avail_cancel_crosses_data() {
+    each(pipelined(), |pair| {
+        let (first, memory) = pair.receive(1, 4000, Options::default());
+        some(pair, 4);
+        pair.send_with(0, b"!", Options { urgent: true, ..Options::default() });
+        pair.ends[1].set_urgent_inline(true);
+        pair.ends[1].cancel(first);
+        pair.collect();
+        pair.run_for(Duration::from_millis(10));
+        let got = pair.outcome(1, first).expect("the peer has answered").octets;
+        assert_eq!(memory.octets.borrow()[..got], b"!"[..got]);
+        receives(pair, 1, &b"!"[got..]);
+        // The counts of what discards have not parted.
+        let (next, _) = pair.receive(1, 3000, ALL);
+        pair.run();
+        pair.send(0, &pattern(3000, 4));
+        pair.run_for(Duration::from_millis(10));
+        assert_eq!(pair.outcome(1, next).unwrap().octets, 3000);
+        count(pair, 1, SINK_AVAIL_CANCEL) > 0
+    });
+}
+
+#[test]
+fn rdma_rd_compl_crosses_mode_change() {
+    // The sink would like no adverts of its own, so that the source changes back when it is idle.
+    let config = Config { pipelined: true, returns_to_combined: true, ..combined() };
+    for seed in 0..50 {
+        for held in [None, Some((1, RDMA_RD_COMPL)), Some((0, MODE_CHANGE))] {
+            let mut pair = Pair::new(seed, config);
+            pair.wire.borrow_mut().held = held;
+            for round in 0..3 {
+                let octets: Vec<Vec<u8>> = (0..3).map(|n| pattern(2000, n + round)).collect();
+                for octets in &octets {
+                    pair.send(0, octets);
+                }
+                some(&mut pair, 10);
+                receives(&mut pair, 1, &octets.concat());
+            }
+            // There, and back, each round.
+            assert!(count(&pair, 0, MODE_CHANGE) >= 6, "{:?}", pair.mids(0));
+            assert!(pair.ends.iter().all(|end| !end.is_over()));
+        }
+    }
+}
+
+#[test]
+fn mode_changes_of_both_halves_cross() {
+    let config = Config { pipelined: true, ..combined() };
+    for seed in 0..50 {
+        let mut pair = Pair::new(seed, config);
+        let octets = pattern(2000, 1);
+        for end in 0..2 {
+            for _ in 0..3 {
+                pair.send(end, &octets);
+            }
+        }
+        for end in 0..2 {
+            receives(&mut pair, end, &octets.repeat(3));
+        }
+        assert!((0..2).all(|end| count(&pair, end, MODE_CHANGE) == 1));
+    }
+}
+
+#[test]
+fn dis_conns_cross() {
+    each(combined(), |pair| {
+        let octets = [pattern(2500, 1), pattern(900, 2)];
+        for (end, octets) in octets.iter().enumerate() {
+            pair.send(end, octets);
+            pair.ends[end].shutdown_send();
+        }
+        for end in 0..2 {
+            assert_eq!(pair.receive_to_end(1 - end), (octets[end].clone(), None));
+        }
+        pair.run_for(Duration::from_secs(5));
+        assert!(pair.ends.iter().all(|end| end.error() == Some(Error::Closed)));
+        count(pair, 0, DIS_CONN) == 1 && count(pair, 1, DIS_CONN) == 1
+    });
+}
+
+/// A receive that waits with an advert out ends with the stream, and its memory is its own again.
+#[test]
+fn dis_conn_crosses_sink_avail() {
+    each(pipelined(), |pair| {
+        pair.ends[0].shutdown_send();
+        let (first, _) = pair.receive(1, 4000, Options::default());
+        let crosses = count(pair, 1, SINK_AVAIL) > 0;
+        pair.run_for(Duration::from_millis(10));
+        let ended = pair.outcome(1, first).expect("the stream is over");
+        assert_eq!((ended.octets, ended.error), (0, None));
+        pair.send(1, b"still");
+        receives(pair, 0, b"still");
+        crosses
+    });
+}
+
+/// The last octets, the end, and a cancel of the send that they belong to.
+#[test]
+fn dis_conn_goes_behind_a_cancel() {
+    each(combined(), |pair| {
+        let octets = pattern(5000, 1);
+        let id = pair.send(0, &octets);
+        pair.ends[0].shutdown_send();
+        some(pair, 6);
+        pair.ends[0].cancel(id);
+        let (got, error) = pair.receive_to_end(1);
+        assert_eq!(error, None);
+        assert_eq!(got, octets[..sent(pair, 0, id)]);
+        count(pair, 0, SRC_AVAIL_CANCEL) > 0
+    });
+}
