@@ -43,6 +43,13 @@ impl Stream<'_> {
         Ok(())
     }
 
+    /// Returns whether the program has closed the receiving direction of a connection of SDP. TCP
+    /// is not told, so that no event of the kernel's follows.
+    #[must_use]
+    pub fn is_shut_for_receiving(&self) -> bool {
+        self.state.asked.is_sdp() && self.state.shut_receive.load(Ordering::Acquire)
+    }
+
     /// Has `DisConn` sent behind everything else.
     fn end_sending(&self) -> Result<(), Errno> {
         let mut rx = self.lock_rx()?;

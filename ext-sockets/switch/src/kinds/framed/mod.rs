@@ -144,7 +144,10 @@ impl Kind for Framed {
     /// is a consequence. For one that goes on, returns an error that an earlier call noted, if any.
     fn take_error(&self) -> Option<Errno> {
         let state = self.held.state()?;
-        let Some(end) = state.ended() else { return state.take_pending() };
+        let Some(end) = state.ended() else {
+            let is_behind = self.stream(state).is_reset_behind_more();
+            return state.take_pending().or_else(|| is_behind.then(|| self.drop_reset()));
+        };
         if let Some(told) = state.take_startup_error() {
             return Some(told.err().unwrap_or(Errno::NONE));
         }
@@ -222,6 +225,13 @@ impl Framed {
                 None => switch::tell_failed(end),
             }
         }
+    }
+
+    /// Drops the kernel's error of a connection of SDP behind whose end, or octets, a reset has
+    /// come: it is of no consequence for the program.
+    fn drop_reset(&self) -> Errno {
+        let kernels = real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ERROR).map_or(Errno::NONE, Errno);
+        if [Errno::RESET, Errno::BROKEN_PIPE].contains(&kernels) { Errno::NONE } else { kernels }
     }
 
     /// Returns the stream, for work that is no call of the program's.
