@@ -72,7 +72,7 @@ impl Stream<'_> {
     #[must_use]
     pub fn leave(&self) -> Option<Leaving> {
         let is_its = self.state.asked.is_sdp() && self.establish() == Ok(true);
-        if !is_its || self.state.phase() != Phase::Framed || self.state.is_held_by_others() {
+        if !is_its || self.state.phase() != Phase::Framed || self.state.is_left_to_others() {
             return None;
         }
         self.end_closed().unwrap_or_else(|error| {
@@ -84,7 +84,7 @@ impl Stream<'_> {
     /// Does what can be done without waiting for a connection that the program has closed. `true`:
     /// that was all, or no more can be done.
     pub(crate) fn finishes_sdp(&self) -> bool {
-        if self.state.is_held_by_others() {
+        if self.state.is_left_to_others() {
             return self.pay_if_owing() != Ok(false);
         }
         self.leave().is_none_or(|progress| progress == Leaving::Over)

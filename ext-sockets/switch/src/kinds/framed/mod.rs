@@ -10,13 +10,17 @@
 //! | `fall_back.rs` | plain TCP for a peer that does not speak MPA (the policy's `both`) |
 //! | `ready.rs` | readiness, and the steps that no call takes |
 //! | `end.rs` | `close`, by the last holder and by others |
+//! | `elsewhere.rs` | processes that have the socket and do not hold it yet |
 //! | `by_threads.rs` | calls that the threads of the report's design make |
 
 mod begin;
 mod by_threads;
+mod elsewhere;
 mod end;
 mod fall_back;
 mod ready;
+
+pub use elsewhere::{passing, program_begins, program_runs};
 
 use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
