@@ -202,14 +202,16 @@ pub fn events_now(fd: c_int, events: c_short) -> c_short {
     entry.revents
 }
 
-/// Returns how many octets TCP has been given that the peer has not acknowledged (`SIOCOUTQ`).
-/// Leaves errno as it was.
+/// Returns how many octets TCP has been given that the peer has not acknowledged (`SIOCOUTQ`); none
+/// once the connection is gone. Leaves errno as it was.
 pub fn unacknowledged(fd: c_int) -> usize {
     let mut count: c_int = 0;
     let _same = SameErrno::here();
     // SAFETY: the call writes one int, which lives until it returns.
     unsafe { ioctl(fd, libc::TIOCOUTQ as libc::c_ulong, (&raw mut count).expose_provenance()) };
-    usize::try_from(count).unwrap_or(0)
+    // The number stays where the connection was reset.
+    let is_none = count > 0 && tcp_state(fd) == Some(TCP_CLOSE);
+    if is_none { 0 } else { usize::try_from(count).unwrap_or(0) }
 }
 
 /// Returns whether a descriptor of this number is open. Leaves errno as it was.

@@ -67,9 +67,9 @@ impl Stream<'_> {
     /// Returns whether a connection of SDP has something to read in front of a reset. A peer that
     /// has sent everything closes its socket, whose kernel answers an update of credits by a reset.
     #[cold]
-    fn is_reset_behind_more(&self, want: c_short) -> bool {
-        want & (POLLIN | POLLRDNORM) != 0
-            && self.state.asked.is_sdp()
+    #[must_use]
+    pub fn is_reset_behind_more(&self) -> bool {
+        self.state.asked.is_sdp()
             && self.state.phase() == Phase::Framed
             && !self.state.shut_send.load(Ordering::Acquire)
             && self.has_more()
@@ -92,12 +92,17 @@ impl Stream<'_> {
         !self.state.asked.is_sdp() || self.state.blocked.load(Ordering::Acquire) == NOT_BLOCKED
     }
 
-    /// Returns the events of a connection of SDP whose peer has ended its direction.
-    fn peer_ended(&self, want: c_short) -> c_short {
-        let ended = want & POLLRDHUP != 0
-            && self.state.asked.is_sdp()
-            && self.lock_rx().is_ok_and(|rx| rx.sdp.is_over());
-        if ended { POLLRDHUP } else { 0 }
+    /// Returns the events of a connection of SDP with an ended direction, of which TCP knows
+    /// nothing.
+    fn ended_directions(&self, want: c_short) -> c_short {
+        if !self.state.asked.is_sdp() {
+            return 0;
+        }
+        let shut_send = self.state.shut_send.load(Ordering::Acquire);
+        let is_asked = want & POLLRDHUP != 0 || shut_send;
+        let is_over = is_asked && self.lock_rx().is_ok_and(|rx| rx.sdp.is_over());
+        let both = if is_over && shut_send { POLLHUP } else { 0 };
+        self.shut_early(want) | if is_over { want & POLLRDHUP | both } else { 0 }
     }
 
     /// Returns whether owed octets can be sent when TCP has room.
@@ -118,7 +123,7 @@ impl Stream<'_> {
 
     fn holds(&self, ready: c_short, want: c_short) -> c_short {
         let mut always = ready & (POLLERR | POLLHUP | POLLNVAL);
-        if always & (POLLERR | POLLHUP) != 0 && self.is_reset_behind_more(want) {
+        if always & (POLLERR | POLLHUP) != 0 && self.is_reset_behind_more() {
             always &= POLLNVAL;
         }
         // The error of a connect is for the program to fetch.
@@ -143,7 +148,7 @@ impl Stream<'_> {
         {
             return self.fails_with(error, ready, want);
         }
-        let mut out = always | ready & want & POLLRDHUP | self.peer_ended(want);
+        let mut out = always | ready & want & POLLRDHUP;
         let writable = want & (POLLOUT | POLLWRNORM);
         let readable = want & (POLLIN | POLLRDNORM);
         if writable != 0
@@ -166,7 +171,7 @@ impl Stream<'_> {
         } else {
             out |= self.early_room(ready, want) | self.shut_early(want);
         }
-        out
+        out | self.ended_directions(want)
     }
 
     /// Returns whether there is room for octets before this end may send, as an event.

@@ -44,6 +44,13 @@ impl Stream<'_> {
         Ok(())
     }
 
+    /// Returns whether the program has closed the receiving direction of a connection of SDP. TCP
+    /// is not told, so that no event of the kernel's follows.
+    #[must_use]
+    pub fn is_shut_for_receiving(&self) -> bool {
+        self.state.asked.is_sdp() && self.state.shut_receive.load(Ordering::Acquire)
+    }
+
     /// Has `DisConn` sent behind everything else.
     fn end_sending(&self) -> Result<(), Errno> {
         let mut rx = self.lock_rx()?;
@@ -66,7 +73,7 @@ impl Stream<'_> {
     #[must_use]
     pub fn leave(&self) -> Option<Leaving> {
         let is_its = self.state.asked.is_sdp() && self.establish() == Ok(true);
-        if !is_its || self.state.phase() != Phase::Framed || self.state.is_held_by_others() {
+        if !is_its || self.state.phase() != Phase::Framed || self.state.is_left_to_others() {
             return None;
         }
         self.end_closed().unwrap_or_else(|error| {
@@ -78,7 +85,7 @@ impl Stream<'_> {
     /// Does what can be done without waiting for a connection that the program has closed. `true`:
     /// that was all, or no more can be done.
     pub(crate) fn finishes_sdp(&self) -> bool {
-        if self.state.is_held_by_others() {
+        if self.state.is_left_to_others() {
             return self.pay_if_owing() != Ok(false);
         }
         self.leave().is_none_or(|progress| progress == Leaving::Over)

@@ -37,6 +37,7 @@ impl Close for Framed {
             return false;
         }
         self.tell_silent(state);
+        self.expect_programs();
         if !self.finishes_at_once(state) {
             wait::withdraw(&self.held, self.fd);
             return true;
@@ -155,7 +156,7 @@ impl Framed {
     /// finished.
     fn finishes_at_once(&self, state: &State) -> bool {
         let stream = self.stream(state);
-        let concerns_us = || stream.owes() || !state.is_held_by_others();
+        let concerns_us = || stream.owes() || !state.is_left_to_others();
         if !stream.is_unfinished() || !concerns_us() {
             return true;
         }
