@@ -9,9 +9,9 @@ use std::io::IoSliceMut;
 
 use rddp_mpa::CRC_LEN;
 
-use super::{Shared, Wrong};
+use super::{Shared, Wrong, Zcopy};
 use crate::inbound::{Inbound, Step};
-use crate::rooms::{Room, Runs};
+use crate::rooms::Room;
 use crate::rx::{Hold, Next, STEPS};
 use crate::sink::Sink;
 use crate::state::Rx;
@@ -110,7 +110,7 @@ impl Stream<'_> {
         if !table.reserve(&mut rx.tables) || rx.rooms.free(Room::Data) < len {
             return Ok(false);
         }
-        let Some(runs) = table.get::<Runs>(rx.tables) else { return Err(self.owner_died()) };
+        let Some(Zcopy { runs, .. }) = table.get(rx.tables) else { return Err(self.owner_died()) };
         if !runs.has_place() {
             return Ok(false);
         }
@@ -172,7 +172,7 @@ impl Stream<'_> {
         let ended = {
             let (rx, mut chains, mut table) = parts(rx);
             let taken = chains.take(&mut rx.held, sink).ok();
-            let runs = table.get::<Runs>(rx.tables);
+            let runs = table.get::<Zcopy>(rx.tables).map(|zcopy| &mut zcopy.runs);
             taken.zip(runs).and_then(|(count, runs)| runs.take(&mut rx.rooms, count))
         };
         let Some(ended) = ended else { return Err(self.owner_died()) };
@@ -182,7 +182,9 @@ impl Stream<'_> {
             let stub = std::mem::take(&mut rx.sdp.stub) as usize;
             self.moving(rx, stub, |kernel| kernel.discard(stub))?;
             let (rx, _, mut table) = parts(rx);
-            table.give_back(&mut rx.tables);
+            if table.get::<Zcopy>(rx.tables).is_some_and(|zcopy| zcopy.is_idle()) {
+                table.give_back(&mut rx.tables);
+            }
         }
         rx.sdp.changing = 0;
         // At a page that is not mapped the sink has lost its room.

@@ -16,9 +16,11 @@ mod outbound;
 mod shared;
 mod startup;
 mod wrong;
+mod zcopy;
 
 pub use info::SdpInfo;
 pub use options::{Copies, Format, SdpOptions};
 pub(super) use outbound::count_taken;
 pub(super) use shared::{Ahead, Part, Shared};
 pub(super) use wrong::Wrong;
+pub(super) use zcopy::Zcopy;

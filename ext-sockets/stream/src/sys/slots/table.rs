@@ -31,6 +31,9 @@ unsafe impl Integers for Runs {}
 // SAFETY: `repr(C)` arrays of structures of integers, which have no padding: those with a number of
 // 64 bits have it in front, and an even number of others.
 unsafe impl Integers for rddp_sdp::machine::Tables {}
+// SAFETY: `repr(C)` structures and arrays of integers. Those with a number of 64 bits have it in
+// front, or behind an even number of others, and an even number of others behind it.
+unsafe impl Integers for crate::sdp::Zcopy {}
 // SAFETY: an array of values any octets of which are one, without padding between them.
 unsafe impl<T: Integers, const N: usize> Integers for [T; N] {}
 
