@@ -72,6 +72,9 @@ impl Stream<'_> {
                 Next::More | Next::Drained | Next::Full => {}
             }
         }
+        if rx.sdp.has_mark() && self.absorb_front(&mut rx)? {
+            return Ok(if self.show_held(&mut rx, sink)? { Pull::Some } else { Pull::Nothing(Hold::Idle) });
+        }
         let mut scratch = Scratch::take()?;
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]).unwrap_or(0);
         show(&rx, &mut scratch[..seen], self.longest_send(&rx), self.sdp_of(&rx), sink);
@@ -94,6 +97,8 @@ fn show(rx: &Rx, octets: &mut [u8], max_send: u32, mut sdp: Option<Shared>, sink
     let mut shown = rx.shown as usize;
     while at < octets.len() && sink.room() > 0 {
         match inbound.step(&mut octets[at..], sdp.as_mut()) {
+            // Octets with a mark are shown when those before them are read.
+            Ok(Step::Data { .. }) if sdp.as_ref().is_some_and(Shared::has_mark) => break,
             Ok(Step::Data { payload, used }) => {
                 let from = at + payload.start + std::mem::take(&mut shown).min(payload.len());
                 sink.fill(&octets[from..at + payload.end]);

@@ -19,7 +19,7 @@ use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_sdp::wire::HEADER_LEN;
 
 use super::inbound::{Batch, Inbound, Left, Stop};
-use super::sdp::Ahead;
+use super::sdp::{Ahead, COPIED, RECEIVED};
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined, lent};
@@ -60,16 +60,18 @@ pub(super) enum Next {
 impl Stream<'_> {
     /// Moves octets that are there to the program, without waiting.
     pub(super) fn pull(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+        let before = sink.done();
         let mut rx = self.lock_rx()?;
         let pulled = self.pull_locked(&mut rx, sink);
         if self.state.asked.is_sdp() {
+            self.count(RECEIVED, sink.done() - before);
             self.answer_peer(&mut rx);
         }
         pulled
     }
 
     #[inline]
-    fn pull_locked(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+    pub(super) fn pull_locked(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let before = sink.done();
         let mut steps = 0;
         loop {
@@ -218,7 +220,8 @@ impl Stream<'_> {
         let all = seen < glance;
         match self.take_batch(rx, &mut scratch[..seen], sink)? {
             Taken::Left => Ok(Next::Full),
-            Taken::Whole if all => Ok(Next::Drained),
+            // Octets that are left although there is room go by another way.
+            Taken::Whole if all && rx.left == 0 => Ok(Next::Drained),
             Taken::Whole => Ok(Next::More),
             Taken::None { need } if all => self.hold_back(rx, seen, need),
             Taken::None { need } => self.fetch_large(rx, &mut scratch, need, sink),
@@ -245,7 +248,7 @@ impl Stream<'_> {
             if self.may_wait(rx, sink) {
                 return Ok(Next::Full);
             }
-            let front = self.front_of_message(&segment, &scratch[HEAD..GLANCE]);
+            let front = self.front_of_message(rx, &segment, &scratch[HEAD..GLANCE]);
             if let Some(front) = front
                 && self.take_directly(rx, inbound, (segment, front), scratch, sink)?
             {
@@ -276,6 +279,7 @@ impl Stream<'_> {
         if self.state.asked.is_sdp() {
             sdp.now = Some(rx.sdp);
         }
+        let before = sink.done();
         let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, &mut sdp);
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
         if stays {
@@ -294,6 +298,7 @@ impl Stream<'_> {
             mark.apply(rx);
             if let Some(sdp) = &sdp.now {
                 rx.store_sdp(sdp);
+                self.count(COPIED, sink.done() - before);
             }
             rx.bulk = batch.largest >= BULK;
             self.wake_at(rx, 1)?;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use rddp_iwarp::Segment;
 use rddp_rdmap::TerminateCode;
-use rddp_sdp::wire::{Body, Message};
+use rddp_sdp::wire::{Body, Flags, Message};
 
 use super::{Part, Shared, Wrong};
 use crate::ended::{Ended, Why};
@@ -29,8 +29,8 @@ impl Stream<'_> {
     /// which the first `octets` have come. `None`: it has nothing for the program, or something
     /// else.
     #[inline]
-    pub(crate) fn front_of_message(&self, segment: &Segment, octets: &[u8]) -> Option<usize> {
-        if self.state.asked.is_sdp() { front(segment, octets) } else { Some(0) }
+    pub(crate) fn front_of_message(&self, rx: &Rx, segment: &Segment, octets: &[u8]) -> Option<usize> {
+        if self.state.asked.is_sdp() { front(segment, octets).filter(|_| !rx.sdp.has_mark()) } else { Some(0) }
     }
 
     /// Counts in a segment whose octets went to the program directly.
@@ -58,7 +58,7 @@ impl Stream<'_> {
     #[inline]
     pub(crate) fn needs_what_comes(&self, rx: &Rx) -> bool {
         let asked = &self.state.asked;
-        asked.is_sdp() && (asked.has_private_copies() || rx.sdp.is_blocked())
+        asked.is_sdp() && (asked.has_private_copies() || rx.sdp.is_blocked() || rx.sdp.seeks == 1)
     }
 
     /// Ends the connection because the peer has broken a rule of SDP, or has aborted it.
@@ -85,6 +85,8 @@ impl Stream<'_> {
                 }
             }
         }
+        // A kick is made under the lock under which octets are given to TCP.
+        let _tx = self.state.sleepers.any().then(|| self.lock_tx());
         self.note_blocked(rx);
     }
 }
@@ -97,5 +99,6 @@ fn front(segment: &Segment, octets: &[u8]) -> Option<usize> {
     }
     let message = Message::parse(octets).ok()?;
     let has_octets = segment.payload_len > message.header_len();
-    (message.body == Body::Data && has_octets).then_some(message.header_len())
+    let is_urgent = message.header.flags.contains(Flags::OOB_PRES);
+    (message.body == Body::Data && has_octets && !is_urgent).then_some(message.header_len())
 }

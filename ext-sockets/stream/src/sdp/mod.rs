@@ -5,19 +5,24 @@
 //! has the state of both directions. So a sender takes the receiving lock first.
 //!
 //! [`outbound`] sends messages, [`inbound`] takes them, [`absorb`] takes those behind octets that
-//! the program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions.
+//! the program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions;
+//! [`waits`] is what waits look for, [`urgent`] the urgent octet, [`counters`] what is counted.
 
 mod absorb;
 mod close;
+mod counters;
 mod inbound;
 mod info;
 mod options;
 mod outbound;
 mod shared;
 mod startup;
+mod urgent;
+mod waits;
 mod wrong;
 mod zcopy;
 
+pub(super) use counters::{COPIED, RECEIVED, SENT_MESSAGES};
 pub use info::SdpInfo;
 pub use options::{Copies, Format, SdpOptions};
 pub(super) use outbound::count_taken;

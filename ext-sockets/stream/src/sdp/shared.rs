@@ -7,7 +7,7 @@ use rddp_ddp::Header;
 use rddp_iwarp::Segment;
 use rddp_mpa::CRC_LEN;
 use rddp_sdp::machine::{Blocked, Config, Core, Machine, Received, Tables};
-use rddp_sdp::wire::{Front, HEADER_LEN, Message};
+use rddp_sdp::wire::{Flags, Front, HEADER_LEN, Message};
 
 use super::{SdpInfo, Wrong};
 use crate::state::Rx;
@@ -17,7 +17,7 @@ use crate::state::Rx;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Shared {
-    core: Core,
+    pub(super) core: Core,
     /// Octets of a private receive buffer of this end, the base header included; 0: not chosen yet.
     pub(super) size: u32,
     pub(super) bufs: u32,
@@ -40,6 +40,19 @@ pub(crate) struct Shared {
     pub(super) fin_sent: u32,
     /// 1 once the last holder has closed the socket: what still comes is dropped.
     pub(super) closing: u32,
+    /// 1 while the urgent octet has not been passed by, and 1 once it was read by `MSG_OOB`.
+    pub(super) marked: u32,
+    pub(super) oob_read: u32,
+    /// Octets of a call that are still to be sent, the last of which is urgent.
+    pub(super) urgent_left: u32,
+    /// Octets of the queue in front of the messages that are looked at.
+    pub(super) queued: u32,
+    /// 1 while a wait looks for what is behind all octets.
+    pub(super) seeks: u32,
+    /// 1 once octets could not be moved to the queue for want of room.
+    pub(super) cramped: u32,
+    /// What sleepers have been told of, as bits.
+    told: u32,
 }
 
 /// The connection as it will be behind FPDUs that are looked at; nothing for plain octets.
@@ -91,7 +104,7 @@ impl Shared {
         Ok(())
     }
 
-    fn machine(&mut self) -> Machine<'_> {
+    pub(super) fn machine(&mut self) -> Machine<'_> {
         Machine::new(&mut self.core, None)
     }
 
@@ -126,6 +139,9 @@ impl Shared {
         }
         self.open_len = message.header.len;
         self.has_payload = (message.payload_len > 0).into();
+        if message.header.flags.contains(Flags::OOB_PRES) && message.payload_len > 0 {
+            self.note_mark(message.payload_len);
+        }
         Ok(message.header_len())
     }
 
@@ -211,6 +227,7 @@ impl Shared {
             bufs: self.bufs,
             buf_size: self.size,
             peer_buf_size: machine.core().peer_buf_size(),
+            counters: [0; 8],
         }
     }
 
@@ -234,7 +251,24 @@ impl Shared {
 
     /// Returns the headers of a Data, which counts as sent.
     pub(super) fn data(&mut self, payload_len: usize) -> Result<Front, Blocked> {
-        self.machine().data(payload_len, false)
+        let left = (self.urgent_left as usize).saturating_sub(payload_len);
+        let is_urgent = self.urgent_left > 0 && left == 0;
+        if (1..=NEAR).contains(&self.urgent_left) && !is_urgent {
+            self.machine().announce_urgent();
+        }
+        let front = self.machine().data(payload_len, is_urgent)?;
+        self.urgent_left = left as u32;
+        Ok(front)
+    }
+
+    /// Returns whether there is something that sleepers were not told of, and notes that they are
+    /// now: credits, the peer's end, an urgent octet.
+    pub(super) fn tells_more(&mut self) -> bool {
+        let facts = [!self.is_blocked(), self.is_over(), self.has_urgent()];
+        let now = facts.into_iter().rev().fold(0, |all, fact| all << 1 | u32::from(fact));
+        let is_new = now & !self.told != 0;
+        self.told = now;
+        is_new
     }
 
     /// Passes the next control message that is due, if credits allow it, to `send`. It counts as
@@ -300,5 +334,7 @@ impl Rx {
     }
 }
 
+/// Octets of the urgent one at which messages announce it.
+const NEAR: u32 = 65_535;
 /// The adverts that an end takes at a time.
 pub(super) const ADVERTS: NonZeroU8 = NonZeroU8::new(8).expect("not zero");

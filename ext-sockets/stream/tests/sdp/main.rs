@@ -3,12 +3,14 @@
 
 mod calls;
 mod close;
+mod edges;
 #[expect(dead_code, reason = "the tests of plain octets use more of it")]
 #[path = "../stream/common.rs"]
 mod common;
 mod peer;
 mod rules;
 mod transfer;
+mod urgent;
 
 use std::time::Duration;
 
