@@ -39,6 +39,10 @@ impl Stream<'_> {
         if !self.establish()? {
             return Ok(0);
         }
+        if self.state.asked.is_sdp() && self.lock_rx().is_ok_and(|rx| self.is_before_urgent(&rx)) {
+            // As TCP counts, up to the mark.
+            return Ok(0);
+        }
         let mut counter = Sink::counter();
         self.glimpse(&mut counter)?;
         Ok(counter.done())
@@ -54,6 +58,9 @@ impl Stream<'_> {
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut steps = 0;
         let mut rx = self.lock_rx()?;
+        if rx.sdp.has_mark() && rx.sdp.has_stub() && rx.left == 0 {
+            self.fetch_behind(&mut rx)?;
+        }
         if self.state.asked.is_sdp() && self.show_held(&mut rx, sink)? {
             return Ok(Pull::Some);
         }
@@ -97,12 +104,16 @@ fn show(rx: &Rx, octets: &mut [u8], max_send: u32, mut sdp: Option<Shared>, sink
     let mut shown = rx.shown as usize;
     while at < octets.len() && sink.room() > 0 {
         match inbound.step(&mut octets[at..], sdp.as_mut()) {
-            // Octets with a mark are shown when those before them are read.
-            Ok(Step::Data { .. }) if sdp.as_ref().is_some_and(Shared::has_mark) => break,
             Ok(Step::Data { payload, used }) => {
                 let from = at + payload.start + std::mem::take(&mut shown).min(payload.len());
-                sink.fill(&octets[from..at + payload.end]);
+                // A look stops in front of an urgent octet, as a read does.
+                let mark = sdp.as_ref().filter(|sdp| sdp.has_mark()).and_then(Shared::ahead_of_mark);
+                let to = mark.map_or(usize::MAX, |ahead| from + ahead as usize).min(at + payload.end);
+                sink.fill(&octets[from..to]);
                 at += used;
+                if mark.is_some() {
+                    break;
+                }
             }
             Ok(Step::Silent { used, .. }) => at += used,
             _ => break,

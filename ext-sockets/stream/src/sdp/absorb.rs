@@ -267,6 +267,7 @@ impl Stream<'_> {
         let mut inbound = Inbound::new(rx, rx.sdp.size);
         let mut at = stub;
         while at < seen {
+            let before_urgent = self.is_before_urgent(rx);
             let mut sdp = rx.sdp;
             sdp.queued = rx.held.len() as u32;
             let used = match inbound.step(&mut scratch[at..seen], Some(&mut sdp)) {
@@ -290,6 +291,10 @@ impl Stream<'_> {
             // The CRC field of this FPDU takes the place of the one before.
             self.take_behind(rx, used, &sdp)?;
             inbound.mark().apply(rx);
+            if before_urgent && rx.sdp.ahead_of_mark() != Some(0) {
+                // TCP drops an urgent octet that is next when another takes its place.
+                self.drop_from_queue(rx, 1)?;
+            }
             at += used;
         }
         Ok(match () {

@@ -105,6 +105,14 @@ impl Stream<'_> {
         Ok(rx.sdp.ahead_of_mark() == Some(0))
     }
 
+    /// Returns whether the next octet is an urgent one that is none of the stream.
+    pub(crate) fn is_before_urgent(&self, rx: &Rx) -> bool {
+        rx.sdp.has_mark()
+            && rx.sdp.ahead_of_mark() == Some(0)
+            && !rx.held.is_empty()
+            && !self.is_urgent_inline()
+    }
+
     /// Returns whether the urgent octet is one of the stream (`SO_OOBINLINE`).
     pub(super) fn is_urgent_inline(&self) -> bool {
         self.kernel.reads_urgent_in_line()
@@ -135,8 +143,8 @@ impl Stream<'_> {
     /// Returns what a look finds where only the urgent octet may be left, which is none of the
     /// stream's.
     pub(super) fn look_at_mark(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
-        let is_alone = |rx: &Rx| rx.held.len() == 1 && rx.sdp.ahead_of_mark() == Some(0);
-        if !rx.sdp.has_mark() || !is_alone(rx) || self.is_urgent_inline() {
+        let is_alone = |rx: &Rx| rx.held.len() == 1 && self.is_before_urgent(rx);
+        if !is_alone(rx) {
             return Ok(Next::Full);
         }
         self.fetch_behind(rx)?;

@@ -121,8 +121,8 @@ impl Stream<'_> {
             true if is_readable => BLOCKED_BEHIND,
             true => BLOCKED,
         };
-        let at_mark = rx.left == 0 && rx.held.len() == 1 && rx.sdp.ahead_of_mark() == Some(0);
-        let at_mark = if at_mark && !self.is_urgent_inline() { AT_MARK } else { 0 };
+        let at_mark = rx.left == 0 && rx.held.len() == 1 && self.is_before_urgent(rx);
+        let at_mark = if at_mark { AT_MARK } else { 0 };
         self.state.blocked.store(blocked | at_mark, Ordering::Release);
         let has_room = rx.sdp.cramped == 1 && rx.left == 0 && self.has_room_for_one(rx);
         if has_room {
