@@ -200,7 +200,7 @@ static void accepting(int listener, enum manner manner) {
 static void connecting(enum manner manner) {
     int fd = tcp_socket(0);
     if (framed)
-        MUST(set_option(fd, DDPMODE, 1));
+        MUST(set_option(fd, DDPMODE, framed_mode()));
     shared->at[part] = "connecting";
     if (connect(fd, (struct sockaddr *)&addr, sizeof addr) < 0)
         may_fail("connect", errno);
@@ -210,7 +210,7 @@ static void connecting(enum manner manner) {
 static int listening(void) {
     int fd = tcp_socket(0);
     if (framed)
-        MUST(set_option(fd, DDPMODE, 1));
+        MUST(set_option(fd, DDPMODE, framed_mode()));
     listen_on(fd, &addr);
     return fd;
 }

@@ -100,7 +100,7 @@ static void ask_for_frames(int fd) {
     MUST(set_option(fd, DDP_MARKERS, below(&luck, 4) == 0));
     MUST(set_option(fd, DDP_GATHER, below(&luck, 3)));
     MUST(set_option(fd, DDP_RTR, below(&luck, 4)));
-    MUST(set_option(fd, DDPMODE, 1));
+    MUST(set_option(fd, DDPMODE, framed_mode()));
 }
 
 static void connect_one(struct connection *one) {
@@ -458,7 +458,7 @@ static void listen_all(void) {
         listeners[i] = tcp_socket(SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (i > 0) {
             MUST(set_option(listeners[i], DDP_MARKERS, i == 2));
-            MUST(set_option(listeners[i], DDPMODE, 1));
+            MUST(set_option(listeners[i], DDPMODE, framed_mode()));
         }
         listen_on(listeners[i], &to[i]);
     }

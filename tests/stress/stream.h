@@ -83,6 +83,9 @@ static inline int set_option(int fd, int option, int value) {
     return setsockopt(fd, SOL_DDP, option, &value, sizeof value);
 }
 
+/* What is asked for of framed sockets: SDP if STRESS_SDP is set. */
+static inline int framed_mode(void) { return getenv("STRESS_SDP") ? DDPMODE_SDP : 1; }
+
 static inline int tcp_socket(int flags) {
     int fd = socket(AF_INET, SOCK_STREAM | flags, 0);
     MUST(fd);

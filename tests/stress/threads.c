@@ -85,7 +85,7 @@ static void connect_one(void) {
     if (fd < 0)
         return;
     if (which && framed)
-        set_option(fd, DDPMODE, 1);
+        set_option(fd, DDPMODE, framed_mode());
     time_outs(fd);
     if (connect(fd, (struct sockaddr *)&addr[which], sizeof addr[which]) < 0 && errno != EINPROGRESS) {
         close(fd);
@@ -260,7 +260,7 @@ int main(int count, char **words) {
     for (int i = 0; i < LISTENERS; i++) {
         listeners[i] = tcp_socket(SOCK_NONBLOCK);
         if (i && framed)
-            MUST(set_option(listeners[i], DDPMODE, 1));
+            MUST(set_option(listeners[i], DDPMODE, framed_mode()));
         listen_on(listeners[i], &addr[i]);
     }
     for (int i = 0; i < THREADS; i++) {

@@ -39,6 +39,10 @@ impl Stream<'_> {
         if !self.establish()? {
             return Ok(0);
         }
+        if self.state.asked.is_sdp() && self.lock_rx().is_ok_and(|rx| self.is_before_urgent(&rx)) {
+            // As TCP counts, up to the mark.
+            return Ok(0);
+        }
         let mut counter = Sink::counter();
         self.glimpse(&mut counter)?;
         Ok(counter.done())
@@ -53,6 +57,9 @@ impl Stream<'_> {
     /// Copies octets to the program's buffers without taking them and without waiting (`MSG_PEEK`).
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut rx = self.lock_rx()?;
+        if rx.sdp.has_mark() && rx.sdp.has_stub() && rx.left == 0 {
+            self.fetch_behind(&mut rx)?;
+        }
         if self.state.asked.is_sdp() && self.show_held(&mut rx, sink)? {
             return Ok(Pull::Some);
         }
@@ -80,6 +87,9 @@ impl Stream<'_> {
                 Next::More | Next::Drained | Next::Full => {}
             }
         }
+        if rx.sdp.has_mark() && self.absorb_front(rx)? {
+            return Ok(if self.show_held(rx, sink)? { Pull::Some } else { Pull::Nothing(Hold::Idle) });
+        }
         let mut scratch = Scratch::take()?;
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]).unwrap_or(0);
         let mut place = None;
@@ -106,8 +116,15 @@ fn show(rx: &Rx, octets: &mut [u8], max_send: u32, mut sdp: Option<Look<'_>>, si
         match inbound.step(&mut octets[at..], sdp.as_mut()) {
             Ok(Step::Data { payload, used }) => {
                 let from = at + payload.start + std::mem::take(&mut shown).min(payload.len());
-                sink.fill(&octets[from..at + payload.end]);
+                // A look stops in front of an urgent octet, as a read does.
+                let mark =
+                    sdp.as_ref().filter(|sdp| sdp.now.has_mark()).and_then(|sdp| sdp.now.ahead_of_mark());
+                let to = mark.map_or(usize::MAX, |ahead| from + ahead as usize).min(at + payload.end);
+                sink.fill(&octets[from..to]);
                 at += used;
+                if mark.is_some() {
+                    break;
+                }
             }
             Ok(Step::Silent { used, .. }) => at += used,
             _ => break,

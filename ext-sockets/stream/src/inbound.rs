@@ -385,7 +385,9 @@ impl Batch {
             Ok(Step::Data { payload, used }) => {
                 let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
                 let (from, to) = (at + payload.start + shown, at + payload.end);
-                let taken = sink.fill(&octets[from..to]);
+                // At the mark of an urgent octet a read stops.
+                let stops = sdp.now.as_ref().is_some_and(|look| look.now.has_mark());
+                let taken = if stops { 0 } else { sink.fill(&octets[from..to]) };
                 if from + taken < to {
                     self.left = Some(Left { from: from + taken, to, end: at + used });
                     (self.before, self.shown) = (before, shown + taken);

@@ -19,7 +19,8 @@ impl Stream<'_> {
     /// the end of the peer's octets.
     ///
     /// The `flags` `MSG_DONTWAIT`, `MSG_PEEK`, `MSG_WAITALL` and `MSG_TRUNC` (the octets are
-    /// dropped) mean what they mean to TCP; there are no urgent octets and no error queue.
+    /// dropped) mean what they mean to TCP; there is no error queue. `MSG_OOB` receives the urgent
+    /// octet of a connection of SDP; a stream of plain octets has none.
     ///
     /// # Errors
     /// Those of TCP's calls: `EAGAIN`, `EINTR`, `ECONNRESET`, ...; and, while the startup is not
@@ -28,11 +29,11 @@ impl Stream<'_> {
         if flags & libc::MSG_ERRQUEUE != 0 {
             return Err(Errno::WOULD_BLOCK);
         }
-        if flags & libc::MSG_OOB != 0 {
-            return Err(Errno::INVALID);
-        }
         guard();
         let mut sink = Sink::new(pieces, flags & libc::MSG_TRUNC != 0);
+        if flags & libc::MSG_OOB != 0 {
+            return self.recv_urgent(&mut sink, flags & libc::MSG_PEEK != 0);
+        }
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.receive_timeout());
         self.tell_pending()?;
         let enough = if flags & libc::MSG_WAITALL != 0 { usize::MAX } else { self.state.low_water() };
@@ -97,9 +98,9 @@ impl Stream<'_> {
     ///
     /// # Errors
     /// Those of TCP's calls: `EAGAIN`, `EINTR`, `EPIPE` (with `SIGPIPE`), `ECONNRESET`, ...;
-    /// `EOPNOTSUPP` for `MSG_OOB`.
+    /// `EOPNOTSUPP` for `MSG_OOB`, but for SDP, where the last octet is urgent then.
     pub fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
-        if flags & libc::MSG_OOB != 0 {
+        if flags & libc::MSG_OOB != 0 && !self.state.asked.is_sdp() {
             return Err(Errno::UNSUPPORTED);
         }
         guard();
@@ -130,7 +131,7 @@ impl Stream<'_> {
                 }
             }
             let more = flags & libc::MSG_MORE != 0 || self.state.corked.load(Ordering::Relaxed);
-            let error = match self.send_once(&source, more) {
+            let error = match self.send_once(&source, more, flags & libc::MSG_OOB != 0) {
                 Ok(count) => {
                     source.skip(count);
                     if source.left() > 0 {
@@ -166,7 +167,7 @@ impl Stream<'_> {
         }
     }
 
-    fn send_once(&self, source: &Source<'_>, more: bool) -> Result<usize, Errno> {
+    fn send_once(&self, source: &Source<'_>, more: bool, urgent: bool) -> Result<usize, Errno> {
         if self.state.shut_send.load(Ordering::Acquire) {
             return Err(Errno::BROKEN_PIPE);
         }
@@ -183,6 +184,7 @@ impl Stream<'_> {
             };
         }
         match self.has_leave_to_send() {
+            Ok(true) if source.left() > 0 && urgent => self.push_messages(*source, false, true),
             Ok(true) if source.left() > 0 => self.push(*source, more),
             // The peer has closed its receiving side: to TCP a write without octets still succeeds.
             Ok(true) | Err(Errno::BROKEN_PIPE) if source.left() == 0 => Ok(0),

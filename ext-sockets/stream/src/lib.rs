@@ -49,7 +49,6 @@ mod rooms;
 mod rx;
 mod sdp;
 mod sink;
-#[allow(dead_code, reason = "the calls of SDP streams, which use all of it, are still to come")]
 mod sleepers;
 mod startup;
 mod state;

@@ -8,12 +8,12 @@ use std::ffi::c_short;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 use super::options::Role;
 use super::rx::Pull;
-use super::state::{BLOCKED_BEHIND, NOT_BLOCKED, Phase};
-use super::sys::now;
+use super::state::{AT_MARK, BLOCKED_BEHIND, NOT_BLOCKED, Phase};
+use super::sys::{is_confined, now};
 use super::wait::Patience;
 use super::{Errno, Stream};
 
@@ -37,11 +37,14 @@ impl Stream<'_> {
             }
             Phase::Starting => other | self.startup_interest() | owing,
             // Credits come with the peer's messages.
-            Phase::Framed if self.is_blocked() => {
-                // The socket is readable by octets that nobody waits for.
+            Phase::Framed if self.is_blocked() && writable != 0 => {
+                // The socket is readable by octets that nobody waits for. Who cannot wait by edges
+                // looks from time to time.
                 let behind = self.state.blocked.load(Ordering::Acquire) == BLOCKED_BEHIND;
-                other | readable | if behind { 0 } else { POLLIN }
+                other | readable | if behind && is_confined() { 0 } else { POLLIN }
             }
+            // `DisConn` and urgent octets are messages.
+            Phase::Framed if self.is_sdp_alone(want) => want | POLLIN | owing,
             Phase::Framed if self.state.may_send.load(Ordering::Acquire) => want | owing,
             // The end waits for the peer's first FPDU.
             Phase::Framed if writable != 0 && self.takes_early() => want | POLLIN | owing,
@@ -59,9 +62,8 @@ impl Stream<'_> {
     }
 
     /// Returns whether a send waits for credits, and not for room at TCP.
-    fn is_blocked(&self) -> bool {
-        self.state.blocked.load(Ordering::Acquire) != NOT_BLOCKED
-            && !self.state.wants_room.load(Ordering::Acquire)
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.has_credits() && !self.state.wants_room.load(Ordering::Acquire)
     }
 
     /// Returns whether a connection of SDP has something to read in front of a reset. A peer that
@@ -89,7 +91,7 @@ impl Stream<'_> {
 
     /// Returns whether a message with octets could be sent, were there room at TCP.
     fn has_credits(&self) -> bool {
-        !self.state.asked.is_sdp() || self.state.blocked.load(Ordering::Acquire) == NOT_BLOCKED
+        !self.state.asked.is_sdp() || self.state.blocked.load(Ordering::Acquire) & !AT_MARK == NOT_BLOCKED
     }
 
     /// Returns the events of a connection of SDP with an ended direction, of which TCP knows
@@ -103,6 +105,20 @@ impl Stream<'_> {
         let is_over = is_asked && self.lock_rx().is_ok_and(|rx| rx.sdp.is_over());
         let both = if is_over && shut_send { POLLHUP } else { 0 };
         self.shut_early(want) | if is_over { want & POLLRDHUP | both } else { 0 }
+    }
+
+    /// Returns whether `want` is for what messages of SDP bring besides octets, and for no octets.
+    fn is_sdp_alone(&self, want: c_short) -> bool {
+        want & (POLLRDHUP | POLLPRI) != 0
+            && want & (POLLIN | POLLRDNORM) == 0
+            && self.state.asked.is_sdp()
+            && self.state.may_send.load(Ordering::Acquire)
+            && !is_confined()
+    }
+
+    /// Returns whether TCP has room for octets at this moment.
+    pub(super) fn has_room_now(&self) -> bool {
+        self.fresh(POLLOUT) & POLLOUT != 0
     }
 
     /// Returns whether owed octets can be sent when TCP has room.
@@ -151,9 +167,8 @@ impl Stream<'_> {
         let mut out = always | ready & want & POLLRDHUP;
         let writable = want & (POLLOUT | POLLWRNORM);
         let readable = want & (POLLIN | POLLRDNORM);
-        if writable != 0
-            && !self.has_credits()
-            && let Err(error) = self.look_for_credits()
+        if (writable != 0 && !self.has_credits() || self.is_sdp_alone(want))
+            && let Err(error) = self.look_behind(want)
         {
             return self.fails_with(error, ready, want);
         }
@@ -167,6 +182,9 @@ impl Stream<'_> {
         if self.state.may_send.load(Ordering::Acquire) {
             if writable != 0 && self.has_credits() && (has_room && !self.owes() || self.is_writable()) {
                 out |= writable;
+            }
+            if self.state.asked.is_sdp() {
+                out |= self.told_of_sdp(want, out);
             }
         } else {
             out |= self.early_room(ready, want) | self.shut_early(want);
@@ -220,9 +238,16 @@ impl Stream<'_> {
                 self.startup_left().map(|left| left.min(self.recheck()))
             }
             Phase::Framed if !self.state.may_send.load(Ordering::Acquire) => Some(self.recheck()),
-            Phase::Framed if self.state.blocked.load(Ordering::Acquire) == BLOCKED_BEHIND => Some(RECHECK),
+            Phase::Framed if self.must_look_again() => Some(RECHECK),
             _ => None,
         }
+    }
+
+    /// Returns whether a wait for credits learns of them by looking alone: this process has no
+    /// edges, or another one that has the socket wakes nobody.
+    fn must_look_again(&self) -> bool {
+        let blocked = self.state.blocked.load(Ordering::Acquire);
+        blocked & BLOCKED_BEHIND != 0 && (is_confined() || self.state.sleepers.are_not_told())
     }
 
     /// Returns the time to the next check: short at first; a peer that says nothing for long costs

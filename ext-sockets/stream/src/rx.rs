@@ -19,7 +19,7 @@ use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_sdp::wire::HEADER_LEN;
 
 use super::inbound::{Batch, Inbound, Left, Stop};
-use super::sdp::Ahead;
+use super::sdp::{Ahead, COPIED, RECEIVED};
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined, lent};
@@ -60,16 +60,18 @@ pub(super) enum Next {
 impl Stream<'_> {
     /// Moves octets that are there to the program, without waiting.
     pub(super) fn pull(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+        let before = sink.done();
         let mut rx = self.lock_rx()?;
         let pulled = self.pull_locked(&mut rx, sink);
         if self.state.asked.is_sdp() {
+            self.count(RECEIVED, sink.done() - before);
             self.answer_peer(&mut rx, sink.room());
         }
         pulled
     }
 
     #[inline]
-    fn pull_locked(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+    pub(super) fn pull_locked(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let before = sink.done();
         let mut steps = 0;
         loop {
@@ -218,7 +220,8 @@ impl Stream<'_> {
         let all = seen < glance;
         match self.take_batch(rx, &mut scratch[..seen], sink)? {
             Taken::Left => Ok(Next::Full),
-            Taken::Whole if all => Ok(Next::Drained),
+            // Octets that are left although there is room go by another way.
+            Taken::Whole if all && rx.left == 0 => Ok(Next::Drained),
             Taken::Whole => Ok(Next::More),
             Taken::Alone => self.fetch_alone(rx, &mut scratch),
             Taken::None { need } if all => self.hold_back(rx, seen, need),
@@ -248,7 +251,8 @@ impl Stream<'_> {
             if self.may_wait(rx, sink) {
                 return Ok(Next::Full);
             }
-            let front = self.front_of_message(&segment, &scratch[LENGTH_LEN + segment.header.len()..GLANCE]);
+            let front = &scratch[LENGTH_LEN + segment.header.len()..GLANCE];
+            let front = self.front_of_message(rx, &segment, front);
             if let Some(front) = front
                 && self.take_directly(rx, &mut inbound, (segment, front), scratch, sink)?
             {
@@ -278,6 +282,7 @@ impl Stream<'_> {
         let mut sdp = Ahead::of(self.look_of(rx, &mut place), &mut before);
         let mut inbound = Inbound::new(rx, self.longest_send(rx), sdp.now.as_ref());
         let shown = std::mem::take(&mut rx.shown);
+        let done_before = sink.done();
         let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, &mut sdp);
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
         if stays {
@@ -296,6 +301,7 @@ impl Stream<'_> {
             mark.apply(rx);
             if let Some(sdp) = &sdp.now {
                 sdp.store(rx);
+                self.count(COPIED, sink.done() - done_before);
             }
             rx.bulk = batch.largest >= BULK;
             self.wake_at(rx, 1)?;

@@ -71,6 +71,17 @@ impl<'a, 'b> Sink<'a, 'b> {
         (self.room, self.is_bad) = (0, true);
     }
 
+    /// Calls `fill` with room for so many octets at most.
+    pub(super) fn limited<T>(&mut self, most: usize, fill: impl FnOnce(&mut Self) -> T) -> T {
+        let kept_back = self.room.saturating_sub(most);
+        self.room -= kept_back;
+        let filled = fill(self);
+        if !self.is_bad {
+            self.room += kept_back;
+        }
+        filled
+    }
+
     /// Counts octets that were dropped elsewhere.
     pub(super) fn dropped(&mut self, count: usize) {
         self.done += count;

@@ -37,7 +37,13 @@ impl Sleepers {
         Note { of: self, kicks: before / KICK }
     }
 
-    /// Returns whether any sleeper is noted: `SO_RCVLOWAT` must be 1 then.
+    /// Notes a wait that another part of the program makes, until the next kick.
+    fn note_until_kicked(&self) {
+        let more = |word: u64| Some(if word & COUNT == COUNT { word } else { word + 1 });
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
+    }
+
+    /// Returns whether any sleeper is noted.
     pub(super) fn any(&self) -> bool {
         self.word() & COUNT != 0
     }
@@ -126,12 +132,25 @@ impl<'a> Stream<'a> {
     /// Notes the calling thread as a sleeper. `wake_at` is `SO_RCVLOWAT` as the kernel has it: it
     /// becomes 1, and stays so while [sleepers are noted](Sleepers::any), as each octet may be for
     /// another of them. The caller holds the lock.
+    #[allow(dead_code, reason = "zero copy is still to come")]
     pub(super) fn note_sleeper(&self, wake_at: &mut u32) -> Note<'a> {
         let note = self.state.sleepers.note();
         if *wake_at > 1 && self.kernel.wake_at(1).is_ok() {
             *wake_at = 1;
         }
         note
+    }
+
+    /// Notes the calling thread as a sleeper that needs whole FPDUs alone: `SO_RCVLOWAT` stays what
+    /// the FPDU in front asks for. The caller holds the lock.
+    pub(super) fn note_waiter(&self) -> Note<'a> {
+        self.state.sleepers.note()
+    }
+
+    /// Notes, until the next kick, that a wait of the program is about to sleep: nobody tells when
+    /// it ends. The caller holds the lock.
+    pub(super) fn note_wait_of_program(&self) {
+        self.state.sleepers.note_until_kicked();
     }
 
     /// Wakes the sleepers of a process that is about to [confine](crate::confine) itself: they must

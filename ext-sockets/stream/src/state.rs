@@ -73,8 +73,8 @@ pub struct State {
     /// Time by [`now`] up to which a process that has not joined the holders probably has the
     /// socket; 0: nobody is expected.
     expected: AtomicU64,
-    /// Reserved places in the one layout.
-    counters: [AtomicU64; 6],
+    /// Counts of a connection of SDP: see `sdp/counters.rs`.
+    pub(super) counters: [AtomicU64; 8],
     pub(super) asked: Asked,
     pub(super) rx: Guarded<Rx>,
     pub(super) tx: Guarded<Tx>,
@@ -315,6 +315,7 @@ impl State {
             wants_room: self.wants_room.load(Ordering::Acquire),
             early_full: self.early_full.load(Ordering::Acquire),
             blocked: self.blocked.load(Ordering::Acquire),
+            untold: self.sleepers.are_not_told(),
             began: self.began.load(Ordering::Relaxed) > 0,
         }
     }
@@ -337,6 +338,8 @@ pub struct Condition {
     wants_room: bool,
     early_full: bool,
     blocked: u32,
+    /// Set if a process changes what others wait for and wakes nobody.
+    untold: bool,
     began: bool,
 }
 
@@ -347,7 +350,7 @@ impl Condition {
     pub fn is_settled(self) -> bool {
         self.ended
             || self.phase == PLAIN
-            || (self.phase == FRAMED && self.may_send && !self.owing && self.blocked == 0)
+            || (self.phase == FRAMED && self.may_send && !self.owing && (self.blocked == 0 || !self.untold))
     }
 }
 
@@ -534,6 +537,8 @@ pub(super) const BLOCKED: u32 = 1;
 /// A send waits for octets behind some that the program has not read: the socket is readable, and
 /// cannot tell of more.
 pub(super) const BLOCKED_BEHIND: u32 = 2;
+/// Set besides where the only octet that is there is the urgent one, which is none of the stream.
+pub(super) const AT_MARK: u32 = 4;
 
 const STARTING: u32 = 0;
 const FRAMED: u32 = 1;

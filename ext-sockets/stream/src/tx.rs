@@ -18,7 +18,7 @@ use rddp_sdp::wire::HEADER_LEN;
 use super::buffers::LITTLE_SEND;
 use super::options::Gather;
 use super::owed::owe_fpdu;
-use super::sdp::{Live, count_taken};
+use super::sdp::{Live, SENT_MESSAGES, count_taken};
 use super::sink::Source;
 use super::state::Tx;
 use super::sys::{BLOCK, Scratch, lent};
@@ -61,7 +61,7 @@ impl Stream<'_> {
     /// octets are taken or owed; `EAGAIN` when none.
     pub(super) fn push(&self, mut source: Source<'_>, more: bool) -> Result<usize, Errno> {
         if self.state.asked.is_sdp() {
-            return self.push_messages(source, more);
+            return self.push_messages(source, more, false);
         }
         let mut tx = self.lock_tx()?;
         if !self.pay(&mut tx)? {
@@ -179,6 +179,7 @@ impl Stream<'_> {
         }
         if let Some(mut sdp) = sdp {
             count_taken(&mut sdp, records, taken.fpdus);
+            self.count(SENT_MESSAGES, taken.fpdus);
         }
         // Only this call knows that a message is open.
         tx.moving = open.is_some();

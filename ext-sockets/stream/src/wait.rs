@@ -41,13 +41,11 @@ impl Patience {
     }
 
     /// Returns whether the call must not sleep at all, whatever the descriptor's flags.
-    #[allow(dead_code, reason = "the calls of SDP streams are still to come")]
     pub(super) fn is_none(&self) -> bool {
         self.none
     }
 
     /// Returns whether the time is limited: the kernel restarts no call that has a timeout.
-    #[allow(dead_code, reason = "the calls of SDP streams are still to come")]
     pub(super) fn has_limit(&self) -> bool {
         self.until.is_some()
     }
@@ -63,6 +61,9 @@ impl Stream<'_> {
     /// Waits until octets may be there.
     pub(super) fn wait_to_receive(&self, hold: Hold, patience: &Patience) -> Result<(), Errno> {
         let simple = hold == Hold::Idle && !patience.none && patience.until.is_none() && !is_confined();
+        if hold == Hold::Partial && self.state.asked.is_sdp() && self.state.sleepers.any() {
+            return self.wait_beside_sleepers(patience);
+        }
         let settled = simple && self.state.condition().is_settled() && self.state.phase() == Phase::Framed;
         if settled && self.kernel.progress_other_sockets().is_none() {
             return self.kernel.await_octet();
@@ -70,8 +71,11 @@ impl Stream<'_> {
         self.wait(libc::POLLIN, patience)
     }
 
-    /// Waits until there may be room for octets.
+    /// Waits until there may be room for octets, or credits for them.
     pub(super) fn wait_to_send(&self, patience: &Patience) -> Result<(), Errno> {
+        if self.is_blocked() {
+            return self.wait_for_credits(patience);
+        }
         self.wait(libc::POLLOUT, patience)
     }
 

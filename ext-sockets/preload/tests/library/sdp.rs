@@ -42,7 +42,16 @@ fn every_octet_arrives_with_any_threshold_and_any_buffers() {
 }
 
 #[test]
-#[ignore = "the stream has no urgent octets of SDP yet"]
 fn urgent_octets_are_those_of_tcp() {
     run("urgent", &[]);
+}
+
+#[test]
+fn urgent_octets_have_the_results_of_tcp_in_each_order_of_calls() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["urgent.c"], scratch.path(), &[]);
+    let tcp = succeeded(&command(&program, false, scratch.path()).output().unwrap());
+    let sdp = succeeded(&command(&program, true, scratch.path()).arg("sdp").output().unwrap());
+    assert_eq!(sdp, tcp);
+    assert!(tcp.contains("usERRUM"));
 }

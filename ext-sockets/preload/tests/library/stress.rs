@@ -5,11 +5,21 @@ use tempfile::TempDir;
 use crate::support::{command, compile, succeeded};
 
 fn stress(sources: &[&str], words: &[&str]) {
+    for sdp in [false, true] {
+        stress_of(sources, words, sdp);
+    }
+}
+
+fn stress_of(sources: &[&str], words: &[&str], sdp: bool) {
     let scratch = TempDir::new().unwrap();
     let sources: Vec<_> = sources.iter().map(|source| format!("../../../../tests/stress/{source}")).collect();
     let sources: Vec<_> = sources.iter().map(String::as_str).collect();
     let program = compile(&sources, scratch.path(), &["-pthread", "-O1"]);
-    succeeded(&command(&program, true, scratch.path()).args(words).output().unwrap());
+    let mut command = command(&program, true, scratch.path());
+    if sdp {
+        command.env("STRESS_SDP", "1");
+    }
+    succeeded(&command.args(words).output().unwrap());
 }
 
 #[test]

@@ -9,13 +9,14 @@ use std::io::IoSliceMut;
 
 use rddp_mpa::CRC_LEN;
 
+use super::counters::{ABSORBED, COPIED};
 use super::{Look, Wrong, Zcopy, live};
 use crate::inbound::{Inbound, Step};
 use crate::rooms::Room;
 use crate::rx::{Hold, Next, STEPS};
 use crate::sink::Sink;
 use crate::state::Rx;
-use crate::sys::{Guard, Scratch, is_confined, parts};
+use crate::sys::{Chain, ChainError, Chains, Guard, Scratch, is_confined, parts};
 use crate::{Errno, Stream};
 
 /// Octets that come to the queue.
@@ -38,8 +39,18 @@ impl Stream<'_> {
     /// Takes messages until there are credits for a send, or none has come; octets of the program
     /// in front of them are moved out of their way.
     pub(crate) fn take_credits(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
+        self.take_until(rx, |rx| !live(rx).waits_for_peer())
+    }
+
+    /// Takes messages until what they bring is enough, or none has come; octets of the program in
+    /// front of them are moved out of their way.
+    pub(super) fn take_until(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        is_enough: impl Fn(&mut Guard<'_, Rx>) -> bool,
+    ) -> Result<(), Errno> {
         for _ in 0..STEPS {
-            if !live(rx).waits_for_peer() {
+            if is_enough(rx) {
                 break;
             }
             let unread = rx.left > 0;
@@ -67,16 +78,8 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Takes messages for a wait that needs credits, as [`take_credits`](Self::take_credits) does.
-    pub(crate) fn look_for_credits(&self) -> Result<(), Errno> {
-        let mut rx = self.lock_rx()?;
-        let taken = self.take_credits(&mut rx);
-        self.answer_peer(&mut rx, 0);
-        taken
-    }
-
     /// Moves the rest of the FPDU in front to the queue. `false`: there is no room.
-    fn absorb_front(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
+    pub(crate) fn absorb_front(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
         let (left, trailer) = (rx.left as usize, rx.trailer as usize);
         let ends = rx.sdp.is_whole();
         if is_confined() || rx.shown > 0 || trailer < CRC_LEN {
@@ -121,10 +124,12 @@ impl Stream<'_> {
         let (rx, mut chains, mut table) = parts(rx);
         let has_room = charged.is_some() || rx.rooms.free(Room::Data) >= len;
         if !has_room || !table.reserve(&mut rx.tables) {
+            rx.sdp.cramped = 1;
             return Ok(false);
         }
         let Some(Zcopy { runs, .. }) = table.get(rx.tables) else { return Err(self.owner_died()) };
         if !runs.has_place() {
+            rx.sdp.cramped = 1;
             return Ok(false);
         }
         let came = match octets {
@@ -133,12 +138,23 @@ impl Stream<'_> {
         };
         match came {
             Ok(Ok(count)) if count == len => {}
-            Err(crate::sys::ChainError::NoRoom) => return Ok(false),
+            Err(ChainError::NoRoom) => {
+                rx.sdp.cramped = 1;
+                return Ok(false);
+            }
             _ => return Err(self.owner_died()),
         }
+        let copied = if let Octets::Here(_) = octets { len } else { 0 };
+        self.count(ABSORBED, len);
+        self.count(COPIED, copied);
         let is_charged = charged.is_some() || rx.rooms.charge(Room::Data, len);
         let counted = is_charged && runs.queue(charged.unwrap_or(Room::Data), len, ends);
         if counted { Ok(true) } else { Err(self.owner_died()) }
+    }
+
+    /// Returns whether the queue takes the octets of one message more.
+    pub(super) fn has_room_for_one(&self, rx: &Rx) -> bool {
+        rx.held.is_empty() || rx.rooms.free(Room::Data) >= rx.sdp.size as usize
     }
 
     /// Makes a step of receiving where octets lie in the queue, or are to. `None`: they go as those
@@ -151,6 +167,13 @@ impl Stream<'_> {
     ) -> Result<Option<Next>, Errno> {
         if self.state.asked.has_private_copies() && sink.room() > 0 {
             return self.advance_by_copies(rx, sink).map(Some);
+        }
+        if rx.sdp.has_mark() && rx.left > 0 {
+            if self.absorb_front(rx)? {
+                return Ok(Some(Next::More));
+            }
+            // There is no place for them: the urgent octet is one like others.
+            rx.sdp.forget_mark();
         }
         if rx.left > 0 || !rx.sdp.has_stub() {
             return Ok(None);
@@ -180,13 +203,36 @@ impl Stream<'_> {
     /// Moves octets of the queue to the program.
     pub(crate) fn unload_held(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         if sink.room() == 0 {
-            return Ok(Next::Full);
+            return self.look_at_mark(rx);
         }
+        let most = match self.up_to_mark(rx, sink)? {
+            Ok(most) => most,
+            Err(next) => return Ok(next),
+        };
+        let before = sink.done();
+        self.shorten_queue(rx, |chains, queue| sink.limited(most, |sink| chains.take(queue, sink)).ok())?;
+        self.count(COPIED, sink.done() - before);
+        // At a page that is not mapped the sink has lost its room.
+        Ok(if sink.room() == 0 { Next::Full } else { Next::More })
+    }
+
+    /// Drops octets of the queue.
+    pub(super) fn drop_from_queue(&self, rx: &mut Guard<'_, Rx>, count: usize) -> Result<(), Errno> {
+        self.shorten_queue(rx, |chains, queue| chains.drop_front(queue, count).ok().map(|()| count))
+    }
+
+    /// Counts out octets that `take` takes from the front of the queue.
+    fn shorten_queue(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        take: impl FnOnce(&mut Chains<'_>, &mut Chain) -> Option<usize>,
+    ) -> Result<(), Errno> {
         rx.sdp.changing = 1;
         let ended = {
             let (rx, mut chains, mut table) = parts(rx);
-            let taken = chains.take(&mut rx.held, sink).ok();
+            let taken = take(&mut chains, &mut rx.held);
             let runs = table.get::<Zcopy>(rx.tables).map(|zcopy| &mut zcopy.runs);
+            rx.sdp.taken_before_mark(taken.unwrap_or_default());
             taken.zip(runs).and_then(|(count, runs)| runs.take(&mut rx.rooms, count))
         };
         let Some(ended) = ended else { return Err(self.owner_died()) };
@@ -202,8 +248,7 @@ impl Stream<'_> {
             }
         }
         rx.sdp.changing = 0;
-        // At a page that is not mapped the sink has lost its room.
-        Ok(if sink.room() == 0 { Next::Full } else { Next::More })
+        Ok(())
     }
 
     /// Shows octets of the queue, which stay there. `false`: there are none.
@@ -211,8 +256,15 @@ impl Stream<'_> {
         if rx.held.is_empty() {
             return Ok(false);
         }
+        let (from, most) = match rx.sdp.ahead_of_mark().filter(|_| rx.sdp.has_mark()) {
+            Some(0) if self.is_urgent_inline() => (0, usize::MAX),
+            Some(0) if rx.held.len() == 1 => return Ok(false),
+            Some(0) => (1, usize::MAX),
+            Some(ahead) => (0, ahead as usize),
+            None => (0, usize::MAX),
+        };
         let (rx, chains, _) = parts(rx);
-        let shown = chains.peek(&rx.held, 0, sink);
+        let shown = sink.limited(most, |sink| chains.peek(&rx.held, from, sink));
         if shown.is_err() { Err(self.owner_died()) } else { Ok(true) }
     }
 
@@ -229,8 +281,11 @@ impl Stream<'_> {
         let full = seen == scratch.len();
         let mut at = stub;
         while at < seen {
+            let before_urgent = self.is_before_urgent(rx);
+            let queued = rx.held.len() as u32;
             let mut place = None;
             let Some(mut look) = self.look_of(rx, &mut place) else { break };
+            look.now.queued = queued;
             let mut inbound = Inbound::new(rx, rx.sdp.size, Some(&look));
             let step = inbound.step(&mut scratch[at..seen], Some(&mut look));
             let used = match step {
@@ -272,6 +327,10 @@ impl Stream<'_> {
             // The CRC field of this FPDU takes the place of the one before.
             self.take_behind(rx, used, &look)?;
             inbound.mark().apply(rx);
+            if before_urgent && rx.sdp.ahead_of_mark() != Some(0) {
+                // TCP drops an urgent octet that is next when another takes its place.
+                self.drop_from_queue(rx, 1)?;
+            }
             at += used;
         }
         Ok(match () {
@@ -296,6 +355,7 @@ impl Stream<'_> {
         self.moving(rx, count, |kernel| kernel.discard(count))?;
         look.store(rx);
         rx.sdp.stub = left as u32;
+        rx.sdp.queued = 0;
         Ok(())
     }
 }

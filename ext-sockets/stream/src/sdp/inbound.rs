@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use rddp_ddp::OpenTagged;
 use rddp_iwarp::{Delivered, Segment};
 use rddp_rdmap::TerminateCode;
-use rddp_sdp::wire::{Body, Message};
+use rddp_sdp::wire::{Body, Flags, Message};
 
 use super::{Adverts, Live, Look, Part, Wrong, live};
 use crate::ended::{Ended, Why};
-use crate::state::{NOT_BLOCKED, Phase, Rx};
+use crate::state::{AT_MARK, NOT_BLOCKED, Phase, Rx};
 use crate::sys::{Guard, Lease};
 use crate::{Errno, Stream};
 
@@ -40,8 +40,12 @@ impl Stream<'_> {
     /// which the first `octets` have come. `None`: it has nothing for the program, or something
     /// else.
     #[inline]
-    pub(crate) fn front_of_message(&self, segment: &Segment, octets: &[u8]) -> Option<usize> {
-        if self.state.asked.is_sdp() { front(segment, octets) } else { Some(0) }
+    pub(crate) fn front_of_message(&self, rx: &Rx, segment: &Segment, octets: &[u8]) -> Option<usize> {
+        if self.state.asked.is_sdp() {
+            front(segment, octets).filter(|_| !rx.sdp.has_mark())
+        } else {
+            Some(0)
+        }
     }
 
     /// Counts in a segment whose octets went to the program directly; `open` is the tagged message
@@ -72,7 +76,8 @@ impl Stream<'_> {
     #[inline]
     pub(crate) fn needs_what_comes(&self, rx: &Rx) -> bool {
         let asked = &self.state.asked;
-        let waits = rx.sdp.is_blocked() || self.state.blocked.load(Ordering::Acquire) != NOT_BLOCKED;
+        let blocked = self.state.blocked.load(Ordering::Acquire) & !AT_MARK != NOT_BLOCKED;
+        let waits = rx.sdp.is_blocked() || rx.sdp.seeks == 1 || blocked;
         asked.is_sdp() && (asked.has_private_copies() || waits)
     }
 
@@ -106,10 +111,15 @@ impl Stream<'_> {
         if rx.sdp.has_adverts == 0 && rx.tables != Lease::NONE && rx.held.is_empty() {
             self.spare_tables(rx);
         }
-        if rx.sdp.has_adverts == 1 {
+        let had_adverts = rx.sdp.has_adverts == 1;
+        if had_adverts {
             rx.sdp.changing = 1;
             self.settle_adverts(rx);
             rx.sdp.changing = 0;
+        }
+        // A kick is made under the lock under which octets are given to TCP.
+        let _tx = self.state.sleepers.any().then(|| self.lock_tx());
+        if had_adverts {
             // What was taken may be for the call whose memory the peer reads.
             self.kick();
         }
@@ -131,5 +141,6 @@ fn front(segment: &Segment, octets: &[u8]) -> Option<usize> {
     }
     let message = Message::parse(octets).ok()?;
     let has_octets = segment.payload_len > message.header_len();
-    (message.body == Body::Data && has_octets).then_some(message.header_len())
+    let is_urgent = message.header.flags.contains(Flags::OOB_PRES);
+    (message.body == Body::Data && has_octets && !is_urgent).then_some(message.header_len())
 }

@@ -19,6 +19,10 @@ pub struct SdpInfo {
     pub buf_size: u32,
     /// Octets of each of the peer's.
     pub peer_buf_size: u32,
+    /// Messages and octets sent by Data, octets that the program has received, octets absorbed,
+    /// octets copied in memory of this end, waits for credits, octets moved by RDMA Reads, octets
+    /// moved by RDMA Writes.
+    pub counters: [u64; 8],
 }
 
 impl Stream<'_> {
@@ -28,6 +32,6 @@ impl Stream<'_> {
     pub fn sdp_info(&self) -> Option<SdpInfo> {
         let is_sdp = self.state.asked.is_sdp() && self.is_connected();
         let rx = is_sdp.then(|| self.lock_rx().ok()).flatten()?;
-        Some(rx.sdp.info())
+        Some(SdpInfo { counters: self.counters(), ..rx.sdp.info() })
     }
 }

@@ -4,7 +4,7 @@ use rddp_ddp::{Header, OpenTagged, TaggedRepr};
 use rddp_iwarp::{Delivered, Segment};
 use rddp_rdmap::{Event, Place};
 use rddp_sdp::machine::{Machine, Received, SinkId, SinkState, Tables};
-use rddp_sdp::wire::{HEADER_LEN, Message};
+use rddp_sdp::wire::{Flags, HEADER_LEN, Message};
 
 use super::zcopy::{Adverts, OpenMessage, OwnSink, zcopy};
 use super::{Shared, Wrong};
@@ -145,6 +145,9 @@ impl<'s> Look<'s> {
         let spliced = self.settle_sink()?;
         self.now.open_len = message.header.len;
         self.now.has_payload = (message.payload_len > 0).into();
+        if message.header.flags.contains(Flags::OOB_PRES) && message.payload_len > 0 {
+            self.now.note_mark(message.payload_len);
+        }
         Ok(Some((message.header_len(), spliced)))
     }
 

@@ -5,10 +5,12 @@
 //! has the state of both directions. So a sender takes the receiving lock first.
 //!
 //! [`outbound`] sends messages, [`inbound`] takes them, [`absorb`] takes those behind octets that
-//! the program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions.
+//! the program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions;
+//! [`waits`] is what waits look for, [`urgent`] the urgent octet, [`counters`] what is counted.
 
 mod absorb;
 mod close;
+mod counters;
 mod inbound;
 mod info;
 mod look;
@@ -16,10 +18,13 @@ mod options;
 mod outbound;
 mod shared;
 mod startup;
+mod urgent;
+mod waits;
 mod wrong;
 mod zcopy;
 
 pub use close::Leaving;
+pub(super) use counters::{COPIED, RECEIVED, SENT_MESSAGES};
 pub use info::SdpInfo;
 pub(super) use look::{Ahead, Look, Part};
 pub use options::{Copies, Format, SdpOptions};

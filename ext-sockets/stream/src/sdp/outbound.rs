@@ -7,10 +7,11 @@ use rddp_iwarp::Record;
 use rddp_rdmap::{Opcode, untagged_header};
 use rddp_sdp::wire::{HEADER_LEN, LONGEST_CONTROL};
 
+use super::counters::SENT;
 use super::{Adverts, Live, Shared, live};
 use crate::owed::owe_fpdu;
 use crate::sink::Source;
-use crate::state::{BLOCKED, BLOCKED_BEHIND, NOT_BLOCKED, Phase, Rx, Tx};
+use crate::state::{Phase, Rx, Tx};
 use crate::sys::{Direction, Guard};
 use crate::train::Train;
 use crate::tx::{After, FPDUS, Limits, TRAIN};
@@ -19,7 +20,12 @@ use crate::{Errno, Stream};
 impl Stream<'_> {
     /// Gives TCP what it and the peer's credits take of `source`, in messages, without waiting.
     /// Returns how many of its octets are taken or owed; `EAGAIN` when none.
-    pub(crate) fn push_messages(&self, mut source: Source<'_>, more: bool) -> Result<usize, Errno> {
+    pub(crate) fn push_messages(
+        &self,
+        mut source: Source<'_>,
+        more: bool,
+        urgent: bool,
+    ) -> Result<usize, Errno> {
         let mut rx = self.lock_rx()?;
         self.take_credits(&mut rx)?;
         if rx.sdp.is_blocked() {
@@ -51,8 +57,11 @@ impl Stream<'_> {
             }
         }
         rx.sdp.changing = 1;
+        rx.sdp.urgent_left = if urgent { u32::try_from(all).unwrap_or(u32::MAX) } else { 0 };
         let written = self.push_source(&mut tx, &mut source, more, Some(live(&mut rx)));
+        rx.sdp.urgent_left = 0;
         rx.sdp.changing = 0;
+        self.count(SENT, all - source.left());
         tx.spare_owed();
         self.state.note_owed(&tx);
         self.note_blocked(&mut rx);
@@ -66,18 +75,6 @@ impl Stream<'_> {
             Ok(false) if done == 0 => Err(Errno::WOULD_BLOCK),
             Ok(_) => Ok(done),
         }
-    }
-
-    /// Notes whether a send waits for credits rather than for TCP.
-    pub(crate) fn note_blocked(&self, rx: &mut Guard<'_, Rx>) {
-        let is_readable = rx.left > 0 || rx.sdp.has_stub();
-        let blocked = match live(rx).waits_for_peer() {
-            _ if rx.sdp.hungry == 1 => BLOCKED_BEHIND,
-            false => NOT_BLOCKED,
-            true if is_readable => BLOCKED_BEHIND,
-            true => BLOCKED,
-        };
-        self.state.blocked.store(blocked, Ordering::Release);
     }
 
     /// Gives TCP what is owed to it and the messages that are due, without waiting. Returns whether

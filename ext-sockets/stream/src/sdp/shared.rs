@@ -54,6 +54,19 @@ pub(crate) struct Shared {
     /// The errno of a reset that a send of ours has met, for the receive that has come up to it; 0:
     /// none.
     pub(super) lost: i32,
+    /// 1 while the urgent octet has not been passed by, and 1 once it was read by `MSG_OOB`.
+    pub(super) marked: u32,
+    pub(super) oob_read: u32,
+    /// Octets of a call that are still to be sent, the last of which is urgent.
+    pub(super) urgent_left: u32,
+    /// Octets of the queue in front of the messages that are looked at.
+    pub(super) queued: u32,
+    /// 1 while a wait looks for what is behind all octets.
+    pub(super) seeks: u32,
+    /// 1 once octets could not be moved to the queue for want of room.
+    pub(super) cramped: u32,
+    /// What sleepers have been told of, as bits.
+    told: u32,
 }
 
 /// The connection, and its adverts while there are any.
@@ -100,7 +113,15 @@ impl Live<'_> {
 
     /// Returns the headers of a Data, which counts as sent.
     pub(super) fn data(&mut self, payload_len: usize) -> Result<Front, Blocked> {
-        self.machine().data(payload_len, false)
+        let urgent_left = self.sdp.urgent_left;
+        let left = (urgent_left as usize).saturating_sub(payload_len);
+        let is_urgent = urgent_left > 0 && left == 0;
+        if (1..=NEAR).contains(&urgent_left) && !is_urgent {
+            self.machine().announce_urgent();
+        }
+        let front = self.machine().data(payload_len, is_urgent)?;
+        self.sdp.urgent_left = left as u32;
+        Ok(front)
     }
 
     /// Passes the next control message that is due, if credits allow it, to `send`. It counts as
@@ -240,6 +261,7 @@ impl Shared {
             bufs: self.bufs,
             buf_size: self.size,
             peer_buf_size: machine.core().peer_buf_size(),
+            counters: [0; 8],
         }
     }
 
@@ -252,6 +274,16 @@ impl Shared {
     pub(crate) fn is_blocked(&self) -> bool {
         let room = Machine::new(&mut self.core.clone(), None).data_room();
         self.has_answer == 0 && room == Err(Blocked::Credits)
+    }
+
+    /// Returns whether there is something that sleepers were not told of, and notes that they are
+    /// now: credits, the peer's end, an urgent octet.
+    pub(super) fn tells_more(&mut self) -> bool {
+        let facts = [!self.is_blocked(), self.is_over(), self.has_urgent()];
+        let now = facts.into_iter().rev().fold(0, |all, fact| all << 1 | u32::from(fact));
+        let is_new = now & !self.told != 0;
+        self.told = now;
+        is_new
     }
 
     /// Notes that this end's RTR was a Read, the first one.
@@ -295,5 +327,7 @@ impl Rx {
     }
 }
 
+/// Octets of the urgent one at which messages announce it.
+const NEAR: u32 = 65_535;
 /// The adverts that an end takes at a time.
 pub(super) const ADVERTS: NonZeroU8 = NonZeroU8::new(8).expect("not zero");

@@ -331,7 +331,6 @@ impl EdgeSet {
     }
 
     /// Sleeps until there is an edge, or for `timeout`; takes the edges.
-    #[allow(dead_code, reason = "the calls of SDP streams are still to come")]
     pub(super) fn sleep(&mut self, timeout: Option<Duration>) -> Result<i16, Errno> {
         let mut all = 0;
         self.take_events(milliseconds(timeout), &mut |_, events| all |= events)?;
@@ -438,7 +437,6 @@ fn ours() -> u32 {
     (PLACES.as_ptr().addr() >> 4) as u32 | 1
 }
 
-#[allow(dead_code, reason = "the calls of SDP streams are still to come")]
 fn milliseconds(span: Option<Duration>) -> c_int {
     // Rounded up, or a sleep would end before its time, again and again.
     let whole = |span: Duration| span.as_nanos().div_ceil(1_000_000);

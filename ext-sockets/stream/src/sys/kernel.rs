@@ -329,6 +329,11 @@ impl Kernel<'_> {
         if done < 0 { Err(Errno::last()) } else { Ok(()) }
     }
 
+    /// Returns whether urgent octets are read in line (`SO_OOBINLINE`).
+    pub(crate) fn reads_urgent_in_line(&self) -> bool {
+        !is_confined() && self.option(libc::SOL_SOCKET, libc::SO_OOBINLINE).is_some_and(|on| on != 0)
+    }
+
     pub(super) fn option(&self, level: c_int, name: c_int) -> Option<c_int> {
         let mut value: c_int = 0;
         let mut len = size_of::<c_int>() as libc::socklen_t;

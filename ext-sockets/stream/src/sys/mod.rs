@@ -8,7 +8,6 @@
 
 mod calls;
 mod cancel;
-#[allow(dead_code, reason = "the calls of SDP streams, which use all of it, are still to come")]
 mod edges;
 mod edges_pool;
 #[allow(dead_code, reason = "the calls of SDP streams, which use all of it, are still to come")]

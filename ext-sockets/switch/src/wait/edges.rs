@@ -40,6 +40,9 @@ pub(super) enum Way {
     /// For its interest, level-triggered.
     #[default]
     Level,
+    /// By the set, in which it was registered just now under this tag: a look comes before the
+    /// sleep.
+    New(u32),
     /// By the set, in which it is registered under this tag.
     Edges(u32),
     /// By looking from time to time, as the process can have no set.
@@ -56,6 +59,7 @@ impl Edges {
         }
         if known.is_none() {
             *known = self.register(ours);
+            return known.map_or(Way::Looks, Way::New);
         }
         known.map_or(Way::Looks, Way::Edges)
     }
@@ -91,7 +95,9 @@ impl Edges {
     /// set can be had, those that hold.
     pub(super) fn take(&mut self, way: Way, watched: &Watched, want: c_short) -> c_short {
         match (way, watched) {
-            (Way::Edges(tag), _) => self.events.get_mut(tag as usize).map_or(0, std::mem::take),
+            (Way::New(tag) | Way::Edges(tag), _) => {
+                self.events.get_mut(tag as usize).map_or(0, std::mem::take)
+            }
             (Way::Looks, Watched::Ours(ours)) => real::events_now(ours.fd(), ours.interest(want)),
             _ => 0,
         }
@@ -101,6 +107,16 @@ impl Edges {
 impl Way {
     /// Returns how long to sleep at most.
     pub(super) fn longest(self) -> Option<Duration> {
-        (self == Way::Looks).then_some(RECHECK)
+        match self {
+            Way::Looks => Some(RECHECK),
+            Way::New(_) => Some(Duration::ZERO),
+            Way::Level | Way::Edges(_) => None,
+        }
+    }
+
+    /// Returns whether the socket is looked at after the sleep whatever has happened. A kept
+    /// registration tells nothing of what holds; and the look notes the sleeper.
+    pub(super) fn looks_anyway(self) -> bool {
+        matches!(self, Way::New(_))
     }
 }

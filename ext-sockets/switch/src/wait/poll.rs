@@ -113,7 +113,8 @@ fn look(one: &One, asked: &mut pollfd, entry: pollfd, edges: &mut Edges) -> bool
         asked.fd = entry.fd;
         asked.revents = edges.take(one.way, &one.watched, entry.events);
     }
-    if asked.revents == 0 && one.watched.deadline(entry.events).is_none() {
+    let must_look = one.way.looks_anyway() || one.watched.deadline(entry.events).is_some();
+    if asked.revents == 0 && !must_look {
         return true;
     }
     let revents = one.watched.look(asked.revents, entry.events);

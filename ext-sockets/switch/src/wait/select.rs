@@ -92,7 +92,8 @@ impl One {
             Way::Level => events(|set| has(&asked[set], self.fd)),
             way => edges.take(way, &self.watched, self.want),
         };
-        if ready == 0 && self.watched.deadline(self.want).is_none() {
+        let must_look = self.way.looks_anyway() || self.watched.deadline(self.want).is_some();
+        if ready == 0 && !must_look {
             return true;
         }
         let revents = self.watched.look(ready, self.want);

@@ -175,6 +175,8 @@ pub fn sdp_info(is_sdp: bool, info: Option<SdpInfo>) -> Value {
     let mut octets = [0; 8 * 4 + 8 * 8];
     octets[..4].copy_from_slice(&u32::from(is_sdp).to_ne_bytes());
     octets[4..32].copy_from_slice(of_connection.map(u32::to_ne_bytes).as_flattened());
+    let counters = info.map_or([0; 8], |info| info.counters);
+    octets[32..].copy_from_slice(counters.map(u64::to_ne_bytes).as_flattened());
     Value::octets(&octets)
 }
 

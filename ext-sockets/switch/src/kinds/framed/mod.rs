@@ -99,6 +99,10 @@ impl Kind for Framed {
         Ok(octets)
     }
 
+    fn is_at_mark(&self) -> Result<bool, Errno> {
+        self.call(|stream| stream.is_at_mark())
+    }
+
     fn unsent(&self) -> usize {
         self.held.state().map_or(0, |state| self.stream(state).unsent())
     }

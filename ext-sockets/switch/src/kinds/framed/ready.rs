@@ -8,6 +8,7 @@ use rddp_stream::{Phase, SameErrno, Stream, Uncancelled};
 
 use super::{CALLS, Framed, fall_back};
 use crate::kinds::kind::Readiness;
+use crate::socket::KindId;
 use crate::wait;
 
 impl Readiness for Framed {
@@ -43,6 +44,14 @@ impl Readiness for Framed {
             return Some(Duration::ZERO);
         }
         self.deadline_of_stream()
+    }
+
+    fn waits_by_edges(&self, want: c_short) -> bool {
+        self.held.state().is_some_and(|state| self.stream(state).waits_by_edges(want))
+    }
+
+    fn tells_urgent(&self) -> bool {
+        self.held.kind() == KindId::Sdp
     }
 
     fn is_settled(&self) -> bool {

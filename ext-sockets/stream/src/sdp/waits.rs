@@ -1,0 +1,156 @@
+//! What a wait on a connection of SDP looks for behind octets that the program has not read, and
+//! whether it sleeps by edges.
+//!
+//! The kernel's socket stays readable while octets are there that are not what the wait is for. So
+//! a wait for credits, for the peer's end alone or for an urgent octet alone takes messages when
+//! something has come, and sleeps until something comes again.
+
+use std::ffi::c_short;
+use std::sync::atomic::Ordering;
+
+use libc::{POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
+
+use super::counters::CREDIT_WAITS;
+use super::{Shared, live};
+use crate::rx::Pull;
+use crate::sink::Sink;
+use crate::state::{AT_MARK, BLOCKED, BLOCKED_BEHIND, NOT_BLOCKED, Phase, Rx};
+use crate::sys::{Guard, is_confined};
+use crate::wait::Patience;
+use crate::{Errno, Stream};
+
+impl Stream<'_> {
+    /// Returns whether a wait for `want` must be for edges: octets may be in the kernel, now or
+    /// later, that are not what it is for. The caller [looks](Stream::revents) once more before it
+    /// sleeps.
+    #[must_use]
+    pub fn waits_by_edges(&self, want: c_short) -> bool {
+        let state = self.state;
+        let is_open = state.asked.is_sdp()
+            && state.phase() == Phase::Framed
+            && state.may_send.load(Ordering::Acquire)
+            && !is_confined();
+        if !is_open {
+            return false;
+        }
+        let readable = want & READABLE != 0;
+        let writable = want & WRITABLE != 0;
+        let blocked = state.blocked.load(Ordering::Acquire);
+        if blocked & AT_MARK != 0 {
+            return readable || want & POLLRDHUP != 0;
+        }
+        if writable && self.is_blocked() {
+            // Octets that the program waits for as well are told of by the kernel.
+            return !readable || blocked != BLOCKED_BEHIND;
+        }
+        if readable || want & (POLLRDHUP | POLLPRI) == 0 {
+            return false;
+        }
+        let is_there = || self.lock_rx().is_ok_and(|rx| told(&rx.sdp, want) != 0);
+        !(writable && self.has_room_now()) && !is_there()
+    }
+
+    /// Takes messages for a wait for `want`, as far as it needs what is behind octets in front.
+    pub(crate) fn look_behind(&self, want: c_short) -> Result<(), Errno> {
+        let wanted = if want & READABLE == 0 { want } else { want & WRITABLE };
+        let mut rx = self.lock_rx()?;
+        if lacks(&mut rx, wanted) {
+            rx.sdp.seeks = u32::from(wanted & (POLLRDHUP | POLLPRI) != 0);
+            let taken = self.take_until(&mut rx, |rx| !lacks(rx, wanted));
+            rx.sdp.seeks = 0;
+            if wanted & WRITABLE != 0 && rx.sdp.is_blocked() {
+                rx.sdp.wait_for_credits();
+            }
+            self.answer_peer(&mut rx, 0);
+            taken?;
+        }
+        Ok(())
+    }
+
+    /// Returns the events of `want` that SDP tells and TCP does not, and notes that the wait is
+    /// about to sleep if it is to be by edges.
+    pub(crate) fn told_of_sdp(&self, want: c_short, others: c_short) -> c_short {
+        let told = if want & (POLLRDHUP | POLLPRI) == 0 {
+            0
+        } else {
+            self.lock_rx().map_or(0, |rx| told(&rx.sdp, want))
+        };
+        if told | others == 0 && self.waits_by_edges(want) {
+            // The note is made under the lock; what came before it is seen by the next look.
+            let _rx = self.lock_rx();
+            self.note_wait_of_program();
+        }
+        told
+    }
+
+    /// Waits until there are credits, by edges: the socket may be readable by octets that nobody
+    /// reads.
+    #[cold]
+    pub(crate) fn wait_for_credits(&self, patience: &Patience) -> Result<(), Errno> {
+        self.count(CREDIT_WAITS, 1);
+        self.wait_by_edges(patience, || {
+            let mut rx = self.lock_rx()?;
+            self.take_credits(&mut rx)?;
+            if rx.sdp.is_blocked() {
+                rx.sdp.wait_for_credits();
+            }
+            self.answer_peer(&mut rx, 0);
+            let waits = live(&mut rx).waits_for_peer() && self.state.phase() == Phase::Framed;
+            Ok(waits.then(|| self.note_waiter()))
+        })
+    }
+
+    /// Waits for the rest of an FPDU by edges: `SO_RCVLOWAT`, which would hide its beginning, may
+    /// be another sleeper's.
+    #[cold]
+    pub(crate) fn wait_beside_sleepers(&self, patience: &Patience) -> Result<(), Errno> {
+        self.wait_by_edges(patience, || {
+            let mut rx = self.lock_rx()?;
+            let pulled = self.pull_locked(&mut rx, &mut Sink::new(&mut [], false));
+            self.answer_peer(&mut rx, 0);
+            Ok(matches!(pulled?, Pull::Nothing(_)).then(|| self.note_waiter()))
+        })
+    }
+
+    /// Notes whether a send waits for credits rather than for TCP, and wakes those who sleep until
+    /// something is there that is there now. The caller holds both locks.
+    pub(crate) fn note_blocked(&self, rx: &mut Guard<'_, Rx>) {
+        let is_readable = rx.left > 0 || rx.sdp.has_stub();
+        let blocked = match live(rx).waits_for_peer() {
+            _ if rx.sdp.hungry == 1 => BLOCKED_BEHIND,
+            false => NOT_BLOCKED,
+            true if is_readable => BLOCKED_BEHIND,
+            true => BLOCKED,
+        };
+        let at_mark = rx.left == 0 && rx.held.len() == 1 && self.is_before_urgent(rx);
+        let at_mark = if at_mark { AT_MARK } else { 0 };
+        self.state.blocked.store(blocked | at_mark, Ordering::Release);
+        let has_room = rx.sdp.cramped == 1 && rx.left == 0 && self.has_room_for_one(rx);
+        if has_room {
+            rx.sdp.cramped = 0;
+        }
+        if rx.sdp.tells_more() || has_room {
+            self.kick();
+        }
+    }
+}
+
+/// Returns whether the events of `want` need a message that has not been taken.
+fn lacks(rx: &mut Guard<'_, Rx>, want: c_short) -> bool {
+    if want & WRITABLE != 0 && live(rx).waits_for_peer() {
+        return true;
+    }
+    let sdp = &rx.sdp;
+    want & POLLRDHUP != 0 && !sdp.nothing_comes()
+        || want & POLLPRI != 0 && !sdp.has_urgent() && !sdp.nothing_comes()
+}
+
+/// Returns the events of `want` that messages have brought.
+fn told(sdp: &Shared, want: c_short) -> c_short {
+    let end = if sdp.is_over() { POLLRDHUP } else { 0 };
+    let urgent = if sdp.has_urgent() { POLLPRI } else { 0 };
+    want & (end | urgent)
+}
+
+const READABLE: c_short = POLLIN | POLLRDNORM;
+const WRITABLE: c_short = POLLOUT | POLLWRNORM;
