@@ -11,6 +11,7 @@ mod lending;
 mod peer;
 mod reads;
 mod rules;
+mod sharing;
 mod transfer;
 mod writes;
 
