@@ -12,6 +12,7 @@ mod lending;
 mod peer;
 mod reads;
 mod rules;
+mod sharing;
 mod transfer;
 mod urgent;
 mod writes;
