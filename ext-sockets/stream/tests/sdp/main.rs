@@ -10,6 +10,7 @@ mod common;
 mod edges;
 mod lending;
 mod peer;
+mod reading;
 mod reads;
 mod rules;
 mod sharing;

@@ -108,8 +108,7 @@ impl Stream<'_> {
         match lending {
             Ok(lending) => Ok(lending),
             Err(error) => {
-                // The peer gets nothing any more.
-                let _ = self.withdraw(&mut lent, true);
+                self.drop_lent(&mut lent);
                 if lent.read == 0 {
                     return Err(error);
                 }
@@ -334,6 +333,20 @@ impl Stream<'_> {
         self.note_blocked(&mut rx);
         self.kick();
         Ok(all_spilled)
+    }
+
+    /// Takes the program's memory from behind the adverts, and puts nothing there: the call fails.
+    fn drop_lent(&self, lent: &mut Lent<'_>) {
+        let Ok(mut rx) = self.lock_rx() else { return };
+        let parts = std::mem::take(&mut lent.parts);
+        if let Some((state, _, all)) = zcopy(&mut rx) {
+            for part in parts.iter().flatten() {
+                all.sources[part.id.place()].kind = Backing::DROPPED;
+            }
+            // Refused where they have come back already.
+            let _ = Machine::new(&mut state.sdp.core, Some(&mut all.adverts.tables)).cancel_sources();
+        }
+        self.answer_peer(&mut rx, 0);
     }
 
     /// Ends the connection: the peer has not answered a cancel, and may still read.
