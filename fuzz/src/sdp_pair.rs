@@ -35,6 +35,8 @@ struct Pair {
     begun: Vec<Begun>,
     /// Salts of the octets of sends.
     salt: u64,
+    /// Ends that drop what comes.
+    drops: [bool; 2],
 }
 
 /// Runs one input: two octets of policy, then calls of two octets each.
@@ -82,7 +84,7 @@ impl Pair {
         let active = answered(&reply, Carrier::Mpa).unwrap();
         let mut ends = [Socket::new(a, config, active), Socket::new(b, config, passive)];
         ends.iter_mut().for_each(|end| end.set_urgent_inline(true));
-        Pair { wire, ends, now: Duration::ZERO, begun: Vec::new(), salt: 0 }
+        Pair { wire, ends, now: Duration::ZERO, begun: Vec::new(), salt: 0, drops: [false; 2] }
     }
 
     fn call(&mut self, kind: u8, value: u8) {
@@ -146,6 +148,7 @@ impl Pair {
     }
 
     fn close(&mut self, end: usize, value: u8) {
+        self.drops[end] |= value & 7 == 1 || value & 7 == 2;
         match value & 7 {
             0 => self.ends[end].shutdown_send(),
             1 => self.ends[end].shutdown_receive(),
@@ -228,17 +231,17 @@ impl Pair {
 
     /// Compares what each end has received with what the other has sent.
     fn check(&self) {
-        for end in 0..2 {
+        for end in (0..2).filter(|end| !self.drops[*end]) {
             let mut sent = Vec::new();
             for op in self.begun.iter().filter(|op| op.is_send && op.end != end) {
                 let (octets, error) = op.outcome.unwrap();
                 let all = op.memory.octets.borrow();
                 // Of a send that the end of the connection has ended, the peer may have had more.
-                let is_cut = !matches!(
+                let is_own = matches!(
                     error,
                     None | Some(Error::WouldBlock | Error::Cancelled | Error::Closed | Error::Address)
-                ) || self.ends[1 - end].error().is_some_and(|error| error != Error::Closed);
-                let len = if is_cut && octets < all.len() && error.is_some() { all.len() } else { octets };
+                );
+                let len = if is_own { octets } else { all.len() };
                 sent.extend_from_slice(&all[..len]);
             }
             let mut got = Vec::new();

@@ -102,7 +102,7 @@ pub struct SdpStream {
     shared: Arc<Shared>,
 }
 
-/// What the calls on a stream and the service share.
+/// State of a stream that its calls and the service share.
 pub(crate) struct Shared {
     socket: Mutex<Socket<Endpoint>>,
     cq: CompletionQueue,

@@ -80,10 +80,10 @@ impl Machine<'_> {
         !self.core.is(flag::DISCONN_RECEIVED) && new.saturating_mul(2) >= self.core.bufs
     }
 
-    /// Returns whether all that is due is an update that answers one of the peer's, and gives no more
-    /// than the buffer which that took. Two ends that are full have such an answer to every answer,
-    /// so a binding paces them; it does not leave them out, since a peer with a single credit could
-    /// never send a cancel.
+    /// Returns whether all that is due is an update that answers one of the peer's, and gives no
+    /// more than the buffer which that took. Two ends that are full have such an answer to every
+    /// answer, so a binding paces them; it does not leave them out, since a peer with a single
+    /// credit could never send a cancel.
     #[must_use]
     pub fn only_answers_update(&self) -> bool {
         let is_asked = self.core.owes(super::conn::due::UPDATE) || self.must_poke();

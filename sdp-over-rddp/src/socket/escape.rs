@@ -52,8 +52,8 @@ impl<T: Transport> Socket<T> {
         limit.is_some_and(|at| at <= self.now)
     }
 
-    /// Notes since when an advert of the peer has been waiting for a receive, while there is room to
-    /// read it ahead.
+    /// Notes since when an advert of the peer has been waiting for a receive, while there is room
+    /// to read it ahead.
     fn look_at_unread(&mut self) {
         let has_room = self.ahead_octets < self.config.read_ahead;
         if !has_room || !self.receives.is_empty() || self.unread().is_none() {

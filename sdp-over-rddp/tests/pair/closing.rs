@@ -53,7 +53,8 @@ fn each(case: impl Fn(State, Pair, Option<OperationId>)) {
     }
 }
 
-/// As over TCP: octets that were sent arrive, and the end; with octets unread the peer sees a reset.
+/// Octets that were sent arrive, and the end; with octets unread the peer sees a reset, as over
+/// TCP.
 #[test]
 fn close_in_each_state() {
     each(|state, mut pair, id| {

@@ -124,8 +124,8 @@ fn src_avails_cross_both_ways() {
     each(combined(), |pair| {
         let octets = [pattern(2500, 1), pattern(3000, 2)];
         let ids = [0, 1].map(|end| pair.send(end, &octets[end]));
-        for end in 0..2 {
-            receives(pair, 1 - end, &octets[end]);
+        for (end, octets) in octets.iter().enumerate() {
+            receives(pair, 1 - end, octets);
         }
         pair.run_for(Duration::from_secs(5));
         assert!((0..2).all(|end| sent(pair, end, ids[end]) == octets[end].len()));
@@ -270,8 +270,8 @@ fn dis_conns_cross() {
             pair.send(end, octets);
             pair.ends[end].shutdown_send();
         }
-        for end in 0..2 {
-            assert_eq!(pair.receive_to_end(1 - end), (octets[end].clone(), None));
+        for (end, octets) in octets.into_iter().enumerate() {
+            assert_eq!(pair.receive_to_end(1 - end), (octets, None));
         }
         pair.run_for(Duration::from_secs(5));
         assert!(pair.ends.iter().all(|end| end.error() == Some(Error::Closed)));

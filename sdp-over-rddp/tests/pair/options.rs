@@ -102,7 +102,7 @@ fn a_receive_waits_for_the_low_water_mark() {
     }
 }
 
-/// As over TCP: the octet is apart from the stream, and is received once.
+/// The octet is apart from the stream, and is received once, as over TCP.
 #[test]
 fn the_urgent_octet_is_received_apart_from_the_stream() {
     let mut pair = Pair::new(2, with_thresholds(None, None));

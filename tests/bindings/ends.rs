@@ -94,7 +94,7 @@ impl InCall {
     }
 }
 
-/// What both ends do.
+/// Calls that both ends have.
 pub(crate) trait End: Sync {
     fn put(&self, octets: &[u8]) -> Result<usize, String>;
     fn take(&self, octets: &mut [u8]) -> Result<usize, String>;
