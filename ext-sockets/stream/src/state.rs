@@ -250,14 +250,18 @@ impl State {
     }
 
     /// Notes that another process has the socket, or will get it, and joins the holders once its
-    /// library looks at it: a program that a child runs, or the receiver of a message.
+    /// library looks at it: a program that a child runs, or the receiver of a message. One that has
+    /// joined already is not expected.
     pub fn expect_holder(&self) {
-        self.expected.store(now().saturating_add(EXPECTED), Ordering::Release);
+        self.expected.store(now().saturating_add(EXPECTED), Ordering::SeqCst);
+        if self.is_held_by_others() {
+            self.holder_came();
+        }
     }
 
     /// Notes that the process that was expected has joined.
     pub(super) fn holder_came(&self) {
-        self.expected.store(0, Ordering::Release);
+        self.expected.store(0, Ordering::SeqCst);
     }
 
     /// Returns whether another process holds the socket, or one is expected to.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::{ENDING, FRAMED, command, compile, succeeded};
+use crate::support::{FRAMED, command, compile, succeeded};
 
 const WAYS: [&str; 13] = [
     "banner_and_close",
@@ -28,7 +28,7 @@ fn a_new_connection_takes_octets_as_tcp_does() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["early.c"], scratch.path(), &[]);
     for way in WAYS {
-        for family in ENDING.iter().map(Some).chain([None]) {
+        for family in FRAMED.iter().map(Some).chain([None]) {
             let mut command = command(&program, family.is_some(), scratch.path());
             command.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));
             assert_eq!(succeeded(&command.output().unwrap()), "as it should be\n", "{way}, {family:?}");

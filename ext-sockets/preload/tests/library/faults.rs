@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 
-use crate::support::{ENDING, command, compile, succeeded};
+use crate::support::{FRAMED, command, compile, succeeded};
 
 const SOURCES: [&str; 2] = ["faults/main.c", "faults/signals.c"];
 
@@ -10,7 +10,7 @@ const SOURCES: [&str; 2] = ["faults/main.c", "faults/signals.c"];
 fn as_over_tcp(way: &str) {
     let scratch = TempDir::new().unwrap();
     let program = compile(&SOURCES, scratch.path(), &["-pthread"]);
-    for family in ENDING.iter().map(Some).chain([None]) {
+    for family in FRAMED.iter().map(Some).chain([None]) {
         let mut run = command(&program, family.is_some(), scratch.path());
         run.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));
         assert_eq!(succeeded(&run.output().unwrap()), "as it should be\n", "{way}, {family:?}");

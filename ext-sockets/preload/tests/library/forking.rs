@@ -3,12 +3,12 @@
 
 use tempfile::TempDir;
 
-use crate::support::{ENDING, command, compile, succeeded};
+use crate::support::{FRAMED, command, compile, succeeded};
 
 fn forks(way: &str) {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["forking.c"], scratch.path(), &["-pthread"]);
-    for family in ENDING.iter().map(Some).chain([None]) {
+    for family in FRAMED.iter().map(Some).chain([None]) {
         let mut command = command(&program, family.is_some(), scratch.path());
         command.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));
         assert_eq!(succeeded(&command.output().unwrap()), "as it should be\n", "{family:?}");

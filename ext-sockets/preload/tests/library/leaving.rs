@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::support::{ENDING, command, compile, succeeded};
+use crate::support::{FRAMED, command, compile, succeeded};
 
 const WAYS: [&str; 7] = [
     "at_once",
@@ -63,7 +63,7 @@ fn the_end_of_a_connection_is_reported_once() {
 
 fn goes(program: &Path, way: &str, with_both: bool, scratch: &Path) {
     let both = with_both.then_some("both");
-    for family in ENDING.iter().copied().chain(both).map(Some).chain([None]) {
+    for family in FRAMED.iter().copied().chain(both).map(Some).chain([None]) {
         eprintln!("{way}, {family:?}");
         let mut command = command(program, family.is_some(), scratch);
         command.arg(way).envs(family.map(|family| ("RDDP_FAMILY", family)));

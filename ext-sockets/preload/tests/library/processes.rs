@@ -3,7 +3,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::{ENDING, command, compile, succeeded};
+use crate::support::{FRAMED, command, compile, succeeded};
 
 const WAYS: [&str; 12] = [
     "child_serves",
@@ -36,7 +36,7 @@ fn processes_that_share_a_connection_move_every_octet_as_over_plain_tcp() {
             let plain = succeeded(&run(&program, way, None, scratch.path()).output().unwrap());
             assert_eq!(plain, "as it should be\n", "{way}, plain");
         }
-        for family in ENDING {
+        for family in FRAMED {
             let said = succeeded(&run(&program, way, Some(family), scratch.path()).output().unwrap());
             assert_eq!(said, "as it should be\n", "{way}, {family}");
         }

@@ -4,9 +4,6 @@ use std::process::{Command, Output};
 /// The families of byte streams in FPDUs, with which a test of them is made.
 pub(crate) const FRAMED: &[&str] = &["ddp", "sdp"];
 
-/// Families that do in every order of calls, ends and signals as TCP does; SDP does not yet.
-pub(crate) const ENDING: &[&str] = &["ddp"];
-
 /// Returns the path of the library that cargo has built for these tests.
 pub(crate) fn library() -> PathBuf {
     let path = std::env::current_exe().unwrap().with_file_name("librddp_sockets.so");

@@ -41,15 +41,13 @@ impl State {
 
     /// Notes that this process holds the socket.
     pub fn join(&self, process: Process) {
+        match () {
+            () if self.has_beside(process) => {}
+            () if self.has(process) => FAR.store(true, Ordering::Relaxed),
+            () => self.enter(process, &mut Known::default()),
+        }
+        // Behind the entry: see `expect_holder`.
         self.holder_came();
-        if self.has_beside(process) {
-            return;
-        }
-        if self.has(process) {
-            FAR.store(true, Ordering::Relaxed);
-        } else {
-            self.enter(process, &mut Known::default());
-        }
     }
 
     fn has(&self, process: Process) -> bool {
