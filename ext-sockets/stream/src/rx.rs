@@ -241,7 +241,8 @@ impl Stream<'_> {
         if unread < len {
             return self.hold_back(rx, unread, len);
         }
-        let look = self.look_of(rx);
+        let mut look = None;
+        self.look_at(rx, &mut look);
         let mut inbound = Inbound::new(rx, self.longest_send(rx), look.as_ref());
         if let Some(segment) = inbound.announced(&scratch[..GLANCE]) {
             if self.may_wait(rx, sink) {
@@ -273,7 +274,8 @@ impl Stream<'_> {
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
     ) -> Result<Taken, Errno> {
-        let mut sdp = Ahead::of(self.look_of(rx));
+        let mut sdp = Ahead::new();
+        self.look_at(rx, &mut sdp.now);
         let mut inbound = Inbound::new(rx, self.longest_send(rx), sdp.now.as_ref());
         let shown = std::mem::take(&mut rx.shown);
         let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, &mut sdp);
@@ -483,6 +485,6 @@ const BULK: usize = 8 * 1024;
 /// Most pieces of the program's buffer in one receive.
 const PIECES: usize = 32;
 /// Length field and header of a Send.
-const HEAD: usize = LENGTH_LEN + UntaggedRepr::LEN;
+pub(super) const HEAD: usize = LENGTH_LEN + UntaggedRepr::LEN;
 /// Pad and CRC.
 pub(super) const MAX_TRAILER: usize = 3 + CRC_LEN;

@@ -17,11 +17,22 @@ impl Stream<'_> {
     /// Returns a look at the connection of SDP as it is, if the stream has one.
     #[inline]
     pub(crate) fn look_of(&self, rx: &mut Guard<'_, Rx>) -> Option<Look> {
-        if !self.state.asked.is_sdp() {
-            return None;
+        let mut look = None;
+        self.look_at(rx, &mut look);
+        look
+    }
+
+    /// Does the same in place. A look is large where there are adverts: it is not moved, and
+    /// nothing of it is written for plain octets.
+    #[inline]
+    pub(crate) fn look_at(&self, rx: &mut Guard<'_, Rx>, look: &mut Option<Look>) {
+        if self.state.asked.is_sdp() {
+            let Live { sdp, adverts } = live(rx);
+            let look = look.insert(Look::at(*sdp));
+            if let Some(adverts) = adverts {
+                look.adverts = Some(*adverts);
+            }
         }
-        let Live { sdp, adverts } = live(rx);
-        Some(Look::at(*sdp, adverts.as_deref().copied()))
     }
 
     /// Returns the octets of the longest Send that is taken.
@@ -48,7 +59,9 @@ impl Stream<'_> {
         open: Option<OpenTagged>,
         front: &[u8],
     ) -> Result<(), Errno> {
-        let Some(mut look) = self.look_of(rx) else { return Ok(()) };
+        let mut look = None;
+        self.look_at(rx, &mut look);
+        let Some(look) = &mut look else { return Ok(()) };
         match look.delivered(delivered, open, front) {
             // What the peer says twice it says in the same way, or breaks the rules.
             Ok(Part::Octets { from }) if from == front.len() => {

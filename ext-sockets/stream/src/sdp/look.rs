@@ -33,9 +33,9 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    #[inline]
-    pub(crate) fn of(now: Option<Look>) -> Self {
-        Self { now, before: None, adverts_before: None, released_before: [0; 2] }
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self { now: None, before: None, adverts_before: None, released_before: [0; 2] }
     }
 
     /// Notes where [`cut_back`](Self::cut_back) goes back to.
@@ -74,8 +74,9 @@ pub(crate) enum Part {
 }
 
 impl Look {
-    pub(crate) fn at(now: Shared, adverts: Option<Adverts>) -> Self {
-        Self { now, adverts, released: [0; 2], of: None }
+    #[inline(always)]
+    pub(crate) fn at(now: Shared) -> Self {
+        Self { now, adverts: None, released: [0; 2], of: None }
     }
 
     /// Returns the memory that a Write may name.
