@@ -13,9 +13,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rddp_mpa::CRC_LEN;
+use rddp_sdp::wire::Mid;
 
 use super::inbound::{Inbound, Step};
-use super::rx::{Hold, Next};
+use super::rx::{HEAD, Hold, Next};
 use super::state::Rx;
 use super::sys::Guard;
 use super::{Errno, Stream};
@@ -172,7 +173,7 @@ impl Stream<'_> {
     /// Looks at the first `seen` octets in memory: those that were moved, and perhaps some more.
     /// `Some`: the FPDU has at least so many octets. `None`: it is whole, and has been taken.
     fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
-        if self.state.asked.is_sdp() {
+        if self.state.asked.is_sdp() && may_bring_advert(rx) {
             // The octets can be looked at once only.
             self.make_tables(rx);
         }
@@ -224,6 +225,13 @@ impl Stream<'_> {
         }
         Err(self.truncated(rx))
     }
+}
+
+/// Returns whether the FPDU whose first octets are in memory may be a message with an advert.
+fn may_bring_advert(rx: &Rx) -> bool {
+    let is_advert = |mid| [Mid::SrcAvail as u8, Mid::SinkAvail as u8].contains(mid);
+    // A marker may stand before the MID.
+    rx.markers || rx.kept().get(HEAD).is_none_or(is_advert)
 }
 
 /// Reasons why octets are missing.

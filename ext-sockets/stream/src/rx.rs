@@ -491,6 +491,6 @@ const BULK: usize = 8 * 1024;
 /// Most pieces of the program's buffer in one receive.
 const PIECES: usize = 32;
 /// Length field and header of a Send.
-const HEAD: usize = LENGTH_LEN + UntaggedRepr::LEN;
+pub(super) const HEAD: usize = LENGTH_LEN + UntaggedRepr::LEN;
 /// Pad and CRC.
 pub(super) const MAX_TRAILER: usize = 3 + CRC_LEN;

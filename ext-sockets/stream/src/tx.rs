@@ -106,8 +106,13 @@ impl Stream<'_> {
                 written = Ok(false);
                 break;
             }
-            written =
-                self.push_train(tx, &mut scratch, source, &mut open, more, sdp.as_mut().map(Live::reborrow));
+            let live = sdp.as_mut().map(Live::reborrow);
+            // A list of the usual length costs more than a short send does without.
+            written = if source.left() <= SMALL {
+                self.push_train::<FEW_PIECES, FEW_FPDUS>(tx, &mut scratch, source, &mut open, more, live)
+            } else {
+                self.push_train::<PIECES, FPDUS>(tx, &mut scratch, source, &mut open, more, live)
+            };
             good = match written {
                 // Tried again, up to the page that is not mapped.
                 Err(Errno::FAULT) if good.is_none() => Some(source.readable(TRAIN)).filter(|good| *good > 0),
@@ -131,7 +136,7 @@ impl Stream<'_> {
     /// and nothing has happened: there are octets in it that cannot be read. `source` and `open`
     /// move on behind the last FPDU that TCP has begun to take, whose rest is owed.
     #[inline]
-    fn push_train(
+    fn push_train<const PIECES: usize, const FPDUS: usize>(
         &self,
         tx: &mut Tx,
         arena: &mut [u8],
@@ -149,10 +154,7 @@ impl Stream<'_> {
         let reach = source.within_reach();
         let records = match &sdp {
             None => self.load(tx, limits, &mut train, reach, *open, &mut records)?,
-            Some(sdp) => {
-                let now = (*sdp.sdp, sdp.adverts.as_deref().copied());
-                Self::load_messages(tx, limits, &mut train, reach, now, &mut records)?
-            }
+            Some(sdp) => Self::load_messages(tx, limits, &mut train, reach, sdp, &mut records)?,
         };
         let mut segments = Segments::new(emss, 0);
         segments.add(train.len());
@@ -226,13 +228,13 @@ impl Stream<'_> {
         train: &mut Train<'a, '_>,
         mut source: Source<'a>,
         mut open: Option<Message>,
-        records: &'r mut [Record<After>; FPDUS],
+        records: &'r mut [Record<After>],
     ) -> Result<&'r [Record<After>], Errno> {
         let (all, Limits { mulpdu, max_send }) = (source.left(), limits);
         let mut framer = tx.framer();
         let mut msn = Msn(tx.msn);
         let mut count = 0;
-        while source.left() > 0 && count < FPDUS && train.len() < TRAIN {
+        while source.left() > 0 && count < records.len() && train.len() < TRAIN {
             let mut message = open.unwrap_or_else(|| Message {
                 msn,
                 mo: 0,
@@ -345,6 +347,10 @@ fn close(tx: &mut Tx, source: &mut Source<'_>, message: Message) {
 pub(super) const PIECES: usize = 160;
 /// FPDUs in one train.
 pub(super) const FPDUS: usize = 64;
+/// Both for a send of up to [`SMALL`] octets, which is one FPDU, its payload copied, in the usual
+/// case.
+const FEW_PIECES: usize = 16;
+const FEW_FPDUS: usize = 4;
 /// Octets at which a train is full.
 pub(super) const TRAIN: usize = 256 * 1024;
 /// Payload that fits one segment on any path, so that TCP is not asked for the EMSS.

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::io::IoSlice;
 
 use rddp_mpa::{Rtr, RtrSet};
-use rddp_stream::{Errno, Options};
+use rddp_stream::{Copies, Errno, Format, Options, SdpOptions};
 
 use common::{End, initiator, responder};
 
@@ -82,6 +82,15 @@ fn with_markers(options: Options) -> Options {
 
 fn with_a_read_as_rtr(options: Options) -> Options {
     Options { rtr: RtrSet::only(Rtr::Read), ..options }
+}
+
+fn by_sdp(options: Options) -> Options {
+    Options { format: Format::Sdp(SdpOptions::DEFAULT), ..options }
+}
+
+fn by_private_copies(options: Options) -> Options {
+    let sdp = SdpOptions { copies: Copies::Private, ..SdpOptions::DEFAULT };
+    Options { format: Format::Sdp(sdp), ..options }
 }
 
 const SIZES: [usize; 3] = [64, 4000, 64 * 1024];
@@ -176,6 +185,41 @@ fn a_startup_goes_without_the_heap() {
     let (started, end) = counted(|| a.stream().start(None));
     assert_eq!(started, Ok(()));
     assert_eq!([request, reply, end], [0, 0, 0]);
+}
+
+#[test]
+fn messages_of_sdp_are_sent_and_received_without_the_heap() {
+    for options in [by_sdp, by_private_copies] {
+        let ends = pair(options);
+        for count in SIZES {
+            for step in [count, count.div_ceil(3), 1000] {
+                assert_eq!(exchange(&ends, count, 1, step), [0, 0], "{count} octets, read by {step}");
+            }
+        }
+    }
+}
+
+/// Credits and their updates, and octets that are moved out of the way of them: half of the buffers
+/// are used each way before anybody reads.
+#[test]
+fn credits_go_without_the_heap() {
+    let (a, b) = pair(by_sdp);
+    let mut spent = 0;
+    for _ in 0..3 {
+        for _ in 0..600 {
+            let ((), sending) = counted(|| a.send_all(b"some octets"));
+            spent += sending;
+        }
+        for end in [&b, &a] {
+            let ((), sending) = counted(|| end.send_all(b"!"));
+            spent += sending;
+        }
+        let mut room = [0; 600 * 11 + 1];
+        let ((), receiving) = counted(|| recv_by(&b, &mut room, 600 * 11 + 1));
+        let ((), answered) = counted(|| recv_by(&a, &mut [0], 1));
+        spent += receiving + answered;
+    }
+    assert_eq!(spent, 0);
 }
 
 /// RFC 6581 §9: the initiator's first FPDU is a Read of no octets, which the responder answers.

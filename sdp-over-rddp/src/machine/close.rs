@@ -2,7 +2,7 @@
 
 use super::conn::{due, flag};
 use super::tables::{count, state};
-use super::{Blocked, Machine, Received, Violation};
+use super::{Blocked, Core, Machine, Received, Violation};
 
 /// Ways to give up a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,22 @@ pub enum Abort {
     Message,
     /// The transport goes down: a peer that has not had our `DisConn` takes no `AbortConn`.
     Transport,
+}
+
+impl Core {
+    /// Returns whether this end's `DisConn` has been made.
+    #[must_use]
+    #[inline]
+    pub fn sent_disconn(&self) -> bool {
+        self.is(flag::DISCONN_SENT)
+    }
+
+    /// Returns whether the peer has sent its last octet.
+    #[must_use]
+    #[inline]
+    pub fn received_disconn(&self) -> bool {
+        self.is(flag::DISCONN_RECEIVED)
+    }
 }
 
 impl Machine<'_> {
@@ -40,13 +56,13 @@ impl Machine<'_> {
     /// Returns whether this end's `DisConn` has been made.
     #[must_use]
     pub fn sent_disconn(&self) -> bool {
-        self.core.is(flag::DISCONN_SENT)
+        self.core.sent_disconn()
     }
 
     /// Returns whether the peer has sent its last octet.
     #[must_use]
     pub fn received_disconn(&self) -> bool {
-        self.core.is(flag::DISCONN_RECEIVED)
+        self.core.received_disconn()
     }
 
     /// Returns whether this end takes down the transport now: both halves have ended, its own

@@ -5,7 +5,7 @@
 //! so credits are a hard rule.
 
 use super::conn::flag;
-use super::{Blocked, Machine};
+use super::{Blocked, Core, Machine};
 
 /// Returns the messages that may be sent: the buffers free when `mseq_ack` was received, less the
 /// messages since.
@@ -23,11 +23,27 @@ pub(super) fn may_send_control(credits: u32, gives_credits: bool) -> bool {
     credits >= 2 || credits == 1 && gives_credits
 }
 
+impl Core {
+    /// Returns the messages that the peer has buffers for.
+    #[must_use]
+    #[inline]
+    pub fn credits(&self) -> u32 {
+        credits(self.peer_bufs, self.acked, self.next_mseq)
+    }
+
+    /// Returns whether they suffice for a Data.
+    #[must_use]
+    #[inline]
+    pub fn has_credits_for_data(&self) -> bool {
+        may_send_payload(self.credits())
+    }
+}
+
 impl Machine<'_> {
     /// Returns the messages that the peer has buffers for.
     #[must_use]
     pub fn credits(&self) -> u32 {
-        credits(self.core.peer_bufs, self.core.acked, self.core.next_mseq)
+        self.core.credits()
     }
 
     /// Returns the messages with payload that discarded no advert: those sent, and those received.
@@ -102,7 +118,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn need_payload_credits(&self) -> Result<(), Blocked> {
-        if may_send_payload(self.credits()) { Ok(()) } else { Err(Blocked::Credits) }
+        if self.core.has_credits_for_data() { Ok(()) } else { Err(Blocked::Credits) }
     }
 
     pub(super) fn need_control_credits(&self) -> Result<(), Blocked> {

@@ -17,8 +17,8 @@ from .kind import RowKind
 
 SIZES = (KIB, 8 * KIB, 64 * KIB, 256 * KIB, MIB, 8 * MIB)
 CONNECTIONS = (1, 2, 4, 8)
-SECONDS = 0.5
-ROUNDS = 5
+SECONDS = 0.4
+ROUNDS = 4
 WAYS = {
     "TCP": None,
     "DDPMODE": ("RDDP_FAMILY=ddp",),

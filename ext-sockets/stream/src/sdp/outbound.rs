@@ -8,13 +8,13 @@ use rddp_rdmap::{Opcode, untagged_header};
 use rddp_sdp::wire::{HEADER_LEN, LONGEST_CONTROL};
 
 use super::counters::SENT;
-use super::{Adverts, Live, Shared, live};
+use super::{Adverts, Live, live};
 use crate::owed::owe_fpdu;
 use crate::sink::Source;
 use crate::state::{Phase, Rx, Tx};
 use crate::sys::{Direction, Guard};
 use crate::train::Train;
-use crate::tx::{After, FPDUS, Limits, TRAIN};
+use crate::tx::{After, Limits, TRAIN};
 use crate::{Errno, Stream};
 
 impl Stream<'_> {
@@ -152,16 +152,18 @@ impl Stream<'_> {
         limits: Limits,
         train: &mut Train<'a, '_>,
         mut source: Source<'a>,
-        (mut sdp, mut adverts): (Shared, Option<Adverts>),
-        records: &'r mut [Record<After>; FPDUS],
+        now: &Live<'_>,
+        records: &'r mut [Record<After>],
     ) -> Result<&'r [Record<After>], Errno> {
         let all = source.left();
-        let mut live = Live { sdp: &mut sdp, adverts: adverts.as_mut() };
+        let (mut sdp, mut adverts) = (*now.sdp, None::<Adverts>);
+        let adverts = now.adverts.as_deref().map(|now| adverts.insert(*now));
+        let mut live = Live { sdp: &mut sdp, adverts };
         let mut framer = tx.framer();
         let (mut msn, mut count) = (Msn(tx.msn), 0);
         let in_fpdu = limits.mulpdu.saturating_sub(UntaggedRepr::LEN).min(limits.max_send as usize);
         let longest = in_fpdu.saturating_sub(HEADER_LEN).max(1);
-        while source.left() > 0 && count < FPDUS && train.len() < TRAIN {
+        while source.left() > 0 && count < records.len() && train.len() < TRAIN {
             let Ok(room) = live.data_room() else { break };
             let len = source.left().min(room).min(longest);
             let Ok(front) = live.data(len) else { break };

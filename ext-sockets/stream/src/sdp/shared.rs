@@ -230,7 +230,7 @@ impl Shared {
 
     /// Returns whether the peer has ended its direction.
     pub(crate) fn is_over(&self) -> bool {
-        Machine::new(&mut self.core.clone(), None).received_disconn()
+        self.core.received_disconn()
     }
 
     /// Returns the connection marked as changing.
@@ -272,6 +272,10 @@ impl Shared {
 
     /// Returns whether a send waits for the peer.
     pub(crate) fn is_blocked(&self) -> bool {
+        // Asked several times a call: the usual answer takes no copy of the state.
+        if self.core.has_credits_for_data() {
+            return false;
+        }
         let room = Machine::new(&mut self.core.clone(), None).data_room();
         self.has_answer == 0 && room == Err(Blocked::Credits)
     }
@@ -308,7 +312,7 @@ impl Shared {
 
     /// Returns whether this end's `DisConn` has been sent.
     pub(super) fn is_closed(&self) -> bool {
-        Machine::new(&mut self.core.clone(), None).sent_disconn()
+        self.core.sent_disconn()
     }
 }
 
