@@ -96,9 +96,6 @@ moving! {
     ) -> ssize_t =>
         [if flags & MSG_FASTOPEN: open_and(fd, addr, addr_len, || send(fd, buf, len, flags & !libc::MSG_FASTOPEN))]
         |framed| send_one(&framed, buf, len, flags);
-    fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t =>
-        [if flags & MSG_FASTOPEN: message::open_and_send(fd, msg, flags)]
-        |framed| message::send(&framed, msg, flags);
     fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int =>
         [if flags & MSG_FASTOPEN: message::open_and_send_first(fd, msgs, count, flags)]
         |framed| message::send_many(&framed, msgs, count, flags);
@@ -132,6 +129,37 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_in
         unsafe { message::note_descriptors(msg) };
     }
     result
+}
+
+/// Stands before the C library's `sendmsg`.
+///
+/// # Safety
+///
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
+    if flags & libc::MSG_FASTOPEN != 0
+        // SAFETY: the program's arguments, as C's function of this name takes them.
+        && let Some(result) = unsafe { message::open_and_send(fd, msg, flags) }
+    {
+        return result;
+    }
+    match gate::data(fd) {
+        Route::Plain => {}
+        Route::Refused(errno) => return fail(errno),
+        Route::Ours(framed) => {
+            // SAFETY: the program's message, as `sendmsg` takes it.
+            if let Some(result) = answer(unsafe { message::send(&framed, msg, flags) }) {
+                return result;
+            }
+        }
+    }
+    if table::any() {
+        // SAFETY: the program's message, as `sendmsg` takes it.
+        unsafe { message::note_passing(msg) };
+    }
+    // SAFETY: the program's own arguments, passed on unchanged.
+    unsafe { real::sendmsg(fd, msg, flags) }
 }
 
 // Functions that programs built with `_FORTIFY_SOURCE` call, with the size of their buffer. A count

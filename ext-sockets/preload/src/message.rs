@@ -188,3 +188,48 @@ pub(crate) unsafe fn note_descriptors(msg: *const msghdr) {
         }
     }
 }
+
+/// Looks at descriptors in a message that is about to be sent on a plain socket: the receiver may
+/// go on with the streams of this process.
+///
+/// # Safety
+///
+/// As for `sendmsg`.
+#[cold]
+pub(crate) unsafe fn note_passing(msg: *const msghdr) {
+    // SAFETY: null or the program's message; `lent` fails where no memory is.
+    let Ok(given) = (unsafe { lent::get(msg) }) else { return };
+    let mut control = Control([0; CONTROL]);
+    let len = given.msg_controllen.min(CONTROL);
+    // SAFETY: the message's control data, as `sendmsg` takes it; `lent` fails where no memory is.
+    let copied = unsafe { lent::get_octets(given.msg_control.cast(), &mut control.0[..len]) };
+    if len == 0 || copied.is_err() {
+        return;
+    }
+    let copy = msghdr { msg_control: control.0.as_mut_ptr().cast(), msg_controllen: len, ..given };
+    let end = control.0.as_ptr().addr() + len;
+    // SAFETY: the copy of the control data, aligned as headers are, within which the C library's
+    // macros stay.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const copy) };
+    while !header.is_null() {
+        // SAFETY: a header in the copy.
+        let (at, data) = unsafe { (header.read(), libc::CMSG_DATA(header).cast::<c_int>()) };
+        let room = end.saturating_sub(data.addr());
+        if at.cmsg_level == libc::SOL_SOCKET && at.cmsg_type == libc::SCM_RIGHTS {
+            let len = at.cmsg_len.saturating_sub(data.addr() - header.addr()).min(room);
+            for number in 0..len / size_of::<c_int>() {
+                // SAFETY: within the copy, as `room` says.
+                kinds::passing(unsafe { data.add(number).read_unaligned() });
+            }
+        }
+        // SAFETY: the message and a header in it, as above.
+        header = unsafe { libc::CMSG_NXTHDR(&raw const copy, header) };
+    }
+}
+
+/// Room for control data, aligned as its headers are.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL]);
+
+/// Octets of control data that are looked at: more than the kernel's limit of 253 descriptors.
+const CONTROL: usize = 2048;

@@ -7,6 +7,7 @@ use libc::{pid_t, pthread_attr_t, pthread_t};
 use rddp_fault_guard::{as_ignored, mask::as_set};
 use rddp_real as real;
 use rddp_stream::Errno;
+use rddp_switch::kinds;
 
 /// Functions that go on to the C library with the program's mask in the kernel, and, if they start
 /// a program, with the signals ignored that the program ignores.
@@ -21,17 +22,28 @@ macro_rules! starts {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
                 // SAFETY: the program's own arguments, passed on unchanged.
-                starts!(@$how unsafe { real::$name($($arg),*) })
+                starts!(@$how [$($arg),*] unsafe { real::$name($($arg),*) })
             }
         )*
     };
-    (@thread $call:expr) => { as_set(|| $call) };
-    (@program $call:expr) => {
+    (@thread [$($arg:ident),*] $call:expr) => { as_set(|| $call) };
+    (@child [$pid:ident, $($arg:ident),*] $call:expr) => {{
+        let mut own = 0;
+        let $pid = if $pid.is_null() { &raw mut own } else { $pid };
+        let result = as_set(|| $call);
+        if result == 0 {
+            // SAFETY: the call has succeeded, and has written the number.
+            kinds::program_runs(unsafe { $pid.read() }.cast_unsigned());
+        }
+        result
+    }};
+    (@program [$($arg:ident),*] $call:expr) => {{
+        kinds::program_begins();
         as_ignored(|| as_set(|| {
             let result = $call;
             (result, Errno::last())
         })).told()
-    };
+    }};
 }
 
 /// A result together with its errno.
@@ -58,11 +70,11 @@ starts! {
     program fn execvpe(file: *const c_char, arguments: List, environment: List);
     program fn fexecve(fd: c_int, arguments: List, environment: List);
     program fn execveat(dir: c_int, path: *const c_char, arguments: List, environment: List, flags: c_int);
-    thread fn posix_spawn(
+    child fn posix_spawn(
         pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: List,
         environment: List
     );
-    thread fn posix_spawnp(
+    child fn posix_spawnp(
         pid: *mut pid_t, file: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: List,
         environment: List
     );

@@ -36,7 +36,9 @@ pub use process::{
 };
 pub use rddp_stream::Errno;
 pub use rddp_stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};
-pub use signals::{Locked, NoSignals, forget_process, guard_by_these, lock, process_id, take_faults};
+pub use signals::{
+    Locked, NoSignals, forget_process, guard_by_these, leave_faults, lock, process_id, take_faults,
+};
 pub use tcp::{disconnect, is_mptcp, is_tcp, state_of_tcp, tcp_state};
 pub use value::Value;
 
@@ -202,14 +204,16 @@ pub fn events_now(fd: c_int, events: c_short) -> c_short {
     entry.revents
 }
 
-/// Returns how many octets TCP has been given that the peer has not acknowledged (`SIOCOUTQ`).
-/// Leaves errno as it was.
+/// Returns how many octets TCP has been given that the peer has not acknowledged (`SIOCOUTQ`); none
+/// once the connection is gone. Leaves errno as it was.
 pub fn unacknowledged(fd: c_int) -> usize {
     let mut count: c_int = 0;
     let _same = SameErrno::here();
     // SAFETY: the call writes one int, which lives until it returns.
     unsafe { ioctl(fd, libc::TIOCOUTQ as libc::c_ulong, (&raw mut count).expose_provenance()) };
-    usize::try_from(count).unwrap_or(0)
+    // The number stays where the connection was reset.
+    let is_none = count > 0 && tcp_state(fd) == Some(TCP_CLOSE);
+    if is_none { 0 } else { usize::try_from(count).unwrap_or(0) }
 }
 
 /// Returns whether a descriptor of this number is open. Leaves errno as it was.

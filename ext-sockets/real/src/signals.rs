@@ -125,16 +125,30 @@ pub fn guard_by_these() {
     unsafe { rddp_fault_guard::use_system(sigaction, sigmask) };
 }
 
+/// Blocks the signals of faults for the calling thread, one of ours that moves no octets of the
+/// program's and has no faults of its own. One that is sent to the process is then for a thread of
+/// the program's.
+pub fn leave_faults() {
+    change_faults(libc::SIG_BLOCK);
+    // The fault guard notes that they are blocked here, and would unblock them for its own use.
+    mask::adopt_thread();
+    change_faults(libc::SIG_BLOCK);
+}
+
 /// Unblocks the signals of faults for the calling thread. If one of them is blocked, the fault ends
 /// the process whatever handler the program has set.
 pub fn take_faults() {
+    change_faults(libc::SIG_UNBLOCK);
+}
+
+fn change_faults(how: c_int) {
     // SAFETY: all zero is a valid signal set; it lives until the call returns.
     unsafe {
         let mut faults: sigset_t = mem::zeroed();
         for signal in FAULTS {
             libc::sigaddset(&raw mut faults, signal);
         }
-        super::pthread_sigmask(libc::SIG_UNBLOCK, &raw const faults, ptr::null_mut());
+        super::pthread_sigmask(how, &raw const faults, ptr::null_mut());
     }
 }
 

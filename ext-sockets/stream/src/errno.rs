@@ -23,6 +23,8 @@ impl Errno {
     pub const ABORTED: Self = Self(libc::ECONNABORTED);
     /// The direction is closed.
     pub const BROKEN_PIPE: Self = Self(libc::EPIPE);
+    /// The socket is not connected.
+    pub const NOT_CONNECTED: Self = Self(libc::ENOTCONN);
     /// The peer does not speak MPA.
     pub const PROTOCOL: Self = Self(libc::EPROTO);
     /// The peer rejected the connection.

@@ -360,7 +360,7 @@ impl Stream<'_> {
                 self.remember(error);
                 true
             }
-            Ok(_) if self.state.asked.is_sdp() => !self.owes(),
+            Ok(_) if self.state.asked.is_sdp() && self.state.phase() == Phase::Framed => !self.owes(),
             Ok(_) => !self.is_unfinished(),
         }
     }

@@ -67,6 +67,29 @@ impl Stream<'_> {
             && !self.state.wants_room.load(Ordering::Acquire)
     }
 
+    /// Returns whether a connection of SDP has something to read in front of a reset. A peer that
+    /// has sent everything closes its socket, whose kernel answers an update of credits by a reset.
+    #[cold]
+    #[must_use]
+    pub fn is_reset_behind_more(&self) -> bool {
+        self.state.asked.is_sdp()
+            && self.state.phase() == Phase::Framed
+            && !self.state.shut_send.load(Ordering::Acquire)
+            && self.has_more()
+    }
+
+    /// Returns whether octets of the peer, or its `DisConn`, have come.
+    fn has_more(&self) -> bool {
+        match self.look() {
+            Ok(Pull::Some) => true,
+            Ok(_) => self.lock_rx().is_ok_and(|rx| rx.sdp.is_over()),
+            Err(error) => {
+                self.remember(error);
+                false
+            }
+        }
+    }
+
     /// Returns whether a message with octets could be sent, were there room at TCP.
     fn has_credits(&self) -> bool {
         !self.state.asked.is_sdp() || self.state.blocked.load(Ordering::Acquire) & !AT_MARK == NOT_BLOCKED
@@ -86,6 +109,19 @@ impl Stream<'_> {
         self.fresh(POLLOUT) & POLLOUT != 0
     }
 
+    /// Returns the events of a connection of SDP with an ended direction, of which TCP knows
+    /// nothing.
+    fn ended_directions(&self, want: c_short) -> c_short {
+        if !self.state.asked.is_sdp() {
+            return 0;
+        }
+        let shut_send = self.state.shut_send.load(Ordering::Acquire);
+        let is_asked = want & POLLRDHUP != 0 || shut_send;
+        let is_over = is_asked && self.lock_rx().is_ok_and(|rx| rx.sdp.is_over());
+        let both = if is_over && shut_send { POLLHUP } else { 0 };
+        self.shut_early(want) | if is_over { want & POLLRDHUP | both } else { 0 }
+    }
+
     /// Returns whether owed octets can be sent when TCP has room.
     fn wants_room(&self) -> bool {
         let may_go = self.state.phase() == Phase::Ended || self.state.may_send.load(Ordering::Acquire);
@@ -103,7 +139,10 @@ impl Stream<'_> {
     }
 
     fn holds(&self, ready: c_short, want: c_short) -> c_short {
-        let always = ready & (POLLERR | POLLHUP | POLLNVAL);
+        let mut always = ready & (POLLERR | POLLHUP | POLLNVAL);
+        if always & (POLLERR | POLLHUP) != 0 && self.is_reset_behind_more() {
+            always &= POLLNVAL;
+        }
         // The error of a connect is for the program to fetch.
         let is_tcps = match self.state.phase() {
             Phase::Plain => true,
@@ -111,7 +150,7 @@ impl Stream<'_> {
             Phase::Framed | Phase::Ended => false,
         };
         if is_tcps || always & (POLLERR | POLLNVAL) != 0 {
-            return ready & (want | always);
+            return ready & want | always;
         }
         match self.establish() {
             Ok(false) => return always | self.early_room(ready, want) | self.shut_early(want),
@@ -151,7 +190,7 @@ impl Stream<'_> {
         } else {
             out |= self.early_room(ready, want) | self.shut_early(want);
         }
-        out
+        out | self.ended_directions(want)
     }
 
     /// Returns whether there is room for octets before this end may send, as an event.

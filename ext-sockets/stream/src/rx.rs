@@ -429,7 +429,7 @@ impl Stream<'_> {
     pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         let whole = !rx.is_open && rx.absorbed == 0;
         if whole && self.state.asked.is_sdp() {
-            rx.sdp.note_fin();
+            rx.sdp.note_fin()?;
         }
         if whole || self.state.shut_receive.load(Ordering::Acquire) {
             return Ok(Next::End);

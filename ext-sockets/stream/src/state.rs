@@ -66,6 +66,9 @@ pub struct State {
     /// Set while a send waits for credits of the peer (SDP), and not for room at TCP: see
     /// [`BLOCKED`].
     pub(super) blocked: AtomicU32,
+    /// Time by [`now`] up to which a process that has not joined the holders probably has the
+    /// socket; 0: nobody is expected.
+    expected: AtomicU64,
     /// Counts of a connection of SDP: see `sdp/counters.rs`.
     pub(super) counters: [AtomicU64; 8],
     pub(super) asked: Asked,
@@ -223,6 +226,22 @@ impl State {
     pub fn startup_age(&self) -> Option<Duration> {
         let began = self.began.load(Ordering::Relaxed);
         (began > 0).then(|| Duration::from_nanos(now().saturating_sub(began)))
+    }
+
+    /// Notes that another process has the socket, or will get it, and joins the holders once its
+    /// library looks at it: a program that a child runs, or the receiver of a message.
+    pub fn expect_holder(&self) {
+        self.expected.store(now().saturating_add(EXPECTED), Ordering::Release);
+    }
+
+    /// Notes that the process that was expected has joined.
+    pub(super) fn holder_came(&self) {
+        self.expected.store(0, Ordering::Release);
+    }
+
+    /// Returns whether another process holds the socket, or one is expected to.
+    pub fn is_left_to_others(&self) -> bool {
+        now() < self.expected.load(Ordering::Acquire) || self.is_held_by_others()
     }
 
     /// Returns whether something waits to go out.
@@ -484,6 +503,10 @@ const fn layout() -> u64 {
 
 /// Number of holders with a place in the state, besides those beside the slot.
 const HOLDERS: usize = 12;
+
+/// Time in nanoseconds for which a process is expected to join the holders: as long as the state
+/// stays for it.
+const EXPECTED: u64 = 30_000_000_000;
 
 /// A send has credits.
 pub(super) const NOT_BLOCKED: u32 = 0;

@@ -8,8 +8,8 @@ use nix::errno::Errno;
 use nix::sys::socket::setsockopt;
 use nix::{setsockopt_impl, sockopt_impl};
 use rddp_switch::socket::{
-    DDP_CRC, DDP_GATHER, DDP_MARKERS, DDP_SDP_BCOPY, DDP_SDP_SINK_THRESHOLD, DDP_SDP_SOURCE_THRESHOLD, DDPMODE,
-    SOL_DDP,
+    DDP_CRC, DDP_GATHER, DDP_MARKERS, DDP_SDP_BCOPY, DDP_SDP_SINK_THRESHOLD, DDP_SDP_SOURCE_THRESHOLD,
+    DDPMODE, SOL_DDP,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 

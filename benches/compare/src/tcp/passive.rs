@@ -29,7 +29,8 @@ impl Passive {
     pub(crate) fn accept(spec: &Spec, listener: &TcpListener) -> Outcome<Self> {
         if spec.threads {
             let one = spec.of_thread();
-            let others = (1..spec.connections).map(|_| Self::accept(&one, listener)).collect::<Outcome<_>>()?;
+            let others =
+                (1..spec.connections).map(|_| Self::accept(&one, listener)).collect::<Outcome<_>>()?;
             return Ok(Passive { others, ..Self::accept(&one, listener)? });
         }
         let list: Result<Vec<TcpStream>, _> =

@@ -2,14 +2,32 @@
 //!
 //! A direction ends by `DisConn`, behind all octets. TCP's FIN follows when both have: until then
 //! the credits of the other direction must come through.
+//!
+//! A kernel that has octets unread when it closes a socket, or gets some later, resets the
+//! connection, and what its peer's TCP does not have yet is lost. The peer returns credits until it
+//! has taken `DisConn`. So a closed connection is [left](Stream::leave) in steps, by a caller that
+//! goes on until the peer's TCP has everything.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::rx::Pull;
 use crate::sink::Sink;
 use crate::state::Phase;
+use crate::wait::Patience;
 use crate::{Errno, Stream};
+
+/// Progress of a connection of SDP that the program has closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// This end has more to send, its `DisConn` at the least.
+    Sending,
+    /// TCP has been given everything. The peer's `DisConn` has not come.
+    Sent,
+    /// The peer's `DisConn` has come too.
+    Over,
+}
 
 impl Stream<'_> {
     /// Closes directions of a connection of SDP (`shutdown`). The receiving one is only noted: TCP
@@ -25,6 +43,13 @@ impl Stream<'_> {
         Ok(())
     }
 
+    /// Returns whether the program has closed the receiving direction of a connection of SDP. TCP
+    /// is not told, so that no event of the kernel's follows.
+    #[must_use]
+    pub fn is_shut_for_receiving(&self) -> bool {
+        self.state.asked.is_sdp() && self.state.shut_receive.load(Ordering::Acquire)
+    }
+
     /// Has `DisConn` sent behind everything else.
     fn end_sending(&self) -> Result<(), Errno> {
         let mut rx = self.lock_rx()?;
@@ -35,30 +60,55 @@ impl Stream<'_> {
         paid.map(drop)
     }
 
-    /// Returns whether closing the socket now would lose something. A kernel that gets a message
-    /// for a closed socket resets the connection, and octets that the peer has not taken are lost:
-    /// so the peer's `DisConn` is waited for.
+    /// Returns whether a close has more to do than the kernel's.
     pub(crate) fn is_unfinished_sdp(&self) -> bool {
-        let is_done = self.lock_rx().is_ok_and(|rx| rx.sdp.is_done());
-        self.owes() || !is_done
+        let is_left = self.lock_rx().is_ok_and(|rx| rx.sdp.closing == 1 && rx.sdp.is_done());
+        self.owes() || !is_left
     }
 
-    /// Does what can be done without waiting for a connection that the program has closed: sends
-    /// `DisConn`, and drops what comes. `true`: that was all, or no more can be done.
+    /// Does what can be done without waiting for a connection of SDP that its last holder has
+    /// closed: sends `DisConn`, and drops what comes. `None`: the close is the kernel's, since the
+    /// connection is not up, has ended, or has other holders.
+    #[must_use]
+    pub fn leave(&self) -> Option<Leaving> {
+        let is_its = self.state.asked.is_sdp() && self.establish() == Ok(true);
+        if !is_its || self.state.phase() != Phase::Framed || self.state.is_left_to_others() {
+            return None;
+        }
+        self.end_closed().unwrap_or_else(|error| {
+            self.remember(error);
+            None
+        })
+    }
+
+    /// Does what can be done without waiting for a connection that the program has closed. `true`:
+    /// that was all, or no more can be done.
     pub(crate) fn finishes_sdp(&self) -> bool {
-        if self.state.is_held_by_others() {
+        if self.state.is_left_to_others() {
             return self.pay_if_owing() != Ok(false);
         }
-        match self.end_closed() {
-            Ok(is_done) => is_done,
-            Err(error) => {
-                self.remember(error);
-                true
+        self.leave().is_none_or(|progress| progress == Leaving::Over)
+    }
+
+    /// Waits, up to `timeout` or until a signal comes, until the peer's TCP has all that was sent
+    /// on a connection that the program has closed (`SO_LINGER`). Returns whether it has.
+    #[must_use]
+    pub fn leave_within(&self, timeout: Duration) -> bool {
+        let patience = Patience::new(false, Some(timeout));
+        loop {
+            match self.leave() {
+                None => return true,
+                Some(Leaving::Sent | Leaving::Over) if self.kernel.unacknowledged() == 0 => return true,
+                Some(_) => {}
+            }
+            // An acknowledgement is no event.
+            if patience.is_over() || self.wait_to_pay(&patience.at_most(TO_LOOK)).is_err() {
+                return false;
             }
         }
     }
 
-    fn end_closed(&self) -> Result<bool, Errno> {
+    fn end_closed(&self) -> Result<Option<Leaving>, Errno> {
         let first = {
             let mut rx = self.lock_rx()?;
             std::mem::replace(&mut rx.sdp.closing, 1) == 0
@@ -66,11 +116,37 @@ impl Stream<'_> {
         // TCP resets a connection that is closed with octets unread.
         if first && self.look()? == Pull::Some {
             self.kernel.reset();
-            return Ok(true);
+            return Ok(None);
         }
         self.end_sending()?;
-        while self.pull(&mut Sink::counter())? == Pull::Some {}
+        if self.drops_what_comes()? && self.kernel.unacknowledged() == 0 {
+            // TCP answers octets for a closed socket by a reset. Here they are dropped as long as
+            // the reset could take octets along.
+            self.kernel.reset();
+            return Ok(None);
+        }
         self.pay_if_owing()?;
-        Ok(!self.is_unfinished_sdp() || self.state.phase() != Phase::Framed)
+        let rx = self.lock_rx()?;
+        Ok(Some(match () {
+            () if self.owes() || !rx.sdp.is_closed() => Leaving::Sending,
+            () if rx.sdp.is_done() => {
+                // Nothing that still comes is of use, and the kernel must find nothing unread.
+                self.drain();
+                Leaving::Over
+            }
+            () => Leaving::Sent,
+        }))
+    }
+
+    /// Takes messages, and drops their octets. Returns whether there were octets.
+    fn drops_what_comes(&self) -> Result<bool, Errno> {
+        let mut some = false;
+        while !self.lock_rx()?.sdp.is_done() && self.pull(&mut Sink::counter())? == Pull::Some {
+            some = true;
+        }
+        Ok(some)
     }
 }
+
+/// The time between two looks at what the peer's TCP has not acknowledged.
+const TO_LOOK: Duration = Duration::from_millis(5);

@@ -79,9 +79,8 @@ impl Stream<'_> {
             let ends = rx.sdp.is_done() && rx.sdp.fin_sent == 0;
             if rx.sdp.control_due() || ends {
                 let paid = self.lock_tx().and_then(|mut tx| self.pay_messages(rx, &mut tx));
-                // The octets that were received count; the next call meets the error.
                 if let Err(error) = paid {
-                    self.remember(error);
+                    rx.sdp.note_lost(error);
                 }
             }
         }

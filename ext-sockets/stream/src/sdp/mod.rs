@@ -22,6 +22,7 @@ mod waits;
 mod wrong;
 mod zcopy;
 
+pub use close::Leaving;
 pub(super) use counters::{COPIED, RECEIVED, SENT_MESSAGES};
 pub use info::SdpInfo;
 pub use options::{Copies, Format, SdpOptions};

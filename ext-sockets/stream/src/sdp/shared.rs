@@ -10,6 +10,7 @@ use rddp_sdp::machine::{Blocked, Config, Core, Machine, Received, Tables};
 use rddp_sdp::wire::{Flags, Front, HEADER_LEN, Message};
 
 use super::{SdpInfo, Wrong};
+use crate::Errno;
 use crate::state::Rx;
 
 /// The connection, under the lock of [`Rx`]. Integers alone, any value of which is one; zeros
@@ -40,6 +41,9 @@ pub(crate) struct Shared {
     pub(super) fin_sent: u32,
     /// 1 once the last holder has closed the socket: what still comes is dropped.
     pub(super) closing: u32,
+    /// The errno of a reset that a send of ours has met, for the receive that has come up to it; 0:
+    /// none.
+    pub(super) lost: i32,
     /// 1 while the urgent octet has not been passed by, and 1 once it was read by `MSG_OOB`.
     pub(super) marked: u32,
     pub(super) oob_read: u32,
@@ -194,9 +198,19 @@ impl Shared {
         self.stub > 0
     }
 
-    /// Notes the peer's FIN.
-    pub(crate) fn note_fin(&mut self) {
+    /// Notes that nothing more comes from TCP: by the peer's FIN, or by a reset that is told now.
+    pub(crate) fn note_fin(&mut self) -> Result<(), Errno> {
         self.fin = 1;
+        let lost = std::mem::take(&mut self.lost);
+        if lost == 0 || self.is_over() { Ok(()) } else { Err(Errno(lost)) }
+    }
+
+    /// Notes the error of a send that no call of the program's waits for. Octets that came before a
+    /// reset are still to be read, and behind the peer's `DisConn` it is the end.
+    pub(super) fn note_lost(&mut self, error: Errno) {
+        if ![Errno::WOULD_BLOCK, Errno::INTERRUPTED, Errno::BROKEN_PIPE].contains(&error) {
+            self.lost = error.0;
+        }
     }
 
     /// Returns whether the peer has ended its direction.

@@ -1,6 +1,6 @@
 //! Hello and `HelloAck`, in the private data of the MPA startup.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::shared::ADVERTS;
 use rddp_ddp::UntaggedRepr;
@@ -20,7 +20,11 @@ impl Stream<'_> {
             return Ok(options.private_data);
         }
         self.choose_buffers(rx);
-        let (own, peer) = names(self.kernel.fd)?;
+        let (own, peer) = match names(self.kernel.fd) {
+            // TCP has been reset: whoever sends this frame learns it.
+            Err(Errno::NOT_CONNECTED) => (NOBODY, NOBODY),
+            names => names?,
+        };
         let hello = Hello {
             version: Version::OURS,
             bufs: rx.sdp.bufs as u16,
@@ -112,6 +116,7 @@ fn addresses(own: SocketAddr, peer: SocketAddr) -> Addresses {
     }
 }
 
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 /// Octets that the receive buffers of an end hold at least, together.
 const WINDOW: u32 = 4 << 20;
 /// The buffers of an end that was not told how many; and the fewest.

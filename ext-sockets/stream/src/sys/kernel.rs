@@ -265,6 +265,17 @@ impl Kernel<'_> {
         if done < 0 { Err(Errno::last()) } else { Ok(usize::try_from(count).unwrap_or(0)) }
     }
 
+    /// Returns how many octets TCP has been given that the peer's has not acknowledged; none once
+    /// the connection is gone.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        let mut count: c_int = 0;
+        // SAFETY: `TIOCOUTQ` writes one int, which lives until the call returns.
+        let done = unsafe { (self.calls.0.ioctl)(self.fd, libc::TIOCOUTQ, (&raw mut count).cast()) };
+        // The number stays where the connection was reset.
+        let is_none = done < 0 || count > 0 && self.calls.tcp_state(self.fd) == Some(TCP_CLOSE);
+        if is_none { 0 } else { usize::try_from(count).unwrap_or(0) }
+    }
+
     /// Returns whether `O_NONBLOCK` is set.
     pub(crate) fn is_nonblocking(&self) -> Result<bool, Errno> {
         // SAFETY: `F_GETFL` takes no argument.

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use rddp_stream::Errno;
+use rddp_stream::{Errno, Leaving};
 use rddp_test_support::random_octets;
 
 use crate::common::{initiator, responder};
@@ -105,4 +105,45 @@ fn a_fin_without_disconn_is_an_end_of_file() {
     drop(tcp);
     assert_eq!(b.read_to_end(100), Ok(b"whole".to_vec()));
     assert_eq!(b.state.ended(), None);
+}
+
+#[test]
+fn every_octet_arrives_at_a_slow_reader_after_a_close() {
+    let octets = random_octets(8, 3 << 20);
+    // Once with the peer's end first, which stays readable at the end that closes.
+    for ends_first in [false, true] {
+        let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+        if ends_first {
+            b.stream().shutdown(libc::SHUT_WR).unwrap();
+            assert_eq!(a.read(1), Ok(vec![]));
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                a.send_all(&octets);
+                assert!(a.stream().leave_within(Duration::from_secs(60)));
+                drop(a.tcp);
+            });
+            let mut all = Vec::new();
+            while all.len() < octets.len() {
+                all.extend(b.read(50_000).unwrap());
+                thread::sleep(Duration::from_micros(200));
+            }
+            assert!(all == octets);
+        });
+        // The updates met a closed socket, whose reset is no error behind the end.
+        let both = if ends_first { libc::POLLHUP } else { 0 };
+        assert_eq!(b.poll(libc::POLLIN, Duration::from_secs(20)).0, libc::POLLIN | both);
+        assert_eq!((b.read(9), b.read(9), b.state.ended()), (Ok(vec![]), Ok(vec![]), None));
+    }
+}
+
+#[test]
+fn octets_for_a_closed_connection_reset_it_once_all_has_arrived() {
+    let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+    assert_eq!(a.stream().leave(), Some(Leaving::Sent));
+    assert_eq!(b.read(9), Ok(vec![]));
+    b.send_all(b"late");
+    assert_eq!(a.poll(libc::POLLIN, Duration::from_secs(20)).0 & libc::POLLIN, libc::POLLIN);
+    assert_eq!(a.stream().leave(), None);
+    assert_eq!(b.send(b"x"), Err(Errno::RESET));
 }

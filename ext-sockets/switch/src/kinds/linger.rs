@@ -54,6 +54,10 @@ struct Lingering {
     is_to_look: bool,
     /// Moment at which the peer's TCP was first seen to have all.
     all_there: Option<Instant>,
+    /// Octets that the peer's TCP had not acknowledged at the last look, and the moment at which
+    /// they became fewer.
+    left: usize,
+    moved: Instant,
 }
 
 /// An open socket with an obligation, under a number of the thread's own.
@@ -101,6 +105,12 @@ pub(super) fn exit_begins() {
 
 pub(super) fn is_exit() -> bool {
     EXITS.load(Ordering::Relaxed)
+}
+
+/// Returns whether a farewell has come so far that the kernel may close the socket, once the peer's
+/// TCP has all. An exit does not wait for the peer's end.
+pub(super) fn is_said(farewell: Farewell) -> bool {
+    farewell == Farewell::Over || farewell == Farewell::Sent && is_exit()
 }
 
 /// Gives a socket that is about to be closed, and is not finished, to the thread.
@@ -174,6 +184,7 @@ pub fn makes_room() -> bool {
 
 /// Runs the thread: sleeps until one of the sockets can go on.
 fn run() {
+    real::leave_faults();
     let mut ready = [0; 64];
     loop {
         let (set, nap) = {
@@ -204,11 +215,17 @@ impl Lingering {
         self.is_to_look = farewell != Farewell::Sending;
         // A close with octets of the peer's unread, or that come later, is a reset, which destroys
         // what the peer's TCP does not have.
-        if farewell == Farewell::Sending || real::unacknowledged(self.ours.fd()) > 0 {
+        let left = real::unacknowledged(self.ours.fd());
+        if std::mem::replace(&mut self.left, left) != left {
+            // A slow reader has all the time that it takes.
+            self.moved = Instant::now();
+            self.until = self.moved + self.ours.patience();
+        }
+        if farewell == Farewell::Sending || left > 0 {
             return false;
         }
         let since = *self.all_there.get_or_insert_with(Instant::now);
-        farewell == Farewell::Over || since.elapsed() >= FOR_THE_PEERS_END
+        is_said(farewell) || since.elapsed() >= FOR_THE_PEERS_END
     }
 }
 
@@ -222,7 +239,16 @@ impl Line {
         let asked = if says_farewell { EDGES } else { interest(ours) };
         let Some(ours) = self.enter(ours, asked) else { return false };
         let until = Instant::now() + ours.patience();
-        let one = Lingering { ours, asked, until, says_farewell, is_to_look: says_farewell, all_there: None };
+        let one = Lingering {
+            ours,
+            asked,
+            until,
+            says_farewell,
+            is_to_look: says_farewell,
+            all_there: None,
+            left: 0,
+            moved: Instant::now(),
+        };
         self.waiting.insert(self.closed, one);
         true
     }
@@ -378,13 +404,15 @@ impl Line {
         }
     }
 
-    /// Returns how long the exit waits for the sockets that are there now.
-    fn longest_at_exit(&self) -> Duration {
+    /// Returns how long the exit, which began at `began`, still waits for the sockets that are
+    /// there now.
+    fn longest_at_exit(&self, began: Instant) -> Duration {
         let now = Instant::now();
         let of_one = |one: &Lingering| {
             // A peer that has long not answered the startup will probably not answer now.
             let longest = AT_EXIT.saturating_sub(one.ours.silence());
-            one.until.saturating_duration_since(now).min(longest)
+            let until = one.until.min(one.moved.max(began) + longest);
+            until.saturating_duration_since(now)
         };
         self.waiting.values().map(of_one).max().unwrap_or_default()
     }
@@ -411,8 +439,15 @@ pub(super) fn finish() {
     let _no_signals = real::NoSignals::here();
     let line = LINE.lock().unwrap_or_else(PoisonError::into_inner);
     if line.thread_of != 0 && line.thread_of == std::process::id() {
-        let longest = line.longest_at_exit();
-        let _ = EMPTY.wait_timeout_while(line, longest, |line| !line.waiting.is_empty());
+        let began = Instant::now();
+        let mut line = line;
+        while !line.waiting.is_empty() {
+            let longest = line.longest_at_exit(began);
+            if longest.is_zero() {
+                break;
+            }
+            line = EMPTY.wait_timeout(line, longest).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 }
 

@@ -28,6 +28,7 @@ mod store;
 mod unsettled;
 
 pub use close::{Expected, closing, exiting, expect_number};
+pub use framed::{passing, program_begins, program_runs};
 pub use inherit::{adopt_open, after_fork, after_system_call, before_fork, confine, fork_is_over, received};
 pub use kind::{Begin, Close, Farewell, Kind, Obligation, Ours, Readiness, of};
 pub use linger::makes_room;

@@ -41,6 +41,7 @@ impl State {
 
     /// Notes that this process holds the socket.
     pub fn join(&self, process: Process) {
+        self.holder_came();
         if self.has_beside(process) {
             return;
         }

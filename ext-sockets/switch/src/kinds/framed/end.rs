@@ -5,10 +5,10 @@ use std::ffi::c_short;
 use std::time::Duration;
 
 use rddp_real as real;
-use rddp_stream::{self as stream, Phase, Role, State};
+use rddp_stream::{self as stream, Leaving, Phase, Role, State};
 
 use super::Framed;
-use crate::kinds::kind::Close;
+use crate::kinds::kind::{Close, Farewell};
 use crate::kinds::linger;
 use crate::socket::{KindId, UNTIL_PLAIN};
 use crate::switch;
@@ -37,6 +37,7 @@ impl Close for Framed {
             return false;
         }
         self.tell_silent(state);
+        self.expect_programs();
         if !self.finishes_at_once(state) {
             wait::withdraw(&self.held, self.fd);
             return true;
@@ -48,8 +49,14 @@ impl Close for Framed {
     #[cold]
     fn linger(&self) -> bool {
         let Some(state) = self.held.state() else { return true };
+        let stream = self.stream(state);
+        let is_sdp = stream.leave().is_some();
         let finished = match real::linger(self.fd) {
-            Some(time) if !linger::is_exit() => self.stream(state).finish(time),
+            // TCP waits until all is acknowledged, and not for the peer's end.
+            Some(time) if is_sdp && !linger::is_exit() => {
+                stream.leave_within(time) && self.is_left() != Some(false)
+            }
+            Some(time) if !linger::is_exit() => stream.finish(time),
             _ => false,
         };
         if finished {
@@ -67,6 +74,14 @@ impl Close for Framed {
 
     fn ends_at_exit(&self) -> bool {
         self.held.state().is_some()
+    }
+
+    fn farewell(&self) -> Option<Farewell> {
+        self.stream(self.held.state()?).leave().map(|progress| match progress {
+            Leaving::Sending => Farewell::Sending,
+            Leaving::Sent => Farewell::Sent,
+            Leaving::Over => Farewell::Over,
+        })
     }
 
     fn finishes(&self) -> bool {
@@ -141,12 +156,19 @@ impl Framed {
     /// finished.
     fn finishes_at_once(&self, state: &State) -> bool {
         let stream = self.stream(state);
-        let concerns_us = || stream.owes() || !state.is_held_by_others();
+        let concerns_us = || stream.owes() || !state.is_left_to_others();
         if !stream.is_unfinished() || !concerns_us() {
             return true;
         }
         // With a linger time of zero the kernel resets the connection.
-        real::linger(self.fd) == Some(Duration::ZERO) || stream.finishes()
+        real::linger(self.fd) == Some(Duration::ZERO) || self.is_left().unwrap_or_else(|| stream.finishes())
+    }
+
+    /// Returns whether the kernel may close a connection of SDP that the program has closed. `None`
+    /// where there is none to be left.
+    fn is_left(&self) -> Option<bool> {
+        let farewell = self.farewell()?;
+        Some(linger::is_said(farewell) && real::unacknowledged(self.fd) == 0)
     }
 
     /// Leaves the state, and wakes a thread that sleeps in a call: it would sleep on and hold a

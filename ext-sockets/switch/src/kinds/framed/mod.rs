@@ -10,13 +10,17 @@
 //! | `fall_back.rs` | plain TCP for a peer that does not speak MPA (the policy's `both`) |
 //! | `ready.rs` | readiness, and the steps that no call takes |
 //! | `end.rs` | `close`, by the last holder and by others |
+//! | `elsewhere.rs` | processes that have the socket and do not hold it yet |
 //! | `by_threads.rs` | calls that the threads of the report's design make |
 
 mod begin;
 mod by_threads;
+mod elsewhere;
 mod end;
 mod fall_back;
 mod ready;
+
+pub use elsewhere::{passing, program_begins, program_runs};
 
 use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
@@ -148,7 +152,10 @@ impl Kind for Framed {
     /// is a consequence. For one that goes on, returns an error that an earlier call noted, if any.
     fn take_error(&self) -> Option<Errno> {
         let state = self.held.state()?;
-        let Some(end) = state.ended() else { return state.take_pending() };
+        let Some(end) = state.ended() else {
+            let is_behind = self.stream(state).is_reset_behind_more();
+            return state.take_pending().or_else(|| is_behind.then(|| self.drop_reset()));
+        };
         if let Some(told) = state.take_startup_error() {
             return Some(told.err().unwrap_or(Errno::NONE));
         }
@@ -226,6 +233,13 @@ impl Framed {
                 None => switch::tell_failed(end),
             }
         }
+    }
+
+    /// Drops the kernel's error of a connection of SDP behind whose end, or octets, a reset has
+    /// come: it is of no consequence for the program.
+    fn drop_reset(&self) -> Errno {
+        let kernels = real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ERROR).map_or(Errno::NONE, Errno);
+        if [Errno::RESET, Errno::BROKEN_PIPE].contains(&kernels) { Errno::NONE } else { kernels }
     }
 
     /// Returns the stream, for work that is no call of the program's.

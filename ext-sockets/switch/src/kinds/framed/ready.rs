@@ -3,7 +3,7 @@
 use std::ffi::c_short;
 use std::time::Duration;
 
-use libc::{POLLIN, POLLNVAL, POLLRDNORM};
+use libc::{POLLIN, POLLNVAL, POLLRDHUP, POLLRDNORM};
 use rddp_stream::{Phase, SameErrno, Stream, Uncancelled};
 
 use super::{CALLS, Framed, fall_back};
@@ -39,7 +39,8 @@ impl Readiness for Framed {
 
     fn deadline(&self, want: c_short) -> Option<Duration> {
         let readable = want & (POLLIN | POLLRDNORM) != 0;
-        if self.is_over() || readable && self.holds_octets() {
+        let hears = readable || want & POLLRDHUP != 0;
+        if self.is_over() || readable && self.holds_octets() || hears && self.hears_nothing() {
             return Some(Duration::ZERO);
         }
         self.deadline_of_stream()
@@ -89,6 +90,12 @@ impl Framed {
     /// in.
     fn is_over(&self) -> bool {
         self.held.state().is_some_and(|state| state.phase() == Phase::Ended)
+    }
+
+    /// Returns whether the program has closed the receiving direction of a connection of SDP, of
+    /// which TCP is not told.
+    fn hears_nothing(&self) -> bool {
+        self.held.state().is_some_and(|state| self.stream(state).is_shut_for_receiving())
     }
 
     /// Returns whether the stream holds octets that the kernel does not know of. A confined process
