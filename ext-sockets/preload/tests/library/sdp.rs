@@ -55,3 +55,40 @@ fn urgent_octets_have_the_results_of_tcp_in_each_order_of_calls() {
     assert_eq!(sdp, tcp);
     assert!(tcp.contains("usERRUM"));
 }
+
+/// Runs a case of `sdp_waits.c`, with so few buffers that senders soon have no credits.
+fn wait_in(words: &[&str]) {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["sdp_waits.c"], scratch.path(), &[]);
+    let mut command = command(&program, true, scratch.path());
+    command.args(words).env("RDDP_SDP_BUFS", "256");
+    assert_eq!(succeeded(&command.output().unwrap()), "all is so\n", "{words:?}");
+}
+
+#[test]
+fn no_wake_up_is_missed_while_one_process_sends_and_another_reads() {
+    wait_in(&["missed", "3000"]);
+    wait_in(&["missed_by_waits", "600"]);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn no_wake_up_is_missed_in_a_hundred_thousand_rounds() {
+    wait_in(&["missed", "100000"]);
+    wait_in(&["missed_by_waits", "20000"]);
+}
+
+#[test]
+fn a_wait_for_credits_sleeps_while_octets_are_unread() {
+    wait_in(&["wakeups"]);
+}
+
+#[test]
+fn a_stopped_process_keeps_no_other_from_reading_and_sending() {
+    wait_in(&["stopped"]);
+}
+
+#[test]
+fn sends_that_nobody_reads_return_as_over_tcp() {
+    wait_in(&["unread"]);
+}

@@ -6,6 +6,7 @@
 //! socket is readable for as long as octets are there.
 
 use std::io::IoSliceMut;
+use std::sync::atomic::Ordering;
 
 use rddp_mpa::CRC_LEN;
 
@@ -64,7 +65,7 @@ impl Stream<'_> {
             if rx.sdp.has_adverts == 1 && self.begin_reads(rx, 0) {
                 self.pay_reads(rx)?;
             }
-            let next = if rx.sdp.has_stub() {
+            let next = if rx.sdp.has_stub() || !rx.held.is_empty() {
                 self.fetch_behind(rx)?
             } else {
                 self.advance(rx, &mut Sink::new(&mut [], false))?
@@ -82,7 +83,9 @@ impl Stream<'_> {
     pub(crate) fn absorb_front(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
         let (left, trailer) = (rx.left as usize, rx.trailer as usize);
         let ends = rx.sdp.is_whole();
-        if is_confined() || rx.shown > 0 || trailer < CRC_LEN {
+        // A confined process can leave nothing in the kernel that it has looked at.
+        let stays = if is_confined() { 0 } else { CRC_LEN };
+        if rx.shown > 0 || trailer < stays {
             return Ok(false);
         }
         let mut kept = Scratch::take()?;
@@ -97,13 +100,14 @@ impl Stream<'_> {
         rx.sdp.changing = 1;
         let queued = self.queue(rx, &octets, ends, None);
         if queued == Ok(true) {
-            let pad = trailer - CRC_LEN;
+            let pad = trailer - stays;
             if pad > 0 {
                 self.moving(rx, pad, |kernel| kernel.discard(pad))?;
             }
             (rx.left, rx.trailer, rx.left_is_kept) = (0, 0, false);
             rx.spare_kept();
-            rx.sdp.stub = CRC_LEN as u32;
+            rx.sdp.stub = stays as u32;
+            self.state.holding.store(stays == 0, Ordering::Release);
         }
         rx.sdp.changing = 0;
         queued
@@ -175,7 +179,7 @@ impl Stream<'_> {
             // There is no place for them: the urgent octet is one like others.
             rx.sdp.forget_mark();
         }
-        if rx.left > 0 || !rx.sdp.has_stub() {
+        if rx.held.is_empty() && (rx.left > 0 || !rx.sdp.has_stub()) {
             return Ok(None);
         }
         let next = if rx.held.is_empty() { self.fetch_behind(rx) } else { self.unload_held(rx, sink) };
@@ -239,8 +243,9 @@ impl Stream<'_> {
         rx.sdp.messages_read(ended);
         if rx.held.is_empty() && !rx.sdp.is_over() {
             // Nothing is left for which the socket would have to be readable.
-            let stub = std::mem::take(&mut rx.sdp.stub) as usize;
-            self.moving(rx, stub, |kernel| kernel.discard(stub))?;
+            self.drop_stub(rx)?;
+            let is_held = rx.left > 0 && rx.left_is_kept && rx.trailer == 0;
+            self.state.holding.store(is_held, Ordering::Release);
             let (rx, _, mut table) = parts(rx);
             // Nor for the block, unless there are adverts.
             if rx.sdp.has_adverts == 0 {
@@ -268,8 +273,37 @@ impl Stream<'_> {
         if shown.is_err() { Err(self.owner_died()) } else { Ok(true) }
     }
 
+    fn drop_stub(&self, rx: &mut Rx) -> Result<(), Errno> {
+        let stub = std::mem::take(&mut rx.sdp.stub) as usize;
+        if stub > 0 { self.moving(rx, stub, |kernel| kernel.discard(stub)) } else { Ok(()) }
+    }
+
+    /// Takes a message behind the queue in a process that may only read: the flag `holding` tells
+    /// of the octets, which the kernel does not know.
+    #[cold]
+    fn fetch_by_reading(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        if rx.left > 0 {
+            return Ok(Next::Full);
+        }
+        if rx.sdp.has_stub() && !rx.sdp.is_over() {
+            self.state.holding.store(!rx.held.is_empty(), Ordering::Release);
+            self.drop_stub(rx)?;
+        }
+        let next = self.absorb_all(rx)?;
+        if rx.left > 0 && !self.absorb_front(rx)? {
+            return Ok(Next::Full);
+        }
+        Ok(match next {
+            Next::Nothing(_) | Next::End if !rx.held.is_empty() => Next::Full,
+            next => next,
+        })
+    }
+
     /// Takes messages behind the stub: those of octets to the queue.
     pub(crate) fn fetch_behind(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        if is_confined() {
+            return self.fetch_by_reading(rx);
+        }
         let stub = rx.sdp.stub as usize;
         let mut scratch = Scratch::take()?;
         let seen = match self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]) {

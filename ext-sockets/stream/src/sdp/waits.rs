@@ -30,7 +30,8 @@ impl Stream<'_> {
             && state.phase() == Phase::Framed
             && state.may_send.load(Ordering::Acquire)
             && !is_confined();
-        if !is_open {
+        // After SHUT_RD every wait for octets is told at once.
+        if !is_open || self.is_shut_early() {
             return false;
         }
         let readable = want & READABLE != 0;

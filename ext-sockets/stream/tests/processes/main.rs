@@ -163,7 +163,7 @@ fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
     for of in FORMATS {
         for markers in [false, true] {
             let (a, b) = pair(&of(initiator()), &of(Options { markers, ..responder() }));
-            // A confined process cannot move octets out of the way of credits.
+            // A confined process moves few octets out of the way of credits.
             let few = of(initiator()).format != Format::Octets;
             let data = random_octets(3, if few { 200_000 } else { 700_000 });
             let child = fork(|| {
@@ -190,6 +190,40 @@ fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
             a.send_all(b"on it goes");
             assert_eq!(read_exactly(&b, 10), b"on it goes");
         }
+    }
+}
+
+// Credits lie behind octets that nobody reads: a confined process moves them to memory that it has
+// got before.
+#[test]
+fn a_confined_child_reaches_credits_behind_unread_octets() {
+    let _alone = alone();
+    if !can_be_confined() {
+        return;
+    }
+    let few = SdpOptions { bufs: 1, size: 2000, ..SdpOptions::DEFAULT };
+    let of = |options| Options { format: Format::Sdp(few), ..options };
+    for markers in [false, true] {
+        let (a, b) = pair(&of(initiator()), &of(Options { markers, ..responder() }));
+        let data = random_octets(5, 50_000);
+        a.send_all(&data);
+        b.state.prepare_to_confine();
+        let child = fork(|| {
+            confine();
+            assert_eq!(read_exactly(&b, 10), &data[..10]);
+            for _ in 0..1000 {
+                b.send_all(b"x");
+            }
+            assert_eq!(read_exactly(&b, 30_000), &data[10..30_010]);
+        });
+        assert_eq!(read_exactly(&a, 1000), [b'x'; 1000]);
+        assert_eq!(join(child), 0, "killed by a system call?");
+        // The rest is in memory, and the parent finds it there.
+        assert_eq!(b.poll(libc::POLLIN, Duration::from_secs(5)).0, libc::POLLIN);
+        a.send_all(b"behind");
+        assert_eq!(read_exactly(&b, 20_000 - 10), &data[30_010..]);
+        assert_eq!(read_exactly(&b, 6), b"behind");
+        assert_eq!(b.poll(libc::POLLIN, Duration::ZERO).0, 0);
     }
 }
 
