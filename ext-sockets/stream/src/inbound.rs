@@ -54,8 +54,11 @@ impl Step {
     pub(super) fn used(&self) -> usize {
         match self {
             Self::Need { .. } | Self::NeedsTables | Self::Wrong(_) => 0,
-            Self::Data { used, .. } | Self::Silent { used, .. } | Self::Terminated { used, .. } => *used,
-            Self::Aside { used, .. } | Self::Splice { used, .. } => *used,
+            Self::Data { used, .. }
+            | Self::Silent { used, .. }
+            | Self::Terminated { used, .. }
+            | Self::Aside { used, .. }
+            | Self::Splice { used, .. } => *used,
         }
     }
 }

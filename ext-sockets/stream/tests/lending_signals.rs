@@ -68,6 +68,10 @@ fn pair() -> (End, End) {
     a.stream().greet().unwrap();
     b.stream().greet().unwrap();
     a.stream().start(None).unwrap();
+    // The first message has been taken: what comes next is the test's.
+    while b.stream().revents(libc::POLLIN | libc::POLLOUT, libc::POLLOUT) & libc::POLLOUT == 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
     (a, b)
 }
 
@@ -86,7 +90,7 @@ fn send_interrupted(end: &End, peer: &End, signal: i32, delay: Duration) -> Resu
     let me = unsafe { libc::pthread_self() };
     let sent = thread::scope(|scope| {
         scope.spawn(move || {
-            // The first message has 40 octets on the wire, an advert 60.
+            // An update of credits has 40 octets on the wire, an advert 60.
             while peer.tcp.peek(&mut [0; 100]).unwrap() < 45 {
                 thread::sleep(Duration::from_millis(1));
             }
