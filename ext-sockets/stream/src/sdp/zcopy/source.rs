@@ -227,12 +227,12 @@ impl Stream<'_> {
             }
             let Zcopy { adverts, sources, .. } = all;
             let mut machine = Machine::new(&mut state.sdp.core, Some(&mut adverts.tables));
-            if left > len && wants_pipelined(&machine) {
-                if let Ok(front) = machine.change_mode(Half::Out, Mode::Pipelined) {
-                    state.sdp.has_adverts = 1;
-                    owe_send(tx, &front);
-                    continue;
-                }
+            if wants_pipelined(&machine, left > len)
+                && let Ok(front) = machine.change_mode(Half::Out, Mode::Pipelined)
+            {
+                state.sdp.has_adverts = 1;
+                owe_send(tx, &front);
+                continue;
             }
             let Ok(room) = machine.source_room() else {
                 lent.is_full = !lent.is_out();
@@ -375,8 +375,10 @@ fn asked_for(rx: &mut Guard<'_, Rx>) -> u32 {
     zcopy(rx).map_or(0, |(_, _, all)| all.adverts.requests.count)
 }
 
-fn wants_pipelined(machine: &Machine<'_>) -> bool {
-    machine.out_mode() == Mode::Combined
+/// Returns whether Pipelined is wanted: for a second advert of one call, or by the peer's hint. The
+/// way back is never asked for by this end.
+fn wants_pipelined(machine: &Machine<'_>, has_more: bool) -> bool {
+    machine.out_mode() == Mode::Combined && (has_more || machine.peer_prefers() == Mode::Pipelined)
 }
 
 fn owe_send(tx: &mut Tx, message: &[u8]) {

@@ -79,8 +79,8 @@ impl Stream<'_> {
             let mut machine = Machine::new(&mut state.sdp.core, Some(&mut adverts.tables));
             let source = machine.source(id);
             let is_over = match (backing.kind, source.state) {
-                (Backing::CHAIN | Backing::DROPPED, SourceState::Done | SourceState::Free) => true,
-                (Backing::DROPPED, SourceState::Returned) => true,
+                (Backing::CHAIN | Backing::DROPPED, SourceState::Done | SourceState::Free)
+                | (Backing::DROPPED, SourceState::Returned) => true,
                 _ => machine.aborted() && backing.kind != Backing::NONE,
             };
             if is_over {
