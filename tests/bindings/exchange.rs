@@ -71,3 +71,20 @@ fn each_size_crosses_when_the_device_advertises() {
 fn both_ways_at_once_when_the_device_advertises() {
     Case { device: Some(0), ..Case::COPIES }.each().for_each(|case| both_ways(case, 5 << 20));
 }
+
+/// The settings under which one end or both advertise, in Combined mode and in Pipelined.
+fn advertising() -> [Case; 4] {
+    let device = Case { device: Some(0), pipelined: true, ..Case::COPIES };
+    let in_call = Case { in_call: 0, ..Case::COPIES };
+    [device, in_call, Case { device: Some(0), ..in_call }, Case { in_call: 0, ..device }]
+}
+
+#[test]
+fn each_size_crosses_in_all_modes() {
+    advertising().into_iter().flat_map(Case::each).for_each(each_size);
+}
+
+#[test]
+fn both_ways_at_once_in_all_modes() {
+    advertising().into_iter().flat_map(Case::each).for_each(|case| both_ways(case, 3 << 20));
+}

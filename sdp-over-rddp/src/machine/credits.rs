@@ -97,14 +97,15 @@ impl Machine<'_> {
     }
 
     /// Returns whether all that is due is an update that answers one of the peer's, and gives no
-    /// more than the buffer which that took. Two ends that are full have such an answer to every
-    /// answer, so a binding paces them; it does not leave them out, since a peer with a single
-    /// credit could never send a cancel.
+    /// more than the buffer which that took; or one that asks for such an answer. Two ends that are
+    /// full have an answer to every answer, and two that ask at once have always asked in vain, so a
+    /// binding paces them; it does not leave them out, since an end with a single credit could never
+    /// send a cancel.
     #[must_use]
-    pub fn only_answers_update(&self) -> bool {
-        let is_asked = self.core.owes(super::conn::due::UPDATE) || self.must_poke();
+    pub fn update_may_wait(&self) -> bool {
         let is_answer = self.core.is(flag::LAST_WAS_UPDATE) && self.new_credits() == 1;
-        is_answer && !is_asked && self.only_update_due()
+        let may_wait = is_answer || self.must_poke();
+        may_wait && !self.core.owes(super::conn::due::UPDATE) && self.only_update_due()
     }
 
     /// Returns whether an update is the only way to a credit: the peer owes no answer to our own

@@ -34,17 +34,23 @@ impl<T: Transport> Socket<T> {
         limit.is_some_and(|at| at <= self.now)
     }
 
-    /// Returns whether an update that only answers the peer's has to wait: two ends that are full
-    /// would else answer each other without end.
+    /// Returns whether an update that answers the peer's, or asks for an answer, has to wait: two
+    /// ends would else do so without end.
     pub(super) fn paces_update(&mut self) -> bool {
-        if !self.machine().only_answers_update() {
+        if !self.machine().update_may_wait() {
             return false;
         }
-        if self.answered_at.is_some_and(|at| at + self.config.times.update > self.now) {
+        if self.answered_at.is_some_and(|at| at + self.update_pause() > self.now) {
             return true;
         }
         self.answered_at = Some(self.now);
         false
+    }
+
+    /// The two ends pause for different times, so that their updates do not cross for ever.
+    fn update_pause(&self) -> Duration {
+        let pause = self.config.times.update;
+        if self.role == Role::Active { pause } else { pause * 3 / 2 }
     }
 
     fn unread_is_old(&self) -> bool {
@@ -109,9 +115,9 @@ impl<T: Transport> Socket<T> {
         if self.over.is_some() {
             return None;
         }
-        let paced = self.machine().only_answers_update();
+        let paced = self.machine().update_may_wait();
         let times = &self.config.times;
-        let update = self.answered_at.filter(|_| paced).map(|at| at + times.update);
+        let update = self.answered_at.filter(|_| paced).map(|at| at + self.update_pause());
         let answer = self.cancel_since.map(|at| at + times.answer);
         let advert = self.oldest_advert().filter(|_| self.cancel_since.is_none()).map(|at| at + times.advert);
         let crossing = self.crossing_since.filter(|_| !self.crossing_is_old());

@@ -132,7 +132,7 @@ impl<T: Transport> Socket<T> {
         if self.reads_into_first() && self.read_into_first(remote, left) {
             return true;
         }
-        self.wants_ahead() && self.read_ahead(remote, left)
+        self.over.is_none() && self.wants_ahead() && self.read_ahead(remote, left)
     }
 
     fn read_into_first(&mut self, remote: Remote, left: u32) -> bool {

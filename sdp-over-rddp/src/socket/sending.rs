@@ -16,10 +16,11 @@ impl<T: Transport> Socket<T> {
         if !self.sends[at].options.urgent && self.machine().peer_sink().is_some() {
             return self.write(at);
         }
-        if self.wants_advert(at) && (self.change_mode() || self.advertise(at)) {
+        if self.wants_advert(at) && (self.change_mode() || self.advertise_more(at)) {
             return true;
         }
-        self.send_data(at)
+        // A request that was refused has ended the connection, and the sends with it.
+        self.over.is_none() && self.send_data(at)
     }
 
     /// Returns whether an operation's rest is to be advertised: blocking, long enough, and nothing
@@ -43,6 +44,11 @@ impl<T: Transport> Socket<T> {
         }
         let Ok(front) = self.machine().change_mode(Half::Out, Mode::Pipelined) else { return false };
         self.post(|transport| transport.send(&front, None))
+    }
+
+    fn advertise_more(&mut self, at: usize) -> bool {
+        // The change of mode in front of it may have ended the connection.
+        self.over.is_none() && self.advertise(at)
     }
 
     fn advertise(&mut self, at: usize) -> bool {

@@ -426,6 +426,19 @@ fn a_connection_that_is_cut_at_any_step_ends_every_operation() {
     }
 }
 
+/// The transport refuses the request that changes the mode, or the advert behind it: the end of the
+/// connection is not heard of yet.
+#[test]
+fn a_request_that_is_refused_ends_the_connection_and_every_send() {
+    for pipelined in [false, true] {
+        let mut pair = Pair::new(1, Config { pipelined, ..with_thresholds(Some(0), Some(0)) });
+        pair.run();
+        pair.wire.borrow_mut().cut([None; 2]);
+        let ids = [pair.send(0, &pattern(20_000, 1)), pair.send(0, b"more")];
+        assert!(ids.iter().all(|id| pair.outcome(0, *id).unwrap().error == Some(Error::Reset)));
+    }
+}
+
 #[test]
 fn the_end_of_the_stream_comes_behind_all_octets() {
     for seed in 0..100 {
