@@ -96,15 +96,16 @@ impl Stream<'_> {
 
     /// Returns the events of a connection of SDP with an ended direction, of which TCP knows
     /// nothing.
-    fn ended_directions(&self, want: c_short) -> c_short {
+    fn ended_directions(&self, ready: c_short, want: c_short) -> c_short {
         if !self.state.asked.is_sdp() {
             return 0;
         }
         let shut_send = self.state.shut_send.load(Ordering::Acquire);
         let is_asked = want & POLLRDHUP != 0 || shut_send;
         let is_over = is_asked && self.lock_rx().is_ok_and(|rx| rx.sdp.is_over());
-        let both = if is_over && shut_send { POLLHUP } else { 0 };
-        self.shut_early(want) | if is_over { want & POLLRDHUP | both } else { 0 }
+        // The peer's FIN follows both `DisConn`, and may stand behind octets.
+        let both = if shut_send && (is_over || ready & POLLRDHUP != 0) { POLLHUP } else { 0 };
+        self.shut_early(want) | both | if is_over { want & POLLRDHUP } else { 0 }
     }
 
     /// Returns whether `want` is for what messages of SDP bring besides octets, and for no octets.
@@ -189,7 +190,7 @@ impl Stream<'_> {
         } else {
             out |= self.early_room(ready, want) | self.shut_early(want);
         }
-        out | self.ended_directions(want)
+        out | self.ended_directions(ready, want)
     }
 
     /// Returns whether there is room for octets before this end may send, as an event.

@@ -6,6 +6,7 @@
 
 mod both;
 mod cancelled;
+mod closing;
 mod connects;
 mod cost;
 mod differential;
