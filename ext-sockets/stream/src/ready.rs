@@ -63,8 +63,7 @@ impl Stream<'_> {
 
     /// Returns whether a send waits for credits, and not for room at TCP.
     pub(super) fn is_blocked(&self) -> bool {
-        !self.has_credits()
-            && !self.state.wants_room.load(Ordering::Acquire)
+        !self.has_credits() && !self.state.wants_room.load(Ordering::Acquire)
     }
 
     /// Returns whether a connection of SDP has something to read in front of a reset. A peer that

@@ -6,6 +6,7 @@ use rddp_iwarp::Segment;
 use rddp_rdmap::TerminateCode;
 use rddp_sdp::wire::{Body, Flags, Message};
 
+use super::counters::{COPIED, RECEIVED};
 use super::{Part, Shared, Wrong};
 use crate::ended::{Ended, Why};
 use crate::state::{Phase, Rx};
@@ -30,7 +31,11 @@ impl Stream<'_> {
     /// else.
     #[inline]
     pub(crate) fn front_of_message(&self, rx: &Rx, segment: &Segment, octets: &[u8]) -> Option<usize> {
-        if self.state.asked.is_sdp() { front(segment, octets).filter(|_| !rx.sdp.has_mark()) } else { Some(0) }
+        if self.state.asked.is_sdp() {
+            front(segment, octets).filter(|_| !rx.sdp.has_mark())
+        } else {
+            Some(0)
+        }
     }
 
     /// Counts in a segment whose octets went to the program directly.
@@ -51,6 +56,20 @@ impl Stream<'_> {
             Ok(_) => Err(self.breaks_sdp(Wrong::Format)),
             Err(wrong) => Err(self.breaks_sdp(wrong)),
         }
+    }
+
+    /// Stores the connection as it is after a batch of FPDUs, of which so many octets were copied.
+    #[inline(never)]
+    pub(crate) fn note_batch(&self, rx: &mut Rx, sdp: &Shared, copied: usize) {
+        rx.store_sdp(sdp);
+        self.count(COPIED, copied);
+    }
+
+    /// Counts octets that the program has received, and answers the peer.
+    #[inline(never)]
+    pub(crate) fn note_received(&self, rx: &mut Guard<'_, Rx>, octets: usize) {
+        self.count(RECEIVED, octets);
+        self.answer_peer(rx);
     }
 
     /// Returns whether what has come is looked at although the program reads nothing: a send waits

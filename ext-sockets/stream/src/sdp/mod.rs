@@ -23,7 +23,7 @@ mod wrong;
 mod zcopy;
 
 pub use close::Leaving;
-pub(super) use counters::{COPIED, RECEIVED, SENT_MESSAGES};
+pub(super) use counters::SENT_MESSAGES;
 pub use info::SdpInfo;
 pub use options::{Copies, Format, SdpOptions};
 pub(super) use outbound::count_taken;

@@ -8,7 +8,7 @@ use rddp_rdmap::{Opcode, untagged_header};
 use rddp_sdp::wire::{HEADER_LEN, LONGEST_CONTROL};
 
 use super::Shared;
-use super::counters::SENT;
+use super::counters::{COPIED, SENT};
 use crate::owed::owe_fpdu;
 use crate::sink::Source;
 use crate::state::{Phase, Rx, Tx};
@@ -47,6 +47,9 @@ impl Stream<'_> {
         rx.sdp.urgent_left = 0;
         rx.sdp.changing = 0;
         self.count(SENT, all - source.left());
+        if self.state.asked.has_private_copies() {
+            self.count(COPIED, all - source.left());
+        }
         tx.spare_owed();
         self.state.note_owed(&tx);
         self.note_blocked(&mut rx);

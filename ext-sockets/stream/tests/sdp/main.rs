@@ -3,10 +3,10 @@
 
 mod calls;
 mod close;
-mod edges;
 #[expect(dead_code, reason = "the tests of plain octets use more of it")]
 #[path = "../stream/common.rs"]
 mod common;
+mod edges;
 mod peer;
 mod rules;
 mod transfer;

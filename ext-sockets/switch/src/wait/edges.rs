@@ -95,7 +95,9 @@ impl Edges {
     /// set can be had, those that hold.
     pub(super) fn take(&mut self, way: Way, watched: &Watched, want: c_short) -> c_short {
         match (way, watched) {
-            (Way::New(tag) | Way::Edges(tag), _) => self.events.get_mut(tag as usize).map_or(0, std::mem::take),
+            (Way::New(tag) | Way::Edges(tag), _) => {
+                self.events.get_mut(tag as usize).map_or(0, std::mem::take)
+            }
             (Way::Looks, Watched::Ours(ours)) => real::events_now(ours.fd(), ours.interest(want)),
             _ => 0,
         }
