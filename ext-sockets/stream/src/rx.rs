@@ -19,7 +19,7 @@ use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_sdp::wire::HEADER_LEN;
 
 use super::inbound::{Batch, Inbound, Left, Stop};
-use super::sdp::{Ahead, COPIED, RECEIVED};
+use super::sdp::Ahead;
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined, lent};
@@ -64,14 +64,19 @@ impl Stream<'_> {
         let mut rx = self.lock_rx()?;
         let pulled = self.pull_locked(&mut rx, sink);
         if self.state.asked.is_sdp() {
-            self.count(RECEIVED, sink.done() - before);
-            self.answer_peer(&mut rx, sink.room());
+            self.note_received(&mut rx, sink.done() - before, sink.room());
         }
         pulled
     }
 
-    #[inline]
-    pub(super) fn pull_locked(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+    /// Moves octets as [`pull`](Self::pull) does, for a caller that has the lock.
+    #[inline(never)]
+    pub(super) fn pull_apart(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+        self.pull_locked(rx, sink)
+    }
+
+    #[inline(always)]
+    fn pull_locked(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let before = sink.done();
         let mut steps = 0;
         loop {
@@ -300,8 +305,7 @@ impl Stream<'_> {
             self.moving(rx, used, |kernel| kernel.discard(used))?;
             mark.apply(rx);
             if let Some(sdp) = &sdp.now {
-                sdp.store(rx);
-                self.count(COPIED, sink.done() - done_before);
+                self.note_batch(rx, sdp, sink.done() - done_before);
             }
             rx.bulk = batch.largest >= BULK;
             self.wake_at(rx, 1)?;

@@ -1,6 +1,7 @@
-/* Waits of processes that share a socket of SDP: sdp_waits CASE [COUNT]. The buffers of the peer are
- * few (RDDP_SDP_BUFS), so that senders soon have no credits. A wake-up that is missed ends by the
- * alarm. */
+/* Waits of processes that share a socket of SDP: sdp_waits CASE [COUNT].
+ *
+ * The buffers of the peer are few (RDDP_SDP_BUFS), so that senders soon have no credits. A wake-up
+ * that is missed ends by the alarm. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>

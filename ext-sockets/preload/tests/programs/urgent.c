@@ -32,8 +32,8 @@ static void connection(int sdp) {
     IS(read(ends[0], &octet, 1), 1);
 }
 
-/* Events that hold now, each asked for alone: by poll, and by select. (Where both are asked for, SDP
- * tells of the urgent octet when those before its message are read.) */
+/* Events that hold now, each asked for alone: by poll, and by select. (Where both are asked for,
+ * SDP tells of the urgent octet when those before its message are read.) */
 static void tell_events(void) {
     fd_set in, urgent;
     struct timeval now = {0};

@@ -7,6 +7,7 @@ use rddp_iwarp::{Delivered, Segment};
 use rddp_rdmap::TerminateCode;
 use rddp_sdp::wire::{Body, Flags, Message};
 
+use super::counters::{COPIED, RECEIVED};
 use super::{Adverts, Live, Look, Part, Wrong, live};
 use crate::ended::{Ended, Why};
 use crate::state::{AT_MARK, NOT_BLOCKED, Phase, Rx};
@@ -69,6 +70,21 @@ impl Stream<'_> {
             Ok(_) => Err(self.breaks_sdp(Wrong::Format)),
             Err(wrong) => Err(self.breaks_sdp(wrong)),
         }
+    }
+
+    /// Stores the connection as it is after a batch of FPDUs, of which so many octets were copied.
+    #[inline(never)]
+    pub(crate) fn note_batch(&self, rx: &mut Guard<'_, Rx>, look: &Look<'_>, copied: usize) {
+        look.store(rx);
+        self.count(COPIED, copied);
+    }
+
+    /// Counts octets that the program has received, and answers the peer; `room` is what the
+    /// program has for more.
+    #[inline(never)]
+    pub(crate) fn note_received(&self, rx: &mut Guard<'_, Rx>, octets: usize, room: usize) {
+        self.count(RECEIVED, octets);
+        self.answer_peer(rx, room);
     }
 
     /// Returns whether what has come is looked at although the program reads nothing: a send waits

@@ -24,7 +24,7 @@ mod wrong;
 mod zcopy;
 
 pub use close::Leaving;
-pub(super) use counters::{COPIED, RECEIVED, SENT_MESSAGES};
+pub(super) use counters::SENT_MESSAGES;
 pub use info::SdpInfo;
 pub(super) use look::{Ahead, Look, Part};
 pub use options::{Copies, Format, SdpOptions};

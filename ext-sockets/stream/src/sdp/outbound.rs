@@ -7,7 +7,7 @@ use rddp_iwarp::Record;
 use rddp_rdmap::{Opcode, untagged_header};
 use rddp_sdp::wire::{HEADER_LEN, LONGEST_CONTROL};
 
-use super::counters::SENT;
+use super::counters::{COPIED, SENT};
 use super::{Adverts, Live, live};
 use crate::owed::owe_fpdu;
 use crate::sink::Source;
@@ -66,6 +66,9 @@ impl Stream<'_> {
         rx.sdp.urgent_left = 0;
         rx.sdp.changing = 0;
         self.count(SENT, all - source.left());
+        if self.state.asked.has_private_copies() {
+            self.count(COPIED, all - source.left());
+        }
         tx.spare_owed();
         self.state.note_owed(&tx);
         self.note_blocked(&mut rx);

@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(super) seeks: u32,
     /// 1 once octets could not be moved to the queue for want of room.
     pub(super) cramped: u32,
-    /// What sleepers have been told of, as bits.
+    /// Facts that sleepers have been told of, as bits.
     told: u32,
 }
 

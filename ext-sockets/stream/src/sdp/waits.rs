@@ -1,5 +1,4 @@
-//! What a wait on a connection of SDP looks for behind octets that the program has not read, and
-//! whether it sleeps by edges.
+//! Waits for what lies behind octets that the program has not read, and their sleeps by edges.
 //!
 //! The kernel's socket stays readable while octets are there that are not what the wait is for. So
 //! a wait for credits, for the peer's end alone or for an urgent octet alone takes messages when
@@ -48,7 +47,7 @@ impl Stream<'_> {
             return false;
         }
         let is_there = || self.lock_rx().is_ok_and(|rx| told(&rx.sdp, want) != 0);
-        !(writable && self.has_room_now()) && !is_there()
+        !(is_there() || writable && self.has_room_now())
     }
 
     /// Takes messages for a wait for `want`, as far as it needs what is behind octets in front.
@@ -88,7 +87,6 @@ impl Stream<'_> {
     /// reads.
     #[cold]
     pub(crate) fn wait_for_credits(&self, patience: &Patience) -> Result<(), Errno> {
-        self.count(CREDIT_WAITS, 1);
         self.wait_by_edges(patience, || {
             let mut rx = self.lock_rx()?;
             self.take_credits(&mut rx)?;
@@ -97,6 +95,7 @@ impl Stream<'_> {
             }
             self.answer_peer(&mut rx, 0);
             let waits = live(&mut rx).waits_for_peer() && self.state.phase() == Phase::Framed;
+            self.count(CREDIT_WAITS, usize::from(waits));
             Ok(waits.then(|| self.note_waiter()))
         })
     }
@@ -107,7 +106,7 @@ impl Stream<'_> {
     pub(crate) fn wait_beside_sleepers(&self, patience: &Patience) -> Result<(), Errno> {
         self.wait_by_edges(patience, || {
             let mut rx = self.lock_rx()?;
-            let pulled = self.pull_locked(&mut rx, &mut Sink::new(&mut [], false));
+            let pulled = self.pull_apart(&mut rx, &mut Sink::new(&mut [], false));
             self.answer_peer(&mut rx, 0);
             Ok(matches!(pulled?, Pull::Nothing(_)).then(|| self.note_waiter()))
         })

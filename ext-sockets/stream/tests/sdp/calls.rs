@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use rddp_mpa::Revision;
-use rddp_stream::{Errno, Format, Options, PrivateData, SdpOptions, SharedState};
+use rddp_stream::{Copies, Errno, Format, Options, PrivateData, SdpOptions, SharedState};
 use rddp_test_support::{pattern, random_octets};
 
 use crate::common::{End, initiator, responder};
@@ -151,4 +151,42 @@ fn a_credit_update_gives_the_program_no_event() {
     b.send_all(b"y");
     assert_eq!(a.poll(libc::POLLIN, Duration::from_secs(20)).0, libc::POLLIN);
     assert_eq!(a.read(10), Ok(b"y".to_vec()));
+}
+
+#[test]
+fn counters_tell_what_was_sent_received_absorbed_and_copied() {
+    let (a, b) = few();
+    for _ in 0..10 {
+        a.send_all(&[7; 100]);
+    }
+    let sent = use_up_credits(&b);
+    // Looks behind the unread octets for credits.
+    assert_eq!(b.poll(libc::POLLOUT, Duration::ZERO).0, 0);
+    let mut octets = vec![0; 1000];
+    assert_eq!(b.recv(&mut octets, libc::MSG_WAITALL), Ok(1000));
+    let counters = |end: &End| end.stream().sdp_info().unwrap().counters;
+    assert_eq!(counters(&a)[..3], [10, 1000, 0]);
+    assert_eq!(counters(&b)[..4], [sent as u64, sent as u64, 1000, 1000]);
+    assert!((1000..=2000).contains(&counters(&b)[4]), "{:?}", counters(&b));
+    assert_eq!(counters(&b)[5..], [0; 3]);
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| b.send(b"waits"));
+        while counters(&b)[5] == 0 {
+            thread::yield_now();
+        }
+        let mut octets = vec![0; sent];
+        assert_eq!(a.recv(&mut octets, libc::MSG_WAITALL), Ok(sent));
+        assert_eq!(sending.join().unwrap(), Ok(5));
+    });
+}
+
+#[test]
+fn private_copies_are_counted_at_both_ends() {
+    let private = SdpOptions { copies: Copies::Private, ..SdpOptions::DEFAULT };
+    let (a, b) = pair(&with(initiator(), private), &with(responder(), private));
+    a.send_all(&[7; 5000]);
+    assert_eq!(b.recv(&mut [0; 5000], libc::MSG_WAITALL), Ok(5000));
+    let counters = |end: &End| end.stream().sdp_info().unwrap().counters;
+    assert_eq!((counters(&a)[4], counters(&b)[2], counters(&b)[3]), (5000, 5000, 5000));
+    assert!(counters(&b)[4] >= 5000);
 }
