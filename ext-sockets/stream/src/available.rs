@@ -82,14 +82,15 @@ impl Stream<'_> {
         }
         let mut scratch = Scratch::take()?;
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]).unwrap_or(0);
-        let look = self.look_of(rx);
+        let mut place = None;
+        let look = self.look_of(rx, &mut place);
         show(rx, &mut scratch[..seen], self.longest_send(rx), look, sink);
         Ok(Pull::Some)
     }
 }
 
 /// Copies the rest of the FPDU in front, and those behind it that are whole and good.
-fn show(rx: &Rx, octets: &mut [u8], max_send: u32, mut sdp: Option<Look>, sink: &mut Sink<'_, '_>) {
+fn show(rx: &Rx, octets: &mut [u8], max_send: u32, mut sdp: Option<Look<'_>>, sink: &mut Sink<'_, '_>) {
     let (left, trailer) = (rx.left as usize, rx.trailer as usize);
     let mut at = if rx.left_is_kept {
         let from = rx.kept_at as usize;

@@ -23,6 +23,16 @@ impl Stream<'_> {
         self.end(rx, Ended { why: Why::Fault, errno: Errno::RESET, code }, terminate.as_ref())
     }
 
+    /// Ends the stream as [`fault`](Self::fault) does, because of a Read that came earlier.
+    pub(super) fn fault_of_read(&self, rx: &mut Guard<'_, Rx>, tx: &mut Tx, trouble: &Trouble) -> Errno {
+        let end = Ended { why: Why::Fault, errno: Errno::RESET, code: trouble.fault.code() };
+        self.state.end.set(end);
+        let terminate = Termination::of(&trouble.fault, trouble.offending.as_ref(), true).terminate();
+        self.end_sending_with(tx, terminate.as_ref());
+        self.end_receiving(rx);
+        end.errno
+    }
+
     /// Ends the stream because the peer sent its Terminate, which is never answered by one
     /// (RFC 5040 §7.1).
     pub(super) fn terminated(&self, rx: &mut Guard<'_, Rx>, code: TerminateCode) -> Errno {
@@ -42,16 +52,24 @@ impl Stream<'_> {
         self.state.end.set(end);
         // Nothing below changes the program's error.
         if let Ok(mut tx) = self.lock_tx() {
-            if let Some(terminate) = terminate {
-                owe_terminate(&mut tx, terminate);
-            }
-            tx.fin_due = true;
-            let _ = self.pay(&mut tx);
+            self.end_sending_with(&mut tx, terminate);
         }
+        self.end_receiving(rx);
+        end.errno
+    }
+
+    fn end_sending_with(&self, tx: &mut Tx, terminate: Option<&TerminateRepr>) {
+        if let Some(terminate) = terminate {
+            owe_terminate(tx, terminate);
+        }
+        tx.fin_due = true;
+        let _ = self.pay(tx);
+    }
+
+    fn end_receiving(&self, rx: &mut Guard<'_, Rx>) {
         rx.left = 0;
         let _ = self.wake_at(rx, 1);
         self.drain();
-        end.errno
     }
 
     /// Drops octets that have come, up to a limit.

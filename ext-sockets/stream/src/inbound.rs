@@ -2,10 +2,10 @@
 //! RFC 5041 §5, RFC 5040 §5).
 //!
 //! An [`Inbound`] is made of the shared state at the beginning of a call and takes FPDUs by
-//! [`Receiver`]; its [`Mark`] is stored in the state again. A stream of plain octets exposes no memory
-//! and reads none of the peer's, so besides Sends a peer may send only messages without octets, and
-//! its Terminate. With SDP it may answer Reads and write into a `SinkAvail`: those octets, too, are
-//! the next ones of the stream, and stay in the kernel until they are read.
+//! [`Receiver`]; its [`Mark`] is stored in the state again. A stream of plain octets exposes no
+//! memory and reads none of the peer's, so besides Sends a peer may send only messages without
+//! octets, and its Terminate. With SDP it may answer Reads and write into a `SinkAvail`: those
+//! octets, too, are the next ones of the stream, and stay in the kernel until they are read.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use rddp_rdmap::{
     Response, SEND_QUEUE, Stream, StreamConfig, TerminateCode,
 };
 
-use super::sdp::{Adverts, Ahead, Look, OwnSink, Part, Wrong};
+use super::sdp::{Adverts, Ahead, Look, OwnSink, Part, Request, Wrong};
 use super::sink::Sink;
 use super::state::Rx;
 
@@ -54,8 +54,11 @@ impl Step {
     pub(super) fn used(&self) -> usize {
         match self {
             Self::Need { .. } | Self::NeedsTables | Self::Wrong(_) => 0,
-            Self::Data { used, .. } | Self::Silent { used, .. } | Self::Terminated { used, .. } => *used,
-            Self::Aside { used, .. } | Self::Splice { used, .. } => *used,
+            Self::Data { used, .. }
+            | Self::Silent { used, .. }
+            | Self::Terminated { used, .. }
+            | Self::Aside { used, .. }
+            | Self::Splice { used, .. } => *used,
         }
     }
 }
@@ -73,7 +76,7 @@ pub(super) struct Mark {
 
 impl Inbound {
     #[inline(always)]
-    pub(super) fn new(rx: &Rx, max_send: u32, sdp: Option<&Look>) -> Self {
+    pub(super) fn new(rx: &Rx, max_send: u32, sdp: Option<&Look<'_>>) -> Self {
         let config = StreamConfig { ird: rx.ird, ord: rx.ord, extensions: false };
         let mut stream = Stream::new(config);
         let open = rx.is_open.then_some(rx.open_ulp);
@@ -82,7 +85,7 @@ impl Inbound {
         if rx.rtr_read {
             stream.issue_read(RTR_ID, Stag(0), 0, 0);
         }
-        if let Some(adverts) = sdp.and_then(|sdp| sdp.adverts.as_ref()) {
+        if let Some(adverts) = sdp.and_then(|sdp| sdp.adverts.as_deref()) {
             resume(&mut stream, adverts);
         }
         let framing = Framing { crc: rx.crc, markers: rx.markers };
@@ -113,7 +116,7 @@ impl Inbound {
     /// Looks at the FPDU at the front of `octets`; if it is whole, it is checked and counted, also
     /// in `sdp`.
     #[inline(always)]
-    pub(super) fn step(&mut self, octets: &mut [u8], sdp: Option<&mut Look>) -> Result<Step, Trouble> {
+    pub(super) fn step(&mut self, octets: &mut [u8], sdp: Option<&mut Look<'_>>) -> Result<Step, Trouble> {
         if let Some(sdp) = &sdp {
             self.program.sink = sdp.sink();
         }
@@ -121,7 +124,8 @@ impl Inbound {
         match receiver.step(octets, &mut self.program)? {
             rddp_iwarp::Step::Need { total } => Ok(Step::Need { total }),
             rddp_iwarp::Step::Taken { delivered, payload, used } => {
-                let step = self.taken(&delivered, payload, used)?;
+                let mut sdp = sdp;
+                let step = self.taken(&delivered, payload, used, sdp.as_deref_mut())?;
                 let Some(sdp) = sdp else { return Ok(step) };
                 Ok(of_message(sdp, step, &delivered, self.stream.open_tagged(), octets))
             }
@@ -132,11 +136,17 @@ impl Inbound {
         }
     }
 
-    fn taken(&mut self, delivered: &Delivered, payload: Range<usize>, used: usize) -> Result<Step, Trouble> {
+    fn taken(
+        &mut self,
+        delivered: &Delivered,
+        payload: Range<usize>,
+        used: usize,
+        sdp: Option<&mut Look>,
+    ) -> Result<Step, Trouble> {
         let segment = &delivered.segment;
         match &delivered.event {
             Event::Terminated(terminate) => Ok(Step::Terminated { used, code: terminate.code }),
-            Event::InboundRequest => Ok(Step::Silent { used, reply: self.answer()? }),
+            Event::InboundRequest => Ok(Step::Silent { used, reply: self.answer(sdp)? }),
             Event::Received { invalidate: Some(_), .. } => {
                 Err(segment.trouble(Fault::invalidate(InvalidateError::Unknown)))
             }
@@ -150,8 +160,17 @@ impl Inbound {
     }
 
     /// Returns the answer to a Read of the peer. A Read without octets is answered whatever it
-    /// names (RFC 5040 §5.2.1).
-    fn answer(&mut self) -> Result<Option<Header>, Trouble> {
+    /// names (RFC 5040 §5.2.1), others by the calls of a source of SDP, in their order.
+    fn answer(&mut self, sdp: Option<&mut Look>) -> Result<Option<Header>, Trouble> {
+        if let Some(adverts) = sdp.and_then(|sdp| sdp.adverts.as_mut())
+            && let Some(Response::Read(read)) = self.stream.responses().last()
+            && (read.request.size > 0 || adverts.requests.count > 0)
+        {
+            // No more than IRD come, for which there are places.
+            let queued = adverts.requests.push(Request::of(read));
+            debug_assert!(queued, "IRD is the number of places");
+            return Ok(None);
+        }
         let Some(Response::Read(read)) = self.stream.next_response() else {
             return Ok(None);
         };
@@ -214,6 +233,10 @@ fn resume(stream: &mut Stream, adverts: &Adverts) {
     if (open.is_some() || adverts.reads.len() > 0) && stream.take_over_requests(open, reads).is_err() {
         stream.fail();
     }
+    let requests = adverts.requests.iter().map(|request| Response::Read(request.response()));
+    if adverts.requests.count > 0 && stream.take_over_responses(requests).is_err() {
+        stream.fail();
+    }
 }
 
 /// Returns whether the octets of a segment are the program's.
@@ -224,7 +247,7 @@ fn has_octets(place: Place) -> bool {
 /// Returns the step for a segment, as SDP sees it.
 #[inline(never)]
 fn of_message(
-    sdp: &mut Look,
+    sdp: &mut Look<'_>,
     step: Step,
     delivered: &Delivered,
     open: Option<OpenTagged>,
@@ -332,7 +355,7 @@ impl Batch {
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
         shown: usize,
-        sdp: &mut Ahead,
+        sdp: &mut Ahead<'_>,
     ) -> Self {
         let stop = Stop::Need(0);
         let (before, replies) = ((0, None), Replies::default());
@@ -349,7 +372,7 @@ impl Batch {
         inbound: &mut Inbound,
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
-        sdp: &mut Ahead,
+        sdp: &mut Ahead<'_>,
     ) -> bool {
         // A full sink does not keep FPDUs without octets for the program from being taken.
         if self.left.is_some() || (self.largest > 0 && sink.room() == 0) || self.replies.is_full() {

@@ -114,7 +114,21 @@ impl Stream<'_> {
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.send_timeout());
         let all = source.left();
         self.tell_pending()?;
+        let mut copies = false;
         loop {
+            if source.left() as u64 >= self.state.threshold() && !copies {
+                let lending = match self.lend(&source, &patience) {
+                    Ok(lending) => lending,
+                    Err(error) => return self.so_far(all - source.left(), Some(error)),
+                };
+                source.skip(lending.accepted);
+                copies = lending.copies;
+                match lending.error {
+                    _ if source.left() == 0 => return Ok(all),
+                    Some(error) => return self.so_far(all - source.left(), Some(error)),
+                    None => continue,
+                }
+            }
             let more = flags & libc::MSG_MORE != 0 || self.state.corked.load(Ordering::Relaxed);
             let error = match self.send_once(&source, more) {
                 Ok(count) => {

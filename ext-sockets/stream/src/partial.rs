@@ -177,8 +177,8 @@ impl Stream<'_> {
             // The octets can be looked at once only.
             self.make_tables(rx);
         }
-        let mut sdp = None;
-        self.look_at(rx, &mut sdp);
+        let mut place = None;
+        let mut sdp = self.look_of(rx, &mut place);
         let mut inbound = Inbound::new(rx, self.longest_send(rx), sdp.as_ref());
         let (used, step) = match inbound
             .step(rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default(), sdp.as_mut())

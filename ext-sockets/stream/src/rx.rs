@@ -241,8 +241,8 @@ impl Stream<'_> {
         if unread < len {
             return self.hold_back(rx, unread, len);
         }
-        let mut look = None;
-        self.look_at(rx, &mut look);
+        let mut place = None;
+        let look = self.look_of(rx, &mut place);
         let mut inbound = Inbound::new(rx, self.longest_send(rx), look.as_ref());
         if let Some(segment) = inbound.announced(&scratch[..GLANCE]) {
             if self.may_wait(rx, sink) {
@@ -274,8 +274,8 @@ impl Stream<'_> {
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
     ) -> Result<Taken, Errno> {
-        let mut sdp = Ahead::new();
-        self.look_at(rx, &mut sdp.now);
+        let (mut place, mut before) = (None, None);
+        let mut sdp = Ahead::of(self.look_of(rx, &mut place), &mut before);
         let mut inbound = Inbound::new(rx, self.longest_send(rx), sdp.now.as_ref());
         let shown = std::mem::take(&mut rx.shown);
         let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, &mut sdp);

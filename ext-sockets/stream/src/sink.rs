@@ -161,6 +161,12 @@ impl<'a> Source<'a> {
         self
     }
 
+    /// Returns the first `count` octets, or all.
+    pub(super) fn first(mut self, count: usize) -> Self {
+        self.left = self.left.min(count);
+        self
+    }
+
     /// Leaves out `count` octets.
     pub(super) fn skip(&mut self, count: usize) {
         let mut rest = count;

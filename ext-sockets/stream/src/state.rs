@@ -66,11 +66,18 @@ pub struct State {
     /// Set while a send waits for credits of the peer (SDP), and not for room at TCP: see
     /// [`BLOCKED`].
     pub(super) blocked: AtomicU32,
+    /// Octets from which a send advertises its memory (SDP), inverted: 0 is never.
+    not_threshold: AtomicU64,
+    /// Number of adverts of this end that stand in memory of the stream (SDP).
+    pub(super) spilled: AtomicU64,
     /// Reserved places in the one layout.
-    counters: [AtomicU64; 8],
+    counters: [AtomicU64; 6],
     pub(super) asked: Asked,
     pub(super) rx: Guarded<Rx>,
     pub(super) tx: Guarded<Tx>,
+    /// Held by the thread whose call has its memory behind adverts of this end (SDP); the number of
+    /// such calls.
+    pub(super) lender: Guarded<u64>,
 }
 
 /// Phases of a stream.
@@ -126,7 +133,21 @@ impl State {
 
     pub(super) fn begin(&mut self, options: &Options) {
         self.asked = Asked::of(options);
+        self.set_threshold(if self.asked.is_sdp() { self.asked.sdp().threshold } else { u64::MAX });
         self.magic = AtomicU64::new(MAGIC);
+    }
+
+    /// Sets the octets from which a blocking send advertises the program's memory, so that the peer
+    /// reads from there (SDP). `u64::MAX`: never.
+    pub fn set_threshold(&self, octets: u64) {
+        self.not_threshold.store(!octets, Ordering::Relaxed);
+    }
+
+    /// Returns what [`set_threshold`](Self::set_threshold) has set.
+    #[inline]
+    #[must_use]
+    pub fn threshold(&self) -> u64 {
+        !self.not_threshold.load(Ordering::Relaxed)
     }
 
     /// Returns the phase of the stream.
@@ -470,6 +491,7 @@ const fn layout() -> u64 {
         size_of::<Asked>(),
         offset_of!(State, rx),
         offset_of!(State, tx),
+        offset_of!(State, lender),
     ];
     let (mut sum, mut at) = (0, 0);
     while at < places.len() {

@@ -189,7 +189,12 @@ impl Stream<'_> {
 
     /// Adds the rest of the FPDU that TCP has begun to take to what is owed: octets `rest` of the
     /// train.
-    fn owe_rest(&self, tx: &mut Tx, train: &Train<'_, '_>, rest: Range<usize>) -> Result<(), Errno> {
+    pub(super) fn owe_rest(
+        &self,
+        tx: &mut Tx,
+        train: &Train<'_, '_>,
+        rest: Range<usize>,
+    ) -> Result<(), Errno> {
         let mut copy = [0; CLOSING];
         for octets in train.range(rest).flat_map(|piece| piece.chunks(CLOSING)) {
             // The memory was there when it was summed, and TCP has begun the FPDU.
@@ -255,7 +260,12 @@ impl Stream<'_> {
     }
 
     /// Writes the train; returns how many of its octets TCP took.
-    fn write(&self, train: &Train<'_, '_>, more: bool, end_of_record: bool) -> Result<usize, Errno> {
+    pub(super) fn write(
+        &self,
+        train: &Train<'_, '_>,
+        more: bool,
+        end_of_record: bool,
+    ) -> Result<usize, Errno> {
         if self.state.asked.gather() == Gather::Cork {
             return self.write_corked(train);
         }
@@ -299,7 +309,7 @@ impl Stream<'_> {
 
     /// Returns the EMSS to cut by. It can change, so TCP is asked for each train, but not for
     /// octets that fit any EMSS.
-    fn emss(&self, tx: &mut Tx, octets: usize) -> usize {
+    pub(super) fn emss(&self, tx: &mut Tx, octets: usize) -> usize {
         if octets <= SMALL {
             return SAFE_EMSS;
         }
@@ -333,9 +343,9 @@ fn close(tx: &mut Tx, source: &mut Source<'_>, message: Message) {
 
 /// Most pieces of one train: a longer list would have to go on the heap, which a signal handler may
 /// have interrupted, or be too large for its stack. An FPDU of more pieces is copied.
-const PIECES: usize = 160;
+pub(super) const PIECES: usize = 160;
 /// FPDUs in one train.
-const FPDUS: usize = 64;
+pub(super) const FPDUS: usize = 64;
 /// Both for a send of up to [`SMALL`] octets, which is one FPDU, its payload copied, in the usual
 /// case.
 const FEW_PIECES: usize = 16;

@@ -9,7 +9,7 @@ use std::io::IoSliceMut;
 
 use rddp_mpa::CRC_LEN;
 
-use super::{Look, Wrong, Zcopy};
+use super::{Look, Wrong, Zcopy, live};
 use crate::inbound::{Inbound, Step};
 use crate::rooms::Room;
 use crate::rx::{Hold, Next, STEPS};
@@ -39,7 +39,7 @@ impl Stream<'_> {
     /// in front of them are moved out of their way.
     pub(crate) fn take_credits(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
         for _ in 0..STEPS {
-            if !rx.sdp.is_blocked() {
+            if !live(rx).waits_for_peer() {
                 break;
             }
             let unread = rx.left > 0;
@@ -229,7 +229,8 @@ impl Stream<'_> {
         let full = seen == scratch.len();
         let mut at = stub;
         while at < seen {
-            let Some(mut look) = self.look_of(rx) else { break };
+            let mut place = None;
+            let Some(mut look) = self.look_of(rx, &mut place) else { break };
             let mut inbound = Inbound::new(rx, rx.sdp.size, Some(&look));
             let step = inbound.step(&mut scratch[at..seen], Some(&mut look));
             let used = match step {
@@ -282,7 +283,12 @@ impl Stream<'_> {
     }
 
     /// Takes an FPDU behind the stub, of which the CRC field stays while octets are held.
-    pub(super) fn take_behind(&self, rx: &mut Guard<'_, Rx>, used: usize, look: &Look) -> Result<(), Errno> {
+    pub(super) fn take_behind(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        used: usize,
+        look: &Look<'_>,
+    ) -> Result<(), Errno> {
         rx.sdp.changing = 1;
         let (stub, stays) = (rx.sdp.stub as usize, !rx.held.is_empty() || look.now.is_over());
         let left = if stays { CRC_LEN } else { 0 };

@@ -32,7 +32,7 @@ impl Stream<'_> {
         let mut tx = self.lock_tx()?;
         tx.fin_due = true;
         let paid = self.pay_messages(&mut rx, &mut tx);
-        self.note_blocked(&rx);
+        self.note_blocked(&mut rx);
         paid.map(drop)
     }
 

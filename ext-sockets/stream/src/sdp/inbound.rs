@@ -7,32 +7,27 @@ use rddp_iwarp::{Delivered, Segment};
 use rddp_rdmap::TerminateCode;
 use rddp_sdp::wire::{Body, Message};
 
-use super::{Live, Look, Part, Wrong, live};
+use super::{Adverts, Live, Look, Part, Wrong, live};
 use crate::ended::{Ended, Why};
-use crate::state::{Phase, Rx};
+use crate::state::{NOT_BLOCKED, Phase, Rx};
 use crate::sys::{Guard, Lease};
 use crate::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Returns a look at the connection of SDP as it is, if the stream has one.
+    /// Returns a look at the connection of SDP as it is, if the stream has one. Its adverts are
+    /// copied to `place`.
     #[inline]
-    pub(crate) fn look_of(&self, rx: &mut Guard<'_, Rx>) -> Option<Look> {
-        let mut look = None;
-        self.look_at(rx, &mut look);
-        look
-    }
-
-    /// Does the same in place. A look is large where there are adverts: it is not moved, and
-    /// nothing of it is written for plain octets.
-    #[inline]
-    pub(crate) fn look_at(&self, rx: &mut Guard<'_, Rx>, look: &mut Option<Look>) {
-        if self.state.asked.is_sdp() {
-            let Live { sdp, adverts } = live(rx);
-            let look = look.insert(Look::at(*sdp));
-            if let Some(adverts) = adverts {
-                look.adverts = Some(*adverts);
-            }
+    pub(crate) fn look_of<'s>(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        place: &'s mut Option<Adverts>,
+    ) -> Option<Look<'s>> {
+        if !self.state.asked.is_sdp() {
+            return None;
         }
+        let Live { sdp, adverts } = live(rx);
+        let adverts = adverts.map(|adverts| place.insert(*adverts));
+        Some(Look::at(*sdp, adverts))
     }
 
     /// Returns the octets of the longest Send that is taken.
@@ -59,9 +54,8 @@ impl Stream<'_> {
         open: Option<OpenTagged>,
         front: &[u8],
     ) -> Result<(), Errno> {
-        let mut look = None;
-        self.look_at(rx, &mut look);
-        let Some(look) = &mut look else { return Ok(()) };
+        let mut place = None;
+        let Some(mut look) = self.look_of(rx, &mut place) else { return Ok(()) };
         match look.delivered(delivered, open, front) {
             // What the peer says twice it says in the same way, or breaks the rules.
             Ok(Part::Octets { from }) if from == front.len() => {
@@ -78,7 +72,8 @@ impl Stream<'_> {
     #[inline]
     pub(crate) fn needs_what_comes(&self, rx: &Rx) -> bool {
         let asked = &self.state.asked;
-        asked.is_sdp() && (asked.has_private_copies() || rx.sdp.is_blocked())
+        let waits = rx.sdp.is_blocked() || self.state.blocked.load(Ordering::Acquire) != NOT_BLOCKED;
+        asked.is_sdp() && (asked.has_private_copies() || waits)
     }
 
     /// Ends the connection because the peer has broken a rule of SDP, or has aborted it.
@@ -100,7 +95,8 @@ impl Stream<'_> {
         let reads = rx.sdp.has_adverts == 1 && self.begin_reads(rx, room);
         if self.state.phase() == Phase::Framed && self.state.may_send.load(Ordering::Acquire) {
             let ends = rx.sdp.is_done() && rx.sdp.fin_sent == 0;
-            if live(rx).control_due() || ends || reads {
+            let owes = rx.sdp.has_adverts == 1 && live(rx).owes_octets();
+            if live(rx).control_due() || ends || reads || owes {
                 let paid = self.lock_tx().and_then(|mut tx| self.pay_messages(rx, &mut tx));
                 // The octets that were received count; the next call meets the error.
                 if let Err(error) = paid {
@@ -110,6 +106,13 @@ impl Stream<'_> {
         }
         if rx.sdp.has_adverts == 0 && rx.tables != Lease::NONE && rx.held.is_empty() {
             self.spare_tables(rx);
+        }
+        if rx.sdp.has_adverts == 1 {
+            rx.sdp.changing = 1;
+            self.settle_adverts(rx);
+            rx.sdp.changing = 0;
+            // What was taken may be for the call whose memory the peer reads.
+            self.kick();
         }
         self.note_blocked(rx);
     }

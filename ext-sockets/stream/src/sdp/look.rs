@@ -14,10 +14,10 @@ use crate::state::Rx;
 use crate::sys::Guard;
 
 /// The connection behind FPDUs that are looked at.
-pub(crate) struct Look {
+pub(crate) struct Look<'s> {
     pub(crate) now: Shared,
-    /// The adverts, while there are any.
-    pub(crate) adverts: Option<Adverts>,
+    /// A copy of the adverts, while there are any: large, and so where it need not be moved.
+    pub(crate) adverts: Option<&'s mut Adverts>,
     /// Octets that are outstanding no more of Reads and of sinks: they have come, or will not.
     released: [u32; 2],
     /// The room of the last segment's octets, if they were charged before they came.
@@ -25,17 +25,17 @@ pub(crate) struct Look {
 }
 
 /// A look, and how it was before the last FPDU; nothing for plain octets.
-pub(crate) struct Ahead {
-    pub(crate) now: Option<Look>,
+pub(crate) struct Ahead<'s> {
+    pub(crate) now: Option<Look<'s>>,
     before: Option<Shared>,
-    adverts_before: Option<Adverts>,
+    adverts_before: &'s mut Option<Adverts>,
     released_before: [u32; 2],
 }
 
-impl Ahead {
-    #[inline(always)]
-    pub(crate) fn new() -> Self {
-        Self { now: None, before: None, adverts_before: None, released_before: [0; 2] }
+impl<'s> Ahead<'s> {
+    #[inline]
+    pub(crate) fn of(now: Option<Look<'s>>, adverts_before: &'s mut Option<Adverts>) -> Self {
+        Self { now, before: None, adverts_before, released_before: [0; 2] }
     }
 
     /// Notes where [`cut_back`](Self::cut_back) goes back to.
@@ -45,16 +45,19 @@ impl Ahead {
             self.before = Some(look.now);
             self.released_before = look.released;
             if let Some(adverts) = &look.adverts {
-                self.adverts_before = Some(*adverts);
+                *self.adverts_before = Some(**adverts);
             }
         }
     }
 
     /// Leaves out the last FPDU.
     pub(crate) fn cut_back(&mut self) {
-        let (before, adverts) = (self.before.take(), self.adverts_before.take());
-        let released = self.released_before;
-        self.now = before.map(|now| Look { now, adverts, released, of: None });
+        let Some(look) = &mut self.now else { return };
+        let Some(before) = self.before.take() else { return self.now = None };
+        if let (Some(adverts), Some(before)) = (&mut look.adverts, self.adverts_before.take()) {
+            **adverts = before;
+        }
+        (look.now, look.released, look.of) = (before, self.released_before, None);
     }
 }
 
@@ -73,10 +76,9 @@ pub(crate) enum Part {
     NeedsTables,
 }
 
-impl Look {
-    #[inline(always)]
-    pub(crate) fn at(now: Shared) -> Self {
-        Self { now, adverts: None, released: [0; 2], of: None }
+impl<'s> Look<'s> {
+    pub(crate) fn at(now: Shared, adverts: Option<&'s mut Adverts>) -> Self {
+        Self { now, adverts, released: [0; 2], of: None }
     }
 
     /// Returns the memory that a Write may name.
@@ -86,7 +88,7 @@ impl Look {
     }
 
     fn machine(&mut self) -> Machine<'_> {
-        Machine::new(&mut self.now.core, self.adverts.as_mut().map(|adverts| &mut adverts.tables))
+        Machine::new(&mut self.now.core, self.adverts.as_deref_mut().map(|adverts| &mut adverts.tables))
     }
 
     /// Counts in a segment; `open` is the tagged message that is open behind it. The first one of a
@@ -194,7 +196,7 @@ impl Look {
         delivered: &Delivered,
         open: Option<OpenTagged>,
     ) -> Result<Part, Wrong> {
-        let adverts = self.adverts.as_mut().ok_or(Wrong::Unsupported)?;
+        let adverts = self.adverts.as_deref_mut().ok_or(Wrong::Unsupported)?;
         adverts.open = OpenMessage::of(open);
         self.now.is_tagged = 1;
         let len = delivered.segment.payload_len;
@@ -234,7 +236,7 @@ impl Look {
         let mut marked = self.now.marked();
         marked.hungry = 0;
         let [reads, sinks] = self.released;
-        let adverts = self.adverts.as_ref();
+        let adverts = self.adverts.as_deref();
         rx.change_sdp(|at| *at = marked);
         if let Some(adverts) = adverts {
             rx.rooms.release(Room::Reads, reads as usize);

@@ -25,4 +25,4 @@ pub use options::{Copies, Format, SdpOptions};
 pub(super) use outbound::count_taken;
 pub(super) use shared::{Live, Shared, live};
 pub(super) use wrong::Wrong;
-pub(super) use zcopy::{Adverts, OwnSink, READS, Zcopy};
+pub(super) use zcopy::{Adverts, OwnSink, READS, Request, Zcopy};

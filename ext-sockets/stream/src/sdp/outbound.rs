@@ -28,19 +28,34 @@ impl Stream<'_> {
         let mut tx = self.lock_tx()?;
         let paid = self.pay_messages(&mut rx, &mut tx);
         if !paid? {
-            self.note_blocked(&rx);
+            self.note_blocked(&mut rx);
             return Err(Errno::WOULD_BLOCK);
         }
         if tx.fin_due {
             return Err(Errno::BROKEN_PIPE);
         }
         let all = source.left();
+        if rx.sdp.has_adverts == 1 {
+            let written = self.push_writes(&mut rx, &mut tx, &mut source);
+            let done = all - source.left();
+            if done > 0 && (written != Ok(true) || source.left() == 0) {
+                let completed = self.complete_writes(&mut rx, &mut tx);
+                if let Err(error) = written.map(drop).and(completed) {
+                    self.remember(error);
+                }
+                self.note_blocked(&mut rx);
+                return Ok(done);
+            }
+            if !written? {
+                return Err(Errno::WOULD_BLOCK);
+            }
+        }
         rx.sdp.changing = 1;
         let written = self.push_source(&mut tx, &mut source, more, Some(live(&mut rx)));
         rx.sdp.changing = 0;
         tx.spare_owed();
         self.state.note_owed(&tx);
-        self.note_blocked(&rx);
+        self.note_blocked(&mut rx);
         let done = all - source.left();
         match written {
             Err(error) if done == 0 => Err(error),
@@ -54,9 +69,9 @@ impl Stream<'_> {
     }
 
     /// Notes whether a send waits for credits rather than for TCP.
-    pub(crate) fn note_blocked(&self, rx: &Rx) {
+    pub(crate) fn note_blocked(&self, rx: &mut Guard<'_, Rx>) {
         let is_readable = rx.left > 0 || rx.sdp.has_stub();
-        let blocked = match rx.sdp.is_blocked() {
+        let blocked = match live(rx).waits_for_peer() {
             _ if rx.sdp.hungry == 1 => BLOCKED_BEHIND,
             false => NOT_BLOCKED,
             true if is_readable => BLOCKED_BEHIND,
@@ -75,14 +90,17 @@ impl Stream<'_> {
             paid = self.frame_early(tx, Some(live(rx)));
             if paid == Ok(true) && tx.early().is_empty() {
                 if tx.fin_due {
-                    rx.sdp.close_sending();
+                    live(rx).machine().close_sending();
                 }
-                while tx.prepare_to_owe(ROOM) && live(rx).next_control(|front| owe_control(tx, front)) {}
+                owe_controls(rx, tx);
                 tx.fin_sent |= rx.sdp.is_closed();
             }
             rx.sdp.changing = 0;
             if paid == Ok(true) {
                 paid = self.pay_octets(tx, 0);
+            }
+            if paid == Ok(true) && rx.sdp.has_adverts == 1 {
+                paid = self.pay_adverts(rx, tx);
             }
             // Both have said that they send nothing more: the connection is over.
             if paid == Ok(true) && rx.sdp.is_done() && rx.sdp.fin_sent == 0 {
@@ -92,6 +110,23 @@ impl Stream<'_> {
         }
         self.state.note_owed(tx);
         paid
+    }
+
+    /// Sends what came back of own adverts, and answers the peer's Reads of the stream's memory.
+    /// Returns whether TCP has taken all of that.
+    fn pay_adverts(&self, rx: &mut Guard<'_, Rx>, tx: &mut Tx) -> Result<bool, Errno> {
+        self.drop_what_the_dead_lent(rx);
+        if !live(rx).owes_octets() {
+            return Ok(true);
+        }
+        self.push_returned(rx, tx)?;
+        self.serve(rx, tx, None)?;
+        rx.sdp.changing = 1;
+        // `DisConn` and others may have waited for that.
+        owe_controls(rx, tx);
+        tx.fin_sent |= rx.sdp.is_closed();
+        rx.sdp.changing = 0;
+        self.pay_octets(tx, 0)
     }
 
     /// Gives TCP what is owed to it, for a caller without the receiving lock.
@@ -152,6 +187,11 @@ pub(crate) fn count_taken(live: &mut Live<'_>, records: &[Record<After>], fpdus:
         let _ = live.data(record.after.payload - before);
         before = record.after.payload;
     }
+}
+
+/// Adds the control messages that are due, as far as credits allow.
+fn owe_controls(rx: &mut Guard<'_, Rx>, tx: &mut Tx) {
+    while tx.prepare_to_owe(ROOM) && live(rx).next_control(|front| owe_control(tx, front)) {}
 }
 
 /// Adds a message without octets of the program to what is owed, where there is [`ROOM`].

@@ -84,6 +84,17 @@ impl Live<'_> {
         self.machine().data_room()
     }
 
+    /// Returns whether a send waits for the peer: for credits, or for the end of own adverts.
+    pub(crate) fn waits_for_peer(&mut self) -> bool {
+        self.sdp.has_answer == 0 && !matches!(self.machine().data_room(), Ok(_) | Err(Blocked::Closed))
+    }
+
+    /// Returns whether Reads of the peer are not answered, or octets of adverts came back.
+    pub(super) fn owes_octets(&mut self) -> bool {
+        let reads = self.adverts.as_ref().is_some_and(|adverts| adverts.requests.count > 0);
+        reads || self.machine().returned().is_some()
+    }
+
     /// Returns the headers of a Data, which counts as sent.
     pub(super) fn data(&mut self, payload_len: usize) -> Result<Front, Blocked> {
         self.machine().data(payload_len, false)
@@ -195,6 +206,11 @@ impl Shared {
         marked
     }
 
+    /// Returns whether the peer has ended its direction by a FIN alone.
+    pub(super) fn ended_by_fin(&self) -> bool {
+        self.fin == 1 && !self.is_over()
+    }
+
     /// Returns whether nothing more can come: by the peer's `DisConn`, or its FIN.
     pub(super) fn nothing_comes(&self) -> bool {
         self.is_over() || self.fin == 1
@@ -242,11 +258,6 @@ impl Shared {
     /// Notes that a call is about to wait for credits.
     pub(super) fn wait_for_credits(&mut self) {
         self.machine().wait_for_credits();
-    }
-
-    /// Makes `DisConn` due, behind everything that was sent.
-    pub(super) fn close_sending(&mut self) {
-        self.machine().close_sending();
     }
 
     /// Returns whether both ends have sent their `DisConn`, or the peer its FIN.

@@ -300,6 +300,19 @@ impl EdgeSet {
         Ok(true)
     }
 
+    /// Has sleeps end while `fd`, a descriptor of ours, is readable, until [`unwatch`]. Returns
+    /// whether it does.
+    ///
+    /// [`unwatch`]: Self::unwatch
+    pub(super) fn watch(&self, fd: RawFd) -> bool {
+        self.control(self.set, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, 0).is_ok()
+    }
+
+    /// Ends what [`watch`](Self::watch) began.
+    pub(super) fn unwatch(&self, fd: RawFd) {
+        let _ = self.control(self.set, libc::EPOLL_CTL_DEL, fd, 0, 0);
+    }
+
     fn control(&self, set: RawFd, operation: c_int, fd: RawFd, events: u32, tag: u32) -> Result<(), Errno> {
         let mut event = epoll_event { events, u64: u64::from(ours()) << 32 | u64::from(tag) };
         // SAFETY: the event lives until the call returns, and the kernel only reads it.

@@ -24,6 +24,8 @@ pub(crate) unsafe trait Plain {}
 unsafe impl Plain for Rx {}
 // SAFETY: integers, booleans and octets alone.
 unsafe impl Plain for Tx {}
+// SAFETY: an integer.
+unsafe impl Plain for u64 {}
 
 /// A value and its lock. Both begin as zeros; [`init`](Self::init) must be called first.
 #[repr(C)]
@@ -74,6 +76,30 @@ impl<T: Plain> Guarded<T> {
             error => Err(Errno(error)),
         }
     }
+
+    /// Locks if nobody has the lock.
+    pub(crate) fn try_lock(&self) -> Tried<'_, T> {
+        // SAFETY: as in `lock`.
+        match unsafe { libc::pthread_mutex_trylock(self.mutex.get()) } {
+            0 => Tried::Free(Guard { of: self }),
+            libc::EOWNERDEAD => {
+                // SAFETY: as in `lock`.
+                unsafe { libc::pthread_mutex_consistent(self.mutex.get()) };
+                Tried::OfTheDead(Guard { of: self })
+            }
+            _ => Tried::Taken,
+        }
+    }
+}
+
+/// Result of an attempt to lock.
+pub(crate) enum Tried<'a, T: Plain> {
+    /// The lock was free, and is held now.
+    Free(Guard<'a, T>),
+    /// Its owner has died; it is held now.
+    OfTheDead(Guard<'a, T>),
+    /// A thread has it, perhaps the calling one.
+    Taken,
 }
 
 /// The lock, held.

@@ -24,6 +24,7 @@ mod lock;
 mod names;
 mod pieces;
 mod scratch;
+mod signals;
 mod slots;
 #[cfg(test)]
 pub(super) mod tests;
@@ -38,10 +39,11 @@ pub use kernel::handlers_restart;
 pub use kernel::raise_sigpipe;
 pub(super) use kernel::{Direction, Kernel, Tcp, now, random, read_at, seek};
 pub use kernel::{confine, is_confined};
-pub(super) use lock::{Guard, Guarded};
+pub(super) use lock::{Guard, Guarded, Tried};
 pub(super) use names::names;
 pub use pieces::{sink_pieces, source_pieces};
 pub(super) use scratch::Scratch;
+pub(super) use signals::HeldBack;
 pub(super) use slots::{
     BLOCK, Lease, Purpose, SLOT, block, block_mut, give_back, has_all, longest_file, reserve,
 };

@@ -17,7 +17,7 @@ pub(crate) const SINK_CANCEL: u8 = 9;
 
 /// The `STag` of the buffer that the peer advertises.
 pub(crate) const STAG: u32 = 0x1234_5678;
-/// Its Tagged Offset.
+/// The Tagged Offset of the buffer.
 pub(crate) const TO: u64 = 0x1_0000_0010;
 
 /// Something from the end of ours.

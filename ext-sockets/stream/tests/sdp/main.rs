@@ -7,9 +7,11 @@ mod close;
 #[expect(dead_code, reason = "the tests of plain octets use more of it")]
 #[path = "../stream/common.rs"]
 mod common;
+mod lending;
 mod peer;
 mod reads;
 mod rules;
+mod sharing;
 mod transfer;
 mod writes;
 

@@ -222,7 +222,7 @@ fn a_call_returns_with_what_its_low_water_mark_asks_for() {
     });
 }
 
-/// What a peer answers a Read of 50,000 octets with, and the code of the Terminate.
+/// An answer to a Read of 50,000 octets that is wrong, and the code of the Terminate for it.
 type Lie = (&'static str, fn(&mut Sdp, &rddp_rdmap::ReadRequestRepr, &[u8]), TerminateCode);
 
 #[test]

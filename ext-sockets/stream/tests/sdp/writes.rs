@@ -125,7 +125,8 @@ fn a_peer_that_writes_where_it_may_not_is_cut_off() {
 
 #[test]
 fn a_report_that_is_not_of_what_was_written_aborts() {
-    let cases: [(&str, fn(&mut Sdp, u32)); 5] = [
+    type Breach = fn(&mut Sdp, u32);
+    let cases: [(&str, Breach); 5] = [
         ("more", |peer, stag| {
             peer.write(stag, 0, true, b"four");
             peer.wrote(5);

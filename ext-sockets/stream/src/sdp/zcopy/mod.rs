@@ -2,13 +2,18 @@
 //!
 //! [`state`] is what is shared of it, in the stream's block of tables; [`reads`] reads from the
 //! peer's `SrcAvail`s, [`sink`] makes `SinkAvail`s, [`place`] takes what comes for them out of
-//! order.
+//! order. [`source`] makes `SrcAvail`s of the program's memory, [`serve`] answers the peer's Reads,
+//! [`spill`] has the adverts that a call has left behind, [`writes`] writes into `SinkAvail`s.
 
 mod place;
 mod reads;
+mod serve;
 mod sink;
+mod source;
+mod spill;
 #[allow(dead_code, reason = "the calls that use all of it are still to come")]
 mod state;
+mod writes;
 
 #[allow(unused_imports, reason = "the calls that use them are still to come")]
 pub(crate) use state::{

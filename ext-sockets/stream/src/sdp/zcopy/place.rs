@@ -23,7 +23,8 @@ impl Stream<'_> {
     #[cold]
     pub(crate) fn fetch_alone(&self, rx: &mut Guard<'_, Rx>, scratch: &mut Scratch) -> Result<Next, Errno> {
         let seen = self.kernel.peek(&mut [IoSliceMut::new(scratch)])?;
-        let Some(mut look) = self.look_of(rx) else { return Ok(Next::More) };
+        let mut place = None;
+        let Some(mut look) = self.look_of(rx, &mut place) else { return Ok(Next::More) };
         let mut inbound = Inbound::new(rx, rx.sdp.size, Some(&look));
         let used = match inbound.step(&mut scratch[..seen], Some(&mut look)) {
             Ok(Step::NeedsTables) if self.make_tables(rx) || rx.sdp.starved == 1 => return Ok(Next::More),

@@ -113,12 +113,13 @@ pub(crate) struct Request {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Backing {
     pub(crate) stag: u32,
-    /// 0: none; 1: the memory of a call; 2: the chain.
+    /// One of the constants of `serve.rs`.
     pub(crate) kind: u32,
     pub(crate) chain: Chain,
     /// Octets of the advert in front of the chain's first one.
     pub(crate) from: u32,
-    pub(crate) unused: u32,
+    /// Octets of the advert, which are charged to the room for spills.
+    pub(crate) len: u32,
 }
 
 impl OpenMessage {

@@ -1,0 +1,250 @@
+//! Adverts of this end that stand in memory of the stream: the call whose memory it was has
+//! returned, and the peer reads on. What comes back of them is the head of the send queue.
+
+use std::io::IoSlice;
+use std::sync::atomic::Ordering;
+
+use rddp_ddp::{Msn, Stag, UntaggedRepr};
+use rddp_iwarp::{Record, taken};
+use rddp_mpa::mulpdu;
+use rddp_rdmap::{Opcode, untagged_header};
+use rddp_sdp::machine::{Blocked, Machine, SourceId, SourceState};
+use rddp_sdp::wire::HEADER_LEN;
+
+use super::serve::{Ends, Tagged};
+use super::state::{Backing, Zcopy, zcopy};
+use crate::buffers::LITTLE_SEND;
+use crate::rooms::Room;
+use crate::sink::Source;
+use crate::state::{Phase, Rx, Tx};
+use crate::sys::{BLOCK, ChainError, Guard, Scratch, Tried, parts};
+use crate::train::Train;
+use crate::tx::{After, PIECES};
+use crate::{Errno, Stream};
+
+impl Stream<'_> {
+    /// Returns whether the peer may still read octets from the stream's memory, or they wait to be
+    /// sent, though no call of the program may ever come.
+    #[must_use]
+    pub fn has_obligation(&self) -> bool {
+        self.state.spilled.load(Ordering::Acquire) > 0 && self.state.phase() == Phase::Framed
+    }
+
+    /// Meets as much of the [obligation](Self::has_obligation) as is possible without waiting: takes
+    /// what the peer sends, answers its Reads, sends what came back.
+    ///
+    /// An error is left to the program's next call.
+    pub fn meet_obligation(&self) {
+        if !self.has_obligation() {
+            return;
+        }
+        let met = self.lock_rx().and_then(|mut rx| {
+            let taken = self.take_credits(&mut rx);
+            self.answer_peer(&mut rx, 0);
+            taken
+        });
+        if let Err(error) = met {
+            self.remember(error);
+        }
+    }
+
+    /// Copies the memory of an advert into the stream's, and points the advert there: all of it, as
+    /// a peer may read octets again. Returns whether there was room.
+    pub(super) fn spill(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        place: usize,
+        mut memory: Source<'_>,
+    ) -> Result<bool, Errno> {
+        rx.sdp.changing = 1;
+        let spilled = spill(rx, place, &mut memory);
+        rx.sdp.changing = 0;
+        self.note_spilled(rx);
+        spilled.map_err(|error| error.unwrap_or_else(|| self.owner_died()))
+    }
+
+    fn note_spilled(&self, rx: &mut Guard<'_, Rx>) {
+        let is_spilled = |backing: &&Backing| backing.kind == Backing::CHAIN;
+        let count = zcopy(rx).map_or(0, |(_, _, all)| all.sources.iter().filter(is_spilled).count());
+        self.state.spilled.store(count as u64, Ordering::Release);
+    }
+
+    /// Gives up adverts of the stream's own memory that are over, and the block of tables with the
+    /// last of all. The caller has marked the state as changing.
+    pub(crate) fn settle_adverts(&self, rx: &mut Guard<'_, Rx>) {
+        let Some((state, mut chains, all)) = zcopy(rx) else { return };
+        let Zcopy { adverts, sources, .. } = &mut *all;
+        for (place, backing) in sources.iter_mut().enumerate() {
+            let id = SourceId::at(place);
+            let mut machine = Machine::new(&mut state.sdp.core, Some(&mut adverts.tables));
+            let source = machine.source(id);
+            let is_over = match (backing.kind, source.state) {
+                (Backing::CHAIN | Backing::DROPPED, SourceState::Done | SourceState::Free) => true,
+                (Backing::DROPPED, SourceState::Returned) => true,
+                _ => machine.aborted() && backing.kind != Backing::NONE,
+            };
+            if is_over {
+                let _ = machine.release_source(id);
+                state.rooms.release(Room::Spill, backing.len as usize);
+                let _ = chains.clear(&mut backing.chain);
+                *backing = Backing::default();
+            }
+        }
+        state.sdp.has_adverts = (!adverts.is_idle()).into();
+        let spilled = sources.iter().filter(|backing| backing.kind == Backing::CHAIN).count();
+        self.state.spilled.store(spilled as u64, Ordering::Release);
+        if all.is_idle() && state.held.is_empty() {
+            let (rx, _, mut table) = parts(rx);
+            table.give_back(&mut rx.tables);
+        }
+    }
+
+    /// Takes back the adverts of a call whose thread has died: over TCP its octets would not have
+    /// been accepted.
+    pub(crate) fn drop_what_the_dead_lent(&self, rx: &mut Guard<'_, Rx>) {
+        let Some((_, _, all)) = zcopy(rx) else { return };
+        if all.sources.iter().all(|backing| backing.kind != Backing::CALL) {
+            return;
+        }
+        let _lock = match self.state.lender.try_lock() {
+            Tried::Taken => return,
+            Tried::Free(lock) | Tried::OfTheDead(lock) => lock,
+        };
+        let Some((rx, _, all)) = zcopy(rx) else { return };
+        for backing in &mut all.sources {
+            if backing.kind == Backing::CALL {
+                backing.kind = Backing::DROPPED;
+            }
+        }
+        // Refused where they have come back already.
+        let _ = Machine::new(&mut rx.sdp.core, Some(&mut all.adverts.tables)).cancel_sources();
+    }
+
+    /// Sends what came back of adverts, as far as credits and TCP allow. Returns whether nothing of
+    /// that is left.
+    pub(crate) fn push_returned(&self, rx: &mut Guard<'_, Rx>, tx: &mut Tx) -> Result<bool, Errno> {
+        while tx.owed().is_empty() {
+            let Some((state, chains, all)) = zcopy(rx) else { return Ok(true) };
+            // What TCP does not take does not count.
+            let (mut sdp, mut adverts) = (state.sdp, all.adverts);
+            let mut machine = Machine::new(&mut sdp.core, Some(&mut adverts.tables));
+            let Some(id) = machine.returned() else { return Ok(true) };
+            let backing = &all.sources[id.place()];
+            let source = machine.source(id);
+            let at = source.done.saturating_sub(backing.from) as usize;
+            let rest = source.len.saturating_sub(source.done) as usize;
+            if backing.kind != Backing::CHAIN {
+                // The call that lends it sends it.
+                return Ok(backing.kind != Backing::CALL);
+            }
+            let sent = if let Some(sink) = machine.peer_sink() {
+                let message = Tagged { op: Opcode::Write, stag: sink.stag, to: sink.to, ends: Ends::Each };
+                let len = rest.min(sink.left as usize);
+                let pushed = chains.look_at(&backing.chain, at, len, |pieces| {
+                    self.push_tagged(tx, message, Source::new(pieces))
+                });
+                let sent = pushed.unwrap_or_else(|_| Err(self.owner_died()))?;
+                sent > 0 && machine.resend_written(id, sent as u32).is_ok()
+            } else {
+                let room = match machine.resend_room() {
+                    Ok(room) => room,
+                    Err(blocked) => {
+                        if blocked == Blocked::Credits {
+                            state.sdp.wait_for_credits();
+                        }
+                        return Ok(false);
+                    }
+                };
+                let len = rest.min(room).min(self.longest_in_fpdu(tx, rest));
+                let Ok(front) = machine.resend(id, len) else { return Ok(false) };
+                let pushed = chains.look_at(&backing.chain, at, len, |pieces| {
+                    self.push_one_message(tx, &front, Source::new(pieces))
+                });
+                pushed.unwrap_or_else(|_| Err(self.owner_died()))?
+            };
+            if !sent {
+                return Ok(false);
+            }
+            rx.sdp.changing = 1;
+            let Some((state, _, all)) = zcopy(rx) else { return Err(self.owner_died()) };
+            all.adverts = adverts;
+            sdp.changing = 1;
+            state.sdp = sdp;
+            self.settle_adverts(rx);
+            rx.sdp.changing = 0;
+        }
+        Ok(false)
+    }
+
+    /// Returns the octets of a Data that fills one FPDU.
+    fn longest_in_fpdu(&self, tx: &mut Tx, octets: usize) -> usize {
+        let emss = self.emss(tx, octets);
+        let longest = mulpdu(emss, tx.markers).saturating_sub(UntaggedRepr::LEN + HEADER_LEN).max(1);
+        if tx.prepare_to_owe(BLOCK) { longest } else { longest.min(LITTLE_SEND) }
+    }
+
+    /// Gives TCP a message of one FPDU. `false`: it has taken nothing of it.
+    fn push_one_message(&self, tx: &mut Tx, front: &[u8], source: Source<'_>) -> Result<bool, Errno> {
+        let len = source.left();
+        let mut arena = Scratch::take()?;
+        let mut source: Source<'_> = source;
+        let mut list = [IoSlice::new(&[]); PIECES];
+        let mut train = Train::new(&mut list, &mut arena, self.state.asked.gather());
+        let mut framer = tx.framer();
+        let header = untagged_header(Opcode::Send, Stag(0), Msn(tx.msn), 0, true);
+        let pushed = train.push(&mut framer, &header, front, &mut source, len);
+        if !pushed.map_err(|_| Errno::FAULT)? {
+            return Ok(false);
+        }
+        let after = After { position: framer.position(), msn: Msn(tx.msn).next(), ..After::default() };
+        let records = [Record { end: train.len(), after }];
+        tx.moving = true;
+        let octets = match self.write(&train, false, false) {
+            Err(Errno::WOULD_BLOCK) => 0,
+            Err(error) => {
+                tx.moving = false;
+                return Err(error);
+            }
+            Ok(octets) => octets,
+        };
+        let taken = taken(&records, octets);
+        if taken.begun.is_some() {
+            self.owe_rest(tx, &train, taken.owed())?;
+        }
+        let last = taken.last().map(|record| record.after);
+        if let Some(After { position, msn, .. }) = last {
+            (tx.position, tx.msn) = (position, msn.0);
+        }
+        tx.moving = false;
+        Ok(last.is_some())
+    }
+}
+
+/// Copies the memory behind an advert. `Err(None)`: the numbers are damaged.
+fn spill(rx: &mut Guard<'_, Rx>, place: usize, memory: &mut Source<'_>) -> Result<bool, Option<Errno>> {
+    let (_, mut chains, all) = zcopy(rx).ok_or(None)?;
+    let backing = &mut all.sources[place];
+    while memory.left() > 0 {
+        let filled = chains.fill(&mut backing.chain, memory.left(), |pieces| {
+            let mut count = 0;
+            for piece in pieces {
+                let now = memory.copy_some(piece);
+                count += now;
+                if now < piece.len() {
+                    break;
+                }
+            }
+            if count == 0 { Err(Errno::FAULT) } else { Ok(count) }
+        });
+        let error = match filled {
+            Ok(Ok(_)) => continue,
+            // Memory that is gone has nothing that could be read.
+            Ok(Err(_)) | Err(ChainError::NoRoom) => Ok(false),
+            Err(ChainError::Damaged) => Err(None),
+        };
+        chains.clear(&mut backing.chain).map_err(|_| None)?;
+        return error;
+    }
+    (backing.kind, backing.from) = (Backing::CHAIN, 0);
+    Ok(true)
+}

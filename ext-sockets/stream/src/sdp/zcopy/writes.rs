@@ -1,0 +1,58 @@
+//! Writes into the peer's `SinkAvail`s.
+//!
+//! Each segment is an RDMA Write of its own, so that no message is open between two calls. They
+//! take the place of Data: octets of non-blocking and of short sends go in the same way.
+
+use rddp_rdmap::Opcode;
+use rddp_sdp::machine::Machine;
+
+use super::serve::{Ends, Tagged};
+use super::state::{Zcopy, zcopy};
+use crate::sink::Source;
+use crate::state::{Rx, Tx};
+use crate::sys::Guard;
+use crate::{Errno, Stream};
+
+impl Stream<'_> {
+    /// Writes octets of `source`, which moves on, to where the peer has given room, as far as TCP
+    /// takes them. Returns whether none of them has to wait for TCP.
+    pub(crate) fn push_writes(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        tx: &mut Tx,
+        source: &mut Source<'_>,
+    ) -> Result<bool, Errno> {
+        while source.left() > 0 {
+            let Some((state, _, Zcopy { adverts, .. })) = zcopy(rx) else { break };
+            let machine = Machine::new(&mut state.sdp.core, Some(&mut adverts.tables));
+            let Some(sink) = machine.peer_sink() else { break };
+            let message = Tagged { op: Opcode::Write, stag: sink.stag, to: sink.to, ends: Ends::Each };
+            let len = source.left().min(sink.left as usize);
+            state.sdp.changing = 1;
+            let good = source.first(len).readable(len);
+            let sent =
+                if good == 0 { Err(Errno::FAULT) } else { self.push_tagged(tx, message, source.first(good)) };
+            let sent = sent.inspect_err(|_| state.sdp.changing = 0)?;
+            let mut machine = Machine::new(&mut state.sdp.core, Some(&mut adverts.tables));
+            if sent > 0 && machine.written(sent as u32).is_err() {
+                return Err(self.owner_died());
+            }
+            state.sdp.changing = 0;
+            source.skip(sent);
+            if sent < good {
+                return Ok(false);
+            }
+            self.pay_messages(rx, tx)?;
+        }
+        Ok(true)
+    }
+
+    /// Reports what was written into the peer's oldest advert: nothing more is queued. A reader
+    /// that waits for these octets alone gets them.
+    pub(crate) fn complete_writes(&self, rx: &mut Guard<'_, Rx>, tx: &mut Tx) -> Result<(), Errno> {
+        rx.sdp.changing = 1;
+        crate::sdp::live(rx).machine().complete_peer_sink();
+        rx.sdp.changing = 0;
+        self.pay_messages(rx, tx).map(drop)
+    }
+}
