@@ -1,4 +1,5 @@
-//! The byte stream of DDPMODE and of SDP: one call of a program, whose octets are there or have room in TCP.
+//! The byte stream of DDPMODE and of SDP: one call of a program, whose octets are there or have
+//! room in TCP.
 
 use rddp_benches::{Streams, Wire, pattern};
 

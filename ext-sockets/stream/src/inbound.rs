@@ -75,6 +75,7 @@ pub(super) struct Mark {
 }
 
 impl Inbound {
+    #[inline(always)]
     pub(super) fn new(rx: &Rx, max_send: u32, sdp: Option<&Look<'_>>) -> Self {
         let config = StreamConfig { ird: rx.ird, ord: rx.ord, extensions: false };
         let mut stream = Stream::new(config);
@@ -348,6 +349,7 @@ pub(super) enum Stop {
 }
 
 impl Batch {
+    #[inline(always)]
     pub(super) fn of(
         inbound: &mut Inbound,
         octets: &mut [u8],

@@ -75,8 +75,8 @@ class Server:
 
 
 def parse(said, count):
-    """Returns octets and octets a second of all connections together; zeros if a report is missing. iperf's own
-    sum is left out: slices below a second have none."""
+    """Returns octets and octets a second of all connections together; zeros if a report is
+    missing. iperf's own sum is left out: slices below a second have none."""
     lines = [line.split(",") for line in said.splitlines() if re.fullmatch(r"[\d.,:+-]+", line)]
     lines = [line for line in lines if len(line) > 8 and line[5] != "-1"]
     if len(lines) != count:

@@ -24,8 +24,8 @@ pub struct SdpOptions {
     /// Private receive buffers (Bufs). 0: as many as hold 4 MiB, and 1024 at least. Others are
     /// raised to 256.
     pub bufs: u16,
-    /// Octets of a private receive buffer, the base header included. 0: what one FPDU holds at most,
-    /// so that each message of a path has one.
+    /// Octets of a private receive buffer, the base header included. 0: what one FPDU holds at
+    /// most.
     pub size: u32,
     /// Octets from which a send advertises the program's memory; `u64::MAX`: never.
     pub threshold: u64,

@@ -92,8 +92,8 @@ impl Stream<'_> {
         // Markers make the FPDU of a path shorter, and may yet be agreed on.
         let emss = self.kernel.emss().unwrap_or(SAFE_EMSS).max(SAFE_EMSS);
         let of_path = mulpdu(emss, true).saturating_sub(UntaggedRepr::LEN) as u32;
-        // The EMSS may grow: on loopback TCP halves it until it has seen the peer's window. A buffer
-        // costs nothing, so that it has room for any FPDU, and only their number is the path's.
+        // The EMSS may grow: on loopback TCP halves it until it has seen the peer's window. A
+        // buffer costs nothing: it has room for any FPDU, and only their number is the path's.
         let (of_path, size) = if asked.size == 0 { (of_path, MOST_SIZE) } else { (asked.size, asked.size) };
         rx.sdp.size = size.clamp(LEAST_SIZE, MOST_SIZE);
         let wanted = match asked.bufs {

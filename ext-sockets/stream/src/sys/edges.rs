@@ -51,7 +51,6 @@ impl Kernel<'_> {
     ///
     /// # Errors
     /// Those of `look`; those of [`EdgeSet::take`], of a process that lets no memory out.
-    #[allow(dead_code, reason = "zero copy is still to come")]
     pub(crate) fn sleep_while_out<N, W: FnOnce()>(
         &self,
         out: &MemoryOut<'_, W>,
