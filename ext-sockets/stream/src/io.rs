@@ -145,6 +145,9 @@ impl Stream<'_> {
                 },
                 Err(error) => error,
             };
+            if self.state.asked.is_sdp() {
+                self.end_writes();
+            }
             return self.so_far(all - source.left(), Some(error));
         }
     }

@@ -39,7 +39,11 @@ impl Stream<'_> {
             let written = self.push_writes(&mut rx, &mut tx, &mut source);
             let done = all - source.left();
             if done > 0 && (written != Ok(true) || source.left() == 0) {
-                let completed = self.complete_writes(&mut rx, &mut tx);
+                let completed = match source.left() {
+                    0 => self.complete_writes(&mut rx, &mut tx),
+                    // This call may go on.
+                    _ => Ok(()),
+                };
                 if let Err(error) = written.map(drop).and(completed) {
                     self.remember(error);
                 }

@@ -9,6 +9,7 @@ mod close;
 mod common;
 mod lending;
 mod peer;
+mod reading;
 mod reads;
 mod rules;
 mod sharing;

@@ -21,7 +21,7 @@ use crate::sys::{Guard, HeldBack, Tried, is_confined, now, random};
 use crate::wait::Patience;
 use crate::{Errno, Stream};
 
-/// What became of a send's octets.
+/// The result of lending a send's octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lending {
     /// Octets from the front on that the peer has, or will have from the stream's memory.
@@ -44,7 +44,7 @@ pub(crate) struct Lent<'a> {
     advertised: usize,
     /// Octets from the front that the peer has.
     read: usize,
-    /// When the peer last asked for something, by [`now`].
+    /// The time at which the peer last asked for something, by [`now`].
     since: u64,
     /// Set if no more is to be advertised.
     is_full: bool,
@@ -108,8 +108,7 @@ impl Stream<'_> {
         match lending {
             Ok(lending) => Ok(lending),
             Err(error) => {
-                // The peer gets nothing any more.
-                let _ = self.withdraw(&mut lent, true);
+                self.drop_lent(&mut lent);
                 if lent.read == 0 {
                     return Err(error);
                 }
@@ -228,12 +227,12 @@ impl Stream<'_> {
             }
             let Zcopy { adverts, sources, .. } = all;
             let mut machine = Machine::new(&mut state.sdp.core, Some(&mut adverts.tables));
-            if left > len && wants_pipelined(&machine) {
-                if let Ok(front) = machine.change_mode(Half::Out, Mode::Pipelined) {
-                    state.sdp.has_adverts = 1;
-                    owe_send(tx, &front);
-                    continue;
-                }
+            if wants_pipelined(&machine, left > len)
+                && let Ok(front) = machine.change_mode(Half::Out, Mode::Pipelined)
+            {
+                state.sdp.has_adverts = 1;
+                owe_send(tx, &front);
+                continue;
             }
             let Ok(room) = machine.source_room() else {
                 lent.is_full = !lent.is_out();
@@ -336,6 +335,20 @@ impl Stream<'_> {
         Ok(all_spilled)
     }
 
+    /// Takes the program's memory from behind the adverts, and puts nothing there: the call fails.
+    fn drop_lent(&self, lent: &mut Lent<'_>) {
+        let Ok(mut rx) = self.lock_rx() else { return };
+        let parts = std::mem::take(&mut lent.parts);
+        if let Some((state, _, all)) = zcopy(&mut rx) {
+            for part in parts.iter().flatten() {
+                all.sources[part.id.place()].kind = Backing::DROPPED;
+            }
+            // Refused where they have come back already.
+            let _ = Machine::new(&mut state.sdp.core, Some(&mut all.adverts.tables)).cancel_sources();
+        }
+        self.answer_peer(&mut rx, 0);
+    }
+
     /// Ends the connection: the peer has not answered a cancel, and may still read.
     fn cancel_is_late(&self) -> Errno {
         self.state.end.set(crate::Ended {
@@ -348,7 +361,7 @@ impl Stream<'_> {
     }
 }
 
-/// What the call that lends does next.
+/// The next step of the call that lends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Goes,
@@ -362,8 +375,10 @@ fn asked_for(rx: &mut Guard<'_, Rx>) -> u32 {
     zcopy(rx).map_or(0, |(_, _, all)| all.adverts.requests.count)
 }
 
-fn wants_pipelined(machine: &Machine<'_>) -> bool {
-    machine.out_mode() == Mode::Combined
+/// Returns whether Pipelined is wanted: for a second advert of one call, or by the peer's hint. The
+/// way back is never asked for by this end.
+fn wants_pipelined(machine: &Machine<'_>, has_more: bool) -> bool {
+    machine.out_mode() == Mode::Combined && (has_more || machine.peer_prefers() == Mode::Pipelined)
 }
 
 fn owe_send(tx: &mut Tx, message: &[u8]) {

@@ -30,8 +30,8 @@ impl Stream<'_> {
         self.state.spilled.load(Ordering::Acquire) > 0 && self.state.phase() == Phase::Framed
     }
 
-    /// Meets as much of the [obligation](Self::has_obligation) as is possible without waiting: takes
-    /// what the peer sends, answers its Reads, sends what came back.
+    /// Meets as much of the [obligation](Self::has_obligation) as is possible without waiting:
+    /// takes what the peer sends, answers its Reads, sends what came back.
     ///
     /// An error is left to the program's next call.
     pub fn meet_obligation(&self) {
@@ -79,8 +79,8 @@ impl Stream<'_> {
             let mut machine = Machine::new(&mut state.sdp.core, Some(&mut adverts.tables));
             let source = machine.source(id);
             let is_over = match (backing.kind, source.state) {
-                (Backing::CHAIN | Backing::DROPPED, SourceState::Done | SourceState::Free) => true,
-                (Backing::DROPPED, SourceState::Returned) => true,
+                (Backing::CHAIN | Backing::DROPPED, SourceState::Done | SourceState::Free)
+                | (Backing::DROPPED, SourceState::Returned) => true,
                 _ => machine.aborted() && backing.kind != Backing::NONE,
             };
             if is_over {

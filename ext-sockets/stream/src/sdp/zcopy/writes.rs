@@ -47,6 +47,18 @@ impl Stream<'_> {
         Ok(true)
     }
 
+    /// Reports what a call has written that returns with octets left: the program may send no more.
+    #[cold]
+    pub(crate) fn end_writes(&self) {
+        let Ok(mut rx) = self.lock_rx() else { return };
+        if rx.sdp.has_adverts == 1 {
+            let ended = self.lock_tx().and_then(|mut tx| self.complete_writes(&mut rx, &mut tx));
+            if let Err(error) = ended {
+                self.remember(error);
+            }
+        }
+    }
+
     /// Reports what was written into the peer's oldest advert: nothing more is queued. A reader
     /// that waits for these octets alone gets them.
     pub(crate) fn complete_writes(&self, rx: &mut Guard<'_, Rx>, tx: &mut Tx) -> Result<(), Errno> {
