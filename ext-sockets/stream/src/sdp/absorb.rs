@@ -312,6 +312,10 @@ impl Stream<'_> {
             Err(_) if rx.sdp.is_over() => return Ok(Next::End),
             Err(error) => return Err(error),
         };
+        if seen < stub && !rx.sdp.is_over() {
+            // A reset took the octets away; another call has told of it.
+            return Err(Errno::RESET);
+        }
         let full = seen == scratch.len();
         let mut at = stub;
         while at < seen {

@@ -96,7 +96,7 @@ impl<T: Plain> Guarded<T> {
 pub(crate) enum Tried<'a, T: Plain> {
     /// The lock was free, and is held now.
     Free(Guard<'a, T>),
-    /// Its owner has died; it is held now.
+    /// The lock was that of an owner who has died, and is held now.
     OfTheDead(Guard<'a, T>),
     /// A thread has it, perhaps the calling one.
     Taken,

@@ -159,3 +159,59 @@ fn a_time_limit_ends_a_send_with_the_octets_accepted() {
         over.store(true, Ordering::Relaxed);
     });
 }
+
+/// Runs `child` in a forked process, which then ends.
+fn fork(child: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: the child makes socket calls of ours, and ends without returning.
+    unsafe {
+        let pid = libc::fork();
+        if pid == 0 {
+            child();
+            libc::_exit(0);
+        }
+        pid
+    }
+}
+
+fn end_of(pid: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: waits for a child of this process.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
+#[test]
+fn an_advert_whose_process_is_killed_is_taken_back() {
+    let (a, b) = pair(&lending(initiator()), &lending(responder()));
+    let octets = random_octets(8, 500_000);
+    // The child lends its memory and is killed, in a socket that this process holds, too.
+    let child = fork(|| {
+        let _ = a.send(&octets);
+    });
+    let mut inline = [0];
+    assert_eq!(b.recv(&mut inline, libc::MSG_PEEK), Ok(1));
+    // SAFETY: a child of this process that nobody has waited for.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    end_of(child);
+    a.state.set_threshold(u64::MAX);
+    let over = AtomicBool::new(false);
+    let got = thread::scope(|scope| {
+        scope.spawn(|| {
+            let sent = a.send(b"behind");
+            over.store(true, Ordering::Relaxed);
+            sent
+        });
+        // What the dead had not been told was sent is dropped, but for the octet that went along.
+        let mut got = vec![0; 7];
+        let count = b.recv(&mut got, libc::MSG_WAITALL);
+        (count, got)
+    });
+    let ends = (a.state.ended(), b.state.ended());
+    if ends == (None, None) {
+        assert_eq!((got.0, &got.1[1..]), (Ok(7), &b"behind"[..]));
+        assert_eq!(got.1[0], octets[0]);
+    } else {
+        // The peer had begun to read.
+        assert!(got.0 != Ok(7), "{got:?} {ends:?}");
+    }
+}

@@ -224,3 +224,19 @@ fn a_close_takes_the_offer_back() {
     assert_eq!(peer.told()[0], DISCONN);
     assert_eq!(WR_COMPL, 5);
 }
+
+#[test]
+fn what_is_written_behind_the_report_is_no_octet_of_the_stream() {
+    let (mut peer, end) = connected();
+    let octets = random_octets(4, 30_000);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| wait_all(&end, 20_005));
+        let (_, stag) = peer.offered();
+        peer.write(stag, 10_000, true, &octets[10_000..20_005]);
+        peer.write(stag, 0, true, &octets[..10_000]);
+        peer.wrote(20_000);
+        peer.data(b"after");
+        assert!(reading.join().unwrap() == [&octets[..20_000], b"after"].concat());
+    });
+    assert_eq!((end.readable(), end.state.ended()), (false, None));
+}

@@ -21,7 +21,7 @@ use crate::sys::{Guard, HeldBack, Tried, is_confined, now, random};
 use crate::wait::Patience;
 use crate::{Errno, Stream};
 
-/// What became of a send's octets.
+/// The result of lending a send's octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lending {
     /// Octets from the front on that the peer has, or will have from the stream's memory.
@@ -44,7 +44,7 @@ pub(crate) struct Lent<'a> {
     advertised: usize,
     /// Octets from the front that the peer has.
     read: usize,
-    /// When the peer last asked for something, by [`now`].
+    /// The time at which the peer last asked for something, by [`now`].
     since: u64,
     /// Set if no more is to be advertised.
     is_full: bool,
@@ -361,7 +361,7 @@ impl Stream<'_> {
     }
 }
 
-/// What the call that lends does next.
+/// The next step of the call that lends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Goes,

@@ -30,8 +30,8 @@ impl Stream<'_> {
         self.state.spilled.load(Ordering::Acquire) > 0 && self.state.phase() == Phase::Framed
     }
 
-    /// Meets as much of the [obligation](Self::has_obligation) as is possible without waiting: takes
-    /// what the peer sends, answers its Reads, sends what came back.
+    /// Meets as much of the [obligation](Self::has_obligation) as is possible without waiting:
+    /// takes what the peer sends, answers its Reads, sends what came back.
     ///
     /// An error is left to the program's next call.
     pub fn meet_obligation(&self) {

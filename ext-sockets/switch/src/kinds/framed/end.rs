@@ -8,7 +8,7 @@ use rddp_real as real;
 use rddp_stream::{self as stream, Leaving, Phase, Role, State};
 
 use super::Framed;
-use crate::kinds::kind::{Close, Farewell};
+use crate::kinds::kind::{Close, Farewell, Obligation};
 use crate::kinds::linger;
 use crate::socket::{KindId, UNTIL_PLAIN};
 use crate::switch;
@@ -117,6 +117,19 @@ impl Close for Framed {
     fn silence(&self) -> Duration {
         let silent = self.held.state().filter(|state| state.phase() == Phase::Starting);
         silent.and_then(State::startup_age).unwrap_or_default()
+    }
+
+    /// Returns the obligation for octets of sends that have returned (SDP): the peer is to read
+    /// them from memory of the stream, or to get them from there.
+    fn obligation(&self) -> Option<Obligation> {
+        let state = self.held.state()?;
+        self.stream(state).has_obligation().then_some(Obligation { within: Some(linger::A_WHILE) })
+    }
+
+    fn meet_obligation(&self) {
+        if let Some(state) = self.held.state() {
+            self.stream(state).meet_obligation();
+        }
     }
 
     fn loses_octets(&self) -> bool {

@@ -28,8 +28,8 @@ use std::io::{IoSlice, IoSliceMut};
 use rddp_real::{self as real, Value};
 use rddp_stream::{Calls, Errno, Phase, SdpInfo, State, Stream, Uncancelled, Why};
 
-use super::kind::Kind;
-use super::{progress_other_sockets, unsettled};
+use super::kind::{Kind, Ours};
+use super::{linger, progress_other_sockets, unsettled};
 use crate::socket::{self, Care, Held, KindId, Mode, Settings};
 use crate::{switch, table, wait};
 
@@ -75,7 +75,9 @@ impl Kind for Framed {
         if self.is_for_threads(flags) {
             return self.send_by_thread(pieces, flags);
         }
-        self.call(|stream| stream.send(pieces, flags))
+        let sent = self.call(|stream| stream.send(pieces, flags));
+        self.give_obligation();
+        sent
     }
 
     fn send_file(&self, from: c_int, offset: Option<&mut i64>, count: usize) -> Result<usize, Errno> {
@@ -166,6 +168,14 @@ impl Kind for Framed {
 }
 
 impl Framed {
+    /// Gives what a send has left behind for the peer to the helper thread.
+    fn give_obligation(&self) {
+        if self.held.state().is_some_and(|state| self.stream(state).has_obligation()) {
+            let _no_signals = real::NoSignals::here();
+            linger::oblige(&Ours::new(self.held.clone(), self.fd));
+        }
+    }
+
     fn state(&self) -> Result<&State, Errno> {
         self.held.state().ok_or(Errno::ABORTED)
     }
