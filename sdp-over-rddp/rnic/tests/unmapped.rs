@@ -11,7 +11,7 @@ const LEN: usize = 1 << 16;
 fn map(at: *mut libc::c_void, value: u8) -> *mut libc::c_void {
     let (rights, fixed) =
         (libc::PROT_READ | libc::PROT_WRITE, if at.is_null() { 0 } else { libc::MAP_FIXED });
-    // SAFETY: a new mapping; at a fixed address there was one of the same length, which is unmapped.
+    // SAFETY: a new mapping; one at a fixed address replaces nothing, as that range is unmapped.
     let ptr = unsafe { libc::mmap(at, LEN, rights, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed, -1, 0) };
     assert_ne!(ptr, libc::MAP_FAILED);
     // SAFETY: the mapping has this length and may be written.
