@@ -1,5 +1,5 @@
-//! A peer made by hand with adverts that repeat and overlap, credits that lie, and Writes into sinks
-//! that were withdrawn.
+//! A peer made by hand with adverts that repeat and overlap, credits that lie, and Writes into
+//! sinks that were withdrawn.
 
 use std::io::{ErrorKind, Read, Write};
 

@@ -98,9 +98,9 @@ impl Machine<'_> {
 
     /// Returns whether all that is due is an update that answers one of the peer's, and gives no
     /// more than the buffer which that took; or one that asks for such an answer. Two ends that are
-    /// full have an answer to every answer, and two that ask at once have always asked in vain, so a
-    /// binding paces them; it does not leave them out, since an end with a single credit could never
-    /// send a cancel.
+    /// full have an answer to every answer, and two that ask at once have always asked in vain, so
+    /// a binding paces them; it does not leave them out, since an end with a single credit could
+    /// never send a cancel.
     #[must_use]
     pub fn update_may_wait(&self) -> bool {
         let is_answer = self.core.is(flag::LAST_WAS_UPDATE) && self.new_credits() == 1;

@@ -221,8 +221,9 @@ impl<T: Transport> Socket<T> {
         }
         for at in 0..self.receives.len() {
             let op = &self.receives[at];
-            // What a short Write leaves open goes on behind it.
-            if op.sink.is_some() && !op.options.wait_all && self.low_water == 1 {
+            // The octets behind a short Write, or behind this advert, are this receive's, too.
+            let is_last = op.options.wait_all || self.low_water > 1;
+            if op.sink.is_some() && !is_last {
                 continue;
             }
             let lends = !op.options.non_blocking && !op.options.peek && !op.is_stopped && !op.is_lent();
@@ -231,6 +232,9 @@ impl<T: Transport> Socket<T> {
                 break;
             }
             moved = true;
+            if is_last {
+                break;
+            }
         }
         moved
     }

@@ -168,6 +168,33 @@ fn the_peer_writes_into_a_receive_that_waits() {
     assert!(after <= count + 1, "the octets went as Writes, not as Data");
 }
 
+/// Only the first of several receives has an advert out when it waits for all of its octets.
+#[test]
+fn receives_that_wait_for_all_are_filled_in_order() {
+    for seed in 0..50 {
+        let config = Config { pipelined: true, sink_adverts: true, ..with_thresholds(Some(0), Some(0)) };
+        let mut pair = Pair::new(seed, config);
+        let wait_all = Options { wait_all: true, ..Options::default() };
+        for _ in 0..3 {
+            pair.send(0, &pattern(1500, 9));
+        }
+        pair.receive(1, 4500, wait_all);
+        pair.run();
+        // More than an advert has.
+        let receives: Vec<_> = (0..3).map(|_| pair.receive(1, 9000, wait_all)).collect();
+        pair.run();
+        let octets = pattern(27_000, seed);
+        for part in octets.chunks(5000) {
+            pair.send(0, part);
+        }
+        pair.run();
+        for (n, (id, memory)) in receives.iter().enumerate() {
+            assert_eq!(pair.outcome(1, *id).map(|ended| ended.octets), Some(9000), "seed {seed}");
+            assert!(memory.octets.borrow()[..] == octets[n * 9000..(n + 1) * 9000], "seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn a_send_that_is_taken_back_ends_only_when_the_peer_has_answered() {
     let mut pair = Pair::new(5, with_thresholds(Some(0), Some(0)));
