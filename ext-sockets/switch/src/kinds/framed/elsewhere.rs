@@ -69,7 +69,7 @@ fn is_had_by_programs(fd: c_int) -> bool {
             let _ = place.compare_exchange(process, 0, Ordering::Relaxed, Ordering::Relaxed);
             return false;
         };
-        let own = *own.get_or_insert_with(|| file_of(&format!("/proc/self/fd/{fd}")));
+        let own = *own.get_or_insert_with(|| file_of(format!("/proc/self/fd/{fd}")));
         own.is_some() && open.flatten().any(|entry| file_of(entry.path()) == own)
     })
 }
