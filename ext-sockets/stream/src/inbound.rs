@@ -78,7 +78,12 @@ impl Inbound {
     #[inline(always)]
     pub(super) fn new(rx: &Rx, max_send: u32, sdp: Option<&Look<'_>>) -> Self {
         let config = StreamConfig { ird: rx.ird, ord: rx.ord, extensions: false };
-        let mut stream = Stream::new(config);
+        let framing = Framing { crc: rx.crc, markers: rx.markers };
+        let deframer = Deframer::at(framing, rx.position & !3);
+        let sink = sdp.map_or(OwnSink::default(), Look::sink);
+        let program = Program { max_send: max_send.into(), good_fpdu: false, sink };
+        let mut inbound = Self { deframer, stream: Stream::new(config), program, rtr_read: rx.rtr_read };
+        let stream = &mut inbound.stream;
         let open = rx.is_open.then_some(rx.open_ulp);
         stream.take_over(SEND_QUEUE, UntaggedRx::resume(Msn(rx.msn), rx.mo, open));
         stream.expect_msn(REQUEST_QUEUE, Msn(rx.request_msn));
@@ -86,13 +91,9 @@ impl Inbound {
             stream.issue_read(RTR_ID, Stag(0), 0, 0);
         }
         if let Some(adverts) = sdp.and_then(|sdp| sdp.adverts.as_deref()) {
-            resume(&mut stream, adverts);
+            resume(stream, adverts);
         }
-        let framing = Framing { crc: rx.crc, markers: rx.markers };
-        let deframer = Deframer::at(framing, rx.position & !3);
-        let sink = sdp.map_or(OwnSink::default(), Look::sink);
-        let program = Program { max_send: max_send.into(), good_fpdu: false, sink };
-        Self { deframer, stream, program, rtr_read: rx.rtr_read }
+        inbound
     }
 
     pub(super) fn mark(&self) -> Mark {

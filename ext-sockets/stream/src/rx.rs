@@ -284,7 +284,10 @@ impl Stream<'_> {
         sink: &mut Sink<'_, '_>,
     ) -> Result<Taken, Errno> {
         let (mut place, mut before) = (None, None);
-        let mut sdp = Ahead::of(self.look_of(rx, &mut place), &mut before);
+        let mut sdp = Ahead::of(None, &mut before);
+        if self.state.asked.is_sdp() {
+            sdp.now = self.look_of(rx, &mut place);
+        }
         let mut inbound = Inbound::new(rx, self.longest_send(rx), sdp.now.as_ref());
         let shown = std::mem::take(&mut rx.shown);
         let done_before = sink.done();
