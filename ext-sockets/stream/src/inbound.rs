@@ -17,7 +17,7 @@ use rddp_rdmap::{
     Response, SEND_QUEUE, Stream, StreamConfig, TerminateCode,
 };
 
-use super::sdp::{Adverts, Ahead, Look, OwnSink, Part, Request, Wrong};
+use super::sdp::{Adverts, Beside, Look, OwnSink, Part, Request, Wrong};
 use super::sink::Sink;
 use super::state::Rx;
 
@@ -351,29 +351,29 @@ pub(super) enum Stop {
 
 impl Batch {
     #[inline(always)]
-    pub(super) fn of(
+    pub(super) fn of<'s>(
         inbound: &mut Inbound,
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
         shown: usize,
-        sdp: &mut Ahead<'_>,
+        beside: &mut impl Beside<'s>,
     ) -> Self {
         let stop = Stop::Need(0);
         let (before, replies) = ((0, None), Replies::default());
         let mut batch = Self { used: 0, mark: None, before, shown, left: None, largest: 0, replies, stop };
-        while batch.add(inbound, octets, sink, sdp) {
+        while batch.add(inbound, octets, sink, beside) {
             batch.mark = Some(inbound.mark());
         }
         batch
     }
 
     /// Adds the next FPDU; `false`, with the reason in `stop`, when none can be added.
-    fn add(
+    fn add<'s>(
         &mut self,
         inbound: &mut Inbound,
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
-        sdp: &mut Ahead<'_>,
+        beside: &mut impl Beside<'s>,
     ) -> bool {
         // A full sink does not keep FPDUs without octets for the program from being taken.
         if self.left.is_some() || (self.largest > 0 && sink.room() == 0) || self.replies.is_full() {
@@ -382,20 +382,20 @@ impl Batch {
         }
         let at = self.used;
         let before = (at, self.mark);
-        sdp.mark();
-        match inbound.step(&mut octets[at..], sdp.now.as_mut()) {
+        beside.mark();
+        match inbound.step(&mut octets[at..], beside.look()) {
             Ok(Step::Need { total }) => self.stop = Stop::Need(total),
             Ok(Step::Data { payload, used }) => {
                 let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
                 let (from, to) = (at + payload.start + shown, at + payload.end);
                 // At the mark of an urgent octet a read stops.
-                let stops = sdp.now.as_ref().is_some_and(|look| look.now.has_mark());
+                let stops = beside.look().is_some_and(|look| look.now.has_mark());
                 let taken = if stops { 0 } else { sink.fill(&octets[from..to]) };
                 if from + taken < to {
                     self.left = Some(Left { from: from + taken, to, end: at + used });
                     (self.before, self.shown) = (before, shown + taken);
-                } else if let Some(sdp) = &mut sdp.now {
-                    sdp.now.consumed();
+                } else if let Some(look) = beside.look() {
+                    look.now.consumed();
                 }
                 self.largest = self.largest.max(to - from);
                 self.used += used;
@@ -413,11 +413,11 @@ impl Batch {
                 self.stop = Stop::Terminated(code);
             }
             Ok(Step::Aside { .. } | Step::Splice { .. } | Step::NeedsTables) => {
-                sdp.cut_back();
+                beside.cut_back();
                 self.stop = Stop::Alone;
             }
             Ok(Step::Wrong(wrong)) => {
-                sdp.cut_back();
+                beside.cut_back();
                 self.stop = Stop::Wrong(wrong);
             }
             Err(trouble) => self.stop = Stop::Trouble(trouble),

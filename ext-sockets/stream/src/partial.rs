@@ -17,6 +17,7 @@ use rddp_sdp::wire::Mid;
 
 use super::inbound::{Inbound, Step};
 use super::rx::{HEAD, Hold, Next};
+use super::sdp::Beside;
 use super::state::Rx;
 use super::sys::Guard;
 use super::{Errno, Stream};
@@ -173,16 +174,29 @@ impl Stream<'_> {
     /// Looks at the first `seen` octets in memory: those that were moved, and perhaps some more.
     /// `Some`: the FPDU has at least so many octets. `None`: it is whole, and has been taken.
     fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
-        if self.state.asked.is_sdp() && may_bring_advert(rx) {
+        if !self.state.asked.is_sdp() {
+            return self.absorbed_beside(rx, seen, &mut ());
+        }
+        if may_bring_advert(rx) {
             // The octets can be looked at once only.
             self.make_tables(rx);
         }
         let mut place = None;
-        let mut sdp = self.look_of(rx, &mut place);
-        let mut inbound = Inbound::new(rx, self.longest_send(rx), sdp.as_ref());
-        let (used, step) = match inbound
-            .step(rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default(), sdp.as_mut())
-        {
+        let Some(mut look) = self.look_of(rx, &mut place) else { return Err(self.owner_died()) };
+        self.absorbed_beside(rx, seen, &mut look)
+    }
+
+    /// Looks at octets in memory, and counts the FPDU in `beside` too.
+    #[inline]
+    fn absorbed_beside<'s>(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        seen: usize,
+        beside: &mut impl Beside<'s>,
+    ) -> Result<Option<usize>, Errno> {
+        let mut inbound = Inbound::new(rx, self.longest_send(rx), beside.look().as_deref());
+        let octets = rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default();
+        let (used, step) = match inbound.step(octets, beside.look()) {
             Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
             Ok(Step::Need { total }) => return Ok(Some(total)),
             Ok(Step::NeedsTables) => return Err(Errno::NO_BUFFERS),
@@ -192,13 +206,13 @@ impl Stream<'_> {
         let mut behind = used.saturating_sub(rx.absorbed as usize);
         rx.absorbed = 0;
         inbound.mark().apply(rx);
-        if let Some(mut sdp) = sdp {
+        if let Some(look) = beside.look() {
             if behind >= CRC_LEN {
-                behind -= sdp.now.leave_stub();
+                behind -= look.now.leave_stub();
             }
-            sdp.store(rx);
+            look.store(rx);
+            self.spare_tables(rx);
         }
-        self.spare_tables(rx);
         self.wake_at(rx, 1)?;
         self.may_send_now(rx);
         if let Step::Data { payload, .. } = step {

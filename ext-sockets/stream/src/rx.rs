@@ -19,7 +19,7 @@ use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_sdp::wire::HEADER_LEN;
 
 use super::inbound::{Batch, Inbound, Left, Stop};
-use super::sdp::Ahead;
+use super::sdp::{Ahead, Beside};
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined, lent};
@@ -283,32 +283,45 @@ impl Stream<'_> {
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
     ) -> Result<Taken, Errno> {
-        let (mut place, mut before) = (None, None);
-        let mut sdp = Ahead::of(None, &mut before);
-        if self.state.asked.is_sdp() {
-            sdp.now = self.look_of(rx, &mut place);
+        if !self.state.asked.is_sdp() {
+            return self.take_batch_beside(rx, octets, sink, &mut ());
         }
-        let mut inbound = Inbound::new(rx, self.longest_send(rx), sdp.now.as_ref());
+        let (mut place, mut before) = (None, None);
+        let mut ahead = Ahead::of(self.look_of(rx, &mut place), &mut before);
+        self.take_batch_beside(rx, octets, sink, &mut ahead)
+    }
+
+    /// Takes the whole FPDUs, and counts them in `beside` too. There is one such function for each
+    /// format, so that plain octets pay for nothing of SDP.
+    #[inline]
+    fn take_batch_beside<'s>(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        octets: &mut [u8],
+        sink: &mut Sink<'_, '_>,
+        beside: &mut impl Beside<'s>,
+    ) -> Result<Taken, Errno> {
+        let mut inbound = Inbound::new(rx, self.longest_send(rx), beside.look().as_deref());
         let shown = std::mem::take(&mut rx.shown);
         let done_before = sink.done();
-        let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, &mut sdp);
+        let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, beside);
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
         if stays {
             rx.shown = batch.leave_last();
-            sdp.cut_back();
+            beside.cut_back();
             // The FPDU is good, and lets this end send, though it stays in the kernel.
             self.may_send_now(rx);
         }
         if let Some(mark) = batch.mark {
             let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
             let mut used = kept_back.unwrap_or(batch.used);
-            if let Some(sdp) = &mut sdp.now {
-                used -= sdp.now.leave_stub();
+            if let Some(look) = beside.look() {
+                used -= look.now.leave_stub();
             }
             self.moving(rx, used, |kernel| kernel.discard(used))?;
             mark.apply(rx);
-            if let Some(sdp) = &sdp.now {
-                self.note_batch(rx, sdp, sink.done() - done_before);
+            if let Some(look) = beside.look() {
+                self.note_batch(rx, look, sink.done() - done_before);
             }
             rx.bulk = batch.largest >= BULK;
             self.wake_at(rx, 1)?;

@@ -32,15 +32,57 @@ pub(crate) struct Ahead<'s> {
     released_before: [u32; 2],
 }
 
+/// What a format counts besides the FPDUs themselves: nothing, for plain octets.
+pub(crate) trait Beside<'s> {
+    /// Returns the look that is counted in.
+    fn look(&mut self) -> Option<&mut Look<'s>>;
+
+    /// Notes where [`cut_back`](Self::cut_back) goes back to.
+    fn mark(&mut self);
+
+    /// Leaves out the last FPDU.
+    fn cut_back(&mut self);
+}
+
+impl<'s> Beside<'s> for () {
+    #[inline(always)]
+    fn look(&mut self) -> Option<&mut Look<'s>> {
+        None
+    }
+
+    #[inline(always)]
+    fn mark(&mut self) {}
+
+    #[inline(always)]
+    fn cut_back(&mut self) {}
+}
+
+/// A look that is not gone back from.
+impl<'s> Beside<'s> for Look<'s> {
+    #[inline]
+    fn look(&mut self) -> Option<&mut Look<'s>> {
+        Some(self)
+    }
+
+    fn mark(&mut self) {}
+
+    fn cut_back(&mut self) {}
+}
+
 impl<'s> Ahead<'s> {
     #[inline]
     pub(crate) fn of(now: Option<Look<'s>>, adverts_before: &'s mut Option<Adverts>) -> Self {
         Self { now, before: None, adverts_before, released_before: [0; 2] }
     }
+}
 
-    /// Notes where [`cut_back`](Self::cut_back) goes back to.
+impl<'s> Beside<'s> for Ahead<'s> {
     #[inline]
-    pub(crate) fn mark(&mut self) {
+    fn look(&mut self) -> Option<&mut Look<'s>> {
+        self.now.as_mut()
+    }
+
+    fn mark(&mut self) {
         if let Some(look) = &self.now {
             self.before = Some(look.now);
             self.released_before = look.released;
@@ -50,8 +92,7 @@ impl<'s> Ahead<'s> {
         }
     }
 
-    /// Leaves out the last FPDU.
-    pub(crate) fn cut_back(&mut self) {
+    fn cut_back(&mut self) {
         let Some(look) = &mut self.now else { return };
         let Some(before) = self.before.take() else { return self.now = None };
         if let (Some(adverts), Some(before)) = (&mut look.adverts, self.adverts_before.take()) {

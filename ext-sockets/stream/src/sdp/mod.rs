@@ -26,7 +26,7 @@ mod zcopy;
 pub use close::Leaving;
 pub(super) use counters::SENT_MESSAGES;
 pub use info::SdpInfo;
-pub(super) use look::{Ahead, Look, Part};
+pub(super) use look::{Ahead, Beside, Look, Part};
 pub use options::{Copies, Format, SdpOptions};
 pub(super) use outbound::count_taken;
 pub(super) use shared::{Live, Shared, live};
