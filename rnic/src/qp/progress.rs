@@ -47,6 +47,7 @@ impl QpInner {
 
     /// Delivers the segment that waits for a receive, and those behind it, if there is a receive
     /// now. Returns whether the socket may be read.
+    #[inline]
     pub(super) fn unpark(&self, core: &mut Core) -> bool {
         let Some((link, mut cx)) = core.split(&self.attrs) else { return true };
         if !link.is_parked() {

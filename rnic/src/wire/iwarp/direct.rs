@@ -91,6 +91,7 @@ impl Link {
     ///
     /// # Errors
     /// The memory has gone bad: the kernel found that before it took another octet, or we do.
+    #[inline]
     pub(super) fn receive_direct(
         &mut self,
         cx: &mut Context<'_>,

@@ -29,6 +29,7 @@ impl Link {
     /// # Errors
     /// What the QP has to act on, with the octets behind it left in `staging`. There may be more to
     /// read even then.
+    #[inline]
     pub(crate) fn read(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
         cx.counters.receive_calls += 1;
         staging.dry = false;
@@ -73,6 +74,7 @@ impl Link {
     }
 
     /// Puts the octets that the last turn left over back into `staging`.
+    #[inline]
     pub(crate) fn unstash(&mut self, attrs: &QpAttributes, staging: &mut Staging) {
         let have = self.partial.len();
         staging.octets[..have].copy_from_slice(&self.partial);
