@@ -35,7 +35,11 @@ impl Stream<'_> {
             return self.recv_urgent(&mut sink, flags & libc::MSG_PEEK != 0);
         }
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.receive_timeout());
-        self.tell_pending()?;
+        // As over TCP, octets that came before a reset are read before it is told.
+        let tells = self.state.pending.load(Ordering::Relaxed) != 0 && !self.is_reset_behind_more();
+        if tells {
+            self.tell_pending()?;
+        }
         let enough = if flags & libc::MSG_WAITALL != 0 { usize::MAX } else { self.state.low_water() };
         while sink.room() > 0 {
             if let Err(error) = self.recv_once(&mut sink, flags, &patience) {
