@@ -204,7 +204,7 @@ impl Pair {
             if self.ends.iter().any(Socket::is_over) {
                 break;
             }
-            assert!(round < 2000, "a stream does not end: {:?}", self.left());
+            assert!(round < 200_000, "a stream does not end: {:?}", self.left());
             for end in 0..2 {
                 let open = |op: &&Begun| op.end == end && !op.is_send && op.outcome.is_none();
                 if !self.begun.iter().any(|op| open(&op)) {

@@ -35,17 +35,31 @@ impl Stream<'_> {
             return self.recv_urgent(&mut sink, flags & libc::MSG_PEEK != 0);
         }
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.receive_timeout());
-        self.tell_pending()?;
+        // As over TCP, octets that came before a reset are read before it is told.
+        let tells = self.state.pending.load(Ordering::Relaxed) != 0 && !self.is_reset_behind_more();
+        if tells {
+            self.tell_pending()?;
+        }
         let enough = if flags & libc::MSG_WAITALL != 0 { usize::MAX } else { self.state.low_water() };
         while sink.room() > 0 {
             if let Err(error) = self.recv_once(&mut sink, flags, &patience) {
-                return self.so_far(sink.done(), error);
+                return self.so_far(sink.done(), self.unless_ended(error));
             }
             if sink.done() >= enough {
                 break;
             }
         }
         if sink.is_bad() && sink.done() == 0 { Err(Errno::FAULT) } else { Ok(sink.done()) }
+    }
+
+    /// Returns the errno of the stream's end if that has come while a receive met `error`, or TCP's
+    /// end: what TCP says of a connection that this end has reset is no news.
+    fn unless_ended(&self, error: Option<Errno>) -> Option<Errno> {
+        match (error, self.state.ended()) {
+            (Some(Errno::WOULD_BLOCK | Errno::INTERRUPTED), _) => error,
+            (_, Some(end)) if !end.why.is_of_startup() => Some(end.errno),
+            _ => error,
+        }
     }
 
     /// Takes octets that are there, or waits. `Err(None)` is the end.

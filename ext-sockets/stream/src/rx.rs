@@ -10,7 +10,7 @@
 //! does not matter to a byte stream, whose octets come in order anyway.
 
 use std::io::IoSliceMut;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use rddp_ddp::UntaggedRepr;
 use rddp_fault_guard::Faulted;
@@ -313,16 +313,25 @@ impl Stream<'_> {
             self.may_send_now(rx);
         }
         if let Some(mark) = batch.mark {
-            let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
-            let mut used = kept_back.unwrap_or(batch.used);
+            // Until all numbers are those behind the batch, a process that dies leaves some that do
+            // not fit.
+            rx.moving = true;
+            let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose();
+            rx.moving = kept_back.is_ok();
+            let mut used = kept_back?.unwrap_or(batch.used);
             if let Some(look) = beside.look() {
                 used -= look.now.leave_stub();
             }
-            self.moving(rx, used, |kernel| kernel.discard(used))?;
+            if self.kernel.discard(used) != Ok(used) {
+                // Another program reads the socket without this library.
+                return Err(self.owner_died());
+            }
             mark.apply(rx);
             if let Some(look) = beside.look() {
                 self.note_batch(rx, look, sink.done() - done_before);
             }
+            compiler_fence(Ordering::SeqCst);
+            rx.moving = false;
             rx.bulk = batch.largest >= BULK;
             self.wake_at(rx, 1)?;
             self.may_send_now(rx);

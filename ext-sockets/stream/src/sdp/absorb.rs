@@ -7,6 +7,7 @@
 
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rddp_mpa::CRC_LEN;
 
@@ -40,7 +41,22 @@ impl Stream<'_> {
     /// Takes messages until there are credits for a send, or none has come; octets of the program
     /// in front of them are moved out of their way.
     pub(crate) fn take_credits(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
-        self.take_until(rx, |rx| !live(rx).waits_for_peer())
+        self.take_until(rx, |rx| !live(rx).waits_for_peer())?;
+        if live(rx).waits_for_peer() { self.meet_end_in_kernel(rx) } else { Ok(()) }
+    }
+
+    /// Returns the error of a send that waits for a peer that is gone. Octets in the kernel are in
+    /// front of the reset, or of the FIN, and keep a look at them from meeting it.
+    fn meet_end_in_kernel(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
+        let ready = self.kernel.poll(libc::POLLRDHUP, Some(Duration::ZERO))?;
+        if ready & libc::POLLHUP != 0 {
+            return Err(self.kernel.take_error().unwrap_or(Errno::BROKEN_PIPE));
+        }
+        let is_last = || rx.left == 0 && self.kernel.unread() == Ok(rx.sdp.stub as usize);
+        if ready & libc::POLLRDHUP != 0 && !is_confined() && is_last() {
+            return Err(Errno::RESET);
+        }
+        Ok(())
     }
 
     /// Takes messages until what they bring is enough, or none has come; octets of the program in
@@ -243,7 +259,7 @@ impl Stream<'_> {
         rx.sdp.messages_read(ended);
         if rx.held.is_empty() && !rx.sdp.is_over() {
             // Nothing is left for which the socket would have to be readable.
-            self.drop_stub(rx)?;
+            let dropped = self.drop_stub(rx);
             let is_held = rx.left > 0 && rx.left_is_kept && rx.trailer == 0;
             self.state.holding.store(is_held, Ordering::Release);
             let (rx, _, mut table) = parts(rx);
@@ -251,6 +267,8 @@ impl Stream<'_> {
             if rx.sdp.has_adverts == 0 {
                 table.give_back(&mut rx.tables);
             }
+            rx.sdp.changing = 0;
+            return dropped;
         }
         rx.sdp.changing = 0;
         Ok(())
@@ -275,7 +293,16 @@ impl Stream<'_> {
 
     fn drop_stub(&self, rx: &mut Rx) -> Result<(), Errno> {
         let stub = std::mem::take(&mut rx.sdp.stub) as usize;
-        if stub > 0 { self.moving(rx, stub, |kernel| kernel.discard(stub)) } else { Ok(()) }
+        if stub == 0 {
+            return Ok(());
+        }
+        match self.kernel.discard(stub) {
+            Ok(count) if count == stub => Ok(()),
+            // A reset took the octets away; nothing of the stream's was among them.
+            Ok(0) => Err(rx.sdp.note_fin().err().unwrap_or(Errno::RESET)),
+            Err(error) if error != Errno::WOULD_BLOCK => Err(error),
+            _ => Err(self.owner_died()),
+        }
     }
 
     /// Takes a message behind the queue in a process that may only read: the flag `holding` tells
@@ -313,8 +340,8 @@ impl Stream<'_> {
             Err(error) => return Err(error),
         };
         if seen < stub && !rx.sdp.is_over() {
-            // A reset took the octets away; another call has told of it.
-            return Err(Errno::RESET);
+            // A reset took the octets away.
+            return Err(rx.sdp.note_fin().err().unwrap_or(Errno::RESET));
         }
         let full = seen == scratch.len();
         let mut at = stub;

@@ -265,6 +265,12 @@ impl Kernel<'_> {
         if done < 0 { Err(Errno::last()) } else { Ok(usize::try_from(count).unwrap_or(0)) }
     }
 
+    /// Returns the error that the socket has for the next call, which gets it no more (`SO_ERROR`).
+    pub(crate) fn take_error(&self) -> Option<Errno> {
+        let error = self.option(libc::SOL_SOCKET, libc::SO_ERROR)?;
+        (error != 0).then_some(Errno(error as c_int))
+    }
+
     /// Returns how many octets TCP has been given that the peer's has not acknowledged; none once
     /// the connection is gone.
     pub(crate) fn unacknowledged(&self) -> usize {

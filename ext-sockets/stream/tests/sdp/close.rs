@@ -6,7 +6,8 @@ use std::time::Duration;
 use rddp_stream::{Errno, Leaving};
 use rddp_test_support::random_octets;
 
-use crate::common::{initiator, responder};
+use crate::common::{End, initiator, responder};
+use crate::peer::Sdp;
 use crate::{pair, sdp};
 
 #[test]
@@ -146,4 +147,44 @@ fn octets_for_a_closed_connection_reset_it_once_all_has_arrived() {
     assert_eq!(a.poll(libc::POLLIN, Duration::from_secs(20)).0 & libc::POLLIN, libc::POLLIN);
     assert_eq!(a.stream().leave(), None);
     assert_eq!(b.send(b"x"), Err(Errno::RESET));
+}
+
+/// Place of the octets absorbed among the counters.
+const ABSORBED_AT: usize = 3;
+
+/// Sends until no credits are left and has octets come meanwhile, which the end absorbs.
+fn absorb_before(ends: impl FnOnce(Sdp)) -> End {
+    let (mut peer, end) = Sdp::connected();
+    thread::scope(|scope| {
+        let sent = scope.spawn(|| end.send(&vec![7; 8 << 20]));
+        // The peer's buffers, but for two, are full, and it has acknowledged nothing.
+        let acknowledged = peer.ack;
+        while peer.ack < 62 {
+            peer.next();
+        }
+        peer.ack = acknowledged;
+        peer.data(b"octets");
+        while end.stream().sdp_info().is_none_or(|info| info.counters[ABSORBED_AT] < 6) {
+            thread::yield_now();
+        }
+        ends(peer);
+        assert!(matches!(sent.join().unwrap(), Ok(1..)));
+    });
+    end
+}
+
+#[test]
+fn a_sender_without_credits_meets_a_reset_behind_octets() {
+    let end = absorb_before(|peer| peer.peer.reset());
+    assert_eq!(end.read(3), Ok(b"oct".to_vec()));
+    assert_eq!(end.read(9), Ok(b"ets".to_vec()));
+    assert_eq!((end.read(9), end.read(9)), (Err(Errno::RESET), Ok(vec![])));
+    assert_eq!((end.send(b"more"), end.state.ended()), (Err(Errno::BROKEN_PIPE), None));
+}
+
+#[test]
+fn a_sender_without_credits_meets_a_fin_behind_octets() {
+    let end = absorb_before(drop);
+    assert_eq!(end.read(9), Ok(b"octets".to_vec()));
+    assert_eq!(end.read(9), Err(Errno::RESET));
 }

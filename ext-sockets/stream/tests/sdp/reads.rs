@@ -526,3 +526,31 @@ fn adverts_cross_with_markers_and_without_crc() {
         assert_eq!(STAG, 0x1234_5678);
     }
 }
+
+#[test]
+fn octets_that_are_moved_out_of_the_way_stay_in_their_room() {
+    let (mut peer, end) = Sdp::connected();
+    let octets = random_octets(15, 900_000);
+    thread::scope(|scope| {
+        scope.spawn(|| end.send(&vec![7; 4 << 20]));
+        let acknowledged = peer.ack;
+        while !peer.peer.is_silent(Duration::from_millis(50)) {
+            assert_eq!(peer.next()[0], DATA);
+        }
+        peer.ack = acknowledged;
+        peer.advertise(octets.len(), &octets[..INLINE]);
+        let mut asked = 0;
+        while !peer.peer.is_silent(Duration::from_millis(100)) {
+            let (header, payload) = peer.peer.segment().expect("something");
+            if header.control() & 0xf == Opcode::ReadRequest as u8 {
+                let read = rddp_rdmap::ReadRequestRepr::parse(&payload).unwrap();
+                let at = (read.src_to - TO) as usize;
+                peer.answer(&read, &octets[at..at + read.size as usize], 30_000);
+                asked += read.size;
+            }
+        }
+        // The sender ends with an error.
+        peer.peer.reset();
+        assert_eq!(asked, 256 << 10, "nobody receives");
+    });
+}
