@@ -177,11 +177,18 @@ impl Stream<'_> {
             list[used] = IoSliceMut::new(&mut behind[..trailer]);
             used += 1;
         }
-        let took = self.moving_some(rx, |kernel| kernel.take(&mut list[..used]))?;
+        // Marked until they are counted out, too.
+        rx.moving = true;
+        let took = match self.kernel.take(&mut list[..used]) {
+            Err(Errno::FAULT) => 0,
+            took => took.map_err(|_| self.owner_died())?,
+        };
         let all = took == count + trailer;
         let took = took.min(count);
         sink.filled(took);
         rx.left -= took as u32;
+        compiler_fence(Ordering::SeqCst);
+        rx.moving = false;
         match count - took {
             _ if all => Ok(()),
             // The trailer leaves the kernel with the last of the payload.
