@@ -43,8 +43,6 @@ mod owed;
 mod partial;
 mod ready;
 pub mod room;
-// The binding of the Sockets Direct Protocol, which uses these, is still to come.
-#[allow(dead_code, unused_imports)]
 mod rooms;
 mod rx;
 mod sdp;

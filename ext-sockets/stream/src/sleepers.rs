@@ -132,7 +132,6 @@ impl<'a> Stream<'a> {
     /// Notes the calling thread as a sleeper. `wake_at` is `SO_RCVLOWAT` as the kernel has it: it
     /// becomes 1, and stays so while [sleepers are noted](Sleepers::any), as each octet may be for
     /// another of them. The caller holds the lock.
-    #[allow(dead_code, reason = "zero copy is still to come")]
     pub(super) fn note_sleeper(&self, wake_at: &mut u32) -> Note<'a> {
         let note = self.state.sleepers.note();
         if *wake_at > 1 && self.kernel.wake_at(1).is_ok() {

@@ -68,6 +68,8 @@ pub struct State {
     pub(super) blocked: AtomicU32,
     /// Octets from which a send advertises its memory (SDP), inverted: 0 is never.
     not_threshold: AtomicU64,
+    /// Octets from which the room of a receive counts for itself (SDP), inverted.
+    not_sink_threshold: AtomicU64,
     /// Number of adverts of this end that stand in memory of the stream (SDP).
     pub(super) spilled: AtomicU64,
     /// Time by [`now`] up to which a process that has not joined the holders probably has the
@@ -136,7 +138,9 @@ impl State {
 
     pub(super) fn begin(&mut self, options: &Options) {
         self.asked = Asked::of(options);
-        self.set_threshold(if self.asked.is_sdp() { self.asked.sdp().threshold } else { u64::MAX });
+        let sdp = self.asked.is_sdp().then(|| self.asked.sdp());
+        self.set_threshold(sdp.map_or(u64::MAX, |sdp| sdp.threshold));
+        self.set_sink_threshold(sdp.map_or(u64::MAX, |sdp| sdp.sink_threshold));
         self.magic = AtomicU64::new(MAGIC);
     }
 
@@ -151,6 +155,16 @@ impl State {
     #[must_use]
     pub fn threshold(&self) -> u64 {
         !self.not_threshold.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`SdpOptions::sink_threshold`](crate::SdpOptions::sink_threshold) for receives from now
+    /// on. `u64::MAX`: all receives are served from what is Read for all calls.
+    pub fn set_sink_threshold(&self, octets: u64) {
+        self.not_sink_threshold.store(!octets, Ordering::Relaxed);
+    }
+
+    pub(super) fn sink_threshold(&self) -> u64 {
+        !self.not_sink_threshold.load(Ordering::Relaxed)
     }
 
     /// Returns the phase of the stream.

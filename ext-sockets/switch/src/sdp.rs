@@ -70,12 +70,21 @@ impl SdpSettings {
 
     /// Returns the options of a stream with these settings.
     pub(crate) fn options(self) -> SdpOptions {
-        let threshold = match self.source() {
-            NO_THRESHOLD => u64::MAX,
-            octets => octets.into(),
-        };
         let copies = if self.is_bcopy() { Copies::Private } else { Copies::Direct };
-        SdpOptions { bufs: self.bufs().unwrap_or(0), threshold, copies, ..SdpOptions::DEFAULT }
+        let (threshold, sink_threshold) = self.thresholds();
+        SdpOptions {
+            bufs: self.bufs().unwrap_or(0),
+            threshold,
+            sink_threshold,
+            copies,
+            ..SdpOptions::DEFAULT
+        }
+    }
+
+    /// Returns the thresholds of source and sink as a stream has them.
+    pub(crate) fn thresholds(self) -> (u64, u64) {
+        let octets = |threshold: u32| if threshold == NO_THRESHOLD { u64::MAX } else { threshold.into() };
+        (octets(self.source()), octets(self.sink()))
     }
 
     /// Returns whether octets go through private buffers at both ends.

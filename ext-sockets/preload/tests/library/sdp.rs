@@ -42,6 +42,16 @@ fn every_octet_arrives_with_any_threshold_and_any_buffers() {
 }
 
 #[test]
+fn thresholds_that_are_set_on_a_connection_hold_from_the_next_call_on() {
+    run("live", &[]);
+}
+
+#[test]
+fn octets_of_an_interrupted_send_arrive_whatever_the_program_does_next() {
+    run("spilled", &[]);
+}
+
+#[test]
 fn urgent_octets_are_those_of_tcp() {
     run("urgent", &[]);
 }

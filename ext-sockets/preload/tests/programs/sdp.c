@@ -1,8 +1,11 @@
 /* Sockets that speak SDP, as programs ask for them: sdp CASE, each a function below. */
 #define _GNU_SOURCE
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include <rddp/ddp.h>
@@ -239,12 +242,121 @@ static void urgent(void) {
     IS(octets[0], '?');
 }
 
+static char sent_octets[1 << 20], come_octets[1 << 20];
+
+static void *receive_all(void *end) {
+    IS(recv(*(int *)end, come_octets, sizeof come_octets, MSG_WAITALL), (ssize_t)sizeof come_octets);
+    return NULL;
+}
+
+/* The octets of RDMA Reads that a send of a mebibyte takes. */
+static uint64_t read_of_a_send(int ends[2]) {
+    pthread_t reader;
+    uint64_t before = info_of(ends[0]).counters[6];
+    IS(pthread_create(&reader, NULL, receive_all, &ends[1]), 0);
+    IS(write(ends[0], sent_octets, sizeof sent_octets), (ssize_t)sizeof sent_octets);
+    IS(pthread_join(reader, NULL), 0);
+    IS(memcmp(sent_octets, come_octets, sizeof sent_octets), 0);
+    return info_of(ends[0]).counters[6] - before;
+}
+
+/* Thresholds that are set on a connection hold from the next call on. */
+static void live(void) {
+    static const struct {
+        int level, name, value, advertises;
+    } steps[] = {
+        {SOL_DDP, DDP_SDP_SOURCE_THRESHOLD, 0, 1},
+        {SOL_DDP, DDP_SDP_SOURCE_THRESHOLD, -1, 0},
+        {SOL_DDP, DDP_SDP_SOURCE_THRESHOLD, 1 << 20, 1},
+        {SOL_DDP, DDP_SDP_SOURCE_THRESHOLD, (1 << 20) + 1, 0},
+        {IPPROTO_TCP, SDP_ZCOPY_THRESH, 4096, 1},
+        {IPPROTO_TCP, SDP_ZCOPY_THRESH, 0, 0},
+        {SOL_SDP, 256, 65536, 1},
+        {SOL_SDP, 257, -1, 0},
+        {SOL_SDP, 258, 4096, 0},
+        {SOL_SDP, 257, 4096, 1},
+    };
+    int ends[2];
+    memset(sent_octets, 'x', sizeof sent_octets);
+    connection(ends);
+    exchange(ends[0], ends[1]);
+    IS(read_of_a_send(ends), 0);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        IS(set_at(ends[0], steps[i].level, steps[i].name, steps[i].value), 0);
+        IS(read_of_a_send(ends) > 0, steps[i].advertises);
+    }
+    IS(info_of(ends[1]).counters[6], info_of(ends[0]).counters[6]);
+}
+
+static void interrupted(int number) { (void)number; }
+
+enum { SLEEPS, EXITS, CLOSES, HAS_A_CHILD, LEAVES_A_CHILD };
+
+/* Sends what the peer does not read yet, is interrupted, and then makes no call of the socket. */
+static void spill_and(int how, int fd, int tell) {
+    char go;
+    struct itimerval soon = {{0, 20000}, {0, 100000}}, never = {{0, 0}, {0, 0}};
+    IS(recv(fd, &go, 1, 0), 1);
+    struct sigaction action = {.sa_handler = interrupted};
+    IS(sigaction(SIGALRM, &action, NULL), 0);
+    IS(set(fd, DDP_SDP_SOURCE_THRESHOLD, 0), 0);
+    IS(setitimer(ITIMER_REAL, &soon, NULL), 0);
+    ssize_t sent = send(fd, sent_octets, sizeof sent_octets, 0);
+    IS(setitimer(ITIMER_REAL, &never, NULL), 0);
+    memset(sent_octets, '-', sizeof sent_octets);
+    IS(write(tell, &sent, sizeof sent), (ssize_t)sizeof sent);
+    if (how == CLOSES)
+        IS(close(fd), 0);
+    pid_t child = how == HAS_A_CHILD || how == LEAVES_A_CHILD ? fork() : 1;
+    if (how == SLEEPS || (how == HAS_A_CHILD && child > 0) || (how == LEAVES_A_CHILD && child == 0))
+        pause();
+    exit(0);
+}
+
+static void spilled(void) {
+    alarm(120);
+    for (int how = SLEEPS; how <= LEAVES_A_CHILD; how++) {
+        struct sockaddr_in addr;
+        int told[2], listener = socket(AF_INET, SOCK_STREAM, 0);
+        for (size_t i = 0; i < sizeof sent_octets; i++)
+            sent_octets[i] = (char)(i * 7 + i / 1000);
+        IS(set(listener, DDPMODE, DDPMODE_SDP), 0);
+        listen_somewhere(listener, &addr);
+        IS(pipe(told), 0);
+        pid_t sender = fork();
+        if (sender == 0) {
+            IS(setpgid(0, 0), 0);
+            close(listener);
+            int fd = socket(AF_INET, SOCK_STREAM, 0);
+            IS(set(fd, DDPMODE, DDPMODE_SDP), 0);
+            IS(connect(fd, (void *)&addr, sizeof addr), 0);
+            spill_and(how, fd, told[1]);
+        }
+        close(told[1]);
+        int fd = accept(listener, NULL, NULL);
+        ssize_t sent = 0;
+        IS(write(fd, "!", 1), 1);
+        IS(read(told[0], &sent, sizeof sent), (ssize_t)sizeof sent);
+        IS(sent > 0, 1);
+        usleep(50000); /* it has gone on by now, in most runs */
+        IS(recv(fd, come_octets, sent, MSG_WAITALL), sent);
+        IS(memcmp(come_octets, sent_octets, sent), 0);
+        IS(info_of(fd).counters[6] > 0, 1);
+        if (how == EXITS || how == CLOSES)
+            IS(read(fd, come_octets, 1), 0);
+        kill(-sender, SIGTERM);
+        IS(waitpid(sender, NULL, 0), sender);
+        close(fd), close(listener), close(told[0]);
+    }
+}
+
 int main(int count, char **words) {
     static const struct {
         const char *name;
         void (*call)(void);
     } cases[] = {{"families", families}, {"no_families", no_families}, {"options", options},
-                 {"corked", corked},     {"bulk", bulk},               {"urgent", urgent}};
+                 {"corked", corked},     {"bulk", bulk},               {"urgent", urgent},
+                 {"live", live},         {"spilled", spilled}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (count == 2 && strcmp(words[1], cases[i].name) == 0) {
             cases[i].call();

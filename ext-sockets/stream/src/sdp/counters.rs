@@ -22,11 +22,9 @@ pub(crate) const ABSORBED: Counter = Counter(3);
 pub(crate) const COPIED: Counter = Counter(4);
 /// Sleeps of sending calls until credits come.
 pub(crate) const CREDIT_WAITS: Counter = Counter(5);
-/// Octets that RDMA Reads have moved, in either direction.
-#[allow(dead_code, reason = "zero copy is still to come")]
+/// Octets of RDMA Reads: those that this end has asked for, and those that it has answered.
 pub(crate) const READ: Counter = Counter(6);
-/// Octets that RDMA Writes have moved, in either direction.
-#[allow(dead_code, reason = "zero copy is still to come")]
+/// Octets that this end has written by RDMA Writes. The peer's counter has those it has written.
 pub(crate) const WRITTEN: Counter = Counter(7);
 
 impl Stream<'_> {

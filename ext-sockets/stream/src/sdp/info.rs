@@ -20,8 +20,8 @@ pub struct SdpInfo {
     /// Octets of each of the peer's.
     pub peer_buf_size: u32,
     /// Messages and octets sent by Data, octets that the program has received, octets absorbed,
-    /// octets copied in memory of this end, waits for credits, octets moved by RDMA Reads, octets
-    /// moved by RDMA Writes.
+    /// octets copied in memory of this end, waits for credits, octets of RDMA Reads (asked for, and
+    /// answered), octets that this end has written by RDMA Writes.
     pub counters: [u64; 8],
 }
 

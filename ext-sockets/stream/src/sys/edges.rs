@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use libc::{POLLIN, POLLOUT, POLLRDHUP};
 
-use super::{EdgeSet, HeldBack, Kernel, MemoryOut, is_confined};
+use super::{EdgeSet, HeldBack, Kernel, is_confined};
 use crate::Errno;
 
 /// The events that end a sleep by edges.
@@ -43,27 +43,6 @@ impl Kernel<'_> {
         set.collect(|_, _| {});
         let Some((_note, longest)) = look()? else { return Ok(()) };
         self.asleep(|| set.sleep(longest)).map(drop)
-    }
-
-    /// Sleeps as [`sleep_by_edges`](Self::sleep_by_edges) does, while memory of the program is out:
-    /// a signal ends the sleep too, and its handler waits. Returns whether one has come; the caller
-    /// then withdraws the memory.
-    ///
-    /// # Errors
-    /// Those of `look`; those of [`EdgeSet::take`], of a process that lets no memory out.
-    pub(crate) fn sleep_while_out<N, W: FnOnce()>(
-        &self,
-        out: &MemoryOut<'_, W>,
-        look: impl FnOnce() -> Result<Option<(N, Option<Duration>)>, Errno>,
-    ) -> Result<bool, Errno> {
-        let cookie = self.cookie()?;
-        let mut set = EdgeSet::take(self.calls, self.fd, cookie)?;
-        set.register(self.fd, cookie, 0)?;
-        set.collect(|_, _| {});
-        match look()? {
-            Some((_note, longest)) => out.sleep(self, &mut set, longest),
-            None => Ok(out.has_signal()),
-        }
     }
 
     /// Sleeps as [`sleep_by_edges`](Self::sleep_by_edges) does, while signals are held back: the

@@ -10,10 +10,6 @@ mod calls;
 mod cancel;
 mod edges;
 mod edges_pool;
-#[allow(dead_code, reason = "the calls of SDP streams, which use all of it, are still to come")]
-mod edges_signals;
-#[cfg(test)]
-mod edges_signals_tests;
 #[cfg(test)]
 mod edges_tests;
 mod errno;
@@ -24,6 +20,8 @@ mod names;
 mod pieces;
 mod scratch;
 mod signals;
+#[cfg(test)]
+mod signals_tests;
 mod slots;
 #[cfg(test)]
 pub(super) mod tests;
@@ -32,7 +30,6 @@ pub use calls::{Calls, Table};
 use cancel::Cancellable;
 pub use cancel::Uncancelled;
 pub use edges_pool::{EdgeSet, forget_edges_of, forget_inherited_sets};
-pub(super) use edges_signals::MemoryOut;
 pub use errno::SameErrno;
 pub use kernel::handlers_restart;
 pub use kernel::raise_sigpipe;
@@ -46,8 +43,7 @@ pub(super) use signals::HeldBack;
 pub(super) use slots::{
     BLOCK, Lease, Purpose, SLOT, block, block_mut, give_back, has_all, longest_file, reserve,
 };
-#[allow(unused_imports)]
-pub(super) use slots::{Chain, ChainError, Chains, Integers, MOST_BLOCKS, Table as TableBlock, parts};
+pub(super) use slots::{Chain, ChainError, Chains, parts};
 pub use slots::{
     Found, Known, Process, SharedState, Slots, expect_children, forget_children, forget_left, join_children,
     leave_all, leave_closed, map_all, remove_unused,

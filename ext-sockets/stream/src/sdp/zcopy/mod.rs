@@ -11,11 +11,7 @@ mod serve;
 mod sink;
 mod source;
 mod spill;
-#[allow(dead_code, reason = "the calls that use all of it are still to come")]
 mod state;
 mod writes;
 
-#[allow(unused_imports, reason = "the calls that use them are still to come")]
-pub(crate) use state::{
-    Adverts, OpenMessage, OwnSink, READS, Reads, Request, Requests, Zcopy, reserve_zcopy, zcopy,
-};
+pub(crate) use state::{Adverts, OpenMessage, OwnSink, READS, Request, Zcopy, zcopy};

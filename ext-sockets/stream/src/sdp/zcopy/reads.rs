@@ -13,6 +13,7 @@ use super::state::{READS, Zcopy, zcopy};
 use crate::Stream;
 use crate::owed::owe_fpdu;
 use crate::rooms::Room;
+use crate::sdp::counters;
 use crate::state::Rx;
 use crate::sys::{Guard, random};
 
@@ -58,7 +59,7 @@ impl Stream<'_> {
     /// Returns whether a call with so much room reads from adverts, and offers itself to be written
     /// to, by the size of its buffer: no other process has the socket, which might take the octets.
     pub(super) fn takes_much(&self, room: usize) -> bool {
-        room as u64 >= self.state.asked.sdp().sink_threshold && !self.state.is_held_by_others()
+        room as u64 >= self.state.sink_threshold() && !self.state.is_held_by_others()
     }
 
     fn begin_read(&self, rx: &mut Guard<'_, Rx>, source: PeerSource, of: Room, size: usize) -> bool {
@@ -83,6 +84,7 @@ impl Stream<'_> {
             let noted = adverts.reads.push(sink_stag, size32, of) && rx.rooms.charge(of, size);
             debug_assert!(told && noted, "what is read was looked up before");
             rx.sdp.read_msn = msn.0;
+            self.count(counters::READ, size);
         }
         rx.sdp.changing = 0;
         self.state.note_owed(&tx);

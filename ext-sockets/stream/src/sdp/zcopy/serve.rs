@@ -14,6 +14,7 @@ use super::source::Lent;
 use super::state::{Backing, Request, Zcopy, zcopy};
 use crate::buffers::LITTLE_SEND;
 use crate::owed::owe_fpdu;
+use crate::sdp::counters;
 use crate::sink::Source;
 use crate::state::{Rx, Tx};
 use crate::sys::{BLOCK, Guard, Scratch};
@@ -138,6 +139,7 @@ impl Stream<'_> {
             let before = request.done;
             let now = self.answer_one(rx, tx, &request, own)?;
             let Some(now) = now else { break };
+            self.count(counters::READ, (now - before) as usize);
             rx.sdp.changing = 1;
             let Some((_, _, all)) = zcopy(rx) else { return Err(self.owner_died()) };
             let requests = &mut all.adverts.requests;

@@ -18,7 +18,7 @@ use crate::sys::{Guard, random};
 impl Stream<'_> {
     /// Makes a `SinkAvail` for a call that is about to wait and has `room`, if that is allowed now.
     pub(crate) fn offer_sink(&self, room: usize) {
-        if !self.state.asked.is_sdp() || (room as u64) < self.state.asked.sdp().sink_threshold {
+        if !self.state.asked.is_sdp() || (room as u64) < self.state.sink_threshold() {
             return;
         }
         let Ok(mut rx) = self.lock_rx() else { return };

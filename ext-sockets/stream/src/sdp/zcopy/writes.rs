@@ -8,6 +8,7 @@ use rddp_sdp::machine::Machine;
 
 use super::serve::{Ends, Tagged};
 use super::state::{Zcopy, zcopy};
+use crate::sdp::counters;
 use crate::sink::Source;
 use crate::state::{Rx, Tx};
 use crate::sys::Guard;
@@ -38,6 +39,7 @@ impl Stream<'_> {
                 return Err(self.owner_died());
             }
             state.sdp.changing = 0;
+            self.count(counters::WRITTEN, sent);
             source.skip(sent);
             if sent < good {
                 return Ok(false);

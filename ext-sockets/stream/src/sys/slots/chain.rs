@@ -22,7 +22,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::marker::PhantomData;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use super::super::{Guard, is_confined};
+use super::super::Guard;
 use super::blocks::{Lease, place_of};
 use super::home::Place;
 use super::layout::BLOCK;
@@ -91,11 +91,6 @@ pub(crate) fn parts<'a>(guard: &'a mut Guard<'_, Rx>) -> (&'a mut Rx, Chains<'a>
 }
 
 impl Chains<'_> {
-    /// Returns whether blocks may be had that are not memory yet: not in a confined process.
-    pub(crate) fn can_grow() -> bool {
-        !is_confined()
-    }
-
     /// Sees to it that there are free blocks for so many octets, before this process gives up the
     /// system calls for that. Returns whether there are.
     pub(crate) fn prepare_to_confine(&mut self, octets: usize) -> bool {
@@ -115,8 +110,8 @@ impl Chains<'_> {
         })
     }
 
-    /// Adds `len` zeros at the end, to be written over by [`write_at`](Self::write_at) and
-    /// [`fill_at`](Self::fill_at): what nobody writes never shows octets of another stream.
+    /// Adds `len` zeros at the end, to be written over by [`write_at`](Self::write_at): what
+    /// nobody writes never shows octets of another stream.
     ///
     /// # Errors
     /// As of [`append`](Self::append).
@@ -156,21 +151,6 @@ impl Chains<'_> {
             rest = later;
             true
         })
-    }
-
-    /// Lends up to `len` octets from `offset` on to be written over, as many as [`PIECES`] pieces
-    /// have. Returns what `fill` returns.
-    ///
-    /// # Errors
-    /// As of [`write_at`](Self::write_at).
-    pub(crate) fn fill_at<R>(
-        &mut self,
-        chain: &Chain,
-        offset: usize,
-        len: usize,
-        fill: impl FnOnce(&mut [IoSliceMut<'_>]) -> R,
-    ) -> Result<R, ChainError> {
-        Ok(Pieces::of(self.place, chain, offset, len)?.lend(self, fill))
     }
 
     /// Copies the octets from `offset` on to `out`, which they fill. They stay in the chain.

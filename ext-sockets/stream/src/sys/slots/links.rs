@@ -11,10 +11,12 @@ use super::spans::Piece;
 
 impl Chains<'_> {
     /// Counts again what a process left that died, and gives back blocks without octets at the
-    /// ends.
+    /// ends: a stream whose holder died in the middle of a change ends, so this is for tests of what
+    /// is left at each step.
     ///
     /// # Errors
     /// `Damaged`: the blocks are not a chain.
+    #[cfg(test)]
     pub(crate) fn mend(&mut self, chain: &mut Chain) -> Result<(), ChainError> {
         let mut steps = Steps::new();
         while chain.first != Lease::NONE {
@@ -34,6 +36,7 @@ impl Chains<'_> {
     ///
     /// # Errors
     /// `Damaged`: they do not.
+    #[cfg(test)]
     pub(crate) fn check(&self, chain: &Chain) -> Result<(), ChainError> {
         if counted(self.place, chain.first)? == *chain { Ok(()) } else { Err(ChainError::Damaged) }
     }
@@ -172,6 +175,7 @@ pub(super) fn find<'b>(place: Place, lease: Lease) -> Result<Block<'b>, ChainErr
 
 /// Counts what is linked from a block on. Blocks behind the last one with octets are counted as
 /// well.
+#[cfg(test)]
 fn counted(place: Place, first: Lease) -> Result<Chain, ChainError> {
     let mut chain = Chain { first, ..Chain::default() };
     let (mut lease, mut steps) = (first, Steps::new());

@@ -23,9 +23,7 @@
 //! | `links.rs`, `spans.rs` | the blocks of a queue, and its octets in them |
 //! | `table.rs` | the block of tables of numbers |
 
-#[allow(dead_code)]
 mod blocks;
-#[allow(dead_code)]
 mod chain;
 mod claim;
 mod file;
@@ -33,31 +31,23 @@ mod holders;
 mod home;
 mod layout;
 mod left;
-#[allow(dead_code)]
 mod links;
-#[allow(dead_code)]
 mod many;
 mod own;
 mod pool;
 mod process;
 mod sound;
-#[allow(dead_code)]
 mod spans;
-#[allow(dead_code)]
 mod table;
 
 pub(crate) use blocks::{Lease, Purpose, block, block_mut, give_back, has_all, reserve};
-// The binding of the Sockets Direct Protocol, which stands on these, is still to come.
-#[allow(unused_imports)]
-pub(crate) use chain::{Chain, ChainError, Chains, MOST_BLOCKS, parts};
+pub(crate) use chain::{Chain, ChainError, Chains, parts};
 pub use claim::{Found, Slots, leave_all, map_all, remove_unused};
 pub use holders::{expect_children, forget_children, join_children, leave_closed};
 pub(crate) use layout::{BLOCK, SLOT, longest_file};
 pub use left::forget_left;
 pub use own::SharedState;
 pub use process::{Known, Process};
-#[allow(unused_imports)]
-pub(crate) use table::{Integers, Table};
 
 #[cfg(test)]
 mod chain_tests;

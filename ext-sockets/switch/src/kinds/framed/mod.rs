@@ -113,12 +113,17 @@ impl Kind for Framed {
         socket::care(level, name)
     }
 
-    fn apply(&self, Settings { saved, .. }: &Settings) {
+    fn apply(&self, Settings { saved, sdp, .. }: &Settings) {
         let Some(state) = self.held.state() else { return };
         state.set_receive_timeout(saved.rcvtimeo.duration());
         state.set_send_timeout(saved.sndtimeo.duration());
         state.set_low_water(saved.rcvlowat.unsigned_abs());
         let _ = self.stream(state).cork(saved.cork);
+        if self.held.kind() == KindId::Sdp {
+            let (source, sink) = sdp.thresholds();
+            state.set_threshold(source);
+            state.set_sink_threshold(sink);
+        }
     }
 
     /// Asks the stream how far the startup has come: it may have gone on in another process.

@@ -15,16 +15,11 @@ const NOBODY: [u64; 2] = [u64::MAX, 1 << 33];
 
 type Operation = fn(&mut Chains<'_>, &mut Chain, &mut Chain) -> Result<(), ChainError>;
 
-const OPERATIONS: [Operation; 14] = [
+const OPERATIONS: [Operation; 13] = [
     |chains, chain, _| chains.append(chain, &[1; 3000]),
     |chains, chain, _| chains.append(chain, &[1; BLOCK + 3000]),
     |chains, chain, _| chains.fill(chain, 2 * BLOCK, |_| Ok::<_, ()>(BLOCK + 9)).map(drop),
     |chains, chain, _| chains.write_at(chain, 9, &[1; BLOCK]),
-    |chains, chain, _| {
-        chains.fill_at(chain, 9, chain.len() - chain.len().min(9), |room| {
-            room.iter_mut().for_each(|piece| piece.fill(1));
-        })
-    },
     |chains, chain, _| chains.read_at(chain, 9, &mut [0; BLOCK]),
     |chains, chain, _| chains.look_at(chain, 0, chain.len(), |pieces| assert!(pieces.len() < 99)),
     |chains, chain, _| chains.take(chain, &mut Sink::counter()).map(drop),
@@ -147,9 +142,6 @@ fn a_block_is_not_lent_twice() {
     let blocks = blocks_of(&chains, &chain);
     blocks[1].entry.cookie.store(chain.first.word(), Ordering::Relaxed);
     chain.octets = 4 * BLOCK as u32;
-    let damaged = Err(ChainError::Damaged);
-    assert_eq!(chains.fill_at(&chain, 0, 3 * BLOCK, |room| room.len()), damaged);
-    assert_eq!(chains.fill_at(&chain, 0, 2 * BLOCK, |room| room.len()), Ok(2));
     assert_eq!(
         (chains.check(&chain), chains.mend(&mut chain)),
         (Err(ChainError::Damaged), Err(ChainError::Damaged))

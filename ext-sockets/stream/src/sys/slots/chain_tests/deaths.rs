@@ -9,7 +9,8 @@ use super::super::chain::{Chain, ChainError, Chains, parts};
 use super::super::claim::Slots;
 use super::super::layout::BLOCK;
 use super::super::process::Process;
-use super::super::{Integers, SharedState, many};
+use super::super::table::Integers;
+use super::super::{SharedState, many};
 use super::{STEPS, anonymous, contents, in_child, in_file, octets};
 use crate::{Options, Role};
 

@@ -6,12 +6,14 @@ use std::os::fd::AsRawFd;
 use std::sync::Once;
 use std::time::Duration;
 
-use super::{Calls, EdgeSet, Kernel, MemoryOut};
+use super::signals::HeldBack;
+use super::{Calls, Kernel};
 use crate::caller::Nobody;
 
 static CALLS: Calls = Calls::libc();
 /// Ends a test that would hang.
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
+const SHORT: Option<Duration> = Some(Duration::from_millis(5));
 
 thread_local! {
     static IS_OUT: Cell<bool> = const { Cell::new(false) };
@@ -48,36 +50,63 @@ fn me() -> libc::pthread_t {
     unsafe { libc::pthread_self() }
 }
 
-fn let_out<'a>() -> MemoryOut<'a, impl FnOnce()> {
-    handle_signals();
-    let out = MemoryOut::begin(&CALLS, || IS_OUT.set(false)).unwrap();
-    IS_OUT.set(true);
-    out
+/// Memory that is out until this is dropped, and after it the signals that are held back.
+struct Out {
+    _withdraws: Withdraws,
+    // Dropped last, as in a call.
+    signals: HeldBack,
 }
 
-/// Lends a connection and a set in which it is registered, with nothing to collect.
-fn with_set(work: impl FnOnce(&Kernel<'_>, &mut EdgeSet)) {
+struct Withdraws;
+
+impl Drop for Withdraws {
+    fn drop(&mut self) {
+        IS_OUT.set(false);
+    }
+}
+
+impl Out {
+    fn begin() -> Self {
+        handle_signals();
+        let signals = HeldBack::here(&CALLS);
+        IS_OUT.set(true);
+        Self { _withdraws: Withdraws, signals }
+    }
+
+    /// Sleeps, and returns whether a signal waits.
+    fn sleep(&mut self, kernel: &Kernel<'_>, longest: Option<Duration>) -> bool {
+        self.sleep_after(kernel, longest, || {})
+    }
+
+    /// Sleeps after a look that does something.
+    fn sleep_after(&mut self, kernel: &Kernel<'_>, longest: Option<Duration>, look: impl FnOnce()) -> bool {
+        let look = || {
+            look();
+            Ok(Some(((), longest)))
+        };
+        kernel.sleep_with_signals_held(&mut self.signals, Duration::from_secs(60), look).unwrap();
+        self.signals.is_waiting()
+    }
+}
+
+/// Lends a connection.
+fn with_connection(work: impl FnOnce(&Kernel<'_>)) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let kernel = Kernel { fd: tcp.as_raw_fd(), calls: &CALLS, caller: &Nobody };
-    let cookie = kernel.cookie().unwrap();
-    let mut set = EdgeSet::take(&CALLS, kernel.fd, cookie).unwrap();
-    set.register(kernel.fd, cookie, 0).unwrap();
-    set.collect(|_, _| {});
-    work(&kernel, &mut set);
+    work(&Kernel { fd: tcp.as_raw_fd(), calls: &CALLS, caller: &Nobody });
 }
 
 #[test]
 fn a_handler_runs_after_the_memory_is_withdrawn() {
-    with_set(|kernel, set| {
-        let out = let_out();
+    with_connection(|kernel| {
+        let mut out = Out::begin();
         let sleeper = me();
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 std::thread::sleep(Duration::from_millis(10));
                 send(sleeper, libc::SIGUSR1);
             });
-            assert_eq!(out.sleep(kernel, set, LONG), Ok(true));
+            assert!(out.sleep(kernel, LONG));
         });
         assert_eq!(HANDLED.get(), (0, 0));
         drop(out);
@@ -87,14 +116,12 @@ fn a_handler_runs_after_the_memory_is_withdrawn() {
 
 #[test]
 fn a_sleep_with_memory_out_looks_before_it_sleeps() {
-    with_set(|kernel, _| {
-        let out = let_out();
-        assert_eq!(kernel.sleep_while_out(&out, || Ok(None::<((), _)>)), Ok(false));
-        let look = || {
-            send(me(), libc::SIGUSR1);
-            Ok(Some(((), LONG)))
-        };
-        assert_eq!(kernel.sleep_while_out(&out, look), Ok(true));
+    with_connection(|kernel| {
+        let mut out = Out::begin();
+        let nothing =
+            kernel.sleep_with_signals_held(&mut out.signals, Duration::from_secs(60), || Ok(None::<((), _)>));
+        assert!(nothing.is_ok() && !out.signals.is_waiting());
+        assert!(out.sleep_after(kernel, LONG, || send(me(), libc::SIGUSR1)));
         drop(out);
         assert_eq!(HANDLED.get(), (1, 0));
     });
@@ -125,7 +152,7 @@ fn leave_by_a_jump() {
     if !std::hint::black_box(JUMPED.get()) {
         // SAFETY: filled above.
         BACK.set(Some(unsafe { here.assume_init() }));
-        let out = let_out();
+        let out = Out::begin();
         send(me(), libc::SIGALRM);
         drop(out);
         unreachable!("the handler does not return");
@@ -142,10 +169,10 @@ fn a_handler_that_leaves_by_a_jump_finds_the_memory_withdrawn_and_everything_clo
     }
     leave_by_a_jump();
     assert_eq!(HANDLED.get(), (1, 0));
-    with_set(|kernel, set| {
-        let out = let_out();
+    with_connection(|kernel| {
+        let mut out = Out::begin();
         send(me(), libc::SIGUSR1);
-        assert_eq!(out.sleep(kernel, set, LONG), Ok(true));
+        assert!(out.sleep(kernel, LONG));
         drop(out);
         assert_eq!(HANDLED.get(), (2, 0));
     });
@@ -153,11 +180,11 @@ fn a_handler_that_leaves_by_a_jump_finds_the_memory_withdrawn_and_everything_clo
 
 #[test]
 fn two_signals_that_came_before_the_sleep_end_it_and_are_both_handled() {
-    with_set(|kernel, set| {
-        let out = let_out();
+    with_connection(|kernel| {
+        let mut out = Out::begin();
         send(me(), libc::SIGUSR1);
         send(me(), libc::SIGUSR2);
-        assert_eq!(out.sleep(kernel, set, LONG), Ok(true));
+        assert!(out.sleep(kernel, LONG));
         drop(out);
         assert_eq!(HANDLED.get(), (2, 0));
     });
@@ -165,8 +192,8 @@ fn two_signals_that_came_before_the_sleep_end_it_and_are_both_handled() {
 
 #[test]
 fn a_signal_for_another_thread_is_handled_there() {
-    with_set(|kernel, set| {
-        let out = let_out();
+    with_connection(|kernel| {
+        let mut out = Out::begin();
         std::thread::spawn(|| {
             // The new thread has its maker's mask.
             let mut none = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
@@ -180,7 +207,7 @@ fn a_signal_for_another_thread_is_handled_there() {
         })
         .join()
         .unwrap();
-        assert_eq!(out.sleep(kernel, set, Some(Duration::from_millis(5))), Ok(false));
+        assert!(!out.sleep(kernel, SHORT));
         drop(out);
         assert_eq!(HANDLED.get(), (0, 0));
     });
@@ -188,19 +215,18 @@ fn a_signal_for_another_thread_is_handled_there() {
 
 #[test]
 fn a_signal_that_is_ignored_ends_no_sleep() {
-    with_set(|kernel, set| {
-        let out = let_out();
+    with_connection(|kernel| {
+        let mut out = Out::begin();
         send(me(), libc::SIGWINCH);
-        assert_eq!(out.sleep(kernel, set, LONG), Ok(false), "it is taken");
-        assert_eq!(out.sleep(kernel, set, Some(Duration::from_millis(5))), Ok(false));
-        assert!(!out.has_signal());
+        assert!(!out.sleep(kernel, LONG), "it is taken");
+        assert!(!out.sleep(kernel, SHORT));
         drop(out);
     });
 }
 
 #[test]
 fn a_signal_that_the_program_has_blocked_ends_no_sleep() {
-    with_set(|kernel, set| {
+    with_connection(|kernel| {
         handle_signals();
         let mut only = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
         // SAFETY: the set lives until the calls return.
@@ -209,8 +235,8 @@ fn a_signal_that_the_program_has_blocked_ends_no_sleep() {
             libc::pthread_sigmask(libc::SIG_BLOCK, only.as_ptr(), std::ptr::null_mut());
         }
         send(me(), libc::SIGUSR1);
-        let out = let_out();
-        assert_eq!(out.sleep(kernel, set, Some(Duration::from_millis(5))), Ok(false));
+        let mut out = Out::begin();
+        assert!(!out.sleep(kernel, SHORT));
         drop(out);
         assert_eq!(HANDLED.get(), (0, 0));
         // SAFETY: as above.
@@ -221,10 +247,9 @@ fn a_signal_that_the_program_has_blocked_ends_no_sleep() {
 
 #[test]
 fn an_edge_ends_the_sleep_without_a_signal() {
-    with_set(|kernel, set| {
-        let out = let_out();
-        kernel.kick();
-        assert_eq!(out.sleep(kernel, set, LONG), Ok(false));
+    with_connection(|kernel| {
+        let mut out = Out::begin();
+        assert!(!out.sleep_after(kernel, LONG, || kernel.kick()));
         drop(out);
     });
 }
@@ -232,10 +257,27 @@ fn an_edge_ends_the_sleep_without_a_signal() {
 #[test]
 fn a_panic_or_a_cancelled_thread_withdraws_the_memory() {
     let done = std::panic::catch_unwind(|| {
-        let _out = let_out();
+        let _out = Out::begin();
         send(me(), libc::SIGUSR1);
         panic!("as a cancelled thread unwinds");
     });
     assert!(done.is_err() && !IS_OUT.get());
     assert_eq!(HANDLED.get(), (1, 0));
+}
+
+#[test]
+fn the_descriptor_has_a_high_number_and_is_readable_while_a_signal_waits() {
+    let mut out = Out::begin();
+    let fd = out.signals.descriptor().unwrap();
+    assert!(fd >= 200 && !is_readable(fd));
+    send(me(), libc::SIGUSR1);
+    assert!(out.signals.is_waiting() && is_readable(fd));
+    drop(out);
+    assert_eq!(HANDLED.get(), (1, 0));
+}
+
+fn is_readable(fd: libc::c_int) -> bool {
+    let mut one = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure, as the second argument says.
+    unsafe { libc::poll(&raw mut one, 1, 0) == 1 }
 }
