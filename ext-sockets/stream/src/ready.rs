@@ -124,8 +124,11 @@ impl Stream<'_> {
 
     /// Returns whether owed octets can be sent when TCP has room.
     fn wants_room(&self) -> bool {
-        let may_go = self.state.phase() == Phase::Ended || self.state.may_send.load(Ordering::Acquire);
-        self.state.wants_room.load(Ordering::Acquire) || may_go && self.owes()
+        let phase = self.state.phase();
+        let may_go = phase == Phase::Ended || self.state.may_send.load(Ordering::Acquire);
+        // A `DisConn` that is due and not made waits for the peer: for credits, or for an advert.
+        let waits_for_peer = self.state.asked.is_sdp() && phase == Phase::Framed;
+        self.state.wants_room.load(Ordering::Acquire) || may_go && !waits_for_peer && self.owes()
     }
 
     /// Returns the events of `want` that hold for the program, the kernel having answered `ready`.

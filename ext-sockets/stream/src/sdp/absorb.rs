@@ -292,11 +292,15 @@ impl Stream<'_> {
     }
 
     fn drop_stub(&self, rx: &mut Rx) -> Result<(), Errno> {
-        let stub = std::mem::take(&mut rx.sdp.stub) as usize;
+        let stub = rx.sdp.stub as usize;
         if stub == 0 {
             return Ok(());
         }
-        match self.kernel.discard(stub) {
+        rx.moving = true;
+        let dropped = self.kernel.discard(stub);
+        rx.sdp.stub = 0;
+        rx.moving = false;
+        match dropped {
             Ok(count) if count == stub => Ok(()),
             // A reset took the octets away; nothing of the stream's was among them.
             Ok(0) => Err(rx.sdp.note_fin().err().unwrap_or(Errno::RESET)),

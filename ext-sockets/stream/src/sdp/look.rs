@@ -32,7 +32,7 @@ pub(crate) struct Ahead<'s> {
     released_before: [u32; 2],
 }
 
-/// What a format counts besides the FPDUs themselves: nothing, for plain octets.
+/// The counts that a format has besides those of FPDUs: none, for plain octets.
 pub(crate) trait Beside<'s> {
     /// Returns the look that is counted in.
     fn look(&mut self) -> Option<&mut Look<'s>>;

@@ -11,8 +11,8 @@ use super::spans::Piece;
 
 impl Chains<'_> {
     /// Counts again what a process left that died, and gives back blocks without octets at the
-    /// ends: a stream whose holder died in the middle of a change ends, so this is for tests of what
-    /// is left at each step.
+    /// ends: a stream whose holder died in the middle of a change ends, so this is for tests of
+    /// what is left at each step.
     ///
     /// # Errors
     /// `Damaged`: the blocks are not a chain.
