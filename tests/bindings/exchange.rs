@@ -85,7 +85,6 @@ fn each_size_crosses_in_all_modes() {
 }
 
 #[test]
-#[ignore = "octets arrive that were not sent there, where both ends advertise and the device accepts"]
 fn both_ways_at_once_in_all_modes() {
     advertising().into_iter().flat_map(Case::each).for_each(|case| both_ways(case, 3 << 20));
 }

@@ -122,6 +122,9 @@ impl<T: Transport> Socket<T> {
     pub(super) fn finish_closed(&mut self) {
         self.over = Some(Error::Closed);
         self.transport.abort();
+        // What the peer reported before the end counts: it may have come with that.
+        self.settle_sources();
+        self.settle_sinks();
         self.release_all();
         self.refuse_after_end();
         self.has_changed = true;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use rddp_sdp::socket::{Config, Error, OperationId, Options};
+use rddp_sdp::transport::Lost;
 
 use crate::mock::Faults;
 use crate::world::{
@@ -115,6 +116,34 @@ fn src_avail_crosses_sink_avail() {
         receives(pair, 1, &all[got..]);
         assert!(ids.iter().zip(&octets).all(|(id, octets)| sent(pair, 0, *id) == octets.len()));
         crosses
+    });
+}
+
+/// A receiver may find the report of the last octets, the end of the stream and that of the
+/// transport all at once.
+#[test]
+fn octets_that_were_written_before_the_end_count() {
+    each(pipelined(), |pair| {
+        let (id, memory) = pair.receive(1, 2500, ALL);
+        pair.ends[1].shutdown_send();
+        pair.run();
+        let is_offered = pair.mids(1).ends_with(&[SINK_AVAIL, DIS_CONN]);
+        let octets = pattern(2500, 1);
+        pair.send(0, &octets);
+        pair.ends[0].shutdown_send();
+        let end_and_wire_go_on = |pair: &mut Pair| {
+            while pair.wire.borrow_mut().step() {
+                pair.ends[0].progress(pair.now);
+                pair.collect();
+            }
+        };
+        end_and_wire_go_on(pair);
+        pair.wire.borrow_mut().cut([None, Some(Lost::Closed)]);
+        end_and_wire_go_on(pair);
+        pair.run();
+        assert_eq!(pair.outcome(1, id).map(|ended| ended.octets), Some(octets.len()));
+        assert!(*memory.octets.borrow() == octets);
+        is_offered && count(pair, 0, RDMA_WR_COMPL) > 0
     });
 }
 
