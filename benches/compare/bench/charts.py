@@ -55,6 +55,7 @@ def sdp(rows):
         "sdp-latency-blocking": ("Latency, blocking", "half of there and back, both ends on one processor", "one way", time_tick),
         "sdp-bandwidth": ("Bandwidth", "one way, blocking calls, a thread for each connection, CRC off", "bandwidth", rate_tick),
         "sdp-cpu": ("Processor time", "of both ends together, for a GB; blocking calls, CRC off", "seconds for a GB", "{:g} s".format),
+        "sdp-copies": ("Copies an octet", "in the kernel, and from memory to memory of either end", "copies", "{:g}".format),
         "iperf": ("iperf", "one way, iperf's own figure, CRC on", "bandwidth", rate_tick),
     }
     lines, drawn = lines_of(rows), {}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import charts, report
+from . import charts, paper, report
 
 NOTES = Path(__file__).resolve().parents[1] / "notes.toml"
 # Folder of all charts and results.
@@ -21,6 +21,8 @@ class Page:
     charts: Callable
     head: str
     method: str
+    # Text about what the rows say together, from them.
+    beside: Callable = lambda rows: ""
 
     def write(self, result, rows, root):
         (root / FOLDER).mkdir(parents=True, exist_ok=True)
@@ -36,7 +38,7 @@ class Page:
             beside = FOLDER.relative_to(self.path.parent)
             parts.append("## Over message size\n")
             parts.extend(f"![{chart.title}]({beside / name}.svg)\n" for name, chart in drawn.items())
-        parts += [unreached(rows), self.method.format(**result), "## All figures\n"]
+        parts += [self.beside(rows), unreached(rows), self.method.format(**result), "## All figures\n"]
         told = {}
         for row in rows:
             # Rows that are measured in the same way share a description.
@@ -124,6 +126,7 @@ shape of figures 5 to 11 of "Transparently Achieving Superior Socket Performance
 
 PAGES = {
     "engine": Page(Path("docs/performance.md"), "result.json", charts.engine, ENGINE_HEAD, ENGINE_METHOD),
-    "sdp": Page(Path("docs/performance-sdp.md"), "sdp.json", charts.sdp, SDP_HEAD, SOCKETS_METHOD),
+    "sdp": Page(Path("docs/performance-sdp.md"), "sdp.json", charts.sdp, SDP_HEAD, SOCKETS_METHOD,
+                paper.beside),
     "sockets": Page(Path("docs/performance-sockets.md"), "sockets.json", charts.sockets, SOCKETS_HEAD, SOCKETS_METHOD),
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::control::Control;
+use crate::counted::Counted;
 use crate::host::{Usage, allow_connections, cpu_s};
 use crate::spec::{Command, Kind, Latency, Message, Op, Opened, Report, Slice, Spec, Tally, Usages};
 use crate::{rdma, tcp};
@@ -94,7 +95,7 @@ impl Session {
             Message::Ready => {}
             other => return Err(unexpected(&other)),
         }
-        let (mut active, before) = (Tally::default(), lane.counters());
+        let (mut active, before) = (Tally::default(), lane.counted()?);
         let (cpu_before, begun) = (cpu_s()?, Instant::now());
         let (messages, latency_ns) = lane.run(slice, control)?;
         let passive = match control.expect()? {
@@ -103,9 +104,7 @@ impl Session {
         };
         let seconds = begun.elapsed().as_secs_f64();
         (active.cpu_s, active.latency_ns) = (cpu_s()? - cpu_before, latency_ns);
-        if let (Some(before), Some(after)) = (before, lane.counters()) {
-            rdma::count(&mut active, before, after);
-        }
+        lane.counted()?.enter(&before, &mut active);
         Ok(Report { messages, octets: messages * spec.size as u64, seconds, active, passive })
     }
 
@@ -138,11 +137,11 @@ impl Lane {
         })
     }
 
-    fn counters(&self) -> Option<rddp_rnic::Counters> {
-        match self {
-            Lane::Tcp(_) => None,
-            Lane::Rdma(lane) => Some(lane.counters()),
-        }
+    fn counted(&self) -> Outcome<Counted> {
+        Ok(match self {
+            Lane::Tcp(lane) => Counted::Stream(lane.counted()?),
+            Lane::Rdma(lane) => Counted::Rdma(lane.counters()),
+        })
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod active;
 mod control;
+mod counted;
 mod host;
 mod passive;
 mod rdma;

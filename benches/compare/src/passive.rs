@@ -4,6 +4,7 @@ use std::net::{IpAddr, TcpListener};
 
 use crate::Outcome;
 use crate::control::Control;
+use crate::counted::Counted;
 use crate::host::{Usage, allow_connections, cpu_s};
 use crate::spec::{Latency, Message, Slice, Spec, Tally};
 use crate::{rdma, tcp};
@@ -56,7 +57,7 @@ fn open(spec: &Spec, address: IpAddr, control: &mut Control) -> Outcome<Lane> {
 }
 
 fn run(lane: &mut Lane, slice: Slice, control: &mut Control) -> Outcome<Tally> {
-    let (mut tally, before) = (Tally::default(), lane.counters());
+    let (mut tally, before) = (Tally::default(), lane.counted()?);
     let cpu_before = cpu_s()?;
     if let Lane::Rdma(lane) = lane {
         lane.prepare(slice.kind)?;
@@ -64,9 +65,7 @@ fn run(lane: &mut Lane, slice: Slice, control: &mut Control) -> Outcome<Tally> {
     control.tell(&Message::Ready)?;
     tally.latency_ns = lane.serve(slice, control)?;
     tally.cpu_s = cpu_s()? - cpu_before;
-    if let (Some(before), Some(after)) = (before, lane.counters()) {
-        rdma::count(&mut tally, before, after);
-    }
+    lane.counted()?.enter(&before, &mut tally);
     Ok(tally)
 }
 
@@ -78,10 +77,10 @@ impl Lane {
         }
     }
 
-    fn counters(&self) -> Option<rddp_rnic::Counters> {
-        match self {
-            Lane::Tcp(_) => None,
-            Lane::Rdma(lane) => Some(lane.counters()),
-        }
+    fn counted(&self) -> Outcome<Counted> {
+        Ok(match self {
+            Lane::Tcp(lane) => Counted::Stream(lane.counted()?),
+            Lane::Rdma(lane) => Counted::Rdma(lane.counters()),
+        })
     }
 }

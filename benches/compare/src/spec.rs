@@ -219,6 +219,10 @@ pub(crate) struct Tally {
     pub(crate) send_calls: u64,
     pub(crate) receive_calls: u64,
     pub(crate) fpdus_sent: u64,
+    /// Octets that this end's program has received by SDP, and those copied from memory of this end
+    /// to memory of this end.
+    pub(crate) delivered: u64,
+    pub(crate) copied: u64,
     /// Latencies in nanoseconds, from the end that can measure them: of ping-pong, of windows, of
     /// noticing.
     pub(crate) latency_ns: Option<Latency>,

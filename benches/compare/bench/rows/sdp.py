@@ -38,20 +38,23 @@ def measure_bandwidth(plan, row):
         for size in names(plan.quick):
             with plan.instrument(**preloaded(plan)) as ends:
                 lanes = [ends.open(size=size, wait="sleep", connections=count, threads=True, **way) for way in WAYS.values()]
-                taken = plan.turns([lambda lane=lane: both(lane, plan.ms) for lane in lanes])
-            rates, costs = ([tuple(one[place] for one in each) for each in taken] for place in (0, 1))
-            for name, rate, cost in zip(WAYS, medians(rates), medians(costs)):
+                taken = plan.turns([lambda lane=lane: slice_of(lane, plan.ms) for lane in lanes])
+            rates, costs, copies = ([tuple(one[place] for one in each) for each in taken] for place in range(3))
+            for name, rate, cost, copied in zip(WAYS, medians(rates), medians(costs), medians(copies)):
                 note(lines, f"sdp-bandwidth-{count}", name, size, rate)
                 note(lines, f"sdp-cpu-{count}", name, size, cost * 1e9)
+                note(lines, f"sdp-copies-{count}", name, size, copied)
             row.items += bandwidth_items(count, size, rates, costs)
     row.series = [{"chart": chart, "line": line, "points": points} for (chart, line), points in lines.items()]
 
 
-def both(lane, ms):
-    """Returns octets a second, and seconds of processor time an octet of both ends together."""
+def slice_of(lane, ms):
+    """Returns octets a second, seconds of processor time an octet of both ends together, and copies
+    an octet: the kernel's two, and those that the ends have counted."""
     report = lane.slice("bandwidth", ms)
-    cpu_s = report["active"]["cpu_s"] + report["passive"]["cpu_s"]
-    return report["octets"] / report["seconds"], cpu_s / report["octets"]
+    ends = report["active"], report["passive"]
+    cpu_s, copied = (sum(end[what] for end in ends) for what in ("cpu_s", "copied"))
+    return report["octets"] / report["seconds"], cpu_s / report["octets"], 2 + copied / report["octets"]
 
 
 def bandwidth_items(count, size, rates, costs):
@@ -115,7 +118,8 @@ BANDWIDTH = """One way from client to server, one thread for each socket at both
 measured with iperf 1.7; CRC off at all ends, as InfiniBand's hardware has it. Six kinds of connections of one pair of processes
 take turns: TCP; DDPMODE; SDP that copies inside the calls and never advertises (in-call BCopy); SDP that copies through private
 buffers at both ends, as in the paper (private BCopy); SDP that advertises every message, and reads every advert into the program's
-buffer (ZCopy); SDP as it comes (default). Processor time is user and system time of both processes."""
+buffer (ZCopy); SDP as it comes (default). Processor time is user and system time of both processes. Copies an octet are the two of TCP, into the kernel and out of it, and
+those that both ends count (`DDP_SDP_INFO`)."""
 LATENCY = f"""Half of there and back, as netperf's TCP_RR has it: polling, each end kept on a processor of its own; blocking,
 both ends on one processor. Slices of {SLICE_MS} ms. The ways are those of sdp-bandwidth."""
 

@@ -15,7 +15,7 @@ use rddp_rnic::{
     QueuePair, RecvWr, Remote, Rnic, SendWr, Stag, Status,
 };
 
-use crate::spec::{Kind, Message, Spec, Tally, Wait};
+use crate::spec::{Kind, Message, Spec, Wait};
 use crate::turns::Turns;
 use crate::{Fault, Outcome};
 
@@ -167,13 +167,6 @@ impl End for Side {
     fn progressed(&mut self) {
         self.turns.reset();
     }
-}
-
-/// Stores in `tally` what has been added to the counters.
-pub(crate) fn count(tally: &mut Tally, before: Counters, after: Counters) {
-    tally.send_calls = after.send_calls - before.send_calls;
-    tally.receive_calls = after.receive_calls - before.receive_calls;
-    tally.fpdus_sent = after.fpdus_sent - before.fpdus_sent;
 }
 
 /// Returns a place in the other end's memory.

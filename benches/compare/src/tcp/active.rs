@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rddp_load::stream::{MORE, Sender, receive_all, send_all};
 
 use super::octets::Octets;
-use super::{ANSWER, Lane, joined, mode};
+use super::{ANSWER, Copies, Lane, joined, mode};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -35,6 +35,12 @@ impl Active {
         *message.last_mut().ok_or("a message has no octets")? = MORE;
         let load = Sender::new(spec.active(), spec.batch);
         Ok(Active { streams: Lane::new(spec, list)?, load, message, answer, others: Vec::new() })
+    }
+
+    /// Returns what all connections have counted.
+    pub(crate) fn counted(&self) -> Outcome<Copies> {
+        let all = self.others.iter().chain([self]).flat_map(|end| &end.streams.list);
+        Copies::of(&self.streams.spec, all)
     }
 
     /// Sends for `time`; returns the number of messages.

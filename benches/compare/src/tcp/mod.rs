@@ -5,11 +5,13 @@
 //! ends a window: its sender sends no more until the message is answered.
 
 mod active;
+mod copies;
 mod mode;
 mod octets;
 mod passive;
 
 pub(crate) use self::active::Active;
+pub(crate) use self::copies::Copies;
 pub(crate) use self::mode::prepare;
 pub(crate) use self::passive::Passive;
 

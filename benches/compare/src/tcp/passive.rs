@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use rddp_load::stream::{MORE, Receiver, receive_all, send_all};
 
 use super::octets::Octets;
-use super::{ANSWER, Lane, joined};
+use super::{ANSWER, Copies, Lane, joined};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -39,6 +39,12 @@ impl Passive {
         let answer = Octets::new(spec.size, |_| MORE);
         let load = Receiver::new(spec.active(), spec.size);
         Ok(Passive { streams: Lane::new(spec, list?)?, load, room, answer, others: Vec::new() })
+    }
+
+    /// Returns what all connections have counted.
+    pub(crate) fn counted(&self) -> Outcome<Copies> {
+        let all = self.others.iter().chain([self]).flat_map(|end| &end.streams.list);
+        Copies::of(&self.streams.spec, all)
     }
 
     /// Does its part until the active end has ended the slice on every stream.
