@@ -166,6 +166,9 @@ pub(crate) fn read(from: &[u8], to: &mut [u8]) -> usize {
 
 /// Returns how many of `octets` can be read, up to a page that is not mapped.
 pub(crate) fn readable(octets: &[u8]) -> usize {
+    if touch(octets).is_ok() {
+        return octets.len();
+    }
     page_by_page(octets.as_ptr().addr(), octets.len(), |at, len| touch(&octets[at..at + len]))
 }
 
