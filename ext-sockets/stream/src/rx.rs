@@ -523,7 +523,7 @@ pub(super) const STEPS: u32 = 64;
 /// Octets looked at when the next FPDU is thought to be a large one.
 const GLANCE: usize = 64;
 /// Smallest payload that is worth receiving in place.
-const BULK: usize = 8 * 1024;
+pub(super) const BULK: usize = 8 * 1024;
 /// Most pieces of the program's buffer in one receive.
 const PIECES: usize = 32;
 /// Length field and header of a Send.

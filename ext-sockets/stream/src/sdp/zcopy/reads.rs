@@ -13,6 +13,7 @@ use super::state::{READS, Zcopy, zcopy};
 use crate::Stream;
 use crate::owed::owe_fpdu;
 use crate::rooms::Room;
+use crate::rx::BULK;
 use crate::sdp::counters;
 use crate::state::Rx;
 use crate::sys::{Guard, random};
@@ -84,6 +85,7 @@ impl Stream<'_> {
             let noted = adverts.reads.push(sink_stag, size32, of) && rx.rooms.charge(of, size);
             debug_assert!(told && noted, "what is read was looked up before");
             rx.sdp.read_msn = msn.0;
+            rx.bulk = size >= BULK;
             self.count(counters::READ, size);
         }
         rx.sdp.changing = 0;
@@ -93,7 +95,7 @@ impl Stream<'_> {
 }
 
 /// Most octets of a Read, so that reports keep a source's memory for no longer than it must.
-const LONGEST: usize = 128 << 10;
+const LONGEST: usize = 256 << 10;
 /// Octets from which a Read of a part is worth its round trip.
 const SHORTEST: usize = 16 << 10;
 /// Room for an FPDU of a Read Request: length, header, the request, pad, CRC and a marker.
