@@ -28,7 +28,7 @@ pub(crate) struct Connection {
     time: Duration,
 }
 
-/// One direction.
+/// A direction of a connection: its octets, and what has been read of them.
 #[derive(Debug, Default)]
 struct Half {
     tcp: Reorder,

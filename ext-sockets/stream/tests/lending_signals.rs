@@ -1,16 +1,16 @@
 //! Signals while a send of SDP lends its memory: no handler runs before the memory is the program's
 //! again. The test has a program of its own, as handlers belong to the process.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+mod signalled;
+
+use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rddp_stream::{Calls, Errno, Format, Options, Role, SdpOptions, SharedState, Stream};
+use rddp_stream::{Errno, Format, Options, Role, SdpOptions};
+use signalled::{End, greeted, handle};
 
-static CALLS: Calls = Calls::libc();
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 static LENT: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -26,47 +26,10 @@ extern "C" fn poison(_: libc::c_int) {
     HANDLED.fetch_add(1, Ordering::SeqCst);
 }
 
-fn handle(signal: i32, flags: i32) {
-    // SAFETY: installs a handler that writes to a buffer of the test and counts.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = poison as extern "C" fn(i32) as usize;
-        action.sa_flags = flags;
-        assert_eq!(libc::sigaction(signal, &raw const action, std::ptr::null_mut()), 0);
-    }
-}
-
-struct End {
-    tcp: TcpStream,
-    state: SharedState,
-}
-
-impl End {
-    fn new(tcp: TcpStream, role: Role) -> Self {
-        let sdp = SdpOptions { threshold: 0, ..SdpOptions::DEFAULT };
-        let options = Options { format: Format::Sdp(sdp), ..Options::new(role) };
-        Self { tcp, state: SharedState::anonymous(&options).unwrap() }
-    }
-
-    fn stream(&self) -> Stream<'_> {
-        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS)
-    }
-
-    fn read(&self, count: usize) -> Vec<u8> {
-        let mut octets = vec![0; count];
-        let got = self.stream().recv(&mut [IoSliceMut::new(&mut octets)], libc::MSG_WAITALL).unwrap();
-        octets.truncate(got);
-        octets
-    }
-}
-
 fn pair() -> (End, End) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let active = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let passive = listener.accept().unwrap().0;
-    let (a, b) = (End::new(active, Role::Initiator), End::new(passive, Role::Responder));
-    a.stream().greet().unwrap();
-    b.stream().greet().unwrap();
+    let sdp = SdpOptions { threshold: 0, ..SdpOptions::DEFAULT };
+    let options = |role| Options { format: Format::Sdp(sdp), ..Options::new(role) };
+    let (a, b) = greeted(&options(Role::Initiator), &options(Role::Responder));
     a.stream().start(None).unwrap();
     // The first message has been taken: what comes next is the test's.
     while b.stream().revents(libc::POLLIN | libc::POLLOUT, libc::POLLOUT) & libc::POLLOUT == 0 {
@@ -113,7 +76,7 @@ fn send_interrupted(end: &End, peer: &End, signal: i32, delay: Duration) -> Resu
 fn no_handler_meets_memory_that_is_lent() {
     let expected = octets();
     for (signal, flags) in [(libc::SIGUSR1, libc::SA_RESTART), (libc::SIGUSR2, 0)] {
-        handle(signal, flags);
+        handle(signal, flags, poison);
         // Nobody reads: the call ends with the octets that it has accepted.
         for delay in [0, 1, 5, 50] {
             let (a, b) = pair();
@@ -127,7 +90,7 @@ fn no_handler_meets_memory_that_is_lent() {
                         thread::sleep(Duration::from_millis(1));
                     }
                 });
-                let got = b.read(SIZE);
+                let got = b.read(SIZE, libc::MSG_WAITALL).unwrap();
                 over.store(true, Ordering::Relaxed);
                 got
             });
@@ -149,7 +112,7 @@ fn no_handler_meets_memory_that_is_lent() {
                 unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
                 thread::sleep(Duration::from_millis(1));
             }
-            b.read(SIZE)
+            b.read(SIZE, libc::MSG_WAITALL).unwrap()
         });
         assert_eq!(a.stream().send(&[IoSlice::new(&lent)], 0), Ok(SIZE));
         assert!(!a.stream().has_obligation(), "the peer has read all of it in the call");

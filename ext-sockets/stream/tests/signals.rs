@@ -1,63 +1,30 @@
 //! Signals while a call waits. The test has a program of its own: handlers belong to the process.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+mod signalled;
+
+use std::io::IoSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use rddp_stream::{Calls, Errno, Options, Role, SharedState, Stream};
+use rddp_stream::{Errno, Options, Role};
+use signalled::{End, greeted, handle};
 
-static CALLS: Calls = Calls::libc();
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn note(_: libc::c_int) {
     HANDLED.fetch_add(1, Ordering::SeqCst);
 }
 
-fn handle(signal: i32, flags: i32) {
-    // SAFETY: installs a handler that only counts.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = note as extern "C" fn(i32) as usize;
-        action.sa_flags = flags;
-        assert_eq!(libc::sigaction(signal, &raw const action, std::ptr::null_mut()), 0);
-    }
-}
-
-struct End {
-    tcp: TcpStream,
-    state: SharedState,
-}
-
-impl End {
-    fn stream(&self) -> Stream<'_> {
-        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS)
-    }
-
-    fn read(&self, count: usize, flags: i32) -> Result<Vec<u8>, Errno> {
-        let mut octets = vec![0; count];
-        let got = self.stream().recv(&mut [IoSliceMut::new(&mut octets)], flags)?;
-        octets.truncate(got);
-        Ok(octets)
-    }
-
-    fn send(&self, octets: &[u8], flags: i32) -> Result<usize, Errno> {
-        self.stream().send(&[IoSlice::new(octets)], flags)
-    }
+/// Sends in one call.
+fn send(end: &End, octets: &[u8], flags: i32) -> Result<usize, Errno> {
+    end.stream().send(&[IoSlice::new(octets)], flags)
 }
 
 fn pair() -> (End, End) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let active = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let passive = listener.accept().unwrap().0;
-    let end = |tcp, role| End { tcp, state: SharedState::anonymous(&Options::new(role)).unwrap() };
-    let (a, b) = (end(active, Role::Initiator), end(passive, Role::Responder));
-    a.stream().greet().unwrap();
-    b.stream().greet().unwrap();
-    a.send(b"!", 0).unwrap();
+    let (a, b) = greeted(&Options::new(Role::Initiator), &Options::new(Role::Responder));
+    send(&a, b"!", 0).unwrap();
     assert_eq!(b.read(1, 0).unwrap(), b"!");
     (a, b)
 }
@@ -112,7 +79,7 @@ impl<T> Caller<'_, T> {
 fn fill(end: &End, octets: &[u8]) {
     let mut refused = 0;
     while refused < 5 {
-        match end.send(octets, libc::MSG_DONTWAIT) {
+        match send(end, octets, libc::MSG_DONTWAIT) {
             Ok(_) => refused = 0,
             Err(_) => refused += 1,
         }
@@ -125,17 +92,17 @@ fn fill(end: &End, octets: &[u8]) {
 fn signals_interrupt_calls_as_they_do_tcp() {
     let (restarts, interrupts) = (libc::SIGUSR1, libc::SIGUSR2);
     let (a, b) = pair();
-    handle(restarts, libc::SA_RESTART);
+    handle(restarts, libc::SA_RESTART, note);
     let full = vec![7; 64 << 20];
     thread::scope(|scope| {
         // All handlers restart calls: no call is interrupted, whatever it waits for.
         let reader = call(scope, || b.read(10, libc::MSG_WAITALL));
         reader.interrupt(restarts);
-        a.send(b"01234", 0).unwrap();
+        send(&a, b"01234", 0).unwrap();
         reader.interrupt(restarts);
-        a.send(b"56789", 0).unwrap();
+        send(&a, b"56789", 0).unwrap();
         assert_eq!(reader.join().unwrap(), b"0123456789");
-        let writer = call(scope, || a.send(&full, 0));
+        let writer = call(scope, || send(&a, &full, 0));
         writer.interrupt(restarts);
         let mut got = 0;
         while got < full.len() {
@@ -143,7 +110,7 @@ fn signals_interrupt_calls_as_they_do_tcp() {
         }
         assert_eq!(writer.join(), Ok(full.len()));
     });
-    handle(interrupts, 0);
+    handle(interrupts, 0, note);
     thread::scope(|scope| {
         // The kernel knows which handler ran, where a call waits for any octet.
         let reader = call(scope, || b.read(10, 0));
@@ -152,26 +119,26 @@ fn signals_interrupt_calls_as_they_do_tcp() {
         reader.interrupt_for_good(interrupts);
         assert_eq!(reader.join(), Err(Errno::INTERRUPTED));
         // A call that has moved octets returns their number.
-        a.send(b"part", 0).unwrap();
+        send(&a, b"part", 0).unwrap();
         let reader = call(scope, || b.read(10, libc::MSG_WAITALL));
         reader.interrupt_for_good(interrupts);
         assert_eq!(reader.join().unwrap(), b"part");
-        let writer = call(scope, || a.send(&full, 0));
+        let writer = call(scope, || send(&a, &full, 0));
         writer.interrupt_for_good(interrupts);
         let sent = writer.join().unwrap();
         assert!(sent > 0 && sent < full.len());
         fill(&a, &full);
-        let writer = call(scope, || a.send(&full, 0));
+        let writer = call(scope, || send(&a, &full, 0));
         writer.interrupt_for_good(interrupts);
         assert_eq!(writer.join(), Err(Errno::INTERRUPTED));
     });
     // Sending into a closed direction gives EPIPE, and the signal unless the flags forbid it.
-    handle(libc::SIGPIPE, 0);
+    handle(libc::SIGPIPE, 0, note);
     let (a, _b) = pair();
     a.stream().shutdown(libc::SHUT_WR).unwrap();
     let before = HANDLED.load(Ordering::SeqCst);
-    assert_eq!(a.send(b"x", libc::MSG_NOSIGNAL), Err(Errno::BROKEN_PIPE));
+    assert_eq!(send(&a, b"x", libc::MSG_NOSIGNAL), Err(Errno::BROKEN_PIPE));
     assert_eq!(HANDLED.load(Ordering::SeqCst), before);
-    assert_eq!(a.send(b"x", 0), Err(Errno::BROKEN_PIPE));
+    assert_eq!(send(&a, b"x", 0), Err(Errno::BROKEN_PIPE));
     assert_eq!(HANDLED.load(Ordering::SeqCst), before + 1);
 }

@@ -35,7 +35,7 @@ impl Default for EndpointConfig {
     }
 }
 
-/// One end of a connection of a device, with its private buffers.
+/// An end of a connection of a device, with its private buffers.
 #[derive(Debug)]
 pub struct Endpoint {
     qp: QueuePair,

@@ -70,7 +70,7 @@ struct Entry {
     forgotten: bool,
 }
 
-/// One use of a registration, with the offset of its first octet in the region.
+/// A use of a registration, with the offset of its first octet in the region.
 #[derive(Debug)]
 pub struct Lease {
     pub(crate) region: Arc<MemoryRegion>,

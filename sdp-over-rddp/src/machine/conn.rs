@@ -113,7 +113,7 @@ pub(super) mod flag {
     pub(in crate::machine) const SOURCE_CANCEL: u32 = 1 << 6;
     /// Own `SinkAvailCancel` sent and unanswered.
     pub(in crate::machine) const SINK_CANCEL: u32 = 1 << 7;
-    /// One ended without an answer, which may still come.
+    /// An own `SinkAvailCancel` ended without its answer, which may still come.
     pub(in crate::machine) const SINK_CANCEL_LATE: u32 = 1 << 8;
     /// The peer has not seen our newest `ModeChange` to Combined.
     pub(in crate::machine) const CHANGE_UNSEEN: u32 = 1 << 9;

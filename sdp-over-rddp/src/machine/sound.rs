@@ -7,7 +7,7 @@ use crate::wire::LONGEST_CONTROL;
 
 impl Core {
     /// Returns whether these octets can be the state of a connection, or are unused (all zero).
-    /// What is sound is safe to work with, true or not.
+    /// State that is sound is safe to work with, whatever it says.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         if !self.in_use() {

@@ -53,7 +53,7 @@ pub struct Tables {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct OwnSource {
-    /// One of [`state`].
+    /// The state of the advert, of those in [`state`].
     pub(super) state: u32,
     pub(super) mseq: u32,
     pub(super) len: u32,
@@ -67,7 +67,7 @@ pub(super) struct OwnSource {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct OwnSink {
-    /// One of [`state`].
+    /// The state of the advert, of those in [`state`].
     pub(super) state: u32,
     pub(super) mseq: u32,
     pub(super) len: u32,

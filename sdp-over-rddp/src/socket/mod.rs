@@ -37,7 +37,7 @@ use crate::machine::{self, Core, Machine, Tables};
 use crate::transport::{Event, Lost, PostFault, Transport};
 use operation::{Piece, Place, ReadAhead, Receiving, Sending};
 
-/// One end of a connection.
+/// A socket of SDP: one end of a connection, over any transport.
 pub struct Socket<T: Transport> {
     transport: T,
     core: Core,

@@ -16,7 +16,7 @@ pub const LONGEST_CONTROL: usize = 36;
 pub enum Mode {
     /// Octets travel in Data alone.
     Buffered = 0,
-    /// One advert of the source at a time, with the first octets of its buffer.
+    /// The source has one advert out at a time, with the first octets of its buffer.
     Combined = 1,
     /// Several adverts of the source and of the sink.
     Pipelined = 2,

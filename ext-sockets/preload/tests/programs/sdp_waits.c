@@ -75,17 +75,22 @@ static void join(pid_t pid) {
     IS(status, 0);
 }
 
-/* One process sends without credits, another reads on the same socket, and may take them. */
-static void missed(void) {
-    CHILD(sender, for (int i = 0; i < count; i++) IS(send(ends[1], "s", 1, 0), 1));
-    CHILD(reader, for (int i = 0; i < count; i++) drain(ends[1], 3));
-    close(ends[1]);
+/* Sends three octets for each octet of the other end, and takes those fifty at a time. */
+static void exchange(void) {
     for (int i = 0; i < count; i++) {
         IS(send(ends[0], "abc", 3, 0), 3);
         if (i % 50 == 49)
             drain(ends[0], 50);
     }
     drain(ends[0], count % 50);
+}
+
+/* One process sends without credits, another reads on the same socket, and may take them. */
+static void missed(void) {
+    CHILD(sender, for (int i = 0; i < count; i++) IS(send(ends[1], "s", 1, 0), 1));
+    CHILD(reader, for (int i = 0; i < count; i++) drain(ends[1], 3));
+    close(ends[1]);
+    exchange();
     join(sender);
     join(reader);
 }
@@ -130,12 +135,7 @@ static void missed_by_waits(void) {
     for (int way = 0; way < 6; way++) {
         CHILD(sender, send_by_waits(way));
         CHILD(reader, for (int i = 0; i < count; i++) drain(ends[1], 3));
-        for (int i = 0; i < count; i++) {
-            IS(send(ends[0], "abc", 3, 0), 3);
-            if (i % 50 == 49)
-                drain(ends[0], 50);
-        }
-        drain(ends[0], count % 50);
+        exchange();
         join(sender);
         join(reader);
     }

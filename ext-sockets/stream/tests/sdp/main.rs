@@ -8,6 +8,8 @@ mod close;
 #[path = "../stream/common.rs"]
 mod common;
 mod edges;
+#[path = "../stream/exchange.rs"]
+mod exchange;
 mod lending;
 mod peer;
 mod reading;

@@ -4,46 +4,11 @@ use std::thread;
 
 use rddp_mpa::Revision;
 use rddp_stream::{Copies, Gather, Options, SdpOptions};
-use rddp_test_support::{Random, random_octets};
+use rddp_test_support::random_octets;
 
 use crate::common::{End, fresh_pair, initiator, responder, tcp_pair_with_mss};
+use crate::exchange::both_ways_on;
 use crate::{pair, sdp, start, with};
-
-fn send_in_pieces(end: &End, data: &[u8], seed: u64) {
-    let mut random = Random::new(seed);
-    let mut rest = data;
-    while !rest.is_empty() {
-        let limit = [20, 1500, 70_000, 400_000][random.below(4)];
-        let (now, later) = rest.split_at((1 + random.below(limit)).min(rest.len()));
-        end.send_all(now);
-        rest = later;
-    }
-    end.stream().shutdown(libc::SHUT_WR).unwrap();
-}
-
-fn receive_in_pieces(end: &End, seed: u64) -> Vec<u8> {
-    let mut random = Random::new(seed);
-    let mut all = Vec::new();
-    loop {
-        let limit = [9, 700, 9000, 200_000][random.below(4)];
-        let octets = end.read(1 + random.below(limit)).unwrap();
-        if octets.is_empty() {
-            return all;
-        }
-        all.extend(octets);
-    }
-}
-
-fn both_ways_on(a: &End, b: &End, count: usize) {
-    let (to_b, to_a) = (random_octets(1, count), random_octets(2, count));
-    thread::scope(|scope| {
-        scope.spawn(|| send_in_pieces(a, &to_b, 3));
-        scope.spawn(|| send_in_pieces(b, &to_a, 4));
-        let at_b = scope.spawn(|| receive_in_pieces(b, 5));
-        let at_a = scope.spawn(|| receive_in_pieces(a, 6));
-        assert!(at_b.join().unwrap() == to_b && at_a.join().unwrap() == to_a);
-    });
-}
 
 fn both_ways(active: &Options, passive: &Options, count: usize) {
     let (a, b) = fresh_pair(&sdp(*active), &sdp(*passive));

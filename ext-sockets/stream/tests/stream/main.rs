@@ -3,6 +3,7 @@
 mod calls;
 mod common;
 mod early;
+mod exchange;
 mod faults;
 mod gather;
 mod interrupted;
