@@ -220,7 +220,7 @@ impl CqInner {
     /// Reports to the completion channel, if the queue has one.
     fn fire(self: &Arc<Self>) {
         if let Some(channel) = &self.channel {
-            channel.push(self);
+            channel.push(self, self.driver.is_this_thread());
         }
     }
 

@@ -147,20 +147,18 @@ pub(crate) struct ListenerInner {
 
 impl ListenerInner {
     fn take(&self) -> Option<ConnectRequest> {
-        let request = self.requests.lock().pop_front()?;
+        // Under the lock, as in `push`: the descriptor shows as many as there are.
+        let mut requests = self.requests.lock();
+        let request = requests.pop_front()?;
         self.ready.take();
         Some(request)
     }
 
     pub(super) fn push(&self, socket: TcpSocket, request: Request, slot: Slot) {
         let (device, options) = (self.device.clone(), self.options.clone());
-        self.requests.lock().push_back(ConnectRequest(Home::new(Pending {
-            device,
-            options,
-            socket,
-            request,
-            slot,
-        })));
+        let pending = Pending { device, options, socket, request, slot };
+        let mut requests = self.requests.lock();
+        requests.push_back(ConnectRequest(Home::new(pending)));
         self.ready.give();
     }
 

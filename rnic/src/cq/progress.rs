@@ -91,7 +91,7 @@ impl CqInner {
     }
 
     /// Ends the lease of a program that has polled and now is going to sleep elsewhere.
-    pub(super) fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         self.presence.give_back();
         self.driver.end_of_wait();
     }
