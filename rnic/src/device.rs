@@ -16,9 +16,9 @@ use crate::capabilities::CAPABILITIES;
 use crate::channel::CompletionChannel;
 use crate::config::RnicConfig;
 use crate::conn::half_open::HalfOpenSet;
-use crate::conn::half_open_count::HalfOpenCount;
 use crate::conn::linger::LingerSet;
 use crate::conn::listen::Listener;
+use crate::conn::peer_count::PeerCount;
 use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::Error;
@@ -66,7 +66,8 @@ impl Rnic {
             partial: Budget::new(config.max_partial),
             relieved: Mutex::new(None),
             promised: Budget::new(MAX_PROMISED),
-            half_open: HalfOpenCount::new(config.max_half_open, config.max_half_open_per_peer),
+            half_open: PeerCount::new(config.max_half_open, config.max_half_open_per_peer),
+            waiting: PeerCount::new(config.max_waiting, config.max_waiting_per_peer),
             half_opens: HalfOpenSet::default(),
             lingering: Arc::default(),
             driver,
@@ -180,7 +181,10 @@ pub(crate) struct DeviceInner {
     relieved: Mutex<Option<Instant>>,
     /// Octets of Responses that are promised to TCP and not taken yet.
     pub(crate) promised: Budget,
-    pub(crate) half_open: HalfOpenCount,
+    /// Connections whose Request is still arriving, and rejected ones.
+    pub(crate) half_open: Arc<PeerCount>,
+    /// Connections whose Request waits for the program's answer.
+    pub(crate) waiting: Arc<PeerCount>,
     pub(crate) half_opens: HalfOpenSet,
     /// Connections whose QP is gone.
     pub(crate) lingering: Arc<LingerSet>,

@@ -15,7 +15,7 @@ use rddp_rdma::ConnectOptions;
 use socket2::SockAddr;
 
 use super::half_open::HalfOpen;
-use super::half_open_count::{HalfOpenCount, Slot};
+use super::peer_count::Slot;
 use super::request::{ConnectRequest, Pending};
 use super::socket::{TcpSocket, no_delay, tcp_socket};
 use crate::deadline::Deadline;
@@ -154,7 +154,12 @@ impl ListenerInner {
         Some(request)
     }
 
+    /// Has a Request wait for the program's answer, unless too many do.
     pub(super) fn push(&self, socket: TcpSocket, request: Request, slot: Slot) {
+        let Some(slot) = self.device.waiting.take_over(slot) else {
+            tracing::warn!("Request refused: too many wait for an answer (RnicConfig::max_waiting)");
+            return;
+        };
         let (device, options) = (self.device.clone(), self.options.clone());
         let pending = Pending { device, options, socket, request, slot };
         let mut requests = self.requests.lock();
@@ -179,7 +184,7 @@ impl ListenerInner {
     /// Has the background thread read the Request of a new connection, unless too many are
     /// half-open.
     fn admit(&self, socket: TcpSocket, peer: Option<SocketAddr>) {
-        let Some(slot) = HalfOpenCount::take(&self.device, peer.map(|peer| peer.ip())) else {
+        let Some(slot) = self.device.half_open.take(peer.map(|peer| peer.ip())) else {
             tracing::warn!(
                 ?peer,
                 "connection refused: too many have not finished their startup (RnicConfig::max_half_open)"
