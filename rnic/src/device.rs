@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rddp_fault_guard::sockets;
 use rddp_rdma::{AsyncEvent, Capabilities, ConnectOptions, CqNum, SrqNum};
+use socket2::Socket;
 
 use crate::budget::Budget;
 use crate::capabilities::CAPABILITIES;
@@ -19,6 +20,7 @@ use crate::conn::half_open::HalfOpenSet;
 use crate::conn::linger::LingerSet;
 use crate::conn::listen::Listener;
 use crate::conn::peer_count::PeerCount;
+use crate::conn::socket::adopt;
 use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::Error;
@@ -137,6 +139,35 @@ impl Rnic {
     /// Listens on a TCP address (port 0: any). Connections are accepted with `options`.
     pub fn listen(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Listener, Error> {
         Listener::bind(self.0.here()?, addr, options)
+    }
+
+    /// Listens on a TCP socket that the program has made and bound, as [`listen`](Self::listen) does
+    /// on an address. The kernel keeps up to `backlog` connections, and at most
+    /// `net.core.somaxconn`, until the device takes them; it takes them at once as a rule. The
+    /// socket becomes non-blocking.
+    ///
+    /// # Errors
+    /// The kernel refuses to listen on the socket, or refuses `options.mss` or `options.keepalive`.
+    ///
+    /// ```
+    /// use rddp_rnic::{ConnectOptions, Rnic};
+    /// use socket2::{Domain, Socket, Type};
+    /// let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    /// socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>()?.into())?;
+    /// let port = socket.local_addr()?;
+    /// let listener = Rnic::open()?.listen_on(socket, 16, &ConnectOptions::default())?;
+    /// assert_eq!(Some(listener.local_addr()?), port.as_socket());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn listen_on(
+        &self,
+        socket: Socket,
+        backlog: u32,
+        options: &ConnectOptions,
+    ) -> Result<Listener, Error> {
+        let device = self.0.here()?;
+        let socket = adopt(socket, options).map_err(Error::host("listening"))?;
+        Listener::on(device, socket, backlog, options)
     }
 
     /// Takes the oldest asynchronous event of the device's QPs, if there is one. Never sleeps.

@@ -12,7 +12,7 @@ use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 use rddp_mpa::Request;
 use rddp_rdma::ConnectOptions;
-use socket2::SockAddr;
+use socket2::{SockAddr, Socket};
 
 use super::half_open::HalfOpen;
 use super::peer_count::Slot;
@@ -27,7 +27,7 @@ use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 
 /// The number of connections that the kernel may keep ready for a listener.
-const BACKLOG: i32 = 1024;
+const BACKLOG: u32 = 1024;
 
 /// The number of connections that one turn of the background thread takes.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -47,7 +47,18 @@ impl Listener {
         addr: SocketAddr,
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
-        let socket = listen(&addr, options).map_err(Error::host("listening"))?;
+        let socket = bound(&addr, options).map_err(Error::host("listening"))?;
+        Self::on(device, socket, BACKLOG, options)
+    }
+
+    /// Makes a listener of a bound socket.
+    pub(crate) fn on(
+        device: &Arc<DeviceInner>,
+        socket: TcpSocket,
+        backlog: u32,
+        options: &ConnectOptions,
+    ) -> Result<Self, Error> {
+        listen(&socket, backlog).map_err(Error::host("listening"))?;
         let ready = Notify::counter().map_err(Error::host("making a listener's descriptor"))?;
         let inner = Arc::new_cyclic(|weak: &Weak<ListenerInner>| {
             let source: Weak<dyn Source> = weak.clone();
@@ -122,13 +133,16 @@ impl Drop for Listener {
     }
 }
 
-fn listen(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> {
+fn bound(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> {
     let socket = tcp_socket(addr, options)?;
     socket.set_reuse_address(true)?;
     socket.bind(&SockAddr::from(*addr))?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
     Ok(socket)
+}
+
+fn listen(socket: &Socket, backlog: u32) -> io::Result<()> {
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    socket.set_nonblocking(true)
 }
 
 /// The part of a [`Listener`] that the background thread shares.
