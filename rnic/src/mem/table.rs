@@ -78,6 +78,7 @@ impl MemTable {
         options: &RegionOptions,
     ) -> Result<Arc<Region>, MemError> {
         check_region(access)?;
+        options.check_base(len)?;
         // SAFETY: `Memory::lent` demands what this function demands of its caller, for the same
         // range.
         let memory = unsafe { Memory::lent(ptr, len, access.writes(), options) }?;
@@ -94,6 +95,7 @@ impl MemTable {
         options: &RegionOptions,
     ) -> Result<Arc<Region>, MemError> {
         check_region(access)?;
+        options.check_base(len)?;
         self.add_region(Memory::ours(len, options)?, pd, access, options)
     }
 
@@ -334,7 +336,7 @@ impl MemTable {
         options: &RegionOptions,
     ) -> Result<Arc<Region>, MemError> {
         let region = self.add(pd, |stag| {
-            let region = Arc::new(Region::new(memory, pd, stag, access, options.qp));
+            let region = Arc::new(Region::new(memory, pd, stag, access, options));
             (Object::Region(region.clone()), region)
         })?;
         region.start(&self.slots);

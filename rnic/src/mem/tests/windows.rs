@@ -111,6 +111,20 @@ fn a_zero_based_window_counts_from_its_own_start() {
     );
 }
 
+/// A region whose Tagged Offsets begin where its owner has chosen has windows like any other.
+#[test]
+fn a_window_names_its_range_by_the_regions_tagged_offsets() {
+    let table = table();
+    let options = RegionOptions { base: Some(1 << 40), ..RegionOptions::default() };
+    let region = table.allocate(PD, 64, Access::LOCAL_WRITE | Access::BIND, &options).unwrap();
+    let window = table.allocate_window(PD).unwrap();
+    let stag = table.bind(&request(&region, &window)).unwrap();
+    let check = |to| table.check_remote(stag, to, 2, Access::REMOTE_WRITE, PD, QP);
+    check((1 << 40) + 16).unwrap().place(0, b"ab").unwrap();
+    assert_eq!(&octets(&region)[16..18], b"ab");
+    assert_eq!(check((1 << 40) + 15).err(), Some(AccessError::Bounds));
+}
+
 /// RFC 5042 §6.1.1: the key changes, so the STag of the last binding is invalid.
 #[test]
 fn binding_changes_the_key_and_not_the_index() {
