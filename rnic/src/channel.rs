@@ -40,6 +40,12 @@ impl CompletionChannel {
         Ok(CompletionChannel(Home::new(Arc::new(ChannelInner::new()?))))
     }
 
+    /// Returns the number of completion queues that report to the channel.
+    pub fn users(&self) -> usize {
+        let Ok(channel) = self.0.here() else { return 0 };
+        channel.live_queues().iter().filter(|cq| cq.is_in_use()).count()
+    }
+
     /// Takes the oldest event. Returns its queue, which has a completion and is no longer armed.
     /// Never sleeps.
     pub fn next_event(&self) -> Option<CompletionQueue> {
@@ -187,7 +193,7 @@ impl ChannelInner {
             }
             drop(events);
             if let Some(cq) = cq.upgrade() {
-                return Some(CompletionQueue(Home::new(cq)));
+                return Some(CompletionQueue::new(cq));
             }
         }
     }

@@ -48,10 +48,20 @@ use crate::srq::SrqInner;
 /// assert!(cq.poll_one().is_none());
 /// # Ok::<(), rddp_rnic::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct CompletionQueue(pub(crate) Home<Arc<CqInner>>);
 
 impl CompletionQueue {
+    pub(crate) fn new(cq: Arc<CqInner>) -> Self {
+        cq.handles.fetch_add(1, Ordering::Relaxed);
+        CompletionQueue(Home::new(cq))
+    }
+
+    /// Returns the number of QPs that complete into the queue.
+    pub fn users(&self) -> usize {
+        self.0.here().map_or(0, |cq| cq.member_count())
+    }
+
     /// Takes the oldest completion. If there is none, the sockets of this queue's QPs are read
     /// first. Never sleeps.
     pub fn poll_one(&self) -> Option<Completion> {
@@ -130,9 +140,25 @@ impl CompletionQueue {
     }
 }
 
+impl Clone for CompletionQueue {
+    fn clone(&self) -> Self {
+        self.0.anywhere().handles.fetch_add(1, Ordering::Relaxed);
+        CompletionQueue(self.0.clone())
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        self.0.anywhere().handles.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct CqInner {
     pub(crate) num: CqNum,
+    /// The number of handles that the program has. The device may hold the queue for a moment
+    /// longer.
+    handles: AtomicUsize,
     capacity: usize,
     entries: Mutex<Entries>,
     /// The number of entries, stored apart so that to poll an empty queue takes no lock.
@@ -162,6 +188,7 @@ impl CqInner {
     ) -> io::Result<Arc<Self>> {
         let cq = Arc::new(CqInner {
             num,
+            handles: AtomicUsize::new(0),
             capacity,
             entries: Mutex::default(),
             len: AtomicUsize::new(0),
@@ -178,6 +205,11 @@ impl CqInner {
             channel.add(&cq)?;
         }
         Ok(cq)
+    }
+
+    /// Returns whether the program can still use the queue, by a handle or through a QP.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.handles.load(Ordering::Relaxed) > 0 || self.member_count() > 0
     }
 
     /// Returns whether the queue belongs to the device with this background thread.

@@ -127,7 +127,7 @@ impl Rnic {
         let device = self.0.here()?;
         let channel = channel.map(|channel| channel.0.here().cloned()).transpose()?;
         let cq = CqInner::new(device.next_cq(), capacity, channel, device.driver.clone());
-        Ok(CompletionQueue(Home::new(cq.map_err(Error::host("making a completion queue's descriptors"))?)))
+        Ok(CompletionQueue::new(cq.map_err(Error::host("making a completion queue's descriptors"))?))
     }
 
     /// Makes a completion channel.

@@ -35,6 +35,10 @@ impl CqInner {
         self.members.lock().remove(token);
     }
 
+    pub(super) fn member_count(&self) -> usize {
+        self.members.lock().len()
+    }
+
     /// Returns whether the sockets of the members are in the queue's epoll set.
     pub(crate) fn is_by_epoll(&self) -> bool {
         self.by_epoll.load(Ordering::Acquire)

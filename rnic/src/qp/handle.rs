@@ -23,6 +23,7 @@ use crate::error::{ConnectError, Error, PostError};
 use crate::home::Home;
 use crate::io::driver::Source;
 use crate::mem::{PdId, QpNum};
+use crate::pd::PdUser;
 
 /// A queue pair: one end of an RDMA connection.
 ///
@@ -42,10 +43,17 @@ use crate::mem::{PdId, QpNum};
 #[derive(Debug)]
 pub struct QueuePair {
     pub(crate) inner: Home<Arc<QpInner>>,
+    /// Dropped once the QP has ended.
+    _of_pd: PdUser,
 }
 
 impl QueuePair {
-    pub(crate) fn create(device: &Arc<DeviceInner>, pd: PdId, config: &QpConfig) -> Result<Self, Error> {
+    pub(crate) fn create(
+        device: &Arc<DeviceInner>,
+        pd: PdId,
+        config: &QpConfig,
+        of_pd: PdUser,
+    ) -> Result<Self, Error> {
         let (send_cq, recv_cq) = (config.send_cq.0.here()?, config.recv_cq.0.here()?);
         if [send_cq, recv_cq].iter().any(|cq| !cq.is_of(&device.driver)) {
             return Err(Error::Foreign("a completion queue"));
@@ -58,7 +66,7 @@ impl QueuePair {
         if let Some(events) = &config.events {
             events.adopt(device)?;
         }
-        let srq = config.srq.as_ref().map(|srq| srq.0.here().cloned()).transpose()?;
+        let srq = config.srq.as_ref().map(|srq| srq.inner.here().cloned()).transpose()?;
         let inner = Arc::new_cyclic(|weak: &Weak<QpInner>| {
             let source: Weak<dyn Source> = weak.clone();
             let token = device.driver.add(source);
@@ -83,7 +91,7 @@ impl QueuePair {
             }
         });
         // From here on dropping `qp` undoes what has been done, if a later step fails.
-        let qp = QueuePair { inner: Home::new(inner) };
+        let qp = QueuePair { inner: Home::new(inner), _of_pd: of_pd };
         let inner = qp.inner.here()?;
         for cq in inner.attrs.cqs() {
             cq.add_member(inner.attrs.token, inner.clone())

@@ -5,6 +5,7 @@
 mod capabilities;
 #[path = "../common/mod.rs"]
 mod common;
+mod counts;
 mod drops;
 mod endless;
 mod progress;
