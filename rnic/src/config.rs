@@ -58,9 +58,9 @@ pub struct QpConfig {
     /// The shared receive queue that the QP takes its receives from; `None` gives it a receive
     /// queue of its own.
     pub srq: Option<SharedReceiveQueue>,
-    /// The number of requests that the send queue can hold.
+    /// The number of requests that the send queue can hold; 0 for a QP that only receives.
     pub max_send: usize,
-    /// The number of receives that the QP's own receive queue can hold.
+    /// The number of receives that the QP's own receive queue can hold; may be 0.
     pub max_recv: usize,
     /// Allows the peer to Read, and to use atomic operations, where regions allow that, too.
     pub inbound_read: bool,
