@@ -27,8 +27,10 @@ use self::entries::{Entries, Entry};
 use self::members::Members;
 pub(crate) use self::members::{FEW, Member, Watched};
 pub(crate) use self::progress::Waiter;
+use crate::capabilities::CAPABILITIES;
 use crate::channel::ChannelInner;
 use crate::deadline::Deadline;
+use crate::error::Error;
 use crate::home::Home;
 use crate::io::driver::Driver;
 use crate::io::lease::Presence;
@@ -130,7 +132,20 @@ impl CompletionQueue {
 
     /// Returns the number of completions that the queue can hold.
     pub fn capacity(&self) -> usize {
-        self.0.anywhere().capacity
+        self.0.here().map_or(0, |cq| cq.entries.lock().capacity())
+    }
+
+    /// Changes the number of completions that the queue can hold (draft-hilland-rddp-verbs §5.2.4).
+    /// An overflow that has happened stays.
+    ///
+    /// # Errors
+    /// The device makes no queue of that capacity, or the queue holds more completions now.
+    pub fn resize(&self, capacity: usize) -> Result<(), Error> {
+        check_capacity(capacity)?;
+        match self.0.here()?.entries.lock().resize(capacity) {
+            true => Ok(()),
+            false => Err(Error::InUse("a completion queue that holds more completions")),
+        }
     }
 
     /// Returns whether more completions came than the queue could hold. All its QPs are in Error
@@ -159,7 +174,6 @@ pub(crate) struct CqInner {
     /// The number of handles that the program has. The device may hold the queue for a moment
     /// longer.
     handles: AtomicUsize,
-    capacity: usize,
     entries: Mutex<Entries>,
     /// The number of entries, stored apart so that to poll an empty queue takes no lock.
     len: AtomicUsize,
@@ -189,8 +203,7 @@ impl CqInner {
         let cq = Arc::new(CqInner {
             num,
             handles: AtomicUsize::new(0),
-            capacity,
-            entries: Mutex::default(),
+            entries: Mutex::new(Entries::new(capacity)),
             len: AtomicUsize::new(0),
             overflowed: AtomicBool::new(false),
             members: Mutex::default(),
@@ -220,7 +233,7 @@ impl CqInner {
     /// Adds a completion, unless the queue is full.
     pub(crate) fn push(self: &Arc<Self>, completion: Completion, srq: Option<&Arc<SrqInner>>) {
         let mut entries = self.entries.lock();
-        if entries.len() == self.capacity {
+        if entries.is_full() {
             drop(entries);
             return self.overflow(completion, srq);
         }
@@ -309,6 +322,15 @@ impl Drop for CqInner {
         // No program takes these completions any more: their shared receives are free again.
         self.entries.get_mut().drain(usize::MAX).map(Entry::take).for_each(drop);
     }
+}
+
+/// Refuses capacities beyond the device.
+pub(crate) fn check_capacity(capacity: usize) -> Result<(), Error> {
+    let max = CAPABILITIES.max_cqes;
+    if capacity == 0 || capacity > max {
+        return Err(Error::OutOfRange { what: "a completion queue's capacity", value: capacity, max });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

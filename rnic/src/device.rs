@@ -22,7 +22,7 @@ use crate::conn::listen::Listener;
 use crate::conn::peer_count::PeerCount;
 use crate::conn::socket::adopt;
 use crate::counters::Counters;
-use crate::cq::{CompletionQueue, CqInner};
+use crate::cq::{CompletionQueue, CqInner, check_capacity};
 use crate::error::Error;
 use crate::event::{EventQueue, Sink};
 use crate::home::Home;
@@ -120,10 +120,7 @@ impl Rnic {
         capacity: usize,
         channel: Option<&CompletionChannel>,
     ) -> Result<CompletionQueue, Error> {
-        let max = CAPABILITIES.max_cqes;
-        if capacity == 0 || capacity > max {
-            return Err(Error::OutOfRange { what: "a completion queue's capacity", value: capacity, max });
-        }
+        check_capacity(capacity)?;
         let device = self.0.here()?;
         let channel = channel.map(|channel| channel.0.here().cloned()).transpose()?;
         let cq = CqInner::new(device.next_cq(), capacity, channel, device.driver.clone());

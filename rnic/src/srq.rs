@@ -70,6 +70,16 @@ impl SharedReceiveQueue {
         srq.tell_limit();
     }
 
+    /// Returns the armed limit, or 0 where none is: the event disarms it.
+    pub fn limit(&self) -> usize {
+        self.inner.here().map_or(0, |srq| srq.queue.lock().limit)
+    }
+
+    /// Returns the number of receives that the queue can hold.
+    pub fn capacity(&self) -> usize {
+        self.inner.anywhere().config.max_recv
+    }
+
     /// Returns the number of receives that are posted, or taken and their completion not polled for
     /// yet: as many completions can come of them.
     pub fn outstanding(&self) -> usize {

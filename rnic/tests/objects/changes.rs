@@ -1,6 +1,8 @@
-//! What a program may choose or change of its objects: depths and rights.
+//! What a program may choose or change of its objects: depths, rights, capacities.
 
-use rddp_rnic::{Access, AsyncEventKind, Error, PostError, QpState, RecvWr, Remote, SendWr, Stag};
+use rddp_rnic::{
+    Access, AsyncEventKind, Error, PostError, QpConfig, QpState, RecvWr, Remote, SendWr, SrqConfig, Stag,
+};
 
 use crate::common::{ALL, End, connect_on, exchange};
 
@@ -48,4 +50,49 @@ fn rights_of_the_peer_change_until_the_qp_is_connected() {
     assert!(passive.qp.set_inbound(Access::REMOTE).is_err());
     assert!(passive.qp.reset());
     passive.qp.set_inbound(Access::REMOTE).unwrap();
+}
+
+/// draft-hilland-rddp-verbs §5.2.4: a queue grows, and shrinks to what it holds.
+#[test]
+fn a_completion_queue_is_resized_and_keeps_what_it_holds() {
+    let end = End::new();
+    end.qp.abort();
+    let complete = |id| end.qp.post_send(&SendWr::send_inline(id, b"")).unwrap();
+    end.cq.resize(2).unwrap();
+    assert_eq!(end.cq.capacity(), 2);
+    (1..=2).for_each(complete);
+    assert!(matches!(end.cq.resize(1), Err(Error::InUse(_))));
+    end.cq.resize(3).unwrap();
+    complete(3);
+    assert!(!end.cq.is_overflowed());
+    let most = end.rnic.capabilities().max_cqes;
+    for capacity in [0, most + 1, usize::MAX] {
+        assert!(matches!(end.cq.resize(capacity), Err(Error::OutOfRange { max, .. }) if max == most));
+    }
+    assert_eq!(end.cq.capacity(), 3);
+    assert_eq!(end.completions_of(1..=3).len(), 3);
+    end.cq.resize(1).unwrap();
+    (4..=5).for_each(complete);
+    assert!(end.cq.is_overflowed());
+}
+
+/// draft-hilland-rddp-verbs §6.3: the limit is armed for one event.
+#[test]
+fn a_shared_receive_queue_tells_whether_its_limit_is_armed() {
+    let end = End::new();
+    let srq = end.pd.create_srq(SrqConfig { max_recv: 7, quota: None });
+    assert_eq!((srq.capacity(), srq.limit()), (7, 0));
+    (0..3).for_each(|id| srq.post_recv(RecvWr::new(id, [])).unwrap());
+    let config = QpConfig { srq: Some(srq.clone()), ..QpConfig::new(&end.cq) };
+    let passive = End { qp: end.pd.create_qp(&config).unwrap(), ..end };
+    srq.arm_limit(3);
+    assert_eq!(srq.limit(), 3);
+    let active = End::new();
+    connect_on("127.0.0.1:0", &active, &passive, &Default::default(), &Default::default());
+    active.qp.post_send(&SendWr::send_inline(9, b"")).unwrap();
+    passive.event_like(|event| *event == AsyncEventKind::SrqLimit);
+    assert_eq!(srq.limit(), 0);
+    srq.arm_limit(1);
+    srq.arm_limit(0);
+    assert_eq!(srq.limit(), 0, "disarmed");
 }
