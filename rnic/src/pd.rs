@@ -121,10 +121,21 @@ impl ProtectionDomain {
         Ok(MemoryRegion(Home::new(Registered { device, region })))
     }
 
-    /// Makes an unbound memory window: see [`SendWr::bind`](crate::SendWr::bind).
+    /// Makes an unbound memory window: see [`SendWr::bind`](crate::SendWr::bind). It is bound only
+    /// while it is unbound, and unbound by an invalidation of its STag
+    /// (draft-hilland-rddp-verbs §7.10; type 2 of the C verbs).
     pub fn allocate_window(&self) -> Result<MemoryWindow, Error> {
         let device = self.device.here()?.clone();
         let window = device.mem.allocate_window(self.id)?;
+        Ok(MemoryWindow(Home::new(Allocated { device, window })))
+    }
+
+    /// Makes an unbound memory window for which a bind takes the place of the one before, also on
+    /// another QP, and a bind of no octets unbinds it (type 1 of the C verbs). As with any window,
+    /// only the peer of the QP on which it was bound can use it.
+    pub fn allocate_rebindable_window(&self) -> Result<MemoryWindow, Error> {
+        let device = self.device.here()?.clone();
+        let window = device.mem.allocate_rebindable_window(self.id)?;
         Ok(MemoryWindow(Home::new(Allocated { device, window })))
     }
 

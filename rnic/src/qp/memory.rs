@@ -87,9 +87,9 @@ impl QpAttributes {
     pub(crate) fn local_operation(&self, operation: &Operation) -> Status {
         let memory = &self.device.mem;
         let done = match *operation {
-            Operation::Bind { window, range, access } => {
+            Operation::Bind { window, range, access, key } => {
                 let Sge { stag: region, addr, len } = range;
-                let (pd, qp, key) = (self.pd, self.num, None);
+                let (pd, qp) = (self.pd, self.num);
                 memory.bind(&BindWindow { window, region, addr, len, access, pd, qp, key }).is_ok()
             }
             Operation::Invalidate { stag } => memory.invalidate_local(stag, self.pd, self.num).is_ok(),

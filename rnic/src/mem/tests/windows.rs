@@ -263,3 +263,50 @@ fn a_region_deregistered_with_its_windows_leaves_them_unbound() {
     assert_eq!(answer.err(), Some(AccessError::Stag));
     table.bind(&request(&other, &window)).unwrap();
 }
+
+/// A window of type 1 of the C verbs: binds take the place of each other, on any QP and region.
+#[test]
+fn a_rebindable_window_is_bound_again_and_unbound_by_no_octets() {
+    let Bound { table, region: first, .. } = unbound(Access::LOCAL_WRITE | Access::BIND);
+    let second = allocate(&table, 64, Access::LOCAL_WRITE | Access::BIND);
+    let window = table.allocate_rebindable_window(PD).unwrap();
+    let reads = |stag, region: &Region, qp| {
+        table.check_remote(stag, region.base_to() + 16, 1, Access::REMOTE_READ, PD, qp).err()
+    };
+    let one = table.bind(&request(&first, &window)).unwrap();
+    let on_other = BindWindow { qp: OTHER_QP, ..request(&second, &window) };
+    let two = table.bind(&on_other).unwrap();
+    assert_ne!(one, two);
+    assert_eq!(reads(one, &first, QP), Some(AccessError::Stag));
+    assert_eq!((reads(two, &second, OTHER_QP), reads(two, &second, QP)), (None, Some(AccessError::Pd)));
+    assert_eq!((table.windows_of(QP), table.windows_of(OTHER_QP)), (0, 1));
+    table.deregister(first.stag()).unwrap();
+    // One that is refused changes nothing.
+    let refused = BindWindow { len: 49, ..request(&second, &window) };
+    assert!(error(table.bind(&refused)).contains("not inside the region"));
+    assert_eq!((reads(two, &second, OTHER_QP), window.stag()), (None, two));
+    let key = Some((two.0 as u8).wrapping_add(1));
+    let none = BindWindow { len: 0, key, region: Stag(0), ..request(&second, &window) };
+    let three = table.bind(&none).unwrap();
+    assert_eq!(
+        (three, window.stag(), window.is_valid()),
+        (Stag(two.0 & !0xff | u32::from((two.0 as u8).wrapping_add(1))), three, false)
+    );
+    for stag in [two, three] {
+        assert_eq!(reads(stag, &second, OTHER_QP), Some(AccessError::Stag));
+    }
+    assert_eq!((table.windows_of(QP), table.windows_of(OTHER_QP)), (0, 0));
+    let four = table.bind(&request(&second, &window)).unwrap();
+    assert_eq!(reads(four, &second, QP), None);
+    assert_eq!(table.windows_of(QP), 1);
+}
+
+/// A window that is bound once may be bound to no octets: its STag is valid and opens none.
+#[test]
+fn a_window_of_no_octets_opens_nothing() {
+    let Bound { table, region, window } = unbound(Access::LOCAL_WRITE | Access::BIND);
+    let stag = table.bind(&BindWindow { len: 0, ..request(&region, &window) }).unwrap();
+    assert!(window.is_valid());
+    let answer = table.check_remote(stag, region.base_to() + 16, 1, Access::REMOTE_READ, PD, QP);
+    assert_eq!(answer.err(), Some(AccessError::Bounds));
+}
