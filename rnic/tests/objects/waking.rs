@@ -305,7 +305,8 @@ fn an_event_wakes_who_waits_for_completions_and_events() {
 
 #[test]
 fn the_background_thread_takes_no_signals() {
-    let _end = End::new();
+    let end = End::new();
+    let _listener = end.rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
     // A thread gives itself its name when it first runs, which may be after its start has returned.
     let deadline = Instant::now() + PATIENCE;
     let blocked = loop {
