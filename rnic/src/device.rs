@@ -139,8 +139,8 @@ impl Rnic {
         Listener::bind(self.0.here()?, addr, options)
     }
 
-    /// Listens on a TCP socket that the program has made and bound, as [`listen`](Self::listen) does
-    /// on an address. The kernel keeps up to `backlog` connections, and at most
+    /// Listens on a TCP socket that the program has made and bound, as [`listen`](Self::listen)
+    /// does on an address. The kernel keeps up to `backlog` connections, and at most
     /// `net.core.somaxconn`, until the device takes them; it takes them at once as a rule. The
     /// socket becomes non-blocking.
     ///
