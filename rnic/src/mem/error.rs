@@ -15,10 +15,10 @@ use crate::home::Forked;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MemError {
-    /// The range's end is past the end of the address space.
+    /// The range's end is past the end of the address space, or of the Tagged Offsets.
     #[error("{len} octets from {addr:#x} on pass the end of the address space")]
     Wrap {
-        /// Address of the first octet.
+        /// Address, or Tagged Offset, of the first octet.
         addr: u64,
         /// Length of the range in octets.
         len: u64,
@@ -43,7 +43,8 @@ pub enum MemError {
         /// True if write permission is missing, false if read permission is.
         write: bool,
     },
-    /// The list of the process's mappings could not be read.
+    /// The list of the process's mappings could not be read, and on this processor nothing else
+    /// makes up for it.
     #[error("cannot read /proc/self/maps, by which memory is checked before it is registered: {0}")]
     Maps(#[source] io::Error),
     /// The kernel refused to map, populate or lock.
