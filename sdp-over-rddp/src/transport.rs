@@ -127,7 +127,7 @@ pub struct Facts {
     pub speaks_first: bool,
     /// Number of Reads that may be outstanding (ORD).
     pub reads: u16,
-    /// Greatest length of one Read or Write.
+    /// Greatest length of one Read, Write or advert of program memory.
     pub longest: u32,
 }
 

@@ -95,7 +95,7 @@ ROOMS = [
     "ext-sockets/es-api/src/sys",  # socket calls on a program's memory, and what C programs pass
     "ext-sockets/switch/src/sys",  # memory that processes share, and what C programs pass
     "ext-sockets/preload",  # C signatures, and calls by them
-    "sdp-over-rddp/rnic/src/memory.rs",  # memory that a program lends to a socket
+    "sdp-over-rddp/rnic/src/sys",  # memory that a program lends to a socket, and userfaultfd
 ]
 
 root = pathlib.Path(__file__).resolve().parents[2]

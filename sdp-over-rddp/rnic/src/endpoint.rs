@@ -117,7 +117,7 @@ impl Endpoint {
             zero_copies: 0,
             happened: VecDeque::new(),
             is_over: false,
-            facts: Facts { speaks_first: false, reads: 1, longest: 1 << 20 },
+            facts: Facts { speaks_first: false, reads: 1, longest: registry.longest().min(1 << 20) },
             copied: AtomicU64::new(0),
         };
         for n in 0..config.buffers {

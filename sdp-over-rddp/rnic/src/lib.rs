@@ -1,7 +1,8 @@
 //! The Sockets Direct Protocol over an RDMA device: the software RNIC.
 //!
 //! [`Endpoint`] is the [`Transport`](rddp_sdp::transport::Transport) of `rddp-sdp` over a
-//! [`QueuePair`](rddp_rnic::QueuePair). [`Registry`] keeps registrations of the program's memory.
+//! [`QueuePair`](rddp_rnic::QueuePair). [`Registry`] makes registrations of the program's
+//! memory, and keeps them.
 //! [`SdpStream`] and [`SdpListener`] are sockets whose calls sleep. Several threads may use one.
 //!
 //! # Example
@@ -29,13 +30,14 @@ mod bell;
 mod endpoint;
 mod inbox;
 mod listener;
-mod memory;
 mod registration;
 mod service;
 mod stream;
+mod sys;
+mod watch;
 
 pub use endpoint::{Endpoint, EndpointConfig};
 pub use listener::SdpListener;
-pub use memory::ProgramMemory;
 pub use registration::{Lease, RegistrationCounters, Registry, Scheme};
 pub use stream::{SdpDevice, SdpStream};
+pub use sys::ProgramMemory;

@@ -115,6 +115,7 @@ pub(crate) struct Shared {
     linger: Mutex<Option<Duration>>,
     /// Counts what calls have done that others may wait for.
     changes: AtomicU64,
+    delivered: AtomicU64,
     began: Instant,
     registry: Arc<Registry>,
 }
@@ -141,6 +142,7 @@ impl SdpStream {
             birth: Mutex::new(birth),
             linger: Mutex::default(),
             changes: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
             began: Instant::now(),
             registry: device.registry.clone(),
         });
@@ -172,9 +174,13 @@ impl SdpStream {
     /// # Errors
     /// The connection is over, or nothing can be received without waiting.
     pub fn receive(&self, octets: &mut [u8], options: Options) -> io::Result<usize> {
-        ProgramMemory::while_writing(octets, |memory| {
+        let count = ProgramMemory::while_writing(octets, |memory| {
             self.shared.run(|socket| socket.receive(memory, options))
-        })
+        })?;
+        if !options.peek {
+            self.shared.delivered.fetch_add(count as u64, Ordering::Relaxed);
+        }
+        Ok(count)
     }
 
     /// Ends the stream that this end sends; the other direction goes on.
@@ -223,13 +229,22 @@ impl SdpStream {
     /// `InvalidInput` (`EINVAL`): there is none, it was received before, or it is in the stream.
     /// `WouldBlock`: it is announced and has not come.
     pub fn receive_urgent(&self, peek: bool) -> io::Result<u8> {
-        self.shared.lock_now().receive_urgent(peek).map_err(io_error)
+        let octet = self.shared.lock_now().receive_urgent(peek).map_err(io_error)?;
+        self.shared.delivered.fetch_add(u64::from(!peek), Ordering::Relaxed);
+        Ok(octet)
     }
 
-    /// Returns the octets that were copied between memory of the program and private memory.
+    /// Returns the octets that were copied between memory of the program and private memory. Those
+    /// of both ends, divided by what was [`delivered`](Self::delivered), are the copies per octet.
     #[must_use]
     pub fn copied(&self) -> u64 {
         self.shared.lock().transport().copied()
+    }
+
+    /// Returns the octets that this end's program has received.
+    #[must_use]
+    pub fn delivered(&self) -> u64 {
+        self.shared.delivered.load(Ordering::Relaxed)
     }
 
     /// Returns the registrations of the device.

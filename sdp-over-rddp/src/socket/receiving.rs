@@ -241,7 +241,7 @@ impl<T: Transport> Socket<T> {
 
     fn advertise_sink(&mut self, at: usize) -> bool {
         let op = &self.receives[at];
-        let len = op.room().min(self.config.longest_advert as usize);
+        let len = op.room().min(self.longest_advert());
         let machine = Machine::new(&mut self.core, Some(&mut self.tables));
         // Looked at first, so that no registration is made in vain.
         let fits = machine.in_mode() == Mode::Pipelined && len >= machine.shortest_sink() as usize;

@@ -37,13 +37,18 @@ impl<T: Transport> Socket<T> {
         if !self.config.pipelined || self.machine().out_mode() != Mode::Combined {
             return false;
         }
-        let longest = self.config.longest_advert.max(1) as usize;
+        let longest = self.longest_advert();
         let adverts: usize = self.sends.iter().map(|op| op.left().div_ceil(longest)).sum();
         if adverts < 2 {
             return false;
         }
         let Ok(front) = self.machine().change_mode(Half::Out, Mode::Pipelined) else { return false };
         self.post(|transport| transport.send(&front, None))
+    }
+
+    /// Returns the length of the longest advert, which has an octet at least behind an inline one.
+    pub(super) fn longest_advert(&self) -> usize {
+        self.config.longest_advert.min(self.transport.facts().longest).max(2) as usize
     }
 
     fn advertise_more(&mut self, at: usize) -> bool {
@@ -58,7 +63,7 @@ impl<T: Transport> Socket<T> {
         }
         let op = &self.sends[at];
         let start = op.sent;
-        let len = op.left().min(self.config.longest_advert.max(2) as usize);
+        let len = op.left().min(self.longest_advert());
         let Ok(region) = self.transport.register_source(&op.memory, start..start + len) else {
             // No more can be registered, so that BCopy has to do.
             self.sends[at].copies = true;
@@ -102,7 +107,8 @@ impl<T: Transport> Socket<T> {
     fn write(&mut self, at: usize) -> bool {
         let Some(sink) = self.machine().peer_sink() else { return false };
         let op = &self.sends[at];
-        let (start, len) = (op.sent, op.left().min(sink.left as usize));
+        let longest = self.transport.facts().longest;
+        let (start, len) = (op.sent, op.left().min(sink.left.min(longest) as usize));
         let remote = Remote { stag: sink.stag, to: sink.to };
         let long = self.config.source_threshold.is_some_and(|least| len >= least.max(1));
         let lends = long && !op.options.non_blocking;

@@ -1,5 +1,4 @@
-//! Memory of the program that an operation of a socket uses: the only unsafe code of this crate.
-#![allow(unsafe_code)]
+//! Memory of the program that an operation of a socket uses.
 
 use std::ops::Range;
 use std::ptr::NonNull;
