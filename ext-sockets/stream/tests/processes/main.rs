@@ -163,8 +163,8 @@ fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
     for of in FORMATS {
         for markers in [false, true] {
             let (a, b) = pair(&of(initiator()), &of(Options { markers, ..responder() }));
-            // A process that was not prepared for it sends short messages, and moves no octets out of
-            // the way of credits: there have to be credits for all.
+            // A process that was not prepared for it sends short messages, and moves no octets out
+            // of the way of credits: there have to be credits for all.
             let few = of(initiator()).format != Format::Octets;
             let data = random_octets(3, if few { 100_000 } else { 700_000 });
             let child = fork(|| {
