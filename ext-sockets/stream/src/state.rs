@@ -70,6 +70,8 @@ pub struct State {
     not_threshold: AtomicU64,
     /// Octets from which the room of a receive counts for itself (SDP), inverted.
     not_sink_threshold: AtomicU64,
+    /// The thresholds that were set for this socket alone, as bits: [`OF_SOURCE`], [`OF_SINK`].
+    own_thresholds: AtomicU32,
     /// Number of adverts of this end that stand in memory of the stream (SDP).
     pub(super) spilled: AtomicU64,
     /// Time by [`now`] up to which a process that has not joined the holders probably has the
@@ -165,6 +167,21 @@ impl State {
 
     pub(super) fn sink_threshold(&self) -> u64 {
         !self.not_sink_threshold.load(Ordering::Relaxed)
+    }
+
+    /// Notes which of the thresholds were set for this socket alone, and are not the program's.
+    pub fn note_own_thresholds(&self, source: bool, sink: bool) {
+        let bits = if source { OF_SOURCE } else { 0 } | if sink { OF_SINK } else { 0 };
+        self.own_thresholds.store(bits, Ordering::Relaxed);
+    }
+
+    /// Returns the thresholds of source and sink that were set for this socket alone: they hold in
+    /// whatever program has the socket.
+    #[must_use]
+    pub fn own_thresholds(&self) -> (Option<u64>, Option<u64>) {
+        let bits = self.own_thresholds.load(Ordering::Relaxed);
+        let source = (bits & OF_SOURCE != 0).then(|| self.threshold());
+        (source, (bits & OF_SINK != 0).then(|| self.sink_threshold()))
     }
 
     /// Returns the phase of the stream.
@@ -513,6 +530,8 @@ fn duration(nanoseconds: u64) -> Option<Duration> {
 
 /// Octets that may be owed without a block.
 pub(super) const LITTLE: usize = 1024;
+const OF_SOURCE: u32 = 1;
+const OF_SINK: u32 = 2;
 
 /// Changes with the layout of a state, so that a state of another build is not taken for one of
 /// this.

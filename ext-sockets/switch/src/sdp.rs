@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rddp_policy::{NO_THRESHOLD, Thresholds};
 use rddp_real as real;
-use rddp_stream::{Copies, SdpOptions};
+use rddp_stream::{Copies, SdpOptions, State};
 
 use crate::{journal, switch};
 
@@ -85,6 +85,21 @@ impl SdpSettings {
     pub(crate) fn thresholds(self) -> (u64, u64) {
         let octets = |threshold: u32| if threshold == NO_THRESHOLD { u64::MAX } else { threshold.into() };
         (octets(self.source()), octets(self.sink()))
+    }
+
+    /// Returns the thresholds that were set for the socket of a stream, maybe by another program.
+    pub(crate) fn of_stream(state: &State) -> Self {
+        let octets = |threshold: u64| u32::try_from(threshold).unwrap_or(NO_THRESHOLD);
+        let (source, sink) = state.own_thresholds();
+        Self { source: source.map(octets), sink: sink.map(octets), ..Self::DEFAULT }
+    }
+
+    /// Sets the thresholds of a stream.
+    pub(crate) fn set_thresholds(self, state: &State) {
+        let (source, sink) = self.thresholds();
+        state.set_threshold(source);
+        state.set_sink_threshold(sink);
+        state.note_own_thresholds(self.source.is_some(), self.sink.is_some());
     }
 
     /// Returns whether octets go through private buffers at both ends.

@@ -47,6 +47,11 @@ fn thresholds_that_are_set_on_a_connection_hold_from_the_next_call_on() {
 }
 
 #[test]
+fn a_threshold_of_a_socket_holds_in_the_next_program_and_others_are_that_programs() {
+    run("executed", &[]);
+}
+
+#[test]
 fn octets_of_an_interrupted_send_arrive_whatever_the_program_does_next() {
     run("spilled", &[]);
 }

@@ -288,6 +288,49 @@ static void live(void) {
     IS(info_of(ends[1]).counters[6], info_of(ends[0]).counters[6]);
 }
 
+enum { HERE = 10, THERE };
+
+/* What `executed` runs, with a connection and the threshold that is to be there. */
+static void after_exec(void) {
+    int ends[2] = {HERE, THERE}, wanted = atoi(getenv("WANTED"));
+    struct timeval limit = {60, 0};
+    memset(sent_octets, 'x', sizeof sent_octets);
+    IS(read_of_a_send(ends) > 0, wanted >= 0);
+    IS(get(HERE, DDP_SDP_SOURCE_THRESHOLD), wanted);
+    IS(setsockopt(HERE, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+    IS(read_of_a_send(ends) > 0, wanted >= 0);
+}
+
+/* A threshold that was set on a socket holds in the next program, too; otherwise it is that
+ * program's. */
+static void executed(void) {
+    enum { NOT_SET = -2 };
+    static const struct {
+        int option;
+        const char *of_next, *wanted;
+    } cases[] = {{4096, "none", "4096"}, {-1, "all", "-1"}, {NOT_SET, "all", "0"}, {NOT_SET, "none", "-1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int status, ends[2];
+        pid_t child = fork();
+        if (child == 0) {
+            connection(ends);
+            exchange(ends[0], ends[1]);
+            if (cases[i].option != NOT_SET)
+                IS(set(ends[0], DDP_SDP_SOURCE_THRESHOLD, cases[i].option), 0);
+            IS(dup2(ends[0], HERE) == HERE && dup2(ends[1], THERE) == THERE, 1);
+            close(ends[0]), close(ends[1]);
+            setenv("RDDP_SDP_SOURCE_THRESHOLD", cases[i].of_next, 1);
+            setenv("WANTED", cases[i].wanted, 1);
+            /* What it says is not this program's answer. */
+            dup2(2, 1);
+            execl("/proc/self/exe", "sdp", "after_exec", NULL);
+            _exit(1);
+        }
+        IS(waitpid(child, &status, 0), child);
+        IS(status, 0);
+    }
+}
+
 static void interrupted(int number) { (void)number; }
 
 enum { SLEEPS, EXITS, CLOSES, HAS_A_CHILD, LEAVES_A_CHILD };
@@ -356,7 +399,8 @@ int main(int count, char **words) {
         void (*call)(void);
     } cases[] = {{"families", families}, {"no_families", no_families}, {"options", options},
                  {"corked", corked},     {"bulk", bulk},               {"urgent", urgent},
-                 {"live", live},         {"spilled", spilled}};
+                 {"live", live},         {"spilled", spilled},         {"executed", executed},
+                 {"after_exec", after_exec}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (count == 2 && strcmp(words[1], cases[i].name) == 0) {
             cases[i].call();

@@ -9,7 +9,7 @@
 
 mod runs;
 
-pub(crate) use runs::Runs;
+pub(crate) use runs::{RUNS, Runs};
 
 /// Reasons for which a stream holds octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::{Room, Rooms};
 
 /// Number of runs that a queue may have: more than this end has Bufs, each of which may hold a Data
 /// message without more than an octet.
-const RUNS: usize = 2048;
+pub(crate) const RUNS: usize = 2048;
 
 /// The runs of octets in the queue, front to back. All zeros: none.
 #[repr(C)]

@@ -21,11 +21,11 @@ pub enum Copies {
 /// The settings of SDP; each end has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SdpOptions {
-    /// Private receive buffers (Bufs). 0: as many as hold 4 MiB, and 1024 at least. Others are
-    /// raised to 256.
+    /// Private receive buffers (Bufs): 256 to 2000, and no more than hold 32 MiB together; others
+    /// are brought there. 0: as many as hold 4 MiB in FPDUs of the path.
     pub bufs: u16,
-    /// Octets of a private receive buffer, the base header included. 0: what one FPDU holds at
-    /// most.
+    /// Octets of a private receive buffer, the base header included; 65,517 at most. 0: those of
+    /// four FPDUs of the path.
     pub size: u32,
     /// Octets from which a send advertises the program's memory; `u64::MAX`: never.
     pub threshold: u64,

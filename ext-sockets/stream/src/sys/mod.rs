@@ -43,7 +43,7 @@ pub(super) use signals::HeldBack;
 pub(super) use slots::{
     BLOCK, Lease, Purpose, SLOT, block, block_mut, give_back, has_all, longest_file, reserve,
 };
-pub(super) use slots::{Chain, ChainError, Chains, parts};
+pub(super) use slots::{Chain, ChainError, Chains, MOST_BLOCKS, parts};
 pub use slots::{
     Found, Known, Process, SharedState, Slots, expect_children, forget_children, forget_left, join_children,
     leave_all, leave_closed, map_all, remove_unused,

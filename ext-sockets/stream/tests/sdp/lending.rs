@@ -1,7 +1,7 @@
 //! Sends whose octets the peer reads from the program's memory, and those that it does not read.
 
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -118,6 +118,44 @@ fn both_ends_send_and_nobody_receives() {
         });
         assert_eq!((a.state.ended(), b.state.ended()), (None, None));
     }
+}
+
+#[test]
+fn an_echo_goes_on_however_much_is_unread() {
+    const PIECE: usize = 256 << 10;
+    const ALL: usize = 12 << 20;
+    // Octets that nobody has read, of both directions: less than both ends have Bufs for.
+    const AHEAD: usize = 6 << 20;
+    let (a, b) = pair(&lending(initiator()), &lending(responder()));
+    let (sent, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let octets = random_octets(3, PIECE);
+    thread::scope(|scope| {
+        scope.spawn(|| help(&a, &over));
+        scope.spawn(|| help(&b, &over));
+        scope.spawn(|| {
+            for _ in 0..ALL / PIECE {
+                a.send_all(&octets);
+                sent.fetch_add(PIECE, Ordering::Relaxed);
+            }
+        });
+        scope.spawn(|| {
+            let mut left = ALL;
+            while left > 0 {
+                let part = b.read(PIECE / 2).unwrap();
+                left -= part.len();
+                b.send_all(&part);
+            }
+        });
+        for received in (0..ALL).step_by(PIECE) {
+            while sent.load(Ordering::Relaxed) < ALL.min(received + AHEAD) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let mut got = vec![0; PIECE];
+            assert!(a.recv(&mut got, libc::MSG_WAITALL) == Ok(PIECE) && got == octets);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!((a.state.ended(), b.state.ended()), (None, None));
 }
 
 #[test]

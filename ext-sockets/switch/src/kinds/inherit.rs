@@ -9,6 +9,7 @@ use rddp_stream::{self as stream, Calls, Errno, Found, Known, Process, SameErrno
 
 use super::kind::Ours;
 use super::{linger, raw, store, unsettled};
+use crate::sdp::SdpSettings;
 use crate::socket::{self, Held, KindId, Mode, SavedOptions, Settings};
 use crate::{process, switch, table, wait};
 
@@ -194,7 +195,12 @@ fn adopt_unknown(cookie: u64, fd: c_int) {
         Found::State(state) => {
             let options = state.options();
             let (role, kind) = (Some(options.role), KindId::of_stream(&options));
-            let settings = Settings { mode: Mode::Starting, kind, role, ..Settings::default() };
+            let sdp = SdpSettings::of_stream(&state);
+            // Those of the program that had the socket before are not this one's.
+            if kind == KindId::Sdp && !state.is_held_by_others() {
+                sdp.set_thresholds(&state);
+            }
+            let settings = Settings { mode: Mode::Starting, kind, role, sdp, ..Settings::default() };
             if let Ok(held) = socket::adopt(fd, settings) {
                 held.set_state(state);
             }

@@ -33,8 +33,9 @@ pub(super) const OWN_BLOCKS_AT: usize = PAGE;
 pub(super) const OWN: usize = OWN_BLOCKS_AT + OWN_BLOCKS * BLOCK;
 /// Offset of the blocks of chains and tables behind them, which are memory when they are taken.
 pub(super) const OWN_MORE_AT: usize = OWN.next_multiple_of(PAGE);
-/// Number of these blocks.
-pub(super) const OWN_MORE: usize = 128;
+/// Number of these blocks: for all Bufs of an end of the Sockets Direct Protocol, and its other
+/// rooms.
+pub(super) const OWN_MORE: usize = 300;
 /// Octets of a slab of a state without a file.
 pub(super) const OWN_ALL: usize = OWN_MORE_AT + OWN_MORE * BLOCK;
 

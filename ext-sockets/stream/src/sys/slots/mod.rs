@@ -41,7 +41,7 @@ mod spans;
 mod table;
 
 pub(crate) use blocks::{Lease, Purpose, block, block_mut, give_back, has_all, reserve};
-pub(crate) use chain::{Chain, ChainError, Chains, parts};
+pub(crate) use chain::{Chain, ChainError, Chains, MOST_BLOCKS, parts};
 pub use claim::{Found, Slots, leave_all, map_all, remove_unused};
 pub use holders::{expect_children, forget_children, join_children, leave_closed};
 pub(crate) use layout::{BLOCK, SLOT, longest_file};

@@ -120,9 +120,7 @@ impl Kind for Framed {
         state.set_low_water(saved.rcvlowat.unsigned_abs());
         let _ = self.stream(state).cork(saved.cork);
         if self.held.kind() == KindId::Sdp {
-            let (source, sink) = sdp.thresholds();
-            state.set_threshold(source);
-            state.set_sink_threshold(sink);
+            sdp.set_thresholds(state);
         }
     }
 
