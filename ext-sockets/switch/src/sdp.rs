@@ -1,6 +1,7 @@
 //! The settings of SDP that hold for the process: from the environment, else from the policy.
 
-use std::ffi::{OsStr, c_int};
+use std::ffi::{OsString, c_int};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rddp_policy::{NO_THRESHOLD, Thresholds};
@@ -99,42 +100,84 @@ impl SdpSettings {
     }
 }
 
+/// A variable of SDP: its name, how it is read, and what it takes.
+struct Variable {
+    name: &'static str,
+    parse: fn(&str) -> Option<u32>,
+    takes: &'static str,
+}
+
+const VARIABLES: [Variable; 5] = [
+    Variable { name: SOURCE_THRESHOLD, parse: Thresholds::of_word, takes: OCTETS },
+    Variable { name: SINK_THRESHOLD, parse: Thresholds::of_word, takes: OCTETS },
+    Variable { name: BUFS, parse: bufs, takes: "a number from 1 to 65535" },
+    Variable { name: BCOPY, parse: switched, takes: "0 or 1" },
+    Variable { name: FAMILIES, parse: switched, takes: "0 or 1" },
+];
+const OCTETS: &str = "a number of octets, all or none";
+
+/// A variable of SDP with a value that it does not take. The library ignores it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableFault {
+    name: &'static str,
+    value: OsString,
+    takes: &'static str,
+}
+
+impl VariableFault {
+    /// Returns what the variable takes.
+    pub fn remedy(&self) -> &'static str {
+        self.takes
+    }
+}
+
+impl fmt::Display for VariableFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}: not a value of this variable", self.name, self.value.display())
+    }
+}
+
+impl Variable {
+    /// Returns the value in the environment, if there is one that is not empty.
+    fn read(&self) -> Result<Option<u32>, VariableFault> {
+        let Some(value) = real::secure_variable(self.name).filter(|value| !value.is_empty()) else {
+            return Ok(None);
+        };
+        let number = value.to_str().and_then(self.parse);
+        number.map(Some).ok_or(VariableFault { name: self.name, value, takes: self.takes })
+    }
+}
+
+/// Returns the variables of SDP in the environment that have a value which they do not take.
+pub fn faults() -> impl Iterator<Item = VariableFault> {
+    VARIABLES.iter().filter_map(|variable| variable.read().err())
+}
+
 /// Reads the settings, when the library is loaded; the policy has been read.
 pub fn load() {
     let of_policy = switch::thresholds();
-    set(&OF_SOURCE, SOURCE_THRESHOLD, of_policy.source, threshold, OCTETS);
-    set(&OF_SINK, SINK_THRESHOLD, of_policy.sink, threshold, OCTETS);
-    set(&OF_BUFS, BUFS, None, bufs, "a number from 1 to 65535");
-    let is = |name, word| real::secure_variable(name).is_some_and(|value| value == word);
-    IS_BCOPY.store(is(BCOPY, "1"), Ordering::Relaxed);
-    HAS_FAMILIES.store(!is(FAMILIES, "0"), Ordering::Relaxed);
+    let [source, sink, bufs, bcopy, families] = VARIABLES.each_ref().map(|variable| {
+        variable.read().unwrap_or_else(|fault| {
+            journal::without_policy(format_args!("{fault}: ignored; try: {}", fault.remedy()));
+            None
+        })
+    });
+    let set = |place: &AtomicU32, value: Option<u32>| {
+        value.into_iter().for_each(|value| place.store(value, Ordering::Relaxed));
+    };
+    set(&OF_SOURCE, source.or(of_policy.source));
+    set(&OF_SINK, sink.or(of_policy.sink));
+    set(&OF_BUFS, bufs);
+    IS_BCOPY.store(bcopy == Some(1), Ordering::Relaxed);
+    HAS_FAMILIES.store(families != Some(0), Ordering::Relaxed);
 }
 
-const OCTETS: &str = "a number of octets, all or none";
-
-fn set(
-    place: &AtomicU32,
-    name: &str,
-    of_policy: Option<u32>,
-    parse: fn(&OsStr) -> Option<u32>,
-    wanted: &str,
-) {
-    let word = real::secure_variable(name).filter(|value| !value.is_empty());
-    let value = word.as_deref().and_then(parse);
-    if let (Some(word), None) = (&word, value) {
-        journal::without_policy(format_args!("{name}={}: ignored; try: {wanted}", word.display()));
-    }
-    if let Some(value) = value.or(of_policy) {
-        place.store(value, Ordering::Relaxed);
-    }
+fn bufs(word: &str) -> Option<u32> {
+    word.parse().ok().filter(|bufs| (1..=u32::from(u16::MAX)).contains(bufs))
 }
 
-fn threshold(word: &OsStr) -> Option<u32> {
-    word.to_str().and_then(Thresholds::of_word)
-}
-
-fn bufs(word: &OsStr) -> Option<u32> {
-    word.to_str()?.parse().ok().filter(|bufs| (1..=u32::from(u16::MAX)).contains(bufs))
+fn switched(word: &str) -> Option<u32> {
+    ["0", "1"].iter().position(|one| *one == word).map(|number| number as u32)
 }
 
 /// Returns the kernel's family for a `socket` of these arguments that the kernel has refused with

@@ -44,18 +44,22 @@ struct Switch {
 
 /// Reads the policy that the environment names.
 pub fn load() {
-    // A script that passes variables on may pass on an empty one for one that is not set.
-    let variable = |name| real::secure_variable(name).filter(|value| !value.is_empty());
-    let policy = match (variable(POLICY), variable(FAMILY)) {
-        (Some(path), _) => from_file(Path::new(&path)),
-        (None, Some(word)) => of_word(&word),
-        (None, None) => of_libsdp(variable(LIBSDP_FILE).as_deref().map(Path::new)),
-    };
-    if let Some(policy) = policy {
+    if let Some(policy) = of_environment() {
         let program = real::program_name().as_bytes().to_vec();
         let serves = policy.concerns(Side::Server, &program);
         // This is the only place that sets the policy.
         let _ = SWITCH.set(Box::new(Switch { policy, program, serves }));
+    }
+}
+
+/// Returns the policy that the environment names, and logs what is wrong with it.
+pub fn of_environment() -> Option<Policy> {
+    // A script that passes variables on may pass on an empty one for one that is not set.
+    let variable = |name| real::secure_variable(name).filter(|value| !value.is_empty());
+    match (variable(POLICY), variable(FAMILY)) {
+        (Some(path), _) => from_file(Path::new(&path)),
+        (None, Some(word)) => of_word(&word),
+        (None, None) => of_libsdp(variable(LIBSDP_FILE).as_deref().map(Path::new)),
     }
 }
 
