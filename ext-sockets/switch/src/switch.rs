@@ -201,6 +201,39 @@ pub(crate) fn tell_silent(peer: SocketAddr, kind: KindId) {
     );
 }
 
+/// Logs that a connection of SDP has a peer in DDPMODE: this server, or a client. Clients may be
+/// many, and what they say is theirs to choose: a process logs it as an error once.
+pub(crate) fn tell_not_sdp(server: Option<SocketAddr>) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    match server {
+        Some(server) => say(
+            Level::Error,
+            format_args!(
+                "connect {server}: the server speaks MPA, and not SDP; is it in DDPMODE? try: rddp run \
+                 --ddp, or --sdp at the server"
+            ),
+        ),
+        None => say(
+            if TOLD.swap(true, Ordering::Relaxed) { Level::Warning } else { Level::Error },
+            format_args!(
+                "accept: the client speaks MPA, and not SDP; is it in DDPMODE? try: rddp run --ddp, or \
+                 --sdp at the client (reported once)"
+            ),
+        ),
+    }
+}
+
+/// Logs that a server has rejected a connection in DDPMODE: one of SDP does, for want of a Hello.
+pub(crate) fn tell_rejected(server: SocketAddr) {
+    say(
+        Level::Error,
+        format_args!(
+            "connect {server}: the server rejected the MPA startup; does it speak SDP? try: rddp run --sdp, \
+             or --ddp at the server"
+        ),
+    );
+}
+
 /// Logs a line about this program where the policy says, if there is a policy.
 fn say(level: Level, what: Arguments<'_>) {
     if let Some(switch) = SWITCH.get() {
