@@ -99,6 +99,10 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let library = library::find()?;
     let policy = args.policy.as_deref().map(checked).transpose()?;
+    args.check_thresholds(policy.as_ref().map(|(_, policy)| policy))?;
+    if let Some(fault) = sdp::faults().next() {
+        return Err(Failure::usage(fault.to_string()).remedy(fault.remedy()));
+    }
     let (name, arguments) = args.command.split_first().ok_or_else(|| Failure::usage("no program"))?;
     let path = program::find(name)?;
     program::takes_library(&path)?;
@@ -107,7 +111,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if policy.is_some() || args.family().is_some() {
         command.env_remove(switch::POLICY).env_remove(switch::FAMILY);
     }
-    command.envs(policy.map(|path| (switch::POLICY, path.into_os_string())));
+    command.envs(policy.map(|(path, _)| (switch::POLICY, path.into_os_string())));
     command.envs(args.family().map(|family| (switch::FAMILY, OsString::from(family.word()))));
     command.envs(args.zcopy_threshold.as_ref().map(|octets| (sdp::SOURCE_THRESHOLD, octets)));
     command.envs(args.zcopy_sink_threshold.as_ref().map(|octets| (sdp::SINK_THRESHOLD, octets)));
@@ -126,6 +130,27 @@ impl RunArgs {
             _ => None,
         }
     }
+
+    /// Refuses thresholds of SDP where neither an option nor the policy gives any connection SDP.
+    fn check_thresholds(&self, policy: Option<&Policy>) -> Result<(), Failure> {
+        let (option, variable) = match self {
+            RunArgs { zcopy_threshold: Some(_), .. } => ("--zcopy-threshold", sdp::SOURCE_THRESHOLD),
+            RunArgs { zcopy_sink_threshold: Some(_), .. } => ("--zcopy-sink-threshold", sdp::SINK_THRESHOLD),
+            _ => return Ok(()),
+        };
+        let gives_sdp = match (self.family(), policy) {
+            (Some(family), _) => family.may_be_sdp(),
+            (None, Some(policy)) => policy.may_give_sdp(),
+            (None, None) => switch::of_environment().is_some_and(|policy| policy.may_give_sdp()),
+        };
+        if gives_sdp {
+            return Ok(());
+        }
+        let what = format!("{option} is SDP's, and no connection of this program would speak SDP");
+        Err(Failure::usage(what).remedy(format!(
+            "add --sdp or --sdp-or-tcp; for a program that asks for SDP itself, set {variable} instead"
+        )))
+    }
 }
 
 /// Checks a threshold, and returns it as the library takes it.
@@ -134,13 +159,14 @@ fn threshold(word: &str) -> Result<OsString, String> {
     known.then(|| word.into()).ok_or_else(|| "not a number of octets, all or none".to_owned())
 }
 
-/// Checks the policy, and returns its path in a form that is valid wherever the program goes.
-fn checked(path: &Path) -> Result<PathBuf, Failure> {
+/// Checks the policy, and returns it behind its path in a form that is valid wherever the program
+/// goes.
+fn checked(path: &Path) -> Result<(PathBuf, Policy), Failure> {
     let unreadable = |error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
     let octets = std::fs::read(path).map_err(unreadable)?;
-    let (_, faults) = Policy::parse(&octets);
+    let (policy, faults) = Policy::parse(&octets);
     let Some(first) = faults.first() else {
-        return path.canonicalize().map_err(unreadable);
+        return Ok((path.canonicalize().map_err(unreadable)?, policy));
     };
     let told = |fault| Failure::usage(format!("{}: {fault}", path.display()));
     let (last, others) = faults.split_last().unwrap_or((first, &[]));

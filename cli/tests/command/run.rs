@@ -91,6 +91,61 @@ fn thresholds_are_checked_and_passed_on() {
 }
 
 #[test]
+fn thresholds_without_sdp_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let without = file(&scratch, "without", "use both client * *:*\n");
+    let with = file(&scratch, "with", "use tcp client * *:1\nuse sdp-or-tcp server * *:*\n");
+    let none = file(&scratch, "libsdp.conf", "");
+    let threshold = ["--zcopy-threshold", "all"];
+    let sink = ["--zcopy-sink-threshold", "none"];
+    for family in [&[][..], &["--ddp"], &["--both"], &["--tcp"], &["--policy", &without]] {
+        for option in [threshold, sink] {
+            let ended = run(&[&["run"], family, &option, &["--", "echo", "ran"]].concat());
+            assert_eq!(ended.stdout, "", "{family:?}");
+            ended.failed(2, &[option[0], "no connection", "try: add --sdp or --sdp-or-tcp"]);
+        }
+    }
+    for family in [&["--sdp"][..], &["--sdp-or-tcp"], &["--policy", &with]] {
+        run(&[&["run"], family, &threshold, &["--", "true"]].concat()).ok();
+    }
+    for (name, value, is_good) in [
+        ("RDDP_FAMILY", "sdp", true),
+        ("RDDP_FAMILY", "ddp", false),
+        ("RDDP_POLICY", &*with, true),
+        ("RDDP_POLICY", &*without, false),
+        ("LIBSDP_CONFIG_FILE", &*none, true),
+    ] {
+        let mut command = program::command(&["run", "--zcopy-threshold", "all", "--", "true"]);
+        assert_eq!(command.env(name, value).output().unwrap().status.success(), is_good, "{name}={value}");
+    }
+}
+
+#[test]
+fn variables_of_sdp_are_checked_before_anything_runs() {
+    let with = |name: &str, value: &str| {
+        let mut command = program::command(&["run", "--", "echo", "ran"]);
+        command.env(name, value).output().unwrap()
+    };
+    for (name, value, takes) in [
+        ("RDDP_SDP_SOURCE_THRESHOLD", "64K", "a number of octets, all or none"),
+        ("RDDP_SDP_SINK_THRESHOLD", "-1", "a number of octets, all or none"),
+        ("RDDP_SDP_BUFS", "0", "a number from 1 to 65535"),
+        ("RDDP_SDP_BCOPY", "yes", "0 or 1"),
+        ("RDDP_SDP_FAMILIES", "no", "0 or 1"),
+        ("RDDP_SDP_MODE", "Buffered", "buffered, combined, pipelined or auto"),
+    ] {
+        let ended = with(name, value);
+        let told = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!((ended.status.code(), &*ended.stdout), (Some(2), &b""[..]), "{name}: {told}");
+        let told_once = told.matches(name).count() == 1;
+        assert!(told_once && told.contains(&format!("{name}={value}: ")), "{told}");
+        assert!(told.contains(&format!("try: {takes}")), "{told}");
+        let ended = with(name, "");
+        assert_eq!((ended.stdout, ended.stderr), (b"ran\n".to_vec(), vec![]), "{name} without a value");
+    }
+}
+
+#[test]
 fn a_file_of_libsdp_counts_unless_a_policy_is_given() {
     let scratch = tempfile::tempdir().unwrap();
     let (_listener, port) = service();

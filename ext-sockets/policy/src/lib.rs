@@ -78,6 +78,11 @@ impl Family {
             Family::SdpOrTcp => "sdp-or-tcp",
         }
     }
+
+    /// Returns whether a connection of this family may speak SDP.
+    pub fn may_be_sdp(self) -> bool {
+        matches!(self, Family::Sdp | Family::SdpOrTcp)
+    }
 }
 
 /// The end of connections that a rule applies to.
@@ -166,6 +171,11 @@ impl Policy {
             || self.rules.iter().any(|rule| {
                 rule.side == side && rule.family != Family::Tcp && glob::matches(&rule.program, program)
             })
+    }
+
+    /// Returns whether there are connections, of whatever program, that may speak SDP.
+    pub fn may_give_sdp(&self) -> bool {
+        self.otherwise.may_be_sdp() || self.rules.iter().any(|rule| rule.family.may_be_sdp())
     }
 
     /// Returns the family that a policy calls by this word.

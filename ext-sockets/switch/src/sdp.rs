@@ -1,11 +1,12 @@
 //! The settings of SDP that hold for the process: from the environment, else from the policy.
 
-use std::ffi::{OsStr, c_int};
+use std::ffi::{OsString, c_int};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rddp_policy::{NO_THRESHOLD, Thresholds};
 use rddp_real as real;
-use rddp_stream::{Copies, SdpOptions, State};
+use rddp_stream::{Copies, SdpMode, SdpOptions, State};
 
 use crate::{journal, switch};
 
@@ -19,6 +20,9 @@ pub const SINK_THRESHOLD: &str = "RDDP_SDP_SINK_THRESHOLD";
 pub const BCOPY: &str = "RDDP_SDP_BCOPY";
 /// The variable that holds the number of private receive buffers that the peer is told of.
 pub const BUFS: &str = "RDDP_SDP_BUFS";
+/// The variable that holds the mode that is asked for where this end sends: `buffered`, `combined`,
+/// `pipelined` or `auto`.
+pub const MODE: &str = "RDDP_SDP_MODE";
 /// The variable that turns the families 27 and 28 of `socket` off, if it is `0`.
 pub const FAMILIES: &str = "RDDP_SDP_FAMILIES";
 
@@ -39,6 +43,8 @@ static OF_SINK: AtomicU32 = AtomicU32::new(SINK);
 static IS_BCOPY: AtomicBool = AtomicBool::new(false);
 /// 0: the stream's own number.
 static OF_BUFS: AtomicU32 = AtomicU32::new(0);
+/// A place in [`MODES`].
+static OF_MODE: AtomicU32 = AtomicU32::new(0);
 static HAS_FAMILIES: AtomicBool = AtomicBool::new(true);
 
 /// Settings of one socket; `None` where it has the process's.
@@ -52,11 +58,14 @@ pub struct SdpSettings {
     pub bcopy: Option<bool>,
     /// The number of private receive buffers.
     pub bufs: Option<u16>,
+    /// The mode that is asked for where this end sends; `Some(None)`: none.
+    pub mode: Option<Option<SdpMode>>,
 }
 
 impl SdpSettings {
     /// The settings of a socket of which nothing was asked.
-    pub const DEFAULT: SdpSettings = SdpSettings { source: None, sink: None, bcopy: None, bufs: None };
+    pub const DEFAULT: SdpSettings =
+        SdpSettings { source: None, sink: None, bcopy: None, bufs: None, mode: None };
 
     /// Returns the threshold of the source.
     pub fn source(self) -> u32 {
@@ -77,6 +86,7 @@ impl SdpSettings {
             threshold,
             sink_threshold,
             copies,
+            mode: self.mode(),
             ..SdpOptions::DEFAULT
         }
     }
@@ -107,6 +117,12 @@ impl SdpSettings {
         self.bcopy.unwrap_or_else(|| IS_BCOPY.load(Ordering::Relaxed))
     }
 
+    /// Returns the mode that is asked for where this end sends.
+    pub fn mode(self) -> Option<SdpMode> {
+        let of_process = || MODES.get(OF_MODE.load(Ordering::Relaxed) as usize).copied().flatten();
+        self.mode.unwrap_or_else(of_process)
+    }
+
     /// Returns the number of private receive buffers, if one was asked for.
     pub fn bufs(self) -> Option<u16> {
         let of_process = || u16::try_from(OF_BUFS.load(Ordering::Relaxed)).ok();
@@ -114,42 +130,95 @@ impl SdpSettings {
     }
 }
 
+/// A variable of SDP: its name, how it is read, and what it takes.
+struct Variable {
+    name: &'static str,
+    parse: fn(&str) -> Option<u32>,
+    takes: &'static str,
+}
+
+const VARIABLES: [Variable; 6] = [
+    Variable { name: SOURCE_THRESHOLD, parse: Thresholds::of_word, takes: OCTETS },
+    Variable { name: SINK_THRESHOLD, parse: Thresholds::of_word, takes: OCTETS },
+    Variable { name: BUFS, parse: bufs, takes: "a number from 1 to 65535" },
+    Variable { name: BCOPY, parse: switched, takes: "0 or 1" },
+    Variable { name: FAMILIES, parse: switched, takes: "0 or 1" },
+    Variable { name: MODE, parse: mode, takes: "buffered, combined, pipelined or auto" },
+];
+const OCTETS: &str = "a number of octets, all or none";
+
+/// A variable of SDP with a value that it does not take. The library ignores it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableFault {
+    name: &'static str,
+    value: OsString,
+    takes: &'static str,
+}
+
+impl VariableFault {
+    /// Returns what the variable takes.
+    pub fn remedy(&self) -> &'static str {
+        self.takes
+    }
+}
+
+impl fmt::Display for VariableFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}: not a value of this variable", self.name, self.value.display())
+    }
+}
+
+impl Variable {
+    /// Returns the value in the environment, if there is one that is not empty.
+    fn read(&self) -> Result<Option<u32>, VariableFault> {
+        let Some(value) = real::secure_variable(self.name).filter(|value| !value.is_empty()) else {
+            return Ok(None);
+        };
+        let number = value.to_str().and_then(self.parse);
+        number.map(Some).ok_or(VariableFault { name: self.name, value, takes: self.takes })
+    }
+}
+
+/// Returns the variables of SDP in the environment that have a value which they do not take.
+pub fn faults() -> impl Iterator<Item = VariableFault> {
+    VARIABLES.iter().filter_map(|variable| variable.read().err())
+}
+
 /// Reads the settings, when the library is loaded; the policy has been read.
 pub fn load() {
     let of_policy = switch::thresholds();
-    set(&OF_SOURCE, SOURCE_THRESHOLD, of_policy.source, threshold, OCTETS);
-    set(&OF_SINK, SINK_THRESHOLD, of_policy.sink, threshold, OCTETS);
-    set(&OF_BUFS, BUFS, None, bufs, "a number from 1 to 65535");
-    let is = |name, word| real::secure_variable(name).is_some_and(|value| value == word);
-    IS_BCOPY.store(is(BCOPY, "1"), Ordering::Relaxed);
-    HAS_FAMILIES.store(!is(FAMILIES, "0"), Ordering::Relaxed);
+    let [source, sink, bufs, bcopy, families, mode] = VARIABLES.each_ref().map(|variable| {
+        variable.read().unwrap_or_else(|fault| {
+            journal::without_policy(format_args!("{fault}: ignored; try: {}", fault.remedy()));
+            None
+        })
+    });
+    let set = |place: &AtomicU32, value: Option<u32>| {
+        value.into_iter().for_each(|value| place.store(value, Ordering::Relaxed));
+    };
+    set(&OF_SOURCE, source.or(of_policy.source));
+    set(&OF_SINK, sink.or(of_policy.sink));
+    set(&OF_BUFS, bufs);
+    set(&OF_MODE, mode);
+    IS_BCOPY.store(bcopy == Some(1), Ordering::Relaxed);
+    HAS_FAMILIES.store(families != Some(0), Ordering::Relaxed);
 }
 
-const OCTETS: &str = "a number of octets, all or none";
-
-fn set(
-    place: &AtomicU32,
-    name: &str,
-    of_policy: Option<u32>,
-    parse: fn(&OsStr) -> Option<u32>,
-    wanted: &str,
-) {
-    let word = real::secure_variable(name).filter(|value| !value.is_empty());
-    let value = word.as_deref().and_then(parse);
-    if let (Some(word), None) = (&word, value) {
-        journal::without_policy(format_args!("{name}={}: ignored; try: {wanted}", word.display()));
-    }
-    if let Some(value) = value.or(of_policy) {
-        place.store(value, Ordering::Relaxed);
-    }
+fn bufs(word: &str) -> Option<u32> {
+    word.parse().ok().filter(|bufs| (1..=u32::from(u16::MAX)).contains(bufs))
 }
 
-fn threshold(word: &OsStr) -> Option<u32> {
-    word.to_str().and_then(Thresholds::of_word)
+/// Returns the place of a mode in [`MODES`].
+fn mode(word: &str) -> Option<u32> {
+    let words = ["auto", "buffered", "combined", "pipelined"];
+    words.iter().position(|one| *one == word).map(|number| number as u32)
 }
 
-fn bufs(word: &OsStr) -> Option<u32> {
-    word.to_str()?.parse().ok().filter(|bufs| (1..=u32::from(u16::MAX)).contains(bufs))
+const MODES: [Option<SdpMode>; 4] =
+    [None, Some(SdpMode::Buffered), Some(SdpMode::Combined), Some(SdpMode::Pipelined)];
+
+fn switched(word: &str) -> Option<u32> {
+    ["0", "1"].iter().position(|one| *one == word).map(|number| number as u32)
 }
 
 /// Returns the kernel's family for a `socket` of these arguments that the kernel has refused with
@@ -192,7 +261,13 @@ mod tests {
     #[test]
     fn a_socket_has_the_process_s_thresholds_unless_it_sets_its_own() {
         assert_eq!((SdpSettings::DEFAULT.source(), SdpSettings::DEFAULT.sink()), (NO_THRESHOLD, 16384));
-        let own = SdpSettings { source: Some(0), sink: Some(1), bcopy: Some(true), bufs: Some(7) };
+        let own = SdpSettings {
+            source: Some(0),
+            sink: Some(1),
+            bcopy: Some(true),
+            bufs: Some(7),
+            mode: Some(None),
+        };
         assert_eq!((own.source(), own.sink(), own.is_bcopy(), own.bufs()), (0, 1, true, Some(7)));
         assert_eq!(SdpSettings::DEFAULT.bufs(), None);
     }

@@ -44,18 +44,22 @@ struct Switch {
 
 /// Reads the policy that the environment names.
 pub fn load() {
-    // A script that passes variables on may pass on an empty one for one that is not set.
-    let variable = |name| real::secure_variable(name).filter(|value| !value.is_empty());
-    let policy = match (variable(POLICY), variable(FAMILY)) {
-        (Some(path), _) => from_file(Path::new(&path)),
-        (None, Some(word)) => of_word(&word),
-        (None, None) => of_libsdp(variable(LIBSDP_FILE).as_deref().map(Path::new)),
-    };
-    if let Some(policy) = policy {
+    if let Some(policy) = of_environment() {
         let program = real::program_name().as_bytes().to_vec();
         let serves = policy.concerns(Side::Server, &program);
         // This is the only place that sets the policy.
         let _ = SWITCH.set(Box::new(Switch { policy, program, serves }));
+    }
+}
+
+/// Returns the policy that the environment names, and logs what is wrong with it.
+pub fn of_environment() -> Option<Policy> {
+    // A script that passes variables on may pass on an empty one for one that is not set.
+    let variable = |name| real::secure_variable(name).filter(|value| !value.is_empty());
+    match (variable(POLICY), variable(FAMILY)) {
+        (Some(path), _) => from_file(Path::new(&path)),
+        (None, Some(word)) => of_word(&word),
+        (None, None) => of_libsdp(variable(LIBSDP_FILE).as_deref().map(Path::new)),
     }
 }
 
@@ -193,6 +197,39 @@ pub(crate) fn tell_silent(peer: SocketAddr, kind: KindId) {
         Level::Error,
         format_args!(
             "connect {peer}: no answer to the MPA startup; is it a plain server? try: rddp run --{with_plain}"
+        ),
+    );
+}
+
+/// Logs that a connection of SDP has a peer in DDPMODE: this server, or a client. Clients may be
+/// many, and what they say is theirs to choose: a process logs it as an error once.
+pub(crate) fn tell_not_sdp(server: Option<SocketAddr>) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    match server {
+        Some(server) => say(
+            Level::Error,
+            format_args!(
+                "connect {server}: the server speaks MPA, and not SDP; is it in DDPMODE? try: rddp run \
+                 --ddp, or --sdp at the server"
+            ),
+        ),
+        None => say(
+            if TOLD.swap(true, Ordering::Relaxed) { Level::Warning } else { Level::Error },
+            format_args!(
+                "accept: the client speaks MPA, and not SDP; is it in DDPMODE? try: rddp run --ddp, or \
+                 --sdp at the client (reported once)"
+            ),
+        ),
+    }
+}
+
+/// Logs that a server has rejected a connection in DDPMODE: one of SDP does, for want of a Hello.
+pub(crate) fn tell_rejected(server: SocketAddr) {
+    say(
+        Level::Error,
+        format_args!(
+            "connect {server}: the server rejected the MPA startup; does it speak SDP? try: rddp run --sdp, \
+             or --ddp at the server"
         ),
     );
 }

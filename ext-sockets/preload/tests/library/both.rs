@@ -1,4 +1,5 @@
-//! A peer that does not speak MPA: under `ddp` a clean error, under `both` plain TCP.
+//! A peer that does not speak MPA: under `ddp` a clean error, under `both` plain TCP. A peer that
+//! does, and speaks SDP where this end is in DDPMODE, or the other way round: an error with a hint.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -111,7 +112,8 @@ fn under_ddp_a_plain_server_is_an_error() {
 fn under_rddp(family: &str, scratch: &Path, client: impl FnOnce(u16)) {
     let program = compile(&["server.c"], scratch, &[]);
     let mut server = command(&program, true, &scratch.join("server"));
-    server.env("RDDP_FAMILY", family).stdout(std::process::Stdio::piped());
+    let log = std::fs::File::create(scratch.join("server.log")).unwrap();
+    server.env("RDDP_FAMILY", family).stdout(std::process::Stdio::piped()).stderr(log);
     let mut server = server.spawn().unwrap();
     let mut line = String::new();
     let mut out = std::io::BufReader::new(server.stdout.take().unwrap());
@@ -157,4 +159,35 @@ fn under_ddp_a_plain_client_is_reset_and_the_server_reads_nothing() {
         let error = plain_client(port, b"MPA ID Rep Frame0123456789").unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     });
+}
+
+#[test]
+fn ends_in_ddpmode_and_of_sdp_are_told_of_each_other() {
+    let (scratch, of_client) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let program = compile(&["client.c"], of_client.path(), &[]);
+    for (server, family, errno, hint) in [
+        ("ddp", "sdp", "EPROTO", "the server speaks MPA, and not SDP; is it in DDPMODE? try: rddp run --ddp"),
+        (
+            "sdp",
+            "ddp",
+            "ECONNREFUSED",
+            "the server rejected the MPA startup; does it speak SDP? try: rddp run --sdp",
+        ),
+    ] {
+        under_rddp(server, scratch.path(), |port| {
+            let mut client = command(&program, true, of_client.path());
+            let ended = client.arg(port.to_string()).env("RDDP_FAMILY", family).output().unwrap();
+            let said = String::from_utf8(ended.stdout).unwrap();
+            let errnos: Vec<_> = said.lines().map(|line| line.split_once(": ").unwrap().1).collect();
+            assert_eq!(errnos, [errno, errno], "{family} to {server}: {said}");
+            let told = String::from_utf8(ended.stderr).unwrap();
+            let hint = format!("connect 127.0.0.1:{port}: {hint}");
+            // Each connection is told of once.
+            assert!(told.lines().count() == 2 && told.lines().all(|line| line.contains(&*hint)), "{told}");
+        });
+        let told = std::fs::read_to_string(scratch.path().join("server.log")).unwrap();
+        let hints =
+            told.matches("accept: the client speaks MPA, and not SDP; is it in DDPMODE? try: ").count();
+        assert_eq!(hints, usize::from(server == "sdp"), "{told}");
+    }
 }

@@ -136,6 +136,12 @@ impl Stream<'_> {
         }
         self.pay_if_owing()?;
         let rx = self.lock_rx()?;
+        if rx.sdp.nothing_comes() && !self.state.may_send.load(Ordering::Acquire) {
+            // RFC 5044 §7.1.2 r4: the message that lets this end send will never come.
+            drop(rx);
+            self.kernel.reset();
+            return Ok(None);
+        }
         Ok(Some(match () {
             () if self.owes() || !rx.sdp.is_closed() => Leaving::Sending,
             () if rx.sdp.is_done() => {

@@ -1,13 +1,16 @@
 //! The ends of directions and connections.
 
+use std::io::Read;
+use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::Duration;
 
 use rddp_stream::{Errno, Leaving};
 use rddp_test_support::random_octets;
+use socket2::SockRef;
 
-use crate::common::{End, initiator, responder};
-use crate::peer::Sdp;
+use crate::common::{End, initiator, responder, tcp_pair};
+use crate::peer::{Sdp, hello, request};
 use crate::{pair, sdp};
 
 #[test]
@@ -147,6 +150,44 @@ fn octets_for_a_closed_connection_reset_it_once_all_has_arrived() {
     assert_eq!(a.poll(libc::POLLIN, Duration::from_secs(20)).0 & libc::POLLIN, libc::POLLIN);
     assert_eq!(a.stream().leave(), None);
     assert_eq!(b.send(b"x"), Err(Errno::RESET));
+}
+
+// RFC 5044 §7.1.2 r4
+#[test]
+fn a_close_does_not_wait_for_a_peer_that_ended_before_its_first_message() {
+    for sends in [false, true] {
+        let (tcp, end, _) = request(&hello(|_| ()), &sdp(responder()));
+        assert_eq!(end.stream().greet(), Ok(true));
+        if sends {
+            assert_eq!(end.send(b"early"), Ok(5));
+        }
+        assert_eq!(end.stream().leave(), Some(Leaving::Sending));
+        assert!(!end.stream().finishes());
+        tcp.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(end.poll(libc::POLLIN, Duration::from_secs(20)).0 & libc::POLLIN, libc::POLLIN);
+        assert!(end.stream().finishes());
+        assert_eq!(end.stream().leave(), None);
+    }
+}
+
+#[test]
+fn a_reset_behind_the_end_reads_as_the_end_as_over_tcp() {
+    let no_linger = |tcp: &TcpStream| SockRef::from(tcp).set_linger(Some(Duration::ZERO)).unwrap();
+    let (one, mut other) = tcp_pair();
+    one.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(other.read(&mut [0; 1]).unwrap(), 0);
+    no_linger(&one);
+    drop(one);
+    let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+    a.stream().shutdown(libc::SHUT_WR).unwrap();
+    assert_eq!(b.read(1), Ok(vec![]));
+    no_linger(&a.tcp);
+    let (tcp, _state) = (a.tcp, a.state);
+    drop(tcp);
+    for _ in 0..2 {
+        assert_eq!(other.read(&mut [0; 1]).unwrap(), 0, "TCP tells the end");
+        assert_eq!(b.read(1), Ok(vec![]));
+    }
 }
 
 /// Place of the octets absorbed among the counters.

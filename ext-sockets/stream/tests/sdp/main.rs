@@ -11,6 +11,7 @@ mod edges;
 #[path = "../stream/exchange.rs"]
 mod exchange;
 mod lending;
+mod modes;
 mod peer;
 mod reading;
 mod reads;

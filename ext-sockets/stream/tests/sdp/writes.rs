@@ -46,6 +46,22 @@ fn a_call_that_waits_offers_its_room() {
 }
 
 #[test]
+fn a_call_that_sleeps_offers_its_room_when_the_peer_becomes_pipelined() {
+    let (mut peer, end) = Sdp::connected();
+    let octets = random_octets(3, 40_000);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| wait_all(&end, octets.len()));
+        assert!(peer.peer.is_silent(Duration::from_millis(50)), "the call sleeps");
+        peer.pipelined();
+        let (room, stag) = peer.offered();
+        assert_eq!(room, octets.len());
+        peer.write(stag, 0, true, &octets);
+        peer.wrote(room);
+        assert!(reading.join().unwrap() == octets);
+    });
+}
+
+#[test]
 fn a_small_call_and_one_that_does_not_wait_offer_nothing() {
     let (mut peer, end) = connected();
     assert_eq!(end.recv(&mut vec![0; 100_000], libc::MSG_DONTWAIT), Err(Errno::WOULD_BLOCK));

@@ -121,6 +121,7 @@ impl Kind for Framed {
         let _ = self.stream(state).cork(saved.cork);
         if self.held.kind() == KindId::Sdp {
             sdp.set_thresholds(state);
+            state.set_mode(sdp.mode());
         }
     }
 
@@ -240,10 +241,12 @@ impl Framed {
         let Some(end) = self.held.state().and_then(State::ended) else { return };
         let mut settings = self.held.settings();
         if !std::mem::replace(&mut settings.end_told, true) {
-            match settings.to {
-                Some(peer) if end.why == Why::NoAnswer => switch::tell_silent(peer, settings.kind),
-                Some(peer) => switch::tell_failed(format_args!("{peer}: {end}")),
-                None => switch::tell_failed(end),
+            match (settings.to, end.why) {
+                (Some(peer), Why::NoAnswer) => switch::tell_silent(peer, settings.kind),
+                (peer, Why::NotSdp) => switch::tell_not_sdp(peer),
+                (Some(peer), Why::Rejected) if settings.kind == KindId::Framed => switch::tell_rejected(peer),
+                (Some(peer), _) => switch::tell_failed(format_args!("{peer}: {end}")),
+                (None, _) => switch::tell_failed(end),
             }
         }
     }
