@@ -5,12 +5,16 @@ use crate::support::{command, compile, library, succeeded};
 const SOURCES: [&str; 5] = ["exs/main.c", "exs/calls.c", "exs/moving.c", "exs/life.c", "exs/waiting.c"];
 
 fn run(progress: &str, mode: &str) {
+    run_with(progress, mode, &[]);
+}
+
+fn run_with(progress: &str, mode: &str, variables: &[(&str, &str)]) {
     let scratch = TempDir::new().unwrap();
     let folder = library().parent().unwrap().display().to_string();
     let rpath = format!("-Wl,-rpath,{folder}");
     let program = compile(&SOURCES, scratch.path(), &["-L", &folder, &rpath, "-lrddp_sockets"]);
     let mut command = command(&program, false, scratch.path());
-    command.args([progress, mode]).env("RDDP_PROGRESS", progress);
+    command.args([progress, mode]).env("RDDP_PROGRESS", progress).envs(variables.iter().copied());
     assert_eq!(succeeded(&command.output().unwrap()), "all is so\n");
 }
 
@@ -32,4 +36,17 @@ fn the_es_api_is_the_same_in_ddpmode() {
 #[test]
 fn the_es_api_is_the_same_in_ddpmode_when_threads_make_progress() {
     run("threads", "ddp");
+}
+
+#[test]
+fn the_es_api_is_the_same_over_sdp() {
+    for threshold in ["none", "all", "65536"] {
+        let variables = [("RDDP_SDP_SOURCE_THRESHOLD", threshold), ("RDDP_SDP_SINK_THRESHOLD", threshold)];
+        run_with("caller", "sdp", &variables);
+    }
+}
+
+#[test]
+fn the_es_api_is_the_same_over_sdp_when_threads_make_progress() {
+    run_with("threads", "sdp", &[("RDDP_SDP_SOURCE_THRESHOLD", "all")]);
 }
