@@ -16,6 +16,7 @@ use super::live;
 use crate::rx::Pull;
 use crate::sink::Sink;
 use crate::state::Phase;
+use crate::sys::Tcp;
 use crate::wait::Patience;
 use crate::{Errno, Stream};
 
@@ -135,9 +136,16 @@ impl Stream<'_> {
             return Ok(None);
         }
         self.pay_if_owing()?;
-        let rx = self.lock_rx()?;
+        let mut rx = self.lock_rx()?;
+        let is_sent = !self.owes() && rx.sdp.is_closed();
+        let is_left = rx.sdp.ended_by_fin() && live(&mut rx).machine().sources_out();
+        if !is_sent && (is_left || self.kernel.tcp() == Tcp::Closed) {
+            // Nobody reads what is advertised any more, and `DisConn` waits for that.
+            self.kernel.reset();
+            return Ok(None);
+        }
         Ok(Some(match () {
-            () if self.owes() || !rx.sdp.is_closed() => Leaving::Sending,
+            () if !is_sent => Leaving::Sending,
             () if rx.sdp.is_done() => {
                 // Nothing that still comes is of use, and the kernel must find nothing unread.
                 self.drain();

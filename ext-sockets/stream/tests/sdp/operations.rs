@@ -320,6 +320,21 @@ fn a_connection_that_ends_fails_what_is_not_accepted() {
 }
 
 #[test]
+fn a_close_does_not_wait_for_a_peer_that_is_gone_with_adverts_unread() {
+    let (mut peer, end) = connected(8);
+    let parts = parts(1, 20_000);
+    let (sends, posted) = (sends_of(&parts), Posted::new());
+    posted.post(&sends);
+    posted.recall(Recall::Asked);
+    assert_eq!(end.stream().lend_sends(&mut &posted), Ok(false));
+    peer.goes_pipelined();
+    peer.advertised();
+    peer.peer.reset();
+    assert_eq!(end.read(1), Err(Errno::RESET));
+    assert_eq!(end.stream().leave(), None);
+}
+
+#[test]
 fn a_call_sends_by_copies_while_a_thread_lends() {
     let (mut peer, end) = connected(8);
     let parts = parts(1, 20_000);
