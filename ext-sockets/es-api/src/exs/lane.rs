@@ -272,7 +272,7 @@ impl Inner {
     }
 
     /// Returns how the first operation ends now, if it does.
-    fn end_of_first(&mut self, fd: c_int) -> Option<End> {
+    pub(super) fn end_of_first(&mut self, fd: c_int) -> Option<End> {
         let first = self.operations.front_mut()?;
         match first.attempt(fd) {
             // The descriptor was closed by a call that we did not see.

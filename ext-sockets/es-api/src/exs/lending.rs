@@ -3,14 +3,16 @@
 //! What lends memory between calls has to answer the peer at any time, and to be one thread whose
 //! death is seen. So a lane whose first send is long enough has a thread of its own, whoever makes
 //! progress with the others. It lends that send and those behind it, as far as they are long
-//! enough, and has the lane to itself meanwhile. The thread ends when it has had nothing to do for
-//! a while.
+//! enough, and has the lane to itself until that is empty: an operation between two long sends, and
+//! what comes back of one, is tried by the thread as well. It ends when it has had nothing to do
+//! for a while.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use libc::{POLLIN, POLLOUT, pollfd};
 use rddp_real::{Errno, Recall};
 
 use super::lane::{Inner, Lane};
@@ -117,19 +119,45 @@ impl Lane {
             let lent = as_program::lend(self.fd(), &mut Loans { lane: self, bell, told: 0 });
             let mut inner = self.inner();
             self.end_loan(&mut inner, lent);
-            if inner.operations.front().is_some_and(|first| self.lends(first)) && !inner.is_closed {
+            inner = self.drive(inner, bell);
+            if !inner.is_closed && inner.operations.front().is_some_and(|first| self.lends(first)) {
                 continue;
             }
             self.pass_on(&mut inner);
             let idles = |inner: &mut Inner| matches!(inner.lender, Lender::Idle(_)) && !inner.is_closed;
-            let (mut inner, _) = self.changed.wait_timeout_while(inner, IDLE, idles).unwrap_or_else(
-                // A panic elsewhere leaves nothing half done.
-                std::sync::PoisonError::into_inner,
-            );
+            let waited = self.changed.wait_timeout_while(inner, IDLE, idles);
+            let mut inner = waited.unwrap_or_else(PoisonError::into_inner).0;
             if !inner.lender.is_at_work() {
                 inner.lender = Lender::None;
                 return;
             }
+        }
+    }
+
+    /// Carries out the operations up to the next that lends: what came back from the peer goes on,
+    /// though the program may wait for just that in another call.
+    fn drive<'l>(&'l self, mut inner: MutexGuard<'l, Inner>, bell: &Bell) -> MutexGuard<'l, Inner> {
+        loop {
+            // What rings from here on ends the wait below.
+            bell.quiet();
+            self.end_cancelled(&mut inner);
+            let is_for_others = inner.operations.front().is_none_or(|first| self.lends(first));
+            if is_for_others || inner.is_closed || !self.is_same_socket() {
+                return inner;
+            }
+            if let Some(end) = inner.end_of_first(self.fd()) {
+                if let Some(first) = inner.operations.pop_front() {
+                    self.end_first(&mut inner, first, end);
+                }
+                continue;
+            }
+            let left = inner.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            drop(inner);
+            let wanted = [(self.fd(), POLLOUT), (bell.fd(), POLLIN)];
+            let mut wanted = wanted.map(|(fd, events)| pollfd { fd, events, revents: 0 });
+            // An error is the next try's.
+            let _ = as_program::poll(&mut wanted, left);
+            inner = self.inner();
         }
     }
 
@@ -149,10 +177,9 @@ impl Lane {
                 }
             }
         }
-        self.end_cancelled(inner);
     }
 
-    /// Leaves the operations to whoever makes progress with others, and to who closes.
+    /// Leaves the lane to whoever makes progress with others, and to who closes.
     fn pass_on(&self, inner: &mut Inner) {
         if let Lender::AtWork(bell) = std::mem::take(&mut inner.lender) {
             inner.lender = Lender::Idle(bell);
