@@ -9,6 +9,8 @@ use rddp_es_api::{
     exs::{self, Event, EventPlaces, MsgHdr, To, XferFile},
 };
 use rddp_stream::{Errno, Uncancelled};
+use rddp_switch::gate::{self, Route};
+use rddp_switch::kinds::Ours;
 
 use crate::hook::caught;
 use crate::{control, create, data, variadic, wait};
@@ -45,7 +47,21 @@ pub(crate) const OWN: Sockets = Sockets {
         // SAFETY: the contract of `getsockopt`, which `Sockets` asks of its callers.
         unsafe { control::getsockopt(fd, level, name, value, len) }
     },
+    lends: |fd, octets| ours(fd).is_some_and(|ours| ours.lends(octets)),
+    lend: |fd, sends| ours(fd).map_or(Ok(true), |ours| ours.lend(sends)),
+    offer: |fd, room| {
+        if let Some(ours) = ours(fd) {
+            ours.offer(room);
+        }
+    },
 };
+
+fn ours(fd: c_int) -> Option<Ours> {
+    match gate::data(fd) {
+        Route::Ours(ours) => Some(ours),
+        Route::Plain | Route::Refused(_) => None,
+    }
+}
 
 /// Makes a call in which the thread is not cancelled, since that would leave locks held.
 fn uncancelled(call: impl FnOnce() -> Result<c_int, Errno>) -> c_int {

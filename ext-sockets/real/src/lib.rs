@@ -34,8 +34,8 @@ pub use process::{
     after_fork, around_fork, at_exit, is_copied_memory, note_memory, program_name, secure_variable,
     to_syslog, user_id,
 };
-pub use rddp_stream::Errno;
 pub use rddp_stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};
+pub use rddp_stream::{Errno, Recall, Sends, source_pieces};
 pub use signals::{
     Locked, NoSignals, forget_process, guard_by_these, leave_faults, lock, process_id, take_faults,
 };

@@ -64,7 +64,7 @@ pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
 pub use rddp_sdp::wire::Mode as SdpMode;
-pub use sdp::{Copies, Format, Leaving, SdpInfo, SdpOptions};
+pub use sdp::{Copies, Format, Leaving, Recall, SdpInfo, SdpOptions, Sends};
 pub use state::{Condition, Phase, State};
 pub use sys::lent;
 pub use sys::{

@@ -4,16 +4,18 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use libc::{POLLIN, POLLOUT};
 use rddp_real::{self as real, Errno};
 
+use super::lending::Lender;
 use super::operation::{End, Operation};
 use super::polled::Polled;
 use super::queue::Queue;
 use super::work::Outcome;
+use crate::as_program;
 use crate::progress::Progress;
 use crate::threads::{self, Direction, Task, Waits};
 
@@ -26,19 +28,24 @@ pub(super) struct Lane {
     /// Shared with the other direction, which waits for the end of `connect`.
     connecting: Arc<AtomicBool>,
     inner: Mutex<Inner>,
+    /// Told of when `Inner::lender` has changed, or the lane was closed.
+    pub(super) changed: Condvar,
     polled: Polled,
     me: Weak<Lane>,
 }
 
 #[derive(Default)]
-struct Inner {
-    operations: VecDeque<Operation>,
+pub(super) struct Inner {
+    pub(super) operations: VecDeque<Operation>,
+    /// Number of the first operations whose memory is lent to the peer.
+    pub(super) lent: usize,
+    pub(super) lender: Lender,
     /// Time since which the first operation waits.
     since: Option<Instant>,
     timeout: Option<Timeout>,
-    is_closed: bool,
+    pub(super) is_closed: bool,
     /// Queues whose waiting callers make progress with this lane.
-    watchers: Vec<Arc<Queue>>,
+    pub(super) watchers: Vec<Arc<Queue>>,
 }
 
 /// Limit for the time that the first operation waits.
@@ -72,17 +79,22 @@ impl Lane {
             direction,
             connecting: connecting.clone(),
             inner: Mutex::default(),
+            changed: Condvar::new(),
             polled: Polled::default(),
             me: me.clone(),
         })
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn myself(&self) -> Option<Arc<Self>> {
+        self.me.upgrade()
+    }
+
     /// Returns whether the number still belongs to the socket that this lane was made for.
-    fn is_same_socket(&self) -> bool {
+    pub(super) fn is_same_socket(&self) -> bool {
         self.cookie.is_some() && real::cookie(self.fd) == self.cookie
     }
 
@@ -99,7 +111,8 @@ impl Lane {
             return Posted::OtherSocket(operation);
         }
         let by_caller = operation.queue.progress() == Progress::Caller;
-        if by_caller && inner.operations.is_empty() && !self.has_to_wait() {
+        let is_first = inner.operations.is_empty() && !inner.lender.is_at_work();
+        if by_caller && is_first && !self.has_to_wait() && !self.lends(&operation) {
             match operation.attempt(self.fd) {
                 // The number belongs to no socket now, or to another one.
                 Outcome::Ended(Err(NO_SOCKET | Errno::NO_DESCRIPTOR)) if operation.is_untouched() => {
@@ -122,7 +135,7 @@ impl Lane {
     }
 
     fn queue_up(&self, inner: &mut Inner, operation: Operation, by_caller: bool) -> Result<(), Errno> {
-        let Some(me) = self.me.upgrade() else { return Err(Errno::ABORTED) };
+        let Some(me) = self.myself() else { return Err(Errno::ABORTED) };
         let task: Arc<dyn Task> = me;
         let queue = operation.queue.clone();
         if by_caller {
@@ -140,7 +153,19 @@ impl Lane {
             inner.since = Some(Instant::now());
         }
         inner.operations.push_back(operation);
+        if !self.has_to_wait() && self.is_lending(inner) {
+            inner.lender.ring();
+        }
+        self.offer(inner);
         Ok(())
+    }
+
+    /// Says how much the receives that wait have room for.
+    fn offer(&self, inner: &Inner) {
+        let room = inner.operations.iter().map(Operation::room).fold(0, usize::saturating_add);
+        if room > 0 && !self.has_to_wait() {
+            as_program::offer(self.fd, room);
+        }
     }
 
     /// Returns whether the operation waits for a connect: nothing can be received before that has
@@ -153,6 +178,12 @@ impl Lane {
     pub(super) fn close(&self, errno: Errno) {
         let mut inner = self.inner();
         inner.is_closed = true;
+        self.changed.notify_all();
+        // Memory that is lent is taken back first.
+        while inner.lender.is_at_work() {
+            inner.lender.ring();
+            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
         while let Some(operation) = inner.operations.pop_front() {
             self.end_first(&mut inner, operation, End::Of(Err(errno)));
         }
@@ -166,7 +197,7 @@ impl Lane {
     }
 
     /// Takes the lane, which has no operations left, out of its queues.
-    fn rest(&self, inner: &mut Inner) {
+    pub(super) fn rest(&self, inner: &mut Inner) {
         inner.since = None;
         let is_polled = self.polled.is_polled();
         for watcher in inner.watchers.drain(..) {
@@ -187,15 +218,24 @@ impl Lane {
                 found = true;
             }
         }
+        if inner.lender.is_at_work() {
+            inner.lender.ring();
+        } else {
+            self.end_cancelled(&mut inner);
+        }
+        found
+    }
+
+    /// Ends the operations in front that were cancelled.
+    pub(super) fn end_cancelled(&self, inner: &mut Inner) {
         while inner.operations.front().is_some_and(|first| first.is_cancelled)
             && let Some(first) = inner.operations.pop_front()
         {
-            self.end_first(&mut inner, first, End::Of(Err(Errno(libc::ECANCELED))));
+            self.end_first(inner, first, End::Of(Err(Errno(libc::ECANCELED))));
         }
         if inner.operations.is_empty() {
-            self.rest(&mut inner);
+            self.rest(inner);
         }
-        found
     }
 
     pub(super) fn timeout(&self) -> Option<Timeout> {
@@ -209,11 +249,12 @@ impl Lane {
         for watcher in &inner.watchers {
             watcher.look_anew();
         }
+        inner.lender.ring();
         drop(inner);
         threads::nudge();
     }
 
-    fn end_first(&self, inner: &mut Inner, operation: Operation, end: End) {
+    pub(super) fn end_first(&self, inner: &mut Inner, operation: Operation, end: End) {
         let connects = operation.is_connect();
         inner.since = Some(Instant::now());
         operation.end(self.fd, end);
@@ -226,12 +267,12 @@ impl Lane {
 }
 
 impl Inner {
-    fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self) -> Option<Instant> {
         Some(self.since? + self.timeout?.after)
     }
 
     /// Returns how the first operation ends now, if it does.
-    fn end_of_first(&mut self, fd: c_int) -> Option<End> {
+    pub(super) fn end_of_first(&mut self, fd: c_int) -> Option<End> {
         let first = self.operations.front_mut()?;
         match first.attempt(fd) {
             // The descriptor was closed by a call that we did not see.
@@ -264,6 +305,7 @@ impl Task for Lane {
         }
         let mut inner = self.inner();
         while !self.has_to_wait()
+            && !self.is_lending(&mut inner)
             && let Some(end) = inner.end_of_first(self.fd)
         {
             let Some(first) = inner.operations.pop_front() else { break };
@@ -272,6 +314,7 @@ impl Task for Lane {
         if inner.operations.is_empty() {
             self.rest(&mut inner);
         }
+        self.offer(&inner);
         !inner.operations.is_empty()
     }
 
@@ -281,6 +324,10 @@ impl Task for Lane {
             return false;
         }
         self.polled.begin();
+        if inner.lender.is_at_work() {
+            // The thread that lends tells when it has ended.
+            return true;
+        }
         waits.add(self.fd, if self.direction == Direction::Send { POLLOUT } else { POLLIN });
         if !self.has_to_wait()
             && let Some(deadline) = inner.deadline()

@@ -5,7 +5,7 @@
 //! | rule | where |
 //! |---|---|
 //! | EX1 one event for each accepted call | `operation.rs`: it ends once, and by that is gone |
-//! | EX2 events of a socket and direction in the order of posting | `lane.rs`: one for each, one operation at a time |
+//! | EX2 events of a socket and direction in the order of posting | `lane.rs`: one for each, the first operation alone, but for sends that are lent |
 //! | EX3 the memory is the library's until the event | [`Work`] owns the right to it |
 //! | EX4 no overflow | `queue.rs`: posting reserves |
 //! | EX5 short receives, 0 at the peer's close | `work.rs` |
@@ -15,12 +15,13 @@
 //!
 //! An operation is carried out by the calls that a program would make ([`crate::as_program`]), none
 //! of which waits: at once when it is posted, then in [`dequeue`] ([`Progress::Caller`]), or by two
-//! threads ([`Progress::Threads`]).
+//! threads ([`Progress::Threads`]). Long sends over SDP are lent to the peer instead (`lending.rs`).
 
 mod close;
 mod event;
 mod handles;
 mod lane;
+mod lending;
 pub(crate) mod memory;
 mod operation;
 mod polled;
@@ -82,6 +83,7 @@ static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
 pub fn init(version: c_int) -> Result<(), Errno> {
     extern "C" fn after_fork() {
         handles::after_fork();
+        lending::after_fork();
         ENGINE.forget();
     }
     if version != VERSION {

@@ -8,6 +8,7 @@ use rddp_real::Errno;
 use super::event::{RECEIVE_TIMEOUT, SEND_TIMEOUT, number};
 use super::queue::Queue;
 use super::work::{Outcome, Work};
+use crate::as_program::{Loan, Pieces};
 use crate::sys::exs::Event;
 use crate::threads::Direction;
 
@@ -19,6 +20,8 @@ pub(super) struct Operation {
     moved: usize,
     /// Set by a cancel. The operation ends when it is its turn: EX2 holds for cancelled ones, too.
     pub(super) is_cancelled: bool,
+    /// Set if the rest is sent by calls, though it is long enough to be lent.
+    pub(super) copies: bool,
 }
 
 /// The ways in which an operation ends.
@@ -32,7 +35,7 @@ pub(super) enum End {
 
 impl Operation {
     pub(super) fn new(work: Work, queue: Arc<Queue>, ahandle: usize) -> Self {
-        Operation { work, queue, ahandle, moved: 0, is_cancelled: false }
+        Operation { work, queue, ahandle, moved: 0, is_cancelled: false, copies: false }
     }
 
     pub(super) fn direction(&self) -> Direction {
@@ -46,6 +49,32 @@ impl Operation {
     /// Returns whether nothing of the work has been done.
     pub(super) fn is_untouched(&self) -> bool {
         self.moved == 0
+    }
+
+    /// Returns how many octets might be lent to the peer; 0: none.
+    pub(super) fn octets_to_lend(&self) -> usize {
+        if self.copies { 0 } else { self.octets_left() }
+    }
+
+    /// Returns how many octets are left of a send from memory alone.
+    pub(super) fn octets_left(&self) -> usize {
+        self.work.to_send().map_or(0, Pieces::left)
+    }
+
+    pub(super) fn to_lend(&self) -> Option<Loan> {
+        self.work.to_send()?.to_lend()
+    }
+
+    /// Counts off octets of a send that the socket has accepted; returns how many there were.
+    pub(super) fn pass(&mut self, octets: usize) -> usize {
+        let count = self.work.pass(octets);
+        self.moved += count;
+        count
+    }
+
+    /// Returns for how many octets that come next a receive has room.
+    pub(super) fn room(&self) -> usize {
+        if self.is_cancelled { 0 } else { self.work.room() }
     }
 
     pub(super) fn attempt(&mut self, fd: c_int) -> Outcome {

@@ -95,6 +95,27 @@ impl Work {
         }
     }
 
+    /// Returns the memory of a send from memory alone.
+    pub(super) fn to_send(&self) -> Option<&Pieces> {
+        if let Work::Send { pieces, .. } = self { Some(pieces) } else { None }
+    }
+
+    /// Counts off octets of such a send; returns how many there were.
+    pub(super) fn pass(&mut self, octets: usize) -> usize {
+        let Work::Send { pieces, .. } = self else { return 0 };
+        let count = octets.min(pieces.left());
+        pieces.pass(count);
+        count
+    }
+
+    /// Returns for how many octets that come next a receive has room.
+    pub(super) fn room(&self) -> usize {
+        match self {
+            Work::Receive { pieces, flags, .. } if flags & libc::MSG_PEEK == 0 => pieces.left(),
+            _ => 0,
+        }
+    }
+
     /// Does as much as needs no waiting, and adds the octets or sockets to `moved`.
     pub(super) fn attempt(&mut self, fd: c_int, moved: &mut usize) -> Outcome {
         let tried = match self {

@@ -16,6 +16,7 @@ use super::live;
 use crate::rx::Pull;
 use crate::sink::Sink;
 use crate::state::Phase;
+use crate::sys::Tcp;
 use crate::wait::Patience;
 use crate::{Errno, Stream};
 
@@ -135,15 +136,19 @@ impl Stream<'_> {
             return Ok(None);
         }
         self.pay_if_owing()?;
-        let rx = self.lock_rx()?;
-        if rx.sdp.nothing_comes() && !self.state.may_send.load(Ordering::Acquire) {
-            // RFC 5044 §7.1.2 r4: the message that lets this end send will never come.
+        let mut rx = self.lock_rx()?;
+        let is_sent = !self.owes() && rx.sdp.is_closed();
+        // RFC 5044 §7.1.2 r4: the message that lets this end send will never come.
+        let is_mute = rx.sdp.nothing_comes() && !self.state.may_send.load(Ordering::Acquire);
+        // Nobody reads what is advertised any more, and `DisConn` waits for that.
+        let is_left = rx.sdp.ended_by_fin() && live(&mut rx).machine().sources_out();
+        if is_mute || !is_sent && (is_left || self.kernel.tcp() == Tcp::Closed) {
             drop(rx);
             self.kernel.reset();
             return Ok(None);
         }
         Ok(Some(match () {
-            () if self.owes() || !rx.sdp.is_closed() => Leaving::Sending,
+            () if !is_sent => Leaving::Sending,
             () if rx.sdp.is_done() => {
                 // Nothing that still comes is of use, and the kernel must find nothing unread.
                 self.drain();

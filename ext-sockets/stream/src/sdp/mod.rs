@@ -33,3 +33,4 @@ pub(super) use outbound::count_taken;
 pub(super) use shared::{Live, Shared, live};
 pub(super) use wrong::Wrong;
 pub(super) use zcopy::{Adverts, OwnSink, READS, Request, Zcopy};
+pub use zcopy::{Recall, Sends};

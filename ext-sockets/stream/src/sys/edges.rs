@@ -1,11 +1,12 @@
 //! Sleeps on the socket that an event ends, and not a state: see [`EdgeSet`].
 
 use std::ffi::{c_int, c_short};
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use libc::{POLLIN, POLLOUT, POLLRDHUP};
 
-use super::{EdgeSet, HeldBack, Kernel, is_confined};
+use super::{EdgeSet, Kernel, is_confined};
 use crate::Errno;
 
 /// The events that end a sleep by edges.
@@ -45,26 +46,25 @@ impl Kernel<'_> {
         self.asleep(|| set.sleep(longest)).map(drop)
     }
 
-    /// Sleeps as [`sleep_by_edges`](Self::sleep_by_edges) does, while signals are held back: the
-    /// first of them ends the sleep, and no other way leaves it. Without a descriptor for that it
-    /// ends after `recheck`.
+    /// Sleeps as [`sleep_by_edges`](Self::sleep_by_edges) does, while signals are held back, which
+    /// leave it in no way of their own. `look` returns one descriptor more, which ends the sleep
+    /// when it is readable. Without one the sleep ends after `recheck`.
     pub(crate) fn sleep_with_signals_held<N>(
         &self,
-        signals: &mut HeldBack,
         recheck: Duration,
-        look: impl FnOnce() -> Result<Option<(N, Option<Duration>)>, Errno>,
+        look: impl FnOnce() -> Result<Option<(N, Option<Duration>, Option<RawFd>)>, Errno>,
     ) -> Result<(), Errno> {
         let cookie = self.cookie()?;
         let set = EdgeSet::take(self.calls, self.fd, cookie);
         let registered = set.and_then(|mut set| set.register(self.fd, cookie, 0).map(|_| set));
         let Ok(mut set) = registered else {
-            let Some((_note, longest)) = look()? else { return Ok(()) };
+            let Some((_note, longest, _)) = look()? else { return Ok(()) };
             let longest = longest.unwrap_or(recheck).min(recheck);
             return Kernel { fd: -1, ..*self }.poll(0, Some(longest)).map(drop);
         };
         set.collect(|_, _| {});
-        let Some((_note, longest)) = look()? else { return Ok(()) };
-        let watched = signals.descriptor().filter(|fd| set.watch(*fd));
+        let Some((_note, longest, also)) = look()? else { return Ok(()) };
+        let watched = also.filter(|fd| set.watch(*fd));
         let longest = if watched.is_some() { longest } else { longest.or(Some(recheck)).min(Some(recheck)) };
         let slept = set.sleep(longest);
         watched.into_iter().for_each(|fd| set.unwatch(fd));

@@ -82,9 +82,9 @@ impl Out {
     fn sleep_after(&mut self, kernel: &Kernel<'_>, longest: Option<Duration>, look: impl FnOnce()) -> bool {
         let look = || {
             look();
-            Ok(Some(((), longest)))
+            Ok(Some(((), longest, self.signals.descriptor())))
         };
-        kernel.sleep_with_signals_held(&mut self.signals, Duration::from_secs(60), look).unwrap();
+        kernel.sleep_with_signals_held(Duration::from_secs(60), look).unwrap();
         self.signals.is_waiting()
     }
 }
@@ -118,8 +118,7 @@ fn a_handler_runs_after_the_memory_is_withdrawn() {
 fn a_sleep_with_memory_out_looks_before_it_sleeps() {
     with_connection(|kernel| {
         let mut out = Out::begin();
-        let nothing =
-            kernel.sleep_with_signals_held(&mut out.signals, Duration::from_secs(60), || Ok(None::<((), _)>));
+        let nothing = kernel.sleep_with_signals_held(Duration::from_secs(60), || Ok(None::<((), _, _)>));
         assert!(nothing.is_ok() && !out.signals.is_waiting());
         assert!(out.sleep_after(kernel, LONG, || send(me(), libc::SIGUSR1)));
         drop(out);

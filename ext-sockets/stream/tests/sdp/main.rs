@@ -12,6 +12,7 @@ mod edges;
 mod exchange;
 mod lending;
 mod modes;
+mod operations;
 mod peer;
 mod reading;
 mod reads;

@@ -61,7 +61,12 @@ impl Sdp {
     }
 
     pub(crate) fn connected_to(options: &Options) -> (Self, End) {
-        let (tcp, end, mut initiator) = request(&hello(|_| ()), options);
+        Self::connected_by(&hello(|_| ()), options)
+    }
+
+    /// Returns a peer that has said this Hello.
+    pub(crate) fn connected_by(hello: &[u8], options: &Options) -> (Self, End) {
+        let (tcp, end, mut initiator) = request(hello, options);
         assert_eq!(end.stream().greet(), Ok(true));
         let mut reply = [0; Frame::MAX_LEN];
         let mut have = 0;

@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use rddp_real::Value;
-use rddp_stream::{Errno, SdpInfo};
+use rddp_stream::{Errno, SdpInfo, Sends};
 
 use super::framed::Framed;
 use super::plain::Plain;
@@ -51,6 +51,24 @@ pub trait Kind: Begin + Readiness + Close {
     fn send(&self, _pieces: &[IoSlice<'_>], _flags: c_int) -> Result<usize, Errno> {
         Err(Errno::PLAIN)
     }
+
+    /// Returns whether a send of so many octets that is under way between calls may lend its memory
+    /// to the peer.
+    fn lends(&self, _octets: usize) -> bool {
+        false
+    }
+
+    /// Lends the memory of such sends until there are no more. Returns whether the next octets are
+    /// to be sent by copies.
+    ///
+    /// # Errors
+    /// Those octets cannot be sent.
+    fn lend(&self, _sends: &mut dyn Sends<'_>) -> Result<bool, Errno> {
+        Ok(true)
+    }
+
+    /// Notes that receives of so many octets wait that are under way between calls.
+    fn offer(&self, _room: usize) {}
 
     /// Makes `sendfile`.
     ///

@@ -52,6 +52,7 @@ void polling(void);
 void cancelling(void);
 void closing(void);
 void everything(void);
+void lending(void);
 void ends(void);
 void timeouts(void);
 void forking(void);

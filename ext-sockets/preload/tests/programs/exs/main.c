@@ -1,15 +1,16 @@
 /* The ES-API as rddp/exs.h tells it. Arguments: "caller" or "threads", as RDDP_PROGRESS says; then
- * "ddp" for sockets in DDPMODE. */
+ * "ddp" for sockets in DDPMODE, "sdp" for those that speak SDP; then
+ * "lent" for sends whose memory the peer reads. */
 #include "exs_test.h"
 
 #include <dirent.h>
 
-static int in_ddpmode;
+static int ddpmode;
 
 int tcp(void) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
-    if (in_ddpmode)
-        IS(setsockopt(fd, SOL_DDP, DDPMODE, &on, sizeof on), 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (ddpmode)
+        IS(setsockopt(fd, SOL_DDP, DDPMODE, &ddpmode, sizeof ddpmode), 0);
     return fd;
 }
 
@@ -84,8 +85,14 @@ static void threads_are(int wanted) {
 
 int main(int argc, char **argv) {
     int by_threads = argc > 1 && strcmp(argv[1], "threads") == 0;
-    in_ddpmode = argc > 2 && strcmp(argv[2], "ddp") == 0;
+    if (argc > 2 && strcmp(argv[2], "tcp") != 0)
+        ddpmode = strcmp(argv[2], "sdp") == 0 ? DDPMODE_SDP : 1;
     alarm(120); /* a hang is a failure */
+    if (argc > 3) {
+        lending();
+        puts("all is so");
+        return 0;
+    }
     arguments();
     queues();
     memory();

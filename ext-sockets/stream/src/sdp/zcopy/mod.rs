@@ -2,9 +2,12 @@
 //!
 //! [`state`] is what is shared of it, in the stream's block of tables; [`reads`] reads from the
 //! peer's `SrcAvail`s, [`sink`] makes `SinkAvail`s, [`place`] takes what comes for them out of
-//! order. [`source`] makes `SrcAvail`s of the program's memory, [`serve`] answers the peer's Reads,
-//! [`spill`] has the adverts that a call has left behind, [`writes`] writes into `SinkAvail`s.
+//! order. [`source`] makes `SrcAvail`s of the program's memory, which is [`lent`] by a call or by
+//! [`operations`]; [`serve`] answers the peer's Reads, [`spill`] has the adverts that a call has
+//! left behind, [`writes`] writes into `SinkAvail`s.
 
+mod lent;
+mod operations;
 mod place;
 mod reads;
 mod serve;
@@ -14,4 +17,5 @@ mod spill;
 mod state;
 mod writes;
 
+pub use operations::{Recall, Sends};
 pub(crate) use state::{Adverts, OpenMessage, OwnSink, READS, Request, Zcopy, zcopy};

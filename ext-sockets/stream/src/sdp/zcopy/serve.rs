@@ -10,7 +10,7 @@ use rddp_rdmap::{
 };
 use rddp_sdp::machine::{Machine, SourceId, SourceState};
 
-use super::source::Lent;
+use super::lent::Lent;
 use super::state::{Backing, Request, Zcopy, zcopy};
 use crate::buffers::LITTLE_SEND;
 use crate::owed::owe_fpdu;

@@ -2,18 +2,20 @@
 //!
 //! The call lends its memory for as long as it runs: it sleeps by edges, answers Reads from its own
 //! slices, and takes what the peer sends. It returns when the peer has read all, or when what is
-//! behind the adverts is no longer the program's memory (`spill.rs`).
+//! behind the adverts is no longer the program's memory (`spill.rs`). A thread that lends for
+//! operations (`operations.rs`) does the same, and they may become more meanwhile.
 
 use std::time::Duration;
 
 use rddp_ddp::{Msn, Stag};
 use rddp_rdmap::{Opcode, untagged_header};
-use rddp_sdp::machine::{ADVERTS, Half, Machine, SourceId, SourceState};
+use rddp_sdp::machine::{Half, Machine, SourceState};
 use rddp_sdp::wire::{LONGEST_CONTROL, Mode};
 
+use super::lent::{Call, Lent, Owner};
 use super::state::{Backing, Zcopy, reserve_zcopy, zcopy};
 use crate::owed::owe_fpdu;
-use crate::rooms::Room;
+use crate::rooms::{ONE_SPILL, Room};
 use crate::sink::Source;
 use crate::sleepers::Note;
 use crate::state::{Rx, Tx};
@@ -36,53 +38,6 @@ impl Lending {
     const COPIES: Self = Self { accepted: 0, error: None, copies: true };
 }
 
-/// Memory of the calling thread behind adverts of this end.
-pub(crate) struct Lent<'a> {
-    source: Source<'a>,
-    parts: [Option<Part>; ADVERTS],
-    /// Octets that are advertised.
-    advertised: usize,
-    /// Octets from the front that the peer has.
-    read: usize,
-    /// The time at which the peer last asked for something, by [`now`].
-    since: u64,
-    /// Set if no more is to be advertised.
-    is_full: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Part {
-    id: SourceId,
-    at: usize,
-    len: usize,
-}
-
-impl<'a> Lent<'a> {
-    fn new(source: Source<'a>) -> Self {
-        Self { source, parts: [None; ADVERTS], advertised: 0, read: 0, since: now(), is_full: false }
-    }
-
-    /// Returns the memory of the advert at a place.
-    pub(super) fn memory(&self, place: usize) -> Option<Source<'a>> {
-        let part = self.parts.iter().flatten().find(|part| part.id.place() == place)?;
-        Some(self.of(*part))
-    }
-
-    fn of(&self, part: Part) -> Source<'a> {
-        let mut source = self.source;
-        source.skip(part.at);
-        source.first(part.len)
-    }
-
-    fn is_out(&self) -> bool {
-        self.parts.iter().any(Option::is_some)
-    }
-
-    fn age(&self) -> Duration {
-        Duration::from_nanos(now().saturating_sub(self.since))
-    }
-}
-
 impl Stream<'_> {
     /// Has the peer read octets of `source` from there, if that can be, and waits until it has.
     ///
@@ -91,21 +46,20 @@ impl Stream<'_> {
     #[cold]
     pub(crate) fn lend(&self, source: &Source<'_>, patience: &Patience) -> Result<Lending, Errno> {
         let may = !patience.is_none() && !is_confined() && source.left() > 1;
-        // An error is met by the copying send.
-        let frames = may && self.establish() == Ok(true) && self.has_leave_to_send() == Ok(true);
-        if !frames || self.is_nonblocking()? || self.state.is_held_by_others() {
+        if !may || !self.may_lend() || self.is_nonblocking()? {
             return Ok(Lending::COPIES);
         }
-        let mut signals = HeldBack::here(self.kernel.calls);
+        let signals = HeldBack::here(self.kernel.calls);
         // One call lends at a time; another one's octets go when they may (they are copied).
         let mut lender = match self.state.lender.try_lock() {
             Tried::Taken => return Ok(Lending::COPIES),
             Tried::Free(lender) | Tried::OfTheDead(lender) => lender,
         };
         *lender = lender.wrapping_add(1);
-        let mut lent = Lent::new(*source);
-        let lending = self.serve_until_read(&mut lent, patience, &mut signals);
-        match lending {
+        let threshold = usize::try_from(self.state.threshold()).unwrap_or(usize::MAX);
+        let mut lent = Lent::new(threshold.max(2), false);
+        let mut call = Call { source: Some(*source), patience, signals };
+        match self.serve_until_read(&mut lent, &mut call) {
             Ok(lending) => Ok(lending),
             Err(error) => {
                 self.drop_lent(&mut lent);
@@ -117,23 +71,28 @@ impl Stream<'_> {
         }
     }
 
-    fn serve_until_read(
+    /// Returns whether there is a connection on which memory may be lent, as this process alone
+    /// holds it. An error is met by the copying send.
+    pub(super) fn may_lend(&self) -> bool {
+        self.establish() == Ok(true)
+            && self.has_leave_to_send() == Ok(true)
+            && !self.state.is_held_by_others()
+    }
+
+    /// Lends what the owner has, and serves the peer until it has read that. The calling thread
+    /// holds the lender's lock.
+    pub(super) fn serve_until_read<'a>(
         &self,
-        lent: &mut Lent<'_>,
-        patience: &Patience,
-        signals: &mut HeldBack,
+        lent: &mut Lent<'a>,
+        owner: &mut dyn Owner<'a>,
     ) -> Result<Lending, Errno> {
-        let mut turn = self.step_lent(lent)?.0;
+        let mut turn = self.step_lent(lent, owner)?.0;
         loop {
             if !lent.is_out() {
                 let copies = turn == Turn::Returned || lent.read == 0;
                 return Ok(Lending { accepted: lent.read, error: None, copies });
             }
-            let error = match () {
-                () if signals.is_waiting() => Some(Errno::INTERRUPTED),
-                () if patience.is_over() => Some(Errno::WOULD_BLOCK),
-                () => None,
-            };
+            let error = owner.reason();
             let crosses = turn == Turn::Crosses && lent.age() >= CROSSING;
             if error.is_some() || crosses || lent.age() >= LONGEST_LOAN {
                 let withdrawn = self.withdraw(lent, crosses)?;
@@ -141,17 +100,17 @@ impl Stream<'_> {
                     return Ok(Lending { accepted: lent.read, error, copies: crosses });
                 }
                 // Without memory to spill into, the peer's leave is waited for.
-                if lent.age() >= LONGEST_CANCEL {
+                if lent.age() >= LONGEST_CANCEL || owner.cannot_wait() {
                     return Err(self.cancel_is_late());
                 }
             }
             let limit = if turn == Turn::Crosses { CROSSING } else { LONGEST_LOAN };
             let left = limit.saturating_sub(lent.age()).max(Duration::from_millis(1));
-            let longest = [Some(left), patience.left()].into_iter().flatten().min();
-            let slept = self.kernel.sleep_with_signals_held(signals, RECHECK, || {
-                let (next, note) = self.step_lent(lent)?;
+            let slept = self.kernel.sleep_with_signals_held(RECHECK, || {
+                let (next, note) = self.step_lent(lent, owner)?;
                 turn = next;
-                Ok(note.map(|note| (note, longest)))
+                let longest = [Some(left), owner.left()].into_iter().flatten().min();
+                Ok(note.map(|note| (note, longest, owner.descriptor())))
             });
             match slept {
                 Ok(()) | Err(Errno::INTERRUPTED) => {}
@@ -160,9 +119,22 @@ impl Stream<'_> {
         }
     }
 
+    /// Takes a [turn](Self::take_turn), with what the owner lends besides, and tells it how far the
+    /// peer is.
+    fn step_lent<'a>(
+        &self,
+        lent: &mut Lent<'a>,
+        owner: &mut dyn Owner<'a>,
+    ) -> Result<(Turn, Option<Note<'_>>), Errno> {
+        lent.refill(owner);
+        let taken = self.take_turn(lent)?;
+        owner.told(lent.read);
+        Ok(taken)
+    }
+
     /// Takes what came, answers, advertises more. Returns a note of this sleeper while something is
     /// out.
-    fn step_lent(&self, lent: &mut Lent<'_>) -> Result<(Turn, Option<Note<'_>>), Errno> {
+    fn take_turn(&self, lent: &mut Lent<'_>) -> Result<(Turn, Option<Note<'_>>), Errno> {
         let mut rx = self.lock_rx()?;
         self.take_credits(&mut rx)?;
         let asked = asked_for(&mut rx);
@@ -212,22 +184,25 @@ impl Stream<'_> {
         if tx.fin_due {
             return Err(Errno::BROKEN_PIPE);
         }
-        let threshold = usize::try_from(self.state.threshold()).unwrap_or(usize::MAX).max(2);
-        loop {
-            let left = lent.source.left() - lent.advertised;
+        while let Some(waiting) = lent.waiting() {
+            let left = waiting.left();
             let Some((state, _, all)) = reserve_zcopy(rx) else {
                 lent.is_full = true;
                 return Ok(());
             };
             let len = left.min(state.rooms.free(Room::Spill));
-            if left < threshold || len < 2 || !tx.prepare_to_owe(ROOM) {
+            if left < lent.least || len < 2 || !tx.prepare_to_owe(ROOM) {
                 // With something out, more room comes when that is read.
-                lent.is_full = left < threshold || !lent.is_out();
+                lent.is_full = left < lent.least || !lent.is_out();
+                break;
+            }
+            if len < left.min(ONE_SPILL) && lent.is_out() {
+                // An advert for each send, but for the longest ones.
                 break;
             }
             let Zcopy { adverts, sources, .. } = all;
             let mut machine = Machine::new(&mut state.sdp.core, Some(&mut adverts.tables));
-            if self.wants_pipelined(&machine, left > len)
+            if self.wants_pipelined(&machine, left > len || lent.pipelines)
                 && let Ok(front) = machine.change_mode(Half::Out, Mode::Pipelined)
             {
                 state.sdp.has_adverts = 1;
@@ -239,9 +214,7 @@ impl Stream<'_> {
                 break;
             };
             let inline = room.min(1);
-            let mut memory = lent.source;
-            memory.skip(lent.advertised);
-            let good = memory.first(len).readable(len);
+            let good = waiting.first(len).readable(len);
             if good < 2 {
                 // The copying send meets the page that is not mapped.
                 lent.is_full = true;
@@ -253,6 +226,7 @@ impl Stream<'_> {
             let made = machine.advertise_source(good as u32, inline, stag, 0).ok().filter(|_| !is_known);
             let Some((id, front)) = made else { break };
             message[..front.len()].copy_from_slice(&front);
+            let mut memory = waiting;
             if memory.copy_some(&mut message[front.len()..front.len() + inline]) < inline {
                 return Err(self.memory_gone());
             }
@@ -261,12 +235,7 @@ impl Stream<'_> {
             let _ = state.rooms.charge(Room::Spill, good);
             state.sdp.has_adverts = 1;
             owe_send(tx, &message[..front.len() + inline]);
-            let part = Part { id, at: lent.advertised, len: good };
-            lent.advertised += good;
-            lent.since = now();
-            if let Some(place) = lent.parts.iter_mut().find(|part| part.is_none()) {
-                *place = Some(part);
-            }
+            lent.pass(id, waiting.first(good));
         }
         rx.sdp.changing = 1;
         self.settle_adverts(rx);
@@ -293,7 +262,7 @@ impl Stream<'_> {
             let source = machine.source(part.id);
             match source.state {
                 SourceState::Out => continue,
-                SourceState::Done => lent.read = lent.read.max(part.at + part.len),
+                SourceState::Done => lent.read = lent.read.max(part.end()),
                 // The octets behind it have come back as well, and none of them was read.
                 _ => {
                     let back = part.at + source.done as usize;
@@ -303,7 +272,7 @@ impl Stream<'_> {
             }
             lent.since = now();
             let _ = machine.release_source(part.id);
-            state.rooms.release(Room::Spill, part.len);
+            state.rooms.release(Room::Spill, part.memory.left());
             all.sources[part.id.place()] = Backing::default();
             *place = None;
         }
@@ -320,14 +289,16 @@ impl Stream<'_> {
         let mut rx = self.lock_rx()?;
         self.collect_read(&mut rx, lent)?;
         let mut all_spilled = true;
-        for at in 0..ADVERTS {
-            let Some(part) = lent.parts[at] else { continue };
-            if self.spill(&mut rx, part.id.place(), lent.of(part))? {
-                lent.read = lent.read.max(part.at + part.len);
-                lent.parts[at] = None;
-            } else {
+        // From front to back: what comes back of the others is sent behind what was spilled.
+        while let Some(place) = lent.oldest()
+            && let Some(part) = *place
+        {
+            if !self.spill(&mut rx, part.id.place(), part.memory)? {
                 all_spilled = false;
+                break;
             }
+            *place = None;
+            lent.read = lent.read.max(part.end());
         }
         if (cancels || !all_spilled)
             && let Some((state, _, all)) = zcopy(&mut rx)
@@ -343,7 +314,7 @@ impl Stream<'_> {
     }
 
     /// Takes the program's memory from behind the adverts, and puts nothing there: the call fails.
-    fn drop_lent(&self, lent: &mut Lent<'_>) {
+    pub(super) fn drop_lent(&self, lent: &mut Lent<'_>) {
         let Ok(mut rx) = self.lock_rx() else { return };
         let parts = std::mem::take(&mut lent.parts);
         if let Some((state, _, all)) = zcopy(&mut rx) {

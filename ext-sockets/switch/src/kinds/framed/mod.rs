@@ -26,7 +26,7 @@ use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
 
 use rddp_real::{self as real, Value};
-use rddp_stream::{Calls, Errno, Phase, SdpInfo, State, Stream, Uncancelled, Why};
+use rddp_stream::{Calls, Errno, Phase, SdpInfo, Sends, State, Stream, Uncancelled, Why};
 
 use super::kind::{Kind, Ours};
 use super::{linger, progress_other_sockets, unsettled};
@@ -78,6 +78,24 @@ impl Kind for Framed {
         let sent = self.call(|stream| stream.send(pieces, flags));
         self.give_obligation();
         sent
+    }
+
+    fn lends(&self, octets: usize) -> bool {
+        self.held.state().is_some_and(|state| self.stream(state).lends(octets))
+    }
+
+    fn lend(&self, sends: &mut dyn Sends<'_>) -> Result<bool, Errno> {
+        let lent = self.call(|stream| stream.lend_sends(sends));
+        self.give_obligation();
+        lent
+    }
+
+    fn offer(&self, room: usize) {
+        // The receive itself meets an error.
+        let _ = self.call(|stream| {
+            stream.offer_room(room);
+            Ok(())
+        });
     }
 
     fn send_file(&self, from: c_int, offset: Option<&mut i64>, count: usize) -> Result<usize, Errno> {
