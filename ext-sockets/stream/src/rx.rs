@@ -416,6 +416,9 @@ impl Stream<'_> {
             Ok(delivered) => delivered,
             Err(trouble) => return Err(self.fault(rx, inbound, &trouble)),
         };
+        if let Some(heads) = heads.get_mut(took..head_len) {
+            heads.copy_from_slice(&rest[..head_len - took]);
+        }
         self.count_directly(rx, &delivered, inbound.open_tagged(), &heads[head..head_len])?;
         if took < whole {
             self.leave_rest(rx, took, head_len, (head_len + payload_len, trailer))?;
