@@ -410,15 +410,20 @@ impl Stream<'_> {
         let crc = summed.map_err(|_| self.memory_gone())?;
         // At a page that is not mapped the kernel stops: the octets that it has kept are looked at
         // elsewhere.
-        let rest = if took < whole { self.look_at_rest(scratch, whole - took)? } else { &behind[..trailer] };
+        let rest = if took < whole {
+            let rest = self.look_at_rest(scratch, whole - took)?;
+            if took < head_len {
+                heads[took..head_len].copy_from_slice(&rest[..head_len - took]);
+            }
+            rest
+        } else {
+            &behind[..trailer]
+        };
         let (covered, field) = rest.split_last_chunk().unwrap_or((&[], &[0; CRC_LEN]));
         let delivered = match inbound.received(segment, crc32c_append(crc, covered), *field) {
             Ok(delivered) => delivered,
             Err(trouble) => return Err(self.fault(rx, inbound, &trouble)),
         };
-        if let Some(heads) = heads.get_mut(took..head_len) {
-            heads.copy_from_slice(&rest[..head_len - took]);
-        }
         self.count_directly(rx, &delivered, inbound.open_tagged(), &heads[head..head_len])?;
         if took < whole {
             self.leave_rest(rx, took, head_len, (head_len + payload_len, trailer))?;
