@@ -71,7 +71,7 @@ fn is_sound_sdp(rx: &mut Guard<'_, Rx>) -> bool {
 impl Rx {
     /// Sets the mark of a change that a process may die in.
     #[inline(always)]
-    fn set_moving(&mut self, moving: bool) {
+    pub(super) fn set_moving(&mut self, moving: bool) {
         // A process dies between two instructions, of which a system call is one: the fences keep
         // the compiler from leaving the mark out, or reordering stores around it.
         compiler_fence(Ordering::SeqCst);

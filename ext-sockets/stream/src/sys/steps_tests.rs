@@ -42,7 +42,7 @@ struct Ends {
     states: [SharedState; 2],
 }
 
-/// What another process would find.
+/// Numbers as another process would find them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     /// Octets in the kernel.

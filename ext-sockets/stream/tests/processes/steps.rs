@@ -15,7 +15,7 @@ use crate::common::{self, End, initiator, pair, responder};
 use crate::traced::Traced;
 use crate::{FORMATS, alone};
 
-/// What the process that is watched does.
+/// The part of the watched process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exchange {
     /// Receives octets by Data, or of plain FPDUs.
