@@ -1,13 +1,14 @@
 //! The locks of the two directions, the invariants of a direction whose lock is free, and the
 //! moving of octets under a lock.
 
-use std::sync::atomic::Ordering;
+use std::io::IoSliceMut;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::buffers::EARLY;
 use super::rx::MAX_TRAILER;
 use super::sdp::live;
 use super::state::{Rx, Tx};
-use super::sys::{BLOCK, Guard, Kernel, Purpose, has_all};
+use super::sys::{BLOCK, Guard, Purpose, has_all};
 use super::{Errno, Stream};
 
 impl Stream<'_> {
@@ -26,36 +27,39 @@ impl Stream<'_> {
         if half || !tx.is_sound() { Err(self.owner_died()) } else { Ok(tx) }
     }
 
-    /// Takes `count` octets that the kernel has by `take`. Until that is noted, the state is marked
-    /// as moving.
-    pub(super) fn moving(
-        &self,
-        rx: &mut Rx,
-        count: usize,
-        take: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
-    ) -> Result<(), Errno> {
-        match self.moving_some(rx, take) {
-            Ok(took) if took == count => Ok(()),
-            // Another program reads the socket without this library.
-            _ => Err(self.owner_died()),
-        }
+    /// Drops `count` octets at the front of the kernel's queue, which has them. The caller has
+    /// marked the state as [moving](Guard::moving).
+    pub(super) fn drop_front(&self, count: usize) -> Result<(), Errno> {
+        // Otherwise another program reads the socket without this library.
+        if self.kernel.discard(count) == Ok(count) { Ok(()) } else { Err(self.owner_died()) }
     }
 
     /// Takes octets into memory of the program, where the kernel stops at a page that is not
-    /// mapped. Returns the number of octets.
-    pub(super) fn moving_some(
-        &self,
-        rx: &mut Rx,
-        take: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
-    ) -> Result<usize, Errno> {
-        rx.moving = true;
-        let took = take(&self.kernel);
-        rx.moving = false;
-        match took {
+    /// mapped. Returns the number of octets. The caller has marked the state as
+    /// [moving](Guard::moving).
+    pub(super) fn take_front(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        match self.kernel.take(pieces) {
             Err(Errno::FAULT) => Ok(0),
-            Err(_) => Err(self.owner_died()),
-            took => took,
+            took => took.map_err(|_| self.owner_died()),
         }
+    }
+}
+
+impl Guard<'_, Rx> {
+    /// Makes a change that takes octets out of the kernel, and counts them. The state is marked
+    /// meanwhile: the kernel does not tell afterwards how many octets a process took that died in
+    /// between, so the next owner of the lock ends the stream.
+    #[inline(always)]
+    pub(super) fn moving<T>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        // A change may be a part of another.
+        let outer = self.moving;
+        self.set_moving(true);
+        let done = change(self);
+        self.set_moving(outer);
+        done
     }
 }
 
@@ -65,6 +69,16 @@ fn is_sound_sdp(rx: &mut Guard<'_, Rx>) -> bool {
 }
 
 impl Rx {
+    /// Sets the mark of a change that a process may die in.
+    #[inline(always)]
+    pub(super) fn set_moving(&mut self, moving: bool) {
+        // A process dies between two instructions, of which a system call is one: the fences keep
+        // the compiler from leaving the mark out, or reordering stores around it.
+        compiler_fence(Ordering::SeqCst);
+        self.moving = moving;
+        compiler_fence(Ordering::SeqCst);
+    }
+
     /// Returns whether the values fit together: another process may have written anything.
     #[inline]
     pub(super) fn is_sound(&self) -> bool {
@@ -79,6 +93,14 @@ impl Rx {
 }
 
 impl Tx {
+    /// Sets the mark of octets that are being given to the kernel, as for the receiving direction.
+    #[inline(always)]
+    pub(super) fn set_moving(&mut self, moving: bool) {
+        compiler_fence(Ordering::SeqCst);
+        self.moving = moving;
+        compiler_fence(Ordering::SeqCst);
+    }
+
     /// Returns whether the values fit together, as [`Rx::is_sound`] does.
     #[inline]
     pub(super) fn is_sound(&self) -> bool {

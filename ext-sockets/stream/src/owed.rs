@@ -46,7 +46,7 @@ impl Stream<'_> {
             // The next train begins a segment (RFC 5044 §5.1).
             let ends = rest_ends_record(tx.emss as usize, tx.unaligned as usize);
             let flags = if ends { libc::MSG_EOR } else { flags };
-            tx.moving = true;
+            tx.set_moving(true);
             let took = self.kernel.send(&[std::io::IoSlice::new(tx.owed())], flags);
             let all = tx.owed().len();
             // `writev`, the only call of a confined process, may have waited for room.
@@ -57,7 +57,7 @@ impl Stream<'_> {
                 // TCP takes nothing more from any process.
                 Err(_) => tx.paid(all),
             }
-            tx.moving = false;
+            tx.set_moving(false);
             match took {
                 Ok(_) => {}
                 Err(_) if later => return Ok(false),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rddp_mpa::CRC_LEN;
 use rddp_sdp::wire::Mid;
 
-use super::inbound::{Inbound, Step};
+use super::inbound::{Inbound, Mark, Step};
 use super::rx::{HEAD, Hold, Next};
 use super::sdp::Beside;
 use super::state::Rx;
@@ -84,8 +84,11 @@ impl Stream<'_> {
     /// Absorbs `len` octets in front that are in memory already, and still in the kernel.
     fn absorb_seen(&self, rx: &mut Guard<'_, Rx>, len: usize) -> Result<Next, Errno> {
         let moved = len - CRC_LEN;
-        self.moving(rx, moved, |kernel| kernel.discard(moved))?;
-        rx.absorbed = moved as u32;
+        rx.moving(|rx| {
+            self.drop_front(moved)?;
+            rx.absorbed = moved as u32;
+            Ok(())
+        })?;
         match self.absorbed(rx, len)? {
             None => Ok(Next::More),
             Some(_) => self.absorb(rx),
@@ -120,18 +123,18 @@ impl Stream<'_> {
     }
 
     fn move_in(&self, rx: &mut Guard<'_, Rx>, have: usize, count: usize) -> Result<usize, Errno> {
-        rx.moving = true;
-        let moved = match rx.kept_mut().and_then(|kept| kept.get_mut(have..have + count)) {
-            Some(kept) => self.kernel.take(&mut [IoSliceMut::new(kept)]),
-            None => Err(Errno::NO_BUFFERS),
-        };
-        let moved = match moved {
-            Err(Errno::WOULD_BLOCK) => Ok(0),
-            other => other,
-        };
-        rx.absorbed += *moved.as_ref().unwrap_or(&0) as u32;
-        rx.moving = false;
-        moved
+        rx.moving(|rx| {
+            let moved = match rx.kept_mut().and_then(|kept| kept.get_mut(have..have + count)) {
+                Some(kept) => self.kernel.take(&mut [IoSliceMut::new(kept)]),
+                None => Err(Errno::NO_BUFFERS),
+            };
+            let moved = match moved {
+                Err(Errno::WOULD_BLOCK) => 0,
+                other => other?,
+            };
+            rx.absorbed += moved as u32;
+            Ok(moved)
+        })
     }
 
     /// Waits for the rest of an FPDU whose beginning is in memory, as
@@ -196,16 +199,28 @@ impl Stream<'_> {
     ) -> Result<Option<usize>, Errno> {
         let mut inbound = Inbound::new(rx, self.longest_send(rx), beside.look().as_deref());
         let octets = rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default();
-        let (used, step) = match inbound.step(octets, beside.look()) {
+        let step = match inbound.step(octets, beside.look()) {
             Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
             Ok(Step::Need { total }) => return Ok(Some(total)),
             Ok(Step::NeedsTables) => return Err(Errno::NO_BUFFERS),
-            Ok(step) => (step.used(), step),
+            Ok(step) => step,
             Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
         };
+        rx.moving(|rx| self.take_absorbed(rx, step, &inbound.mark(), beside)).map(|()| None)
+    }
+
+    /// Takes the FPDU in memory, which is whole.
+    fn take_absorbed<'s>(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        step: Step,
+        mark: &Mark,
+        beside: &mut impl Beside<'s>,
+    ) -> Result<(), Errno> {
+        let used = step.used();
         let mut behind = used.saturating_sub(rx.absorbed as usize);
         rx.absorbed = 0;
-        inbound.mark().apply(rx);
+        mark.apply(rx);
         if let Some(look) = beside.look() {
             if behind >= CRC_LEN {
                 behind -= look.now.leave_stub();
@@ -219,17 +234,17 @@ impl Stream<'_> {
             (rx.left, rx.left_is_kept) = (payload.len() as u32, true);
             (rx.kept_at, rx.trailer) = (payload.start as u32, behind as u32);
             self.state.holding.store(behind == 0, Ordering::Release);
-            return Ok(None);
+            return Ok(());
         }
         if behind > 0 {
-            self.moving(rx, behind, |kernel| kernel.discard(behind))?;
+            self.drop_front(behind)?;
         }
         match step {
             Step::Terminated { code, .. } => Err(self.terminated(rx, code)),
-            Step::Silent { reply, .. } => self.reply(&reply).map(|()| None),
-            Step::Aside { payload, ahead, .. } => self.put_aside_of_kept(rx, ahead, payload).map(|()| None),
-            Step::Splice { octets, .. } => self.splice(rx, octets).map(|()| None),
-            Step::Need { .. } | Step::Data { .. } | Step::Wrong(_) | Step::NeedsTables => Ok(None),
+            Step::Silent { reply, .. } => self.reply(&reply),
+            Step::Aside { payload, ahead, .. } => self.put_aside_of_kept(rx, ahead, payload),
+            Step::Splice { octets, .. } => self.splice(rx, octets),
+            Step::Need { .. } | Step::Data { .. } | Step::Wrong(_) | Step::NeedsTables => Ok(()),
         }
     }
 

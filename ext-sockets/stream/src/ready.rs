@@ -243,6 +243,7 @@ impl Stream<'_> {
             }
             Phase::Framed if !self.state.may_send.load(Ordering::Acquire) => Some(self.recheck()),
             Phase::Framed if self.must_look_again() => Some(RECHECK),
+            Phase::Framed => self.update_held_for().map(|left| left.max(RECHECK)),
             _ => None,
         }
     }

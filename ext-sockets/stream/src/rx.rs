@@ -10,7 +10,7 @@
 //! does not matter to a byte stream, whose octets come in order anyway.
 
 use std::io::IoSliceMut;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::Ordering;
 
 use rddp_ddp::UntaggedRepr;
 use rddp_fault_guard::Faulted;
@@ -124,32 +124,36 @@ impl Stream<'_> {
     }
 
     /// Moves more of the FPDU in front, which has been checked.
-    pub(super) fn unload(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+    pub(super) fn unload(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         if rx.left_is_kept {
             let at = rx.kept_at as usize;
             let count = sink.fill(rx.kept().get(at..at + rx.left as usize).unwrap_or_default());
-            rx.kept_at += count as u32;
-            rx.left -= count as u32;
-            if rx.left == 0 {
-                let trailer = rx.trailer as usize;
-                if trailer > 0 {
-                    self.moving(rx, trailer, |kernel| kernel.discard(trailer))?;
-                }
-                rx.left_is_kept = false;
-                rx.spare_kept();
-                self.state.holding.store(false, Ordering::Release);
-                self.front_is_read(rx);
-            }
-            return Ok(Next::More);
+            return rx.moving(|rx| self.unload_kept(rx, count)).map(|()| Next::More);
         }
         let want = (rx.left as usize).min(sink.room());
-        let done =
-            if sink.drops { self.unload_nowhere(rx, sink, want) } else { self.unload_into(rx, sink, want) };
-        done?;
+        rx.moving(|rx| {
+            if sink.drops { self.unload_nowhere(rx, sink, want) } else { self.unload_into(rx, sink, want) }?;
+            if rx.left == 0 {
+                self.front_is_read(rx);
+            }
+            Ok(Next::More)
+        })
+    }
+
+    /// Counts out octets of the FPDU in front that are in memory.
+    fn unload_kept(&self, rx: &mut Guard<'_, Rx>, count: usize) -> Result<(), Errno> {
+        rx.kept_at += count as u32;
+        rx.left -= count as u32;
         if rx.left == 0 {
+            if rx.trailer > 0 {
+                self.drop_front(rx.trailer as usize)?;
+            }
+            rx.left_is_kept = false;
+            rx.spare_kept();
+            self.state.holding.store(false, Ordering::Release);
             self.front_is_read(rx);
         }
-        Ok(Next::More)
+        Ok(())
     }
 
     /// Notes that the program has read the FPDU in front to its end.
@@ -162,7 +166,7 @@ impl Stream<'_> {
 
     fn unload_nowhere(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, count: usize) -> Result<(), Errno> {
         let trailer = if count == rx.left as usize { rx.trailer as usize } else { 0 };
-        self.moving(rx, count + trailer, |kernel| kernel.discard(count + trailer))?;
+        self.drop_front(count + trailer)?;
         sink.dropped(count);
         rx.left -= count as u32;
         Ok(())
@@ -177,18 +181,11 @@ impl Stream<'_> {
             list[used] = IoSliceMut::new(&mut behind[..trailer]);
             used += 1;
         }
-        // Marked until they are counted out, too.
-        rx.moving = true;
-        let took = match self.kernel.take(&mut list[..used]) {
-            Err(Errno::FAULT) => 0,
-            took => took.map_err(|_| self.owner_died())?,
-        };
+        let took = self.take_front(&mut list[..used])?;
         let all = took == count + trailer;
         let took = took.min(count);
         sink.filled(took);
         rx.left -= took as u32;
-        compiler_fence(Ordering::SeqCst);
-        rx.moving = false;
         match count - took {
             _ if all => Ok(()),
             // The trailer leaves the kernel with the last of the payload.
@@ -214,7 +211,7 @@ impl Stream<'_> {
             return Ok(());
         }
         let trailer = if count == rx.left as usize { rx.trailer as usize } else { 0 };
-        self.moving(rx, count + trailer, |kernel| kernel.discard(count + trailer))?;
+        self.drop_front(count + trailer)?;
         rx.left -= count as u32;
         Ok(())
     }
@@ -265,10 +262,14 @@ impl Stream<'_> {
             }
             let front = &scratch[LENGTH_LEN + segment.header.len()..GLANCE];
             let front = self.front_of_message(rx, &segment, front);
-            if let Some(front) = front
-                && self.take_directly(rx, &mut inbound, (segment, front), scratch, sink)?
-            {
-                return Ok(Next::More);
+            if let Some(front) = front {
+                // As `moving` does, whose closure costs more here than the marks.
+                rx.set_moving(true);
+                let taken = self.take_directly(rx, &mut inbound, (segment, front), scratch, sink);
+                rx.set_moving(false);
+                if taken? {
+                    return Ok(Next::More);
+                }
             }
         }
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..len])])?;
@@ -309,40 +310,36 @@ impl Stream<'_> {
         beside: &mut impl Beside<'s>,
     ) -> Result<Taken, Errno> {
         let mut inbound = Inbound::new(rx, self.longest_send(rx), beside.look().as_deref());
-        let shown = std::mem::take(&mut rx.shown);
         let done_before = sink.done();
-        let mut batch = Batch::of(&mut inbound, octets, sink, shown as usize, beside);
+        let mut batch = Batch::of(&mut inbound, octets, sink, rx.shown as usize, beside);
         let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
+        let mut shown = 0;
         if stays {
-            rx.shown = batch.leave_last();
+            shown = batch.leave_last();
             beside.cut_back();
             // The FPDU is good, and lets this end send, though it stays in the kernel.
             self.may_send_now(rx);
         }
         if let Some(mark) = batch.mark {
-            // Until all numbers are those behind the batch, a process that dies leaves some that do
-            // not fit.
-            rx.moving = true;
-            let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose();
-            rx.moving = kept_back.is_ok();
-            let mut used = kept_back?.unwrap_or(batch.used);
-            if let Some(look) = beside.look() {
-                used -= look.now.leave_stub();
-            }
-            if self.kernel.discard(used) != Ok(used) {
-                // Another program reads the socket without this library.
-                return Err(self.owner_died());
-            }
-            mark.apply(rx);
-            if let Some(look) = beside.look() {
-                self.note_batch(rx, look, sink.done() - done_before);
-            }
-            compiler_fence(Ordering::SeqCst);
-            rx.moving = false;
-            rx.bulk = batch.largest >= BULK;
-            self.wake_at(rx, 1)?;
-            self.may_send_now(rx);
-            self.reply(batch.replies.headers())?;
+            rx.moving(|rx| {
+                let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
+                let mut used = kept_back.unwrap_or(batch.used);
+                if let Some(look) = beside.look() {
+                    used -= look.now.leave_stub();
+                }
+                self.drop_front(used)?;
+                mark.apply(rx);
+                rx.shown = shown;
+                if let Some(look) = beside.look() {
+                    self.note_batch(rx, look, sink.done() - done_before);
+                }
+                rx.bulk = batch.largest >= BULK;
+                self.wake_at(rx, 1)?;
+                self.may_send_now(rx);
+                self.reply(batch.replies.headers())
+            })?;
+        } else {
+            rx.shown = shown;
         }
         match batch.stop {
             Stop::Terminated(code) => Err(self.terminated(rx, code)),
@@ -408,7 +405,7 @@ impl Stream<'_> {
         list[0] = IoSliceMut::new(&mut heads[..head_len]);
         list[used + 1] = IoSliceMut::new(&mut behind[..trailer]);
         let whole = fpdu_len(ulpdu_len);
-        let took = self.moving_some(rx, |kernel| kernel.take(&mut list[..used + 2]))?;
+        let took = self.take_front(&mut list[..used + 2])?;
         if took == 0 {
             // The first page of the buffer is not mapped.
             return Ok(false);
@@ -417,7 +414,15 @@ impl Stream<'_> {
         let crc = summed.map_err(|_| self.memory_gone())?;
         // At a page that is not mapped the kernel stops: the octets that it has kept are looked at
         // elsewhere.
-        let rest = if took < whole { self.look_at_rest(scratch, whole - took)? } else { &behind[..trailer] };
+        let rest = if took < whole {
+            let rest = self.look_at_rest(scratch, whole - took)?;
+            if took < head_len {
+                heads[took..head_len].copy_from_slice(&rest[..head_len - took]);
+            }
+            rest
+        } else {
+            &behind[..trailer]
+        };
         let (covered, field) = rest.split_last_chunk().unwrap_or((&[], &[0; CRC_LEN]));
         let delivered = match inbound.received(segment, crc32c_append(crc, covered), *field) {
             Ok(delivered) => delivered,
@@ -457,7 +462,7 @@ impl Stream<'_> {
     ) -> Result<(), Errno> {
         let head = begin.saturating_sub(took);
         if head > 0 {
-            self.moving(rx, head, |kernel| kernel.discard(head))?;
+            self.drop_front(head)?;
         }
         if took + head >= end {
             // All pages for the payload were mapped: the kernel had no reason to stop there.

@@ -156,19 +156,23 @@ impl Stream<'_> {
         match initiator.handle(&frame[..have]) {
             Ok(InitiatorStep::Need { total }) => self.wake_at(rx, total).map(|()| false),
             Ok(InitiatorStep::Accepted { negotiated, private_data, used }) => {
-                self.moving(rx, used, |kernel| kernel.discard(used))?;
-                self.take_answer(rx, &private_data)?;
-                self.settle(rx, &negotiated, &private_data)?;
-                self.be_ready_to_receive(rx, &negotiated)?;
+                rx.moving(|rx| {
+                    self.drop_front(used)?;
+                    self.take_answer(rx, &private_data)?;
+                    self.settle(rx, &negotiated, &private_data)?;
+                    self.be_ready_to_receive(rx, &negotiated)
+                })?;
                 Ok(true)
             }
             Ok(InitiatorStep::Rejected { private_data, used, .. }) => {
-                self.moving(rx, used, |kernel| kernel.discard(used))?;
-                note_private_data(rx, &private_data);
-                self.wake_at(rx, 1)?;
-                // TCP is left open for the ULP (RFC 5044 §7.1.2 r3).
-                self.state.end.set(Ended::new(Why::Rejected, Errno::REFUSED));
-                Err(Errno::REFUSED)
+                rx.moving(|rx| {
+                    self.drop_front(used)?;
+                    note_private_data(rx, &private_data);
+                    self.wake_at(rx, 1)?;
+                    // TCP is left open for the ULP (RFC 5044 §7.1.2 r3).
+                    self.state.end.set(Ended::new(Why::Rejected, Errno::REFUSED));
+                    Err(Errno::REFUSED)
+                })
             }
             Err(error) => Err(self.refuse(rx, error, initiator.tx())),
         }
@@ -202,10 +206,12 @@ impl Stream<'_> {
             return self.reject(rx, request, &config, used);
         };
         let (reply, negotiated) = request.accept(&config, data.as_ref()).map_err(|_| Errno::INVALID)?;
-        self.moving(rx, used, |kernel| kernel.discard(used))?;
-        self.settle(rx, &negotiated, &request.private_data)?;
-        self.state.set_framed();
-        self.send_frame(&reply)?;
+        rx.moving(|rx| {
+            self.drop_front(used)?;
+            self.settle(rx, &negotiated, &request.private_data)?;
+            self.state.set_framed();
+            self.send_frame(&reply)
+        })?;
         Ok(true)
     }
 
@@ -220,14 +226,16 @@ impl Stream<'_> {
     ) -> Result<bool, Errno> {
         let reply = request.reject(config, &[]).map_err(|_| Errno::INVALID)?;
         note_private_data(rx, &request.private_data);
-        self.moving(rx, used, |kernel| kernel.discard(used))?;
-        self.wake_at(rx, 1)?;
-        self.send_frame(&reply)?;
-        if self.state.asked.plain() == Plain::Allowed {
-            return self.become_plain();
-        }
-        self.state.end.set(Ended::new(Why::NotSdp, Errno::PROTOCOL));
-        Err(Errno::PROTOCOL)
+        rx.moving(|rx| {
+            self.drop_front(used)?;
+            self.wake_at(rx, 1)?;
+            self.send_frame(&reply)?;
+            if self.state.asked.plain() == Plain::Allowed {
+                return self.become_plain();
+            }
+            self.state.end.set(Ended::new(Why::NotSdp, Errno::PROTOCOL));
+            Err(Errno::PROTOCOL)
+        })
     }
 
     /// Handles octets that are not a Request, or not all of one.

@@ -80,6 +80,10 @@ pub struct State {
     /// Time by [`now`] up to which a process that has not joined the holders probably has the
     /// socket; 0: nobody is expected.
     expected: AtomicU64,
+    /// Time by [`now`] from which an update of credits may go that only answers one (SDP).
+    pub(super) next_update: AtomicU64,
+    /// 1 while such an update is held back.
+    pub(super) holds_update: AtomicU32,
     /// Counts of a connection of SDP: see `sdp/counters.rs`.
     pub(super) counters: [AtomicU64; 8],
     pub(super) asked: Asked,

@@ -124,7 +124,7 @@ impl Stream<'_> {
         }
         if let Some(message) = open {
             close(tx, source, message);
-            tx.moving = false;
+            tx.set_moving(false);
             if written == Err(Errno::FAULT) {
                 self.pay(tx)?;
             }
@@ -159,11 +159,11 @@ impl Stream<'_> {
         let mut segments = Segments::new(emss, 0);
         segments.add(train.len());
         let end_of_record = !more && segments.end_record(train.len());
-        tx.moving = true;
+        tx.set_moving(true);
         let octets = match self.write(&train, more, end_of_record) {
             Err(Errno::WOULD_BLOCK) => 0,
             Err(error) => {
-                tx.moving = open.is_some();
+                tx.set_moving(open.is_some());
                 return Err(error);
             }
             Ok(octets) => octets,
@@ -184,7 +184,7 @@ impl Stream<'_> {
             self.count(SENT_MESSAGES, taken.fpdus);
         }
         // Only this call knows that a message is open.
-        tx.moving = open.is_some();
+        tx.set_moving(open.is_some());
         Ok(octets == train.len())
     }
 

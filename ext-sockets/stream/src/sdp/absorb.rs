@@ -118,7 +118,7 @@ impl Stream<'_> {
         if queued == Ok(true) {
             let pad = trailer - stays;
             if pad > 0 {
-                self.moving(rx, pad, |kernel| kernel.discard(pad))?;
+                self.drop_front(pad)?;
             }
             (rx.left, rx.trailer, rx.left_is_kept) = (0, 0, false);
             rx.spare_kept();
@@ -291,15 +291,16 @@ impl Stream<'_> {
         if shown.is_err() { Err(self.owner_died()) } else { Ok(true) }
     }
 
-    fn drop_stub(&self, rx: &mut Rx) -> Result<(), Errno> {
+    fn drop_stub(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
         let stub = rx.sdp.stub as usize;
         if stub == 0 {
             return Ok(());
         }
-        rx.moving = true;
-        let dropped = self.kernel.discard(stub);
-        rx.sdp.stub = 0;
-        rx.moving = false;
+        let dropped = rx.moving(|rx| {
+            let dropped = self.kernel.discard(stub);
+            rx.sdp.stub = 0;
+            dropped
+        });
         match dropped {
             Ok(count) if count == stub => Ok(()),
             // A reset took the octets away; nothing of the stream's was among them.
@@ -356,34 +357,10 @@ impl Stream<'_> {
             let Some(mut look) = self.look_of(rx, &mut place) else { break };
             look.now.queued = queued;
             let mut inbound = Inbound::new(rx, rx.sdp.size, Some(&look));
-            let step = inbound.step(&mut scratch[at..seen], Some(&mut look));
-            let used = match step {
-                Ok(Step::Silent { used, .. }) => used,
+            let step = match inbound.step(&mut scratch[at..seen], Some(&mut look)) {
                 Ok(Step::Need { .. }) => break,
                 Ok(Step::Data { .. }) if look.now.is_over() => {
                     return Err(self.breaks_sdp(Wrong::AfterDisConn));
-                }
-                Ok(Step::Data { payload, used }) => {
-                    let octets = Octets::Here(&scratch[at + payload.start..at + payload.end]);
-                    let charged = look.keep_charged(octets.len());
-                    rx.sdp.changing = 1;
-                    let queued = self.queue(rx, &octets, look.now.is_whole(), charged);
-                    rx.sdp.changing = 0;
-                    if !queued? {
-                        return Ok(Next::Full);
-                    }
-                    used
-                }
-                Ok(Step::Aside { payload, ahead, used }) => {
-                    let octets = &scratch[at + payload.start..at + payload.end];
-                    if !self.put_aside(rx, ahead, octets)? {
-                        return Ok(Next::Full);
-                    }
-                    used
-                }
-                Ok(Step::Splice { octets, used }) => {
-                    self.splice(rx, octets)?;
-                    used
                 }
                 Ok(Step::NeedsTables) if self.make_tables(rx) || rx.sdp.starved == 1 => {
                     return Ok(Next::More);
@@ -392,15 +369,25 @@ impl Stream<'_> {
                 Ok(Step::Terminated { code, .. }) => return Err(self.terminated(rx, code)),
                 Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
                 Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
+                Ok(step) => step,
             };
-            // The CRC field of this FPDU takes the place of the one before.
-            self.take_behind(rx, used, &look)?;
-            inbound.mark().apply(rx);
+            let has_room = rx.moving(|rx| {
+                let has_room = self.store_behind(rx, &step, &scratch[at..seen], &mut look)?;
+                if has_room {
+                    // The CRC field of this FPDU takes the place of the one before.
+                    self.take_behind(rx, step.used(), &look)?;
+                    inbound.mark().apply(rx);
+                }
+                Ok(has_room)
+            })?;
+            if !has_room {
+                return Ok(Next::Full);
+            }
             if before_urgent && rx.sdp.ahead_of_mark() != Some(0) {
                 // TCP drops an urgent octet that is next when another takes its place.
                 self.drop_from_queue(rx, 1)?;
             }
-            at += used;
+            at += step.used();
         }
         Ok(match () {
             () if at > stub && full => Next::More,
@@ -408,6 +395,30 @@ impl Stream<'_> {
             () if rx.sdp.is_over() => Next::End,
             () => Next::Nothing(Hold::Idle),
         })
+    }
+
+    /// Copies the octets of an FPDU, with which `octets` begin, to where they are read from.
+    /// `false`: there is no room.
+    pub(super) fn store_behind(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        step: &Step,
+        octets: &[u8],
+        look: &mut Look<'_>,
+    ) -> Result<bool, Errno> {
+        match step {
+            Step::Data { payload, .. } => {
+                let octets = Octets::Here(&octets[payload.clone()]);
+                let charged = look.keep_charged(octets.len());
+                rx.sdp.changing = 1;
+                let queued = self.queue(rx, &octets, look.now.is_whole(), charged);
+                rx.sdp.changing = 0;
+                queued
+            }
+            Step::Aside { payload, ahead, .. } => self.put_aside(rx, *ahead, &octets[payload.clone()]),
+            Step::Splice { octets, .. } => self.splice(rx, *octets).map(|()| true),
+            _ => Ok(true),
+        }
     }
 
     /// Takes an FPDU behind the stub, of which the CRC field stays while octets are held.
@@ -421,7 +432,7 @@ impl Stream<'_> {
         let (stub, stays) = (rx.sdp.stub as usize, !rx.held.is_empty() || look.now.is_over());
         let left = if stays { CRC_LEN } else { 0 };
         let count = stub + used - left;
-        self.moving(rx, count, |kernel| kernel.discard(count))?;
+        self.drop_front(count)?;
         look.store(rx);
         rx.sdp.stub = left as u32;
         rx.sdp.queued = 0;

@@ -1,6 +1,7 @@
 //! Messages to the peer: Data, and the control messages that are due.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rddp_ddp::{Msn, Stag, UntaggedRepr};
 use rddp_iwarp::Record;
@@ -9,10 +10,11 @@ use rddp_sdp::wire::{HEADER_LEN, LONGEST_CONTROL};
 
 use super::counters::{COPIED, SENT};
 use super::{Adverts, Live, live};
+use crate::options::Role;
 use crate::owed::owe_fpdu;
 use crate::sink::Source;
 use crate::state::{Phase, Rx, Tx};
-use crate::sys::{Direction, Guard};
+use crate::sys::{Direction, Guard, now};
 use crate::train::Train;
 use crate::tx::{After, Limits, TRAIN};
 use crate::{Errno, Stream};
@@ -97,7 +99,7 @@ impl Stream<'_> {
                 if tx.fin_due {
                     live(rx).machine().close_sending();
                 }
-                owe_controls(rx, tx);
+                self.owe_controls(rx, tx);
                 tx.fin_sent |= rx.sdp.is_closed();
             }
             rx.sdp.changing = 0;
@@ -128,10 +130,44 @@ impl Stream<'_> {
         self.serve(rx, tx, None)?;
         rx.sdp.changing = 1;
         // `DisConn` and others may have waited for that.
-        owe_controls(rx, tx);
+        self.owe_controls(rx, tx);
         tx.fin_sent |= rx.sdp.is_closed();
         rx.sdp.changing = 0;
         self.pay_octets(tx, 0)
+    }
+
+    /// Adds the control messages that are due, as far as credits allow.
+    fn owe_controls(&self, rx: &mut Guard<'_, Rx>, tx: &mut Tx) {
+        if self.holds_update_back(rx) {
+            return;
+        }
+        while tx.prepare_to_owe(ROOM) && live(rx).next_control(|front| owe_control(tx, front)) {}
+    }
+
+    /// Returns whether all that is due is an update that is not to go yet, and notes it if it is to
+    /// go: two ends that are full have an answer to every answer. What is held back goes with the
+    /// next message, by a call that comes later, or when a wait has lasted
+    /// [so long](Stream::deadline).
+    fn holds_update_back(&self, rx: &mut Guard<'_, Rx>) -> bool {
+        let may_wait = rx.sdp.has_answer == 0 && live(rx).machine().update_may_wait();
+        let is_held = may_wait && now() < self.state.next_update.load(Ordering::Relaxed);
+        if may_wait && !is_held {
+            // Ends that asked at the same times would always ask in vain.
+            let pace = match self.state.asked.role() {
+                Role::Initiator => PACE,
+                Role::Responder => PACE + PACE / 2,
+            };
+            self.state.next_update.store(now() + pace, Ordering::Relaxed);
+        }
+        self.state.holds_update.store(is_held.into(), Ordering::Relaxed);
+        is_held
+    }
+
+    /// Returns how long an update is still held back, if one is.
+    pub(crate) fn update_held_for(&self) -> Option<Duration> {
+        let is_held = self.state.holds_update.load(Ordering::Relaxed) == 1;
+        let left = || self.state.next_update.load(Ordering::Relaxed).saturating_sub(now());
+        is_held.then(|| Duration::from_nanos(left()))
     }
 
     /// Gives TCP what is owed to it, for a caller without the receiving lock.
@@ -194,11 +230,6 @@ pub(crate) fn count_taken(live: &mut Live<'_>, records: &[Record<After>], fpdus:
     }
 }
 
-/// Adds the control messages that are due, as far as credits allow.
-fn owe_controls(rx: &mut Guard<'_, Rx>, tx: &mut Tx) {
-    while tx.prepare_to_owe(ROOM) && live(rx).next_control(|front| owe_control(tx, front)) {}
-}
-
 /// Adds a message without octets of the program to what is owed, where there is [`ROOM`].
 pub(super) fn owe_control(tx: &mut Tx, front: &[u8]) {
     let header = untagged_header(Opcode::Send, Stag(0), Msn(tx.msn), 0, true);
@@ -207,5 +238,7 @@ pub(super) fn owe_control(tx: &mut Tx, front: &[u8]) {
     tx.msn = Msn(tx.msn).next().0;
 }
 
+/// Nanoseconds between two updates of credits that may wait.
+const PACE: u64 = 250_000_000;
 /// Room for an FPDU of a control message: length, header, pad, CRC and a marker.
 pub(super) const ROOM: usize = 2 + UntaggedRepr::LEN + LONGEST_CONTROL + 3 + 4 + 4;

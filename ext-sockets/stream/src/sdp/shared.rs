@@ -295,6 +295,12 @@ impl Shared {
         self.read_msn = 1;
     }
 
+    /// Returns the octets of the stub, and the free buffers of this end.
+    #[cfg(test)]
+    pub(crate) fn stub_and_bufs(&self) -> (u32, u32) {
+        (self.stub, Machine::new(&mut self.core.clone(), None).free_bufs())
+    }
+
     /// Makes the first message of the initiator due.
     pub(super) fn greet(&mut self) {
         self.machine().update_now();

@@ -23,6 +23,8 @@ mod signals;
 #[cfg(test)]
 mod signals_tests;
 mod slots;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod steps_tests;
 #[cfg(test)]
 pub(super) mod tests;
 

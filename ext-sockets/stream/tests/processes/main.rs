@@ -4,6 +4,10 @@
 #[allow(dead_code, reason = "shared with the other tests of streams")]
 #[path = "../stream/common.rs"]
 mod common;
+#[cfg(target_arch = "x86_64")]
+mod steps;
+#[cfg(target_arch = "x86_64")]
+mod traced;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

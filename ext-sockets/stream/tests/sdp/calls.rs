@@ -1,11 +1,16 @@
 //! Calls have the results that TCP gives, while credits come and go.
 
+use std::ffi::{c_int, c_void};
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rddp_mpa::Revision;
-use rddp_stream::{Copies, Errno, Format, Options, PrivateData, SdpOptions, SharedState};
+use rddp_stream::{
+    Calls, Copies, Errno, Format, Options, PrivateData, SdpOptions, SharedState, Stream, Table,
+};
 use rddp_test_support::{pattern, random_octets};
 
 use crate::common::{End, initiator, responder};
@@ -189,4 +194,41 @@ fn private_copies_are_counted_at_both_ends() {
     let counters = |end: &End| end.stream().sdp_info().unwrap().counters;
     assert_eq!((counters(&a)[4], counters(&b)[2], counters(&b)[3]), (5000, 5000, 5000));
     assert!(counters(&b)[4] >= 5000);
+}
+
+static SENDS: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn counted(fd: c_int, octets: *const c_void, len: usize, flags: c_int) -> libc::ssize_t {
+    SENDS.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the caller's octets, as `send` takes them.
+    unsafe { libc::send(fd, octets, len, flags) }
+}
+
+// With two credits left at both ends, each update takes one that its answer gives back.
+#[test]
+fn two_full_ends_do_not_answer_each_other_for_ever() {
+    // SAFETY: the functions of libc, one of which counts its calls.
+    let calls = unsafe { Calls::from_table(Table { send: counted, ..Table::libc() }) };
+    let (a, b) = few();
+    let data = vec![1; 4 << 20];
+    thread::scope(|scope| {
+        for end in [&a, &b] {
+            end.state.set_send_timeout(Some(Duration::from_millis(300)));
+            scope.spawn(|| assert!(end.send(&data).unwrap() < data.len()));
+        }
+    });
+    b.state.set_send_timeout(Some(Duration::from_secs(1)));
+    let (told, swallowed) = thread::scope(|scope| {
+        scope.spawn(|| {
+            let sender = Stream::new(b.tcp.as_raw_fd(), &b.state, &calls);
+            assert_eq!(sender.send(&[IoSlice::new(b"x")], 0), Err(Errno::WOULD_BLOCK));
+        });
+        // Its `DisConn` is answered by the first update.
+        a.stream().shutdown(libc::SHUT_WR).unwrap();
+        a.poll(libc::POLLRDHUP, Duration::from_secs(1))
+    });
+    let sends = SENDS.load(Ordering::Relaxed);
+    // An update that is due is not left out.
+    assert!(told == 0 && (1..30).contains(&sends) && swallowed < 200, "{sends} sends, {swallowed} wake-ups");
+    assert_eq!((a.state.ended(), b.state.ended()), (None, None));
 }

@@ -260,3 +260,26 @@ fn an_advert_whose_process_is_killed_is_taken_back() {
         assert!(got.1[..count] == octets[..count], "{ends:?}");
     }
 }
+
+#[test]
+fn what_a_send_has_left_behind_is_served_by_calls_for_other_things() {
+    let calls: [fn(&End); 2] = [
+        |end| assert_eq!(end.read(10).as_deref(), Ok(&b"r"[..])),
+        |end| assert_eq!(end.poll(libc::POLLIN, Duration::from_secs(30)).0, libc::POLLIN),
+    ];
+    for call in calls {
+        let (a, b) = pair(&lending(initiator()), &lending(responder()));
+        b.state.set_receive_timeout(Some(Duration::from_secs(30)));
+        a.state.set_send_timeout(Some(Duration::from_millis(10)));
+        let octets = random_octets(9, 300_000);
+        a.send_all(&octets);
+        assert!(a.stream().has_obligation());
+        thread::scope(|scope| {
+            scope.spawn(|| call(&a));
+            let mut got = vec![0; octets.len()];
+            assert!(b.recv(&mut got, libc::MSG_WAITALL) == Ok(got.len()) && got == octets);
+            b.send_all(b"r");
+        });
+        assert!(!a.stream().has_obligation());
+    }
+}

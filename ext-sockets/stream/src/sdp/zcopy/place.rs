@@ -26,25 +26,25 @@ impl Stream<'_> {
         let mut place = None;
         let Some(mut look) = self.look_of(rx, &mut place) else { return Ok(Next::More) };
         let mut inbound = Inbound::new(rx, rx.sdp.size, Some(&look));
-        let used = match inbound.step(&mut scratch[..seen], Some(&mut look)) {
+        let step = match inbound.step(&mut scratch[..seen], Some(&mut look)) {
             Ok(Step::NeedsTables) if self.make_tables(rx) || rx.sdp.starved == 1 => return Ok(Next::More),
             Ok(Step::NeedsTables) => return self.wait_for_memory(rx),
-            Ok(Step::Aside { payload, ahead, used }) => {
-                if !self.put_aside(rx, ahead, &scratch[payload])? {
-                    return self.wait_for_memory(rx);
-                }
-                used
-            }
-            Ok(Step::Splice { octets, used }) => {
-                self.splice(rx, octets)?;
-                used
-            }
+            Ok(step @ (Step::Aside { .. } | Step::Splice { .. })) => step,
             Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
             Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
             Ok(_) => return Ok(Next::More),
         };
-        self.take_behind(rx, used, &look)?;
-        inbound.mark().apply(rx);
+        let has_room = rx.moving(|rx| {
+            let has_room = self.store_behind(rx, &step, scratch, &mut look)?;
+            if has_room {
+                self.take_behind(rx, step.used(), &look)?;
+                inbound.mark().apply(rx);
+            }
+            Ok(has_room)
+        })?;
+        if !has_room {
+            return self.wait_for_memory(rx);
+        }
         self.wake_at(rx, 1)?;
         self.may_send_now(rx);
         Ok(Next::More)

@@ -304,11 +304,11 @@ impl Stream<'_> {
         let mut segments = Segments::new(emss, 0);
         segments.add(train.len());
         let end_of_record = segments.end_record(train.len());
-        tx.moving = true;
+        tx.set_moving(true);
         let octets = match self.write(&train, false, end_of_record) {
             Err(Errno::WOULD_BLOCK) => 0,
             Err(error) => {
-                tx.moving = false;
+                tx.set_moving(false);
                 return Err(error);
             }
             Ok(octets) => octets,
@@ -322,7 +322,7 @@ impl Stream<'_> {
         if let Some(After { payload, position, .. }) = taken.last().map(|record| record.after) {
             (sent, tx.position) = (payload, position);
         }
-        tx.moving = false;
+        tx.set_moving(false);
         Ok((sent, octets == train.len()))
     }
 }

@@ -198,11 +198,11 @@ impl Stream<'_> {
         }
         let after = After { position: framer.position(), msn: Msn(tx.msn).next(), ..After::default() };
         let records = [Record { end: train.len(), after }];
-        tx.moving = true;
+        tx.set_moving(true);
         let octets = match self.write(&train, false, false) {
             Err(Errno::WOULD_BLOCK) => 0,
             Err(error) => {
-                tx.moving = false;
+                tx.set_moving(false);
                 return Err(error);
             }
             Ok(octets) => octets,
@@ -215,7 +215,7 @@ impl Stream<'_> {
         if let Some(After { position, msn, .. }) = last {
             (tx.position, tx.msn) = (position, msn.0);
         }
-        tx.moving = false;
+        tx.set_moving(false);
         Ok(last.is_some())
     }
 }
