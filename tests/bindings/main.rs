@@ -5,3 +5,4 @@ mod advertising;
 mod ends;
 mod exchange;
 mod finish;
+mod operations;

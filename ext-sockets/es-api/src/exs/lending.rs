@@ -26,7 +26,7 @@ use crate::threads::{self, Bell, Task};
 pub(super) enum Lender {
     #[default]
     None,
-    /// It waits for work until this bell, or the lane's condition, tells it of some.
+    /// A thread without work: the lane's condition tells it of some.
     Idle(Arc<Bell>),
     /// The first operations are its own, and nobody else tries one.
     AtWork(Arc<Bell>),

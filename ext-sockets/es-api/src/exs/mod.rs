@@ -15,7 +15,8 @@
 //!
 //! An operation is carried out by the calls that a program would make ([`crate::as_program`]), none
 //! of which waits: at once when it is posted, then in [`dequeue`] ([`Progress::Caller`]), or by two
-//! threads ([`Progress::Threads`]). Long sends over SDP are lent to the peer instead (`lending.rs`).
+//! threads ([`Progress::Threads`]). The memory of long sends over SDP is lent to the peer instead
+//! (`lending.rs`).
 
 mod close;
 mod event;

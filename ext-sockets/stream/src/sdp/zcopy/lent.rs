@@ -10,7 +10,7 @@ use crate::sink::Source;
 use crate::sys::{HeldBack, now};
 use crate::wait::Patience;
 
-/// Who lends memory: a blocking call, or operations that go on between calls.
+/// The party that lends memory: a blocking call, or operations that go on between calls.
 pub(super) trait Owner<'a> {
     /// Returns the next octets to be lent. Called without a lock of the stream.
     fn next(&mut self) -> Option<Source<'a>>;

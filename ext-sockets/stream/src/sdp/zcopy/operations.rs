@@ -36,16 +36,16 @@ pub trait Sends<'m> {
     fn left(&self) -> Option<Duration>;
 }
 
-/// Whether memory that is lent is wanted back.
+/// The wish for memory that is lent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recall {
-    /// It may stay lent.
+    /// The memory may stay lent.
     #[default]
     No,
-    /// It is wanted back. Without memory of the stream for its octets the peer's leave is waited
-    /// for.
+    /// The memory is wanted back. Without memory of the stream for its octets the peer's leave is
+    /// waited for.
     Asked,
-    /// It is wanted back, and without memory for its octets the connection ends.
+    /// The memory is wanted back, and without memory for its octets the connection ends.
     AtOnce,
 }
 
