@@ -132,6 +132,7 @@ fn variables_of_sdp_are_checked_before_anything_runs() {
         ("RDDP_SDP_BUFS", "0", "a number from 1 to 65535"),
         ("RDDP_SDP_BCOPY", "yes", "0 or 1"),
         ("RDDP_SDP_FAMILIES", "no", "0 or 1"),
+        ("RDDP_SDP_MODE", "Buffered", "buffered, combined, pipelined or auto"),
     ] {
         let ended = with(name, value);
         let told = String::from_utf8(ended.stderr).unwrap();

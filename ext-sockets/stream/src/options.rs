@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use rddp_mpa::{Revision, RtrSet, StartupConfig};
+use rddp_sdp::wire::Mode;
 
 use super::Errno;
 use super::sdp::{Copies, Format, READS, SdpOptions};
@@ -194,6 +195,8 @@ pub(super) struct Asked {
     flags: u8,
     format: u8,
     copies: u8,
+    /// 0: none, else one more than the mode's number.
+    sdp_mode: u8,
     sdp_bufs: u16,
     sdp_size: u32,
     sdp_threshold: u64,
@@ -223,6 +226,7 @@ impl Asked {
             flags: flags.into_iter().enumerate().map(|(bit, is)| u8::from(is) << bit).sum(),
             format: u8::from(options.format != Format::Octets),
             copies: sdp.copies as u8,
+            sdp_mode: sdp.mode.map_or(0, |mode| mode as u8 + 1),
             sdp_bufs: sdp.bufs,
             sdp_size: sdp.size,
             sdp_threshold: sdp.threshold,
@@ -240,6 +244,7 @@ impl Asked {
             && self.flags < 1 << 6
             && self.format <= 1
             && self.copies <= Copies::Private as u8
+            && self.sdp_mode <= Mode::Pipelined as u8 + 1
             && usize::from(self.private_data.len) <= rddp_mpa::MAX_PRIVATE_DATA
     }
 
@@ -284,6 +289,7 @@ impl Asked {
             threshold: self.sdp_threshold,
             sink_threshold: self.sdp_sink_threshold,
             copies: if self.has_private_copies() { Copies::Private } else { Copies::Direct },
+            mode: mode_of(self.sdp_mode.into()),
         }
     }
 
@@ -308,6 +314,11 @@ impl Asked {
             format: if self.is_sdp() { Format::Sdp(self.sdp()) } else { Format::Octets },
         }
     }
+}
+
+/// Returns the mode that a number in a state means: see [`Asked::sdp_mode`].
+pub(super) fn mode_of(number: u32) -> Option<Mode> {
+    [Mode::Buffered, Mode::Combined, Mode::Pipelined].into_iter().find(|mode| *mode as u32 + 1 == number)
 }
 
 const COPY: u8 = Gather::Copy as u8;
@@ -347,8 +358,14 @@ mod tests {
             private_data: PrivateData::cut(b"some"),
             ..Options::new(Role::Responder)
         };
-        let sdp =
-            SdpOptions { bufs: 300, size: 8192, threshold: 5, sink_threshold: 6, copies: Copies::Private };
+        let sdp = SdpOptions {
+            bufs: 300,
+            size: 8192,
+            threshold: 5,
+            sink_threshold: 6,
+            copies: Copies::Private,
+            mode: Some(Mode::Buffered),
+        };
         let sdp = Options { format: Format::Sdp(sdp), ..initiator };
         for options in [initiator, responder, sdp, Options { gather: Gather::Copy, ..initiator }] {
             let asked = Asked::of(&options);

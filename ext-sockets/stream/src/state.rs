@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use rddp_rdmap::TerminateCode;
 
-use super::Errno;
 use super::ended::{Ended, Why};
-use super::options::{Asked, Options, PrivateData};
+use super::options::{Asked, Options, PrivateData, mode_of};
 use super::rooms::Rooms;
 use super::sdp::Shared;
 use super::sleepers::Sleepers;
 use super::sys::{Chain, Guarded, Lease, now};
+use super::{Errno, SdpMode};
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
 #[repr(C)]
@@ -66,6 +66,9 @@ pub struct State {
     /// Set while a send waits for credits of the peer (SDP), and not for room at TCP: see
     /// [`BLOCKED`].
     pub(super) blocked: AtomicU32,
+    /// Mode that this end asks for where it sends (SDP), as a number of
+    /// [`mode_of`](super::options::mode_of).
+    mode: AtomicU32,
     /// Octets from which a send advertises its memory (SDP), inverted: 0 is never.
     not_threshold: AtomicU64,
     /// Octets from which the room of a receive counts for itself (SDP), inverted.
@@ -141,6 +144,7 @@ impl State {
         let sdp = self.asked.is_sdp().then(|| self.asked.sdp());
         self.set_threshold(sdp.map_or(u64::MAX, |sdp| sdp.threshold));
         self.set_sink_threshold(sdp.map_or(u64::MAX, |sdp| sdp.sink_threshold));
+        self.set_mode(sdp.and_then(|sdp| sdp.mode));
         self.magic = AtomicU64::new(MAGIC);
     }
 
@@ -165,6 +169,16 @@ impl State {
 
     pub(super) fn sink_threshold(&self) -> u64 {
         !self.not_sink_threshold.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`SdpOptions::mode`](crate::SdpOptions::mode) for what is sent from now on.
+    pub fn set_mode(&self, mode: Option<SdpMode>) {
+        self.mode.store(mode.map_or(0, |mode| mode as u32 + 1), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn mode(&self) -> Option<SdpMode> {
+        mode_of(self.mode.load(Ordering::Relaxed))
     }
 
     /// Returns the phase of the stream.

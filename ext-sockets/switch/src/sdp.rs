@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rddp_policy::{NO_THRESHOLD, Thresholds};
 use rddp_real as real;
-use rddp_stream::{Copies, SdpOptions};
+use rddp_stream::{Copies, SdpMode, SdpOptions};
 
 use crate::{journal, switch};
 
@@ -20,6 +20,9 @@ pub const SINK_THRESHOLD: &str = "RDDP_SDP_SINK_THRESHOLD";
 pub const BCOPY: &str = "RDDP_SDP_BCOPY";
 /// The variable that holds the number of private receive buffers that the peer is told of.
 pub const BUFS: &str = "RDDP_SDP_BUFS";
+/// The variable that holds the mode that is asked for where this end sends: `buffered`, `combined`,
+/// `pipelined` or `auto`.
+pub const MODE: &str = "RDDP_SDP_MODE";
 /// The variable that turns the families 27 and 28 of `socket` off, if it is `0`.
 pub const FAMILIES: &str = "RDDP_SDP_FAMILIES";
 
@@ -40,6 +43,8 @@ static OF_SINK: AtomicU32 = AtomicU32::new(SINK);
 static IS_BCOPY: AtomicBool = AtomicBool::new(false);
 /// 0: the stream's own number.
 static OF_BUFS: AtomicU32 = AtomicU32::new(0);
+/// A place in [`MODES`].
+static OF_MODE: AtomicU32 = AtomicU32::new(0);
 static HAS_FAMILIES: AtomicBool = AtomicBool::new(true);
 
 /// Settings of one socket; `None` where it has the process's.
@@ -53,11 +58,14 @@ pub struct SdpSettings {
     pub bcopy: Option<bool>,
     /// The number of private receive buffers.
     pub bufs: Option<u16>,
+    /// The mode that is asked for where this end sends; `Some(None)`: none.
+    pub mode: Option<Option<SdpMode>>,
 }
 
 impl SdpSettings {
     /// The settings of a socket of which nothing was asked.
-    pub const DEFAULT: SdpSettings = SdpSettings { source: None, sink: None, bcopy: None, bufs: None };
+    pub const DEFAULT: SdpSettings =
+        SdpSettings { source: None, sink: None, bcopy: None, bufs: None, mode: None };
 
     /// Returns the threshold of the source.
     pub fn source(self) -> u32 {
@@ -78,6 +86,7 @@ impl SdpSettings {
             threshold,
             sink_threshold,
             copies,
+            mode: self.mode(),
             ..SdpOptions::DEFAULT
         }
     }
@@ -91,6 +100,12 @@ impl SdpSettings {
     /// Returns whether octets go through private buffers at both ends.
     pub fn is_bcopy(self) -> bool {
         self.bcopy.unwrap_or_else(|| IS_BCOPY.load(Ordering::Relaxed))
+    }
+
+    /// Returns the mode that is asked for where this end sends.
+    pub fn mode(self) -> Option<SdpMode> {
+        let of_process = || MODES.get(OF_MODE.load(Ordering::Relaxed) as usize).copied().flatten();
+        self.mode.unwrap_or_else(of_process)
     }
 
     /// Returns the number of private receive buffers, if one was asked for.
@@ -107,12 +122,13 @@ struct Variable {
     takes: &'static str,
 }
 
-const VARIABLES: [Variable; 5] = [
+const VARIABLES: [Variable; 6] = [
     Variable { name: SOURCE_THRESHOLD, parse: Thresholds::of_word, takes: OCTETS },
     Variable { name: SINK_THRESHOLD, parse: Thresholds::of_word, takes: OCTETS },
     Variable { name: BUFS, parse: bufs, takes: "a number from 1 to 65535" },
     Variable { name: BCOPY, parse: switched, takes: "0 or 1" },
     Variable { name: FAMILIES, parse: switched, takes: "0 or 1" },
+    Variable { name: MODE, parse: mode, takes: "buffered, combined, pipelined or auto" },
 ];
 const OCTETS: &str = "a number of octets, all or none";
 
@@ -156,7 +172,7 @@ pub fn faults() -> impl Iterator<Item = VariableFault> {
 /// Reads the settings, when the library is loaded; the policy has been read.
 pub fn load() {
     let of_policy = switch::thresholds();
-    let [source, sink, bufs, bcopy, families] = VARIABLES.each_ref().map(|variable| {
+    let [source, sink, bufs, bcopy, families, mode] = VARIABLES.each_ref().map(|variable| {
         variable.read().unwrap_or_else(|fault| {
             journal::without_policy(format_args!("{fault}: ignored; try: {}", fault.remedy()));
             None
@@ -168,6 +184,7 @@ pub fn load() {
     set(&OF_SOURCE, source.or(of_policy.source));
     set(&OF_SINK, sink.or(of_policy.sink));
     set(&OF_BUFS, bufs);
+    set(&OF_MODE, mode);
     IS_BCOPY.store(bcopy == Some(1), Ordering::Relaxed);
     HAS_FAMILIES.store(families != Some(0), Ordering::Relaxed);
 }
@@ -175,6 +192,15 @@ pub fn load() {
 fn bufs(word: &str) -> Option<u32> {
     word.parse().ok().filter(|bufs| (1..=u32::from(u16::MAX)).contains(bufs))
 }
+
+/// Returns the place of a mode in [`MODES`].
+fn mode(word: &str) -> Option<u32> {
+    let words = ["auto", "buffered", "combined", "pipelined"];
+    words.iter().position(|one| *one == word).map(|number| number as u32)
+}
+
+const MODES: [Option<SdpMode>; 4] =
+    [None, Some(SdpMode::Buffered), Some(SdpMode::Combined), Some(SdpMode::Pipelined)];
 
 fn switched(word: &str) -> Option<u32> {
     ["0", "1"].iter().position(|one| *one == word).map(|number| number as u32)
@@ -220,7 +246,13 @@ mod tests {
     #[test]
     fn a_socket_has_the_process_s_thresholds_unless_it_sets_its_own() {
         assert_eq!((SdpSettings::DEFAULT.source(), SdpSettings::DEFAULT.sink()), (NO_THRESHOLD, 16384));
-        let own = SdpSettings { source: Some(0), sink: Some(1), bcopy: Some(true), bufs: Some(7) };
+        let own = SdpSettings {
+            source: Some(0),
+            sink: Some(1),
+            bcopy: Some(true),
+            bufs: Some(7),
+            mode: Some(None),
+        };
         assert_eq!((own.source(), own.sink(), own.is_bcopy(), own.bufs()), (0, 1, true, Some(7)));
         assert_eq!(SdpSettings::DEFAULT.bufs(), None);
     }

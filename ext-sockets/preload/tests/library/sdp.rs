@@ -28,6 +28,11 @@ fn options_of_sdp_answer_as_their_header_says() {
 }
 
 #[test]
+fn a_mode_may_be_asked_for_by_the_environment_and_by_option() {
+    run("modes", &[("RDDP_SDP_MODE", "pipelined")]);
+}
+
+#[test]
 fn corked_octets_are_sent_when_the_cork_is_drawn() {
     run("corked", &[]);
 }

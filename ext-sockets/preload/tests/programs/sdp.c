@@ -160,6 +160,29 @@ static void options(void) {
     }
 }
 
+/* The mode of the environment is that of each connection, until the option asks for another. */
+static void modes(void) {
+    int ends[2];
+    connection(ends);
+    IS(get(ends[0], DDP_SDP_MODE), DDP_SDP_PIPELINED);
+    /* Octets of calls before the startup is over go first. */
+    exchange(ends[0], ends[1]);
+    exchange(ends[0], ends[1]);
+    IS(info_of(ends[0]).send_mode, DDP_SDP_PIPELINED);
+    IS(info_of(ends[1]).receive_mode, DDP_SDP_PIPELINED);
+    FAILS(set(ends[0], DDP_SDP_MODE, 3), EINVAL);
+    IS(set(ends[0], DDP_SDP_MODE, DDP_SDP_COMBINED), 0);
+    IS(get(ends[0], DDP_SDP_MODE), DDP_SDP_COMBINED);
+    exchange(ends[0], ends[1]);
+    IS(info_of(ends[0]).send_mode, DDP_SDP_COMBINED);
+    IS(set(ends[0], DDP_SDP_MODE, DDP_SDP_BUFFERED), 0);
+    exchange(ends[0], ends[1]);
+    IS(info_of(ends[0]).send_mode, DDP_SDP_BUFFERED);
+    IS(info_of(ends[1]).receive_mode, DDP_SDP_BUFFERED);
+    IS(set(ends[0], DDP_SDP_MODE, -1), 0);
+    IS(get(ends[0], DDP_SDP_MODE), -1);
+}
+
 /* Octets under TCP_CORK and MSG_MORE go with those behind them, or alone if nothing follows. */
 static void corked(void) {
     int ends[2];
@@ -356,7 +379,7 @@ int main(int count, char **words) {
         void (*call)(void);
     } cases[] = {{"families", families}, {"no_families", no_families}, {"options", options},
                  {"corked", corked},     {"bulk", bulk},               {"urgent", urgent},
-                 {"live", live},         {"spilled", spilled}};
+                 {"live", live},         {"spilled", spilled},         {"modes", modes}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (count == 2 && strcmp(words[1], cases[i].name) == 0) {
             cases[i].call();

@@ -6,7 +6,7 @@
 //!
 //! [`outbound`] sends messages, [`inbound`] takes them, [`absorb`] takes those behind octets that
 //! the program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions;
-//! [`waits`] is what waits look for, [`urgent`] the urgent octet, [`counters`] what is counted.
+//! [`modes`] changes modes, [`waits`] is what waits look for, [`urgent`] the urgent octet, [`counters`] what is counted.
 
 mod absorb;
 mod close;
@@ -14,6 +14,7 @@ mod counters;
 mod inbound;
 mod info;
 mod look;
+mod modes;
 mod options;
 mod outbound;
 mod shared;

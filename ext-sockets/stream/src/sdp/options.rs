@@ -1,5 +1,7 @@
 //! Settings of the Sockets Direct Protocol on a stream.
 
+use rddp_sdp::wire::Mode;
+
 /// Contents of the FPDUs of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -34,12 +36,22 @@ pub struct SdpOptions {
     pub sink_threshold: u64,
     /// Way of the octets.
     pub copies: Copies,
+    /// Mode that this end asks for on the half on which it sends. `None`: Combined, and Pipelined
+    /// for sends of several adverts, or where the peer would like it. Buffered is asked for once:
+    /// a peer that wants adverts changes it to Combined.
+    pub mode: Option<Mode>,
 }
 
 impl SdpOptions {
     /// The default settings.
-    pub const DEFAULT: Self =
-        Self { bufs: 0, size: 0, threshold: u64::MAX, sink_threshold: 16 << 10, copies: Copies::Direct };
+    pub const DEFAULT: Self = Self {
+        bufs: 0,
+        size: 0,
+        threshold: u64::MAX,
+        sink_threshold: 16 << 10,
+        copies: Copies::Direct,
+        mode: None,
+    };
 }
 
 impl Default for SdpOptions {

@@ -93,6 +93,7 @@ impl Stream<'_> {
             rx.sdp.changing = 1;
             paid = self.frame_early(tx, Some(live(rx)));
             if paid == Ok(true) && tx.early().is_empty() {
+                self.settle_mode(rx, tx);
                 if tx.fin_due {
                     live(rx).machine().close_sending();
                 }

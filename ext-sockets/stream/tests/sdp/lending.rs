@@ -31,7 +31,7 @@ fn octets_cross_from_the_memory_of_the_sender() {
     assert_eq!((a.state.ended(), b.state.ended()), (None, None));
 }
 
-fn receive_in_pieces(end: &End, seed: u64) -> Vec<u8> {
+pub(crate) fn receive_in_pieces(end: &End, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut all = Vec::new();
     loop {
@@ -48,7 +48,7 @@ fn receive_in_pieces(end: &End, seed: u64) -> Vec<u8> {
 }
 
 /// Sends in calls of random sizes, overwriting each buffer when its call has returned.
-fn send_in_pieces(end: &End, data: &[u8], seed: u64) {
+pub(crate) fn send_in_pieces(end: &End, data: &[u8], seed: u64) {
     let mut random = Random::new(seed);
     let mut rest = data;
     while !rest.is_empty() {
@@ -93,7 +93,7 @@ fn octets_cross_both_ways_at_once() {
 }
 
 /// Does what the helper thread does for an end whose program makes no call.
-fn help(end: &End, until: &AtomicBool) {
+pub(crate) fn help(end: &End, until: &AtomicBool) {
     while !until.load(Ordering::Relaxed) {
         end.stream().meet_obligation();
         thread::sleep(Duration::from_millis(1));

@@ -9,6 +9,7 @@ mod close;
 mod common;
 mod edges;
 mod lending;
+mod modes;
 mod peer;
 mod reading;
 mod reads;

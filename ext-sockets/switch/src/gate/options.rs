@@ -71,7 +71,9 @@ fn set_our_option(fd: c_int, name: c_int, octets: &[u8]) -> Result<(), Errno> {
     if name != socket::DDPMODE {
         socket::set(&mut settings, name, octets)?;
         held.set_threaded(settings.is_threaded());
-        if [socket::DDP_SDP_SOURCE_THRESHOLD, socket::DDP_SDP_SINK_THRESHOLD].contains(&name) {
+        let of_live_streams =
+            [socket::DDP_SDP_SOURCE_THRESHOLD, socket::DDP_SDP_SINK_THRESHOLD, socket::DDP_SDP_MODE];
+        if of_live_streams.contains(&name) {
             Ours::of_kind(settings.kind, held.clone(), fd).apply(&settings);
         }
         return Ok(());

@@ -23,7 +23,11 @@ impl Stream<'_> {
         }
         let Ok(mut rx) = self.lock_rx() else { return };
         let is_next = rx.left == 0 && rx.held.is_empty() && rx.absorbed == 0 && !rx.sdp.is_in_message();
-        if !is_next || !writes(&mut rx) || !self.takes_much(room) {
+        if !is_next || !self.takes_much(room) {
+            return;
+        }
+        self.leave_buffered(&mut rx);
+        if !writes(&mut rx) {
             return;
         }
         if self.make_tables(&mut rx) && self.make_sink(&mut rx, room) {

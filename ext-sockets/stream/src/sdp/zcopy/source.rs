@@ -227,7 +227,7 @@ impl Stream<'_> {
             }
             let Zcopy { adverts, sources, .. } = all;
             let mut machine = Machine::new(&mut state.sdp.core, Some(&mut adverts.tables));
-            if wants_pipelined(&machine, left > len)
+            if self.wants_pipelined(&machine, left > len)
                 && let Ok(front) = machine.change_mode(Half::Out, Mode::Pipelined)
             {
                 state.sdp.has_adverts = 1;
@@ -271,6 +271,13 @@ impl Stream<'_> {
         rx.sdp.changing = 1;
         self.settle_adverts(rx);
         Ok(())
+    }
+
+    /// Returns whether Pipelined is wanted: for a second advert of one call, or by the peer's hint,
+    /// unless the settings ask for another mode.
+    fn wants_pipelined(&self, machine: &Machine<'_>, has_more: bool) -> bool {
+        let is_wanted = has_more || machine.peer_prefers() == Mode::Pipelined;
+        machine.out_mode() == Mode::Combined && is_wanted && self.state.mode().is_none()
     }
 
     /// Gives up adverts that are over. What came back is sent by copies.
@@ -373,12 +380,6 @@ enum Turn {
 
 fn asked_for(rx: &mut Guard<'_, Rx>) -> u32 {
     zcopy(rx).map_or(0, |(_, _, all)| all.adverts.requests.count)
-}
-
-/// Returns whether Pipelined is wanted: for a second advert of one call, or by the peer's hint. The
-/// way back is never asked for by this end.
-fn wants_pipelined(machine: &Machine<'_>, has_more: bool) -> bool {
-    machine.out_mode() == Mode::Combined && (has_more || machine.peer_prefers() == Mode::Pipelined)
 }
 
 fn owe_send(tx: &mut Tx, message: &[u8]) {

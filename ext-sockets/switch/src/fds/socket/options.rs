@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rddp_es_api::progress::Progress;
 use rddp_real::Value;
-use rddp_stream::{Errno, Gather, Role, SdpInfo};
+use rddp_stream::{Errno, Gather, Role, SdpInfo, SdpMode};
 
 use super::settings::{KindId, Mode, Settings};
 
@@ -56,6 +56,9 @@ pub const DDP_SDP_BCOPY: c_int = 20;
 pub const DDP_SDP_BUFS: c_int = 21;
 /// `struct ddp_sdp_info`, read only.
 pub const DDP_SDP_INFO: c_int = 22;
+/// int: the mode that SDP asks for where this end sends, an `enum ddp_sdp_mode`; -1: none. Can be
+/// set at any time.
+pub const DDP_SDP_MODE: c_int = 23;
 
 /// RFC 6581 §9: a Send, a Write or a Read may be the message that tells a peer-to-peer responder
 /// that it may send.
@@ -68,12 +71,21 @@ const MAX_DEPTH: c_int = 0x3ffe;
 const ROLES: [Option<Role>; 3] = [None, Some(Role::Initiator), Some(Role::Responder)];
 /// The ways to gather, by their numbers in the option.
 const GATHERS: [Gather; 3] = [Gather::Vectored, Gather::Copy, Gather::Cork];
+/// The modes of SDP, by their numbers in the option.
+const SDP_MODES: [SdpMode; 3] = [SdpMode::Buffered, SdpMode::Combined, SdpMode::Pipelined];
 const LARGEST_SEND: std::ops::RangeInclusive<c_int> = 1..=1 << 30;
 
 /// Sets any of our options but `DDPMODE`, for which `gate` asks the kernel for the socket's state.
 pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), Errno> {
     if name == DDP_PROGRESS {
         settings.progress = Some(Progress::numbered(int(octets)?).ok_or(Errno::INVALID)?);
+        return Ok(());
+    }
+    if name == DDP_SDP_MODE {
+        settings.sdp.mode = Some(match int(octets)? {
+            -1 => None,
+            mode => Some(numbered(&SDP_MODES, mode)?),
+        });
         return Ok(());
     }
     if let Some(place) = threshold_of(settings, name) {
@@ -129,6 +141,7 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, Errno> {
         DDP_SDP_SOURCE_THRESHOLD => Value::int(settings.sdp.source().cast_signed()),
         DDP_SDP_SINK_THRESHOLD => Value::int(settings.sdp.sink().cast_signed()),
         DDP_SDP_BCOPY => Value::int(settings.sdp.is_bcopy().into()),
+        DDP_SDP_MODE => Value::int(settings.sdp.mode().map_or(-1, |mode| mode as c_int)),
         DDP_SDP_BUFS => Value::int(settings.sdp.bufs().unwrap_or(0).into()),
         DDP_PROGRESS => Value::int(settings.progress.unwrap_or_else(Progress::of_process) as c_int),
         _ => return Err(Errno(libc::ENOPROTOOPT)),
@@ -239,6 +252,7 @@ mod tests {
             (DDP_SDP_SINK_THRESHOLD, -1),
             (DDP_SDP_BCOPY, 1),
             (DDP_SDP_BUFS, 300),
+            (DDP_SDP_MODE, 0),
         ];
         for (name, value) in options {
             assert_ne!(
@@ -283,6 +297,8 @@ mod tests {
             (DDP_SDP_SINK_THRESHOLD, c_int::MIN),
             (DDP_SDP_BCOPY, 2),
             (DDP_SDP_BUFS, 65536),
+            (DDP_SDP_MODE, 3),
+            (DDP_SDP_MODE, -2),
         ] {
             assert_eq!(set(&mut settings, name, &value.to_ne_bytes()), Err(Errno::INVALID), "option {name}");
         }

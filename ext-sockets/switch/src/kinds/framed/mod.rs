@@ -123,6 +123,7 @@ impl Kind for Framed {
             let (source, sink) = sdp.thresholds();
             state.set_threshold(source);
             state.set_sink_threshold(sink);
+            state.set_mode(sdp.mode());
         }
     }
 
