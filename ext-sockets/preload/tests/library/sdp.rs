@@ -104,6 +104,23 @@ fn a_stopped_process_keeps_no_other_from_reading_and_sending() {
 }
 
 #[test]
+fn a_wait_for_the_peers_end_sleeps_while_the_own_end_waits_for_credits() {
+    wait_in(&["wakeups_at_the_end"]);
+}
+
+#[test]
+fn sends_above_all_buffers_block_as_over_tcp() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["sdp_waits.c"], scratch.path(), &[]);
+    for (with_library, threshold) in [(false, "none"), (true, "none"), (true, "all")] {
+        let mut command = command(&program, with_library, scratch.path());
+        command.arg("blocks").env("RDDP_SDP_SOURCE_THRESHOLD", threshold);
+        let said = succeeded(&command.output().unwrap());
+        assert_eq!(said, "all is so\n", "library: {with_library}, threshold {threshold}");
+    }
+}
+
+#[test]
 fn sends_that_nobody_reads_return_as_over_tcp() {
     wait_in(&["unread"]);
 }

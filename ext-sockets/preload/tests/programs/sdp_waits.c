@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -18,13 +19,17 @@
 static int ends[2];
 static int count = 300;
 
+/* Makes the connection: of SDP, or of plain TCP without the library. */
 static void connection(void) {
     struct sockaddr_in addr;
     int listener = socket(AF_INET, SOCK_STREAM, 0), mode = DDPMODE_SDP;
-    IS(setsockopt(listener, SOL_DDP, DDPMODE, &mode, sizeof mode), 0);
+    int speaks_sdp = getenv("LD_PRELOAD") != NULL;
+    if (speaks_sdp)
+        IS(setsockopt(listener, SOL_DDP, DDPMODE, &mode, sizeof mode), 0);
     listen_somewhere(listener, &addr);
     ends[0] = socket(AF_INET, SOCK_STREAM, 0);
-    IS(setsockopt(ends[0], SOL_DDP, DDPMODE, &mode, sizeof mode), 0);
+    if (speaks_sdp)
+        IS(setsockopt(ends[0], SOL_DDP, DDPMODE, &mode, sizeof mode), 0);
     IS(connect(ends[0], (void *)&addr, sizeof addr), 0);
     ends[1] = accept(listener, NULL, NULL);
     char octet;
@@ -241,12 +246,86 @@ static void unread(void) {
     IS(counter(ends[1], 2) >= 2000, 1);
 }
 
+/* A wait for the peer's end while the own one waits for credits, with octets that nobody reads,
+ * sleeps until the peer's has come; each arrival wakes it once. */
+static void wakeups_at_the_end(void) {
+    for (int way = 0; way < 2; way++) {
+        size_t sent = use_up(ends[1]);
+        IS(shutdown(ends[1], SHUT_WR), 0);
+        CHILD(peer, close(ends[1]); for (int i = 0; i < 20; i++) {
+            usleep(2000);
+            IS(send(ends[0], "more", 4, 0), 4);
+        } IS(shutdown(ends[0], SHUT_WR), 0); drain(ends[0], sent); IS(read(ends[0], &(char){0}, 1), 0));
+        int set = epoll_create1(0);
+        struct epoll_event event = {.events = EPOLLRDHUP};
+        struct pollfd one = {ends[1], POLLRDHUP, 0};
+        IS(epoll_ctl(set, EPOLL_CTL_ADD, ends[1], &event), 0);
+        struct rusage before, after;
+        getrusage(RUSAGE_SELF, &before);
+        IS(way == 0 ? poll(&one, 1, 90000) : epoll_wait(set, &event, 1, 90000), 1);
+        getrusage(RUSAGE_SELF, &after);
+        IS((way == 0 ? one.revents : (int)event.events) & POLLRDHUP, POLLRDHUP);
+        long slept = after.ru_nvcsw - before.ru_nvcsw;
+        if (slept > 60)
+            printf("way %d woke %ld times\n", way, slept);
+        IS(slept <= 60, 1);
+        close(set);
+        drain(ends[1], 20 * 4);
+        IS(read(ends[1], &(char){0}, 1), 0);
+        join(peer);
+        close(ends[0]), close(ends[1]);
+        connection();
+    }
+}
+
+/* Returns the third number of a file of the kernel: the most octets that a buffer of TCP has. */
+static size_t most(const char *path) {
+    size_t numbers[3];
+    FILE *file = fopen(path, "r");
+    IS(file != NULL, 1);
+    IS(fscanf(file, "%zu %zu %zu", numbers, numbers + 1, numbers + 2), 3);
+    fclose(file);
+    return numbers[2];
+}
+
+static size_t all_octets;
+static int returned;
+
+static void *send_all(void *end) {
+    char *octets = calloc(1, all_octets);
+    IS(send(*(int *)end, octets, all_octets, 0), all_octets);
+    __atomic_add_fetch(&returned, 1, __ATOMIC_SEQ_CST);
+    free(octets);
+    return NULL;
+}
+
+static void *drain_all(void *end) {
+    drain(*(int *)end, all_octets);
+    return NULL;
+}
+
+/* Sends of more than all buffers hold, those of TCP and the stream's own, do not return while
+ * nobody receives, and all octets arrive once somebody does. */
+static void blocks(void) {
+    pthread_t threads[4];
+    all_octets = most("/proc/sys/net/ipv4/tcp_wmem") + most("/proc/sys/net/ipv4/tcp_rmem") + (8 << 20);
+    for (int i = 0; i < 2; i++)
+        IS(pthread_create(&threads[i], NULL, send_all, &ends[i]), 0);
+    sleep(2);
+    IS(__atomic_load_n(&returned, __ATOMIC_SEQ_CST), 0);
+    for (int i = 0; i < 2; i++)
+        IS(pthread_create(&threads[2 + i], NULL, drain_all, &ends[i]), 0);
+    for (int i = 0; i < 4; i++)
+        IS(pthread_join(threads[i], NULL), 0);
+    IS(returned, 2);
+}
+
 int main(int words_count, char **words) {
     static const struct {
         const char *name;
         void (*call)(void);
     } cases[] = {{"missed", missed},   {"missed_by_waits", missed_by_waits}, {"wakeups", wakeups},
-                 {"stopped", stopped}, {"unread", unread}};
+                 {"stopped", stopped}, {"unread", unread}, {"blocks", blocks}, {"wakeups_at_the_end", wakeups_at_the_end}};
     if (words_count > 2)
         count = atoi(words[2]);
     alarm(words_count > 2 ? 1000 : 100);
