@@ -324,8 +324,13 @@ int main(int words_count, char **words) {
     static const struct {
         const char *name;
         void (*call)(void);
-    } cases[] = {{"missed", missed},   {"missed_by_waits", missed_by_waits}, {"wakeups", wakeups},
-                 {"stopped", stopped}, {"unread", unread}, {"blocks", blocks}, {"wakeups_at_the_end", wakeups_at_the_end}};
+    } cases[] = {{"missed", missed},
+                 {"missed_by_waits", missed_by_waits},
+                 {"wakeups", wakeups},
+                 {"wakeups_at_the_end", wakeups_at_the_end},
+                 {"stopped", stopped},
+                 {"unread", unread},
+                 {"blocks", blocks}};
     if (words_count > 2)
         count = atoi(words[2]);
     alarm(words_count > 2 ? 1000 : 100);
