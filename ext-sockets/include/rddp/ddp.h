@@ -98,10 +98,11 @@ extern "C" {
 #define DDP_SDP_BUFS 21
 /* struct ddp_sdp_info, get only. */
 #define DDP_SDP_INFO 22
-/* int, an enum ddp_sdp_mode, or -1 (as RDDP_SDP_MODE in the environment says, "buffered", "combined",
- * "pipelined" or "auto"; else -1). May be set at any time. The mode that this end asks for on the
- * half on which it sends. -1: Combined, and Pipelined for sends of several adverts, or where the
- * peer would like it. Buffered is asked for once: a peer that wants adverts changes it to Combined. */
+/* int, an enum ddp_sdp_mode, or -1 (as RDDP_SDP_MODE in the environment says, "buffered",
+ * "combined", "pipelined" or "auto"; else -1). May be set at any time. The mode that this end asks
+ * for on the half on which it sends. -1: Combined, and Pipelined for sends of several adverts, or
+ * where the peer would like it. Buffered is asked for once: a peer that wants adverts changes it to
+ * Combined. */
 #define DDP_SDP_MODE 23
 
 enum ddp_sdp_mode {

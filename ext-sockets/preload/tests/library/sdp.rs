@@ -111,6 +111,7 @@ fn a_stopped_process_keeps_no_other_from_reading_and_sending() {
 #[test]
 fn a_wait_for_the_peers_end_sleeps_while_the_own_end_waits_for_credits() {
     wait_in(&["wakeups_at_the_end"]);
+    wait_in(&["wakeups_behind_an_advert"]);
 }
 
 #[test]

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include <rddp/ddp.h>
 
@@ -278,6 +279,61 @@ static void wakeups_at_the_end(void) {
     }
 }
 
+static void *send_now_and_then(void *unused) {
+    for (int i = 0; i < 20; i++) {
+        usleep(20000);
+        IS(send(ends[0], "more", 4, 0), 4);
+    }
+    return unused;
+}
+
+static double processor_time(void) {
+    struct timespec time;
+    IS(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+/* A wait for octets while an advert that nobody reads holds the own end back sleeps between two
+ * arrivals. */
+static void wakeups_behind_an_advert(void) {
+    static char octets[100000];
+    for (int way = 0; way < 3; way++) {
+        int all = 0;
+        struct timeval soon = {0, 10000};
+        IS(setsockopt(ends[1], SOL_DDP, DDP_SDP_SOURCE_THRESHOLD, &all, sizeof all), 0);
+        IS(setsockopt(ends[1], SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon), 0);
+        ssize_t sent = send(ends[1], octets, sizeof octets, 0);
+        IS(sent > 0, 1);
+        IS(shutdown(ends[1], SHUT_WR), 0);
+        pthread_t peer;
+        IS(pthread_create(&peer, NULL, send_now_and_then, NULL), 0);
+        int set = epoll_create1(0);
+        struct epoll_event event = {.events = EPOLLIN};
+        struct pollfd one = {ends[1], POLLIN, 0};
+        IS(epoll_ctl(set, EPOLL_CTL_ADD, ends[1], &event), 0);
+        struct rusage before, after;
+        double began = processor_time();
+        getrusage(RUSAGE_THREAD, &before);
+        for (int left = 80; left > 0;) {
+            if (way > 0)
+                IS(way == 1 ? poll(&one, 1, 90000) : epoll_wait(set, &event, 1, 90000), 1);
+            ssize_t got = recv(ends[1], octets, left, way == 0 ? MSG_WAITALL : MSG_DONTWAIT);
+            IS(got > 0 || errno == EAGAIN, 1);
+            left -= got > 0 ? got : 0;
+        }
+        getrusage(RUSAGE_THREAD, &after);
+        /* The arrivals take 400 ms, for which one that does not sleep uses the processor. */
+        IS(processor_time() - began < 0.2, 1);
+        IS(after.ru_nvcsw - before.ru_nvcsw <= 60, 1);
+        IS(pthread_join(peer, NULL), 0);
+        close(set);
+        drain(ends[0], sent);
+        IS(read(ends[0], octets, 1), 0);
+        close(ends[0]), close(ends[1]);
+        connection();
+    }
+}
+
 /* Returns the third number of a file of the kernel: the most octets that a buffer of TCP has. */
 static size_t most(const char *path) {
     size_t numbers[3];
@@ -324,8 +380,14 @@ int main(int words_count, char **words) {
     static const struct {
         const char *name;
         void (*call)(void);
-    } cases[] = {{"missed", missed},   {"missed_by_waits", missed_by_waits}, {"wakeups", wakeups},
-                 {"stopped", stopped}, {"unread", unread}, {"blocks", blocks}, {"wakeups_at_the_end", wakeups_at_the_end}};
+    } cases[] = {{"missed", missed},
+                 {"missed_by_waits", missed_by_waits},
+                 {"wakeups", wakeups},
+                 {"wakeups_at_the_end", wakeups_at_the_end},
+                 {"wakeups_behind_an_advert", wakeups_behind_an_advert},
+                 {"stopped", stopped},
+                 {"unread", unread},
+                 {"blocks", blocks}};
     if (words_count > 2)
         count = atoi(words[2]);
     alarm(words_count > 2 ? 1000 : 100);

@@ -6,7 +6,8 @@
 //!
 //! [`outbound`] sends messages, [`inbound`] takes them, [`absorb`] takes those behind octets that
 //! the program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions;
-//! [`modes`] changes modes, [`waits`] is what waits look for, [`urgent`] the urgent octet, [`counters`] what is counted.
+//! [`modes`] changes modes, [`waits`] is what waits look for, [`urgent`] the urgent octet,
+//! [`counters`] what is counted.
 
 mod absorb;
 mod close;

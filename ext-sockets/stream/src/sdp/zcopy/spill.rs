@@ -39,7 +39,9 @@ impl Stream<'_> {
             return;
         }
         let met = self.lock_rx().and_then(|mut rx| {
-            let taken = self.take_credits(&mut rx);
+            // Behind `shutdown` no send waits for the peer, which reads the adverts all the same.
+            let taken = self.take_until(&mut rx, |_| !self.has_obligation());
+            let taken = taken.and_then(|()| self.take_credits(&mut rx));
             self.answer_peer(&mut rx, 0);
             taken
         });
