@@ -53,7 +53,7 @@ struct Forks {
     over: u64,
 }
 
-/// What has changed since a moment.
+/// Changes since a moment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Changes {
     /// These ranges.

@@ -11,33 +11,24 @@ pub struct SourceId(pub(super) u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SinkId(pub(super) u8);
 
-impl SourceId {
-    /// Returns the place: below [`ADVERTS`], so that a binding may keep memory beside it.
-    #[must_use]
-    pub fn place(self) -> usize {
-        self.0.into()
-    }
+macro_rules! places {
+    ($($id:ident),*) => {$(
+        impl $id {
+            /// Returns the place: below [`ADVERTS`], so that a binding may keep memory beside it.
+            #[must_use]
+            pub fn place(self) -> usize {
+                self.0.into()
+            }
 
-    /// Returns the advert at a place; one past the last has none, and reads as free.
-    #[must_use]
-    pub fn at(place: usize) -> Self {
-        Self(u8::try_from(place).unwrap_or(u8::MAX))
-    }
+            /// Returns the advert at a place; one past the last has none, and reads as free.
+            #[must_use]
+            pub fn at(place: usize) -> Self {
+                Self(u8::try_from(place).unwrap_or(u8::MAX))
+            }
+        }
+    )*};
 }
-
-impl SinkId {
-    /// Returns the place: below [`ADVERTS`], so that a binding may keep memory beside it.
-    #[must_use]
-    pub fn place(self) -> usize {
-        self.0.into()
-    }
-
-    /// Returns the advert at a place; one past the last has none, and reads as free.
-    #[must_use]
-    pub fn at(place: usize) -> Self {
-        Self(u8::try_from(place).unwrap_or(u8::MAX))
-    }
-}
+places!(SourceId, SinkId);
 
 /// Adverts of both ends. Zeroed, there is none.
 #[repr(C)]

@@ -21,8 +21,9 @@ impl<T: Transport> Socket<T> {
             if op.filled == 0 && !op.is_stopped && !op.options.peek {
                 moved |= self.skip_urgent();
             }
-            moved |= self.fill_first();
-            if !self.first_is_done() {
+            let is_overtaken = self.first_is_overtaken();
+            moved |= !is_overtaken && self.fill_first();
+            if !is_overtaken && !self.first_is_done() {
                 break;
             }
             if let Some(op) = self.receives.pop_front() {
@@ -32,6 +33,14 @@ impl<T: Transport> Socket<T> {
             moved = true;
         }
         moved
+    }
+
+    /// Returns whether octets behind those of the first receive are in the next one, or may come
+    /// there: its own advert was written in part, and the next one's has its turn. It ends then,
+    /// whatever it waits for, as more octets of it would be behind those.
+    fn first_is_overtaken(&self) -> bool {
+        let is_begun = self.receives.front().is_some_and(|op| op.filled > 0);
+        is_begun && self.receives.iter().skip(1).any(|op| op.filled > 0 || op.sink.is_some())
     }
 
     fn fill_first(&mut self) -> bool {

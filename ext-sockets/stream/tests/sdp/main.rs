@@ -7,6 +7,7 @@ mod close;
 #[expect(dead_code, reason = "the tests of plain octets use more of it")]
 #[path = "../stream/common.rs"]
 mod common;
+mod crossings;
 mod edges;
 #[path = "../stream/exchange.rs"]
 mod exchange;

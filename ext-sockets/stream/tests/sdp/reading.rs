@@ -16,18 +16,18 @@ use crate::with;
 
 /// A `SrcAvail` of ours.
 #[derive(Clone, Copy, Debug)]
-struct Advert {
-    len: u32,
-    stag: u32,
-    to: u64,
-    inline: usize,
+pub(crate) struct Advert {
+    pub(crate) len: u32,
+    pub(crate) stag: u32,
+    pub(crate) to: u64,
+    pub(crate) inline: usize,
 }
 
 /// The memory of the peer that a Response goes to.
 const SINK: u32 = 0xabcd;
 
 impl Sdp {
-    fn advert(&mut self) -> (Advert, Vec<u8>) {
+    pub(crate) fn advert(&mut self) -> (Advert, Vec<u8>) {
         let message = self.told();
         assert_eq!(message[0], SRC_AVAIL, "{message:x?}");
         let to = u64::from_be_bytes(message[24..32].try_into().unwrap());
@@ -37,7 +37,7 @@ impl Sdp {
     }
 
     /// Sends the Read Request with this MSN.
-    fn ask(&mut self, msn: u32, stag: u32, to: u64, size: u32) {
+    pub(crate) fn ask(&mut self, msn: u32, stag: u32, to: u64, size: u32) {
         let request =
             ReadRequestRepr { sink_stag: Stag(SINK), sink_to: to, size, src_stag: Stag(stag), src_to: to };
         let header = untagged_header(Opcode::ReadRequest, Stag(0), Msn(msn), 0, true);
@@ -45,7 +45,7 @@ impl Sdp {
     }
 
     /// Returns the octets of the next Response, which is for the range from `to` on.
-    fn response(&mut self, to: u64) -> Vec<u8> {
+    pub(crate) fn response(&mut self, to: u64) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
             let (header, payload) = self.peer.segment().expect("a segment");
@@ -62,12 +62,12 @@ impl Sdp {
         }
     }
 
-    fn report(&mut self, octets: u32) {
+    pub(crate) fn report(&mut self, octets: u32) {
         self.message(RD_COMPL, &octets.to_be_bytes(), &[]);
     }
 
     /// Returns the octets of `count` octets of Data.
-    fn copied(&mut self, count: usize) -> Vec<u8> {
+    pub(crate) fn copied(&mut self, count: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while all.len() < count {
             let message = self.told();
@@ -78,7 +78,7 @@ impl Sdp {
     }
 }
 
-fn connected(threshold: u64) -> (Sdp, End) {
+pub(crate) fn connected(threshold: u64) -> (Sdp, End) {
     Sdp::connected_to(&with(responder(), SdpOptions { threshold, ..SdpOptions::DEFAULT }))
 }
 
@@ -196,7 +196,7 @@ fn what_a_peer_refuses_goes_as_data() {
 }
 
 /// Does what the helper thread does.
-fn help(end: &End, until: &AtomicBool) {
+pub(crate) fn help(end: &End, until: &AtomicBool) {
     while !until.load(Ordering::Relaxed) {
         end.stream().meet_obligation();
         thread::sleep(Duration::from_millis(1));

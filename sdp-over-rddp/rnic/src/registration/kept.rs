@@ -8,7 +8,7 @@ use rddp_rnic::{Access, MemoryRegion};
 
 use super::Armed;
 
-/// What a use asks for: a range of addresses, and rights. One of a part of the range, or with fewer
+/// Range of addresses and rights that a use asks for. One of a part of the range, or with fewer
 /// rights, is another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {

@@ -146,7 +146,12 @@ impl Stream<'_> {
                     self.push_tagged(tx, message, Source::new(pieces))
                 });
                 let sent = pushed.unwrap_or_else(|_| Err(self.owner_died()))?;
-                sent > 0 && machine.resend_written(id, sent as u32).is_ok()
+                let is_written = sent > 0 && machine.resend_written(id, sent as u32).is_ok();
+                // Their call has returned: nobody else would report them.
+                if machine.returned().is_none() {
+                    machine.complete_peer_sink();
+                }
+                is_written
             } else {
                 let room = match machine.resend_room() {
                     Ok(room) => room,
