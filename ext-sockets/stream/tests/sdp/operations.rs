@@ -14,7 +14,7 @@ use rddp_rdmap::{Opcode, ReadRequestRepr, untagged_header};
 use rddp_stream::{Errno, Recall, SdpOptions, Sends};
 use rddp_test_support::{Random, random_octets};
 
-use crate::advertising::{Came, MODE_CHANGE, RD_COMPL, SINK_AVAIL, SRC_AVAIL};
+use crate::advertising::{Came, DATA, MODE_CHANGE, RD_COMPL, SINK_AVAIL, SRC_AVAIL};
 use crate::common::{End, initiator, responder};
 use crate::peer::{Sdp, hello, number};
 use crate::{pair, with};
@@ -349,10 +349,16 @@ fn a_call_sends_by_copies_while_a_thread_lends() {
         peer.has_read(20_000);
         assert_eq!(lending.join().unwrap(), Ok(false));
         loop {
-            if let Came::Message(message) = peer.came()
-                && message.len() > 16
-            {
+            let Came::Message(message) = peer.came() else { continue };
+            if message[0] == DATA && message.len() > 16 {
                 assert_eq!(&message[16..], b"behind");
+                break;
+            }
+            if message[0] == SRC_AVAIL {
+                // The call has begun when nobody was lending any more.
+                let advert = (number(&message, 16) as usize, number(&message, 20));
+                assert!(peer.fetch(2, advert) == b"behind");
+                peer.has_read(6);
                 break;
             }
         }
