@@ -341,7 +341,6 @@ fn a_sender_that_spills_at_each_step() {
 }
 
 #[test]
-#[ignore = "on a loaded machine two ends whose adverts cross wait for ever now and then, a killed process or none"]
 fn a_sender_that_takes_its_advert_back_at_each_step() {
     let _alone = alone();
     each_step(Exchange::Crosses, sdp);

@@ -17,7 +17,7 @@ use crate::buffers::LITTLE_SEND;
 use crate::rooms::Room;
 use crate::sink::Source;
 use crate::state::{Phase, Rx, Tx};
-use crate::sys::{BLOCK, ChainError, Guard, Scratch, Tried, parts};
+use crate::sys::{BLOCK, ChainError, Guard, Scratch, Tcp, Tried, parts};
 use crate::train::Train;
 use crate::tx::{After, PIECES};
 use crate::{Errno, Stream};
@@ -43,11 +43,25 @@ impl Stream<'_> {
             let taken = self.take_until(&mut rx, |_| !self.has_obligation());
             let taken = taken.and_then(|()| self.take_credits(&mut rx));
             self.answer_peer(&mut rx, 0);
+            if self.kernel.tcp() == Tcp::Closed {
+                self.drop_spilled(&mut rx);
+            }
             taken
         });
         if let Err(error) = met {
             self.remember(error);
         }
+    }
+
+    /// Gives up the adverts of the stream's own memory: nobody can read them any more.
+    fn drop_spilled(&self, rx: &mut Guard<'_, Rx>) {
+        let Some((_, _, all)) = zcopy(rx) else { return };
+        for backing in &mut all.sources {
+            if backing.kind == Backing::CHAIN {
+                backing.kind = Backing::DROPPED;
+            }
+        }
+        self.note_spilled(rx);
     }
 
     /// Copies the memory of an advert into the stream's, and points the advert there: all of it, as
