@@ -1,0 +1,80 @@
+//! What a process has, and its child after `fork` has not: objects, and engines at work.
+
+use std::collections::HashMap;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use parking_lot::Mutex;
+use rddp_fault_guard::fork::Origin;
+
+use super::abi::ibv_pd;
+use super::context::Context;
+use super::handle::{Handles, Object, publish};
+use super::memory::Pd;
+use crate::engine::Engine;
+use crate::errors::Outcome;
+
+/// The state of one process.
+#[derive(Debug)]
+pub(super) struct Process {
+    origin: Origin,
+    pub(super) handles: Handles,
+    /// Engines by the names of their devices.
+    engines: Mutex<HashMap<&'static str, Arc<Engine>>>,
+    /// Protection domains, by the names of their devices, for ids whose programs name none.
+    default_pds: Mutex<HashMap<&'static str, Arc<Pd>>>,
+}
+
+static CURRENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+
+/// Returns the state of this process. A child of `fork` begins with an empty one: what it has
+/// inherited is not touched, since a thread that it does not have may hold locks of it.
+pub(super) fn process() -> &'static Process {
+    let found = CURRENT.load(Ordering::Acquire);
+    // SAFETY: null, or made by `begin`, which never frees one.
+    match unsafe { found.as_ref() } {
+        Some(process) if process.origin.is_here() => process,
+        _ => begin(found),
+    }
+}
+
+/// Makes the state of this process, unless another thread has done so.
+fn begin(inherited: *mut Process) -> &'static Process {
+    let (handles, engines, default_pds) = Default::default();
+    let fresh = Box::into_raw(Box::new(Process { origin: Origin::here(), handles, engines, default_pds }));
+    let current = match CURRENT.compare_exchange(inherited, fresh, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => fresh,
+        Err(other) => {
+            // SAFETY: nobody else has seen `fresh`.
+            drop(unsafe { Box::from_raw(fresh) });
+            other
+        }
+    };
+    // SAFETY: made by this function, in this thread or another, and not freed.
+    unsafe { &*current }
+}
+
+impl Process {
+    /// Returns the engine of a device, which starts with the first object that needs it.
+    pub(super) fn engine(&self, device: &'static str) -> Outcome<Arc<Engine>> {
+        let mut engines = self.engines.lock();
+        if let Some(engine) = engines.get(device) {
+            return Ok(engine.clone());
+        }
+        let engine = Engine::start()?;
+        engines.insert(device, engine.clone());
+        Ok(engine)
+    }
+
+    /// Returns the protection domain for ids whose programs name none.
+    pub(super) fn default_pd(&self, device: &'static str, context: &'static Context) -> Outcome<*mut ibv_pd> {
+        let mut pds = self.default_pds.lock();
+        if let Some(pd) = pds.get(device) {
+            return Ok(pd.handle());
+        }
+        let pd = Pd::new(context)?;
+        pds.insert(device, pd.clone());
+        Ok(publish(&pd))
+    }
+}
