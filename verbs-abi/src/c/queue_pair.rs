@@ -190,13 +190,15 @@ fn granted(asked: &ibv_qp_cap, has_srq: bool, limits: &Limits) -> Outcome<ibv_qp
     })
 }
 
-/// Destroys a queue pair: the connection ends in order, behind the program's back.
+/// Destroys a queue pair: the connection ends in order, behind the program's back. Programs
+/// disconnect, destroy the queue pair and then wait for the event: so this is the end for the id.
 pub(super) fn destroy(handle: *mut ibv_qp) -> Outcome<()> {
     let qp = retire::<Qp>(handle)?;
     if let Ok(engine) = qp.pd.context.engine() {
         engine.unwatch(qp.queues.num());
     }
     qp.pd.context.forget(handle);
+    qp.end();
     qp.events.wait();
     Ok(())
 }
