@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use nix::errno::Errno;
 
-use super::abi::{Plain, device, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, qp_mask, qp_state, qp_type};
+use super::abi::{device, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, qp_mask, qp_state, qp_type};
 use super::border::{given, number};
 use super::handle::{Object, find};
 use super::queue_pair::Qp;
@@ -78,7 +78,6 @@ impl Qp {
             cap: self.cap,
             qp_type: qp_type::RC,
             sq_sig_all: c_int::from(self.signals_all),
-            ..ibv_qp_init_attr::zeroed()
         }
     }
 }

@@ -107,6 +107,7 @@ fn sink(list: &[ibv_sge]) -> Outcome<Sge> {
 /// As [`request`] says, of each request of the list.
 unsafe fn post_list(qp: &Qp, first: *mut ibv_send_wr, bad: &mut *mut ibv_send_wr) -> Outcome<()> {
     *bad = first;
+    // SAFETY: promised by the caller.
     let Some(from) = (unsafe { first.as_ref() }) else { return Ok(()) };
     // SAFETY: promised by the caller.
     let one = unsafe { request(qp, from)? };

@@ -121,10 +121,10 @@ unsafe fn prepare(
     let done = |status: c_int| if status == 0 { Ok(()) } else { Err(Errno::last()) };
     let (source, destination) = (info.ai_src_addr, info.ai_dst_addr);
     // SAFETY: promised by the caller.
-    let attr = unsafe { attr.as_mut() }.map(|attr| {
+    let mut attr = unsafe { attr.as_mut() };
+    if let Some(attr) = &mut attr {
         attr.qp_type = info.ai_qp_type as u32;
-        attr
-    });
+    }
     // SAFETY: as above.
     unsafe {
         if info.ai_flags & rai::PASSIVE != 0 {
