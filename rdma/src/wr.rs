@@ -200,6 +200,9 @@ pub enum Operation {
         range: Sge,
         /// Rights that the peer has through the window.
         access: Access,
+        /// The key of the window's new STag, its low octet; `None` for one that the device draws,
+        /// which the peer cannot guess (RFC 5042 §6.1.1).
+        key: Option<u8>,
     },
     /// Invalidates the STag of a local region or window.
     Invalidate {
@@ -291,7 +294,13 @@ impl SendWr {
 
     /// Makes a request that binds a window to `range`.
     pub fn bind(wr_id: u64, window: Stag, range: Sge, access: Access) -> Self {
-        Self::new(wr_id, Operation::Bind { window, range, access })
+        Self::new(wr_id, Operation::Bind { window, range, access, key: None })
+    }
+
+    /// Makes a request that binds a window to `range` under an STag with this key, its low octet.
+    /// So the program can tell the peer before the request has completed.
+    pub fn bind_with_key(wr_id: u64, window: Stag, range: Sge, access: Access, key: u8) -> Self {
+        Self::new(wr_id, Operation::Bind { window, range, access, key: Some(key) })
     }
 
     /// Makes a request that invalidates a local STag.

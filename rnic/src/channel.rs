@@ -20,15 +20,30 @@ use crate::io::ready_set::epoll_timeout;
 use crate::io::sleep::Sleep;
 
 /// A channel to which [armed](CompletionQueue::arm) completion queues report, made by
-/// [`Rnic::create_channel`](crate::Rnic::create_channel). Its descriptor works in poll, select,
-/// epoll and mio, and is readable until [`next_event`](Self::next_event) has taken every event.
-/// Cloning gives another handle to the same channel.
+/// [`Rnic::create_channel`](crate::Rnic::create_channel). Cloning gives another handle to the same
+/// channel.
+///
+/// Its descriptor works in poll, select, epoll and mio, and is readable until
+/// [`next_event`](Self::next_event) has taken every event. Its `O_NONBLOCK` is set at first, and is
+/// the program's own to clear; the program does not read the descriptor.
+///
+/// A program that asks for the descriptor ([`as_fd`](AsFd::as_fd)) is taken to sleep on it next, so
+/// that from then on the background thread reads the sockets while the channel's queues are armed.
+/// A [`wait`](Self::wait) that sleeps ends this until the program asks again, or is found to sleep
+/// elsewhere: the thread that waits reads the sockets itself. The descriptor shows events either
+/// way.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel(pub(crate) Home<Arc<ChannelInner>>);
 
 impl CompletionChannel {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(CompletionChannel(Home::new(Arc::new(ChannelInner::new()?))))
+    }
+
+    /// Returns the number of completion queues that report to the channel.
+    pub fn users(&self) -> usize {
+        let Ok(channel) = self.0.here() else { return 0 };
+        channel.live_queues().iter().filter(|cq| cq.is_in_use()).count()
     }
 
     /// Takes the oldest event. Returns its queue, which has a completion and is no longer armed.
@@ -71,8 +86,34 @@ struct Events {
     /// The number of events that `notify` has been told of. It is told only if a thread may sleep
     /// on it: a thread that makes progress itself looks at `queues`, and saves two system calls.
     told: usize,
-    /// Set once the program has asked for the descriptor, to sleep on it by means of its own.
+    /// Set once the program has asked for the descriptor: it may sleep on it at any time.
+    shown: bool,
+    /// Set while the program is taken to sleep on the descriptor by means of its own.
     watched_elsewhere: bool,
+    /// The number of threads in [`ChannelInner::wait`], asleep or not.
+    waiting: usize,
+}
+
+/// A thread in [`ChannelInner::wait`], which takes an event that comes meanwhile before anybody
+/// else learns of it.
+struct Waiting<'a>(&'a ChannelInner);
+
+impl<'a> Waiting<'a> {
+    fn new(channel: &'a ChannelInner) -> Self {
+        channel.events.lock().waiting += 1;
+        Waiting(channel)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut events = self.0.events.lock();
+        events.waiting -= 1;
+        if events.shown {
+            // Events that this thread leaves are for those who sleep on the descriptor.
+            self.0.tell(&mut events);
+        }
+    }
 }
 
 impl ChannelInner {
@@ -94,8 +135,18 @@ impl ChannelInner {
 
     fn watch_elsewhere(&self) {
         let mut events = self.events.lock();
-        events.watched_elsewhere = true;
+        events.shown = true;
         self.tell(&mut events);
+        let was_watched = std::mem::replace(&mut events.watched_elsewhere, true);
+        drop(events);
+        if !was_watched {
+            // Queues that have been armed already: see `CqInner::arm`.
+            self.live_queues().iter().for_each(|cq| cq.give_back());
+        }
+    }
+
+    fn live_queues(&self) -> Vec<Arc<CqInner>> {
+        self.queues.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Makes `notify` readable as often as there are events.
@@ -117,13 +168,18 @@ impl ChannelInner {
         self.queues.lock().retain(|queue| queue.strong_count() > 0);
     }
 
-    pub(crate) fn push(&self, cq: &Arc<CqInner>) {
+    /// Adds an event. `in_background` says whether the calling thread is the device's.
+    pub(crate) fn push(&self, cq: &Arc<CqInner>, in_background: bool) {
         let mut events = self.events.lock();
         events.queues.push_back(Arc::downgrade(cq));
         // A thread that goes to sleep counts itself in `asleep`, then looks for events once more:
         // so either it sees this one, or it is woken.
-        if events.watched_elsewhere || self.asleep.load(Ordering::SeqCst) > 0 {
+        if self.asleep.load(Ordering::SeqCst) > 0 {
             self.tell(&mut events);
+        } else if events.shown && events.waiting == 0 {
+            self.tell(&mut events);
+            // No thread of the program was here to read the sockets.
+            events.watched_elsewhere |= in_background;
         }
     }
 
@@ -137,13 +193,14 @@ impl ChannelInner {
             }
             drop(events);
             if let Some(cq) = cq.upgrade() {
-                return Some(CompletionQueue(Home::new(cq)));
+                return Some(CompletionQueue::new(cq));
             }
         }
     }
 
     fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<CompletionQueue>> {
-        let queues: Vec<Arc<CqInner>> = self.queues.lock().iter().filter_map(Weak::upgrade).collect();
+        let _waiting = Waiting::new(self);
+        let queues = self.live_queues();
         let _waiters: Vec<Waiter<'_>> = queues.iter().map(|cq| Waiter::new(cq)).collect();
         let deadline = Deadline::after_any(timeout);
         loop {
@@ -171,9 +228,12 @@ impl ChannelInner {
     /// Sleeps until there is an event, or progress to be made.
     fn sleep(&self, queues: &[Arc<CqInner>], timeout: Option<Duration>) -> io::Result<()> {
         let _asleep: Vec<Asleep<'_>> = queues.iter().map(|cq| cq.ready.bell.fall_asleep()).collect();
-        if !self.events.lock().queues.is_empty() {
+        let mut events = self.events.lock();
+        if !events.queues.is_empty() {
             return Ok(());
         }
+        events.watched_elsewhere = false;
+        drop(events);
         if queues.len() > FEW || queues.iter().any(|cq| cq.is_by_epoll()) {
             queues.iter().try_for_each(|cq| cq.use_epoll())?;
             match self.epoll.wait(&mut [EpollEvent::empty(); 16], epoll_timeout(timeout)) {

@@ -15,12 +15,18 @@ use crate::srq::SharedReceiveQueue;
 /// for its events.
 #[derive(Clone, Debug)]
 pub struct RnicConfig {
-    /// The greatest number of connections, of all listeners together, that have not finished the
-    /// MPA startup.
+    /// The greatest number of connections, of all listeners together, whose Request has not come
+    /// whole yet. Connections that were rejected count until their peers have closed them.
     pub max_half_open: usize,
     /// The greatest number of such connections from one IPv4 address, or from one /64 network of
     /// IPv6 addresses.
     pub max_half_open_per_peer: usize,
+    /// The greatest number of connections, of all listeners together, whose Request waits for the
+    /// program's answer. Each holds a descriptor. One more is closed.
+    pub max_waiting: usize,
+    /// The greatest number of such connections from one IPv4 address, or from one /64 network of
+    /// IPv6 addresses.
+    pub max_waiting_per_peer: usize,
     /// The octets of partly received FPDUs that all QPs together may keep. A QP with more is not
     /// read until others have finished, and a QP that keeps others waiting for seconds is reset.
     pub max_partial: usize,
@@ -31,7 +37,14 @@ pub struct RnicConfig {
 
 impl Default for RnicConfig {
     fn default() -> Self {
-        RnicConfig { max_half_open: 1024, max_half_open_per_peer: 512, max_partial: 256 << 20, sink: None }
+        RnicConfig {
+            max_half_open: 1024,
+            max_half_open_per_peer: 512,
+            max_waiting: 4096,
+            max_waiting_per_peer: 1024,
+            max_partial: 256 << 20,
+            sink: None,
+        }
     }
 }
 
@@ -45,9 +58,9 @@ pub struct QpConfig {
     /// The shared receive queue that the QP takes its receives from; `None` gives it a receive
     /// queue of its own.
     pub srq: Option<SharedReceiveQueue>,
-    /// The number of requests that the send queue can hold.
+    /// The number of requests that the send queue can hold; 0 for a QP that only receives.
     pub max_send: usize,
-    /// The number of receives that the QP's own receive queue can hold.
+    /// The number of receives that the QP's own receive queue can hold; may be 0.
     pub max_recv: usize,
     /// Allows the peer to Read, and to use atomic operations, where regions allow that, too.
     pub inbound_read: bool,

@@ -27,8 +27,10 @@ use self::entries::{Entries, Entry};
 use self::members::Members;
 pub(crate) use self::members::{FEW, Member, Watched};
 pub(crate) use self::progress::Waiter;
+use crate::capabilities::CAPABILITIES;
 use crate::channel::ChannelInner;
 use crate::deadline::Deadline;
+use crate::error::Error;
 use crate::home::Home;
 use crate::io::driver::Driver;
 use crate::io::lease::Presence;
@@ -48,10 +50,20 @@ use crate::srq::SrqInner;
 /// assert!(cq.poll_one().is_none());
 /// # Ok::<(), rddp_rnic::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct CompletionQueue(pub(crate) Home<Arc<CqInner>>);
 
 impl CompletionQueue {
+    pub(crate) fn new(cq: Arc<CqInner>) -> Self {
+        cq.handles.fetch_add(1, Ordering::Relaxed);
+        CompletionQueue(Home::new(cq))
+    }
+
+    /// Returns the number of QPs that complete into the queue.
+    pub fn users(&self) -> usize {
+        self.0.here().map_or(0, |cq| cq.member_count())
+    }
+
     /// Takes the oldest completion. If there is none, the sockets of this queue's QPs are read
     /// first. Never sleeps.
     pub fn poll_one(&self) -> Option<Completion> {
@@ -120,7 +132,20 @@ impl CompletionQueue {
 
     /// Returns the number of completions that the queue can hold.
     pub fn capacity(&self) -> usize {
-        self.0.anywhere().capacity
+        self.0.here().map_or(0, |cq| cq.entries.lock().capacity())
+    }
+
+    /// Changes the number of completions that the queue can hold (draft-hilland-rddp-verbs §5.2.4).
+    /// An overflow that has happened stays.
+    ///
+    /// # Errors
+    /// The device makes no queue of that capacity, or the queue holds more completions now.
+    pub fn resize(&self, capacity: usize) -> Result<(), Error> {
+        check_capacity(capacity)?;
+        match self.0.here()?.entries.lock().resize(capacity) {
+            true => Ok(()),
+            false => Err(Error::InUse("a completion queue that holds more completions")),
+        }
     }
 
     /// Returns whether more completions came than the queue could hold. All its QPs are in Error
@@ -130,10 +155,25 @@ impl CompletionQueue {
     }
 }
 
+impl Clone for CompletionQueue {
+    fn clone(&self) -> Self {
+        self.0.anywhere().handles.fetch_add(1, Ordering::Relaxed);
+        CompletionQueue(self.0.clone())
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        self.0.anywhere().handles.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct CqInner {
     pub(crate) num: CqNum,
-    capacity: usize,
+    /// The number of handles that the program has. The device may hold the queue for a moment
+    /// longer.
+    handles: AtomicUsize,
     entries: Mutex<Entries>,
     /// The number of entries, stored apart so that to poll an empty queue takes no lock.
     len: AtomicUsize,
@@ -162,8 +202,8 @@ impl CqInner {
     ) -> io::Result<Arc<Self>> {
         let cq = Arc::new(CqInner {
             num,
-            capacity,
-            entries: Mutex::default(),
+            handles: AtomicUsize::new(0),
+            entries: Mutex::new(Entries::new(capacity)),
             len: AtomicUsize::new(0),
             overflowed: AtomicBool::new(false),
             members: Mutex::default(),
@@ -180,6 +220,11 @@ impl CqInner {
         Ok(cq)
     }
 
+    /// Returns whether the program can still use the queue, by a handle or through a QP.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.handles.load(Ordering::Relaxed) > 0 || self.member_count() > 0
+    }
+
     /// Returns whether the queue belongs to the device with this background thread.
     pub(crate) fn is_of(&self, driver: &Arc<Driver>) -> bool {
         Arc::ptr_eq(&self.driver, driver)
@@ -188,7 +233,7 @@ impl CqInner {
     /// Adds a completion, unless the queue is full.
     pub(crate) fn push(self: &Arc<Self>, completion: Completion, srq: Option<&Arc<SrqInner>>) {
         let mut entries = self.entries.lock();
-        if entries.len() == self.capacity {
+        if entries.is_full() {
             drop(entries);
             return self.overflow(completion, srq);
         }
@@ -220,7 +265,7 @@ impl CqInner {
     /// Reports to the completion channel, if the queue has one.
     fn fire(self: &Arc<Self>) {
         if let Some(channel) = &self.channel {
-            channel.push(self);
+            channel.push(self, self.driver.is_this_thread());
         }
     }
 
@@ -277,6 +322,15 @@ impl Drop for CqInner {
         // No program takes these completions any more: their shared receives are free again.
         self.entries.get_mut().drain(usize::MAX).map(Entry::take).for_each(drop);
     }
+}
+
+/// Refuses capacities beyond the device.
+pub(crate) fn check_capacity(capacity: usize) -> Result<(), Error> {
+    let max = CAPABILITIES.max_cqes;
+    if capacity == 0 || capacity > max {
+        return Err(Error::OutOfRange { what: "a completion queue's capacity", value: capacity, max });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

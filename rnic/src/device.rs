@@ -10,17 +10,19 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rddp_fault_guard::sockets;
 use rddp_rdma::{AsyncEvent, Capabilities, ConnectOptions, CqNum, SrqNum};
+use socket2::Socket;
 
 use crate::budget::Budget;
 use crate::capabilities::CAPABILITIES;
 use crate::channel::CompletionChannel;
 use crate::config::RnicConfig;
 use crate::conn::half_open::HalfOpenSet;
-use crate::conn::half_open_count::HalfOpenCount;
 use crate::conn::linger::LingerSet;
 use crate::conn::listen::Listener;
+use crate::conn::peer_count::PeerCount;
+use crate::conn::socket::adopt;
 use crate::counters::Counters;
-use crate::cq::{CompletionQueue, CqInner};
+use crate::cq::{CompletionQueue, CqInner, check_capacity};
 use crate::error::Error;
 use crate::event::{EventQueue, Sink};
 use crate::home::Home;
@@ -66,7 +68,8 @@ impl Rnic {
             partial: Budget::new(config.max_partial),
             relieved: Mutex::new(None),
             promised: Budget::new(MAX_PROMISED),
-            half_open: HalfOpenCount::new(config.max_half_open, config.max_half_open_per_peer),
+            half_open: PeerCount::new(config.max_half_open, config.max_half_open_per_peer),
+            waiting: PeerCount::new(config.max_waiting, config.max_waiting_per_peer),
             half_opens: HalfOpenSet::default(),
             lingering: Arc::default(),
             driver,
@@ -117,14 +120,11 @@ impl Rnic {
         capacity: usize,
         channel: Option<&CompletionChannel>,
     ) -> Result<CompletionQueue, Error> {
-        let max = CAPABILITIES.max_cqes;
-        if capacity == 0 || capacity > max {
-            return Err(Error::OutOfRange { what: "a completion queue's capacity", value: capacity, max });
-        }
+        check_capacity(capacity)?;
         let device = self.0.here()?;
         let channel = channel.map(|channel| channel.0.here().cloned()).transpose()?;
         let cq = CqInner::new(device.next_cq(), capacity, channel, device.driver.clone());
-        Ok(CompletionQueue(Home::new(cq.map_err(Error::host("making a completion queue's descriptors"))?)))
+        Ok(CompletionQueue::new(cq.map_err(Error::host("making a completion queue's descriptors"))?))
     }
 
     /// Makes a completion channel.
@@ -136,6 +136,35 @@ impl Rnic {
     /// Listens on a TCP address (port 0: any). Connections are accepted with `options`.
     pub fn listen(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Listener, Error> {
         Listener::bind(self.0.here()?, addr, options)
+    }
+
+    /// Listens on a TCP socket that the program has made and bound, as [`listen`](Self::listen) does
+    /// on an address. The kernel keeps up to `backlog` connections, and at most
+    /// `net.core.somaxconn`, until the device takes them; it takes them at once as a rule. The
+    /// socket becomes non-blocking.
+    ///
+    /// # Errors
+    /// The kernel refuses to listen on the socket, or refuses `options.mss` or `options.keepalive`.
+    ///
+    /// ```
+    /// use rddp_rnic::{ConnectOptions, Rnic};
+    /// use socket2::{Domain, Socket, Type};
+    /// let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    /// socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>()?.into())?;
+    /// let port = socket.local_addr()?;
+    /// let listener = Rnic::open()?.listen_on(socket, 16, &ConnectOptions::default())?;
+    /// assert_eq!(Some(listener.local_addr()?), port.as_socket());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn listen_on(
+        &self,
+        socket: Socket,
+        backlog: u32,
+        options: &ConnectOptions,
+    ) -> Result<Listener, Error> {
+        let device = self.0.here()?;
+        let socket = adopt(socket, options).map_err(Error::host("listening"))?;
+        Listener::on(device, socket, backlog, options)
     }
 
     /// Takes the oldest asynchronous event of the device's QPs, if there is one. Never sleeps.
@@ -180,7 +209,10 @@ pub(crate) struct DeviceInner {
     relieved: Mutex<Option<Instant>>,
     /// Octets of Responses that are promised to TCP and not taken yet.
     pub(crate) promised: Budget,
-    pub(crate) half_open: HalfOpenCount,
+    /// Connections whose Request is still arriving, and rejected ones.
+    pub(crate) half_open: Arc<PeerCount>,
+    /// Connections whose Request waits for the program's answer.
+    pub(crate) waiting: Arc<PeerCount>,
     pub(crate) half_opens: HalfOpenSet,
     /// Connections whose QP is gone.
     pub(crate) lingering: Arc<LingerSet>,

@@ -42,6 +42,9 @@ pub enum Error {
     /// Two settings exclude each other.
     #[error("{0}")]
     Conflict(&'static str),
+    /// The object is in use, which excludes the change.
+    #[error("{0} cannot be changed so")]
+    InUse(&'static str),
     /// A child of `fork` uses an object of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),

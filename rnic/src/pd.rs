@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rddp_ddp::Stag;
 use rddp_rdma::{Remote, Sge};
@@ -21,11 +22,37 @@ use crate::srq::{SharedReceiveQueue, SrqConfig, SrqInner};
 pub struct ProtectionDomain {
     device: Home<Arc<DeviceInner>>,
     id: PdId,
+    /// The number of QPs and shared receive queues.
+    queues: Arc<AtomicUsize>,
+}
+
+/// A QP or a shared receive queue, as a protection domain counts it until the program drops it.
+#[derive(Debug)]
+pub(crate) struct PdUser(Arc<AtomicUsize>);
+
+impl PdUser {
+    fn new(pd: &ProtectionDomain) -> Self {
+        pd.queues.fetch_add(1, Ordering::Relaxed);
+        PdUser(pd.queues.clone())
+    }
+}
+
+impl Drop for PdUser {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl ProtectionDomain {
     pub(crate) fn new(device: &Home<Arc<DeviceInner>>) -> Self {
-        ProtectionDomain { device: device.clone(), id: device.anywhere().next_pd() }
+        ProtectionDomain { device: device.clone(), id: device.anywhere().next_pd(), queues: Arc::default() }
+    }
+
+    /// Returns the number of regions, windows, QPs and shared receive queues of the domain. A
+    /// domain without any of these may end (draft-hilland-rddp-verbs §5.2.2).
+    pub fn users(&self) -> usize {
+        let memory = self.device.here().map_or(0, |device| device.mem.objects_of(self.id));
+        memory + self.queues.load(Ordering::Relaxed)
     }
 
     /// Allocates a region of `len` zeroed octets.
@@ -94,22 +121,33 @@ impl ProtectionDomain {
         Ok(MemoryRegion(Home::new(Registered { device, region })))
     }
 
-    /// Makes an unbound memory window: see [`SendWr::bind`](crate::SendWr::bind).
+    /// Makes an unbound memory window: see [`SendWr::bind`](crate::SendWr::bind). It is bound only
+    /// while it is unbound, and unbound by an invalidation of its STag
+    /// (draft-hilland-rddp-verbs §7.10; type 2 of the C verbs).
     pub fn allocate_window(&self) -> Result<MemoryWindow, Error> {
         let device = self.device.here()?.clone();
         let window = device.mem.allocate_window(self.id)?;
         Ok(MemoryWindow(Home::new(Allocated { device, window })))
     }
 
+    /// Makes an unbound memory window for which a bind takes the place of the one before, also on
+    /// another QP, and a bind of no octets unbinds it (type 1 of the C verbs). As with any window,
+    /// only the peer of the QP on which it was bound can use it.
+    pub fn allocate_rebindable_window(&self) -> Result<MemoryWindow, Error> {
+        let device = self.device.here()?.clone();
+        let window = device.mem.allocate_rebindable_window(self.id)?;
+        Ok(MemoryWindow(Home::new(Allocated { device, window })))
+    }
+
     /// Makes a queue pair.
     pub fn create_qp(&self, config: &QpConfig) -> Result<QueuePair, Error> {
-        QueuePair::create(self.device.here()?, self.id, config)
+        QueuePair::create(self.device.here()?, self.id, config, PdUser::new(self))
     }
 
     /// Makes a shared receive queue.
     pub fn create_srq(&self, config: SrqConfig) -> SharedReceiveQueue {
         let srq = SrqInner::new(self.device.anywhere().clone(), self.id, config);
-        SharedReceiveQueue(self.device.beside(Arc::new(srq)))
+        SharedReceiveQueue::new(self.device.beside(Arc::new(srq)), PdUser::new(self))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::error::PostError;
 use crate::home::Home;
 use crate::local::LocalMemory;
 use crate::mem::{PdId, QpNum};
+use crate::pd::PdUser;
 use crate::qp::QpInner;
 
 /// The configuration of a shared receive queue.
@@ -34,39 +35,62 @@ impl Default for SrqConfig {
 
 /// A shared receive queue. Cloning gives another handle to the same queue.
 #[derive(Clone, Debug)]
-pub struct SharedReceiveQueue(pub(crate) Home<Arc<SrqInner>>);
+pub struct SharedReceiveQueue {
+    pub(crate) inner: Home<Arc<SrqInner>>,
+    /// Dropped with the last handle, though completions may hold the queue for longer.
+    _of_pd: Arc<PdUser>,
+}
 
 impl SharedReceiveQueue {
+    pub(crate) fn new(inner: Home<Arc<SrqInner>>, of_pd: PdUser) -> Self {
+        SharedReceiveQueue { inner, _of_pd: Arc::new(of_pd) }
+    }
+
+    /// Returns the number of QPs that take receives from the queue.
+    pub fn users(&self) -> usize {
+        self.inner.here().map_or(0, |srq| srq.users.lock().len())
+    }
+
     /// The number of this queue, as events name it.
     pub fn num(&self) -> SrqNum {
-        self.0.anywhere().num
+        self.inner.anywhere().num
     }
 
     /// Posts one receive.
     pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
-        self.0.here()?.post(wr)
+        self.inner.here()?.post(wr)
     }
 
     /// Asks for one [`SrqLimit`](crate::AsyncEventKind::SrqLimit) event when fewer than `limit`
     /// receives are left. Where that is so already, one of the queue's QPs reports it at once; if
     /// there is none yet, the first that is made.
     pub fn arm_limit(&self, limit: usize) {
-        let Ok(srq) = self.0.here() else { return };
+        let Ok(srq) = self.inner.here() else { return };
         srq.queue.lock().limit = limit;
         srq.tell_limit();
+    }
+
+    /// Returns the armed limit, or 0 where none is: the event disarms it.
+    pub fn limit(&self) -> usize {
+        self.inner.here().map_or(0, |srq| srq.queue.lock().limit)
+    }
+
+    /// Returns the number of receives that the queue can hold.
+    pub fn capacity(&self) -> usize {
+        self.inner.anywhere().config.max_recv
     }
 
     /// Returns the number of receives that are posted, or taken and their completion not polled for
     /// yet: as many completions can come of them.
     pub fn outstanding(&self) -> usize {
-        let Ok(srq) = self.0.here() else { return 0 };
+        let Ok(srq) = self.inner.here() else { return 0 };
         let queue = srq.queue.lock();
         queue.posted.len() + queue.out
     }
 
     /// Returns the number of receives that are posted and not taken yet.
     pub fn len(&self) -> usize {
-        self.0.here().map_or(0, |srq| srq.queue.lock().posted.len())
+        self.inner.here().map_or(0, |srq| srq.queue.lock().posted.len())
     }
 
     /// Returns whether no receive is left.
@@ -222,13 +246,14 @@ mod tests {
     /// A QP that is dropped may leave completions behind, whose receives count as outstanding.
     #[test]
     fn receives_are_outstanding_until_their_completions_are_polled_for() {
-        let queue = SharedReceiveQueue(Home::new(Arc::new(queue(2))));
+        let pd = crate::Rnic::open().unwrap().alloc_pd();
+        let queue = pd.create_srq(SrqConfig { quota: Some(2), ..SrqConfig::default() });
         (1..=3).for_each(|id| queue.post_recv(RecvWr::new(id, [])).unwrap());
-        queue.0.anywhere().take(QpNum(1));
-        queue.0.anywhere().take(QpNum(1));
-        queue.0.anywhere().forget(QpNum(1));
+        queue.inner.anywhere().take(QpNum(1));
+        queue.inner.anywhere().take(QpNum(1));
+        queue.inner.anywhere().forget(QpNum(1));
         assert_eq!((queue.len(), queue.outstanding()), (1, 3));
-        queue.0.anywhere().release(QpNum(1));
+        queue.inner.anywhere().release(QpNum(1));
         assert_eq!((queue.len(), queue.outstanding()), (1, 2));
     }
 }

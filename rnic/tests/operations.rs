@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{ALL, End, connect_on, connected};
+use common::{ALL, End, connect_on, connected, exchange};
 use rddp_rnic::{
     Access, Completed, ConnectOptions, Operation, QpConfig, RecvWr, Revision, Rtr, RtrSet, SendWr, Status,
 };
@@ -174,6 +174,37 @@ fn send_with_invalidate_revokes_the_region() {
         passive.event_like(|event| matches!(event, rddp_rnic::AsyncEventKind::Fault(_)));
         assert_eq!(passive.qp.terminate_sent().unwrap().code.0, 0x1100);
     });
+}
+
+/// The program tells its peer the STag of a bind before the bind has completed.
+#[test]
+fn a_bind_gives_the_window_the_key_that_the_request_names() {
+    let (active, passive) = connected(&ConnectOptions::default());
+    let region = passive.region(64, Access::LOCAL_WRITE | Access::BIND);
+    let window = passive.pd.allocate_rebindable_window().unwrap();
+    let source = active.region(64, Access::empty());
+    source.write(0, &pattern(64, 7)).unwrap();
+    for (turn, range) in [0..32, 32..64].into_iter().enumerate() {
+        let key = window.stag().0.wrapping_add(1) as u8;
+        let stag = rddp_rnic::Stag(window.stag().0 & !0xff | u32::from(key));
+        let bind =
+            SendWr::bind_with_key(1, window.stag(), region.sge(range.clone()), Access::REMOTE_WRITE, key);
+        passive.qp.post_send(&bind).unwrap();
+        assert_eq!((passive.success().completed, window.stag()), (Completed::Bind, stag));
+        let remote = rddp_rnic::Remote { stag, to: region.base() + range.start as u64 };
+        active.qp.post_send(&SendWr::write(2, source.sge(range.clone()), remote)).unwrap();
+        active.success();
+        exchange(&active, &passive);
+        assert_eq!(region.read(0, range.end).unwrap(), pattern(64, 7)[..range.end], "turn {turn}");
+    }
+    let stag = window.stag();
+    let unbind = SendWr::bind(3, stag, region.sge(0..0), Access::empty());
+    passive.qp.post_send(&unbind).unwrap();
+    passive.success();
+    let remote = rddp_rnic::Remote { stag, to: region.base() + 32 };
+    active.qp.post_send(&SendWr::write(4, source.sge(32..64), remote)).unwrap();
+    passive.event_like(|event| matches!(event, rddp_rnic::AsyncEventKind::Fault(_)));
+    assert_eq!(passive.qp.terminate_sent().unwrap().code.0, 0x1100);
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(crate) fn measure(mib: &str) -> Outcome<()> {
     report("register", len, || register_own(&pd, len))?;
     let ways = [("allocate", false, false), ("populate", true, false), ("mlock", false, true)];
     for (how, populate, lock) in ways {
-        let options = RegionOptions { populate, lock, qp: None };
+        let options = RegionOptions { populate, lock, ..RegionOptions::default() };
         let outcome = report(how, len, || {
             let begun = Instant::now();
             let region = pd.allocate_with(len, Access::LOCAL_WRITE | Access::REMOTE_WRITE, &options)?;

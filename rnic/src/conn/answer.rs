@@ -15,7 +15,6 @@ use socket2::Socket;
 
 use super::begin::Part;
 use super::half_open::HalfOpen;
-use super::half_open_count::HalfOpenCount;
 use super::socket::{TcpSocket, write_all};
 use super::stage::{Done, Stage};
 use super::startup::Startup;
@@ -124,7 +123,7 @@ impl Startup {
     pub(super) fn linger(&self, socket: TcpSocket) {
         self.device.driver.unwatch(socket.as_fd());
         let peer = socket.peer_addr().ok().and_then(|peer| Some(peer.as_socket()?.ip()));
-        let kept = match HalfOpenCount::take(&self.device, peer) {
+        let kept = match self.device.half_open.take(peer) {
             Some(slot) => HalfOpen::linger(&self.device, socket, slot),
             None => socket.shutdown(Shutdown::Both),
         };

@@ -2,7 +2,7 @@
 //! that were rejected and that their peers are to close.
 //!
 //! The background thread reads them. Each has a time limit (RFC 5044 §7.1.2), and their number is
-//! bounded (see `half_open_count.rs`).
+//! bounded (see `peer_count.rs`).
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read};
@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use rddp_mpa::{Request, Responder, ResponderStep};
 use socket2::Socket;
 
-use super::half_open_count::Slot;
 use super::listen::ListenerInner;
+use super::peer_count::Slot;
 use super::socket::TcpSocket;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;

@@ -12,10 +12,10 @@ use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 use rddp_mpa::Request;
 use rddp_rdma::ConnectOptions;
-use socket2::SockAddr;
+use socket2::{SockAddr, Socket};
 
 use super::half_open::HalfOpen;
-use super::half_open_count::{HalfOpenCount, Slot};
+use super::peer_count::Slot;
 use super::request::{ConnectRequest, Pending};
 use super::socket::{TcpSocket, no_delay, tcp_socket};
 use crate::deadline::Deadline;
@@ -27,7 +27,7 @@ use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 
 /// The number of connections that the kernel may keep ready for a listener.
-const BACKLOG: i32 = 1024;
+const BACKLOG: u32 = 1024;
 
 /// The number of connections that one turn of the background thread takes.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -47,7 +47,18 @@ impl Listener {
         addr: SocketAddr,
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
-        let socket = listen(&addr, options).map_err(Error::host("listening"))?;
+        let socket = bound(&addr, options).map_err(Error::host("listening"))?;
+        Self::on(device, socket, BACKLOG, options)
+    }
+
+    /// Makes a listener of a bound socket.
+    pub(crate) fn on(
+        device: &Arc<DeviceInner>,
+        socket: TcpSocket,
+        backlog: u32,
+        options: &ConnectOptions,
+    ) -> Result<Self, Error> {
+        listen(&socket, backlog).map_err(Error::host("listening"))?;
         let ready = Notify::counter().map_err(Error::host("making a listener's descriptor"))?;
         let inner = Arc::new_cyclic(|weak: &Weak<ListenerInner>| {
             let source: Weak<dyn Source> = weak.clone();
@@ -122,13 +133,16 @@ impl Drop for Listener {
     }
 }
 
-fn listen(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> {
+fn bound(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> {
     let socket = tcp_socket(addr, options)?;
     socket.set_reuse_address(true)?;
     socket.bind(&SockAddr::from(*addr))?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
     Ok(socket)
+}
+
+fn listen(socket: &Socket, backlog: u32) -> io::Result<()> {
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    socket.set_nonblocking(true)
 }
 
 /// The part of a [`Listener`] that the background thread shares.
@@ -147,20 +161,23 @@ pub(crate) struct ListenerInner {
 
 impl ListenerInner {
     fn take(&self) -> Option<ConnectRequest> {
-        let request = self.requests.lock().pop_front()?;
+        // Under the lock, as in `push`: the descriptor shows as many as there are.
+        let mut requests = self.requests.lock();
+        let request = requests.pop_front()?;
         self.ready.take();
         Some(request)
     }
 
+    /// Has a Request wait for the program's answer, unless too many do.
     pub(super) fn push(&self, socket: TcpSocket, request: Request, slot: Slot) {
+        let Some(slot) = self.device.waiting.take_over(slot) else {
+            tracing::warn!("Request refused: too many wait for an answer (RnicConfig::max_waiting)");
+            return;
+        };
         let (device, options) = (self.device.clone(), self.options.clone());
-        self.requests.lock().push_back(ConnectRequest(Home::new(Pending {
-            device,
-            options,
-            socket,
-            request,
-            slot,
-        })));
+        let pending = Pending { device, options, socket, request, slot };
+        let mut requests = self.requests.lock();
+        requests.push_back(ConnectRequest(Home::new(pending)));
         self.ready.give();
     }
 
@@ -181,7 +198,7 @@ impl ListenerInner {
     /// Has the background thread read the Request of a new connection, unless too many are
     /// half-open.
     fn admit(&self, socket: TcpSocket, peer: Option<SocketAddr>) {
-        let Some(slot) = HalfOpenCount::take(&self.device, peer.map(|peer| peer.ip())) else {
+        let Some(slot) = self.device.half_open.take(peer.map(|peer| peer.ip())) else {
             tracing::warn!(
                 ?peer,
                 "connection refused: too many have not finished their startup (RnicConfig::max_half_open)"

@@ -9,7 +9,7 @@
 //! | `stage`, `steps` | the stages of a startup, and what is done in each |
 //! | `port_mapper` | the query to a port mapper, by an initiator or for `rddp doctor` |
 //! | `listen`, `request` | listeners, and the Requests that they hand to the program |
-//! | `half_open`, `half_open_count` | connections of listeners whose startup is not over |
+//! | `half_open`, `peer_count` | connections of listeners whose startup is not over |
 //! | `linger` | connections whose QP the program has dropped |
 //! | `socket`, `sys` | TCP sockets, and system calls on them |
 
@@ -17,9 +17,9 @@ pub(crate) mod answer;
 mod begin;
 pub(crate) mod connect;
 pub(crate) mod half_open;
-pub(crate) mod half_open_count;
 pub(crate) mod linger;
 pub(crate) mod listen;
+pub(crate) mod peer_count;
 pub(crate) mod port_mapper;
 pub(crate) mod request;
 pub(crate) mod socket;

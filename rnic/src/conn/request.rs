@@ -7,7 +7,7 @@ use rddp_mpa::{Negotiated, Request};
 use rddp_rdma::ConnectOptions;
 
 use super::half_open::HalfOpen;
-use super::half_open_count::Slot;
+use super::peer_count::Slot;
 use super::socket::{TcpSocket, write_all};
 use crate::config::startup_config;
 use crate::device::DeviceInner;
@@ -16,7 +16,9 @@ use crate::home::Home;
 use crate::qp::QueuePair;
 
 /// A peer's request to be connected. The program [accepts](Self::accept) it,
-/// [rejects](Self::reject) it, or drops it, which closes the connection without an answer.
+/// [rejects](Self::reject) it, or drops it, which closes the connection without an answer. There is no
+/// time limit for that, but a limit on the number of Requests without an answer
+/// ([`RnicConfig::max_waiting`](crate::RnicConfig::max_waiting)).
 #[derive(Debug)]
 pub struct ConnectRequest(pub(super) Home<Pending>);
 

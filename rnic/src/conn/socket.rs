@@ -47,6 +47,18 @@ impl Drop for TcpSocket {
 /// that it accepts, if it listens, inherit both.
 pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> {
     let socket = Socket::new(Domain::for_address(*addr), Type::STREAM, Some(Protocol::TCP))?;
+    prepare(&socket, options)?;
+    Ok(TcpSocket::new(socket))
+}
+
+/// Takes a TCP socket of the program's own, which is neither connected nor listening, as
+/// [`tcp_socket`] makes one.
+pub(crate) fn adopt(socket: Socket, options: &ConnectOptions) -> io::Result<TcpSocket> {
+    prepare(&socket, options)?;
+    Ok(TcpSocket::new(socket))
+}
+
+fn prepare(socket: &Socket, options: &ConnectOptions) -> io::Result<()> {
     stay_plain(socket.as_fd());
     if let Some(mss) = options.mss {
         socket.set_tcp_mss(u32::from(mss))?;
@@ -61,7 +73,7 @@ pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Res
             _ => error,
         })?;
     }
-    Ok(TcpSocket::new(socket))
+    Ok(())
 }
 
 /// Switches Nagle's algorithm off: FPDUs are written when they are due, and TCP is not to hold them

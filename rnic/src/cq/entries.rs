@@ -8,9 +8,10 @@ use rddp_rdma::Completion;
 use crate::srq::SrqInner;
 
 /// The completions of one queue, oldest first, and the notification that the program has asked for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Entries {
     list: VecDeque<Entry>,
+    capacity: usize,
     armed: Option<Armed>,
 }
 
@@ -31,6 +32,28 @@ enum Armed {
 }
 
 impl Entries {
+    pub(super) fn new(capacity: usize) -> Self {
+        Entries { list: VecDeque::new(), capacity, armed: None }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Changes the capacity, unless there are more entries. Returns whether it did.
+    pub(super) fn resize(&mut self, capacity: usize) -> bool {
+        let fits = self.list.len() <= capacity;
+        if fits {
+            self.capacity = capacity;
+        }
+        fits
+    }
+
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.list.len() >= self.capacity
+    }
+
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }

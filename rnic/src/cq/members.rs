@@ -61,6 +61,10 @@ impl Members {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_token.len()
+    }
+
     pub(super) fn few(&self) -> Option<Arc<[Arc<dyn Member>]>> {
         self.few.clone()
     }

@@ -35,6 +35,10 @@ impl CqInner {
         self.members.lock().remove(token);
     }
 
+    pub(super) fn member_count(&self) -> usize {
+        self.members.lock().len()
+    }
+
     /// Returns whether the sockets of the members are in the queue's epoll set.
     pub(crate) fn is_by_epoll(&self) -> bool {
         self.by_epoll.load(Ordering::Acquire)
@@ -91,7 +95,7 @@ impl CqInner {
     }
 
     /// Ends the lease of a program that has polled and now is going to sleep elsewhere.
-    pub(super) fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         self.presence.give_back();
         self.driver.end_of_wait();
     }

@@ -172,3 +172,40 @@ fn the_background_thread_makes_progress_for_any_member() {
     peer.send(b"!").unwrap();
     assert!(comes(|| member.has_overflowed.load(Ordering::SeqCst)));
 }
+
+/// A program whose thread waits in the channel reads the sockets itself, though it has asked for
+/// the descriptor once, as every program of the C verbs does.
+#[test]
+fn arming_gives_the_sockets_to_the_background_thread_only_where_the_program_sleeps_elsewhere() {
+    let rnic = Rnic::open().unwrap();
+    let channel = rnic.create_channel().unwrap();
+    let cq = rnic.create_cq_on(&channel, 16).unwrap();
+    let inner = cq.0.anywhere();
+    let qp = rnic.alloc_pd().create_qp(&QpConfig::new(&cq)).unwrap();
+    qp.abort();
+    let turn = AtomicU64::new(1 << 32);
+    // Asks as the background thread does, which has nothing to ask about here.
+    let lease = || inner.presence.lease(turn.fetch_add(1, Ordering::Relaxed), || false);
+    let lease_once_armed = || {
+        assert!(cq.poll_one().is_none());
+        cq.arm(false);
+        lease()
+    };
+    assert_eq!(lease_once_armed(), Lease::Paused);
+    let _descriptor = channel.as_fd();
+    assert_eq!(lease_once_armed(), Lease::None, "the program is about to sleep on the descriptor");
+    assert!(channel.wait(Some(Duration::from_millis(1))).unwrap().is_none());
+    assert_eq!(lease_once_armed(), Lease::Paused, "it has slept in `wait`");
+    assert!(cq.poll_one().is_none());
+    let _descriptor = channel.as_fd();
+    assert_eq!(lease(), Lease::None, "it asks again, with a queue that is armed");
+    // It sleeps elsewhere without asking: the background thread notices.
+    assert!(channel.wait(Some(Duration::from_millis(1))).unwrap().is_none());
+    let (member, peer) = Datagrams::new(1, &cq);
+    inner.driver.watch(member.socket.as_fd(), member.token, EpollFlags::EPOLLIN).unwrap();
+    peer.send(b"!").unwrap();
+    assert!(comes(|| channel.next_event().is_some()));
+    inner.driver.unwatch(member.socket.as_fd());
+    while cq.poll_one().is_some() {}
+    assert_eq!(lease_once_armed(), Lease::None);
+}

@@ -360,13 +360,18 @@ impl Driver {
         Some(Visit { source, driver: self, before })
     }
 
+    /// Returns whether the calling thread is the background thread.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        self.thread.get() == Some(&thread::current().id())
+    }
+
     /// Forgets a source. If the background thread is calling one of its functions, waits until the
     /// call has returned: else the source, and all that only it still holds, would be dropped in
     /// that thread, while the program goes on as if it were gone. The caller holds no lock that the
     /// source takes.
     pub(crate) fn leave(&self, token: u64) {
         self.remove(token);
-        if self.thread.get() == Some(&thread::current().id()) {
+        if self.is_this_thread() {
             return;
         }
         while self.at.load(Ordering::Acquire) == token {

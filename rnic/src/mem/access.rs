@@ -55,6 +55,17 @@ pub struct RegionOptions {
     pub lock: bool,
     /// The only QP whose peer may use the STag (RFC 5041 §8.2); all QPs of the PD when `None`.
     pub qp: Option<QpNum>,
+    /// The Tagged Offset of the first octet, in place of its address. Not used while the region has
+    /// the right [`Access::ZERO_BASED`].
+    pub base: Option<u64>,
+}
+
+impl RegionOptions {
+    /// Refuses Tagged Offsets beyond 2^64 (RFC 5041 §7.1: a range that wraps is in no region).
+    pub(super) fn check_base(&self, len: usize) -> Result<(), MemError> {
+        let (addr, len) = (self.base.unwrap_or(0), len as u64);
+        addr.checked_add(len).map(drop).ok_or(MemError::Wrap { addr, len })
+    }
 }
 
 /// Limits of a [`super::MemTable`].

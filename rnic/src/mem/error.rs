@@ -15,10 +15,10 @@ use crate::home::Forked;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MemError {
-    /// The range's end is past the end of the address space.
+    /// The range's end is past the end of the address space, or of the Tagged Offsets.
     #[error("{len} octets from {addr:#x} on pass the end of the address space")]
     Wrap {
-        /// Address of the first octet.
+        /// Address, or Tagged Offset, of the first octet.
         addr: u64,
         /// Length of the range in octets.
         len: u64,

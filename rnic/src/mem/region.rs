@@ -25,6 +25,8 @@ pub struct Region {
     pd: PdId,
     /// The only QP whose peer may use the STag.
     qp: Option<QpNum>,
+    /// The first Tagged Offset, unless the region is zero-based.
+    base: u64,
     status: Status,
     life: Mutex<Life>,
 }
@@ -46,9 +48,10 @@ pub(super) struct Revoker {
 }
 
 impl Region {
-    pub(super) fn new(memory: Memory, pd: PdId, stag: Stag, access: Access, qp: Option<QpNum>) -> Self {
+    pub(super) fn new(memory: Memory, pd: PdId, stag: Stag, access: Access, options: &RegionOptions) -> Self {
         let life = Mutex::new(Life { registered: true, windows: 0 });
-        Self { memory, pd, qp, status: Status::new(stag, access), life }
+        let base = options.base.unwrap_or(memory.ptr.addr().get() as u64);
+        Self { memory, pd, qp: options.qp, base, status: Status::new(stag, access), life }
     }
 
     /// Returns the STag by which peers and work requests name the region. Registering again changes
@@ -61,7 +64,7 @@ impl Region {
     pub fn base_to(&self) -> u64 {
         match self.access().contains(Access::ZERO_BASED) {
             true => 0,
-            false => self.memory.ptr.addr().get() as u64,
+            false => self.base,
         }
     }
 

@@ -34,6 +34,11 @@ impl Status {
         self.0.store(word(stag, access) | VALID, Ordering::Release);
     }
 
+    /// Makes the object invalid under another STag.
+    pub(super) fn set_invalid_as(&self, stag: Stag) {
+        self.0.store(word(stag, Access::empty()), Ordering::Release);
+    }
+
     pub(super) fn set_invalid(&self) {
         self.0.fetch_and(!VALID, Ordering::AcqRel);
     }

@@ -78,6 +78,7 @@ impl MemTable {
         options: &RegionOptions,
     ) -> Result<Arc<Region>, MemError> {
         check_region(access)?;
+        options.check_base(len)?;
         // SAFETY: `Memory::lent` demands what this function demands of its caller, for the same
         // range.
         let memory = unsafe { Memory::lent(ptr, len, access.writes(), options) }?;
@@ -94,6 +95,7 @@ impl MemTable {
         options: &RegionOptions,
     ) -> Result<Arc<Region>, MemError> {
         check_region(access)?;
+        options.check_base(len)?;
         self.add_region(Memory::ours(len, options)?, pd, access, options)
     }
 
@@ -160,10 +162,19 @@ impl MemTable {
         region.reopen(stag, access, |old| self.registry.lock().stags.rekey(old), &self.slots)
     }
 
-    /// Makes an unbound window of this PD.
+    /// Makes an unbound window of this PD, to be bound only while it is unbound.
     pub fn allocate_window(&self, pd: PdId) -> Result<Arc<Window>, MemError> {
+        self.add_window(pd, false)
+    }
+
+    /// Makes an unbound window of this PD that may be bound again while it is bound.
+    pub fn allocate_rebindable_window(&self, pd: PdId) -> Result<Arc<Window>, MemError> {
+        self.add_window(pd, true)
+    }
+
+    fn add_window(&self, pd: PdId, rebindable: bool) -> Result<Arc<Window>, MemError> {
         self.add(pd, |stag| {
-            let window = Arc::new(Window::new(pd, stag));
+            let window = Arc::new(Window::new(pd, stag, rebindable));
             (Object::Window(window.clone()), window)
         })
     }
@@ -172,7 +183,8 @@ impl MemTable {
     pub fn bind(&self, request: &BindWindow) -> Result<Stag, MemError> {
         let stag = request.window;
         let window = self.window(stag)?;
-        let region = self.region(request.region)?;
+        let unbinds = request.len == 0 && window.is_rebindable();
+        let region = if unbinds { None } else { Some(self.region(request.region)?) };
         let rekey = || match request.key {
             Some(key) => Ok(Stag(stag.0 & !0xff | u32::from(key))),
             None => self.registry.lock().stags.rekey(stag),
@@ -180,10 +192,12 @@ impl MemTable {
         // Counted first, so that whoever unbinds it at once finds it counted.
         *self.registry.lock().windows_of_qp.entry(request.qp).or_default() += 1;
         let bound = window.bind(request, region, rekey, &self.slots);
-        if bound.is_err() {
+        if bound.is_err() || unbinds {
             self.unbound(Some(request.qp));
         }
-        bound
+        let (stag, before) = bound?;
+        self.unbound(before);
+        Ok(stag)
     }
 
     /// Ends a window, bound or not. Waits for placements in flight.
@@ -334,7 +348,7 @@ impl MemTable {
         options: &RegionOptions,
     ) -> Result<Arc<Region>, MemError> {
         let region = self.add(pd, |stag| {
-            let region = Arc::new(Region::new(memory, pd, stag, access, options.qp));
+            let region = Arc::new(Region::new(memory, pd, stag, access, options));
             (Object::Region(region.clone()), region)
         })?;
         region.start(&self.slots);

@@ -17,6 +17,8 @@ use super::{Access, MemError, PdId, QpNum};
 /// QP on which it was bound.
 pub struct Window {
     pd: PdId,
+    /// True if a bind may take the place of another.
+    rebindable: bool,
     status: Status,
     life: Mutex<Life>,
 }
@@ -30,13 +32,13 @@ enum Life {
 /// The parameters of a bind.
 #[derive(Clone, Copy, Debug)]
 pub struct BindWindow {
-    /// The window, unbound.
+    /// The window, unbound or rebindable.
     pub window: Stag,
     /// The region, which must be valid and have the right [`Access::BIND`].
     pub region: Stag,
     /// The first octet, by the region's Tagged Offset.
     pub addr: u64,
-    /// Number of octets.
+    /// Number of octets. 0 unbinds a rebindable window, whatever the region.
     pub len: u64,
     /// Remote rights, [`Access::REMOTE_INVALIDATE`] and [`Access::ZERO_BASED`] only.
     pub access: Access,
@@ -49,8 +51,8 @@ pub struct BindWindow {
 }
 
 impl Window {
-    pub(super) fn new(pd: PdId, stag: Stag) -> Self {
-        Self { pd, status: Status::new(stag, Access::empty()), life: Mutex::new(Life::Unbound) }
+    pub(super) fn new(pd: PdId, stag: Stag, rebindable: bool) -> Self {
+        Self { pd, rebindable, status: Status::new(stag, Access::empty()), life: Mutex::new(Life::Unbound) }
     }
 
     /// Returns the STag. Binding changes it.
@@ -73,33 +75,46 @@ impl Window {
         self.status.is_valid()
     }
 
-    /// Binds the window to `region` under the STag that `rekey` makes.
+    /// Returns whether a bind may take the place of another.
+    pub(super) fn is_rebindable(&self) -> bool {
+        self.rebindable
+    }
+
+    /// Binds the window to `region` under the STag that `rekey` makes, or unbinds it where that is
+    /// `None`. Returns the STag, and the QP of the binding before.
     pub(super) fn bind(
         &self,
         request: &BindWindow,
-        region: Arc<Region>,
+        region: Option<Arc<Region>>,
         rekey: impl FnOnce() -> Result<Stag, MemError>,
         slots: &SlotTable,
-    ) -> Result<Stag, MemError> {
+    ) -> Result<(Stag, Option<QpNum>), MemError> {
         let &BindWindow { window, addr, len, access, pd, qp, .. } = request;
         let mut life = self.alive(Some(window))?;
         if self.pd != pd {
             return Err(MemError::OtherPd(window));
         }
-        if !matches!(*life, Life::Unbound) {
+        if !self.rebindable && !matches!(*life, Life::Unbound) {
             return Err(MemError::AlreadyBound(window));
         }
         let stag = rekey()?;
+        let Some(region) = region else {
+            let before = self.replace(&mut life, Life::Unbound, slots);
+            self.status.set_invalid_as(stag);
+            return Ok((stag, before));
+        };
         let ptr = region.bind(request.region, pd, (addr, len), access)?;
         let base = if access.contains(Access::ZERO_BASED) { 0 } else { addr };
         let lent = region.is_lent();
+        // Now that nothing can fail any more: a bind that is refused leaves the old binding.
+        let before = self.replace(&mut life, Life::Unbound, slots);
         *life = Life::Bound { region, qp };
         self.status.set_valid(stag, access);
         // `is_file` is false whatever the region is: only the sources of own messages are asked for
         // it, and those are regions.
         let scope = Scope { base, len, ptr, pd, qp: Some(qp), access, window: true, is_file: false, lent };
         slots.open(stag, scope);
-        Ok(stag)
+        Ok((stag, before))
     }
 
     /// Unbinds the window, which makes its STag invalid (draft-hilland-rddp-verbs §7.10.6.3).

@@ -1,7 +1,8 @@
-//! The attributes of a queue pair, fixed when it is made.
+//! The attributes of a queue pair: all but the rights of its peer are fixed when it is made.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rddp_mpa::{Negotiated, RtrSet};
 use rddp_rdma::{AsyncEvent, AsyncEventKind, ConnectOptions, Element};
@@ -21,13 +22,36 @@ pub(crate) struct QpAttributes {
     pub(crate) token: u64,
     pub(crate) pd: PdId,
     /// The access that the QP's own switches give its peer, where memory gives it, too.
-    pub(crate) inbound: Access,
+    pub(crate) inbound: Inbound,
     pub(crate) no_receive: NoReceive,
     pub(crate) events: EventQueue,
     pub(crate) sink: Option<Arc<dyn Sink>>,
     pub(crate) send_cq: Arc<CqInner>,
     pub(crate) recv_cq: Arc<CqInner>,
     pub(crate) device: Arc<DeviceInner>,
+}
+
+/// Rights of a peer, which change only while the QP has none.
+#[derive(Debug)]
+pub(crate) struct Inbound(AtomicU8);
+
+impl Inbound {
+    pub(crate) fn new(rights: Access) -> Self {
+        let inbound = Inbound(AtomicU8::default());
+        inbound.set(rights);
+        inbound
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Access {
+        Access::from_bits_retain(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Sets the rights, of which only those of a peer count. The caller holds the place of the QP's
+    /// startup: whoever serves a peer has got the QP's locks since.
+    pub(crate) fn set(&self, rights: Access) {
+        self.0.store(rights.intersection(Access::REMOTE).bits(), Ordering::Relaxed);
+    }
 }
 
 impl QpAttributes {

@@ -10,7 +10,7 @@ use rddp_rdmap::TerminateRepr;
 use socket2::Socket;
 
 use super::QpInner;
-use super::attributes::QpAttributes;
+use super::attributes::{Inbound, QpAttributes};
 use super::core::Core;
 use super::rq::RecvQueue;
 use super::sq::SendQueue;
@@ -22,7 +22,8 @@ use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError};
 use crate::home::Home;
 use crate::io::driver::Source;
-use crate::mem::{PdId, QpNum};
+use crate::mem::{Access, PdId, QpNum};
+use crate::pd::PdUser;
 
 /// A queue pair: one end of an RDMA connection.
 ///
@@ -42,10 +43,17 @@ use crate::mem::{PdId, QpNum};
 #[derive(Debug)]
 pub struct QueuePair {
     pub(crate) inner: Home<Arc<QpInner>>,
+    /// Dropped once the QP has ended.
+    _of_pd: PdUser,
 }
 
 impl QueuePair {
-    pub(crate) fn create(device: &Arc<DeviceInner>, pd: PdId, config: &QpConfig) -> Result<Self, Error> {
+    pub(crate) fn create(
+        device: &Arc<DeviceInner>,
+        pd: PdId,
+        config: &QpConfig,
+        of_pd: PdUser,
+    ) -> Result<Self, Error> {
         let (send_cq, recv_cq) = (config.send_cq.0.here()?, config.recv_cq.0.here()?);
         if [send_cq, recv_cq].iter().any(|cq| !cq.is_of(&device.driver)) {
             return Err(Error::Foreign("a completion queue"));
@@ -58,7 +66,7 @@ impl QueuePair {
         if let Some(events) = &config.events {
             events.adopt(device)?;
         }
-        let srq = config.srq.as_ref().map(|srq| srq.0.here().cloned()).transpose()?;
+        let srq = config.srq.as_ref().map(|srq| srq.inner.here().cloned()).transpose()?;
         let inner = Arc::new_cyclic(|weak: &Weak<QpInner>| {
             let source: Weak<dyn Source> = weak.clone();
             let token = device.driver.add(source);
@@ -67,7 +75,7 @@ impl QueuePair {
                     num: device.next_qp(),
                     token,
                     pd,
-                    inbound: config.inbound(),
+                    inbound: Inbound::new(config.inbound()),
                     no_receive: config.no_receive,
                     events: config.events.as_ref().unwrap_or(&device.events).clone(),
                     sink: config.sink.clone(),
@@ -83,7 +91,7 @@ impl QueuePair {
             }
         });
         // From here on dropping `qp` undoes what has been done, if a later step fails.
-        let qp = QueuePair { inner: Home::new(inner) };
+        let qp = QueuePair { inner: Home::new(inner), _of_pd: of_pd };
         let inner = qp.inner.here()?;
         for cq in inner.attrs.cqs() {
             cq.add_member(inner.attrs.token, inner.clone())
@@ -104,6 +112,28 @@ impl QueuePair {
     /// Returns the state of the QP.
     pub fn state(&self) -> QpState {
         self.inner.here().map_or(QpState::Error, |inner| inner.core.lock().state)
+    }
+
+    /// Returns the rights that the QP gives its peer, where regions give them, too.
+    pub fn inbound(&self) -> Access {
+        self.inner.anywhere().attrs.inbound.get()
+    }
+
+    /// Sets the rights that the QP gives its peer, in place of
+    /// [`QpConfig::inbound_read`](crate::QpConfig::inbound_read) and `inbound_write`
+    /// (draft-hilland-rddp-verbs §7.6.3). Rights that are not a peer's are ignored.
+    ///
+    /// # Errors
+    /// The QP is not idle, or is being connected. Or its Sends wait for receives, which excludes
+    /// inbound Reads.
+    pub fn set_inbound(&self, rights: Access) -> Result<(), Error> {
+        let inner = self.inner.here()?;
+        if inner.attrs.waits() && rights.intersects(Access::REMOTE_READ | Access::REMOTE_ATOMIC) {
+            return Err(Error::Conflict("Sends that wait for receives exclude inbound Reads"));
+        }
+        let _place = inner.claim().map_err(|_| Error::InUse("a queue pair that is connected"))?;
+        inner.attrs.inbound.set(rights);
+        Ok(())
     }
 
     /// Posts a request to the send queue. When this returns, it has been handed to TCP as far as

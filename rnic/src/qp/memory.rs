@@ -27,7 +27,7 @@ impl QpAttributes {
         len: u64,
         want: Access,
     ) -> Result<Grant, AccessError> {
-        if !self.inbound.contains(want) {
+        if !self.inbound.get().contains(want) {
             return Err(AccessError::Rights);
         }
         self.device.mem.check_remote(stag, to, len, want, self.pd, self.num)
@@ -36,7 +36,7 @@ impl QpAttributes {
     /// Invalidates an STag for the peer, if the QP gives the peer any right
     /// (draft-hilland-rddp-verbs §7.8).
     pub(crate) fn invalidate_remote(&self, stag: Stag) -> Result<(), InvalidateError> {
-        if self.inbound.is_empty() {
+        if self.inbound.get().is_empty() {
             return Err(InvalidateError::Rights);
         }
         self.device.mem.invalidate_remote(stag, self.pd, self.num)
@@ -87,9 +87,9 @@ impl QpAttributes {
     pub(crate) fn local_operation(&self, operation: &Operation) -> Status {
         let memory = &self.device.mem;
         let done = match *operation {
-            Operation::Bind { window, range, access } => {
+            Operation::Bind { window, range, access, key } => {
                 let Sge { stag: region, addr, len } = range;
-                let (pd, qp, key) = (self.pd, self.num, None);
+                let (pd, qp) = (self.pd, self.num);
                 memory.bind(&BindWindow { window, region, addr, len, access, pd, qp, key }).is_ok()
             }
             Operation::Invalidate { stag } => memory.invalidate_local(stag, self.pd, self.num).is_ok(),

@@ -70,7 +70,9 @@ impl SendQueue {
 
     pub(crate) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
         let halves = usize::from(matches!(wr.operation, Operation::WriteImmediate { .. })) + 1;
-        if self.wqes.len() + halves > self.capacity.max(halves) {
+        // Of a queue for one request, both halves are that one.
+        let is_alone = self.capacity == 1 && self.wqes.is_empty();
+        if self.wqes.len() + halves > self.capacity && !is_alone {
             return Err(PostError::QueueFull { capacity: self.capacity });
         }
         let (completed, total) = (completed(&wr.operation)?, check(&wr.operation, memory)?);

@@ -3,8 +3,10 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
 mod capabilities;
+mod changes;
 #[path = "../common/mod.rs"]
 mod common;
+mod counts;
 mod drops;
 mod endless;
 mod progress;

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use rddp_rnic::{
@@ -142,6 +143,61 @@ fn a_channel_works_in_epoll() {
         assert_eq!(events[0].data(), 7);
         assert!(armed.channel.next_event().is_some());
         assert_eq!(armed.drain(), 1);
+    }
+}
+
+/// A program of the C verbs clears `O_NONBLOCK`, and may even read what it was not to read.
+#[test]
+fn no_call_blocks_on_a_descriptor_that_the_program_has_made_blocking() {
+    let mut armed = Armed::new();
+    fcntl(&armed.channel, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+    for round in 0..3 {
+        armed.end.cq.arm(false);
+        armed.message(false);
+        assert!(armed.is_readable(PATIENCE), "no event came");
+        if round == 1 {
+            assert_eq!(nix::unistd::read(&armed.channel, &mut [0; 8]), Ok(8));
+        }
+        assert!(armed.channel.next_event().is_some() && armed.channel.next_event().is_none());
+        assert!(armed.channel.wait(Some(Duration::ZERO)).unwrap().is_none());
+        armed.drain();
+    }
+    let events = EventQueue::new().unwrap();
+    fcntl(&events, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+    let end = End::with(|config| config.events = Some(events.clone()));
+    connect_on("127.0.0.1:0", &end, &End::new(), &ConnectOptions::default(), &ConnectOptions::default());
+    end.qp.terminate();
+    assert!(events.wait(Some(PATIENCE)).unwrap().is_some());
+    while events.next_event().is_some() {}
+    assert!(events.wait(Some(Duration::ZERO)).unwrap().is_none());
+}
+
+/// A thread that waits in the channel takes one event. Those who sleep on the descriptor see the
+/// others, whenever they came.
+#[test]
+fn a_wait_leaves_the_other_events_to_the_descriptor() {
+    let mut armed = Armed::new();
+    let other = armed.end.rnic.create_cq_on(&armed.channel, 16).unwrap();
+    let qp = armed.end.pd.create_qp(&QpConfig::new(&other)).unwrap();
+    qp.abort();
+    assert!(!armed.is_readable(Duration::ZERO));
+    for round in 0..20 {
+        other.arm(false);
+        armed.end.cq.arm(false);
+        let channel = armed.channel.clone();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| channel.wait(Some(PATIENCE)).unwrap().unwrap());
+            if round % 2 == 0 {
+                // Most often it is asleep by then.
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            qp.post_send(&SendWr::send_inline(1, b"")).unwrap();
+            armed.message(false);
+            assert!(waiting.join().is_ok());
+        });
+        armed.fires();
+        assert!(other.poll_one().is_some());
+        while armed.drain() == 0 {}
     }
 }
 

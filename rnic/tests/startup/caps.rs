@@ -10,11 +10,14 @@ use rddp_rnic::{Listener, QpConfig, Rnic, RnicConfig};
 use rddp_test_support::read_to_end;
 
 use crate::common::{End, PATIENCE, alone};
-use crate::frames::{SHORT, dial, good_request, listener, options, still_listens};
+use crate::frames::{REPLY, SHORT, dial, good_request, listener, options, still_listens};
 
 fn limited(max_half_open: usize, max_half_open_per_peer: usize) -> End {
-    let rnic = Rnic::with_config(&RnicConfig { max_half_open, max_half_open_per_peer, ..Default::default() })
-        .unwrap();
+    limited_to(&RnicConfig { max_half_open, max_half_open_per_peer, ..Default::default() })
+}
+
+fn limited_to(config: &RnicConfig) -> End {
+    let rnic = Rnic::with_config(config).unwrap();
     let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
     let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
     End { rnic, pd, cq, qp }
@@ -79,10 +82,15 @@ fn half_open_connections_are_capped_for_each_peer() {
     settle(&others, 3);
 }
 
-/// A Request that the program has not looked at yet counts, too.
+/// Requests that wait for an answer have limits of their own.
 #[test]
 fn requests_that_nobody_takes_are_capped() {
-    let end = limited(4, 4);
+    requests_are_capped(&RnicConfig { max_waiting: 4, ..Default::default() });
+    requests_are_capped(&RnicConfig { max_waiting_per_peer: 4, ..Default::default() });
+}
+
+fn requests_are_capped(config: &RnicConfig) {
+    let end = limited_to(config);
     let listener = listener(&end, &options(PATIENCE));
     let sockets: Vec<_> = (0..8)
         .map(|_| {
@@ -96,6 +104,38 @@ fn requests_that_nobody_takes_are_capped() {
     assert_eq!(requests.len(), 4);
     drop(requests);
     still_listens(&listener);
+}
+
+/// Requests that have come whole take up no place of half-open connections, and no time limit ends
+/// them.
+#[test]
+fn hundreds_of_requests_of_one_peer_wait_for_as_long_as_the_program_likes() {
+    const COUNT: usize = 700;
+    if !alone("caps::hundreds_of_requests_of_one_peer_wait_for_as_long_as_the_program_likes") {
+        return;
+    }
+    let (soft, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, soft.max(4096).min(most), most).unwrap();
+    // More than one turn of the background thread takes from the kernel and reads in the next.
+    let end = limited(300, 300);
+    let listener = listener(&end, &options(SHORT));
+    let sockets: Vec<_> = (0..COUNT)
+        .map(|_| {
+            let mut socket = dial(&listener);
+            socket.write_all(&good_request()).unwrap();
+            socket
+        })
+        .collect();
+    std::thread::sleep(2 * SHORT);
+    assert_eq!(sockets.iter().filter(|socket| is_open(socket)).count(), COUNT);
+    let mut requests: Vec<_> = std::iter::from_fn(|| listener.try_accept()).collect();
+    assert_eq!(requests.len(), COUNT);
+    std::thread::sleep(2 * SHORT);
+    requests.remove(0).accept(&end.qp, b"").unwrap();
+    let mut reply = [0; 20];
+    sockets[0].set_read_timeout(Some(PATIENCE)).unwrap();
+    (&sockets[0]).read_exact(&mut reply).unwrap();
+    assert_eq!(reply[..16], *REPLY);
 }
 
 fn descriptors() -> usize {

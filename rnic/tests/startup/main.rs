@@ -9,6 +9,7 @@ mod caps;
 #[path = "../common/mod.rs"]
 mod common;
 mod frames;
+mod listening;
 mod own;
 mod passive;
 mod refusals;

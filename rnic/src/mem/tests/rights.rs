@@ -5,7 +5,7 @@ use rddp_ddp::Stag;
 use rddp_rdmap::{AccessError, InvalidateError};
 
 use super::*;
-use crate::mem::Grant;
+use crate::mem::{Grant, MemError};
 
 /// A use of a region.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -242,4 +242,42 @@ fn a_region_without_octets_grants_none() {
     assert!(region.is_empty());
     let answer = table.check_remote(region.stag(), region.base_to(), 1, Access::REMOTE_WRITE, PD, QP);
     assert_eq!(answer.err(), Some(AccessError::Bounds));
+}
+
+/// The Tagged Offset of the first octet is its owner's choice, and the address then opens nothing.
+#[test]
+fn a_region_begins_at_the_tagged_offset_that_its_owner_chooses() {
+    let table = table();
+    let last = u64::MAX - 16;
+    let zero_based = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::ZERO_BASED;
+    for (base, access, first) in
+        [(Some(0), ALL, 0), (Some(5), ALL, 5), (Some(last), ALL, last), (Some(5), zero_based, 0)]
+    {
+        let options = RegionOptions { base, ..RegionOptions::default() };
+        let region = table.allocate(PD, 16, access, &options).unwrap();
+        assert_eq!(region.base_to(), first);
+        let remote = |to| check(&table, Use::Write, region.stag(), to, 2, PD, QP);
+        remote(first + 3).unwrap().place(0, b"ab").unwrap();
+        assert_eq!(octets(&region)[2..6], *b"\0ab\0");
+        assert_eq!(remote(first + 15).err(), Some(AccessError::Bounds));
+        let local = |to| check(&table, Use::LocalWrite, region.stag(), to, 1, PD, QP).err();
+        assert_eq!((local(first), local(first + 15)), (None, None));
+        let address = region.as_ptr().addr() as u64;
+        assert_eq!([local(address), remote(address).err()], [Some(AccessError::Bounds); 2], "{base:?}");
+    }
+    for base in [last + 1, u64::MAX] {
+        let options = RegionOptions { base: Some(base), ..RegionOptions::default() };
+        let refused = table.allocate(PD, 16, ALL, &options).unwrap_err();
+        assert!(matches!(refused, MemError::Wrap { addr, len: 16 } if addr == base), "{refused}");
+    }
+}
+
+/// Registering again changes rights and key, and not the Tagged Offsets.
+#[test]
+fn a_chosen_tagged_offset_lasts_as_long_as_the_region() {
+    let table = table();
+    let options = RegionOptions { base: Some(1 << 50), ..RegionOptions::default() };
+    let region = table.allocate(PD, 16, ALL, &options).unwrap();
+    let stag = table.reregister_region(&region, Access::REMOTE_READ).unwrap();
+    assert!(check(&table, Use::ReadSource, stag, 1 << 50, 16, PD, QP).is_ok());
 }

@@ -111,6 +111,20 @@ fn a_zero_based_window_counts_from_its_own_start() {
     );
 }
 
+/// A region whose Tagged Offsets begin where its owner has chosen has windows like any other.
+#[test]
+fn a_window_names_its_range_by_the_regions_tagged_offsets() {
+    let table = table();
+    let options = RegionOptions { base: Some(1 << 40), ..RegionOptions::default() };
+    let region = table.allocate(PD, 64, Access::LOCAL_WRITE | Access::BIND, &options).unwrap();
+    let window = table.allocate_window(PD).unwrap();
+    let stag = table.bind(&request(&region, &window)).unwrap();
+    let check = |to| table.check_remote(stag, to, 2, Access::REMOTE_WRITE, PD, QP);
+    check((1 << 40) + 16).unwrap().place(0, b"ab").unwrap();
+    assert_eq!(&octets(&region)[16..18], b"ab");
+    assert_eq!(check((1 << 40) + 15).err(), Some(AccessError::Bounds));
+}
+
 /// RFC 5042 §6.1.1: the key changes, so the STag of the last binding is invalid.
 #[test]
 fn binding_changes_the_key_and_not_the_index() {
@@ -248,4 +262,51 @@ fn a_region_deregistered_with_its_windows_leaves_them_unbound() {
     let answer = table.check_remote(window.stag(), region.base_to() + 16, 1, Access::REMOTE_READ, PD, QP);
     assert_eq!(answer.err(), Some(AccessError::Stag));
     table.bind(&request(&other, &window)).unwrap();
+}
+
+/// A window of type 1 of the C verbs: binds take the place of each other, on any QP and region.
+#[test]
+fn a_rebindable_window_is_bound_again_and_unbound_by_no_octets() {
+    let Bound { table, region: first, .. } = unbound(Access::LOCAL_WRITE | Access::BIND);
+    let second = allocate(&table, 64, Access::LOCAL_WRITE | Access::BIND);
+    let window = table.allocate_rebindable_window(PD).unwrap();
+    let reads = |stag, region: &Region, qp| {
+        table.check_remote(stag, region.base_to() + 16, 1, Access::REMOTE_READ, PD, qp).err()
+    };
+    let one = table.bind(&request(&first, &window)).unwrap();
+    let on_other = BindWindow { qp: OTHER_QP, ..request(&second, &window) };
+    let two = table.bind(&on_other).unwrap();
+    assert_ne!(one, two);
+    assert_eq!(reads(one, &first, QP), Some(AccessError::Stag));
+    assert_eq!((reads(two, &second, OTHER_QP), reads(two, &second, QP)), (None, Some(AccessError::Pd)));
+    assert_eq!((table.windows_of(QP), table.windows_of(OTHER_QP)), (0, 1));
+    table.deregister(first.stag()).unwrap();
+    // One that is refused changes nothing.
+    let refused = BindWindow { len: 49, ..request(&second, &window) };
+    assert!(error(table.bind(&refused)).contains("not inside the region"));
+    assert_eq!((reads(two, &second, OTHER_QP), window.stag()), (None, two));
+    let key = Some((two.0 as u8).wrapping_add(1));
+    let none = BindWindow { len: 0, key, region: Stag(0), ..request(&second, &window) };
+    let three = table.bind(&none).unwrap();
+    assert_eq!(
+        (three, window.stag(), window.is_valid()),
+        (Stag(two.0 & !0xff | u32::from((two.0 as u8).wrapping_add(1))), three, false)
+    );
+    for stag in [two, three] {
+        assert_eq!(reads(stag, &second, OTHER_QP), Some(AccessError::Stag));
+    }
+    assert_eq!((table.windows_of(QP), table.windows_of(OTHER_QP)), (0, 0));
+    let four = table.bind(&request(&second, &window)).unwrap();
+    assert_eq!(reads(four, &second, QP), None);
+    assert_eq!(table.windows_of(QP), 1);
+}
+
+/// A window that is bound once may be bound to no octets: its STag is valid and opens none.
+#[test]
+fn a_window_of_no_octets_opens_nothing() {
+    let Bound { table, region, window } = unbound(Access::LOCAL_WRITE | Access::BIND);
+    let stag = table.bind(&BindWindow { len: 0, ..request(&region, &window) }).unwrap();
+    assert!(window.is_valid());
+    let answer = table.check_remote(stag, region.base_to() + 16, 1, Access::REMOTE_READ, PD, QP);
+    assert_eq!(answer.err(), Some(AccessError::Bounds));
 }

@@ -65,7 +65,7 @@ impl Link {
         if let Some(nudge) = self.nudge {
             driver.at(nudge.due, attrs.token);
         }
-        attrs.device.mem.connect(attrs.num, attrs.pd, attrs.inbound);
+        attrs.device.mem.connect(attrs.num, attrs.pd, attrs.inbound.get());
     }
 
     /// Queues a nudge, an RDMA Write of no octets, if one is due: this end has sent, all of it has

@@ -177,7 +177,7 @@ fn operation(one: &One<'_>, view: &View<'_>) -> Result<Operation, Errno> {
             let access = u8::try_from(a).ok().and_then(Access::from_bits).ok_or(Errno::INVALID)?;
             let range = single(one)?;
             view.check(&[range], false)?;
-            Operation::Bind { window: Stag(work.stag), range: piece(&range), access }
+            Operation::Bind { window: Stag(work.stag), range: piece(&range), access, key: None }
         }
         op::INVALIDATE => {
             view.check_stag(work.stag)?;

@@ -1,17 +1,15 @@
-//! The count of connections that have not finished their startup.
+//! Counts of connections that have not finished their startup, by peer.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::device::DeviceInner;
-
-/// The number of connections that have not finished their startup, of the whole device and of each
-/// peer. RFC 5042 §6.4.2: peers must not be able to use up this end's memory and sockets.
+/// The number of connections in one part of their startup, of the whole device and of each peer.
+/// RFC 5042 §6.4.2: peers must not be able to use up this end's memory and sockets.
 #[derive(Debug)]
-pub(crate) struct HalfOpenCount {
+pub(crate) struct PeerCount {
     max: usize,
     max_per_peer: usize,
     count: Mutex<(usize, HashMap<Origin, usize>)>,
@@ -37,28 +35,36 @@ impl Origin {
     }
 }
 
-impl HalfOpenCount {
-    pub(crate) fn new(max: usize, max_per_peer: usize) -> Self {
-        HalfOpenCount { max, max_per_peer, count: Mutex::default() }
+impl PeerCount {
+    pub(crate) fn new(max: usize, max_per_peer: usize) -> Arc<Self> {
+        Arc::new(PeerCount { max, max_per_peer, count: Mutex::default() })
     }
 
     /// Counts one connection more. Returns `None` where there are too many already.
-    pub(super) fn take(device: &Arc<DeviceInner>, peer: Option<IpAddr>) -> Option<Slot> {
-        let this = &device.half_open;
-        let peer = peer.map(Origin::of);
-        let mut count = this.count.lock();
-        if count.0 >= this.max {
+    pub(super) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Slot> {
+        self.take_of(peer.map(Origin::of))
+    }
+
+    /// Counts a connection here that has been counted elsewhere. Returns `None` where there are too
+    /// many already.
+    pub(super) fn take_over(self: &Arc<Self>, slot: Slot) -> Option<Slot> {
+        self.take_of(slot.peer)
+    }
+
+    fn take_of(self: &Arc<Self>, peer: Option<Origin>) -> Option<Slot> {
+        let mut count = self.count.lock();
+        if count.0 >= self.max {
             return None;
         }
         if let Some(peer) = peer {
             let of_peer = count.1.entry(peer).or_default();
-            if *of_peer >= this.max_per_peer {
+            if *of_peer >= self.max_per_peer {
                 return None;
             }
             *of_peer += 1;
         }
         count.0 += 1;
-        Some(Slot { device: Arc::downgrade(device), peer })
+        Some(Slot { count: self.clone(), peer })
     }
 
     fn give(&self, peer: Option<Origin>) {
@@ -78,30 +84,25 @@ impl HalfOpenCount {
 /// A counted connection. Dropping it takes it off the count.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    device: Weak<DeviceInner>,
+    count: Arc<PeerCount>,
     peer: Option<Origin>,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Some(device) = self.device.upgrade() {
-            device.half_open.give(self.peer);
-        }
+        self.count.give(self.peer);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Rnic, RnicConfig};
 
     /// RFC 5042 §6.4.2: a host in a /64 network can have as many addresses as it likes.
     #[test]
     fn half_open_connections_are_counted_by_network_in_ipv6() {
-        let config = RnicConfig { max_half_open_per_peer: 2, ..RnicConfig::default() };
-        let device = Rnic::with_config(&config).unwrap();
-        let device = device.0.anywhere();
-        let take = |peer: &str| HalfOpenCount::take(device, Some(peer.parse().unwrap()));
+        let count = PeerCount::new(1024, 2);
+        let take = |peer: &str| count.take(Some(peer.parse().unwrap()));
         let first = take("2001:db8:0:1::1");
         let second = take("2001:db8:0:1:ffff::2");
         assert!(first.is_some() && second.is_some());

@@ -1,0 +1,98 @@
+//! What a program may choose or change of its objects: depths, rights, capacities.
+
+use rddp_rnic::{
+    Access, AsyncEventKind, Error, PostError, QpConfig, QpState, RecvWr, Remote, SendWr, SrqConfig, Stag,
+};
+
+use crate::common::{ALL, End, connect_on, exchange};
+
+/// draft-hilland-rddp-verbs §6.3, §8.1: a queue of no requests takes none, of any kind.
+#[test]
+fn queues_of_depth_zero_take_nothing() {
+    let idle = End::with(|config| (config.max_send, config.max_recv) = (0, 0));
+    let region = idle.region(8, Access::LOCAL_WRITE);
+    let there = Remote { stag: Stag(0x100), to: 0 };
+    for wr in [
+        SendWr::send_inline(1, b""),
+        SendWr::write(2, region.whole(), there),
+        SendWr::write_immediate(3, region.whole(), there, [0; 8]),
+    ] {
+        assert_eq!(idle.qp.post_send(&wr), Err(PostError::QueueFull { capacity: 0 }));
+    }
+    assert_eq!(idle.qp.post_recv(RecvWr::new(4, [])), Err(PostError::QueueFull { capacity: 0 }));
+    let one = End::with(|config| config.max_send = 1);
+    let source = one.region(8, ALL);
+    let both = SendWr::write_immediate(5, source.whole(), there, [0; 8]);
+    one.qp.post_send(&both).unwrap();
+    assert_eq!(one.qp.post_send(&SendWr::send_inline(6, b"")), Err(PostError::QueueFull { capacity: 1 }));
+    // Two that only receive or only send are enough for a connection.
+    let (sender, receiver) =
+        (End::with(|config| config.max_recv = 0), End::with(|config| config.max_send = 0));
+    connect_on("127.0.0.1:0", &sender, &receiver, &Default::default(), &Default::default());
+    exchange(&sender, &receiver);
+}
+
+/// The rights of a peer are the program's to change until the QP has a peer.
+#[test]
+fn rights_of_the_peer_change_until_the_qp_is_connected() {
+    let (active, passive) = (End::new(), End::with(|config| config.inbound_read = false));
+    assert_eq!(passive.qp.inbound(), Access::REMOTE_WRITE);
+    passive.qp.set_inbound(Access::REMOTE_READ | Access::LOCAL_WRITE).unwrap();
+    assert_eq!(passive.qp.inbound(), Access::REMOTE_READ);
+    connect_on("127.0.0.1:0", &active, &passive, &Default::default(), &Default::default());
+    assert!(matches!(passive.qp.set_inbound(Access::REMOTE), Err(Error::InUse(_))));
+    let (there, here) = (passive.region(8, ALL), active.region(8, ALL));
+    active.qp.post_send(&SendWr::read(1, here.whole(), there.remote(0))).unwrap();
+    active.success();
+    active.qp.post_send(&SendWr::write(2, here.whole(), there.remote(0))).unwrap();
+    passive.event_like(|event| matches!(event, AsyncEventKind::Fault(_)));
+    passive.await_state(QpState::Error);
+    assert!(passive.qp.set_inbound(Access::REMOTE).is_err());
+    assert!(passive.qp.reset());
+    passive.qp.set_inbound(Access::REMOTE).unwrap();
+}
+
+/// draft-hilland-rddp-verbs §5.2.4: a queue grows, and shrinks to what it holds.
+#[test]
+fn a_completion_queue_is_resized_and_keeps_what_it_holds() {
+    let end = End::new();
+    end.qp.abort();
+    let complete = |id| end.qp.post_send(&SendWr::send_inline(id, b"")).unwrap();
+    end.cq.resize(2).unwrap();
+    assert_eq!(end.cq.capacity(), 2);
+    (1..=2).for_each(complete);
+    assert!(matches!(end.cq.resize(1), Err(Error::InUse(_))));
+    end.cq.resize(3).unwrap();
+    complete(3);
+    assert!(!end.cq.is_overflowed());
+    let most = end.rnic.capabilities().max_cqes;
+    for capacity in [0, most + 1, usize::MAX] {
+        assert!(matches!(end.cq.resize(capacity), Err(Error::OutOfRange { max, .. }) if max == most));
+    }
+    assert_eq!(end.cq.capacity(), 3);
+    assert_eq!(end.completions_of(1..=3).len(), 3);
+    end.cq.resize(1).unwrap();
+    (4..=5).for_each(complete);
+    assert!(end.cq.is_overflowed());
+}
+
+/// draft-hilland-rddp-verbs §6.3: the limit is armed for one event.
+#[test]
+fn a_shared_receive_queue_tells_whether_its_limit_is_armed() {
+    let end = End::new();
+    let srq = end.pd.create_srq(SrqConfig { max_recv: 7, quota: None });
+    assert_eq!((srq.capacity(), srq.limit()), (7, 0));
+    (0..3).for_each(|id| srq.post_recv(RecvWr::new(id, [])).unwrap());
+    let config = QpConfig { srq: Some(srq.clone()), ..QpConfig::new(&end.cq) };
+    let passive = End { qp: end.pd.create_qp(&config).unwrap(), ..end };
+    srq.arm_limit(3);
+    assert_eq!(srq.limit(), 3);
+    let active = End::new();
+    connect_on("127.0.0.1:0", &active, &passive, &Default::default(), &Default::default());
+    active.qp.post_send(&SendWr::send_inline(9, b"")).unwrap();
+    passive.event_like(|event| *event == AsyncEventKind::SrqLimit);
+    assert_eq!(srq.limit(), 0);
+    srq.arm_limit(1);
+    srq.arm_limit(0);
+    assert_eq!(srq.limit(), 0, "disarmed");
+}

@@ -1,0 +1,60 @@
+//! Listening on a socket of the program's own.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+
+use rddp_rnic::{ConnectOptions, Error};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::common::{End, PATIENCE, exchange};
+use crate::frames::{dial, good_request};
+
+fn bound(addr: &str) -> Socket {
+    let addr: SocketAddr = addr.parse().unwrap();
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None).unwrap();
+    socket.bind(&SockAddr::from(addr)).unwrap();
+    socket
+}
+
+#[test]
+fn a_socket_of_the_programs_own_takes_connections() {
+    for addr in ["127.0.0.1:0", "[::1]:0"] {
+        let (active, passive) = (End::new(), End::new());
+        let socket = bound(addr);
+        let addr = socket.local_addr().unwrap().as_socket().unwrap();
+        let options = ConnectOptions::default();
+        let listener = passive.rnic.listen_on(socket, 1, &options).unwrap();
+        assert_eq!(listener.local_addr().unwrap(), addr);
+        std::thread::scope(|scope| {
+            scope.spawn(|| active.qp.connect(addr, &options).unwrap());
+            let request = listener.accept(Some(PATIENCE)).unwrap().expect("nobody came");
+            request.accept(&passive.qp, b"").unwrap();
+        });
+        exchange(&active, &passive);
+    }
+}
+
+/// What connections inherit is set on the socket before it listens.
+#[test]
+fn connections_of_such_a_socket_have_the_options_of_the_listener() {
+    let end = End::new();
+    let options = ConnectOptions { mss: Some(700), ..ConnectOptions::default() };
+    let listener = end.rnic.listen_on(bound("127.0.0.1:0"), 8, &options).unwrap();
+    let mut socket = dial(&listener);
+    socket.write_all(&good_request()).unwrap();
+    assert!(listener.accept(Some(PATIENCE)).unwrap().is_some());
+    assert!(Socket::from(socket).tcp_mss().unwrap() <= 700);
+}
+
+#[test]
+fn a_socket_that_cannot_listen_is_refused() {
+    let end = End::new();
+    let other = end.rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
+    let connected = Socket::from(TcpStream::connect(other.local_addr().unwrap()).unwrap());
+    let datagrams = Socket::from(OwnedFd::from(UdpSocket::bind("127.0.0.1:0").unwrap()));
+    for socket in [connected, datagrams] {
+        let refused = end.rnic.listen_on(socket, 8, &ConnectOptions::default());
+        assert!(matches!(refused, Err(Error::Host { what: "listening", .. })), "{refused:?}");
+    }
+}
