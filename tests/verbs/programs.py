@@ -41,7 +41,7 @@ def rping(name, options, server="", at=AT, **rest):
 
 
 def perftest():
-    """Bandwidth and latency of all operations; latency without -a: it takes minutes in a debug build."""
+    """Bandwidth and latency; latency without -a, which takes minutes in a debug build."""
     for kind in ("send", "write", "read"):
         yield pair(f"ib_{kind}_bw -a", f"ib_{kind}_bw -R", "-a -n 20", seconds=120)
         yield pair(f"ib_{kind}_lat", f"ib_{kind}_lat -R", "-n 200")

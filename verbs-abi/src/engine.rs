@@ -48,11 +48,7 @@ impl Engine {
     /// Opens the RNIC and starts the thread.
     pub(crate) fn start() -> Outcome<Arc<Self>> {
         let notes = Arc::new(Notes::new()?);
-        let config = RnicConfig {
-            max_half_open_per_peer: RnicConfig::default().max_half_open,
-            sink: Some(notes.clone()),
-            ..RnicConfig::default()
-        };
+        let config = RnicConfig { sink: Some(notes.clone()), ..RnicConfig::default() };
         let rnic = Rnic::with_config(&config).map_err(errors::of_device)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&notes.bell, EpollEvent::new(EpollFlags::EPOLLIN, NOTES))?;

@@ -70,13 +70,20 @@ impl<T> Fifo<T> {
     }
 }
 
-/// Sleeps until a descriptor of the program's is readable; `EAGAIN` if it is non-blocking.
+/// Sleeps until a descriptor of the program's is readable; `EAGAIN` if it is non-blocking. A signal
+/// does not end the sleep, as if its handler were installed with `SA_RESTART`, which most are.
 pub(crate) fn sleep_until_readable(fd: BorrowedFd<'_>) -> Outcome<()> {
-    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
-    if flags.contains(OFlag::O_NONBLOCK) {
+    if is_nonblocking(fd)? {
         return Err(Errno::EAGAIN);
     }
-    poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::NONE).map(drop)
+    match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::NONE) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> Outcome<bool> {
+    Ok(OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?).contains(OFlag::O_NONBLOCK))
 }
 
 /// Makes a descriptor blocking, as programs expect of one that they have not touched.

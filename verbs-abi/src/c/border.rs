@@ -35,3 +35,19 @@ pub(super) fn pointer<T>(outcome: Outcome<*mut T>) -> *mut T {
 pub(super) fn given<T>(pointer: *mut T) -> Outcome<ptr::NonNull<T>> {
     ptr::NonNull::new(pointer).ok_or(Errno::EINVAL)
 }
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// Calls a function during which the thread cannot be cancelled (`pthread_cancel`).
+pub(super) fn uncancelled<T>(function: impl FnOnce() -> T) -> T {
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: a number's room is passed.
+    unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+    let result = function();
+    // SAFETY: NULL may be passed.
+    unsafe { pthread_setcancelstate(before, ptr::null_mut()) };
+    result
+}

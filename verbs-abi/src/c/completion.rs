@@ -5,20 +5,24 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use parking_lot::Mutex;
 use rddp_rnic::{Completion, CompletionChannel, CompletionQueue, CqNum};
 
 use super::abi::{Plain, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc, wc_flags};
-use super::border::{given, minus, number, pointer};
+use super::border::{given, minus, number, pointer, uncancelled};
 use super::context::{Context, context};
 use super::handle::{
-    Held, Object, Shared, Unacknowledged, Used, Users, find_if, follow, publish, retire_unused,
+    Held, Object, Shared, Unacknowledged, Used, Users, find, find_if, follow, publish, retire_unused,
 };
 use crate::errors::{Outcome, of_device};
-use crate::fifo::{make_blocking, sleep_until_readable};
+use crate::fifo::{is_nonblocking, make_blocking, sleep_until_readable};
 use crate::words::{opcode_of, status_of};
+
+/// Time for which a thread that waits for an event reads the sockets itself.
+const IN_CALL: Duration = Duration::from_millis(20);
 
 /// A completion channel.
 #[derive(Debug)]
@@ -53,18 +57,33 @@ impl Channel {
 
     /// Takes the oldest event that a queue has sent which the program still has.
     fn next_event(&self) -> Option<Arc<Cq>> {
-        std::iter::from_fn(|| self.channel.next_event())
-            .find_map(|queue| self.queues.lock().get(&queue.num()).and_then(Weak::upgrade))
+        std::iter::from_fn(|| self.channel.next_event()).find_map(|queue| self.known(&queue))
+    }
+
+    fn known(&self, queue: &CompletionQueue) -> Option<Arc<Cq>> {
+        self.queues.lock().get(&queue.num()).and_then(Weak::upgrade)
     }
 
     /// Takes the oldest event; sleeps until there is one, unless the descriptor is non-blocking.
-    /// A thread may be cancelled while it sleeps: nothing here has a destructor then.
+    ///
+    /// At first the thread reads the sockets itself, and so is quick; it cannot be cancelled
+    /// meanwhile. A thread that sleeps for longer may be, so that nothing here has a destructor
+    /// then.
     fn event(&self) -> Outcome<Arc<Cq>> {
+        if let Some(cq) = self.next_event() {
+            return Ok(cq);
+        }
+        if !is_nonblocking(self.channel.as_fd())? {
+            let found = uncancelled(|| self.channel.wait(Some(IN_CALL)));
+            if let Some(cq) = found.ok().flatten().and_then(|queue| self.known(&queue)) {
+                return Ok(cq);
+            }
+        }
         loop {
+            sleep_until_readable(self.channel.as_fd())?;
             if let Some(cq) = self.next_event() {
                 return Ok(cq);
             }
-            sleep_until_readable(self.channel.as_fd())?;
         }
     }
 }
@@ -165,6 +184,18 @@ pub(super) extern "C" fn ibv_destroy_cq(handle: *mut ibv_cq) -> c_int {
     }))
 }
 
+fn resize(handle: *mut ibv_cq, cqe: c_int) -> Outcome<()> {
+    let (cq, capacity) = (find::<Cq>(handle)?, usize::try_from(cqe).map_err(|_| Errno::EINVAL)?);
+    cq.queue.resize(capacity).map_err(of_device)?;
+    // SAFETY: a field of our own object, which programs only read.
+    unsafe { (*cq.handle()).cqe = cqe };
+    Ok(())
+}
+
+pub(super) extern "C" fn ibv_resize_cq(handle: *mut ibv_cq, cqe: c_int) -> c_int {
+    number(resize(handle, cqe))
+}
+
 /// # Safety
 /// Pointers can be stored at `cq` and `cq_context`.
 unsafe fn take_event(
@@ -206,7 +237,7 @@ pub(super) extern "C" fn ibv_ack_cq_events(handle: *mut ibv_cq, events: u32) {
 
 pub(super) unsafe extern "C" fn req_notify_cq(handle: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the function's contract.
-    number(unsafe { follow::<Cq>(handle) }.map(|cq| cq.queue.arm(solicited_only != 0)))
+    number(unsafe { follow::<Cq>(handle) }.map(|cq| cq.queue.arm_next(solicited_only != 0)))
 }
 
 thread_local! {

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use nix::errno::Errno;
-use rddp_rnic::{MemoryRegion, ProtectionDomain};
+use rddp_rnic::{MemoryRegion, ProtectionDomain, RegionOptions};
 
 use super::abi::{Plain, access, ibv_context, ibv_mr, ibv_pd};
 use super::border::{number, pointer};
@@ -75,14 +75,12 @@ unsafe fn register(
 ) -> Outcome<*mut ibv_mr> {
     let pd = find::<Pd>(pd)?;
     let start = NonNull::new(addr.cast::<u8>()).ok_or(Errno::EINVAL)?;
-    // A first offset of 0 is the only one of choice that the device knows.
-    let flags = match iova {
-        _ if iova == addr.addr() as u64 => flags,
-        0 => flags | access::ZERO_BASED,
-        _ => return Err(Errno::EOPNOTSUPP),
-    };
+    // A region that is zero-based by its rights has no address of choice.
+    let base = (flags & access::ZERO_BASED == 0).then_some(iova);
+    let options = RegionOptions { base, ..RegionOptions::default() };
     // SAFETY: promised by the caller; a program in C has no references that could cover it.
-    let region = unsafe { pd.domain.register(start, length, rights(flags)?) }.map_err(of_device)?;
+    let region =
+        unsafe { pd.domain.register_with(start, length, rights(flags)?, &options) }.map_err(of_device)?;
     let key = region.stag().0;
     let c = ibv_mr {
         context: pd.context.handle(),

@@ -9,6 +9,7 @@ use super::border::{given, number};
 use super::handle::{Object, find};
 use super::queue_pair::Qp;
 use crate::errors::Outcome;
+use crate::words::rights;
 
 impl Qp {
     fn modify(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<()> {
@@ -18,6 +19,8 @@ impl Qp {
         let mut attributes = self.attributes.lock();
         if mask & qp_mask::ACCESS_FLAGS != 0 {
             attributes.access = wanted.qp_access_flags;
+            // Once the queue pair is connected, its peer keeps the rights that it has.
+            let _ = self.queues.set_inbound(rights(wanted.qp_access_flags)?);
         }
         if mask & qp_mask::TIMEOUT != 0 {
             attributes.timeout = wanted.timeout;

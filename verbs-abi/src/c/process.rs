@@ -1,4 +1,4 @@
-//! What a process has, and its child after `fork` has not: objects, and engines at work.
+//! State of a process that its child after `fork` has not: objects, and engines at work.
 
 use std::collections::HashMap;
 use std::ptr;

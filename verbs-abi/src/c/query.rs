@@ -1,4 +1,4 @@
-//! What a device, its port and its tables say of themselves.
+//! Attributes of a device, its port and its tables.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::Read;

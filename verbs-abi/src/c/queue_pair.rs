@@ -181,10 +181,10 @@ fn granted(asked: &ibv_qp_cap, has_srq: bool, limits: &Limits) -> Outcome<ibv_qp
         return Err(Errno::EINVAL);
     }
     Ok(ibv_qp_cap {
-        max_send_wr: asked.max_send_wr.max(1),
-        max_recv_wr: if has_srq { 0 } else { asked.max_recv_wr.max(1) },
+        max_recv_wr: if has_srq { 0 } else { asked.max_recv_wr },
         max_send_sge: asked.max_send_sge.max(1),
         max_recv_sge: if has_srq { 0 } else { asked.max_recv_sge.max(1) },
+        max_send_wr: asked.max_send_wr,
         // Some programs take a 0 for "no inline data at all".
         max_inline_data: asked.max_inline_data.max(64),
     })

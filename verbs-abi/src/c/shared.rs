@@ -4,7 +4,6 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use parking_lot::Mutex;
 use rddp_rnic::{SharedReceiveQueue, SrqConfig};
 
 use super::abi::{Plain, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, srq_mask};
@@ -23,8 +22,7 @@ pub(super) struct Srq {
     c: Shared<ibv_srq>,
     pub(super) queue: SharedReceiveQueue,
     pd: Held<Pd>,
-    attr: Mutex<ibv_srq_attr>,
-    most: u32,
+    attr: ibv_srq_attr,
     users: Users,
     pub(super) events: Unacknowledged,
 }
@@ -54,16 +52,7 @@ impl Srq {
         c.handle = queue.num().0 as u32;
         let (users, events) = Default::default();
         let attr = ibv_srq_attr { srq_limit: 0, ..init.attr };
-        let most = attr.max_sge;
-        Ok(Arc::new(Srq {
-            c: Shared::new(c),
-            queue,
-            pd: Held::new(pd),
-            attr: Mutex::new(attr),
-            most,
-            users,
-            events,
-        }))
+        Ok(Arc::new(Srq { c: Shared::new(c), queue, pd: Held::new(pd), attr, users, events }))
     }
 
     fn modify(&self, wanted: &ibv_srq_attr, mask: u32) -> Outcome<()> {
@@ -72,12 +61,9 @@ impl Srq {
             return Err(Errno::EINVAL);
         }
         if mask & srq_mask::LIMIT != 0 {
-            let mut attr = self.attr.lock();
-            if wanted.srq_limit > attr.max_wr {
+            if wanted.srq_limit > self.attr.max_wr {
                 return Err(Errno::EINVAL);
             }
-            attr.srq_limit = wanted.srq_limit;
-            drop(attr);
             self.queue.arm_limit(wanted.srq_limit as usize);
         }
         Ok(())
@@ -125,7 +111,7 @@ pub(super) unsafe extern "C" fn ibv_query_srq(handle: *mut ibv_srq, to: *mut ibv
     number(find::<Srq>(handle).and_then(|srq| {
         let to = given(to)?;
         // SAFETY: the program has room for the structure.
-        unsafe { to.write(*srq.attr.lock()) };
+        unsafe { to.write(ibv_srq_attr { srq_limit: srq.queue.limit() as u32, ..srq.attr }) };
         Ok(())
     }))
 }
@@ -140,7 +126,7 @@ pub(super) unsafe extern "C" fn post_srq_recv(
     let posted = unsafe {
         follow::<Srq>(handle).and_then(|srq| {
             let post = |wr| srq.queue.post_recv(wr).map_err(of_post);
-            post_receives(first, srq.most, &mut failed, post)
+            post_receives(first, srq.attr.max_sge, &mut failed, post)
         })
     };
     // SAFETY: the program has room for a pointer there.

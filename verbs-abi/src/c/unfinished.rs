@@ -1,4 +1,4 @@
-//! What stands behind names whose functions are not done, or never will be on this device.
+//! Functions behind names that are not done, or never will be on this device.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

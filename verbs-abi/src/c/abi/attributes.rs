@@ -56,7 +56,7 @@ layout!(ibv_device_attr: 232, node_guid 64, sys_image_guid 72, max_mr_size 80, p
     max_mcast_qp_attach 192, max_total_mcast_qp_attach 196, max_ah 200, max_fmr 204, max_map_per_fmr 208,
     max_srq 212, max_srq_wr 216, max_srq_sge 220, max_pkeys 224, local_ca_ack_delay 226, phys_port_cnt 227);
 
-/// Of what is not there on this device the structure has only room.
+/// The extended attributes; of what this device lacks there is only the room.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ibv_device_attr_ex {

@@ -57,7 +57,7 @@ layout!(ibv_cq: 128, channel 8, cq_context 16, handle 24, cqe 28, mutex 32);
 #[cfg(target_arch = "x86_64")]
 layout!(ibv_cq: 128, cond 72, comp_events_completed 120, async_events_completed 124);
 
-/// What a plain queue has room for, too.
+/// An extended queue; a plain one has as much room.
 #[repr(C)]
 pub(crate) struct ibv_cq_ex {
     pub(crate) cq: ibv_cq,
@@ -103,7 +103,7 @@ layout!(ibv_qp: 160, qp_context 8, pd 16, send_cq 24, recv_cq 32, srq 40, handle
 #[cfg(target_arch = "x86_64")]
 layout!(ibv_qp: 160, cond 104, events_completed 152);
 
-/// What a plain queue pair has room for, too.
+/// An extended queue pair; a plain one has as much room.
 #[repr(C)]
 pub(crate) struct ibv_qp_ex {
     pub(crate) qp: ibv_qp,

@@ -34,7 +34,7 @@ pub(crate) struct ibv_send_wr {
     pub(crate) send_flags: u32,
     pub(crate) imm_data: u32,
     pub(crate) remote_addr: u64,
-    /// Also `atomic.compare_add`, of eight octets.
+    /// The same place has `atomic.compare_add`, of eight octets.
     pub(crate) rkey: u32,
     pub(crate) swap: u64,
     pub(crate) atomic_rkey: u32,

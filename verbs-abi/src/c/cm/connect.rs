@@ -230,7 +230,7 @@ pub(in crate::c) extern "C" fn rdma_disconnect(handle: *mut rdma_cm_id) -> c_int
     }))
 }
 
-/// As with the kernel's iWARP devices, an id is established by its queue pair alone.
+/// Refused, as by the kernel's iWARP devices: an id is established by its queue pair alone.
 pub(in crate::c) extern "C" fn rdma_establish(handle: *mut rdma_cm_id) -> c_int {
     minus(find::<Id>(handle).and(Err(Errno::EINVAL)))
 }

@@ -26,7 +26,7 @@ unsafe impl Object for Event {
     type C = rdma_cm_event;
 }
 
-/// What an event says besides its kind.
+/// Details of an event, besides its kind.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) error: Option<Errno>,

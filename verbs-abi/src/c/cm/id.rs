@@ -43,7 +43,7 @@ unsafe impl Object for Id {
     type C = rdma_cm_id;
 }
 
-/// How far an id has come.
+/// The progress of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Idle,
@@ -59,7 +59,7 @@ pub(super) enum Phase {
     Over,
 }
 
-/// What an id knows that programs do not see.
+/// State of an id that programs do not see.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) phase: Phase,
@@ -77,7 +77,7 @@ pub(super) struct State {
     pub(super) template: Option<Template>,
 }
 
-/// See [`State::template`]. The pointers are the program's own.
+/// Attributes with pointers of the program's: see [`State::template`].
 #[derive(Clone, Copy)]
 pub(super) struct Template(pub(super) ibv_qp_init_attr);
 

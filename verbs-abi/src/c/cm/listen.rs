@@ -14,10 +14,12 @@ use super::address::route;
 use super::event::{Event, Told};
 use super::id::{Id, Phase};
 use crate::engine::Host;
-use crate::errors::{Outcome, of_device, of_io};
+use crate::errors::{Outcome, of_device};
 
 impl Id {
-    fn listen(self: &Arc<Self>) -> Outcome<()> {
+    fn listen(self: &Arc<Self>, backlog: c_int) -> Outcome<()> {
+        // None, or one below, asks for a large one.
+        let backlog = u32::try_from(backlog).ok().filter(|backlog| *backlog > 0).unwrap_or(1024);
         let mut state = self.state.lock();
         if state.phase == Phase::Idle {
             self.bind(&mut state, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))?;
@@ -27,10 +29,8 @@ impl Id {
         }
         let engine = self.device.engine()?;
         let socket = state.socket.take().ok_or(Errno::EINVAL)?;
-        let addr = socket.local_addr().map_err(|error| of_io(&error))?.as_socket().ok_or(Errno::EINVAL)?;
-        let listening =
-            engine.rnic.listen(addr, &ConnectOptions { extensions: false, ..ConnectOptions::default() });
-        let listener = listening.map_err(of_device)?;
+        let options = ConnectOptions { extensions: false, ..ConnectOptions::default() };
+        let listener = engine.rnic.listen_on(socket, backlog, &options).map_err(of_device)?;
         let host: Weak<dyn Host> = Arc::<Id>::downgrade(self);
         let key = engine.attend(&listener, host)?;
         state.listener = Some((listener, key));
@@ -92,6 +92,6 @@ impl Host for Id {
     }
 }
 
-pub(in crate::c) extern "C" fn rdma_listen(handle: *mut rdma_cm_id, _backlog: c_int) -> c_int {
-    minus(find::<Id>(handle).and_then(|id| id.listen()))
+pub(in crate::c) extern "C" fn rdma_listen(handle: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    minus(find::<Id>(handle).and_then(|id| id.listen(backlog)))
 }
