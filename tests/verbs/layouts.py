@@ -2,8 +2,8 @@
 """Checks the C structures of verbs-abi against the headers of libibverbs-dev and librdmacm-dev.
 
 The sizes and offsets that the Rust code asserts (`layout!` in verbs-abi/src/c/abi) become
-assertions of a C file, which is compiled with the headers. A header of another release may know longer
-structures: of those only the offsets are compared.
+assertions of a C file, which is compiled with the headers. A header of another release may know
+longer structures: of those only the offsets are compared.
 """
 
 import os

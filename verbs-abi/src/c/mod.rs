@@ -40,6 +40,8 @@ mod process;
 mod query;
 mod queue_pair;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod text;
 mod unfinished;
 

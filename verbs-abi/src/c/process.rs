@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rddp_fault_guard::fork::Origin;
@@ -12,6 +13,7 @@ use super::abi::ibv_pd;
 use super::context::Context;
 use super::handle::{Handles, Object, publish};
 use super::memory::Pd;
+use super::queue_pair::Qp;
 use crate::engine::Engine;
 use crate::errors::Outcome;
 
@@ -24,6 +26,8 @@ pub(super) struct Process {
     engines: Mutex<HashMap<&'static str, Arc<Engine>>>,
     /// Protection domains, by the names of their devices, for ids whose programs name none.
     default_pds: Mutex<HashMap<&'static str, Arc<Pd>>>,
+    /// Queue pairs by their devices and numbers, for ids to which programs name them so.
+    pairs: Mutex<HashMap<(&'static str, u32), Weak<Qp>>>,
 }
 
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
@@ -41,8 +45,9 @@ pub(super) fn process() -> &'static Process {
 
 /// Makes the state of this process, unless another thread has done so.
 fn begin(inherited: *mut Process) -> &'static Process {
-    let (handles, engines, default_pds) = Default::default();
-    let fresh = Box::into_raw(Box::new(Process { origin: Origin::here(), handles, engines, default_pds }));
+    let (handles, engines, default_pds, pairs) = Default::default();
+    let fresh =
+        Box::into_raw(Box::new(Process { origin: Origin::here(), handles, engines, default_pds, pairs }));
     let current = match CURRENT.compare_exchange(inherited, fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => fresh,
         Err(other) => {
@@ -55,6 +60,18 @@ fn begin(inherited: *mut Process) -> &'static Process {
     unsafe { &*current }
 }
 
+/// Time that a process which ends leaves its peers to take what was sent.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// Lets connections end in order whose queue pairs the program has destroyed before it ends: a
+/// socket that is closed with octets unread is reset, and with it is lost what the peer has not
+/// read.
+extern "C" fn at_exit() {
+    // A child of `fork` has inherited the handler, and no engine.
+    let engines: Vec<_> = process().engines.lock().values().cloned().collect();
+    engines.iter().for_each(|engine| engine.rnic.linger(LEAVE));
+}
+
 impl Process {
     /// Returns the engine of a device, which starts with the first object that needs it.
     pub(super) fn engine(&self, device: &'static str) -> Outcome<Arc<Engine>> {
@@ -63,6 +80,9 @@ impl Process {
             return Ok(engine.clone());
         }
         let engine = Engine::start()?;
+        // SAFETY: a function of this library, which is never unloaded while a program that is bound
+        // to it runs. If there is no room for it, the end is as abrupt as without.
+        unsafe { libc::atexit(at_exit) };
         engines.insert(device, engine.clone());
         Ok(engine)
     }
@@ -76,5 +96,17 @@ impl Process {
         let pd = Pd::new(context)?;
         pds.insert(device, pd.clone());
         Ok(publish(&pd))
+    }
+
+    pub(super) fn add_pair(&self, qp: &Arc<Qp>) {
+        self.pairs.lock().insert(qp.key(), Arc::downgrade(qp));
+    }
+
+    pub(super) fn remove_pair(&self, qp: &Qp) {
+        self.pairs.lock().remove(&qp.key());
+    }
+
+    pub(super) fn pair(&self, device: &'static str, num: u32) -> Option<Arc<Qp>> {
+        self.pairs.lock().get(&(device, num)).and_then(Weak::upgrade)
     }
 }

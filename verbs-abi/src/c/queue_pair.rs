@@ -17,6 +17,7 @@ use super::completion::Cq;
 use super::context::context;
 use super::handle::{Held, Object, Shared, Unacknowledged, find, find_if, publish, retire};
 use super::memory::Pd;
+use super::process::process;
 use super::shared::Srq;
 use crate::device::Limits;
 use crate::engine::Watcher;
@@ -98,7 +99,13 @@ impl Qp {
         });
         let watcher: Weak<dyn Watcher> = Arc::<Qp>::downgrade(&qp);
         qp.pd.context.engine()?.watch(qp.queues.num(), watcher);
+        process().add_pair(&qp);
         Ok(qp)
+    }
+
+    /// Returns the device and the number, which tell the queue pair from all others.
+    pub(super) fn key(&self) -> (&'static str, u32) {
+        (self.pd.context.device.device.name, self.queues.num().0)
     }
 
     /// Returns the state that the program sees.
@@ -197,6 +204,7 @@ pub(super) fn destroy(handle: *mut ibv_qp) -> Outcome<()> {
     if let Ok(engine) = qp.pd.context.engine() {
         engine.unwatch(qp.queues.num());
     }
+    process().remove_pair(&qp);
     qp.pd.context.forget(handle);
     qp.end();
     qp.events.wait();

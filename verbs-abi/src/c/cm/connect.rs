@@ -9,9 +9,10 @@ use rddp_rnic::{ConnectError, ConnectOptions, Negotiated};
 use super::super::abi::{access, cm, ibv_qp_attr, qp_mask, qp_state, rdma_cm_id, rdma_conn_param};
 use super::super::border::{given, minus};
 use super::super::handle::find;
+use super::super::process::process;
 use super::super::queue_pair::Qp;
 use super::event::Told;
-use super::id::{Id, Phase};
+use super::id::{Id, Phase, State};
 use crate::errors::{Outcome, of_connect};
 
 /// The depth by which a program asks for the most.
@@ -24,6 +25,8 @@ struct Wanted {
     /// Inbound and outbound Reads at a time; `None`: the most.
     ird: Option<u8>,
     ord: Option<u8>,
+    /// The number of a queue pair that the program has made itself.
+    qp: Option<u32>,
 }
 
 impl Wanted {
@@ -38,6 +41,7 @@ impl Wanted {
             data: unsafe { octets(param.private_data, param.private_data_len) },
             ird: depth(param.responder_resources),
             ord: depth(param.initiator_depth),
+            qp: Some(param.qp_num),
         }
     }
 
@@ -88,12 +92,24 @@ fn failed(error: ConnectError) -> (u32, Told) {
 }
 
 impl Id {
+    /// Returns the queue pair to connect: the id's own, or the one that the program names.
+    fn pair(self: &Arc<Self>, state: &mut State, wanted: &Wanted) -> Outcome<Arc<Qp>> {
+        if let Some(qp) = state.qp.upgrade() {
+            return Ok(qp);
+        }
+        let named = wanted.qp.and_then(|num| process().pair(self.device.device.name, num));
+        let qp = named.ok_or(Errno::EINVAL)?;
+        *qp.id.lock() = Arc::downgrade(self);
+        state.qp = Arc::downgrade(&qp);
+        Ok(qp)
+    }
+
     fn connect(self: &Arc<Self>, wanted: Wanted) -> Outcome<()> {
         let mut state = self.state.lock();
         if state.phase != Phase::RouteResolved {
             return Err(Errno::EINVAL);
         }
-        let (qp, to) = (state.qp.upgrade().ok_or(Errno::EINVAL)?, state.destination.ok_or(Errno::EINVAL)?);
+        let (qp, to) = (self.pair(&mut state, &wanted)?, state.destination.ok_or(Errno::EINVAL)?);
         let options = wanted.options(self.device.device.limits.depth);
         let begun = match state.socket.take() {
             // The program has chosen an address of its own.
@@ -149,7 +165,7 @@ impl Id {
         if state.phase != Phase::Requested {
             return Err(Errno::EINVAL);
         }
-        let qp = state.qp.upgrade().ok_or(Errno::EINVAL)?;
+        let qp = self.pair(&mut state, &wanted)?;
         let request = state.request.take().ok_or(Errno::EINVAL)?;
         let options = wanted.options(self.device.device.limits.depth);
         let negotiated = request.accept_with(&qp.queues, &options).map_err(|error| {

@@ -23,7 +23,7 @@ mod queue_pair;
 pub(super) use self::id::Id;
 
 /// The functions of librdmacm.
-#[cfg(not(test))]
+#[cfg_attr(test, allow(unused_imports))]
 pub(super) mod entries {
     pub(in crate::c) use super::address::*;
     pub(in crate::c) use super::channel::*;
