@@ -23,14 +23,19 @@ pub(super) struct Happened {
 }
 
 impl Context {
-    /// Queues an event about an object.
+    /// Queues an event about an object. A child of `fork` has none from a context of its parent's,
+    /// who sleeps on the same descriptor.
     pub(super) fn report<T>(&self, element: *mut T, kind: u32) {
-        self.events.push(Happened { element: element.addr(), kind });
+        if self.origin.is_here() {
+            self.events.push(Happened { element: element.expose_provenance(), kind });
+        }
     }
 
     /// Removes the events about an object that is being destroyed.
     pub(super) fn forget<T>(&self, element: *mut T) {
-        self.events.remove(|event| event.element == element.addr());
+        if self.origin.is_here() {
+            self.events.remove(|event| event.element == element.addr());
+        }
     }
 }
 
@@ -51,6 +56,9 @@ fn count(element: *mut c_void, kind: u32, more: bool) {
 /// An event can be stored at `to`.
 unsafe fn take(handle: *mut ibv_context, to: *mut ibv_async_event) -> Outcome<()> {
     let (context, to) = (context(handle)?, given(to)?);
+    if !context.origin.is_here() {
+        return Err(Errno::EINVAL);
+    }
     let happened = context.events.pop()?;
     let element = std::ptr::with_exposed_provenance_mut(happened.element);
     count(element, happened.kind, true);

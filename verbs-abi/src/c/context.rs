@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
+use rddp_fault_guard::fork::Origin;
 
 use super::abi::{Empty, ibv_context, ibv_context_ops, ibv_mw, ibv_qp, verbs_context};
 use super::asynchronous::Happened;
@@ -26,6 +27,8 @@ pub(super) struct Context {
     pub(super) device: &'static DeviceObject,
     pub(super) events: Fifo<Happened>,
     closed: AtomicBool,
+    /// The process that has the descriptor of the events for itself.
+    pub(super) origin: Origin,
 }
 
 const MAGIC: u64 = u64::from_be_bytes(*b"rddpverb");
@@ -66,7 +69,14 @@ impl Context {
             context: c,
         };
         let closed = AtomicBool::new(false);
-        Ok(Box::leak(Box::new(Context { c: Shared::new(c), magic: MAGIC, device, events, closed })))
+        Ok(Box::leak(Box::new(Context {
+            c: Shared::new(c),
+            magic: MAGIC,
+            device,
+            events,
+            closed,
+            origin: Origin::here(),
+        })))
     }
 
     /// Returns the pointer by which programs know the context.
