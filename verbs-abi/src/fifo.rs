@@ -45,6 +45,11 @@ impl<T> Fifo<T> {
         Some(event)
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.lock().is_empty()
+    }
+
     /// Takes all events of which `unwanted` is true.
     pub(crate) fn remove(&self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut queue = self.queue.lock();
@@ -59,7 +64,7 @@ impl<T> Fifo<T> {
     /// Takes the oldest event; sleeps until there is one, unless the descriptor is non-blocking.
     ///
     /// A thread may be cancelled (`pthread_cancel`) while it sleeps. Then destructors do not run,
-    /// so nothing here has one meanwhile.
+    /// so nothing here has one meanwhile that must.
     pub(crate) fn pop(&self) -> Outcome<T> {
         loop {
             if let Some(event) = self.try_pop() {

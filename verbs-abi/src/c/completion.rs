@@ -68,7 +68,7 @@ impl Channel {
     ///
     /// At first the thread reads the sockets itself, and so is quick; it cannot be cancelled
     /// meanwhile. A thread that sleeps for longer may be, so that nothing here has a destructor
-    /// then.
+    /// then that must run.
     fn event(&self) -> Outcome<Arc<Cq>> {
         if let Some(cq) = self.next_event() {
             return Ok(cq);
@@ -204,9 +204,9 @@ unsafe fn take_event(
     cq_context: *mut *mut c_void,
 ) -> Outcome<()> {
     let (cq, cq_context) = (given(cq)?, given(cq_context)?);
-    // SAFETY: the program has the channel. It is not looked up, so that a thread that is cancelled
-    // holds no count of it.
-    let channel = unsafe { follow::<Channel>(handle) }?;
+    // The channel stays for as long as a thread sleeps here, also where another destroys it. A
+    // thread that is cancelled leaves it behind.
+    let channel = find::<Channel>(handle)?;
     let found = channel.event()?;
     found.events.given();
     // SAFETY: promised by the caller; the queue is still there.

@@ -19,7 +19,7 @@ use super::queue_pair::*;
 use super::shared::*;
 
 /// Held by each test: the address of what one has destroyed may be that of another's object.
-static TURN: Mutex<()> = Mutex::new(());
+pub(super) static TURN: Mutex<()> = Mutex::new(());
 
 const EINVAL: c_int = Errno::EINVAL as c_int;
 const EBUSY: c_int = Errno::EBUSY as c_int;

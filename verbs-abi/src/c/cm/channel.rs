@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::abi::{rdma_cm_event, rdma_event_channel};
 use super::super::border::{given, minus, pointer};
-use super::super::handle::{Object, Shared, Used, Users, find, follow, publish, retire};
+use super::super::handle::{Object, Shared, Used, Users, find, publish, retire};
 use super::event::Event;
 use crate::errors::Outcome;
 use crate::fifo::Fifo;
@@ -64,10 +64,10 @@ pub(super) fn acknowledge(handle: *mut rdma_cm_event) -> Outcome<()> {
 /// A pointer can be stored at `to`.
 unsafe fn take(handle: *mut rdma_event_channel, to: *mut *mut rdma_cm_event) -> Outcome<()> {
     let to = given(to)?;
-    drop(find::<Channel>(handle)?);
-    // SAFETY: the program has the channel: it was found. A thread that is cancelled while it
-    // sleeps holds no count of it.
-    let event = unsafe { follow::<Channel>(handle)?.events.pop()? };
+    // The channel stays for as long as a thread sleeps here, also where another destroys it, as
+    // rping does. A thread that is cancelled leaves it behind.
+    let channel = find::<Channel>(handle)?;
+    let event = channel.events.pop()?;
     // SAFETY: promised by the caller.
     unsafe { to.write(give(&event)) };
     Ok(())

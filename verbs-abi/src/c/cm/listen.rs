@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use nix::errno::Errno;
 use rddp_rnic::{ConnectOptions, ConnectRequest};
 
-use super::super::abi::{cm, rdma_cm_id};
+use super::super::abi::{cm, port_space, rdma_cm_id};
 use super::super::border::minus;
 use super::super::handle::{find, publish};
 use super::address::route;
@@ -26,6 +26,11 @@ impl Id {
         }
         if state.phase != Phase::Bound {
             return Err(Errno::EINVAL);
+        }
+        if self.space() != port_space::TCP {
+            // Nobody can connect: there are no queue pairs for datagrams.
+            state.phase = Phase::Listening;
+            return Ok(());
         }
         let engine = self.device.engine()?;
         let socket = state.socket.take().ok_or(Errno::EINVAL)?;

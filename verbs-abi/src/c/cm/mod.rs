@@ -19,6 +19,8 @@ mod info;
 mod listen;
 mod option;
 mod queue_pair;
+#[cfg(test)]
+mod tests;
 
 pub(super) use self::id::Id;
 
