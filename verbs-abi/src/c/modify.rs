@@ -33,7 +33,10 @@ impl Qp {
     /// noted.
     fn go(&self, state: u32) -> Outcome<()> {
         match (self.state(), state) {
-            (_, qp_state::ERR) => self.queues.abort(),
+            (_, qp_state::ERR) => {
+                self.queues.abort();
+                self.end();
+            }
             (qp_state::RTS, qp_state::SQD) => self.queues.disconnect(),
             (_, qp_state::RESET) => {
                 self.queues.abort();

@@ -131,7 +131,7 @@ impl Qp {
     }
 
     /// Notes the end of the connection.
-    fn end(&self) {
+    pub(super) fn end(&self) {
         self.set_state(qp_state::ERR);
         let id = self.id.lock().upgrade();
         if let Some(id) = id {

@@ -40,7 +40,7 @@ numbers! {
         OPTIONAL = 0x3ff0_0000,
     }
     /// `enum ibv_qp_type`
-    qp_type: u32 { RC = 2 }
+    qp_type: u32 { RC = 2, UD = 4 }
     /// `enum ibv_qp_state`
     qp_state: u32 { RESET = 0, INIT = 1, RTR = 2, RTS = 3, SQD = 4, SQE = 5, ERR = 6 }
     /// `enum ibv_qp_attr_mask`

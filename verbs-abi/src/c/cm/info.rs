@@ -33,7 +33,11 @@ impl Answer {
     fn new(hints: &rdma_addrinfo) -> Box<Answer> {
         let mut info = rdma_addrinfo::zeroed();
         info.ai_flags = hints.ai_flags;
-        info.ai_qp_type = if hints.ai_qp_type == 0 { qp_type::RC as c_int } else { hints.ai_qp_type };
+        info.ai_qp_type = match (hints.ai_qp_type, hints.ai_port_space as u32) {
+            (0, port_space::UDP) => qp_type::UD as c_int,
+            (0, _) => qp_type::RC as c_int,
+            (kind, _) => kind,
+        };
         info.ai_port_space = match (hints.ai_port_space, info.ai_qp_type as u32) {
             (0, qp_type::RC) => port_space::TCP as c_int,
             (0, _) => port_space::UDP as c_int,
@@ -73,7 +77,7 @@ unsafe fn look_up(
     // SAFETY: numbers and NULLs.
     let mut wanted: libc::addrinfo = unsafe { std::mem::zeroed() };
     wanted.ai_flags = flag(rai::PASSIVE, libc::AI_PASSIVE) | flag(rai::NUMERICHOST, libc::AI_NUMERICHOST);
-    wanted.ai_family = hints.ai_family;
+    wanted.ai_family = flag(rai::FAMILY, hints.ai_family);
     wanted.ai_socktype = libc::SOCK_STREAM;
     let mut found = std::ptr::null_mut();
     // SAFETY: promised by the caller.

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 
 use super::super::abi::*;
 use super::super::handle::find;
+use super::super::modify::ibv_modify_qp;
 use super::super::queue_pair::Qp;
 use super::super::tests::TURN;
 use super::address::{rdma_bind_addr, rdma_get_src_port, rdma_resolve_addr, rdma_resolve_route, store};
@@ -158,6 +159,24 @@ fn connections_are_made_and_end_once_at_either_end() {
         let state = find::<Id>(id).unwrap().state.lock().channel.events.try_pop();
         assert!(state.is_none(), "told once");
     }
+}
+
+#[test]
+fn a_queue_pair_in_error_ends_its_connection() {
+    let _turn = TURN.lock();
+    let (server, port) = End::listening();
+    let client = End::connecting(port, &param(b"", 1, 1));
+    let accepted = End { channel: rdma_create_event_channel(), id: next(server.channel).id };
+    assert_eq!(rdma_migrate_id(accepted.id, accepted.channel), 0);
+    create_qp(accepted.id);
+    // SAFETY: the structures are there.
+    unsafe {
+        assert_eq!(rdma_accept(accepted.id, null()), 0);
+        assert_eq!([next(accepted.channel).kind, next(client.channel).kind], [cm::ESTABLISHED; 2]);
+        let wanted = ibv_qp_attr { qp_state: qp_state::ERR, ..ibv_qp_attr::default() };
+        assert_eq!(ibv_modify_qp((*client.id).qp, &raw const wanted, qp_mask::STATE as i32), 0);
+    }
+    assert_eq!([next(client.channel).kind, next(accepted.channel).kind], [cm::DISCONNECTED; 2]);
 }
 
 #[test]
