@@ -105,9 +105,8 @@ fn label(code: &mut String, function: &str, name: &str, versions: &[String]) {
     let jump = if variable("CARGO_CFG_TARGET_ARCH") == "aarch64" { "b" } else { "jmp" };
     let label = format!("rddp_export_{name}");
     let body = format!(
-        ".text\n.p2align 4\n.globl {label}\n.type {label}, @function\n{label}: {jump} {{f}}\n.size {label}, . - {label}"
+        ".text\n.p2align 4\n.globl {label}\n.type {label}, %function\n{label}: {jump} {{f}}\n.size {label}, . - {label}"
     );
-    let body = body.replace("@function", "%function");
     define(code, &body, &label, versions, &format!(", f = sym {function}"));
 }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use super::abi::{Plain, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc
 use super::border::{given, minus, number, pointer, uncancelled};
 use super::context::{Context, context};
 use super::handle::{
-    Held, Object, Shared, Unacknowledged, Used, Users, find, find_if, follow, publish, retire_unused,
+    Held, Object, Shared, Unacknowledged, Used, Users, await_sole, find, find_if, follow, publish,
+    retire_unused,
 };
 use crate::errors::{Outcome, of_device};
 use crate::fifo::{is_nonblocking, make_blocking, sleep_until_readable};
@@ -60,6 +61,13 @@ impl Channel {
         std::iter::from_fn(|| self.channel.next_event()).find_map(|queue| self.known(&queue))
     }
 
+    /// Returns the descriptor, without a word to the device: `as_fd` of the channel says that the
+    /// program is about to sleep on it.
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel's own, which is open as long as the channel lives.
+        unsafe { BorrowedFd::borrow_raw((*self.c.get()).fd) }
+    }
+
     fn known(&self, queue: &CompletionQueue) -> Option<Arc<Cq>> {
         self.queues.lock().get(&queue.num()).and_then(Weak::upgrade)
     }
@@ -73,7 +81,7 @@ impl Channel {
         if let Some(cq) = self.next_event() {
             return Ok(cq);
         }
-        if !is_nonblocking(self.channel.as_fd())? {
+        if !is_nonblocking(self.descriptor())? {
             let found = uncancelled(|| self.channel.wait(Some(IN_CALL)));
             if let Some(cq) = found.ok().flatten().and_then(|queue| self.known(&queue)) {
                 return Ok(cq);
@@ -181,6 +189,7 @@ pub(super) extern "C" fn ibv_destroy_cq(handle: *mut ibv_cq) -> c_int {
     number(retire_unused::<Cq>(handle).map(|cq| {
         cq.context.forget(handle);
         cq.events.wait();
+        await_sole(&cq);
     }))
 }
 

@@ -103,6 +103,14 @@ pub(super) fn retire_unused<T: Object + Used>(handle: *mut T::C) -> Outcome<Arc<
     retire(handle)
 }
 
+/// Waits until nobody else holds an object that the program destroys, so that what it uses is free
+/// when the call returns. Others hold it for the time of a look-up or an event only.
+pub(super) fn await_sole<T>(object: &Arc<T>) {
+    while Arc::strong_count(object) > 1 {
+        std::thread::yield_now();
+    }
+}
+
 /// A count of the objects that use another one.
 #[derive(Debug, Default)]
 pub(super) struct Users(AtomicUsize);

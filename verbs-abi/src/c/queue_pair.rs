@@ -15,7 +15,7 @@ use super::border::{given, number, pointer};
 use super::cm::Id;
 use super::completion::Cq;
 use super::context::context;
-use super::handle::{Held, Object, Shared, Unacknowledged, find, find_if, publish, retire};
+use super::handle::{Held, Object, Shared, Unacknowledged, await_sole, find, find_if, publish, retire};
 use super::memory::Pd;
 use super::process::process;
 use super::shared::Srq;
@@ -208,6 +208,7 @@ pub(super) fn destroy(handle: *mut ibv_qp) -> Outcome<()> {
     qp.pd.context.forget(handle);
     qp.end();
     qp.events.wait();
+    await_sole(&qp);
     Ok(())
 }
 
