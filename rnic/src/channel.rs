@@ -249,3 +249,46 @@ impl ChannelInner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nix::poll::{PollFd, PollFlags, PollTimeout};
+
+    use super::*;
+    use crate::Rnic;
+
+    /// A thread that waits, and is awake, takes an event without the descriptor; those it leaves
+    /// are shown.
+    #[test]
+    fn the_descriptor_shows_what_a_thread_that_waits_has_left() {
+        let rnic = Rnic::open().unwrap();
+        let channel = rnic.create_channel().unwrap();
+        let cq = rnic.create_cq_on(&channel, 1).unwrap();
+        let descriptor = channel.as_fd();
+        let is_readable = || {
+            let mut fds = [PollFd::new(descriptor, PollFlags::POLLIN)];
+            nix::poll::poll(&mut fds, PollTimeout::ZERO) == Ok(1)
+        };
+        let (inner, cq) = (channel.0.anywhere(), cq.0.anywhere());
+        let waiting = Waiting::new(inner);
+        (0..2).for_each(|_| inner.push(cq, false));
+        assert!(channel.next_event().is_some() && !is_readable());
+        drop(waiting);
+        assert!(is_readable() && channel.next_event().is_some());
+        assert!(!is_readable() && channel.next_event().is_none());
+        inner.push(cq, false);
+        assert!(is_readable(), "nobody waits");
+    }
+
+    /// The background thread may hold a queue for a moment after the program has dropped it.
+    #[test]
+    fn a_queue_that_the_program_has_dropped_does_not_count() {
+        let rnic = Rnic::open().unwrap();
+        let channel = rnic.create_channel().unwrap();
+        let cq = rnic.create_cq_on(&channel, 1).unwrap();
+        let held = cq.0.anywhere().clone();
+        assert_eq!(channel.users(), 1);
+        drop(cq);
+        assert_eq!((channel.users(), Arc::strong_count(&held)), (0, 1));
+    }
+}

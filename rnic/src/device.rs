@@ -54,16 +54,17 @@ const LEAVE: Duration = Duration::from_secs(1);
 pub struct Rnic(pub(crate) Home<Arc<DeviceInner>>);
 
 impl Rnic {
-    /// Opens a device with the default limits. Starts one background thread.
+    /// Opens a device with the default limits. Its background thread begins with the first
+    /// connection or listener.
     pub fn open() -> Result<Self, Error> {
         Self::with_config(&RnicConfig::default())
     }
 
-    /// Opens a device with these settings. Starts one background thread.
+    /// Opens a device with these settings, else as [`open`](Self::open) does.
     pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
         // Sockets inherited from the parent process must not be mistaken for this process's own.
         sockets::close_inherited();
-        let driver = Driver::start().map_err(Error::host("starting the progress thread"))?;
+        let driver = Driver::open().map_err(Error::host("making the device's descriptors"))?;
         Ok(Rnic(Home::new(Arc::new(DeviceInner {
             partial: Budget::new(config.max_partial),
             relieved: Mutex::new(None),
@@ -138,8 +139,8 @@ impl Rnic {
         Listener::bind(self.0.here()?, addr, options)
     }
 
-    /// Listens on a TCP socket that the program has made and bound, as [`listen`](Self::listen) does
-    /// on an address. The kernel keeps up to `backlog` connections, and at most
+    /// Listens on a TCP socket that the program has made and bound, as [`listen`](Self::listen)
+    /// does on an address. The kernel keeps up to `backlog` connections, and at most
     /// `net.core.somaxconn`, until the device takes them; it takes them at once as a rule. The
     /// socket becomes non-blocking.
     ///

@@ -52,7 +52,8 @@
 //!
 //! A thread that posts a request writes to the socket, and a thread that polls a completion queue
 //! or waits on it reads the sockets of the queue's QPs. For programs whose threads do something
-//! else, one background thread of the device does both. So a one-sided operation of the peer needs
+//! else, one background thread of the device does both, from its
+//! first connection or listener on. So a one-sided operation of the peer needs
 //! no call of this program, and a program that polls is not slowed down by another thread. All
 //! types can be shared by threads. `docs/architecture.md` describes the design.
 //!

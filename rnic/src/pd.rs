@@ -74,6 +74,10 @@ impl ProtectionDomain {
 
     /// Registers memory of the program's own. No page is touched.
     ///
+    /// The range has to be mapped with the rights that `access` needs. Where there is no `/proc`,
+    /// the rights cannot be looked up: then memory without them is registered, and goes bad in the
+    /// sense of the next paragraph with the first access.
+    ///
     /// Memory that goes bad while it is registered, as a mapping of a file that is cut short does,
     /// ends the connection that touches it and not the process. For this the first registration of
     /// a process installs a handler of SIGBUS and SIGSEGV, which passes every other fault on to the

@@ -18,6 +18,7 @@ use common::{ALL, End, PATIENCE};
 use memory::{LEN, Lent};
 use nix::sys::signal::Signal;
 use rddp_rdmap::TerminateCode;
+use rddp_rnic::ConnectOptions;
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static CODE: AtomicI32 = AtomicI32::new(0);
@@ -70,7 +71,9 @@ fn a_programs_own_handler_has_what_is_its_own() {
 /// well: the signals of faults are not blocked there.
 #[test]
 fn the_background_thread_leaves_the_signals_of_faults_open() {
-    let _end = End::new();
+    let end = End::new();
+    let options = ConnectOptions::default();
+    let _listener = end.rnic.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
     let deadline = Instant::now() + PATIENCE;
     let background = loop {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();

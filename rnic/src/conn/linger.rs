@@ -289,7 +289,7 @@ mod tests {
     /// and time.
     #[test]
     fn the_oldest_is_closed_when_there_are_too_many() {
-        let driver = Driver::start().unwrap();
+        let driver = Driver::open().unwrap();
         let (set, hour) = (Arc::new(LingerSet::default()), Duration::from_secs(3600));
         let _first = add(&set, &driver, 0, hour);
         let oldest = *set.0.lock().by_token.keys().next().unwrap();
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_does_not_close_is_left_at_the_deadline() {
-        let driver = Driver::start().unwrap();
+        let driver = Driver::open().unwrap();
         let set = Arc::new(LingerSet::default());
         let _theirs = add(&set, &driver, 5, Duration::from_millis(1));
         set.wait(&driver, Duration::from_secs(20));
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_connection_whose_peer_has_closed_does_not_linger() {
-        let driver = Driver::start().unwrap();
+        let driver = Driver::open().unwrap();
         let set = Arc::new(LingerSet::default());
         let (ours, theirs) = pair();
         theirs.shutdown(Shutdown::Write).unwrap();

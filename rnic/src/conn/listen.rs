@@ -170,12 +170,13 @@ impl ListenerInner {
 
     /// Has a Request wait for the program's answer, unless too many do.
     pub(super) fn push(&self, socket: TcpSocket, request: Request, slot: Slot) {
-        let Some(slot) = self.device.waiting.take_over(slot) else {
+        let Some(waiting) = self.device.waiting.take_like(&slot) else {
             tracing::warn!("Request refused: too many wait for an answer (RnicConfig::max_waiting)");
             return;
         };
+        drop(slot);
         let (device, options) = (self.device.clone(), self.options.clone());
-        let pending = Pending { device, options, socket, request, slot };
+        let pending = Pending { device, options, socket, request, slot: waiting };
         let mut requests = self.requests.lock();
         requests.push_back(ConnectRequest(Home::new(pending)));
         self.ready.give();

@@ -45,9 +45,9 @@ impl PeerCount {
         self.take_of(peer.map(Origin::of))
     }
 
-    /// Counts a connection here that has been counted elsewhere. Returns `None` where there are too
-    /// many already.
-    pub(super) fn take_over(self: &Arc<Self>, slot: Slot) -> Option<Slot> {
+    /// Counts a connection here that is counted elsewhere. Returns `None` where there are too many
+    /// already.
+    pub(super) fn take_like(self: &Arc<Self>, slot: &Slot) -> Option<Slot> {
         self.take_of(slot.peer)
     }
 

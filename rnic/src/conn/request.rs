@@ -16,8 +16,8 @@ use crate::home::Home;
 use crate::qp::QueuePair;
 
 /// A peer's request to be connected. The program [accepts](Self::accept) it,
-/// [rejects](Self::reject) it, or drops it, which closes the connection without an answer. There is no
-/// time limit for that, but a limit on the number of Requests without an answer
+/// [rejects](Self::reject) it, or drops it, which closes the connection without an answer. There is
+/// no time limit for that, but one for the number of Requests without an answer
 /// ([`RnicConfig::max_waiting`](crate::RnicConfig::max_waiting)).
 #[derive(Debug)]
 pub struct ConnectRequest(pub(super) Home<Pending>);

@@ -137,6 +137,11 @@ pub(crate) struct Driver {
     /// to a token while `shared` is locked, so that [`Driver::leave`] misses no call.
     at: AtomicU64,
     thread: OnceLock<ThreadId>,
+    /// This driver, for the thread that is to run it; empty in a test that runs it itself.
+    this: Weak<Driver>,
+    /// Set once there is a thread, or was.
+    begun: AtomicBool,
+    beginning: Mutex<()>,
     /// Makes the next turn of the thread fail, for a test.
     #[cfg(test)]
     pub(crate) breaks: AtomicBool,
@@ -173,27 +178,51 @@ impl Drop for Visit<'_> {
 }
 
 impl Driver {
-    /// Makes a driver without a thread.
-    pub(super) fn new(epoll: Epoll) -> io::Result<Arc<Self>> {
-        let wake = Notify::flag()?;
-        let (shared, failed, thread) = Default::default();
-        Ok(Arc::new(Driver {
+    fn new(epoll: Epoll, wake: Notify, this: Weak<Driver>) -> Self {
+        let (shared, failed, thread, begun, beginning) = Default::default();
+        Driver {
             epoll,
             wake,
             shared,
             failed,
             at: AtomicU64::new(NOWHERE),
             thread,
+            this,
+            begun,
+            beginning,
             #[cfg(test)]
             breaks: AtomicBool::default(),
-        }))
+        }
     }
 
-    /// Starts the thread.
-    pub(crate) fn start() -> io::Result<Arc<Self>> {
-        let driver = Self::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?)?;
-        driver.epoll.add(&driver.wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
-        let background = driver.clone();
+    /// Makes a driver that a test runs itself, if anybody does.
+    #[cfg(test)]
+    pub(super) fn without_thread(epoll: Epoll) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self::new(epoll, Notify::flag()?, Weak::new())))
+    }
+
+    /// Makes a driver whose thread begins with the first socket or timer. So a program that only
+    /// asks what a device can do, or that forks before it connects, gets no thread that it did not
+    /// make.
+    pub(crate) fn open() -> io::Result<Arc<Self>> {
+        let (epoll, wake) = (Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?, Notify::flag()?);
+        epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
+        Ok(Arc::new_cyclic(|this| Self::new(epoll, wake, this.clone())))
+    }
+
+    /// Begins the thread, if that has not been done.
+    #[inline]
+    fn begin(&self) -> io::Result<()> {
+        if self.begun.load(Ordering::Acquire) { Ok(()) } else { self.begin_thread() }
+    }
+
+    #[cold]
+    fn begin_thread(&self) -> io::Result<()> {
+        let _beginning = self.beginning.lock();
+        let Some(background) = self.this.upgrade() else { return Ok(()) };
+        if self.begun.load(Ordering::Acquire) {
+            return Ok(());
+        }
         // A new thread has the signal mask of the thread that starts it. Everything is blocked in
         // this one, so that the program's handlers run in the program's threads; all but the
         // faults, since the kernel ends the process at a fault whose signal is blocked, handler or
@@ -204,7 +233,8 @@ impl Driver {
         let begun = thread::Builder::new().name("rddp-progress".into()).spawn(move || background.run());
         before.thread_set_mask()?;
         begun?;
-        Ok(driver)
+        self.begun.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Runs the thread until it is stopped or cannot go on.
@@ -301,6 +331,7 @@ impl Driver {
 
     /// Puts a socket into the set, armed for one event of `interest`.
     pub(crate) fn watch(&self, socket: BorrowedFd<'_>, token: u64, interest: EpollFlags) -> io::Result<()> {
+        self.begin()?;
         self.epoll.add(socket, EpollEvent::new(interest | EpollFlags::EPOLLONESHOT, token))?;
         if self.failed.load(Ordering::SeqCst) {
             return Err(Failure::Device.into());
@@ -328,6 +359,10 @@ impl Driver {
         drop(shared);
         if first {
             self.wake.give();
+        }
+        if let Err(error) = self.begin() {
+            // The next socket or timer tries again.
+            tracing::error!(%error, "no thread for the device's timers");
         }
     }
 

@@ -43,7 +43,8 @@ pub enum MemError {
         /// True if write permission is missing, false if read permission is.
         write: bool,
     },
-    /// The list of the process's mappings could not be read.
+    /// The list of the process's mappings could not be read, and on this processor nothing else
+    /// makes up for it.
     #[error("cannot read /proc/self/maps, by which memory is checked before it is registered: {0}")]
     Maps(#[source] io::Error),
     /// The kernel refused to map, populate or lock.

@@ -3,7 +3,7 @@
 //! and not of pages (RFC 5042 §7.3).
 //!
 //! Linux 6.11 and newer return one mapping at a time by an `ioctl` on `/proc/self/maps`; elsewhere
-//! the file is read as text.
+//! the file is read as text. Where there is no `/proc` see [`unlisted`](super::unlisted).
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,8 +11,8 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
-use super::MemError;
 use super::filesystem::Device;
+use super::{MemError, unlisted};
 
 /// One mapping of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,12 +33,19 @@ pub(super) fn require(ptr: NonNull<u8>, len: usize, write: bool) -> Result<bool,
     if len == 0 {
         return Ok(false);
     }
-    let file = File::open("/proc/self/maps").map_err(MemError::Maps)?;
-    let files = match cover(start..end, write, |addr| query(&file, addr)) {
+    match File::open("/proc/self/maps") {
+        Ok(maps) => require_listed(maps, start..end, write),
+        Err(reason) => unlisted::require(start..end, reason),
+    }
+}
+
+/// Looks the range up in the list of mappings.
+fn require_listed(maps: File, range: Range<u64>, write: bool) -> Result<bool, MemError> {
+    let files = match cover(range.clone(), write, |addr| query(&maps, addr)) {
         // An older kernel, or a filter on system calls: read the text.
         Err(MemError::Maps(_)) => {
-            let mut text = Lines::new(file);
-            cover(start..end, write, |addr| text.ending_after(addr))
+            let mut text = Lines::new(maps);
+            cover(range, write, |addr| text.ending_after(addr))
         }
         answer => answer,
     }?;

@@ -25,6 +25,7 @@ mod slot;
 mod stag;
 mod status;
 mod table;
+mod unlisted;
 mod window;
 mod writers;
 

@@ -1,4 +1,4 @@
-//! What a program may choose or change of its objects: depths, rights, capacities.
+//! Properties of objects that a program chooses or changes: depths, rights, capacities.
 
 use rddp_rnic::{
     Access, AsyncEventKind, Error, PostError, QpConfig, QpState, RecvWr, Remote, SendWr, SrqConfig, Stag,

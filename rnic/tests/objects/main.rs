@@ -10,6 +10,7 @@ mod counts;
 mod drops;
 mod endless;
 mod progress;
+mod quiet;
 mod reuse;
 mod sleeping;
 mod states;

@@ -106,6 +106,8 @@ fn a_thousand_connections_in_a_row() {
     let options = ConnectOptions::default();
     let listener = passive.rnic.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
     let addr = listener.local_addr().unwrap();
+    // Both devices have their thread then.
+    let _other = active.rnic.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
     let before = crate::in_use();
     for round in 0..1000 {
         std::thread::scope(|scope| {

@@ -35,7 +35,7 @@ fn a_socket_of_the_programs_own_takes_connections() {
     }
 }
 
-/// What connections inherit is set on the socket before it listens.
+/// Connections inherit the MSS and keepalive of the socket on which they came.
 #[test]
 fn connections_of_such_a_socket_have_the_options_of_the_listener() {
     let end = End::new();

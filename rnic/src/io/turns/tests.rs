@@ -15,7 +15,7 @@ use crate::io::notify::Notify;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn without_thread() -> Arc<Driver> {
-    Driver::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()).unwrap()
+    Driver::without_thread(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()).unwrap()
 }
 
 fn holder(lease: Lease) -> Arc<Scripted> {
@@ -144,7 +144,7 @@ impl Source for Probe {
 /// A panic in any function of a source is reported to that source; the other sources go on.
 #[test]
 fn a_source_that_panics_is_given_up_alone() {
-    let driver = Driver::start().unwrap();
+    let driver = Driver::open().unwrap();
     for fault in [Fault::Lease, Fault::Leave, Fault::Ready, Fault::Timer, Fault::GivingUp] {
         let faulty = Probe::put(&driver, fault);
         await_that("it is not given up", || faulty.failures() == [Failure::Panic]);
@@ -186,7 +186,7 @@ impl Source for Slow {
 /// never the background thread.
 #[test]
 fn the_thread_that_leaves_a_source_is_the_last_that_has_it() {
-    let driver = Driver::start().unwrap();
+    let driver = Driver::open().unwrap();
     for _ in 0..50 {
         let (begun, may_end) = Default::default();
         let slow = Arc::new(Slow { socket: Notify::flag().unwrap(), begun, may_end });
@@ -214,7 +214,7 @@ fn the_thread_that_leaves_a_source_is_the_last_that_has_it() {
 #[test]
 fn without_its_set_the_thread_ends_and_gives_up_all() {
     let file = std::fs::File::open("/dev/null").unwrap();
-    let driver = Driver::new(Epoll(file.into())).unwrap();
+    let driver = Driver::without_thread(Epoll(file.into())).unwrap();
     let faults = [Fault::Nowhere, Fault::GivingUp, Fault::Nowhere];
     let sources = faults.map(|fault| Probe::new(fault, None));
     for source in &sources {

@@ -28,6 +28,7 @@ impl Default for Staging {
 
 impl Staging {
     /// Lends `f` the buffer of the calling thread, empty.
+    #[inline]
     pub(crate) fn with_own<R>(f: impl FnOnce(&mut Self) -> R) -> R {
         with_own(&BUFFER, |staging: &mut Self| {
             staging.clear();
