@@ -56,7 +56,6 @@ def perftest():
     for kind in ("send", "read"):
         yield pair(f"ib_{kind}_lat -e", f"ib_{kind}_lat -R", "-e -n 200")
     yield pair("ib_send_bw --use-srq", "ib_send_bw -R", "--use-srq -n 200")
-    yield pair("ib_send_bw --use-srq -q", "ib_send_bw -R", "--use-srq -q 4 -n 200")
     yield pair("ib_write_lat -U", "ib_write_lat -R", "-U -n 100")
 
 
