@@ -23,9 +23,12 @@ fn main() {
     write(&script, &versions(&public, &private));
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,librddp_verbs.so");
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={}", script.display());
-    if let Some(lld) = lld() {
-        println!("cargo::rustc-cdylib-link-arg=-B{}", lld.display());
-        println!("cargo::rustc-cdylib-link-arg=-fuse-ld=lld");
+    match lld() {
+        Some(lld) => {
+            println!("cargo::rustc-cdylib-link-arg=-B{}", lld.display());
+            println!("cargo::rustc-cdylib-link-arg=-fuse-ld=lld");
+        }
+        None => println!("cargo::warning=no ld.lld came with this Rust: another linker may refuse"),
     }
 }
 
