@@ -125,6 +125,16 @@ impl CompletionQueue {
         }
     }
 
+    /// Asks for one event as [`arm`](Self::arm) does, at a completion that is still to come: one
+    /// that is in the queue does not count (draft-hilland-rddp-verbs §8.2), so the program polls
+    /// once more behind this call.
+    pub fn arm_next(&self, solicited_only: bool) {
+        if let Ok(cq) = self.0.here() {
+            cq.entries.lock().arm_next(solicited_only);
+            cq.watch_elsewhere();
+        }
+    }
+
     /// Returns the number by which events name the queue.
     pub fn num(&self) -> CqNum {
         self.0.anywhere().num
@@ -273,9 +283,15 @@ impl CqInner {
         let fires = self.entries.lock().arm(solicited_only);
         if fires {
             self.fire();
-        } else if self.channel.as_ref().is_some_and(|channel| channel.is_watched_elsewhere()) {
-            // The program is likely to sleep on the descriptor next, where it reads no socket: the
-            // background thread does so from now on.
+        } else {
+            self.watch_elsewhere();
+        }
+    }
+
+    /// Has the background thread read the sockets of a queue that was armed, if the program is
+    /// likely to sleep on the channel's descriptor next, where it reads none.
+    fn watch_elsewhere(&self) {
+        if self.channel.as_ref().is_some_and(|channel| channel.is_watched_elsewhere()) {
             self.give_back();
         }
     }

@@ -183,6 +183,14 @@ impl Rnic {
         self.0.anywhere().events.as_fd()
     }
 
+    /// Sleeps until the peers of QPs that were dropped have closed their ends, too, for at most
+    /// `limit`: what dropping the last handle does, for a program that ends and keeps handles.
+    pub fn linger(&self, limit: Duration) {
+        if let Ok(device) = self.0.here() {
+            device.lingering.wait(&device.driver, limit);
+        }
+    }
+
     /// Returns the sum of the counters of all QPs there are.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();

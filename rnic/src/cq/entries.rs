@@ -81,13 +81,21 @@ impl Entries {
         } else {
             !self.list.is_empty()
         };
-        self.armed = match (has_one, solicited_only, self.armed) {
-            (true, ..) => None,
-            // A program that has asked for any completion still waits for any.
-            (false, false, _) | (false, true, Some(Armed::Any)) => Some(Armed::Any),
-            (false, true, _) => Some(Armed::Solicited),
-        };
+        if has_one {
+            self.armed = None;
+        } else {
+            self.arm_next(solicited_only);
+        }
         has_one
+    }
+
+    /// Arms the queue for completions that are still to come.
+    pub(super) fn arm_next(&mut self, solicited_only: bool) {
+        self.armed = match (solicited_only, self.armed) {
+            // A program that has asked for any completion still waits for any.
+            (false, _) | (true, Some(Armed::Any)) => Some(Armed::Any),
+            (true, _) => Some(Armed::Solicited),
+        };
     }
 
     /// Removes the oldest entry.

@@ -209,3 +209,22 @@ fn arming_gives_the_sockets_to_the_background_thread_only_where_the_program_slee
     while cq.poll_one().is_some() {}
     assert_eq!(lease_once_armed(), Lease::None);
 }
+
+/// draft-hilland-rddp-verbs §8.2: a notification tells of the next completion, not of one that the
+/// program has had the chance to poll for.
+#[test]
+fn a_queue_that_is_armed_for_the_next_completion_does_not_tell_of_the_last() {
+    let rnic = Rnic::open().unwrap();
+    let channel = rnic.create_channel().unwrap();
+    let cq = rnic.create_cq_on(&channel, 16).unwrap();
+    let qp = rnic.alloc_pd().create_qp(&QpConfig::new(&cq)).unwrap();
+    qp.abort();
+    let flush_one = || qp.post_send(&SendWr::send_inline(1, b"")).unwrap();
+    flush_one();
+    cq.arm_next(false);
+    assert!(channel.next_event().is_none());
+    flush_one();
+    assert!(channel.next_event().is_some() && channel.next_event().is_none());
+    cq.arm(false);
+    assert!(channel.next_event().is_some(), "completions that are there count for this one");
+}

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Runs unmodified programs of libibverbs and librdmacm on librddp_verbs.so, both ends on loopback.
+
+    programs.py LIBRARY [WORD]...
+
+Each case of `CASES` is a server and a client, or a program alone, and the status with which each
+is to end. With words, only cases whose name has one of them. A folder with links of the libraries'
+names is put in front of the search path, as `rddp run` would.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+# How a server ends that serves for ever: the script ends it.
+ENDED = "ended"
+# An end that does not matter.
+ANY = "any"
+AT = "127.0.0.1"
+
+
+class Case:
+    """Two commands, or one, with the statuses that are right, and what one of them must say."""
+
+    def __init__(self, name, server, client=None, ends=(0, 0), says="", seconds=60):
+        self.name, self.server, self.client = name, server, client
+        self.ends, self.says, self.seconds = ends, says, seconds
+
+
+def pair(name, command, more="", **rest):
+    """A program that is its own peer, and takes the server's address last."""
+    return Case(name, f"{command} {more}", f"{command} {more} {AT}", **rest)
+
+
+def rping(name, options, server="", at=AT, **rest):
+    return Case(f"rping {name}", f"rping -s -a {at} {server or options}",
+                f"rping -c -a {at} -C 50 {options}", **rest)
+
+
+def perftest():
+    """Bandwidth and latency; latency without -a, which takes minutes in a debug build."""
+    for kind in ("send", "write", "read"):
+        yield pair(f"ib_{kind}_bw -a", f"ib_{kind}_bw -R", "-a -n 20", seconds=120)
+        yield pair(f"ib_{kind}_lat", f"ib_{kind}_lat -R", "-n 200")
+        yield pair(f"ib_{kind}_bw -b", f"ib_{kind}_bw -R", "-b -n 200")
+        yield pair(f"ib_{kind}_bw -q", f"ib_{kind}_bw -R", "-q 4 -n 200")
+    # With fewer Sends than its receive depth, the client may sleep for a completion while the
+    # credit that it needs comes by a Write, of which no event tells: the program's own deadlock.
+    yield pair("ib_send_bw -e", "ib_send_bw -R", "-e")
+    yield pair("ib_read_bw -e", "ib_read_bw -R", "-e -n 200")
+    for kind in ("send", "read"):
+        yield pair(f"ib_{kind}_lat -e", f"ib_{kind}_lat -R", "-e -n 200")
+    yield pair("ib_send_bw --use-srq", "ib_send_bw -R", "--use-srq -n 200")
+    yield pair("ib_write_lat -U", "ib_write_lat -R", "-U -n 100")
+
+
+CASES = [
+    Case("ibv_devices", "ibv_devices", says="rddp0"),
+    Case("ibv_devinfo", "ibv_devinfo -v", says="PORT_ACTIVE"),
+    rping("plain", "", says=""),
+    rping("verify", "-V -S 65000"),
+    rping("verbose", "-v -d"),
+    rping("persistent server", "-V", server="-P", ends=(ENDED, 0)),
+    rping("port", "-p 7201"),
+    rping("IPv6", "-V", at="::1"),
+    Case("rping from an address", f"rping -s -a {AT}", f"rping -c -I {AT} -a {AT} -C 20"),
+    Case("rping on all addresses", "rping -s -a 0.0.0.0", f"rping -c -a {AT} -C 20"),
+    # As with the kernel's iWARP devices, rdma_establish answers EINVAL.
+    Case("rping -q", f"rping -s -q -a {AT}", f"rping -c -q -a {AT} -C 20", ends=(ANY, ANY), says="rdma_establish: Invalid argument",
+         seconds=5),
+    Case("ucmatose", "ucmatose", f"ucmatose -s {AT}"),
+    Case("ucmatose, many", "ucmatose -c 50 -C 100 -S 4000",
+         f"ucmatose -s {AT} -c 50 -C 100 -S 4000"),
+    Case("ucmatose, migrated", "ucmatose -m", f"ucmatose -m -s {AT}"),
+    Case("cmtime", "cmtime -c 100", f"cmtime -s {AT} -c 100", ends=(ENDED, 0)),
+    Case("rdma_server", "rdma_server", f"rdma_client -s {AT}"),
+    Case("rdma_xserver", "rdma_xserver -c r", f"rdma_xclient -s {AT} -c r"),
+    Case("rdma_xclient, XRC", f"rdma_xclient -s {AT} -c x", ends=(255, None),
+         says="Operation not supported"),
+    Case("udaddy", "udaddy", f"udaddy -s {AT}", ends=(ENDED, 255), seconds=5),
+    Case("mckey", "mckey -m 224.0.0.5", ends=(255, None), says="not supported"),
+    *perftest(),
+]
+
+
+def start(command, folder, name):
+    """Starts a command in a group of its own, with its output in a file."""
+    program = command.split()[0]
+    if not shutil.which(program):
+        return None
+    environment = dict(os.environ, LD_LIBRARY_PATH=str(folder))
+    out = open(folder / f"{name}.log", "w+")
+    return subprocess.Popen(command.split(), stdout=out, stderr=subprocess.STDOUT, env=environment,
+                            start_new_session=True), out
+
+
+def finish(started, until):
+    """Waits for the end of a program. Returns its status, or `ENDED` if it had to be ended."""
+    process, _ = started
+    try:
+        return process.wait(max(0.1, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return ENDED
+
+
+def listens(started, seconds=3):
+    """Waits until a server has a socket that listens, as far as that can be seen."""
+    process, _ = started
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and process.poll() is None:
+        said = subprocess.run(["ss", "-Htlnp"], capture_output=True, text=True).stdout
+        if f"pid={process.pid}," in said:
+            return
+        time.sleep(0.05)
+
+
+def said(started):
+    started[1].seek(0)
+    return started[1].read()
+
+
+def run(case, folder):
+    """Runs a case. Returns what is wrong, or None; `missing` names a program that is not there."""
+    commands = [command for command in (case.server, case.client) if command]
+    for command in commands:
+        if not shutil.which(command.split()[0]):
+            return f"missing {command.split()[0]}"
+    until = time.monotonic() + case.seconds
+    programs = [start(case.server, folder, "server")]
+    if case.client:
+        listens(programs[0])
+        programs.append(start(case.client, folder, "client"))
+    ends = [None, None]
+    for place in reversed(range(len(programs))):
+        # A server that serves for ever is not waited for long once its client is done.
+        limit = until if case.ends[place] != ENDED else time.monotonic() + 2
+        ends[place] = finish(programs[place], limit)
+    wanted = [case.ends[0], case.ends[1] if case.client else None]
+    text = "\n".join(said(program)[-1500:] for program in programs)
+    if any(want not in (ANY, end) for want, end in zip(wanted, ends)):
+        return f"ended with {ends}, not {wanted}\n{text}"
+    if not any(case.says in said(program) for program in programs):
+        return f"does not say {case.says!r}\n{text}"
+    return None
+
+
+def main():
+    library, words = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
+    failed = missing = ran = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for link in ("libibverbs.so.1", "librdmacm.so.1", "libibverbs.so", "librdmacm.so"):
+            (folder / link).symlink_to(library)
+        for case in CASES:
+            if words and not any(word in case.name for word in words):
+                continue
+            fault = run(case, folder)
+            ran += 1
+            if fault and fault.startswith("missing "):
+                missing += 1
+                print(f"programs: {case.name}: {fault}")
+            elif fault:
+                failed += 1
+                print(f"programs: {case.name}: {fault}")
+    print(f"programs: {ran} cases, {failed} failed, {missing} could not be run")
+    return 1 if failed or missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

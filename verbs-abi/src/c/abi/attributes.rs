@@ -1,0 +1,232 @@
+//! Attributes that programs ask for, and with which they make objects.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use super::*;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ibv_device_attr {
+    pub(crate) fw_ver: [c_char; 64],
+    pub(crate) node_guid: u64,
+    pub(crate) sys_image_guid: u64,
+    pub(crate) max_mr_size: u64,
+    pub(crate) page_size_cap: u64,
+    pub(crate) vendor_id: u32,
+    pub(crate) vendor_part_id: u32,
+    pub(crate) hw_ver: u32,
+    pub(crate) max_qp: c_int,
+    pub(crate) max_qp_wr: c_int,
+    pub(crate) device_cap_flags: u32,
+    pub(crate) max_sge: c_int,
+    pub(crate) max_sge_rd: c_int,
+    pub(crate) max_cq: c_int,
+    pub(crate) max_cqe: c_int,
+    pub(crate) max_mr: c_int,
+    pub(crate) max_pd: c_int,
+    pub(crate) max_qp_rd_atom: c_int,
+    pub(crate) max_ee_rd_atom: c_int,
+    pub(crate) max_res_rd_atom: c_int,
+    pub(crate) max_qp_init_rd_atom: c_int,
+    pub(crate) max_ee_init_rd_atom: c_int,
+    pub(crate) atomic_cap: c_int,
+    pub(crate) max_ee: c_int,
+    pub(crate) max_rdd: c_int,
+    pub(crate) max_mw: c_int,
+    pub(crate) max_raw_ipv6_qp: c_int,
+    pub(crate) max_raw_ethy_qp: c_int,
+    pub(crate) max_mcast_grp: c_int,
+    pub(crate) max_mcast_qp_attach: c_int,
+    pub(crate) max_total_mcast_qp_attach: c_int,
+    pub(crate) max_ah: c_int,
+    pub(crate) max_fmr: c_int,
+    pub(crate) max_map_per_fmr: c_int,
+    pub(crate) max_srq: c_int,
+    pub(crate) max_srq_wr: c_int,
+    pub(crate) max_srq_sge: c_int,
+    pub(crate) max_pkeys: u16,
+    pub(crate) local_ca_ack_delay: u8,
+    pub(crate) phys_port_cnt: u8,
+}
+layout!(ibv_device_attr: 232, node_guid 64, sys_image_guid 72, max_mr_size 80, page_size_cap 88, vendor_id 96,
+    vendor_part_id 100, hw_ver 104, max_qp 108, max_qp_wr 112, device_cap_flags 116, max_sge 120,
+    max_sge_rd 124, max_cq 128, max_cqe 132, max_mr 136, max_pd 140, max_qp_rd_atom 144, max_ee_rd_atom 148,
+    max_res_rd_atom 152, max_qp_init_rd_atom 156, max_ee_init_rd_atom 160, atomic_cap 164, max_ee 168,
+    max_rdd 172, max_mw 176, max_raw_ipv6_qp 180, max_raw_ethy_qp 184, max_mcast_grp 188,
+    max_mcast_qp_attach 192, max_total_mcast_qp_attach 196, max_ah 200, max_fmr 204, max_map_per_fmr 208,
+    max_srq 212, max_srq_wr 216, max_srq_sge 220, max_pkeys 224, local_ca_ack_delay 226, phys_port_cnt 227);
+
+/// The extended attributes; of what this device lacks there is only the room.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ibv_device_attr_ex {
+    pub(crate) orig_attr: ibv_device_attr,
+    pub(crate) comp_mask: u32,
+    pub(crate) odp_caps: [u64; 3],
+    pub(crate) completion_timestamp_mask: u64,
+    pub(crate) hca_core_clock: u64,
+    pub(crate) device_cap_flags_ex: u64,
+    pub(crate) tso_caps: [u32; 2],
+    pub(crate) rss_caps: [u64; 4],
+    pub(crate) max_wq_type_rq: u32,
+    pub(crate) packet_pacing_caps: [u32; 3],
+    pub(crate) raw_packet_caps: u32,
+    pub(crate) tm_caps: [u32; 5],
+    pub(crate) cq_mod_caps: [u16; 2],
+    pub(crate) max_dm_size: u64,
+    pub(crate) pci_atomic_caps: [u16; 3],
+    pub(crate) xrc_odp_caps: u32,
+    pub(crate) phys_port_cnt_ex: u32,
+}
+layout!(ibv_device_attr_ex: 400, comp_mask 232, odp_caps 240, completion_timestamp_mask 264,
+    hca_core_clock 272, device_cap_flags_ex 280, tso_caps 288, rss_caps 296, max_wq_type_rq 328,
+    packet_pacing_caps 332, raw_packet_caps 344, tm_caps 348, cq_mod_caps 368, max_dm_size 376,
+    pci_atomic_caps 384, xrc_odp_caps 392, phys_port_cnt_ex 396);
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ibv_port_attr {
+    pub(crate) state: c_int,
+    pub(crate) max_mtu: c_int,
+    pub(crate) active_mtu: c_int,
+    pub(crate) gid_tbl_len: c_int,
+    pub(crate) port_cap_flags: u32,
+    pub(crate) max_msg_sz: u32,
+    pub(crate) bad_pkey_cntr: u32,
+    pub(crate) qkey_viol_cntr: u32,
+    pub(crate) pkey_tbl_len: u16,
+    pub(crate) lid: u16,
+    pub(crate) sm_lid: u16,
+    pub(crate) lmc: u8,
+    pub(crate) max_vl_num: u8,
+    pub(crate) sm_sl: u8,
+    pub(crate) subnet_timeout: u8,
+    pub(crate) init_type_reply: u8,
+    pub(crate) active_width: u8,
+    pub(crate) active_speed: u8,
+    pub(crate) phys_state: u8,
+    pub(crate) link_layer: u8,
+    pub(crate) flags: u8,
+    pub(crate) port_cap_flags2: u16,
+    pub(crate) active_speed_ex: u32,
+}
+layout!(ibv_port_attr: 56, gid_tbl_len 12, port_cap_flags 16, max_msg_sz 20, pkey_tbl_len 32, lid 34, sm_lid 36,
+    lmc 38, max_vl_num 39, active_width 43, active_speed 44, phys_state 45, link_layer 46, flags 47,
+    port_cap_flags2 48, active_speed_ex 52);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ibv_qp_cap {
+    pub(crate) max_send_wr: u32,
+    pub(crate) max_recv_wr: u32,
+    pub(crate) max_send_sge: u32,
+    pub(crate) max_recv_sge: u32,
+    pub(crate) max_inline_data: u32,
+}
+layout!(ibv_qp_cap: 20, max_recv_wr 4, max_send_sge 8, max_recv_sge 12, max_inline_data 16);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ibv_qp_init_attr {
+    pub(crate) qp_context: *mut c_void,
+    pub(crate) send_cq: *mut ibv_cq,
+    pub(crate) recv_cq: *mut ibv_cq,
+    pub(crate) srq: *mut ibv_srq,
+    pub(crate) cap: ibv_qp_cap,
+    pub(crate) qp_type: u32,
+    pub(crate) sq_sig_all: c_int,
+}
+layout!(ibv_qp_init_attr: 64, send_cq 8, recv_cq 16, srq 24, cap 32, qp_type 52, sq_sig_all 56);
+
+/// The first fields are those of [`ibv_qp_init_attr`], at the same places.
+#[repr(C)]
+pub(crate) struct ibv_qp_init_attr_ex {
+    pub(crate) qp_context: *mut c_void,
+    pub(crate) send_cq: *mut ibv_cq,
+    pub(crate) recv_cq: *mut ibv_cq,
+    pub(crate) srq: *mut ibv_srq,
+    pub(crate) cap: ibv_qp_cap,
+    pub(crate) qp_type: u32,
+    pub(crate) sq_sig_all: c_int,
+    pub(crate) comp_mask: u32,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) unused: [u64; 7],
+    pub(crate) send_ops_flags: u64,
+}
+layout!(ibv_qp_init_attr_ex: 136, send_cq 8, srq 24, cap 32, qp_type 52, sq_sig_all 56, comp_mask 60, pd 64,
+    send_ops_flags 128);
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ibv_ah_attr {
+    pub(crate) grh: [u64; 3],
+    pub(crate) dlid: u16,
+    pub(crate) sl: u8,
+    pub(crate) src_path_bits: u8,
+    pub(crate) static_rate: u8,
+    pub(crate) is_global: u8,
+    pub(crate) port_num: u8,
+}
+layout!(ibv_ah_attr: 32, dlid 24, sl 26, static_rate 28, is_global 29, port_num 30);
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ibv_qp_attr {
+    pub(crate) qp_state: u32,
+    pub(crate) cur_qp_state: u32,
+    pub(crate) path_mtu: c_int,
+    pub(crate) path_mig_state: c_int,
+    pub(crate) qkey: u32,
+    pub(crate) rq_psn: u32,
+    pub(crate) sq_psn: u32,
+    pub(crate) dest_qp_num: u32,
+    pub(crate) qp_access_flags: u32,
+    pub(crate) cap: ibv_qp_cap,
+    pub(crate) ah_attr: ibv_ah_attr,
+    pub(crate) alt_ah_attr: ibv_ah_attr,
+    pub(crate) pkey_index: u16,
+    pub(crate) alt_pkey_index: u16,
+    pub(crate) en_sqd_async_notify: u8,
+    pub(crate) sq_draining: u8,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) min_rnr_timer: u8,
+    pub(crate) port_num: u8,
+    pub(crate) timeout: u8,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) alt_port_num: u8,
+    pub(crate) alt_timeout: u8,
+    pub(crate) rate_limit: u32,
+}
+layout!(ibv_qp_attr: 144, path_mtu 8, qkey 16, dest_qp_num 28, qp_access_flags 32, cap 36, ah_attr 56,
+    alt_ah_attr 88, pkey_index 120, en_sqd_async_notify 124, max_rd_atomic 126, max_dest_rd_atomic 127,
+    min_rnr_timer 128, port_num 129, timeout 130, retry_cnt 131, rnr_retry 132, alt_port_num 133,
+    alt_timeout 134, rate_limit 136);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ibv_srq_attr {
+    pub(crate) max_wr: u32,
+    pub(crate) max_sge: u32,
+    pub(crate) srq_limit: u32,
+}
+layout!(ibv_srq_attr: 12, max_sge 4, srq_limit 8);
+
+#[repr(C)]
+pub(crate) struct ibv_srq_init_attr {
+    pub(crate) srq_context: *mut c_void,
+    pub(crate) attr: ibv_srq_attr,
+}
+layout!(ibv_srq_init_attr: 24, attr 8);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ibv_gid_entry {
+    pub(crate) gid: [u64; 2],
+    pub(crate) gid_index: u32,
+    pub(crate) port_num: u32,
+    pub(crate) gid_type: u32,
+    pub(crate) ndev_ifindex: u32,
+}
+layout!(ibv_gid_entry: 32, gid_index 16, port_num 20, gid_type 24, ndev_ifindex 28);

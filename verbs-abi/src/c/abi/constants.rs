@@ -1,0 +1,75 @@
+//! Numbers of `infiniband/verbs.h` and `rdma/rdma_cma.h`, under C's names.
+
+/// Makes a module of constants of one type.
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $module:ident: $type:ty { $($name:ident = $value:expr),* $(,)? })*) => { $(
+        $(#[$doc])*
+        #[allow(dead_code)] // the headers' lists, whole
+        pub(crate) mod $module {
+            $(pub(crate) const $name: $type = $value;)*
+        }
+    )* };
+}
+
+numbers! {
+    /// `enum ibv_wr_opcode`
+    wr: u32 {
+        RDMA_WRITE = 0, RDMA_WRITE_WITH_IMM = 1, SEND = 2, SEND_WITH_IMM = 3, RDMA_READ = 4,
+        ATOMIC_CMP_AND_SWP = 5, ATOMIC_FETCH_AND_ADD = 6, LOCAL_INV = 7, BIND_MW = 8,
+        SEND_WITH_INV = 9,
+    }
+    /// `enum ibv_send_flags`
+    send: u32 { FENCE = 1, SIGNALED = 2, SOLICITED = 4, INLINE = 8 }
+    /// `enum ibv_wc_opcode`
+    wc: u32 {
+        SEND = 0, RDMA_WRITE = 1, RDMA_READ = 2, COMP_SWAP = 3, FETCH_ADD = 4, BIND_MW = 5,
+        LOCAL_INV = 6, RECV = 0x80, RECV_RDMA_WITH_IMM = 0x81,
+    }
+    /// `enum ibv_wc_flags`
+    wc_flags: u32 { GRH = 1, WITH_IMM = 2, WITH_INV = 8 }
+    /// `enum ibv_wc_status`
+    status: u32 {
+        SUCCESS = 0, LOC_LEN_ERR = 1, LOC_QP_OP_ERR = 2, LOC_PROT_ERR = 4, WR_FLUSH_ERR = 5,
+        MW_BIND_ERR = 6, REM_INV_REQ_ERR = 9, REM_ACCESS_ERR = 10, GENERAL_ERR = 21,
+    }
+    /// `enum ibv_access_flags`
+    access: u32 {
+        LOCAL_WRITE = 1, REMOTE_WRITE = 2, REMOTE_READ = 4, REMOTE_ATOMIC = 8, MW_BIND = 16,
+        ZERO_BASED = 32, HUGETLB = 128,
+        // Hints, which a device may ignore.
+        OPTIONAL = 0x3ff0_0000,
+    }
+    /// `enum ibv_qp_type`
+    qp_type: u32 { RC = 2, UD = 4 }
+    /// `enum ibv_qp_state`
+    qp_state: u32 { RESET = 0, INIT = 1, RTR = 2, RTS = 3, SQD = 4, SQE = 5, ERR = 6 }
+    /// `enum ibv_qp_attr_mask`
+    qp_mask: u32 { STATE = 1, ACCESS_FLAGS = 8, TIMEOUT = 0x200, CAP = 0x80000 }
+    /// `enum ibv_qp_init_attr_mask`
+    qp_init: u32 { PD = 1, SEND_OPS_FLAGS = 0x40 }
+    /// `enum ibv_srq_attr_mask`
+    srq_mask: u32 { MAX_WR = 1, LIMIT = 2 }
+    /// `enum ibv_event_type`
+    event: u32 {
+        CQ_ERR = 0, QP_FATAL = 1, QP_REQ_ERR = 2, QP_ACCESS_ERR = 3, COMM_EST = 4, SQ_DRAINED = 5,
+        DEVICE_FATAL = 8, SRQ_ERR = 14, SRQ_LIMIT_REACHED = 15, QP_LAST_WQE_REACHED = 16,
+    }
+    /// `enum rdma_port_space`
+    port_space: u32 { TCP = 0x106, UDP = 0x111 }
+    /// `enum rdma_cm_event_type`
+    cm: u32 {
+        ADDR_RESOLVED = 0, ADDR_ERROR = 1, ROUTE_RESOLVED = 2, ROUTE_ERROR = 3,
+        CONNECT_REQUEST = 4, CONNECT_RESPONSE = 5, CONNECT_ERROR = 6, UNREACHABLE = 7,
+        REJECTED = 8, ESTABLISHED = 9, DISCONNECTED = 10, DEVICE_REMOVAL = 11,
+    }
+    /// Flags of `struct rdma_addrinfo`.
+    rai: i32 { PASSIVE = 1, NUMERICHOST = 2, NOROUTE = 4, FAMILY = 8 }
+    /// Options of `rdma_set_option`: the level, then names.
+    option: i32 { LEVEL_ID = 0, TOS = 0, REUSEADDR = 1, AFONLY = 2, ACK_TIMEOUT = 3 }
+    /// `ibv_device_attr.device_cap_flags`
+    device_cap: u32 { RESIZE_MAX_WR = 1, SRQ_RESIZE = 0x2000, MEM_WINDOW = 0x2_0000, MEM_MGT_EXTENSIONS = 0x20_0000 }
+    /// `enum ibv_node_type`, `ibv_transport_type`, `ibv_port_state`, link layers and MTUs.
+    device: i32 { NODE_RNIC = 4, TRANSPORT_IWARP = 1, PORT_ACTIVE = 4, LINK_LAYER_ETHERNET = 2, MTU_1024 = 3 }
+    /// `enum ibv_fork_status`
+    fork: i32 { UNNEEDED = 2 }
+}

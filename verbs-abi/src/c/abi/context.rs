@@ -1,0 +1,81 @@
+//! Devices and contexts.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use super::*;
+
+#[repr(C)]
+pub(crate) struct ibv_device {
+    pub(crate) unused: [*mut c_void; 2],
+    pub(crate) node_type: c_int,
+    pub(crate) transport_type: c_int,
+    pub(crate) name: [c_char; 64],
+    pub(crate) dev_name: [c_char; 64],
+    pub(crate) dev_path: [c_char; 256],
+    pub(crate) ibdev_path: [c_char; 256],
+}
+layout!(ibv_device: 664, node_type 16, transport_type 20, name 24, dev_name 88, dev_path 152, ibdev_path 408);
+
+/// A function slot that stays empty.
+pub(crate) type Empty = Option<unsafe extern "C" fn()>;
+
+/// Functions that the inline functions of `verbs.h` call through the context.
+#[repr(C)]
+pub(crate) struct ibv_context_ops {
+    pub(crate) empty_0: [Empty; 7],
+    pub(crate) alloc_mw: Empty,
+    pub(crate) bind_mw: extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut c_void) -> c_int,
+    pub(crate) dealloc_mw: extern "C" fn(*mut ibv_mw) -> c_int,
+    pub(crate) empty_10: [Empty; 1],
+    pub(crate) poll_cq: unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int,
+    pub(crate) req_notify_cq: unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int,
+    pub(crate) empty_13: [Empty; 7],
+    pub(crate) post_srq_recv:
+        unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+    pub(crate) empty_21: [Empty; 4],
+    pub(crate) post_send: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
+    pub(crate) post_recv: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+    pub(crate) empty_27: [Empty; 5],
+}
+
+#[repr(C)]
+pub(crate) struct ibv_context {
+    pub(crate) device: *mut ibv_device,
+    pub(crate) ops: ibv_context_ops,
+    pub(crate) cmd_fd: c_int,
+    pub(crate) async_fd: c_int,
+    pub(crate) num_comp_vectors: c_int,
+    pub(crate) mutex: libc::pthread_mutex_t,
+    pub(crate) abi_compat: usize,
+}
+layout!(ibv_context: 328, device 0, ops 8, ops.alloc_mw 64, ops.bind_mw 72, ops.dealloc_mw 80, ops.poll_cq 96,
+    ops.req_notify_cq 104, ops.post_srq_recv 168, ops.post_send 208, ops.post_recv 216, cmd_fd 264,
+    async_fd 268, num_comp_vectors 272, mutex 280);
+#[cfg(target_arch = "x86_64")]
+layout!(ibv_context: 328, abi_compat 320);
+
+/// A context and, in front of it, the functions that newer inline functions look for. It grows at
+/// its beginning; programs know a member by its distance from the end and compare it with `sz`.
+#[repr(C)]
+pub(crate) struct verbs_context {
+    pub(crate) empty_368: [Empty; 6],
+    pub(crate) query_port: unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int,
+    pub(crate) empty_312: [Empty; 16],
+    pub(crate) modify_cq: Empty,
+    pub(crate) empty_176: [Empty; 7],
+    pub(crate) create_cq_ex: Empty,
+    pub(crate) private: *mut c_void,
+    pub(crate) query_device_ex:
+        unsafe extern "C" fn(*mut ibv_context, *const c_void, *mut ibv_device_attr_ex, usize) -> c_int,
+    pub(crate) empty_96: [Empty; 5],
+    pub(crate) create_qp_ex: unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
+    pub(crate) get_srq_num: Empty,
+    pub(crate) create_srq_ex: Empty,
+    pub(crate) empty_32: [Empty; 2],
+    pub(crate) abi_placeholder: u64,
+    pub(crate) sz: usize,
+    pub(crate) context: ibv_context,
+}
+// Distances before the context: 368 less the offset.
+layout!(verbs_context: 696, query_port 48, modify_cq 184, create_cq_ex 248, private 256, query_device_ex 264,
+    create_qp_ex 312, get_srq_num 320, create_srq_ex 328, sz 360, context 368);

@@ -1,0 +1,124 @@
+//! Objects that programs hold by pointer.
+
+use std::ffi::{c_int, c_void};
+
+use super::*;
+
+#[repr(C)]
+pub(crate) struct ibv_pd {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) handle: u32,
+}
+layout!(ibv_pd: 16, handle 8);
+
+#[repr(C)]
+pub(crate) struct ibv_mr {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) addr: *mut c_void,
+    pub(crate) length: usize,
+    pub(crate) handle: u32,
+    pub(crate) lkey: u32,
+    pub(crate) rkey: u32,
+}
+layout!(ibv_mr: 48, pd 8, addr 16, length 24, handle 32, lkey 36, rkey 40);
+
+#[repr(C)]
+pub(crate) struct ibv_mw {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) rkey: u32,
+    pub(crate) handle: u32,
+    pub(crate) kind: u32,
+}
+layout!(ibv_mw: 32, rkey 16, handle 20, kind 24);
+
+#[repr(C)]
+pub(crate) struct ibv_comp_channel {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) fd: c_int,
+    pub(crate) refcnt: c_int,
+}
+layout!(ibv_comp_channel: 16, fd 8, refcnt 12);
+
+#[repr(C)]
+pub(crate) struct ibv_cq {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) channel: *mut ibv_comp_channel,
+    pub(crate) cq_context: *mut c_void,
+    pub(crate) handle: u32,
+    pub(crate) cqe: c_int,
+    pub(crate) mutex: libc::pthread_mutex_t,
+    pub(crate) cond: libc::pthread_cond_t,
+    pub(crate) comp_events_completed: u32,
+    pub(crate) async_events_completed: u32,
+}
+layout!(ibv_cq: 128, channel 8, cq_context 16, handle 24, cqe 28, mutex 32);
+#[cfg(target_arch = "x86_64")]
+layout!(ibv_cq: 128, cond 72, comp_events_completed 120, async_events_completed 124);
+
+/// An extended queue; a plain one has as much room.
+#[repr(C)]
+pub(crate) struct ibv_cq_ex {
+    pub(crate) cq: ibv_cq,
+    pub(crate) comp_mask: u32,
+    pub(crate) status: u32,
+    pub(crate) wr_id: u64,
+    pub(crate) functions: [Empty; 18],
+}
+layout!(ibv_cq_ex: 288);
+#[cfg(target_arch = "x86_64")]
+layout!(ibv_cq_ex: 288, comp_mask 128, status 132, wr_id 136, functions 144);
+
+#[repr(C)]
+pub(crate) struct ibv_srq {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) srq_context: *mut c_void,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) handle: u32,
+    pub(crate) mutex: libc::pthread_mutex_t,
+    pub(crate) cond: libc::pthread_cond_t,
+    pub(crate) events_completed: u32,
+}
+layout!(ibv_srq: 128, srq_context 8, pd 16, handle 24, mutex 32);
+
+#[repr(C)]
+pub(crate) struct ibv_qp {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) qp_context: *mut c_void,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) send_cq: *mut ibv_cq,
+    pub(crate) recv_cq: *mut ibv_cq,
+    pub(crate) srq: *mut ibv_srq,
+    pub(crate) handle: u32,
+    pub(crate) qp_num: u32,
+    pub(crate) state: u32,
+    pub(crate) qp_type: u32,
+    pub(crate) mutex: libc::pthread_mutex_t,
+    pub(crate) cond: libc::pthread_cond_t,
+    pub(crate) events_completed: u32,
+}
+layout!(ibv_qp: 160, qp_context 8, pd 16, send_cq 24, recv_cq 32, srq 40, handle 48, qp_num 52, state 56,
+    qp_type 60, mutex 64);
+#[cfg(target_arch = "x86_64")]
+layout!(ibv_qp: 160, cond 104, events_completed 152);
+
+/// An extended queue pair; a plain one has as much room.
+#[repr(C)]
+pub(crate) struct ibv_qp_ex {
+    pub(crate) qp: ibv_qp,
+    pub(crate) comp_mask: u64,
+    pub(crate) wr_id: u64,
+    pub(crate) wr_flags: u32,
+    pub(crate) functions: [Empty; 22],
+}
+layout!(ibv_qp_ex: 360);
+#[cfg(target_arch = "x86_64")]
+layout!(ibv_qp_ex: 360, comp_mask 160, wr_id 168, wr_flags 176, functions 184);
+
+#[repr(C)]
+pub(crate) struct ibv_async_event {
+    pub(crate) element: *mut c_void,
+    pub(crate) event_type: u32,
+}
+layout!(ibv_async_event: 16, event_type 8);

@@ -1,0 +1,76 @@
+//! Work requests and completions.
+
+use std::ffi::{c_int, c_void};
+
+use super::*;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ibv_sge {
+    pub(crate) addr: u64,
+    pub(crate) length: u32,
+    pub(crate) lkey: u32,
+}
+layout!(ibv_sge: 16, length 8, lkey 12);
+
+#[repr(C)]
+pub(crate) struct ibv_recv_wr {
+    pub(crate) wr_id: u64,
+    pub(crate) next: *mut ibv_recv_wr,
+    pub(crate) sg_list: *mut ibv_sge,
+    pub(crate) num_sge: c_int,
+}
+layout!(ibv_recv_wr: 32, next 8, sg_list 16, num_sge 24);
+
+/// The union of what operations need, as the fields that ours have. A Write and a Read have
+/// `remote_addr` and `rkey`; an atomic has all but `rkey`, and its key in `atomic_rkey`.
+#[repr(C)]
+pub(crate) struct ibv_send_wr {
+    pub(crate) wr_id: u64,
+    pub(crate) next: *mut ibv_send_wr,
+    pub(crate) sg_list: *mut ibv_sge,
+    pub(crate) num_sge: c_int,
+    pub(crate) opcode: u32,
+    pub(crate) send_flags: u32,
+    pub(crate) imm_data: u32,
+    pub(crate) remote_addr: u64,
+    /// The same place has `atomic.compare_add`, of eight octets.
+    pub(crate) rkey: u32,
+    pub(crate) swap: u64,
+    pub(crate) atomic_rkey: u32,
+    pub(crate) qp_type: [u32; 2],
+    pub(crate) mw: *mut ibv_mw,
+    pub(crate) mw_rkey: u32,
+    pub(crate) bind_info: ibv_mw_bind_info,
+}
+layout!(ibv_send_wr: 128, next 8, sg_list 16, num_sge 24, opcode 28, send_flags 32, imm_data 36, remote_addr 40,
+    rkey 48, swap 56, atomic_rkey 64, mw 80, mw_rkey 88, bind_info 96);
+
+#[repr(C)]
+pub(crate) struct ibv_mw_bind_info {
+    pub(crate) mr: *mut c_void,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) mw_access_flags: u32,
+}
+layout!(ibv_mw_bind_info: 32, addr 8, length 16, mw_access_flags 24);
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ibv_wc {
+    pub(crate) wr_id: u64,
+    pub(crate) status: u32,
+    pub(crate) opcode: u32,
+    pub(crate) vendor_err: u32,
+    pub(crate) byte_len: u32,
+    pub(crate) imm_data: u32,
+    pub(crate) qp_num: u32,
+    pub(crate) src_qp: u32,
+    pub(crate) wc_flags: u32,
+    pub(crate) pkey_index: u16,
+    pub(crate) slid: u16,
+    pub(crate) sl: u8,
+    pub(crate) dlid_path_bits: u8,
+}
+layout!(ibv_wc: 48, status 8, opcode 12, vendor_err 16, byte_len 20, imm_data 24, qp_num 28, src_qp 32,
+    wc_flags 36, pkey_index 40, slid 42, sl 44, dlid_path_bits 45);

@@ -1,0 +1,53 @@
+//! Results as C functions return them.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use nix::errno::Errno;
+
+use crate::errors::Outcome;
+
+/// Returns 0, or the error number.
+pub(super) fn number(outcome: Outcome<()>) -> c_int {
+    outcome.map_or_else(|error| error as c_int, |()| 0)
+}
+
+/// Returns 0, or -1 with errno set.
+pub(super) fn minus(outcome: Outcome<()>) -> c_int {
+    match outcome {
+        Ok(()) => 0,
+        Err(error) => {
+            error.set();
+            -1
+        }
+    }
+}
+
+/// Returns the pointer, or NULL with errno set.
+pub(super) fn pointer<T>(outcome: Outcome<*mut T>) -> *mut T {
+    outcome.unwrap_or_else(|error| {
+        error.set();
+        ptr::null_mut()
+    })
+}
+
+/// Returns `EINVAL` for a NULL, else the pointer.
+pub(super) fn given<T>(pointer: *mut T) -> Outcome<ptr::NonNull<T>> {
+    ptr::NonNull::new(pointer).ok_or(Errno::EINVAL)
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// Calls a function during which the thread cannot be cancelled (`pthread_cancel`).
+pub(super) fn uncancelled<T>(function: impl FnOnce() -> T) -> T {
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: a number's room is passed.
+    unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+    let result = function();
+    // SAFETY: NULL may be passed.
+    unsafe { pthread_setcancelstate(before, ptr::null_mut()) };
+    result
+}

@@ -1,0 +1,280 @@
+//! Connections: connecting, answering requests, ending.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use rddp_rnic::{ConnectError, ConnectOptions, Negotiated};
+
+use super::super::abi::{access, cm, ibv_qp_attr, qp_mask, qp_state, rdma_cm_id, rdma_conn_param};
+use super::super::border::{given, minus};
+use super::super::handle::find;
+use super::super::process::process;
+use super::super::queue_pair::Qp;
+use super::event::Told;
+use super::id::{Id, Phase, State};
+use crate::errors::{Outcome, of_connect};
+
+/// The depth by which a program asks for the most.
+const MOST: u8 = 255;
+
+/// Parameters of a connection that a program asks for.
+#[derive(Debug, Default)]
+struct Wanted {
+    data: Vec<u8>,
+    /// Inbound and outbound Reads at a time; `None`: the most.
+    ird: Option<u8>,
+    ord: Option<u8>,
+    /// The number of a queue pair that the program has made itself.
+    qp: Option<u32>,
+}
+
+impl Wanted {
+    /// # Safety
+    /// NULL or a structure, whose private data are as long as it says.
+    unsafe fn load(param: *const rdma_conn_param) -> Wanted {
+        // SAFETY: promised by the caller.
+        let Some(param) = (unsafe { param.as_ref() }) else { return Wanted::default() };
+        let depth = |depth| (depth != MOST).then_some(depth);
+        Wanted {
+            // SAFETY: as above.
+            data: unsafe { octets(param.private_data, param.private_data_len) },
+            ird: depth(param.responder_resources),
+            ord: depth(param.initiator_depth),
+            qp: Some(param.qp_num),
+        }
+    }
+
+    fn options(self, most: u8) -> ConnectOptions {
+        let depth = |depth: Option<u8>| u16::from(depth.unwrap_or(most).min(most));
+        ConnectOptions {
+            ird: depth(self.ird),
+            ord: depth(self.ord),
+            private_data: self.data,
+            // RFC 7306 has no capability bit, and peers without it end the connection.
+            extensions: false,
+            ..ConnectOptions::default()
+        }
+    }
+}
+
+/// Returns private data of a program.
+///
+/// # Safety
+/// NULL, or as many octets.
+unsafe fn octets(data: *const c_void, len: u8) -> Vec<u8> {
+    if data.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts(data.cast::<u8>(), usize::from(len)) }.to_vec()
+}
+
+/// Returns what a program is told of a connection. As in the kernel's connection manager for
+/// iWARP, the initiator's depth is the IRD of this end.
+fn told(negotiated: &Negotiated, data: Vec<u8>) -> Told {
+    Told { error: None, data, responder: negotiated.ord, initiator: negotiated.ird }
+}
+
+/// Returns the event of a failure.
+fn failed(error: ConnectError) -> (u32, Told) {
+    let errno = of_connect(&error);
+    let kind = match errno {
+        Errno::ECONNREFUSED | Errno::ECONNRESET => cm::REJECTED,
+        Errno::ETIMEDOUT => cm::UNREACHABLE,
+        _ => cm::CONNECT_ERROR,
+    };
+    let data = match error {
+        ConnectError::Rejected { private_data } => private_data,
+        _ => Vec::new(),
+    };
+    (kind, Told { error: Some(errno), data, ..Told::default() })
+}
+
+impl Id {
+    /// Returns the queue pair to connect: the id's own, or the one that the program names.
+    fn pair(self: &Arc<Self>, state: &mut State, wanted: &Wanted) -> Outcome<Arc<Qp>> {
+        if let Some(qp) = state.qp.upgrade() {
+            return Ok(qp);
+        }
+        let named = wanted.qp.and_then(|num| process().pair(self.device.device.name, num));
+        let qp = named.ok_or(Errno::EINVAL)?;
+        *qp.id.lock() = Arc::downgrade(self);
+        state.qp = Arc::downgrade(&qp);
+        Ok(qp)
+    }
+
+    fn connect(self: &Arc<Self>, wanted: Wanted) -> Outcome<()> {
+        let mut state = self.state.lock();
+        if state.phase != Phase::RouteResolved {
+            return Err(Errno::EINVAL);
+        }
+        let (qp, to) = (self.pair(&mut state, &wanted)?, state.destination.ok_or(Errno::EINVAL)?);
+        let options = wanted.options(self.device.device.limits.depth);
+        let begun = match state.socket.take() {
+            // The program has chosen an address of its own.
+            Some(socket) => {
+                let _ = socket.set_nonblocking(true);
+                match socket.connect(&to.into()) {
+                    Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error.into()),
+                    _ => qp.queues.begin(socket, &options, true),
+                }
+            }
+            None => qp.queues.begin_to(to, &options),
+        };
+        match begun {
+            Ok(()) => state.phase = Phase::Connecting,
+            Err(error @ ConnectError::NotIdle(_)) => return Err(of_connect(&error)),
+            Err(error) => {
+                let (kind, told) = failed(error);
+                state.phase = Phase::Over;
+                self.tell(&state, kind, &told);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the end of a startup, with a connection or without one.
+    pub(in crate::c) fn startup_over(self: &Arc<Self>, qp: &Qp) {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Connecting {
+            return;
+        }
+        match qp.queues.begun() {
+            None => {}
+            Some(Ok(connected)) => {
+                state.phase = Phase::Connected;
+                qp.set_state(qp_state::RTS);
+                if let Some(source) = qp.queues.local_addr() {
+                    self.set_source(source);
+                }
+                self.tell(&state, cm::ESTABLISHED, &told(&connected.negotiated, connected.private_data));
+            }
+            Some(Err(error)) => {
+                state.phase = Phase::Over;
+                let (kind, told) = failed(error);
+                self.tell(&state, kind, &told);
+            }
+        }
+    }
+
+    /// Accepts the peer's request. The lock is held until the program is told, so that nobody tells
+    /// it of the end before.
+    fn accept(self: &Arc<Self>, wanted: Wanted) -> Outcome<()> {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Requested {
+            return Err(Errno::EINVAL);
+        }
+        let qp = self.pair(&mut state, &wanted)?;
+        let request = state.request.take().ok_or(Errno::EINVAL)?;
+        let options = wanted.options(self.device.device.limits.depth);
+        let negotiated = request.accept_with(&qp.queues, &options).map_err(|error| {
+            state.phase = Phase::Over;
+            of_connect(&error)
+        })?;
+        state.phase = Phase::Connected;
+        qp.set_state(qp_state::RTS);
+        if let Some(source) = qp.queues.local_addr() {
+            self.set_source(source);
+        }
+        self.tell(&state, cm::ESTABLISHED, &told(&negotiated, Vec::new()));
+        Ok(())
+    }
+
+    fn reject(&self, data: &[u8]) -> Outcome<()> {
+        let mut state = self.state.lock();
+        let request = state.request.take().ok_or(Errno::EINVAL)?;
+        state.phase = Phase::Over;
+        request.reject(data).map_err(|error| of_connect(&error))
+    }
+
+    /// Begins to close the connection.
+    fn disconnect(&self) -> Outcome<()> {
+        let state = self.state.lock();
+        let qp = state.qp.upgrade();
+        match (state.phase, qp) {
+            (Phase::Connected, Some(qp)) => {
+                drop(state);
+                qp.set_state(qp_state::SQD);
+                qp.queues.disconnect();
+                Ok(())
+            }
+            (Phase::Over, _) => Ok(()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+pub(in crate::c) unsafe extern "C" fn rdma_connect(
+    handle: *mut rdma_cm_id,
+    param: *const rdma_conn_param,
+) -> c_int {
+    // SAFETY: the function's contract.
+    let wanted = unsafe { Wanted::load(param) };
+    minus(find::<Id>(handle).and_then(|id| {
+        id.connect(wanted)?;
+        id.complete()
+    }))
+}
+
+pub(in crate::c) unsafe extern "C" fn rdma_accept(
+    handle: *mut rdma_cm_id,
+    param: *const rdma_conn_param,
+) -> c_int {
+    // SAFETY: the function's contract.
+    let wanted = unsafe { Wanted::load(param) };
+    minus(find::<Id>(handle).and_then(|id| {
+        id.accept(wanted)?;
+        id.complete()
+    }))
+}
+
+pub(in crate::c) unsafe extern "C" fn rdma_reject(
+    handle: *mut rdma_cm_id,
+    data: *const c_void,
+    len: u8,
+) -> c_int {
+    // SAFETY: the function's contract.
+    let data = unsafe { octets(data, len) };
+    minus(find::<Id>(handle).and_then(|id| id.reject(&data)))
+}
+
+pub(in crate::c) extern "C" fn rdma_disconnect(handle: *mut rdma_cm_id) -> c_int {
+    minus(find::<Id>(handle).and_then(|id| {
+        id.disconnect()?;
+        id.complete()
+    }))
+}
+
+/// Refused, as by the kernel's iWARP devices: an id is established by its queue pair alone.
+pub(in crate::c) extern "C" fn rdma_establish(handle: *mut rdma_cm_id) -> c_int {
+    minus(find::<Id>(handle).and(Err(Errno::EINVAL)))
+}
+
+/// Events of a queue pair reach its id anyway.
+pub(in crate::c) extern "C" fn rdma_notify(handle: *mut rdma_cm_id, _event: u32) -> c_int {
+    minus(find::<Id>(handle).map(drop))
+}
+
+/// Says which attributes bring a queue pair, that the program has made itself, to a state.
+pub(in crate::c) unsafe extern "C" fn rdma_init_qp_attr(
+    handle: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    minus(find::<Id>(handle).and_then(|_| {
+        let (mut attr, mask) = (given(attr)?, given(mask)?);
+        // SAFETY: the program's structure, in which it names the state, and a number's room.
+        unsafe {
+            let attr = attr.as_mut();
+            let wanted = match attr.qp_state {
+                qp_state::INIT | qp_state::RTR => qp_mask::STATE | qp_mask::ACCESS_FLAGS,
+                qp_state::RTS => 0,
+                _ => return Err(Errno::EINVAL),
+            };
+            attr.qp_access_flags = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
+            mask.write(wanted as c_int);
+        }
+        Ok(())
+    }))
+}

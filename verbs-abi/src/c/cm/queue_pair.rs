@@ -1,0 +1,182 @@
+//! Queue pairs of ids, and the completion queues that come with them.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+
+use super::super::abi::{
+    ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr,
+    port_space, qp_state, rdma_cm_id,
+};
+use super::super::border::{given, minus};
+use super::super::completion::{self, Channel, Cq};
+use super::super::context::context;
+use super::super::handle::{find, publish};
+use super::super::memory::Pd;
+use super::super::process::process;
+use super::super::queue_pair::{self as pairs, Qp};
+use super::super::shared;
+use super::id::Id;
+use crate::errors::Outcome;
+
+/// Makes a completion channel, and a queue on it that the program knows by its id.
+fn queue(id: &Id, depth: u32) -> Outcome<(*mut ibv_comp_channel, *mut ibv_cq)> {
+    let context = id.bind_device()?;
+    let channel = Channel::new(context)?;
+    let cqe = c_int::try_from(depth.max(1)).map_err(|_| Errno::EINVAL)?;
+    let cq = Cq::new(context, cqe, id.c().cast::<c_void>(), Some(channel.clone()))?;
+    Ok((publish(&channel), publish(&cq)))
+}
+
+/// Returns the protection domain that a program names, or the one for all that name none.
+fn domain(id: &Id, named: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
+    // SAFETY: a field of our own object.
+    let verbs = unsafe { (*id.c()).verbs };
+    if named.is_null() {
+        return process().default_pd(id.device.device.name, context(verbs)?);
+    }
+    let pd = find::<Pd>(named)?;
+    if std::ptr::eq(pd.context.handle(), verbs) { Ok(named) } else { Err(Errno::EINVAL) }
+}
+
+impl Id {
+    /// Makes a queue pair for the id, and completion queues where `attr` names none.
+    pub(super) fn create_qp(self: &Arc<Self>, pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Outcome<()> {
+        let c = self.c();
+        // SAFETY: fields of our own object, which programs only read.
+        let (verbs, has_qp) = unsafe { ((*c).verbs, !(*c).qp.is_null()) };
+        if verbs.is_null() || has_qp {
+            return Err(Errno::EINVAL);
+        }
+        if self.space() != port_space::TCP {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let pd = domain(self, pd)?;
+        self.create_cqs(attr)?;
+        let made = find::<Pd>(pd).and_then(|pd| Qp::new(pd, attr)).inspect_err(|_| self.destroy_cqs())?;
+        made.set_state(qp_state::INIT);
+        *made.id.lock() = Arc::downgrade(self);
+        self.state.lock().qp = Arc::downgrade(&made);
+        let timeout = self.state.lock().settings.timeout;
+        made.attributes.lock().timeout = timeout.unwrap_or(0);
+        // SAFETY: as above.
+        unsafe {
+            (*c).pd = pd;
+            (*c).qp = publish(&made);
+        }
+        Ok(())
+    }
+
+    fn create_cqs(&self, attr: &mut ibv_qp_init_attr) -> Outcome<()> {
+        let c = self.c();
+        // SAFETY: fields of our own object, which programs only read.
+        unsafe {
+            if attr.recv_cq.is_null() {
+                ((*c).recv_cq_channel, (*c).recv_cq) = queue(self, attr.cap.max_recv_wr)?;
+                attr.recv_cq = (*c).recv_cq;
+            }
+            if attr.send_cq.is_null() {
+                ((*c).send_cq_channel, (*c).send_cq) =
+                    queue(self, attr.cap.max_send_wr).inspect_err(|_| self.destroy_cqs())?;
+                attr.send_cq = (*c).send_cq;
+            }
+            if attr.srq.is_null() {
+                attr.srq = (*c).srq;
+            }
+        }
+        Ok(())
+    }
+
+    /// Destroys the completion queues that came with the queue pair.
+    fn destroy_cqs(&self) {
+        let c = self.c();
+        // SAFETY: as above.
+        unsafe {
+            for cq in [&raw mut (*c).send_cq, &raw mut (*c).recv_cq] {
+                let cq = cq.replace(std::ptr::null_mut());
+                if !cq.is_null() {
+                    completion::ibv_destroy_cq(cq);
+                }
+            }
+            for channel in [&raw mut (*c).send_cq_channel, &raw mut (*c).recv_cq_channel] {
+                let channel = channel.replace(std::ptr::null_mut());
+                if !channel.is_null() {
+                    completion::ibv_destroy_comp_channel(channel);
+                }
+            }
+        }
+    }
+
+    pub(super) fn destroy_qp(&self) {
+        // SAFETY: a field of our own object.
+        let qp = unsafe { (&raw mut (*self.c()).qp).replace(std::ptr::null_mut::<ibv_qp>()) };
+        if !qp.is_null() {
+            let _ = pairs::destroy(qp);
+        }
+        self.destroy_cqs();
+    }
+}
+
+/// # Safety
+/// `attr` is NULL or a structure that the program lets be written.
+unsafe fn create(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> Outcome<()> {
+    let (id, mut attr) = (find::<Id>(id)?, given(attr)?);
+    // SAFETY: promised by the caller.
+    id.create_qp(pd, unsafe { attr.as_mut() })
+}
+
+pub(in crate::c) unsafe extern "C" fn rdma_create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: the function's contract.
+    minus(unsafe { create(id, pd, attr) })
+}
+
+pub(in crate::c) unsafe extern "C" fn rdma_create_qp_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> c_int {
+    // SAFETY: the function's contract; the plain structure is the beginning of the other.
+    minus(unsafe { pairs::plain(attr).and_then(|(pd, attr)| create(id, pd, attr)) })
+}
+
+pub(in crate::c) extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
+    if let Ok(id) = find::<Id>(id) {
+        id.destroy_qp();
+    }
+}
+
+pub(in crate::c) unsafe extern "C" fn rdma_create_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> c_int {
+    minus(find::<Id>(id).and_then(|id| {
+        let pd = domain(&id, pd)?;
+        // SAFETY: the function's contract.
+        let srq = unsafe { shared::create(pd, attr)? };
+        // SAFETY: fields of our own object, which programs only read.
+        unsafe {
+            (*id.c()).pd = pd;
+            (*id.c()).srq = publish(&srq);
+        }
+        Ok(())
+    }))
+}
+
+pub(super) fn destroy_srq(id: &Id) {
+    // SAFETY: a field of our own object.
+    let srq = unsafe { (&raw mut (*id.c()).srq).replace(std::ptr::null_mut()) };
+    if !srq.is_null() {
+        let _ = shared::destroy(srq);
+    }
+}
+
+pub(in crate::c) extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
+    if let Ok(id) = find::<Id>(id) {
+        destroy_srq(&id);
+    }
+}

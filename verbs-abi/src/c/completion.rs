@@ -1,0 +1,297 @@
+//! Completion channels and completion queues.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use parking_lot::Mutex;
+use rddp_rnic::{Completion, CompletionChannel, CompletionQueue, CqNum};
+
+use super::abi::{Plain, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc, wc_flags};
+use super::border::{given, minus, number, pointer, uncancelled};
+use super::context::{Context, context};
+use super::handle::{
+    Held, Object, Shared, Unacknowledged, Used, Users, await_sole, find, find_if, follow, publish,
+    retire_unused,
+};
+use crate::errors::{Outcome, of_device};
+use crate::fifo::{is_nonblocking, make_blocking, sleep_until_readable};
+use crate::words::{opcode_of, status_of};
+
+/// Time for which a thread that waits for an event reads the sockets itself.
+const IN_CALL: Duration = Duration::from_millis(20);
+
+/// A completion channel.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Channel {
+    c: Shared<ibv_comp_channel>,
+    channel: CompletionChannel,
+    queues: Mutex<HashMap<CqNum, Weak<Cq>>>,
+    users: Users,
+}
+
+// SAFETY: `repr(C)`, and the first field is an `ibv_comp_channel`.
+unsafe impl Object for Channel {
+    type C = ibv_comp_channel;
+}
+
+impl Used for Channel {
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+impl Channel {
+    pub(super) fn new(context: &'static Context) -> Outcome<Arc<Channel>> {
+        let channel = context.engine()?.rnic.create_channel().map_err(of_device)?;
+        make_blocking(channel.as_fd())?;
+        let fd = channel.as_fd().as_raw_fd();
+        let c = ibv_comp_channel { context: context.handle(), fd, refcnt: 0 };
+        let (queues, users) = Default::default();
+        Ok(Arc::new(Channel { c: Shared::new(c), channel, queues, users }))
+    }
+
+    /// Takes the oldest event that a queue has sent which the program still has.
+    fn next_event(&self) -> Option<Arc<Cq>> {
+        std::iter::from_fn(|| self.channel.next_event()).find_map(|queue| self.known(&queue))
+    }
+
+    /// Returns the descriptor, without a word to the device: `as_fd` of the channel says that the
+    /// program is about to sleep on it.
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel's own, which is open as long as the channel lives.
+        unsafe { BorrowedFd::borrow_raw((*self.c.get()).fd) }
+    }
+
+    fn known(&self, queue: &CompletionQueue) -> Option<Arc<Cq>> {
+        self.queues.lock().get(&queue.num()).and_then(Weak::upgrade)
+    }
+
+    /// Takes the oldest event; sleeps until there is one, unless the descriptor is non-blocking.
+    ///
+    /// At first the thread reads the sockets itself, and so is quick; it cannot be cancelled
+    /// meanwhile. A thread that sleeps for longer may be, so that nothing here has a destructor
+    /// then that must run.
+    fn event(&self) -> Outcome<Arc<Cq>> {
+        if let Some(cq) = self.next_event() {
+            return Ok(cq);
+        }
+        if !is_nonblocking(self.descriptor())? {
+            let found = uncancelled(|| self.channel.wait(Some(IN_CALL)));
+            if let Some(cq) = found.ok().flatten().and_then(|queue| self.known(&queue)) {
+                return Ok(cq);
+            }
+        }
+        loop {
+            sleep_until_readable(self.channel.as_fd())?;
+            if let Some(cq) = self.next_event() {
+                return Ok(cq);
+            }
+        }
+    }
+}
+
+/// A completion queue.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Cq {
+    c: Shared<ibv_cq_ex>,
+    pub(super) queue: CompletionQueue,
+    pub(super) context: &'static Context,
+    channel: Option<Held<Channel>>,
+    users: Users,
+    pub(super) events: Unacknowledged,
+}
+
+// SAFETY: `repr(C)`, and the first field begins with an `ibv_cq`.
+unsafe impl Object for Cq {
+    type C = ibv_cq;
+}
+
+impl Used for Cq {
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+impl Cq {
+    pub(super) fn new(
+        context: &'static Context,
+        cqe: c_int,
+        cq_context: *mut c_void,
+        channel: Option<Arc<Channel>>,
+    ) -> Outcome<Arc<Cq>> {
+        let capacity = usize::try_from(cqe).ok().filter(|capacity| *capacity > 0).ok_or(Errno::EINVAL)?;
+        let rnic = &context.engine()?.rnic;
+        let queue = match &channel {
+            Some(channel) => rnic.create_cq_on(&channel.channel, capacity),
+            None => rnic.create_cq(capacity),
+        };
+        let queue = queue.map_err(of_device)?;
+        let mut c = ibv_cq_ex::zeroed();
+        c.cq.context = context.handle();
+        c.cq.cq_context = cq_context;
+        c.cq.cqe = cqe;
+        c.cq.channel = channel.as_ref().map_or(std::ptr::null_mut(), |channel| channel.handle());
+        let channel = channel.map(Held::new);
+        let cq = Arc::new(Cq {
+            c: Shared::new(c),
+            queue,
+            context,
+            channel,
+            users: Users::default(),
+            events: Unacknowledged::default(),
+        });
+        if let Some(channel) = &cq.channel {
+            channel.queues.lock().insert(cq.queue.num(), Arc::downgrade(&cq));
+        }
+        Ok(cq)
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        if let Some(channel) = &self.channel {
+            channel.queues.lock().remove(&self.queue.num());
+        }
+    }
+}
+
+pub(super) extern "C" fn ibv_create_comp_channel(handle: *mut ibv_context) -> *mut ibv_comp_channel {
+    pointer(context(handle).and_then(Channel::new).map(|channel| publish(&channel)))
+}
+
+pub(super) extern "C" fn ibv_destroy_comp_channel(handle: *mut ibv_comp_channel) -> c_int {
+    number(retire_unused::<Channel>(handle).map(drop))
+}
+
+pub(super) extern "C" fn ibv_create_cq(
+    handle: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    vector: c_int,
+) -> *mut ibv_cq {
+    if vector != 0 {
+        return pointer(Err(Errno::EINVAL));
+    }
+    let cq = context(handle).and_then(|context| Cq::new(context, cqe, cq_context, find_if(channel)?));
+    pointer(cq.map(|cq| publish(&cq)))
+}
+
+/// Destroys a queue once the program has acknowledged all its events.
+pub(super) extern "C" fn ibv_destroy_cq(handle: *mut ibv_cq) -> c_int {
+    number(retire_unused::<Cq>(handle).map(|cq| {
+        cq.context.forget(handle);
+        cq.events.wait();
+        await_sole(&cq);
+    }))
+}
+
+fn resize(handle: *mut ibv_cq, cqe: c_int) -> Outcome<()> {
+    let (cq, capacity) = (find::<Cq>(handle)?, usize::try_from(cqe).map_err(|_| Errno::EINVAL)?);
+    cq.queue.resize(capacity).map_err(of_device)?;
+    // SAFETY: a field of our own object, which programs only read.
+    unsafe { (*cq.handle()).cqe = cqe };
+    Ok(())
+}
+
+pub(super) extern "C" fn ibv_resize_cq(handle: *mut ibv_cq, cqe: c_int) -> c_int {
+    number(resize(handle, cqe))
+}
+
+/// # Safety
+/// Pointers can be stored at `cq` and `cq_context`.
+unsafe fn take_event(
+    handle: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> Outcome<()> {
+    let (cq, cq_context) = (given(cq)?, given(cq_context)?);
+    // The channel stays for as long as a thread sleeps here, also where another destroys it. A
+    // thread that is cancelled leaves it behind.
+    let channel = find::<Channel>(handle)?;
+    let found = channel.event()?;
+    found.events.given();
+    // SAFETY: promised by the caller; the queue is still there.
+    unsafe {
+        cq.write(found.handle());
+        cq_context.write((*found.c.get()).cq.cq_context);
+    }
+    Ok(())
+}
+
+pub(super) unsafe extern "C-unwind" fn ibv_get_cq_event(
+    handle: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the function's contract.
+    minus(unsafe { take_event(handle, cq, cq_context) })
+}
+
+pub(super) extern "C" fn ibv_ack_cq_events(handle: *mut ibv_cq, events: u32) {
+    // A queue that is being destroyed is no longer found by its handle, and its events are still
+    // to be acknowledged.
+    // SAFETY: the program has the queue, or waits for its end in another thread.
+    if let Ok(cq) = unsafe { follow::<Cq>(handle) } {
+        cq.events.acknowledge(u64::from(events));
+    }
+}
+
+pub(super) unsafe extern "C" fn req_notify_cq(handle: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: the function's contract.
+    number(unsafe { follow::<Cq>(handle) }.map(|cq| cq.queue.arm_next(solicited_only != 0)))
+}
+
+thread_local! {
+    /// Completions on their way to a program that asks for several.
+    static POLLED: RefCell<Vec<Completion>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(super) unsafe extern "C" fn poll_cq(handle: *mut ibv_cq, max: c_int, to: *mut ibv_wc) -> c_int {
+    // SAFETY: the function's contract.
+    let Ok(cq) = (unsafe { follow::<Cq>(handle) }) else { return -1 };
+    match max {
+        1 => cq.queue.poll_one().map_or(0, |completion| {
+            // SAFETY: the program has room for one completion.
+            unsafe { to.write(entry(&completion)) };
+            1
+        }),
+        max => POLLED.with_borrow_mut(|polled| {
+            polled.clear();
+            cq.queue.poll(usize::try_from(max).unwrap_or(0), polled);
+            for (index, completion) in polled.iter().enumerate() {
+                // SAFETY: the program has room for `max` completions, and these are no more.
+                unsafe { to.add(index).write(entry(completion)) };
+            }
+            polled.len() as c_int
+        }),
+    }
+}
+
+/// Returns a completion as programs know it.
+fn entry(completion: &Completion) -> ibv_wc {
+    let mut entry = ibv_wc {
+        wr_id: completion.wr_id,
+        status: status_of(completion.status),
+        opcode: opcode_of(completion.completed),
+        byte_len: completion.byte_len,
+        qp_num: completion.qp.0,
+        ..ibv_wc::default()
+    };
+    if let Some(immediate) = completion.immediate {
+        entry.wc_flags |= wc_flags::WITH_IMM;
+        entry.imm_data = u32::from_ne_bytes([immediate[0], immediate[1], immediate[2], immediate[3]]);
+    }
+    if let Some(stag) = completion.invalidated {
+        entry.wc_flags |= wc_flags::WITH_INV;
+        entry.imm_data = stag.0;
+    }
+    entry
+}

@@ -1,0 +1,130 @@
+//! Contexts: open devices.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use rddp_fault_guard::fork::Origin;
+
+use super::abi::{Empty, ibv_context, ibv_context_ops, ibv_mw, ibv_qp, verbs_context};
+use super::asynchronous::Happened;
+use super::device::DeviceObject;
+use super::handle::Shared;
+use super::{completion, post, query, queue_pair, shared};
+use crate::engine::Engine;
+use crate::errors::Outcome;
+use crate::fifo::Fifo;
+
+/// An open device. Programs know the last field of the first one; what is before it, they find by
+/// its distance. It is never freed, so that one that was closed is recognised, and so is one that
+/// a child of `fork` has inherited.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Context {
+    c: Shared<verbs_context>,
+    magic: u64,
+    pub(super) device: &'static DeviceObject,
+    pub(super) events: Fifo<Happened>,
+    closed: AtomicBool,
+    /// The process that has the descriptor of the events for itself.
+    pub(super) origin: Origin,
+}
+
+const MAGIC: u64 = u64::from_be_bytes(*b"rddpverb");
+const NONE: Empty = None;
+
+/// Distance of what programs know from the beginning of a context.
+const OFFSET: usize = std::mem::offset_of!(verbs_context, context);
+
+impl Context {
+    pub(super) fn open(device: &'static DeviceObject) -> Outcome<&'static Context> {
+        use super::handle::Object;
+        let events = Fifo::new()?;
+        let c = ibv_context {
+            device: device.handle(),
+            ops: OPS,
+            cmd_fd: -1,
+            async_fd: events.raw_fd(),
+            num_comp_vectors: 1,
+            mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+            abi_compat: usize::MAX,
+        };
+        let c = verbs_context {
+            empty_368: [NONE; 6],
+            query_port: query::query_port,
+            empty_312: [NONE; 16],
+            modify_cq: None,
+            empty_176: [NONE; 7],
+            create_cq_ex: None,
+            private: std::ptr::null_mut(),
+            query_device_ex: query::query_device_ex,
+            empty_96: [NONE; 5],
+            create_qp_ex: queue_pair::create_qp_ex,
+            get_srq_num: None,
+            create_srq_ex: None,
+            empty_32: [NONE; 2],
+            abi_placeholder: 0,
+            sz: size_of::<verbs_context>(),
+            context: c,
+        };
+        let closed = AtomicBool::new(false);
+        Ok(Box::leak(Box::new(Context {
+            c: Shared::new(c),
+            magic: MAGIC,
+            device,
+            events,
+            closed,
+            origin: Origin::here(),
+        })))
+    }
+
+    /// Returns the pointer by which programs know the context.
+    pub(super) fn handle(&self) -> *mut ibv_context {
+        // SAFETY: the context is a field of what the pointer names.
+        unsafe { &raw mut (*self.c.get()).context }
+    }
+
+    pub(super) fn close(&self) -> Outcome<()> {
+        if self.closed.swap(true, Ordering::AcqRel) { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+
+    pub(super) fn engine(&self) -> Outcome<Arc<Engine>> {
+        self.device.engine()
+    }
+}
+
+/// Looks a context up: `EINVAL` if it is NULL, closed, or none of ours.
+pub(super) fn context(handle: *mut ibv_context) -> Outcome<&'static Context> {
+    if handle.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: a context of ours is preceded by this much, and lives for ever.
+    let context = unsafe { &*handle.byte_sub(OFFSET).cast::<Context>() };
+    let is_ours = context.magic == MAGIC && !context.closed.load(Ordering::Acquire);
+    is_ours.then_some(context).ok_or(Errno::EINVAL)
+}
+
+const OPS: ibv_context_ops = ibv_context_ops {
+    empty_0: [NONE; 7],
+    alloc_mw: None,
+    bind_mw,
+    dealloc_mw,
+    empty_10: [NONE; 1],
+    poll_cq: completion::poll_cq,
+    req_notify_cq: completion::req_notify_cq,
+    empty_13: [NONE; 7],
+    post_srq_recv: shared::post_srq_recv,
+    empty_21: [NONE; 4],
+    post_send: post::post_send,
+    post_recv: post::post_recv,
+    empty_27: [NONE; 5],
+};
+
+extern "C" fn bind_mw(_: *mut ibv_qp, _: *mut ibv_mw, _: *mut std::ffi::c_void) -> c_int {
+    Errno::EOPNOTSUPP as c_int
+}
+
+extern "C" fn dealloc_mw(_: *mut ibv_mw) -> c_int {
+    Errno::EOPNOTSUPP as c_int
+}

@@ -1,0 +1,61 @@
+//! The face to C: structures, handles, and the functions of libibverbs and librdmacm.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `abi` | structures and constants |
+//! | `handle` | objects that a program holds by pointer |
+//! | `border` | results as C functions return them |
+//! | `process` | what a process has, and its child after `fork` has not |
+//! | `exports`, `unfinished` | the exported names; what stands behind those that are not done |
+//! | `device`, `context`, `query`, `text` | devices, their attributes, names of numbers |
+//! | `memory` | protection domains and regions |
+//! | `completion` | completion channels and queues |
+//! | `queue_pair`, `post`, `modify`, `shared` | queue pairs, requests, states, shared receive queues |
+//! | `asynchronous` | asynchronous events |
+//! | `cm` | the connection manager |
+//!
+//! # Safety
+//!
+//! An exported function has the contract of the C function of its name. The pointers that a program
+//! passes are what the manual page says: to a structure of the type named, or to as many as a count
+//! says, that nobody changes during the call. Where a manual page lets a function refuse a handle,
+//! the handle is looked up and not followed; functions on the path of data follow it.
+#![allow(unsafe_code)] // C signatures take pointers
+#![cfg_attr(test, allow(dead_code))] // tests are linked without the exported names
+
+pub(crate) mod abi;
+mod asynchronous;
+mod border;
+mod cm;
+mod completion;
+mod context;
+mod device;
+#[cfg(not(test))]
+mod exports;
+mod handle;
+mod memory;
+mod modify;
+mod post;
+mod process;
+mod query;
+mod queue_pair;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod text;
+mod unfinished;
+
+/// All functions that are exported under their own names.
+#[cfg(not(test))]
+mod entries {
+    pub(super) use super::asynchronous::*;
+    pub(super) use super::cm::entries::*;
+    pub(super) use super::completion::*;
+    pub(super) use super::device::*;
+    pub(super) use super::memory::*;
+    pub(super) use super::modify::*;
+    pub(super) use super::query::*;
+    pub(super) use super::queue_pair::*;
+    pub(super) use super::shared::*;
+    pub(super) use super::text::*;
+}

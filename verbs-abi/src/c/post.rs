@@ -1,0 +1,204 @@
+//! Requests: from C's structures to the words of `rddp-rnic`, and to the queues.
+
+use std::ffi::c_int;
+
+use nix::errno::Errno;
+use rddp_rnic::{Gather, Operation, RecvWr, Remote, SendWr, Sge, SgeList, Stag};
+
+use super::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, send, wr};
+use super::handle::follow;
+use super::queue_pair::Qp;
+use crate::errors::{Outcome, of_post};
+
+/// Returns the elements of a list.
+///
+/// # Safety
+/// `list` names as many elements as `count` says.
+unsafe fn elements<'a>(list: *const ibv_sge, count: c_int, most: u32) -> Outcome<&'a [ibv_sge]> {
+    match usize::try_from(count) {
+        Ok(0) => Ok(&[]),
+        Ok(count) if count <= most as usize && !list.is_null() => {
+            // SAFETY: promised by the caller.
+            Ok(unsafe { std::slice::from_raw_parts(list, count) })
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn piece(sge: &ibv_sge) -> Sge {
+    Sge { stag: Stag(sge.lkey), addr: sge.addr, len: u64::from(sge.length) }
+}
+
+/// Returns a list of the device's. Elements without octets need no key, and are left out.
+fn pieces(list: &[ibv_sge]) -> SgeList {
+    match list {
+        [one] if one.length > 0 => piece(one).into(),
+        list => list.iter().filter(|sge| sge.length > 0).map(piece).collect::<Vec<_>>().into(),
+    }
+}
+
+/// Copies octets that a request carries itself.
+///
+/// # Safety
+/// The elements name memory of the program's.
+unsafe fn inline(list: &[ibv_sge], most: u32) -> Outcome<Gather> {
+    let total: u64 = list.iter().map(|sge| u64::from(sge.length)).sum();
+    if total > u64::from(most) {
+        return Err(Errno::ENOMEM);
+    }
+    let mut octets: Vec<u8> = Vec::with_capacity(total as usize);
+    for sge in list {
+        let (len, from) = (sge.length as usize, std::ptr::with_exposed_provenance::<u8>(sge.addr as usize));
+        // SAFETY: there is room for `total` octets; the caller promises the source.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, octets.as_mut_ptr().add(octets.len()), len);
+            octets.set_len(octets.len() + len);
+        }
+    }
+    Ok(Gather::Inline(octets))
+}
+
+/// Returns a request in the device's words.
+///
+/// # Safety
+/// The request's list names its elements, and inline ones memory of the program's.
+unsafe fn request(qp: &Qp, from: &ibv_send_wr) -> Outcome<SendWr> {
+    // SAFETY: promised by the caller.
+    let list = unsafe { elements(from.sg_list, from.num_sge, qp.cap.max_send_sge)? };
+    let flags = from.send_flags;
+    let gather = || match flags & send::INLINE {
+        0 => Ok(Gather::List(pieces(list))),
+        // SAFETY: promised by the caller.
+        _ => unsafe { inline(list, qp.cap.max_inline_data) },
+    };
+    let remote = Remote { stag: Stag(from.rkey), to: from.remote_addr };
+    let operation = match from.opcode {
+        wr::SEND => Operation::Send { gather: gather()?, invalidate: None },
+        wr::SEND_WITH_INV => Operation::Send { gather: gather()?, invalidate: Some(Stag(from.imm_data)) },
+        wr::RDMA_WRITE => Operation::Write { gather: gather()?, remote },
+        wr::RDMA_READ => Operation::Read { sink: sink(list)?, remote, invalidate_sink: false },
+        wr::LOCAL_INV => Operation::Invalidate { stag: Stag(from.imm_data) },
+        _ => return Err(Errno::EOPNOTSUPP),
+    };
+    let fenced = flags & send::FENCE != 0;
+    let is_local = from.opcode == wr::LOCAL_INV;
+    Ok(SendWr {
+        wr_id: from.wr_id,
+        operation,
+        signaled: qp.signals_all || flags & send::SIGNALED != 0,
+        solicited: flags & send::SOLICITED != 0,
+        read_fence: fenced && !is_local,
+        local_fence: fenced && is_local,
+    })
+}
+
+/// Returns the one place for what a Read brings.
+fn sink(list: &[ibv_sge]) -> Outcome<Sge> {
+    match list {
+        [] => Ok(Sge { stag: Stag(0), addr: 0, len: 0 }),
+        [one] => Ok(piece(one)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Posts a list of requests. On failure `bad` is the first that was not posted.
+///
+/// # Safety
+/// As [`request`] says, of each request of the list.
+unsafe fn post_list(qp: &Qp, first: *mut ibv_send_wr, bad: &mut *mut ibv_send_wr) -> Outcome<()> {
+    *bad = first;
+    // SAFETY: promised by the caller.
+    let Some(from) = (unsafe { first.as_ref() }) else { return Ok(()) };
+    // SAFETY: promised by the caller.
+    let one = unsafe { request(qp, from)? };
+    if from.next.is_null() {
+        return qp.queues.post_send(&one).map_err(of_post);
+    }
+    let (mut list, mut places, mut refused) = (vec![one], vec![first], Ok(()));
+    let mut next = from.next;
+    // SAFETY: promised by the caller.
+    while let Some(from) = unsafe { next.as_ref() } {
+        // SAFETY: as above.
+        match unsafe { request(qp, from) } {
+            Ok(request) => list.push(request),
+            Err(error) => {
+                refused = Err(error);
+                break;
+            }
+        }
+        places.push(next);
+        next = from.next;
+    }
+    *bad = next;
+    match qp.queues.post_sends(&list) {
+        Ok(()) => refused,
+        Err((error, posted)) => {
+            *bad = places[posted];
+            Err(of_post(error))
+        }
+    }
+}
+
+pub(super) unsafe extern "C" fn post_send(
+    handle: *mut ibv_qp,
+    first: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    let mut failed = first;
+    // SAFETY: the function's contract.
+    let posted = unsafe { follow::<Qp>(handle).and_then(|qp| post_list(qp, first, &mut failed)) };
+    // SAFETY: the program has room for a pointer there.
+    unsafe { answer(posted, failed, bad) }
+}
+
+/// Returns 0, or the error number, with the first request that was not posted.
+///
+/// # Safety
+/// `bad` is NULL, or a pointer can be stored there.
+pub(super) unsafe fn answer<T>(posted: Outcome<()>, failed: *mut T, bad: *mut *mut T) -> c_int {
+    let Err(error) = posted else { return 0 };
+    if !bad.is_null() {
+        // SAFETY: promised by the caller.
+        unsafe { bad.write(failed) };
+    }
+    error as c_int
+}
+
+/// Posts a list of receives by `post`, each with at most `most` elements. On failure `bad` is the
+/// first that was not posted.
+///
+/// # Safety
+/// The list of each receive names its elements.
+pub(super) unsafe fn post_receives(
+    first: *mut ibv_recv_wr,
+    most: u32,
+    bad: &mut *mut ibv_recv_wr,
+    post: impl Fn(RecvWr) -> Outcome<()>,
+) -> Outcome<()> {
+    *bad = first;
+    // SAFETY: promised by the caller.
+    while let Some(from) = unsafe { bad.as_ref() } {
+        // SAFETY: as above.
+        let list = unsafe { elements(from.sg_list, from.num_sge, most)? };
+        post(RecvWr { wr_id: from.wr_id, scatter: pieces(list) })?;
+        *bad = from.next;
+    }
+    Ok(())
+}
+
+pub(super) unsafe extern "C" fn post_recv(
+    handle: *mut ibv_qp,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let mut failed = first;
+    // SAFETY: the function's contract.
+    let posted = unsafe {
+        follow::<Qp>(handle).and_then(|qp| {
+            let post = |wr| qp.queues.post_recv(wr).map_err(of_post);
+            post_receives(first, qp.cap.max_recv_sge, &mut failed, post)
+        })
+    };
+    // SAFETY: the program has room for a pointer there.
+    unsafe { answer(posted, failed, bad) }
+}

@@ -1,0 +1,274 @@
+//! Attributes of a device, its port and its tables.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+
+use nix::errno::Errno;
+
+use super::abi::{
+    Plain, device, device_cap, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr,
+};
+use super::border::{minus, number};
+use super::context::context;
+use crate::device::Device;
+use crate::errors::Outcome;
+
+/// Objects of one kind that a program may have, said where the host's memory is the limit.
+const MANY: c_int = 1 << 20;
+
+/// The one port.
+const PORT: u32 = 1;
+
+/// Octets of `ibv_port_attr` that programs of the first releases know.
+const FIRST_PORT_ATTR: usize = 48;
+
+fn device_attr(device: &Device) -> ibv_device_attr {
+    let limits = &device.limits;
+    let version = env!("CARGO_PKG_VERSION").bytes();
+    let mut attr = ibv_device_attr {
+        node_guid: u64::from_ne_bytes(device.guid),
+        sys_image_guid: u64::from_ne_bytes(device.guid),
+        max_mr_size: u64::MAX,
+        page_size_cap: 4096,
+        max_qp: MANY,
+        max_qp_wr: limits.requests as c_int,
+        device_cap_flags: device_cap::MEM_MGT_EXTENSIONS,
+        max_sge: limits.sge as c_int,
+        max_sge_rd: 1,
+        max_cq: MANY,
+        max_cqe: limits.cqes as c_int,
+        max_mr: MANY,
+        max_pd: MANY,
+        max_qp_rd_atom: c_int::from(limits.depth),
+        max_res_rd_atom: c_int::from(limits.depth) * 1024,
+        max_qp_init_rd_atom: c_int::from(limits.depth),
+        max_srq: MANY,
+        max_srq_wr: limits.requests as c_int,
+        max_srq_sge: limits.sge as c_int,
+        phys_port_cnt: 1,
+        ..ibv_device_attr::zeroed()
+    };
+    for (to, from) in attr.fw_ver.iter_mut().zip(version) {
+        *to = from as c_char;
+    }
+    attr
+}
+
+fn port_attr(of: &Device) -> ibv_port_attr {
+    ibv_port_attr {
+        state: device::PORT_ACTIVE,
+        max_mtu: device::MTU_1024,
+        active_mtu: device::MTU_1024,
+        gid_tbl_len: 1,
+        // As siw says: a connection manager and device management.
+        port_cap_flags: 0x9_0000,
+        max_msg_sz: of.limits.message,
+        active_width: 2,
+        active_speed: 4,
+        phys_state: 5,
+        link_layer: device::LINK_LAYER_ETHERNET as u8,
+        ..ibv_port_attr::default()
+    }
+}
+
+/// Copies the beginning of a structure to a program that knows `len` octets of it.
+///
+/// # Safety
+/// `len` octets can be stored at `to`.
+unsafe fn copy_out<T>(value: &T, to: *mut T, len: usize) -> Outcome<()> {
+    if to.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    let known = len.min(size_of::<T>());
+    // SAFETY: as many octets are there, and the caller promises the room; `value` is no program's.
+    unsafe {
+        std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), to.cast::<u8>(), known);
+        to.cast::<u8>().add(known).write_bytes(0, len - known);
+    }
+    Ok(())
+}
+
+pub(super) unsafe extern "C" fn ibv_query_device(
+    handle: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
+    let said = context(handle).map(|context| device_attr(&context.device.device));
+    // SAFETY: the program passes a whole structure.
+    number(said.and_then(|said| unsafe { copy_out(&said, attr, size_of::<ibv_device_attr>()) }))
+}
+
+pub(super) unsafe extern "C" fn query_device_ex(
+    handle: *mut ibv_context,
+    _input: *const c_void,
+    attr: *mut ibv_device_attr_ex,
+    len: usize,
+) -> c_int {
+    let said = context(handle).map(|context| ibv_device_attr_ex {
+        orig_attr: device_attr(&context.device.device),
+        device_cap_flags_ex: u64::from(device_cap::MEM_MGT_EXTENSIONS),
+        phys_port_cnt_ex: PORT,
+        ..ibv_device_attr_ex::zeroed()
+    });
+    // SAFETY: the program says how long its structure is.
+    number(said.and_then(|said| unsafe { copy_out(&said, attr, len) }))
+}
+
+/// # Safety
+/// `len` octets can be stored at `attr`.
+unsafe fn answer_port(handle: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, len: usize) -> c_int {
+    let said = context(handle).and_then(|context| {
+        (u32::from(port) == PORT).then(|| port_attr(&context.device.device)).ok_or(Errno::EINVAL)
+    });
+    // SAFETY: promised by the caller.
+    number(said.and_then(|said| unsafe { copy_out(&said, attr, len) }))
+}
+
+pub(super) unsafe extern "C" fn ibv_query_port(
+    handle: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    // SAFETY: a program that calls this function has room for the structure of the first releases.
+    unsafe { answer_port(handle, port, attr, FIRST_PORT_ATTR) }
+}
+
+pub(super) unsafe extern "C" fn query_port(
+    handle: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+    len: usize,
+) -> c_int {
+    // SAFETY: the program says how long its structure is.
+    unsafe { answer_port(handle, port, attr, len) }
+}
+
+/// Returns the GID at an index; `ENODATA` where a table has no entry.
+fn gid(handle: *mut ibv_context, port: u32, index: u32) -> Outcome<[u8; 16]> {
+    let context = context(handle)?;
+    match (port, index) {
+        (PORT, 0) => Ok(context.device.device.gid),
+        (PORT, _) => Err(Errno::ENODATA),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+pub(super) unsafe extern "C" fn ibv_query_gid(
+    handle: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    to: *mut [u8; 16],
+) -> c_int {
+    let index = u32::try_from(index).unwrap_or(u32::MAX);
+    minus(gid(handle, u32::from(port), index).map(|gid| {
+        // SAFETY: the program passes room for a GID.
+        unsafe { to.write(gid) };
+    }))
+}
+
+/// Returns an entry of the GID table.
+fn entry(gid: [u8; 16]) -> ibv_gid_entry {
+    let mut halves = [0; 2];
+    for (half, octets) in halves.iter_mut().zip(gid.chunks_exact(8)) {
+        *half = u64::from_ne_bytes(octets.try_into().unwrap_or_default());
+    }
+    ibv_gid_entry { gid: halves, gid_index: 0, port_num: PORT, gid_type: 0, ndev_ifindex: 0 }
+}
+
+pub(super) unsafe extern "C" fn _ibv_query_gid_ex(
+    handle: *mut ibv_context,
+    port: u32,
+    index: u32,
+    to: *mut ibv_gid_entry,
+    flags: u32,
+    len: usize,
+) -> c_int {
+    let said = if flags == 0 { gid(handle, port, index).map(entry) } else { Err(Errno::EINVAL) };
+    // SAFETY: the program says how long its structure is.
+    number(said.and_then(|said| unsafe { copy_out(&said, to, len) }))
+}
+
+pub(super) unsafe extern "C" fn _ibv_query_gid_table(
+    handle: *mut ibv_context,
+    to: *mut ibv_gid_entry,
+    room: usize,
+    flags: u32,
+    len: usize,
+) -> isize {
+    let said = if flags == 0 && room > 0 { gid(handle, PORT, 0).map(entry) } else { Err(Errno::EINVAL) };
+    // SAFETY: the program says how long each of its structures is, and has room for one.
+    match said.and_then(|said| unsafe { copy_out(&said, to, len) }) {
+        Ok(()) => 1,
+        Err(error) => -(error as isize),
+    }
+}
+
+/// Stores 0, the GID type of InfiniBand and of devices that have none.
+pub(super) unsafe extern "C" fn ibv_query_gid_type(
+    handle: *mut ibv_context,
+    port: u8,
+    index: u32,
+    to: *mut c_int,
+) -> c_int {
+    minus(gid(handle, u32::from(port), index).map(|_| {
+        // SAFETY: the program passes room for a number.
+        unsafe { to.write(0) };
+    }))
+}
+
+/// There is no table of partition keys.
+pub(super) extern "C" fn ibv_query_pkey(handle: *mut ibv_context, _: u8, _: c_int, _: *mut u16) -> c_int {
+    minus(context(handle).and(Err(Errno::EINVAL)))
+}
+
+pub(super) extern "C" fn ibv_get_pkey_index(handle: *mut ibv_context, _: u8, _: u16) -> c_int {
+    minus(context(handle).and(Err(Errno::EINVAL)))
+}
+
+pub(super) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+pub(super) unsafe extern "C" fn ibv_read_sysfs_file(
+    folder: *const c_char,
+    file: *const c_char,
+    to: *mut c_char,
+    room: usize,
+) -> c_int {
+    // SAFETY: the program passes two C strings.
+    let path = unsafe { [CStr::from_ptr(folder).to_bytes(), b"/", CStr::from_ptr(file).to_bytes()].concat() };
+    let mut text = Vec::new();
+    let read = std::fs::File::open(std::ffi::OsStr::from_bytes(&path))
+        .and_then(|file| file.take(room as u64).read_to_end(&mut text));
+    if read.is_err() {
+        return -1;
+    }
+    if text.last() == Some(&b'\n') {
+        text.pop();
+    }
+    // SAFETY: at most as many octets as the program has room for; a zero behind them if it fits.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
+        if text.len() < room {
+            to.add(text.len()).write(0);
+        }
+    }
+    text.len() as c_int
+}
+
+pub(super) extern "C" fn ibv_fork_init() -> c_int {
+    0
+}
+
+/// Nothing is pinned, so that `fork` needs no preparation.
+pub(super) extern "C" fn ibv_is_fork_initialized() -> c_int {
+    super::abi::fork::UNNEEDED
+}
+
+pub(super) extern "C" fn ibv_dontfork_range(_: *mut c_void, _: usize) -> c_int {
+    0
+}
+
+pub(super) extern "C" fn ibv_dofork_range(_: *mut c_void, _: usize) -> c_int {
+    0
+}

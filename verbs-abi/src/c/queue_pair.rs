@@ -1,0 +1,252 @@
+//! Queue pairs.
+
+use std::ffi::c_int;
+use std::sync::{Arc, Weak};
+
+use nix::errno::Errno;
+use parking_lot::Mutex;
+use rddp_rnic::{AsyncEvent, AsyncEventKind, CqNum, Element, QpConfig, QueuePair};
+
+use super::abi::{
+    Plain, event, ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    qp_init, qp_state, qp_type,
+};
+use super::border::{given, number, pointer};
+use super::cm::Id;
+use super::completion::Cq;
+use super::context::context;
+use super::handle::{Held, Object, Shared, Unacknowledged, await_sole, find, find_if, publish, retire};
+use super::memory::Pd;
+use super::process::process;
+use super::shared::Srq;
+use crate::device::Limits;
+use crate::engine::Watcher;
+use crate::errors::{Outcome, of_device};
+
+/// A queue pair.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Qp {
+    c: Shared<ibv_qp_ex>,
+    pub(super) queues: QueuePair,
+    pub(super) pd: Held<Pd>,
+    pub(super) send_cq: Held<Cq>,
+    pub(super) recv_cq: Held<Cq>,
+    pub(super) srq: Option<Held<Srq>>,
+    pub(super) cap: ibv_qp_cap,
+    pub(super) signals_all: bool,
+    /// The id of the connection manager that connects it.
+    pub(super) id: Mutex<Weak<Id>>,
+    pub(super) attributes: Mutex<Attributes>,
+    pub(super) events: Unacknowledged,
+}
+
+/// Attributes that a program may set and ask for, and that have no other effect.
+#[derive(Debug, Default)]
+pub(super) struct Attributes {
+    pub(super) access: u32,
+    pub(super) timeout: u8,
+}
+
+// SAFETY: `repr(C)`, and the first field begins with an `ibv_qp`.
+unsafe impl Object for Qp {
+    type C = ibv_qp;
+}
+
+impl Qp {
+    /// Makes a queue pair. `attr.cap` is what the program gets.
+    pub(super) fn new(pd: Arc<Pd>, attr: &mut ibv_qp_init_attr) -> Outcome<Arc<Qp>> {
+        if attr.qp_type != qp_type::RC {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let (send_cq, recv_cq) = (find::<Cq>(attr.send_cq)?, find::<Cq>(attr.recv_cq)?);
+        let srq = find_if::<Srq>(attr.srq)?;
+        attr.cap = granted(&attr.cap, srq.is_some(), &pd.context.device.device.limits)?;
+        let config = QpConfig {
+            recv_cq: recv_cq.queue.clone(),
+            srq: srq.as_ref().map(|srq| srq.queue.clone()),
+            max_send: attr.cap.max_send_wr as usize,
+            max_recv: attr.cap.max_recv_wr as usize,
+            ..QpConfig::new(&send_cq.queue)
+        };
+        let queues = pd.domain.create_qp(&config).map_err(of_device)?;
+        let mut c = ibv_qp_ex::zeroed();
+        c.qp = ibv_qp {
+            context: pd.context.handle(),
+            qp_context: attr.qp_context,
+            pd: pd.handle(),
+            send_cq: attr.send_cq,
+            recv_cq: attr.recv_cq,
+            srq: attr.srq,
+            handle: queues.num().0,
+            qp_num: queues.num().0,
+            state: qp_state::RESET,
+            qp_type: attr.qp_type,
+            ..c.qp
+        };
+        let qp = Arc::new(Qp {
+            c: Shared::new(c),
+            queues,
+            send_cq: Held::new(send_cq),
+            recv_cq: Held::new(recv_cq),
+            srq: srq.map(Held::new),
+            cap: attr.cap,
+            signals_all: attr.sq_sig_all != 0,
+            id: Mutex::default(),
+            attributes: Mutex::default(),
+            events: Unacknowledged::default(),
+            pd: Held::new(pd),
+        });
+        let watcher: Weak<dyn Watcher> = Arc::<Qp>::downgrade(&qp);
+        qp.pd.context.engine()?.watch(qp.queues.num(), watcher);
+        process().add_pair(&qp);
+        Ok(qp)
+    }
+
+    /// Returns the device and the number, which tell the queue pair from all others.
+    pub(super) fn key(&self) -> (&'static str, u32) {
+        (self.pd.context.device.device.name, self.queues.num().0)
+    }
+
+    /// Returns the state that the program sees.
+    pub(super) fn state(&self) -> u32 {
+        // SAFETY: a field of our own object, which programs only read.
+        unsafe { (*self.c.get()).qp.state }
+    }
+
+    pub(super) fn set_state(&self, state: u32) {
+        // SAFETY: as above.
+        unsafe { (*self.c.get()).qp.state = state };
+    }
+
+    fn report(&self, kind: u32) {
+        self.pd.context.report(self.handle(), kind);
+    }
+
+    fn report_overflow(&self, num: CqNum) {
+        let queues = [&self.send_cq, &self.recv_cq];
+        if let Some(cq) = queues.into_iter().find(|cq| cq.queue.num() == num) {
+            self.pd.context.report(cq.handle(), event::CQ_ERR);
+        }
+    }
+
+    /// Notes the end of the connection.
+    pub(super) fn end(&self) {
+        self.set_state(qp_state::ERR);
+        let id = self.id.lock().upgrade();
+        if let Some(id) = id {
+            id.disconnected();
+        }
+    }
+}
+
+impl Watcher for Qp {
+    fn on_event(&self, event: &AsyncEvent) {
+        match (&event.kind, event.element) {
+            (AsyncEventKind::Connected | AsyncEventKind::NotConnected, _) => {
+                let id = self.id.lock().upgrade();
+                if let Some(id) = id {
+                    id.startup_over(self);
+                }
+            }
+            (AsyncEventKind::CloseComplete, _) => {
+                // The verbs have no way back from here but by a reset: what is posted from now on
+                // is flushed.
+                self.queues.abort();
+                self.end();
+            }
+            (AsyncEventKind::Fault(_) | AsyncEventKind::QpFailed | AsyncEventKind::DeviceFailed, _) => {
+                self.report(event::QP_FATAL);
+                self.end();
+            }
+            (
+                AsyncEventKind::BadClose
+                | AsyncEventKind::ConnectionLost
+                | AsyncEventKind::TerminateReceived(_),
+                _,
+            ) => self.end(),
+            (AsyncEventKind::CqOverflow, Element::Cq(num)) => self.report_overflow(num),
+            (AsyncEventKind::SrqLimit, _) => {
+                if let Some(srq) = &self.srq {
+                    self.pd.context.report(srq.handle(), event::SRQ_LIMIT_REACHED);
+                }
+            }
+            (AsyncEventKind::LastWqeReached, _) => self.report(event::QP_LAST_WQE_REACHED),
+            _ => {}
+        }
+    }
+}
+
+/// Returns what a queue pair gets of what a program asks for.
+fn granted(asked: &ibv_qp_cap, has_srq: bool, limits: &Limits) -> Outcome<ibv_qp_cap> {
+    let too_much = asked.max_send_wr > limits.requests
+        || asked.max_recv_wr > limits.requests
+        || asked.max_send_sge > limits.sge
+        || asked.max_recv_sge > limits.sge
+        || asked.max_inline_data > limits.inline;
+    if too_much {
+        return Err(Errno::EINVAL);
+    }
+    Ok(ibv_qp_cap {
+        max_recv_wr: if has_srq { 0 } else { asked.max_recv_wr },
+        max_send_sge: asked.max_send_sge.max(1),
+        max_recv_sge: if has_srq { 0 } else { asked.max_recv_sge.max(1) },
+        max_send_wr: asked.max_send_wr,
+        // Some programs take a 0 for "no inline data at all".
+        max_inline_data: asked.max_inline_data.max(64),
+    })
+}
+
+/// Destroys a queue pair: the connection ends in order, behind the program's back. Programs
+/// disconnect, destroy the queue pair and then wait for the event: so this is the end for the id.
+pub(super) fn destroy(handle: *mut ibv_qp) -> Outcome<()> {
+    let qp = retire::<Qp>(handle)?;
+    if let Ok(engine) = qp.pd.context.engine() {
+        engine.unwatch(qp.queues.num());
+    }
+    process().remove_pair(&qp);
+    qp.pd.context.forget(handle);
+    qp.end();
+    qp.events.wait();
+    await_sole(&qp);
+    Ok(())
+}
+
+/// # Safety
+/// `attr` is NULL or a structure that the program lets be written.
+unsafe fn create(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> Outcome<*mut ibv_qp> {
+    let (pd, mut attr) = (find::<Pd>(pd)?, given(attr)?);
+    // SAFETY: promised by the caller.
+    Qp::new(pd, unsafe { attr.as_mut() }).map(|qp| publish(&qp))
+}
+
+pub(super) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: the function's contract.
+    pointer(unsafe { create(pd, attr) })
+}
+
+/// Checks that a queue pair with these attributes has none that this device lacks.
+///
+/// # Safety
+/// `attr` is NULL or a structure.
+pub(super) unsafe fn plain(attr: *mut ibv_qp_init_attr_ex) -> Outcome<(*mut ibv_pd, *mut ibv_qp_init_attr)> {
+    let attr = given(attr)?.as_ptr();
+    // SAFETY: promised by the caller.
+    let (mask, pd) = unsafe { ((*attr).comp_mask, (*attr).pd) };
+    match mask {
+        qp_init::PD => Ok((pd, attr.cast())),
+        _ => Err(Errno::EOPNOTSUPP),
+    }
+}
+
+pub(super) unsafe extern "C" fn create_qp_ex(
+    handle: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: the function's contract; the plain structure is the beginning of the other.
+    pointer(unsafe { context(handle).and_then(|_| plain(attr)).and_then(|(pd, attr)| create(pd, attr)) })
+}
+
+pub(super) extern "C" fn ibv_destroy_qp(handle: *mut ibv_qp) -> c_int {
+    number(destroy(handle))
+}

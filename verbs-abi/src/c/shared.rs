@@ -1,0 +1,134 @@
+//! Shared receive queues.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use rddp_rnic::{SharedReceiveQueue, SrqConfig};
+
+use super::abi::{Plain, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, srq_mask};
+use super::border::{given, number, pointer};
+use super::handle::{
+    Held, Object, Shared, Unacknowledged, Used, Users, find, follow, publish, retire_unused,
+};
+use super::memory::Pd;
+use super::post::{answer, post_receives};
+use crate::errors::{Outcome, of_post};
+
+/// A shared receive queue.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Srq {
+    c: Shared<ibv_srq>,
+    pub(super) queue: SharedReceiveQueue,
+    pd: Held<Pd>,
+    attr: ibv_srq_attr,
+    users: Users,
+    pub(super) events: Unacknowledged,
+}
+
+// SAFETY: `repr(C)`, and the first field is an `ibv_srq`.
+unsafe impl Object for Srq {
+    type C = ibv_srq;
+}
+
+impl Used for Srq {
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+impl Srq {
+    pub(super) fn new(pd: Arc<Pd>, init: &mut ibv_srq_init_attr) -> Outcome<Arc<Srq>> {
+        let limits = &pd.context.device.device.limits;
+        if init.attr.max_wr == 0 || init.attr.max_wr > limits.requests || init.attr.max_sge > limits.sge {
+            return Err(Errno::EINVAL);
+        }
+        init.attr.max_sge = init.attr.max_sge.max(1);
+        let config = SrqConfig { max_recv: init.attr.max_wr as usize, ..SrqConfig::default() };
+        let queue = pd.domain.create_srq(config);
+        let mut c = ibv_srq::zeroed();
+        (c.context, c.pd, c.srq_context) = (pd.context.handle(), pd.handle(), init.srq_context);
+        c.handle = queue.num().0 as u32;
+        let (users, events) = Default::default();
+        let attr = ibv_srq_attr { srq_limit: 0, ..init.attr };
+        Ok(Arc::new(Srq { c: Shared::new(c), queue, pd: Held::new(pd), attr, users, events }))
+    }
+
+    fn modify(&self, wanted: &ibv_srq_attr, mask: u32) -> Outcome<()> {
+        if mask & !(srq_mask::MAX_WR | srq_mask::LIMIT) != 0 || mask & srq_mask::MAX_WR != 0 {
+            // The size stays: SRQ_RESIZE is not among the device's capabilities.
+            return Err(Errno::EINVAL);
+        }
+        if mask & srq_mask::LIMIT != 0 {
+            if wanted.srq_limit > self.attr.max_wr {
+                return Err(Errno::EINVAL);
+            }
+            self.queue.arm_limit(wanted.srq_limit as usize);
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// `init` is NULL or a structure that the program lets be written.
+pub(super) unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> Outcome<Arc<Srq>> {
+    let (pd, mut init) = (find::<Pd>(pd)?, given(init)?);
+    // SAFETY: promised by the caller.
+    Srq::new(pd, unsafe { init.as_mut() })
+}
+
+pub(super) unsafe extern "C" fn ibv_create_srq(
+    pd: *mut ibv_pd,
+    init: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    // SAFETY: the function's contract.
+    pointer(unsafe { create(pd, init) }.map(|srq| publish(&srq)))
+}
+
+pub(super) fn destroy(handle: *mut ibv_srq) -> Outcome<()> {
+    retire_unused::<Srq>(handle).map(|srq| {
+        srq.pd.context.forget(handle);
+        srq.events.wait();
+    })
+}
+
+pub(super) extern "C" fn ibv_destroy_srq(handle: *mut ibv_srq) -> c_int {
+    number(destroy(handle))
+}
+
+pub(super) unsafe extern "C" fn ibv_modify_srq(
+    handle: *mut ibv_srq,
+    attr: *const ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    // SAFETY: NULL or the program's structure.
+    let attr = unsafe { attr.as_ref() }.ok_or(Errno::EINVAL);
+    number(find::<Srq>(handle).and_then(|srq| srq.modify(attr?, mask as u32)))
+}
+
+pub(super) unsafe extern "C" fn ibv_query_srq(handle: *mut ibv_srq, to: *mut ibv_srq_attr) -> c_int {
+    number(find::<Srq>(handle).and_then(|srq| {
+        let to = given(to)?;
+        // SAFETY: the program has room for the structure.
+        unsafe { to.write(ibv_srq_attr { srq_limit: srq.queue.limit() as u32, ..srq.attr }) };
+        Ok(())
+    }))
+}
+
+pub(super) unsafe extern "C" fn post_srq_recv(
+    handle: *mut ibv_srq,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let mut failed = first;
+    // SAFETY: the function's contract.
+    let posted = unsafe {
+        follow::<Srq>(handle).and_then(|srq| {
+            let post = |wr| srq.queue.post_recv(wr).map_err(of_post);
+            post_receives(first, srq.attr.max_sge, &mut failed, post)
+        })
+    };
+    // SAFETY: the program has room for a pointer there.
+    unsafe { answer(posted, failed, bad) }
+}

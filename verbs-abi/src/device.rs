@@ -1,0 +1,73 @@
+//! A device as programs see it: its names, numbers and limits.
+
+use rddp_rnic::{MAX_INLINE, MAX_SGE};
+
+/// A kind of device that this library shows to programs. More than one may be shown.
+#[derive(Debug)]
+pub(crate) struct Device {
+    /// The name, of the device and of its `uverbs` file, which there is not.
+    pub(crate) name: &'static str,
+    pub(crate) uverbs: &'static str,
+    /// An EUI-64, in the order of its octets.
+    pub(crate) guid: [u8; 8],
+    /// The one GID of the one port.
+    pub(crate) gid: [u8; 16],
+    pub(crate) limits: Limits,
+}
+
+/// The greatest values that a program may ask for.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    pub(crate) requests: u32,
+    pub(crate) sge: u32,
+    pub(crate) inline: u32,
+    pub(crate) cqes: u32,
+    /// Inbound and outbound Reads at a time; 255 says "the most" in the connection manager.
+    pub(crate) depth: u8,
+    pub(crate) message: u32,
+}
+
+impl Device {
+    /// The iWARP device, on whatever interfaces and addresses the host has.
+    pub(crate) fn iwarp(index: u8) -> Self {
+        let mac = local_mac(index);
+        let guid = eui_64(mac);
+        let mut gid = [0; 16];
+        gid[..6].copy_from_slice(&mac);
+        // Test suites skip a port whose GID has a second half of zeros.
+        gid[8..].copy_from_slice(&guid);
+        Device {
+            name: "rddp0",
+            uverbs: "uverbs0",
+            guid,
+            gid,
+            limits: Limits {
+                requests: 32768,
+                sge: MAX_SGE as u32,
+                inline: MAX_INLINE as u32,
+                cqes: 1 << 22,
+                depth: 128,
+                message: i32::MAX as u32,
+            },
+        }
+    }
+}
+
+/// Returns a locally administered MAC address that stays the same on a host.
+fn local_mac(index: u8) -> [u8; 6] {
+    let id = std::fs::read("/etc/machine-id")
+        .or_else(|_| std::fs::read("/proc/sys/kernel/hostname"))
+        .unwrap_or_default();
+    // FNV-1a: no secret, only spread over the octets.
+    let hash = id.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, octet| {
+        (hash ^ u64::from(*octet)).wrapping_mul(0x100_0000_01b3)
+    });
+    let [a, b, c, d, ..] = hash.to_be_bytes();
+    [0x02, a, b, c, d, index]
+}
+
+/// Returns the modified EUI-64 of a MAC address (RFC 4291, appendix A).
+fn eui_64(mac: [u8; 6]) -> [u8; 8] {
+    let [a, b, c, d, e, f] = mac;
+    [a ^ 2, b, c, 0xff, 0xfe, d, e, f]
+}

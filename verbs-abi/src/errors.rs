@@ -1,0 +1,56 @@
+//! Errors of `rddp-rnic` as error numbers.
+
+use std::io;
+
+use nix::errno::Errno;
+use rddp_rnic::{ConnectError, Error, MemError, PostError};
+
+/// The outcome of a call: an error is a number of `errno.h`.
+pub(crate) type Outcome<T> = Result<T, Errno>;
+
+/// Returns the number of an error that the host or the device has answered with.
+pub(crate) fn of_io(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+pub(crate) fn of_device(error: Error) -> Errno {
+    match error {
+        Error::Memory(error) => of_memory(&error),
+        Error::Host { source, .. } => of_io(&source),
+        Error::Forked(_) => Errno::ENODEV,
+        _ => Errno::EINVAL,
+    }
+}
+
+pub(crate) fn of_memory(error: &MemError) -> Errno {
+    match error {
+        MemError::Wrap { .. } | MemError::NotMapped { .. } | MemError::NotPermitted { .. } => Errno::EFAULT,
+        MemError::TooManyStags { .. } => Errno::ENOMEM,
+        MemError::WindowsBound { .. } => Errno::EBUSY,
+        MemError::Maps(error) | MemError::Os { source: error, .. } => of_io(error),
+        MemError::Forked(_) => Errno::ENODEV,
+        _ => Errno::EINVAL,
+    }
+}
+
+pub(crate) fn of_post(error: PostError) -> Errno {
+    match error {
+        PostError::QueueFull { .. } => Errno::ENOMEM,
+        PostError::Unsupported => Errno::EOPNOTSUPP,
+        PostError::Forked(_) => Errno::ENODEV,
+        _ => Errno::EINVAL,
+    }
+}
+
+pub(crate) fn of_connect(error: &ConnectError) -> Errno {
+    match error {
+        ConnectError::Tcp(error) => of_io(error),
+        ConnectError::TimedOut(_) => Errno::ETIMEDOUT,
+        ConnectError::Closed => Errno::ECONNRESET,
+        ConnectError::Rejected { .. } => Errno::ECONNREFUSED,
+        ConnectError::Startup(_) => Errno::EPROTO,
+        ConnectError::GivenUp | ConnectError::Declined => Errno::ECONNABORTED,
+        ConnectError::Forked(_) => Errno::ENODEV,
+        _ => Errno::EINVAL,
+    }
+}

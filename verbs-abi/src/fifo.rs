@@ -1,0 +1,130 @@
+//! Events that wait for the program, behind a descriptor that is readable while there are any.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use parking_lot::Mutex;
+
+use crate::errors::Outcome;
+
+/// A queue whose descriptor belongs to the program: it polls it, and sets or clears `O_NONBLOCK`,
+/// by which [`Fifo::pop`] sleeps or not. The program does not read it.
+#[derive(Debug)]
+pub(crate) struct Fifo<T> {
+    queue: Mutex<VecDeque<T>>,
+    /// Counts the entries of `queue`, whose lock is held for each read and write. So a read finds
+    /// something and does not sleep, whatever the program has made of the descriptor.
+    count: EventFd,
+}
+
+impl<T> Fifo<T> {
+    pub(crate) fn new() -> Outcome<Self> {
+        let flags = EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_CLOEXEC;
+        Ok(Fifo { queue: Mutex::default(), count: EventFd::from_value_and_flags(0, flags)? })
+    }
+
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.count.as_fd().as_raw_fd()
+    }
+
+    pub(crate) fn push(&self, event: T) {
+        let mut queue = self.queue.lock();
+        queue.push_back(event);
+        let _ = self.count.write(1);
+    }
+
+    /// Takes the oldest event, if there is one.
+    pub(crate) fn try_pop(&self) -> Option<T> {
+        let mut queue = self.queue.lock();
+        let event = queue.pop_front()?;
+        let _ = self.count.read();
+        Some(event)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.lock().is_empty()
+    }
+
+    /// Takes all events of which `unwanted` is true.
+    pub(crate) fn remove(&self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
+        let mut queue = self.queue.lock();
+        let (out, kept): (VecDeque<T>, VecDeque<T>) = queue.drain(..).partition(|event| unwanted(event));
+        *queue = kept;
+        for _ in &out {
+            let _ = self.count.read();
+        }
+        out.into()
+    }
+
+    /// Takes the oldest event; sleeps until there is one, unless the descriptor is non-blocking.
+    ///
+    /// A thread may be cancelled (`pthread_cancel`) while it sleeps. Then destructors do not run,
+    /// so nothing here has one meanwhile that must.
+    pub(crate) fn pop(&self) -> Outcome<T> {
+        loop {
+            if let Some(event) = self.try_pop() {
+                return Ok(event);
+            }
+            sleep_until_readable(self.count.as_fd())?;
+        }
+    }
+}
+
+/// Sleeps until a descriptor of the program's is readable; `EAGAIN` if it is non-blocking. A signal
+/// does not end the sleep, as if its handler were installed with `SA_RESTART`, which most are.
+pub(crate) fn sleep_until_readable(fd: BorrowedFd<'_>) -> Outcome<()> {
+    if is_nonblocking(fd)? {
+        return Err(Errno::EAGAIN);
+    }
+    match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::NONE) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> Outcome<bool> {
+    Ok(OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?).contains(OFlag::O_NONBLOCK))
+}
+
+/// Makes a descriptor blocking, as programs expect of one that they have not touched.
+pub(crate) fn make_blocking(fd: BorrowedFd<'_>) -> Outcome<()> {
+    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_readable<T>(fifo: &Fifo<T>) -> bool {
+        poll(&mut [PollFd::new(fifo.count.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1)
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_while_there_are_events() {
+        let fifo = Fifo::new().unwrap();
+        (0..3).for_each(|n| fifo.push(n));
+        assert_eq!((fifo.remove(|n| *n == 1), fifo.try_pop()), (vec![1], Some(0)));
+        assert!(is_readable(&fifo));
+        assert_eq!(fifo.pop(), Ok(2));
+        assert!(!is_readable(&fifo) && fifo.try_pop().is_none());
+    }
+
+    #[test]
+    fn a_program_decides_whether_an_empty_queue_sleeps() {
+        let fifo = Fifo::<u8>::new().unwrap();
+        fcntl(fifo.count.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+        assert_eq!(fifo.pop(), Err(Errno::EAGAIN));
+        make_blocking(fifo.count.as_fd()).unwrap();
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| fifo.pop());
+            fifo.push(7);
+            assert_eq!(taken.join().unwrap(), Ok(7));
+        });
+    }
+}

@@ -1,0 +1,26 @@
+//! `librddp_verbs.so`: libibverbs and librdmacm over the software RNIC, for programs that were
+//! built for the real ones.
+//!
+//! The library has every public symbol of both, each under its version, and so may be loaded in
+//! their place, by two links with their names, or before them. `docs/verbs.md` says how to use it
+//! and what works.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `device` | a device as programs see it: names, numbers, limits |
+//! | `engine` | a device at work in this process: the RNIC, and the thread that tells of connections |
+//! | `fifo` | events that wait behind a descriptor |
+//! | `words` | numbers of C's headers and the words of `rddp-rnic` |
+//! | `errors` | error numbers |
+//! | `c` | C structures, functions and handles: all that takes a program's pointers |
+//!
+//! A panic is a defect, and ends the process where it reaches an exported function.
+#![deny(unsafe_code)]
+#![warn(clippy::unwrap_used)]
+
+mod c;
+mod device;
+mod engine;
+mod errors;
+mod fifo;
+mod words;
