@@ -474,7 +474,7 @@ impl Stream<'_> {
 
     /// Handles the peer's FIN, after everything before it was read.
     pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
-        let whole = !rx.is_open && rx.absorbed == 0;
+        let whole = !rx.is_open && rx.absorbed == 0 && !self.awaits_response(rx);
         if whole && self.state.asked.is_sdp() {
             rx.sdp.note_fin()?;
         }

@@ -298,14 +298,19 @@ impl State {
         (began > 0).then(|| Duration::from_nanos(now().saturating_sub(began)))
     }
 
-    /// Notes that another process has the socket, or will get it, and joins the holders once its
-    /// library looks at it: a program that a child runs, or the receiver of a message. One that has
-    /// joined already is not expected.
+    /// Notes that the program of a child has the socket, and joins the holders once its library
+    /// looks at it. One that has joined already is not expected.
     pub fn expect_holder(&self) {
-        self.expected.store(now().saturating_add(EXPECTED), Ordering::SeqCst);
+        self.expect_receiver();
         if self.is_held_by_others() {
             self.holder_came();
         }
+    }
+
+    /// Notes that another process will get the socket in a message, and joins the holders then,
+    /// whoever holds it now.
+    pub fn expect_receiver(&self) {
+        self.expected.store(now().saturating_add(EXPECTED), Ordering::SeqCst);
     }
 
     /// Notes that the process that was expected has joined.

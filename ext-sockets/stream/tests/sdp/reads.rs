@@ -549,3 +549,31 @@ fn octets_that_are_moved_out_of_the_way_stay_in_their_room() {
         assert_eq!(asked, 256 << 10, "nobody receives");
     });
 }
+
+#[test]
+fn an_advert_that_no_read_can_take_ends_a_pipelined_connection() {
+    let (mut peer, end) = Sdp::connected_to(&with(
+        rddp_stream::Options { ord: 0, ..responder() },
+        SdpOptions { size: 4000, bufs: 256, ..Default::default() },
+    ));
+    peer.pipelined();
+    peer.advertise(1000, b"");
+    assert_eq!(end.read(100), Err(Errno::PROTOCOL));
+}
+
+#[test]
+fn an_end_within_a_response_is_a_reset() {
+    for answered in [0, 100] {
+        let (mut peer, end) = Sdp::connected();
+        let octets = random_octets(15, 1000);
+        peer.advertise(octets.len(), &octets[..INLINE]);
+        assert_eq!(end.read(100).unwrap(), octets[..INLINE]);
+        let read = peer.read();
+        if answered > 0 {
+            peer.respond(read.sink_stag, 0, false, &octets[INLINE..INLINE + answered]);
+            assert!(receive(&end, answered, 1000, 0) == octets[INLINE..INLINE + answered]);
+        }
+        drop(peer);
+        assert_eq!(end.read(100), Err(Errno::RESET), "behind {answered}");
+    }
+}

@@ -7,12 +7,13 @@
 
 use std::io::IoSliceMut;
 use std::ops::Range;
+use std::time::Duration;
 
 use super::state::{Zcopy, reserve_zcopy, zcopy};
 use crate::inbound::{Inbound, Step};
 use crate::rooms::Room;
 use crate::rx::{Hold, Next};
-use crate::sdp::live;
+use crate::sdp::{Wrong, live};
 use crate::state::Rx;
 use crate::sys::{ChainError, Guard, Lease, Scratch, parts};
 use crate::{Errno, Stream};
@@ -28,6 +29,8 @@ impl Stream<'_> {
         let mut inbound = Inbound::new(rx, rx.sdp.size, Some(&look));
         let step = match inbound.step(&mut scratch[..seen], Some(&mut look)) {
             Ok(Step::NeedsTables) if self.make_tables(rx) || rx.sdp.starved == 1 => return Ok(Next::More),
+            // There is no Read to take it by, and in Pipelined no refusal.
+            Ok(Step::NeedsTables) if rx.ord == 0 => return Err(self.breaks_sdp(Wrong::Unsupported)),
             Ok(Step::NeedsTables) => return self.wait_for_memory(rx),
             Ok(step @ (Step::Aside { .. } | Step::Splice { .. })) => step,
             Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
@@ -53,6 +56,10 @@ impl Stream<'_> {
     /// Leaves the FPDU in front where it is, for want of memory. The sender waits; this end looks
     /// again after a while.
     fn wait_for_memory(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        if self.kernel.poll(libc::POLLRDHUP, Some(Duration::ZERO))? != 0 {
+            // Behind its FIN the peer answers no Read, and the socket stays readable.
+            return Err(self.truncated(rx));
+        }
         rx.sdp.hungry = 1;
         let unread = self.kernel.unread()?;
         self.wake_at(rx, unread + 1)?;

@@ -19,6 +19,11 @@ use crate::state::Rx;
 use crate::sys::{Guard, random};
 
 impl Stream<'_> {
+    /// Returns whether octets of the stream are to come by a Read that has begun.
+    pub(crate) fn awaits_response(&self, rx: &mut Guard<'_, Rx>) -> bool {
+        self.state.asked.is_sdp() && zcopy(rx).is_some_and(|(_, _, all)| all.adverts.reads.len() > 0)
+    }
+
     /// Begins the Reads for which there is room. `room` is what the calling program has for more
     /// octets than it got. Returns whether there are any.
     pub(crate) fn begin_reads(&self, rx: &mut Guard<'_, Rx>, room: usize) -> bool {

@@ -41,7 +41,7 @@ pub fn passing(fd: c_int) {
         && held.kind() == KindId::Sdp
         && let Some(state) = held.state()
     {
-        state.expect_holder();
+        state.expect_receiver();
     }
 }
 
