@@ -4,7 +4,8 @@
 //! A version of a symbol is a directive of the assembler (`.symver`), which names a label in the
 //! same piece of assembly: so each name is a label that jumps to the Rust function. The versions
 //! themselves are nodes of a version script of our own. rustc passes another one, without a node;
-//! lld takes both, GNU ld does not, so the linking is done by the lld that comes with Rust.
+//! lld takes both, GNU ld does not, so the linking is done by the lld that comes with Rust. Without
+//! it the library is built all the same, so that the workspace is, but exports nothing.
 
 use std::env;
 use std::fmt::Write;
@@ -18,20 +19,21 @@ fn main() {
     let public = nodes(&read(PUBLIC));
     let private = Private::parse(&read(PRIVATE));
     let out = PathBuf::from(variable("OUT_DIR"));
-    write(&out.join("exports.rs"), &exports(&public, &private));
+    let lld = lld();
+    write(&out.join("exports.rs"), &exports(&public, &private, lld.is_some()));
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,librddp_verbs.so");
+    let Some(lld) = lld else {
+        return println!("cargo::warning={WITHOUT}");
+    };
     let script = out.join("versions.map");
     write(&script, &versions(&public, &private));
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,librddp_verbs.so");
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={}", script.display());
-    match lld() {
-        Some(lld) => {
-            println!("cargo::rustc-cdylib-link-arg=-B{}", lld.display());
-            println!("cargo::rustc-cdylib-link-arg=-fuse-ld=lld");
-        }
-        None => println!("cargo::warning=no ld.lld came with this Rust: another linker may refuse"),
-    }
+    println!("cargo::rustc-cdylib-link-arg=-B{}", lld.display());
+    println!("cargo::rustc-cdylib-link-arg=-fuse-ld=lld");
 }
 
+const WITHOUT: &str = "librddp_verbs.so exports nothing: it needs the ld.lld of a Rust by rustup, which this \
+                       one does not have";
 const PUBLIC: &str = "symbols/public.txt";
 const PRIVATE: &str = "symbols/private.txt";
 
@@ -76,9 +78,9 @@ impl Private {
     }
 }
 
-/// Returns Rust code that defines all labels with their versions.
-fn exports(public: &[Node], private: &Private) -> String {
-    let mut code = String::new();
+/// Returns Rust code that defines all labels, with their versions or without.
+fn exports(public: &[Node], private: &Private, has_versions: bool) -> String {
+    let mut code = Labels { code: String::new(), has_versions };
     for node in public {
         for (name, unfinished) in &node.symbols {
             // rdma-core exports this one for old providers only, so that nothing new links to it.
@@ -87,7 +89,7 @@ fn exports(public: &[Node], private: &Private) -> String {
                 Some(way) => format!("crate::c::unfinished::{way}"),
                 None => format!("crate::c::entries::{name}"),
             };
-            label(&mut code, &function, name, &[format!("{name}{at}{}", node.name)]);
+            code.label(&function, name, &[format!("{name}{at}{}", node.name)]);
         }
     }
     for (name, what) in &private.names {
@@ -95,35 +97,46 @@ fn exports(public: &[Node], private: &Private) -> String {
             private.numbers.iter().map(|n| format!("{}@IBVERBS_PRIVATE_{n}", name.replace('*', n))).collect();
         let name = format!("private_{}", name.replace('*', "n"));
         match what.as_deref() {
-            Some("octet") => octet(&mut code, &name, &versions),
-            Some(_) => label(&mut code, "crate::c::entries::ibv_query_gid_type", &name, &versions),
-            None => label(&mut code, "crate::c::unfinished::nothing", &name, &versions),
+            Some("octet") => code.octet(&name, &versions),
+            Some(_) => code.label("crate::c::entries::ibv_query_gid_type", &name, &versions),
+            None => code.label("crate::c::unfinished::nothing", &name, &versions),
         }
     }
-    code
+    code.code
 }
 
-/// Defines a label that jumps to a function, under these versions.
-fn label(code: &mut String, function: &str, name: &str, versions: &[String]) {
-    let jump = if variable("CARGO_CFG_TARGET_ARCH") == "aarch64" { "b" } else { "jmp" };
-    let label = format!("rddp_export_{name}");
-    let body = format!(
-        ".text\n.p2align 4\n.globl {label}\n.type {label}, %function\n{label}: {jump} {{f}}\n.size {label}, . - {label}"
-    );
-    define(code, &body, &label, versions, &format!(", f = sym {function}"));
+/// Rust code that defines labels.
+struct Labels {
+    code: String,
+    has_versions: bool,
 }
 
-/// Defines a label of one octet, 0, under these versions.
-fn octet(code: &mut String, name: &str, versions: &[String]) {
-    let label = format!("rddp_export_{name}");
-    let body =
-        format!(".data\n.globl {label}\n.type {label}, %object\n{label}: .byte 0\n.size {label}, 1\n.text");
-    define(code, &body, &label, versions, "");
-}
+impl Labels {
+    /// Defines a label that jumps to a function, under these versions.
+    fn label(&mut self, function: &str, name: &str, versions: &[String]) {
+        let jump = if variable("CARGO_CFG_TARGET_ARCH") == "aarch64" { "b" } else { "jmp" };
+        let label = format!("rddp_export_{name}");
+        let body = format!(
+            ".text\n.p2align 4\n.globl {label}\n.type {label}, %function\n{label}: {jump} {{f}}\n.size {label}, . - {label}"
+        );
+        self.define(&body, &label, versions, &format!(", f = sym {function}"));
+    }
 
-fn define(code: &mut String, body: &str, label: &str, versions: &[String], operands: &str) {
-    let versions: String = versions.iter().map(|version| format!("\n.symver {label}, {version}")).collect();
-    let _ = writeln!(code, "core::arch::global_asm!(\"{body}{versions}\"{operands});");
+    /// Defines a label of one octet, 0, under these versions.
+    fn octet(&mut self, name: &str, versions: &[String]) {
+        let label = format!("rddp_export_{name}");
+        let body = format!(
+            ".data\n.globl {label}\n.type {label}, %object\n{label}: .byte 0\n.size {label}, 1\n.text"
+        );
+        self.define(&body, &label, versions, "");
+    }
+
+    fn define(&mut self, body: &str, label: &str, versions: &[String], operands: &str) {
+        let versions = if self.has_versions { versions } else { &[] };
+        let versions: String =
+            versions.iter().map(|version| format!("\n.symver {label}, {version}")).collect();
+        let _ = writeln!(self.code, "core::arch::global_asm!(\"{body}{versions}\"{operands});");
+    }
 }
 
 /// Returns a version script that defines all nodes, with no symbols in them.

@@ -19,7 +19,7 @@ pub(crate) fn handle(signal: i32, flags: i32, handler: extern "C" fn(libc::c_int
     }
 }
 
-/// One end of a connection.
+/// A connection of the tests, at one end: its socket and its state.
 pub(crate) struct End {
     pub(crate) tcp: TcpStream,
     pub(crate) state: SharedState,

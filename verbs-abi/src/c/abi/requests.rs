@@ -34,7 +34,7 @@ pub(crate) struct ibv_send_wr {
     pub(crate) send_flags: u32,
     pub(crate) imm_data: u32,
     pub(crate) remote_addr: u64,
-    /// The same place has `atomic.compare_add`, of eight octets.
+    /// Key of the peer's memory for RDMA; `atomic.compare_add`, of eight octets, begins here too.
     pub(crate) rkey: u32,
     pub(crate) swap: u64,
     pub(crate) atomic_rkey: u32,

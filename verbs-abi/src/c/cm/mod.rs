@@ -25,7 +25,7 @@ mod tests;
 pub(super) use self::id::Id;
 
 /// The functions of librdmacm.
-#[cfg_attr(test, allow(unused_imports))]
+#[cfg_attr(test, allow(unused_imports))] // as of `c`: nothing exports them there
 pub(super) mod entries {
     pub(in crate::c) use super::address::*;
     pub(in crate::c) use super::channel::*;
