@@ -26,7 +26,7 @@ use crate::peer::{Sdp, number};
 use crate::reading::{Advert, connected, help};
 use crate::sdp;
 
-const DIS_CONN: u8 = 2;
+pub(crate) const DIS_CONN: u8 = 2;
 const SINK_CANCEL_ACK: u8 = 10;
 const SINK: u32 = 0xabcd;
 
@@ -427,6 +427,26 @@ fn adverts_cross_a_dis_conn_of_the_end() {
     });
     peer.message(DIS_CONN, &[], &[]);
     assert_eq!((end.read(9), end.state.ended()), (Ok(vec![]), None));
+}
+
+/// Another thread ends the direction while a call lends its memory: nothing more is advertised, and
+/// what is out is read to its end.
+#[test]
+fn a_dis_conn_goes_behind_an_advert_whose_call_waits() {
+    let (mut peer, end) = connected(0);
+    let octets = random_octets(2, 100_000);
+    thread::scope(|scope| {
+        let sent = scope.spawn(|| end.send(&octets));
+        let (advert, _) = peer.advert();
+        assert_eq!(end.stream().shutdown(libc::SHUT_WR), Ok(()));
+        peer.ask(1, advert.stag, 1, 99_999);
+        assert!(peer.response(1) == octets[1..]);
+        peer.report(99_999);
+        assert_eq!(peer.told()[0], DIS_CONN);
+        assert_eq!(sent.join().unwrap(), Ok(100_000));
+    });
+    assert_eq!(end.send(b"more"), Err(Errno::BROKEN_PIPE));
+    assert_eq!(end.state.ended(), None);
 }
 
 /// Ends the helper of a test, also of one that fails.

@@ -16,6 +16,7 @@ use super::lent::{Call, Lent, Owner};
 use super::state::{Backing, Zcopy, reserve_zcopy, zcopy};
 use crate::owed::owe_fpdu;
 use crate::rooms::{ONE_SPILL, Room};
+use crate::sdp::live;
 use crate::sink::Source;
 use crate::sleepers::Note;
 use crate::state::{Rx, Tx};
@@ -136,6 +137,8 @@ impl Stream<'_> {
     /// out.
     fn take_turn(&self, lent: &mut Lent<'_>) -> Result<(Turn, Option<Note<'_>>), Errno> {
         let mut rx = self.lock_rx()?;
+        // Behind `shutdown` no send waits for the peer, which reads what is out all the same.
+        self.take_until(&mut rx, |rx| !live(rx).machine().sources_out())?;
         self.take_credits(&mut rx)?;
         let asked = asked_for(&mut rx);
         let mut turn = self.collect_read(&mut rx, lent)?;
@@ -182,7 +185,9 @@ impl Stream<'_> {
     /// Advertises as much of the memory as there is room for.
     fn advertise(&self, rx: &mut Guard<'_, Rx>, tx: &mut Tx, lent: &mut Lent<'_>) -> Result<(), Errno> {
         if tx.fin_due {
-            return Err(Errno::BROKEN_PIPE);
+            // What is out is read to its end; `DisConn` goes behind that.
+            lent.is_full = true;
+            return if lent.is_out() { Ok(()) } else { Err(Errno::BROKEN_PIPE) };
         }
         while let Some(waiting) = lent.waiting() {
             let left = waiting.left();
