@@ -136,12 +136,26 @@ impl Stream<'_> {
         self.pay_octets(tx, 0)
     }
 
-    /// Adds the control messages that are due, as far as credits allow.
+    /// Adds the control messages that are due, as far as credits allow. Behind the peer's FIN they
+    /// count as sent: nobody takes them, and a kernel that has closed the socket answers by a
+    /// reset, at which programs leave what they have not read.
     fn owe_controls(&self, rx: &mut Guard<'_, Rx>, tx: &mut Tx) {
         if self.holds_update_back(rx) {
             return;
         }
-        while tx.prepare_to_owe(ROOM) && live(rx).next_control(|front| owe_control(tx, front)) {}
+        let owe = |tx: &mut Tx, front: &[u8]| {
+            if !self.peer_has_left() {
+                owe_control(tx, front);
+            }
+        };
+        while tx.prepare_to_owe(ROOM) && live(rx).next_control(|front| owe(tx, front)) {}
+    }
+
+    /// Returns whether the peer's FIN has come, if only to the kernel.
+    pub(super) fn peer_has_left(&self) -> bool {
+        self.kernel
+            .poll(libc::POLLRDHUP, Some(Duration::ZERO))
+            .is_ok_and(|ready| ready & libc::POLLRDHUP != 0)
     }
 
     /// Returns whether all that is due is an update that is not to go yet, and notes it if it is to

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use rddp_test_support::random_octets;
 use socket2::SockRef;
 
 use crate::common::{End, initiator, responder, tcp_pair};
+use crate::crossings::DIS_CONN;
 use crate::peer::{Sdp, hello, request};
 use crate::{pair, sdp};
 
@@ -138,6 +140,32 @@ fn every_octet_arrives_at_a_slow_reader_after_a_close() {
         let both = if ends_first { libc::POLLHUP } else { 0 };
         assert_eq!(b.poll(libc::POLLIN, Duration::from_secs(20)).0, libc::POLLIN | both);
         assert_eq!((b.read(9), b.read(9), b.state.ended()), (Ok(vec![]), Ok(vec![]), None));
+    }
+}
+
+/// A peer that has closed both ways would answer by a reset, at which programs leave what is unread.
+#[test]
+fn nothing_is_sent_behind_the_peers_fin() {
+    for ends_first in [true, false] {
+        let (mut peer, end) = Sdp::connected();
+        peer.data(b"first");
+        assert_eq!(end.read(9), Ok(b"first".to_vec()));
+        if ends_first {
+            end.stream().shutdown(libc::SHUT_WR).unwrap();
+            assert_eq!(peer.next()[0], DIS_CONN);
+        }
+        let octets = random_octets(9, 20_000);
+        // Most of the buffers: the end would return credits while its program reads.
+        octets.chunks(100).for_each(|part| peer.data(part));
+        peer.message(DIS_CONN, &[], &[]);
+        peer.peer.socket.shutdown(Shutdown::Write).unwrap();
+        let mut fin = libc::pollfd { fd: end.tcp.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one entry, which lives until the call returns.
+        assert_eq!(unsafe { libc::poll(&raw mut fin, 1, 20_000) }, 1);
+        assert!(end.read_to_end(100).unwrap() == octets);
+        end.stream().shutdown(libc::SHUT_WR).unwrap();
+        assert!(peer.peer.recv().is_none(), "a message to a peer that has left");
+        assert_eq!((end.read(9), end.state.ended()), (Ok(vec![]), None));
     }
 }
 

@@ -33,6 +33,9 @@ const AT_EXIT: Duration = Duration::from_secs(5);
 const A_FEW: usize = 8;
 /// The time that the peer's end has to come, once the peer's TCP has all that was sent.
 const FOR_THE_PEERS_END: Duration = Duration::from_secs(1);
+/// The same where nothing but a late message of the peer can follow: its end has been read, or the
+/// process exits.
+const FOR_A_LATE_MESSAGE: Duration = Duration::from_millis(50);
 /// The time between two looks at what the peer has not acknowledged, which is no event.
 const TO_LOOK: Duration = Duration::from_millis(5);
 /// Events that an obliged socket is watched for: everything that happens on it, kicks too.
@@ -225,7 +228,9 @@ impl Lingering {
             return false;
         }
         let since = *self.all_there.get_or_insert_with(Instant::now);
-        is_said(farewell) || since.elapsed() >= FOR_THE_PEERS_END
+        let has_left = real::events_now(self.ours.fd(), libc::POLLRDHUP) != 0;
+        let time = if is_said(farewell) { FOR_A_LATE_MESSAGE } else { FOR_THE_PEERS_END };
+        farewell == Farewell::Over && has_left || since.elapsed() >= time
     }
 }
 
