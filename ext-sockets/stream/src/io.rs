@@ -118,11 +118,22 @@ impl Stream<'_> {
             return Err(Errno::UNSUPPORTED);
         }
         guard();
-        let sent = self.send_all(Source::new(pieces), flags);
+        let sent = self.send_all(Source::new(pieces), flags).map_err(|error| self.behind_end(error));
         if sent == Err(Errno::BROKEN_PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
             raise_sigpipe();
         }
         sent
+    }
+
+    /// Returns the error of a send that has met this one. Where the peer had ended its direction
+    /// before it reset the connection, as a peer does that has closed, TCP says `EPIPE`.
+    fn behind_end(&self, error: Errno) -> Errno {
+        let may_be = error == Errno::RESET && self.state.asked.is_sdp() && !self.state.end.is_set();
+        let is_over = || {
+            let _ = self.look();
+            self.lock_rx().is_ok_and(|rx| rx.sdp.is_over())
+        };
+        if may_be && is_over() { Errno::BROKEN_PIPE } else { error }
     }
 
     fn send_all(&self, mut source: Source<'_>, flags: c_int) -> Result<usize, Errno> {
