@@ -143,7 +143,7 @@ fn every_octet_arrives_at_a_slow_reader_after_a_close() {
     }
 }
 
-/// A peer that has closed both ways would answer by a reset, at which programs leave what is unread.
+/// A peer that has closed both ways would answer by a reset, where programs leave what is unread.
 #[test]
 fn nothing_is_sent_behind_the_peers_fin() {
     for ends_first in [true, false] {
