@@ -254,11 +254,14 @@ fn of_message(
     open: Option<OpenTagged>,
     octets: &[u8],
 ) -> Step {
-    let is_tagged = matches!(delivered.segment.header, Header::Tagged(_)) && sdp.adverts.is_some();
+    let is_of_message = match delivered.segment.header {
+        Header::Tagged(_) => sdp.adverts.is_some(),
+        Header::Untagged(header) => header.qn == SEND_QUEUE,
+    };
     let (payload, used) = match step {
         Step::Data { payload, used } => (payload, used),
-        // A segment without octets may end a message.
-        Step::Silent { used, reply: None } if is_tagged => (0..0, used),
+        // A segment without octets may end a message; a Send without octets is none of SDP.
+        Step::Silent { used, reply: None } if is_of_message => (0..0, used),
         step => return step,
     };
     match sdp.delivered(delivered, open, &octets[payload.clone()]) {

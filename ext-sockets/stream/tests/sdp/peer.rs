@@ -127,6 +127,13 @@ impl Sdp {
         self.msn += 1;
     }
 
+    /// Sends a Send without octets.
+    pub(crate) fn empty(&mut self) {
+        let header = untagged_header(Opcode::Send, Stag(0), Msn(self.msn), 0, true);
+        self.peer.send_segment(&header, &[]);
+        self.msn += 1;
+    }
+
     /// Returns the next message of ours.
     pub(crate) fn next(&mut self) -> Vec<u8> {
         let (_, payload) = self.peer.segment().expect("a message");

@@ -69,6 +69,14 @@ fn an_end_of_plain_octets_does_not_answer_hello() {
 }
 
 #[test]
+fn a_send_without_octets_is_refused() {
+    let (mut peer, end) = Sdp::connected();
+    peer.data(b"before");
+    peer.empty();
+    peer.expect_refusal(&end, "a form that SDP does not know");
+}
+
+#[test]
 fn messages_may_be_cut_into_segments() {
     let (mut peer, end) = Sdp::connected();
     let octets = pattern(3000, 1);
