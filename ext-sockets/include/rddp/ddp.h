@@ -94,7 +94,8 @@ extern "C" {
  * both ends, as the papers' BCopy has it. Set before the connection begins. */
 #define DDP_SDP_BCOPY 20
 /* int, 1 to 65535 (RDDP_SDP_BUFS; 0: as many as the stream takes to be enough): the private receive
- * buffers that the peer is told of, which are its credits. Set before the connection begins. */
+ * buffers that the peer is told of, which are its credits. The stream has 256 at least, and at most
+ * 2000, or as many as fit into 32 MiB. Set before the connection begins. */
 #define DDP_SDP_BUFS 21
 /* struct ddp_sdp_info, get only. */
 #define DDP_SDP_INFO 22
