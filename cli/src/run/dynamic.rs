@@ -1,5 +1,5 @@
-//! What a program or library tells the dynamic linker: which libraries it needs, where it has them
-//! looked for, and the names in it.
+//! The dynamic section of a program or library: which libraries it needs, where it has them looked
+//! for, and the names in it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -44,9 +44,9 @@ pub(super) const HEAD: usize = 64 << 10;
 
 pub(super) struct Segment {
     pub(super) kind: u64,
-    /// Where it is in the file.
+    /// The place in the file.
     pub(super) octets: Range<usize>,
-    /// Where it is loaded.
+    /// The address at which it is loaded.
     pub(super) address: usize,
 }
 

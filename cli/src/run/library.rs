@@ -60,8 +60,10 @@ const MULTIARCH_NEAR: &str = "../lib/x86_64-linux-gnu";
 /// Refuses paths at which the dynamic linker would split its lists.
 pub(crate) fn check_path(path: &Path) -> Result<(), Failure> {
     if path.as_os_str().as_bytes().iter().any(|octet| matches!(octet, b' ' | b':' | b';')) {
-        let what =
-            format!("the dynamic linker takes no path with a space, a colon or a semicolon: {}", path.display());
+        let what = format!(
+            "the dynamic linker takes no path with a space, a colon or a semicolon: {}",
+            path.display()
+        );
         return Err(
             Failure::failed(what).remedy("install the library elsewhere, for example in /usr/local/lib")
         );

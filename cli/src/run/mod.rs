@@ -128,7 +128,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         let library = verbs::library()?;
         let loads = program::takes_library(&path, Library::Verbs)?;
         if let Some(real) = verbs::by_rpath(&loads) {
-            complain!("rddp: {}: RPATH to {}: what is looked up there is not reached", loads.display(), real.display());
+            complain!(
+                "rddp: {}: RPATH to {}: what is looked up there is not reached",
+                loads.display(),
+                real.display()
+            );
         }
         command.env("LD_LIBRARY_PATH", verbs::search_path(&verbs::folder_of_links(&library)?));
         preloaded.push(library);

@@ -90,9 +90,10 @@ pub(crate) fn by_rpath(program: &Path) -> Option<PathBuf> {
     let program = program.canonicalize().ok()?;
     let dynamic = Dynamic::read(&program);
     let origin = program.parent()?.to_str()?;
-    let folders = dynamic.rpath()?.split(':').map(|folder| {
-        PathBuf::from(folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
-    });
+    let folders = dynamic
+        .rpath()?
+        .split(':')
+        .map(|folder| PathBuf::from(folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)));
     let found = folders.flat_map(|folder| NAMES.map(|name| folder.join(name)));
     found.into_iter().find(|path| path.exists())
 }
