@@ -78,7 +78,7 @@ pub(super) fn look_at(name: &OsStr) -> Vec<Finding> {
     if let Some(real) = verbs::by_rpath(&loads) {
         findings.push(found("RPATH", real.display().to_string()).but(
             Level::Warn,
-            "what the program looks up there at run time is not reached: patchelf --remove-rpath",
+            "what the program looks up there at run time is not rddp's: patchelf --remove-rpath",
         ));
     }
     findings

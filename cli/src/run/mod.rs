@@ -128,10 +128,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         let library = verbs::library()?;
         let loads = program::takes_library(&path, Library::Verbs)?;
         if let Some(real) = verbs::by_rpath(&loads) {
+            let (program, real) = (loads.display(), real.display());
             complain!(
-                "rddp: {}: RPATH to {}: what is looked up there is not reached",
-                loads.display(),
-                real.display()
+                "rddp: {program} has an RPATH to {real}: what it looks up there at run time is not rddp's"
             );
         }
         command.env("LD_LIBRARY_PATH", verbs::search_path(&verbs::folder_of_links(&library)?));
