@@ -6,7 +6,8 @@
 //! | `perf` | measurements, beside plain TCP |
 //! | `ping` | rping's protocol, both roles |
 //! | `transfer` | files: serve, put, get |
-//! | `run` | runs a program with the socket switch in front of its C library |
+//! | `run` | runs a program with the socket switch, or rddp's verbs, in front of its libraries |
+//! | `install` | a folder with the command and its libraries |
 //! | `portmap` | the iWARP port mapper: server and client |
 //! | `decode` | the messages in a capture |
 //! | `doctor` | what this host offers, and what to change |
@@ -25,6 +26,7 @@ mod demo;
 mod doctor;
 mod endpoint;
 mod failure;
+mod install;
 mod out;
 mod perf;
 mod ping;
@@ -54,6 +56,7 @@ Examples:
   rddp put big.iso 192.0.2.1/big.iso
   rddp get 192.0.2.1/big.iso
   rddp run --ddp -- iperf3 -s         a program's TCP connections as iWARP
+  rddp run --verbs -- rping -s        an RDMA program, without an RDMA device
   rddp doctor                         what this host offers, and what to change
 
 Set RUST_LOG (for example RUST_LOG=rddp_rnic=debug) for more detail than -vv.";
@@ -83,6 +86,7 @@ enum Command {
     Put(transfer::PutArgs),
     Get(transfer::GetArgs),
     Run(run::RunArgs),
+    Install(install::InstallArgs),
     Portmap(portmap::PortmapArgs),
     Decode(decode::DecodeArgs),
     Doctor(doctor::DoctorArgs),
@@ -112,6 +116,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Put(args) => transfer::put(args),
         Command::Get(args) => transfer::get(args),
         Command::Run(args) => run::run(args),
+        Command::Install(args) => install::run(args),
         Command::Portmap(args) => portmap::run(args),
         Command::Decode(args) => decode::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -4,8 +4,8 @@
     programs.py LIBRARY [WORD]...
 
 Each case of `CASES` is a server and a client, or a program alone, and the status with which each
-is to end. With words, only cases whose name has one of them. A folder with links of the libraries'
-names is put in front of the search path, as `rddp run` would.
+is to end. With words, only cases whose name has one of them. Programs are run by the `rddp` beside
+the library.
 """
 
 import os
@@ -88,15 +88,14 @@ CASES = [
 ]
 
 
-def start(command, folder, name):
+def start(command, rddp, folder, name):
     """Starts a command in a group of its own, with its output in a file."""
     program = command.split()[0]
     if not shutil.which(program):
         return None
-    environment = dict(os.environ, LD_LIBRARY_PATH=str(folder))
     out = open(folder / f"{name}.log", "w+")
-    return subprocess.Popen(command.split(), stdout=out, stderr=subprocess.STDOUT, env=environment,
-                            start_new_session=True), out
+    return subprocess.Popen([rddp, "run", "--verbs", "--", *command.split()], stdout=out,
+                            stderr=subprocess.STDOUT, start_new_session=True), out
 
 
 def finish(started, until):
@@ -126,17 +125,17 @@ def said(started):
     return started[1].read()
 
 
-def run(case, folder):
+def run(case, rddp, folder):
     """Runs a case. Returns what is wrong, or None; `missing` names a program that is not there."""
     commands = [command for command in (case.server, case.client) if command]
     for command in commands:
         if not shutil.which(command.split()[0]):
             return f"missing {command.split()[0]}"
     until = time.monotonic() + case.seconds
-    programs = [start(case.server, folder, "server")]
+    programs = [start(case.server, rddp, folder, "server")]
     if case.client:
         listens(programs[0])
-        programs.append(start(case.client, folder, "client"))
+        programs.append(start(case.client, rddp, folder, "client"))
     ends = [None, None]
     for place in reversed(range(len(programs))):
         # A server that serves for ever is not waited for long once its client is done.
@@ -152,16 +151,14 @@ def run(case, folder):
 
 
 def main():
-    library, words = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
+    rddp, words = pathlib.Path(sys.argv[1]).resolve().with_name("rddp"), sys.argv[2:]
     failed = missing = ran = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for link in ("libibverbs.so.1", "librdmacm.so.1", "libibverbs.so", "librdmacm.so"):
-            (folder / link).symlink_to(library)
         for case in CASES:
             if words and not any(word in case.name for word in words):
                 continue
-            fault = run(case, folder)
+            fault = run(case, rddp, folder)
             ran += 1
             if fault and fault.startswith("missing "):
                 missing += 1

@@ -5,6 +5,7 @@
 //! | `finding` | one fact about the host, and how it is printed |
 //! | `interfaces`, `tcp`, `limits`, `processor` | this host |
 //! | `sockets` | what `rddp run` needs |
+//! | `verbs` | what RDMA programs need, and which of them work |
 //! | `software` | the limits of rddp's own device |
 //! | `devices` | RDMA devices of the kernel, which could be mistaken for rddp's |
 //! | `peer` | another host, if one is named |
@@ -18,7 +19,9 @@ mod processor;
 mod sockets;
 mod software;
 mod tcp;
+mod verbs;
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use clap::Args;
@@ -34,6 +37,7 @@ Examples:
   rddp doctor                          this host
   rddp doctor 192.0.2.1                that one too: does its port mapper answer, does an iWARP listener on port 7174?
   rddp doctor 192.0.2.1:20049          the same for another port
+  rddp doctor --verbs rping            can this RDMA program be run by rddp run --verbs?
   rddp doctor --json | jq '.findings[] | select(.level != \"ok\")'
 
 Marks:
@@ -49,6 +53,10 @@ pub(crate) struct DoctorArgs {
     #[arg(value_name = "HOST[:PORT]")]
     host: Option<String>,
 
+    /// Look only at this RDMA program
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "host")]
+    verbs: Option<OsString>,
+
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
@@ -62,16 +70,10 @@ struct Report {
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let root = Path::new("/");
-    let (interfaces, mut findings) = interfaces::look(root);
-    findings.extend(tcp::look(root));
-    findings.extend(limits::look()?);
-    findings.extend(processor::look(root));
-    findings.extend(sockets::look(root));
-    findings.extend(software::look());
-    findings.extend(devices::look(root));
-    let peer = args.host.as_deref().map(peer::look).transpose()?;
-    findings.extend(peer.into_iter().flatten());
+    let (interfaces, findings) = match &args.verbs {
+        Some(program) => (Vec::new(), verbs::look_at(program)),
+        None => host(args.host.as_deref())?,
+    };
     let report = Report { interfaces, findings };
     if args.json {
         out::json(&report);
@@ -79,6 +81,22 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
         print(&report.findings);
     }
     verdict(&report.findings)
+}
+
+/// Looks at this host, and at another one if it is named.
+fn host(host: Option<&str>) -> Result<(Vec<Interface>, Vec<Finding>), Failure> {
+    let root = Path::new("/");
+    let (interfaces, mut findings) = interfaces::look(root);
+    findings.extend(tcp::look(root));
+    findings.extend(limits::look()?);
+    findings.extend(processor::look(root));
+    findings.extend(sockets::look(root));
+    findings.extend(verbs::look());
+    findings.extend(software::look());
+    findings.extend(devices::look(root));
+    let peer = host.map(peer::look).transpose()?;
+    findings.extend(peer.into_iter().flatten());
+    Ok((interfaces, findings))
 }
 
 fn verdict(findings: &[Finding]) -> Result<(), Failure> {

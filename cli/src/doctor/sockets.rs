@@ -10,7 +10,7 @@ use rddp_stream::room;
 use socket2::{Domain, Socket, Type};
 
 use super::finding::{Finding, Level, Topic};
-use crate::run::library;
+use crate::run::library::Library;
 use crate::units::about;
 
 /// The folder of the shared states.
@@ -25,7 +25,7 @@ pub(super) fn look(root: &Path) -> Vec<Finding> {
 
 fn preloaded() -> Finding {
     let found = |value: String| Finding::ok(Topic::Sockets, "library (rddp run)", value);
-    match library::find() {
+    match Library::Sockets.find() {
         Ok(path) => found(path.display().to_string()),
         Err(why) => found(why.to_string()).but(Level::Warn, why.how().unwrap_or("install it")),
     }

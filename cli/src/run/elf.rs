@@ -9,8 +9,8 @@ pub(super) enum Linking {
     Dynamic,
     /// The program names no dynamic linker.
     Static,
-    /// The program was made by the Go toolchain, and is linked in either way.
-    Go,
+    /// The program was made by the Go toolchain.
+    Go { is_dynamic: bool },
     /// The program is for another kind of processor.
     OtherMachine,
     /// The file is not a program.
@@ -29,22 +29,29 @@ pub(super) fn linking(head: &[u8]) -> Linking {
         return Linking::OtherMachine;
     }
     let segments = segments(head);
+    let is_dynamic = segments.iter().any(|segment| segment.kind == PT_INTERP);
     if segments.iter().any(|segment| segment.kind == PT_NOTE && is_go(&head[clip(&segment.octets, head)])) {
-        Linking::Go
-    } else if segments.iter().any(|segment| segment.kind == PT_INTERP) {
+        Linking::Go { is_dynamic }
+    } else if is_dynamic {
         Linking::Dynamic
     } else {
         Linking::Static
     }
 }
 
-struct Segment {
-    kind: u64,
-    octets: Range<usize>,
+/// Octets at the start of a file within which a program's headers, and the notes behind them, lie.
+pub(super) const HEAD: usize = 64 << 10;
+
+pub(super) struct Segment {
+    pub(super) kind: u64,
+    /// The place in the file.
+    pub(super) octets: Range<usize>,
+    /// The address at which it is loaded.
+    pub(super) address: usize,
 }
 
 /// Returns as many of the program headers as `head` holds.
-fn segments(head: &[u8]) -> Vec<Segment> {
+pub(super) fn segments(head: &[u8]) -> Vec<Segment> {
     let table = (|| {
         let start = usize::try_from(number(head, field::PHOFF)?).ok()?;
         let entry = number(head, field::PHENTSIZE)? as usize;
@@ -59,7 +66,11 @@ fn segments(head: &[u8]) -> Vec<Segment> {
 fn segment(header: &[u8]) -> Option<Segment> {
     let start = usize::try_from(number(header, field::P_OFFSET)?).ok()?;
     let len = usize::try_from(number(header, field::P_FILESZ)?).ok()?;
-    Some(Segment { kind: number(header, field::P_TYPE)?, octets: start..start.saturating_add(len) })
+    Some(Segment {
+        kind: number(header, field::P_TYPE)?,
+        octets: start..start.saturating_add(len),
+        address: usize::try_from(number(header, field::P_VADDR)?).ok()?,
+    })
 }
 
 /// Returns whether one of these notes has the Go toolchain's name.
@@ -98,6 +109,7 @@ mod field {
     pub(super) const PHNUM: Range<usize> = 56..58;
     pub(super) const P_TYPE: Range<usize> = 0..4;
     pub(super) const P_OFFSET: Range<usize> = 8..16;
+    pub(super) const P_VADDR: Range<usize> = 16..24;
     pub(super) const P_FILESZ: Range<usize> = 32..40;
 }
 
@@ -108,6 +120,8 @@ const MACHINE: u64 = 183;
 #[cfg(not(target_arch = "aarch64"))]
 const MACHINE: u64 = 62;
 const ENTRY: usize = 56;
+pub(super) const PT_LOAD: u64 = 1;
+pub(super) const PT_DYNAMIC: u64 = 2;
 const PT_INTERP: u64 = 3;
 const PT_NOTE: u64 = 4;
 
@@ -148,9 +162,10 @@ mod tests {
 
     #[test]
     fn a_go_program_is_one_however_it_is_linked() {
+        let go = |is_dynamic| Linking::Go { is_dynamic };
         let notes = [note(b"GNU\0", b"text"), note(b"Go\0\0", b"text")].concat();
-        assert_eq!(linking(&program(&[(PT_NOTE, &notes)])), Linking::Go);
-        assert_eq!(linking(&program(&[(PT_INTERP, b"/lib/ld.so\0"), (PT_NOTE, &notes)])), Linking::Go);
+        assert_eq!(linking(&program(&[(PT_NOTE, &notes)])), go(false));
+        assert_eq!(linking(&program(&[(PT_INTERP, b"/lib/ld.so\0"), (PT_NOTE, &notes)])), go(true));
     }
 
     #[test]

@@ -1,12 +1,47 @@
-//! The place of `librddp_sockets.so`: beside this command, where cargo puts it, or where libraries
-//! are installed.
+//! The places of the libraries: beside this command, where cargo puts them, or where libraries are
+//! installed.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-const NAME: &str = "librddp_sockets.so";
+/// A library that programs are run with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// The socket calls of the C library.
+    Sockets,
+    /// libibverbs and librdmacm.
+    Verbs,
+}
+
+impl Library {
+    pub(crate) fn file_name(self) -> &'static str {
+        match self {
+            Library::Sockets => "librddp_sockets.so",
+            Library::Verbs => "librddp_verbs.so",
+        }
+    }
+
+    /// Returns the library's file.
+    pub(crate) fn find(self) -> Result<PathBuf, Failure> {
+        let command = std::env::current_exe().ok();
+        let beside = command.as_deref().and_then(Path::parent);
+        let near = beside.into_iter().flat_map(|folder| NEAR.map(|near| folder.join(near)));
+        let found = near
+            .chain(SYSTEM.map(PathBuf::from))
+            .find_map(|folder| folder.join(self.file_name()).canonicalize().ok())
+            .ok_or_else(|| self.missing())?;
+        check_path(&found)?;
+        Ok(found)
+    }
+
+    fn missing(self) -> Failure {
+        let name = self.file_name();
+        Failure::failed(format!("there is no {name} beside this command or in /usr/lib"))
+            .remedy("cargo build --release --workspace makes it beside the command")
+    }
+}
 
 /// Folders relative to that of the command.
 const NEAR: [&str; 4] = [".", "deps", "../lib", MULTIARCH_NEAR];
@@ -22,25 +57,16 @@ const MULTIARCH: &str = "/usr/lib/x86_64-linux-gnu";
 #[cfg(not(target_arch = "aarch64"))]
 const MULTIARCH_NEAR: &str = "../lib/x86_64-linux-gnu";
 
-pub(crate) fn find() -> Result<PathBuf, Failure> {
-    let command = std::env::current_exe().ok();
-    let beside = command.as_deref().and_then(Path::parent);
-    let near = beside.into_iter().flat_map(|folder| NEAR.map(|near| folder.join(near)));
-    let found = near
-        .chain(SYSTEM.map(PathBuf::from))
-        .find_map(|folder| folder.join(NAME).canonicalize().ok())
-        .ok_or_else(missing)?;
-    // The dynamic linker splits its list at spaces and colons.
-    if found.as_os_str().as_bytes().iter().any(|octet| matches!(octet, b' ' | b':')) {
-        let what = format!("the dynamic linker takes no path with a space or a colon: {}", found.display());
+/// Refuses paths at which the dynamic linker would split its lists.
+pub(crate) fn check_path(path: &Path) -> Result<(), Failure> {
+    if path.as_os_str().as_bytes().iter().any(|octet| matches!(octet, b' ' | b':' | b';')) {
+        let what = format!(
+            "the dynamic linker takes no path with a space, a colon or a semicolon: {}",
+            path.display()
+        );
         return Err(
             Failure::failed(what).remedy("install the library elsewhere, for example in /usr/local/lib")
         );
     }
-    Ok(found)
-}
-
-fn missing() -> Failure {
-    Failure::failed(format!("there is no {NAME} beside this command or in /usr/lib"))
-        .remedy("cargo build --release --workspace makes it beside the command")
+    Ok(())
 }

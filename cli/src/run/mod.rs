@@ -1,17 +1,21 @@
-//! `rddp run`: runs a program with the socket switch in front of its C library.
+//! `rddp run`: runs a program with the socket switch in front of its C library, or with the verbs'
+//! libraries replaced, or both.
 //!
 //! | file | what |
 //! |---|---|
-//! | `library` | where `librddp_sockets.so` is |
-//! | `program` | the file that will be run, and whether the library can be loaded into it |
-//! | `elf` | the kind of that file |
+//! | `library` | where `librddp_sockets.so` and `librddp_verbs.so` are |
+//! | `verbs` | what the second of them needs more |
+//! | `program` | the file that will be run, and whether a library can be loaded into it |
+//! | `elf`, `dynamic` | the kind of that file, and what it tells the dynamic linker |
 //!
 //! The program takes this process over, so that its exit code, its signals and its terminal are its
 //! own.
 
+pub(crate) mod dynamic;
 mod elf;
 pub(crate) mod library;
-mod program;
+pub(crate) mod program;
+pub(crate) mod verbs;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -22,6 +26,7 @@ use clap::Args;
 use rddp_policy::{Family, Policy, Thresholds};
 use rddp_switch::{sdp, switch};
 
+use self::library::Library;
 use crate::failure::{Failure, Kind};
 use crate::out::complain;
 
@@ -32,6 +37,7 @@ Examples:
   rddp run --sdp -- iperf3 -c 192.0.2.1          all its TCP connections as SDP
   rddp run --policy switch.conf -- curl http://192.0.2.1/
   rddp run -- ./program                          unchanged, except that it can ask for DDPMODE
+  rddp run --verbs -- rping -s                   an RDMA program, on a host without an RDMA device
 
 Under --ddp and --sdp a server that speaks plain TCP is an error. A connection to a server that says nothing
 fails after 30 seconds (RDDP_STARTUP_TIMEOUT in the environment, in milliseconds), with a line on
@@ -44,6 +50,9 @@ A policy has the grammar of libsdp.conf; the first rule that matches counts, and
   threshold source 65536                         SDP: from this length on a call to send is advertised
   log destination stderr min-level 7             log what becomes of each connection
 
+Under --verbs, librddp_verbs.so stands in for libibverbs and librdmacm, and the sockets of the program are
+left alone unless it is told which are to be switched, too. rddp doctor --verbs PROGRAM looks whether it can.
+
 Without an option or RDDP_POLICY, files and variables of libsdp count: LIBSDP_CONFIG_FILE, in which both means
 SDP or else TCP, SIMPLE_LIBSDP and ALWAYS_USE_SDP.
 
@@ -54,7 +63,7 @@ Exit codes:
   126  PROGRAM cannot be run with the library
   127  there is no PROGRAM";
 
-/// Run a program with its TCP connections switched, or with DDPMODE for it to ask for
+/// Run a program with its TCP connections switched, or an RDMA program without an RDMA device
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples and exit codes")]
 pub(crate) struct RunArgs {
@@ -82,6 +91,10 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     tcp: bool,
 
+    /// Use rddp's device for what the program does by libibverbs and librdmacm
+    #[arg(long)]
+    verbs: bool,
+
     /// SDP: the least call to send that is advertised to the peer, in octets [default: none]
     #[arg(long, value_name = "OCTETS|all|none", value_parser = threshold)]
     zcopy_threshold: Option<OsString>,
@@ -97,7 +110,6 @@ pub(crate) struct RunArgs {
 
 /// Runs the program. Returns only if that fails.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let library = library::find()?;
     let policy = args.policy.as_deref().map(checked).transpose()?;
     args.check_thresholds(policy.as_ref().map(|(_, policy)| policy))?;
     if let Some(fault) = sdp::faults().next() {
@@ -105,9 +117,26 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let (name, arguments) = args.command.split_first().ok_or_else(|| Failure::usage("no program"))?;
     let path = program::find(name)?;
-    program::takes_library(&path)?;
     let mut command = process::Command::new(&path);
-    command.arg0(name).args(arguments).env("LD_PRELOAD", preload(&library));
+    command.arg0(name).args(arguments);
+    let mut preloaded = Vec::new();
+    if args.switches_sockets() {
+        preloaded.push(Library::Sockets.find()?);
+        program::takes_library(&path, Library::Sockets)?;
+    }
+    if args.verbs {
+        let library = verbs::library()?;
+        let loads = program::takes_library(&path, Library::Verbs)?;
+        if let Some(real) = verbs::by_rpath(&loads) {
+            let (program, real) = (loads.display(), real.display());
+            complain!(
+                "rddp: {program} has an RPATH to {real}: what it looks up there at run time is not rddp's"
+            );
+        }
+        command.env("LD_LIBRARY_PATH", verbs::search_path(&verbs::folder_of_links(&library)?));
+        preloaded.push(library);
+    }
+    command.env("LD_PRELOAD", preload(preloaded));
     if policy.is_some() || args.family().is_some() {
         command.env_remove(switch::POLICY).env_remove(switch::FAMILY);
     }
@@ -120,6 +149,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 }
 
 impl RunArgs {
+    /// Returns whether the socket switch is to be loaded: under `--verbs` only if asked for.
+    fn switches_sockets(&self) -> bool {
+        let asked = self.family().is_some() || self.policy.is_some();
+        !self.verbs || asked || switch::of_environment().is_some()
+    }
+
     fn family(&self) -> Option<Family> {
         match self {
             RunArgs { ddp: true, .. } => Some(Family::Ddp),
@@ -174,12 +209,9 @@ fn checked(path: &Path) -> Result<(PathBuf, Policy), Failure> {
     Err(told(last).remedy(first.remedy()))
 }
 
-/// Returns the value of `LD_PRELOAD`: our library first, then what the environment had.
-fn preload(library: &Path) -> OsString {
-    let mut list = library.as_os_str().to_owned();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        list.push(OsStr::new(":"));
-        list.push(others);
-    }
-    list
+/// Returns the value of `LD_PRELOAD`: our libraries first, then what the environment had.
+fn preload(ours: Vec<PathBuf>) -> OsString {
+    let others = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
+    let all: Vec<_> = ours.into_iter().map(PathBuf::into_os_string).chain(others).collect();
+    all.join(OsStr::new(":"))
 }

@@ -11,18 +11,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use super::elf::{self, Linking};
+use super::library::Library;
 use crate::failure::{Failure, Kind};
 
 /// Most interpreters that are checked, of which each is a script with the next one as its
 /// interpreter. The kernel follows as many.
 const DEPTH: usize = 5;
 
-/// Octets at the start of a file within which a program's headers, and the notes behind them, lie.
-const HEAD: u64 = 64 << 10;
-
 /// Returns the file that the shell would run.
-pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
+pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let missing = || {
         Failure::new(Kind::NotFound, format!("there is no program {}", name.display()))
             .remedy("name it with its folder, or check PATH")
@@ -45,26 +45,28 @@ fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Checks whether the library will be loaded when `path` is run; the error says why not.
-pub(super) fn takes_library(path: &Path) -> Result<(), Failure> {
-    check(path, DEPTH)
+/// Checks whether the library will be loaded when `path` is run; the error says why not. Returns
+/// the program that it is loaded into: `path`, or the interpreter of that script.
+pub(crate) fn takes_library(path: &Path, library: Library) -> Result<PathBuf, Failure> {
+    check(path, library, DEPTH)
 }
 
-fn check(path: &Path, depth: usize) -> Result<(), Failure> {
+fn check(path: &Path, library: Library, depth: usize) -> Result<PathBuf, Failure> {
     refuse_privileged(path)?;
     let mut head = Vec::new();
     // A file that may be run but not read (mode 0711) is not checked.
-    let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+    let read = File::open(path).and_then(|file| file.take(elf::HEAD as u64).read_to_end(&mut head));
     if read.is_err() || depth == 0 {
-        return Ok(());
+        return Ok(path.to_owned());
     }
     match interpreter(&head) {
-        Some(next) => check(&find(&next)?, depth - 1),
-        None => check_linking(path, &head),
+        Some(next) => check(&find(&next)?, library, depth - 1),
+        None => check_linking(path, &head, library).map(|()| path.to_owned()),
     }
 }
 
-/// Refuses setuid and setgid programs: the dynamic linker ignores `LD_PRELOAD` for them.
+/// Refuses setuid and setgid programs, and those with file capabilities: the dynamic linker ignores
+/// its variables for them (`secure-execution mode` in ld.so(8)).
 fn refuse_privileged(path: &Path) -> Result<(), Failure> {
     let Ok(found) = fs::metadata(path) else { return Ok(()) };
     let (user, group) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
@@ -74,7 +76,18 @@ fn refuse_privileged(path: &Path) -> Result<(), Failure> {
         return Err(Failure::new(Kind::CannotRun, what)
             .remedy("run it as the user that it becomes, or a copy of it without that bit"));
     }
+    // The superuser gains nothing by them.
+    if user != 0 && has_capabilities(path) {
+        let what = format!("{} has file capabilities: no library is loaded into it", path.display());
+        return Err(Failure::new(Kind::CannotRun, what)
+            .remedy("run a copy of it (cp leaves them behind), if need be as a user that has them"));
+    }
     Ok(())
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    let found = rustix::fs::getxattr(path, "security.capability", &mut [0u8; 64]);
+    matches!(found, Ok(1..) | Err(Errno::RANGE))
 }
 
 /// Returns the program that a script names behind `#!`; for `env`, the program that it will look
@@ -99,17 +112,19 @@ fn program_of_env<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Option<&'a [
     }
 }
 
-fn check_linking(path: &Path, head: &[u8]) -> Result<(), Failure> {
+fn check_linking(path: &Path, head: &[u8], library: Library) -> Result<(), Failure> {
     let cannot = |what: &str, remedy: &str| {
         Err(Failure::new(Kind::CannotRun, format!("{} {what}", path.display())).remedy(remedy))
     };
     match elf::linking(head) {
         Linking::Dynamic => Ok(()),
-        Linking::Go => cannot(
+        // Verbs are calls of functions, which Go's cgo makes like other programs.
+        Linking::Go { is_dynamic: true } if library == Library::Verbs => Ok(()),
+        Linking::Go { .. } if library == Library::Sockets => cannot(
             "is a Go program: Go makes its system calls itself, so the library would see none of them",
             "run it as it is, and leave its connections out of the policy of their other ends",
         ),
-        Linking::Static => cannot(
+        Linking::Static | Linking::Go { .. } => cannot(
             "is linked statically: no library can be loaded into it",
             "build it with dynamic linking (without -static), or take your system's package of it",
         ),

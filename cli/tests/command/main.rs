@@ -17,3 +17,4 @@ mod special;
 mod token;
 mod transfer;
 mod usage;
+mod verbs;

@@ -1,0 +1,108 @@
+//! RDMA programs under `rddp run --verbs`: the library, which programs work, and why others do not.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::finding::{Finding, Level, Topic};
+use crate::run::dynamic::Dynamic;
+use crate::run::library::Library;
+use crate::run::{program, verbs};
+
+pub(super) fn look() -> Vec<Finding> {
+    vec![
+        library(),
+        found(
+            "programs that work",
+            "those that connect by librdmacm: rping, perftest with -R, fio, qperf -cm1",
+        ),
+        found("programs that do not", "ibv_rc_pingpong, perftest without -R, gloo")
+            .but(Level::Note, "they exchange queue pair numbers themselves, which iWARP has no use for"),
+        found("UCX, NCCL", "refuse iWARP devices")
+            .but(Level::Note, "leave them to TCP: UCX_TLS=tcp, NCCL_IB_DISABLE=1"),
+        found("rdma link, ibstat, /sys", "do not show rddp0").but(
+            Level::Note,
+            "the device is in the program's process, not in the kernel: ibv_devices shows it",
+        ),
+    ]
+}
+
+fn found(subject: &str, value: impl Into<String>) -> Finding {
+    Finding::ok(Topic::Verbs, subject, value)
+}
+
+fn library() -> Finding {
+    let subject = "library (rddp run --verbs)";
+    let path = match verbs::library() {
+        Ok(path) => path,
+        Err(why) => {
+            let finding = found(subject, why.to_string());
+            return finding.but(Level::Warn, why.how().unwrap_or("install it"));
+        }
+    };
+    match refusal(&path) {
+        None => found(subject, format!("{}, loads", path.display())),
+        Some(why) => found(subject, why).but(Level::Warn, "build the library on this host"),
+    }
+}
+
+/// Returns what the dynamic linker says against loading the library into a program: this one.
+fn refusal(library: &Path) -> Option<String> {
+    let command = std::env::current_exe().ok()?;
+    let mut trial = Command::new(command);
+    trial.arg("--version").env("LD_PRELOAD", library).env("LD_BIND_NOW", "1").stdin(Stdio::null());
+    match trial.output() {
+        Ok(ended) if ended.status.success() && ended.stderr.is_empty() => None,
+        Ok(ended) if ended.stderr.is_empty() => Some(format!("a program with it ends: {}", ended.status)),
+        Ok(ended) => Some(String::from_utf8_lossy(&ended.stderr).trim().to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Looks whether a program can be run, and what it needs.
+pub(super) fn look_at(name: &OsStr) -> Vec<Finding> {
+    let subject = name.to_string_lossy();
+    let path = program::find(name);
+    let loads = path.and_then(|path| program::takes_library(&path, Library::Verbs));
+    let loads = match loads {
+        Ok(loads) => loads,
+        Err(why) => {
+            let finding = found(&subject, why.to_string());
+            return vec![
+                library(),
+                finding.but(Level::Bad, why.how().unwrap_or("make it a program that may be run")),
+            ];
+        }
+    };
+    let mut findings = vec![library(), linked(&subject, &Dynamic::read(&loads))];
+    if let Some(real) = verbs::by_rpath(&loads) {
+        findings.push(found("RPATH", real.display().to_string()).but(
+            Level::Warn,
+            "what the program looks up there at run time is not rddp's: patchelf --remove-rpath",
+        ));
+    }
+    findings
+}
+
+/// Tells what the program is linked with.
+fn linked(subject: &str, dynamic: &Dynamic) -> Finding {
+    let needs = dynamic.needs();
+    let linked =
+        |names: &[&str]| needs.iter().copied().find(|need| names.iter().any(|name| need.starts_with(name)));
+    let can = |what: &str| found(subject, format!("can be run: {what}"));
+    if let Some(refuses) = linked(&["libucp.so", "libuct.so", "libnccl.so"]) {
+        return found(subject, format!("is linked with {refuses}, which refuses iWARP devices"))
+            .but(Level::Warn, "leave it to TCP: UCX_TLS=tcp, NCCL_IB_DISABLE=1");
+    }
+    if linked(&["librdmacm.so"]).is_some() {
+        return can("is linked with librdmacm");
+    }
+    if linked(&["libibverbs.so"]).is_some() {
+        return can("is linked with libibverbs, not with librdmacm").but(
+            Level::Note,
+            "it sees the device, and cannot connect: iWARP is connected by librdmacm alone",
+        );
+    }
+    can("is linked with neither libibverbs nor librdmacm")
+        .but(Level::Note, "if libraries or plugins of it load them, they get rddp's")
+}

@@ -1,0 +1,142 @@
+//! The setting up of `librddp_verbs.so` for one program.
+//!
+//! The library is preloaded, and found by the names of the real libraries in a folder of links at
+//! the front of `LD_LIBRARY_PATH`. The links serve programs that are linked with the real ones or
+//! load them at run time, on hosts without them too; preloading serves those that bring a copy of
+//! their own. The dynamic linker knows one file by all its names, so that it is loaded once.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use super::dynamic::Dynamic;
+use super::library::Library;
+use crate::failure::Failure;
+
+/// The names of the real libraries. The last two are those that programs load at run time, which
+/// else belong to packages for building programs.
+pub(crate) const NAMES: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libibverbs.so", "librdmacm.so"];
+
+/// The folder of links beside the library.
+const LINKS: &str = "rddp-verbs";
+
+/// A version that the library defines unless it was linked without any.
+const VERSION: &str = "IBVERBS_1.1";
+
+/// Returns the library. One that exports nothing would leave programs to the real ones, and is
+/// refused.
+pub(crate) fn library() -> Result<PathBuf, Failure> {
+    let found = Library::Verbs.find()?;
+    if Dynamic::read(&found).has(VERSION) {
+        return Ok(found);
+    }
+    let what = format!("{} exports nothing: it was built by a Rust without lld", found.display());
+    Err(Failure::failed(what).remedy("build it with a Rust of rustup: cargo build -p rddp-verbs-abi"))
+}
+
+/// Returns the folder in which the library has the real ones' names: its own, as `rddp install`
+/// makes it, or one beside it, which is made when it is needed first.
+pub(crate) fn folder_of_links(library: &Path) -> Result<PathBuf, Failure> {
+    let own = library.parent().unwrap_or(Path::new("/"));
+    if NAMES.iter().all(|name| is_link_to(&own.join(name), library)) {
+        return Ok(own.to_owned());
+    }
+    let folder = own.join(LINKS);
+    make_links(&folder, library).map_err(|error| {
+        Failure::failed(format!("making links in {}: {error}", folder.display()))
+            .remedy("rddp install --prefix DIR makes a copy that has them; then run DIR/bin/rddp")
+    })?;
+    Ok(folder)
+}
+
+fn make_links(folder: &Path, library: &Path) -> std::io::Result<()> {
+    fs::create_dir(folder).or_else(unless_there)?;
+    let target = Path::new("..").join(library.file_name().unwrap_or_default());
+    for name in NAMES {
+        let link = folder.join(name);
+        // Another process may make the same link at this moment.
+        symlink(&target, &link).or_else(unless_there)?;
+        if !is_link_to(&link, library) {
+            return Err(std::io::Error::other(format!("{name} is there, and is something else")));
+        }
+    }
+    Ok(())
+}
+
+fn unless_there(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+}
+
+fn is_link_to(link: &Path, library: &Path) -> bool {
+    link.canonicalize().is_ok_and(|found| found == library)
+}
+
+/// Returns the value of `LD_LIBRARY_PATH`: the links first, then what the environment had.
+pub(super) fn search_path(links: &Path) -> OsString {
+    let mut path = links.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_LIBRARY_PATH").filter(|others| !others.is_empty()) {
+        path.push(OsStr::new(":"));
+        path.push(others);
+    }
+    path
+}
+
+/// Returns the real library that a program finds by its RPATH, which comes before
+/// `LD_LIBRARY_PATH` (ld.so(8)): what it calls by linking is preloaded all the same, and what it
+/// looks up at run time is not.
+pub(crate) fn by_rpath(program: &Path) -> Option<PathBuf> {
+    let program = program.canonicalize().ok()?;
+    let dynamic = Dynamic::read(&program);
+    let origin = program.parent()?.to_str()?;
+    let folders = dynamic
+        .rpath()?
+        .split(':')
+        .map(|folder| PathBuf::from(folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)));
+    let found = folders.flat_map(|folder| NAMES.map(|name| folder.join(name)));
+    found.into_iter().find(|path| path.exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_made_beside_the_library_once() {
+        let scratch = tempfile::tempdir().unwrap();
+        let library = scratch.path().canonicalize().unwrap().join("librddp_verbs.so");
+        fs::write(&library, "").unwrap();
+        for _ in 0..2 {
+            let folder = folder_of_links(&library).unwrap();
+            assert_eq!(folder, library.with_file_name(LINKS));
+            for name in NAMES {
+                assert!(is_link_to(&folder.join(name), &library), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_that_has_the_links_is_taken_as_it_is() {
+        let scratch = tempfile::tempdir().unwrap();
+        let library = scratch.path().canonicalize().unwrap().join("librddp_verbs.so");
+        fs::write(&library, "").unwrap();
+        for name in NAMES {
+            symlink("librddp_verbs.so", library.with_file_name(name)).unwrap();
+        }
+        assert_eq!(folder_of_links(&library).unwrap(), library.parent().unwrap());
+        assert!(!library.with_file_name(LINKS).exists());
+    }
+
+    #[test]
+    fn something_else_among_the_links_is_told() {
+        let scratch = tempfile::tempdir().unwrap();
+        let library = scratch.path().canonicalize().unwrap().join("librddp_verbs.so");
+        fs::write(&library, "").unwrap();
+        fs::create_dir(library.with_file_name(LINKS)).unwrap();
+        fs::write(library.with_file_name(LINKS).join("librdmacm.so.1"), "").unwrap();
+        let failure = folder_of_links(&library).unwrap_err();
+        assert!(failure.to_string().contains("librdmacm.so.1 is there"), "{failure}");
+        assert!(failure.how().unwrap().contains("rddp install"), "{failure:?}");
+    }
+}

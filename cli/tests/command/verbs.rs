@@ -1,0 +1,268 @@
+//! `rddp run --verbs`, `rddp install` and `rddp doctor --verbs`.
+//!
+//! They need `librddp_verbs.so`, which `cargo test --workspace` builds and `cargo test -p rddp-cli`
+//! does not, and programs of Debian's ibverbs-utils and rdmacm-utils. What is missing is said.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::program::{self, Ended, free_port, run, until};
+
+/// Returns whether the library and these programs are there; says which is not.
+fn has(programs: &[&str]) -> bool {
+    let folder = Path::new(env!("CARGO_BIN_EXE_rddp")).parent().unwrap();
+    let mut missing: Vec<&str> = Vec::new();
+    if !["", "deps"].iter().any(|near| folder.join(near).join("librddp_verbs.so").exists()) {
+        missing.push("librddp_verbs.so (cargo build -p rddp-verbs-abi)");
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |name: &&&str| std::env::split_paths(&path).any(|folder| folder.join(name).exists());
+    missing.extend(programs.iter().filter(|name| !is_there(name)));
+    missing.iter().for_each(|name| eprintln!("not tried: there is no {name}"));
+    missing.is_empty()
+}
+
+fn run_by(rddp: &Path, args: &[&str]) -> Ended {
+    Command::new(rddp).args(args).stdin(Stdio::null()).output().unwrap().into()
+}
+
+/// Compiles a program of C, and returns its path.
+fn compiled(scratch: &TempDir, source: &str, options: &[&str]) -> String {
+    let file = scratch.path().join("program.c");
+    std::fs::write(&file, source).unwrap();
+    let program = scratch.path().join("program").to_str().unwrap().to_owned();
+    let status = Command::new("cc").arg(&file).args(["-o", &program]).args(options).status();
+    assert!(status.expect("these tests need a C compiler (cc)").success());
+    program
+}
+
+const NOTHING: &str = "int main(void) { return 0; }\n";
+
+#[test]
+fn programs_see_the_device() {
+    if !has(&["ibv_devices"]) {
+        return;
+    }
+    let shown = run(&["run", "--verbs", "--", "ibv_devices"]).ok();
+    assert!(shown.stdout.contains("rddp0"), "{shown:?}");
+    assert_eq!(shown.stderr, "");
+}
+
+#[test]
+fn the_library_is_found_by_the_real_names_and_loaded_once() {
+    if !has(&[]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <stdio.h>
+        #include <string.h>
+        int main(void) {
+            const char *names[] = { "libibverbs.so.1", "libibverbs.so", "librdmacm.so.1", "librdmacm.so" };
+            for (int i = 0; i < 4; i++) {
+                void *library = dlopen(names[i], RTLD_NOW);
+                void *found = library ? dlsym(library, "rdma_create_id") : NULL;
+                if (!found) { printf("%s: %s\n", names[i], dlerror()); return 1; }
+                if (found != dlsym(RTLD_DEFAULT, "rdma_create_id")) { puts("twice"); return 1; }
+            }
+            return 0;
+        }"#;
+    let program = compiled(&scratch, source, &["-ldl"]);
+    run(&["run", "--verbs", "--", &program]).ok();
+}
+
+#[test]
+fn sockets_are_switched_under_verbs_only_if_asked_for() {
+    if !has(&[]) {
+        return;
+    }
+    let show = ["sh", "-c", "echo $RDDP_FAMILY; echo $LD_PRELOAD; echo $LD_LIBRARY_PATH"];
+    let with = |options: &[&str]| run(&[&["run", "--verbs"], options, &["--"], &show].concat()).ok().stdout;
+    let alone = with(&[]);
+    assert!(!alone.contains("librddp_sockets.so") && alone.contains("/librddp_verbs.so\n"), "{alone}");
+    for family in ["ddp", "tcp"] {
+        let both = with(&[&format!("--{family}")]);
+        let lines: Vec<_> = both.lines().collect();
+        let (sockets, verbs) = lines[1].split_once(':').unwrap();
+        assert_eq!(lines[0], family);
+        assert!(sockets.ends_with("/librddp_sockets.so") && verbs.ends_with("/librddp_verbs.so"), "{both}");
+    }
+    let mut command = program::command(&[&["run", "--verbs", "--"], &show[..]].concat());
+    let output = command.env("LD_LIBRARY_PATH", "/one").env("RDDP_FAMILY", "ddp").output().unwrap();
+    let shown = Ended::from(output).ok().stdout;
+    assert!(shown.ends_with(":/one\n") && shown.contains("librddp_sockets.so"), "{shown}");
+}
+
+/// A program that is ended with the test.
+struct Background(Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // The program took over the process that was started.
+        let _ = kill(Pid::from_raw(self.0.id().try_into().unwrap()), Signal::SIGKILL);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn rping_pings_itself_also_with_switched_sockets() {
+    if !has(&["rping"]) {
+        return;
+    }
+    for how in [&["run", "--verbs", "--"][..], &["run", "--verbs", "--ddp", "--"]] {
+        let port = free_port().port().to_string();
+        let server = [how, &["rping", "-s", "-P", "-a", "127.0.0.1", "-p", &port]].concat();
+        let _server = Background(program::command(&server).spawn().unwrap());
+        let client = [how, &["rping", "-c", "-V", "-C", "10", "-a", "127.0.0.1", "-p", &port]].concat();
+        // Until the server listens, its port refuses.
+        until("rping has pinged", || run(&client).code == 0);
+    }
+}
+
+#[test]
+fn programs_that_the_library_cannot_reach_are_refused() {
+    if !has(&[]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let program = compiled(&scratch, NOTHING, &["-static"]);
+    run(&["run", "--verbs", "--", &program]).failed(126, &["is linked statically", "try: "]);
+    run(&["doctor", "--verbs", &program]).failed(1, &["is linked statically"]);
+    run(&["run", "--verbs", "--", "no-such-program"]).failed(127, &["no-such-program"]);
+}
+
+#[test]
+fn programs_with_file_capabilities_are_refused_to_ordinary_users() {
+    let scratch = tempfile::tempdir().unwrap();
+    let program = compiled(&scratch, NOTHING, &[]);
+    let set = Command::new("setcap").args(["cap_net_raw+ep", &program]).stderr(Stdio::null()).status();
+    if !nix::unistd::getuid().is_root() || !set.is_ok_and(|status| status.success()) {
+        return eprintln!("not tried: file capabilities need root and setcap");
+    }
+    run(&["run", "--", &program]).ok();
+    let rddp = scratch.path().join("rddp");
+    for path in [&rddp, &scratch.path().join("librddp_sockets.so")] {
+        let from = Path::new(env!("CARGO_BIN_EXE_rddp")).parent().unwrap().join(path.file_name().unwrap());
+        let near = from.parent().unwrap().join("deps").join(path.file_name().unwrap());
+        std::fs::copy(if from.exists() { from } else { near }, path).unwrap();
+    }
+    std::fs::set_permissions(scratch.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = Command::new(&rddp);
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    let ended = Ended::from(command.args(["run", "--", &program]).output().unwrap());
+    ended.failed(126, &["has file capabilities", "try: "]);
+}
+
+#[test]
+fn an_rpath_to_real_libraries_is_named() {
+    if !has(&[]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("theirs");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("libibverbs.so.1"), "").unwrap();
+    let old = ["-Wl,--disable-new-dtags", "-Wl,-rpath,/nonexistent:$ORIGIN/theirs"];
+    let program = compiled(&scratch, NOTHING, &old);
+    let ended = run(&["run", "--verbs", "--", &program]).ok();
+    assert!(ended.stderr.contains("RPATH") && ended.stderr.contains("theirs/libibverbs.so.1"), "{ended:?}");
+    let told = run(&["doctor", "--verbs", &program]).ok();
+    assert!(told.stdout.contains("theirs/libibverbs.so.1"), "{told:?}");
+    // A RUNPATH comes behind LD_LIBRARY_PATH.
+    let program = compiled(&scratch, NOTHING, &["-Wl,--enable-new-dtags", old[1]]);
+    assert_eq!(run(&["run", "--verbs", "--", &program]).ok().stderr, "");
+}
+
+/// Returns the command of a copy of rddp alone in a folder.
+fn copy_without_libraries(scratch: &TempDir) -> PathBuf {
+    let rddp = scratch.path().join("rddp");
+    std::fs::copy(env!("CARGO_BIN_EXE_rddp"), &rddp).unwrap();
+    rddp
+}
+
+#[test]
+fn a_missing_library_is_told_with_what_makes_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let rddp = copy_without_libraries(&scratch);
+    let told = ["there is no librddp_verbs.so", "try: cargo build"];
+    run_by(&rddp, &["run", "--verbs", "--", "true"]).failed(1, &told);
+    let shown = run_by(&rddp, &["doctor", "--verbs", "true"]).ok();
+    assert!(shown.stdout.contains(told[0]), "{shown:?}");
+}
+
+#[test]
+fn a_library_without_symbols_is_not_run_with() {
+    let scratch = tempfile::tempdir().unwrap();
+    let rddp = copy_without_libraries(&scratch);
+    let empty = compiled(&scratch, "int nothing;\n", &["-shared", "-fPIC"]);
+    std::fs::rename(empty, scratch.path().join("librddp_verbs.so")).unwrap();
+    run_by(&rddp, &["run", "--verbs", "--", "true"]).failed(1, &["exports nothing", "try: "]);
+}
+
+#[test]
+fn an_installed_folder_serves_programs() {
+    if !has(&[]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let prefix = scratch.path().join("opt/rddp");
+    let args = ["install", "--prefix", prefix.to_str().unwrap()];
+    let told = run(&args).ok().stdout;
+    let lib = prefix.join("lib");
+    assert!(told.contains(&format!("export LD_LIBRARY_PATH={}", lib.display())), "{told}");
+    for name in ["libibverbs.so.1", "librdmacm.so.1", "libibverbs.so"] {
+        assert_eq!(std::fs::read_link(lib.join(name)).unwrap(), Path::new("librddp_verbs.so"));
+    }
+    // It installs itself elsewhere, and leaves what is there.
+    let again = run_by(&prefix.join("bin/rddp"), &args).ok();
+    assert!(again.stdout.contains("0 of them new"), "{again:?}");
+    let show = ["run", "--verbs", "--", "sh", "-c", "echo $LD_LIBRARY_PATH"];
+    let shown = run_by(&prefix.join("bin/rddp"), &show).ok().stdout;
+    let first = shown.split([':', '\n']).next().unwrap();
+    assert_eq!(Path::new(first), lib.canonicalize().unwrap());
+    if has(&["ibv_devices"]) {
+        let output = Command::new("ibv_devices").env("LD_LIBRARY_PATH", &lib).output().unwrap();
+        assert!(Ended::from(output).ok().stdout.contains("rddp0"));
+    }
+}
+
+#[test]
+fn files_of_others_are_not_overwritten() {
+    if !has(&[]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::create_dir(scratch.path().join("lib")).unwrap();
+    let theirs = scratch.path().join("lib/libibverbs.so.1");
+    std::fs::write(&theirs, "theirs").unwrap();
+    let prefix = scratch.path().to_str().unwrap();
+    run(&["install", "--prefix", prefix]).failed(1, &["libibverbs.so.1 is there", "is not rddp's", "try: "]);
+    assert_eq!(std::fs::read(&theirs).unwrap(), b"theirs");
+    assert!(!scratch.path().join("bin").exists());
+    let spaced = format!("{prefix}/with space");
+    run(&["install", "--prefix", &spaced]).failed(1, &["the dynamic linker takes no path"]);
+}
+
+#[test]
+fn the_doctor_tells_which_programs_work() {
+    let shown = run(&["doctor"]).ok().stdout;
+    for text in ["RDMA programs", "perftest with -R", "UCX", "NCCL", "rdma link"] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    if !has(&["rping", "ibv_rc_pingpong"]) {
+        return;
+    }
+    let told = |program: &str| run(&["doctor", "--verbs", program]).ok().stdout;
+    assert!(
+        told("rping").contains("loads") && told("rping").contains("can be run: is linked with librdmacm")
+    );
+    assert!(told("ibv_rc_pingpong").contains("cannot connect"));
+    assert!(told("true").contains("neither"));
+    run(&["doctor", "--verbs", "no-such-program"]).failed(1, &["no-such-program"]);
+}
