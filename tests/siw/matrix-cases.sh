@@ -15,6 +15,7 @@ plain_cases() {
     pings
     port_mapper
     raw_sockets
+    verbs_library
     many_connections
     nothing_leaked
     kernel_is_well

@@ -24,6 +24,9 @@ prepare() {
         [ -n "$inside" ] || [ -x "$program" ] || die "no $program: cargo build --release first"
     done
     [ -n "$inside" ] || make -s -C "$here" BUILD="$SIW_LAB_SHARE" LIBRARY="$library" raw || die "raw-peer does not build"
+    mkdir -p "$verbs_folder" && for program in libibverbs.so.1 librdmacm.so.1; do
+        ln -sfn "$(realpath "$library")/librddp_verbs.so" "$verbs_folder/$program"
+    done
     [ -z "$capture" ] || mkdir -p "$capture" || die "cannot make $capture"
     for kernel in $kernels; do
         SIW_LAB_KERNEL=$kernel "$lab/setup.sh" >"$work/setup" 2>&1 ||
