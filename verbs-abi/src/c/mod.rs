@@ -8,7 +8,7 @@
 //! | `process` | what a process has, and its child after `fork` has not |
 //! | `exports`, `unfinished` | the exported names; what stands behind those that are not done |
 //! | `device`, `context`, `query`, `text` | devices, their attributes, names of numbers |
-//! | `memory` | protection domains and regions |
+//! | `memory`, `window` | protection domains and regions; memory windows |
 //! | `completion` | completion channels and queues |
 //! | `queue_pair`, `post`, `modify`, `shared` | queue pairs, requests, states, shared receive queues |
 //! | `asynchronous` | asynchronous events |
@@ -44,6 +44,7 @@ mod shared;
 mod tests;
 mod text;
 mod unfinished;
+mod window;
 
 /// All functions that are exported under their own names.
 #[cfg(not(test))]
