@@ -1,6 +1,6 @@
 /*
  * Calls that no program of Debian's makes, both ends in this process: memory windows, regions that
- * are registered anew. Ends with 1 at the first answer that is not the manual page's.
+ * are registered anew, extended completion queues. Ends with 1 at the first answer that is not the manual page's.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -210,10 +210,56 @@ static void regions_anew(void)
 	part();
 }
 
+static void extended_queues(void)
+{
+	struct ibv_cq_init_attr_ex attr = { .cqe = 8, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP };
+	struct ibv_poll_cq_attr poll = { 0 };
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1 };
+	struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
+	struct ibv_recv_wr wr = { .wr_id = 5 }, *bad;
+	struct ibv_cq_ex *cq;
+	struct ibv_qp *qp;
+	struct ibv_pd *pd;
+
+	join();
+	pd = client->pd;
+	IS(ibv_create_cq_ex(client->verbs, &attr), NULL);
+	IS(errno, EOPNOTSUPP);
+	attr.wc_flags = IBV_WC_STANDARD_FLAGS;
+	cq = ibv_create_cq_ex(client->verbs, &attr);
+	IS(cq != NULL, 1);
+	IS(ibv_start_poll(cq, &poll), ENOENT);
+	init.send_cq = init.recv_cq = ibv_cq_ex_to_cq(cq);
+	init.cap = (struct ibv_qp_cap) { 4, 4, 1, 1, 0 };
+	qp = ibv_create_qp(pd, &init);
+	IS(ibv_post_recv(qp, &wr, &bad), 0);
+	wr.wr_id = 6;
+	IS(ibv_post_recv(qp, &wr, &bad), 0);
+	IS(ibv_modify_qp(qp, &error, IBV_QP_STATE), 0);
+	poll.comp_mask = 1;
+	IS(ibv_start_poll(cq, &poll), EINVAL);
+	poll.comp_mask = 0;
+	IS(ibv_start_poll(cq, &poll), 0);
+	IS(cq->wr_id, 5);
+	IS(cq->status, IBV_WC_WR_FLUSH_ERR);
+	IS(ibv_wc_read_qp_num(cq), qp->qp_num);
+	IS(ibv_wc_read_opcode(cq), IBV_WC_RECV);
+	IS(ibv_wc_read_wc_flags(cq), 0);
+	IS(ibv_next_poll(cq), 0);
+	IS(cq->wr_id, 6);
+	IS(ibv_next_poll(cq), ENOENT);
+	ibv_end_poll(cq);
+	IS(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), EBUSY);
+	IS(ibv_destroy_qp(qp), 0);
+	IS(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+	part();
+}
+
 int main(void)
 {
 	windows_of_type_1();
 	windows_of_type_2();
 	regions_anew();
+	extended_queues();
 	return 0;
 }

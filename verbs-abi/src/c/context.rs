@@ -10,7 +10,7 @@ use super::abi::{Empty, ibv_context, ibv_context_ops, verbs_context};
 use super::asynchronous::Happened;
 use super::device::DeviceObject;
 use super::handle::Shared;
-use super::{completion, post, query, queue_pair, shared, window};
+use super::{completion, extended_cq, post, query, queue_pair, shared, window};
 use crate::engine::Engine;
 use crate::errors::Outcome;
 use crate::fifo::Fifo;
@@ -55,7 +55,7 @@ impl Context {
             empty_312: [NONE; 16],
             modify_cq: None,
             empty_176: [NONE; 7],
-            create_cq_ex: None,
+            create_cq_ex: extended_cq::create_cq_ex,
             private: std::ptr::null_mut(),
             query_device_ex: query::query_device_ex,
             empty_96: [NONE; 5],

@@ -9,7 +9,7 @@
 //! | `exports`, `unfinished` | the exported names; what stands behind those that are not done |
 //! | `device`, `context`, `query`, `text` | devices, their attributes, names of numbers |
 //! | `memory`, `window` | protection domains and regions; memory windows |
-//! | `completion` | completion channels and queues |
+//! | `completion`, `extended_cq` | completion channels and queues |
 //! | `queue_pair`, `post`, `modify`, `shared` | queue pairs, requests, states, shared receive queues |
 //! | `asynchronous` | asynchronous events |
 //! | `cm` | the connection manager |
@@ -32,6 +32,7 @@ mod context;
 mod device;
 #[cfg(not(test))]
 mod exports;
+mod extended_cq;
 mod handle;
 mod memory;
 mod modify;

@@ -39,6 +39,9 @@ numbers! {
         // Hints, which a device may ignore.
         OPTIONAL = 0x3ff0_0000,
     }
+    /// Extended queues: `enum ibv_create_cq_wc_flags`, `ibv_cq_init_attr_mask` and
+    /// `ibv_create_cq_attr_flags`.
+    wc_ex: u32 { STANDARD = 0x7f, MASK_FLAGS = 1, SINGLE_THREADED = 1 }
     /// `enum ibv_mw_type`
     mw_type: u32 { TYPE_1 = 1, TYPE_2 = 2 }
     /// `enum ibv_rereg_mr_flags`

@@ -63,7 +63,8 @@ pub(crate) struct verbs_context {
     pub(crate) empty_312: [Empty; 16],
     pub(crate) modify_cq: Empty,
     pub(crate) empty_176: [Empty; 7],
-    pub(crate) create_cq_ex: Empty,
+    pub(crate) create_cq_ex:
+        unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
     pub(crate) private: *mut c_void,
     pub(crate) query_device_ex:
         unsafe extern "C" fn(*mut ibv_context, *const c_void, *mut ibv_device_attr_ex, usize) -> c_int,

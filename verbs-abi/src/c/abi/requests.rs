@@ -56,7 +56,7 @@ pub(crate) struct ibv_mw_bind_info {
 layout!(ibv_mw_bind_info: 32, addr 8, length 16, mw_access_flags 24);
 
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ibv_wc {
     pub(crate) wr_id: u64,
     pub(crate) status: u32,
