@@ -43,7 +43,7 @@ pub(super) struct Mr {
     state: Mutex<Registration>,
 }
 
-/// What a region is registered as, which [`ibv_rereg_mr`] changes.
+/// The registration of a region, which [`ibv_rereg_mr`] changes.
 #[derive(Debug)]
 struct Registration {
     region: MemoryRegion,

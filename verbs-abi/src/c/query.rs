@@ -23,7 +23,8 @@ const PORT: u32 = 1;
 /// Octets of `ibv_port_attr` that programs of the first releases know.
 const FIRST_PORT_ATTR: usize = 48;
 
-/// What the device can, of `device_cap_flags`. A window of type 2 is tied to a queue pair and a domain.
+/// Capabilities (`device_cap_flags`). A window of type 2 is tied to a queue pair and a
+/// domain.
 const CAPABILITIES: u32 =
     device_cap::MEM_MGT_EXTENSIONS | device_cap::MEM_WINDOW | device_cap::MEM_WINDOW_TYPE_2B;
 
