@@ -106,6 +106,8 @@ pub(super) struct Cq {
     channel: Option<Held<Channel>>,
     users: Users,
     pub(super) events: Unacknowledged,
+    /// The completion that a program of an extended queue reads.
+    pub(super) current: Mutex<ibv_wc>,
 }
 
 // SAFETY: `repr(C)`, and the first field begins with an `ibv_cq`.
@@ -146,11 +148,17 @@ impl Cq {
             channel,
             users: Users::default(),
             events: Unacknowledged::default(),
+            current: Mutex::default(),
         });
         if let Some(channel) = &cq.channel {
             channel.queues.lock().insert(cq.queue.num(), Arc::downgrade(&cq));
         }
         Ok(cq)
+    }
+
+    /// Takes the oldest completion.
+    pub(super) fn take(&self) -> Option<ibv_wc> {
+        self.queue.poll_one().map(|completion| entry(&completion))
     }
 }
 

@@ -1,17 +1,16 @@
 //! Contexts: open devices.
 
-use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use rddp_fault_guard::fork::Origin;
 
-use super::abi::{Empty, ibv_context, ibv_context_ops, ibv_mw, ibv_qp, verbs_context};
+use super::abi::{Empty, ibv_context, ibv_context_ops, verbs_context};
 use super::asynchronous::Happened;
 use super::device::DeviceObject;
 use super::handle::Shared;
-use super::{completion, post, query, queue_pair, shared};
+use super::{completion, extended_cq, post, query, queue_pair, shared, window};
 use crate::engine::Engine;
 use crate::errors::Outcome;
 use crate::fifo::Fifo;
@@ -56,7 +55,7 @@ impl Context {
             empty_312: [NONE; 16],
             modify_cq: None,
             empty_176: [NONE; 7],
-            create_cq_ex: None,
+            create_cq_ex: extended_cq::create_cq_ex,
             private: std::ptr::null_mut(),
             query_device_ex: query::query_device_ex,
             empty_96: [NONE; 5],
@@ -107,9 +106,9 @@ pub(super) fn context(handle: *mut ibv_context) -> Outcome<&'static Context> {
 
 const OPS: ibv_context_ops = ibv_context_ops {
     empty_0: [NONE; 7],
-    alloc_mw: None,
-    bind_mw,
-    dealloc_mw,
+    alloc_mw: window::alloc_mw,
+    bind_mw: window::bind_mw,
+    dealloc_mw: window::dealloc_mw,
     empty_10: [NONE; 1],
     poll_cq: completion::poll_cq,
     req_notify_cq: completion::req_notify_cq,
@@ -120,11 +119,3 @@ const OPS: ibv_context_ops = ibv_context_ops {
     post_recv: post::post_recv,
     empty_27: [NONE; 5],
 };
-
-extern "C" fn bind_mw(_: *mut ibv_qp, _: *mut ibv_mw, _: *mut std::ffi::c_void) -> c_int {
-    Errno::EOPNOTSUPP as c_int
-}
-
-extern "C" fn dealloc_mw(_: *mut ibv_mw) -> c_int {
-    Errno::EOPNOTSUPP as c_int
-}

@@ -8,8 +8,8 @@
 //! | `process` | what a process has, and its child after `fork` has not |
 //! | `exports`, `unfinished` | the exported names; what stands behind those that are not done |
 //! | `device`, `context`, `query`, `text` | devices, their attributes, names of numbers |
-//! | `memory` | protection domains and regions |
-//! | `completion` | completion channels and queues |
+//! | `memory`, `window` | protection domains and regions; memory windows |
+//! | `completion`, `extended_cq` | completion channels and queues |
 //! | `queue_pair`, `post`, `modify`, `shared` | queue pairs, requests, states, shared receive queues |
 //! | `asynchronous` | asynchronous events |
 //! | `cm` | the connection manager |
@@ -32,6 +32,7 @@ mod context;
 mod device;
 #[cfg(not(test))]
 mod exports;
+mod extended_cq;
 mod handle;
 mod memory;
 mod modify;
@@ -44,6 +45,7 @@ mod shared;
 mod tests;
 mod text;
 mod unfinished;
+mod window;
 
 /// All functions that are exported under their own names.
 #[cfg(not(test))]

@@ -6,8 +6,9 @@ use nix::errno::Errno;
 use rddp_rnic::{Gather, Operation, RecvWr, Remote, SendWr, Sge, SgeList, Stag};
 
 use super::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, send, wr};
-use super::handle::follow;
+use super::handle::{Object, follow};
 use super::queue_pair::Qp;
+use super::window;
 use crate::errors::{Outcome, of_post};
 
 /// Returns the elements of a list.
@@ -78,10 +79,11 @@ unsafe fn request(qp: &Qp, from: &ibv_send_wr) -> Outcome<SendWr> {
         wr::RDMA_WRITE => Operation::Write { gather: gather()?, remote },
         wr::RDMA_READ => Operation::Read { sink: sink(list)?, remote, invalidate_sink: false },
         wr::LOCAL_INV => Operation::Invalidate { stag: Stag(from.imm_data) },
+        wr::BIND_MW => window::operation(from.mw, from.mw_rkey, &from.bind_info)?,
         _ => return Err(Errno::EOPNOTSUPP),
     };
     let fenced = flags & send::FENCE != 0;
-    let is_local = from.opcode == wr::LOCAL_INV;
+    let is_local = matches!(from.opcode, wr::LOCAL_INV | wr::BIND_MW);
     Ok(SendWr {
         wr_id: from.wr_id,
         operation,
@@ -107,17 +109,35 @@ fn sink(list: &[ibv_sge]) -> Outcome<Sge> {
 /// As [`request`] says, of each request of the list.
 unsafe fn post_list(qp: &Qp, first: *mut ibv_send_wr, bad: &mut *mut ibv_send_wr) -> Outcome<()> {
     *bad = first;
+    while !bad.is_null() {
+        // SAFETY: promised by the caller.
+        unsafe { post_run(qp, bad)? };
+    }
+    Ok(())
+}
+
+/// Posts requests from `next` on, up to a bind or the list's end, and moves `next` behind them. A
+/// bind decides by which key the next one knows the window.
+///
+/// # Safety
+/// As [`request`] says, of each request of the list; `next` is not NULL.
+unsafe fn post_run(qp: &Qp, next: &mut *mut ibv_send_wr) -> Outcome<()> {
     // SAFETY: promised by the caller.
-    let Some(from) = (unsafe { first.as_ref() }) else { return Ok(()) };
+    let from = unsafe { &**next };
     // SAFETY: promised by the caller.
     let one = unsafe { request(qp, from)? };
-    if from.next.is_null() {
-        return qp.queues.post_send(&one).map_err(of_post);
+    if from.next.is_null() || from.opcode == wr::BIND_MW {
+        qp.queues.post_send(&one).map_err(of_post)?;
+        if from.opcode == wr::BIND_MW {
+            window::note(qp.handle(), from.mw, from.mw_rkey);
+        }
+        *next = from.next;
+        return Ok(());
     }
-    let (mut list, mut places, mut refused) = (vec![one], vec![first], Ok(()));
-    let mut next = from.next;
+    let (mut list, mut places, mut refused) = (vec![one], vec![*next], Ok(()));
+    let mut place = from.next;
     // SAFETY: promised by the caller.
-    while let Some(from) = unsafe { next.as_ref() } {
+    while let Some(from) = unsafe { place.as_ref() }.filter(|from| from.opcode != wr::BIND_MW) {
         // SAFETY: as above.
         match unsafe { request(qp, from) } {
             Ok(request) => list.push(request),
@@ -126,14 +146,14 @@ unsafe fn post_list(qp: &Qp, first: *mut ibv_send_wr, bad: &mut *mut ibv_send_wr
                 break;
             }
         }
-        places.push(next);
-        next = from.next;
+        places.push(place);
+        place = from.next;
     }
-    *bad = next;
+    *next = place;
     match qp.queues.post_sends(&list) {
         Ok(()) => refused,
         Err((error, posted)) => {
-            *bad = places[posted];
+            *next = places[posted];
             Err(of_post(error))
         }
     }

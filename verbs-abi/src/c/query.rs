@@ -23,6 +23,11 @@ const PORT: u32 = 1;
 /// Octets of `ibv_port_attr` that programs of the first releases know.
 const FIRST_PORT_ATTR: usize = 48;
 
+/// Capabilities (`device_cap_flags`). A window of type 2 is tied to a queue pair and a
+/// domain.
+const CAPABILITIES: u32 =
+    device_cap::MEM_MGT_EXTENSIONS | device_cap::MEM_WINDOW | device_cap::MEM_WINDOW_TYPE_2B;
+
 fn device_attr(device: &Device) -> ibv_device_attr {
     let limits = &device.limits;
     let version = env!("CARGO_PKG_VERSION").bytes();
@@ -33,13 +38,14 @@ fn device_attr(device: &Device) -> ibv_device_attr {
         page_size_cap: 4096,
         max_qp: MANY,
         max_qp_wr: limits.requests as c_int,
-        device_cap_flags: device_cap::MEM_MGT_EXTENSIONS,
+        device_cap_flags: CAPABILITIES,
         max_sge: limits.sge as c_int,
         max_sge_rd: 1,
         max_cq: MANY,
         max_cqe: limits.cqes as c_int,
         max_mr: MANY,
         max_pd: MANY,
+        max_mw: MANY,
         max_qp_rd_atom: c_int::from(limits.depth),
         max_res_rd_atom: c_int::from(limits.depth) * 1024,
         max_qp_init_rd_atom: c_int::from(limits.depth),
@@ -106,7 +112,7 @@ pub(super) unsafe extern "C" fn query_device_ex(
 ) -> c_int {
     let said = context(handle).map(|context| ibv_device_attr_ex {
         orig_attr: device_attr(&context.device.device),
-        device_cap_flags_ex: u64::from(device_cap::MEM_MGT_EXTENSIONS),
+        device_cap_flags_ex: u64::from(CAPABILITIES),
         phys_port_cnt_ex: PORT,
         ..ibv_device_attr_ex::zeroed()
     });

@@ -230,3 +230,17 @@ pub(crate) struct ibv_gid_entry {
     pub(crate) ndev_ifindex: u32,
 }
 layout!(ibv_gid_entry: 32, gid_index 16, port_num 20, gid_type 24, ndev_ifindex 28);
+
+#[repr(C)]
+pub(crate) struct ibv_cq_init_attr_ex {
+    pub(crate) cqe: u32,
+    pub(crate) cq_context: *mut c_void,
+    pub(crate) channel: *mut ibv_comp_channel,
+    pub(crate) comp_vector: u32,
+    pub(crate) wc_flags: u64,
+    pub(crate) comp_mask: u32,
+    pub(crate) flags: u32,
+    pub(crate) parent_domain: *mut ibv_pd,
+}
+layout!(ibv_cq_init_attr_ex: 56, cqe 0, cq_context 8, channel 16, comp_vector 24, wc_flags 32, comp_mask 40,
+    flags 44, parent_domain 48);

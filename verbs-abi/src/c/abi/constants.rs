@@ -39,6 +39,13 @@ numbers! {
         // Hints, which a device may ignore.
         OPTIONAL = 0x3ff0_0000,
     }
+    /// Extended queues: `enum ibv_create_cq_wc_flags`, `ibv_cq_init_attr_mask` and
+    /// `ibv_create_cq_attr_flags`.
+    wc_ex: u32 { STANDARD = 0x7f, MASK_FLAGS = 1, SINGLE_THREADED = 1 }
+    /// `enum ibv_mw_type`
+    mw_type: u32 { TYPE_1 = 1, TYPE_2 = 2 }
+    /// `enum ibv_rereg_mr_flags`
+    rereg: u32 { TRANSLATION = 1, PD = 2, ACCESS = 4, ALL = 7 }
     /// `enum ibv_qp_type`
     qp_type: u32 { RC = 2, UD = 4 }
     /// `enum ibv_qp_state`
@@ -67,7 +74,9 @@ numbers! {
     /// Options of `rdma_set_option`: the level, then names.
     option: i32 { LEVEL_ID = 0, TOS = 0, REUSEADDR = 1, AFONLY = 2, ACK_TIMEOUT = 3 }
     /// `ibv_device_attr.device_cap_flags`
-    device_cap: u32 { RESIZE_MAX_WR = 1, SRQ_RESIZE = 0x2000, MEM_WINDOW = 0x2_0000, MEM_MGT_EXTENSIONS = 0x20_0000 }
+    device_cap: u32 { RESIZE_MAX_WR = 1, SRQ_RESIZE = 0x2000, MEM_WINDOW = 0x2_0000, MEM_MGT_EXTENSIONS = 0x20_0000,
+        MEM_WINDOW_TYPE_2B = 0x100_0000,
+    }
     /// `enum ibv_node_type`, `ibv_transport_type`, `ibv_port_state`, link layers and MTUs.
     device: i32 { NODE_RNIC = 4, TRANSPORT_IWARP = 1, PORT_ACTIVE = 4, LINK_LAYER_ETHERNET = 2, MTU_1024 = 3 }
     /// `enum ibv_fork_status`

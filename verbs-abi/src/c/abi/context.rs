@@ -23,8 +23,8 @@ pub(crate) type Empty = Option<unsafe extern "C" fn()>;
 #[repr(C)]
 pub(crate) struct ibv_context_ops {
     pub(crate) empty_0: [Empty; 7],
-    pub(crate) alloc_mw: Empty,
-    pub(crate) bind_mw: extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut c_void) -> c_int,
+    pub(crate) alloc_mw: extern "C" fn(*mut ibv_pd, u32) -> *mut ibv_mw,
+    pub(crate) bind_mw: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *const ibv_mw_bind) -> c_int,
     pub(crate) dealloc_mw: extern "C" fn(*mut ibv_mw) -> c_int,
     pub(crate) empty_10: [Empty; 1],
     pub(crate) poll_cq: unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int,
@@ -63,7 +63,8 @@ pub(crate) struct verbs_context {
     pub(crate) empty_312: [Empty; 16],
     pub(crate) modify_cq: Empty,
     pub(crate) empty_176: [Empty; 7],
-    pub(crate) create_cq_ex: Empty,
+    pub(crate) create_cq_ex:
+        unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
     pub(crate) private: *mut c_void,
     pub(crate) query_device_ex:
         unsafe extern "C" fn(*mut ibv_context, *const c_void, *mut ibv_device_attr_ex, usize) -> c_int,

@@ -56,7 +56,7 @@ pub(crate) struct ibv_mw_bind_info {
 layout!(ibv_mw_bind_info: 32, addr 8, length 16, mw_access_flags 24);
 
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ibv_wc {
     pub(crate) wr_id: u64,
     pub(crate) status: u32,
@@ -74,3 +74,11 @@ pub(crate) struct ibv_wc {
 }
 layout!(ibv_wc: 48, status 8, opcode 12, vendor_err 16, byte_len 20, imm_data 24, qp_num 28, src_qp 32,
     wc_flags 36, pkey_index 40, slid 42, sl 44, dlid_path_bits 45);
+
+#[repr(C)]
+pub(crate) struct ibv_mw_bind {
+    pub(crate) wr_id: u64,
+    pub(crate) send_flags: u32,
+    pub(crate) bind_info: ibv_mw_bind_info,
+}
+layout!(ibv_mw_bind: 48, wr_id 0, send_flags 8, bind_info 16);
