@@ -118,11 +118,12 @@ on() {
 }
 
 # until_listening FILE PROCESS: waits until the passive end says so, or for as many tenths of a
-# second as patience= says.
+# second as patience= says; where listens_on= names an end, until it has the port.
 until_listening() {
     local tenth
     for ((tenth = 0; tenth < ${patience:-150}; tenth++)); do
         grep -q '^listening' "$1" && return
+        [ -z "${listens_on:-}" ] || [ -z "$(on "$listens_on" 5 "ss -tlnH sport = :$port")" ] || return
         kill -0 "$2" 2>/dev/null || return
         sleep 0.1
     done

@@ -53,13 +53,15 @@ perftest_of() { same_program "$1 $2" "$1 -R -F -p PORT $2" "$1 -R -F -p PORT $2 
 
 # same_program NAME SERVER CLIENT: this program at both ends, the host's in either role.
 same_program() {
-    local role line_of=$1 patience=10 # none of them says when it listens
+    local role line_of=$1 listens_on # none of them says when it listens
     local on_host="env LD_LIBRARY_PATH=$verbs_folder"
     for role in $roles; do
         wanted "host $role: $line_of" || continue
         if [ "$role" = active ]; then
+            listens_on=guest
             both guest "$(filled "$2" 10.77.0.2)" host "$on_host $(filled "$3" 10.77.0.2)" 60
         else
+            listens_on=host
             both host "$on_host $(filled "$2" 10.77.0.1)" guest "$(filled "$3" 10.77.0.1)" 60
         fi
     done
