@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use crate::support::{FRAMED, command, compile, succeeded};
 
-const WAYS: [&str; 12] = [
+const WAYS: [&str; 13] = [
     "child_serves",
     "prefork",
     "reader_and_writer",
@@ -13,6 +13,7 @@ const WAYS: [&str; 12] = [
     "inetd_fresh",
     "vforked",
     "passed",
+    "passed_again",
     "closed_in_between",
     "exits_with_octets",
     "stranger",

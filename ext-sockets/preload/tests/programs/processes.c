@@ -257,21 +257,39 @@ static void vforked(void) {
     ended_well(server);
 }
 
+/* Sends a descriptor in a message. */
+static void pass(int to, int fd) {
+    char octet = 0, control[CMSG_SPACE(sizeof fd)] = {0};
+    struct iovec piece = {&octet, 1};
+    struct msghdr msg = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&msg);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    NEED(sendmsg(to, &msg, 0) == 1);
+}
+
+/* Returns a descriptor that comes in a message. */
+static int taken(int from) {
+    int fd;
+    char octet, control[CMSG_SPACE(sizeof fd)];
+    struct iovec piece = {&octet, 1};
+    struct msghdr msg = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    NEED(recvmsg(from, &msg, 0) == 1);
+    struct cmsghdr *header = CMSG_FIRSTHDR(&msg);
+    NEED(header && header->cmsg_type == SCM_RIGHTS);
+    memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    return fd;
+}
+
 /* A connection goes to another process in a message. */
 static void passed(void) {
     int listener = listening(), pair[2];
     NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     pid_t server = fork();
     if (server == 0) {
-        char octet, control[CMSG_SPACE(sizeof(int))];
-        struct iovec piece = {&octet, 1};
-        struct msghdr msg = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-        NEED(recvmsg(pair[1], &msg, 0) == 1);
-        struct cmsghdr *header = CMSG_FIRSTHDR(&msg);
-        NEED(header && header->cmsg_type == SCM_RIGHTS);
-        int fd;
-        memcpy(&fd, CMSG_DATA(header), sizeof fd);
-        echo(fd);
+        echo(taken(pair[1]));
         exit(0);
     }
     pid_t client = fork();
@@ -284,18 +302,41 @@ static void passed(void) {
         exit(0);
     }
     int fd = accept(listener, NULL, NULL);
-    char word[3], octet = 0, control[CMSG_SPACE(sizeof fd)] = {0};
+    char word[3];
     receive_all(fd, word, 3);
     send_all(fd, word, 3);
-    struct iovec piece = {&octet, 1};
-    struct msghdr msg = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&msg);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    NEED(sendmsg(pair[0], &msg, 0) == 1);
+    pass(pair[0], fd);
     NEED(close(fd) == 0);
+    ended_well(server);
+    ended_well(client);
+}
+
+/* A connection comes in a message to a child that has it already, and closes its own first. */
+static void passed_again(void) {
+    int listener = listening(), pair[2], told[2];
+    NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && pipe(told) == 0);
+    pid_t client = fork();
+    if (client == 0) {
+        there_and_back(connected(), 5);
+        exit(0);
+    }
+    int fd = accept(listener, NULL, NULL);
+    char octet = 0;
+    pid_t server = fork();
+    if (server == 0) {
+        NEED(read(told[0], &octet, 1) == 1);
+        NEED(close(fd) == 0);
+        NEED(write(pair[1], &octet, 1) == 1);
+        /* For a while nobody has it but the message. */
+        NEED(read(told[0], &octet, 1) == 1);
+        echo(taken(pair[1]));
+        exit(0);
+    }
+    pass(pair[0], fd);
+    NEED(write(told[1], &octet, 1) == 1);
+    NEED(read(pair[0], &octet, 1) == 1);
+    NEED(close(fd) == 0);
+    NEED(write(told[1], &octet, 1) == 1);
     ended_well(server);
     ended_well(client);
 }
@@ -456,7 +497,8 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(void);
     } all[] = {{"child_serves", child_serves}, {"prefork", prefork},     {"reader_and_writer", reader_and_writer},
-               {"vforked", vforked},           {"passed", passed},       {"closed_in_between", closed_in_between},
+               {"vforked", vforked},           {"passed", passed},       {"passed_again", passed_again},
+               {"closed_in_between", closed_in_between},
                {"exits_with_octets", exits_with_octets}, {"stranger", stranger},
                {"cancelled", cancelled},       {"stdio", stdio}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
