@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rddp_ddp::{Msn, Stag};
 use rddp_rdmap::{Opcode, ReadRequestRepr, untagged_header};
@@ -332,6 +333,28 @@ fn a_close_does_not_wait_for_a_peer_that_is_gone_with_adverts_unread() {
     peer.peer.reset();
     assert_eq!(end.read(1), Err(Errno::RESET));
     assert_eq!(end.stream().leave(), None);
+}
+
+/// A peer without `DisConn` in front of its FIN can ask for nothing more.
+#[test]
+fn what_a_peer_that_has_left_could_read_is_no_obligation() {
+    let (mut peer, end) = connected(8);
+    let parts = parts(1, 20_000);
+    let (sends, posted) = (sends_of(&parts), Posted::new());
+    posted.post(&sends);
+    posted.recall(Recall::Asked);
+    assert_eq!(end.stream().lend_sends(&mut &posted), Ok(false));
+    peer.goes_pipelined();
+    peer.advertised();
+    end.stream().meet_obligation();
+    assert!(end.stream().has_obligation());
+    peer.peer.socket.shutdown(Shutdown::Write).unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while end.stream().has_obligation() && Instant::now() < until {
+        end.stream().meet_obligation();
+    }
+    assert!(!end.stream().has_obligation());
+    assert_eq!(end.read(1), Err(Errno::RESET), "octets of a send that has returned are lost");
 }
 
 #[test]

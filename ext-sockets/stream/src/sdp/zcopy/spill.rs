@@ -43,7 +43,7 @@ impl Stream<'_> {
             let taken = self.take_until(&mut rx, |_| !self.has_obligation());
             let taken = taken.and_then(|()| self.take_credits(&mut rx));
             self.answer_peer(&mut rx, 0);
-            if self.kernel.tcp() == Tcp::Closed {
+            if self.kernel.tcp() == Tcp::Closed || rx.sdp.ended_by_fin() {
                 self.drop_spilled(&mut rx);
             }
             taken
