@@ -320,8 +320,8 @@ fn a_connection_that_ends_fails_what_is_not_accepted() {
     assert_eq!(posted.accepted(0), 20_000);
 }
 
-#[test]
-fn a_close_does_not_wait_for_a_peer_that_is_gone_with_adverts_unread() {
+/// Returns an end whose advert, which the peer has seen, is of memory of the stream.
+fn with_a_spill() -> (Sdp, End) {
     let (mut peer, end) = connected(8);
     let parts = parts(1, 20_000);
     let (sends, posted) = (sends_of(&parts), Posted::new());
@@ -330,6 +330,12 @@ fn a_close_does_not_wait_for_a_peer_that_is_gone_with_adverts_unread() {
     assert_eq!(end.stream().lend_sends(&mut &posted), Ok(false));
     peer.goes_pipelined();
     peer.advertised();
+    (peer, end)
+}
+
+#[test]
+fn a_close_does_not_wait_for_a_peer_that_is_gone_with_adverts_unread() {
+    let (peer, end) = with_a_spill();
     peer.peer.reset();
     assert_eq!(end.read(1), Err(Errno::RESET));
     assert_eq!(end.stream().leave(), None);
@@ -338,14 +344,7 @@ fn a_close_does_not_wait_for_a_peer_that_is_gone_with_adverts_unread() {
 /// A peer without `DisConn` in front of its FIN can ask for nothing more.
 #[test]
 fn what_a_peer_that_has_left_could_read_is_no_obligation() {
-    let (mut peer, end) = connected(8);
-    let parts = parts(1, 20_000);
-    let (sends, posted) = (sends_of(&parts), Posted::new());
-    posted.post(&sends);
-    posted.recall(Recall::Asked);
-    assert_eq!(end.stream().lend_sends(&mut &posted), Ok(false));
-    peer.goes_pipelined();
-    peer.advertised();
+    let (peer, end) = with_a_spill();
     end.stream().meet_obligation();
     assert!(end.stream().has_obligation());
     peer.peer.socket.shutdown(Shutdown::Write).unwrap();
