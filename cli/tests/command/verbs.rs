@@ -1,7 +1,7 @@
 //! `rddp run --verbs`, `rddp install` and `rddp doctor --verbs`.
 //!
-//! They need `librddp_verbs.so`, which `cargo test --workspace` builds and `cargo test -p rddp-cli`
-//! does not, and programs of Debian's ibverbs-utils and rdmacm-utils. What is missing is said.
+//! They need `librddp_verbs.so`, which `cargo build -p rddp-verbs-abi` makes (tests do not), and
+//! programs of Debian's ibverbs-utils and rdmacm-utils. What is missing is said.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

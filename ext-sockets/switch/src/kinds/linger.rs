@@ -33,8 +33,8 @@ const AT_EXIT: Duration = Duration::from_secs(5);
 const A_FEW: usize = 8;
 /// The time that the peer's end has to come, once the peer's TCP has all that was sent.
 const FOR_THE_PEERS_END: Duration = Duration::from_secs(1);
-/// The same where nothing but a late message of the peer can follow: its end has been read, or the
-/// process exits.
+/// The time that a late message of the peer has to come, where nothing else can: its end has been
+/// read, or the process exits.
 const FOR_A_LATE_MESSAGE: Duration = Duration::from_millis(50);
 /// The time between two looks at what the peer has not acknowledged, which is no event.
 const TO_LOOK: Duration = Duration::from_millis(5);

@@ -54,7 +54,7 @@ impl Stream<'_> {
     }
 
     /// Leaves the FPDU in front where it is, for want of memory. The sender waits; this end looks
-    /// again after a while.
+    /// again with the next call, or when more comes.
     fn wait_for_memory(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         if self.kernel.poll(libc::POLLRDHUP, Some(Duration::ZERO))? != 0 {
             // Behind its FIN the peer answers no Read, and the socket stays readable.
