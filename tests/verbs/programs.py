@@ -59,6 +59,13 @@ def perftest():
     yield pair("ib_write_lat -U", "ib_write_lat -R", "-U -n 100")
 
 
+def rsockets():
+    """Without `-T f`, which uses plain sockets."""
+    for kind in ("", "-T a", "-T b", "-T n", "-T v"):
+        options = f"-S 20000 -C 50 -p 7411 {kind}"
+        yield Case(f"rstream {kind}", f"rstream {options}", f"rstream -s {AT} {options}")
+
+
 CASES = [
     Case("ibv_devices", "ibv_devices", says="rddp0"),
     Case("ibv_devinfo", "ibv_devinfo -v", says="PORT_ACTIVE"),
@@ -85,6 +92,7 @@ CASES = [
     Case("udaddy", "udaddy", f"udaddy -s {AT}", ends=(ENDED, 255), seconds=5),
     Case("mckey", "mckey -m 224.0.0.5", ends=(255, None), says="not supported"),
     *perftest(),
+    *rsockets(),
 ]
 
 

@@ -10,6 +10,7 @@
 //! | `device` | a device as programs see it: names, numbers, limits |
 //! | `engine` | a device at work in this process: the RNIC, and the thread that tells of connections |
 //! | `fifo` | events that wait behind a descriptor |
+//! | `rsocket` | the protocol of rsockets
 //! | `words` | numbers of C's headers and the words of `rddp-rnic` |
 //! | `errors` | error numbers |
 //! | `c` | C structures, functions and handles: all that takes a program's pointers |
@@ -23,4 +24,5 @@ mod device;
 mod engine;
 mod errors;
 mod fifo;
+mod rsocket;
 mod words;

@@ -13,6 +13,7 @@
 //! | `queue_pair`, `post`, `modify`, `shared` | queue pairs, requests, states, shared receive queues |
 //! | `asynchronous` | asynchronous events |
 //! | `cm` | the connection manager |
+//! | `rsocket` | rsockets |
 //!
 //! # Safety
 //!
@@ -40,6 +41,7 @@ mod post;
 mod process;
 mod query;
 mod queue_pair;
+mod rsocket;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -58,6 +60,7 @@ mod entries {
     pub(super) use super::modify::*;
     pub(super) use super::query::*;
     pub(super) use super::queue_pair::*;
+    pub(super) use super::rsocket::entries::*;
     pub(super) use super::shared::*;
     pub(super) use super::text::*;
 }
