@@ -37,7 +37,8 @@ fn ready(state: &mut State, wanted: i16) -> i16 {
             if sendable {
                 found |= wanted & POLLOUT;
             }
-            if stream.is_gone() {
+            // Not before all has been read: rstream takes a peer that has left for a failure.
+            if stream.is_gone() && !stream.has_data() {
                 found |= POLLHUP;
             }
             if connection.error.is_some() { found | POLLERR } else { found }
