@@ -53,7 +53,7 @@ fn part<const N: usize>(octets: &[u8], at: usize) -> [u8; N] {
     out
 }
 
-/// What each end tells the other in the private data of the connection: receives that are posted,
+/// Private data of a connection, by which each end tells the other: receives that are posted,
 /// where its list of places is (`len` is a number of places), and the first place for data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hello {
@@ -96,7 +96,7 @@ impl Hello {
 /// A message: the four octets of a Send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// So many octets have been written to the place.
+    /// A number of octets that have been written to the place.
     Data(u32),
     /// Data may be sent up to this message; there may be a new place.
     Credits(u16),

@@ -14,7 +14,7 @@ pub(crate) struct Stream {
     /// Messages sent with data, and the number up to which they may be.
     sent: u16,
     allowed: u16,
-    /// What is left of the peer's place for data, and the index of the next one in our list.
+    /// The rest of the peer's place for data, and the index of the next one in our list.
     target: Place,
     next_target: usize,
     /// The peer's list of places, and the index of the next one to be written.
@@ -24,7 +24,7 @@ pub(crate) struct Stream {
     /// Updates that are not completed.
     updates: usize,
     ring: usize,
-    /// Where the next octets are read, and where the next half begins that the peer is told of.
+    /// Offsets where the next octets are read, and where the next half begins that the peer is told of.
     read: usize,
     free: usize,
     /// Octets read, or never given, that the peer has not been told of.
@@ -42,7 +42,7 @@ pub(crate) struct Stream {
     gone: bool,
 }
 
-/// What a peer is told of what has been read: a message, and a place that is written before it.
+/// A report to the peer of what has been read: a message, and a place that is written before it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Update {
     pub(crate) message: Message,

@@ -35,7 +35,7 @@ const CONTROL: usize = 2 * Stream::UPDATES + 4;
 /// The greatest write. A whole buffer in one would have the peer wait for the whole.
 const MOST: usize = 65_536;
 
-/// What a completed request was: data of so many octets, or one of these.
+/// Kinds of completed requests, besides data of so many octets.
 const UPDATE: u64 = 1 << 40;
 const CONTROL_SENT: u64 = 1 << 41;
 
@@ -52,7 +52,7 @@ pub(super) struct Connection {
     /// Sends with data that may still be posted, and octets of the outbox that are free.
     slots: usize,
     free: usize,
-    /// Where the next octets are put into the outbox.
+    /// Offset in the outbox of the next octets.
     next: usize,
     /// Ends of directions that are not completed.
     controls: usize,

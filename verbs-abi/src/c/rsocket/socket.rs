@@ -55,7 +55,7 @@ pub(super) struct State {
     pub(super) domain: Domain,
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
-    /// Why connecting has failed, until the program is told.
+    /// The reason why connecting has failed, until the program is told.
     pub(super) error: Option<Errno>,
 }
 
