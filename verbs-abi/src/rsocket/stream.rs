@@ -24,7 +24,7 @@ pub(crate) struct Stream {
     /// Updates that are not completed.
     updates: usize,
     ring: usize,
-    /// Offsets where the next octets are read, and where the next half begins that the peer is told of.
+    /// Offsets of the next octets to be read, and of the next half that the peer is told of.
     read: usize,
     free: usize,
     /// Octets read, or never given, that the peer has not been told of.
