@@ -149,6 +149,14 @@ impl Stream<'_> {
     }
 }
 
+/// Returns whether so many octets are no more than those that came with an advert, and the octets
+/// behind them are being Read.
+#[cold]
+pub(crate) fn is_start(rx: &mut Guard<'_, Rx>, octets: usize) -> bool {
+    let is_inline = (1..=rx.sdp.inline as usize).contains(&octets);
+    is_inline && live(rx).machine().reads_open()
+}
+
 #[inline(never)]
 fn front(segment: &Segment, octets: &[u8]) -> Option<usize> {
     let rddp_ddp::Header::Untagged(header) = segment.header else { return Some(0) };

@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     /// 1 once the last holder has closed the socket: what still comes is dropped.
     pub(super) closing: u32,
     /// 1 while there are adverts, Reads or Requests in the block of tables.
-    pub(super) has_adverts: u32,
+    pub(crate) has_adverts: u32,
     /// MSN of this end's newest Read Request.
     pub(super) read_msn: u32,
     /// 1 if the segment that was taken last is one of a Read Response or a Write.
@@ -65,6 +65,10 @@ pub(crate) struct Shared {
     pub(super) seeks: u32,
     /// 1 once octets could not be moved to the queue for want of room.
     pub(super) cramped: u32,
+    /// Octets that came with an advert of the peer; 0 once others of the stream have come.
+    pub(super) inline: u32,
+    /// 1 while a send puts its octets behind those of adverts that stand in memory of the stream.
+    pub(super) queues: u32,
     /// Facts that sleepers have been told of, as bits.
     told: u32,
 }
@@ -100,9 +104,14 @@ impl Live<'_> {
         self.machine().data_room()
     }
 
-    /// Returns whether a send waits for the peer: for credits, or for the end of own adverts.
+    /// Returns whether octets wait for the peer: for credits, or for the end of own adverts.
     pub(crate) fn waits_for_peer(&mut self) -> bool {
         self.sdp.has_answer == 0 && !matches!(self.machine().data_room(), Ok(_) | Err(Blocked::Closed))
+    }
+
+    /// Returns whether a send waits for the peer, too: its octets have no other place.
+    pub(super) fn blocks_sends(&mut self) -> bool {
+        self.sdp.queues == 0 && self.waits_for_peer()
     }
 
     /// Returns whether Reads of the peer are not answered, or octets of adverts came back.

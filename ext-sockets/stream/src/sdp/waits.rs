@@ -94,7 +94,7 @@ impl Stream<'_> {
                 rx.sdp.wait_for_credits();
             }
             self.answer_peer(&mut rx, 0);
-            let waits = live(&mut rx).waits_for_peer() && self.state.phase() == Phase::Framed;
+            let waits = live(&mut rx).blocks_sends() && self.state.phase() == Phase::Framed;
             self.count(CREDIT_WAITS, usize::from(waits));
             Ok(waits.then(|| self.note_waiter()))
         })
@@ -116,7 +116,7 @@ impl Stream<'_> {
     /// something is there that is there now. The caller holds both locks.
     pub(crate) fn note_blocked(&self, rx: &mut Guard<'_, Rx>) {
         let is_readable = rx.left > 0 || rx.sdp.has_stub();
-        let blocked = match live(rx).waits_for_peer() {
+        let blocked = match live(rx).blocks_sends() {
             _ if rx.sdp.hungry == 1 => BLOCKED_BEHIND,
             false => NOT_BLOCKED,
             true if is_readable => BLOCKED_BEHIND,
@@ -137,7 +137,7 @@ impl Stream<'_> {
 
 /// Returns whether the events of `want` need a message that has not been taken.
 fn lacks(rx: &mut Guard<'_, Rx>, want: c_short) -> bool {
-    if want & WRITABLE != 0 && live(rx).waits_for_peer() {
+    if want & WRITABLE != 0 && live(rx).blocks_sends() {
         return true;
     }
     let sdp = &rx.sdp;
