@@ -10,7 +10,7 @@ use rddp_sdp::wire::{Body, Flags, Message};
 use super::counters::{COPIED, RECEIVED};
 use super::{Adverts, Live, Look, Part, Wrong, live};
 use crate::ended::{Ended, Why};
-use crate::state::{AT_MARK, NOT_BLOCKED, Phase, Rx};
+use crate::state::{AT_MARK, NOT_BLOCKED, Phase, Rx, SHORT};
 use crate::sys::{Guard, Lease};
 use crate::{Errno, Stream};
 
@@ -92,8 +92,9 @@ impl Stream<'_> {
     #[inline]
     pub(crate) fn needs_what_comes(&self, rx: &Rx) -> bool {
         let asked = &self.state.asked;
-        let blocked = self.state.blocked.load(Ordering::Acquire) & !AT_MARK != NOT_BLOCKED;
-        let waits = rx.sdp.is_blocked() || rx.sdp.seeks == 1 || blocked;
+        let blocked = self.state.blocked.load(Ordering::Acquire);
+        let is_blocked = blocked & !AT_MARK != NOT_BLOCKED && blocked & SHORT == 0;
+        let waits = rx.sdp.is_blocked() || rx.sdp.seeks == 1 || is_blocked;
         asked.is_sdp() && (asked.has_private_copies() || waits)
     }
 
