@@ -108,9 +108,9 @@ impl Machine<'_> {
         if !fits || wraps { Err(Blocked::Length) } else { Ok(()) }
     }
 
-    /// Puts octets of the program behind own `SrcAvail`s that are out or came back. They are sent as
-    /// if they were those of one that came back, the newest; octets that are queued so already are
-    /// joined by them.
+    /// Puts octets of the program behind own `SrcAvail`s that are out or came back. They are sent
+    /// as if they were those of one that came back, the newest; octets that are queued so already
+    /// are joined by them.
     ///
     /// # Errors
     /// There is nothing to wait for, or no place; or the program has closed its direction.
