@@ -11,8 +11,8 @@ import sys
 import tempfile
 
 # Variables or a line of a policy, and what the Request has: revision, markers, CRC, and, with
-# revision 2, whether it is peer-to-peer, the kinds of RTR (send, write, read), IRD and ORD, of which
-# rping asks for 1.
+# revision 2, whether it is peer-to-peer, the kinds of RTR (send, write, read), IRD and ORD, of
+# which rping asks for 1.
 USUAL = dict(revision=2, markers=False, crc=True, peer=True, rtr="wr", ird=1, ord=1)
 TRIES = [
     ({}, "", {}),

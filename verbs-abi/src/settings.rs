@@ -27,7 +27,7 @@ pub(crate) struct Settings {
     program: Vec<u8>,
 }
 
-/// What is wrong with the settings: lines for the user.
+/// Faults in the settings: lines for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Faults(Vec<String>);
 

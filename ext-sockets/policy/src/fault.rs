@@ -82,7 +82,7 @@ pub enum Reason {
         value: String,
         /// The setting.
         setting: &'static str,
-        /// What the setting takes.
+        /// Values that the setting takes.
         takes: &'static str,
     },
 }

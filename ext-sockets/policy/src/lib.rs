@@ -199,8 +199,8 @@ impl Policy {
         self.thresholds
     }
 
-    /// Returns what the `verbs` lines set for `program`'s connections with `peer`, whose port is that
-    /// at which the server listens, be it the peer or not.
+    /// Returns what the `verbs` lines set for `program`'s connections with `peer`, whose port is
+    /// that at which the server listens, be it the peer or not.
     pub fn verbs(&self, program: &[u8], peer: SocketAddr) -> VerbsSettings {
         let matching = self.verbs.iter().filter(|rule| rule.holds(program, peer));
         matching.fold(VerbsSettings::default(), |settings, rule| settings.or(rule.settings))
@@ -212,9 +212,9 @@ impl Policy {
         rules.any(|rule| rule.settings.extensions == Some(true) && glob::matches(&rule.program, program))
     }
 
-    /// Returns whether there is a rule for sockets.
+    /// Returns whether the policy says anything of sockets.
     pub fn has_rules(&self) -> bool {
-        !self.rules.is_empty()
+        !self.rules.is_empty() || self.otherwise != Family::Tcp
     }
 
     /// Returns the settings of the log.

@@ -14,11 +14,11 @@ use super::parse::{Dialect, pattern};
 pub struct VerbsSettings {
     /// The MPA revision that a client begins with: 1 or 2.
     pub mpa: Option<u8>,
-    /// Whether this end asks for CRC.
+    /// This end asks for CRC.
     pub crc: Option<bool>,
-    /// Whether this end asks the peer for markers.
+    /// This end asks the peer for markers.
     pub markers: Option<bool>,
-    /// Whether a client asks for a peer-to-peer connection (RFC 6581 §9.2).
+    /// A client asks for a peer-to-peer connection (RFC 6581 §9.2).
     pub peer_to_peer: Option<bool>,
     /// The kinds of RTR that a client offers, and a server accepts.
     pub rtr: Option<RtrKinds>,
@@ -26,7 +26,7 @@ pub struct VerbsSettings {
     pub ird: Option<u8>,
     /// The most outbound Reads and atomics at a time.
     pub ord: Option<u8>,
-    /// Whether Immediate Data and atomics (RFC 7306) may be used, by either end.
+    /// Immediate Data and atomics (RFC 7306) may be used, by either end.
     pub extensions: Option<bool>,
 }
 

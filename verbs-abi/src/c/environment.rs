@@ -17,8 +17,8 @@ pub(super) fn settings() -> Option<Settings> {
 
 /// Returns the program's name without its folder.
 fn program() -> Vec<u8> {
-    // SAFETY: the C library set the pointer, to text that ends with a nul, before it ran anything of
-    // the program's.
+    // SAFETY: the C library set the pointer, to text that ends with a nul, before it ran anything
+    // of the program's.
     unsafe { CStr::from_ptr(program_invocation_short_name) }.to_bytes().to_vec()
 }
 
