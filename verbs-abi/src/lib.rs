@@ -8,6 +8,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `device` | a device as programs see it: names, numbers, limits |
+//! | `settings` | what the environment and the policy file set for connections |
 //! | `engine` | a device at work in this process: the RNIC, and the thread that tells of connections |
 //! | `fifo` | events that wait behind a descriptor |
 //! | `words` | numbers of C's headers and the words of `rddp-rnic` |
@@ -23,4 +24,5 @@ mod device;
 mod engine;
 mod errors;
 mod fifo;
+mod settings;
 mod words;
