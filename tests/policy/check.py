@@ -46,7 +46,7 @@ NEEDS = {
     "rddp-switch": ["rddp-mpa", "rddp-rnic", "rddp-sdp", "rddp-policy", "rddp-stream", "rddp-real",
                     "rddp-es-api"],
     "rddp-preload": ["rddp-fault-guard", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch"],
-    "rddp-verbs-abi": ["rddp-rnic", "rddp-fault-guard"],
+    "rddp-verbs-abi": ["rddp-rnic", "rddp-fault-guard", "rddp-policy"],
     "rddp-cli": ["rddp-iwarp", "rddp-rnic", "rddp-load", "rddp-sdp", "rddp-decode", "rddp-policy",
                  "rddp-stream", "rddp-switch"],
     # What tests and measures.

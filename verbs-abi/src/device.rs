@@ -1,6 +1,10 @@
 //! A device as programs see it: its names, numbers and limits.
 
+use nix::errno::Errno;
 use rddp_rnic::{MAX_INLINE, MAX_SGE};
+
+use crate::errors::Outcome;
+use crate::settings::Settings;
 
 /// A kind of device that this library shows to programs. More than one may be shown.
 #[derive(Debug)]
@@ -13,6 +17,8 @@ pub(crate) struct Device {
     /// The one GID of the one port.
     pub(crate) gid: [u8; 16],
     pub(crate) limits: Limits,
+    /// Settings of its connections; `None` if they make no sense, and then it does not open.
+    settings: Option<Settings>,
 }
 
 /// The greatest values that a program may ask for.
@@ -29,7 +35,7 @@ pub(crate) struct Limits {
 
 impl Device {
     /// The iWARP device, on whatever interfaces and addresses the host has.
-    pub(crate) fn iwarp(index: u8) -> Self {
+    pub(crate) fn iwarp(index: u8, settings: Option<Settings>) -> Self {
         let mac = local_mac(index);
         let guid = eui_64(mac);
         let mut gid = [0; 16];
@@ -49,7 +55,18 @@ impl Device {
                 depth: 128,
                 message: i32::MAX as u32,
             },
+            settings,
         }
+    }
+
+    /// Returns the settings of connections: `EINVAL` if they make no sense.
+    pub(crate) fn settings(&self) -> Outcome<&Settings> {
+        self.settings.as_ref().ok_or(Errno::EINVAL)
+    }
+
+    /// Returns whether programs are told of atomics.
+    pub(crate) fn has_atomics(&self) -> bool {
+        self.settings.as_ref().is_some_and(Settings::may_give_extensions)
     }
 }
 

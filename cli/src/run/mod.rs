@@ -18,12 +18,13 @@ pub(crate) mod program;
 pub(crate) mod verbs;
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process;
 
 use clap::Args;
-use rddp_policy::{Family, Policy, Thresholds};
+use rddp_policy::{Family, Policy, Thresholds, VerbsSettings};
 use rddp_switch::{sdp, switch};
 
 use self::library::Library;
@@ -52,6 +53,8 @@ A policy has the grammar of libsdp.conf; the first rule that matches counts, and
 
 Under --verbs, librddp_verbs.so stands in for libibverbs and librdmacm, and the sockets of the program are
 left alone unless it is told which are to be switched, too. rddp doctor --verbs PROGRAM looks whether it can.
+A policy sets options of its connections by peer, whose port is the server's, and so do variables RDDP_VERBS_*:
+  verbs * 192.0.2.0/24:* extensions=on crc=off   mpa, crc, markers, peer-to-peer, rtr, ird, ord, extensions
 
 Without an option or RDDP_POLICY, files and variables of libsdp count: LIBSDP_CONFIG_FILE, in which both means
 SDP or else TCP, SIMPLE_LIBSDP and ALWAYS_USE_SDP.
@@ -115,12 +118,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(fault) = sdp::faults().next() {
         return Err(Failure::usage(fault.to_string()).remedy(fault.remedy()));
     }
+    if args.verbs {
+        check_verbs(args)?;
+    }
     let (name, arguments) = args.command.split_first().ok_or_else(|| Failure::usage("no program"))?;
     let path = program::find(name)?;
     let mut command = process::Command::new(&path);
     command.arg0(name).args(arguments);
     let mut preloaded = Vec::new();
-    if args.switches_sockets() {
+    if args.switches_sockets(policy.as_ref().map(|(_, policy)| policy)) {
         preloaded.push(Library::Sockets.find()?);
         program::takes_library(&path, Library::Sockets)?;
     }
@@ -150,9 +156,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 
 impl RunArgs {
     /// Returns whether the socket switch is to be loaded: under `--verbs` only if asked for.
-    fn switches_sockets(&self) -> bool {
-        let asked = self.family().is_some() || self.policy.is_some();
-        !self.verbs || asked || switch::of_environment().is_some()
+    fn switches_sockets(&self, policy: Option<&Policy>) -> bool {
+        let of_file = policy.is_some_and(Policy::has_rules);
+        let asked = self.family().is_some() || of_file;
+        // The environment's policy counts where no option has taken its place.
+        let of_environment = || switch::of_environment().is_some_and(|policy| policy.has_rules());
+        !self.verbs || asked || policy.is_none() && of_environment()
     }
 
     fn family(&self) -> Option<Family> {
@@ -185,6 +194,20 @@ impl RunArgs {
         Err(Failure::usage(what).remedy(format!(
             "add --sdp or --sdp-or-tcp; for a program that asks for SDP itself, set {variable} instead"
         )))
+    }
+}
+
+/// Refuses settings of RDMA connections that make no sense, where the environment has them: with
+/// those the device would not open.
+fn check_verbs(args: &RunArgs) -> Result<(), Failure> {
+    let variable = |name: &str| std::env::var_os(name).map(OsString::into_vec);
+    if let Some(fault) = VerbsSettings::of_variables(variable).1.first() {
+        return Err(Failure::usage(fault.to_string()).remedy(fault.remedy()));
+    }
+    let path = std::env::var_os(switch::POLICY).filter(|path| !path.is_empty());
+    match path.filter(|_| args.policy.is_none() && args.family().is_none()) {
+        Some(path) => checked(Path::new(&path)).map(drop),
+        None => Ok(()),
     }
 }
 

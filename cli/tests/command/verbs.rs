@@ -266,3 +266,21 @@ fn the_doctor_tells_which_programs_work() {
     assert!(told("true").contains("neither"));
     run(&["doctor", "--verbs", "no-such-program"]).failed(1, &["no-such-program"]);
 }
+
+#[test]
+fn settings_that_make_no_sense_are_refused_before_anything_runs() {
+    let scratch = tempfile::tempdir().unwrap();
+    let policy = scratch.path().join("policy");
+    std::fs::write(&policy, "verbs * *:* mpa=3\n").unwrap();
+    for (name, value, said, remedy) in [
+        ("RDDP_VERBS_CRC", "yes", "RDDP_VERBS_CRC=yes: not a value", "on or off"),
+        ("RDDP_VERBS_IRD", "200", "RDDP_VERBS_IRD=200: not a value", "a number from 0 to 128"),
+        ("RDDP_POLICY", policy.to_str().unwrap(), "line 1: \"3\" is no value of mpa", "1 or 2"),
+    ] {
+        let mut command = program::command(&["run", "--verbs", "--", "echo", "ran"]);
+        let ended = command.env(name, value).output().unwrap();
+        let told = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!((ended.status.code(), &*ended.stdout), (Some(2), &b""[..]), "{name}: {told}");
+        assert!(told.contains(said) && told.contains(&format!("try: {remedy}")), "{told}");
+    }
+}

@@ -72,6 +72,19 @@ pub enum Reason {
     /// The text is not a level of the log.
     #[error("{0:?} is no level")]
     LogLevel(String),
+    /// No setting of a `verbs` line has this name.
+    #[error("{0:?} is no setting of a connection")]
+    Setting(String),
+    /// A setting does not take this value.
+    #[error("{value:?} is no value of {setting}")]
+    Value {
+        /// The value.
+        value: String,
+        /// The setting.
+        setting: &'static str,
+        /// Values that the setting takes.
+        takes: &'static str,
+    },
 }
 
 impl Reason {
@@ -79,8 +92,15 @@ impl Reason {
         match self {
             Reason::NotText => "write the file as UTF-8; names and addresses need no other octets",
             Reason::Statement(_) => {
-                "begin it with \"use\", \"log\" or \"threshold\", or with # if it is a comment"
+                "begin it with \"use\", \"log\", \"threshold\" or \"verbs\", or with # if it is a comment"
             }
+            Reason::Missing("program's name" | "peer's address" | "setting" | "value of the setting") => {
+                "write: verbs PROGRAM ADDRESS:PORT SETTING=VALUE, for example: verbs * 192.0.2.0/24:* crc=off"
+            }
+            Reason::Setting(_) => {
+                "it is one of mpa, crc, markers, peer-to-peer, rtr, ird, ord and extensions"
+            }
+            Reason::Value { takes, .. } => takes,
             Reason::Missing("end of a transfer" | "threshold")
             | Reason::ThresholdOf(_)
             | Reason::Threshold(_) => "write: threshold source|sink and a number of octets, all or none",

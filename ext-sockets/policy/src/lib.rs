@@ -8,6 +8,7 @@
 //! log  destination (stderr | syslog | file NAME)  min-level (1 to 9)
 //! use  FAMILY  (server | client)  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]
 //! threshold  (source | sink)  (OCTETS | all | none)
+//! verbs  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]  SETTING=VALUE ...
 //! ```
 //!
 //! FAMILY is `tcp`, `ddp`, `sdp`, `both` or `sdp-or-tcp`; `auto` is another word for `both`.
@@ -15,6 +16,10 @@
 //! the program's name without its folder. An IPv6 address stands in brackets with its prefix; `*`
 //! is any address or any port. The first rule that matches counts; **a connection that no rule
 //! matches is plain TCP**: a library that is loaded without a policy changes nothing.
+//!
+//! A `verbs` line sets something for connections of an RDMA program ([`VerbsSettings`]): at either
+//! end ADDRESS is the peer's, and PORT that at which the server listens. Of the lines that match,
+//! the first that names a setting counts for it.
 //!
 //! A file that was written for libsdp means what it meant there ([`Policy::parse_libsdp`]): `both`
 //! is SDP or else plain TCP, which is also the family of a connection that no rule matches.
@@ -38,18 +43,23 @@ mod fault;
 mod glob;
 mod parse;
 mod thresholds;
+mod verbs;
 
 #[cfg(test)]
 mod libsdp_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod verbs_tests;
 
 use core::net::SocketAddr;
 
 use address::Destination;
+use verbs::VerbsRule;
 
 pub use fault::{Fault, Reason};
 pub use thresholds::{NO_THRESHOLD, Thresholds};
+pub use verbs::{RtrKinds, VariableFault, VerbsSettings};
 
 /// The protocol by which a connection travels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +112,7 @@ pub struct Policy {
     otherwise: Family,
     log: Log,
     thresholds: Thresholds,
+    verbs: Vec<VerbsRule>,
 }
 
 /// Settings of the log: the least level, and the destination.
@@ -186,6 +197,24 @@ impl Policy {
     /// Returns the thresholds of SDP that the file sets.
     pub fn thresholds(&self) -> Thresholds {
         self.thresholds
+    }
+
+    /// Returns what the `verbs` lines set for `program`'s connections with `peer`, whose port is
+    /// that at which the server listens, be it the peer or not.
+    pub fn verbs(&self, program: &[u8], peer: SocketAddr) -> VerbsSettings {
+        let matching = self.verbs.iter().filter(|rule| rule.holds(program, peer));
+        matching.fold(VerbsSettings::default(), |settings, rule| settings.or(rule.settings))
+    }
+
+    /// Returns whether any connection of `program` may use the extensions of RFC 7306.
+    pub fn may_give_extensions(&self, program: &[u8]) -> bool {
+        let mut rules = self.verbs.iter();
+        rules.any(|rule| rule.settings.extensions == Some(true) && glob::matches(&rule.program, program))
+    }
+
+    /// Returns whether the policy says anything of sockets.
+    pub fn has_rules(&self) -> bool {
+        !self.rules.is_empty() || self.otherwise != Family::Tcp
     }
 
     /// Returns the settings of the log.

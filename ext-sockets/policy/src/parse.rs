@@ -2,6 +2,7 @@
 
 use super::address::{Destination, digits};
 use super::fault::{Fault, Reason};
+use super::verbs::VerbsRule;
 use super::{Family, Log, LogTo, NO_THRESHOLD, Policy, Rule, Side, Thresholds, glob};
 
 /// The grammars of files.
@@ -43,6 +44,10 @@ fn parse_line(line: &[u8], dialect: Dialect, policy: &mut Policy) -> Result<(), 
             policy.thresholds = thresholds(&mut words, policy.thresholds)?;
             Ok(())
         }
+        Some("verbs") if dialect == Dialect::Own => {
+            policy.verbs.push(VerbsRule::parse(&mut words)?);
+            Ok(())
+        }
         Some(other) => Err(Reason::Statement(other.into())),
     }
 }
@@ -53,15 +58,18 @@ fn rule<'a>(words: &mut impl Iterator<Item = &'a str>, dialect: Dialect) -> Resu
         family => family,
     };
     let side = side(words.next().ok_or(Reason::Missing("role"))?)?;
-    let program = words.next().ok_or(Reason::Missing("program"))?;
-    if !glob::is_one(program.as_bytes()) || program.contains('/') {
-        return Err(Reason::Program(program.into()));
-    }
+    let program = pattern(words.next().ok_or(Reason::Missing("program"))?)?;
     let destination = Destination::parse(words.next().ok_or(Reason::Missing("address"))?, dialect)?;
     match words.next() {
         Some(more) => Err(Reason::TooMuch(more.into())),
-        None => Ok(Rule { family, side, program: program.into(), destination }),
+        None => Ok(Rule { family, side, program, destination }),
     }
+}
+
+/// Returns a pattern for the names of programs.
+pub(super) fn pattern(word: &str) -> Result<Vec<u8>, Reason> {
+    let is_one = glob::is_one(word.as_bytes()) && !word.contains('/');
+    if is_one { Ok(word.into()) } else { Err(Reason::Program(word.into())) }
 }
 
 pub(super) fn family(word: &str) -> Result<Family, Reason> {

@@ -41,11 +41,18 @@ impl Stream<'_> {
             self.tell_pending()?;
         }
         let enough = if flags & libc::MSG_WAITALL != 0 { usize::MAX } else { self.state.low_water() };
+        let (mut patience, mut start) = (patience, None);
         while sink.room() > 0 {
-            if let Err(error) = self.recv_once(&mut sink, flags, &patience) {
-                return self.so_far(sink.done(), self.unless_ended(error));
+            match self.recv_once(&mut sink, flags, &patience) {
+                Ok(false) => {}
+                // A message of the peer's program would come in two pieces, the first of an octet.
+                Ok(true) => {
+                    start = Some(sink.done());
+                    patience = patience.at_most(FOR_THE_REST);
+                }
+                Err(error) => return self.so_far(sink.done(), self.unless_ended(error)),
             }
-            if sink.done() >= enough {
+            if sink.done() >= enough && start != Some(sink.done()) {
                 break;
             }
         }
@@ -62,13 +69,14 @@ impl Stream<'_> {
         }
     }
 
-    /// Takes octets that are there, or waits. `Err(None)` is the end.
+    /// Takes octets that are there, or waits. Returns whether those are the start of an advert, the
+    /// rest of which is being Read. `Err(None)` is the end.
     fn recv_once(
         &self,
         sink: &mut Sink<'_, '_>,
         flags: c_int,
         patience: &Patience,
-    ) -> Result<(), Option<Errno>> {
+    ) -> Result<bool, Option<Errno>> {
         let peeks = flags & libc::MSG_PEEK != 0;
         let pull = match self.establish() {
             Ok(true) if peeks => self.glimpse(sink),
@@ -85,13 +93,14 @@ impl Stream<'_> {
             Pull::Nothing(_) if self.is_shut_early() => Err(None),
             // A look shows the octets that are there, and does not wait for more.
             Pull::Some if peeks && sink.room() > 0 && sink.done() > 0 => Err(None),
-            Pull::Some => Ok(()),
+            Pull::Some => Ok(false),
+            Pull::Start => Ok(true),
             Pull::End => Err(None),
             Pull::Nothing(hold) => {
                 if hold == Hold::Idle && !peeks {
                     self.offer_sink_before_wait(sink.room(), patience);
                 }
-                self.wait_to_receive(hold, patience).map_err(Some)
+                self.wait_to_receive(hold, patience).map(|()| false).map_err(Some)
             }
         }
     }
@@ -448,3 +457,5 @@ impl Stream<'_> {
 
 /// Time for which a call that may wait does so for a startup.
 const A_MOMENT: Duration = Duration::from_millis(200);
+/// Time for which a receive waits for the rest of an advert whose first octets it has.
+const FOR_THE_REST: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLL
 
 use super::options::Role;
 use super::rx::Pull;
-use super::state::{AT_MARK, BLOCKED_BEHIND, NOT_BLOCKED, Phase};
+use super::state::{AT_MARK, BLOCKED_BEHIND, NOT_BLOCKED, Phase, SHORT};
 use super::sys::{is_confined, now};
 use super::wait::Patience;
 use super::{Errno, Stream};
@@ -37,10 +37,10 @@ impl Stream<'_> {
             }
             Phase::Starting => other | self.startup_interest() | owing,
             // Credits come with the peer's messages.
-            Phase::Framed if self.is_blocked() && writable != 0 => {
+            Phase::Framed if self.lacks_credits() && writable != 0 => {
                 // The socket is readable by octets that nobody waits for. Who cannot wait by edges
                 // looks from time to time.
-                let behind = self.state.blocked.load(Ordering::Acquire) == BLOCKED_BEHIND;
+                let behind = self.state.blocked.load(Ordering::Acquire) & !SHORT == BLOCKED_BEHIND;
                 other | readable | if behind && is_confined() { 0 } else { POLLIN }
             }
             // `DisConn` and urgent octets are messages.
@@ -63,7 +63,12 @@ impl Stream<'_> {
 
     /// Returns whether a send waits for credits, and not for room at TCP.
     pub(super) fn is_blocked(&self) -> bool {
-        !self.has_credits() && !self.state.wants_room.load(Ordering::Acquire)
+        self.lacks_credits() && self.state.blocked.load(Ordering::Acquire) & SHORT == 0
+    }
+
+    /// Returns whether a wait for room waits for credits, and not for room at TCP.
+    pub(super) fn lacks_credits(&self) -> bool {
+        !self.has_many_credits() && !self.state.wants_room.load(Ordering::Acquire)
     }
 
     /// Returns whether a connection of SDP has something to read in front of a reset. A peer that
@@ -89,8 +94,10 @@ impl Stream<'_> {
         }
     }
 
-    /// Returns whether a message with octets could be sent, were there room at TCP.
-    fn has_credits(&self) -> bool {
+    /// Returns whether a wait for room is over, were there room at TCP. Like TCP, which tells of a
+    /// third of its buffer, it does not tell of a single message: programs take a send of some
+    /// messages that moves a part for an error.
+    fn has_many_credits(&self) -> bool {
         !self.state.asked.is_sdp() || self.state.blocked.load(Ordering::Acquire) & !AT_MARK == NOT_BLOCKED
     }
 
@@ -171,20 +178,20 @@ impl Stream<'_> {
         let mut out = always | ready & want & POLLRDHUP;
         let writable = want & (POLLOUT | POLLWRNORM);
         let readable = want & (POLLIN | POLLRDNORM);
-        if (writable != 0 && !self.has_credits() || self.is_sdp_alone(want))
+        if (writable != 0 && !self.has_many_credits() || self.is_sdp_alone(want))
             && let Err(error) = self.look_behind(want)
         {
             return self.fails_with(error, ready, want);
         }
         if readable != 0 || !self.state.may_send.load(Ordering::Acquire) {
             match self.look() {
-                Ok(Pull::Some | Pull::End) => out |= readable,
+                Ok(Pull::Some | Pull::Start | Pull::End) => out |= readable,
                 Ok(Pull::Nothing(_)) => {}
                 Err(error) => return self.fails_with(error, ready, want),
             }
         }
         if self.state.may_send.load(Ordering::Acquire) {
-            if writable != 0 && self.has_credits() && (has_room && !self.owes() || self.is_writable()) {
+            if writable != 0 && self.has_many_credits() && (has_room && !self.owes() || self.is_writable()) {
                 out |= writable;
             }
             if self.state.asked.is_sdp() {

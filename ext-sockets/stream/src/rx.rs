@@ -19,7 +19,7 @@ use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_sdp::wire::HEADER_LEN;
 
 use super::inbound::{Batch, Inbound, Left, Stop};
-use super::sdp::{Ahead, Beside};
+use super::sdp::{Ahead, Beside, is_start};
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined, lent};
@@ -30,6 +30,8 @@ use super::{Errno, Stream};
 pub(super) enum Pull {
     /// Octets were moved; or, without room for any, octets are there.
     Some,
+    /// Octets were moved that came with an advert of the peer, whose next ones are being Read.
+    Start,
     /// No octets yet.
     Nothing(Hold),
     /// The end: no more octets will come.
@@ -64,7 +66,11 @@ impl Stream<'_> {
         let mut rx = self.lock_rx()?;
         let pulled = self.pull_locked(&mut rx, sink);
         if self.state.asked.is_sdp() {
-            self.note_received(&mut rx, sink.done() - before, sink.room());
+            let octets = sink.done() - before;
+            self.note_received(&mut rx, octets, sink.room());
+            if pulled == Ok(Pull::Some) && rx.sdp.has_adverts == 1 && is_start(&mut rx, octets) {
+                return Ok(Pull::Start);
+            }
         }
         pulled
     }

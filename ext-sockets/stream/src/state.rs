@@ -599,6 +599,8 @@ pub(super) const BLOCKED: u32 = 1;
 pub(super) const BLOCKED_BEHIND: u32 = 2;
 /// Set besides where the only octet that is there is the urgent one, which is none of the stream.
 pub(super) const AT_MARK: u32 = 4;
+/// Set besides where a send would find a few credits, of which no wait is told.
+pub(super) const SHORT: u32 = 8;
 
 const STARTING: u32 = 0;
 const FRAMED: u32 = 1;

@@ -56,7 +56,7 @@ impl Machine<'_> {
             len,
             inline: inline_len,
             done: inline_len,
-            reserved: 0,
+            queued: 0,
         };
         if inline > 0 {
             self.core.sent_non_discards = self.core.sent_non_discards.wrapping_add(1);
@@ -106,6 +106,33 @@ impl Machine<'_> {
         let fits = inline <= room && inline < len as usize && (room == 0) == (inline == 0);
         let wraps = to.checked_add(u64::from(len)).is_none();
         if !fits || wraps { Err(Blocked::Length) } else { Ok(()) }
+    }
+
+    /// Puts octets of the program behind own `SrcAvail`s that are out or came back. They are sent
+    /// as if they were those of one that came back, the newest; octets that are queued so already
+    /// are joined by them.
+    ///
+    /// # Errors
+    /// There is nothing to wait for, or no place; or the program has closed its direction.
+    pub fn queue_behind(&mut self, octets: u32) -> Result<SourceId, Blocked> {
+        if self.core.is(flag::ABORTED | flag::CLOSING) {
+            return Err(Blocked::Closed);
+        }
+        let now = self.core.next_mseq;
+        let tables = self.tables.as_deref_mut().ok_or(Blocked::NoTables)?;
+        let sources = &mut tables.sources;
+        if count(sources, state::OUT) + count(sources, state::RETURNED) == 0 {
+            return Err(Blocked::Nothing);
+        }
+        let is_queued = |source: &OwnSource| source.state == state::RETURNED && source.queued == 1;
+        let place = sources.iter().position(is_queued).or_else(|| free(sources));
+        let place = place.ok_or(Blocked::Adverts)?;
+        let entry = &mut sources[place];
+        if entry.state == state::FREE {
+            *entry = OwnSource { state: state::RETURNED, mseq: now, queued: 1, ..OwnSource::default() };
+        }
+        entry.len = entry.len.checked_add(octets).ok_or(Blocked::Length)?;
+        Ok(SourceId::at(place))
     }
 
     /// Returns an own `SrcAvail`.

@@ -51,7 +51,8 @@ pub(super) struct OwnSource {
     pub(super) inline: u32,
     /// Octets that the peer has or that were sent again, the inline ones among them.
     pub(super) done: u32,
-    pub(super) reserved: u32,
+    /// 1 if there was never an advert: the octets wait behind others.
+    pub(super) queued: u32,
 }
 
 /// An own `SinkAvail`.

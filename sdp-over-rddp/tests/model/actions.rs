@@ -51,6 +51,10 @@ pub(crate) enum Action {
     CancelSinks,
     /// Calls that send are interrupted: copies take the place of their memory.
     Spill,
+    /// The program sends, and its octets are copied behind adverts whose calls have returned.
+    Queue {
+        len: u32,
+    },
     /// The newest such call, whose advert came back, returns short.
     GiveUp,
     /// Calls that receive are interrupted: a room takes the place of their memory.
@@ -94,6 +98,7 @@ impl World {
             Action::CancelSources => self.ends[at].machine().cancel_sources().is_ok(),
             Action::CancelSinks => self.ends[at].machine().cancel_sinks().is_ok(),
             Action::Spill => self.spill(at),
+            Action::Queue { len } => self.queue(at, len),
             Action::GiveUp => self.give_up(at),
             Action::Withdraw => self.withdraw(at),
             Action::Mode { half, to } => self.mode(at, half, to),
@@ -220,6 +225,21 @@ impl World {
     fn spill(&mut self, at: usize) -> bool {
         let offers = self.ends[at].offers.iter_mut().filter(|offer| offer.in_call);
         offers.map(|offer| offer.in_call = false).count() > 0
+    }
+
+    fn queue(&mut self, at: usize, len: u32) -> bool {
+        let end = &mut self.ends[at];
+        if end.offers.iter().any(|offer| offer.in_call) {
+            return false;
+        }
+        let Ok(id) = end.machine().queue_behind(len) else { return false };
+        let span = Span { start: end.next, len };
+        end.next += u64::from(len);
+        match end.offers.iter_mut().find(|offer| offer.id == id) {
+            Some(offer) => offer.span.len += len,
+            None => end.offers.push(Offer { id, stag: 0, span, in_call: false }),
+        }
+        true
     }
 
     fn give_up(&mut self, at: usize) -> bool {

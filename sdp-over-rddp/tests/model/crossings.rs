@@ -117,6 +117,17 @@ fn a_spill_meets_reads_send_sm_and_sink_avail() {
     all_orders(&[], [&[OFFER, Action::Spill, Action::CancelSources], &[PART, READ]]);
 }
 
+/// Octets are queued behind a spill that is read, refused, taken back, or met by a `SinkAvail`.
+#[test]
+fn octets_behind_a_spill_meet_reads_send_sm_and_sink_avail() {
+    let queue = Action::Queue { len: 3 };
+    all_orders(&[], [&[OFFER, Action::Spill, queue, queue], &[PART, READ]]);
+    all_orders(&[], [&[OFFER, Action::Spill, queue], &[PART, Action::Refuse]]);
+    all_orders(&[], [&[OFFER, Action::Spill, queue, Action::CancelSources, queue], &[PART, READ]]);
+    all_orders(&[(0, PIPELINED)], [&[OFFER, Action::Spill, queue, OFFER], &[ADVERTISE, READ]]);
+    all_orders(&[], [&[OFFER, Action::Spill, queue, Action::Close], &[READ]]);
+}
+
 /// A `RdmaRdCompl` crosses a `ModeChange`, which waits for it.
 #[test]
 fn read_report_crosses_mode_change() {

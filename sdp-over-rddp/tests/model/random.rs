@@ -61,7 +61,9 @@ fn action(dice: &mut Dice) -> Action {
         44..=46 => Action::Advertise { len: dice.below(30) },
         47 => Action::CancelSources,
         48 => Action::CancelSinks,
-        49 => [Action::Spill, Action::GiveUp, Action::Withdraw][dice.below(3) as usize],
+        49 => {
+            [Action::Spill, Action::Queue { len }, Action::GiveUp, Action::Withdraw][dice.below(4) as usize]
+        }
         50..=54 => mode(dice),
         55 => [Action::Announce, Action::WaitForCredits][dice.below(2) as usize],
         56 => {

@@ -18,6 +18,7 @@ use super::handle::{
     Held, Object, Shared, Unacknowledged, Used, Users, await_sole, find, find_if, follow, publish,
     retire_unused,
 };
+use super::immediate;
 use crate::errors::{Outcome, of_device};
 use crate::fifo::{is_nonblocking, make_blocking, sleep_until_readable};
 use crate::words::{opcode_of, status_of};
@@ -293,9 +294,8 @@ fn entry(completion: &Completion) -> ibv_wc {
         qp_num: completion.qp.0,
         ..ibv_wc::default()
     };
-    if let Some(immediate) = completion.immediate {
-        entry.wc_flags |= wc_flags::WITH_IMM;
-        entry.imm_data = u32::from_ne_bytes([immediate[0], immediate[1], immediate[2], immediate[3]]);
+    if let Some(data) = completion.immediate {
+        immediate::note(data, &mut entry);
     }
     if let Some(stag) = completion.invalidated {
         entry.wc_flags |= wc_flags::WITH_INV;

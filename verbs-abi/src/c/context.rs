@@ -39,6 +39,7 @@ const OFFSET: usize = std::mem::offset_of!(verbs_context, context);
 impl Context {
     pub(super) fn open(device: &'static DeviceObject) -> Outcome<&'static Context> {
         use super::handle::Object;
+        device.device.settings()?;
         let events = Fifo::new()?;
         let c = ibv_context {
             device: device.handle(),

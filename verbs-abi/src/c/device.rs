@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use super::abi::{Plain, device, ibv_context, ibv_device};
 use super::border::pointer;
 use super::context::Context;
+use super::environment::settings;
 use super::handle::{Object, Shared};
 use super::process::process;
 use crate::device::Device;
@@ -39,7 +40,7 @@ unsafe impl Object for DeviceObject {
 /// Returns the devices of this host.
 pub(super) fn devices() -> &'static [DeviceObject] {
     static DEVICES: OnceLock<Vec<DeviceObject>> = OnceLock::new();
-    DEVICES.get_or_init(|| vec![DeviceObject::new(Device::iwarp(0))])
+    DEVICES.get_or_init(|| vec![DeviceObject::new(Device::iwarp(0, settings()))])
 }
 
 impl DeviceObject {

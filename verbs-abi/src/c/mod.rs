@@ -7,10 +7,12 @@
 //! | `border` | results as C functions return them |
 //! | `process` | what a process has, and its child after `fork` has not |
 //! | `exports`, `unfinished` | the exported names; what stands behind those that are not done |
+//! | `environment` | the program's name, and its settings |
 //! | `device`, `context`, `query`, `text` | devices, their attributes, names of numbers |
 //! | `memory`, `window` | protection domains and regions; memory windows |
 //! | `completion`, `extended_cq` | completion channels and queues |
 //! | `queue_pair`, `post`, `modify`, `shared` | queue pairs, requests, states, shared receive queues |
+//! | `immediate` | values of programs in Immediate Data |
 //! | `asynchronous` | asynchronous events |
 //! | `cm` | the connection manager |
 //! | `rsocket` | rsockets |
@@ -31,10 +33,12 @@ mod cm;
 mod completion;
 mod context;
 mod device;
+mod environment;
 #[cfg(not(test))]
 mod exports;
 mod extended_cq;
 mod handle;
+mod immediate;
 mod memory;
 mod modify;
 mod post;

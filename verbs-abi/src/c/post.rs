@@ -7,6 +7,7 @@ use rddp_rnic::{Gather, Operation, RecvWr, Remote, SendWr, Sge, SgeList, Stag};
 
 use super::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, send, wr};
 use super::handle::{Object, follow};
+use super::immediate;
 use super::queue_pair::Qp;
 use super::window;
 use crate::errors::{Outcome, of_post};
@@ -80,6 +81,22 @@ unsafe fn request(qp: &Qp, from: &ibv_send_wr) -> Outcome<SendWr> {
         wr::RDMA_READ => Operation::Read { sink: sink(list)?, remote, invalidate_sink: false },
         wr::LOCAL_INV => Operation::Invalidate { stag: Stag(from.imm_data) },
         wr::BIND_MW => window::operation(from.mw, from.mw_rkey, &from.bind_info)?,
+        // RFC 7306 §1.1: nobody may use its messages unless both ends have agreed to.
+        _ if !qp.has_extensions() => return Err(Errno::EOPNOTSUPP),
+        wr::SEND_WITH_IMM => immediate::send(list, from.imm_data)?,
+        wr::RDMA_WRITE_WITH_IMM => {
+            let data = immediate::behind_a_write(from.imm_data);
+            Operation::WriteImmediate { gather: gather()?, remote, data }
+        }
+        wr::ATOMIC_FETCH_AND_ADD => {
+            let (sink, remote) = atomic(list, from)?;
+            Operation::FetchAdd { sink, remote, add: from.compare_add(), mask: 0 }
+        }
+        wr::ATOMIC_CMP_AND_SWP => {
+            let (sink, remote) = atomic(list, from)?;
+            let (compare, swap, whole) = (from.compare_add(), from.swap, u64::MAX);
+            Operation::CmpSwap { sink, remote, compare, compare_mask: whole, swap, swap_mask: whole }
+        }
         _ => return Err(Errno::EOPNOTSUPP),
     };
     let fenced = flags & send::FENCE != 0;
@@ -101,6 +118,12 @@ fn sink(list: &[ibv_sge]) -> Outcome<Sge> {
         [one] => Ok(piece(one)),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// Returns the one place for what an atomic brings, and the peer's number.
+fn atomic(list: &[ibv_sge], from: &ibv_send_wr) -> Outcome<(Sge, Remote)> {
+    let remote = Remote { stag: Stag(from.atomic_rkey), to: from.remote_addr };
+    Ok((sink(list)?, remote))
 }
 
 /// Posts a list of requests. On failure `bad` is the first that was not posted.

@@ -28,12 +28,13 @@ const FIRST_PORT_ATTR: usize = 48;
 const CAPABILITIES: u32 =
     device_cap::MEM_MGT_EXTENSIONS | device_cap::MEM_WINDOW | device_cap::MEM_WINDOW_TYPE_2B;
 
-fn device_attr(device: &Device) -> ibv_device_attr {
-    let limits = &device.limits;
+/// Atomics of this device are those of the processor, and so exclude the program's own, too.
+fn device_attr(of: &Device) -> ibv_device_attr {
+    let limits = &of.limits;
     let version = env!("CARGO_PKG_VERSION").bytes();
     let mut attr = ibv_device_attr {
-        node_guid: u64::from_ne_bytes(device.guid),
-        sys_image_guid: u64::from_ne_bytes(device.guid),
+        node_guid: u64::from_ne_bytes(of.guid),
+        sys_image_guid: u64::from_ne_bytes(of.guid),
         max_mr_size: u64::MAX,
         page_size_cap: 4096,
         max_qp: MANY,
@@ -49,6 +50,7 @@ fn device_attr(device: &Device) -> ibv_device_attr {
         max_qp_rd_atom: c_int::from(limits.depth),
         max_res_rd_atom: c_int::from(limits.depth) * 1024,
         max_qp_init_rd_atom: c_int::from(limits.depth),
+        atomic_cap: if of.has_atomics() { device::ATOMIC_GLOB } else { device::ATOMIC_NONE },
         max_srq: MANY,
         max_srq_wr: limits.requests as c_int,
         max_srq_sge: limits.sge as c_int,

@@ -1,6 +1,7 @@
 //! Queue pairs.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use nix::errno::Errno;
@@ -39,6 +40,8 @@ pub(super) struct Qp {
     pub(super) id: Mutex<Weak<Id>>,
     pub(super) attributes: Mutex<Attributes>,
     pub(super) events: Unacknowledged,
+    /// The connection may use the extensions of RFC 7306, as far as this end knows.
+    extensions: AtomicBool,
 }
 
 /// Attributes that a program may set and ask for, and that have no other effect.
@@ -65,7 +68,9 @@ impl Qp {
         let config = QpConfig {
             recv_cq: recv_cq.queue.clone(),
             srq: srq.as_ref().map(|srq| srq.queue.clone()),
-            max_send: attr.cap.max_send_wr as usize,
+            // A Write with an immediate value takes two places.
+            max_send: attr.cap.max_send_wr as usize
+                * (1 + usize::from(pd.context.device.device.has_atomics())),
             max_recv: attr.cap.max_recv_wr as usize,
             ..QpConfig::new(&send_cq.queue)
         };
@@ -95,12 +100,23 @@ impl Qp {
             id: Mutex::default(),
             attributes: Mutex::default(),
             events: Unacknowledged::default(),
+            extensions: AtomicBool::new(false),
             pd: Held::new(pd),
         });
         let watcher: Weak<dyn Watcher> = Arc::<Qp>::downgrade(&qp);
         qp.pd.context.engine()?.watch(qp.queues.num(), watcher);
         process().add_pair(&qp);
         Ok(qp)
+    }
+
+    /// Notes whether the connection that is about to begin may use the extensions of RFC 7306.
+    pub(super) fn set_extensions(&self, allowed: bool) {
+        self.extensions.store(allowed, Ordering::Relaxed);
+    }
+
+    /// Returns whether requests of RFC 7306 may be posted: the setting is on, and for a connection.
+    pub(super) fn has_extensions(&self) -> bool {
+        self.extensions.load(Ordering::Relaxed)
     }
 
     /// Returns the device and the number, which tell the queue pair from all others.

@@ -383,6 +383,9 @@ impl Stream<'_> {
             if !has_room {
                 return Ok(Next::Full);
             }
+            if let Step::Silent { reply, .. } = &step {
+                self.reply(reply)?;
+            }
             if before_urgent && rx.sdp.ahead_of_mark() != Some(0) {
                 // TCP drops an urgent octet that is next when another takes its place.
                 self.drop_from_queue(rx, 1)?;

@@ -10,7 +10,7 @@ use rddp_sdp::wire::{Body, Flags, Message};
 use super::counters::{COPIED, RECEIVED};
 use super::{Adverts, Live, Look, Part, Wrong, live};
 use crate::ended::{Ended, Why};
-use crate::state::{AT_MARK, NOT_BLOCKED, Phase, Rx};
+use crate::state::{AT_MARK, NOT_BLOCKED, Phase, Rx, SHORT};
 use crate::sys::{Guard, Lease};
 use crate::{Errno, Stream};
 
@@ -92,8 +92,9 @@ impl Stream<'_> {
     #[inline]
     pub(crate) fn needs_what_comes(&self, rx: &Rx) -> bool {
         let asked = &self.state.asked;
-        let blocked = self.state.blocked.load(Ordering::Acquire) & !AT_MARK != NOT_BLOCKED;
-        let waits = rx.sdp.is_blocked() || rx.sdp.seeks == 1 || blocked;
+        let blocked = self.state.blocked.load(Ordering::Acquire);
+        let is_blocked = blocked & !AT_MARK != NOT_BLOCKED && blocked & SHORT == 0;
+        let waits = rx.sdp.is_blocked() || rx.sdp.seeks == 1 || is_blocked;
         asked.is_sdp() && (asked.has_private_copies() || waits)
     }
 
@@ -147,6 +148,14 @@ impl Stream<'_> {
         let mut tx = self.lock_tx()?;
         self.pay_messages(rx, &mut tx).map(drop)
     }
+}
+
+/// Returns whether so many octets are no more than those that came with an advert, and the octets
+/// behind them are being Read.
+#[cold]
+pub(crate) fn is_start(rx: &mut Guard<'_, Rx>, octets: usize) -> bool {
+    let is_inline = (1..=rx.sdp.inline as usize).contains(&octets);
+    is_inline && live(rx).machine().reads_open()
 }
 
 #[inline(never)]

@@ -176,7 +176,12 @@ impl<'s> Look<'s> {
     /// aside that it makes the next ones. `None`: it needs tables.
     fn front(&mut self, octets: &[u8]) -> Result<Option<(usize, usize)>, Wrong> {
         let message = Message::parse(octets)?;
-        match self.machine().receive(&message)? {
+        let received = self.machine().receive(&message)?;
+        if message.payload_len > 0 {
+            let is_advert = received == Received::SrcAvail;
+            self.now.inline = if is_advert { message.payload_len as u32 } else { 0 };
+        }
+        match received {
             Received::NeedsTables if self.now.starved == 0 => return Ok(None),
             Received::NeedsTables => self.refuse(&message)?,
             Received::LargerBuffersWanted { .. } => self.machine().answer_buffer_size(None),
@@ -244,6 +249,7 @@ impl<'s> Look<'s> {
         adverts.open = OpenMessage::of(open);
         self.now.is_tagged = 1;
         let len = delivered.segment.payload_len;
+        self.now.inline = 0;
         let part = match delivered.segment.place {
             Place::Sink { id: READ_ID, .. } => {
                 let read = adverts.reads.first().ok_or(Wrong::Unsupported)?;

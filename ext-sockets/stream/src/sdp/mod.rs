@@ -27,6 +27,7 @@ mod zcopy;
 
 pub use close::Leaving;
 pub(super) use counters::SENT_MESSAGES;
+pub(super) use inbound::is_start;
 pub use info::SdpInfo;
 pub(super) use look::{Ahead, Beside, Look, Part};
 pub use options::{Copies, Format, SdpOptions};

@@ -43,6 +43,14 @@ impl Stream<'_> {
             return Err(Errno::BROKEN_PIPE);
         }
         let all = source.left();
+        if rx.sdp.queues == 1 && !urgent {
+            let queued = self.queue_behind(&mut rx, &mut source);
+            self.count(SENT, all - source.left());
+            self.note_blocked(&mut rx);
+            if queued != Ok(0) {
+                return queued;
+            }
+        }
         if rx.sdp.has_adverts == 1 {
             let written = self.push_writes(&mut rx, &mut tx, &mut source);
             let done = all - source.left();

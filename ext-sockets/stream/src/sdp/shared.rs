@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     /// 1 once the last holder has closed the socket: what still comes is dropped.
     pub(super) closing: u32,
     /// 1 while there are adverts, Reads or Requests in the block of tables.
-    pub(super) has_adverts: u32,
+    pub(crate) has_adverts: u32,
     /// MSN of this end's newest Read Request.
     pub(super) read_msn: u32,
     /// 1 if the segment that was taken last is one of a Read Response or a Write.
@@ -65,6 +65,12 @@ pub(crate) struct Shared {
     pub(super) seeks: u32,
     /// 1 once octets could not be moved to the queue for want of room.
     pub(super) cramped: u32,
+    /// Octets that came with an advert of the peer; 0 once others of the stream have come.
+    pub(super) inline: u32,
+    /// 1 while a send puts its octets behind those of adverts that stand in memory of the stream.
+    pub(super) queues: u32,
+    /// Fewer credits than these are no room that a wait is told of; 0: any are.
+    low: u32,
     /// Facts that sleepers have been told of, as bits.
     told: u32,
 }
@@ -100,9 +106,19 @@ impl Live<'_> {
         self.machine().data_room()
     }
 
-    /// Returns whether a send waits for the peer: for credits, or for the end of own adverts.
+    /// Returns whether octets wait for the peer: for credits, or for the end of own adverts.
     pub(crate) fn waits_for_peer(&mut self) -> bool {
         self.sdp.has_answer == 0 && !matches!(self.machine().data_room(), Ok(_) | Err(Blocked::Closed))
+    }
+
+    /// Returns whether a send waits for the peer, too: its octets have no other place.
+    pub(super) fn blocks_sends(&mut self) -> bool {
+        self.sdp.queues == 0 && self.waits_for_peer()
+    }
+
+    /// Returns whether a wait for room is to go on, though a send would find a little.
+    pub(super) fn is_short(&mut self) -> bool {
+        self.sdp.is_short() && self.sdp.queues == 0 && self.data_room().is_ok()
     }
 
     /// Returns whether Reads of the peer are not answered, or octets of adverts came back.
@@ -166,6 +182,7 @@ impl Shared {
             peer_max_adverts: peer_adverts.max(1),
         };
         self.core = Core::new(&config).map_err(|_| Wrong::Format)?;
+        self.low = if peer_bufs >= MANY { u32::from(peer_bufs) / 8 } else { 0 };
         Ok(())
     }
 
@@ -280,10 +297,15 @@ impl Shared {
         self.has_answer == 0 && room == Err(Blocked::Credits)
     }
 
+    /// Returns whether the peer's credits are fewer than a wait for room is told of.
+    fn is_short(&self) -> bool {
+        self.core.credits() < self.low
+    }
+
     /// Returns whether there is something that sleepers were not told of, and notes that they are
-    /// now: credits, the peer's end, an urgent octet.
+    /// now: credits, many of them, the peer's end, an urgent octet.
     pub(super) fn tells_more(&mut self) -> bool {
-        let facts = [!self.is_blocked(), self.is_over(), self.has_urgent()];
+        let facts = [!self.is_blocked(), !self.is_short(), self.is_over(), self.has_urgent()];
         let now = facts.into_iter().rev().fold(0, |all, fact| all << 1 | u32::from(fact));
         let is_new = now & !self.told != 0;
         self.told = now;
@@ -337,6 +359,9 @@ impl Rx {
     }
 }
 
+/// Bufs of a peer from which on an eighth of them is held to be few: it gives new ones when half of
+/// them are free, so more come.
+const MANY: u16 = 64;
 /// Octets of the urgent one at which messages announce it.
 const NEAR: u32 = 65_535;
 /// The adverts that an end takes at a time.

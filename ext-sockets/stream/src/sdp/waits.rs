@@ -13,7 +13,7 @@ use super::counters::CREDIT_WAITS;
 use super::{Shared, live};
 use crate::rx::Pull;
 use crate::sink::Sink;
-use crate::state::{AT_MARK, BLOCKED, BLOCKED_BEHIND, NOT_BLOCKED, Phase, Rx};
+use crate::state::{AT_MARK, BLOCKED, BLOCKED_BEHIND, NOT_BLOCKED, Phase, Rx, SHORT};
 use crate::sys::{Guard, is_confined};
 use crate::wait::Patience;
 use crate::{Errno, Stream};
@@ -39,9 +39,9 @@ impl Stream<'_> {
         if blocked & AT_MARK != 0 {
             return readable || want & POLLRDHUP != 0;
         }
-        if writable && self.is_blocked() {
+        if writable && self.lacks_credits() {
             // Octets that the program waits for as well are told of by the kernel.
-            return !readable || blocked != BLOCKED_BEHIND;
+            return !readable || blocked & !SHORT != BLOCKED_BEHIND;
         }
         if readable || want & (POLLRDHUP | POLLPRI) == 0 {
             return false;
@@ -94,7 +94,7 @@ impl Stream<'_> {
                 rx.sdp.wait_for_credits();
             }
             self.answer_peer(&mut rx, 0);
-            let waits = live(&mut rx).waits_for_peer() && self.state.phase() == Phase::Framed;
+            let waits = live(&mut rx).blocks_sends() && self.state.phase() == Phase::Framed;
             self.count(CREDIT_WAITS, usize::from(waits));
             Ok(waits.then(|| self.note_waiter()))
         })
@@ -116,12 +116,14 @@ impl Stream<'_> {
     /// something is there that is there now. The caller holds both locks.
     pub(crate) fn note_blocked(&self, rx: &mut Guard<'_, Rx>) {
         let is_readable = rx.left > 0 || rx.sdp.has_stub();
-        let blocked = match live(rx).waits_for_peer() {
+        let is_short = rx.sdp.hungry == 0 && live(rx).is_short();
+        let blocked = match is_short || live(rx).blocks_sends() {
             _ if rx.sdp.hungry == 1 => BLOCKED_BEHIND,
             false => NOT_BLOCKED,
             true if is_readable => BLOCKED_BEHIND,
             true => BLOCKED,
         };
+        let blocked = if is_short { blocked | SHORT } else { blocked };
         let at_mark = rx.left == 0 && rx.held.len() == 1 && self.is_before_urgent(rx);
         let at_mark = if at_mark { AT_MARK } else { 0 };
         self.state.blocked.store(blocked | at_mark, Ordering::Release);
@@ -137,7 +139,7 @@ impl Stream<'_> {
 
 /// Returns whether the events of `want` need a message that has not been taken.
 fn lacks(rx: &mut Guard<'_, Rx>, want: c_short) -> bool {
-    if want & WRITABLE != 0 && live(rx).waits_for_peer() {
+    if want & WRITABLE != 0 && (live(rx).blocks_sends() || live(rx).is_short()) {
         return true;
     }
     let sdp = &rx.sdp;

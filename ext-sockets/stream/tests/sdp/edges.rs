@@ -102,3 +102,38 @@ fn a_sender_without_credits_wakes_when_another_thread_takes_them() {
         assert_eq!(a.recv(&mut octets, MSG_WAITALL), Ok(10));
     }
 }
+
+#[test]
+fn a_wait_is_told_of_no_room_that_a_few_messages_fill() {
+    let (a, b) = few();
+    let wants = |end: &End| end.poll(POLLOUT, Duration::ZERO).0;
+    let mut sent = 0;
+    while wants(&b) == POLLOUT {
+        b.send_all(b"x");
+        sent += 1;
+    }
+    // A send that is not waited for goes on, as long as there are credits for one message.
+    let left = use_up_credits(&b);
+    assert!((20..40).contains(&left) && sent > 200, "{sent} messages, then {left}");
+    let mut octets = vec![0; sent + left];
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| b.poll(POLLOUT, LONG).0);
+        assert_eq!(a.recv(&mut octets[..100], MSG_WAITALL), Ok(100));
+        assert!(!waiting.is_finished());
+        assert_eq!(a.recv(&mut octets[100..], MSG_WAITALL), Ok(sent + left - 100));
+        assert_eq!(waiting.join().unwrap(), POLLOUT);
+    });
+    assert!(use_up_credits(&b) > 200);
+}
+
+#[test]
+fn a_send_that_may_wait_takes_the_last_credits() {
+    let (a, b) = few();
+    while b.poll(POLLOUT, Duration::ZERO).0 == POLLOUT {
+        b.send_all(b"x");
+    }
+    // As many as are left go without a wait.
+    b.state.set_send_timeout(Some(Duration::from_millis(50)));
+    (0..20).for_each(|_| b.send_all(b"y"));
+    assert!(a.readable());
+}

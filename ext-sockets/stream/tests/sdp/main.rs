@@ -2,6 +2,7 @@
 //! peer.
 
 mod advertising;
+mod behind;
 mod calls;
 mod close;
 #[expect(dead_code, reason = "the tests of plain octets use more of it")]

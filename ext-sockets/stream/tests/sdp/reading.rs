@@ -294,3 +294,16 @@ fn octets_are_written_where_the_peer_gives_room() {
     });
     assert_eq!(end.state.ended(), None);
 }
+
+/// A Read without octets is answered whatever it names (RFC 5040 §5.2.1).
+#[test]
+fn a_read_of_nothing_is_answered_behind_octets_that_nobody_reads() {
+    let (mut peer, end) = connected(0);
+    for msn in 1..3 {
+        peer.data(b"unread");
+        peer.ask(msn, 0, 0, 0);
+        assert_eq!(end.poll(libc::POLLRDHUP, Duration::from_millis(20)).0, 0);
+        assert_eq!(peer.response(0), b"");
+    }
+    assert_eq!(end.read(20), Ok(b"unreadunread".to_vec()));
+}

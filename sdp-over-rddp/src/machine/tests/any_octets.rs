@@ -44,7 +44,7 @@ prop_compose! {
             counts.sort_unstable();
             let [a, b, c, d] = counts;
             tables.sources[at] =
-                OwnSource { state: n[4] % 4, mseq: n[5], len: c, inline: a, done: b, reserved: 0 };
+                OwnSource { state: n[4] % 4, mseq: n[5], len: c, inline: a, done: b, queued: n[4] >> 2 & 1 };
             tables.sinks[at] = OwnSink { state: n[6] % 5, mseq: n[7], len: d, done: b };
             let room = |to: u64, len: u32| to.min(u64::MAX - u64::from(len));
             tables.peer_sources[at] = ReadFrom {

@@ -80,7 +80,7 @@ fn own_source(tables: &mut Tables, value: &Value) {
     let field = |name: &str, default: u32| value.get(name).map_or(default, number);
     let (inline, len) = (field("inline", 64), field("len", 131_072));
     let mseq = field("mseq", 0);
-    tables.sources[0] = OwnSource { state: state::OUT, mseq, len, inline, done: inline, reserved: 0 };
+    tables.sources[0] = OwnSource { state: state::OUT, mseq, len, inline, done: inline, queued: 0 };
 }
 
 /// The rule that each vector breaks, by the name of its refusal; none for those that are taken.

@@ -77,8 +77,11 @@ numbers! {
     device_cap: u32 { RESIZE_MAX_WR = 1, SRQ_RESIZE = 0x2000, MEM_WINDOW = 0x2_0000, MEM_MGT_EXTENSIONS = 0x20_0000,
         MEM_WINDOW_TYPE_2B = 0x100_0000,
     }
-    /// `enum ibv_node_type`, `ibv_transport_type`, `ibv_port_state`, link layers and MTUs.
-    device: i32 { NODE_RNIC = 4, TRANSPORT_IWARP = 1, PORT_ACTIVE = 4, LINK_LAYER_ETHERNET = 2, MTU_1024 = 3 }
+    /// `enum ibv_node_type`, `ibv_transport_type`, `ibv_port_state`, link layers, MTUs.
+    device: i32 { NODE_RNIC = 4, TRANSPORT_IWARP = 1, PORT_ACTIVE = 4, LINK_LAYER_ETHERNET = 2, MTU_1024 = 3,
+        // `enum ibv_atomic_cap`
+        ATOMIC_NONE = 0, ATOMIC_GLOB = 2,
+    }
     /// `enum ibv_fork_status`
     fork: i32 { UNNEEDED = 2 }
 }

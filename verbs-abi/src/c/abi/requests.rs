@@ -46,6 +46,15 @@ pub(crate) struct ibv_send_wr {
 layout!(ibv_send_wr: 128, next 8, sg_list 16, num_sge 24, opcode 28, send_flags 32, imm_data 36, remote_addr 40,
     rkey 48, swap 56, atomic_rkey 64, mw 80, mw_rkey 88, bind_info 96);
 
+impl ibv_send_wr {
+    /// Returns `wr.atomic.compare_add`: of a FetchAdd what is added, of a CmpSwap what is compared.
+    pub(crate) fn compare_add(&self) -> u64 {
+        let at = std::mem::offset_of!(ibv_send_wr, rkey);
+        // SAFETY: eight octets of the structure, which the program that made it has given a value.
+        unsafe { std::ptr::from_ref(self).byte_add(at).cast::<u64>().read() }
+    }
+}
+
 #[repr(C)]
 pub(crate) struct ibv_mw_bind_info {
     pub(crate) mr: *mut c_void,

@@ -1,6 +1,7 @@
 //! Connections: connecting, answering requests, ending.
 
 use std::ffi::{c_int, c_void};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -13,6 +14,7 @@ use super::super::process::process;
 use super::super::queue_pair::Qp;
 use super::event::Told;
 use super::id::{Id, Phase, State};
+use crate::device::Device;
 use crate::errors::{Outcome, of_connect};
 
 /// The depth by which a program asks for the most.
@@ -45,16 +47,16 @@ impl Wanted {
         }
     }
 
-    fn options(self, most: u8) -> ConnectOptions {
-        let depth = |depth: Option<u8>| u16::from(depth.unwrap_or(most).min(most));
-        ConnectOptions {
-            ird: depth(self.ird),
-            ord: depth(self.ord),
+    /// Returns the options of a connection with `peer`, whose port is that of the server.
+    fn options(self, device: &Device, peer: SocketAddr) -> Outcome<ConnectOptions> {
+        let set = device.settings()?.options(peer, device.limits.depth);
+        let depth = |asked: Option<u8>, most: u16| asked.map_or(most, |asked| most.min(asked.into()));
+        Ok(ConnectOptions {
+            ird: depth(self.ird, set.ird),
+            ord: depth(self.ord, set.ord),
             private_data: self.data,
-            // RFC 7306 has no capability bit, and peers without it end the connection.
-            extensions: false,
-            ..ConnectOptions::default()
-        }
+            ..set
+        })
     }
 }
 
@@ -110,7 +112,8 @@ impl Id {
             return Err(Errno::EINVAL);
         }
         let (qp, to) = (self.pair(&mut state, &wanted)?, state.destination.ok_or(Errno::EINVAL)?);
-        let options = wanted.options(self.device.device.limits.depth);
+        let options = wanted.options(&self.device.device, to)?;
+        qp.set_extensions(options.extensions);
         let begun = match state.socket.take() {
             // The program has chosen an address of its own.
             Some(socket) => {
@@ -166,8 +169,10 @@ impl Id {
             return Err(Errno::EINVAL);
         }
         let qp = self.pair(&mut state, &wanted)?;
+        let peer = state.destination.ok_or(Errno::EINVAL)?;
+        let options = wanted.options(&self.device.device, peer)?;
         let request = state.request.take().ok_or(Errno::EINVAL)?;
-        let options = wanted.options(self.device.device.limits.depth);
+        qp.set_extensions(options.extensions);
         let negotiated = request.accept_with(&qp.queues, &options).map_err(|error| {
             state.phase = Phase::Over;
             of_connect(&error)

@@ -68,6 +68,7 @@ pub(super) struct State {
     pub(super) waits: bool,
     /// The TCP socket that has the id's address, until it listens or connects.
     pub(super) socket: Option<Socket>,
+    /// The peer, with the port of the server, whichever end that is.
     pub(super) destination: Option<SocketAddr>,
     pub(super) listener: Option<(Listener, u64)>,
     pub(super) request: Option<ConnectRequest>,

@@ -69,6 +69,7 @@ impl Id {
         {
             let mut new = id.state.lock();
             new.phase = Phase::Requested;
+            new.destination = Some(SocketAddr::new(peer.ip(), port));
             new.request = Some(request);
         }
         publish(&id);

@@ -236,6 +236,7 @@ void bad_pointers(void) {
     IS(now, stag);
     FAILS(ddp_attach(raw, NOWHERE), EFAULT);
     IS(mode_info(raw).mode, DDP_MODE_ASKED);
+    FAILS(ddp_info(end->fd, NULL), EFAULT);
     FAILS(ddp_info(end->fd, NOWHERE), EFAULT);
     FAILS(ddp_answer(end->fd, DDP_ACCEPT, NOWHERE, 10), EFAULT);
 

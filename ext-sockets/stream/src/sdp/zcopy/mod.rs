@@ -4,8 +4,9 @@
 //! peer's `SrcAvail`s, [`sink`] makes `SinkAvail`s, [`place`] takes what comes for them out of
 //! order. [`source`] makes `SrcAvail`s of the program's memory, which is [`lent`] by a call or by
 //! [`operations`]; [`serve`] answers the peer's Reads, [`spill`] has the adverts that a call has
-//! left behind, [`writes`] writes into `SinkAvail`s.
+//! left behind, and [`behind`] what is sent after them; [`writes`] writes into `SinkAvail`s.
 
+mod behind;
 mod lent;
 mod operations;
 mod place;

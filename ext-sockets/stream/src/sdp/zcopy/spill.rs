@@ -11,13 +11,14 @@ use rddp_rdmap::{Opcode, untagged_header};
 use rddp_sdp::machine::{Blocked, Machine, SourceId, SourceState};
 use rddp_sdp::wire::HEADER_LEN;
 
+use super::behind::may_queue;
 use super::serve::{Ends, Tagged};
 use super::state::{Backing, Zcopy, zcopy};
 use crate::buffers::LITTLE_SEND;
 use crate::rooms::Room;
 use crate::sink::Source;
 use crate::state::{Phase, Rx, Tx};
-use crate::sys::{BLOCK, ChainError, Guard, Scratch, Tcp, Tried, parts};
+use crate::sys::{BLOCK, Chain, ChainError, Chains, Guard, Scratch, Tcp, Tried, parts};
 use crate::train::Train;
 use crate::tx::{After, PIECES};
 use crate::{Errno, Stream};
@@ -79,10 +80,12 @@ impl Stream<'_> {
         spilled.map_err(|error| error.unwrap_or_else(|| self.owner_died()))
     }
 
-    fn note_spilled(&self, rx: &mut Guard<'_, Rx>) {
-        let is_spilled = |backing: &&Backing| backing.kind == Backing::CHAIN;
-        let count = zcopy(rx).map_or(0, |(_, _, all)| all.sources.iter().filter(is_spilled).count());
-        self.state.spilled.store(count as u64, Ordering::Release);
+    /// Notes how many adverts stand in the stream's memory, and what that means for sends.
+    pub(super) fn note_spilled(&self, rx: &mut Guard<'_, Rx>) {
+        let Some((state, _, all)) = zcopy(rx) else { return };
+        let spilled = all.sources.iter().filter(|backing| backing.kind == Backing::CHAIN).count();
+        self.state.spilled.store(spilled as u64, Ordering::Release);
+        state.sdp.queues = may_queue(&all.sources, &state.rooms).into();
     }
 
     /// Gives up adverts of the stream's own memory that are over, and the block of tables with the
@@ -107,8 +110,8 @@ impl Stream<'_> {
             }
         }
         state.sdp.has_adverts = (!adverts.is_idle()).into();
-        let spilled = sources.iter().filter(|backing| backing.kind == Backing::CHAIN).count();
-        self.state.spilled.store(spilled as u64, Ordering::Release);
+        self.note_spilled(rx);
+        let Some((state, _, all)) = zcopy(rx) else { return };
         if all.is_idle() && state.held.is_empty() {
             let (rx, _, mut table) = parts(rx);
             table.give_back(&mut rx.tables);
@@ -246,18 +249,7 @@ fn spill(rx: &mut Guard<'_, Rx>, place: usize, memory: &mut Source<'_>) -> Resul
     let (_, mut chains, all) = zcopy(rx).ok_or(None)?;
     let backing = &mut all.sources[place];
     while memory.left() > 0 {
-        let filled = chains.fill(&mut backing.chain, memory.left(), |pieces| {
-            let mut count = 0;
-            for piece in pieces {
-                let now = memory.copy_some(piece);
-                count += now;
-                if now < piece.len() {
-                    break;
-                }
-            }
-            if count == 0 { Err(Errno::FAULT) } else { Ok(count) }
-        });
-        let error = match filled {
+        let error = match copy_in(&mut chains, &mut backing.chain, memory) {
             Ok(Ok(_)) => continue,
             // Memory that is gone has nothing that could be read.
             Ok(Err(_)) | Err(ChainError::NoRoom) => Ok(false),
@@ -268,4 +260,24 @@ fn spill(rx: &mut Guard<'_, Rx>, place: usize, memory: &mut Source<'_>) -> Resul
     }
     (backing.kind, backing.from) = (Backing::CHAIN, 0);
     Ok(true)
+}
+
+/// Copies some of the next octets to the end of a chain, and passes them. The inner error is
+/// `EFAULT`: the first one is not mapped.
+pub(super) fn copy_in(
+    chains: &mut Chains<'_>,
+    chain: &mut Chain,
+    memory: &mut Source<'_>,
+) -> Result<Result<usize, Errno>, ChainError> {
+    chains.fill(chain, memory.left(), |pieces| {
+        let mut count = 0;
+        for piece in pieces {
+            let now = memory.copy_some(piece);
+            count += now;
+            if now < piece.len() {
+                break;
+            }
+        }
+        if count == 0 { Err(Errno::FAULT) } else { Ok(count) }
+    })
 }

@@ -44,7 +44,10 @@ impl Stream<'_> {
             if sent < good {
                 return Ok(false);
             }
-            self.pay_messages(rx, tx)?;
+            // What is sent next goes behind what is owed.
+            if !self.pay_messages(rx, tx)? {
+                return Ok(false);
+            }
         }
         Ok(true)
     }

@@ -1,0 +1,33 @@
+//! The program's environment.
+
+use std::ffi::{CStr, CString, c_char};
+
+use crate::settings::Settings;
+
+unsafe extern "C" {
+    static program_invocation_short_name: *const c_char;
+    fn secure_getenv(name: *const c_char) -> *const c_char;
+}
+
+/// Reads the settings of this program. Faults are told.
+pub(super) fn settings() -> Option<Settings> {
+    let settings = Settings::read(&program(), variable);
+    settings.inspect_err(Settings::tell).ok()
+}
+
+/// Returns the program's name without its folder.
+fn program() -> Vec<u8> {
+    // SAFETY: the C library set the pointer, to text that ends with a nul, before it ran anything
+    // of the program's.
+    unsafe { CStr::from_ptr(program_invocation_short_name) }.to_bytes().to_vec()
+}
+
+/// Returns a variable; `None` in a program with privileges that its user does not have.
+fn variable(name: &str) -> Option<Vec<u8>> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a name that ends with a nul. As with `getenv`, a program does not change its
+    // environment in one thread while another one opens a device.
+    let value = unsafe { secure_getenv(name.as_ptr()) };
+    // SAFETY: NULL, or text that ends with a nul, which is copied at once.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes().to_vec())
+}

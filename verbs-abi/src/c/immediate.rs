@@ -1,0 +1,72 @@
+//! Immediate Data (RFC 7306 §6) for programs whose values have 32 bits.
+//!
+//! The RFC has eight octets, and leaves their use to programs. As in RNICs that send them behind
+//! Writes (cxgb4), the value is in the first four, in the program's order of octets, and the others
+//! are 0. A Send with a value, which those RNICs have not, is marked in the others: else the peer
+//! could not tell it from a Write with one.
+
+use nix::errno::Errno;
+use rddp_rnic::Operation;
+
+use super::abi::{ibv_sge, ibv_wc, wc, wc_flags};
+use crate::errors::Outcome;
+
+/// The last four octets of the value of a Send.
+const OF_SEND: [u8; 4] = *b"Send";
+
+/// Returns the octets that follow a Write.
+pub(super) fn behind_a_write(value: u32) -> [u8; 8] {
+    let [a, b, c, d] = value.to_ne_bytes();
+    [a, b, c, d, 0, 0, 0, 0]
+}
+
+/// Returns a Send with a value. It has no other octets: of RFC 7306 no message has both, and two
+/// messages would take two receives.
+pub(super) fn send(list: &[ibv_sge], value: u32) -> Outcome<Operation> {
+    if list.iter().any(|sge| sge.length > 0) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let [[a, b, c, d], [e, f, g, h]] = [value.to_ne_bytes(), OF_SEND];
+    Ok(Operation::Immediate { data: [a, b, c, d, e, f, g, h] })
+}
+
+/// Notes in a completion the value that came, and with what. None of the receive's memory was
+/// written.
+pub(super) fn note(data: [u8; 8], entry: &mut ibv_wc) {
+    let [a, b, c, d, mark @ ..] = data;
+    entry.opcode = if mark == OF_SEND { wc::RECV } else { wc::RECV_RDMA_WITH_IMM };
+    entry.wc_flags |= wc_flags::WITH_IMM;
+    entry.imm_data = u32::from_ne_bytes([a, b, c, d]);
+    entry.byte_len = 0;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn came(data: [u8; 8]) -> ibv_wc {
+        let mut entry = ibv_wc { byte_len: 8, ..ibv_wc::default() };
+        note(data, &mut entry);
+        assert_eq!((entry.wc_flags, entry.byte_len), (wc_flags::WITH_IMM, 0));
+        entry
+    }
+
+    /// RFC 7306 §6.2: the octets are the program's own.
+    #[test]
+    fn a_value_keeps_its_octets_and_what_it_came_with() {
+        let value = u32::from_ne_bytes(*b"abcd");
+        assert_eq!(behind_a_write(value), *b"abcd\0\0\0\0");
+        let entry = came(behind_a_write(value));
+        assert_eq!((entry.opcode, entry.imm_data), (wc::RECV_RDMA_WITH_IMM, value));
+        let Ok(Operation::Immediate { data }) = send(&[], value) else { panic!("refused") };
+        let entry = came(data);
+        assert_eq!((entry.opcode, entry.imm_data), (wc::RECV, value));
+    }
+
+    #[test]
+    fn a_send_has_a_value_or_octets() {
+        let (none, some) = (ibv_sge { addr: 8, length: 0, lkey: 1 }, ibv_sge { addr: 8, length: 1, lkey: 1 });
+        assert!(send(&[none], 7).is_ok());
+        assert_eq!(send(&[none, some], 7), Err(Errno::EOPNOTSUPP));
+    }
+}
