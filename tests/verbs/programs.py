@@ -61,6 +61,13 @@ def perftest():
     yield pair("ib_write_lat -U", "ib_write_lat -R", "-U -n 100")
 
 
+def rsockets():
+    """Without `-T f`, which uses plain sockets."""
+    for kind in ("", "-T a", "-T b", "-T n", "-T v"):
+        options = f"-S 20000 -C 50 -p 7411 {kind}"
+        yield Case(f"rstream {kind}", f"rstream {options}", f"rstream -s {AT} {options}")
+
+
 # Immediate Data and atomics (RFC 7306).
 EXTENSIONS = {"RDDP_VERBS_EXTENSIONS": "on"}
 
@@ -103,6 +110,7 @@ CASES = [
     Case("udaddy", "udaddy", f"udaddy -s {AT}", ends=(ENDED, 255), seconds=5),
     Case("mckey", "mckey -m 224.0.0.5", ends=(255, None), says="not supported"),
     *perftest(),
+    *rsockets(),
     pair("ib_atomic_bw", "ib_atomic_bw -R", "-n 200", variables=EXTENSIONS),
     pair("ib_atomic_bw, compare", "ib_atomic_bw -R -A CMP_AND_SWAP", "-n 200", variables=EXTENSIONS),
     pair("ib_atomic_lat", "ib_atomic_lat -R", "-n 200", variables=EXTENSIONS),

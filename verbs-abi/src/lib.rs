@@ -11,6 +11,7 @@
 //! | `settings` | what the environment and the policy file set for connections |
 //! | `engine` | a device at work in this process: the RNIC, and the thread that tells of connections |
 //! | `fifo` | events that wait behind a descriptor |
+//! | `rsocket` | the protocol of rsockets |
 //! | `words` | numbers of C's headers and the words of `rddp-rnic` |
 //! | `errors` | error numbers |
 //! | `c` | C structures, functions and handles: all that takes a program's pointers |
@@ -24,5 +25,6 @@ mod device;
 mod engine;
 mod errors;
 mod fifo;
+mod rsocket;
 mod settings;
 mod words;

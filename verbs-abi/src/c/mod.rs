@@ -15,6 +15,7 @@
 //! | `immediate` | values of programs in Immediate Data |
 //! | `asynchronous` | asynchronous events |
 //! | `cm` | the connection manager |
+//! | `rsocket` | rsockets |
 //!
 //! # Safety
 //!
@@ -44,6 +45,7 @@ mod post;
 mod process;
 mod query;
 mod queue_pair;
+mod rsocket;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -62,6 +64,7 @@ mod entries {
     pub(super) use super::modify::*;
     pub(super) use super::query::*;
     pub(super) use super::queue_pair::*;
+    pub(super) use super::rsocket::entries::*;
     pub(super) use super::shared::*;
     pub(super) use super::text::*;
 }

@@ -14,6 +14,7 @@ use super::context::Context;
 use super::handle::{Handles, Object, publish};
 use super::memory::Pd;
 use super::queue_pair::Qp;
+use super::rsocket::Sockets;
 use crate::engine::Engine;
 use crate::errors::Outcome;
 
@@ -28,6 +29,7 @@ pub(super) struct Process {
     default_pds: Mutex<HashMap<&'static str, Arc<Pd>>>,
     /// Queue pairs by their devices and numbers, for ids to which programs name them so.
     pairs: Mutex<HashMap<(&'static str, u32), Weak<Qp>>>,
+    pub(super) sockets: Sockets,
 }
 
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
@@ -45,9 +47,9 @@ pub(super) fn process() -> &'static Process {
 
 /// Makes the state of this process, unless another thread has done so.
 fn begin(inherited: *mut Process) -> &'static Process {
-    let (handles, engines, default_pds, pairs) = Default::default();
-    let fresh =
-        Box::into_raw(Box::new(Process { origin: Origin::here(), handles, engines, default_pds, pairs }));
+    let (handles, engines, default_pds, pairs, sockets) = Default::default();
+    let origin = Origin::here();
+    let fresh = Box::into_raw(Box::new(Process { origin, handles, engines, default_pds, pairs, sockets }));
     let current = match CURRENT.compare_exchange(inherited, fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => fresh,
         Err(other) => {

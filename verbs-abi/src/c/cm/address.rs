@@ -19,7 +19,7 @@ use crate::errors::{Outcome, of_io};
 ///
 /// # Safety
 /// NULL, or an address that is as long as its family says.
-pub(super) unsafe fn load(from: *const libc::sockaddr) -> Outcome<SocketAddr> {
+pub(in crate::c) unsafe fn load(from: *const libc::sockaddr) -> Outcome<SocketAddr> {
     if from.is_null() {
         return Err(Errno::EINVAL);
     }

@@ -22,6 +22,7 @@ mod queue_pair;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::address::load;
 pub(super) use self::id::Id;
 
 /// The functions of librdmacm.
