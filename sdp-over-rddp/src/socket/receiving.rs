@@ -43,8 +43,17 @@ impl<T: Transport> Socket<T> {
         is_begun && self.receives.iter().skip(1).any(|op| op.filled > 0 || op.sink.is_some())
     }
 
+    /// Returns whether a Data each has taken the place of the adverts of the first receives, while
+    /// one behind them is still out. Each of them gets its own then: one left empty would have its
+    /// octets behind those that are written to that advert.
+    fn has_data_each(&self) -> bool {
+        let is_empty = self.receives.get(1).is_some_and(|op| op.filled == 0 && op.sink.is_none());
+        is_empty && self.receives.iter().skip(2).any(|op| op.filled > 0 || op.sink.is_some())
+    }
+
     fn fill_first(&mut self) -> bool {
         let is_inline = self.urgent.is_inline;
+        let has_data_each = self.has_data_each();
         let Some(op) = self.receives.front_mut() else { return false };
         let (mut moved, mut n) = (false, 0);
         while let Some(piece) = self.inbox.get_mut(n) {
@@ -84,6 +93,9 @@ impl<T: Transport> Socket<T> {
             }
             if let Some(piece) = self.inbox.pop_front() {
                 free(&mut self.transport, &mut self.core, &mut self.tables, &mut self.ahead_octets, piece);
+            }
+            if has_data_each {
+                break;
             }
         }
         moved

@@ -370,3 +370,40 @@ fn dis_conn_goes_behind_a_cancel() {
         count(pair, 0, SRC_AVAIL_CANCEL) > 0
     });
 }
+
+/// Data that crosses `SinkAvail`s takes the place of several, and what comes next is written to one
+/// behind them: each receive has octets in front of those of the next.
+#[test]
+fn data_crosses_several_of_more_sink_avails() {
+    each(pipelined(), |pair| {
+        let memories: Vec<_> = (0..5).map(|_| pair.receive(1, 3022, Options::default())).collect();
+        let short = Options { non_blocking: true, ..Options::default() };
+        let mut sent = Vec::new();
+        for salt in 0..3 {
+            sent.push((pair.send_with(0, &pattern(10, salt), short), salt, 10));
+        }
+        // All of it comes before the receiver looks.
+        let steps = pair.wire.borrow_mut().random() % 12;
+        (0..steps).for_each(|_| drop(pair.wire.borrow_mut().step()));
+        sent.push((pair.send(0, &pattern(9000, 3)), 3, 9000));
+        pair.run();
+        pair.ends[0].shutdown_send();
+        let (rest, _) = pair.receive_to_end(1);
+        pair.run();
+        let octets = sent.iter().flat_map(|&(id, salt, len)| {
+            let taken = pair.outcome(0, id).map_or(0, |ended| ended.octets);
+            pattern(len, salt)[..taken].to_vec()
+        });
+        let octets: Vec<u8> = octets.collect();
+        let mut got = Vec::new();
+        for (id, memory) in &memories {
+            let filled = pair.outcome(1, *id).map_or(0, |ended| ended.octets);
+            got.extend_from_slice(&memory.octets.borrow()[..filled]);
+        }
+        got.extend(rest);
+        assert_eq!(got.len(), octets.len());
+        assert!(got == octets, "octets are not in their order");
+        let mids = pair.mids(0);
+        mids.contains(&DATA) && mids.contains(&RDMA_WR_COMPL)
+    });
+}
