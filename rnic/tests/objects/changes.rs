@@ -113,3 +113,18 @@ fn a_batch_with_a_bad_request_posts_nothing() {
     assert_eq!(end.completions_of(2..=4).len(), 3);
     assert!(end.cq.poll_one().is_none());
 }
+
+/// draft-hilland-rddp-verbs §6.3: a shared queue grows, and shrinks to what it holds.
+#[test]
+fn a_shared_receive_queue_is_resized_and_keeps_what_it_holds() {
+    let end = End::new();
+    let srq = end.pd.create_srq(SrqConfig { max_recv: 1, quota: None });
+    let post = |id| srq.post_recv(RecvWr::new(id, []));
+    post(1).unwrap();
+    assert_eq!(post(2), Err(PostError::QueueFull { capacity: 1 }));
+    srq.resize(2).unwrap();
+    post(2).unwrap();
+    assert_eq!(post(3), Err(PostError::QueueFull { capacity: 2 }));
+    assert!(matches!(srq.resize(1), Err(Error::InUse(_))));
+    assert_eq!((srq.capacity(), srq.len()), (2, 2));
+}
