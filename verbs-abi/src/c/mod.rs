@@ -10,7 +10,8 @@
 //! | `device`, `context`, `query`, `text` | devices, their attributes, names of numbers |
 //! | `memory`, `window` | protection domains and regions; memory windows |
 //! | `completion`, `extended_cq` | completion channels and queues |
-//! | `queue_pair`, `post`, `modify`, `shared` | queue pairs, requests, states, shared receive queues |
+//! | `queue_pair`, `modify`, `shared` | queue pairs, their states, shared receive queues |
+//! | `post`, `extended_qp` | requests, by structures and by function calls |
 //! | `asynchronous` | asynchronous events |
 //! | `cm` | the connection manager |
 //!
@@ -33,6 +34,7 @@ mod device;
 #[cfg(not(test))]
 mod exports;
 mod extended_cq;
+mod extended_qp;
 mod handle;
 mod memory;
 mod modify;
@@ -54,6 +56,7 @@ mod entries {
     pub(super) use super::cm::entries::*;
     pub(super) use super::completion::*;
     pub(super) use super::device::*;
+    pub(super) use super::extended_qp::*;
     pub(super) use super::memory::*;
     pub(super) use super::modify::*;
     pub(super) use super::query::*;

@@ -14,6 +14,13 @@ pub(crate) struct ibv_sge {
 layout!(ibv_sge: 16, length 8, lkey 12);
 
 #[repr(C)]
+pub(crate) struct ibv_data_buf {
+    pub(crate) addr: *mut c_void,
+    pub(crate) length: usize,
+}
+layout!(ibv_data_buf: 16, length 8);
+
+#[repr(C)]
 pub(crate) struct ibv_recv_wr {
     pub(crate) wr_id: u64,
     pub(crate) next: *mut ibv_recv_wr,
@@ -47,6 +54,7 @@ layout!(ibv_send_wr: 128, next 8, sg_list 16, num_sge 24, opcode 28, send_flags 
     rkey 48, swap 56, atomic_rkey 64, mw 80, mw_rkey 88, bind_info 96);
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct ibv_mw_bind_info {
     pub(crate) mr: *mut c_void,
     pub(crate) addr: u64,
