@@ -9,7 +9,7 @@ use rddp_rdma::{AsyncEventKind, Element, RecvWr, SrqNum};
 
 use crate::capabilities::MAX_SGE;
 use crate::device::DeviceInner;
-use crate::error::PostError;
+use crate::error::{Error, PostError};
 use crate::home::Home;
 use crate::local::LocalMemory;
 use crate::mem::{PdId, QpNum};
@@ -77,7 +77,20 @@ impl SharedReceiveQueue {
 
     /// Returns the number of receives that the queue can hold.
     pub fn capacity(&self) -> usize {
-        self.inner.anywhere().config.max_recv
+        self.inner.here().map_or(0, |srq| srq.queue.lock().capacity)
+    }
+
+    /// Changes the number of receives that the queue can hold.
+    ///
+    /// # Errors
+    /// The queue holds more receives now.
+    pub fn resize(&self, capacity: usize) -> Result<(), Error> {
+        let mut queue = self.inner.here()?.queue.lock();
+        if queue.posted.len() > capacity {
+            return Err(Error::InUse("a shared receive queue that holds more receives"));
+        }
+        queue.capacity = capacity;
+        Ok(())
     }
 
     /// Returns the number of receives that are posted, or taken and their completion not polled for
@@ -102,6 +115,7 @@ impl SharedReceiveQueue {
 #[derive(Debug, Default)]
 struct Queue {
     posted: VecDeque<RecvWr>,
+    capacity: usize,
     limit: usize,
     /// Number of receives taken and not released yet.
     out: usize,
@@ -125,7 +139,7 @@ pub(crate) struct SrqInner {
     num: SrqNum,
     device: Arc<DeviceInner>,
     pub(crate) pd: PdId,
-    config: SrqConfig,
+    quota: Option<usize>,
     queue: Mutex<Queue>,
     /// The QPs that take receives from the queue.
     users: Mutex<HashMap<QpNum, Weak<QpInner>>>,
@@ -140,7 +154,9 @@ pub(crate) struct Taken {
 impl SrqInner {
     pub(crate) fn new(device: Arc<DeviceInner>, pd: PdId, config: SrqConfig) -> Self {
         let num = device.next_srq();
-        SrqInner { num, device, pd, config, queue: Mutex::default(), users: Mutex::default() }
+        let SrqConfig { max_recv: capacity, quota } = config;
+        let queue = Mutex::new(Queue { capacity, ..Queue::default() });
+        SrqInner { num, device, pd, quota, queue, users: Mutex::default() }
     }
 
     /// The queue, as events name it.
@@ -154,8 +170,8 @@ impl SrqInner {
         }
         LocalMemory { table: &self.device.mem, pd: self.pd }.check(&wr.scatter, true)?;
         let mut queue = self.queue.lock();
-        if queue.posted.len() >= self.config.max_recv {
-            return Err(PostError::QueueFull { capacity: self.config.max_recv });
+        if queue.posted.len() >= queue.capacity {
+            return Err(PostError::QueueFull { capacity: queue.capacity });
         }
         queue.posted.push_back(wr);
         Ok(())
@@ -179,7 +195,7 @@ impl SrqInner {
 
     pub(crate) fn take(&self, qp: QpNum) -> Option<Taken> {
         let mut queue = self.queue.lock();
-        if let Some(quota) = self.config.quota {
+        if let Some(quota) = self.quota {
             // RFC 5042 §6.4.3.1: a stream that takes more than its share finds no receive, as if
             // none were posted.
             if queue.taken.get(&qp).is_some_and(|taken| *taken >= quota) {
@@ -188,7 +204,7 @@ impl SrqInner {
         }
         let wr = queue.posted.pop_front()?;
         queue.out += 1;
-        if self.config.quota.is_some() {
+        if self.quota.is_some() {
             *queue.taken.entry(qp).or_default() += 1;
         }
         Some(Taken { wr, limit_reached: queue.is_limit_reached() })

@@ -1,6 +1,6 @@
 /*
  * Calls that no program of Debian's makes, both ends in this process: memory windows, regions that
- * are registered anew, extended completion queues. Ends with 1 at the first answer that is not the
+ * are registered anew, extended completion queues and queue pairs. Ends with 1 at the first answer that is not the
  * manual page's.
  */
 #include <errno.h>
@@ -33,13 +33,12 @@ static void *serve(void *unused)
 	return NULL;
 }
 
-/* Connects two ids of this process. */
-static void join(void)
+/* Makes two ids of this process, `client` and one that listens. */
+static void unconnected(void)
 {
 	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP }, *info;
 	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1 };
 	char port[8];
-	pthread_t thread;
 
 	attr.cap = (struct ibv_qp_cap) { 16, 16, 2, 2, 64 };
 	hints.ai_flags = RAI_PASSIVE;
@@ -48,15 +47,27 @@ static void join(void)
 	rdma_freeaddrinfo(info);
 	IS(rdma_listen(listener, 1), 0);
 	snprintf(port, sizeof port, "%d", ntohs(rdma_get_src_port(listener)));
-	pthread_create(&thread, NULL, serve, NULL);
 	hints.ai_flags = 0;
 	IS(rdma_getaddrinfo("127.0.0.1", port, &hints, &info), 0);
 	attr.cap = (struct ibv_qp_cap) { 16, 16, 2, 2, 64 };
 	attr.send_cq = attr.recv_cq = NULL;
 	IS(rdma_create_ep(&client, info, NULL, &attr), 0);
 	rdma_freeaddrinfo(info);
+}
+
+static void connect_both(void)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, serve, NULL);
 	IS(rdma_connect(client, NULL), 0);
 	pthread_join(thread, NULL);
+}
+
+static void join(void)
+{
+	unconnected();
+	connect_both();
 }
 
 static void part(void)
@@ -256,11 +267,190 @@ static void extended_queues(void)
 	part();
 }
 
+/* Gives an id of this process, whose end is `client`, an extended queue pair. */
+static struct ibv_qp_ex *extended(uint64_t operations, struct ibv_cq *cq)
+{
+	struct ibv_qp_init_attr_ex attr = { .qp_type = IBV_QPT_RC };
+
+	attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	attr.pd = client->pd;
+	attr.send_ops_flags = operations;
+	attr.send_cq = attr.recv_cq = cq;
+	attr.cap = (struct ibv_qp_cap) { 8, 8, 2, 2, 64 };
+	rdma_destroy_qp(client);
+	return rdma_create_qp_ex(client, &attr) ? NULL : ibv_qp_to_qp_ex(client->qp);
+}
+
+/* Operations that the device lacks, or that nobody asked for; setters that do not fit. */
+static void batches_fail(struct ibv_qp_ex *qp, struct ibv_cq *cq)
+{
+	struct ibv_data_buf bufs[3] = { { octets[1], 32 }, { octets[1], 33 } };
+	struct ibv_sge sges[3] = { { 0 } };
+	struct ibv_wc wc;
+
+#define FAILS(error, ...) do { \
+	ibv_wr_start(qp); \
+	qp->wr_id = 90; \
+	ibv_wr_send(qp); \
+	ibv_wr_set_inline_data(qp, octets[1], 1); \
+	__VA_ARGS__; \
+	ibv_wr_send(qp); \
+	IS(ibv_wr_complete(qp), error); \
+	IS(ibv_poll_cq(cq, 1, &wc), 0); \
+} while (0)
+	FAILS(EOPNOTSUPP, ibv_wr_rdma_write_imm(qp, 1, 2, 3));
+	FAILS(EOPNOTSUPP, ibv_wr_send_imm(qp, 1));
+	FAILS(EOPNOTSUPP, ibv_wr_atomic_fetch_add(qp, 1, 2, 3));
+	FAILS(EOPNOTSUPP, ibv_wr_atomic_cmp_swp(qp, 1, 2, 3, 4));
+	FAILS(EOPNOTSUPP, ibv_wr_send_tso(qp, octets[1], 1, 1));
+	FAILS(EOPNOTSUPP, ibv_wr_set_ud_addr(qp, NULL, 1, 1));
+	FAILS(EOPNOTSUPP, ibv_wr_set_xrc_srqn(qp, 1));
+	FAILS(EOPNOTSUPP, qp->wr_atomic_write(qp, 1, 2, octets));
+	FAILS(EINVAL, ibv_wr_bind_mw(qp, NULL, 1, NULL));
+	FAILS(EINVAL, ibv_wr_local_inv(qp, 1); ibv_wr_set_sge(qp, 1, 1, 1));
+	FAILS(EINVAL, ibv_wr_rdma_read(qp, 1, 1); ibv_wr_set_inline_data(qp, octets[1], 1));
+	FAILS(EINVAL, ibv_wr_send(qp); ibv_wr_set_sge(qp, 1, (uintptr_t)octets[1], 1));
+	FAILS(EINVAL, ibv_wr_send(qp); ibv_wr_set_sge_list(qp, 3, sges));
+	FAILS(EINVAL, ibv_wr_send(qp); ibv_wr_set_sge_list(qp, 2, NULL));
+	FAILS(ENOMEM, ibv_wr_send(qp); ibv_wr_set_inline_data(qp, octets[1], 65));
+	FAILS(ENOMEM, ibv_wr_send(qp); ibv_wr_set_inline_data_list(qp, 2, bufs));
+	FAILS(ENOMEM, for (int i = 0; i < 7; i++) ibv_wr_send(qp));
+#undef FAILS
+	ibv_wr_start(qp);
+	ibv_wr_set_sge(qp, 1, 1, 1);
+	IS(ibv_wr_complete(qp), EINVAL);
+	IS(ibv_wr_complete(qp), EINVAL);
+	ibv_wr_start(qp);
+	ibv_wr_send(qp);
+	ibv_wr_abort(qp);
+	ibv_wr_start(qp);
+	IS(ibv_wr_complete(qp), 0);
+	IS(ibv_poll_cq(cq, 1, &wc), 0);
+}
+
+/* Posts a Send, a Read, a Write, and a window that is bound twice, in one batch each. */
+static void batches_are_done(struct ibv_qp_ex *qp, struct ibv_cq *cq)
+{
+	struct ibv_mr *there = ibv_reg_mr(server->pd, octets[0], 4096, ALL);
+	struct ibv_mr *here = ibv_reg_mr(client->pd, octets[1], 4096, ALL | IBV_ACCESS_MW_BIND);
+	struct ibv_mw *mw = ibv_alloc_mw(client->pd, IBV_MW_TYPE_2);
+	struct ibv_mw_bind_info info = { here, (uintptr_t)octets[1], 64, IBV_ACCESS_REMOTE_READ };
+	struct ibv_sge sges[2] = { { (uintptr_t)octets[1], 2, here->lkey }, { (uintptr_t)octets[1] + 4, 2, here->lkey } };
+	struct ibv_data_buf bufs[2] = { { octets[1], 3 }, { octets[1] + 5, 1 } };
+	uint32_t key = mw->rkey;
+	struct ibv_wc wc;
+
+	IS(rdma_post_recv(server, NULL, octets[0], 64, there), 0);
+	IS(rdma_post_recv(server, NULL, octets[0] + 64, 64, there), 0);
+	strcpy(octets[1], "abcdef");
+	ibv_wr_start(qp);
+	qp->wr_flags = 0;
+	ibv_wr_rdma_write(qp, there->rkey, (uintptr_t)octets[0] + 128);
+	ibv_wr_set_sge_list(qp, 2, sges);
+	ibv_wr_rdma_write(qp, there->rkey, (uintptr_t)octets[0] + 132);
+	ibv_wr_set_inline_data_list(qp, 2, bufs);
+	ibv_wr_send(qp);
+	ibv_wr_set_inline_data(qp, octets[1], 7);
+	qp->wr_id = 11;
+	qp->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE;
+	ibv_wr_rdma_read(qp, there->rkey, (uintptr_t)octets[0] + 128);
+	ibv_wr_set_sge(qp, here->lkey, (uintptr_t)octets[1] + 1024, 8);
+	/* The octets were copied by now; those of a list are still to be sent. */
+	memset(octets[1], 'A', 3);
+	IS(ibv_wr_complete(qp), 0);
+	wc = next(cq);
+	IS(wc.status, IBV_WC_SUCCESS);
+	IS(wc.wr_id, 11);
+	IS(wc.opcode, IBV_WC_RDMA_READ);
+	IS(wc.byte_len, 8);
+	IS(memcmp(octets[1] + 1024, "AAefabcf", 8), 0);
+	wc = next(server->recv_cq);
+	IS(wc.byte_len, 7);
+	IS(strcmp(octets[0], "abcdef"), 0);
+
+	/* A batch knows the key that it has given to a window, also when an earlier batch failed. */
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_start(qp);
+	ibv_wr_bind_mw(qp, mw, ibv_inc_rkey(key), &info);
+	ibv_wr_bind_mw(qp, mw, key ^ 0x100, &info);
+	IS(ibv_wr_complete(qp), EINVAL);
+	ibv_wr_start(qp);
+	ibv_wr_bind_mw(qp, mw, key = ibv_inc_rkey(key), &info);
+	ibv_wr_local_inv(qp, key);
+	ibv_wr_bind_mw(qp, mw, key = ibv_inc_rkey(key), &info);
+	IS(ibv_wr_complete(qp), 0);
+	ibv_wr_start(qp);
+	ibv_wr_local_inv(qp, key);
+	ibv_wr_bind_mw(qp, mw, key = ibv_inc_rkey(key), &info);
+	ibv_wr_send_inv(qp, there->rkey);
+	IS(ibv_wr_complete(qp), 0);
+	for (int i = 0; i < 6; i++)
+		IS(next(cq).status, IBV_WC_SUCCESS);
+	wc = next(server->recv_cq);
+	IS(wc.wc_flags, IBV_WC_WITH_INV);
+	IS(wc.invalidated_rkey, there->rkey);
+	IS(ibv_dealloc_mw(mw), 0);
+	IS(ibv_dereg_mr(here), 0);
+	IS(ibv_dereg_mr(there), 0);
+}
+
+static void extended_pairs(void)
+{
+	uint64_t operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_INV |
+		IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+		IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
+	struct ibv_qp_init_attr_ex attr = { .qp_type = IBV_QPT_RC };
+	struct ibv_qp_ex *qp;
+	struct ibv_cq *cq;
+	struct ibv_qp *other;
+
+	unconnected();
+	cq = ibv_create_cq(client->verbs, 32, NULL, NULL, 0);
+	IS(ibv_qp_to_qp_ex(client->qp), NULL);
+	IS(ibv_qp_to_qp_ex(NULL), NULL);
+	for (int bit = 0; bit < 16; bit++) {
+		int is_known = (operations & 1ull << bit) != 0;
+
+		IS(extended(1ull << bit, cq) != NULL, is_known);
+		if (!is_known)
+			IS(errno, EOPNOTSUPP);
+	}
+	attr.send_cq = attr.recv_cq = cq;
+	attr.comp_mask = IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	IS(ibv_create_qp_ex(client->verbs, &attr), NULL);
+	IS(errno, EINVAL);
+	attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
+	attr.pd = client->pd;
+	other = ibv_create_qp_ex(client->verbs, &attr);
+	qp = ibv_qp_to_qp_ex(other);
+	ibv_wr_start(qp);
+	ibv_wr_send(qp);
+	IS(ibv_wr_complete(qp), EOPNOTSUPP);
+	IS(ibv_destroy_qp(other), 0);
+	IS(ibv_qp_to_qp_ex(other), NULL);
+	qp = extended(operations, cq);
+	IS(qp != NULL, 1);
+	connect_both();
+	batches_fail(qp, cq);
+	batches_are_done(qp, cq);
+	rdma_disconnect(client);
+	ibv_wr_start(qp);
+	qp->wr_id = 77;
+	ibv_wr_send(qp);
+	IS(ibv_wr_complete(qp), 0);
+	IS(next(cq).status, IBV_WC_WR_FLUSH_ERR);
+	rdma_destroy_ep(client);
+	IS(ibv_destroy_cq(cq), 0);
+	rdma_destroy_ep(server);
+	rdma_destroy_ep(listener);
+}
+
 int main(void)
 {
 	windows_of_type_1();
 	windows_of_type_2();
 	regions_anew();
 	extended_queues();
+	extended_pairs();
 	return 0;
 }

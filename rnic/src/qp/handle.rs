@@ -153,6 +153,11 @@ impl QueuePair {
         }
     }
 
+    /// Posts all requests of a list, which leave together, or on an error none.
+    pub fn post_batch(&self, list: &[SendWr]) -> Result<(), PostError> {
+        self.inner.here()?.post_batch(list)
+    }
+
     /// Posts a receive.
     pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
         self.inner.here()?.post_recv(wr)

@@ -107,19 +107,31 @@ impl QpInner {
                 break;
             }
         }
+        self.go_on_with_posted(&mut core);
+        result
+    }
+
+    fn post_batch(&self, list: &[SendWr]) -> Result<(), PostError> {
+        let mut core = self.core.lock();
+        core.sq.push_all(list, self.attrs.local_memory())?;
+        self.go_on_with_posted(&mut core);
+        Ok(())
+    }
+
+    /// Sends what was posted, or flushes it.
+    fn go_on_with_posted(&self, core: &mut Core) {
         match core.state {
             // While TCP takes nothing, nothing is tried here: whoever makes progress next sends the
             // request along with the rest.
             QpState::ReadyToSend
                 if core.link.as_ref().is_some_and(Link::is_blocked) && !core.sq.is_at_local() => {}
-            QpState::ReadyToSend => self.pump(&mut core),
+            QpState::ReadyToSend => self.pump(core),
             QpState::Idle => {}
             // draft-hilland-rddp-verbs §6.2: work in Closing makes it a bad close; elsewhere it is
             // flushed.
-            QpState::Closing if !core.sq.is_empty() => self.lose(&mut core, Some(AsyncEventKind::BadClose)),
-            _ => self.flush(&mut core, None),
+            QpState::Closing if !core.sq.is_empty() => self.lose(core, Some(AsyncEventKind::BadClose)),
+            _ => self.flush(core, None),
         }
-        result
     }
 
     fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {

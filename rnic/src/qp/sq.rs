@@ -89,6 +89,16 @@ impl SendQueue {
         Ok(())
     }
 
+    /// Pushes all requests of a list, or on an error none.
+    pub(crate) fn push_all(&mut self, list: &[SendWr], memory: LocalMemory<'_>) -> Result<(), PostError> {
+        let before = self.wqes.len();
+        let pushed = list.iter().try_for_each(|wr| self.push(wr, memory));
+        if pushed.is_err() {
+            self.wqes.truncate(before);
+        }
+        pushed
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.wqes.is_empty()
     }

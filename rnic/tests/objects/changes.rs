@@ -1,7 +1,7 @@
 //! Properties of objects that a program chooses or changes: depths, rights, capacities.
 
 use rddp_rnic::{
-    Access, AsyncEventKind, Error, PostError, QpConfig, QpState, RecvWr, Remote, SendWr, SrqConfig, Stag,
+    Access, AsyncEventKind, Error, PostError, QpConfig, QpState, RecvWr, Remote, SendWr, Sge, SrqConfig, Stag,
 };
 
 use crate::common::{ALL, End, connect_on, exchange};
@@ -95,4 +95,36 @@ fn a_shared_receive_queue_tells_whether_its_limit_is_armed() {
     srq.arm_limit(1);
     srq.arm_limit(0);
     assert_eq!(srq.limit(), 0, "disarmed");
+}
+
+/// A batch is posted as a whole, or nothing of it.
+#[test]
+fn a_batch_with_a_bad_request_posts_nothing() {
+    let end = End::with(|config| config.max_send = 3);
+    let fine = |id| SendWr::send_inline(id, b"");
+    let there = Remote { stag: Stag(0x100), to: 0 };
+    let unknown = SendWr::write(2, Sge { stag: Stag(7), addr: 0, len: 8 }, there);
+    assert!(matches!(end.qp.post_batch(&[fine(1), unknown]), Err(PostError::Memory { .. })));
+    let four = [fine(1), fine(2), fine(3), fine(4)];
+    assert_eq!(end.qp.post_batch(&four), Err(PostError::QueueFull { capacity: 3 }));
+    end.qp.post_batch(&[]).unwrap();
+    end.qp.post_batch(&four[1..]).unwrap();
+    end.qp.abort();
+    assert_eq!(end.completions_of(2..=4).len(), 3);
+    assert!(end.cq.poll_one().is_none());
+}
+
+/// draft-hilland-rddp-verbs §6.3: a shared queue grows, and shrinks to what it holds.
+#[test]
+fn a_shared_receive_queue_is_resized_and_keeps_what_it_holds() {
+    let end = End::new();
+    let srq = end.pd.create_srq(SrqConfig { max_recv: 1, quota: None });
+    let post = |id| srq.post_recv(RecvWr::new(id, []));
+    post(1).unwrap();
+    assert_eq!(post(2), Err(PostError::QueueFull { capacity: 1 }));
+    srq.resize(2).unwrap();
+    post(2).unwrap();
+    assert_eq!(post(3), Err(PostError::QueueFull { capacity: 2 }));
+    assert!(matches!(srq.resize(1), Err(Error::InUse(_))));
+    assert_eq!((srq.capacity(), srq.len()), (2, 2));
 }

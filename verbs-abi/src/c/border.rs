@@ -1,10 +1,11 @@
 //! Results as C functions return them.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use nix::errno::Errno;
 
+use super::abi::Empty;
 use crate::errors::Outcome;
 
 /// Returns 0, or the error number.
@@ -34,6 +35,12 @@ pub(super) fn pointer<T>(outcome: Outcome<*mut T>) -> *mut T {
 /// Returns `EINVAL` for a NULL, else the pointer.
 pub(super) fn given<T>(pointer: *mut T) -> Outcome<ptr::NonNull<T>> {
     ptr::NonNull::new(pointer).ok_or(Errno::EINVAL)
+}
+
+/// Returns functions as slots of a table that C calls, each by the type that its header says.
+pub(super) fn slots<const N: usize>(functions: [*const c_void; N]) -> [Empty; N] {
+    // SAFETY: the pointers are NULL or functions, which are called by no other types than theirs.
+    functions.map(|function| unsafe { std::mem::transmute::<*const c_void, Empty>(function) })
 }
 
 unsafe extern "C" {

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use nix::errno::Errno;
 
 use super::abi::{Empty, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_wc, wc_ex};
-use super::border::{given, number, pointer};
+use super::border::{given, number, pointer, slots};
 use super::completion::Cq;
 use super::context::context;
 use super::handle::{Object, find_if, follow, publish};
@@ -94,7 +94,8 @@ parts! {
 
 /// Returns the functions in the order of `struct ibv_cq_ex`. Parts that no queue has are empty.
 fn functions() -> [Empty; 18] {
-    let all = [
+    let none = std::ptr::null();
+    slots([
         start_poll as *const c_void,
         next_poll as *const c_void,
         end_poll as *const c_void,
@@ -108,11 +109,10 @@ fn functions() -> [Empty; 18] {
         read_slid as *const c_void,
         read_sl as *const c_void,
         read_dlid_path_bits as *const c_void,
-    ];
-    let mut functions = [None; 18];
-    for (slot, function) in functions.iter_mut().zip(all) {
-        // SAFETY: a function, which the header's inline functions call by its own type.
-        *slot = Some(unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn()>(function) });
-    }
-    functions
+        none, // read_completion_ts
+        none, // read_cvlan
+        none, // read_flow_tag
+        none, // read_tm_info
+        none, // read_completion_wallclock_ns
+    ])
 }

@@ -11,7 +11,8 @@
 //! | `device`, `context`, `query`, `text` | devices, their attributes, names of numbers |
 //! | `memory`, `window` | protection domains and regions; memory windows |
 //! | `completion`, `extended_cq` | completion channels and queues |
-//! | `queue_pair`, `post`, `modify`, `shared` | queue pairs, requests, states, shared receive queues |
+//! | `queue_pair`, `modify`, `shared` | queue pairs, their states, shared receive queues |
+//! | `post`, `extended_qp` | requests, by structures and by function calls |
 //! | `immediate` | values of programs in Immediate Data |
 //! | `asynchronous` | asynchronous events |
 //! | `cm` | the connection manager |
@@ -37,6 +38,7 @@ mod environment;
 #[cfg(not(test))]
 mod exports;
 mod extended_cq;
+mod extended_qp;
 mod handle;
 mod immediate;
 mod memory;
@@ -60,6 +62,7 @@ mod entries {
     pub(super) use super::cm::entries::*;
     pub(super) use super::completion::*;
     pub(super) use super::device::*;
+    pub(super) use super::extended_qp::*;
     pub(super) use super::memory::*;
     pub(super) use super::modify::*;
     pub(super) use super::query::*;

@@ -16,8 +16,12 @@ use crate::errors::{Outcome, of_post};
 ///
 /// # Safety
 /// `list` names as many elements as `count` says.
-unsafe fn elements<'a>(list: *const ibv_sge, count: c_int, most: u32) -> Outcome<&'a [ibv_sge]> {
-    match usize::try_from(count) {
+pub(super) unsafe fn elements<'a, T>(
+    list: *const T,
+    count: impl TryInto<usize>,
+    most: u32,
+) -> Outcome<&'a [T]> {
+    match count.try_into() {
         Ok(0) => Ok(&[]),
         Ok(count) if count <= most as usize && !list.is_null() => {
             // SAFETY: promised by the caller.
@@ -60,11 +64,12 @@ unsafe fn inline(list: &[ibv_sge], most: u32) -> Outcome<Gather> {
     Ok(Gather::Inline(octets))
 }
 
-/// Returns a request in the device's words.
+/// Returns a request in the device's words. `key` is what earlier requests that are posted together
+/// with it make the key of the window that it binds.
 ///
 /// # Safety
 /// The request's list names its elements, and inline ones memory of the program's.
-unsafe fn request(qp: &Qp, from: &ibv_send_wr) -> Outcome<SendWr> {
+pub(super) unsafe fn request(qp: &Qp, from: &ibv_send_wr, key: Option<u32>) -> Outcome<SendWr> {
     // SAFETY: promised by the caller.
     let list = unsafe { elements(from.sg_list, from.num_sge, qp.cap.max_send_sge)? };
     let flags = from.send_flags;
@@ -80,7 +85,7 @@ unsafe fn request(qp: &Qp, from: &ibv_send_wr) -> Outcome<SendWr> {
         wr::RDMA_WRITE => Operation::Write { gather: gather()?, remote },
         wr::RDMA_READ => Operation::Read { sink: sink(list)?, remote, invalidate_sink: false },
         wr::LOCAL_INV => Operation::Invalidate { stag: Stag(from.imm_data) },
-        wr::BIND_MW => window::operation(from.mw, from.mw_rkey, &from.bind_info)?,
+        wr::BIND_MW => window::operation(from.mw, from.mw_rkey, &from.bind_info, key)?,
         // RFC 7306 §1.1: nobody may use its messages unless both ends have agreed to.
         _ if !qp.has_extensions() => return Err(Errno::EOPNOTSUPP),
         wr::SEND_WITH_IMM => immediate::send(list, from.imm_data)?,
@@ -148,7 +153,7 @@ unsafe fn post_run(qp: &Qp, next: &mut *mut ibv_send_wr) -> Outcome<()> {
     // SAFETY: promised by the caller.
     let from = unsafe { &**next };
     // SAFETY: promised by the caller.
-    let one = unsafe { request(qp, from)? };
+    let one = unsafe { request(qp, from, None)? };
     if from.next.is_null() || from.opcode == wr::BIND_MW {
         qp.queues.post_send(&one).map_err(of_post)?;
         if from.opcode == wr::BIND_MW {
@@ -162,7 +167,7 @@ unsafe fn post_run(qp: &Qp, next: &mut *mut ibv_send_wr) -> Outcome<()> {
     // SAFETY: promised by the caller.
     while let Some(from) = unsafe { place.as_ref() }.filter(|from| from.opcode != wr::BIND_MW) {
         // SAFETY: as above.
-        match unsafe { request(qp, from) } {
+        match unsafe { request(qp, from, None) } {
             Ok(request) => list.push(request),
             Err(error) => {
                 refused = Err(error);

@@ -25,8 +25,10 @@ const FIRST_PORT_ATTR: usize = 48;
 
 /// Capabilities (`device_cap_flags`). A window of type 2 is tied to a queue pair and a
 /// domain.
-const CAPABILITIES: u32 =
-    device_cap::MEM_MGT_EXTENSIONS | device_cap::MEM_WINDOW | device_cap::MEM_WINDOW_TYPE_2B;
+const CAPABILITIES: u32 = device_cap::MEM_MGT_EXTENSIONS
+    | device_cap::MEM_WINDOW
+    | device_cap::MEM_WINDOW_TYPE_2B
+    | device_cap::SRQ_RESIZE;
 
 /// Atomics of this device are those of the processor, and so exclude the program's own, too.
 fn device_attr(of: &Device) -> ibv_device_attr {

@@ -16,6 +16,7 @@ use super::border::{given, number, pointer};
 use super::cm::Id;
 use super::completion::Cq;
 use super::context::context;
+use super::extended_qp::{Extended, functions};
 use super::handle::{Held, Object, Shared, Unacknowledged, await_sole, find, find_if, publish, retire};
 use super::memory::Pd;
 use super::process::process;
@@ -42,6 +43,7 @@ pub(super) struct Qp {
     pub(super) events: Unacknowledged,
     /// The connection may use the extensions of RFC 7306, as far as this end knows.
     extensions: AtomicBool,
+    pub(super) extended: Option<Extended>,
 }
 
 /// Attributes that a program may set and ask for, and that have no other effect.
@@ -57,8 +59,10 @@ unsafe impl Object for Qp {
 }
 
 impl Qp {
-    /// Makes a queue pair. `attr.cap` is what the program gets.
-    pub(super) fn new(pd: Arc<Pd>, attr: &mut ibv_qp_init_attr) -> Outcome<Arc<Qp>> {
+    /// Makes a queue pair. `attr.cap` is what the program gets; `operations` are those of an
+    /// extended one.
+    pub(super) fn new(pd: Arc<Pd>, attr: &mut ibv_qp_init_attr, operations: Option<u64>) -> Outcome<Arc<Qp>> {
+        let extended = operations.map(Extended::new).transpose()?;
         if attr.qp_type != qp_type::RC {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -89,6 +93,9 @@ impl Qp {
             qp_type: attr.qp_type,
             ..c.qp
         };
+        if extended.is_some() {
+            c.functions = functions();
+        }
         let qp = Arc::new(Qp {
             c: Shared::new(c),
             queues,
@@ -101,6 +108,7 @@ impl Qp {
             attributes: Mutex::default(),
             events: Unacknowledged::default(),
             extensions: AtomicBool::new(false),
+            extended,
             pd: Held::new(pd),
         });
         let watcher: Weak<dyn Watcher> = Arc::<Qp>::downgrade(&qp);
@@ -230,29 +238,38 @@ pub(super) fn destroy(handle: *mut ibv_qp) -> Outcome<()> {
 
 /// # Safety
 /// `attr` is NULL or a structure that the program lets be written.
-unsafe fn create(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> Outcome<*mut ibv_qp> {
+unsafe fn create(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+    operations: Option<u64>,
+) -> Outcome<*mut ibv_qp> {
     let (pd, mut attr) = (find::<Pd>(pd)?, given(attr)?);
     // SAFETY: promised by the caller.
-    Qp::new(pd, unsafe { attr.as_mut() }).map(|qp| publish(&qp))
+    Qp::new(pd, unsafe { attr.as_mut() }, operations).map(|qp| publish(&qp))
 }
 
 pub(super) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: the function's contract.
-    pointer(unsafe { create(pd, attr) })
+    pointer(unsafe { create(pd, attr, None) })
 }
 
-/// Checks that a queue pair with these attributes has none that this device lacks.
+/// Attributes of which a queue pair is made: its domain, which may be NULL; the plain attributes;
+/// and the operations, if it is an extended one.
+type Parts = (*mut ibv_pd, *mut ibv_qp_init_attr, Option<u64>);
+
+/// Takes extended attributes apart: `EOPNOTSUPP` if there are some that this device lacks.
 ///
 /// # Safety
 /// `attr` is NULL or a structure.
-pub(super) unsafe fn plain(attr: *mut ibv_qp_init_attr_ex) -> Outcome<(*mut ibv_pd, *mut ibv_qp_init_attr)> {
+pub(super) unsafe fn parts(attr: *mut ibv_qp_init_attr_ex) -> Outcome<Parts> {
     let attr = given(attr)?.as_ptr();
     // SAFETY: promised by the caller.
-    let (mask, pd) = unsafe { ((*attr).comp_mask, (*attr).pd) };
-    match mask {
-        qp_init::PD => Ok((pd, attr.cast())),
-        _ => Err(Errno::EOPNOTSUPP),
+    let (mask, pd, operations) = unsafe { ((*attr).comp_mask, (*attr).pd, (*attr).send_ops_flags) };
+    if mask & !(qp_init::PD | qp_init::SEND_OPS_FLAGS) != 0 {
+        return Err(Errno::EOPNOTSUPP);
     }
+    let pd = if mask & qp_init::PD == 0 { std::ptr::null_mut() } else { pd };
+    Ok((pd, attr.cast(), (mask & qp_init::SEND_OPS_FLAGS != 0).then_some(operations)))
 }
 
 pub(super) unsafe extern "C" fn create_qp_ex(
@@ -260,7 +277,11 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     // SAFETY: the function's contract; the plain structure is the beginning of the other.
-    pointer(unsafe { context(handle).and_then(|_| plain(attr)).and_then(|(pd, attr)| create(pd, attr)) })
+    pointer(unsafe {
+        context(handle)
+            .and_then(|_| parts(attr))
+            .and_then(|(pd, attr, operations)| create(pd, attr, operations))
+    })
 }
 
 pub(super) extern "C" fn ibv_destroy_qp(handle: *mut ibv_qp) -> c_int {

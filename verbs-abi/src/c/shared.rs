@@ -13,7 +13,7 @@ use super::handle::{
 };
 use super::memory::Pd;
 use super::post::{answer, post_receives};
-use crate::errors::{Outcome, of_post};
+use crate::errors::{Outcome, of_device, of_post};
 
 /// A shared receive queue.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Srq {
     c: Shared<ibv_srq>,
     pub(super) queue: SharedReceiveQueue,
     pd: Held<Pd>,
-    attr: ibv_srq_attr,
+    max_sge: u32,
     users: Users,
     pub(super) events: Unacknowledged,
 }
@@ -51,22 +51,32 @@ impl Srq {
         (c.context, c.pd, c.srq_context) = (pd.context.handle(), pd.handle(), init.srq_context);
         c.handle = queue.num().0 as u32;
         let (users, events) = Default::default();
-        let attr = ibv_srq_attr { srq_limit: 0, ..init.attr };
-        Ok(Arc::new(Srq { c: Shared::new(c), queue, pd: Held::new(pd), attr, users, events }))
+        let max_sge = init.attr.max_sge;
+        Ok(Arc::new(Srq { c: Shared::new(c), queue, pd: Held::new(pd), max_sge, users, events }))
     }
 
+    /// Changes the size, the limit, or both: if either value is wrong, none.
     fn modify(&self, wanted: &ibv_srq_attr, mask: u32) -> Outcome<()> {
-        if mask & !(srq_mask::MAX_WR | srq_mask::LIMIT) != 0 || mask & srq_mask::MAX_WR != 0 {
-            // The size stays: SRQ_RESIZE is not among the device's capabilities.
+        let has = |bit| mask & bit != 0;
+        let max_wr = if has(srq_mask::MAX_WR) { wanted.max_wr } else { self.queue.capacity() as u32 };
+        let limit = if has(srq_mask::LIMIT) { wanted.srq_limit } else { self.queue.limit() as u32 };
+        let most = self.pd.context.device.device.limits.requests;
+        let is_known = mask & !(srq_mask::MAX_WR | srq_mask::LIMIT) == 0;
+        if !is_known || max_wr == 0 || max_wr > most || limit > max_wr {
             return Err(Errno::EINVAL);
         }
-        if mask & srq_mask::LIMIT != 0 {
-            if wanted.srq_limit > self.attr.max_wr {
-                return Err(Errno::EINVAL);
-            }
-            self.queue.arm_limit(wanted.srq_limit as usize);
+        if has(srq_mask::MAX_WR) {
+            self.queue.resize(max_wr as usize).map_err(of_device)?;
+        }
+        if has(srq_mask::LIMIT) {
+            self.queue.arm_limit(limit as usize);
         }
         Ok(())
+    }
+
+    fn attributes(&self) -> ibv_srq_attr {
+        let (max_wr, srq_limit) = (self.queue.capacity() as u32, self.queue.limit() as u32);
+        ibv_srq_attr { max_wr, max_sge: self.max_sge, srq_limit }
     }
 }
 
@@ -111,7 +121,7 @@ pub(super) unsafe extern "C" fn ibv_query_srq(handle: *mut ibv_srq, to: *mut ibv
     number(find::<Srq>(handle).and_then(|srq| {
         let to = given(to)?;
         // SAFETY: the program has room for the structure.
-        unsafe { to.write(ibv_srq_attr { srq_limit: srq.queue.limit() as u32, ..srq.attr }) };
+        unsafe { to.write(srq.attributes()) };
         Ok(())
     }))
 }
@@ -126,7 +136,7 @@ pub(super) unsafe extern "C" fn post_srq_recv(
     let posted = unsafe {
         follow::<Srq>(handle).and_then(|srq| {
             let post = |wr| srq.queue.post_recv(wr).map_err(of_post);
-            post_receives(first, srq.attr.max_sge, &mut failed, post)
+            post_receives(first, srq.max_sge, &mut failed, post)
         })
     };
     // SAFETY: the program has room for a pointer there.

@@ -198,7 +198,7 @@ fn tables_have_one_entry() {
 }
 
 #[test]
-fn a_shared_queue_keeps_its_size_and_is_kept_by_its_users() {
+fn a_shared_queue_is_resized_and_is_kept_by_its_users() {
     let _turn = TURN.lock();
     let context = open();
     let (pd, cq) = (ibv_alloc_pd(context), ibv_create_cq(context, 4, null_mut(), null_mut(), 0));
@@ -212,10 +212,26 @@ fn a_shared_queue_keeps_its_size_and_is_kept_by_its_users() {
         let mut attr = ibv_qp_init_attr { srq, ..init(cq) };
         let qp = ibv_create_qp(pd, &raw mut attr);
         assert_eq!(ibv_destroy_srq(srq), EBUSY);
-        let mut attr = ibv_srq_attr { max_wr: 16, max_sge: 1, srq_limit: 9 };
-        assert_eq!(ibv_modify_srq(srq, &raw const attr, srq_mask::MAX_WR as c_int), EINVAL);
-        assert_eq!(ibv_modify_srq(srq, &raw const attr, srq_mask::LIMIT as c_int), EINVAL);
-        assert_eq!((ibv_query_srq(srq, &raw mut attr), attr.max_wr), (0, 8));
+        let modify = |max_wr, srq_limit, mask| {
+            let mut attr = ibv_srq_attr { max_wr, max_sge: 9, srq_limit };
+            let changed = ibv_modify_srq(srq, &raw const attr, mask as c_int);
+            assert_eq!((ibv_query_srq(srq, &raw mut attr), attr.max_sge), (0, 1));
+            (changed, attr.max_wr, attr.srq_limit)
+        };
+        let both = srq_mask::MAX_WR | srq_mask::LIMIT;
+        assert_eq!(modify(16, 9, srq_mask::LIMIT), (EINVAL, 8, 0));
+        assert_eq!(modify(16, 17, both), (EINVAL, 8, 0), "both or none");
+        assert_eq!(modify(16, 17, srq_mask::MAX_WR), (0, 16, 0));
+        assert_eq!(modify(0, 0, both), (EINVAL, 16, 0));
+        assert_eq!(modify(u32::MAX, 0, both), (EINVAL, 16, 0));
+        assert_eq!(modify(16, 0, 4), (EINVAL, 16, 0));
+        let mut receive: ibv_recv_wr = std::mem::zeroed();
+        assert_eq!([(); 2].map(|()| super::shared::post_srq_recv(srq, &raw mut receive, null_mut())), [0; 2]);
+        assert_eq!(modify(1, 0, both), (EINVAL, 16, 0), "it holds two");
+        assert_eq!(modify(2, 2, both), (0, 2, 2));
+        assert_eq!(modify(1, 0, srq_mask::MAX_WR), (EINVAL, 2, 2));
+        assert_eq!(super::shared::post_srq_recv(srq, &raw mut receive, null_mut()), Errno::ENOMEM as c_int);
+        let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 0 };
         assert_eq!([ibv_destroy_qp(qp), ibv_destroy_srq(srq), ibv_destroy_srq(srq)], [0, 0, EINVAL]);
         assert_eq!(ibv_query_srq(srq, &raw mut attr), EINVAL);
     }

@@ -64,9 +64,9 @@ impl Mw {
         }
     }
 
-    /// Returns the operation that binds the window, under the STag `rkey`.
-    fn bind(&self, rkey: u32, info: &ibv_mw_bind_info) -> Outcome<Operation> {
-        let stag = self.stag();
+    /// Returns the operation that binds the window, whose STag is `stag` then, under the STag
+    /// `rkey`.
+    fn bind(&self, stag: u32, rkey: u32, info: &ibv_mw_bind_info) -> Outcome<Operation> {
         let is_zero_based = info.mw_access_flags & access::ZERO_BASED != 0;
         if (stag ^ rkey) & !0xff != 0 || (is_zero_based && self.kind == mw_type::TYPE_1) {
             return Err(Errno::EINVAL);
@@ -90,13 +90,19 @@ impl Mw {
     }
 }
 
-/// Makes the operation of `IBV_WR_BIND_MW`, for a window of type 2.
-pub(super) fn operation(mw: *mut ibv_mw, rkey: u32, info: &ibv_mw_bind_info) -> Outcome<Operation> {
+/// Makes the operation of `IBV_WR_BIND_MW`, for a window of type 2. `key` is what earlier requests
+/// that are posted together with it make the window's key.
+pub(super) fn operation(
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: &ibv_mw_bind_info,
+    key: Option<u32>,
+) -> Outcome<Operation> {
     let mw = find::<Mw>(mw)?;
     if mw.kind != mw_type::TYPE_2 {
         return Err(Errno::EINVAL);
     }
-    mw.bind(rkey, info)
+    mw.bind(key.unwrap_or_else(|| mw.stag()), rkey, info)
 }
 
 /// Notes that a bind was posted, for the next one.
@@ -125,7 +131,7 @@ unsafe fn bind(pair: *mut ibv_qp, handle: *mut ibv_mw, from: *const ibv_mw_bind)
     }
     let stag = mw.stag();
     let rkey = stag & !0xff | (stag.wrapping_add(1) & 0xff);
-    let operation = mw.bind(rkey, &from.bind_info)?;
+    let operation = mw.bind(stag, rkey, &from.bind_info)?;
     let request = SendWr {
         wr_id: from.wr_id,
         operation,

@@ -58,6 +58,7 @@ plain!(
     ibv_comp_channel,
     ibv_cq_ex,
     ibv_srq,
+    ibv_send_wr,
     ibv_qp_ex,
     ibv_device_attr,
     ibv_device_attr_ex,

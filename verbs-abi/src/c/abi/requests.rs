@@ -14,6 +14,13 @@ pub(crate) struct ibv_sge {
 layout!(ibv_sge: 16, length 8, lkey 12);
 
 #[repr(C)]
+pub(crate) struct ibv_data_buf {
+    pub(crate) addr: *mut c_void,
+    pub(crate) length: usize,
+}
+layout!(ibv_data_buf: 16, length 8);
+
+#[repr(C)]
 pub(crate) struct ibv_recv_wr {
     pub(crate) wr_id: u64,
     pub(crate) next: *mut ibv_recv_wr,
@@ -56,6 +63,7 @@ impl ibv_send_wr {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct ibv_mw_bind_info {
     pub(crate) mr: *mut c_void,
     pub(crate) addr: u64,

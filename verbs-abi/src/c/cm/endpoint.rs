@@ -59,7 +59,7 @@ impl Id {
         if let Some(Template(mut attr)) = template {
             // SAFETY: a field of our own object.
             let pd = unsafe { (*self.c()).pd };
-            if let Err(error) = id.create_qp(pd, &mut attr) {
+            if let Err(error) = id.create_qp(pd, &mut attr, None) {
                 let _ = destroy(id.c());
                 return Err(error);
             }
@@ -137,7 +137,7 @@ unsafe fn prepare(
         done(rdma_resolve_addr(id.c(), source, destination, 2000))?;
     }
     done(rdma_resolve_route(id.c(), 2000))?;
-    attr.map_or(Ok(()), |attr| id.create_qp(pd, attr))
+    attr.map_or(Ok(()), |attr| id.create_qp(pd, attr, None))
 }
 
 pub(in crate::c) unsafe extern "C" fn rdma_create_ep(

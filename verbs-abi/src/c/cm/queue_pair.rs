@@ -42,7 +42,12 @@ fn domain(id: &Id, named: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
 
 impl Id {
     /// Makes a queue pair for the id, and completion queues where `attr` names none.
-    pub(super) fn create_qp(self: &Arc<Self>, pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Outcome<()> {
+    pub(super) fn create_qp(
+        self: &Arc<Self>,
+        pd: *mut ibv_pd,
+        attr: &mut ibv_qp_init_attr,
+        operations: Option<u64>,
+    ) -> Outcome<()> {
         let c = self.c();
         // SAFETY: fields of our own object, which programs only read.
         let (verbs, has_qp) = unsafe { ((*c).verbs, !(*c).qp.is_null()) };
@@ -54,7 +59,9 @@ impl Id {
         }
         let pd = domain(self, pd)?;
         self.create_cqs(attr)?;
-        let made = find::<Pd>(pd).and_then(|pd| Qp::new(pd, attr)).inspect_err(|_| self.destroy_cqs())?;
+        let made = find::<Pd>(pd)
+            .and_then(|pd| Qp::new(pd, attr, operations))
+            .inspect_err(|_| self.destroy_cqs())?;
         made.set_state(qp_state::INIT);
         *made.id.lock() = Arc::downgrade(self);
         self.state.lock().qp = Arc::downgrade(&made);
@@ -120,10 +127,15 @@ impl Id {
 
 /// # Safety
 /// `attr` is NULL or a structure that the program lets be written.
-unsafe fn create(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> Outcome<()> {
+unsafe fn create(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+    operations: Option<u64>,
+) -> Outcome<()> {
     let (id, mut attr) = (find::<Id>(id)?, given(attr)?);
     // SAFETY: promised by the caller.
-    id.create_qp(pd, unsafe { attr.as_mut() })
+    id.create_qp(pd, unsafe { attr.as_mut() }, operations)
 }
 
 pub(in crate::c) unsafe extern "C" fn rdma_create_qp(
@@ -132,7 +144,7 @@ pub(in crate::c) unsafe extern "C" fn rdma_create_qp(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the function's contract.
-    minus(unsafe { create(id, pd, attr) })
+    minus(unsafe { create(id, pd, attr, None) })
 }
 
 pub(in crate::c) unsafe extern "C" fn rdma_create_qp_ex(
@@ -140,7 +152,7 @@ pub(in crate::c) unsafe extern "C" fn rdma_create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
     // SAFETY: the function's contract; the plain structure is the beginning of the other.
-    minus(unsafe { pairs::plain(attr).and_then(|(pd, attr)| create(id, pd, attr)) })
+    minus(unsafe { pairs::parts(attr).and_then(|(pd, attr, operations)| create(id, pd, attr, operations)) })
 }
 
 pub(in crate::c) extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
