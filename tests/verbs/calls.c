@@ -1,7 +1,7 @@
 /*
  * Calls that no program of Debian's makes, both ends in this process: memory windows, regions that
- * are registered anew, extended completion queues and queue pairs. Ends with 1 at the first answer that is not the
- * manual page's.
+ * are registered anew, extended completion queues and queue pairs. Ends with 1 at the first answer
+ * that is not the manual page's.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -19,7 +19,7 @@ use super::queue_pair::Qp;
 use super::window;
 use crate::errors::{Outcome, of_post};
 
-/// What an extended queue pair has beyond a plain one.
+/// The part of an extended queue pair that a plain one has not.
 #[derive(Debug)]
 pub(super) struct Extended {
     /// The operations that the program may use. The bits of `enum ibv_qp_create_send_ops_flags` are
