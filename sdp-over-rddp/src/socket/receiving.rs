@@ -39,21 +39,19 @@ impl<T: Transport> Socket<T> {
     /// there: its own advert was written in part, and the next one's has its turn. It ends then,
     /// whatever it waits for, as more octets of it would be behind those.
     fn first_is_overtaken(&self) -> bool {
-        let is_begun = self.receives.front().is_some_and(|op| op.filled > 0);
-        is_begun && self.receives.iter().skip(1).any(|op| op.filled > 0 || op.sink.is_some())
+        self.receives.front().is_some_and(|op| op.filled > 0) && self.is_followed()
     }
 
-    /// Returns whether a Data each has taken the place of the adverts of the first receives, while
-    /// one behind them is still out. Each of them gets its own then: one left empty would have its
-    /// octets behind those that are written to that advert.
-    fn has_data_each(&self) -> bool {
-        let is_empty = self.receives.get(1).is_some_and(|op| op.filled == 0 && op.sink.is_none());
-        is_empty && self.receives.iter().skip(2).any(|op| op.filled > 0 || op.sink.is_some())
+    /// Returns whether a receive behind the first one has octets, or an advert out that brings some.
+    fn is_followed(&self) -> bool {
+        self.receives.iter().skip(1).any(|op| op.filled > 0 || op.sink.is_some())
     }
 
     fn fill_first(&mut self) -> bool {
         let is_inline = self.urgent.is_inline;
-        let has_data_each = self.has_data_each();
+        // A Data each took the place of the adverts of receives in front of that one: what is behind
+        // the first one's own may be behind octets that were written there.
+        let has_own_alone = self.is_followed();
         let Some(op) = self.receives.front_mut() else { return false };
         let (mut moved, mut n) = (false, 0);
         while let Some(piece) = self.inbox.get_mut(n) {
@@ -94,7 +92,7 @@ impl<T: Transport> Socket<T> {
             if let Some(piece) = self.inbox.pop_front() {
                 free(&mut self.transport, &mut self.core, &mut self.tables, &mut self.ahead_octets, piece);
             }
-            if has_data_each {
+            if has_own_alone {
                 break;
             }
         }
@@ -127,7 +125,7 @@ impl<T: Transport> Socket<T> {
         let room = op.room();
         let in_order = self.inbox.is_empty() && self.ahead.is_empty();
         let long = self.config.sink_threshold.is_some_and(|least| room >= least.max(1));
-        lends && in_order && long && self.unread().is_some()
+        lends && in_order && long && !self.is_followed() && self.unread().is_some()
     }
 
     /// Returns what of the peer's oldest advert no Read was begun for: where, and how many octets.

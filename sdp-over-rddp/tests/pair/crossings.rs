@@ -407,3 +407,33 @@ fn data_crosses_several_of_more_sink_avails() {
         mids.contains(&DATA) && mids.contains(&RDMA_WR_COMPL)
     });
 }
+
+/// Data takes the place of the first `SinkAvail`, the second is written, and the rest is a
+/// `SrcAvail`: it is not Read into the first receive, in front of what the second has.
+#[test]
+fn data_and_a_write_are_in_front_of_a_source_avail() {
+    each(pipelined(), |pair| {
+        let memories: Vec<_> = (0..2).map(|_| pair.receive(1, 3022, Options::default())).collect();
+        pair.send_with(0, &pattern(10, 1), Options { non_blocking: true, ..Options::default() });
+        let steps = pair.wire.borrow_mut().random() % 12;
+        (0..steps).for_each(|_| drop(pair.wire.borrow_mut().step()));
+        pair.send(0, &pattern(9000, 2));
+        // All of it comes before the receiver looks.
+        for _ in 0..60 {
+            pair.wire.borrow_mut().step();
+            pair.ends[0].progress(pair.now);
+        }
+        pair.run();
+        pair.ends[0].shutdown_send();
+        let (rest, _) = pair.receive_to_end(1);
+        let mut got = Vec::new();
+        for (id, memory) in &memories {
+            let filled = pair.outcome(1, *id).map_or(0, |ended| ended.octets);
+            got.extend_from_slice(&memory.octets.borrow()[..filled]);
+        }
+        got.extend(rest);
+        assert!(got == [pattern(10, 1), pattern(9000, 2)].concat(), "octets are not in their order");
+        let mids = pair.mids(0);
+        mids.contains(&RDMA_WR_COMPL) && mids.contains(&SRC_AVAIL)
+    });
+}
