@@ -42,15 +42,16 @@ impl<T: Transport> Socket<T> {
         self.receives.front().is_some_and(|op| op.filled > 0) && self.is_followed()
     }
 
-    /// Returns whether a receive behind the first one has octets, or an advert out that brings some.
+    /// Returns whether a receive behind the first one has octets, or an advert out that brings
+    /// some.
     fn is_followed(&self) -> bool {
         self.receives.iter().skip(1).any(|op| op.filled > 0 || op.sink.is_some())
     }
 
     fn fill_first(&mut self) -> bool {
         let is_inline = self.urgent.is_inline;
-        // A Data each took the place of the adverts of receives in front of that one: what is behind
-        // the first one's own may be behind octets that were written there.
+        // A Data each took the place of the adverts of receives in front of that one: what is
+        // behind the first one's own may be behind octets that were written there.
         let has_own_alone = self.is_followed();
         let Some(op) = self.receives.front_mut() else { return false };
         let (mut moved, mut n) = (false, 0);
