@@ -335,7 +335,9 @@ static void batches_are_done(struct ibv_qp_ex *qp, struct ibv_cq *cq)
 	struct ibv_mr *here = ibv_reg_mr(client->pd, octets[1], 4096, ALL | IBV_ACCESS_MW_BIND);
 	struct ibv_mw *mw = ibv_alloc_mw(client->pd, IBV_MW_TYPE_2);
 	struct ibv_mw_bind_info info = { here, (uintptr_t)octets[1], 64, IBV_ACCESS_REMOTE_READ };
-	struct ibv_sge sges[2] = { { (uintptr_t)octets[1], 2, here->lkey }, { (uintptr_t)octets[1] + 4, 2, here->lkey } };
+	struct ibv_sge sges[2] = {
+		{ (uintptr_t)octets[1], 2, here->lkey }, { (uintptr_t)octets[1] + 4, 2, here->lkey }
+	};
 	struct ibv_data_buf bufs[2] = { { octets[1], 3 }, { octets[1] + 5, 1 } };
 	uint32_t key = mw->rkey;
 	struct ibv_wc wc;
