@@ -65,7 +65,9 @@ impl<T: Transport> Socket<T> {
             let whole = piece.to - piece.from;
             let here = if piece.urgent && whole > 1 { whole - 1 } else { whole };
             let len = here.min(op.room());
-            if len == 0 || op.is_stopped || (piece.urgent && whole == 1 && op.filled > 0) {
+            // One that is cancelled has the Data of its advert all the same.
+            let is_over = op.is_stopped && !has_own_alone;
+            if len == 0 || is_over || (piece.urgent && whole == 1 && op.filled > 0) {
                 break;
             }
             let part = piece.from..piece.from + len;

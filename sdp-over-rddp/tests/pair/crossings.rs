@@ -408,12 +408,14 @@ fn data_crosses_several_of_more_sink_avails() {
     });
 }
 
-/// Data takes the place of the first `SinkAvail`, the second is written, and the rest is a
-/// `SrcAvail`: it is not Read into the first receive, in front of what the second has.
+/// Data takes the place of the first `SinkAvail`, others are written, and the rest is a `SrcAvail`:
+/// it is not Read into the first receive, in front of what the second has. The first one has its
+/// Data even if it is cancelled.
 #[test]
 fn data_and_a_write_are_in_front_of_a_source_avail() {
     each(pipelined(), |pair| {
-        let memories: Vec<_> = (0..2).map(|_| pair.receive(1, 3022, Options::default())).collect();
+        let cancels = pair.wire.borrow_mut().random() % 2 == 0;
+        let memories: Vec<_> = (0..3).map(|_| pair.receive(1, 3022, Options::default())).collect();
         pair.send_with(0, &pattern(10, 1), Options { non_blocking: true, ..Options::default() });
         let steps = pair.wire.borrow_mut().random() % 12;
         (0..steps).for_each(|_| drop(pair.wire.borrow_mut().step()));
@@ -422,6 +424,10 @@ fn data_and_a_write_are_in_front_of_a_source_avail() {
         for _ in 0..60 {
             pair.wire.borrow_mut().step();
             pair.ends[0].progress(pair.now);
+        }
+        if cancels {
+            pair.ends[1].cancel(memories[0].0);
+            pair.collect();
         }
         pair.run();
         pair.ends[0].shutdown_send();
