@@ -384,7 +384,9 @@ fn data_crosses_several_of_more_sink_avails() {
         }
         // All of it comes before the receiver looks.
         let steps = pair.wire.borrow_mut().random() % 12;
-        (0..steps).for_each(|_| drop(pair.wire.borrow_mut().step()));
+        for _ in 0..steps {
+            pair.wire.borrow_mut().step();
+        }
         sent.push((pair.send(0, &pattern(9000, 3)), 3, 9000));
         pair.run();
         pair.ends[0].shutdown_send();
@@ -418,7 +420,9 @@ fn data_and_a_write_are_in_front_of_a_source_avail() {
         let memories: Vec<_> = (0..3).map(|_| pair.receive(1, 3022, Options::default())).collect();
         pair.send_with(0, &pattern(10, 1), Options { non_blocking: true, ..Options::default() });
         let steps = pair.wire.borrow_mut().random() % 12;
-        (0..steps).for_each(|_| drop(pair.wire.borrow_mut().step()));
+        for _ in 0..steps {
+            pair.wire.borrow_mut().step();
+        }
         pair.send(0, &pattern(9000, 2));
         // All of it comes before the receiver looks.
         for _ in 0..60 {
