@@ -23,6 +23,7 @@ mod modes;
 mod operation;
 mod receiving;
 mod sending;
+mod sinks;
 mod startup;
 mod urgent;
 
