@@ -35,8 +35,12 @@ impl<T: Transport> Socket<T> {
             if urgent {
                 self.urgent_arrived(buffer, len - 1);
             }
-            self.inbox.push_back(Piece { place: Place::Buffer(buffer), from, to: len, urgent });
+            let piece = Piece { place: Place::Buffer(buffer), from, to: len, urgent };
             self.has_changed = true;
+            match received {
+                Received::DataIntoSink { sink, .. } => self.data_instead_of_write(sink, piece)?,
+                _ => self.inbox.push_back(piece),
+            }
         }
         self.heard(received)
     }
@@ -49,6 +53,7 @@ impl<T: Transport> Socket<T> {
             }
             Received::Aborted => return Err(Error::Reset),
             Received::LargerBuffersWanted { size } => self.grow_buffers(size),
+            Received::SinkWritten { .. } => self.sink_was_written()?,
             _ => self.has_changed = true,
         }
         Ok(())
@@ -66,10 +71,12 @@ impl<T: Transport> Socket<T> {
         }
     }
 
-    /// Answers a request for larger buffers once all have grown.
+    /// Answers a request for larger buffers once all have grown, and no advert is out that the
+    /// peer's longer messages would not fit into.
     pub(super) fn answer_growth(&mut self) {
         let size = self.transport.smallest_buffer();
-        if self.is_growing && size > self.core.buf_size() {
+        let advertises = self.receives.iter().any(|op| op.sink.is_some());
+        if self.is_growing && !advertises && size > self.core.buf_size() {
             self.is_growing = false;
             self.machine().answer_buffer_size(Some(size));
         }

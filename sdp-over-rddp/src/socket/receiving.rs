@@ -20,38 +20,23 @@ impl<T: Transport> Socket<T> {
             if op.filled == 0 && !op.is_stopped && !op.options.peek {
                 moved |= self.skip_urgent();
             }
-            let is_overtaken = self.first_is_overtaken();
+            // The octets of a later receive are behind those that it has, so that it gets no more.
+            let is_overtaken = self.is_followed(0);
             moved |= !is_overtaken && self.fill_first();
             if !is_overtaken && !self.first_is_done() {
                 break;
             }
             if let Some(op) = self.receives.pop_front() {
-                let error = op.error.filter(|_| op.filled == 0);
-                self.end(op.id, op.filled, error);
+                let error = op.error.or(is_overtaken.then_some(super::Error::Cancelled));
+                self.end(op.id, op.filled, error.filter(|_| op.filled == 0));
             }
             moved = true;
         }
         moved
     }
 
-    /// Returns whether octets behind those of the first receive are in the next one, or may come
-    /// there: its own advert was written in part, and the next one's has its turn. It ends then,
-    /// whatever it waits for, as more octets of it would be behind those.
-    fn first_is_overtaken(&self) -> bool {
-        self.receives.front().is_some_and(|op| op.filled > 0) && self.is_followed()
-    }
-
-    /// Returns whether a receive behind the first one has octets, or an advert out that brings
-    /// some.
-    fn is_followed(&self) -> bool {
-        self.receives.iter().skip(1).any(|op| op.filled > 0 || op.sink.is_some())
-    }
-
     fn fill_first(&mut self) -> bool {
         let is_inline = self.urgent.is_inline;
-        // A Data each took the place of the adverts of receives in front of that one: what is
-        // behind the first one's own may be behind octets that were written there.
-        let has_own_alone = self.is_followed();
         let Some(op) = self.receives.front_mut() else { return false };
         let (mut moved, mut n) = (false, 0);
         while let Some(piece) = self.inbox.get_mut(n) {
@@ -64,9 +49,7 @@ impl<T: Transport> Socket<T> {
             let whole = piece.to - piece.from;
             let here = if piece.urgent && whole > 1 { whole - 1 } else { whole };
             let len = here.min(op.room());
-            // One that is cancelled has the Data of its advert all the same.
-            let is_over = op.is_stopped && !has_own_alone;
-            if len == 0 || is_over || (piece.urgent && whole == 1 && op.filled > 0) {
+            if len == 0 || op.is_stopped || (piece.urgent && whole == 1 && op.filled > 0) {
                 break;
             }
             let part = piece.from..piece.from + len;
@@ -93,9 +76,6 @@ impl<T: Transport> Socket<T> {
             }
             if let Some(piece) = self.inbox.pop_front() {
                 free(&mut self.transport, &mut self.core, &mut self.tables, &mut self.ahead_octets, piece);
-            }
-            if has_own_alone {
-                break;
             }
         }
         moved
@@ -127,7 +107,7 @@ impl<T: Transport> Socket<T> {
         let room = op.room();
         let in_order = self.inbox.is_empty() && self.ahead.is_empty();
         let long = self.config.sink_threshold.is_some_and(|least| room >= least.max(1));
-        lends && in_order && long && !self.is_followed() && self.unread().is_some()
+        lends && in_order && long && !self.is_followed(0) && self.unread().is_some()
     }
 
     /// Returns what of the peer's oldest advert no Read was begun for: where, and how many octets.

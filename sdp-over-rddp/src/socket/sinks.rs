@@ -1,7 +1,11 @@
 //! Adverts of this end: memory of receives into which the peer writes.
+//!
+//! The peer is through with them in their order, and for each it has written octets or sent a Data
+//! in its place. What a message says of an advert is done when it is taken, and not later, so that
+//! the octets of receives one behind the other are in the order of the stream.
 
-use super::Socket;
-use crate::machine::{Machine, SinkState};
+use super::{Error, Piece, Place, Socket};
+use crate::machine::{Machine, SinkId, SinkState};
 use crate::transport::{Remote, Transport};
 use crate::wire::Mode;
 
@@ -10,6 +14,10 @@ impl<T: Transport> Socket<T> {
     pub(super) fn advertise_sinks(&mut self) -> bool {
         let mut moved = false;
         if self.is_mute || !self.config.sink_adverts || !self.inbox.is_empty() || !self.ahead.is_empty() {
+            return false;
+        }
+        // The longer messages that the peer is about to send would not fit.
+        if self.is_growing {
             return false;
         }
         for at in 0..self.receives.len() {
@@ -71,5 +79,54 @@ impl<T: Transport> Socket<T> {
             let _ = self.machine().release_sink(id);
             self.has_changed = true;
         }
+    }
+
+    /// Returns whether a receive behind this one has octets, or an advert out that brings some.
+    pub(super) fn is_followed(&self, at: usize) -> bool {
+        self.receives.iter().skip(at + 1).any(|op| op.filled > 0 || op.sink.is_some())
+    }
+
+    /// Takes the report of a Write: the octets are the next ones of the stream.
+    ///
+    /// # Errors
+    /// Octets came in front of it, with a `SinkAvail` of the peer, that the receive has no room for
+    /// any more.
+    pub(super) fn sink_was_written(&mut self) -> Result<(), Error> {
+        self.settle_sinks();
+        if self.inbox.is_empty() { Ok(()) } else { Err(Error::Aborted) }
+    }
+
+    /// Takes the Data that came in the place of an advert. With others behind it, its octets are
+    /// put into the receive of that advert at once: what comes next is theirs.
+    ///
+    /// # Errors
+    /// They have no place there.
+    pub(super) fn data_instead_of_write(&mut self, sink: SinkId, piece: Piece<T>) -> Result<(), Error> {
+        let is_this = |op: &super::Receiving<T>| op.sink.as_ref().is_some_and(|(id, _)| *id == sink);
+        let at = self.receives.iter().position(is_this);
+        self.settle_sinks();
+        let Some(at) = at.filter(|at| self.is_followed(*at)) else {
+            self.inbox.push_back(piece);
+            return Ok(());
+        };
+        if !self.inbox.is_empty() {
+            return Err(Error::Aborted);
+        }
+        let op = &mut self.receives[at];
+        // An urgent octet that is no part of the stream was noted when it came.
+        let skipped = usize::from(piece.urgent && !self.urgent.is_inline);
+        let part = piece.from..piece.to - skipped;
+        let len = part.len();
+        if len > op.room() {
+            return Err(Error::Aborted);
+        }
+        if let Place::Buffer(buffer) = &piece.place {
+            let copied = self.transport.deliver(*buffer, part, &op.memory, op.filled);
+            copied.map_err(|_| Error::Address)?;
+        }
+        op.filled += len;
+        self.machine().octets_taken((piece.to - piece.from) as u64);
+        self.free(piece);
+        Ok(())
     }
 }

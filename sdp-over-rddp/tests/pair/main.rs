@@ -4,6 +4,7 @@ mod closing;
 mod crossings;
 mod mock;
 mod options;
+mod sinks;
 mod world;
 
 use std::time::Duration;
