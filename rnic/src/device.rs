@@ -64,6 +64,7 @@ impl Rnic {
     pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
         // Sockets inherited from the parent process must not be mistaken for this process's own.
         sockets::close_inherited();
+        rddp_capture::begin().map_err(Error::host("opening the file of RDDP_CAPTURE"))?;
         let driver = Driver::open().map_err(Error::host("making the device's descriptors"))?;
         Ok(Rnic(Home::new(Arc::new(DeviceInner {
             partial: Budget::new(config.max_partial),

@@ -1,6 +1,7 @@
 //! The command, as its users run it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod capture;
 mod crowds;
 mod decode;
 mod demo;

@@ -28,6 +28,7 @@ compile_error!(
     "the socket switch knows the calling conventions of Linux on x86_64 and aarch64 only (see preload/src/variadic.rs)"
 );
 
+pub mod capture;
 mod fds;
 pub mod gate;
 mod journal;

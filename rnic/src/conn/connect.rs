@@ -2,7 +2,7 @@
 //! second attempt with revision 1 where the peer refuses revision 2.
 
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use rddp_rdmap::TerminateRepr;
 use socket2::{SockAddr, Socket};
 
 use super::port_mapper::Query;
-use super::socket::{TcpSocket, tcp_socket, write_all};
+use super::socket::{TcpSocket, finish_sending, tcp_socket, write_all};
 use super::stage::{Next, Stage};
 use super::startup::{Plan, Startup};
 use crate::config::startup_config;
@@ -167,5 +167,5 @@ pub(super) fn send_terminate(socket: &Socket, terminate: &TerminateRepr, framing
     let mut fpdu = vec![0; message.fpdu_len(&framer)];
     message.emit(&mut framer, &mut fpdu);
     let _ = write_all(socket, &fpdu);
-    let _ = socket.shutdown(Shutdown::Write);
+    let _ = finish_sending(socket);
 }

@@ -208,7 +208,11 @@ pub(super) fn read_request(
         }
         // RFC 5044 §7.1.1: the first wrong octet of the key ends the connection, so each octet is
         // looked at when it arrives.
-        match Responder::new().handle(octets).map_err(io::Error::other)? {
+        let step = Responder::new().handle(octets);
+        if !matches!(step, Ok(ResponderStep::Need { .. })) {
+            rddp_capture::received(socket, octets);
+        }
+        match step.map_err(io::Error::other)? {
             ResponderStep::Need { total: need } => *total = need,
             ResponderStep::Request { request, .. } => {
                 return nothing_behind(socket).map(|()| Some(request));

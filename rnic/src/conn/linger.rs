@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::mem::{self, MaybeUninit};
-use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use nix::poll::PollFd;
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 
-use super::socket::TcpSocket;
+use super::socket::{TcpSocket, finish_sending, send_now};
 use crate::io::driver::{Driver, Failure, Source};
 use crate::io::ready_set::epoll_timeout;
 use crate::io::sleep::poll_flags;
@@ -210,7 +209,7 @@ impl Rest {
     /// Sends the octets that are left, then FIN.
     fn send(&mut self, socket: &TcpSocket) -> io::Result<()> {
         while !self.owed.is_empty() {
-            match socket.send_with_flags(&self.owed, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) {
+            match send_now(socket, &self.owed) {
                 Ok(count) => drop(self.owed.drain(..count)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -218,7 +217,7 @@ impl Rest {
             }
         }
         if !mem::replace(&mut self.fin_sent, true) {
-            socket.shutdown(Shutdown::Write)?;
+            finish_sending(socket)?;
         }
         Ok(())
     }
@@ -268,6 +267,7 @@ impl Source for Lingering {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Shutdown;
     use std::net::{TcpListener, TcpStream};
 
     use super::*;

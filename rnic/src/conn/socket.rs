@@ -1,7 +1,7 @@
 //! TCP sockets with the options that every connection needs.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -87,11 +87,28 @@ pub(super) fn write_all(socket: &Socket, mut octets: &[u8]) -> io::Result<()> {
     while !octets.is_empty() {
         match socket.send_with_flags(octets, libc::MSG_NOSIGNAL) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => octets = &octets[count..],
+            Ok(count) => {
+                rddp_capture::sent(socket, &octets[..count]);
+                octets = &octets[count..];
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
+    Ok(())
+}
+
+/// Sends as much of `octets` as TCP takes at once, and returns how much that is.
+pub(crate) fn send_now(socket: &Socket, octets: &[u8]) -> io::Result<usize> {
+    let count = socket.send_with_flags(octets, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)?;
+    rddp_capture::sent(socket, &octets[..count]);
+    Ok(count)
+}
+
+/// Ends what this end sends.
+pub(crate) fn finish_sending(socket: &Socket) -> io::Result<()> {
+    socket.shutdown(Shutdown::Write)?;
+    rddp_capture::ended(socket, rddp_capture::Direction::Sent);
     Ok(())
 }
 

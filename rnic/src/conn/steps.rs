@@ -88,7 +88,11 @@ impl Startup {
         mut octets: Vec<u8>,
     ) -> Result<Next, ConnectError> {
         loop {
-            let total = match initiator.handle(&octets) {
+            let step = initiator.handle(&octets);
+            if !matches!(step, Ok(InitiatorStep::Need { .. })) {
+                rddp_capture::received(&socket, &octets);
+            }
+            let total = match step {
                 Ok(InitiatorStep::Need { total }) => total,
                 Ok(InitiatorStep::Accepted { negotiated, private_data, .. }) => {
                     return Ok(Next::Done(Done { socket, negotiated, private_data, active: true }));

@@ -10,6 +10,8 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use rddp_capture::Direction;
+
 use super::Grant;
 use crate::scratch::{Own, with_own};
 
@@ -68,17 +70,21 @@ fn send(
             Piece::Granted(grant, range) => vector.push(grant.at(range).as_ptr(), range.len()),
         }
     }
-    let (fd, flags) = (fd.as_raw_fd(), flags.bits());
-    retry(|| {
+    let (number, flags) = (fd.as_raw_fd(), flags.bits());
+    let sent = retry(|| {
         // SAFETY: the vector's pieces are borrowed slices or ranges that grants found in live
         // memory, all held until the call returns, and it only reads them.
         unsafe {
             match vector.single() {
-                Some(piece) => libc::send(fd, piece.iov_base, piece.iov_len, flags),
-                None => libc::sendmsg(fd, &vector.message(), flags),
+                Some(piece) => libc::send(number, piece.iov_base, piece.iov_len, flags),
+                None => libc::sendmsg(number, &vector.message(), flags),
             }
         }
-    })
+    });
+    if rddp_capture::is_on() {
+        capture(fd, Direction::Sent, vector, &sent);
+    }
+    sent
 }
 
 /// Receives as much as the socket has and `pieces` can hold. Returns 0 when the peer has finished
@@ -95,17 +101,33 @@ fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector<
             PieceMut::Granted(grant, range) => vector.push(grant.at_mut(range).as_ptr(), range.len()),
         }
     }
-    let fd = fd.as_raw_fd();
-    retry(|| {
+    let number = fd.as_raw_fd();
+    let received = retry(|| {
         // SAFETY: the vector's pieces are exclusively borrowed slices or ranges that grants found
         // in live memory open to writing, all held until the call returns.
         unsafe {
             match vector.single() {
-                Some(room) => libc::recv(fd, room.iov_base, room.iov_len, libc::MSG_DONTWAIT),
-                None => libc::recvmsg(fd, &mut vector.message(), libc::MSG_DONTWAIT),
+                Some(room) => libc::recv(number, room.iov_base, room.iov_len, libc::MSG_DONTWAIT),
+                None => libc::recvmsg(number, &mut vector.message(), libc::MSG_DONTWAIT),
             }
         }
-    })
+    });
+    if rddp_capture::is_on() {
+        capture(fd, Direction::Received, vector, &received);
+    }
+    received
+}
+
+/// Records what a call has moved.
+#[cold]
+fn capture(fd: BorrowedFd<'_>, direction: Direction, vector: &Vector<'_>, moved: &io::Result<usize>) {
+    let Ok(count) = *moved else { return };
+    if vector.len > 0 {
+        // SAFETY: the first `len` are written, and `IoSlice` is `iovec` in its form; the pieces are
+        // held as they were during the call, and only the kernel reads them.
+        let pieces = unsafe { std::slice::from_raw_parts(vector.pieces.as_ptr().cast(), vector.len) };
+        rddp_capture::record(fd, direction, pieces, count);
+    }
 }
 
 /// Returns whether a call failed because granted memory has gone bad. Such a call moved no octet;

@@ -65,8 +65,8 @@ fn an_urgent_octet_is_in_front_of_what_is_written_behind_it() {
     }
 }
 
-/// Where the urgent octet is apart from the stream, the receive whose place it took has nothing, and
-/// can get nothing that is not behind later ones: it ends as if it had been taken back.
+/// An urgent octet apart from the stream leaves the receive whose place it took with nothing, and
+/// what comes is behind later ones: that receive ends as if it had been taken back.
 #[test]
 fn a_receive_in_whose_place_an_urgent_octet_came_ends_with_nothing() {
     for seed in 0..8 {

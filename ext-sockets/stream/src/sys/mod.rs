@@ -8,6 +8,7 @@
 
 mod calls;
 mod cancel;
+mod captured;
 mod edges;
 mod edges_pool;
 #[cfg(test)]

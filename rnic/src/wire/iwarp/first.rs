@@ -1,7 +1,6 @@
 //! The beginning of a connection: the first FPDU, and nudges for a peer that may not have read it
 //! (RFC 5044 §7.1.2, RFC 6581 §9).
 
-use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use rddp_ddp::{Header, Stag};
@@ -10,6 +9,7 @@ use rddp_mpa::{MpaError, Rtr};
 use rddp_rdmap::Fault;
 
 use super::link::Link;
+use crate::conn::socket::{finish_sending, send_now};
 use crate::deadline::Deadline;
 use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
@@ -110,8 +110,8 @@ impl Link {
         let fault = Fault::mpa(MpaError::LocalCatastrophic);
         if let Termination::Terminate(terminate) = Termination::of(&fault, None, self.may_send) {
             self.push_terminate(&terminate);
-            let _ = self.socket.send_with_flags(self.out.owed(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+            let _ = send_now(&self.socket, self.out.owed());
         }
-        let _ = self.socket.shutdown(Shutdown::Write);
+        let _ = finish_sending(&self.socket);
     }
 }

@@ -1,0 +1,77 @@
+use std::io::{IoSlice, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+
+use super::*;
+
+/// A connection over loopback, of this family.
+fn connection(address: &str) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(address).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    (client, server)
+}
+
+/// The blocks of a file: type and body.
+fn blocks(octets: &[u8]) -> Vec<(u32, &[u8])> {
+    let word = |at: usize| u32::from_ne_bytes(octets[at..at + 4].try_into().unwrap());
+    let (mut all, mut at) = (Vec::new(), 0);
+    while at < octets.len() {
+        let len = word(at + 4) as usize;
+        assert_eq!(len % 4, 0);
+        assert_eq!(word(at + len - 4) as usize, len, "the length is not the same at both ends");
+        all.push((word(at), &octets[at + 8..at + len - 4]));
+        at += len;
+    }
+    all
+}
+
+/// One test, as a process has one capture.
+#[test]
+fn octets_of_both_directions_are_frames_of_the_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    begin_at(&folder.path().join("a-%p-b")).unwrap();
+    let name = folder.path().join(format!("a-{}-b", std::process::id()));
+    assert!(is_on());
+
+    let (client, _server) = connection("127.0.0.1:0");
+    let long = vec![7; LONGEST + 5];
+    let pieces = [IoSlice::new(b"abc"), IoSlice::new(b""), IoSlice::new(&long)];
+    record(client.as_fd(), Direction::Sent, &pieces, 3 + long.len());
+    record(client.as_fd(), Direction::Received, &[IoSlice::new(b"defgh")], 2);
+    record_end(client.as_fd(), Direction::Sent);
+    record_end(client.as_fd(), Direction::Sent);
+    let octets = std::fs::read(&name).unwrap();
+    let all = blocks(&octets);
+    assert_eq!(all.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [0x0a0d_0d0a, 1, 6, 6, 6, 6]);
+
+    // Interface, two words of time, two lengths, then the packet.
+    let packet = |n: usize| {
+        let body = all[n].1;
+        let len = u32::from_ne_bytes(body[12..16].try_into().unwrap()) as usize;
+        &body[20..20 + len]
+    };
+    let ports = |packet: &[u8]| [20, 22].map(|at| u16::from_be_bytes([packet[at], packet[at + 1]]));
+    let seq = |packet: &[u8]| u32::from_be_bytes(packet[24..28].try_into().unwrap());
+    let (own, peer) = (client.local_addr().unwrap().port(), client.peer_addr().unwrap().port());
+    assert_eq!(
+        [ports(packet(2)), ports(packet(3)), ports(packet(4))],
+        [[own, peer], [own, peer], [peer, own]]
+    );
+    assert_eq!([2, 3, 4, 5].map(|n| seq(packet(n))), [1, 1 + LONGEST as u32, 1, 9 + LONGEST as u32]);
+    assert_eq!([2, 3, 4, 5].map(|n| packet(n).len() - 40), [LONGEST, 8, 2, 0]);
+    assert_eq!(&packet(2)[40..44], b"abc\x07");
+    assert_eq!(&packet(4)[40..], b"de");
+    assert_eq!(packet(5)[33], 0x11, "FIN and ACK");
+
+    // A connection of the other family, and a descriptor that is none.
+    let (_client, mut server) = connection("[::1]:0");
+    server.write_all(b"x").unwrap();
+    record(server.as_fd(), Direction::Sent, &[IoSlice::new(b"x")], 1);
+    record(std::io::stdin().as_fd(), Direction::Sent, &[IoSlice::new(b"x")], 1);
+    let octets = std::fs::read(&name).unwrap();
+    let all = blocks(&octets);
+    assert_eq!(all.len(), 7);
+    assert_eq!(all[6].1[20] >> 4, 6);
+    assert!(is_on());
+}
