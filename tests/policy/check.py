@@ -41,8 +41,8 @@ NEEDS = {
     # Of ext-sockets, only the switch knows `rnic`.
     "rddp-policy": [],
     "rddp-stream": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-sdp",
-                    "rddp-fault-guard", "rddp-capture"],
-    "rddp-real": ["rddp-fault-guard", "rddp-stream"],
+                    "rddp-fault-guard"],
+    "rddp-real": ["rddp-fault-guard", "rddp-capture", "rddp-stream"],
     "rddp-es-api": ["rddp-real"],
     "rddp-switch": ["rddp-mpa", "rddp-capture", "rddp-rnic", "rddp-sdp", "rddp-policy", "rddp-stream", "rddp-real",
                     "rddp-es-api"],

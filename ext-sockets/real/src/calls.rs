@@ -3,20 +3,22 @@
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-use libc::{epoll_event, iovec, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, ssize_t, timespec};
+use libc::{epoll_event, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec};
 
 use rddp_stream::{Calls, Table};
+
+use super::captured;
 
 /// Returns the functions that this crate has found, with `others`, which is called before a sleep
 /// (see [`Stream::new`](rddp_stream::Stream::new)).
 pub const fn calls(others: fn() -> Option<Duration>) -> Calls {
     let table = Table {
-        recv,
-        send,
-        recvmsg,
-        sendmsg,
-        read,
-        writev,
+        recv: captured::recv,
+        send: captured::send,
+        recvmsg: captured::recvmsg,
+        sendmsg: captured::sendmsg,
+        read: captured::read,
+        writev: captured::writev,
         pread: libc::pread,
         lseek: libc::lseek,
         ppoll,
@@ -24,7 +26,7 @@ pub const fn calls(others: fn() -> Option<Duration>) -> Calls {
         setsockopt,
         ioctl,
         fcntl,
-        shutdown,
+        shutdown: captured::shutdown,
         connect,
         epoll_create1,
         epoll_ctl,
@@ -51,25 +53,13 @@ macro_rules! on_to_real {
 }
 
 on_to_real! {
-    fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> ssize_t;
-    fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t;
-    fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t;
-    fn read(fd: c_int, buf: *mut c_void, count: usize) -> ssize_t;
-    fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
     fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
-    fn shutdown(fd: c_int, how: c_int) -> c_int;
     fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
     fn epoll_create1(flags: c_int) -> c_int;
     fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     fn close(fd: c_int) -> c_int;
-}
-
-unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t {
-    // SAFETY: the arguments are passed on unchanged to the C library's function of the same
-    // contract.
-    unsafe { super::recv(fd, buf, len, flags) }
 }
 
 unsafe extern "C-unwind" fn ppoll(

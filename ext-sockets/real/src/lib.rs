@@ -11,6 +11,7 @@
 
 mod address;
 mod calls;
+mod captured;
 pub mod deadline;
 mod epoll;
 mod forks;

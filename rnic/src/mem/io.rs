@@ -8,11 +8,9 @@ use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use rddp_capture::Direction;
-
-use super::Grant;
+use super::{Grant, calls};
 use crate::scratch::{Own, with_own};
 
 /// Octets to send.
@@ -70,21 +68,17 @@ fn send(
             Piece::Granted(grant, range) => vector.push(grant.at(range).as_ptr(), range.len()),
         }
     }
-    let (number, flags) = (fd.as_raw_fd(), flags.bits());
-    let sent = retry(|| {
+    let flags = flags.bits();
+    retry(|| {
         // SAFETY: the vector's pieces are borrowed slices or ranges that grants found in live
         // memory, all held until the call returns, and it only reads them.
         unsafe {
             match vector.single() {
-                Some(piece) => libc::send(number, piece.iov_base, piece.iov_len, flags),
-                None => libc::sendmsg(number, &vector.message(), flags),
+                Some(piece) => calls::send(fd, piece, flags),
+                None => calls::sendmsg(fd, &vector.message(), flags),
             }
         }
-    });
-    if rddp_capture::is_on() {
-        capture(fd, Direction::Sent, vector, &sent);
-    }
-    sent
+    })
 }
 
 /// Receives as much as the socket has and `pieces` can hold. Returns 0 when the peer has finished
@@ -101,33 +95,16 @@ fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector<
             PieceMut::Granted(grant, range) => vector.push(grant.at_mut(range).as_ptr(), range.len()),
         }
     }
-    let number = fd.as_raw_fd();
-    let received = retry(|| {
+    retry(|| {
         // SAFETY: the vector's pieces are exclusively borrowed slices or ranges that grants found
         // in live memory open to writing, all held until the call returns.
         unsafe {
             match vector.single() {
-                Some(room) => libc::recv(number, room.iov_base, room.iov_len, libc::MSG_DONTWAIT),
-                None => libc::recvmsg(number, &mut vector.message(), libc::MSG_DONTWAIT),
+                Some(room) => calls::recv(fd, room, libc::MSG_DONTWAIT),
+                None => calls::recvmsg(fd, &mut vector.message(), libc::MSG_DONTWAIT),
             }
         }
-    });
-    if rddp_capture::is_on() {
-        capture(fd, Direction::Received, vector, &received);
-    }
-    received
-}
-
-/// Records what a call has moved.
-#[cold]
-fn capture(fd: BorrowedFd<'_>, direction: Direction, vector: &Vector<'_>, moved: &io::Result<usize>) {
-    let Ok(count) = *moved else { return };
-    if vector.len > 0 {
-        // SAFETY: the first `len` are written, and `IoSlice` is `iovec` in its form; the pieces are
-        // held as they were during the call, and only the kernel reads them.
-        let pieces = unsafe { std::slice::from_raw_parts(vector.pieces.as_ptr().cast(), vector.len) };
-        rddp_capture::record(fd, direction, pieces, count);
-    }
+    })
 }
 
 /// Returns whether a call failed because granted memory has gone bad. Such a call moved no octet;

@@ -14,6 +14,7 @@
 
 mod access;
 mod alloc;
+mod calls;
 mod error;
 mod filesystem;
 mod grant;

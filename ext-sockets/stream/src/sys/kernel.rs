@@ -46,11 +46,7 @@ impl Kernel<'_> {
         if is_confined() {
             return self.read_pieces(pieces);
         }
-        let taken = self.receive(pieces, libc::MSG_DONTWAIT);
-        if rddp_capture::is_on() {
-            self.capture_taken(pieces, taken);
-        }
-        taken
+        self.receive(pieces, libc::MSG_DONTWAIT)
     }
 
     /// Looks at octets and leaves them there.
@@ -71,9 +67,6 @@ impl Kernel<'_> {
     pub(crate) fn discard(&self, count: usize) -> Result<usize, Errno> {
         if is_confined() {
             return self.read_nowhere(count);
-        }
-        if rddp_capture::is_on() {
-            return self.take_nowhere(count);
         }
         // SAFETY: with MSG_TRUNC TCP drops octets and writes to no memory (tcp(7)).
         unsafe { self.recv(ptr::null_mut(), count, libc::MSG_DONTWAIT | libc::MSG_TRUNC) }
@@ -155,14 +148,7 @@ impl Kernel<'_> {
         if is_confined() {
             return self.write(pieces);
         }
-        let sent = self.give(pieces, flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
-        if rddp_capture::is_on() {
-            self.capture_sent(pieces, sent);
-        }
-        sent
-    }
-
-    fn give(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+        let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         if let [only] = pieces {
             // SAFETY: the piece is borrowed until the call returns, which only reads it.
             return octets(unsafe { (self.calls.0.send)(self.fd, only.as_ptr().cast(), only.len(), flags) });
@@ -330,9 +316,6 @@ impl Kernel<'_> {
         };
         // SAFETY: takes two integers.
         let done = unsafe { (self.calls.0.shutdown)(self.fd, how) };
-        if rddp_capture::is_on() && done == 0 && direction != Direction::Receive {
-            self.capture_end();
-        }
         if done < 0 { Err(Errno::last()) } else { Ok(()) }
     }
 

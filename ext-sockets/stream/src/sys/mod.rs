@@ -8,7 +8,6 @@
 
 mod calls;
 mod cancel;
-mod captured;
 mod edges;
 mod edges_pool;
 #[cfg(test)]
