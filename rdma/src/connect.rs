@@ -35,7 +35,8 @@ impl Default for Keepalive {
 
 /// Options with which either end makes a connection.
 ///
-/// Some options exist in iWARP only (`revision` to `markers`, `assumed_ird` to `rtr`), and some
+/// Some options exist in iWARP only (`revision` to `markers`, `assumed_ird` to `rtr`,
+/// `speaks_first`), and some
 /// only a software device can follow (`mss`, `place_before_crc`, `nudge`). All devices take them,
 /// so that a program needs no cases: a device that cannot follow an option ignores its default
 /// value and refuses to connect with another.
@@ -87,6 +88,10 @@ pub struct ConnectOptions {
     /// first FPDU. A passive siw may leave that one unread until more arrives, and would wait for
     /// ever; other peers ignore them.
     pub nudge: bool,
+    /// Passive side: messages may go before the first of the peer has come, unless the startup
+    /// agreed on one. RFC 5044 §7.1.2 forbids it, as the peer may not expect FPDUs yet; for
+    /// programs whose server speaks first, and peers that are known to take it.
+    pub speaks_first: bool,
 }
 
 impl Default for ConnectOptions {
@@ -109,6 +114,7 @@ impl Default for ConnectOptions {
             port_mapper: PortMapper::Auto,
             extensions: true,
             nudge: true,
+            speaks_first: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Looks at the MPA Request that rping sends under each setting of a connection (RFC 5044 §7.1.1,
-RFC 6581 §9): this script is the server."""
+RFC 6581 §9): this script is the server. And at who sends first (RFC 5044 §7.1.2)."""
 
 import os
 import pathlib
@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 # Variables or a line of a policy, and what the Request has: revision, markers, CRC, and, with
 # revision 2, whether it is peer-to-peer, the kinds of RTR (send, write, read), IRD and ORD, of
@@ -55,6 +56,38 @@ def request(environment):
             client.wait()
 
 
+def speaks_first(environment):
+    """Returns whether the server of ucmatose sends before its client has, which is this script,
+    with a Request of revision 1 that asks for nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = subprocess.Popen(["ucmatose", "-b", "127.0.0.1", "-p", str(port), "-c", "1"],
+                              env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                client = socket.create_connection(("127.0.0.1", port))
+                break
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    return None
+                time.sleep(0.05)
+        with client:
+            client.sendall(b"MPA ID Req Frame" + bytes([0x40, 1, 0, 0]))
+            client.settimeout(20)
+            if client.recv(20, socket.MSG_WAITALL)[:16] != b"MPA ID Rep Frame":
+                return None
+            client.settimeout(2)
+            try:
+                return len(client.recv(1)) == 1
+            except socket.timeout:
+                return False
+    finally:
+        server.kill()
+        server.wait()
+
+
 def main():
     library, failed = pathlib.Path(sys.argv[1]).resolve(), 0
     if not shutil.which("rping"):
@@ -73,6 +106,12 @@ def main():
             if seen != wanted:
                 failed += 1
                 print(f"settings: {variables} {text!r}: the Request has {seen}, not {wanted}")
+        for value in ("on", "off"):
+            sends = speaks_first(dict(os.environ, LD_LIBRARY_PATH=str(folder),
+                                      RDDP_VERBS_SPEAKS_FIRST=value))
+            if sends is not (value == "on"):
+                failed += 1
+                print(f"settings: RDDP_VERBS_SPEAKS_FIRST={value}: sends first: {sends}")
     print(f"settings: {f'{failed} failed' if failed else 'each is seen in the MPA Request'}")
     return 1 if failed else 0
 

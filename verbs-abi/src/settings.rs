@@ -88,6 +88,7 @@ impl Settings {
             ord: said.ord.unwrap_or(most).into(),
             // RFC 7306 has no capability bit, and peers without it end the connection.
             extensions: said.extensions.unwrap_or(false),
+            speaks_first: said.speaks_first.unwrap_or(usual.speaks_first),
             ..usual
         }
     }
@@ -141,7 +142,7 @@ mod tests {
         let options = options(&settings, "192.0.2.1:7174");
         assert!(!options.extensions && !settings.may_give_extensions());
         assert_eq!((options.ird, options.ord, options.revision), (128, 128, Revision::Two));
-        assert!(options.crc && !options.markers && options.peer_to_peer);
+        assert!(options.crc && !options.markers && options.peer_to_peer && !options.speaks_first);
     }
 
     #[test]
@@ -155,13 +156,14 @@ mod tests {
             ("RDDP_VERBS_IRD", "3"),
             ("RDDP_VERBS_ORD", "2"),
             ("RDDP_VERBS_EXTENSIONS", "on"),
+            ("RDDP_VERBS_SPEAKS_FIRST", "on"),
         ]);
         let settings = settings.unwrap();
         let options = options(&settings, "192.0.2.1:7174");
         assert_eq!((options.ird, options.ord, options.revision), (3, 2, Revision::One));
         assert_eq!((options.crc, options.markers, options.peer_to_peer), (false, true, false));
         assert_eq!(options.rtr, RtrSet { send: true, write: false, read: false });
-        assert!(options.extensions && settings.may_give_extensions());
+        assert!(options.extensions && settings.may_give_extensions() && options.speaks_first);
     }
 
     #[test]

@@ -21,7 +21,7 @@ fn summary(file: &str) -> String {
     run(&["decode", file]).ok().stdout.lines().last().unwrap().to_owned()
 }
 
-/// Both ends have seen the same messages: of the engine, and of a sockets program under the library.
+/// Both ends have seen the same messages: of the engine, and of sockets programs.
 #[test]
 fn both_ends_capture_the_same_messages() {
     let rddp = env!("CARGO_BIN_EXE_rddp");

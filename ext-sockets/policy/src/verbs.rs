@@ -28,6 +28,8 @@ pub struct VerbsSettings {
     pub ord: Option<u8>,
     /// Immediate Data and atomics (RFC 7306) may be used, by either end.
     pub extensions: Option<bool>,
+    /// A server may send before its client's first message has come (against RFC 5044 §7.1.2).
+    pub speaks_first: Option<bool>,
 }
 
 /// A set of kinds of RTR.
@@ -52,7 +54,7 @@ struct Key {
     set: fn(&mut VerbsSettings, &str) -> Option<()>,
 }
 
-const KEYS: [Key; 8] = [
+const KEYS: [Key; 9] = [
     Key {
         word: "mpa",
         variable: "RDDP_VERBS_MPA",
@@ -101,6 +103,12 @@ const KEYS: [Key; 8] = [
         takes: SWITCH,
         set: |settings, word| switch(word).map(|on| settings.extensions = Some(on)),
     },
+    Key {
+        word: "speaks-first",
+        variable: "RDDP_VERBS_SPEAKS_FIRST",
+        takes: SWITCH,
+        set: |settings, word| switch(word).map(|on| settings.speaks_first = Some(on)),
+    },
 ];
 const SWITCH: &str = "on or off (or 1, or 0)";
 
@@ -132,6 +140,7 @@ impl VerbsSettings {
             ird: self.ird.or(others.ird),
             ord: self.ord.or(others.ord),
             extensions: self.extensions.or(others.extensions),
+            speaks_first: self.speaks_first.or(others.speaks_first),
         }
     }
 }

@@ -13,7 +13,7 @@ use rddp_capture::Direction;
 /// As of `send`.
 #[inline(never)]
 pub(super) unsafe fn send(fd: BorrowedFd<'_>, piece: iovec, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: what the caller promises of the piece or the message.
     let sent = unsafe { libc::send(fd.as_raw_fd(), piece.iov_base, piece.iov_len, flags) };
     if rddp_capture::is_on() {
         // SAFETY: the octets are as they were during the call.
@@ -28,7 +28,7 @@ pub(super) unsafe fn send(fd: BorrowedFd<'_>, piece: iovec, flags: c_int) -> ssi
 /// As of `sendmsg`.
 #[inline(never)]
 pub(super) unsafe fn sendmsg(fd: BorrowedFd<'_>, message: &msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: what the caller promises of the piece or the message.
     let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), message, flags) };
     if rddp_capture::is_on() {
         // SAFETY: the octets are as they were during the call.
@@ -43,7 +43,7 @@ pub(super) unsafe fn sendmsg(fd: BorrowedFd<'_>, message: &msghdr, flags: c_int)
 /// As of `recv`.
 #[inline(never)]
 pub(super) unsafe fn recv(fd: BorrowedFd<'_>, piece: iovec, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: what the caller promises of the piece or the message.
     let got = unsafe { libc::recv(fd.as_raw_fd(), piece.iov_base, piece.iov_len, flags) };
     if rddp_capture::is_on() {
         // SAFETY: the octets are as they were during the call.
@@ -58,7 +58,7 @@ pub(super) unsafe fn recv(fd: BorrowedFd<'_>, piece: iovec, flags: c_int) -> ssi
 /// As of `recvmsg`.
 #[inline(never)]
 pub(super) unsafe fn recvmsg(fd: BorrowedFd<'_>, message: &mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: what the caller promises of the piece or the message.
     let got = unsafe { libc::recvmsg(fd.as_raw_fd(), message, flags) };
     if rddp_capture::is_on() {
         // SAFETY: the octets are as they were during the call.

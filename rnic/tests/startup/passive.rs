@@ -233,6 +233,21 @@ fn a_responder_is_silent_until_the_first_fpdu() {
     end.success();
 }
 
+/// A program may have its messages go all the same; those of a peer that owes an RTR wait for it.
+#[test]
+fn a_responder_that_speaks_first_does_not_wait() {
+    let options = ConnectOptions { speaks_first: true, ..client_server() };
+    let (end, mut raw) = with_raw(Role::Passive, &options, &plain());
+    end.qp.post_send(&SendWr::send_inline(1, b"first")).unwrap();
+    assert_eq!(raw.expect(Opcode::Send).1, b"first");
+    end.success();
+
+    let owes_rtr = StartupConfig { peer_to_peer: true, ..plain() };
+    let (end, mut raw) = with_raw(Role::Passive, &options, &owes_rtr);
+    end.qp.post_send(&SendWr::send_inline(1, b"early")).unwrap();
+    assert!(raw.is_silent(Duration::from_millis(100)), "a responder sent before the RTR");
+}
+
 /// RFC 5044 §7.1.2 rule 4: nothing valid has arrived, so nothing may be sent, not even a Terminate.
 #[test]
 fn a_broken_first_fpdu_is_closed_without_a_terminate() {

@@ -39,6 +39,8 @@ pub(crate) struct Link {
     pub(super) deframer: Deframer,
     /// RFC 5044 §7.1.2: a responder sends no FPDU before it has received one.
     pub(super) may_send: bool,
+    /// A responder sends all the same, as its program asks.
+    pub(super) speaks_first: bool,
     /// No more of the Responses is prepared until a message of this end has gone, or none can go.
     pub(super) own_turn: bool,
     /// Octets of Responses prepared since messages of this end last had their turn.
@@ -103,6 +105,8 @@ impl Link {
             framer: Framer::new(Framing { crc, markers: negotiated.markers_tx }),
             deframer: Deframer::new(Framing { crc, markers: negotiated.markers_rx }),
             may_send: active,
+            // An RTR that was agreed on comes by itself (RFC 6581 §5).
+            speaks_first: options.speaks_first && negotiated.rtr.is_none(),
             own_turn: false,
             answered: 0,
             place_before_crc: options.place_before_crc,
