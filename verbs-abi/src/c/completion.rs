@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,9 +19,9 @@ use super::handle::{
     Held, Object, Shared, Unacknowledged, Used, Users, await_sole, find, find_if, follow, publish,
     retire_unused,
 };
-use super::immediate;
-use crate::errors::{Outcome, of_device};
-use crate::fifo::{is_nonblocking, make_blocking, sleep_until_readable};
+use super::{immediate, signals};
+use crate::errors::{Outcome, of_device, of_io};
+use crate::fifo::{is_nonblocking, make_blocking};
 use crate::words::{opcode_of, status_of};
 
 /// Time for which a thread that waits for an event reads the sockets itself.
@@ -77,20 +78,27 @@ impl Channel {
     ///
     /// At first the thread reads the sockets itself, and so is quick; it cannot be cancelled
     /// meanwhile. A thread that sleeps for longer may be, so that nothing here has a destructor
-    /// then that must run.
+    /// then that must run. Either sleep is ended by a signal as `read(2)` is.
     fn event(&self) -> Outcome<Arc<Cq>> {
         if let Some(cq) = self.next_event() {
             return Ok(cq);
         }
-        if !is_nonblocking(self.descriptor())? {
-            let found = uncancelled(|| self.channel.wait(Some(IN_CALL)));
-            if let Some(cq) = found.ok().flatten().and_then(|queue| self.known(&queue)) {
-                return Ok(cq);
+        if !signals::are_mixed() && !is_nonblocking(self.descriptor())? {
+            match uncancelled(|| self.channel.wait_or_signal(Some(IN_CALL))) {
+                Ok(Some(queue)) => {
+                    if let Some(cq) = self.known(&queue) {
+                        return Ok(cq);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted && signals::end_calls() => {
+                    return Err(Errno::EINTR);
+                }
+                _ => {}
             }
         }
         loop {
-            sleep_until_readable(self.channel.as_fd())?;
-            if let Some(cq) = self.next_event() {
+            let queue = self.channel.read_event().map_err(|error| of_io(&error))?;
+            if let Some(cq) = self.known(&queue) {
                 return Ok(cq);
             }
         }
