@@ -35,7 +35,6 @@ impl<T> Fifo<T> {
         self.count.show(queue.len());
     }
 
-    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.lock().is_empty()
     }
