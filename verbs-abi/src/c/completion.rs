@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use nix::errno::Errno;
 use parking_lot::Mutex;
 use rddp_rnic::{Completion, CompletionChannel, CompletionQueue, CqNum};
 
-use super::abi::{Plain, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc, wc_flags};
+use super::abi::{Plain, event, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc, wc_flags};
 use super::border::{given, minus, number, pointer, uncancelled};
 use super::context::{Context, context};
 use super::handle::{
@@ -115,6 +116,8 @@ pub(super) struct Cq {
     channel: Option<Held<Channel>>,
     users: Users,
     pub(super) events: Unacknowledged,
+    /// The program was told of an overflow.
+    failed: AtomicBool,
     /// The completion that a program of an extended queue reads.
     pub(super) current: Mutex<ibv_wc>,
 }
@@ -157,6 +160,7 @@ impl Cq {
             channel,
             users: Users::default(),
             events: Unacknowledged::default(),
+            failed: AtomicBool::new(false),
             current: Mutex::default(),
         });
         if let Some(channel) = &cq.channel {
@@ -165,9 +169,18 @@ impl Cq {
         Ok(cq)
     }
 
-    /// Takes the oldest completion.
-    pub(super) fn take(&self) -> Option<ibv_wc> {
-        self.queue.poll_one().map(|completion| entry(&completion))
+    /// Takes the oldest completion: `ENOENT` if there is none, and `EIO` if there will be none any
+    /// more.
+    pub(super) fn take(&self) -> Outcome<ibv_wc> {
+        let none = || if self.queue.is_overflowed() { Errno::EIO } else { Errno::ENOENT };
+        self.queue.poll_one().map(|completion| entry(&completion)).ok_or_else(none)
+    }
+
+    /// Tells the program once that more completions came than the queue holds.
+    pub(super) fn report_overflow(&self) {
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            self.context.report(self.handle(), event::CQ_ERR);
+        }
     }
 }
 
@@ -274,7 +287,7 @@ thread_local! {
 pub(super) unsafe extern "C" fn poll_cq(handle: *mut ibv_cq, max: c_int, to: *mut ibv_wc) -> c_int {
     // SAFETY: the function's contract.
     let Ok(cq) = (unsafe { follow::<Cq>(handle) }) else { return -1 };
-    match max {
+    let polled = match max {
         1 => cq.queue.poll_one().map_or(0, |completion| {
             // SAFETY: the program has room for one completion.
             unsafe { to.write(entry(&completion)) };
@@ -289,7 +302,9 @@ pub(super) unsafe extern "C" fn poll_cq(handle: *mut ibv_cq, max: c_int, to: *mu
             }
             polled.len() as c_int
         }),
-    }
+    };
+    // A queue that has overflowed gets no more.
+    if polled == 0 && cq.queue.is_overflowed() { -1 } else { polled }
 }
 
 /// Returns a completion as programs know it.

@@ -150,7 +150,7 @@ impl Qp {
     fn report_overflow(&self, num: CqNum) {
         let queues = [&self.send_cq, &self.recv_cq];
         if let Some(cq) = queues.into_iter().find(|cq| cq.queue.num() == num) {
-            self.pd.context.report(cq.handle(), event::CQ_ERR);
+            cq.report_overflow();
         }
     }
 
