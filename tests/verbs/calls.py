@@ -14,7 +14,7 @@ import tempfile
 
 from c_program import build
 
-NAMES = ("calls", "signals")
+NAMES = ("calls", "signals", "hostile")
 
 
 def main():
