@@ -15,7 +15,7 @@ use crate::cq::{CompletionQueue, CqInner, FEW, Waiter};
 use crate::deadline::Deadline;
 use crate::home::Home;
 use crate::io::bell::Asleep;
-use crate::io::notify::Notify;
+use crate::io::counter::Counter;
 use crate::io::ready_set::epoll_timeout;
 use crate::io::sleep::Sleep;
 
@@ -55,7 +55,30 @@ impl CompletionChannel {
     /// Takes the oldest event. Sleeps until there is one, for at most `timeout` (`None`: no limit),
     /// and reads the sockets of the channel's queues in this thread.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<CompletionQueue>> {
+        let channel = self.0.here()?;
+        let deadline = Deadline::after_any(timeout);
+        loop {
+            match channel.wait(deadline.left()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Takes the oldest event as [`wait`](Self::wait) does. A signal ends the sleep with
+    /// `Interrupted`, whatever flags its handler was installed with.
+    pub fn wait_or_signal(&self, timeout: Option<Duration>) -> io::Result<Option<CompletionQueue>> {
         self.0.here()?.wait(timeout)
+    }
+
+    /// Takes the oldest event as a program takes one from a device of the kernel, by `read(2)` of
+    /// the descriptor: sleeps until there is one, or fails with `WouldBlock` if the descriptor is
+    /// non-blocking. The background thread reads the sockets meanwhile.
+    ///
+    /// A signal whose handler was installed without `SA_RESTART` ends the sleep with `Interrupted`,
+    /// no other does, and the thread may be cancelled (`pthread_cancel`).
+    pub fn read_event(&self) -> io::Result<CompletionQueue> {
+        self.0.here()?.read_event()
     }
 }
 
@@ -70,7 +93,7 @@ impl AsFd for CompletionChannel {
 
 #[derive(Debug)]
 pub(crate) struct ChannelInner {
-    notify: Notify,
+    notify: Counter,
     /// An epoll set with `notify` and the epoll sets of all queues. A thread sleeps on it when the
     /// queues, or the members of one, are more than [`FEW`].
     epoll: Epoll,
@@ -82,10 +105,9 @@ pub(crate) struct ChannelInner {
 
 #[derive(Debug, Default)]
 struct Events {
+    /// `notify` shows them only if a thread may sleep on it: a thread that makes progress itself
+    /// looks here, and saves two system calls.
     queues: VecDeque<Weak<CqInner>>,
-    /// The number of events that `notify` has been told of. It is told only if a thread may sleep
-    /// on it: a thread that makes progress itself looks at `queues`, and saves two system calls.
-    told: usize,
     /// Set once the program has asked for the descriptor: it may sleep on it at any time.
     shown: bool,
     /// Set while the program is taken to sleep on the descriptor by means of its own.
@@ -111,14 +133,14 @@ impl Drop for Waiting<'_> {
         events.waiting -= 1;
         if events.shown {
             // Events that this thread leaves are for those who sleep on the descriptor.
-            self.0.tell(&mut events);
+            self.0.notify.show(events.queues.len());
         }
     }
 }
 
 impl ChannelInner {
     fn new() -> io::Result<Self> {
-        let (notify, epoll) = (Notify::counter()?, Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
+        let (notify, epoll) = (Counter::new()?, Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
         epoll.add(&notify, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         Ok(ChannelInner {
             notify,
@@ -136,7 +158,7 @@ impl ChannelInner {
     fn watch_elsewhere(&self) {
         let mut events = self.events.lock();
         events.shown = true;
-        self.tell(&mut events);
+        self.notify.show(events.queues.len());
         let was_watched = std::mem::replace(&mut events.watched_elsewhere, true);
         drop(events);
         if !was_watched {
@@ -147,14 +169,6 @@ impl ChannelInner {
 
     fn live_queues(&self) -> Vec<Arc<CqInner>> {
         self.queues.lock().iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Makes `notify` readable as often as there are events.
-    fn tell(&self, events: &mut Events) {
-        while events.told < events.queues.len() {
-            self.notify.give();
-            events.told += 1;
-        }
     }
 
     pub(crate) fn add(&self, cq: &Arc<CqInner>) -> io::Result<()> {
@@ -175,9 +189,9 @@ impl ChannelInner {
         // A thread that goes to sleep counts itself in `asleep`, then looks for events once more:
         // so either it sees this one, or it is woken.
         if self.asleep.load(Ordering::SeqCst) > 0 {
-            self.tell(&mut events);
+            self.notify.show(events.queues.len());
         } else if events.shown && events.waiting == 0 {
-            self.tell(&mut events);
+            self.notify.show(events.queues.len());
             // No thread of the program was here to read the sockets.
             events.watched_elsewhere |= in_background;
         }
@@ -187,13 +201,26 @@ impl ChannelInner {
         loop {
             let mut events = self.events.lock();
             let cq = events.queues.pop_front()?;
-            if events.told > events.queues.len() {
-                self.notify.take();
-                events.told -= 1;
-            }
+            self.notify.hide(events.queues.len());
             drop(events);
             if let Some(cq) = cq.upgrade() {
                 return Some(CompletionQueue::new(cq));
+            }
+        }
+    }
+
+    fn read_event(&self) -> io::Result<CompletionQueue> {
+        loop {
+            self.watch_elsewhere();
+            self.notify.read()?;
+            let mut events = self.events.lock();
+            self.notify.note_read();
+            // There is none if a thread that did not sleep was faster.
+            let cq = events.queues.pop_front();
+            self.notify.hide(events.queues.len());
+            drop(events);
+            if let Some(cq) = cq.and_then(|cq| cq.upgrade()) {
+                return Ok(CompletionQueue::new(cq));
             }
         }
     }
@@ -218,14 +245,12 @@ impl ChannelInner {
             self.asleep.fetch_add(1, Ordering::SeqCst);
             let slept = self.sleep(&queues, left);
             self.asleep.fetch_sub(1, Ordering::SeqCst);
-            match slept {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                _ => {}
-            }
+            slept?;
         }
     }
 
-    /// Sleeps until there is an event, or progress to be made.
+    /// Sleeps until there is an event, or progress to be made. A signal ends the sleep with
+    /// `Interrupted`.
     fn sleep(&self, queues: &[Arc<CqInner>], timeout: Option<Duration>) -> io::Result<()> {
         let _asleep: Vec<Asleep<'_>> = queues.iter().map(|cq| cq.ready.bell.fall_asleep()).collect();
         let mut events = self.events.lock();
@@ -236,10 +261,8 @@ impl ChannelInner {
         drop(events);
         if queues.len() > FEW || queues.iter().any(|cq| cq.is_by_epoll()) {
             queues.iter().try_for_each(|cq| cq.use_epoll())?;
-            match self.epoll.wait(&mut [EpollEvent::empty(); 16], epoll_timeout(timeout)) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-                Err(error) => Err(error.into()),
-            }
+            self.epoll.wait(&mut [EpollEvent::empty(); 16], epoll_timeout(timeout))?;
+            Ok(())
         } else {
             let mut sleep = Sleep::default();
             queues.iter().for_each(|cq| cq.watch(&mut sleep));

@@ -16,7 +16,7 @@ use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::Error;
 use crate::home::Home;
-use crate::io::notify::Notify;
+use crate::io::counter::Counter;
 use crate::io::ready_set::epoll_timeout;
 
 /// A receiver of asynchronous events as they happen: those of one QP
@@ -57,7 +57,7 @@ struct Events {
     wanted: fn(&AsyncEventKind) -> bool,
     /// The number of events, outside the lock: whether there are any is asked without it.
     len: AtomicUsize,
-    notify: Notify,
+    notify: Counter,
     /// The device whose QPs report to the queue: the first that does.
     device: Mutex<Weak<DeviceInner>>,
 }
@@ -132,7 +132,7 @@ impl EventQueue {
 
     /// Makes a queue for the kinds of events that are `wanted`. Others are dropped.
     pub fn of(wanted: fn(&AsyncEventKind) -> bool) -> Result<Self, Error> {
-        let notify = Notify::counter().map_err(Error::host("making the event descriptor"))?;
+        let notify = Counter::new().map_err(Error::host("making the event descriptor"))?;
         let (pending, len, device) = Default::default();
         Ok(EventQueue(Home::new(Arc::new(Events { pending, wanted, len, notify, device }))))
     }

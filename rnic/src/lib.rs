@@ -101,6 +101,7 @@ pub use device::Rnic;
 pub use error::{AnswerError, ConnectError, Error, PostError, SgeFault};
 pub use event::{EventQueue, Sink};
 pub use home::Forked;
+pub use io::counter::Counter;
 pub use mem::{MemError, PdId, RegionOptions};
 pub use pd::{MemoryRegion, MemoryWindow, ProtectionDomain};
 pub use qp::{QpState, QueuePair};

@@ -1,31 +1,41 @@
 #!/usr/bin/env python3
-"""Compiles calls.c with the headers of libibverbs-dev and runs it on librddp_verbs.so."""
+"""Runs C programs that are both ends of a connection, on librddp_verbs.so.
+
+    calls.py LIBRARY [NAME]...
+
+Each of `NAMES` is a program of this folder, which ends with 1 at the first wrong answer.
+"""
 
 import os
-import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
 
-SOURCE = pathlib.Path(__file__).with_name("calls.c")
+from c_program import build
+
+NAMES = ("calls", "signals", "hostile")
 
 
 def main():
-    library = pathlib.Path(sys.argv[1]).resolve()
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        for link in ("libibverbs.so.1", "librdmacm.so.1", "libibverbs.so", "librdmacm.so",
-                     library.name):
-            (folder / link).symlink_to(library)
-        command = [os.environ.get("CC", "cc"), "-Wall", "-g", "-o", folder / "calls", SOURCE,
-                   f"-L{folder}", "-lrdmacm", "-libverbs", "-lpthread"]
-        if subprocess.run(command).returncode:
-            print("calls: no compiler, or no headers: install libibverbs-dev and librdmacm-dev")
-            return 1
-        environment = dict(os.environ, LD_LIBRARY_PATH=str(folder))
-        ended = subprocess.run([folder / "calls"], env=environment, timeout=60).returncode
-    print(f"calls: {'failed' if ended else 'all as the manual pages say'}")
-    return 1 if ended else 0
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name in sys.argv[2:] or NAMES:
+            built = build(sys.argv[1], folder, name)
+            if not built:
+                return 1
+            program, environment = built
+            process = subprocess.Popen([program], env=environment, start_new_session=True)
+            try:
+                ended = process.wait(60)
+            except subprocess.TimeoutExpired:
+                ended = "a time-out"
+                os.killpg(process.pid, signal.SIGKILL)
+            if ended:
+                failed += 1
+                print(f"calls: {name}.c ended with {ended}")
+    print(f"calls: {f'{failed} failed' if failed else 'all as the manual pages say'}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 the extensions of RFC 7306 on by a variable, on by a policy, off, and off by a policy for this
 peer. Then settings that make no sense: they are told once, and no device opens."""
 
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-SOURCE = pathlib.Path(__file__).with_name("extensions.c")
+from c_program import build
+
 TRIES = [
     ("on", {"RDDP_VERBS_EXTENSIONS": "1"}, ""),
     ("on", {}, "verbs extensions 127.0.0.0/8:* extensions = on"),
@@ -22,25 +22,18 @@ TRIES = [
 
 
 def main():
-    library = pathlib.Path(sys.argv[1]).resolve()
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for link in ("libibverbs.so.1", "librdmacm.so.1", "libibverbs.so", "librdmacm.so",
-                     library.name):
-            (folder / link).symlink_to(library)
-        program, policy = folder / "extensions", folder / "policy"
-        command = [os.environ.get("CC", "cc"), "-Wall", "-g", "-o", program, SOURCE,
-                   f"-L{folder}", "-lrdmacm", "-libverbs", "-lpthread"]
-        if subprocess.run(command).returncode:
-            print("extensions: no compiler, or no headers: install libibverbs-dev and librdmacm-dev")
+        policy, built = folder / "policy", build(sys.argv[1], folder, "extensions")
+        if not built:
             return 1
+        program, plain = built
 
         def run(word, variables, text):
             policy.write_text(text + "\n")
-            environment = dict(os.environ, LD_LIBRARY_PATH=str(folder), RDDP_POLICY=str(policy),
-                               **variables)
-            return subprocess.run([program, word], env=environment, timeout=60,
+            return subprocess.run([program, word], timeout=60,
+                                  env=plain | variables | {"RDDP_POLICY": str(policy)},
                                   capture_output=True, text=True)
 
         for word, variables, text in TRIES:

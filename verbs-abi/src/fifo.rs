@@ -3,28 +3,26 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
+use rddp_rnic::Counter;
 
-use crate::errors::Outcome;
+use crate::errors::{Outcome, of_io};
 
 /// A queue whose descriptor belongs to the program: it polls it, and sets or clears `O_NONBLOCK`,
 /// by which [`Fifo::pop`] sleeps or not. The program does not read it.
 #[derive(Debug)]
 pub(crate) struct Fifo<T> {
     queue: Mutex<VecDeque<T>>,
-    /// Counts the entries of `queue`, whose lock is held for each read and write. So a read finds
-    /// something and does not sleep, whatever the program has made of the descriptor.
-    count: EventFd,
+    /// Counts the entries of the queue.
+    count: Counter,
 }
 
 impl<T> Fifo<T> {
     pub(crate) fn new() -> Outcome<Self> {
-        let flags = EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_CLOEXEC;
-        Ok(Fifo { queue: Mutex::default(), count: EventFd::from_value_and_flags(0, flags)? })
+        let count = Counter::new().map_err(|error| of_io(&error))?;
+        make_blocking(count.as_fd())?;
+        Ok(Fifo { queue: Mutex::default(), count })
     }
 
     pub(crate) fn raw_fd(&self) -> RawFd {
@@ -34,18 +32,9 @@ impl<T> Fifo<T> {
     pub(crate) fn push(&self, event: T) {
         let mut queue = self.queue.lock();
         queue.push_back(event);
-        let _ = self.count.write(1);
+        self.count.show(queue.len());
     }
 
-    /// Takes the oldest event, if there is one.
-    pub(crate) fn try_pop(&self) -> Option<T> {
-        let mut queue = self.queue.lock();
-        let event = queue.pop_front()?;
-        let _ = self.count.read();
-        Some(event)
-    }
-
-    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.lock().is_empty()
     }
@@ -55,35 +44,28 @@ impl<T> Fifo<T> {
         let mut queue = self.queue.lock();
         let (out, kept): (VecDeque<T>, VecDeque<T>) = queue.drain(..).partition(|event| unwanted(event));
         *queue = kept;
-        for _ in &out {
-            let _ = self.count.read();
-        }
+        self.count.hide(queue.len());
         out.into()
     }
 
-    /// Takes the oldest event; sleeps until there is one, unless the descriptor is non-blocking.
+    /// Takes the oldest event; sleeps until there is one, unless the descriptor is non-blocking. A
+    /// signal ends the sleep, as it does a `read(2)` of a device of the kernel: see
+    /// [`Counter::read`].
     ///
     /// A thread may be cancelled (`pthread_cancel`) while it sleeps. Then destructors do not run,
     /// so nothing here has one meanwhile that must.
     pub(crate) fn pop(&self) -> Outcome<T> {
         loop {
-            if let Some(event) = self.try_pop() {
+            self.count.read().map_err(|error| of_io(&error))?;
+            let mut queue = self.queue.lock();
+            self.count.note_read();
+            // There is none if it was removed meanwhile.
+            let event = queue.pop_front();
+            self.count.hide(queue.len());
+            if let Some(event) = event {
                 return Ok(event);
             }
-            sleep_until_readable(self.count.as_fd())?;
         }
-    }
-}
-
-/// Sleeps until a descriptor of the program's is readable; `EAGAIN` if it is non-blocking. A signal
-/// does not end the sleep, as if its handler were installed with `SA_RESTART`, which most are.
-pub(crate) fn sleep_until_readable(fd: BorrowedFd<'_>) -> Outcome<()> {
-    if is_nonblocking(fd)? {
-        return Err(Errno::EAGAIN);
-    }
-    match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::NONE) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(error) => Err(error),
     }
 }
 
@@ -99,6 +81,9 @@ pub(crate) fn make_blocking(fd: BorrowedFd<'_>) -> Outcome<()> {
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
     use super::*;
 
     fn is_readable<T>(fifo: &Fifo<T>) -> bool {
@@ -109,10 +94,10 @@ mod tests {
     fn the_descriptor_is_readable_while_there_are_events() {
         let fifo = Fifo::new().unwrap();
         (0..3).for_each(|n| fifo.push(n));
-        assert_eq!((fifo.remove(|n| *n == 1), fifo.try_pop()), (vec![1], Some(0)));
+        assert_eq!((fifo.remove(|n| *n == 1), fifo.pop()), (vec![1], Ok(0)));
         assert!(is_readable(&fifo));
         assert_eq!(fifo.pop(), Ok(2));
-        assert!(!is_readable(&fifo) && fifo.try_pop().is_none());
+        assert!(!is_readable(&fifo));
     }
 
     #[test]

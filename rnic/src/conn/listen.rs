@@ -22,8 +22,8 @@ use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::Error;
 use crate::home::Home;
+use crate::io::counter::Counter;
 use crate::io::driver::{Driver, Failure, Source};
-use crate::io::notify::Notify;
 use crate::io::ready_set::epoll_timeout;
 
 /// The number of connections that the kernel may keep ready for a listener.
@@ -59,7 +59,7 @@ impl Listener {
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
         listen(&socket, backlog).map_err(Error::host("listening"))?;
-        let ready = Notify::counter().map_err(Error::host("making a listener's descriptor"))?;
+        let ready = Counter::new().map_err(Error::host("making a listener's descriptor"))?;
         let inner = Arc::new_cyclic(|weak: &Weak<ListenerInner>| {
             let source: Weak<dyn Source> = weak.clone();
             ListenerInner {
@@ -154,7 +154,7 @@ pub(crate) struct ListenerInner {
     socket: TcpSocket,
     options: ConnectOptions,
     requests: Mutex<VecDeque<ConnectRequest>>,
-    ready: Notify,
+    ready: Counter,
     /// The failure that ended the listening, if one has; `ready` is readable for good then.
     failure: Mutex<Option<Failure>>,
 }

@@ -33,7 +33,7 @@ pub(crate) struct Asleep<'a>(&'a Bell);
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Bell { flag: Notify::flag()?, sleepers: Mutex::default(), asleep: AtomicUsize::new(0) })
+        Ok(Bell { flag: Notify::new()?, sleepers: Mutex::default(), asleep: AtomicUsize::new(0) })
     }
 
     /// Wakes all threads that are asleep. The caller has stored with `SeqCst` what they are to see.

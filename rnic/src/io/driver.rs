@@ -198,14 +198,14 @@ impl Driver {
     /// Makes a driver that a test runs itself, if anybody does.
     #[cfg(test)]
     pub(super) fn without_thread(epoll: Epoll) -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self::new(epoll, Notify::flag()?, Weak::new())))
+        Ok(Arc::new(Self::new(epoll, Notify::new()?, Weak::new())))
     }
 
     /// Makes a driver whose thread begins with the first socket or timer. So a program that only
     /// asks what a device can do, or that forks before it connects, gets no thread that it did not
     /// make.
     pub(crate) fn open() -> io::Result<Arc<Self>> {
-        let (epoll, wake) = (Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?, Notify::flag()?);
+        let (epoll, wake) = (Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?, Notify::new()?);
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         Ok(Arc::new_cyclic(|this| Self::new(epoll, wake, this.clone())))
     }

@@ -9,8 +9,10 @@
 //! | `sleep` | sleeping on a few sockets without an epoll set |
 //! | `bell` | waking all threads that sleep on a queue |
 //! | `notify` | a descriptor that wakes |
+//! | `counter` | a descriptor that shows the events of a queue to a program |
 
 pub(crate) mod bell;
+pub(crate) mod counter;
 pub(crate) mod driver;
 pub(crate) mod lease;
 pub(crate) mod notify;

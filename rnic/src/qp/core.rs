@@ -25,12 +25,23 @@ pub(crate) struct Core {
     pub(super) counters: Counters,
     pub(super) terminate_sent: Option<TerminateRepr>,
     pub(super) terminate_received: Option<TerminateRepr>,
+    /// The number of its completion queues whose overflow was reported. They never recover.
+    pub(super) overflows_told: usize,
 }
 
 impl Core {
     pub(super) fn new(sq: SendQueue, rq: RecvQueue) -> Self {
         let (counters, terminate_sent, terminate_received) = Default::default();
-        Core { state: QpState::Idle, sq, rq, link: None, counters, terminate_sent, terminate_received }
+        Core {
+            state: QpState::Idle,
+            sq,
+            rq,
+            link: None,
+            counters,
+            terminate_sent,
+            terminate_received,
+            overflows_told: 0,
+        }
     }
 
     /// Goes from Idle to RTS.
@@ -184,6 +195,7 @@ impl QpInner {
     /// queues, which are flushed.
     pub(super) fn abandon(&self, core: &mut Core) {
         let mut fresh = Core::new(core.sq.successor(), core.rq.successor());
+        fresh.overflows_told = core.overflows_told;
         fresh.state = QpState::Error;
         let mut doubtful = std::mem::replace(core, fresh);
         let flushed = catch_unwind(AssertUnwindSafe(|| {

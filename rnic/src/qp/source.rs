@@ -50,23 +50,31 @@ impl QpInner {
         self.pull(core, TURN)
     }
 
-    /// Ends the QP if one of its completion queues has overflowed (RFC 5042 §6.4.6). Returns
-    /// whether it did.
+    /// Ends the connection if one of the QP's completion queues has overflowed (RFC 5042 §6.4.6).
+    /// Returns whether it did.
     fn check_queues(&self, core: &mut Core) -> bool {
-        let overflowed = self.attrs.send_cq.is_overflowed() || self.attrs.recv_cq.is_overflowed();
-        let ends = overflowed && core.state == QpState::ReadyToSend;
+        if !self.attrs.cqs().any(|cq| cq.is_overflowed()) {
+            return false;
+        }
+        self.tell_of_overflow(core);
+        let ends = core.state == QpState::ReadyToSend;
         if ends {
-            self.end_overflowed(core);
+            self.terminate(core, Fault::CqOverflow, None);
         }
         ends
     }
 
+    /// Reports the completion queues that have overflowed, whatever state the QP is in: what is
+    /// flushed may be too much for a queue, too.
     #[cold]
-    fn end_overflowed(&self, core: &mut Core) {
-        for cq in self.attrs.cqs().filter(|cq| cq.is_overflowed()) {
-            self.attrs.report_about(Element::Cq(cq.num), AsyncEventKind::CqOverflow);
+    fn tell_of_overflow(&self, core: &mut Core) {
+        let overflowed = || self.attrs.cqs().filter(|cq| cq.is_overflowed());
+        let count = overflowed().count();
+        if std::mem::replace(&mut core.overflows_told, count) < count {
+            overflowed().for_each(|cq| {
+                self.attrs.report_about(Element::Cq(cq.num), AsyncEventKind::CqOverflow);
+            });
         }
-        self.terminate(core, Fault::CqOverflow, None);
     }
 
     /// Resets the connection if the partial FPDU that it holds has been arriving for too long while

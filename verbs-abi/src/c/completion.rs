@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,16 +13,16 @@ use nix::errno::Errno;
 use parking_lot::Mutex;
 use rddp_rnic::{Completion, CompletionChannel, CompletionQueue, CqNum};
 
-use super::abi::{Plain, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc, wc_flags};
+use super::abi::{Plain, event, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc, wc_flags};
 use super::border::{given, minus, number, pointer, uncancelled};
 use super::context::{Context, context};
 use super::handle::{
     Held, Object, Shared, Unacknowledged, Used, Users, await_sole, find, find_if, follow, publish,
     retire_unused,
 };
-use super::immediate;
-use crate::errors::{Outcome, of_device};
-use crate::fifo::{is_nonblocking, make_blocking, sleep_until_readable};
+use super::{immediate, signals};
+use crate::errors::{Outcome, of_device, of_io};
+use crate::fifo::{is_nonblocking, make_blocking};
 use crate::words::{opcode_of, status_of};
 
 /// Time for which a thread that waits for an event reads the sockets itself.
@@ -77,20 +79,27 @@ impl Channel {
     ///
     /// At first the thread reads the sockets itself, and so is quick; it cannot be cancelled
     /// meanwhile. A thread that sleeps for longer may be, so that nothing here has a destructor
-    /// then that must run.
+    /// then that must run. Either sleep is ended by a signal as `read(2)` is.
     fn event(&self) -> Outcome<Arc<Cq>> {
         if let Some(cq) = self.next_event() {
             return Ok(cq);
         }
-        if !is_nonblocking(self.descriptor())? {
-            let found = uncancelled(|| self.channel.wait(Some(IN_CALL)));
-            if let Some(cq) = found.ok().flatten().and_then(|queue| self.known(&queue)) {
-                return Ok(cq);
+        if !signals::are_mixed() && !is_nonblocking(self.descriptor())? {
+            match uncancelled(|| self.channel.wait_or_signal(Some(IN_CALL))) {
+                Ok(Some(queue)) => {
+                    if let Some(cq) = self.known(&queue) {
+                        return Ok(cq);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted && signals::end_calls() => {
+                    return Err(Errno::EINTR);
+                }
+                _ => {}
             }
         }
         loop {
-            sleep_until_readable(self.channel.as_fd())?;
-            if let Some(cq) = self.next_event() {
+            let queue = self.channel.read_event().map_err(|error| of_io(&error))?;
+            if let Some(cq) = self.known(&queue) {
                 return Ok(cq);
             }
         }
@@ -107,6 +116,8 @@ pub(super) struct Cq {
     channel: Option<Held<Channel>>,
     users: Users,
     pub(super) events: Unacknowledged,
+    /// The program was told of an overflow.
+    failed: AtomicBool,
     /// The completion that a program of an extended queue reads.
     pub(super) current: Mutex<ibv_wc>,
 }
@@ -149,6 +160,7 @@ impl Cq {
             channel,
             users: Users::default(),
             events: Unacknowledged::default(),
+            failed: AtomicBool::new(false),
             current: Mutex::default(),
         });
         if let Some(channel) = &cq.channel {
@@ -157,9 +169,18 @@ impl Cq {
         Ok(cq)
     }
 
-    /// Takes the oldest completion.
-    pub(super) fn take(&self) -> Option<ibv_wc> {
-        self.queue.poll_one().map(|completion| entry(&completion))
+    /// Takes the oldest completion: `ENOENT` if there is none, and `EIO` if there will be none any
+    /// more.
+    pub(super) fn take(&self) -> Outcome<ibv_wc> {
+        let none = || if self.queue.is_overflowed() { Errno::EIO } else { Errno::ENOENT };
+        self.queue.poll_one().map(|completion| entry(&completion)).ok_or_else(none)
+    }
+
+    /// Tells the program once that more completions came than the queue holds.
+    pub(super) fn report_overflow(&self) {
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            self.context.report(self.handle(), event::CQ_ERR);
+        }
     }
 }
 
@@ -266,7 +287,7 @@ thread_local! {
 pub(super) unsafe extern "C" fn poll_cq(handle: *mut ibv_cq, max: c_int, to: *mut ibv_wc) -> c_int {
     // SAFETY: the function's contract.
     let Ok(cq) = (unsafe { follow::<Cq>(handle) }) else { return -1 };
-    match max {
+    let polled = match max {
         1 => cq.queue.poll_one().map_or(0, |completion| {
             // SAFETY: the program has room for one completion.
             unsafe { to.write(entry(&completion)) };
@@ -281,7 +302,9 @@ pub(super) unsafe extern "C" fn poll_cq(handle: *mut ibv_cq, max: c_int, to: *mu
             }
             polled.len() as c_int
         }),
-    }
+    };
+    // A queue that has overflowed gets no more.
+    if polled == 0 && cq.queue.is_overflowed() { -1 } else { polled }
 }
 
 /// Returns a completion as programs know it.

@@ -43,14 +43,14 @@ pub(super) unsafe extern "C" fn create_cq_ex(
     pointer(unsafe { create(handle, attr) })
 }
 
-/// Takes the oldest completion: `ENOENT` if there is none.
+/// Takes the oldest completion, as [`Cq::take`] does.
 ///
 /// # Safety
 /// The handle is a queue's.
 unsafe fn advance(handle: *mut ibv_cq_ex) -> Outcome<()> {
     // SAFETY: promised by the caller.
     let cq = unsafe { follow::<Cq>(handle.cast::<ibv_cq>())? };
-    let entry = cq.take().ok_or(Errno::ENOENT)?;
+    let entry = cq.take()?;
     // SAFETY: fields of our own object, which the program reads in this thread.
     unsafe { ((*handle).status, (*handle).wr_id) = (entry.status, entry.wr_id) };
     *cq.current.lock() = entry;

@@ -46,7 +46,7 @@ struct Draft {
 // SAFETY: the pointers are into the draft's own vectors, or are handles.
 unsafe impl Send for Draft {}
 
-/// The operations that the device has.
+/// The operations that the device always has.
 const OPERATIONS: u64 = 1 << wr::SEND
     | 1 << wr::SEND_WITH_INV
     | 1 << wr::RDMA_WRITE
@@ -54,10 +54,17 @@ const OPERATIONS: u64 = 1 << wr::SEND
     | 1 << wr::LOCAL_INV
     | 1 << wr::BIND_MW;
 
+/// Those of RFC 7306, which the device has by a setting.
+const EXTENSIONS: u64 = 1 << wr::SEND_WITH_IMM
+    | 1 << wr::RDMA_WRITE_WITH_IMM
+    | 1 << wr::ATOMIC_CMP_AND_SWP
+    | 1 << wr::ATOMIC_FETCH_AND_ADD;
+
 impl Extended {
     /// Makes what a queue pair for these operations needs: `EOPNOTSUPP` if the device lacks one.
-    pub(super) fn new(operations: u64) -> Outcome<Self> {
-        match operations & !OPERATIONS {
+    pub(super) fn new(operations: u64, has_extensions: bool) -> Outcome<Self> {
+        let lacks = if has_extensions { !(OPERATIONS | EXTENSIONS) } else { !OPERATIONS };
+        match operations & lacks {
             0 => Ok(Extended { operations, batch: Mutex::default() }),
             _ => Err(Errno::EOPNOTSUPP),
         }
@@ -138,7 +145,7 @@ impl Draft {
     /// # Safety
     /// The buffers may be read.
     unsafe fn set_inline(&mut self, buffers: &[ibv_data_buf], most: u32) -> Outcome<()> {
-        if self.wr.opcode == wr::RDMA_READ {
+        if matches!(self.wr.opcode, wr::RDMA_READ | wr::ATOMIC_CMP_AND_SWP | wr::ATOMIC_FETCH_AND_ADD) {
             return Err(Errno::EINVAL);
         }
         let total = buffers.iter().try_fold(0_usize, |total, buffer| total.checked_add(buffer.length));
@@ -207,6 +214,10 @@ builders! {
     wr_local_inv: LOCAL_INV (stag: u32) |wr| wr.imm_data = stag;
     wr_rdma_read: RDMA_READ (rkey: u32, to: u64) |wr| (wr.rkey, wr.remote_addr) = (rkey, to);
     wr_rdma_write: RDMA_WRITE (rkey: u32, to: u64) |wr| (wr.rkey, wr.remote_addr) = (rkey, to);
+    wr_atomic_cmp_swp: ATOMIC_CMP_AND_SWP (rkey: u32, to: u64, compare: u64, swap: u64)
+        |wr| wr.set_atomic(rkey, to, compare, swap);
+    wr_atomic_fetch_add: ATOMIC_FETCH_AND_ADD (rkey: u32, to: u64, add: u64)
+        |wr| wr.set_atomic(rkey, to, add, 0);
     wr_rdma_write_imm: RDMA_WRITE_WITH_IMM (rkey: u32, to: u64, imm: u32)
         |wr| (wr.rkey, wr.remote_addr, wr.imm_data) = (rkey, to, imm);
 }
@@ -308,8 +319,8 @@ pub(super) extern "C" fn ibv_qp_to_qp_ex(handle: *mut ibv_qp) -> *mut ibv_qp_ex 
 pub(super) fn functions() -> [Empty; 22] {
     let none = unsupported as *const c_void;
     slots([
-        none, // wr_atomic_cmp_swp
-        none, // wr_atomic_fetch_add
+        wr_atomic_cmp_swp as *const c_void,
+        wr_atomic_fetch_add as *const c_void,
         wr_bind_mw as *const c_void,
         wr_local_inv as *const c_void,
         wr_rdma_read as *const c_void,

@@ -15,6 +15,7 @@
 //! | `post`, `extended_qp` | requests, by structures and by function calls |
 //! | `immediate` | values of programs in Immediate Data |
 //! | `asynchronous` | asynchronous events |
+//! | `signals` | what a signal does to a sleep |
 //! | `cm` | the connection manager |
 //! | `rsocket` | rsockets |
 //!
@@ -49,6 +50,7 @@ mod query;
 mod queue_pair;
 mod rsocket;
 mod shared;
+mod signals;
 #[cfg(test)]
 mod tests;
 mod text;

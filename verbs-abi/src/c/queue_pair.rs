@@ -62,7 +62,8 @@ impl Qp {
     /// Makes a queue pair. `attr.cap` is what the program gets; `operations` are those of an
     /// extended one.
     pub(super) fn new(pd: Arc<Pd>, attr: &mut ibv_qp_init_attr, operations: Option<u64>) -> Outcome<Arc<Qp>> {
-        let extended = operations.map(Extended::new).transpose()?;
+        let has_extensions = pd.context.device.device.has_atomics();
+        let extended = operations.map(|bits| Extended::new(bits, has_extensions)).transpose()?;
         if attr.qp_type != qp_type::RC {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -73,8 +74,7 @@ impl Qp {
             recv_cq: recv_cq.queue.clone(),
             srq: srq.as_ref().map(|srq| srq.queue.clone()),
             // A Write with an immediate value takes two places.
-            max_send: attr.cap.max_send_wr as usize
-                * (1 + usize::from(pd.context.device.device.has_atomics())),
+            max_send: attr.cap.max_send_wr as usize * (1 + usize::from(has_extensions)),
             max_recv: attr.cap.max_recv_wr as usize,
             ..QpConfig::new(&send_cq.queue)
         };
@@ -150,7 +150,7 @@ impl Qp {
     fn report_overflow(&self, num: CqNum) {
         let queues = [&self.send_cq, &self.recv_cq];
         if let Some(cq) = queues.into_iter().find(|cq| cq.queue.num() == num) {
-            self.pd.context.report(cq.handle(), event::CQ_ERR);
+            cq.report_overflow();
         }
     }
 

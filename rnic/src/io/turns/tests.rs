@@ -71,7 +71,7 @@ impl Holder for Scripted {
 impl Probe {
     fn new(fault: Fault, holder: Option<Arc<Scripted>>) -> Arc<Self> {
         let (served, left, has_arrived, given_up) = Default::default();
-        let socket = Notify::flag().unwrap();
+        let socket = Notify::new().unwrap();
         Arc::new(Probe { socket, fault, served, left, has_arrived, given_up, holder })
     }
 
@@ -189,7 +189,7 @@ fn the_thread_that_leaves_a_source_is_the_last_that_has_it() {
     let driver = Driver::open().unwrap();
     for _ in 0..50 {
         let (begun, may_end) = Default::default();
-        let slow = Arc::new(Slow { socket: Notify::flag().unwrap(), begun, may_end });
+        let slow = Arc::new(Slow { socket: Notify::new().unwrap(), begun, may_end });
         let source: Arc<dyn Source> = slow.clone();
         let token = driver.add(Arc::downgrade(&source));
         drop(source);
@@ -222,7 +222,7 @@ fn without_its_set_the_thread_ends_and_gives_up_all() {
     }
     driver.run();
     assert!(sources.iter().all(|source| source.failures() == [Failure::Device]));
-    let late = Notify::flag().unwrap();
+    let late = Notify::new().unwrap();
     driver.watch(late.as_fd(), 7, EpollFlags::EPOLLIN).unwrap_err();
 }
 

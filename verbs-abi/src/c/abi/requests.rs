@@ -43,6 +43,7 @@ pub(crate) struct ibv_send_wr {
     pub(crate) remote_addr: u64,
     /// Key of the peer's memory for RDMA; `atomic.compare_add`, of eight octets, begins here too.
     pub(crate) rkey: u32,
+    pub(crate) rest_of_compare_add: u32,
     pub(crate) swap: u64,
     pub(crate) atomic_rkey: u32,
     pub(crate) qp_type: [u32; 2],
@@ -56,9 +57,17 @@ layout!(ibv_send_wr: 128, next 8, sg_list 16, num_sge 24, opcode 28, send_flags 
 impl ibv_send_wr {
     /// Returns `wr.atomic.compare_add`: of a FetchAdd what is added, of a CmpSwap what is compared.
     pub(crate) fn compare_add(&self) -> u64 {
-        let at = std::mem::offset_of!(ibv_send_wr, rkey);
-        // SAFETY: eight octets of the structure, which the program that made it has given a value.
-        unsafe { std::ptr::from_ref(self).byte_add(at).cast::<u64>().read() }
+        let [a, b, c, d] = self.rkey.to_ne_bytes();
+        let [e, f, g, h] = self.rest_of_compare_add.to_ne_bytes();
+        u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+    }
+
+    /// Sets the fields of an atomic.
+    pub(crate) fn set_atomic(&mut self, rkey: u32, to: u64, compare_add: u64, swap: u64) {
+        let [a, b, c, d, e, f, g, h] = compare_add.to_ne_bytes();
+        self.rkey = u32::from_ne_bytes([a, b, c, d]);
+        self.rest_of_compare_add = u32::from_ne_bytes([e, f, g, h]);
+        (self.remote_addr, self.swap, self.atomic_rkey) = (to, swap, rkey);
     }
 }
 

@@ -193,8 +193,8 @@ impl Id {
         request.reject(data).map_err(|error| of_connect(&error))
     }
 
-    /// Begins to close the connection.
-    fn disconnect(&self) -> Outcome<()> {
+    /// Begins to close the connection. Returns whether an event tells of its end, or will.
+    fn disconnect(&self) -> Outcome<bool> {
         let state = self.state.lock();
         let qp = state.qp.upgrade();
         match (state.phase, qp) {
@@ -202,9 +202,11 @@ impl Id {
                 drop(state);
                 qp.set_state(qp_state::SQD);
                 qp.queues.disconnect();
-                Ok(())
+                Ok(true)
             }
-            (Phase::Over, _) => Ok(()),
+            // As with the kernel's iWARP devices, there is nothing to do and that is no error. The
+            // program may have had the event.
+            (Phase::Over, _) => Ok(!state.channel.events.is_empty()),
             _ => Err(Errno::EINVAL),
         }
     }
@@ -245,10 +247,7 @@ pub(in crate::c) unsafe extern "C" fn rdma_reject(
 }
 
 pub(in crate::c) extern "C" fn rdma_disconnect(handle: *mut rdma_cm_id) -> c_int {
-    minus(find::<Id>(handle).and_then(|id| {
-        id.disconnect()?;
-        id.complete()
-    }))
+    minus(find::<Id>(handle).and_then(|id| if id.disconnect()? { id.complete() } else { Ok(()) }))
 }
 
 /// Refused, as by the kernel's iWARP devices: an id is established by its queue pair alone.

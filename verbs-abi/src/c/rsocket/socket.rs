@@ -1,6 +1,7 @@
 //! Sockets, from their making to their end.
 
 use std::collections::{HashMap, VecDeque};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,12 +9,13 @@ use std::sync::{Arc, Weak};
 
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use rddp_rnic::{AsyncEvent, AsyncEventKind, ConnectOptions, ConnectRequest, Listener};
 use socket2::{Domain, Protocol, SockAddr, Socket as Tcp, Type};
 
 use super::super::device::devices;
 use super::super::process::process;
+use super::super::signals;
 use super::connection::{Connection, Sizes};
 use super::options::Options;
 use crate::engine::{Engine, Host, Watcher};
@@ -41,7 +43,6 @@ pub(super) fn remove(number: RawFd) -> Outcome<Arc<Socket>> {
 pub(super) struct Socket {
     number: EventFd,
     state: Mutex<State>,
-    changed: Condvar,
     /// Counts what has happened, so that threads which sleep elsewhere see it.
     changes: AtomicU64,
     sleepers: Mutex<Vec<Arc<EventFd>>>,
@@ -92,8 +93,8 @@ impl Socket {
         let number = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)?;
         let (local, peer, error) = (None, None, None);
         let state = State { phase, options, sizes, domain, local, peer, error };
-        let (changed, changes, sleepers) = Default::default();
-        let socket = Arc::new(Socket { number, state: Mutex::new(state), changed, changes, sleepers });
+        let (changes, sleepers) = Default::default();
+        let socket = Arc::new(Socket { number, state: Mutex::new(state), changes, sleepers });
         process().sockets.0.lock().insert(socket.number(), socket.clone());
         Ok(socket)
     }
@@ -117,7 +118,6 @@ impl Socket {
         if let Some(connection) = state.connection() {
             connection.cq.wake();
         }
-        self.changed.notify_all();
         for sleeper in self.sleepers.lock().iter() {
             let _ = sleeper.write(1);
         }
@@ -132,7 +132,7 @@ impl Socket {
     }
 
     /// Tries `step` until it has an outcome; sleeps in between, unless the socket, or this call, is
-    /// not to block.
+    /// not to block. A signal ends the sleep as it does a `read(2)`.
     pub(super) fn wait<T>(
         &self,
         now: bool,
@@ -151,9 +151,19 @@ impl Socket {
                 Some(cq) => {
                     drop(state);
                     let changed = || self.changes.load(Ordering::SeqCst) != seen;
-                    cq.wait_or(None, changed).map_err(|error| of_io(&error))?;
+                    match cq.wait_or(None, changed) {
+                        Err(error) if error.kind() == ErrorKind::Interrupted && !signals::end_calls() => {}
+                        slept => drop(slept.map_err(|error| of_io(&error))?),
+                    }
                 }
-                None => self.changed.wait(&mut state),
+                None => {
+                    let bell = Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)?);
+                    self.add_sleeper(&bell);
+                    drop(state);
+                    let slept = bell.read();
+                    self.remove_sleeper(&bell);
+                    slept?;
+                }
             }
         }
     }
@@ -317,10 +327,11 @@ impl Socket {
         }
         state.options.nonblocking = false;
         drop(state);
-        let _ = self.wait(false, |state| match state.connection() {
+        let sent = |state: &mut State| match state.connection() {
             Some(connection) if !connection.is_sent() => None,
             _ => Some(Ok(())),
-        });
+        };
+        while self.wait(false, sent) == Err(Errno::EINTR) {}
         let phase = std::mem::replace(&mut self.state.lock().phase, Phase::Failed);
         let Ok(engine) = engine() else { return };
         match phase {
