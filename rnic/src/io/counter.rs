@@ -1,13 +1,13 @@
 //! Counters behind the descriptors of event queues.
-#![allow(unsafe_code)]
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use rustix::io::ReadWriteFlags;
 
 /// A counter behind a descriptor that is readable while it is above 0. Who keeps a queue of events
 /// for a program has it count those that the program is to learn of.
@@ -20,7 +20,8 @@ pub struct Counter {
     /// The number of events that it has been made to count. What is in the kernel is as much, less
     /// what threads have read and not [noted](Self::note_read).
     shown: AtomicUsize,
-    /// What was to be taken back and was not there: a thread has read it, and will find no event.
+    /// Counts that were to be taken back and were not there: a thread has read each, and will find
+    /// no event.
     missed: AtomicUsize,
 }
 
@@ -88,25 +89,14 @@ impl Counter {
     }
 
     /// Takes one, whatever the descriptor is. Fails before Linux 5.8.
-    fn take_at_once(&self) -> nix::Result<bool> {
+    fn take_at_once(&self) -> rustix::io::Result<bool> {
         let mut count = [0; 8];
-        let room = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
-        // SAFETY: `room` names `count`, which lives through the call. No offset: it is the two
-        // numbers behind the count of rooms.
-        let got = unsafe {
-            libc::syscall(
-                libc::SYS_preadv2,
-                self.eventfd.as_fd().as_raw_fd(),
-                &raw const room,
-                1_usize,
-                -1_isize,
-                -1_isize,
-                libc::RWF_NOWAIT,
-            )
-        };
-        match Errno::result(got) {
+        let mut rooms = [IoSliceMut::new(&mut count)];
+        // An eventfd has no offset.
+        let got = rustix::io::preadv2(&self.eventfd, &mut rooms, u64::MAX, ReadWriteFlags::NOWAIT);
+        match got {
             Ok(_) => Ok(true),
-            Err(Errno::EAGAIN) => Ok(false),
+            Err(rustix::io::Errno::AGAIN) => Ok(false),
             Err(error) => Err(error),
         }
     }
