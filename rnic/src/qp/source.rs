@@ -170,7 +170,7 @@ impl Source for QpInner {
 
     fn on_timer(&self, _driver: &Driver, now: Instant) {
         self.guarded(|core| {
-            if core.split(&self.attrs).is_some_and(|(link, cx)| link.nudge(&cx, now)) {
+            if core.split(&self.attrs).is_some_and(|(link, cx)| link.begins(&cx, now)) {
                 self.pump(core);
             }
             if core.link.as_ref().is_some_and(|link| link.is_overdue(now)) {

@@ -56,7 +56,7 @@ impl Link {
 
     /// Fills the train from the send queue's cursor on.
     fn build(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Stop {
-        if !(self.may_send || self.speaks_first) || !cx.sq.has_unsent() {
+        if !(self.may_send || self.speaks_now()) || !cx.sq.has_unsent() {
             return Stop::Wait;
         }
         let answering = is_answering(&mut self.stream);

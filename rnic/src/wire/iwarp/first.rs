@@ -62,15 +62,27 @@ impl Link {
             self.deadline = deadline.moment();
             driver.by(deadline, attrs.token);
         }
-        if let Some(nudge) = self.nudge {
-            driver.at(nudge.due, attrs.token);
+        if let Some(due) = self.nudge.map(|nudge| nudge.due).or(self.speaks_first) {
+            driver.at(due, attrs.token);
         }
         attrs.device.mem.connect(attrs.num, attrs.pd, attrs.inbound.get());
     }
 
+    /// Returns whether a responder that waits for its peer's first FPDU may send meanwhile.
+    #[cold]
+    pub(super) fn speaks_now(&self) -> bool {
+        self.speaks_first.is_some_and(|from| from <= Instant::now())
+    }
+
+    /// Returns whether the end of a timer lets something be sent: a nudge, or what a responder has
+    /// that speaks first.
+    pub(crate) fn begins(&mut self, cx: &Context<'_>, now: Instant) -> bool {
+        self.nudge(cx, now) || (!self.may_send && self.speaks_first.is_some_and(|from| from <= now))
+    }
+
     /// Queues a nudge, an RDMA Write of no octets, if one is due: this end has sent, all of it has
     /// gone, and nothing has come back. Returns whether there is one to be sent.
-    pub(crate) fn nudge(&mut self, cx: &Context<'_>, now: Instant) -> bool {
+    fn nudge(&mut self, cx: &Context<'_>, now: Instant) -> bool {
         let Some(nudge) = self.nudge.filter(|nudge| nudge.due <= now) else { return false };
         let quiet = self.is_open()
             && cx.counters.fpdus_received == 0

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
 use rddp_ddp::Header;
@@ -25,6 +25,10 @@ const DEFAULT_EMSS: usize = 1460;
 /// Short FPDUs in a row that end a stream of large ones.
 const BULK_GAP: u8 = 4;
 
+/// Time between the Reply and the first message of a responder that speaks first: siw refuses
+/// octets that it finds right behind the Reply.
+const BEFORE_SPEAKING_FIRST: Duration = Duration::from_millis(100);
+
 /// A connection: its socket, the state of the three protocols on it, and what is half-way.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -39,8 +43,9 @@ pub(crate) struct Link {
     pub(super) deframer: Deframer,
     /// RFC 5044 §7.1.2: a responder sends no FPDU before it has received one.
     pub(super) may_send: bool,
-    /// A responder sends all the same, as its program asks.
-    pub(super) speaks_first: bool,
+    /// A responder sends all the same, as its program asks; from this moment on, once the
+    /// connection has started.
+    pub(super) speaks_first: Option<Instant>,
     /// No more of the Responses is prepared until a message of this end has gone, or none can go.
     pub(super) own_turn: bool,
     /// Octets of Responses prepared since messages of this end last had their turn.
@@ -106,7 +111,8 @@ impl Link {
             deframer: Deframer::new(Framing { crc, markers: negotiated.markers_rx }),
             may_send: active,
             // An RTR that was agreed on comes by itself (RFC 6581 §5).
-            speaks_first: options.speaks_first && negotiated.rtr.is_none(),
+            speaks_first: (!active && options.speaks_first && negotiated.rtr.is_none())
+                .then(|| Instant::now() + BEFORE_SPEAKING_FIRST),
             own_turn: false,
             answered: 0,
             place_before_crc: options.place_before_crc,
