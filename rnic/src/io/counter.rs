@@ -1,13 +1,14 @@
 //! Counters behind the descriptors of event queues.
-#![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::sys::read_at_once;
 
 /// A counter behind a descriptor that is readable while it is above 0. Who keeps a queue of events
 /// for a program has it count those that the program is to learn of.
@@ -20,7 +21,8 @@ pub struct Counter {
     /// The number of events that it has been made to count. What is in the kernel is as much, less
     /// what threads have read and not [noted](Self::note_read).
     shown: AtomicUsize,
-    /// What was to be taken back and was not there: a thread has read it, and will find no event.
+    /// The number of those that were to be taken back and were not there: threads have read them,
+    /// and will find no event.
     missed: AtomicUsize,
 }
 
@@ -65,7 +67,11 @@ impl Counter {
 
     /// Takes one. Returns whether there was one. Never sleeps.
     pub(crate) fn take(&self) -> bool {
-        self.take_at_once().unwrap_or_else(|_| self.take_unblocked())
+        match read_at_once(self.eventfd.as_fd()) {
+            Ok(_) => true,
+            Err(Errno::EAGAIN) => false,
+            Err(_) => self.take_unblocked(),
+        }
     }
 
     /// Takes one. Sleeps while there is none, or fails with `WouldBlock` if the descriptor is
@@ -85,30 +91,6 @@ impl Counter {
 
     fn flags(&self) -> nix::Result<OFlag> {
         fcntl(&self.eventfd, FcntlArg::F_GETFL).map(OFlag::from_bits_retain)
-    }
-
-    /// Takes one, whatever the descriptor is. Fails before Linux 5.8.
-    fn take_at_once(&self) -> nix::Result<bool> {
-        let mut count = [0; 8];
-        let room = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
-        // SAFETY: `room` names `count`, which lives through the call. No offset: it is the two
-        // numbers behind the count of rooms.
-        let got = unsafe {
-            libc::syscall(
-                libc::SYS_preadv2,
-                self.eventfd.as_fd().as_raw_fd(),
-                &raw const room,
-                1_usize,
-                -1_isize,
-                -1_isize,
-                libc::RWF_NOWAIT,
-            )
-        };
-        match Errno::result(got) {
-            Ok(_) => Ok(true),
-            Err(Errno::EAGAIN) => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 
     /// Takes one, and makes the descriptor non-blocking for that moment.

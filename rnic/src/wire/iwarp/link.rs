@@ -16,8 +16,8 @@ use super::ending::Ending;
 use super::first::{Nudge, RtrRead};
 use super::out::OutBuffer;
 use crate::conn::socket::TcpSocket;
-use crate::conn::sys::reset;
 use crate::mem::Verdicts;
+use crate::sys::reset;
 
 /// The segment size to go by when TCP does not tell.
 const DEFAULT_EMSS: usize = 1460;

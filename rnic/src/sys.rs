@@ -1,8 +1,10 @@
-//! System calls on TCP sockets that have no safe wrapper.
+//! System calls that have no safe wrapper.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
 
 /// Resets a TCP connection at once, for every descriptor and process that has the socket: closing
 /// this descriptor alone would leave the others connected.
@@ -18,7 +20,7 @@ pub(crate) fn reset(socket: BorrowedFd<'_>) {
 /// Tells the socket switch, if this process runs under `rddp run`, to leave a socket of ours alone,
 /// since the octets on it are FPDUs already. Called before the socket connects or listens. The
 /// sockets that it accepts are left alone, too.
-pub(super) fn stay_plain(socket: BorrowedFd<'_>) {
+pub(crate) fn stay_plain(socket: BorrowedFd<'_>) {
     // SAFETY: the value is a static `c_int`, and the length is its size. Without a switch the
     // kernel refuses the option, and the socket is as it should be.
     unsafe {
@@ -30,6 +32,28 @@ pub(super) fn stay_plain(socket: BorrowedFd<'_>) {
             size_of::<c_int>() as libc::socklen_t,
         )
     };
+}
+
+/// Reads eight octets as a blocking descriptor gives them, but fails with `EAGAIN` where the read
+/// would sleep. Fails with another error if the kernel cannot do so: for an eventfd, before Linux
+/// 5.8.
+pub(crate) fn read_at_once(fd: BorrowedFd<'_>) -> nix::Result<[u8; 8]> {
+    let mut octets = [0; 8];
+    let room = libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() };
+    // SAFETY: `room` names `octets`, which live through the call. The offset, in two numbers, is
+    // none.
+    let got = unsafe {
+        libc::syscall(
+            libc::SYS_preadv2,
+            fd.as_raw_fd(),
+            &raw const room,
+            1_usize,
+            -1_isize,
+            -1_isize,
+            libc::RWF_NOWAIT,
+        )
+    };
+    Errno::result(got).map(|_| octets)
 }
 
 // The numbers of `ext-sockets/include/rddp/ddp.h`.
