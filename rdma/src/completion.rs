@@ -75,6 +75,9 @@ pub struct Completion {
     pub completed: Completed,
     /// Octets received, or read; 0 for what was sent.
     pub byte_len: u32,
+    /// Receives by Immediate Data: the octets of the peer's last Write before it; 0 if other
+    /// Immediate Data has come since.
+    pub written: u32,
     /// The QP that the request was posted to (with a shared receive queue: the QP that received).
     pub qp: QpNum,
     /// Receives: the local STag that the peer's Send invalidated.
@@ -112,6 +115,7 @@ mod tests {
         status: Status::Success,
         completed: Completed::ReceiveImmediate,
         byte_len: 0,
+        written: 0,
         qp: QpNum(1),
         invalidated: None,
         immediate: Some([0x12, 0x34, 0x56, 0x78, 9, 9, 9, 9]),

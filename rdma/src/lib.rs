@@ -26,6 +26,7 @@
 //!     status: Status::RemoteAccess,
 //!     completed: Completed::Write,
 //!     byte_len: 0,
+//!     written: 0,
 //!     qp: QpNum(1),
 //!     invalidated: None,
 //!     immediate: None,

@@ -83,6 +83,7 @@ mod pd;
 mod qp;
 mod scratch;
 mod srq;
+mod sys;
 mod wire;
 
 pub use capabilities::{MAX_DEPTH, MAX_INLINE, MAX_SGE};

@@ -89,7 +89,7 @@ MOST_ROOMS = 12
 ROOMS = [
     "fault-guard/src",  # signal handlers, and the page that fork clears
     "rnic/src/mem",
-    "rnic/src/conn/sys.rs",  # two system calls on TCP sockets
+    "rnic/src/sys.rs",  # three system calls
     "rnic/src/pd.rs",  # ProtectionDomain::register passes its caller's promise on to mem,
     "benches/compare/src/register.rs",  # and the comparison is such a caller
     "ext-sockets/real/src",  # the C library's functions, by name

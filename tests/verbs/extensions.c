@@ -6,7 +6,9 @@
 
 #define ALL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
-static uint64_t numbers[2][8] __attribute__((aligned(8)));
+#define LONG 200000
+
+static uint64_t numbers[2][LONG / 8 + 8] __attribute__((aligned(8)));
 static struct ibv_mr *theirs, *ours;
 
 /* Connects both ends; the server's has receives. */
@@ -47,13 +49,14 @@ static void done(int opcode)
 	IS(wc.wr_id, 7);
 }
 
-static void came(int opcode, int wr_id)
+static void came(int opcode, int wr_id, int length)
 {
 	struct ibv_wc wc = next(server->recv_cq);
 
 	IS(wc.status, IBV_WC_SUCCESS);
 	IS(wc.opcode, opcode);
 	IS(wc.wr_id, wr_id);
+	IS(wc.byte_len, length);
 	IS(wc.wc_flags, IBV_WC_WITH_IMM);
 	IS(wc.imm_data, htonl(0x01020304));
 }
@@ -106,12 +109,12 @@ static void on_by_calls(void)
 	ibv_wr_rdma_write_imm(qp, theirs->rkey, (uintptr_t)&numbers[0][3], htonl(0x01020304));
 	ibv_wr_set_sge(qp, ours->lkey, (uintptr_t)numbers[1], 8);
 	ends(qp, cq, IBV_WC_RDMA_WRITE);
-	came(IBV_WC_RECV_RDMA_WITH_IMM, 100);
+	came(IBV_WC_RECV_RDMA_WITH_IMM, 100, 8);
 	IS(numbers[0][3], 0x99aabbccddeeff00);
 	ibv_wr_start(qp);
 	ibv_wr_send_imm(qp, htonl(0x01020304));
 	ends(qp, cq, IBV_WC_SEND);
-	came(IBV_WC_RECV, 101);
+	came(IBV_WC_RECV, 101, 0);
 	numbers[0][4] = 1ull << 40;
 	ibv_wr_start(qp);
 	ibv_wr_atomic_fetch_add(qp, theirs->rkey, (uintptr_t)&numbers[0][4], 3ull << 40);
@@ -144,13 +147,24 @@ static void on(void)
 	numbers[0][0] = 5;
 	IS(put(IBV_WR_RDMA_WRITE_WITH_IMM, 8, 0, 0), 0);
 	done(IBV_WC_RDMA_WRITE);
-	came(IBV_WC_RECV_RDMA_WITH_IMM, 100);
+	came(IBV_WC_RECV_RDMA_WITH_IMM, 100, 8);
 	IS(numbers[0][2], 0x1122334455667788);
 	IS(numbers[0][0], 5);
 	IS(put(IBV_WR_SEND_WITH_IMM, 0, 0, 0), 0);
 	done(IBV_WC_SEND);
-	came(IBV_WC_RECV, 101);
+	came(IBV_WC_RECV, 101, 0);
 	IS(put(IBV_WR_SEND_WITH_IMM, 8, 0, 0), EOPNOTSUPP);
+	/* A Write of many segments, behind one that no value follows, and one of none. */
+	IS(put(IBV_WR_RDMA_WRITE, 8, 0, 0), 0);
+	done(IBV_WC_RDMA_WRITE);
+	IS(put(IBV_WR_RDMA_WRITE_WITH_IMM, LONG, 0, 0), 0);
+	done(IBV_WC_RDMA_WRITE);
+	came(IBV_WC_RECV_RDMA_WITH_IMM, 102, LONG);
+	IS(put(IBV_WR_RDMA_WRITE, 8, 0, 0), 0);
+	done(IBV_WC_RDMA_WRITE);
+	IS(put(IBV_WR_RDMA_WRITE_WITH_IMM, 0, 0, 0), 0);
+	done(IBV_WC_RDMA_WRITE);
+	came(IBV_WC_RECV_RDMA_WITH_IMM, 103, 0);
 	numbers[0][1] = 40;
 	IS(put(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 2, 0), 0);
 	done(IBV_WC_FETCH_ADD);

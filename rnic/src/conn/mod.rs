@@ -26,4 +26,3 @@ pub(crate) mod socket;
 mod stage;
 pub(crate) mod startup;
 mod steps;
-pub(crate) mod sys;

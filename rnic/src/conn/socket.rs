@@ -9,7 +9,7 @@ use rddp_fault_guard::sockets;
 use rddp_rdma::{ConnectOptions, Keepalive};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
-use super::sys::stay_plain;
+use crate::sys::stay_plain;
 
 /// A TCP socket of the device: a connection or a listener. A child of `fork` closes its copies of
 /// all such sockets when it first uses the library.

@@ -22,12 +22,12 @@ use super::connect::Connected;
 use super::socket::TcpSocket;
 use super::stage::{Done, Next, Stage};
 use super::steps::close;
-use super::sys::reset;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::ConnectError;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::qp::QpInner;
+use crate::sys::reset;
 
 /// The way in which a startup is made.
 #[derive(Debug, Default)]

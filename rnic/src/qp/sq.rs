@@ -242,6 +242,7 @@ impl Wqe {
             status,
             completed: self.completed,
             byte_len,
+            written: 0,
             qp,
             invalidated: None,
             immediate: None,

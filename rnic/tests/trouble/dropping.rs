@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rddp_rdmap::Opcode;
@@ -103,6 +104,29 @@ fn the_rest_of_an_fpdu_goes_out_and_then_the_end() {
     while raw.fpdus.next_ulpdu().is_some() {}
     assert!(raw.fpdus.is_empty(), "half an FPDU, then the end");
     assert_eq!(other.qp.state(), QpState::Idle);
+}
+
+/// A program that keeps handles for as long as it runs, as those of the C verbs do, waits like this
+/// before it ends.
+#[test]
+fn a_device_lingers_until_the_peers_of_dropped_qps_have_closed() {
+    let (end, mut raw) = has_sent(Role::Passive);
+    let (device, closes) = (end.sibling(), AtomicBool::new(false));
+    device.rnic.linger(PATIENCE);
+    drop(end);
+    // The peer does nothing yet: the limit ends this.
+    device.rnic.linger(Duration::from_millis(1));
+    std::thread::scope(|scope| {
+        let peer = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            all_arrive(&mut raw);
+            closes.store(true, Ordering::SeqCst);
+            drop(raw);
+        });
+        device.rnic.linger(PATIENCE);
+        assert!(closes.load(Ordering::SeqCst), "the peer has not closed yet");
+        peer.join().unwrap();
+    });
 }
 
 /// Runs a program that sends twelve messages, and ends as soon as its objects are dropped. Its peer

@@ -16,6 +16,21 @@ use crate::common::raw::{self, Role, client_server, connect_raw, open_for};
 use crate::common::{ALL, End, PATIENCE};
 use crate::slow::goes_on;
 
+/// Receives that were never connected overflow their queue as they are flushed.
+#[test]
+fn a_queue_too_small_for_what_is_flushed_is_told_of() {
+    let end = End::new();
+    let small = end.rnic.create_cq(1).unwrap();
+    let qp = end.pd.create_qp(&QpConfig::new(&small)).unwrap();
+    for id in 0..2 {
+        qp.post_recv(RecvWr::new(id, [])).unwrap();
+    }
+    qp.abort();
+    let event = end.rnic.wait_async_event(Some(PATIENCE)).unwrap().expect("nobody is told");
+    assert_eq!((event.element, event.kind), (Element::Cq(small.num()), AsyncEventKind::CqOverflow));
+    assert_eq!((small.poll_one().unwrap().wr_id, small.is_overflowed()), (0, true));
+}
+
 /// Connects a QP of the device to a raw peer.
 fn stream(device: &End, cq: &CompletionQueue, srq: Option<&SharedReceiveQueue>) -> (End, Peer) {
     let mut config = QpConfig::new(cq);

@@ -54,7 +54,7 @@ const OPERATIONS: u64 = 1 << wr::SEND
     | 1 << wr::LOCAL_INV
     | 1 << wr::BIND_MW;
 
-/// Operations of RFC 7306, which the device has by a setting.
+/// The operations of RFC 7306, which the device has by a setting.
 const EXTENSIONS: u64 = 1 << wr::SEND_WITH_IMM
     | 1 << wr::RDMA_WRITE_WITH_IMM
     | 1 << wr::ATOMIC_CMP_AND_SWP

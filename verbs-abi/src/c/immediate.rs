@@ -30,14 +30,17 @@ pub(super) fn send(list: &[ibv_sge], value: u32) -> Outcome<Operation> {
     Ok(Operation::Immediate { data: [a, b, c, d, e, f, g, h] })
 }
 
-/// Notes in a completion the value that came, and with what. None of the receive's memory was
-/// written.
-pub(super) fn note(data: [u8; 8], entry: &mut ibv_wc) {
+/// Notes in a completion the value that came, and with what: with a Write of so many octets, which
+/// are those of the completion, as with InfiniBand, or with a Send of none. None of the receive's
+/// memory was written.
+pub(super) fn note(data: [u8; 8], written: u32, entry: &mut ibv_wc) {
     let [a, b, c, d, mark @ ..] = data;
-    entry.opcode = if mark == OF_SEND { wc::RECV } else { wc::RECV_RDMA_WITH_IMM };
+    (entry.opcode, entry.byte_len) = match mark {
+        OF_SEND => (wc::RECV, 0),
+        _ => (wc::RECV_RDMA_WITH_IMM, written),
+    };
     entry.wc_flags |= wc_flags::WITH_IMM;
     entry.imm_data = u32::from_ne_bytes([a, b, c, d]);
-    entry.byte_len = 0;
 }
 
 #[cfg(test)]
@@ -46,8 +49,8 @@ mod tests {
 
     fn came(data: [u8; 8]) -> ibv_wc {
         let mut entry = ibv_wc { byte_len: 8, ..ibv_wc::default() };
-        note(data, &mut entry);
-        assert_eq!((entry.wc_flags, entry.byte_len), (wc_flags::WITH_IMM, 0));
+        note(data, 5, &mut entry);
+        assert_eq!(entry.wc_flags, wc_flags::WITH_IMM);
         entry
     }
 
@@ -58,9 +61,10 @@ mod tests {
         assert_eq!(behind_a_write(value), *b"abcd\0\0\0\0");
         let entry = came(behind_a_write(value));
         assert_eq!((entry.opcode, entry.imm_data), (wc::RECV_RDMA_WITH_IMM, value));
+        assert_eq!(entry.byte_len, 5);
         let Ok(Operation::Immediate { data }) = send(&[], value) else { panic!("refused") };
         let entry = came(data);
-        assert_eq!((entry.opcode, entry.imm_data), (wc::RECV, value));
+        assert_eq!((entry.opcode, entry.imm_data, entry.byte_len), (wc::RECV, value, 0));
     }
 
     #[test]

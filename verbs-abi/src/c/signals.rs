@@ -1,4 +1,4 @@
-//! Effects of a signal on a sleep that the kernel cannot begin again.
+//! Signals during a sleep that the kernel cannot begin again.
 //!
 //! A `read(2)` that a signal ends goes on if the signal's handler was installed with `SA_RESTART`.
 //! `poll` and `epoll_wait` never do, and do not tell which handler has run: so the handlers that
@@ -7,7 +7,7 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Effects of the program's handlers on calls, as far as has been looked.
+/// The effect of the program's handlers on calls, as far as has been looked.
 static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 const UNKNOWN: u8 = 0;

@@ -4,7 +4,7 @@
 use rddp_ddp::{DdpError, Stag};
 use rddp_iwarp::{Delivered, Segment, Trouble};
 use rddp_rdma::{Operation, Status};
-use rddp_rdmap::{Event, Fault};
+use rddp_rdmap::{Event, Fault, Place};
 
 use super::first::{RTR_ID, RtrRead};
 use super::link::Link;
@@ -31,18 +31,36 @@ impl Link {
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, delivered: Delivered) -> Result<(), LinkEvent> {
         let Delivered { segment, event } = delivered;
         match event {
-            Event::None | Event::WriteDone | Event::InboundRequest => Ok(()),
+            Event::None => {
+                if let Place::Write { .. } = segment.place {
+                    self.writing = self.writing.saturating_add(segment.payload_len as u32);
+                }
+                Ok(())
+            }
+            Event::WriteDone => {
+                self.written = self.writing.saturating_add(segment.payload_len as u32);
+                self.writing = 0;
+                Ok(())
+            }
+            Event::InboundRequest => Ok(()),
             Event::Received { length, invalidate, solicited } => {
                 if let Some(stag) = invalidate {
                     invalidate_for_peer(cx, segment, stag, length)?;
                 }
-                let outcome =
-                    Outcome { byte_len: length, invalidated: invalidate, immediate: None, solicited };
+                let outcome = Outcome {
+                    byte_len: length,
+                    written: 0,
+                    invalidated: invalidate,
+                    immediate: None,
+                    solicited,
+                };
                 cx.end_receive(Status::Success, &outcome);
                 Ok(())
             }
             Event::Immediate { data, solicited } => {
-                let outcome = Outcome { byte_len: 8, invalidated: None, immediate: Some(data), solicited };
+                let written = std::mem::take(&mut self.written);
+                let outcome =
+                    Outcome { byte_len: 8, written, invalidated: None, immediate: Some(data), solicited };
                 cx.end_receive(Status::Success, &outcome);
                 Ok(())
             }

@@ -16,8 +16,8 @@ use super::ending::Ending;
 use super::first::{Nudge, RtrRead};
 use super::out::OutBuffer;
 use crate::conn::socket::TcpSocket;
-use crate::conn::sys::reset;
 use crate::mem::Verdicts;
+use crate::sys::reset;
 
 /// The segment size to go by when TCP does not tell.
 const DEFAULT_EMSS: usize = 1460;
@@ -64,6 +64,9 @@ pub(crate) struct Link {
     /// had come before it.
     pub(super) partial_begun: Option<(u64, Instant)>,
     pub(super) direct: Option<Direct>,
+    /// Octets of the peer's Write that is arriving, and those of the last one that is all here.
+    pub(super) writing: u32,
+    pub(super) written: u32,
     /// A ULPDU that waits for a receive: see `parked`.
     pub(super) parked: Option<Vec<u8>>,
     /// More than 0 while large payloads arrive that may be placed directly: little is staged then,
@@ -123,6 +126,8 @@ impl Link {
             partial: Vec::new(),
             partial_begun: None,
             direct: None,
+            writing: 0,
+            written: 0,
             parked: None,
             bulk: 0,
             copies_next: false,

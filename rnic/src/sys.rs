@@ -1,4 +1,4 @@
-//! System calls on TCP sockets that have no safe wrapper.
+//! System calls that have no safe wrapper.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -18,7 +18,7 @@ pub(crate) fn reset(socket: BorrowedFd<'_>) {
 /// Tells the socket switch, if this process runs under `rddp run`, to leave a socket of ours alone,
 /// since the octets on it are FPDUs already. Called before the socket connects or listens. The
 /// sockets that it accepts are left alone, too.
-pub(super) fn stay_plain(socket: BorrowedFd<'_>) {
+pub(crate) fn stay_plain(socket: BorrowedFd<'_>) {
     // SAFETY: the value is a static `c_int`, and the length is its size. Without a switch the
     // kernel refuses the option, and the socket is as it should be.
     unsafe {
