@@ -16,6 +16,7 @@ use super::channel::*;
 use super::connect::*;
 use super::endpoint::rdma_get_request;
 use super::id::*;
+use super::info::{rdma_freeaddrinfo, rdma_getaddrinfo};
 use super::listen::rdma_listen;
 use super::queue_pair::{rdma_create_qp, rdma_destroy_qp};
 
@@ -258,4 +259,25 @@ fn an_id_without_a_channel_waits_for_its_steps() {
             assert_eq!(rdma_destroy_id(id), 0);
         }
     }
+}
+
+#[test]
+fn addresses_without_a_name_are_those_of_the_hints() {
+    let mut found = null_mut();
+    let mut hints = rdma_addrinfo::zeroed();
+    hints.ai_family = libc::AF_INET;
+    (hints.ai_dst_addr, hints.ai_dst_len) = (address(7471).cast_mut(), size_of::<libc::sockaddr_in>() as u32);
+    (hints.ai_src_addr, hints.ai_src_len) = (address(0).cast_mut(), hints.ai_dst_len);
+    // SAFETY: addresses and rooms are there.
+    unsafe {
+        assert_eq!(rdma_getaddrinfo(null(), null(), &raw const hints, &raw mut found), 0);
+        let (source, destination) = ((*found).ai_src_addr, (*found).ai_dst_addr);
+        assert_eq!([(*found).ai_src_len, (*found).ai_dst_len], [hints.ai_dst_len; 2]);
+        assert_eq!((*found).ai_family, libc::AF_INET);
+        assert_eq!((*source.cast::<libc::sockaddr_in>()).sin_port, 0);
+        assert_eq!((*destination.cast::<libc::sockaddr_in>()).sin_port, 7471u16.to_be());
+        rdma_freeaddrinfo(found);
+        assert_eq!(rdma_getaddrinfo(null(), null(), null(), &raw mut found), -1);
+    }
+    assert_eq!(Errno::last(), Errno::EINVAL);
 }
