@@ -4,12 +4,13 @@
     programs.py LIBRARY [WORD]...
 
 Each case of `CASES` is a server and a client, or a program alone, and the status with which each
-is to end. With words, only cases whose name has one of them. Programs are run by the `rddp` beside
-the library.
+is to end. With words, only cases whose name has one of them; without, all but those of `LONG`.
+Programs are run by the `rddp` beside the library.
 """
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -28,10 +29,12 @@ class Case:
     """Two commands, or one, with the statuses that are right, and what one of them must say."""
 
     def __init__(self, name, server, client=None, ends=(0, 0), says="", seconds=60, variables=(),
-                 tries=1):
+                 tries=1, interrupt=None):
         self.name, self.server, self.client = name, server, client
         self.ends, self.says, self.seconds = ends, says, seconds
         self.variables, self.tries = dict(variables), tries
+        # After how many seconds the client has a SIGINT, if it is to have one.
+        self.interrupt = interrupt
 
 
 def pair(name, command, more="", **rest):
@@ -45,7 +48,7 @@ def rping(name, options, server="", at=AT, **rest):
 
 
 def perftest():
-    """Bandwidth and latency; latency without -a, which takes minutes in a debug build."""
+    """Bandwidth and latency; latency with -a is of `LONG`."""
     for kind in ("send", "write", "read"):
         yield pair(f"ib_{kind}_bw -a", f"ib_{kind}_bw -R", "-a -n 20", seconds=120)
         yield pair(f"ib_{kind}_lat", f"ib_{kind}_lat -R", "-n 200")
@@ -59,6 +62,39 @@ def perftest():
         yield pair(f"ib_{kind}_lat -e", f"ib_{kind}_lat -R", "-e -n 200")
     yield pair("ib_send_bw --use-srq", "ib_send_bw -R", "--use-srq -n 200")
     yield pair("ib_write_lat -U", "ib_write_lat -R", "-U -n 100")
+
+
+def interrupted(seconds):
+    """Programs that run until a SIGINT. Their peer then ends as well, with an error. What they say
+    each second has to leave them before they end (stdbuf)."""
+    for kind in ("send", "write", "read"):
+        yield pair(f"ib_{kind}_bw --run_infinitely, {seconds} s", f"stdbuf -oL ib_{kind}_bw -R",
+                   "--run_infinitely -D 1", interrupt=seconds, seconds=seconds + 60,
+                   ends=(1, -signal.SIGINT), says="\n 65536 ")
+
+
+def fio():
+    """The server of a test by Sends posts receives for all of them first: a Send without a receive
+    ends an iWARP connection. What is sent is verified by the server, so that it complains of
+    another kind of checksum; memory that a client writes or reads is looked at by nobody."""
+    common = "--ioengine=rdma --port=7421 --bs=16k --size=512k"
+    def case(name, verb, server, client, **rest):
+        return Case(f"fio {name}", f"fio --name=server {common} --rw=read {server}",
+                    f"fio --name=client {common} --rw=write --hostname={AT} --verb={verb} {client}",
+                    seconds=30, **rest)
+    deep = "--iodepth=32"
+    yield case("writes memory", "write", "--verify=crc32c", "--iodepth=4 --verify=crc32c")
+    yield case("reads memory", "read", "--verify=crc32c", "--iodepth=4 --verify=crc32c")
+    yield case("sends", "send", f"{deep} --verify=crc32c", f"{deep} --verify=crc32c")
+    yield case("verifies", "send", f"{deep} --verify=md5", f"{deep} --verify=crc32c",
+               ends=(1, 0), says="verify type mismatch")
+
+
+def libfabric():
+    """Each message is compared with what was to come (-c)."""
+    for provider, kind in (("verbs", "msg"), ("verbs;ofi_rxm", "rdm")):
+        command = f"fi_pingpong -p {provider} -e {kind} -c -I 20"
+        yield Case(f"{command}", f"{command} -B 7431", f"{command} -P 7431 {AT}", seconds=30)
 
 
 def rsockets():
@@ -108,13 +144,26 @@ CASES = [
     Case("rdma_xclient, XRC", f"rdma_xclient -s {AT} -c x", ends=(255, None),
          says="Operation not supported"),
     Case("udaddy", "udaddy", f"udaddy -s {AT}", ends=(ENDED, 255), seconds=5),
+    Case("udpong", "udpong", f"udpong -s {AT}", ends=(255, 255), seconds=5,
+         says="rsocket failed: Operation not supported"),
     Case("mckey", "mckey -m 224.0.0.5", ends=(255, None), says="not supported"),
     *perftest(),
+    *interrupted(3),
     *rsockets(),
     pair("ib_atomic_bw", "ib_atomic_bw -R", "-n 200", variables=EXTENSIONS),
     pair("ib_atomic_bw, compare", "ib_atomic_bw -R -A CMP_AND_SWAP", "-n 200", variables=EXTENSIONS),
     pair("ib_atomic_lat", "ib_atomic_lat -R", "-n 200", variables=EXTENSIONS),
     *qperf(),
+    *fio(),
+    *libfabric(),
+]
+
+# Cases that take minutes, by their names alone.
+LONG = [
+    *(pair(f"ib_{kind}_lat -a, long", f"ib_{kind}_lat -R", "-a -n 20", seconds=300)
+      for kind in ("send", "write", "read")),
+    rping("long", "-V -C 100000", seconds=600),
+    *interrupted(60),
 ]
 
 
@@ -125,7 +174,7 @@ def start(command, variables, rddp, folder, name):
         return None
     out = open(folder / f"{name}.log", "w+")
     return subprocess.Popen([rddp, "run", "--verbs", "--", *command.split()], stdout=out,
-                            stderr=subprocess.STDOUT, start_new_session=True,
+                            stderr=subprocess.STDOUT, start_new_session=True, cwd=folder,
                             env=os.environ | variables), out
 
 
@@ -146,9 +195,17 @@ def listens(started, seconds=3):
     until = time.monotonic() + seconds
     while time.monotonic() < until and process.poll() is None:
         said = subprocess.run(["ss", "-Htlnp"], capture_output=True, text=True).stdout
-        if f"pid={process.pid}," in said:
+        if any(of_session(int(pid), process.pid) for pid in re.findall(r"pid=(\d+),", said)):
             return
         time.sleep(0.05)
+
+
+def of_session(pid, session):
+    """Whether a process is a program that was started, or a child of it."""
+    try:
+        return os.getsid(pid) == session
+    except ProcessLookupError:
+        return False
 
 
 def said(started):
@@ -167,6 +224,9 @@ def run(case, rddp, folder):
     if case.client:
         listens(programs[0])
         programs.append(start(case.client, case.variables, rddp, folder, "client"))
+    if case.interrupt:
+        time.sleep(case.interrupt)
+        programs[-1][0].send_signal(signal.SIGINT)
     ends = [None, None]
     for place in reversed(range(len(programs))):
         # A server that serves for ever is not waited for long once its client is done.
@@ -186,7 +246,7 @@ def main():
     failed = missing = ran = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for case in CASES:
+        for case in CASES + (LONG if words else []):
             if words and not any(word in case.name for word in words):
                 continue
             fault = run(case, rddp, folder)

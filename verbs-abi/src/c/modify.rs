@@ -58,10 +58,15 @@ impl Qp {
     fn attributes(&self) -> ibv_qp_attr {
         let negotiated = self.queues.negotiated();
         let depth = |depth: Option<u16>| depth.unwrap_or(0).min(255) as u8;
+        // An iWARP queue pair is idle until it is connected, which is INIT for who asks (siw).
+        let state = match self.state() {
+            qp_state::RESET => qp_state::INIT,
+            state => state,
+        };
         let attributes = self.attributes.lock();
         ibv_qp_attr {
-            qp_state: self.state(),
-            cur_qp_state: self.state(),
+            qp_state: state,
+            cur_qp_state: state,
             path_mtu: device::MTU_1024,
             qp_access_flags: attributes.access,
             timeout: attributes.timeout,

@@ -23,6 +23,10 @@ const PORT: u32 = 1;
 /// Octets of `ibv_port_attr` that programs of the first releases know.
 const FIRST_PORT_ATTR: usize = 48;
 
+/// The vendor, whose number is never 0 (pyverbs): an OUI that is administered locally, since there
+/// is none of ours, with the letters "rd".
+const VENDOR: u32 = 0x02_7264;
+
 /// Capabilities (`device_cap_flags`). A window of type 2 is tied to a queue pair and a
 /// domain.
 const CAPABILITIES: u32 = device_cap::MEM_MGT_EXTENSIONS
@@ -39,6 +43,7 @@ fn device_attr(of: &Device) -> ibv_device_attr {
         sys_image_guid: u64::from_ne_bytes(of.guid),
         max_mr_size: u64::MAX,
         page_size_cap: 4096,
+        vendor_id: VENDOR,
         max_qp: MANY,
         max_qp_wr: limits.requests as c_int,
         device_cap_flags: CAPABILITIES,

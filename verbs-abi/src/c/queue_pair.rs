@@ -265,7 +265,9 @@ pub(super) unsafe fn parts(attr: *mut ibv_qp_init_attr_ex) -> Outcome<Parts> {
     let attr = given(attr)?.as_ptr();
     // SAFETY: promised by the caller.
     let (mask, pd, operations) = unsafe { ((*attr).comp_mask, (*attr).pd, (*attr).send_ops_flags) };
-    if mask & !(qp_init::PD | qp_init::SEND_OPS_FLAGS) != 0 {
+    // SAFETY: as above.
+    let flags = if mask & qp_init::CREATE_FLAGS == 0 { 0 } else { unsafe { (*attr).create_flags } };
+    if flags != 0 || mask & !(qp_init::PD | qp_init::CREATE_FLAGS | qp_init::SEND_OPS_FLAGS) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     let pd = if mask & qp_init::PD == 0 { std::ptr::null_mut() } else { pd };

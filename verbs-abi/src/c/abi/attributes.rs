@@ -150,11 +150,14 @@ pub(crate) struct ibv_qp_init_attr_ex {
     pub(crate) sq_sig_all: c_int,
     pub(crate) comp_mask: u32,
     pub(crate) pd: *mut ibv_pd,
-    pub(crate) unused: [u64; 7],
+    pub(crate) xrcd: *mut c_void,
+    pub(crate) create_flags: u32,
+    pub(crate) max_tso_header: u16,
+    pub(crate) unused: [u64; 5],
     pub(crate) send_ops_flags: u64,
 }
 layout!(ibv_qp_init_attr_ex: 136, send_cq 8, srq 24, cap 32, qp_type 52, sq_sig_all 56, comp_mask 60, pd 64,
-    send_ops_flags 128);
+    create_flags 80, send_ops_flags 128);
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]

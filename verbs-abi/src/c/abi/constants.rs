@@ -53,7 +53,7 @@ numbers! {
     /// `enum ibv_qp_attr_mask`
     qp_mask: u32 { STATE = 1, ACCESS_FLAGS = 8, TIMEOUT = 0x200, CAP = 0x80000 }
     /// `enum ibv_qp_init_attr_mask`
-    qp_init: u32 { PD = 1, SEND_OPS_FLAGS = 0x40 }
+    qp_init: u32 { PD = 1, CREATE_FLAGS = 4, SEND_OPS_FLAGS = 0x40 }
     /// `enum ibv_srq_attr_mask`
     srq_mask: u32 { MAX_WR = 1, LIMIT = 2 }
     /// `enum ibv_event_type`

@@ -130,7 +130,9 @@ unsafe fn prepare(
         if info.ai_flags & rai::PASSIVE != 0 {
             load(source)?;
             done(rdma_bind_addr(id.c(), source))?;
-            (*id.c()).pd = pd;
+            if !pd.is_null() {
+                (*id.c()).pd = pd;
+            }
             id.state.lock().template = attr.map(|attr| Template(*attr));
             return Ok(());
         }

@@ -14,6 +14,7 @@ use super::super::border::{given, minus};
 use super::super::context::Context;
 use super::super::device::{DeviceObject, devices};
 use super::super::handle::{Object, Shared, Unacknowledged, find, publish, retire};
+use super::super::process::process;
 use super::super::queue_pair::Qp;
 use super::address;
 use super::channel::{Channel, acknowledge};
@@ -129,13 +130,17 @@ impl Id {
         unsafe { (*self.c()).ps }
     }
 
-    /// Gives the id its device.
+    /// Gives the id its device, and the protection domain of all ids that have no other.
     pub(super) fn bind_device(&self) -> Outcome<&'static Context> {
         let context = self.device.shared_context()?;
+        let pd = process().default_pd(self.device.device.name, context)?;
         // SAFETY: fields of our own object, which programs only read.
         unsafe {
             (*self.c()).verbs = context.handle();
             (*self.c()).port_num = 1;
+            if (*self.c()).pd.is_null() {
+                (*self.c()).pd = pd;
+            }
         }
         Ok(context)
     }

@@ -87,26 +87,19 @@ unsafe fn look_up(
     }
 }
 
-pub(in crate::c) unsafe extern "C" fn rdma_getaddrinfo(
+/// Takes the answer's address from what a name, or a service, stands for.
+///
+/// # Safety
+/// NULL or C strings.
+unsafe fn resolve(
     node: *const c_char,
     service: *const c_char,
-    hints: *const rdma_addrinfo,
-    to: *mut *mut rdma_addrinfo,
-) -> c_int {
-    let none = rdma_addrinfo::zeroed();
-    // SAFETY: NULL or the program's structure.
-    let hints = unsafe { hints.as_ref() }.unwrap_or(&none);
-    if to.is_null() || (node.is_null() && service.is_null()) {
-        Errno::EINVAL.set();
-        return -1;
-    }
-    // SAFETY: the function's contract.
-    let found = match unsafe { look_up(node, service, hints) } {
-        Ok(found) => found,
-        Err(error) => return error,
-    };
-    let mut answer = Answer::new(hints);
-    // SAFETY: what the C library has found, and the program's own addresses.
+    hints: &rdma_addrinfo,
+    answer: &mut Answer,
+) -> Result<(), c_int> {
+    // SAFETY: promised by the caller.
+    let found = unsafe { look_up(node, service, hints)? };
+    // SAFETY: what the C library has found.
     unsafe {
         let first = &*found;
         answer.info.ai_family = first.ai_family;
@@ -114,11 +107,44 @@ pub(in crate::c) unsafe extern "C" fn rdma_getaddrinfo(
             answer.set_source(first.ai_addr, first.ai_addrlen);
         } else {
             answer.set_destination(first.ai_addr, first.ai_addrlen);
-            if !hints.ai_src_addr.is_null() && hints.ai_src_len > 0 {
-                answer.set_source(hints.ai_src_addr, hints.ai_src_len);
-            }
         }
         libc::freeaddrinfo(found);
+    }
+    Ok(())
+}
+
+/// Resolves a name, or takes the addresses of the hints where there is none.
+pub(in crate::c) unsafe extern "C" fn rdma_getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+    to: *mut *mut rdma_addrinfo,
+) -> c_int {
+    let named = !node.is_null() || !service.is_null();
+    if to.is_null() || (!named && hints.is_null()) {
+        Errno::EINVAL.set();
+        return -1;
+    }
+    let none = rdma_addrinfo::zeroed();
+    // SAFETY: NULL or the program's structure.
+    let hints = unsafe { hints.as_ref() }.unwrap_or(&none);
+    let mut answer = Answer::new(hints);
+    if named {
+        // SAFETY: the function's contract.
+        if let Err(error) = unsafe { resolve(node, service, hints, &mut answer) } {
+            return error;
+        }
+    } else {
+        answer.info.ai_family = hints.ai_family;
+    }
+    // SAFETY: the program's own addresses, and room for the answer.
+    unsafe {
+        if !named && !hints.ai_dst_addr.is_null() && hints.ai_dst_len > 0 {
+            answer.set_destination(hints.ai_dst_addr, hints.ai_dst_len);
+        }
+        if answer.info.ai_src_len == 0 && !hints.ai_src_addr.is_null() && hints.ai_src_len > 0 {
+            answer.set_source(hints.ai_src_addr, hints.ai_src_len);
+        }
         to.write(Box::into_raw(answer).cast());
     }
     0

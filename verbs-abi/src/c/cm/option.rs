@@ -38,6 +38,18 @@ impl Settings {
     }
 }
 
+impl Id {
+    fn set(&self, level: c_int, name: c_int, value: &[u8]) -> Outcome<()> {
+        let mut state = self.state.lock();
+        state.settings.set(level, name, value)?;
+        // A queue pair that is there already has the time limit, too.
+        if let (Some(timeout), Some(qp)) = (state.settings.timeout, state.qp.upgrade()) {
+            qp.attributes.lock().timeout = timeout;
+        }
+        Ok(())
+    }
+}
+
 pub(in crate::c) unsafe extern "C" fn rdma_set_option(
     handle: *mut rdma_cm_id,
     level: c_int,
@@ -52,5 +64,5 @@ pub(in crate::c) unsafe extern "C" fn rdma_set_option(
         // SAFETY: the program says how long the value is.
         Ok(unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len) })
     };
-    minus(find::<Id>(handle).and_then(|id| id.state.lock().settings.set(level, name, value?)))
+    minus(find::<Id>(handle).and_then(|id| id.set(level, name, value?)))
 }

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::super::abi::*;
 use super::super::handle::find;
-use super::super::modify::ibv_modify_qp;
+use super::super::modify::{ibv_modify_qp, ibv_query_qp};
 use super::super::queue_pair::Qp;
 use super::super::tests::TURN;
 use super::address::{rdma_bind_addr, rdma_get_src_port, rdma_resolve_addr, rdma_resolve_route, store};
@@ -16,7 +16,9 @@ use super::channel::*;
 use super::connect::*;
 use super::endpoint::rdma_get_request;
 use super::id::*;
+use super::info::{rdma_freeaddrinfo, rdma_getaddrinfo};
 use super::listen::rdma_listen;
+use super::option::rdma_set_option;
 use super::queue_pair::{rdma_create_qp, rdma_destroy_qp};
 
 /// An id, and the channel that it reports to.
@@ -256,5 +258,47 @@ fn an_id_without_a_channel_waits_for_its_steps() {
             rdma_destroy_qp(id);
             assert_eq!(rdma_destroy_id(id), 0);
         }
+    }
+}
+
+#[test]
+fn addresses_without_a_name_are_those_of_the_hints() {
+    let mut found = null_mut();
+    let mut hints = rdma_addrinfo::zeroed();
+    hints.ai_family = libc::AF_INET;
+    (hints.ai_dst_addr, hints.ai_dst_len) = (address(7471).cast_mut(), size_of::<libc::sockaddr_in>() as u32);
+    (hints.ai_src_addr, hints.ai_src_len) = (address(0).cast_mut(), hints.ai_dst_len);
+    // SAFETY: addresses and rooms are there.
+    unsafe {
+        assert_eq!(rdma_getaddrinfo(null(), null(), &raw const hints, &raw mut found), 0);
+        let (source, destination) = ((*found).ai_src_addr, (*found).ai_dst_addr);
+        assert_eq!([(*found).ai_src_len, (*found).ai_dst_len], [hints.ai_dst_len; 2]);
+        assert_eq!((*found).ai_family, libc::AF_INET);
+        assert_eq!((*source.cast::<libc::sockaddr_in>()).sin_port, 0);
+        assert_eq!((*destination.cast::<libc::sockaddr_in>()).sin_port, 7471u16.to_be());
+        rdma_freeaddrinfo(found);
+        assert_eq!(rdma_getaddrinfo(null(), null(), null(), &raw mut found), -1);
+    }
+    assert_eq!(Errno::last(), Errno::EINVAL);
+}
+
+#[test]
+fn an_id_that_is_bound_has_a_domain_and_gives_its_queue_pair_its_time_limit() {
+    let _turn = TURN.lock();
+    let (mut id, limit) = (null_mut(), 21u8);
+    let (mut attr, mut init) = (ibv_qp_attr::default(), ibv_qp_init_attr::zeroed());
+    // SAFETY: rooms and addresses are there.
+    unsafe {
+        assert_eq!(rdma_create_id(null_mut(), &raw mut id, null_mut(), port_space::TCP), 0);
+        assert!((*id).pd.is_null());
+        assert_eq!(rdma_bind_addr(id, address(0)), 0);
+        assert!(!(*id).pd.is_null());
+        create_qp(id);
+        let (level, name) = (option::LEVEL_ID, option::ACK_TIMEOUT);
+        assert_eq!(rdma_set_option(id, level, name, (&raw const limit).cast(), 1), 0);
+        assert_eq!(ibv_query_qp((*id).qp, &raw mut attr, 0, &raw mut init), 0);
+        assert_eq!((attr.timeout, attr.qp_state), (limit, qp_state::INIT));
+        rdma_destroy_qp(id);
+        assert_eq!(rdma_destroy_id(id), 0);
     }
 }
