@@ -1,11 +1,13 @@
 //! The command, as its users run it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod activation;
 mod crowds;
 mod decode;
 mod demo;
 mod doctor;
 mod hostile;
+mod pages;
 mod peer;
 mod perf;
 mod ping;
