@@ -10,9 +10,24 @@ import pathlib
 import re
 import sys
 
+# A page says `sleep` where something that it has started has to be ready. Here that is waited for, as
+# long as a busy machine takes: the process listens, or has begun its capture.
+PRELUDE = """
+set -euo pipefail
+start=$PWD
+sleep() {
+    for _ in $(seq 600); do
+        if ss -Hltnp | grep -q "pid=$!," || [ -s rddp.pcapng ]; then return; fi
+        command sleep 0.1
+    done
+    echo "not ready: $*" >&2
+    exit 1
+}
+"""
+
 page, folder = map(pathlib.Path, sys.argv[1:])
 blocks = re.findall(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-script = ["set -euo pipefail", "start=$PWD"]
+script = [PRELUDE]
 count = 0
 for number, (language, name, text) in enumerate(blocks):
     if name:
