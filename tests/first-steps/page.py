@@ -10,8 +10,8 @@ import pathlib
 import re
 import sys
 
-# A page says `sleep` where something that it has started has to be ready. Here that is waited for, as
-# long as a busy machine takes: the process listens, or has begun its capture.
+# A page says `sleep` where something that it has started has to be ready. Here that is waited for,
+# as long as a busy machine takes: the process listens, or has begun its capture.
 PRELUDE = """
 set -euo pipefail
 start=$PWD
