@@ -26,7 +26,7 @@ sleep() {
 """
 
 page, folder = map(pathlib.Path, sys.argv[1:])
-blocks = re.findall(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+blocks = re.findall(r"^```(\w*)[,\w]*(?: (\S+))?\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 script = [PRELUDE]
 count = 0
 for number, (language, name, text) in enumerate(blocks):
