@@ -10,6 +10,7 @@
 //! | `install` | a folder with the command and its libraries |
 //! | `portmap` | the iWARP port mapper: server and client |
 //! | `decode` | the messages in a capture |
+//! | `pages` | man pages and completions, for packages |
 //! | `doctor` | what this host offers, and what to change |
 //! | `child` | the second process, where both ends are on this host |
 //! | `endpoint` | one connection and all that it needs |
@@ -28,6 +29,7 @@ mod endpoint;
 mod failure;
 mod install;
 mod out;
+mod pages;
 mod perf;
 mod ping;
 mod places;
@@ -90,6 +92,7 @@ enum Command {
     Portmap(portmap::PortmapArgs),
     Decode(decode::DecodeArgs),
     Doctor(doctor::DoctorArgs),
+    Pages(pages::PagesArgs),
 }
 
 fn main() -> ExitCode {
@@ -120,6 +123,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Portmap(args) => portmap::run(args),
         Command::Decode(args) => decode::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Pages(args) => pages::run(args, &<Cli as clap::CommandFactory>::command()),
     }
 }
 

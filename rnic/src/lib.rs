@@ -114,3 +114,8 @@ pub use rddp_rdma::{
 };
 pub use rddp_rdmap::TerminateRepr;
 pub use srq::{SharedReceiveQueue, SrqConfig};
+
+// Has `cargo test` build the program of the page.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/first-steps/rust.md")]
+mod first_steps {}

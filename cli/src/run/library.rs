@@ -38,9 +38,24 @@ impl Library {
 
     fn missing(self) -> Failure {
         let name = self.file_name();
-        Failure::failed(format!("there is no {name} beside this command or in /usr/lib"))
-            .remedy("cargo build --release --workspace makes it beside the command")
+        let remedy = if by_cargo_install() { CARGO_INSTALL } else { BUILD };
+        Failure::failed(format!("there is no {name} beside this command or in /usr/lib")).remedy(remedy)
     }
+}
+
+const BUILD: &str =
+    "cargo build --release --workspace makes it beside the command; installed, the package librddp0 has it";
+
+/// Cargo installs commands only.
+const CARGO_INSTALL: &str = "cargo install leaves libraries out: in rddp's sources, cargo build --release --workspace and \
+                             then target/release/rddp install --prefix DIR make DIR/bin/rddp with its libraries";
+
+/// Returns whether `cargo install` has put this command where it is: it keeps a list beside the
+/// folder of the commands.
+fn by_cargo_install() -> bool {
+    let command = std::env::current_exe().ok();
+    let root = command.as_deref().and_then(|command| command.parent()?.parent());
+    root.is_some_and(|root| root.join(".crates.toml").exists())
 }
 
 /// Folders relative to that of the command.

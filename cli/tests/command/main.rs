@@ -1,12 +1,14 @@
 //! The command, as its users run it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod activation;
 mod capture;
 mod crowds;
 mod decode;
 mod demo;
 mod doctor;
 mod hostile;
+mod pages;
 mod peer;
 mod perf;
 mod ping;

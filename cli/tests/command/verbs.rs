@@ -181,8 +181,15 @@ fn an_rpath_to_real_libraries_is_named() {
 
 /// Returns the command of a copy of rddp alone in a folder.
 fn copy_without_libraries(scratch: &TempDir) -> PathBuf {
-    let rddp = scratch.path().join("rddp");
-    std::fs::copy(env!("CARGO_BIN_EXE_rddp"), &rddp).unwrap();
+    copy_to(scratch.path())
+}
+
+/// Copies the command into a folder, by a process of its own: a test that starts a program at this
+/// moment would else hand on a descriptor that writes the copy, which then cannot be run (ETXTBSY).
+fn copy_to(folder: &Path) -> PathBuf {
+    let rddp = folder.join("rddp");
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_rddp")).arg(&rddp).status().unwrap();
+    assert!(copied.success());
     rddp
 }
 
@@ -194,6 +201,19 @@ fn a_missing_library_is_told_with_what_makes_it() {
     run_by(&rddp, &["run", "--verbs", "--", "true"]).failed(1, &told);
     let shown = run_by(&rddp, &["doctor", "--verbs", "true"]).ok();
     assert!(shown.stdout.contains(told[0]), "{shown:?}");
+}
+
+#[test]
+fn a_command_of_cargo_install_tells_how_to_get_the_libraries() {
+    let scratch = tempfile::tempdir().unwrap();
+    let bin = scratch.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::fs::write(scratch.path().join(".crates.toml"), "").unwrap();
+    let rddp = copy_to(&bin);
+    for family in ["--verbs", "--ddp"] {
+        let told = ["cargo install leaves libraries out", "rddp install --prefix"];
+        run_by(&rddp, &["run", family, "--", "true"]).failed(1, &told);
+    }
 }
 
 #[test]

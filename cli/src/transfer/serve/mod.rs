@@ -1,5 +1,6 @@
 //! `rddp serve`: serves a directory to put and get, with one thread for each client.
 
+mod activation;
 mod client;
 
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use rddp_rnic::{ConnectOptions, ConnectRequest, Rnic};
+use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
 use serde::Serialize;
 
 use self::client::Client;
@@ -36,7 +37,8 @@ and the request). Without a token, whoever can connect can read, and with --writ
 Nothing is encrypted either way: who sees the packets sees the files, and who can change packets can change them.
 Nothing outside the directory can be reached: absolute paths, \"..\" and symbolic links that lead out are refused.
 A client costs at most some 5 MiB of memory. Where all places are taken, a client that moves less than 4 KiB a second
-loses its place to a new one, and is disconnected within seconds.";
+loses its place to a new one, and is disconnected within seconds.
+A listening TCP socket that systemd passes (LISTEN_FDS) is taken in place of --bind and --port.";
 
 /// Serve a directory to rddp put and rddp get
 #[derive(Debug, Args)]
@@ -99,8 +101,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let token = args.token.as_deref().map(Token::read).transpose()?;
     let root = Root::open(&args.dir).map_err(|error| error.failure(Kind::Failed))?;
-    let (listener, addr) =
-        addr::rdma_listener(&rnic, Some(args.bind), args.port, &ConnectOptions::default())?;
+    let (listener, addr) = listen(&rnic, args)?;
     if args.json {
         out::json_event(&Listening { listening: addr });
     } else {
@@ -120,6 +121,21 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
     drop(listener);
     server.drain();
     Ok(())
+}
+
+/// Listens on the socket that a service manager has passed, else on the address of the arguments.
+fn listen(rnic: &Rnic, args: &ServeArgs) -> Result<(Listener, SocketAddr), Failure> {
+    let options = ConnectOptions::default();
+    let Some(socket) = activation::listener()? else {
+        return addr::rdma_listener(rnic, Some(args.bind), args.port, &options);
+    };
+    let failed = |error: &dyn std::error::Error| {
+        Failure::failed(format!("listening on the socket of the service manager: {error}"))
+    };
+    let listener =
+        rnic.listen_on(socket.into(), activation::BACKLOG, &options).map_err(|error| failed(&error))?;
+    let addr = listener.local_addr().map_err(|error| failed(&error))?;
+    Ok((listener, addr))
 }
 
 /// Starts a thread for a client, if the request comes from one and there is a free place.
