@@ -43,7 +43,7 @@ Examples:
 pub(crate) struct DemoArgs {
     /// Print the results as JSON
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 
     /// Seconds of measuring, for each of three operations and two sizes; 0: only check
     #[arg(long, value_name = "SECONDS", default_value = "1.2", value_parser = parse_seconds)]

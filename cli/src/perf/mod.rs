@@ -81,6 +81,15 @@ enum PerfCommand {
     Local(MeasureArgs),
 }
 
+impl PerfArgs {
+    pub(crate) fn json(&self) -> bool {
+        match &self.command {
+            PerfCommand::Server(args) => args.json,
+            PerfCommand::Client { measure, .. } | PerfCommand::Local(measure) => measure.json,
+        }
+    }
+}
+
 pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
     match &args.command {
         PerfCommand::Server(args) => server::run(args),

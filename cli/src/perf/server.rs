@@ -150,7 +150,7 @@ impl Server {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) if is_shortage(&error) => {
-                    out::complain!("rddp: {error}; existing sessions go on");
+                    out::warn(format_args!("{error}; existing sessions go on"));
                     thread::sleep(signals::CHECK_INTERVAL);
                 }
                 Err(error) => return Err(failed(error)),
@@ -175,7 +175,7 @@ fn accept_rdma(listener: &Listener, shared: &Shared) {
             Ok(Some(request)) => request,
             Ok(None) => continue,
             Err(error) => {
-                out::complain!("rddp: accepting RDMA connections: {error}");
+                out::warn(format_args!("accepting RDMA connections: {error}"));
                 return;
             }
         };
@@ -220,11 +220,11 @@ impl Shared {
                 Err(failure) if quiet || failure.kind() == Kind::Interrupted => {
                     tracing::info!(%peer, %failure);
                 }
-                Err(failure) => out::complain!("{peer}: {failure}"),
+                Err(failure) => out::client_failed(&peer.to_string(), &failure),
             }
         });
         if let Err(((stream, _place), error)) = started {
-            out::complain!("rddp: starting a thread: {error}; others are served");
+            out::warn(format_args!("starting a thread: {error}; others are served"));
             refuse(stream, NO_THREAD);
         }
     }

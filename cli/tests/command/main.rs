@@ -6,6 +6,7 @@ mod decode;
 mod demo;
 mod doctor;
 mod hostile;
+mod output;
 mod peer;
 mod perf;
 mod ping;

@@ -14,7 +14,7 @@ const FAST: [&str; 2] = ["--duration", "0.05"];
 
 fn local(args: &[&str]) -> Vec<Value> {
     let found = run(&[&["perf", "local", "--json"], &FAST[..], args].concat()).ok().json();
-    assert_eq!(found.as_object().unwrap().keys().collect::<Vec<_>>(), ["results"]);
+    assert_eq!(found.as_object().unwrap().keys().collect::<Vec<_>>(), ["results", "schema"]);
     found["results"].as_array().unwrap().clone()
 }
 
