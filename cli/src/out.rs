@@ -166,8 +166,8 @@ pub(crate) fn json_complaint(value: &impl Serialize) {
     }
 }
 
-/// Returns an object as a line of JSON in which characters that a terminal would act on are escaped:
-/// `serde_json` escapes only those up to U+001F, and names and reasons come from peers.
+/// Returns an object as a line of JSON in which characters that a terminal would act on are
+/// escaped: `serde_json` escapes only those up to U+001F, and names and reasons come from peers.
 pub(crate) fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
     let text = serde_json::to_string(&Versioned { schema: SCHEMA, value })?;
     let mut escaped = String::with_capacity(text.len());
