@@ -1,5 +1,6 @@
 //! Names of peers, and addresses to listen on.
 
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use rddp_rnic::{ConnectOptions, Listener, Rnic};
@@ -61,7 +62,7 @@ fn split(text: &str) -> Result<(&str, Option<u16>), Failure> {
 const ANYWHERE: [IpAddr; 2] = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
 
 /// Calls `listen` for the address; for "anywhere", for one family after the other until one works.
-pub(crate) fn listen_on<T, E: std::fmt::Display>(
+pub(crate) fn listen_on<T, E: std::error::Error + 'static>(
     bind: Option<IpAddr>,
     port: u16,
     mut listen: impl FnMut(SocketAddr) -> Result<T, E>,
@@ -72,12 +73,26 @@ pub(crate) fn listen_on<T, E: std::fmt::Display>(
         let addr = SocketAddr::new(ip, port);
         match listen(addr) {
             Ok(listener) => return Ok(listener),
-            Err(error) => last = Some(Failure::failed(format!("listening on {addr}: {error}"))),
+            Err(error) => {
+                let remedy = if lacks_right(&error, port) { PORT_RIGHT } else { NAME_ANOTHER };
+                last = Some(Failure::failed(format!("listening on {addr}: {error}")).remedy(remedy));
+            }
         }
     }
-    let failure = last.unwrap_or_else(|| Failure::failed("no address to listen on"));
-    Err(failure
-        .remedy("name an address of this host with --bind, and a port that nothing else has with --port"))
+    Err(last.unwrap_or_else(|| Failure::failed("no address to listen on").remedy(NAME_ANOTHER)))
+}
+
+const NAME_ANOTHER: &str =
+    "name an address of this host with --bind, and a port that nothing else has with --port";
+
+const PORT_RIGHT: &str = "name a port from 1024 on with --port; for this one, the process needs \
+     CAP_NET_BIND_SERVICE, or the host a lower net.ipv4.ip_unprivileged_port_start (sysctl)";
+
+/// Returns whether listening failed because the port is one for which a right is needed.
+fn lacks_right(error: &(dyn std::error::Error + 'static), port: u16) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let kinds = causes.filter_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind);
+    (1..1024).contains(&port) && kinds.into_iter().any(|kind| kind == ErrorKind::PermissionDenied)
 }
 
 /// Listens for iWARP connections.
@@ -124,6 +139,20 @@ mod tests {
         assert_eq!(there(1, Kind::Peer).unwrap(), addrs[1]);
         assert_eq!(there(1, Kind::Refused).unwrap_err().kind(), Kind::Refused);
         assert!(first::<()>(&addrs, |_| Err(Failure::peer("no"))).is_err());
+    }
+
+    #[test]
+    fn a_port_that_needs_a_right_is_told_from_one_in_use() {
+        let remedy = |kind: ErrorKind, port| {
+            let failure = listen_on::<(), _>(None, port, |_| Err(io::Error::from(kind))).unwrap_err();
+            failure.how().unwrap().to_owned()
+        };
+        let denied = remedy(ErrorKind::PermissionDenied, 80);
+        for right in ["CAP_NET_BIND_SERVICE", "net.ipv4.ip_unprivileged_port_start"] {
+            assert!(denied.contains(right) && !denied.contains("nothing else has"), "{denied}");
+        }
+        assert!(remedy(ErrorKind::AddrInUse, 80).contains("nothing else has"));
+        assert!(remedy(ErrorKind::PermissionDenied, 7177).contains("nothing else has"));
     }
 
     #[test]

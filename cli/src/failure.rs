@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use rddp_rnic::ConnectError;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 
-use crate::out::complain;
+use crate::out::{self, complain};
 
 /// The part of every subcommand's help that explains exit codes.
 pub(crate) const EXIT_CODES: &str = "\
@@ -20,7 +22,8 @@ Exit codes:
   141  nobody reads the output any more";
 
 /// The kind of a failure, as far as exit codes distinguish it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
     /// This host could not do it.
     Failed,
@@ -116,8 +119,17 @@ impl Failure {
         self.kind
     }
 
-    /// Prints cause and remedy to standard error.
+    /// Returns whether there is nothing to print: the user, or the reader of the output, knows.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.remedy.is_none() && matches!(self.kind, Kind::Interrupted | Kind::NobodyReads)
+    }
+
+    /// Prints cause and remedy to standard error, with `--json` as an object.
     pub(crate) fn report(&self) -> ExitCode {
+        if out::style().json {
+            out::json_complaint(&Report { error: self });
+            return ExitCode::from(self.kind.code());
+        }
         complain!("rddp: {}", self.cause);
         if let Some(remedy) = &self.remedy {
             complain!("  try: {remedy}");
@@ -179,6 +191,23 @@ fn is_invisible(c: char) -> bool {
 pub(crate) fn readable(octets: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(octets).ok()?.trim_end_matches('\0');
     (!text.is_empty() && text.chars().all(is_printable)).then_some(text)
+}
+
+/// The object that `--json` prints for a failure.
+#[derive(Serialize)]
+struct Report<'a> {
+    error: &'a Failure,
+}
+
+impl Serialize for Failure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("Failure", 4)?;
+        object.serialize_field("kind", &self.kind)?;
+        object.serialize_field("exit_code", &self.kind.code())?;
+        object.serialize_field("cause", &self.cause)?;
+        object.serialize_field("remedy", &self.remedy)?;
+        object.end()
+    }
 }
 
 impl From<rddp_rnic::Error> for Failure {

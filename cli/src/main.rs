@@ -40,13 +40,16 @@ mod threads;
 mod transfer;
 mod units;
 
+use std::env::VarError;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
-use crate::failure::{EXIT_CODES, Failure, Kind};
+use crate::failure::{EXIT_CODES, Failure};
+use crate::out::Style;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,6 +64,8 @@ Examples:
   rddp run --verbs -- rping -s        an RDMA program, without an RDMA device
   rddp doctor                         what this host offers, and what to change
 
+With --json, results are objects on standard output and failures objects on standard error, one a line. Each has
+\"schema\": 1, a number that changes when a field goes or gets another meaning.
 Set RUST_LOG (for example RUST_LOG=rddp_rnic=debug) for more detail than -vv.";
 
 /// RDMA for every NIC: iWARP over plain TCP, in user space
@@ -71,6 +76,10 @@ struct Cli {
     /// Print what happens to standard error; twice: in detail
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
+
+    /// Show no progress; of a server, nothing about clients that were served well
+    #[arg(short, long, global = true)]
+    quiet: bool,
 
     #[command(subcommand)]
     command: Command,
@@ -96,17 +105,49 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    out::set_style(Style { json: cli.command.json(), quiet: cli.quiet });
     log_to_stderr(cli.verbose);
     // A program that takes this process over handles signals itself.
     let signals = if matches!(cli.command, Command::Run(_)) { Ok(()) } else { signals::install() };
     match signals.and_then(|()| run(&cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) if matches!(failure.kind(), Kind::Interrupted | Kind::NobodyReads) => {
-            ExitCode::from(failure.kind().code())
-        }
+        Err(failure) if failure.is_silent() => ExitCode::from(failure.kind().code()),
         Err(failure) => failure.report(),
     }
+}
+
+impl Command {
+    /// Returns whether the command is to print JSON.
+    fn json(&self) -> bool {
+        match self {
+            Command::Demo(args) => args.json,
+            Command::Perf(args) => args.json(),
+            Command::Ping(args) => args.json,
+            Command::Serve(args) => args.json,
+            Command::Put(args) => args.json(),
+            Command::Get(args) => args.json(),
+            Command::Portmap(args) => args.json,
+            Command::Decode(args) => args.json,
+            Command::Doctor(args) => args.json,
+            Command::DemoPassive | Command::Run(_) | Command::Install(_) => false,
+        }
+    }
+}
+
+/// Prints help, the version, or what is wrong with the arguments.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    if !error.use_stderr() || !json {
+        error.exit();
+    }
+    out::set_style(Style { json, quiet: false });
+    let text = error.to_string();
+    let cause = text.lines().next().unwrap_or_default();
+    Failure::usage(cause.strip_prefix("error: ").unwrap_or(cause)).report()
 }
 
 fn run(command: &Command) -> Result<(), Failure> {
@@ -127,13 +168,32 @@ fn run(command: &Command) -> Result<(), Failure> {
     }
 }
 
+/// Returns the filter that `RUST_LOG` asks for. A text with an error in it counts for nothing, and
+/// what names neither a level nor a part of rddp is told of, since it shows nothing.
+fn chosen(text: &str, default: &str) -> EnvFilter {
+    let directives = text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
+    for name in directives.filter(|directive| !directive.contains(['=', '['])) {
+        if name.parse::<LevelFilter>().is_err() && !name.starts_with("rddp") {
+            out::warn(format_args!("RUST_LOG: {name:?} is no level, and nothing of rddp has that name"));
+        }
+    }
+    EnvFilter::try_new(text).unwrap_or_else(|error| {
+        out::warn(format_args!("RUST_LOG: {error}; it is ignored"));
+        EnvFilter::new(default)
+    })
+}
+
 fn log_to_stderr(verbose: u8) {
     let default = match verbose {
         0 => "error",
         1 => "info",
         _ => "debug",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let filter = match std::env::var(EnvFilter::DEFAULT_ENV) {
+        Ok(text) => chosen(&text, default),
+        Err(VarError::NotPresent) => EnvFilter::new(default),
+        Err(VarError::NotUnicode(_)) => chosen("not UTF-8 =", default),
+    };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -3,13 +3,19 @@
 //! The reader of standard output may stop reading (`rddp perf local | head`). Then a command ends
 //! without complaint, as if by SIGPIPE. A server goes on, since its clients are not concerned.
 //! Output that cannot be written to standard error is dropped.
+//!
+//! Each object of JSON says by `schema` which form it has. A server's lines, and its objects, begin
+//! with the time in UTC (RFC 3339).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
 
 use serde::Serialize;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-use crate::failure::{Kind, is_printable};
+use crate::failure::{Failure, Kind, is_printable};
 
 /// Prints a line.
 macro_rules! say {
@@ -24,19 +30,100 @@ macro_rules! complain {
 }
 pub(crate) use complain;
 
+/// Version of the form of the objects that `--json` prints. It changes when a field goes, or gets
+/// another meaning; new fields may come at any time.
+const SCHEMA: u32 = 1;
+
+/// The options of the command line about output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Style {
+    /// `--json`: failures are objects, too.
+    pub(crate) json: bool,
+    /// `--quiet`: no progress, and of a server nothing about clients that were served well.
+    pub(crate) quiet: bool,
+}
+
+static STYLE: OnceLock<Style> = OnceLock::new();
+
+/// Sets the style of the process, before anything is printed.
+pub(crate) fn set_style(style: Style) {
+    let _ = STYLE.set(style);
+}
+
+/// Returns the style of the process.
+pub(crate) fn style() -> Style {
+    STYLE.get().copied().unwrap_or_default()
+}
+
 /// Prints a line of a server's output; where nobody reads it, the line is dropped.
 pub(crate) fn event(text: fmt::Arguments<'_>) {
+    drop_unread(format_args!("{} {text}", now()));
+}
+
+/// Prints a line of JSON of a server's output; where nobody reads it, the line is dropped.
+pub(crate) fn json_event(value: &impl Serialize) {
+    match to_json(&Timed { time: now(), value }) {
+        Ok(text) => drop_unread(format_args!("{text}")),
+        Err(error) => tracing::error!("{error}"),
+    }
+}
+
+/// Prints a line of a server's to standard error: `failure` of the client `peer`.
+pub(crate) fn client_failed(peer: &str, failure: &Failure) {
+    if style().json {
+        json_complaint(&Timed { time: now(), value: &ClientFailed { peer, error: failure } });
+    } else {
+        complain!("{} {peer}: {failure}", now());
+    }
+}
+
+/// Prints a warning to standard error: what does not stop the command.
+pub(crate) fn warn(text: fmt::Arguments<'_>) {
+    if style().json {
+        json_complaint(&Warning { warning: text.to_string() });
+    } else {
+        complain!("rddp: {text}");
+    }
+}
+
+fn drop_unread(text: fmt::Arguments<'_>) {
     if let Err(error) = try_line(text) {
         tracing::info!("writing to standard output: {error}: {text}");
     }
 }
 
-/// Prints a line of JSON of a server's output; where nobody reads it, the line is dropped.
-pub(crate) fn json_event(value: &impl Serialize) {
-    match to_json(value) {
-        Ok(text) => event(format_args!("{text}")),
-        Err(error) => tracing::error!("{error}"),
-    }
+/// An object with the version of its form.
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    schema: u32,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+#[derive(Serialize)]
+struct Timed<'a, T> {
+    time: String,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+#[derive(Serialize)]
+struct ClientFailed<'a> {
+    peer: &'a str,
+    error: &'a Failure,
+}
+
+#[derive(Serialize)]
+struct Warning {
+    warning: String,
+}
+
+/// Returns the present time in UTC, as RFC 3339 writes it.
+fn now() -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
+    text
 }
 
 fn try_line(text: fmt::Arguments<'_>) -> io::Result<()> {
@@ -79,10 +166,10 @@ pub(crate) fn json_complaint(value: &impl Serialize) {
     }
 }
 
-/// Returns `value` as a line of JSON in which characters that a terminal would act on are escaped:
-/// `serde_json` escapes only those up to U+001F, and names and reasons come from peers.
-fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
-    let text = serde_json::to_string(value)?;
+/// Returns an object as a line of JSON in which characters that a terminal would act on are
+/// escaped: `serde_json` escapes only those up to U+001F, and names and reasons come from peers.
+pub(crate) fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
+    let text = serde_json::to_string(&Versioned { schema: SCHEMA, value })?;
     let mut escaped = String::with_capacity(text.len());
     // Such characters occur only inside strings.
     for c in text.chars() {
@@ -132,9 +219,10 @@ mod tests {
     #[test]
     fn json_escapes_what_a_terminal_would_obey() {
         let text = "\u{1b}\u{7f}\u{9b}\u{202e}\u{e0001} \u{e4} \u{1f600} \\ \"";
-        let json = to_json(&[text]).unwrap();
-        assert_eq!(json, r#"["\u001b\u007f\u009b\u202e\udb40\udc01 ä 😀 \\ \""]"#);
-        assert_eq!(serde_json::from_str::<[String; 1]>(&json).unwrap(), [text]);
+        let json = to_json(&Warning { warning: text.to_owned() }).unwrap();
+        let escaped = r#""\u001b\u007f\u009b\u202e\udb40\udc01 ä 😀 \\ \"""#;
+        assert_eq!(json, format!(r#"{{"schema":1,"warning":{escaped}}}"#));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["warning"], text);
     }
 
     #[test]

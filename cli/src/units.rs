@@ -52,6 +52,16 @@ pub(crate) fn about(count: u64) -> String {
     }
 }
 
+/// Returns a rate as files and as lines count it: `125.0 MB/s (1.00 Gbit/s)`.
+pub(crate) fn rate(bytes_per_s: f64) -> String {
+    format!("{:.1} MB/s ({:.2} Gbit/s)", bytes_per_s / 1e6, gigabits(bytes_per_s))
+}
+
+/// Converts octets a second to Gbit/s, powers of ten.
+pub(crate) fn gigabits(bytes_per_s: f64) -> f64 {
+    bytes_per_s * 8.0 / 1e9
+}
+
 /// Converts nanoseconds to microseconds.
 pub(crate) fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3

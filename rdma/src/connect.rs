@@ -38,8 +38,7 @@ impl Default for Keepalive {
 /// Some options exist in iWARP only (`revision` to `markers`, `assumed_ird` to `rtr`,
 /// `speaks_first`), and some only a software device can follow (`mss`, `place_before_crc`,
 /// `nudge`). All devices take them, so that a program needs no cases: a device that cannot follow
-/// an option ignores its default
-/// value and refuses to connect with another.
+/// an option ignores its default value and refuses to connect with another.
 ///
 /// ```
 /// let options = rddp_rdma::ConnectOptions { markers: true, ird: 8, ..Default::default() };

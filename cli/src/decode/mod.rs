@@ -36,7 +36,7 @@ pub(crate) struct DecodeArgs {
 
     /// Print JSON, one object a line
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 pub(crate) fn run(args: &DecodeArgs) -> Result<(), Failure> {
@@ -90,7 +90,9 @@ impl<W: Write> Printer<'_, W> {
             return;
         }
         let printed = if self.args.json {
-            writeln!(self.out, "{}", json::event(event))
+            out::to_json(&json::event(event))
+                .map_err(io::Error::from)
+                .and_then(|text| writeln!(self.out, "{text}"))
         } else {
             let time = event.time.saturating_sub(begun).as_secs_f64();
             let Event { connection, from, to, what, .. } = event;

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use self::checks::Checks;
 use crate::child::Child;
 use crate::failure::{EXIT_CODES, Failure};
-use crate::perf::{self, Op, Options, Outcome, Setup, Wait};
+use crate::perf::{self, Direction, Op, Options, Outcome, Setup, Wait};
 use crate::units::parse_seconds;
 
 const EXAMPLES: &str = "\
@@ -43,7 +43,7 @@ Examples:
 pub(crate) struct DemoArgs {
     /// Print the results as JSON
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 
     /// Seconds of measuring, for each of three operations and two sizes; 0: only check
     #[arg(long, value_name = "SECONDS", default_value = "1.2", value_parser = parse_seconds)]
@@ -101,6 +101,9 @@ fn measure(addr: SocketAddr, duration: Duration) -> Result<Vec<Outcome>, Failure
         ops: vec![Op::Tcp, Op::Write, Op::Send],
         sizes: vec![SMALL, LARGE],
         duration,
+        iterations: None,
+        interval: None,
+        direction: Direction::Forward,
         setup: Setup { wait, ..Setup::default() },
     };
     perf::measure(addr, &options, &mut |_| {})

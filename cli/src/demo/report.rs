@@ -93,9 +93,10 @@ fn measured(outcomes: &[Outcome]) {
     say!("{:<12}{:>22}{:>34}", "", "messages of 1 MiB", "64 octets, half a round trip");
     say!("{:<12}{:>12}{:>10}{:>22}{:>12}", "", "MB/s", "x TCP", "median us", "p99 us");
     for (op, name) in [(Op::Tcp, "TCP socket"), (Op::Write, "RDMA Write"), (Op::Send, "RDMA Send")] {
-        if let (Some(large), Some(small)) = (of(op, LARGE), of(op, SMALL)) {
+        let small = of(op, SMALL).and_then(|small| small.lat_us);
+        if let (Some(large), Some(small)) = (of(op, LARGE), small) {
             let (rate, times) = (large.bytes_per_s / 1e6, large.times_tcp.unwrap_or_default());
-            say!("{name:<12}{rate:>12.0}{times:>10.2}{:>22.1}{:>12.1}", small.lat_us.p50, small.lat_us.p99);
+            say!("{name:<12}{rate:>12.0}{times:>10.2}{:>22.1}{:>12.1}", small.p50, small.p99);
         }
     }
     if cfg!(debug_assertions) {

@@ -59,7 +59,7 @@ pub(crate) struct DoctorArgs {
 
     /// Print the findings as JSON
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 /// The result for `--json`.

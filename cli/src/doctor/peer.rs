@@ -7,7 +7,7 @@ use rddp_rnic::{ConnectError, ConnectOptions, MapperAnswer, Rnic, ask_port_mappe
 use super::finding::{Finding, Level, Topic};
 use crate::addr;
 use crate::endpoint::{Agreed, Endpoint};
-use crate::failure::Failure;
+use crate::failure::{Failure, readable};
 
 /// The port that is tried when none is named: rping's, on which a listener is most likely.
 const PORT: u16 = 7174;
@@ -46,11 +46,9 @@ fn look_at(addr: SocketAddr) -> Result<[Finding; 2], Failure> {
             )
         }
         // A rejection also shows that a listener is there: its program does not know this client.
-        Err(ConnectError::Rejected { .. }) => Finding::ok(
-            Topic::Peer,
-            addr.to_string(),
-            "iWARP; its program rejected the connection, since it expects other private data",
-        ),
+        Err(ConnectError::Rejected { private_data }) => {
+            Finding::ok(Topic::Peer, addr.to_string(), rejected(&private_data))
+        }
         Err(error) => {
             let failure = Failure::connecting(addr, &error, "an iWARP listener");
             let advice = failure.how().unwrap_or("check the address and the port").to_owned();
@@ -58,4 +56,14 @@ fn look_at(addr: SocketAddr) -> Result<[Finding; 2], Failure> {
         }
     };
     Ok([Finding::ok(Topic::Peer, "port mapper", mapper), listener])
+}
+
+/// Returns the finding about a listener whose program rejected the connection; it may say why.
+fn rejected(private_data: &[u8]) -> String {
+    match readable(private_data) {
+        Some(reason) => format!("{IWARP}; its program rejected the connection: {reason}"),
+        None => {
+            format!("{IWARP}; its program rejected the connection, since it expects other private data")
+        }
+    }
 }

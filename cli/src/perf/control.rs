@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::signals;
 
 /// Version of the protocol between client and server; changes when the messages do.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Length of the longest message.
 const MAX_MESSAGE: usize = 256 * 1024;
@@ -31,9 +31,12 @@ const BATCH_OCTETS: usize = 256 * 1024;
 /// Least number of receives that are posted: reporting them takes time.
 const MIN_WINDOW: usize = 512;
 
+/// Number of octets of an atomic operation.
+pub(super) const ATOMIC: u32 = 8;
+
 /// An operation to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Op {
     /// A plain TCP socket, no RDMA
     Tcp,
@@ -43,6 +46,10 @@ pub(crate) enum Op {
     Send,
     /// RDMA Reads
     Read,
+    /// Atomic adds (RFC 7306 `FetchAdd`), of 8 octets
+    FetchAdd,
+    /// Atomic swaps (RFC 7306 `CmpSwap`), of 8 octets
+    CmpSwap,
 }
 
 impl Op {
@@ -52,7 +59,19 @@ impl Op {
             Op::Write => "write",
             Op::Send => "send",
             Op::Read => "read",
+            Op::FetchAdd => "fetch-add",
+            Op::CmpSwap => "cmp-swap",
         }
+    }
+
+    /// Returns whether the operation is one of RFC 7306 §5, which have [`ATOMIC`] octets.
+    pub(super) fn is_atomic(self) -> bool {
+        matches!(self, Op::FetchAdd | Op::CmpSwap)
+    }
+
+    /// Returns whether the peer answers each request by itself, with octets from its memory.
+    pub(super) fn is_answered(self) -> bool {
+        self == Op::Read || self.is_atomic()
     }
 }
 
@@ -71,6 +90,8 @@ pub(crate) enum Wait {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) op: Op,
+    /// True if the server is the end that sends or posts.
+    pub(crate) reverse: bool,
     pub(crate) size: u32,
     pub(crate) qps: u16,
     pub(crate) depth: u16,
@@ -85,6 +106,7 @@ impl Default for Setup {
     fn default() -> Self {
         Setup {
             op: Op::Write,
+            reverse: false,
             size: 64,
             qps: 1,
             depth: 64,
@@ -102,6 +124,9 @@ impl Setup {
     pub(super) fn check(&self) -> Result<(), String> {
         if self.size == 0 || self.qps == 0 || self.qps > 256 || self.depth == 0 || self.depth > 4096 {
             return Err("size, qps or depth is out of range".into());
+        }
+        if self.op.is_atomic() && self.size != ATOMIC {
+            return Err(format!("{} has {ATOMIC} octets: --size {ATOMIC}", self.op.name()));
         }
         let memory = self.memory();
         if memory > MAX_MEMORY {
@@ -191,8 +216,8 @@ pub(super) enum Request {
     Begin { version: u32, setup: Setup, places: Vec<Places> },
     /// The first and only message on a plain data connection.
     Data { session: u64, lane: u16 },
-    /// Run a slice of at most `millis` milliseconds.
-    Run { phase: Phase, millis: u64 },
+    /// Run a slice of at most `millis` milliseconds and `messages` messages.
+    Run { phase: Phase, millis: u64, messages: u64 },
 }
 
 /// A message from server to client.
@@ -204,8 +229,9 @@ pub(super) enum Reply {
     Connected { places: Vec<Places> },
     /// The slice begins now.
     Go,
-    /// All octets of the slice have arrived; `cpu_s` is the processor time of the slice.
-    Done { cpu_s: f64 },
+    /// All octets of the slice have arrived: `messages` from the server, which used so much
+    /// processor time.
+    Done { messages: u64, cpu_s: f64 },
     /// The server refuses, or gives up.
     Refused { reason: String },
 }

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 
 use super::measure::measure;
 use super::options::Options;
-use super::report::Outcome;
+use super::report::{Outcome, Told};
 use super::server::Listening;
 use crate::child::Child;
 use crate::failure::Failure;
 
-pub(super) fn run(options: &Options, tell: &mut dyn FnMut(&Outcome)) -> Result<Vec<Outcome>, Failure> {
+pub(super) fn run(options: &Options, tell: &mut dyn FnMut(&Told)) -> Result<Vec<Outcome>, Failure> {
     let args = ["perf", "server", "--bind", "127.0.0.1", "--port", "0", "--json", "--until-stdin-ends"];
     let (_server, listening): (Child, Listening) = Child::start(&args)?;
     let addr: SocketAddr = listening.listening;

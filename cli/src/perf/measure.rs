@@ -1,14 +1,16 @@
 //! Measurements: sessions of one size run slices in turn.
 
 use std::net::SocketAddr;
+use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use rddp_load::Extent;
 
-use super::control::Op;
-use super::options::Options;
-use super::report::{Micros, Outcome};
-use super::session::{Session, Slice};
+use super::control::{Op, Setup};
+use super::options::{Direction, Options};
+use super::report::{Interval, Micros, Outcome, Told};
+use super::session::{Measured, Session};
 use crate::failure::Failure;
 use crate::units::micros;
 
@@ -23,88 +25,228 @@ const MIN_SLICE: Duration = Duration::from_millis(20);
 /// pages.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// Measures everything that `options` names against the server at `addr`. Calls `tell` with each
-/// outcome once all of its size are there.
+/// Measures everything that `options` names against the server at `addr`. Tells each interval, if
+/// there are to be any, and each outcome once all of its size are there.
 pub(crate) fn measure(
     addr: SocketAddr,
     options: &Options,
-    tell: &mut dyn FnMut(&Outcome),
+    tell: &mut dyn FnMut(&Told),
 ) -> Result<Vec<Outcome>, Failure> {
     let mut outcomes = Vec::new();
     for &size in &options.sizes {
-        let of_size = measure_size(addr, options, size)?;
-        of_size.iter().for_each(&mut *tell);
-        outcomes.extend(of_size);
+        for outcome in measure_size(addr, options, size, tell)? {
+            tell(&Told::Outcome(outcome.clone()));
+            outcomes.push(outcome);
+        }
     }
     Ok(outcomes)
 }
 
-fn measure_size(addr: SocketAddr, options: &Options, size: u32) -> Result<Vec<Outcome>, Failure> {
+fn measure_size(
+    addr: SocketAddr,
+    options: &Options,
+    size: u32,
+    tell: &mut dyn FnMut(&Told),
+) -> Result<Vec<Outcome>, Failure> {
     let mut runs = Vec::new();
     for setup in options.setups_of(size) {
-        runs.push(Run::open(Session::open(addr, &setup)?)?);
+        runs.push(Run::open(addr, &setup, options)?);
     }
     for run in &mut runs {
-        run.session.bandwidth(WARM_UP.min(options.duration))?;
+        let warm_up = Extent { time: WARM_UP.min(options.duration), messages: options.messages() };
+        run.all(|session, _| session.bandwidth(warm_up))?;
     }
-    for slice in slices(options.duration * 2 / 3) {
-        runs.iter_mut().try_for_each(|run| run.bandwidth(slice))?;
+    for slice in options.bandwidth_slices() {
+        if runs.iter().all(|run| run.is_done(options)) {
+            break;
+        }
+        for run in runs.iter_mut().filter(|run| !run.is_done(options)) {
+            run.bandwidth(slice, options)?;
+            if options.interval.is_some() {
+                tell(&Told::Interval(run.interval()));
+            }
+        }
     }
-    for slice in slices(options.duration / 3) {
-        runs.iter_mut().try_for_each(|run| run.session.latency(slice, &mut run.latencies))?;
+    if options.direction == Direction::Forward {
+        runs.iter_mut().try_for_each(|run| run.latency(options))?;
     }
-    let tcp = runs.iter().find(|run| run.session.setup().op == Op::Tcp).map(Run::octets_per_s);
-    let outcomes = runs.iter().map(|run| run.outcome(tcp)).collect();
-    runs.into_iter().for_each(|run| run.session.close());
+    let tcp = runs.iter().find(|run| run.setup().op == Op::Tcp).map(|run| run.octets_per_s(options));
+    let outcomes = runs.iter().map(|run| run.outcome(options, tcp)).collect();
+    runs.into_iter().flat_map(|run| run.sessions).for_each(|(session, _)| session.close());
     Ok(outcomes)
+}
+
+impl Options {
+    /// Returns the limit of messages that a slice has, if there are any left.
+    fn messages(&self) -> u64 {
+        self.iterations.unwrap_or(u64::MAX)
+    }
+
+    /// Returns the lengths of the slices of bandwidth: those that fill the time, or as many as it
+    /// takes to send the messages.
+    fn bandwidth_slices(&self) -> Box<dyn Iterator<Item = Duration>> {
+        let shares = if self.direction == Direction::Forward { 3 } else { 2 };
+        let time = self.duration * 2 / shares;
+        let slice = self.interval.unwrap_or_else(|| slice_of(time));
+        match self.iterations {
+            None => Box::new(slices(time, slice)),
+            Some(_) => Box::new(std::iter::repeat(slice)),
+        }
+    }
+}
+
+/// Returns the length of the slices into which `time` is cut.
+fn slice_of(time: Duration) -> Duration {
+    (time / SLICES).clamp(MIN_SLICE, SLICE)
 }
 
 /// Cuts `time` into equal slices.
-fn slices(time: Duration) -> impl Iterator<Item = Duration> {
-    let slice = (time / SLICES).clamp(MIN_SLICE, SLICE);
+fn slices(time: Duration, slice: Duration) -> impl Iterator<Item = Duration> {
     let count = time.as_nanos().div_ceil(slice.as_nanos()).max(1);
     (0..count).map(move |_| slice)
 }
 
+/// The sessions of one operation and size: one, or one for each direction.
 struct Run {
-    session: Session,
-    slices: Vec<Slice>,
+    /// Each with the number of messages that were measured.
+    sessions: Vec<(Session, u64)>,
+    slices: Vec<Measured>,
     latencies: Latencies,
 }
 
 impl Run {
-    fn open(session: Session) -> Result<Self, Failure> {
-        Ok(Run { session, slices: Vec::new(), latencies: Latencies::new()? })
+    fn open(addr: SocketAddr, setup: &Setup, options: &Options) -> Result<Self, Failure> {
+        let directions: &[bool] = match options.direction {
+            Direction::Forward => &[false],
+            Direction::Reverse => &[true],
+            Direction::Both => &[false, true],
+        };
+        let open = |&reverse| Session::open(addr, &Setup { reverse, ..setup.clone() });
+        let sessions = directions.iter().map(open).map(|opened| opened.map(|session| (session, 0)));
+        let sessions = sessions.collect::<Result<_, _>>()?;
+        Ok(Run { sessions, slices: Vec::new(), latencies: Latencies::new()? })
     }
 
-    fn bandwidth(&mut self, time: Duration) -> Result<(), Failure> {
-        self.slices.push(self.session.bandwidth(time)?);
+    fn setup(&self) -> &Setup {
+        self.sessions[0].0.setup()
+    }
+
+    fn is_done(&self, options: &Options) -> bool {
+        self.sessions.iter().all(|(_, sent)| *sent >= options.messages())
+    }
+
+    /// Runs a slice of all sessions at the same time; `run` gets the messages that were measured so
+    /// far, too.
+    fn all(
+        &mut self,
+        run: impl Fn(&mut Session, u64) -> Result<Measured, Failure> + Sync,
+    ) -> Result<Vec<Measured>, Failure> {
+        if let [(session, sent)] = &mut self.sessions[..] {
+            return Ok(vec![run(session, *sent)?]);
+        }
+        thread::scope(|scope| {
+            let run = &run;
+            let start = |(session, sent): &'_ mut (Session, u64)| run(session, *sent);
+            let started: Vec<_> =
+                self.sessions.iter_mut().map(|session| scope.spawn(move || start(session))).collect();
+            let ended = started.into_iter().map(|thread| {
+                thread.join().unwrap_or_else(|_| Err(Failure::failed("a thread that measured has panicked")))
+            });
+            // All threads have ended by then, whichever failed.
+            ended.collect::<Vec<_>>().into_iter().collect()
+        })
+    }
+
+    fn bandwidth(&mut self, time: Duration, options: &Options) -> Result<(), Failure> {
+        let measured = self.all(|session, sent| match options.messages().saturating_sub(sent) {
+            // The other direction is slower.
+            0 => Ok(Measured::default()),
+            messages => session.bandwidth(Extent { time, messages }),
+        })?;
+        for ((_, sent), measured) in self.sessions.iter_mut().zip(&measured) {
+            *sent += measured.messages;
+        }
+        self.slices.extend(measured.into_iter().reduce(Measured::beside));
         Ok(())
     }
 
-    fn octets_per_s(&self) -> f64 {
-        median(self.slices.iter().map(|slice| slice.octets as f64 / slice.seconds))
+    fn latency(&mut self, options: &Options) -> Result<(), Failure> {
+        let (session, _) = &mut self.sessions[0];
+        if let Some(iterations) = options.iterations {
+            while self.latencies.0.len() < iterations {
+                let extent = Extent { time: SLICE, messages: iterations - self.latencies.0.len() };
+                session.latency(extent, &mut self.latencies)?;
+            }
+            return Ok(());
+        }
+        let time = options.duration / 3;
+        slices(time, slice_of(time)).try_for_each(|slice| session.latency(slice.into(), &mut self.latencies))
     }
 
-    fn outcome(&self, tcp: Option<f64>) -> Outcome {
-        let setup = self.session.setup();
-        let bytes_per_s = self.octets_per_s();
-        let octets: u64 = self.slices.iter().map(|slice| slice.octets).sum();
-        let cpu_s: f64 = self.slices.iter().map(|slice| slice.cpu_s).sum();
-        let agreed = self.session.agreed();
+    /// Returns the last slice.
+    fn interval(&self) -> Interval {
+        let (op, size) = (self.setup().op, self.setup().size);
+        // The sum of the same numbers in the same order: an interval begins where the last ended.
+        let end = |count: usize| self.slices[..count].iter().map(|slice| slice.seconds).sum();
+        let count = self.slices.len();
+        let (from_s, to_s) = (end(count.saturating_sub(1)), end(count));
+        let Measured { messages, octets, seconds, .. } = self.slices.last().copied().unwrap_or_default();
+        let bytes_per_s = (octets as f64 / seconds).round();
+        Interval { op, size, from_s, to_s, messages, octets, bytes_per_s }
+    }
+
+    fn octets_per_s(&self, options: &Options) -> f64 {
+        let rate = |slice: &Measured| slice.octets as f64 / slice.seconds;
+        match options.iterations {
+            None => median(self.slices.iter().map(rate)),
+            // The last slice is cut short.
+            Some(_) => self.slices.iter().copied().reduce(Measured::before).as_ref().map_or(0.0, rate),
+        }
+    }
+
+    fn outcome(&self, options: &Options, tcp: Option<f64>) -> Outcome {
+        let setup = self.setup();
+        let bytes_per_s = self.octets_per_s(options);
+        let all = self.slices.iter().copied().reduce(Measured::before).unwrap_or_default();
+        let agreed = self.sessions[0].0.agreed();
         Outcome {
             op: setup.op,
+            direction: options.direction,
             size: setup.size,
             qps: setup.qps,
             depth: setup.depth,
             crc: agreed.is_some_and(|agreed| agreed.crc),
             markers: agreed.is_some_and(|agreed| agreed.markers_sent || agreed.markers_received),
             wait: setup.wait,
+            messages: all.messages,
             bytes_per_s: bytes_per_s.round(),
             msgs_per_s: (bytes_per_s / f64::from(setup.size)).round(),
             lat_us: self.latencies.micros(),
-            cpu_s_per_gb: if octets == 0 { 0.0 } else { cpu_s / (octets as f64 / 1e9) },
+            cpu_s_per_gb: if all.octets == 0 { 0.0 } else { all.cpu_s / (all.octets as f64 / 1e9) },
             times_tcp: tcp.filter(|tcp| *tcp > 0.0).map(|tcp| bytes_per_s / tcp),
+        }
+    }
+}
+
+impl Measured {
+    /// Adds a slice that was measured at the same time. Processor time is that of processes, so
+    /// each slice has that of both.
+    fn beside(self, other: Self) -> Self {
+        Measured {
+            messages: self.messages + other.messages,
+            octets: self.octets + other.octets,
+            seconds: self.seconds.max(other.seconds),
+            cpu_s: self.cpu_s.max(other.cpu_s),
+        }
+    }
+
+    /// Adds a slice that came after this one.
+    fn before(self, other: Self) -> Self {
+        Measured {
+            messages: self.messages + other.messages,
+            octets: self.octets + other.octets,
+            seconds: self.seconds + other.seconds,
+            cpu_s: self.cpu_s + other.cpu_s,
         }
     }
 }
@@ -134,9 +276,10 @@ impl Latencies {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    fn micros(&self) -> Micros {
+    /// Returns the quantiles; `None` if nothing was measured.
+    fn micros(&self) -> Option<Micros> {
         let at = |quantile| micros(self.0.value_at_quantile(quantile));
-        Micros { p50: at(0.5), p99: at(0.99), p999: at(0.999) }
+        (!self.0.is_empty()).then(|| Micros { p50: at(0.5), p99: at(0.99), p999: at(0.999) })
     }
 }
 
@@ -155,9 +298,9 @@ mod tests {
     fn slices_fill_the_time() {
         for millis in [1, 100, 1000, 20_000] {
             let time = Duration::from_millis(millis);
-            let total: Duration = slices(time).sum();
+            let total: Duration = slices(time, slice_of(time)).sum();
             assert!(total >= time && total < time + SLICE, "{millis}");
-            assert!(slices(time).all(|slice| slice <= SLICE));
+            assert!(slices(time, slice_of(time)).all(|slice| slice <= SLICE));
         }
     }
 }

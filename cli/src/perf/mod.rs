@@ -7,6 +7,7 @@
 
 mod control;
 mod cpu;
+mod engine;
 mod local;
 mod measure;
 mod options;
@@ -21,7 +22,7 @@ use clap::{Args, Subcommand};
 
 pub(crate) use self::control::{Op, Setup, Wait};
 pub(crate) use self::measure::measure;
-pub(crate) use self::options::Options;
+pub(crate) use self::options::{Direction, Options};
 use self::options::{MeasureArgs, ServerArgs};
 pub(crate) use self::report::Outcome;
 pub(crate) use self::server::Server;
@@ -36,6 +37,10 @@ Examples:
   rddp perf local --op tcp,write --size 64..1M     two operations, all powers of two
   rddp perf server                                 on one host, and on another:
   rddp perf client 192.0.2.1 --op tcp,write,read --size 1M --duration 10
+  rddp perf client 192.0.2.1 -s 64K -t 10 -i 1     a line each second and operation
+  rddp perf client 192.0.2.1 --op write -n 10000   so many messages, in place of a time
+  rddp perf client 192.0.2.1 -R                    the server sends; -b: both do, at the same time
+  rddp perf local --op fetch-add,cmp-swap          atomic operations
   rddp perf local --json | jq '.results[] | [.op, .size, .bytes_per_s]'
 
 What the numbers are:
@@ -43,8 +48,15 @@ What the numbers are:
   latency    send, tcp: half of a round trip of messages of that size, one at a time
              write: the same; each end looks at its memory (--wait poll), or the Write is followed by a Send (event)
              read: from posting one Read until its data is there, which is a whole round trip
+             fetch-add, cmp-swap: as read. Not measured with -R and -b
   x tcp      the bandwidth beside that of plain TCP sockets with the same size, in the same run
-  cpu s/GB   processor time of both processes while 10^9 octets were moved; with --wait poll both never sleep";
+  cpu s/GB   processor time of both processes while 10^9 octets were moved; with --wait poll both never sleep
+
+Short options are those of perftest and iperf3 where these agree: -s size, -p port, -n, -b. Where they do not:
+  -t, -i, -R, -P, -M, -J are iperf3's: seconds (perftest's -t is --depth here, its -D works), interval, reverse,
+                connections (perftest's -q is quiet here), segment size, JSON; its -l is -s
+  -n, -b        are perftest's: messages (iperf3: octets), both directions (iperf3: --bidir, which works, too)
+  -e, -c, -a    are not there: --wait event, rddp perf client, --size 2..8M";
 
 const SERVER: &str = "\
 Examples:
@@ -73,6 +85,9 @@ enum PerfCommand {
         /// Host and port of rddp perf server
         #[arg(value_name = "HOST[:PORT]")]
         host: String,
+        /// The server's port, where HOST names none
+        #[arg(short, long, default_value_t = PORT)]
+        port: u16,
         #[command(flatten)]
         measure: MeasureArgs,
     },
@@ -81,12 +96,21 @@ enum PerfCommand {
     Local(MeasureArgs),
 }
 
+impl PerfArgs {
+    pub(crate) fn json(&self) -> bool {
+        match &self.command {
+            PerfCommand::Server(args) => args.json,
+            PerfCommand::Client { measure, .. } | PerfCommand::Local(measure) => measure.json,
+        }
+    }
+}
+
 pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
     match &args.command {
         PerfCommand::Server(args) => server::run(args),
-        PerfCommand::Client { host, measure } => {
+        PerfCommand::Client { host, port, measure } => {
             let options = measure.options()?;
-            let addr = crate::addr::first(&crate::addr::resolve(host, PORT)?, session::find)?;
+            let addr = crate::addr::first(&crate::addr::resolve(host, *port)?, session::find)?;
             report::print(measure.json, |tell| measure::measure(addr, &options, tell))
         }
         PerfCommand::Local(args) => report::print(args.json, |tell| local::run(&args.options()?, tell)),

@@ -4,15 +4,16 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
-use super::control::{Op, Setup, Wait};
+use super::control::{ATOMIC, Op, Setup, Wait};
 use crate::failure::Failure;
 use crate::units::{parse_octets, parse_seconds};
 
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Listen on this address of the host only
-    #[arg(short, long, value_name = "ADDR")]
+    #[arg(short, long, short_alias = 'B', value_name = "ADDR")]
     pub(super) bind: Option<IpAddr>,
 
     /// Port for control and plain TCP; RDMA uses the port after it (0: any two)
@@ -20,7 +21,7 @@ pub(crate) struct ServerArgs {
     pub(super) port: u16,
 
     /// Print the addresses it listens on as JSON
-    #[arg(long)]
+    #[arg(long, short_alias = 'J')]
     pub(super) json: bool,
 
     /// End when standard input ends
@@ -41,11 +42,12 @@ pub(crate) struct MeasureArgs {
     op: Vec<Op>,
 
     /// Octets of a message: a list (64,4K,1M), powers of two (64..1M), or both
-    #[arg(long, default_value = "64,4K,64K,1M", value_name = "SIZES", value_parser = parse_sizes)]
-    size: Sizes,
+    /// [default: 64,4K,64K,1M; of atomic operations 8]
+    #[arg(short, long, short_alias = 'l', value_name = "SIZES", value_parser = parse_sizes)]
+    size: Option<Sizes>,
 
     /// Connections at a time
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(short = 'P', long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     qps: u16,
 
     /// Messages outstanding on each connection (of very long ones fewer: 64 MiB)
@@ -53,8 +55,26 @@ pub(crate) struct MeasureArgs {
     depth: u16,
 
     /// Seconds for each operation and size: two thirds for bandwidth, one for latency
-    #[arg(long, default_value = "1.5", value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(short = 't', short_alias = 'D', long, default_value = "1.5", value_name = "SECONDS", value_parser = parse_seconds)]
     duration: Duration,
+
+    /// Messages for each operation and size, in place of a time: so many for bandwidth, on all
+    /// connections together, and so many one at a time for latency
+    #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
+    iterations: Option<u64>,
+
+    /// Print the bandwidth of every so many seconds; operations take turns that long
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_interval)]
+    interval: Option<Duration>,
+
+    /// The server sends or posts; bandwidth alone is measured
+    #[arg(short = 'R', long, conflicts_with = "bidir")]
+    reverse: bool,
+
+    /// Both ends send or post at a time, each on connections of its own; bandwidth alone is
+    /// measured
+    #[arg(short = 'b', long, visible_alias = "bidirectional")]
+    bidir: bool,
 
     /// MPA's CRC over every FPDU
     #[arg(long, default_value = "on", value_enum)]
@@ -69,7 +89,7 @@ pub(crate) struct MeasureArgs {
     place_before_crc: bool,
 
     /// Limit TCP's segments to this many octets
-    #[arg(long, value_parser = clap::value_parser!(u16).range(88..=32767))]
+    #[arg(short = 'M', long, value_parser = clap::value_parser!(u16).range(88..=32767))]
     mss: Option<u16>,
 
     /// Way in which both ends wait: spinning (which gives way when others want to run), or asleep
@@ -77,8 +97,8 @@ pub(crate) struct MeasureArgs {
     #[arg(long, default_value = "poll", value_enum)]
     wait: Wait,
 
-    /// Print the results as JSON
-    #[arg(long)]
+    /// Print the results as JSON, with --interval each interval as a line of its own
+    #[arg(short = 'J', long)]
     pub(super) json: bool,
 }
 
@@ -86,6 +106,18 @@ pub(crate) struct MeasureArgs {
 enum Switch {
     On,
     Off,
+}
+
+/// The end that sends or posts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Direction {
+    /// The client.
+    Forward,
+    /// The server.
+    Reverse,
+    /// The client and the server, each on connections of its own.
+    Both,
 }
 
 /// Message sizes, in the order in which they are measured.
@@ -98,6 +130,11 @@ pub(crate) struct Options {
     pub(crate) ops: Vec<Op>,
     pub(crate) sizes: Vec<u32>,
     pub(crate) duration: Duration,
+    /// Number of messages in place of the time.
+    pub(crate) iterations: Option<u64>,
+    /// Length of the intervals that are told.
+    pub(crate) interval: Option<Duration>,
+    pub(crate) direction: Direction,
     /// The settings of each session; its operation and size are replaced.
     pub(crate) setup: Setup,
 }
@@ -120,12 +157,32 @@ impl MeasureArgs {
             wait: self.wait,
             ..Setup::default()
         };
-        let options = Options { ops, sizes: self.size.0.clone(), duration: self.duration, setup };
+        let direction = match (self.reverse, self.bidir) {
+            (true, _) => Direction::Reverse,
+            (false, true) => Direction::Both,
+            (false, false) => Direction::Forward,
+        };
+        let (sizes, duration) = (self.sizes(&ops), self.duration);
+        let (iterations, interval) = (self.iterations, self.interval);
+        let options = Options { ops, sizes, duration, iterations, interval, direction, setup };
         if self.duration.is_zero() {
             return Err(Failure::usage("--duration 0 measures nothing"));
         }
+        if self.iterations.is_some_and(|count| count < u64::from(self.qps)) {
+            return Err(Failure::usage("-n is less than the number of connections (--qps)"));
+        }
         options.setups().try_for_each(|setup| setup.check().map_err(Failure::usage))?;
         Ok(options)
+    }
+}
+
+impl MeasureArgs {
+    fn sizes(&self, ops: &[Op]) -> Vec<u32> {
+        match &self.size {
+            Some(Sizes(sizes)) => sizes.clone(),
+            None if ops.iter().any(|op| op.is_atomic()) => vec![ATOMIC],
+            None => vec![64, 4 << 10, 64 << 10, 1 << 20],
+        }
     }
 }
 
@@ -138,6 +195,14 @@ impl Options {
     fn setups(&self) -> impl Iterator<Item = Setup> + '_ {
         self.sizes.iter().flat_map(|&size| self.setups_of(size))
     }
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(10)..=Duration::from_secs(60);
+    parse_seconds(text)
+        .ok()
+        .filter(|time| range.contains(time))
+        .ok_or_else(|| format!("{text:?} is no interval: write 0.01 to 60 (seconds)"))
 }
 
 fn parse_sizes(text: &str) -> Result<Sizes, String> {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::control::{Op, Wait};
+use super::options::Direction;
 use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::units;
@@ -11,15 +12,19 @@ use crate::units;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) op: Op,
+    pub(crate) direction: Direction,
     pub(crate) size: u32,
     pub(crate) qps: u16,
     pub(crate) depth: u16,
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     pub(crate) wait: Wait,
+    /// Messages of the bandwidth, in all directions.
+    pub(crate) messages: u64,
     pub(crate) bytes_per_s: f64,
     pub(crate) msgs_per_s: f64,
-    pub(crate) lat_us: Micros,
+    /// Measured in the forward direction alone.
+    pub(crate) lat_us: Option<Micros>,
     pub(crate) cpu_s_per_gb: f64,
     /// Bandwidth beside that of plain TCP, if that was measured.
     #[serde(skip)]
@@ -34,23 +39,55 @@ pub(crate) struct Micros {
     pub(crate) p999: f64,
 }
 
+/// Bandwidth of one operation and size in one interval. Operations take turns, so times are those
+/// that were spent on this one.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Interval {
+    pub(crate) op: Op,
+    pub(crate) size: u32,
+    pub(crate) from_s: f64,
+    pub(crate) to_s: f64,
+    pub(crate) messages: u64,
+    pub(crate) octets: u64,
+    pub(crate) bytes_per_s: f64,
+}
+
+/// A part of the results, told as soon as it is there.
+pub(crate) enum Told {
+    Interval(Interval),
+    Outcome(Outcome),
+}
+
+#[derive(Serialize)]
+struct OneInterval<'a> {
+    interval: &'a Interval,
+}
+
 #[derive(Serialize)]
 struct Results {
     results: Vec<Outcome>,
 }
 
-/// Prints the results of `measure`: one by one, or as JSON at the end.
+/// Prints the results of `measure`: one by one, or as JSON at the end, behind the intervals.
 pub(super) fn print(
     json: bool,
-    measure: impl FnOnce(&mut dyn FnMut(&Outcome)) -> Result<Vec<Outcome>, Failure>,
+    measure: impl FnOnce(&mut dyn FnMut(&Told)) -> Result<Vec<Outcome>, Failure>,
 ) -> Result<(), Failure> {
     if json {
-        let results = measure(&mut |_| {})?;
+        let results = measure(&mut |told| {
+            if let Told::Interval(interval) = told {
+                out::json(&OneInterval { interval });
+            }
+        })?;
         out::json(&Results { results });
         return Ok(());
     }
     let mut last = None;
-    measure(&mut |outcome| {
+    measure(&mut |told| {
+        let outcome = match told {
+            Told::Interval(interval) => return line(interval),
+            Told::Outcome(outcome) => outcome,
+        };
         match last {
             None => head(outcome),
             Some(size) if size != outcome.size => say!(),
@@ -62,18 +99,32 @@ pub(super) fn print(
     .map(drop)
 }
 
+fn line(interval: &Interval) {
+    let Interval { op, size, from_s, to_s, messages, bytes_per_s, .. } = interval;
+    let (name, octets) = (op.name(), units::octets(u64::from(*size)));
+    let rate = units::rate(*bytes_per_s);
+    say!("{name:<9} {octets:>6} {from_s:>8.2} - {to_s:.2} s  {rate}, {messages} messages");
+}
+
 fn head(outcome: &Outcome) {
     let wait = match outcome.wait {
         Wait::Poll => "spinning",
         Wait::Event => "asleep between events",
     };
-    say!("{} connection(s), {} messages on their way on each, both ends {wait}", outcome.qps, outcome.depth);
+    let to = match outcome.direction {
+        Direction::Forward => "",
+        Direction::Reverse => ", from the server",
+        Direction::Both => ", and as many the other way",
+    };
+    let Outcome { qps, depth, .. } = outcome;
+    say!("{qps} connection(s){to}, {depth} messages on their way on each, both ends {wait}");
     say!();
     say!(
-        "{:<6} {:>6} {:>9} {:>9} {:>7} {:>9} {:>9} {:>9} {:>9}  crc  markers",
+        "{:<9} {:>6} {:>9} {:>7} {:>9} {:>7} {:>9} {:>9} {:>9} {:>9}  crc  markers",
         "op",
         "octets",
         "MB/s",
+        "Gbit/s",
         "kmsg/s",
         "x tcp",
         "p50 us",
@@ -90,12 +141,15 @@ fn row(outcome: &Outcome) {
         _ => (on(outcome.crc), on(outcome.markers)),
     };
     let times_tcp = outcome.times_tcp.map_or_else(|| "-".into(), |times| format!("{times:.2}"));
-    let Micros { p50, p99, p999 } = outcome.lat_us;
+    let quantiles =
+        outcome.lat_us.map(|Micros { p50, p99, p999 }| [p50, p99, p999].map(|us| format!("{us:.1}")));
+    let [p50, p99, p999] = quantiles.unwrap_or_else(|| ["-", "-", "-"].map(str::to_owned));
     let row = format!(
-        "{:<6} {:>6} {:>9.1} {:>9.1} {times_tcp:>7} {p50:>9.1} {p99:>9.1} {p999:>9.1} {:>9.3}  {crc:<3}  {markers}",
+        "{:<9} {:>6} {:>9.1} {:>7.2} {:>9.1} {times_tcp:>7} {p50:>9} {p99:>9} {p999:>9} {:>9.3}  {crc:<3}  {markers}",
         outcome.op.name(),
         units::octets(u64::from(outcome.size)),
         outcome.bytes_per_s / 1e6,
+        units::gigabits(outcome.bytes_per_s),
         outcome.msgs_per_s / 1e3,
         outcome.cpu_s_per_gb,
     );

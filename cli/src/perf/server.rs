@@ -14,12 +14,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rddp_load::Extent;
 use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
 use serde::{Deserialize, Serialize};
 
-use super::control::{Channel, Op, Phase, Places, Reply, Request, Setup, VERSION};
+use super::control::{Channel, Phase, Places, Reply, Request, Setup, VERSION};
+use super::cpu;
+use super::engine::{Engine, Rdma, Slice};
 use super::options::ServerArgs;
-use super::{cpu, rdma, tcp};
+use super::spin::Wish;
 use crate::failure::{Failure, Kind};
 use crate::out;
 use crate::places::{self, Place};
@@ -150,7 +153,7 @@ impl Server {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) if is_shortage(&error) => {
-                    out::complain!("rddp: {error}; existing sessions go on");
+                    out::warn(format_args!("{error}; existing sessions go on"));
                     thread::sleep(signals::CHECK_INTERVAL);
                 }
                 Err(error) => return Err(failed(error)),
@@ -175,7 +178,7 @@ fn accept_rdma(listener: &Listener, shared: &Shared) {
             Ok(Some(request)) => request,
             Ok(None) => continue,
             Err(error) => {
-                out::complain!("rddp: accepting RDMA connections: {error}");
+                out::warn(format_args!("accepting RDMA connections: {error}"));
                 return;
             }
         };
@@ -220,11 +223,11 @@ impl Shared {
                 Err(failure) if quiet || failure.kind() == Kind::Interrupted => {
                     tracing::info!(%peer, %failure);
                 }
-                Err(failure) => out::complain!("{peer}: {failure}"),
+                Err(failure) => out::client_failed(&peer.to_string(), &failure),
             }
         });
         if let Err(((stream, _place), error)) = started {
-            out::complain!("rddp: starting a thread: {error}; others are served");
+            out::warn(format_args!("starting a thread: {error}; others are served"));
             refuse(stream, NO_THREAD);
         }
     }
@@ -270,18 +273,23 @@ impl Shared {
         let _memory = self.reserve(setup.memory())?;
         let (session, mailbox) = self.announce(usize::from(setup.qps))?;
         let ready = channel.send(&Reply::Ready { session, rdma_port });
-        let engine = ready.and_then(|()| Engine::connect(setup, theirs, &mailbox));
+        let engine = ready.and_then(|()| connect(setup, theirs, &mailbox));
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
-        let mut engine = engine?;
-        channel.send(&Reply::Connected { places: engine.places() })?;
+        let (mut engine, places) = engine?;
+        channel.send(&Reply::Connected { places })?;
         while let Some(request) = channel.receive_or_end(IDLE)? {
-            let Request::Run { phase, millis } = request else {
+            let Request::Run { phase, millis, messages } = request else {
                 return Err(Failure::peer("the client is out of step"));
             };
+            if setup.reverse && phase == Phase::Latency {
+                return Err(Failure::peer("latency is measured by the client alone"));
+            }
             channel.send(&Reply::Go)?;
             let before = cpu::seconds();
-            engine.serve(phase, Instant::now() + Duration::from_millis(millis).min(MAX_SLICE) + SLACK)?;
-            channel.send(&Reply::Done { cpu_s: cpu::seconds() - before })?;
+            let extent = Extent { time: Duration::from_millis(millis).min(MAX_SLICE), messages };
+            let deadline = Some(Instant::now() + extent.time + SLACK);
+            let messages = engine.run(Slice { phase, extent, deadline, latencies: None })?;
+            channel.send(&Reply::Done { messages, cpu_s: cpu::seconds() - before })?;
         }
         engine.close();
         Ok(())
@@ -313,57 +321,33 @@ fn refuse(stream: TcpStream, reason: &str) {
     let _ = Channel::new(stream).and_then(|mut channel| channel.send(&refused));
 }
 
-enum Engine {
-    Rdma(Box<rdma::Passive>),
-    Tcp(tcp::Passive),
-}
-
-impl Engine {
-    /// Waits for the data connections.
-    fn connect(setup: &Setup, theirs: &[Places], mailbox: &Receiver<Arrival>) -> Result<Self, Failure> {
-        let deadline = Instant::now() + ARRIVAL;
-        let next = || {
-            let left = deadline.saturating_duration_since(Instant::now());
-            mailbox
-                .recv_timeout(left)
-                .map_err(|_| Failure::peer("the client's data connections have not come"))
-        };
-        let wrong = || Failure::peer("a data connection of another kind than was announced");
-        if setup.op != Op::Tcp {
-            let passive = rdma::Passive::new(setup, theirs)?;
-            for _ in 0..setup.qps {
-                let Arrival::Rdma(lane, request) = next()? else { return Err(wrong()) };
-                passive.accept(lane, request)?;
-            }
-            return Ok(Engine::Rdma(Box::new(passive)));
-        }
-        let mut list = Vec::new();
+/// Waits for the data connections; returns them, and the memory that the client may use.
+fn connect(
+    setup: &Setup,
+    theirs: &[Places],
+    mailbox: &Receiver<Arrival>,
+) -> Result<(Engine, Vec<Places>), Failure> {
+    let deadline = Instant::now() + ARRIVAL;
+    let next = || {
+        let left = deadline.saturating_duration_since(Instant::now());
+        mailbox.recv_timeout(left).map_err(|_| Failure::peer("the client's data connections have not come"))
+    };
+    let wrong = || Failure::peer("a data connection of another kind than was announced");
+    if let Some(mut rdma) = Rdma::new(setup, Wish::Clients)? {
+        rdma.aim(theirs)?;
         for _ in 0..setup.qps {
-            let Arrival::Tcp(lane, stream) = next()? else { return Err(wrong()) };
-            list.push((lane, stream));
+            let Arrival::Rdma(lane, request) = next()? else { return Err(wrong()) };
+            rdma.accept(lane, request)?;
         }
-        list.sort_by_key(|(lane, _)| *lane);
-        let list = list.into_iter().map(|(_, stream)| stream).collect();
-        Ok(Engine::Tcp(tcp::Passive::new(setup, list)?))
+        let places = rdma.places();
+        return Ok((Engine::Rdma(rdma), places));
     }
-
-    fn places(&self) -> Vec<Places> {
-        match self {
-            Engine::Rdma(passive) => passive.places(),
-            Engine::Tcp(_) => Vec::new(),
-        }
+    let mut list = Vec::new();
+    for _ in 0..setup.qps {
+        let Arrival::Tcp(lane, stream) = next()? else { return Err(wrong()) };
+        list.push((lane, stream));
     }
-
-    fn serve(&mut self, phase: Phase, deadline: Instant) -> Result<(), Failure> {
-        match self {
-            Engine::Rdma(passive) => passive.serve(phase, deadline),
-            Engine::Tcp(passive) => passive.serve(phase, deadline),
-        }
-    }
-
-    fn close(&self) {
-        if let Engine::Rdma(passive) = self {
-            passive.close();
-        }
-    }
+    list.sort_by_key(|(lane, _)| *lane);
+    let list = list.into_iter().map(|(_, stream)| stream).collect();
+    Ok((Engine::tcp(setup, list, Wish::Clients)?, Vec::new()))
 }

@@ -3,10 +3,14 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::control::{Channel, Op, Phase, Reply, Request, Setup, VERSION};
+use rddp_load::Extent;
+
+use super::control::{Channel, Phase, Reply, Request, Setup, VERSION};
 use super::cpu;
+use super::engine::{Engine, Rdma, Slice};
 use super::measure::Latencies;
-use super::{rdma, tcp};
+use super::spin::Wish;
+use super::tcp;
 use crate::endpoint::Agreed;
 use crate::failure::{Failure, Kind};
 
@@ -23,14 +27,10 @@ pub(super) struct Session {
     agreed: Option<Agreed>,
 }
 
-enum Engine {
-    Rdma(Box<rdma::Active>),
-    Tcp(tcp::Active),
-}
-
 /// Measurements of a slice of bandwidth.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Slice {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Measured {
+    pub(super) messages: u64,
     pub(super) octets: u64,
     pub(super) seconds: f64,
     /// Processor time of both ends.
@@ -51,21 +51,23 @@ impl Session {
     /// Opens a session with the server at `addr`, data connections and all.
     pub(super) fn open(addr: SocketAddr, setup: &Setup) -> Result<Self, Failure> {
         let mut channel = control(addr)?;
-        let rdma = if setup.op == Op::Tcp { None } else { Some(rdma::Active::new(setup)?) };
-        let places = rdma.as_ref().map(rdma::Active::places).unwrap_or_default();
+        let rdma = Rdma::new(setup, Wish::Own)?;
+        let places = rdma.as_ref().map(Rdma::places).unwrap_or_default();
         let begin = Request::Begin { version: VERSION, setup: setup.clone(), places };
         channel.send(&begin).map_err(|failure| explained(&mut channel, failure))?;
         let Reply::Ready { session, rdma_port } = reply(&mut channel)? else { return Err(out_of_step()) };
         let connected = match rdma {
-            None => tcp::Active::connect(setup, addr, session).map(|active| (Engine::Tcp(active), None)),
-            Some(active) => active
+            None => tcp::connect(setup, addr, session)
+                .and_then(|list| Engine::tcp(setup, list, Wish::Own))
+                .map(|engine| (engine, None)),
+            Some(rdma) => rdma
                 .connect(SocketAddr::new(addr.ip(), rdma_port), session)
-                .map(|agreed| (Engine::Rdma(Box::new(active)), Some(agreed))),
+                .map(|agreed| (Engine::Rdma(rdma), Some(agreed))),
         };
         let (mut engine, agreed) = connected.map_err(|failure| explained(&mut channel, failure))?;
         let Reply::Connected { places } = reply(&mut channel)? else { return Err(out_of_step()) };
-        if let Engine::Rdma(active) = &mut engine {
-            active.aim(&places)?;
+        if let Engine::Rdma(rdma) = &mut engine {
+            rdma.aim(&places)?;
         }
         Ok(Session { setup: setup.clone(), channel, engine, agreed })
     }
@@ -79,52 +81,39 @@ impl Session {
         self.agreed.as_ref()
     }
 
-    pub(super) fn bandwidth(&mut self, time: Duration) -> Result<Slice, Failure> {
-        self.go(Phase::Bandwidth, time)?;
-        let (begun, cpu) = (Instant::now(), cpu::seconds());
-        let messages = match &mut self.engine {
-            Engine::Rdma(active) => active.bandwidth(time),
-            Engine::Tcp(active) => active.bandwidth(time),
-        };
-        let messages = messages.map_err(|failure| explained(&mut self.channel, failure))?;
-        let theirs = self.done()?;
-        let seconds = begun.elapsed().as_secs_f64();
+    pub(super) fn bandwidth(&mut self, extent: Extent) -> Result<Measured, Failure> {
+        let begun = Instant::now();
+        let (messages, cpu_s) = self.run(Phase::Bandwidth, extent, None)?;
         let octets = messages * u64::from(self.setup.size);
-        Ok(Slice { octets, seconds, cpu_s: cpu::seconds() - cpu + theirs })
+        Ok(Measured { messages, octets, seconds: begun.elapsed().as_secs_f64(), cpu_s })
     }
 
-    pub(super) fn latency(&mut self, time: Duration, latencies: &mut Latencies) -> Result<(), Failure> {
-        self.go(Phase::Latency, time)?;
-        let measured = match &mut self.engine {
-            Engine::Rdma(active) => active.latency(time, latencies),
-            Engine::Tcp(active) => active.latency(time, latencies),
+    pub(super) fn latency(&mut self, extent: Extent, latencies: &mut Latencies) -> Result<(), Failure> {
+        self.run(Phase::Latency, extent, Some(latencies)).map(drop)
+    }
+
+    /// Runs a slice at both ends; returns the messages, and the processor time of both.
+    fn run(
+        &mut self,
+        phase: Phase,
+        extent: Extent,
+        latencies: Option<&mut Latencies>,
+    ) -> Result<(u64, f64), Failure> {
+        let millis = u64::try_from(extent.time.as_millis()).unwrap_or(u64::MAX);
+        self.channel.send(&Request::Run { phase, millis, messages: extent.messages })?;
+        let Reply::Go = reply(&mut self.channel)? else { return Err(out_of_step()) };
+        let cpu = cpu::seconds();
+        let ours = self.engine.run(Slice { phase, extent, deadline: None, latencies });
+        let ours = ours.map_err(|failure| explained(&mut self.channel, failure))?;
+        let Reply::Done { messages: theirs, cpu_s } = reply(&mut self.channel)? else {
+            return Err(out_of_step());
         };
-        measured.map_err(|failure| explained(&mut self.channel, failure))?;
-        self.done().map(drop)
-    }
-
-    fn go(&mut self, phase: Phase, time: Duration) -> Result<(), Failure> {
-        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        self.channel.send(&Request::Run { phase, millis })?;
-        match reply(&mut self.channel)? {
-            Reply::Go => Ok(()),
-            _ => Err(out_of_step()),
-        }
-    }
-
-    /// Returns the server's processor time.
-    fn done(&mut self) -> Result<f64, Failure> {
-        match reply(&mut self.channel)? {
-            Reply::Done { cpu_s } => Ok(cpu_s),
-            _ => Err(out_of_step()),
-        }
+        Ok((if self.setup.reverse { theirs } else { ours }, cpu::seconds() - cpu + cpu_s))
     }
 
     pub(super) fn close(self) {
         drop(self.channel);
-        if let Engine::Rdma(active) = self.engine {
-            active.close();
-        }
+        self.engine.close();
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) struct PingArgs {
 
     /// Print the result (of a server: where it listens) as JSON
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 impl PingArgs {

@@ -63,13 +63,13 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
             let _ = request.reject(b"too many clients");
             continue;
         };
-        let (rnic, quiet) = (rnic.clone(), args.json);
+        let (rnic, quiet) = (rnic.clone(), args.json || out::style().quiet);
         threads.retain(|thread: &thread::JoinHandle<()>| !thread.is_finished());
         let work = move |(request, _place): (ConnectRequest, Place)| serve_one(&rnic, request, quiet);
         match threads::start((request, place), work) {
             Ok(thread) => threads.push(thread),
             Err(((request, _place), error)) => {
-                out::complain!("rddp: starting a thread: {error}; others are served");
+                out::warn(format_args!("starting a thread: {error}; others are served"));
                 let _ = request.reject(NO_THREAD.as_bytes());
                 continue;
             }
@@ -94,7 +94,8 @@ fn serve_one(rnic: &Rnic, request: ConnectRequest, quiet: bool) {
     });
     match served {
         Err(failure) if failure.kind() != Kind::Interrupted => {
-            out::complain!("{name}: after {rounds} rounds: {failure}");
+            let after = format!("after {rounds} rounds: {failure}");
+            out::client_failed(&name, &Failure::new(failure.kind(), after));
         }
         _ if !quiet => out::event(format_args!("{name}: {rounds} rounds")),
         _ => {}

@@ -44,7 +44,7 @@ pub(crate) struct PortmapArgs {
 
     /// Print the answer (of the server: where it listens, and each question) as JSON
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 /// A service's port, and the port that stands for it.

@@ -80,7 +80,7 @@ impl Get<'_> {
             _ => return Err(out_of_step()),
         }
         self.sink.has_room(size - from).map_err(failed)?;
-        let progress = Progress::new(&self.args.common, self.sink.name(), from, size);
+        let progress = Progress::new(self.sink.name(), from, size);
         let theirs = self.receive(size, window, &progress)?;
         let ours = self.sink.checksum();
         if ours != theirs {

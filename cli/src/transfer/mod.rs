@@ -100,10 +100,6 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Do not show progress; the result is still printed
-    #[arg(short, long)]
-    quiet: bool,
-
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -129,6 +125,18 @@ impl Common {
     /// Reads the token, if one is named.
     fn token(&self) -> Result<Option<Token>, Failure> {
         self.token.as_deref().map(Token::read).transpose()
+    }
+}
+
+impl PutArgs {
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+}
+
+impl GetArgs {
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
     }
 }
 

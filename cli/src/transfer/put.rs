@@ -63,7 +63,7 @@ impl Put<'_> {
         let from =
             self.source.resume(have, &sha256, &mut || talk.say_busy(&ToServer::Busy)).map_err(failed)?;
         self.talk.say(&ToServer::From { offset: from })?;
-        let progress = Progress::new(&self.args.common, self.source.name(), from, size);
+        let progress = Progress::new(self.source.name(), from, size);
         self.send(from, window, &progress)?;
         self.source.check_unchanged(local_file(&self.args.local)).map_err(failed)?;
         let sha256 = self.source.checksum();

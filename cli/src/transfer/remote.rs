@@ -21,6 +21,10 @@ pub(super) struct RemoteFile<'a> {
 
 impl<'a> RemoteFile<'a> {
     pub(super) fn parse(text: &'a str) -> Result<Self, Failure> {
+        if let Some((host, path)) = scp_form(text) {
+            return Err(Failure::usage(format!("{text:?} is no HOST[:PORT]/PATH"))
+                .remedy(format!("write {host}/{}", path.trim_start_matches('/'))));
+        }
         let (host, path) = text.split_once('/').filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
             Failure::usage(format!("{text:?} is no HOST[:PORT]/PATH")).remedy("for example 192.0.2.1/big.iso")
         })?;
@@ -72,6 +76,17 @@ impl<'a> RemoteFile<'a> {
     }
 }
 
+/// Splits `HOST:PATH`, as scp names a file, at its colon. A number behind the colon is a port.
+fn scp_form(text: &str) -> Option<(&str, &str)> {
+    let end = text.strip_prefix('[').and_then(|rest| rest.find(']')).map_or(0, |end| end + 1);
+    let (host, path) = text.split_at(end + text[end..].find([':', '/'])?);
+    let path = path.strip_prefix(':')?;
+    let port = path.split('/').next().unwrap_or_default();
+    let is_port = !port.is_empty() && port.bytes().all(|octet| octet.is_ascii_digit());
+    // An IPv6 address without brackets has colons of its own.
+    (!host.is_empty() && !is_port && !port.contains(':')).then_some((host, path))
+}
+
 /// The protocol to try when the server refuses protocol 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fallback {
@@ -110,6 +125,17 @@ mod tests {
         for text in ["", "h", "/f", "h:9"] {
             assert!(RemoteFile::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_colon_before_a_path_is_answered_with_the_right_form() {
+        for (text, right) in
+            [("h:/a/b", "h/a/b"), ("h:f", "h/f"), ("h:", "h/"), ("[::1]:/f", "[::1]/f"), ("h:9a/f", "h/9a/f")]
+        {
+            let failure = RemoteFile::parse(text).unwrap_err();
+            assert_eq!(failure.how(), Some(&*format!("write {right}")), "{text}");
+        }
+        assert!(RemoteFile::parse("h:9/f").is_ok() && RemoteFile::parse("h/a:b").is_ok());
     }
 
     #[test]

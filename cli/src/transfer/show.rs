@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::Common;
 use crate::failure::{Failure, Kind, printable};
 use crate::out::{self, complain, say};
 use crate::signals;
-use crate::units::about;
+use crate::units::{about, rate};
 
 const STYLE: &str = "{prefix} {wide_bar} {percent:>3}% {bytes:>10} {bytes_per_sec:>12} {eta:>4}";
 
@@ -37,8 +36,8 @@ pub(super) struct Summary {
 }
 
 impl Progress {
-    pub(super) fn new(common: &Common, name: &str, from: u64, size: u64) -> Self {
-        let bar = if common.quiet { ProgressBar::hidden() } else { ProgressBar::new(size) };
+    pub(super) fn new(name: &str, from: u64, size: u64) -> Self {
+        let bar = if out::style().quiet { ProgressBar::hidden() } else { ProgressBar::new(size) };
         if let Ok(style) = ProgressStyle::with_template(STYLE) {
             bar.set_style(style);
         }
@@ -103,9 +102,9 @@ impl Summary {
 
     fn lines(&self) -> [String; 2] {
         let (resumed, replaced) = (resumed_text(self.resumed_from), replaced_text(self.replaced));
-        let (octets, rate) = (about(self.octets), self.bytes_per_s / 1e6);
+        let (octets, rate) = (about(self.octets), rate(self.bytes_per_s));
         let file = printable(&self.file);
-        let moved = format!("{file}: {octets} in {:.2} s, {rate:.1} MB/s{resumed}{replaced}", self.seconds);
+        let moved = format!("{file}: {octets} in {:.2} s, {rate}{resumed}{replaced}", self.seconds);
         [moved, format!("sha256 {}", self.sha256)]
     }
 }
@@ -124,11 +123,7 @@ pub(super) fn replaced_text(replaced: Option<bool>) -> &'static str {
 pub(super) fn resumable(failure: Failure) -> Failure {
     let remedy = "repeat the command: it goes on where it ended";
     match failure.kind() {
-        Kind::Interrupted => {
-            complain!("rddp: interrupted; {remedy}");
-            failure
-        }
-        Kind::Peer => failure.remedy(remedy),
+        Kind::Interrupted | Kind::Peer => failure.remedy(remedy),
         _ => failure,
     }
 }

@@ -14,7 +14,7 @@ const FAST: [&str; 2] = ["--duration", "0.05"];
 
 fn local(args: &[&str]) -> Vec<Value> {
     let found = run(&[&["perf", "local", "--json"], &FAST[..], args].concat()).ok().json();
-    assert_eq!(found.as_object().unwrap().keys().collect::<Vec<_>>(), ["results"]);
+    assert_eq!(found.as_object().unwrap().keys().collect::<Vec<_>>(), ["results", "schema"]);
     found["results"].as_array().unwrap().clone()
 }
 
@@ -32,12 +32,14 @@ fn results_have_the_documented_form() {
     for one in &results {
         let names = [
             "op",
+            "direction",
             "size",
             "qps",
             "depth",
             "crc",
             "markers",
             "wait",
+            "messages",
             "bytes_per_s",
             "msgs_per_s",
             "lat_us",
@@ -85,6 +87,85 @@ fn the_table_says_how_many_times_tcp() {
     assert!(tcp.split_whitespace().any(|cell| cell == "1.00"), "{ended:?}");
 }
 
+#[test]
+fn atomic_operations_have_eight_octets() {
+    for wait in ["poll", "event"] {
+        let results = local(&["--op", "fetch-add,cmp-swap", "--qps", "2", "--wait", wait]);
+        assert_eq!(results.len(), 2);
+        for (one, op) in results.iter().zip(["fetch-add", "cmp-swap"]) {
+            assert_eq!((&one["op"], &one["size"]), (&op.into(), &8.into()));
+            assert!(one["messages"].as_u64().unwrap() > 0 && one["lat_us"]["p50"].is_number(), "{one}");
+        }
+    }
+    run(&["perf", "local", "--op", "fetch-add", "--size", "64"]).failed(2, &["fetch-add has 8 octets"]);
+}
+
+#[test]
+fn the_server_sends_in_reverse_and_both_ends_in_both_directions() {
+    let all = ["--op", "tcp,write,send,read,fetch-add", "--size", "8", "--qps", "2"];
+    for (direction, name) in [("-R", "reverse"), ("--bidir", "both"), ("-b", "both")] {
+        for wait in ["poll", "event"] {
+            let results = local(&[&all[..], &["--wait", wait, direction]].concat());
+            assert_eq!(results.len(), 5);
+            for one in results {
+                assert_eq!((&one["direction"], one["lat_us"].is_null()), (&name.into(), true));
+                assert!(one["bytes_per_s"].as_f64().unwrap() > 0.0, "{one}");
+            }
+        }
+    }
+    run(&["perf", "local", "-R", "-b"]).failed(2, &["cannot be used with"]);
+}
+
+#[test]
+fn so_many_messages_are_sent_as_were_asked_for() {
+    let ops = ["--op", "tcp,write,send,read,cmp-swap", "--size", "8"];
+    for (direction, sent) in [(&[][..], 301), (&["-R"], 301), (&["-b"], 602)] {
+        let args = [&["perf", "local", "--json", "-n", "301"], &ops[..], direction].concat();
+        let found = run(&args).ok().json();
+        for one in found["results"].as_array().unwrap() {
+            assert_eq!(one["messages"], sent, "{one}");
+        }
+    }
+    run(&["perf", "local", "-n", "2", "--qps", "3"]).failed(2, &["less than the number of connections"]);
+    run(&["perf", "local", "-n", "2", "-t", "1"]).failed(2, &["cannot be used with"]);
+}
+
+#[test]
+fn each_interval_is_a_line_of_its_own() {
+    let args = ["perf", "local", "--op", "tcp,write", "-s", "64", "-t", "0.15", "-i", "0.05"];
+    let ended = run(&[&args[..], &["-J"]].concat()).ok();
+    let lines: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (results, intervals) = lines.split_last().unwrap();
+    // Two thirds of the time, for each operation by turns.
+    let ops: Vec<_> = intervals.iter().map(|line| line["interval"]["op"].as_str().unwrap()).collect();
+    assert_eq!(ops, ["tcp", "write", "tcp", "write"]);
+    let names = ["op", "size", "from_s", "to_s", "messages", "octets", "bytes_per_s"];
+    assert!(lines.iter().all(|line| line["schema"] == 1));
+    for (line, next) in intervals.iter().zip(&intervals[2..]) {
+        assert_eq!(keys(&line["interval"]), BTreeSet::from(names));
+        assert_eq!(line["interval"]["to_s"], next["interval"]["from_s"]);
+    }
+    for one in results["results"].as_array().unwrap() {
+        let of_op = intervals.iter().map(|line| &line["interval"]).filter(|line| line["op"] == one["op"]);
+        assert_eq!(of_op.map(|line| line["messages"].as_u64().unwrap()).sum::<u64>(), one["messages"]);
+    }
+    let text = run(&args).ok().stdout;
+    assert_eq!(text.lines().filter(|line| line.contains(" Gbit/s)")).count(), 4, "{text}");
+}
+
+#[test]
+fn options_of_perftest_and_iperf3_are_known() {
+    let server = server();
+    let port = server.addr.port().to_string();
+    for more in [["-s", "64", "-D", "0.05"], ["-l", "64", "-t", "0.05"]] {
+        let args = [&["perf", "client", "127.0.0.1", "-p", &port, "-P", "2", "-M", "1448", "-J"], &more[..]];
+        let found = run(&args.concat()).ok().json();
+        for one in found["results"].as_array().unwrap() {
+            assert_eq!((&one["size"], &one["qps"]), (&64.into(), &2.into()));
+        }
+    }
+}
+
 fn server() -> Server {
     Server::start(&["perf", "server", "--bind", "127.0.0.1", "--port", "0", "--json"])
 }
@@ -115,19 +196,11 @@ fn a_server_survives_clients_that_die() {
     let server = server();
     for op in ["tcp", "write", "send", "read"] {
         for wait in ["poll", "event"] {
-            let args = [
-                "perf",
-                "client",
-                &server.host(),
-                "--op",
-                op,
-                "--wait",
-                wait,
-                "--duration",
-                "60",
-                "--qps",
-                "2",
-            ];
+            let settings = ["--op", op, "--wait", wait, "--duration", "60", "--qps", "2"];
+            // In one of them, the server is the end that sends.
+            let direction: &[&str] = if wait == "poll" { &["-R"] } else { &[] };
+            let host = server.host();
+            let args = [&["perf", "client", &host], &settings[..], direction].concat();
             let mut dying = command(&args).stdout(Stdio::null()).spawn().unwrap();
             std::thread::sleep(Duration::from_millis(150));
             dying.kill().unwrap();
@@ -141,8 +214,8 @@ fn a_server_survives_clients_that_die() {
 fn a_server_names_the_reason_of_a_refusal() {
     let server = server();
     let mut channel = TcpStream::connect(server.addr).unwrap();
-    let setup = r#"{"op":"write","size":4000000000,"qps":200,"depth":1,"crc":true,"markers":false,"place_before_crc":false,"mss":null,"wait":"poll"}"#;
-    let begin = format!(r#"{{"Begin":{{"version":1,"setup":{setup},"places":[]}}}}"#);
+    let setup = r#"{"op":"write","reverse":false,"size":4000000000,"qps":200,"depth":1,"crc":true,"markers":false,"place_before_crc":false,"mss":null,"wait":"poll"}"#;
+    let begin = format!(r#"{{"Begin":{{"version":2,"setup":{setup},"places":[]}}}}"#);
     channel.write_all(&u32::try_from(begin.len()).unwrap().to_be_bytes()).unwrap();
     channel.write_all(begin.as_bytes()).unwrap();
     let mut answer = String::new();

@@ -118,6 +118,10 @@ impl Server {
         self.child.id()
     }
 
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
     /// Stops reading the program's output.
     pub(crate) fn read_no_more(&mut self) {
         let nothing = Command::new("true").stdout(Stdio::piped()).spawn().map(|mut child| {

@@ -180,8 +180,8 @@ fn a_get_to_a_link_that_leads_nowhere_is_refused() {
     fs::write(site.served("file"), "new").unwrap();
     symlink("none", site.here("link")).unwrap();
     symlink("loop", site.here("loop")).unwrap();
-    site.get("file", "link").failed(1, &["link: a symbolic link that leads nowhere", "try: "]);
-    site.get("file", "loop").failed(1, &["loop: a symbolic link that leads nowhere", "try: "]);
+    site.get("file", "link").failed(1, &["link: a symbolic link that leads nowhere", "\"remedy\":\""]);
+    site.get("file", "loop").failed(1, &["loop: a symbolic link that leads nowhere", "\"remedy\":\""]);
     assert!(is_link(&site.here("link")) && is_link(&site.here("loop")));
     assert_eq!(names(&site.here("")), 2);
 }
@@ -250,7 +250,8 @@ fn a_put_to_a_link_that_leads_out_or_nowhere_is_refused() {
     symlink("none", &loose).unwrap();
     symlink("endless", &endless).unwrap();
     for name in ["loose", "endless"] {
-        site.put("file", name).failed(5, &[&format!("{name}: a symbolic link that leads nowhere"), "try: "]);
+        site.put("file", name)
+            .failed(5, &[&format!("{name}: a symbolic link that leads nowhere"), "\"remedy\":\""]);
     }
     assert!([out, dir, absolute, loose, endless].iter().all(|path| is_link(path)));
     assert_eq!(fs::read(site.tree.path().join("secret")).unwrap(), b"secret");

@@ -205,14 +205,15 @@ fn what_cannot_be_done_is_named_and_leaves_nothing() {
     fs::write(site.here("file"), "octets").unwrap();
     site.get("none", "got").failed(5, &["none: no such file"]);
     site.get("sub", "got").failed(5, &["sub: not a regular file"]);
-    site.put("file", "none/file").failed(5, &["directory does not exist", "try: make the directory first"]);
+    site.put("file", "none/file")
+        .failed(5, &["directory does not exist", r#""remedy":"make the directory first"#]);
     site.put("file", "sub").failed(5, &["sub: not a regular file"]);
     site.put("none", "file").failed(1, &["no such file"]);
     site.put("", "file").failed(1, &["not a regular file"]);
     site.get("file", "none/file").failed(1, &["directory does not exist"]);
     fs::write(site.served("stored"), "octets").unwrap();
     for none in ["none/", "none/.", "file/"] {
-        site.get("stored", none).failed(1, &["no such directory", "try: make the directory first"]);
+        site.get("stored", none).failed(1, &["no such directory", r#""remedy":"make the directory first"#]);
     }
     fs::remove_file(site.served("stored")).unwrap();
     assert_eq!(fs::read_dir(site.here("")).unwrap().count(), 1);
@@ -225,7 +226,7 @@ fn names_of_files_that_are_not_complete_are_reserved() {
     fs::write(site.here("file"), "octets").unwrap();
     fs::write(site.served("file"), "octets").unwrap();
     fs::write(site.served("there.rddp.part"), "octets").unwrap();
-    let says = ["that end in .rddp.part", "try: choose another name"];
+    let says = ["that end in .rddp.part", r#""remedy":"choose another name"#];
     site.put("file", "new.rddp.part").failed(5, &says);
     site.put("file", "there.rddp.part").failed(5, &says);
     site.get("there.rddp.part", "got").failed(5, &says);

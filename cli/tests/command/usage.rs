@@ -24,6 +24,7 @@ fn bad_arguments_have_an_exit_code_of_their_own() {
         &["perf", "server", "--port", "65535"],
         &["put", "file"],
         &["put", "/etc/hostname", "host-without-path"],
+        &["put", "/etc/hostname", "host:/path"],
         &["get", "127.0.0.1/"],
         &["get", "127.0.0.1/sub/.."],
         &["get", "127.0.0.1/file", "--limit", "0"],
@@ -64,7 +65,7 @@ fn what_this_host_refuses_is_named() {
     run(&["ping", "--server", "--bind", "127.0.0.1", "--port", &port]).failed(1, &says);
     run(&["serve", ".", "--bind", "127.0.0.1", "--port", &port]).failed(1, &says);
     run(&["serve", "/etc/passwd"]).failed(1, &["/etc/passwd: not a directory", "try: "]);
-    run(&["serve", "/nonexistent"]).failed(1, &["does not exist"]);
+    run(&["serve", "/nonexistent"]).failed(1, &["/nonexistent: no such directory"]);
     run(&["ping", "--server", "--bind", "192.0.2.1", "--port", "0"]).failed(1, &["192.0.2.1"]);
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rddp_rnic::{Completed, Operation, SendWr};
 
 use super::{BATCH, End, connection_of, kind_of, post, single_id};
+use crate::Extent;
 
 /// Limits on what an active end has outstanding on one connection.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,14 @@ struct Flow {
     credited: u64,
 }
 
+impl Flow {
+    /// Returns the first `count` messages of the batch, each signaled for itself.
+    fn part(&self, at: usize, count: usize) -> Vec<SendWr> {
+        let single = |wr: &SendWr| SendWr { wr_id: single_id(at), signaled: true, ..wr.clone() };
+        self.batch[..count].iter().map(single).collect()
+    }
+}
+
 impl Active {
     /// Makes an end whose first `connections` carry messages. Each has to be [aimed](Self::aim).
     #[must_use]
@@ -61,18 +70,19 @@ impl Active {
         self.flows[at].batch = batch;
     }
 
-    /// Posts for `time`, then tells the passive end and waits for all outstanding
-    /// requests. Returns the number of messages; all of them have arrived by then, since
-    /// the other end has confirmed it.
+    /// Posts within the limits, then tells the passive end and waits for all outstanding requests.
+    /// Returns the number of messages; all of them have arrived by then, since the other end has
+    /// confirmed it.
     ///
     /// # Errors
     ///
     /// An error that stops the end.
-    pub fn bandwidth<E: End>(&mut self, end: &mut E, time: Duration) -> Result<u64, E::Failure> {
-        let until = Instant::now() + time;
+    pub fn bandwidth<E: End>(&mut self, end: &mut E, extent: impl Into<Extent>) -> Result<u64, E::Failure> {
+        let extent = extent.into();
+        let until = Instant::now() + extent.time;
         let mut messages = 0;
-        while Instant::now() < until {
-            let posted = self.post_batches(end)?;
+        while messages < extent.messages && Instant::now() < until {
+            let posted = self.post_batches(end, extent.messages - messages)?;
             messages += posted;
             if self.reap(end)? == 0 && posted == 0 {
                 end.idle()?;
@@ -82,18 +92,22 @@ impl Active {
         Ok(messages)
     }
 
-    /// Posts a batch on each connection that may have more outstanding, and returns the number of
-    /// messages.
-    fn post_batches<E: End>(&mut self, end: &E) -> Result<u64, E::Failure> {
+    /// Posts a batch on each connection that may have more outstanding, altogether at most `most`
+    /// messages, and returns their number.
+    fn post_batches<E: End>(&mut self, end: &E, most: u64) -> Result<u64, E::Failure> {
         let Limits { depth, window, takes_receives } = self.limits;
         let mut posted = 0;
         for (at, flow) in self.flows.iter_mut().enumerate() {
-            let count = flow.batch.len() as u64;
+            let count = (flow.batch.len() as u64).min(most - posted);
             // One receive is left for the message that ends the slice.
             let has_receives = !takes_receives || flow.sent - flow.credited + count < window as u64;
-            if flow.outstanding + flow.batch.len() <= depth && has_receives {
-                post(end, at, &flow.batch)?;
-                flow.outstanding += flow.batch.len();
+            if count > 0 && flow.outstanding + flow.batch.len() <= depth && has_receives {
+                if count == flow.batch.len() as u64 {
+                    post(end, at, &flow.batch)?;
+                } else {
+                    post(end, at, &flow.part(at, count as usize))?;
+                }
+                flow.outstanding += count as usize;
                 flow.sent += if takes_receives { count } else { 0 };
                 posted += count;
             }
@@ -163,7 +177,7 @@ impl Active {
         Ok(count)
     }
 
-    /// Calls `round` again and again for `time`, and records how long each call took.
+    /// Calls `round` again and again within the limits, and records how long each call took.
     ///
     /// # Errors
     ///
@@ -171,14 +185,16 @@ impl Active {
     pub fn latency<E: End>(
         &mut self,
         end: &mut E,
-        time: Duration,
+        extent: impl Into<Extent>,
         mut round: impl FnMut(&mut Self, &mut E) -> Result<(), E::Failure>,
         mut record: impl FnMut(Duration),
     ) -> Result<(), E::Failure> {
-        let mut begun = Instant::now();
-        let until = begun + time;
-        while begun < until {
+        let extent = extent.into();
+        let (mut begun, mut rounds) = (Instant::now(), 0);
+        let until = begun + extent.time;
+        while rounds < extent.messages && begun < until {
             round(self, end)?;
+            rounds += 1;
             let now = Instant::now();
             record(now - begun);
             begun = now;

@@ -4,6 +4,7 @@ use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
 use super::{LAST, MORE, Ready, Streams, receive_all, send_all};
+use crate::Extent;
 
 /// The loops of a sending end. All streams send the same message again and again.
 #[derive(Debug)]
@@ -21,8 +22,8 @@ impl Sender {
         Sender { positions: vec![0; streams], batch }
     }
 
-    /// Sends for `time`, then the last message; returns the number of messages that the other end
-    /// gets.
+    /// Sends within the limits, then the last message; returns the number of messages that the
+    /// other end gets.
     ///
     /// # Errors
     ///
@@ -31,14 +32,20 @@ impl Sender {
         &mut self,
         streams: &mut S,
         message: &mut [u8],
-        time: Duration,
+        extent: impl Into<Extent>,
     ) -> Result<u64, S::Failure> {
-        let until = Instant::now() + time;
-        let mut octets = 0;
-        while Instant::now() < until {
+        let extent = extent.into();
+        let until = Instant::now() + extent.time;
+        // Each stream's last message comes on top.
+        let most = extent.messages.saturating_sub(self.positions.len() as u64);
+        let (mut octets, mut begun) = (0, 0);
+        while begun < most && Instant::now() < until {
             let mut progress = 0;
             for at in 0..self.positions.len() {
-                progress += self.send_batch(streams, at, message)?;
+                let before = self.positions[at];
+                let count = self.send_batch(streams, at, message, most - begun)?;
+                begun += messages_begun(before, count, message.len());
+                progress += count;
             }
             if progress == 0 {
                 streams.idle(Ready::Send, |_| true)?;
@@ -49,18 +56,21 @@ impl Sender {
         Ok(octets / message.len() as u64)
     }
 
-    /// Sends by one call, from where the last call stopped.
+    /// Sends by one call, from where the last call stopped, and begins at most `most` messages.
     fn send_batch<S: Streams>(
         &mut self,
         streams: &mut S,
         at: usize,
         message: &[u8],
+        most: u64,
     ) -> Result<usize, S::Failure> {
         let position = self.positions[at];
-        let count = match self.batch {
+        let pieces = most.saturating_add(u64::from(position > 0)).min(self.batch as u64) as usize;
+        let count = match pieces {
+            0 => return Ok(0),
             1 => streams.send_from(at, message, position)?,
-            batch => {
-                let mut pieces = vec![IoSlice::new(message); batch];
+            pieces => {
+                let mut pieces = vec![IoSlice::new(message); pieces];
                 pieces[0] = IoSlice::new(&message[position..]);
                 streams.send(at, &pieces)?
             }
@@ -93,8 +103,8 @@ impl Sender {
         Ok(octets as u64)
     }
 
-    /// Sends one message at a time on the first stream for `time`, and records the time until the
-    /// answer to each.
+    /// Sends one message at a time on the first stream within the limits, and records the time
+    /// until the answer to each.
     ///
     /// # Errors
     ///
@@ -104,12 +114,14 @@ impl Sender {
         streams: &mut S,
         message: &mut [u8],
         answer: &mut [u8],
-        time: Duration,
+        extent: impl Into<Extent>,
         mut record: impl FnMut(Duration),
     ) -> Result<(), S::Failure> {
-        let mut begun = Instant::now();
-        let until = begun + time;
-        while begun < until {
+        let extent = extent.into();
+        let (mut begun, mut rounds) = (Instant::now(), 0);
+        let until = begun + extent.time;
+        while rounds < extent.messages && begun < until {
+            rounds += 1;
             send_all(streams, 0, message, 0)?;
             receive_all(streams, 0, answer)?;
             let now = Instant::now();
@@ -120,8 +132,27 @@ impl Sender {
     }
 }
 
+/// Returns how many messages a call began that moved `count` octets from `position` on.
+fn messages_begun(position: usize, count: usize, len: usize) -> u64 {
+    ((position + count).div_ceil(len) - usize::from(position > 0)) as u64
+}
+
 fn mark(message: &mut [u8], mark: u8) {
     if let Some(last) = message.last_mut() {
         *last = mark;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_begun_by_its_first_octet() {
+        for ((position, count), begun) in
+            [((0, 0), 0), ((0, 1), 1), ((0, 10), 1), ((0, 11), 2), ((3, 0), 0), ((3, 7), 0), ((3, 8), 1)]
+        {
+            assert_eq!(messages_begun(position, count, 10), begun, "{count} octets from {position} on");
+        }
     }
 }

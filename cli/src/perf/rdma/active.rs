@@ -1,10 +1,11 @@
 //! The active end, which measures.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::Instant;
 
+use rddp_load::Extent;
 use rddp_load::rdma::{self, Limits, single_id};
-use rddp_rnic::{Operation, Remote, SendWr};
+use rddp_rnic::{ConnectRequest, Operation, Remote, SendWr};
 
 use super::{Lanes, marked_write, next_mark};
 use crate::endpoint::Agreed;
@@ -25,8 +26,9 @@ pub(in crate::perf) struct Active {
 }
 
 impl Active {
-    pub(in crate::perf) fn new(setup: &Setup) -> Result<Self, Failure> {
-        let lanes = Lanes::new(setup, setup.depth() + 8, RECEIVES, Wish::Own)?;
+    /// Makes idle connections, for the party that asks to measure.
+    pub(in crate::perf) fn new(setup: &Setup, wish: Wish) -> Result<Self, Failure> {
+        let lanes = Lanes::new(setup, setup.depth() + 8, RECEIVES, wish)?;
         let (depth, window) = (setup.depth(), setup.window());
         let limits = Limits { depth, window, takes_receives: setup.op == Op::Send };
         let load = rdma::Active::new(lanes.list.len(), limits);
@@ -38,24 +40,23 @@ impl Active {
         self.lanes.places()
     }
 
-    /// Connects all connections; returns the outcome of the startup.
     pub(in crate::perf) fn connect(&self, addr: SocketAddr, session: u64) -> Result<Agreed, Failure> {
-        let mut agreed = None;
-        for (number, lane) in (0u16..).zip(&self.lanes.list) {
-            let mut options = self.lanes.setup.options();
-            options.private_data = [&session.to_be_bytes()[..], &number.to_be_bytes()].concat();
-            let connected = lane.qp.connect(addr, &options);
-            let connected = connected
-                .map_err(|error| Failure::connecting(addr, &error, "the RDMA port of rddp perf server"))?;
-            agreed = Some(Agreed::from(&connected.negotiated));
-        }
-        agreed.ok_or_else(|| Failure::usage("no connections"))
+        self.lanes.connect(addr, session)
+    }
+
+    pub(in crate::perf) fn accept(&self, number: u16, request: ConnectRequest) -> Result<(), Failure> {
+        self.lanes.accept(number, request)
+    }
+
+    /// Limits the slice that begins, where a client has asked for it.
+    pub(in crate::perf) fn end_by(&mut self, deadline: Instant) {
+        self.lanes.spin.serve_until(deadline);
     }
 
     /// Takes the passive end's memory, and prepares the batches.
     pub(in crate::perf) fn aim(&mut self, places: &[Places]) -> Result<(), Failure> {
         if places.len() != self.load.connections() {
-            return Err(Failure::peer("the server has another number of connections"));
+            return Err(Failure::peer("the other end has another number of connections"));
         }
         for (at, places) in places.iter().enumerate() {
             self.load.aim(at, self.operation(at, *places), self.lanes.setup.batch());
@@ -71,6 +72,21 @@ impl Active {
                 let (sink, remote) = (lane.target.sge(0..setup.size()), places.source.into());
                 Operation::Read { sink, remote, invalidate_sink: false }
             }
+            // The sum and the comparison do not matter: each reads, and may write, eight octets.
+            Op::FetchAdd => Operation::FetchAdd {
+                sink: lane.target.sge(0..setup.size()),
+                remote: places.target.into(),
+                add: 1,
+                mask: 0,
+            },
+            Op::CmpSwap => Operation::CmpSwap {
+                sink: lane.target.sge(0..setup.size()),
+                remote: places.target.into(),
+                compare: 0,
+                compare_mask: 0,
+                swap: 1,
+                swap_mask: u64::MAX,
+            },
             Op::Send => Operation::Send { gather: lane.message(setup), invalidate: None },
             Op::Write | Op::Tcp => {
                 Operation::Write { gather: lane.message(setup), remote: places.target.into() }
@@ -78,29 +94,29 @@ impl Active {
         }
     }
 
-    /// Posts for `time`; returns the number of messages.
-    pub(in crate::perf) fn bandwidth(&mut self, time: Duration) -> Result<u64, Failure> {
-        self.load.bandwidth(&mut self.lanes, time)
+    /// Posts within the limits; returns the number of messages.
+    pub(in crate::perf) fn bandwidth(&mut self, extent: Extent) -> Result<u64, Failure> {
+        self.load.bandwidth(&mut self.lanes, extent)
     }
 
-    /// Measures one message at a time, for `time`.
+    /// Measures one message at a time, within the limits.
     pub(in crate::perf) fn latency(
         &mut self,
-        time: Duration,
+        extent: Extent,
         latencies: &mut Latencies,
     ) -> Result<(), Failure> {
         let Some(first) = self.first else { return Ok(()) };
         let op = self.lanes.setup.op;
         let single = SendWr::new(single_id(0), self.operation(0, first));
-        // A Read ends with its own completion, a Send with the answer.
-        let single = [if op == Op::Read { single } else { single.unsignaled() }];
-        let round_trips = if op == Op::Read { 1 } else { 2 };
+        // What the peer answers ends with its own completion, a Send with the answer.
+        let single = [if op.is_answered() { single } else { single.unsignaled() }];
+        let round_trips = if op.is_answered() { 1 } else { 2 };
         let mark = &mut self.mark;
         self.load.latency(
             &mut self.lanes,
-            time,
+            extent,
             |load, lanes| match op {
-                Op::Read => load.complete(lanes, &single),
+                Op::Read | Op::FetchAdd | Op::CmpSwap => load.complete(lanes, &single),
                 Op::Send => load.ask(lanes, &single),
                 Op::Write | Op::Tcp => write_once(load, lanes, first.target.into(), mark),
             },

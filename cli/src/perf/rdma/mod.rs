@@ -6,18 +6,19 @@ mod passive;
 pub(super) use self::active::Active;
 pub(super) use self::passive::Passive;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rddp_load::FILL;
 use rddp_load::rdma::{self, End, receive_id, single_id};
 use rddp_rnic::{
-    Access, Completion, CompletionQueue, Gather, MAX_INLINE, MemoryRegion, Operation, QpConfig, QueuePair,
-    RecvWr, Rnic, SendWr, Status,
+    Access, Completion, CompletionQueue, ConnectRequest, Gather, MAX_INLINE, MemoryRegion, Operation,
+    QpConfig, QueuePair, RecvWr, Rnic, SendWr, Status,
 };
 
 use super::control::{Places, Setup, Wait};
 use super::spin::{CHECK_EVERY, Spin, Wish};
-use crate::endpoint::{close, ended, wait};
+use crate::endpoint::{Agreed, close, ended, wait};
 use crate::failure::Failure;
 use crate::signals;
 
@@ -93,7 +94,8 @@ impl Lanes {
         let mut list = Vec::new();
         for number in 0..setup.qps {
             let source = pd.allocate(setup.size(), Access::LOCAL_WRITE | Access::REMOTE_READ)?;
-            let target = pd.allocate(setup.size(), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+            let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+            let target = pd.allocate(setup.size(), rights)?;
             for region in [&source, &target] {
                 rdma::fill(region)?;
             }
@@ -111,6 +113,28 @@ impl Lanes {
 
     fn places(&self) -> Vec<Places> {
         self.list.iter().map(Lane::places).collect()
+    }
+
+    /// Connects all connections, and returns the outcome of the startup.
+    fn connect(&self, addr: SocketAddr, session: u64) -> Result<Agreed, Failure> {
+        let mut agreed = None;
+        for (number, lane) in (0u16..).zip(&self.list) {
+            let mut options = self.setup.options();
+            options.private_data = [&session.to_be_bytes()[..], &number.to_be_bytes()].concat();
+            let connected = lane.qp.connect(addr, &options);
+            let connected = connected
+                .map_err(|error| Failure::connecting(addr, &error, "the RDMA port of rddp perf server"))?;
+            agreed = Some(Agreed::from(&connected.negotiated));
+        }
+        agreed.ok_or_else(|| Failure::usage("no connections"))
+    }
+
+    /// Accepts one of the connections.
+    fn accept(&self, number: u16, request: ConnectRequest) -> Result<(), Failure> {
+        let failed = |why: String| Failure::peer(format!("a data connection: {why}"));
+        let lane = self.list.get(usize::from(number)).ok_or_else(|| failed("no such number".into()))?;
+        let accepted = request.accept_with(&lane.qp, &self.setup.options());
+        accepted.map(drop).map_err(|error| failed(error.to_string()))
     }
 
     /// Returns whether octets of the peers have arrived since the last look: Reads and Writes

@@ -1,11 +1,13 @@
 //! The passive end, which answers.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use rddp_load::rdma::{self, End, single_id};
 use rddp_rnic::{ConnectRequest, Remote, SendWr};
 
 use super::{Lanes, marked_write, next_mark};
+use crate::endpoint::Agreed;
 use crate::failure::Failure;
 use crate::perf::control::{Op, Phase, Places, Setup, Wait};
 use crate::perf::spin::Wish;
@@ -28,33 +30,47 @@ struct Answers {
 }
 
 impl Passive {
-    /// Makes idle connections towards an active end with this memory.
-    pub(in crate::perf) fn new(setup: &Setup, theirs: &[Places]) -> Result<Self, Failure> {
-        if theirs.len() != usize::from(setup.qps) {
-            return Err(Failure::peer("the client names memory of another number of connections"));
-        }
-        let lanes = Lanes::new(setup, SENDS, setup.window(), Wish::Clients)?;
-        let load = rdma::Passive::new(theirs.len(), setup.window());
-        let targets = theirs.iter().map(|places| places.target.into()).collect();
-        Ok(Passive { lanes, load, answers: Answers { phase: Phase::Bandwidth, targets, mark: 0 } })
+    /// Makes idle connections, for the party that asks to measure.
+    pub(in crate::perf) fn new(setup: &Setup, wish: Wish) -> Result<Self, Failure> {
+        let lanes = Lanes::new(setup, SENDS, setup.window(), wish)?;
+        let load = rdma::Passive::new(lanes.list.len(), setup.window());
+        let answers = Answers { phase: Phase::Bandwidth, targets: Vec::new(), mark: 0 };
+        Ok(Passive { lanes, load, answers })
     }
 
     pub(in crate::perf) fn places(&self) -> Vec<Places> {
         self.lanes.places()
     }
 
-    /// Connects one of the connections.
+    /// Connects all connections. RFC 5044 §7.1.2: the end that accepts sends no FPDU before it has
+    /// received one, so this end sends Immediate Data, which give no credit.
+    pub(in crate::perf) fn connect(&self, addr: SocketAddr, session: u64) -> Result<Agreed, Failure> {
+        let agreed = self.lanes.connect(addr, session)?;
+        for at in 0..self.lanes.list.len() {
+            rdma::post(&self.lanes, at, &[SendWr::immediate(single_id(at), [0; 8]).unsignaled()])?;
+        }
+        Ok(agreed)
+    }
+
     pub(in crate::perf) fn accept(&self, number: u16, request: ConnectRequest) -> Result<(), Failure> {
-        let failed = |why: String| Failure::peer(format!("a data connection: {why}"));
-        let lane = self.lanes.list.get(usize::from(number)).ok_or_else(|| failed("no such number".into()))?;
-        let accepted = request.accept_with(&lane.qp, &self.lanes.setup.options());
-        accepted.map(drop).map_err(|error| failed(error.to_string()))
+        self.lanes.accept(number, request)
+    }
+
+    /// Takes the active end's memory.
+    pub(in crate::perf) fn aim(&mut self, theirs: &[Places]) -> Result<(), Failure> {
+        if theirs.len() != self.lanes.list.len() {
+            return Err(Failure::peer("the other end names memory of another number of connections"));
+        }
+        self.answers.targets = theirs.iter().map(|places| places.target.into()).collect();
+        Ok(())
     }
 
     /// Answers until the active end has ended the slice on all connections.
-    pub(in crate::perf) fn serve(&mut self, phase: Phase, deadline: Instant) -> Result<(), Failure> {
+    pub(in crate::perf) fn serve(&mut self, phase: Phase, deadline: Option<Instant>) -> Result<(), Failure> {
         self.answers.phase = phase;
-        self.lanes.spin.serve_until(deadline);
+        if let Some(deadline) = deadline {
+            self.lanes.spin.serve_until(deadline);
+        }
         self.load.serve(&mut self.lanes, &mut self.answers)
     }
 

@@ -1,8 +1,9 @@
 //! The active end, which measures.
 
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rddp_load::Extent;
 use rddp_load::stream::{MORE, Sender};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
@@ -20,41 +21,54 @@ pub(in crate::perf) struct Active {
 }
 
 impl Active {
-    /// Connects all connections.
-    pub(in crate::perf) fn connect(setup: &Setup, addr: SocketAddr, session: u64) -> Result<Self, Failure> {
-        let mut list = Vec::new();
-        for lane in 0..setup.qps {
-            let mut channel = Channel::new(connect(addr, setup.mss).map_err(|error| lost(&error))?)?;
-            channel.send(&Request::Data { session, lane })?;
-            list.push(channel.into_stream());
-        }
-        let sockets = Sockets::new(setup, list, Wish::Own)?;
+    pub(in crate::perf) fn new(setup: &Setup, list: Vec<TcpStream>, wish: Wish) -> Result<Self, Failure> {
+        let sockets = Sockets::new(setup, list, wish)?;
         let (message, answer) = (vec![MORE; setup.size()], vec![0; setup.size()]);
         let load = Sender::new(sockets.list.len(), setup.batch());
         Ok(Active { sockets, load, message, answer })
     }
 
-    /// Writes for `time`, then the last message; returns the number of messages that the other end
-    /// gets.
-    pub(in crate::perf) fn bandwidth(&mut self, time: Duration) -> Result<u64, Failure> {
-        self.sockets.spin.reset();
-        self.load.bandwidth(&mut self.sockets, &mut self.message, time)
+    /// Limits the slice that begins, where a client has asked for it.
+    pub(in crate::perf) fn end_by(&mut self, deadline: Instant) {
+        self.sockets.spin.serve_until(deadline);
     }
 
-    /// Measures one message at a time there and back, for `time`.
+    /// Writes within the limits, then the last message; returns the number of messages that the
+    /// other end gets.
+    pub(in crate::perf) fn bandwidth(&mut self, extent: Extent) -> Result<u64, Failure> {
+        self.sockets.spin.reset();
+        self.load.bandwidth(&mut self.sockets, &mut self.message, extent)
+    }
+
+    /// Measures one message at a time there and back, within the limits.
     pub(in crate::perf) fn latency(
         &mut self,
-        time: Duration,
+        extent: Extent,
         latencies: &mut Latencies,
     ) -> Result<(), Failure> {
         self.sockets.spin.reset();
-        self.load.latency(&mut self.sockets, &mut self.message, &mut self.answer, time, |time| {
+        self.load.latency(&mut self.sockets, &mut self.message, &mut self.answer, extent, |time| {
             latencies.record(time / 2);
         })
     }
 }
 
-fn connect(addr: SocketAddr, mss: Option<u16>) -> std::io::Result<TcpStream> {
+/// Connects all connections.
+pub(in crate::perf) fn connect(
+    setup: &Setup,
+    addr: SocketAddr,
+    session: u64,
+) -> Result<Vec<TcpStream>, Failure> {
+    let lanes = 0..setup.qps;
+    let list = lanes.map(|lane| {
+        let mut channel = Channel::new(connect_one(addr, setup.mss).map_err(|error| lost(&error))?)?;
+        channel.send(&Request::Data { session, lane })?;
+        Ok(channel.into_stream())
+    });
+    list.collect()
+}
+
+fn connect_one(addr: SocketAddr, mss: Option<u16>) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     if let Some(mss) = mss {
         socket.set_tcp_mss(u32::from(mss))?;

@@ -6,7 +6,7 @@
 mod active;
 mod passive;
 
-pub(super) use self::active::Active;
+pub(super) use self::active::{Active, connect};
 pub(super) use self::passive::Passive;
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};

@@ -19,9 +19,9 @@ pub(in crate::perf) struct Passive {
 }
 
 impl Passive {
-    pub(in crate::perf) fn new(setup: &Setup, list: Vec<TcpStream>) -> Result<Self, Failure> {
+    pub(in crate::perf) fn new(setup: &Setup, list: Vec<TcpStream>, wish: Wish) -> Result<Self, Failure> {
         let load = Receiver::new(list.len(), setup.size());
-        let sockets = Sockets::new(setup, list, Wish::Clients)?;
+        let sockets = Sockets::new(setup, list, wish)?;
         Ok(Passive {
             sockets,
             load,
@@ -31,8 +31,11 @@ impl Passive {
     }
 
     /// Answers until the last message has arrived on all connections.
-    pub(in crate::perf) fn serve(&mut self, phase: Phase, deadline: Instant) -> Result<(), Failure> {
-        self.sockets.spin.serve_until(deadline);
+    pub(in crate::perf) fn serve(&mut self, phase: Phase, deadline: Option<Instant>) -> Result<(), Failure> {
+        self.sockets.spin.reset();
+        if let Some(deadline) = deadline {
+            self.sockets.spin.serve_until(deadline);
+        }
         let (size, answer) = (self.answer.len(), &self.answer);
         // Long messages go to their place, short ones many at a time.
         let place = |position| if size >= CHUNK { position..size } else { 0..CHUNK };

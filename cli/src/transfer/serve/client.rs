@@ -271,6 +271,9 @@ fn refused(error: FileError) -> Failure {
 
 impl Served {
     fn print(&self, json: bool) {
+        if out::style().quiet {
+            return;
+        }
         if json {
             out::json_event(self);
             return;

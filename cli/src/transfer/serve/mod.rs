@@ -3,6 +3,7 @@
 mod activation;
 mod client;
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,7 +75,7 @@ pub(crate) struct ServeArgs {
 
     /// Print the address, and each transfer, as a line of JSON
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 #[derive(Serialize)]
@@ -95,6 +96,12 @@ struct Server {
 
 pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let rnic = Rnic::open()?;
+    if let Err(error) = args.dir.metadata()
+        && error.kind() == ErrorKind::NotFound
+    {
+        return Err(Failure::failed(format!("{}: no such directory", args.dir.display()))
+            .remedy("make it first, or name another"));
+    }
     if args.dir.exists() && !args.dir.is_dir() {
         return Err(Failure::failed(format!("{}: not a directory", args.dir.display()))
             .remedy("name the directory that it is in"));
@@ -157,7 +164,7 @@ fn take_in(server: &Arc<Server>, request: ConnectRequest) {
     let work = move |(request, place)| for_client.serve(request, hello, &place);
     let started = threads::start((request, place), work);
     if let Err(((request, _place), error)) = started {
-        out::complain!("rddp: starting a thread: {error}; others are served");
+        out::warn(format_args!("starting a thread: {error}; others are served"));
         let _ = request.reject(NO_THREAD.as_bytes());
     }
 }
@@ -178,7 +185,7 @@ impl Server {
         let peer =
             request.peer_addr().map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string());
         match Client::accept(self, request, hello, peer.clone(), place).and_then(Client::serve) {
-            Err(failure) if failure.kind() != Kind::Interrupted => out::complain!("{peer}: {failure}"),
+            Err(failure) if failure.kind() != Kind::Interrupted => out::client_failed(&peer, &failure),
             _ => {}
         }
     }
