@@ -133,7 +133,7 @@ impl Command {
             Command::Portmap(args) => args.json,
             Command::Decode(args) => args.json,
             Command::Doctor(args) => args.json,
-            Command::DemoPassive | Command::Run(_) | Command::Install(_) => false,
+            Command::DemoPassive | Command::Run(_) | Command::Install(_) | Command::Pages(_) => false,
         }
     }
 }
