@@ -4,7 +4,8 @@
     programs.py LIBRARY [WORD]...
 
 Each case of `CASES` is a server and a client, or a program alone, and the status with which each
-is to end. With words, only cases whose name has one of them; without, all but those of `LONG`.
+is to end. With words, only cases whose name has one of them. `long` as the first word stands for
+the cases of `LONG` in their place.
 Programs are run by the `rddp` beside the library.
 """
 
@@ -158,11 +159,11 @@ CASES = [
     *libfabric(),
 ]
 
-# Cases that take minutes, by their names alone.
+# Cases that take minutes.
 LONG = [
-    *(pair(f"ib_{kind}_lat -a, long", f"ib_{kind}_lat -R", "-a -n 20", seconds=300)
+    *(pair(f"ib_{kind}_lat -a", f"ib_{kind}_lat -R", "-a -n 20", seconds=300)
       for kind in ("send", "write", "read")),
-    rping("long", "-V -C 100000", seconds=600),
+    rping("100,000 times", "-V -C 100000", seconds=600),
     *interrupted(60),
 ]
 
@@ -243,10 +244,11 @@ def run(case, rddp, folder):
 
 def main():
     rddp, words = pathlib.Path(sys.argv[1]).resolve().with_name("rddp"), sys.argv[2:]
+    cases, words = (LONG, words[1:]) if words[:1] == ["long"] else (CASES, words)
     failed = missing = ran = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for case in CASES + (LONG if words else []):
+        for case in cases:
             if words and not any(word in case.name for word in words):
                 continue
             fault = run(case, rddp, folder)
