@@ -66,6 +66,9 @@ def rsockets():
     for kind in ("", "-T a", "-T b", "-T n", "-T v"):
         options = f"-S 20000 -C 50 -p 7411 {kind}"
         yield Case(f"rstream {kind}", f"rstream {options}", f"rstream -s {AT} {options}")
+    # The server stays.
+    yield Case("rcopy", "rcopy -p 7412", f"rcopy {__file__} {AT}:FOLDER/copy -p 7412",
+               ends=(ENDED, 0), says=f"{os.path.getsize(__file__)} bytes in")
 
 
 # Debian's preload, which makes rsockets of a program's sockets.
@@ -73,7 +76,7 @@ PRELOAD = {"LD_PRELOAD": "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"}
 
 
 def preloaded():
-    """Programs of sockets that work on siw in the same way. There, too, nc's client does not end."""
+    """Programs of sockets that work on siw likewise. There, too, nc's client does not end."""
     yield Case("nc under librspreload", "nc.traditional -l -p 7421", f"nc.traditional -q1 {AT} 7421",
                ends=(ANY, ANY), says="twenty words", stdin=b"twenty words", variables=PRELOAD,
                seconds=4)
@@ -137,6 +140,7 @@ CASES = [
 def start(command, case, rddp, folder, name):
     """Starts a command in a group of its own, with its output in a file. A server's standard input
     stays open."""
+    command = command.replace("FOLDER", str(folder))
     program = command.split()[0]
     if not shutil.which(program):
         return None
