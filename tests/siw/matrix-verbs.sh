@@ -36,6 +36,8 @@ debians_programs() {
     done
     same_program "rdma_client" "rdma_server -s ADDRESS -p PORT" "rdma_client -s ADDRESS -p PORT"
     same_program "rdma_xclient" "rdma_xserver -p PORT -c r" "rdma_xclient -s ADDRESS -p PORT -c r"
+    same_program "rstream" "rstream -b ADDRESS -p PORT -S 100000 -C 20 -T v" \
+        "rstream -s ADDRESS -p PORT -S 100000 -C 20 -T v"
     # Their servers send first, which siw's clients take, but do not ask for.
     local variables="RDDP_VERBS_SPEAKS_FIRST=on"
     same_program "ucmatose" "ucmatose -b ADDRESS -p PORT -c 5" "ucmatose -s ADDRESS -p PORT -c 5"

@@ -14,7 +14,7 @@ import tempfile
 
 from c_program import build
 
-NAMES = ("calls", "signals", "hostile")
+NAMES = ("calls", "signals", "hostile", "rsockets", "rsocket_peers")
 
 
 def main():
@@ -27,7 +27,7 @@ def main():
             program, environment = built
             process = subprocess.Popen([program], env=environment, start_new_session=True)
             try:
-                ended = process.wait(60)
+                ended = process.wait(150)
             except subprocess.TimeoutExpired:
                 ended = "a time-out"
                 os.killpg(process.pid, signal.SIGKILL)

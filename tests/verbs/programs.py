@@ -30,10 +30,10 @@ class Case:
     """Two commands, or one, with the statuses that are right, and what one of them must say."""
 
     def __init__(self, name, server, client=None, ends=(0, 0), says="", seconds=60, variables=(),
-                 tries=1, interrupt=None):
+                 tries=1, interrupt=None, stdin=b""):
         self.name, self.server, self.client = name, server, client
         self.ends, self.says, self.seconds = ends, says, seconds
-        self.variables, self.tries = dict(variables), tries
+        self.variables, self.tries, self.stdin = dict(variables), tries, stdin
         # After how many seconds the client has a SIGINT, if it is to have one.
         self.interrupt = interrupt
 
@@ -103,6 +103,24 @@ def rsockets():
     for kind in ("", "-T a", "-T b", "-T n", "-T v"):
         options = f"-S 20000 -C 50 -p 7411 {kind}"
         yield Case(f"rstream {kind}", f"rstream {options}", f"rstream -s {AT} {options}")
+    # The server stays.
+    yield Case("rcopy", "rcopy -p 7412", f"rcopy {__file__} {AT}:FOLDER/copy -p 7412",
+               ends=(ENDED, 0), says=f"{os.path.getsize(__file__)} bytes in")
+
+
+# Debian's preload, which makes rsockets of a program's sockets.
+PRELOAD = {"LD_PRELOAD": "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"}
+
+
+def preloaded():
+    """Programs of sockets that work on siw likewise. There, too, nc's client does not end."""
+    yield Case("nc under librspreload", "nc.traditional -l -p 7421", f"nc.traditional -q1 {AT} 7421",
+               ends=(ANY, ANY), says="twenty words", stdin=b"twenty words", variables=PRELOAD,
+               seconds=4)
+    yield Case("iperf under librspreload", "iperf -s -p 7422", f"iperf -c {AT} -p 7422 -t 1",
+               ends=(ENDED, 0), says="bits/sec", variables=PRELOAD, seconds=30)
+    yield Case("NPtcp under librspreload", "NPtcp -P 7423 -u 64 -n 20 -o /dev/null",
+               f"NPtcp -h {AT} -P 7423 -u 64 -n 20 -o /dev/null", says="usec", variables=PRELOAD)
 
 
 # Immediate Data and atomics (RFC 7306).
@@ -151,6 +169,7 @@ CASES = [
     *perftest(),
     *interrupted(3),
     *rsockets(),
+    *preloaded(),
     pair("ib_atomic_bw", "ib_atomic_bw -R", "-n 200", variables=EXTENSIONS),
     pair("ib_atomic_bw, compare", "ib_atomic_bw -R -A CMP_AND_SWAP", "-n 200", variables=EXTENSIONS),
     pair("ib_atomic_lat", "ib_atomic_lat -R", "-n 200", variables=EXTENSIONS),
@@ -168,15 +187,22 @@ LONG = [
 ]
 
 
-def start(command, variables, rddp, folder, name):
-    """Starts a command in a group of its own, with its output in a file."""
+def start(command, case, rddp, folder, name):
+    """Starts a command in a group of its own, with its output in a file. A server's standard input
+    stays open."""
+    command = command.replace("FOLDER", str(folder))
     program = command.split()[0]
     if not shutil.which(program):
         return None
     out = open(folder / f"{name}.log", "w+")
-    return subprocess.Popen([rddp, "run", "--verbs", "--", *command.split()], stdout=out,
-                            stderr=subprocess.STDOUT, start_new_session=True, cwd=folder,
-                            env=os.environ | variables), out
+    process = subprocess.Popen([rddp, "run", "--verbs", "--", *command.split()],
+                               stdin=subprocess.PIPE if case.stdin else None, stdout=out,
+                               stderr=subprocess.STDOUT, start_new_session=True, cwd=folder,
+                               env=os.environ | case.variables)
+    if case.stdin and name == "client":
+        process.stdin.write(case.stdin)
+        process.stdin.close()
+    return process, out
 
 
 def finish(started, until):
@@ -221,10 +247,10 @@ def run(case, rddp, folder):
         if not shutil.which(command.split()[0]):
             return f"missing {command.split()[0]}"
     until = time.monotonic() + case.seconds
-    programs = [start(case.server, case.variables, rddp, folder, "server")]
+    programs = [start(case.server, case, rddp, folder, "server")]
     if case.client:
         listens(programs[0])
-        programs.append(start(case.client, case.variables, rddp, folder, "client"))
+        programs.append(start(case.client, case, rddp, folder, "client"))
     if case.interrupt:
         time.sleep(case.interrupt)
         programs[-1][0].send_signal(signal.SIGINT)

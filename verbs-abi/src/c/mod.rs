@@ -7,6 +7,7 @@
 //! | `border` | results as C functions return them |
 //! | `process` | what a process has, and its child after `fork` has not |
 //! | `exports`, `unfinished` | the exported names; what stands behind those that are not done |
+//! | `own_calls` | the C library's functions, for the library itself |
 //! | `environment` | the program's name, and its settings |
 //! | `device`, `context`, `query`, `text` | devices, their attributes, names of numbers |
 //! | `memory`, `window` | protection domains and regions; memory windows |
@@ -44,6 +45,8 @@ mod handle;
 mod immediate;
 mod memory;
 mod modify;
+#[cfg(not(test))]
+mod own_calls;
 mod post;
 mod process;
 mod query;

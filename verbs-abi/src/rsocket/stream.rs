@@ -86,12 +86,13 @@ impl Stream {
         self.is_peer_big_endian
     }
 
-    /// Takes a message of the peer's. Data beyond what it was given are a violation.
+    /// Takes a message of the peer's. Data beyond what it was given are a violation; so is a
+    /// message of none, which a program would take for the end of the stream.
     pub(crate) fn take(&mut self, message: Message) -> Result<(), Violation> {
         match message {
             Message::Data(len) => {
                 let len = len as usize;
-                if len > self.given || self.messages.len() >= usize::from(self.receives) {
+                if len == 0 || len > self.given || self.messages.len() >= usize::from(self.receives) {
                     return Err(Violation);
                 }
                 self.given -= len;
@@ -139,7 +140,7 @@ impl Stream {
     /// Notes that so many octets have been read, as [`peek`](Self::peek) has shown them.
     pub(crate) fn consume(&mut self, len: usize) {
         let mut left = len;
-        while let Some(first) = self.messages.front_mut().filter(|first| left > 0 || **first == 0) {
+        while let Some(first) = self.messages.front_mut().filter(|_| left > 0) {
             let part = left.min(*first);
             *first -= part;
             left -= part;
@@ -271,6 +272,11 @@ mod tests {
         assert_eq!(stream.take(Message::Data(101)), Err(Violation));
         stream.take(Message::Data(100)).unwrap();
         assert_eq!(stream.take(Message::Data(1)), Err(Violation));
+    }
+
+    #[test]
+    fn a_message_of_no_octets_is_a_violation() {
+        assert_eq!(stream().take(Message::Data(0)), Err(Violation));
     }
 
     #[test]

@@ -82,7 +82,8 @@ fn sleep(fds: &mut [pollfd], sockets: &[Option<Arc<Socket>>], timeout: c_int) ->
     let is_other = |socket: &Option<Arc<Socket>>| socket.is_none();
     let plain = || sockets.iter().enumerate().filter(move |(_, socket)| is_other(socket)).map(|(at, _)| at);
     set.extend(plain().map(|at| watch(fds[at].fd, fds[at].events)));
-    let slept = if look(fds, sockets) > 0 { Ok(()) } else { poll(&mut set, timeout) };
+    // Other descriptors are looked at in any case.
+    let slept = poll(&mut set, if look(fds, sockets) > 0 { 0 } else { timeout });
     for (at, seen) in plain().zip(&set[others..]) {
         fds[at].revents = seen.revents;
     }
@@ -100,15 +101,15 @@ fn poll_all(fds: &mut [pollfd], timeout: c_int) -> Outcome<usize> {
         poll(fds, timeout)?;
         return Ok(fds.iter().filter(|fd| fd.revents != 0).count());
     }
-    fds.iter_mut().for_each(|fd| fd.revents = 0);
     loop {
+        fds.iter_mut().for_each(|fd| fd.revents = 0);
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-        if look(fds, &sockets) > 0 || left == Some(Duration::ZERO) {
-            sleep(fds, &sockets, 0)?;
-            return Ok(look(fds, &sockets));
+        let millis = left.map_or(-1, |left| left.as_micros().div_ceil(1000).min(1 << 30) as c_int);
+        sleep(fds, &sockets, millis)?;
+        let found = look(fds, &sockets);
+        if found > 0 || left == Some(Duration::ZERO) {
+            return Ok(found);
         }
-        let left = left.map_or(-1, |left| left.as_micros().div_ceil(1000).min(1 << 30) as c_int);
-        sleep(fds, &sockets, left)?;
     }
 }
 

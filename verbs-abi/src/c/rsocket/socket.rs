@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -37,6 +38,9 @@ pub(super) fn find(number: RawFd) -> Option<Arc<Socket>> {
 pub(super) fn remove(number: RawFd) -> Outcome<Arc<Socket>> {
     process().sockets.0.lock().remove(&number).ok_or(Errno::EBADF)
 }
+
+/// Time that a peer has to take what was sent, once its socket is closed.
+const CLOSE: Duration = Duration::from_secs(10);
 
 /// A socket. Its number is that of a descriptor which has no other use, so that no file has it.
 #[derive(Debug)]
@@ -319,19 +323,34 @@ impl Socket {
         Ok(())
     }
 
+    /// Waits until all that was posted is sent, but no longer than [`CLOSE`].
+    fn drain(&self) {
+        let until = Instant::now() + CLOSE;
+        loop {
+            let mut state = self.lock();
+            let seen = self.changes.load(Ordering::SeqCst);
+            let left = until.saturating_duration_since(Instant::now());
+            let Some(connection) = state.connection().filter(|connection| !connection.is_sent()) else {
+                return;
+            };
+            let cq = connection.cq.clone();
+            drop(state);
+            let waited = cq.wait_or(Some(left), || self.changes.load(Ordering::SeqCst) != seen);
+            let is_failed = waited.is_err_and(|error| error.kind() != ErrorKind::Interrupted);
+            if is_failed || left.is_zero() {
+                return;
+            }
+        }
+    }
+
     /// Ends what the socket does; the connection ends in order behind the program's back.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         if let Some(connection) = state.connection() {
             connection.shut(true, true);
         }
-        state.options.nonblocking = false;
         drop(state);
-        let sent = |state: &mut State| match state.connection() {
-            Some(connection) if !connection.is_sent() => None,
-            _ => Some(Ok(())),
-        };
-        while self.wait(false, sent) == Err(Errno::EINTR) {}
+        self.drain();
         let phase = std::mem::replace(&mut self.state.lock().phase, Phase::Failed);
         let Ok(engine) = engine() else { return };
         match phase {
