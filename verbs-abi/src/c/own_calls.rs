@@ -3,7 +3,8 @@
 //! A preload that makes rsockets of sockets (`librspreload.so`) would make one of the TCP socket
 //! beneath an rsocket, too, and so on without end. So the names by which the crates beneath call
 //! the C library lead, inside this library alone, to functions that ask the C library itself,
-//! whatever stands before it in the dynamic linker's search order.
+//! whatever stands before it in the dynamic linker's search order. The socket switch of `rddp run`
+//! is passed as well: it never sees the device's connections.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
