@@ -90,7 +90,9 @@ pub(crate) enum Wait {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) op: Op,
-    /// True if the server is the end that sends or posts.
+    /// True if the server is the end that sends or posts. Clients of version 1 leave it out, and
+    /// are told which version this is.
+    #[serde(default)]
     pub(crate) reverse: bool,
     pub(crate) size: u32,
     pub(crate) qps: u16,

@@ -213,16 +213,25 @@ fn a_server_survives_clients_that_die() {
 #[test]
 fn a_server_names_the_reason_of_a_refusal() {
     let server = server();
-    let mut channel = TcpStream::connect(server.addr).unwrap();
     let setup = r#"{"op":"write","reverse":false,"size":4000000000,"qps":200,"depth":1,"crc":true,"markers":false,"place_before_crc":false,"mss":null,"wait":"poll"}"#;
-    let begin = format!(r#"{{"Begin":{{"version":2,"setup":{setup},"places":[]}}}}"#);
+    let answer =
+        first_answer(&server, &format!(r#"{{"Begin":{{"version":2,"setup":{setup},"places":[]}}}}"#));
+    assert!(answer.contains("Refused") && answer.contains("of memory at each end"), "{answer}");
+    let old = setup.replace(r#""reverse":false,"#, "");
+    let answer = first_answer(&server, &format!(r#"{{"Begin":{{"version":1,"setup":{old},"places":[]}}}}"#));
+    assert!(answer.contains("the client speaks version 1, this server 2"), "{answer}");
+}
+
+/// Sends a first message to a server, and returns the answer.
+fn first_answer(server: &Server, begin: &str) -> String {
+    let mut channel = TcpStream::connect(server.addr).unwrap();
     channel.write_all(&u32::try_from(begin.len()).unwrap().to_be_bytes()).unwrap();
     channel.write_all(begin.as_bytes()).unwrap();
     let mut answer = String::new();
     let mut len = [0; 4];
     std::io::Read::read_exact(&mut channel, &mut len).unwrap();
     std::io::Read::read_to_string(&mut channel, &mut answer).unwrap();
-    assert!(answer.contains("Refused") && answer.contains("of memory at each end"), "{answer}");
+    answer
 }
 
 #[test]
