@@ -6,14 +6,15 @@ use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::Duration;
 
-use rddp_stream::{Errno, Leaving};
+use rddp_stream::{Errno, Leaving, SdpOptions};
 use rddp_test_support::random_octets;
 use socket2::SockRef;
 
+use crate::advertising::SRC_AVAIL;
 use crate::common::{End, initiator, responder, tcp_pair};
 use crate::crossings::DIS_CONN;
 use crate::peer::{Sdp, hello, request};
-use crate::{pair, sdp};
+use crate::{pair, sdp, with};
 
 #[test]
 fn a_direction_ends_and_the_other_goes_on() {
@@ -262,4 +263,19 @@ fn a_sender_without_credits_meets_a_fin_behind_octets() {
     let end = absorb_before(drop);
     assert_eq!(end.read(9), Ok(b"octets".to_vec()));
     assert_eq!(end.read(9), Err(Errno::RESET));
+}
+
+/// An advert is out, for octets that nobody has read, and the peer has ended by a FIN alone: nobody
+/// reads them any more, and the close does not wait for that.
+#[test]
+fn a_close_resets_where_a_peer_has_left_its_adverts_unread() {
+    let lending = SdpOptions { threshold: 0, ..SdpOptions::DEFAULT };
+    let (mut peer, end) = Sdp::connected_to(&with(responder(), lending));
+    end.state.set_send_timeout(Some(Duration::from_millis(10)));
+    end.send_all(b"nobody reads this");
+    assert_eq!(peer.next()[0], SRC_AVAIL);
+    peer.peer.fin();
+    assert_eq!(end.poll(libc::POLLIN, Duration::from_secs(20)).0, libc::POLLIN);
+    assert_eq!(end.read(9), Ok(vec![]));
+    assert_eq!(end.stream().leave(), None, "the close waits for the peer");
 }
