@@ -67,7 +67,7 @@ fn of_word(word: &OsStr) -> Option<Policy> {
     let family = word.to_str().and_then(Policy::family_of);
     if family.is_none() {
         let told = format_args!(
-            "{FAMILY}={}: not a family; all sockets stay plain TCP; try: ddp, sdp, both or tcp",
+            "{FAMILY}={}: not a family; all sockets stay plain TCP; try: ddp, sdp, both, sdp-or-tcp or tcp",
             word.display()
         );
         journal::without_policy(told);

@@ -132,7 +132,7 @@ fn a_variable_that_names_no_family_is_reported() {
     let output = run("listener-by-exec", Some("rdma"));
     assert_eq!(said(&output), PLAIN);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = "rddp: RDDP_FAMILY=rdma: not a family; all sockets stay plain TCP; try: ddp, sdp, both or tcp";
+    let line = "rddp: RDDP_FAMILY=rdma: not a family; all sockets stay plain TCP; try: ddp, sdp, both, sdp-or-tcp or tcp";
     assert!(!errors.is_empty() && errors.lines().all(|told| told == line), "{errors}");
 }
 
