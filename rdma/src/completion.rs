@@ -73,11 +73,10 @@ pub struct Completion {
     pub status: Status,
     /// The kind of request.
     pub completed: Completed,
-    /// Octets received, or read; 0 for what was sent.
+    /// Octets received, or read; 0 for what was sent. A receive by Immediate Data, whose memory is
+    /// left alone: the octets of the peer's last Write before it, 0 if other Immediate Data has
+    /// come since.
     pub byte_len: u32,
-    /// Receives by Immediate Data: the octets of the peer's last Write before it; 0 if other
-    /// Immediate Data has come since.
-    pub written: u32,
     /// The QP that the request was posted to (with a shared receive queue: the QP that received).
     pub qp: QpNum,
     /// Receives: the local STag that the peer's Send invalidated.
@@ -115,7 +114,6 @@ mod tests {
         status: Status::Success,
         completed: Completed::ReceiveImmediate,
         byte_len: 0,
-        written: 0,
         qp: QpNum(1),
         invalidated: None,
         immediate: Some([0x12, 0x34, 0x56, 0x78, 9, 9, 9, 9]),

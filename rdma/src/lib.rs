@@ -26,7 +26,6 @@
 //!     status: Status::RemoteAccess,
 //!     completed: Completed::Write,
 //!     byte_len: 0,
-//!     written: 0,
 //!     qp: QpNum(1),
 //!     invalidated: None,
 //!     immediate: None,

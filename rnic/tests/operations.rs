@@ -144,15 +144,15 @@ fn immediate_data_completes_a_receive_without_touching_it() {
         active.qp.post_send(&SendWr::immediate(3, *b"12345678").solicited()).unwrap();
         let received = passive.success();
         assert_eq!(received.completed, Completed::ReceiveImmediate);
-        assert_eq!((received.immediate, received.solicited), (Some(*b"12345678"), true));
-        assert_eq!((received.byte_len, received.written), (8, 0));
+        assert_eq!(received.immediate, Some(*b"12345678"));
+        assert_eq!((received.byte_len, received.solicited), (0, true));
         assert_eq!(inbox.read(0, 8).unwrap(), [0xaa; 8]);
         let source = active.region(8, Access::empty());
         source.write(0, b"abcdefgh").unwrap();
         let wr = SendWr::write_immediate(4, source.whole(), inbox.remote(0), [0, 0, 0, 5, 0, 0, 0, 0]);
         active.qp.post_send(&wr).unwrap();
         let received = passive.success();
-        assert_eq!((received.immediate_u32(), received.written), (Some(5), 8));
+        assert_eq!((received.immediate_u32(), received.byte_len), (Some(5), 8));
         assert_eq!(inbox.read(0, 8).unwrap(), b"abcdefgh");
         assert_eq!(active.success().wr_id, 3);
         let written = active.success();

@@ -97,7 +97,8 @@ struct ddp_event {
     uint32_t kind;        /* enum ddp_op, DDP_CONNECTED, DDP_CLOSED, DDP_REQUESTED, DDP_LIMIT */
     int32_t status;       /* 0, or an errno: see below */
     int32_t fd;           /* the descriptor that was attached */
-    uint32_t length;      /* octets received or read */
+    uint32_t length;      /* octets received or read; with DDP_EVENT_IMMEDIATE those of the peer's
+                             last Write before it, or 0 */
     uint32_t flags;       /* DDP_EVENT_* */
     uint32_t stag;        /* with DDP_EVENT_INVALIDATED */
     uint8_t immediate[8]; /* with DDP_EVENT_IMMEDIATE */

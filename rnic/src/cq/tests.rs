@@ -62,7 +62,6 @@ impl Member for Datagrams {
                 status: Status::Success,
                 completed: Completed::Receive,
                 byte_len: len as u32,
-                written: 0,
                 qp: self.num,
                 invalidated: None,
                 immediate: None,

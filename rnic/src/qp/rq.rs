@@ -101,7 +101,6 @@ impl RecvQueue {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) byte_len: u32,
-    pub(crate) written: u32,
     pub(crate) invalidated: Option<Stag>,
     pub(crate) immediate: Option<[u8; 8]>,
     pub(crate) solicited: bool,
@@ -115,7 +114,6 @@ fn completion(wr: &RecvWr, qp: QpNum, status: Status, outcome: &Outcome) -> Comp
         status,
         completed,
         byte_len: outcome.byte_len,
-        written: outcome.written,
         qp,
         invalidated: outcome.invalidated,
         immediate: outcome.immediate,

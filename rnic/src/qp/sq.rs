@@ -242,7 +242,6 @@ impl Wqe {
             status,
             completed: self.completed,
             byte_len,
-            written: 0,
             qp,
             invalidated: None,
             immediate: None,

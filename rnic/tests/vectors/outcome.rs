@@ -73,12 +73,13 @@ fn accepted(bench: &mut Bench<'_>, ulpdu: &[u8]) {
         }
         (Header::Untagged(header), _) => {
             let mo = header.mo as usize;
-            if opcode.is_extension() {
-                // RFC 7306 §6.3: the receive's memory is not touched.
-            } else {
-                inbox[mo..mo + payload.len()].copy_from_slice(payload);
-            }
             let mut len = mo + payload.len();
+            if opcode.is_extension() {
+                // RFC 7306 §6.3: the receive's memory is not touched, and no Write came before.
+                len = 0;
+            } else {
+                inbox[mo..len].copy_from_slice(payload);
+            }
             if !header.last {
                 bench.raw.send(&segment::send(next_msn, len as u32, true, b"rest"));
                 inbox[len..len + 4].copy_from_slice(b"rest");

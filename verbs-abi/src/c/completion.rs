@@ -318,7 +318,7 @@ fn entry(completion: &Completion) -> ibv_wc {
         ..ibv_wc::default()
     };
     if let Some(data) = completion.immediate {
-        immediate::note(data, completion.written, &mut entry);
+        immediate::note(data, &mut entry);
     }
     if let Some(stag) = completion.invalidated {
         entry.wc_flags |= wc_flags::WITH_INV;

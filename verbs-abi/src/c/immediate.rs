@@ -30,14 +30,14 @@ pub(super) fn send(list: &[ibv_sge], value: u32) -> Outcome<Operation> {
     Ok(Operation::Immediate { data: [a, b, c, d, e, f, g, h] })
 }
 
-/// Notes in a completion the value that came, and with what: with a Write of so many octets, which
-/// are those of the completion, as with InfiniBand, or with a Send of none. None of the receive's
+/// Notes in a completion the value that came, and with what: with a Write, whose octets the
+/// completion has for its own, as with InfiniBand, or with a Send of none. None of the receive's
 /// memory was written.
-pub(super) fn note(data: [u8; 8], written: u32, entry: &mut ibv_wc) {
+pub(super) fn note(data: [u8; 8], entry: &mut ibv_wc) {
     let [a, b, c, d, mark @ ..] = data;
     (entry.opcode, entry.byte_len) = match mark {
         OF_SEND => (wc::RECV, 0),
-        _ => (wc::RECV_RDMA_WITH_IMM, written),
+        _ => (wc::RECV_RDMA_WITH_IMM, entry.byte_len),
     };
     entry.wc_flags |= wc_flags::WITH_IMM;
     entry.imm_data = u32::from_ne_bytes([a, b, c, d]);
@@ -48,8 +48,8 @@ mod tests {
     use super::*;
 
     fn came(data: [u8; 8]) -> ibv_wc {
-        let mut entry = ibv_wc { byte_len: 8, ..ibv_wc::default() };
-        note(data, 5, &mut entry);
+        let mut entry = ibv_wc { byte_len: 5, ..ibv_wc::default() };
+        note(data, &mut entry);
         assert_eq!(entry.wc_flags, wc_flags::WITH_IMM);
         entry
     }

@@ -47,20 +47,14 @@ impl Link {
                 if let Some(stag) = invalidate {
                     invalidate_for_peer(cx, segment, stag, length)?;
                 }
-                let outcome = Outcome {
-                    byte_len: length,
-                    written: 0,
-                    invalidated: invalidate,
-                    immediate: None,
-                    solicited,
-                };
+                let outcome =
+                    Outcome { byte_len: length, invalidated: invalidate, immediate: None, solicited };
                 cx.end_receive(Status::Success, &outcome);
                 Ok(())
             }
             Event::Immediate { data, solicited } => {
-                let written = std::mem::take(&mut self.written);
-                let outcome =
-                    Outcome { byte_len: 8, written, invalidated: None, immediate: Some(data), solicited };
+                let byte_len = std::mem::take(&mut self.written);
+                let outcome = Outcome { byte_len, invalidated: None, immediate: Some(data), solicited };
                 cx.end_receive(Status::Success, &outcome);
                 Ok(())
             }
