@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use clap::Args;
-use rddp_policy::{Family, Policy, Thresholds, VerbsSettings};
+use rddp_policy::{Family, Fault, Policy, Thresholds, VerbsSettings};
 use rddp_switch::{sdp, switch};
 
 use self::library::Library;
@@ -113,13 +113,15 @@ pub(crate) struct RunArgs {
 
 /// Runs the program. Returns only if that fails.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    args.check_name()?;
     let policy = args.policy.as_deref().map(checked).transpose()?;
     args.check_thresholds(policy.as_ref().map(|(_, policy)| policy))?;
     if let Some(fault) = sdp::faults().next() {
         return Err(Failure::usage(fault.to_string()).remedy(fault.remedy()));
     }
+    args.check_environment()?;
     if args.verbs {
-        check_verbs(args)?;
+        check_verbs()?;
     }
     let (name, arguments) = args.command.split_first().ok_or_else(|| Failure::usage("no program"))?;
     let path = program::find(name)?;
@@ -175,6 +177,43 @@ impl RunArgs {
         }
     }
 
+    /// Refuses an option that there is not, which stands where the program's name does.
+    fn check_name(&self) -> Result<(), Failure> {
+        let Some(word) = self.command.first().filter(|name| name.as_encoded_bytes().starts_with(b"-")) else {
+            return Ok(());
+        };
+        let word = word.to_string_lossy();
+        let (typed, _) = word.split_once('=').unwrap_or((&word, ""));
+        let ours = Self::augment_args(clap::Command::new("run"));
+        let options = ours.get_arguments().filter_map(clap::Arg::get_long).map(|name| format!("--{name}"));
+        let nearest = options.map(|name| (strsim::osa_distance(&name, typed), name)).min();
+        Err(match nearest {
+            Some((distance, name)) if distance <= typed.len() / 4 + 1 => {
+                Failure::usage(format!("unknown option {word}: did you mean {name}?"))
+            }
+            _ => Failure::usage(format!("unknown option {word}"))
+                .remedy("rddp run --help lists the options; a program is named behind them"),
+        })
+    }
+
+    /// Refuses a policy or a family of the environment that makes no sense, where it counts: the
+    /// library would report it, and leave the program in plain TCP.
+    fn check_environment(&self) -> Result<(), Failure> {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        if self.policy.is_some() || self.family().is_some() {
+            return Ok(());
+        }
+        if let Some(path) = variable(switch::POLICY) {
+            return checked(Path::new(&path)).map(drop);
+        }
+        let word = variable(switch::FAMILY);
+        match word.filter(|word| word.to_str().and_then(Policy::family_of).is_none()) {
+            Some(word) => Err(Failure::usage(format!("{}={}: not a family", switch::FAMILY, word.display()))
+                .remedy("it is one of ddp, sdp, both, sdp-or-tcp and tcp")),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses thresholds of SDP where neither an option nor the policy gives any connection SDP.
     fn check_thresholds(&self, policy: Option<&Policy>) -> Result<(), Failure> {
         let (option, variable) = match self {
@@ -199,14 +238,10 @@ impl RunArgs {
 
 /// Refuses settings of RDMA connections that make no sense, where the environment has them: with
 /// those the device would not open.
-fn check_verbs(args: &RunArgs) -> Result<(), Failure> {
+fn check_verbs() -> Result<(), Failure> {
     let variable = |name: &str| std::env::var_os(name).map(OsString::into_vec);
-    if let Some(fault) = VerbsSettings::of_variables(variable).1.first() {
-        return Err(Failure::usage(fault.to_string()).remedy(fault.remedy()));
-    }
-    let path = std::env::var_os(switch::POLICY).filter(|path| !path.is_empty());
-    match path.filter(|_| args.policy.is_none() && args.family().is_none()) {
-        Some(path) => checked(Path::new(&path)).map(drop),
+    match VerbsSettings::of_variables(variable).1.first() {
+        Some(fault) => Err(Failure::usage(fault.to_string()).remedy(fault.remedy())),
         None => Ok(()),
     }
 }
@@ -223,13 +258,14 @@ fn checked(path: &Path) -> Result<(PathBuf, Policy), Failure> {
     let unreadable = |error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
     let octets = std::fs::read(path).map_err(unreadable)?;
     let (policy, faults) = Policy::parse(&octets);
-    let Some(first) = faults.first() else {
+    let told = |fault: &Fault| Failure::usage(format!("{}: {fault}", path.display())).remedy(fault.remedy());
+    let Some((last, others)) = faults.split_last() else {
         return Ok((path.canonicalize().map_err(unreadable)?, policy));
     };
-    let told = |fault| Failure::usage(format!("{}: {fault}", path.display()));
-    let (last, others) = faults.split_last().unwrap_or((first, &[]));
-    others.iter().for_each(|fault| complain!("rddp: {}", told(fault)));
-    Err(told(last).remedy(first.remedy()))
+    for fault in others {
+        told(fault).report();
+    }
+    Err(told(last))
 }
 
 /// Returns the value of `LD_PRELOAD`: our libraries first, then what the environment had.

@@ -7,7 +7,7 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::program::{self, run};
+use crate::program::{self, Ended, run};
 
 /// Returns a shell command that connects to the port and prints the result.
 fn connecting_to(port: u16) -> String {
@@ -190,8 +190,49 @@ fn a_policy_that_makes_no_sense_is_refused_before_anything_runs() {
         file(&scratch, "policy", "use ddp client * *:*\nuse rdma client * *:*\nuse ddp client * *:80-70\n");
     let ended = run(&["run", "--policy", &policy, "--", "echo", "ran"]);
     assert_eq!(ended.stdout, "");
-    ended.failed(2, &["policy: line 2: \"rdma\" is no family", "policy: line 3:", "try: it is one of tcp"]);
+    let told = |line, what: &str, how: &str| format!("rddp: {policy}: line {line}: {what}\n  try: {how}\n");
+    let wanted = [
+        told(2, "\"rdma\" is no family", "it is one of tcp, ddp, both, sdp, sdp-or-tcp"),
+        told(3, "the ports \"80-70\" end before they begin", "write the lower port first"),
+    ];
+    assert_eq!(ended.stderr, wanted.concat());
+    ended.failed(2, &[]);
     run(&["run", "--policy", "/nonexistent", "--", "echo"]).failed(1, &["/nonexistent: No such file"]);
+}
+
+/// The library would report it, and the program would go on in plain TCP.
+#[test]
+fn an_environment_that_makes_no_sense_is_refused_unless_an_option_takes_its_place() {
+    let scratch = tempfile::tempdir().unwrap();
+    let policy = file(&scratch, "policy", "threshold source 1k\n");
+    let cases = [
+        ("RDDP_FAMILY", "spd", ["RDDP_FAMILY=spd: not a family", "try: it is one of ddp, sdp, both"]),
+        (
+            "RDDP_POLICY",
+            &policy,
+            ["\"1k\" is no threshold", "try: write: threshold source|sink and a number"],
+        ),
+    ];
+    for (name, value, told) in cases {
+        let with = |args| Ended::from(program::command(args).env(name, value).output().unwrap());
+        with(&["run", "--", "echo"]).failed(2, &told);
+        assert_eq!(with(&["run", "--sdp", "--", "echo", "ran"]).ok().stdout, "ran\n");
+    }
+}
+
+#[test]
+fn an_option_that_there_is_not_is_no_program() {
+    for (typed, meant) in
+        [("--spd", "--sdp"), ("--zcopy-treshold=5", "--zcopy-threshold"), ("--polcy", "--policy")]
+    {
+        let told = format!("rddp: unknown option {typed}: did you mean {meant}?");
+        run(&["run", typed, "--", "echo"]).failed(2, &[&told]);
+    }
+    run(&["run", "-z", "echo"]).failed(2, &["unknown option -z", "try: rddp run --help"]);
+    // Behind the program, and behind the dashes, options are the program's.
+    for words in [&["run", "echo", "--spd", "-z"][..], &["run", "--", "echo", "--spd", "-z"]] {
+        assert_eq!(run(words).ok().stdout, "--spd -z\n");
+    }
 }
 
 #[test]

@@ -110,6 +110,8 @@ impl Reason {
             }
             Reason::TooMuch(_) => "one rule a line; a comment begins with #",
             Reason::Family(_) => "it is one of tcp, ddp, both, sdp, sdp-or-tcp",
+            // libsdp has `both` as a family alone.
+            Reason::Role(word) if word == "both" => "write a line for server, and one for client",
             Reason::Role(_) => "it is server (who listens) or client (who connects)",
             Reason::Program(_) => {
                 "name the program without its folder, or a pattern of * ? [a-z]; a [ needs its ]"

@@ -104,7 +104,7 @@ fn each_fault_has_its_line_and_a_remedy_of_its_own() {
         ("use ddp client *", Reason::Missing("address"), "use ddp client"),
         ("use ddp client * *:* *", Reason::TooMuch("*".into()), "one rule a line"),
         ("use rdma client * *:*", Reason::Family("rdma".into()), "tcp, ddp, both, sdp"),
-        ("use ddp both * *:*", Reason::Role("both".into()), "server"),
+        ("use sdp both * *:*", Reason::Role("both".into()), "a line for server, and one for client"),
         ("use ddp client /bin/x *:*", Reason::Program("/bin/x".into()), "without its folder"),
         ("use ddp client [x *:*", Reason::Program("[x".into()), "needs its ]"),
         ("use ddp client * 10.0.0.0", Reason::Address("10.0.0.0".into()), "a colon and the port"),

@@ -40,7 +40,7 @@ pub use rddp_stream::{Errno, Recall, Sends, source_pieces};
 pub use signals::{
     Locked, NoSignals, forget_process, guard_by_these, leave_faults, lock, process_id, take_faults,
 };
-pub use tcp::{disconnect, is_mptcp, is_tcp, state_of_tcp, tcp_state};
+pub use tcp::{disconnect, has_peers_fin, is_mptcp, is_tcp, state_of_tcp, tcp_state};
 pub use value::Value;
 
 use rddp_stream::SameErrno;

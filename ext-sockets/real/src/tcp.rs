@@ -19,6 +19,12 @@ pub fn tcp_state(fd: c_int) -> Option<u8> {
     CALLS.tcp_state(fd)
 }
 
+/// Returns whether a TCP socket has the peer's FIN, or no connection any more. Leaves errno as it
+/// was.
+pub fn has_peers_fin(fd: c_int) -> bool {
+    tcp_state(fd).is_some_and(rddp_stream::tcp_state::has_peers_fin)
+}
+
 /// Dissolves a connection, so that the socket can be connected again. Leaves errno as it was.
 pub fn disconnect(fd: c_int) {
     let _same = SameErrno::here();

@@ -218,13 +218,11 @@ impl Stream<'_> {
         beside: &mut impl Beside<'s>,
     ) -> Result<(), Errno> {
         let used = step.used();
-        let mut behind = used.saturating_sub(rx.absorbed as usize);
+        let behind = used.saturating_sub(rx.absorbed as usize);
         rx.absorbed = 0;
         mark.apply(rx);
         if let Some(look) = beside.look() {
-            if behind >= CRC_LEN {
-                behind -= look.now.leave_stub();
-            }
+            self.keep_end_readable(&mut look.now);
             look.store(rx);
             self.spare_tables(rx);
         }

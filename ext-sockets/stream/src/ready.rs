@@ -153,13 +153,15 @@ impl Stream<'_> {
         if always & (POLLERR | POLLHUP) != 0 && self.is_reset_behind_more() {
             always &= POLLNVAL;
         }
-        // The error of a connect is for the program to fetch.
-        let is_tcps = match self.state.phase() {
-            Phase::Plain => true,
-            Phase::Starting => !self.is_connected(),
-            Phase::Framed | Phase::Ended => false,
+        // The error of a connect is for the program to fetch; that of a connection that was made
+        // says what the peer thinks of the startup.
+        let (is_tcps, starts) = match self.state.phase() {
+            Phase::Plain => (true, false),
+            Phase::Starting => (!self.is_connected(), true),
+            Phase::Framed | Phase::Ended => (false, false),
         };
-        if is_tcps || always & (POLLERR | POLLNVAL) != 0 {
+        let fails = if starts { POLLNVAL } else { POLLERR | POLLNVAL };
+        if is_tcps || always & fails != 0 {
             return ready & want | always;
         }
         match self.establish() {

@@ -329,11 +329,10 @@ impl Stream<'_> {
         if let Some(mark) = batch.mark {
             rx.moving(|rx| {
                 let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
-                let mut used = kept_back.unwrap_or(batch.used);
                 if let Some(look) = beside.look() {
-                    used -= look.now.leave_stub();
+                    self.keep_end_readable(&mut look.now);
                 }
-                self.drop_front(used)?;
+                self.drop_front(kept_back.unwrap_or(batch.used))?;
                 mark.apply(rx);
                 rx.shown = shown;
                 if let Some(look) = beside.look() {

@@ -71,7 +71,8 @@ impl Stream<'_> {
     /// Ends the startup because of a reset. TCP reports it once, and after that the end of the
     /// peer's octets, which must not count as another end.
     fn lost(&self, error: Errno) -> Errno {
-        if error == Errno::RESET {
+        // Behind the peer's FIN a reset is told as EPIPE.
+        if [Errno::RESET, Errno::BROKEN_PIPE].contains(&error) {
             self.state.end.set(Ended::new(Why::NotMpa, error));
         }
         error

@@ -64,9 +64,11 @@ fn buffers_grow_for_a_peer_that_asks() {
         assert!((10..15).contains(&messages), "{messages} messages of 2484 octets");
     }
     // Buffers that do not grow: the size in force is the answer.
-    let mut pair = Pair::with(1, [source, Config { largest_buffer: 0, ..sink }]);
-    transfer(&mut pair, 20_000);
-    assert!(pair.mids(1).contains(&CH_RCV_BUF_ACK));
+    for largest_buffer in [0, sink.buffer_size] {
+        let mut pair = Pair::with(1, [source, Config { largest_buffer, ..sink }]);
+        transfer(&mut pair, 20_000);
+        assert!(pair.mids(1).contains(&CH_RCV_BUF_ACK), "{largest_buffer}");
+    }
 }
 
 #[test]
@@ -172,13 +174,20 @@ fn an_advert_is_read_ahead_after_a_while() {
 /// Two ends with full buffers do not answer each other's updates without end.
 #[test]
 fn updates_of_two_full_ends_are_paced() {
-    let mut pair = Pair::new(1, Config { read_ahead: 0, ..with_thresholds(None, None) });
+    // With three buffers each, an end that waits for credits asks for them by an update.
+    let mut pair = Pair::new(5, Config { read_ahead: 0, buffers: 3, ..with_thresholds(None, None) });
     let ids = [pair.send(0, &pattern(20_000, 1)), pair.send(1, &pattern(20_000, 2))];
     pair.run();
+    for end in 0..2 {
+        pair.receive(end, 3000, ALL);
+    }
     let before = pair.mids(0).len() + pair.mids(1).len();
+    pair.run();
+    let at_once = pair.mids(0).len() + pair.mids(1).len() - before;
     pair.run_for(Duration::from_secs(10));
-    let after = pair.mids(0).len() + pair.mids(1).len();
-    assert!(after - before <= 2 * 41, "{} messages in 10 s", after - before);
+    let in_all = pair.mids(0).len() + pair.mids(1).len() - before;
+    assert!(in_all > at_once, "nothing was held back");
+    assert!(in_all - at_once <= 2 * 41, "{} messages in 10 s", in_all - at_once);
     for end in 0..2 {
         pair.receive(1 - end, 20_000, ALL);
     }

@@ -21,6 +21,8 @@ enum Nature {
     Answers,
     /// The server closes.
     Closes,
+    /// The server closes with octets unread, which is a reset.
+    Resets,
     /// The server waits for more octets.
     Waits,
 }
@@ -45,7 +47,11 @@ fn serve(mut peer: TcpStream, nature: Nature) {
         let _ = peer.write_all(b"220 ready; ");
     }
     let mut octets = [0; 100];
-    let Ok(count) = peer.read(&mut octets) else { return };
+    let few = if matches!(nature, Nature::Resets) { 5 } else { octets.len() };
+    let Ok(count) = peer.read(&mut octets[..few]) else { return };
+    if matches!(nature, Nature::Resets) && octets.starts_with(b"MPA I") {
+        return;
+    }
     if octets[..count].starts_with(b"MPA ID Req Frame") {
         match nature {
             Nature::SpeaksFirst | Nature::Waits => {
@@ -55,7 +61,7 @@ fn serve(mut peer: TcpStream, nature: Nature) {
                 let _ = peer.write_all(b"-ERR unknown command\r\n");
                 let _ = peer.read(&mut octets);
             }
-            Nature::Closes => {}
+            Nature::Closes | Nature::Resets => {}
         }
         return;
     }
@@ -78,17 +84,22 @@ fn client(program: &Path, port: u16, family: &str, nonblocking: bool, scratch: &
 fn under_both_a_plain_server_is_spoken_to_in_plain_tcp_and_is_remembered() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["client.c"], scratch.path(), &[]);
-    for nonblocking in [false, true] {
-        for nature in [Nature::SpeaksFirst, Nature::Answers, Nature::Closes, Nature::Waits] {
+    let natures = [Nature::SpeaksFirst, Nature::Answers, Nature::Closes, Nature::Resets, Nature::Waits];
+    for (family, nonblocking) in [("both", false), ("both", true), ("sdp-or-tcp", true)] {
+        for nature in natures {
             let (port, connections) = plain_server(nature);
-            let said = client(&program, port, "both", nonblocking, scratch.path());
+            let said = client(&program, port, family, nonblocking, scratch.path());
             let wanted = match nature {
                 Nature::SpeaksFirst => "220 ready; hello\n220 ready; hello\n",
                 _ => "hello\nhello\n",
             };
-            assert_eq!(said, wanted, "{nature:?}, nonblocking {nonblocking}");
+            assert_eq!(said, wanted, "{nature:?}, {family}, nonblocking {nonblocking}");
             // One spoiled by an MPA Request, and two that are plain.
-            assert_eq!(connections.load(Ordering::SeqCst), 3, "{nature:?}, nonblocking {nonblocking}");
+            assert_eq!(
+                connections.load(Ordering::SeqCst),
+                3,
+                "{nature:?}, {family}, nonblocking {nonblocking}"
+            );
         }
     }
 }
@@ -97,14 +108,30 @@ fn under_both_a_plain_server_is_spoken_to_in_plain_tcp_and_is_remembered() {
 fn under_ddp_a_plain_server_is_an_error() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["client.c"], scratch.path(), &[]);
-    for (nature, errno) in
-        [(Nature::SpeaksFirst, "EPROTO"), (Nature::Answers, "EPROTO"), (Nature::Closes, "ECONNRESET")]
-    {
+    for (nature, errno) in [
+        (Nature::SpeaksFirst, "EPROTO"),
+        (Nature::Answers, "EPROTO"),
+        (Nature::Closes, "ECONNRESET"),
+        (Nature::Resets, "ECONNRESET"),
+    ] {
         let (port, _) = plain_server(nature);
         let said = client(&program, port, "ddp", false, scratch.path());
         // TCP takes the first octets; the next call tells how the connection ended.
         let told = said.lines().map(|line| line.split_once(": ").unwrap().1);
         assert_eq!(told.collect::<Vec<_>>(), [errno, errno], "{nature:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_is_refused_is_an_error_under_any_family() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["client.c"], scratch.path(), &[]);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for family in ["both", "sdp-or-tcp", "ddp", "sdp"] {
+        for (nonblocking, call) in [(false, "connect"), (true, "SO_ERROR")] {
+            let said = client(&program, port, family, nonblocking, scratch.path());
+            assert_eq!(said, format!("{call}: ECONNREFUSED\n").repeat(2), "{family}, {nonblocking}");
+        }
     }
 }
 

@@ -37,6 +37,13 @@ fn an_exit_ends_each_connection_as_soon_as_it_is_finished() {
 }
 
 #[test]
+fn a_process_that_is_killed_behind_the_peers_end_loses_nothing() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["leaving.c"], scratch.path(), &[]);
+    goes(&program, "killed_behind_the_clients_end", true, scratch.path());
+}
+
+#[test]
 fn giving_up_unsent_octets_leaves_the_connection_to_its_other_holders() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["leaving.c"], scratch.path(), &[]);

@@ -99,6 +99,38 @@ static void by_exit(void) {
     IS(waitpid(child, NULL, 0), child);
 }
 
+/* The server is killed, or leaves by _exit, when it has read the client's end and answered: the
+ * client gets all of the answer, which a reset would take from it. */
+static void killed_behind_the_clients_end(void) {
+    enum { ALL = 200000 };
+    static char answer[ALL];
+    for (int at = 0; at < 4; at++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int peer = accepts();
+            while (read(peer, answer, sizeof answer) > 0)
+                ;
+            IS(write(peer, answer, ALL), ALL);
+            if (at % 2)
+                kill(getpid(), SIGKILL);
+            _exit(0);
+        }
+        int fd = connects(0), count, now;
+        IS(write(fd, "request", 7), 7);
+        IS(shutdown(fd, SHUT_WR), 0);
+        IS(count = read(fd, answer, 1), 1);
+        if (at >= 2)
+            IS(waitpid(child, NULL, 0), child);
+        while ((now = read(fd, answer, 5000)) > 0)
+            count += now;
+        IS(now, 0);
+        IS(count, ALL);
+        if (at < 2)
+            IS(waitpid(child, NULL, 0), child);
+        close(fd);
+    }
+}
+
 /* As above, with clients that look at one after the other: the end of the first is not kept back
  * until the second has said all it has to. */
 static void by_exit_in_turn(void) {
@@ -507,6 +539,7 @@ static const struct {
     {"at_once", at_once},     {"before_the_client", before_the_client},
     {"both_finish", both_finish}, {"by_exit", by_exit},
     {"by_exit_in_turn", by_exit_in_turn},
+    {"killed_behind_the_clients_end", killed_behind_the_clients_end},
     {"to_a_child", to_a_child},   {"by_reset", by_reset},
     {"with_few_descriptors", with_few_descriptors}, {"by_the_client", by_the_client},
     {"with_a_child_and_few_descriptors", with_a_child_and_few_descriptors},

@@ -53,7 +53,7 @@ impl Stream<'_> {
             return Err(self.kernel.take_error().unwrap_or(Errno::BROKEN_PIPE));
         }
         let is_last = || rx.left == 0 && self.kernel.unread() == Ok(rx.sdp.stub as usize);
-        if ready & libc::POLLRDHUP != 0 && !is_confined() && is_last() {
+        if self.peer_has_left(rx.sdp.is_shut == 1) && !is_confined() && is_last() {
             return Err(Errno::RESET);
         }
         Ok(())
@@ -375,7 +375,7 @@ impl Stream<'_> {
                 let has_room = self.store_behind(rx, &step, &scratch[at..seen], &mut look)?;
                 if has_room {
                     // The CRC field of this FPDU takes the place of the one before.
-                    self.take_behind(rx, step.used(), &look)?;
+                    self.take_behind(rx, step.used(), &mut look)?;
                     inbound.mark().apply(rx);
                 }
                 Ok(has_room)
@@ -424,16 +424,18 @@ impl Stream<'_> {
         }
     }
 
-    /// Takes an FPDU behind the stub, of which the CRC field stays while octets are held.
+    /// Takes an FPDU behind the stub, of which the CRC field stays while octets are held, and more
+    /// may come.
     pub(super) fn take_behind(
         &self,
         rx: &mut Guard<'_, Rx>,
         used: usize,
-        look: &Look<'_>,
+        look: &mut Look<'_>,
     ) -> Result<(), Errno> {
         rx.sdp.changing = 1;
-        let (stub, stays) = (rx.sdp.stub as usize, !rx.held.is_empty() || look.now.is_over());
-        let left = if stays { CRC_LEN } else { 0 };
+        let stub = rx.sdp.stub as usize;
+        self.keep_end_readable(&mut look.now);
+        let left = if rx.held.is_empty() || look.now.is_over() { 0 } else { CRC_LEN };
         let count = stub + used - left;
         self.drop_front(count)?;
         look.store(rx);

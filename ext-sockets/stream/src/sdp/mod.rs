@@ -5,13 +5,14 @@
 //! has the state of both directions. So a sender takes the receiving lock first.
 //!
 //! [`outbound`] sends messages, [`inbound`] takes them, [`absorb`] takes those behind octets that
-//! the program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions;
-//! [`modes`] changes modes, [`waits`] is what waits look for, [`urgent`] the urgent octet,
-//! [`counters`] what is counted.
+//! the program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions,
+//! [`end`] keeps the peer's end readable; [`modes`] changes modes, [`waits`] is what waits look
+//! for, [`urgent`] the urgent octet, [`counters`] what is counted.
 
 mod absorb;
 mod close;
 mod counters;
+mod end;
 mod inbound;
 mod info;
 mod look;

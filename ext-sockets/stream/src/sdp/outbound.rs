@@ -118,7 +118,7 @@ impl Stream<'_> {
                 paid = self.pay_adverts(rx, tx);
             }
             // Both have said that they send nothing more: the connection is over.
-            if paid == Ok(true) && rx.sdp.is_done() && rx.sdp.fin_sent == 0 {
+            if paid == Ok(true) && rx.sdp.is_done() && rx.sdp.fin_sent == 0 && self.may_send_fin(rx) {
                 rx.sdp.fin_sent = 1;
                 let _ = self.kernel.shut(Direction::Send);
             }
@@ -151,19 +151,13 @@ impl Stream<'_> {
         if self.holds_update_back(rx) {
             return;
         }
+        let is_shut = rx.sdp.is_shut == 1;
         let owe = |tx: &mut Tx, front: &[u8]| {
-            if !self.peer_has_left() {
+            if !self.peer_has_left(is_shut) {
                 owe_control(tx, front);
             }
         };
         while tx.prepare_to_owe(ROOM) && live(rx).next_control(|front| owe(tx, front)) {}
-    }
-
-    /// Returns whether the peer's FIN has come, if only to the kernel.
-    pub(super) fn peer_has_left(&self) -> bool {
-        self.kernel
-            .poll(libc::POLLRDHUP, Some(Duration::ZERO))
-            .is_ok_and(|ready| ready & libc::POLLRDHUP != 0)
     }
 
     /// Returns whether all that is due is an update that is not to go yet, and notes it if it is to

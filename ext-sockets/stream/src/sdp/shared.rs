@@ -29,6 +29,9 @@ pub(crate) struct Shared {
     /// Octets in front of the kernel's queue that belong to an FPDU that has been taken: they keep
     /// the socket readable.
     pub(super) stub: u32,
+    /// 1 once TCP's receiving direction was closed, behind the peer's `DisConn`: that keeps the
+    /// socket readable without a stub.
+    pub(super) is_shut: u32,
     /// 1 while the counts are changed by several stores.
     pub(super) changing: u32,
     /// A message that was made while one of the peer was taken, and goes before any other; 1 in
@@ -216,18 +219,10 @@ impl Shared {
         }
     }
 
-    /// Returns how many of the last octets of an FPDU stay in the kernel, and notes them: none, or
-    /// its CRC field after the peer's `DisConn`, so that the end stays readable.
-    pub(crate) fn leave_stub(&mut self) -> usize {
-        if !self.is_over() {
-            return 0;
-        }
-        self.stub = CRC_LEN as u32;
-        CRC_LEN
-    }
-
+    /// Returns whether the kernel's socket is readable for as long as octets, or the end, are there
+    /// to be read: what comes is behind them.
     pub(crate) fn has_stub(&self) -> bool {
-        self.stub > 0
+        self.stub > 0 || self.is_shut == 1
     }
 
     /// Notes that nothing more comes from TCP: by the peer's FIN, or by a reset that is told now.
@@ -284,7 +279,11 @@ impl Shared {
 
     /// Returns whether the values fit together, and nobody died while they changed.
     pub(crate) fn is_sound(&self) -> bool {
-        self.changing == 0 && self.stub <= CRC_LEN as u32 && self.has_adverts <= 1 && self.core.is_sound()
+        self.changing == 0
+            && self.stub <= CRC_LEN as u32
+            && self.is_shut <= 1
+            && self.has_adverts <= 1
+            && self.core.is_sound()
     }
 
     /// Returns whether a send waits for the peer.

@@ -156,3 +156,42 @@ fn told(sdp: &Shared, want: c_short) -> c_short {
 
 const READABLE: c_short = POLLIN | POLLRDNORM;
 const WRITABLE: c_short = POLLOUT | POLLWRNORM;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::sys::{Calls, SharedState};
+    use crate::{Format, Options, Role, SdpOptions};
+
+    /// A message that is left in the kernel for want of memory is looked at again whenever more
+    /// comes, however few the credits are: it may have some.
+    #[test]
+    fn few_credits_are_not_few_beside_a_message_that_is_left() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let format = Format::Sdp(SdpOptions::DEFAULT);
+        let state = SharedState::anonymous(&Options { format, ..Options::new(Role::Initiator) }).unwrap();
+        state.set_framed();
+        let calls = Calls::libc();
+        let stream = Stream::new(tcp.as_raw_fd(), &state, &calls);
+        let mut rx = stream.lock_rx().unwrap();
+        (rx.sdp.size, rx.sdp.bufs) = (4000, 256);
+        rx.sdp.begin(64, 4000, 1).unwrap();
+        let mut blocked_after = |hungry, is_short: bool| {
+            rx.sdp.hungry = hungry;
+            stream.note_blocked(&mut rx);
+            assert_eq!(live(&mut rx).is_short(), is_short);
+            let looks = stream.needs_what_comes(&rx);
+            while !live(&mut rx).is_short() {
+                live(&mut rx).data(1).unwrap();
+            }
+            (state.blocked.load(Ordering::Acquire), looks)
+        };
+        assert_eq!(blocked_after(0, false), (NOT_BLOCKED, false));
+        assert_eq!(blocked_after(0, true), (BLOCKED | SHORT, false));
+        assert_eq!(blocked_after(1, true), (BLOCKED_BEHIND, true));
+    }
+}

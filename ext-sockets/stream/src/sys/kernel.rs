@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Calls, Cancellable};
-use crate::tcp_state::{TCP_CLOSE, TCP_SYN_RECV, TCP_SYN_SENT};
+use crate::tcp_state::{TCP_CLOSE, TCP_SYN_RECV, TCP_SYN_SENT, has_peers_fin};
 use crate::{Caller, Errno};
 
 /// A direction of the connection, or both, as `shutdown` names them.
@@ -305,6 +305,13 @@ impl Kernel<'_> {
             // The next call reports what is wrong with the descriptor.
             _ => Tcp::Connected,
         }
+    }
+
+    /// Returns whether the peer's FIN has come, or the connection is gone, as TCP knows it: `poll`
+    /// tells the same of a receiving direction that this end has closed. A confined process cannot
+    /// ask.
+    pub(crate) fn has_peers_fin(&self) -> bool {
+        !is_confined() && self.calls.tcp_state(self.fd).is_some_and(has_peers_fin)
     }
 
     /// Ends a direction, or both.

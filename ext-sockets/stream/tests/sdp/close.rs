@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::Duration;
 
+use libc::{POLLIN, pollfd};
 use rddp_stream::{Errno, Leaving, SdpOptions};
 use rddp_test_support::random_octets;
 use socket2::SockRef;
@@ -278,4 +279,78 @@ fn a_close_resets_where_a_peer_has_left_its_adverts_unread() {
     assert_eq!(end.poll(libc::POLLIN, Duration::from_secs(20)).0, libc::POLLIN);
     assert_eq!(end.read(9), Ok(vec![]));
     assert_eq!(end.stream().leave(), None, "the close waits for the peer");
+}
+
+/// Closes the descriptor of an end and nothing else, as the kernel does for a process that is
+/// killed, or leaves by `_exit`.
+fn kill(end: End) {
+    let (tcp, _state) = (end.tcp, end.state);
+    drop(tcp);
+}
+
+/// Returns the number of octets in the kernel's receive queue, and whether the socket is readable.
+fn in_kernel(end: &End) -> (i32, bool) {
+    let (mut count, mut entry) = (0, pollfd { fd: end.tcp.as_raw_fd(), events: POLLIN, revents: 0 });
+    // SAFETY: the first call writes one int; the second has one entry. Both live until it returns.
+    unsafe {
+        assert_eq!(libc::ioctl(entry.fd, libc::FIONREAD, &raw mut count), 0);
+        assert!(libc::poll(&raw mut entry, 1, 0) >= 0);
+    }
+    (count, entry.revents & POLLIN != 0)
+}
+
+/// The kernel resets a connection that it closes with octets unread.
+#[test]
+fn an_end_that_is_killed_behind_the_peers_end_loses_nothing() {
+    let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+    b.stream().shutdown(libc::SHUT_WR).unwrap();
+    assert_eq!((a.read(1), in_kernel(&a)), (Ok(vec![]), (0, true)));
+    let octets = random_octets(10, 300_000);
+    a.send_all(&octets);
+    kill(a);
+    assert!(b.read_to_end(50_000).unwrap() == octets);
+    assert_eq!(b.state.ended(), None);
+}
+
+#[test]
+fn the_end_stays_readable_behind_octets_that_were_moved() {
+    let end = absorb_before(|mut peer| {
+        peer.message(DIS_CONN, &[], &[]);
+        // Goes on taking what the end sends, until that is all.
+        while !peer.peer.is_silent(Duration::from_millis(100)) {
+            peer.next();
+            peer.data(b"");
+        }
+    });
+    assert_eq!(in_kernel(&end), (0, true));
+    assert_eq!(end.read(9), Ok(b"octets".to_vec()));
+    assert_eq!((end.read(9), in_kernel(&end)), (Ok(vec![]), (0, true)));
+}
+
+/// The end makes no call after its `shutdown`: a FIN then would have the kernel answer the peer's
+/// updates by a reset.
+#[test]
+fn a_slow_reader_gets_every_octet_where_both_have_ended() {
+    let small = SdpOptions { size: 4000, bufs: 256, ..SdpOptions::DEFAULT };
+    let (a, b) = pair(&sdp(initiator()), &with(sdp(responder()), small));
+    SockRef::from(&b.tcp).set_recv_buffer_size(64 * 1024).unwrap();
+    b.stream().shutdown(libc::SHUT_WR).unwrap();
+    assert_eq!(a.read(1), Ok(vec![]));
+    let octets = random_octets(11, 3 << 20);
+    let all = thread::scope(|scope| {
+        scope.spawn(|| {
+            a.send_all(&octets);
+            a.stream().shutdown(libc::SHUT_WR).unwrap();
+        });
+        let mut all = Vec::new();
+        loop {
+            let part = b.read(3000).unwrap();
+            if part.is_empty() {
+                break all;
+            }
+            all.extend(part);
+        }
+    });
+    assert!(all == octets);
+    assert_eq!((b.state.ended(), a.state.ended()), (None, None));
 }

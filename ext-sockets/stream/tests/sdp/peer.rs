@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use rddp_ddp::{Msn, Stag};
 use rddp_mpa::{Frame, Initiator, InitiatorStep, StartupConfig};
@@ -142,6 +143,17 @@ impl Sdp {
     }
 
     /// Expects that the end finds a rule broken, and that this peer gets a reset.
+    /// Checks that the transport ends when both halves have: by the next call of the end's that
+    /// finds that TCP has acknowledged everything.
+    pub(crate) fn expect_fin(&mut self, end: &End) {
+        let since = Instant::now();
+        while self.peer.is_silent(Duration::from_millis(5)) {
+            assert!(since.elapsed() < Duration::from_secs(20), "no FIN comes");
+            assert_eq!(end.read(1), Ok(vec![]));
+        }
+        assert!(self.peer.recv().is_none(), "a message behind both halves");
+    }
+
     pub(crate) fn expect_refusal(mut self, end: &End, rule: &str) {
         let got = loop {
             match end.recv(&mut [0; 100], 0) {

@@ -246,5 +246,5 @@ fn credits_come_behind_the_peers_end() {
     assert_eq!(end.read(5), Ok(vec![]));
     end.stream().shutdown(libc::SHUT_WR).unwrap();
     assert_eq!(peer.next()[0], DISCONN);
-    assert!(peer.peer.recv().is_none(), "the transport ends when both have");
+    peer.expect_fin(&end);
 }

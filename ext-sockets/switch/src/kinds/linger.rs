@@ -228,7 +228,8 @@ impl Lingering {
             return false;
         }
         let since = *self.all_there.get_or_insert_with(Instant::now);
-        let has_left = real::events_now(self.ours.fd(), libc::POLLRDHUP) != 0;
+        // Not by events: the end that SDP has told stays readable without a FIN.
+        let has_left = real::has_peers_fin(self.ours.fd());
         let time = if is_said(farewell) { FOR_A_LATE_MESSAGE } else { FOR_THE_PEERS_END };
         farewell == Farewell::Over && has_left || since.elapsed() >= time
     }

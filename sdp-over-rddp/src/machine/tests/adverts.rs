@@ -223,3 +223,18 @@ fn writes_complete_early() {
     let (report, _) = pair.control(0);
     assert_eq!(report.body, Body::RdmaWrCompl { octets: 7_233 });
 }
+
+/// Octets stand behind an own advert, whether it is out or came back, and behind nothing else.
+#[test]
+fn octets_are_queued_behind_an_advert() {
+    let mut pair = Pair::new();
+    assert_eq!(pair.at(0).queue_behind(5).err(), Some(Blocked::Nothing));
+    let (advert, front) = pair.at(0).advertise_source(1000, 10, 7, 0).unwrap();
+    let queued = pair.at(0).queue_behind(5).unwrap();
+    assert_ne!(queued, advert);
+    assert_eq!((pair.at(0).queue_behind(7), pair.at(0).source(queued).len), (Ok(queued), 12));
+    pair.take(1, &front).unwrap();
+    pair.at(1).refuse_source().unwrap();
+    assert_eq!(pair.control(1).1, Received::SourcesReturned);
+    assert_eq!((pair.at(0).queue_behind(1), pair.at(0).source(queued).len), (Ok(queued), 13));
+}

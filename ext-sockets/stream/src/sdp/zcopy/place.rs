@@ -40,7 +40,7 @@ impl Stream<'_> {
         let has_room = rx.moving(|rx| {
             let has_room = self.store_behind(rx, &step, scratch, &mut look)?;
             if has_room {
-                self.take_behind(rx, step.used(), &look)?;
+                self.take_behind(rx, step.used(), &mut look)?;
                 inbound.mark().apply(rx);
             }
             Ok(has_room)
