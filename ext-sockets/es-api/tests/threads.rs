@@ -196,6 +196,7 @@ fn a_child_of_fork_has_threads_of_its_own() {
 /// A task that keeps its thread busy until it is told, or kills it.
 struct Odd {
     id: u64,
+    has_begun: AtomicBool,
     may_go_on: AtomicBool,
     is_deadly: bool,
     abandoned: AtomicBool,
@@ -204,7 +205,8 @@ struct Odd {
 impl Odd {
     fn new(is_deadly: bool) -> Arc<Self> {
         let (may_go_on, abandoned) = (AtomicBool::new(is_deadly), AtomicBool::new(false));
-        Arc::new(Odd { id: next_id(), may_go_on, is_deadly, abandoned })
+        let has_begun = AtomicBool::new(false);
+        Arc::new(Odd { id: next_id(), has_begun, may_go_on, is_deadly, abandoned })
     }
 }
 
@@ -218,6 +220,7 @@ impl Task for Odd {
     }
 
     fn advance(&self) -> bool {
+        self.has_begun.store(true, Ordering::Release);
         while !self.may_go_on.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -240,6 +243,11 @@ fn posting_to_a_full_socket_fails_at_once() {
     let _alone = alone();
     let busy = Odd::new(false);
     let task: Arc<dyn Task> = busy.clone();
+    // The thread must not read its socket, and so make room, once that is full.
+    assert_eq!(post(Direction::Send, &task), Ok(()));
+    while !busy.has_begun.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
     let posted = (0..100_000).map(|_| post(Direction::Send, &task)).find(Result::is_err);
     assert_eq!(posted, Some(Err(Errno::WOULD_BLOCK)));
     assert_eq!(run(Direction::Send, None, || Tried::Done(1)), Err(Errno::WOULD_BLOCK));
