@@ -48,7 +48,7 @@ impl Stream<'_> {
     /// Returns the error of a send that waits for a peer that is gone. Octets in the kernel are in
     /// front of the reset, or of the FIN, and keep a look at them from meeting it.
     fn meet_end_in_kernel(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
-        let ready = self.kernel.poll(libc::POLLRDHUP, Some(Duration::ZERO))?;
+        let ready = self.kernel.poll(0, Some(Duration::ZERO))?;
         if ready & libc::POLLHUP != 0 {
             return Err(self.kernel.take_error().unwrap_or(Errno::BROKEN_PIPE));
         }

@@ -142,7 +142,6 @@ impl Sdp {
         payload
     }
 
-    /// Expects that the end finds a rule broken, and that this peer gets a reset.
     /// Checks that the transport ends when both halves have: by the next call of the end's that
     /// finds that TCP has acknowledged everything.
     pub(crate) fn expect_fin(&mut self, end: &End) {
@@ -154,6 +153,7 @@ impl Sdp {
         assert!(self.peer.recv().is_none(), "a message behind both halves");
     }
 
+    /// Expects that the end finds a rule broken, and that this peer gets a reset.
     pub(crate) fn expect_refusal(mut self, end: &End, rule: &str) {
         let got = loop {
             match end.recv(&mut [0; 100], 0) {
