@@ -344,7 +344,6 @@ static void extended_pairs(void)
 	ibv_wr_send(qp);
 	IS(ibv_wr_complete(qp), EOPNOTSUPP);
 	IS(ibv_destroy_qp(other), 0);
-	IS(ibv_qp_to_qp_ex(other), NULL);
 	qp = extended(operations, cq);
 	IS(qp != NULL, 1);
 	connect_both();
