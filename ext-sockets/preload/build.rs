@@ -1,7 +1,7 @@
 //! Build script: gives the library its soname, by which programs that are linked with it find it.
 //!
-//! The number in it is that of the ABI (CONTRIBUTING.md, "Versions"). Cargo's file name has none, so
-//! a link by the soname stands beside: a program that is linked with a library in `target/` then
+//! The number in it is that of the ABI (CONTRIBUTING.md, "Versions"). Cargo's file name has none,
+//! so a link by the soname stands beside: a program that is linked with a library in `target/` then
 //! runs from there, as one that is linked with an installed library does.
 
 use std::os::unix::fs::symlink;
