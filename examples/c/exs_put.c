@@ -125,6 +125,6 @@ int main(int count, char **args) {
     else if (count == 5 && strcmp(args[1], "client") == 0)
         put_file(args[2], args[3], args[4]);
     else
-        return fputs("usage: exs_put server PORT FILE | exs_put client ADDRESS PORT FILE\n", stderr), 2;
+        return fputs("usage: exs_put server PORT FILE | client ADDRESS PORT FILE\n", stderr), 2;
     return 0;
 }

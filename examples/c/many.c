@@ -193,6 +193,6 @@ int main(int count, char **args) {
     else if (count == 5 && strcmp(args[1], "client") == 0)
         crowd(args[2], args[3], atoi(args[4]));
     else
-        return fputs("usage: many server PORT CLIENTS | many client ADDRESS PORT CLIENTS\n", stderr), 2;
+        return fputs("usage: many server PORT CLIENTS | client ADDRESS PORT CLIENTS\n", stderr), 2;
     return 0;
 }
