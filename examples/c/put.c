@@ -37,7 +37,9 @@ static struct ddp_event expect(uint32_t kind) {
     struct ddp_event event;
     check(ddp_events(queue, &event, 1, PATIENCE) == 1, "waiting for an event");
     if (event.kind != kind || event.status != 0) {
-        fprintf(stderr, "event %u: %s, Terminate 0x%04x\n", event.kind, strerror(event.status), event.terminate);
+        fprintf(stderr, "%s: %s\n", ddp_kind_name(event.kind), ddp_strerror(event.kind, event.status));
+        if (event.flags & (DDP_EVENT_TERMINATE_SENT | DDP_EVENT_TERMINATE_RECEIVED))
+            fprintf(stderr, "  %s\n", ddp_terminate_name(event.terminate));
         exit(1);
     }
     return event;

@@ -76,7 +76,8 @@ impl Item {
 }
 
 fn items() -> Result<Vec<Item>, Failure> {
-    let verbs = Library::Verbs.file_name();
+    let verbs = Library::Verbs.soname();
+    let sockets = Library::Sockets.soname();
     let command = std::env::current_exe().map_err(told(Path::new("this command")))?;
     let file = |path: &str, from: &Path| -> Result<Item, Failure> {
         let content = Content::File(fs::read(from).map_err(told(from))?);
@@ -84,13 +85,13 @@ fn items() -> Result<Vec<Item>, Failure> {
     };
     let mut items = vec![
         file("bin/rddp", &command)?,
-        file(&format!("lib/{}", Library::Sockets.file_name()), &Library::Sockets.find()?)?,
+        file(&format!("lib/{sockets}"), &Library::Sockets.find()?)?,
         file(&format!("lib/{verbs}"), &verbs::library()?)?,
     ];
-    items.extend(
-        verbs::NAMES
-            .map(|name| Item { path: format!("lib/{name}"), content: Content::Link(verbs.to_owned()) }),
-    );
+    let link =
+        |name: &str, to: &str| Item { path: format!("lib/{name}"), content: Content::Link(to.to_owned()) };
+    items.push(link(Library::Sockets.file_name(), sockets));
+    items.extend(verbs::NAMES.map(|name| link(name, verbs)));
     Ok(items)
 }
 

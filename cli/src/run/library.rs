@@ -16,9 +16,18 @@ pub(crate) enum Library {
 }
 
 impl Library {
+    /// Returns the name of the file as cargo writes it, by which programs are linked.
     pub(crate) fn file_name(self) -> &'static str {
         match self {
             Library::Sockets => "librddp_sockets.so",
+            Library::Verbs => "librddp_verbs.so",
+        }
+    }
+
+    /// Returns the SONAME: the name of the file where the library is installed.
+    pub(crate) fn soname(self) -> &'static str {
+        match self {
+            Library::Sockets => "librddp_sockets.so.0",
             Library::Verbs => "librddp_verbs.so",
         }
     }
@@ -30,10 +39,16 @@ impl Library {
         let near = beside.into_iter().flat_map(|folder| NEAR.map(|near| folder.join(near)));
         let found = near
             .chain(SYSTEM.map(PathBuf::from))
-            .find_map(|folder| folder.join(self.file_name()).canonicalize().ok())
+            .find_map(|folder| self.find_in(&folder))
             .ok_or_else(|| self.missing())?;
         check_path(&found)?;
         Ok(found)
+    }
+
+    /// Returns the library's file in a folder. Only -dev packages have the name without a number,
+    /// and only cargo's folders a file of that name.
+    fn find_in(self, folder: &Path) -> Option<PathBuf> {
+        [self.soname(), self.file_name()].iter().find_map(|name| folder.join(name).canonicalize().ok())
     }
 
     fn missing(self) -> Failure {
@@ -84,4 +99,31 @@ pub(crate) fn check_path(path: &Path) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn the_library_is_found_by_its_soname_or_as_cargo_leaves_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().canonicalize().unwrap();
+        let (plain, numbered) = (folder.join("librddp_sockets.so"), folder.join("librddp_sockets.so.0"));
+        let found = || Library::Sockets.find_in(&folder);
+        assert_eq!(found(), None);
+        symlink("librddp_sockets.so", &numbered).unwrap(); // before the library was built
+        assert_eq!(found(), None);
+        fs::write(&plain, "").unwrap();
+        assert_eq!(found().as_deref(), Some(&*plain));
+        fs::remove_file(&plain).unwrap();
+        fs::remove_file(&numbered).unwrap();
+        fs::write(&numbered, "").unwrap(); // installed, without the -dev package
+        assert_eq!(found().as_deref(), Some(&*numbered));
+        symlink("librddp_sockets.so.0", &plain).unwrap();
+        assert_eq!(found().as_deref(), Some(&*numbered));
+    }
 }

@@ -239,6 +239,13 @@ fn an_installed_folder_serves_programs() {
     for name in ["libibverbs.so.1", "librdmacm.so.1", "libibverbs.so"] {
         assert_eq!(std::fs::read_link(lib.join(name)).unwrap(), Path::new("librddp_verbs.so"));
     }
+    assert_eq!(
+        std::fs::read_link(lib.join("librddp_sockets.so")).unwrap(),
+        Path::new("librddp_sockets.so.0")
+    );
+    let preloaded = ["run", "--ddp", "--", "sh", "-c", "echo $LD_PRELOAD"];
+    let shown = run_by(&prefix.join("bin/rddp"), &preloaded).ok().stdout;
+    assert!(shown.ends_with("/opt/rddp/lib/librddp_sockets.so.0\n"), "{shown}");
     // It installs itself elsewhere, and leaves what is there.
     let again = run_by(&prefix.join("bin/rddp"), &args).ok();
     assert!(again.stdout.contains("0 of them new"), "{again:?}");

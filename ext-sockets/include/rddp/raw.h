@@ -136,6 +136,14 @@ struct ddp_event {
 #define DDP_EVENT_TERMINATE_SENT 8
 #define DDP_EVENT_TERMINATE_RECEIVED 16
 
+/* Return the name of a kind of events, such as "RDMA Write"; and what the status of an event of
+ * that kind means, such as "the peer refused the Read or atomic". With DDP_CLOSED ddp_strerror
+ * names also ddp_info.failure and the errno of a connect that failed. Never NULL; like strerror's,
+ * a text may change with the thread's next call. ddp_terminate_name (ddp.h) has the words of a
+ * Terminate. */
+const char *ddp_kind_name(uint32_t kind);
+const char *ddp_strerror(uint32_t kind, int status);
+
 /* Takes at most room events and waits for the first at most timeout milliseconds (-1: without
  * limit; 0: not at all). Returns their number.
  *   EBADF, EINVAL  not a queue

@@ -33,6 +33,7 @@ mod create;
 mod data;
 mod exs;
 mod message;
+mod names;
 mod pieces;
 mod print;
 mod raw;

@@ -2,7 +2,7 @@ use tempfile::TempDir;
 
 use crate::support::{command, compile, library, succeeded};
 
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "raw/main.c",
     "raw/operations.c",
     "raw/refusals.c",
@@ -12,6 +12,7 @@ const SOURCES: [&str; 9] = [
     "raw/crowds.c",
     "raw/answers.c",
     "raw/shared.c",
+    "raw/names.c",
 ];
 
 /// Runs one of the program's tests.
@@ -93,4 +94,9 @@ fn messages_of_several_endpoints_take_from_shared_receives() {
 #[test]
 fn bad_pointers_are_efault() {
     passes("bad_pointers");
+}
+
+#[test]
+fn kinds_statuses_and_terminates_have_names() {
+    passes("names");
 }

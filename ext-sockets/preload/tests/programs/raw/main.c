@@ -126,7 +126,7 @@ int main(int count, char **args) {
         {"bad_pointers", bad_pointers},
         {"connections", connections}, {"peers", peers}, {"endings", endings},
         {"readiness", readiness}, {"patience", patience}, {"forks", forks}, {"crowds", crowds},
-        {"answers", answered}, {"unanswered", unanswered}, {"shared", shared_receives},
+        {"answers", answered}, {"unanswered", unanswered}, {"shared", shared_receives}, {"names", names},
     };
     alarm(120);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)

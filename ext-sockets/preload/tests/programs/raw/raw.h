@@ -71,5 +71,6 @@ void crowds(void);
 void answered(void);
 void unanswered(void);
 void shared_receives(void);
+void names(void);
 
 #endif

@@ -12,6 +12,7 @@
 //! | `memory.rs` | domains, regions, windows, and the check that a work may name them |
 //! | `queue.rs` | event queues |
 //! | `event.rs` | events in the form that C programs see |
+//! | `names.rs` | names of kinds, statuses and Terminates, for programs to print |
 //! | `endpoint.rs` | one end of a connection, and how it ends |
 //! | `begin.rs` | `attach`, `begin` and `connect`, which make a connection |
 //! | `answer.rs` | the program's answer to a peer's Request |
@@ -30,6 +31,7 @@ mod endpoint;
 mod event;
 mod info;
 mod memory;
+pub mod names;
 mod queue;
 mod reserved;
 mod shared;

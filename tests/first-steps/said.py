@@ -1,0 +1,118 @@
+"""Runs commands in the installed system, as any user, and looks at what they say: a line of CHECKS
+is what is promised, the command that shows it, and patterns that its output has to match. The
+folder is the same for all, so that later commands use files of earlier ones. A command that cannot
+run on this host says "not looked at: " and why."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+PRELUDE = r"""
+listening() { # PORT: waits until something listens there
+    for _ in $(seq 600); do
+        if ss -Hltn "sport = :$1" | grep -q .; then return; fi
+        sleep 0.1
+    done
+    echo "nothing listens on $1"
+    exit 1
+}
+linked() { cc -std=gnu11 -Wall -Wextra -Werror "$1.c" $(pkg-config --cflags --libs rddp_sockets) -o "$1"; }
+example() { cp "/usr/share/doc/librddp-dev/examples/$1.c" . && linked "$1"; }
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+"""
+
+# Failures of a command are output too: `|| echo exit $?`.
+CHECKS = [
+    # C
+    ("words for kinds, statuses and Terminates, and the version", r"""
+cat >words.c <<'END'
+#include <errno.h>
+#include <stdio.h>
+#include <rddp/ddp.h>
+int main(void) {
+    printf("%s|%s|%s|%s\n", ddp_version(), ddp_kind_name(DDP_WRITE), ddp_strerror(DDP_CLOSED, EREMOTEIO),
+           ddp_terminate_name(0x0101));
+}
+END
+linked words; ./words""", [r"^\d+\.\d+\.\d+\|RDMA Write\|the peer sent a Terminate\|"
+                           r"RDMAP remote protection error: base or bounds violation$"]),
+    ("linked programs need the library by its SONAME, and -dev has the link",
+     "readelf -d words; basename $(readlink -f $(pkg-config --variable=libdir rddp_sockets)/librddp_sockets.so)",
+     [r"\(NEEDED\).*\[librddp_sockets\.so\.0\]", r"^librddp_sockets\.so\.0$"]),
+    ("a preloaded and linked program has the library once",
+     "rddp run -- sh -c 'cat /proc/self/maps' | grep -o '/[^ ]*librddp_sockets.*' | sort -u",
+     [r"^/[^ ]*/librddp_sockets\.so\.0$"]),
+    ("the ES-API", r"""
+example exs_put; ./exs_put server 7601 arrived & listening 7601
+./exs_put client 127.0.0.1 7601 exs_put.c; wait $!; cmp exs_put.c arrived && echo same""",
+     [r"^\d+ octets sent$", r"^same$"]),
+    ("many clients in one poll loop",
+     "example many; ./many server 7602 30 & listening 7602; ./many client 127.0.0.1 7602 30; wait",
+     [r"^300 answers to 30 clients$", r"^300 messages of 30 clients answered$"]),
+    # Python
+    ("the module", "rddp run -- python3 -c 'import rddp; print(rddp.version(), rddp.terminate_name(0x1203))'",
+     [r"^\d+\.\d+\.\d+ DDP untagged buffer error: invalid MSN, MSN range is not valid$"]),
+    ("without the library the module tells the remedy",
+     "python3 -c 'import rddp; rddp.Queue()' || echo exit $?", [r"start the program with `rddp run", r"^exit 1$"]),
+    # To install
+    ("a man page", "zcat /usr/share/man/man1/rddp-serve.1.gz", [r"^\.SH NAME"]),
+    ("completions for three shells", """
+cd /usr/share; ls bash-completion/completions/rddp zsh/vendor-completions/_rddp fish/vendor_completions.d/rddp.fish""",
+     [r"^bash", r"^zsh", r"^fish"]),
+    ("socket activation", r"""
+command -v systemd-socket-activate >/dev/null || { echo "not looked at: no systemd-socket-activate"; exit; }
+mkdir -p srv; echo activated >srv/a
+systemd-socket-activate -l 127.0.0.1:7603 rddp serve srv & listening 7603
+rddp get 127.0.0.1:7603/a b; cat b""", [r"^activated$"]),
+    ("a folder for images", """
+rddp install --prefix $PWD/prefix; readlink prefix/lib/librddp_sockets.so
+prefix/bin/rddp run --ddp -- sh -c 'echo $LD_PRELOAD'""",
+     [r"^librddp_sockets\.so\.0$", r"/prefix/lib/librddp_sockets\.so\.0$"]),
+    # The command
+    ("errors as JSON, with a schema", "rddp ping --json 127.0.0.1:1 || echo exit $?",
+     [r'^\{"schema":1,"error":\{"kind":"peer","exit_code":3,', r"^exit 3$"]),
+    ("a folder that is not there", "rddp serve /nonexistent || echo exit $?",
+     [r"/nonexistent: no such directory"]),
+    # In a network of its own ports below 1024 need a right, whatever the host's sysctl says.
+    ("a port without the right to it", "timeout 20 rddp serve . --port 80 || echo exit $?",
+     [r"CAP_NET_BIND_SERVICE", r"^exit 1$"]),
+    ("put as scp writes it", "touch f; rddp put f host:/path || echo exit $?", [r"write host/path"]),
+    ("serve stamps its lines; get says Gbit/s; -q and -v before the subcommand", r"""
+mkdir -p srv; head -c 100000 /dev/urandom >srv/c; rddp serve srv --port 7604 & listening 7604
+rddp get 127.0.0.1:7604/c d; rddp -q get 127.0.0.1:7604/c e; rddp -v get 127.0.0.1:7604/c g
+rddp get --json 127.0.0.1:7604/c h
+rddp ping 127.0.0.1:7604 || echo exit $?; rddp doctor 127.0.0.1:7604""",
+     [r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*serving srv", r"MB/s \(\d+\.\d+ Gbit/s\)", r"INFO connect",
+      r'^\{"schema":1,"file":"c"', r"this is rddp serve"]),
+    # perf
+    ("perf: iterations, time and intervals, reverse, both ways, atomics, JSON", r"""
+rddp perf server --port 7605 & listening 7605
+client() { rddp perf client 127.0.0.1:7605 "$@"; }
+client -n 100 -s 64 --op write; client -t 0.5 -i 0.2 -s 4K --op write; client -n 100 -R -s 4K --op send
+client -n 100 -b -s 4K --op write; client -n 100 --op fetch-add,cmp-swap; client -t 0.5 -i 0.2 -s 4K --op write --json
+""", [r"^write +64 ", r"^write +4K +-?0\.\d\d - 0\.\d\d s .*MB/s", r"from the server", r"as many the other way",
+      r"^fetch-add ", r"^cmp-swap ", r'^\{"schema":1,"interval":\{"op":"write"', r'^\{"schema":1,"results":\[']),
+]
+
+
+def run(command, folder):
+    ended = subprocess.run(["bash", "-c", PRELUDE + command], cwd=folder, env={**os.environ, "HOME": folder},
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    return ended.stdout.decode(errors="replace")
+
+
+faults = 0
+with tempfile.TemporaryDirectory() as scratch:
+    for what, command, patterns in CHECKS:
+        said = run(command, scratch)
+        if said.startswith("not looked at: "):
+            print(f"{said.strip()}: {what}")
+            continue
+        missing = [pattern for pattern in patterns if not re.search(pattern, said, re.MULTILINE)]
+        print(f"{'NOT SO' if missing else 'ok'}    {what}", flush=True)
+        if missing:
+            print(f"{command.strip()}\n{said}not matched: {missing}")
+            faults += 1
+sys.exit(1 if faults else 0)
