@@ -57,8 +57,7 @@ impl Error {
     }
 }
 
-/// The reason why a work request was refused. The request was not posted; of a list, this one and
-/// all behind it were not.
+/// The reason why a work request was refused. The request was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -110,6 +109,34 @@ pub enum PostError {
         /// The rule that the element breaks.
         fault: SgeFault,
     },
+}
+
+/// A request of a list was refused ([`QueuePair::post_sends`](crate::QueuePair::post_sends)): those
+/// before it were posted, it and those behind it were not.
+///
+/// ```
+/// use rddp_rnic::{PostError, QpConfig, Rnic, SendWr};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig { max_send: 2, ..QpConfig::new(&cq) })?;
+/// let refused = qp.post_sends(&[1, 2, 3].map(|id| SendWr::send_inline(id, b"x"))).unwrap_err();
+/// assert_eq!((refused.posted, refused.error), (2, PostError::QueueFull { capacity: 2 }));
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("request {posted} of the list, counted from 0, was refused")]
+pub struct PostListError {
+    /// The number of requests that were posted: the index of the one that was refused.
+    pub posted: usize,
+    /// The reason why that one was refused.
+    #[source]
+    pub error: PostError,
+}
+
+impl From<PostListError> for PostError {
+    fn from(refused: PostListError) -> Self {
+        refused.error
+    }
 }
 
 /// The fault of an element in a scatter or gather list.

@@ -19,7 +19,7 @@ use crate::config::{NoReceive, QpConfig};
 use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
 use crate::device::DeviceInner;
-use crate::error::{ConnectError, Error, PostError};
+use crate::error::{ConnectError, Error, PostError, PostListError};
 use crate::home::Home;
 use crate::io::driver::Source;
 use crate::mem::{Access, PdId, QpNum};
@@ -139,17 +139,17 @@ impl QueuePair {
     /// Posts a request to the send queue. When this returns, it has been handed to TCP as far as
     /// TCP took it.
     pub fn post_send(&self, wr: &SendWr) -> Result<(), PostError> {
-        self.post_sends(std::slice::from_ref(wr)).map_err(|(error, _)| error)
+        self.post_sends(std::slice::from_ref(wr)).map_err(|refused| refused.error)
     }
 
     /// Posts a list of requests, which leave together.
     ///
     /// # Errors
-    /// The first error, and the number of requests posted before it.
-    pub fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
+    /// A request was refused: the error says why, and how many were posted before it.
+    pub fn post_sends(&self, list: &[SendWr]) -> Result<(), PostListError> {
         match self.inner.here() {
             Ok(inner) => inner.post_sends(list),
-            Err(forked) => Err((forked.into(), 0)),
+            Err(forked) => Err(PostListError { posted: 0, error: forked.into() }),
         }
     }
 
