@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -211,6 +211,12 @@ impl Sink for EventQueue {
 impl AsFd for EventQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.anywhere().notify.as_fd()
+    }
+}
+
+impl AsRawFd for EventQueue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 
