@@ -7,11 +7,10 @@
 
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rddp_mpa::{FrameOctets, Negotiated, Request, StartupMisuse};
 use rddp_rdma::ConnectOptions;
-use socket2::Socket;
 
 use super::begin::Part;
 use super::half_open::HalfOpen;
@@ -40,8 +39,12 @@ impl QueuePair {
     ///
     /// # Errors
     /// The QP is not idle.
-    pub fn begin_asking(&self, stream: Socket, options: &ConnectOptions) -> Result<(), ConnectError> {
-        self.begin_as(TcpSocket::new(stream), options, Part::Asking)
+    pub fn begin_asking(
+        &self,
+        stream: impl Into<OwnedFd>,
+        options: &ConnectOptions,
+    ) -> Result<(), ConnectError> {
+        self.begin_as(TcpSocket::of(stream), options, Part::Asking)
     }
 
     /// Takes the Request that has come. `None` before that, or when it has been taken before.

@@ -1,13 +1,13 @@
 //! The handle by which a program holds a queue pair.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rddp_mpa::Negotiated;
 use rddp_rdma::{ConnectOptions, RecvWr, SendWr};
 use rddp_rdmap::TerminateRepr;
-use socket2::Socket;
 
 use super::QpInner;
 use super::attributes::{Inbound, QpAttributes};
@@ -236,7 +236,7 @@ impl QueuePair {
     /// The QP is not idle, or is being connected already.
     pub fn attach(
         &self,
-        stream: Socket,
+        stream: impl Into<OwnedFd>,
         negotiated: Negotiated,
         options: &ConnectOptions,
         active: bool,
@@ -244,7 +244,7 @@ impl QueuePair {
         let inner = self.inner.here()?;
         // If the QP is not idle, the peer is told: its startup is over (RFC 6581 §9.3).
         let _place = inner.claim_place()?;
-        inner.attach(TcpSocket::new(stream), negotiated, options, active, || ())
+        inner.attach(TcpSocket::of(stream), negotiated, options, active, || ())
     }
 }
 

@@ -75,7 +75,7 @@ fn only_an_idle_qp_is_connected() {
         let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
         let socket: std::os::fd::OwnedFd = socket.into();
         let negotiated = with_plain_raw(Role::Active).0.qp.negotiated().unwrap();
-        let refused = end.qp.attach(socket.into(), negotiated, &ConnectOptions::default(), true);
+        let refused = end.qp.attach(socket, negotiated, &ConnectOptions::default(), true);
         assert!(matches!(refused, Err(ConnectError::NotIdle(told)) if told == *state), "{refused:?}");
         assert_eq!(end.qp.state(), *state);
     }
