@@ -89,6 +89,19 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// Returns the completion if its request was a success.
+    ///
+    /// # Errors
+    /// Any other status, with what names the request.
+    #[inline]
+    pub fn ok(self) -> Result<Self, CompletionError> {
+        if self.status == Status::Success {
+            return Ok(self);
+        }
+        let Completion { wr_id, completed, qp, status, .. } = self;
+        Err(CompletionError { wr_id, completed, qp, status })
+    }
+
     /// Returns whether this wakes threads that wait for solicited completions only, as all errors
     /// do.
     #[inline]
@@ -106,8 +119,26 @@ impl Completion {
     }
 }
 
+/// A request that has completed otherwise than by success: see [`Completion::ok`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("request {wr_id} ({completed:?}) of {qp} was no success")]
+#[non_exhaustive]
+pub struct CompletionError {
+    /// The `wr_id` that the program gave the work request.
+    pub wr_id: u64,
+    /// The kind of request.
+    pub completed: Completed,
+    /// The QP that the request was posted to.
+    pub qp: QpNum,
+    /// The outcome of the request.
+    #[source]
+    pub status: Status,
+}
+
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+
     use super::*;
 
     const RECEIVED: Completion = Completion {
@@ -121,6 +152,14 @@ mod tests {
         immediate: Some([0x12, 0x34, 0x56, 0x78, 9, 9, 9, 9]),
         solicited: false,
     };
+
+    #[test]
+    fn a_completion_that_is_no_success_is_an_error_that_names_its_request() {
+        assert_eq!(RECEIVED.ok(), Ok(RECEIVED));
+        let error = Completion { status: Status::Flushed, ..RECEIVED }.ok().unwrap_err();
+        assert_eq!(error.to_string(), "request 1 (ReceiveImmediate) of QP 1 was no success");
+        assert_eq!(error.source().unwrap().to_string(), Status::Flushed.to_string());
+    }
 
     #[test]
     fn errors_and_solicited_receives_are_urgent() {

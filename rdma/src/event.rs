@@ -84,3 +84,27 @@ pub enum AsyncEventKind {
     /// is not its own. All connections of the device were reset, and none can be made any more.
     DeviceFailed,
 }
+
+impl AsyncEventKind {
+    /// Returns whether the event tells that a connection is over, or was not made. Completions of
+    /// what was posted may follow, and [`LastWqeReached`](Self::LastWqeReached).
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        match self {
+            AsyncEventKind::CloseComplete
+            | AsyncEventKind::BadClose
+            | AsyncEventKind::ConnectionLost
+            | AsyncEventKind::TerminateReceived(_)
+            | AsyncEventKind::Fault(_)
+            | AsyncEventKind::CqOverflow
+            | AsyncEventKind::NotConnected
+            | AsyncEventKind::QpFailed
+            | AsyncEventKind::DeviceFailed => true,
+            AsyncEventKind::Established
+            | AsyncEventKind::SrqLimit
+            | AsyncEventKind::LastWqeReached
+            | AsyncEventKind::Requested
+            | AsyncEventKind::Connected => false,
+        }
+    }
+}

@@ -71,6 +71,12 @@ impl CompletionChannel {
         self.0.here().ok()?.next_event()
     }
 
+    /// Returns an iterator that takes events as [`next_event`](Self::next_event) does, until there
+    /// is none.
+    pub fn events(&self) -> impl Iterator<Item = CompletionQueue> + '_ {
+        std::iter::from_fn(|| self.next_event())
+    }
+
     /// Takes the oldest event. Sleeps until there is one, for at most `timeout` (`None`: no limit),
     /// and reads the sockets of the channel's queues in this thread.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<CompletionQueue>> {

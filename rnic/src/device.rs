@@ -171,6 +171,12 @@ impl Rnic {
         self.0.here().ok()?.events.next_event()
     }
 
+    /// Returns an iterator that takes events as [`async_event`](Self::async_event) does, until there
+    /// is none.
+    pub fn async_events(&self) -> impl Iterator<Item = AsyncEvent> + '_ {
+        std::iter::from_fn(|| self.async_event())
+    }
+
     /// Sleeps until there is an asynchronous event, for at most `timeout` (`None`: no limit).
     pub fn wait_async_event(&self, timeout: Option<Duration>) -> std::io::Result<Option<AsyncEvent>> {
         self.0.here()?.events.wait(timeout)

@@ -160,6 +160,12 @@ impl EventQueue {
         Some(event)
     }
 
+    /// Returns an iterator that takes events as [`next_event`](Self::next_event) does, until there
+    /// is none.
+    pub fn events(&self) -> impl Iterator<Item = AsyncEvent> + '_ {
+        std::iter::from_fn(|| self.next_event())
+    }
+
     /// Returns whether there is no event.
     pub fn is_empty(&self) -> bool {
         self.0.anywhere().len.load(Ordering::SeqCst) == 0
@@ -257,7 +263,7 @@ mod tests {
         queue.take(received(TerminateCode::BOUNDS));
         [overflow(1), overflow(2), overflow(1)].into_iter().for_each(|event| queue.take(event));
         queue.take(received(TerminateCode::CANNOT_INVALIDATE_PROTECTION));
-        let taken: Vec<_> = std::iter::from_fn(|| queue.next_event()).collect();
+        let taken: Vec<_> = queue.events().collect();
         let last = received(TerminateCode::CANNOT_INVALIDATE_PROTECTION);
         assert_eq!(taken, [overflow(2), overflow(1), last]);
         assert!(!is_readable(&queue));

@@ -108,9 +108,9 @@ pub use pd::{MemoryRegion, MemoryWindow, ProtectionDomain};
 pub use qp::{QpState, QueuePair};
 pub use rddp_mpa::{Negotiated, Request};
 pub use rddp_rdma::{
-    Access, AsyncEvent, AsyncEventKind, Atomics, Capabilities, Completed, Completion, ConnectOptions, CqNum,
-    Element, Fault, Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr, Remote, Revision, Rtr, RtrSet,
-    SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode,
+    Access, AsyncEvent, AsyncEventKind, Atomics, Capabilities, Completed, Completion, CompletionError,
+    ConnectOptions, CqNum, Element, Fault, Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr, Remote,
+    Revision, Rtr, RtrSet, SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode,
 };
 pub use rddp_rdmap::TerminateRepr;
 pub use srq::{SharedReceiveQueue, SrqConfig};

@@ -30,7 +30,7 @@ fn in_state(state: QpState, role: Role) -> (End, Option<Peer>) {
 }
 
 fn events(end: &End) -> Vec<AsyncEventKind> {
-    std::iter::from_fn(|| end.rnic.async_event()).map(|event| event.kind).collect()
+    end.rnic.async_events().map(|event| event.kind).collect()
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Channel {
 
     /// Takes the oldest event that a queue has sent which the program still has.
     fn next_event(&self) -> Option<Arc<Cq>> {
-        std::iter::from_fn(|| self.channel.next_event()).find_map(|queue| self.known(&queue))
+        self.channel.events().find_map(|queue| self.known(&queue))
     }
 
     fn known(&self, queue: &CompletionQueue) -> Option<Arc<Cq>> {
