@@ -81,6 +81,7 @@ mod local;
 pub mod mem;
 mod pd;
 mod qp;
+mod region;
 mod scratch;
 mod srq;
 mod sys;
@@ -104,7 +105,7 @@ pub use event::{EventQueue, Sink};
 pub use home::Forked;
 pub use io::counter::Counter;
 pub use mem::{MemError, PdId, RegionOptions};
-pub use pd::{MemoryRegion, MemoryWindow, ProtectionDomain};
+pub use pd::ProtectionDomain;
 pub use qp::{QpState, QueuePair};
 pub use rddp_mpa::{Negotiated, Request};
 pub use rddp_rdma::{
@@ -113,6 +114,7 @@ pub use rddp_rdma::{
     Revision, Rtr, RtrSet, SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode,
 };
 pub use rddp_rdmap::TerminateRepr;
+pub use region::{MemoryRegion, MemoryWindow};
 pub use srq::{SharedReceiveQueue, SrqConfig};
 
 // Has `cargo test` build the program of the page.
