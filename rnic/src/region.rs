@@ -1,7 +1,7 @@
 //! A program's handles on registered memory: regions and windows.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use rddp_ddp::Stag;
@@ -68,16 +68,34 @@ impl MemoryRegion {
 
     /// Returns a part of the region, for a work request. A part beyond its end, or one that ends
     /// before it starts, is refused when it is posted.
-    pub fn sge(&self, range: Range<usize>) -> Sge {
+    ///
+    /// ```
+    /// use rddp_rnic::{Access, Rnic};
+    /// let region = Rnic::open()?.alloc_pd().allocate(64, Access::LOCAL_WRITE)?;
+    /// assert_eq!([region.sge(16..24).len, region.sge(..=7).len, region.sge(48..).len], [8, 8, 16]);
+    /// assert_eq!(region.sge(..), region.whole());
+    /// # Ok::<(), rddp_rnic::Error>(())
+    /// ```
+    pub fn sge(&self, range: impl RangeBounds<usize>) -> Sge {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start as u64,
+            Bound::Excluded(before) => (*before as u64).saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => (*last as u64).saturating_add(1),
+            Bound::Excluded(end) => *end as u64,
+            Bound::Unbounded => self.len() as u64,
+        };
         // A range that ends before it starts becomes longer than any region, so that posting
-        // refuses it.
-        let len = (range.end as u64).wrapping_sub(range.start as u64);
-        Sge { stag: self.stag(), addr: self.base().wrapping_add(range.start as u64), len }
+        // refuses it: here is no way to, and an empty part would be taken.
+        let len = end.wrapping_sub(start);
+        Sge { stag: self.stag(), addr: self.base().wrapping_add(start), len }
     }
 
     /// Returns the whole region, for a work request.
     pub fn whole(&self) -> Sge {
-        self.sge(0..self.len())
+        self.sge(..)
     }
 
     /// Returns a place in the region, for a peer's work request.

@@ -306,6 +306,10 @@ fn a_range_of_more_than_a_message_is_refused() {
     #[expect(clippy::reversed_empty_ranges, reason = "that is the case")]
     let reversed = region.sge(5..3);
     assert!(matches!(end.qp.post_send(&SendWr::send(1, reversed)), Err(PostError::MessageTooLong { .. })));
+    let behind = region.sge(region.len() + 1..);
+    assert!(matches!(end.qp.post_send(&SendWr::send(1, behind)), Err(PostError::MessageTooLong { .. })));
+    let endless = RecvWr::one(1, region.sge(..=usize::MAX));
+    assert!(matches!(end.qp.post_recv(endless), Err(PostError::Memory { .. })));
     end.qp.post_send(&SendWr::send(2, region.whole())).unwrap();
     raw.expect(Opcode::Send);
 }
