@@ -17,6 +17,23 @@ use crate::mem::{Access, MemError, Region, Window};
 /// A peer may write to it at any time if its rights allow that, so no reference to its octets is
 /// ever given out.
 ///
+/// # Memory that a peer uses at the same time
+///
+/// A copy ([`read`](Self::read), [`write`](Self::write), and what the device does for a peer's Read
+/// or Write) is made octet by octet, in any order, and takes no lock. So:
+///
+/// - A peer's Read of octets that are written meanwhile returns for each of them what it was before
+///   or after, and old beside new even inside of one number. A program that is to see whole values
+///   writes something by which the peer knows them: a sum, or a version before and behind.
+/// - Whoever sees the last eight octets of a peer's Write sees all of it, and of the Writes before
+///   it. At an address that is a multiple of eight they change at once, and
+///   [`read_u64`](Self::read_u64) waits for them best.
+/// - Numbers at such addresses that are reached by [`read_u64`](Self::read_u64),
+///   [`write_u64`](Self::write_u64), [`fetch_add_u64`](Self::fetch_add_u64) and
+///   [`cmp_swap_u64`](Self::cmp_swap_u64) here, and by `FetchAdd` and `CmpSwap` from peers, are
+///   whole, and no addition is lost (RFC 7306 §5.3): a counter or a lock that both ends use. All of
+///   them are in this machine's byte order.
+///
 /// ```
 /// use rddp_rnic::{Access, Rnic};
 /// let pd = Rnic::open()?.alloc_pd();
@@ -118,6 +135,43 @@ impl MemoryRegion {
     /// Copies octets out of the region.
     pub fn read_into(&self, offset: usize, out: &mut [u8]) -> Result<(), MemError> {
         self.0.here()?.region.read_at(offset, out)
+    }
+
+    /// Returns the number at `offset`, whole. What was written before it, here by
+    /// [`write_u64`](Self::write_u64) or by a peer, is seen from then on.
+    ///
+    /// # Errors
+    /// As for all four of these: the octets are not inside the region, their address is no multiple
+    /// of eight, or the region's memory is gone.
+    pub fn read_u64(&self, offset: usize) -> Result<u64, MemError> {
+        self.0.here()?.region.fetch_modify_u64(offset, false, |_| None)
+    }
+
+    /// Stores a number at `offset`, whole and behind all that this thread has written before.
+    ///
+    /// # Errors
+    /// As for [`read_u64`](Self::read_u64), or the region has no local write right.
+    pub fn write_u64(&self, offset: usize, value: u64) -> Result<(), MemError> {
+        self.0.here()?.region.fetch_modify_u64(offset, true, |_| Some(value)).map(drop)
+    }
+
+    /// Adds to the number at `offset`, modulo 2^64, and returns it as it was before: what a peer's
+    /// [`fetch_add`](crate::SendWr::fetch_add) does.
+    ///
+    /// # Errors
+    /// As for [`write_u64`](Self::write_u64).
+    pub fn fetch_add_u64(&self, offset: usize, add: u64) -> Result<u64, MemError> {
+        self.0.here()?.region.fetch_modify_u64(offset, true, |value| Some(value.wrapping_add(add)))
+    }
+
+    /// Stores `swap` at `offset` if the number there is `compare`, and returns it as it was before:
+    /// what a peer's [`cmp_swap`](crate::SendWr::cmp_swap) does.
+    ///
+    /// # Errors
+    /// As for [`write_u64`](Self::write_u64).
+    pub fn cmp_swap_u64(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, MemError> {
+        let change = |value| (value == compare).then_some(swap);
+        self.0.here()?.region.fetch_modify_u64(offset, true, change)
     }
 
     /// Makes the region valid again after an invalidation, or changes its rights, under an STag

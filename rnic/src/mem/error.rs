@@ -98,6 +98,12 @@ pub enum MemError {
         /// Length of the range in octets.
         len: u64,
     },
+    /// A number that is reached as a whole is not at a multiple of eight (RFC 7306 §5.1).
+    #[error("the number's address {addr:#x} is not a multiple of 8")]
+    Misaligned {
+        /// The address in memory.
+        addr: u64,
+    },
     /// The region has windows bound to it.
     #[error("region {stag} has {windows} windows bound to it")]
     WindowsBound {
