@@ -46,16 +46,16 @@ pub enum MemError {
     /// The list of the process's mappings could not be read, and on this processor nothing else
     /// makes up for it.
     #[error("cannot read /proc/self/maps, by which memory is checked before it is registered: {0}")]
-    Maps(#[source] io::Error),
+    Maps(io::Error),
     /// The kernel refused to map, populate or lock.
-    #[error("{call} of {len} octets failed: {source}{}", hint(call, source))]
+    #[error("{call} of {len} octets failed: {error}{}", hint(call, error))]
     Os {
         /// The system call.
         call: &'static str,
         /// Length of the range in octets.
         len: usize,
         /// The error that the system call returned.
-        source: io::Error,
+        error: io::Error,
     },
     /// The system provided no random numbers for an STag.
     #[error("no random numbers for an STag: {0}")]
@@ -127,8 +127,8 @@ pub enum MemError {
 }
 
 /// Returns advice for the user about a failed system call, or nothing.
-fn hint(call: &str, source: &io::Error) -> &'static str {
-    match (call, source.raw_os_error()) {
+fn hint(call: &str, error: &io::Error) -> &'static str {
+    match (call, error.raw_os_error()) {
         ("mlock", Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN)) => {
             " (raise RLIMIT_MEMLOCK, see ulimit -l)"
         }
