@@ -27,10 +27,10 @@ use crate::pd::PdUser;
 
 /// A queue pair: one end of an RDMA connection.
 ///
-/// Dropping the handle closes the connection, if there is one: what TCP has taken or begun to
-/// take still goes out, then FIN, and whatever the peer sends is discarded until its own FIN, for
-/// five seconds at most. Requests that wait in the send queue are not sent.
-/// [`abort`](Self::abort) resets.
+/// Cloning gives another handle to the same QP: threads share it so, or by reference. Dropping the
+/// last handle closes the connection, if there is one: what TCP has taken or begun to take still
+/// goes out, then FIN, and whatever the peer sends is discarded until its own FIN, for five seconds
+/// at most. Requests that wait in the send queue are not sent. [`abort`](Self::abort) resets.
 ///
 /// ```
 /// use rddp_rnic::{QpConfig, QpState, Rnic};
@@ -40,9 +40,18 @@ use crate::pd::PdUser;
 /// assert_eq!(qp.state(), QpState::Idle);
 /// # Ok::<(), rddp_rnic::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct QueuePair {
+    /// Beside `_last`, so that a call need not go through it.
     pub(crate) inner: Home<Arc<QpInner>>,
+    _last: Arc<Last>,
+}
+
+/// What all handles of a QP share: ends the QP when the last of them is dropped. Whatever else
+/// holds the QP does so for a moment.
+#[derive(Debug)]
+struct Last {
+    inner: Home<Arc<QpInner>>,
     /// Dropped once the QP has ended.
     _of_pd: PdUser,
 }
@@ -91,7 +100,8 @@ impl QueuePair {
             }
         });
         // From here on dropping `qp` undoes what has been done, if a later step fails.
-        let qp = QueuePair { inner: Home::new(inner), _of_pd: of_pd };
+        let inner = Home::new(inner);
+        let qp = QueuePair { inner: inner.clone(), _last: Arc::new(Last { inner, _of_pd: of_pd }) };
         let inner = qp.inner.here()?;
         for cq in inner.attrs.cqs() {
             cq.add_member(inner.attrs.token, inner.clone())
@@ -248,7 +258,7 @@ impl QueuePair {
     }
 }
 
-impl Drop for QueuePair {
+impl Drop for Last {
     fn drop(&mut self) {
         if let Ok(inner) = self.inner.here() {
             inner.destroy();
