@@ -78,7 +78,13 @@ mod event;
 mod home;
 mod io;
 mod local;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod mem;
+// What only the feature shows is unused without it.
+#[cfg(not(feature = "internals"))]
+#[allow(dead_code, unreachable_pub, unused_imports)]
+mod mem;
 mod pd;
 mod qp;
 mod region;

@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::time::Duration;
 
-use rddp_rnic::{Access, AsyncEventKind, ConnectOptions, QpConfig, RecvWr, Remote, SendWr, SrqConfig, Stag};
+use rddp_rnic::{
+    Access, AsyncEventKind, ConnectOptions, QpConfig, QueuePair, RecvWr, Remote, SendWr, SrqConfig, Stag,
+};
 use rddp_test_support::{Random, connect, plain, read_to_end, segment};
 
 use crate::alone;
@@ -171,7 +173,7 @@ fn a_qp_lives_as_long_as_one_of_its_handles() {
     let (active, passive) = connected(&ConnectOptions::default());
     let End { qp: first, pd, .. } = &active;
     let others = [first.clone(), first.clone()];
-    assert_eq!(others.each_ref().map(|qp| qp.num()), [first.num(); 2]);
+    assert_eq!(others.each_ref().map(QueuePair::num), [first.num(); 2]);
     assert_eq!(pd.users(), 1);
     let inbox = passive.region(8, Access::LOCAL_WRITE);
     for (id, qp) in others.into_iter().enumerate() {
