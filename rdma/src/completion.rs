@@ -5,6 +5,18 @@ use rddp_ddp::Stag;
 use crate::QpNum;
 
 /// The kind of request that completed.
+///
+/// ```
+/// use rddp_rdma::{Completed, Completion};
+///
+/// /// Returns the message's length, if this is a receive.
+/// fn received(completion: &Completion) -> Option<u32> {
+///     match completion.completed {
+///         Completed::Receive | Completed::ReceiveImmediate => Some(completion.byte_len),
+///         _ => None,
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Completed {
@@ -31,6 +43,15 @@ pub enum Completed {
 }
 
 /// The outcome of a request. At most one completion of a QP is neither `Success` nor `Flushed`.
+///
+/// ```
+/// use rddp_rdma::{Completion, Status};
+///
+/// /// Returns whether the connection had ended, for whatever reason, when the request's turn came.
+/// fn is_flushed(completion: &Completion) -> bool {
+///     completion.status == Status::Flushed
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Status {
@@ -65,6 +86,15 @@ pub enum Status {
 }
 
 /// One entry of a completion queue.
+///
+/// ```
+/// use rddp_rdma::{Completion, CompletionError};
+///
+/// /// Adds up what was received; the first request that failed ends this.
+/// fn total(completions: impl Iterator<Item = Completion>) -> Result<u64, CompletionError> {
+///     completions.map(|completion| Ok(u64::from(completion.ok()?.byte_len))).sum()
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The `wr_id` that the program gave the work request.
@@ -120,6 +150,16 @@ impl Completion {
 }
 
 /// A request that has completed otherwise than by success: see [`Completion::ok`].
+///
+/// ```
+/// use rddp_rdma::{Completion, CompletionError, Status};
+///
+/// /// Returns whether the peer refused a request that the program had numbered so.
+/// fn was_refused(completion: Completion, wr_id: u64) -> bool {
+///     matches!(completion.ok(), Err(CompletionError { wr_id: refused, status: Status::RemoteAccess, .. })
+///         if refused == wr_id)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("request {wr_id} ({completed:?}) of {qp}: {status}")]
 #[non_exhaustive]

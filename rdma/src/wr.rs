@@ -13,6 +13,12 @@ use smallvec::{SmallVec, smallvec};
 use crate::Access;
 
 /// A piece of registered local memory: `len` octets from `addr` on in the region `stag`.
+///
+/// ```
+/// use rddp_rdma::{RecvWr, Sge, Stag};
+/// let sge = Sge { stag: Stag(0x100), addr: 0x7000, len: 4096 };
+/// assert_eq!(RecvWr::one(1, sge).capacity(), 4096);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sge {
     /// The region's STag.
@@ -81,6 +87,13 @@ impl<const N: usize> From<[Sge; N]> for SgeList {
 }
 
 /// The local octets of a Send or Write.
+///
+/// ```
+/// use rddp_rdma::{Gather, Sge, Stag};
+/// let sge = Sge { stag: Stag(0x100), addr: 0, len: 64 };
+/// assert_eq!(Gather::from(vec![sge, sge]).total(), 128);
+/// assert_eq!(Gather::Inline(b"hello".to_vec()).total(), 5);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gather {
     /// Registered memory, in this order. It must not change until the request has completed.
@@ -116,6 +129,12 @@ impl From<Vec<Sge>> for Gather {
 }
 
 /// A place in the peer's memory: a region or window that the peer advertised, and an offset in it.
+///
+/// ```
+/// use rddp_rdma::{Remote, SendWr, Stag};
+/// let there = Remote { stag: Stag(0x00ab_cd00), to: 0x1000 };
+/// let request = SendWr::write_inline(1, b"hello", there.at(64));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The peer's STag.
@@ -172,6 +191,14 @@ impl Remote {
 }
 
 /// The operation of a send-queue request.
+///
+/// ```
+/// use rddp_rdma::{Operation, Remote, SendWr, Sge, Stag};
+/// let sink = Sge { stag: Stag(0x100), addr: 0, len: 64 };
+/// let remote = Remote { stag: Stag(0x200), to: 0 };
+/// // What has no function of its own is made of the operation:
+/// let read = SendWr::new(1, Operation::Read { sink, remote, invalidate_sink: true });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -385,6 +412,13 @@ impl SendWr {
 }
 
 /// A request for a receive queue: memory for one message.
+///
+/// ```
+/// use rddp_rdma::{RecvWr, Sge, Stag};
+/// let piece = |addr, len| Sge { stag: Stag(0x100), addr, len };
+/// let (header, rest) = (piece(0, 16), piece(4096, 1024));
+/// assert_eq!(RecvWr::new(7, [header, rest]).capacity(), 1040);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecvWr {
     /// A value of the program's own, returned in the completion.

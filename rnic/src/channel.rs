@@ -28,6 +28,21 @@ use crate::io::sleep::Sleep;
 /// [`next_event`](Self::next_event) has taken every event. To look at it ([`AsFd`], [`AsRawFd`])
 /// changes nothing. Its `O_NONBLOCK` is set at first, and is the program's own to clear; the program
 /// does not read the descriptor.
+///
+/// ```
+/// use std::time::Duration;
+/// use rddp_rnic::{QpConfig, Rnic, SendWr};
+/// let rnic = Rnic::open()?;
+/// let (pd, channel) = (rnic.alloc_pd(), rnic.create_channel()?);
+/// let cq = rnic.create_cq_on(&channel, 16)?;
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// cq.arm(false);
+/// # qp.abort();
+/// qp.post_send(&SendWr::send_inline(1, b"hello"))?;
+/// let told = channel.wait(Some(Duration::from_secs(5)))?.ok_or("nothing completed")?;
+/// assert_eq!((told.num(), told.completions().count()), (cq.num(), 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct CompletionChannel(pub(crate) Home<Arc<ChannelInner>>);
 

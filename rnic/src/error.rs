@@ -16,6 +16,14 @@ use crate::mem::MemError;
 use crate::qp::QpState;
 
 /// An error of making a device, a queue, a region or another object.
+///
+/// ```
+/// use rddp_rnic::{Error, Rnic};
+/// let rnic = Rnic::open()?;
+/// let refused = rnic.create_cq(0).unwrap_err();
+/// assert!(matches!(refused, Error::OutOfRange { value: 0, .. }), "{refused}");
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -62,6 +70,17 @@ impl Error {
 }
 
 /// The reason why a work request was refused. The request was not posted.
+///
+/// ```
+/// use rddp_rnic::{MAX_INLINE, PostError, QpConfig, Rnic, SendWr};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// let long = vec![0; MAX_INLINE + 1];
+/// let refused = qp.post_send(&SendWr::send_inline(1, &long)).unwrap_err();
+/// assert_eq!(refused, PostError::InlineTooLong { len: long.len(), max: MAX_INLINE });
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -143,6 +162,19 @@ impl From<PostListError> for PostError {
 }
 
 /// The fault of an element in a scatter or gather list.
+///
+/// ```
+/// use rddp_rnic::{Access, PostError, QpConfig, RecvWr, Rnic, SgeFault};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// let region = pd.allocate(64, Access::REMOTE_READ)?;
+/// let Err(PostError::Memory { fault, .. }) = qp.post_recv(RecvWr::one(1, region.whole())) else {
+///     panic!("a receive is placed where the region lets nothing be placed");
+/// };
+/// assert_eq!(fault, SgeFault::ReadOnly);
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SgeFault {
@@ -177,6 +209,20 @@ impl From<AccessError> for SgeFault {
 }
 
 /// The reason why a QP was not connected.
+///
+/// ```
+/// use std::io::ErrorKind;
+/// use rddp_rnic::{ConnectError, ConnectOptions, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+/// match qp.connect(nobody, &ConnectOptions::default()) {
+///     Err(ConnectError::Tcp(error)) => assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -244,6 +290,15 @@ fn not_idle(state: QpState) -> String {
 }
 
 /// The reason why a Request was not answered.
+///
+/// ```
+/// use rddp_rnic::{Answer, AnswerError, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// assert_eq!(qp.answer(Answer::Accept, b""), Err(AnswerError::NoRequest));
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {

@@ -25,6 +25,24 @@ use crate::io::ready_set::epoll_timeout;
 ///
 /// The numbers in an event are the device's own: QPs of two devices may have the same. So each
 /// device needs a sink of its own, unless the sink can do without the numbers.
+///
+/// ```
+/// use std::sync::{Arc, mpsc};
+/// use rddp_rnic::{AsyncEvent, Rnic, RnicConfig, Sink};
+///
+/// #[derive(Debug)]
+/// struct Forward(mpsc::Sender<AsyncEvent>);
+///
+/// impl Sink for Forward {
+///     fn take(&self, event: AsyncEvent) {
+///         let _ = self.0.send(event); // for a thread that may call the device
+///     }
+/// }
+///
+/// let (sender, _events) = mpsc::channel();
+/// let rnic = Rnic::with_config(&RnicConfig { sink: Some(Arc::new(Forward(sender))), ..Default::default() })?;
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 pub trait Sink: Debug + Send + Sync {
     /// Takes one event. The calling thread is the one that noticed it, and holds locks of the
     /// device and of the QP: this must return soon, or it delays the QP. It must not call the
@@ -47,6 +65,19 @@ pub trait Sink: Debug + Send + Sync {
 /// kind about one object only the latest is kept, and the events of a QP are removed when it is
 /// dropped, except the limit of a shared receive queue, which others may use. So there are never
 /// more than a few for each object.
+///
+/// ```
+/// use std::time::Duration;
+/// use rddp_rnic::{ConnectOptions, EventQueue, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq, events) = (rnic.alloc_pd(), rnic.create_cq(16)?, EventQueue::new()?);
+/// let qp = pd.create_qp(&QpConfig { events: Some(events.clone()), ..QpConfig::new(&cq) })?;
+/// let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+/// qp.begin_to(nobody, &ConnectOptions::default())?;
+/// let event = events.wait(Some(Duration::from_secs(5)))?.ok_or("no event")?;
+/// assert!(event.qp == qp.num() && event.kind.is_end());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct EventQueue(Home<Arc<Events>>);
 

@@ -14,6 +14,16 @@ use crate::region::{MemoryRegion, MemoryWindow};
 use crate::srq::{SharedReceiveQueue, SrqConfig, SrqInner};
 
 /// A protection domain: a QP's peer reaches only memory of the QP's own domain (RFC 5042 §6.1.1).
+///
+/// ```
+/// use rddp_rnic::{Access, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let region = pd.allocate(4096, Access::LOCAL_WRITE)?;
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// assert_eq!(pd.users(), 2);
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     pub(crate) device: Home<Arc<DeviceInner>>,

@@ -207,6 +207,27 @@ impl Drop for MemoryRegion {
 }
 
 /// A memory window: rights to a part of a region that one QP's peer has until they are revoked.
+///
+/// ```
+/// # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/pair.rs")); }
+/// # let (active, passive) = doc::pair()?;
+/// use rddp_rnic::{Access, Remote, SendWr};
+/// let region = passive.pd.allocate(4096, Access::LOCAL_WRITE | Access::BIND)?;
+/// let window = passive.pd.allocate_window()?;
+/// # passive.qp.post_recv(rddp_rnic::RecvWr::new(9, []))?;
+/// # active.qp.post_send(&SendWr::send_inline(9, b""))?;
+/// # while passive.cq.poll_one().is_none() {}
+/// # active.cq.poll_one();
+/// let bind = SendWr::bind(1, window.stag(), region.sge(1024..2048), Access::REMOTE_WRITE);
+/// passive.qp.post_send(&bind)?;
+/// passive.cq.poll_one().ok_or("no completion")?.ok()?;
+///
+/// // The peer that has been told of the window Writes into this part of the region, and no other.
+/// let there = Remote { stag: window.stag(), to: region.base() + 1024 };
+/// active.qp.post_send(&SendWr::write_inline(2, b"hello", there))?;
+/// # while region.read(1024, 5)? != b"hello" {}
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct MemoryWindow(Home<Allocated>);
 
 struct Allocated {

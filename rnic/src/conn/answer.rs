@@ -23,6 +23,27 @@ use crate::error::{AnswerError, ConnectError};
 use crate::qp::QueuePair;
 
 /// A program's answer to a Request.
+///
+/// ```
+/// use std::net::{TcpListener, TcpStream};
+/// use std::time::Duration;
+/// use rddp_rnic::{Answer, ConnectOptions, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq, options) = (rnic.alloc_pd(), rnic.create_cq(16)?, ConnectOptions::default());
+/// let [active, passive] = [pd.create_qp(&QpConfig::new(&cq))?, pd.create_qp(&QpConfig::new(&cq))?];
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// active.begin(TcpStream::connect(listener.local_addr()?)?, &options, true)?;
+/// passive.begin_asking(listener.accept()?.0, &options)?;
+///
+/// // The first event is `Requested`.
+/// rnic.wait_async_event(Some(Duration::from_secs(5)))?.ok_or("no Request")?;
+/// let request = passive.request().ok_or("no Request")?;
+/// let answer = if request.private_data.is_empty() { Answer::Accept } else { Answer::Reject };
+/// passive.answer(answer, b"welcome")?;
+/// # active.await_begun(Duration::from_secs(5));
+/// assert_eq!(active.begun().ok_or("not in time")??.private_data, b"welcome");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The connection is accepted.

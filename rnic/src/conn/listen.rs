@@ -38,6 +38,21 @@ const REST: Duration = Duration::from_millis(50);
 /// A listener for iWARP peers, made by [`Rnic::listen`](crate::Rnic::listen). Its descriptor is
 /// readable while there is a [`ConnectRequest`] to take. Dropping it closes the connections whose
 /// requests were not taken.
+///
+/// ```
+/// use std::time::Duration;
+/// use rddp_rnic::{ConnectOptions, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let listener = rnic.listen("127.0.0.1:0".parse()?, &ConnectOptions::default())?;
+/// let mut qps = Vec::new();
+/// while let Some(request) = listener.accept(Some(Duration::ZERO))? {
+///     let qp = pd.create_qp(&QpConfig::new(&cq))?;
+///     request.accept(&qp, b"welcome")?;
+///     qps.push(qp);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Listener(Home<Arc<ListenerInner>>);
 

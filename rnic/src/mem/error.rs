@@ -12,6 +12,13 @@ use super::Access;
 use crate::home::Forked;
 
 /// The reason why a region or window was not registered, bound or taken away.
+///
+/// ```
+/// use rddp_rnic::{Access, MemError, Rnic};
+/// let region = Rnic::open()?.alloc_pd().allocate(64, Access::LOCAL_WRITE)?;
+/// assert!(matches!(region.read(60, 8), Err(MemError::OutOfBounds { at: 60, len: 8 })));
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MemError {
