@@ -156,8 +156,8 @@ impl Completion {
 ///
 /// /// Returns whether the peer refused a request that the program had numbered so.
 /// fn was_refused(completion: Completion, wr_id: u64) -> bool {
-///     matches!(completion.ok(), Err(CompletionError { wr_id: refused, status: Status::RemoteAccess, .. })
-///         if refused == wr_id)
+///     let Err(CompletionError { wr_id: failed, status, .. }) = completion.ok() else { return false };
+///     failed == wr_id && status == Status::RemoteAccess
 /// }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -26,8 +26,8 @@ use crate::io::sleep::Sleep;
 /// A program that sleeps on the channel's descriptor, by poll, select, epoll or mio, calls
 /// [`watch`](Self::watch) before: from then on the descriptor is readable until
 /// [`next_event`](Self::next_event) has taken every event. To look at it ([`AsFd`], [`AsRawFd`])
-/// changes nothing. Its `O_NONBLOCK` is set at first, and is the program's own to clear; the program
-/// does not read the descriptor.
+/// changes nothing. Its `O_NONBLOCK` is set at first, and is the program's own to clear; the
+/// program does not read the descriptor.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,9 +61,9 @@ impl CompletionChannel {
     /// about to sleep on it.
     ///
     /// While the channel's queues are armed, the background thread reads the sockets. A
-    /// [`wait`](Self::wait) that sleeps ends that until the program calls this again, or is found to
-    /// sleep elsewhere: the thread that waits reads the sockets itself. The descriptor shows events
-    /// either way.
+    /// [`wait`](Self::wait) that sleeps ends that until the program calls this again, or is found
+    /// to sleep elsewhere: the thread that waits reads the sockets itself. The descriptor shows
+    /// events either way.
     pub fn watch(&self) -> BorrowedFd<'_> {
         if let Ok(channel) = self.0.here() {
             channel.watch_elsewhere();

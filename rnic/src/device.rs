@@ -171,8 +171,8 @@ impl Rnic {
         self.0.here().ok()?.events.next_event()
     }
 
-    /// Returns an iterator that takes events as [`async_event`](Self::async_event) does, until there
-    /// is none.
+    /// Returns an iterator that takes events as [`async_event`](Self::async_event) does, until
+    /// there is none.
     pub fn async_events(&self) -> impl Iterator<Item = AsyncEvent> + '_ {
         std::iter::from_fn(|| self.async_event())
     }

@@ -373,7 +373,7 @@ mod tests {
         }
     }
 
-    /// Who prints the error alone learns the cause.
+    /// A program that prints the error alone learns the cause.
     #[test]
     fn the_text_of_an_error_says_its_cause() {
         let denied = host().to_string();

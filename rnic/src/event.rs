@@ -40,7 +40,8 @@ use crate::io::ready_set::epoll_timeout;
 /// }
 ///
 /// let (sender, _events) = mpsc::channel();
-/// let rnic = Rnic::with_config(&RnicConfig { sink: Some(Arc::new(Forward(sender))), ..Default::default() })?;
+/// let sink: Option<Arc<dyn Sink>> = Some(Arc::new(Forward(sender)));
+/// let rnic = Rnic::with_config(&RnicConfig { sink, ..Default::default() })?;
 /// # Ok::<(), rddp_rnic::Error>(())
 /// ```
 pub trait Sink: Debug + Send + Sync {

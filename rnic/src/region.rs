@@ -23,8 +23,9 @@ use crate::mem::{Access, MemError, Region, Window};
 /// or Write) is made octet by octet, in any order, and takes no lock. So:
 ///
 /// - A peer's Read of octets that are written meanwhile returns for each of them what it was before
-///   or after, and old beside new even inside of one number. A program that is to see whole values
-///   writes something by which the peer knows them: a sum, or a version before and behind.
+///   or after, and old beside new even inside of one number. A program whose peers are to see
+///   whole values writes something by which they know them: a sum of the value beside it, or a
+///   version that they Read before the value and once more behind it, by Reads of their own.
 /// - Whoever sees the last eight octets of a peer's Write sees all of it, and of the Writes before
 ///   it. At an address that is a multiple of eight they change at once, and
 ///   [`read_u64`](Self::read_u64) waits for them best.

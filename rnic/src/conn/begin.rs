@@ -21,8 +21,8 @@ impl QueuePair {
     ///
     /// Returns at once. The event [`Connected`](crate::AsyncEventKind::Connected) or
     /// [`NotConnected`](crate::AsyncEventKind::NotConnected) reports the end, and
-    /// [`begun`](Self::begun) has the result. `stream`, a `TcpStream` or another TCP socket, becomes
-    /// non-blocking.
+    /// [`begun`](Self::begun) has the result. `stream`, a `TcpStream` or another TCP socket,
+    /// becomes non-blocking.
     ///
     /// # Errors
     /// The QP is not idle, or a startup frame cannot hold the settings or the private data.

@@ -35,7 +35,8 @@ use crate::qp::QueuePair;
 /// }
 /// # active.await_begun(Duration::from_secs(5));
 /// let refused = active.begun().ok_or("not in time")?;
-/// assert!(matches!(refused, Err(ConnectError::Rejected { private_data }) if private_data == b"who are you?"));
+/// let Err(ConnectError::Rejected { private_data }) = refused else { panic!("{refused:?}") };
+/// assert_eq!(private_data, b"who are you?");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]

@@ -47,8 +47,8 @@ pub struct QueuePair {
     _last: Arc<Last>,
 }
 
-/// What all handles of a QP share: ends the QP when the last of them is dropped. Whatever else
-/// holds the QP does so for a moment.
+/// The end of a QP, which all its handles share: dropped with the last of them. Others hold the QP
+/// itself, for a moment.
 #[derive(Debug)]
 struct Last {
     inner: Home<Arc<QpInner>>,
