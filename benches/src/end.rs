@@ -79,7 +79,7 @@ impl End {
         let negotiated = negotiated(wire.crc);
         let framer = Framer::new(negotiated.rx());
         let options = ConnectOptions { nudge: false, ..Default::default() };
-        qp.attach(ours.into(), negotiated, &options, true).expect("an idle QP");
+        qp.attach(ours, negotiated, &options, true).expect("an idle QP");
         End { region, cq, qp, incoming, peer, framer, next_msn: Msn::FIRST, drained: Cell::new(0) }
     }
 

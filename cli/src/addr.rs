@@ -90,9 +90,11 @@ const PORT_RIGHT: &str = "name a port from 1024 on with --port; for this one, th
 
 /// Returns whether listening failed because the port is one for which a right is needed.
 fn lacks_right(error: &(dyn std::error::Error + 'static), port: u16) -> bool {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let kinds = causes.filter_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind);
-    (1..1024).contains(&port) && kinds.into_iter().any(|kind| kind == ErrorKind::PermissionDenied)
+    let cause = match error.downcast_ref() {
+        Some(rddp_rnic::Error::Host { error, .. }) => Some(error),
+        _ => error.downcast_ref::<io::Error>(),
+    };
+    (1..1024).contains(&port) && cause.is_some_and(|cause| cause.kind() == ErrorKind::PermissionDenied)
 }
 
 /// Listens for iWARP connections.
@@ -151,6 +153,9 @@ mod tests {
         for right in ["CAP_NET_BIND_SERVICE", "net.ipv4.ip_unprivileged_port_start"] {
             assert!(denied.contains(right) && !denied.contains("nothing else has"), "{denied}");
         }
+        let of_device = |error| rddp_rnic::Error::Host { what: "listening", error: io::Error::from(error) };
+        assert!(lacks_right(&of_device(ErrorKind::PermissionDenied), 80));
+        assert!(!lacks_right(&of_device(ErrorKind::AddrInUse), 80));
         assert!(remedy(ErrorKind::AddrInUse, 80).contains("nothing else has"));
         assert!(remedy(ErrorKind::PermissionDenied, 7177).contains("nothing else has"));
     }

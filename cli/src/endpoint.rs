@@ -87,10 +87,7 @@ impl Endpoint {
 
     /// Turns a completion that is not a success into a failure.
     pub(crate) fn succeeded(&self, completion: Completion) -> Result<Completion, Failure> {
-        if completion.status == Status::Success {
-            return Ok(completion);
-        }
-        Err(ended(&self.rnic, &self.qp, completion.status))
+        completion.ok().map_err(|error| ended(&self.rnic, &self.qp, error.status))
     }
 
     /// Returns whether the peer has closed gracefully (or is about to), as far as this end knows.
@@ -132,13 +129,10 @@ pub(crate) fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
         return Failure::peer(format!("the peer ended the connection with Terminate {}", terminate.code))
             .remedy("its log, or its own message, may say more");
     }
-    let fault =
-        std::iter::from_fn(|| rnic.async_event()).filter(|event| event.qp == qp.num()).find_map(|event| {
-            match event.kind {
-                AsyncEventKind::Fault(fault) => Some(fault.to_string()),
-                _ => None,
-            }
-        });
+    let fault = rnic.async_events().filter(|event| event.qp == qp.num()).find_map(|event| match event.kind {
+        AsyncEventKind::Fault(fault) => Some(fault.to_string()),
+        _ => None,
+    });
     if let Some(terminate) = qp.terminate_sent() {
         let cause = fault.map(|fault| format!(": {fault}")).unwrap_or_default();
         return Failure::peer(format!("the connection was ended with Terminate {}{cause}", terminate.code));

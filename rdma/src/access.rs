@@ -5,6 +5,12 @@ use std::fmt;
 bitflags::bitflags! {
     /// Rights to a region or window, and the start of its Tagged Offsets. The owner may always
     /// read.
+    ///
+    /// ```
+    /// use rddp_rdma::Access;
+    /// let served = Access::LOCAL_WRITE | Access::REMOTE_READ;
+    /// assert!(served.intersects(Access::REMOTE) && !served.contains(Access::REMOTE_WRITE));
+    /// ```
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Access: u8 {
         /// Receives and Read sinks of the owner may be placed here.
@@ -41,6 +47,10 @@ impl Access {
 }
 
 /// The number of a queue pair, as completions and events name it.
+///
+/// ```
+/// assert_eq!(rddp_rdma::QpNum(7).to_string(), "QP 7");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpNum(pub u32);
 

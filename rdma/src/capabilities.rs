@@ -7,6 +7,15 @@ use crate::Access;
 /// A limit is the largest value that the device takes. A call that asks for more is refused, but a
 /// connection with larger depths is made with these limits as its depths. `None` means that the
 /// device sets no limit: memory and descriptors of its host do.
+///
+/// ```
+/// use rddp_rdma::{Atomics, Capabilities};
+///
+/// /// Returns whether a device can do what this program needs.
+/// fn suits(device: &Capabilities) -> bool {
+///     device.max_inline >= 64 && device.shared_receives && device.atomics != Atomics::None
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// QPs at a time.
@@ -54,6 +63,14 @@ pub struct Capabilities {
 }
 
 /// The atomic operations of a device.
+///
+/// ```
+/// use rddp_rdma::{Atomics, Capabilities};
+///
+/// fn counts(device: &Capabilities) -> bool {
+///     matches!(device.atomics, Atomics::Plain | Atomics::Masked)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Atomics {

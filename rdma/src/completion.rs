@@ -5,6 +5,18 @@ use rddp_ddp::Stag;
 use crate::QpNum;
 
 /// The kind of request that completed.
+///
+/// ```
+/// use rddp_rdma::{Completed, Completion};
+///
+/// /// Returns the message's length, if this is a receive.
+/// fn received(completion: &Completion) -> Option<u32> {
+///     match completion.completed {
+///         Completed::Receive | Completed::ReceiveImmediate => Some(completion.byte_len),
+///         _ => None,
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Completed {
@@ -31,6 +43,15 @@ pub enum Completed {
 }
 
 /// The outcome of a request. At most one completion of a QP is neither `Success` nor `Flushed`.
+///
+/// ```
+/// use rddp_rdma::{Completion, Status};
+///
+/// /// Returns whether the connection had ended, for whatever reason, when the request's turn came.
+/// fn is_flushed(completion: &Completion) -> bool {
+///     completion.status == Status::Flushed
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Status {
@@ -65,6 +86,15 @@ pub enum Status {
 }
 
 /// One entry of a completion queue.
+///
+/// ```
+/// use rddp_rdma::{Completion, CompletionError};
+///
+/// /// Adds up what was received; the first request that failed ends this.
+/// fn total(completions: impl Iterator<Item = Completion>) -> Result<u64, CompletionError> {
+///     completions.map(|completion| Ok(u64::from(completion.ok()?.byte_len))).sum()
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The `wr_id` that the program gave the work request.
@@ -88,6 +118,19 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// Returns the completion if its request was a success.
+    ///
+    /// # Errors
+    /// Any other status, with what names the request.
+    #[inline]
+    pub fn ok(self) -> Result<Self, CompletionError> {
+        if self.status == Status::Success {
+            return Ok(self);
+        }
+        let Completion { wr_id, completed, qp, status, .. } = self;
+        Err(CompletionError { wr_id, completed, qp, status })
+    }
+
     /// Returns whether this wakes threads that wait for solicited completions only, as all errors
     /// do.
     #[inline]
@@ -105,6 +148,31 @@ impl Completion {
     }
 }
 
+/// A request that has completed otherwise than by success: see [`Completion::ok`].
+///
+/// ```
+/// use rddp_rdma::{Completion, CompletionError, Status};
+///
+/// /// Returns whether the peer refused a request that the program had numbered so.
+/// fn was_refused(completion: Completion, wr_id: u64) -> bool {
+///     let Err(CompletionError { wr_id: failed, status, .. }) = completion.ok() else { return false };
+///     failed == wr_id && status == Status::RemoteAccess
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("request {wr_id} ({completed:?}) of {qp}: {status}")]
+#[non_exhaustive]
+pub struct CompletionError {
+    /// The `wr_id` that the program gave the work request.
+    pub wr_id: u64,
+    /// The kind of request.
+    pub completed: Completed,
+    /// The QP that the request was posted to.
+    pub qp: QpNum,
+    /// The outcome of the request.
+    pub status: Status,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,6 +187,14 @@ mod tests {
         immediate: Some([0x12, 0x34, 0x56, 0x78, 9, 9, 9, 9]),
         solicited: false,
     };
+
+    #[test]
+    fn a_completion_that_is_no_success_is_an_error_that_names_its_request() {
+        assert_eq!(RECEIVED.ok(), Ok(RECEIVED));
+        let error = Completion { status: Status::Flushed, ..RECEIVED }.ok().unwrap_err();
+        assert_eq!(error.status, Status::Flushed);
+        assert!(error.to_string().starts_with("request 1 (ReceiveImmediate) of QP 1: flushed"), "{error}");
+    }
 
     #[test]
     fn errors_and_solicited_receives_are_urgent() {

@@ -5,6 +5,11 @@ use core::time::Duration;
 use rddp_mpa::{Revision, RtrSet};
 
 /// Use of the iWARP port mapper of the peer's host, by the connecting side.
+///
+/// ```
+/// use rddp_rdma::{ConnectOptions, PortMapper};
+/// let options = ConnectOptions { port_mapper: PortMapper::Off, ..Default::default() };
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortMapper {
     /// The port mapper is asked with a short timeout, but never on loopback. Without an answer the
@@ -17,6 +22,13 @@ pub enum PortMapper {
 /// TCP's keepalive, in whole seconds from 1 to 32767, with 1 to 127 probes. A peer whose host has
 /// vanished is noticed after `idle` and `probes` intervals, two minutes by default; without it, a
 /// connection on which nothing is sent would last for ever.
+///
+/// ```
+/// use std::time::Duration;
+/// use rddp_rdma::{ConnectOptions, Keepalive};
+/// let keepalive = Keepalive { idle: Duration::from_secs(5), ..Default::default() };
+/// let options = ConnectOptions { keepalive: Some(keepalive), ..Default::default() };
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// Silence before the first probe.

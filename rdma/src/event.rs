@@ -6,14 +6,36 @@ use rddp_rdmap::{Fault, TerminateCode};
 use crate::QpNum;
 
 /// The number of a completion queue, which no other of its device has.
+///
+/// ```
+/// use rddp_rdma::{CqNum, Element};
+/// assert_ne!(Element::Cq(CqNum(1)), Element::Cq(CqNum(2)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CqNum(pub u64);
 
 /// The number of a shared receive queue, which no other of its device has.
+///
+/// ```
+/// use rddp_rdma::{Element, SrqNum};
+/// assert_ne!(Element::Srq(SrqNum(1)), Element::Srq(SrqNum(2)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SrqNum(pub u64);
 
 /// The object that an event is about.
+///
+/// ```
+/// use rddp_rdma::{AsyncEvent, Element, SrqNum};
+///
+/// /// Returns the shared receive queue that an event is about.
+/// fn shared_queue(event: &AsyncEvent) -> Option<SrqNum> {
+///     match event.element {
+///         Element::Srq(num) => Some(num),
+///         _ => None,
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Element {
@@ -26,6 +48,12 @@ pub enum Element {
 }
 
 /// An event of a QP, or of what it uses.
+///
+/// ```
+/// use rddp_rdma::{AsyncEvent, AsyncEventKind, Element, QpNum};
+/// let event = AsyncEvent::new(QpNum(1), Element::Qp(QpNum(1)), AsyncEventKind::ConnectionLost);
+/// assert!(event.kind.is_end());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AsyncEvent {
@@ -46,6 +74,20 @@ impl AsyncEvent {
 }
 
 /// The kinds of asynchronous events.
+///
+/// ```
+/// use rddp_rdma::AsyncEventKind;
+///
+/// /// Returns the reason why a connection is over, for a log; `None` while it is not, or in order.
+/// fn trouble(kind: &AsyncEventKind) -> Option<String> {
+///     match kind {
+///         AsyncEventKind::CloseComplete => None,
+///         AsyncEventKind::TerminateReceived(code) => Some(format!("the peer sent Terminate {code}")),
+///         AsyncEventKind::Fault(fault) => Some(fault.to_string()),
+///         kind => kind.is_end().then(|| format!("{kind:?}")),
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncEventKind {
@@ -83,4 +125,28 @@ pub enum AsyncEventKind {
     /// The background thread cannot go on, mostly because the program has closed a descriptor that
     /// is not its own. All connections of the device were reset, and none can be made any more.
     DeviceFailed,
+}
+
+impl AsyncEventKind {
+    /// Returns whether the event tells that a connection is over, or was not made. Completions of
+    /// what was posted may follow, and [`LastWqeReached`](Self::LastWqeReached).
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        match self {
+            AsyncEventKind::CloseComplete
+            | AsyncEventKind::BadClose
+            | AsyncEventKind::ConnectionLost
+            | AsyncEventKind::TerminateReceived(_)
+            | AsyncEventKind::Fault(_)
+            | AsyncEventKind::CqOverflow
+            | AsyncEventKind::NotConnected
+            | AsyncEventKind::QpFailed
+            | AsyncEventKind::DeviceFailed => true,
+            AsyncEventKind::Established
+            | AsyncEventKind::SrqLimit
+            | AsyncEventKind::LastWqeReached
+            | AsyncEventKind::Requested
+            | AsyncEventKind::Connected => false,
+        }
+    }
 }

@@ -46,7 +46,7 @@ mod wr;
 
 pub use access::{Access, QpNum};
 pub use capabilities::{Atomics, Capabilities};
-pub use completion::{Completed, Completion, Status};
+pub use completion::{Completed, Completion, CompletionError, Status};
 pub use connect::{ConnectOptions, Keepalive, PortMapper};
 pub use event::{AsyncEvent, AsyncEventKind, CqNum, Element, SrqNum};
 pub use rddp_ddp::Stag;

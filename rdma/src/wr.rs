@@ -13,6 +13,12 @@ use smallvec::{SmallVec, smallvec};
 use crate::Access;
 
 /// A piece of registered local memory: `len` octets from `addr` on in the region `stag`.
+///
+/// ```
+/// use rddp_rdma::{RecvWr, Sge, Stag};
+/// let sge = Sge { stag: Stag(0x100), addr: 0x7000, len: 4096 };
+/// assert_eq!(RecvWr::one(1, sge).capacity(), 4096);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sge {
     /// The region's STag.
@@ -81,6 +87,13 @@ impl<const N: usize> From<[Sge; N]> for SgeList {
 }
 
 /// The local octets of a Send or Write.
+///
+/// ```
+/// use rddp_rdma::{Gather, Sge, Stag};
+/// let sge = Sge { stag: Stag(0x100), addr: 0, len: 64 };
+/// assert_eq!(Gather::from(vec![sge, sge]).total(), 128);
+/// assert_eq!(Gather::Inline(b"hello".to_vec()).total(), 5);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gather {
     /// Registered memory, in this order. It must not change until the request has completed.
@@ -116,6 +129,12 @@ impl From<Vec<Sge>> for Gather {
 }
 
 /// A place in the peer's memory: a region or window that the peer advertised, and an offset in it.
+///
+/// ```
+/// use rddp_rdma::{Remote, SendWr, Stag};
+/// let there = Remote { stag: Stag(0x00ab_cd00), to: 0x1000 };
+/// let request = SendWr::write_inline(1, b"hello", there.at(64));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The peer's STag.
@@ -124,7 +143,62 @@ pub struct Remote {
     pub to: u64,
 }
 
+impl Remote {
+    /// The length of the wire form in octets.
+    pub const LEN: usize = 12;
+
+    /// Returns the wire form, by which programs advertise memory to each other, in private data or
+    /// a message. No RFC has one; this is `rping`'s, without the length that follows there:
+    ///
+    /// | octets | big-endian |
+    /// |---|---|
+    /// | 0 to 7 | Tagged Offset |
+    /// | 8 to 11 | STag |
+    ///
+    /// ```
+    /// use rddp_rdma::{Remote, Stag};
+    /// let advert = Remote { stag: Stag(0x00ab_cd01), to: 0x1000 };
+    /// let octets = advert.to_octets();
+    /// assert_eq!(octets, [0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0xab, 0xcd, 1]);
+    ///
+    /// let private_data = [&octets[..], b"and more"].concat();
+    /// let (first, more) = private_data.split_first_chunk().ok_or("too short for an advert")?;
+    /// assert_eq!((Remote::from_octets(first), more), (advert, &b"and more"[..]));
+    /// # Ok::<(), &str>(())
+    /// ```
+    #[must_use]
+    pub fn to_octets(self) -> [u8; Self::LEN] {
+        let mut octets = [0; Self::LEN];
+        octets[..8].copy_from_slice(&self.to.to_be_bytes());
+        octets[8..].copy_from_slice(&self.stag.0.to_be_bytes());
+        octets
+    }
+
+    /// Returns the place of a wire form: see [`to_octets`](Self::to_octets). All octets are some
+    /// place; whether it exists, the peer that has it decides.
+    #[must_use]
+    pub fn from_octets(octets: &[u8; Self::LEN]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = *octets;
+        let stag = Stag(u32::from_be_bytes([i, j, k, l]));
+        Remote { stag, to: u64::from_be_bytes([a, b, c, d, e, f, g, h]) }
+    }
+
+    /// Returns the place that is `offset` octets further.
+    #[must_use]
+    pub fn at(self, offset: u64) -> Self {
+        Remote { to: self.to.wrapping_add(offset), ..self }
+    }
+}
+
 /// The operation of a send-queue request.
+///
+/// ```
+/// use rddp_rdma::{Operation, Remote, SendWr, Sge, Stag};
+/// let sink = Sge { stag: Stag(0x100), addr: 0, len: 64 };
+/// let remote = Remote { stag: Stag(0x200), to: 0 };
+/// // What has no function of its own is made of the operation:
+/// let read = SendWr::new(1, Operation::Read { sink, remote, invalidate_sink: true });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -338,6 +412,13 @@ impl SendWr {
 }
 
 /// A request for a receive queue: memory for one message.
+///
+/// ```
+/// use rddp_rdma::{RecvWr, Sge, Stag};
+/// let piece = |addr, len| Sge { stag: Stag(0x100), addr, len };
+/// let (header, rest) = (piece(0, 16), piece(4096, 1024));
+/// assert_eq!(RecvWr::new(7, [header, rest]).capacity(), 1040);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecvWr {
     /// A value of the program's own, returned in the completion.
@@ -378,6 +459,14 @@ mod tests {
         assert_eq!(RecvWr::new(1, [sge(3), sge(4)]).capacity(), 7);
         assert_eq!(Gather::from(vec![sge(3), sge(0), sge(5)]).total(), 8);
         assert_eq!(Gather::Inline(vec![0; 9]).total(), 9);
+    }
+
+    #[test]
+    fn the_wire_form_of_a_place_is_reversible() {
+        let place = Remote { stag: Stag(0x0102_0304), to: 0x1112_1314_1516_1718 };
+        let octets = [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 1, 2, 3, 4];
+        assert_eq!((place.to_octets(), Remote::from_octets(&octets)), (octets, place));
+        assert_eq!(place.at(u64::MAX), Remote { to: place.to - 1, ..place });
     }
 
     /// RFC 5041 §5.2: a list that is longer than any message must not look like a short one.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,15 +23,26 @@ use crate::io::sleep::Sleep;
 /// [`Rnic::create_channel`](crate::Rnic::create_channel). Cloning gives another handle to the same
 /// channel.
 ///
-/// Its descriptor works in poll, select, epoll and mio, and is readable until
-/// [`next_event`](Self::next_event) has taken every event. Its `O_NONBLOCK` is set at first, and is
-/// the program's own to clear; the program does not read the descriptor.
+/// A program that sleeps on the channel's descriptor, by poll, select, epoll or mio, calls
+/// [`watch`](Self::watch) before: from then on the descriptor is readable until
+/// [`next_event`](Self::next_event) has taken every event. To look at it ([`AsFd`], [`AsRawFd`])
+/// changes nothing. Its `O_NONBLOCK` is set at first, and is the program's own to clear; the
+/// program does not read the descriptor.
 ///
-/// A program that asks for the descriptor ([`as_fd`](AsFd::as_fd)) is taken to sleep on it next, so
-/// that from then on the background thread reads the sockets while the channel's queues are armed.
-/// A [`wait`](Self::wait) that sleeps ends this until the program asks again, or is found to sleep
-/// elsewhere: the thread that waits reads the sockets itself. The descriptor shows events either
-/// way.
+/// ```
+/// use std::time::Duration;
+/// use rddp_rnic::{QpConfig, Rnic, SendWr};
+/// let rnic = Rnic::open()?;
+/// let (pd, channel) = (rnic.alloc_pd(), rnic.create_channel()?);
+/// let cq = rnic.create_cq_on(&channel, 16)?;
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// cq.arm(false);
+/// # qp.abort();
+/// qp.post_send(&SendWr::send_inline(1, b"hello"))?;
+/// let told = channel.wait(Some(Duration::from_secs(5)))?.ok_or("nothing completed")?;
+/// assert_eq!((told.num(), told.completions().count()), (cq.num(), 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct CompletionChannel(pub(crate) Home<Arc<ChannelInner>>);
 
@@ -46,10 +57,39 @@ impl CompletionChannel {
         channel.live_queues().iter().filter(|cq| cq.is_in_use()).count()
     }
 
+    /// Returns the descriptor, which shows the channel's events from now on: for a program that is
+    /// about to sleep on it.
+    ///
+    /// While the channel's queues are armed, the background thread reads the sockets. A
+    /// [`wait`](Self::wait) that sleeps ends that until the program calls this again, or is found
+    /// to sleep elsewhere: the thread that waits reads the sockets itself. The descriptor shows
+    /// events either way.
+    pub fn watch(&self) -> BorrowedFd<'_> {
+        if let Ok(channel) = self.0.here() {
+            channel.watch_elsewhere();
+        }
+        self.as_fd()
+    }
+
+    /// Ends what [`watch`](Self::watch) began, for all threads: the descriptor is not readable, and
+    /// events cost no system call. Those that come are kept for [`next_event`](Self::next_event),
+    /// and for the next `watch`.
+    pub fn unwatch(&self) {
+        if let Ok(channel) = self.0.here() {
+            channel.unwatch();
+        }
+    }
+
     /// Takes the oldest event. Returns its queue, which has a completion and is no longer armed.
     /// Never sleeps.
     pub fn next_event(&self) -> Option<CompletionQueue> {
         self.0.here().ok()?.next_event()
+    }
+
+    /// Returns an iterator that takes events as [`next_event`](Self::next_event) does, until there
+    /// is none.
+    pub fn events(&self) -> impl Iterator<Item = CompletionQueue> + '_ {
+        std::iter::from_fn(|| self.next_event())
     }
 
     /// Takes the oldest event. Sleeps until there is one, for at most `timeout` (`None`: no limit),
@@ -84,10 +124,13 @@ impl CompletionChannel {
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        if let Ok(channel) = self.0.here() {
-            channel.watch_elsewhere();
-        }
         self.0.anywhere().notify.as_fd()
+    }
+}
+
+impl AsRawFd for CompletionChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 
@@ -108,7 +151,7 @@ struct Events {
     /// `notify` shows them only if a thread may sleep on it: a thread that makes progress itself
     /// looks here, and saves two system calls.
     queues: VecDeque<Weak<CqInner>>,
-    /// Set once the program has asked for the descriptor: it may sleep on it at any time.
+    /// Set while the program may sleep on the descriptor at any time.
     shown: bool,
     /// Set while the program is taken to sleep on the descriptor by means of its own.
     watched_elsewhere: bool,
@@ -165,6 +208,12 @@ impl ChannelInner {
             // Queues that have been armed already: see `CqInner::arm`.
             self.live_queues().iter().for_each(|cq| cq.give_back());
         }
+    }
+
+    fn unwatch(&self) {
+        let mut events = self.events.lock();
+        (events.shown, events.watched_elsewhere) = (false, false);
+        self.notify.hide(0);
     }
 
     fn live_queues(&self) -> Vec<Arc<CqInner>> {
@@ -287,7 +336,7 @@ mod tests {
         let rnic = Rnic::open().unwrap();
         let channel = rnic.create_channel().unwrap();
         let cq = rnic.create_cq_on(&channel, 1).unwrap();
-        let descriptor = channel.as_fd();
+        let descriptor = channel.watch();
         let is_readable = || {
             let mut fds = [PollFd::new(descriptor, PollFlags::POLLIN)];
             nix::poll::poll(&mut fds, PollTimeout::ZERO) == Ok(1)

@@ -13,6 +13,12 @@ use crate::srq::SharedReceiveQueue;
 
 /// Settings of a device: limits for the memory and the sockets that peers make it keep, and a sink
 /// for its events.
+///
+/// ```
+/// use rddp_rnic::{Rnic, RnicConfig};
+/// let rnic = Rnic::with_config(&RnicConfig { max_waiting: 16, ..Default::default() })?;
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct RnicConfig {
     /// The greatest number of connections, of all listeners together, whose Request has not come
@@ -49,6 +55,15 @@ impl Default for RnicConfig {
 }
 
 /// Settings of a QP.
+///
+/// ```
+/// use rddp_rnic::{Access, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let config = QpConfig { max_send: 8, inbound_write: false, ..QpConfig::new(&cq) };
+/// assert!(!pd.create_qp(&config)?.inbound().contains(Access::REMOTE_WRITE));
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct QpConfig {
     /// The completion queue of the send queue.
@@ -79,6 +94,17 @@ pub struct QpConfig {
 ///
 /// A setting of the software device alone, which is why it is not among the words of `rddp-rdma`:
 /// other devices have no choice.
+///
+/// ```
+/// use rddp_rnic::{NoReceive, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let mut config = QpConfig { no_receive: NoReceive::Wait, ..QpConfig::new(&cq) };
+/// assert!(pd.create_qp(&config).is_err(), "such a QP serves no Reads");
+/// config.inbound_read = false;
+/// pd.create_qp(&config)?;
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoReceive {
     /// The connection ends with a Terminate (RFC 5041 §7.2).

@@ -3,6 +3,17 @@
 use std::ops::AddAssign;
 
 /// Counts of what one QP, or all QPs of a device together, has done since it was connected.
+///
+/// ```
+/// # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/pair.rs")); }
+/// # let (active, passive) = doc::pair()?;
+/// use rddp_rnic::SendWr;
+/// passive.qp.post_recv(rddp_rnic::RecvWr::new(1, []))?;
+/// let before = active.qp.counters();
+/// active.qp.post_send(&SendWr::send_inline(1, b""))?;
+/// assert_eq!(active.qp.counters().fpdus_sent, before.fpdus_sent + 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {

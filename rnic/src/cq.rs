@@ -77,6 +77,12 @@ impl CompletionQueue {
         cq.take()
     }
 
+    /// Returns an iterator that takes completions as [`poll_one`](Self::poll_one) does, until there
+    /// is none.
+    pub fn completions(&self) -> impl Iterator<Item = Completion> + '_ {
+        std::iter::from_fn(|| self.poll_one())
+    }
+
     /// Appends up to `max` completions to `out`, oldest first, and returns their number. Otherwise
     /// works as [`poll_one`](Self::poll_one).
     pub fn poll(&self, max: usize, out: &mut Vec<Completion>) -> usize {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rddp_fault_guard::sockets;
 use rddp_rdma::{AsyncEvent, Capabilities, ConnectOptions, CqNum, SrqNum};
-use socket2::Socket;
 
 use crate::budget::Budget;
 use crate::capabilities::CAPABILITIES;
@@ -150,28 +149,32 @@ impl Rnic {
     ///
     /// ```
     /// use rddp_rnic::{ConnectOptions, Rnic};
-    /// use socket2::{Domain, Socket, Type};
-    /// let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    /// socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>()?.into())?;
-    /// let port = socket.local_addr()?;
+    /// let socket = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let addr = socket.local_addr()?;
     /// let listener = Rnic::open()?.listen_on(socket, 16, &ConnectOptions::default())?;
-    /// assert_eq!(Some(listener.local_addr()?), port.as_socket());
+    /// assert_eq!(listener.local_addr()?, addr);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn listen_on(
         &self,
-        socket: Socket,
+        socket: impl Into<OwnedFd>,
         backlog: u32,
         options: &ConnectOptions,
     ) -> Result<Listener, Error> {
         let device = self.0.here()?;
-        let socket = adopt(socket, options).map_err(Error::host("listening"))?;
+        let socket = adopt(socket.into().into(), options).map_err(Error::host("listening"))?;
         Listener::on(device, socket, backlog, options)
     }
 
     /// Takes the oldest asynchronous event of the device's QPs, if there is one. Never sleeps.
     pub fn async_event(&self) -> Option<AsyncEvent> {
         self.0.here().ok()?.events.next_event()
+    }
+
+    /// Returns an iterator that takes events as [`async_event`](Self::async_event) does, until
+    /// there is none.
+    pub fn async_events(&self) -> impl Iterator<Item = AsyncEvent> + '_ {
+        std::iter::from_fn(|| self.async_event())
     }
 
     /// Sleeps until there is an asynchronous event, for at most `timeout` (`None`: no limit).

@@ -1,5 +1,9 @@
 //! Errors of the library's own caller, and of the host. Misbehaviour of a peer becomes completions
 //! and asynchronous events instead ([`crate::AsyncEventKind`]).
+//!
+//! The text of an error is complete: it says the cause, too, where there is one. So no error of
+//! this crate has that cause as its `source`, or programs that print chains would print it twice;
+//! the variants hold it.
 
 use std::io;
 
@@ -12,6 +16,14 @@ use crate::mem::MemError;
 use crate::qp::QpState;
 
 /// An error of making a device, a queue, a region or another object.
+///
+/// ```
+/// use rddp_rnic::{Error, Rnic};
+/// let rnic = Rnic::open()?;
+/// let refused = rnic.create_cq(0).unwrap_err();
+/// assert!(matches!(refused, Error::OutOfRange { value: 0, .. }), "{refused}");
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,12 +31,12 @@ pub enum Error {
     #[error(transparent)]
     Memory(#[from] MemError),
     /// The host refused a descriptor, a thread or a socket.
-    #[error("{what} failed: {source}")]
+    #[error("{what} failed: {error}")]
     Host {
         /// The step that failed.
         what: &'static str,
         /// The host's answer.
-        source: io::Error,
+        error: io::Error,
     },
     /// A configured size is zero or beyond the device.
     #[error("{what} is {value}: it may be 1 to {max}")]
@@ -53,12 +65,22 @@ pub enum Error {
 impl Error {
     /// Returns a function for `map_err` that names the step which the host refused.
     pub(crate) fn host<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Error {
-        move |source| Error::Host { what, source: source.into() }
+        move |error| Error::Host { what, error: error.into() }
     }
 }
 
-/// The reason why a work request was refused. The request was not posted; of a list, this one and
-/// all behind it were not.
+/// The reason why a work request was refused. The request was not posted.
+///
+/// ```
+/// use rddp_rnic::{MAX_INLINE, PostError, QpConfig, Rnic, SendWr};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// let long = vec![0; MAX_INLINE + 1];
+/// let refused = qp.post_send(&SendWr::send_inline(1, &long)).unwrap_err();
+/// assert_eq!(refused, PostError::InlineTooLong { len: long.len(), max: MAX_INLINE });
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -112,7 +134,47 @@ pub enum PostError {
     },
 }
 
+/// A request of a list was refused ([`QueuePair::post_sends`](crate::QueuePair::post_sends)): those
+/// before it were posted, it and those behind it were not.
+///
+/// ```
+/// use rddp_rnic::{PostError, QpConfig, Rnic, SendWr};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig { max_send: 2, ..QpConfig::new(&cq) })?;
+/// let refused = qp.post_sends(&[1, 2, 3].map(|id| SendWr::send_inline(id, b"x"))).unwrap_err();
+/// assert_eq!((refused.posted, refused.error), (2, PostError::QueueFull { capacity: 2 }));
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("request {posted} of the list, counted from 0: {error}")]
+pub struct PostListError {
+    /// The number of requests that were posted: the index of the one that was refused.
+    pub posted: usize,
+    /// The reason why that one was refused.
+    pub error: PostError,
+}
+
+impl From<PostListError> for PostError {
+    fn from(refused: PostListError) -> Self {
+        refused.error
+    }
+}
+
 /// The fault of an element in a scatter or gather list.
+///
+/// ```
+/// use rddp_rnic::{Access, PostError, QpConfig, RecvWr, Rnic, SgeFault};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// let region = pd.allocate(64, Access::REMOTE_READ)?;
+/// let Err(PostError::Memory { fault, .. }) = qp.post_recv(RecvWr::one(1, region.whole())) else {
+///     panic!("a receive is placed where the region lets nothing be placed");
+/// };
+/// assert_eq!(fault, SgeFault::ReadOnly);
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SgeFault {
@@ -147,12 +209,26 @@ impl From<AccessError> for SgeFault {
 }
 
 /// The reason why a QP was not connected.
+///
+/// ```
+/// use std::io::ErrorKind;
+/// use rddp_rnic::{ConnectError, ConnectOptions, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+/// match qp.connect(nobody, &ConnectOptions::default()) {
+///     Err(ConnectError::Tcp(error)) => assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// TCP did not connect, or its connection was lost.
     #[error("TCP: {0}")]
-    Tcp(#[from] io::Error),
+    Tcp(io::Error),
     /// The peer did not answer in time.
     #[error("the peer did not answer the MPA startup within {0:?}: is it an iWARP listener?")]
     TimedOut(std::time::Duration),
@@ -163,7 +239,7 @@ pub enum ConnectError {
     Closed,
     /// The peer's startup frame breaks a rule of MPA, or has settings that this end cannot meet.
     #[error("MPA startup: {0}")]
-    Startup(#[from] StartupError),
+    Startup(StartupError),
     /// The peer's program rejected the connection.
     #[error("the peer's program rejected the connection ({} octets of private data)", private_data.len())]
     Rejected {
@@ -187,6 +263,18 @@ pub enum ConnectError {
     Forked(#[from] Forked),
 }
 
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        ConnectError::Tcp(error)
+    }
+}
+
+impl From<StartupError> for ConnectError {
+    fn from(error: StartupError) -> Self {
+        ConnectError::Startup(error)
+    }
+}
+
 /// A system call that failed while a connection was made.
 impl From<nix::errno::Errno> for ConnectError {
     fn from(error: nix::errno::Errno) -> Self {
@@ -202,6 +290,15 @@ fn not_idle(state: QpState) -> String {
 }
 
 /// The reason why a Request was not answered.
+///
+/// ```
+/// use rddp_rnic::{Answer, AnswerError, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// assert_eq!(qp.answer(Answer::Accept, b""), Err(AnswerError::NoRequest));
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
@@ -217,4 +314,77 @@ pub enum AnswerError {
     /// A Reply cannot hold the settings or the private data. The Request still waits.
     #[error(transparent)]
     Misuse(#[from] StartupMisuse),
+}
+
+#[cfg(test)]
+mod tests {
+
+    use rddp_rdma::{Completed, Completion, QpNum, Status};
+
+    use super::*;
+
+    /// Returns the text of an error that the host has given.
+    fn host() -> io::Error {
+        io::Error::from_raw_os_error(libc::EACCES)
+    }
+
+    fn each() -> Vec<Box<dyn std::error::Error>> {
+        let os = || MemError::Os { call: "mlock", len: 4096, error: host() };
+        let fault = SgeFault::ReadOnly;
+        let post = PostError::Memory { index: 0, stag: Stag(0x100), fault };
+        let misuse = StartupMisuse::NoRtr;
+        let completion = Completion {
+            wr_id: 1,
+            status: Status::LocalProtection,
+            completed: Completed::Read,
+            byte_len: 0,
+            written: 0,
+            qp: QpNum(1),
+            invalidated: None,
+            immediate: None,
+            solicited: false,
+        };
+        vec![
+            Box::new(os()),
+            Box::new(MemError::Maps(host())),
+            Box::new(MemError::Forked(Forked)),
+            Box::new(Error::Memory(os())),
+            Box::new(Error::Host { what: "listening", error: host() }),
+            Box::new(Error::Forked(Forked)),
+            Box::new(post),
+            Box::new(PostListError { posted: 3, error: post }),
+            Box::new(ConnectError::from(host())),
+            Box::new(ConnectError::from(StartupError::Revision(7))),
+            Box::new(ConnectError::from(misuse)),
+            Box::new(ConnectError::Forked(Forked)),
+            Box::new(AnswerError::from(misuse)),
+            Box::new(completion.ok().unwrap_err()),
+        ]
+    }
+
+    #[test]
+    fn no_text_of_a_chain_repeats_its_source() {
+        for error in each() {
+            let mut link: &dyn std::error::Error = &*error;
+            while let Some(source) = link.source() {
+                assert!(!link.to_string().contains(&source.to_string()), "{link} has {source}");
+                link = source;
+            }
+        }
+    }
+
+    /// A program that prints the error alone learns the cause.
+    #[test]
+    fn the_text_of_an_error_says_its_cause() {
+        let denied = host().to_string();
+        let texts: Vec<String> = each().iter().map(ToString::to_string).collect();
+        assert_eq!(texts.iter().filter(|text| text.contains(&denied)).count(), 5, "{texts:#?}");
+        for cause in [
+            SgeFault::ReadOnly.to_string(),
+            StartupError::Revision(7).to_string(),
+            Status::LocalProtection.to_string(),
+        ] {
+            assert!(texts.iter().any(|text| text.contains(&cause)), "{cause}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -25,6 +25,25 @@ use crate::io::ready_set::epoll_timeout;
 ///
 /// The numbers in an event are the device's own: QPs of two devices may have the same. So each
 /// device needs a sink of its own, unless the sink can do without the numbers.
+///
+/// ```
+/// use std::sync::{Arc, mpsc};
+/// use rddp_rnic::{AsyncEvent, Rnic, RnicConfig, Sink};
+///
+/// #[derive(Debug)]
+/// struct Forward(mpsc::Sender<AsyncEvent>);
+///
+/// impl Sink for Forward {
+///     fn take(&self, event: AsyncEvent) {
+///         let _ = self.0.send(event); // for a thread that may call the device
+///     }
+/// }
+///
+/// let (sender, _events) = mpsc::channel();
+/// let sink: Option<Arc<dyn Sink>> = Some(Arc::new(Forward(sender)));
+/// let rnic = Rnic::with_config(&RnicConfig { sink, ..Default::default() })?;
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 pub trait Sink: Debug + Send + Sync {
     /// Takes one event. The calling thread is the one that noticed it, and holds locks of the
     /// device and of the QP: this must return soon, or it delays the QP. It must not call the
@@ -47,6 +66,19 @@ pub trait Sink: Debug + Send + Sync {
 /// kind about one object only the latest is kept, and the events of a QP are removed when it is
 /// dropped, except the limit of a shared receive queue, which others may use. So there are never
 /// more than a few for each object.
+///
+/// ```
+/// use std::time::Duration;
+/// use rddp_rnic::{ConnectOptions, EventQueue, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq, events) = (rnic.alloc_pd(), rnic.create_cq(16)?, EventQueue::new()?);
+/// let qp = pd.create_qp(&QpConfig { events: Some(events.clone()), ..QpConfig::new(&cq) })?;
+/// let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+/// qp.begin_to(nobody, &ConnectOptions::default())?;
+/// let event = events.wait(Some(Duration::from_secs(5)))?.ok_or("no event")?;
+/// assert!(event.qp == qp.num() && event.kind.is_end());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct EventQueue(Home<Arc<Events>>);
 
@@ -160,6 +192,12 @@ impl EventQueue {
         Some(event)
     }
 
+    /// Returns an iterator that takes events as [`next_event`](Self::next_event) does, until there
+    /// is none.
+    pub fn events(&self) -> impl Iterator<Item = AsyncEvent> + '_ {
+        std::iter::from_fn(|| self.next_event())
+    }
+
     /// Returns whether there is no event.
     pub fn is_empty(&self) -> bool {
         self.0.anywhere().len.load(Ordering::SeqCst) == 0
@@ -214,6 +252,12 @@ impl AsFd for EventQueue {
     }
 }
 
+impl AsRawFd for EventQueue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rddp_rdma::{CqNum, SrqNum, TerminateCode};
@@ -251,7 +295,7 @@ mod tests {
         queue.take(received(TerminateCode::BOUNDS));
         [overflow(1), overflow(2), overflow(1)].into_iter().for_each(|event| queue.take(event));
         queue.take(received(TerminateCode::CANNOT_INVALIDATE_PROTECTION));
-        let taken: Vec<_> = std::iter::from_fn(|| queue.next_event()).collect();
+        let taken: Vec<_> = queue.events().collect();
         let last = received(TerminateCode::CANNOT_INVALIDATE_PROTECTION);
         assert_eq!(taken, [overflow(2), overflow(1), last]);
         assert!(!is_readable(&queue));

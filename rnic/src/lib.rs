@@ -78,9 +78,16 @@ mod event;
 mod home;
 mod io;
 mod local;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod mem;
+// What only the feature shows is unused without it.
+#[cfg(not(feature = "internals"))]
+#[allow(dead_code, unreachable_pub, unused_imports)]
+mod mem;
 mod pd;
 mod qp;
+mod region;
 mod scratch;
 mod srq;
 mod sys;
@@ -99,20 +106,21 @@ pub use conn::request::ConnectRequest;
 pub use counters::Counters;
 pub use cq::CompletionQueue;
 pub use device::Rnic;
-pub use error::{AnswerError, ConnectError, Error, PostError, SgeFault};
+pub use error::{AnswerError, ConnectError, Error, PostError, PostListError, SgeFault};
 pub use event::{EventQueue, Sink};
 pub use home::Forked;
 pub use io::counter::Counter;
 pub use mem::{MemError, PdId, RegionOptions};
-pub use pd::{MemoryRegion, MemoryWindow, ProtectionDomain};
+pub use pd::ProtectionDomain;
 pub use qp::{QpState, QueuePair};
 pub use rddp_mpa::{Negotiated, Request};
 pub use rddp_rdma::{
-    Access, AsyncEvent, AsyncEventKind, Atomics, Capabilities, Completed, Completion, ConnectOptions, CqNum,
-    Element, Fault, Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr, Remote, Revision, Rtr, RtrSet,
-    SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode,
+    Access, AsyncEvent, AsyncEventKind, Atomics, Capabilities, Completed, Completion, CompletionError,
+    ConnectOptions, CqNum, Element, Fault, Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr, Remote,
+    Revision, Rtr, RtrSet, SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode,
 };
 pub use rddp_rdmap::TerminateRepr;
+pub use region::{MemoryRegion, MemoryWindow};
 pub use srq::{SharedReceiveQueue, SrqConfig};
 
 // Has `cargo test` build the program of the page.

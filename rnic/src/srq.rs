@@ -17,6 +17,13 @@ use crate::pd::PdUser;
 use crate::qp::QpInner;
 
 /// The configuration of a shared receive queue.
+///
+/// ```
+/// use rddp_rnic::{Rnic, SrqConfig};
+/// let config = SrqConfig { quota: Some(64), ..Default::default() };
+/// assert_eq!(Rnic::open()?.alloc_pd().create_srq(config).capacity(), 1024);
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SrqConfig {
     /// Number of receives that the queue can hold.
@@ -34,6 +41,22 @@ impl Default for SrqConfig {
 }
 
 /// A shared receive queue. Cloning gives another handle to the same queue.
+///
+/// ```
+/// use rddp_rnic::{Access, QpConfig, RecvWr, Rnic, SrqConfig};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64)?);
+/// let srq = pd.create_srq(SrqConfig::default());
+/// let config = QpConfig { srq: Some(srq.clone()), ..QpConfig::new(&cq) };
+/// let qps = [pd.create_qp(&config)?, pd.create_qp(&config)?];
+///
+/// let inbox = pd.allocate(4 * 512, Access::LOCAL_WRITE)?;
+/// for slot in 0..4 {
+///     srq.post_recv(RecvWr::one(slot as u64, inbox.sge(slot * 512..(slot + 1) * 512)))?;
+/// }
+/// assert_eq!((srq.users(), srq.len()), (qps.len(), 4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SharedReceiveQueue {
     pub(crate) inner: Home<Arc<SrqInner>>,

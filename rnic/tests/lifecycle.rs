@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use common::{ALL, End, PATIENCE, connect_on, connected, exchange};
@@ -128,7 +127,7 @@ fn a_channel_is_readable_when_an_armed_queue_has_something() {
     let options = ConnectOptions::default();
     connect_on("127.0.0.1:0", &active, &passive, &options, &options);
     let readable = |patience: u16| {
-        let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [PollFd::new(channel.watch(), PollFlags::POLLIN)];
         nix::poll::poll(&mut fds, PollTimeout::from(patience)).unwrap() == 1
     };
     for i in 0..4 {

@@ -35,6 +35,7 @@ NEEDS = {
     "rddp-rnic": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-rdma",
                   "rddp-fault-guard", "rddp-capture"],
     "rddp-load": ["rddp-rnic"],
+    "rddp-examples": ["rddp-rnic"],
     "rddp-sdp": [],
     "rddp-sdp-rnic": ["rddp-sdp", "rddp-rnic"],
     "rddp-decode": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-sdp"],

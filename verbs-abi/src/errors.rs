@@ -16,7 +16,7 @@ pub(crate) fn of_io(error: &io::Error) -> Errno {
 pub(crate) fn of_device(error: Error) -> Errno {
     match error {
         Error::Memory(error) => of_memory(&error),
-        Error::Host { source, .. } => of_io(&source),
+        Error::Host { error, .. } => of_io(&error),
         Error::Forked(_) => Errno::ENODEV,
         _ => Errno::EINVAL,
     }
@@ -27,7 +27,7 @@ pub(crate) fn of_memory(error: &MemError) -> Errno {
         MemError::Wrap { .. } | MemError::NotMapped { .. } | MemError::NotPermitted { .. } => Errno::EFAULT,
         MemError::TooManyStags { .. } => Errno::ENOMEM,
         MemError::WindowsBound { .. } => Errno::EBUSY,
-        MemError::Maps(error) | MemError::Os { source: error, .. } => of_io(error),
+        MemError::Maps(error) | MemError::Os { error, .. } => of_io(error),
         MemError::Forked(_) => Errno::ENODEV,
         _ => Errno::EINVAL,
     }

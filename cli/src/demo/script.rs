@@ -97,7 +97,7 @@ impl Place {
     }
 
     pub(super) fn at(self, offset: usize) -> Remote {
-        Remote { stag: self.stag(), to: self.to.wrapping_add(offset as u64) }
+        Remote { stag: self.stag(), to: self.to }.at(offset as u64)
     }
 }
 

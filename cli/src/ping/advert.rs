@@ -1,6 +1,6 @@
 //! The 16 octets that tell the server where to Read or Write, and the text that is sent to and fro.
 
-use rddp_rnic::{MemoryRegion, Remote, Stag};
+use rddp_rnic::{MemoryRegion, Remote};
 
 /// A region of the client's memory. All numbers are big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,18 +19,15 @@ impl Advert {
 
     pub(super) fn emit(&self) -> [u8; Self::LEN] {
         let mut octets = [0; Self::LEN];
-        octets[..8].copy_from_slice(&self.remote.to.to_be_bytes());
-        octets[8..12].copy_from_slice(&self.remote.stag.0.to_be_bytes());
-        octets[12..].copy_from_slice(&self.len.to_be_bytes());
+        octets[..Remote::LEN].copy_from_slice(&self.remote.to_octets());
+        octets[Remote::LEN..].copy_from_slice(&self.len.to_be_bytes());
         octets
     }
 
     pub(super) fn parse(octets: &[u8]) -> Option<Self> {
-        let octets: &[u8; Self::LEN] = octets.try_into().ok()?;
-        let to = u64::from_be_bytes(*octets.first_chunk()?);
-        let stag = u32::from_be_bytes(*octets[8..].first_chunk()?);
-        let len = u32::from_be_bytes(*octets[12..].first_chunk()?);
-        Some(Advert { remote: Remote { stag: Stag(stag), to }, len })
+        let (remote, len) = octets.split_first_chunk()?;
+        let len = u32::from_be_bytes(len.try_into().ok()?);
+        Some(Advert { remote: Remote::from_octets(remote), len })
     }
 }
 
@@ -51,6 +48,8 @@ pub(super) fn text(round: u64, size: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use rddp_rnic::Stag;
+
     use super::*;
 
     /// A capture of rping in the lab: address, STag, length.

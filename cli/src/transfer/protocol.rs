@@ -119,7 +119,7 @@ impl Window {
     }
 
     pub(super) fn slot(self, slot: usize) -> Remote {
-        Remote { stag: Stag(self.stag), to: self.to.wrapping_add((slot * SLOT) as u64) }
+        Remote { stag: Stag(self.stag), to: self.to }.at((slot * SLOT) as u64)
     }
 }
 

@@ -101,7 +101,7 @@ impl Talk {
             SendWr::send(SEND, self.outbox.sge(0..text.len()))
         };
         let list: Vec<SendWr> = write.into_iter().chain([send]).map(SendWr::unsignaled).collect();
-        Ok(self.end.qp.post_sends(&list).map_err(|(error, _)| error)?)
+        Ok(self.end.qp.post_sends(&list).map_err(|refused| refused.error)?)
     }
 
     /// Counts octets of the file that have moved.

@@ -68,7 +68,7 @@ pub fn single_id(at: usize) -> u64 {
 ///
 /// As for `QueuePair::post_sends`.
 pub fn post<E: End>(end: &E, at: usize, list: &[SendWr]) -> Result<(), E::Failure> {
-    Ok(end.qp(at).post_sends(list).map_err(|(error, _)| error)?)
+    Ok(end.qp(at).post_sends(list).map_err(|refused| refused.error)?)
 }
 
 /// Fills all of a region with [`FILL`].

@@ -7,11 +7,10 @@
 
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rddp_mpa::{FrameOctets, Negotiated, Request, StartupMisuse};
 use rddp_rdma::ConnectOptions;
-use socket2::Socket;
 
 use super::begin::Part;
 use super::half_open::HalfOpen;
@@ -24,6 +23,27 @@ use crate::error::{AnswerError, ConnectError};
 use crate::qp::QueuePair;
 
 /// A program's answer to a Request.
+///
+/// ```
+/// use std::net::{TcpListener, TcpStream};
+/// use std::time::Duration;
+/// use rddp_rnic::{Answer, ConnectOptions, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq, options) = (rnic.alloc_pd(), rnic.create_cq(16)?, ConnectOptions::default());
+/// let [active, passive] = [pd.create_qp(&QpConfig::new(&cq))?, pd.create_qp(&QpConfig::new(&cq))?];
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// active.begin(TcpStream::connect(listener.local_addr()?)?, &options, true)?;
+/// passive.begin_asking(listener.accept()?.0, &options)?;
+///
+/// // The first event is `Requested`.
+/// rnic.wait_async_event(Some(Duration::from_secs(5)))?.ok_or("no Request")?;
+/// let request = passive.request().ok_or("no Request")?;
+/// let answer = if request.private_data.is_empty() { Answer::Accept } else { Answer::Reject };
+/// passive.answer(answer, b"welcome")?;
+/// # active.await_begun(Duration::from_secs(5));
+/// assert_eq!(active.begun().ok_or("not in time")??.private_data, b"welcome");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The connection is accepted.
@@ -40,8 +60,12 @@ impl QueuePair {
     ///
     /// # Errors
     /// The QP is not idle.
-    pub fn begin_asking(&self, stream: Socket, options: &ConnectOptions) -> Result<(), ConnectError> {
-        self.begin_as(TcpSocket::new(stream), options, Part::Asking)
+    pub fn begin_asking(
+        &self,
+        stream: impl Into<OwnedFd>,
+        options: &ConnectOptions,
+    ) -> Result<(), ConnectError> {
+        self.begin_as(TcpSocket::of(stream), options, Part::Asking)
     }
 
     /// Takes the Request that has come. `None` before that, or when it has been taken before.

@@ -1,11 +1,11 @@
 //! A program's side of a startup: to begin one, and to ask for its result.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rddp_mpa::Initiator;
 use rddp_rdma::ConnectOptions;
-use socket2::Socket;
 
 use super::connect::Connected;
 use super::socket::TcpSocket;
@@ -21,12 +21,18 @@ impl QueuePair {
     ///
     /// Returns at once. The event [`Connected`](crate::AsyncEventKind::Connected) or
     /// [`NotConnected`](crate::AsyncEventKind::NotConnected) reports the end, and
-    /// [`begun`](Self::begun) has the result. `stream` becomes non-blocking.
+    /// [`begun`](Self::begun) has the result. `stream`, a `TcpStream` or another TCP socket,
+    /// becomes non-blocking.
     ///
     /// # Errors
     /// The QP is not idle, or a startup frame cannot hold the settings or the private data.
-    pub fn begin(&self, stream: Socket, options: &ConnectOptions, active: bool) -> Result<(), ConnectError> {
-        self.begin_as(TcpSocket::new(stream), options, if active { Part::Active } else { Part::Passive })
+    pub fn begin(
+        &self,
+        stream: impl Into<OwnedFd>,
+        options: &ConnectOptions,
+        active: bool,
+    ) -> Result<(), ConnectError> {
+        self.begin_as(TcpSocket::of(stream), options, if active { Part::Active } else { Part::Passive })
     }
 
     /// Begins a startup over a TCP connection of the program's own.

@@ -23,6 +23,23 @@ use crate::error::ConnectError;
 use crate::qp::QueuePair;
 
 /// The result of a startup that has led to a connection.
+///
+/// ```
+/// use std::time::Duration;
+/// use rddp_rnic::{ConnectOptions, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq, options) = (rnic.alloc_pd(), rnic.create_cq(16)?, ConnectOptions::default());
+/// let [active, passive] = [pd.create_qp(&QpConfig::new(&cq))?, pd.create_qp(&QpConfig::new(&cq))?];
+/// let listener = rnic.listen("127.0.0.1:0".parse()?, &options)?;
+/// active.begin_to(listener.local_addr()?, &options)?;
+/// let request = listener.accept(Some(Duration::from_secs(5)))?.ok_or("nobody came")?;
+/// request.accept(&passive, b"welcome")?;
+///
+/// active.await_begun(Duration::from_secs(5));
+/// let connected = active.begun().ok_or("not in time")??;
+/// assert!(connected.negotiated.crc && connected.private_data == b"welcome");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Connected {

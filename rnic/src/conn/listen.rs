@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,21 @@ const REST: Duration = Duration::from_millis(50);
 /// A listener for iWARP peers, made by [`Rnic::listen`](crate::Rnic::listen). Its descriptor is
 /// readable while there is a [`ConnectRequest`] to take. Dropping it closes the connections whose
 /// requests were not taken.
+///
+/// ```
+/// use std::time::Duration;
+/// use rddp_rnic::{ConnectOptions, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let listener = rnic.listen("127.0.0.1:0".parse()?, &ConnectOptions::default())?;
+/// let mut qps = Vec::new();
+/// while let Some(request) = listener.accept(Some(Duration::ZERO))? {
+///     let qp = pd.create_qp(&QpConfig::new(&cq))?;
+///     request.accept(&qp, b"welcome")?;
+///     qps.push(qp);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Listener(Home<Arc<ListenerInner>>);
 
@@ -120,6 +135,12 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.anywhere().ready.as_fd()
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

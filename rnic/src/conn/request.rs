@@ -19,6 +19,26 @@ use crate::qp::QueuePair;
 /// [rejects](Self::reject) it, or drops it, which closes the connection without an answer. There is
 /// no time limit for that, but one for the number of Requests without an answer
 /// ([`RnicConfig::max_waiting`](crate::RnicConfig::max_waiting)).
+///
+/// ```
+/// use std::time::Duration;
+/// use rddp_rnic::{ConnectError, ConnectOptions, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq, options) = (rnic.alloc_pd(), rnic.create_cq(16)?, ConnectOptions::default());
+/// let listener = rnic.listen("127.0.0.1:0".parse()?, &options)?;
+/// let active = pd.create_qp(&QpConfig::new(&cq))?;
+/// active.begin_to(listener.local_addr()?, &options)?;
+///
+/// let request = listener.accept(Some(Duration::from_secs(5)))?.ok_or("nobody came")?;
+/// if request.private_data() != b"a token" {
+///     request.reject(b"who are you?")?;
+/// }
+/// # active.await_begun(Duration::from_secs(5));
+/// let refused = active.begun().ok_or("not in time")?;
+/// let Err(ConnectError::Rejected { private_data }) = refused else { panic!("{refused:?}") };
+/// assert_eq!(private_data, b"who are you?");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct ConnectRequest(pub(super) Home<Pending>);
 

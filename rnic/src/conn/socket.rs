@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rddp_fault_guard::sockets;
 use rddp_rdma::{ConnectOptions, Keepalive};
@@ -20,6 +20,11 @@ impl TcpSocket {
     pub(crate) fn new(socket: Socket) -> Self {
         sockets::note(socket.as_fd());
         TcpSocket(socket)
+    }
+
+    /// Takes a socket that the program has made.
+    pub(crate) fn of(socket: impl Into<OwnedFd>) -> Self {
+        TcpSocket::new(Socket::from(socket.into()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A completion queue whose members are not all [`QueuePair`]s.
 
 use std::net::UdpSocket;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
@@ -192,13 +192,18 @@ fn arming_gives_the_sockets_to_the_background_thread_only_where_the_program_slee
         lease()
     };
     assert_eq!(lease_once_armed(), Lease::Paused);
-    let _descriptor = channel.as_fd();
+    let _descriptor = (channel.as_fd(), channel.as_raw_fd());
+    assert_eq!(lease_once_armed(), Lease::Paused, "it has looked at the descriptor, no more");
+    channel.watch();
     assert_eq!(lease_once_armed(), Lease::None, "the program is about to sleep on the descriptor");
     assert!(channel.wait(Some(Duration::from_millis(1))).unwrap().is_none());
     assert_eq!(lease_once_armed(), Lease::Paused, "it has slept in `wait`");
     assert!(cq.poll_one().is_none());
-    let _descriptor = channel.as_fd();
+    channel.watch();
     assert_eq!(lease(), Lease::None, "it asks again, with a queue that is armed");
+    channel.unwatch();
+    assert_eq!(lease_once_armed(), Lease::Paused, "it sleeps there no more");
+    channel.watch();
     // It sleeps elsewhere without asking: the background thread notices.
     assert!(channel.wait(Some(Duration::from_millis(1))).unwrap().is_none());
     let (member, peer) = Datagrams::new(1, &cq);

@@ -14,6 +14,18 @@ use rustix::io::ReadWriteFlags;
 ///
 /// The program is shown the descriptor, and may set and clear its `O_NONBLOCK`, which is set at
 /// first: [`read`](Self::read) alone goes by it.
+///
+/// ```
+/// use rddp_rnic::Counter;
+/// let counter = Counter::new()?;
+/// counter.show(2); // the queue has two events now
+/// counter.read()?;
+/// counter.note_read();
+/// counter.hide(1); // and one has been taken
+/// counter.read()?;
+/// assert_eq!(counter.read().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Counter {
     eventfd: EventFd,

@@ -36,6 +36,10 @@ pub(super) fn check_window(window: Access, region: Access) -> Result<(), MemErro
 
 /// The number of a protection domain: a QP may use the regions with its own PD's number. Its 64
 /// bits are enough that none is ever given out twice.
+///
+/// ```
+/// assert_eq!(rddp_rnic::PdId(3).to_string(), "PD 3");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PdId(pub u64);
 
@@ -47,6 +51,14 @@ impl fmt::Display for PdId {
 
 /// Options of a registration. They concern memory of this process and its pages, so they are the
 /// software device's own and not among the words of `rddp-rdma`.
+///
+/// ```
+/// use rddp_rnic::{Access, RegionOptions, Rnic};
+/// let options = RegionOptions { populate: true, base: Some(0x1000), ..Default::default() };
+/// let region = Rnic::open()?.alloc_pd().allocate_with(64, Access::REMOTE_READ, &options)?;
+/// assert_eq!(region.base(), 0x1000);
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionOptions {
     /// Fault every page in now instead of at the first access.

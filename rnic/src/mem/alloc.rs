@@ -83,5 +83,5 @@ fn whole_pages(ptr: NonNull<u8>, len: usize) -> (*mut u8, usize) {
 }
 
 fn os(call: &'static str, len: usize) -> MemError {
-    MemError::Os { call, len, source: io::Error::last_os_error() }
+    MemError::Os { call, len, error: io::Error::last_os_error() }
 }

@@ -12,6 +12,13 @@ use super::Access;
 use crate::home::Forked;
 
 /// The reason why a region or window was not registered, bound or taken away.
+///
+/// ```
+/// use rddp_rnic::{Access, MemError, Rnic};
+/// let region = Rnic::open()?.alloc_pd().allocate(64, Access::LOCAL_WRITE)?;
+/// assert!(matches!(region.read(60, 8), Err(MemError::OutOfBounds { at: 60, len: 8 })));
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MemError {
@@ -46,16 +53,16 @@ pub enum MemError {
     /// The list of the process's mappings could not be read, and on this processor nothing else
     /// makes up for it.
     #[error("cannot read /proc/self/maps, by which memory is checked before it is registered: {0}")]
-    Maps(#[source] io::Error),
+    Maps(io::Error),
     /// The kernel refused to map, populate or lock.
-    #[error("{call} of {len} octets failed: {source}{}", hint(call, source))]
+    #[error("{call} of {len} octets failed: {error}{}", hint(call, error))]
     Os {
         /// The system call.
         call: &'static str,
         /// Length of the range in octets.
         len: usize,
         /// The error that the system call returned.
-        source: io::Error,
+        error: io::Error,
     },
     /// The system provided no random numbers for an STag.
     #[error("no random numbers for an STag: {0}")]
@@ -98,6 +105,12 @@ pub enum MemError {
         /// Length of the range in octets.
         len: u64,
     },
+    /// A number that is reached as a whole is not at a multiple of eight (RFC 7306 §5.1).
+    #[error("the number's address {addr:#x} is not a multiple of 8")]
+    Misaligned {
+        /// The address in memory.
+        addr: u64,
+    },
     /// The region has windows bound to it.
     #[error("region {stag} has {windows} windows bound to it")]
     WindowsBound {
@@ -121,8 +134,8 @@ pub enum MemError {
 }
 
 /// Returns advice for the user about a failed system call, or nothing.
-fn hint(call: &str, source: &io::Error) -> &'static str {
-    match (call, source.raw_os_error()) {
+fn hint(call: &str, error: &io::Error) -> &'static str {
+    match (call, error.raw_os_error()) {
         ("mlock", Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN)) => {
             " (raise RLIMIT_MEMLOCK, see ulimit -l)"
         }

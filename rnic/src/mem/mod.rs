@@ -44,7 +44,4 @@ pub use region::Region;
 pub use table::MemTable;
 pub use window::{BindWindow, Window};
 
-/// The reason why an atomic operation was not done.
-#[deprecated(since = "0.1.0", note = "renamed to `AtomicError`, which has more reasons")]
-pub type Misaligned = AtomicError;
 pub(crate) use writers::{Claim, Verdicts};

@@ -130,6 +130,30 @@ impl Region {
         Ok(())
     }
 
+    /// Does what [`Grant::fetch_modify_u64`](super::Grant::fetch_modify_u64) does to the number at
+    /// `offset`, also while the STag is invalid. A region that is not writable is only read, and
+    /// refused where `writes` is set.
+    pub fn fetch_modify_u64(
+        &self,
+        offset: usize,
+        writes: bool,
+        change: impl Fn(u64) -> Option<u64>,
+    ) -> Result<u64, MemError> {
+        let _alive = self.memory.hold()?;
+        let cell = self.memory.at(offset, size_of::<u64>())?.cast::<u64>();
+        if !cell.is_aligned() {
+            return Err(MemError::Misaligned { addr: cell.addr().get() as u64 });
+        }
+        if writes && !self.memory.writable {
+            return Err(MemError::ReadOnly);
+        }
+        let change = |value| change(value).filter(|_| writes);
+        // SAFETY: `at` found eight octets inside the range, and they are aligned; `hold` keeps it
+        // registered, with write permission if they are written; what else touches them are copies
+        // and atomics by raw pointers.
+        Ok(unsafe { octets::modify(self.is_lent(), cell, change) }?)
+    }
+
     /// Returns whether a program lent the memory. Lent memory may go bad while it is registered.
     pub(super) fn is_lent(&self) -> bool {
         matches!(self.memory.backing, Backing::Lent { .. })

@@ -67,7 +67,7 @@ fn is_mapped(start: u64, len: u64) -> Result<bool, MemError> {
     match io::Error::last_os_error() {
         _ if answer == 0 => Ok(true),
         error if error.raw_os_error() == Some(libc::ENOMEM) => Ok(false),
-        source => Err(MemError::Os { call: "mincore", len: len as usize, source }),
+        error => Err(MemError::Os { call: "mincore", len: len as usize, error }),
     }
 }
 

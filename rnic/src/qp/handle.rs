@@ -1,13 +1,13 @@
 //! The handle by which a program holds a queue pair.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rddp_mpa::Negotiated;
 use rddp_rdma::{ConnectOptions, RecvWr, SendWr};
 use rddp_rdmap::TerminateRepr;
-use socket2::Socket;
 
 use super::QpInner;
 use super::attributes::{Inbound, QpAttributes};
@@ -19,7 +19,7 @@ use crate::config::{NoReceive, QpConfig};
 use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
 use crate::device::DeviceInner;
-use crate::error::{ConnectError, Error, PostError};
+use crate::error::{ConnectError, Error, PostError, PostListError};
 use crate::home::Home;
 use crate::io::driver::Source;
 use crate::mem::{Access, PdId, QpNum};
@@ -27,10 +27,10 @@ use crate::pd::PdUser;
 
 /// A queue pair: one end of an RDMA connection.
 ///
-/// Dropping the handle closes the connection, if there is one: what TCP has taken or begun to
-/// take still goes out, then FIN, and whatever the peer sends is discarded until its own FIN, for
-/// five seconds at most. Requests that wait in the send queue are not sent.
-/// [`abort`](Self::abort) resets.
+/// Cloning gives another handle to the same QP: threads share it so, or by reference. Dropping the
+/// last handle closes the connection, if there is one: what TCP has taken or begun to take still
+/// goes out, then FIN, and whatever the peer sends is discarded until its own FIN, for five seconds
+/// at most. Requests that wait in the send queue are not sent. [`abort`](Self::abort) resets.
 ///
 /// ```
 /// use rddp_rnic::{QpConfig, QpState, Rnic};
@@ -40,9 +40,18 @@ use crate::pd::PdUser;
 /// assert_eq!(qp.state(), QpState::Idle);
 /// # Ok::<(), rddp_rnic::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct QueuePair {
+    /// Beside `_last`, so that a call need not go through it.
     pub(crate) inner: Home<Arc<QpInner>>,
+    _last: Arc<Last>,
+}
+
+/// The end of a QP, which all its handles share: dropped with the last of them. Others hold the QP
+/// itself, for a moment.
+#[derive(Debug)]
+struct Last {
+    inner: Home<Arc<QpInner>>,
     /// Dropped once the QP has ended.
     _of_pd: PdUser,
 }
@@ -91,7 +100,8 @@ impl QueuePair {
             }
         });
         // From here on dropping `qp` undoes what has been done, if a later step fails.
-        let qp = QueuePair { inner: Home::new(inner), _of_pd: of_pd };
+        let inner = Home::new(inner);
+        let qp = QueuePair { inner: inner.clone(), _last: Arc::new(Last { inner, _of_pd: of_pd }) };
         let inner = qp.inner.here()?;
         for cq in inner.attrs.cqs() {
             cq.add_member(inner.attrs.token, inner.clone())
@@ -139,17 +149,17 @@ impl QueuePair {
     /// Posts a request to the send queue. When this returns, it has been handed to TCP as far as
     /// TCP took it.
     pub fn post_send(&self, wr: &SendWr) -> Result<(), PostError> {
-        self.post_sends(std::slice::from_ref(wr)).map_err(|(error, _)| error)
+        self.post_sends(std::slice::from_ref(wr)).map_err(|refused| refused.error)
     }
 
     /// Posts a list of requests, which leave together.
     ///
     /// # Errors
-    /// The first error, and the number of requests posted before it.
-    pub fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
+    /// A request was refused: the error says why, and how many were posted before it.
+    pub fn post_sends(&self, list: &[SendWr]) -> Result<(), PostListError> {
         match self.inner.here() {
             Ok(inner) => inner.post_sends(list),
-            Err(forked) => Err((forked.into(), 0)),
+            Err(forked) => Err(PostListError { posted: 0, error: forked.into() }),
         }
     }
 
@@ -236,7 +246,7 @@ impl QueuePair {
     /// The QP is not idle, or is being connected already.
     pub fn attach(
         &self,
-        stream: Socket,
+        stream: impl Into<OwnedFd>,
         negotiated: Negotiated,
         options: &ConnectOptions,
         active: bool,
@@ -244,11 +254,11 @@ impl QueuePair {
         let inner = self.inner.here()?;
         // If the QP is not idle, the peer is told: its startup is over (RFC 6581 §9.3).
         let _place = inner.claim_place()?;
-        inner.attach(TcpSocket::new(stream), negotiated, options, active, || ())
+        inner.attach(TcpSocket::of(stream), negotiated, options, active, || ())
     }
 }
 
-impl Drop for QueuePair {
+impl Drop for Last {
     fn drop(&mut self) {
         if let Ok(inner) = self.inner.here() {
             inner.destroy();

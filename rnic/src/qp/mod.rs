@@ -38,7 +38,7 @@ pub use self::state::QpState;
 use crate::conn::socket::TcpSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
-use crate::error::{ConnectError, PostError};
+use crate::error::{ConnectError, PostError, PostListError};
 use crate::wire::Link;
 
 /// A queue pair, as its handle and all that drive it on share it.
@@ -98,12 +98,12 @@ impl QpInner {
         self.with_core(|qp, core| qp.lose(core, None));
     }
 
-    fn post_sends(&self, list: &[SendWr]) -> Result<(), (PostError, usize)> {
+    fn post_sends(&self, list: &[SendWr]) -> Result<(), PostListError> {
         let mut core = self.core.lock();
         let mut result = Ok(());
         for (posted, wr) in list.iter().enumerate() {
             if let Err(error) = core.sq.push(wr, self.attrs.local_memory()) {
-                result = Err((error, posted));
+                result = Err(PostListError { posted, error });
                 break;
             }
         }

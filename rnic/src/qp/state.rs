@@ -1,6 +1,17 @@
 //! The states of a queue pair (draft-hilland-rddp-verbs §6.2).
 
 /// The state of a QP.
+///
+/// ```
+/// use rddp_rnic::{QpConfig, QpState, Rnic};
+/// let rnic = Rnic::open()?;
+/// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+/// let qp = pd.create_qp(&QpConfig::new(&cq))?;
+/// qp.abort();
+/// assert_eq!(qp.state(), QpState::Error);
+/// assert!(qp.reset() && qp.state() == QpState::Idle);
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QpState {

@@ -41,7 +41,7 @@ fn attached(qp: &QueuePair) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
-    let socket = listener.accept().unwrap().0.into();
+    let socket = listener.accept().unwrap().0;
     qp.attach(socket, negotiated(), &ConnectOptions::default(), true).unwrap();
     peer
 }
@@ -174,7 +174,7 @@ fn a_device_that_fails_ends_its_connections() {
     let starting = pd.create_qp(&QpConfig::new(&cq)).unwrap();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(silent.local_addr().unwrap()).unwrap();
-    starting.begin(stream.into(), &ConnectOptions::default(), true).unwrap();
+    starting.begin(stream, &ConnectOptions::default(), true).unwrap();
     first.post_recv(RecvWr::new(1, [])).unwrap();
     device.driver.breaks.store(true, Ordering::SeqCst);
     device.driver.end_of_wait();

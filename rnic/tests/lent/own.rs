@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use rddp_mpa::fpdu_len;
 use rddp_rdmap::Opcode;
-use rddp_rnic::{Remote, SendWr, Stag, Status};
+use rddp_rnic::{MemError, Remote, SendWr, Stag, Status};
 
 use crate::common::ALL;
 use crate::memory::LEN;
@@ -119,5 +119,8 @@ fn copies_by_the_program_say_that_memory_has_gone_bad() {
     let written = region.write(4000, &[0; 200]).unwrap_err().to_string();
     assert!(read.contains("no longer there"), "{read}");
     assert_eq!(written, read);
+    assert_eq!(region.read_u64(0).unwrap(), 0x0101_0101_0101_0101);
+    let numbers = [region.read_u64(4096), region.fetch_add_u64(4096, 1)];
+    assert!(numbers.iter().all(|number| matches!(number, Err(MemError::Faulted(_)))), "{numbers:?}");
     scene.others_go_on();
 }

@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::time::Duration;
 
-use rddp_rnic::{Access, ConnectOptions, QpConfig, RecvWr, Remote, SendWr, SrqConfig, Stag};
+use rddp_rnic::{
+    Access, AsyncEventKind, ConnectOptions, QpConfig, QueuePair, RecvWr, Remote, SendWr, SrqConfig, Stag,
+};
 use rddp_test_support::{Random, connect, plain, read_to_end, segment};
 
 use crate::alone;
@@ -163,4 +165,26 @@ fn connections_can_be_used_and_dropped_by_a_thread_that_ends() {
         LAST.with(|last| last.0.replace(Some(ends)));
     });
     ended.join().unwrap();
+}
+
+/// Handles are equal: the QP ends with the last of them, whichever that is.
+#[test]
+fn a_qp_lives_as_long_as_one_of_its_handles() {
+    let (active, passive) = connected(&ConnectOptions::default());
+    let End { qp: first, pd, .. } = &active;
+    let others = [first.clone(), first.clone()];
+    assert_eq!(others.each_ref().map(QueuePair::num), [first.num(); 2]);
+    assert_eq!(pd.users(), 1);
+    let inbox = passive.region(8, Access::LOCAL_WRITE);
+    for (id, qp) in others.into_iter().enumerate() {
+        passive.qp.post_recv(RecvWr::one(id as u64, inbox.whole())).unwrap();
+        std::thread::spawn(move || qp.post_send(&SendWr::send_inline(1, b"here")).unwrap()).join().unwrap();
+        active.success();
+        assert_eq!(passive.success().byte_len, 4);
+    }
+    assert_eq!(pd.users(), 1);
+    let End { qp, pd, .. } = active;
+    drop(qp);
+    assert_eq!(pd.users(), 0);
+    assert!(passive.event_like(AsyncEventKind::is_end).is_end());
 }

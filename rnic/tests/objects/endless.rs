@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use rddp_rnic::{AsyncEventKind, CompletionChannel, ConnectOptions, QpConfig, RecvWr, Rnic, SendWr};
-use socket2::Socket;
 
 use crate::common::{End, connect_on};
 
@@ -29,8 +28,8 @@ fn a_startup_in_the_background_may_have_all_the_time_there_is() {
     let (active, passive) = (End::new(), End::new());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    passive.qp.begin(Socket::from(listener.accept().unwrap().0), &endless(), false).unwrap();
-    active.qp.begin(Socket::from(stream), &endless(), true).unwrap();
+    passive.qp.begin(listener.accept().unwrap().0, &endless(), false).unwrap();
+    active.qp.begin(stream, &endless(), true).unwrap();
     for end in [&active, &passive] {
         assert!(end.qp.await_begun(Duration::MAX));
         end.qp.begun().unwrap().unwrap();

@@ -9,6 +9,7 @@ mod common;
 mod counts;
 mod drops;
 mod endless;
+mod numbers;
 mod progress;
 mod quiet;
 mod reuse;

@@ -30,7 +30,7 @@ fn in_state(state: QpState, role: Role) -> (End, Option<Peer>) {
 }
 
 fn events(end: &End) -> Vec<AsyncEventKind> {
-    std::iter::from_fn(|| end.rnic.async_event()).map(|event| event.kind).collect()
+    end.rnic.async_events().map(|event| event.kind).collect()
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn only_an_idle_qp_is_connected() {
         let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
         let socket: std::os::fd::OwnedFd = socket.into();
         let negotiated = with_plain_raw(Role::Active).0.qp.negotiated().unwrap();
-        let refused = end.qp.attach(socket.into(), negotiated, &ConnectOptions::default(), true);
+        let refused = end.qp.attach(socket, negotiated, &ConnectOptions::default(), true);
         assert!(matches!(refused, Err(ConnectError::NotIdle(told)) if told == *state), "{refused:?}");
         assert_eq!(end.qp.state(), *state);
     }

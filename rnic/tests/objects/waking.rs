@@ -48,7 +48,7 @@ impl Armed {
     }
 
     fn is_readable(&self, patience: Duration) -> bool {
-        let mut fds = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [PollFd::new(self.channel.watch(), PollFlags::POLLIN)];
         nix::poll::poll(&mut fds, patience.as_millis() as u16).unwrap() == 1
     }
 
@@ -64,7 +64,7 @@ impl Armed {
     }
 
     fn drain(&self) -> usize {
-        std::iter::from_fn(|| self.end.cq.poll_one()).count()
+        self.end.cq.completions().count()
     }
 }
 
@@ -134,7 +134,7 @@ fn a_channel_works_in_epoll() {
     let mut armed = Armed::new();
     let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
     let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
-    epoll.add(armed.channel.as_fd(), EpollEvent::new(flags, 7)).unwrap();
+    epoll.add(armed.channel.watch(), EpollEvent::new(flags, 7)).unwrap();
     let mut events = [EpollEvent::empty(); 4];
     for round in 0..20 {
         armed.end.cq.arm(round % 2 == 0);
@@ -143,6 +143,30 @@ fn a_channel_works_in_epoll() {
         assert_eq!(events[0].data(), 7);
         assert!(armed.channel.next_event().is_some());
         assert_eq!(armed.drain(), 1);
+    }
+}
+
+/// A program that sleeps elsewhere now is not told by the descriptor, and misses nothing.
+#[test]
+fn a_channel_that_is_not_watched_keeps_its_events() {
+    let mut armed = Armed::new();
+    let is_readable = |channel: &CompletionChannel| {
+        let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+        nix::poll::poll(&mut fds, 0_u16) == Ok(1)
+    };
+    assert!(!armed.is_readable(Duration::ZERO));
+    for _ in 0..3 {
+        armed.end.cq.arm(false);
+        armed.message(false);
+        assert!(armed.is_readable(PATIENCE), "no event came");
+        armed.channel.unwatch();
+        assert!(!is_readable(&armed.channel));
+        assert!(armed.is_readable(Duration::ZERO), "the event is shown again");
+        armed.channel.unwatch();
+        assert!(armed.channel.next_event().is_some() && armed.channel.next_event().is_none());
+        armed.channel.watch();
+        assert!(!is_readable(&armed.channel));
+        armed.drain();
     }
 }
 
@@ -181,7 +205,7 @@ fn a_wait_leaves_the_other_events_to_the_descriptor() {
     let qp = armed.end.pd.create_qp(&QpConfig::new(&other)).unwrap();
     qp.abort();
     // Asked for once: to ask again would have the channel show what it has.
-    let descriptor = armed.channel.as_fd().try_clone_to_owned().unwrap();
+    let descriptor = armed.channel.watch().try_clone_to_owned().unwrap();
     for round in 0..20 {
         other.arm(false);
         armed.end.cq.arm(false);

@@ -340,7 +340,7 @@ fn a_local_failure_behind_the_reply_is_told_in_a_terminate() {
     assert_eq!(end.event(), AsyncEventKind::Connected);
     let (late, theirs) = pair();
     let agreed = end.qp.negotiated().unwrap();
-    let refused = end.qp.attach(late.into(), agreed, &client_server(), true).unwrap_err();
+    let refused = end.qp.attach(late, agreed, &client_server(), true).unwrap_err();
     assert!(matches!(refused, ConnectError::NotIdle(QpState::ReadyToSend)), "{refused}");
     let mut theirs = Peer::new(theirs, negotiated.clone());
     assert_eq!(theirs.terminate_code(), TerminateCode::MPA_LOCAL_CATASTROPHIC);

@@ -19,7 +19,7 @@ use crate::own::pair;
 fn asked(end: &End, timeout: Duration) -> TcpStream {
     let (peer, own) = pair();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
-    end.qp.begin_asking(Socket::from(own), &options(timeout)).unwrap();
+    end.qp.begin_asking(own, &options(timeout)).unwrap();
     peer
 }
 
@@ -55,9 +55,9 @@ fn the_program_accepts_a_request() {
     let inbox = passive.region(8, Access::LOCAL_WRITE);
     passive.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
     let (one, other) = pair();
-    passive.qp.begin_asking(Socket::from(other), &options(PATIENCE)).unwrap();
+    passive.qp.begin_asking(other, &options(PATIENCE)).unwrap();
     assert_eq!(passive.qp.answer(Answer::Accept, b""), Err(AnswerError::NoRequest));
-    active.qp.begin(Socket::from(one), &options(PATIENCE), true).unwrap();
+    active.qp.begin(one, &options(PATIENCE), true).unwrap();
     assert_eq!(passive.event(), AsyncEventKind::Requested);
     assert!(passive.qp.request().unwrap().peer_to_peer);
     assert!(passive.qp.begun().is_none() && active.qp.begun().is_none());

@@ -156,7 +156,7 @@ fn a_startup_keeps_its_qp_for_itself() {
             let others = [
                 end.qp.connect(addr, &options).map(drop),
                 end.qp.begin_to(addr, &options),
-                end.qp.begin(pair().0.into(), &options, false),
+                end.qp.begin(pair().0, &options, false),
                 accepted_by(&end),
             ];
             for refused in others {

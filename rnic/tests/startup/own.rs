@@ -31,7 +31,7 @@ fn end() -> (End, EventQueue) {
 }
 
 fn begins(end: &End, socket: TcpStream, options: &ConnectOptions, active: bool) {
-    end.qp.begin(Socket::from(socket), options, active).unwrap();
+    end.qp.begin(socket, options, active).unwrap();
 }
 
 /// Returns the reason why the QP was not connected.
@@ -126,7 +126,7 @@ fn a_qp_that_goes_during_the_startup_takes_it_along() {
     let (end, _) = end();
     let (mut peer, own) = pair();
     begins(&end, own, &options(b""), true);
-    let again = end.qp.begin(Socket::from(pair().0), &options(b""), true).unwrap_err();
+    let again = end.qp.begin(pair().0, &options(b""), true).unwrap_err();
     assert!(matches!(again, ConnectError::NotIdle(_)));
     assert!(again.to_string().contains("being connected already"), "{again}");
     let mut request = [0; 16];

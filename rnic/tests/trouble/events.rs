@@ -148,7 +148,7 @@ fn a_qp_in_error_says_that_it_takes_no_more_from_a_shared_queue() {
         end.await_state(QpState::Error);
         let flushed = device.cq.poll_one().map(|done| (done.qp, done.status));
         assert_eq!(flushed, shares.then(|| (end.qp.num(), Status::Flushed)));
-        let kinds: Vec<_> = std::iter::from_fn(|| end.rnic.async_event()).map(|event| event.kind).collect();
+        let kinds: Vec<_> = end.rnic.async_events().map(|event| event.kind).collect();
         let last = kinds.iter().position(|kind| *kind == AsyncEventKind::LastWqeReached);
         assert_eq!(last, shares.then(|| kinds.len() - 1), "{kinds:?}");
     }
@@ -168,4 +168,20 @@ fn the_limit_of_a_shared_queue_names_it() {
     let event = device.rnic.wait_async_event(Some(PATIENCE)).unwrap().unwrap();
     assert_eq!((event.qp, event.element), (qp.num(), Element::Srq(second.num())));
     assert_eq!(event.kind, AsyncEventKind::SrqLimit);
+}
+
+/// An end of the connection is told by one event, whoever ends it; nothing before is taken for one.
+#[test]
+fn an_end_is_told_as_an_end() {
+    let ends: [fn(&End, &Peer); 3] =
+        [|_, raw| raw.fin(), |end, _| end.qp.terminate(), |end, raw| (end.qp.disconnect(), raw.fin()).1];
+    for ends in ends {
+        let (end, raw) = connected(|_| {});
+        let event = end.rnic.wait_async_event(Some(PATIENCE)).unwrap().unwrap();
+        assert!(event.kind == AsyncEventKind::Established && !event.kind.is_end());
+        ends(&end, &raw);
+        assert!(end.event().is_end());
+        end.qp.abort();
+        assert_eq!(end.rnic.async_events().count(), 0);
+    }
 }

@@ -4,7 +4,7 @@
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{
     Access, AsyncEventKind, Completed, Fault, MAX_INLINE, MAX_SGE, MemoryRegion, Operation, PostError,
-    QpConfig, QpState, RecvWr, Remote, SendWr, Sge, SgeFault, Stag, Status,
+    PostListError, QpConfig, QpState, RecvWr, Remote, SendWr, Sge, SgeFault, Stag, Status,
 };
 use rddp_test_support::{Peer, plain, segment};
 
@@ -270,14 +270,14 @@ fn requests_that_cannot_be_posted_leave_the_queue_alone() {
     for (bad, expected) in cases {
         let list = [SendWr::send_inline(0, b"a"), bad.clone(), SendWr::send_inline(1, b"b")];
         assert_eq!(end.qp.post_send(&bad), Err(expected));
-        assert_eq!(end.qp.post_sends(&list), Err((expected, 1)));
+        assert_eq!(end.qp.post_sends(&list), Err(PostListError { posted: 1, error: expected }));
         end.qp.abort();
         assert_eq!(end.completions_of([0])[0].completed, Completed::Send);
         assert!(end.qp.reset());
     }
     let full = PostError::QueueFull { capacity: 4 };
     let list = vec![SendWr::send_inline(7, b"x"); 6];
-    assert_eq!(end.qp.post_sends(&list), Err((full, 4)));
+    assert_eq!(end.qp.post_sends(&list), Err(PostListError { posted: 4, error: full }));
     let halves = Operation::WriteImmediate { gather: sge.into(), remote: REMOTE, data: [0; 8] };
     assert_eq!(end.qp.post_send(&SendWr::new(8, halves)), Err(full));
     for id in 0..2 {
@@ -306,6 +306,10 @@ fn a_range_of_more_than_a_message_is_refused() {
     #[expect(clippy::reversed_empty_ranges, reason = "that is the case")]
     let reversed = region.sge(5..3);
     assert!(matches!(end.qp.post_send(&SendWr::send(1, reversed)), Err(PostError::MessageTooLong { .. })));
+    let behind = region.sge(region.len() + 1..);
+    assert!(matches!(end.qp.post_send(&SendWr::send(1, behind)), Err(PostError::MessageTooLong { .. })));
+    let endless = RecvWr::one(1, region.sge(..=usize::MAX));
+    assert!(matches!(end.qp.post_recv(endless), Err(PostError::Memory { .. })));
     end.qp.post_send(&SendWr::send(2, region.whole())).unwrap();
     raw.expect(Opcode::Send);
 }

@@ -112,7 +112,7 @@ impl HalfSent {
             assert!(Instant::now() < deadline, "TCP takes more and more");
             let before = (self.unsent(), self.done.len());
             std::thread::sleep(Duration::from_millis(u64::from(quiet > 1)));
-            self.done.extend(std::iter::from_fn(|| self.end.cq.poll_one()));
+            self.done.extend(self.end.cq.completions());
             quiet = if before == (self.unsent(), self.done.len()) { quiet + 1 } else { 0 };
         }
     }

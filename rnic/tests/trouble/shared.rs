@@ -229,7 +229,7 @@ fn a_limit_that_is_reached_already_is_told_at_once() {
     let device = End::new();
     let (srq, inbox) = shared(&device, None);
     let told = || {
-        let events = std::iter::from_fn(|| device.rnic.async_event());
+        let events = device.rnic.async_events();
         events
             .filter(|event| event.kind == AsyncEventKind::SrqLimit)
             .map(|event| event.qp)

@@ -224,7 +224,7 @@ fn a_second_connection_that_a_qp_refuses_leaves_the_first_as_it_was() {
     let _peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let stream = listener.accept().unwrap().0;
     let negotiated = three.second.qp.negotiated().unwrap();
-    assert!(three.second.qp.attach(stream.into(), negotiated, &ConnectOptions::default(), true).is_err());
+    assert!(three.second.qp.attach(stream, negotiated, &ConnectOptions::default(), true).is_err());
     assert_eq!(three.copied_of(&region), ALL_COPIED);
 }
 

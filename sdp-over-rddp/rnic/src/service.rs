@@ -108,7 +108,7 @@ impl Service {
             let Some(timeout) = self.look() else { return };
             let mut fds = [
                 PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.channel.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.channel.watch(), PollFlags::POLLIN),
             ];
             // A signal, or a system without memory for a moment: the next look finds what is new.
             if poll(&mut fds, timeout).is_err() {

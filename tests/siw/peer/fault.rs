@@ -141,7 +141,7 @@ fn misbehave(link: &mut Link<'_>, kind: &Kind) -> Outcome<()> {
             // Valid when it is posted, and invalidated before it is sent.
             let invalidate = SendWr::invalidate(0, link.sink.stag()).unsignaled();
             let list = [invalidate, SendWr::send(0, link.sink.sge(0..OCTETS as usize))];
-            link.qp.post_sends(&list).map_err(|(error, _)| error)?;
+            link.qp.post_sends(&list).map_err(|refused| refused.error)?;
             link.expect_sent(Status::LocalProtection).map(drop)
         }
     }

@@ -202,8 +202,7 @@ impl<'a> Link<'a> {
         let octets: Vec<Vec<u8>> = [&self.inbox, &self.source, &self.token]
             .map(|region| {
                 let len = u32::try_from(region.len()).unwrap_or(u32::MAX);
-                [&region.base().to_be_bytes()[..], &region.stag().0.to_be_bytes(), &len.to_be_bytes()]
-                    .concat()
+                [&region.remote(0).to_octets()[..], &len.to_be_bytes()].concat()
             })
             .into();
         for advert in octets {
@@ -217,14 +216,9 @@ impl<'a> Link<'a> {
         let mut adverts = Vec::new();
         for number in 0..ADVERTS {
             let octets = self.expect_octets(number)?;
-            let (to, rest) = octets.split_at(8);
-            let (stag, len) = rest.split_at(4);
-            let word = |octets: &[u8]| octets.try_into().map(u32::from_be_bytes);
-            adverts.push(Advert {
-                to: u64::from_be_bytes(to.try_into()?),
-                stag: Stag(word(stag)?),
-                len: word(len)?,
-            });
+            let (remote, len) = octets.split_first_chunk().ok_or("a short advert")?;
+            let Remote { stag, to } = Remote::from_octets(remote);
+            adverts.push(Advert { to, stag, len: u32::from_be_bytes(len.try_into()?) });
         }
         let wanted = [self.inbox.len(), self.source.len(), TOKEN];
         let lengths = adverts.iter().map(|advert| advert.len as usize);

@@ -86,7 +86,7 @@ fn connection(options: &Options, number: u64, rnic: &Rnic, listener: Option<&Lis
     let mut link = Link::prepare(options, number, rnic, rights, apart)?;
     play(&mut link, listener).map_err(|error| {
         let (sent, received) = (link.qp.terminate_sent(), link.qp.terminate_received());
-        let events: Vec<_> = std::iter::from_fn(|| rnic.async_event()).map(|event| event.kind).collect();
+        let events: Vec<_> = rnic.async_events().map(|event| event.kind).collect();
         format!("{error} ({}, sent {sent:?}, received {received:?}, {events:?})", link.qp.state()).into()
     })
 }

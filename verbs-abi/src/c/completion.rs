@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -53,7 +53,8 @@ impl Channel {
     pub(super) fn new(context: &'static Context) -> Outcome<Arc<Channel>> {
         let channel = context.engine()?.rnic.create_channel().map_err(of_device)?;
         make_blocking(channel.as_fd())?;
-        let fd = channel.as_fd().as_raw_fd();
+        // A program may sleep on the descriptor at any time, and says nothing before.
+        let fd = channel.watch().as_raw_fd();
         let c = ibv_comp_channel { context: context.handle(), fd, refcnt: 0 };
         let (queues, users) = Default::default();
         Ok(Arc::new(Channel { c: Shared::new(c), channel, queues, users }))
@@ -61,14 +62,7 @@ impl Channel {
 
     /// Takes the oldest event that a queue has sent which the program still has.
     fn next_event(&self) -> Option<Arc<Cq>> {
-        std::iter::from_fn(|| self.channel.next_event()).find_map(|queue| self.known(&queue))
-    }
-
-    /// Returns the descriptor, without a word to the device: `as_fd` of the channel says that the
-    /// program is about to sleep on it.
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel's own, which is open as long as the channel lives.
-        unsafe { BorrowedFd::borrow_raw((*self.c.get()).fd) }
+        self.channel.events().find_map(|queue| self.known(&queue))
     }
 
     fn known(&self, queue: &CompletionQueue) -> Option<Arc<Cq>> {
@@ -84,7 +78,7 @@ impl Channel {
         if let Some(cq) = self.next_event() {
             return Ok(cq);
         }
-        if !signals::are_mixed() && !is_nonblocking(self.descriptor())? {
+        if !signals::are_mixed() && !is_nonblocking(self.channel.as_fd())? {
             match uncancelled(|| self.channel.wait_or_signal(Some(IN_CALL))) {
                 Ok(Some(queue)) => {
                     if let Some(cq) = self.known(&queue) {

@@ -180,9 +180,9 @@ unsafe fn post_run(qp: &Qp, next: &mut *mut ibv_send_wr) -> Outcome<()> {
     *next = place;
     match qp.queues.post_sends(&list) {
         Ok(()) => refused,
-        Err((error, posted)) => {
-            *next = places[posted];
-            Err(of_post(error))
+        Err(refused) => {
+            *next = places[refused.posted];
+            Err(of_post(refused.error))
         }
     }
 }

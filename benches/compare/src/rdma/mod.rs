@@ -111,8 +111,7 @@ impl Side {
     }
 
     fn why(&self, failed: &Completion) -> String {
-        let events: Vec<String> =
-            std::iter::from_fn(|| self.rnic.async_event()).map(|event| format!("{event:?}")).collect();
+        let events: Vec<String> = self.rnic.async_events().map(|event| format!("{event:?}")).collect();
         format!("{}: {:?}: {}; {}", failed.qp, failed.completed, failed.status, events.join(", "))
     }
 

@@ -139,8 +139,7 @@ fn listen(rnic: &Rnic, args: &ServeArgs) -> Result<(Listener, SocketAddr), Failu
     let failed = |error: &dyn std::error::Error| {
         Failure::failed(format!("listening on the socket of the service manager: {error}"))
     };
-    let listener =
-        rnic.listen_on(socket.into(), activation::BACKLOG, &options).map_err(|error| failed(&error))?;
+    let listener = rnic.listen_on(socket, activation::BACKLOG, &options).map_err(|error| failed(&error))?;
     let addr = listener.local_addr().map_err(|error| failed(&error))?;
     Ok((listener, addr))
 }

@@ -146,6 +146,8 @@ fn read_only_memory_takes_no_right_that_writes() {
     }
     let region = register(&table, memory.ptr(), 3 * 4096, Access::REMOTE_READ).unwrap();
     assert!(matches!(region.write_at(4096, b"x"), Err(MemError::ReadOnly)));
+    assert!(matches!(region.fetch_modify_u64(4096, true, Some), Err(MemError::ReadOnly)));
+    assert_eq!(region.fetch_modify_u64(4096, false, Some).unwrap(), 0);
     let refused = table.reregister(region.stag(), Access::LOCAL_WRITE);
     assert!(matches!(refused, Err(MemError::ReadOnly)));
     register(&table, memory.ptr(), 4096, ALL).unwrap();

@@ -74,7 +74,7 @@ fn sleep(fds: &mut [pollfd], sockets: &[Option<Arc<Socket>>], timeout: c_int) ->
     for socket in &mine {
         if let Some(connection) = socket.lock().connection() {
             connection.cq.arm(false);
-            set.push(watch(connection.channel.as_fd().as_raw_fd(), POLLIN));
+            set.push(watch(connection.channel.watch().as_raw_fd(), POLLIN));
             channels.push(connection.channel.clone());
         }
     }

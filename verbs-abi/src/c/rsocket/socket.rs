@@ -132,7 +132,13 @@ impl Socket {
     }
 
     pub(super) fn remove_sleeper(&self, bell: &Arc<EventFd>) {
-        self.sleepers.lock().retain(|other| !Arc::ptr_eq(bell, other));
+        // Who adds itself next watches the channel under the same lock.
+        let mut state = self.state.lock();
+        let mut sleepers = self.sleepers.lock();
+        sleepers.retain(|other| !Arc::ptr_eq(bell, other));
+        if let Some(connection) = state.connection().filter(|_| sleepers.is_empty()) {
+            connection.channel.unwatch();
+        }
     }
 
     /// Tries `step` until it has an outcome; sleeps in between, unless the socket, or this call, is

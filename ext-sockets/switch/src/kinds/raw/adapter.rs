@@ -112,7 +112,7 @@ impl Adapter {
 pub(super) fn errno_of(error: &Error) -> Errno {
     match error {
         Error::Memory(error) => memory_errno(error),
-        Error::Host { source, .. } => Errno(source.raw_os_error().unwrap_or(libc::ENOMEM)),
+        Error::Host { error, .. } => Errno(error.raw_os_error().unwrap_or(libc::ENOMEM)),
         _ => Errno::INVALID,
     }
 }
@@ -121,7 +121,7 @@ pub(super) fn memory_errno(error: &MemError) -> Errno {
     match error {
         MemError::Wrap { .. } | MemError::NotMapped { .. } | MemError::OutOfBounds { .. } => Errno::FAULT,
         MemError::NotPermitted { .. } | MemError::OtherPd(_) => Errno(libc::EACCES),
-        MemError::Maps(source) | MemError::Os { source, .. } => {
+        MemError::Maps(source) | MemError::Os { error: source, .. } => {
             Errno(source.raw_os_error().unwrap_or(libc::EIO))
         }
         MemError::Random(_) => Errno(libc::EIO),

@@ -184,7 +184,7 @@ impl Endpoint {
         let (posted, result) = match self.qp.post_sends(&list[..count]) {
             Ok(()) if count < list.len() => (count, Err(Errno::WOULD_BLOCK)),
             Ok(()) => (count, Ok(())),
-            Err((error, posted)) => (posted, Err(post_errno(error))),
+            Err(refused) => (refused.posted, Err(post_errno(refused.error))),
         };
         let signaled = list[..posted].iter().filter(|wr| wr.signaled).count();
         self.sends.fetch_add(signaled as u32, Ordering::Relaxed);

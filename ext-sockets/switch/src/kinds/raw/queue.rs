@@ -150,7 +150,7 @@ impl Queue {
             reserved: Mutex::default(),
         };
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| Errno(errno as c_int))?;
-        let channel = queue.channel.as_ref().map(AsFd::as_fd);
+        let channel = queue.channel.as_ref().map(CompletionChannel::watch);
         for part in [Some(queue.events.as_fd()), Some(queue.more.as_fd()), channel].into_iter().flatten() {
             epoll
                 .add(part, EpollEvent::new(EpollFlags::EPOLLIN, 0))

@@ -1,0 +1,333 @@
+//! A program's handles on registered memory: regions and windows.
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use rddp_ddp::Stag;
+use rddp_rdma::{Remote, Sge};
+
+use crate::device::DeviceInner;
+use crate::home::Home;
+use crate::mem::{Access, MemError, Region, Window};
+
+/// Registered memory. Dropping it ends the registration, and invalidates windows that are still
+/// bound to it.
+///
+/// A peer may write to it at any time if its rights allow that, so no reference to its octets is
+/// ever given out.
+///
+/// # Memory that a peer uses at the same time
+///
+/// A copy ([`read`](Self::read), [`write`](Self::write), and what the device does for a peer's Read
+/// or Write) is made octet by octet, in any order, and takes no lock. So:
+///
+/// - A peer's Read of octets that are written meanwhile returns for each of them what it was before
+///   or after, and old beside new even inside of one number. A program whose peers are to see
+///   whole values writes something by which they know them: a sum of the value beside it, or a
+///   version that they Read before the value and once more behind it, by Reads of their own.
+/// - Whoever sees the last eight octets of a peer's Write sees all of it, and of the Writes before
+///   it. At an address that is a multiple of eight they change at once, and
+///   [`read_u64`](Self::read_u64) waits for them best.
+/// - Numbers at such addresses that are reached by [`read_u64`](Self::read_u64),
+///   [`write_u64`](Self::write_u64), [`fetch_add_u64`](Self::fetch_add_u64) and
+///   [`cmp_swap_u64`](Self::cmp_swap_u64) here, and by `FetchAdd` and `CmpSwap` from peers, are
+///   whole, and no addition is lost (RFC 7306 §5.3): a counter or a lock that both ends use. All of
+///   them are in this machine's byte order.
+///
+/// ```
+/// use rddp_rnic::{Access, Rnic};
+/// let pd = Rnic::open()?.alloc_pd();
+/// let region = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+/// region.write(100, b"hello")?;
+/// assert_eq!(region.read(100, 5)?, b"hello");
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
+pub struct MemoryRegion(Home<Registered>);
+
+struct Registered {
+    device: Arc<DeviceInner>,
+    region: Arc<Region>,
+}
+
+impl MemoryRegion {
+    pub(crate) fn new(device: Arc<DeviceInner>, region: Arc<Region>) -> Self {
+        MemoryRegion(Home::new(Registered { device, region }))
+    }
+
+    fn region(&self) -> &Region {
+        &self.0.anywhere().region
+    }
+
+    /// Returns the STag, which is told to a peer and named by an [`Sge`].
+    pub fn stag(&self) -> Stag {
+        self.region().stag()
+    }
+
+    /// Returns the Tagged Offset of the first octet.
+    pub fn base(&self) -> u64 {
+        self.region().base_to()
+    }
+
+    /// Returns the length in octets.
+    pub fn len(&self) -> usize {
+        self.region().len()
+    }
+
+    /// Returns whether the region has no octets.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns whether the STag is valid: a peer or a request may have invalidated it.
+    pub fn is_valid(&self) -> bool {
+        self.region().is_valid()
+    }
+
+    /// Returns a part of the region, for a work request. A part beyond its end, or one that ends
+    /// before it starts, is refused when it is posted.
+    ///
+    /// ```
+    /// use rddp_rnic::{Access, Rnic};
+    /// let region = Rnic::open()?.alloc_pd().allocate(64, Access::LOCAL_WRITE)?;
+    /// assert_eq!([region.sge(16..24).len, region.sge(..=7).len, region.sge(48..).len], [8, 8, 16]);
+    /// assert_eq!(region.sge(..), region.whole());
+    /// # Ok::<(), rddp_rnic::Error>(())
+    /// ```
+    pub fn sge(&self, range: impl RangeBounds<usize>) -> Sge {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start as u64,
+            Bound::Excluded(before) => (*before as u64).saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => (*last as u64).saturating_add(1),
+            Bound::Excluded(end) => *end as u64,
+            Bound::Unbounded => self.len() as u64,
+        };
+        // A range that ends before it starts becomes longer than any region, so that posting
+        // refuses it: here is no way to, and an empty part would be taken.
+        let len = end.wrapping_sub(start);
+        Sge { stag: self.stag(), addr: self.base().wrapping_add(start), len }
+    }
+
+    /// Returns the whole region, for a work request.
+    pub fn whole(&self) -> Sge {
+        self.sge(..)
+    }
+
+    /// Returns a place in the region, for a peer's work request.
+    pub fn remote(&self, offset: usize) -> Remote {
+        Remote { stag: self.stag(), to: self.base().wrapping_add(offset as u64) }
+    }
+
+    /// Copies `octets` into the region.
+    pub fn write(&self, offset: usize, octets: &[u8]) -> Result<(), MemError> {
+        self.0.here()?.region.write_at(offset, octets)
+    }
+
+    /// Copies `len` octets out of the region.
+    pub fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>, MemError> {
+        let mut octets = vec![0; len];
+        self.read_into(offset, &mut octets)?;
+        Ok(octets)
+    }
+
+    /// Copies octets out of the region.
+    pub fn read_into(&self, offset: usize, out: &mut [u8]) -> Result<(), MemError> {
+        self.0.here()?.region.read_at(offset, out)
+    }
+
+    /// Returns the number at `offset`, whole. What was written before it, here by
+    /// [`write_u64`](Self::write_u64) or by a peer, is seen from then on.
+    ///
+    /// # Errors
+    /// As for all four of these: the octets are not inside the region, their address is no multiple
+    /// of eight, or the region's memory is gone.
+    pub fn read_u64(&self, offset: usize) -> Result<u64, MemError> {
+        self.0.here()?.region.fetch_modify_u64(offset, false, |_| None)
+    }
+
+    /// Stores a number at `offset`, whole and behind all that this thread has written before.
+    ///
+    /// # Errors
+    /// As for [`read_u64`](Self::read_u64), or the region has no local write right.
+    pub fn write_u64(&self, offset: usize, value: u64) -> Result<(), MemError> {
+        self.0.here()?.region.fetch_modify_u64(offset, true, |_| Some(value)).map(drop)
+    }
+
+    /// Adds to the number at `offset`, modulo 2^64, and returns it as it was before: what a peer's
+    /// [`fetch_add`](crate::SendWr::fetch_add) does.
+    ///
+    /// # Errors
+    /// As for [`write_u64`](Self::write_u64).
+    pub fn fetch_add_u64(&self, offset: usize, add: u64) -> Result<u64, MemError> {
+        self.0.here()?.region.fetch_modify_u64(offset, true, |value| Some(value.wrapping_add(add)))
+    }
+
+    /// Stores `swap` at `offset` if the number there is `compare`, and returns it as it was before:
+    /// what a peer's [`cmp_swap`](crate::SendWr::cmp_swap) does.
+    ///
+    /// # Errors
+    /// As for [`write_u64`](Self::write_u64).
+    pub fn cmp_swap_u64(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, MemError> {
+        let change = |value| (value == compare).then_some(swap);
+        self.0.here()?.region.fetch_modify_u64(offset, true, change)
+    }
+
+    /// Makes the region valid again after an invalidation, or changes its rights, under an STag
+    /// with another key, which it returns.
+    pub fn reregister(&self, access: Access) -> Result<Stag, MemError> {
+        let Registered { device, region } = self.0.here()?;
+        device.mem.reregister_region(region, access)
+    }
+
+    /// Ends the registration. After `Ok` no thread touches the memory any more. Refused while
+    /// windows are bound to it.
+    pub fn deregister(&self) -> Result<(), MemError> {
+        let Registered { device, region } = self.0.here()?;
+        device.mem.deregister_region(region)
+    }
+}
+
+impl fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryRegion")
+            .field("stag", &self.stag())
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        let Ok(Registered { device, region }) = self.0.here() else { return };
+        // An error only means that the program has deregistered the region already.
+        let _ = device.mem.deregister_region_with_windows(region);
+    }
+}
+
+/// A memory window: rights to a part of a region that one QP's peer has until they are revoked.
+///
+/// ```
+/// # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/pair.rs")); }
+/// # let (active, passive) = doc::pair()?;
+/// use rddp_rnic::{Access, Remote, SendWr};
+/// let region = passive.pd.allocate(4096, Access::LOCAL_WRITE | Access::BIND)?;
+/// let window = passive.pd.allocate_window()?;
+/// # passive.qp.post_recv(rddp_rnic::RecvWr::new(9, []))?;
+/// # active.qp.post_send(&SendWr::send_inline(9, b""))?;
+/// # while passive.cq.poll_one().is_none() {}
+/// # active.cq.poll_one();
+/// let bind = SendWr::bind(1, window.stag(), region.sge(1024..2048), Access::REMOTE_WRITE);
+/// passive.qp.post_send(&bind)?;
+/// passive.cq.poll_one().ok_or("no completion")?.ok()?;
+///
+/// // The peer that has been told of the window Writes into this part of the region, and no other.
+/// let there = Remote { stag: window.stag(), to: region.base() + 1024 };
+/// active.qp.post_send(&SendWr::write_inline(2, b"hello", there))?;
+/// # while region.read(1024, 5)? != b"hello" {}
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct MemoryWindow(Home<Allocated>);
+
+struct Allocated {
+    device: Arc<DeviceInner>,
+    window: Arc<Window>,
+}
+
+impl MemoryWindow {
+    pub(crate) fn new(device: Arc<DeviceInner>, window: Arc<Window>) -> Self {
+        MemoryWindow(Home::new(Allocated { device, window }))
+    }
+
+    /// Returns the STag. Each bind gives it another key.
+    pub fn stag(&self) -> Stag {
+        self.0.anywhere().window.stag()
+    }
+}
+
+impl fmt::Debug for MemoryWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryWindow").field("stag", &self.stag()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for MemoryWindow {
+    fn drop(&mut self) {
+        let Ok(Allocated { device, window }) = self.0.here() else { return };
+        // Through the handle, not by STag: a bind in another thread may be changing that.
+        let _ = device.mem.release_window(window);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::device::Rnic;
+    use crate::mem::{BindWindow, QpNum};
+
+    const ROUNDS: usize = 20_000;
+
+    /// RFC 5042 §6.2.2: a bind that comes between two steps of the drop gives
+    /// the window another STag.
+    #[test]
+    fn a_window_that_is_dropped_while_it_is_bound_opens_nothing() {
+        let pd = Rnic::open().unwrap().alloc_pd();
+        let region = pd.allocate(64, Access::LOCAL_WRITE | Access::BIND).unwrap();
+        let (mem, start) = (&pd.device.anywhere().mem, &Barrier::new(2));
+        let windows: Vec<_> = (0..ROUNDS).map(|_| pd.allocate_window().unwrap()).collect();
+        let binds: Vec<_> = windows.iter().map(|window| bind(window, &region)).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for request in binds {
+                    start.wait();
+                    let _ = mem.bind(&request);
+                }
+            });
+            for window in windows {
+                start.wait();
+                drop(window);
+            }
+        });
+        assert_eq!((mem.windows_of(QpNum(1)), mem.len()), (0, 1));
+        region.deregister().unwrap();
+    }
+
+    /// The handle names the region, whatever STag another thread gives it meanwhile.
+    #[test]
+    fn a_region_is_deregistered_while_it_is_registered_again() {
+        let pd = Rnic::open().unwrap().alloc_pd();
+        let regions: Vec<_> = (0..ROUNDS).map(|_| pd.allocate(8, Access::REMOTE_READ).unwrap()).collect();
+        let start = &Barrier::new(2);
+        let refused = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for region in &regions {
+                    start.wait();
+                    let _ = region.reregister(Access::REMOTE_READ);
+                }
+            });
+            let deregister = |region: &MemoryRegion| {
+                start.wait();
+                region.deregister()
+            };
+            regions.iter().map(deregister).filter(Result::is_err).count()
+        });
+        assert_eq!((refused, pd.device.anywhere().mem.len()), (0, 0));
+    }
+
+    fn bind(window: &MemoryWindow, region: &MemoryRegion) -> BindWindow {
+        BindWindow {
+            window: window.stag(),
+            region: region.stag(),
+            addr: region.base(),
+            len: 64,
+            access: Access::REMOTE_WRITE,
+            pd: window.0.anywhere().window.pd(),
+            qp: QpNum(1),
+            key: None,
+        }
+    }
+}
