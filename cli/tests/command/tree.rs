@@ -269,7 +269,7 @@ fn octets_that_are_no_records_end_the_connection_only() {
     site.put("file", "").ok();
 }
 
-/// An older server of protocol 2 does not know of trees, and one of protocol 1 rejects the greeting.
+/// A server of protocol 2 may not know of trees; one of protocol 1 rejects the greeting.
 #[test]
 fn an_older_server_is_told_apart() {
     let here = tempfile::tempdir().unwrap();

@@ -37,7 +37,7 @@ pub(in crate::transfer) struct Arrival {
     pub(in crate::transfer) counts: Counts,
 }
 
-/// What has arrived.
+/// The files that have arrived, and their octets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::transfer) struct Counts {
     pub(in crate::transfer) files: u64,

@@ -22,7 +22,7 @@ use crate::transfer::source::Version;
 /// Octets of a file that are worth a record of their own at the end of a chunk.
 const WORTH: usize = 4096;
 
-/// How far a walk goes.
+/// The depth of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::transfer) struct Depth {
     /// Into directories; without it, only files are sent, and of directories the names in them.

@@ -12,7 +12,7 @@ use crate::transfer::talk::{Next, Talk};
 /// The id of Writes, which cause no completions.
 const WRITE: u64 = 1;
 
-/// Where chunks of at most `SLOT` octets go.
+/// A way for chunks of at most `SLOT` octets to the other end.
 pub(in crate::transfer) trait Pipe {
     fn send(&mut self, octets: &[u8]) -> Result<(), Failure>;
 

@@ -59,7 +59,7 @@ pub(super) enum Record<'a> {
     End(Left),
 }
 
-/// What is in the tree and was not sent.
+/// Counts of what is in the tree and was not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::transfer) struct Left {
     /// Neither file nor directory, or a partial file.
@@ -68,7 +68,7 @@ pub(in crate::transfer) struct Left {
     pub(in crate::transfer) failed: u64,
 }
 
-/// Why octets are no record.
+/// The reason why octets are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordError {
     Malformed,
@@ -159,7 +159,7 @@ fn crc(octets: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(octets)
 }
 
-/// What is left of the octets.
+/// The octets that have not been parsed yet.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(Name::new(b"c").unwrap().split(), (OsStr::new(""), OsStr::new("c")));
     }
 
-    /// Whatever arrives is a record, which is emitted as it came, or an error.
+    /// A record that is accepted is emitted as it came.
     #[test]
     fn octets_of_anybody_are_records_or_errors() {
         for seed in 0..20_000 {
