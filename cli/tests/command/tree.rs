@@ -232,12 +232,25 @@ fn a_server_cannot_name_what_is_elsewhere() {
     fs::write(tree.path().join("victim"), "precious").unwrap();
     symlink("..", here.join("up")).unwrap();
     symlink("../victim", here.join("link")).unwrap();
-    for name in [&b"../victim"[..], b"/tmp/x", b"a/../../victim", b"up/victim", b"link", b"", b".", b"a//b"] {
+    fs::create_dir(here.join("real")).unwrap();
+    symlink("real", here.join("within")).unwrap();
+    for name in [
+        &b"../victim"[..],
+        b"/tmp/x",
+        b"a/../../victim",
+        b"up/victim",
+        b"within/x",
+        b"link",
+        b"",
+        b".",
+        b"a//b",
+    ] {
         let octets = [&file_record(name)[..], &END].concat();
         let ended = get_from(&octets, &here);
         assert_ne!(ended.code, 0, "{name:?} {ended:?}");
         assert_eq!(fs::read(tree.path().join("victim")).unwrap(), b"precious", "{name:?}");
-        assert_eq!(fs::read_dir(&here).unwrap().count(), 2, "{name:?}");
+        assert_eq!(fs::read_dir(&here).unwrap().count(), 4, "{name:?}");
+        assert_eq!(fs::read_dir(here.join("real")).unwrap().count(), 0, "{name:?}");
     }
     get_from(&[&file_record(b"good")[..], &END].concat(), &here).ok();
     assert!(here.join("good").exists());
