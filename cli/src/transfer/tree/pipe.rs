@@ -146,7 +146,8 @@ impl Pipe for GivePipe<'_> {
     }
 
     fn tick(&mut self) -> Result<(), Failure> {
-        self.talk.say_busy(&ToClient::Busy)
+        // A client that takes its chunks slowly must not keep its place by the length of the walk.
+        self.talk.say_alive(&ToClient::Busy)
     }
 }
 
