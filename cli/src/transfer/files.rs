@@ -30,6 +30,8 @@ pub(super) enum FileError {
     NoDirectory(String),
     #[error("{0}: not a regular file")]
     NotRegular(String),
+    #[error("{0}: a directory")]
+    Directory(String),
     #[error("{0}: it is there already")]
     Exists(String),
     #[error("{0}: a symbolic link that leads nowhere")]
@@ -68,6 +70,7 @@ impl FileError {
                 failure(&self).remedy("make room and repeat: what is there already is kept")
             }
             FileError::Busy(_) => failure(&self).remedy("wait until it has ended"),
+            FileError::Directory(_) => failure(&self).remedy("--recursive for directories"),
             FileError::NoDirectory(_) => failure(&self).remedy("make the directory first"),
             FileError::NoSize(_) => failure(&self)
                 .remedy("files such as those of /proc have to be copied first, and the copy sent"),
@@ -157,7 +160,7 @@ impl Root {
         Ok(Spot { dir, name: name.to_owned() })
     }
 
-    fn beneath(&self, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
+    pub(super) fn beneath(&self, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
         let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
         let how = OpenHow::new().flags(flags).resolve(resolve);
         let mut opened = Err(Errno::EAGAIN);
@@ -183,7 +186,7 @@ fn beside(path: &str, link: &OsStr, asked: &str) -> Result<String, FileError> {
 }
 
 /// Refuses paths that cannot be valid, whatever is in the directory.
-fn inside(path: &str) -> Result<(), FileError> {
+pub(super) fn inside(path: &str) -> Result<(), FileError> {
     if path.starts_with('/') || path.split('/').any(|part| part == "..") {
         return Err(FileError::Outside(path.to_owned()));
     }
@@ -223,7 +226,7 @@ fn regular_file(name: &str, open: impl Fn(OFlag) -> nix::Result<OwnedFd>) -> Res
     Ok(file)
 }
 
-fn directory(path: &Path) -> Result<OwnedFd, FileError> {
+pub(super) fn directory(path: &Path) -> Result<OwnedFd, FileError> {
     let shown = path.display().to_string();
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     open(path, flags, Mode::empty()).map_err(|error| match error {

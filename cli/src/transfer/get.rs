@@ -8,22 +8,33 @@ use super::GetArgs;
 use super::files::FileError;
 use super::partial::Clobber;
 use super::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
-use super::remote::{Fallback, RemoteFile};
+use super::remote::{Peer, RemoteFile};
 use super::show::{Finished, Progress, resumable};
 use super::sink::Sink;
 use super::talk::{Next, Talk};
 use super::target::{STDOUT, Target};
+use super::tree;
 use crate::failure::{Failure, Kind};
 
 pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
-    let remote = RemoteFile::parse(&args.remote)?;
+    // As for cp, the last of several names is the destination.
+    let (remotes, local) = match &args.names[..] {
+        [remotes @ .., local] if !remotes.is_empty() => (remotes, Path::new(local)),
+        remotes => (remotes, Path::new(".")),
+    };
+    let remotes = texts(remotes)?;
+    let [remote] = &remotes[..] else { return tree::get(&remotes, local, args.recursive, &args.common) };
+    if args.recursive {
+        return tree::get(&remotes, local, true, &args.common);
+    }
+    let remote = RemoteFile::parse(remote)?;
     let name = remote.name()?;
     let path = remote.path_with(name)?;
-    let local = destination(&args.local, name)?;
+    let local = destination(local, name)?;
     let clobber = Clobber::unless(args.common.no_clobber);
     let token = args.common.token()?;
     let target = Target::of(&local, clobber).map_err(failed)?;
-    let (mut talk, addr) = remote.connect(token.as_ref(), Fallback::One)?;
+    let (mut talk, addr) = remote.connect(token.as_ref(), Peer::Any)?;
     let sink = Sink::open(target, clobber).map_err(failed)?;
     let is_resumable = sink.is_resumable();
     let get = Get { talk: &mut talk, args, sink, arrived: Default::default() };
@@ -37,6 +48,16 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
         summary.print(args.common.json);
     }
     Ok(())
+}
+
+fn texts(names: &[PathBuf]) -> Result<Vec<String>, Failure> {
+    let text = |name: &PathBuf| {
+        let text = name.to_str().map(str::to_owned);
+        text.ok_or_else(|| {
+            Failure::usage(format!("{name:?} is not UTF-8")).remedy("name its directory with --recursive")
+        })
+    };
+    names.iter().map(text).collect()
 }
 
 /// Turns an error of a local file into a failure.

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | 1 | each request comes with a proof that the client has the token |
 //! | 2 | FPDUs may be longer than TCP's segments; reserved, neither end sets it yet |
+//! | 4 | the request may be about a tree (`PutTree`, `GetTree`) |
 
 use super::protocol::out_of_step;
 use super::token::Nonce;
@@ -24,12 +25,13 @@ pub(super) const ONE: &[u8] = b"rddp-files 1";
 const TWO: &[u8] = b"rddp-files 2";
 
 const TOKEN: u8 = 1;
+const TREES: u8 = 4;
 
 /// A client's greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hello {
     One,
-    Two { token: bool },
+    Two { token: bool, trees: bool },
 }
 
 impl Hello {
@@ -38,13 +40,13 @@ impl Hello {
             return Some(Hello::One);
         }
         let flags = octets.strip_prefix(TWO)?.first()?;
-        Some(Hello::Two { token: flags & TOKEN != 0 })
+        Some(Hello::Two { token: flags & TOKEN != 0, trees: flags & TREES != 0 })
     }
 
     pub(super) fn emit(self) -> Vec<u8> {
         match self {
             Hello::One => ONE.to_vec(),
-            Hello::Two { token } => flags(token),
+            Hello::Two { token, trees } => flags(token, trees),
         }
     }
 
@@ -52,25 +54,31 @@ impl Hello {
     pub(super) fn answer(self, nonce: Option<&Nonce>) -> Vec<u8> {
         match self {
             Hello::One => Vec::new(),
-            Hello::Two { .. } => [&flags(nonce.is_some())[..], nonce.map_or(&[], |nonce| nonce)].concat(),
+            Hello::Two { trees, .. } => {
+                [&flags(nonce.is_some(), trees)[..], nonce.map_or(&[], |nonce| nonce)].concat()
+            }
         }
     }
 
     /// Returns the nonce in the server's Reply, if the client has asked to use a token.
     pub(super) fn nonce(self, answer: &[u8]) -> Result<Option<Nonce>, Failure> {
-        let Hello::Two { token } = self else { return Ok(None) };
+        let Hello::Two { token, trees } = self else { return Ok(None) };
         let (flags, rest) = answer.strip_prefix(TWO).and_then(<[u8]>::split_first).ok_or_else(no_server)?;
-        // This client asks for no flag that the server may leave out: a server that asks for no
-        // proof, when the user gave a token, is not the one that the user means.
-        if *flags != u8::from(token) * TOKEN {
+        // A server that asks for no proof, when the user gave a token, is not the one that the user
+        // means.
+        if *flags & !TREES != u8::from(token) * TOKEN {
             return Err(no_server());
+        }
+        if trees && *flags & TREES == 0 {
+            return Err(Failure::refused("this server takes one file at a time")
+                .remedy("run a newer rddp serve, or name each file alone, without --recursive"));
         }
         if token { rest.first_chunk().copied().map(Some).ok_or_else(no_server) } else { Ok(None) }
     }
 }
 
-fn flags(token: bool) -> Vec<u8> {
-    [TWO, &[u8::from(token) * TOKEN]].concat()
+fn flags(token: bool, trees: bool) -> Vec<u8> {
+    [TWO, &[(u8::from(token) * TOKEN) | (u8::from(trees) * TREES)]].concat()
 }
 
 fn no_server() -> Failure {
@@ -83,15 +91,16 @@ mod tests {
 
     #[test]
     fn greetings_are_told_apart() {
-        let two = |token| Some(Hello::Two { token });
+        let two = |token| Some(Hello::Two { token, trees: false });
         for (octets, hello) in [
             (&b"rddp-files 1"[..], Some(Hello::One)),
             (b"rddp-files 1\0", None),
             (b"rddp-files 2", None),
             (b"rddp-files 2\0", two(false)),
             (b"rddp-files 2\x01", two(true)),
-            (b"rddp-files 2\xfe", two(false)),
-            (b"rddp-files 2\xff and more", two(true)),
+            (b"rddp-files 2\xfa", two(false)),
+            (b"rddp-files 2\xfb and more", two(true)),
+            (b"rddp-files 2\x04", Some(Hello::Two { token: false, trees: true })),
             (b"rddp-files 3\0", None),
             (b"", None),
         ] {
@@ -101,13 +110,16 @@ mod tests {
 
     #[test]
     fn each_end_understands_the_others_greeting() {
-        for hello in [Hello::One, Hello::Two { token: false }, Hello::Two { token: true }] {
+        let two = |token, trees| Hello::Two { token, trees };
+        for hello in [Hello::One, two(false, false), two(true, false), two(false, true), two(true, true)] {
             assert_eq!(Hello::parse(&hello.emit()), Some(hello));
-            let nonce = (hello == Hello::Two { token: true }).then_some([7; 32]);
+            let nonce = matches!(hello, Hello::Two { token: true, .. }).then_some([7; 32]);
             let answer = hello.answer(nonce.as_ref());
             assert_eq!(hello.nonce(&answer).unwrap(), nonce);
             assert_eq!(hello.nonce(&[&answer[..], b"more"].concat()).unwrap(), nonce);
         }
-        assert!(Hello::Two { token: true }.nonce(&Hello::Two { token: true }.emit()).is_err());
+        assert!(two(true, false).nonce(&two(true, false).emit()).is_err());
+        // An older server of protocol 2 does not know of trees.
+        assert!(two(false, true).nonce(&two(false, false).answer(None)).is_err());
     }
 }

@@ -8,6 +8,7 @@
 //! | `source`, `partial` | files that are sent, files that arrive |
 //! | `target`, `sink`, `stream` | the destination of a get: a file, or something else |
 //! | `put`, `get` | the client |
+//! | `tree` | several files and trees, and `ls` |
 //! | `serve` | the server |
 //! | `remote`, `show` | `HOST[:PORT]/PATH`; progress and results |
 
@@ -27,6 +28,7 @@ mod stream;
 mod talk;
 mod target;
 mod token;
+mod tree;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,6 +49,8 @@ Examples:
   rddp put big.iso 192.0.2.1/            the same
   rddp put notes '[fd77::2]:9000/a/b'    another port, a subdirectory that exists
   rddp put notes 192.0.2.1/ --token token --no-clobber
+  rddp put -r photos 192.0.2.1/backup    a directory, to backup/photos, over one connection
+  rddp put a b c 192.0.2.1/backup        several files, into the directory backup
 
 To resume a transfer that was interrupted, repeat the command. The file gets its name at the server once it is
 complete and its SHA-256 is the same at both ends; until then it is called NAME.rddp.part. A file that changes
@@ -60,6 +64,8 @@ Examples:
   rddp get 192.0.2.1/big.iso /data/      to /data/big.iso
   rddp get '[fd77::2]:9000/a/b' notes    another port, another name
   rddp get 192.0.2.1/notes --token token --no-clobber
+  rddp get -r 192.0.2.1/photos /data     a directory, to /data/photos, over one connection
+  rddp get 192.0.2.1/a 192.0.2.1/b .     several files
   rddp get 192.0.2.1/log - | less        to standard output; the result is then on standard error
 
 To resume a transfer that was interrupted, repeat the command. The file gets its name once it is complete and its
@@ -71,12 +77,17 @@ to, never replaced; for a symbolic link, the file that it leads to is replaced."
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{PUT_EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
 pub(crate) struct PutArgs {
-    /// The file
-    local: PathBuf,
+    /// The file, or several, or directories with --recursive
+    #[arg(required = true, value_name = "LOCAL")]
+    locals: Vec<PathBuf>,
 
-    /// Destination of the file
+    /// Destination
     #[arg(value_name = "HOST[:PORT]/PATH")]
     remote: String,
+
+    /// Send directories, with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
 
     #[command(flatten)]
     common: Common,
@@ -86,13 +97,31 @@ pub(crate) struct PutArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
 pub(crate) struct GetArgs {
-    /// The file
+    /// The file, or several, and the destination (by default the working directory)
+    ///
+    /// The destination is a file, a directory, a pipe, a device, or - for standard output.
+    #[arg(required = true, value_names = ["HOST[:PORT]/PATH", "LOCAL"], num_args = 1..)]
+    names: Vec<PathBuf>,
+
+    /// Fetch directories, with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+/// List files of rddp serve
+#[derive(Debug, Args)]
+#[command(after_long_help = EXIT_CODES)]
+pub(crate) struct LsArgs {
+    /// A directory, or a file
     #[arg(value_name = "HOST[:PORT]/PATH")]
     remote: String,
 
-    /// Destination: a file, a directory, a pipe, a device, or - for standard output
-    #[arg(default_value = ".")]
-    local: PathBuf,
+    /// List directories, with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
 
     #[command(flatten)]
     common: Common,
@@ -134,6 +163,12 @@ impl PutArgs {
     }
 }
 
+impl LsArgs {
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+}
+
 impl GetArgs {
     pub(crate) fn json(&self) -> bool {
         self.common.json
@@ -153,6 +188,10 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
 
 pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     get::run(args)
+}
+
+pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
+    tree::ls(args)
 }
 
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {

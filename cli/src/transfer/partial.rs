@@ -232,7 +232,7 @@ fn lock(spot: &Spot, part: &str) -> Result<Flock<File>, FileError> {
 }
 
 /// Returns the permissions that new files do not get.
-fn umask() -> u32 {
+pub(super) fn umask() -> u32 {
     // umask(2) can be read only by changing it, for all threads.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));

@@ -43,6 +43,17 @@ pub(super) enum ToServer {
         have: u64,
         sha256: String,
     },
+    /// Protocol 2, flag 4: a tree for the directory `path`, which is made if need be.
+    PutTree {
+        path: String,
+        no_clobber: bool,
+    },
+    /// Protocol 2, flag 4: files and directories, or only their names.
+    GetTree {
+        paths: Vec<String>,
+        recursive: bool,
+        names_only: bool,
+    },
     /// Protocol 2: a request, as its text, with the proof that the client has the token.
     Signed {
         mac: String,
@@ -76,6 +87,10 @@ pub(super) enum ToClient {
         size: u64,
         mode: u32,
         from: u64,
+        window: Window,
+    },
+    /// The memory of a tree, to write to or to read from.
+    Tree {
         window: Window,
     },
     Chunk(Chunk),

@@ -7,23 +7,30 @@ use rddp_rnic::{Access, MemoryRegion, SendWr};
 use super::PutArgs;
 use super::files::{FileError, local_file};
 use super::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
-use super::remote::{Fallback, RemoteFile};
+use super::remote::{Peer, RemoteFile};
 use super::show::{Finished, Progress, resumable};
 use super::source::Source;
 use super::talk::Talk;
+use super::tree;
 use crate::failure::{Failure, Kind};
 
 /// The id of Writes, which cause no completions.
 const WRITE: u64 = 1;
 
 pub(super) fn run(args: &PutArgs) -> Result<(), Failure> {
+    let [local] = &args.locals[..] else {
+        return tree::put(&args.locals, &args.remote, args.recursive, &args.common);
+    };
+    if args.recursive {
+        return tree::put(&args.locals, &args.remote, true, &args.common);
+    }
     let remote = RemoteFile::parse(&args.remote)?;
-    let source = open(&args.local)?;
+    let source = open(local)?;
     let path = remote.path_with(source.name())?;
     // A server of protocol 1 does not know that a file has to be kept.
-    let fallback = if args.common.no_clobber { Fallback::None } else { Fallback::One };
-    let (mut talk, addr) = remote.connect(args.common.token()?.as_ref(), fallback)?;
-    let put = Put { talk: &mut talk, args, source };
+    let peer = if args.common.no_clobber { Peer::Two } else { Peer::Any };
+    let (mut talk, addr) = remote.connect(args.common.token()?.as_ref(), peer)?;
+    let put = Put { talk: &mut talk, args, local, source };
     let finished = put.all(path.clone()).map_err(resumable)?;
     talk.end.close();
     finished.summary(path, addr).print(args.common.json);
@@ -44,6 +51,7 @@ fn open(path: &Path) -> Result<Source, Failure> {
 struct Put<'a> {
     talk: &'a mut Talk,
     args: &'a PutArgs,
+    local: &'a Path,
     source: Source,
 }
 
@@ -65,7 +73,7 @@ impl Put<'_> {
         self.talk.say(&ToServer::From { offset: from })?;
         let progress = Progress::new(self.source.name(), from, size);
         self.send(from, window, &progress)?;
-        self.source.check_unchanged(local_file(&self.args.local)).map_err(failed)?;
+        self.source.check_unchanged(local_file(self.local)).map_err(failed)?;
         let sha256 = self.source.checksum();
         self.talk.say(&ToServer::End { sha256: sha256.clone() })?;
         match self.hear()? {

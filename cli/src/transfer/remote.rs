@@ -11,9 +11,9 @@ use super::token::Token;
 use crate::addr;
 use crate::failure::{Failure, Kind};
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RemoteFile<'a> {
-    host: &'a str,
+    pub(super) host: &'a str,
     /// The path, relative to the served directory. If it is empty or ends with a slash, it names a
     /// directory.
     pub(super) path: &'a str,
@@ -53,19 +53,13 @@ impl<'a> RemoteFile<'a> {
         Ok(name)
     }
 
-    /// Connects with protocol 2. If the server refuses that and `fallback` allows it, connects with
+    /// Connects with protocol 2. If the server refuses that and `peer` allows it, connects with
     /// protocol 1. A client with a token never falls back, since protocol 1 has no tokens.
-    pub(super) fn connect(
-        &self,
-        token: Option<&Token>,
-        fallback: Fallback,
-    ) -> Result<(Talk, SocketAddr), Failure> {
-        let two = Hello::Two { token: token.is_some() };
+    pub(super) fn connect(&self, token: Option<&Token>, peer: Peer) -> Result<(Talk, SocketAddr), Failure> {
+        let two = Hello::Two { token: token.is_some(), trees: peer == Peer::WithTrees };
         addr::first(&addr::resolve(self.host, super::PORT)?, |addr| {
             let talk = match connect(addr, two, token) {
-                Err(refused)
-                    if refused.kind() == Kind::Refused && token.is_none() && fallback == Fallback::One =>
-                {
+                Err(refused) if refused.kind() == Kind::Refused && token.is_none() && peer == Peer::Any => {
                     tracing::info!(%addr, %refused, "trying again with protocol 1");
                     connect(addr, Hello::One, None)
                 }
@@ -87,11 +81,15 @@ fn scp_form(text: &str) -> Option<(&str, &str)> {
     (!host.is_empty() && !is_port && !port.contains(':')).then_some((host, path))
 }
 
-/// The protocol to try when the server refuses protocol 2.
+/// The servers that will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fallback {
-    One,
-    None,
+pub(super) enum Peer {
+    /// One of protocol 1, too.
+    Any,
+    /// One of protocol 2.
+    Two,
+    /// One of protocol 2 that takes trees.
+    WithTrees,
 }
 
 fn connect(addr: SocketAddr, hello: Hello, token: Option<&Token>) -> Result<Talk, Failure> {

@@ -12,6 +12,7 @@ use crate::signals;
 use crate::units::{about, rate};
 
 const STYLE: &str = "{prefix} {wide_bar} {percent:>3}% {bytes:>10} {bytes_per_sec:>12} {eta:>4}";
+const TREE_STYLE: &str = "{prefix} {spinner} {bytes:>10} {bytes_per_sec:>12} {elapsed:>4}";
 
 /// A line of progress, shown where standard error is a terminal.
 pub(super) struct Progress {
@@ -45,6 +46,22 @@ impl Progress {
         bar.set_position(from);
         bar.reset_eta();
         Progress { bar, begun: Instant::now(), from }
+    }
+
+    /// Progress of a transfer whose end nobody knows.
+    pub(super) fn of_tree(name: &str) -> Self {
+        let bar = if out::style().quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
+        if let Ok(style) = ProgressStyle::with_template(TREE_STYLE) {
+            bar.set_style(style);
+        }
+        bar.set_prefix(printable(name));
+        Progress { bar, begun: Instant::now(), from: 0 }
+    }
+
+    /// Ends the progress of a tree. Returns how long it took.
+    pub(super) fn done(&self) -> Duration {
+        self.bar.finish_and_clear();
+        self.begun.elapsed()
     }
 
     pub(super) fn at(&self, offset: u64) {

@@ -16,7 +16,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// A file's identity and version: any change of octets changes one of these fields, unless it is
 /// made through a mapping.
 #[derive(Debug, PartialEq, Eq)]
-struct Version {
+pub(super) struct Version {
     dev: u64,
     ino: u64,
     size: u64,
@@ -27,7 +27,7 @@ struct Version {
 }
 
 impl Version {
-    fn of(file: &Metadata) -> Self {
+    pub(super) fn of(file: &Metadata) -> Self {
         Version {
             dev: file.dev(),
             ino: file.ino(),
@@ -35,6 +35,18 @@ impl Version {
             modified: (file.mtime(), file.mtime_nsec()),
             changed: (file.ctime(), file.ctime_nsec()),
         }
+    }
+
+    /// Returns what the file is like, once a change could not leave its times as they are.
+    pub(super) fn settled(file: &File) -> std::io::Result<Metadata> {
+        let metadata = file.metadata()?;
+        // A change within the same step of the clock would leave the time as it is: the times of a
+        // file that changed so recently are read again when that step is over.
+        if let Some(left) = Version::of(&metadata).age().and_then(|age| TICK.checked_sub(age)) {
+            std::thread::sleep(left);
+            return file.metadata();
+        }
+        Ok(metadata)
     }
 
     /// Returns how long ago the file was changed last; `None` if the file system's clock is ahead.
@@ -56,14 +68,7 @@ pub(super) struct Source {
 impl Source {
     /// Opens a regular file at its beginning; `name` is its name in messages.
     pub(super) fn new(file: File, name: &str) -> Result<Self, FileError> {
-        let look = || file.metadata().map_err(|error| FileError::new(name, error));
-        let mut metadata = look()?;
-        // A change within the same step of the clock would leave the time as it is: the times of a
-        // file that changed so recently are read again when that step is over.
-        if let Some(left) = Version::of(&metadata).age().and_then(|age| TICK.checked_sub(age)) {
-            std::thread::sleep(left);
-            metadata = look()?;
-        }
+        let metadata = Version::settled(&file).map_err(|error| FileError::new(name, error))?;
         let (version, mode) = (Version::of(&metadata), metadata.mode() & 0o777);
         let source = Source { name: name.to_owned(), version, mode, checksum: Checksum::new(), file };
         if source.size() == 0 && source.has_more()? {

@@ -20,5 +20,6 @@ mod site;
 mod special;
 mod token;
 mod transfer;
+mod tree;
 mod usage;
 mod verbs;

@@ -17,14 +17,15 @@ use crate::transfer::show::{replaced_text, resumed_text};
 use crate::transfer::source::Source;
 use crate::transfer::talk::Talk;
 use crate::transfer::token::{Nonce, Token, nonce};
+use crate::transfer::tree::Depth;
 use crate::units::about;
 
 /// Time limit for a client to receive the reason of a refusal and to disconnect.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Client<'a> {
-    server: &'a Server,
-    talk: Talk,
+    pub(super) server: &'a Server,
+    pub(super) talk: Talk,
     peer: String,
     /// The server's token and the nonce of this connection, by which requests are checked; `None`
     /// if the server asks for no token.
@@ -34,16 +35,20 @@ pub(super) struct Client<'a> {
 
 /// The result of a transfer, as `--json` prints it.
 #[derive(Serialize)]
-struct Served {
+pub(super) struct Served {
     peer: String,
     op: &'static str,
     file: String,
     octets: u64,
+    /// For a tree: how many files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<u64>,
     resumed_from: u64,
     /// For a put: whether a file with the name was replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced: Option<bool>,
     seconds: f64,
+    #[serde(skip_serializing_if = "String::is_empty")]
     sha256: String,
 }
 
@@ -67,18 +72,25 @@ impl<'a> Client<'a> {
         // The memory is kept until the client was told how the request ended: the client may access
         // it until then.
         let mut slots = None;
-        let served = match self.request() {
-            // No client of ours names so long a path, so it is not repeated in messages.
-            Ok(ToServer::Put { path, .. } | ToServer::Get { path, .. }) if path.len() > MAX_PATH => {
-                Err(out_of_step())
-            }
-            Ok(ToServer::Put { path, size, mode, no_clobber }) => {
-                self.put(path, size, mode, Clobber::unless(no_clobber), &mut slots)
-            }
-            Ok(ToServer::Get { path, have, sha256 }) => self.get(path, have, &sha256, &mut slots),
-            Ok(_) => Err(out_of_step()),
-            Err(failure) => Err(failure),
-        };
+        let served =
+            match self.request() {
+                // No client of ours names so long a path, so it is not repeated in messages.
+                Ok(
+                    ToServer::Put { path, .. } | ToServer::Get { path, .. } | ToServer::PutTree { path, .. },
+                ) if path.len() > MAX_PATH => Err(out_of_step()),
+                Ok(ToServer::Put { path, size, mode, no_clobber }) => {
+                    self.put(path, size, mode, Clobber::unless(no_clobber), &mut slots)
+                }
+                Ok(ToServer::Get { path, have, sha256 }) => self.get(path, have, &sha256, &mut slots),
+                Ok(ToServer::PutTree { path, no_clobber }) => {
+                    self.put_tree(path, Clobber::unless(no_clobber), &mut slots)
+                }
+                Ok(ToServer::GetTree { paths, recursive, names_only }) => {
+                    self.get_tree(&paths, Depth { recursive, names_only }, &mut slots)
+                }
+                Ok(_) => Err(out_of_step()),
+                Err(failure) => Err(failure),
+            };
         match served {
             Ok(served) => served.print(self.server.json),
             Err(failure) => {
@@ -104,7 +116,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn hear(&mut self) -> Result<ToServer, Failure> {
+    pub(super) fn hear(&mut self) -> Result<ToServer, Failure> {
         self.talk.hear(self.server.idle)
     }
 
@@ -135,10 +147,7 @@ impl<'a> Client<'a> {
         clobber: Clobber,
         slots: &mut Option<MemoryRegion>,
     ) -> Result<Served, Failure> {
-        if !self.server.writable {
-            return Err(Failure::refused(format!("{path}: this server is read-only"))
-                .remedy("start it with --writable"));
-        }
+        self.writable(&path)?;
         let spot = self.server.root.spot(&path).map_err(refused)?;
         let mut partial = Partial::open(spot, clobber).map_err(refused)?;
         let talk = &mut self.talk;
@@ -165,8 +174,15 @@ impl<'a> Client<'a> {
         Ok(Served { replaced: Some(replaced), ..self.served("put", path, size, from, sha256) })
     }
 
+    pub(super) fn writable(&self, path: &str) -> Result<(), Failure> {
+        if self.server.writable {
+            return Ok(());
+        }
+        Err(Failure::refused(format!("{path}: this server is read-only")).remedy("start it with --writable"))
+    }
+
     /// Registers memory for the client to access in this way.
-    fn slots(&self, remote: Access) -> Result<MemoryRegion, Failure> {
+    pub(super) fn slots(&self, remote: Access) -> Result<MemoryRegion, Failure> {
         Ok(self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE | remote)?)
     }
 
@@ -248,7 +264,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    fn served(
+    pub(super) fn served(
         &self,
         op: &'static str,
         file: String,
@@ -257,12 +273,13 @@ impl<'a> Client<'a> {
         sha256: String,
     ) -> Served {
         let seconds = self.begun.elapsed().as_secs_f64();
-        Served { peer: self.peer.clone(), op, file, octets, resumed_from, replaced: None, seconds, sha256 }
+        let peer = self.peer.clone();
+        Served { peer, op, file, octets, files: None, resumed_from, replaced: None, seconds, sha256 }
     }
 }
 
 /// Returns the failure that a client is told for an error of a file.
-fn refused(error: FileError) -> Failure {
+pub(super) fn refused(error: FileError) -> Failure {
     match error {
         FileError::Changed(_) => error.failure(Kind::Changed),
         _ => error.failure(Kind::Refused),
@@ -270,6 +287,10 @@ fn refused(error: FileError) -> Failure {
 }
 
 impl Served {
+    pub(super) fn with_files(self, files: u64) -> Self {
+        Served { files: Some(files), ..self }
+    }
+
     fn print(&self, json: bool) {
         if out::style().quiet {
             return;
@@ -282,7 +303,8 @@ impl Served {
         let name = printable(&self.file);
         let (octets, seconds) = (about(self.octets), self.seconds);
         let (resumed, replaced) = (resumed_text(self.resumed_from), replaced_text(self.replaced));
-        let how = format!("{octets} in {seconds:.2} s{resumed}{replaced}");
+        let files = self.files.map_or_else(String::new, |files| format!("{files} files, "));
+        let how = format!("{files}{octets} in {seconds:.2} s{resumed}{replaced}");
         out::event(format_args!("{}: {} {name}, {how}", self.peer, self.op));
     }
 }

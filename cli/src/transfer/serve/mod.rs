@@ -2,6 +2,7 @@
 
 mod activation;
 mod client;
+mod tree;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -171,8 +172,8 @@ fn take_in(server: &Arc<Server>, request: ConnectRequest) {
 /// Parses a client's greeting. The error is the reason for which the client is refused.
 fn welcome(private_data: &[u8], token: bool) -> Result<Hello, &'static str> {
     match Hello::parse(private_data) {
-        Some(Hello::Two { token: true }) if !token => Err("this server has no token: leave --token out"),
-        Some(hello @ Hello::Two { token: true }) => Ok(hello),
+        Some(Hello::Two { token: true, .. }) if !token => Err("this server has no token: leave --token out"),
+        Some(hello @ Hello::Two { token: true, .. }) => Ok(hello),
         Some(_) if token => Err("this server asks for a token: name its file with --token"),
         Some(hello) => Ok(hello),
         None => Err("this is rddp serve: use rddp put or rddp get of the same version"),

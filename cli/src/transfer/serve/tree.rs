@@ -1,0 +1,105 @@
+//! Requests for trees, at the server.
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::{Mode, mkdirat};
+use rddp_rnic::{Access, MemoryRegion};
+
+use super::client::{Client, Served, refused};
+use crate::failure::Failure;
+use crate::transfer::files::{FileError, Root, inside};
+use crate::transfer::partial::Clobber;
+use crate::transfer::protocol::{MAX_PATH, SLOT, ToClient, ToServer, Window, out_of_step};
+use crate::transfer::tree::{Arrival, Counts, Departure, Depth, GivePipe};
+
+/// Octets of all names in one request.
+const MAX_NAMES: usize = MAX_PATH;
+
+impl Client<'_> {
+    /// Receives a tree, by the client's RDMA Writes into slots of this end's memory.
+    pub(super) fn put_tree(
+        &mut self,
+        path: String,
+        clobber: Clobber,
+        slots: &mut Option<MemoryRegion>,
+    ) -> Result<Served, Failure> {
+        self.writable(&path)?;
+        let top = made(&self.server.root, path.trim_end_matches('/')).map_err(refused)?;
+        let mut arrival = Arrival::new(top, clobber).map_err(refused)?;
+        let slots = slots.insert(self.slots(Access::REMOTE_WRITE)?);
+        self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
+        let (mut octets, mut offset) = (vec![0; SLOT], 0);
+        loop {
+            let ToServer::Chunk(chunk) = self.hear()? else { return Err(out_of_step()) };
+            chunk.check(offset, u64::MAX)?;
+            offset += chunk.len as u64;
+            // The client can write to this memory at any time: only the octets that are copied
+            // here count.
+            let octets = &mut octets[..chunk.len];
+            slots.read_into(chunk.slot * SLOT, octets)?;
+            self.talk.say(&ToClient::Free { slot: chunk.slot })?;
+            let left = arrival.take(octets).map_err(refused)?;
+            self.talk.moved(chunk.len);
+            if left.is_some() {
+                break;
+            }
+        }
+        let talk = &mut self.talk;
+        arrival.finish(&mut || talk.say_busy(&ToClient::Busy)).map_err(refused)?;
+        self.talk.say(&ToClient::Same)?;
+        Ok(self.served_tree("put", path, arrival.counts))
+    }
+
+    /// Gives files and trees, or their names, by the client's RDMA Reads.
+    pub(super) fn get_tree(
+        &mut self,
+        paths: &[String],
+        depth: Depth,
+        slots: &mut Option<MemoryRegion>,
+    ) -> Result<Served, Failure> {
+        if paths.is_empty() || paths.iter().map(String::len).sum::<usize>() > MAX_NAMES {
+            return Err(out_of_step());
+        }
+        let slots = slots.insert(self.slots(Access::REMOTE_READ)?);
+        self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
+        let pipe = GivePipe::new(&mut self.talk, slots, self.server.idle);
+        let mut departure = Departure::new(pipe, depth);
+        for path in paths {
+            let path = path.trim_end_matches('/');
+            let place = if path.is_empty() { "." } else { path };
+            inside(place).map_err(refused)?;
+            let name = match place.rsplit('/').next() {
+                None | Some(".") => "",
+                Some(name) => name,
+            };
+            let added = departure.add(name.as_bytes(), place, |flags| self.server.root.beneath(place, flags));
+            added.map_err(refused)?;
+        }
+        let (_, counts) = departure.finish().map_err(refused)?;
+        let ToServer::Same = self.hear()? else { return Err(out_of_step()) };
+        let op = if depth.names_only { "ls" } else { "get" };
+        Ok(self.served_tree(op, paths.join(" "), counts))
+    }
+
+    fn served_tree(&self, op: &'static str, file: String, counts: Counts) -> Served {
+        self.served(op, file, counts.octets, 0, String::new()).with_files(counts.files)
+    }
+}
+
+/// Opens the directory into which files go, and makes it if need be.
+fn made(root: &Root, path: &str) -> Result<std::os::fd::OwnedFd, FileError> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let place = if path.is_empty() { "." } else { path };
+    inside(place)?;
+    let opened = match root.beneath(place, flags) {
+        Err(Errno::ENOENT) => {
+            let spot = root.spot(place)?;
+            match mkdirat(&spot.dir, spot.name.as_str(), Mode::from_bits_truncate(0o777)) {
+                Ok(()) | Err(Errno::EEXIST) => root.beneath(place, flags),
+                Err(error) => Err(error),
+            }
+        }
+        opened => opened,
+    };
+    opened.map_err(|error| FileError::new(path, error))
+}

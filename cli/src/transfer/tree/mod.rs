@@ -1,0 +1,20 @@
+//! Trees and many files on one connection of protocol 2: records (docs/files.md) that fill chunks.
+//!
+//! | file | what |
+//! |---|---|
+//! | `record` | the records, and names that lead nowhere but down |
+//! | `departure` | walks a tree, and packs it |
+//! | `arrival` | unpacks it, below one directory |
+//! | `pipe` | chunks, by the client's Writes or Reads |
+//! | `client` | `put` and `get` of trees, and `ls` |
+
+mod arrival;
+mod client;
+mod departure;
+mod pipe;
+mod record;
+
+pub(super) use self::arrival::{Arrival, Counts};
+pub(super) use self::client::{get, ls, put};
+pub(super) use self::departure::{Departure, Depth};
+pub(super) use self::pipe::GivePipe;

@@ -1,0 +1,201 @@
+//! Chunks of a tree on their way: the client Writes them, or Reads them.
+
+use std::time::Duration;
+
+use rddp_rnic::{Access, MemoryRegion, SendWr};
+
+use crate::failure::Failure;
+use crate::transfer::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
+use crate::transfer::show::Progress;
+use crate::transfer::talk::{Next, Talk};
+
+/// The id of Writes, which cause no completions.
+const WRITE: u64 = 1;
+
+/// A way for chunks of at most `SLOT` octets to the other end.
+pub(in crate::transfer) trait Pipe {
+    fn send(&mut self, octets: &[u8]) -> Result<(), Failure>;
+
+    /// Waits until the other end has taken all chunks.
+    fn drain(&mut self) -> Result<(), Failure>;
+
+    /// Called now and then while there is nothing to send.
+    fn tick(&mut self) -> Result<(), Failure>;
+}
+
+/// The slots that are free, and where the next chunk begins.
+struct Slots {
+    free: Vec<usize>,
+    offset: u64,
+}
+
+impl Slots {
+    fn new() -> Self {
+        Slots { free: (0..SLOTS).collect(), offset: 0 }
+    }
+
+    fn next(&mut self, len: usize) -> Option<Chunk> {
+        let chunk = Chunk { slot: self.free.pop()?, offset: self.offset, len };
+        self.offset += len as u64;
+        Some(chunk)
+    }
+
+    fn release(&mut self, slot: usize) -> Result<(), Failure> {
+        if slot >= SLOTS || self.free.contains(&slot) {
+            return Err(out_of_step());
+        }
+        self.free.push(slot);
+        Ok(())
+    }
+}
+
+/// A client's chunks, which it Writes into the server's window.
+pub(super) struct PutPipe<'a> {
+    talk: &'a mut Talk,
+    buffers: MemoryRegion,
+    window: Window,
+    slots: Slots,
+    progress: &'a Progress,
+    limit: Option<u64>,
+    patience: Duration,
+}
+
+impl<'a> PutPipe<'a> {
+    pub(super) fn new(
+        talk: &'a mut Talk,
+        window: Window,
+        progress: &'a Progress,
+        limit: Option<u64>,
+        patience: Duration,
+    ) -> Result<Self, Failure> {
+        let buffers = talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
+        Ok(PutPipe { talk, buffers, window, slots: Slots::new(), progress, limit, patience })
+    }
+
+    fn await_free(&mut self) -> Result<(), Failure> {
+        let ToClient::Free { slot } = self.talk.hear(self.patience)? else { return Err(out_of_step()) };
+        self.slots.release(slot)
+    }
+}
+
+impl Pipe for PutPipe<'_> {
+    fn send(&mut self, octets: &[u8]) -> Result<(), Failure> {
+        if self.slots.free.is_empty() {
+            self.await_free()?;
+        }
+        let chunk = self.slots.next(octets.len()).ok_or_else(out_of_step)?;
+        let at = chunk.slot * SLOT;
+        self.buffers.write(at, octets)?;
+        let local = self.buffers.sge(at..at + chunk.len);
+        let write = SendWr::write(WRITE, local, self.window.slot(chunk.slot));
+        self.talk.say_behind(Some(write), &ToServer::Chunk(chunk))?;
+        self.progress.at(self.slots.offset);
+        self.progress.hold_back(self.slots.offset, self.limit)
+    }
+
+    fn drain(&mut self) -> Result<(), Failure> {
+        while self.slots.free.len() < SLOTS {
+            self.await_free()?;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), Failure> {
+        self.talk.say_busy(&ToServer::Busy)
+    }
+}
+
+/// A server's chunks, which the client Reads.
+pub(in crate::transfer) struct GivePipe<'a> {
+    talk: &'a mut Talk,
+    region: &'a MemoryRegion,
+    slots: Slots,
+    lens: [usize; SLOTS],
+    patience: Duration,
+}
+
+impl<'a> GivePipe<'a> {
+    pub(in crate::transfer) fn new(talk: &'a mut Talk, region: &'a MemoryRegion, patience: Duration) -> Self {
+        GivePipe { talk, region, slots: Slots::new(), lens: [0; SLOTS], patience }
+    }
+
+    fn await_free(&mut self) -> Result<(), Failure> {
+        let ToServer::Free { slot } = self.talk.hear(self.patience)? else { return Err(out_of_step()) };
+        self.slots.release(slot)?;
+        self.talk.moved(self.lens[slot]);
+        Ok(())
+    }
+}
+
+impl Pipe for GivePipe<'_> {
+    fn send(&mut self, octets: &[u8]) -> Result<(), Failure> {
+        if self.slots.free.is_empty() {
+            self.await_free()?;
+        }
+        let chunk = self.slots.next(octets.len()).ok_or_else(out_of_step)?;
+        self.region.write(chunk.slot * SLOT, octets)?;
+        self.lens[chunk.slot] = chunk.len;
+        self.talk.say(&ToClient::Chunk(chunk))
+    }
+
+    fn drain(&mut self) -> Result<(), Failure> {
+        while self.slots.free.len() < SLOTS {
+            self.await_free()?;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), Failure> {
+        // A client that takes its chunks slowly must not keep its place by the length of the walk.
+        self.talk.say_alive(&ToClient::Busy)
+    }
+}
+
+/// The chunks that a client Reads, each in its slot.
+pub(super) struct GetPipe<'a> {
+    pub(super) talk: &'a mut Talk,
+    buffers: MemoryRegion,
+    window: Window,
+    /// The contents of each slot, present or to come by the Read that is under way.
+    arrived: [Option<Chunk>; SLOTS],
+    /// The offset up to which the server has announced octets.
+    announced: u64,
+    patience: Duration,
+}
+
+impl<'a> GetPipe<'a> {
+    pub(super) fn new(talk: &'a mut Talk, window: Window, patience: Duration) -> Result<Self, Failure> {
+        let buffers = talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
+        Ok(GetPipe { talk, buffers, window, arrived: [None; SLOTS], announced: 0, patience })
+    }
+
+    /// Returns the next chunk. Reads complete in the order in which they were asked for.
+    pub(super) fn next(&mut self) -> Result<Vec<u8>, Failure> {
+        loop {
+            match self.talk.next(self.patience)? {
+                Next::Message(ToClient::Chunk(chunk)) => self.read(chunk)?,
+                Next::Read(slot) => return self.take(slot),
+                Next::Message(_) => return Err(out_of_step()),
+            }
+        }
+    }
+
+    fn read(&mut self, chunk: Chunk) -> Result<(), Failure> {
+        chunk.check(self.announced, u64::MAX)?;
+        if self.arrived[chunk.slot].replace(chunk).is_some() {
+            return Err(out_of_step());
+        }
+        self.announced += chunk.len as u64;
+        let at = chunk.slot * SLOT;
+        let sink = self.buffers.sge(at..at + chunk.len);
+        self.talk.end.post(&SendWr::read(chunk.slot as u64, sink, self.window.slot(chunk.slot)))
+    }
+
+    fn take(&mut self, slot: u64) -> Result<Vec<u8>, Failure> {
+        let slot = usize::try_from(slot).unwrap_or(SLOTS);
+        let chunk = self.arrived.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;
+        let octets = self.buffers.read(slot * SLOT, chunk.len)?;
+        self.talk.say(&ToServer::Free { slot })?;
+        Ok(octets)
+    }
+}

@@ -1,0 +1,328 @@
+//! Records: the octets of a tree on their way, as docs/files.md has them.
+//!
+//! A chunk holds whole records, so that neither end has to put one together from pieces. A [`Name`]
+//! or a [`Record`] that exists is valid; whether the order of records makes sense is checked by the
+//! receiver.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::transfer::files::PART;
+use crate::transfer::protocol::MAX_PATH;
+
+const DIR: u8 = 1;
+const FILE: u8 = 2;
+const DATA: u8 = 3;
+const COMPLETE: u8 = 4;
+const WITHDRAWN: u8 = 5;
+const END: u8 = 6;
+
+/// Octets of the longest record but for the octets of a file.
+pub(super) const LONGEST: usize = 1 + 2 + MAX_PATH + ATTRIBUTES + 8;
+/// Octets of a `Data` record around the octets of the file.
+pub(super) const AROUND_DATA: usize = 1 + 8 + 4 + 4;
+const ATTRIBUTES: usize = 4 + 8 + 4;
+
+/// A relative path that leads nowhere but down. It need not be UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Name<'a>(&'a [u8]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attributes {
+    pub(super) mode: u32,
+    /// The time of the last change, since 1970.
+    pub(super) seconds: i64,
+    pub(super) nanos: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Record<'a> {
+    Dir {
+        name: Name<'a>,
+        attributes: Attributes,
+    },
+    File {
+        name: Name<'a>,
+        attributes: Attributes,
+        size: u64,
+    },
+    /// Octets of the last file. Those before, which no record holds, are a hole.
+    Data {
+        offset: u64,
+        octets: &'a [u8],
+    },
+    /// The last file is complete.
+    Complete,
+    /// The last file changed while it was read: the receiver discards it.
+    Withdrawn,
+    /// The last record.
+    End(Left),
+}
+
+/// Counts of what is in the tree and was not sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::transfer) struct Left {
+    /// Neither file nor directory, or a partial file.
+    pub(in crate::transfer) skipped: u64,
+    /// Files and directories that could not be read, or that changed meanwhile.
+    pub(in crate::transfer) failed: u64,
+}
+
+/// The reason why octets are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecordError {
+    Malformed,
+    /// The CRC of the octets of a file does not match.
+    Crc,
+}
+
+impl<'a> Name<'a> {
+    pub(super) fn new(octets: &'a [u8]) -> Option<Self> {
+        let part = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && part.len() <= 255;
+        let valid = octets.len() <= MAX_PATH
+            && !octets.contains(&0)
+            && !octets.ends_with(PART.as_bytes())
+            && octets.split(|octet| *octet == b'/').all(part);
+        valid.then_some(Name(octets))
+    }
+
+    /// Returns the directory, empty for the uppermost, and the last part.
+    pub(super) fn split(self) -> (&'a OsStr, &'a OsStr) {
+        let (dir, last) = match self.0.iter().rposition(|octet| *octet == b'/') {
+            Some(at) => (&self.0[..at], &self.0[at + 1..]),
+            None => (&[][..], self.0),
+        };
+        (OsStr::from_bytes(dir), OsStr::from_bytes(last))
+    }
+
+    pub(super) fn shown(self) -> String {
+        String::from_utf8_lossy(self.0).into_owned()
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Returns the first record, and the octets behind it.
+    pub(super) fn parse(octets: &'a [u8]) -> Result<(Self, &'a [u8]), RecordError> {
+        let mut fields = Fields(octets);
+        let record = match fields.take_u8()? {
+            DIR => Record::Dir { name: fields.take_name()?, attributes: fields.take_attributes()? },
+            FILE => Record::File {
+                name: fields.take_name()?,
+                attributes: fields.take_attributes()?,
+                size: fields.take_offset()?,
+            },
+            DATA => fields.take_data()?,
+            COMPLETE => Record::Complete,
+            WITHDRAWN => Record::Withdrawn,
+            END => Record::End(Left { skipped: fields.take_u64()?, failed: fields.take_u64()? }),
+            _ => return Err(RecordError::Malformed),
+        };
+        Ok((record, fields.0))
+    }
+
+    /// Appends the record to `out`.
+    pub(super) fn emit(&self, out: &mut Vec<u8>) {
+        match *self {
+            Record::Dir { name, attributes } => emit_named(DIR, name, attributes, out),
+            Record::File { name, attributes, size } => {
+                emit_named(FILE, name, attributes, out);
+                out.extend(size.to_be_bytes());
+            }
+            Record::Data { offset, octets } => {
+                out.push(DATA);
+                out.extend(offset.to_be_bytes());
+                out.extend((octets.len() as u32).to_be_bytes());
+                out.extend(crc(octets).to_be_bytes());
+                out.extend(octets);
+            }
+            Record::Complete => out.push(COMPLETE),
+            Record::Withdrawn => out.push(WITHDRAWN),
+            Record::End(Left { skipped, failed }) => {
+                out.push(END);
+                out.extend(skipped.to_be_bytes());
+                out.extend(failed.to_be_bytes());
+            }
+        }
+    }
+}
+
+fn emit_named(kind: u8, name: Name<'_>, attributes: Attributes, out: &mut Vec<u8>) {
+    out.push(kind);
+    out.extend((name.0.len() as u16).to_be_bytes());
+    out.extend(name.0);
+    out.extend(attributes.mode.to_be_bytes());
+    out.extend(attributes.seconds.to_be_bytes());
+    out.extend(attributes.nanos.to_be_bytes());
+}
+
+fn crc(octets: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(octets)
+}
+
+/// The octets that have not been parsed yet.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], RecordError> {
+        let (field, rest) = self.0.split_at_checked(len).ok_or(RecordError::Malformed)?;
+        self.0 = rest;
+        Ok(field)
+    }
+
+    fn take_array<const N: usize>(&mut self) -> Result<[u8; N], RecordError> {
+        let (field, rest) = self.0.split_first_chunk().ok_or(RecordError::Malformed)?;
+        self.0 = rest;
+        Ok(*field)
+    }
+
+    fn take_u8(&mut self) -> Result<u8, RecordError> {
+        self.take_array().map(u8::from_be_bytes)
+    }
+
+    fn take_u32(&mut self) -> Result<u32, RecordError> {
+        self.take_array().map(u32::from_be_bytes)
+    }
+
+    fn take_u64(&mut self) -> Result<u64, RecordError> {
+        self.take_array().map(u64::from_be_bytes)
+    }
+
+    /// Returns a size or an offset, which an `off_t` can hold.
+    fn take_offset(&mut self) -> Result<u64, RecordError> {
+        self.take_u64()
+            .and_then(|size| if size > i64::MAX as u64 { Err(RecordError::Malformed) } else { Ok(size) })
+    }
+
+    fn take_name(&mut self) -> Result<Name<'a>, RecordError> {
+        let len = self.take_array().map(u16::from_be_bytes)?;
+        Name::new(self.take(len.into())?).ok_or(RecordError::Malformed)
+    }
+
+    fn take_attributes(&mut self) -> Result<Attributes, RecordError> {
+        let (mode, seconds) = (self.take_u32()?, self.take_array().map(i64::from_be_bytes)?);
+        let nanos = self.take_u32()?;
+        if nanos >= 1_000_000_000 {
+            return Err(RecordError::Malformed);
+        }
+        Ok(Attributes { mode, seconds, nanos })
+    }
+
+    fn take_data(&mut self) -> Result<Record<'a>, RecordError> {
+        let (offset, len, want) = (self.take_offset()?, self.take_u32()?, self.take_u32()?);
+        let octets = self.take(len as usize)?;
+        if octets.is_empty() {
+            return Err(RecordError::Malformed);
+        }
+        if crc(octets) != want {
+            return Err(RecordError::Crc);
+        }
+        Ok(Record::Data { offset, octets })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ATTRIBUTES: Attributes = Attributes { mode: 0o644, seconds: -1, nanos: 999_999_999 };
+
+    fn records() -> [Record<'static>; 6] {
+        let name = Name::new(b"a/\xff b").unwrap();
+        [
+            Record::Dir { name, attributes: ATTRIBUTES },
+            Record::File { name, attributes: ATTRIBUTES, size: i64::MAX as u64 },
+            Record::Data { offset: 3 << 30, octets: b"octets" },
+            Record::Complete,
+            Record::Withdrawn,
+            Record::End(Left { skipped: 1, failed: 2 }),
+        ]
+    }
+
+    #[test]
+    fn records_come_back_as_they_went_and_no_part_of_one_passes() {
+        for record in records() {
+            let mut octets = Vec::new();
+            record.emit(&mut octets);
+            for len in 0..octets.len() {
+                assert!(Record::parse(&octets[..len]).is_err(), "{record:?}: {len}");
+            }
+            octets.push(7);
+            assert_eq!(Record::parse(&octets), Ok((record, &[7][..])));
+        }
+    }
+
+    #[test]
+    fn octets_that_changed_on_their_way_are_told() {
+        let mut octets = Vec::new();
+        Record::Data { offset: 0, octets: b"octets" }.emit(&mut octets);
+        *octets.last_mut().unwrap() ^= 1;
+        assert_eq!(Record::parse(&octets), Err(RecordError::Crc));
+    }
+
+    #[test]
+    fn fields_out_of_range_are_refused() {
+        let name = Name::new(b"a").unwrap();
+        let nanos = Attributes { nanos: 1_000_000_000, ..ATTRIBUTES };
+        for record in [
+            Record::Dir { name, attributes: nanos },
+            Record::File { name, attributes: ATTRIBUTES, size: 1 << 63 },
+            Record::Data { offset: 1 << 63, octets: b"x" },
+            Record::Data { offset: 0, octets: b"" },
+        ] {
+            let mut octets = Vec::new();
+            record.emit(&mut octets);
+            assert_eq!(Record::parse(&octets), Err(RecordError::Malformed), "{record:?}");
+        }
+        assert_eq!(Record::parse(&[9]), Err(RecordError::Malformed));
+    }
+
+    #[test]
+    fn names_lead_nowhere_but_down() {
+        let long = [b'x'; 256];
+        for bad in [
+            &b""[..],
+            b"/",
+            b"/a",
+            b"a/",
+            b"a//b",
+            b".",
+            b"..",
+            b"../a",
+            b"a/..",
+            b"a/../b",
+            b"./a",
+            b"a\0",
+            b"a.rddp.part",
+            &long,
+            &b"a/".repeat(600),
+        ] {
+            assert_eq!(Name::new(bad), None, "{bad:?}");
+        }
+        for good in [&b"a"[..], b"...", b"a/b.c", b"\xff/\n", b"-"] {
+            assert!(Name::new(good).is_some(), "{good:?}");
+        }
+        assert_eq!(Name::new(b"a/b/c").unwrap().split(), (OsStr::new("a/b"), OsStr::new("c")));
+        assert_eq!(Name::new(b"c").unwrap().split(), (OsStr::new(""), OsStr::new("c")));
+    }
+
+    /// A record that is accepted is emitted as it came.
+    #[test]
+    fn octets_of_anybody_are_records_or_errors() {
+        for seed in 0..20_000 {
+            let noise = rddp_test_support::random_octets(seed, 64);
+            let mut octets = Vec::new();
+            records()[seed as usize % 6].emit(&mut octets);
+            let at = usize::from(noise[0]) % octets.len();
+            octets[at] ^= noise[1];
+            if noise[2] < 64 {
+                octets = noise;
+                octets[0] %= 8;
+            }
+            if let Ok((record, rest)) = Record::parse(&octets) {
+                let mut again = Vec::new();
+                record.emit(&mut again);
+                assert_eq!([&again[..], rest].concat(), octets);
+            }
+        }
+    }
+}
