@@ -84,6 +84,7 @@ mod qp;
 mod scratch;
 mod srq;
 mod sys;
+mod trace;
 mod wire;
 
 pub use capabilities::{MAX_DEPTH, MAX_INLINE, MAX_SGE};
