@@ -3,17 +3,17 @@
 //!
 //! The target says the subject, so that filters can choose: `rddp_rnic::startup`, `request` (a
 //! peer's Request for a connection), `connection`, `work` (what programs post), `train`,
-//! `placement`, `terminate` and `lease`. What happens for each message has the level TRACE, for each
-//! connection DEBUG, and what ends one by a fault INFO. An event that nobody wants costs a load and
-//! a comparison.
+//! `placement`, `terminate` and `lease`. What happens for each message has the level TRACE, for
+//! each connection DEBUG, and what ends one by a fault INFO. An event that nobody wants costs a
+//! load and a comparison.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
 
-use rddp_iwarp::Segment;
 use rddp_mpa::{Negotiated, Request};
 use rddp_rdma::{AsyncEventKind, SendWr, Status};
-use rddp_rdmap::{Fault, TerminateRepr};
+use rddp_rdmap::{Fault, Place, TerminateRepr};
+use tracing::level_filters::LevelFilter;
 use tracing::span::EnteredSpan;
 use tracing::{debug, debug_span, info, trace};
 
@@ -100,8 +100,14 @@ pub(crate) fn terminated(qp: QpNum, terminate: &TerminateRepr) {
 /// The program has posted requests to a send queue.
 #[inline]
 pub(crate) fn posted(qp: QpNum, list: &[SendWr]) {
-    let (requests, wr_id) = (list.len(), list.first().map(|wr| wr.wr_id));
-    trace!(target: "rddp_rnic::work", qp = qp.0, requests, wr_id, "posted");
+    #[cold]
+    fn event(qp: QpNum, list: &[SendWr]) {
+        let (requests, wr_id) = (list.len(), list.first().map(|wr| wr.wr_id));
+        trace!(target: "rddp_rnic::work", qp = qp.0, requests, wr_id, "posted");
+    }
+    if is_traced() {
+        event(qp, list);
+    }
 }
 
 /// A request has failed.
@@ -112,13 +118,32 @@ pub(crate) fn request_failed(qp: QpNum, status: Status) {
 /// TCP was given a train behind what it had been promised, and has taken so many octets of both.
 #[inline]
 pub(crate) fn train(qp: QpNum, octets: usize, taken: usize) {
-    trace!(target: "rddp_rnic::train", qp = qp.0, octets, taken, "train");
+    #[cold]
+    fn event(qp: QpNum, octets: usize, taken: usize) {
+        trace!(target: "rddp_rnic::train", qp = qp.0, octets, taken, "train");
+    }
+    if is_traced() {
+        event(qp, octets, taken);
+    }
 }
 
-/// A segment is in its place.
+/// A segment has been placed: so many octets.
 #[inline]
-pub(crate) fn placed(qp: QpNum, segment: &Segment) {
-    trace!(target: "rddp_rnic::placement", qp = qp.0, octets = segment.payload_len, place = ?segment.place, "placed");
+pub(crate) fn placed(qp: QpNum, place: Place, octets: usize) {
+    #[cold]
+    fn event(qp: QpNum, place: Place, octets: usize) {
+        trace!(target: "rddp_rnic::placement", qp = qp.0, octets, ?place, "placed");
+    }
+    if is_traced() {
+        event(qp, place, octets);
+    }
+}
+
+/// Returns whether anybody may want events about each message. They are made out of line: code that
+/// fills in their fields costs the hot paths registers and stack, even if it never runs.
+#[inline]
+fn is_traced() -> bool {
+    LevelFilter::current() >= LevelFilter::TRACE
 }
 
 /// A segment has no place: the peer may not write there, or this end's memory is no good.

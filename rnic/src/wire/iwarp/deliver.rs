@@ -31,7 +31,7 @@ impl Link {
     #[inline(always)]
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, delivered: Delivered) -> Result<(), LinkEvent> {
         let Delivered { segment, event } = delivered;
-        trace::placed(cx.attrs.num, &segment);
+        trace::placed(cx.attrs.num, segment.place, segment.payload_len);
         match event {
             Event::None => {
                 if let Place::Write { .. } = segment.place {
