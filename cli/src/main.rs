@@ -16,6 +16,7 @@
 //! | `endpoint` | one connection and all that it needs |
 //! | `failure` | causes, remedies, exit codes |
 //! | `places`, `threads` | the number of clients of a server, and a thread for each |
+//! | `logging` | what the command prints of what happens |
 //! | `signals`, `addr`, `units`, `out` | Ctrl-C; names and addresses; numbers; standard output |
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used)]
@@ -28,6 +29,7 @@ mod doctor;
 mod endpoint;
 mod failure;
 mod install;
+mod logging;
 mod out;
 mod pages;
 mod perf;
@@ -40,13 +42,9 @@ mod threads;
 mod transfer;
 mod units;
 
-use std::env::VarError;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::failure::{EXIT_CODES, Failure};
 use crate::out::Style;
@@ -66,7 +64,7 @@ Examples:
 
 With --json, results are objects on standard output and failures objects on standard error, one a line. Each has
 \"schema\": 1, a number that changes when a field goes or gets another meaning.
-Set RUST_LOG (for example RUST_LOG=rddp_rnic=debug) for more detail than -vv.";
+Set RDDP_LOG (for example RDDP_LOG=rnic=trace), or RUST_LOG, for more detail than -vv.";
 
 /// RDMA for every NIC: iWARP over plain TCP, in user space
 #[derive(Debug, Parser)]
@@ -111,10 +109,10 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     out::set_style(Style { json: cli.command.json(), quiet: cli.quiet });
-    log_to_stderr(cli.verbose);
+    logging::begin(cli.verbose);
     // A program that takes this process over handles signals itself.
     let signals = if matches!(cli.command, Command::Run(_)) { Ok(()) } else { signals::install() };
-    match signals.and_then(|()| run(&cli.command)) {
+    match signals.and_then(|()| run(&cli.command, cli.verbose)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_silent() => ExitCode::from(failure.kind().code()),
         Err(failure) => failure.report(),
@@ -152,7 +150,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     Failure::usage(cause.strip_prefix("error: ").unwrap_or(cause)).report()
 }
 
-fn run(command: &Command) -> Result<(), Failure> {
+fn run(command: &Command, verbose: u8) -> Result<(), Failure> {
     match command {
         Command::Demo(args) => demo::run(args),
         Command::DemoPassive => demo::passive::run(),
@@ -162,48 +160,11 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Put(args) => transfer::put(args),
         Command::Get(args) => transfer::get(args),
         Command::Ls(args) => transfer::ls(args),
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(args, verbose),
         Command::Install(args) => install::run(args),
         Command::Portmap(args) => portmap::run(args),
         Command::Decode(args) => decode::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Pages(args) => pages::run(args, &<Cli as clap::CommandFactory>::command()),
     }
-}
-
-/// Returns the filter that `RUST_LOG` asks for. A text with an error in it counts for nothing, and
-/// what names neither a level nor a part of rddp is told of, since it shows nothing.
-fn chosen(text: &str, default: &str) -> EnvFilter {
-    let directives = text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
-    for name in directives.filter(|directive| !directive.contains(['=', '['])) {
-        if name.parse::<LevelFilter>().is_err() && !name.starts_with("rddp") {
-            out::warn(format_args!("RUST_LOG: {name:?} is no level, and nothing of rddp has that name"));
-        }
-    }
-    EnvFilter::try_new(text).unwrap_or_else(|error| {
-        out::warn(format_args!("RUST_LOG: {error}; it is ignored"));
-        EnvFilter::new(default)
-    })
-}
-
-fn log_to_stderr(verbose: u8) {
-    let default = match verbose {
-        0 => "error",
-        1 => "info",
-        _ => "debug",
-    };
-    let filter = match std::env::var(EnvFilter::DEFAULT_ENV) {
-        Ok(text) => chosen(&text, default),
-        Err(VarError::NotPresent) => EnvFilter::new(default),
-        Err(VarError::NotUnicode(_)) => chosen("not UTF-8 =", default),
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // An error of logging would be reported on standard error, and by a panic if that is
-        // closed.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .init();
 }

@@ -338,7 +338,6 @@ mod tests {
             status: Status::LocalProtection,
             completed: Completed::Read,
             byte_len: 0,
-            written: 0,
             qp: QpNum(1),
             invalidated: None,
             immediate: None,

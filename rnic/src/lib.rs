@@ -91,6 +91,7 @@ mod region;
 mod scratch;
 mod srq;
 mod sys;
+mod trace;
 mod wire;
 
 pub use capabilities::{MAX_DEPTH, MAX_INLINE, MAX_SGE};

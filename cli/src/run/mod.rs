@@ -29,6 +29,7 @@ use rddp_switch::{sdp, switch};
 
 use self::library::Library;
 use crate::failure::{Failure, Kind};
+use crate::logging;
 use crate::out::complain;
 
 const EXAMPLES: &str = "\
@@ -55,6 +56,9 @@ Under --verbs, librddp_verbs.so stands in for libibverbs and librdmacm, and the 
 left alone unless it is told which are to be switched, too. rddp doctor --verbs PROGRAM looks whether it can.
 A policy sets options of its connections by peer, whose port is the server's, and so do variables RDDP_VERBS_*:
   verbs * 192.0.2.0/24:* extensions=on crc=off   mpa, crc, markers, peer-to-peer, rtr, ird, ord, extensions
+
+With -v the library tells on standard error what it switched, framed or refused, and why; -vv, or RDDP_LOG in the
+environment (RDDP_LOG=rnic=debug,switch=info), tells more, and RDDP_LOG_FILE=/tmp/log-%p has it in files.
 
 Without an option or RDDP_POLICY, files and variables of libsdp count: LIBSDP_CONFIG_FILE, in which both means
 SDP or else TCP, SIMPLE_LIBSDP and ALWAYS_USE_SDP.
@@ -112,7 +116,7 @@ pub(crate) struct RunArgs {
 }
 
 /// Runs the program. Returns only if that fails.
-pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
     args.check_name()?;
     let policy = args.policy.as_deref().map(checked).transpose()?;
     args.check_thresholds(policy.as_ref().map(|(_, policy)| policy))?;
@@ -152,6 +156,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     command.envs(args.family().map(|family| (switch::FAMILY, OsString::from(family.word()))));
     command.envs(args.zcopy_threshold.as_ref().map(|octets| (sdp::SOURCE_THRESHOLD, octets)));
     command.envs(args.zcopy_sink_threshold.as_ref().map(|octets| (sdp::SINK_THRESHOLD, octets)));
+    command.envs(logging::of_program(verbose).map(|filter| (rddp_log::VARIABLE, filter)));
     let error = command.exec();
     Err(Failure::new(Kind::CannotRun, format!("{}: {error}", path.display())))
 }

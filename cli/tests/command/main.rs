@@ -8,6 +8,7 @@ mod decode;
 mod demo;
 mod doctor;
 mod hostile;
+mod logs;
 mod output;
 mod pages;
 mod peer;

@@ -137,6 +137,8 @@ pub enum LogTo {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
+    /// Number of its line, from 1 on; `None` where it is of no file.
+    line: Option<usize>,
     family: Family,
     side: Side,
     program: Vec<u8>,
@@ -146,7 +148,8 @@ struct Rule {
 impl Policy {
     /// Returns a policy with one rule, which gives everything this family.
     pub fn always(family: Family) -> Self {
-        let rule = |side| Rule { family, side, program: b"*".to_vec(), destination: Destination::ANY };
+        let rule =
+            |side| Rule { line: None, family, side, program: b"*".to_vec(), destination: Destination::ANY };
         Policy { rules: vec![rule(Side::Server), rule(Side::Client)], ..Policy::default() }
     }
 
@@ -170,10 +173,16 @@ impl Policy {
 
     /// Returns the family of `program`'s connections to or at `addr`.
     pub fn family(&self, side: Side, program: &[u8], addr: SocketAddr) -> Family {
+        self.choice(side, program, addr).0
+    }
+
+    /// Returns the family as [`family`](Self::family) does, and the number of the line that says
+    /// so, from 1 on; `None` where no rule of a file does.
+    pub fn choice(&self, side: Side, program: &[u8], addr: SocketAddr) -> (Family, Option<usize>) {
         let first = self.rules.iter().find(|rule| {
             rule.side == side && rule.destination.holds(addr) && glob::matches(&rule.program, program)
         });
-        first.map_or(self.otherwise, |rule| rule.family)
+        first.map_or((self.otherwise, None), |rule| (rule.family, rule.line))
     }
 
     /// Returns whether anything of this side gives `program` something else than plain TCP.

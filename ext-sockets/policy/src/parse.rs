@@ -18,21 +18,21 @@ pub(super) fn parse(octets: &[u8], dialect: Dialect) -> (Policy, Vec<Fault>) {
     let mut policy = Policy::default();
     let mut faults = Vec::new();
     for (number, line) in octets.split(|octet| *octet == b'\n').enumerate() {
-        if let Err(reason) = parse_line(line, dialect, &mut policy) {
+        if let Err(reason) = parse_line(number + 1, line, dialect, &mut policy) {
             faults.push(Fault { line: number + 1, reason });
         }
     }
     (policy, faults)
 }
 
-fn parse_line(line: &[u8], dialect: Dialect, policy: &mut Policy) -> Result<(), Reason> {
+fn parse_line(number: usize, line: &[u8], dialect: Dialect, policy: &mut Policy) -> Result<(), Reason> {
     let code = line.split(|octet| *octet == b'#').next().unwrap_or_default();
     let code = std::str::from_utf8(code).map_err(|_| Reason::NotText)?;
     let mut words = code.split_ascii_whitespace();
     match words.next() {
         None => Ok(()),
         Some("use") => {
-            policy.rules.push(rule(&mut words, dialect)?);
+            policy.rules.push(Rule { line: Some(number), ..rule(&mut words, dialect)? });
             Ok(())
         }
         Some("log") => {
@@ -62,7 +62,7 @@ fn rule<'a>(words: &mut impl Iterator<Item = &'a str>, dialect: Dialect) -> Resu
     let destination = Destination::parse(words.next().ok_or(Reason::Missing("address"))?, dialect)?;
     match words.next() {
         Some(more) => Err(Reason::TooMuch(more.into())),
-        None => Ok(Rule { family, side, program, destination }),
+        None => Ok(Rule { line: None, family, side, program, destination }),
     }
 }
 

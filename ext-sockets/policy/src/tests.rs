@@ -38,6 +38,17 @@ fn the_first_rule_that_matches_counts() {
 }
 
 #[test]
+fn a_choice_names_the_line_that_makes_it() {
+    let policy = well("# comment\n\nuse tcp client * *:80\nlog min-level 7\nuse ddp client * *:* # here\n");
+    let choice = |addr: &str| policy.choice(Side::Client, b"any", addr.parse().unwrap());
+    assert_eq!(choice("192.0.2.1:80"), (Family::Tcp, Some(3)));
+    assert_eq!(choice("192.0.2.1:81"), (Family::Ddp, Some(5)));
+    assert_eq!(policy.choice(Side::Server, b"any", "0.0.0.0:80".parse().unwrap()), (Family::Tcp, None));
+    let always = Policy::always(Family::Ddp).choice(Side::Client, b"x", "[::1]:1".parse().unwrap());
+    assert_eq!(always, (Family::Ddp, None));
+}
+
+#[test]
 fn where_no_rule_matches_it_is_plain_tcp() {
     assert_eq!(client(&well(""), "curl", "192.0.2.1:80"), Family::Tcp);
     assert_eq!(client(&well("use ddp server * *:*"), "curl", "192.0.2.1:80"), Family::Tcp);

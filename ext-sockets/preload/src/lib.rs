@@ -46,7 +46,7 @@ mod wait;
 
 use rddp_es_api::{as_program, progress};
 use rddp_real as real;
-use rddp_switch::{capture, kinds, process, sdp, startup, switch};
+use rddp_switch::{capture, kinds, process, sdp, startup, switch, trace};
 
 /// Run by the dynamic linker when the library is loaded. Calls that constructors of other libraries
 /// make before are served too.
@@ -60,6 +60,7 @@ extern "C" fn on_load() {
     real::around_fork(before_fork, in_parent, in_child);
     process::after_system_call(kinds::after_system_call);
     real::at_exit(on_exit);
+    trace::begin();
     switch::load();
     capture::begin();
     progress::load();

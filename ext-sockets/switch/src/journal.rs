@@ -16,6 +16,8 @@ use rddp_policy::{Log, LogTo};
 use rddp_real::{self as real, is_tcp};
 use rddp_stream::SameErrno;
 
+use crate::trace;
+
 /// The importance of a line, in the numbers of the policy's `min-level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -28,8 +30,17 @@ pub(crate) enum Level {
     Error = 9,
 }
 
-/// Writes a line, if it is important enough.
+/// Writes a line, if it is important enough, and makes an event of it.
 pub(crate) fn tell(log: &Log, level: Level, what: Arguments<'_>) {
+    tell_unless(trace::told(level, what), log, level, what);
+}
+
+/// Writes a line, if it is important enough. If `is_shown`, standard error has it already, as an
+/// event.
+pub(crate) fn tell_unless(is_shown: bool, log: &Log, level: Level, what: Arguments<'_>) {
+    if is_shown && log.destination == LogTo::Stderr {
+        return;
+    }
     if level as u8 >= log.min_level {
         let _same = SameErrno::here();
         // A line that cannot be written is dropped.

@@ -16,6 +16,7 @@
 //! | [`kinds::raw`] | RDMA over a program's socket, by the software RNIC |
 //! | [`wait`] | `poll`, `select` and `epoll` of sockets of ours |
 //! | [`startup`] | the time limit of startups that the environment sets |
+//! | [`trace`] | events of the switch's decisions, for `RDDP_LOG` |
 //! | [`sdp`] | the settings of SDP that hold for the process, and its address families |
 #![deny(unsafe_code)]
 
@@ -38,6 +39,7 @@ pub mod sdp;
 pub mod startup;
 pub mod switch;
 mod sys;
+pub mod trace;
 pub mod wait;
 
 pub use fds::{process, socket, table};

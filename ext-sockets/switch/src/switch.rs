@@ -22,6 +22,7 @@ use rddp_stream::Errno;
 use crate::journal::{self, Level};
 use crate::plain_peers;
 use crate::socket::{self, KindId, Mode, SavedOptions, Settings};
+use crate::trace;
 
 /// The variable that names a policy file.
 pub const POLICY: &str = "RDDP_POLICY";
@@ -234,10 +235,11 @@ pub(crate) fn tell_rejected(server: SocketAddr) {
     );
 }
 
-/// Logs a line about this program where the policy says, if there is a policy.
+/// Logs a line about this program: where the policy says, if there is one, and as an event.
 fn say(level: Level, what: Arguments<'_>) {
-    if let Some(switch) = SWITCH.get() {
-        switch.say(level, what);
+    match SWITCH.get() {
+        Some(switch) => switch.say(level, what),
+        None => drop(trace::told(level, what)),
     }
 }
 
@@ -248,11 +250,29 @@ enum Verdict {
     Refused(Errno),
 }
 
+impl Verdict {
+    fn word(&self) -> &'static str {
+        match self {
+            Verdict::Plain => "plain TCP",
+            Verdict::Switched { kind: KindId::Sdp, plain_allowed: true } => "SDP, or else plain TCP",
+            Verdict::Switched { kind: KindId::Sdp, .. } => "SDP",
+            Verdict::Switched { plain_allowed: true, .. } => "DDPMODE, or else plain TCP",
+            Verdict::Switched { .. } => "DDPMODE",
+            Verdict::Refused(_) => "no connection",
+        }
+    }
+}
+
 impl Switch {
     /// Logs a line about this program where the policy says.
     fn say(&self, level: Level, what: Arguments<'_>) {
+        self.say_unless(trace::told(level, what), level, what);
+    }
+
+    /// Logs a line where the policy says, unless standard error has it already.
+    fn say_unless(&self, is_shown: bool, level: Level, what: Arguments<'_>) {
         let program = String::from_utf8_lossy(&self.program);
-        journal::tell(self.policy.log(), level, format_args!("{program}: {what}"));
+        journal::tell_unless(is_shown, self.policy.log(), level, format_args!("{program}: {what}"));
     }
 
     fn family(&self, side: Side, addr: SocketAddr) -> Family {
@@ -281,7 +301,7 @@ impl Switch {
 
     /// Decides what becomes of a socket, and logs the decision.
     fn judge(&self, side: Side, addr: SocketAddr, is_mptcp: bool) -> Verdict {
-        let family = self.family(side, addr);
+        let choice @ (family, _) = self.policy.choice(side, &self.program, addr);
         let is_known_plain = || side == Side::Client && plain_peers::is_known(addr);
         let (kind, plain_allowed) = match family {
             Family::Tcp => (KindId::Plain, true),
@@ -303,11 +323,9 @@ impl Switch {
             }
             _ => (Level::Call, "", Verdict::Switched { kind, plain_allowed }),
         };
-        let what = match side {
-            Side::Server => "listen",
-            Side::Client => "connect",
-        };
-        self.say(level, format_args!("{what} {addr}: {}{remark}", family.word()));
+        let is_shown = trace::decided(side, addr, choice, verdict.word(), remark);
+        let what = format_args!("{} {addr}: {}{remark}", trace::word(side), family.word());
+        self.say_unless(is_shown, level, what);
         verdict
     }
 }

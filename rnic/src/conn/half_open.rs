@@ -21,6 +21,7 @@ use super::socket::TcpSocket;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::io::driver::{Driver, Failure, Source};
+use crate::trace;
 
 /// The time that a rejected peer has to close.
 const REJECT_LINGER: Duration = Duration::from_secs(2);
@@ -146,7 +147,7 @@ impl HalfOpen {
                 None
             }
             Err(reason) => {
-                tracing::info!(%reason, "connection closed during startup");
+                trace::no_request(&reason);
                 Some(Done::Closed)
             }
         }
@@ -176,7 +177,7 @@ impl Source for HalfOpen {
 
     fn on_timer(&self, _driver: &Driver, now: Instant) {
         if self.deadline.is_over(now) {
-            tracing::info!("connection closed: the startup took too long");
+            trace::no_request(&"it took too long");
             self.end();
         }
     }

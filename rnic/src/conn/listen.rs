@@ -25,6 +25,7 @@ use crate::home::Home;
 use crate::io::counter::Counter;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::io::ready_set::epoll_timeout;
+use crate::trace;
 
 /// The number of connections that the kernel may keep ready for a listener.
 const BACKLOG: u32 = 1024;
@@ -195,6 +196,7 @@ impl ListenerInner {
             tracing::warn!("Request refused: too many wait for an answer (RnicConfig::max_waiting)");
             return;
         };
+        trace::requested(socket.peer_addr().ok().and_then(|peer| peer.as_socket()), &request);
         drop(slot);
         let (device, options) = (self.device.clone(), self.options.clone());
         let pending = Pending { device, options, socket, request, slot: waiting };

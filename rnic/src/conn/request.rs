@@ -14,6 +14,7 @@ use crate::device::DeviceInner;
 use crate::error::ConnectError;
 use crate::home::Home;
 use crate::qp::QueuePair;
+use crate::trace;
 
 /// A peer's request to be connected. The program [accepts](Self::accept) it,
 /// [rejects](Self::reject) it, or drops it, which closes the connection without an answer. There is
@@ -99,6 +100,7 @@ impl ConnectRequest {
         let Pending { device, options, socket, request, slot } = self.0.into_inner()?;
         let reply = request.reject(&startup_config(&options), private_data)?;
         write_all(&socket, &reply)?;
+        trace::rejected();
         // Some peers overlook a Reply with a FIN right behind it, so the peer closes first.
         HalfOpen::linger(&device, socket, slot)?;
         Ok(())

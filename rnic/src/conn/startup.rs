@@ -28,6 +28,7 @@ use crate::error::ConnectError;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::qp::QpInner;
 use crate::sys::reset;
+use crate::trace;
 
 /// The way in which a startup is made.
 #[derive(Debug, Default)]
@@ -86,6 +87,7 @@ impl Startup {
             }
         });
         device.driver.by(deadline, startup.token);
+        trace::startup_begins(qp.attrs.num, startup.plan.addr);
         startup
     }
 
@@ -195,8 +197,10 @@ impl Startup {
     /// Ends the startup without a connection.
     pub(super) fn fail(&self, driver: &Driver, error: ConnectError) {
         driver.remove(self.token);
-        let result = Err(self.blame(error));
-        match self.qp.upgrade() {
+        let (error, qp) = (self.blame(error), self.qp.upgrade());
+        trace::startup_failed(qp.as_ref().map(|qp| qp.attrs.num), &error);
+        let result = Err(error);
+        match qp {
             Some(qp) => self.tell(result, &qp),
             None => self.conclude(result),
         }
@@ -218,6 +222,7 @@ impl Startup {
 
     /// Takes one step after another until one has to wait for the socket, or the startup is over.
     fn advance(&self, driver: &Driver) {
+        let _span = trace::startup(self.qp.upgrade().map(|qp| qp.attrs.num));
         let mut place = self.stage.lock();
         // An answer of the program, or the end of the startup, may have come first.
         if place.socket().is_none() {

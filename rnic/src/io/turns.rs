@@ -10,6 +10,7 @@ use nix::sys::epoll::EpollEvent;
 use super::driver::{Driver, Holder, Timer, WAKE};
 use super::lease::Lease;
 use crate::cq::FEW;
+use crate::trace;
 
 /// The time after which a holder is asked for the first time whether its program still polls. With
 /// each yes the time to the next question doubles, up to [`LEASE`].
@@ -119,6 +120,7 @@ impl<'a> Turns<'a> {
                 drop(left);
                 // A holder that had sources already is in one of the lists.
                 if first {
+                    trace::lease_begins();
                     self.list(lease, Left::new(holder, FIRST_LEASE));
                 } else {
                     self.list_more(&holder, token);
@@ -192,6 +194,7 @@ impl<'a> Turns<'a> {
     /// Serves all that was left to a holder.
     fn take_back(&mut self, holder: &Arc<dyn Holder>) {
         let back = std::mem::take(&mut *holder.left().lock());
+        trace::lease_ends(back.len());
         back.into_iter().for_each(|token| self.serve(token));
     }
 

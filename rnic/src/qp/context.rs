@@ -8,6 +8,7 @@ use super::memory::Grants;
 use super::rq::{Outcome, RecvQueue};
 use super::sq::{Phase, SendQueue};
 use crate::counters::Counters;
+use crate::trace;
 
 /// The queues, attributes and counters of a queue pair, lent to its connection for one call.
 ///
@@ -52,6 +53,7 @@ impl Context<'_> {
     /// Ends the request with this number, wherever it stands in the send queue.
     pub(crate) fn end_request(&mut self, seq: u64, status: Status) {
         if let Some(wqe) = self.sq.get_mut(seq) {
+            trace::request_failed(self.attrs.num, status);
             wqe.phase = Phase::Done(status);
         }
     }

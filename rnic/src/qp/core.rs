@@ -12,6 +12,7 @@ use super::rq::{Outcome, RecvQueue};
 use super::sq::SendQueue;
 use super::state::QpState;
 use crate::counters::Counters;
+use crate::trace;
 use crate::wire::Link;
 use crate::wire::LinkEvent;
 
@@ -106,9 +107,9 @@ impl QpInner {
         if core.state != QpState::ReadyToSend {
             return;
         }
-        tracing::info!(qp = self.attrs.num.0, %fault, "terminating");
         core.state = QpState::Terminate;
         let sent = core.link.as_mut().and_then(|link| link.fail(&fault, offending));
+        trace::terminating(self.attrs.num, &fault, sent.as_ref());
         core.counters.terminates_sent += u64::from(sent.is_some());
         core.terminate_sent = sent;
         self.attrs.report(AsyncEventKind::Fault(fault));
@@ -120,6 +121,7 @@ impl QpInner {
     /// sent completes with `refused`.
     fn terminated(&self, core: &mut Core, terminate: TerminateRepr, refused: Option<Status>) {
         core.counters.terminates_received += 1;
+        trace::terminated(self.attrs.num, &terminate);
         core.state = QpState::Terminate;
         self.attrs.report(AsyncEventKind::TerminateReceived(terminate.code));
         core.terminate_received = Some(terminate);
@@ -140,6 +142,7 @@ impl QpInner {
             link.lose(&self.attrs);
         }
         let before = std::mem::replace(&mut core.state, QpState::Error);
+        trace::lost(self.attrs.num, before, event.as_ref());
         if before != QpState::Error
             && let Some(kind) = event
         {
@@ -166,6 +169,7 @@ impl QpInner {
     /// goes out, in order (RFC 5040 §5.4).
     pub(super) fn leave(&self, core: &mut Core) {
         if let Some(link) = core.link.take() {
+            trace::left(self.attrs.num, core.state);
             link.linger(&self.attrs);
         }
         core.state = QpState::Error;
@@ -175,6 +179,7 @@ impl QpInner {
     /// Goes from Closing to Idle, or from Terminate to Error: both FINs have been seen.
     pub(super) fn closed(&self, core: &mut Core) {
         if let Some(link) = core.link.take() {
+            trace::closed(self.attrs.num, core.state);
             link.release(&self.attrs);
         }
         match core.state {

@@ -39,6 +39,7 @@ use crate::conn::socket::TcpSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
 use crate::error::{ConnectError, PostError, PostListError};
+use crate::trace;
 use crate::wire::Link;
 
 /// A queue pair, as its handle and all that drive it on share it.
@@ -99,6 +100,7 @@ impl QpInner {
     }
 
     fn post_sends(&self, list: &[SendWr]) -> Result<(), PostListError> {
+        trace::posted(self.attrs.num, list);
         let mut core = self.core.lock();
         let mut result = Ok(());
         for (posted, wr) in list.iter().enumerate() {
@@ -112,6 +114,7 @@ impl QpInner {
     }
 
     fn post_batch(&self, list: &[SendWr]) -> Result<(), PostError> {
+        trace::posted(self.attrs.num, list);
         let mut core = self.core.lock();
         core.sq.push_all(list, self.attrs.local_memory())?;
         self.go_on_with_posted(&mut core);
@@ -199,6 +202,7 @@ impl QpInner {
         socket.set_nonblocking(true)?;
         let negotiated = self.attrs.without_reads(negotiated);
         let mut core = self.core.lock();
+        trace::connected(self.attrs.num, &negotiated, active);
         let mut link = Link::new(socket, negotiated, options, active);
         if let Err(error) = self.admit(&core, &mut link) {
             link.unwatch(&self.attrs);

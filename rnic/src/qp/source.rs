@@ -18,6 +18,7 @@ use super::state::QpState;
 use crate::cq::{CqInner, Member, Watched};
 use crate::io::driver::{Driver, Failure, Holder, Source};
 use crate::io::lease::Lease;
+use crate::trace;
 use crate::wire::Link;
 
 impl QpInner {
@@ -102,6 +103,7 @@ impl QpInner {
     /// Does the background thread's work on the core. If that panics, the connection is reset
     /// before the lock is released, so that no other thread sees the core half changed.
     fn guarded<T>(&self, work: impl FnOnce(&mut MutexGuard<'_, Core>) -> T) -> Option<T> {
+        let _span = trace::connection(self.attrs.num);
         let mut core = self.core.lock();
         let result = catch_unwind(AssertUnwindSafe(|| work(&mut core)));
         if result.is_err() {

@@ -1,6 +1,7 @@
 //! The program's environment.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, OsString, c_char};
+use std::os::unix::ffi::OsStringExt;
 
 use crate::settings::Settings;
 
@@ -9,8 +10,10 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *const c_char;
 }
 
-/// Reads the settings of this program. Faults are told.
+/// Reads the settings of this program, and begins the log that its environment asks for. Faults
+/// are told.
 pub(super) fn settings() -> Option<Settings> {
+    rddp_log::begin(|name| variable(name).map(OsString::from_vec));
     let settings = Settings::read(&program(), variable);
     settings.inspect_err(Settings::tell).ok()
 }

@@ -12,6 +12,7 @@ use crate::mem::Access;
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;
 use crate::qp::rq::Outcome;
+use crate::trace;
 
 /// The target of arriving segments: their queue pair, and what the connection has beside the state
 /// of the protocols.
@@ -86,6 +87,7 @@ impl Unplaceable {
     /// Ends the request whose memory it was. Returns the fault.
     #[cold]
     pub(super) fn refuse(self, cx: &mut Context<'_>) -> Fault {
+        trace::unplaceable(cx.attrs.num, &self);
         match self {
             Unplaceable::Write(error) => Fault::write_access(error),
             // draft-hilland-rddp-verbs §8.3.2: a receive or a sink that is no good is this side's

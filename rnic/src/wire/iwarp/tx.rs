@@ -17,6 +17,7 @@ use crate::qp::context::Context;
 use crate::qp::memory::Grants;
 use crate::qp::sq::SendQueue;
 use crate::scratch::{Own, with_own};
+use crate::trace;
 use crate::wire::LinkEvent;
 
 /// Octets of Responses behind which messages of our own have their turn, and the other way round: a
@@ -130,6 +131,7 @@ impl Link {
             }
         };
         cx.counters.octets_sent += taken as u64;
+        trace::train(cx.attrs.num, total, taken);
         self.out.take(taken.min(promised));
         if self.out.is_empty() {
             cx.sq.handed_to_cursor();

@@ -142,6 +142,8 @@ pub struct Settings {
     pub terminate: u16,
     /// The log has reported the end.
     pub end_told: bool,
+    /// The log has the startup's success.
+    pub framed_told: bool,
     /// `SO_ERROR` has reported the error.
     pub error_told: bool,
 }
@@ -171,6 +173,7 @@ impl Settings {
         failure: Errno::NONE,
         terminate: 0,
         end_told: false,
+        framed_told: false,
         error_told: false,
     };
 

@@ -31,7 +31,7 @@ use rddp_stream::{Calls, Errno, Phase, SdpInfo, Sends, State, Stream, Uncancelle
 use super::kind::{Kind, Ours};
 use super::{linger, progress_other_sockets, unsettled};
 use crate::socket::{self, Care, Held, KindId, Mode, Settings};
-use crate::{switch, table, wait};
+use crate::{switch, table, trace, wait};
 
 /// The C library's calls for every stream. Before one of them sleeps, unsettled sockets take their
 /// steps.
@@ -226,6 +226,7 @@ impl Framed {
     #[cold]
     fn changed(&self, state: &State) {
         let _no_signals = real::NoSignals::here();
+        trace::startup_is_over(&self.held, self.fd, state);
         if !state.condition().is_settled() {
             unsettled::note(&self.held, self.fd);
         }

@@ -9,7 +9,7 @@ use rddp_stream::{Phase, SameErrno, Stream, Uncancelled};
 use super::{CALLS, Framed, fall_back};
 use crate::kinds::kind::Readiness;
 use crate::socket::KindId;
-use crate::wait;
+use crate::{trace, wait};
 
 impl Readiness for Framed {
     fn interest(&self, want: c_short) -> c_short {
@@ -68,6 +68,7 @@ impl Readiness for Framed {
             return false;
         }
         Stream::new(self.fd, state, &CALLS).called_by(&at_work).step();
+        trace::startup_is_over(&self.held, self.fd, state);
         if self.held.is_watched() && state.condition() != before {
             wait::changed(&self.held, self.fd);
         }

@@ -1,0 +1,162 @@
+//! Events and spans of the engine (`tracing`): one function for each, which its place calls in one
+//! line.
+//!
+//! The target says the subject, so that filters can choose: `rddp_rnic::startup`, `request` (a
+//! peer's Request for a connection), `connection`, `work` (what programs post), `train`,
+//! `placement`, `terminate` and `lease`. What happens for each message has the level TRACE, for
+//! each connection DEBUG, and what ends one by a fault INFO. An event that nobody wants costs a
+//! load and a comparison.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+
+use rddp_mpa::{Negotiated, Request};
+use rddp_rdma::{AsyncEventKind, SendWr, Status};
+use rddp_rdmap::{Fault, Place, TerminateRepr};
+use tracing::level_filters::LevelFilter;
+use tracing::span::EnteredSpan;
+use tracing::{debug, debug_span, info, trace};
+
+use crate::error::ConnectError;
+use crate::mem::QpNum;
+use crate::qp::QpState;
+
+/// The span of the background thread's work on a startup.
+pub(crate) fn startup(qp: Option<QpNum>) -> EnteredSpan {
+    debug_span!(target: "rddp_rnic::startup", "startup", qp = qp.map(|qp| qp.0)).entered()
+}
+
+/// The span of the background thread's work on a connection.
+pub(crate) fn connection(qp: QpNum) -> EnteredSpan {
+    debug_span!(target: "rddp_rnic::connection", "connection", qp = qp.0).entered()
+}
+
+/// A startup begins, to this address if this end makes the TCP connection.
+pub(crate) fn startup_begins(qp: QpNum, to: Option<SocketAddr>) {
+    let to = to.map(tracing::field::display);
+    debug!(target: "rddp_rnic::startup", qp = qp.0, to, "startup begins");
+}
+
+/// A startup has failed.
+pub(crate) fn startup_failed(qp: Option<QpNum>, error: &ConnectError) {
+    info!(target: "rddp_rnic::startup", qp = qp.map(|qp| qp.0), %error, "startup failed");
+}
+
+/// A connection to a listener has ended before its Request was whole and right.
+pub(crate) fn no_request(reason: &dyn Display) {
+    info!(target: "rddp_rnic::startup", %reason, "connection closed during startup");
+}
+
+/// A peer's Request waits for the program's answer.
+pub(crate) fn requested(peer: Option<SocketAddr>, request: &Request) {
+    let (peer, private_data) = (peer.map(tracing::field::display), request.private_data.len());
+    debug!(target: "rddp_rnic::request", peer, private_data, "Request received");
+}
+
+/// The program has rejected a Request.
+pub(crate) fn rejected() {
+    debug!(target: "rddp_rnic::request", "Request rejected");
+}
+
+/// A QP has a connection.
+pub(crate) fn connected(qp: QpNum, agreed: &Negotiated, active: bool) {
+    let Negotiated { ird, ord, .. } = agreed;
+    debug!(target: "rddp_rnic::connection", qp = qp.0, active, ird, ord, "connected");
+}
+
+/// Both FINs have been seen.
+pub(crate) fn closed(qp: QpNum, state: QpState) {
+    debug!(target: "rddp_rnic::connection", qp = qp.0, %state, "closed");
+}
+
+/// TCP is lost or is reset; `event` is none where the program has asked for it.
+pub(crate) fn lost(qp: QpNum, state: QpState, event: Option<&AsyncEventKind>) {
+    match event {
+        Some(event) => info!(target: "rddp_rnic::connection", qp = qp.0, %state, ?event, "connection lost"),
+        None => debug!(target: "rddp_rnic::connection", qp = qp.0, %state, "connection reset"),
+    }
+}
+
+/// The program has dropped the QP, whose connection closes behind its back.
+pub(crate) fn left(qp: QpNum, state: QpState) {
+    debug!(target: "rddp_rnic::connection", qp = qp.0, %state, "dropped by the program");
+}
+
+/// A fault ends the connection, with a Terminate if one may be sent.
+pub(crate) fn terminating(qp: QpNum, fault: &Fault, sent: Option<&TerminateRepr>) {
+    match sent {
+        Some(TerminateRepr { code, .. }) => {
+            info!(target: "rddp_rnic::terminate", qp = qp.0, %code, %fault, "Terminate sent");
+        }
+        None => info!(target: "rddp_rnic::terminate", qp = qp.0, %fault, "ended without a Terminate"),
+    }
+}
+
+/// The peer ends the connection with a Terminate.
+pub(crate) fn terminated(qp: QpNum, terminate: &TerminateRepr) {
+    info!(target: "rddp_rnic::terminate", qp = qp.0, code = %terminate.code, "Terminate received");
+}
+
+/// The program has posted requests to a send queue.
+#[inline]
+pub(crate) fn posted(qp: QpNum, list: &[SendWr]) {
+    #[cold]
+    fn event(qp: QpNum, list: &[SendWr]) {
+        let (requests, wr_id) = (list.len(), list.first().map(|wr| wr.wr_id));
+        trace!(target: "rddp_rnic::work", qp = qp.0, requests, wr_id, "posted");
+    }
+    if is_traced() {
+        event(qp, list);
+    }
+}
+
+/// A request has failed.
+pub(crate) fn request_failed(qp: QpNum, status: Status) {
+    debug!(target: "rddp_rnic::work", qp = qp.0, ?status, "request failed");
+}
+
+/// TCP was given a train behind what it had been promised, and has taken so many octets of both.
+#[inline]
+pub(crate) fn train(qp: QpNum, octets: usize, taken: usize) {
+    #[cold]
+    fn event(qp: QpNum, octets: usize, taken: usize) {
+        trace!(target: "rddp_rnic::train", qp = qp.0, octets, taken, "train");
+    }
+    if is_traced() {
+        event(qp, octets, taken);
+    }
+}
+
+/// A segment has been placed: so many octets.
+#[inline]
+pub(crate) fn placed(qp: QpNum, place: Place, octets: usize) {
+    #[cold]
+    fn event(qp: QpNum, place: Place, octets: usize) {
+        trace!(target: "rddp_rnic::placement", qp = qp.0, octets, ?place, "placed");
+    }
+    if is_traced() {
+        event(qp, place, octets);
+    }
+}
+
+/// Returns whether anybody may want events about each message. They are made out of line: code that
+/// fills in their fields costs the hot paths registers and stack, even if it never runs.
+#[inline]
+fn is_traced() -> bool {
+    LevelFilter::current() >= LevelFilter::TRACE
+}
+
+/// A segment has no place: the peer may not write there, or this end's memory is no good.
+pub(crate) fn unplaceable(qp: QpNum, why: &dyn std::fmt::Debug) {
+    debug!(target: "rddp_rnic::placement", qp = qp.0, ?why, "refused");
+}
+
+/// The background thread leaves a queue's sockets to the program, which reads them itself.
+pub(crate) fn lease_begins() {
+    trace!(target: "rddp_rnic::lease", "lease begins");
+}
+
+/// The program no longer reads its sockets: the background thread takes them back.
+pub(crate) fn lease_ends(sockets: usize) {
+    trace!(target: "rddp_rnic::lease", sockets, "lease lost");
+}
