@@ -10,9 +10,10 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 
+use rddp_iwarp::Segment;
 use rddp_mpa::{Negotiated, Request};
 use rddp_rdma::{AsyncEventKind, SendWr, Status};
-use rddp_rdmap::{Fault, Place, TerminateRepr};
+use rddp_rdmap::{Fault, TerminateRepr};
 use tracing::level_filters::LevelFilter;
 use tracing::span::EnteredSpan;
 use tracing::{debug, debug_span, info, trace};
@@ -32,44 +33,52 @@ pub(crate) fn connection(qp: QpNum) -> EnteredSpan {
 }
 
 /// A startup begins, to this address if this end makes the TCP connection.
+#[cold]
 pub(crate) fn startup_begins(qp: QpNum, to: Option<SocketAddr>) {
     let to = to.map(tracing::field::display);
     debug!(target: "rddp_rnic::startup", qp = qp.0, to, "startup begins");
 }
 
 /// A startup has failed.
+#[cold]
 pub(crate) fn startup_failed(qp: Option<QpNum>, error: &ConnectError) {
     info!(target: "rddp_rnic::startup", qp = qp.map(|qp| qp.0), %error, "startup failed");
 }
 
 /// A connection to a listener has ended before its Request was whole and right.
+#[cold]
 pub(crate) fn no_request(reason: &dyn Display) {
     info!(target: "rddp_rnic::startup", %reason, "connection closed during startup");
 }
 
 /// A peer's Request waits for the program's answer.
+#[cold]
 pub(crate) fn requested(peer: Option<SocketAddr>, request: &Request) {
     let (peer, private_data) = (peer.map(tracing::field::display), request.private_data.len());
     debug!(target: "rddp_rnic::request", peer, private_data, "Request received");
 }
 
 /// The program has rejected a Request.
+#[cold]
 pub(crate) fn rejected() {
     debug!(target: "rddp_rnic::request", "Request rejected");
 }
 
 /// A QP has a connection.
+#[cold]
 pub(crate) fn connected(qp: QpNum, agreed: &Negotiated, active: bool) {
     let Negotiated { ird, ord, .. } = agreed;
     debug!(target: "rddp_rnic::connection", qp = qp.0, active, ird, ord, "connected");
 }
 
 /// Both FINs have been seen.
+#[cold]
 pub(crate) fn closed(qp: QpNum, state: QpState) {
     debug!(target: "rddp_rnic::connection", qp = qp.0, %state, "closed");
 }
 
 /// TCP is lost or is reset; `event` is none where the program has asked for it.
+#[cold]
 pub(crate) fn lost(qp: QpNum, state: QpState, event: Option<&AsyncEventKind>) {
     match event {
         Some(event) => info!(target: "rddp_rnic::connection", qp = qp.0, %state, ?event, "connection lost"),
@@ -78,11 +87,13 @@ pub(crate) fn lost(qp: QpNum, state: QpState, event: Option<&AsyncEventKind>) {
 }
 
 /// The program has dropped the QP, whose connection closes behind its back.
+#[cold]
 pub(crate) fn left(qp: QpNum, state: QpState) {
     debug!(target: "rddp_rnic::connection", qp = qp.0, %state, "dropped by the program");
 }
 
 /// A fault ends the connection, with a Terminate if one may be sent.
+#[cold]
 pub(crate) fn terminating(qp: QpNum, fault: &Fault, sent: Option<&TerminateRepr>) {
     match sent {
         Some(TerminateRepr { code, .. }) => {
@@ -93,6 +104,7 @@ pub(crate) fn terminating(qp: QpNum, fault: &Fault, sent: Option<&TerminateRepr>
 }
 
 /// The peer ends the connection with a Terminate.
+#[cold]
 pub(crate) fn terminated(qp: QpNum, terminate: &TerminateRepr) {
     info!(target: "rddp_rnic::terminate", qp = qp.0, code = %terminate.code, "Terminate received");
 }
@@ -111,6 +123,7 @@ pub(crate) fn posted(qp: QpNum, list: &[SendWr]) {
 }
 
 /// A request has failed.
+#[cold]
 pub(crate) fn request_failed(qp: QpNum, status: Status) {
     debug!(target: "rddp_rnic::work", qp = qp.0, ?status, "request failed");
 }
@@ -129,13 +142,14 @@ pub(crate) fn train(qp: QpNum, octets: usize, taken: usize) {
 
 /// A segment has been placed: so many octets.
 #[inline]
-pub(crate) fn placed(qp: QpNum, place: Place, octets: usize) {
+pub(crate) fn placed(qp: QpNum, segment: &Segment) {
     #[cold]
-    fn event(qp: QpNum, place: Place, octets: usize) {
+    fn event(qp: QpNum, segment: &Segment) {
+        let Segment { place, payload_len: octets, .. } = segment;
         trace!(target: "rddp_rnic::placement", qp = qp.0, octets, ?place, "placed");
     }
     if is_traced() {
-        event(qp, place, octets);
+        event(qp, segment);
     }
 }
 
@@ -147,16 +161,19 @@ fn is_traced() -> bool {
 }
 
 /// A segment has no place: the peer may not write there, or this end's memory is no good.
+#[cold]
 pub(crate) fn unplaceable(qp: QpNum, why: &dyn std::fmt::Debug) {
     debug!(target: "rddp_rnic::placement", qp = qp.0, ?why, "refused");
 }
 
 /// The background thread leaves a queue's sockets to the program, which reads them itself.
+#[cold]
 pub(crate) fn lease_begins() {
     trace!(target: "rddp_rnic::lease", "lease begins");
 }
 
 /// The program no longer reads its sockets: the background thread takes them back.
+#[cold]
 pub(crate) fn lease_ends(sockets: usize) {
     trace!(target: "rddp_rnic::lease", sockets, "lease lost");
 }

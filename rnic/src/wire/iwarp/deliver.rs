@@ -11,7 +11,6 @@ use super::link::Link;
 use crate::qp::context::Context;
 use crate::qp::rq::Outcome;
 use crate::qp::sq::Phase;
-use crate::trace;
 use crate::wire::LinkEvent;
 
 /// A ULPDU from which on its payload is better received straight into its place.
@@ -31,7 +30,6 @@ impl Link {
     #[inline(always)]
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, delivered: Delivered) -> Result<(), LinkEvent> {
         let Delivered { segment, event } = delivered;
-        trace::placed(cx.attrs.num, segment.place, segment.payload_len);
         match event {
             Event::None => {
                 if let Place::Write { .. } = segment.place {

@@ -21,6 +21,7 @@ use super::place::{Unplaceable, is_polled, targets};
 use crate::mem::{Faulted, Grant, POLLED, PieceMut, is_fault, recv_vectored};
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;
+use crate::trace;
 use crate::wire::LinkEvent;
 
 /// Payload still to come below which the staging buffer is as good.
@@ -148,6 +149,9 @@ impl Link {
         *used = behind.len();
         let crc = if self.negotiated.crc { crc32c_append(direct.crc, covered) } else { 0 };
         let last = &covered[..direct.staged];
+        if last.is_empty() {
+            trace::placed(cx.attrs.num, &direct.segment);
+        }
         let (mut receiver, mut target) = self.receiving(cx);
         let delivered = receiver.received(direct.segment, last, crc, octets, &mut target)?;
         self.note_size(true);

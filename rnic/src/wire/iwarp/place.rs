@@ -57,7 +57,9 @@ impl Target for Arriving<'_, '_> {
 
     #[inline]
     fn place(&mut self, segment: &Segment, skip: usize, payload: &[u8]) -> Result<(), Fault> {
-        place_from(self.cx, segment, skip, payload).map_err(|why| why.refuse(self.cx))
+        place_from(self.cx, segment, skip, payload).map_err(|why| why.refuse(self.cx))?;
+        trace::placed(self.cx.attrs.num, segment);
+        Ok(())
     }
 }
 
