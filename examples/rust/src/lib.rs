@@ -1,4 +1,4 @@
-//! What the examples have in common: waiting.
+//! Waiting, which all examples do.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -10,7 +10,7 @@ use rddp_rnic::{Completion, CompletionQueue, ConnectOptions, ConnectRequest, Lis
 /// The result of most functions here.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// How long an end waits for the other.
+/// Time that an end waits for the other.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns the next completion, which is that of a success.

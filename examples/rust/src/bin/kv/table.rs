@@ -28,7 +28,7 @@ pub(crate) enum Entry<'a> {
         key: &'a [u8],
         value: &'a [u8],
     },
-    /// It was changed while it was read.
+    /// The entry was changed while it was read.
     Torn,
 }
 
