@@ -187,7 +187,8 @@ impl Run {
     fn interval(&self) -> Interval {
         let (op, size) = (self.setup().op, self.setup().size);
         // The sum of the same numbers in the same order: an interval begins where the last ended.
-        let end = |count: usize| self.slices[..count].iter().map(|slice| slice.seconds).sum();
+        // That of no numbers would be -0.0.
+        let end = |count: usize| self.slices[..count].iter().fold(0.0, |sum, slice| sum + slice.seconds);
         let count = self.slices.len();
         let (from_s, to_s) = (end(count.saturating_sub(1)), end(count));
         let Measured { messages, octets, seconds, .. } = self.slices.last().copied().unwrap_or_default();

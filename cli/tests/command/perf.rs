@@ -139,6 +139,7 @@ fn each_interval_is_a_line_of_its_own() {
     // Two thirds of the time, for each operation by turns.
     let ops: Vec<_> = intervals.iter().map(|line| line["interval"]["op"].as_str().unwrap()).collect();
     assert_eq!(ops, ["tcp", "write", "tcp", "write"]);
+    assert!(intervals[0]["interval"]["from_s"].as_f64().unwrap().is_sign_positive(), "it prints -0.00");
     let names = ["op", "size", "from_s", "to_s", "messages", "octets", "bytes_per_s"];
     assert!(lines.iter().all(|line| line["schema"] == 1));
     for (line, next) in intervals.iter().zip(&intervals[2..]) {
