@@ -66,6 +66,22 @@ impl Stream<'_> {
         rx: &mut Guard<'_, Rx>,
         is_enough: impl Fn(&mut Guard<'_, Rx>) -> bool,
     ) -> Result<(), Errno> {
+        self.take_until_enough(rx, is_enough)?;
+        // The last message may be an advert, for which a call sleeps at the kernel's queue.
+        self.read_what_is_offered(rx)
+    }
+
+    /// A sender that waits reads what the peer offers, so that both go on.
+    fn read_what_is_offered(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
+        let reads = rx.left == 0 && rx.sdp.has_adverts == 1 && self.begin_reads(rx, 0);
+        if reads { self.pay_reads(rx) } else { Ok(()) }
+    }
+
+    fn take_until_enough(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        is_enough: impl Fn(&mut Guard<'_, Rx>) -> bool,
+    ) -> Result<(), Errno> {
         for _ in 0..STEPS {
             if is_enough(rx) {
                 break;
@@ -77,10 +93,7 @@ impl Stream<'_> {
             if unread {
                 continue;
             }
-            // A sender that waits reads what the peer offers, so that both go on.
-            if rx.sdp.has_adverts == 1 && self.begin_reads(rx, 0) {
-                self.pay_reads(rx)?;
-            }
+            self.read_what_is_offered(rx)?;
             let next = if rx.sdp.has_stub() || !rx.held.is_empty() {
                 self.fetch_behind(rx)?
             } else {

@@ -173,6 +173,31 @@ fn a_read_of_an_advert_that_is_over_ends_the_connection() {
     });
 }
 
+/// The send takes both messages, and is over; the call that reads sleeps until something comes.
+#[test]
+fn an_advert_that_comes_with_the_last_report_is_read() {
+    let (mut peer, end) = connected(0);
+    let (octets, back) = (random_octets(3, 5000), random_octets(4, 30_000));
+    peer.pipelined();
+    thread::scope(|scope| {
+        let sent = scope.spawn(|| end.send(&octets));
+        let (advert, _) = peer.advert();
+        peer.ask(1, advert.stag, 1, 4999);
+        peer.response(1);
+        let socket = socket2::SockRef::from(&peer.peer.socket).try_clone().unwrap();
+        socket.set_tcp_cork(true).unwrap();
+        peer.report(4999);
+        peer.advertise(back.len(), b"");
+        socket.set_tcp_cork(false).unwrap();
+        assert_eq!(sent.join().unwrap(), Ok(5000));
+    });
+    let read = peer.read();
+    peer.answer(&read, &back, 10_000);
+    let mut got = vec![0; back.len()];
+    assert_eq!(end.recv(&mut got, libc::MSG_WAITALL), Ok(back.len()));
+    assert!(got == back);
+}
+
 #[test]
 fn what_a_peer_refuses_goes_as_data() {
     for read in [0, 1, 3000] {
