@@ -1,11 +1,23 @@
 //! Alignment of FPDUs with TCP segments: each segment shall begin with an FPDU (RFC 5044 §5.1, §6).
 //!
-//! An FPDU that would reach over the end of a segment is left for the next write, and the present
-//! write ends its last segment (`MSG_EOR`), so that TCP begins a new one.
+//! An FPDU that would reach over the end of a segment is cut to what is left of it
+//! ([`Segments::longest`]). One that cannot be cut, or not so short, is left for the next write, and
+//! the present write ends its last segment (`MSG_EOR`), so that TCP begins a new one.
+//!
+//! The length of an FPDU is a multiple of 4. Where that of a segment is not (a path of 1450 octets,
+//! as overlay networks have), none would end with its segment, and each write after one FPDU:
+//! there FPDUs are not aligned.
+
+use rddp_mpa::{CRC_LEN, LENGTH_LEN};
 
 /// EMSS below which FPDUs are aligned: with longer segments, as on loopback, an FPDU that does not
 /// begin its segment costs a receiver nothing.
 const ALIGNED_EMSS: usize = 16 * 1024;
+
+/// Octets of a segment that are worth an FPDU of their own: header and trailer are 24 to 28 of
+/// them. A MULPDU is never so small (RFC 5044 §4.5), but DDP may cut a message anywhere (RFC 5041
+/// §5.2).
+const SHORTEST_CUT: usize = 44;
 
 /// The segments of one write.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,11 +36,19 @@ impl Segments {
     #[inline]
     #[must_use]
     pub fn new(emss: usize, used: usize) -> Self {
-        if emss < ALIGNED_EMSS && emss > 0 {
+        if emss < ALIGNED_EMSS && emss > 0 && emss.is_multiple_of(4) {
             Segments { emss, at: used % emss, crossing: false }
         } else {
             Segments::default()
         }
+    }
+
+    /// Returns the segments of a write that has the rest of another one, and nothing else: it ends
+    /// its last segment.
+    #[inline]
+    #[must_use]
+    pub fn of_rest(emss: usize, used: usize) -> Self {
+        Segments { crossing: true, ..Self::new(emss, used) }
     }
 
     /// Returns whether FPDUs are aligned.
@@ -36,6 +56,18 @@ impl Segments {
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.emss > 0
+    }
+
+    /// Returns the longest ULPDU of the next FPDU, if that is a part of a message that can be cut
+    /// anywhere: `mulpdu`, or what ends with the segment that has begun. Without markers only.
+    #[inline]
+    #[must_use]
+    pub fn longest(&self, mulpdu: usize) -> usize {
+        let left = self.emss - self.at;
+        if self.at == 0 || left < SHORTEST_CUT {
+            return mulpdu;
+        }
+        mulpdu.min((left & !3) - LENGTH_LEN - CRC_LEN)
     }
 
     /// Returns whether the next FPDU, of `octets` octets on the wire, belongs to this write; if so,
@@ -80,6 +112,10 @@ pub fn rest_ends_record(emss: usize, used: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use rddp_ddp::{TaggedRepr, cut};
+    use rddp_mpa::{fpdu_len, mulpdu};
+
     use super::*;
 
     const EMSS: usize = 1448;
@@ -124,6 +160,69 @@ mod tests {
         assert!(!rest_ends_record(EMSS, 3 * EMSS));
         assert!(!rest_ends_record(EMSS, 0));
         assert!(!rest_ends_record(0, 88) && !rest_ends_record(65_483, 88));
+    }
+
+    /// RFC 5044 §5.1, RFC 5041 §5.2
+    #[test]
+    fn a_message_is_cut_to_what_is_left_of_a_segment() {
+        let mut segments = Segments::new(EMSS, 0);
+        let most = mulpdu(EMSS, false);
+        assert_eq!(segments.longest(most), most);
+        assert!(segments.admit(1044));
+        assert_eq!(segments.longest(most), EMSS - 1044 - 6);
+        assert!(segments.admit(fpdu_len(segments.longest(most))));
+        assert!(!segments.end_record(EMSS), "the segment is full");
+        // Too little for a header and some octets: the write ends.
+        assert!(segments.admit(EMSS - 40));
+        assert_eq!(segments.longest(most), most);
+        assert!(!segments.admit(fpdu_len(most)) && segments.end_record(2 * EMSS - 40));
+    }
+
+    /// An EMSS of an overlay network's path, of MTU 1450, would end each write after one FPDU.
+    #[test]
+    fn fpdus_are_not_aligned_where_none_can_fill_a_segment() {
+        for emss in [1398, 1390, 8949, 1459] {
+            let mut segments = Segments::new(emss, 0);
+            let most = mulpdu(emss, false);
+            assert!((0..100).all(|_| segments.longest(most) == most && segments.admit(fpdu_len(most))));
+            assert!(!segments.is_set() && !segments.end_record(100 * emss));
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_write_that_tcp_took_in_part_ends_its_segment() {
+        assert!(Segments::of_rest(EMSS, 100).end_record(4));
+        assert!(!Segments::of_rest(EMSS, EMSS).end_record(4), "it ends with it anyway");
+        assert!(!Segments::of_rest(1398, 100).is_set());
+    }
+
+    proptest! {
+        /// Messages of any length, one behind the other: FPDUs never reach over the end of a
+        /// segment, and a write goes on as long as there is room for one more octet or so.
+        #[test]
+        fn cut_messages_fill_segments(
+            totals in prop::collection::vec(1..20_000_u64, 1..50),
+            emss in (134_usize..2500).prop_map(|emss| emss * 4),
+        ) {
+            let most = mulpdu(emss, false);
+            let (mut segments, mut at, mut in_write) = (Segments::new(emss, 0), 0, 0);
+            for total in totals {
+                let mut offset = 0;
+                while offset < total {
+                    let part = cut(total, offset, segments.longest(most), TaggedRepr::LEN);
+                    let octets = fpdu_len(part.len + TaggedRepr::LEN);
+                    if !segments.admit(octets) {
+                        prop_assert!(emss - at < SHORTEST_CUT, "{} octets were left", emss - at);
+                        prop_assert!(segments.end_record(in_write));
+                        (segments, at, in_write) = (Segments::new(emss, 0), 0, 0);
+                        continue;
+                    }
+                    prop_assert!(part.len > 0 && at + octets <= emss);
+                    (at, in_write) = ((at + octets) % emss, in_write + octets);
+                    offset += part.len as u64;
+                }
+            }
+        }
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Link {
                     train.align(self.segments(emss));
                     emss
                 });
-                self.mulpdu(emss)
+                train.segments.longest(self.mulpdu(emss))
             };
             match self.push_next(&mut filling, wqe, cursor, mulpdu) {
                 Ok(Some(after)) => cursor = after,

@@ -56,6 +56,9 @@ pub(crate) struct Link {
     pub(super) out: OutBuffer,
     /// Octets from where a TCP segment began to the end of `out`.
     pub(super) unaligned: usize,
+    /// TCP took the last write in part, and may end a segment where it stopped: its rest ends one,
+    /// so that what follows begins one (RFC 5044 §5.1).
+    pub(super) slipped: bool,
     /// Memory of `out` that the device's budget counts.
     pub(super) kept: usize,
     /// Octets at the front of the next FPDU that are here already.
@@ -122,6 +125,7 @@ impl Link {
             verdicts: Verdicts::default(),
             out: OutBuffer::default(),
             unaligned: 0,
+            slipped: false,
             kept: 0,
             partial: Vec::new(),
             partial_begun: None,

@@ -85,7 +85,7 @@ impl Link {
         let offending = response.offending();
         let faulty = |fault| LinkEvent::Fault(fault, Some(offending));
         let left = u64::from(response.remaining());
-        let segment = response.segment(mulpdu);
+        let segment = response.segment(segments.longest(mulpdu));
         // RFC 5040 §5.2.1: the source of a Read of no octets is not checked. Of any other all that
         // is left is checked before each segment: the region may have gone meanwhile
         // (RFC 5042 §6.2.2).

@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::io::ErrorKind;
 
+use rddp_iwarp::Segments;
 use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::Fault;
 
@@ -76,6 +77,13 @@ impl Link {
         out.train.copies = std::mem::take(&mut self.copies_next);
         if !self.is_open() {
             return Ok(());
+        }
+        if self.slipped && !self.out.is_empty() && !self.negotiated.markers_tx {
+            let rest = Segments::of_rest(self.emss(), self.unaligned);
+            if rest.is_set() {
+                out.train.segments = rest;
+                return Ok(());
+            }
         }
         self.prepare_responses(cx, &mut out.train.segments)?;
         self.add_own(cx, out)?;
@@ -149,6 +157,7 @@ impl Link {
         cx.attrs.device.promised.release(std::mem::replace(&mut self.kept, kept));
         cx.attrs.device.promised.charge(kept);
         self.blocked = taken < total;
+        self.slipped = self.blocked && (self.slipped || taken > 0);
         if self.out.is_empty() {
             self.unaligned = 0;
         }
