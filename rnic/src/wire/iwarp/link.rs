@@ -22,6 +22,9 @@ use crate::sys::reset;
 /// The segment size to go by when TCP does not tell.
 const DEFAULT_EMSS: usize = 1460;
 
+/// Time for which an EMSS is believed: TCP's search for the path's MTU changes it now and then.
+const EMSS_HOLDS: Duration = Duration::from_secs(1);
+
 /// Short FPDUs in a row that end a stream of large ones.
 const BULK_GAP: u8 = 4;
 
@@ -56,6 +59,8 @@ pub(crate) struct Link {
     pub(super) out: OutBuffer,
     /// Octets from where a TCP segment began to the end of `out`.
     pub(super) unaligned: usize,
+    /// The EMSS that TCP told, and the moment up to which it is not asked again.
+    known_emss: Option<(usize, Instant)>,
     /// TCP took the last write in part, and may end a segment where it stopped: its rest ends one,
     /// so that what follows begins one (RFC 5044 §5.1).
     pub(super) slipped: bool,
@@ -125,6 +130,7 @@ impl Link {
             verdicts: Verdicts::default(),
             out: OutBuffer::default(),
             unaligned: 0,
+            known_emss: None,
             slipped: false,
             kept: 0,
             partial: Vec::new(),
@@ -174,10 +180,25 @@ impl Link {
         self.socket.as_fd()
     }
 
-    /// Returns the effective MSS now. It may change during a connection, so it is asked anew for
-    /// each train.
-    pub(super) fn emss(&self) -> usize {
-        self.socket.tcp_mss().map_or(DEFAULT_EMSS, |mss| mss as usize)
+    /// Returns the effective MSS. It may change during a connection (RFC 5044 §4.5), so TCP is asked
+    /// again after a second, and behind a write that was longer than a segment or taken in part.
+    pub(super) fn emss(&mut self) -> usize {
+        let now = Instant::now();
+        match self.known_emss {
+            Some((emss, until)) if now < until => emss,
+            _ => {
+                let emss = self.socket.tcp_mss().map_or(DEFAULT_EMSS, |mss| mss as usize);
+                self.known_emss = Some((emss, now + EMSS_HOLDS));
+                emss
+            }
+        }
+    }
+
+    /// Forgets the EMSS behind a write after which it may be another.
+    pub(super) fn forget_emss(&mut self, written: usize) {
+        if self.blocked || self.known_emss.is_some_and(|(emss, _)| written > emss) {
+            self.known_emss = None;
+        }
     }
 
     /// Returns the largest ULPDU at this EMSS.
