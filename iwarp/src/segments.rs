@@ -1,8 +1,8 @@
 //! Alignment of FPDUs with TCP segments: each segment shall begin with an FPDU (RFC 5044 §5.1, §6).
 //!
 //! An FPDU that would reach over the end of a segment is cut to what is left of it
-//! ([`Segments::longest`]). One that cannot be cut, or not so short, is left for the next write, and
-//! the present write ends its last segment (`MSG_EOR`), so that TCP begins a new one.
+//! ([`Segments::longest`]). One that cannot be cut, or not so short, is left for the next write:
+//! the present one ends its last segment (`MSG_EOR`), so that TCP begins a new one.
 //!
 //! The length of an FPDU is a multiple of 4. Where that of a segment is not (a path of 1450 octets,
 //! as overlay networks have), none would end with its segment, and each write after one FPDU:

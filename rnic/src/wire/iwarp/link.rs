@@ -180,8 +180,8 @@ impl Link {
         self.socket.as_fd()
     }
 
-    /// Returns the effective MSS. It may change during a connection (RFC 5044 §4.5), so TCP is asked
-    /// again after a second, and behind a write that was longer than a segment or taken in part.
+    /// Returns the effective MSS. It may change during a connection (RFC 5044 §4.5), so TCP is
+    /// asked again after a second, and behind a write longer than a segment or taken in part.
     pub(super) fn emss(&mut self) -> usize {
         let now = Instant::now();
         match self.known_emss {
