@@ -26,8 +26,9 @@ pub struct Segments {
     emss: usize,
     /// Number of octets in the last segment so far.
     at: usize,
-    /// True if an FPDU had to be left for the next write.
-    crossing: bool,
+    /// True if the write ends its last segment however short it is: an FPDU had to be left for the
+    /// next one, or it has the end of something longer.
+    ends: bool,
 }
 
 impl Segments {
@@ -37,7 +38,7 @@ impl Segments {
     #[must_use]
     pub fn new(emss: usize, used: usize) -> Self {
         if emss < ALIGNED_EMSS && emss > 0 && emss.is_multiple_of(4) {
-            Segments { emss, at: used % emss, crossing: false }
+            Segments { emss, at: used % emss, ends: false }
         } else {
             Segments::default()
         }
@@ -48,7 +49,14 @@ impl Segments {
     #[inline]
     #[must_use]
     pub fn of_rest(emss: usize, used: usize) -> Self {
-        Segments { crossing: true, ..Self::new(emss, used) }
+        Segments { ends: true, ..Self::new(emss, used) }
+    }
+
+    /// Has the write end its last segment: what it sends is the end of a message that others have
+    /// begun, and what follows is no short message that could share the segment.
+    #[inline]
+    pub fn end(&mut self) {
+        self.ends = true;
     }
 
     /// Returns whether FPDUs are aligned.
@@ -79,7 +87,7 @@ impl Segments {
         }
         // An FPDU longer than a segment (the EMSS has shrunk) at least begins one.
         if self.at > 0 && self.at + octets > self.emss {
-            self.crossing = true;
+            self.ends = true;
             return false;
         }
         self.add(octets);
@@ -92,12 +100,14 @@ impl Segments {
         self.at = (self.at + octets).checked_rem(self.emss).unwrap_or(0);
     }
 
-    /// Returns whether a write of `octets` has to end its last segment. A short message alone does
-    /// not: TCP may send it together with what follows.
+    /// Returns whether a write of `octets` has to end its last segment, even where it should be
+    /// full: TCP ends segments earlier at the edge of the peer's window, and so the next write
+    /// begins one all the same. A short message alone does not end it: TCP may send it together
+    /// with what follows.
     #[inline]
     #[must_use]
     pub fn end_record(&self, octets: usize) -> bool {
-        self.at > 0 && (self.crossing || octets >= self.emss)
+        self.is_set() && (self.ends || octets >= self.emss)
     }
 }
 
@@ -124,7 +134,7 @@ mod tests {
     fn full_fpdus_go_on_and_a_short_one_ends_the_write() {
         let mut segments = Segments::new(EMSS, 0);
         assert!((0..45).all(|_| segments.admit(EMSS)));
-        assert!(!segments.end_record(45 * EMSS), "it ends with a segment anyway");
+        assert!(segments.end_record(45 * EMSS), "what follows begins one");
         assert!(segments.admit(1296));
         assert!(segments.end_record(45 * EMSS + 1296));
         assert!(!segments.admit(EMSS), "it would begin in the middle of a segment and end in the next");
@@ -171,7 +181,6 @@ mod tests {
         assert!(segments.admit(1044));
         assert_eq!(segments.longest(most), EMSS - 1044 - 6);
         assert!(segments.admit(fpdu_len(segments.longest(most))));
-        assert!(!segments.end_record(EMSS), "the segment is full");
         // Too little for a header and some octets: the write ends.
         assert!(segments.admit(EMSS - 40));
         assert_eq!(segments.longest(most), most);
@@ -190,9 +199,17 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_long_message_ends_its_segment() {
+        let mut segments = Segments::new(EMSS, 0);
+        assert!(segments.admit(56) && !segments.end_record(56));
+        segments.end();
+        assert!(segments.end_record(56));
+    }
+
+    #[test]
     fn the_rest_of_a_write_that_tcp_took_in_part_ends_its_segment() {
         assert!(Segments::of_rest(EMSS, 100).end_record(4));
-        assert!(!Segments::of_rest(EMSS, EMSS).end_record(4), "it ends with it anyway");
+        assert!(!Segments::new(EMSS, 100).end_record(4), "a message alone does not");
         assert!(!Segments::of_rest(1398, 100).is_set());
     }
 

@@ -66,6 +66,7 @@ impl Link {
         // MULPDU.
         let mut emss = None;
         let mut cursor = cx.sq.cursor;
+        let goes_on = cursor.offset > 0;
         loop {
             let train = &mut *filling.train;
             // Between messages Responses get their turn.
@@ -97,7 +98,11 @@ impl Link {
             } else {
                 let emss = *emss.get_or_insert_with(|| {
                     let emss = self.emss();
-                    train.align(self.segments(emss));
+                    let mut segments = self.segments(emss);
+                    if goes_on {
+                        segments.end();
+                    }
+                    train.align(segments);
                     emss
                 });
                 train.segments.longest(self.mulpdu(emss))
@@ -264,7 +269,7 @@ fn gone_bad(Faulted: Faulted) -> Status {
 }
 
 /// Returns whether a Read Response has been begun and not finished.
-fn is_answering(stream: &mut rddp_rdmap::Stream) -> bool {
+pub(super) fn is_answering(stream: &mut rddp_rdmap::Stream) -> bool {
     matches!(stream.next_response(), Some(Response::Read(response)) if response.done > 0)
 }
 

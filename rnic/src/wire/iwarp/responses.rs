@@ -5,7 +5,9 @@ use rddp_iwarp::Segments;
 use rddp_rdmap::{ATOMIC_RESPONSE_QUEUE, untagged_header};
 use rddp_rdmap::{AccessError, AtomicResponseRepr, Fault, Opcode, Response};
 
+use super::build::is_answering;
 use super::link::Link;
+use super::train::MAX_ALIGNED;
 use super::tx::TURN;
 use crate::mem::{Access, AtomicError, Faulted};
 use crate::qp::attributes::QpAttributes;
@@ -39,7 +41,14 @@ impl Link {
         let emss = self.emss();
         let mulpdu = self.mulpdu(emss);
         *segments = self.segments(emss);
-        let ahead = if cx.attrs.device.promised.is_exhausted() { FEW_RESPONSES } else { RESPONSES_AHEAD };
+        if is_answering(&mut self.stream) {
+            segments.end();
+        }
+        let ahead = match () {
+            () if cx.attrs.device.promised.is_exhausted() => FEW_RESPONSES,
+            () if segments.is_set() => MAX_ALIGNED,
+            () => RESPONSES_AHEAD,
+        };
         while self.out.owed().len() < ahead {
             let before = self.out.owed().len();
             let done = match self.stream.next_response() {

@@ -32,6 +32,11 @@ const MAX_OCTETS: usize = 1024 * 1024;
 /// train is.
 const MAX_COPIED: usize = 256 * 1024;
 
+/// Octets with which a train is full whose FPDUs are aligned with TCP segments. Within a write they
+/// lose that where TCP meets the edge of the peer's window; the next begins a segment again. A
+/// message of 64 KiB is one write.
+pub(super) const MAX_ALIGNED: usize = 72 * 1024;
+
 /// Pieces that one write takes (`IOV_MAX` is 1024), with room for one FPDU and the octets that go
 /// first.
 const MAX_PIECES: usize = 1000;
@@ -121,7 +126,8 @@ impl Train {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.len >= MAX_OCTETS || self.arena.len() >= MAX_COPIED || self.parts.len() >= MAX_PIECES
+        let most = if self.segments.is_set() { MAX_ALIGNED } else { MAX_OCTETS };
+        self.len >= most || self.arena.len() >= MAX_COPIED || self.parts.len() >= MAX_PIECES
     }
 
     pub(super) fn len(&self) -> usize {
