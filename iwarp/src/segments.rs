@@ -3,8 +3,8 @@
 //! An FPDU that would reach over the end of a segment is left for the next write, and the present
 //! write ends its last segment (`MSG_EOR`), so that TCP begins a new one.
 //!
-//! An FPDU is a multiple of four octets long (RFC 5044 §4.1). Where the EMSS is none, no FPDU fills a
-//! segment, and each write would end behind a single one: there FPDUs are not aligned.
+//! An FPDU is a multiple of four octets long (RFC 5044 §4.1). Where the EMSS is none, no FPDU fills
+//! a segment, and each write would end behind a single one: there FPDUs are not aligned.
 
 /// EMSS below which FPDUs are aligned: with longer segments, as on loopback, an FPDU that does not
 /// begin its segment costs a receiver nothing.
