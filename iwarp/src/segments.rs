@@ -2,9 +2,6 @@
 //!
 //! An FPDU that would reach over the end of a segment is left for the next write, and the present
 //! write ends its last segment (`MSG_EOR`), so that TCP begins a new one.
-//!
-//! An FPDU is a multiple of four octets long (RFC 5044 §4.1). Where the EMSS is none, no FPDU fills
-//! a segment, and each write would end behind a single one: there FPDUs are not aligned.
 
 /// EMSS below which FPDUs are aligned: with longer segments, as on loopback, an FPDU that does not
 /// begin its segment costs a receiver nothing.
@@ -27,7 +24,7 @@ impl Segments {
     #[inline]
     #[must_use]
     pub fn new(emss: usize, used: usize) -> Self {
-        if emss < ALIGNED_EMSS && emss > 0 && emss.is_multiple_of(4) {
+        if emss < ALIGNED_EMSS && emss > 0 {
             Segments { emss, at: used % emss, crossing: false }
         } else {
             Segments::default()
@@ -127,17 +124,6 @@ mod tests {
         assert!(!rest_ends_record(EMSS, 3 * EMSS));
         assert!(!rest_ends_record(EMSS, 0));
         assert!(!rest_ends_record(0, 88) && !rest_ends_record(65_483, 88));
-    }
-
-    // RFC 5044 §5.1 is a SHOULD: at the MTU of an overlay network a write for each FPDU costs more.
-    #[test]
-    fn fpdus_that_cannot_fill_a_segment_are_not_aligned() {
-        for emss in [1390, 1397, 1398, 1399, 8949] {
-            let (mut segments, full) = (Segments::new(emss, 88), emss - emss % 4);
-            assert!((0..10).all(|_| segments.admit(full)));
-            assert!(!segments.is_set() && !segments.end_record(10 * full));
-            assert!(!rest_ends_record(emss, 88));
-        }
     }
 
     #[test]
