@@ -309,9 +309,9 @@ impl Stream<'_> {
         Ok(if full > octets { octets } else { octets - octets % full })
     }
 
-    /// Returns the EMSS to cut by, for a train of so many octets. It can change, so TCP is asked for
-    /// each train that is longer than a segment, and for the first one behind that, behind one of
-    /// which TCP took a part, or after a second; not for octets that fit any EMSS.
+    /// Returns the EMSS to cut by, for a train of so many octets. It can change, so TCP is asked
+    /// for each train that is longer than a segment, and for the first one behind that, behind one
+    /// of which TCP took a part, or after a second; not for octets that fit any EMSS.
     pub(super) fn emss(&self, tx: &mut Tx, octets: usize) -> usize {
         if octets <= SMALL {
             return SAFE_EMSS;
