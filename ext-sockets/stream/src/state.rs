@@ -495,6 +495,9 @@ pub(super) struct Tx {
     pub(super) msn: u32,
     /// The EMSS when it was last asked for; 0 before that.
     pub(super) emss: u32,
+    /// Time at which it was asked for, of [`now`](super::sys::now); 0 if it is to be asked for
+    /// again.
+    pub(super) emss_asked: u64,
     /// Octets between the beginning of a TCP segment and the end of what is owed, where that is the
     /// rest of a train; else 0.
     pub(super) unaligned: u32,

@@ -21,7 +21,7 @@ use super::owed::owe_fpdu;
 use super::sdp::{Live, SENT_MESSAGES, count_taken};
 use super::sink::Source;
 use super::state::Tx;
-use super::sys::{BLOCK, Scratch, lent};
+use super::sys::{BLOCK, Scratch, is_confined, lent, now};
 use super::train::Train;
 use super::{Errno, Stream};
 
@@ -196,6 +196,7 @@ impl Stream<'_> {
         train: &Train<'_, '_>,
         rest: Range<usize>,
     ) -> Result<(), Errno> {
+        tx.emss_asked = 0;
         let mut copy = [0; CLOSING];
         for octets in train.range(rest).flat_map(|piece| piece.chunks(CLOSING)) {
             // The memory was there when it was summed, and TCP has begun the FPDU.
@@ -308,14 +309,19 @@ impl Stream<'_> {
         Ok(if full > octets { octets } else { octets - octets % full })
     }
 
-    /// Returns the EMSS to cut by. It can change, so TCP is asked for each train, but not for
-    /// octets that fit any EMSS.
+    /// Returns the EMSS to cut by, for a train of so many octets. It can change, so TCP is asked
+    /// for each train that is longer than a segment, and for the first one behind that, behind one
+    /// of which TCP took a part, or after a second; not for octets that fit any EMSS.
     pub(super) fn emss(&self, tx: &mut Tx, octets: usize) -> usize {
         if octets <= SMALL {
             return SAFE_EMSS;
         }
-        if let Some(emss) = self.kernel.emss() {
+        let is_long = octets > tx.emss as usize;
+        if (is_long || is_confined() || now().wrapping_sub(tx.emss_asked) >= EMSS_HOLDS)
+            && let Some(emss) = self.kernel.emss()
+        {
             tx.emss = emss as u32;
+            tx.emss_asked = if octets > emss { 0 } else { now() };
         }
         (tx.emss as usize).max(SAFE_EMSS)
     }
@@ -357,5 +363,8 @@ pub(super) const TRAIN: usize = 256 * 1024;
 const SMALL: usize = 480;
 /// The EMSS for small messages, and if TCP does not tell it.
 const SAFE_EMSS: usize = 536;
+/// Nanoseconds for which an EMSS is believed: TCP's search for the path's MTU changes it now and
+/// then.
+const EMSS_HOLDS: u64 = 1_000_000_000;
 /// Most payload of the FPDU that ends a message early.
 const CLOSING: usize = 1024;

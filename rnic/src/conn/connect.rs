@@ -14,6 +14,7 @@ use rddp_rdma::{ConnectOptions, PortMapper};
 use rddp_rdmap::TerminateRepr;
 use socket2::{SockAddr, Socket};
 
+use super::mss::fit_to_path;
 use super::port_mapper::Query;
 use super::socket::{TcpSocket, finish_sending, tcp_socket, write_all};
 use super::stage::{Next, Stage};
@@ -90,6 +91,9 @@ impl QueuePair {
 fn attempt(addr: SocketAddr, options: &ConnectOptions) -> Result<Stage, ConnectError> {
     let initiator = Initiator::new(&startup_config(options), &options.private_data)?;
     let socket = tcp_socket(&addr, options)?;
+    if options.mss.is_none() {
+        fit_to_path(&socket, addr);
+    }
     socket.set_nonblocking(true)?;
     let asks = options.port_mapper == PortMapper::Auto && !addr.ip().is_loopback();
     if let Some(query) = asks.then(|| Query::begin(&socket, addr)).flatten() {

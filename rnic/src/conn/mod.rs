@@ -11,6 +11,7 @@
 //! | `listen`, `request` | listeners, and the Requests that they hand to the program |
 //! | `half_open`, `peer_count` | connections of listeners whose startup is not over |
 //! | `linger` | connections whose QP the program has dropped |
+//! | `mss` | the segment size that TCP is asked for |
 //! | `socket`, `sys` | TCP sockets, and system calls on them |
 
 pub(crate) mod answer;
@@ -19,6 +20,7 @@ pub(crate) mod connect;
 pub(crate) mod half_open;
 pub(crate) mod linger;
 pub(crate) mod listen;
+mod mss;
 pub(crate) mod peer_count;
 pub(crate) mod port_mapper;
 pub(crate) mod request;

@@ -10,6 +10,7 @@ mod caps;
 mod common;
 mod frames;
 mod listening;
+mod mss;
 mod own;
 mod passive;
 mod refusals;

@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::io::IoSlice;
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
-use libc::{msghdr, ssize_t};
+use libc::{msghdr, socklen_t, ssize_t};
 use rddp_mpa::{Rtr, RtrSet, StartupConfig, fpdu_len};
 use rddp_stream::{Calls, Stream, Table};
 use rddp_test_support::random_octets;
@@ -24,6 +25,22 @@ thread_local! {
     /// Octets that TCP takes of the next write, if not all.
     static ROOM: Cell<Option<usize>> = const { Cell::new(None) };
     static WRITES: RefCell<Vec<Write>> = const { RefCell::new(Vec::new()) };
+    /// Number of times TCP was asked for its segment size.
+    static ASKED: Cell<u32> = const { Cell::new(0) };
+}
+
+unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_MAXSEG) {
+        ASKED.set(ASKED.get() + 1);
+    }
+    // SAFETY: the caller's value, as `getsockopt` asks.
+    unsafe { libc::getsockopt(fd, level, name, value, len) }
 }
 
 unsafe extern "C" fn send(fd: c_int, octets: *const c_void, len: usize, flags: c_int) -> ssize_t {
@@ -81,4 +98,39 @@ fn the_rest_of_an_fpdu_ends_its_segment() {
         assert!(begins.contains(&at) && in_segment == 0, "{writes:?}");
     }
     assert!(writes.len() > 2, "{writes:?}");
+}
+
+// RFC 5044 §4.5: the EMSS may change. It is asked for where that costs little beside the rest, or
+// where it was told long ago.
+#[test]
+fn tcp_is_asked_for_its_segment_size_now_and_then() {
+    // SAFETY: the functions of libc, one of which counts; they keep their contracts.
+    let calls = unsafe { Calls::from_table(Table { send, sendmsg, getsockopt, ..Table::libc() }) };
+    let config = StartupConfig { rtr: RtrSet::only(Rtr::Write), ..StartupConfig::default() };
+    let (mut hand, end) = by_responder_on(tcp_pair_with_mss(1448), &config, &initiator());
+    let stream = Stream::new(end.tcp.as_raw_fd(), &end.state, &calls);
+    let mut asked_for = |octets: usize| {
+        ASKED.set(0);
+        let data = random_octets(1, octets);
+        assert_eq!(stream.send(&[IoSlice::new(&data)], 0), Ok(octets));
+        let mut left = octets;
+        while left > 0 {
+            left -= hand.segment().unwrap().1.len();
+        }
+        ASKED.get()
+    };
+    let begun = Instant::now();
+    let often: u32 = (0..20).map(|_| asked_for(1000)).sum();
+    let seconds = begun.elapsed().as_secs() as u32;
+    assert!(often <= 1 + seconds, "{often} times for 20 short sends within {seconds} s");
+    assert_eq!(asked_for(100), 0, "fits any segment");
+
+    asked_for(1000);
+    assert_eq!(asked_for(10_000), 1, "a long send asks");
+    assert_eq!(asked_for(1000), 1, "and so does what follows it");
+    ROOM.set(Some(700));
+    asked_for(1000);
+    assert_eq!(asked_for(1000), 1, "behind one of which TCP took a part");
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(asked_for(1000), 1, "after a second");
 }
