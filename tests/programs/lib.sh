@@ -12,6 +12,8 @@ plain) under=() ;;
     under=("$RDDP" run "--$way" "${thresholds[@]}" --)
     ;;
 esac
+# The variables of `rddp run`, for programs that clean the environment of those that they start.
+passed=(LD_PRELOAD RDDP_FAMILY RDDP_POLICY RDDP_SDP_SOURCE_THRESHOLD RDDP_SDP_SINK_THRESHOLD)
 clients=$here/clients
 declare -A started=()
 address=127.0.0.1
