@@ -8,16 +8,16 @@
 //! as overlay networks have), none would end with its segment, and each write after one FPDU:
 //! there FPDUs are not aligned.
 
-use rddp_mpa::{CRC_LEN, LENGTH_LEN};
+use rddp_ddp::UntaggedRepr;
+use rddp_mpa::{CRC_LEN, LENGTH_LEN, fpdu_len};
 
 /// EMSS below which FPDUs are aligned: with longer segments, as on loopback, an FPDU that does not
 /// begin its segment costs a receiver nothing.
 const ALIGNED_EMSS: usize = 16 * 1024;
 
-/// Octets of a segment that are worth an FPDU of their own: header and trailer are 24 to 28 of
-/// them. A MULPDU is never so small (RFC 5044 §4.5), but DDP may cut a message anywhere (RFC 5041
-/// §5.2).
-const SHORTEST_CUT: usize = 44;
+/// Least room for a part of a message: headers, 4 octets and a CRC. A MULPDU is never so small
+/// (RFC 5044 §4.5), but DDP may cut a message anywhere (RFC 5041 §5.2).
+const SHORTEST: usize = LENGTH_LEN + UntaggedRepr::LEN + 4 + CRC_LEN;
 
 /// The segments of one write.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,15 +67,21 @@ impl Segments {
     }
 
     /// Returns the longest ULPDU of the next FPDU, if that is a part of a message that can be cut
-    /// anywhere: `mulpdu`, or what ends with the segment that has begun. Without markers only.
+    /// anywhere: `mulpdu`, or less, so that the segment ends with it, or that there is room for
+    /// another part. `rest` is what is left of the message, as one ULPDU. Without markers only.
     #[inline]
     #[must_use]
-    pub fn longest(&self, mulpdu: usize) -> usize {
+    pub fn longest(&self, mulpdu: usize, rest: usize) -> usize {
         let left = self.emss - self.at;
-        if self.at == 0 || left < SHORTEST_CUT {
+        if self.emss == 0 || left < SHORTEST {
             return mulpdu;
         }
-        mulpdu.min((left & !3) - LENGTH_LEN - CRC_LEN)
+        let filling = mulpdu.min(left - LENGTH_LEN - CRC_LEN);
+        let behind = left - fpdu_len(filling.min(rest));
+        if (1..SHORTEST).contains(&behind) && left >= 2 * SHORTEST {
+            return filling.min(left - SHORTEST - LENGTH_LEN - CRC_LEN);
+        }
+        filling
     }
 
     /// Returns whether the next FPDU, of `octets` octets on the wire, belongs to this write; if so,
@@ -124,7 +130,7 @@ pub fn rest_ends_record(emss: usize, used: usize) -> bool {
 mod tests {
     use proptest::prelude::*;
     use rddp_ddp::{TaggedRepr, cut};
-    use rddp_mpa::{fpdu_len, mulpdu};
+    use rddp_mpa::mulpdu;
 
     use super::*;
 
@@ -177,14 +183,27 @@ mod tests {
     fn a_message_is_cut_to_what_is_left_of_a_segment() {
         let mut segments = Segments::new(EMSS, 0);
         let most = mulpdu(EMSS, false);
-        assert_eq!(segments.longest(most), most);
+        assert_eq!(segments.longest(most, 5000), most);
         assert!(segments.admit(1044));
-        assert_eq!(segments.longest(most), EMSS - 1044 - 6);
-        assert!(segments.admit(fpdu_len(segments.longest(most))));
+        assert_eq!(segments.longest(most, 5000), EMSS - 1044 - 6);
+        assert!(segments.admit(fpdu_len(segments.longest(most, 5000))));
         // Too little for a header and some octets: the write ends.
-        assert!(segments.admit(EMSS - 40));
-        assert_eq!(segments.longest(most), most);
-        assert!(!segments.admit(fpdu_len(most)) && segments.end_record(2 * EMSS - 40));
+        assert!(segments.admit(EMSS - 24));
+        assert_eq!(segments.longest(most, 5000), most);
+        assert!(!segments.admit(fpdu_len(most)) && segments.end_record(2 * EMSS - 24));
+    }
+
+    /// Writes of 4 KiB on a path of MTU 1450 left 32 octets of their third segment, each.
+    #[test]
+    fn a_part_of_a_message_leaves_room_for_another_or_none() {
+        let segments = Segments::new(EMSS, 0);
+        let most = mulpdu(EMSS, false);
+        for behind in (4..SHORTEST).step_by(4) {
+            let rest = EMSS - 6 - behind;
+            assert_eq!(segments.longest(most, rest), EMSS - 6 - SHORTEST, "{behind} octets");
+        }
+        let rest = EMSS - 6 - SHORTEST;
+        assert!(segments.longest(most, rest) >= rest);
     }
 
     /// An EMSS of an overlay network's path, of MTU 1450, would end each write after one FPDU.
@@ -193,7 +212,7 @@ mod tests {
         for emss in [1398, 1390, 8949, 1459] {
             let mut segments = Segments::new(emss, 0);
             let most = mulpdu(emss, false);
-            assert!((0..100).all(|_| segments.longest(most) == most && segments.admit(fpdu_len(most))));
+            assert!((0..100).all(|_| segments.longest(most, 5000) == most && segments.admit(fpdu_len(most))));
             assert!(!segments.is_set() && !segments.end_record(100 * emss));
         }
     }
@@ -222,20 +241,22 @@ mod tests {
             emss in (134_usize..2500).prop_map(|emss| emss * 4),
         ) {
             let most = mulpdu(emss, false);
-            let (mut segments, mut at, mut in_write) = (Segments::new(emss, 0), 0, 0);
+            let (mut segments, mut at, mut in_write, mut last) = (Segments::new(emss, 0), 0, 0, 0);
             for total in totals {
                 let mut offset = 0;
                 while offset < total {
-                    let part = cut(total, offset, segments.longest(most), TaggedRepr::LEN);
+                    let rest = (total - offset) as usize + TaggedRepr::LEN;
+                    let part = cut(total, offset, segments.longest(most, rest), TaggedRepr::LEN);
                     let octets = fpdu_len(part.len + TaggedRepr::LEN);
                     if !segments.admit(octets) {
-                        prop_assert!(emss - at < SHORTEST_CUT, "{} octets were left", emss - at);
+                        prop_assert!(emss - at < SHORTEST, "{} octets were left", emss - at);
+                        prop_assert!(last < 2 * SHORTEST, "a message that could have been cut");
                         prop_assert!(segments.end_record(in_write));
                         (segments, at, in_write) = (Segments::new(emss, 0), 0, 0);
                         continue;
                     }
                     prop_assert!(part.len > 0 && at + octets <= emss);
-                    (at, in_write) = ((at + octets) % emss, in_write + octets);
+                    (at, in_write, last) = ((at + octets) % emss, in_write + octets, octets);
                     offset += part.len as u64;
                 }
             }

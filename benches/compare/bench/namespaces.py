@@ -27,7 +27,7 @@ def inside(namespace):
 
 
 @contextlib.contextmanager
-def veth():
+def veth(mtu=MTU):
     """Returns the namespaces of the passive and of the active end."""
     passive, active = pair = names()
     made = []
@@ -35,8 +35,8 @@ def veth():
         for namespace in pair:
             ip("netns", "add", namespace)
             made.append(namespace)
-        ip("-n", passive, "link", "add", DEVICE, "mtu", str(MTU), "type", "veth", "peer", "name", DEVICE, "netns", active,
-           "mtu", str(MTU))
+        ip("-n", passive, "link", "add", DEVICE, "mtu", str(mtu), "type", "veth", "peer", "name", DEVICE, "netns", active,
+           "mtu", str(mtu))
         for namespace, address in zip(pair, ADDRESSES):
             ip("-n", namespace, "addr", "add", f"{address}/24", "dev", DEVICE)
             ip("-n", namespace, "link", "set", DEVICE, "up")

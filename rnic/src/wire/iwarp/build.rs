@@ -105,7 +105,7 @@ impl Link {
                     train.align(segments);
                     emss
                 });
-                train.segments.longest(self.mulpdu(emss))
+                train.segments.longest(self.mulpdu(emss), rest_of(wqe, cursor))
             };
             match self.push_next(&mut filling, wqe, cursor, mulpdu) {
                 Ok(Some(after)) => cursor = after,
@@ -266,6 +266,13 @@ impl Filling<'_> {
 /// Returns the status of a request whose memory has gone bad.
 fn gone_bad(Faulted: Faulted) -> Status {
     Status::LocalProtection
+}
+
+/// Returns the length of what is left of a message, as one ULPDU.
+fn rest_of(wqe: &Wqe, at: Cursor) -> usize {
+    let header =
+        if let Operation::Write { .. } = wqe.wr.operation { TaggedRepr::LEN } else { Header::MAX_LEN };
+    usize::try_from(wqe.total - at.offset).unwrap_or(usize::MAX).saturating_add(header)
 }
 
 /// Returns whether a Read Response has been begun and not finished.

@@ -1,6 +1,6 @@
 //! Answering: the peer's Reads and atomics become Responses (RFC 5040 §5.2, RFC 7306 §5).
 
-use rddp_ddp::Stag;
+use rddp_ddp::{Stag, TaggedRepr};
 use rddp_iwarp::Segments;
 use rddp_rdmap::{ATOMIC_RESPONSE_QUEUE, untagged_header};
 use rddp_rdmap::{AccessError, AtomicResponseRepr, Fault, Opcode, Response};
@@ -94,7 +94,7 @@ impl Link {
         let offending = response.offending();
         let faulty = |fault| LinkEvent::Fault(fault, Some(offending));
         let left = u64::from(response.remaining());
-        let segment = response.segment(segments.longest(mulpdu));
+        let segment = response.segment(segments.longest(mulpdu, left as usize + TaggedRepr::LEN));
         // RFC 5040 §5.2.1: the source of a Read of no octets is not checked. Of any other all that
         // is left is checked before each segment: the region may have gone meanwhile
         // (RFC 5042 §6.2.2).
