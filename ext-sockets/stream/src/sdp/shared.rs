@@ -416,15 +416,19 @@ mod tests {
         }
     }
 
-    /// The segments of a Response end no message: its buffer is none of the peer's credits.
+    /// A message frees its buffer when its last segment is read, and the segments of a Response are
+    /// none of a message.
     #[test]
-    fn a_tagged_segment_frees_no_buffer() {
-        let mut shared = begun();
-        (shared.has_payload, shared.is_tagged) = (1, 1);
-        assert!(!shared.is_whole());
-        shared.is_tagged = 0;
-        assert!(shared.is_whole());
-        shared.is_open = 1;
-        assert!(!shared.is_whole() && shared.is_in_message());
+    fn a_buffer_is_free_again_when_its_message_is_read() {
+        let (mut peer, mut shared) = (begun(), begun());
+        let front = peer.machine().data(1, false).unwrap();
+        let message = [&front[..], b"x"].concat();
+        shared.machine().receive(&Message::parse(&message).unwrap()).unwrap();
+        let all = 64;
+        for (is_open, is_tagged, free) in [(1, 0, all - 1), (0, 1, all - 1), (0, 0, all)] {
+            (shared.has_payload, shared.is_open, shared.is_tagged) = (1, is_open, is_tagged);
+            shared.consumed();
+            assert_eq!(shared.stub_and_bufs().1, free, "open {is_open}, tagged {is_tagged}");
+        }
     }
 }
