@@ -76,8 +76,8 @@ impl Stream<'_> {
         pulled
     }
 
-    /// Moves octets as [`pull`](Self::pull) does behind the start of an advert, if no other call has
-    /// received any since: those of a call are one run of the stream's.
+    /// Moves octets as [`pull`](Self::pull) does behind the start of an advert, if no other call
+    /// has received any since: those of a call are one run of the stream's.
     #[cold]
     pub(super) fn pull_rest(&self, sink: &mut Sink<'_, '_>, received: u64) -> Result<Pull, Errno> {
         let mut rx = self.lock_rx()?;
