@@ -43,16 +43,17 @@ impl Stream<'_> {
         let enough = if flags & libc::MSG_WAITALL != 0 { usize::MAX } else { self.state.low_water() };
         let (mut patience, mut start) = (patience, None);
         while sink.room() > 0 {
-            match self.recv_once(&mut sink, flags, &patience) {
-                Ok(false) => {}
+            let behind = start.filter(|_| enough < usize::MAX).map(|(_, received)| received);
+            match self.recv_once(&mut sink, flags, &patience, behind) {
+                Ok(None) => {}
                 // A message of the peer's program would come in two pieces, the first of an octet.
-                Ok(true) => {
-                    start = Some(sink.done());
+                Ok(Some(received)) => {
+                    start = Some((sink.done(), received));
                     patience = patience.at_most(FOR_THE_REST);
                 }
                 Err(error) => return self.so_far(sink.done(), self.unless_ended(error)),
             }
-            if sink.done() >= enough && start != Some(sink.done()) {
+            if sink.done() >= enough && start.is_none_or(|(done, _)| done != sink.done()) {
                 break;
             }
         }
@@ -69,18 +70,23 @@ impl Stream<'_> {
         }
     }
 
-    /// Takes octets that are there, or waits. Returns whether those are the start of an advert, the
-    /// rest of which is being Read. `Err(None)` is the end.
+    /// Takes octets that are there, or waits. Returns how many the program has received in all if
+    /// those are the start of an advert, the rest of which is being Read; `behind` is that number
+    /// for a call that waits for the rest. `Err(None)` is the end.
     fn recv_once(
         &self,
         sink: &mut Sink<'_, '_>,
         flags: c_int,
         patience: &Patience,
-    ) -> Result<bool, Option<Errno>> {
+        behind: Option<u64>,
+    ) -> Result<Option<u64>, Option<Errno>> {
         let peeks = flags & libc::MSG_PEEK != 0;
         let pull = match self.establish() {
             Ok(true) if peeks => self.glimpse(sink),
-            Ok(true) => self.pull(sink),
+            Ok(true) => match behind {
+                None => self.pull(sink),
+                Some(received) => self.pull_rest(sink, received),
+            },
             Ok(false) => match self.glance_unconnected() {
                 Some(Ok(0)) => Ok(Pull::End),
                 Some(answer) => answer.and(Err(Errno::RESET)),
@@ -93,14 +99,14 @@ impl Stream<'_> {
             Pull::Nothing(_) if self.is_shut_early() => Err(None),
             // A look shows the octets that are there, and does not wait for more.
             Pull::Some if peeks && sink.room() > 0 && sink.done() > 0 => Err(None),
-            Pull::Some => Ok(false),
-            Pull::Start => Ok(true),
+            Pull::Some => Ok(None),
+            Pull::Start { received } => Ok(Some(received)),
             Pull::End => Err(None),
             Pull::Nothing(hold) => {
                 if hold == Hold::Idle && !peeks {
                     self.offer_sink_before_wait(sink.room(), patience);
                 }
-                self.wait_to_receive(hold, patience).map(|()| false).map_err(Some)
+                self.wait_to_receive(hold, patience).map(|()| None).map_err(Some)
             }
         }
     }

@@ -30,8 +30,9 @@ use super::{Errno, Stream};
 pub(super) enum Pull {
     /// Octets were moved; or, without room for any, octets are there.
     Some,
-    /// Octets were moved that came with an advert of the peer, whose next ones are being Read.
-    Start,
+    /// Octets were moved that came with an advert of the peer, whose next ones are being Read. The
+    /// program had so many octets of the stream then.
+    Start { received: u64 },
     /// No octets yet.
     Nothing(Hold),
     /// The end: no more octets will come.
@@ -69,9 +70,23 @@ impl Stream<'_> {
             let octets = sink.done() - before;
             self.note_received(&mut rx, octets, sink.room());
             if pulled == Ok(Pull::Some) && rx.sdp.has_adverts == 1 && is_start(&mut rx, octets) {
-                return Ok(Pull::Start);
+                return Ok(Pull::Start { received: self.received() });
             }
         }
+        pulled
+    }
+
+    /// Moves octets as [`pull`](Self::pull) does behind the start of an advert, if no other call
+    /// has received any since: those of a call are one run of the stream's.
+    #[cold]
+    pub(super) fn pull_rest(&self, sink: &mut Sink<'_, '_>, received: u64) -> Result<Pull, Errno> {
+        let mut rx = self.lock_rx()?;
+        if self.received() != received {
+            return Ok(Pull::End);
+        }
+        let before = sink.done();
+        let pulled = self.pull_apart(&mut rx, sink);
+        self.note_received(&mut rx, sink.done() - before, sink.room());
         pulled
     }
 

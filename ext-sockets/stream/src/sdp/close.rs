@@ -103,9 +103,14 @@ impl Stream<'_> {
                 Some(Leaving::Sent | Leaving::Over) if self.kernel.unacknowledged() == 0 => return true,
                 Some(_) => {}
             }
-            // An acknowledgement is no event.
-            if patience.is_over() || self.wait_to_pay(&patience.at_most(TO_LOOK)).is_err() {
+            if patience.is_over() {
                 return false;
+            }
+            // An acknowledgement is no event.
+            match self.wait_to_pay(&patience.at_most(TO_LOOK)) {
+                // The time to look again has come, as on a busy machine it may at once.
+                Ok(()) | Err(Errno::WOULD_BLOCK) => {}
+                Err(_) => return false,
             }
         }
     }

@@ -36,6 +36,12 @@ impl Stream<'_> {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(more as u64), Ordering::Relaxed);
     }
 
+    /// Returns how many octets of the peer's the program has. The caller holds the lock of its
+    /// direction.
+    pub(crate) fn received(&self) -> u64 {
+        self.state.counters[RECEIVED.0].load(Ordering::Relaxed)
+    }
+
     /// Returns the counters.
     pub(crate) fn counters(&self) -> [u64; 8] {
         self.state.counters.each_ref().map(|counter| counter.load(Ordering::Relaxed))

@@ -188,6 +188,27 @@ fn octets_for_a_closed_connection_reset_it_once_all_has_arrived() {
     }
 }
 
+#[test]
+fn a_close_with_octets_under_way_waits_for_their_acknowledgement_and_does_not_reset() {
+    let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
+    let octets = random_octets(9, 8 << 20);
+    let mut sent = 0;
+    // TCP has everything at this end, and the peer's has no room for all of that.
+    while !is_stuck(&a) {
+        sent += a.send(&octets[sent..sent + 60_000]).unwrap();
+    }
+    assert_eq!(a.stream().leave(), Some(Leaving::Sent));
+    assert!(!a.stream().leave_within(Duration::from_millis(30)));
+    b.send_all(b"late");
+    assert_eq!(a.poll(libc::POLLIN, Duration::from_secs(20)).0 & libc::POLLIN, libc::POLLIN);
+    assert!(!a.stream().leave_within(Duration::from_millis(30)), "nothing was acknowledged");
+    thread::scope(|scope| {
+        let leaving = scope.spawn(|| a.stream().leave_within(Duration::from_secs(60)));
+        assert!(b.read_to_end(50_000).unwrap() == octets[..sent]);
+        assert!(leaving.join().unwrap());
+    });
+}
+
 // RFC 5044 §7.1.2 r4
 #[test]
 fn a_close_does_not_wait_for_a_peer_that_ended_before_its_first_message() {
@@ -353,4 +374,15 @@ fn a_slow_reader_gets_every_octet_where_both_have_ended() {
     });
     assert!(all == octets);
     assert_eq!((b.state.ended(), a.state.ended()), (None, None));
+}
+
+/// Returns whether TCP has octets that the peer's has no room for. An acknowledgement may be late.
+fn is_stuck(end: &End) -> bool {
+    (0..20).all(|_| {
+        thread::sleep(Duration::from_millis(10));
+        let mut count: libc::c_int = 0;
+        // SAFETY: SIOCOUTQ, which has the number of TIOCOUTQ, stores an int.
+        assert_eq!(unsafe { libc::ioctl(end.tcp.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) }, 0);
+        count > 0
+    })
 }

@@ -128,6 +128,19 @@ impl Sdp {
         self.msn += 1;
     }
 
+    /// Sends the first segment of a Send that goes on behind it.
+    pub(crate) fn begin(&mut self, octets: &[u8]) {
+        let header = untagged_header(Opcode::Send, Stag(0), Msn(self.msn), 0, false);
+        self.peer.send_segment(&header, octets);
+    }
+
+    /// Sends the last segment of the Send that [`begin`](Self::begin) began.
+    pub(crate) fn go_on(&mut self, at: usize, octets: &[u8]) {
+        let header = untagged_header(Opcode::Send, Stag(0), Msn(self.msn), at as u32, true);
+        self.peer.send_segment(&header, octets);
+        self.msn += 1;
+    }
+
     /// Sends a Send without octets.
     pub(crate) fn empty(&mut self) {
         let header = untagged_header(Opcode::Send, Stag(0), Msn(self.msn), 0, true);

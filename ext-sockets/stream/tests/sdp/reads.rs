@@ -8,7 +8,7 @@ use rddp_rdmap::{Opcode, ReadRequestRepr, TerminateCode};
 use rddp_stream::{Errno, SdpOptions};
 use rddp_test_support::random_octets;
 
-use crate::advertising::{Came, DATA, RD_COMPL, SEND_SM, SRC_CANCEL, STAG, TO};
+use crate::advertising::{Came, DATA, RD_COMPL, SEND_SM, SRC_AVAIL, SRC_CANCEL, STAG, TO};
 use crate::common::{End, responder};
 use crate::peer::{Sdp, number};
 use crate::with;
@@ -108,6 +108,25 @@ fn a_report_comes_when_all_of_a_read_is_here() {
     assert!(receive(&end, octets.len() - INLINE - half, 9_000, 0) == octets[INLINE + half..]);
     let report = peer.told();
     assert_eq!((report[0], number(&report, 16) as usize), (RD_COMPL, octets.len() - INLINE));
+}
+
+#[test]
+fn a_read_begins_when_the_message_of_its_advert_is_whole() {
+    let (mut peer, end) = Sdp::connected();
+    let octets = random_octets(4, 1000);
+    let advert = [&(octets.len() as u32).to_be_bytes()[..], &STAG.to_be_bytes(), &TO.to_be_bytes()].concat();
+    let message = [&peer.front(SRC_AVAIL, advert.len() + 100)[..], &advert, &octets[..100]].concat();
+    peer.begin(&message[..80]);
+    let come = 80 - (message.len() - 100);
+    assert_eq!(receive(&end, come, 500, 0), octets[..come]);
+    assert!(peer.peer.is_silent(Duration::from_millis(50)));
+    peer.go_on(80, &message[80..]);
+    assert!(receive(&end, 100 - come, 500, 0) == octets[come..100]);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| receive(&end, 900, 500, 0));
+        peer.serve(&octets, 100, 900);
+        assert!(reading.join().unwrap() == octets[100..]);
+    });
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn messages_may_be_cut_into_segments() {
 #[test]
 fn what_breaks_a_rule_ends_the_connection() {
     type Breach = fn(&mut Sdp);
-    let cases: [(&str, Breach); 11] = [
+    let cases: [(&str, Breach); 12] = [
         ("form", |peer| peer.message(0x1d, &[], b"")),
         ("form", |peer| peer.message(0, &[0; 76], b"")),
         ("form", |peer| peer.raw(&[DATA, 0, 0])),
@@ -115,6 +115,10 @@ fn what_breaks_a_rule_ends_the_connection() {
         ("Len", |peer| {
             let message = peer.front(DATA, 10);
             peer.cut(&[&message[..], &[1; 40]].concat(), 20);
+        }),
+        ("Len", |peer| {
+            let message = peer.front(DATA, 10);
+            peer.begin(&[&message[..], &[1; 40]].concat());
         }),
         ("MSeq ", |peer| {
             peer.mseq += 1;

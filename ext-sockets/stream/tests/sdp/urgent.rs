@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::os::fd::AsRawFd;
+use std::thread;
 use std::time::Duration;
 
 use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_WAITALL, POLLIN, POLLPRI};
@@ -109,6 +110,31 @@ fn a_second_urgent_octet_takes_the_place_of_the_first() {
     // The first is one like others now.
     assert_eq!((b.recv(&mut octets, 0), &octets[..3]), (Ok(3), &b"a1b"[..]));
     assert!(at_mark(&b));
+}
+
+#[test]
+fn an_urgent_octet_behind_one_that_was_read_is_another() {
+    let (a, b) = ends();
+    send(&a, b"a1", MSG_OOB);
+    assert_eq!(b.poll(POLLPRI, LONG).0, POLLPRI);
+    assert_eq!((oob(&b), oob(&b)), (Ok(b'1'), Err(Errno::INVALID)));
+    send(&a, b"b2", MSG_OOB);
+    assert_eq!(b.poll(POLLPRI, LONG).0, POLLPRI);
+    assert_eq!(oob(&b), Ok(b'2'));
+}
+
+#[test]
+fn an_urgent_octet_that_is_next_leaves_when_another_comes() {
+    let (a, b) = ends();
+    send(&a, b"a1", MSG_OOB);
+    assert_eq!(b.poll(POLLPRI, LONG).0, POLLPRI);
+    let mut octets = [0; 9];
+    assert_eq!((b.recv(&mut octets, 0), octets[0], at_mark(&b)), (Ok(1), b'a', true));
+    send(&a, b"b2", MSG_OOB);
+    while oob(&b) != Ok(b'2') {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!((b.recv(&mut octets, 0), octets[0], at_mark(&b)), (Ok(1), b'b', true));
 }
 
 #[test]
