@@ -32,12 +32,12 @@ class Case:
     """Two commands, or one, with the statuses that are right, and what one of them must say."""
 
     def __init__(self, name, server, client=None, ends=(0, 0), says="", seconds=60, variables=(),
-                 tries=3, interrupt=None, stdin=b""):
+                 tries=3, interrupt=None, by=signal.SIGINT, stdin=b""):
         self.name, self.server, self.client = name, server, client
         self.ends, self.says, self.seconds = ends, says, seconds
         self.variables, self.tries, self.stdin = dict(variables), tries, stdin
-        # After how many seconds the client has a SIGINT, if it is to have one.
-        self.interrupt = interrupt
+        # After how many seconds the client has a signal, if it is to have one, and which.
+        self.interrupt, self.by = interrupt, by
 
 
 def pair(name, command, more="", **rest):
@@ -91,6 +91,10 @@ def fio():
     yield case("sends", "send", f"{deep} --verify=crc32c", f"{deep} --verify=crc32c")
     yield case("verifies", "send", f"{deep} --verify=md5", f"{deep} --verify=crc32c",
                ends=(1, 0), says="verify type mismatch")
+    # The signal ends a client in the middle of its work; the server then ends as well.
+    for verb in ("write", "read"):
+        yield case(f"ended in its {verb}s", verb, "", "--iodepth=4 --time_based --runtime=25",
+                   ends=(0, 128), interrupt=2, by=signal.SIGTERM)
 
 
 def libfabric():
@@ -255,7 +259,7 @@ def run(case, rddp, folder):
         programs.append(start(case.client, case, rddp, folder, "client"))
     if case.interrupt:
         time.sleep(case.interrupt)
-        programs[-1][0].send_signal(signal.SIGINT)
+        programs[-1][0].send_signal(case.by)
     ends = [None, None]
     for place in reversed(range(len(programs))):
         # A server that serves for ever is not waited for long once its client is done.
