@@ -27,8 +27,8 @@ fn segments(raw: &Peer) -> u32 {
     info.tcpi_data_segs_in
 }
 
-/// RFC 5044 §5.1: a write longer than a segment ends its last one, and what follows begins one, even
-/// if TCP has to keep several writes because its peer has no room, and could join them.
+/// RFC 5044 §5.1: a write longer than a segment ends its last one, and what follows begins one,
+/// even if TCP has to keep several writes because its peer has no room, and could join them.
 #[test]
 fn fpdus_that_wait_in_tcp_begin_segments_of_their_own() {
     const COUNT: u32 = 24;
