@@ -105,7 +105,7 @@ def libfabric():
 
 
 def rsockets():
-    """Without `-T f`, which uses plain sockets."""
+    """Without `-T f`, with which rstream uses plain sockets (its manual page)."""
     for kind in ("", "-T a", "-T b", "-T n", "-T v"):
         options = f"-S 20000 -C 50 -p 7411 {kind}"
         yield Case(f"rstream {kind}", f"rstream {options}", f"rstream -s {AT} {options}")
@@ -153,6 +153,8 @@ CASES = [
     rping("verbose", "-v -d"),
     rping("persistent server", "-V", server="-P", ends=(ENDED, 0)),
     rping("port", "-p 7201"),
+    rping("with a log", "", says="rnic::connection: connected",
+          variables={"RDDP_LOG": "rnic::connection=debug"}),
     rping("IPv6", "-V", at="::1"),
     Case("rping from an address", f"rping -s -a {AT}", f"rping -c -I {AT} -a {AT} -C 20"),
     Case("rping on all addresses", "rping -s -a 0.0.0.0", f"rping -c -a {AT} -C 20"),
