@@ -38,13 +38,14 @@ enum { DATA = 0, CREDITS = 4, CONTROL = 7 };
 #define MOST 0x1fffffff
 
 /* Attacks: a message of so many octets, perhaps behind a Write of `write` octets at an offset of
- * the place that was told; and how the rsocket's reads end. */
+ * the place that was told; and how the rsocket's reads end. One that comes several `times` is sent
+ * before anybody reads; how many octets are read then is not said. */
 static const struct attack {
 	const char *name;
 	uint32_t word;
 	int octets;
 	uint64_t at;
-	int write, count, end;
+	int write, count, end, times;
 } attacks[] = {
 	{ "none", WORD(DATA, 5), 4, 0, 5, 5, 0 },
 	{ "data beyond the ring", WORD(DATA, 131073), 4, 0, 0, 0, EPROTO },
@@ -60,12 +61,14 @@ static const struct attack {
 	{ "an empty message", 0, 0, 0, 0, 0, EPROTO },
 	{ "a short message", WORD(DATA, 1), 3, 0, 0, 0, EPROTO },
 	{ "a long message", WORD(DATA, 1), 8, 0, 0, 0, ECONNRESET },
+	{ "more messages than credits", WORD(DATA, 1), 4, 0, 0, 0, EPROTO, 2000 },
 	{ "a Write behind the ring", WORD(DATA, 5), 4, 131072, 5, 0, ECONNRESET },
 	{ "a Write before the ring", WORD(DATA, 5), 4, (uint64_t)-8, 5, 0, ECONNRESET },
 };
 enum { ATTACKS = sizeof attacks / sizeof attacks[0] };
 
 static struct ibv_mr *mr;
+static int done;
 static uint8_t memory[4096] __attribute__((aligned(8)));
 
 /* Connects with private data, and returns what the rsocket has told. */
@@ -113,6 +116,14 @@ static void attack(struct rdma_cm_id *id, const struct attack *attack, const str
 		IS(rdma_post_write(id, NULL, memory + 3200, attack->write, mr, 0,
 				   be64toh(told->data.addr) + attack->at, ntohl(told->data.key)), 0);
 	IS(rdma_post_send(id, NULL, memory + 3072, attack->octets, mr, 0), 0);
+	for (int n = 1; n < attack->times; n++) {
+		while (rdma_get_send_comp(id, &wc) == 1 && wc.opcode != IBV_WC_SEND)
+			;
+		if (wc.status || rdma_post_send(id, NULL, memory + 3072, attack->octets, mr, 0))
+			break;
+	}
+	if (attack->times)
+		IS(write(done, "", 1), 1);
 	if (!attack->end) {
 		words[0] = WORD(CONTROL, 0);
 		memcpy(memory + 3080, words, 4);
@@ -124,13 +135,14 @@ static void attack(struct rdma_cm_id *id, const struct attack *attack, const str
 }
 
 /* The peer: private data that are refused, attacks, and silence. */
-static int peer(int from)
+static int peer(int from, int to)
 {
 	struct hello hello = greeting(), told, bad;
 	struct rdma_cm_id *id;
 	char port[8] = "", more[56] = "";
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	done = to;
 	IS(read(from, port, sizeof port) > 0, 1);
 	IS(come(port, NULL, 0, &told) == NULL, 1);
 	IS(come(port, &hello, 39, &told) == NULL, 1);
@@ -160,7 +172,7 @@ static void reads(int rs, const struct attack *attack)
 
 	while ((n = rrecv(rs, octets, sizeof octets, 0)) > 0)
 		got += n;
-	if (got != attack->count || (n < 0 ? errno : 0) != attack->end) {
+	if ((got != attack->count && !attack->times) || (n < 0 ? errno : 0) != attack->end) {
 		printf("rsocket_peers.c: %s: %d octets, then %zd (%s)\n", attack->name, got, n, strerror(errno));
 		exit(1);
 	}
@@ -192,13 +204,13 @@ int main(void)
 	struct sockaddr_in at = { .sin_family = AF_INET };
 	socklen_t len = sizeof at;
 	char port[8] = "";
-	int ends[2], listener;
+	int ends[2], dones[2], listener, rs;
 	pid_t pid;
 
-	IS(pipe(ends), 0);
+	IS(pipe(ends) | pipe(dones), 0);
 	pid = fork();
 	if (!pid)
-		return peer(ends[0]);
+		return peer(ends[0], dones[1]);
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	IS((listener = rsocket(AF_INET, SOCK_STREAM, 0)) >= 0, 1);
 	IS(rbind(listener, (void *)&at, len), 0);
@@ -206,8 +218,12 @@ int main(void)
 	IS(rgetsockname(listener, (void *)&at, &len), 0);
 	snprintf(port, sizeof port, "%d", ntohs(at.sin_port));
 	IS(write(ends[1], port, sizeof port), sizeof port);
-	for (int n = 0; n < ATTACKS; n++)
-		reads(raccept(listener, NULL, NULL), &attacks[n]);
+	for (int n = 0; n < ATTACKS; n++) {
+		rs = raccept(listener, NULL, NULL);
+		if (attacks[n].times)
+			IS(read(dones[0], port, 1), 1);
+		reads(rs, &attacks[n]);
+	}
 	silence(raccept(listener, NULL, NULL), pid);
 	kill(pid, SIGKILL);
 	return 0;
