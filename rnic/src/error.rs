@@ -318,7 +318,6 @@ pub enum AnswerError {
 
 #[cfg(test)]
 mod tests {
-
     use rddp_rdma::{Completed, Completion, QpNum, Status};
 
     use super::*;

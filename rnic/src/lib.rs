@@ -81,9 +81,13 @@ mod local;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod mem;
-// What only the feature shows is unused without it.
 #[cfg(not(feature = "internals"))]
-#[allow(dead_code, unreachable_pub, unused_imports)]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "what only the feature shows is unused without it"
+)]
 mod mem;
 mod pd;
 mod qp;

@@ -1,5 +1,5 @@
 //! TCP's segment size on paths whose MTU is no multiple of four (RFC 5044 §5.1). Only root can make
-//! such a path: for others there is nothing to see.
+//! such a path: for others the tests say that they skip it.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -21,6 +21,7 @@ fn at_mtu(mtu: u32, check: fn(u32)) {
         // SAFETY: takes an integer. Of this process only this thread, and those it starts, are in
         // the new network.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
+            eprintln!("skipped at MTU {mtu}: only root can make a network of its own");
             return;
         }
         let device = format!("link set lo mtu {mtu} up");
