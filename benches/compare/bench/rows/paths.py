@@ -27,7 +27,8 @@ def measure(plan, row):
             for size in SIZES[::2] if plan.quick else SIZES:
                 measure_size(plan, row, where, mtu, size, shares)
         if beside:
-            row.items += [Item(f"MTU {mtu}, {op}s of {size_name(size)}, beside MTU {beside}", [share / shares[beside, op, size]],
+            row.items += [Item(f"MTU {mtu}, {op}s of {size_name(size)}, beside MTU {beside}",
+                               [share / shares[beside, op, size]],
                                unit="x MTU " + str(beside), at_least=0.9)
                           for (of, op, size), share in shares.items() if of == mtu]
 
@@ -48,8 +49,9 @@ def measure_size(plan, row, where, mtu, size, shares):
                               sides={"TCP": rate_name(base), "rddp": rate_name(ours)}, **reach))
 
 
-METHOD = """The script makes the namespaces, of which each end has one, and a processor. Both ends asleep while they wait, CRC
-on. TCP and rddp post the same octets for each call: up to 16 messages at once (TCP by `writev`), up to 256 KiB."""
+METHOD = """The script makes the namespaces, of which each end has one, and a processor. Both ends
+asleep while they wait, CRC on. TCP and rddp post the same octets for each call: up to 16 messages
+at once (TCP by `writev`), up to 256 KiB."""
 
-ROWS = [RowKind("paths", "Short and long messages over veth, at the MTUs that paths have", METHOD, measure,
-                packages=("iproute2",), needs_root=True)]
+ROWS = [RowKind("paths", "Short and long messages over veth, at the MTUs that paths have", METHOD,
+                measure, packages=("iproute2",), needs_root=True)]
