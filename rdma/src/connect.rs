@@ -89,6 +89,10 @@ pub struct ConnectOptions {
     pub place_before_crc: bool,
     /// Limits TCP's segment size.
     pub mss: Option<u16>,
+    /// Active side: a TCP connection that the peer's host refuses is tried again for that long,
+    /// since a server may be about to listen. Zero, the default, reports the first refusal. For
+    /// connections that begin with an address.
+    pub retry_refused: Duration,
     /// TCP's probing of a silent peer; none when `None`. For sockets that the device makes.
     pub keepalive: Option<Keepalive>,
     /// Active side: use of the port mapper.
@@ -121,6 +125,7 @@ impl Default for ConnectOptions {
             timeout: Duration::from_secs(5),
             place_before_crc: false,
             mss: None,
+            retry_refused: Duration::ZERO,
             keepalive: Some(Keepalive::default()),
             port_mapper: PortMapper::Auto,
             extensions: true,

@@ -1,11 +1,11 @@
 //! Connecting to an address (RFC 5044 §7.1, RFC 6581): the port mapper, TCP, the Request, and a
 //! second attempt with revision 1 where the peer refuses revision 2.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
 use rddp_iwarp::OwnMessage;
@@ -22,6 +22,9 @@ use super::startup::{Plan, Startup};
 use crate::config::startup_config;
 use crate::error::ConnectError;
 use crate::qp::QueuePair;
+
+/// Between a refusal by the peer's host and the next attempt.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The result of a startup that has led to a connection.
 ///
@@ -128,6 +131,30 @@ impl Startup {
         driver.unwatch(query.as_fd());
         connect_tcp(&socket, addr)?;
         let stage = Stage::Tcp { socket, initiator: Some(initiator) };
+        self.watch(&stage)?;
+        Ok(Next::Again(stage))
+    }
+
+    /// Pauses after a refusal by the peer's host, if it is to be tried again; else returns the
+    /// error.
+    pub(super) fn pause(&self, socket: TcpSocket, error: ConnectError) -> Result<Next, ConnectError> {
+        let now = Instant::now();
+        let was_refused =
+            matches!(&error, ConnectError::Tcp(cause) if cause.kind() == ErrorKind::ConnectionRefused);
+        if self.plan.addr.is_none() || !was_refused || self.refused_until.is_over(now) {
+            return Err(error);
+        }
+        self.device.driver.at(now + PAUSE, self.token);
+        // Nobody waits for this socket any more: the next attempt has one of its own.
+        Ok(Next::Wait(Stage::Refused { socket, error }, EpollFlags::empty()))
+    }
+
+    /// Begins the next attempt after a refusal, with the revision of the last.
+    pub(super) fn retry(&self, error: ConnectError) -> Result<Next, ConnectError> {
+        let Some(addr) = self.plan.addr else { return Err(error) };
+        let fell_back = self.refusal.lock().is_some();
+        let revision = if fell_back { Revision::One } else { self.options.revision };
+        let stage = attempt(addr, &ConnectOptions { revision, ..self.options.clone() })?;
         self.watch(&stage)?;
         Ok(Next::Again(stage))
     }

@@ -7,6 +7,7 @@ use rddp_mpa::{Initiator, Negotiated, Request};
 
 use super::port_mapper::Query;
 use super::socket::TcpSocket;
+use crate::error::ConnectError;
 
 /// A stage of a startup, with all that it needs: the socket, and what has arrived so far.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(super) enum Stage {
     Mapper { socket: TcpSocket, query: Query, initiator: Initiator },
     /// TCP is connecting.
     Tcp { socket: TcpSocket, initiator: Option<Initiator> },
+    /// The peer's host has refused TCP, and is tried again after a pause.
+    Refused { socket: TcpSocket, error: ConnectError },
     /// The Request has been sent, and the Reply is arriving.
     Reply { socket: TcpSocket, initiator: Initiator, octets: Vec<u8> },
     /// The peer's Request is arriving.
@@ -51,6 +54,7 @@ impl Stage {
         match self {
             Stage::Mapper { socket, .. }
             | Stage::Tcp { socket, .. }
+            | Stage::Refused { socket, .. }
             | Stage::Reply { socket, .. }
             | Stage::Request { socket, .. }
             | Stage::Asked { socket, .. } => Some(socket),
@@ -58,10 +62,11 @@ impl Stage {
         }
     }
 
-    /// Returns the descriptor that the stage waits for.
+    /// Returns the descriptor that the stage waits for, if it waits for one.
     pub(super) fn watched(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Stage::Mapper { query, .. } => Some(query.as_fd()),
+            Stage::Refused { .. } => None,
             other => other.socket().map(AsFd::as_fd),
         }
     }
@@ -71,6 +76,7 @@ impl Stage {
         match std::mem::replace(self, Stage::Over) {
             Stage::Mapper { socket, .. }
             | Stage::Tcp { socket, .. }
+            | Stage::Refused { socket, .. }
             | Stage::Reply { socket, .. }
             | Stage::Request { socket, .. }
             | Stage::Asked { socket, .. } => Some(socket),

@@ -61,6 +61,8 @@ pub(crate) struct Startup {
     /// The peer's refusal of revision 2, once revision 1 is tried.
     pub(super) refusal: Mutex<Option<ConnectError>>,
     deadline: Deadline,
+    /// A refusal by the peer's host is not the last word before that.
+    pub(super) refused_until: Deadline,
     pub(super) stage: Mutex<Stage>,
     pub(super) outcome: Mutex<Outcome>,
     over: Condvar,
@@ -77,6 +79,7 @@ impl Startup {
                 token: device.driver.add(source),
                 device: device.clone(),
                 qp: Arc::downgrade(qp),
+                refused_until: Deadline::after(options.retry_refused),
                 options,
                 plan,
                 refusal: Mutex::default(),
@@ -263,8 +266,8 @@ impl Source for Startup {
 
     fn on_timer(&self, driver: &Driver, now: Instant) {
         if !self.deadline.is_over(now) {
-            // The timer is that of one try of the query, which sends the next.
-            if matches!(*self.stage.lock(), Stage::Mapper { .. }) {
+            // The timer is that of one try of the query, or of TCP, which begins the next.
+            if matches!(*self.stage.lock(), Stage::Mapper { .. } | Stage::Refused { .. }) {
                 self.advance(driver);
             }
             return;

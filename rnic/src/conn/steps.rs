@@ -23,6 +23,7 @@ impl Startup {
         match stage {
             Stage::Mapper { socket, query, initiator } => self.ask_mapper(socket, query, initiator),
             Stage::Tcp { socket, initiator } => self.begin(socket, initiator),
+            Stage::Refused { error, .. } => self.retry(error),
             Stage::Reply { socket, initiator, octets } => self.read_reply(socket, initiator, octets),
             Stage::Request { socket, mut octets, mut total } => {
                 match read_request(&socket, &mut octets, &mut total).map_err(startup_error) {
@@ -43,7 +44,7 @@ impl Startup {
     /// Sends the Request, or begins to await the peer's, once TCP is connected.
     fn begin(&self, socket: TcpSocket, initiator: Option<Initiator>) -> Result<Next, ConnectError> {
         if let Some(error) = socket.take_error()? {
-            return Err(tcp_error(error, self.options.timeout));
+            return self.pause(socket, tcp_error(error, self.options.timeout));
         }
         // Without an error and without a peer's address TCP is still connecting.
         if socket.peer_addr().is_err() {

@@ -1,6 +1,6 @@
 //! Connecting by address without sleeping: what `connect` does, in the background.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
@@ -42,6 +42,44 @@ fn a_peer_that_refuses_revision_two_gets_revision_one_in_the_background() {
         let negotiated = end.qp.begun().unwrap().unwrap().negotiated;
         assert_eq!((negotiated.revision, end.qp.state()), (Revision::One, QpState::ReadyToSend));
     }
+}
+
+/// A server that is about to listen, or to listen again, is met where the program says so; else, or
+/// when that takes too long, the refusal is reported.
+#[test]
+fn a_refused_connection_is_tried_again_for_as_long_as_is_said() {
+    let (listener, addr) = listener();
+    drop(listener);
+    for patience in [Duration::ZERO, Duration::from_millis(20)] {
+        let end = End::new();
+        let options = ConnectOptions { retry_refused: patience, ..client_server() };
+        end.qp.begin_to(addr, &options).unwrap();
+        assert_eq!(end.event(), AsyncEventKind::NotConnected);
+        let error = end.qp.begun().unwrap().unwrap_err();
+        assert!(matches!(&error, ConnectError::Tcp(why) if why.kind() == ErrorKind::ConnectionRefused));
+    }
+    let end = End::new();
+    let options = ConnectOptions { retry_refused: PATIENCE, timeout: PATIENCE, ..client_server() };
+    end.qp.begin_to(addr, &options).unwrap();
+    assert!(!end.qp.await_begun(Duration::from_millis(20)));
+    let (mut peer, request) = accept_request(&TcpListener::bind(addr).unwrap());
+    assert_eq!(request[17], 2);
+    peer.write_all(&frame(REPLY, C | S, 2, &depths(1, 1))).unwrap();
+    assert_eq!(end.event(), AsyncEventKind::Connected);
+}
+
+/// A startup ends in the pause between two attempts as at any other time.
+#[test]
+fn a_pause_after_a_refusal_can_be_ended() {
+    let (listener, addr) = listener();
+    drop(listener);
+    let end = End::new();
+    let options = ConnectOptions { retry_refused: PATIENCE, timeout: PATIENCE, ..client_server() };
+    end.qp.begin_to(addr, &options).unwrap();
+    end.qp.await_begun(Duration::from_millis(20));
+    end.qp.abort();
+    assert!(matches!(end.qp.begun().unwrap(), Err(ConnectError::GivenUp)));
+    assert_eq!((end.qp.state(), end.rnic.async_event()), (QpState::Error, None));
 }
 
 /// The first answer tells more than what revision 1 comes to, in whatever way that fails.
