@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use rddp_rnic::{ConnectError, ConnectOptions, Negotiated};
@@ -19,6 +20,11 @@ use crate::errors::{Outcome, of_connect};
 
 /// The depth by which a program asks for the most.
 const MOST: u8 = 255;
+
+/// Time for a server to listen again. perftest's does so for each of its connections: with `-R` it
+/// takes one to agree on the test, closes its listener, and opens another, while its client
+/// connects already. A network adapter's startup takes longer than that, and TCP's does not.
+const RETRY_REFUSED: Duration = Duration::from_millis(100);
 
 /// Parameters of a connection that a program asks for.
 #[derive(Debug, Default)]
@@ -55,6 +61,7 @@ impl Wanted {
             ird: depth(self.ird, set.ird),
             ord: depth(self.ord, set.ord),
             private_data: self.data,
+            retry_refused: RETRY_REFUSED,
             ..set
         })
     }
