@@ -1,4 +1,4 @@
-"""Other stacks: libfabric's tcp provider and UCX's tcp transport, as Debian has them."""
+"""Programs of Debian: libfabric's tcp provider, UCX's tcp transport, and perftest on rddp."""
 
 import csv
 import json
@@ -84,6 +84,30 @@ def ucx_bandwidth(plan, test, size, count):
 
 def ucx_latency(plan, size, count):
     return ucx(plan, "tag_lat", size, count)["50.0_percentile_lat"] / 1e6
+
+
+def perftest(plan, test, size, count, where):
+    """Returns the columns of the one line of results that a program of perftest prints, both ends
+    on librddp_verbs.so."""
+    port = str(free_port())
+    words = [str(plan.target / "release" / "rddp"), "run", "--verbs", "--", test, "-R", "-F", "-p", port,
+             "-s", str(size), "-n", str(count)]
+    with _Server([*where["server_in"], *words], port):
+        out = _run([*where["client_in"], *words, "127.0.0.1"])
+    columns = [line.split() for line in out.splitlines() if re.match(rf"\s*{size}\s", line)]
+    if len(columns) != 1:
+        raise Fault(f"{test} of {size} octets: {out[-300:]}")
+    return [float(value) for value in columns[0]]
+
+
+def perftest_bandwidth(plan, test, size, count, where):
+    # #bytes #iterations peak average[MiB/s] messages
+    return perftest(plan, test, size, count, where)[3] * (1 << 20)
+
+
+def perftest_latency(plan, test, size, count, where):
+    # #bytes #iterations least most typical[µs] ...
+    return perftest(plan, test, size, count, where)[4] / 1e6
 
 
 class _Server:

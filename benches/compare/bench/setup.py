@@ -35,9 +35,9 @@ def install(packages):
 
 
 def build(root):
-    """Builds our ends and the library for sockets in release, and returns the folder
-    of the build's output."""
-    packages = ["-p", "rddp-compare", "-p", "rddp-preload"]
+    """Builds our ends, the command and both libraries in release, and returns the folder of the
+    build's output."""
+    packages = ["-p", "rddp-compare", "-p", "rddp-preload", "-p", "rddp-cli", "-p", "rddp-verbs-abi"]
     subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", *packages], cwd=root, check=True)
     return Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
 

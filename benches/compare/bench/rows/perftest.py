@@ -1,0 +1,66 @@
+"""perftest on librddp_verbs.so, beside rddp's own loops and plain TCP."""
+
+from ..peers import perftest_bandwidth, perftest_latency
+from ..plan import (KIB, MIB, apart, batch_of, medians, rate_name, ratios, receives_of, size_name,
+                    time_name)
+from ..result import Item
+from .bandwidth import tcp
+from .kind import RowKind
+
+# The depth of `rddp perf`, unless told otherwise.
+DEPTH = 64
+SIZES = (64, 4 * KIB, 64 * KIB, MIB)
+# What the row must reach: sizes and operations.
+REACHED_AT, OPS = (64 * KIB, MIB), ("write", "read")
+# Slices of perftest are that much longer: they begin with an empty pipe, and end with one.
+LONGER = 2
+
+
+def measure(plan, row):
+    for op in ("write", "read", "send"):
+        for size in SIZES[::3] if plan.quick else SIZES:
+            measure_size(plan, row, op, size, op in OPS and size in REACHED_AT)
+
+
+def measure_size(plan, row, op, size, has_reach):
+    where, rounds = apart(), plan.slow_rounds
+    messages = max(200, int(LONGER * plan.ms / 1e3 / (2e-6 + size / 2e9)))
+    pings = max(50, int(plan.latency_ms / 1e3 / (12e-6 + size / 1e9)))
+    with plan.instrument(**where) as ends:
+        base = ends.open(**tcp(size, "poll", batch=batch_of(size)))
+        ours = ends.open(op=op, size=size, wait="poll", crc=True, depth=DEPTH, batch=batch_of(size),
+                         window=receives_of(size, DEPTH))
+        rates = plan.turns([
+            lambda: base.bandwidth(plan.ms),
+            lambda: ours.bandwidth(plan.ms),
+            lambda: perftest_bandwidth(plan, f"ib_{op}_bw", size, messages, where),
+        ], rounds)
+        times = plan.turns([
+            lambda: base.latency(plan.latency_ms),
+            lambda: own_latency(ours, op, plan.latency_ms),
+            lambda: perftest_latency(plan, f"ib_{op}_lat", size, pings, where),
+        ], rounds)
+    least, most = (0.9, 1.1) if has_reach else (None, None)
+    row.items += [item(f"ib_{op}_bw, {size_name(size)}", rates, rate_name, op, at_least=least),
+                  item(f"ib_{op}_lat, {size_name(size)}", times, time_name, op, at_most=most)]
+
+
+def own_latency(lane, op, ms):
+    """Measures as perftest does: `ib_write_lat` polls for its own Write, then looks at memory."""
+    return lane.watch(ms) if op == "write" else lane.latency(ms)
+
+
+def item(what, taken, name, op, **reach):
+    sides = dict(zip(("TCP", "rddp", "perftest"), map(name, medians(taken))))
+    pairs = [(ours, theirs) for _, ours, theirs in taken]
+    return Item(what, ratios(pairs), sides=sides, group=f"perftest, {op}", unit="x rddp", **reach)
+
+
+METHOD = """Debian's perftest, unmodified, both ends under `rddp run --verbs` and started anew for
+each slice (`ib_write_bw -R` and its like, which post one request at a time, 128 deep), against the
+loops of `rddp perf` (64 deep, posted up to 16 or 256 KiB at a time) and plain TCP, all polling, CRC
+on, each end kept on a processor of its own. Latency is the median, half of there and back, of a
+Read all of it; Writes are noticed in memory."""
+
+ROWS = [RowKind("perftest", "perftest on librddp_verbs.so, against rddp's own loops", METHOD,
+                measure, packages=("perftest",))]
