@@ -67,8 +67,15 @@ pub mod slot {
     pub const IDENTITY: usize = 1;
     /// Words of an identity.
     pub const IDENTITY_LEN: usize = 10;
-    /// [`Phase`](crate::Phase), in the word of the kind.
+    /// Bit of the [`Phase`](crate::Phase) in the first word of an identity.
     pub const PHASE_AT: u32 = 8;
+
+    /// Returns the first word of an identity with another phase.
+    #[must_use]
+    pub const fn with_phase(word: u64, phase: crate::Phase) -> u64 {
+        word & !(0xff << PHASE_AT) | (phase as u64) << PHASE_AT
+    }
+
     /// Terminate sent (upper half) and received; each [`SET`] and the code, or 0.
     pub const TERMINATE: usize = 11;
     /// The bit that a Terminate has beside its code.
