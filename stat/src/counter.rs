@@ -17,7 +17,7 @@ macro_rules! counters {
             /// All counters, in the order of their places.
             pub const ALL: &'static [Counter] = &[$(Counter::$ident),*];
 
-            /// Returns the name, as `JSON` and `OpenMetrics` have it.
+            /// Returns the name, as JSON and OpenMetrics have it.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Counter::$ident => $name,)* }

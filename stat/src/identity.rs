@@ -14,7 +14,7 @@ pub enum Kind {
     Qp = 1,
     /// A byte stream of a program's own socket.
     Stream = 2,
-    /// Such a stream by SDP.
+    /// A byte stream that speaks SDP.
     Sdp = 3,
 }
 

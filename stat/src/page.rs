@@ -36,15 +36,15 @@ pub struct Connection {
     pub slot: usize,
     /// Number of changes of the slot's owner; even.
     pub generation: u64,
-    /// What tells the connection from others.
+    /// The connection's identity.
     pub identity: Identity,
-    /// How far it is.
+    /// State of the connection.
     pub phase: Phase,
     /// Code of the Terminate that this end has sent.
     pub terminate_sent: Option<u16>,
     /// Code of the Terminate that the peer has sent.
     pub terminate_received: Option<u16>,
-    /// Its counts.
+    /// Counts of the connection.
     pub counts: Counts,
 }
 
