@@ -41,7 +41,7 @@ pub struct Identity {
     pub kind: Kind,
     /// True of the end that sent the Request of the startup.
     pub active: bool,
-    /// The QP's number, or the descriptor of a stream's socket.
+    /// The QP's number; 0 of a stream.
     pub number: u32,
     /// `SO_COOKIE` of the socket, by which `ss -e` names it; 0: not known.
     pub cookie: u64,

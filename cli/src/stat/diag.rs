@@ -7,11 +7,11 @@ use std::time::Duration;
 use nix::libc;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::tcp_info::{Message, TcpInfo, messages, request};
+use super::tcp_info::{Message, TcpSocket, messages, request};
 
 /// Returns what TCP knows of each connection, by the cookie of its socket. What the kernel does not
 /// tell is missing: counters of rddp are worth showing without.
-pub(super) fn connections() -> HashMap<u64, TcpInfo> {
+pub(super) fn connections() -> HashMap<u64, TcpSocket> {
     let mut all = HashMap::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         if let Err(error) = ask(family as u8, &mut all) {
@@ -21,7 +21,7 @@ pub(super) fn connections() -> HashMap<u64, TcpInfo> {
     all
 }
 
-fn ask(family: u8, all: &mut HashMap<u64, TcpInfo>) -> io::Result<()> {
+fn ask(family: u8, all: &mut HashMap<u64, TcpSocket>) -> io::Result<()> {
     let protocol = Protocol::from(libc::NETLINK_SOCK_DIAG);
     let mut socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::DGRAM, Some(protocol))?;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -34,7 +34,7 @@ fn ask(family: u8, all: &mut HashMap<u64, TcpInfo>) -> io::Result<()> {
         }
         for message in messages(&datagram[..len]) {
             match message {
-                Message::Connection(cookie, info) => drop(all.insert(cookie, info)),
+                Message::Connection(cookie, socket) => drop(all.insert(cookie, socket)),
                 Message::Done => return Ok(()),
                 Message::Refused(errno) => return Err(io::Error::from_raw_os_error(errno)),
             }

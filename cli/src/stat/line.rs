@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use rddp_rnic::TerminateCode;
-use rddp_stat::Counter;
+use rddp_stat::{Counter, Identity, Kind};
 
 use super::process::Process;
 use super::sample::Joined;
@@ -20,10 +20,9 @@ pub(super) fn text(process: &Process, joined: &Joined) -> String {
     let (rddp, identity) = (&joined.rddp, &joined.rddp.identity);
     let pair = |sent, received| format!("{}/{}", rddp.counts.of(sent), rddp.counts.of(received));
     let mut text = format!(
-        "{:<9} {}:{:<4} {:<21} {:<21} {},pid={} sk:{:x}",
+        "{:<9} {:<7} {:<21} {:<21} {},pid={} sk:{:x}",
         rddp.phase,
-        identity.kind.name(),
-        identity.number,
+        name(identity),
         address(identity.local),
         address(identity.peer),
         process.command,
@@ -66,6 +65,14 @@ fn of_tcp(tcp: &TcpInfo) -> String {
         tcp.recv_queue,
         tcp.send_queue,
     )
+}
+
+/// Returns the name of a connection within its process: streams have no number.
+pub(super) fn name(identity: &Identity) -> String {
+    match identity.kind {
+        Kind::Qp => format!("qp:{}", identity.number),
+        kind => kind.name().to_owned(),
+    }
 }
 
 pub(super) fn address(address: Option<SocketAddr>) -> String {

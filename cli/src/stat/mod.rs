@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `process` | processes with counters, found under `/proc` |
 //! | `page` | a process's file of counters, read without trust |
+//! | `streams` | byte streams of programs under `rddp run`, in the same form |
 //! | `sample` | all of it at one moment, joined to what the kernel's TCP counts |
 //! | `diag`, `tcp_info` | the kernel's TCP connections, by netlink |
 //! | `text`, `line` | tables of `stat`, lines of `ss` |
@@ -18,6 +19,7 @@ mod openmetrics;
 mod page;
 mod process;
 mod sample;
+mod streams;
 mod tcp_info;
 mod text;
 mod top;

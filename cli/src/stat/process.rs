@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use rddp_stat::{Connection, Counts, Page, TerminateCount};
 
 use super::page::{self, Read};
+use super::streams::{self, Stream};
 use crate::failure::{Failure, printable};
 
 /// A process, and the counts of all its devices.
@@ -34,14 +35,26 @@ impl Process {
     fn add(&mut self, page: Page) {
         self.ended.add(&page.ended);
         self.connections.extend(page.connections);
-        for count in page.terminates {
-            match self.terminates.iter_mut().find(|known| known.code == count.code) {
-                Some(known) => {
-                    known.sent = known.sent.wrapping_add(count.sent);
-                    known.received = known.received.wrapping_add(count.received);
-                }
-                None => self.terminates.push(count),
+        page.terminates.into_iter().for_each(|count| self.add_terminate(count));
+    }
+
+    /// Adds a stream, which has no other place where its Terminate would be counted.
+    fn add_stream(&mut self, stream: &Connection) {
+        for (code, sent) in [(stream.terminate_sent, 1), (stream.terminate_received, 0)] {
+            if let Some(code) = code {
+                self.add_terminate(TerminateCount { code, sent, received: 1 - sent });
             }
+        }
+        self.connections.push(*stream);
+    }
+
+    fn add_terminate(&mut self, count: TerminateCount) {
+        match self.terminates.iter_mut().find(|known| known.code == count.code) {
+            Some(known) => {
+                known.sent = known.sent.wrapping_add(count.sent);
+                known.received = known.received.wrapping_add(count.received);
+            }
+            None => self.terminates.push(count),
         }
     }
 }
@@ -54,8 +67,8 @@ pub(super) struct Found {
     pub(super) closed: usize,
 }
 
-/// Looks at all processes.
-pub(super) fn all() -> Result<Found, Failure> {
+/// Looks at all processes, to which these streams belong.
+pub(super) fn all(streams: &[Stream]) -> Result<Found, Failure> {
     let proc = read_dir("/proc").map_err(|error| {
         Failure::failed(format!("/proc: {error}")).remedy("mount it: processes are found there")
     })?;
@@ -63,7 +76,7 @@ pub(super) fn all() -> Result<Found, Failure> {
     let mut seen = HashSet::new();
     let names = proc.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     for pid in names {
-        match look(pid, &mut seen) {
+        match look(pid, &mut seen, &streams::of(pid, streams)) {
             Ok(Some(process)) => found.processes.push(process),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => found.closed += 1,
             // One that has just ended is none.
@@ -74,12 +87,12 @@ pub(super) fn all() -> Result<Found, Failure> {
     Ok(found)
 }
 
-/// Looks at one process.
+/// Looks at one process, to which some of these streams may belong.
 ///
 /// # Errors
 /// There is no such process, it may not be looked into, or it has no counters.
-pub(super) fn one(pid: u32) -> Result<Process, Failure> {
-    match look(pid, &mut HashSet::new()) {
+pub(super) fn one(pid: u32, streams: &[Stream]) -> Result<Process, Failure> {
+    match look(pid, &mut HashSet::new(), &streams::with(pid, streams)) {
         Ok(Some(process)) => Ok(process),
         Ok(None) => Err(Failure::failed(format!("process {pid} ({}) has no counters of rddp", command_of(pid)))
             .remedy("counters begin with a program's first connection; rddp stat alone lists the processes that have some")),
@@ -94,18 +107,19 @@ pub(super) fn one(pid: u32) -> Result<Process, Failure> {
 
 /// Reads the pages of a process that are its own: a child of `fork` has its parent's open, too.
 /// `seen` has the files that another process was found to own.
-fn look(pid: u32, seen: &mut HashSet<u64>) -> io::Result<Option<Process>> {
+fn look(pid: u32, seen: &mut HashSet<u64>, streams: &[Connection]) -> io::Result<Option<Process>> {
     let mut pages = Vec::new();
     for path in pages_of(pid)? {
         // A descriptor that has been closed meanwhile, or is no page, is nobody's loss.
         let read = page::read(&path).ok().flatten();
         pages.extend(read.filter(|read| is_owner(pid, read) && seen.insert(read.inode)));
     }
-    if pages.is_empty() {
+    if pages.is_empty() && streams.is_empty() {
         return Ok(None);
     }
     let mut process = Process { pid, command: command_of(pid), ..Process::default() };
     pages.into_iter().for_each(|read| process.add(read.page));
+    streams.iter().for_each(|stream| process.add_stream(stream));
     Ok(Some(process))
 }
 

@@ -7,7 +7,8 @@ use rddp_stat::{Connection, Counts};
 
 use super::diag;
 use super::process::{self, Process};
-use super::tcp_info::TcpInfo;
+use super::streams;
+use super::tcp_info::{TcpInfo, TcpSocket};
 use crate::failure::Failure;
 use crate::out::say;
 
@@ -16,6 +17,15 @@ use crate::out::say;
 pub(super) struct Joined {
     pub(super) rddp: Connection,
     pub(super) tcp: Option<TcpInfo>,
+}
+
+/// Joins a connection to its socket, whose addresses it may not know itself.
+fn joined(mut rddp: Connection, socket: Option<&TcpSocket>) -> Joined {
+    if let Some(socket) = socket {
+        rddp.identity.local.get_or_insert(socket.local);
+        rddp.identity.peer.get_or_insert(socket.peer);
+    }
+    Joined { rddp, tcp: socket.map(|socket| socket.info) }
 }
 
 /// Counts of processes at one moment.
@@ -35,19 +45,17 @@ impl Sample {
     /// # Errors
     /// A named process cannot be looked at.
     pub(super) fn take(pids: &[u32]) -> Result<Self, Failure> {
+        let streams = streams::all();
         let (processes, closed) = if pids.is_empty() {
-            let found = process::all()?;
+            let found = process::all(&streams)?;
             (found.processes, found.closed)
         } else {
-            (pids.iter().map(|pid| process::one(*pid)).collect::<Result<_, _>>()?, 0)
+            (pids.iter().map(|pid| process::one(*pid, &streams)).collect::<Result<_, _>>()?, 0)
         };
         let has_any = processes.iter().any(|process: &Process| !process.connections.is_empty());
         let tcp = if has_any { diag::connections() } else { HashMap::new() };
         let join = |process: Process| {
-            let joined = process.connections.iter().map(|rddp| Joined {
-                rddp: *rddp,
-                tcp: tcp.get(&rddp.identity.cookie).copied().filter(|_| rddp.identity.cookie != 0),
-            });
+            let joined = process.connections.iter().map(|rddp| joined(*rddp, tcp.get(&rddp.identity.cookie)));
             let joined = joined.collect();
             (process, joined)
         };

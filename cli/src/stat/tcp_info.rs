@@ -1,6 +1,9 @@
 //! Messages of the kernel's `inet_diag`: the request, and connections with their `tcp_info`
 //! (`linux/inet_diag.h`, `linux/tcp.h`).
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use nix::libc;
 use serde::Serialize;
 
 /// Counts and times that the kernel's TCP has of one connection.
@@ -23,11 +26,19 @@ pub(super) struct TcpInfo {
     pub(super) send_queue: u32,
 }
 
+/// A connection of the kernel's TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TcpSocket {
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+    pub(super) info: TcpInfo,
+}
+
 /// One part of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// A connection, by the cookie of its socket.
-    Connection(u64, TcpInfo),
+    Connection(u64, TcpSocket),
     /// The answer is over.
     Done,
     /// The kernel refuses: an errno.
@@ -59,8 +70,8 @@ pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = Message> + '_ {
                 NLMSG_DONE => return Some(Message::Done),
                 NLMSG_ERROR => return Some(Message::Refused(u32_at(body, 0)?.cast_signed().wrapping_neg())),
                 SOCK_DIAG_BY_FAMILY => {
-                    if let Some((cookie, info)) = connection(body) {
-                        return Some(Message::Connection(cookie, info));
+                    if let Some((cookie, socket)) = connection(body) {
+                        return Some(Message::Connection(cookie, socket));
                     }
                 }
                 _ => {}
@@ -70,18 +81,32 @@ pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = Message> + '_ {
 }
 
 /// Reads an `inet_diag_msg` and the attribute behind it that has the `tcp_info`.
-fn connection(body: &[u8]) -> Option<(u64, TcpInfo)> {
+fn connection(body: &[u8]) -> Option<(u64, TcpSocket)> {
     let cookie = u64::from(u32_at(body, COOKIE)?) | u64::from(u32_at(body, COOKIE + 4)?) << 32;
     let (recv_queue, send_queue) = (u32_at(body, QUEUES)?, u32_at(body, QUEUES + 4)?);
+    let (local, peer) = (address(body, PORTS, ADDRESSES)?, address(body, PORTS + 2, ADDRESSES + 16)?);
     let mut rest = body.get(DIAG_MSG..)?;
     loop {
         let (len, kind) = (usize::from(u16_at(rest, 0)?), u16_at(rest, 2)?);
         let value = rest.get(4..len)?;
         if kind == u16::from(INET_DIAG_INFO) {
-            return Some((cookie, TcpInfo { recv_queue, send_queue, ..tcp_info(value) }));
+            let info = TcpInfo { recv_queue, send_queue, ..tcp_info(value) };
+            return Some((cookie, TcpSocket { local, peer, info }));
         }
         rest = rest.get(len.next_multiple_of(4)..)?;
     }
+}
+
+/// Reads an address of the family that the body names.
+fn address(body: &[u8], port: usize, ip: usize) -> Option<SocketAddr> {
+    let port = u16::from_be_bytes(*body.get(port..)?.first_chunk()?);
+    let ip: [u8; 16] = *body.get(ip..)?.first_chunk()?;
+    let ip = match i32::from(*body.first()?) {
+        libc::AF_INET => IpAddr::V4(Ipv4Addr::new(ip[0], ip[1], ip[2], ip[3])),
+        libc::AF_INET6 => IpAddr::V6(Ipv6Addr::from(ip)),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip.to_canonical(), port))
 }
 
 /// Reads a `tcp_info`; fields that an older kernel does not have are 0.
@@ -125,6 +150,8 @@ const INET_DIAG_INFO: u8 = 2;
 /// The bit of the state `TCP_LISTEN`.
 const LISTEN: u32 = 1 << 10;
 /// Places in an `inet_diag_msg`, and its length.
+const PORTS: usize = 4;
+const ADDRESSES: usize = 8;
 const COOKIE: usize = 44;
 const QUEUES: usize = 56;
 const DIAG_MSG: usize = 72;
@@ -140,6 +167,9 @@ mod tests {
         info[120..128].copy_from_slice(&1001_u64.to_ne_bytes());
         info[140..144].copy_from_slice(&9_u32.to_ne_bytes());
         let mut body = vec![0; DIAG_MSG];
+        body[0] = libc::AF_INET as u8;
+        body[PORTS..PORTS + 4].copy_from_slice(&[0x1f, 0x90, 0, 80]);
+        body[ADDRESSES..ADDRESSES + 4].copy_from_slice(&[10, 0, 0, 1]);
         body[COOKIE..COOKIE + 8].copy_from_slice(&0x1_0000_0002_u64.to_ne_bytes());
         body[QUEUES..QUEUES + 4].copy_from_slice(&7_u32.to_ne_bytes());
         // Another attribute comes first, of an odd length.
@@ -163,7 +193,9 @@ mod tests {
     fn a_connection_is_read_with_its_cookie() {
         let info = TcpInfo { rtt_us: 50, bytes_acked: 1001, segs_in: 9, recv_queue: 7, ..TcpInfo::default() };
         let all: Vec<_> = messages(&answer()).collect();
-        assert_eq!(all, [Message::Connection(0x1_0000_0002, info), Message::Done]);
+        let [local, peer] = ["10.0.0.1:8080", "0.0.0.0:80"].map(|text| text.parse().unwrap());
+        let socket = TcpSocket { local, peer, info };
+        assert_eq!(all, [Message::Connection(0x1_0000_0002, socket), Message::Done]);
         let refused = framed(NLMSG_ERROR, &(-13_i32).to_ne_bytes());
         assert_eq!(messages(&refused).collect::<Vec<_>>(), [Message::Refused(13)]);
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rddp_stat::{Counter, Counts};
 
-use super::line::address;
+use super::line::{address, name};
 use super::process::Process;
 use super::sample::{Joined, Sample};
 use super::{parse_interval, text};
@@ -108,7 +108,7 @@ fn cells(process: &Process, joined: &Joined, since: &Counts, seconds: f64) -> Ve
     let messages: f64 = MESSAGES.iter().map(|counter| since.of(*counter) as f64).sum();
     let (identity, tcp) = (&joined.rddp.identity, joined.tcp.as_ref());
     vec![
-        format!("{}:{} {}", identity.kind.name(), identity.number, address(identity.local)),
+        format!("{} {}", name(identity), address(identity.local)),
         address(identity.peer),
         joined.rddp.phase.to_string(),
         text::megabytes(since, Counter::OctetsSent, seconds),
