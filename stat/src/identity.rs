@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
+use crate::counter::Counter;
 use crate::layout::slot::{IDENTITY_LEN, PHASE_AT};
 use crate::phase::Phase;
 
@@ -27,6 +28,27 @@ impl Kind {
             Kind::Stream => "stream",
             Kind::Sdp => "sdp",
         }
+    }
+
+    /// Returns whether connections of this kind count this: streams have few counts, so that they
+    /// cost them nothing.
+    #[must_use]
+    pub const fn counts(self, counter: Counter) -> bool {
+        use Counter::{
+            FpdusSent, OctetsReceived, OctetsSent, SendsReceived, SendsSent, TerminatesReceived,
+            TerminatesSent,
+        };
+        let of_streams = matches!(
+            counter,
+            OctetsSent
+                | OctetsReceived
+                | FpdusSent
+                | SendsSent
+                | SendsReceived
+                | TerminatesSent
+                | TerminatesReceived
+        );
+        of_streams || matches!(self, Kind::Qp)
     }
 
     fn of(number: u8) -> Option<Self> {

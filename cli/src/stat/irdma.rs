@@ -19,7 +19,8 @@ const OF_RDDP: &[(&str, Counter)] = &[
 
 /// Returns the counters of a connection by irdma's names.
 pub(super) fn aliases(rddp: &Connection, tcp: Option<&TcpInfo>) -> Vec<(&'static str, u64)> {
-    let engine = OF_RDDP.iter().map(|(name, counter)| (*name, rddp.counts.of(*counter)));
+    let counted = OF_RDDP.iter().filter(|(_, counter)| rddp.identity.kind.counts(*counter));
+    let engine = counted.map(|(name, counter)| (*name, rddp.counts.of(*counter)));
     let of_tcp = tcp.map(|tcp| {
         [("tcpInSegs", tcp.segs_in), ("tcpOutSegs", tcp.segs_out), ("tcpRetransSegs", tcp.retrans)]
     });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use rddp_rnic::TerminateCode;
-use rddp_stat::{Counts, TerminateCount};
+use rddp_stat::{Counter, Counts, TerminateCount};
 use serde::Serialize;
 
 use super::irdma;
@@ -62,7 +62,7 @@ pub(super) fn processes(sample: &Sample) -> Processes {
     let process = |(process, joined): &(Process, Vec<Joined>)| OneProcess {
         pid: process.pid,
         command: process.command.clone(),
-        total: counters(&process.total()),
+        total: counters(&process.total(), |counter| process.counts(counter)),
         terminates: process.terminates.iter().map(terminate).collect(),
         connections: joined.iter().map(|joined| connection(process, joined)).collect(),
     };
@@ -85,7 +85,7 @@ pub(super) fn connection(process: &Process, joined: &Joined) -> OneConnection {
         since: seconds(rddp.identity.since),
         terminate_sent: name(rddp.terminate_sent),
         terminate_received: name(rddp.terminate_received),
-        counters: counters(&rddp.counts),
+        counters: counters(&rddp.counts, |counter| rddp.identity.kind.counts(counter)),
         irdma: irdma::aliases(rddp, joined.tcp.as_ref()).into_iter().collect(),
         tcp: joined.tcp,
     }
@@ -96,8 +96,10 @@ fn terminate(count: &TerminateCount) -> Terminate {
     Terminate { code: format!("{code:#06x}"), name: TerminateCode(code).to_string(), sent, received }
 }
 
-fn counters(counts: &Counts) -> BTreeMap<&'static str, u64> {
-    counts.iter().map(|(counter, value)| (counter.name(), value)).collect()
+/// Returns those of the counts that there are.
+fn counters(counts: &Counts, is_counted: impl Fn(Counter) -> bool) -> BTreeMap<&'static str, u64> {
+    let counted = counts.iter().filter(|(counter, _)| is_counted(*counter));
+    counted.map(|(counter, value)| (counter.name(), value)).collect()
 }
 
 fn seconds(nanoseconds: u64) -> f64 {

@@ -18,7 +18,8 @@ pub(super) fn print(process: &Process, joined: &Joined) {
 /// Returns the line. Pairs of counts are of what was sent, and what was received.
 pub(super) fn text(process: &Process, joined: &Joined) -> String {
     let (rddp, identity) = (&joined.rddp, &joined.rddp.identity);
-    let pair = |sent, received| format!("{}/{}", rddp.counts.of(sent), rddp.counts.of(received));
+    let one = |of| if identity.kind.counts(of) { rddp.counts.of(of).to_string() } else { "-".to_owned() };
+    let pair = |sent, received| format!("{}/{}", one(sent), one(received));
     let mut text = format!(
         "{:<9} {:<7} {:<21} {:<21} {},pid={} sk:{:x}",
         rddp.phase,

@@ -24,7 +24,7 @@ fn text(sample: &Sample) -> String {
     for counter in Counter::ALL {
         let name = format!("rddp_{}", counter.name());
         out.family(&name, "counter", counter.help());
-        for (process, _) in &sample.processes {
+        for (process, _) in sample.processes.iter().filter(|(process, _)| process.counts(*counter)) {
             out.sample(&format!("{name}_total"), &of_process(process), process.total().of(*counter));
         }
     }
@@ -32,7 +32,9 @@ fn text(sample: &Sample) -> String {
     for counter in Counter::ALL {
         let name = format!("rddp_connection_{}", counter.name());
         out.family(&name, "counter", counter.help());
-        for (process, joined) in sample.connections() {
+        for (process, joined) in
+            sample.connections().filter(|(_, one)| one.rddp.identity.kind.counts(*counter))
+        {
             let value = joined.rddp.counts.of(*counter);
             out.sample(&format!("{name}_total"), &of_connection(process, joined), value);
         }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use rddp_stat::{Connection, Counts, Page, TerminateCount};
+use rddp_stat::{Connection, Counter, Counts, Page, TerminateCount};
 
 use super::page::{self, Read};
 use super::streams::{self, Stream};
@@ -30,6 +30,12 @@ impl Process {
         let mut total = self.ended;
         self.connections.iter().for_each(|connection| total.add(&connection.counts));
         total
+    }
+
+    /// Returns whether any of its connections counts this, those that have ended among them.
+    pub(super) fn counts(&self, counter: Counter) -> bool {
+        let has_qps = self.ended != Counts::default();
+        has_qps || self.connections.iter().any(|connection| connection.identity.kind.counts(counter))
     }
 
     fn add(&mut self, page: Page) {

@@ -42,6 +42,7 @@ impl From<Shown> for Stream {
         for (counter, count) in [
             (Counter::OctetsSent, shown.octets.sent),
             (Counter::OctetsReceived, shown.octets.received),
+            (Counter::FpdusSent, shown.fpdus_sent),
             (Counter::SendsSent, shown.sends.sent),
             (Counter::SendsReceived, shown.sends.received),
             (Counter::TerminatesSent, connection.terminate_sent.is_some().into()),

@@ -46,7 +46,11 @@ fn print_process(process: &Process) {
     let mut table = Table::default();
     table.row(["", "sent", "received"]);
     for (name, sent, received) in BOTH_WAYS {
-        table.row([(*name).to_owned(), total.of(*sent).to_string(), total.of(*received).to_string()]);
+        let [sent, received] = [sent, received].map(|of| match process.counts(*of) {
+            true => total.of(*of).to_string(),
+            false => "-".to_owned(),
+        });
+        table.row([(*name).to_owned(), sent, received]);
     }
     table.print();
     for (name, counter) in ONE_WAY {

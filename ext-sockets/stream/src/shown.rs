@@ -1,7 +1,7 @@
 //! Streams as other programs see them: what a state says when its octets are read, unlocked and
 //! without trust.
 //!
-//! Nothing is counted for this: how far the FPDUs of each direction reach, and the number of the
+//! Little is counted for this: how far the FPDUs of each direction reach, and the number of the
 //! next message, stand in the state anyway.
 
 use std::mem::offset_of;
@@ -28,6 +28,9 @@ pub struct Shown {
     pub ended: Option<Ended>,
     /// Octets of FPDUs that were handed to TCP, and those checked of TCP's.
     pub octets: Both,
+    /// FPDUs that were handed to TCP, or are owed to it. Those received are not counted: that
+    /// would cost each of them some instructions.
+    pub fpdus_sent: u64,
     /// Sends: those of SDP are its messages.
     pub sends: Both,
 }
@@ -67,6 +70,7 @@ impl Shown {
                 sent: framed.saturating_sub(owed.into()),
                 received: slot.long(rx(offset_of!(Rx, position)))?,
             },
+            fpdus_sent: slot.long(tx(offset_of!(Tx, fpdus)))?,
             sends: Both { sent: next(tx(offset_of!(Tx, msn)))?, received: next(rx(offset_of!(Rx, msn)))? },
         })
     }

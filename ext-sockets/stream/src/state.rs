@@ -490,6 +490,8 @@ pub(super) struct Tx {
     pub(super) changing: AtomicBool,
     /// Position in the stream of the FPDUs made: see [`rddp_mpa::Framer::at`].
     pub(super) position: u64,
+    /// Number of FPDUs that TCP has taken, or that are owed to it.
+    pub(super) fpdus: u64,
     pub(super) msn: u32,
     /// The EMSS when it was last asked for; 0 before that.
     pub(super) emss: u32,
