@@ -92,3 +92,21 @@ impl Octets<'_> {
         self.0.get(at..)?.first_chunk().map(|octets| u64::from_ne_bytes(*octets))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rddp_test_support::random_octets;
+
+    #[test]
+    fn octets_that_are_no_state_are_none_and_any_others_do_no_harm() {
+        let len = size_of::<State>();
+        assert_eq!(Shown::of(1, vec![1], &vec![0; len]), None);
+        for seed in 0..200 {
+            let mut octets = random_octets(seed, len);
+            octets[State::MAGIC_AT..][..8].copy_from_slice(&MAGIC.to_ne_bytes());
+            assert!(Shown::of(1, vec![1], &octets).is_some());
+            assert_eq!(Shown::of(1, vec![1], &octets[..State::TX]), None, "cut short");
+        }
+    }
+}
