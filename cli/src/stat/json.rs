@@ -45,7 +45,7 @@ pub(super) struct OneConnection {
     number: u32,
     state: &'static str,
     active: bool,
-    /// As a text: 64 bits are more than a number of JSON has in many programs.
+    /// The socket's cookie, as a text: 64 bits are more than a number of JSON has in many programs.
     cookie: String,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,

@@ -97,8 +97,7 @@ fn a_stream_of_a_program_has_counted_the_octets_that_tcp_has() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     // What the shell prints itself may go past the library, within the C library.
-    let script =
-        format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo hello | cat >&3; read answer <&3; read end <&3");
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo hello | cat >&3; read a <&3; read b <&3");
     let mut program = command(&["run", "--ddp", "--", "bash", "-c", &script])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -168,7 +167,7 @@ fn what_is_not_there_is_said_with_a_remedy() {
 
 #[test]
 fn a_file_that_is_called_like_a_page_does_no_harm() {
-    // This process pretends: pages of another process, of nonsense, and its own with a name to fear.
+    // This process pretends: nonsense, a page of another process, and one that says it is endless.
     let file = |octets: &[u8]| {
         let mut file = std::fs::File::from(memfd_create(rddp_stat::NAME, MFdFlags::MFD_CLOEXEC).unwrap());
         file.write_all(octets).unwrap();

@@ -10,7 +10,7 @@ use super::state::{AtomicEnd, MAGIC, Rx, State, Tx, phase_of};
 use super::{Ended, Phase};
 use crate::options::Asked;
 
-/// What one stream has done so far, and who has its socket.
+/// One stream: how much it has done so far, and who has its socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shown {
@@ -22,7 +22,7 @@ pub struct Shown {
     pub active: bool,
     /// True if the stream speaks SDP.
     pub sdp: bool,
-    /// How far the stream is.
+    /// Phase of the stream.
     pub phase: Phase,
     /// Reason why it is over.
     pub ended: Option<Ended>,
