@@ -10,6 +10,7 @@
 //! | `install` | a folder with the command and its libraries |
 //! | `portmap` | the iWARP port mapper: server and client |
 //! | `decode` | the messages in a capture |
+//! | `stat` | counters of running programs: `stat`, `ss`, `top` |
 //! | `pages` | man pages and completions, for packages |
 //! | `doctor` | what this host offers, and what to change |
 //! | `child` | the second process, where both ends are on this host |
@@ -38,6 +39,7 @@ mod places;
 mod portmap;
 mod run;
 mod signals;
+mod stat;
 mod threads;
 mod transfer;
 mod units;
@@ -60,6 +62,7 @@ Examples:
   rddp get 192.0.2.1/big.iso
   rddp run --ddp -- iperf3 -s         a program's TCP connections as iWARP
   rddp run --verbs -- rping -s        an RDMA program, without an RDMA device
+  rddp stat                           what programs that use rddp send and receive; rddp top: live
   rddp doctor                         what this host offers, and what to change
 
 With --json, results are objects on standard output and failures objects on standard error, one a line. Each has
@@ -98,6 +101,9 @@ enum Command {
     Run(run::RunArgs),
     Install(install::InstallArgs),
     Portmap(portmap::PortmapArgs),
+    Stat(stat::StatArgs),
+    Ss(stat::SsArgs),
+    Top(stat::TopArgs),
     Decode(decode::DecodeArgs),
     Doctor(doctor::DoctorArgs),
     Pages(pages::PagesArgs),
@@ -131,9 +137,15 @@ impl Command {
             Command::Get(args) => args.json(),
             Command::Ls(args) => args.json(),
             Command::Portmap(args) => args.json,
+            Command::Stat(args) => args.json,
+            Command::Ss(args) => args.json,
             Command::Decode(args) => args.json,
             Command::Doctor(args) => args.json,
-            Command::DemoPassive | Command::Run(_) | Command::Install(_) | Command::Pages(_) => false,
+            Command::Top(_)
+            | Command::DemoPassive
+            | Command::Run(_)
+            | Command::Install(_)
+            | Command::Pages(_) => false,
         }
     }
 }
@@ -163,6 +175,9 @@ fn run(command: &Command, verbose: u8) -> Result<(), Failure> {
         Command::Run(args) => run::run(args, verbose),
         Command::Install(args) => install::run(args),
         Command::Portmap(args) => portmap::run(args),
+        Command::Stat(args) => stat::run(args),
+        Command::Ss(args) => stat::ss(args),
+        Command::Top(args) => stat::top(args),
         Command::Decode(args) => decode::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Pages(args) => pages::run(args, &<Cli as clap::CommandFactory>::command()),

@@ -195,7 +195,7 @@ impl Table {
         self.lines().iter().for_each(|text| say!("{text}"));
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             self.0.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()

@@ -29,6 +29,7 @@ use crate::io::driver::Driver;
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};
 use crate::pd::ProtectionDomain;
 use crate::qp::QpInner;
+use crate::stat::StatFile;
 
 /// Limit on the octets of Responses of all QPs together, beyond which fewer are prepared ahead.
 const MAX_PROMISED: usize = 64 << 20;
@@ -77,6 +78,7 @@ impl Rnic {
             mem: MemTable::new(MemLimits::default()),
             events: EventQueue::new()?,
             sink: config.sink.clone(),
+            stat: Arc::default(),
             qps: Mutex::default(),
             next_qp: AtomicU64::new(1),
             next_pd: AtomicU64::new(1),
@@ -229,6 +231,8 @@ pub(crate) struct DeviceInner {
     pub(crate) half_opens: HalfOpenSet,
     /// Connections whose QP is gone.
     pub(crate) lingering: Arc<LingerSet>,
+    /// Counts of the QPs, where other processes can read them.
+    pub(crate) stat: Arc<StatFile>,
     next_qp: AtomicU64,
     next_pd: AtomicU64,
     next_cq: AtomicU64,

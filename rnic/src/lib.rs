@@ -94,6 +94,7 @@ mod qp;
 mod region;
 mod scratch;
 mod srq;
+mod stat;
 mod sys;
 mod trace;
 mod wire;

@@ -33,8 +33,9 @@ NEEDS = {
     "rddp-fault-guard": [],
     "rddp-capture": [],
     "rddp-log": [],
+    "rddp-stat": [],
     "rddp-rnic": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-rdma",
-                  "rddp-fault-guard", "rddp-capture"],
+                  "rddp-fault-guard", "rddp-capture", "rddp-stat"],
     "rddp-load": ["rddp-rnic"],
     "rddp-examples": ["rddp-rnic"],
     "rddp-sdp": [],
@@ -50,7 +51,7 @@ NEEDS = {
                     "rddp-real", "rddp-es-api"],
     "rddp-preload": ["rddp-fault-guard", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch"],
     "rddp-verbs-abi": ["rddp-rnic", "rddp-log", "rddp-fault-guard", "rddp-policy"],
-    "rddp-cli": ["rddp-iwarp", "rddp-rnic", "rddp-log", "rddp-load", "rddp-sdp", "rddp-decode", "rddp-policy",
+    "rddp-cli": ["rddp-stat", "rddp-iwarp", "rddp-rnic", "rddp-log", "rddp-load", "rddp-sdp", "rddp-decode", "rddp-policy",
                  "rddp-stream", "rddp-switch"],
     # What tests and measures.
     "rddp-test-support": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
@@ -66,7 +67,7 @@ LOADED_BY_TESTS = {"rddp-cli": ["rddp-preload"], "rddp-compare": ["rddp-preload"
 PURE = {
     "rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-iwarp": "iwarp",
     "rddp-rdma": "rdma", "rddp-policy": "ext-sockets/policy", "rddp-sdp": "sdp-over-rddp",
-    "rddp-decode": "decode",
+    "rddp-decode": "decode", "rddp-stat": "stat",
 }
 # Crates outside the workspace on which a pure crate may depend.
 PURE_NEEDS = {"bitflags", "crc-fast", "etherparse", "smallvec", "thiserror"}

@@ -19,6 +19,7 @@ mod program;
 mod run;
 mod site;
 mod special;
+mod stat;
 mod token;
 mod transfer;
 mod tree;

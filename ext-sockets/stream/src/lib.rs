@@ -46,6 +46,7 @@ pub mod room;
 mod rooms;
 mod rx;
 mod sdp;
+mod shown;
 mod sink;
 mod sleepers;
 mod startup;
@@ -65,6 +66,7 @@ pub use errno::Errno;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
 pub use rddp_sdp::wire::Mode as SdpMode;
 pub use sdp::{Copies, Format, Leaving, Recall, SdpInfo, SdpOptions, Sends};
+pub use shown::{Both, Shown};
 pub use state::{Condition, Phase, State};
 pub use sys::lent;
 pub use sys::{
@@ -72,7 +74,7 @@ pub use sys::{
     expect_children, forget_children, forget_edges_of, forget_inherited_sets, forget_left, is_confined,
     join_children, leave_all, leave_closed, map_all, remove_unused, sink_pieces, source_pieces,
 };
-pub use sys::{handlers_restart, raise_sigpipe};
+pub use sys::{handlers_restart, raise_sigpipe, shown as shown_streams};
 pub use wait::Patience;
 
 use caller::Nobody;

@@ -205,6 +205,10 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// Offsets of the role, and of the format, which is 0 for octets alone.
+    pub(super) const ROLE: usize = std::mem::offset_of!(Self, role);
+    pub(super) const FORMAT: usize = std::mem::offset_of!(Self, format);
+
     pub(super) fn of(options: &Options) -> Self {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let Options { crc, markers, peer_to_peer, rtr, .. } = *options;

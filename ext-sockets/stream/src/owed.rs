@@ -100,6 +100,7 @@ pub(super) fn owe_fpdu(tx: &mut Tx, header: &Header, payload: &[u8]) -> bool {
         let owed = tx.owe(out);
         if owed {
             tx.position = framer.position();
+            tx.fpdus = tx.fpdus.wrapping_add(1);
             if tx.unaligned > 0 {
                 tx.unaligned = tx.unaligned.saturating_add(out.len() as u32);
             }

@@ -114,6 +114,8 @@ impl State {
     /// Offset of [`MAGIC`] in a state of this build.
     pub(super) const MAGIC_AT: usize = offset_of!(Self, magic);
     pub(super) const ASKED: usize = offset_of!(Self, asked);
+    pub(super) const PHASE: usize = offset_of!(Self, phase);
+    pub(super) const END: usize = offset_of!(Self, end);
     /// Offsets of octets that are 0 or 1.
     pub(super) const TRUTHS: [usize; 27] = [
         offset_of!(Self, may_send),
@@ -205,12 +207,8 @@ impl State {
     /// Returns the phase of the stream.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Acquire) {
-            _ if self.end.is_set() => Phase::Ended,
-            STARTING => Phase::Starting,
-            FRAMED => Phase::Framed,
-            _ => Phase::Plain,
-        }
+        let phase = phase_of(self.phase.load(Ordering::Acquire));
+        if self.end.is_set() { Phase::Ended } else { phase }
     }
 
     pub(super) fn set_framed(&self) {
@@ -492,6 +490,8 @@ pub(super) struct Tx {
     pub(super) changing: AtomicBool,
     /// Position in the stream of the FPDUs made: see [`rddp_mpa::Framer::at`].
     pub(super) position: u64,
+    /// Number of FPDUs that TCP has taken, or that are owed to it.
+    pub(super) fpdus: u64,
     pub(super) msn: u32,
     /// The EMSS when it was last asked for; 0 before that.
     pub(super) emss: u32,
@@ -533,7 +533,11 @@ impl AtomicEnd {
     }
 
     pub(super) fn load(&self) -> Option<Ended> {
-        let packed = self.0.load(Ordering::Acquire);
+        Self::unpack(self.0.load(Ordering::Acquire))
+    }
+
+    /// Returns the end of the word that stands for it.
+    pub(super) fn unpack(packed: u64) -> Option<Ended> {
         let why = Why::ALL.into_iter().find(|why| *why as u8 == packed as u8)?;
         let errno = Errno(i32::from((packed >> 16) as u16));
         Some(Ended { why, errno, code: TerminateCode((packed >> 32) as u16) })
@@ -543,6 +547,15 @@ impl AtomicEnd {
     /// reports an error once; later sends fail with `EPIPE`.
     pub(super) fn first_told(&self) -> bool {
         self.0.fetch_or(TOLD, Ordering::AcqRel) & TOLD == 0
+    }
+}
+
+/// Returns the phase of a number, of a stream that is not over.
+pub(super) fn phase_of(number: u32) -> Phase {
+    match number {
+        STARTING => Phase::Starting,
+        FRAMED => Phase::Framed,
+        _ => Phase::Plain,
     }
 }
 

@@ -178,6 +178,7 @@ impl Stream<'_> {
             *open = message;
             tx.position = position;
             tx.msn = msn.0;
+            tx.fpdus = tx.fpdus.wrapping_add(taken.fpdus as u64);
         }
         if let Some(mut sdp) = sdp {
             count_taken(&mut sdp, records, taken.fpdus);

@@ -22,6 +22,7 @@ mod io;
 mod map;
 mod octets;
 mod region;
+mod shown;
 mod slot;
 mod stag;
 mod status;
@@ -44,4 +45,5 @@ pub use region::Region;
 pub use table::MemTable;
 pub use window::{BindWindow, Window};
 
+pub(crate) use shown::{Block, Shown};
 pub(crate) use writers::{Claim, Verdicts};

@@ -7,10 +7,10 @@ use super::attributes::QpAttributes;
 use super::memory::Grants;
 use super::rq::{Outcome, RecvQueue};
 use super::sq::{Phase, SendQueue};
-use crate::counters::Counters;
+use crate::stat::Tally;
 use crate::trace;
 
-/// The queues, attributes and counters of a queue pair, lent to its connection for one call.
+/// The queues, attributes and counts of a queue pair, lent to its connection for one call.
 ///
 /// The state of the QP is not among them: what changes that, a connection returns as a
 /// [`LinkEvent`](crate::wire::LinkEvent).
@@ -18,7 +18,7 @@ pub(crate) struct Context<'a> {
     pub(crate) attrs: &'a QpAttributes,
     pub(crate) sq: &'a mut SendQueue,
     pub(crate) rq: &'a mut RecvQueue,
-    pub(crate) counters: &'a mut Counters,
+    pub(crate) tally: &'a Tally,
 }
 
 impl Context<'_> {
@@ -60,7 +60,7 @@ impl Context<'_> {
 
     /// Completes what is done at the front of the send queue.
     pub(crate) fn retire(&mut self) {
-        while let Some(completion) = self.sq.retire(self.attrs.num) {
+        while let Some(completion) = self.sq.retire(self.attrs.num, self.tally) {
             if let Some(completion) = completion {
                 self.attrs.send_cq.push(completion, None);
             }

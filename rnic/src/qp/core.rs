@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
+use rddp_stat::Counter;
 
 use super::QpInner;
 use super::attributes::QpAttributes;
@@ -11,19 +12,19 @@ use super::context::Context;
 use super::rq::{Outcome, RecvQueue};
 use super::sq::SendQueue;
 use super::state::QpState;
-use crate::counters::Counters;
+use crate::stat::Tally;
 use crate::trace;
 use crate::wire::Link;
 use crate::wire::LinkEvent;
 
-/// State, queues, connection and counters of a QP.
+/// State, queues, connection and counts of a QP.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(super) state: QpState,
     pub(super) sq: SendQueue,
     pub(super) rq: RecvQueue,
     pub(super) link: Option<Link>,
-    pub(super) counters: Counters,
+    pub(super) tally: Tally,
     pub(super) terminate_sent: Option<TerminateRepr>,
     pub(super) terminate_received: Option<TerminateRepr>,
     /// The number of its completion queues whose overflow was reported. They never recover.
@@ -32,13 +33,13 @@ pub(crate) struct Core {
 
 impl Core {
     pub(super) fn new(sq: SendQueue, rq: RecvQueue) -> Self {
-        let (counters, terminate_sent, terminate_received) = Default::default();
+        let (terminate_sent, terminate_received) = Default::default();
         Core {
             state: QpState::Idle,
             sq,
             rq,
             link: None,
-            counters,
+            tally: Tally::alone(),
             terminate_sent,
             terminate_received,
             overflows_told: 0,
@@ -46,23 +47,30 @@ impl Core {
     }
 
     /// Goes from Idle to RTS.
-    pub(super) fn connect(&mut self, link: Link) {
+    pub(super) fn connect(&mut self, link: Link, tally: Tally) {
         self.reset();
+        self.tally = tally;
         self.link = Some(link);
-        self.state = QpState::ReadyToSend;
+        self.set_state(QpState::ReadyToSend);
+    }
+
+    /// Changes the state, and shows it.
+    pub(super) fn set_state(&mut self, state: QpState) {
+        self.state = state;
+        self.tally.set_state(state);
     }
 
     /// Returns the connection, if there is one, and beside it the context that it works on.
     #[inline]
     pub(super) fn split<'a>(&'a mut self, attrs: &'a QpAttributes) -> Option<(&'a mut Link, Context<'a>)> {
-        let Core { link, sq, rq, counters, .. } = self;
-        Some((link.as_mut()?, Context { attrs, sq, rq, counters }))
+        let Core { link, sq, rq, tally, .. } = self;
+        Some((link.as_mut()?, Context { attrs, sq, rq, tally }))
     }
 
-    /// Lends the queues and counters for work that needs no connection.
+    /// Lends the queues and counts for work that needs no connection.
     pub(super) fn context<'a>(&'a mut self, attrs: &'a QpAttributes) -> Context<'a> {
-        let Core { sq, rq, counters, .. } = self;
-        Context { attrs, sq, rq, counters }
+        let Core { sq, rq, tally, .. } = self;
+        Context { attrs, sq, rq, tally }
     }
 
     /// Returns whether a segment waits for a receive.
@@ -79,7 +87,7 @@ impl Core {
     pub(super) fn reset(&mut self) {
         self.state = QpState::Idle;
         self.rq.reset();
-        self.counters = Counters::default();
+        self.tally = Tally::alone();
         (self.terminate_sent, self.terminate_received) = (None, None);
     }
 }
@@ -107,10 +115,12 @@ impl QpInner {
         if core.state != QpState::ReadyToSend {
             return;
         }
-        core.state = QpState::Terminate;
+        core.set_state(QpState::Terminate);
         let sent = core.link.as_mut().and_then(|link| link.fail(&fault, offending));
         trace::terminating(self.attrs.num, &fault, sent.as_ref());
-        core.counters.terminates_sent += u64::from(sent.is_some());
+        if let Some(terminate) = &sent {
+            core.tally.count_terminate(terminate.code.0, true);
+        }
         core.terminate_sent = sent;
         self.attrs.report(AsyncEventKind::Fault(fault));
         self.flush(core, None);
@@ -120,9 +130,9 @@ impl QpInner {
     /// Goes from RTS to Terminate because the peer sent one. The oldest Read or atomic that was
     /// sent completes with `refused`.
     fn terminated(&self, core: &mut Core, terminate: TerminateRepr, refused: Option<Status>) {
-        core.counters.terminates_received += 1;
+        core.tally.count_terminate(terminate.code.0, false);
         trace::terminated(self.attrs.num, &terminate);
-        core.state = QpState::Terminate;
+        core.set_state(QpState::Terminate);
         self.attrs.report(AsyncEventKind::TerminateReceived(terminate.code));
         core.terminate_received = Some(terminate);
         self.flush(core, refused);
@@ -140,8 +150,10 @@ impl QpInner {
     pub(super) fn lose(&self, core: &mut Core, event: Option<AsyncEventKind>) {
         if let Some(link) = core.link.take() {
             link.lose(&self.attrs);
+            core.tally.add(Counter::Lost, 1);
         }
-        let before = std::mem::replace(&mut core.state, QpState::Error);
+        let before = core.state;
+        core.set_state(QpState::Error);
         trace::lost(self.attrs.num, before, event.as_ref());
         if before != QpState::Error
             && let Some(kind) = event
@@ -172,7 +184,7 @@ impl QpInner {
             trace::left(self.attrs.num, core.state);
             link.linger(&self.attrs);
         }
-        core.state = QpState::Error;
+        core.set_state(QpState::Error);
         self.flush(core, None);
     }
 
@@ -185,11 +197,11 @@ impl QpInner {
         match core.state {
             QpState::Closing => {
                 self.flush(core, None);
-                core.state = QpState::Idle;
+                core.set_state(QpState::Idle);
                 self.attrs.report(AsyncEventKind::CloseComplete);
             }
             _ => {
-                core.state = QpState::Error;
+                core.set_state(QpState::Error);
                 self.report_last_wqe(core);
             }
         }
@@ -238,7 +250,7 @@ impl QpInner {
         match core.state {
             QpState::ReadyToSend => {
                 if core.sq.is_empty() && core.link.as_ref().is_some_and(Link::is_quiet) {
-                    core.state = QpState::Closing;
+                    core.set_state(QpState::Closing);
                     self.begin_close(core);
                     self.end_of_peer(core);
                 } else {

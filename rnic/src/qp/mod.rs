@@ -58,7 +58,7 @@ impl QpInner {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        self.core.lock().counters
+        self.core.lock().tally.counters()
     }
 
     pub(crate) fn startup(&self) -> &Mutex<Option<Arc<Startup>>> {
@@ -182,7 +182,7 @@ impl QpInner {
             self.lose(core, Some(AsyncEventKind::BadClose));
             return;
         }
-        core.state = QpState::Closing;
+        core.set_state(QpState::Closing);
         // In Closing any message that arrives is a bad close, so no receive is needed any more.
         self.flush(core, None);
         self.begin_close(core);
@@ -210,7 +210,9 @@ impl QpInner {
             return Err(error);
         }
         link.start(&self.attrs, options.timeout);
-        core.connect(link);
+        let tally = self.attrs.device.stat.take();
+        tally.begin(self.attrs.num, active, link.socket());
+        core.connect(link, tally);
         connected();
         self.pump(&mut core);
         Ok(())

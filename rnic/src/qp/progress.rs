@@ -1,6 +1,7 @@
 //! Progress of a queue pair: its connection reads and writes, and the QP acts on the result.
 
 use rddp_rdma::AsyncEventKind;
+use rddp_stat::Counter;
 
 use super::QpInner;
 use super::core::Core;
@@ -29,14 +30,14 @@ impl QpInner {
     /// Reads for one turn: `turn` octets, and at most one read more.
     pub(super) fn pull(&self, core: &mut Core, turn: u64) -> Pulled {
         Staging::with_own(|staging| {
-            let end = core.counters.octets_received + turn;
+            let end = core.tally.of(Counter::OctetsReceived).wrapping_add(turn);
             let Some(link) = &mut core.link else { return Pulled::Dry };
             link.unstash(&self.attrs, staging);
             while let Some((link, mut cx)) = core.split(&self.attrs) {
                 let read = link.read(&mut cx, staging);
                 self.after_reading(core, staging, read);
                 let Some((link, cx)) = core.split(&self.attrs) else { break };
-                if staging.is_dry() || cx.counters.octets_received >= end {
+                if staging.is_dry() || cx.tally.of(Counter::OctetsReceived) >= end {
                     link.stash(&cx, staging);
                     return if staging.is_dry() { Pulled::Dry } else { Pulled::More };
                 }
@@ -111,10 +112,10 @@ impl QpInner {
     /// are in service, it ends after a turn.
     pub(super) fn pump(&self, core: &mut Core) {
         Outgoing::with_own(|out| {
-            let end = core.counters.octets_sent + ANSWERING_TURN;
+            let end = core.tally.of(Counter::OctetsSent).wrapping_add(ANSWERING_TURN);
             loop {
                 while self.send_round(core, out) {
-                    let is_over = core.counters.octets_sent >= end;
+                    let is_over = core.tally.of(Counter::OctetsSent) >= end;
                     if is_over && core.link.as_mut().is_some_and(Link::interrupt_answering) {
                         break;
                     }

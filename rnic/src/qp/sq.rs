@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 
 use rddp_ddp::Msn;
 use rddp_rdma::{Completed, Completion, Gather, Operation, SendWr, Sge, Status};
+use rddp_stat::Counter;
 
 use crate::capabilities::{CAPABILITIES, MAX_INLINE, MAX_SGE};
 use crate::error::{PostError, SgeFault};
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
+use crate::stat::Tally;
 
 /// The progress of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +175,7 @@ impl SendQueue {
 
     /// Takes the oldest request if it is done, with its completion if it makes one (RFC 5040 §5.5
     /// rule 15: requests complete in the order of posting).
-    pub(crate) fn retire(&mut self, qp: QpNum) -> Option<Option<Completion>> {
+    pub(crate) fn retire(&mut self, qp: QpNum, tally: &Tally) -> Option<Option<Completion>> {
         let front = self.wqes.front()?;
         let Phase::Done(status) = front.phase else { return None };
         if self.first >= self.handed {
@@ -181,6 +183,9 @@ impl SendQueue {
         }
         let wqe = self.wqes.pop_front()?;
         self.first += 1;
+        if let Some(counter) = wqe.counter(status) {
+            tally.add(counter, 1);
+        }
         if status != Status::Success
             && wqe.half
             && let Some(other) = self.wqes.front_mut()
@@ -225,6 +230,21 @@ impl Wqe {
 
     fn awaits_response(&self) -> bool {
         matches!(self.completed, Completed::Read | Completed::FetchAdd | Completed::CmpSwap)
+    }
+
+    /// Returns what a request counts as that ends with this status. A flushed one is not counted.
+    #[inline]
+    fn counter(&self, status: Status) -> Option<Counter> {
+        Some(match (&self.wr.operation, status) {
+            (_, Status::Flushed) => return None,
+            (Operation::Send { .. } | Operation::Immediate { .. }, Status::Success) => Counter::SendsSent,
+            (Operation::Write { .. }, Status::Success) => Counter::WritesSent,
+            (Operation::Read { .. }, Status::Success) => Counter::ReadsSent,
+            (Operation::FetchAdd { .. } | Operation::CmpSwap { .. }, Status::Success) => Counter::AtomicsSent,
+            (Operation::Bind { .. }, Status::Success) => Counter::Binds,
+            (Operation::Invalidate { .. }, Status::Success) => Counter::Invalidations,
+            _ => Counter::RequestsFailed,
+        })
     }
 
     fn completion(&self, status: Status, qp: QpNum) -> Option<Completion> {

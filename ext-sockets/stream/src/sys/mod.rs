@@ -48,5 +48,5 @@ pub(super) use slots::{
 pub(super) use slots::{Chain, ChainError, Chains, MOST_BLOCKS, parts};
 pub use slots::{
     Found, Known, Process, SharedState, Slots, expect_children, forget_children, forget_left, join_children,
-    leave_all, leave_closed, map_all, remove_unused,
+    leave_all, leave_closed, map_all, remove_unused, shown,
 };

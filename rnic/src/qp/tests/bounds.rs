@@ -1,5 +1,7 @@
 //! Bounds on a QP's share of a thread's time and of memory while others need them.
 
+use rddp_stat::Counter;
+
 use super::super::progress::Pulled;
 use super::*;
 use crate::wire::{FEW_RESPONSES, RESPONSES_AHEAD};
@@ -30,15 +32,15 @@ fn a_turn_of_reading_has_an_end() {
     // No other thread reads meanwhile.
     let mut turns = qp.inner.anywhere().with_core(|qp, core| {
         let (mut turns, mut written, deadline) = (Vec::new(), 0, Instant::now() + PATIENCE);
-        while core.counters.octets_received < octets.len() as u64 {
+        while core.tally.of(Counter::OctetsReceived) < octets.len() as u64 {
             assert!(Instant::now() < deadline, "{turns:?}");
             // As much as TCP takes.
             while let Ok(count @ 1..) = peer.write(&octets[written..]) {
                 written += count;
             }
-            let before = core.counters.octets_received;
+            let before = core.tally.of(Counter::OctetsReceived);
             let pulled = qp.pull(core, SHORT_TURN);
-            turns.push((pulled, core.counters.octets_received - before));
+            turns.push((pulled, core.tally.of(Counter::OctetsReceived) - before));
         }
         turns
     });
@@ -85,7 +87,9 @@ fn responses_are_few_while_all_qps_together_keep_too_many() {
     let promised = || {
         qp.inner.anywhere().with_core(|qp, core| {
             let mut before = 0;
-            while std::mem::replace(&mut before, core.counters.octets_sent) != core.counters.octets_sent {
+            while std::mem::replace(&mut before, core.tally.of(Counter::OctetsSent))
+                != core.tally.of(Counter::OctetsSent)
+            {
                 qp.pump(core);
             }
             core.link.as_ref().unwrap().promised()

@@ -5,6 +5,7 @@ use rddp_ddp::{DdpError, Stag};
 use rddp_iwarp::{Delivered, Segment, Trouble};
 use rddp_rdma::{Operation, Status};
 use rddp_rdmap::{Event, Fault, Place};
+use rddp_stat::Counter;
 
 use super::first::{RTR_ID, RtrRead};
 use super::link::Link;
@@ -40,10 +41,15 @@ impl Link {
             Event::WriteDone => {
                 self.written = self.writing.saturating_add(segment.payload_len as u32);
                 self.writing = 0;
+                cx.tally.add(Counter::WritesReceived, 1);
                 Ok(())
             }
-            Event::InboundRequest => Ok(()),
+            Event::InboundRequest => {
+                cx.tally.add(Counter::ReadsReceived, 1);
+                Ok(())
+            }
             Event::Received { length, invalidate, solicited } => {
+                cx.tally.add(Counter::SendsReceived, 1);
                 if let Some(stag) = invalidate {
                     invalidate_for_peer(cx, segment, stag, length)?;
                 }
@@ -53,6 +59,7 @@ impl Link {
                 Ok(())
             }
             Event::Immediate { data, solicited } => {
+                cx.tally.add(Counter::SendsReceived, 1);
                 let byte_len = std::mem::take(&mut self.written);
                 let outcome = Outcome { byte_len, invalidated: None, immediate: Some(data), solicited };
                 cx.end_receive(Status::Success, &outcome);

@@ -14,6 +14,7 @@ use std::os::fd::AsFd;
 
 use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c, crc32c_append, pad_len};
+use rddp_stat::Counter;
 use smallvec::SmallVec;
 
 use super::link::Link;
@@ -121,7 +122,7 @@ impl Link {
             let why = Unplaceable::gone_bad(direct.segment.place);
             return Err(direct.segment.trouble(why.refuse(cx)).into());
         };
-        cx.counters.octets_placed_directly += placed as u64;
+        cx.tally.add(Counter::OctetsPlacedDirectly, placed as u64);
         direct.got += placed;
         direct.crc = crc;
         Ok(received.map(|total| (total, total - placed)))

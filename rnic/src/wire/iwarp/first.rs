@@ -7,6 +7,7 @@ use rddp_ddp::{Header, Stag};
 use rddp_iwarp::{OwnMessage, Termination};
 use rddp_mpa::{MpaError, Rtr};
 use rddp_rdmap::Fault;
+use rddp_stat::Counter;
 
 use super::link::Link;
 use crate::conn::socket::{finish_sending, send_now};
@@ -85,10 +86,10 @@ impl Link {
     fn nudge(&mut self, cx: &Context<'_>, now: Instant) -> bool {
         let Some(nudge) = self.nudge.filter(|nudge| nudge.due <= now) else { return false };
         let quiet = self.is_open()
-            && cx.counters.fpdus_received == 0
+            && cx.tally.of(Counter::FpdusReceived) == 0
             && cx.sq.cursor.offset == 0
             && !cx.sq.has_unsent();
-        if !quiet || !(cx.counters.fpdus_sent > 0 || self.negotiated.rtr.is_some()) {
+        if !quiet || !(cx.tally.of(Counter::FpdusSent) > 0 || self.negotiated.rtr.is_some()) {
             self.nudge = None;
             return false;
         }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use rddp_iwarp::{Receive, Receiver, Segment, Target};
 use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{AccessError, Fault, Place};
+use rddp_stat::Counter;
 
 use super::link::Link;
 use crate::mem::Access;
@@ -38,7 +39,7 @@ impl Target for Arriving<'_, '_> {
     /// Lets a responder send: MPA has found its first FPDU good (RFC 5044 §7.1.2).
     #[inline]
     fn note_good_fpdu(&mut self) {
-        self.cx.counters.fpdus_received += 1;
+        self.cx.tally.add(Counter::FpdusReceived, 1);
         if !*self.may_send {
             *self.may_send = true;
             *self.deadline = None;

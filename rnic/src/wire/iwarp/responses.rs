@@ -4,6 +4,7 @@ use rddp_ddp::{Stag, TaggedRepr};
 use rddp_iwarp::Segments;
 use rddp_rdmap::{ATOMIC_RESPONSE_QUEUE, untagged_header};
 use rddp_rdmap::{AccessError, AtomicResponseRepr, Fault, Opcode, Response};
+use rddp_stat::Counter;
 
 use super::build::is_answering;
 use super::link::Link;
@@ -64,7 +65,7 @@ impl Link {
                     done
                 }
             };
-            cx.counters.fpdus_sent += 1;
+            cx.tally.add(Counter::FpdusSent, 1);
             self.answered += self.out.owed().len() - before;
             if done {
                 self.stream.response_done();

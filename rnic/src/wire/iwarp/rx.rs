@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use rddp_iwarp::Step;
 use rddp_rdma::AsyncEventKind;
+use rddp_stat::Counter;
 
 use super::deliver::refused;
 use super::link::Link;
@@ -31,7 +32,7 @@ impl Link {
     /// read even then.
     #[inline]
     pub(crate) fn read(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
-        cx.counters.receive_calls += 1;
+        cx.tally.add(Counter::ReceiveCalls, 1);
         staging.dry = false;
         let room = if self.is_bulk() {
             BULK_ROOM
@@ -61,7 +62,7 @@ impl Link {
                 return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
             }
         };
-        cx.counters.octets_received += total as u64;
+        cx.tally.add(Counter::OctetsReceived, total as u64);
         #[cfg(test)]
         assert!(!self.panics, "as a test wants it");
         staging.have += staged;
@@ -92,7 +93,7 @@ impl Link {
         cx.attrs.device.partial.charge(rest.len());
         self.partial = rest.to_vec();
         staging.have = 0;
-        let before = cx.counters.fpdus_received;
+        let before = cx.tally.of(Counter::FpdusReceived);
         if self.partial_begun.is_none_or(|(of, _)| of != before) {
             self.partial_begun = Some((before, Instant::now()));
         }

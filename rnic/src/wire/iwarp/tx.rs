@@ -10,6 +10,7 @@ use std::io::ErrorKind;
 use rddp_iwarp::Segments;
 use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::Fault;
+use rddp_stat::Counter;
 
 use super::link::Link;
 use super::train::{Behind, Train};
@@ -121,7 +122,7 @@ impl Link {
             self.finish_sending()?;
             return Ok(false);
         }
-        cx.counters.send_calls += 1;
+        cx.tally.add(Counter::SendCalls, 1);
         let end_of_record = train.segments.end_record(total);
         let taken = match train.write(self.fd(), self.out.owed(), end_of_record) {
             Ok(taken) => taken,
@@ -138,7 +139,7 @@ impl Link {
                 return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
             }
         };
-        cx.counters.octets_sent += taken as u64;
+        cx.tally.add(Counter::OctetsSent, taken as u64);
         trace::train(cx.attrs.num, total, taken);
         self.out.take(taken.min(promised));
         if self.out.is_empty() {
@@ -189,8 +190,8 @@ impl Link {
     /// The rest has gone bad. The queue is at its request.
     fn account(&mut self, cx: &mut Context<'_>, train: &Train, taken: usize) -> Result<(), Faulted> {
         let taken = train.taken(taken);
-        cx.counters.fpdus_sent += taken.fpdus as u64;
-        cx.counters.octets_copied += taken.last().map_or(0, |record| record.after.copied as u64);
+        cx.tally.add(Counter::FpdusSent, taken.fpdus as u64);
+        cx.tally.add(Counter::OctetsCopied, taken.last().map_or(0, |record| record.after.copied as u64));
         self.unaligned += taken.end();
         if let Some(whole) = taken.whole {
             self.go_on_behind(cx, &whole.after);

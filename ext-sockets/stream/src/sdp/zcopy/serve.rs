@@ -321,6 +321,7 @@ impl Stream<'_> {
         let mut sent = 0;
         if let Some(After { payload, position, .. }) = taken.last().map(|record| record.after) {
             (sent, tx.position) = (payload, position);
+            tx.fpdus = tx.fpdus.wrapping_add(taken.fpdus as u64);
         }
         tx.set_moving(false);
         Ok((sent, octets == train.len()))

@@ -238,6 +238,7 @@ impl Stream<'_> {
         let last = taken.last().map(|record| record.after);
         if let Some(After { position, msn, .. }) = last {
             (tx.position, tx.msn) = (position, msn.0);
+            tx.fpdus = tx.fpdus.wrapping_add(taken.fpdus as u64);
         }
         tx.set_moving(false);
         Ok(last.is_some())

@@ -42,12 +42,12 @@ fn is_own_or_free(path: &Path, user: u32) -> bool {
 }
 
 /// Returns whether this is a file that only this user can open.
-fn is_own(about: &fs::Metadata, user: u32) -> bool {
+pub(super) fn is_own(about: &fs::Metadata, user: u32) -> bool {
     about.is_file() && about.uid() == user && about.mode() & 0o077 == 0
 }
 
 /// Returns the user whose file has this name.
-fn user_of(name: &str) -> Option<u32> {
+pub(super) fn user_of(name: &str) -> Option<u32> {
     let (user, rest) = name.strip_prefix(PREFIX)?.split_once('-')?;
     let (layout, number) = rest.split_once('-').unwrap_or((rest, "0"));
     u64::from_str_radix(layout, 16).ok()?;

@@ -21,6 +21,7 @@
 //! | `many.rs` | blocks of which a stream may have any number |
 //! | `chain.rs` | queues of octets in such blocks |
 //! | `links.rs`, `spans.rs` | the blocks of a queue, and its octets in them |
+//! | `shown.rs` | states as other programs read them |
 //! | `table.rs` | the block of tables of numbers |
 
 mod blocks;
@@ -36,6 +37,7 @@ mod many;
 mod own;
 mod pool;
 mod process;
+mod shown;
 mod sound;
 mod spans;
 mod table;
@@ -48,6 +50,7 @@ pub(crate) use layout::{BLOCK, SLOT, longest_file};
 pub use left::forget_left;
 pub use own::SharedState;
 pub use process::{Known, Process};
+pub use shown::shown;
 
 #[cfg(test)]
 mod chain_tests;

@@ -7,7 +7,9 @@ use super::claim::{Found, Slots};
 use super::layout::{BLOCKS, OF_BLOCKS, OF_SLOTS, SLAB, SLOTS};
 use super::process::Process;
 use super::{SharedState, blocks, file, leave_closed, pool};
-use crate::{Options, Role, State};
+use rddp_rdmap::TerminateCode;
+
+use crate::{Both, Ended, Options, Phase, Role, State, Why};
 
 fn user() -> u32 {
     // SAFETY: takes nothing and cannot fail.
@@ -31,6 +33,7 @@ fn a_file_has_slots_and_blocks() {
     it_grows_by_slabs(slots);
     blocks_are_given_back_and_used_again(slots);
     a_holder_that_died_keeps_nothing(slots);
+    others_read_what_a_stream_has_done(folder.path(), slots);
     what_is_no_state_is_not_taken_for_one(folder.path(), slots);
     what_exec_has_closed_is_left(folder.path(), slots);
     a_state_of_another_build_is_useless(folder.path(), slots);
@@ -52,6 +55,32 @@ fn what_is_taken_is_found_and_free_when_it_is_left(folder: &Path, slots: Slots) 
     assert!(again.ended().is_none() && again.tx.lock().unwrap().owed().is_empty());
     drop(again);
     super::left::free_all();
+}
+
+fn others_read_what_a_stream_has_done(folder: &Path, slots: Slots) {
+    let state = create(slots, 77);
+    {
+        let mut tx = state.tx.lock().unwrap();
+        (tx.position, tx.fpdus, tx.msn) = (1000, 5, 4);
+        assert!(tx.owe(&[7; 600]));
+        let mut rx = state.rx.lock().unwrap();
+        (rx.position, rx.msn) = (2000, 9);
+    }
+    state.set_framed();
+    let me = std::process::id();
+    let found = || super::shown(folder, user()).into_iter().find(|shown| shown.cookie == 77);
+    let shown = found().unwrap();
+    assert_eq!((shown.holders, shown.active, shown.sdp, shown.phase), (vec![me], true, false, Phase::Framed));
+    assert_eq!((shown.octets, shown.fpdus_sent), (Both { sent: 400, received: 2000 }, 5), "600 are owed");
+    assert_eq!(shown.sends, Both { sent: 3, received: 8 });
+    let end = Ended { why: Why::Terminated, errno: crate::Errno::RESET, code: TerminateCode(0x1203) };
+    state.end.set(end);
+    let shown = found().unwrap();
+    assert_eq!((shown.phase, shown.ended), (Phase::Ended, Some(end)));
+    assert!(super::shown(folder, user() + 1).is_empty(), "the file is another user's");
+    drop(state);
+    super::left::free_all();
+    assert_eq!(found(), None);
 }
 
 fn it_grows_by_slabs(slots: Slots) {

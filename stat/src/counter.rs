@@ -1,0 +1,138 @@
+//! Counters: their names, and a set of their values.
+
+use core::fmt;
+
+use crate::layout::COUNTS;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $ident:ident, $name:literal, $help:literal;)*) => {
+        /// A count of what a connection has done.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Counter {
+            $($(#[$doc])* $ident,)*
+        }
+
+        impl Counter {
+            /// All counters, in the order of their places.
+            pub const ALL: &'static [Counter] = &[$(Counter::$ident),*];
+
+            /// Returns the name, as JSON and OpenMetrics have it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Counter::$ident => $name,)* }
+            }
+
+            /// Returns what is counted, in one line.
+            #[must_use]
+            pub const fn help(self) -> &'static str {
+                match self { $(Counter::$ident => $help,)* }
+            }
+        }
+    };
+}
+
+// The place of a counter is its place here: new ones go to the end.
+counters! {
+    /// Octets handed to TCP behind the startup.
+    OctetsSent, "octets_sent", "Octets handed to TCP, headers and all, without the startup frames";
+    /// Octets taken from TCP behind the startup.
+    OctetsReceived, "octets_received", "Octets taken from TCP, headers and all, without the startup frames";
+    /// FPDUs sent.
+    FpdusSent, "fpdus_sent", "FPDUs sent";
+    /// FPDUs received with nothing wrong in MPA.
+    FpdusReceived, "fpdus_received", "FPDUs received with nothing wrong in MPA";
+    /// Calls that handed octets to TCP.
+    SendCalls, "send_calls", "Calls that handed octets to TCP";
+    /// Calls that took octets from TCP, or found none.
+    ReceiveCalls, "receive_calls", "Calls that took octets from TCP, or found none";
+    /// Sends and Immediate Data of the peer that are complete.
+    SendsReceived, "sends_received", "Sends of the peer that are complete, Immediate Data among them";
+    /// Writes of the peer that are complete.
+    WritesReceived, "writes_received", "Writes of the peer that are complete";
+    /// Reads and atomics that the peer has asked for.
+    ReadsReceived, "reads_received", "Reads and atomic operations that the peer has asked for";
+    /// Sends and Immediate Data of this end that TCP has taken.
+    SendsSent, "sends_sent", "Sends of this end that TCP has taken, Immediate Data among them";
+    /// Writes of this end that TCP has taken.
+    WritesSent, "writes_sent", "Writes of this end that TCP has taken";
+    /// Reads of this end that are complete.
+    ReadsSent, "reads_sent", "Reads of this end that are complete";
+    /// Atomic operations of this end that are complete.
+    AtomicsSent, "atomics_sent", "Atomic operations of this end that are complete";
+    /// Windows that were bound.
+    Binds, "binds", "Memory windows that this end has bound";
+    /// STags that this end has invalidated by a request of its own.
+    Invalidations, "invalidations", "STags that this end has invalidated by requests of its own";
+    /// Requests that ended with an error of their own, and were not flushed.
+    RequestsFailed, "requests_failed", "Requests of this end that failed; those flushed behind them do not count";
+    /// Payload received straight into registered memory.
+    OctetsPlacedDirectly, "octets_placed_directly", "Octets of payload received straight into their place";
+    /// Payload that was copied before it was sent.
+    OctetsCopied, "octets_copied", "Octets of payload of long segments that were copied before they were sent";
+    /// Terminates sent.
+    TerminatesSent, "terminates_sent", "Terminates sent";
+    /// Terminates received.
+    TerminatesReceived, "terminates_received", "Terminates received";
+    /// Connections lost: without an end in order, and not by a Terminate.
+    Lost, "lost", "Connections lost: reset by either end, or by TCP";
+}
+
+/// Values of all counters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Counts([u64; COUNTS]);
+
+impl Counts {
+    /// Makes counts of words in the order of [`Counter::ALL`]; what is missing is 0.
+    #[must_use]
+    pub fn of_words(words: impl IntoIterator<Item = u64>) -> Self {
+        let mut counts = Self::default();
+        counts.0.iter_mut().zip(words).for_each(|(count, word)| *count = word);
+        counts
+    }
+
+    /// Returns the words that [`of_words`](Self::of_words) takes.
+    #[must_use]
+    pub fn words(&self) -> &[u64; COUNTS] {
+        &self.0
+    }
+
+    /// Returns the value of a counter.
+    #[must_use]
+    pub fn of(&self, counter: Counter) -> u64 {
+        self.0[counter as usize]
+    }
+
+    /// Sets the value of a counter.
+    pub fn set(&mut self, counter: Counter, value: u64) {
+        self.0[counter as usize] = value;
+    }
+
+    /// Adds the values of others; beyond 2^64 they begin anew, as each does.
+    pub fn add(&mut self, others: &Self) {
+        self.0.iter_mut().zip(others.0).for_each(|(count, other)| *count = count.wrapping_add(other));
+    }
+
+    /// Returns by how much these have grown since `before`; 0 where they have begun anew.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self::of_words(self.0.iter().zip(before.0).map(|(now, then)| now.saturating_sub(then)))
+    }
+
+    /// Returns all counters with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
+        Counter::ALL.iter().map(|counter| (*counter, self.of(*counter)))
+    }
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Counts([0; COUNTS])
+    }
+}
+
+impl fmt::Debug for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter().filter(|(_, value)| *value > 0)).finish()
+    }
+}
