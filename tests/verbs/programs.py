@@ -109,6 +109,8 @@ def rsockets():
     for kind in ("", "-T a", "-T b", "-T n", "-T v"):
         options = f"-S 20000 -C 50 -p 7411 {kind}"
         yield Case(f"rstream {kind}", f"rstream {options}", f"rstream -s {AT} {options}")
+        options = f"-S 20000 -C 50 -p 7413 {kind}"
+        yield Case(f"riostream {kind}", f"riostream {options}", f"riostream -s {AT} {options}")
     # The server stays.
     yield Case("rcopy", "rcopy -p 7412", f"rcopy {__file__} {AT}:FOLDER/copy -p 7412",
                ends=(ENDED, 0), says=f"{os.path.getsize(__file__)} bytes in")

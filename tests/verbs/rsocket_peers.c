@@ -33,7 +33,7 @@ struct place { uint64_t addr; uint32_t key, len; } __attribute__((packed));
 struct hello { uint8_t version, flags; uint16_t credits; uint8_t none[4]; struct place list, data; }
 	__attribute__((packed));
 
-enum { DATA = 0, CREDITS = 4, CONTROL = 7 };
+enum { DATA = 0, CREDITS = 4, MAPPING = 6, CONTROL = 7 };
 #define WORD(kind, value) ((uint32_t)(kind) << 29 | (value))
 #define MOST 0x1fffffff
 
@@ -58,6 +58,8 @@ static const struct attack {
 	{ "control without end", WORD(CONTROL, MOST), 4, 0, 0, 0, EPROTO },
 	{ "a kind between those known", WORD(3, 1), 4, 0, 0, 0, EPROTO },
 	{ "immediate data for a map", WORD(5, 1), 4, 0, 0, 0, EPROTO },
+	{ "a mapping without a table", WORD(MAPPING, 0), 4, 0, 0, 0, EPROTO },
+	{ "a mapping's number beyond any", WORD(MAPPING, 65536), 4, 0, 0, 0, EPROTO },
 	{ "an empty message", 0, 0, 0, 0, 0, EPROTO },
 	{ "a short message", WORD(DATA, 1), 3, 0, 0, 0, EPROTO },
 	{ "a long message", WORD(DATA, 1), 8, 0, 0, 0, ECONNRESET },

@@ -1,7 +1,7 @@
 /*
  * rsockets: a signal in rpoll and rselect, plain descriptors beside sockets, two threads on one
- * socket, a child of fork, and calls that are not done. Ends with 1 at the first answer that is
- * wrong.
+ * socket, a child of fork, memory that the other end writes to, and calls that are not done. Ends
+ * with 1 at the first answer that is wrong.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,6 +30,8 @@ static void is(int line, const char *what, long got, long wanted)
 
 static struct sockaddr_in at = { .sin_family = AF_INET };
 static int listener, left, right;
+/* What the listener's end lets the other one map. That end lets nobody. */
+static int mappings = 2;
 
 static void *accepts(void *unused)
 {
@@ -46,6 +48,7 @@ static void join(void)
 	at.sin_port = 0;
 	IS((listener = rsocket(AF_INET, SOCK_STREAM, 0)) >= 0, 1);
 	IS(rbind(listener, (void *)&at, len), 0);
+	IS(rsetsockopt(listener, SOL_RDMA, RDMA_IOMAPSIZE, &mappings, sizeof mappings), 0);
 	IS(rlisten(listener, 8), 0);
 	IS(rgetsockname(listener, (void *)&at, &len), 0);
 	pthread_create(&thread, NULL, accepts, NULL);
@@ -166,16 +169,77 @@ static void child(void)
 	threads();
 }
 
+#define FAILS(call, error) IS((long)(call), -1); IS(errno, error)
+
+static void pass(int from, int to)
+{
+	char octet;
+
+	IS(rsend(from, "m", 1, 0), 1);
+	IS(rrecv(to, &octet, 1, 0), 1);
+}
+
+/* Memory of the left end, which the right one writes to. */
+static void mapped(void)
+{
+	static char area[1 << 18], source[1 << 18], other[100];
+	void *constant = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t done, part;
+	int value = 0;
+	socklen_t len = sizeof value;
+
+	for (size_t n = 0; n < sizeof source; n++)
+		source[n] = n * 7 + (n >> 8);
+	IS(rgetsockopt(right, SOL_RDMA, RDMA_IOMAPSIZE, &value, &len), 0);
+	IS(value, mappings);
+	FAILS(rsetsockopt(right, SOL_RDMA, RDMA_IOMAPSIZE, &value, len), EINVAL);
+	FAILS(riomap(right, area, sizeof area, PROT_WRITE, 0, -1), ENOMEM);
+	FAILS(riomap(left, area, sizeof area, PROT_READ | PROT_WRITE, 0, -1), EINVAL);
+	FAILS(riomap(left, area, 0, PROT_WRITE, 0, -1), EINVAL);
+	FAILS(riomap(left, NULL, 64, PROT_WRITE, 0, -1), EINVAL);
+	FAILS(riomap(left, constant, 64, PROT_WRITE, 0, -1), EFAULT);
+	FAILS(riomap(listener, area, 64, PROT_WRITE, 0, -1), EINVAL);
+	FAILS(riomap(-1, area, 64, PROT_WRITE, 0, -1), EBADF);
+	FAILS(riowrite(listener, area, 64, 0, 0), ENOTCONN);
+	FAILS(riounmap(left, area, sizeof area), EINVAL);
+
+	IS(riomap(left, area, sizeof area, PROT_WRITE, 0, 100000), 100000);
+	IS(riomap(left, other, sizeof other, PROT_WRITE, 0, -1), (off_t)other);
+	FAILS(riomap(left, area, 64, PROT_WRITE, 0, 0), ENOMEM);
+	IS(riomap(left, source, 64, PROT_NONE, 0, -1), (off_t)source);
+	/* The right end knows of them from the next data on. */
+	IS(riowrite(right, source, 64, 100000, 0), 0);
+	pass(left, right);
+	IS(riowrite(right, source, 64, 99999, 0), 0);
+	IS(riowrite(right, source, sizeof source, 100000, 0), sizeof source);
+	IS(riowrite(right, source, 64, (off_t)other + 90, 0), 10);
+	IS(riowrite(right, source, 64, 100000 + sizeof area, 0), 0);
+	pass(right, left);
+	IS(memcmp(area, source, sizeof area), 0);
+	IS(memcmp(other + 90, source, 10), 0);
+	IS(other[89], 0);
+	for (done = 0; done < sizeof source; done += part) {
+		part = riowrite(right, source + done, sizeof source - done, 100000 + done, MSG_DONTWAIT);
+		if (part == (size_t)-1) {
+			IS(errno, EAGAIN);
+			part = 0;
+		}
+	}
+
+	FAILS(riounmap(left, area, sizeof area - 1), EINVAL);
+	pass(right, left);
+	IS(riounmap(left, area, sizeof area), 0);
+	FAILS(riounmap(left, area, sizeof area), EINVAL);
+	/* Its number is free again. */
+	IS(riomap(left, area + 64, 64, PROT_WRITE, 0, 100000), 100000);
+	pass(left, right);
+	IS(riowrite(right, "again", 5, 100000, 0), 5);
+	pass(right, left);
+	IS(memcmp(area + 64, "again", 5), 0);
+}
+
 static void not_done(void)
 {
-	char octets[64];
-
-	IS(riomap(left, octets, sizeof octets, PROT_WRITE, 0, -1) == (off_t)-1, 1);
-	IS(errno, EOPNOTSUPP);
-	IS(riounmap(left, octets, sizeof octets), -1);
-	IS(errno, EOPNOTSUPP);
-	IS(riowrite(left, octets, sizeof octets, 0, 0) == (size_t)-1, 1);
-	IS(errno, EOPNOTSUPP);
 	IS(rsocket(AF_INET, SOCK_DGRAM, 0), -1);
 	IS(errno, EOPNOTSUPP);
 }
@@ -203,6 +267,7 @@ int main(void)
 	plain_descriptors();
 	threads();
 	child();
+	mapped();
 	not_done();
 	ends();
 	return 0;

@@ -37,7 +37,7 @@ impl Place {
         }
     }
 
-    fn decode_be(octets: &[u8]) -> Place {
+    pub(super) fn decode_be(octets: &[u8]) -> Place {
         Place {
             addr: u64::from_be_bytes(part(octets, 0)),
             key: u32::from_be_bytes(part(octets, 8)),
@@ -47,32 +47,38 @@ impl Place {
 }
 
 /// Returns `N` octets from `at` on, of a slice that is long enough.
-fn part<const N: usize>(octets: &[u8], at: usize) -> [u8; N] {
+pub(super) fn part<const N: usize>(octets: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&octets[at..at + N]);
     out
 }
 
 /// Private data of a connection, by which each end tells the other: receives that are posted,
-/// where its list of places is (`len` is a number of places), and the first place for data.
+/// where its list of places is (`len` is a number of places), the first place for data, and how
+/// many mappings the table behind the list has room for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) is_big_endian: bool,
     pub(crate) credits: u16,
     pub(crate) list: Place,
     pub(crate) data: Place,
+    pub(crate) mappings: u16,
 }
 
 impl Hello {
     const LEN: usize = 40;
     const VERSION: u8 = 1;
     const BIG_ENDIAN: u8 = 1;
+    const HAS_MAPPINGS: u8 = 2;
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut octets = vec![Self::VERSION, u8::from(self.is_big_endian) * Self::BIG_ENDIAN];
+        let has_mappings = self.mappings > 0;
+        let flags = [(self.is_big_endian, Self::BIG_ENDIAN), (has_mappings, Self::HAS_MAPPINGS)];
+        let flags = flags.iter().filter(|(is_so, _)| *is_so).map(|(_, flag)| flag).sum();
+        let mut octets = vec![Self::VERSION, flags];
         octets.extend(self.credits.to_be_bytes());
-        // Reserved octets, and the size of a map of memory, of which there is none.
-        octets.extend([0; 4]);
+        // Three are reserved.
+        octets.extend([0, 0, 0, scale_of(self.mappings)]);
         octets.extend(self.list.encode(true));
         octets.extend(self.data.encode(true));
         octets
@@ -88,9 +94,24 @@ impl Hello {
             credits: u16::from_be_bytes(part(octets, 2)),
             list: Place::decode_be(&octets[8..24]),
             data: Place::decode_be(&octets[24..40]),
+            mappings: if octets[1] & Self::HAS_MAPPINGS != 0 { of_scale(octets[7]) } else { 0 },
         };
         if hello.list.len == 0 { Err(Violation) } else { Ok(hello) }
     }
+}
+
+/// Returns the octet that stands for a number of mappings: up to 128 of them, and multiples of 256.
+fn scale_of(mappings: u16) -> u8 {
+    u8::try_from(mappings).ok().filter(|number| *number <= 128).unwrap_or((mappings >> 8) as u8 | 0x80)
+}
+
+fn of_scale(octet: u8) -> u16 {
+    if octet <= 128 { octet.into() } else { u16::from(octet & 0x7f) << 8 }
+}
+
+/// Returns the number of mappings that a peer is told of where a program asks for so many.
+pub(crate) fn announced(mappings: u16) -> u16 {
+    of_scale(scale_of(mappings.min(0x7fff)))
 }
 
 /// A message: the four octets of a Send.
@@ -106,8 +127,8 @@ pub(crate) enum Message {
     KeepAlive,
     /// The sender sends no more.
     Shutdown,
-    /// A place in the map of memory has changed.
-    Map,
+    /// The mapping with this number has been written to the table.
+    Map(u16),
 }
 
 impl Message {
@@ -120,7 +141,7 @@ impl Message {
         let (kind, value) = match self {
             Message::Data(len) => (0, len & Self::MOST),
             Message::Credits(number) => (4, number.into()),
-            Message::Map => (6, 0),
+            Message::Map(number) => (6, number.into()),
             Message::Disconnect => (7, 0),
             Message::KeepAlive => (7, 1),
             Message::Shutdown => (7, 2),
@@ -134,7 +155,7 @@ impl Message {
         match (word >> 29, word & Self::MOST) {
             (0, len) => Ok(Message::Data(len)),
             (4, number) => Ok(Message::Credits(number as u16)),
-            (6, _) => Ok(Message::Map),
+            (6, number) => u16::try_from(number).map(Message::Map).map_err(|_| Violation),
             (7, 0) => Ok(Message::Disconnect),
             (7, 1) => Ok(Message::KeepAlive),
             (7, 2) => Ok(Message::Shutdown),
@@ -150,10 +171,20 @@ mod tests {
     #[test]
     fn private_data_are_read_as_they_are_written() {
         let place = |addr, len| Place { addr, key: 7, len };
-        let hello =
-            Hello { is_big_endian: true, credits: 384, list: place(0x1000, 2), data: place(0x2000, 65536) };
+        let hello = Hello {
+            is_big_endian: true,
+            credits: 384,
+            list: place(0x1000, 2),
+            data: place(0x2000, 65536),
+            mappings: 0,
+        };
         let octets = hello.encode();
-        assert_eq!((octets.len(), &octets[..4]), (40, &[1, 1, 1, 128][..]));
+        assert_eq!((octets.len(), &octets[..8]), (40, &[1, 1, 1, 128, 0, 0, 0, 0][..]));
+        let more = Hello { mappings: 512, ..hello };
+        assert_eq!(
+            (&more.encode()[..8], Hello::decode(&more.encode())),
+            (&[1, 3, 1, 128, 0, 0, 0, 0x82][..], Ok(more))
+        );
         assert_eq!(Hello::decode(&octets), Ok(hello));
         assert_eq!(Hello::decode(&octets[..39]), Err(Violation));
         assert_eq!(Hello::decode(&[2; 40]), Err(Violation));
@@ -164,12 +195,28 @@ mod tests {
         assert_eq!(Hello::decode(&Hello { credits: 1, ..Hello::default() }.encode()), Err(Violation));
     }
 
+    /// Peers without the flag have no table, whatever the octet says.
+    #[test]
+    fn numbers_of_mappings_are_rounded_as_they_are_told() {
+        for (asked, told) in
+            [(0, 0), (1, 1), (128, 128), (200, 128), (256, 256), (700, 512), (0xffff, 0x7f00)]
+        {
+            assert_eq!(announced(asked), told);
+            assert_eq!(of_scale(scale_of(told)), told);
+        }
+        let mut octets =
+            Hello { list: Place { len: 2, ..Place::default() }, mappings: 9, ..Hello::default() }.encode();
+        octets[1] = 0;
+        assert_eq!(Hello::decode(&octets).unwrap().mappings, 0);
+    }
+
     #[test]
     fn messages_are_read_as_they_are_written() {
         use Message::{Credits, Data, Disconnect, KeepAlive, Map, Shutdown};
-        for message in [Data(70_000), Credits(65_535), Disconnect, KeepAlive, Shutdown, Map] {
+        for message in [Data(70_000), Credits(65_535), Disconnect, KeepAlive, Shutdown, Map(9)] {
             assert_eq!(Message::decode(message.encode(), cfg!(target_endian = "big")), Ok(message));
         }
         assert_eq!(Message::decode([0, 0, 0, 0x20], false), Err(Violation));
+        assert_eq!(Message::decode([0, 0, 1, 0xc0], false), Err(Violation));
     }
 }

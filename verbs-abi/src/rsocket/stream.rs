@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Hello, Message, Place, Violation};
+use super::{Hello, Mapping, Message, Place, Violation};
 
 /// The state of a connection, with no memory of its own: the ring and the list of places are the
 /// caller's, and are named by offsets.
@@ -20,6 +20,9 @@ pub(crate) struct Stream {
     /// The peer's list of places, and the index of the next one to be written.
     list: Place,
     next_place: u32,
+    /// The peer's table of mappings, `len` of them, and the number that ours has room for.
+    table: Place,
+    mappings: u16,
     is_peer_big_endian: bool,
     /// Updates that are not completed.
     updates: usize,
@@ -33,7 +36,7 @@ pub(crate) struct Stream {
     given: usize,
     /// Messages that tell of octets in the ring, by what is left of them.
     messages: VecDeque<usize>,
-    /// Messages read, and the number at which the peer is told of it.
+    /// Messages read, or without data, and the number at which the peer is told of it.
     taken: u16,
     tell_at: u16,
     receives: u16,
@@ -56,8 +59,10 @@ impl Stream {
     /// Updates at a time that are not completed.
     pub(crate) const UPDATES: usize = 2;
 
-    /// Begins with what the peer has told. The peer was told of the first half of the ring.
-    pub(crate) fn new(hello: &Hello, ring: usize, receives: u16) -> Stream {
+    /// Begins with what the peer has told. The peer was told of the first half of the ring, and of
+    /// a table with room for so many mappings.
+    pub(crate) fn new(hello: &Hello, ring: usize, receives: u16, mappings: u16) -> Stream {
+        let behind = u64::from(hello.list.len) * Place::LEN as u64;
         Stream {
             sent: 0,
             allowed: hello.credits,
@@ -65,6 +70,12 @@ impl Stream {
             next_target: 1,
             list: hello.list,
             next_place: 1 % hello.list.len,
+            table: Place {
+                addr: hello.list.addr.wrapping_add(behind),
+                len: hello.mappings.into(),
+                ..hello.list
+            },
+            mappings,
             is_peer_big_endian: hello.is_big_endian,
             updates: 0,
             ring,
@@ -102,7 +113,10 @@ impl Stream {
             Message::Disconnect => self.end(),
             Message::Shutdown if !self.writable => self.end(),
             Message::Shutdown => self.readable = false,
-            Message::KeepAlive | Message::Map => {}
+            // Only a peer that was told of a table writes to it. The message has cost it a credit.
+            Message::Map(number) if number >= self.mappings => return Err(Violation),
+            Message::Map(_) => self.taken = self.taken.wrapping_add(1),
+            Message::KeepAlive => {}
         }
         Ok(())
     }
@@ -213,6 +227,18 @@ impl Stream {
         at
     }
 
+    /// Returns how many mappings the peer's table has room for.
+    pub(crate) fn table_len(&self) -> u16 {
+        self.table.len as u16
+    }
+
+    /// Notes that the peer is told of a mapping, which costs a credit. Returns where it goes.
+    pub(crate) fn send_mapping(&mut self, number: u16) -> Place {
+        self.sent = self.sent.wrapping_add(1);
+        let at = usize::from(number) * Mapping::LEN;
+        Place { addr: self.table.addr.wrapping_add(at as u64), ..self.table }
+    }
+
     /// Ends directions of our own. Returns the message that tells the peer, if there is one.
     pub(crate) fn shut(&mut self, reading: bool, writing: bool) -> Option<Message> {
         let was_open = self.readable || self.writable;
@@ -236,8 +262,9 @@ mod tests {
 
     fn stream() -> Stream {
         let place = |addr, len| Place { addr, key: 1, len };
-        let hello = Hello { is_big_endian: false, credits: 4, list: place(0x1000, 2), data: place(0, 100) };
-        Stream::new(&hello, 200, 4)
+        let (list, data) = (place(0x1000, 2), place(0, 100));
+        let hello = Hello { is_big_endian: false, credits: 4, list, data, mappings: 3 };
+        Stream::new(&hello, 200, 4, 2)
     }
 
     #[test]
@@ -295,6 +322,19 @@ mod tests {
         stream.set_target(Place { addr: 9, key: 2, len: 5 });
         assert!(stream.has_credit() && stream.room() == 5 && stream.send(5).addr == 9);
         assert_eq!(stream.wanted_place(), Some(0));
+    }
+
+    /// The table of mappings stands behind the list of places.
+    #[test]
+    fn mappings_cost_credits_and_stay_in_their_tables() {
+        let mut stream = stream();
+        assert_eq!((stream.table_len(), stream.send_mapping(2).addr), (3, 0x1000 + 2 * 16 + 2 * 24));
+        (0..3).for_each(|_| assert!(stream.has_credit() && stream.send(1).len == 1));
+        assert!(!stream.has_credit());
+        assert_eq!(stream.take(Message::Map(2)), Err(Violation));
+        let _ = stream.update();
+        (0..2).for_each(|number| stream.take(Message::Map(number)).unwrap());
+        assert_eq!(stream.update().unwrap().message, Message::Credits(6));
     }
 
     #[test]

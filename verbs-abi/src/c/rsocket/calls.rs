@@ -9,7 +9,7 @@ use socket2::{Domain, SockAddr};
 
 use super::super::border::minus;
 use super::super::cm::load;
-use super::connection::Sizes;
+use super::connection::{Connection, Sizes};
 use super::options::Options;
 use super::socket::{Phase, Socket, remove, socket};
 use crate::errors::Outcome;
@@ -141,6 +141,20 @@ fn receive(fd: c_int, out: &mut [u8], flags: c_int) -> Outcome<usize> {
 }
 
 fn send(fd: c_int, octets: &[u8], flags: c_int) -> Outcome<usize> {
+    send_by(fd, octets, flags, |connection, rest| {
+        connection.send(rest).map(|sent| Some(sent).filter(|sent| *sent > 0))
+    })
+}
+
+/// Sends all of `octets`, or what can be sent at once if the call is not to block. `step` sends the
+/// first of them: as many as it returns; of none, the rest has nowhere to go, and where it returns
+/// nothing, it is to be tried again.
+pub(super) fn send_by(
+    fd: c_int,
+    octets: &[u8],
+    flags: c_int,
+    mut step: impl FnMut(&mut Connection, &[u8]) -> Outcome<Option<usize>>,
+) -> Outcome<usize> {
     let (socket, mut done) = (socket(fd)?, 0);
     socket.connected(flags & libc::MSG_DONTWAIT != 0)?;
     while done < octets.len() {
@@ -150,13 +164,11 @@ fn send(fd: c_int, octets: &[u8], flags: c_int) -> Outcome<usize> {
             if !connection.stream.as_ref().is_some_and(Stream::is_writable) {
                 return Some(Err(connection.error.take().unwrap_or(Errno::ECONNRESET)));
             }
-            match connection.send(rest) {
-                Ok(0) => None,
-                sent => Some(sent),
-            }
+            step(connection, rest).transpose()
         });
         match sent {
             Err(_) if done > 0 => break,
+            Ok(0) => break,
             sent => done += sent?,
         }
     }
@@ -165,7 +177,7 @@ fn send(fd: c_int, octets: &[u8], flags: c_int) -> Outcome<usize> {
 
 /// # Safety
 /// As many octets as `len` says.
-unsafe fn room<'a>(buf: *mut c_void, len: size_t) -> &'a mut [u8] {
+pub(super) unsafe fn room<'a>(buf: *mut c_void, len: size_t) -> &'a mut [u8] {
     if len == 0 || buf.is_null() {
         return &mut [];
     }

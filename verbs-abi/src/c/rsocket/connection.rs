@@ -8,9 +8,10 @@ use rddp_rnic::{
     RecvWr, Remote, SendWr, Stag, Status,
 };
 
+use super::map::Mapped;
 use crate::engine::Engine;
 use crate::errors::{Outcome, of_device, of_post};
-use crate::rsocket::{Hello, Message, Place, Stream, Update, Violation};
+use crate::rsocket::{Hello, Mapping, Message, Place, Stream, Update, Violation};
 
 /// Sizes that a program may choose before a connection is made.
 #[derive(Clone, Copy, Debug)]
@@ -20,11 +21,14 @@ pub(super) struct Sizes {
     pub(super) send_buffer: u32,
     pub(super) receive_buffer: u32,
     pub(super) inline: u16,
+    /// Mappings that the peer may tell of.
+    pub(super) mappings: u16,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Sizes { sends: 384, receives: 384, send_buffer: 1 << 17, receive_buffer: 1 << 17, inline: 64 }
+        let (send_buffer, receive_buffer) = (1 << 17, 1 << 17);
+        Sizes { sends: 384, receives: 384, send_buffer, receive_buffer, inline: 64, mappings: 0 }
     }
 }
 
@@ -33,7 +37,7 @@ const SPARE: usize = 16;
 /// Requests for updates and the ends of directions.
 const CONTROL: usize = 2 * Stream::UPDATES + 4;
 /// The greatest write. A whole buffer in one would have the peer wait for the whole.
-const MOST: usize = 65_536;
+pub(super) const MOST: usize = 65_536;
 
 /// Kinds of completed requests, besides data of so many octets.
 const UPDATE: u64 = 1 << 40;
@@ -46,14 +50,16 @@ pub(super) struct Connection {
     pub(super) channel: CompletionChannel,
     inbox: MemoryRegion,
     ring: MemoryRegion,
-    places: MemoryRegion,
-    outbox: MemoryRegion,
+    /// The list of places, and the table of mappings behind it.
+    pub(super) places: MemoryRegion,
+    pub(super) outbox: MemoryRegion,
     receives: u16,
     /// Sends with data that may still be posted, and octets of the outbox that are free.
-    slots: usize,
-    free: usize,
+    pub(super) slots: usize,
+    pub(super) free: usize,
     /// Offset in the outbox of the next octets.
-    next: usize,
+    pub(super) next: usize,
+    pub(super) mapped: Mapped,
     /// Ends of directions that are not completed.
     controls: usize,
     pub(super) stream: Option<Stream>,
@@ -80,7 +86,10 @@ impl Connection {
         let connection = Connection {
             inbox: memory(depth * Message::LEN, Access::LOCAL_WRITE)?,
             ring: memory((sizes.receive_buffer as usize).max(2) & !1, written)?,
-            places: memory(Stream::PLACES * Place::LEN, written)?,
+            places: memory(
+                Stream::PLACES * Place::LEN + usize::from(sizes.mappings) * Mapping::LEN,
+                written,
+            )?,
             outbox: memory((sizes.send_buffer as usize).max(2048), Access::LOCAL_WRITE)?,
             qp,
             cq,
@@ -89,6 +98,7 @@ impl Connection {
             slots,
             free: (sizes.send_buffer as usize).max(2048),
             next: 0,
+            mapped: Mapped::new(pd, sizes.mappings),
             controls: 0,
             stream: None,
             error: None,
@@ -109,6 +119,7 @@ impl Connection {
             credits: self.receives,
             list: place(&self.places, Stream::PLACES),
             data: place(&self.ring, self.ring.len() / 2),
+            mappings: self.mapped.theirs.len() as u16,
         };
         ConnectOptions { private_data: hello.encode(), extensions: false, ..ConnectOptions::default() }
     }
@@ -116,7 +127,8 @@ impl Connection {
     /// Begins the stream with the private data of the peer.
     pub(super) fn begin(&mut self, private_data: &[u8]) -> Result<(), Violation> {
         let hello = Hello::decode(private_data)?;
-        self.stream = Some(Stream::new(&hello, self.ring.len(), self.receives));
+        let mappings = self.mapped.theirs.len() as u16;
+        self.stream = Some(Stream::new(&hello, self.ring.len(), self.receives, mappings));
         Ok(())
     }
 
@@ -170,8 +182,13 @@ impl Connection {
             Message::LEN => Message::decode(octets, stream.is_peer_big_endian()),
             _ => Err(Violation),
         };
-        taken.and_then(|message| stream.take(message)).map_err(|Violation| Errno::EPROTO)?;
-        if stream.is_gone() { Ok(()) } else { self.post_receive(index) }
+        let message = taken.map_err(|Violation| Errno::EPROTO)?;
+        stream.take(message).map_err(|Violation| Errno::EPROTO)?;
+        let is_gone = stream.is_gone();
+        if let Message::Map(number) = message {
+            self.note_mapping(number)?;
+        }
+        if is_gone { Ok(()) } else { self.post_receive(index) }
     }
 
     fn sent(&mut self, id: u64) {
@@ -226,6 +243,9 @@ impl Connection {
 
     /// Sends as much of `octets` as can be. Returns how much that is.
     pub(super) fn send(&mut self, octets: &[u8]) -> Outcome<usize> {
+        if !self.tell_mappings()? {
+            return Ok(0);
+        }
         let len = self.sendable().min(octets.len());
         let Some(stream) = self.stream.as_mut().filter(|_| len > 0) else { return Ok(0) };
         self.outbox.write(self.next, &octets[..len]).map_err(|_| Errno::EIO)?;
@@ -276,6 +296,6 @@ impl Connection {
     }
 }
 
-fn remote(place: Place) -> Remote {
+pub(super) fn remote(place: Place) -> Remote {
     Remote { stag: Stag(place.key), to: place.addr }
 }

@@ -8,6 +8,7 @@ use super::super::border::minus;
 use super::connection::Sizes;
 use super::socket::{Phase, socket};
 use crate::errors::Outcome;
+use crate::rsocket::announced;
 
 /// Options that a program may set and ask for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,6 +54,7 @@ fn set_size(sizes: &mut Sizes, level: c_int, name: c_int, value: c_int) -> Outco
         (RDMA, SQSIZE) => sizes.sends = narrow(value)?,
         (RDMA, RQSIZE) => sizes.receives = narrow(value)?,
         (RDMA, INLINE) => sizes.inline = narrow(value)?,
+        (RDMA, IOMAPSIZE) => sizes.mappings = announced(narrow(value)?),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) | (RDMA, ROUTE) => {}
         _ => return Err(Errno::ENOTSUP),
     }
@@ -110,7 +112,7 @@ fn get(number: c_int, level: c_int, name: c_int) -> Outcome<c_int> {
         (RDMA, SQSIZE) => state.sizes.sends.into(),
         (RDMA, RQSIZE) => state.sizes.receives.into(),
         (RDMA, INLINE) => state.sizes.inline.into(),
-        (RDMA, IOMAPSIZE) => 0,
+        (RDMA, IOMAPSIZE) => state.sizes.mappings.into(),
         _ => return Err(Errno::ENOTSUP),
     })
 }
