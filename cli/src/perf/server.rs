@@ -107,7 +107,7 @@ impl Drop for Memory<'_> {
 
 /// A data connection, and its number.
 enum Arrival {
-    Rdma(u16, ConnectRequest),
+    Rdma(u16, Box<ConnectRequest>),
     Tcp(u16, TcpStream),
 }
 
@@ -187,7 +187,7 @@ fn accept_rdma(listener: &Listener, shared: &Shared) {
             let _ = request.reject(b"this is rddp perf: connect with rddp perf client");
             continue;
         };
-        shared.deliver(session, Arrival::Rdma(lane, request));
+        shared.deliver(session, Arrival::Rdma(lane, Box::new(request)));
     }
 }
 
@@ -337,7 +337,7 @@ fn connect(
         rdma.aim(theirs)?;
         for _ in 0..setup.qps {
             let Arrival::Rdma(lane, request) = next()? else { return Err(wrong()) };
-            rdma.accept(lane, request)?;
+            rdma.accept(lane, *request)?;
         }
         let places = rdma.places();
         return Ok((Engine::Rdma(rdma), places));
