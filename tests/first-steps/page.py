@@ -11,13 +11,15 @@ import re
 import sys
 
 # A page says `sleep` where something that it has started has to be ready. Here that is waited for,
-# as long as a busy machine takes: the process listens, or has begun its capture.
+# as long as a busy machine takes: the process listens, or has begun its capture, or has been
+# connected for as long as the page says.
 PRELUDE = """
 set -euo pipefail
 start=$PWD
 sleep() {
     for _ in $(seq 600); do
         if ss -Hltnp | grep -q "pid=$!," || [ -s rddp.pcapng ]; then return; fi
+        if ss -Htnp | grep -q "pid=$!,"; then command sleep "$1"; return; fi
         command sleep 0.1
     done
     echo "not ready: $*" >&2
