@@ -31,7 +31,7 @@ pub(super) struct Mapped {
 struct Own {
     addr: usize,
     region: MemoryRegion,
-    /// Its number in the peer's table; none if it is not for the peer.
+    /// A number in the peer's table; none if it is not for the peer.
     number: Option<u16>,
 }
 
