@@ -33,6 +33,8 @@ struct place { uint64_t addr; uint32_t key, len; } __attribute__((packed));
 struct hello { uint8_t version, flags; uint16_t credits; uint8_t none[4]; struct place list, data; }
 	__attribute__((packed));
 
+/* The rsocket's table of mappings. */
+enum { MAPPINGS = 2 };
 enum { DATA = 0, CREDITS = 4, MAPPING = 6, CONTROL = 7 };
 #define WORD(kind, value) ((uint32_t)(kind) << 29 | (value))
 #define MOST 0x1fffffff
@@ -58,7 +60,8 @@ static const struct attack {
 	{ "control without end", WORD(CONTROL, MOST), 4, 0, 0, 0, EPROTO },
 	{ "a kind between those known", WORD(3, 1), 4, 0, 0, 0, EPROTO },
 	{ "immediate data for a map", WORD(5, 1), 4, 0, 0, 0, EPROTO },
-	{ "a mapping without a table", WORD(MAPPING, 0), 4, 0, 0, 0, EPROTO },
+	{ "the last mapping", WORD(MAPPING, MAPPINGS - 1), 4, 0, 0, 0, 0 },
+	{ "a mapping behind the table", WORD(MAPPING, MAPPINGS), 4, 0, 0, 0, EPROTO },
 	{ "a mapping's number beyond any", WORD(MAPPING, 65536), 4, 0, 0, 0, EPROTO },
 	{ "an empty message", 0, 0, 0, 0, 0, EPROTO },
 	{ "a short message", WORD(DATA, 1), 3, 0, 0, 0, EPROTO },
@@ -206,7 +209,7 @@ int main(void)
 	struct sockaddr_in at = { .sin_family = AF_INET };
 	socklen_t len = sizeof at;
 	char port[8] = "";
-	int ends[2], dones[2], listener, rs;
+	int ends[2], dones[2], listener, rs, mappings = MAPPINGS;
 	pid_t pid;
 
 	IS(pipe(ends) | pipe(dones), 0);
@@ -216,6 +219,7 @@ int main(void)
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	IS((listener = rsocket(AF_INET, SOCK_STREAM, 0)) >= 0, 1);
 	IS(rbind(listener, (void *)&at, len), 0);
+	IS(rsetsockopt(listener, SOL_RDMA, RDMA_IOMAPSIZE, &mappings, sizeof mappings), 0);
 	IS(rlisten(listener, 8), 0);
 	IS(rgetsockname(listener, (void *)&at, &len), 0);
 	snprintf(port, sizeof port, "%d", ntohs(at.sin_port));
