@@ -46,6 +46,15 @@ impl SendFlags {
     }
 }
 
+/// Sends as much of the caller's own octets as the socket takes, and returns their number.
+/// `WouldBlock` if it takes none.
+#[inline]
+pub fn send_octets(fd: BorrowedFd<'_>, octets: &[u8]) -> io::Result<usize> {
+    let piece = libc::iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: octets.len() };
+    // SAFETY: the piece is a borrowed slice, and the call only reads it.
+    retry(|| unsafe { calls::send(fd, piece, SendFlags::default().bits()) })
+}
+
 /// Sends as much of `pieces` as the socket takes, and returns the number of octets. `WouldBlock` if
 /// it takes none.
 pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[Piece<'_>], flags: SendFlags) -> io::Result<usize> {

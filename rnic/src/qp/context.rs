@@ -1,12 +1,12 @@
 //! The parts of a queue pair that its connection works on while the lock is held.
 
-use rddp_rdma::{AsyncEventKind, Operation, Status};
+use rddp_rdma::{AsyncEventKind, Operation, SendWr, Status};
 use rddp_rdmap::AccessError;
 
 use super::attributes::QpAttributes;
 use super::memory::Grants;
 use super::rq::{Outcome, RecvQueue};
-use super::sq::{Phase, SendQueue};
+use super::sq::{self, Phase, SendQueue};
 use crate::stat::Tally;
 use crate::trace;
 
@@ -64,6 +64,14 @@ impl Context<'_> {
             if let Some(completion) = completion {
                 self.attrs.send_cq.push(completion, None);
             }
+        }
+    }
+
+    /// Completes a request that TCP has taken and that was never in the queue.
+    #[inline]
+    pub(crate) fn complete_unqueued(&self, wr: &SendWr) {
+        if let Some(completion) = sq::succeeded(wr, self.attrs.num, self.tally) {
+            self.attrs.send_cq.push(completion, None);
         }
     }
 

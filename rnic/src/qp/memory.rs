@@ -70,6 +70,23 @@ impl QpAttributes {
         if left == 0 { Ok(()) } else { Err(AccessError::Bounds) }
     }
 
+    /// Copies a gather list to `out`, which has its length. Returns whether the program may send
+    /// all of it, and all of it is there.
+    #[inline]
+    pub(crate) fn copy_gathered(&self, list: &[Sge], mut out: &mut [u8]) -> bool {
+        for sge in list.iter().filter(|sge| sge.len > 0) {
+            let Ok(grant) = self.device.mem.check_local(sge.stag, sge.addr, sge.len, false, self.pd) else {
+                return false;
+            };
+            let (now, later) = out.split_at_mut(grant.len());
+            if grant.copy_to(0, now).is_err() {
+                return false;
+            }
+            out = later;
+        }
+        true
+    }
+
     /// Checks the sink of a Read: the program's own memory, with the right of local write.
     pub(crate) fn check_sink(&self, sink: &Sge, len: u64) -> Result<(), Status> {
         if len == 0 {

@@ -102,6 +102,11 @@ impl QpInner {
     fn post_sends(&self, list: &[SendWr]) -> Result<(), PostListError> {
         trace::posted(self.attrs.num, list);
         let mut core = self.core.lock();
+        if let [wr] = list
+            && self.send_short(&mut core, wr)
+        {
+            return Ok(());
+        }
         let mut result = Ok(());
         for (posted, wr) in list.iter().enumerate() {
             if let Err(error) = core.sq.push(wr, self.attrs.local_memory()) {
@@ -116,6 +121,11 @@ impl QpInner {
     fn post_batch(&self, list: &[SendWr]) -> Result<(), PostError> {
         trace::posted(self.attrs.num, list);
         let mut core = self.core.lock();
+        if let [wr] = list
+            && self.send_short(&mut core, wr)
+        {
+            return Ok(());
+        }
         core.sq.push_all(list, self.attrs.local_memory())?;
         self.go_on_with_posted(&mut core);
         Ok(())

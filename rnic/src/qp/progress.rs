@@ -1,12 +1,16 @@
 //! Progress of a queue pair: its connection reads and writes, and the QP acts on the result.
 
-use rddp_rdma::AsyncEventKind;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rddp_rdma::{AsyncEventKind, SendWr};
 use rddp_stat::Counter;
 
 use super::QpInner;
 use super::core::Core;
 use super::state::QpState;
-use crate::wire::{Link, LinkEvent, Outgoing, Staging};
+use crate::mem::send_octets;
+use crate::wire::{Link, LinkEvent, Outgoing, Sent, Staging};
 
 /// Number of octets of one turn of reading: other connections get theirs in between
 /// (RFC 5042 §6.4.4).
@@ -146,6 +150,32 @@ impl QpInner {
                 false
             }
         }
+    }
+
+    /// Sends the message of a request past the queue, if it is short and nothing stands before it.
+    /// Returns whether it did; if not, nothing has changed.
+    #[inline]
+    pub(super) fn send_short(&self, core: &mut Core, wr: &SendWr) -> bool {
+        self.send_short_by(core, wr, send_octets)
+    }
+
+    /// Does what [`send_short`](Self::send_short) does, by this call to TCP.
+    #[inline]
+    pub(super) fn send_short_by(
+        &self,
+        core: &mut Core,
+        wr: &SendWr,
+        tcp: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<usize>,
+    ) -> bool {
+        if core.state != QpState::ReadyToSend {
+            return false;
+        }
+        let Some((link, mut cx)) = core.split(&self.attrs) else { return false };
+        let sent = link.send_short(&mut cx, wr, tcp);
+        if sent == Some(Sent::Begun) {
+            self.update_interest(core);
+        }
+        sent.is_some()
     }
 
     /// Sends only what TCP has been promised, which is the rest of an FPDU or a Terminate; then

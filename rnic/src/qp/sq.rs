@@ -101,6 +101,22 @@ impl SendQueue {
         pushed
     }
 
+    /// Adds a request to an empty queue of whose message TCP has taken a part, and goes on behind
+    /// it. The request has been checked.
+    #[cold]
+    pub(crate) fn push_begun(&mut self, wr: &SendWr) {
+        if let Ok(completed) = completed(&wr.operation) {
+            self.wqes.push_back(Wqe::new(wr.clone(), completed, 0, false));
+            self.cursor = Cursor { seq: self.end(), offset: 0 };
+        }
+    }
+
+    /// Returns whether the queue is empty, and can hold a request.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.wqes.is_empty() && self.capacity > 0
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.wqes.is_empty()
     }
@@ -183,9 +199,7 @@ impl SendQueue {
         }
         let wqe = self.wqes.pop_front()?;
         self.first += 1;
-        if let Some(counter) = wqe.counter(status) {
-            tally.add(counter, 1);
-        }
+        count(&wqe.wr.operation, status, tally);
         if status != Status::Success
             && wqe.half
             && let Some(other) = self.wqes.front_mut()
@@ -196,7 +210,7 @@ impl SendQueue {
             self.cursor.seq = self.cursor.seq.max(self.first + 1);
             return Some(None);
         }
-        Some(wqe.completion(status, qp))
+        Some(completion(&wqe.wr, wqe.completed, status, qp))
     }
 
     /// Ends all requests that have not ended: the first that is waiting for a response with
@@ -231,43 +245,52 @@ impl Wqe {
     fn awaits_response(&self) -> bool {
         matches!(self.completed, Completed::Read | Completed::FetchAdd | Completed::CmpSwap)
     }
+}
 
-    /// Returns what a request counts as that ends with this status. A flushed one is not counted.
-    #[inline]
-    fn counter(&self, status: Status) -> Option<Counter> {
-        Some(match (&self.wr.operation, status) {
-            (_, Status::Flushed) => return None,
-            (Operation::Send { .. } | Operation::Immediate { .. }, Status::Success) => Counter::SendsSent,
-            (Operation::Write { .. }, Status::Success) => Counter::WritesSent,
-            (Operation::Read { .. }, Status::Success) => Counter::ReadsSent,
-            (Operation::FetchAdd { .. } | Operation::CmpSwap { .. }, Status::Success) => Counter::AtomicsSent,
-            (Operation::Bind { .. }, Status::Success) => Counter::Binds,
-            (Operation::Invalidate { .. }, Status::Success) => Counter::Invalidations,
-            _ => Counter::RequestsFailed,
-        })
-    }
+/// Counts a request that succeeds without having been in a queue. Returns its completion if it
+/// makes one.
+#[inline]
+pub(crate) fn succeeded(wr: &SendWr, qp: QpNum, tally: &Tally) -> Option<Completion> {
+    count(&wr.operation, Status::Success, tally);
+    completion(wr, completed(&wr.operation).ok()?, Status::Success, qp)
+}
 
-    fn completion(&self, status: Status, qp: QpNum) -> Option<Completion> {
-        if status == Status::Success && !self.wr.signaled {
-            return None;
-        }
-        let byte_len = match self.wr.operation {
-            // Posting refused longer ones, so the length fits.
-            Operation::Read { sink, .. } if status == Status::Success => sink.len as u32,
-            Operation::FetchAdd { .. } | Operation::CmpSwap { .. } if status == Status::Success => 8,
-            _ => 0,
-        };
-        Some(Completion {
-            wr_id: self.wr.wr_id,
-            status,
-            completed: self.completed,
-            byte_len,
-            qp,
-            invalidated: None,
-            immediate: None,
-            solicited: false,
-        })
+/// Counts a request that ends with this status, unless it is flushed.
+#[inline]
+fn count(operation: &Operation, status: Status, tally: &Tally) {
+    let counter = match (operation, status) {
+        (_, Status::Flushed) => return,
+        (Operation::Send { .. } | Operation::Immediate { .. }, Status::Success) => Counter::SendsSent,
+        (Operation::Write { .. }, Status::Success) => Counter::WritesSent,
+        (Operation::Read { .. }, Status::Success) => Counter::ReadsSent,
+        (Operation::FetchAdd { .. } | Operation::CmpSwap { .. }, Status::Success) => Counter::AtomicsSent,
+        (Operation::Bind { .. }, Status::Success) => Counter::Binds,
+        (Operation::Invalidate { .. }, Status::Success) => Counter::Invalidations,
+        _ => Counter::RequestsFailed,
+    };
+    tally.add(counter, 1);
+}
+
+fn completion(wr: &SendWr, completed: Completed, status: Status, qp: QpNum) -> Option<Completion> {
+    if status == Status::Success && !wr.signaled {
+        return None;
     }
+    let byte_len = match wr.operation {
+        // Posting refused longer ones, so the length fits.
+        Operation::Read { sink, .. } if status == Status::Success => sink.len as u32,
+        Operation::FetchAdd { .. } | Operation::CmpSwap { .. } if status == Status::Success => 8,
+        _ => 0,
+    };
+    Some(Completion {
+        wr_id: wr.wr_id,
+        status,
+        completed,
+        byte_len,
+        qp,
+        invalidated: None,
+        immediate: None,
+        solicited: false,
+    })
 }
 
 /// Returns the operation named in the completion. Refuses operations that this device does not
@@ -305,6 +328,16 @@ fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostErro
         }
         _ => return Ok(0),
     };
+    let total = message_len(gather)?;
+    if let Gather::List(list) = gather {
+        memory.check(list, false)?;
+    }
+    Ok(total)
+}
+
+/// Returns the number of octets of a message, unless it is one that is refused.
+#[inline]
+pub(crate) fn message_len(gather: &Gather) -> Result<u64, PostError> {
     match gather {
         Gather::List(list) if list.len() > MAX_SGE => {
             Err(PostError::TooManySges { count: list.len(), max: MAX_SGE })
@@ -312,11 +345,7 @@ fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostErro
         Gather::Inline(octets) if octets.len() > MAX_INLINE => {
             Err(PostError::InlineTooLong { len: octets.len(), max: MAX_INLINE })
         }
-        Gather::List(list) => {
-            let total = check_len(list.total())?;
-            memory.check(list, false)?;
-            Ok(total)
-        }
+        Gather::List(list) => check_len(list.total()),
         Gather::Inline(octets) => Ok(octets.len() as u64),
     }
 }

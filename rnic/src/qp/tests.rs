@@ -3,6 +3,7 @@
 
 mod bounds;
 mod lease;
+mod short;
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -10,4 +10,4 @@ mod iwarp;
 pub(crate) use self::event::LinkEvent;
 #[cfg(test)]
 pub(crate) use self::iwarp::{FEW_RESPONSES, RESPONSES_AHEAD};
-pub(crate) use self::iwarp::{Link, Outgoing, Staging};
+pub(crate) use self::iwarp::{Link, Outgoing, Sent, Staging};

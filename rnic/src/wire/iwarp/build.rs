@@ -1,6 +1,6 @@
 //! Building: the requests of the send queue become FPDUs of a train (RFC 5040 §5, RFC 5041 §5).
 
-use rddp_ddp::{Cut, Header, Stag, TaggedRepr, cut};
+use rddp_ddp::{Cut, Header, Msn, Stag, TaggedRepr, cut};
 use rddp_mpa::{Framer, MIN_MULPDU};
 use rddp_rdma::{Gather, Operation, Remote, Status};
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Fault, Opcode, ReadRequestRepr, Response};
@@ -17,7 +17,7 @@ use crate::qp::sq::{Cursor, Wqe};
 use crate::wire::LinkEvent;
 
 /// A message of so many octets is one segment whatever the EMSS.
-const SMALL: u64 = (MIN_MULPDU - Header::MAX_LEN) as u64;
+pub(super) const SMALL: usize = MIN_MULPDU - Header::MAX_LEN;
 
 /// A train while messages of our own are added to it.
 struct Filling<'a> {
@@ -93,7 +93,7 @@ impl Link {
                 }
                 break Stop::Failed(None);
             }
-            let mulpdu = if wqe.total <= SMALL && train.is_empty() && self.out.is_empty() {
+            let mulpdu = if wqe.total <= SMALL as u64 && train.is_empty() && self.out.is_empty() {
                 MIN_MULPDU
             } else {
                 let emss = *emss.get_or_insert_with(|| {
@@ -125,24 +125,19 @@ impl Link {
     ) -> Result<Option<Cursor>, Status> {
         match &wqe.wr.operation {
             Operation::Send { gather, invalidate } => {
-                let opcode = send_opcode(invalidate.is_some(), wqe.wr.solicited);
                 let msn = *wqe.msn.get_or_insert_with(|| self.msns.next(SEND_QUEUE));
                 let segment = cut(wqe.total, at.offset, mulpdu, Header::MAX_LEN);
-                let mo = u32::try_from(at.offset).unwrap_or(u32::MAX);
-                let header = untagged_header(opcode, invalidate.unwrap_or(Stag(0)), msn, mo, segment.last);
+                let header = send_header(*invalidate, wqe.wr.solicited, msn, at.offset, segment.last);
                 filling.push_segment(&header, gather, segment, at, &mut self.verdicts)
             }
             Operation::Write { gather, remote } => {
                 let segment = cut(wqe.total, at.offset, mulpdu, TaggedRepr::LEN);
-                let to = remote.to.wrapping_add(at.offset);
-                let header = tagged_header(Opcode::Write, remote.stag, to, segment.last);
+                let header = write_header(*remote, at.offset, segment.last);
                 filling.push_segment(&header, gather, segment, at, &mut self.verdicts)
             }
             Operation::Immediate { data } => {
-                let opcode = if wqe.wr.solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
                 let msn = *wqe.msn.get_or_insert_with(|| self.msns.next(SEND_QUEUE));
-                let header = untagged_header(opcode, Stag(0), msn, 0, true);
-                filling.push_whole(&header, data, at)
+                filling.push_whole(&immediate_header(wqe.wr.solicited, msn), data, at)
             }
             Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CmpSwap { .. } => {
                 let Some((header, octets, len)) = self.request(filling.attrs, wqe, at.seq)? else {
@@ -281,6 +276,34 @@ pub(super) fn is_answering(stream: &mut rddp_rdmap::Stream) -> bool {
 }
 
 type RequestOctets = [u8; AtomicRequestRepr::LEN];
+
+/// Returns the header of a segment of a Send, `offset` octets into the message.
+#[inline]
+pub(super) fn send_header(
+    invalidate: Option<Stag>,
+    solicited: bool,
+    msn: Msn,
+    offset: u64,
+    last: bool,
+) -> Header {
+    let opcode = send_opcode(invalidate.is_some(), solicited);
+    let mo = u32::try_from(offset).unwrap_or(u32::MAX);
+    untagged_header(opcode, invalidate.unwrap_or(Stag(0)), msn, mo, last)
+}
+
+/// Returns the header of a segment of a Write, `offset` octets into the message.
+#[inline]
+pub(super) fn write_header(remote: Remote, offset: u64, last: bool) -> Header {
+    let Remote { stag, to } = remote.at(offset);
+    tagged_header(Opcode::Write, stag, to, last)
+}
+
+/// Returns the header of a message of Immediate Data.
+#[inline]
+pub(super) fn immediate_header(solicited: bool, msn: Msn) -> Header {
+    let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
+    untagged_header(opcode, Stag(0), msn, 0, true)
+}
 
 fn send_opcode(invalidate: bool, solicited: bool) -> Opcode {
     match (invalidate, solicited) {

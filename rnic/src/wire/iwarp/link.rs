@@ -279,6 +279,21 @@ impl Link {
         self.panics = true;
     }
 
+    /// Promises TCP a Write of no octets, and does not send it.
+    pub(crate) fn promise_write(&mut self) {
+        self.push_own(&OwnMessage::empty_write().header, &[]);
+    }
+
+    /// Has the connection believe that TCP is full.
+    pub(crate) fn block(&mut self) {
+        self.blocked = true;
+    }
+
+    /// Returns the number of octets from where a TCP segment began to the end of what is promised.
+    pub(crate) fn unaligned(&self) -> usize {
+        self.unaligned
+    }
+
     /// Returns how many octets wait for TCP that it has been promised.
     pub(crate) fn promised(&self) -> usize {
         self.out.owed().len()

@@ -6,6 +6,7 @@
 //! | `first`, `ending` | how it begins and ends |
 //! | `build`, `responses`, `train` | requests and Responses become FPDUs, FPDUs a train |
 //! | `tx`, `out`, `arena` | the train is handed to TCP; what TCP does not take is kept |
+//! | `short` | a short message is handed to TCP without any of these |
 //! | `rx`, `staging`, `parked` | octets become FPDUs, or wait |
 //! | `deliver`, `place`, `direct` | FPDUs become placed payload and completions |
 //! | `watch` | who is woken for the socket |
@@ -22,6 +23,7 @@ mod parked;
 mod place;
 mod responses;
 mod rx;
+mod short;
 mod staging;
 mod train;
 mod tx;
@@ -30,5 +32,6 @@ mod watch;
 pub(crate) use self::link::Link;
 #[cfg(test)]
 pub(crate) use self::responses::{FEW_RESPONSES, RESPONSES_AHEAD};
+pub(crate) use self::short::Sent;
 pub(crate) use self::staging::Staging;
 pub(crate) use self::tx::Outgoing;

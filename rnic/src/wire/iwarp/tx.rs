@@ -154,6 +154,18 @@ impl Link {
             cx.sq.finish_at_cursor(Status::LocalProtection);
             return Err(LinkEvent::Lost(AsyncEventKind::Fault(Fault::local_catastrophic())));
         }
+        self.note_taken(cx, taken, total);
+        if self.blocked {
+            return Ok(false);
+        }
+        self.finish_sending()?;
+        Ok(true)
+    }
+
+    /// Notes that TCP has taken so many octets of a write, and counts the memory of those that it
+    /// is still promised.
+    #[inline]
+    pub(super) fn note_taken(&mut self, cx: &Context<'_>, taken: usize, total: usize) {
         let kept = self.out.settle();
         cx.attrs.device.promised.release(std::mem::replace(&mut self.kept, kept));
         cx.attrs.device.promised.charge(kept);
@@ -163,11 +175,6 @@ impl Link {
         if self.out.is_empty() {
             self.unaligned = 0;
         }
-        if self.blocked {
-            return Ok(false);
-        }
-        self.finish_sending()?;
-        Ok(true)
     }
 
     /// Sends FIN if it is due and everything promised has gone (RFC 5044 §7.2).
