@@ -102,7 +102,7 @@ fn a_connection_and_a_message_are_told_from_the_startup_to_the_end() {
     active.qp.post_send(&SendWr::send_inline(7, b"hello")).unwrap();
     passive.success();
     seen(&["TRACE rddp_rnic::work", "posted", &qp, "requests=1", "wr_id=7"]);
-    seen(&["TRACE rddp_rnic::train", "train", &qp, "octets="]);
+    seen(&["TRACE rddp_rnic::train", "train", &qp, "octets=32", "taken=32"]);
     seen(&["TRACE rddp_rnic::placement", "placed", "octets=5"]);
     active.success();
     active.qp.disconnect();

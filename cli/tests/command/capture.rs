@@ -7,8 +7,8 @@ use tempfile::TempDir;
 use crate::program::{Ended, command, run};
 
 /// Runs `perf local` so, with a capture of each of its two processes.
-fn captured(folder: &TempDir, switched: &[&str], op: &str) -> Vec<String> {
-    let perf = ["perf", "local", "--op", op, "--size", "64K", "--duration", "0.01"];
+fn captured(folder: &TempDir, switched: &[&str], op: &str, size: &str) -> Vec<String> {
+    let perf = ["perf", "local", "--op", op, "--size", size, "--duration", "0.01"];
     let name = folder.path().join("%p.pcapng");
     let output = command(&[switched, &perf].concat()).env("RDDP_CAPTURE", name).output().unwrap();
     Ended::from(output).ok();
@@ -25,13 +25,14 @@ fn summary(file: &str) -> String {
 #[test]
 fn both_ends_capture_the_same_messages() {
     let rddp = env!("CARGO_BIN_EXE_rddp");
-    for (switched, op, says) in [
-        (&[][..], "write,read,send", " 0 messages of SDP, 0 problems"),
-        (&["run", "--ddp", "--", rddp], "tcp", " 0 messages of SDP, 0 problems"),
-        (&["run", "--sdp", "--", rddp], "tcp", " 0 problems"),
+    for (switched, op, size, says) in [
+        (&[][..], "write,read,send", "64K", " 0 messages of SDP, 0 problems"),
+        (&[], "write,send", "64", " 0 messages of SDP, 0 problems"),
+        (&["run", "--ddp", "--", rddp], "tcp", "64K", " 0 messages of SDP, 0 problems"),
+        (&["run", "--sdp", "--", rddp], "tcp", "64K", " 0 problems"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let files = captured(&folder, switched, op);
+        let files = captured(&folder, switched, op, size);
         assert_eq!(files.len(), 2, "{files:?}");
         let [one, other] = [&files[0], &files[1]].map(|file| summary(file));
         let messages = |line: &str| line.split_once("connections, ").unwrap().1.to_owned();

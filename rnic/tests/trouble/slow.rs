@@ -1,14 +1,16 @@
 //! Peers that send or read slowly, or stop.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rddp_rdmap::{AtomicRequestRepr, Opcode, TerminateCode};
 use rddp_rnic::{
-    Access, AsyncEventKind, Completed, MemoryRegion, QpState, RecvWr, Remote, SendWr, Stag, Status,
+    Access, AsyncEventKind, Completed, Completion, MemoryRegion, PostError, QpState, RecvWr, Remote, SendWr,
+    Stag, Status,
 };
 use rddp_test_support::{Peer, pattern, plain, segment};
 
-use crate::common::raw::{self, BOTH, Role, client_server, open_for, with_plain_raw, with_raw};
+use crate::common::raw::{self, BOTH, Role, client_server, connect_raw, open_for, with_plain_raw, with_raw};
 use crate::common::{ALL, End, at_once, connect_on};
 
 /// RFC 5044 §5.2: TCP may cut the stream anywhere, between any two octets of any message.
@@ -235,4 +237,48 @@ fn a_peer_that_does_not_close_is_left_by_the_timer() {
         end.event_like(|event| matches!(event, AsyncEventKind::Fault(_)));
         assert_eq!(end.event(), AsyncEventKind::BadClose);
     }
+}
+
+/// TCP takes some of them in part, wherever its memory ends.
+#[test]
+fn short_messages_to_a_slow_peer_arrive_whole_and_complete_in_order() {
+    const COUNT: u64 = 20_000;
+    let end = End::with(|config| config.max_send = 64);
+    let mut raw = connect_raw(Role::Passive, &end, &client_server(), &plain());
+    open_for(&mut raw, &end);
+    let source = end.region(1024, ALL);
+    let octets: Vec<u8> = (0..1024).map(|at| (at % 251) as u8).collect();
+    source.write(0, &octets).unwrap();
+    let payload = |id: u64| &octets[..(1 + id * 37 % if id.is_multiple_of(3) { 512 } else { 1024 }) as usize];
+    let is_full = AtomicBool::new(false);
+    let done: Vec<Completion> = std::thread::scope(|scope| {
+        let posting = scope.spawn(|| {
+            let mut done = Vec::new();
+            for id in 0..COUNT {
+                let wr = match payload(id) {
+                    inline if id.is_multiple_of(3) => SendWr::send_inline(id, inline),
+                    lent => SendWr::send(id, source.sge(0..lent.len())),
+                };
+                while let Err(refused) = end.qp.post_send(&wr) {
+                    assert!(matches!(refused, PostError::QueueFull { .. }), "{refused}");
+                    is_full.store(true, Ordering::Relaxed);
+                    done.extend(end.cq.completions());
+                }
+                done.extend(end.cq.completions());
+            }
+            while done.len() < COUNT as usize {
+                done.push(end.next());
+            }
+            done
+        });
+        while !is_full.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        for id in 0..COUNT {
+            assert!(raw.expect(Opcode::Send).1 == payload(id), "message {id}");
+        }
+        posting.join().unwrap()
+    });
+    assert!(done.iter().all(|done| done.status == Status::Success));
+    assert!(done.iter().map(|done| done.wr_id).eq(0..COUNT));
 }

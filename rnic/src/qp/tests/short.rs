@@ -9,7 +9,7 @@ use super::*;
 use crate::capabilities::{MAX_INLINE, MAX_SGE};
 use crate::mem::send_octets;
 use crate::wire::Sent;
-use crate::{Completion, MemoryRegion, Operation, Remote, Sge, Status};
+use crate::{Completion, MemoryRegion, Remote, Sge, Status};
 
 const REMOTE: Remote = Remote { stag: Stag(0x100), to: 0x2000 };
 
@@ -108,11 +108,12 @@ fn fpdu(opcode: Opcode, payload: &[u8]) -> Vec<u8> {
 /// Requests of each kind that may go past the queue.
 fn requests(end: &End) -> Vec<SendWr> {
     let sge = |from, len| Sge { len, ..end.region.sge(from..from + 1) };
+    let nothing = Sge { stag: Stag(0), addr: 0, len: 0 };
     let mut requests = vec![
         SendWr::send_inline(1, b"").solicited(),
         SendWr::send_inline(2, &[7; MAX_INLINE]),
         SendWr::send_invalidate(3, sge(5, 9), Stag(0xabcd)).solicited(),
-        SendWr::send(4, vec![sge(3, 1), sge(100, 0), sge(200, 600)]).unsignaled(),
+        SendWr::send(4, vec![sge(3, 1), nothing, sge(200, 600)]).unsignaled(),
         SendWr::immediate(5, *b"8 octets").solicited(),
         SendWr::immediate(6, *b"8 octets"),
         SendWr::write_inline(7, b"inline", REMOTE),
@@ -130,30 +131,17 @@ fn octets_counts_and_completions_are_those_of_the_queue() {
     for crc in [true, false] {
         let make = || End::with(Negotiated { crc, ..negotiated() }, true, |config| config.max_send = 64);
         let (mut short, mut queued) = (make(), make());
-        let region = short.region.sge(0..1);
-        let list = requests(&short);
-        for wr in &list {
+        for wr in requests(&short) {
             let before = short.qp.counters().send_calls;
-            assert!(short.goes_short(wr), "{wr:?}");
+            assert!(short.goes_short(&wr), "{wr:?}");
             assert_eq!(short.qp.counters().send_calls, before + 1);
         }
-        // The other device has its own STags.
-        let of_other = |mut wr: SendWr| {
-            if let Operation::Send { gather, .. } | Operation::Write { gather, .. } = &mut wr.operation
-                && let crate::Gather::List(pieces) = gather
-            {
-                let moved = pieces.iter().map(|sge| {
-                    let whole = queued.region.whole();
-                    Sge { stag: whole.stag, addr: whole.addr + (sge.addr - region.addr), len: sge.len }
-                });
-                *gather = moved.collect::<Vec<_>>().into();
-            }
-            wr
-        };
-        let list: Vec<_> = list.into_iter().map(of_other).collect();
+        let list = requests(&queued);
         queued.qp.post_sends(&list).unwrap();
         let counters = |end: &End| crate::Counters { send_calls: 0, ..end.qp.counters() };
         assert_eq!(counters(&short), counters(&queued));
+        let position = |end: &End| end.with_core(|_, core| core.link.as_ref().unwrap().position());
+        assert_eq!(position(&short), position(&queued));
         let octets = short.qp.counters().octets_sent as usize;
         assert_eq!(short.receive(octets), queued.receive(octets));
         let count = list.iter().filter(|wr| wr.signaled).count();
@@ -291,6 +279,20 @@ fn the_peers_read_or_atomic_has_its_turn() {
         assert_eq!(response[3] & 0xf, opcode.control() & 0xf);
         end.receive(HELLO);
     }
+}
+
+/// Octets of Responses count from the last message on, and then messages have their turn.
+#[test]
+fn a_message_past_the_queue_takes_its_turn() {
+    let mut end = End::new();
+    let Remote { stag: src_stag, to: src_to } = end.region.remote(0);
+    let request = ReadRequestRepr { sink_stag: Stag(1), sink_to: 0, size: 8, src_stag, src_to };
+    let answered = |end: &End| end.with_core(|_, core| core.link.as_ref().unwrap().answered());
+    end.peer.write_all(&fpdu(Opcode::ReadRequest, &request.octets())).unwrap();
+    end.receive(fpdu_len(14 + 8));
+    assert_eq!(answered(&end), fpdu_len(14 + 8));
+    assert!(end.goes_short(&hello()));
+    assert_eq!(answered(&end), 0);
 }
 
 /// A Read that is the RTR is in no queue, and a fence waits for it all the same.

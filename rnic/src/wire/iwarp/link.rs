@@ -289,6 +289,16 @@ impl Link {
         self.blocked = true;
     }
 
+    /// Returns the number of octets of FPDUs that were made.
+    pub(crate) fn position(&self) -> u64 {
+        self.framer.position()
+    }
+
+    /// Returns the number of octets of Responses since messages of this end had their turn.
+    pub(crate) fn answered(&self) -> usize {
+        self.answered
+    }
+
     /// Returns the number of octets from where a TCP segment began to the end of what is promised.
     pub(crate) fn unaligned(&self) -> usize {
         self.unaligned

@@ -120,7 +120,8 @@ impl Link {
         cx.tally.add(Counter::OctetsSent, taken as u64);
         trace::train(cx.attrs.num, total, taken);
         self.framer = framed.framer;
-        (self.own_turn, self.answered) = (false, 0);
+        // As behind a train: messages of this end have had their turn before Responses.
+        self.answered = 0;
         if taken == total {
             cx.complete_unqueued(wr);
             return Sent::Whole;
