@@ -185,7 +185,7 @@ impl Framer {
         // RFC 5044 §4.4: with CRCs off the field is still present, with any value; this end sends
         // zero.
         if self.framing.crc {
-            // Adding no octets to a CRC costs as much as the CRC of a short message: it is skipped.
+            // A short FPDU without a pad is spared even the slice of it.
             let crc = if pad == 0 { crc } else { crc32c_append(crc, &[0; 3][..pad]) };
             octets[pad..pad + CRC_LEN].copy_from_slice(&crc.to_le_bytes());
         }
