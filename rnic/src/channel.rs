@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::cq::{CompletionQueue, CqInner, FEW, Waiter};
 use crate::deadline::Deadline;
@@ -159,6 +160,9 @@ struct Events {
     waiting: usize,
 }
 
+/// A list that needs no allocation where a thread names all sockets when it goes to sleep.
+type Few<T> = SmallVec<[T; FEW]>;
+
 /// A thread in [`ChannelInner::wait`], which takes an event that comes meanwhile before anybody
 /// else learns of it.
 struct Waiting<'a>(&'a ChannelInner);
@@ -216,7 +220,7 @@ impl ChannelInner {
         self.notify.hide(0);
     }
 
-    fn live_queues(&self) -> Vec<Arc<CqInner>> {
+    fn live_queues(&self) -> Few<Arc<CqInner>> {
         self.queues.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -277,7 +281,7 @@ impl ChannelInner {
     fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<CompletionQueue>> {
         let _waiting = Waiting::new(self);
         let queues = self.live_queues();
-        let _waiters: Vec<Waiter<'_>> = queues.iter().map(|cq| Waiter::new(cq)).collect();
+        let _waiters: Few<Waiter<'_>> = queues.iter().map(|cq| Waiter::new(cq)).collect();
         let deadline = Deadline::after_any(timeout);
         loop {
             if let Some(cq) = self.next_event() {
@@ -301,7 +305,7 @@ impl ChannelInner {
     /// Sleeps until there is an event, or progress to be made. A signal ends the sleep with
     /// `Interrupted`.
     fn sleep(&self, queues: &[Arc<CqInner>], timeout: Option<Duration>) -> io::Result<()> {
-        let _asleep: Vec<Asleep<'_>> = queues.iter().map(|cq| cq.ready.bell.fall_asleep()).collect();
+        let _asleep: Few<Asleep<'_>> = queues.iter().map(|cq| cq.ready.bell.fall_asleep()).collect();
         let mut events = self.events.lock();
         if !events.queues.is_empty() {
             return Ok(());
@@ -316,8 +320,7 @@ impl ChannelInner {
             let mut sleep = Sleep::default();
             queues.iter().for_each(|cq| cq.watch(&mut sleep));
             let wakes = queues.iter().map(|cq| cq.ready.bell.as_fd());
-            let wakes: Vec<_> = std::iter::once(self.notify.as_fd()).chain(wakes).collect();
-            sleep.wait(&wakes, timeout)
+            sleep.wait(std::iter::once(self.notify.as_fd()).chain(wakes), timeout)
         }
     }
 }

@@ -151,7 +151,7 @@ impl CqInner {
         }
         let mut sleep = Sleep::default();
         self.watch(&mut sleep);
-        sleep.wait(&[self.ready.bell.as_fd()], timeout)?;
+        sleep.wait([self.ready.bell.as_fd()], timeout)?;
         drop(asleep);
         self.progress();
         Ok(())

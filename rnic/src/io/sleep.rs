@@ -12,13 +12,14 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::EpollFlags;
 use nix::sys::time::TimeSpec;
+use smallvec::SmallVec;
 
-use crate::cq::Watched;
+use crate::cq::{FEW, Watched};
 
 /// The sockets that a thread is going to sleep on, and the events to wake for.
 #[derive(Default)]
 pub(crate) struct Sleep {
-    sockets: Vec<(Watched, PollFlags)>,
+    sockets: SmallVec<[(Watched, PollFlags); FEW]>,
 }
 
 impl Sleep {
@@ -28,10 +29,14 @@ impl Sleep {
 
     /// Sleeps until a socket has an event that it is watched for or one of `wakes` is readable, for
     /// at most `timeout` (`None`: no limit). A signal ends the sleep with `Interrupted`.
-    pub(crate) fn wait(self, wakes: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn wait<'a>(
+        self,
+        wakes: impl IntoIterator<Item = BorrowedFd<'a>>,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
         let sockets = self.sockets.iter().map(|(socket, events)| PollFd::new(socket.as_fd(), *events));
-        let wakes = wakes.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
-        let mut fds: Vec<PollFd<'_>> = sockets.chain(wakes).collect();
+        let wakes = wakes.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let mut fds: SmallVec<[PollFd<'_>; 2 * FEW]> = sockets.chain(wakes).collect();
         match ppoll(&mut fds, timeout.map(TimeSpec::from), None) {
             Ok(_) => Ok(()),
             Err(error) => Err(error.into()),
