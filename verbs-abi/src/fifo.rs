@@ -7,6 +7,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use parking_lot::Mutex;
 use rddp_rnic::Counter;
 
+use crate::c::cancel::cancellable;
 use crate::errors::{Outcome, of_io};
 
 /// A queue whose descriptor belongs to the program: it polls it, and sets or clears `O_NONBLOCK`,
@@ -52,11 +53,10 @@ impl<T> Fifo<T> {
     /// signal ends the sleep, as it does a `read(2)` of a device of the kernel: see
     /// [`Counter::read`].
     ///
-    /// A thread may be cancelled (`pthread_cancel`) while it sleeps. Then destructors do not run,
-    /// so nothing here has one meanwhile that must.
+    /// A thread may be cancelled (`pthread_cancel`) while it sleeps, and holds no lock meanwhile.
     pub(crate) fn pop(&self) -> Outcome<T> {
         loop {
-            self.count.read().map_err(|error| of_io(&error))?;
+            cancellable(|| self.count.read()).map_err(|error| of_io(&error))?;
             let mut queue = self.queue.lock();
             self.count.note_read();
             // There is none if it was removed meanwhile.

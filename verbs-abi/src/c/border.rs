@@ -42,19 +42,3 @@ pub(super) fn slots<const N: usize>(functions: [*const c_void; N]) -> [Empty; N]
     // SAFETY: the pointers are NULL or functions, which are called by no other types than theirs.
     functions.map(|function| unsafe { std::mem::transmute::<*const c_void, Empty>(function) })
 }
-
-unsafe extern "C" {
-    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-}
-
-/// Calls a function during which the thread cannot be cancelled (`pthread_cancel`).
-pub(super) fn uncancelled<T>(function: impl FnOnce() -> T) -> T {
-    const DISABLE: c_int = 1;
-    let mut before = 0;
-    // SAFETY: a number's room is passed.
-    unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
-    let result = function();
-    // SAFETY: NULL may be passed.
-    unsafe { pthread_setcancelstate(before, ptr::null_mut()) };
-    result
-}

@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use rddp_rnic::{Completion, CompletionChannel, CompletionQueue, CqNum};
 
 use super::abi::{Plain, event, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc, wc_flags};
-use super::border::{given, minus, number, pointer, uncancelled};
+use super::border::{given, minus, number, pointer};
+use super::cancel::cancellable;
 use super::context::{Context, context};
 use super::handle::{
     Held, Object, Shared, Unacknowledged, Used, Users, await_sole, find, find_if, follow, publish,
@@ -79,7 +80,7 @@ impl Channel {
             return Ok(cq);
         }
         if !signals::are_mixed() && !is_nonblocking(self.channel.as_fd())? {
-            match uncancelled(|| self.channel.wait_or_signal(Some(IN_CALL))) {
+            match self.channel.wait_or_signal(Some(IN_CALL)) {
                 Ok(Some(queue)) => {
                     if let Some(cq) = self.known(&queue) {
                         return Ok(cq);
@@ -92,7 +93,7 @@ impl Channel {
             }
         }
         loop {
-            let queue = self.channel.read_event().map_err(|error| of_io(&error))?;
+            let queue = cancellable(|| self.channel.read_event()).map_err(|error| of_io(&error))?;
             if let Some(cq) = self.known(&queue) {
                 return Ok(cq);
             }

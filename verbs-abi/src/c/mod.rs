@@ -7,7 +7,7 @@
 //! | `border` | results as C functions return them |
 //! | `process` | what a process has, and its child after `fork` has not |
 //! | `exports`, `unfinished` | the exported names; what stands behind those that are not done |
-//! | `own_calls` | the C library's functions, for the library itself |
+//! | `own_calls`, `cancel` | system calls of the library itself; where a thread may be cancelled |
 //! | `environment` | the program's name, and its settings |
 //! | `device`, `context`, `query`, `text` | devices, their attributes, names of numbers |
 //! | `memory`, `window` | protection domains and regions; memory windows |
@@ -32,6 +32,7 @@
 pub(crate) mod abi;
 mod asynchronous;
 mod border;
+pub(crate) mod cancel;
 mod cm;
 mod completion;
 mod context;

@@ -155,7 +155,7 @@ pub(in crate::c) unsafe extern "C" fn rdma_bind_addr(
     minus(find::<Id>(handle).and_then(|id| id.bind(&mut id.state.lock(), addr?)))
 }
 
-pub(in crate::c) unsafe extern "C" fn rdma_resolve_addr(
+pub(in crate::c) unsafe extern "C-unwind" fn rdma_resolve_addr(
     handle: *mut rdma_cm_id,
     source: *const libc::sockaddr,
     destination: *const libc::sockaddr,
@@ -170,7 +170,7 @@ pub(in crate::c) unsafe extern "C" fn rdma_resolve_addr(
     }))
 }
 
-pub(in crate::c) extern "C" fn rdma_resolve_route(handle: *mut rdma_cm_id, _timeout: c_int) -> c_int {
+pub(in crate::c) extern "C-unwind" fn rdma_resolve_route(handle: *mut rdma_cm_id, _timeout: c_int) -> c_int {
     minus(find::<Id>(handle).and_then(|id| {
         id.resolve_route()?;
         id.complete()

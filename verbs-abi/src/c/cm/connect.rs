@@ -219,7 +219,7 @@ impl Id {
     }
 }
 
-pub(in crate::c) unsafe extern "C" fn rdma_connect(
+pub(in crate::c) unsafe extern "C-unwind" fn rdma_connect(
     handle: *mut rdma_cm_id,
     param: *const rdma_conn_param,
 ) -> c_int {
@@ -231,7 +231,7 @@ pub(in crate::c) unsafe extern "C" fn rdma_connect(
     }))
 }
 
-pub(in crate::c) unsafe extern "C" fn rdma_accept(
+pub(in crate::c) unsafe extern "C-unwind" fn rdma_accept(
     handle: *mut rdma_cm_id,
     param: *const rdma_conn_param,
 ) -> c_int {
@@ -253,7 +253,7 @@ pub(in crate::c) unsafe extern "C" fn rdma_reject(
     minus(find::<Id>(handle).and_then(|id| id.reject(&data)))
 }
 
-pub(in crate::c) extern "C" fn rdma_disconnect(handle: *mut rdma_cm_id) -> c_int {
+pub(in crate::c) extern "C-unwind" fn rdma_disconnect(handle: *mut rdma_cm_id) -> c_int {
     minus(find::<Id>(handle).and_then(|id| if id.disconnect()? { id.complete() } else { Ok(()) }))
 }
 

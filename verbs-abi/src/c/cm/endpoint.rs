@@ -70,7 +70,7 @@ impl Id {
     }
 }
 
-pub(in crate::c) unsafe extern "C" fn rdma_get_request(
+pub(in crate::c) unsafe extern "C-unwind" fn rdma_get_request(
     listen: *mut rdma_cm_id,
     to: *mut *mut rdma_cm_id,
 ) -> c_int {
@@ -142,7 +142,7 @@ unsafe fn prepare(
     attr.map_or(Ok(()), |attr| id.create_qp(pd, attr, None))
 }
 
-pub(in crate::c) unsafe extern "C" fn rdma_create_ep(
+pub(in crate::c) unsafe extern "C-unwind" fn rdma_create_ep(
     to: *mut *mut rdma_cm_id,
     info: *mut rdma_addrinfo,
     pd: *mut ibv_pd,

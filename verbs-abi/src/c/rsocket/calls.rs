@@ -49,7 +49,11 @@ pub(in crate::c) extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
     minus(socket(fd).and_then(|socket| socket.listen(backlog)))
 }
 
-pub(in crate::c) unsafe extern "C" fn raccept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub(in crate::c) unsafe extern "C-unwind" fn raccept(
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     number(socket(fd).and_then(|socket| socket.accept()).map(|socket| {
         let peer = socket.lock().peer;
         // SAFETY: the function's contract.
@@ -58,7 +62,11 @@ pub(in crate::c) unsafe extern "C" fn raccept(fd: c_int, addr: *mut sockaddr, le
     }))
 }
 
-pub(in crate::c) unsafe extern "C" fn rconnect(fd: c_int, addr: *const sockaddr, _len: socklen_t) -> c_int {
+pub(in crate::c) unsafe extern "C-unwind" fn rconnect(
+    fd: c_int,
+    addr: *const sockaddr,
+    _len: socklen_t,
+) -> c_int {
     // SAFETY: the function's contract.
     let addr = unsafe { load(addr) };
     minus(socket(fd).and_then(|socket| socket.connect(addr?)))
@@ -185,7 +193,7 @@ pub(super) unsafe fn room<'a>(buf: *mut c_void, len: size_t) -> &'a mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(buf.cast(), len) }
 }
 
-pub(in crate::c) unsafe extern "C" fn rrecv(
+pub(in crate::c) unsafe extern "C-unwind" fn rrecv(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -195,7 +203,7 @@ pub(in crate::c) unsafe extern "C" fn rrecv(
     count(receive(fd, unsafe { room(buf, len) }, flags))
 }
 
-pub(in crate::c) unsafe extern "C" fn rsend(
+pub(in crate::c) unsafe extern "C-unwind" fn rsend(
     fd: c_int,
     buf: *const c_void,
     len: size_t,
@@ -205,17 +213,17 @@ pub(in crate::c) unsafe extern "C" fn rsend(
     count(send(fd, unsafe { room(buf.cast_mut(), len) }, flags))
 }
 
-pub(in crate::c) unsafe extern "C" fn rread(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+pub(in crate::c) unsafe extern "C-unwind" fn rread(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: the function's contract.
     unsafe { rrecv(fd, buf, len, 0) }
 }
 
-pub(in crate::c) unsafe extern "C" fn rwrite(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
+pub(in crate::c) unsafe extern "C-unwind" fn rwrite(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the function's contract.
     unsafe { rsend(fd, buf, len, 0) }
 }
 
-pub(in crate::c) unsafe extern "C" fn rrecvfrom(
+pub(in crate::c) unsafe extern "C-unwind" fn rrecvfrom(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -234,7 +242,7 @@ pub(in crate::c) unsafe extern "C" fn rrecvfrom(
 }
 
 /// An address is of no use to a stream, and is not looked at.
-pub(in crate::c) unsafe extern "C" fn rsendto(
+pub(in crate::c) unsafe extern "C-unwind" fn rsendto(
     fd: c_int,
     buf: *const c_void,
     len: size_t,
@@ -244,6 +252,16 @@ pub(in crate::c) unsafe extern "C" fn rsendto(
 ) -> ssize_t {
     // SAFETY: the function's contract.
     unsafe { rsend(fd, buf, len, flags) }
+}
+
+/// Refuses what is no socket, and a list that is none.
+fn check(fd: c_int, list: *const iovec, len: c_int) -> Outcome<()> {
+    socket(fd)?;
+    match len {
+        ..=-1 => Err(Errno::EINVAL),
+        1.. if list.is_null() => Err(Errno::EFAULT),
+        _ => Ok(()),
+    }
 }
 
 /// Calls `each` for the parts of a list until one of them is not done whole.
@@ -272,17 +290,27 @@ unsafe fn parts(list: *const iovec, parts: usize, each: impl Fn(&mut [u8]) -> Ou
     count(Ok(done))
 }
 
-pub(in crate::c) unsafe extern "C" fn rreadv(fd: c_int, list: *const iovec, len: c_int) -> ssize_t {
+pub(in crate::c) unsafe extern "C-unwind" fn rreadv(fd: c_int, list: *const iovec, len: c_int) -> ssize_t {
+    if let Err(error) = check(fd, list, len) {
+        return count(Err(error));
+    }
     // SAFETY: the function's contract. Only the first part is waited for.
-    unsafe { rread(fd, (*list).iov_base, if len > 0 { (*list).iov_len } else { 0 }) }
+    unsafe { if len > 0 { rread(fd, (*list).iov_base, (*list).iov_len) } else { 0 } }
 }
 
-pub(in crate::c) unsafe extern "C" fn rwritev(fd: c_int, list: *const iovec, len: c_int) -> ssize_t {
+pub(in crate::c) unsafe extern "C-unwind" fn rwritev(fd: c_int, list: *const iovec, len: c_int) -> ssize_t {
+    if let Err(error) = check(fd, list, len) {
+        return count(Err(error));
+    }
     // SAFETY: the function's contract.
-    unsafe { parts(list, len.max(0) as usize, |part| send(fd, part, 0)) }
+    unsafe { parts(list, len as usize, |part| send(fd, part, 0)) }
 }
 
-pub(in crate::c) unsafe extern "C" fn rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub(in crate::c) unsafe extern "C-unwind" fn rrecvmsg(
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the function's contract. Only the first part is waited for.
     unsafe {
         let message = &*message;
@@ -293,7 +321,11 @@ pub(in crate::c) unsafe extern "C" fn rrecvmsg(fd: c_int, message: *mut msghdr, 
     }
 }
 
-pub(in crate::c) unsafe extern "C" fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+pub(in crate::c) unsafe extern "C-unwind" fn rsendmsg(
+    fd: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the function's contract.
     unsafe {
         let message = &*message;

@@ -175,7 +175,7 @@ pub(in crate::c) extern "C" fn riounmap(fd: c_int, buf: *mut c_void, len: size_t
     }))
 }
 
-pub(in crate::c) unsafe extern "C" fn riowrite(
+pub(in crate::c) unsafe extern "C-unwind" fn riowrite(
     fd: c_int,
     buf: *const c_void,
     len: size_t,

@@ -10,7 +10,8 @@ use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::super::border::minus;
-use super::socket::{Phase, Socket, State, find};
+use super::super::cancel::end_if_cancelled;
+use super::socket::{LOOK, Phase, Socket, State, find};
 use crate::errors::Outcome;
 
 /// Returns which of the wanted events are there, and those that are always told.
@@ -97,25 +98,29 @@ fn sleep(fds: &mut [pollfd], sockets: &[Option<Arc<Socket>>], timeout: c_int) ->
 fn poll_all(fds: &mut [pollfd], timeout: c_int) -> Outcome<usize> {
     let sockets: Vec<_> = fds.iter().map(|fd| find(fd.fd)).collect();
     let end = u64::try_from(timeout).ok().map(|timeout| Instant::now() + Duration::from_millis(timeout));
-    if sockets.iter().all(Option::is_none) {
-        poll(fds, timeout)?;
-        return Ok(fds.iter().filter(|fd| fd.revents != 0).count());
-    }
+    let are_plain = sockets.iter().all(Option::is_none);
     loop {
         fds.iter_mut().for_each(|fd| fd.revents = 0);
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-        let millis = left.map_or(-1, |left| left.as_micros().div_ceil(1000).min(1 << 30) as c_int);
-        sleep(fds, &sockets, millis)?;
-        let found = look(fds, &sockets);
+        let millis = left.unwrap_or(LOOK).min(LOOK).as_micros().div_ceil(1000) as c_int;
+        let found = if are_plain {
+            poll(fds, millis)?;
+            fds.iter().filter(|fd| fd.revents != 0).count()
+        } else {
+            sleep(fds, &sockets, millis)?;
+            look(fds, &sockets)
+        };
         if found > 0 || left == Some(Duration::ZERO) {
             return Ok(found);
         }
+        end_if_cancelled();
     }
 }
 
-pub(in crate::c) unsafe extern "C" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub(in crate::c) unsafe extern "C-unwind" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     let fds = match count {
         0 => &mut [],
+        _ if fds.is_null() => return minus(Err(Errno::EFAULT)),
         // SAFETY: the function's contract.
         _ => unsafe { std::slice::from_raw_parts_mut(fds, count as usize) },
     };
@@ -133,6 +138,9 @@ unsafe fn has(set: *const libc::fd_set, fd: c_int) -> bool {
 /// As the C function says.
 unsafe fn select(count: c_int, sets: [*mut libc::fd_set; 3], timeout: c_int) -> Outcome<c_int> {
     let events = [POLLIN, POLLOUT, libc::POLLPRI];
+    if count < 0 {
+        return Err(Errno::EINVAL);
+    }
     let mut fds = Vec::new();
     for fd in 0..count.min(libc::FD_SETSIZE as c_int) {
         // SAFETY: promised by the caller; the number is one that a set has.
@@ -158,7 +166,7 @@ unsafe fn select(count: c_int, sets: [*mut libc::fd_set; 3], timeout: c_int) -> 
     Ok(found)
 }
 
-pub(in crate::c) unsafe extern "C" fn rselect(
+pub(in crate::c) unsafe extern "C-unwind" fn rselect(
     count: c_int,
     read: *mut libc::fd_set,
     write: *mut libc::fd_set,

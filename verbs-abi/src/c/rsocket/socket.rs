@@ -14,6 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rddp_rnic::{AsyncEvent, AsyncEventKind, ConnectOptions, ConnectRequest, Listener};
 use socket2::{Domain, Protocol, SockAddr, Socket as Tcp, Type};
 
+use super::super::cancel::{cancellable, end_if_cancelled};
 use super::super::device::devices;
 use super::super::process::process;
 use super::super::signals;
@@ -41,6 +42,9 @@ pub(super) fn remove(number: RawFd) -> Outcome<Arc<Socket>> {
 
 /// Time that a peer has to take what was sent, once its socket is closed.
 const CLOSE: Duration = Duration::from_secs(10);
+
+/// Time after which a thread that sleeps looks whether it has been cancelled.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// A socket. Its number is that of a descriptor which has no other use, so that no file has it.
 #[derive(Debug)]
@@ -142,7 +146,8 @@ impl Socket {
     }
 
     /// Tries `step` until it has an outcome; sleeps in between, unless the socket, or this call, is
-    /// not to block. A signal ends the sleep as it does a `read(2)`.
+    /// not to block. A signal ends the sleep as it does a `read(2)`. A thread that has been cancelled
+    /// ends here, once it has slept for [`LOOK`] at most.
     pub(super) fn wait<T>(
         &self,
         now: bool,
@@ -161,16 +166,17 @@ impl Socket {
                 Some(cq) => {
                     drop(state);
                     let changed = || self.changes.load(Ordering::SeqCst) != seen;
-                    match cq.wait_or(None, changed) {
+                    match cq.wait_or(Some(LOOK), changed) {
                         Err(error) if error.kind() == ErrorKind::Interrupted && !signals::end_calls() => {}
                         slept => drop(slept.map_err(|error| of_io(&error))?),
                     }
+                    end_if_cancelled();
                 }
                 None => {
                     let bell = Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)?);
                     self.add_sleeper(&bell);
                     drop(state);
-                    let slept = bell.read();
+                    let slept = cancellable(|| bell.read());
                     self.remove_sleeper(&bell);
                     slept?;
                 }
