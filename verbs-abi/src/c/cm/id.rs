@@ -201,12 +201,20 @@ impl Id {
         let channel = channel.map_or_else(Channel::new, Ok)?;
         let mut state = self.state.lock();
         for event in state.channel.events.remove(|event| Arc::ptr_eq(&event.owner, self)) {
+            // The program learns of a request's id by this event: from the new channel.
+            if let Some(requested) = &event.requested {
+                requested.report_to(&mut requested.state.lock(), channel.clone(), waits);
+            }
             channel.events.push(event);
         }
+        self.report_to(&mut state, channel, waits);
+        Ok(())
+    }
+
+    fn report_to(&self, state: &mut State, channel: Arc<Channel>, waits: bool) {
         // SAFETY: a field of our own object, which programs only read.
         unsafe { (*self.c()).channel = channel.handle() };
         (state.channel, state.waits) = (channel, waits);
-        Ok(())
     }
 }
 

@@ -56,7 +56,7 @@ impl Id {
         let here = bound.filter(|bound| !bound.ip().is_unspecified());
         let source = here.map_or_else(|| route(None, peer), Ok)?;
         let port = bound.map_or(0, |bound| bound.port());
-        id.set_source(SocketAddr::new(source.ip(), port));
+        id.set_source(with_port(source, port));
         id.set_destination(peer);
         let asked = request.request();
         let told = Told {
@@ -69,7 +69,7 @@ impl Id {
         {
             let mut new = id.state.lock();
             new.phase = Phase::Requested;
-            new.destination = Some(SocketAddr::new(peer.ip(), port));
+            new.destination = Some(with_port(peer, port));
             new.request = Some(request);
         }
         publish(&id);
@@ -81,6 +81,12 @@ impl Id {
         drop(state);
         Ok(())
     }
+}
+
+/// Returns the address with another port; a link-local one keeps its scope.
+fn with_port(mut addr: SocketAddr, port: u16) -> SocketAddr {
+    addr.set_port(port);
+    addr
 }
 
 impl Host for Id {
