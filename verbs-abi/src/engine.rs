@@ -1,9 +1,10 @@
 //! A device at work in this process: the RNIC, and a thread that waits for what happens to
-//! connections and tells the program's objects.
+//! connections and tells the program's objects. The thread starts when there is something to wait
+//! for: with the first listener, or the first event.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -33,6 +34,7 @@ pub(crate) struct Engine {
     epoll: Epoll,
     watchers: Mutex<HashMap<QpNum, Weak<dyn Watcher>>>,
     hosts: Mutex<Hosts>,
+    has_thread: Mutex<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -45,17 +47,27 @@ struct Hosts {
 const NOTES: u64 = 0;
 
 impl Engine {
-    /// Opens the RNIC and starts the thread.
+    /// Opens the RNIC.
     pub(crate) fn start() -> Outcome<Arc<Self>> {
         let notes = Arc::new(Notes::new()?);
         let config = RnicConfig { sink: Some(notes.clone()), ..RnicConfig::default() };
         let rnic = Rnic::with_config(&config).map_err(errors::of_device)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&notes.bell, EpollEvent::new(EpollFlags::EPOLLIN, NOTES))?;
-        let engine =
-            Arc::new(Engine { rnic, notes, epoll, watchers: Mutex::default(), hosts: Mutex::default() });
-        engine.clone().spawn()?;
+        let (watchers, hosts, has_thread) = Default::default();
+        let engine = Arc::new(Engine { rnic, notes, epoll, watchers, hosts, has_thread });
+        let _ = engine.notes.engine.set(Arc::downgrade(&engine));
         Ok(engine)
+    }
+
+    /// Starts the thread, unless it runs.
+    fn begin(self: &Arc<Self>) -> Outcome<()> {
+        let mut has_thread = self.has_thread.lock();
+        if !*has_thread {
+            self.clone().spawn()?;
+            *has_thread = true;
+        }
+        Ok(())
     }
 
     /// Starts the thread, with all signals blocked: they are for the program's own threads.
@@ -106,7 +118,8 @@ impl Engine {
     }
 
     /// Has `host` told of the requests that come to a listener. Dropping the listener ends that.
-    pub(crate) fn attend(&self, listener: &Listener, host: Weak<dyn Host>) -> Outcome<u64> {
+    pub(crate) fn attend(self: &Arc<Self>, listener: &Listener, host: Weak<dyn Host>) -> Outcome<u64> {
+        self.begin()?;
         let mut hosts = self.hosts.lock();
         hosts.next += 1;
         let key = hosts.next;
@@ -127,12 +140,15 @@ impl Engine {
 struct Notes {
     events: Mutex<VecDeque<AsyncEvent>>,
     bell: EventFd,
+    /// Whose thread takes them.
+    engine: OnceLock<Weak<Engine>>,
 }
 
 impl Notes {
     fn new() -> Outcome<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        Ok(Notes { events: Mutex::default(), bell: EventFd::from_value_and_flags(0, flags)? })
+        let (events, engine) = Default::default();
+        Ok(Notes { events, bell: EventFd::from_value_and_flags(0, flags)?, engine })
     }
 
     fn take_all(&self) -> VecDeque<AsyncEvent> {
@@ -145,5 +161,10 @@ impl Sink for Notes {
     fn take(&self, event: AsyncEvent) {
         self.events.lock().push_back(event);
         let _ = self.bell.write(1);
+        let begun = self.engine.get().and_then(Weak::upgrade).map(|engine| engine.begin());
+        if let Some(Err(error)) = begun {
+            // The next event tries again.
+            tracing::error!(%error, "no thread to tell the program of an event");
+        }
     }
 }

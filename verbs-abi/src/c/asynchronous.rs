@@ -23,18 +23,17 @@ pub(super) struct Happened {
 }
 
 impl Context {
-    /// Queues an event about an object. A child of `fork` has none from a context of its parent's,
-    /// who sleeps on the same descriptor.
+    /// Queues an event about an object.
     pub(super) fn report<T>(&self, element: *mut T, kind: u32) {
-        if self.origin.is_here() {
-            self.events.push(Happened { element: element.expose_provenance(), kind });
+        if let Some(events) = self.events() {
+            events.push(Happened { element: element.expose_provenance(), kind });
         }
     }
 
     /// Removes the events about an object that is being destroyed.
     pub(super) fn forget<T>(&self, element: *mut T) {
-        if self.origin.is_here() {
-            self.events.remove(|event| event.element == element.addr());
+        if let Some(events) = self.events() {
+            events.remove(|event| event.element == element.addr());
         }
     }
 }
@@ -56,10 +55,7 @@ fn count(element: *mut c_void, kind: u32, more: bool) {
 /// An event can be stored at `to`.
 unsafe fn take(handle: *mut ibv_context, to: *mut ibv_async_event) -> Outcome<()> {
     let (context, to) = (context(handle)?, given(to)?);
-    if !context.origin.is_here() {
-        return Err(Errno::EINVAL);
-    }
-    let happened = context.events.pop()?;
+    let happened = context.events().ok_or(Errno::EINVAL)?.pop()?;
     let element = std::ptr::with_exposed_provenance_mut(happened.element);
     count(element, happened.kind, true);
     // SAFETY: promised by the caller.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
+use parking_lot::Mutex;
 use rddp_fault_guard::fork::Origin;
 
 use super::abi::{Empty, ibv_context, ibv_context_ops, verbs_context};
@@ -24,10 +25,11 @@ pub(super) struct Context {
     c: Shared<verbs_context>,
     magic: u64,
     pub(super) device: &'static DeviceObject,
-    pub(super) events: Fifo<Happened>,
+    /// Events that the program has not taken; none once the context is closed.
+    events: Mutex<Option<Arc<Fifo<Happened>>>>,
     closed: AtomicBool,
     /// The process that has the descriptor of the events for itself.
-    pub(super) origin: Origin,
+    origin: Origin,
 }
 
 const MAGIC: u64 = u64::from_be_bytes(*b"rddpverb");
@@ -40,7 +42,7 @@ impl Context {
     pub(super) fn open(device: &'static DeviceObject) -> Outcome<&'static Context> {
         use super::handle::Object;
         device.device.settings()?;
-        let events = Fifo::new()?;
+        let events = Arc::new(Fifo::new()?);
         let c = ibv_context {
             device: device.handle(),
             ops: OPS,
@@ -73,7 +75,7 @@ impl Context {
             c: Shared::new(c),
             magic: MAGIC,
             device,
-            events,
+            events: Mutex::new(Some(events)),
             closed,
             origin: Origin::here(),
         })))
@@ -85,8 +87,21 @@ impl Context {
         unsafe { &raw mut (*self.c.get()).context }
     }
 
+    /// Returns the events that the program has not taken. A child of `fork` has none from a context
+    /// of its parent's, who sleeps on the same descriptor, and may have held the lock.
+    pub(super) fn events(&self) -> Option<Arc<Fifo<Happened>>> {
+        if self.origin.is_here() { self.events.lock().clone() } else { None }
+    }
+
     pub(super) fn close(&self) -> Outcome<()> {
-        if self.closed.swap(true, Ordering::AcqRel) { Err(Errno::EINVAL) } else { Ok(()) }
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Err(Errno::EINVAL);
+        }
+        if self.origin.is_here() {
+            // The descriptor goes when no thread sleeps on it any more.
+            drop(self.events.lock().take());
+        }
+        Ok(())
     }
 
     pub(super) fn engine(&self) -> Outcome<Arc<Engine>> {

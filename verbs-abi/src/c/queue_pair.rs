@@ -157,6 +157,9 @@ impl Qp {
     /// Notes the end of the connection.
     pub(super) fn end(&self) {
         self.set_state(qp_state::ERR);
+        // The device notes an event, and flushes the queues, under one lock. Who has had that lock
+        // since finds what is flushed in the completion queues, and so do programs that are told.
+        let _ = self.queues.state();
         let id = self.id.lock().upgrade();
         if let Some(id) = id {
             id.disconnected();
