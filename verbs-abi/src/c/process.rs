@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rddp_fault_guard::fork::Origin;
+use rddp_fault_guard::sockets;
 
 use super::abi::ibv_pd;
 use super::context::Context;
@@ -47,6 +48,7 @@ pub(super) fn process() -> &'static Process {
 
 /// Makes the state of this process, unless another thread has done so.
 fn begin(inherited: *mut Process) -> &'static Process {
+    sockets::close_inherited();
     let (handles, engines, default_pds, pairs, sockets) = Default::default();
     let origin = Origin::here();
     let fresh = Box::into_raw(Box::new(Process { origin, handles, engines, default_pds, pairs, sockets }));
@@ -74,6 +76,13 @@ extern "C" fn at_exit() {
     engines.iter().for_each(|engine| engine.rnic.linger(LEAVE));
 }
 
+/// Closes a child's copies of the connections and listeners of its parent. The child cannot use
+/// them, and if it has them for long, peers do not learn that the parent has left, and its ports
+/// stay taken.
+extern "C" fn in_child() {
+    sockets::close_inherited();
+}
+
 impl Process {
     /// Returns the engine of a device, which starts with the first object that needs it.
     pub(super) fn engine(&self, device: &'static str) -> Outcome<Arc<Engine>> {
@@ -82,9 +91,12 @@ impl Process {
             return Ok(engine.clone());
         }
         let engine = Engine::start()?;
-        // SAFETY: a function of this library, which is never unloaded while a program that is bound
-        // to it runs. If there is no room for it, the end is as abrupt as without.
-        unsafe { libc::atexit(at_exit) };
+        // SAFETY: functions of this library, which is never unloaded. If there is no room for one,
+        // the end is as abrupt as without; a child closes its copies when it first calls us.
+        unsafe {
+            libc::atexit(at_exit);
+            libc::pthread_atfork(None, None, Some(in_child));
+        }
         engines.insert(device, engine.clone());
         Ok(engine)
     }
