@@ -361,8 +361,44 @@ static void extended_pairs(void)
 	rdma_destroy_ep(listener);
 }
 
+/* A list that leads back to itself is posted as far as the queue goes. */
+static void lists_without_an_end(void)
+{
+	struct ibv_sge sge = { (uintptr_t)octets[0], 1 };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_READ }, *bad;
+	struct ibv_mr *mr;
+
+	join();
+	mr = ibv_reg_mr(client->pd, octets[0], sizeof octets[0], IBV_ACCESS_LOCAL_WRITE);
+	sge.lkey = mr->lkey;
+	wr.sg_list = &sge;
+	wr.num_sge = 1;
+	wr.next = &wr;
+	IS(ibv_post_send(client->qp, &wr, &bad), ENOMEM);
+	part();
+}
+
+/* Devices are opened and closed as often as a program likes, and what a closed one had is gone. */
+static void devices_are_closed(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = ibv_open_device(list[0]);
+	int first = context->async_fd;
+
+	IS(ibv_close_device(context), 0);
+	IS(ibv_close_device(context), -1);
+	for (int n = 0; n < 100; n++) {
+		context = ibv_open_device(list[0]);
+		IS(context->async_fd, first);
+		IS(ibv_close_device(context), 0);
+	}
+	ibv_free_device_list(list);
+}
+
 int main(void)
 {
+	devices_are_closed();
+	lists_without_an_end();
 	windows_of_type_1();
 	windows_of_type_2();
 	regions_anew();

@@ -72,6 +72,10 @@ unsafe fn inline(list: &[ibv_sge], most: u32) -> Outcome<Gather> {
 pub(super) unsafe fn request(qp: &Qp, from: &ibv_send_wr, key: Option<u32>) -> Outcome<SendWr> {
     // SAFETY: promised by the caller.
     let list = unsafe { elements(from.sg_list, from.num_sge, qp.cap.max_send_sge)? };
+    let most = qp.pd.context.device.device.limits.message;
+    if list.iter().map(|sge| u64::from(sge.length)).sum::<u64>() > u64::from(most) {
+        return Err(Errno::EINVAL);
+    }
     let flags = from.send_flags;
     let gather = || match flags & send::INLINE {
         0 => Ok(Gather::List(pieces(list))),
@@ -144,8 +148,8 @@ unsafe fn post_list(qp: &Qp, first: *mut ibv_send_wr, bad: &mut *mut ibv_send_wr
     Ok(())
 }
 
-/// Posts requests from `next` on, up to a bind or the list's end, and moves `next` behind them. A
-/// bind decides by which key the next one knows the window.
+/// Posts requests from `next` on, up to a bind, the list's end, or one more than the queue holds,
+/// and moves `next` behind them. A bind decides by which key the next one knows the window.
 ///
 /// # Safety
 /// As [`request`] says, of each request of the list; `next` is not NULL.
@@ -166,6 +170,10 @@ unsafe fn post_run(qp: &Qp, next: &mut *mut ibv_send_wr) -> Outcome<()> {
     let mut place = from.next;
     // SAFETY: promised by the caller.
     while let Some(from) = unsafe { place.as_ref() }.filter(|from| from.opcode != wr::BIND_MW) {
+        // A list without an end takes no more memory than the queue.
+        if list.len() > qp.cap.max_send_wr as usize {
+            break;
+        }
         // SAFETY: as above.
         match unsafe { request(qp, from, None) } {
             Ok(request) => list.push(request),
