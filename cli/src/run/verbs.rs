@@ -6,10 +6,12 @@
 //! their own. The dynamic linker knows one file by all its names, so that it is loaded once.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::symlink;
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind::{self, PermissionDenied, ReadOnlyFilesystem};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
 
 use super::dynamic::Dynamic;
 use super::library::Library;
@@ -37,32 +39,71 @@ pub(crate) fn library() -> Result<PathBuf, Failure> {
 }
 
 /// Returns the folder in which the library has the real ones' names: its own, as `rddp install`
-/// makes it, or one beside it, which is made when it is needed first.
+/// makes it; else one beside it, or where that cannot be written, one of the user's. Either is made
+/// when it is needed first.
 pub(crate) fn folder_of_links(library: &Path) -> Result<PathBuf, Failure> {
     let own = library.parent().unwrap_or(Path::new("/"));
     if NAMES.iter().all(|name| is_link_to(&own.join(name), library)) {
         return Ok(own.to_owned());
     }
     let folder = own.join(LINKS);
-    make_links(&folder, library).map_err(|error| {
-        Failure::failed(format!("making links in {}: {error}", folder.display()))
-            .remedy("rddp install --prefix DIR makes a copy that has them; then run DIR/bin/rddp")
-    })?;
-    Ok(folder)
+    let beside = Path::new("..").join(library.file_name().unwrap_or_default());
+    let made = match make_links(&folder, &beside, library) {
+        Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
+            let folder = folder_of_user();
+            return make_links(&folder, library, library)
+                .map_err(|error| failure(&folder, &error))
+                .map(|()| folder);
+        }
+        made => made,
+    };
+    made.map_err(|error| failure(&folder, &error)).map(|()| folder)
 }
 
-fn make_links(folder: &Path, library: &Path) -> std::io::Result<()> {
-    fs::create_dir(folder).or_else(unless_there)?;
-    let target = Path::new("..").join(library.file_name().unwrap_or_default());
+fn failure(folder: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("making links in {}: {error}", folder.display()))
+        .remedy("rddp install --prefix DIR makes a copy that has them; then run DIR/bin/rddp")
+}
+
+/// Returns a folder of links that this user alone may write.
+fn folder_of_user() -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let folder = runtime.filter(|folder| folder.is_absolute() && folder.is_dir());
+    let name = format!("{LINKS}-{}", geteuid());
+    folder.unwrap_or_else(std::env::temp_dir).join(name)
+}
+
+/// Makes the links in a folder that nobody but this user may write: in another's, they could be
+/// made to lead to another library.
+fn make_links(folder: &Path, target: &Path, library: &Path) -> std::io::Result<()> {
+    DirBuilder::new().mode(0o755).create(folder).or_else(unless_there)?;
+    let about = folder.symlink_metadata()?;
+    let is_ours = about.is_dir() && (about.uid() == geteuid().as_raw() || is_beside(folder, library));
+    if !is_ours || about.mode() & 0o022 != 0 {
+        return Err(std::io::Error::other("others may write to it"));
+    }
     for name in NAMES {
         let link = folder.join(name);
-        // Another process may make the same link at this moment.
-        symlink(&target, &link).or_else(unless_there)?;
+        // Another process may make the same link at this moment. One of the user's folder may lead
+        // to where the library was.
+        if is_link(&link) && !is_link_to(&link, library) && !is_beside(folder, library) {
+            fs::remove_file(&link)?;
+        }
+        symlink(target, &link).or_else(unless_there)?;
         if !is_link_to(&link, library) {
             return Err(std::io::Error::other(format!("{name} is there, and is something else")));
         }
     }
     Ok(())
+}
+
+/// Returns whether a folder is in that of the library, whose owner decides what programs run.
+fn is_beside(folder: &Path, library: &Path) -> bool {
+    folder.parent() == library.parent()
+}
+
+fn is_link(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|about| about.is_symlink())
 }
 
 fn unless_there(error: std::io::Error) -> std::io::Result<()> {
@@ -100,6 +141,8 @@ pub(crate) fn by_rpath(program: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -114,6 +157,36 @@ mod tests {
                 assert!(is_link_to(&folder.join(name), &library), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn links_in_a_folder_of_the_user_follow_the_library() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().canonicalize().unwrap().join("links");
+        for at in ["old", "new"] {
+            let library = folder.with_file_name(at).join("librddp_verbs.so");
+            fs::create_dir(library.parent().unwrap()).unwrap();
+            fs::write(&library, "").unwrap();
+            make_links(&folder, &library, &library).unwrap();
+            assert!(NAMES.iter().all(|name| is_link_to(&folder.join(name), &library)), "{at}");
+        }
+    }
+
+    #[test]
+    fn links_are_not_made_where_others_may_write() {
+        let scratch = tempfile::tempdir().unwrap();
+        let library = scratch.path().canonicalize().unwrap().join("lib/librddp_verbs.so");
+        fs::create_dir(library.parent().unwrap()).unwrap();
+        fs::write(&library, "").unwrap();
+        let folder = scratch.path().canonicalize().unwrap().join("links");
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(make_links(&folder, &library, &library).is_err());
+        let elsewhere = folder.with_file_name("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::remove_dir(&folder).unwrap();
+        symlink(&elsewhere, &folder).unwrap();
+        assert!(make_links(&folder, &library, &library).is_err(), "a link is no folder");
     }
 
     #[test]
