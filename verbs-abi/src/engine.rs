@@ -140,7 +140,7 @@ impl Engine {
 struct Notes {
     events: Mutex<VecDeque<AsyncEvent>>,
     bell: EventFd,
-    /// Whose thread takes them.
+    /// The engine whose thread takes them.
     engine: OnceLock<Weak<Engine>>,
 }
 

@@ -146,8 +146,8 @@ impl Socket {
     }
 
     /// Tries `step` until it has an outcome; sleeps in between, unless the socket, or this call, is
-    /// not to block. A signal ends the sleep as it does a `read(2)`. A thread that has been cancelled
-    /// ends here, once it has slept for [`LOOK`] at most.
+    /// not to block. A signal ends the sleep as it does a `read(2)`. A thread that has been
+    /// cancelled ends here, once it has slept for [`LOOK`] at most.
     pub(super) fn wait<T>(
         &self,
         now: bool,
