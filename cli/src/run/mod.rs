@@ -242,8 +242,17 @@ impl RunArgs {
 }
 
 /// Refuses settings of RDMA connections that make no sense, where the environment has them: with
-/// those the device would not open.
+/// those the device would not open. One that there is not would have no effect.
 fn check_verbs() -> Result<(), Failure> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let unknown = |name: &String| {
+        name.starts_with("RDDP_VERBS_") && VerbsSettings::variables().all(|known| known != name)
+    };
+    if let Some(name) = names.into_iter().find(unknown) {
+        let nearest = VerbsSettings::variables().min_by_key(|known| strsim::osa_distance(known, &name));
+        let remedy = nearest.map(|nearest| format!("{nearest}, or unset it")).unwrap_or_default();
+        return Err(Failure::usage(format!("{name}: there is no such setting")).remedy(remedy));
+    }
     let variable = |name: &str| std::env::var_os(name).map(OsString::into_vec);
     match VerbsSettings::of_variables(variable).1.first() {
         Some(fault) => Err(Failure::usage(fault.to_string()).remedy(fault.remedy())),

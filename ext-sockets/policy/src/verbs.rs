@@ -113,6 +113,11 @@ const KEYS: [Key; 9] = [
 const SWITCH: &str = "on or off (or 1, or 0)";
 
 impl VerbsSettings {
+    /// The variables, by name.
+    pub fn variables() -> impl Iterator<Item = &'static str> {
+        KEYS.iter().map(|key| key.variable)
+    }
+
     /// Returns the settings that variables of the environment make, and the variables whose values
     /// they do not take. One without a value counts as not set.
     pub fn of_variables(variable: impl Fn(&str) -> Option<Vec<u8>>) -> (Self, Vec<VariableFault>) {
