@@ -221,6 +221,7 @@ pub enum SegmentError {
     },
 }
 
+#[inline]
 fn parse_tagged(segment: &[u8]) -> Result<Header, SegmentError> {
     let Some(octets) = segment.first_chunk::<{ TaggedRepr::LEN }>() else {
         return Err(SegmentError::TooShort { len: segment.len(), tagged: true });
@@ -234,6 +235,7 @@ fn parse_tagged(segment: &[u8]) -> Result<Header, SegmentError> {
     }))
 }
 
+#[inline]
 fn parse_untagged(segment: &[u8]) -> Result<Header, SegmentError> {
     let Some(octets) = segment.first_chunk::<{ UntaggedRepr::LEN }>() else {
         return Err(SegmentError::TooShort { len: segment.len(), tagged: false });

@@ -89,7 +89,8 @@ pub use opcode::{ATOMIC_RESPONSE_QUEUE, Opcode, REQUEST_QUEUE, SEND_QUEUE, TERMI
 pub use read::ReadRequestRepr;
 pub use stream::{
     AtomicResponse, CONTROL_MAX, Event, IMMEDIATE_LEN, OutstandingAtomic, OutstandingRead,
-    OutstandingRequest, Place, ReadResponse, ReadSegment, Response, Stream, StreamConfig, TakeOverError,
+    OutstandingRequest, Place, Plain, ReadResponse, ReadSegment, Response, Stream, StreamConfig,
+    TakeOverError,
 };
 pub use terminate::{Offending, TerminateCode, TerminateOctets, TerminateRepr, terminate_for};
 pub use tx::{SendCounters, tagged_header, untagged_header};

@@ -9,6 +9,7 @@
 
 mod line;
 mod place;
+mod plain;
 mod requester;
 mod responder;
 mod take_over;
@@ -21,6 +22,7 @@ use crate::{
 };
 
 pub use place::{Event, Place};
+pub use plain::Plain;
 use requester::Requester;
 pub use requester::{OutstandingAtomic, OutstandingRead, OutstandingRequest};
 use responder::Responder;

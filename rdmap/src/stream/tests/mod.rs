@@ -4,6 +4,7 @@ mod atomics_of_ours;
 mod death;
 mod interleaving;
 mod order_of_validation;
+mod plain;
 mod reads_of_ours;
 mod ready_to_receive;
 mod requests_of_the_peer;
