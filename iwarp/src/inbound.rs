@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use rddp_ddp::{DdpError, Header};
 use rddp_mpa::{Deframer, FpduError, LENGTH_LEN};
-use rddp_rdmap::{Event, Fault, Offending, Place, SEND_QUEUE, Stream, parse_header};
+use rddp_rdmap::{Event, Fault, Offending, Place, Plain, SEND_QUEUE, Stream, parse_header};
 
 /// Receives and memory for the segments that arrive: a connection's user.
 pub trait Target {
@@ -32,6 +32,14 @@ pub trait Target {
     /// # Errors
     /// The fault that refused memory is, by the peer or of this end.
     fn place(&mut self, segment: &Segment, skip: usize, payload: &[u8]) -> Result<(), Fault>;
+
+    /// Takes all of a segment that is in turn, by a shorter way than by the other methods: stores
+    /// its payload, and completes the receive of a Send. Returns whether it did; if not, or not all
+    /// of it, the segment goes the other way.
+    #[inline]
+    fn take_plain(&mut self, _plain: &Plain, _payload: &[u8]) -> bool {
+        false
+    }
 }
 
 /// The receive for a message that begins.
@@ -99,6 +107,15 @@ pub enum Step {
         /// Octets to drop from the front.
         used: usize,
     },
+    /// The FPDU is good, and its segment was [taken](Target::take_plain) and is counted in.
+    Plain {
+        /// The segment.
+        plain: Plain,
+        /// Octets of its payload.
+        payload_len: usize,
+        /// Octets to drop from the front.
+        used: usize,
+    },
     /// The FPDU is good, and its message waits for a receive: [`Receiver::segment`] takes the ULPDU
     /// up again.
     Waits {
@@ -159,11 +176,26 @@ impl Receiver<'_> {
             rddp_mpa::Step::Fpdu { ulpdu, used } => (ulpdu, used),
         };
         target.note_good_fpdu();
+        if let Some((plain, payload_len)) = self.plain(&octets[ulpdu.clone()], target) {
+            return Ok(Step::Plain { plain, payload_len, used });
+        }
         let Some(delivered) = self.segment(&octets[ulpdu.clone()], target)? else {
             return Ok(Step::Waits { ulpdu, used });
         };
         let payload = ulpdu.end - delivered.segment.payload_len..ulpdu.end;
         Ok(Step::Taken { delivered, payload, used })
+    }
+
+    /// Takes a ULPDU whose FPDU was good by the short way, if that is one for it.
+    #[inline(always)]
+    fn plain<T: Target>(&mut self, ulpdu: &[u8], target: &mut T) -> Option<(Plain, usize)> {
+        let plain = self.stream.plain(ulpdu)?;
+        let payload = &ulpdu[plain.header_len()..];
+        if !target.take_plain(&plain, payload) {
+            return None;
+        }
+        self.stream.commit_plain(&plain, payload.len());
+        Some((plain, payload.len()))
     }
 
     /// Takes a ULPDU whose FPDU was good. `None`: its message waits for a receive, and nothing has

@@ -130,8 +130,9 @@ impl Inbound {
                 let Some(sdp) = sdp else { return Ok(step) };
                 Ok(of_message(sdp, step, &delivered, self.stream.open_tagged(), octets))
             }
-            // A byte stream always has a receive, so that no message waits for one.
-            rddp_iwarp::Step::Waits { .. } => {
+            // A byte stream always has a receive, so that no message waits for one; and takes no
+            // segment by the short way.
+            rddp_iwarp::Step::Waits { .. } | rddp_iwarp::Step::Plain { .. } => {
                 Err(Trouble { fault: Fault::local_catastrophic(), offending: None })
             }
         }

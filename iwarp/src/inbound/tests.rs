@@ -19,6 +19,9 @@ struct Memory {
     taken: usize,
     good: usize,
     placed: Vec<(Place, usize, Vec<u8>)>,
+    /// True if plain segments are taken.
+    takes_plain: bool,
+    plain: Vec<(Plain, Vec<u8>)>,
 }
 
 impl Target for Memory {
@@ -41,6 +44,13 @@ impl Target for Memory {
         assert!(!payload.is_empty() && skip + payload.len() <= segment.payload_len);
         self.placed.push((segment.place, skip, payload.to_vec()));
         self.refuses.map_or(Ok(()), Err)
+    }
+
+    fn take_plain(&mut self, plain: &Plain, payload: &[u8]) -> bool {
+        if self.takes_plain {
+            self.plain.push((*plain, payload.to_vec()));
+        }
+        self.takes_plain
     }
 }
 
@@ -263,4 +273,38 @@ fn markers_hide_what_is_announced() {
     let (mut receiver, memory) = end.receiver();
     assert_eq!(receiver.announced(&octets, memory), None);
     assert_eq!(memory.taken, 0);
+}
+
+/// A plain segment is counted in if the target takes it, and else goes the other way.
+#[test]
+fn plain_segments_go_the_way_that_the_target_chooses() {
+    let mut end = End::new(FRAMING, &[4096]);
+    let mut framer = Framer::new(FRAMING);
+    for (msn, takes_plain) in [(1, true), (2, false), (3, true)] {
+        end.memory.takes_plain = takes_plain;
+        let mut octets = Vec::new();
+        let fill = |_: usize, dst: &mut [u8]| dst.fill(7);
+        framer.emit(&send(msn).octets(), 10, fill, &mut octets);
+        let used = octets.len();
+        match end.step(&mut octets).unwrap() {
+            Step::Plain { plain: Plain::Send { .. }, payload_len: 10, used: all } if takes_plain => {
+                assert_eq!(all, used);
+            }
+            Step::Taken { delivered, .. } if !takes_plain => assert_eq!(delivered.event, received(10)),
+            step => panic!("{step:?}"),
+        }
+    }
+    let payloads: Vec<_> = end.memory.plain.iter().map(|(_, payload)| payload.as_slice()).collect();
+    assert_eq!((payloads, end.memory.placed.len(), end.memory.good), (vec![&[7; 10][..]; 2], 1, 3));
+}
+
+/// RFC 5044 §4.4: nothing is taken of an FPDU with a wrong CRC.
+#[test]
+fn a_damaged_plain_segment_is_not_offered() {
+    let mut end = End::new(FRAMING, &[4096]);
+    end.memory.takes_plain = true;
+    let mut octets = fpdu(FRAMING, &send(1), &[7; 10]);
+    octets[25] ^= 1;
+    assert!(end.step(&mut octets).is_err());
+    assert_eq!((end.memory.plain.len(), end.memory.good), (0, 0));
 }
