@@ -156,7 +156,7 @@ pub(crate) fn placed(qp: QpNum, segment: &Segment) {
 /// Returns whether anybody may want events about each message. They are made out of line: code that
 /// fills in their fields costs the hot paths registers and stack, even if it never runs.
 #[inline]
-fn is_traced() -> bool {
+pub(crate) fn is_traced() -> bool {
     LevelFilter::current() >= LevelFilter::TRACE
 }
 

@@ -1,12 +1,15 @@
 //! The parts of a queue pair that its connection works on while the lock is held.
 
+use rddp_ddp::TaggedRepr;
 use rddp_rdma::{AsyncEventKind, Operation, SendWr, Status};
 use rddp_rdmap::AccessError;
+use rddp_stat::Counter;
 
 use super::attributes::QpAttributes;
 use super::memory::Grants;
 use super::rq::{Outcome, RecvQueue};
 use super::sq::{self, Phase, SendQueue};
+use crate::mem::Access;
 use crate::stat::Tally;
 use crate::trace;
 
@@ -48,6 +51,41 @@ impl Context<'_> {
         if let Some(completion) = self.rq.end(self.attrs.num, status, outcome) {
             self.attrs.recv_cq.push(completion, self.rq.srq());
         }
+    }
+
+    /// Takes all of a Send by the short way: into the first piece of the next receive, if that is
+    /// the QP's own and has room, with no receive begun. Returns whether the receive has completed;
+    /// if not, the queues have not changed.
+    #[inline]
+    pub(crate) fn take_send(&mut self, payload: &[u8], solicited: bool) -> bool {
+        let Some(sge) = self.rq.next_piece().filter(|sge| payload.len() as u64 <= sge.len) else {
+            return false;
+        };
+        let len = payload.len() as u64;
+        let memory = &self.attrs.device.mem;
+        let Ok(grant) = memory.check_local(sge.stag, sge.addr, len, true, self.attrs.pd) else {
+            return false;
+        };
+        if grant.place(0, payload).is_err() {
+            return false;
+        }
+        drop(grant);
+        let outcome = Outcome { byte_len: payload.len() as u32, solicited, ..Outcome::default() };
+        let Some(completion) = self.rq.complete_next(self.attrs.num, &outcome) else { return false };
+        self.tally.add(Counter::SendsReceived, 1);
+        self.attrs.recv_cq.push(completion, None);
+        true
+    }
+
+    /// Places a segment of a Write of the peer by the short way. Returns whether it did.
+    #[inline]
+    pub(crate) fn take_write(&self, header: &TaggedRepr, payload: &[u8]) -> bool {
+        let TaggedRepr { stag, to, last, .. } = *header;
+        let grant = self.attrs.check_remote(stag, to, payload.len() as u64, Access::REMOTE_WRITE);
+        // A program may poll the last octet of a Write.
+        grant.is_ok_and(|grant| {
+            if last { grant.place_in_order(0, payload) } else { grant.place(0, payload) }.is_ok()
+        })
     }
 
     /// Ends the request with this number, wherever it stands in the send queue.

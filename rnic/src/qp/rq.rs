@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rddp_ddp::Stag;
-use rddp_rdma::{Completed, Completion, RecvWr, Status};
+use rddp_rdma::{Completed, Completion, RecvWr, Sge, Status};
 
 use crate::capabilities::MAX_SGE;
 use crate::error::PostError;
@@ -75,6 +75,20 @@ impl RecvQueue {
         Some(capacity)
     }
 
+    /// Returns the first piece of the receive that the next message gets, if it is one of the QP's
+    /// own.
+    #[inline]
+    pub(crate) fn next_piece(&self) -> Option<&Sge> {
+        self.posted.front()?.scatter.first()
+    }
+
+    /// Takes the receive that the next message gets, one of the QP's own, and returns its
+    /// completion as a success.
+    #[inline]
+    pub(crate) fn complete_next(&mut self, qp: QpNum, outcome: &Outcome) -> Option<Completion> {
+        Some(completion(&self.posted.pop_front()?, qp, Status::Success, outcome))
+    }
+
     pub(crate) fn current(&self) -> Option<&RecvWr> {
         self.current.as_ref()
     }
@@ -106,6 +120,7 @@ pub(crate) struct Outcome {
     pub(crate) solicited: bool,
 }
 
+#[inline]
 fn completion(wr: &RecvWr, qp: QpNum, status: Status, outcome: &Outcome) -> Completion {
     let completed =
         if outcome.immediate.is_some() { Completed::ReceiveImmediate } else { Completed::Receive };

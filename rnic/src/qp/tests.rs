@@ -3,6 +3,7 @@
 
 mod bounds;
 mod lease;
+mod plain;
 mod short;
 
 use std::io::{self, Read, Write};

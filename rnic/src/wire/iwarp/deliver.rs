@@ -4,7 +4,7 @@
 use rddp_ddp::{DdpError, Stag};
 use rddp_iwarp::{Delivered, Segment, Trouble};
 use rddp_rdma::{Operation, Status};
-use rddp_rdmap::{Event, Fault, Place};
+use rddp_rdmap::{Event, Fault, Place, Plain};
 use rddp_stat::Counter;
 
 use super::first::{RTR_ID, RtrRead};
@@ -15,7 +15,7 @@ use crate::qp::sq::Phase;
 use crate::wire::LinkEvent;
 
 /// A ULPDU from which on its payload is better received straight into its place.
-const BULK_ULPDU: usize = 32 * 1024;
+pub(super) const BULK_ULPDU: usize = 32 * 1024;
 
 impl Link {
     /// Completes what a segment completes, and notes how large segments are.
@@ -34,14 +34,12 @@ impl Link {
         match event {
             Event::None => {
                 if let Place::Write { .. } = segment.place {
-                    self.writing = self.writing.saturating_add(segment.payload_len as u32);
+                    self.count_write(cx, segment.payload_len, false);
                 }
                 Ok(())
             }
             Event::WriteDone => {
-                self.written = self.writing.saturating_add(segment.payload_len as u32);
-                self.writing = 0;
-                cx.tally.add(Counter::WritesReceived, 1);
+                self.count_write(cx, segment.payload_len, true);
                 Ok(())
             }
             Event::InboundRequest => {
@@ -69,6 +67,25 @@ impl Link {
             Event::ReadDone { id } => Ok(read_done(cx, id)?),
             Event::AtomicDone { id, original } => Ok(atomic_done(cx, id, original)?),
             Event::Terminated(terminate) => Err(self.terminated(terminate)),
+        }
+    }
+
+    /// Notes a segment that was placed and completed by the short way.
+    #[inline]
+    pub(super) fn note_plain(&mut self, cx: &Context<'_>, plain: &Plain, payload_len: usize) {
+        self.note_size(false);
+        if let Plain::Write(header) = plain {
+            self.count_write(cx, payload_len, header.last);
+        }
+    }
+
+    /// Counts the octets of a Write, for the Immediate Data that may follow it.
+    #[inline]
+    fn count_write(&mut self, cx: &Context<'_>, payload_len: usize, last: bool) {
+        self.writing = self.writing.saturating_add(payload_len as u32);
+        if last {
+            self.written = std::mem::take(&mut self.writing);
+            cx.tally.add(Counter::WritesReceived, 1);
         }
     }
 

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use rddp_iwarp::{Receive, Receiver, Segment, Target};
 use rddp_rdma::{AsyncEventKind, Status};
-use rddp_rdmap::{AccessError, Fault, Place};
+use rddp_rdmap::{AccessError, Fault, Place, Plain};
 use rddp_stat::Counter;
 
+use super::deliver::BULK_ULPDU;
 use super::link::Link;
 use crate::mem::Access;
 use crate::qp::context::Context;
@@ -61,6 +62,17 @@ impl Target for Arriving<'_, '_> {
         place_from(self.cx, segment, skip, payload).map_err(|why| why.refuse(self.cx))?;
         trace::placed(self.cx.attrs.num, segment);
         Ok(())
+    }
+
+    #[inline]
+    fn take_plain(&mut self, plain: &Plain, payload: &[u8]) -> bool {
+        if payload.len() >= BULK_ULPDU || trace::is_traced() {
+            return false;
+        }
+        match plain {
+            Plain::Send { solicited, .. } => self.cx.take_send(payload, *solicited),
+            Plain::Write(header) => self.cx.take_write(header, payload),
+        }
     }
 }
 

@@ -123,6 +123,10 @@ impl Link {
             let rest = &mut staging[*used..];
             let (mut receiver, mut target) = self.receiving(cx);
             match receiver.step(rest, &mut target) {
+                Ok(Step::Plain { plain, payload_len, used: octets }) => {
+                    *used += octets;
+                    self.note_plain(cx, &plain, payload_len);
+                }
                 Ok(Step::Taken { delivered, used: octets, .. }) => {
                     *used += octets;
                     self.deliver(cx, delivered)?;
