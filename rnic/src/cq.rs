@@ -254,15 +254,16 @@ impl CqInner {
             return self.overflow(completion, srq);
         }
         let fires = entries.push(completion, srq);
-        // A thread that falls asleep counts itself with the bell before it looks at `len`, and the
-        // bell looks at that count after this store: so either the thread sees the completion, or
-        // the bell wakes it.
+        // A thread that waits for a completion counts itself with the bell before it looks at
+        // `len`, and the bell looks at that count after this store: so either the thread sees the
+        // completion, or the bell wakes it. A thread that waits for the channel's event is woken by
+        // the channel alone.
         self.len.store(entries.len(), Ordering::SeqCst);
         drop(entries);
         if fires {
             self.fire();
         }
-        self.ready.bell.ring();
+        self.ready.bell.ring_for_completion();
     }
 
     /// Drops a completion for which there is no room. The queue is in error for good then. Its QPs

@@ -142,7 +142,7 @@ impl CqInner {
     fn wait_ready(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<()> {
         // From here on the bell wakes this thread, so that a completion which comes after this look
         // at the queue is not overlooked.
-        let asleep = self.ready.bell.fall_asleep();
+        let asleep = self.ready.bell.await_completion();
         if !self.is_empty() || other() {
             return Ok(());
         }

@@ -233,3 +233,53 @@ fn a_queue_that_is_armed_for_the_next_completion_does_not_tell_of_the_last() {
     cq.arm(false);
     assert!(channel.next_event().is_some(), "completions that are there count for this one");
 }
+
+/// A completion and its notification: a thread that sleeps on the queue and one that sleeps on the
+/// channel are both woken, each time, whatever moment they fall asleep at. Nothing else would wake
+/// them.
+#[test]
+fn no_completion_is_slept_through_on_the_queue_or_the_channel() {
+    const ROUNDS: u64 = if cfg!(miri) { 20 } else { 4000 };
+    let rnic = Rnic::open().unwrap();
+    let channel = rnic.create_channel().unwrap();
+    let cq = rnic.create_cq_on(&channel, 4 * ROUNDS as usize).unwrap();
+    let inner = cq.0.anywhere();
+    let told = AtomicU64::new(0);
+    let completion = Completion {
+        wr_id: 0,
+        status: Status::Success,
+        completed: Completed::Receive,
+        byte_len: 0,
+        qp: QpNum(1),
+        invalidated: None,
+        immediate: None,
+        solicited: false,
+    };
+    std::thread::scope(|scope| {
+        let by_channel = scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                assert!(channel.wait(Some(PATIENCE)).unwrap().is_some(), "{round}");
+                told.store(round, Ordering::SeqCst);
+            }
+        });
+        let by_queue = scope.spawn(|| {
+            let mut taken = 0;
+            while taken < ROUNDS {
+                assert!(cq.wait(Some(PATIENCE)).unwrap(), "{taken}");
+                taken += cq.completions().count() as u64;
+            }
+        });
+        for round in 1..=ROUNDS {
+            cq.arm_next(false);
+            inner.push(completion, None);
+            // Now and then at once, when the threads are about to fall asleep.
+            if round % 3 > 0 {
+                assert!(comes(|| told.load(Ordering::SeqCst) == round && inner.is_empty()), "{round}");
+            } else {
+                assert!(comes(|| told.load(Ordering::SeqCst) == round), "{round}");
+            }
+        }
+        by_channel.join().unwrap();
+        by_queue.join().unwrap();
+    });
+}

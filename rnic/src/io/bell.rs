@@ -20,6 +20,9 @@ pub(crate) struct Bell {
     sleepers: Mutex<Sleepers>,
     /// A copy of `Sleepers::count`, so that to ring where nobody sleeps takes no lock.
     asleep: AtomicUsize,
+    /// Number of sleepers that wait for completions. A thread that waits for a channel's event is
+    /// woken by the channel.
+    awaiting: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -29,11 +32,16 @@ struct Sleepers {
 }
 
 /// A thread that is asleep, or that looks once more for a reason to stay awake.
-pub(crate) struct Asleep<'a>(&'a Bell);
+pub(crate) struct Asleep<'a> {
+    bell: &'a Bell,
+    /// 1 if the thread counts in `awaiting`, else 0.
+    awaits: usize,
+}
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Bell { flag: Notify::new()?, sleepers: Mutex::default(), asleep: AtomicUsize::new(0) })
+        let (asleep, awaiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Ok(Bell { flag: Notify::new()?, sleepers: Mutex::default(), asleep, awaiting })
     }
 
     /// Wakes all threads that are asleep. The caller has stored with `SeqCst` what they are to see.
@@ -51,13 +59,35 @@ impl Bell {
         }
     }
 
-    /// Counts the calling thread as asleep: from here on the bell wakes it. The thread now looks
-    /// once more for a reason to stay awake, and sleeps if there is none.
+    /// Wakes the threads that wait for a completion, if there are any, as [`ring`](Self::ring)
+    /// does. The caller has stored with `SeqCst` that there is one.
+    pub(crate) fn ring_for_completion(&self) {
+        if self.awaiting.load(Ordering::SeqCst) > 0 {
+            self.ring();
+        }
+    }
+
+    /// Counts the calling thread as asleep: from here on the bell wakes it, but not for
+    /// completions. The thread now looks once more for a reason to stay awake, and sleeps if there
+    /// is none.
     pub(crate) fn fall_asleep(&self) -> Asleep<'_> {
+        self.count_in(0)
+    }
+
+    /// Counts the calling thread as asleep as [`fall_asleep`](Self::fall_asleep) does, and the bell
+    /// wakes it for completions too.
+    pub(crate) fn await_completion(&self) -> Asleep<'_> {
+        self.count_in(1)
+    }
+
+    fn count_in(&self, awaits: usize) -> Asleep<'_> {
         let mut sleepers = self.sleepers.lock();
         sleepers.count += 1;
         self.asleep.store(sleepers.count, Ordering::SeqCst);
-        Asleep(self)
+        // Last: who sees this thread among those that await completions rings for all that are
+        // asleep.
+        self.awaiting.fetch_add(awaits, Ordering::SeqCst);
+        Asleep { bell: self, awaits }
     }
 }
 
@@ -69,11 +99,13 @@ impl AsFd for Bell {
 
 impl Drop for Asleep<'_> {
     fn drop(&mut self) {
-        let mut sleepers = self.0.sleepers.lock();
+        let bell = self.bell;
+        let mut sleepers = bell.sleepers.lock();
+        bell.awaiting.fetch_sub(self.awaits, Ordering::SeqCst);
         sleepers.count -= 1;
-        self.0.asleep.store(sleepers.count, Ordering::SeqCst);
+        bell.asleep.store(sleepers.count, Ordering::SeqCst);
         if sleepers.count == 0 && std::mem::take(&mut sleepers.rung) {
-            self.0.flag.take();
+            bell.flag.take();
         }
     }
 }
@@ -103,5 +135,24 @@ mod tests {
         assert!(is_ringing(&bell), "the third is not to miss what came since");
         drop(third);
         assert!(!is_ringing(&bell));
+    }
+
+    #[test]
+    fn a_completion_rings_only_for_threads_that_wait_for_one() {
+        let bell = Bell::new().unwrap();
+        let of_channel = bell.fall_asleep();
+        bell.ring_for_completion();
+        assert!(!is_ringing(&bell), "the channel wakes it");
+        let awaiting = bell.await_completion();
+        bell.ring_for_completion();
+        assert!(is_ringing(&bell));
+        drop(awaiting);
+        drop(of_channel);
+        let of_channel = bell.fall_asleep();
+        bell.ring_for_completion();
+        assert!(!is_ringing(&bell), "nobody waits for one any more");
+        bell.ring();
+        assert!(is_ringing(&bell), "for anything else it is woken");
+        drop(of_channel);
     }
 }
