@@ -17,7 +17,7 @@ mod progress;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -207,6 +207,8 @@ pub(crate) struct CqInner {
     presence: Presence,
     /// Tokens of the sources that the background thread leaves to this queue's program.
     left: Mutex<HashSet<u64>>,
+    /// Waits that found nothing when they began: see `sleeps_first`.
+    vain: AtomicU32,
 }
 
 impl CqInner {
@@ -229,6 +231,7 @@ impl CqInner {
             driver,
             presence: Presence::default(),
             left: Mutex::default(),
+            vain: AtomicU32::new(0),
         });
         if let Some(channel) = &cq.channel {
             channel.add(&cq)?;

@@ -34,6 +34,9 @@ pub(crate) trait Member: Debug + Send + Sync {
     /// to watch it for.
     fn watch_for(&self) -> Option<(Watched, PollFlags)>;
 
+    /// Returns whether the member has nothing to do before its descriptor has one of those events.
+    fn is_idle(&self) -> bool;
+
     /// Puts the member's descriptor, if it has one now, into the epoll set that `cq` begins to use.
     fn enter(&self, cq: &CqInner) -> io::Result<()>;
 }

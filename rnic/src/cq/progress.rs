@@ -24,6 +24,12 @@ use crate::io::sleep::Sleep;
 /// The time without a poll after which a program that has polled is taken to do something else.
 const MOMENT: Duration = Duration::from_micros(10);
 
+/// Waits in a row that read the sockets in vain before one sleeps first.
+const VAIN: u32 = 2;
+
+/// Waits that sleep first before one reads the sockets again.
+const SLEEPS: u32 = 16;
+
 impl CqInner {
     /// Adds a member. With one more than [`FEW`](super::FEW) the queue begins to use an epoll set.
     pub(crate) fn add_member(&self, token: u64, member: Arc<dyn Member>) -> io::Result<()> {
@@ -125,7 +131,10 @@ impl CqInner {
     pub(super) fn wait(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<bool> {
         let _waiter = Waiter::new(self);
         let deadline = Deadline::after_any(timeout);
-        self.progress();
+        if !self.sleeps_first(timeout) {
+            self.progress();
+            self.note_look();
+        }
         loop {
             if !self.is_empty() || other() {
                 return Ok(true);
@@ -136,6 +145,30 @@ impl CqInner {
             }
             self.wait_ready(left, other)?;
         }
+    }
+
+    /// Returns whether a wait is to go to sleep at once: the last ones found nothing when they read
+    /// the sockets first, and it would wake by whatever is there. A wait of no time looks at the
+    /// sockets and does nothing else, so it does that always; and now and then another one does, to
+    /// learn whether something is there again.
+    fn sleeps_first(&self, timeout: Option<Duration>) -> bool {
+        if timeout.is_some_and(|timeout| timeout.is_zero()) || self.is_by_epoll() {
+            return false;
+        }
+        let vain = self.vain.load(Ordering::Relaxed);
+        if vain < VAIN || vain >= VAIN + SLEEPS {
+            return false;
+        }
+        self.vain.store(vain + 1, Ordering::Relaxed);
+        let few = self.members.lock().few();
+        few.is_some_and(|list| list.iter().all(|member| member.is_idle()))
+    }
+
+    /// Notes whether a wait found something when it read the sockets first.
+    fn note_look(&self) {
+        let vain = self.vain.load(Ordering::Relaxed);
+        let vain = if self.is_empty() { vain.min(VAIN - 1) + 1 } else { 0 };
+        self.vain.store(vain, Ordering::Relaxed);
     }
 
     /// Sleeps until a socket is ready or the bell rings, and makes progress.

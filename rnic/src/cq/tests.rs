@@ -76,6 +76,10 @@ impl Member for Datagrams {
         Some((self.socket.clone(), PollFlags::POLLIN))
     }
 
+    fn is_idle(&self) -> bool {
+        true
+    }
+
     fn enter(&self, cq: &CqInner) -> io::Result<()> {
         cq.admit(self.socket.as_fd(), self.token)
     }
@@ -282,4 +286,53 @@ fn no_completion_is_slept_through_on_the_queue_or_the_channel() {
         by_channel.join().unwrap();
         by_queue.join().unwrap();
     });
+}
+
+/// Counts looks at the sockets; nothing comes.
+#[derive(Debug, Default)]
+struct Counted {
+    looks: AtomicU64,
+    is_busy: AtomicBool,
+}
+
+impl Member for Counted {
+    fn try_progress(&self) {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn watch_for(&self) -> Option<(Watched, PollFlags)> {
+        None
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.is_busy.load(Ordering::SeqCst)
+    }
+
+    fn enter(&self, _: &CqInner) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A wait that would find nothing saves the read in front of its sleep; not where a member has
+/// something to do, nor a wait of no time, which is a poll; and it reads again now and then.
+#[test]
+fn waits_that_found_nothing_sleep_before_they_read() {
+    let rnic = Rnic::open().unwrap();
+    let cq = rnic.create_cq(16).unwrap();
+    let member = Arc::new(Counted::default());
+    cq.0.anywhere().add_member(7, member.clone()).unwrap();
+    let looks_of = |timeout| {
+        let before = member.looks.load(Ordering::SeqCst);
+        assert!(!cq.wait(Some(timeout)).unwrap());
+        member.looks.load(Ordering::SeqCst) - before
+    };
+    let (no_time, a_moment) = (Duration::ZERO, Duration::from_millis(1));
+    // One look first, and one behind the sleep.
+    assert_eq!([looks_of(a_moment), looks_of(a_moment), looks_of(a_moment)], [2, 2, 1]);
+    assert_eq!([looks_of(no_time), looks_of(a_moment)], [1, 1]);
+    member.is_busy.store(true, Ordering::SeqCst);
+    assert_eq!([looks_of(a_moment), looks_of(a_moment)], [2, 2]);
+    member.is_busy.store(false, Ordering::SeqCst);
+    let looks: Vec<_> = (0..40).map(|_| looks_of(a_moment)).collect();
+    assert!(looks.contains(&2) && looks.iter().filter(|looks| **looks == 1).count() > 30, "{looks:?}");
 }

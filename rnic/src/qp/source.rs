@@ -126,6 +126,15 @@ impl Member for QpInner {
         Some((socket, events))
     }
 
+    fn is_idle(&self) -> bool {
+        // A thread that holds the core makes progress.
+        let Some(core) = self.core.try_lock() else { return false };
+        let is_open = core.state == QpState::ReadyToSend && core.link.is_some();
+        // What waits for room is told of room, by the same sleep.
+        let is_done = !core.has_output() || core.link.as_ref().is_some_and(Link::is_blocked);
+        is_open && is_done && !core.is_parked()
+    }
+
     fn enter(&self, cq: &CqInner) -> io::Result<()> {
         self.core.lock().link.as_ref().map_or(Ok(()), |link| link.enter(&self.attrs, cq))
     }
