@@ -330,6 +330,8 @@ pub(super) struct Batch {
     shown: usize,
     pub(super) left: Option<Left>,
     pub(super) largest: usize,
+    /// Octets of the last FPDU.
+    pub(super) last: usize,
     pub(super) replies: Replies,
     pub(super) stop: Stop,
 }
@@ -364,7 +366,8 @@ impl Batch {
     ) -> Self {
         let stop = Stop::Need(0);
         let (before, replies) = ((0, None), Replies::default());
-        let mut batch = Self { used: 0, mark: None, before, shown, left: None, largest: 0, replies, stop };
+        let mut batch =
+            Self { used: 0, mark: None, before, shown, left: None, largest: 0, last: 0, replies, stop };
         while batch.add(inbound, octets, sink, beside) {
             batch.mark = Some(inbound.mark());
         }
@@ -403,6 +406,7 @@ impl Batch {
                 }
                 self.largest = self.largest.max(to - from);
                 self.used += used;
+                self.last = used;
                 return true;
             }
             Ok(Step::Silent { used, reply }) => {
@@ -410,6 +414,7 @@ impl Batch {
                     self.replies.push(reply);
                 }
                 self.used += used;
+                self.last = used;
                 return true;
             }
             Ok(Step::Terminated { used, code }) => {

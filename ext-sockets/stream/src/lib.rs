@@ -26,6 +26,7 @@
 //! that the program has not asked for.
 #![deny(unsafe_code)]
 
+mod at_once;
 mod available;
 mod buffers;
 mod caller;

@@ -240,6 +240,11 @@ impl Stream<'_> {
     /// Looks at the front of the receive queue, where an FPDU begins.
     fn fetch(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         let mut scratch = Scratch::take()?;
+        if let Some(octets) = self.expected(rx, sink).and_then(|len| scratch.get_mut(..len))
+            && let Some(next) = self.fetch_at_once(rx, octets, sink)?
+        {
+            return Ok(next);
+        }
         let glance = if rx.bulk { GLANCE } else { scratch.len() };
         let seen = match self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..glance])]) {
             Ok(0) => return self.finished(rx),
@@ -349,6 +354,7 @@ impl Stream<'_> {
                 }
                 self.drop_front(kept_back.unwrap_or(batch.used))?;
                 mark.apply(rx);
+                rx.note_fpdu(batch.last);
                 rx.shown = shown;
                 if let Some(look) = beside.look() {
                     self.note_batch(rx, look, sink.done() - done_before);

@@ -45,6 +45,23 @@ impl<'a, 'b> Sink<'a, 'b> {
         self.is_bad
     }
 
+    /// Returns whether the memory of the next `count` octets of the room can be written.
+    #[inline]
+    pub(super) fn can_fill(&mut self, count: usize) -> bool {
+        let (mut left, mut offset) = (if self.drops { 0 } else { count }, self.offset);
+        for piece in &mut self.pieces[self.piece..] {
+            let now = left.min(piece.len() - offset);
+            if !lent::is_writable(&mut piece[offset..offset + now]) {
+                return false;
+            }
+            (left, offset) = (left - now, 0);
+            if left == 0 {
+                break;
+            }
+        }
+        true
+    }
+
     /// Copies as much of `octets` as there is room for.
     pub(super) fn fill(&mut self, octets: &[u8]) -> usize {
         let mut count = octets.len().min(self.room);

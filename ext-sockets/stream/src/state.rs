@@ -458,6 +458,10 @@ pub(super) struct Rx {
     pub(super) shown: u32,
     /// Octets in `kept` of an FPDU that is not whole.
     pub(super) absorbed: u32,
+    /// Octets of the last FPDU that was taken.
+    pub(super) last_fpdu: u32,
+    /// Octets that the next one is expected to have; 0 where nothing is expected.
+    pub(super) expected_fpdu: u32,
     /// The block of kept octets: see [`Rx::kept`].
     pub(super) kept_in: Lease,
     /// The connection of SDP, where the FPDUs carry one.

@@ -172,6 +172,15 @@ pub(crate) fn readable(octets: &[u8]) -> usize {
     page_by_page(octets.as_ptr().addr(), octets.len(), |at, len| touch(&octets[at..at + len]))
 }
 
+/// Returns whether memory can be written. An octet of each page gets its own value.
+#[inline]
+pub(crate) fn is_writable(room: &mut [u8]) -> bool {
+    let (at, len) = (room.as_mut_ptr(), room.len());
+    // SAFETY: `write_pages` writes inside the slice, which is borrowed alone, and may be broken off
+    // at any octet.
+    unsafe { call(range(room), write_pages, std::ptr::null_mut(), at.cast_const().cast(), len) }.is_ok()
+}
+
 /// Reads an octet of each page.
 pub(crate) fn touch(octets: &[u8]) -> Result<(), Faulted> {
     let at = octets.as_ptr();

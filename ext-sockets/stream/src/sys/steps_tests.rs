@@ -176,6 +176,29 @@ fn short_messages_are_taken_whole_or_not_at_all() {
     }
 }
 
+// Without a look; where it is longer, what was taken of it is in memory.
+#[test]
+fn an_expected_message_is_taken_whole_or_not_at_all() {
+    let ends = Ends::new(Format::Octets, false);
+    let expect = || {
+        for _ in 0..2 {
+            ends.send(&[1; 64]);
+            assert_eq!(ends.recv(64, 0), Ok(vec![1; 64]));
+        }
+        assert_eq!(ends.rx().expected_fpdu, 88);
+    };
+    expect();
+    ends.send(&[2; 64]);
+    ends.receives_by_steps(&[2; 64], 0, 2);
+    expect();
+    ends.send(&[3; 100]);
+    // A part taken, the rest of it moved, checked, read.
+    ends.receives_by_steps(&[3; 64], 0, 5);
+    ends.receives_by_steps(&[3; 36], 0, 2);
+    ends.send(b"behind");
+    assert_eq!(ends.recv(100, 0), Ok(b"behind".to_vec()));
+}
+
 #[test]
 fn a_large_message_is_taken_whole_or_not_at_all() {
     for format in FORMATS {

@@ -96,6 +96,37 @@ fn a_direction_passes_from_process_to_process() {
     }
 }
 
+/// A process takes a part of a message whose length it thought it knew. The part is in memory that
+/// both processes have, and the other one sleeps until the rest has come.
+#[test]
+fn a_part_that_one_process_has_taken_is_read_by_another() {
+    let _alone = alone();
+    let (mut peer, end) = common::by_ready_initiator();
+    for (len, cut) in [(64, 1), (64, 50), (64, 84), (64, 85), (64, 87), (200, 60), (200, 88), (200, 223)] {
+        for _ in 0..2 {
+            peer.send_message(&[7; 64]);
+            assert_eq!(read_exactly(&end, 64), [7; 64]);
+        }
+        let (octets, mut seen) = (random_octets(1, len), [0; 300]);
+        let fpdu = peer.frame_message(&octets);
+        peer.octets(&fpdu[..cut]);
+        while end.tcp.peek(&mut seen).unwrap() < cut {
+            std::thread::yield_now();
+        }
+        let taker = fork(|| {
+            assert_eq!(end.recv(&mut [0; 64], libc::MSG_DONTWAIT), Err(Errno::WOULD_BLOCK));
+        });
+        assert_eq!(join(taker), 0);
+        assert!(!end.readable(), "{cut} of {len}");
+        let reader = fork(|| {
+            assert_eq!(end.poll(libc::POLLIN, Duration::from_secs(20)).0, libc::POLLIN);
+            assert_eq!(read_exactly(&end, len), octets);
+        });
+        peer.octets(&fpdu[cut..]);
+        assert_eq!(join(reader), 0, "{cut} of {len}");
+    }
+}
+
 #[test]
 fn the_startup_is_done_by_the_process_that_needs_it() {
     let _alone = alone();

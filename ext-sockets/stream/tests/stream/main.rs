@@ -1,5 +1,6 @@
 //! Framed byte streams over loopback: two ends of ours, and ends of ours with a hand-made peer.
 
+mod at_once;
 mod calls;
 mod common;
 mod early;

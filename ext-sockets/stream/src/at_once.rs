@@ -1,0 +1,118 @@
+//! One read in place of a look and a read, where the program asks for a message as long as the last
+//! ones.
+//!
+//! A look costs as much as a read. It may be left out where all that the read can bring has a place:
+//! whole FPDUs in the program's buffer, a part of one in the block of kept octets. So as many octets
+//! are taken as the last FPDU had, and only if whole FPDUs in them have no more payload than there
+//! is room for. They go to memory of our own first: a message that is shorter than expected would
+//! leave the octets of the next one in the program's buffer, and no CRC is known yet.
+
+use std::io::IoSliceMut;
+
+use rddp_ddp::UntaggedRepr;
+use rddp_mpa::fpdu_len;
+
+use super::inbound::{Batch, Inbound, Stop};
+use super::rx::{Hold, Next};
+use super::sink::Sink;
+use super::state::Rx;
+use super::sys::Guard;
+use super::{Errno, Stream};
+
+impl Stream<'_> {
+    /// Returns how many octets to take without a look at them: none where the next FPDU may have
+    /// octets for which there is no place, or where the call would have to look for more anyway.
+    #[inline]
+    pub(super) fn expected(&self, rx: &Rx, sink: &Sink<'_, '_>) -> Option<usize> {
+        let len = rx.expected_fpdu as usize;
+        // The payload and its pad are a multiple of four.
+        let fits = len > EMPTY_SEND && len == EMPTY_SEND + (sink.room() & !3);
+        // Markers vary an FPDU's length, SDP has obligations besides octets, and where the window is
+        // narrow a part may close it.
+        (fits && !rx.markers && !rx.narrow && !self.state.asked.is_sdp()).then_some(len)
+    }
+
+    /// Takes octets that are there and fill `octets` at most, and delivers the FPDUs in them. `None`:
+    /// there is no place for all that may come, and nothing was taken.
+    #[inline]
+    pub(super) fn fetch_at_once(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        octets: &mut [u8],
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Option<Next>, Errno> {
+        if !sink.can_fill(octets.len() - EMPTY_SEND) || rx.kept_mut().is_none() {
+            return Ok(None);
+        }
+        let taken = rx.moving(|rx| self.take_at_once(rx, octets, sink));
+        let next = if taken.is_ok() && rx.absorbed > 0 { self.absorb(rx) } else { taken };
+        rx.spare_kept();
+        next.map(Some)
+    }
+
+    fn take_at_once(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        octets: &mut [u8],
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Next, Errno> {
+        let got = match self.kernel.take(&mut [IoSliceMut::new(octets)]) {
+            Ok(0) => return self.finished(rx),
+            Ok(got) => got,
+            Err(Errno::WOULD_BLOCK) => return Ok(Next::Nothing(Hold::Idle)),
+            Err(error) => return Err(error),
+        };
+        let is_all = got < octets.len();
+        let mut inbound = Inbound::new(rx, self.longest_send(rx), None);
+        let mut rest = &mut octets[..got];
+        loop {
+            let batch = Batch::of(&mut inbound, rest, sink, 0, &mut ());
+            if let Some(mark) = batch.mark {
+                mark.apply(rx);
+                rx.note_fpdu(batch.last);
+                self.wake_at(rx, 1)?;
+                self.may_send_now(rx);
+                self.reply(batch.replies.headers())?;
+            }
+            rest = &mut rest[batch.used..];
+            match batch.stop {
+                // There was memory for the payload before it was taken.
+                _ if batch.left.is_some() => return Err(self.memory_gone()),
+                Stop::Full if !rest.is_empty() => {}
+                Stop::Full | Stop::Need(_) => break,
+                Stop::Terminated(code) => return Err(self.terminated(rx, code)),
+                Stop::Trouble(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
+                // Steps of SDP alone.
+                Stop::Alone | Stop::Wrong(_) => return Err(self.owner_died()),
+            }
+        }
+        keep_part(rx, rest)?;
+        Ok(if is_all && rest.is_empty() { Next::Drained } else { Next::More })
+    }
+}
+
+/// Keeps the first octets of an FPDU, of which the kernel has the rest, or will have it.
+fn keep_part(rx: &mut Guard<'_, Rx>, part: &[u8]) -> Result<(), Errno> {
+    if !part.is_empty() {
+        let kept = rx.kept_mut().and_then(|kept| kept.get_mut(..part.len())).ok_or(Errno::NO_BUFFERS)?;
+        kept.copy_from_slice(part);
+        rx.absorbed = part.len() as u32;
+        // Lengths vary.
+        rx.note_fpdu(0);
+    }
+    Ok(())
+}
+
+impl Rx {
+    /// Notes the length of an FPDU that was taken. Two in a row of one length are expected to be
+    /// followed by a third.
+    #[inline]
+    pub(super) fn note_fpdu(&mut self, len: usize) {
+        let len = len as u32;
+        self.expected_fpdu = if len == self.last_fpdu { len } else { 0 };
+        self.last_fpdu = len;
+    }
+}
+
+/// Octets of the FPDU of a Send without payload.
+const EMPTY_SEND: usize = fpdu_len(UntaggedRepr::LEN);
