@@ -124,6 +124,7 @@ impl UntaggedRx {
 
     /// The state of a queue on which `msn` is due. Used to take over a queue, and by tests of the
     /// wrap.
+    #[inline]
     #[must_use]
     pub fn starting_at(msn: Msn) -> Self {
         Self { next_msn: msn, ..Self::default() }

@@ -18,6 +18,9 @@ use rddp_rdmap::{Event, Fault, Offending, Place, Plain, SEND_QUEUE, Stream, pars
 
 /// Receives and memory for the segments that arrive: a connection's user.
 pub trait Target {
+    /// True if [`take_plain`](Self::take_plain) takes segments. Others do not pay for the question.
+    const TAKES_PLAIN: bool = false;
+
     /// Notes that MPA has found an FPDU good, before its segment is looked at. The first one gives
     /// a responder leave to send (RFC 5044 §7.1.2).
     fn note_good_fpdu(&mut self) {}
@@ -176,7 +179,9 @@ impl Receiver<'_> {
             rddp_mpa::Step::Fpdu { ulpdu, used } => (ulpdu, used),
         };
         target.note_good_fpdu();
-        if let Some((plain, payload_len)) = self.plain(&octets[ulpdu.clone()], target) {
+        if T::TAKES_PLAIN
+            && let Some((plain, payload_len)) = self.plain(&octets[ulpdu.clone()], target)
+        {
             return Ok(Step::Plain { plain, payload_len, used });
         }
         let Some(delivered) = self.segment(&octets[ulpdu.clone()], target)? else {

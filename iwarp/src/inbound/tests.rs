@@ -25,6 +25,8 @@ struct Memory {
 }
 
 impl Target for Memory {
+    const TAKES_PLAIN: bool = true;
+
     fn note_good_fpdu(&mut self) {
         self.good += 1;
     }
