@@ -156,7 +156,7 @@ impl CqInner {
             return false;
         }
         let vain = self.vain.load(Ordering::Relaxed);
-        if vain < VAIN || vain >= VAIN + SLEEPS {
+        if !(VAIN..VAIN + SLEEPS).contains(&vain) {
             return false;
         }
         self.vain.store(vain + 1, Ordering::Relaxed);

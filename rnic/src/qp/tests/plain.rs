@@ -29,7 +29,7 @@ fn end() -> End {
 
 impl End {
     fn post(&self, id: u64, pieces: &[Sge]) {
-        self.qp.post_recv(RecvWr::new(id, pieces.iter().copied().collect::<Vec<_>>())).unwrap();
+        self.qp.post_recv(RecvWr::new(id, pieces.to_vec())).unwrap();
     }
 
     fn completion(&self) -> Completion {

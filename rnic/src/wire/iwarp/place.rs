@@ -37,6 +37,8 @@ impl Link {
 }
 
 impl Target for Arriving<'_, '_> {
+    const TAKES_PLAIN: bool = true;
+
     /// Lets a responder send: MPA has found its first FPDU good (RFC 5044 §7.1.2).
     #[inline]
     fn note_good_fpdu(&mut self) {
@@ -70,7 +72,7 @@ impl Target for Arriving<'_, '_> {
             return false;
         }
         match plain {
-            Plain::Send { solicited, .. } => self.cx.take_send(payload, *solicited),
+            Plain::Send { solicited } => self.cx.take_send(payload, *solicited),
             Plain::Write(header) => self.cx.take_write(header, payload),
         }
     }
