@@ -199,6 +199,21 @@ fn an_expected_message_is_taken_whole_or_not_at_all() {
     assert_eq!(ends.recv(100, 0), Ok(b"behind".to_vec()));
 }
 
+// There would be no place for a part.
+#[test]
+fn without_a_block_an_expected_message_is_looked_at_first() {
+    let ends = Ends::new(Format::Octets, false);
+    for _ in 0..2 {
+        ends.send(&[1; 64]);
+        assert_eq!(ends.recv(64, 0), Ok(vec![1; 64]));
+    }
+    ends.send(&[2; 100]);
+    may_have_blocks(0);
+    assert_eq!(ends.recv(64, 0), Ok(vec![2; 64]));
+    may_have_blocks(usize::MAX);
+    assert_eq!(ends.recv(64, 0), Ok(vec![2; 36]));
+}
+
 #[test]
 fn a_large_message_is_taken_whole_or_not_at_all() {
     for format in FORMATS {
