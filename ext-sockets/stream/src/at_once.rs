@@ -1,11 +1,12 @@
 //! One read in place of a look and a read, where the program asks for a message as long as the last
 //! ones.
 //!
-//! A look costs as much as a read. It may be left out where all that the read can bring has a place:
-//! whole FPDUs in the program's buffer, a part of one in the block of kept octets. So as many octets
-//! are taken as the last FPDU had, and only if whole FPDUs in them have no more payload than there
-//! is room for. They go to memory of our own first: a message that is shorter than expected would
-//! leave the octets of the next one in the program's buffer, and no CRC is known yet.
+//! A look costs as much as a read. It may be left out where all that the read can bring has a
+//! place: whole FPDUs in the program's buffer, a part of one in the block of kept octets. So as
+//! many octets are taken as the last FPDU had, and only if whole FPDUs in them have no more payload
+//! than there is room for. They go to memory of our own first: a message that is shorter than
+//! expected would leave the octets of the next one in the program's buffer, and no CRC is known
+//! yet.
 
 use std::io::IoSliceMut;
 
@@ -27,13 +28,13 @@ impl Stream<'_> {
         let len = rx.expected_fpdu as usize;
         // The payload and its pad are a multiple of four.
         let fits = len > EMPTY_SEND && len == EMPTY_SEND + (sink.room() & !3);
-        // Markers vary an FPDU's length, SDP has obligations besides octets, and where the window is
-        // narrow a part may close it.
+        // Markers vary an FPDU's length, SDP has obligations besides octets, and where the window
+        // is narrow a part may close it.
         (fits && !rx.markers && !rx.narrow && !self.state.asked.is_sdp()).then_some(len)
     }
 
-    /// Takes octets that are there and fill `octets` at most, and delivers the FPDUs in them. `None`:
-    /// there is no place for all that may come, and nothing was taken.
+    /// Takes octets that are there, as many as `octets` has room for, and delivers the FPDUs in
+    /// them. `None`: there is no place for all that may come, and nothing was taken.
     #[inline]
     pub(super) fn fetch_at_once(
         &self,
