@@ -180,6 +180,7 @@ fn negotiated(crc: bool) -> Negotiated {
         ird: 32,
         ord: 32,
         rtr: None,
+        large_fpdus: false,
         peer_ird: None,
         peer_ord: None,
     }

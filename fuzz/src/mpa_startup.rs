@@ -52,6 +52,7 @@ impl Wish {
             assumed_ird: self.max_ird,
             peer_to_peer: flag(4),
             rtr: RtrSet { send: flag(8), write: flag(16), read: flag(32) },
+            large_fpdus: flag(64),
         }
     }
 

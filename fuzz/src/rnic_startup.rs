@@ -137,6 +137,7 @@ fn startup(options: &ConnectOptions) -> StartupConfig {
         assumed_ird: options.assumed_ird,
         peer_to_peer: options.peer_to_peer,
         rtr: options.rtr,
+        large_fpdus: options.large_fpdus,
     }
 }
 

@@ -74,7 +74,8 @@ pub use error::MpaError;
 pub use framing::Framing;
 pub use rx::{Deframer, FpduError, Peek, Step};
 pub use sizes::{
-    CRC_LEN, LENGTH_LEN, MARKER_LEN, MARKER_SPACING, MAX_ULPDU, MIN_MULPDU, fpdu_len, mulpdu, pad_len,
+    CRC_LEN, LARGE_FPDU, LENGTH_LEN, MARKER_LEN, MARKER_SPACING, MAX_ULPDU, MIN_MULPDU, fpdu_len, mulpdu,
+    pad_len,
 };
 pub use startup::{
     DEPTH_MAX, EnhancedData, Frame, FrameKind, FrameOctets, Initiator, InitiatorStep,

@@ -3,6 +3,9 @@
 /// The largest ULPDU a sender may form (RFC 5044 §3). A receiver takes whatever fits the length
 /// field.
 pub const MAX_ULPDU: usize = 64768;
+/// Octets of the longest FPDU that ends send each other whatever the EMSS, if the startup frames of
+/// both ask for it: the length for which siw's bit stands in a proposal of RNICs' vendors.
+pub const LARGE_FPDU: usize = 32 * 1024;
 /// The lower bound of MULPDU, however small the EMSS is (RFC 5044 §4.5).
 pub const MIN_MULPDU: usize = 128;
 /// Stream octets from the start of one marker to the start of the next (RFC 5044 §4.3).

@@ -48,9 +48,9 @@ impl Default for Keepalive {
 /// Options with which either end makes a connection.
 ///
 /// Some options exist in iWARP only (`revision` to `markers`, `assumed_ird` to `rtr`,
-/// `speaks_first`), and some only a software device can follow (`mss`, `place_before_crc`,
-/// `nudge`). All devices take them, so that a program needs no cases: a device that cannot follow
-/// an option ignores its default value and refuses to connect with another.
+/// `speaks_first`, `large_fpdus`), and some only a software device can follow (`mss`,
+/// `place_before_crc`, `nudge`). All devices take them, so that a program needs no cases: a device
+/// that cannot follow an option ignores its default value and refuses to connect with another.
 ///
 /// ```
 /// let options = rddp_rdma::ConnectOptions { markers: true, ird: 8, ..Default::default() };
@@ -107,6 +107,17 @@ pub struct ConnectOptions {
     /// agreed on one. RFC 5044 §7.1.2 forbids it, as the peer may not expect FPDUs yet; for
     /// programs whose server speaks first, and peers that are known to take it.
     pub speaks_first: bool,
+    /// Ask the peer, and consent if it asks, that FPDUs of up to 32 KiB are sent whatever the size
+    /// of TCP segments, which the network card then cuts (segmentation offload). Off by default,
+    /// and never used with markers.
+    ///
+    /// A deviation from RFC 5044 §4.5 and RFC 5041 §5.2: a receiver need not be able to reassemble
+    /// more than a segment. The wish is one bit of the startup frames that RFC 5044 §7.1.1
+    /// reserves, the one that siw's `try_gso` sets. siw takes any length, and as a responder it
+    /// echoes reserved bits whether or not it sends large FPDUs itself. Another peer that echoes
+    /// bits it does not know looks the same and may end the connection at the first large FPDU:
+    /// set this only for peers that are known to take them.
+    pub large_fpdus: bool,
 }
 
 impl Default for ConnectOptions {
@@ -131,6 +142,7 @@ impl Default for ConnectOptions {
             extensions: true,
             nudge: true,
             speaks_first: false,
+            large_fpdus: false,
         }
     }
 }

@@ -16,6 +16,7 @@ plain_cases() {
     port_mapper
     raw_sockets
     verbs_library
+    large_fpdus
     many_connections
     nothing_leaked
     kernel_is_well
@@ -26,6 +27,7 @@ settings_cases() {
     crc_settings
     peer_to_peer_settings
     revision_one_settings
+    large_fpdus
     with mpa_version=2 mpa_crc_required=0 mpa_crc_strict=0 peer_to_peer=0
     nothing_leaked
     kernel_is_well
@@ -195,6 +197,24 @@ many_connections() {
         pair "$role" "transfer connections=1000"
         nothing_leaked
     done
+}
+
+# FPDUs longer than a segment, by siw's bit of the startup frames: siw as it is echoes it, and sets
+# it with try_gso alone. Then it sends such FPDUs, too.
+large_fpdus() {
+    local asks=asked
+    needs_host || return
+    if [ -n "$settings" ]; then
+        with mpa_crc_required=0 mpa_crc_strict=0 peer_to_peer=0 mpa_version=2 try_gso=1
+        asks=agreed
+    fi
+    pair active "transfer ops=write,send,read size=200000 count=3 by=both" "large=agreed"
+    pair passive "transfer ops=write,send,read size=200000 count=3 by=both" "large=$asks"
+    [ -z "$settings" ] || {
+        pair active "transfer ops=write,send,read size=200000 count=3 by=both" "large=agreed crc=off"
+        pair passive "transfer ops=write,send,read size=200000 count=3 by=both" "large=off"
+        with mpa_crc_required=0 mpa_crc_strict=0 peer_to_peer=0 mpa_version=2 try_gso=0
+    }
 }
 
 # Who asks for CRC: siw and the host, either, neither. (Not with siw as it is: the cases above.)

@@ -89,6 +89,7 @@ impl Settings {
             // RFC 7306 has no capability bit, and peers without it end the connection.
             extensions: said.extensions.unwrap_or(false),
             speaks_first: said.speaks_first.unwrap_or(usual.speaks_first),
+            large_fpdus: said.large_fpdus.unwrap_or(usual.large_fpdus),
             ..usual
         }
     }
@@ -142,7 +143,8 @@ mod tests {
         let options = options(&settings, "192.0.2.1:7174");
         assert!(!options.extensions && !settings.may_give_extensions());
         assert_eq!((options.ird, options.ord, options.revision), (128, 128, Revision::Two));
-        assert!(options.crc && !options.markers && options.peer_to_peer && !options.speaks_first);
+        assert!(options.crc && !options.markers && options.peer_to_peer);
+        assert!(!options.speaks_first && !options.large_fpdus);
     }
 
     #[test]
@@ -157,13 +159,15 @@ mod tests {
             ("RDDP_VERBS_ORD", "2"),
             ("RDDP_VERBS_EXTENSIONS", "on"),
             ("RDDP_VERBS_SPEAKS_FIRST", "on"),
+            ("RDDP_VERBS_LARGE_FPDUS", "1"),
         ]);
         let settings = settings.unwrap();
         let options = options(&settings, "192.0.2.1:7174");
         assert_eq!((options.ird, options.ord, options.revision), (3, 2, Revision::One));
         assert_eq!((options.crc, options.markers, options.peer_to_peer), (false, true, false));
         assert_eq!(options.rtr, RtrSet { send: true, write: false, read: false });
-        assert!(options.extensions && settings.may_give_extensions() && options.speaks_first);
+        assert!(options.extensions && settings.may_give_extensions());
+        assert!(options.speaks_first && options.large_fpdus);
     }
 
     #[test]

@@ -101,6 +101,10 @@ pub(crate) struct Setup {
     pub(crate) markers: bool,
     pub(crate) place_before_crc: bool,
     pub(crate) mss: Option<u16>,
+    /// FPDUs may be longer than TCP segments, if both ends say so by their private data. Older
+    /// clients leave it out.
+    #[serde(default)]
+    pub(crate) large_fpdus: bool,
     pub(crate) wait: Wait,
 }
 
@@ -116,6 +120,7 @@ impl Default for Setup {
             markers: false,
             place_before_crc: false,
             mss: None,
+            large_fpdus: false,
             wait: Wait::Poll,
         }
     }
@@ -129,6 +134,9 @@ impl Setup {
         }
         if self.op.is_atomic() && self.size != ATOMIC {
             return Err(format!("{} has {ATOMIC} octets: --size {ATOMIC}", self.op.name()));
+        }
+        if self.large_fpdus && self.markers {
+            return Err("large FPDUs have no markers: leave out --large-fpdus or --markers".into());
         }
         let memory = self.memory();
         if memory > MAX_MEMORY {

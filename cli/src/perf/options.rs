@@ -92,6 +92,11 @@ pub(crate) struct MeasureArgs {
     #[arg(short = 'M', long, value_parser = clap::value_parser!(u16).range(88..=32767))]
     mss: Option<u16>,
 
+    /// FPDUs longer than TCP's segments, of up to 64,768 octets, for network cards to cut
+    /// (against RFC 5044 §4.5, so only if the server agrees)
+    #[arg(long)]
+    large_fpdus: bool,
+
     /// Way in which both ends wait: spinning (which gives way when others want to run), or asleep
     /// in the kernel
     #[arg(long, default_value = "poll", value_enum)]
@@ -154,6 +159,7 @@ impl MeasureArgs {
             markers: self.markers == Switch::On,
             place_before_crc: self.place_before_crc,
             mss: self.mss,
+            large_fpdus: self.large_fpdus,
             wait: self.wait,
             ..Setup::default()
         };

@@ -191,9 +191,10 @@ fn accept_rdma(listener: &Listener, shared: &Shared) {
     }
 }
 
+/// Returns the session and the number of a connection. What follows them is for the session.
 fn parse_private_data(octets: &[u8]) -> Option<(u64, u16)> {
-    let (session, lane) = octets.split_first_chunk()?;
-    Some((u64::from_be_bytes(*session), u16::from_be_bytes(lane.try_into().ok()?)))
+    let (session, rest) = octets.split_first_chunk()?;
+    Some((u64::from_be_bytes(*session), u16::from_be_bytes(*rest.first_chunk()?)))
 }
 
 impl Shared {

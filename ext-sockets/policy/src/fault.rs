@@ -98,7 +98,8 @@ impl Reason {
                 "write: verbs PROGRAM ADDRESS:PORT SETTING=VALUE, for example: verbs * 192.0.2.0/24:* crc=off"
             }
             Reason::Setting(_) => {
-                "it is one of mpa, crc, markers, peer-to-peer, rtr, ird, ord, extensions and speaks-first"
+                "it is one of mpa, crc, markers, peer-to-peer, rtr, ird, ord, extensions, speaks-first and \
+                 large-fpdus"
             }
             Reason::Value { takes, .. } => takes,
             Reason::Missing("end of a transfer" | "threshold")

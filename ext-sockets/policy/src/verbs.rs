@@ -30,6 +30,8 @@ pub struct VerbsSettings {
     pub extensions: Option<bool>,
     /// A server may send before its client's first message has come (against RFC 5044 §7.1.2).
     pub speaks_first: Option<bool>,
+    /// FPDUs longer than TCP segments are asked for, and agreed to (against RFC 5044 §4.5).
+    pub large_fpdus: Option<bool>,
 }
 
 /// A set of kinds of RTR.
@@ -54,7 +56,7 @@ struct Key {
     set: fn(&mut VerbsSettings, &str) -> Option<()>,
 }
 
-const KEYS: [Key; 9] = [
+const KEYS: [Key; 10] = [
     Key {
         word: "mpa",
         variable: "RDDP_VERBS_MPA",
@@ -109,6 +111,12 @@ const KEYS: [Key; 9] = [
         takes: SWITCH,
         set: |settings, word| switch(word).map(|on| settings.speaks_first = Some(on)),
     },
+    Key {
+        word: "large-fpdus",
+        variable: "RDDP_VERBS_LARGE_FPDUS",
+        takes: SWITCH,
+        set: |settings, word| switch(word).map(|on| settings.large_fpdus = Some(on)),
+    },
 ];
 const SWITCH: &str = "on or off (or 1, or 0)";
 
@@ -146,6 +154,7 @@ impl VerbsSettings {
             ord: self.ord.or(others.ord),
             extensions: self.extensions.or(others.extensions),
             speaks_first: self.speaks_first.or(others.speaks_first),
+            large_fpdus: self.large_fpdus.or(others.large_fpdus),
         }
     }
 }

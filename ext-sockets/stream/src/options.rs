@@ -173,6 +173,7 @@ impl Options {
             peer_to_peer: self.peer_to_peer,
             // To SDP a Send without octets would be a message without header.
             rtr: RtrSet { send: self.rtr.send && self.format == Format::Octets, ..self.rtr },
+            large_fpdus: false,
         }
     }
 }

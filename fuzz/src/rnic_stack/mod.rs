@@ -576,6 +576,7 @@ fn negotiated(input: &Input) -> Negotiated {
         ird,
         ord,
         rtr,
+        large_fpdus: false,
         peer_ird: None,
         peer_ord: None,
     }

@@ -25,6 +25,9 @@ pub struct Frame<'a> {
     pub crc: bool,
     /// R: the connection is rejected. Always false in a Request.
     pub rejected: bool,
+    /// A reserved bit to which siw gives a meaning: the sender takes FPDUs longer than a TCP
+    /// segment. See [`StartupConfig::large_fpdus`](super::StartupConfig::large_fpdus).
+    pub large_fpdus: bool,
     /// The revision of MPA that the sender speaks.
     pub revision: Revision,
     /// The data that RFC 6581 adds; the frame has S set. Only in revision 2.
@@ -110,6 +113,7 @@ impl<'a> Frame<'a> {
             crc: flags & flag::CRC != 0,
             // RFC 5044 §7.1.1: R is not checked in a Request.
             rejected: kind == FrameKind::Reply && flags & flag::REJECTED != 0,
+            large_fpdus: flags & flag::LARGE_FPDUS != 0,
             revision,
             enhanced,
             private_data,
@@ -117,7 +121,8 @@ impl<'a> Frame<'a> {
         Ok(Parsed::Frame { frame, used: Self::HEADER_LEN + pd_length })
     }
 
-    /// Returns the frame's octets. Reserved bits are zero. Allocates nothing.
+    /// Returns the frame's octets. Reserved bits are zero, but for that of
+    /// [`large_fpdus`](Self::large_fpdus). Allocates nothing.
     ///
     /// # Errors
     /// More private data than fits, or a depth beyond 14 bits.
@@ -146,6 +151,7 @@ impl<'a> Frame<'a> {
             | set(self.crc, flag::CRC)
             | set(self.rejected, flag::REJECTED)
             | set(self.enhanced.is_some(), flag::ENHANCED)
+            | set(self.large_fpdus, flag::LARGE_FPDUS)
     }
 }
 
@@ -288,6 +294,7 @@ mod flag {
     pub(super) const CRC: u8 = 0x40;
     pub(super) const REJECTED: u8 = 0x20;
     pub(super) const ENHANCED: u8 = 0x10;
+    pub(super) const LARGE_FPDUS: u8 = 0x08;
 }
 
 /// Control flags of RFC 6581 §9: A and B stand above IRD, C and D above ORD.

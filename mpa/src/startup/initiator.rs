@@ -59,6 +59,7 @@ impl Initiator {
             markers: config.markers,
             crc: config.crc,
             rejected: false,
+            large_fpdus: config.large_fpdus && !config.markers,
             revision: config.revision,
             enhanced: offer(config)?,
             private_data,
@@ -97,6 +98,8 @@ impl Initiator {
         let crc = self.config.crc || reply.crc;
         self.tx = Some(Framing { crc, markers: reply.markers });
         let settled = self.settle(reply.enhanced.as_ref())?;
+        let large_fpdus =
+            self.config.large_fpdus && reply.large_fpdus && !reply.markers && !self.config.markers;
         let negotiated = Negotiated {
             revision: reply.revision,
             enhanced: reply.enhanced.is_some(),
@@ -106,6 +109,7 @@ impl Initiator {
             ird: settled.ird,
             ord: settled.ord,
             rtr: settled.rtr,
+            large_fpdus,
             peer_ird: reply.enhanced.map(|data| data.ird),
             peer_ord: reply.enhanced.map(|data| data.ord),
         };

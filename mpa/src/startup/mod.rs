@@ -160,6 +160,13 @@ pub struct StartupConfig {
     pub peer_to_peer: bool,
     /// Initiator: the kinds of RTR that it can send. Responder: those that it accepts.
     pub rtr: RtrSet,
+    /// Ask the peer, and consent if it asks, that FPDUs of up to
+    /// [`LARGE_FPDU`](crate::LARGE_FPDU) octets are sent whatever the EMSS, in both directions. Not
+    /// with markers.
+    ///
+    /// A deviation from RFC 5044 §4.5, by a bit that §7.1.1 reserves: the one by which siw asks for
+    /// its own. A responder that echoes reserved bits seems to consent.
+    pub large_fpdus: bool,
 }
 
 impl Default for StartupConfig {
@@ -175,6 +182,7 @@ impl Default for StartupConfig {
             assumed_ird: 1,
             peer_to_peer: true,
             rtr: RtrSet::SILENT,
+            large_fpdus: false,
         }
     }
 }
@@ -199,6 +207,9 @@ pub struct Negotiated {
     /// Initiator: the RTR that it must send before anything else. Responder: the kind that its
     /// Reply named.
     pub rtr: Option<Rtr>,
+    /// FPDUs that this end sends may be longer than a TCP segment: up to
+    /// [`LARGE_FPDU`](crate::LARGE_FPDU) octets. Both ends have asked for that.
+    pub large_fpdus: bool,
     /// The peer's IRD as received, for the ULP. It may be [`ULP_NEGOTIATES`].
     pub peer_ird: Option<u16>,
     /// The peer's ORD as received, for the ULP. It may be [`ULP_NEGOTIATES`].

@@ -47,6 +47,8 @@ pub struct Request {
     pub peer_to_peer: bool,
     /// The kinds of RTR that the initiator can send.
     pub rtr: RtrSet,
+    /// The initiator takes FPDUs longer than a TCP segment, and asks for consent to send such.
+    pub large_fpdus: bool,
     /// Private data from the initiator's ULP.
     pub private_data: Vec<u8>,
 }
@@ -109,6 +111,7 @@ impl Request {
             ird: settled.ird,
             ord: settled.ord,
             rtr: settled.rtr,
+            large_fpdus: reply.large_fpdus,
             peer_ird: self.peer_ird,
             peer_ord: self.peer_ord,
         };
@@ -122,7 +125,8 @@ impl Request {
     /// The Reply cannot hold `private_data`.
     pub fn reject(&self, config: &StartupConfig, private_data: &[u8]) -> Result<FrameOctets, StartupMisuse> {
         let enhanced = self.data().map(|data| refuse(&data, config));
-        Frame { rejected: true, ..self.reply(config, enhanced, private_data) }.emit()
+        let reply = self.reply(config, enhanced, private_data);
+        Frame { rejected: true, large_fpdus: false, ..reply }.emit()
     }
 
     fn of(frame: &Frame<'_>) -> Self {
@@ -136,6 +140,7 @@ impl Request {
             peer_ord: data.map(|data| data.ord),
             peer_to_peer: data.is_some_and(|data| data.peer_to_peer),
             rtr: data.map_or(RtrSet::NONE, |data| data.rtr),
+            large_fpdus: frame.large_fpdus,
             private_data: frame.private_data.to_vec(),
         }
     }
@@ -157,6 +162,7 @@ impl Request {
             markers: config.markers,
             crc: self.crc || config.crc,
             rejected: false,
+            large_fpdus: config.large_fpdus && self.large_fpdus && !config.markers && !self.markers,
             revision: self.revision,
             enhanced,
             private_data,

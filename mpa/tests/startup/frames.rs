@@ -3,10 +3,13 @@
 
 use rddp_mpa::{
     DEPTH_MAX, Frame, FrameKind, Initiator, MAX_ENHANCED_PRIVATE_DATA, MAX_PRIVATE_DATA, MpaError, Parsed,
-    Responder, ResponderStep, Revision, RtrSet, StartupConfig, StartupError, StartupMisuse,
+    Request, Responder, ResponderStep, Revision, RtrSet, StartupConfig, StartupError, StartupMisuse,
 };
 
 use crate::{client_server, depths, reply_frame, request, request_frame};
+
+/// The reserved bit by which siw asks for FPDUs longer than a segment.
+const LARGE_FPDUS: u8 = 0x08;
 
 const PLAIN: [u8; 20] = *b"MPA ID Req Frame\x40\x01\0\0";
 
@@ -75,7 +78,11 @@ fn rtr_flags_without_peer_to_peer_are_ignored() {
 fn reserved_bits_change_nothing() {
     let plain = request(&PLAIN);
     for bits in 0..0x40 {
-        assert_eq!(request(&with(16, 0x40 | bits)), plain);
+        let large_fpdus = bits & LARGE_FPDUS != 0;
+        let seen = request(&with(16, 0x40 | bits));
+        assert_eq!(seen, Request { large_fpdus, ..plain.clone() }, "siw's bit is only told");
+        let (reply, negotiated) = seen.accept(&StartupConfig::default(), b"").unwrap();
+        assert!(reply[16] & 0x0f == 0 && !negotiated.large_fpdus, "{bits:#x}");
     }
 }
 

@@ -52,6 +52,7 @@ fn enhanced_frame(kind: FrameKind, data: EnhancedData) -> Vec<u8> {
         markers: false,
         crc: true,
         rejected: false,
+        large_fpdus: false,
         revision: Revision::Two,
         enhanced: Some(data),
         private_data: b"",

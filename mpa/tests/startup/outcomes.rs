@@ -41,6 +41,54 @@ fn the_reply_says_what_will_be_done() {
     assert_eq!(reply[16..20], [0x50, 2, 0, 4]);
 }
 
+// RFC 5044 §4.5, §7.1.1: only where both ends ask by siw's bit, and neither has markers.
+#[test]
+fn large_fpdus_need_the_consent_of_both_ends_and_no_markers() {
+    for bits in 0..32 {
+        let on = |bit: u32| bits & 1 << bit != 0;
+        let revision = if on(4) { Revision::Two } else { Revision::One };
+        let config = |large_fpdus: bool, markers: bool| StartupConfig {
+            revision,
+            large_fpdus,
+            markers,
+            ..StartupConfig::default()
+        };
+        let (asking, answering) = (config(on(0), on(1)), config(on(2), on(3)));
+        let asked = Initiator::new(&asking, b"").unwrap().request()[16] & 0x0f;
+        assert_eq!(asked, if on(0) && !on(1) { 0x08 } else { 0 }, "{bits:#b}");
+        let agreed = on(0) && on(2) && !on(1) && !on(3);
+        let seen = request(Initiator::new(&asking, b"").unwrap().request());
+        let reply = seen.accept(&answering, b"").unwrap().0;
+        assert_eq!(reply[16] & 0x0f, if agreed { 0x08 } else { 0 }, "{bits:#b}");
+        assert_eq!(seen.reject(&answering, b"").unwrap()[16] & 0x0f, 0);
+        let (at_initiator, at_responder) = startup(&asking, &answering);
+        assert_eq!((at_initiator.large_fpdus, at_responder.large_fpdus), (agreed, agreed), "{bits:#b}");
+    }
+}
+
+// RFC 5044 §7.1.1: a responder that echoes reserved bits, as siw does, and one that sets its own.
+#[test]
+fn an_initiator_that_did_not_ask_takes_no_consent() {
+    for (large_fpdus, markers, flags, agreed) in [
+        (true, false, 0x48, true),
+        (true, false, 0x4c, true),
+        (true, false, 0x44, false),
+        (true, false, 0xc8, false),
+        (true, true, 0x48, false),
+        (false, false, 0x4f, false),
+    ] {
+        let config =
+            StartupConfig { revision: Revision::One, large_fpdus, markers, ..StartupConfig::default() };
+        let mut reply = *b"MPA ID Rep Frame\0\x01\0\0";
+        reply[16] = flags;
+        let negotiated = match Initiator::new(&config, b"").unwrap().handle(&reply) {
+            Ok(InitiatorStep::Accepted { negotiated, .. }) => negotiated,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(negotiated.large_fpdus, agreed, "{flags:#x}");
+    }
+}
+
 // RFC 6581 §6, §10: a Request of revision 1 is answered in revision 1, whatever the responder
 // supports.
 #[test]

@@ -36,8 +36,11 @@ prop_compose! {
         (ird, ord, max_ird) in (0..40_u16, 0..40_u16, 0..40_u16),
         peer_to_peer: bool,
         rtr in rtr(),
+        large_fpdus: bool,
     ) -> StartupConfig {
-        StartupConfig { revision, crc, markers, ird, ord, max_ird, assumed_ird: ord, peer_to_peer, rtr }
+        StartupConfig {
+            revision, crc, markers, ird, ord, max_ird, assumed_ird: ord, peer_to_peer, rtr, large_fpdus,
+        }
     }
 }
 
@@ -68,6 +71,7 @@ proptest! {
         markers: bool,
         crc: bool,
         rejected: bool,
+        large_fpdus: bool,
         revision in revision(),
         enhanced in enhanced(),
         s: bool,
@@ -75,7 +79,8 @@ proptest! {
     ) {
         let enhanced = (s && revision == Revision::Two).then_some(enhanced);
         let rejected = rejected && kind == FrameKind::Reply;
-        let frame = Frame { kind, markers, crc, rejected, revision, enhanced, private_data: &private_data };
+        let private_data = &private_data;
+        let frame = Frame { kind, markers, crc, rejected, large_fpdus, revision, enhanced, private_data };
         let octets = frame.emit().unwrap();
         prop_assert_eq!(Frame::parse(kind, &octets), Ok(Parsed::Frame { frame, used: octets.len() }));
     }

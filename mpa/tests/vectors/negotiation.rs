@@ -119,6 +119,7 @@ fn frame_with(data: EnhancedData) -> Vec<u8> {
         markers: false,
         crc: true,
         rejected: false,
+        large_fpdus: false,
         revision: Revision::Two,
         enhanced: Some(data),
         private_data: b"",

@@ -62,6 +62,7 @@ fn meant<'a>(vector: &Value, private_data: &'a [u8]) -> Frame<'a> {
         crc: bit(&input["c"]),
         // R is not checked in a Request.
         rejected: kind == FrameKind::Reply && bit(&input["r"]),
+        large_fpdus: input["res"].as_u64().is_some_and(|bits| bits & 8 != 0),
         revision,
         enhanced,
         private_data,
@@ -82,7 +83,7 @@ fn enhanced(data: &[u8]) -> EnhancedData {
 /// zero.
 fn is_emitted(vector: &Value, frame: &Frame<'_>, octets: &[u8]) {
     let mut clean = octets.to_vec();
-    clean[16] &= if frame.kind == FrameKind::Request { 0xd0 } else { 0xf0 };
+    clean[16] &= if frame.kind == FrameKind::Request { 0xd8 } else { 0xf8 };
     assert_eq!(frame.emit().unwrap(), clean, "{}", name(vector));
 }
 
@@ -92,6 +93,7 @@ fn reaches_the_responder(vector: &Value, frame: &Frame<'_>, octets: &[u8]) {
         crc: frame.crc,
         markers: frame.markers,
         enhanced: frame.enhanced.is_some(),
+        large_fpdus: frame.large_fpdus,
         peer_ird: frame.enhanced.map(|data| data.ird),
         peer_ord: frame.enhanced.map(|data| data.ord),
         peer_to_peer: frame.enhanced.is_some_and(|data| data.peer_to_peer),

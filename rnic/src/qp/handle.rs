@@ -223,6 +223,18 @@ impl QueuePair {
         self.inner.here().ok()?.core.lock().link.as_ref().map(|link| link.negotiated().clone())
     }
 
+    /// Makes FPDUs of up to 64,768 octets from now on (RFC 5044 §3), whatever the size of TCP
+    /// segments, as the programs at both ends have agreed: by their private data, say. Returns
+    /// false, and changes nothing, without a connection, or where the peer has asked for markers.
+    ///
+    /// Peers with which nothing was agreed need not take such: see
+    /// [`ConnectOptions::large_fpdus`].
+    pub fn send_large_fpdus(&self) -> bool {
+        self.inner
+            .here()
+            .is_ok_and(|inner| inner.core.lock().link.as_mut().is_some_and(|link| link.send_large_fpdus()))
+    }
+
     /// Returns counts of what the QP has sent and received since it was connected.
     pub fn counters(&self) -> Counters {
         self.inner.here().map_or_else(|_| Counters::default(), |inner| inner.counters())

@@ -33,6 +33,7 @@ fn negotiated() -> Negotiated {
         ird: 8,
         ord: 8,
         rtr: None,
+        large_fpdus: false,
         peer_ird: Some(8),
         peer_ord: Some(8),
     }

@@ -9,6 +9,7 @@ mod dropping;
 mod ends;
 mod events;
 mod isolation;
+mod large;
 mod limits;
 mod local;
 mod order;

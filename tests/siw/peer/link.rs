@@ -182,8 +182,21 @@ impl<'a> Link<'a> {
             return Err(format!("IRD and ORD are {depths:?}").into());
         }
         self.expect(!options.crc || negotiated.crc, "CRC, which was asked for")?;
+        self.expect(negotiated.large_fpdus == (options.large == Some(true)), "consent to large FPDUs")?;
         self.say(&format!("connected: {negotiated:?}"));
         Ok(())
+    }
+
+    /// Checks that what was sent went in FPDUs longer than the segments of Ethernet, where the peer
+    /// has agreed, and in none such else.
+    pub fn check_fpdus_sent(&self) -> Outcome<()> {
+        let counters = self.qp.counters();
+        let mean = counters.octets_sent / counters.fpdus_sent.max(1);
+        match self.options.large {
+            Some(true) => self.expect(mean > 3000, "FPDUs as long as the peer has agreed"),
+            Some(false) => self.expect(mean < 1500, "FPDUs that fit into a segment"),
+            None => Ok(()),
+        }
     }
 
     /// Exchanges the adverts: steps 3 to 5.

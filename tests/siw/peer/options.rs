@@ -53,6 +53,8 @@ pub struct Options {
     pub peer_to_peer: bool,
     pub rtr: RtrSet,
     pub port_mapper: PortMapper,
+    /// FPDUs longer than TCP segments are asked for; and whether the peer has to agree.
+    pub large: Option<bool>,
     pub ops: Vec<Item>,
     pub count: usize,
     pub size: usize,
@@ -155,6 +157,9 @@ impl Options {
             port_mapper: keys.take("mapper", PortMapper::Off, |value| {
                 one_of(value, &[("on", PortMapper::Auto), ("off", PortMapper::Off)])
             })?,
+            large: keys.take("large", None, |value| {
+                one_of(value, &[("agreed", Some(true)), ("asked", Some(false)), ("off", None)])
+            })?,
             ops: keys.take("ops", Vec::new(), |value| value.split(',').map(item).collect())?,
             count: keys.number("count", 1)?,
             size: keys.take("size", None, |value| value.parse().ok().map(Some))?.unwrap_or(0),
@@ -213,6 +218,7 @@ impl Options {
             rtr: self.rtr,
             timeout: self.timeout.min(Duration::from_secs(5)),
             port_mapper: self.port_mapper,
+            large_fpdus: self.large.is_some(),
             ..Default::default()
         }
     }

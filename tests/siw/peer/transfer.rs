@@ -32,6 +32,7 @@ pub fn run(link: &mut Link<'_>) -> Outcome<()> {
     link.check_regions()?;
     link.send_message("VERIFIED", 0)?;
     link.expect_message(1, "VERIFIED", 0)?;
+    link.check_fpdus_sent()?;
     if options.close == options.role {
         if options.abort { link.qp.abort() } else { link.qp.disconnect() }
     }

@@ -20,6 +20,7 @@ pub fn plain() -> StartupConfig {
         assumed_ird: 32,
         peer_to_peer: false,
         rtr: RtrSet::ALL,
+        large_fpdus: false,
     }
 }
 

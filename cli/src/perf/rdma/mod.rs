@@ -25,6 +25,10 @@ use crate::signals;
 /// Number of completions taken at once.
 const POLLED: usize = 64;
 
+/// The end of the private data of both ends where FPDUs may be longer than TCP segments. An older
+/// server refuses a Request with it.
+const LARGE_FPDUS: &[u8] = b"large FPDUs";
+
 /// Time that an end sleeps once it should not spin any longer.
 const REST: Duration = Duration::from_millis(1);
 
@@ -120,10 +124,14 @@ impl Lanes {
         let mut agreed = None;
         for (number, lane) in (0u16..).zip(&self.list) {
             let mut options = self.setup.options();
-            options.private_data = [&session.to_be_bytes()[..], &number.to_be_bytes()].concat();
+            let consent = if self.setup.large_fpdus { LARGE_FPDUS } else { b"" };
+            options.private_data = [&session.to_be_bytes()[..], &number.to_be_bytes(), consent].concat();
             let connected = lane.qp.connect(addr, &options);
             let connected = connected
                 .map_err(|error| Failure::connecting(addr, &error, "the RDMA port of rddp perf server"))?;
+            if self.setup.large_fpdus && connected.private_data == LARGE_FPDUS {
+                lane.qp.send_large_fpdus();
+            }
             agreed = Some(Agreed::from(&connected.negotiated));
         }
         agreed.ok_or_else(|| Failure::usage("no connections"))
@@ -133,8 +141,16 @@ impl Lanes {
     fn accept(&self, number: u16, request: ConnectRequest) -> Result<(), Failure> {
         let failed = |why: String| Failure::peer(format!("a data connection: {why}"));
         let lane = self.list.get(usize::from(number)).ok_or_else(|| failed("no such number".into()))?;
-        let accepted = request.accept_with(&lane.qp, &self.setup.options());
-        accepted.map(drop).map_err(|error| failed(error.to_string()))
+        let mut options = self.setup.options();
+        let agrees = self.setup.large_fpdus && request.private_data().ends_with(LARGE_FPDUS);
+        if agrees {
+            options.private_data = LARGE_FPDUS.to_vec();
+        }
+        request.accept_with(&lane.qp, &options).map_err(|error| failed(error.to_string()))?;
+        if agrees {
+            lane.qp.send_large_fpdus();
+        }
+        Ok(())
     }
 
     /// Returns whether octets of the peers have arrived since the last look: Reads and Writes

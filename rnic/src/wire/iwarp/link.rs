@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::EpollFlags;
 use rddp_ddp::Header;
 use rddp_iwarp::{OwnMessage, Segments};
-use rddp_mpa::{Deframer, Framer, Framing, Negotiated};
+use rddp_mpa::{Deframer, Framer, Framing, LARGE_FPDU, MAX_ULPDU, Negotiated};
 use rddp_rdma::ConnectOptions;
 use rddp_rdmap::{Place, SendCounters, Stream, StreamConfig, TerminateRepr};
 
@@ -54,6 +54,8 @@ pub(crate) struct Link {
     /// Octets of Responses prepared since messages of this end last had their turn.
     pub(super) answered: usize,
     pub(super) place_before_crc: bool,
+    /// The longest ULPDU that the peer takes whatever the EMSS; 0 if it takes none such.
+    large: usize,
     /// Verdicts on the memory that was sent last.
     pub(super) verdicts: Verdicts,
     pub(super) out: OutBuffer,
@@ -127,6 +129,7 @@ impl Link {
             own_turn: false,
             answered: 0,
             place_before_crc: options.place_before_crc,
+            large: if negotiated.large_fpdus { rddp_mpa::mulpdu(LARGE_FPDU, false) } else { 0 },
             verdicts: Verdicts::default(),
             out: OutBuffer::default(),
             unaligned: 0,
@@ -201,15 +204,30 @@ impl Link {
         }
     }
 
-    /// Returns the largest ULPDU at this EMSS.
+    /// Returns the largest ULPDU at this EMSS, or the one that the peer has agreed to take.
     pub(super) fn mulpdu(&self, emss: usize) -> usize {
-        rddp_mpa::mulpdu(emss, self.negotiated.markers_tx)
+        rddp_mpa::mulpdu(emss, self.negotiated.markers_tx).max(self.large)
     }
 
-    /// Returns the TCP segments that the FPDUs of the next write shall fit into. With markers FPDUs
-    /// vary in length, and no attempt is made.
+    /// Makes FPDUs as long as MPA allows (RFC 5044 §3), as the programs have agreed. Returns false
+    /// where the peer has asked for markers: then nothing changes.
+    pub(crate) fn send_large_fpdus(&mut self) -> bool {
+        let agrees = !self.negotiated.markers_tx;
+        if agrees {
+            self.large = MAX_ULPDU;
+        }
+        agrees
+    }
+
+    /// Returns whether FPDUs are to begin TCP segments. With markers they vary in length, and no
+    /// attempt is made; large ones end anywhere.
+    pub(super) fn is_aligned(&self) -> bool {
+        !self.negotiated.markers_tx && self.large == 0
+    }
+
+    /// Returns the TCP segments that the FPDUs of the next write shall fit into.
     pub(super) fn segments(&self, emss: usize) -> Segments {
-        if self.negotiated.markers_tx {
+        if !self.is_aligned() {
             return Segments::default();
         }
         Segments::new(emss, if self.out.is_empty() { 0 } else { self.unaligned })

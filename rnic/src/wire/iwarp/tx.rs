@@ -79,7 +79,7 @@ impl Link {
         if !self.is_open() {
             return Ok(());
         }
-        if self.slipped && !self.out.is_empty() && !self.negotiated.markers_tx {
+        if self.slipped && !self.out.is_empty() && self.is_aligned() {
             let rest = Segments::of_rest(self.emss(), self.unaligned);
             if rest.is_set() {
                 out.train.segments = rest;
