@@ -178,7 +178,7 @@ impl Test {
                 let want = [Access::REMOTE_READ, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC]
                     .get(usize::from(want % 5))
                     .copied()
-                    .unwrap_or(Access::from_bits_retain(*want & 0x7f));
+                    .unwrap_or(Access::from_bits_retain(*want));
                 let (stag, at) = (self.stag(name), self.near(name, *at));
                 // Accesses of no octets have nothing to compare.
                 let len = length(*len).max(1);
@@ -275,6 +275,10 @@ impl Test {
                 assert!(access.contains(Access::BIND | Access::ZERO_BASED));
                 None
             }
+            Err(MemError::NotStable) => {
+                assert!(access.contains(Access::STABLE) && access.writes());
+                None
+            }
             Err(MemError::TooManyStags { .. }) => {
                 assert_eq!(self.live(), self.limit);
                 None
@@ -283,6 +287,7 @@ impl Test {
                 assert!(self.live() < self.limit && region.is_valid());
                 assert!(!remote_write || access.contains(Access::LOCAL_WRITE));
                 assert!(!access.contains(Access::BIND | Access::ZERO_BASED));
+                assert!(!access.contains(Access::STABLE) || !access.writes());
                 assert_ne!(region.stag().0 >> 8, 0);
                 Some(region)
             }
@@ -346,6 +351,9 @@ impl Test {
         }
         let writes = request.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         if writes && !object.access.contains(Access::LOCAL_WRITE) {
+            return None;
+        }
+        if request.access.contains(Access::STABLE) && !object.access.contains(Access::STABLE) {
             return None;
         }
         let offset = inside(handle.base_to(), octets.len(), request.addr, request.len).ok()?;
@@ -530,7 +538,8 @@ impl Test {
         let result = self.table.reregister(stag, access);
         let remote_write = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         let sound = (!remote_write || access.contains(Access::LOCAL_WRITE))
-            && !access.contains(Access::BIND | Access::ZERO_BASED);
+            && !access.contains(Access::BIND | Access::ZERO_BASED)
+            && !(access.contains(Access::STABLE) && access.writes());
         let number = self.exact(stag).filter(|number| match self.objects[*number].kind {
             Kind::Region { writable, windows, .. } => {
                 windows == 0 && sound && (writable || !access.contains(Access::LOCAL_WRITE))

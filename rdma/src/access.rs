@@ -28,6 +28,15 @@ bitflags::bitflags! {
         const REMOTE_INVALIDATE = 1 << 5;
         /// The Tagged Offset of the first octet is 0 instead of its address.
         const ZERO_BASED = 1 << 6;
+        /// Nobody changes the octets while a peer may Read them, or while a request of the owner
+        /// that sends them is outstanding: the owner promises it, also for other processes and for
+        /// other registrations of the memory. A software device then sends them without a copy of
+        /// its own, which with CRC saves one.
+        ///
+        /// Not together with a right by which octets change. A window needs it of its region, too.
+        /// Should the octets change nevertheless while they are sent, the receiver finds a wrong
+        /// CRC and ends the connection: wrong octets are never delivered.
+        const STABLE = 1 << 7;
     }
 }
 
@@ -66,7 +75,8 @@ mod tests {
 
     #[test]
     fn reading_changes_nothing() {
-        let reading = Access::REMOTE_READ | Access::BIND | Access::REMOTE_INVALIDATE | Access::ZERO_BASED;
+        let reading = Access::REMOTE_READ | Access::BIND | Access::REMOTE_INVALIDATE;
+        let reading = reading | Access::ZERO_BASED | Access::STABLE;
         assert!(!reading.writes() && !Access::empty().writes());
         for right in [Access::LOCAL_WRITE, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
             assert!((reading | right).writes(), "{right:?}");

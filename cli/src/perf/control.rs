@@ -105,6 +105,10 @@ pub(crate) struct Setup {
     /// clients leave it out.
     #[serde(default)]
     pub(crate) large_fpdus: bool,
+    /// The octets that are sent lie in memory that nobody changes meanwhile. Older clients leave it
+    /// out.
+    #[serde(default)]
+    pub(crate) stable: bool,
     pub(crate) wait: Wait,
 }
 
@@ -121,6 +125,7 @@ impl Default for Setup {
             place_before_crc: false,
             mss: None,
             large_fpdus: false,
+            stable: false,
             wait: Wait::Poll,
         }
     }

@@ -97,6 +97,10 @@ pub(crate) struct MeasureArgs {
     #[arg(long)]
     large_fpdus: bool,
 
+    /// Send from memory that is registered as stable: Responses are not copied
+    #[arg(long)]
+    stable: bool,
+
     /// Way in which both ends wait: spinning (which gives way when others want to run), or asleep
     /// in the kernel
     #[arg(long, default_value = "poll", value_enum)]
@@ -160,6 +164,7 @@ impl MeasureArgs {
             place_before_crc: self.place_before_crc,
             mss: self.mss,
             large_fpdus: self.large_fpdus,
+            stable: self.stable,
             wait: self.wait,
             ..Setup::default()
         };

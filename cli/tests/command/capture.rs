@@ -7,10 +7,10 @@ use tempfile::TempDir;
 use crate::program::{Ended, command, run};
 
 /// Runs `perf local` so, with a capture of each of its two processes.
-fn captured(folder: &TempDir, switched: &[&str], op: &str, size: &str) -> Vec<String> {
+fn captured(folder: &TempDir, switched: &[&str], op: &str, size: &str, more: &[&str]) -> Vec<String> {
     let perf = ["perf", "local", "--op", op, "--size", size, "--duration", "0.01"];
     let name = folder.path().join("%p.pcapng");
-    let output = command(&[switched, &perf].concat()).env("RDDP_CAPTURE", name).output().unwrap();
+    let output = command(&[switched, &perf, more].concat()).env("RDDP_CAPTURE", name).output().unwrap();
     Ended::from(output).ok();
     let files = std::fs::read_dir(folder.path()).unwrap();
     files.map(|file| file.unwrap().path().to_str().unwrap().to_owned()).collect()
@@ -32,13 +32,32 @@ fn both_ends_capture_the_same_messages() {
         (&["run", "--sdp", "--", rddp], "tcp", "64K", " 0 problems"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let files = captured(&folder, switched, op, size);
+        let files = captured(&folder, switched, op, size, &[]);
         assert_eq!(files.len(), 2, "{files:?}");
         let [one, other] = [&files[0], &files[1]].map(|file| summary(file));
         let messages = |line: &str| line.split_once("connections, ").unwrap().1.to_owned();
         assert_eq!(messages(&one), messages(&other));
         assert!(one.ends_with(says) && !one.contains(" 0 FPDUs"), "{one}");
     }
+}
+
+/// FPDUs are longer than segments where perf's two ends agree, whichever sends, and else are not.
+#[test]
+fn perf_agrees_on_large_fpdus_at_both_ends() {
+    for (op, more, longest) in [
+        ("write", &["--large-fpdus"][..], 64_768 - 14),
+        ("read", &["--large-fpdus"], 64_768 - 14),
+        ("read", &["--large-fpdus", "--stable", "--reverse"], 64_768 - 14),
+        ("write", &["--stable"], 1448 - 20),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let files = captured(&folder, &[], op, "200K", &[more, &["--mss", "1460"]].concat());
+        let decoded = run(&["decode", "--json", &files[0]]).ok().stdout;
+        let events = decoded.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let lens = events.filter(|event| event["what"] == "fpdu").filter_map(|fpdu| fpdu["len"].as_u64());
+        assert_eq!(lens.max(), Some(longest), "{op} {more:?}");
+    }
+    run(&["perf", "local", "--large-fpdus", "--markers", "on"]).failed(2, &["large FPDUs have no markers"]);
 }
 
 /// A file that cannot be is told before anything runs, and does not stop a sockets program.

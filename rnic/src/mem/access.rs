@@ -18,6 +18,9 @@ pub(super) fn check_region(access: Access) -> Result<(), MemError> {
     if access.contains(Access::BIND.union(Access::ZERO_BASED)) {
         return Err(MemError::BindNeedsAddresses);
     }
+    if access.contains(Access::STABLE) && access.writes() {
+        return Err(MemError::NotStable);
+    }
     Ok(())
 }
 
@@ -30,6 +33,10 @@ pub(super) fn check_window(window: Access, region: Access) -> Result<(), MemErro
     // grants.
     if window.writes() && !region.contains(Access::LOCAL_WRITE) {
         return Err(MemError::RemoteWriteNeedsLocalWrite);
+    }
+    // A region that is stable has no right to write, so its windows have none either.
+    if window.contains(Access::STABLE) && !region.contains(Access::STABLE) {
+        return Err(MemError::NotStable);
     }
     Ok(())
 }

@@ -79,6 +79,10 @@ pub enum MemError {
     /// `BIND` together with `ZERO_BASED`.
     #[error("windows bind to regions whose Tagged Offset is the address, not to zero-based ones")]
     BindNeedsAddresses,
+    /// `STABLE` together with a right by which octets change, or for a window whose region has not
+    /// got it.
+    #[error("stable memory has no right by which it may change, and a window's region has to be stable, too")]
+    NotStable,
     /// A window can only have remote rights.
     #[error("a window cannot have the rights {0:?}: windows are for remote access only")]
     WindowRights(Access),

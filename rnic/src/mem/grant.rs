@@ -7,8 +7,8 @@ use rddp_fault_guard::Faulted;
 use rddp_mpa::crc32c_append;
 use thiserror::Error;
 
-use super::octets;
 use super::slot::{Pin, Scope};
+use super::{Access, octets};
 
 /// Proof that `len` octets lie in one live registration that the asker may use as it said, and that
 /// they stay so.
@@ -80,6 +80,17 @@ impl Grant {
     pub fn slice(&self, range: Range<usize>) -> Self {
         let ptr = self.at(&range);
         Self { pin: self.pin.clone(), ptr, len: range.len(), writable: self.writable }
+    }
+
+    /// Keeps the first `len` octets only.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Returns whether the owner says that nobody changes the octets.
+    #[inline]
+    pub fn is_stable(&self) -> bool {
+        self.pin.scope().access.contains(Access::STABLE)
     }
 
     /// Copies `data` into the granted octets at `offset`.

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod lease;
+mod lend;
 mod plain;
 mod short;
 

@@ -16,7 +16,7 @@ use common::{ALL, End, PATIENCE, connect_on};
 use memory::{LEN, Lent};
 use rddp_mpa::StartupConfig;
 use rddp_rdmap::TerminateCode;
-use rddp_rnic::{ConnectOptions, QpConfig, RecvWr, SendWr, Status};
+use rddp_rnic::{Access, ConnectOptions, QpConfig, RecvWr, SendWr, Status};
 use rddp_test_support::{Peer, plain};
 
 /// An engine with memory of a file, its raw peer, and another connection of the same device.
@@ -35,6 +35,8 @@ pub enum Style {
     PlaceBeforeCrc,
     /// The engine sends markers.
     Markers,
+    /// The memory is said to be stable.
+    Stable,
 }
 
 impl Scene {
@@ -49,7 +51,8 @@ impl Scene {
         let bystander = (sibling(&end), End::new());
         let options = ConnectOptions::default();
         connect_on("127.0.0.1:0", &bystander.0, &bystander.1, &options, &options);
-        let lent = Lent::new(&end.pd, ALL);
+        let stable = Access::REMOTE_READ | Access::STABLE;
+        let lent = Lent::new(&end.pd, if style == Style::Stable { stable } else { ALL });
         Scene { end, raw, lent, bystander }
     }
 

@@ -82,11 +82,7 @@ fn an_fpdu_that_tcp_has_begun_ends_by_a_reset_and_one_that_it_has_not_by_a_termi
         let completion = scene.end.next();
         assert_eq!((completion.wr_id, completion.status), (3, Status::LocalProtection));
         let (octets, end) = read_to_end(&scene.raw.socket);
-        let mut rest = &octets[..];
-        let mut last = None;
-        while let Some((fpdu, behind)) = rest.split_at_checked(first_fpdu_len(rest)) {
-            (last, rest) = (Some(Opcode::from_number(fpdu[3] & 0xf).unwrap()), behind);
-        }
+        let (rest, last) = whole_fpdus(&octets);
         let reset = end == Some(ErrorKind::ConnectionReset);
         assert_eq!((reset, last == Some(Opcode::Terminate)), (!rest.is_empty(), rest.is_empty()));
         resets += usize::from(reset);
@@ -96,10 +92,19 @@ fn an_fpdu_that_tcp_has_begun_ends_by_a_reset_and_one_that_it_has_not_by_a_termi
 }
 
 /// Returns the octets that arrive, and the error that ends them.
-fn read_to_end(mut socket: &TcpStream) -> (Vec<u8>, Option<ErrorKind>) {
+pub fn read_to_end(mut socket: &TcpStream) -> (Vec<u8>, Option<ErrorKind>) {
     let mut octets = Vec::new();
     let end = socket.read_to_end(&mut octets).err().map(|error| error.kind());
     (octets, end)
+}
+
+/// Returns what is left behind the whole FPDUs of a stream, and the opcode of the last of them.
+pub fn whole_fpdus(octets: &[u8]) -> (&[u8], Option<Opcode>) {
+    let (mut rest, mut last) = (octets, None);
+    while let Some((fpdu, behind)) = rest.split_at_checked(first_fpdu_len(rest)) {
+        (last, rest) = (Some(Opcode::from_number(fpdu[3] & 0xf).unwrap()), behind);
+    }
+    (rest, last)
 }
 
 /// Returns the length of the first FPDU by its length field (RFC 5044 §4.1); more than any FPDU

@@ -1,10 +1,13 @@
 //! Operations of a peer on memory that has gone bad, and messages that arrive for it.
 
+use std::io::ErrorKind;
+
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Opcode};
 use rddp_rnic::{Access, RecvWr, Remote, SendWr, Stag, Status};
 use rddp_test_support::segment;
 
-use crate::common::raw;
+use crate::common::{ALL, raw};
+use crate::own::{read_to_end, whole_fpdus};
 use crate::{Scene, Style};
 
 const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
@@ -15,7 +18,14 @@ const LARGE: usize = 60_000;
 /// RFC 5040 §4.8: memory that is gone is out of bounds.
 #[test]
 fn a_read_of_memory_gone_bad_is_refused() {
-    for (style, size) in [(Style::Crc, 1000), (Style::Crc, 200_000), (Style::Markers, 200_000)] {
+    for (style, size) in [
+        (Style::Crc, 1000),
+        (Style::Crc, 200_000),
+        (Style::Markers, 200_000),
+        (Style::NoCrc, 200_000),
+        (Style::Stable, 1000),
+        (Style::Stable, 200_000),
+    ] {
         let mut scene = Scene::new(style);
         scene.lent.cut(0);
         let request = raw::read_from(1, &scene.lent.region, size);
@@ -27,12 +37,40 @@ fn a_read_of_memory_gone_bad_is_refused() {
 /// The Response ends between two segments: the good ones have arrived whole.
 #[test]
 fn a_read_that_reaches_memory_gone_bad_ends_between_two_segments() {
-    let mut scene = Scene::new(Style::Crc);
-    scene.lent.cut(100 << 10);
-    let request = raw::read_from(1, &scene.lent.region, 200_000);
-    scene.raw.send(&request);
-    scene.raw.expect(Opcode::ReadResponse);
-    scene.terminates(0x0101);
+    for style in [Style::Crc, Style::Stable] {
+        let mut scene = Scene::new(style);
+        scene.lent.cut(100 << 10);
+        let request = raw::read_from(1, &scene.lent.region, 200_000);
+        scene.raw.send(&request);
+        scene.raw.expect(Opcode::ReadResponse);
+        scene.terminates(0x0101);
+    }
+}
+
+/// A Response that is neither copied nor read for a CRC: the kernel finds the bad page. An FPDU
+/// that TCP has begun then ends by a reset, as that of an own message does.
+#[test]
+fn a_response_without_crc_ends_whole_or_by_a_reset() {
+    let mut resets = 0;
+    for before in (0..8).map(|turn| 4096 * turn) {
+        let mut scene = Scene::new(Style::NoCrc);
+        let good = scene.end.region(before.max(1), ALL);
+        scene.lent.cut(188 << 10);
+        let reads = [raw::read_from(1, &good, before as u32), raw::read_from(2, &scene.lent.region, 400_000)];
+        // A request that waits is not the one that fails.
+        let read = SendWr::read(7, good.sge(0..1), REMOTE);
+        scene.end.qp.post_sends(&[read, SendWr::send_inline(8, b"fenced").local_fence()]).unwrap();
+        scene.raw.send_all(&[&reads[0], &reads[1]]);
+        let (octets, end) = read_to_end(&scene.raw.socket);
+        let (rest, last) = whole_fpdus(&octets);
+        let reset = end == Some(ErrorKind::ConnectionReset);
+        assert_eq!((reset, last == Some(Opcode::Terminate)), (!rest.is_empty(), rest.is_empty()));
+        resets += usize::from(reset);
+        let failed = [scene.end.next(), scene.end.next()];
+        assert!(failed.iter().all(|failed| failed.status == Status::Flushed), "{failed:?}");
+        scene.others_go_on();
+    }
+    assert!(resets > 0, "the kernel never began an FPDU");
 }
 
 #[test]

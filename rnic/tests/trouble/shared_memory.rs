@@ -254,6 +254,21 @@ fn what_no_third_peer_may_change_is_not_copied() {
     assert_eq!(three.copied_of(&shared), 0, "the third peer is gone");
 }
 
+/// The owner says that nobody changes it: neither a file that others may write, nor memory that a
+/// third peer may.
+#[test]
+fn stable_memory_is_not_copied() {
+    let three = Three::new();
+    let file = file("stable");
+    assert_eq!(three.copied_of(&mapped(&three.end.pd, &file, Access::empty())), ALL_COPIED);
+    assert_eq!(three.copied_of(&mapped(&three.end.pd, &file, Access::STABLE)), 0);
+    let region = three.end.region(LEN, Access::STABLE);
+    let _open = again(&three.end.pd, &region, ALL);
+    assert_eq!(three.copied_of(&region), 0);
+    region.reregister(Access::empty()).unwrap();
+    assert_eq!(three.copied_of(&region), ALL_COPIED, "the owner no longer says so");
+}
+
 #[test]
 fn only_what_overlaps_is_copied() {
     let three = Three::new();

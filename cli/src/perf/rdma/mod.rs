@@ -97,7 +97,8 @@ impl Lanes {
         let config = QpConfig { max_send: sends, max_recv: receives, ..QpConfig::new(&cq) };
         let mut list = Vec::new();
         for number in 0..setup.qps {
-            let source = pd.allocate(setup.size(), Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+            let own = if setup.stable { Access::STABLE } else { Access::LOCAL_WRITE };
+            let source = pd.allocate(setup.size(), own | Access::REMOTE_READ)?;
             let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
             let target = pd.allocate(setup.size(), rights)?;
             for region in [&source, &target] {

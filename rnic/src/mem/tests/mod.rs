@@ -21,7 +21,7 @@ const QP: QpNum = QpNum(17);
 const OTHER_QP: QpNum = QpNum(18);
 
 /// Every right that a region may have together.
-const ALL: Access = Access::all().difference(Access::ZERO_BASED);
+const ALL: Access = Access::all().difference(Access::ZERO_BASED.union(Access::STABLE));
 
 fn table() -> MemTable {
     MemTable::new(MemLimits::default())

@@ -177,6 +177,31 @@ fn a_bind_that_breaks_a_rule_is_refused_and_leaves_no_trace() {
     assert_eq!(table.windows_of(QP), 1);
 }
 
+/// A window is stable only to a region that is, and then opens nothing to be written.
+#[test]
+fn a_window_is_stable_if_its_region_is() {
+    let stable = Access::REMOTE_READ | Access::STABLE;
+    for (region, window, wanted) in [
+        (Access::BIND | Access::STABLE, stable, None),
+        (Access::BIND | Access::STABLE, Access::REMOTE_READ, None),
+        (Access::BIND, stable, Some("has to be stable, too")),
+        (Access::BIND | Access::LOCAL_WRITE, stable, Some("has to be stable, too")),
+        (Access::BIND | Access::STABLE, stable | Access::REMOTE_WRITE, Some("need the local write right")),
+        (Access::BIND | Access::LOCAL_WRITE, stable | Access::REMOTE_WRITE, Some("has to be stable, too")),
+    ] {
+        let Bound { table, region, window: bound } = unbound(region);
+        let answer = table.bind(&BindWindow { access: window, ..request(&region, &bound) });
+        match wanted {
+            Some(wanted) => assert!(error(answer).contains(wanted), "{window:?}"),
+            None => {
+                let to = region.base_to() + 16;
+                let grant = table.check_remote(answer.unwrap(), to, 16, Access::REMOTE_READ, PD, QP).unwrap();
+                assert_eq!(grant.is_stable(), window.contains(Access::STABLE));
+            }
+        }
+    }
+}
+
 #[test]
 fn an_invalid_region_takes_no_window() {
     let Bound { table, region, window } = unbound(ALL);

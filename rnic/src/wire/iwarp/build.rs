@@ -7,7 +7,7 @@ use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Fault, Opcode, ReadRequestRepr, Re
 use rddp_rdmap::{REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
 
 use super::link::Link;
-use super::train::{Source, Train};
+use super::train::{Place, Source, Train};
 use super::tx::{Outgoing, TURN};
 use crate::mem::{Faulted, Verdicts};
 use crate::qp::attributes::QpAttributes;
@@ -210,7 +210,7 @@ impl Filling<'_> {
         let next = Cursor { seq: at.seq + 1, offset: 0 };
         let pushed = self
             .train
-            .push(&mut self.framer, header, Source::Inline(octets), octets.len(), next)
+            .push(&mut self.framer, header, Source::Inline(octets), octets.len(), Place::Own(next))
             .map_err(gone_bad)?;
         Ok(pushed.then_some(next))
     }
@@ -245,16 +245,22 @@ impl Filling<'_> {
                 if shared { Source::Shared(self.grants) } else { Source::Granted(self.grants) }
             }
         };
-        let pushed =
-            self.train.push(&mut self.framer, header, source, segment.len, after).map_err(gone_bad)?;
+        let pushed = self
+            .train
+            .push(&mut self.framer, header, source, segment.len, Place::Own(after))
+            .map_err(gone_bad)?;
         Ok(pushed.then_some(after))
     }
 
     /// Returns whether others than the receiver may change a payload while it is sent. If not, they
-    /// get no right to while the train has its claim.
+    /// get no right to while the train has its claim. Of stable memory its owner says that nobody
+    /// does.
     fn is_shared(&mut self, verdicts: &mut Verdicts) -> bool {
-        let claim = self.train.claim.get_or_insert_with(|| self.attrs.device.mem.claim());
-        self.grants.iter().any(|grant| claim.is_shared(grant, self.attrs.num, verdicts))
+        let (attrs, claim) = (self.attrs, &mut self.train.claim);
+        self.grants.iter().filter(|grant| !grant.is_stable()).any(|grant| {
+            let claim = claim.get_or_insert_with(|| attrs.device.mem.claim());
+            claim.is_shared(grant, attrs.num, verdicts)
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 //! | `link` | the connection: socket and protocol state |
 //! | `first`, `ending` | how it begins and ends |
 //! | `build`, `responses`, `train` | requests and Responses become FPDUs, FPDUs a train |
+//! | `lend` | Responses become a train without a copy |
 //! | `tx`, `out`, `arena` | the train is handed to TCP; what TCP does not take is kept |
 //! | `short` | a short message is handed to TCP without any of these |
 //! | `rx`, `staging`, `parked` | octets become FPDUs, or wait |
@@ -17,6 +18,7 @@ mod deliver;
 mod direct;
 mod ending;
 mod first;
+mod lend;
 mod link;
 mod out;
 mod parked;

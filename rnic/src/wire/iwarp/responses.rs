@@ -3,14 +3,14 @@
 use rddp_ddp::{Stag, TaggedRepr};
 use rddp_iwarp::Segments;
 use rddp_rdmap::{ATOMIC_RESPONSE_QUEUE, untagged_header};
-use rddp_rdmap::{AccessError, AtomicResponseRepr, Fault, Opcode, Response};
+use rddp_rdmap::{AccessError, AtomicResponseRepr, Fault, Opcode, ReadResponse, Response};
 use rddp_stat::Counter;
 
 use super::build::is_answering;
 use super::link::Link;
-use super::train::MAX_ALIGNED;
+use super::train::{COPY_UP_TO, MAX_ALIGNED, Train};
 use super::tx::TURN;
-use crate::mem::{Access, AtomicError, Faulted};
+use crate::mem::{Access, AtomicError, Faulted, Grant};
 use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::wire::LinkEvent;
@@ -23,21 +23,47 @@ pub(crate) const RESPONSES_AHEAD: usize = 256 * 1024;
 /// and do not read can make us keep is bounded.
 pub(crate) const FEW_RESPONSES: usize = 64 * 1024;
 
+/// The way that a segment of a Response has taken.
+enum Next {
+    /// Queued.
+    Queued { last: bool },
+    /// Left for the next write.
+    Waits,
+    /// Left to be sent from where it lies.
+    MayBeLent,
+}
+
+/// Returns a grant of all that is left of a Response, whose next octet lies at `src_to`. It is
+/// checked before each segment: the region may have gone meanwhile (RFC 5042 §6.2.2).
+#[inline]
+pub(super) fn read_source(
+    attrs: &QpAttributes,
+    response: &ReadResponse,
+    src_to: u64,
+) -> Result<Grant, LinkEvent> {
+    let (stag, left) = (response.request.src_stag, response.remaining().into());
+    attrs
+        .check_remote(stag, src_to, left, Access::REMOTE_READ)
+        .map_err(|error| LinkEvent::Fault(Fault::read_source(error), Some(response.offending())))
+}
+
 impl Link {
     /// Turns inbound Reads and atomics into Responses, in order (RFC 5040 §5.2.1, RFC 7306 §5.4),
     /// as far as `out` has room. Sources are copied: a peer's CRC must not depend on what happens
-    /// to that memory later.
+    /// to that memory later. Returns whether it stopped at one that need not be
+    /// ([`lend_responses`](Self::lend_responses)).
     pub(super) fn prepare_responses(
         &mut self,
         cx: &mut Context<'_>,
-        segments: &mut Segments,
-    ) -> Result<(), LinkEvent> {
+        train: &mut Train,
+    ) -> Result<bool, LinkEvent> {
+        let (segments, copies) = (&mut train.segments, train.copies);
         let has_own = cx.sq.has_unsent();
         // RFC 5041 §5.3 only orders messages, but receivers in the field take a second tagged
         // message inside another for a fault, and a Response is one: a message of our own is sent
         // whole before a Response goes on.
         if !self.may_send || self.own_turn || self.stream.inbound() == 0 || cx.sq.cursor.offset > 0 {
-            return Ok(());
+            return Ok(false);
         }
         let emss = self.emss();
         let mulpdu = self.mulpdu(emss);
@@ -53,10 +79,11 @@ impl Link {
         while self.out.owed().len() < ahead {
             let before = self.out.owed().len();
             let done = match self.stream.next_response() {
-                None => return Ok(()),
-                Some(Response::Read(_)) => match self.read_response(cx.attrs, mulpdu, segments)? {
-                    Some(last) => last,
-                    None => return Ok(()),
+                None => return Ok(false),
+                Some(Response::Read(_)) => match self.read_response(cx.attrs, mulpdu, segments, copies)? {
+                    Next::Queued { last } => last,
+                    Next::Waits => return Ok(false),
+                    Next::MayBeLent => return Ok(true),
                 },
                 Some(Response::Atomic(_)) => {
                     let before = self.unaligned;
@@ -79,35 +106,35 @@ impl Link {
         if !has_own {
             self.answered = 0;
         }
-        Ok(())
+        Ok(false)
     }
 
-    /// Queues one segment of a Read Response. Returns whether it was the last, `None` if it must
-    /// wait for the next write.
+    /// Queues one segment of a Read Response, unless it may be lent and `copies` is not set.
     fn read_response(
         &mut self,
         attrs: &QpAttributes,
         mulpdu: usize,
         segments: &mut Segments,
-    ) -> Result<Option<bool>, LinkEvent> {
-        let Some(Response::Read(response)) = self.stream.next_response() else { return Ok(Some(true)) };
-        let request = response.request;
-        let offending = response.offending();
-        let faulty = |fault| LinkEvent::Fault(fault, Some(offending));
-        let left = u64::from(response.remaining());
-        let segment = response.segment(segments.longest(mulpdu, left as usize + TaggedRepr::LEN));
-        // RFC 5040 §5.2.1: the source of a Read of no octets is not checked. Of any other all that
-        // is left is checked before each segment: the region may have gone meanwhile
-        // (RFC 5042 §6.2.2).
-        let source = if request.size == 0 {
-            None
-        } else {
-            let grant = attrs.check_remote(request.src_stag, segment.src_to, left, Access::REMOTE_READ);
-            Some(grant.map_err(|error| faulty(Fault::read_source(error)))?)
+        copies: bool,
+    ) -> Result<Next, LinkEvent> {
+        let Some(Response::Read(response)) = self.stream.next_response() else {
+            return Ok(Next::Queued { last: true });
         };
+        let left = response.remaining() as usize;
+        let segment = response.segment(segments.longest(mulpdu, left + TaggedRepr::LEN));
+        // RFC 5040 §5.2.1: the source of a Read of no octets is not checked.
+        let source = match response.request.size {
+            0 => None,
+            _ => Some(read_source(attrs, response, segment.src_to)?),
+        };
+        let offending = response.offending();
+        if segment.len > COPY_UP_TO && !copies && source.as_ref().is_some_and(|source| self.may_lend(source))
+        {
+            return Ok(Next::MayBeLent);
+        }
         let octets = self.framer.fpdu_len(segment.header.len() + segment.len);
         if !segments.admit(octets) {
-            return Ok(None);
+            return Ok(Next::Waits);
         }
         let fill = |offset: usize, out: &mut [u8]| match &source {
             Some(source) => source.copy_to(offset, out),
@@ -116,10 +143,12 @@ impl Link {
         // What is no longer there is out of bounds.
         self.out
             .push(&mut self.framer, &segment.header, segment.len, fill)
-            .map_err(|Faulted| faulty(Fault::read_source(AccessError::Bounds)))?;
+            .map_err(|Faulted| LinkEvent::Fault(Fault::read_source(AccessError::Bounds), Some(offending)))?;
         self.unaligned += octets;
-        response.advance(segment.len);
-        Ok(Some(segment.last))
+        if let Some(Response::Read(response)) = self.stream.next_response() {
+            response.advance(segment.len);
+        }
+        Ok(Next::Queued { last: segment.last })
     }
 
     /// Carries out an atomic and queues its Response (RFC 7306 §5).

@@ -16,12 +16,13 @@ use rddp_mpa::Framer;
 use smallvec::SmallVec;
 
 use super::arena::Arena;
+use super::lend::Answered;
 use crate::mem::{Claim, Faulted, Grant, Piece, SendFlags, send_vectored};
 use crate::qp::memory::Grants;
 use crate::qp::sq::Cursor;
 
 /// Payloads up to this size are copied next to their headers: an iovec more costs as much.
-const COPY_UP_TO: usize = 2048;
+pub(super) const COPY_UP_TO: usize = 2048;
 
 /// Octets with which a train is full. TCP takes as much as its buffers have room for; in trains of
 /// 128 KiB a quarter less goes over loopback.
@@ -85,10 +86,19 @@ impl Part {
     }
 }
 
+/// The place behind an FPDU.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// In the send queue.
+    Own(Cursor),
+    /// In the line of Responses. All FPDUs of a train are of one kind.
+    Response(Answered),
+}
+
 /// The state to take up when TCP has taken an FPDU.
 #[derive(Clone, Debug)]
 pub(super) struct Behind {
-    pub(super) cursor: Cursor,
+    pub(super) place: Place,
     pub(super) framer: Framer,
     /// Payload octets up to there that were copied because they may change.
     pub(super) copied: usize,
@@ -134,6 +144,11 @@ impl Train {
         self.len
     }
 
+    /// Returns whether the FPDUs are of Responses.
+    pub(super) fn answers(&self) -> bool {
+        matches!(self.records.first(), Some(Record { after: Behind { place: Place::Response(_), .. }, .. }))
+    }
+
     /// Returns whether a payload of registered memory is summed where it lies.
     #[inline]
     pub(super) fn sums_in_place(framer: &Framer, payload_len: usize) -> bool {
@@ -149,8 +164,7 @@ impl Train {
         }
     }
 
-    /// Adds one FPDU, if it belongs to this write. `after` is the place in the send queue behind
-    /// it.
+    /// Adds one FPDU, if it belongs to this write. `place` is the one behind it.
     ///
     /// # Errors
     /// Memory of the payload has gone bad. The train and `framer` are as before.
@@ -161,7 +175,7 @@ impl Train {
         header: &Header,
         mut payload: Source<'_>,
         payload_len: usize,
-        after: Cursor,
+        place: Place,
     ) -> Result<bool, Faulted> {
         if !self.segments.admit(framer.fpdu_len(header.len() + payload_len)) {
             return Ok(false);
@@ -185,7 +199,7 @@ impl Train {
             return Ok(false);
         }
         payload.let_go();
-        let after = Behind { cursor: after, framer: framer.clone(), copied: self.copied };
+        let after = Behind { place, framer: framer.clone(), copied: self.copied };
         self.records.push(Record { end: self.len, after });
         Ok(true)
     }

@@ -13,7 +13,7 @@ use rddp_rdmap::Fault;
 use rddp_stat::Counter;
 
 use super::link::Link;
-use super::train::{Behind, Train};
+use super::train::{Behind, Place, Train};
 use crate::mem::{Faulted, is_fault};
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;
@@ -42,6 +42,12 @@ impl Outgoing {
     /// Lends the thread's own.
     pub(crate) fn with_own<R>(f: impl FnOnce(&mut Self) -> R) -> R {
         with_own(&OUTGOING, f)
+    }
+
+    /// Returns whether the train is of lent Responses.
+    #[cfg(test)]
+    pub(crate) fn answers(&self) -> bool {
+        self.train.answers()
     }
 
     /// Lets go of all memory: grants must not outlive the write, those of a request that failed
@@ -86,11 +92,15 @@ impl Link {
                 return Ok(());
             }
         }
-        self.prepare_responses(cx, &mut out.train.segments)?;
+        if self.prepare_responses(cx, &mut out.train)? {
+            return self.lend_responses(cx, out);
+        }
         self.add_own(cx, out)?;
         if out.train.is_empty() && std::mem::take(&mut self.own_turn) {
             // None of our own can go now: Responses need not wait for it.
-            self.prepare_responses(cx, &mut out.train.segments)?;
+            if self.prepare_responses(cx, &mut out.train)? {
+                return self.lend_responses(cx, out);
+            }
         }
         Ok(())
     }
@@ -146,12 +156,18 @@ impl Link {
             cx.sq.handed_to_cursor();
         }
         if taken > promised {
-            // Our own turn has been used. In the middle of a message Responses wait anyway.
-            (self.own_turn, self.answered) = (false, 0);
+            if train.answers() {
+                self.note_lent(taken - promised, cx.sq.has_unsent());
+            } else {
+                // Our own turn has been used. In the middle of a message Responses wait anyway.
+                (self.own_turn, self.answered) = (false, 0);
+            }
         }
         if self.account(cx, train, taken.saturating_sub(promised)).is_err() {
             // No Terminate fits into the FPDU that TCP has begun, and its rest cannot be had.
-            cx.sq.finish_at_cursor(Status::LocalProtection);
+            if !train.answers() {
+                cx.sq.finish_at_cursor(Status::LocalProtection);
+            }
             return Err(LinkEvent::Lost(AsyncEventKind::Fault(Fault::local_catastrophic())));
         }
         self.note_taken(cx, taken, total);
@@ -191,10 +207,11 @@ impl Link {
         Ok(())
     }
 
-    /// Moves the send queue past what TCP took, and keeps the rest of an FPDU that it has begun.
+    /// Moves the send queue, or the line of Responses, past what TCP took, and keeps the rest of an
+    /// FPDU that it has begun.
     ///
     /// # Errors
-    /// The rest has gone bad. The queue is at its request.
+    /// The rest has gone bad. The queue or the line is at its message.
     fn account(&mut self, cx: &mut Context<'_>, train: &Train, taken: usize) -> Result<(), Faulted> {
         let taken = train.taken(taken);
         cx.tally.add(Counter::FpdusSent, taken.fpdus as u64);
@@ -215,7 +232,10 @@ impl Link {
     /// Goes on behind an FPDU that TCP has taken or begun.
     #[inline]
     fn go_on_behind(&mut self, cx: &mut Context<'_>, behind: &Behind) {
-        cx.sq.cursor = behind.cursor;
+        match behind.place {
+            Place::Own(cursor) => cx.sq.cursor = cursor,
+            Place::Response(answered) => self.answered_up_to(answered),
+        }
         self.framer = behind.framer.clone();
     }
 }
