@@ -10,7 +10,7 @@ use crate::Outcome;
 use crate::control::Control;
 use crate::counted::Counted;
 use crate::host::{Usage, allow_connections, cpu_s};
-use crate::spec::{Command, Kind, Latency, Message, Op, Opened, Report, Slice, Spec, Tally, Usages};
+use crate::spec::{Command, Kind, Latency, Message, Op, Opened, Report, Slice, Spec, Tally, Usages, Wait};
 use crate::{rdma, tcp};
 
 /// The connections that were opened for one [`Spec`], at this end.
@@ -61,8 +61,8 @@ impl Session {
         let (lane, agreed) = match spec.op {
             Op::Tcp | Op::Ddp | Op::Sdp => (Lane::Tcp(Box::new(tcp::Active::connect(spec, addr)?)), None),
             _ => {
-                let mut active = rdma::Active::new(spec)?;
-                let agreed = active.connect(addr)?;
+                let mut active = rdma::Active::new(spec, addr)?;
+                let agreed = active.connect()?;
                 (Lane::Rdma(Box::new(active)), Some(agreed))
             }
         };
@@ -90,6 +90,9 @@ impl Session {
         if let Lane::Rdma(_) = lane {
             rdma::Active::can(spec, slice.kind)?;
         }
+        if slice.kind == Kind::Request && spec.wait != Wait::Sleep {
+            return Err("requests are for ends that sleep".into());
+        }
         let control = &mut self.control;
         match control.ask(&Message::Slice(slice))? {
             Message::Ready => {}
@@ -105,7 +108,7 @@ impl Session {
         let seconds = begun.elapsed().as_secs_f64();
         (active.cpu_s, active.latency_ns) = (cpu_s()? - cpu_before, latency_ns);
         lane.counted()?.enter(&before, &mut active);
-        Ok(Report { messages, octets: messages * spec.size as u64, seconds, active, passive })
+        Ok(Report { messages, octets: spec.octets(messages), seconds, active, passive })
     }
 
     fn usage(&mut self) -> Outcome<Usages> {
@@ -126,6 +129,8 @@ impl Lane {
             (Lane::Tcp(lane), Kind::Latency) => (0, lane.latency(time)?),
             (Lane::Tcp(lane), Kind::Window) => lane.windows(time)?,
             (Lane::Tcp(lane), Kind::Notice) => (lane.notice(time, control).map(|()| 0)?, None),
+            (Lane::Tcp(lane), Kind::Request) => (0, lane.requests(time)?),
+            (Lane::Rdma(lane), Kind::Request) => (0, lane.requests(time)?),
             (Lane::Rdma(lane), Kind::Bandwidth) => (lane.bandwidth(time)?, None),
             (Lane::Rdma(lane), Kind::Latency) => (0, lane.latency(time)?),
             (Lane::Rdma(_), Kind::Window) => return Err("windows are for streams".into()),

@@ -43,7 +43,7 @@ fn open(spec: &Spec, address: IpAddr, control: &mut Control) -> Outcome<Lane> {
         let listener = TcpListener::bind((address, 0))?;
         tcp::prepare(&listener, spec)?;
         control.tell(&Message::Listening { port: listener.local_addr()?.port() })?;
-        let lane = Box::new(tcp::Passive::accept(spec, &listener)?);
+        let lane = Box::new(tcp::Passive::accept(spec, listener)?);
         control.tell(&Message::Ready)?;
         return Ok(Lane::Tcp(lane));
     }

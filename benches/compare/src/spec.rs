@@ -84,6 +84,11 @@ pub(crate) struct Spec {
     pub(crate) op: Op,
     /// Octets of a message.
     pub(crate) size: usize,
+    /// Octets of messages of several sizes, in place of `size`: they take turns, and a batch has
+    /// each of them. On a stream they are written by one call.
+    pub(crate) sizes: Vec<usize>,
+    /// Streams: octets of the header in front of each message, beside its own.
+    pub(crate) header: usize,
     /// Requests outstanding on a connection.
     pub(crate) depth: usize,
     /// Requests posted by one call, or (TCP) messages written by one.
@@ -115,6 +120,8 @@ impl Default for Spec {
         Spec {
             op: Op::Tcp,
             size: 64,
+            sizes: Vec::new(),
+            header: 0,
             depth: 1,
             batch: 1,
             window: 64,
@@ -137,13 +144,17 @@ impl Default for Spec {
 impl Spec {
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let active = self.active();
-        let fits = self.batch <= self.depth.max(1) || self.is_stream();
+        let fits = self.batch * self.sizes().len() <= self.depth.max(1) || self.is_stream();
+        let out_of_range = |size: &usize| *size == 0 || *size > 1 << 30;
         match self {
-            _ if self.size == 0 || self.size > 1 << 30 => Err("size is out of range"),
+            _ if self.sizes().iter().any(out_of_range) => Err("size is out of range"),
             _ if self.connections == 0 || active > self.connections => Err("connections are out of range"),
             _ if self.batch == 0 || !fits => Err("batch is out of range"),
-            _ if self.pieces == 0 || self.pieces > self.size.min(MAX_PIECES) => {
+            _ if self.pieces == 0 || self.sizes().iter().any(|size| self.pieces > *size) => {
                 Err("pieces are out of range")
+            }
+            _ if self.is_stream() && self.cuts().len() * self.batch > MAX_PIECES => {
+                Err("a call has too many pieces")
             }
             _ if self.threads && !(self.is_stream() && self.wait == Wait::Sleep && self.active == 0) => {
                 Err("threads are for streams that sleep, all of them")
@@ -163,6 +174,39 @@ impl Spec {
         Spec { connections: 1, threads: false, ..self.clone() }
     }
 
+    /// Returns the sizes of messages that take turns.
+    pub(crate) fn sizes(&self) -> &[usize] {
+        if self.sizes.is_empty() { std::slice::from_ref(&self.size) } else { &self.sizes }
+    }
+
+    /// Returns the octets that a connection's memory for one message has.
+    pub(crate) fn longest(&self) -> usize {
+        self.sizes().iter().copied().max().unwrap_or(self.size)
+    }
+
+    /// Returns the octets of so many messages, without their headers.
+    pub(crate) fn octets(&self, messages: u64) -> u64 {
+        messages * self.sizes().iter().sum::<usize>() as u64 / self.sizes().len() as u64
+    }
+
+    /// Returns where the pieces of memory end from which a stream's messages are written by one
+    /// call; the last ends with the messages. A header lies in front of its message, and is a piece
+    /// of its own unless the message is short.
+    pub(crate) fn cuts(&self) -> Vec<usize> {
+        let (mut cuts, mut end) = (Vec::new(), 0);
+        for &size in self.sizes() {
+            end += self.header;
+            if self.header > 0 && size > SHORT {
+                cuts.push(end);
+            }
+            let piece = size.div_ceil(self.pieces);
+            cuts.extend((piece..size).step_by(piece).map(|at| end + at));
+            end += size;
+            cuts.push(end);
+        }
+        cuts
+    }
+
     pub(crate) fn active(&self) -> usize {
         if self.active == 0 { self.connections } else { self.active }
     }
@@ -170,7 +214,7 @@ impl Spec {
     /// Returns whether messages are copied when they are posted, as a program would do with short
     /// ones.
     pub(crate) fn is_inline(&self) -> bool {
-        self.size <= MAX_INLINE
+        self.longest() <= MAX_INLINE
     }
 
     pub(crate) fn options(&self) -> ConnectOptions {
@@ -202,6 +246,8 @@ pub(crate) enum Kind {
     Watch,
     /// There and back by Writes, one at a time: each end looks at memory alone, and never polls.
     Silent,
+    /// One message there and one back on a connection of its own, which is then closed.
+    Request,
 }
 
 /// A piece of one lane's traffic.
@@ -231,6 +277,9 @@ pub(crate) struct Tally {
 /// Pieces of memory that one call takes: `IOV_MAX`.
 const MAX_PIECES: usize = 1024;
 
+/// Octets of a message up to which a program would put it next to its header.
+const SHORT: usize = 1024;
+
 /// Quantiles of times. Of ping-pong: half of a round trip (of a Read: all of it).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
@@ -238,6 +287,7 @@ pub(crate) struct Latency {
     pub(crate) mean: u64,
     pub(crate) p50: u64,
     pub(crate) p99: u64,
+    pub(crate) p999: u64,
     pub(crate) max: u64,
 }
 
@@ -246,7 +296,8 @@ impl Latency {
         times.sort_unstable();
         let at = |share: f64| times.get(((times.len() as f64 - 1.0) * share).round() as usize).copied();
         let mean = times.iter().sum::<u64>().checked_div(times.len() as u64)?;
-        Some(Latency { count: times.len(), mean, p50: at(0.5)?, p99: at(0.99)?, max: at(1.0)? })
+        let (p50, p99, p999, max) = (at(0.5)?, at(0.99)?, at(0.999)?, at(1.0)?);
+        Some(Latency { count: times.len(), mean, p50, p99, p999, max })
     }
 }
 
@@ -283,7 +334,7 @@ mod tests {
     fn quantiles_are_of_the_sorted_times() {
         let latency = Latency::of((1..=101).rev().collect()).unwrap();
         assert_eq!((latency.count, latency.mean), (101, 51));
-        assert_eq!((latency.p50, latency.p99, latency.max), (51, 100, 101));
+        assert_eq!((latency.p50, latency.p99, latency.p999, latency.max), (51, 100, 101, 101));
         assert!(Latency::of(Vec::new()).is_none());
     }
 
@@ -294,7 +345,20 @@ mod tests {
         assert!(Spec { batch: 5, ..spec.clone() }.check().is_err());
         assert!(Spec { size: 0, ..spec.clone() }.check().is_err());
         assert!(Spec { pieces: 65, ..spec.clone() }.check().is_err());
+        assert!(Spec { sizes: vec![1, 2, 3], batch: 2, ..spec.clone() }.check().is_err());
+        assert!(Spec { op: Op::Tcp, batch: 513, size: 2000, header: 20, ..spec.clone() }.check().is_err());
         assert!(Spec { threads: true, wait: Wait::Sleep, ..spec.clone() }.check().is_err());
         assert!(Spec { connections: 2, active: 3, ..spec }.check().is_err());
+    }
+
+    #[test]
+    fn a_header_is_a_piece_of_its_own_in_front_of_a_long_message() {
+        let spec = Spec { header: 20, size: 2000, ..Spec::default() };
+        assert_eq!(spec.cuts(), [20, 2020]);
+        assert_eq!(Spec { pieces: 2, ..spec.clone() }.cuts(), [20, 1020, 2020]);
+        assert_eq!(Spec { header: 0, ..spec.clone() }.cuts(), [2000]);
+        let mixed = Spec { sizes: vec![64, 2000, 1], ..spec };
+        assert_eq!(mixed.cuts(), [84, 104, 2104, 2125]);
+        assert_eq!((mixed.longest(), mixed.octets(6)), (2000, 2 * 2065));
     }
 }

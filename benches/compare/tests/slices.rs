@@ -149,6 +149,38 @@ fn one_message_at_a_time_is_timed_by_the_end_that_can_tell() {
 }
 
 #[test]
+fn messages_of_several_sizes_take_turns_behind_headers() {
+    let mut ends = Ends::start();
+    let sizes = [64, 5000, 1, 100_000];
+    let sum: u64 = sizes.iter().sum();
+    for (lane, op) in ["tcp", "tcp", "send", "write", "read"].into_iter().enumerate() {
+        let wait = if lane == 0 { "sleep" } else { "poll" };
+        ends.open(&json!({
+            "op": op, "sizes": sizes, "header": 20, "depth": 12, "batch": 2, "connections": 3, "wait": wait
+        }));
+        for _ in 0..2 {
+            let report = ends.slice(lane, "bandwidth");
+            let (messages, octets) =
+                (report["messages"].as_u64().unwrap(), report["octets"].as_u64().unwrap());
+            assert!(messages > 0 && octets == messages / 4 * sum, "{op}: {report}");
+        }
+    }
+}
+
+#[test]
+fn each_request_has_a_connection_of_its_own() {
+    let mut ends = Ends::start();
+    for (lane, op) in ["tcp", "send"].into_iter().enumerate() {
+        ends.open(&json!({ "op": op, "size": 2000, "header": 20, "wait": "sleep" }));
+        for _ in 0..2 {
+            let report = ends.slice(lane, "request");
+            assert!(report["active"]["latency_ns"]["count"].as_u64().unwrap() > 0, "{op}: {report}");
+            assert!(ends.slice(lane, "bandwidth")["messages"].as_u64().unwrap() > 0);
+        }
+    }
+}
+
+#[test]
 fn options_reach_the_wire_and_idle_connections_stay_idle() {
     let mut ends = Ends::start();
     let plain = ends.open(&json!({ "op": "write", "crc": false }));

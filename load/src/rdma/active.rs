@@ -62,8 +62,13 @@ impl Active {
 
     /// Prepares the batch of one connection: the same operation, `batch` times.
     pub fn aim(&mut self, at: usize, operation: Operation, batch: usize) {
-        let wr = SendWr::new(BATCH | at as u64, operation).unsignaled();
-        let mut batch = vec![wr; batch];
+        self.aim_at_all(at, vec![operation; batch]);
+    }
+
+    /// Prepares the batch of one connection: each of `operations` once.
+    pub fn aim_at_all(&mut self, at: usize, operations: Vec<Operation>) {
+        let wr = |operation| SendWr::new(BATCH | at as u64, operation).unsignaled();
+        let mut batch: Vec<_> = operations.into_iter().map(wr).collect();
         if let Some(last) = batch.last_mut() {
             last.signaled = true;
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rddp_load::rdma::{self, Limits, single_id};
 use rddp_rnic::{Counters, Negotiated, Operation, SendWr};
 
-use super::{END, Side, is_in_memory, next_mark, remote};
+use super::{END, Side, is_in_memory, next_mark, remote, requests};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -16,6 +16,7 @@ use crate::spec::{Kind, Latency, Message, Op, Spec, Wait};
 const RECEIVES: usize = 8;
 
 pub(crate) struct Active {
+    addr: SocketAddr,
     side: Side,
     load: rdma::Active,
     theirs: Message,
@@ -23,20 +24,20 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    pub(crate) fn new(spec: &Spec) -> Outcome<Self> {
+    pub(crate) fn new(spec: &Spec, addr: SocketAddr) -> Outcome<Self> {
         let side = Side::new(spec, spec.depth + 8, RECEIVES)?;
         let Spec { depth, window, op, .. } = *spec;
         let limits = Limits { depth, window, takes_receives: op == Op::Send };
         let load = rdma::Active::new(spec.active(), limits);
-        Ok(Active { theirs: side.memory(), side, load, mark: 0 })
+        Ok(Active { addr, theirs: side.memory(), side, load, mark: 0 })
     }
 
     /// Connects all connections; returns the outcome of the startup.
-    pub(crate) fn connect(&mut self, addr: SocketAddr) -> Outcome<Negotiated> {
+    pub(crate) fn connect(&mut self) -> Outcome<Negotiated> {
         let options = self.side.spec.options();
         let mut agreed = None;
         for qp in &self.side.qps {
-            agreed = Some(qp.connect(addr, &options)?.negotiated);
+            agreed = Some(qp.connect(self.addr, &options)?.negotiated);
         }
         agreed.ok_or_else(|| "no connections".into())
     }
@@ -49,20 +50,24 @@ impl Active {
     pub(crate) fn aim(&mut self, theirs: Message) -> Outcome<()> {
         self.theirs = theirs;
         for at in 0..self.load.connections() {
-            self.load.aim(at, self.operation(at)?, self.side.spec.batch);
+            let sizes = self.side.spec.sizes();
+            let round: Vec<_> = sizes.iter().map(|&size| self.operation(at, size)).collect::<Outcome<_>>()?;
+            let batch = round.iter().cycle().take(self.side.spec.batch * sizes.len()).cloned();
+            self.load.aim_at_all(at, batch.collect());
         }
         Ok(())
     }
 
-    fn operation(&self, at: usize) -> Outcome<Operation> {
+    fn operation(&self, at: usize, size: usize) -> Outcome<Operation> {
         let side = &self.side;
         Ok(match side.spec.op {
-            Op::Send => Operation::Send { gather: side.message(at), invalidate: None },
+            Op::Send => Operation::Send { gather: side.message(at, size), invalidate: None },
             Op::Write => {
-                Operation::Write { gather: side.message(at), remote: remote(&self.theirs, side.target(at))? }
+                let gather = side.message(at, size);
+                Operation::Write { gather, remote: remote(&self.theirs, side.target(at))? }
             }
             Op::Read => Operation::Read {
-                sink: side.region.sge(side.target(at)..side.target(at) + side.spec.size),
+                sink: side.region.sge(side.target(at)..side.target(at) + size),
                 remote: remote(&self.theirs, side.source(at))?,
                 invalidate_sink: false,
             },
@@ -83,7 +88,7 @@ impl Active {
     pub(crate) fn latency(&mut self, time: Duration) -> Outcome<Option<Latency>> {
         let op = self.side.spec.op;
         let ways = if op == Op::Read { 1 } else { 2 };
-        let single = [SendWr::new(single_id(0), self.operation(0)?)];
+        let single = [SendWr::new(single_id(0), self.operation(0, self.side.spec.size)?)];
         let (theirs, mark) = (&self.theirs, &mut self.mark);
         let mut times = Vec::new();
         self.load.latency(
@@ -136,6 +141,11 @@ impl Active {
         post_write(&self.side, &self.theirs)
     }
 
+    /// Measures one message there and back on a connection of its own, from its opening to its end.
+    pub(crate) fn requests(&mut self, time: Duration) -> Outcome<Option<Latency>> {
+        requests::ask(&self.side, self.addr, time)
+    }
+
     /// Returns an error if this lane cannot run slices of this kind.
     pub(crate) fn can(spec: &Spec, kind: Kind) -> Result<(), &'static str> {
         match kind {
@@ -143,6 +153,7 @@ impl Active {
             Kind::Notice | Kind::Watch | Kind::Silent if spec.op != Op::Write => {
                 Err("only a Write is noticed in memory")
             }
+            Kind::Request if spec.op != Op::Send => Err("a request is a Send"),
             Kind::Latency if is_in_memory(spec, kind) && spec.wait != Wait::Poll => {
                 Err("only an end that spins sees a Write in memory")
             }
@@ -162,5 +173,6 @@ fn round_in_memory(load: &mut rdma::Active, side: &mut Side, theirs: &Message, m
 /// Writes the first connection's message to the other end, without a completion.
 fn post_write(side: &Side, theirs: &Message) -> Outcome<()> {
     let target = remote(theirs, side.target(0))?;
-    rdma::post(side, 0, &[SendWr::write(single_id(0), side.registered_message(0), target).unsignaled()])
+    let message = side.registered_message(0, side.spec.size);
+    rdma::post(side, 0, &[SendWr::write(single_id(0), message, target).unsignaled()])
 }

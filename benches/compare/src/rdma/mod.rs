@@ -2,6 +2,7 @@
 
 mod active;
 mod passive;
+mod requests;
 
 pub(crate) use self::active::Active;
 pub(crate) use self::passive::Passive;
@@ -28,6 +29,7 @@ const NAP: Duration = Duration::from_millis(200);
 /// One end of all connections of a lane. Its memory is, for each connection, a source and a target
 /// of one message.
 struct Side {
+    /// The lane's spec, with the size of its longest message.
     spec: Spec,
     rnic: Rnic,
     channel: Option<CompletionChannel>,
@@ -41,6 +43,7 @@ struct Side {
 impl Side {
     /// Makes idle QPs that hold `sends` requests, each with `receives` posted.
     fn new(spec: &Spec, sends: usize, receives: usize) -> Outcome<Self> {
+        let spec = Spec { size: spec.longest(), ..spec.clone() };
         let rnic = Rnic::open()?;
         let channel = (spec.wait == Wait::Channel).then(|| rnic.create_channel()).transpose()?;
         let capacity = spec.connections * (sends + receives);
@@ -55,8 +58,8 @@ impl Side {
         let config = QpConfig { max_send: sends, max_recv: receives, ..QpConfig::new(&cq) };
         let qps: Result<_, _> = (0..spec.connections).map(|_| pd.create_qp(&config)).collect();
         let (polled, turns) = (Vec::with_capacity(POLLED), Turns::default());
-        let side = Side { spec: spec.clone(), rnic, channel, cq, region, qps: qps?, polled, turns };
-        for at in 0..spec.connections {
+        let side = Side { spec, rnic, channel, cq, region, qps: qps?, polled, turns };
+        for at in 0..side.qps.len() {
             (0..receives).try_for_each(|_| side.post_receive(at))?;
         }
         Ok(side)
@@ -76,23 +79,24 @@ impl Side {
         Message::Memory { stag: stag.0, to }
     }
 
-    /// Returns the message that is sent again and again.
-    fn message(&self, at: usize) -> Gather {
+    /// Returns a message of that size, which is sent again and again.
+    fn message(&self, at: usize, size: usize) -> Gather {
         if self.spec.is_inline() {
-            return Gather::Inline(vec![FILL; self.spec.size]);
+            return Gather::Inline(vec![FILL; size]);
         }
-        self.registered_message(at)
+        self.registered_message(at, size)
     }
 
-    fn registered_message(&self, at: usize) -> Gather {
+    fn registered_message(&self, at: usize, size: usize) -> Gather {
         let source = self.source(at);
-        Gather::from(self.region.sge(source..source + self.spec.size))
+        Gather::from(self.region.sge(source..source + size))
     }
 
     /// Writes the first connection's message to the other end; polls until that has completed,
     /// unless it is `Silent`.
     fn write(&mut self, theirs: &Message, kind: Kind) -> Outcome<()> {
-        let wr = SendWr::write(single_id(0), self.registered_message(0), remote(theirs, self.target(0))?);
+        let message = self.registered_message(0, self.spec.size);
+        let wr = SendWr::write(single_id(0), message, remote(theirs, self.target(0))?);
         if kind == Kind::Silent {
             return rdma::post(self, 0, &[wr.unsignaled()]);
         }

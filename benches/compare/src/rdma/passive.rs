@@ -4,7 +4,7 @@ use rddp_load::FILL;
 use rddp_load::rdma::{self, single_id};
 use rddp_rnic::{Counters, Listener, SendWr};
 
-use super::{END, Side, is_in_memory, next_mark, remote};
+use super::{END, Side, is_in_memory, next_mark, remote, requests};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -35,7 +35,7 @@ impl Passive {
     pub(crate) fn listen(spec: &Spec, addr: std::net::IpAddr) -> Outcome<Self> {
         let side = Side::new(spec, SENDS, spec.window)?;
         let listener = side.rnic.listen((addr, 0).into(), &spec.options())?;
-        let answer = SendWr::send(single_id(0), side.message(0)).unsignaled();
+        let answer = SendWr::send(single_id(0), side.message(0, side.spec.size)).unsignaled();
         let answers = Answers { theirs: side.memory(), answer, kind: Kind::Bandwidth, mark: 0 };
         Ok(Passive { side, listener, load: rdma::Passive::new(spec.active(), spec.window), answers })
     }
@@ -88,8 +88,10 @@ impl Passive {
         if kind == Kind::Notice {
             return self.notice(control);
         }
-        if matches!(kind, Kind::Watch | Kind::Silent) {
-            return self.watch(kind).map(|()| None);
+        match kind {
+            Kind::Watch | Kind::Silent => return self.watch(kind).map(|()| None),
+            Kind::Request => return requests::answer(&self.side, &self.listener).map(|()| None),
+            _ => {}
         }
         self.answers.kind = kind;
         self.load.serve(&mut self.side, &mut self.answers)?;
@@ -154,7 +156,8 @@ impl rdma::Answers<Side> for Answers {
         self.mark = mark;
         side.region.write(side.spec.size - 1, &[mark])?;
         let target = remote(&self.theirs, side.target(0))?;
-        let answer = SendWr::write(single_id(0), side.registered_message(0), target);
+        let message = side.registered_message(0, side.spec.size);
+        let answer = SendWr::write(single_id(0), message, target);
         rdma::post(side, 0, &[answer.unsignaled()])?;
         Ok(true)
     }

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use rddp_load::stream::{MORE, Sender, receive_all, send_all};
 
 use super::octets::Octets;
-use super::{ANSWER, Copies, Lane, joined, mode};
+use super::{ANSWER, Copies, Lane, joined, len_of, mode, requests};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
 use crate::spec::{Latency, Spec};
 
 pub(crate) struct Active {
+    addr: SocketAddr,
     streams: Lane,
     load: Sender,
     message: Octets,
@@ -30,11 +31,11 @@ impl Active {
         }
         let list = (0..spec.connections).map(|_| mode::connect(spec, addr)).collect::<Outcome<Vec<_>>>()?;
         // Neighbouring pieces of a message have different octets.
-        let mut message = Octets::new(spec.size, |at| (at ^ at >> 8) as u8);
-        let answer = Octets::new(spec.size, |_| 0);
+        let mut message = Octets::new(spec.header, len_of(spec), |at| (at ^ at >> 8) as u8);
+        let answer = Octets::new(spec.header, len_of(spec), |_| 0);
         *message.last_mut().ok_or("a message has no octets")? = MORE;
         let load = Sender::new(spec.active(), spec.batch);
-        Ok(Active { streams: Lane::new(spec, list)?, load, message, answer, others: Vec::new() })
+        Ok(Active { addr, streams: Lane::new(spec, list)?, load, message, answer, others: Vec::new() })
     }
 
     /// Returns what all connections have counted.
@@ -43,14 +44,15 @@ impl Active {
         Copies::of(&self.streams.spec, all)
     }
 
-    /// Sends for `time`; returns the number of messages.
+    /// Sends for `time`; returns the number of messages, of which a batch has several sizes.
     pub(crate) fn bandwidth(&mut self, time: Duration) -> Outcome<u64> {
         let Active { streams, load, message, others, .. } = self;
         std::thread::scope(|scope| {
             let others: Vec<_> =
                 others.iter_mut().map(|other| scope.spawn(|| other.bandwidth(time))).collect();
             let own = load.bandwidth(streams, message, time);
-            others.into_iter().try_fold(own?, |sum, other| Ok(sum + joined(other.join())?))
+            let own = own? * streams.spec.sizes().len() as u64;
+            others.into_iter().try_fold(own, |sum, other| Ok(sum + joined(other.join())?))
         })
     }
 
@@ -82,6 +84,11 @@ impl Active {
         }
         self.load.finish(&mut self.streams, &mut self.message)?;
         Ok(((times.len() * depth) as u64 + 1, Latency::of(times)))
+    }
+
+    /// Measures one message there and back on a connection of its own, from its opening to its end.
+    pub(crate) fn requests(&mut self, time: Duration) -> Outcome<Option<Latency>> {
+        requests::ask(&self.streams.spec, self.addr, (&mut self.message, &mut self.answer), time)
     }
 
     fn mark(&mut self, mark: u8) {

@@ -9,6 +9,7 @@ mod copies;
 mod mode;
 mod octets;
 mod passive;
+mod requests;
 
 pub(crate) use self::active::Active;
 pub(crate) use self::copies::Copies;
@@ -32,6 +33,8 @@ const ANSWER: u8 = 0xc3;
 /// One end of the connections that were opened for one [`Spec`].
 struct Lane {
     spec: Spec,
+    /// Ends of the pieces of a message.
+    cuts: Vec<usize>,
     list: Vec<TcpStream>,
     turns: Turns,
 }
@@ -42,7 +45,7 @@ impl Lane {
             stream.set_nodelay(true)?;
             stream.set_nonblocking(spec.wait == Wait::Poll || spec.connections > 1)?;
         }
-        Ok(Lane { spec: spec.clone(), list, turns: Turns::default() })
+        Ok(Lane { spec: spec.clone(), cuts: spec.cuts(), list, turns: Turns::default() })
     }
 
     /// Handles the result of a read or write: a socket that is not ready moves no octets, and an
@@ -60,6 +63,22 @@ impl Lane {
     }
 }
 
+/// Returns the pieces of the end of a message, whose pieces end at `cuts`.
+fn split<'a>(cuts: &'a [usize], tail: &'a [u8]) -> impl Iterator<Item = IoSlice<'a>> {
+    let begin = cuts.last().map_or(0, |len| len.saturating_sub(tail.len()));
+    let mut at = begin;
+    cuts.iter().filter(move |&&end| end > begin).map(move |&end| {
+        let piece = &tail[at - begin..end - begin];
+        at = end;
+        IoSlice::new(piece)
+    })
+}
+
+/// Returns the octets that the messages of all sizes have with their headers.
+fn len_of(spec: &Spec) -> usize {
+    spec.sizes().iter().map(|size| spec.header + size).sum()
+}
+
 /// Returns the result of a thread.
 fn joined<T>(result: std::thread::Result<Outcome<T>>) -> Outcome<T> {
     result.map_err(|_| "a thread has panicked")?
@@ -68,10 +87,14 @@ fn joined<T>(result: std::thread::Result<Outcome<T>>) -> Outcome<T> {
 impl Streams for Lane {
     type Failure = Fault;
 
-    fn send(&mut self, at: usize, pieces: &[IoSlice<'_>]) -> Outcome<usize> {
-        let result = match pieces {
-            [one] => (&self.list[at]).write(one),
-            many => (&self.list[at]).write_vectored(many),
+    /// Sends by one call the ends of messages, out of the pieces that messages lie in.
+    fn send(&mut self, at: usize, messages: &[IoSlice<'_>]) -> Outcome<usize> {
+        let result = match (messages, &self.cuts[..]) {
+            ([one], [_]) => (&self.list[at]).write(one),
+            _ => {
+                let pieces: Vec<_> = messages.iter().flat_map(|message| split(&self.cuts, message)).collect();
+                (&self.list[at]).write_vectored(&pieces)
+            }
         };
         self.moved(result)
     }
@@ -79,18 +102,6 @@ impl Streams for Lane {
     fn receive(&mut self, at: usize, octets: &mut [u8]) -> Outcome<usize> {
         let result = (&self.list[at]).read(octets);
         self.moved(result)
-    }
-
-    /// Sends a message by one call, out of as many pieces as the spec says.
-    fn send_from(&mut self, at: usize, message: &[u8], position: usize) -> Outcome<usize> {
-        if self.spec.pieces == 1 {
-            return self.send(at, &[IoSlice::new(&message[position..])]);
-        }
-        let piece = message.len().div_ceil(self.spec.pieces);
-        let (first, rest) = message.split_at(position.next_multiple_of(piece).min(message.len()));
-        let pieces = std::iter::once(&first[position..]).chain(rest.chunks(piece));
-        let pieces: Vec<_> = pieces.filter(|piece| !piece.is_empty()).map(IoSlice::new).collect();
-        self.send(at, &pieces)
     }
 
     fn idle(&mut self, ready: Ready, waits: impl Fn(usize) -> bool) -> Outcome<()> {

@@ -1,4 +1,4 @@
-//! Octets that begin a page.
+//! Octets that begin a page, or have a header in front of it.
 //!
 //! The speed of the kernel's copies depends on where in a page the octets lie, and an allocator's
 //! choice depends on everything else that was allocated: with a library preloaded, on that.
@@ -14,10 +14,11 @@ pub(super) struct Octets {
 }
 
 impl Octets {
-    /// Makes octets, each as `octet` returns it.
-    pub(super) fn new(len: usize, octet: impl Fn(usize) -> u8) -> Self {
-        let mut room = vec![0; len + PAGE];
-        let start = room.as_ptr().align_offset(PAGE).min(PAGE);
+    /// Makes octets, each as `octet` returns it. Behind the first `header` of them a page begins.
+    pub(super) fn new(header: usize, len: usize, octet: impl Fn(usize) -> u8) -> Self {
+        let before = header.next_multiple_of(PAGE);
+        let mut room = vec![0; len + before + PAGE];
+        let start = room.as_ptr().align_offset(PAGE).min(PAGE) + before - header;
         for (at, place) in room[start..start + len].iter_mut().enumerate() {
             *place = octet(at);
         }

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use rddp_load::stream::{MORE, Receiver, receive_all, send_all};
 
 use super::octets::Octets;
-use super::{ANSWER, Copies, Lane, joined};
+use super::{ANSWER, Copies, Lane, joined, len_of, requests};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
@@ -17,6 +17,7 @@ const LEAST: usize = 64 << 10;
 const MOST: usize = 1 << 20;
 
 pub(crate) struct Passive {
+    listener: TcpListener,
     streams: Lane,
     load: Receiver,
     room: Octets,
@@ -26,19 +27,19 @@ pub(crate) struct Passive {
 }
 
 impl Passive {
-    pub(crate) fn accept(spec: &Spec, listener: &TcpListener) -> Outcome<Self> {
+    pub(crate) fn accept(spec: &Spec, listener: TcpListener) -> Outcome<Self> {
         if spec.threads {
             let one = spec.of_thread();
-            let others =
-                (1..spec.connections).map(|_| Self::accept(&one, listener)).collect::<Outcome<_>>()?;
+            let another = || Self::accept(&one, listener.try_clone()?);
+            let others = (1..spec.connections).map(|_| another()).collect::<Outcome<_>>()?;
             return Ok(Passive { others, ..Self::accept(&one, listener)? });
         }
         let list: Result<Vec<TcpStream>, _> =
             (0..spec.connections).map(|_| listener.accept().map(|(stream, _)| stream)).collect();
-        let room = Octets::new(spec.size.clamp(LEAST, MOST), |_| MORE);
-        let answer = Octets::new(spec.size, |_| MORE);
-        let load = Receiver::new(spec.active(), spec.size);
-        Ok(Passive { streams: Lane::new(spec, list?)?, load, room, answer, others: Vec::new() })
+        let room = Octets::new(0, len_of(spec).clamp(LEAST, MOST), |_| MORE);
+        let answer = Octets::new(spec.header, len_of(spec), |_| MORE);
+        let load = Receiver::new(spec.active(), len_of(spec));
+        Ok(Passive { listener, streams: Lane::new(spec, list?)?, load, room, answer, others: Vec::new() })
     }
 
     /// Returns what all connections have counted.
@@ -52,8 +53,10 @@ impl Passive {
         if matches!(kind, Kind::Watch | Kind::Silent) {
             return Err("a stream has no memory to watch".into());
         }
-        if kind == Kind::Notice {
-            return self.notice(control);
+        match kind {
+            Kind::Notice => return self.notice(control),
+            Kind::Request => return self.requests().map(|()| None),
+            _ => {}
         }
         if !self.others.is_empty() && kind != Kind::Bandwidth {
             return Err("threads are for bandwidth".into());
@@ -64,7 +67,7 @@ impl Passive {
 
     /// Receives on its own connections, while other threads do on theirs.
     fn receive(&mut self, kind: Kind) -> Outcome<()> {
-        let Passive { streams, load, room, answer, others } = self;
+        let Passive { streams, load, room, answer, others, .. } = self;
         let all = 0..room.len();
         std::thread::scope(|scope| {
             let others: Vec<_> = others.iter_mut().map(|other| scope.spawn(|| other.receive(kind))).collect();
@@ -80,6 +83,10 @@ impl Passive {
             )?;
             others.into_iter().try_for_each(|other| joined(other.join()))
         })
+    }
+
+    fn requests(&mut self) -> Outcome<()> {
+        requests::answer(&self.streams.spec, &self.listener, &mut self.room, &self.answer)
     }
 
     /// Measures from the time that each message carries until it is here; the active end has
