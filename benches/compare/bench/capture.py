@@ -5,6 +5,7 @@ import struct
 from dataclasses import dataclass
 
 REQUEST = b"MPA ID Req Frame"
+REPLY = b"MPA ID Rep Frame"
 # Length of a startup frame before its private data.
 FRAME = 20
 
@@ -47,22 +48,28 @@ def segments(path):
             yield (source, target), sequence, payload
 
 
-def count(path):
-    """Counts segments in the MPA initiator's stream, after its Request."""
-    return count_stream(initiators(path))
+def count(path, initiator=True):
+    """Counts segments in the stream of the MPA initiator, after its Request, or of the responder,
+    after its Reply."""
+    return count_stream(stream_behind(path, REQUEST if initiator else REPLY))
 
 
 def initiators(path):
     """Returns the MPA initiator's stream: payload by its offset from the Request on."""
+    return stream_behind(path, REQUEST)
+
+
+def stream_behind(path, startup):
+    """Returns the stream that a startup frame begins: payload by its offset from there on."""
     flow, first, stream = None, 0, {}
     for of, sequence, payload in segments(path):
-        if flow is None and payload.startswith(REQUEST):
+        if flow is None and payload.startswith(startup):
             flow, first = of, sequence
         if of == flow:
             # A retransmission counts as one segment, at the place where it began first.
             stream.setdefault((sequence - first) % (1 << 32), payload)
     if flow is None:
-        raise ValueError("no MPA Request in the capture")
+        raise ValueError("no startup frame in the capture")
     return stream
 
 

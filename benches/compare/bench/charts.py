@@ -16,7 +16,7 @@ def lines_of(rows):
 def engine(rows):
     lines, drawn = lines_of(rows), {}
     if "bandwidth" in lines:
-        how = ("one connection, loopback; TCP: one write a message; rddp: up to 16 requests posted at once; "
+        how = ("one connection, loopback; TCP and rddp: up to 16 messages or 256 KiB by a call; "
                "others: one at a time")
         drawn["bandwidth"] = Chart("Bandwidth over message size", how, "bandwidth", lines["bandwidth"], short_size, rate_tick)
     if "latency" in lines:

@@ -75,8 +75,6 @@ def arguments():
     parser.add_argument("--only", metavar="ROW", action="append", choices=[kind.name for kind in ROWS],
                         help="measure this row; may be given again")
     parser.add_argument("--quick", action="store_true", help="short slices: to see that everything runs")
-    parser.add_argument("--pin", action="store_true",
-                        help="keep each end on a processor of its own, TCP's, ours and the others' alike")
     parser.add_argument("--out", metavar="DIR", default=str(ROOT / "target/compare"), help="where results go (%(default)s)")
     parser.add_argument("--docs", action="store_true", help="write the page in docs/ and its charts from this run")
     parser.add_argument("--report", metavar="FILE", action="append",
@@ -91,7 +89,7 @@ def arguments():
 def measure(options):
     target = setup.build(ROOT)
     rounds, ms, latency_ms = (3, 30, 20) if options.quick else (15, 60, 40)
-    plan = Plan(ROOT, target, rounds, ms, latency_ms, options.quick, options.pin)
+    plan = Plan(ROOT, target, rounds, ms, latency_ms, options.quick)
     described = machine.describe(ROOT)
     begun = time.monotonic()
     rows = []
@@ -99,7 +97,7 @@ def measure(options):
         if kind.name in options.only if options.only else kind.page == options.page:
             rows.append(measure_row(plan, kind))
             print(report.terminal(rows[-1]), flush=True)
-    return {"machine": described, "quick": options.quick, "pin": options.pin, "rounds": rounds, "ms": ms,
+    return {"machine": described, "quick": options.quick, "rounds": rounds, "ms": ms,
             "latency_ms": latency_ms, "seconds": time.monotonic() - begun, "rows": [row.as_dict() for row in rows]}
 
 

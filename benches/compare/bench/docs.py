@@ -52,13 +52,12 @@ class Page:
 
 def machine(result):
     of = result["machine"]
-    pinned = " Each end was kept on a processor of its own." if result["pin"] else ""
     short = " This was a quick run, with slices too short to rely on." if result["quick"] else ""
     runs = result.get("runs", 1)
     parts = f" and {runs} runs, the last of which is said here" if runs > 1 else ""
     return (f"Measured on {of['date']} at commit `{of['commit']}`, in {result['seconds'] / 60:.0f} minutes{parts}: "
             f"{of['processor']}, {of['processors']} processors (virtual: {of['virtual']}), {of['memory_gib']:g} GiB, "
-            f"Linux {of['kernel']}, {of['rust']}; load before the run {of['load']:.2f}.{pinned}{short}\n")
+            f"Linux {of['kernel']}, {of['rust']}; load before the run {of['load']:.2f}.{short}\n")
 
 
 def notes():
@@ -94,8 +93,8 @@ ENGINE_METHOD = """## Method
 Every figure is a ratio of two slices of {ms} ms (bandwidth) or {latency_ms} ms (latency) that follow each other in
 one run, in the same pair of processes where both sides are ours; which comes first alternates. The table has the
 median of {rounds} ratios (at most 9 where a peer's program starts anew for each slice), with the least and the most.
-Both ends are on this machine, on loopback and not tied to processors unless said otherwise. A slice ends when the
-receiving end has said that it has everything. Messages leave from, and arrive in, the same memory again and again, at
+Both ends are on this machine, on loopback unless said otherwise. Ends that poll are always kept in place: apart (each end on a
+processor of its own) or together (both on one), all peers alike. A slice ends when the receiving end has said that it has everything. Messages leave from, and arrive in, the same memory again and again, at
 all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
 """
 

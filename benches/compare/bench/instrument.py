@@ -7,6 +7,8 @@ import select
 import subprocess
 import tempfile
 
+from .flow import Flow
+
 # Time limit for one answer, beyond the slice itself.
 PATIENCE = 60
 
@@ -95,8 +97,11 @@ class Lane:
 
     def bandwidth(self, ms):
         """Returns octets a second."""
-        report = self.slice("bandwidth", ms)
-        return report["octets"] / report["seconds"]
+        return self.flow(ms).rate
+
+    def flow(self, ms):
+        """Returns bandwidth, and what it cost."""
+        return Flow.of(self.slice("bandwidth", ms), self.spec["op"])
 
     def rate(self, ms):
         """Returns messages a second."""
@@ -105,12 +110,14 @@ class Lane:
 
     def latency(self, ms, which="p50"):
         """Returns seconds one way, of ping-pong."""
-        return self.slice("latency", ms)["active"]["latency_ns"][which] / 1e9
+        return self.times(ms)[which]
 
-    def watch(self, ms, polls=True):
-        """Returns seconds one way, of ping-pong between processes that look at memory; they poll
-        for their own Writes, or never."""
-        return self.slice("watch" if polls else "silent", ms)["active"]["latency_ns"]["p50"] / 1e9
+    def times(self, ms, kind="latency", end="active"):
+        """Returns quantiles of the times of single messages, in seconds. Kinds: `latency`, one way;
+        `watch`, the same between processes that look at memory and poll for their own Writes, or
+        `silent`, never; `request`, all of a connection that carries one message each way."""
+        nanoseconds = self.slice(kind, ms)[end]["latency_ns"]
+        return {name: value / 1e9 for name, value in nanoseconds.items()}
 
     def window(self, ms):
         """Returns octets a second in the median window."""
@@ -118,5 +125,5 @@ class Lane:
         return self.spec["depth"] * self.spec["size"] / seconds
 
     def notice(self, ms):
-        """Returns seconds one way, to a process that waits for nothing else."""
-        return self.slice("notice", ms)["passive"]["latency_ns"]["p50"] / 1e9
+        """Returns times one way, to a process that waits for nothing else."""
+        return self.times(ms, "notice", "passive")

@@ -21,15 +21,16 @@ def free_port():
         return probe.getsockname()[1]
 
 
-class FiMsg:
-    """Our own program on libfabric (peers/fi_msg.c): a pair of processes, slices on demand."""
+class Peer:
+    """One of the programs in peers/ (see slices.h there): a pair of processes, slices on demand.
+    `last` is the last argument of both."""
 
-    def __init__(self, plan):
-        binary = str(plan.target / "fi_msg")
-        self.server = subprocess.Popen([*plan.server_in, binary, "server", "127.0.0.1", "tcp"], stdout=subprocess.PIPE,
+    def __init__(self, plan, name, where, last):
+        binary, self.name = str(plan.target / name), name
+        self.server = subprocess.Popen([*where["server_in"], binary, "server", "127.0.0.1", last], stdout=subprocess.PIPE,
                                        text=True)
         ports = self.server.stdout.readline().split()
-        self.client = subprocess.Popen([*plan.client_in, binary, "client", "127.0.0.1", *ports, "tcp"],
+        self.client = subprocess.Popen([*where["client_in"], binary, "client", "127.0.0.1", *ports, last],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
 
     def _slice(self, what, size, ms):
@@ -37,7 +38,7 @@ class FiMsg:
         ready, _, _ = select.select([self.client.stdout], [], [], PATIENCE)
         line = self.client.stdout.readline() if ready else ""
         if not line:
-            raise Fault(f"fi_msg stopped at: {what} {size} {ms}")
+            raise Fault(f"{self.name} stopped at: {what} {size} {ms}")
         return json.loads(line)
 
     def bandwidth(self, size, ms):
@@ -56,34 +57,34 @@ class FiMsg:
             process.communicate()
 
 
-def fi_pingpong(plan, size, count):
+def fi_pingpong(size, count, where):
     """Returns seconds one way, the mean of `count` round trips."""
     port = str(free_port())
     words = ["fi_pingpong", "-p", "tcp", "-e", "msg", "-I", str(count), "-S", str(size)]
-    with _Server([*plan.server_in, *words, "-B", port], port):
-        out = _run([*plan.client_in, *words, "-P", port, "127.0.0.1"])
+    with _Server([*where["server_in"], *words, "-B", port], port):
+        out = _run([*where["client_in"], *words, "-P", port, "127.0.0.1"])
     # bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec
     return float(out.splitlines()[-1].split()[6]) / 1e6
 
 
-def ucx(plan, test, size, count):
+def ucx(test, size, count, where):
     """Returns the fields of ucx_perftest's last line: latency in µs, bandwidth in
     MiB/s, messages a second."""
     port = str(free_port())
     environment = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo", "UCX_LOG_LEVEL": "error"}
-    with _Server([*plan.server_in, "ucx_perftest", "-p", port], port, environment):
+    with _Server([*where["server_in"], "ucx_perftest", "-p", port], port, environment):
         words = ["ucx_perftest", "127.0.0.1", "-p", port, "-t", test, "-s", str(size), "-n", str(count)]
-        out = _run([*plan.client_in, *words, "-w", str(max(10, count // 20)), "-v"], environment)
+        out = _run([*where["client_in"], *words, "-w", str(max(10, count // 20)), "-v"], environment)
     names, *values = csv.reader(line for line in out.splitlines() if "," in line)
     return {name: float(value) for name, value in zip(names, values[-1])}
 
 
-def ucx_bandwidth(plan, test, size, count):
-    return ucx(plan, test, size, count)["overall_bw"] * (1 << 20)
+def ucx_bandwidth(test, size, count, where):
+    return ucx(test, size, count, where)["overall_bw"] * (1 << 20)
 
 
-def ucx_latency(plan, size, count):
-    return ucx(plan, "tag_lat", size, count)["50.0_percentile_lat"] / 1e6
+def ucx_latency(size, count, where):
+    return ucx("tag_lat", size, count, where)["50.0_percentile_lat"] / 1e6
 
 
 def perftest(plan, test, size, count, where):

@@ -24,8 +24,6 @@ class Plan:
     ms: int
     latency_ms: int
     quick: bool
-    # True if each end is kept on a processor of its own; all peers are treated alike.
-    pin: bool
 
     @property
     def sizes(self):
@@ -35,15 +33,6 @@ class Plan:
     def slow_rounds(self):
         """Returns the number of rounds for a peer that starts anew for each slice."""
         return min(self.rounds, 9)
-
-    @property
-    def server_in(self):
-        """Returns the words before the command of a passive end."""
-        return apart()["server_in"] if self.pin else ()
-
-    @property
-    def client_in(self):
-        return apart()["client_in"] if self.pin else ()
 
     @property
     def binary(self):
@@ -58,10 +47,9 @@ class Plan:
         """Returns the words before the command of a program that runs with the library."""
         return ("env", f"LD_PRELOAD={self.library}")
 
-    def instrument(self, server_in=(), client_in=(), **options):
-        """Starts a pair of our processes; takes words before their commands."""
-        return Instrument(self.binary, server_in=(*server_in, *self.server_in), client_in=(*client_in, *self.client_in),
-                          **options)
+    def instrument(self, **options):
+        """Starts a pair of our processes; takes an address, and words before their commands."""
+        return Instrument(self.binary, **options)
 
     def compare(self, base, ours, rounds=None):
         """Runs slices of both in turn, and returns [(base, ours)]."""

@@ -1,10 +1,14 @@
 """Tables of results, as text and Markdown."""
 
 import os
+import statistics
 import textwrap
 
+from .plan import medians, ratios
+
 MARKS = {True: "yes", False: "NO", None: "–"}
-HEADS = "| what | reach | measured (median) | {spread} | both sides | reached |\n|---|---|---|---|---|---|"
+HEADS = ("what", "reach", "measured (median)", "{spread}", "both sides", "reached")
+COSTS = "seconds for a GB: sender; receiver"
 
 
 def value_name(item):
@@ -26,6 +30,15 @@ def sides_name(item):
     return ", ".join(f"{name} {value}" for name, value in item.sides.items())
 
 
+def costs_name(item):
+    """Returns what a GB costs each end: the base's processor time, ours, and the median ratio."""
+    ends = []
+    for pairs in item.costs.values():
+        base, ours = medians(pairs)
+        ends.append(f"{base:.2f}, {ours:.2f} ({statistics.median(ratios(pairs)):.2f} x)")
+    return "; ".join(ends)
+
+
 def terminal(row):
     """Returns a row as lines of text; a group is shown by its worst item."""
     out = [f"{row.name}: {row.title}"]
@@ -34,6 +47,8 @@ def terminal(row):
         out.append(f"  {coloured(item.reached)}  {what}")
         spread = f"({spread_name(item)})" if len(item.values) > 1 else ""
         out.append(f"         {value_name(item):>18}  {item.reach:<8} {spread}  {sides_name(item)}")
+        if item.costs:
+            out.append(f"         {COSTS}: {costs_name(item)}")
     if row.problem:
         problem = f"not measured: {row.problem}"
         out.extend(textwrap.wrap(problem, 116, initial_indent="    !  ", subsequent_indent="       "))
@@ -49,12 +64,16 @@ def coloured(reached):
 
 def figures(row):
     """Returns all items of a row as a table in Markdown."""
-    fine = all(item.fine for item in row.items)
-    lines = [HEADS.format(spread="95 % interval" if fine else "least … most")]
+    fine, costs = all(item.fine for item in row.items), any(item.costs for item in row.items)
+    spread = "95 % interval" if fine else "least … most"
+    heads = [head.format(spread=spread) for head in HEADS]
+    lines = [heads, ["---"] * len(heads)]
     for item in row.items:
-        cells = (item.what, item.reach, value_name(item), spread_name(item), sides_name(item), MARKS[item.reached])
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        lines.append([item.what, item.reach, value_name(item), spread_name(item), sides_name(item), MARKS[item.reached]])
+    if costs:
+        added = (COSTS, "---", *map(costs_name, row.items))
+        lines = [[*line[:-1], cell, line[-1]] for line, cell in zip(lines, added)]
+    return "\n".join("| " + " | ".join(line) + " |" if line[0] != "---" else "|" + "|".join(line) + "|" for line in lines) + "\n"
 
 
 def summary(rows):

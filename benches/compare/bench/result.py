@@ -22,6 +22,8 @@ class Item:
     at_most: float | None = None
     # The two sides of the ratios in their own unit, as medians: {"TCP": "3.51 GB/s", ...}.
     sides: dict = field(default_factory=dict)
+    # Seconds of processor time for a GB, of bandwidth: by end, pairs as the ratios are of.
+    costs: dict = field(default_factory=dict)
     # True for differences of a few thousandths: more digits, and the interval of the median instead
     # of least and greatest.
     fine: bool = False

@@ -42,7 +42,9 @@ def build(root):
     return Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
 
 
-def build_fi_msg(root, target):
-    source, binary = root / "benches/compare/peers/fi_msg.c", target / "fi_msg"
-    if not binary.exists() or binary.stat().st_mtime < source.stat().st_mtime:
-        subprocess.run(["gcc", "-O2", "-o", binary, source, "-lfabric"], check=True)
+def build_peer(plan, name, *options):
+    """Builds one of the programs in peers/, if it has changed."""
+    folder, binary = plan.root / "benches/compare/peers", plan.target / name
+    changed = max(source.stat().st_mtime for source in folder.iterdir())
+    if not binary.exists() or binary.stat().st_mtime < changed:
+        subprocess.run(["gcc", "-O2", "-Wall", "-o", binary, folder / f"{name}.c", *options], check=True)

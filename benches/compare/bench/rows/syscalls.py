@@ -7,7 +7,7 @@ from pathlib import Path
 from ..instrument import Instrument
 from ..plan import KIB
 from ..result import CannotMeasure, Item
-from .bandwidth import spec, tcp
+from .bandwidth import HEADER, spec, tcp
 from .kind import RowKind
 
 LANES = {
@@ -15,25 +15,38 @@ LANES = {
     "Write 64 KiB, CRC on": spec("write", 64 * KIB, "sleep"),
     "Send 64 KiB, CRC on": spec("send", 64 * KIB, "sleep"),
     "Read 64 KiB, CRC on": spec("read", 64 * KIB, "sleep"),
-    "TCP 64 octets": tcp(64, "sleep"),
+    "TCP 64 octets, one at a time": {"op": "tcp", "size": 64, "wait": "sleep", "header": HEADER},
     "Send 64 octets, 64 at a time": {"op": "send", "size": 64, "wait": "sleep", "depth": 64, "batch": 64, "window": 1024},
     "Send 64 octets, one at a time": {"op": "send", "size": 64, "wait": "sleep", "depth": 64, "batch": 1, "window": 1024},
 }
 
 
+# Messages there and back between ends that sleep.
+PINGS = {
+    "TCP 64 octets": {"op": "tcp", "size": 64, "wait": "sleep", "header": HEADER},
+    "Send 64 octets, asleep on the completion channel": {"op": "send", "size": 64, "wait": "channel"},
+    "Send 64 octets, asleep in `CompletionQueue::wait`": {"op": "send", "size": 64, "wait": "sleep"},
+}
+
+
 def measure(plan, row):
-    for name, lane in LANES.items():
+    measure_lanes(plan, row, LANES, "bandwidth", "calls a message")
+    measure_lanes(plan, row, {f"{name}, there and back": lane for name, lane in PINGS.items()}, "latency", "calls there and back")
+
+
+def measure_lanes(plan, row, lanes, kind, unit):
+    for name, lane in lanes.items():
         for end in ("active", "passive"):
-            calls, messages = counted(plan, lane, end)
+            calls, messages = counted(plan, lane, end, kind=kind)
             most = sorted(calls.items(), key=lambda call: -call[1])[:4]
             sides = {call: f"{count / messages:.3f}" for call, count in most}
             total = sum(calls.values()) / messages
-            row.items.append(Item(f"{name}, {end} end", [total], unit="calls a message", sides=sides))
+            row.items.append(Item(f"{name}, {end} end", [total], unit=unit, sides=sides))
 
 
-def counted(plan, lane, end, where=None):
-    """Counts the system calls of one end by name, less those of setting up, and the messages.
-    `where` both ends are: an instrument's options."""
+def counted(plan, lane, end, where=None, kind="bandwidth"):
+    """Counts the system calls of one end by name, less those of setting up, and the messages, or
+    with `latency` the round trips. `where` both ends are: an instrument's options."""
     where = where or {}
     traced = "server_in" if end == "passive" else "client_in"
     with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +56,9 @@ def counted(plan, lane, end, where=None):
             words = ("strace", "-f", "-c", "-o", str(path))
             ends = Instrument(plan.binary, **where | {traced: (*words, *where.get(traced, ()))})
             try:
-                messages = ends.open(**lane).slice("bandwidth", ms)["messages"]
+                report = ends.open(**lane).slice(kind, ms)
+                times = report["active"]["latency_ns"]
+                messages = times["count"] if times else report["messages"]
                 ends.finish()
             finally:
                 ends.close()
