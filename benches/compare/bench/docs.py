@@ -90,12 +90,16 @@ rddp against the plain TCP socket underneath it, and against the other stacks in
 
 ENGINE_METHOD = """## Method
 
-Every figure is a ratio of two slices of {ms} ms (bandwidth) or {latency_ms} ms (latency) that follow each other in
-one run, in the same pair of processes where both sides are ours; which comes first alternates. The table has the
-median of {rounds} ratios (at most 9 where a peer's program starts anew for each slice), with the least and the most.
-Both ends are on this machine, on loopback unless said otherwise. Ends that poll are always kept in place: apart (each end on a
-processor of its own) or together (both on one), all peers alike. A slice ends when the receiving end has said that it has everything. Messages leave from, and arrive in, the same memory again and again, at
-all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
+Every figure is a ratio of two slices of {ms} ms (bandwidth) or {latency_ms} ms (latency) that
+follow each other in one run, in the same pair of processes where both sides are ours; which comes
+first alternates. The table has the median of {rounds} ratios (at most 9 where a peer's program
+starts anew for each slice, and where a figure is for information), with the least and the most.
+Both ends are on this machine, on loopback unless said otherwise. Ends that poll are kept in place,
+all peers alike: apart (each end on a processor of its own), which has the reach, or together (both
+on one). A slice ends when the receiving end has said that it has everything. Messages leave from,
+and arrive in, the same memory again and again, which begins a page, at all ends that we wrote; a
+message of TCP has a header, as an FPDU has one. "yes" and "NO" compare the median with the reach;
+"–" is information.
 """
 
 SOCKETS_HEAD = """<!-- Written by benches/compare/run --sockets --docs: change that, or benches/compare/notes.toml, and not this page. -->

@@ -21,10 +21,12 @@ class Way:
 
 def ways():
     """Returns the ways in which bandwidth is measured."""
-    return [Way("both ends asleep while they wait, apart", "sleep", apart(), True),
-            Way("both ends polling, apart", "poll", apart(), True),
-            Way("both ends asleep while they wait, together", "sleep", together(), False),
-            Way("both ends polling, together", "poll", together(), False)]
+    return [
+        Way("both ends asleep while they wait, apart", "sleep", apart(), True),
+        Way("both ends polling, apart", "poll", apart(), True),
+        Way("both ends asleep while they wait, together", "sleep", together(), False),
+        Way("both ends polling, together", "poll", together(), False),
+    ]
 
 
 def turns(plan, lanes, rounds=None):
@@ -40,8 +42,17 @@ def pairs_of(taken, place):
 def item(what, pairs, names=("TCP", "rddp"), **more):
     """Returns an item of bandwidth, with what it costs either end."""
     rates = [(base.rate, ours.rate) for base, ours in pairs]
-    costs = {end: [[round(getattr(flow, end) * 1e9, 4) for flow in pair] for pair in pairs] for end in ENDS}
-    return Item(what, ratios(rates), sides=dict(zip(names, map(rate_name, medians(rates)))), costs=costs, **more)
+    costs = {
+        end: [[round(getattr(flow, end) * 1e9, 4) for flow in pair] for pair in pairs]
+        for end in ENDS
+    }
+    return Item(
+        what,
+        ratios(rates),
+        sides=dict(zip(names, map(rate_name, medians(rates)))),
+        costs=costs,
+        **more,
+    )
 
 
 def cost_item(what, pairs, of, **more):

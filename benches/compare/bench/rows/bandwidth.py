@@ -9,23 +9,38 @@ DEPTH = 16
 # Octets in front of each message of TCP, as many as an FPDU of a Write adds.
 HEADER = 20
 
-METHOD = """One connection. rddp: 16 requests outstanding, posted 256 KiB at a time; Sends go to 64 posted receives.
-TCP: the same octets by each `writev`, with a header of 20 octets in front of each message; reads of up to the
-message's size (at least 64 KiB, at most 1 MiB), whose headers nobody looks at; `TCP_NODELAY`. A slice ends when the
-receiving end has everything. With ends that sleep (blocking sockets; `CompletionQueue::wait`), and with ends that
-poll (non-blocking sockets; `CompletionQueue::poll`); apart: each end kept on a processor of its own; together: both
-on one, which is for information. Processor time is user and system time of a process for a GB, TCP's and ours; the
-sender is the end that the octets come from, the responder of a Read. An end that polls is busy all the time."""
+METHOD = """One connection. rddp: 16 requests outstanding, posted 256 KiB at a time; Sends go to
+64 posted receives. TCP: the same octets by each `writev`, with a header of 20 octets in front of
+each message; reads of up to the message's size (at least 64 KiB, at most 1 MiB), whose headers
+nobody looks at; `TCP_NODELAY`. A slice ends when the receiving end has everything. With ends that
+sleep (blocking sockets; `CompletionQueue::wait`), and with ends that poll (non-blocking sockets;
+`CompletionQueue::poll`); apart: each end kept on a processor of its own; together: both on one,
+which is for information. Processor time is user and system time of a process for a GB, TCP's and
+ours; the sender is the end that the octets come from, the responder of a Read. An end that polls
+is busy all the time."""
 
 
 def spec(op, size, wait, **more):
     """Returns a lane as this row measures it."""
-    return {"op": op, "size": size, "wait": wait, "depth": DEPTH, "batch": batch_of(size), "window": 4 * DEPTH} | more
+    return {
+        "op": op,
+        "size": size,
+        "wait": wait,
+        "depth": DEPTH,
+        "batch": batch_of(size),
+        "window": 4 * DEPTH,
+    } | more
 
 
 def tcp(size, wait, **more):
     """Returns a lane of TCP that is given as many octets by each call."""
-    return {"op": "tcp", "size": size, "wait": wait, "batch": batch_of(size), "header": HEADER} | more
+    return {
+        "op": "tcp",
+        "size": size,
+        "wait": wait,
+        "batch": batch_of(size),
+        "header": HEADER,
+    } | more
 
 
 def measure_lanes(lanes):
@@ -34,7 +49,9 @@ def measure_lanes(lanes):
     def measure(plan, row):
         for size in SIZES:
             for way in ways():
-                taken = measure_way(plan, size, way, [(op, options) for op, options, _ in lanes.values()])
+                taken = measure_way(
+                    plan, size, way, [(op, options) for op, options, _ in lanes.values()]
+                )
                 for place, (name, (_, _, reach)) in enumerate(lanes.items(), 1):
                     what = f"{name} {size_name(size)}, {way.name}"
                     reach = reach if way.demanded else None
@@ -45,8 +62,10 @@ def measure_lanes(lanes):
 
 def measure_way(plan, size, way, lanes):
     with plan.instrument(**way.where) as ends:
-        opened = [ends.open(**tcp(size, way.wait)),
-                  *(ends.open(**spec(op, size, way.wait, **options)) for op, options in lanes)]
+        opened = [
+            ends.open(**tcp(size, way.wait)),
+            *(ends.open(**spec(op, size, way.wait, **options)) for op, options in lanes),
+        ]
         return turns(plan, opened, None if way.demanded else plan.slow_rounds)
 
 
@@ -65,10 +84,16 @@ def measure_read(plan, row):
 def measure_tcp(plan, row):
     for size in SIZES:
         for way in ways()[:2]:
-            others = {"without a header": {"header": 0}, "a message by each call": {"batch": 1},
-                      "a message by each call, without a header": {"batch": 1, "header": 0}}
+            others = {
+                "without a header": {"header": 0},
+                "a message by each call": {"batch": 1},
+                "a message by each call, without a header": {"batch": 1, "header": 0},
+            }
             with plan.instrument(**way.where) as ends:
-                lanes = [ends.open(**tcp(size, way.wait)), *(ends.open(**tcp(size, way.wait) | of) for of in others.values())]
+                lanes = [
+                    ends.open(**tcp(size, way.wait)),
+                    *(ends.open(**tcp(size, way.wait) | of) for of in others.values()),
+                ]
                 taken = turns(plan, lanes, plan.slow_rounds)
             for place, name in enumerate(others, 1):
                 what = f"{name}, {size_name(size)}, {way.name}"
@@ -76,17 +101,44 @@ def measure_tcp(plan, row):
 
 
 ROWS = [
-    RowKind("crc-off", "Write and Send, CRC off", METHOD,
-            measure_lanes({"Write": ("write", {"crc": False}, 1.0), "Send": ("send", {"crc": False}, 1.0)})),
-    RowKind("crc-on", "Write, CRC on", METHOD, measure_lanes({"Write": ("write", {"crc": True}, 0.8)})),
-    RowKind("place", "Write with `place_before_crc`, and Send, CRC on", METHOD,
-            measure_lanes({"Write": ("write", {"crc": True, "place_before_crc": True}, 0.9),
-                           "Send": ("send", {"crc": True}, 0.9)})),
+    RowKind(
+        "crc-off",
+        "Write and Send, CRC off",
+        METHOD,
+        measure_lanes(
+            {"Write": ("write", {"crc": False}, 1.0), "Send": ("send", {"crc": False}, 1.0)}
+        ),
+    ),
+    RowKind(
+        "crc-on", "Write, CRC on", METHOD, measure_lanes({"Write": ("write", {"crc": True}, 0.8)})
+    ),
+    RowKind(
+        "place",
+        "Write with `place_before_crc`, and Send, CRC on",
+        METHOD,
+        measure_lanes(
+            {
+                "Write": ("write", {"crc": True, "place_before_crc": True}, 0.9),
+                "Send": ("send", {"crc": True}, 0.9),
+            }
+        ),
+    ),
     RowKind("read", "Read, depth 16, CRC on", METHOD, measure_read),
-    RowKind("markers", "Write and Send, CRC on, markers both ways", METHOD,
-            measure_lanes({"Write": ("write", {"crc": True, "markers": True}, 0.6),
-                           "Send": ("send", {"crc": True, "markers": True}, 0.6)})),
-    RowKind("tcp", "TCP itself, by other calls (information)",
-            "TCP as the rows above have it, against TCP with less in front of its messages, or fewer of them by a call.",
-            measure_tcp),
+    RowKind(
+        "markers",
+        "Write and Send, CRC on, markers both ways",
+        METHOD,
+        measure_lanes(
+            {
+                "Write": ("write", {"crc": True, "markers": True}, 0.6),
+                "Send": ("send", {"crc": True, "markers": True}, 0.6),
+            }
+        ),
+    ),
+    RowKind(
+        "tcp",
+        "TCP itself, by other calls (information)",
+        "TCP as in the rows above, against TCP without headers, or with one message by a call.",
+        measure_tcp,
+    ),
 ]

@@ -26,21 +26,33 @@ def measure(plan, row):
         with veth(mtu) as namespaces:
             where = places(namespaces, apart())
             for size in SIZES[::2] if plan.quick else SIZES:
-                shares |= {(mtu, op, size): share for op, share in measure_size(plan, row, where, mtu, size)}
+                shares |= {
+                    (mtu, op, size): share
+                    for op, share in measure_size(plan, row, where, mtu, size)
+                }
             if beside is None:
                 measure_together(plan, row, places(namespaces, together()), mtu)
         if beside:
-            row.items += [Item(f"MTU {mtu}, {op}s of {size_name(size)}, beside MTU {beside}",
-                               [share / shares[beside, op, size]],
-                               unit="x MTU " + str(beside), at_least=0.9)
-                          for (of, op, size), share in shares.items() if of == mtu]
+            row.items += [
+                Item(
+                    f"MTU {mtu}, {op}s of {size_name(size)}, beside MTU {beside}",
+                    [share / shares[beside, op, size]],
+                    unit="x MTU " + str(beside),
+                    at_least=0.9,
+                )
+                for (of, op, size), share in shares.items()
+                if of == mtu
+            ]
 
 
 def places(namespaces, kept):
     """Returns where both ends are: in their namespaces, and `kept` on their processors."""
     passive, active = namespaces
-    return {"address": ADDRESSES[0], "server_in": (*inside(passive), *kept["server_in"]),
-            "client_in": (*inside(active), *kept["client_in"])}
+    return {
+        "address": ADDRESSES[0],
+        "server_in": (*inside(passive), *kept["server_in"]),
+        "client_in": (*inside(active), *kept["client_in"]),
+    }
 
 
 def batch_of(size):
@@ -51,8 +63,10 @@ def batch_of(size):
 def slices(plan, where, size, batch, rounds=None):
     more = {"batch": batch, "depth": max(DEPTH, 4 * batch), "window": receives_of(size, DEPTH)}
     with plan.instrument(**where) as ends:
-        lanes = [ends.open(**tcp(size, "sleep", batch=batch)),
-                 *(ends.open(**spec(op, size, "sleep", crc=True) | more) for op in OPS)]
+        lanes = [
+            ends.open(**tcp(size, "sleep", batch=batch)),
+            *(ends.open(**spec(op, size, "sleep", crc=True) | more) for op in OPS),
+        ]
         return turns(plan, lanes, rounds)
 
 
@@ -64,24 +78,46 @@ def measure_size(plan, row, where, mtu, size):
         reach = {"at_least": REACHES[size]} if mtu == 1500 else {}
         row.items.append(item(what, pairs, **reach))
         if (mtu, size) == (1500, DIET):
-            row.items.append(cost_item(f"{what}: processor time of both ends for a GB", pairs, "cost", at_most=MOST))
+            row.items.append(
+                cost_item(
+                    f"{what}: processor time of both ends for a GB", pairs, "cost", at_most=MOST
+                )
+            )
         yield op, statistics.median(ratios([(base.rate, ours.rate) for base, ours in pairs]))
     if size == SIZES[-1]:
         taken = slices(plan, where, size, 4, plan.slow_rounds)
-        row.items += [item(f"MTU {mtu}, {op}s of {size_name(size)}, 256 KiB at a time", pairs_of(taken, place))
-                      for place, op in enumerate(OPS, 1)]
+        row.items += [
+            item(
+                f"MTU {mtu}, {op}s of {size_name(size)}, 256 KiB at a time", pairs_of(taken, place)
+            )
+            for place, op in enumerate(OPS, 1)
+        ]
 
 
 def measure_together(plan, row, where, mtu):
     for size in SIZES[::2]:
         taken = slices(plan, where, size, batch_of(size), plan.slow_rounds)
-        row.items += [item(f"MTU {mtu}, {op}s of {size_name(size)}, both ends on one processor", pairs_of(taken, place))
-                      for place, op in enumerate(OPS, 1)]
+        row.items += [
+            item(
+                f"MTU {mtu}, {op}s of {size_name(size)}, both ends on one processor",
+                pairs_of(taken, place),
+            )
+            for place, op in enumerate(OPS, 1)
+        ]
 
 
-METHOD = """The script makes the namespaces, of which each end has one, and a processor unless a figure says
-otherwise. Both ends asleep while they wait, CRC on. TCP and rddp post the same octets by each call: up to 16
-messages (TCP by `writev`, each behind a header of 20 octets), up to 64 KiB."""
+METHOD = """The script makes the namespaces, of which each end has one, and a processor unless a
+figure says otherwise. Both ends asleep while they wait, CRC on. TCP and rddp post the same octets
+by each call: up to 16 messages (TCP by `writev`, each behind a header of 20 octets), up to 64
+KiB."""
 
-ROWS = [RowKind("paths", "Short and long messages over veth, at the MTUs that paths have", METHOD,
-                measure, packages=("iproute2",), needs_root=True)]
+ROWS = [
+    RowKind(
+        "paths",
+        "Short and long messages over veth, at the MTUs that paths have",
+        METHOD,
+        measure,
+        packages=("iproute2",),
+        needs_root=True,
+    )
+]

@@ -1,7 +1,18 @@
 """perftest on librddp_verbs.so, beside rddp's own loops and plain TCP."""
 
 from ..peers import perftest_bandwidth, perftest_latency
-from ..plan import KIB, MIB, apart, batch_of, medians, rate_name, ratios, receives_of, size_name, time_name
+from ..plan import (
+    KIB,
+    MIB,
+    apart,
+    batch_of,
+    medians,
+    rate_name,
+    ratios,
+    receives_of,
+    size_name,
+    time_name,
+)
 from ..result import Item
 from .bandwidth import tcp
 from .kind import RowKind
@@ -27,25 +38,48 @@ def measure_size(plan, row, op, size, has_reach):
     pings = max(50, int(plan.latency_ms / 1e3 / (12e-6 + size / 1e9)))
     with plan.instrument(**where) as ends:
         base = ends.open(**tcp(size, "poll"))
-        ours = ends.open(op=op, size=size, wait="poll", crc=True, depth=DEPTH, batch=batch_of(size),
-                         window=receives_of(size, DEPTH))
-        rates = plan.turns([
-            lambda: base.bandwidth(plan.ms),
-            lambda: ours.bandwidth(plan.ms),
-            lambda: perftest_bandwidth(plan, f"ib_{op}_bw", size, messages, where),
-        ], rounds)
-        times = plan.turns([
-            lambda: base.latency(plan.latency_ms),
-            lambda: ours.latency(plan.latency_ms),
-            lambda: perftest_latency(plan, f"ib_{op}_lat", size, pings, where),
-            *([lambda: ours.times(plan.latency_ms, "watch")["p50"]] if op == "write" else []),
-        ], rounds)
+        ours = ends.open(
+            op=op,
+            size=size,
+            wait="poll",
+            crc=True,
+            depth=DEPTH,
+            batch=batch_of(size),
+            window=receives_of(size, DEPTH),
+        )
+        rates = plan.turns(
+            [
+                lambda: base.bandwidth(plan.ms),
+                lambda: ours.bandwidth(plan.ms),
+                lambda: perftest_bandwidth(plan, f"ib_{op}_bw", size, messages, where),
+            ],
+            rounds,
+        )
+        times = plan.turns(
+            [
+                lambda: base.latency(plan.latency_ms),
+                lambda: ours.latency(plan.latency_ms),
+                lambda: perftest_latency(plan, f"ib_{op}_lat", size, pings, where),
+                *([lambda: ours.times(plan.latency_ms, "watch")["p50"]] if op == "write" else []),
+            ],
+            rounds,
+        )
     least, most = (0.9, 1.1) if has_reach else (None, None)
-    row.items += [item(f"ib_{op}_bw, {size_name(size)}", rates, rate_name, op, at_least=least),
-                  item(f"ib_{op}_lat, {size_name(size)}", times, time_name, op, at_most=most)]
+    row.items += [
+        item(f"ib_{op}_bw, {size_name(size)}", rates, rate_name, op, at_least=least),
+        item(f"ib_{op}_lat, {size_name(size)}", times, time_name, op, at_most=most),
+    ]
     if op == "write":
         # Its loop is another than that of `rddp perf`, which polls all the time.
-        row.items.append(item(f"ib_write_lat, {size_name(size)}, against a loop like its own", times, time_name, op, own=3))
+        row.items.append(
+            item(
+                f"ib_write_lat, {size_name(size)}, against a loop like its own",
+                times,
+                time_name,
+                op,
+                own=3,
+            )
+        )
 
 
 def item(what, taken, name, op, own=1, **reach):
@@ -55,11 +89,19 @@ def item(what, taken, name, op, own=1, **reach):
 
 
 METHOD = """Debian's perftest, unmodified, both ends under `rddp run --verbs` and started anew for
-each slice (`ib_write_bw -R` and its like, which post one request at a time, 128 deep), against the
-loops of `rddp perf` (64 deep, posted up to 16 or 256 KiB at a time) and plain TCP with as much by each call, all polling, CRC
-on, each end kept on a processor of its own. Latency is the median, half of there and back, of a
-Read all of it; Writes are noticed in memory. `ib_write_lat` polls for its own Write and then looks at memory alone,
-where `rddp perf` polls at each look; so it stands beside a loop of ours that does the same, too."""
+each slice (`ib_write_bw -R` and its like, which post one request at a time, 128 deep), against
+the loops of `rddp perf` (64 deep, posted up to 16 or 256 KiB at a time) and plain TCP with as
+much by each call, all polling, CRC on, each end kept on a processor of its own. Latency is the
+median, half of there and back, of a Read all of it; Writes are noticed in memory. `ib_write_lat`
+polls for its own Write and then looks at memory alone, where `rddp perf` polls at each look; so
+it stands beside a loop of ours that does the same, too."""
 
-ROWS = [RowKind("perftest", "perftest on librddp_verbs.so, against rddp's own loops", METHOD,
-                measure, packages=("perftest",))]
+ROWS = [
+    RowKind(
+        "perftest",
+        "perftest on librddp_verbs.so, against rddp's own loops",
+        METHOD,
+        measure,
+        packages=("perftest",),
+    )
+]

@@ -14,7 +14,9 @@ TESTS = {"send": "tag_bw", "write": "ucp_put_bw"}
 
 def lane(ends, op, size, crc, batch):
     window = receives_of(size, OUTSTANDING)
-    return ends.open(op=op, size=size, depth=OUTSTANDING, batch=batch, window=window, crc=crc, wait="poll")
+    return ends.open(
+        op=op, size=size, depth=OUTSTANDING, batch=batch, window=window, crc=crc, wait="poll"
+    )
 
 
 def count_of(size, ms):
@@ -27,18 +29,39 @@ def measure(plan, row):
     for crc in (False, True):
         for size in plan.sizes:
             measure_size(plan, row, size, crc, lines)
-    row.series = [{"chart": chart, "line": "UCX tcp", "points": points} for chart, points in lines.items()]
+    row.series = [
+        {"chart": chart, "line": "UCX tcp", "points": points} for chart, points in lines.items()
+    ]
 
 
 def measure_size(plan, row, size, crc, lines):
     with_crc = "our CRC on" if crc else "CRC off"
-    count, pings, rounds, where = count_of(size, plan.ms), count_of(size, plan.latency_ms), plan.slow_rounds, apart()
+    count, pings, rounds, where = (
+        count_of(size, plan.ms),
+        count_of(size, plan.latency_ms),
+        plan.slow_rounds,
+        apart(),
+    )
     listed = min(batch_of(size), OUTSTANDING // 2)
     with plan.instrument(**where) as ends:
-        lanes = {op: [lane(ends, op, size, crc, batch) for batch in sorted({1, listed})] for op in TESTS}
-        rates = {op: plan.turns([lambda: ucx_bandwidth(TESTS[op], size, count, where),
-                                 *(lambda one=one: one.bandwidth(plan.ms) for one in lanes[op])], rounds) for op in TESTS}
-        times = plan.compare(lambda: ucx_latency(size, pings, where), lambda: lanes["send"][0].latency(plan.latency_ms), rounds)
+        lanes = {
+            op: [lane(ends, op, size, crc, batch) for batch in sorted({1, listed})] for op in TESTS
+        }
+        rates = {
+            op: plan.turns(
+                [
+                    lambda: ucx_bandwidth(TESTS[op], size, count, where),
+                    *(lambda one=one: one.bandwidth(plan.ms) for one in lanes[op]),
+                ],
+                rounds,
+            )
+            for op in TESTS
+        }
+        times = plan.compare(
+            lambda: ucx_latency(size, pings, where),
+            lambda: lanes["send"][0].latency(plan.latency_ms),
+            rounds,
+        )
     for op, taken in rates.items():
         row.items += bandwidth_items("UCX", TESTS[op], size, taken, f", {with_crc}")
     what, group = f"tag_lat, {size_name(size)}, {with_crc}", f"tag_lat, {with_crc}"
@@ -48,10 +71,18 @@ def measure_size(plan, row, size, crc, lines):
         lines["latency"].append([size, medians(times)[0]])
 
 
-METHOD = """`ucx_perftest` over its `tcp` transport on `lo` (`UCX_TLS=tcp UCX_NET_DEVICES=lo`), started anew for each
-slice: `tag_bw` against our Sends, `ucp_put_bw` against our Writes (the `put_bw` below UCP knows no ordinary Writes
-over tcp), `tag_lat` against our ping-pong. Both: depth 32, both ends polling, each kept on a processor of its own,
-requests posted one at a time; ours also by lists of up to 16 or 256 KiB, for information."""
+METHOD = """`ucx_perftest` over its `tcp` transport on `lo` (`UCX_TLS=tcp UCX_NET_DEVICES=lo`),
+started anew for each slice: `tag_bw` against our Sends, `ucp_put_bw` against our Writes (the
+`put_bw` below UCP knows no ordinary Writes over tcp), `tag_lat` against our ping-pong. Both:
+depth 32, both ends polling, each kept on a processor of its own, requests posted one at a time;
+ours also by lists of up to 16 or 256 KiB, for information."""
 
-ROWS = [RowKind("ucx", "Ahead of UCX tcp at every size from 64 octets to 4 MiB, CRC off, and with our CRC on",
-                METHOD, measure, packages=("ucx-utils",))]
+ROWS = [
+    RowKind(
+        "ucx",
+        "Ahead of UCX tcp at every size from 64 octets to 4 MiB, CRC off, and with our CRC on",
+        METHOD,
+        measure,
+        packages=("ucx-utils",),
+    )
+]
