@@ -34,7 +34,7 @@ static void ping(size_t size);
  * messages (heard_total). */
 static void serve(const struct command *command);
 
-/* Memory that messages leave from, and arrive in. It begins a page, as that of rddp-compare does. */
+/* Memory that messages leave from, and arrive in: it begins a page, as that of rddp-compare. */
 static char *out, *in;
 static int control;
 

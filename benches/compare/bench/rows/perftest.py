@@ -22,8 +22,11 @@ DEPTH = 64
 SIZES = (64, 4 * KIB, 64 * KIB, MIB)
 # What the row must reach: sizes and operations.
 REACHED_AT, OPS = (64 * KIB, MIB), ("write", "read")
-# Slices of perftest are that much longer: they begin with an empty pipe, and end with one.
+# Slices of bandwidth are that much longer: they begin with an empty pipe, and for perftest a Write
+# is complete when TCP has taken it.
 LONGER = 2
+# Programs start anew for each slice, which takes longer than it.
+ROUNDS = 7
 
 
 def measure(plan, row):
@@ -33,28 +36,22 @@ def measure(plan, row):
 
 
 def measure_size(plan, row, op, size, has_reach):
-    where, rounds = apart(), plan.slow_rounds
+    where, rounds = apart(), min(plan.rounds, ROUNDS)
     messages = max(200, int(LONGER * plan.ms / 1e3 / (2e-6 + size / 2e9)))
     pings = max(50, int(plan.latency_ms / 1e3 / (12e-6 + size / 1e9)))
+    spec = {"op": op, "size": size, "wait": "poll", "crc": True, "depth": DEPTH}
+    spec |= {"batch": batch_of(size), "window": receives_of(size, DEPTH)}
     with plan.instrument(**where) as ends:
-        base = ends.open(**tcp(size, "poll"))
-        ours = ends.open(
-            op=op,
-            size=size,
-            wait="poll",
-            crc=True,
-            depth=DEPTH,
-            batch=batch_of(size),
-            window=receives_of(size, DEPTH),
-        )
+        # As perftest has, each slice of bandwidth has a connection of its own, which is new to TCP.
         rates = plan.turns(
             [
-                lambda: base.bandwidth(plan.ms),
-                lambda: ours.bandwidth(plan.ms),
+                lambda: ends.open(**tcp(size, "poll")).bandwidth(LONGER * plan.ms),
+                lambda: ends.open(**spec).bandwidth(LONGER * plan.ms),
                 lambda: perftest_bandwidth(plan, f"ib_{op}_bw", size, messages, where),
             ],
             rounds,
         )
+        base, ours = ends.open(**tcp(size, "poll")), ends.open(**spec)
         times = plan.turns(
             [
                 lambda: base.latency(plan.latency_ms),
@@ -91,10 +88,11 @@ def item(what, taken, name, op, own=1, **reach):
 METHOD = """Debian's perftest, unmodified, both ends under `rddp run --verbs` and started anew for
 each slice (`ib_write_bw -R` and its like, which post one request at a time, 128 deep), against
 the loops of `rddp perf` (64 deep, posted up to 16 or 256 KiB at a time) and plain TCP with as
-much by each call, all polling, CRC on, each end kept on a processor of its own. Latency is the
-median, half of there and back, of a Read all of it; Writes are noticed in memory. `ib_write_lat`
-polls for its own Write and then looks at memory alone, where `rddp perf` polls at each look; so
-it stands beside a loop of ours that does the same, too."""
+much by each call, all polling, CRC on, each end kept on a processor of its own; all with a new
+connection for each slice. Latency is the median, half of there and back, of a Read all of it;
+Writes are noticed in memory. `ib_write_lat` polls for its own Write and then looks at memory
+alone, where `rddp perf` polls at each look; so it stands beside a loop of ours that does the
+same, too."""
 
 ROWS = [
     RowKind(

@@ -8,6 +8,7 @@ from .libfabric import bandwidth_items
 
 # Requests that ucx_perftest keeps outstanding unless told otherwise.
 OUTSTANDING = 32
+CRC = {"CRC off": False, "our CRC on": True}
 # Our operation, and the test of UCX that does the same.
 TESTS = {"send": "tag_bw", "write": "ucp_put_bw"}
 
@@ -26,49 +27,44 @@ def count_of(size, ms):
 
 def measure(plan, row):
     lines = {"bandwidth": [], "latency": []}
-    for crc in (False, True):
-        for size in plan.sizes:
-            measure_size(plan, row, size, crc, lines)
+    for size in plan.sizes:
+        with plan.instrument(**apart()) as ends:
+            rates = {op: measure_rates(plan, row, ends, op, size) for op in TESTS}
+            times = measure_times(plan, row, ends, size)
+        lines["bandwidth"].append([size, max(rates.values())])
+        lines["latency"].append([size, times])
     row.series = [
         {"chart": chart, "line": "UCX tcp", "points": points} for chart, points in lines.items()
     ]
 
 
-def measure_size(plan, row, size, crc, lines):
-    with_crc = "our CRC on" if crc else "CRC off"
-    count, pings, rounds, where = (
-        count_of(size, plan.ms),
-        count_of(size, plan.latency_ms),
-        plan.slow_rounds,
-        apart(),
-    )
-    listed = min(batch_of(size), OUTSTANDING // 2)
-    with plan.instrument(**where) as ends:
-        lanes = {
-            op: [lane(ends, op, size, crc, batch) for batch in sorted({1, listed})] for op in TESTS
-        }
-        rates = {
-            op: plan.turns(
-                [
-                    lambda: ucx_bandwidth(TESTS[op], size, count, where),
-                    *(lambda one=one: one.bandwidth(plan.ms) for one in lanes[op]),
-                ],
-                rounds,
-            )
-            for op in TESTS
-        }
-        times = plan.compare(
-            lambda: ucx_latency(size, pings, where),
-            lambda: lanes["send"][0].latency(plan.latency_ms),
-            rounds,
-        )
-    for op, taken in rates.items():
-        row.items += bandwidth_items("UCX", TESTS[op], size, taken, f", {with_crc}")
-    what, group = f"tag_lat, {size_name(size)}, {with_crc}", f"tag_lat, {with_crc}"
-    row.items.append(of_times(what, times, 1.0, ("UCX", "rddp"), group=group, unit="x UCX"))
-    if not crc:
-        lines["bandwidth"].append([size, max(medians(taken)[0] for taken in rates.values())])
-        lines["latency"].append([size, medians(times)[0]])
+def measure_rates(plan, row, ends, op, size):
+    """Measures bandwidth, and returns UCX's."""
+    count, where = count_of(size, plan.ms), apart()
+    batches = sorted({1, min(batch_of(size), OUTSTANDING // 2)})
+    lanes = [lane(ends, op, size, crc, batch) for crc in CRC.values() for batch in batches]
+    theirs = [lambda: ucx_bandwidth(TESTS[op], size, count, where)]
+    ours = [lambda one=one: one.bandwidth(plan.ms) for one in lanes]
+    taken = plan.turns(theirs + ours, plan.slow_rounds)
+    for number, name in enumerate(CRC):
+        first = 1 + number * len(batches)
+        one = [(turn[0], *turn[first : first + len(batches)]) for turn in taken]
+        row.items += bandwidth_items("UCX", TESTS[op], size, one, f", {name}")
+    return medians(taken)[0]
+
+
+def measure_times(plan, row, ends, size):
+    """Measures messages there and back, and returns UCX's time."""
+    count, where = count_of(size, plan.latency_ms), apart()
+    lanes = [lane(ends, "send", size, crc, 1) for crc in CRC.values()]
+    theirs = [lambda: ucx_latency(size, count, where)]
+    ours = [lambda one=one: one.latency(plan.latency_ms) for one in lanes]
+    taken = plan.turns(theirs + ours, plan.slow_rounds)
+    for place, name in enumerate(CRC, 1):
+        pairs = [(turn[0], turn[place]) for turn in taken]
+        what, group = f"tag_lat, {size_name(size)}, {name}", f"tag_lat, {name}"
+        row.items.append(of_times(what, pairs, 1.0, ("UCX", "rddp"), group=group, unit="x UCX"))
+    return medians(taken)[0]
 
 
 METHOD = """`ucx_perftest` over its `tcp` transport on `lo` (`UCX_TLS=tcp UCX_NET_DEVICES=lo`),

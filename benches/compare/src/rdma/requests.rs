@@ -15,7 +15,7 @@ use crate::Outcome;
 use crate::spec::Latency;
 use crate::turns::Turns;
 
-/// What the connections of a slice share.
+/// The memory and the queue that the connections of a slice share.
 struct Desk<'a> {
     side: &'a Side,
     pd: ProtectionDomain,
