@@ -97,8 +97,8 @@ starts anew for each slice, and where a figure is for information), with the lea
 Both ends are on this machine, on loopback unless said otherwise. Ends that poll are kept in place,
 all peers alike: apart (each end on a processor of its own), which has the reach, or together (both
 on one). A slice ends when the receiving end has said that it has everything. Messages leave from,
-and arrive in, the same memory again and again, which begins a page, at all ends that we wrote; a
-message of TCP has a header, as an FPDU has one. "yes" and "NO" compare the median with the reach;
+and arrive in, the same memory again and again, which begins in the middle of a page at all ends
+that we wrote; a message of TCP has a header, as an FPDU has one. "yes" and "NO" compare the median with the reach;
 "–" is information.
 """
 
@@ -116,7 +116,7 @@ SOCKETS_METHOD = """## Method
 Every figure compares slices that take turns in one run, each side first as often as the other; each row says how long they
 are and where the ends run. Unless a row says otherwise the table has the median of {rounds} ratios (or differences) of
 neighbouring slices, with the least and the most. Both ends are on this machine. Messages leave from, and arrive in, the same
-memory again and again, which begins a page, at all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
+memory again and again, which begins in the middle of a page, at all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
 """
 
 SDP_HEAD = """<!-- Written by benches/compare/run --sdp --docs: change that, or benches/compare/notes.toml, and not this page. -->

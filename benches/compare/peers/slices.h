@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define LONGEST ((size_t)4 << 20)
+#define PAGE 4096
 #define MOST_TIMES 1000000
 
 /* A command of the client before a slice, and (bw) the number of its messages after it. */
@@ -34,7 +35,8 @@ static void ping(size_t size);
  * messages (heard_total). */
 static void serve(const struct command *command);
 
-/* Memory that messages leave from, and arrive in: it begins a page, as that of rddp-compare. */
+/* Memory that messages leave from, and arrive in. It begins in the middle of a page, as that of
+ * rddp-compare does. */
 static char *out, *in;
 static int control;
 
@@ -108,8 +110,8 @@ static int connect_to(const char *address, const char *port)
 
 static void make_memory(void)
 {
-    out = aligned_alloc(4096, LONGEST);
-    in = aligned_alloc(4096, LONGEST);
+    out = (char *)aligned_alloc(PAGE, LONGEST + PAGE) + PAGE / 2;
+    in = (char *)aligned_alloc(PAGE, LONGEST + PAGE) + PAGE / 2;
     memset(out, 0x5a, LONGEST);
     memset(in, 0x5a, LONGEST);
 }

@@ -197,8 +197,8 @@ METHOD = """Our own program on libfabric's `FI_EP_MSG` endpoints over its `tcp` 
 64 sends outstanding, one `fi_send` each (there is no list of them), short ones injected, both
 ends polling. rddp: Sends, depth 64, posted one at a time as well; and by lists of up to 32 or 256
 KiB, for information. Each end is kept on a processor of its own, both peers' alike, and all
-messages begin a page. Latency is the median of half of there and back; against `fi_pingpong`,
-which starts anew for each slice, the mean."""
+messages begin in the middle of a page. Latency is the median of half of there and back; against
+`fi_pingpong`, which starts anew for each slice, the mean."""
 
 CALLS = """The system calls of rddp's Sends and nothing else, in C
 (`benches/compare/peers/fpdus.c`): a message is cut into FPDUs as on loopback, its sender writes

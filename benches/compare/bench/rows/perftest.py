@@ -19,7 +19,7 @@ from .kind import RowKind
 
 # The depth of `rddp perf`, unless told otherwise.
 DEPTH = 64
-SIZES = (64, 4 * KIB, 64 * KIB, MIB)
+SIZES = (64, 64 * KIB, MIB)
 # What the row must reach: sizes and operations.
 REACHED_AT, OPS = (64 * KIB, MIB), ("write", "read")
 # Slices of bandwidth are that much longer: they begin with an empty pipe, and for perftest a Write
@@ -31,13 +31,13 @@ ROUNDS = 7
 
 def measure(plan, row):
     for op in ("write", "read", "send"):
-        for size in SIZES[::3] if plan.quick else SIZES:
+        for size in SIZES[::2] if plan.quick else SIZES:
             measure_size(plan, row, op, size, op in OPS and size in REACHED_AT)
 
 
 def measure_size(plan, row, op, size, has_reach):
     where, rounds = apart(), min(plan.rounds, ROUNDS)
-    messages = max(200, int(LONGER * plan.ms / 1e3 / (2e-6 + size / 2e9)))
+    messages = max(200, int(LONGER * plan.ms / 1e3 / (8e-6 + size / 2e9)))
     pings = max(50, int(plan.latency_ms / 1e3 / (12e-6 + size / 1e9)))
     spec = {"op": op, "size": size, "wait": "poll", "crc": True, "depth": DEPTH}
     spec |= {"batch": batch_of(size), "window": receives_of(size, DEPTH)}

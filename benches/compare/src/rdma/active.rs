@@ -109,10 +109,10 @@ impl Active {
     pub(crate) fn watch(&mut self, time: Duration, kind: Kind) -> Outcome<Option<Latency>> {
         let mut times = Vec::new();
         let mut begun = Instant::now();
-        let (end, size) = (begun + time, self.side.spec.size);
+        let end = begun + time;
         while begun < end {
             self.mark = next_mark(self.mark);
-            self.side.region.write(size - 1, &[self.mark])?;
+            self.side.mark(self.mark)?;
             self.side.write(&self.theirs, kind)?;
             while self.side.marked()? != self.mark {
                 self.side.turns.spin()?;
@@ -122,7 +122,7 @@ impl Active {
             times.push((now - begun).as_nanos() as u64 / 2);
             begun = now;
         }
-        self.side.region.write(size - 1, &[END])?;
+        self.side.mark(END)?;
         self.side.write(&self.theirs, kind)?;
         Ok(Latency::of(times))
     }
@@ -131,7 +131,8 @@ impl Active {
     /// at memory alone, measures and nods.
     pub(crate) fn notice(&mut self, time: Duration, control: &mut Control) -> Outcome<()> {
         let end = Instant::now() + time;
-        let stamp = self.side.spec.size.checked_sub(8).ok_or("a message has no room for the time")?;
+        let place = self.side.spec.size.checked_sub(8).ok_or("a message has no room for the time")?;
+        let stamp = self.side.source(0) + place;
         while Instant::now() < end {
             self.side.region.write(stamp, &now_ns()?.to_be_bytes())?;
             post_write(&self.side, &self.theirs)?;
@@ -165,7 +166,7 @@ impl Active {
 /// Posts a marked Write and waits for one in return, which only memory shows.
 fn round_in_memory(load: &mut rdma::Active, side: &mut Side, theirs: &Message, mark: &mut u8) -> Outcome<()> {
     *mark = next_mark(*mark);
-    side.region.write(side.spec.size - 1, &[*mark])?;
+    side.mark(*mark)?;
     post_write(side, theirs)?;
     load.until(side, |_, side| Ok(side.marked()? == *mark))
 }

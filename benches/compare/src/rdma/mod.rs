@@ -16,7 +16,7 @@ use rddp_rnic::{
     QueuePair, RecvWr, Remote, Rnic, SendWr, Stag, Status,
 };
 
-use crate::spec::{Kind, Message, Spec, Wait};
+use crate::spec::{Kind, Message, PLACE_IN_PAGE, Spec, Wait};
 use crate::turns::Turns;
 use crate::{Fault, Outcome};
 
@@ -27,7 +27,7 @@ const POLLED: usize = 64;
 const NAP: Duration = Duration::from_millis(200);
 
 /// One end of all connections of a lane. Its memory is, for each connection, a source and a target
-/// of one message.
+/// of one message, from [`PLACE_IN_PAGE`] on.
 struct Side {
     /// The lane's spec, with the size of its longest message.
     spec: Spec,
@@ -53,7 +53,7 @@ impl Side {
         };
         let pd = rnic.alloc_pd();
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let region = pd.allocate(2 * spec.size * spec.connections, rights)?;
+        let region = pd.allocate(PLACE_IN_PAGE + 2 * spec.size * spec.connections, rights)?;
         rdma::fill(&region)?;
         let config = QpConfig { max_send: sends, max_recv: receives, ..QpConfig::new(&cq) };
         let qps: Result<_, _> = (0..spec.connections).map(|_| pd.create_qp(&config)).collect();
@@ -66,7 +66,7 @@ impl Side {
     }
 
     fn source(&self, at: usize) -> usize {
-        2 * at * self.spec.size
+        PLACE_IN_PAGE + 2 * at * self.spec.size
     }
 
     fn target(&self, at: usize) -> usize {
@@ -110,8 +110,13 @@ impl Side {
     /// Returns the last octet that the other end has written.
     fn marked(&self) -> Outcome<u8> {
         let mut last = [0];
-        self.region.read_into(2 * self.spec.size - 1, &mut last)?;
+        self.region.read_into(self.target(0) + self.spec.size - 1, &mut last)?;
         Ok(last[0])
+    }
+
+    /// Marks the first connection's message by its last octet.
+    fn mark(&self, mark: u8) -> Outcome<()> {
+        Ok(self.region.write(self.target(0) - 1, &[mark])?)
     }
 
     fn why(&self, failed: &Completion) -> String {

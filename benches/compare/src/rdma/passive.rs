@@ -73,14 +73,14 @@ impl Passive {
         }
         if matches!(kind, Kind::Watch | Kind::Silent) {
             // The end of the slice before may still be there.
-            self.side.region.write(2 * self.side.spec.size - 1, &[FILL])?;
+            self.side.region.write(self.side.target(0) + self.side.spec.size - 1, &[FILL])?;
         }
         Ok(())
     }
 
     /// Returns the offset at which a message carries the time of its posting.
     fn stamp(&self) -> usize {
-        2 * self.side.spec.size - NO_TIME.len()
+        self.side.target(0) + self.side.spec.size - NO_TIME.len()
     }
 
     /// Answers until the active end has ended the slice on every connection.
@@ -108,7 +108,7 @@ impl Passive {
                 mark if mark == due => {
                     self.answers.mark = mark;
                     self.side.turns.reset();
-                    self.side.region.write(self.side.spec.size - 1, &[mark])?;
+                    self.side.mark(mark)?;
                     self.side.write(&self.answers.theirs, kind)?;
                 }
                 _ => self.side.turns.spin()?,
@@ -154,7 +154,7 @@ impl rdma::Answers<Side> for Answers {
             return Ok(false);
         }
         self.mark = mark;
-        side.region.write(side.spec.size - 1, &[mark])?;
+        side.mark(mark)?;
         let target = remote(&self.theirs, side.target(0))?;
         let message = side.registered_message(0, side.spec.size);
         let answer = SendWr::write(single_id(0), message, target);

@@ -12,7 +12,7 @@ use rddp_rnic::{
 
 use super::{NAP, Side};
 use crate::Outcome;
-use crate::spec::Latency;
+use crate::spec::{Latency, PLACE_IN_PAGE};
 use crate::turns::Turns;
 
 /// The memory and the queue that the connections of a slice share.
@@ -20,7 +20,7 @@ struct Desk<'a> {
     side: &'a Side,
     pd: ProtectionDomain,
     cq: CompletionQueue,
-    /// A message, and behind it one that was received.
+    /// From [`PLACE_IN_PAGE`] on a message, and behind it one that was received.
     region: MemoryRegion,
     size: usize,
 }
@@ -28,8 +28,13 @@ struct Desk<'a> {
 impl<'a> Desk<'a> {
     fn new(side: &'a Side) -> Outcome<Self> {
         let (pd, cq, size) = (side.rnic.alloc_pd(), side.rnic.create_cq(16)?, side.spec.size);
-        let region = pd.allocate(2 * size, Access::LOCAL_WRITE)?;
+        let region = pd.allocate(PLACE_IN_PAGE + 2 * size, Access::LOCAL_WRITE)?;
         Ok(Desk { side, pd, cq, region, size })
+    }
+
+    /// Returns where messages are received.
+    fn target(&self) -> usize {
+        PLACE_IN_PAGE + self.size
     }
 
     /// Makes a QP with that many receives posted.
@@ -37,15 +42,19 @@ impl<'a> Desk<'a> {
         let config = QpConfig { max_send: 4, max_recv: receives, ..QpConfig::new(&self.cq) };
         let qp = self.pd.create_qp(&config)?;
         for _ in 0..receives {
-            qp.post_recv(RecvWr::one(receive_id(0), self.region.sge(self.size..2 * self.size)))?;
+            qp.post_recv(RecvWr::one(
+                receive_id(0),
+                self.region.sge(self.target()..self.target() + self.size),
+            ))?;
         }
         Ok(qp)
     }
 
     /// Posts the message with that octet at its end.
     fn send(&self, qp: &QueuePair, last: u8) -> Outcome<()> {
-        self.region.write(self.size - 1, &[last])?;
-        Ok(qp.post_send(&SendWr::send(single_id(0), self.region.sge(..self.size)).unsignaled())?)
+        self.region.write(self.target() - 1, &[last])?;
+        let message = self.region.sge(PLACE_IN_PAGE..self.target());
+        Ok(qp.post_send(&SendWr::send(single_id(0), message).unsignaled())?)
     }
 
     /// Sleeps until a receive has completed.
@@ -64,7 +73,7 @@ impl<'a> Desk<'a> {
             return Err(self.side.why(&completion).into());
         }
         let mut last = [0];
-        self.region.read_into(2 * self.size - 1, &mut last)?;
+        self.region.read_into(self.target() + self.size - 1, &mut last)?;
         Ok(last[0])
     }
 }
