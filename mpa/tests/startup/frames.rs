@@ -86,6 +86,17 @@ fn reserved_bits_change_nothing() {
     }
 }
 
+// siw's bit is answered where it is asked for, and not beside markers.
+#[test]
+fn a_responder_agrees_to_large_fpdus_without_markers() {
+    let asks = StartupConfig { large_fpdus: true, ..StartupConfig::default() };
+    for (flags, agreed) in [(0x48, true), (0x4c, true), (0x44, false), (0xc8, false), (0xc0, false)] {
+        let (reply, negotiated) = request(&with(16, flags)).accept(&asks, b"").unwrap();
+        assert_eq!(reply[16] & 0x0f, if agreed { LARGE_FPDUS } else { 0 }, "{flags:#x}");
+        assert_eq!(negotiated.large_fpdus, agreed, "{flags:#x}");
+    }
+}
+
 // RFC 5044 §7.1.1, RFC 6581 §6: revisions 1 and 2, and no other.
 #[test]
 fn other_revisions_are_closed() {
