@@ -24,6 +24,7 @@ use crate::home::Home;
 use crate::io::driver::Source;
 use crate::mem::{Access, PdId, QpNum};
 use crate::pd::PdUser;
+use crate::wire::Link;
 
 /// A queue pair: one end of an RDMA connection.
 ///
@@ -232,7 +233,7 @@ impl QueuePair {
     pub fn send_large_fpdus(&self) -> bool {
         self.inner
             .here()
-            .is_ok_and(|inner| inner.core.lock().link.as_mut().is_some_and(|link| link.send_large_fpdus()))
+            .is_ok_and(|inner| inner.core.lock().link.as_mut().is_some_and(Link::send_large_fpdus))
     }
 
     /// Returns counts of what the QP has sent and received since it was connected.

@@ -60,9 +60,10 @@ fn legal(access: Access) -> bool {
     let remote_write = access.contains(Access::REMOTE_WRITE) || access.contains(Access::REMOTE_ATOMIC);
     let local_write = access.contains(Access::LOCAL_WRITE);
     let changes = local_write || remote_write;
+    let stable = access.contains(Access::STABLE);
     (local_write || !remote_write)
         && !access.contains(Access::BIND | Access::ZERO_BASED)
-        && !(access.contains(Access::STABLE) && changes)
+        && (!stable || !changes)
 }
 
 /// RFC 5040 §8.1.1, draft-hilland-rddp-verbs §7.6.3: each use needs its right and no other.

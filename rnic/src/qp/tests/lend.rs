@@ -27,7 +27,7 @@ struct End {
     open: MemoryRegion,
     requests: Framer,
     msn: u32,
-    /// What has come from the responder.
+    /// Octets that have come from the responder.
     stream: Vec<u8>,
     deframer: Deframer,
 }
@@ -61,16 +61,16 @@ impl End {
     /// before anything is sent.
     fn asked<T>(&mut self, sizes: &[usize], f: impl FnOnce(&QpInner, &mut Core) -> T) -> T {
         let source = self.source.remote(0);
-        let requests = sizes.iter().flat_map(|size| self.request(source, *size)).collect();
-        self.asked_by(requests, f)
+        let requests: Vec<_> = sizes.iter().flat_map(|size| self.request(source, *size)).collect();
+        self.asked_by(&requests, f)
     }
 
     /// Does what [`asked`](Self::asked) does with these requests.
-    fn asked_by<T>(&mut self, requests: Vec<u8>, f: impl FnOnce(&QpInner, &mut Core) -> T) -> T {
+    fn asked_by<T>(&mut self, requests: &[u8], f: impl FnOnce(&QpInner, &mut Core) -> T) -> T {
         let (peer, qp) = (&mut self.peer, self.qp.inner.anywhere());
         // No other thread makes progress meanwhile.
         qp.with_core(|qp, core| {
-            peer.write_all(&requests).unwrap();
+            peer.write_all(requests).unwrap();
             let deadline = Instant::now() + PATIENCE;
             while core.tally.of(Counter::OctetsReceived) < requests.len() as u64 {
                 assert!(Instant::now() < deadline, "the requests are not taken");
@@ -97,15 +97,14 @@ impl End {
     fn lends(&mut self, size: usize) -> bool {
         self.asked(&[size], |qp, core| {
             let (link, mut cx) = core.split(&qp.attrs).unwrap();
-            let lends = Outgoing::with_own(|out| {
+            Outgoing::with_own(|out| {
                 link.fill(&mut cx, out).unwrap();
                 let lends = out.answers();
                 assert_eq!(lends, link.promised() == 0, "lent or copied");
                 // Lets go of the source.
                 link.write(&mut cx, out).unwrap();
                 lends
-            });
-            lends
+            })
         })
     }
 
@@ -183,7 +182,7 @@ fn lent_responses_are_those_that_copying_makes() {
             }
             let mut sent = Vec::new();
             for end in [&mut lent, &mut copied] {
-                end.asked(&sizes, |qp, core| qp.pump(core));
+                end.asked(&sizes, QpInner::pump);
                 assert!(end.payload(all.len()).unwrap() == all, "{crc} {large}");
                 sent.push(end.qp.counters());
             }
@@ -250,7 +249,7 @@ fn no_grant_outlives_the_call() {
 fn a_bad_source_ends_the_connection_behind_the_good_ones() {
     let mut end = End::crc(true, STABLE);
     let sizes = [50_000, 60_000, LEN + 1];
-    end.asked(&sizes, |qp, core| qp.pump(core));
+    end.asked(&sizes, QpInner::pump);
     let payload = end.payload(110_000).unwrap();
     assert!(payload[..50_000] == octets()[..50_000] && payload[50_000..] == octets()[..60_000]);
     let deadline = Instant::now() + PATIENCE;
@@ -292,8 +291,9 @@ fn a_train_of_lent_responses_ends_before_one_that_is_not() {
     let mut end = End::crc(true, STABLE);
     let [stable, open] = [end.source.remote(0), end.open.remote(0)];
     let requests = [(stable, 50_000), (open, 60_000), (stable, 50_000)];
-    let requests = requests.into_iter().flat_map(|(source, size)| end.request(source, size)).collect();
-    let lent = end.asked_by(requests, |qp, core| {
+    let requests: Vec<_> =
+        requests.into_iter().flat_map(|(source, size)| end.request(source, size)).collect();
+    let lent = end.asked_by(&requests, |qp, core| {
         let (link, mut cx) = core.split(&qp.attrs).unwrap();
         Outgoing::with_own(|out| {
             link.fill(&mut cx, out).unwrap();
@@ -303,7 +303,7 @@ fn a_train_of_lent_responses_ends_before_one_that_is_not() {
         })
     });
     assert!((50_000..60_000).contains(&lent), "{lent}");
-    end.qp.inner.anywhere().with_core(|qp, core| qp.pump(core));
+    end.qp.inner.anywhere().with_core(QpInner::pump);
     let all = [&octets()[..50_000], &octets()[..60_000], &octets()[..50_000]].concat();
     assert!(end.payload(all.len()).unwrap() == all);
 }

@@ -31,7 +31,7 @@ pub(super) struct Answered {
 
 /// The end of a Response's part in a train.
 enum Lent {
-    /// All of it is in the train.
+    /// A whole one, or all that was left of it.
     Whole,
     /// The train is full, or what follows is not lent.
     Stopped,

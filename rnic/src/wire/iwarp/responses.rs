@@ -8,7 +8,7 @@ use rddp_stat::Counter;
 
 use super::build::is_answering;
 use super::link::Link;
-use super::train::{COPY_UP_TO, MAX_ALIGNED, Train};
+use super::train::{COPY_UP_TO, MAX_ALIGNED};
 use super::tx::TURN;
 use crate::mem::{Access, AtomicError, Faulted, Grant};
 use crate::qp::attributes::QpAttributes;
@@ -55,9 +55,8 @@ impl Link {
     pub(super) fn prepare_responses(
         &mut self,
         cx: &mut Context<'_>,
-        train: &mut Train,
+        segments: &mut Segments,
     ) -> Result<bool, LinkEvent> {
-        let (segments, copies) = (&mut train.segments, train.copies);
         let has_own = cx.sq.has_unsent();
         // RFC 5041 §5.3 only orders messages, but receivers in the field take a second tagged
         // message inside another for a fault, and a Response is one: a message of our own is sent
@@ -80,7 +79,7 @@ impl Link {
             let before = self.out.owed().len();
             let done = match self.stream.next_response() {
                 None => return Ok(false),
-                Some(Response::Read(_)) => match self.read_response(cx.attrs, mulpdu, segments, copies)? {
+                Some(Response::Read(_)) => match self.read_response(cx.attrs, mulpdu, segments)? {
                     Next::Queued { last } => last,
                     Next::Waits => return Ok(false),
                     Next::MayBeLent => return Ok(true),
@@ -109,13 +108,12 @@ impl Link {
         Ok(false)
     }
 
-    /// Queues one segment of a Read Response, unless it may be lent and `copies` is not set.
+    /// Queues one segment of a Read Response, unless it may be lent.
     fn read_response(
         &mut self,
         attrs: &QpAttributes,
         mulpdu: usize,
         segments: &mut Segments,
-        copies: bool,
     ) -> Result<Next, LinkEvent> {
         let Some(Response::Read(response)) = self.stream.next_response() else {
             return Ok(Next::Queued { last: true });
@@ -128,8 +126,7 @@ impl Link {
             _ => Some(read_source(attrs, response, segment.src_to)?),
         };
         let offending = response.offending();
-        if segment.len > COPY_UP_TO && !copies && source.as_ref().is_some_and(|source| self.may_lend(source))
-        {
+        if segment.len > COPY_UP_TO && source.as_ref().is_some_and(|source| self.may_lend(source)) {
             return Ok(Next::MayBeLent);
         }
         let octets = self.framer.fpdu_len(segment.header.len() + segment.len);

@@ -92,13 +92,13 @@ impl Link {
                 return Ok(());
             }
         }
-        if self.prepare_responses(cx, &mut out.train)? {
+        if self.prepare_responses(cx, &mut out.train.segments)? {
             return self.lend_responses(cx, out);
         }
         self.add_own(cx, out)?;
         if out.train.is_empty() && std::mem::take(&mut self.own_turn) {
             // None of our own can go now: Responses need not wait for it.
-            if self.prepare_responses(cx, &mut out.train)? {
+            if self.prepare_responses(cx, &mut out.train.segments)? {
                 return self.lend_responses(cx, out);
             }
         }
