@@ -4,7 +4,7 @@
 //! about it is special. Every other one, and every fault, is for [`Stream::accept`] and
 //! [`Stream::commit`], of which it has the outcome.
 
-use rddp_ddp::{Header, TaggedRepr, UntaggedRepr, UntaggedRx};
+use rddp_ddp::{Header, TaggedRepr, UntaggedRepr};
 
 use super::Stream;
 use crate::Opcode;
@@ -15,6 +15,8 @@ use crate::opcode::{SEND_QUEUE, control};
 pub enum Plain {
     /// All of a Send, which invalidates nothing and for which no receive was taken yet.
     Send {
+        /// The header.
+        header: UntaggedRepr,
         /// True if the completion wakes threads that wait for solicited completions only.
         solicited: bool,
     },
@@ -45,7 +47,7 @@ impl Stream {
             return None;
         }
         match Header::parse(ulpdu).ok()? {
-            Header::Untagged(header) => self.plain_send(&header, ulpdu.len() - UntaggedRepr::LEN),
+            Header::Untagged(header) => self.plain_send(header, ulpdu.len() - UntaggedRepr::LEN),
             Header::Tagged(header) => self.plain_write(header, ulpdu.len() - TaggedRepr::LEN),
         }
     }
@@ -55,16 +57,15 @@ impl Stream {
     #[inline]
     pub fn commit_plain(&mut self, plain: &Plain, payload_len: usize) {
         match plain {
-            Plain::Send { .. } => {
-                let queue = &mut self.queues[SEND_QUEUE.0 as usize];
-                *queue = UntaggedRx::starting_at(queue.next_msn().next());
+            Plain::Send { header, .. } => {
+                self.queues[SEND_QUEUE.0 as usize].commit(header, payload_len);
             }
             Plain::Write(header) => self.tagged.commit(header, payload_len),
         }
     }
 
     #[inline]
-    fn plain_send(&self, header: &UntaggedRepr, len: usize) -> Option<Plain> {
+    fn plain_send(&self, header: UntaggedRepr, len: usize) -> Option<Plain> {
         let solicited = match header.rsvd_ulp[0] & !control::RESERVED {
             SEND => false,
             SEND_SOLICITED => true,
@@ -75,7 +76,7 @@ impl Stream {
         // RFC 5041 §7.1: the message that is due, on its queue.
         let is_due = header.qn == SEND_QUEUE && header.msn == queue.next_msn();
         let is_plain = is_whole && is_due && len > 0 && self.receive.is_none();
-        is_plain.then_some(Plain::Send { solicited })
+        is_plain.then_some(Plain::Send { header, solicited })
     }
 
     #[inline]

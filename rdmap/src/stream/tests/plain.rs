@@ -33,7 +33,7 @@ fn whole_sends_and_writes_in_turn_are_taken_as_by_the_other_way() {
     for (msn, opcode, solicited) in [(1, Opcode::Send, false), (2, Opcode::SendSolicited, true)] {
         let event = Event::Received { length: 9, invalidate: None, solicited };
         let header = untagged(opcode, msn, 0, true);
-        let Some(Plain::Send { solicited: told }) = stream.plain(&octets(&header, 9)) else {
+        let Some(Plain::Send { solicited: told, .. }) = stream.plain(&octets(&header, 9)) else {
             panic!("a plain Send");
         };
         assert_eq!(told, solicited);

@@ -72,7 +72,7 @@ impl Target for Arriving<'_, '_> {
             return false;
         }
         match plain {
-            Plain::Send { solicited } => self.cx.take_send(payload, *solicited),
+            Plain::Send { solicited, .. } => self.cx.take_send(payload, *solicited),
             Plain::Write(header) => self.cx.take_write(header, payload),
         }
     }
