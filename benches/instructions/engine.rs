@@ -18,6 +18,10 @@ const MANY: u32 = 1000;
 
 const SMALL: usize = 64;
 const LARGE: usize = 64 * 1024;
+/// Number of FPDUs of a Write over Ethernet, and the payload of each: with header, length and CRC
+/// 1,448 octets.
+const TRAIN: u32 = 44;
+const IN_MSS_1448: usize = 1428;
 
 /// Small messages with CRC, large ones without: the CRC has scenarios of its own.
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -29,6 +33,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "poll_completion", ops: DEPTH, prepare: poll_completion },
     Scenario { name: "receive_send_64", ops: 1, prepare: || receive_sends(1) },
     Scenario { name: "receive_sends_64", ops: DEPTH, prepare: || receive_sends(DEPTH) },
+    Scenario { name: "receive_fpdus_1448", ops: TRAIN, prepare: || receive_fpdus(Wire::PLAIN) },
+    Scenario { name: "receive_fpdus_1448_crc", ops: TRAIN, prepare: || receive_fpdus(Wire::CRC) },
     Scenario { name: "receive_write_64k", ops: 1, prepare: receive_write },
     Scenario { name: "answer_read_64k", ops: 1, prepare: answer_read },
 ];
@@ -107,6 +113,23 @@ fn receive_sends(count: u32) -> Box<dyn FnMut()> {
                 black_box(end.completion());
             }
         });
+    })
+}
+
+/// Polls with a Write in FPDUs as on Ethernet in the socket.
+fn receive_fpdus(wire: Wire) -> Box<dyn FnMut()> {
+    let mut end = End::new(wire);
+    let segments: Vec<_> = (0..TRAIN as usize)
+        .map(|at| {
+            let remote = end.region.remote(at * IN_MSS_1448);
+            write_segment(remote.stag, remote.to, at + 1 == TRAIN as usize, IN_MSS_1448)
+        })
+        .collect();
+    Box::new(move || {
+        end.incoming(segments.iter().map(Vec::as_slice));
+        let before = end.qp.counters().fpdus_received;
+        measured(&mut || assert!(end.cq.poll_one().is_none()));
+        assert_eq!(end.qp.counters().fpdus_received, before + u64::from(TRAIN), "one poll takes them all");
     })
 }
 
