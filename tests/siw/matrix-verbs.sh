@@ -27,7 +27,7 @@ peer_on_the_library() {
 }
 
 # debians_programs: each a server and a client, with PORT and ADDRESS in them. Those that fail now
-# and then (docs/verbs.md) are played with VERBS=all alone.
+# and then (docs/verbs-programs.md) are played with VERBS=all alone.
 debians_programs() {
     local size
     for size in 64 65000; do
