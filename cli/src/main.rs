@@ -46,7 +46,7 @@ mod units;
 
 use std::process::ExitCode;
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::{EXIT_CODES, Failure};
 use crate::out::Style;
@@ -109,8 +109,21 @@ enum Command {
     Pages(pages::PagesArgs),
 }
 
+/// The subcommands for which `--quiet` changes nothing: they take it, and their help leaves it out.
+const NEVER_QUIET: [&str; 10] =
+    ["demo", "perf", "run", "install", "portmap", "stat", "ss", "top", "decode", "doctor"];
+
+/// Returns the command with its subcommands, as it parses arguments and shows help.
+fn parser() -> clap::Command {
+    NEVER_QUIET.iter().fold(Cli::command(), |command, name| {
+        let quiet = Arg::new("quiet").short('q').long("quiet").action(ArgAction::SetTrue);
+        command.mut_subcommand(name, |sub| sub.arg(quiet.global(true).hide(true)))
+    })
+}
+
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = parser().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed.map_err(|error| error.format(&mut parser())) {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
@@ -180,6 +193,6 @@ fn run(command: &Command, verbose: u8) -> Result<(), Failure> {
         Command::Top(args) => stat::top(args),
         Command::Decode(args) => decode::run(args),
         Command::Doctor(args) => doctor::run(args),
-        Command::Pages(args) => pages::run(args, &<Cli as clap::CommandFactory>::command()),
+        Command::Pages(args) => pages::run(args, &parser()),
     }
 }

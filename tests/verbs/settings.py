@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Looks at the MPA Request that rping sends under each setting of a connection (RFC 5044 §7.1.1,
-RFC 6581 §9): this script is the server. And at who sends first (RFC 5044 §7.1.2)."""
+RFC 6581 §9): this script is the server. And at who sends first (RFC 5044 §7.1.2), and at the limits
+that `rddp doctor` tells."""
 
+import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -88,11 +91,29 @@ def speaks_first(environment):
         server.wait()
 
 
+def limits(library):
+    """Returns the limits that programs see and `rddp doctor` does not tell."""
+    rddp = library.with_name("rddp")
+    seen = subprocess.run([rddp, "run", "--verbs", "--", "ibv_devinfo", "-v"], capture_output=True,
+                          text=True).stdout
+    number = {name: int(value, 0)
+              for name, value in re.findall(r"^\s*(\w+):\s+(0x[0-9a-f]+|[0-9]+)\s*$", seen, re.M)}
+    wanted = [f"{number['max_qp_rd_atom']} Reads and atomics in",
+              f"{number['max_qp_init_rd_atom']} out", f"up to {number['max_msg_sz']} octets"]
+    doctor = subprocess.run([rddp, "doctor", "--json"], capture_output=True, text=True).stdout
+    told = [finding["value"] for finding in json.loads(doctor)["findings"]
+            if (finding["topic"], finding["subject"]) == ("verbs", "limits")]
+    return [limit for limit in wanted if limit not in "".join(told)]
+
+
 def main():
     library, failed = pathlib.Path(sys.argv[1]).resolve(), 0
-    if not shutil.which("rping"):
-        print("settings: missing rping: install rdmacm-utils")
+    if not shutil.which("rping") or not shutil.which("ibv_devinfo"):
+        print("settings: missing rping or ibv_devinfo: install rdmacm-utils and ibverbs-utils")
         return 1
+    for limit in limits(library):
+        failed += 1
+        print(f"settings: rddp doctor does not tell of {limit}")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for link in ("libibverbs.so.1", "librdmacm.so.1"):

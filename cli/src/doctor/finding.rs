@@ -67,7 +67,7 @@ impl Topic {
             Topic::Processor => "Kernel and processor",
             Topic::Sockets => "Extended sockets",
             Topic::Verbs => "RDMA programs (rddp run --verbs)",
-            Topic::Device => "rddp's device",
+            Topic::Device => "Limits of the library rddp-rnic, for programs in Rust",
             Topic::RdmaDevices => "RDMA devices of the kernel (rddp uses none of them)",
             Topic::Peer => "The other host",
         }

@@ -6,7 +6,7 @@
 //! | `interfaces`, `tcp`, `limits`, `processor` | this host |
 //! | `sockets` | what `rddp run` needs |
 //! | `verbs` | what RDMA programs need, and which of them work |
-//! | `software` | the limits of rddp's own device |
+//! | `software` | the limits of the library that all of rddp is built on |
 //! | `devices` | RDMA devices of the kernel, which could be mistaken for rddp's |
 //! | `peer` | another host, if one is named |
 
@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use self::finding::{Finding, Level, Topic, print};
 use self::interfaces::Interface;
-use crate::failure::{EXIT_CODES, Failure, Kind};
+use crate::failure::{Failure, Kind};
 use crate::out;
 
 const EXAMPLES: &str = "\
@@ -43,11 +43,19 @@ Examples:
 Marks:
   (none)  as it should be, or for information
   *       could be better: the arrow says how
-  !       prevents rddp from working";
+  !       prevents rddp from working
+
+Exit codes:
+  0    nothing has the mark !
+  1    something has it: this host, or the program
+  2    wrong arguments
+  3    the peer has it: it is not there, or does not speak iWARP
+  130  interrupted
+  141  nobody reads the output any more";
 
 /// Check what this host offers to rddp, and show what to change
 #[derive(Debug, Args)]
-#[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
+#[command(after_long_help = EXAMPLES, after_help = "--help shows examples and exit codes")]
 pub(crate) struct DoctorArgs {
     /// Another host to check
     #[arg(value_name = "HOST[:PORT]")]
@@ -104,7 +112,9 @@ fn verdict(findings: &[Finding]) -> Result<(), Failure> {
         None => Ok(()),
         Some(bad) => {
             let kind = if bad.topic == Topic::Peer { Kind::Peer } else { Kind::Failed };
-            Err(Failure::new(kind, format!("{}: {}", bad.subject, bad.value)))
+            // What is said of a program names it.
+            let subject = if bad.topic == Topic::Verbs { "" } else { &format!("{}: ", bad.subject) };
+            Err(Failure::new(kind, format!("{subject}{}", bad.value)))
         }
     }
 }

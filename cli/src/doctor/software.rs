@@ -1,4 +1,5 @@
-//! rddp's own device: what a program may ask of it.
+//! The limits of the library `rddp-rnic`: what a Rust program may ask of its device. RDMA programs
+//! in C see fewer (`verbs`).
 
 use rddp_rnic::{Atomics, Capabilities, Error, Rnic};
 

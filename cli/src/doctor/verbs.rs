@@ -12,6 +12,7 @@ use crate::run::{program, verbs};
 pub(super) fn look() -> Vec<Finding> {
     vec![
         library(),
+        limits(),
         found(
             "programs that work",
             "those that connect by librdmacm: rping, perftest with -R, fio, qperf -cm1",
@@ -25,6 +26,16 @@ pub(super) fn look() -> Vec<Finding> {
             "the device is in the program's process, not in the kernel: ibv_devices shows it",
         ),
     ]
+}
+
+/// The limits that `ibv_devinfo -v` shows and the connection manager has
+/// (`tests/verbs/run settings` compares them with the library's).
+fn limits() -> Finding {
+    found(
+        "limits",
+        "128 Reads and atomics in, 128 out at a time; messages up to 2147483647 octets; \
+         255 octets of private data to connect",
+    )
 }
 
 fn found(subject: &str, value: impl Into<String>) -> Finding {
@@ -67,7 +78,7 @@ pub(super) fn look_at(name: &OsStr) -> Vec<Finding> {
     let loads = match loads {
         Ok(loads) => loads,
         Err(why) => {
-            let finding = found(&subject, why.to_string());
+            let finding = found("program", why.to_string());
             return vec![
                 library(),
                 finding.but(Level::Bad, why.how().unwrap_or("make it a program that may be run")),
@@ -84,6 +95,20 @@ pub(super) fn look_at(name: &OsStr) -> Vec<Finding> {
     findings
 }
 
+/// Returns the option with which a program connects by librdmacm, if it does so on demand.
+fn option_of(program: &str) -> Option<&'static str> {
+    let name = Path::new(program).file_name()?.to_str()?;
+    let is_of_perftest = name.strip_prefix("ib_").is_some_and(|rest| {
+        let (kind, figure) = rest.split_once('_').unwrap_or_default();
+        ["send", "write", "read", "atomic"].contains(&kind) && ["bw", "lat"].contains(&figure)
+    });
+    match name {
+        _ if is_of_perftest => Some("-R"),
+        "qperf" => Some("-cm1"),
+        _ => None,
+    }
+}
+
 /// Tells what the program is linked with.
 fn linked(subject: &str, dynamic: &Dynamic) -> Finding {
     let needs = dynamic.needs();
@@ -95,7 +120,14 @@ fn linked(subject: &str, dynamic: &Dynamic) -> Finding {
             .but(Level::Warn, "leave it to TCP: UCX_TLS=tcp, NCCL_IB_DISABLE=1");
     }
     if linked(&["librdmacm.so"]).is_some() {
-        return can("is linked with librdmacm");
+        let can = can("is linked with librdmacm");
+        return match option_of(subject) {
+            Some(option) => can.but(
+                Level::Note,
+                format!("it connects by librdmacm only with {option}, which both ends need"),
+            ),
+            None => can,
+        };
     }
     if linked(&["libibverbs.so"]).is_some() {
         return can("is linked with libibverbs, not with librdmacm").but(

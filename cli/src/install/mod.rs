@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use self::manifest::Manifest;
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::Failure;
 use crate::out::say;
 use crate::run::library::{Library, check_path};
 use crate::run::verbs;
@@ -26,11 +26,18 @@ const EXAMPLES: &str = "\
 Examples:
   rddp install --prefix /opt/rddp               DIR/bin/rddp, DIR/lib/librddp_verbs.so and others
   export LD_LIBRARY_PATH=/opt/rddp/lib          from then on, RDMA programs find rddp's device
-  /opt/rddp/bin/rddp run --verbs -- rping -s    or one program alone";
+  /opt/rddp/bin/rddp run --verbs -- rping -s    or one program alone
+
+Exit codes:
+  0    done
+  1    this host could not do it: no library, or files that cannot be written or are not rddp's
+  2    wrong arguments
+  130  interrupted
+  141  nobody reads the output any more";
 
 /// Lay out a folder with rddp and its libraries, for images and containers
 #[derive(Debug, Args)]
-#[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
+#[command(after_long_help = EXAMPLES, after_help = "--help shows examples and exit codes")]
 pub(crate) struct InstallArgs {
     /// Folder that gets bin and lib; made if it is not there
     #[arg(long, value_name = "DIR")]

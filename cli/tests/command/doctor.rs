@@ -13,7 +13,7 @@ fn this_host_is_looked_at() {
         "RLIMIT_MEMLOCK",
         "CRC32c",
         "/dev/shm",
-        "rddp's device",
+        "Limits of the library rddp-rnic",
         "RDMA devices",
     ] {
         assert!(ended.stdout.contains(text), "{text}: {ended:?}");

@@ -58,6 +58,23 @@ fn help_has_examples_and_exit_codes() {
 }
 
 #[test]
+fn help_has_only_what_a_command_knows() {
+    for command in ["install", "doctor"] {
+        let help = run(&[command, "--help"]).ok().stdout;
+        for text in ["peer's program refused", "data differ", "--quiet"] {
+            assert!(!help.contains(text), "{command}: {text:?} in {help}");
+        }
+    }
+    for (command, shows) in [("run", false), ("perf server", false), ("ping", true), ("serve", true)] {
+        let words: Vec<_> = command.split(' ').chain(["--help"]).collect();
+        assert_eq!(run(&words).ok().stdout.contains("--quiet"), shows, "{command}");
+    }
+    assert!(run(&["run", "--help"]).ok().stdout.contains("speaks-first"));
+    run(&["--quiet", "doctor"]).ok();
+    run(&["doctor", "--quiet"]).ok();
+}
+
+#[test]
 fn what_this_host_refuses_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

@@ -292,6 +292,14 @@ fn the_doctor_tells_which_programs_work() {
     assert!(told("ibv_rc_pingpong").contains("cannot connect"));
     assert!(told("true").contains("neither"));
     run(&["doctor", "--verbs", "no-such-program"]).failed(1, &["no-such-program"]);
+    // It names the program once.
+    let refused = run(&["doctor", "--verbs", "/dev/null"]).failed(1, &["rddp: /dev/null: not a file"]);
+    assert!(!refused.stderr.contains("/dev/null: /dev/null"), "{refused:?}");
+    for (program, option) in [("ib_write_bw", "-R"), ("qperf", "-cm1")] {
+        if has(&[program]) {
+            assert!(told(program).contains(&format!("only with {option}")), "{}", told(program));
+        }
+    }
 }
 
 #[test]
