@@ -74,7 +74,10 @@ fn streams(input: &Input) -> [Vec<u8>; 2] {
     let private_data: &[u8] = if input.flags & 4 == 0 { b"" } else { &hello };
     let frame = |kind, private_data| {
         let (revision, rejected, enhanced) = (Revision::One, false, None);
-        Frame { kind, markers, crc, rejected, revision, enhanced, private_data }.emit().unwrap().to_vec()
+        Frame { kind, markers, crc, rejected, large_fpdus: false, revision, enhanced, private_data }
+            .emit()
+            .unwrap()
+            .to_vec()
     };
     let mut streams = [frame(FrameKind::Request, private_data), frame(FrameKind::Reply, b"")];
     let framing = Framing { crc, markers };

@@ -42,7 +42,10 @@ impl Talker {
     pub(crate) fn with(crc: bool, markers: bool, request: &[u8], reply: &[u8]) -> Self {
         let frame = |kind, markers, crc, private_data: &[u8]| {
             let (revision, rejected, enhanced) = (Revision::One, false, None);
-            Frame { kind, markers, crc, rejected, revision, enhanced, private_data }.emit().unwrap().to_vec()
+            Frame { kind, markers, crc, rejected, large_fpdus: false, revision, enhanced, private_data }
+                .emit()
+                .unwrap()
+                .to_vec()
         };
         let request = frame(FrameKind::Request, false, crc, request);
         let reply = frame(FrameKind::Reply, markers, false, reply);
