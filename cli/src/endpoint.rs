@@ -1,5 +1,6 @@
 //! One connection and all that it needs: device, protection domain, completion queue, QP.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::failure::Failure;
 use crate::signals;
 
 /// Time within which a graceful close must be done.
-const CLOSE: Duration = Duration::from_secs(2);
+pub(crate) const CLOSE: Duration = Duration::from_secs(2);
 
 /// Default numbers of requests and of receives that an endpoint can hold.
 const DEPTH: usize = 64;
@@ -29,7 +30,12 @@ impl Endpoint {
     /// An endpoint that is not connected. It has a protection domain of its own, so no other peer
     /// reaches its memory.
     pub(crate) fn new(rnic: &Rnic) -> Result<Self, Failure> {
-        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(4 * DEPTH)?);
+        Self::on(rnic, rnic.create_cq(4 * DEPTH)?)
+    }
+
+    /// An endpoint as [`Endpoint::new`] makes it, which completes into a queue that others use.
+    pub(crate) fn on(rnic: &Rnic, cq: CompletionQueue) -> Result<Self, Failure> {
+        let pd = rnic.alloc_pd();
         let qp = pd.create_qp(&QpConfig { max_send: DEPTH, max_recv: DEPTH, ..QpConfig::new(&cq) })?;
         Ok(Endpoint { rnic: rnic.clone(), pd, cq, qp })
     }
@@ -109,7 +115,12 @@ pub(crate) fn silent(patience: Duration) -> Failure {
 
 /// Sleeps until there is a completion, or until that time has passed.
 pub(crate) fn wait(cq: &CompletionQueue, time: Duration) -> Result<bool, Failure> {
-    cq.wait(Some(time)).map_err(|error| Failure::failed(format!("waiting for completions: {error}")))
+    cq.wait(Some(time)).map_err(|error| cannot_wait(&error))
+}
+
+/// The failure for a wait that cannot be made.
+pub(crate) fn cannot_wait(error: &io::Error) -> Failure {
+    Failure::failed(format!("waiting for completions: {error}"))
 }
 
 /// Closes QPs gracefully and waits until that is done, or until the peers take too long.

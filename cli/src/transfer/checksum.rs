@@ -1,8 +1,13 @@
-//! SHA-256 over a file while its octets pass.
+//! Checksums of files: CRC-32C of each chunk, or SHA-256 over a whole file while its octets pass.
 
 use std::fs::File;
 use std::io::Read;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 
+use clap::ValueEnum;
+use crc_fast::{CrcAlgorithm, Digest as Crc};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::files::FileError;
@@ -11,49 +16,158 @@ use crate::failure::Failure;
 /// Octets that are read at a time.
 pub(super) const CHUNK: usize = 1 << 20;
 
-#[derive(Clone)]
-pub(super) struct Checksum(Sha256);
+/// Pieces that wait for the thread that computes SHA-256.
+const AHEAD: usize = 8;
+
+/// Octets from which on a thread is worth it.
+const WORTH_A_THREAD: usize = 64 << 10;
+
+/// The checksum of octets on their way from disk to disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Check {
+    /// CRC-32C of each chunk of at most 512 KiB
+    #[default]
+    Crc32c,
+    /// SHA-256 of each whole file, too
+    Sha256,
+    /// Nothing beside the CRC of each FPDU, which the connection has by default
+    None,
+}
+
+impl Check {
+    /// Returns the checksum of a chunk, where chunks have one.
+    pub(super) fn of_chunk(self, octets: &[u8]) -> Option<u32> {
+        (self != Check::None).then(|| crc_fast::crc32_iscsi(octets))
+    }
+}
+
+/// SHA-256 over the octets that pass, where it is asked for. A thread computes it for long files.
+pub(super) struct Checksum(Option<Hash>);
+
+enum Hash {
+    Here(Sha256),
+    There(SyncSender<Work>),
+}
+
+enum Work {
+    Add(Vec<u8>),
+    SoFar(SyncSender<Sha256>),
+}
 
 impl Checksum {
-    pub(super) fn new() -> Self {
-        Checksum(Sha256::new())
+    pub(super) fn new(check: Check) -> Self {
+        Checksum((check == Check::Sha256).then(|| Hash::Here(Sha256::new())))
     }
 
     pub(super) fn add(&mut self, octets: &[u8]) {
-        self.0.update(octets);
-    }
-
-    /// Adds the next `len` octets of `file`, or all that there are, and returns how many. `tick` is
-    /// called now and then.
-    pub(super) fn add_all(
-        &mut self,
-        mut file: &File,
-        len: u64,
-        name: &str,
-        tick: &mut dyn FnMut() -> Result<(), Failure>,
-    ) -> Result<u64, FileError> {
-        let mut chunk = vec![0; CHUNK];
-        let mut done = 0;
-        while done < len {
-            let want = usize::try_from(len - done).unwrap_or(CHUNK).min(CHUNK);
-            match file.read(&mut chunk[..want]) {
-                Ok(0) => break,
-                Ok(count) => {
-                    self.add(&chunk[..count]);
-                    done += count as u64;
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(FileError::new(name, error)),
-            }
-            tick().map_err(FileError::Stopped)?;
+        if let Some(Hash::Here(hash)) = &self.0
+            && octets.len() >= WORTH_A_THREAD
+        {
+            self.0 = Some(start(hash.clone()));
         }
-        Ok(done)
+        match &mut self.0 {
+            None => {}
+            Some(Hash::Here(hash)) => hash.update(octets),
+            // The thread ends after this end is dropped.
+            Some(Hash::There(work)) => drop(work.send(Work::Add(octets.to_vec()))),
+        }
     }
 
-    /// Returns the checksum in hexadecimal.
-    pub(super) fn so_far(&self) -> String {
-        self.0.clone().finalize().iter().map(|octet| format!("{octet:02x}")).collect()
+    /// Adds the octets of a hole.
+    pub(super) fn add_zeros(&mut self, mut count: u64) {
+        let zeros = vec![0; if self.0.is_some() { CHUNK } else { 0 }];
+        while self.0.is_some() && count > 0 {
+            let len = usize::try_from(count).unwrap_or(CHUNK).min(CHUNK);
+            self.add(&zeros[..len]);
+            count -= len as u64;
+        }
     }
+
+    /// Returns the checksum in hexadecimal; empty if none was asked for.
+    pub(super) fn so_far(&self) -> String {
+        self.digest().map_or_else(String::new, |digest| hex(&digest))
+    }
+
+    /// Returns the checksum, if one was asked for.
+    pub(super) fn digest(&self) -> Option<[u8; 32]> {
+        let hash = match self.0.as_ref()? {
+            Hash::Here(hash) => Some(hash.clone()),
+            Hash::There(work) => {
+                let (give, take) = sync_channel(1);
+                work.send(Work::SoFar(give)).ok().and_then(|()| take.recv().ok())
+            }
+        };
+        // The thread ends before this end only if it panics, and then no checksum shall match.
+        Some(hash.map_or([0; 32], |hash| hash.finalize().into()))
+    }
+}
+
+/// Starts a thread that goes on from `hash`, or stays here if there is none to be had.
+fn start(hash: Sha256) -> Hash {
+    let (give, take) = sync_channel(AHEAD);
+    let state = hash.clone();
+    match thread::Builder::new().name("rddp-sha256".into()).spawn(move || compute(state, &take)) {
+        Ok(_) => Hash::There(give),
+        Err(_) => Hash::Here(hash),
+    }
+}
+
+fn compute(mut hash: Sha256, work: &Receiver<Work>) {
+    for work in work {
+        match work {
+            Work::Add(octets) => hash.update(&octets),
+            Work::SoFar(give) => drop(give.send(hash.clone())),
+        }
+    }
+}
+
+/// The first octets of a file, by which two ends find out that they have the same ones.
+pub(super) struct Beginning {
+    pub(super) len: u64,
+    /// CRC-32C or SHA-256, in hexadecimal.
+    pub(super) proof: String,
+    /// The checksum, from which the rest goes on.
+    pub(super) checksum: Checksum,
+}
+
+/// Reads the next `len` octets of `file`, or all that there are. `tick` is called now and then.
+pub(super) async fn beginning(
+    mut file: &File,
+    len: u64,
+    check: Check,
+    name: &str,
+    tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+) -> Result<Beginning, FileError> {
+    let (mut checksum, mut crc) = (Checksum::new(check), Crc::new(CrcAlgorithm::Crc32Iscsi));
+    let mut chunk = vec![0; CHUNK];
+    let mut done = 0;
+    while done < len {
+        let want = usize::try_from(len - done).unwrap_or(CHUNK).min(CHUNK);
+        match file.read(&mut chunk[..want]) {
+            Ok(0) => break,
+            Ok(count) if check == Check::Sha256 => {
+                checksum.add(&chunk[..count]);
+                done += count as u64;
+            }
+            Ok(count) => {
+                crc.update(&chunk[..count]);
+                done += count as u64;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(FileError::new(name, error)),
+        }
+        tick().await.map_err(FileError::Stopped)?;
+    }
+    let proof = match check {
+        Check::Sha256 => checksum.so_far(),
+        Check::Crc32c | Check::None => format!("{:08x}", crc.finalize()),
+    };
+    Ok(Beginning { len: done, proof, checksum })
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -63,9 +177,47 @@ mod tests {
     /// The example of FIPS 180-4.
     #[test]
     fn it_is_sha_256() {
-        let mut checksum = Checksum::new();
+        let mut checksum = Checksum::new(Check::Sha256);
         checksum.add(b"a");
         checksum.add(b"bc");
-        assert_eq!(checksum.so_far(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(checksum.so_far(), abc);
+        assert_eq!(Checksum::new(Check::Crc32c).so_far(), "");
+    }
+
+    #[test]
+    fn a_thread_goes_on_where_this_one_ended() {
+        let octets = vec![7; 3 * WORTH_A_THREAD];
+        let mut checksum = Checksum::new(Check::Sha256);
+        checksum.add(b"begin");
+        checksum.add(&octets);
+        assert!(matches!(checksum.0, Some(Hash::There(_))));
+        checksum.add_zeros(CHUNK as u64 + 3);
+        checksum.add(b"end");
+        let zeros = vec![0; CHUNK + 3];
+        let whole = [&b"begin"[..], &octets, &zeros, b"end"].concat();
+        assert_eq!(checksum.so_far(), hex(&Sha256::digest(whole)));
+    }
+
+    #[test]
+    fn a_beginning_is_proved_by_its_octets() {
+        use std::io::Seek;
+
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, b"123456789 and more").unwrap();
+        for (check, proof) in
+            [(Check::Crc32c, "e3069283"), (Check::None, "e3069283"), (Check::Sha256, "15e2b0d3")]
+        {
+            file.rewind().unwrap();
+            let mut ticks = 0;
+            let mut tick = async || {
+                ticks += 1;
+                Ok(())
+            };
+            let hub = super::super::tasks::Hub::new(&rddp_rnic::Rnic::open().unwrap()).unwrap();
+            let found = hub.run(beginning(&file, 9, check, "file", &mut tick)).unwrap().unwrap();
+            assert!(found.len == 9 && found.proof.starts_with(proof), "{}", found.proof);
+            assert_eq!(ticks, 1);
+        }
     }
 }

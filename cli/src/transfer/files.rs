@@ -3,7 +3,7 @@
 //! The kernel itself keeps paths inside the directory (`openat2` with `RESOLVE_BENEATH`): a
 //! directory that is replaced by a symbolic link at the wrong moment does not lead out of it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -104,7 +104,14 @@ pub(super) struct Root(OwnedFd);
 #[derive(Debug)]
 pub(super) struct Spot {
     pub(super) dir: OwnedFd,
-    pub(super) name: String,
+    pub(super) name: OsString,
+}
+
+impl Spot {
+    /// Returns the name as messages have it.
+    pub(super) fn shown(&self) -> String {
+        self.name.to_string_lossy().into_owned()
+    }
 }
 
 /// Number of calls of `openat2` before giving up: it asks to be called again when a rename
@@ -134,7 +141,7 @@ impl Root {
         let mut at = path.to_owned();
         for _ in 0..LINKS {
             let spot = self.spot_at(&at, path)?;
-            match readlinkat(&spot.dir, spot.name.as_str()) {
+            match readlinkat(&spot.dir, &*spot.name) {
                 Ok(link) => at = beside(&at, &link, path)?,
                 Err(Errno::ENOENT) if at != path => break,
                 // Not a link, or nothing there.
@@ -157,7 +164,7 @@ impl Root {
             Errno::ENOENT | Errno::ENOTDIR => FileError::NoDirectory(asked.to_owned()),
             error => FileError::new(asked, error),
         })?;
-        Ok(Spot { dir, name: name.to_owned() })
+        Ok(Spot { dir, name: name.into() })
     }
 
     pub(super) fn beneath(&self, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
@@ -196,8 +203,12 @@ pub(super) fn inside(path: &str) -> Result<(), FileError> {
     Ok(())
 }
 
-pub(super) fn not_reserved(path: &str) -> Result<(), FileError> {
-    if path.ends_with(PART) { Err(FileError::Reserved(path.to_owned())) } else { Ok(()) }
+pub(super) fn not_reserved(path: impl AsRef<OsStr>) -> Result<(), FileError> {
+    let path = path.as_ref();
+    if path.as_encoded_bytes().ends_with(PART.as_bytes()) {
+        return Err(FileError::Reserved(path.to_string_lossy().into_owned()));
+    }
+    Ok(())
 }
 
 /// Returns the place of a local file that exists or will exist.
@@ -205,7 +216,7 @@ pub(super) fn local_spot(path: &Path) -> Result<Spot, FileError> {
     let shown = path.display().to_string();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let dir = directory(parent).map_err(|_| FileError::NoDirectory(shown.clone()))?;
-    let name = path.file_name().and_then(|name| name.to_str()).ok_or(FileError::NotRegular(shown))?;
+    let name = path.file_name().ok_or(FileError::NotRegular(shown))?;
     Ok(Spot { dir, name: name.to_owned() })
 }
 

@@ -1,18 +1,21 @@
 //! `rddp get`: the client Reads from the server's memory.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use rddp_rnic::{Access, MemoryRegion, SendWr};
+use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr};
 
 use super::GetArgs;
+use super::checksum::Check;
 use super::files::FileError;
-use super::partial::Clobber;
-use super::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
+use super::partial::{Clobber, Last};
+use super::protocol::{Chunk, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step};
 use super::remote::{Peer, RemoteFile};
-use super::show::{Finished, Progress, resumable};
+use super::show::{About, Finished, Progress, resumable};
 use super::sink::Sink;
 use super::talk::{Next, Talk};
-use super::target::{STDOUT, Target};
+use super::target::{STANDARD, Target};
+use super::tasks::Hub;
 use super::tree;
 use crate::failure::{Failure, Kind};
 
@@ -27,6 +30,13 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     if args.recursive {
         return tree::get(&remotes, local, true, &args.common);
     }
+    args.common.one_connection()?;
+    let hub = Hub::new(&Rnic::open()?)?;
+    hub.run(one(args, remote, local, &hub))?
+}
+
+/// Fetches one file.
+async fn one(args: &GetArgs, remote: &str, local: &Path, hub: &Rc<Hub>) -> Result<(), Failure> {
     let remote = RemoteFile::parse(remote)?;
     let name = remote.name()?;
     let path = remote.path_with(name)?;
@@ -34,15 +44,18 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     let clobber = Clobber::unless(args.common.no_clobber);
     let token = args.common.token()?;
     let target = Target::of(&local, clobber).map_err(failed)?;
-    let (mut talk, addr) = remote.connect(token.as_ref(), Peer::Any)?;
-    let sink = Sink::open(target, clobber).map_err(failed)?;
+    let mut server = remote.connect(token.as_ref(), Peer::Any, hub)?;
+    let check = server.check(args.common.checksum)?;
+    let sink = Sink::open(target, clobber, check, hub).await.map_err(failed)?;
     let is_resumable = sink.is_resumable();
-    let get = Get { talk: &mut talk, args, sink, arrived: Default::default() };
-    let finished = get.all(path.clone());
+    let knows_offers = server.agreed.flags.offers;
+    let get = Get { talk: &mut server.talk, args, sink, check, knows_offers, arrived: Default::default() };
+    let finished = get.all(path.clone()).await;
     let finished = if is_resumable { finished.map_err(resumable) } else { finished }?;
-    talk.end.close();
-    let summary = finished.summary(path, addr);
-    if local == Path::new(STDOUT) {
+    server.talk.close().await;
+    let about = About { file: path, peer: server.addr, protocol: server.agreed.protocol, check };
+    let summary = finished.summary(about);
+    if local == Path::new(STANDARD) {
         summary.complain(args.common.json);
     } else {
         summary.print(args.common.json);
@@ -66,7 +79,7 @@ fn failed(error: FileError) -> Failure {
 }
 
 fn destination(local: &Path, name: &str) -> Result<PathBuf, Failure> {
-    if local == Path::new(STDOUT) {
+    if local == Path::new(STANDARD) {
         return Ok(local.to_owned());
     }
     if local.is_dir() {
@@ -84,72 +97,107 @@ struct Get<'a> {
     talk: &'a mut Talk,
     args: &'a GetArgs,
     sink: Sink,
+    check: Check,
+    /// The server knows of terms, holes and checksums of chunks.
+    knows_offers: bool,
     /// The contents of each slot, present or to come by the Read that is under way.
     arrived: [Option<Chunk>; SLOTS],
 }
 
 impl Get<'_> {
-    fn all(mut self, path: String) -> Result<Finished, Failure> {
+    async fn all(mut self, path: String) -> Result<Finished, Failure> {
         let talk = &mut *self.talk;
-        let (have, sha256) = self.sink.examine(&mut || talk.say_busy(&ToServer::Busy)).map_err(failed)?;
-        self.talk.ask(&ToServer::Get { path, have, sha256 })?;
-        let answer = self.talk.hear(self.args.common.timeout)?;
-        let ToClient::Give { size, mode, from, window } = answer else { return Err(out_of_step()) };
+        let mut tick = async || talk.say_busy(&ToServer::Busy).await;
+        let (have, sha256) = self.sink.examine(&mut tick).await.map_err(failed)?;
+        let terms = self.knows_offers.then(|| Terms { check: self.check, ..Terms::default() });
+        self.talk.ask(&ToServer::Get { path, have, sha256, terms })?;
+        let answer = self.talk.hear(self.args.common.timeout).await?;
+        let ToClient::Give { size, mode, from, window, modified, has_holes } = answer else {
+            return Err(out_of_step());
+        };
+        if modified.is_some_and(|time| !time.is_valid()) {
+            return Err(out_of_step());
+        }
+        let last = Last { size, mode, modified };
+        if self.knows_offers && !self.args.common.again && self.sink.is_there(last) {
+            self.talk.say(&ToServer::Same)?;
+            self.sink.discard();
+            return Ok(Finished::unchanged(size));
+        }
         match from {
             0 => self.sink.restart().map_err(failed)?,
             from if from == have && from <= size => {}
             _ => return Err(out_of_step()),
         }
-        self.sink.has_room(size - from).map_err(failed)?;
-        let progress = Progress::new(self.sink.name(), from, size);
-        let theirs = self.receive(size, window, &progress)?;
-        let ours = self.sink.checksum();
+        if !has_holes {
+            self.sink.has_room(size - from).map_err(failed)?;
+        }
+        let progress = Progress::new(&self.sink.name(), from, size);
+        let theirs = self.receive(size, window, &progress).await?;
+        let talk = &mut *self.talk;
+        let mut tick = async || talk.say_busy(&ToServer::Busy).await;
+        self.sink.fill(size, &mut tick).await.map_err(failed)?;
+        let ours = self.sink.checksum(size);
         if ours != theirs {
             self.sink.discard();
             return Err(Failure::mismatch(format!("the file's sha256 is {ours} here and {theirs} there")));
         }
-        let replaced = self.sink.finish(mode).map_err(failed)?;
+        let replaced = self.sink.finish(last, &self.talk.hub).await.map_err(failed)?;
         self.talk.say(&ToServer::Same)?;
         Ok(progress.finish(size, ours, Some(replaced)))
     }
 
     /// Reads chunk by chunk, until the server says that these were all. Returns the checksum that
     /// the server names.
-    fn receive(&mut self, size: u64, window: Window, progress: &Progress) -> Result<String, Failure> {
+    async fn receive(&mut self, size: u64, window: Window, progress: &Progress) -> Result<String, Failure> {
         let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
         // The offset up to which the server has announced octets.
         let mut announced = self.sink.len();
         loop {
-            match self.talk.next(self.args.common.timeout)? {
+            match self.talk.next(self.args.common.timeout).await? {
                 Next::Message(ToClient::Chunk(chunk)) => {
-                    chunk.check(announced, size)?;
+                    match self.knows_offers {
+                        true => chunk.check_ahead(announced, size)?,
+                        false => chunk.check(announced, size)?,
+                    }
                     if self.arrived[chunk.slot].replace(chunk).is_some() {
                         return Err(out_of_step());
                     }
-                    announced += chunk.len as u64;
+                    announced = chunk.offset + chunk.len as u64;
                     let at = chunk.slot * SLOT;
                     let sink = buffers.sge(at..at + chunk.len);
                     self.talk.end.post(&SendWr::read(chunk.slot as u64, sink, window.slot(chunk.slot)))?;
                 }
                 Next::Read(slot) => {
-                    self.take(&buffers, slot)?;
+                    self.take(&buffers, slot).await?;
                     progress.at(self.sink.len());
                     progress.hold_back(self.sink.len(), self.args.common.limit)?;
                 }
-                Next::Message(ToClient::End { sha256 }) if self.sink.len() == size => return Ok(sha256),
+                Next::Message(ToClient::End { sha256 }) if self.is_all(size) => return Ok(sha256),
                 Next::Message(_) => return Err(out_of_step()),
             }
         }
     }
 
+    /// Returns whether all that was announced has arrived, up to the end of the file or to the hole
+    /// there.
+    fn is_all(&self, size: u64) -> bool {
+        self.arrived.iter().all(Option::is_none) && (self.knows_offers || self.sink.len() == size)
+    }
+
     /// Handles a completed Read: its octets go into the file, and the server may use its slot
     /// again.
-    fn take(&mut self, buffers: &MemoryRegion, slot: u64) -> Result<(), Failure> {
+    async fn take(&mut self, buffers: &MemoryRegion, slot: u64) -> Result<(), Failure> {
         let slot = usize::try_from(slot).unwrap_or(SLOTS);
         let chunk = self.arrived.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;
         let octets = buffers.read(slot * SLOT, chunk.len)?;
+        if self.knows_offers {
+            chunk.check_octets(&octets, self.check)?;
+        }
         self.talk.say(&ToServer::Free { slot })?;
+        let hub = self.talk.hub.clone();
         let talk = &mut *self.talk;
-        self.sink.append(&octets, &mut || talk.say_busy(&ToServer::Busy)).map_err(failed)
+        let mut tick = async || talk.say_busy(&ToServer::Busy).await;
+        self.sink.append(chunk.offset, &octets, &hub, &mut tick).await.map_err(failed)
     }
 }

@@ -14,6 +14,7 @@
 //! | 1 | each request comes with a proof that the client has the token |
 //! | 2 | FPDUs may be longer than TCP's segments; reserved, neither end sets it yet |
 //! | 4 | the request may be about a tree (`PutTree`, `GetTree`) |
+//! | 8 | a choice of checksums, holes, times, offers of files, and files of unknown size |
 
 use super::protocol::out_of_step;
 use super::token::Nonce;
@@ -26,12 +27,44 @@ const TWO: &[u8] = b"rddp-files 2";
 
 const TOKEN: u8 = 1;
 const TREES: u8 = 4;
+const OFFERS: u8 = 8;
 
 /// A client's greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hello {
     One,
-    Two { token: bool, trees: bool },
+    Two(Flags),
+}
+
+/// Abilities of one end, or those that both have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags {
+    pub(super) token: bool,
+    pub(super) trees: bool,
+    pub(super) offers: bool,
+}
+
+/// The outcome of the greetings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Agreed {
+    pub(super) protocol: u8,
+    pub(super) flags: Flags,
+    pub(super) nonce: Option<Nonce>,
+}
+
+impl Flags {
+    /// The abilities of this program, with a token or without.
+    pub(super) fn all(token: bool) -> Self {
+        Flags { token, trees: true, offers: true }
+    }
+
+    fn parse(octet: u8) -> Self {
+        Flags { token: octet & TOKEN != 0, trees: octet & TREES != 0, offers: octet & OFFERS != 0 }
+    }
+
+    fn emit(self) -> u8 {
+        u8::from(self.token) * TOKEN | u8::from(self.trees) * TREES | u8::from(self.offers) * OFFERS
+    }
 }
 
 impl Hello {
@@ -40,45 +73,39 @@ impl Hello {
             return Some(Hello::One);
         }
         let flags = octets.strip_prefix(TWO)?.first()?;
-        Some(Hello::Two { token: flags & TOKEN != 0, trees: flags & TREES != 0 })
+        Some(Hello::Two(Flags::parse(*flags)))
     }
 
     pub(super) fn emit(self) -> Vec<u8> {
         match self {
             Hello::One => ONE.to_vec(),
-            Hello::Two { token, trees } => flags(token, trees),
+            Hello::Two(flags) => [TWO, &[flags.emit()]].concat(),
         }
     }
 
     /// Returns the private data of the server's Reply to this greeting.
     pub(super) fn answer(self, nonce: Option<&Nonce>) -> Vec<u8> {
-        match self {
-            Hello::One => Vec::new(),
-            Hello::Two { trees, .. } => {
-                [&flags(nonce.is_some(), trees)[..], nonce.map_or(&[], |nonce| nonce)].concat()
-            }
-        }
+        let Hello::Two(flags) = self else { return Vec::new() };
+        let flags = Flags { token: nonce.is_some(), ..flags };
+        [TWO, &[flags.emit()], nonce.map_or(&[], |nonce| nonce)].concat()
     }
 
-    /// Returns the nonce in the server's Reply, if the client has asked to use a token.
-    pub(super) fn nonce(self, answer: &[u8]) -> Result<Option<Nonce>, Failure> {
-        let Hello::Two { token, trees } = self else { return Ok(None) };
-        let (flags, rest) = answer.strip_prefix(TWO).and_then(<[u8]>::split_first).ok_or_else(no_server)?;
+    /// Returns what the server's Reply agrees to.
+    pub(super) fn agreed(self, answer: &[u8]) -> Result<Agreed, Failure> {
+        let Hello::Two(asked) = self else {
+            return Ok(Agreed { protocol: 1, flags: Flags::default(), nonce: None });
+        };
+        let (octet, rest) = answer.strip_prefix(TWO).and_then(<[u8]>::split_first).ok_or_else(no_server)?;
+        let flags = Flags::parse(*octet);
         // A server that asks for no proof, when the user gave a token, is not the one that the user
-        // means.
-        if *flags & !TREES != u8::from(token) * TOKEN {
+        // means; and no server uses what it was not asked for.
+        let is_answer = flags.token == asked.token && *octet & !asked.emit() == 0;
+        if !is_answer {
             return Err(no_server());
         }
-        if trees && *flags & TREES == 0 {
-            return Err(Failure::refused("this server takes one file at a time")
-                .remedy("run a newer rddp serve, or name each file alone, without --recursive"));
-        }
-        if token { rest.first_chunk().copied().map(Some).ok_or_else(no_server) } else { Ok(None) }
+        let nonce = if flags.token { Some(rest.first_chunk().copied().ok_or_else(no_server)?) } else { None };
+        Ok(Agreed { protocol: 2, flags, nonce })
     }
-}
-
-fn flags(token: bool, trees: bool) -> Vec<u8> {
-    [TWO, &[(u8::from(token) * TOKEN) | (u8::from(trees) * TREES)]].concat()
 }
 
 fn no_server() -> Failure {
@@ -91,16 +118,18 @@ mod tests {
 
     #[test]
     fn greetings_are_told_apart() {
-        let two = |token| Some(Hello::Two { token, trees: false });
+        let flags = Flags::default();
+        let (token, trees) = (Flags { token: true, ..flags }, Flags { trees: true, ..flags });
         for (octets, hello) in [
             (&b"rddp-files 1"[..], Some(Hello::One)),
             (b"rddp-files 1\0", None),
             (b"rddp-files 2", None),
-            (b"rddp-files 2\0", two(false)),
-            (b"rddp-files 2\x01", two(true)),
-            (b"rddp-files 2\xfa", two(false)),
-            (b"rddp-files 2\xfb and more", two(true)),
-            (b"rddp-files 2\x04", Some(Hello::Two { token: false, trees: true })),
+            (b"rddp-files 2\0", Some(Hello::Two(flags))),
+            (b"rddp-files 2\x01", Some(Hello::Two(token))),
+            (b"rddp-files 2\xf2", Some(Hello::Two(flags))),
+            (b"rddp-files 2\xf3 and more", Some(Hello::Two(token))),
+            (b"rddp-files 2\x04", Some(Hello::Two(trees))),
+            (b"rddp-files 2\x0d", Some(Hello::Two(Flags::all(true)))),
             (b"rddp-files 3\0", None),
             (b"", None),
         ] {
@@ -110,16 +139,26 @@ mod tests {
 
     #[test]
     fn each_end_understands_the_others_greeting() {
-        let two = |token, trees| Hello::Two { token, trees };
-        for hello in [Hello::One, two(false, false), two(true, false), two(false, true), two(true, true)] {
+        let flags = (0..8).map(|bits| Flags::parse(bits & 1 | (bits & 2) << 1 | (bits & 4) << 1));
+        for hello in flags.map(Hello::Two).chain([Hello::One]) {
             assert_eq!(Hello::parse(&hello.emit()), Some(hello));
-            let nonce = matches!(hello, Hello::Two { token: true, .. }).then_some([7; 32]);
+            let nonce = matches!(hello, Hello::Two(Flags { token: true, .. })).then_some([7; 32]);
             let answer = hello.answer(nonce.as_ref());
-            assert_eq!(hello.nonce(&answer).unwrap(), nonce);
-            assert_eq!(hello.nonce(&[&answer[..], b"more"].concat()).unwrap(), nonce);
+            let agreed = hello.agreed(&answer).unwrap();
+            assert_eq!(agreed.nonce, nonce);
+            assert_eq!(hello.agreed(&[&answer[..], b"more"].concat()).unwrap(), agreed);
         }
-        assert!(two(true, false).nonce(&two(true, false).emit()).is_err());
-        // An older server of protocol 2 does not know of trees.
-        assert!(two(false, true).nonce(&two(false, false).answer(None)).is_err());
+    }
+
+    #[test]
+    fn a_server_agrees_to_no_more_than_was_asked_and_to_the_token() {
+        let [with, without] = [true, false].map(|token| Hello::Two(Flags::all(token)));
+        assert!(with.agreed(&without.answer(None)).is_err());
+        assert!(without.agreed(&with.answer(Some(&[7; 32]))).is_err());
+        // An older server of protocol 2 agrees to less.
+        let old = without.agreed(b"rddp-files 2\x04").unwrap();
+        assert!(old.flags.trees && !old.flags.offers);
+        let less = Hello::Two(Flags { trees: true, ..Flags::default() });
+        assert!(less.agreed(b"rddp-files 2\x0c").is_err());
     }
 }

@@ -4,8 +4,9 @@
 //! |---|---|
 //! | `greeting`, `token` | the protocol's version, and who may use the server |
 //! | `protocol`, `talk` | the messages, and the connection on which they are sent |
-//! | `files`, `checksum` | paths that stay inside; SHA-256 |
-//! | `source`, `partial` | files that are sent, files that arrive |
+//! | `tasks` | many transfers on one thread |
+//! | `files`, `checksum` | paths that stay inside; CRC-32C and SHA-256 |
+//! | `source`, `stdin`, `partial` | files that are sent, files that arrive |
 //! | `target`, `sink`, `stream` | the destination of a get: a file, or something else |
 //! | `put`, `get` | the client |
 //! | `tree` | several files and trees, and `ls` |
@@ -24,9 +25,11 @@ mod serve;
 mod show;
 mod sink;
 mod source;
+mod stdin;
 mod stream;
 mod talk;
 mod target;
+mod tasks;
 mod token;
 mod tree;
 
@@ -35,6 +38,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use self::checksum::Check;
 pub(crate) use self::serve::ServeArgs;
 use self::token::Token;
 use crate::failure::{EXIT_CODES, Failure};
@@ -51,12 +55,15 @@ Examples:
   rddp put notes 192.0.2.1/ --token token --no-clobber
   rddp put -r photos 192.0.2.1/backup    a directory, to backup/photos, over one connection
   rddp put a b c 192.0.2.1/backup        several files, into the directory backup
+  rddp put -r -P 4 photos 192.0.2.1/     over four connections
+  tar c photos | rddp put - 192.0.2.1/photos.tar   standard input
 
 To resume a transfer that was interrupted, repeat the command. The file gets its name at the server once it is
-complete and its SHA-256 is the same at both ends; until then it is called NAME.rddp.part. A file that changes
-meanwhile is refused. A file that exists is replaced, and the result says so, unless --no-clobber is given; for a
-symbolic link, this is the file that it leads to within the directory. Only regular files are sent, and of these
-none that have octets but no size, such as those of /proc.";
+complete; until then it is called NAME.rddp.part. Files that are there already, with the same size and time, are not
+sent again (-I sends them). A file that changes meanwhile is refused. A file that exists is replaced, and the result
+says so, unless --no-clobber is given; for a symbolic link, this is the file that it leads to within the directory.
+Only regular files are sent, and of these none that have octets but no size, such as those of /proc. The file gets the
+permissions and the time of the last change that it has here, and its holes stay holes.";
 
 const GET_EXAMPLES: &str = "\
 Examples:
@@ -68,22 +75,22 @@ Examples:
   rddp get 192.0.2.1/a 192.0.2.1/b .     several files
   rddp get 192.0.2.1/log - | less        to standard output; the result is then on standard error
 
-To resume a transfer that was interrupted, repeat the command. The file gets its name once it is complete and its
-SHA-256 is the same at both ends; until then it is called NAME.rddp.part. A file that changes meanwhile is refused.
-A file that exists is replaced, and the result says so, unless --no-clobber is given. A pipe or a device is written
-to, never replaced; for a symbolic link, the file that it leads to is replaced.";
+To resume a transfer that was interrupted, repeat the command. The file gets its name once it is complete; until then
+it is called NAME.rddp.part. Files that are here already, with the same size and time, are not fetched again (-I fetches
+them). A file that changes meanwhile is refused. A file that exists is replaced, and the result says so, unless
+--no-clobber is given. A pipe or a device is written to, never replaced; for a symbolic link, the file that it leads
+to is replaced. The file gets the permissions and the time of the last change that it has there, and its holes stay
+holes.";
 
 /// Send a file to rddp serve by RDMA Writes
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{PUT_EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
 pub(crate) struct PutArgs {
-    /// The file, or several, or directories with --recursive
-    #[arg(required = true, value_name = "LOCAL")]
-    locals: Vec<PathBuf>,
-
-    /// Destination
-    #[arg(value_name = "HOST[:PORT]/PATH")]
-    remote: String,
+    /// The file (- is standard input), or several, or directories with --recursive; and the
+    /// destination
+    // One list, so that options may stand between the names.
+    #[arg(required = true, value_names = ["LOCAL", "HOST[:PORT]/PATH"], num_args = 1..)]
+    names: Vec<PathBuf>,
 
     /// Send directories, with all that is in them
     #[arg(short, long)]
@@ -123,8 +130,17 @@ pub(crate) struct LsArgs {
     #[arg(short, long)]
     recursive: bool,
 
-    #[command(flatten)]
-    common: Common,
+    /// Print each entry as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Prove to the server that this end has the token in this file; the token itself is not sent
+    #[arg(long, value_name = "FILE")]
+    token: Option<PathBuf>,
+
+    /// Give up when the server says nothing for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
+    timeout: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -145,6 +161,19 @@ struct Common {
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
 
+    /// Send files again that the other end has already, with the same size and time
+    #[arg(short = 'I', long = "ignore-times")]
+    again: bool,
+
+    /// Check octets by this (by default crc32c; an older server: sha256)
+    #[arg(long, value_enum, value_name = "CHECKSUM")]
+    checksum: Option<Check>,
+
+    /// Connections over which the files of a tree, or several, go at a time
+    #[arg(short = 'P', long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
+    parallel: u32,
+
     /// Give up when the server says nothing for so many seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     timeout: Duration,
@@ -154,6 +183,15 @@ impl Common {
     /// Reads the token, if one is named.
     fn token(&self) -> Result<Option<Token>, Failure> {
         self.token.as_deref().map(Token::read).transpose()
+    }
+
+    /// Fails if the user asks for several connections where there is one file.
+    fn one_connection(&self) -> Result<(), Failure> {
+        if self.parallel == 1 {
+            return Ok(());
+        }
+        Err(Failure::usage("-P is for several files: one goes over one connection")
+            .remedy("leave -P out, or name several files or a directory with --recursive"))
     }
 }
 
@@ -165,7 +203,7 @@ impl PutArgs {
 
 impl LsArgs {
     pub(crate) fn json(&self) -> bool {
-        self.common.json
+        self.json
     }
 }
 

@@ -14,16 +14,26 @@
 //! Where there is a token, a request (`Put`, `Get`) is wrapped in `Signed`. Fields of a message
 //! that the receiver does not know are ignored; all fields that are newer than protocol 1 may be
 //! missing.
+//!
+//! With flag 8, requests have [`Terms`], chunks their CRC, and offsets may leave out holes. `Same`
+//! in place of `Take`, or as the answer to `Give`, says that the receiver has the file already.
 
 use rddp_rnic::{MemoryRegion, Remote, Stag};
 use serde::{Deserialize, Serialize};
 
+use super::checksum::Check;
 use crate::failure::{Failure, Kind};
 
 /// Pieces of a file that are under way at a time, and the octets of each. Both limit the memory
 /// that one client can make the server use.
 pub(super) const SLOTS: usize = 8;
 pub(super) const SLOT: usize = 512 * 1024;
+
+/// Files that are offered at a time; of these, the most that a receiver has begun, and the most
+/// runs of files that it has already.
+pub(super) const OFFERS: usize = 1024;
+pub(super) const BEGUN: usize = 16;
+pub(super) const RUNS: usize = OFFERS / 2;
 
 /// Octets of the longest path.
 pub(super) const MAX_PATH: usize = 1024;
@@ -37,22 +47,31 @@ pub(super) enum ToServer {
         /// Protocol 2: keep a file that exists.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         no_clobber: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        terms: Option<Terms>,
     },
     Get {
         path: String,
         have: u64,
+        /// The proof of what the client has.
         sha256: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        terms: Option<Terms>,
     },
     /// Protocol 2, flag 4: a tree for the directory `path`, which is made if need be.
     PutTree {
         path: String,
         no_clobber: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        terms: Option<Terms>,
     },
     /// Protocol 2, flag 4: files and directories, or only their names.
     GetTree {
         paths: Vec<String>,
         recursive: bool,
         names_only: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        terms: Option<Terms>,
     },
     /// Protocol 2: a request, as its text, with the proof that the client has the token.
     Signed {
@@ -68,7 +87,12 @@ pub(super) enum ToServer {
     },
     End {
         sha256: String,
+        /// The size of a file that was not known before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
     },
+    /// The answer of a client that receives to offers of files.
+    Want(Want),
     Same,
     Busy,
 }
@@ -88,6 +112,11 @@ pub(super) enum ToClient {
         mode: u32,
         from: u64,
         window: Window,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        modified: Option<Time>,
+        /// The file's size does not say how much space it needs.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        has_holes: bool,
     },
     /// The memory of a tree, to write to or to read from.
     Tree {
@@ -100,6 +129,8 @@ pub(super) enum ToClient {
     End {
         sha256: String,
     },
+    /// The answer of a server that receives to offers of files.
+    Want(Want),
     Same,
     Busy,
     Refused {
@@ -112,12 +143,78 @@ pub(super) enum ToClient {
     },
 }
 
+/// Wishes of a client with flag 8 about a transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Terms {
+    pub(super) check: Check,
+    /// Files are sent that the other end has already, by their size and time.
+    pub(super) again: bool,
+    /// The time of the last change, of one file that is put.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) modified: Option<Time>,
+    /// The size of the file that is put is known at its end.
+    pub(super) unknown_size: bool,
+    /// The file that is put has holes, so that its size does not say how much space it needs.
+    pub(super) has_holes: bool,
+    /// The part of a tree that goes over this connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) share: Option<Share>,
+}
+
+/// A point in time, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Time {
+    pub(super) seconds: i64,
+    pub(super) nanos: u32,
+}
+
+impl Time {
+    /// Returns whether a file can have this time.
+    pub(super) fn is_valid(self) -> bool {
+        self.nanos < 1_000_000_000
+    }
+}
+
+/// One of several connections over which the files of a tree go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Share {
+    pub(super) number: u32,
+    pub(super) of: u32,
+}
+
+/// The answer to the offers since the last one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Want {
+    /// The number of files that were offered.
+    pub(super) offered: usize,
+    /// The files that the receiver has already, in rising order.
+    pub(super) same: Vec<Run>,
+    /// The files of which it has the first octets, in rising order.
+    pub(super) begun: Vec<Begun>,
+}
+
+/// Files that were offered one after the other: the number of the first, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Run(pub(super) usize, pub(super) usize);
+
+/// The first octets of a file, and the proof that they are the right ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Begun {
+    pub(super) number: usize,
+    pub(super) have: u64,
+    pub(super) proof: String,
+}
+
 /// Octets of the file, in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Chunk {
     pub(super) slot: usize,
     pub(super) offset: u64,
     pub(super) len: usize,
+    /// Flag 8, for one file: the CRC-32C of the octets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) crc: Option<u32>,
 }
 
 /// The server's memory: `SLOTS` slots of `SLOT` octets.
@@ -191,11 +288,25 @@ impl Chunk {
     /// Checks a chunk as described by the peer: it must fit into its slot, and be the next of
     /// `size` octets, where `offset` have arrived.
     pub(super) fn check(&self, offset: u64, size: u64) -> Result<(), Failure> {
+        if self.offset == offset { self.check_ahead(offset, size) } else { Err(out_of_step()) }
+    }
+
+    /// Checks a chunk as [`Chunk::check`] does, where there may be a hole before it.
+    pub(super) fn check_ahead(&self, offset: u64, size: u64) -> Result<(), Failure> {
         let fits = self.slot < SLOTS
             && (1..=SLOT).contains(&self.len)
-            && self.offset == offset
-            && self.len as u64 <= size - offset;
+            && self.offset >= offset
+            && self.offset <= size
+            && self.len as u64 <= size - self.offset;
         if fits { Ok(()) } else { Err(out_of_step()) }
+    }
+
+    /// Checks the octets of the chunk, where it has a CRC that `check` asks for.
+    pub(super) fn check_octets(&self, octets: &[u8], check: Check) -> Result<(), Failure> {
+        if check.of_chunk(octets) == self.crc {
+            return Ok(());
+        }
+        Err(Failure::mismatch("octets changed on their way: their crc32c does not match"))
     }
 }
 
@@ -214,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_chunk_is_the_next_and_fits() {
-        let good = Chunk { slot: 7, offset: 100, len: SLOT };
+        let good = Chunk { slot: 7, offset: 100, len: SLOT, crc: None };
         assert!(good.check(100, 100 + SLOT as u64).is_ok());
         for bad in [
             Chunk { slot: SLOTS, ..good },
@@ -227,5 +338,38 @@ mod tests {
             assert!(bad.check(100, 100 + SLOT as u64).is_err(), "{bad:?}");
         }
         assert!(good.check(100, 99 + SLOT as u64).is_err());
+    }
+
+    #[test]
+    fn a_chunk_behind_a_hole_fits_too() {
+        let good = Chunk { slot: 7, offset: 100, len: SLOT, crc: None };
+        let size = 100 + SLOT as u64;
+        assert!(good.check_ahead(0, size).is_ok() && good.check(0, size).is_err());
+        for (bad, size) in [
+            (good, size - 1),
+            (good, 99),
+            (Chunk { offset: u64::MAX, ..good }, size),
+            (Chunk { offset: 49, ..good }, size),
+        ] {
+            assert!(bad.check_ahead(50, size).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn octets_have_the_crc_that_was_agreed_on() {
+        let chunk = |crc| Chunk { slot: 0, offset: 0, len: 9, crc };
+        assert!(chunk(Some(0xe306_9283)).check_octets(b"123456789", Check::Crc32c).is_ok());
+        assert!(chunk(Some(0xe306_9284)).check_octets(b"123456789", Check::Crc32c).is_err());
+        assert!(chunk(None).check_octets(b"123456789", Check::Sha256).is_err());
+        assert!(chunk(None).check_octets(b"123456789", Check::None).is_ok());
+    }
+
+    /// A `Want` about all that may be offered at a time fits into one message.
+    #[test]
+    fn a_want_fits_into_one_message() {
+        let begun = Begun { number: 1023, have: u64::MAX, proof: "0".repeat(64) };
+        let want = Want { offered: 1024, same: vec![Run(1023, 1); RUNS], begun: vec![begun; BEGUN] };
+        let text = serde_json::to_string(&ToServer::Want(want)).unwrap();
+        assert!(text.len() <= super::super::talk::LONGEST, "{}", text.len());
     }
 }

@@ -1,16 +1,21 @@
 //! `rddp put`: the client Writes into the server's memory.
 
 use std::path::Path;
+use std::rc::Rc;
 
-use rddp_rnic::{Access, MemoryRegion, SendWr};
+use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr};
 
 use super::PutArgs;
+use super::checksum::Check;
 use super::files::{FileError, local_file};
-use super::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
+use super::protocol::{Chunk, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step};
 use super::remote::{Peer, RemoteFile};
-use super::show::{Finished, Progress, resumable};
+use super::show::{About, Finished, Progress, resumable};
 use super::source::Source;
+use super::stdin::Stdin;
 use super::talk::Talk;
+use super::target::STANDARD;
+use super::tasks::Hub;
 use super::tree;
 use crate::failure::{Failure, Kind};
 
@@ -18,22 +23,48 @@ use crate::failure::{Failure, Kind};
 const WRITE: u64 = 1;
 
 pub(super) fn run(args: &PutArgs) -> Result<(), Failure> {
-    let [local] = &args.locals[..] else {
-        return tree::put(&args.locals, &args.remote, args.recursive, &args.common);
+    let (locals, remote) = match &args.names[..] {
+        [locals @ .., remote] if !locals.is_empty() => (locals, remote),
+        _ => {
+            return Err(Failure::usage("put needs a file and a destination")
+                .remedy("for example rddp put big.iso 192.0.2.1/big.iso"));
+        }
     };
+    let remote = remote.to_str().ok_or_else(|| Failure::usage(format!("{remote:?} is not UTF-8")))?;
+    let [local] = locals else { return tree::put(locals, remote, args.recursive, &args.common) };
     if args.recursive {
-        return tree::put(&args.locals, &args.remote, true, &args.common);
+        return tree::put(locals, remote, true, &args.common);
     }
-    let remote = RemoteFile::parse(&args.remote)?;
-    let source = open(local)?;
-    let path = remote.path_with(source.name())?;
+    args.common.one_connection()?;
+    let hub = Hub::new(&Rnic::open()?)?;
+    hub.run(one(args, local, remote, &hub))?
+}
+
+/// Sends one file, or standard input.
+async fn one(args: &PutArgs, local: &Path, remote: &str, hub: &Rc<Hub>) -> Result<(), Failure> {
+    let remote = RemoteFile::parse(remote)?;
+    let is_stdin = local == Path::new(STANDARD);
+    let name = if is_stdin { remote.name()? } else { name(local)? };
+    let path = remote.path_with(name)?;
+    let token = args.common.token()?;
     // A server of protocol 1 does not know that a file has to be kept.
     let peer = if args.common.no_clobber { Peer::Two } else { Peer::Any };
-    let (mut talk, addr) = remote.connect(args.common.token()?.as_ref(), peer)?;
-    let put = Put { talk: &mut talk, args, local, source };
-    let finished = put.all(path.clone()).map_err(resumable)?;
-    talk.end.close();
-    finished.summary(path, addr).print(args.common.json);
+    let mut server = remote.connect(token.as_ref(), peer, hub)?;
+    let check = server.check(args.common.checksum)?;
+    if is_stdin {
+        server.needs_offers("standard input")?;
+    }
+    let input = match is_stdin {
+        true => Input::Stdin(Stdin::new(check)),
+        false => Input::File(source(local, name, check, hub).await?),
+    };
+    let knows_offers = server.agreed.flags.offers;
+    let put = Put { talk: &mut server.talk, args, local, input, check, knows_offers };
+    let finished = put.all(path.clone()).await;
+    let finished = if is_stdin { finished } else { finished.map_err(resumable) }?;
+    server.talk.close().await;
+    let about = About { file: path, peer: server.addr, protocol: server.agreed.protocol, check };
+    finished.summary(about).print(args.common.json);
     Ok(())
 }
 
@@ -42,85 +73,170 @@ fn failed(error: FileError) -> Failure {
     error.failure(Kind::Failed)
 }
 
-fn open(path: &Path) -> Result<Source, Failure> {
+fn name(path: &Path) -> Result<&str, Failure> {
     let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| Failure::usage(format!("{path:?} has no name in UTF-8")))?;
-    local_file(path).and_then(|file| Source::new(file, name)).map_err(failed)
+    name.ok_or_else(|| {
+        Failure::usage(format!("{path:?} has no name in UTF-8"))
+            .remedy("name it together with others, or its directory with --recursive")
+    })
+}
+
+async fn source(path: &Path, name: &str, check: Check, hub: &Hub) -> Result<Source, Failure> {
+    Source::new(local_file(path).map_err(failed)?, name, check, hub).await.map_err(failed)
+}
+
+/// The octets that are sent.
+enum Input {
+    File(Source),
+    Stdin(Stdin),
 }
 
 struct Put<'a> {
     talk: &'a mut Talk,
     args: &'a PutArgs,
     local: &'a Path,
-    source: Source,
+    input: Input,
+    check: Check,
+    /// The server knows of terms, holes and checksums of chunks.
+    knows_offers: bool,
 }
 
 impl Put<'_> {
-    fn hear(&mut self) -> Result<ToClient, Failure> {
-        self.talk.hear(self.args.common.timeout)
+    async fn hear(&mut self) -> Result<ToClient, Failure> {
+        self.talk.hear(self.args.common.timeout).await
     }
 
-    fn all(mut self, path: String) -> Result<Finished, Failure> {
-        let (size, mode) = (self.source.size(), self.source.mode());
-        let no_clobber = self.args.common.no_clobber;
-        self.talk.ask(&ToServer::Put { path, size, mode, no_clobber })?;
-        let ToClient::Take { have, sha256, window, replaces } = self.hear()? else {
-            return Err(out_of_step());
+    async fn all(mut self, path: String) -> Result<Finished, Failure> {
+        self.ask(path)?;
+        let (have, proof, window, replaces) = match self.hear().await? {
+            ToClient::Take { have, sha256, window, replaces } => (have, sha256, window, replaces),
+            // The server has it already.
+            ToClient::Same if self.knows_offers && !self.args.common.again => {
+                let Input::File(source) = &self.input else { return Err(out_of_step()) };
+                return Ok(Finished::unchanged(source.size()));
+            }
+            _ => return Err(out_of_step()),
         };
         let talk = &mut *self.talk;
-        let from =
-            self.source.resume(have, &sha256, &mut || talk.say_busy(&ToServer::Busy)).map_err(failed)?;
+        let from = match &mut self.input {
+            Input::File(source) => {
+                let mut tick = async || talk.say_busy(&ToServer::Busy).await;
+                source.resume(have, &proof, &mut tick).await.map_err(failed)?
+            }
+            Input::Stdin(_) => 0,
+        };
         self.talk.say(&ToServer::From { offset: from })?;
-        let progress = Progress::new(self.source.name(), from, size);
-        self.send(from, window, &progress)?;
-        self.source.check_unchanged(local_file(self.local)).map_err(failed)?;
-        let sha256 = self.source.checksum();
-        self.talk.say(&ToServer::End { sha256: sha256.clone() })?;
-        match self.hear()? {
+        let progress = match &self.input {
+            Input::File(source) => Progress::new(source.name(), from, source.size()),
+            Input::Stdin(_) => Progress::of_tree("standard input"),
+        };
+        let size = self.send(from, window, &progress).await?;
+        let (sha256, known) = match &self.input {
+            Input::File(source) => {
+                source.check_unchanged(local_file(self.local)).map_err(failed)?;
+                (source.checksum(), None)
+            }
+            Input::Stdin(stdin) => (stdin.checksum(), Some(size)),
+        };
+        self.talk.say(&ToServer::End { sha256: sha256.clone(), size: known })?;
+        match self.hear().await? {
             ToClient::Same => Ok(progress.finish(size, sha256, replaces)),
             _ => Err(out_of_step()),
         }
     }
 
-    /// Sends all octets from `offset` on, and waits until they are in the server's file.
-    fn send(&mut self, mut offset: u64, window: Window, progress: &Progress) -> Result<(), Failure> {
-        let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
-        let mut free: Vec<usize> = (0..SLOTS).collect();
-        let mut written = offset;
-        let mut lens = [0; SLOTS];
-        let limit = self.args.common.limit;
-        // With a limit, pieces hold the octets of a tenth of a second.
-        let most = limit.map_or(SLOT as u64, |limit| (limit / 10).clamp(4096, SLOT as u64));
-        while offset < self.source.size() || free.len() < SLOTS {
-            match free.pop() {
-                Some(slot) if offset < self.source.size() => {
-                    let len = (self.source.size() - offset).min(most) as usize;
-                    self.write_chunk(&buffers, window, Chunk { slot, offset, len })?;
-                    (lens[slot], offset) = (len, offset + len as u64);
-                    progress.hold_back(offset, limit)?;
+    fn ask(&mut self, path: String) -> Result<(), Failure> {
+        let (size, mode, modified, has_holes) = match &mut self.input {
+            Input::File(source) => {
+                if !self.knows_offers {
+                    source.fill_holes();
                 }
-                last => {
-                    free.extend(last);
-                    let ToClient::Free { slot } = self.hear()? else { return Err(out_of_step()) };
-                    if slot >= SLOTS || free.contains(&slot) {
-                        return Err(out_of_step());
-                    }
-                    free.push(slot);
-                    written += lens[slot] as u64;
-                    progress.at(written);
-                }
+                (source.size(), source.mode(), Some(source.modified()), source.has_holes())
             }
-        }
-        Ok(())
+            Input::Stdin(_) => (0, 0o666, None, false),
+        };
+        let (no_clobber, again) = (self.args.common.no_clobber, self.args.common.again);
+        let unknown_size = matches!(self.input, Input::Stdin(_));
+        let check = self.check;
+        let terms = Terms { check, again, modified, unknown_size, has_holes, share: None };
+        let terms = self.knows_offers.then_some(terms);
+        self.talk.ask(&ToServer::Put { path, size, mode, no_clobber, terms })
     }
 
-    /// Writes the next octets of the file into a slot of the server, and announces them.
-    fn write_chunk(&mut self, buffers: &MemoryRegion, window: Window, chunk: Chunk) -> Result<(), Failure> {
-        let mut octets = vec![0; chunk.len];
-        self.source.read(&mut octets).map_err(failed)?;
-        let at = chunk.slot * SLOT;
-        buffers.write(at, &octets)?;
-        let write = SendWr::write(WRITE, buffers.sge(at..at + chunk.len), window.slot(chunk.slot));
-        self.talk.say_behind(Some(write), &ToServer::Chunk(chunk))
+    /// Sends all octets from `from` on, and waits until they are in the server's file. Returns its
+    /// size.
+    async fn send(&mut self, from: u64, window: Window, progress: &Progress) -> Result<u64, Failure> {
+        let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
+        let mut free: Vec<usize> = (0..SLOTS).collect();
+        let mut ends = [from; SLOTS];
+        let mut end = from;
+        let limit = self.args.common.limit;
+        // With a limit, pieces hold the octets of a tenth of a second.
+        let most = limit.map_or(SLOT as u64, |limit| (limit / 10).clamp(4096, SLOT as u64)) as usize;
+        let mut is_more = true;
+        while is_more || free.len() < SLOTS {
+            if !is_more || free.is_empty() {
+                let ToClient::Free { slot } = self.hear().await? else { return Err(out_of_step()) };
+                release(slot, &mut free)?;
+                progress.at(ends[slot]);
+                continue;
+            }
+            let Some((offset, octets)) = self.next(most, &mut free).await? else {
+                is_more = false;
+                continue;
+            };
+            let slot = free.pop().ok_or_else(out_of_step)?;
+            end = offset + octets.len() as u64;
+            ends[slot] = end;
+            self.write_chunk(&buffers, window, (slot, offset), &octets)?;
+            progress.hold_back(end, limit)?;
+        }
+        Ok(match &self.input {
+            Input::File(source) => source.size(),
+            Input::Stdin(_) => end,
+        })
     }
+
+    /// Returns the next octets and their offset. While standard input has none, the server's
+    /// messages are heard.
+    async fn next(&mut self, most: usize, free: &mut Vec<usize>) -> Result<Option<(u64, Vec<u8>)>, Failure> {
+        match &mut self.input {
+            Input::File(source) => source.next(most).map_err(failed),
+            Input::Stdin(stdin) => {
+                while !stdin.is_ready() {
+                    self.talk.hub.look().await;
+                    match self.talk.heard()? {
+                        Some(ToClient::Free { slot }) => release(slot, free)?,
+                        Some(_) => return Err(out_of_step()),
+                        None => self.talk.say_busy(&ToServer::Busy).await?,
+                    }
+                }
+                stdin.next(most)
+            }
+        }
+    }
+
+    /// Writes octets of the file into a slot of the server, and announces them.
+    fn write_chunk(
+        &mut self,
+        buffers: &MemoryRegion,
+        window: Window,
+        (slot, offset): (usize, u64),
+        octets: &[u8],
+    ) -> Result<(), Failure> {
+        let at = slot * SLOT;
+        buffers.write(at, octets)?;
+        let write = SendWr::write(WRITE, buffers.sge(at..at + octets.len()), window.slot(slot));
+        let crc = if self.knows_offers { self.check.of_chunk(octets) } else { None };
+        self.talk.say_behind(Some(write), &ToServer::Chunk(Chunk { slot, offset, len: octets.len(), crc }))
+    }
+}
+
+/// Takes back a slot that the other end has emptied.
+fn release(slot: usize, free: &mut Vec<usize>) -> Result<(), Failure> {
+    if slot >= SLOTS || free.contains(&slot) {
+        return Err(out_of_step());
+    }
+    free.push(slot);
+    Ok(())
 }

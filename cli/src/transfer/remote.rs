@@ -1,12 +1,15 @@
 //! A file at a server: `HOST[:PORT]/PATH`.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
-use rddp_rnic::{ConnectOptions, Rnic};
+use rddp_rnic::ConnectOptions;
 
-use super::greeting::Hello;
+use super::checksum::Check;
+use super::greeting::{Agreed, Flags, Hello};
 use super::protocol::MAX_PATH;
 use super::talk::Talk;
+use super::tasks::Hub;
 use super::token::Token;
 use crate::addr;
 use crate::failure::{Failure, Kind};
@@ -55,18 +58,59 @@ impl<'a> RemoteFile<'a> {
 
     /// Connects with protocol 2. If the server refuses that and `peer` allows it, connects with
     /// protocol 1. A client with a token never falls back, since protocol 1 has no tokens.
-    pub(super) fn connect(&self, token: Option<&Token>, peer: Peer) -> Result<(Talk, SocketAddr), Failure> {
-        let two = Hello::Two { token: token.is_some(), trees: peer == Peer::WithTrees };
-        addr::first(&addr::resolve(self.host, super::PORT)?, |addr| {
-            let talk = match connect(addr, two, token) {
+    pub(super) fn connect(
+        &self,
+        token: Option<&Token>,
+        peer: Peer,
+        hub: &Rc<Hub>,
+    ) -> Result<Server, Failure> {
+        let two = Hello::Two(Flags::all(token.is_some()));
+        let server = addr::first(&addr::resolve(self.host, super::PORT)?, |addr| {
+            match connect(addr, two, token, hub) {
                 Err(refused) if refused.kind() == Kind::Refused && token.is_none() && peer == Peer::Any => {
                     tracing::info!(%addr, %refused, "trying again with protocol 1");
-                    connect(addr, Hello::One, None)
+                    connect(addr, Hello::One, None, hub)
                 }
                 connected => connected,
-            };
-            Ok((talk?, addr))
-        })
+            }
+        })?;
+        if peer == Peer::WithTrees && !server.agreed.flags.trees {
+            return Err(Failure::refused("this server takes one file at a time")
+                .remedy("run a newer rddp serve, or name each file alone, without --recursive"));
+        }
+        Ok(server)
+    }
+}
+
+/// A server to which this end is connected.
+pub(super) struct Server {
+    pub(super) talk: Talk,
+    pub(super) addr: SocketAddr,
+    pub(super) agreed: Agreed,
+}
+
+impl Server {
+    /// Returns how octets are checked: as the user asks, or as an older server does.
+    pub(super) fn check(&self, asked: Option<Check>) -> Result<Check, Failure> {
+        match asked {
+            Some(Check::Sha256) => Ok(Check::Sha256),
+            Some(Check::Crc32c | Check::None) => {
+                self.needs_offers("a choice of checksums")?;
+                Ok(asked.unwrap_or_default())
+            }
+            None if self.agreed.flags.offers => Ok(Check::default()),
+            None => Ok(Check::Sha256),
+        }
+    }
+
+    /// Fails, unless the server has flag 8, which `what` needs.
+    pub(super) fn needs_offers(&self, what: &str) -> Result<(), Failure> {
+        if self.agreed.flags.offers {
+            return Ok(());
+        }
+        let protocol = self.agreed.protocol;
+        Err(Failure::refused(format!("{what} is more than this server can do (protocol {protocol})"))
+            .remedy("run a newer rddp serve there"))
     }
 }
 
@@ -92,17 +136,17 @@ pub(super) enum Peer {
     WithTrees,
 }
 
-fn connect(addr: SocketAddr, hello: Hello, token: Option<&Token>) -> Result<Talk, Failure> {
-    let mut talk = Talk::new(&Rnic::open()?)?;
+fn connect(addr: SocketAddr, hello: Hello, token: Option<&Token>, hub: &Rc<Hub>) -> Result<Server, Failure> {
+    let mut talk = Talk::new(hub)?;
     let options = ConnectOptions { private_data: hello.emit(), ..ConnectOptions::default() };
     let what =
         if addr.ip().is_loopback() { "rddp serve" } else { "rddp serve (with --bind, for other hosts)" };
     let connected = talk.end.connect(addr, &options, what)?;
-    let nonce = hello.nonce(&connected.private_data)?;
-    if let (Some(token), Some(nonce)) = (token, nonce) {
+    let agreed = hello.agreed(&connected.private_data)?;
+    if let (Some(token), Some(nonce)) = (token, agreed.nonce) {
         talk.sign_with(token.clone(), nonce);
     }
-    Ok(talk)
+    Ok(Server { talk, addr, agreed })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use super::checksum::Check;
 use crate::failure::{Failure, Kind, printable};
 use crate::out::{self, complain, say};
 use crate::signals;
@@ -31,9 +32,25 @@ pub(super) struct Summary {
     resumed_from: u64,
     /// True if a file of that name was replaced; `None` if the server does not tell.
     replaced: Option<bool>,
+    /// The receiver had the file already, by its size and time: nothing was sent.
+    unchanged: bool,
     seconds: f64,
     bytes_per_s: f64,
+    /// The checksum of the octets.
+    checksum: Check,
+    /// Empty, unless this is how.
+    #[serde(skip_serializing_if = "String::is_empty")]
     sha256: String,
+    /// The protocol's version that the server speaks.
+    protocol: u8,
+}
+
+/// Facts about a transfer that are known before it begins.
+pub(super) struct About {
+    pub(super) file: String,
+    pub(super) peer: SocketAddr,
+    pub(super) protocol: u8,
+    pub(super) check: Check,
 }
 
 impl Progress {
@@ -64,6 +81,11 @@ impl Progress {
         self.begun.elapsed()
     }
 
+    /// Counts octets that have moved.
+    pub(super) fn moved(&self, octets: usize) {
+        self.bar.inc(octets as u64);
+    }
+
     pub(super) fn at(&self, offset: u64) {
         self.bar.set_position(offset);
     }
@@ -79,7 +101,8 @@ impl Progress {
     /// Ends the transfer: all `octets` have arrived, with this checksum.
     pub(super) fn finish(self, octets: u64, sha256: String, replaced: Option<bool>) -> Finished {
         self.bar.finish_and_clear();
-        Finished { took: self.begun.elapsed(), from: self.from, octets, sha256, replaced }
+        let took = self.begun.elapsed();
+        Finished { took, from: self.from, octets, sha256, replaced, unchanged: false }
     }
 }
 
@@ -90,15 +113,35 @@ pub(super) struct Finished {
     octets: u64,
     sha256: String,
     replaced: Option<bool>,
+    unchanged: bool,
 }
 
 impl Finished {
+    /// A transfer of which nothing had to be sent.
+    pub(super) fn unchanged(octets: u64) -> Self {
+        let took = Duration::ZERO;
+        Finished { took, from: octets, octets, sha256: String::new(), replaced: Some(false), unchanged: true }
+    }
+
     /// Returns the result of the transfer, in the form in which it is printed.
-    pub(super) fn summary(self, file: String, peer: SocketAddr) -> Summary {
-        let Finished { took, from, octets, sha256, replaced } = self;
+    pub(super) fn summary(self, about: About) -> Summary {
+        let Finished { took, from, octets, sha256, replaced, unchanged } = self;
+        let About { file, peer, protocol, check } = about;
         let seconds = took.as_secs_f64();
         let bytes_per_s = if seconds > 0.0 { ((octets - from) as f64 / seconds).round() } else { 0.0 };
-        Summary { file, peer, octets, resumed_from: from, replaced, seconds, bytes_per_s, sha256 }
+        Summary {
+            file,
+            peer,
+            octets,
+            resumed_from: if unchanged { 0 } else { from },
+            replaced,
+            unchanged,
+            seconds,
+            bytes_per_s,
+            checksum: check,
+            sha256,
+            protocol,
+        }
     }
 }
 
@@ -117,13 +160,26 @@ impl Summary {
         }
     }
 
-    fn lines(&self) -> [String; 2] {
+    fn lines(&self) -> Vec<String> {
+        let (octets, file) = (about(self.octets), printable(&self.file));
+        if self.unchanged {
+            return vec![format!("{file}: {octets}, unchanged: its size and time are the same at both ends")];
+        }
         let (resumed, replaced) = (resumed_text(self.resumed_from), replaced_text(self.replaced));
-        let (octets, rate) = (about(self.octets), rate(self.bytes_per_s));
-        let file = printable(&self.file);
-        let moved = format!("{file}: {octets} in {:.2} s, {rate}{resumed}{replaced}", self.seconds);
-        [moved, format!("sha256 {}", self.sha256)]
+        let protocol = protocol_text(self.protocol);
+        let moved = format!("{file}: {octets} in {:.2} s, {}", self.seconds, rate(self.bytes_per_s));
+        let moved = format!("{moved}{resumed}{replaced}{protocol}");
+        let checked = match self.checksum {
+            Check::Sha256 => Some(format!("sha256 {}", self.sha256)),
+            Check::Crc32c | Check::None => None,
+        };
+        [moved].into_iter().chain(checked).collect()
     }
+}
+
+/// Returns the part of a result line that says what the server cannot do.
+pub(super) fn protocol_text(protocol: u8) -> &'static str {
+    if protocol == 1 { ", by protocol 1: no tokens, times or holes, one file at a time" } else { "" }
 }
 
 /// Returns the part of a result line that says from where a transfer was resumed.

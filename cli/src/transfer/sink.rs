@@ -1,9 +1,11 @@
 //! The destination of a get that has begun: a file that gets its name at the end, or a stream.
 
+use super::checksum::{Check, Checksum};
 use super::files::FileError;
-use super::partial::{Clobber, Partial};
+use super::partial::{Clobber, Last, Partial};
 use super::stream::Stream;
 use super::target::Target;
+use super::tasks::Hub;
 use crate::failure::Failure;
 
 pub(super) enum Sink {
@@ -12,14 +14,19 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    pub(super) fn open(target: Target, clobber: Clobber) -> Result<Self, FileError> {
+    pub(super) async fn open(
+        target: Target,
+        clobber: Clobber,
+        check: Check,
+        hub: &Hub,
+    ) -> Result<Self, FileError> {
         match target {
-            Target::File(spot) => Partial::open(spot, clobber).map(Sink::Partial),
-            Target::Stream(stream) => Ok(Sink::Stream(stream)),
+            Target::File(spot) => Partial::open(spot, clobber, check, hub).await.map(Sink::Partial),
+            Target::Stream(file, name) => Ok(Sink::Stream(Stream::new(file, &name, check))),
         }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(super) fn name(&self) -> String {
         match self {
             Sink::Partial(partial) => partial.name(),
             Sink::Stream(stream) => stream.name(),
@@ -31,15 +38,25 @@ impl Sink {
         matches!(self, Sink::Partial(_))
     }
 
-    /// Returns the number and checksum of the octets of an earlier transfer. `tick` is called now
+    /// Returns whether the file is there already, by its size and time. It gets the permissions
+    /// that it would get if it was fetched.
+    pub(super) fn is_there(&self, last: Last) -> bool {
+        match self {
+            Sink::Partial(partial) => partial.is_there(last),
+            Sink::Stream(_) => false,
+        }
+    }
+
+    /// Returns the number and proof of the octets of an earlier transfer. `tick` is called now
     /// and then.
-    pub(super) fn examine(
+    pub(super) async fn examine(
         &mut self,
-        tick: &mut dyn FnMut() -> Result<(), Failure>,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<(u64, String), FileError> {
         match self {
-            Sink::Partial(partial) => partial.examine(tick),
-            Sink::Stream(stream) => Ok((0, stream.checksum())),
+            Sink::Partial(partial) => partial.examine(tick).await,
+            // An older server compares this with the checksum of no octets.
+            Sink::Stream(_) => Ok((0, Checksum::new(Check::Sha256).so_far())),
         }
     }
 
@@ -59,15 +76,30 @@ impl Sink {
         }
     }
 
-    /// Writes the next octets. `tick` is called now and then while that has to wait.
-    pub(super) fn append(
+    /// Writes the next octets, which may be behind a hole. `tick` is called now and then while that
+    /// has to wait.
+    pub(super) async fn append(
         &mut self,
+        offset: u64,
         octets: &[u8],
-        tick: &mut dyn FnMut() -> Result<(), Failure>,
+        hub: &Hub,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {
         match self {
-            Sink::Partial(partial) => partial.append(octets),
-            Sink::Stream(stream) => stream.append(octets, tick),
+            Sink::Partial(partial) => partial.append(offset, octets, hub).await,
+            Sink::Stream(stream) => stream.append(offset, octets, tick).await,
+        }
+    }
+
+    /// Fills the hole at the end of a file of `size` octets, where holes have to be filled.
+    pub(super) async fn fill(
+        &mut self,
+        size: u64,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
+        match self {
+            Sink::Partial(_) => Ok(()),
+            Sink::Stream(stream) => stream.append(size, &[], tick).await,
         }
     }
 
@@ -78,9 +110,10 @@ impl Sink {
         }
     }
 
-    pub(super) fn checksum(&self) -> String {
+    /// Returns the SHA-256 of all `size` octets, if it is asked for.
+    pub(super) fn checksum(&mut self, size: u64) -> String {
         match self {
-            Sink::Partial(partial) => partial.checksum(),
+            Sink::Partial(partial) => partial.checksum(size),
             Sink::Stream(stream) => stream.checksum(),
         }
     }
@@ -94,9 +127,9 @@ impl Sink {
 
     /// Completes the destination, whose octets are all there and right. Returns whether a file was
     /// replaced.
-    pub(super) fn finish(self, mode: u32) -> Result<bool, FileError> {
+    pub(super) async fn finish(self, last: Last, hub: &Hub) -> Result<bool, FileError> {
         match self {
-            Sink::Partial(partial) => partial.finish(mode),
+            Sink::Partial(partial) => partial.finish(last, hub).await,
             Sink::Stream(stream) => stream.finish().map(|()| false),
         }
     }

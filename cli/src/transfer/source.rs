@@ -2,12 +2,18 @@
 //! meanwhile.
 
 use std::fs::{File, Metadata};
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Seek, SeekFrom};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, SystemTime};
 
-use super::checksum::Checksum;
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek64};
+
+use super::checksum::{Check, Checksum, beginning};
 use super::files::FileError;
+use super::protocol::Time;
+use super::tasks::Hub;
 use crate::failure::Failure;
 
 /// The longest step of the clock from which the times of files are taken.
@@ -38,12 +44,12 @@ impl Version {
     }
 
     /// Returns what the file is like, once a change could not leave its times as they are.
-    pub(super) fn settled(file: &File) -> std::io::Result<Metadata> {
+    pub(super) async fn settled(file: &File, hub: &Hub) -> std::io::Result<Metadata> {
         let metadata = file.metadata()?;
         // A change within the same step of the clock would leave the time as it is: the times of a
         // file that changed so recently are read again when that step is over.
         if let Some(left) = Version::of(&metadata).age().and_then(|age| TICK.checked_sub(age)) {
-            std::thread::sleep(left);
+            hub.sleep(left).await;
             return file.metadata();
         }
         Ok(metadata)
@@ -57,20 +63,40 @@ impl Version {
     }
 }
 
+/// Returns when the octets of a file changed last.
+pub(super) fn modified(file: &Metadata) -> Time {
+    Time { seconds: file.mtime(), nanos: u32::try_from(file.mtime_nsec()).unwrap_or(0) }
+}
+
 pub(super) struct Source {
     file: File,
     name: String,
     version: Version,
     mode: u32,
+    modified: Time,
+    check: Check,
     checksum: Checksum,
+    /// The offset of the next octet.
+    at: u64,
+    /// The file has holes, which need not be sent.
+    is_sparse: bool,
 }
 
 impl Source {
     /// Opens a regular file at its beginning; `name` is its name in messages.
-    pub(super) fn new(file: File, name: &str) -> Result<Self, FileError> {
-        let metadata = Version::settled(&file).map_err(|error| FileError::new(name, error))?;
-        let (version, mode) = (Version::of(&metadata), metadata.mode() & 0o777);
-        let source = Source { name: name.to_owned(), version, mode, checksum: Checksum::new(), file };
+    pub(super) async fn new(file: File, name: &str, check: Check, hub: &Hub) -> Result<Self, FileError> {
+        let there = Version::settled(&file, hub).await.map_err(|error| FileError::new(name, error))?;
+        let source = Source {
+            name: name.to_owned(),
+            version: Version::of(&there),
+            mode: there.mode() & 0o777,
+            modified: modified(&there),
+            check,
+            checksum: Checksum::new(check),
+            at: 0,
+            is_sparse: is_sparse(&there),
+            file,
+        };
         if source.size() == 0 && source.has_more()? {
             return Err(FileError::NoSize(name.to_owned()));
         }
@@ -90,40 +116,65 @@ impl Source {
         self.mode
     }
 
-    /// Returns the checksum of all octets so far.
+    pub(super) fn modified(&self) -> Time {
+        self.modified
+    }
+
+    /// Returns whether the file has holes that are not sent.
+    pub(super) fn has_holes(&self) -> bool {
+        self.is_sparse
+    }
+
+    /// Sends the holes as zeros, to an end that does not know of holes.
+    pub(super) fn fill_holes(&mut self) {
+        self.is_sparse = false;
+    }
+
+    /// Returns the SHA-256 of all octets so far, if it is asked for.
     pub(super) fn checksum(&self) -> String {
         self.checksum.so_far()
     }
 
-    /// Returns the offset at which to begin when the other end has `have` octets with this
-    /// checksum. `tick` is called now and then.
-    pub(super) fn resume(
+    /// Returns the offset at which to begin when the other end has `have` octets with this proof.
+    /// `tick` is called now and then.
+    pub(super) async fn resume(
         &mut self,
         have: u64,
-        sha256: &str,
-        tick: &mut dyn FnMut() -> Result<(), Failure>,
+        proof: &str,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<u64, FileError> {
         if have == 0 || have > self.size() {
             return Ok(0);
         }
-        let mut checksum = Checksum::new();
-        let read = checksum.add_all(&self.file, have, &self.name, tick)?;
-        if read == have && checksum.so_far() == sha256 {
-            self.checksum = checksum;
+        self.file.seek(SeekFrom::Start(0)).map_err(|error| self.wrong(error))?;
+        let beginning = beginning(&self.file, have, self.check, &self.name, tick).await?;
+        if beginning.len == have && beginning.proof == proof {
+            (self.checksum, self.at) = (beginning.checksum, have);
             return Ok(have);
         }
-        self.file.seek(SeekFrom::Start(0)).map_err(|error| self.wrong(error))?;
         Ok(0)
     }
 
-    /// Reads the next octets, exactly as many as the buffer holds.
-    pub(super) fn read(&mut self, octets: &mut [u8]) -> Result<(), FileError> {
-        self.file.read_exact(octets).map_err(|error| match error.kind() {
+    /// Reads the next octets, at most `most`, and returns their offset. `None` at the end.
+    pub(super) fn next(&mut self, most: usize) -> Result<Option<(u64, Vec<u8>)>, FileError> {
+        let size = self.size();
+        let (from, to) = match self.is_sparse {
+            true => extent(&self.file, self.at, size),
+            false => (self.at, size),
+        };
+        self.checksum.add_zeros(from - self.at);
+        self.at = from;
+        if from >= size {
+            return Ok(None);
+        }
+        let mut octets = vec![0; usize::try_from(to - from).unwrap_or(most).min(most)];
+        self.file.read_exact_at(&mut octets, from).map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof => FileError::Changed(self.name.clone()),
             _ => self.wrong(error),
         })?;
-        self.checksum.add(octets);
-        Ok(())
+        self.checksum.add(&octets);
+        self.at += octets.len() as u64;
+        Ok(Some((from, octets)))
     }
 
     /// Checks that the octets that were read are one version of the file, not parts of two; `again`
@@ -147,9 +198,30 @@ impl Source {
     }
 }
 
+/// Returns whether a file has holes, as far as its blocks tell.
+pub(super) fn is_sparse(there: &Metadata) -> bool {
+    there.blocks().saturating_mul(512) < there.size()
+}
+
+/// Returns the next range that is no hole; empty at the end, if there is none.
+pub(super) fn extent(file: &File, at: u64, size: u64) -> (u64, u64) {
+    let seek = |at: u64, whence| lseek64(file.as_fd(), at as i64, whence).map(|found| found as u64);
+    let from = match seek(at, Whence::SeekData) {
+        Ok(from) => from.clamp(at, size),
+        Err(Errno::ENXIO) => return (size, size),
+        // A file system that does not tell.
+        Err(_) => return (at, size),
+    };
+    let to = seek(from, Whence::SeekHole).unwrap_or(size).min(size);
+    // A file that changes meanwhile must not keep the walk in place.
+    if to > from { (from, to) } else { (from, size) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use rddp_rnic::Rnic;
 
     use super::*;
 
@@ -157,9 +229,11 @@ mod tests {
     fn a_change_right_after_the_first_look_is_seen() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
+        let hub = Hub::new(&Rnic::open().unwrap()).unwrap();
         for _ in 0..20 {
             fs::write(&path, "old").unwrap();
-            let source = Source::new(File::open(&path).unwrap(), "file").unwrap();
+            let file = File::open(&path).unwrap();
+            let source = hub.run(Source::new(file, "file", Check::Crc32c, &hub)).unwrap().unwrap();
             let open = || File::open(&path).map_err(|error| FileError::new("file", error));
             source.check_unchanged(open()).unwrap();
             fs::write(&path, "new").unwrap();
@@ -167,5 +241,28 @@ mod tests {
             fs::remove_file(&path).unwrap();
             assert!(matches!(source.check_unchanged(open()), Err(FileError::Changed(_))));
         }
+    }
+
+    #[test]
+    fn holes_are_passed_over_unless_they_have_to_be_filled() {
+        let (file, hub) = (tempfile::tempfile().unwrap(), Hub::new(&Rnic::open().unwrap()).unwrap());
+        file.write_all_at(b"middle", 1 << 20).unwrap();
+        file.set_len(2 << 20).unwrap();
+        let source = |file: &File| {
+            let file = file.try_clone().unwrap();
+            hub.run(Source::new(file, "file", Check::Sha256, &hub)).unwrap().unwrap()
+        };
+        let (mut sparse, mut filled) = (source(&file), source(&file));
+        filled.fill_holes();
+        let (mut sent, mut whole) = (0, 0);
+        while let Some((_, octets)) = sparse.next(1 << 16).unwrap() {
+            sent += octets.len();
+        }
+        while let Some((at, octets)) = filled.next(1 << 16).unwrap() {
+            assert_eq!(at, whole);
+            whole += octets.len() as u64;
+        }
+        assert!(whole == 2 << 20 && (6..1 << 19).contains(&sent), "{sent}");
+        assert_eq!(sparse.checksum(), filled.checksum());
     }
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 
-use super::checksum::Checksum;
+use super::checksum::{CHUNK, Check, Checksum};
 use super::files::FileError;
 use crate::failure::{Failure, Kind};
 
@@ -24,12 +24,12 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(file: File, name: &str) -> Self {
-        Stream { file, name: name.to_owned(), checksum: Checksum::new(), len: 0 }
+    pub(super) fn new(file: File, name: &str, check: Check) -> Self {
+        Stream { file, name: name.to_owned(), checksum: Checksum::new(check), len: 0 }
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
+    pub(super) fn name(&self) -> String {
+        self.name.clone()
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -40,16 +40,31 @@ impl Stream {
         self.checksum.so_far()
     }
 
-    /// Writes `octets`. `tick` is called now and then while they are not accepted.
-    pub(super) fn append(
+    /// Writes zeros up to `offset`, in place of a hole, and `octets` behind them. `tick` is called
+    /// now and then while they are not accepted.
+    pub(super) async fn append(
+        &mut self,
+        offset: u64,
+        octets: &[u8],
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
+        let zeros = vec![0; if offset > self.len { CHUNK } else { 0 }];
+        while self.len < offset {
+            let len = usize::try_from(offset - self.len).unwrap_or(CHUNK).min(CHUNK);
+            self.write(&zeros[..len], tick).await?;
+        }
+        self.write(octets, tick).await
+    }
+
+    async fn write(
         &mut self,
         octets: &[u8],
-        tick: &mut dyn FnMut() -> Result<(), Failure>,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {
         let mut rest = octets;
         while !rest.is_empty() {
             if !self.is_ready() {
-                tick().map_err(FileError::Stopped)?;
+                tick().await.map_err(FileError::Stopped)?;
                 continue;
             }
             match self.file.write(&rest[..rest.len().min(AT_ONCE)]) {

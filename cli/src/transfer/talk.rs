@@ -1,24 +1,24 @@
 //! A connection with messages in both directions.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rddp_rnic::{
-    Access, Completed, Completion, MAX_INLINE, MemoryRegion, QpState, RecvWr, Rnic, SendWr, Status,
-};
+use rddp_rnic::{Access, Completed, Completion, MAX_INLINE, MemoryRegion, QpState, RecvWr, SendWr, Status};
 use serde::Serialize;
 
 use super::checksum::CHUNK;
 use super::protocol::{Message, ToServer, out_of_step};
+use super::tasks::Hub;
 use super::token::{Nonce, Token};
-use crate::endpoint::{Endpoint, ended, silent};
+use crate::endpoint::{CLOSE, Endpoint, ended, silent};
 use crate::failure::Failure;
 use crate::places::{Meter, SLOW};
 use crate::signals::CHECK_INTERVAL;
 
 /// Octets of the longest message: it has a path, of which each octet may be written as seven
 /// octets, as it is necessary in a string within a string of JSON.
-const LONGEST: usize = 8 * 1024;
+pub(super) const LONGEST: usize = 8 * 1024;
 
 /// Receives that are posted. The protocol has fewer messages under way.
 const RECEIVES: usize = 32;
@@ -26,11 +26,15 @@ const RECEIVES: usize = 32;
 /// Interval at which a busy end sends `Busy`.
 const BUSY_EVERY: Duration = Duration::from_secs(1);
 
+/// Interval at which an end that closes looks whether the other has closed, too.
+const CLOSE_LOOK: Duration = Duration::from_millis(5);
+
 const RECEIVE: u64 = 1 << 32;
 const SEND: u64 = 2 << 32;
 
 pub(super) struct Talk {
     pub(super) end: Endpoint,
+    pub(super) hub: Rc<Hub>,
     inbox: MemoryRegion,
     outbox: MemoryRegion,
     said_busy: Instant,
@@ -48,18 +52,22 @@ pub(super) enum Next<T> {
 }
 
 impl Talk {
-    pub(super) fn new(rnic: &Rnic) -> Result<Self, Failure> {
-        let end = Endpoint::new(rnic)?;
+    pub(super) fn new(hub: &Rc<Hub>) -> Result<Self, Failure> {
+        let end = Endpoint::on(&hub.rnic, hub.cq.clone())?;
         let inbox = end.pd.allocate(RECEIVES * LONGEST, Access::LOCAL_WRITE)?;
         let outbox = end.pd.allocate(LONGEST, Access::LOCAL_WRITE)?;
-        let talk = Talk { end, inbox, outbox, said_busy: Instant::now(), meter: None, proof: None };
+        hub.join(end.qp.num())?;
+        let hub = hub.clone();
+        let talk = Talk { end, hub, inbox, outbox, said_busy: Instant::now(), meter: None, proof: None };
         (0..RECEIVES).try_for_each(|slot| talk.post_receive(slot))?;
         Ok(talk)
     }
 
     /// An end at a server that is not connected, for a client whose place others may take.
-    pub(super) fn metered(rnic: &Rnic, meter: Arc<Meter>) -> Result<Self, Failure> {
-        Ok(Talk { meter: Some(meter), ..Self::new(rnic)? })
+    pub(super) fn metered(hub: &Rc<Hub>, meter: Arc<Meter>) -> Result<Self, Failure> {
+        let mut talk = Self::new(hub)?;
+        talk.meter = Some(meter);
+        Ok(talk)
     }
 
     fn post_receive(&self, slot: usize) -> Result<(), Failure> {
@@ -95,8 +103,9 @@ impl Talk {
         let send = if text.len() <= MAX_INLINE {
             SendWr::send_inline(SEND, &text)
         } else {
-            // Only an end's first or last message can be so long: nothing else is in the outbox
-            // then.
+            // The other end has taken the last long message before there is another: a request and
+            // a refusal come once, and a `Want` answers an offer that comes behind the last one's
+            // files.
             self.outbox.write(0, &text)?;
             SendWr::send(SEND, self.outbox.sge(0..text.len()))
         };
@@ -111,14 +120,18 @@ impl Talk {
         }
     }
 
-    /// Tells the peer that this end is alive, if nothing was sent for a while. Called when a piece
-    /// of the file was processed. Fails if the peer has disconnected, or has lost its place.
-    pub(super) fn say_busy(&mut self, busy: &impl Serialize) -> Result<(), Failure> {
+    /// Tells the peer that this end is alive, if nothing was sent for a while, and gives others
+    /// their turn. Called when a piece of the file was processed. Fails if the peer has
+    /// disconnected, or has lost its place.
+    pub(super) async fn say_busy(&mut self, busy: &impl Serialize) -> Result<(), Failure> {
         self.moved(CHUNK);
-        self.say_alive(busy)
+        self.say_alive(busy)?;
+        self.hub.breathe().await;
+        Ok(())
     }
 
-    /// Like [`Talk::say_busy`], for work that counts for nothing in the client's rate.
+    /// Like [`Talk::say_busy`], for work that counts for nothing in the client's rate, and without
+    /// a turn for others.
     pub(super) fn say_alive(&mut self, busy: &impl Serialize) -> Result<(), Failure> {
         crate::signals::check()?;
         self.check_place()?;
@@ -133,23 +146,24 @@ impl Talk {
     }
 
     /// Returns the peer's next message.
-    pub(super) fn hear<T: Message>(&mut self, patience: Duration) -> Result<T, Failure> {
-        match self.next(patience)? {
+    pub(super) async fn hear<T: Message>(&mut self, patience: Duration) -> Result<T, Failure> {
+        match self.next(patience).await? {
             Next::Message(message) => Ok(message),
             Next::Read(_) => Err(out_of_step()),
         }
     }
 
-    /// Returns the next success, unless the peer loses its place meanwhile.
-    fn completion(&self, patience: Duration) -> Result<Completion, Failure> {
-        let deadline = Instant::now() + patience;
+    /// Returns the next completion, unless the peer loses its place meanwhile.
+    async fn completion(&self, patience: Duration) -> Result<Completion, Failure> {
+        let (deadline, qp) = (Instant::now() + patience, self.end.qp.num());
         loop {
+            crate::signals::check()?;
             // Checked first: otherwise a client that sends without a pause would never be told.
             self.check_place()?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.end.try_next(left.min(CHECK_INTERVAL))? {
-                Some(completion) => return Ok(completion),
-                None if left.is_zero() => return Err(silent(patience)),
+            let now = Instant::now();
+            match self.hub.completion(qp, deadline.min(now + CHECK_INTERVAL)).await {
+                Some(completion) => return self.end.succeeded(completion),
+                None if now >= deadline => return Err(silent(patience)),
                 None => {}
             }
         }
@@ -165,29 +179,74 @@ impl Talk {
         Ok(())
     }
 
-    pub(super) fn next<T: Message>(&mut self, patience: Duration) -> Result<Next<T>, Failure> {
+    pub(super) async fn next<T: Message>(&mut self, patience: Duration) -> Result<Next<T>, Failure> {
         let (begun, most) = (Instant::now(), T::BUSY.map(|times| patience.saturating_mul(times)));
         loop {
-            let completion = self.completion(patience)?;
-            match completion.completed {
-                Completed::Receive => {
-                    let slot = (completion.wr_id - RECEIVE) as usize;
-                    let octets = self.inbox.read(slot * LONGEST, completion.byte_len as usize)?;
-                    self.post_receive(slot)?;
-                    let message: T = serde_json::from_slice(&octets).map_err(|_| out_of_step())?;
-                    match message.failure() {
-                        Some(failure) => return Err(failure),
-                        None if message.is_busy() && most.is_some_and(|most| begun.elapsed() > most) => {
-                            let waited = begun.elapsed().as_secs();
-                            return Err(Failure::peer(format!("the peer has been busy for {waited} s")));
-                        }
-                        None if message.is_busy() => {}
-                        None => return Ok(Next::Message(message)),
-                    }
+            let completion = self.completion(patience).await?;
+            match self.event(&completion)? {
+                None if most.is_some_and(|most| begun.elapsed() > most) => {
+                    let waited = begun.elapsed().as_secs();
+                    return Err(Failure::peer(format!("the peer has been busy for {waited} s")));
                 }
-                Completed::Read => return Ok(Next::Read(completion.wr_id)),
-                _ => return Err(out_of_step()),
+                None => {}
+                Some(next) => return Ok(next),
             }
         }
+    }
+
+    /// Returns the peer's next message if it is there already.
+    pub(super) fn heard<T: Message>(&mut self) -> Result<Option<T>, Failure> {
+        while let Some(completion) = self.hub.take(self.end.qp.num()) {
+            let completion = self.end.succeeded(completion)?;
+            match self.event(&completion)? {
+                None => {}
+                Some(Next::Message(message)) => return Ok(Some(message)),
+                Some(Next::Read(_)) => return Err(out_of_step()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns what has completed; `None` for a message that only says that the peer is alive.
+    fn event<T: Message>(&mut self, completion: &Completion) -> Result<Option<Next<T>>, Failure> {
+        match completion.completed {
+            Completed::Receive => {
+                let slot = (completion.wr_id - RECEIVE) as usize;
+                let octets = self.inbox.read(slot * LONGEST, completion.byte_len as usize)?;
+                self.post_receive(slot)?;
+                let message: T = serde_json::from_slice(&octets).map_err(|_| out_of_step())?;
+                match message.failure() {
+                    Some(failure) => Err(failure),
+                    None if message.is_busy() => Ok(None),
+                    None => Ok(Some(Next::Message(message))),
+                }
+            }
+            Completed::Read => Ok(Some(Next::Read(completion.wr_id))),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    /// Waits until the peer has disconnected, for at most so long. Its messages are ignored; no
+    /// more of them are received than receives are posted.
+    pub(super) async fn await_end(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        while let Some(completion) = self.hub.completion(self.end.qp.num(), deadline).await
+            && completion.ok().is_ok()
+        {}
+    }
+
+    /// Closes gracefully and waits until that is done, or until the peer takes too long.
+    pub(super) async fn close(&self) {
+        self.end.qp.disconnect();
+        let deadline = Instant::now() + CLOSE;
+        while self.end.qp.state() == QpState::Closing && Instant::now() < deadline {
+            self.hub.completion(self.end.qp.num(), Instant::now() + CLOSE_LOOK).await;
+        }
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        self.hub.leave(self.end.qp.num());
     }
 }

@@ -13,17 +13,16 @@ use nix::sys::stat::Mode;
 
 use super::files::{FileError, Spot, local_spot};
 use super::partial::Clobber;
-use super::stream::Stream;
 use crate::signals;
 
-/// The name that stands for standard output.
-pub(super) const STDOUT: &str = "-";
+/// The name that stands for standard output, and for standard input.
+pub(super) const STANDARD: &str = "-";
 
 pub(super) enum Target {
     /// A regular file, or a name that is free.
     File(Spot),
-    /// A pipe, a device or standard output.
-    Stream(Stream),
+    /// A pipe, a device or standard output, and its name in messages.
+    Stream(File, String),
 }
 
 impl Target {
@@ -31,9 +30,9 @@ impl Target {
     pub(super) fn of(path: &Path, clobber: Clobber) -> Result<Self, FileError> {
         let shown = path.display().to_string();
         let wrong = |error: io::Error| FileError::new(&shown, error);
-        if path == Path::new(STDOUT) {
+        if path == Path::new(STANDARD) {
             let out = io::stdout().as_fd().try_clone_to_owned().map_err(wrong)?;
-            return Ok(Target::Stream(Stream::new(File::from(out), "standard output")));
+            return Ok(Target::Stream(File::from(out), "standard output".to_owned()));
         }
         // Opening a path with `O_PATH` has no effect on what is there.
         let there = match open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()) {
@@ -44,7 +43,7 @@ impl Target {
         let kind = there.metadata().map_err(wrong)?.file_type();
         if kind.is_fifo() || kind.is_char_device() || kind.is_block_device() {
             let file = write_to(path, &shown)?;
-            return Ok(Target::Stream(Stream::new(file, &shown)));
+            return Ok(Target::Stream(file, shown));
         }
         if clobber == Clobber::No {
             return Err(FileError::Exists(shown));

@@ -138,7 +138,7 @@ fn the_token_does_not_travel() {
     std::thread::scope(|scope| {
         let get = scope.spawn(|| place.get(&host, &["--token", &place.text("token")]));
         let request = accept(&listener);
-        assert_eq!(request.private_data(), two(1));
+        assert_eq!(request.private_data(), two(0x0d));
         let nonce = [7; 32];
         let server = Peer::accept(request, &[&two(1)[..], &nonce].concat());
         let signed = server.hear().unwrap()["Signed"].clone();
@@ -199,7 +199,7 @@ fn protocol_1_is_answered_where_there_is_no_token() {
     let open = place.serve(&[]);
     let request = json!({"Get": {"path": "file", "have": 0, "sha256": ""}});
     // Flags that the server does not know are missing in its Reply.
-    for (greeting, answer) in [(FILES.to_vec(), Vec::new()), (two(0), two(0)), (two(0xfe), two(4))] {
+    for (greeting, answer) in [(FILES.to_vec(), Vec::new()), (two(0), two(0)), (two(0xfe), two(0x0c))] {
         let peer = Peer::connect(open.addr, &greeting);
         assert_eq!(peer.told, answer);
         peer.say_json(&request);
@@ -220,7 +220,7 @@ fn a_client_tries_protocol_1_unless_it_would_lose_what_it_was_told() {
     std::thread::scope(|scope| {
         let get = scope.spawn(|| place.get(&host, &[]));
         let first = accept(&listener);
-        assert_eq!(first.private_data(), two(0));
+        assert_eq!(first.private_data(), two(0x0c));
         first.reject(b"this is rddp serve: use rddp put or rddp get of the same version").unwrap();
         let second = accept(&listener);
         assert_eq!(second.private_data(), FILES);
@@ -271,7 +271,7 @@ fn what_is_replaced_is_told_and_can_be_kept() {
     let place = Place::new();
     let mut server = place.serve(&["--writable"]);
     let put = |more: &[&str]| {
-        run(&[&["put", &place.text("token"), &format!("{}/put", server.host())], more].concat())
+        run(&[&["put", "-I", &place.text("token"), &format!("{}/put", server.host())], more].concat())
     };
     let replaced = |ended: Ended| ended.ok().json()["replaced"].clone();
     let got = |path: &Path| fs::read(path).unwrap();
@@ -281,7 +281,7 @@ fn what_is_replaced_is_told_and_can_be_kept() {
     fs::write(place.path("served/put"), "kept").unwrap();
     put(&["--no-clobber"]).failed(5, &["put: it is there already", "try: "]);
     assert_eq!(got(&place.path("served/put")), b"kept");
-    let get = |more: &[&str]| place.get(&server.host(), more);
+    let get = |more: &[&str]| place.get(&server.host(), &[&["-I"], more].concat());
     assert_eq!(replaced(get(&["--json", "--no-clobber"])), false);
     assert_eq!(replaced(get(&["--json"])), true);
     assert!(get(&[]).ok().stdout.contains("replaced the file that was there"));

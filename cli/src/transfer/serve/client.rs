@@ -1,24 +1,26 @@
 //! One client of the server: one file, to or from the client.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rddp_rnic::{Access, ConnectOptions, ConnectRequest, MemoryRegion};
-use serde::Serialize;
 
 use super::Server;
-use crate::failure::{Failure, Kind, printable};
-use crate::out;
+use super::served::Served;
+use crate::failure::{Failure, Kind};
 use crate::places::Place;
+use crate::transfer::checksum::Check;
 use crate::transfer::files::FileError;
-use crate::transfer::greeting::Hello;
-use crate::transfer::partial::{Clobber, Partial};
-use crate::transfer::protocol::{Chunk, MAX_PATH, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
-use crate::transfer::show::{replaced_text, resumed_text};
+use crate::transfer::greeting::{Flags, Hello};
+use crate::transfer::partial::{Clobber, Last, Partial};
+use crate::transfer::protocol::{
+    Chunk, MAX_PATH, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step,
+};
 use crate::transfer::source::Source;
 use crate::transfer::talk::Talk;
+use crate::transfer::tasks::Hub;
 use crate::transfer::token::{Nonce, Token, nonce};
 use crate::transfer::tree::Depth;
-use crate::units::about;
 
 /// Time limit for a client to receive the reason of a refusal and to disconnect.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,84 +29,104 @@ pub(super) struct Client<'a> {
     pub(super) server: &'a Server,
     pub(super) talk: Talk,
     peer: String,
+    hello: Hello,
     /// The server's token and the nonce of this connection, by which requests are checked; `None`
     /// if the server asks for no token.
     proof: Option<(&'a Token, Nonce)>,
     begun: Instant,
 }
 
-/// The result of a transfer, as `--json` prints it.
-#[derive(Serialize)]
-pub(super) struct Served {
-    peer: String,
-    op: &'static str,
-    file: String,
-    octets: u64,
-    /// For a tree: how many files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    files: Option<u64>,
-    resumed_from: u64,
-    /// For a put: whether a file with the name was replaced.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replaced: Option<bool>,
-    seconds: f64,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    sha256: String,
+/// A file that a client puts.
+struct Putting {
+    path: String,
+    size: u64,
+    mode: u32,
+    clobber: Clobber,
+    terms: Option<Terms>,
 }
 
 impl<'a> Client<'a> {
     pub(super) fn accept(
         server: &'a Server,
+        hub: &Rc<Hub>,
         request: ConnectRequest,
         hello: Hello,
         peer: String,
         place: &Place,
     ) -> Result<Self, Failure> {
-        let talk = Talk::metered(&server.rnic, place.meter())?;
+        let talk = Talk::metered(hub, place.meter())?;
         let proof = server.token.as_ref().map(|token| nonce().map(|nonce| (token, nonce))).transpose()?;
         let private_data = hello.answer(proof.as_ref().map(|(_, nonce)| nonce));
         talk.end.accept(request, &ConnectOptions { private_data, ..ConnectOptions::default() })?;
-        Ok(Client { server, talk, peer, proof, begun: Instant::now() })
+        Ok(Client { server, talk, peer, hello, proof, begun: Instant::now() })
     }
 
     /// Serves this client's one request. Tells the client of a failure, and returns it.
-    pub(super) fn serve(mut self) -> Result<(), Failure> {
+    pub(super) async fn serve(mut self) -> Result<(), Failure> {
         // The memory is kept until the client was told how the request ended: the client may access
         // it until then.
         let mut slots = None;
-        let served =
-            match self.request() {
-                // No client of ours names so long a path, so it is not repeated in messages.
-                Ok(
-                    ToServer::Put { path, .. } | ToServer::Get { path, .. } | ToServer::PutTree { path, .. },
-                ) if path.len() > MAX_PATH => Err(out_of_step()),
-                Ok(ToServer::Put { path, size, mode, no_clobber }) => {
-                    self.put(path, size, mode, Clobber::unless(no_clobber), &mut slots)
-                }
-                Ok(ToServer::Get { path, have, sha256 }) => self.get(path, have, &sha256, &mut slots),
-                Ok(ToServer::PutTree { path, no_clobber }) => {
-                    self.put_tree(path, Clobber::unless(no_clobber), &mut slots)
-                }
-                Ok(ToServer::GetTree { paths, recursive, names_only }) => {
-                    self.get_tree(&paths, Depth { recursive, names_only }, &mut slots)
-                }
-                Ok(_) => Err(out_of_step()),
-                Err(failure) => Err(failure),
-            };
+        let served = match self.request().await {
+            Ok(request) => self.carry_out(request, &mut slots).await,
+            Err(failure) => Err(failure),
+        };
         match served {
             Ok(served) => served.print(self.server.json),
             Err(failure) => {
-                self.refuse(&failure);
+                self.refuse(&failure).await;
                 return Err(failure);
             }
         }
-        self.talk.end.close();
+        self.talk.close().await;
         Ok(())
     }
 
+    async fn carry_out(
+        &mut self,
+        request: ToServer,
+        slots: &mut Option<MemoryRegion>,
+    ) -> Result<Served, Failure> {
+        match request {
+            // No client of ours names so long a path, so it is not repeated in messages.
+            ToServer::Put { path, .. } | ToServer::Get { path, .. } | ToServer::PutTree { path, .. }
+                if path.len() > MAX_PATH =>
+            {
+                Err(out_of_step())
+            }
+            ToServer::Put { path, size, mode, no_clobber, terms } => {
+                let (clobber, terms) = (Clobber::unless(no_clobber), self.terms(terms)?);
+                self.put(Putting { path, size, mode, clobber, terms }, slots).await
+            }
+            ToServer::Get { path, have, sha256, terms } => {
+                let terms = self.terms(terms)?;
+                self.get(path, have, &sha256, terms, slots).await
+            }
+            ToServer::PutTree { path, no_clobber, terms } => {
+                let terms = self.terms(terms)?;
+                self.put_tree(path, Clobber::unless(no_clobber), terms, slots).await
+            }
+            ToServer::GetTree { paths, recursive, names_only, terms } => {
+                let terms = self.terms(terms)?;
+                self.get_tree(&paths, Depth { recursive, names_only }, terms, slots).await
+            }
+            _ => Err(out_of_step()),
+        }
+    }
+
+    /// Returns the terms of a request: `None` for a client without flag 8.
+    fn terms(&self, terms: Option<Terms>) -> Result<Option<Terms>, Failure> {
+        if !matches!(self.hello, Hello::Two(Flags { offers: true, .. })) {
+            return Ok(None);
+        }
+        let terms = terms.unwrap_or_default();
+        let is_valid = terms.modified.is_none_or(|time| time.is_valid())
+            && terms.share.is_none_or(|share| share.number < share.of);
+        if is_valid { Ok(Some(terms)) } else { Err(out_of_step()) }
+    }
+
     /// Returns the client's request. Where there is a token, its proof has been checked.
-    fn request(&mut self) -> Result<ToServer, Failure> {
-        let heard = self.hear()?;
+    async fn request(&mut self) -> Result<ToServer, Failure> {
+        let heard = self.hear().await?;
         let Some((token, nonce)) = &self.proof else { return Ok(heard) };
         match heard {
             ToServer::Signed { mac, request } if token.verify(nonce, &request, &mac) => {
@@ -116,62 +138,80 @@ impl<'a> Client<'a> {
         }
     }
 
-    pub(super) fn hear(&mut self) -> Result<ToServer, Failure> {
-        self.talk.hear(self.server.idle)
+    pub(super) async fn hear(&mut self) -> Result<ToServer, Failure> {
+        self.talk.hear(self.server.idle).await
     }
 
     /// Tells the client the reason, and waits until it has disconnected: if this end closed at
     /// once, the client could lose the message.
-    fn refuse(&mut self, failure: &Failure) {
+    async fn refuse(&mut self, failure: &Failure) {
         let [mismatch, changed] = [Kind::Mismatch, Kind::Changed].map(|kind| failure.kind() == kind);
         let (reason, remedy) = match failure.kind() {
             Kind::Interrupted => ("it is being stopped".to_owned(), None),
             _ => (failure.to_string(), failure.how().map(str::to_owned)),
         };
         let refused = ToClient::Refused { reason, remedy, mismatch, changed };
-        let deadline = Instant::now() + REFUSAL_TIMEOUT;
         if self.talk.say(&refused).is_ok() {
-            // Messages that the client still sends are ignored; no more of them are received than
-            // receives are posted.
-            let left = || deadline.saturating_duration_since(Instant::now());
-            while matches!(self.talk.end.try_next(left()), Ok(Some(_))) {}
+            self.talk.await_end(REFUSAL_TIMEOUT).await;
         }
     }
 
     /// Receives a file, by the client's RDMA Writes into slots of this end's memory.
-    fn put(
-        &mut self,
-        path: String,
-        size: u64,
-        mode: u32,
-        clobber: Clobber,
-        slots: &mut Option<MemoryRegion>,
-    ) -> Result<Served, Failure> {
+    async fn put(&mut self, file: Putting, slots: &mut Option<MemoryRegion>) -> Result<Served, Failure> {
+        let Putting { path, size, mode, clobber, terms } = file;
         self.writable(&path)?;
+        let check = check(terms);
+        let hub = self.talk.hub.clone();
         let spot = self.server.root.spot(&path).map_err(refused)?;
-        let mut partial = Partial::open(spot, clobber).map_err(refused)?;
-        let talk = &mut self.talk;
-        let (have, sha256) = partial.examine(&mut || talk.say_busy(&ToClient::Busy)).map_err(refused)?;
+        let mut partial = Partial::open(spot, clobber, check, &hub).await.map_err(refused)?;
+        let modified = terms.and_then(|terms| terms.modified);
+        let is_unknown = terms.is_some_and(|terms| terms.unknown_size);
+        if terms.is_some_and(|terms| !terms.again) && partial.is_there(Last { size, mode, modified }) {
+            partial.discard();
+            self.talk.say(&ToClient::Same)?;
+            return Ok(Served { unchanged: Some(1), ..self.served("put", path, size, 0, String::new()) });
+        }
+        let (have, proof) = if is_unknown {
+            partial.restart().map_err(refused)?;
+            (0, String::new())
+        } else {
+            let talk = &mut self.talk;
+            let mut tick = async || talk.say_busy(&ToClient::Busy).await;
+            partial.examine(&mut tick).await.map_err(refused)?
+        };
         // The octets that exist count as free space: they are either kept or overwritten.
-        partial.has_room(size.saturating_sub(have)).map_err(refused)?;
+        if terms.is_none_or(|terms| !terms.has_holes) {
+            partial.has_room(size.saturating_sub(have)).map_err(refused)?;
+        }
         let slots = slots.insert(self.slots(Access::REMOTE_WRITE)?);
         let replaces = Some(partial.replaces().map_err(refused)?);
-        self.talk.say(&ToClient::Take { have, sha256, window: Window::of(slots), replaces })?;
-        let ToServer::From { offset: from } = self.hear()? else { return Err(out_of_step()) };
+        let take = ToClient::Take { have, sha256: proof, window: Window::of(slots), replaces };
+        self.talk.say(&take)?;
+        let ToServer::From { offset: from } = self.hear().await? else { return Err(out_of_step()) };
         match from {
             0 => partial.restart().map_err(refused)?,
             from if from == have && from <= size => {}
             _ => return Err(out_of_step()),
         }
-        let theirs = self.receive(&mut partial, size, slots)?;
-        let sha256 = partial.checksum();
+        let known = if is_unknown { None } else { Some(size) };
+        let received = self.receive(&mut partial, known, terms, slots).await;
+        let (theirs, size) = match received {
+            Err(failure) if is_unknown => {
+                // Nobody sends the same octets again.
+                partial.discard();
+                return Err(failure);
+            }
+            received => received?,
+        };
+        let sha256 = partial.checksum(size);
         if sha256 != theirs {
             partial.discard();
             return Err(Failure::mismatch(format!("{path}: its sha256 is {sha256} here and {theirs} there")));
         }
-        let replaced = partial.finish(mode).map_err(refused)?;
+        let replaced = partial.finish(Last { size, mode, modified }, &hub).await.map_err(refused)?;
         self.talk.say(&ToClient::Same)?;
-        Ok(Served { replaced: Some(replaced), ..self.served("put", path, size, from, sha256) })
+        let served = self.served("put", path, size, from, sha256).checked(check);
+        Ok(Served { replaced: Some(replaced), ..served })
     }
 
     pub(super) fn writable(&self, path: &str) -> Result<(), Failure> {
@@ -187,81 +227,117 @@ impl<'a> Client<'a> {
     }
 
     /// Receives chunk by chunk, until the client says that these were all. Returns the checksum
-    /// that the client names.
-    fn receive(&mut self, partial: &mut Partial, size: u64, slots: &MemoryRegion) -> Result<String, Failure> {
+    /// that the client names, and the size of the file.
+    async fn receive(
+        &mut self,
+        partial: &mut Partial,
+        known: Option<u64>,
+        terms: Option<Terms>,
+        slots: &MemoryRegion,
+    ) -> Result<(String, u64), Failure> {
+        let hub = self.talk.hub.clone();
+        let most = known.unwrap_or(i64::MAX as u64);
         let mut octets = vec![0; SLOT];
         loop {
-            match self.hear()? {
+            match self.hear().await? {
                 ToServer::Chunk(chunk) => {
-                    chunk.check(partial.len(), size)?;
+                    match terms {
+                        Some(_) if known.is_some() => chunk.check_ahead(partial.len(), most)?,
+                        _ => chunk.check(partial.len(), most)?,
+                    }
                     // The client can write to this memory at any time: only the octets that are
                     // copied here count.
                     let octets = &mut octets[..chunk.len];
                     slots.read_into(chunk.slot * SLOT, octets)?;
+                    if let Some(terms) = terms {
+                        chunk.check_octets(octets, terms.check)?;
+                    }
                     self.talk.say(&ToClient::Free { slot: chunk.slot })?;
-                    partial.append(octets).map_err(refused)?;
+                    partial.append(chunk.offset, octets, &hub).await.map_err(refused)?;
                     self.talk.moved(chunk.len);
+                    hub.breathe().await;
                 }
-                ToServer::End { sha256 } if partial.len() == size => return Ok(sha256),
+                ToServer::End { sha256, size } => {
+                    let end = known.or(size).ok_or_else(out_of_step)?;
+                    // With terms, a hole may be at the end of a file whose size was known.
+                    let is_all = partial.len() == end || terms.is_some() && known.is_some();
+                    return if is_all { Ok((sha256, end)) } else { Err(out_of_step()) };
+                }
                 _ => return Err(out_of_step()),
             }
         }
     }
 
     /// Gives a file, by the client's RDMA Reads of slots of this end's memory.
-    fn get(
+    async fn get(
         &mut self,
         path: String,
         have: u64,
-        sha256: &str,
+        proof: &str,
+        terms: Option<Terms>,
         slots: &mut Option<MemoryRegion>,
     ) -> Result<Served, Failure> {
-        let file = self.server.root.file(&path);
-        let mut source = file.and_then(|file| Source::new(file, &path)).map_err(refused)?;
+        let (check, hub) = (check(terms), self.talk.hub.clone());
+        let file = self.server.root.file(&path).map_err(refused)?;
+        let mut source = Source::new(file, &path, check, &hub).await.map_err(refused)?;
+        if terms.is_none() {
+            source.fill_holes();
+        }
         let talk = &mut self.talk;
-        let mut tick = || talk.say_busy(&ToClient::Busy);
-        let from = source.resume(have, sha256, &mut tick).map_err(refused)?;
+        let mut tick = async || talk.say_busy(&ToClient::Busy).await;
+        let from = source.resume(have, proof, &mut tick).await.map_err(refused)?;
         let (size, mode) = (source.size(), source.mode());
+        let modified = terms.map(|_| source.modified());
         let slots = slots.insert(self.slots(Access::REMOTE_READ)?);
-        self.talk.say(&ToClient::Give { size, mode, from, window: Window::of(slots) })?;
-        self.give(&mut source, from, slots)?;
+        let (window, has_holes) = (Window::of(slots), source.has_holes());
+        self.talk.say(&ToClient::Give { size, mode, from, window, modified, has_holes })?;
+        if self.give(&mut source, terms, slots).await? == Given::Unwanted {
+            return Ok(Served { unchanged: Some(1), ..self.served("get", path, size, 0, String::new()) });
+        }
         source.check_unchanged(self.server.root.file(&path)).map_err(refused)?;
         let sha256 = source.checksum();
         self.talk.say(&ToClient::End { sha256: sha256.clone() })?;
-        match self.hear()? {
-            ToServer::Same => Ok(self.served("get", path, size, from, sha256)),
+        match self.hear().await? {
+            ToServer::Same => Ok(self.served("get", path, size, from, sha256).checked(check)),
             _ => Err(out_of_step()),
         }
     }
 
-    /// Sends all octets from `offset` on, and waits until the client has them.
-    fn give(&mut self, source: &mut Source, mut offset: u64, slots: &MemoryRegion) -> Result<(), Failure> {
-        let size = source.size();
+    /// Sends all octets from where the source is, and waits until the client has them.
+    async fn give(
+        &mut self,
+        source: &mut Source,
+        terms: Option<Terms>,
+        slots: &MemoryRegion,
+    ) -> Result<Given, Failure> {
         let mut free: Vec<usize> = (0..SLOTS).collect();
         let mut lens = [0; SLOTS];
-        let mut octets = vec![0; SLOT];
-        while offset < size || free.len() < SLOTS {
-            match free.pop() {
-                Some(slot) if offset < size => {
-                    let len = (size - offset).min(SLOT as u64) as usize;
-                    let octets = &mut octets[..len];
-                    source.read(octets).map_err(refused)?;
-                    slots.write(slot * SLOT, octets)?;
-                    self.talk.say(&ToClient::Chunk(Chunk { slot, offset, len }))?;
-                    (lens[slot], offset) = (len, offset + len as u64);
-                }
-                last => {
-                    free.extend(last);
-                    let ToServer::Free { slot } = self.hear()? else { return Err(out_of_step()) };
-                    if slot >= SLOTS || free.contains(&slot) {
-                        return Err(out_of_step());
+        let mut is_more = true;
+        while is_more || free.len() < SLOTS {
+            if !is_more || free.is_empty() {
+                match self.hear().await? {
+                    ToServer::Free { slot } if slot < SLOTS && !free.contains(&slot) => {
+                        self.talk.moved(lens[slot]);
+                        free.push(slot);
                     }
-                    self.talk.moved(lens[slot]);
-                    free.push(slot);
+                    // The client has the file already.
+                    ToServer::Same if terms.is_some() => return Ok(Given::Unwanted),
+                    _ => return Err(out_of_step()),
                 }
+                continue;
             }
+            let Some((offset, octets)) = source.next(SLOT).map_err(refused)? else {
+                is_more = false;
+                continue;
+            };
+            let slot = free.pop().ok_or_else(out_of_step)?;
+            slots.write(slot * SLOT, &octets)?;
+            let crc = terms.and_then(|terms| terms.check.of_chunk(&octets));
+            self.talk.say(&ToClient::Chunk(Chunk { slot, offset, len: octets.len(), crc }))?;
+            lens[slot] = octets.len();
+            self.talk.hub.breathe().await;
         }
-        Ok(())
+        Ok(Given::Sent)
     }
 
     pub(super) fn served(
@@ -272,10 +348,36 @@ impl<'a> Client<'a> {
         resumed_from: u64,
         sha256: String,
     ) -> Served {
+        let protocol = if self.hello == Hello::One { 1 } else { 2 };
         let seconds = self.begun.elapsed().as_secs_f64();
-        let peer = self.peer.clone();
-        Served { peer, op, file, octets, files: None, resumed_from, replaced: None, seconds, sha256 }
+        Served {
+            peer: self.peer.clone(),
+            op,
+            file,
+            octets,
+            files: None,
+            unchanged: None,
+            resumed_from,
+            replaced: None,
+            seconds,
+            checksum: None,
+            sha256,
+            protocol,
+        }
     }
+}
+
+/// The outcome of giving a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Given {
+    Sent,
+    /// The client has it already.
+    Unwanted,
+}
+
+/// Returns how octets are checked: by SHA-256 for a client that cannot choose.
+pub(super) fn check(terms: Option<Terms>) -> Check {
+    terms.map_or(Check::Sha256, |terms| terms.check)
 }
 
 /// Returns the failure that a client is told for an error of a file.
@@ -283,28 +385,5 @@ pub(super) fn refused(error: FileError) -> Failure {
     match error {
         FileError::Changed(_) => error.failure(Kind::Changed),
         _ => error.failure(Kind::Refused),
-    }
-}
-
-impl Served {
-    pub(super) fn with_files(self, files: u64) -> Self {
-        Served { files: Some(files), ..self }
-    }
-
-    fn print(&self, json: bool) {
-        if out::style().quiet {
-            return;
-        }
-        if json {
-            out::json_event(self);
-            return;
-        }
-        // A peer chose the name, so characters that would move the cursor are escaped.
-        let name = printable(&self.file);
-        let (octets, seconds) = (about(self.octets), self.seconds);
-        let (resumed, replaced) = (resumed_text(self.resumed_from), replaced_text(self.replaced));
-        let files = self.files.map_or_else(String::new, |files| format!("{files} files, "));
-        let how = format!("{files}{octets} in {seconds:.2} s{resumed}{replaced}");
-        out::event(format_args!("{}: {} {name}, {how}", self.peer, self.op));
     }
 }

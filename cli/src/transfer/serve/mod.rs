@@ -1,12 +1,15 @@
-//! `rddp serve`: serves a directory to put and get, with one thread for each client.
+//! `rddp serve`: serves a directory to put and get, with one thread for many clients.
 
 mod activation;
 mod client;
+mod served;
 mod tree;
+mod workers;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -16,13 +19,15 @@ use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
 use serde::Serialize;
 
 use self::client::Client;
+use self::workers::{Newcomer, Workers};
 use super::files::Root;
-use super::greeting::Hello;
+use super::greeting::{Flags, Hello};
+use super::tasks::Hub;
 use super::token::Token;
 use crate::failure::{EXIT_CODES, Failure, Kind};
 use crate::out;
-use crate::places::{Place, Places};
-use crate::threads::{self, NO_THREAD};
+use crate::places::Places;
+use crate::threads::NO_THREAD;
 use crate::units::parse_seconds;
 use crate::{addr, signals};
 
@@ -84,7 +89,7 @@ struct Listening {
     listening: SocketAddr,
 }
 
-/// State that the threads of all clients share.
+/// State that all clients share.
 struct Server {
     rnic: Rnic,
     root: Root,
@@ -120,10 +125,11 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let (writable, idle, json) = (args.writable, args.idle, args.json);
     let places = Arc::new(Places::new(args.max_clients, Some(args.idle)));
     let server = Arc::new(Server { rnic, root, writable, token, idle, json, places });
+    let mut workers = Workers::new(&server);
     while !signals::stopped() {
         let request = listener.accept(Some(signals::CHECK_INTERVAL));
         if let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? {
-            take_in(&server, request);
+            take_in(&server, &mut workers, request);
         }
     }
     drop(listener);
@@ -145,8 +151,8 @@ fn listen(rnic: &Rnic, args: &ServeArgs) -> Result<(Listener, SocketAddr), Failu
     Ok((listener, addr))
 }
 
-/// Starts a thread for a client, if the request comes from one and there is a free place.
-fn take_in(server: &Arc<Server>, request: ConnectRequest) {
+/// Gives a client to a thread, if the request comes from one and there is a free place.
+fn take_in(server: &Server, workers: &mut Workers, request: ConnectRequest) {
     let hello = match welcome(request.private_data(), server.token.is_some()) {
         Ok(hello) => hello,
         Err(reason) => {
@@ -160,20 +166,19 @@ fn take_in(server: &Arc<Server>, request: ConnectRequest) {
         let _ = request.reject(b"too many clients at the moment");
         return;
     };
-    let for_client = server.clone();
-    let work = move |(request, place)| for_client.serve(request, hello, &place);
-    let started = threads::start((request, place), work);
-    if let Err(((request, _place), error)) = started {
+    if let Err((newcomer, error)) = workers.take(Newcomer { request, hello, place }) {
         out::warn(format_args!("starting a thread: {error}; others are served"));
-        let _ = request.reject(NO_THREAD.as_bytes());
+        let _ = newcomer.request.reject(NO_THREAD.as_bytes());
     }
 }
 
 /// Parses a client's greeting. The error is the reason for which the client is refused.
 fn welcome(private_data: &[u8], token: bool) -> Result<Hello, &'static str> {
     match Hello::parse(private_data) {
-        Some(Hello::Two { token: true, .. }) if !token => Err("this server has no token: leave --token out"),
-        Some(hello @ Hello::Two { token: true, .. }) => Ok(hello),
+        Some(Hello::Two(Flags { token: true, .. })) if !token => {
+            Err("this server has no token: leave --token out")
+        }
+        Some(hello @ Hello::Two(Flags { token: true, .. })) => Ok(hello),
         Some(_) if token => Err("this server asks for a token: name its file with --token"),
         Some(hello) => Ok(hello),
         None => Err("this is rddp serve: use rddp put or rddp get of the same version"),
@@ -181,16 +186,21 @@ fn welcome(private_data: &[u8], token: bool) -> Result<Hello, &'static str> {
 }
 
 impl Server {
-    fn serve(&self, request: ConnectRequest, hello: Hello, place: &Place) {
+    async fn serve(&self, hub: Rc<Hub>, newcomer: Newcomer) {
+        let Newcomer { request, hello, place } = newcomer;
         let peer =
             request.peer_addr().map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string());
-        match Client::accept(self, request, hello, peer.clone(), place).and_then(Client::serve) {
+        let served = match Client::accept(self, &hub, request, hello, peer.clone(), &place) {
+            Ok(client) => client.serve().await,
+            Err(failure) => Err(failure),
+        };
+        match served {
             Err(failure) if failure.kind() != Kind::Interrupted => out::client_failed(&peer, &failure),
             _ => {}
         }
     }
 
-    /// Gives the threads of clients, which stop by themselves, a moment to end.
+    /// Gives the clients' tasks, which stop by themselves, a moment to end.
     fn drain(&self) {
         for _ in 0..20 {
             if self.places.are_free() {

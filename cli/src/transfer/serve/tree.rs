@@ -5,32 +5,36 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, mkdirat};
 use rddp_rnic::{Access, MemoryRegion};
 
-use super::client::{Client, Served, refused};
+use super::client::{Client, refused};
+use super::served::Served;
 use crate::failure::Failure;
+use crate::transfer::checksum::Check;
 use crate::transfer::files::{FileError, Root, inside};
 use crate::transfer::partial::Clobber;
-use crate::transfer::protocol::{MAX_PATH, SLOT, ToClient, ToServer, Window, out_of_step};
-use crate::transfer::tree::{Arrival, Counts, Departure, Depth, GivePipe};
+use crate::transfer::protocol::{MAX_PATH, SLOT, Terms, ToClient, ToServer, Window, out_of_step};
+use crate::transfer::talk::Talk;
+use crate::transfer::tree::{Arrival, Counts, Departure, Depth, GivePipe, Taken};
 
 /// Octets of all names in one request.
 const MAX_NAMES: usize = MAX_PATH;
 
 impl Client<'_> {
     /// Receives a tree, by the client's RDMA Writes into slots of this end's memory.
-    pub(super) fn put_tree(
+    pub(super) async fn put_tree(
         &mut self,
         path: String,
         clobber: Clobber,
+        terms: Option<Terms>,
         slots: &mut Option<MemoryRegion>,
     ) -> Result<Served, Failure> {
         self.writable(&path)?;
         let top = made(&self.server.root, path.trim_end_matches('/')).map_err(refused)?;
-        let mut arrival = Arrival::new(top, clobber).map_err(refused)?;
+        let mut arrival = Arrival::new(top, clobber, terms, &self.talk.hub).map_err(refused)?;
         let slots = slots.insert(self.slots(Access::REMOTE_WRITE)?);
         self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
         let (mut octets, mut offset) = (vec![0; SLOT], 0);
         loop {
-            let ToServer::Chunk(chunk) = self.hear()? else { return Err(out_of_step()) };
+            let ToServer::Chunk(chunk) = self.hear().await? else { return Err(out_of_step()) };
             chunk.check(offset, u64::MAX)?;
             offset += chunk.len as u64;
             // The client can write to this memory at any time: only the octets that are copied
@@ -38,23 +42,27 @@ impl Client<'_> {
             let octets = &mut octets[..chunk.len];
             slots.read_into(chunk.slot * SLOT, octets)?;
             self.talk.say(&ToClient::Free { slot: chunk.slot })?;
-            let left = arrival.take(octets).map_err(refused)?;
             self.talk.moved(chunk.len);
-            if left.is_some() {
-                break;
+            let talk = &mut self.talk;
+            let mut tick = async || alive(talk).await;
+            match arrival.take(octets, &mut tick).await.map_err(refused)? {
+                Taken::More => {}
+                Taken::Asked(want) => self.talk.say(&ToClient::Want(want))?,
+                Taken::All(_) => break,
             }
         }
         let talk = &mut self.talk;
-        arrival.finish(&mut || talk.say_busy(&ToClient::Busy)).map_err(refused)?;
+        arrival.finish(|| talk.say_alive(&ToClient::Busy)).await.map_err(refused)?;
         self.talk.say(&ToClient::Same)?;
-        Ok(self.served_tree("put", path, arrival.counts))
+        Ok(self.served_tree("put", path, arrival.counts).checked(check_of(terms)))
     }
 
     /// Gives files and trees, or their names, by the client's RDMA Reads.
-    pub(super) fn get_tree(
+    pub(super) async fn get_tree(
         &mut self,
         paths: &[String],
         depth: Depth,
+        terms: Option<Terms>,
         slots: &mut Option<MemoryRegion>,
     ) -> Result<Served, Failure> {
         if paths.is_empty() || paths.iter().map(String::len).sum::<usize>() > MAX_NAMES {
@@ -63,7 +71,7 @@ impl Client<'_> {
         let slots = slots.insert(self.slots(Access::REMOTE_READ)?);
         self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
         let pipe = GivePipe::new(&mut self.talk, slots, self.server.idle);
-        let mut departure = Departure::new(pipe, depth);
+        let mut departure = Departure::new(pipe, depth, terms);
         for path in paths {
             let path = path.trim_end_matches('/');
             let place = if path.is_empty() { "." } else { path };
@@ -72,18 +80,34 @@ impl Client<'_> {
                 None | Some(".") => "",
                 Some(name) => name,
             };
-            let added = departure.add(name.as_bytes(), place, |flags| self.server.root.beneath(place, flags));
-            added.map_err(refused)?;
+            let open = |flags| self.server.root.beneath(place, flags);
+            departure.add(name.as_bytes(), place, open).await.map_err(refused)?;
         }
-        let (_, counts) = departure.finish().map_err(refused)?;
-        let ToServer::Same = self.hear()? else { return Err(out_of_step()) };
-        let op = if depth.names_only { "ls" } else { "get" };
-        Ok(self.served_tree(op, paths.join(" "), counts))
+        let (_, counts) = departure.finish().await.map_err(refused)?;
+        let ToServer::Same = self.hear().await? else { return Err(out_of_step()) };
+        if depth.names_only {
+            return Ok(self.served_tree("ls", paths.join(" "), counts));
+        }
+        Ok(self.served_tree("get", paths.join(" "), counts).checked(check_of(terms)))
     }
 
     fn served_tree(&self, op: &'static str, file: String, counts: Counts) -> Served {
-        self.served(op, file, counts.octets, 0, String::new()).with_files(counts.files)
+        let Counts { files, octets, unchanged, .. } = counts;
+        self.served(op, file, octets, 0, String::new()).with_files(files, unchanged)
     }
+}
+
+/// Tells the client that this end is alive. A client whose files are looked at slowly must not keep
+/// its place by that.
+async fn alive(talk: &mut Talk) -> Result<(), Failure> {
+    talk.say_alive(&ToClient::Busy)?;
+    talk.hub.breathe().await;
+    Ok(())
+}
+
+/// Returns how the octets of a tree are checked.
+fn check_of(terms: Option<Terms>) -> Check {
+    terms.map_or(Check::Crc32c, |terms| terms.check)
 }
 
 /// Opens the directory into which files go, and makes it if need be.
@@ -94,7 +118,7 @@ fn made(root: &Root, path: &str) -> Result<std::os::fd::OwnedFd, FileError> {
     let opened = match root.beneath(place, flags) {
         Err(Errno::ENOENT) => {
             let spot = root.spot(place)?;
-            match mkdirat(&spot.dir, spot.name.as_str(), Mode::from_bits_truncate(0o777)) {
+            match mkdirat(&spot.dir, &*spot.name, Mode::from_bits_truncate(0o777)) {
                 Ok(()) | Err(Errno::EEXIST) => root.beneath(place, flags),
                 Err(error) => Err(error),
             }

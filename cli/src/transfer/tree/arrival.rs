@@ -1,38 +1,47 @@
 //! A tree that arrives: directories are made, and each file gets its name once it is complete.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::rc::Rc;
-use std::thread;
-use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, renameat, renameat2};
-use nix::sys::stat::{Mode, SFlag, fchmod, fstatat, futimens, mkdirat};
-use nix::sys::time::TimeSpec;
-use nix::unistd::{UnlinkatFlags, syncfs, unlinkat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
+use nix::unistd::syncfs;
 
 use super::record::{Attributes, Left, Name, Record, RecordError};
+use super::short::Short;
+use super::wanted::Wanted;
 use crate::failure::Failure;
-use crate::transfer::files::{FileError, PART};
-use crate::transfer::partial::{Clobber, umask};
-use crate::transfer::protocol::out_of_step;
+use crate::transfer::checksum::Check;
+use crate::transfer::files::{FileError, PART, Spot};
+use crate::transfer::partial::{Clobber, Last, Partial, is_there, umask};
+use crate::transfer::protocol::{OFFERS, Terms, Want, out_of_step};
+use crate::transfer::tasks::Hub;
 
-/// Interval at which an end that waits for the disk looks again.
-const LOOK: Duration = Duration::from_millis(20);
+/// Octets of a file that is worth resuming. What has arrived of a shorter one is removed when the
+/// transfer ends early.
+const WORTH_RESUMING: u64 = 1 << 20;
+
+/// Octets of the longest name of a file.
+const LONGEST_NAME: usize = 255;
 
 /// The directory into which a tree arrives. No symbolic link below it is followed.
 pub(in crate::transfer) struct Arrival {
+    hub: Rc<Hub>,
     top: OwnedFd,
     /// The directory of the last file, by its path.
     dir: (OsString, Rc<OwnedFd>),
-    /// The name of a file that is not complete; at most one exists at a time.
-    part: String,
+    /// The name of a short file that is not complete; at most one exists at a time.
+    part: OsString,
     umask: u32,
     clobber: Clobber,
+    /// The terms of an end with flag 8.
+    terms: Option<Terms>,
+    wanted: Wanted,
+    /// Files that had begun to arrive before, by their names.
+    begun: Vec<(Vec<u8>, Partial)>,
     file: Option<Arriving>,
     pub(in crate::transfer) counts: Counts,
 }
@@ -43,72 +52,116 @@ pub(in crate::transfer) struct Counts {
     pub(in crate::transfer) files: u64,
     pub(in crate::transfer) octets: u64,
     pub(in crate::transfer) replaced: u64,
+    /// Files that the receiver had already.
+    pub(in crate::transfer) unchanged: u64,
 }
 
-/// A file that is not complete; removed when it is dropped.
+/// The outcome of a chunk.
+pub(in crate::transfer) enum Taken {
+    More,
+    /// The sender asks which of the files it is to send.
+    Asked(Want),
+    /// All has arrived but for this.
+    All(Left),
+}
+
+/// A file that is not complete.
 struct Arriving {
-    file: File,
-    dir: Rc<OwnedFd>,
-    part: String,
-    name: OsString,
     shown: String,
-    attributes: Attributes,
-    size: u64,
-    /// The end of the octets that have arrived.
-    end: u64,
-    has_name: bool,
+    last: Last,
+    /// The offset at which this transfer began.
+    from: u64,
+    kind: Kind,
+    /// The checksum that the sender has named.
+    named: Option<[u8; 32]>,
+}
+
+enum Kind {
+    Short(Short),
+    Long(Partial),
 }
 
 impl Arrival {
-    pub(in crate::transfer) fn new(top: OwnedFd, clobber: Clobber) -> Result<Self, FileError> {
+    pub(in crate::transfer) fn new(
+        top: OwnedFd,
+        clobber: Clobber,
+        terms: Option<Terms>,
+        hub: &Rc<Hub>,
+    ) -> Result<Self, FileError> {
         let mut random = [0; 8];
         getrandom::fill(&mut random)
             .map_err(|error| FileError::Stopped(Failure::failed(format!("random numbers: {error}"))))?;
-        let part = format!(".{:016x}{PART}", u64::from_be_bytes(random));
+        let part = format!(".{:016x}{PART}", u64::from_be_bytes(random)).into();
         let dir = top.try_clone().map_err(|error| FileError::new(".", error))?;
-        let dir = (OsString::new(), Rc::new(dir));
-        Ok(Arrival { top, dir, part, umask: umask(), clobber, file: None, counts: Counts::default() })
+        Ok(Arrival {
+            hub: hub.clone(),
+            top,
+            dir: (OsString::new(), Rc::new(dir)),
+            part,
+            umask: umask(),
+            clobber,
+            terms,
+            wanted: Wanted::default(),
+            begun: Vec::new(),
+            file: None,
+            counts: Counts::default(),
+        })
     }
 
-    /// Takes the records of one chunk. Returns what the sender has left out, once all has arrived.
-    pub(in crate::transfer) fn take(&mut self, chunk: &[u8]) -> Result<Option<Left>, FileError> {
+    fn check(&self) -> Check {
+        self.terms.map_or(Check::Crc32c, |terms| terms.check)
+    }
+
+    /// Takes the records of one chunk. `tick` is called now and then.
+    pub(in crate::transfer) async fn take(
+        &mut self,
+        chunk: &[u8],
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<Taken, FileError> {
         let mut rest = chunk;
         while !rest.is_empty() {
-            let (record, behind) = Record::parse(rest).map_err(no_record)?;
+            let (record, behind) = Record::parse(rest, self.check()).map_err(no_record)?;
             rest = behind;
             match (record, &mut self.file) {
                 (Record::Dir { name, attributes }, None) => self.make_dir(name, attributes)?,
                 (Record::File { name, attributes, size }, None) => {
-                    self.file = Some(self.begin(name, attributes, size)?);
+                    self.file = Some(self.begin(name, attributes, size).await?);
                 }
-                (Record::Data { offset, octets }, Some(file)) => file.write(offset, octets)?,
-                (Record::Complete, _) => self.complete()?,
-                (Record::Withdrawn, file @ Some(_)) => *file = None,
-                (Record::End(left), None) if rest.is_empty() => return Ok(Some(left)),
+                (Record::Data { offset, octets }, Some(file)) => {
+                    file.write(offset, octets, &self.hub).await?;
+                }
+                (Record::Complete, Some(_)) => self.complete().await?,
+                (Record::Withdrawn, file @ Some(_)) => file.take().into_iter().for_each(Arriving::discard),
+                (Record::End(left), None) if rest.is_empty() => return Ok(Taken::All(left)),
+                (record, file) if self.terms.is_some() => match (record, file) {
+                    (Record::Offer { name, attributes, size }, None) if self.wanted.count() < OFFERS => {
+                        self.consider(name, attributes, size, tick).await?;
+                    }
+                    (Record::Ask, None) if rest.is_empty() => return Ok(Taken::Asked(self.wanted.take())),
+                    (Record::Resume { name, attributes, size, from }, None) => {
+                        self.file = Some(self.resume(name, attributes, size, from)?);
+                    }
+                    (Record::Sha256(digest), Some(file)) => file.named = Some(*digest),
+                    _ => return Err(FileError::Stopped(out_of_step())),
+                },
                 _ => return Err(FileError::Stopped(out_of_step())),
             }
+            tick().await.map_err(FileError::Stopped)?;
         }
-        Ok(None)
+        Ok(Taken::More)
     }
 
     /// Waits until all has reached the disk. `tick` is called meanwhile.
-    pub(in crate::transfer) fn finish(
+    pub(in crate::transfer) async fn finish(
         &self,
-        tick: &mut dyn FnMut() -> Result<(), Failure>,
+        tick: impl FnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {
         let wrong = |error: std::io::Error| FileError::new(".", error);
         // A descriptor of `O_PATH` cannot be synced.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let Ok(top) = openat(&self.top, ".", flags, Mode::empty()) else { return Ok(()) };
-        let sync = thread::Builder::new().spawn(move || syncfs(top)).map_err(wrong)?;
-        while !sync.is_finished() {
-            tick().map_err(FileError::Stopped)?;
-            thread::sleep(LOOK);
-        }
-        match sync.join() {
-            Ok(synced) => synced.map_err(|error| wrong(error.into())),
-            Err(_) => Err(wrong(Errno::EIO.into())),
-        }
+        let synced = self.hub.aside(move || syncfs(top), tick).await.map_err(FileError::Stopped)?;
+        synced.unwrap_or(Err(Errno::EAGAIN)).map_err(|error| wrong(error.into()))
     }
 
     /// Makes a directory, unless it exists. Its owner may always write to it.
@@ -124,24 +177,94 @@ impl Arrival {
         }
     }
 
-    fn begin(&mut self, name: Name<'_>, attributes: Attributes, size: u64) -> Result<Arriving, FileError> {
-        let (dir, last) = name.split();
-        let shown = name.shown();
-        let dir = self.directory(dir, name)?;
-        replaces(&dir, last, self.clobber, &shown)?;
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let file = openat(&*dir, self.part.as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR);
-        let file = File::from(file.map_err(|error| FileError::new(&shown, error))?);
-        let (name, part) = (last.to_owned(), self.part.clone());
-        Ok(Arriving { file, dir, part, name, shown, attributes, size, end: 0, has_name: false })
+    /// Finds out whether an offered file is wanted, and from where on.
+    async fn consider(
+        &mut self,
+        name: Name<'_>,
+        attributes: Attributes,
+        size: u64,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
+        let (path, last) = name.split();
+        let dir = self.directory(path, name)?;
+        let there = replaces(&dir, last, self.clobber, &name.shown())?;
+        let again = self.terms.is_some_and(|terms| terms.again);
+        if there && !again && is_there(&dir, last, attributes.last(size), self.umask) {
+            self.wanted.same();
+            self.counts.unchanged += 1;
+            return Ok(());
+        }
+        let mut begun = None;
+        if is_long(size, last) && self.wanted.may_begin() && has_begun(&dir, last, size) {
+            let mut partial = self.partial(&dir, last).await?;
+            let (have, proof) = partial.examine(tick).await?;
+            // A file that has grown meanwhile is begun anew.
+            begun = (1..=size).contains(&have).then_some((have, proof));
+            self.begun.push((name.octets().to_vec(), partial));
+        }
+        self.wanted.wants(begun);
+        Ok(())
     }
 
-    fn complete(&mut self) -> Result<(), FileError> {
-        let file = self.file.take().ok_or_else(|| FileError::Stopped(out_of_step()))?;
-        let size = file.size;
-        let replaced = file.finish(self.umask, self.clobber)?;
+    async fn partial(&self, dir: &OwnedFd, name: &OsStr) -> Result<Partial, FileError> {
+        let dir = dir.try_clone().map_err(|error| FileError::new(&name.to_string_lossy(), error))?;
+        let spot = Spot { dir, name: name.to_owned() };
+        Partial::open(spot, self.clobber, self.check(), &self.hub).await
+    }
+
+    /// Returns what had arrived of a file before.
+    fn begun(&mut self, name: Name<'_>) -> Option<Partial> {
+        let at = self.begun.iter().position(|(begun, _)| begun == name.octets())?;
+        Some(self.begun.swap_remove(at).1)
+    }
+
+    fn resume(
+        &mut self,
+        name: Name<'_>,
+        attributes: Attributes,
+        size: u64,
+        from: u64,
+    ) -> Result<Arriving, FileError> {
+        let partial = self.begun(name).filter(|partial| partial.len() == from);
+        let partial = partial.ok_or_else(|| FileError::Stopped(out_of_step()))?;
+        let (shown, last) = (name.shown(), attributes.last(size));
+        Ok(Arriving { shown, last, from, kind: Kind::Long(partial), named: None })
+    }
+
+    async fn begin(
+        &mut self,
+        name: Name<'_>,
+        attributes: Attributes,
+        size: u64,
+    ) -> Result<Arriving, FileError> {
+        let (path, last) = name.split();
+        let shown = name.shown();
+        let dir = self.directory(path, name)?;
+        replaces(&dir, last, self.clobber, &shown)?;
+        let begun = self.begun(name);
+        let kind = if self.terms.is_some() && is_long(size, last) {
+            let mut partial = match begun {
+                Some(partial) => partial,
+                None => self.partial(&dir, last).await?,
+            };
+            partial.restart()?;
+            Kind::Long(partial)
+        } else {
+            Kind::Short(Short::new(dir, &self.part, last, self.check(), &shown)?)
+        };
+        Ok(Arriving { shown, last: attributes.last(size), from: 0, kind, named: None })
+    }
+
+    async fn complete(&mut self) -> Result<(), FileError> {
+        let Some(mut file) = self.file.take() else { return Ok(()) };
+        file.check(self.check())?;
+        let Arriving { shown, last, from, kind, .. } = file;
+        let replaced = match kind {
+            Kind::Short(short) => short.finish(last, self.umask, self.clobber, &shown)?,
+            Kind::Long(partial) => partial.finish(last, &self.hub).await?,
+        };
         self.counts.files += 1;
-        self.counts.octets += size;
+        self.counts.octets += last.size - from;
         self.counts.replaced += u64::from(replaced);
         Ok(())
     }
@@ -161,66 +284,69 @@ impl Arrival {
     }
 }
 
+impl Attributes {
+    fn last(self, size: u64) -> Last {
+        Last { size, mode: self.mode, modified: Some(self.modified) }
+    }
+}
+
 impl Arriving {
-    fn write(&mut self, offset: u64, octets: &[u8]) -> Result<(), FileError> {
-        let fits = offset >= self.end && octets.len() as u64 <= self.size.saturating_sub(offset);
+    async fn write(&mut self, offset: u64, octets: &[u8], hub: &Hub) -> Result<(), FileError> {
+        let end = match &self.kind {
+            Kind::Short(short) => short.end,
+            Kind::Long(partial) => partial.len(),
+        };
+        let fits = offset >= end && octets.len() as u64 <= self.last.size.saturating_sub(offset);
         if !fits {
             return Err(FileError::Stopped(out_of_step()));
         }
-        self.file.write_all_at(octets, offset).map_err(|error| self.wrong(error))?;
-        self.end = offset + octets.len() as u64;
-        Ok(())
-    }
-
-    /// Gives the file its length, times, permissions and name. Returns whether it replaced another.
-    fn finish(mut self, umask: u32, clobber: Clobber) -> Result<bool, FileError> {
-        if self.end != self.size {
-            // The rest is a hole.
-            self.file.set_len(self.size).map_err(|error| self.wrong(error))?;
+        match &mut self.kind {
+            Kind::Short(short) => short.write(offset, octets, &self.shown),
+            Kind::Long(partial) => partial.append(offset, octets, hub).await,
         }
-        let Attributes { mode, seconds, nanos } = self.attributes;
-        let mode = Mode::from_bits_truncate(mode & 0o777 & !umask);
-        let time = TimeSpec::new(seconds, nanos.into());
-        let attributes = fchmod(&self.file, mode).and_then(|()| futimens(&self.file, &time, &time));
-        attributes.map_err(|error| self.wrong(error.into()))?;
-        let replaced = replaces(&self.dir, &self.name, clobber, &self.shown)?;
-        self.rename(clobber)?;
-        self.has_name = true;
-        Ok(replaced)
     }
 
-    fn rename(&self, clobber: Clobber) -> Result<(), FileError> {
-        let (dir, part, name) = (&*self.dir, self.part.as_str(), self.name.as_os_str());
-        let renamed = match clobber {
-            Clobber::Yes => renameat(dir, part, dir, name),
-            // A file that appears at the last moment is kept as well.
-            Clobber::No => match renameat2(dir, part, dir, name, RenameFlags::RENAME_NOREPLACE) {
-                // A file system that cannot rename in this way in one step.
-                Err(Errno::EINVAL) => renameat(dir, part, dir, name),
-                renamed => renamed,
-            },
+    /// Checks the SHA-256 of the file, where that was agreed on.
+    fn check(&mut self, check: Check) -> Result<(), FileError> {
+        if check != Check::Sha256 {
+            return Ok(());
+        }
+        let size = self.last.size;
+        let ours = match &mut self.kind {
+            Kind::Short(short) => short.checksum(size),
+            Kind::Long(partial) => partial.digest(size),
         };
-        renamed.map_err(|error| match error {
-            Errno::EEXIST => FileError::Exists(self.shown.clone()),
-            error => self.wrong(error.into()),
-        })
+        if ours == self.named {
+            return Ok(());
+        }
+        if let Kind::Long(partial) = &mut self.kind {
+            partial.remove();
+        }
+        let shown = &self.shown;
+        Err(FileError::Stopped(Failure::mismatch(format!("{shown}: its sha256 differs at the two ends"))))
     }
 
-    fn wrong(&self, error: std::io::Error) -> FileError {
-        match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::ENOSPC | Errno::EDQUOT) => FileError::Full(self.shown.clone()),
-            _ => FileError::new(&self.shown, error),
+    /// Removes the file, which changed at the sender.
+    fn discard(self) {
+        if let Kind::Long(partial) = self.kind {
+            partial.discard();
         }
     }
 }
 
-impl Drop for Arriving {
-    fn drop(&mut self) {
-        if !self.has_name {
-            // Nobody else knows this name, and nothing can be done about a failure here.
-            let _ = unlinkat(&*self.dir, self.part.as_str(), UnlinkatFlags::NoRemoveDir);
-        }
-    }
+/// Returns whether a file is worth resuming, and its partial file can have a name.
+fn is_long(size: u64, name: &OsStr) -> bool {
+    size >= WORTH_RESUMING && name.len() + PART.len() <= LONGEST_NAME
+}
+
+/// Returns whether a partial file of this name has octets, and not too many.
+fn has_begun(dir: &OwnedFd, name: &OsStr, size: u64) -> bool {
+    let mut part = name.to_owned();
+    part.push(PART);
+    fstatat(dir, &*part, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok_and(|there| {
+        SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
+            && u64::try_from(there.st_size).is_ok_and(|have| (1..=size).contains(&have))
+    })
 }
 
 fn no_record(error: RecordError) -> FileError {
@@ -248,7 +374,12 @@ fn is_dir(dir: &OwnedFd, name: &OsStr) -> bool {
 
 /// Returns whether a regular file exists where the file shall be. Anything else there, and a file
 /// that must be kept, is an error.
-fn replaces(dir: &OwnedFd, name: &OsStr, clobber: Clobber, shown: &str) -> Result<bool, FileError> {
+pub(super) fn replaces(
+    dir: &OwnedFd,
+    name: &OsStr,
+    clobber: Clobber,
+    shown: &str,
+) -> Result<bool, FileError> {
     match kind(dir, name) {
         Err(Errno::ENOENT) => Ok(false),
         Err(error) => Err(FileError::new(shown, error)),

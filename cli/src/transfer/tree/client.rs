@@ -3,25 +3,30 @@
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::open;
 use nix::sys::stat::Mode;
+use rddp_rnic::Rnic;
 use serde::Serialize;
 
-use super::arrival::{Arrival, Counts};
+use super::arrival::{Arrival, Counts, Taken};
 use super::departure::{Departure, Depth};
 use super::pipe::{GetPipe, PutPipe};
 use super::record::{Left, Record};
 use crate::failure::{Failure, Kind, printable};
 use crate::out::{self, say};
+use crate::transfer::checksum::Check;
 use crate::transfer::files::{FileError, directory};
 use crate::transfer::partial::Clobber;
-use crate::transfer::protocol::{MAX_PATH, ToClient, ToServer, out_of_step};
-use crate::transfer::remote::{Peer, RemoteFile};
+use crate::transfer::protocol::{MAX_PATH, Share, Terms, ToClient, ToServer, Window, out_of_step};
+use crate::transfer::remote::{Peer, RemoteFile, Server};
 use crate::transfer::show::Progress;
 use crate::transfer::talk::Talk;
-use crate::transfer::target::STDOUT;
+use crate::transfer::target::STANDARD;
+use crate::transfer::tasks::Hub;
+use crate::transfer::token::Token;
 use crate::transfer::{Common, LsArgs};
 use crate::units::{about, rate};
 
@@ -33,6 +38,8 @@ const MAX_NAMES: usize = MAX_PATH;
 struct Summary {
     peer: SocketAddr,
     files: u64,
+    /// Files beside them that the receiver had already, by their size and time.
+    unchanged: u64,
     octets: u64,
     /// Entries that are neither files nor directories.
     skipped: u64,
@@ -40,6 +47,25 @@ struct Summary {
     failed: u64,
     seconds: f64,
     bytes_per_s: f64,
+    /// The checksum of the octets.
+    checksum: Check,
+}
+
+/// A command about a tree, which several threads carry out, each on a connection of its own.
+struct Command<'a> {
+    remote: RemoteFile<'a>,
+    recursive: bool,
+    common: &'a Common,
+    token: Option<Token>,
+    progress: Progress,
+}
+
+/// The share of one connection that has been moved.
+struct Moved {
+    peer: SocketAddr,
+    counts: Counts,
+    left: Left,
+    check: Check,
 }
 
 pub(in crate::transfer) fn put(
@@ -48,22 +74,13 @@ pub(in crate::transfer) fn put(
     recursive: bool,
     common: &Common,
 ) -> Result<(), Failure> {
-    let remote = RemoteFile::parse(remote)?;
-    let (mut talk, addr) = remote.connect(common.token()?.as_ref(), Peer::WithTrees)?;
-    talk.ask(&ToServer::PutTree { path: remote.path.to_owned(), no_clobber: common.no_clobber })?;
-    let progress = Progress::of_tree(remote.path);
-    let window = window(&mut talk, common)?;
-    let pipe = PutPipe::new(&mut talk, window, &progress, common.limit, common.timeout)?;
-    let mut departure = Departure::new(pipe, Depth { recursive, names_only: false });
-    for local in locals {
-        let shown = local.display().to_string();
-        let name = last_part(local)?;
-        departure.add(&name, &shown, |flags| open(local, flags, Mode::empty())).map_err(failed)?;
+    if locals.iter().any(|local| local == Path::new(STANDARD)) {
+        return Err(
+            Failure::usage("standard input (-) goes alone").remedy("write ./- for a file of this name")
+        );
     }
-    let (left, counts) = departure.finish().map_err(failed)?;
-    let ToClient::Same = talk.hear(common.timeout)? else { return Err(out_of_step()) };
-    talk.end.close();
-    summary(addr, counts, left, &progress).print(common.json)
+    let command = Command::new(RemoteFile::parse(remote)?, recursive, common)?;
+    command.carry_out(async |hub, share| command.put(locals, hub, share).await)
 }
 
 pub(in crate::transfer) fn get(
@@ -72,45 +89,152 @@ pub(in crate::transfer) fn get(
     recursive: bool,
     common: &Common,
 ) -> Result<(), Failure> {
-    if local == Path::new(STDOUT) {
+    if local == Path::new(STANDARD) {
         return Err(Failure::usage("only one file can go to standard output"));
     }
     let (remote, paths) = names(remotes)?;
-    let token = common.token()?;
-    let top = made(local).map_err(failed)?;
-    let mut arrival = Arrival::new(top, Clobber::unless(common.no_clobber)).map_err(failed)?;
-    let (mut talk, addr) = remote.connect(token.as_ref(), Peer::WithTrees)?;
-    talk.ask(&ToServer::GetTree { paths, recursive, names_only: false })?;
-    let window = window(&mut talk, common)?;
-    let progress = Progress::of_tree(remote.path);
-    let mut pipe = GetPipe::new(&mut talk, window, common.timeout)?;
-    let mut octets = 0;
-    let left = loop {
-        let chunk = pipe.next()?;
-        octets += chunk.len() as u64;
-        progress.at(octets);
-        progress.hold_back(octets, common.limit)?;
-        if let Some(left) = arrival.take(&chunk).map_err(failed)? {
-            break left;
+    let command = Command::new(remote, recursive, common)?;
+    made(local).map_err(failed)?;
+    command.carry_out(async |hub, share| command.get(&paths, local, hub, share).await)
+}
+
+impl<'a> Command<'a> {
+    fn new(remote: RemoteFile<'a>, recursive: bool, common: &'a Common) -> Result<Self, Failure> {
+        let (token, progress) = (common.token()?, Progress::of_tree(remote.path));
+        Ok(Command { remote, recursive, common, token, progress })
+    }
+
+    /// Carries the command out, each share of it in a thread, and prints the result.
+    fn carry_out(
+        &self,
+        work: impl AsyncFn(&Rc<Hub>, Option<Share>) -> Result<Moved, Failure> + Sync,
+    ) -> Result<(), Failure> {
+        let of = self.common.parallel;
+        let one = |share| {
+            let hub = Hub::new(&Rnic::open()?)?;
+            hub.run(work(&hub, share))?
+        };
+        let moved = match of {
+            1 => vec![one(None)],
+            of => std::thread::scope(|scope| {
+                let one = &one;
+                let shares = (0..of).map(|number| Some(Share { number, of }));
+                let threads: Vec<_> = shares.map(|share| scope.spawn(move || one(share))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
+            }),
+        };
+        let moved = moved.into_iter().collect::<Result<Vec<_>, _>>()?;
+        summary(&moved, &self.progress).print(self.common.json)
+    }
+
+    fn connect(&self, hub: &Rc<Hub>, share: Option<Share>) -> Result<(Server, Option<Terms>), Failure> {
+        let server = self.remote.connect(self.token.as_ref(), Peer::WithTrees, hub)?;
+        if share.is_some() {
+            server.needs_offers("more than one connection")?;
         }
-    };
-    arrival.finish(&mut || talk.say_busy(&ToServer::Busy)).map_err(failed)?;
-    talk.say(&ToServer::Same)?;
-    talk.end.close();
-    summary(addr, arrival.counts, left, &progress).print(common.json)
+        if !server.agreed.flags.offers {
+            if self.common.checksum == Some(Check::Sha256) {
+                server.needs_offers("SHA-256 of a tree's files")?;
+            }
+            return Ok((server, None));
+        }
+        let (check, again) = (server.check(self.common.checksum)?, self.common.again);
+        Ok((server, Some(Terms { check, again, share, ..Terms::default() })))
+    }
+
+    /// Returns the limit of octets a second of one connection.
+    fn limit(&self) -> Option<u64> {
+        self.common.limit.map(|limit| (limit / u64::from(self.common.parallel)).max(1))
+    }
+
+    async fn put(&self, locals: &[PathBuf], hub: &Rc<Hub>, share: Option<Share>) -> Result<Moved, Failure> {
+        let (common, path) = (self.common, self.remote.path.to_owned());
+        let (mut server, terms) = self.connect(hub, share)?;
+        let talk = &mut server.talk;
+        talk.ask(&ToServer::PutTree { path, no_clobber: common.no_clobber, terms })?;
+        let window = window(talk, common).await?;
+        let pipe = PutPipe::new(talk, window, &self.progress, self.limit(), common.timeout)?;
+        let depth = Depth { recursive: self.recursive, names_only: false };
+        let mut departure = Departure::new(pipe, depth, terms);
+        for local in locals {
+            let shown = local.display().to_string();
+            let name = last_part(local)?;
+            let open = |flags| open(local, flags, Mode::empty());
+            departure.add(&name, &shown, open).await.map_err(failed)?;
+        }
+        let (left, counts) = departure.finish().await.map_err(failed)?;
+        let ToClient::Same = talk.hear(common.timeout).await? else { return Err(out_of_step()) };
+        talk.close().await;
+        Ok(Moved::new(&server, terms, counts, left))
+    }
+
+    async fn get(
+        &self,
+        paths: &[String],
+        local: &Path,
+        hub: &Rc<Hub>,
+        share: Option<Share>,
+    ) -> Result<Moved, Failure> {
+        let common = self.common;
+        let top = directory(local).map_err(failed)?;
+        let (mut server, terms) = self.connect(hub, share)?;
+        let mut arrival =
+            Arrival::new(top, Clobber::unless(common.no_clobber), terms, hub).map_err(failed)?;
+        let (paths, recursive) = (paths.to_owned(), self.recursive);
+        let talk = &mut server.talk;
+        talk.ask(&ToServer::GetTree { paths, recursive, names_only: false, terms })?;
+        let window = window(talk, common).await?;
+        let mut pipe = GetPipe::new(talk, window, common.timeout)?;
+        let mut octets = 0;
+        let left = loop {
+            let chunk = pipe.next().await?;
+            octets += chunk.len() as u64;
+            self.progress.moved(chunk.len());
+            self.progress.hold_back(octets, self.limit())?;
+            let talk = &mut *pipe.talk;
+            let mut tick = async || talk.say_busy(&ToServer::Busy).await;
+            match arrival.take(&chunk, &mut tick).await.map_err(failed)? {
+                Taken::More => {}
+                Taken::Asked(want) => pipe.talk.say(&ToServer::Want(want))?,
+                Taken::All(left) => break left,
+            }
+        };
+        let tick = || talk.say_alive(&ToServer::Busy);
+        arrival.finish(tick).await.map_err(failed)?;
+        talk.say(&ToServer::Same)?;
+        talk.close().await;
+        Ok(Moved::new(&server, terms, arrival.counts, left))
+    }
+}
+
+impl Moved {
+    fn new(server: &Server, terms: Option<Terms>, counts: Counts, left: Left) -> Self {
+        let check = terms.map_or(Check::Crc32c, |terms| terms.check);
+        Moved { peer: server.addr, counts, left, check }
+    }
+}
+
+fn panicked() -> Failure {
+    Failure::failed("a thread has panicked")
 }
 
 pub(in crate::transfer) fn ls(args: &LsArgs) -> Result<(), Failure> {
-    let common = &args.common;
+    let hub = Hub::new(&Rnic::open()?)?;
+    hub.run(list_all(args, &hub))?
+}
+
+async fn list_all(args: &LsArgs, hub: &Rc<Hub>) -> Result<(), Failure> {
+    let timeout = args.timeout;
     let remote = RemoteFile::parse(&args.remote)?;
-    let (mut talk, _) = remote.connect(common.token()?.as_ref(), Peer::WithTrees)?;
+    let token = args.token.as_deref().map(Token::read).transpose()?;
+    let mut talk = remote.connect(token.as_ref(), Peer::WithTrees, hub)?.talk;
     let paths = vec![remote.path.to_owned()];
-    talk.ask(&ToServer::GetTree { paths, recursive: args.recursive, names_only: true })?;
-    let window = window(&mut talk, common)?;
-    let mut pipe = GetPipe::new(&mut talk, window, common.timeout)?;
-    while !list(&pipe.next()?, common.json)? {}
+    talk.ask(&ToServer::GetTree { paths, recursive: args.recursive, names_only: true, terms: None })?;
+    let ToClient::Tree { window } = talk.hear(timeout).await? else { return Err(out_of_step()) };
+    let mut pipe = GetPipe::new(&mut talk, window, timeout)?;
+    while !list(&pipe.next().await?, args.json)? {}
     talk.say(&ToServer::Same)?;
-    talk.end.close();
+    talk.close().await;
     Ok(())
 }
 
@@ -118,7 +242,7 @@ pub(in crate::transfer) fn ls(args: &LsArgs) -> Result<(), Failure> {
 fn list(chunk: &[u8], json: bool) -> Result<bool, Failure> {
     let mut rest = chunk;
     while !rest.is_empty() {
-        let (record, behind) = Record::parse(rest).map_err(|_| out_of_step())?;
+        let (record, behind) = Record::parse(rest, Check::Crc32c).map_err(|_| out_of_step())?;
         rest = behind;
         let (name, attributes, size) = match record {
             Record::Dir { name, attributes } => (format!("{}/", name.shown()), attributes, 0),
@@ -128,7 +252,7 @@ fn list(chunk: &[u8], json: bool) -> Result<bool, Failure> {
         };
         let mode = attributes.mode & 0o777;
         if json {
-            out::json(&Listed { name, mode, modified: attributes.seconds, octets: size });
+            out::json(&Listed { name, mode, modified: attributes.modified.seconds, octets: size });
         } else {
             say!("{mode:03o} {size:>14} {}", printable(&name));
         }
@@ -146,8 +270,8 @@ struct Listed {
     octets: u64,
 }
 
-fn window(talk: &mut Talk, common: &Common) -> Result<crate::transfer::protocol::Window, Failure> {
-    match talk.hear(common.timeout)? {
+async fn window(talk: &mut Talk, common: &Common) -> Result<Window, Failure> {
+    match talk.hear(common.timeout).await? {
         ToClient::Tree { window } => Ok(window),
         _ => Err(out_of_step()),
     }
@@ -194,22 +318,36 @@ fn failed(error: FileError) -> Failure {
     error.failure(Kind::Failed)
 }
 
-fn summary(peer: SocketAddr, counts: Counts, left: Left, progress: &Progress) -> Summary {
-    let Counts { files, octets, .. } = counts;
+/// Adds up what all connections have moved.
+fn summary(moved: &[Moved], progress: &Progress) -> Summary {
+    let sum = |of: fn(&Moved) -> u64| moved.iter().map(of).sum::<u64>();
+    let octets = sum(|moved| moved.counts.octets);
     let seconds = progress.done().as_secs_f64();
-    let bytes_per_s = if seconds > 0.0 { (octets as f64 / seconds).round() } else { 0.0 };
-    Summary { peer, files, octets, skipped: left.skipped, failed: left.failed, seconds, bytes_per_s }
+    Summary {
+        peer: moved[0].peer,
+        files: sum(|moved| moved.counts.files),
+        unchanged: sum(|moved| moved.counts.unchanged),
+        octets,
+        skipped: sum(|moved| moved.left.skipped),
+        failed: sum(|moved| moved.left.failed),
+        seconds,
+        bytes_per_s: if seconds > 0.0 { (octets as f64 / seconds).round() } else { 0.0 },
+        checksum: moved[0].check,
+    }
 }
 
 impl Summary {
     /// Prints the result. Fails if not all could be sent.
     fn print(&self, json: bool) -> Result<(), Failure> {
-        let Summary { files, skipped, failed, .. } = *self;
+        let Summary { files, unchanged, skipped, failed, .. } = *self;
         if json {
             out::json(self);
         } else {
             let (octets, seconds, rate) = (about(self.octets), self.seconds, rate(self.bytes_per_s));
             say!("{files} files: {octets} in {seconds:.2} s, {rate}");
+            if unchanged > 0 {
+                say!("{unchanged} unchanged: their size and time are the same at both ends");
+            }
             if skipped > 0 {
                 say!("{skipped} left out: neither files nor directories, or not complete");
             }

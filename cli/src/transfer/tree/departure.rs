@@ -2,22 +2,26 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::rc::Rc;
 
-use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
-use nix::unistd::{Whence, lseek64};
 use rustix::fs::Dir;
 
 use super::arrival::{Counts, beneath};
 use super::pipe::Pipe;
 use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record};
+use super::wanted::Answers;
+use crate::transfer::checksum::{Check, Checksum, beginning};
 use crate::transfer::files::FileError;
-use crate::transfer::protocol::SLOT;
-use crate::transfer::source::Version;
+use crate::transfer::protocol::{Begun, OFFERS, SLOT, Share, Terms};
+use crate::transfer::source::{Version, extent, is_sparse, modified};
+
+/// Files that the user names one by one, and that are open before they are offered.
+const MOST_OPEN: usize = 128;
 
 /// Octets of a file that are worth a record of their own at the end of a chunk.
 const WORTH: usize = 4096;
@@ -35,19 +39,49 @@ pub(in crate::transfer) struct Departure<P> {
     pipe: P,
     chunk: Vec<u8>,
     depth: Depth,
+    check: Check,
+    /// Files are offered first, and only those are sent that the other end wants.
+    offers: bool,
+    share: Option<Share>,
+    offered: Vec<Offered>,
     left: Left,
     pub(in crate::transfer) counts: Counts,
 }
 
+/// A file that is offered, or about to be.
+struct Offered {
+    name: Vec<u8>,
+    attributes: Attributes,
+    size: u64,
+    place: Place,
+}
+
+/// The place of a file that is to be sent.
+enum Place {
+    Open(File),
+    /// In a directory that is walked, by its path.
+    Below(Rc<OwnedFd>, Vec<u8>),
+}
+
 impl<P: Pipe> Departure<P> {
-    pub(in crate::transfer) fn new(pipe: P, depth: Depth) -> Self {
-        let chunk = Vec::with_capacity(SLOT);
-        Departure { pipe, chunk, depth, left: Left::default(), counts: Counts::default() }
+    /// `terms` are those of an end with flag 8.
+    pub(in crate::transfer) fn new(pipe: P, depth: Depth, terms: Option<Terms>) -> Self {
+        Departure {
+            pipe,
+            chunk: Vec::with_capacity(SLOT),
+            depth,
+            check: terms.map_or(Check::Crc32c, |terms| terms.check),
+            offers: terms.is_some() && !depth.names_only,
+            share: terms.and_then(|terms| terms.share),
+            offered: Vec::new(),
+            left: Left::default(),
+            counts: Counts::default(),
+        }
     }
 
     /// Sends a file or directory, by this name; of a directory without one, what it holds. `shown`
     /// is its name in messages, and `open` opens it.
-    pub(in crate::transfer) fn add(
+    pub(in crate::transfer) async fn add(
         &mut self,
         name: &[u8],
         shown: &str,
@@ -63,7 +97,8 @@ impl<P: Pipe> Departure<P> {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
             // The names of a listing begin where it does.
             let name = if self.depth.names_only { &[] } else { name };
-            return self.walk(name, &open(flags).map_err(|error| wrong(error.into()))?);
+            let top = Rc::new(open(flags).map_err(|error| wrong(error.into()))?);
+            return self.walk(name, &top).await;
         }
         if !there.is_file() {
             return Err(FileError::NotRegular(shown.to_owned()));
@@ -71,19 +106,27 @@ impl<P: Pipe> Departure<P> {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let file = File::from(open(flags).map_err(|error| wrong(error.into()))?);
         let name = Name::new(name).ok_or_else(|| FileError::Reserved(shown.to_owned()))?;
-        self.file(&file, name)
+        self.file(name, &there, Place::Open(file)).await?;
+        // So few files are kept open.
+        if self.offered.len() >= MOST_OPEN { self.settle().await } else { Ok(()) }
     }
 
     /// Ends the tree. Returns what was left out, once the other end has taken all.
-    pub(in crate::transfer) fn finish(mut self) -> Result<(Left, Counts), FileError> {
+    pub(in crate::transfer) async fn finish(mut self) -> Result<(Left, Counts), FileError> {
+        self.settle().await?;
         let left = self.left;
-        self.push(&Record::End(left))?;
-        self.flush()?;
-        self.pipe.drain().map_err(FileError::Stopped)?;
+        self.push(&Record::End(left)).await?;
+        self.flush().await?;
+        self.pipe.drain().await.map_err(FileError::Stopped)?;
         Ok((left, self.counts))
     }
 
-    fn walk(&mut self, name: &[u8], top: &OwnedFd) -> Result<(), FileError> {
+    /// Counts an entry that is not sent, on one of several connections.
+    fn skip(&mut self) {
+        self.left.skipped += u64::from(self.share.is_none_or(|share| share.number == 0));
+    }
+
+    async fn walk(&mut self, name: &[u8], top: &Rc<OwnedFd>) -> Result<(), FileError> {
         // Directories that are still to be read, by their paths below the top.
         let mut ahead = vec![Vec::new()];
         while let Some(path) = ahead.pop() {
@@ -95,35 +138,35 @@ impl<P: Pipe> Departure<P> {
             };
             let dir = File::from(dir);
             let whole = joined(name, &path);
-            if !whole.is_empty() && !self.directory(&whole, &dir)? {
+            if !whole.is_empty() && !self.directory(&whole, &dir).await? {
                 continue;
             }
-            self.entries(listed, &dir, &whole, &path, &mut ahead)?;
+            self.entries(listed, (top, &dir), &whole, &path, &mut ahead).await?;
         }
         Ok(())
     }
 
     /// Sends the name of a directory. Returns whether it can be sent.
-    fn directory(&mut self, name: &[u8], dir: &File) -> Result<bool, FileError> {
+    async fn directory(&mut self, name: &[u8], dir: &File) -> Result<bool, FileError> {
         let (Some(name), Ok(there)) = (Name::new(name), dir.metadata()) else {
-            self.left.skipped += 1;
+            self.skip();
             return Ok(false);
         };
-        self.push(&Record::Dir { name, attributes: attributes(&there) })?;
+        self.push(&Record::Dir { name, attributes: attributes(&there) }).await?;
         Ok(true)
     }
 
     /// Sends the files of a directory, and adds its directories to `ahead`.
-    fn entries(
+    async fn entries(
         &mut self,
         listed: Dir,
-        dir: &File,
+        (top, dir): (&Rc<OwnedFd>, &File),
         whole: &[u8],
         path: &[u8],
         ahead: &mut Vec<Vec<u8>>,
     ) -> Result<(), FileError> {
         for entry in listed {
-            self.pipe.tick().map_err(FileError::Stopped)?;
+            self.pipe.tick().await.map_err(FileError::Stopped)?;
             let Ok(entry) = entry else {
                 self.left.failed += 1;
                 break;
@@ -142,84 +185,165 @@ impl<P: Pipe> Departure<P> {
             match Name::new(&joined(whole, last)) {
                 Some(_) if is_entered => ahead.push(joined(path, last)),
                 Some(name) if there.is_dir() => {
-                    self.push(&Record::Dir { name, attributes: attributes(&there) })?;
+                    self.push(&Record::Dir { name, attributes: attributes(&there) }).await?;
                 }
-                Some(name) if there.is_file() && self.depth.names_only => self.name(name, &there)?,
                 Some(name) if there.is_file() => {
-                    match openat(dir, OsStr::from_bytes(last), READ | LINK_ITSELF, Mode::empty()) {
-                        Ok(file) => self.file(&File::from(file), name)?,
-                        Err(_) => self.left.failed += 1,
-                    }
+                    self.file(name, &there, Place::Below(top.clone(), joined(path, last))).await?;
                 }
-                _ => self.left.skipped += 1,
+                _ => self.skip(),
             }
         }
         Ok(())
     }
 
-    fn name(&mut self, name: Name<'_>, there: &Metadata) -> Result<(), FileError> {
-        self.push(&Record::File { name, attributes: attributes(there), size: there.size() })
+    /// Sends a file or its name, or offers it, if it is for this connection.
+    async fn file(&mut self, name: Name<'_>, there: &Metadata, place: Place) -> Result<(), FileError> {
+        if self.share.is_some_and(|share| !is_in(share, name)) {
+            return Ok(());
+        }
+        let (attributes, size) = (attributes(there), there.size());
+        if self.depth.names_only {
+            return self.push(&Record::File { name, attributes, size }).await;
+        }
+        let file = Offered { name: name.octets().to_vec(), attributes, size, place };
+        if !self.offers {
+            return self.transfer(file, None).await;
+        }
+        self.offered.push(file);
+        if self.offered.len() == OFFERS { self.settle().await } else { Ok(()) }
     }
 
-    fn file(&mut self, file: &File, name: Name<'_>) -> Result<(), FileError> {
-        let Ok(there) = Version::settled(file) else {
+    /// Offers files, and sends those that the other end wants.
+    async fn settle(&mut self) -> Result<(), FileError> {
+        if self.offered.is_empty() {
+            return Ok(());
+        }
+        let offered = std::mem::take(&mut self.offered);
+        for Offered { name, attributes, size, .. } in &offered {
+            let Some(name) = Name::new(name) else { continue };
+            self.push(&Record::Offer { name, attributes: *attributes, size: *size }).await?;
+        }
+        self.push(&Record::Ask).await?;
+        self.flush().await?;
+        let want = self.pipe.wanted().await.map_err(FileError::Stopped)?;
+        let mut answers = Answers::new(want, offered.len()).map_err(FileError::Stopped)?;
+        for file in offered {
+            let (is_same, begun) = answers.next();
+            if is_same {
+                self.counts.unchanged += 1;
+            } else {
+                self.transfer(file, begun).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a file, from where the other end's octets end if they are its first ones.
+    async fn transfer(&mut self, file: Offered, begun: Option<Begun>) -> Result<(), FileError> {
+        let Offered { name, place, .. } = file;
+        let Some(name) = Name::new(&name) else { return Ok(()) };
+        let file = match place {
+            Place::Open(file) => Ok(file),
+            Place::Below(top, path) => beneath(&top, OsStr::from_bytes(&path), READ).map(File::from),
+        };
+        let hub = self.pipe.hub();
+        let there = match &file {
+            Ok(file) => Version::settled(file, &hub).await.ok().filter(Metadata::is_file),
+            Err(_) => None,
+        };
+        let (Ok(file), Some(there)) = (file, there) else {
             self.left.failed += 1;
             return Ok(());
         };
-        self.name(name, &there)?;
-        if self.depth.names_only {
-            return Ok(());
-        }
+        let (attributes, size) = (attributes(&there), there.size());
+        let (from, mut checksum) = self.begin(&file, size, begun, name).await?;
+        let record = match from {
+            0 => Record::File { name, attributes, size },
+            from => Record::Resume { name, attributes, size, from },
+        };
+        self.push(&record).await?;
         let version = Version::of(&there);
-        let is_whole = self.octets(file, &there)?
+        let is_whole = self.octets(&file, &there, from, &mut checksum).await?
             && file.metadata().is_ok_and(|now| Version::of(&now) == version)
-            && file.read_at(&mut [0], there.size()).is_ok_and(|more| more == 0);
-        if is_whole {
-            self.counts.files += 1;
-            self.counts.octets += there.size();
-            return self.push(&Record::Complete);
+            && file.read_at(&mut [0], size).is_ok_and(|more| more == 0);
+        if !is_whole {
+            self.left.failed += 1;
+            return self.push(&Record::Withdrawn).await;
         }
-        self.left.failed += 1;
-        self.push(&Record::Withdrawn)
+        self.counts.files += 1;
+        self.counts.octets += size - from;
+        if let Some(digest) = checksum.digest() {
+            self.push(&Record::Sha256(&digest)).await?;
+        }
+        self.push(&Record::Complete).await
+    }
+
+    /// Returns where to begin, and the checksum of what is before.
+    async fn begin(
+        &mut self,
+        file: &File,
+        size: u64,
+        begun: Option<Begun>,
+        name: Name<'_>,
+    ) -> Result<(u64, Checksum), FileError> {
+        if let Some(Begun { have, proof, .. }) = begun
+            && have <= size
+        {
+            let pipe = &mut self.pipe;
+            let mut tick = async || pipe.tick().await;
+            let found = beginning(file, have, self.check, &name.shown(), &mut tick).await?;
+            if found.len == have && found.proof == proof {
+                return Ok((have, found.checksum));
+            }
+        }
+        Ok((0, Checksum::new(self.check)))
     }
 
     /// Sends the octets of a file but for its holes. Returns whether all could be read.
-    fn octets(&mut self, file: &File, there: &Metadata) -> Result<bool, FileError> {
-        let is_sparse = there.blocks().saturating_mul(512) < there.size();
-        let mut at = 0;
-        while at < there.size() {
-            let (from, to) = if is_sparse { extent(file, at, there.size()) } else { (at, there.size()) };
+    async fn octets(
+        &mut self,
+        file: &File,
+        there: &Metadata,
+        from: u64,
+        checksum: &mut Checksum,
+    ) -> Result<bool, FileError> {
+        let (mut at, size) = (from, there.size());
+        while at < size {
+            let (from, to) = if is_sparse(there) { extent(file, at, size) } else { (at, size) };
+            checksum.add_zeros(from - at);
             at = from;
             while at < to {
-                self.make_room(AROUND_DATA + WORTH.min((to - at) as usize))?;
+                self.make_room(AROUND_DATA + WORTH.min((to - at) as usize)).await?;
                 let room = SLOT - self.chunk.len() - AROUND_DATA;
                 let mut octets = vec![0; usize::try_from(to - at).unwrap_or(room).min(room)];
                 if file.read_exact_at(&mut octets, at).is_err() {
                     return Ok(false);
                 }
-                self.push(&Record::Data { offset: at, octets: &octets })?;
+                checksum.add(&octets);
+                self.push(&Record::Data { offset: at, octets: &octets }).await?;
                 at += octets.len() as u64;
             }
         }
         Ok(true)
     }
 
-    fn push(&mut self, record: &Record<'_>) -> Result<(), FileError> {
+    async fn push(&mut self, record: &Record<'_>) -> Result<(), FileError> {
         // `octets` has made room for its records.
         if !matches!(record, Record::Data { .. }) {
-            self.make_room(LONGEST)?;
+            self.make_room(LONGEST).await?;
         }
-        record.emit(&mut self.chunk);
+        record.emit(self.check, &mut self.chunk);
         Ok(())
     }
 
-    fn make_room(&mut self, octets: usize) -> Result<(), FileError> {
-        if SLOT - self.chunk.len() < octets { self.flush() } else { Ok(()) }
+    async fn make_room(&mut self, octets: usize) -> Result<(), FileError> {
+        if SLOT - self.chunk.len() < octets { self.flush().await } else { Ok(()) }
     }
 
-    fn flush(&mut self) -> Result<(), FileError> {
-        self.pipe.send(&self.chunk).map_err(FileError::Stopped)?;
+    async fn flush(&mut self) -> Result<(), FileError> {
+        self.pipe.send(&self.chunk).await.map_err(FileError::Stopped)?;
         self.chunk.clear();
+        self.pipe.hub().breathe().await;
         Ok(())
     }
 }
@@ -228,24 +352,14 @@ const LINK_ITSELF: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC);
 const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 
 fn attributes(there: &Metadata) -> Attributes {
-    let nanos = u32::try_from(there.mtime_nsec()).unwrap_or(0);
-    Attributes { mode: there.mode() & 0o777, seconds: there.mtime(), nanos }
+    Attributes { mode: there.mode() & 0o777, modified: modified(there) }
+}
+
+/// Returns whether a file goes over this of several connections.
+fn is_in(share: Share, name: Name<'_>) -> bool {
+    crc_fast::crc32_iscsi(name.octets()) % share.of == share.number
 }
 
 fn joined(dir: &[u8], last: &[u8]) -> Vec<u8> {
     if dir.is_empty() || last.is_empty() { [dir, last].concat() } else { [dir, b"/", last].concat() }
-}
-
-/// Returns the next range that is no hole; empty at the end, if there is none.
-fn extent(file: &File, at: u64, size: u64) -> (u64, u64) {
-    let seek = |at: u64, whence| lseek64(file.as_fd(), at as i64, whence).map(|found| found as u64);
-    let from = match seek(at, Whence::SeekData) {
-        Ok(from) => from.clamp(at, size),
-        Err(Errno::ENXIO) => return (size, size),
-        // A file system that does not tell.
-        Err(_) => return (at, size),
-    };
-    let to = seek(from, Whence::SeekHole).unwrap_or(size).min(size);
-    // A file that changes meanwhile must not keep the walk in place.
-    if to > from { (from, to) } else { (from, size) }
 }

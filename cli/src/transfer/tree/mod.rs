@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `record` | the records, and names that lead nowhere but down |
 //! | `departure` | walks a tree, and packs it |
-//! | `arrival` | unpacks it, below one directory |
+//! | `arrival`, `short` | unpacks it, below one directory |
+//! | `wanted` | which of the offered files the receiver wants |
 //! | `pipe` | chunks, by the client's Writes or Reads |
 //! | `client` | `put` and `get` of trees, and `ls` |
 
@@ -13,8 +14,10 @@ mod client;
 mod departure;
 mod pipe;
 mod record;
+mod short;
+mod wanted;
 
-pub(super) use self::arrival::{Arrival, Counts};
+pub(super) use self::arrival::{Arrival, Counts, Taken};
 pub(super) use self::client::{get, ls, put};
 pub(super) use self::departure::{Departure, Depth};
 pub(super) use self::pipe::GivePipe;

@@ -1,26 +1,33 @@
 //! Chunks of a tree on their way: the client Writes them, or Reads them.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use rddp_rnic::{Access, MemoryRegion, SendWr};
 
 use crate::failure::Failure;
-use crate::transfer::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Window, out_of_step};
+use crate::transfer::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Want, Window, out_of_step};
 use crate::transfer::show::Progress;
 use crate::transfer::talk::{Next, Talk};
+use crate::transfer::tasks::Hub;
 
 /// The id of Writes, which cause no completions.
 const WRITE: u64 = 1;
 
 /// A way for chunks of at most `SLOT` octets to the other end.
 pub(in crate::transfer) trait Pipe {
-    fn send(&mut self, octets: &[u8]) -> Result<(), Failure>;
+    async fn send(&mut self, octets: &[u8]) -> Result<(), Failure>;
 
     /// Waits until the other end has taken all chunks.
-    fn drain(&mut self) -> Result<(), Failure>;
+    async fn drain(&mut self) -> Result<(), Failure>;
+
+    /// Waits until the other end has said what it wants.
+    async fn wanted(&mut self) -> Result<Want, Failure>;
 
     /// Called now and then while there is nothing to send.
-    fn tick(&mut self) -> Result<(), Failure>;
+    async fn tick(&mut self) -> Result<(), Failure>;
+
+    fn hub(&self) -> Rc<Hub>;
 }
 
 /// The slots that are free, and where the next chunk begins.
@@ -35,7 +42,7 @@ impl Slots {
     }
 
     fn next(&mut self, len: usize) -> Option<Chunk> {
-        let chunk = Chunk { slot: self.free.pop()?, offset: self.offset, len };
+        let chunk = Chunk { slot: self.free.pop()?, offset: self.offset, len, crc: None };
         self.offset += len as u64;
         Some(chunk)
     }
@@ -72,16 +79,18 @@ impl<'a> PutPipe<'a> {
         Ok(PutPipe { talk, buffers, window, slots: Slots::new(), progress, limit, patience })
     }
 
-    fn await_free(&mut self) -> Result<(), Failure> {
-        let ToClient::Free { slot } = self.talk.hear(self.patience)? else { return Err(out_of_step()) };
-        self.slots.release(slot)
+    async fn await_free(&mut self) -> Result<(), Failure> {
+        match self.talk.hear(self.patience).await? {
+            ToClient::Free { slot } => self.slots.release(slot),
+            _ => Err(out_of_step()),
+        }
     }
 }
 
 impl Pipe for PutPipe<'_> {
-    fn send(&mut self, octets: &[u8]) -> Result<(), Failure> {
+    async fn send(&mut self, octets: &[u8]) -> Result<(), Failure> {
         if self.slots.free.is_empty() {
-            self.await_free()?;
+            self.await_free().await?;
         }
         let chunk = self.slots.next(octets.len()).ok_or_else(out_of_step)?;
         let at = chunk.slot * SLOT;
@@ -89,19 +98,33 @@ impl Pipe for PutPipe<'_> {
         let local = self.buffers.sge(at..at + chunk.len);
         let write = SendWr::write(WRITE, local, self.window.slot(chunk.slot));
         self.talk.say_behind(Some(write), &ToServer::Chunk(chunk))?;
-        self.progress.at(self.slots.offset);
+        self.progress.moved(chunk.len);
         self.progress.hold_back(self.slots.offset, self.limit)
     }
 
-    fn drain(&mut self) -> Result<(), Failure> {
+    async fn drain(&mut self) -> Result<(), Failure> {
         while self.slots.free.len() < SLOTS {
-            self.await_free()?;
+            self.await_free().await?;
         }
         Ok(())
     }
 
-    fn tick(&mut self) -> Result<(), Failure> {
-        self.talk.say_busy(&ToServer::Busy)
+    async fn wanted(&mut self) -> Result<Want, Failure> {
+        loop {
+            match self.talk.hear(self.patience).await? {
+                ToClient::Free { slot } => self.slots.release(slot)?,
+                ToClient::Want(want) => return Ok(want),
+                _ => return Err(out_of_step()),
+            }
+        }
+    }
+
+    async fn tick(&mut self) -> Result<(), Failure> {
+        self.talk.say_busy(&ToServer::Busy).await
+    }
+
+    fn hub(&self) -> Rc<Hub> {
+        self.talk.hub.clone()
     }
 }
 
@@ -119,8 +142,14 @@ impl<'a> GivePipe<'a> {
         GivePipe { talk, region, slots: Slots::new(), lens: [0; SLOTS], patience }
     }
 
-    fn await_free(&mut self) -> Result<(), Failure> {
-        let ToServer::Free { slot } = self.talk.hear(self.patience)? else { return Err(out_of_step()) };
+    async fn await_free(&mut self) -> Result<(), Failure> {
+        match self.talk.hear(self.patience).await? {
+            ToServer::Free { slot } => self.release(slot),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    fn release(&mut self, slot: usize) -> Result<(), Failure> {
         self.slots.release(slot)?;
         self.talk.moved(self.lens[slot]);
         Ok(())
@@ -128,9 +157,9 @@ impl<'a> GivePipe<'a> {
 }
 
 impl Pipe for GivePipe<'_> {
-    fn send(&mut self, octets: &[u8]) -> Result<(), Failure> {
+    async fn send(&mut self, octets: &[u8]) -> Result<(), Failure> {
         if self.slots.free.is_empty() {
-            self.await_free()?;
+            self.await_free().await?;
         }
         let chunk = self.slots.next(octets.len()).ok_or_else(out_of_step)?;
         self.region.write(chunk.slot * SLOT, octets)?;
@@ -138,16 +167,32 @@ impl Pipe for GivePipe<'_> {
         self.talk.say(&ToClient::Chunk(chunk))
     }
 
-    fn drain(&mut self) -> Result<(), Failure> {
+    async fn drain(&mut self) -> Result<(), Failure> {
         while self.slots.free.len() < SLOTS {
-            self.await_free()?;
+            self.await_free().await?;
         }
         Ok(())
     }
 
-    fn tick(&mut self) -> Result<(), Failure> {
+    async fn wanted(&mut self) -> Result<Want, Failure> {
+        loop {
+            match self.talk.hear(self.patience).await? {
+                ToServer::Free { slot } => self.release(slot)?,
+                ToServer::Want(want) => return Ok(want),
+                _ => return Err(out_of_step()),
+            }
+        }
+    }
+
+    async fn tick(&mut self) -> Result<(), Failure> {
         // A client that takes its chunks slowly must not keep its place by the length of the walk.
-        self.talk.say_alive(&ToClient::Busy)
+        self.talk.say_alive(&ToClient::Busy)?;
+        self.talk.hub.breathe().await;
+        Ok(())
+    }
+
+    fn hub(&self) -> Rc<Hub> {
+        self.talk.hub.clone()
     }
 }
 
@@ -170,9 +215,9 @@ impl<'a> GetPipe<'a> {
     }
 
     /// Returns the next chunk. Reads complete in the order in which they were asked for.
-    pub(super) fn next(&mut self) -> Result<Vec<u8>, Failure> {
+    pub(super) async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         loop {
-            match self.talk.next(self.patience)? {
+            match self.talk.next(self.patience).await? {
                 Next::Message(ToClient::Chunk(chunk)) => self.read(chunk)?,
                 Next::Read(slot) => return self.take(slot),
                 Next::Message(_) => return Err(out_of_step()),

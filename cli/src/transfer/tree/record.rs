@@ -7,8 +7,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::transfer::checksum::Check;
 use crate::transfer::files::PART;
-use crate::transfer::protocol::MAX_PATH;
+use crate::transfer::protocol::{MAX_PATH, Time};
 
 const DIR: u8 = 1;
 const FILE: u8 = 2;
@@ -16,9 +17,13 @@ const DATA: u8 = 3;
 const COMPLETE: u8 = 4;
 const WITHDRAWN: u8 = 5;
 const END: u8 = 6;
+const OFFER: u8 = 7;
+const ASK: u8 = 8;
+const RESUME: u8 = 9;
+const SHA256: u8 = 10;
 
 /// Octets of the longest record but for the octets of a file.
-pub(super) const LONGEST: usize = 1 + 2 + MAX_PATH + ATTRIBUTES + 8;
+pub(super) const LONGEST: usize = 1 + 2 + MAX_PATH + ATTRIBUTES + 8 + 8;
 /// Octets of a `Data` record around the octets of the file.
 pub(super) const AROUND_DATA: usize = 1 + 8 + 4 + 4;
 const ATTRIBUTES: usize = 4 + 8 + 4;
@@ -30,9 +35,8 @@ pub(super) struct Name<'a>(&'a [u8]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attributes {
     pub(super) mode: u32,
-    /// The time of the last change, since 1970.
-    pub(super) seconds: i64,
-    pub(super) nanos: u32,
+    /// The time of the last change.
+    pub(super) modified: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,23 @@ pub(super) enum Record<'a> {
         attributes: Attributes,
         size: u64,
     },
+    /// A file that the sender has, and sends if the receiver wants it.
+    Offer {
+        name: Name<'a>,
+        attributes: Attributes,
+        size: u64,
+    },
+    /// The receiver is to say which of the files it wants that were offered since the last time.
+    Ask,
+    /// A file of which the receiver has the first octets.
+    Resume {
+        name: Name<'a>,
+        attributes: Attributes,
+        size: u64,
+        from: u64,
+    },
+    /// The SHA-256 of all octets of the last file.
+    Sha256(&'a [u8; 32]),
     /// Octets of the last file. Those before, which no record holds, are a hole.
     Data {
         offset: u64,
@@ -95,6 +116,10 @@ impl<'a> Name<'a> {
         (OsStr::from_bytes(dir), OsStr::from_bytes(last))
     }
 
+    pub(super) fn octets(self) -> &'a [u8] {
+        self.0
+    }
+
     pub(super) fn shown(self) -> String {
         String::from_utf8_lossy(self.0).into_owned()
     }
@@ -102,7 +127,7 @@ impl<'a> Name<'a> {
 
 impl<'a> Record<'a> {
     /// Returns the first record, and the octets behind it.
-    pub(super) fn parse(octets: &'a [u8]) -> Result<(Self, &'a [u8]), RecordError> {
+    pub(super) fn parse(octets: &'a [u8], check: Check) -> Result<(Self, &'a [u8]), RecordError> {
         let mut fields = Fields(octets);
         let record = match fields.take_u8()? {
             DIR => Record::Dir { name: fields.take_name()?, attributes: fields.take_attributes()? },
@@ -111,7 +136,15 @@ impl<'a> Record<'a> {
                 attributes: fields.take_attributes()?,
                 size: fields.take_offset()?,
             },
-            DATA => fields.take_data()?,
+            OFFER => Record::Offer {
+                name: fields.take_name()?,
+                attributes: fields.take_attributes()?,
+                size: fields.take_offset()?,
+            },
+            ASK => Record::Ask,
+            RESUME => fields.take_resume()?,
+            SHA256 => Record::Sha256(fields.take_ref()?),
+            DATA => fields.take_data(check)?,
             COMPLETE => Record::Complete,
             WITHDRAWN => Record::Withdrawn,
             END => Record::End(Left { skipped: fields.take_u64()?, failed: fields.take_u64()? }),
@@ -121,7 +154,7 @@ impl<'a> Record<'a> {
     }
 
     /// Appends the record to `out`.
-    pub(super) fn emit(&self, out: &mut Vec<u8>) {
+    pub(super) fn emit(&self, check: Check, out: &mut Vec<u8>) {
         match *self {
             Record::Dir { name, attributes } => emit_named(DIR, name, attributes, out),
             Record::File { name, attributes, size } => {
@@ -132,8 +165,22 @@ impl<'a> Record<'a> {
                 out.push(DATA);
                 out.extend(offset.to_be_bytes());
                 out.extend((octets.len() as u32).to_be_bytes());
-                out.extend(crc(octets).to_be_bytes());
+                out.extend(crc(octets, check).to_be_bytes());
                 out.extend(octets);
+            }
+            Record::Offer { name, attributes, size } => {
+                emit_named(OFFER, name, attributes, out);
+                out.extend(size.to_be_bytes());
+            }
+            Record::Ask => out.push(ASK),
+            Record::Resume { name, attributes, size, from } => {
+                emit_named(RESUME, name, attributes, out);
+                out.extend(size.to_be_bytes());
+                out.extend(from.to_be_bytes());
+            }
+            Record::Sha256(digest) => {
+                out.push(SHA256);
+                out.extend(digest);
             }
             Record::Complete => out.push(COMPLETE),
             Record::Withdrawn => out.push(WITHDRAWN),
@@ -151,12 +198,13 @@ fn emit_named(kind: u8, name: Name<'_>, attributes: Attributes, out: &mut Vec<u8
     out.extend((name.0.len() as u16).to_be_bytes());
     out.extend(name.0);
     out.extend(attributes.mode.to_be_bytes());
-    out.extend(attributes.seconds.to_be_bytes());
-    out.extend(attributes.nanos.to_be_bytes());
+    out.extend(attributes.modified.seconds.to_be_bytes());
+    out.extend(attributes.modified.nanos.to_be_bytes());
 }
 
-fn crc(octets: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(octets)
+/// Returns the field for the CRC: 0 where nothing is checked.
+fn crc(octets: &[u8], check: Check) -> u32 {
+    check.of_chunk(octets).unwrap_or(0)
 }
 
 /// The octets that have not been parsed yet.
@@ -169,10 +217,14 @@ impl<'a> Fields<'a> {
         Ok(field)
     }
 
-    fn take_array<const N: usize>(&mut self) -> Result<[u8; N], RecordError> {
+    fn take_ref<const N: usize>(&mut self) -> Result<&'a [u8; N], RecordError> {
         let (field, rest) = self.0.split_first_chunk().ok_or(RecordError::Malformed)?;
         self.0 = rest;
-        Ok(*field)
+        Ok(field)
+    }
+
+    fn take_array<const N: usize>(&mut self) -> Result<[u8; N], RecordError> {
+        self.take_ref().copied()
     }
 
     fn take_u8(&mut self) -> Result<u8, RecordError> {
@@ -200,20 +252,26 @@ impl<'a> Fields<'a> {
 
     fn take_attributes(&mut self) -> Result<Attributes, RecordError> {
         let (mode, seconds) = (self.take_u32()?, self.take_array().map(i64::from_be_bytes)?);
-        let nanos = self.take_u32()?;
-        if nanos >= 1_000_000_000 {
-            return Err(RecordError::Malformed);
-        }
-        Ok(Attributes { mode, seconds, nanos })
+        let modified = Time { seconds, nanos: self.take_u32()? };
+        if modified.is_valid() { Ok(Attributes { mode, modified }) } else { Err(RecordError::Malformed) }
     }
 
-    fn take_data(&mut self) -> Result<Record<'a>, RecordError> {
+    fn take_resume(&mut self) -> Result<Record<'a>, RecordError> {
+        let (name, attributes) = (self.take_name()?, self.take_attributes()?);
+        let (size, from) = (self.take_offset()?, self.take_offset()?);
+        if from > size {
+            return Err(RecordError::Malformed);
+        }
+        Ok(Record::Resume { name, attributes, size, from })
+    }
+
+    fn take_data(&mut self, check: Check) -> Result<Record<'a>, RecordError> {
         let (offset, len, want) = (self.take_offset()?, self.take_u32()?, self.take_u32()?);
         let octets = self.take(len as usize)?;
         if octets.is_empty() {
             return Err(RecordError::Malformed);
         }
-        if crc(octets) != want {
+        if check != Check::None && crc(octets, check) != want {
             return Err(RecordError::Crc);
         }
         Ok(Record::Data { offset, octets })
@@ -224,9 +282,11 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
 
-    const ATTRIBUTES: Attributes = Attributes { mode: 0o644, seconds: -1, nanos: 999_999_999 };
+    const TIME: Time = Time { seconds: -1, nanos: 999_999_999 };
+    const ATTRIBUTES: Attributes = Attributes { mode: 0o644, modified: TIME };
+    const CHECK: Check = Check::Crc32c;
 
-    fn records() -> [Record<'static>; 6] {
+    fn records() -> [Record<'static>; 10] {
         let name = Name::new(b"a/\xff b").unwrap();
         [
             Record::Dir { name, attributes: ATTRIBUTES },
@@ -235,6 +295,10 @@ mod tests {
             Record::Complete,
             Record::Withdrawn,
             Record::End(Left { skipped: 1, failed: 2 }),
+            Record::Offer { name, attributes: ATTRIBUTES, size: 0 },
+            Record::Ask,
+            Record::Resume { name, attributes: ATTRIBUTES, size: 7, from: 7 },
+            Record::Sha256(&[7; 32]),
         ]
     }
 
@@ -242,38 +306,41 @@ mod tests {
     fn records_come_back_as_they_went_and_no_part_of_one_passes() {
         for record in records() {
             let mut octets = Vec::new();
-            record.emit(&mut octets);
+            record.emit(CHECK, &mut octets);
             for len in 0..octets.len() {
-                assert!(Record::parse(&octets[..len]).is_err(), "{record:?}: {len}");
+                assert!(Record::parse(&octets[..len], CHECK).is_err(), "{record:?}: {len}");
             }
             octets.push(7);
-            assert_eq!(Record::parse(&octets), Ok((record, &[7][..])));
+            assert_eq!(Record::parse(&octets, CHECK), Ok((record, &[7][..])));
         }
     }
 
     #[test]
     fn octets_that_changed_on_their_way_are_told() {
         let mut octets = Vec::new();
-        Record::Data { offset: 0, octets: b"octets" }.emit(&mut octets);
+        Record::Data { offset: 0, octets: b"octets" }.emit(CHECK, &mut octets);
         *octets.last_mut().unwrap() ^= 1;
-        assert_eq!(Record::parse(&octets), Err(RecordError::Crc));
+        assert_eq!(Record::parse(&octets, CHECK), Err(RecordError::Crc));
+        assert_eq!(Record::parse(&octets, Check::Sha256), Err(RecordError::Crc));
+        assert!(Record::parse(&octets, Check::None).is_ok());
     }
 
     #[test]
     fn fields_out_of_range_are_refused() {
         let name = Name::new(b"a").unwrap();
-        let nanos = Attributes { nanos: 1_000_000_000, ..ATTRIBUTES };
+        let nanos = Attributes { modified: Time { nanos: 1_000_000_000, ..TIME }, ..ATTRIBUTES };
         for record in [
             Record::Dir { name, attributes: nanos },
             Record::File { name, attributes: ATTRIBUTES, size: 1 << 63 },
+            Record::Resume { name, attributes: ATTRIBUTES, size: 7, from: 8 },
             Record::Data { offset: 1 << 63, octets: b"x" },
             Record::Data { offset: 0, octets: b"" },
         ] {
             let mut octets = Vec::new();
-            record.emit(&mut octets);
-            assert_eq!(Record::parse(&octets), Err(RecordError::Malformed), "{record:?}");
+            record.emit(CHECK, &mut octets);
+            assert_eq!(Record::parse(&octets, CHECK), Err(RecordError::Malformed), "{record:?}");
         }
-        assert_eq!(Record::parse(&[9]), Err(RecordError::Malformed));
+        assert_eq!(Record::parse(&[11], CHECK), Err(RecordError::Malformed));
     }
 
     #[test]
@@ -311,16 +378,16 @@ mod tests {
         for seed in 0..20_000 {
             let noise = rddp_test_support::random_octets(seed, 64);
             let mut octets = Vec::new();
-            records()[seed as usize % 6].emit(&mut octets);
+            records()[seed as usize % 10].emit(CHECK, &mut octets);
             let at = usize::from(noise[0]) % octets.len();
             octets[at] ^= noise[1];
             if noise[2] < 64 {
                 octets = noise;
-                octets[0] %= 8;
+                octets[0] %= 12;
             }
-            if let Ok((record, rest)) = Record::parse(&octets) {
+            if let Ok((record, rest)) = Record::parse(&octets, CHECK) {
                 let mut again = Vec::new();
-                record.emit(&mut again);
+                record.emit(CHECK, &mut again);
                 assert_eq!([&again[..], rest].concat(), octets);
             }
         }

@@ -1,0 +1,68 @@
+//! The result of a transfer, as the server prints it.
+
+use serde::Serialize;
+
+use crate::failure::printable;
+use crate::out;
+use crate::transfer::checksum::Check;
+use crate::transfer::show::{protocol_text, replaced_text, resumed_text};
+use crate::units::about;
+
+/// The result of a transfer, as `--json` prints it.
+#[derive(Serialize)]
+pub(super) struct Served {
+    pub(super) peer: String,
+    pub(super) op: &'static str,
+    pub(super) file: String,
+    pub(super) octets: u64,
+    /// For a tree: how many files, and how many beside them the receiver had already.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) files: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) unchanged: Option<u64>,
+    pub(super) resumed_from: u64,
+    /// For a put: whether a file with the name was replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) replaced: Option<bool>,
+    pub(super) seconds: f64,
+    /// The checksum of the octets; nothing for a listing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) checksum: Option<Check>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) sha256: String,
+    /// The protocol's version that the client speaks.
+    pub(super) protocol: u8,
+}
+
+impl Served {
+    pub(super) fn with_files(self, files: u64, unchanged: u64) -> Self {
+        Served { files: Some(files), unchanged: Some(unchanged), ..self }
+    }
+
+    pub(super) fn checked(self, check: Check) -> Self {
+        Served { checksum: Some(check), ..self }
+    }
+
+    pub(super) fn print(&self, json: bool) {
+        if out::style().quiet {
+            return;
+        }
+        if json {
+            out::json_event(self);
+            return;
+        }
+        // A peer chose the name, so characters that would move the cursor are escaped.
+        let name = printable(&self.file);
+        let (octets, seconds) = (about(self.octets), self.seconds);
+        let (resumed, replaced) = (resumed_text(self.resumed_from), replaced_text(self.replaced));
+        let files = self.files.map_or_else(String::new, |files| format!("{files} files, "));
+        let unchanged = match (self.files, self.unchanged) {
+            (None, Some(_)) => ", unchanged".to_owned(),
+            (Some(_), Some(count @ 1..)) => format!(", {count} unchanged"),
+            _ => String::new(),
+        };
+        let protocol = protocol_text(self.protocol);
+        let how = format!("{files}{octets} in {seconds:.2} s{resumed}{replaced}{unchanged}{protocol}");
+        out::event(format_args!("{}: {} {name}, {how}", self.peer, self.op));
+    }
+}

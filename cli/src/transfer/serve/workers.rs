@@ -1,0 +1,129 @@
+//! The threads of a server: each drives the transfers of many clients.
+//!
+//! There are as many as processors, started as they are needed; a client goes to the one that has
+//! the fewest.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use rddp_rnic::{CompletionQueue, ConnectRequest};
+
+use super::Server;
+use crate::failure::Failure;
+use crate::out;
+use crate::places::Place;
+use crate::signals;
+use crate::threads;
+use crate::transfer::greeting::Hello;
+use crate::transfer::tasks::{Hub, PER_CONNECTION, Tasks};
+
+/// A client that has asked for a connection, and has a place.
+pub(super) struct Newcomer {
+    pub(super) request: ConnectRequest,
+    pub(super) hello: Hello,
+    pub(super) place: Place,
+}
+
+pub(super) struct Workers {
+    server: Arc<Server>,
+    list: Vec<Worker>,
+    most: usize,
+}
+
+struct Worker {
+    cq: CompletionQueue,
+    door: Arc<Door>,
+}
+
+/// Clients on their way to a thread, and how many it has.
+#[derive(Default)]
+struct Door(Mutex<(Vec<Newcomer>, usize)>);
+
+impl Workers {
+    pub(super) fn new(server: &Arc<Server>) -> Self {
+        let most = thread::available_parallelism().map_or(1, usize::from);
+        Workers { server: server.clone(), list: Vec::new(), most }
+    }
+
+    /// Gives a client to a thread. Gives it back if there is no thread and none can be made.
+    pub(super) fn take(&mut self, newcomer: Newcomer) -> Result<(), (Newcomer, io::Error)> {
+        let is_worth_another = self.list.iter().all(|worker| worker.door.load() > 0);
+        if is_worth_another
+            && self.list.len() < self.most
+            && let Err(error) = self.start()
+            && self.list.is_empty()
+        {
+            return Err((newcomer, error));
+        }
+        match self.list.iter().min_by_key(|worker| worker.door.load()) {
+            Some(worker) => {
+                worker.door.enter(newcomer);
+                worker.cq.wake();
+                Ok(())
+            }
+            None => Err((newcomer, io::ErrorKind::OutOfMemory.into())),
+        }
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        let cq = self.server.rnic.create_cq(PER_CONNECTION).map_err(io::Error::other)?;
+        let (door, server) = (Arc::<Door>::default(), self.server.clone());
+        let worker = Worker { cq: cq.clone(), door: door.clone() };
+        threads::start((), move |()| work(&server, &Hub::on(&server.rnic, cq), &door))
+            .map_err(|((), error)| error)?;
+        self.list.push(worker);
+        Ok(())
+    }
+}
+
+impl Door {
+    fn locked(&self) -> std::sync::MutexGuard<'_, (Vec<Newcomer>, usize)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how many clients the thread has.
+    fn load(&self) -> usize {
+        self.locked().1
+    }
+
+    fn enter(&self, newcomer: Newcomer) {
+        let mut locked = self.locked();
+        locked.0.push(newcomer);
+        locked.1 += 1;
+    }
+
+    /// Takes the clients that have come. `present` is how many the thread has without them.
+    fn admit(&self, present: usize) -> Vec<Newcomer> {
+        let mut locked = self.locked();
+        locked.1 = present + locked.0.len();
+        std::mem::take(&mut locked.0)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.locked().0.is_empty()
+    }
+}
+
+/// Serves clients until the server is stopped and none is left.
+fn work(server: &Server, hub: &Rc<Hub>, door: &Door) {
+    let mut tasks = Tasks::default();
+    loop {
+        for newcomer in door.admit(tasks.len()) {
+            tasks.add(server.serve(hub.clone(), newcomer));
+        }
+        if signals::stopped() && tasks.len() == 0 {
+            return;
+        }
+        if let Err(failure) = tasks.turn(hub, || !door.is_empty()) {
+            report(&failure);
+        }
+    }
+}
+
+/// Reports that completions could not be waited for, and lets some time pass.
+fn report(failure: &Failure) {
+    out::warn(format_args!("{failure}"));
+    thread::sleep(signals::CHECK_INTERVAL);
+}

@@ -1,0 +1,204 @@
+//! Transfers as tasks: one thread drives many of them, and reads all their connections.
+//!
+//! A transfer is a future that waits only here: for the next completion of its QP, for a time, or
+//! for its turn. So it reads like the code of a thread of its own, and costs none. What a disk or a
+//! long computation holds up is handed to a thread for as long ([`Hub::aside`]), or cut into pieces
+//! between which others have their turn ([`Hub::breathe`]).
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rddp_rnic::{Completion, CompletionQueue, QpNum, Rnic};
+
+use crate::endpoint;
+use crate::failure::Failure;
+use crate::signals::CHECK_INTERVAL;
+
+/// Completions that one connection can have in the queue: of its receives, and of its requests when
+/// it ends.
+pub(super) const PER_CONNECTION: usize = 256;
+
+/// Completions that are taken before the tasks get their turn.
+const AT_ONCE: usize = 64;
+
+/// Time that a task may take before others have their turn.
+const TURN: Duration = Duration::from_millis(2);
+
+/// Interval at which a task looks whether a thread has done its work.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The completion queue of one thread's tasks.
+pub(super) struct Hub {
+    pub(super) rnic: Rnic,
+    pub(super) cq: CompletionQueue,
+    arrived: RefCell<HashMap<QpNum, VecDeque<Completion>>>,
+    /// The wish of the task that is being polled.
+    wish: Cell<Wish>,
+    looked: Cell<Instant>,
+}
+
+/// The event that a task waits for: a completion of a QP, and a time at the latest.
+#[derive(Clone, Copy)]
+struct Wish {
+    qp: Option<QpNum>,
+    until: Instant,
+}
+
+impl Hub {
+    pub(super) fn new(rnic: &Rnic) -> Result<Rc<Self>, Failure> {
+        Ok(Self::on(rnic, rnic.create_cq(PER_CONNECTION)?))
+    }
+
+    pub(super) fn on(rnic: &Rnic, cq: CompletionQueue) -> Rc<Self> {
+        let now = Instant::now();
+        let wish = Cell::new(Wish { qp: None, until: now });
+        let (rnic, arrived) = (rnic.clone(), RefCell::default());
+        Rc::new(Hub { rnic, cq, arrived, wish, looked: Cell::new(now) })
+    }
+
+    /// Makes room for the completions of one more connection.
+    pub(super) fn join(&self, qp: QpNum) -> Result<(), Failure> {
+        let mut arrived = self.arrived.borrow_mut();
+        self.cq.resize((arrived.len() + 1) * PER_CONNECTION)?;
+        arrived.insert(qp, VecDeque::new());
+        Ok(())
+    }
+
+    /// Forgets a connection, and what it has left in the queue.
+    pub(super) fn leave(&self, qp: QpNum) {
+        self.arrived.borrow_mut().remove(&qp);
+    }
+
+    /// Returns the next completion of `qp`; `None` if none comes until then.
+    pub(super) async fn completion(&self, qp: QpNum, until: Instant) -> Option<Completion> {
+        poll_fn(|_| match self.take(qp) {
+            Some(completion) => Poll::Ready(Some(completion)),
+            None => self.wait(Wish { qp: Some(qp), until }).map(|()| None),
+        })
+        .await
+    }
+
+    /// Returns the oldest completion of `qp` that is there already.
+    pub(super) fn take(&self, qp: QpNum) -> Option<Completion> {
+        self.arrived.borrow_mut().get_mut(&qp)?.pop_front()
+    }
+
+    /// Lets other tasks go on for at least so long.
+    pub(super) async fn sleep(&self, time: Duration) {
+        let until = Instant::now() + time;
+        poll_fn(|_| self.wait(Wish { qp: None, until })).await;
+    }
+
+    /// Gives other tasks their turn, if this one has had its own for long enough.
+    pub(super) async fn breathe(&self) {
+        if self.looked.get().elapsed() >= TURN {
+            self.look().await;
+        }
+    }
+
+    /// Gives other tasks their turn, and takes the completions that are there.
+    pub(super) async fn look(&self) {
+        let looked = self.looked.get();
+        poll_fn(|_| {
+            if self.looked.get() != looked {
+                return Poll::Ready(());
+            }
+            self.wish.set(Wish { qp: None, until: looked });
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Lets a thread of its own do what may take long. `None` if no thread can be made.
+    pub(super) async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+        mut tick: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Option<T>, Failure> {
+        let Ok(thread) = thread::Builder::new().spawn(work) else { return Ok(None) };
+        while !thread.is_finished() {
+            tick()?;
+            self.sleep(LOOK).await;
+        }
+        Ok(thread.join().ok())
+    }
+
+    fn wait(&self, wish: Wish) -> Poll<()> {
+        if Instant::now() >= wish.until {
+            return Poll::Ready(());
+        }
+        self.wish.set(wish);
+        Poll::Pending
+    }
+
+    /// Runs one task to its end.
+    pub(super) fn run<T>(&self, task: impl Future<Output = T>) -> Result<T, Failure> {
+        let mut task = pin!(task);
+        loop {
+            if let Poll::Ready(done) = task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return Ok(done);
+            }
+            self.pump(self.wish.get().until, || false)?;
+        }
+    }
+
+    /// Takes completions, and sleeps for them until that time, or until `other` is true.
+    fn pump(&self, until: Instant, other: impl Fn() -> bool) -> Result<(), Failure> {
+        let time = until.saturating_duration_since(Instant::now()).min(CHECK_INTERVAL);
+        match self.cq.wait_or(Some(time), other) {
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
+                return Err(endpoint::cannot_wait(&error));
+            }
+            _ => {}
+        }
+        let mut taken = Vec::with_capacity(AT_ONCE);
+        self.cq.poll(AT_ONCE, &mut taken);
+        let mut arrived = self.arrived.borrow_mut();
+        for completion in taken {
+            // A connection that has left gets no more.
+            if let Some(list) = arrived.get_mut(&completion.qp) {
+                list.push_back(completion);
+            }
+        }
+        self.looked.set(Instant::now());
+        Ok(())
+    }
+}
+
+/// The tasks of one thread.
+#[derive(Default)]
+pub(super) struct Tasks<'a>(Vec<(Wish, Pin<Box<dyn Future<Output = ()> + 'a>>)>);
+
+impl<'a> Tasks<'a> {
+    pub(super) fn add(&mut self, task: impl Future<Output = ()> + 'a) {
+        self.0.push((Wish { qp: None, until: Instant::now() }, Box::pin(task)));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes completions, sleeps for them if there is nothing else to do, and lets each task go on
+    /// that has what it waits for. `other` ends the sleep.
+    pub(super) fn turn(&mut self, hub: &Hub, other: impl Fn() -> bool) -> Result<(), Failure> {
+        let next = self.0.iter().map(|(wish, _)| wish.until).min();
+        hub.pump(next.unwrap_or_else(|| Instant::now() + CHECK_INTERVAL), other)?;
+        let now = hub.looked.get();
+        self.0.retain_mut(|(wish, task)| {
+            let has_come = |qp| hub.arrived.borrow().get(&qp).is_some_and(|list| !list.is_empty());
+            if wish.until > now && !wish.qp.is_some_and(has_come) {
+                return true;
+            }
+            let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            *wish = hub.wish.get();
+            polled.is_pending()
+        });
+        Ok(())
+    }
+}
