@@ -18,6 +18,7 @@ mod ping;
 mod pipe;
 mod portmap;
 mod program;
+mod protocol1;
 mod run;
 mod same;
 mod site;
