@@ -86,6 +86,22 @@ rddp get --json 127.0.0.1:7604/c h
 rddp ping 127.0.0.1:7604 || echo exit $?; rddp doctor 127.0.0.1:7604""",
      [r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*serving srv", r"MB/s \(\d+\.\d+ Gbit/s\)", r"INFO connect",
       r'^\{"schema":1,"file":"c"', r"this is rddp serve"]),
+    # Files
+    ("trees, skipped where they are the same, over several connections, with names, times, modes and holes", r"""
+mkdir -p in srv2; rddp serve srv2 --writable --port 7606 & listening 7606
+for count in $(seq 300); do echo $count >in/$count; done; echo x >in/$(printf '\377'); chmod 640 in/7; touch -d 2001-02-03 in/7
+truncate -s 3G in/hole; echo end >>in/hole
+rddp put -r in 127.0.0.1:7606/; rddp put -r -P 4 in 127.0.0.1:7606/; echo new >in/8; rddp put -r -P 4 in 127.0.0.1:7606/
+rddp get -r -P 2 127.0.0.1:7606/in out; diff -r in out/in && echo the same
+stat -c '%a %y' out/in/7; du -m srv2/in/hole out/in/hole; rddp ls 127.0.0.1:7606/in | wc -l; rddp put in/1 in/2 127.0.0.1:7606/some""",
+     [r"^302 files: 3\.0 GiB", r"^0 files: .*\n302 unchanged", r"^1 files: .*\n301 unchanged", r"^the same$",
+      r"^640 2001-02-03", r"^[01]\tsrv2/in/hole\n[01]\tout/in/hole$", r"^302$", r"^2 files"]),
+    ("standard input and output; checksums", r"""
+mkdir -p srv3; rddp serve srv3 --writable --port 7607 & listening 7607
+seq 100000 | rddp put - 127.0.0.1:7607/numbers; rddp -q get 127.0.0.1:7607/numbers - 2>/dev/null | tail -1
+for check in crc32c sha256 none; do rddp put -I --checksum $check srv3/numbers 127.0.0.1:7607/copy; done; sha256sum srv3/copy
+rddp put srv3/numbers 127.0.0.1:7607/copy""",
+     [r"^numbers: ", r"^100000$", r"^sha256 ([0-9a-f]{64})\n(.*\n)*\1  srv3/copy$", r"^copy: .*unchanged"]),
     # perf
     ("perf: iterations, time and intervals, reverse, both ways, atomics, JSON", r"""
 rddp perf server --port 7605 & listening 7605
