@@ -63,7 +63,8 @@ impl Flags {
     }
 
     fn emit(self) -> u8 {
-        u8::from(self.token) * TOKEN | u8::from(self.trees) * TREES | u8::from(self.offers) * OFFERS
+        let flags = [(self.token, TOKEN), (self.trees, TREES), (self.offers, OFFERS)];
+        flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum()
     }
 }
 

@@ -92,14 +92,11 @@ pub(super) struct Server {
 impl Server {
     /// Returns how octets are checked: as the user asks, or as an older server does.
     pub(super) fn check(&self, asked: Option<Check>) -> Result<Check, Failure> {
+        let has_choice = self.agreed.flags.offers;
         match asked {
-            Some(Check::Sha256) => Ok(Check::Sha256),
-            Some(Check::Crc32c | Check::None) => {
-                self.needs_offers("a choice of checksums")?;
-                Ok(asked.unwrap_or_default())
-            }
-            None if self.agreed.flags.offers => Ok(Check::default()),
-            None => Ok(Check::Sha256),
+            None if has_choice => Ok(Check::default()),
+            None | Some(Check::Sha256) => Ok(Check::Sha256),
+            Some(check) => self.needs_offers("a choice of checksums").map(|()| check),
         }
     }
 

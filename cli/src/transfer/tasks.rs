@@ -173,7 +173,9 @@ impl Hub {
 
 /// The tasks of one thread.
 #[derive(Default)]
-pub(super) struct Tasks<'a>(Vec<(Wish, Pin<Box<dyn Future<Output = ()> + 'a>>)>);
+pub(super) struct Tasks<'a>(Vec<(Wish, Task<'a>)>);
+
+type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 impl<'a> Tasks<'a> {
     pub(super) fn add(&mut self, task: impl Future<Output = ()> + 'a) {

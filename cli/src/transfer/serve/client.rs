@@ -14,7 +14,7 @@ use crate::transfer::files::FileError;
 use crate::transfer::greeting::{Flags, Hello};
 use crate::transfer::partial::{Clobber, Last, Partial};
 use crate::transfer::protocol::{
-    Chunk, MAX_PATH, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step,
+    Chunk, MAX_PATH, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step,
 };
 use crate::transfer::source::Source;
 use crate::transfer::talk::Talk;
@@ -119,7 +119,7 @@ impl<'a> Client<'a> {
             return Ok(None);
         }
         let terms = terms.unwrap_or_default();
-        let is_valid = terms.modified.is_none_or(|time| time.is_valid())
+        let is_valid = terms.modified.is_none_or(Time::is_valid)
             && terms.share.is_none_or(|share| share.number < share.of);
         if is_valid { Ok(Some(terms)) } else { Err(out_of_step()) }
     }

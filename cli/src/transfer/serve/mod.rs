@@ -166,9 +166,12 @@ fn take_in(server: &Server, workers: &mut Workers, request: ConnectRequest) {
         let _ = request.reject(b"too many clients at the moment");
         return;
     };
-    if let Err((newcomer, error)) = workers.take(Newcomer { request, hello, place }) {
-        out::warn(format_args!("starting a thread: {error}; others are served"));
-        let _ = newcomer.request.reject(NO_THREAD.as_bytes());
+    match workers.next() {
+        Ok(worker) => worker.take(Newcomer { request, hello, place }),
+        Err(error) => {
+            out::warn(format_args!("starting a thread: {error}; others are served"));
+            let _ = request.reject(NO_THREAD.as_bytes());
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Workers {
     most: usize,
 }
 
-struct Worker {
+pub(super) struct Worker {
     cq: CompletionQueue,
     door: Arc<Door>,
 }
@@ -47,24 +47,18 @@ impl Workers {
         Workers { server: server.clone(), list: Vec::new(), most }
     }
 
-    /// Gives a client to a thread. Gives it back if there is no thread and none can be made.
-    pub(super) fn take(&mut self, newcomer: Newcomer) -> Result<(), (Newcomer, io::Error)> {
+    /// Returns the thread for the next client. Fails if there is none, and none can be made.
+    pub(super) fn next(&mut self) -> io::Result<&Worker> {
         let is_worth_another = self.list.iter().all(|worker| worker.door.load() > 0);
         if is_worth_another
             && self.list.len() < self.most
             && let Err(error) = self.start()
             && self.list.is_empty()
         {
-            return Err((newcomer, error));
+            return Err(error);
         }
-        match self.list.iter().min_by_key(|worker| worker.door.load()) {
-            Some(worker) => {
-                worker.door.enter(newcomer);
-                worker.cq.wake();
-                Ok(())
-            }
-            None => Err((newcomer, io::ErrorKind::OutOfMemory.into())),
-        }
+        let worker = self.list.iter().min_by_key(|worker| worker.door.load());
+        worker.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
     fn start(&mut self) -> io::Result<()> {
@@ -75,6 +69,14 @@ impl Workers {
             .map_err(|((), error)| error)?;
         self.list.push(worker);
         Ok(())
+    }
+}
+
+impl Worker {
+    /// Gives a client to the thread.
+    pub(super) fn take(&self, newcomer: Newcomer) {
+        self.door.enter(newcomer);
+        self.cq.wake();
     }
 }
 

@@ -93,9 +93,9 @@ mod tests {
             for (number, octet) in (0u64..).zip(noise) {
                 let begun = (octet % 7 == 3 && wanted.may_begin()).then(|| (number, "proof".to_owned()));
                 if octet % 2 == 0 {
-                    wanted.same()
+                    wanted.same();
                 } else {
-                    wanted.wants(begun.clone())
+                    wanted.wants(begun.clone());
                 }
                 said.push((octet % 2 == 0, begun.filter(|_| octet % 2 == 1)));
             }
