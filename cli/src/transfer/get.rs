@@ -44,7 +44,7 @@ async fn one(args: &GetArgs, remote: &str, local: &Path, hub: &Rc<Hub>) -> Resul
     let clobber = Clobber::unless(args.common.no_clobber);
     let token = args.common.token()?;
     let target = Target::of(&local, clobber).map_err(failed)?;
-    let mut server = remote.connect(token.as_ref(), Peer::Any, hub)?;
+    let mut server = remote.connect(args.common.asks(token.as_ref()), Peer::Any, hub)?;
     let check = server.check(args.common.checksum)?;
     let sink = Sink::open(target, clobber, check, hub).await.map_err(failed)?;
     let is_resumable = sink.is_resumable();

@@ -12,7 +12,7 @@
 //! | flag | meaning |
 //! |---|---|
 //! | 1 | each request comes with a proof that the client has the token |
-//! | 2 | FPDUs may be longer than TCP's segments; reserved, neither end sets it yet |
+//! | 2 | FPDUs may be longer than TCP's segments, both ways (against RFC 5044 §4.5) |
 //! | 4 | the request may be about a tree (`PutTree`, `GetTree`) |
 //! | 8 | a choice of checksums, holes, times, offers of files, and files of unknown size |
 
@@ -26,6 +26,7 @@ pub(super) const ONE: &[u8] = b"rddp-files 1";
 const TWO: &[u8] = b"rddp-files 2";
 
 const TOKEN: u8 = 1;
+const LARGE: u8 = 2;
 const TREES: u8 = 4;
 const OFFERS: u8 = 8;
 
@@ -40,6 +41,7 @@ pub(super) enum Hello {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags {
     pub(super) token: bool,
+    pub(super) large: bool,
     pub(super) trees: bool,
     pub(super) offers: bool,
 }
@@ -53,17 +55,18 @@ pub(super) struct Agreed {
 }
 
 impl Flags {
-    /// The abilities of this program, with a token or without.
+    /// The abilities of this program, with a token or without, and without large FPDUs.
     pub(super) fn all(token: bool) -> Self {
-        Flags { token, trees: true, offers: true }
+        Flags { token, large: false, trees: true, offers: true }
     }
 
     fn parse(octet: u8) -> Self {
-        Flags { token: octet & TOKEN != 0, trees: octet & TREES != 0, offers: octet & OFFERS != 0 }
+        let has = |flag| octet & flag != 0;
+        Flags { token: has(TOKEN), large: has(LARGE), trees: has(TREES), offers: has(OFFERS) }
     }
 
     fn emit(self) -> u8 {
-        let flags = [(self.token, TOKEN), (self.trees, TREES), (self.offers, OFFERS)];
+        let flags = [(self.token, TOKEN), (self.large, LARGE), (self.trees, TREES), (self.offers, OFFERS)];
         flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum()
     }
 }
@@ -127,8 +130,9 @@ mod tests {
             (b"rddp-files 2", None),
             (b"rddp-files 2\0", Some(Hello::Two(flags))),
             (b"rddp-files 2\x01", Some(Hello::Two(token))),
-            (b"rddp-files 2\xf2", Some(Hello::Two(flags))),
-            (b"rddp-files 2\xf3 and more", Some(Hello::Two(token))),
+            (b"rddp-files 2\xf0", Some(Hello::Two(flags))),
+            (b"rddp-files 2\x02", Some(Hello::Two(Flags { large: true, ..flags }))),
+            (b"rddp-files 2\xf1 and more", Some(Hello::Two(token))),
             (b"rddp-files 2\x04", Some(Hello::Two(trees))),
             (b"rddp-files 2\x0d", Some(Hello::Two(Flags::all(true)))),
             (b"rddp-files 3\0", None),
@@ -140,7 +144,7 @@ mod tests {
 
     #[test]
     fn each_end_understands_the_others_greeting() {
-        let flags = (0..8).map(|bits| Flags::parse(bits & 1 | (bits & 2) << 1 | (bits & 4) << 1));
+        let flags = (0..16).map(Flags::parse);
         for hello in flags.map(Hello::Two).chain([Hello::One]) {
             assert_eq!(Hello::parse(&hello.emit()), Some(hello));
             let nonce = matches!(hello, Hello::Two(Flags { token: true, .. })).then_some([7; 32]);

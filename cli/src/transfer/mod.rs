@@ -39,6 +39,7 @@ use std::time::Duration;
 use clap::Args;
 
 use self::checksum::Check;
+use self::remote::Asks;
 pub(crate) use self::serve::ServeArgs;
 use self::token::Token;
 use crate::failure::{EXIT_CODES, Failure};
@@ -161,6 +162,11 @@ struct Common {
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
 
+    /// FPDUs longer than TCP's segments, of up to 64,768 octets, for network cards to cut
+    /// (against RFC 5044 §4.5, so only if the server agrees)
+    #[arg(long)]
+    large_fpdus: bool,
+
     /// Send files again that the other end has already, with the same size and time
     #[arg(short = 'I', long = "ignore-times")]
     again: bool,
@@ -183,6 +189,11 @@ impl Common {
     /// Reads the token, if one is named.
     fn token(&self) -> Result<Option<Token>, Failure> {
         self.token.as_deref().map(Token::read).transpose()
+    }
+
+    /// Returns what the user asks of each connection.
+    fn asks<'a>(&self, token: Option<&'a Token>) -> Asks<'a> {
+        Asks { token, large: self.large_fpdus }
     }
 
     /// Fails if the user asks for several connections where there is one file.

@@ -49,7 +49,7 @@ async fn one(args: &PutArgs, local: &Path, remote: &str, hub: &Rc<Hub>) -> Resul
     let token = args.common.token()?;
     // A server of protocol 1 does not know that a file has to be kept.
     let peer = if args.common.no_clobber { Peer::Two } else { Peer::Any };
-    let mut server = remote.connect(token.as_ref(), peer, hub)?;
+    let mut server = remote.connect(args.common.asks(token.as_ref()), peer, hub)?;
     let check = server.check(args.common.checksum)?;
     if is_stdin {
         server.needs_offers("standard input")?;

@@ -58,13 +58,9 @@ impl<'a> RemoteFile<'a> {
 
     /// Connects with protocol 2. If the server refuses that and `peer` allows it, connects with
     /// protocol 1. A client with a token never falls back, since protocol 1 has no tokens.
-    pub(super) fn connect(
-        &self,
-        token: Option<&Token>,
-        peer: Peer,
-        hub: &Rc<Hub>,
-    ) -> Result<Server, Failure> {
-        let two = Hello::Two(Flags::all(token.is_some()));
+    pub(super) fn connect(&self, asks: Asks<'_>, peer: Peer, hub: &Rc<Hub>) -> Result<Server, Failure> {
+        let token = asks.token;
+        let two = Hello::Two(Flags { large: asks.large, ..Flags::all(token.is_some()) });
         let server = addr::first(&addr::resolve(self.host, super::PORT)?, |addr| {
             match connect(addr, two, token, hub) {
                 Err(refused) if refused.kind() == Kind::Refused && token.is_none() && peer == Peer::Any => {
@@ -80,6 +76,14 @@ impl<'a> RemoteFile<'a> {
         }
         Ok(server)
     }
+}
+
+/// Properties of a connection that the user asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Asks<'a> {
+    pub(super) token: Option<&'a Token>,
+    /// FPDUs longer than TCP's segments.
+    pub(super) large: bool,
 }
 
 /// A server to which this end is connected.
@@ -140,6 +144,9 @@ fn connect(addr: SocketAddr, hello: Hello, token: Option<&Token>, hub: &Rc<Hub>)
         if addr.ip().is_loopback() { "rddp serve" } else { "rddp serve (with --bind, for other hosts)" };
     let connected = talk.end.connect(addr, &options, what)?;
     let agreed = hello.agreed(&connected.private_data)?;
+    if agreed.flags.large {
+        talk.end.qp.send_large_fpdus();
+    }
     if let (Some(token), Some(nonce)) = (token, agreed.nonce) {
         talk.sign_with(token.clone(), nonce);
     }

@@ -306,3 +306,28 @@ fn a_service_that_is_not_rddp_serve_is_named_as_such() {
     let host = site.server.as_ref().unwrap().host();
     run(&["ping", &host]).failed(5, &["this is rddp serve"]);
 }
+
+/// The first segment of a long message is as long as MPA allows, not as TCP's first segments on
+/// loopback: the client's flag and the server's are consent for either end.
+#[test]
+fn large_fpdus_are_sent_by_both_ends_if_the_user_asks() {
+    let site = Site::new(&[]);
+    let content = random_octets(1, 2 << 20);
+    fs::write(site.here("file"), &content).unwrap();
+    let (here, remote) = (site.here("file"), site.remote("file"));
+    let again = site.here("again");
+    for (args, name) in [
+        (["put", here.to_str().unwrap(), &remote], "RDMA Write"),
+        (["get", &remote, again.to_str().unwrap()], "RDMA Read Response"),
+    ] {
+        let capture = site.here("capture.pcapng");
+        let args = [&args[..], &["--large-fpdus"]].concat();
+        Ended::from(command(&args).env("RDDP_CAPTURE", &capture).output().unwrap()).ok();
+        let decoded = run(&["decode", "--json", capture.to_str().unwrap()]).ok().stdout;
+        let events = decoded.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let first = events.filter(|event| event["name"] == name).find(|fpdu| fpdu["len"].as_u64() > Some(0));
+        assert_eq!(first.unwrap()["len"], 64_768 - 14, "{name}");
+        fs::remove_file(capture).unwrap();
+    }
+    assert_eq!(fs::read(again).unwrap(), content);
+}

@@ -58,6 +58,9 @@ impl<'a> Client<'a> {
         let proof = server.token.as_ref().map(|token| nonce().map(|nonce| (token, nonce))).transpose()?;
         let private_data = hello.answer(proof.as_ref().map(|(_, nonce)| nonce));
         talk.end.accept(request, &ConnectOptions { private_data, ..ConnectOptions::default() })?;
+        if matches!(hello, Hello::Two(Flags { large: true, .. })) {
+            talk.end.qp.send_large_fpdus();
+        }
         Ok(Client { server, talk, peer, hello, proof, begun: Instant::now() })
     }
 

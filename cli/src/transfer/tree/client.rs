@@ -21,7 +21,7 @@ use crate::transfer::checksum::Check;
 use crate::transfer::files::{FileError, directory};
 use crate::transfer::partial::Clobber;
 use crate::transfer::protocol::{MAX_PATH, Share, Terms, ToClient, ToServer, Window, out_of_step};
-use crate::transfer::remote::{Peer, RemoteFile, Server};
+use crate::transfer::remote::{Asks, Peer, RemoteFile, Server};
 use crate::transfer::show::Progress;
 use crate::transfer::talk::Talk;
 use crate::transfer::target::STANDARD;
@@ -128,7 +128,7 @@ impl<'a> Command<'a> {
     }
 
     fn connect(&self, hub: &Rc<Hub>, share: Option<Share>) -> Result<(Server, Option<Terms>), Failure> {
-        let server = self.remote.connect(self.token.as_ref(), Peer::WithTrees, hub)?;
+        let server = self.remote.connect(self.common.asks(self.token.as_ref()), Peer::WithTrees, hub)?;
         if share.is_some() {
             server.needs_offers("more than one connection")?;
         }
@@ -227,7 +227,8 @@ async fn list_all(args: &LsArgs, hub: &Rc<Hub>) -> Result<(), Failure> {
     let timeout = args.timeout;
     let remote = RemoteFile::parse(&args.remote)?;
     let token = args.token.as_deref().map(Token::read).transpose()?;
-    let mut talk = remote.connect(token.as_ref(), Peer::WithTrees, hub)?.talk;
+    let asks = Asks { token: token.as_ref(), large: false };
+    let mut talk = remote.connect(asks, Peer::WithTrees, hub)?.talk;
     let paths = vec![remote.path.to_owned()];
     talk.ask(&ToServer::GetTree { paths, recursive: args.recursive, names_only: true, terms: None })?;
     let ToClient::Tree { window } = talk.hear(timeout).await? else { return Err(out_of_step()) };
