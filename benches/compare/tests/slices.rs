@@ -181,6 +181,18 @@ fn each_request_has_a_connection_of_its_own() {
 }
 
 #[test]
+fn watching_memory_uses_up_no_receives() {
+    let mut ends = Ends::start();
+    ends.open(&json!({ "op": "write", "size": 64 }));
+    for _ in 0..40 {
+        for kind in ["latency", "watch"] {
+            let report = ends.slice(0, kind);
+            assert!(report["active"]["latency_ns"]["count"].as_u64().unwrap() > 0, "{kind}: {report}");
+        }
+    }
+}
+
+#[test]
 fn options_reach_the_wire_and_idle_connections_stay_idle() {
     let mut ends = Ends::start();
     let plain = ends.open(&json!({ "op": "write", "crc": false }));

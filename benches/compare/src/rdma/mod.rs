@@ -12,8 +12,8 @@ use std::time::Duration;
 use rddp_load::FILL;
 use rddp_load::rdma::{self, End, receive_id, single_id};
 use rddp_rnic::{
-    Access, Completion, CompletionChannel, CompletionQueue, Counters, Gather, MemoryRegion, QpConfig,
-    QueuePair, RecvWr, Remote, Rnic, SendWr, Stag, Status,
+    Access, Completed, Completion, CompletionChannel, CompletionQueue, Counters, Gather, MemoryRegion,
+    QpConfig, QueuePair, RecvWr, Remote, Rnic, SendWr, Stag, Status,
 };
 
 use crate::spec::{Kind, Message, PLACE_IN_PAGE, Spec, Wait};
@@ -101,10 +101,20 @@ impl Side {
             return rdma::post(self, 0, &[wr.unsignaled()]);
         }
         rdma::post(self, 0, &[wr])?;
-        while self.poll()? == 0 {
+        while !self.has_written()? {
             self.turns.spin()?;
         }
         Ok(())
+    }
+
+    /// Polls, and returns whether a Write has completed. A credit that the slice before left behind
+    /// gets its receive back; the next credit says all that it said.
+    fn has_written(&mut self) -> Outcome<bool> {
+        let count = self.poll()?;
+        let is_credit = |completion: &&Completion| completion.completed == Completed::ReceiveImmediate;
+        let credits = self.polled.iter().filter(is_credit).count();
+        (0..credits).try_for_each(|_| self.post_receive(0))?;
+        Ok(count > credits)
     }
 
     /// Returns the last octet that the other end has written.
