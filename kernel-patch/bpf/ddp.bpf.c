@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Places the payload of RDMA Writes when their segments arrive, also behind a hole in the stream.
+ *
+ * Runs at tc ingress, where every segment passes before TCP sees it. Lets every segment go on
+ * unchanged: a segment that is not placed here is placed by the engine in user space, and one that
+ * is gets checked there against the stream before it counts. docs/kernel-placement.md says why each
+ * condition stands where it does; their order is part of it.
+ */
+#include <linux/bpf.h>
+
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+
+#include "helpers.h"
+#include "segment.h"
+#include "shared.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+#define GO_ON (-1) /* TCX_NEXT and TC_ACT_UNSPEC */
+
+#define ETH_LEN 14u
+#define IP_LEN 20u
+#define TCP_LEN 20u
+#define TIMESTAMP_FIRST 0x0101080au /* NOP, NOP, timestamps: kind 8, 10 octets (RFC 7323 §3.2) */
+#define ESTABLISHED 1u
+#define SUM_CHUNK 512u /* what `csum_diff` takes at a time */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(key_size, sizeof(struct tuple));
+	__uint(value_size, sizeof(__u32));
+	__uint(max_entries, CONNECTIONS);
+} tuples SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct connection));
+	__uint(max_entries, CONNECTIONS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+} connections SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct entry));
+	__uint(max_entries, STAGS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+} stags SEC(".maps");
+
+struct piece {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, PIECE_LEN + PIECE_PADDING);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+	__uint(max_entries, 1024);
+	__array(values, struct piece);
+} pieces SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, SUM_CHUNK + 8);
+	__uint(max_entries, 1);
+} scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct answer));
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+} answers SEC(".maps");
+
+/* A TCP segment: where it is in the frame, and what its headers say. */
+struct segment {
+	struct tuple tuple;
+	__u32 tcp_at;      /* offset of the TCP header in the frame */
+	__u32 tcp_len;     /* octets of header and payload */
+	__u32 payload_at;  /* offset of the payload in the frame */
+	__u32 payload_len;
+	__u32 seq;
+	__u8 flags;
+	__u8 has_timestamp;
+	__u8 is_whole;     /* the headers are as expected, and all of the payload is in the frame */
+	__u32 timestamp;
+};
+
+/* Reads the headers of an IPv4 TCP segment. Says whether it is one. */
+static __always_inline int parse(struct __sk_buff *skb, struct segment *seg)
+{
+	__u8 front[ETH_LEN + IP_LEN], tcp[TCP_LEN], option[8];
+	__u32 ip_len, total, header_len;
+
+	if (skb_load(skb, 0, front, sizeof(front)))
+		return 0;
+	if (octets16(front + 12) != 0x0800 || front[ETH_LEN] >> 4 != 4 || front[ETH_LEN + 9] != 6)
+		return 0;
+	/* The ports of a fragment other than the first are none. */
+	if (octets16(front + ETH_LEN + 6) & 0x1fff)
+		return 0;
+	ip_len = (front[ETH_LEN] & 15) * 4;
+	if (ip_len < IP_LEN)
+		return 0;
+	seg->tcp_at = ETH_LEN + ip_len;
+	if (skb_load(skb, seg->tcp_at, tcp, sizeof(tcp)))
+		return 0;
+	__builtin_memcpy(&seg->tuple.peer_addr, front + ETH_LEN + 12, 4);
+	__builtin_memcpy(&seg->tuple.own_addr, front + ETH_LEN + 16, 4);
+	__builtin_memcpy(&seg->tuple.peer_port, tcp, 2);
+	__builtin_memcpy(&seg->tuple.own_port, tcp + 2, 2);
+	seg->seq = octets32(tcp + 4);
+	seg->flags = tcp[13];
+
+	/* The length is IP's own: short frames have padding behind it. */
+	total = octets16(front + ETH_LEN + 2);
+	header_len = (tcp[12] >> 4) * 4;
+	seg->is_whole = !(octets16(front + ETH_LEN + 6) & 0x2000) && !skb->vlan_present &&
+			header_len >= TCP_LEN && total > ip_len + header_len && ETH_LEN + total <= skb->len;
+	if (!seg->is_whole)
+		return 1;
+	seg->tcp_len = total - ip_len;
+	seg->payload_at = seg->tcp_at + header_len;
+	seg->payload_len = seg->tcp_len - header_len;
+	seg->has_timestamp = 0;
+	if (header_len >= TCP_LEN + 12 && !skb_load(skb, seg->tcp_at + TCP_LEN, option, sizeof(option))) {
+		seg->has_timestamp = octets32(option) == TIMESTAMP_FIRST;
+		seg->timestamp = octets32(option + 4);
+	}
+	return 1;
+}
+
+/* What TCP knows of a connection. */
+struct tcp_state {
+	__u32 rcv_nxt;
+	__u32 copied_seq;
+	__u32 window_end;
+	__u32 ts_recent;
+};
+
+static __always_inline int ask_tcp(struct __sk_buff *skb, const struct tuple *tuple, struct tcp_state *state)
+{
+	struct bpf_sock_tuple wanted = {};
+	struct tcp_sock *tcp;
+	struct bpf_sock *sk;
+	int found = 0;
+
+	wanted.ipv4.saddr = tuple->peer_addr;
+	wanted.ipv4.daddr = tuple->own_addr;
+	wanted.ipv4.sport = tuple->peer_port;
+	wanted.ipv4.dport = tuple->own_port;
+	sk = sk_lookup(skb, &wanted, sizeof(wanted.ipv4), BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return 0;
+	/* A listening socket is also found, and has no sequence numbers. */
+	if (sk->state == ESTABLISHED && (tcp = to_tcp_sock(sk))) {
+		state->rcv_nxt = tcp->rcv_nxt;
+		state->copied_seq = tcp->copied_seq;
+		state->window_end = tcp->rcv_wup + tcp->rcv_wnd;
+		state->ts_recent = tcp->rx_opt.ts_recent;
+		found = 1;
+	}
+	sk_release(sk);
+	return found;
+}
+
+/* A sum of a segment's octets in progress. */
+struct sum {
+	struct __sk_buff *skb;
+	__u32 at;
+	__u32 left;
+	__u32 sum;
+	__u32 failed;
+};
+
+static int sum_chunk(__u32 index, struct sum *sum)
+{
+	__u32 zero = 0, len = sum->left;
+	__u8 *chunk = map_lookup(&scratch, &zero);
+
+	if (!chunk || !len)
+		return 1;
+	if (len > SUM_CHUNK)
+		len = SUM_CHUNK;
+	FORGET(len);
+	len = ((len - 1) & (SUM_CHUNK - 1)) + 1;
+	if (skb_load(sum->skb, sum->at, chunk, len)) {
+		sum->failed = 1;
+		return 1;
+	}
+	sum->at += len;
+	sum->left -= len;
+	/* An odd end counts as if zeros followed; only the last chunk has one. */
+	chunk[len] = chunk[len + 1] = chunk[len + 2] = 0;
+	sum->sum = csum_diff(0, 0, chunk, (len + 3) & ~3u, sum->sum);
+	return 0;
+}
+
+/* Says whether the TCP checksum is right (RFC 9293 §3.1). A segment whose checksum is wrong passes
+ * here before TCP drops it. */
+static __always_inline int is_sound(struct __sk_buff *skb, const struct segment *seg)
+{
+	__u8 pseudo[12] = {};
+	struct sum sum = {};
+	__u32 folded;
+
+	/* The interface has checked it, or GRO. */
+	if (csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0)
+		return 1;
+	__builtin_memcpy(pseudo, &seg->tuple.peer_addr, 4);
+	__builtin_memcpy(pseudo + 4, &seg->tuple.own_addr, 4);
+	pseudo[9] = 6;
+	pseudo[10] = seg->tcp_len >> 8;
+	pseudo[11] = seg->tcp_len;
+	sum.skb = skb;
+	sum.at = seg->tcp_at;
+	sum.left = seg->tcp_len;
+	sum.sum = csum_diff(0, 0, pseudo, sizeof(pseudo), 0);
+	loop(65536 / SUM_CHUNK, sum_chunk, &sum, 0);
+	if (sum.failed || sum.left)
+		return 0;
+	folded = (sum.sum & 0xffff) + (sum.sum >> 16);
+	folded = (folded & 0xffff) + (folded >> 16);
+	return folded == 0xffff;
+}
+
+/* A walk over the FPDUs of a segment. */
+struct walk {
+	struct __sk_buff *skb;
+	__u32 at;      /* offset of the next FPDU in the frame */
+	__u32 end;     /* offset behind the last */
+	__u32 seq;     /* sequence number of the octet at `at` */
+	__u32 connection;
+	__u32 behind;  /* the segment lies behind a hole */
+};
+
+static int check_fpdu(__u32 index, struct walk *walk)
+{
+	__u8 length[LENGTH_LEN];
+	__u32 len;
+
+	if (walk->at >= walk->end || skb_load(walk->skb, walk->at, length, sizeof(length)))
+		return 1;
+	len = fpdu_len(octets16(length));
+	if (len > walk->end - walk->at)
+		return 1;
+	walk->at += len;
+	return 0;
+}
+
+/* Copies `len` octets of the frame to their place. Says whether it did: nothing is changed if not. */
+static __always_inline int copy(struct __sk_buff *skb, __u32 from, __u64 to, __u32 len)
+{
+	__u32 piece = to / PIECE_LEN, offset = to % PIECE_LEN, zero = 0;
+	void *inner, *octets;
+
+	if (from + len > skb->len) /* `skb_load` would clear the octets */
+		return 0;
+	inner = map_lookup(&pieces, &piece);
+	if (!inner)
+		return 0;
+	octets = map_lookup(inner, &zero);
+	if (!octets)
+		return 0;
+	FORGET(len);
+	len = ((len - 1) & 0xffff) + 1;
+	FORGET(offset);
+	offset &= PIECE_LEN - 1;
+	return !skb_load(skb, from, octets + offset, len);
+}
+
+/* Says why a Write may not be placed; 0 if it may. `entry` is pinned. */
+static __always_inline int refusal(const struct entry *entry, const struct connection *connection,
+				   const struct write_front *write)
+{
+	if (entry->pd != connection->pd || (entry->qp && entry->qp != connection->qp) ||
+	    !(entry->rights & RIGHT_WRITE))
+		return REFUSED;
+	if (!is_inside(entry->base, entry->len, write->to, write->len))
+		return REFUSED;
+	if ((entry->start + (write->to - entry->base)) % PIECE_LEN + write->len > PIECE_LEN)
+		return ACROSS_PIECES;
+	return 0;
+}
+
+/* Counts a holder of an STag if it is open for all of `stag`'s 32 bits. */
+static __always_inline int pin(struct entry *entry, __u32 stag)
+{
+	__u64 state = *(volatile __u64 *)&entry->state;
+
+	if ((state & ~(__u64)(STAG_WRITING - 1)) != ((__u64)stag << 32 | STAG_OPEN))
+		return 0;
+	return __sync_val_compare_and_swap(&entry->state, state, state + 1) == state;
+}
+
+static __always_inline void place(struct walk *walk, struct connection *connection, const struct write_front *write)
+{
+	__u32 slot = (write->stag >> 8) & (STAGS - 1), number;
+	struct entry *entry = map_lookup(&stags, &slot);
+	struct record *record;
+	__u64 head = connection->head, at;
+	int why, placed;
+
+	if (!entry)
+		return;
+	if (write->is_last && !(connection->flags & PLACE_LAST)) {
+		connection->outcomes[LAST_OF_WRITE]++;
+		return;
+	}
+	if (head - *(volatile __u64 *)&connection->tail >= RECORDS) {
+		connection->outcomes[FULL]++;
+		return;
+	}
+	if (!pin(entry, write->stag)) {
+		connection->outcomes[REFUSED]++;
+		return;
+	}
+	why = refusal(entry, connection, write);
+	if (why) {
+		__sync_fetch_and_sub(&entry->state, 1);
+		connection->outcomes[why == ACROSS_PIECES ? ACROSS_PIECES : REFUSED]++;
+		return;
+	}
+	at = entry->start + (write->to - entry->base);
+	number = head;
+	record = &connection->records[number & (RECORDS - 1)];
+	if (skb_load(walk->skb, walk->at + fpdu_len(TAGGED_HEADER + write->len) - sizeof(record->tail), record->tail,
+		     sizeof(record->tail))) {
+		__sync_fetch_and_sub(&entry->state, 1);
+		return;
+	}
+	record->seq = walk->seq;
+	record->len = write->len;
+	record->stag = write->stag;
+	record->to = write->to;
+	record->at = at;
+	/* Whoever looks from here on knows that these octets change. */
+	__sync_lock_test_and_set(&record->stamp, 0);
+	__sync_lock_test_and_set(&connection->head, head + 1);
+	placed = copy(walk->skb, walk->at + TAGGED_FRONT, at, write->len);
+	__sync_lock_test_and_set(&record->stamp, (number + 1) << 1 | placed);
+	__sync_fetch_and_sub(&entry->state, 1);
+	if (placed) {
+		connection->fpdus++;
+		connection->octets += write->len;
+		if (walk->behind)
+			connection->octets_behind += write->len;
+	}
+}
+
+static int place_fpdu(__u32 index, struct walk *walk)
+{
+	__u32 number = walk->connection, len;
+	struct connection *connection = map_lookup(&connections, &number);
+	struct write_front write;
+	__u8 front[TAGGED_FRONT];
+
+	if (!connection || walk->at >= walk->end)
+		return 1;
+	if (skb_load(walk->skb, walk->at, front, LENGTH_LEN))
+		return 1;
+	len = fpdu_len(octets16(front));
+	/* An FPDU may be shorter than the front of a tagged one. */
+	if (len >= TAGGED_FRONT + CRC_LEN && !skb_load(walk->skb, walk->at, front, sizeof(front)) &&
+	    is_write(front, &write))
+		place(walk, connection, &write);
+	else
+		connection->outcomes[NOT_A_WRITE]++;
+	walk->at += len;
+	walk->seq += len;
+	return 0;
+}
+
+/* Says why a segment of a connection is left to user space, before its octets are looked at; -1 if
+ * it is not. */
+static __always_inline int turned_away(struct __sk_buff *skb, const struct segment *seg, __u32 flags, __u32 *behind)
+{
+	struct tcp_state tcp = {};
+
+	if (!seg->is_whole)
+		return NOT_WHOLE;
+	if ((seg->flags & 0x37) != 0x10) /* URG, ACK, RST, SYN, FIN: only ACK */
+		return FLAGS;
+	if (!ask_tcp(skb, &seg->tuple, &tcp))
+		return NO_SOCKET;
+	if (is_before(seg->seq, tcp.rcv_nxt) || is_before(tcp.window_end, seg->seq + seg->payload_len))
+		return OUT_OF_WINDOW;
+	/* TCP drops a segment of before the sequence numbers wrapped. A connection without timestamps
+	 * has no such check in TCP either. */
+	if (tcp.ts_recent && (!seg->has_timestamp || is_before(seg->timestamp, tcp.ts_recent)))
+		return OLD_TIMESTAMP;
+	*behind = seg->seq != tcp.rcv_nxt;
+	if (!*behind && !(flags & PLACE_ALL))
+		return IN_ORDER;
+	return -1;
+}
+
+/* Places what a segment of this connection has. Returns the outcome, or -1 if FPDUs were placed or
+ * counted one by one. */
+static __always_inline int place_segment(struct __sk_buff *skb, const struct segment *seg,
+					 struct connection *connection, __u32 number)
+{
+	__u32 flags = connection->flags;
+	struct walk walk = {};
+	__u64 gate;
+	int why;
+
+	why = turned_away(skb, seg, flags, &walk.behind);
+	if (why >= 0)
+		return why;
+	walk.skb = skb;
+	walk.connection = number;
+	walk.at = seg->payload_at;
+	walk.end = seg->payload_at + seg->payload_len;
+	loop(MOST_FPDUS, check_fpdu, &walk, 0);
+	if (walk.at != walk.end)
+		return UNALIGNED;
+	if (!(flags & TRUST_LINK) && !is_sound(skb, seg))
+		return BAD_CHECKSUM;
+
+	gate = *(volatile __u64 *)&connection->gate;
+	if (is_before(seg->seq, gate >> 32))
+		return STALE;
+	if ((gate & (GATE_OPEN | GATE_BUSY)) != GATE_OPEN ||
+	    __sync_val_compare_and_swap(&connection->gate, gate, gate | GATE_BUSY) != gate)
+		return CONTENDED;
+	walk.at = seg->payload_at;
+	walk.seq = seg->seq;
+	loop(MOST_FPDUS, place_fpdu, &walk, 0);
+	__sync_fetch_and_and(&connection->gate, ~(__u64)GATE_BUSY);
+	return -1;
+}
+
+SEC("classifier")
+int place_ingress(struct __sk_buff *skb)
+{
+	struct segment seg = {};
+	struct connection *connection;
+	__u32 *number;
+	int outcome;
+
+	if (!parse(skb, &seg))
+		return GO_ON;
+	number = map_lookup(&tuples, &seg.tuple);
+	if (!number)
+		return GO_ON;
+	connection = map_lookup(&connections, number);
+	if (!connection)
+		return GO_ON;
+	__sync_fetch_and_add(&connection->segments, 1);
+	outcome = place_segment(skb, &seg, connection, *number);
+	if (outcome >= 0)
+		__sync_fetch_and_add(&connection->outcomes[outcome & 15], 1);
+	return GO_ON;
+}
+
+/* Run by user space on a made-up segment: says what TCP knows of its connection. This is how user
+ * space learns which sequence number belongs to the octet that it reads next. */
+SEC("classifier")
+int ask(struct __sk_buff *skb)
+{
+	struct segment seg = {};
+	struct tcp_state tcp = {};
+	struct answer *answer;
+	__u32 zero = 0;
+
+	answer = map_lookup(&answers, &zero);
+	if (!answer)
+		return GO_ON;
+	answer->found = 0;
+	if (!parse(skb, &seg) || !ask_tcp(skb, &seg.tuple, &tcp))
+		return GO_ON;
+	answer->copied_seq = tcp.copied_seq;
+	answer->rcv_nxt = tcp.rcv_nxt;
+	answer->window_end = tcp.window_end;
+	answer->ts_recent = tcp.ts_recent;
+	answer->found = 1;
+	return GO_ON;
+}

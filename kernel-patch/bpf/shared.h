@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Layout of what the program and its user share by maps. `src/layout.rs` has the same in Rust, and
+ * the assertions at the end hold both to it.
+ */
+#ifndef RDDP_SHARED_H
+#define RDDP_SHARED_H
+
+/* Memory for placement comes in pieces of this size, and each has padding for the largest payload,
+ * since the verifier bounds offset and length apart. */
+#define PIECE_LEN (64u << 20)
+#define PIECE_PADDING (64u << 10)
+
+/* Entries of the STag mirror, a power of two; an STag's place is its index modulo that. */
+#define STAGS 4096u
+/* Connections at one time, and records that one keeps, a power of two. */
+#define CONNECTIONS 64u
+#define RECORDS 1024u
+
+/* Bits in the low half of an entry's state, as in the engine's own slots; the rest counts pins. */
+#define STAG_OPEN (1u << 31)
+#define STAG_WRITING (1u << 30)
+
+/* Rights of an entry. */
+#define RIGHT_WRITE 1u
+
+/* An STag that is open, and the memory behind it. */
+struct entry {
+	__u64 state;  /* STag in the high half, then STAG_OPEN and the number of pins */
+	__u64 base;   /* first Tagged Offset */
+	__u64 len;    /* octets */
+	__u64 start;  /* place of the first octet: piece * PIECE_LEN + offset in the piece */
+	__u64 pd;     /* protection domain */
+	__u32 qp;     /* the only QP that may use it, 0 for all of the PD */
+	__u32 rights; /* RIGHT_... */
+	__u64 unused[2];
+};
+
+/* An FPDU whose payload has been placed. */
+struct record {
+	__u32 seq;    /* TCP sequence number of its first octet */
+	__u32 len;    /* octets of payload */
+	__u32 stag;
+	__u32 stamp;  /* (number of the record + 1) << 1, and 1 if the payload is in its place */
+	__u64 to;     /* Tagged Offset */
+	__u64 at;     /* place of the payload, as `start` of an entry */
+	__u8 tail[8]; /* last octets of the FPDU, the last of them its CRC and what there is of a pad */
+};
+
+/* Bits in the low half of a gate. The high half is the floor: the sequence number in front of which
+ * nothing may be placed any more. */
+#define GATE_OPEN 1u
+#define GATE_BUSY 2u
+
+/* What to place for a connection. */
+#define PLACE_ALL 1u   /* not only what is behind a hole */
+#define TRUST_LINK 2u  /* the interface's partial checksums are taken for right ones */
+#define PLACE_LAST 4u  /* also last segments of Writes, whose octets a program may poll */
+
+/* Why a segment of a known connection was not placed, or only in part. */
+enum outcome {
+	NOT_WHOLE,       /* a fragment, headers with more than expected, or no space for the payload */
+	FLAGS,           /* SYN, FIN, RST or URG */
+	NO_SOCKET,       /* TCP has no such connection in state ESTABLISHED */
+	OUT_OF_WINDOW,   /* TCP would not take it, or has it already */
+	OLD_TIMESTAMP,   /* PAWS (RFC 7323 §5), or options where a timestamp cannot be found quickly */
+	IN_ORDER,        /* nothing is missing in front of it */
+	UNALIGNED,       /* no chain of FPDUs from its first octet to its last */
+	BAD_CHECKSUM,
+	STALE,           /* in front of the floor */
+	CONTENDED,       /* another processor, or the engine, has the gate */
+	FULL,            /* the engine has not taken the records of before */
+	NOT_A_WRITE,     /* an FPDU, but not one of an RDMA Write */
+	REFUSED,         /* STag, protection domain, right or bounds */
+	ACROSS_PIECES,   /* the payload would lie in two pieces */
+	LAST_OF_WRITE,   /* the last segment of a Write, without PLACE_LAST */
+	OUTCOMES
+};
+
+/* A connection whose segments are placed. */
+struct connection {
+	__u64 gate;
+	__u64 head;   /* records made */
+	__u64 tail;   /* records that the engine is done with */
+	__u64 pd;
+	__u32 qp;
+	__u32 flags;  /* PLACE_ALL, TRUST_LINK */
+	__u64 segments;        /* seen */
+	__u64 fpdus;           /* placed */
+	__u64 octets;          /* of payload placed */
+	__u64 octets_behind;   /* of these, behind a hole */
+	__u64 outcomes[16];    /* by `enum outcome` */
+	struct record records[RECORDS];
+};
+
+/* A connection's name: addresses and ports in network order, the peer's first. */
+struct tuple {
+	__u32 peer_addr;
+	__u32 own_addr;
+	__u16 peer_port;
+	__u16 own_port;
+};
+
+/* What `ask` says of a connection. */
+struct answer {
+	__u32 found;
+	__u32 copied_seq;  /* the octet that the next read begins with */
+	__u32 rcv_nxt;
+	__u32 window_end;
+	__u32 ts_recent;   /* the peer's last timestamp, 0 without (RFC 7323 §3) */
+};
+
+_Static_assert(sizeof(struct entry) == 64, "entry");
+_Static_assert(sizeof(struct record) == 40, "record");
+_Static_assert(sizeof(struct connection) == 200 + 40 * RECORDS, "connection");
+_Static_assert(sizeof(struct tuple) == 12, "tuple");
+_Static_assert(sizeof(struct answer) == 20, "answer");
+_Static_assert(OUTCOMES <= 16, "outcomes");
+
+#endif

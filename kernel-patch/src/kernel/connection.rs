@@ -1,0 +1,168 @@
+//! [`Placing`]: a connection whose segments the program places.
+
+use std::hint::spin_loop;
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use super::PatchError;
+use super::patch::Table;
+use crate::layout::{Connection, GATE_BUSY, GATE_OPEN, Outcome, RECORDS, Record, Tuple};
+
+/// How a connection's segments are to be placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Its name.
+    pub tuple: Tuple,
+    /// The protection domain whose STags it may use.
+    pub pd: u64,
+    /// The number of its QP.
+    pub qp: u32,
+    /// [`PLACE_ALL`](crate::layout::PLACE_ALL), [`TRUST_LINK`](crate::layout::TRUST_LINK),
+    /// [`PLACE_LAST`](crate::layout::PLACE_LAST).
+    pub flags: u32,
+}
+
+/// A connection whose segments are placed until this is dropped.
+///
+/// One thread at a time reads the stream and calls what takes `&mut self`.
+#[derive(Debug)]
+pub struct Placing {
+    table: Arc<Table>,
+    number: u32,
+    tuple: Tuple,
+    first_seq: u32,
+    taken: u64,
+}
+
+/// Octets of a connection with its records.
+pub(super) const SIZE: usize = size_of::<Connection>() + RECORDS as usize * size_of::<Record>();
+
+impl Placing {
+    /// Begins with the octet that the next read returns.
+    pub(super) fn begin(
+        table: Arc<Table>,
+        number: u32,
+        opening: &Opening,
+        copied_seq: u32,
+    ) -> Result<Self, PatchError> {
+        let mut placing = Self { table, number, tuple: opening.tuple, first_seq: copied_seq, taken: 0 };
+        for offset in (0..SIZE).step_by(8) {
+            placing.u64(offset).store(0, Ordering::Relaxed);
+        }
+        placing.u64(offset_of!(Connection, pd)).store(opening.pd, Ordering::Relaxed);
+        placing.u32(offset_of!(Connection, qp)).store(opening.qp, Ordering::Relaxed);
+        placing.u32(offset_of!(Connection, flags)).store(opening.flags, Ordering::Relaxed);
+        placing.pass(copied_seq);
+        placing.table.name(opening.tuple, number)?;
+        Ok(placing)
+    }
+
+    /// Returns the sequence number of the octet that was to be read next when placement began.
+    #[must_use]
+    pub fn first_seq(&self) -> u32 {
+        self.first_seq
+    }
+
+    /// Stops placement of everything in front of `seq`. When this returns, nothing in front of it is
+    /// placed any more, nor being placed.
+    pub fn pass(&mut self, seq: u32) {
+        self.set_gate(u64::from(seq) << 32 | GATE_OPEN);
+    }
+
+    fn set_gate(&self, to: u64) {
+        let gate = self.u64(offset_of!(Connection, gate));
+        loop {
+            let now = gate.load(Ordering::Acquire);
+            if now & GATE_BUSY == 0
+                && gate.compare_exchange(now, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            {
+                return;
+            }
+            spin_loop();
+        }
+    }
+
+    /// Returns the next record, in the order of placement, and whether the payload is in its place.
+    /// Waits if the program is about to copy it.
+    ///
+    /// What is not in a record yet is placed after everything that this thread has stored before the
+    /// call.
+    pub fn take(&mut self) -> Option<(Record, bool)> {
+        fence(Ordering::SeqCst);
+        if self.u64(offset_of!(Connection, head)).load(Ordering::SeqCst) == self.taken {
+            return None;
+        }
+        let number = self.taken as u32;
+        let at = size_of::<Connection>() + (number % RECORDS) as usize * size_of::<Record>();
+        let done = number.wrapping_add(1) << 1;
+        let stamp = loop {
+            let stamp = self.u32(at + offset_of!(Record, stamp)).load(Ordering::Acquire);
+            if stamp & !1 == done {
+                break stamp;
+            }
+            spin_loop();
+        };
+        let u32 = |offset| self.u32(at + offset).load(Ordering::Relaxed);
+        let u64 = |offset| self.u64(at + offset).load(Ordering::Relaxed);
+        let record = Record {
+            seq: u32(offset_of!(Record, seq)),
+            len: u32(offset_of!(Record, len)),
+            stag: u32(offset_of!(Record, stag)),
+            stamp,
+            to: u64(offset_of!(Record, to)),
+            at: u64(offset_of!(Record, at)),
+            tail: u64(offset_of!(Record, tail)).to_ne_bytes(),
+        };
+        self.taken += 1;
+        self.u64(offset_of!(Connection, tail)).store(self.taken, Ordering::Release);
+        Some((record, stamp & 1 == 1))
+    }
+
+    /// Returns the segments seen, and the FPDUs and octets placed.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let of = |offset| self.u64(offset).load(Ordering::Relaxed);
+        Counts {
+            segments: of(offset_of!(Connection, segments)),
+            fpdus: of(offset_of!(Connection, fpdus)),
+            octets: of(offset_of!(Connection, octets)),
+            octets_behind: of(offset_of!(Connection, octets_behind)),
+        }
+    }
+
+    /// Returns how many segments, or FPDUs in them, were left to user level for this reason.
+    #[must_use]
+    pub fn left(&self, outcome: Outcome) -> u64 {
+        self.u64(offset_of!(Connection, outcomes) + 8 * outcome as usize).load(Ordering::Relaxed)
+    }
+
+    fn u64(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
+        self.table.shared.u64(self.number as usize * SIZE + offset)
+    }
+
+    fn u32(&self, offset: usize) -> &std::sync::atomic::AtomicU32 {
+        self.table.shared.u32(self.number as usize * SIZE + offset)
+    }
+}
+
+impl Drop for Placing {
+    fn drop(&mut self) {
+        // No segment that comes from here on passes the gate, and none is inside.
+        self.set_gate(0);
+        self.table.forget(self.tuple, self.number);
+    }
+}
+
+/// Counts of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Segments that the program has seen.
+    pub segments: u64,
+    /// FPDUs that it has placed.
+    pub fpdus: u64,
+    /// Octets of payload that it has placed.
+    pub octets: u64,
+    /// Of these, octets behind a hole in the stream.
+    pub octets_behind: u64,
+}

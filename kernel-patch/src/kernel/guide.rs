@@ -1,0 +1,115 @@
+//! [`Guide`]: what the reader of a stream asks about FPDUs that have been placed.
+
+use std::ops::Range;
+
+use rddp_ddp::Stag;
+use rddp_mpa::{CRC_LEN, fpdu_len, pad_len};
+
+use super::Placing;
+use crate::layout::Record;
+use crate::records::{Placed, Records, position};
+use crate::segment::{TAGGED_FRONT, WriteFront};
+
+/// A connection whose segments are placed, as the thread that reads its stream sees it.
+///
+/// Positions count octets of the stream. The order of calls is what makes it safe: for the FPDU at
+/// the front first [`enter`](Self::enter), after which the program no longer places it; then
+/// [`claim`](Self::claim). If that gives nothing, or its octets turn out wrong, the payload is
+/// placed by the caller, and [`placed_by_user`](Self::placed_by_user) called *after that*.
+#[derive(Debug)]
+pub struct Guide {
+    placing: Placing,
+    records: Records,
+    /// Their trailers, and what the program has read in their headers, by position.
+    details: std::collections::BTreeMap<u64, Record>,
+    /// A position and its sequence number.
+    known: (u64, u32),
+}
+
+/// An FPDU whose payload the program has put to its place, as far as it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Place of the payload, as `start` of an STag's scope.
+    pub at: u64,
+    tail: [u8; 8],
+    pad: usize,
+}
+
+impl Claim {
+    /// Returns the pad, as the program saw it.
+    #[must_use]
+    pub fn pad(&self) -> &[u8] {
+        &self.tail[8 - CRC_LEN - self.pad..8 - CRC_LEN]
+    }
+
+    /// Returns the CRC field, as the program saw it. The stream's own, behind the payload, must be
+    /// the same.
+    #[must_use]
+    pub fn crc_field(&self) -> [u8; CRC_LEN] {
+        let [_, _, _, _, crc @ ..] = self.tail;
+        crc
+    }
+}
+
+impl Guide {
+    /// Guides a reader that has read `position` octets of the stream, and nothing since placement
+    /// began.
+    #[must_use]
+    pub fn new(placing: Placing, position: u64) -> Self {
+        let known = (position, placing.first_seq());
+        Self { placing, records: Records::default(), details: Default::default(), known }
+    }
+
+    /// Returns the connection, for its counts.
+    #[must_use]
+    pub fn placing(&self) -> &Placing {
+        &self.placing
+    }
+
+    /// Returns how many octets may be read behind `position` before the next FPDU that has been
+    /// placed; `None` if there is none as yet.
+    pub fn free(&mut self, position: u64) -> Option<u64> {
+        self.drain();
+        self.records.next(position).map(|next| next - position)
+    }
+
+    /// Begins the turn of the FPDU at `position`, which ends in front of `end`: nothing in front of
+    /// that is placed by the program any more.
+    pub fn enter(&mut self, position: u64, end: u64) {
+        let (known, seq) = self.known;
+        self.known = (end, seq.wrapping_add((end - known) as u32));
+        self.placing.pass(self.known.1);
+        self.drain();
+        self.records.pass(position);
+        self.details = self.details.split_off(&position);
+    }
+
+    /// Returns the place of the payload of the FPDU at `position`, if the program has put it there.
+    /// `front` is what the stream has in front of the payload.
+    #[must_use]
+    pub fn claim(&self, position: u64, front: &[u8; TAGGED_FRONT]) -> Option<Claim> {
+        let WriteFront { stag, to, len, .. } = WriteFront::parse(front)?;
+        let record = self.details.get(&position)?;
+        let is_same = Stag(record.stag) == stag && record.to == to && record.len as usize == len;
+        let is_placed = self.records.is_placed(position, &(record.at..record.at + u64::from(record.len)));
+        let pad = pad_len(TAGGED_FRONT - 2 + len);
+        (is_same && is_placed).then_some(Claim { at: record.at, tail: record.tail, pad })
+    }
+
+    /// Notes that the caller has placed the payload of the FPDU at `position`, at `at`.
+    pub fn placed_by_user(&mut self, position: u64, at: &Range<u64>) {
+        // Whatever the program has begun by now may lie under what was just placed.
+        self.drain();
+        self.records.placed_by_user(position, at);
+    }
+
+    fn drain(&mut self) {
+        while let Some((record, good)) = self.placing.take() {
+            let Some(position) = position(record.seq, self.known) else { continue };
+            let fpdu_len = fpdu_len(TAGGED_FRONT - 2 + record.len as usize) as u64;
+            let at = record.at..record.at + u64::from(record.len);
+            self.records.note(&Placed { position, fpdu_len, at, good });
+            self.details.insert(position, record);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! [`Patch`]: the program, loaded.
+
+use std::mem::offset_of;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use aya::maps::{HashMap, Map, MapData};
+use aya::programs::tc::{SchedClassifierLink, qdisc_add_clsact};
+use aya::programs::{ProgramError, SchedClassifier, TcAttachType, TestRun, TestRunOptions};
+use aya::{Btf, Ebpf, EbpfLoader};
+
+use super::connection::SIZE;
+use super::sys::Shared;
+use super::{Opening, PatchError, Pieces, Placing, Stags};
+use crate::layout::{Answer, CONNECTIONS, Entry, STAGS, Tuple};
+
+/// The compiled program.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ddp.bpf.o"));
+
+/// The program, loaded into the kernel, with its maps.
+#[derive(Debug)]
+pub struct Patch {
+    programs: Mutex<Programs>,
+    pieces: Arc<Pieces>,
+    stags: Arc<Stags>,
+    table: Arc<Table>,
+}
+
+#[derive(Debug)]
+struct Programs {
+    ebpf: Ebpf,
+    answers: Shared,
+}
+
+/// The program on the ingress of an interface. Dropping this takes it off.
+#[derive(Debug)]
+pub struct Attached {
+    _link: SchedClassifierLink,
+}
+
+impl Patch {
+    /// Loads the program. Nothing is attached yet.
+    ///
+    /// # Errors
+    /// A right is missing, or the kernel is too old or built without what is needed.
+    pub fn load() -> Result<Self, PatchError> {
+        let btf = Btf::from_sys_fs()?;
+        let mut ebpf = EbpfLoader::new().btf(Some(&btf)).load(OBJECT)?;
+        for name in [PLACE, ASK] {
+            program(&mut ebpf, name)?.load()?;
+        }
+        let Map::ArrayOfMaps(pieces) = map(&mut ebpf, "pieces")? else {
+            return Err(PatchError::Missing("pieces"));
+        };
+        let stags = array(&mut ebpf, "stags", STAGS as usize * size_of::<Entry>())?;
+        let shared = array(&mut ebpf, "connections", CONNECTIONS as usize * SIZE)?;
+        let answers = array(&mut ebpf, "answers", size_of::<Answer>())?;
+        let names = Names {
+            tuples: HashMap::try_from(map(&mut ebpf, "tuples")?)?,
+            taken: vec![false; CONNECTIONS as usize],
+        };
+        Ok(Self {
+            programs: Mutex::new(Programs { ebpf, answers }),
+            pieces: Arc::new(Pieces::new(pieces)),
+            stags: Arc::new(Stags::new(stags)),
+            table: Arc::new(Table { shared, names: Mutex::new(names) }),
+        })
+    }
+
+    /// Puts the program on the ingress of an interface of this thread's network namespace: by tcx,
+    /// or by a classifier where the kernel has none (before 6.6).
+    ///
+    /// # Errors
+    /// There is no such interface, or the kernel lacks the modules `sch_ingress` and `cls_bpf`.
+    pub fn attach(&self, interface: &str) -> Result<Attached, PatchError> {
+        let mut programs = lock(&self.programs);
+        let program = program(&mut programs.ebpf, PLACE)?;
+        // Needed by classifiers alone, and there already if others have one.
+        let _ = qdisc_add_clsact(interface);
+        let link = program.attach(interface, TcAttachType::Ingress)?;
+        Ok(Attached { _link: program.take_link(link)? })
+    }
+
+    /// Returns the places for memory.
+    #[must_use]
+    pub fn pieces(&self) -> &Arc<Pieces> {
+        &self.pieces
+    }
+
+    /// Returns the mirror of STags.
+    #[must_use]
+    pub fn stags(&self) -> &Arc<Stags> {
+        &self.stags
+    }
+
+    /// Returns what TCP knows of a connection in this thread's network namespace.
+    ///
+    /// # Errors
+    /// There is no such connection in state ESTABLISHED, or the program cannot be run.
+    pub fn ask(&self, tuple: Tuple) -> Result<Answer, PatchError> {
+        let mut programs = lock(&self.programs);
+        run(program(&mut programs.ebpf, ASK)?, &frame(tuple))?;
+        let of = |offset| programs.answers.u32(offset).load(Ordering::Acquire);
+        let answer = Answer {
+            found: of(offset_of!(Answer, found)),
+            copied_seq: of(offset_of!(Answer, copied_seq)),
+            rcv_nxt: of(offset_of!(Answer, rcv_nxt)),
+            window_end: of(offset_of!(Answer, window_end)),
+            ts_recent: of(offset_of!(Answer, ts_recent)),
+        };
+        if answer.found == 1 { Ok(answer) } else { Err(PatchError::NoConnection) }
+    }
+
+    /// Runs the program once on a frame, as if it had come by the loopback of this thread's network
+    /// namespace. For tests.
+    ///
+    /// # Errors
+    /// The kernel does not take a frame of this size.
+    pub fn run(&self, frame: &[u8]) -> Result<(), PatchError> {
+        let mut programs = lock(&self.programs);
+        Ok(run(program(&mut programs.ebpf, PLACE)?, frame)?)
+    }
+
+    /// Begins to place the segments of a connection: those that come from now on, and begin at or
+    /// behind the octet that the next read returns. Nobody may read meanwhile.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask), or there are too many connections.
+    pub fn place(&self, opening: &Opening) -> Result<Placing, PatchError> {
+        let answer = self.ask(opening.tuple)?;
+        let number = self.table.take_number()?;
+        Placing::begin(self.table.clone(), number, opening, answer.copied_seq)
+    }
+}
+
+/// The connections that the program knows.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) shared: Shared,
+    names: Mutex<Names>,
+}
+
+#[derive(Debug)]
+struct Names {
+    tuples: HashMap<MapData, Tuple, u32>,
+    taken: Vec<bool>,
+}
+
+impl Table {
+    fn take_number(&self) -> Result<u32, PatchError> {
+        let mut names = lock(&self.names);
+        let free = names.taken.iter().position(|taken| !taken).ok_or(PatchError::Full("connections"))?;
+        names.taken[free] = true;
+        Ok(free as u32)
+    }
+
+    pub(super) fn name(&self, tuple: Tuple, number: u32) -> Result<(), PatchError> {
+        Ok(lock(&self.names).tuples.insert(tuple, number, 0)?)
+    }
+
+    pub(super) fn forget(&self, tuple: Tuple, number: u32) {
+        let mut names = lock(&self.names);
+        // A program that has found the name already meets a closed gate.
+        let _ = names.tuples.remove(&tuple);
+        names.taken[number as usize] = false;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, PatchError> {
+    Ok(ebpf.program_mut(name).ok_or(PatchError::Missing(name))?.try_into()?)
+}
+
+fn map(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, PatchError> {
+    ebpf.take_map(name).ok_or(PatchError::Missing(name))
+}
+
+/// Maps the values of an array.
+fn array(ebpf: &mut Ebpf, name: &'static str, len: usize) -> Result<Shared, PatchError> {
+    match map(ebpf, name)? {
+        Map::Array(array) => Shared::map(array.fd().as_fd(), len),
+        _ => Err(PatchError::Missing(name)),
+    }
+}
+
+fn run(program: &SchedClassifier, frame: &[u8]) -> Result<(), ProgramError> {
+    program.test_run(TestRunOptions { data_in: Some(frame), ..Default::default() }).map(drop)
+}
+
+/// Returns a segment that names a connection, and has nothing else.
+fn frame(tuple: Tuple) -> Vec<u8> {
+    let mut frame = vec![0; 14 + 20 + 20];
+    frame[12] = 0x08;
+    frame[14] = 0x45;
+    frame[17] = 40;
+    frame[23] = 6;
+    frame[26..30].copy_from_slice(&tuple.peer_addr);
+    frame[30..34].copy_from_slice(&tuple.own_addr);
+    frame[34..36].copy_from_slice(&tuple.peer_port);
+    frame[36..38].copy_from_slice(&tuple.own_port);
+    frame[46] = 0x50;
+    frame
+}
+
+const PLACE: &str = "place_ingress";
+const ASK: &str = "ask";

@@ -1,0 +1,185 @@
+//! Layout of what the program and user space share: `bpf/shared.h` in Rust.
+//!
+//! The structures live in memory that both change, so that they are never made into Rust values
+//! there: what counts are the offsets of their fields.
+
+/// Octets of memory in one piece.
+pub const PIECE_LEN: usize = 64 << 20;
+/// Octets behind a piece that nobody uses. The verifier bounds offset and length of a copy apart,
+/// and so must the space be for the sum of both maxima.
+pub const PIECE_PADDING: usize = 64 << 10;
+/// Number of pieces that there can be.
+pub const PIECES: u32 = 1024;
+/// Entries of the STag mirror.
+pub const STAGS: u32 = 4096;
+/// Connections at one time.
+pub const CONNECTIONS: u32 = 64;
+/// Records that a connection keeps.
+pub const RECORDS: u32 = 1024;
+
+/// Bit of an entry's state: the STag may be used.
+pub const STAG_OPEN: u64 = 1 << 31;
+/// Bit of an entry's state: the entry is being written.
+pub const STAG_WRITING: u64 = 1 << 30;
+/// Bits of an entry's state that count its holders.
+pub const STAG_PINS: u64 = STAG_WRITING - 1;
+/// Right of an entry: peers may write.
+pub const RIGHT_WRITE: u32 = 1;
+
+/// Bit of a gate: segments may be placed.
+pub const GATE_OPEN: u64 = 1;
+/// Bit of a gate: a segment is being placed.
+pub const GATE_BUSY: u64 = 2;
+
+/// Flag of a connection: all segments are placed, and not only those behind a hole.
+pub const PLACE_ALL: u32 = 1;
+/// Flag of a connection: partial checksums are taken for right ones.
+pub const TRUST_LINK: u32 = 2;
+/// Flag of a connection: last segments of Writes are placed, too. A program that polls the last
+/// octets of a Write then sees them before octets of earlier segments, which may still be missing.
+pub const PLACE_LAST: u32 = 4;
+
+/// An STag that is open, and the memory behind it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// STag in the high half, then [`STAG_OPEN`], [`STAG_WRITING`] and the number of holders.
+    pub state: u64,
+    /// The first Tagged Offset.
+    pub base: u64,
+    /// Number of octets.
+    pub len: u64,
+    /// Place of the first octet, counted from the first octet of piece 0.
+    pub start: u64,
+    /// Protection domain.
+    pub pd: u64,
+    /// The only QP that may use it; 0 for all of the protection domain.
+    pub qp: u32,
+    /// Rights.
+    pub rights: u32,
+    /// Fills the entry up to a cache line.
+    pub unused: [u64; 2],
+}
+
+/// An FPDU whose payload has been placed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// TCP sequence number of the first octet.
+    pub seq: u32,
+    /// Octets of payload.
+    pub len: u32,
+    /// STag.
+    pub stag: u32,
+    /// Number of the record plus one, shifted left by one, and 1 if the payload is in its place.
+    pub stamp: u32,
+    /// Tagged Offset.
+    pub to: u64,
+    /// Place of the payload, as `start` of an entry.
+    pub at: u64,
+    /// The last octets of the FPDU: up to three of the payload, the pad and the CRC.
+    pub tail: [u8; 8],
+}
+
+/// A connection, up to its records.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connection {
+    /// In the high half the sequence number in front of which nothing is placed any more; then
+    /// [`GATE_OPEN`] and [`GATE_BUSY`].
+    pub gate: u64,
+    /// Records made.
+    pub head: u64,
+    /// Records that user space is done with.
+    pub tail: u64,
+    /// Protection domain.
+    pub pd: u64,
+    /// QP.
+    pub qp: u32,
+    /// [`PLACE_ALL`], [`TRUST_LINK`] and [`PLACE_LAST`].
+    pub flags: u32,
+    /// Segments seen.
+    pub segments: u64,
+    /// FPDUs placed.
+    pub fpdus: u64,
+    /// Octets of payload placed.
+    pub octets: u64,
+    /// Of these, octets behind a hole.
+    pub octets_behind: u64,
+    /// Segments and FPDUs left to user level, by [`Outcome`].
+    pub outcomes: [u64; 16],
+}
+
+/// A connection's name: addresses and ports in network order.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuple {
+    /// The peer's address.
+    pub peer_addr: [u8; 4],
+    /// This end's address.
+    pub own_addr: [u8; 4],
+    /// The peer's port.
+    pub peer_port: [u8; 2],
+    /// This end's port.
+    pub own_port: [u8; 2],
+}
+
+/// What TCP knows of a connection.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// 1 if there is such a connection in state ESTABLISHED.
+    pub found: u32,
+    /// Sequence number of the octet with which the next read begins.
+    pub copied_seq: u32,
+    /// Sequence number of the next octet that is to come in order.
+    pub rcv_nxt: u32,
+    /// Sequence number behind the receive window.
+    pub window_end: u32,
+    /// The peer's last timestamp, 0 without (RFC 7323 §3).
+    pub ts_recent: u32,
+}
+
+/// The reason why a segment of a known connection, or an FPDU in it, was left to user level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Outcome {
+    /// A fragment, a VLAN tag, no payload, or less of it than IP's length says.
+    NotWhole,
+    /// SYN, FIN, RST or URG.
+    Flags,
+    /// TCP has no such connection in state ESTABLISHED.
+    NoSocket,
+    /// TCP would not take all of it, or has it already.
+    OutOfWindow,
+    /// PAWS (RFC 7323 §5), or options in which no timestamp is where it usually is.
+    OldTimestamp,
+    /// Nothing is missing in front of it.
+    InOrder,
+    /// No chain of FPDUs from its first octet to its last.
+    Unaligned,
+    /// The TCP checksum is wrong, or nobody can tell.
+    BadChecksum,
+    /// In front of what user space has delivered.
+    Stale,
+    /// Another processor, or user space, had the gate.
+    Contended,
+    /// User space has not taken the records of before.
+    Full,
+    /// An FPDU, but none of an RDMA Write with payload.
+    NotAWrite,
+    /// The STag, protection domain, right or bounds.
+    Refused,
+    /// The payload would lie in two pieces.
+    AcrossPieces,
+    /// The last segment of a Write, without [`PLACE_LAST`].
+    LastOfWrite,
+}
+
+const _: () = {
+    assert!(size_of::<Entry>() == 64);
+    assert!(size_of::<Record>() == 40);
+    assert!(size_of::<Connection>() == 200);
+    assert!(size_of::<Tuple>() == 12);
+    assert!(size_of::<Answer>() == 20);
+};

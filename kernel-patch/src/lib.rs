@@ -1,0 +1,38 @@
+//! Placement in the kernel: an eBPF program puts the payload of RDMA Writes into registered memory
+//! when their segments arrive, also behind a hole in the TCP stream.
+//!
+//! User-level placement waits for TCP, which hands octets over in order: one lost segment holds up
+//! all that follow. DDP does not need that order (RFC 5041 §5.3), and the program, at tc ingress,
+//! sees each segment when it comes. Octets still reach user space as a stream. There each FPDU that
+//! has been placed is checked against the stream, and counts only then; one that has not is placed
+//! as ever. `docs/kernel-placement.md` has the whole.
+//!
+//! **Unfinished: nothing in this repository uses this crate but its tests.**
+//!
+//! | module | what | |
+//! |---|---|---|
+//! | [`layout`] | what the program and user space share | pure |
+//! | [`segment`] | what the octets of a segment say, as the program reads them | pure |
+//! | [`records`] | which placed FPDUs are still good when the stream reaches them | pure |
+//! | `kernel` | the program, its memory and its maps; only with the feature `kernel` | |
+//!
+//! ```
+//! use rddp_kernel_patch::records::{Placed, Records};
+//!
+//! let mut records = Records::default();
+//! // An FPDU of 120 octets that begins 1,000 octets into the stream, and its payload.
+//! records.note(&Placed { position: 1_000, fpdu_len: 120, at: 4_096..4_196, good: true });
+//! assert_eq!(records.next(0), Some(1_000));
+//! // The engine places something else over it: what the kernel has put there is no longer whole.
+//! records.placed_by_user(500, &(4_100..4_104));
+//! assert!(!records.is_placed(1_000, &(4_096..4_196)));
+//! ```
+
+#![cfg_attr(not(feature = "kernel"), forbid(unsafe_code))]
+#![deny(unsafe_code)]
+
+#[cfg(feature = "kernel")]
+pub mod kernel;
+pub mod layout;
+pub mod records;
+pub mod segment;

@@ -1,0 +1,241 @@
+//! Which placed FPDUs are still good when the stream reaches them.
+//!
+//! The program places out of order, and says of each FPDU where its payload went. Two FPDUs may be
+//! for the same octets (a flag, a ring). In the end the one that is later in the stream must stay.
+//! So when an FPDU is placed *after* one that follows it in the stream, and their octets overlap,
+//! the one that follows is void: its octets are taken from the stream and placed again, in order.
+//!
+//! Positions count octets of the stream from any fixed one on, in 64 bits; [`position`] makes one of
+//! a sequence number. Nothing here knows whether the octets in memory are right: that is what the
+//! CRC is for.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// An FPDU that the program has placed, or has begun to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Position of its first octet in the stream.
+    pub position: u64,
+    /// Octets of the FPDU.
+    pub fpdu_len: u64,
+    /// Place of its payload.
+    pub at: Range<u64>,
+    /// False if the copy failed: octets may have changed, and do not count.
+    pub good: bool,
+}
+
+/// The placed FPDUs of a connection that the stream has not reached.
+///
+/// For each FPDU in turn the engine calls [`note`](Self::note) for everything that the program has
+/// recorded; then [`is_placed`](Self::is_placed) for the FPDU at the front of the stream. If that is
+/// not so, it places the payload itself, has the program's new records noted **after that**, and
+/// calls [`placed_by_user`](Self::placed_by_user). [`pass`](Self::pass) ends the turn.
+#[derive(Clone, Debug, Default)]
+pub struct Records {
+    /// By position.
+    kept: BTreeMap<u64, Kept>,
+    /// Nothing in front of this is kept.
+    floor: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    at: Range<u64>,
+    fpdu_len: u64,
+    good: bool,
+}
+
+impl Records {
+    /// Notes an FPDU, in the order in which the program placed them.
+    pub fn note(&mut self, placed: &Placed) {
+        let Placed { position, fpdu_len, ref at, good } = *placed;
+        self.void_behind(position, at);
+        if position >= self.floor {
+            // The same FPDU again: what came last is what is in memory.
+            self.kept.insert(position, Kept { at: at.clone(), fpdu_len, good });
+        }
+    }
+
+    /// Returns the position of the next FPDU that has been placed, at or behind `position`. No octet
+    /// from there on is to be read ahead, or it would have to be copied.
+    #[must_use]
+    pub fn next(&self, position: u64) -> Option<u64> {
+        self.kept.range(position..).find(|(_, kept)| kept.good).map(|(&position, _)| position)
+    }
+
+    /// Returns whether the FPDU at `position` has its payload at `at`, as far as is known.
+    #[must_use]
+    pub fn is_placed(&self, position: u64, at: &Range<u64>) -> bool {
+        self.kept.get(&position).is_some_and(|kept| kept.good && kept.at == *at)
+    }
+
+    /// Returns the octets of the FPDU at `position`, if it has been placed.
+    #[must_use]
+    pub fn fpdu_len(&self, position: u64) -> Option<u64> {
+        self.kept.get(&position).filter(|kept| kept.good).map(|kept| kept.fpdu_len)
+    }
+
+    /// Notes that the engine has placed the payload of the FPDU at `position` itself.
+    pub fn placed_by_user(&mut self, position: u64, at: &Range<u64>) {
+        self.void_behind(position, at);
+    }
+
+    /// Forgets everything in front of `position`, which is delivered.
+    pub fn pass(&mut self, position: u64) {
+        self.floor = self.floor.max(position);
+        while let Some(entry) = self.kept.first_entry().filter(|entry| *entry.key() < position) {
+            entry.remove();
+        }
+    }
+
+    /// Returns the number of FPDUs that are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Returns whether no FPDU is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Octets at `at`, of the FPDU at `position`, have just been placed: those of FPDUs that follow
+    /// are no longer there.
+    fn void_behind(&mut self, position: u64, at: &Range<u64>) {
+        for (_, kept) in self.kept.range_mut(position.saturating_add(1)..) {
+            if kept.at.start < at.end && at.start < kept.at.end {
+                kept.good = false;
+            }
+        }
+    }
+}
+
+/// Returns the position that `seq` stands for, given one position and its sequence number not more
+/// than 2^31 octets away. `None` for one in front of position 0.
+///
+/// ```
+/// use rddp_kernel_patch::records::position;
+/// assert_eq!(position(5, (1_000, u32::MAX)), Some(1_006));
+/// assert_eq!(position(u32::MAX - 10, (1_000, u32::MAX)), Some(990));
+/// ```
+#[must_use]
+pub const fn position(seq: u32, (known, its_seq): (u64, u32)) -> Option<u64> {
+    known.checked_add_signed(seq.wrapping_sub(its_seq) as i32 as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use rddp_test_support::Random;
+
+    use super::*;
+
+    fn placed(position: u64, at: Range<u64>) -> Placed {
+        Placed { position, fpdu_len: 100, at, good: true }
+    }
+
+    #[test]
+    fn the_next_placed_fpdu_is_found_and_passed() {
+        let mut records = Records::default();
+        records.note(&placed(300, 30..40));
+        records.note(&placed(100, 10..20));
+        assert_eq!((records.next(0), records.next(101), records.next(301)), (Some(100), Some(300), None));
+        assert!(records.is_placed(100, &(10..20)) && !records.is_placed(100, &(10..21)));
+        assert_eq!((records.fpdu_len(300), records.fpdu_len(200)), (Some(100), None));
+        records.pass(200);
+        assert_eq!((records.next(0), records.len()), (Some(300), 1));
+        // What the program noted late does not come back.
+        records.note(&placed(100, 10..20));
+        assert_eq!(records.next(0), Some(300));
+    }
+
+    /// RFC 5041 §5.3: two Writes to the same octets, the first lost, its retransmission placed over
+    /// the second.
+    #[test]
+    fn a_write_that_is_placed_over_a_later_one_voids_it() {
+        let mut records = Records::default();
+        records.note(&placed(200, 10..20));
+        records.note(&placed(100, 19..30));
+        assert!(!records.is_placed(200, &(10..20)) && records.is_placed(100, &(19..30)));
+        assert_eq!(records.next(101), None);
+    }
+
+    #[test]
+    fn a_write_that_is_placed_over_an_earlier_one_is_good() {
+        let mut records = Records::default();
+        records.note(&placed(100, 10..20));
+        records.note(&placed(200, 15..25));
+        assert!(records.is_placed(200, &(15..25)));
+    }
+
+    #[test]
+    fn octets_placed_by_the_engine_void_what_follows_and_overlaps_only() {
+        let mut records = Records::default();
+        records.note(&placed(200, 10..20));
+        records.note(&placed(300, 20..30));
+        records.placed_by_user(100, &(5..10));
+        assert!(records.is_placed(200, &(10..20)));
+        records.placed_by_user(250, &(10..21));
+        assert!(records.is_placed(200, &(10..20)) && !records.is_placed(300, &(20..30)));
+    }
+
+    #[test]
+    fn a_failed_copy_counts_as_a_change_and_not_as_a_placement() {
+        let mut records = Records::default();
+        records.note(&placed(200, 10..20));
+        records.note(&Placed { good: false, ..placed(100, 12..13) });
+        assert_eq!(records.next(0), None);
+    }
+
+    #[test]
+    fn positions_follow_sequence_numbers_round_the_wrap() {
+        assert_eq!(position(0, (u64::from(u32::MAX), u32::MAX)), Some(1 << 32));
+        assert_eq!(position(7, (5, 7)), Some(5));
+        assert_eq!(position(1, (5, 7)), None);
+    }
+
+    /// The octets in memory at the end are those that placement in order leaves, whatever the order
+    /// of arrival, with retransmissions that the program sees twice.
+    #[test]
+    fn memory_ends_as_if_all_had_been_placed_in_order() {
+        let mut rng = Random::new(7);
+        for _ in 0..2_000 {
+            one_run(&mut rng);
+        }
+    }
+
+    fn one_run(rng: &mut Random) {
+        const FPDUS: usize = 12;
+        let ranges: Vec<Range<u64>> = (0..FPDUS)
+            .map(|_| {
+                let start = rng.below(16) as u64;
+                start..start + 1 + rng.below(6) as u64
+            })
+            .collect();
+        let (mut memory, mut wanted) = ([0; 32], [0; 32]);
+        let mut records = Records::default();
+        let mut next = 0;
+        while next < FPDUS {
+            // The program places anything that the engine has not passed, once or more.
+            for _ in 0..rng.below(4) {
+                let of = next + rng.below(FPDUS - next);
+                fill(&mut memory, &ranges[of], of);
+                records.note(&placed(of as u64 * 100, ranges[of].clone()));
+            }
+            let (position, range) = (next as u64 * 100, &ranges[next]);
+            if !records.is_placed(position, range) {
+                fill(&mut memory, range, next);
+                records.placed_by_user(position, range);
+            }
+            fill(&mut wanted, range, next);
+            records.pass(position + 100);
+            next += 1;
+        }
+        assert_eq!(memory, wanted);
+    }
+
+    fn fill(memory: &mut [usize], range: &Range<u64>, with: usize) {
+        memory[range.start as usize..range.end as usize].fill(with + 1);
+    }
+}

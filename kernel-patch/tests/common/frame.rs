@@ -1,0 +1,88 @@
+//! Ethernet frames with a TCP segment, right unless a test changes them.
+
+use rddp_ddp::Stag;
+use rddp_kernel_patch::layout::Tuple;
+use rddp_mpa::crc32c;
+use rddp_test_support::segment::write;
+
+/// Returns an FPDU of this ULPDU.
+pub fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
+    let mut octets = (ulpdu.len() as u16).to_be_bytes().to_vec();
+    octets.extend(ulpdu);
+    octets.resize(octets.len().next_multiple_of(4), 0);
+    let crc = crc32c(&octets);
+    octets.extend(crc.to_le_bytes());
+    octets
+}
+
+/// Returns an FPDU with a segment of a Write that is not its last.
+pub fn write_fpdu(stag: Stag, to: u64, payload: &[u8]) -> Vec<u8> {
+    fpdu(&write(stag, to, false, payload))
+}
+
+/// Returns an FPDU with the last segment of a Write.
+pub fn last_fpdu(stag: Stag, to: u64, payload: &[u8]) -> Vec<u8> {
+    fpdu(&write(stag, to, true, payload))
+}
+
+/// A TCP segment in an Ethernet frame.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub tuple: Tuple,
+    pub seq: u32,
+    pub flags: u8,
+    pub timestamp: Option<u32>,
+    pub payload: Vec<u8>,
+}
+
+pub const ACK: u8 = 0x10;
+/// Offsets in a frame without IP options.
+pub const IP: usize = 14;
+pub const TCP: usize = IP + 20;
+
+impl Frame {
+    pub fn new(tuple: Tuple, seq: u32, payload: Vec<u8>) -> Self {
+        Self { tuple, seq, flags: ACK | 0x08, timestamp: None, payload }
+    }
+
+    /// Returns the octets, with right checksums.
+    pub fn octets(&self) -> Vec<u8> {
+        let mut tcp = vec![0; 20];
+        tcp[..2].copy_from_slice(&self.tuple.peer_port);
+        tcp[2..4].copy_from_slice(&self.tuple.own_port);
+        tcp[4..8].copy_from_slice(&self.seq.to_be_bytes());
+        tcp[13] = self.flags;
+        tcp[14] = 0xff;
+        if let Some(timestamp) = self.timestamp {
+            tcp.extend([1, 1, 8, 10]);
+            tcp.extend(timestamp.to_be_bytes());
+            tcp.extend([0; 4]);
+        }
+        tcp[12] = (tcp.len() as u8 / 4) << 4;
+        tcp.extend(&self.payload);
+
+        let mut frame = vec![2; 12];
+        frame.extend([0x08, 0x00, 0x45, 0]);
+        frame.extend((20 + tcp.len() as u16).to_be_bytes());
+        frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+        frame.extend(self.tuple.peer_addr);
+        frame.extend(self.tuple.own_addr);
+        frame.extend(tcp);
+        seal(&mut frame);
+        frame
+    }
+}
+
+/// Sets the TCP checksum of a frame without IP options, padding or VLAN tag.
+pub fn seal(frame: &mut [u8]) {
+    frame[TCP + 16..TCP + 18].fill(0);
+    let len = (frame.len() - TCP) as u16;
+    let mut sum = u32::from(len) + 6;
+    for pair in frame[IP + 12..].chunks(2) {
+        sum += u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    frame[TCP + 16..TCP + 18].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+}

@@ -1,0 +1,191 @@
+//! Two network namespaces, and between them a middle that loses, reorders, repeats, corrupts and
+//! delays frames by seed.
+//!
+//! Each namespace has a TAP device, which has no offloads: every frame is a segment as TCP cut it,
+//! with a checksum of its own.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use rddp_test_support::Random;
+
+use super::frame::TCP;
+use super::net::{enter_new, ip, set};
+
+pub const SENDER: &str = "10.23.0.1";
+pub const RECEIVER: &str = "10.23.0.2";
+pub const DEVICE: &str = "tap0";
+
+/// How often something happens to a segment with payload on its way to the receiver, of 10,000.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub drop: usize,
+    pub repeat: usize,
+    pub reorder: usize,
+    /// One bit, and the checksum stays as it is.
+    pub corrupt: usize,
+    /// Segments lost once each, by number from 1 on.
+    pub lose: &'static [u64],
+}
+
+/// Makes a TAP device in the calling thread's network namespace, with this address.
+pub fn tap(addr: &str) -> File {
+    let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun").expect("/dev/net/tun");
+    let mut request = [0_u8; 40];
+    request[..DEVICE.len()].copy_from_slice(DEVICE.as_bytes());
+    const IFF_TAP: u16 = 2;
+    const IFF_NO_PI: u16 = 0x1000;
+    request[16..18].copy_from_slice(&(IFF_TAP | IFF_NO_PI).to_ne_bytes());
+    const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+    // SAFETY: the kernel reads and writes a `struct ifreq`, which has 40 octets.
+    let made = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF as _, request.as_mut_ptr()) };
+    assert_eq!(made, 0, "TUNSETIFF: {}", io::Error::last_os_error());
+    set(&format!("ipv6/conf/{DEVICE}/disable_ipv6"), "1");
+    ip(&format!("addr add {addr}/24 dev {DEVICE}"));
+    ip(&format!("link set {DEVICE} up"));
+    file
+}
+
+/// The middle, a thread.
+pub struct Middle {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    pub faults: Arc<AtomicU64>,
+}
+
+impl Middle {
+    /// Carries frames between the sender's device and the receiver's.
+    pub fn start(sender: File, receiver: File, faults: Faults, seed: u64) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let count = Arc::new(AtomicU64::new(0));
+        let mut carrier = Carrier {
+            sender,
+            receiver,
+            faults,
+            random: Random::new(seed),
+            held: None,
+            seen: 0,
+            count: count.clone(),
+        };
+        let thread = std::thread::spawn({
+            let over = over.clone();
+            move || {
+                while !over.load(Ordering::Relaxed) {
+                    carrier.turn();
+                }
+            }
+        });
+        Self { over, thread: Some(thread), faults: count }
+    }
+}
+
+impl Drop for Middle {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Carrier {
+    sender: File,
+    receiver: File,
+    faults: Faults,
+    random: Random,
+    /// A frame that waits until another has passed it.
+    held: Option<Vec<u8>>,
+    seen: u64,
+    count: Arc<AtomicU64>,
+}
+
+impl Carrier {
+    fn turn(&mut self) {
+        let ready = ready([self.sender.as_raw_fd(), self.receiver.as_raw_fd()]);
+        let mut frame = vec![0; 10_000];
+        if ready[1] {
+            let len = self.receiver.read(&mut frame).unwrap();
+            let _ = self.sender.write(&frame[..len]);
+        }
+        if ready[0] {
+            let len = self.sender.read(&mut frame).unwrap();
+            frame.truncate(len);
+            self.pass(frame);
+        } else if let Some(held) = self.held.take() {
+            self.deliver(&held);
+        }
+    }
+
+    fn pass(&mut self, mut frame: Vec<u8>) {
+        // What has no more than headers is not interesting.
+        if frame.len() < TCP + 100 {
+            return self.deliver(&frame);
+        }
+        self.seen += 1;
+        if self.faults.lose.contains(&self.seen) || self.happens(self.faults.drop) {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if self.happens(self.faults.repeat) {
+            self.deliver(&frame);
+        }
+        if self.happens(self.faults.corrupt) {
+            // The headers of DDP as often as all the rest.
+            let (from, len) =
+                if self.random.below(2) == 0 { (TCP + 20, 40) } else { (TCP, frame.len() - TCP) };
+            frame[from + self.random.below(len)] ^= 1 << self.random.below(8);
+        }
+        if self.held.is_none() && self.happens(self.faults.reorder) {
+            self.held = Some(frame);
+            return;
+        }
+        self.deliver(&frame);
+        if let Some(held) = self.held.take() {
+            self.deliver(&held);
+        }
+    }
+
+    fn happens(&mut self, of_10_000: usize) -> bool {
+        let happens = self.random.below(10_000) < of_10_000;
+        self.count.fetch_add(u64::from(happens), Ordering::Relaxed);
+        happens
+    }
+
+    fn deliver(&mut self, frame: &[u8]) {
+        let _ = self.receiver.write(frame);
+    }
+}
+
+/// Waits a moment until one of these can be read.
+fn ready(fds: [RawFd; 2]) -> [bool; 2] {
+    let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    // SAFETY: two entries, as said.
+    unsafe { libc::poll(polled.as_mut_ptr(), 2, 5) };
+    polled.map(|entry| entry.revents & libc::POLLIN != 0)
+}
+
+/// Makes the two namespaces and the middle. `send` runs in a thread of its own in the sender's;
+/// the calling thread goes into the receiver's.
+pub fn path<T: Send + 'static>(
+    faults: Faults,
+    seed: u64,
+    send: impl FnOnce() -> T + Send + 'static,
+) -> (Middle, JoinHandle<T>) {
+    let (to, from) = std::sync::mpsc::channel();
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let sender = std::thread::spawn(move || {
+        enter_new();
+        to.send(tap(SENDER)).unwrap();
+        gone.recv().unwrap();
+        send()
+    });
+    let left = from.recv().unwrap();
+    let right = tap(RECEIVER);
+    let middle = Middle::start(left, right, faults, seed);
+    go.send(()).unwrap();
+    (middle, sender)
+}
