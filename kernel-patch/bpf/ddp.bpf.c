@@ -258,7 +258,7 @@ static int check_fpdu(__u32 index, struct walk *walk)
 	return 0;
 }
 
-/* Copies `len` octets of the frame to their place. Says whether it did: nothing is changed if not. */
+/* Copies `len` octets of the frame to their place. Says whether it did. */
 static __always_inline int copy(struct __sk_buff *skb, __u32 from, __u64 to, __u32 len)
 {
 	__u32 piece = to / PIECE_LEN, offset = to % PIECE_LEN, zero = 0;
@@ -345,7 +345,6 @@ static __always_inline void place(struct walk *walk, struct connection *connecti
 	record->to = write->to;
 	record->at = at;
 	/* Whoever looks from here on knows that these octets change. */
-	__sync_lock_test_and_set(&record->stamp, 0);
 	__sync_lock_test_and_set(&connection->head, head + 1);
 	placed = copy(walk->skb, walk->at + TAGGED_FRONT, at, write->len);
 	__sync_lock_test_and_set(&record->stamp, (number + 1) << 1 | placed);
@@ -405,6 +404,12 @@ static __always_inline int turned_away(struct __sk_buff *skb, const struct segme
 	return -1;
 }
 
+static __always_inline int is_same(const struct tuple *a, const struct tuple *b)
+{
+	return a->peer_addr == b->peer_addr && a->own_addr == b->own_addr && a->peer_port == b->peer_port &&
+	       a->own_port == b->own_port;
+}
+
 /* Places what a segment of this connection has. Returns the outcome, or -1 if FPDUs were placed or
  * counted one by one. */
 static __always_inline int place_segment(struct __sk_buff *skb, const struct segment *seg,
@@ -436,7 +441,9 @@ static __always_inline int place_segment(struct __sk_buff *skb, const struct seg
 		return CONTENDED;
 	walk.at = seg->payload_at;
 	walk.seq = seg->seq;
-	loop(MOST_FPDUS, place_fpdu, &walk, 0);
+	/* User space may have given the place to another connection since it was looked up. */
+	if (is_same(&connection->tuple, &seg->tuple))
+		loop(MOST_FPDUS, place_fpdu, &walk, 0);
 	__sync_fetch_and_and(&connection->gate, ~(__u64)GATE_BUSY);
 	return -1;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The kernel's helper functions, by number, and fields of its structures that are found by name when
- * the program is loaded (CO-RE). In place of libbpf's headers, which a system may not have.
+ * The kernel's helper functions, by number, and fields of its structures that are found by name
+ * when the program is loaded (CO-RE). In place of libbpf's headers, which a system may not have.
  */
 #ifndef RDDP_HELPERS_H
 #define RDDP_HELPERS_H

@@ -77,6 +77,14 @@ enum outcome {
 	OUTCOMES
 };
 
+/* A connection's name: addresses and ports in network order, the peer's first. */
+struct tuple {
+	__u32 peer_addr;
+	__u32 own_addr;
+	__u16 peer_port;
+	__u16 own_port;
+};
+
 /* A connection whose segments are placed. */
 struct connection {
 	__u64 gate;
@@ -90,15 +98,9 @@ struct connection {
 	__u64 octets;          /* of payload placed */
 	__u64 octets_behind;   /* of these, behind a hole */
 	__u64 outcomes[16];    /* by `enum outcome` */
+	struct tuple tuple;
+	__u32 unused;
 	struct record records[RECORDS];
-};
-
-/* A connection's name: addresses and ports in network order, the peer's first. */
-struct tuple {
-	__u32 peer_addr;
-	__u32 own_addr;
-	__u16 peer_port;
-	__u16 own_port;
 };
 
 /* What `ask` says of a connection. */
@@ -112,7 +114,7 @@ struct answer {
 
 _Static_assert(sizeof(struct entry) == 64, "entry");
 _Static_assert(sizeof(struct record) == 40, "record");
-_Static_assert(sizeof(struct connection) == 200 + 40 * RECORDS, "connection");
+_Static_assert(sizeof(struct connection) == 216 + 40 * RECORDS, "connection");
 _Static_assert(sizeof(struct tuple) == 12, "tuple");
 _Static_assert(sizeof(struct answer) == 20, "answer");
 _Static_assert(OUTCOMES <= 16, "outcomes");

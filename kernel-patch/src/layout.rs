@@ -104,15 +104,19 @@ pub struct Connection {
     pub fpdus: u64,
     /// Octets of payload placed.
     pub octets: u64,
-    /// Of these, octets behind a hole.
+    /// Octets of these that lay behind a hole.
     pub octets_behind: u64,
     /// Segments and FPDUs left to user level, by [`Outcome`].
     pub outcomes: [u64; 16],
+    /// Name.
+    pub tuple: Tuple,
+    /// Fills the structure up.
+    pub unused: u32,
 }
 
 /// A connection's name: addresses and ports in network order.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuple {
     /// The peer's address.
     pub peer_addr: [u8; 4],
@@ -124,7 +128,7 @@ pub struct Tuple {
     pub own_port: [u8; 2],
 }
 
-/// What TCP knows of a connection.
+/// State of a connection, as TCP knows it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
@@ -179,7 +183,7 @@ pub enum Outcome {
 const _: () = {
     assert!(size_of::<Entry>() == 64);
     assert!(size_of::<Record>() == 40);
-    assert!(size_of::<Connection>() == 200);
+    assert!(size_of::<Connection>() == 216);
     assert!(size_of::<Tuple>() == 12);
     assert!(size_of::<Answer>() == 20);
 };

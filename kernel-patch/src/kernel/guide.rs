@@ -20,7 +20,7 @@ use crate::segment::{TAGGED_FRONT, WriteFront};
 pub struct Guide {
     placing: Placing,
     records: Records,
-    /// Their trailers, and what the program has read in their headers, by position.
+    /// Records of these FPDUs, by position.
     details: std::collections::BTreeMap<u64, Record>,
     /// A position and its sequence number.
     known: (u64, u32),
@@ -94,6 +94,13 @@ impl Guide {
         let is_placed = self.records.is_placed(position, &(record.at..record.at + u64::from(record.len)));
         let pad = pad_len(TAGGED_FRONT - 2 + len);
         (is_same && is_placed).then_some(Claim { at: record.at, tail: record.tail, pad })
+    }
+
+    /// Returns whether the payload of the FPDU at `position`, at `at`, need not be placed, since
+    /// the program has put that of a later one over all of it.
+    #[must_use]
+    pub fn is_superseded(&self, position: u64, at: &Range<u64>) -> bool {
+        self.records.is_superseded(position, at)
     }
 
     /// Notes that the caller has placed the payload of the FPDU at `position`, at `at`.

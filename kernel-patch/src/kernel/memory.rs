@@ -1,12 +1,12 @@
 //! Memory that the program can place into.
 //!
-//! It comes in pieces of [`PIECE_LEN`] octets, each a map of its own in an array of maps, and mapped
-//! side by side into one range of addresses. All of it is resident from the start and never swapped.
-//! A payload that crosses from one piece into the next is left to user level.
+//! It comes in pieces of [`PIECE_LEN`] octets, each a map of its own in an array of maps, and
+//! mapped side by side into one range of addresses. All of it is resident from the start and never
+//! swapped. A payload that crosses from one piece into the next is left to user level.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use aya::maps::MapData;
 
@@ -59,18 +59,18 @@ impl Pieces {
 
     /// Shows pieces to the program, in a row. Returns the number of the first.
     fn publish(&self, made: &[OwnedFd]) -> Result<u32, PatchError> {
-        let mut taken = self.taken.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let run = taken.windows(made.len()).position(|run| !run.contains(&true));
         let first = run.ok_or(PatchError::Full("pieces of memory"))?;
         for (number, piece) in (first..).zip(made) {
             sys::insert(self.fd(), number as u32, piece.as_fd())?;
-            taken[number] = true;
         }
+        taken[first..first + made.len()].fill(true);
         Ok(first as u32)
     }
 
     fn withdraw(&self, first: u32, count: u32) {
-        let mut taken = self.taken.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         for number in first..first + count {
             // Where that fails the piece stays, and its place stays taken.
             if sys::remove(self.fd(), number).is_ok() {

@@ -4,8 +4,8 @@
 //! Needs root, or `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON` of the initial user namespace.
 //!
 //! [`Patch`] loads the program. [`Memory`] is what it can place into; an STag opens it through
-//! [`Stags`]; [`Placing`] is one connection whose segments are placed, and [`Guide`] what the reader of
-//! its stream asks. Nothing outlives the process
+//! [`Stags`]; [`Placing`] is one connection whose segments are placed, and [`Guide`] what the
+//! reader of its stream asks. Nothing outlives the process
 //! in the file system. On kernels with tcx (6.6) nothing outlives it at all; on older ones the
 //! classifier stays on its interface, but finds no connection of a process that is gone.
 
@@ -16,6 +16,7 @@ mod memory;
 mod patch;
 mod stags;
 mod sys;
+mod waits;
 
 pub use connection::{Counts, Opening, Placing};
 pub use error::PatchError;

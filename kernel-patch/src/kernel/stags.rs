@@ -6,14 +6,14 @@
 //! waits for that, under half a microsecond, and then nothing is placed through it any more
 //! (RFC 5042 §6.2.2).
 
-use std::hint::spin_loop;
 use std::mem::offset_of;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
 use rddp_ddp::Stag;
 
 use super::sys::Shared;
+use super::waits::Waits;
 use crate::layout::{Entry, RIGHT_WRITE, STAG_OPEN, STAG_PINS, STAG_WRITING, STAGS};
 
 /// The memory that an STag opens for Writes, and to whom.
@@ -47,7 +47,7 @@ impl Stags {
 
     /// Opens memory to Writes by `stag`. Returns false if the STag's place is taken.
     pub fn open(&self, stag: Stag, scope: &Scope) -> bool {
-        let _writer = self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = entry(stag);
         let state = self.shared.u64(entry + offset_of!(Entry, state));
         if state.load(Ordering::Acquire) != 0 {
@@ -72,20 +72,22 @@ impl Stags {
     /// Closes `stag`, if it is open here. When this returns, the program no longer places through
     /// it.
     pub fn close(&self, stag: Stag) {
-        let _writer = self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.shared.u64(entry(stag) + offset_of!(Entry, state));
         if (state.load(Ordering::Acquire) >> 32) as u32 != stag.0 {
             return;
         }
         state.fetch_and(!STAG_OPEN, Ordering::SeqCst);
+        let mut waits = Waits::default();
         while state.load(Ordering::Acquire) & STAG_PINS != 0 {
-            spin_loop();
+            waits.turn();
         }
         state.store(0, Ordering::Release);
     }
 }
 
-/// Returns the offset of an STag's entry. The index is the STag without its key, the low eight bits.
+/// Returns the offset of an STag's entry. The index is the STag without its key, the low eight
+/// bits.
 fn entry(stag: Stag) -> usize {
     ((stag.0 >> 8) & (STAGS - 1)) as usize * size_of::<Entry>()
 }

@@ -1,12 +1,17 @@
-//! What the tests of the program share: a network namespace of their own, connections in it, and
-//! frames made by hand.
+//! Tools that the tests of the program share: a network namespace of their own, connections in it,
+//! and frames made by hand.
 #![allow(dead_code, missing_docs, unreachable_pub)] // each test uses a part
 
 pub mod frame;
 pub mod net;
 pub mod tap;
 
-/// Rounds of a test: fewer where a machine is emulated (`RDDP_QUICK`).
+/// Returns whether the machine is emulated, so that tests do less (`RDDP_QUICK`).
+pub fn is_quick() -> bool {
+    std::env::var_os("RDDP_QUICK").is_some()
+}
+
+/// Rounds of a test: fewer where the machine is emulated.
 pub fn rounds(all: usize) -> usize {
-    if std::env::var_os("RDDP_QUICK").is_some() { all / 20 } else { all }
+    if is_quick() { all / 20 } else { all }
 }

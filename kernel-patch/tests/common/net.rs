@@ -6,8 +6,8 @@ use std::process::Command;
 
 use rddp_kernel_patch::layout::Tuple;
 
-/// Runs `test` in a thread with a network namespace of its own, in which `lo` is up. Without root it
-/// says that it does not, and returns.
+/// Runs `test` in a thread with a network namespace of its own, in which `lo` is up. Without root
+/// it says that it does not, and returns.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     // SAFETY: asks for a number.
     if unsafe { libc::geteuid() } != 0 {

@@ -20,7 +20,8 @@ pub const SENDER: &str = "10.23.0.1";
 pub const RECEIVER: &str = "10.23.0.2";
 pub const DEVICE: &str = "tap0";
 
-/// How often something happens to a segment with payload on its way to the receiver, of 10,000.
+/// Chances, of 10,000, that something happens to a segment with payload on its way to the
+/// receiver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub drop: usize,
@@ -179,10 +180,14 @@ pub fn path<T: Send + 'static>(
     let (go, gone) = std::sync::mpsc::channel::<()>();
     let sender = std::thread::spawn(move || {
         enter_new();
+        // A sender that runs into the end of the receiver's window cuts a segment there, and FPDUs
+        // are no longer aligned.
+        set("ipv4/tcp_wmem", "4096 131072 131072");
         to.send(tap(SENDER)).unwrap();
         gone.recv().unwrap();
         send()
     });
+    set("ipv4/tcp_rmem", "4096 4194304 8388608");
     let left = from.recv().unwrap();
     let right = tap(RECEIVER);
     let middle = Middle::start(left, right, faults, seed);
