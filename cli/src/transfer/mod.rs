@@ -162,8 +162,8 @@ struct Common {
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
 
-    /// FPDUs longer than TCP's segments, of up to 64,768 octets, for network cards to cut
-    /// (against RFC 5044 §4.5, so only if the server agrees)
+    /// FPDUs longer than TCP's segments, up to 64,768 octets (against RFC 5044 §4.5: if the server
+    /// agrees)
     #[arg(long)]
     large_fpdus: bool,
 

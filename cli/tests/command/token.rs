@@ -199,7 +199,7 @@ fn protocol_1_is_answered_where_there_is_no_token() {
     let open = place.serve(&[]);
     let request = json!({"Get": {"path": "file", "have": 0, "sha256": ""}});
     // Flags that the server does not know are missing in its Reply.
-    for (greeting, answer) in [(FILES.to_vec(), Vec::new()), (two(0), two(0)), (two(0xfe), two(0x0c))] {
+    for (greeting, answer) in [(FILES.to_vec(), Vec::new()), (two(0), two(0)), (two(0xfe), two(0x0e))] {
         let peer = Peer::connect(open.addr, &greeting);
         assert_eq!(peer.told, answer);
         peer.say_json(&request);

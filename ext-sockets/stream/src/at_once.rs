@@ -27,7 +27,7 @@ impl Stream<'_> {
     pub(super) fn expected(&self, rx: &Rx, sink: &Sink<'_, '_>) -> Option<usize> {
         let len = rx.expected_fpdu as usize;
         // The payload and its pad are a multiple of four.
-        let fits = len > EMPTY_SEND && len == EMPTY_SEND + (sink.room() & !3);
+        let fits = len > EMPTY_SEND && len - EMPTY_SEND == sink.room() & !3;
         // Markers vary an FPDU's length, SDP has obligations besides octets, and where the window
         // is narrow a part may close it.
         (fits && !rx.markers && !rx.narrow && !self.state.asked.is_sdp()).then_some(len)
