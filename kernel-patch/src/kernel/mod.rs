@@ -5,9 +5,8 @@
 //!
 //! [`Patch`] loads the program. [`Memory`] is what it can place into; an STag opens it through
 //! [`Stags`]; [`Placing`] is one connection whose segments are placed, and [`Guide`] what the
-//! reader of its stream asks. Nothing outlives the process
-//! in the file system. On kernels with tcx (6.6) nothing outlives it at all; on older ones the
-//! classifier stays on its interface, but finds no connection of a process that is gone.
+//! reader of its stream asks. Nothing outlives the process on kernels with tcx (6.6). On older ones
+//! a crash leaves the classifier on its interface, with maps that nobody else has.
 
 mod connection;
 mod error;
