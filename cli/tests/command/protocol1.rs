@@ -78,7 +78,8 @@ impl Player {
         octets
     }
 
-    /// Returns the other end's next frame. Where it says no more than that it is alive, the next.
+    /// Returns the other end's next frame, but none that only says that it is alive, or that wakes
+    /// a peer which has not read its first FPDU.
     fn hear(&mut self, is_startup: bool) -> Vec<u8> {
         loop {
             let mut octets = self.read(if is_startup { 20 } else { 2 });
@@ -87,7 +88,7 @@ impl Player {
                 false => fpdu_len(&octets) - 2,
             };
             octets.extend(self.read(rest));
-            if is_startup || !octets.windows(6).any(|part| part == br#""Busy""#) {
+            if is_startup || !(is_nudge(&octets) || octets.windows(6).any(|part| part == br#""Busy""#)) {
                 return octets;
             }
         }
@@ -136,6 +137,11 @@ fn fpdu_len(octets: &[u8]) -> usize {
 
 fn crc(fpdu: &[u8]) -> [u8; 4] {
     crc_fast::crc32_iscsi(&fpdu[..fpdu.len() - 4]).to_le_bytes()
+}
+
+/// Returns whether this is a Write of no octets.
+fn is_nudge(fpdu: &[u8]) -> bool {
+    kind(fpdu) == (TAGGED, 0) && fpdu[..2] == 14u16.to_be_bytes()
 }
 
 /// Returns whether a segment is Tagged, and its opcode.
