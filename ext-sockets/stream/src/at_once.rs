@@ -46,9 +46,8 @@ impl Stream<'_> {
             return Ok(None);
         }
         let taken = rx.moving(|rx| self.take_at_once(rx, octets, sink));
-        let next = if taken.is_ok() && rx.absorbed > 0 { self.absorb(rx) } else { taken };
         rx.spare_kept();
-        next.map(Some)
+        taken.map(Some)
     }
 
     fn take_at_once(
@@ -72,7 +71,7 @@ impl Stream<'_> {
                 mark.apply(rx);
                 rx.note_fpdu(batch.last);
                 self.wake_at(rx, 1)?;
-                self.may_send_now(rx);
+                // This end may send: good FPDUs have come, by which the length is known.
                 self.reply(batch.replies.headers())?;
             }
             rest = &mut rest[batch.used..];
@@ -92,7 +91,8 @@ impl Stream<'_> {
     }
 }
 
-/// Keeps the first octets of an FPDU, of which the kernel has the rest, or will have it.
+/// Keeps the first octets of an FPDU, of which the kernel has the rest, or will have it. The next
+/// step absorbs that, or waits for it.
 fn keep_part(rx: &mut Guard<'_, Rx>, part: &[u8]) -> Result<(), Errno> {
     if !part.is_empty() {
         let kept = rx.kept_mut().and_then(|kept| kept.get_mut(..part.len())).ok_or(Errno::NO_BUFFERS)?;

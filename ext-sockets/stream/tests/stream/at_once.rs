@@ -83,6 +83,33 @@ fn a_message_as_long_as_the_last_two_takes_one_call() {
     }
 }
 
+/// Lengths that change are not guessed: each has to come twice.
+#[test]
+fn a_new_length_is_looked_at_until_it_has_come_twice() {
+    let (mut peer, end) = expectant();
+    let mut looks_of = |len: usize| {
+        let fpdu = peer.frame_message(&vec![5; len]);
+        comes(&mut peer, &end, &fpdu);
+        let (got, (looks, _)) = counted(&end, len);
+        assert_eq!(got, Ok(vec![5; len]));
+        looks > 0
+    };
+    assert_eq!([32, 32, 32, LEN].map(&mut looks_of), [true, true, false, true]);
+    assert_eq!([LEN, LEN].map(looks_of), [true, false]);
+    // One that is longer than expected.
+    let fpdu = peer.frame_message(&[6; 2 * LEN]);
+    comes(&mut peer, &end, &fpdu);
+    assert_eq!(read_twice(&end), [6; 2 * LEN]);
+    let fpdu = peer.frame_message(&[7; LEN]);
+    comes(&mut peer, &end, &fpdu);
+    let (got, (looks, _)) = counted(&end, LEN);
+    assert_eq!((got, looks > 0), (Ok(vec![7; LEN]), true));
+}
+
+fn read_twice(end: &End) -> Vec<u8> {
+    [end.read(LEN).unwrap(), end.read(LEN).unwrap()].concat()
+}
+
 // Where there is room for more a read of just that message would not tell whether there is more.
 #[test]
 fn all_other_reads_look_first() {
