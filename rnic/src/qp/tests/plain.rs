@@ -130,12 +130,14 @@ fn writes_are_placed_and_counted_whichever_way_they_go() {
 
 #[test]
 fn a_write_without_the_right_is_refused() {
-    let mut end = end();
-    let closed = end.pd.allocate(64, Access::LOCAL_WRITE).unwrap();
-    let remote = closed.remote(0);
-    end.peer.send_segment(&tagged_header(Opcode::Write, remote.stag, remote.to, true), &[1; 4]);
-    assert!(end.peer.ended().is_some());
-    assert_eq!(closed.read(0, 4).unwrap(), [0; 4]);
+    for access in [Access::LOCAL_WRITE, Access::LOCAL_WRITE | Access::REMOTE_READ] {
+        let mut end = end();
+        let closed = end.pd.allocate(64, access).unwrap();
+        let remote = closed.remote(0);
+        end.peer.send_segment(&tagged_header(Opcode::Write, remote.stag, remote.to, true), &[1; 4]);
+        assert!(end.peer.ended().is_some());
+        assert_eq!(closed.read(0, 4).unwrap(), [0; 4]);
+    }
 }
 
 #[test]
