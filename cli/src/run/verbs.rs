@@ -48,14 +48,13 @@ pub(crate) fn folder_of_links(library: &Path) -> Result<PathBuf, Failure> {
     }
     let folder = own.join(LINKS);
     let beside = Path::new("..").join(library.file_name().unwrap_or_default());
-    let made = match make_links(&folder, &beside, library) {
+    let (folder, made) = match make_links(&folder, &beside, library) {
         Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
             let folder = folder_of_user();
-            return make_links(&folder, library, library)
-                .map_err(|error| failure(&folder, &error))
-                .map(|()| folder);
+            let made = make_links(&folder, library, library);
+            (folder, made)
         }
-        made => made,
+        made => (folder, made),
     };
     made.map_err(|error| failure(&folder, &error)).map(|()| folder)
 }
@@ -73,22 +72,22 @@ fn folder_of_user() -> PathBuf {
     folder.unwrap_or_else(std::env::temp_dir).join(name)
 }
 
-/// Makes the links in a folder that nobody but this user may write: in another's, they could be
-/// made to lead to another library.
+/// Makes the links in a folder beside the library, or in one that nobody but this user may write:
+/// in another's, they could be made to lead to another library.
 fn make_links(folder: &Path, target: &Path, library: &Path) -> std::io::Result<()> {
     DirBuilder::new().mode(0o755).create(folder).or_else(unless_there)?;
     let about = folder.symlink_metadata()?;
-    let is_ours = about.is_dir() && (about.uid() == geteuid().as_raw() || is_beside(folder, library));
-    if !is_ours || about.mode() & 0o022 != 0 {
+    let is_ours = about.uid() == geteuid().as_raw() && about.mode() & 0o022 == 0;
+    if !about.is_dir() || !is_ours && !is_beside(folder, library) {
         return Err(std::io::Error::other("others may write to it"));
     }
     for name in NAMES {
         let link = folder.join(name);
-        // Another process may make the same link at this moment. One of the user's folder may lead
-        // to where the library was.
+        // One in the user's folder may lead to where the library was.
         if is_link(&link) && !is_link_to(&link, library) && !is_beside(folder, library) {
             fs::remove_file(&link)?;
         }
+        // Another process may make the same link at this moment.
         symlink(target, &link).or_else(unless_there)?;
         if !is_link_to(&link, library) {
             return Err(std::io::Error::other(format!("{name} is there, and is something else")));
@@ -170,6 +169,16 @@ mod tests {
             make_links(&folder, &library, &library).unwrap();
             assert!(NAMES.iter().all(|name| is_link_to(&folder.join(name), &library)), "{at}");
         }
+    }
+
+    #[test]
+    fn a_folder_beside_the_library_may_be_a_groups() {
+        let scratch = tempfile::tempdir().unwrap();
+        let library = scratch.path().canonicalize().unwrap().join("librddp_verbs.so");
+        fs::write(&library, "").unwrap();
+        let folder = folder_of_links(&library).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o775)).unwrap();
+        assert_eq!(folder_of_links(&library).unwrap(), folder);
     }
 
     #[test]
