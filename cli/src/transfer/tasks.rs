@@ -62,10 +62,15 @@ impl Hub {
         Rc::new(Hub { rnic, cq, arrived, wish, looked: Cell::new(now) })
     }
 
-    /// Makes room for the completions of one more connection.
+    /// Makes room for the completions of one more connection. What connections that have left had
+    /// in the queue takes none of it.
     pub(super) fn join(&self, qp: QpNum) -> Result<(), Failure> {
+        while self.collect() == AT_ONCE {}
         let mut arrived = self.arrived.borrow_mut();
-        self.cq.resize((arrived.len() + 1) * PER_CONNECTION)?;
+        let needed = (arrived.len() + 1) * PER_CONNECTION;
+        if needed > self.cq.capacity() {
+            self.cq.resize(needed)?;
+        }
         arrived.insert(qp, VecDeque::new());
         Ok(())
     }
@@ -157,8 +162,15 @@ impl Hub {
             }
             _ => {}
         }
+        self.collect();
+        self.looked.set(Instant::now());
+        Ok(())
+    }
+
+    /// Takes completions out of the queue, for the connections that are there. Returns how many.
+    fn collect(&self) -> usize {
         let mut taken = Vec::with_capacity(AT_ONCE);
-        self.cq.poll(AT_ONCE, &mut taken);
+        let count = self.cq.poll(AT_ONCE, &mut taken);
         let mut arrived = self.arrived.borrow_mut();
         for completion in taken {
             // A connection that has left gets no more.
@@ -166,8 +178,7 @@ impl Hub {
                 list.push_back(completion);
             }
         }
-        self.looked.set(Instant::now());
-        Ok(())
+        count
     }
 }
 
