@@ -268,7 +268,7 @@ fn mss(socket: &TcpStream) -> usize {
     mss as usize
 }
 
-/// One Write of about `len` octets, in segments.
+/// Returns a plan of a single Write of about `len` octets, in segments.
 fn one_write(len: usize) -> impl Fn(usize) -> Writes + Send {
     move |largest| {
         let count = len / largest;

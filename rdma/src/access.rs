@@ -28,14 +28,15 @@ bitflags::bitflags! {
         const REMOTE_INVALIDATE = 1 << 5;
         /// The Tagged Offset of the first octet is 0 instead of its address.
         const ZERO_BASED = 1 << 6;
-        /// Nobody changes the octets while a peer may Read them, or while a request of the owner
-        /// that sends them is outstanding: the owner promises it, also for other processes and for
-        /// other registrations of the memory. A software device then sends them without a copy of
-        /// its own, which with CRC saves one.
+        /// The octets are stable: nobody changes them while a peer may Read them, or while a request
+        /// of the owner that sends them is outstanding. The owner promises it, also for other
+        /// processes and for other registrations of the memory. A software device then sends them
+        /// without a copy of its own, which with CRC saves one.
         ///
         /// Not together with a right by which octets change. A window needs it of its region, too.
-        /// Should the octets change nevertheless while they are sent, the receiver finds a wrong
-        /// CRC and ends the connection: wrong octets are never delivered.
+        /// Should the octets change nevertheless while they are sent with CRC, the receiver finds a
+        /// wrong CRC and ends the connection, and none of these octets are delivered. Without CRC
+        /// it gets a mixture, as it would from any memory that is changed.
         const STABLE = 1 << 7;
     }
 }

@@ -246,7 +246,7 @@ pub(crate) enum Kind {
     Watch,
     /// There and back by Writes, one at a time: each end looks at memory alone, and never polls.
     Silent,
-    /// One message there and one back on a connection of its own, which is then closed.
+    /// A request and its answer on a connection of their own, which is then closed.
     Request,
 }
 

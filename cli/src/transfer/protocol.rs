@@ -176,7 +176,7 @@ impl Time {
     }
 }
 
-/// One of several connections over which the files of a tree go.
+/// A connection's share of a tree whose files go over several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Share {
     pub(super) number: u32,

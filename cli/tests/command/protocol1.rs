@@ -44,7 +44,7 @@ fn recorded(text: &str) -> Vec<Frame> {
 /// The place of memory: its STag and a Tagged Offset, as the wire has them.
 type Place = [u8; 12];
 
-/// One end of a connection, played.
+/// A recorded end of a connection, which is played.
 struct Player {
     socket: TcpStream,
     /// The place of the other end's memory that was recorded, and the one of now.

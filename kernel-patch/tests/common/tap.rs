@@ -27,7 +27,7 @@ pub struct Faults {
     pub drop: usize,
     pub repeat: usize,
     pub reorder: usize,
-    /// One bit, and the checksum stays as it is.
+    /// Segments in which a bit is changed, while the checksum stays as it is.
     pub corrupt: usize,
     /// Segments lost once each, by number from 1 on.
     pub lose: &'static [u64],

@@ -161,7 +161,7 @@ fn with_markers_and_in_a_narrow_window_all_reads_look_first() {
     assert_eq!(counted(&end, LEN), (Err(Errno::WOULD_BLOCK), (1, 0)));
 }
 
-/// One FPDU shorter or longer than the one that is expected, alone and with another behind.
+/// FPDUs shorter or longer than the expected one arrive whole, alone and with another behind.
 #[test]
 fn a_message_of_another_length_comes_whole() {
     for len in (1..2 * LEN + 40).chain([3000, 40_000]) {
