@@ -28,10 +28,10 @@ bitflags::bitflags! {
         const REMOTE_INVALIDATE = 1 << 5;
         /// The Tagged Offset of the first octet is 0 instead of its address.
         const ZERO_BASED = 1 << 6;
-        /// The octets are stable: nobody changes them while a peer may Read them, or while a request
-        /// of the owner that sends them is outstanding. The owner promises it, also for other
-        /// processes and for other registrations of the memory. A software device then sends them
-        /// without a copy of its own, which with CRC saves one.
+        /// The octets are stable: nobody changes them while a peer may Read them, or while a
+        /// request of the owner that sends them is outstanding. The owner promises it, also for
+        /// other processes and for other registrations of the memory. A software device then sends
+        /// them without a copy of its own, which with CRC saves one.
         ///
         /// Not together with a right by which octets change. A window needs it of its region, too.
         /// Should the octets change nevertheless while they are sent with CRC, the receiver finds a
