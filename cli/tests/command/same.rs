@@ -10,7 +10,7 @@ use rddp_test_support::random_octets;
 use serde_json::Value;
 
 use crate::program::{Ended, command, run, until};
-use crate::site::{Site, len};
+use crate::site::{Site, assert_holes, len, write_holes};
 
 fn put(site: &Site, more: &[&str], name: &str, path: &str) -> Ended {
     let (local, remote) = (site.here(name), site.remote(path));
@@ -123,21 +123,11 @@ fn one_file_keeps_its_time_and_permissions() {
 #[test]
 fn the_holes_of_one_file_stay_holes() {
     let site = Site::new(&[]);
-    let size = 3 << 30;
-    let file = File::create(site.here("sparse")).unwrap();
-    file.write_all_at(b"begin", 0).unwrap();
-    file.write_all_at(b"middle", 1 << 30).unwrap();
-    file.set_len(size).unwrap();
+    write_holes(&site.here("sparse"));
     put(&site, &[], "sparse", "stored").ok();
     get(&site, &[], "stored", "back").ok();
     for path in [site.served("stored"), site.here("back")] {
-        let there = File::open(path).unwrap();
-        let metadata = there.metadata().unwrap();
-        assert_eq!(metadata.len(), size);
-        assert!(metadata.blocks() * 512 < 1 << 20, "{} blocks", metadata.blocks());
-        let mut octets = [0; 8];
-        there.read_exact_at(&mut octets, (1 << 30) - 1).unwrap();
-        assert_eq!(&octets, b"\0middle\0");
+        assert_holes(&path);
     }
 }
 

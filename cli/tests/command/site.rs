@@ -1,6 +1,7 @@
 //! A server of files, and files at both ends.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
@@ -59,4 +60,26 @@ impl Site {
 
 pub(crate) fn len(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+/// Length of a file that is nearly all holes.
+const SPARSE: u64 = 3 << 30;
+
+/// Makes a file of 3 GiB with a few octets at its begin and in its middle.
+pub(crate) fn write_holes(path: &Path) {
+    let file = File::create(path).unwrap();
+    file.write_all_at(b"begin", 0).unwrap();
+    file.write_all_at(b"middle", 1 << 30).unwrap();
+    file.set_len(SPARSE).unwrap();
+}
+
+/// Checks that a file is one of [`write_holes`], and takes no room for its holes.
+pub(crate) fn assert_holes(path: &Path) {
+    let file = File::open(path).unwrap();
+    let metadata = file.metadata().unwrap();
+    assert_eq!(metadata.len(), SPARSE);
+    assert!(metadata.blocks() * 512 < 1 << 20, "{} blocks", metadata.blocks());
+    let mut octets = [0; 8];
+    file.read_exact_at(&mut octets, (1 << 30) - 1).unwrap();
+    assert_eq!(&octets, b"\0middle\0");
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::peer::Peer;
 use crate::program::{Ended, run, until};
-use crate::site::Site;
+use crate::site::{Site, assert_holes, write_holes};
 
 /// The greeting of protocol 2 with trees, and no token; and with all that there is.
 const TREES: &[u8] = b"rddp-files 2\x04";
@@ -94,20 +94,10 @@ fn several_files_go_into_one_directory() {
 #[test]
 fn a_hole_is_neither_sent_nor_filled() {
     let site = Site::new(&[]);
-    let size = 3 << 30;
     fs::create_dir(site.here("tree")).unwrap();
-    let file = File::create(site.here("tree/sparse")).unwrap();
-    file.write_all_at(b"begin", 0).unwrap();
-    file.write_all_at(b"middle", 1 << 30).unwrap();
-    file.set_len(size).unwrap();
+    write_holes(&site.here("tree/sparse"));
     put(&site, &[], "tree", "").ok();
-    let there = File::open(site.served("tree/sparse")).unwrap();
-    let metadata = there.metadata().unwrap();
-    assert_eq!(metadata.len(), size);
-    assert!(metadata.blocks() * 512 < 1 << 20, "{} blocks", metadata.blocks());
-    let mut octets = [0; 8];
-    there.read_exact_at(&mut octets, (1 << 30) - 1).unwrap();
-    assert_eq!(&octets, b"\0middle\0");
+    assert_holes(&site.served("tree/sparse"));
 }
 
 #[test]
