@@ -283,11 +283,13 @@ impl ChannelInner {
         let queues = self.live_queues();
         let _waiters: Few<Waiter<'_>> = queues.iter().map(|cq| Waiter::new(cq)).collect();
         let deadline = Deadline::after_any(timeout);
+        if let Some(cq) = self.next_event() {
+            return Ok(Some(cq));
+        }
+        if !queues.iter().all(|cq| cq.sleeps_first(timeout)) {
+            queues.iter().for_each(|cq| cq.look_first());
+        }
         loop {
-            if let Some(cq) = self.next_event() {
-                return Ok(Some(cq));
-            }
-            queues.iter().for_each(|cq| cq.progress());
             if let Some(cq) = self.next_event() {
                 return Ok(Some(cq));
             }
@@ -299,6 +301,7 @@ impl ChannelInner {
             let slept = self.sleep(&queues, left);
             self.asleep.fetch_sub(1, Ordering::SeqCst);
             slept?;
+            queues.iter().for_each(|cq| cq.progress());
         }
     }
 

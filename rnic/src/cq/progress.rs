@@ -132,8 +132,7 @@ impl CqInner {
         let _waiter = Waiter::new(self);
         let deadline = Deadline::after_any(timeout);
         if !self.sleeps_first(timeout) {
-            self.progress();
-            self.note_look();
+            self.look_first();
         }
         loop {
             if !self.is_empty() || other() {
@@ -151,7 +150,7 @@ impl CqInner {
     /// the sockets first, and it would wake by whatever is there. A wait of no time looks at the
     /// sockets and does nothing else, so it does that always; and now and then another one does, to
     /// learn whether something is there again.
-    fn sleeps_first(&self, timeout: Option<Duration>) -> bool {
+    pub(crate) fn sleeps_first(&self, timeout: Option<Duration>) -> bool {
         if timeout.is_some_and(|timeout| timeout.is_zero()) || self.is_by_epoll() {
             return false;
         }
@@ -164,8 +163,9 @@ impl CqInner {
         few.is_some_and(|list| list.iter().all(|member| member.is_idle()))
     }
 
-    /// Notes whether a wait found something when it read the sockets first.
-    fn note_look(&self) {
+    /// Reads the sockets at the start of a wait, and notes whether that found something.
+    pub(crate) fn look_first(&self) {
+        self.progress();
         let vain = self.vain.load(Ordering::Relaxed);
         let vain = if self.is_empty() { vain.min(VAIN - 1) + 1 } else { 0 };
         self.vain.store(vain, Ordering::Relaxed);

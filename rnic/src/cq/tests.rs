@@ -313,17 +313,28 @@ impl Member for Counted {
     }
 }
 
-/// A wait that would find nothing saves the read in front of its sleep; not where a member has
-/// something to do, nor a wait of no time, which is a poll; and it reads again now and then.
 #[test]
 fn waits_that_found_nothing_sleep_before_they_read() {
+    let cq = Rnic::open().unwrap().create_cq(16).unwrap();
+    sleeps_before_it_reads(&cq, |timeout| cq.wait(Some(timeout)).unwrap());
+}
+
+#[test]
+fn a_channel_whose_waits_found_nothing_sleeps_before_it_reads() {
     let rnic = Rnic::open().unwrap();
-    let cq = rnic.create_cq(16).unwrap();
+    let channel = rnic.create_channel().unwrap();
+    let cq = rnic.create_cq_on(&channel, 16).unwrap();
+    sleeps_before_it_reads(&cq, |timeout| channel.wait(Some(timeout)).unwrap().is_some());
+}
+
+/// A wait that would find nothing saves the read in front of its sleep; not where a member has
+/// something to do, nor a wait of no time, which is a poll; and it reads again now and then.
+fn sleeps_before_it_reads(cq: &CompletionQueue, wait: impl Fn(Duration) -> bool) {
     let member = Arc::new(Counted::default());
     cq.0.anywhere().add_member(7, member.clone()).unwrap();
     let looks_of = |timeout| {
         let before = member.looks.load(Ordering::SeqCst);
-        assert!(!cq.wait(Some(timeout)).unwrap());
+        assert!(!wait(timeout));
         member.looks.load(Ordering::SeqCst) - before
     };
     let (no_time, a_moment) = (Duration::ZERO, Duration::from_millis(1));
