@@ -2,6 +2,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 
 passed=0 failed=0 again=0 number=0 port=7200
+failures=() # the lines of the cases that failed
 work=$(mktemp -d)
 
 take_down() {
@@ -80,6 +81,7 @@ verdict() {
         return
     fi
     failed=$((failed + 1))
+    failures+=("$line")
     printf 'FAIL  %s (%s s)\n' "$line" "$(elapsed)"
     for file; do
         echo "      ${file##*/}:"
@@ -232,8 +234,22 @@ mtu() {
     in_guest 20 "/bin/ip link set eth0 mtu $1" || die "cannot set the guest's MTU to $1"
 }
 
+# in_a_fresh_guest: plays the cases that failed once more, a kernel booted anew for them. What is
+# wrong with us fails there too; a guest that stood still for a while is over.
+in_a_fresh_guest() {
+    [ "$failed" != 0 ] && [ "$failed" -le 40 ] && [ "${MATRIX_LAST:-}" = "" ] || return 0
+    local pattern
+    pattern=$(printf '%s\n' "${failures[@]}" | sed 's/[][\.*^$+?(){}|]/\\&/g; s/.*/^&$/' | paste -sd '|')
+    echo "those that failed, in a fresh guest (load: $(cut -d' ' -f1-3 /proc/loadavg)):"
+    printf '      %s\n' "${failures[@]}"
+    MATRIX_LAST=1 "$here/matrix" "${given[@]}" --only "$pattern" || return 0
+    passed=$((passed + failed)) failed=0
+}
+
 summary() {
     echo "cases that passed or failed only when played again: $again"
+    in_a_fresh_guest
+    [ "$failed" = 0 ] || printf 'failed: %s\n' "${failures[@]}"
     echo "$passed passed, $failed failed"
     [ "$failed" = 0 ] || exit 1
 }
