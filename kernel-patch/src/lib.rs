@@ -7,7 +7,7 @@
 //! has been placed is checked against the stream, and counts only then; one that has not is placed
 //! as ever. `docs/kernel-placement.md` has the whole.
 //!
-//! **Unfinished: nothing in this repository uses this crate but its tests.**
+//! `rddp-rnic` uses it where its feature `kernel` is on.
 //!
 //! | module | what | |
 //! |---|---|---|

@@ -8,6 +8,7 @@ use rddp_rdma::ConnectOptions;
 use crate::capabilities::CAPABILITIES;
 use crate::cq::CompletionQueue;
 use crate::event::{EventQueue, Sink};
+use crate::kernel::{KernelPlacement, Placement};
 use crate::mem::Access;
 use crate::srq::SharedReceiveQueue;
 
@@ -39,6 +40,9 @@ pub struct RnicConfig {
     /// A receiver for the asynchronous events of all QPs as they happen, besides the queue and the
     /// sink of each QP. Numbers of QPs are a device's own: see [`Sink`].
     pub sink: Option<Arc<dyn Sink>>,
+    /// Placement in the kernel, for QPs that choose it ([`QpConfig::placement`]). Needs the feature
+    /// `kernel`, and rights.
+    pub kernel: Option<KernelPlacement>,
 }
 
 impl Default for RnicConfig {
@@ -50,6 +54,7 @@ impl Default for RnicConfig {
             max_waiting_per_peer: 1024,
             max_partial: 256 << 20,
             sink: None,
+            kernel: None,
         }
     }
 }
@@ -88,6 +93,9 @@ pub struct QpConfig {
     pub events: Option<EventQueue>,
     /// A receiver for each asynchronous event as it happens, besides the queue.
     pub sink: Option<Arc<dyn Sink>>,
+    /// The level at which the peer's Writes are placed. Where the kernel cannot (IPv6, markers,
+    /// large FPDUs, a device without [`RnicConfig::kernel`]) that is the user level all the same.
+    pub placement: Placement,
 }
 
 /// Treatment of a Send, or of Immediate Data, for which no receive is posted.
@@ -135,6 +143,7 @@ impl QpConfig {
             no_receive: NoReceive::Terminate,
             events: None,
             sink: None,
+            placement: Placement::User,
         }
     }
 

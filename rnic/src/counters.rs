@@ -34,6 +34,8 @@ pub struct Counters {
     /// Payload octets of long segments (above 2 KiB) that were copied before they were sent,
     /// because others may change them meanwhile.
     pub octets_copied: u64,
+    /// Payload octets that the kernel had put into their place.
+    pub octets_placed_by_kernel: u64,
     /// Terminates sent.
     pub terminates_sent: u64,
     /// Terminates received.
@@ -50,6 +52,7 @@ impl AddAssign for Counters {
         self.receive_calls += other.receive_calls;
         self.octets_placed_directly += other.octets_placed_directly;
         self.octets_copied += other.octets_copied;
+        self.octets_placed_by_kernel += other.octets_placed_by_kernel;
         self.terminates_sent += other.terminates_sent;
         self.terminates_received += other.terminates_received;
     }

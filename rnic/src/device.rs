@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::event::{EventQueue, Sink};
 use crate::home::Home;
 use crate::io::driver::Driver;
+use crate::kernel::Kernel;
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};
 use crate::pd::ProtectionDomain;
 use crate::qp::QpInner;
@@ -65,6 +66,8 @@ impl Rnic {
         // Sockets inherited from the parent process must not be mistaken for this process's own.
         sockets::close_inherited();
         rddp_capture::begin().map_err(Error::host("opening the file of RDDP_CAPTURE"))?;
+        let kernel = config.kernel.as_ref().map(Kernel::load).transpose();
+        let kernel = kernel.map_err(Error::host("preparing placement in the kernel"))?;
         let driver = Driver::open().map_err(Error::host("making the device's descriptors"))?;
         Ok(Rnic(Home::new(Arc::new(DeviceInner {
             partial: Budget::new(config.max_partial),
@@ -75,7 +78,8 @@ impl Rnic {
             half_opens: HalfOpenSet::default(),
             lingering: Arc::default(),
             driver,
-            mem: MemTable::new(MemLimits::default()),
+            mem: MemTable::with_kernel(MemLimits::default(), kernel.clone()),
+            kernel,
             events: EventQueue::new()?,
             sink: config.sink.clone(),
             stat: Arc::default(),
@@ -215,6 +219,7 @@ impl Rnic {
 pub(crate) struct DeviceInner {
     pub(crate) driver: Arc<Driver>,
     pub(crate) mem: MemTable,
+    pub(crate) kernel: Option<Arc<Kernel>>,
     pub(crate) events: EventQueue,
     pub(crate) sink: Option<Arc<dyn Sink>>,
     pub(crate) qps: Mutex<HashMap<QpNum, Weak<QpInner>>>,

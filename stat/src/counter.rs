@@ -76,6 +76,8 @@ counters! {
     TerminatesReceived, "terminates_received", "Terminates received";
     /// Connections lost: without an end in order, and not by a Terminate.
     Lost, "lost", "Connections lost: reset by either end, or by TCP";
+    /// Payload that the kernel had placed, and rightly.
+    OctetsPlacedByKernel, "octets_placed_by_kernel", "Octets of payload that the kernel had put into their place";
 }
 
 /// Values of all counters.

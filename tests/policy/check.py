@@ -35,7 +35,7 @@ NEEDS = {
     "rddp-log": [],
     "rddp-stat": [],
     "rddp-kernel-patch": ["rddp-mpa", "rddp-ddp"],
-    "rddp-rnic": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-rdma",
+    "rddp-rnic": ["rddp-kernel-patch", "rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-rdma",
                   "rddp-fault-guard", "rddp-capture", "rddp-stat"],
     "rddp-load": ["rddp-rnic"],
     "rddp-examples": ["rddp-rnic"],

@@ -77,6 +77,10 @@ pub struct RegionOptions {
     /// The Tagged Offset of the first octet, in place of its address. Not used while the region has
     /// the right [`Access::ZERO_BASED`].
     pub base: Option<u64>,
+    /// Memory that the kernel can place into: for regions that the library allocates, on a device
+    /// with [`RnicConfig::kernel`](crate::RnicConfig::kernel). It takes whole pieces of 64 MiB,
+    /// which are resident from the start and never swapped; a child of `fork` has nothing there.
+    pub kernel: bool,
 }
 
 impl RegionOptions {

@@ -73,6 +73,11 @@ pub enum MemError {
         /// The limit.
         limit: usize,
     },
+    /// `kernel` on a device without placement in the kernel, or for memory of the program's.
+    #[error(
+        "the kernel places only into memory that the library allocates, on a device opened with `RnicConfig::kernel`"
+    )]
+    NotForKernel,
     /// Remote write or atomic rights without `LOCAL_WRITE`.
     #[error("remote write and atomic rights need the local write right of the region")]
     RemoteWriteNeedsLocalWrite,

@@ -181,7 +181,7 @@ impl Grant {
     }
 
     /// Returns the addresses of the granted octets.
-    pub(super) fn octets(&self) -> Range<u64> {
+    pub(crate) fn octets(&self) -> Range<u64> {
         let start = self.ptr.addr().get() as u64;
         start..start + self.len as u64
     }

@@ -116,6 +116,14 @@ fn receive(fd: BorrowedFd<'_>, pieces: &mut [PieceMut<'_>], vector: &mut Vector<
     })
 }
 
+/// Drops as many octets of the stream as the socket has, at most `len`, and copies none. Returns as
+/// [`recv_vectored`] does.
+pub fn discard(fd: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
+    let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: len };
+    // SAFETY: with `MSG_TRUNC` TCP writes nothing, wherever the piece is.
+    retry(|| unsafe { calls::recv(fd, nothing, libc::MSG_DONTWAIT | libc::MSG_TRUNC) })
+}
+
 /// Returns whether a call failed because granted memory has gone bad. Such a call moved no octet;
 /// one that reaches bad memory behind good pieces moves those and succeeds.
 pub fn is_fault(error: &io::Error) -> bool {

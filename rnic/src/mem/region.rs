@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -14,6 +15,7 @@ use super::alloc::{self, Mapping};
 use super::slot::{Scope, SlotTable};
 use super::status::Status;
 use super::{Access, MemError, PdId, QpNum, RegionOptions, map, octets};
+use crate::kernel::{Kernel, KernelMemory};
 
 /// A registered range of memory.
 ///
@@ -334,6 +336,8 @@ pub(super) struct Memory {
 enum Backing {
     /// A mapping of our own, kept as long as this value lives.
     Ours { _mapping: Mapping },
+    /// A mapping of our own that the kernel can place into.
+    Kernel { _memory: KernelMemory },
     /// A mapping of the program's, which keeps it until deregistration.
     Lent { live: RwLock<bool>, locked: bool },
 }
@@ -353,6 +357,15 @@ impl Memory {
             alloc::lock(ptr, len)?;
         }
         Ok(Self { ptr, len, writable: true, is_file: false, backing: Backing::Ours { _mapping: mapping } })
+    }
+
+    /// Takes `len` octets of our own that the kernel can place into. It does so at any time, also
+    /// while this end sends from there, as others may write to a file.
+    pub(super) fn in_kernel(len: usize, kernel: &Arc<Kernel>) -> Result<Self, MemError> {
+        let made = kernel.allocate(len);
+        let memory = made.map_err(|error| MemError::Os { call: "allocation in the kernel", len, error })?;
+        let (ptr, backing) = (memory.ptr(), Backing::Kernel { _memory: memory });
+        Ok(Self { ptr, len, writable: true, is_file: true, backing })
     }
 
     /// Takes a range that the program has mapped.
@@ -390,7 +403,7 @@ impl Memory {
     /// Fails if they have been given back.
     fn hold(&self) -> Result<Option<RwLockReadGuard<'_, bool>>, MemError> {
         match &self.backing {
-            Backing::Ours { .. } => Ok(None),
+            Backing::Ours { .. } | Backing::Kernel { .. } => Ok(None),
             Backing::Lent { live, .. } => {
                 let live = live.read();
                 if *live { Ok(Some(live)) } else { Err(MemError::Deregistered) }

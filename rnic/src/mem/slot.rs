@@ -24,6 +24,7 @@ use rddp_ddp::Stag;
 use super::stag::index;
 use super::writers::Writers;
 use super::{Access, PdId, QpNum};
+use crate::kernel::Kernel;
 
 /// The memory and rights that an open STag stands for.
 #[derive(Clone, Copy, Debug)]
@@ -231,6 +232,8 @@ pub(super) struct SlotTable {
     store: Mutex<Store>,
     /// The ranges that peers may change through the open STags.
     pub(super) writers: Arc<Writers>,
+    /// The kernel's copy of the open STags, where it places.
+    pub(super) kernel: Option<Arc<Kernel>>,
 }
 
 /// The allocations of a `SlotTable`: pointers from `Box::into_raw` that live as long as it does.
@@ -244,10 +247,15 @@ struct Store {
 unsafe impl Send for Store {}
 
 impl SlotTable {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(kernel: Option<Arc<Kernel>>) -> Self {
         let first = leak(Directory::new(FIRST_CELLS));
         let store = Store { directories: vec![first], slots: Vec::new(), free: Vec::new() };
-        Self { current: AtomicPtr::new(first.as_ptr()), store: Mutex::new(store), writers: Arc::default() }
+        Self {
+            current: AtomicPtr::new(first.as_ptr()),
+            store: Mutex::new(store),
+            writers: Arc::default(),
+            kernel,
+        }
     }
 
     /// Takes a pin of the memory that `stag` opens now; all 32 bits must match.
@@ -288,10 +296,18 @@ impl SlotTable {
     pub(super) fn open(&self, stag: Stag, scope: Scope) {
         self.writers.open(index(stag), &scope);
         self.find(stag).expect("an inserted STag has a slot").open(stag, scope);
+        if let Some(kernel) = &self.kernel
+            && scope.access.contains(Access::REMOTE_WRITE)
+        {
+            kernel.open(stag, scope.octets(), scope.base, scope.pd, scope.qp);
+        }
     }
 
     /// Refuses new pins and waits until the present ones are gone.
     pub(super) fn close(&self, stag: Stag) {
+        if let Some(kernel) = &self.kernel {
+            kernel.close(stag);
+        }
         self.find(stag).expect("an inserted STag has a slot").close();
         self.writers.close(index(stag));
     }
@@ -377,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_found_only_while_it_is_open_for_that_stag() {
-        let table = SlotTable::new();
+        let table = SlotTable::new(None);
         let stag = Stag(0x0012_3456);
         assert!(table.pin(stag).is_none());
         table.insert(stag);
@@ -396,7 +412,7 @@ mod tests {
 
     #[test]
     fn an_index_with_the_same_low_bits_is_not_vacant() {
-        let table = SlotTable::new();
+        let table = SlotTable::new(None);
         table.insert(Stag(5 << 8));
         assert!(!table.is_vacant(5));
         assert!(!table.is_vacant(5 + FIRST_CELLS as u32));
@@ -406,7 +422,7 @@ mod tests {
 
     #[test]
     fn growth_keeps_what_is_there_and_half_of_it_vacant() {
-        let table = SlotTable::new();
+        let table = SlotTable::new(None);
         for number in 1..1_000_u32 {
             // Odd multiples spread over all low bits.
             let index = number.wrapping_mul(0x9e37_79b1) >> 8;
@@ -431,7 +447,7 @@ mod tests {
 
     #[test]
     fn slots_are_used_again() {
-        let table = SlotTable::new();
+        let table = SlotTable::new(None);
         for index in 1..100 {
             table.insert(Stag(index << 8));
             table.remove(Stag(index << 8));
@@ -442,7 +458,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "opened only when closed")]
     fn an_open_slot_is_not_opened_again() {
-        let table = SlotTable::new();
+        let table = SlotTable::new(None);
         table.insert(Stag(0x100));
         table.open(Stag(0x100), scope(1));
         table.open(Stag(0x101), scope(2));
@@ -450,7 +466,7 @@ mod tests {
 
     #[test]
     fn closing_waits_for_every_clone_of_a_pin() {
-        let table = Arc::new(SlotTable::new());
+        let table = Arc::new(SlotTable::new(None));
         table.insert(Stag(0x100));
         table.open(Stag(0x100), scope(1));
         let pin = table.pin(Stag(0x100)).unwrap();
@@ -473,7 +489,7 @@ mod tests {
     /// A pin always sees the complete scope of its own STag.
     #[test]
     fn pins_never_see_another_stags_scope() {
-        let table = &SlotTable::new();
+        let table = &SlotTable::new(None);
         let done = &AtomicBool::new(false);
         let turns = if cfg!(miri) { 100 } else { 10_000 };
         table.insert(Stag(0x100));

@@ -13,6 +13,7 @@ use super::region::{Memory, Region, Revoker};
 use super::slot::{Pin, SlotTable};
 use super::stag::{StagSource, index};
 use super::{Access, BindWindow, Claim, Grant, MemError, MemLimits, PdId, QpNum, RegionOptions, Window};
+use crate::kernel::Kernel;
 
 /// The regions and windows of one RNIC.
 ///
@@ -45,6 +46,11 @@ enum Object {
 impl MemTable {
     /// Makes an empty table.
     pub fn new(limits: MemLimits) -> Self {
+        Self::with_kernel(limits, None)
+    }
+
+    /// Makes an empty table of a device on which the kernel places.
+    pub(crate) fn with_kernel(limits: MemLimits, kernel: Option<Arc<Kernel>>) -> Self {
         let registry = Registry {
             objects: HashMap::new(),
             stags: StagSource::new(),
@@ -52,7 +58,7 @@ impl MemTable {
             windows_of_qp: HashMap::new(),
         };
         let limit = limits.stags.min(MemLimits::MAX_STAGS);
-        Self { slots: SlotTable::new(), registry: Mutex::new(registry), limit }
+        Self { slots: SlotTable::new(kernel), registry: Mutex::new(registry), limit }
     }
 
     /// Registers memory of the program's, which must be mapped with the rights that
@@ -79,6 +85,9 @@ impl MemTable {
     ) -> Result<Arc<Region>, MemError> {
         check_region(access)?;
         options.check_base(len)?;
+        if options.kernel {
+            return Err(MemError::NotForKernel);
+        }
         // SAFETY: `Memory::lent` demands what this function demands of its caller, for the same
         // range.
         let memory = unsafe { Memory::lent(ptr, len, access.writes(), options) }?;
@@ -96,7 +105,12 @@ impl MemTable {
     ) -> Result<Arc<Region>, MemError> {
         check_region(access)?;
         options.check_base(len)?;
-        self.add_region(Memory::ours(len, options)?, pd, access, options)
+        let memory = match (options.kernel, &self.slots.kernel) {
+            (false, _) => Memory::ours(len, options)?,
+            (true, Some(kernel)) => Memory::in_kernel(len, kernel)?,
+            (true, None) => return Err(MemError::NotForKernel),
+        };
+        self.add_region(memory, pd, access, options)
     }
 
     /// Ends a registration. Waits for placements in flight; after `Ok` this library does not touch

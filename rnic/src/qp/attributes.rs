@@ -11,6 +11,7 @@ use crate::config::NoReceive;
 use crate::cq::CqInner;
 use crate::device::DeviceInner;
 use crate::event::{EventQueue, Sink};
+use crate::kernel::Placement;
 use crate::mem::{Access, PdId, QpNum};
 
 /// The attributes of one queue pair: its number, its protection domain, its completion queues,
@@ -24,6 +25,7 @@ pub(crate) struct QpAttributes {
     /// The access that the QP's own switches give its peer, where memory gives it, too.
     pub(crate) inbound: Inbound,
     pub(crate) no_receive: NoReceive,
+    pub(crate) placement: Placement,
     pub(crate) events: EventQueue,
     pub(crate) sink: Option<Arc<dyn Sink>>,
     pub(crate) send_cq: Arc<CqInner>,

@@ -22,6 +22,7 @@ use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError, PostListError};
 use crate::home::Home;
 use crate::io::driver::Source;
+use crate::kernel::KernelCounts;
 use crate::mem::{Access, PdId, QpNum};
 use crate::pd::PdUser;
 use crate::wire::Link;
@@ -87,6 +88,7 @@ impl QueuePair {
                     pd,
                     inbound: Inbound::new(config.inbound()),
                     no_receive: config.no_receive,
+                    placement: config.placement,
                     events: config.events.as_ref().unwrap_or(&device.events).clone(),
                     sink: config.sink.clone(),
                     send_cq: send_cq.clone(),
@@ -217,6 +219,19 @@ impl QueuePair {
     /// Returns the Terminate that the peer sent on the present or last connection.
     pub fn terminate_received(&self) -> Option<TerminateRepr> {
         self.inner.here().ok()?.core.lock().terminate_received.clone()
+    }
+
+    /// Returns what was counted of a connection whose segments the kernel places; `None` for one
+    /// that is placed at user level, or not connected.
+    ///
+    /// ```
+    /// # let rnic = rddp_rnic::Rnic::open()?;
+    /// # let qp = rnic.alloc_pd().create_qp(&rddp_rnic::QpConfig::new(&rnic.create_cq(16)?))?;
+    /// assert_eq!(qp.kernel_counts(), None);
+    /// # Ok::<(), rddp_rnic::Error>(())
+    /// ```
+    pub fn kernel_counts(&self) -> Option<KernelCounts> {
+        self.inner.here().ok()?.core.lock().link.as_ref().and_then(Link::kernel_counts)
     }
 
     /// Returns the outcome of the MPA startup with the peer; `None` without a connection.

@@ -219,6 +219,7 @@ impl QpInner {
             link.refuse();
             return Err(error);
         }
+        link.place_in_kernel(&self.attrs);
         link.start(&self.attrs, options.timeout);
         let tally = self.attrs.device.stat.take();
         tally.begin(self.attrs.num, active, link.socket());

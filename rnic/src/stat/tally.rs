@@ -98,6 +98,7 @@ impl Tally {
             receive_calls: self.of(Counter::ReceiveCalls),
             octets_placed_directly: self.of(Counter::OctetsPlacedDirectly),
             octets_copied: self.of(Counter::OctetsCopied),
+            octets_placed_by_kernel: self.of(Counter::OctetsPlacedByKernel),
             terminates_sent: self.of(Counter::TerminatesSent),
             terminates_received: self.of(Counter::TerminatesReceived),
         }

@@ -16,7 +16,9 @@ use super::ending::Ending;
 use super::first::{Nudge, RtrRead};
 use super::out::OutBuffer;
 use crate::conn::socket::TcpSocket;
+use crate::kernel::{Guided, KernelCounts};
 use crate::mem::Verdicts;
+use crate::qp::attributes::QpAttributes;
 use crate::sys::reset;
 
 /// The segment size to go by when TCP does not tell.
@@ -74,6 +76,8 @@ pub(crate) struct Link {
     /// had come before it.
     pub(super) partial_begun: Option<(u64, Instant)>,
     pub(super) direct: Option<Direct>,
+    /// The connection's segments are placed by the kernel, too.
+    pub(super) guided: Option<Guided>,
     /// Octets of the peer's Write that is arriving, and those of the last one that is all here.
     pub(super) writing: u32,
     pub(super) written: u32,
@@ -139,6 +143,7 @@ impl Link {
             partial: Vec::new(),
             partial_begun: None,
             direct: None,
+            guided: None,
             writing: 0,
             written: 0,
             parked: None,
@@ -167,6 +172,21 @@ impl Link {
     /// Returns what was agreed with the peer.
     pub(crate) fn negotiated(&self) -> &Negotiated {
         &self.negotiated
+    }
+
+    /// Has the kernel place the peer's Writes, where the QP has chosen that and it can be: FPDUs
+    /// have to begin segments. Nothing has been read of the stream before.
+    pub(crate) fn place_in_kernel(&mut self, attrs: &QpAttributes) {
+        let Some(kernel) = &attrs.device.kernel else { return };
+        if !self.negotiated.markers_rx && !self.negotiated.large_fpdus {
+            self.guided =
+                kernel.guide(&self.socket, attrs.placement, attrs.pd, attrs.num, attrs.inbound.get());
+        }
+    }
+
+    /// Returns what was counted where the kernel places.
+    pub(crate) fn kernel_counts(&self) -> Option<KernelCounts> {
+        self.guided.as_ref().map(Guided::counts)
     }
 
     /// Returns the socket of the connection.
@@ -240,7 +260,8 @@ impl Link {
             return false;
         }
         match place {
-            Place::Write { .. } => !self.negotiated.crc || self.place_before_crc,
+            // Where the kernel places, too, the order of both is kept FPDU by FPDU.
+            Place::Write { .. } => self.guided.is_none() && (!self.negotiated.crc || self.place_before_crc),
             // Nobody may look there before delivery.
             Place::Receive { .. } | Place::Sink { .. } => true,
             Place::Nothing | Place::Control | Place::Dropped => false,

@@ -10,6 +10,7 @@ use rddp_stat::Counter;
 
 use super::deliver::BULK_ULPDU;
 use super::link::Link;
+use crate::kernel::Guided;
 use crate::mem::Access;
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;
@@ -22,6 +23,7 @@ pub(super) struct Arriving<'a, 'q> {
     cx: &'a mut Context<'q>,
     may_send: &'a mut bool,
     deadline: &'a mut Option<Instant>,
+    guided: Option<&'a mut Guided>,
 }
 
 impl Link {
@@ -32,7 +34,13 @@ impl Link {
         cx: &'a mut Context<'q>,
     ) -> (Receiver<'a>, Arriving<'a, 'q>) {
         let receiver = Receiver { deframer: &mut self.deframer, stream: &mut self.stream };
-        (receiver, Arriving { cx, may_send: &mut self.may_send, deadline: &mut self.deadline })
+        let arriving = Arriving {
+            cx,
+            may_send: &mut self.may_send,
+            deadline: &mut self.deadline,
+            guided: self.guided.as_mut(),
+        };
+        (receiver, arriving)
     }
 }
 
@@ -61,14 +69,15 @@ impl Target for Arriving<'_, '_> {
 
     #[inline]
     fn place(&mut self, segment: &Segment, skip: usize, payload: &[u8]) -> Result<(), Fault> {
-        place_from(self.cx, segment, skip, payload).map_err(|why| why.refuse(self.cx))?;
+        let guided = self.guided.as_deref_mut();
+        place_from(self.cx, segment, skip, payload, guided).map_err(|why| why.refuse(self.cx))?;
         trace::placed(self.cx.attrs.num, segment);
         Ok(())
     }
 
     #[inline]
     fn take_plain(&mut self, plain: &Plain, payload: &[u8]) -> bool {
-        if payload.len() >= BULK_ULPDU || trace::is_traced() {
+        if payload.len() >= BULK_ULPDU || self.guided.is_some() || trace::is_traced() {
             return false;
         }
         match plain {
@@ -131,15 +140,27 @@ pub(super) fn is_polled(segment: &Segment) -> bool {
 /// Copies the end of a segment's payload, `skip` octets into it, to where it belongs: in order,
 /// where a program may poll the last octet.
 #[inline]
-fn place_from(cx: &Context<'_>, segment: &Segment, skip: usize, payload: &[u8]) -> Result<(), Unplaceable> {
+fn place_from(
+    cx: &Context<'_>,
+    segment: &Segment,
+    skip: usize,
+    payload: &[u8],
+    mut guided: Option<&mut Guided>,
+) -> Result<(), Unplaceable> {
     let mut grants = Grants::new();
     targets(cx, segment.place, skip, payload.len(), &mut grants)?;
     let in_order = is_polled(segment);
     let mut rest = payload;
     for grant in &grants {
         let (now, later) = rest.split_at(grant.len());
-        let placed = if in_order { grant.place_in_order(0, now) } else { grant.place(0, now) };
-        placed.map_err(|_| Unplaceable::gone_bad(segment.place))?;
+        let store = || if in_order { grant.place_in_order(0, now) } else { grant.place(0, now) }.is_ok();
+        let stored = match guided.as_deref_mut() {
+            Some(guided) => guided.store(grant, store),
+            None => store(),
+        };
+        if !stored {
+            return Err(Unplaceable::gone_bad(segment.place));
+        }
         rest = later;
     }
     Ok(())

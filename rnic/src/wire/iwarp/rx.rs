@@ -15,7 +15,7 @@ use super::deliver::refused;
 use super::link::Link;
 use super::parked::staging_len;
 use super::staging::Staging;
-use crate::mem::{PieceMut, recv_vectored};
+use crate::mem::{PieceMut, discard, recv_vectored};
 use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::wire::LinkEvent;
@@ -34,13 +34,19 @@ impl Link {
     pub(crate) fn read(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
         cx.tally.add(Counter::ReceiveCalls, 1);
         staging.dry = false;
-        let room = if self.is_bulk() {
+        let mut room = if self.is_bulk() {
             BULK_ROOM
         } else {
             staging_len(cx.attrs).min(staging.octets.len()) - staging.have
         };
+        if let Some(guided) = &mut self.guided {
+            room = guided.room(staging.have, room);
+        }
+        let dropped = self.left_to_drop();
         let free = &mut staging.octets[staging.have..staging.have + room];
-        let received = if self.direct.is_some() {
+        let received = if dropped > 0 {
+            discard(self.fd(), dropped).map(|count| (count, 0))
+        } else if self.direct.is_some() {
             self.receive_direct(cx, free)?
         } else {
             recv_vectored(self.fd(), &mut [PieceMut::Own(free)]).map(|count| (count, count))
@@ -63,6 +69,13 @@ impl Link {
             }
         };
         cx.tally.add(Counter::OctetsReceived, total as u64);
+        if let Some(guided) = &mut self.guided {
+            guided.note_read(total);
+        }
+        if dropped > 0 {
+            staging.dry = !self.note_dropped(total);
+            return Ok(());
+        }
         #[cfg(test)]
         assert!(!self.panics, "as a test wants it");
         staging.have += staged;
@@ -121,6 +134,9 @@ impl Link {
         }
         loop {
             let rest = &mut staging[*used..];
+            if let Some(guided) = &mut self.guided {
+                guided.enter(rest);
+            }
             let (mut receiver, mut target) = self.receiving(cx);
             match receiver.step(rest, &mut target) {
                 Ok(Step::Plain { plain, payload_len, used: octets }) => {
@@ -137,7 +153,7 @@ impl Link {
                     return Ok(());
                 }
                 Ok(Step::Need { total }) => {
-                    if self.begin_direct(cx, rest, total) {
+                    if self.begin_placed(cx, rest) || self.begin_direct(cx, rest, total) {
                         *used = staging.len();
                     }
                     return Ok(());

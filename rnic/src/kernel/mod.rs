@@ -1,0 +1,74 @@
+//! Placement in the kernel: what a program may ask for, and the crate that does it.
+//!
+//! [`rddp-kernel-patch`](../../../kernel-patch) has the eBPF program; it needs clang to build and
+//! rights to run, so it is there with the feature `kernel` only. Without the feature the types of
+//! `off` stand in, which no value can be made of: a device that is asked for placement in the kernel
+//! is refused, and the receive path is as if this module were not there.
+
+#[cfg(not(feature = "kernel"))]
+mod off;
+#[cfg(feature = "kernel")]
+mod on;
+
+#[cfg(not(feature = "kernel"))]
+pub(crate) use off::{Guided, Kernel, KernelMemory};
+#[cfg(feature = "kernel")]
+pub(crate) use on::{Guided, Kernel, KernelMemory};
+
+/// A device's settings of placement in the kernel: `docs/kernel-placement.md`.
+///
+/// ```
+/// use rddp_rnic::{KernelPlacement, Rnic, RnicConfig};
+/// let kernel = KernelPlacement { interfaces: vec!["nosuch0".into()], ..Default::default() };
+/// // Neither without the feature `kernel` nor without rights, nor on an interface that is not there.
+/// assert!(Rnic::with_config(&RnicConfig { kernel: Some(kernel), ..Default::default() }).is_err());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelPlacement {
+    /// Names of the interfaces on whose ingress the program is put, in the network namespace of
+    /// the thread that opens the device.
+    pub interfaces: Vec<String>,
+    /// The peers on these interfaces are on this machine, and what they send is taken for sound
+    /// where nobody has summed it (partial checksums).
+    pub trusted: bool,
+}
+
+/// The level at which the payload of a peer's Writes is put into its place. Only memory that was
+/// made for it ([`RegionOptions::kernel`](crate::RegionOptions::kernel)) is reached by the kernel.
+///
+/// ```
+/// use rddp_rnic::{Placement, QpConfig, Rnic};
+/// let rnic = Rnic::open()?;
+/// let cq = rnic.create_cq(16)?;
+/// assert_eq!(QpConfig::new(&cq).placement, Placement::User);
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// By this process, when TCP hands the octets over.
+    #[default]
+    User,
+    /// By the kernel where TCP would have to wait for a segment that is missing, else by this
+    /// process.
+    Auto,
+    /// By the kernel, when segments arrive.
+    Kernel,
+}
+
+/// Counts of a connection whose segments the kernel places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounts {
+    /// Segments that the program has seen.
+    pub segments: u64,
+    /// FPDUs whose payload it has placed, those among them that the stream's reader then found
+    /// right, and those that it found wrong.
+    pub placed: u64,
+    /// FPDUs that the program had placed, whose payload was right, and was not placed again.
+    pub confirmed: u64,
+    /// FPDUs that the program had placed and whose octets did not make the CRC.
+    pub wrong: u64,
+    /// Octets of payload in confirmed FPDUs.
+    pub octets: u64,
+    /// Octets of payload that the program placed behind a missing segment.
+    pub octets_behind: u64,
+}

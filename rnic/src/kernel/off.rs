@@ -1,0 +1,87 @@
+//! Stands in for [`on`](super) where the feature `kernel` is off: there are no values of these
+//! types, so all that takes one is gone from the build.
+
+use std::io;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rddp_ddp::Stag;
+
+use super::{KernelCounts, KernelPlacement, Placement};
+use crate::conn::socket::TcpSocket;
+use crate::mem::{Access, Grant, PdId, QpNum};
+
+#[derive(Debug)]
+pub(crate) enum Kernel {}
+
+#[derive(Debug)]
+pub(crate) enum KernelMemory {}
+
+#[derive(Debug)]
+pub(crate) enum Guided {}
+
+impl Kernel {
+    pub(crate) fn load(_: &KernelPlacement) -> io::Result<Arc<Self>> {
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this build places at user level only: build with the feature `kernel` (it needs clang), or ask \
+             for user level",
+        ))
+    }
+
+    pub(crate) fn allocate(self: &Arc<Self>, _len: usize) -> io::Result<KernelMemory> {
+        match **self {}
+    }
+
+    pub(crate) fn open(&self, _: Stag, _octets: Range<u64>, _base: u64, _: PdId, _: Option<QpNum>) {
+        match *self {}
+    }
+
+    pub(crate) fn close(&self, _: Stag) {
+        match *self {}
+    }
+
+    pub(crate) fn guide(
+        self: &Arc<Self>,
+        _: &TcpSocket,
+        _: Placement,
+        _: PdId,
+        _: QpNum,
+        _inbound: Access,
+    ) -> Option<Guided> {
+        match **self {}
+    }
+}
+
+impl KernelMemory {
+    pub(crate) fn ptr(&self) -> NonNull<u8> {
+        match *self {}
+    }
+}
+
+impl Guided {
+    pub(crate) fn note_read(&mut self, _count: usize) {
+        match *self {}
+    }
+
+    pub(crate) fn room(&mut self, _have: usize, _room: usize) -> usize {
+        match *self {}
+    }
+
+    pub(crate) fn enter(&mut self, _octets: &[u8]) {
+        match *self {}
+    }
+
+    pub(crate) fn confirm(&mut self, _octets: &[u8], _grant: &Grant, _crc: bool) -> Option<u32> {
+        match *self {}
+    }
+
+    pub(crate) fn store(&mut self, _: &Grant, _store: impl FnOnce() -> bool) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn counts(&self) -> KernelCounts {
+        match *self {}
+    }
+}

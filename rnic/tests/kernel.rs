@@ -1,0 +1,266 @@
+//! Placement in the kernel, as a program uses it: two devices in network namespaces of their own,
+//! and between them a path that loses, repeats, reorders and corrupts segments.
+//!
+//! Needs root and the feature `kernel`: `tests/kernel-placement/run`.
+#![cfg(feature = "kernel")]
+#![allow(missing_docs)]
+
+mod common;
+#[path = "../../kernel-patch/tests/common/mod.rs"]
+mod path_test;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use common::{End, PATIENCE};
+use path_test::net::in_namespace;
+use path_test::tap::{DEVICE, Faults, Middle, RECEIVER, path};
+use path_test::{is_quick, rounds};
+use rddp_rnic::{
+    Access, ConnectOptions, KernelCounts, KernelPlacement, MemError, MemoryRegion, Placement, QpConfig,
+    RecvWr, RegionOptions, Remote, Rnic, RnicConfig, SendWr, SgeList, Status,
+};
+use rddp_test_support::pattern_from;
+
+/// What the sender has to know.
+struct Invitation {
+    port: u16,
+    target: Remote,
+    crc: bool,
+}
+
+/// The receiving end of a connection over a bad path, and its memory.
+struct Run {
+    end: End,
+    region: MemoryRegion,
+    middle: Middle,
+}
+
+fn device() -> Rnic {
+    let kernel = KernelPlacement { interfaces: vec![DEVICE.into()], trusted: false };
+    Rnic::with_config(&RnicConfig { kernel: Some(kernel), ..Default::default() }).unwrap()
+}
+
+impl Run {
+    /// Connects both ends. `send` is the sender's program, with the place that it may write to.
+    fn start(
+        faults: Faults,
+        seed: u64,
+        (placement, crc): (Placement, bool),
+        len: usize,
+        send: impl FnOnce(End, Remote) + Send + 'static,
+    ) -> Self {
+        let (invite, invited) = channel();
+        let (middle, _) = path(faults, seed, move || sender(&invited, send));
+        let rnic = device();
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(4096).unwrap());
+        let qp = pd.create_qp(&QpConfig { placement, max_recv: 1024, ..QpConfig::new(&cq) }).unwrap();
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let options = RegionOptions { kernel: true, ..Default::default() };
+        let region = pd.allocate_with(len, access, &options).unwrap();
+        let end = End { rnic, pd, cq, qp };
+        (0..1024).for_each(|id| end.qp.post_recv(RecvWr::new(id, SgeList::default())).unwrap());
+        end.accept(&invite, region.remote(0), crc);
+        Self { end, region, middle }
+    }
+
+    fn counts(&self) -> KernelCounts {
+        self.end.qp.kernel_counts().expect("the kernel places")
+    }
+
+    /// Says what happened, and checks that something was placed behind a hole.
+    fn report(&self) -> KernelCounts {
+        let counts = self.counts();
+        eprintln!("{counts:?}, faults: {:?}", self.middle.faults);
+        assert!(counts.octets_behind > 0 && counts.confirmed > 0, "{counts:?}");
+        counts
+    }
+}
+
+trait Accepts {
+    fn accept(&self, invite: &Sender<Invitation>, target: Remote, crc: bool);
+}
+
+impl Accepts for End {
+    fn accept(&self, invite: &Sender<Invitation>, target: Remote, crc: bool) {
+        let options = ConnectOptions { crc, ..Default::default() };
+        let listener = self.rnic.listen(format!("{RECEIVER}:0").parse().unwrap(), &options).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        invite.send(Invitation { port, target, crc }).unwrap();
+        let request = listener.accept(Some(PATIENCE)).unwrap().expect("nobody came");
+        request.accept(&self.qp, b"").unwrap();
+    }
+}
+
+fn sender(invited: &Receiver<Invitation>, send: impl FnOnce(End, Remote)) {
+    let Invitation { port, target, crc } = invited.recv().unwrap();
+    let end = End::with(|config| config.max_send = 1024);
+    let options = ConnectOptions { crc, ..Default::default() };
+    end.qp.connect(format!("{RECEIVER}:{port}").parse().unwrap(), &options).unwrap();
+    send(end, target);
+}
+
+const BAD_PATH: Faults = Faults { drop: 100, repeat: 100, reorder: 100, corrupt: 100, lose: &[] };
+
+/// Octets of the region that is written once.
+fn len() -> usize {
+    if is_quick() { 1 << 20 } else { 8 << 20 }
+}
+
+/// The setting, and whether CRCs are on.
+const SETTINGS: [(Placement, bool); 4] = [
+    (Placement::Auto, true),
+    (Placement::Kernel, true),
+    (Placement::Auto, false),
+    (Placement::Kernel, false),
+];
+
+#[test]
+fn a_region_written_once_is_right_after_a_bad_path() {
+    in_namespace(|| {
+        for (seed, setting) in (1..).zip(SETTINGS) {
+            let run = Run::start(BAD_PATH, seed, setting, len(), |end, target| {
+                let octets = pattern_from(7, len());
+                let source = end.region(len(), Access::empty());
+                source.write(0, &octets).unwrap();
+                for start in (0..len()).step_by(1 << 20) {
+                    let part = source.sge(start..start + (1 << 20));
+                    end.qp.post_send(&SendWr::write(0, part, target.at(start as u64)).unsignaled()).unwrap();
+                }
+                end.qp.post_send(&SendWr::send_inline(1, b"")).unwrap();
+                end.success();
+                end.event();
+            });
+            run.end.success();
+            assert!(run.region.read(0, len()).unwrap() == pattern_from(7, len()), "wrong octets");
+            assert_eq!(run.report().wrong, 0, "nothing overlaps");
+        }
+    });
+}
+
+/// Octets of a ring into which Writes go one behind the other, and of each Write: they lie across
+/// each other by parts of segments. Behind the ring is the number of the newest.
+const RING: usize = 20_000;
+const WRITE: usize = 5000;
+const STEP: usize = 808;
+/// Messages behind which the sender waits for the receiver, which has more receives than that.
+const IN_FLIGHT: u64 = 256;
+
+/// Returns where a Write goes.
+fn place_of(number: u64) -> usize {
+    (number as usize * STEP % (RING - WRITE)) & !7
+}
+
+/// Returns the octets of a Write: its number, and those that follow.
+fn octets_of(number: u64) -> Vec<u8> {
+    (number..).take(WRITE / 8).flat_map(u64::to_ne_bytes).collect()
+}
+
+fn send_ring(end: &End, target: Remote, messages: u64) {
+    let source = end.region(WRITE, Access::LOCAL_WRITE);
+    (0..messages / IN_FLIGHT).for_each(|id| end.qp.post_recv(RecvWr::new(id, SgeList::default())).unwrap());
+    for number in 1..=messages {
+        source.write(0, &octets_of(number)).unwrap();
+        let to = target.at(place_of(number) as u64);
+        end.qp.post_send(&SendWr::write(0, source.whole(), to).unsignaled()).unwrap();
+        let newest = SendWr::write_inline(0, &number.to_ne_bytes(), target.at(RING as u64));
+        end.qp.post_send(&newest.unsignaled()).unwrap();
+        end.qp.post_send(&SendWr::send_inline(number, b"")).unwrap();
+        end.success();
+        if number % IN_FLIGHT == 0 {
+            end.success();
+        }
+    }
+    end.event();
+}
+
+/// RFC 5041 §5.3: of Writes to the same octets the last one stays, and what a Send announces is
+/// there, or something newer.
+#[test]
+fn the_last_of_overlapping_writes_stays() {
+    in_namespace(|| {
+        for (seed, setting) in (5..).zip(SETTINGS) {
+            let messages = rounds(3000) as u64;
+            let send = move |end: End, target| send_ring(&end, target, messages);
+            let run = Run::start(BAD_PATH, seed, setting, RING + 8, send);
+            let mut wanted = vec![0; RING];
+            for number in 1..=messages {
+                run.end.success();
+                run.end.qp.post_recv(RecvWr::new(0, SgeList::default())).unwrap();
+                if number % IN_FLIGHT == 0 {
+                    run.end.qp.post_send(&SendWr::send_inline(0, b"").unsignaled()).unwrap();
+                }
+                let newest = run.region.read_u64(RING).unwrap();
+                assert!(newest >= number, "{newest} after {number}");
+                wanted[place_of(number)..][..WRITE].copy_from_slice(&octets_of(number));
+            }
+            let octets = run.region.read(0, RING).unwrap();
+            if let Some(first) = (0..RING).find(|at| octets[*at] != wanted[*at]) {
+                panic!("octet {first} is not the last Write's");
+            }
+            run.report();
+        }
+    });
+}
+
+/// RFC 5042 §6.2.2: once an STag is invalid, no octet behind it changes any more.
+#[test]
+fn nothing_is_placed_through_an_stag_that_is_invalid() {
+    in_namespace(|| {
+        let run = Run::start(BAD_PATH, 9, (Placement::Kernel, true), 1 << 16, |end, target| {
+            let source = end.region(1 << 20, Access::empty());
+            for round in 0_u64.. {
+                (0..1 << 16).step_by(4096).for_each(|at| source.write(at, &[round as u8; 4096]).unwrap());
+                let part = source.sge(0..1 << 16);
+                if end.qp.post_send(&SendWr::write(round, part, target)).is_err()
+                    || end.next().status != Status::Success
+                {
+                    break;
+                }
+            }
+        });
+        while run.counts().placed < 200 {
+            run.end.cq.poll_one();
+        }
+        run.end.qp.post_send(&SendWr::invalidate(1, run.region.stag())).unwrap();
+        // What the reader still holds may have been placed before the request's turn.
+        while run.region.is_valid() {
+            run.end.cq.poll_one();
+        }
+        let then = run.region.read(0, 1 << 16).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(run.region.read(0, 1 << 16).unwrap() == then, "octets changed");
+    });
+}
+
+#[test]
+fn memory_that_the_kernel_does_not_reach_is_written_as_ever() {
+    in_namespace(|| {
+        let faults = Faults { drop: 100, ..Default::default() };
+        let (tell, told) = channel::<Remote>();
+        let run = Run::start(faults, 10, (Placement::Kernel, true), 1 << 20, move |end, target| {
+            let source = end.region(1 << 20, Access::empty());
+            source.write(0, &pattern_from(3, 1 << 20)).unwrap();
+            for target in [target, told.recv().unwrap()] {
+                end.qp.post_send(&SendWr::write(0, source.whole(), target).unsignaled()).unwrap();
+            }
+            end.qp.post_send(&SendWr::send_inline(1, b"")).unwrap();
+            end.event();
+        });
+        let plain = run.end.region(1 << 20, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+        tell.send(plain.remote(0)).unwrap();
+        run.end.success();
+        for region in [&plain, &run.region] {
+            assert!(region.read(0, 1 << 20).unwrap() == pattern_from(3, 1 << 20), "wrong octets");
+        }
+        assert!(run.report().octets <= 1 << 20);
+    });
+}
+
+#[test]
+fn a_device_without_the_kernel_has_no_such_memory() {
+    let pd = Rnic::open().unwrap().alloc_pd();
+    let options = RegionOptions { kernel: true, ..Default::default() };
+    let refused = pd.allocate_with(64, Access::LOCAL_WRITE, &options).unwrap_err();
+    assert!(matches!(refused, rddp_rnic::Error::Memory(MemError::NotForKernel)), "{refused}");
+}
