@@ -22,7 +22,7 @@ use rddp_rnic::{
 };
 use rddp_test_support::pattern_from;
 
-/// What the sender has to know.
+/// The place to connect to, and the memory there.
 struct Invitation {
     port: u16,
     target: Remote,

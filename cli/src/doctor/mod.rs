@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `finding` | one fact about the host, and how it is printed |
 //! | `interfaces`, `tcp`, `limits`, `processor` | this host |
+//! | `placement` | whether the kernel could place Writes |
 //! | `sockets` | what `rddp run` needs |
 //! | `verbs` | what RDMA programs need, and which of them work |
 //! | `software` | the limits of the library that all of rddp is built on |
@@ -15,6 +16,7 @@ mod finding;
 mod interfaces;
 mod limits;
 mod peer;
+mod placement;
 mod processor;
 mod sockets;
 mod software;
@@ -98,6 +100,7 @@ fn host(host: Option<&str>) -> Result<(Vec<Interface>, Vec<Finding>), Failure> {
     findings.extend(tcp::look(root));
     findings.extend(limits::look()?);
     findings.extend(processor::look(root));
+    findings.push(placement::look(root));
     findings.extend(sockets::look(root));
     findings.extend(verbs::look());
     findings.extend(software::look());

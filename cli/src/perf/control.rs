@@ -1,11 +1,12 @@
 //! The control connection: JSON messages, each behind its length in four octets.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
+use std::ops::Add;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use rddp_rnic::{ConnectOptions, Remote, Stag};
+use rddp_rnic::{ConnectOptions, Placement, Remote, Stag};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +87,29 @@ pub(crate) enum Wait {
     Event,
 }
 
+/// The level at which Writes are placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// By the process, when TCP hands the octets over
+    #[default]
+    User,
+    /// By the kernel where a segment is missing in front
+    Auto,
+    /// By the kernel
+    Kernel,
+}
+
+impl From<Level> for Placement {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::User => Placement::User,
+            Level::Auto => Placement::Auto,
+            Level::Kernel => Placement::Kernel,
+        }
+    }
+}
+
 /// The settings of one session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setup {
@@ -109,7 +133,13 @@ pub(crate) struct Setup {
     /// out.
     #[serde(default)]
     pub(crate) stable: bool,
+    /// Older clients leave it out.
+    #[serde(default)]
+    pub(crate) placement: Level,
     pub(crate) wait: Wait,
+    /// This end's address of the control connection, on whose interface the kernel places.
+    #[serde(skip)]
+    pub(crate) local: Option<IpAddr>,
 }
 
 impl Default for Setup {
@@ -126,7 +156,9 @@ impl Default for Setup {
             mss: None,
             large_fpdus: false,
             stable: false,
+            placement: Level::User,
             wait: Wait::Poll,
+            local: None,
         }
     }
 }
@@ -142,6 +174,11 @@ impl Setup {
         }
         if self.large_fpdus && self.markers {
             return Err("large FPDUs have no markers: leave out --large-fpdus or --markers".into());
+        }
+        if self.placement != Level::User && (self.large_fpdus || self.markers) {
+            return Err(
+                "the kernel places FPDUs that begin segments: leave out --large-fpdus and --markers".into()
+            );
         }
         let memory = self.memory();
         if memory > MAX_MEMORY {
@@ -224,6 +261,23 @@ pub(super) enum Phase {
     Latency,
 }
 
+/// Octets of Writes that the kernel has placed at one end, or both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Placed {
+    /// Octets that were right, and not placed again.
+    pub(crate) octets: u64,
+    /// Octets that were placed while a segment in front of them was missing.
+    pub(crate) behind: u64,
+}
+
+impl Add for Placed {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Placed { octets: self.octets + other.octets, behind: self.behind + other.behind }
+    }
+}
+
 /// A message from client to server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
@@ -245,8 +299,13 @@ pub(super) enum Reply {
     /// The slice begins now.
     Go,
     /// All octets of the slice have arrived: `messages` from the server, which used so much
-    /// processor time.
-    Done { messages: u64, cpu_s: f64 },
+    /// processor time. `placed` counts from the session's begin.
+    Done {
+        messages: u64,
+        cpu_s: f64,
+        #[serde(default)]
+        placed: Placed,
+    },
     /// The server refuses, or gives up.
     Refused { reason: String },
 }
@@ -262,6 +321,11 @@ impl Channel {
             .and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(10))))
             .map_err(|error| lost(&error))?;
         Ok(Channel(stream))
+    }
+
+    /// Returns this end's address.
+    pub(super) fn local(&self) -> Option<IpAddr> {
+        self.0.local_addr().ok().map(|addr| addr.ip().to_canonical())
     }
 
     pub(super) fn into_stream(self) -> TcpStream {

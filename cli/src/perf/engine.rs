@@ -9,7 +9,7 @@ use std::time::Instant;
 use rddp_load::Extent;
 use rddp_rnic::ConnectRequest;
 
-use super::control::{Op, Phase, Places, Setup};
+use super::control::{Op, Phase, Placed, Places, Setup};
 use super::measure::Latencies;
 use super::spin::Wish;
 use super::{rdma, tcp};
@@ -117,6 +117,15 @@ impl Engine {
                     Some(latencies) => active.latency(extent, latencies).map(|()| 0),
                 }
             }
+        }
+    }
+
+    /// Returns what the kernel has placed at this end.
+    pub(super) fn placed(&self) -> Placed {
+        match self {
+            Engine::Rdma(Rdma::Active(active)) => active.placed(),
+            Engine::Rdma(Rdma::Passive(passive)) => passive.placed(),
+            Engine::Tcp(_) => Placed::default(),
         }
     }
 

@@ -1,13 +1,14 @@
 //! Measurements: sessions of one size run slices in turn.
 
 use std::net::SocketAddr;
+use std::ops::Add;
 use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use rddp_load::Extent;
 
-use super::control::{Op, Setup};
+use super::control::{Level, Op, Setup};
 use super::options::{Direction, Options};
 use super::report::{Interval, Micros, Outcome, Told};
 use super::session::{Measured, Session};
@@ -210,6 +211,8 @@ impl Run {
         let bytes_per_s = self.octets_per_s(options);
         let all = self.slices.iter().copied().reduce(Measured::before).unwrap_or_default();
         let agreed = self.sessions[0].0.agreed();
+        let placed = self.sessions.iter().map(|(session, _)| session.placed()).reduce(Add::add);
+        let placed = placed.filter(|_| setup.placement != Level::User && setup.op != Op::Tcp);
         Outcome {
             op: setup.op,
             direction: options.direction,
@@ -224,6 +227,9 @@ impl Run {
             msgs_per_s: (bytes_per_s / f64::from(setup.size)).round(),
             lat_us: self.latencies.micros(),
             cpu_s_per_gb: if all.octets == 0 { 0.0 } else { all.cpu_s / (all.octets as f64 / 1e9) },
+            placement: setup.placement,
+            kernel_placed_bytes: placed.map(|placed| placed.octets),
+            kernel_placed_behind_bytes: placed.map(|placed| placed.behind),
             times_tcp: tcp.filter(|tcp| *tcp > 0.0).map(|tcp| bytes_per_s / tcp),
         }
     }

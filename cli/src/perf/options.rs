@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::control::{ATOMIC, Op, Setup, Wait};
+use super::control::{ATOMIC, Level, Op, Setup, Wait};
 use crate::failure::Failure;
 use crate::units::{parse_octets, parse_seconds};
 
@@ -101,6 +101,11 @@ pub(crate) struct MeasureArgs {
     #[arg(long)]
     stable: bool,
 
+    /// Level at which Writes are placed, at both ends (auto and kernel: root, and a build with the
+    /// feature `kernel`)
+    #[arg(long, default_value = "user", value_enum)]
+    placement: Level,
+
     /// Way in which both ends wait: spinning (which gives way when others want to run), or asleep
     /// in the kernel
     #[arg(long, default_value = "poll", value_enum)]
@@ -165,6 +170,7 @@ impl MeasureArgs {
             mss: self.mss,
             large_fpdus: self.large_fpdus,
             stable: self.stable,
+            placement: self.placement,
             wait: self.wait,
             ..Setup::default()
         };

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::control::{Op, Wait};
+use super::control::{Level, Op, Wait};
 use super::options::Direction;
 use crate::failure::Failure;
 use crate::out::{self, say};
@@ -26,6 +26,13 @@ pub(crate) struct Outcome {
     /// Measured in the forward direction alone.
     pub(crate) lat_us: Option<Micros>,
     pub(crate) cpu_s_per_gb: f64,
+    pub(crate) placement: Level,
+    /// Octets of Writes that the kernel has placed, latency and all, and those that it placed while
+    /// a segment in front of them was missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kernel_placed_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kernel_placed_behind_bytes: Option<u64>,
     /// Bandwidth beside that of plain TCP, if that was measured.
     #[serde(skip)]
     pub(crate) times_tcp: Option<f64>,
@@ -154,4 +161,8 @@ fn row(outcome: &Outcome) {
         outcome.cpu_s_per_gb,
     );
     say!("{}", row.trim_end());
+    if let (Some(octets), Some(behind)) = (outcome.kernel_placed_bytes, outcome.kernel_placed_behind_bytes) {
+        let [octets, behind] = [octets, behind].map(units::about);
+        say!("          placed by the kernel: {octets}; behind a missing segment: {behind}");
+    }
 }

@@ -274,7 +274,8 @@ impl Shared {
         let _memory = self.reserve(setup.memory())?;
         let (session, mailbox) = self.announce(usize::from(setup.qps))?;
         let ready = channel.send(&Reply::Ready { session, rdma_port });
-        let engine = ready.and_then(|()| connect(setup, theirs, &mailbox));
+        let own = Setup { local: channel.local(), ..setup.clone() };
+        let engine = ready.and_then(|()| connect(&own, theirs, &mailbox));
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         let (mut engine, places) = engine?;
         channel.send(&Reply::Connected { places })?;
@@ -290,7 +291,8 @@ impl Shared {
             let extent = Extent { time: Duration::from_millis(millis).min(MAX_SLICE), messages };
             let deadline = Some(Instant::now() + extent.time + SLACK);
             let messages = engine.run(Slice { phase, extent, deadline, latencies: None })?;
-            channel.send(&Reply::Done { messages, cpu_s: cpu::seconds() - before })?;
+            let (cpu_s, placed) = (cpu::seconds() - before, engine.placed());
+            channel.send(&Reply::Done { messages, cpu_s, placed })?;
         }
         engine.close();
         Ok(())

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rddp_load::Extent;
 
-use super::control::{Channel, Phase, Reply, Request, Setup, VERSION};
+use super::control::{Channel, Phase, Placed, Reply, Request, Setup, VERSION};
 use super::cpu;
 use super::engine::{Engine, Rdma, Slice};
 use super::measure::Latencies;
@@ -25,6 +25,8 @@ pub(super) struct Session {
     channel: Channel,
     engine: Engine,
     agreed: Option<Agreed>,
+    /// Octets that the kernel had placed at the server at the end of the last slice.
+    placed: Placed,
 }
 
 /// Measurements of a slice of bandwidth.
@@ -51,6 +53,7 @@ impl Session {
     /// Opens a session with the server at `addr`, data connections and all.
     pub(super) fn open(addr: SocketAddr, setup: &Setup) -> Result<Self, Failure> {
         let mut channel = control(addr)?;
+        let setup = &Setup { local: channel.local(), ..setup.clone() };
         let rdma = Rdma::new(setup, Wish::Own)?;
         let places = rdma.as_ref().map(Rdma::places).unwrap_or_default();
         let begin = Request::Begin { version: VERSION, setup: setup.clone(), places };
@@ -69,7 +72,7 @@ impl Session {
         if let Engine::Rdma(rdma) = &mut engine {
             rdma.aim(&places)?;
         }
-        Ok(Session { setup: setup.clone(), channel, engine, agreed })
+        Ok(Session { setup: setup.clone(), channel, engine, agreed, placed: Placed::default() })
     }
 
     pub(super) fn setup(&self) -> &Setup {
@@ -105,10 +108,16 @@ impl Session {
         let cpu = cpu::seconds();
         let ours = self.engine.run(Slice { phase, extent, deadline: None, latencies });
         let ours = ours.map_err(|failure| explained(&mut self.channel, failure))?;
-        let Reply::Done { messages: theirs, cpu_s } = reply(&mut self.channel)? else {
+        let Reply::Done { messages: theirs, cpu_s, placed } = reply(&mut self.channel)? else {
             return Err(out_of_step());
         };
+        self.placed = placed;
         Ok((if self.setup.reverse { theirs } else { ours }, cpu::seconds() - cpu + cpu_s))
+    }
+
+    /// Returns what the kernel has placed at both ends.
+    pub(super) fn placed(&self) -> Placed {
+        self.placed + self.engine.placed()
     }
 
     pub(super) fn close(self) {

@@ -32,6 +32,7 @@ fn results_have_the_documented_form() {
     for one in &results {
         let names = [
             "op",
+            "placement",
             "direction",
             "size",
             "qps",
@@ -165,6 +166,18 @@ fn options_of_perftest_and_iperf3_are_known() {
             assert_eq!((&one["size"], &one["qps"]), (&64.into(), &2.into()));
         }
     }
+}
+
+/// The tests' build has no eBPF program; what a peer asks for is refused like what a user does.
+#[test]
+fn placement_in_the_kernel_is_refused_where_it_cannot_be() {
+    let local = ["perf", "local", "--op", "write", "--size", "4K", "--placement"];
+    let refused = run(&[&local[..], &["kernel"]].concat());
+    refused.failed(1, &["placement in the kernel", "feature `kernel`", "rddp doctor"]);
+    run(&[&local[..], &["auto", "--markers", "on"]].concat()).failed(2, &["leave out"]);
+    let found = run(&["perf", "local", "--op", "write", "--size", "64", "-t", "0.05", "--json"]).ok().json();
+    let one = &found["results"][0];
+    assert_eq!((&one["placement"], one.get("kernel_placed_bytes")), (&"user".into(), None));
 }
 
 fn server() -> Server {

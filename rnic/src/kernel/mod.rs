@@ -2,8 +2,8 @@
 //!
 //! [`rddp-kernel-patch`](../../../kernel-patch) has the eBPF program; it needs clang to build and
 //! rights to run, so it is there with the feature `kernel` only. Without the feature the types of
-//! `off` stand in, which no value can be made of: a device that is asked for placement in the kernel
-//! is refused, and the receive path is as if this module were not there.
+//! `off` stand in, which no value can be made of: a device that is asked for placement in the
+//! kernel is refused, and the receive path is as if this module were not there.
 
 #[cfg(not(feature = "kernel"))]
 mod off;

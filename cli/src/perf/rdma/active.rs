@@ -10,7 +10,7 @@ use rddp_rnic::{ConnectRequest, Operation, Remote, SendWr};
 use super::{Lanes, marked_write, next_mark};
 use crate::endpoint::Agreed;
 use crate::failure::Failure;
-use crate::perf::control::{Op, Places, Setup, Wait};
+use crate::perf::control::{Op, Placed, Places, Setup, Wait};
 use crate::perf::measure::Latencies;
 use crate::perf::spin::Wish;
 
@@ -122,6 +122,11 @@ impl Active {
             },
             |time| latencies.record(time / round_trips),
         )
+    }
+
+    /// Returns what the kernel has placed at this end.
+    pub(in crate::perf) fn placed(&self) -> Placed {
+        self.lanes.placed()
     }
 
     pub(in crate::perf) fn close(&self) {

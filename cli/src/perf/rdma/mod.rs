@@ -6,17 +6,20 @@ mod passive;
 pub(super) use self::active::Active;
 pub(super) use self::passive::Passive;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Add;
 use std::time::Duration;
 
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::InterfaceFlags;
 use rddp_load::FILL;
 use rddp_load::rdma::{self, End, receive_id, single_id};
 use rddp_rnic::{
-    Access, Completion, CompletionQueue, ConnectRequest, Gather, MAX_INLINE, MemoryRegion, Operation,
-    QpConfig, QueuePair, RecvWr, Rnic, SendWr, Status,
+    Access, Completion, CompletionQueue, ConnectRequest, Gather, KernelCounts, KernelPlacement, MAX_INLINE,
+    MemoryRegion, Operation, QpConfig, QueuePair, RecvWr, RegionOptions, Rnic, RnicConfig, SendWr, Status,
 };
 
-use super::control::{Places, Setup, Wait};
+use super::control::{Level, Placed, Places, Setup, Wait};
 use super::spin::{CHECK_EVERY, Spin, Wish};
 use crate::endpoint::{Agreed, close, ended, wait};
 use crate::failure::Failure;
@@ -74,6 +77,30 @@ impl Lane {
     }
 }
 
+/// Opens a device; one whose kernel places, on the interface of the session's address, where the
+/// session asks for that.
+fn device(setup: &Setup) -> Result<Rnic, Failure> {
+    if setup.placement == Level::User {
+        return Ok(Rnic::open()?);
+    }
+    let interface = setup.local.and_then(interface_of);
+    let (name, is_loopback) = interface.ok_or_else(|| {
+        Failure::usage("--placement: no interface has this end's address")
+            .remedy("name the server by an IPv4 address")
+    })?;
+    // What comes by the loopback has been made here, and nobody has summed it.
+    let kernel = KernelPlacement { interfaces: vec![name], trusted: is_loopback };
+    let opened = Rnic::with_config(&RnicConfig { kernel: Some(kernel), ..Default::default() });
+    opened.map_err(|error| Failure::failed(error.to_string()).remedy("rddp doctor says what is missing"))
+}
+
+/// Returns the interface that has an address, and whether it is the loopback.
+fn interface_of(addr: IpAddr) -> Option<(String, bool)> {
+    let has = |found: &InterfaceAddress| Some(found.address?.as_sockaddr_in()?.ip() == addr);
+    let found = getifaddrs().ok()?.find(|found| has(found) == Some(true))?;
+    Some((found.interface_name, found.flags.contains(InterfaceFlags::IFF_LOOPBACK)))
+}
+
 /// One end of all connections.
 struct Lanes {
     setup: Setup,
@@ -91,16 +118,19 @@ struct Lanes {
 impl Lanes {
     /// Makes idle connections that hold `sends` requests, each with `receives` posted.
     fn new(setup: &Setup, sends: usize, receives: usize, wish: Wish) -> Result<Self, Failure> {
-        let rnic = Rnic::open()?;
+        let rnic = device(setup)?;
         let cq = rnic.create_cq(usize::from(setup.qps) * (sends + receives))?;
         let pd = rnic.alloc_pd();
-        let config = QpConfig { max_send: sends, max_recv: receives, ..QpConfig::new(&cq) };
+        let placement = setup.placement.into();
+        let config = QpConfig { max_send: sends, max_recv: receives, placement, ..QpConfig::new(&cq) };
+        let kernel = setup.placement != Level::User;
         let mut list = Vec::new();
         for number in 0..setup.qps {
             let own = if setup.stable { Access::STABLE } else { Access::LOCAL_WRITE };
             let source = pd.allocate(setup.size(), own | Access::REMOTE_READ)?;
             let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-            let target = pd.allocate(setup.size(), rights)?;
+            let options = RegionOptions { kernel, ..Default::default() };
+            let target = pd.allocate_with(setup.size(), rights, &options)?;
             for region in [&source, &target] {
                 rdma::fill(region)?;
             }
@@ -163,6 +193,13 @@ impl Lanes {
             self.spin.reset();
         }
         received != before
+    }
+
+    /// Returns what the kernel has placed.
+    fn placed(&self) -> Placed {
+        let of = |counts: KernelCounts| Placed { octets: counts.octets, behind: counts.octets_behind };
+        let all = self.list.iter().filter_map(|lane| lane.qp.kernel_counts());
+        all.map(of).fold(Placed::default(), Add::add)
     }
 
     fn close(&self) {

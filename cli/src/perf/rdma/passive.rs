@@ -9,7 +9,7 @@ use rddp_rnic::{ConnectRequest, Remote, SendWr};
 use super::{Lanes, marked_write, next_mark};
 use crate::endpoint::Agreed;
 use crate::failure::Failure;
-use crate::perf::control::{Op, Phase, Places, Setup, Wait};
+use crate::perf::control::{Op, Phase, Placed, Places, Setup, Wait};
 use crate::perf::spin::Wish;
 
 /// Limit on outstanding requests of the passive end: answers and credits.
@@ -72,6 +72,11 @@ impl Passive {
             self.lanes.spin.serve_until(deadline);
         }
         self.load.serve(&mut self.lanes, &mut self.answers)
+    }
+
+    /// Returns what the kernel has placed at this end.
+    pub(in crate::perf) fn placed(&self) -> Placed {
+        self.lanes.placed()
     }
 
     pub(in crate::perf) fn close(&self) {
