@@ -60,6 +60,25 @@ pub struct WriteFront {
 }
 
 impl WriteFront {
+    /// Returns the octets, reserved bits 0.
+    ///
+    /// ```
+    /// use rddp_ddp::Stag;
+    /// use rddp_kernel_patch::segment::WriteFront;
+    /// let front = WriteFront { stag: Stag(0x0102_0304), to: 5, len: 100, last: true };
+    /// assert_eq!(WriteFront::parse(&front.octets()), Some(front));
+    /// ```
+    #[must_use]
+    pub fn octets(&self) -> [u8; TAGGED_FRONT] {
+        let mut octets = [0; TAGGED_FRONT];
+        octets[..2].copy_from_slice(&((TAGGED_HEADER + self.len) as u16).to_be_bytes());
+        octets[2] = if self.last { 0xc1 } else { 0x81 };
+        octets[3] = 0x40;
+        octets[4..8].copy_from_slice(&self.stag.0.to_be_bytes());
+        octets[8..].copy_from_slice(&self.to.to_be_bytes());
+        octets
+    }
+
     /// Reads the front of an FPDU. `None` if it is no segment of an RDMA Write (RFC 5041 §4.1,
     /// RFC 5040 §4.1), or has no payload.
     #[must_use]

@@ -73,6 +73,16 @@ impl Guide {
         self.records.next(position).map(|next| next - position)
     }
 
+    /// Returns the front of the FPDU at `position` as the program has read it, if it has placed it
+    /// and it is still good: a segment of a Write that is not the last.
+    pub fn front(&mut self, position: u64) -> Option<[u8; TAGGED_FRONT]> {
+        self.drain();
+        self.records.fpdu_len(position)?;
+        let Record { len, stag, to, .. } = *self.details.get(&position)?;
+        let last = false;
+        Some(WriteFront { stag: Stag(stag), to, len: len as usize, last }.octets())
+    }
+
     /// Begins the turn of the FPDU at `position`, which ends in front of `end`: nothing in front of
     /// that is placed by the program any more.
     pub fn enter(&mut self, position: u64, end: u64) {

@@ -5,6 +5,8 @@
 //! `off` stand in, which no value can be made of: a device that is asked for placement in the
 //! kernel is refused, and the receive path is as if this module were not there.
 
+use rddp_mpa::CRC_LEN;
+
 #[cfg(not(feature = "kernel"))]
 mod off;
 #[cfg(feature = "kernel")]
@@ -14,6 +16,15 @@ mod on;
 pub(crate) use off::{Guided, Kernel, KernelMemory};
 #[cfg(feature = "kernel")]
 pub(crate) use on::{Guided, Kernel, KernelMemory};
+
+/// An FPDU whose payload is in its place: its octets, its CRC as it was summed (0 with CRCs off),
+/// and the CRC field.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checked {
+    pub(crate) fpdu_len: usize,
+    pub(crate) crc: u32,
+    pub(crate) field: [u8; CRC_LEN],
+}
 
 /// A device's settings of placement in the kernel: `docs/kernel-placement.md`.
 ///

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rddp_ddp::Stag;
 
-use super::{KernelCounts, KernelPlacement, Placement};
+use super::{Checked, KernelCounts, KernelPlacement, Placement};
 use crate::conn::socket::TcpSocket;
 use crate::mem::{Access, Grant, PdId, QpNum};
 
@@ -73,7 +73,11 @@ impl Guided {
         match *self {}
     }
 
-    pub(crate) fn confirm(&mut self, _octets: &[u8], _grant: &Grant, _crc: bool) -> Option<u32> {
+    pub(crate) fn front(&mut self, _ahead: usize) -> Option<[u8; 16]> {
+        match *self {}
+    }
+
+    pub(crate) fn confirm(&mut self, _ahead: usize, _: &[u8; 16], _: &Grant, _crc: bool) -> Option<Checked> {
         match *self {}
     }
 

@@ -15,7 +15,7 @@ use rddp_kernel_patch::layout::{PLACE_ALL, TRUST_LINK, Tuple};
 use rddp_kernel_patch::segment::TAGGED_FRONT;
 use rddp_mpa::{crc32c, crc32c_append, fpdu_len};
 
-use super::{KernelCounts, KernelPlacement, Placement};
+use super::{Checked, KernelCounts, KernelPlacement, Placement};
 use crate::conn::socket::TcpSocket;
 use crate::mem::{Access, Grant, PdId, QpNum};
 
@@ -152,20 +152,12 @@ impl Guided {
     /// stream have been read and not handled: no payload that has been placed is to be copied.
     pub(crate) fn room(&mut self, have: usize, room: usize) -> usize {
         let front = self.taken - have as u64;
-        // The header of a placed FPDU is read, and its payload is not.
-        let behind_header =
-            |from: u64, free: u64| (from + free + TAGGED_FRONT as u64).checked_sub(self.taken);
-        let until = self.guide.free(front).map(|free| behind_header(front, free));
-        let left = match until {
-            None => return room,
-            Some(Some(left)) if left > 0 => left,
-            // The one at the front is being read already.
-            Some(_) => match self.guide.free(self.taken) {
-                None => return room,
-                Some(free) => free + TAGGED_FRONT as u64,
-            },
-        };
-        room.min(usize::try_from(left).unwrap_or(room))
+        // The one at the front is not confirmed, or it would not be read.
+        let from = self.taken.max(front + 1);
+        match self.guide.free(from) {
+            None => room,
+            Some(free) => room.min(usize::try_from(from - self.taken + free).unwrap_or(room)),
+        }
     }
 
     /// Begins the turn of the FPDU at the front of `octets`, all that has been read and not
@@ -177,30 +169,39 @@ impl Guided {
         }
     }
 
-    /// Returns the CRC over header and payload of the FPDU at the front of `octets`, whose payload
-    /// the program has put to the granted place, if it has, and rightly; 0 with CRCs off.
-    pub(crate) fn confirm(&mut self, octets: &[u8], grant: &Grant, crc: bool) -> Option<u32> {
-        let (header, len) = (octets.first_chunk::<TAGGED_FRONT>()?, len_of(octets)?);
-        let front = self.taken - octets.len() as u64;
-        if self.guide.free(front) != Some(0) {
-            return None;
-        }
+    /// Returns the front of the FPDU that begins `ahead` octets behind what was taken from TCP, if
+    /// the program has placed it.
+    pub(crate) fn front(&mut self, ahead: usize) -> Option<[u8; TAGGED_FRONT]> {
+        self.guide.front(self.taken + ahead as u64)
+    }
+
+    /// Checks the payload of that FPDU, which has this `front`, in the granted place.
+    pub(crate) fn confirm(
+        &mut self,
+        ahead: usize,
+        front: &[u8; TAGGED_FRONT],
+        grant: &Grant,
+        crc: bool,
+    ) -> Option<Checked> {
+        let (position, fpdu_len) = (self.taken + ahead as u64, len_of(front)?);
         // From here on the program leaves these octets alone.
-        self.guide.enter(front, front + len as u64);
-        let claim = self.guide.claim(front, header)?;
+        self.guide.enter(position, position + fpdu_len as u64);
+        let claim = self.guide.claim(position, front)?;
         let place = self.kernel.place_of(&grant.octets())?;
         // Octets of a later FPDU over all of them make no CRC of this one's.
-        if place.start != claim.at || self.guide.is_superseded(front, &place) {
+        if place.start != claim.at || self.guide.is_superseded(position, &place) {
             return None;
         }
-        let sum = if crc { grant.crc32c_append(0, grant.len(), crc32c(header)).ok()? } else { 0 };
-        if crc && crc32c_append(sum, claim.pad()).to_le_bytes() != claim.crc_field() {
+        let field = claim.crc_field();
+        let sum = if crc { grant.crc32c_append(0, grant.len(), crc32c(front)).ok()? } else { 0 };
+        let sum = if crc { crc32c_append(sum, claim.pad()) } else { 0 };
+        if crc && sum.to_le_bytes() != field {
             self.counts.wrong += 1;
             return None;
         }
         self.counts.confirmed += 1;
         self.counts.octets += grant.len() as u64;
-        Some(sum)
+        Some(Checked { fpdu_len, crc: sum, field })
     }
 
     /// Stores the payload of the FPDU whose turn it is, or a part of it, by `store`, which returns

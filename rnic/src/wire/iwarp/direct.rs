@@ -14,7 +14,6 @@ use std::os::fd::AsFd;
 
 use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c, crc32c_append, pad_len};
-use rddp_rdmap::Place;
 use rddp_stat::Counter;
 use smallvec::SmallVec;
 
@@ -39,8 +38,6 @@ pub(super) struct Direct {
     staged: usize,
     /// CRC over the length field, the header and those.
     crc: u32,
-    /// The kernel has placed the payload, and it is right: what TCP still has of it is dropped.
-    in_place: bool,
 }
 
 impl Direct {
@@ -87,48 +84,8 @@ impl Link {
         }
         // There is more to come than that.
         let staged = if is_polled(&segment) { POLLED } else { 0 };
-        self.direct = Some(Direct { segment, got: here.len(), staged, crc, in_place: false });
+        self.direct = Some(Direct { segment, got: here.len(), staged, crc });
         true
-    }
-
-    /// Begins to take in the FPDU at the front of `staging` if the kernel has placed its payload,
-    /// and the octets there make the CRC. Returns whether it has taken all of `staging`.
-    pub(super) fn begin_placed(&mut self, cx: &mut Context<'_>, staging: &[u8]) -> bool {
-        if self.guided.is_none() || !self.may_send {
-            return false;
-        }
-        let (mut receiver, mut target) = self.receiving(cx);
-        let Some(segment) = receiver.announced(staging, &mut target) else { return false };
-        let got = staging.len() - LENGTH_LEN - segment.header.len();
-        if !matches!(segment.place, Place::Write { .. }) || got > segment.payload_len {
-            return false;
-        }
-        let mut grants = Grants::new();
-        if targets(cx, segment.place, 0, segment.payload_len, &mut grants).is_err() {
-            return false;
-        }
-        let ([grant], Some(guided)) = (&grants[..], &mut self.guided) else { return false };
-        let Some(crc) = guided.confirm(staging, grant, self.negotiated.crc) else { return false };
-        cx.tally.add(Counter::OctetsPlacedByKernel, segment.payload_len as u64);
-        self.direct = Some(Direct { segment, got, staged: 0, crc, in_place: true });
-        true
-    }
-
-    /// Returns how many octets of a payload that is in its place TCP still has.
-    #[inline]
-    pub(super) fn left_to_drop(&self) -> usize {
-        match &self.direct {
-            Some(direct) if direct.in_place => direct.direct_len() - direct.got,
-            _ => 0,
-        }
-    }
-
-    /// Notes that so many of these octets were dropped. Returns whether none is left.
-    pub(super) fn note_dropped(&mut self, count: usize) -> bool {
-        if let Some(direct) = &mut self.direct {
-            direct.got += count;
-        }
-        self.left_to_drop() == 0
     }
 
     /// Reads the rest of the payload into its place and what follows into `staging`. Returns the
@@ -198,7 +155,7 @@ impl Link {
         }
         let (mut receiver, mut target) = self.receiving(cx);
         let delivered = receiver.received(direct.segment, last, crc, octets, &mut target)?;
-        self.note_size(!direct.in_place);
+        self.note_size(true);
         self.complete(cx, delivered)?;
         Ok(true)
     }

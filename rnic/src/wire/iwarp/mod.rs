@@ -10,6 +10,7 @@
 //! | `short` | a short message is handed to TCP without any of these |
 //! | `rx`, `staging`, `parked` | octets become FPDUs, or wait |
 //! | `deliver`, `place`, `direct` | FPDUs become placed payload and completions |
+//! | `in_kernel` | payload that the kernel has placed is confirmed |
 //! | `watch` | who is woken for the socket |
 
 mod arena;
@@ -18,6 +19,7 @@ mod deliver;
 mod direct;
 mod ending;
 mod first;
+mod in_kernel;
 mod lend;
 mod link;
 mod out;

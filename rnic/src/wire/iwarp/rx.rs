@@ -34,6 +34,7 @@ impl Link {
     pub(crate) fn read(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
         cx.tally.add(Counter::ReceiveCalls, 1);
         staging.dry = false;
+        let dropped = self.confirm(cx, staging);
         let mut room = if self.is_bulk() {
             BULK_ROOM
         } else {
@@ -42,7 +43,6 @@ impl Link {
         if let Some(guided) = &mut self.guided {
             room = guided.room(staging.have, room);
         }
-        let dropped = self.left_to_drop();
         let free = &mut staging.octets[staging.have..staging.have + room];
         let received = if dropped > 0 {
             discard(self.fd(), dropped).map(|count| (count, 0))
@@ -73,8 +73,8 @@ impl Link {
             guided.note_read(total);
         }
         if dropped > 0 {
-            staging.dry = !self.note_dropped(total);
-            return Ok(());
+            staging.dry = total < dropped;
+            return self.note_dropped(cx, total);
         }
         #[cfg(test)]
         assert!(!self.panics, "as a test wants it");
@@ -153,7 +153,7 @@ impl Link {
                     return Ok(());
                 }
                 Ok(Step::Need { total }) => {
-                    if self.begin_placed(cx, rest) || self.begin_direct(cx, rest, total) {
+                    if self.begin_direct(cx, rest, total) {
                         *used = staging.len();
                     }
                     return Ok(());
