@@ -5,6 +5,13 @@ use core::fmt;
 
 /// Steering Tag: names a tagged buffer. Consists of 24 bits of index and 8 bits of key; always
 /// compared as a whole.
+///
+/// ```
+/// use rddp_ddp::Stag;
+/// let stag = Stag(0x00ab_cd01);
+/// assert_eq!(stag.to_string(), "0x00abcd01");
+/// assert_ne!(stag, Stag(0x00ab_cd02), "another key");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stag(pub u32);
 

@@ -7,6 +7,12 @@ use crate::opcode::control;
 use crate::{AccessError, InvalidateError, Opcode, TerminateCode};
 
 /// The reason why a stream ends.
+///
+/// ```
+/// use rddp_rdmap::{AccessError, Fault, TerminateCode};
+/// let fault = Fault::write_access(AccessError::Bounds);
+/// assert_eq!(fault.code(), TerminateCode(0x1101));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {

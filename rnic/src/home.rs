@@ -10,6 +10,11 @@ use rddp_fault_guard::fork::Origin;
 use rddp_fault_guard::sockets;
 
 /// The object was made by a parent of this process, before `fork`.
+///
+/// ```
+/// let inherited: std::io::Error = rddp_rnic::Forked.into();
+/// assert!(inherited.to_string().contains("open a device in this process"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it belongs to the process that forked this one: open a device in this process")]
 pub struct Forked;

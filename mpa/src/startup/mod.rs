@@ -35,6 +35,12 @@ pub const ULP_NEGOTIATES: u16 = 0x3fff;
 pub const DEPTH_MAX: u16 = ULP_NEGOTIATES - 1;
 
 /// The revision of MPA in a startup frame.
+///
+/// ```
+/// use rddp_mpa::{Revision, StartupConfig};
+/// assert_eq!(StartupConfig::default().revision, Revision::Two);
+/// assert!(Revision::One < Revision::Two);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Revision {
     /// RFC 5044.
@@ -45,6 +51,12 @@ pub enum Revision {
 
 /// The zero-length message (ready to receive) that the initiator of a peer-to-peer connection sends
 /// before all others.
+///
+/// ```
+/// use rddp_mpa::{Rtr, RtrSet};
+/// // A Send would take a receive of the program's, which the silent kinds do not.
+/// assert!(!RtrSet::SILENT.contains(Rtr::Send) && RtrSet::SILENT.contains(Rtr::Read));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rtr {
     /// A Send. It consumes a receive that the responder's program posted.
@@ -56,6 +68,12 @@ pub enum Rtr {
 }
 
 /// A set of kinds of RTR: those offered in a Request, or accepted in a Reply.
+///
+/// ```
+/// use rddp_mpa::{Rtr, RtrSet};
+/// let (offered, wanted) = (RtrSet::SILENT, RtrSet { send: true, ..RtrSet::only(Rtr::Write) });
+/// assert_eq!(offered.and(wanted), RtrSet::only(Rtr::Write));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtrSet {
     /// [`Rtr::Send`], control flag B.
@@ -188,6 +206,14 @@ impl Default for StartupConfig {
 }
 
 /// The parameters of a connection once the Reply has been sent or received.
+///
+/// ```
+/// use rddp_mpa::{Framer, Negotiated};
+/// fn sender(negotiated: &Negotiated) -> Framer {
+///     assert!(negotiated.ord <= rddp_mpa::DEPTH_MAX, "so many Reads at a time");
+///     Framer::new(negotiated.tx())
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Negotiated {
     /// The revision of the Reply.

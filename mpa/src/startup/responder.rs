@@ -29,6 +29,17 @@ pub enum ResponderStep {
 }
 
 /// An initiator's Request.
+///
+/// ```
+/// use rddp_mpa::{Initiator, Responder, ResponderStep, StartupConfig};
+/// let config = StartupConfig::default();
+/// let initiator = Initiator::new(&config, b"which file?")?;
+/// let ResponderStep::Request { request, .. } = Responder::new().handle(initiator.request())? else {
+///     return Err("the frame is not whole".into());
+/// };
+/// assert_eq!(request.private_data, b"which file?");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The revision of the Request, which the Reply has too.

@@ -5,6 +5,12 @@ use core::fmt;
 
 /// The error that a Terminate reports: 0xLECC, layer and error type a nibble each, then the error
 /// code.
+///
+/// ```
+/// use rddp_rdmap::TerminateCode;
+/// assert_eq!(TerminateCode(0x0101), TerminateCode::BOUNDS);
+/// assert_eq!(TerminateCode::BOUNDS.name(), Some("base or bounds violation"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TerminateCode(pub u16);
 

@@ -14,6 +14,14 @@ use super::TerminateCode;
 use crate::ReadRequestRepr;
 
 /// The contents of a Terminate.
+///
+/// ```
+/// use rddp_rdmap::{TerminateCode, TerminateRepr};
+/// // The control word of what siw sends when a Write leaves its buffer.
+/// let terminate = TerminateRepr::parse(&[0x11, 0x01, 0, 0]).ok_or("too short")?;
+/// assert_eq!(terminate, TerminateRepr::bare(TerminateCode(0x1101)));
+/// # Ok::<(), &str>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminateRepr {
     /// The error.

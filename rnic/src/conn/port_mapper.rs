@@ -27,6 +27,14 @@ const PATIENT_TRIES: [Duration; 3] = [Duration::from_millis(300); 3];
 const BATCH: usize = 16;
 
 /// A port mapper's answer about an address.
+///
+/// ```
+/// use rddp_rnic::{MapperAnswer, ask_port_mapper_at};
+/// // Nobody answers at this UDP port of this host.
+/// let answer = ask_port_mapper_at("127.0.0.1:7174".parse()?, 9)?;
+/// assert_eq!(answer, MapperAnswer::None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapperAnswer {
     /// The service is at this port.

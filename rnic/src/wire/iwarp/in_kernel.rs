@@ -1,4 +1,4 @@
-//! Payloads that the kernel has placed: they are summed where they lie, and then TCP drops its copy.
+//! Payloads that the kernel has placed: they are summed where they lie, and TCP drops its copy.
 //!
 //! The program tells of each FPDU what was in its header, its pad and its CRC field. So FPDUs are
 //! confirmed before TCP hands them over, as many as follow each other, and their octets are dropped
