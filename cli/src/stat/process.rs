@@ -153,5 +153,12 @@ fn own_number(pid: u32) -> Option<u32> {
 
 pub(super) fn command_of(pid: u32) -> String {
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    printable(String::from_utf8_lossy(&name).trim_end_matches('\n'))
+    match String::from_utf8_lossy(&name).trim_end_matches('\n') {
+        // A program that was started by its own /proc/self/exe, as the server of `perf local` is.
+        "exe" => {
+            let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            printable(&program.file_name().unwrap_or_default().to_string_lossy())
+        }
+        name => printable(name),
+    }
 }
