@@ -395,6 +395,12 @@ impl Driver {
         Some(Visit { source, driver: self, before })
     }
 
+    /// Returns whether the background thread serves a source at the moment.
+    #[inline]
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.at.load(Ordering::Relaxed) != NOWHERE
+    }
+
     /// Returns whether the calling thread is the background thread.
     pub(crate) fn is_this_thread(&self) -> bool {
         self.thread.get() == Some(&thread::current().id())
