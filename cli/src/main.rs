@@ -110,15 +110,17 @@ enum Command {
 }
 
 /// The subcommands for which `--quiet` changes nothing: they take it, and their help leaves it out.
-const NEVER_QUIET: [&str; 10] =
-    ["demo", "perf", "run", "install", "portmap", "stat", "ss", "top", "decode", "doctor"];
+const NEVER_QUIET: [&str; 9] = ["demo", "run", "install", "portmap", "stat", "ss", "top", "decode", "doctor"];
 
 /// Returns the command with its subcommands, as it parses arguments and shows help.
 fn parser() -> clap::Command {
-    NEVER_QUIET.iter().fold(Cli::command(), |command, name| {
+    let hidden = |sub: clap::Command| {
         let quiet = Arg::new("quiet").short('q').long("quiet").action(ArgAction::SetTrue);
-        command.mut_subcommand(name, |sub| sub.arg(quiet.global(true).hide(true)))
-    })
+        sub.arg(quiet.global(true).hide(true))
+    };
+    let command =
+        NEVER_QUIET.iter().fold(Cli::command(), |command, name| command.mut_subcommand(name, hidden));
+    command.mut_subcommand("perf", |perf| perf.mut_subcommand("server", hidden))
 }
 
 fn main() -> ExitCode {

@@ -26,8 +26,9 @@ const MIN_SLICE: Duration = Duration::from_millis(20);
 /// pages.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// Measures everything that `options` names against the server at `addr`. Tells each interval, if
-/// there are to be any, and each outcome once all of its size are there.
+/// Measures everything that `options` names against the server at `addr`. Tells that it is at work
+/// between slices, each interval, if there are to be any, and each outcome once all of its size are
+/// there.
 pub(crate) fn measure(
     addr: SocketAddr,
     options: &Options,
@@ -53,6 +54,8 @@ fn measure_size(
     for setup in options.setups_of(size) {
         runs.push(Run::open(addr, &setup, options)?);
     }
+    let size = Told::AtWork { size };
+    tell(&size);
     for run in &mut runs {
         let warm_up = Extent { time: WARM_UP.min(options.duration), messages: options.messages() };
         run.all(|session, _| session.bandwidth(warm_up))?;
@@ -67,9 +70,13 @@ fn measure_size(
                 tell(&Told::Interval(run.interval()));
             }
         }
+        tell(&size);
     }
     if options.direction == Direction::Forward {
-        runs.iter_mut().try_for_each(|run| run.latency(options))?;
+        for run in &mut runs {
+            run.latency(options)?;
+            tell(&size);
+        }
     }
     let tcp = runs.iter().find(|run| run.setup().op == Op::Tcp).map(|run| run.octets_per_s(options));
     let outcomes = runs.iter().map(|run| run.outcome(options, tcp)).collect();
@@ -78,6 +85,13 @@ fn measure_size(
 }
 
 impl Options {
+    /// Returns the time that all takes, without startups and warm-ups; `None` where messages are
+    /// counted in its place.
+    pub(super) fn total_time(&self) -> Option<Duration> {
+        let each = if self.iterations.is_none() { Some(self.duration) } else { None };
+        each.map(|time| time * (self.sizes.len() * self.ops.len()) as u32)
+    }
+
     /// Returns the limit of messages that a slice has, if there are any left.
     fn messages(&self) -> u64 {
         self.iterations.unwrap_or(u64::MAX)

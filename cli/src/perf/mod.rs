@@ -111,8 +111,11 @@ pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
         PerfCommand::Client { host, port, measure } => {
             let options = measure.options()?;
             let addr = crate::addr::first(&crate::addr::resolve(host, *port)?, session::find)?;
-            report::print(measure.json, |tell| measure::measure(addr, &options, tell))
+            report::print(measure.json, &options, |tell| measure::measure(addr, &options, tell))
         }
-        PerfCommand::Local(args) => report::print(args.json, |tell| local::run(&args.options()?, tell)),
+        PerfCommand::Local(args) => {
+            let options = args.options()?;
+            report::print(args.json, &options, |tell| local::run(&options, tell))
+        }
     }
 }

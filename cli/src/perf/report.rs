@@ -1,9 +1,12 @@
 //! Outcomes, as a table and as JSON.
 
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::control::{Level, Op, Wait};
-use super::options::Direction;
+use super::options::{Direction, Options};
 use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::units;
@@ -61,6 +64,10 @@ pub(crate) struct Interval {
 
 /// A part of the results, told as soon as it is there.
 pub(crate) enum Told {
+    /// The measurement of this size goes on.
+    AtWork {
+        size: u32,
+    },
     Interval(Interval),
     Outcome(Outcome),
 }
@@ -78,6 +85,7 @@ struct Results {
 /// Prints the results of `measure`: one by one, or as JSON at the end, behind the intervals.
 pub(super) fn print(
     json: bool,
+    options: &Options,
     measure: impl FnOnce(&mut dyn FnMut(&Told)) -> Result<Vec<Outcome>, Failure>,
 ) -> Result<(), Failure> {
     if json {
@@ -90,20 +98,55 @@ pub(super) fn print(
         return Ok(());
     }
     let mut last = None;
-    measure(&mut |told| {
-        let outcome = match told {
-            Told::Interval(interval) => return line(interval),
-            Told::Outcome(outcome) => outcome,
+    let progress = Progress::new(options);
+    let measured = measure(&mut |told| match told {
+        Told::AtWork { size } => progress.at(*size),
+        Told::Interval(interval) => progress.aside(|| line(interval)),
+        Told::Outcome(outcome) => progress.aside(|| {
+            match last {
+                None => head(outcome),
+                Some(size) if size != outcome.size => say!(),
+                Some(_) => {}
+            }
+            last = Some(outcome.size);
+            row(outcome);
+        }),
+    });
+    progress.0.finish_and_clear();
+    measured.map(drop)
+}
+
+/// A line of progress, shown where standard error is a terminal. It is drawn between slices, so
+/// that it takes no time of theirs.
+struct Progress(ProgressBar, Instant);
+
+impl Progress {
+    fn new(options: &Options) -> Self {
+        let (bar, style) = match options.total_time() {
+            _ if out::style().quiet => (ProgressBar::hidden(), ""),
+            None => (ProgressBar::no_length(), "{msg} {spinner} {elapsed}"),
+            Some(time) => (ProgressBar::new(millis(time)), "{msg} {wide_bar} {percent:>3}% {eta:>4}"),
         };
-        match last {
-            None => head(outcome),
-            Some(size) if size != outcome.size => say!(),
-            Some(_) => {}
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            bar.set_style(style);
         }
-        last = Some(outcome.size);
-        row(outcome);
-    })
-    .map(drop)
+        Progress(bar, Instant::now())
+    }
+
+    fn at(&self, size: u32) {
+        let Progress(bar, begun) = self;
+        bar.set_message(format!("messages of {}", units::octets(u64::from(size))));
+        bar.set_position(millis(begun.elapsed()).min(bar.length().unwrap_or(u64::MAX)));
+    }
+
+    /// Prints something in its place.
+    fn aside(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn line(interval: &Interval) {

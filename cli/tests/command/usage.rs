@@ -65,7 +65,9 @@ fn help_has_only_what_a_command_knows() {
             assert!(!help.contains(text), "{command}: {text:?} in {help}");
         }
     }
-    for (command, shows) in [("run", false), ("perf server", false), ("ping", true), ("serve", true)] {
+    for (command, shows) in
+        [("run", false), ("perf server", false), ("perf client", true), ("ping", true), ("serve", true)]
+    {
         let words: Vec<_> = command.split(' ').chain(["--help"]).collect();
         assert_eq!(run(&words).ok().stdout.contains("--quiet"), shows, "{command}");
     }
