@@ -104,7 +104,7 @@ impl Options {
         let time = self.duration * 2 / shares;
         let slice = self.interval.unwrap_or_else(|| slice_of(time));
         match self.iterations {
-            None => Box::new(slices(time, slice)),
+            None => Box::new(slices(time, slice.min(time))),
             Some(_) => Box::new(std::iter::repeat(slice)),
         }
     }

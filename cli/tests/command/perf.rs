@@ -153,6 +153,11 @@ fn each_interval_is_a_line_of_its_own() {
     }
     let text = run(&args).ok().stdout;
     assert_eq!(text.lines().filter(|line| line.contains(" Gbit/s)")).count(), 4, "{text}");
+    // An interval that is longer than the time ends with it.
+    let args = ["perf", "local", "--op", "write", "-s", "64", "-t", "0.15", "-i", "60", "-J"];
+    let text = run(&args).ok().stdout;
+    let interval: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert!(interval["interval"]["to_s"].as_f64().unwrap() < 30.0, "{text}");
 }
 
 #[test]
