@@ -58,7 +58,8 @@ impl Session {
         let places = rdma.as_ref().map(Rdma::places).unwrap_or_default();
         let begin = Request::Begin { version: VERSION, setup: setup.clone(), places };
         channel.send(&begin).map_err(|failure| explained(&mut channel, failure))?;
-        let Reply::Ready { session, rdma_port } = reply(&mut channel)? else { return Err(out_of_step()) };
+        let first = reply(&mut channel).map_err(|failure| nobody_of_ours(addr, failure))?;
+        let Reply::Ready { session, rdma_port } = first else { return Err(out_of_step()) };
         let connected = match rdma {
             None => tcp::connect(setup, addr, session)
                 .and_then(|list| Engine::tcp(setup, list, Wish::Own))
@@ -147,6 +148,14 @@ fn explained(channel: &mut Channel, failure: Failure) -> Failure {
 fn refused(reason: &str) -> Failure {
     let reason: String = reason.chars().take(300).collect();
     Failure::refused(format!("the server: {reason}"))
+}
+
+/// Adds a remedy where no first answer has come: another service closes, or says nothing.
+fn nobody_of_ours(addr: SocketAddr, failure: Failure) -> Failure {
+    if failure.kind() != Kind::Peer || failure.how().is_some() {
+        return failure;
+    }
+    failure.remedy(format!("is it rddp perf server that listens on {addr}? If not, name its port"))
 }
 
 fn out_of_step() -> Failure {

@@ -259,4 +259,7 @@ fn a_missing_server_is_told_from_another_service() {
     run(&["perf", "client", &addr]).failed(3, &["nothing listens on", "rddp perf server"]);
     let addr = plain_service(b"220 mail.example ESMTP\r\n").to_string();
     run(&["perf", "client", &addr]).failed(3, &["no rddp perf"]);
+    // One that closes without a word.
+    let addr = plain_service(b"").to_string();
+    run(&["perf", "client", &addr]).failed(3, &["is it rddp perf server that listens on", &addr]);
 }
