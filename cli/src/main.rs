@@ -167,14 +167,24 @@ impl Command {
 
 /// Prints help, the version, or what is wrong with the arguments.
 fn refuse(error: &clap::Error) -> ExitCode {
-    let json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    let mut args = std::env::args_os().take_while(|arg| arg != "--");
+    let json = args.any(|arg| arg == "--json" || arg == "-J");
     if !error.use_stderr() || !json {
         error.exit();
     }
     out::set_style(Style { json, quiet: false });
-    let text = error.to_string();
-    let cause = text.lines().next().unwrap_or_default();
-    Failure::usage(cause.strip_prefix("error: ").unwrap_or(cause)).report()
+    misuse(&error.to_string()).report()
+}
+
+/// Returns what clap says of the arguments in paragraphs: the cause is the first of them, the
+/// remedy a tip, or else how the command is used.
+fn misuse(text: &str) -> Failure {
+    let on_one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let paragraphs: Vec<_> = text.split("\n\n").map(on_one_line).collect();
+    let cause = paragraphs.first().map_or("", String::as_str);
+    let beginning = |prefix| paragraphs.iter().find_map(|text| text.strip_prefix(prefix));
+    let remedy = beginning("tip: ").or_else(|| beginning("Usage: ")).unwrap_or("--help shows the options");
+    Failure::usage(cause.strip_prefix("error: ").unwrap_or(cause)).remedy(remedy)
 }
 
 fn run(command: &Command, verbose: u8) -> Result<(), Failure> {
@@ -196,5 +206,31 @@ fn run(command: &Command, verbose: u8) -> Result<(), Failure> {
         Command::Decode(args) => decode::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Pages(args) => pages::run(args, &parser()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misuse_names_what_is_missing_and_how_it_is_written() {
+        for (args, cause, remedy) in [
+            (
+                &["perf", "client"][..],
+                "the following required arguments were not provided: <HOST[:PORT]>",
+                "rddp perf client <HOST[:PORT]>",
+            ),
+            (&["stats"], "unrecognized subcommand 'stats'", "a similar subcommand exists: 'stat'"),
+            (
+                &["stat", "x"],
+                "invalid value 'x' for '[PID]...': invalid digit found in string",
+                "--help shows the options",
+            ),
+        ] {
+            let error = parser().try_get_matches_from(["rddp"].iter().chain(args)).unwrap_err();
+            let failure = misuse(&error.to_string());
+            assert_eq!((failure.to_string().as_str(), failure.how()), (cause, Some(remedy)));
+        }
     }
 }

@@ -39,6 +39,10 @@ fn failures_are_objects_where_results_are() {
     let error = &object(&ended.stderr)["error"];
     assert_eq!((ended.code, &error["exit_code"], &error["kind"]), (2, &2.into(), &"usage".into()));
     run(&["ping", "--help", "--json"]).ok();
+    let ended = run(&["perf", "client", "-J"]);
+    let error = &object(&ended.stderr)["error"];
+    assert_eq!(error["cause"], "the following required arguments were not provided: <HOST[:PORT]>");
+    assert_eq!(error["remedy"], "rddp perf client --json <HOST[:PORT]>");
 }
 
 #[test]
