@@ -47,13 +47,14 @@ pub fn is_on() -> bool {
 /// program with the rights of another user than who started it writes no file.
 ///
 /// # Errors
-/// The file's folder is not there, or not to be written to.
+/// The file's folder is not there, or not to be written to. The text names the file.
 pub fn begin() -> io::Result<()> {
     let Some(name) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else { return Ok(()) };
     if is_on() || has_foreign_rights() {
         return Ok(());
     }
-    begin_at(Path::new(&name))
+    let of_file = |error: io::Error| io::Error::new(error.kind(), format!("{name:?}: {error}"));
+    begin_at(Path::new(&name)).map_err(of_file)
 }
 
 /// Returns whether the program has rights that who started it has not, by its file's owner or

@@ -214,6 +214,9 @@ impl From<rddp_rnic::Error> for Failure {
     fn from(error: rddp_rnic::Error) -> Self {
         let failure = Self::failed(error.to_string());
         match error {
+            rddp_rnic::Error::Host { what, .. } if what.contains("RDDP_CAPTURE") => {
+                failure.remedy("have RDDP_CAPTURE name a file that can be written, or unset it")
+            }
             rddp_rnic::Error::Host { .. } => failure.remedy("rddp doctor shows this host's limits"),
             _ => failure,
         }

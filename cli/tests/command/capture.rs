@@ -65,12 +65,16 @@ fn perf_agrees_on_large_fpdus_at_both_ends() {
 fn a_capture_that_cannot_be_written_is_told() {
     let missing = Path::new("/nonexistent/file");
     let perf = command(&["perf", "local", "--op", "write"]).env("RDDP_CAPTURE", missing).output().unwrap();
-    Ended::from(perf).failed(1, &["RDDP_CAPTURE", "No such file or directory"]);
+    Ended::from(perf).failed(
+        1,
+        &["opening the file of RDDP_CAPTURE", "/nonexistent/file", "name a file that can be written"],
+    );
     let switched = ["run", "--ddp", "--", "true"];
     let output = command(&switched).env("RDDP_CAPTURE", missing).output().unwrap();
     let ended = Ended::from(output).ok();
     assert!(
-        ended.stderr.contains("RDDP_CAPTURE") && ended.stderr.contains("nothing is captured"),
+        ended.stderr.contains("RDDP_CAPTURE: \"/nonexistent/file\": ")
+            && ended.stderr.contains("nothing is captured"),
         "{ended:?}"
     );
 }

@@ -7,7 +7,7 @@ pub fn begin() {
     if let Err(error) = rddp_capture::begin() {
         let variable = rddp_capture::VARIABLE;
         journal::without_policy(format_args!(
-            "{variable}: {error}; nothing is captured; try: a file that can be written"
+            "{variable}: {error}; nothing is captured; try: the name of a file that can be written"
         ));
     }
 }
