@@ -151,7 +151,7 @@ impl Failure {
                 _ => failure,
             },
             ConnectError::TimedOut(_) => failure.remedy(format!(
-                "is {what} running there? A firewall on the way, or a plain TCP service, does not answer"
+                "start {what} there, or name its port: a plain TCP service does not answer, nor does a firewall"
             )),
             // A server without a free place closes before it has read anything.
             ConnectError::Closed | ConnectError::Startup(_) => failure.remedy(format!(
