@@ -49,8 +49,8 @@ pub(super) struct OneConnection {
     cookie: String,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
-    /// Seconds from 1970 on.
-    since: f64,
+    /// Seconds from 1970 on; streams do not tell.
+    since: Option<f64>,
     terminate_sent: Option<String>,
     terminate_received: Option<String>,
     counters: BTreeMap<&'static str, u64>,
@@ -82,7 +82,7 @@ pub(super) fn connection(process: &Process, joined: &Joined) -> OneConnection {
         cookie: format!("{:x}", rddp.identity.cookie),
         local: rddp.identity.local,
         peer: rddp.identity.peer,
-        since: seconds(rddp.identity.since),
+        since: (rddp.identity.since != 0).then(|| seconds(rddp.identity.since)),
         terminate_sent: name(rddp.terminate_sent),
         terminate_received: name(rddp.terminate_received),
         counters: counters(&rddp.counts, |counter| rddp.identity.kind.counts(counter)),

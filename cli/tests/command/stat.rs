@@ -119,6 +119,7 @@ fn a_stream_of_a_program_has_counted_the_octets_that_tcp_has() {
         (&rddp["kind"], &rddp["state"], &rddp["active"]),
         (&"stream".into(), &"framed".into(), &true.into())
     );
+    assert!(rddp["since"].is_null(), "a stream does not tell since when: {rddp}");
     assert!(rddp["peer"].as_str().unwrap().ends_with(&format!(":{port}")), "{rddp}");
     let (tcp, counters) = (&rddp["tcp"], &rddp["counters"]);
     // The SYN counts as an octet that is acknowledged.
