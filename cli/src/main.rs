@@ -67,7 +67,9 @@ Examples:
 
 With --json, results are objects on standard output and failures objects on standard error, one a line. Each has
 \"schema\": 1, a number that changes when a field goes or gets another meaning.
-Set RDDP_LOG (for example RDDP_LOG=rnic=trace), or RUST_LOG, for more detail than -vv.";
+Set RDDP_LOG (for example RDDP_LOG=rnic=trace), or RUST_LOG, for more detail than -vv.
+Set RDDP_CAPTURE=/tmp/%p.pcapng for a capture of what a process (%p) sends and receives by rddp, for Wireshark or
+rddp decode.";
 
 /// RDMA for every NIC: iWARP over plain TCP, in user space
 #[derive(Debug, Parser)]

@@ -15,6 +15,8 @@ use crate::out;
 const EXAMPLES: &str = "\
 Examples:
   tcpdump -i lo -s 0 -w lo.pcap       captures all octets of packets
+  RDDP_CAPTURE=/tmp/%p.pcapng rddp ping 192.0.2.1
+                                      the same without root, of what one process sends and receives by rddp
   rddp decode lo.pcap                 a line for each FPDU and each message
   rddp decode lo.pcap --json | jq     an object on each line
   rddp decode lo.pcap --problems      what is wrong, and nothing else

@@ -56,10 +56,11 @@ Under --verbs, librddp_verbs.so stands in for libibverbs and librdmacm, and the 
 left alone unless it is told which are to be switched, too. rddp doctor --verbs PROGRAM looks whether it can.
 A policy sets options of its connections by peer, whose port is the server's, and so do variables RDDP_VERBS_*:
   verbs * 192.0.2.0/24:* extensions=on crc=off   mpa, crc, markers, peer-to-peer, rtr, ird, ord, extensions,
-                                                 speaks-first
+                                                 speaks-first, large-fpdus
 
 With -v the library tells on standard error what it switched, framed or refused, and why; -vv, or RDDP_LOG in the
 environment (RDDP_LOG=rnic=debug,switch=info), tells more, and RDDP_LOG_FILE=/tmp/log-%p has it in files.
+RDDP_CAPTURE=/tmp/%p.pcapng has each process write what goes over its iWARP connections, for Wireshark.
 
 Without an option or RDDP_POLICY, files and variables of libsdp count: LIBSDP_CONFIG_FILE, in which both means
 SDP or else TCP, SIMPLE_LIBSDP and ALWAYS_USE_SDP.
