@@ -110,6 +110,40 @@ client -n 100 -s 64 --op write; client -t 0.5 -i 0.2 -s 4K --op write; client -n
 client -n 100 -b -s 4K --op write; client -n 100 --op fetch-add,cmp-swap; client -t 0.5 -i 0.2 -s 4K --op write --json
 """, [r"^write +64 ", r"^write +4K +-?0\.\d\d - 0\.\d\d s .*MB/s", r"from the server", r"as many the other way",
       r"^fetch-add ", r"^cmp-swap ", r'^\{"schema":1,"interval":\{"op":"write"', r'^\{"schema":1,"results":\[']),
+    # Something to watch
+    ("run -v and RDDP_LOG, also into files: what the library has switched, framed and left alone", r"""
+mkdir -p web; echo hello >web/a
+fetch() { python3 -c "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:$1/a').read())"; }
+export -f fetch
+rddp run --ddp -- python3 -m http.server 7608 --bind 127.0.0.1 --directory web & listening 7608
+rddp run -v --ddp -- bash -c 'fetch 7608'
+RDDP_LOG=switch=info,rnic=debug RDDP_LOG_FILE=$PWD/%p.log rddp run --ddp -- bash -c 'fetch 7608'; cat *.log
+python3 -m http.server 7609 --bind 127.0.0.1 --directory web & listening 7609
+rddp run -v --both -- bash -c 'fetch 7609'""",
+     [r"INFO switch: connect 127.0.0.1:7608: framed, DDPMODE$", r"^(.*\n)*.*framed, DDPMODE\n(.*\n)*.*framed, DDPMODE$",
+      r"WARN switch: connect 127.0.0.1:7609: .*connected again in plain TCP$", r"^b'hello\\n'$"]),
+    ("a word for the log that means nothing", r"""
+for variable in RUST_LOG RDDP_LOG; do env $variable=nonsense rddp ls 127.0.0.1:1; done""",
+     [r'^rddp: RUST_LOG: "nonsense" is no level', r'^rddp: RDDP_LOG: "nonsense" is neither .* try: RDDP_LOG=info']),
+    ("stat, ss and top: counts, rates, JSON, OpenMetrics, and the socket by which ss -e names it", r"""
+rddp perf server --port 7611 & listening 7611
+rddp perf client 127.0.0.1:7611 --op write -s 4K -t 60 >/dev/null & client=$!
+for _ in $(seq 600); do if rddp ss $client 2>/dev/null | grep -q ^RTS; then break; fi; sleep 0.1; done
+rddp stat $client; rddp stat -i 0.2 -n 1 $client; rddp stat --json $client; rddp stat --openmetrics $client; rddp ss $client
+ss -tneHO | grep -o "$(rddp ss $client | grep -o 'sk:[0-9a-f]*') "
+script -qc "stty cols 120 rows 20; rddp top -i 0.2 -n 2 $client" /dev/null
+kill -9 $client; wait $client 2>/dev/null; rddp stat $client || echo exit $?""",
+     [r"^RDMA Writes +[1-9]", r"^process +conns +out MB/s", r'^\{"schema":1,"time":.*"iwOutRdmaWrites":[1-9]',
+      r'^irdma_iwOutRdmaWrites_total\{.*\} [1-9]', r"^# EOF", r"^RTS .* sk:[0-9a-f]+ octets:.* rtt:", r"^sk:[0-9a-f]+ $",
+      r"1 processes, 1 connections, .* MB/s out", r"there is no process \d+$", r"^exit 1$"]),
+    ("captures of both ends, without root, that Wireshark opens", r"""
+mkdir -p srv4 captures; echo hello >srv4/a; export RDDP_CAPTURE=captures/%p.pcapng
+rddp serve srv4 --port 7613 & listening 7613
+rddp get 127.0.0.1:7613/a
+for file in captures/*; do stat -c %a $file; tshark -r $file -Y iwarp_mpa; rddp decode $file; done
+RDDP_CAPTURE=/nonexistent/file rddp get 127.0.0.1:7613/a b || echo exit $?""",
+     [r"^600\n(.*\n)*600$", r"MPA Request Frame\n(.*\n)*.*MPA Request Frame$", r"RDMA Read Response", r" 0 problems$",
+      r'"/nonexistent/file": No such file']),
 ]
 
 
