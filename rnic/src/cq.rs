@@ -68,12 +68,14 @@ impl CompletionQueue {
     /// first. Never sleeps.
     pub fn poll_one(&self) -> Option<Completion> {
         let cq = self.0.here().ok()?;
-        if let Some(completion) = cq.take() {
-            return Some(completion);
-        }
         // Only a poll that finds nothing reads sockets: a program that has completions left works
         // on those before it asks the kernel for more.
-        cq.look();
+        if cq.is_empty() {
+            cq.look();
+            if cq.is_empty() {
+                return None;
+            }
+        }
         cq.take()
     }
 
@@ -87,11 +89,9 @@ impl CompletionQueue {
     /// works as [`poll_one`](Self::poll_one).
     pub fn poll(&self, max: usize, out: &mut Vec<Completion>) -> usize {
         let Ok(cq) = self.0.here() else { return 0 };
-        let count = cq.take_many(max, out);
-        if count > 0 || max == 0 {
-            return count;
+        if max > 0 && cq.is_empty() {
+            cq.look();
         }
-        cq.look();
         cq.take_many(max, out)
     }
 
@@ -306,12 +306,9 @@ impl CqInner {
         }
     }
 
-    /// Takes the oldest completion. A program that polls finds none most of the time, and such a
-    /// poll touches no lock.
+    /// Takes the oldest completion. A program that polls finds none most of the time: it asks
+    /// `is_empty` first, which touches no lock.
     fn take(&self) -> Option<Completion> {
-        if self.is_empty() {
-            return None;
-        }
         let mut entries = self.entries.lock();
         let entry = entries.pop();
         self.len.store(entries.len(), Ordering::Release);

@@ -111,9 +111,17 @@ impl CqInner {
     pub(super) fn look(&self) {
         let _look = self.presence.look();
         self.progress();
-        // The program may wait for what the background thread is doing for another queue, and have
-        // the processor that it needs: perftest's passive end polls a queue of its own.
-        if self.driver.is_at_work() && self.is_empty() {
+        if self.driver.is_at_work() {
+            self.give_way();
+        }
+    }
+
+    /// Offers the processor to the background thread, unless there is a completion: the program may
+    /// wait for what that thread is doing for another queue. So does perftest's passive end, which
+    /// polls a queue of its own.
+    #[cold]
+    fn give_way(&self) {
+        if self.is_empty() {
             std::thread::yield_now();
         }
     }
