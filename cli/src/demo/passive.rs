@@ -29,7 +29,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     let local = "127.0.0.1".parse().ok();
     let rnic = Rnic::open()?;
     let (listener, demo) = addr::rdma_listener(&rnic, local, 0, &ConnectOptions::default())?;
-    let mut server = Server::bind(local, 0)?;
+    let mut server = Server::bind(local, 0, false)?;
     server.quiet = true;
     out::json(&Listening { demo, perf: server.listening().listening });
     let measuring = thread::Builder::new().spawn(move || server.run());

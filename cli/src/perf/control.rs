@@ -6,7 +6,7 @@ use std::ops::Add;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use rddp_rnic::{ConnectOptions, Placement, Remote, Stag};
+use rddp_rnic::{ConnectOptions, KERNEL_PIECE, Placement, Remote, Stag};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -190,7 +190,12 @@ impl Setup {
 
     /// Returns the octets of memory that a session takes at each end.
     pub(super) fn memory(&self) -> u64 {
-        2 * u64::from(self.size) * u64::from(self.qps)
+        let size = u64::from(self.size);
+        let target = match self.placement {
+            Level::User => size,
+            Level::Auto | Level::Kernel => size.next_multiple_of(KERNEL_PIECE),
+        };
+        (size + target) * u64::from(self.qps)
     }
 
     pub(super) fn size(&self) -> usize {
@@ -455,5 +460,9 @@ mod tests {
     fn a_session_that_wants_too_much_memory_is_refused() {
         assert!(Setup { size: u32::MAX, qps: 2, ..Setup::default() }.check().is_err());
         assert!(Setup { size: 4 << 20, qps: 16, ..Setup::default() }.check().is_ok());
+        // The kernel's memory comes in pieces.
+        let setup = |qps| Setup { size: 64, qps, placement: Level::Auto, ..Setup::default() };
+        assert_eq!(setup(2).memory(), 2 * (64 + (64 << 20)));
+        assert!(setup(15).check().is_ok() && setup(16).check().is_err());
     }
 }

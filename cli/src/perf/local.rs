@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::control::Level;
 use super::measure::measure;
 use super::options::Options;
 use super::report::{Outcome, Told};
@@ -10,7 +11,11 @@ use crate::child::Child;
 use crate::failure::Failure;
 
 pub(super) fn run(options: &Options, tell: &mut dyn FnMut(&Told)) -> Result<Vec<Outcome>, Failure> {
-    let args = ["perf", "server", "--bind", "127.0.0.1", "--port", "0", "--json", "--until-stdin-ends"];
+    let mut args =
+        vec!["perf", "server", "--bind", "127.0.0.1", "--port", "0", "--json", "--until-stdin-ends"];
+    if options.setup.placement != Level::User {
+        args.push("--placement");
+    }
     let (_server, listening): (Child, Listening) = Child::start(&args)?;
     let addr: SocketAddr = listening.listening;
     measure(addr, options, tell)

@@ -20,6 +20,11 @@ pub(crate) struct ServerArgs {
     #[arg(short, long, default_value_t = super::PORT)]
     pub(super) port: u16,
 
+    /// Let clients have the kernel place what arrives here (root, and a build with the feature
+    /// `kernel`): each loads a program into the kernel, and takes memory that is never swapped
+    #[arg(long)]
+    pub(super) placement: bool,
+
     /// Print the addresses it listens on as JSON
     #[arg(long, short_alias = 'J')]
     pub(super) json: bool,

@@ -18,7 +18,7 @@ use rddp_load::Extent;
 use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
 use serde::{Deserialize, Serialize};
 
-use super::control::{Channel, Phase, Places, Reply, Request, Setup, VERSION};
+use super::control::{Channel, Level, Phase, Places, Reply, Request, Setup, VERSION};
 use super::cpu;
 use super::engine::{Engine, Rdma, Slice};
 use super::options::ServerArgs;
@@ -64,7 +64,7 @@ pub(super) fn run(args: &ServerArgs) -> Result<(), Failure> {
     if args.until_stdin_ends {
         child::stop_with_stdin()?;
     }
-    let mut server = Server::bind(args.bind, args.port)?;
+    let mut server = Server::bind(args.bind, args.port, args.placement)?;
     // The process that started this one as its second prints its own messages.
     server.quiet = args.until_stdin_ends;
     let listening = server.listening();
@@ -94,6 +94,7 @@ struct Shared {
     /// Places of connections whose first message has not arrived.
     new: Arc<places::Places>,
     memory: AtomicU64,
+    placement: bool,
 }
 
 /// Memory that a session may use, until it is dropped.
@@ -112,7 +113,8 @@ enum Arrival {
 }
 
 impl Server {
-    pub(crate) fn bind(bind: Option<IpAddr>, port: u16) -> Result<Self, Failure> {
+    /// Listens. `placement` says whether clients may have the kernel place.
+    pub(crate) fn bind(bind: Option<IpAddr>, port: u16, placement: bool) -> Result<Self, Failure> {
         let rdma_port = match port {
             0 => 0,
             port => {
@@ -127,7 +129,7 @@ impl Server {
         let (rdma, rdma_addr) =
             addr::rdma_listener(&rnic, Some(listening.ip()), rdma_port, &ConnectOptions::default())?;
         let listening = Listening { listening, rdma: rdma_addr };
-        Ok(Server { control, rdma, listening, shared: Arc::new(Shared::new()), quiet: false })
+        Ok(Server { control, rdma, listening, shared: Arc::new(Shared::new(placement)), quiet: false })
     }
 
     pub(crate) fn listening(&self) -> &Listening {
@@ -198,10 +200,10 @@ fn parse_private_data(octets: &[u8]) -> Option<(u64, u16)> {
 }
 
 impl Shared {
-    fn new() -> Self {
+    fn new(placement: bool) -> Self {
         let places = |most| Arc::new(places::Places::new(most, None));
         let (sessions, new) = (places(MAX_SESSIONS), places(MAX_NEW));
-        Shared { waiting: Mutex::default(), sessions, new, memory: AtomicU64::new(0) }
+        Shared { waiting: Mutex::default(), sessions, new, memory: AtomicU64::new(0), placement }
     }
 
     /// Hands a data connection to its session; closes one for which no session waits.
@@ -270,6 +272,9 @@ impl Shared {
             return Err(Failure::peer(format!("the client speaks version {version}, this server {VERSION}")));
         }
         setup.check().map_err(Failure::peer)?;
+        if setup.placement != Level::User && !self.placement {
+            return Err(Failure::peer("placement in the kernel: start rddp perf server with --placement"));
+        }
         tracing::info!(?setup, "session");
         let _memory = self.reserve(setup.memory())?;
         let (session, mailbox) = self.announce(usize::from(setup.qps))?;

@@ -1,7 +1,7 @@
 //! `rddp perf`.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
@@ -173,7 +173,31 @@ fn options_of_perftest_and_iperf3_are_known() {
     }
 }
 
-/// The tests' build has no eBPF program; what a peer asks for is refused like what a user does.
+/// Loading a program into the kernel is not for any client to ask for.
+#[test]
+fn a_server_has_the_kernel_place_only_if_it_was_told_to() {
+    for (more, says) in
+        [(None, "start rddp perf server with --placement"), (Some("--placement"), "feature `kernel`")]
+    {
+        let args = ["perf", "server", "--bind", "127.0.0.1", "--port", "0", "--json"];
+        let server = Server::start(&args.into_iter().chain(more).collect::<Vec<_>>());
+        let begin = r#"{"Begin":{"version":2,"setup":{"op":"write","size":64,"qps":1,"depth":1,"crc":true,
+            "markers":false,"place_before_crc":false,"mss":null,"placement":"auto","wait":"poll"},"places":[]}}"#;
+        let mut stream = TcpStream::connect(server.addr).unwrap();
+        stream.write_all(&[&(begin.len() as u32).to_be_bytes(), begin.as_bytes()].concat()).unwrap();
+        let mut said = String::new();
+        // Messages are text behind a length of four octets.
+        while !said.contains("Refused") {
+            let mut octets = [0; 1024];
+            let count = stream.read(&mut octets).unwrap();
+            assert!(count > 0, "{said}");
+            said += &String::from_utf8_lossy(&octets[..count]);
+        }
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+/// The tests' build has no eBPF program.
 #[test]
 fn placement_in_the_kernel_is_refused_where_it_cannot_be() {
     let local = ["perf", "local", "--op", "write", "--size", "4K", "--placement"];

@@ -26,12 +26,15 @@ pub(crate) struct Checked {
     pub(crate) field: [u8; CRC_LEN],
 }
 
+/// Octets of a piece of the memory that the kernel can place into: a region has whole pieces.
+pub const KERNEL_PIECE: u64 = 64 << 20;
+
 /// A device's settings of placement in the kernel: `docs/kernel-placement.md`.
 ///
 /// ```
 /// use rddp_rnic::{KernelPlacement, Rnic, RnicConfig};
 /// let kernel = KernelPlacement { interfaces: vec!["nosuch0".into()], ..Default::default() };
-/// // Neither without the feature `kernel` nor without rights, nor on an interface that is not there.
+/// // No such interface; and neither without the feature `kernel` nor without rights.
 /// assert!(Rnic::with_config(&RnicConfig { kernel: Some(kernel), ..Default::default() }).is_err());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,12 +74,12 @@ pub enum Placement {
 pub struct KernelCounts {
     /// Segments that the program has seen.
     pub segments: u64,
-    /// FPDUs whose payload it has placed, those among them that the stream's reader then found
-    /// right, and those that it found wrong.
+    /// FPDUs whose payload the program has placed. Some count in neither of the next two: the
+    /// reader came first, or a later Write is over them.
     pub placed: u64,
-    /// FPDUs that the program had placed, whose payload was right, and was not placed again.
+    /// Placed FPDUs whose payload the reader found right, and did not place again.
     pub confirmed: u64,
-    /// FPDUs that the program had placed and whose octets did not make the CRC.
+    /// Placed FPDUs whose octets did not make the CRC, so that the reader placed them again.
     pub wrong: u64,
     /// Octets of payload in confirmed FPDUs.
     pub octets: u64,

@@ -11,13 +11,15 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rddp_ddp::Stag;
 use rddp_kernel_patch::kernel::{Attached, Guide, Memory, Opening, Patch, PatchError, Scope};
-use rddp_kernel_patch::layout::{PLACE_ALL, TRUST_LINK, Tuple};
+use rddp_kernel_patch::layout::{PIECE_LEN, PLACE_ALL, TRUST_LINK, Tuple};
 use rddp_kernel_patch::segment::TAGGED_FRONT;
 use rddp_mpa::{crc32c, crc32c_append, fpdu_len};
 
-use super::{Checked, KernelCounts, KernelPlacement, Placement};
+use super::{Checked, KERNEL_PIECE, KernelCounts, KernelPlacement, Placement};
 use crate::conn::socket::TcpSocket;
 use crate::mem::{Access, Grant, PdId, QpNum};
+
+const _: () = assert!(PIECE_LEN as u64 == KERNEL_PIECE);
 
 /// The program of a device, on its interfaces.
 #[derive(Debug)]
@@ -193,8 +195,10 @@ impl Guided {
             return None;
         }
         let field = claim.crc_field();
-        let sum = if crc { grant.crc32c_append(0, grant.len(), crc32c(front)).ok()? } else { 0 };
-        let sum = if crc { crc32c_append(sum, claim.pad()) } else { 0 };
+        let sum = match crc {
+            true => crc32c_append(grant.crc32c_append(0, grant.len(), crc32c(front)).ok()?, claim.pad()),
+            false => 0,
+        };
         if crc && sum.to_le_bytes() != field {
             self.counts.wrong += 1;
             return None;
