@@ -60,7 +60,7 @@ impl Run {
         let region = pd.allocate_with(len, access, &options).unwrap();
         let end = End { rnic, pd, cq, qp };
         (0..1024).for_each(|id| end.qp.post_recv(RecvWr::new(id, SgeList::default())).unwrap());
-        end.accept(&invite, region.remote(0), crc);
+        accept(&end, &invite, region.remote(0), crc);
         Self { end, region, middle }
     }
 
@@ -77,19 +77,13 @@ impl Run {
     }
 }
 
-trait Accepts {
-    fn accept(&self, invite: &Sender<Invitation>, target: Remote, crc: bool);
-}
-
-impl Accepts for End {
-    fn accept(&self, invite: &Sender<Invitation>, target: Remote, crc: bool) {
-        let options = ConnectOptions { crc, ..Default::default() };
-        let listener = self.rnic.listen(format!("{RECEIVER}:0").parse().unwrap(), &options).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        invite.send(Invitation { port, target, crc }).unwrap();
-        let request = listener.accept(Some(PATIENCE)).unwrap().expect("nobody came");
-        request.accept(&self.qp, b"").unwrap();
-    }
+fn accept(end: &End, invite: &Sender<Invitation>, target: Remote, crc: bool) {
+    let options = ConnectOptions { crc, ..Default::default() };
+    let listener = end.rnic.listen(format!("{RECEIVER}:0").parse().unwrap(), &options).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    invite.send(Invitation { port, target, crc }).unwrap();
+    let request = listener.accept(Some(PATIENCE)).unwrap().expect("nobody came");
+    request.accept(&end.qp, b"").unwrap();
 }
 
 fn sender(invited: &Receiver<Invitation>, send: impl FnOnce(End, Remote)) {

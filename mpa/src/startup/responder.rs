@@ -34,7 +34,8 @@ pub enum ResponderStep {
 /// use rddp_mpa::{Initiator, Responder, ResponderStep, StartupConfig};
 /// let config = StartupConfig::default();
 /// let initiator = Initiator::new(&config, b"which file?")?;
-/// let ResponderStep::Request { request, .. } = Responder::new().handle(initiator.request())? else {
+/// let step = Responder::new().handle(initiator.request())?;
+/// let ResponderStep::Request { request, .. } = step else {
 ///     return Err("the frame is not whole".into());
 /// };
 /// assert_eq!(request.private_data, b"which file?");
