@@ -229,8 +229,8 @@ pub(crate) fn tell_rejected(server: SocketAddr) {
     say(
         Level::Error,
         format_args!(
-            "connect {server}: the server rejected the MPA startup; does it speak SDP? try: rddp run --sdp, \
-             or --ddp at the server"
+            "connect {server}: the server rejected the MPA startup. If it speaks SDP, try: rddp run --sdp, \
+             or --ddp at the server. rddp serve, ping and perf answer rddp's own clients"
         ),
     );
 }

@@ -198,7 +198,7 @@ fn ends_in_ddpmode_and_of_sdp_are_told_of_each_other() {
             "sdp",
             "ddp",
             "ECONNREFUSED",
-            "the server rejected the MPA startup; does it speak SDP? try: rddp run --sdp",
+            "the server rejected the MPA startup. If it speaks SDP, try: rddp run --sdp",
         ),
     ] {
         under_rddp(server, scratch.path(), |port| {
