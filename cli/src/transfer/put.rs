@@ -47,6 +47,8 @@ async fn one(args: &PutArgs, local: &Path, remote: &str, hub: &Rc<Hub>) -> Resul
     let name = if is_stdin { remote.name()? } else { name(local)? };
     let path = remote.path_with(name)?;
     let token = args.common.token()?;
+    // What is wrong with the file is said before anything is asked of the server.
+    let file = if is_stdin { None } else { Some(local_file(local).map_err(failed)?) };
     // A server of protocol 1 does not know that a file has to be kept.
     let peer = if args.common.no_clobber { Peer::Two } else { Peer::Any };
     let mut server = remote.connect(args.common.asks(token.as_ref()), peer, hub)?;
@@ -54,9 +56,9 @@ async fn one(args: &PutArgs, local: &Path, remote: &str, hub: &Rc<Hub>) -> Resul
     if is_stdin {
         server.needs_offers("standard input")?;
     }
-    let input = match is_stdin {
-        true => Input::Stdin(Stdin::new(check)),
-        false => Input::File(source(local, name, check, hub).await?),
+    let input = match file {
+        None => Input::Stdin(Stdin::new(check)),
+        Some(file) => Input::File(Source::new(file, name, check, hub).await.map_err(failed)?),
     };
     let knows_offers = server.agreed.flags.offers;
     let put = Put { talk: &mut server.talk, args, local, input, check, knows_offers };
@@ -79,10 +81,6 @@ fn name(path: &Path) -> Result<&str, Failure> {
         Failure::usage(format!("{path:?} has no name in UTF-8"))
             .remedy("name it together with others, or its directory with --recursive")
     })
-}
-
-async fn source(path: &Path, name: &str, check: Check, hub: &Hub) -> Result<Source, Failure> {
-    Source::new(local_file(path).map_err(failed)?, name, check, hub).await.map_err(failed)
 }
 
 /// The octets that are sent.
@@ -128,7 +126,7 @@ impl Put<'_> {
         self.talk.say(&ToServer::From { offset: from })?;
         let progress = match &self.input {
             Input::File(source) => Progress::new(source.name(), from, source.size()),
-            Input::Stdin(_) => Progress::of_tree("standard input"),
+            Input::Stdin(_) => Progress::of_stream("standard input"),
         };
         let size = self.send(from, window, &progress).await?;
         let (sha256, known) = match &self.input {

@@ -1,9 +1,11 @@
 //! Progress and results of a transfer.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde::Serialize;
 
 use super::checksum::Check;
@@ -13,7 +15,8 @@ use crate::signals;
 use crate::units::{about, rate};
 
 const STYLE: &str = "{prefix} {wide_bar} {percent:>3}% {bytes:>10} {bytes_per_sec:>12} {eta:>4}";
-const TREE_STYLE: &str = "{prefix} {spinner} {bytes:>10} {bytes_per_sec:>12} {elapsed:>4}";
+const STREAM_STYLE: &str = "{prefix} {spinner} {bytes:>10} {bytes_per_sec:>12} {elapsed:>4}";
+const TREE_STYLE: &str = "{prefix} {spinner} {files:>7} files {bytes:>10} {bytes_per_sec:>12} {elapsed:>4}";
 
 /// A line of progress, shown where standard error is a terminal.
 pub(super) struct Progress {
@@ -21,6 +24,8 @@ pub(super) struct Progress {
     begun: Instant,
     /// The offset at which this transfer began.
     from: u64,
+    /// Files of a tree that are at the other end.
+    files: Arc<AtomicU64>,
 }
 
 /// The result of a transfer, as `--json` prints it.
@@ -55,24 +60,35 @@ pub(super) struct About {
 
 impl Progress {
     pub(super) fn new(name: &str, from: u64, size: u64) -> Self {
-        let bar = if out::style().quiet { ProgressBar::hidden() } else { ProgressBar::new(size) };
-        if let Ok(style) = ProgressStyle::with_template(STYLE) {
-            bar.set_style(style);
-        }
-        bar.set_prefix(printable(name));
-        bar.set_position(from);
-        bar.reset_eta();
-        Progress { bar, begun: Instant::now(), from }
+        let progress = Self::on(ProgressBar::new(size), STYLE, name, from);
+        progress.bar.set_position(from);
+        progress.bar.reset_eta();
+        progress
     }
 
-    /// Progress of a transfer whose end nobody knows.
+    /// Progress of octets whose end nobody knows.
+    pub(super) fn of_stream(name: &str) -> Self {
+        Self::on(ProgressBar::no_length(), STREAM_STYLE, name, 0)
+    }
+
+    /// Progress of a tree, whose end nobody knows either.
     pub(super) fn of_tree(name: &str) -> Self {
-        let bar = if out::style().quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
-        if let Ok(style) = ProgressStyle::with_template(TREE_STYLE) {
-            bar.set_style(style);
+        Self::on(ProgressBar::no_length(), TREE_STYLE, name, 0)
+    }
+
+    fn on(bar: ProgressBar, style: &str, name: &str, from: u64) -> Self {
+        let bar = if out::style().quiet { ProgressBar::hidden() } else { bar };
+        let files = Arc::new(AtomicU64::new(0));
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            let files = files.clone();
+            let write = move |_: &ProgressState, line: &mut dyn std::fmt::Write| {
+                // A line that cannot be drawn is drawn again soon.
+                let _ = write!(line, "{}", files.load(Ordering::Relaxed));
+            };
+            bar.set_style(style.with_key("files", write));
         }
         bar.set_prefix(printable(name));
-        Progress { bar, begun: Instant::now(), from: 0 }
+        Progress { bar, begun: Instant::now(), from, files }
     }
 
     /// Ends the progress of a tree. Returns how long it took.
@@ -84,6 +100,11 @@ impl Progress {
     /// Counts octets that have moved.
     pub(super) fn moved(&self, octets: usize) {
         self.bar.inc(octets as u64);
+    }
+
+    /// Counts files of a tree that are at the other end.
+    pub(super) fn has_files(&self, more: u64) {
+        self.files.fetch_add(more, Ordering::Relaxed);
     }
 
     pub(super) fn at(&self, offset: u64) {

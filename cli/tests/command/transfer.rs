@@ -210,6 +210,8 @@ fn what_cannot_be_done_is_named_and_leaves_nothing() {
         .failed(5, &["directory does not exist", r#""remedy":"make the directory first"#]);
     site.put("file", "sub").failed(5, &["sub: not a regular file"]);
     site.put("none", "file").failed(1, &["no such file"]);
+    // Also before a server is asked, which need not be there.
+    run(&["put", "none", "127.0.0.1:1/none"]).failed(1, &["none: no such file"]);
     site.put("", "file").failed(1, &["not a regular file"]);
     site.get("file", "none/file").failed(1, &["directory does not exist"]);
     fs::write(site.served("stored"), "octets").unwrap();

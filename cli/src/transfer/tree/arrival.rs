@@ -56,6 +56,13 @@ pub(in crate::transfer) struct Counts {
     pub(in crate::transfer) unchanged: u64,
 }
 
+impl Counts {
+    /// Returns the number of files that the receiver has.
+    pub(in crate::transfer) fn there(&self) -> u64 {
+        self.files + self.unchanged
+    }
+}
+
 /// The outcome of a chunk.
 pub(in crate::transfer) enum Taken {
     More,

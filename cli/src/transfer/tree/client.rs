@@ -193,7 +193,10 @@ impl<'a> Command<'a> {
             self.progress.hold_back(octets, self.limit())?;
             let talk = &mut *pipe.talk;
             let mut tick = async || talk.say_busy(&ToServer::Busy).await;
-            match arrival.take(&chunk, &mut tick).await.map_err(failed)? {
+            let before = arrival.counts.there();
+            let taken = arrival.take(&chunk, &mut tick).await.map_err(failed)?;
+            self.progress.has_files(arrival.counts.there() - before);
+            match taken {
                 Taken::More => {}
                 Taken::Asked(want) => pipe.talk.say(&ToServer::Want(want))?,
                 Taken::All(left) => break left,
@@ -345,7 +348,8 @@ impl Summary {
             out::json(self);
         } else {
             let (octets, seconds, rate) = (about(self.octets), self.seconds, rate(self.bytes_per_s));
-            say!("{files} files: {octets} in {seconds:.2} s, {rate}");
+            let s = if files == 1 { "" } else { "s" };
+            say!("{files} file{s}: {octets} in {seconds:.2} s, {rate}");
             if unchanged > 0 {
                 say!("{unchanged} unchanged: their size and time are the same at both ends");
             }

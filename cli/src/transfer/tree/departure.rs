@@ -231,6 +231,7 @@ impl<P: Pipe> Departure<P> {
             let (is_same, begun) = answers.next();
             if is_same {
                 self.counts.unchanged += 1;
+                self.pipe.has_file();
             } else {
                 self.transfer(file, begun).await?;
             }
@@ -275,6 +276,7 @@ impl<P: Pipe> Departure<P> {
         if let Some(digest) = checksum.digest() {
             self.push(&Record::Sha256(&digest)).await?;
         }
+        self.pipe.has_file();
         self.push(&Record::Complete).await
     }
 

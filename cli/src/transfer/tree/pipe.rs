@@ -24,6 +24,9 @@ pub(in crate::transfer) trait Pipe {
     /// Waits until the other end has said what it wants.
     async fn wanted(&mut self) -> Result<Want, Failure>;
 
+    /// Called when the other end has another file, or had it already.
+    fn has_file(&self);
+
     /// Called now and then while there is nothing to send.
     async fn tick(&mut self) -> Result<(), Failure>;
 
@@ -123,6 +126,10 @@ impl Pipe for PutPipe<'_> {
         self.talk.say_busy(&ToServer::Busy).await
     }
 
+    fn has_file(&self) {
+        self.progress.has_files(1);
+    }
+
     fn hub(&self) -> Rc<Hub> {
         self.talk.hub.clone()
     }
@@ -190,6 +197,9 @@ impl Pipe for GivePipe<'_> {
         self.talk.hub.breathe().await;
         Ok(())
     }
+
+    // A server shows no progress.
+    fn has_file(&self) {}
 
     fn hub(&self) -> Rc<Hub> {
         self.talk.hub.clone()
