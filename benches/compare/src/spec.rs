@@ -102,6 +102,8 @@ pub(crate) struct Spec {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     pub(crate) place_before_crc: bool,
+    /// RDMA: what is sent or read lies in memory of its own that nobody writes (`Access::STABLE`).
+    pub(crate) stable: bool,
     /// Number of pieces of memory from which one call writes a message of a stream.
     pub(crate) pieces: usize,
     pub(crate) gather: Gather,
@@ -131,6 +133,7 @@ impl Default for Spec {
             crc: true,
             markers: false,
             place_before_crc: false,
+            stable: false,
             pieces: 1,
             gather: Gather::Writev,
             source_threshold: None,
@@ -159,6 +162,7 @@ impl Spec {
             _ if self.threads && !(self.is_stream() && self.wait == Wait::Sleep && self.active == 0) => {
                 Err("threads are for streams that sleep, all of them")
             }
+            _ if self.stable && self.is_stream() => Err("stable is for RDMA"),
             _ if self.window < 4 => Err("window is out of range"),
             _ => Ok(()),
         }

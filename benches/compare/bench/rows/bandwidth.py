@@ -19,6 +19,9 @@ which is for information. Processor time is user and system time of a process fo
 ours; the sender is the end that the octets come from, the responder of a Read. An end that polls
 is busy all the time."""
 
+STABLE = """As crc-off. What is sent is registered with `Access::STABLE`, and no end copies it: beside it
+the same of memory that may change, whose Responses, and short messages, are copied."""
+
 
 def spec(op, size, wait, **more):
     """Returns a lane as this row measures it."""
@@ -81,6 +84,22 @@ def measure_read(plan, row):
         row.items.append(cost_item(f"{what}, CRC on, {way.name}", with_crc, "sender"))
 
 
+def measure_stable(plan, row):
+    copied, stable = {"crc": True}, {"crc": True, "stable": True}
+    lanes = [("read", copied), ("read", stable), ("write", copied), ("write", stable)]
+    names = ["Read, copied", "Read", "Write, not stable", "Write"]
+    for size in SIZES:
+        for way in ways():
+            taken = measure_way(plan, size, way, lanes)
+            for place, name in enumerate(names, 1):
+                what = f"{name}, {size_name(size)}, {way.name}"
+                row.items.append(item(what, pairs_of(taken, place)))
+            if way == ways()[0]:
+                what = f"processor time of the responder for a GB, Read, {size_name(size)}, {way.name}"
+                responder = pairs_of(taken, 2)
+                row.items.append(cost_item(what, responder, "sender", at_most=1.35))
+
+
 def measure_tcp(plan, row):
     for size in SIZES:
         for way in ways()[:2]:
@@ -124,6 +143,12 @@ ROWS = [
         ),
     ),
     RowKind("read", "Read, depth 16, CRC on", METHOD, measure_read),
+    RowKind(
+        "stable",
+        "Read and Write of memory that nobody changes, CRC on",
+        STABLE,
+        measure_stable,
+    ),
     RowKind(
         "markers",
         "Write and Send, CRC on, markers both ways",

@@ -16,7 +16,7 @@ use rddp_rnic::{
     QpConfig, QueuePair, RecvWr, Remote, Rnic, SendWr, Stag, Status,
 };
 
-use crate::spec::{Kind, Message, PLACE_IN_PAGE, Spec, Wait};
+use crate::spec::{Kind, Message, Op, PLACE_IN_PAGE, Spec, Wait};
 use crate::turns::Turns;
 use crate::{Fault, Outcome};
 
@@ -35,6 +35,8 @@ struct Side {
     channel: Option<CompletionChannel>,
     cq: CompletionQueue,
     region: MemoryRegion,
+    /// Sources in place of those in `region`, for a spec that is `stable`.
+    stable: Option<MemoryRegion>,
     qps: Vec<QueuePair>,
     polled: Vec<Completion>,
     turns: Turns,
@@ -53,12 +55,16 @@ impl Side {
         };
         let pd = rnic.alloc_pd();
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let region = pd.allocate(PLACE_IN_PAGE + 2 * spec.size * spec.connections, rights)?;
+        let octets = PLACE_IN_PAGE + 2 * spec.size * spec.connections;
+        let region = pd.allocate(octets, rights)?;
         rdma::fill(&region)?;
+        let stable = Access::STABLE | Access::REMOTE_READ;
+        let stable = spec.stable.then(|| pd.allocate(octets, stable)).transpose()?;
+        stable.iter().try_for_each(rdma::fill)?;
         let config = QpConfig { max_send: sends, max_recv: receives, ..QpConfig::new(&cq) };
         let qps: Result<_, _> = (0..spec.connections).map(|_| pd.create_qp(&config)).collect();
         let (polled, turns) = (Vec::with_capacity(POLLED), Turns::default());
-        let side = Side { spec, rnic, channel, cq, region, qps: qps?, polled, turns };
+        let side = Side { spec, rnic, channel, cq, region, stable, qps: qps?, polled, turns };
         for at in 0..side.qps.len() {
             (0..receives).try_for_each(|_| side.post_receive(at))?;
         }
@@ -75,8 +81,13 @@ impl Side {
 
     /// Returns the memory that the other end may use.
     fn memory(&self) -> Message {
-        let Remote { stag, to } = self.region.remote(0);
+        let region = if self.spec.op == Op::Read { self.sources() } else { &self.region };
+        let Remote { stag, to } = region.remote(0);
         Message::Memory { stag: stag.0, to }
+    }
+
+    fn sources(&self) -> &MemoryRegion {
+        self.stable.as_ref().unwrap_or(&self.region)
     }
 
     /// Returns a message of that size, which is sent again and again.
@@ -89,7 +100,7 @@ impl Side {
 
     fn registered_message(&self, at: usize, size: usize) -> Gather {
         let source = self.source(at);
-        Gather::from(self.region.sge(source..source + size))
+        Gather::from(self.sources().sge(source..source + size))
     }
 
     /// Writes the first connection's message to the other end; polls until that has completed,
@@ -197,7 +208,7 @@ fn remote(memory: &Message, offset: usize) -> Outcome<Remote> {
 
 /// Returns whether both ends notice messages by looking at memory.
 fn is_in_memory(spec: &Spec, kind: Kind) -> bool {
-    spec.op == crate::spec::Op::Write && kind == Kind::Latency
+    spec.op == Op::Write && kind == Kind::Latency
 }
 
 /// Returns the mark behind the next message of the ping-pong in memory. It is never the octet that
