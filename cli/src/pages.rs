@@ -27,7 +27,7 @@ const ENVIRONMENT: [(&str, &str); 3] = [
     ),
 ];
 
-/// Those of programs that `rddp run` runs, besides.
+/// Variables of programs that `rddp run` runs, besides.
 const PROGRAMS: [(&str, &str); 8] = [
     ("RDDP_LOG_FILE", "a file for what RDDP_LOG tells, in place of standard error; %p is the process"),
     ("RDDP_POLICY", "a policy's file, as of --policy"),
