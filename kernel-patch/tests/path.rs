@@ -296,7 +296,7 @@ fn len() -> usize {
     if is_quick() { 1 << 20 } else { 8 << 20 }
 }
 
-const BAD_PATH: Faults = Faults { drop: 100, repeat: 100, reorder: 100, corrupt: 100, lose: &[] };
+const BAD_PATH: Faults = Faults { drop: 100, repeat: 100, reorder: 100, corrupt: 100, forge: 100, lose: &[] };
 
 #[test]
 fn a_region_written_once_is_right_after_a_bad_path() {

@@ -9,6 +9,7 @@ mod common;
 #[path = "../../kernel-patch/tests/common/mod.rs"]
 mod path_test;
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -94,11 +95,16 @@ fn sender(invited: &Receiver<Invitation>, send: impl FnOnce(End, Remote)) {
     send(end, target);
 }
 
-const BAD_PATH: Faults = Faults { drop: 100, repeat: 100, reorder: 100, corrupt: 100, lose: &[] };
+const BAD_PATH: Faults = Faults { drop: 100, repeat: 100, reorder: 100, corrupt: 100, forge: 100, lose: &[] };
 
-/// Octets of the region that is written once.
-fn len() -> usize {
-    if is_quick() { 1 << 20 } else { 8 << 20 }
+/// Octets of the region that is written once, and how often there is one: `RDDP_LONG` says how many
+/// of 64 MiB.
+fn amount() -> (usize, u64) {
+    match std::env::var("RDDP_LONG") {
+        Ok(rounds) => (1 << 26, rounds.parse().expect("RDDP_LONG is a number")),
+        Err(_) if is_quick() => (1 << 20, 1),
+        Err(_) => (8 << 20, 1),
+    }
 }
 
 /// The setting, and whether CRCs are on.
@@ -112,24 +118,41 @@ const SETTINGS: [(Placement, bool); 4] = [
 #[test]
 fn a_region_written_once_is_right_after_a_bad_path() {
     in_namespace(|| {
-        for (seed, setting) in (1..).zip(SETTINGS) {
-            let run = Run::start(BAD_PATH, seed, setting, len(), |end, target| {
-                let octets = pattern_from(7, len());
-                let source = end.region(len(), Access::empty());
-                source.write(0, &octets).unwrap();
-                for start in (0..len()).step_by(1 << 20) {
-                    let part = source.sge(start..start + (1 << 20));
-                    end.qp.post_send(&SendWr::write(0, part, target.at(start as u64)).unsignaled()).unwrap();
-                }
-                end.qp.post_send(&SendWr::send_inline(1, b"")).unwrap();
-                end.success();
-                end.event();
-            });
-            run.end.success();
-            assert!(run.region.read(0, len()).unwrap() == pattern_from(7, len()), "wrong octets");
-            assert_eq!(run.report().wrong, 0, "nothing overlaps");
+        let (len, rounds) = amount();
+        let octets = Arc::new(pattern_from(7, len));
+        for (number, setting) in SETTINGS.into_iter().enumerate() {
+            for round in 0..rounds {
+                let sent = octets.clone();
+                let seed = 1 + number as u64 + 1000 * round;
+                let run = Run::start(BAD_PATH, seed, setting, len, move |end, target| {
+                    send_once(&end, target, &sent)
+                });
+                run.end.success();
+                assert!(is_at(&run.region, &octets), "wrong octets");
+                assert_eq!(run.report().wrong, 0, "nothing overlaps");
+            }
         }
     });
+}
+
+fn send_once(end: &End, target: Remote, octets: &[u8]) {
+    let source = end.region(octets.len(), Access::empty());
+    source.write(0, octets).unwrap();
+    for start in (0..octets.len()).step_by(1 << 20) {
+        let part = source.sge(start..start + (1 << 20));
+        end.qp.post_send(&SendWr::write(0, part, target.at(start as u64)).unsignaled()).unwrap();
+    }
+    end.qp.post_send(&SendWr::send_inline(1, b"")).unwrap();
+    end.success();
+    end.event();
+}
+
+/// Returns whether these octets are in the region, and those alone.
+fn is_at(region: &MemoryRegion, octets: &[u8]) -> bool {
+    (0..)
+        .step_by(1 << 20)
+        .zip(octets.chunks(1 << 20))
+        .all(|(at, part)| region.read(at, part.len()).unwrap() == part)
 }
 
 /// Octets of a ring into which Writes go one behind the other, and of each Write: they lie across

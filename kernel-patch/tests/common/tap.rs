@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use rddp_kernel_patch::segment::TAGGED_FRONT;
 use rddp_test_support::Random;
 
-use super::frame::TCP;
+use super::frame::{TCP, seal};
 use super::net::{enter_new, ip, set};
 
 pub const SENDER: &str = "10.23.0.1";
@@ -29,6 +30,9 @@ pub struct Faults {
     pub reorder: usize,
     /// Segments in which a bit is changed, while the checksum stays as it is.
     pub corrupt: usize,
+    /// Segments behind which comes one that somebody else has made: other octets for the same place,
+    /// a right checksum, and a sequence number that TCP does not wait for.
+    pub forge: usize,
     /// Segments lost once each, by number from 1 on.
     pub lose: &'static [u64],
 }
@@ -148,6 +152,22 @@ impl Carrier {
         if let Some(held) = self.held.take() {
             self.deliver(&held);
         }
+        if self.happens(self.faults.forge) {
+            self.forge(frame);
+        }
+    }
+
+    /// Delivers a segment for the same place with other octets, far before or behind the window.
+    fn forge(&mut self, mut frame: Vec<u8>) {
+        let seq = &mut frame[TCP + 4..TCP + 8];
+        let own = u32::from_be_bytes(seq.try_into().expect("four octets"));
+        let far =
+            if self.random.below(2) == 0 { own.wrapping_sub(1 << 26) } else { own.wrapping_add(1 << 26) };
+        seq.copy_from_slice(&far.to_be_bytes());
+        let payload = TCP + usize::from(frame[TCP + 12] >> 4) * 4;
+        frame[payload + TAGGED_FRONT..].iter_mut().for_each(|octet| *octet ^= 0xff);
+        seal(&mut frame);
+        self.deliver(&frame);
     }
 
     fn happens(&mut self, of_10_000: usize) -> bool {
