@@ -6,6 +6,7 @@ mod lease;
 mod lend;
 mod plain;
 mod short;
+mod trains;
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};

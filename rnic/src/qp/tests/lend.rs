@@ -34,6 +34,10 @@ struct End {
 
 impl End {
     fn new(negotiated: Negotiated, access: Access) -> Self {
+        Self::on_path(None, negotiated, access)
+    }
+
+    fn on_path(mss: Option<u32>, negotiated: Negotiated, access: Access) -> Self {
         let rnic = Rnic::open().unwrap();
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
         let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
@@ -42,6 +46,9 @@ impl End {
         let open = pd.allocate(LEN, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
         open.write(0, &octets()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        if let Some(mss) = mss {
+            socket2::SockRef::from(&listener).set_tcp_mss(mss).unwrap();
+        }
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         peer.set_read_timeout(Some(PATIENCE)).unwrap();
         // Nothing of its own accord.
@@ -166,6 +173,26 @@ fn a_long_response_is_lent_where_its_crc_cannot_go_wrong() {
         let marked = Negotiated { crc, markers_tx: true, ..negotiated() };
         assert!(!End::new(marked, STABLE).lends(100_000), "{crc}");
     }
+}
+
+/// RFC 5044 §5.1: a Response that is copied is cut to what is left of a segment, so that one write
+/// has several segments, each of which begins with an FPDU.
+#[test]
+fn copied_responses_share_segments() {
+    const MSS: usize = 1448;
+    let mut end = End::on_path(Some(MSS as u32), negotiated(), Access::REMOTE_READ);
+    let promised = end.asked(&[1000; 8], |qp, core| {
+        let (link, mut cx) = core.split(&qp.attrs).unwrap();
+        Outgoing::with_own(|out| {
+            link.fill(&mut cx, out).unwrap();
+            let promised = link.promised();
+            link.write(&mut cx, out).unwrap();
+            promised
+        })
+    });
+    assert!(promised > 2 * MSS, "{promised}");
+    end.qp.inner.anywhere().with_core(QpInner::pump);
+    assert!(end.payload(8000).unwrap() == octets()[..1000].repeat(8));
 }
 
 /// Reads of all lengths, some copied and some lent, by a peer that is slow: TCP takes trains in

@@ -220,6 +220,15 @@ impl Link {
         }
     }
 
+    /// Returns the EMSS that a train would have, if the last answer of TCP had been this one, and
+    /// good until then; `written` octets have been sent since.
+    #[cfg(test)]
+    pub(crate) fn emss_after(&mut self, answer: (usize, Instant), written: usize) -> usize {
+        self.known_emss = Some(answer);
+        self.forget_emss(written);
+        self.emss()
+    }
+
     /// Forgets the EMSS behind a write after which it may be another.
     pub(super) fn forget_emss(&mut self, written: usize) {
         if self.blocked || self.known_emss.is_some_and(|(emss, _)| written > emss) {

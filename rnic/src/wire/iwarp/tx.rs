@@ -50,6 +50,12 @@ impl Outgoing {
         self.train.answers()
     }
 
+    /// Returns whether the train has nothing but what TCP was promised before.
+    #[cfg(test)]
+    pub(crate) fn is_rest_alone(&self) -> bool {
+        self.train.is_empty()
+    }
+
     /// Lets go of all memory: grants must not outlive the write, those of a request that failed
     /// half-way neither. They delay whoever deregisters.
     #[inline]

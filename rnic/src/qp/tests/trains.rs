@@ -1,0 +1,103 @@
+//! Trains: where their FPDUs begin, which segment size they believe, and what they copy.
+
+use rddp_mpa::{Deframer, Step};
+
+use super::*;
+use crate::mem::send_octets;
+use crate::wire::Outgoing;
+
+/// An MSS at which FPDUs are aligned.
+const MSS: u32 = 1448;
+
+/// Returns a QP on a path with this MSS, its PD and queue, and the plain socket that is its peer.
+fn on_path(mss: Option<u32>) -> (ProtectionDomain, CompletionQueue, QueuePair, TcpStream) {
+    let rnic = Rnic::open().unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
+    let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    if let Some(mss) = mss {
+        socket2::SockRef::from(&listener).set_tcp_mss(mss).unwrap();
+    }
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    // Nothing of its own accord.
+    let options = ConnectOptions { nudge: false, ..Default::default() };
+    qp.attach(listener.accept().unwrap().0, negotiated(), &options, true).unwrap();
+    (pd, cq, qp, peer)
+}
+
+/// RFC 5044 §5.1: after a write that TCP took in part its segments begin anywhere. The rest goes by
+/// a write of its own, which ends its segment, so that what follows begins one; where FPDUs are not
+/// aligned, all goes at once.
+#[test]
+fn the_rest_of_a_train_ends_its_segment() {
+    for (mss, alone) in [(Some(MSS), true), (None, false)] {
+        let (_pd, _cq, qp, _peer) = on_path(mss);
+        qp.inner.anywhere().with_core(|qp, core| {
+            let (link, mut cx) = core.split(&qp.attrs).unwrap();
+            let hello = SendWr::send_inline(1, b"hello");
+            link.send_short(&mut cx, &hello, |fd, octets| send_octets(fd, &octets[..5])).unwrap();
+            core.sq.push(&SendWr::send_inline(2, b"later"), qp.attrs.local_memory()).unwrap();
+            let (link, mut cx) = core.split(&qp.attrs).unwrap();
+            Outgoing::with_own(|out| {
+                link.fill(&mut cx, out).unwrap();
+                assert_eq!(out.is_rest_alone(), alone, "{mss:?}");
+                link.write(&mut cx, out).unwrap();
+                link.fill(&mut cx, out).unwrap();
+                assert_eq!(out.is_rest_alone(), !alone, "{mss:?}");
+                link.write(&mut cx, out).unwrap();
+            });
+        });
+    }
+}
+
+/// RFC 5044 §4.5: the EMSS may change, so an answer of TCP holds for a time, and until a train is
+/// longer than a segment.
+#[test]
+fn tcp_is_asked_again_for_the_segment_size() {
+    let (_pd, _cq, qp, _peer) = on_path(Some(MSS));
+    let (before, later) = (Instant::now(), Instant::now() + PATIENCE);
+    qp.inner.anywhere().with_core(|_, core| {
+        let link = core.link.as_mut().unwrap();
+        assert_eq!(link.emss_after((1000, later), 1000), 1000, "it holds");
+        assert_ne!(link.emss_after((1000, later), 1001), 1000, "a train of two segments");
+        assert_ne!(link.emss_after((1000, before), 1), 1000, "too old");
+    });
+}
+
+/// RFC 5044 §4.4: octets that another peer may change while they are sent are copied before they
+/// are summed, whatever lies beside them in a gather list.
+#[test]
+fn memory_of_others_is_copied_beside_memory_that_nobody_changes() {
+    const LEN: usize = 8192;
+    let (pd, _cq, [(qp, mut peer), _other]) = two_taken_over();
+    let stable = pd.allocate(LEN, Access::STABLE).unwrap();
+    let open = pd.allocate(LEN, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    let mut deframer = Deframer::new(Framing { crc: true, markers: false });
+    for list in [vec![stable.whole(), open.whole()], vec![open.whole(), stable.whole()]] {
+        qp.inner.anywhere().with_core(|qp, core| {
+            core.sq.push(&SendWr::send(1, list).unsignaled(), qp.attrs.local_memory()).unwrap();
+            let (link, mut cx) = core.split(&qp.attrs).unwrap();
+            Outgoing::with_own(|out| {
+                link.fill(&mut cx, out).unwrap();
+                open.write(0, b"changed").unwrap();
+                link.write(&mut cx, out).unwrap();
+            });
+        });
+        open.write(0, &[0; 7]).unwrap();
+        let (mut octets, mut payload) = (Vec::new(), 0);
+        while payload < 2 * LEN {
+            match deframer.step(&mut octets).expect("the CRC is of what was sent") {
+                Step::Fpdu { ulpdu, used, .. } => {
+                    payload += ulpdu.len() - 18;
+                    octets.drain(..used);
+                }
+                Step::Need { .. } => {
+                    let mut chunk = [0; 1 << 15];
+                    let count = peer.read(&mut chunk).unwrap();
+                    octets.extend_from_slice(&chunk[..count]);
+                }
+            }
+        }
+    }
+}
