@@ -1,6 +1,6 @@
 //! Messages between the script, the active end and the passive end.
 
-use rddp_rnic::{ConnectOptions, MAX_INLINE, PortMapper};
+use rddp_rnic::{ConnectOptions, MAX_DEPTH, MAX_INLINE, PortMapper};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Usage;
@@ -104,6 +104,10 @@ pub(crate) struct Spec {
     pub(crate) place_before_crc: bool,
     /// RDMA: what is sent or read lies in memory of its own that nobody writes (`Access::STABLE`).
     pub(crate) stable: bool,
+    /// RDMA: the segment size that TCP is asked for.
+    pub(crate) mss: Option<u16>,
+    /// RDMA: FPDUs may be longer than segments.
+    pub(crate) large: bool,
     /// Number of pieces of memory from which one call writes a message of a stream.
     pub(crate) pieces: usize,
     pub(crate) gather: Gather,
@@ -134,6 +138,8 @@ impl Default for Spec {
             markers: false,
             place_before_crc: false,
             stable: false,
+            mss: None,
+            large: false,
             pieces: 1,
             gather: Gather::Writev,
             source_threshold: None,
@@ -162,7 +168,10 @@ impl Spec {
             _ if self.threads && !(self.is_stream() && self.wait == Wait::Sleep && self.active == 0) => {
                 Err("threads are for streams that sleep, all of them")
             }
-            _ if self.stable && self.is_stream() => Err("stable is for RDMA"),
+            _ if (self.stable || self.large || self.mss.is_some()) && self.is_stream() => {
+                Err("stable, large and mss are for RDMA")
+            }
+            _ if self.large && self.markers => Err("large FPDUs have no markers"),
             _ if self.window < 4 => Err("window is out of range"),
             _ => Ok(()),
         }
@@ -222,11 +231,16 @@ impl Spec {
     }
 
     pub(crate) fn options(&self) -> ConnectOptions {
+        let depth = u16::try_from(self.depth.next_power_of_two()).unwrap_or(MAX_DEPTH).clamp(32, MAX_DEPTH);
         ConnectOptions {
             crc: self.crc,
             markers: self.markers,
             place_before_crc: self.place_before_crc,
+            mss: self.mss,
             port_mapper: PortMapper::Off,
+            // As many Reads as are posted.
+            ird: depth,
+            ord: depth,
             ..Default::default()
         }
     }

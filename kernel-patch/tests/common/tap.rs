@@ -30,7 +30,7 @@ pub struct Faults {
     pub reorder: usize,
     /// Segments in which a bit is changed, while the checksum stays as it is.
     pub corrupt: usize,
-    /// Segments behind which comes one that somebody else has made: other octets for the same place,
+    /// Segments behind which comes one that somebody else has made: other octets, the same place,
     /// a right checksum, and a sequence number that TCP does not wait for.
     pub forge: usize,
     /// Segments lost once each, by number from 1 on.

@@ -38,6 +38,7 @@ impl Active {
         let mut agreed = None;
         for qp in &self.side.qps {
             agreed = Some(qp.connect(self.addr, &options)?.negotiated);
+            self.side.agree(qp);
         }
         agreed.ok_or_else(|| "no connections".into())
     }

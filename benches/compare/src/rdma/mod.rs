@@ -71,6 +71,13 @@ impl Side {
         Ok(side)
     }
 
+    /// Has a connection send large FPDUs if the spec, which both ends have, says so.
+    fn agree(&self, qp: &QueuePair) {
+        if self.spec.large {
+            qp.send_large_fpdus();
+        }
+    }
+
     fn source(&self, at: usize) -> usize {
         PLACE_IN_PAGE + 2 * at * self.spec.size
     }

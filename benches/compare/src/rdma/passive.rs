@@ -50,6 +50,7 @@ impl Passive {
         for qp in &self.side.qps {
             let request = self.listener.accept(Some(options.timeout))?.ok_or("a connection is missing")?;
             request.accept_with(qp, &options)?;
+            self.side.agree(qp);
         }
         Ok(())
     }
