@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::control::Level;
+use super::cpu;
 use super::measure::measure;
 use super::options::Options;
 use super::report::{Outcome, Told};
@@ -10,13 +11,26 @@ use super::server::Listening;
 use crate::child::Child;
 use crate::failure::Failure;
 
-pub(super) fn run(options: &Options, tell: &mut dyn FnMut(&Told)) -> Result<Vec<Outcome>, Failure> {
+/// `pin` keeps each end on a processor of its own.
+pub(super) fn run(
+    options: &Options,
+    pin: bool,
+    tell: &mut dyn FnMut(&Told),
+) -> Result<Vec<Outcome>, Failure> {
     let mut args =
         vec!["perf", "server", "--bind", "127.0.0.1", "--port", "0", "--json", "--until-stdin-ends"];
     if options.setup.placement != Level::User {
         args.push("--placement");
     }
+    let processors = pin.then(cpu::two).transpose()?;
+    if let Some([_, servers]) = processors {
+        // It goes where its parent is.
+        cpu::keep_on(servers)?;
+    }
     let (_server, listening): (Child, Listening) = Child::start(&args)?;
+    if let Some([own, _]) = processors {
+        cpu::keep_on(own)?;
+    }
     let addr: SocketAddr = listening.listening;
     measure(addr, options, tell)
 }

@@ -23,7 +23,7 @@ use clap::{Args, Subcommand};
 pub(crate) use self::control::{Op, Setup, Wait};
 pub(crate) use self::measure::measure;
 pub(crate) use self::options::{Direction, Options};
-use self::options::{MeasureArgs, ServerArgs};
+use self::options::{LocalArgs, MeasureArgs, ServerArgs};
 pub(crate) use self::report::Outcome;
 pub(crate) use self::server::Server;
 use crate::failure::{EXIT_CODES, Failure};
@@ -35,6 +35,7 @@ const EXAMPLES: &str = "\
 Examples:
   rddp perf local                                  both ends here: tcp, write, send and read, four sizes
   rddp perf local --op tcp,write --size 64..1M     two operations, all powers of two
+  rddp perf local --pin                            each end on a processor of its own, for figures that repeat
   rddp perf server                                 on one host, and on another:
   rddp perf client 192.0.2.1 --op tcp,write,read --size 1M --duration 10
   rddp perf client 192.0.2.1 -s 64K -t 10 -i 1     a line each second and operation
@@ -93,14 +94,16 @@ enum PerfCommand {
     },
     /// Measure with both ends here, as two processes
     #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
-    Local(MeasureArgs),
+    Local(LocalArgs),
 }
 
 impl PerfArgs {
     pub(crate) fn json(&self) -> bool {
         match &self.command {
             PerfCommand::Server(args) => args.json,
-            PerfCommand::Client { measure, .. } | PerfCommand::Local(measure) => measure.json,
+            PerfCommand::Client { measure, .. } | PerfCommand::Local(LocalArgs { measure, .. }) => {
+                measure.json
+            }
         }
     }
 }
@@ -114,8 +117,8 @@ pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
             report::print(measure.json, &options, |tell| measure::measure(addr, &options, tell))
         }
         PerfCommand::Local(args) => {
-            let options = args.options()?;
-            report::print(args.json, &options, |tell| local::run(&options, tell))
+            let options = args.measure.options()?;
+            report::print(args.measure.json, &options, |tell| local::run(&options, args.pin, tell))
         }
     }
 }

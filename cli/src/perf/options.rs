@@ -121,6 +121,16 @@ pub(crate) struct MeasureArgs {
     pub(super) json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct LocalArgs {
+    /// Keep each end on a processor of its own: spinning ends that move swing between runs
+    #[arg(long)]
+    pub(super) pin: bool,
+
+    #[command(flatten)]
+    pub(super) measure: MeasureArgs,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Switch {
     On,

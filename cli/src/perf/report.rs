@@ -21,6 +21,10 @@ pub(crate) struct Outcome {
     pub(crate) depth: u16,
     pub(crate) crc: bool,
     pub(crate) markers: bool,
+    /// Settings as they were asked for.
+    pub(crate) mss: Option<u16>,
+    pub(crate) large_fpdus: bool,
+    pub(crate) stable: bool,
     pub(crate) wait: Wait,
     /// Messages of the bandwidth, in all directions.
     pub(crate) messages: u64,
@@ -168,6 +172,15 @@ fn head(outcome: &Outcome) {
     };
     let Outcome { qps, depth, .. } = outcome;
     say!("{qps} connection(s){to}, {depth} messages on their way on each, both ends {wait}");
+    let asked = [
+        outcome.mss.map(|mss| format!("segments of at most {mss} octets")),
+        outcome.large_fpdus.then(|| "large FPDUs".to_owned()),
+        outcome.stable.then(|| "stable memory".to_owned()),
+    ];
+    let asked: Vec<_> = asked.into_iter().flatten().collect();
+    if !asked.is_empty() {
+        say!("asked for: {}", asked.join(", "));
+    }
     say!();
     say!(
         "{:<9} {:>6} {:>9} {:>7} {:>9} {:>7} {:>9} {:>9} {:>9} {:>9}  crc  markers",

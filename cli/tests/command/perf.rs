@@ -39,6 +39,9 @@ fn results_have_the_documented_form() {
             "depth",
             "crc",
             "markers",
+            "mss",
+            "large_fpdus",
+            "stable",
             "wait",
             "messages",
             "bytes_per_s",
@@ -66,6 +69,7 @@ fn settings_reach_both_ends() {
     for one in local(&[&settings[..], &more].concat()) {
         assert_eq!((&one["qps"], &one["depth"], &one["wait"]), (&3.into(), &8.into(), &"event".into()));
         assert_eq!((&one["crc"], &one["markers"]), (&false.into(), &(one["op"] != "tcp").into()));
+        assert_eq!((&one["mss"], &one["stable"]), (&1448.into(), &false.into()));
         assert!(one["bytes_per_s"].as_f64().unwrap() > 0.0, "{one}");
     }
 }
@@ -171,6 +175,18 @@ fn options_of_perftest_and_iperf3_are_known() {
             assert_eq!((&one["size"], &one["qps"]), (&64.into(), &2.into()));
         }
     }
+}
+
+#[test]
+fn what_was_asked_for_is_told() {
+    let asked =
+        ["perf", "local", "--pin", "--large-fpdus", "--stable", "--op", "read", "--size", "64K", "-n", "20"];
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        run(&asked).failed(1, &["--pin needs two processors"]);
+        return;
+    }
+    let told = run(&asked).ok();
+    assert!(told.stdout.contains("asked for: large FPDUs, stable memory"), "{told:?}");
 }
 
 /// Loading a program into the kernel is not for any client to ask for.
