@@ -45,11 +45,19 @@ def main():
 
 
 def joined(files):
-    """Returns one result of several, each with some of the rows."""
+    """Returns one result of several, each with some of the rows.
+
+    Of a row that several have, the last counts.
+    """
     results = [json.loads(Path(file).read_text()) for file in files]
-    names = [kind.name for kind in ROWS]
-    rows = sorted((row for result in results for row in result["rows"]), key=lambda row: names.index(row["name"]))
-    return results[-1] | {"rows": rows, "seconds": sum(result["seconds"] for result in results), "runs": len(results)}
+    found = {}
+    for result in results:
+        of = result["machine"]
+        when = f"{of['date']} at commit `{of['commit']}`"
+        for row in result["rows"]:
+            found[row["name"]] = {"measured": when} | row
+    rows = [found[kind.name] for kind in ROWS if kind.name in found]
+    return results[-1] | {"rows": rows, "seconds": sum(row["seconds"] for row in rows)}
 
 
 def store(result, rows, page, out):

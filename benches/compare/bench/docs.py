@@ -33,7 +33,7 @@ class Page:
         (root / self.path).write_text(self.text(result, rows, drawn))
 
     def text(self, result, rows, drawn):
-        parts = [self.head, machine(result), "## Reached and not\n", report.summary(rows)]
+        parts = [self.head, machine(result, rows), "## Reached and not\n", report.summary(rows)]
         if drawn:
             beside = FOLDER.relative_to(self.path.parent)
             parts.append("## Over message size\n")
@@ -44,17 +44,23 @@ class Page:
             # Rows that are measured in the same way share a description.
             same = told.setdefault(row.method, row.name)
             how = row.method if same == row.name else f"As {same}."
+            if row.measured and row.measured != last(rows):
+                how += f" Measured on {row.measured}."
             parts += [f"### {row.name}: {row.title}\n", how + "\n", report.figures(row)]
             if about := notes().get(row.name, {}).get("about"):
                 parts.append(about.strip() + "\n")
         return "\n".join(parts).rstrip() + "\n"
 
 
-def machine(result):
+def last(rows):
+    """Returns when the rows of the last run were measured, if there were several."""
+    return max((row.measured for row in rows), default="")
+
+
+def machine(result, rows):
     of = result["machine"]
     short = " This was a quick run, with slices too short to rely on." if result["quick"] else ""
-    runs = result.get("runs", 1)
-    parts = f" and {runs} runs, the last of which is said here" if runs > 1 else ""
+    parts = " (older rows say so)" if len({row.measured for row in rows}) > 1 else ""
     return (f"Measured on {of['date']} at commit `{of['commit']}`, in {result['seconds'] / 60:.0f} minutes{parts}: "
             f"{of['processor']}, {of['processors']} processors (virtual: {of['virtual']}), {of['memory_gib']:g} GiB, "
             f"Linux {of['kernel']}, {of['rust']}; load before the run {of['load']:.2f}.{short}\n")

@@ -90,13 +90,15 @@ class Row:
     # True if the problem is a fault of what is measured, and not missing rights on this host.
     faulty: bool = False
     seconds: float = 0.0
+    # When, and of which commit, where rows of several runs are on a page.
+    measured: str = ""
 
     def as_dict(self):
         return asdict(self) | {"items": [item.as_dict() for item in self.items]}
 
     @classmethod
     def from_dict(cls, stored):
-        fields = {name: stored[name] for name in cls.__dataclass_fields__}
+        fields = {name: stored[name] for name in cls.__dataclass_fields__ if name in stored}
         return cls(**fields | {"items": [Item.from_dict(item) for item in stored["items"]]})
 
     def lines(self):
