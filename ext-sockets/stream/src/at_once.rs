@@ -1,10 +1,12 @@
-//! One read in place of a look and a read, where the program asks for a message as long as the last
-//! ones.
+//! One read in place of a look and a read, where a message as long as the last ones is expected.
 //!
 //! A look costs as much as a read. It may be left out where all that the read can bring has a
 //! place: whole FPDUs in the program's buffer, a part of one in the block of kept octets. So as
 //! many octets are taken as the last FPDU had, and only if whole FPDUs in them have no more payload
-//! than there is room for. They go to memory of our own first: a message that is shorter than
+//! than there is room for. Where the program has room for more than the message, the call has to
+//! learn whether more is there: it asks for a word more, which comes only if there is. That is done
+//! where the last FPDU came alone, so that streams of short messages are taken many at a time. The
+//! octets go to memory of our own first: a message that is shorter than
 //! expected would leave the octets of the next one in the program's buffer, and no CRC is known
 //! yet.
 
@@ -26,11 +28,17 @@ impl Stream<'_> {
     #[inline]
     pub(super) fn expected(&self, rx: &Rx, sink: &Sink<'_, '_>) -> Option<usize> {
         let len = rx.expected_fpdu as usize;
-        // The payload and its pad are a multiple of four.
-        let fits = len > EMPTY_SEND && len - EMPTY_SEND == sink.room() & !3;
         // Markers vary an FPDU's length, SDP has obligations besides octets, and where the window
         // is narrow a part may close it.
-        (fits && !rx.markers && !rx.narrow && !self.state.asked.is_sdp()).then_some(len)
+        if len <= EMPTY_SEND || rx.markers || rx.narrow || self.state.asked.is_sdp() {
+            return None;
+        }
+        // The payload and its pad are a multiple of four.
+        match (sink.room() & !3).checked_sub(len - EMPTY_SEND)? {
+            0 => Some(len),
+            WORD.. if rx.alone => Some(len + WORD),
+            _ => None,
+        }
     }
 
     /// Takes octets that are there, as many as `octets` has room for, and delivers the FPDUs in
@@ -86,6 +94,7 @@ impl Stream<'_> {
                 Stop::Alone | Stop::Wrong(_) => return Err(self.owner_died()),
             }
         }
+        rx.alone = is_all && rest.is_empty() && got == rx.last_fpdu as usize;
         keep_part(rx, rest)?;
         Ok(if is_all && rest.is_empty() { Next::Drained } else { Next::More })
     }
@@ -114,6 +123,9 @@ impl Rx {
         self.last_fpdu = len;
     }
 }
+
+/// Octets that are asked for beside an FPDU, to learn whether more are there.
+const WORD: usize = 4;
 
 /// Octets of the FPDU of a Send without payload.
 const EMPTY_SEND: usize = fpdu_len(UntaggedRepr::LEN);

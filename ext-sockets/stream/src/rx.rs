@@ -253,7 +253,9 @@ impl Stream<'_> {
             Err(error) => return Err(error),
         };
         let all = seen < glance;
-        match self.take_batch(rx, &mut scratch[..seen], sink)? {
+        let taken = self.take_batch(rx, &mut scratch[..seen], sink)?;
+        rx.alone = matches!(taken, Taken::Whole) && all && rx.left == 0 && seen == rx.last_fpdu as usize;
+        match taken {
             Taken::Left => Ok(Next::Full),
             // Octets that are left although there is room go by another way.
             Taken::Whole if all && rx.left == 0 => Ok(Next::Drained),

@@ -429,6 +429,8 @@ pub(super) struct Rx {
     pub(super) markers: bool,
     /// Set if the last FPDU was a large one: the next is looked at before it is read.
     pub(super) bulk: bool,
+    /// Set if the last FPDU was all that was there when it was taken.
+    pub(super) alone: bool,
     /// Set if a Read without octets was our RTR, and is not answered yet.
     pub(super) rtr_read: bool,
     pub(super) peer_data_known: bool,
