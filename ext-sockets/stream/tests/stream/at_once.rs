@@ -144,7 +144,7 @@ fn messages_that_come_together_are_taken_by_one_call() {
     }
 }
 
-/// One that is longer than was expected, by a word or more, and than there is room for.
+/// A message that is longer than was expected, by up to three words, and than there is room for.
 #[test]
 fn a_message_longer_than_the_room_is_read_by_parts() {
     for (room, longer) in [4, 5, 8].into_iter().flat_map(|room| (0..12).map(move |longer| (room, longer))) {
