@@ -41,12 +41,20 @@ fn negotiated() -> Negotiated {
     }
 }
 
-/// Connects a QP, as the active end, to a plain socket, which is returned.
-fn attached(qp: &QueuePair) -> TcpStream {
+/// Returns both ends of a connection over loopback with this MSS: a QP's, and its peer's.
+fn sockets(mss: Option<u32>) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    if let Some(mss) = mss {
+        socket2::SockRef::from(&listener).set_tcp_mss(mss).unwrap();
+    }
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
-    let socket = listener.accept().unwrap().0;
+    (listener.accept().unwrap().0, peer)
+}
+
+/// Connects a QP, as the active end, to a plain socket, which is returned.
+fn attached(qp: &QueuePair) -> TcpStream {
+    let (socket, peer) = sockets(None);
     qp.attach(socket, negotiated(), &ConnectOptions::default(), true).unwrap();
     peer
 }

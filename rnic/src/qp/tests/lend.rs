@@ -45,16 +45,11 @@ impl End {
         source.write(0, &octets()).unwrap();
         let open = pd.allocate(LEN, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
         open.write(0, &octets()).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        if let Some(mss) = mss {
-            socket2::SockRef::from(&listener).set_tcp_mss(mss).unwrap();
-        }
-        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (socket, peer) = sockets(mss);
         // Nothing of its own accord.
         let options = ConnectOptions { nudge: false, ..Default::default() };
         let crc = negotiated.crc;
-        qp.attach(listener.accept().unwrap().0, negotiated, &options, true).unwrap();
+        qp.attach(socket, negotiated, &options, true).unwrap();
         let framing = Framing { crc, markers: false };
         let (requests, deframer) = (Framer::new(framing), Deframer::new(framing));
         End { peer, cq, qp, source, open, requests, msn: 0, stream: Vec::new(), deframer }

@@ -47,15 +47,10 @@ impl End {
         for at in 0..8192 {
             region.write(at, &[at as u8]).unwrap();
         }
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        if let Some(mss) = mss {
-            socket2::SockRef::from(&listener).set_tcp_mss(mss).unwrap();
-        }
-        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (socket, peer) = sockets(mss);
         // Nothing of its own accord.
         let options = ConnectOptions { nudge: false, ..Default::default() };
-        qp.attach(listener.accept().unwrap().0, negotiated, &options, active).unwrap();
+        qp.attach(socket, negotiated, &options, active).unwrap();
         End { peer, pd, cq, qp, region }
     }
 

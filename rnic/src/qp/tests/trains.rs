@@ -14,15 +14,10 @@ fn on_path(mss: Option<u32>) -> (ProtectionDomain, CompletionQueue, QueuePair, T
     let rnic = Rnic::open().unwrap();
     let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
     let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    if let Some(mss) = mss {
-        socket2::SockRef::from(&listener).set_tcp_mss(mss).unwrap();
-    }
-    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (socket, peer) = sockets(mss);
     // Nothing of its own accord.
     let options = ConnectOptions { nudge: false, ..Default::default() };
-    qp.attach(listener.accept().unwrap().0, negotiated(), &options, true).unwrap();
+    qp.attach(socket, negotiated(), &options, true).unwrap();
     (pd, cq, qp, peer)
 }
 
