@@ -37,7 +37,7 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("RDDP_SDP_*", "SOURCE_THRESHOLD, SINK_THRESHOLD, BCOPY, BUFS, MODE and FAMILIES: settings of SDP"),
     (
         "RDDP_VERBS_*",
-        "MPA, CRC, MARKERS, PEER_TO_PEER, RTR, IRD, ORD, EXTENSIONS: a policy's words for all peers",
+        "MPA, CRC, MARKERS, LARGE_FPDUS, PEER_TO_PEER, RTR, SPEAKS_FIRST, IRD, ORD, EXTENSIONS: a policy's words for all peers",
     ),
     ("LIBSDP_CONFIG_FILE, SIMPLE_LIBSDP, ALWAYS_USE_SDP", "as libsdp has them, where none of ours is set"),
 ];
