@@ -203,6 +203,11 @@ pub(super) fn protocol_text(protocol: u8) -> &'static str {
     if protocol == 1 { ", by protocol 1: no tokens, times or holes, one file at a time" } else { "" }
 }
 
+/// Returns a number of files as words.
+pub(super) fn count(files: u64) -> String {
+    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
+}
+
 /// Returns the part of a result line that says from where a transfer was resumed.
 pub(super) fn resumed_text(from: u64) -> String {
     if from == 0 { String::new() } else { format!(", resumed after {}", about(from)) }

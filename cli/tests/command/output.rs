@@ -78,6 +78,23 @@ fn a_servers_lines_have_times() {
     assert_eq!(crate::program::wait(&mut server), 0);
 }
 
+/// The served directory itself has no name of its own.
+#[test]
+fn the_server_names_the_tree_that_it_was_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let [served, sent] = ["served", "sent"].map(|name| dir.path().join(name));
+    std::fs::create_dir(&served).unwrap();
+    std::fs::create_dir(&sent).unwrap();
+    std::fs::write(sent.join("file"), "octets").unwrap();
+    let mut server =
+        Server::start(&["serve", served.to_str().unwrap(), "--writable", "--port", "0", "--json"]);
+    let remote = format!("{}/", server.host());
+    let put = run(&["put", "-r", sent.to_str().unwrap(), &remote]).ok();
+    assert!(put.stdout.starts_with("1 file: "), "{}", put.stdout);
+    let told = object(&server.line());
+    assert_eq!((&told["op"], &told["file"], &told["files"]), (&"put".into(), &".".into(), &1.into()));
+}
+
 /// The first line of a quiet server is its address; it tells of clients only what went wrong.
 #[test]
 fn quiet_and_verbose_may_stand_before_the_subcommand() {

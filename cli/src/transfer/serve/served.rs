@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::failure::printable;
 use crate::out;
 use crate::transfer::checksum::Check;
-use crate::transfer::show::{protocol_text, replaced_text, resumed_text};
+use crate::transfer::show::{count, protocol_text, replaced_text, resumed_text};
 use crate::units::about;
 
 /// The result of a transfer, as `--json` prints it.
@@ -55,7 +55,7 @@ impl Served {
         let name = printable(&self.file);
         let (octets, seconds) = (about(self.octets), self.seconds);
         let (resumed, replaced) = (resumed_text(self.resumed_from), replaced_text(self.replaced));
-        let files = self.files.map_or_else(String::new, |files| format!("{files} files, "));
+        let files = self.files.map_or_else(String::new, |files| format!("{}, ", count(files)));
         let unchanged = match (self.files, self.unchanged) {
             (None, Some(_)) => ", unchanged".to_owned(),
             (Some(_), Some(count @ 1..)) => format!(", {count} unchanged"),

@@ -91,8 +91,11 @@ impl Client<'_> {
         Ok(self.served_tree("get", paths.join(" "), counts).checked(check_of(terms)))
     }
 
-    fn served_tree(&self, op: &'static str, file: String, counts: Counts) -> Served {
+    fn served_tree(&self, op: &'static str, mut file: String, counts: Counts) -> Served {
         let Counts { files, octets, unchanged, .. } = counts;
+        if file.is_empty() {
+            file = ".".into(); // the served directory itself
+        }
         self.served(op, file, octets, 0, String::new()).with_files(files, unchanged)
     }
 }

@@ -22,7 +22,7 @@ use crate::transfer::files::{FileError, directory};
 use crate::transfer::partial::Clobber;
 use crate::transfer::protocol::{MAX_PATH, Share, Terms, ToClient, ToServer, Window, out_of_step};
 use crate::transfer::remote::{Asks, Peer, RemoteFile, Server};
-use crate::transfer::show::Progress;
+use crate::transfer::show::{Progress, count};
 use crate::transfer::talk::Talk;
 use crate::transfer::target::STANDARD;
 use crate::transfer::tasks::Hub;
@@ -348,8 +348,7 @@ impl Summary {
             out::json(self);
         } else {
             let (octets, seconds, rate) = (about(self.octets), self.seconds, rate(self.bytes_per_s));
-            let s = if files == 1 { "" } else { "s" };
-            say!("{files} file{s}: {octets} in {seconds:.2} s, {rate}");
+            say!("{}: {octets} in {seconds:.2} s, {rate}", count(files));
             if unchanged > 0 {
                 say!("{unchanged} unchanged: their size and time are the same at both ends");
             }
