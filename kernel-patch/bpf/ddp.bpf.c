@@ -380,9 +380,22 @@ static int place_fpdu(__u32 index, struct walk *walk)
 	return 0;
 }
 
+/* Says whether a segment lies behind a hole. TCP does not take segments while a program is in a call
+ * on the socket: they wait in a queue, and what follows one of them is in order, too. That a segment
+ * counts as in order which is not (TCP drops the one before it, or somebody else made it) leaves
+ * more to user space, and no more than that. */
+static __always_inline int is_behind_hole(const struct segment *seg, struct connection *connection, __u32 rcv_nxt)
+{
+	if (seg->seq != rcv_nxt && seg->seq != connection->next)
+		return 1;
+	connection->next = seg->seq + seg->payload_len;
+	return 0;
+}
+
 /* Says why a segment of a connection is left to user space, before its octets are looked at; -1 if
  * it is not. */
-static __always_inline int turned_away(struct __sk_buff *skb, const struct segment *seg, __u32 flags, __u32 *behind)
+static __always_inline int turned_away(struct __sk_buff *skb, const struct segment *seg,
+				       struct connection *connection, __u32 *behind)
 {
 	struct tcp_state tcp = {};
 
@@ -398,8 +411,8 @@ static __always_inline int turned_away(struct __sk_buff *skb, const struct segme
 	 * has no such check in TCP either. */
 	if (tcp.ts_recent && (!seg->has_timestamp || is_before(seg->timestamp, tcp.ts_recent)))
 		return OLD_TIMESTAMP;
-	*behind = seg->seq != tcp.rcv_nxt;
-	if (!*behind && !(flags & PLACE_ALL))
+	*behind = is_behind_hole(seg, connection, tcp.rcv_nxt);
+	if (!*behind && !(connection->flags & PLACE_ALL))
 		return IN_ORDER;
 	return -1;
 }
@@ -415,12 +428,11 @@ static __always_inline int is_same(const struct tuple *a, const struct tuple *b)
 static __always_inline int place_segment(struct __sk_buff *skb, const struct segment *seg,
 					 struct connection *connection, __u32 number)
 {
-	__u32 flags = connection->flags;
 	struct walk walk = {};
 	__u64 gate;
 	int why;
 
-	why = turned_away(skb, seg, flags, &walk.behind);
+	why = turned_away(skb, seg, connection, &walk.behind);
 	if (why >= 0)
 		return why;
 	walk.skb = skb;
@@ -430,7 +442,7 @@ static __always_inline int place_segment(struct __sk_buff *skb, const struct seg
 	loop(MOST_FPDUS, check_fpdu, &walk, 0);
 	if (walk.at != walk.end)
 		return UNALIGNED;
-	if (!(flags & TRUST_LINK) && !is_sound(skb, seg))
+	if (!(connection->flags & TRUST_LINK) && !is_sound(skb, seg))
 		return BAD_CHECKSUM;
 
 	gate = *(volatile __u64 *)&connection->gate;

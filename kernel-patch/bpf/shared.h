@@ -99,7 +99,7 @@ struct connection {
 	__u64 octets_behind;   /* of these, behind a hole */
 	__u64 outcomes[16];    /* by `enum outcome` */
 	struct tuple tuple;
-	__u32 unused;
+	__u32 next;            /* sequence number behind the last segment that came in order */
 	struct record records[RECORDS];
 };
 

@@ -110,8 +110,8 @@ pub struct Connection {
     pub outcomes: [u64; 16],
     /// Name.
     pub tuple: Tuple,
-    /// Fills the structure up.
-    pub unused: u32,
+    /// Sequence number behind the last segment that came in order.
+    pub next: u32,
 }
 
 /// A connection's name: addresses and ports in network order.

@@ -139,6 +139,29 @@ fn what_is_in_order_is_placed_only_where_all_is() {
     });
 }
 
+/// While a program is in a call on the socket, segments wait in a queue of TCP's (here for ever, as
+/// TCP does not get them), and there is no hole.
+#[test]
+fn what_follows_a_segment_that_tcp_has_not_taken_is_in_order() {
+    in_namespace(|| {
+        let mut scene = Scene::new(0);
+        let parts = ["first", "second", "third", "fourth"].map(|text| write_fpdu(STAG, BASE, text.as_bytes()));
+        let mut behind = 0;
+        for part in &parts[..2] {
+            let frame = scene.frame(behind, part.clone()).octets();
+            scene.refuses(&frame, Outcome::InOrder);
+            behind += part.len() as u32;
+        }
+        // The third is missing, and then comes.
+        let fourth = scene.frame(behind + parts[2].len() as u32, parts[3].clone());
+        scene.run(&fourth);
+        assert!(scene.placing.take().is_some_and(|(_, good)| good));
+        let third = scene.frame(behind, parts[2].clone()).octets();
+        scene.refuses(&third, Outcome::InOrder);
+        scene.refuses(&fourth.octets(), Outcome::InOrder);
+    });
+}
+
 /// A program that polls the last octets of a Write takes all others to be there (see
 /// `rnic/src/mem/octets.rs`), and segments in front may be missing.
 #[test]
