@@ -22,8 +22,12 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define GO_ON (-1) /* TCX_NEXT and TC_ACT_UNSPEC */
 
 #define ETH_LEN 14u
-#define IP_LEN 20u
+#define IPV4_LEN 20u
+#define IPV6_LEN 40u
 #define TCP_LEN 20u
+#define TCP 6 /* the protocol's number */
+/* The third word of an IPv4 address that is written as IPv6 has it. */
+#define MAPPED __builtin_bswap32(0xffffu)
 #define TIMESTAMP_FIRST 0x0101080au /* NOP, NOP, timestamps: kind 8, 10 octets (RFC 7323 §3.2) */
 #define ESTABLISHED 1u
 #define SUM_CHUNK 512u /* what `csum_diff` takes at a time */
@@ -86,50 +90,87 @@ struct {
 struct segment {
 	struct tuple tuple;
 	__u32 tcp_at;      /* offset of the TCP header in the frame */
-	__u32 tcp_len;     /* octets of header and payload */
+	__u32 tcp_len;     /* octets of header and payload, as IP has them */
 	__u32 payload_at;  /* offset of the payload in the frame */
 	__u32 payload_len;
 	__u32 seq;
 	__u8 flags;
 	__u8 has_timestamp;
+	__u8 is_v6;
+	__u8 is_fragment;
 	__u8 is_whole;     /* the headers are as expected, and all of the payload is in the frame */
 	__u32 timestamp;
 };
 
-/* Reads the headers of an IPv4 TCP segment. Says whether it is one. */
-static __always_inline int parse(struct __sk_buff *skb, struct segment *seg)
+/* Reads the header of IPv4. Says whether TCP's follows it. */
+static __always_inline int parse_v4(struct __sk_buff *skb, struct segment *seg)
 {
-	__u8 front[ETH_LEN + IP_LEN], tcp[TCP_LEN], option[8];
-	__u32 ip_len, total, header_len;
+	__u8 ip[IPV4_LEN];
+	__u32 len;
 
-	if (skb_load(skb, 0, front, sizeof(front)))
-		return 0;
-	if (octets16(front + 12) != 0x0800 || front[ETH_LEN] >> 4 != 4 || front[ETH_LEN + 9] != 6)
+	if (skb_load(skb, ETH_LEN, ip, sizeof(ip)) || ip[0] >> 4 != 4 || ip[9] != TCP)
 		return 0;
 	/* The ports of a fragment other than the first are none. */
-	if (octets16(front + ETH_LEN + 6) & 0x1fff)
+	if (octets16(ip + 6) & 0x1fff)
 		return 0;
-	ip_len = (front[ETH_LEN] & 15) * 4;
-	if (ip_len < IP_LEN)
+	len = (ip[0] & 15) * 4;
+	if (len < IPV4_LEN)
 		return 0;
-	seg->tcp_at = ETH_LEN + ip_len;
+	seg->is_fragment = octets16(ip + 6) >> 13 & 1;
+	seg->tcp_at = ETH_LEN + len;
+	seg->tcp_len = octets16(ip + 2) - len;
+	if (octets16(ip + 2) < len)
+		seg->tcp_len = 0;
+	seg->tuple.peer_addr[2] = seg->tuple.own_addr[2] = MAPPED;
+	__builtin_memcpy(&seg->tuple.peer_addr[3], ip + 12, 4);
+	__builtin_memcpy(&seg->tuple.own_addr[3], ip + 16, 4);
+	return 1;
+}
+
+/* Reads the header of IPv6. Says whether TCP's follows it: with other headers between them, among
+ * which are those of fragments, a segment is left to user space. */
+static __always_inline int parse_v6(struct __sk_buff *skb, struct segment *seg)
+{
+	__u8 ip[IPV6_LEN];
+
+	if (skb_load(skb, ETH_LEN, ip, sizeof(ip)) || ip[0] >> 4 != 6 || ip[6] != TCP)
+		return 0;
+	seg->is_v6 = 1;
+	seg->tcp_at = ETH_LEN + IPV6_LEN;
+	seg->tcp_len = octets16(ip + 4);
+	__builtin_memcpy(seg->tuple.peer_addr, ip + 8, 16);
+	__builtin_memcpy(seg->tuple.own_addr, ip + 24, 16);
+	return 1;
+}
+
+/* Reads the headers of a TCP segment. Says whether it is one. */
+static __always_inline int parse(struct __sk_buff *skb, struct segment *seg)
+{
+	__u8 type[2], tcp[TCP_LEN], option[8];
+	__u32 header_len;
+
+	if (skb_load(skb, ETH_LEN - sizeof(type), type, sizeof(type)))
+		return 0;
+	if (octets16(type) == 0x0800) {
+		if (!parse_v4(skb, seg))
+			return 0;
+	} else if (octets16(type) != 0x86dd || !parse_v6(skb, seg)) {
+		return 0;
+	}
 	if (skb_load(skb, seg->tcp_at, tcp, sizeof(tcp)))
 		return 0;
-	__builtin_memcpy(&seg->tuple.peer_addr, front + ETH_LEN + 12, 4);
-	__builtin_memcpy(&seg->tuple.own_addr, front + ETH_LEN + 16, 4);
 	__builtin_memcpy(&seg->tuple.peer_port, tcp, 2);
 	__builtin_memcpy(&seg->tuple.own_port, tcp + 2, 2);
 	seg->seq = octets32(tcp + 4);
 	seg->flags = tcp[13];
 
-	/* The length is IP's own: short frames have padding behind it. */
-	total = octets16(front + ETH_LEN + 2);
+	/* The length is IP's own: short frames have padding behind it. A frame with a VLAN tag is one
+	 * of the VLAN's own interface, where it comes by once more. */
 	header_len = (tcp[12] >> 4) * 4;
-	seg->is_whole = !(octets16(front + ETH_LEN + 6) & 0x2000) && !skb->vlan_present &&
-			header_len >= TCP_LEN && total > ip_len + header_len && ETH_LEN + total <= skb->len;
+	seg->is_whole = !seg->is_fragment && !skb->vlan_present && header_len >= TCP_LEN &&
+			seg->tcp_len > header_len && seg->tcp_at + seg->tcp_len <= skb->len;
 	if (!seg->is_whole)
 		return 1;
-	seg->tcp_len = total - ip_len;
 	seg->payload_at = seg->tcp_at + header_len;
 	seg->payload_len = seg->tcp_len - header_len;
 	seg->has_timestamp = 0;
@@ -148,18 +189,35 @@ struct tcp_state {
 	__u32 ts_recent;
 };
 
-static __always_inline int ask_tcp(struct __sk_buff *skb, const struct tuple *tuple, struct tcp_state *state)
+static __always_inline struct bpf_sock *find_v4(struct __sk_buff *skb, const struct tuple *tuple)
 {
 	struct bpf_sock_tuple wanted = {};
+
+	wanted.ipv4.saddr = tuple->peer_addr[3];
+	wanted.ipv4.daddr = tuple->own_addr[3];
+	wanted.ipv4.sport = tuple->peer_port;
+	wanted.ipv4.dport = tuple->own_port;
+	return sk_lookup(skb, &wanted, sizeof(wanted.ipv4), BPF_F_CURRENT_NETNS, 0);
+}
+
+static __always_inline struct bpf_sock *find_v6(struct __sk_buff *skb, const struct tuple *tuple)
+{
+	struct bpf_sock_tuple wanted = {};
+
+	__builtin_memcpy(wanted.ipv6.saddr, tuple->peer_addr, 16);
+	__builtin_memcpy(wanted.ipv6.daddr, tuple->own_addr, 16);
+	wanted.ipv6.sport = tuple->peer_port;
+	wanted.ipv6.dport = tuple->own_port;
+	return sk_lookup(skb, &wanted, sizeof(wanted.ipv6), BPF_F_CURRENT_NETNS, 0);
+}
+
+static __always_inline int ask_tcp(struct __sk_buff *skb, const struct segment *seg, struct tcp_state *state)
+{
 	struct tcp_sock *tcp;
 	struct bpf_sock *sk;
 	int found = 0;
 
-	wanted.ipv4.saddr = tuple->peer_addr;
-	wanted.ipv4.daddr = tuple->own_addr;
-	wanted.ipv4.sport = tuple->peer_port;
-	wanted.ipv4.dport = tuple->own_port;
-	sk = sk_lookup(skb, &wanted, sizeof(wanted.ipv4), BPF_F_CURRENT_NETNS, 0);
+	sk = seg->is_v6 ? find_v6(skb, &seg->tuple) : find_v4(skb, &seg->tuple);
 	if (!sk)
 		return 0;
 	/* A listening socket is also found, and has no sequence numbers. */
@@ -210,18 +268,20 @@ static int sum_chunk(__u32 index, struct sum *sum)
  * here before TCP drops it. */
 static __always_inline int is_sound(struct __sk_buff *skb, const struct segment *seg)
 {
-	__u8 pseudo[12] = {};
+	__u8 pseudo[40] = {};
 	struct sum sum = {};
 	__u32 folded;
 
 	/* The interface has checked it, or GRO. */
 	if (csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0)
 		return 1;
-	__builtin_memcpy(pseudo, &seg->tuple.peer_addr, 4);
-	__builtin_memcpy(pseudo + 4, &seg->tuple.own_addr, 4);
-	pseudo[9] = 6;
-	pseudo[10] = seg->tcp_len >> 8;
-	pseudo[11] = seg->tcp_len;
+	/* IPv6's (RFC 8200 §8.1). IPv4's has the same sum: the ffff in front of its addresses is
+	 * nothing in one's complement. */
+	__builtin_memcpy(pseudo, seg->tuple.peer_addr, 16);
+	__builtin_memcpy(pseudo + 16, seg->tuple.own_addr, 16);
+	pseudo[34] = seg->tcp_len >> 8;
+	pseudo[35] = seg->tcp_len;
+	pseudo[39] = TCP;
 	sum.skb = skb;
 	sum.at = seg->tcp_at;
 	sum.left = seg->tcp_len;
@@ -403,7 +463,7 @@ static __always_inline int turned_away(struct __sk_buff *skb, const struct segme
 		return NOT_WHOLE;
 	if ((seg->flags & 0x37) != 0x10) /* URG, ACK, RST, SYN, FIN: only ACK */
 		return FLAGS;
-	if (!ask_tcp(skb, &seg->tuple, &tcp))
+	if (!ask_tcp(skb, seg, &tcp))
 		return NO_SOCKET;
 	if (is_before(seg->seq, tcp.rcv_nxt) || is_before(tcp.window_end, seg->seq + seg->payload_len))
 		return OUT_OF_WINDOW;
@@ -419,8 +479,12 @@ static __always_inline int turned_away(struct __sk_buff *skb, const struct segme
 
 static __always_inline int is_same(const struct tuple *a, const struct tuple *b)
 {
-	return a->peer_addr == b->peer_addr && a->own_addr == b->own_addr && a->peer_port == b->peer_port &&
-	       a->own_port == b->own_port;
+	const __u32 *left = (const __u32 *)a, *right = (const __u32 *)b;
+	__u32 number, differ = 0;
+
+	for (number = 0; number < sizeof(*a) / sizeof(*left); number++)
+		differ |= left[number] ^ right[number];
+	return !differ;
 }
 
 /* Places what a segment of this connection has. Returns the outcome, or -1 if FPDUs were placed or
@@ -497,7 +561,7 @@ int ask(struct __sk_buff *skb)
 	if (!answer)
 		return GO_ON;
 	answer->found = 0;
-	if (!parse(skb, &seg) || !ask_tcp(skb, &seg.tuple, &tcp))
+	if (!parse(skb, &seg) || !ask_tcp(skb, &seg, &tcp))
 		return GO_ON;
 	answer->copied_seq = tcp.copied_seq;
 	answer->rcv_nxt = tcp.rcv_nxt;

@@ -77,10 +77,11 @@ enum outcome {
 	OUTCOMES
 };
 
-/* A connection's name: addresses and ports in network order, the peer's first. */
+/* A connection's name: addresses and ports in network order, the peer's first. An IPv4 address is
+ * written as IPv6 has it (::ffff:192.0.2.1, RFC 4291 §2.5.5.2). */
 struct tuple {
-	__u32 peer_addr;
-	__u32 own_addr;
+	__u32 peer_addr[4];
+	__u32 own_addr[4];
 	__u16 peer_port;
 	__u16 own_port;
 };
@@ -114,8 +115,8 @@ struct answer {
 
 _Static_assert(sizeof(struct entry) == 64, "entry");
 _Static_assert(sizeof(struct record) == 40, "record");
-_Static_assert(sizeof(struct connection) == 216 + 40 * RECORDS, "connection");
-_Static_assert(sizeof(struct tuple) == 12, "tuple");
+_Static_assert(sizeof(struct connection) == 240 + 40 * RECORDS, "connection");
+_Static_assert(sizeof(struct tuple) == 36, "tuple");
 _Static_assert(sizeof(struct answer) == 20, "answer");
 _Static_assert(OUTCOMES <= 16, "outcomes");
 

@@ -3,6 +3,8 @@
 //! The structures live in memory that both change, so that they are never made into Rust values
 //! there: what counts are the offsets of their fields.
 
+use std::net::{IpAddr, SocketAddr};
+
 /// Octets of memory in one piece.
 pub const PIECE_LEN: usize = 64 << 20;
 /// Octets behind a piece that nobody uses. The verifier bounds offset and length of a copy apart,
@@ -114,18 +116,47 @@ pub struct Connection {
     pub next: u32,
 }
 
-/// A connection's name: addresses and ports in network order.
+/// A connection's name: addresses and ports in network order. An IPv4 address is written as IPv6
+/// has it (RFC 4291 §2.5.5.2).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuple {
     /// The peer's address.
-    pub peer_addr: [u8; 4],
+    pub peer_addr: [u8; 16],
     /// This end's address.
-    pub own_addr: [u8; 4],
+    pub own_addr: [u8; 16],
     /// The peer's port.
     pub peer_port: [u8; 2],
     /// This end's port.
     pub own_port: [u8; 2],
+}
+
+impl Tuple {
+    /// Returns the name of the connection between these ends.
+    ///
+    /// ```
+    /// use rddp_kernel_patch::layout::Tuple;
+    /// let name = |ends: [&str; 2]| Tuple::new(ends[0].parse().unwrap(), ends[1].parse().unwrap());
+    /// let tuple = name(["192.0.2.1:4", "[2001:db8::1]:260"]);
+    /// assert_eq!(tuple.own_port, [1, 4]);
+    /// assert_eq!(name(["[::ffff:192.0.2.1]:4", "[2001:db8::1]:260"]), tuple);
+    /// ```
+    #[must_use]
+    pub const fn new(peer: SocketAddr, own: SocketAddr) -> Self {
+        Self {
+            peer_addr: octets(peer.ip()),
+            own_addr: octets(own.ip()),
+            peer_port: peer.port().to_be_bytes(),
+            own_port: own.port().to_be_bytes(),
+        }
+    }
+}
+
+const fn octets(addr: IpAddr) -> [u8; 16] {
+    match addr {
+        IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
+        IpAddr::V6(addr) => addr.octets(),
+    }
 }
 
 /// State of a connection, as TCP knows it.
@@ -183,7 +214,7 @@ pub enum Outcome {
 const _: () = {
     assert!(size_of::<Entry>() == 64);
     assert!(size_of::<Record>() == 40);
-    assert!(size_of::<Connection>() == 216);
-    assert!(size_of::<Tuple>() == 12);
+    assert!(size_of::<Connection>() == 240);
+    assert!(size_of::<Tuple>() == 36);
     assert!(size_of::<Answer>() == 20);
 };

@@ -4,13 +4,13 @@
 mod common;
 
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use common::frame::{last_fpdu, write_fpdu};
 use common::net::{in_namespace, tuple};
-use common::tap::{DEVICE, Faults, Middle, RECEIVER, path};
+use common::tap::{DEVICE, Faults, Middle, RECEIVER, RECEIVER_V6, path};
 use common::{is_quick, rounds};
 use rddp_ddp::{Stag, check_range};
 use rddp_kernel_patch::kernel::{Attached, Claim, Guide, Memory, Opening, Patch, PatchError, Scope};
@@ -215,11 +215,13 @@ impl Run {
         len: usize,
         writes: impl Fn(usize) -> Writes + Send + 'static,
     ) -> Self {
-        let (port, its) = channel();
+        // By IPv4 and IPv6 in turn.
+        let receiver = if seed % 2 == 0 { RECEIVER_V6 } else { RECEIVER };
+        let (addr, its) = channel();
         let (give, given) = channel();
         let (middle, _) = path(faults, seed, move || send(&its, &give, &writes));
-        let listener = TcpListener::bind((RECEIVER, 0)).unwrap();
-        port.send(listener.local_addr().unwrap().port()).unwrap();
+        let listener = TcpListener::bind((receiver, 0)).unwrap();
+        addr.send(listener.local_addr().unwrap()).unwrap();
         let mut socket = listener.accept().unwrap().0;
         // The sender waits until everything is ready.
         socket.write_all(b"?").unwrap();
@@ -242,8 +244,8 @@ impl Run {
     }
 }
 
-fn send(port: &Receiver<u16>, give: &Sender<Writes>, writes: &impl Fn(usize) -> Writes) {
-    let mut socket = TcpStream::connect((RECEIVER, port.recv().unwrap())).unwrap();
+fn send(addr: &Receiver<SocketAddr>, give: &Sender<Writes>, writes: &impl Fn(usize) -> Writes) {
+    let mut socket = TcpStream::connect(addr.recv().unwrap()).unwrap();
     socket.read_exact(&mut [0; 2]).unwrap();
     let writes = writes(mss(&socket) - AROUND);
     for Segment { offset, octets, last } in &writes {

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::frame::{ACK, Frame, IP, TCP, fpdu, last_fpdu, seal, write_fpdu};
+use common::frame::{ACK, Frame, IP, TCP, TCP_V6, fpdu, last_fpdu, seal, write_fpdu};
 use common::net::{connection, in_namespace, set, tuple};
 use common::{is_quick, rounds};
 use rddp_ddp::{Stag, check_range};
@@ -38,13 +38,18 @@ struct Scene {
 
 impl Scene {
     fn new(flags: u32) -> Self {
-        set("ipv4/tcp_timestamps", "0");
-        Self::with_memory(flags, LEN + 2 * CANARIES)
+        Self::between("127.0.0.1", flags)
     }
 
-    fn with_memory(flags: u32, len: usize) -> Self {
+    /// A connection between sockets of this address.
+    fn between(addr: &str, flags: u32) -> Self {
+        set("ipv4/tcp_timestamps", "0");
+        Self::with_memory(addr, flags, LEN + 2 * CANARIES)
+    }
+
+    fn with_memory(addr: &str, flags: u32, len: usize) -> Self {
         let patch = Patch::load().unwrap();
-        let ends = connection();
+        let ends = connection(addr);
         let tuple = tuple(&ends.1);
         let placing = patch.place(&Opening { tuple, pd: PD, qp: QP, flags }).unwrap();
         let memory = patch.pieces().allocate(len).unwrap();
@@ -106,8 +111,10 @@ impl Scene {
 #[test]
 fn a_write_behind_a_hole_is_placed_and_recorded() {
     in_namespace(|| {
-        for len in [1, 2, 3, 4, 511, 512, 513, 1448, 3000] {
-            let mut scene = Scene::new(0);
+        let cases =
+            [1, 2, 3, 4, 511, 512, 513, 1448, 3000].map(|len| ["127.0.0.1", "::1"].map(|addr| (addr, len)));
+        for (addr, len) in cases.into_iter().flatten() {
+            let mut scene = Scene::between(addr, 0);
             let payload = pattern(len, 1);
             scene.run(&scene.write(BASE + 5, &payload));
             let (record, good) = scene.placing.take().unwrap();
@@ -145,7 +152,8 @@ fn what_is_in_order_is_placed_only_where_all_is() {
 fn what_follows_a_segment_that_tcp_has_not_taken_is_in_order() {
     in_namespace(|| {
         let mut scene = Scene::new(0);
-        let parts = ["first", "second", "third", "fourth"].map(|text| write_fpdu(STAG, BASE, text.as_bytes()));
+        let parts =
+            ["first", "second", "third", "fourth"].map(|text| write_fpdu(STAG, BASE, text.as_bytes()));
         let mut behind = 0;
         for part in &parts[..2] {
             let frame = scene.frame(behind, part.clone()).octets();
@@ -229,16 +237,17 @@ fn nothing_is_placed_of_a_segment_that_is_not_whole_fpdus() {
 #[test]
 fn nothing_is_placed_when_the_checksum_is_wrong() {
     in_namespace(|| {
-        let mut scene = Scene::new(0);
-        let frame = scene.write(BASE, &pattern(1000, 3)).octets();
-        for at in [TCP + 9, TCP + 16, TCP + 17, TCP + 20, TCP + 25, TCP + 34, TCP + 600, frame.len() - 1] {
-            let mut frame = frame.clone();
-            frame[at] ^= 0x10;
-            // One octet of the length field changes what is in the segment, too.
-            let why = if at == TCP + 20 { Outcome::Unaligned } else { Outcome::BadChecksum };
-            scene.refuses(&frame, why);
+        for (addr, tcp) in [("127.0.0.1", TCP), ("::1", TCP_V6)] {
+            let mut scene = Scene::between(addr, 0);
+            let frame = scene.write(BASE, &pattern(1000, 3)).octets();
+            for at in [9, 16, 17, 20, 25, 34, 600, frame.len() - 1 - tcp] {
+                let mut frame = frame.clone();
+                frame[tcp + at] ^= 0x10;
+                // One octet of the length field changes what is in the segment, too.
+                let why = if at == 20 { Outcome::Unaligned } else { Outcome::BadChecksum };
+                scene.refuses(&frame, why);
+            }
         }
-        drop(scene);
         let scene = Scene::new(TRUST_LINK);
         let mut frame = scene.write(BASE, b"partial checksum").octets();
         frame[TCP + 16] ^= 0x10;
@@ -340,7 +349,7 @@ fn nothing_is_placed_that_tcp_would_not_take() {
 fn nothing_is_placed_of_a_segment_with_an_old_timestamp() {
     in_namespace(|| {
         set("ipv4/tcp_timestamps", "1");
-        let mut scene = Scene::with_memory(0, LEN + 2 * CANARIES);
+        let mut scene = Scene::with_memory("127.0.0.1", 0, LEN + 2 * CANARIES);
         let recent = scene.patch.ask(scene.tuple).unwrap().ts_recent;
         assert_ne!(recent, 0);
         let octets = write_fpdu(STAG, BASE, b"data");
@@ -395,6 +404,38 @@ fn headers_that_are_not_as_expected_are_left_alone() {
     });
 }
 
+/// RFC 8200 §4: other headers may stand in front of TCP's.
+#[test]
+fn headers_of_ipv6_that_are_not_as_expected_are_left_alone() {
+    in_namespace(|| {
+        let mut scene = Scene::between("::1", 0);
+        let right = scene.write(BASE, b"data").octets();
+        let len = right[IP + 5];
+        let cases = [
+            (IP, 0x40, None),
+            (IP + 6, 44, None), // a fragment
+            (IP + 6, 0, None),  // options
+            (IP + 4, 1, Some(Outcome::NotWhole)),
+            (IP + 5, len + 1, Some(Outcome::NotWhole)),
+            (IP + 5, 20, Some(Outcome::NotWhole)), // no payload
+            (IP + 5, 0, Some(Outcome::NotWhole)),
+            (IP + 23, 2, None), // another peer
+        ];
+        for (at, to, outcome) in cases {
+            let mut frame = right.clone();
+            frame[at] = to;
+            match outcome {
+                Some(outcome) => scene.refuses(&frame, outcome),
+                None => scene.patch.run(&frame).unwrap(),
+            }
+            assert_eq!(scene.placing.take(), None);
+        }
+        // Ethernet's padding does not belong to the segment.
+        scene.patch.run(&[right, vec![0; 30]].concat()).unwrap();
+        assert!(scene.placing.take().unwrap().1);
+    });
+}
+
 #[test]
 fn nothing_is_placed_in_front_of_what_is_delivered() {
     in_namespace(|| {
@@ -436,7 +477,7 @@ fn records_that_nobody_takes_stop_placement() {
 fn memory_of_several_pieces_is_one_range_and_payloads_across_them_are_left() {
     in_namespace(|| {
         set("ipv4/tcp_timestamps", "0");
-        let mut scene = Scene::with_memory(0, 2 * PIECE_LEN + 5000);
+        let mut scene = Scene::with_memory("127.0.0.1", 0, 2 * PIECE_LEN + 5000);
         let edge = BASE + (PIECE_LEN - CANARIES) as u64;
         let mut refused = 0;
         for (to, fits) in [(edge - 8, true), (edge, true), (edge - 7, false), (edge - 1, false)] {

@@ -9,13 +9,14 @@ mod common;
 #[path = "../../kernel-patch/tests/common/mod.rs"]
 mod path_test;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use common::{End, PATIENCE};
 use path_test::net::in_namespace;
-use path_test::tap::{DEVICE, Faults, Middle, RECEIVER, path};
+use path_test::tap::{DEVICE, Faults, Middle, RECEIVER, RECEIVER_V6, path};
 use path_test::{is_quick, rounds};
 use rddp_rnic::{
     Access, ConnectOptions, KernelCounts, KernelPlacement, MemError, MemoryRegion, Placement, QpConfig,
@@ -25,7 +26,7 @@ use rddp_test_support::pattern_from;
 
 /// The place to connect to, and the memory there.
 struct Invitation {
-    port: u16,
+    addr: SocketAddr,
     target: Remote,
     crc: bool,
 }
@@ -61,7 +62,11 @@ impl Run {
         let region = pd.allocate_with(len, access, &options).unwrap();
         let end = End { rnic, pd, cq, qp };
         (0..1024).for_each(|id| end.qp.post_recv(RecvWr::new(id, SgeList::default())).unwrap());
-        accept(&end, &invite, region.remote(0), crc);
+        // By IPv4 and IPv6 in turn.
+        let addr = if seed % 2 == 0 { RECEIVER_V6 } else { RECEIVER };
+        let invitation =
+            Invitation { addr: SocketAddr::new(addr.parse().unwrap(), 0), target: region.remote(0), crc };
+        accept(&end, &invite, invitation);
         Self { end, region, middle }
     }
 
@@ -78,20 +83,19 @@ impl Run {
     }
 }
 
-fn accept(end: &End, invite: &Sender<Invitation>, target: Remote, crc: bool) {
-    let options = ConnectOptions { crc, ..Default::default() };
-    let listener = end.rnic.listen(format!("{RECEIVER}:0").parse().unwrap(), &options).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    invite.send(Invitation { port, target, crc }).unwrap();
+fn accept(end: &End, invite: &Sender<Invitation>, invitation: Invitation) {
+    let options = ConnectOptions { crc: invitation.crc, ..Default::default() };
+    let listener = end.rnic.listen(invitation.addr, &options).unwrap();
+    invite.send(Invitation { addr: listener.local_addr().unwrap(), ..invitation }).unwrap();
     let request = listener.accept(Some(PATIENCE)).unwrap().expect("nobody came");
     request.accept(&end.qp, b"").unwrap();
 }
 
 fn sender(invited: &Receiver<Invitation>, send: impl FnOnce(End, Remote)) {
-    let Invitation { port, target, crc } = invited.recv().unwrap();
+    let Invitation { addr, target, crc } = invited.recv().unwrap();
     let end = End::with(|config| config.max_send = 1024);
     let options = ConnectOptions { crc, ..Default::default() };
-    end.qp.connect(format!("{RECEIVER}:{port}").parse().unwrap(), &options).unwrap();
+    end.qp.connect(addr, &options).unwrap();
     send(end, target);
 }
 

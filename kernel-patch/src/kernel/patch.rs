@@ -1,6 +1,7 @@
 //! [`Patch`]: the program, loaded.
 
 use std::mem::offset_of;
+use std::net::Ipv6Addr;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -193,16 +194,19 @@ fn run(program: &SchedClassifier, frame: &[u8]) -> Result<(), ProgramError> {
 
 /// Returns a segment that names a connection, and has nothing else.
 fn frame(tuple: Tuple) -> Vec<u8> {
-    let mut frame = vec![0; 14 + 20 + 20];
-    frame[12] = 0x08;
-    frame[14] = 0x45;
-    frame[17] = 40;
-    frame[23] = 6;
-    frame[26..30].copy_from_slice(&tuple.peer_addr);
-    frame[30..34].copy_from_slice(&tuple.own_addr);
-    frame[34..36].copy_from_slice(&tuple.peer_port);
-    frame[36..38].copy_from_slice(&tuple.own_port);
-    frame[46] = 0x50;
+    let mut frame = vec![0; 12];
+    match [tuple.peer_addr, tuple.own_addr].map(|addr| Ipv6Addr::from(addr).to_ipv4_mapped()) {
+        [Some(peer), Some(own)] => {
+            frame.extend([0x08, 0x00, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0]);
+            frame.extend([peer.octets(), own.octets()].concat());
+        }
+        _ => {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64]);
+            frame.extend([tuple.peer_addr, tuple.own_addr].concat());
+        }
+    }
+    frame.extend([tuple.peer_port, tuple.own_port].concat());
+    frame.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0]);
     frame
 }
 

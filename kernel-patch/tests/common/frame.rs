@@ -1,5 +1,7 @@
 //! Ethernet frames with a TCP segment, right unless a test changes them.
 
+use std::net::Ipv6Addr;
+
 use rddp_ddp::Stag;
 use rddp_kernel_patch::layout::Tuple;
 use rddp_mpa::crc32c;
@@ -39,6 +41,8 @@ pub const ACK: u8 = 0x10;
 /// Offsets in a frame without IP options.
 pub const IP: usize = 14;
 pub const TCP: usize = IP + 20;
+/// Offset of TCP's header in a frame of IPv6.
+pub const TCP_V6: usize = IP + 40;
 
 impl Frame {
     pub fn new(tuple: Tuple, seq: u32, payload: Vec<u8>) -> Self {
@@ -62,11 +66,21 @@ impl Frame {
         tcp.extend(&self.payload);
 
         let mut frame = vec![2; 12];
-        frame.extend([0x08, 0x00, 0x45, 0]);
-        frame.extend((20 + tcp.len() as u16).to_be_bytes());
-        frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
-        frame.extend(self.tuple.peer_addr);
-        frame.extend(self.tuple.own_addr);
+        let addrs = [self.tuple.peer_addr, self.tuple.own_addr];
+        match addrs.map(|addr| Ipv6Addr::from(addr).to_ipv4_mapped()) {
+            [Some(peer), Some(own)] => {
+                frame.extend([0x08, 0x00, 0x45, 0]);
+                frame.extend((20 + tcp.len() as u16).to_be_bytes());
+                frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+                frame.extend([peer.octets(), own.octets()].concat());
+            }
+            _ => {
+                frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+                frame.extend((tcp.len() as u16).to_be_bytes());
+                frame.extend([6, 64]);
+                frame.extend(addrs.concat());
+            }
+        }
         frame.extend(tcp);
         seal(&mut frame);
         frame
@@ -75,14 +89,15 @@ impl Frame {
 
 /// Sets the TCP checksum of a frame without IP options, padding or VLAN tag.
 pub fn seal(frame: &mut [u8]) {
-    frame[TCP + 16..TCP + 18].fill(0);
-    let len = (frame.len() - TCP) as u16;
+    let (addrs, tcp) = if frame[12..14] == [0x86, 0xdd] { (IP + 8, TCP_V6) } else { (IP + 12, TCP) };
+    frame[tcp + 16..tcp + 18].fill(0);
+    let len = (frame.len() - tcp) as u16;
     let mut sum = u32::from(len) + 6;
-    for pair in frame[IP + 12..].chunks(2) {
+    for pair in frame[addrs..].chunks(2) {
         sum += u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
     }
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    frame[TCP + 16..TCP + 18].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    frame[tcp + 16..tcp + 18].copy_from_slice(&(!(sum as u16)).to_be_bytes());
 }

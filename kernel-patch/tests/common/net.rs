@@ -1,7 +1,7 @@
 //! Network namespaces that a test makes, and connections in them.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use rddp_kernel_patch::layout::Tuple;
@@ -41,27 +41,15 @@ pub fn set(name: &str, value: &str) {
     std::fs::write(format!("/proc/sys/net/{name}"), value).unwrap();
 }
 
-/// Returns two ends of a new connection over the loopback: the peer's, and this side's.
-pub fn connection() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+/// Returns two ends of a new connection between sockets of this address: the peer's, and this
+/// side's.
+pub fn connection(addr: &str) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((addr, 0)).unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (peer, listener.accept().unwrap().0)
 }
 
 /// Returns the connection's name at this end.
 pub fn tuple(own: &TcpStream) -> Tuple {
-    let (peer, own) = (v4(own.peer_addr().unwrap()), v4(own.local_addr().unwrap()));
-    Tuple {
-        peer_addr: peer.ip().octets(),
-        own_addr: own.ip().octets(),
-        peer_port: peer.port().to_be_bytes(),
-        own_port: own.port().to_be_bytes(),
-    }
-}
-
-fn v4(addr: SocketAddr) -> SocketAddrV4 {
-    match addr {
-        SocketAddr::V4(addr) => addr,
-        SocketAddr::V6(addr) => panic!("{addr} is not IPv4"),
-    }
+    Tuple::new(own.peer_addr().unwrap(), own.local_addr().unwrap())
 }

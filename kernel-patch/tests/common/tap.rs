@@ -14,11 +14,13 @@ use std::thread::JoinHandle;
 use rddp_kernel_patch::segment::TAGGED_FRONT;
 use rddp_test_support::Random;
 
-use super::frame::{TCP, seal};
+use super::frame::{TCP, TCP_V6, seal};
 use super::net::{enter_new, ip, set};
 
-pub const SENDER: &str = "10.23.0.1";
+const SENDER: [&str; 2] = ["10.23.0.1/24", "fd23::1/64"];
+/// The receiver's addresses.
 pub const RECEIVER: &str = "10.23.0.2";
+pub const RECEIVER_V6: &str = "fd23::2";
 pub const DEVICE: &str = "tap0";
 
 /// Chances, of 10,000, that something happens to a segment with payload on its way to the
@@ -37,8 +39,8 @@ pub struct Faults {
     pub lose: &'static [u64],
 }
 
-/// Makes a TAP device in the calling thread's network namespace, with this address.
-pub fn tap(addr: &str) -> File {
+/// Makes a TAP device in the calling thread's network namespace, with these addresses.
+fn tap(addrs: [&str; 2]) -> File {
     let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun").expect("/dev/net/tun");
     let mut request = [0_u8; 40];
     request[..DEVICE.len()].copy_from_slice(DEVICE.as_bytes());
@@ -49,8 +51,9 @@ pub fn tap(addr: &str) -> File {
     // SAFETY: the kernel reads and writes a `struct ifreq`, which has 40 octets.
     let made = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF as _, request.as_mut_ptr()) };
     assert_eq!(made, 0, "TUNSETIFF: {}", io::Error::last_os_error());
-    set(&format!("ipv6/conf/{DEVICE}/disable_ipv6"), "1");
-    ip(&format!("addr add {addr}/24 dev {DEVICE}"));
+    set(&format!("ipv6/conf/{DEVICE}/accept_dad"), "0");
+    set(&format!("ipv6/conf/{DEVICE}/router_solicitations"), "0");
+    addrs.iter().for_each(|addr| ip(&format!("addr add {addr} dev {DEVICE}")));
     ip(&format!("link set {DEVICE} up"));
     file
 }
@@ -127,7 +130,8 @@ impl Carrier {
 
     fn pass(&mut self, mut frame: Vec<u8>) {
         // What has no more than headers is not interesting.
-        if frame.len() < TCP + 100 {
+        let tcp = tcp_at(&frame);
+        if frame.len() < tcp + 100 {
             return self.deliver(&frame);
         }
         self.seen += 1;
@@ -141,7 +145,7 @@ impl Carrier {
         if self.happens(self.faults.corrupt) {
             // The headers of DDP as often as all the rest.
             let (from, len) =
-                if self.random.below(2) == 0 { (TCP + 20, 40) } else { (TCP, frame.len() - TCP) };
+                if self.random.below(2) == 0 { (tcp + 20, 40) } else { (tcp, frame.len() - tcp) };
             frame[from + self.random.below(len)] ^= 1 << self.random.below(8);
         }
         if self.held.is_none() && self.happens(self.faults.reorder) {
@@ -159,12 +163,13 @@ impl Carrier {
 
     /// Delivers a segment for the same place with other octets, far before or behind the window.
     fn forge(&mut self, mut frame: Vec<u8>) {
-        let seq = &mut frame[TCP + 4..TCP + 8];
+        let tcp = tcp_at(&frame);
+        let seq = &mut frame[tcp + 4..tcp + 8];
         let own = u32::from_be_bytes(seq.try_into().expect("four octets"));
         let far =
             if self.random.below(2) == 0 { own.wrapping_sub(1 << 26) } else { own.wrapping_add(1 << 26) };
         seq.copy_from_slice(&far.to_be_bytes());
-        let payload = TCP + usize::from(frame[TCP + 12] >> 4) * 4;
+        let payload = tcp + usize::from(frame[tcp + 12] >> 4) * 4;
         frame[payload + TAGGED_FRONT..].iter_mut().for_each(|octet| *octet ^= 0xff);
         seal(&mut frame);
         self.deliver(&frame);
@@ -179,6 +184,11 @@ impl Carrier {
     fn deliver(&mut self, frame: &[u8]) {
         let _ = self.receiver.write(frame);
     }
+}
+
+/// Returns the offset of TCP's header.
+fn tcp_at(frame: &[u8]) -> usize {
+    if frame[12..14] == [0x86, 0xdd] { TCP_V6 } else { TCP }
 }
 
 /// Waits a moment until one of these can be read.
@@ -209,7 +219,7 @@ pub fn path<T: Send + 'static>(
     });
     set("ipv4/tcp_rmem", "4096 4194304 8388608");
     let left = from.recv().unwrap();
-    let right = tap(RECEIVER);
+    let right = tap([&format!("{RECEIVER}/24"), &format!("{RECEIVER_V6}/64")]);
     let middle = Middle::start(left, right, faults, seed);
     go.send(()).unwrap();
     (middle, sender)

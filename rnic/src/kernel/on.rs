@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -233,17 +232,8 @@ fn len_of(octets: &[u8]) -> Option<usize> {
     octets.first_chunk().map(|len| fpdu_len(usize::from(u16::from_be_bytes(*len))))
 }
 
-/// Returns the name of a connection over IPv4.
+/// Returns the name of a connection.
 fn tuple(socket: &TcpSocket) -> Option<Tuple> {
-    let v4 = |addr: io::Result<socket2::SockAddr>| match addr.ok()?.as_socket()? {
-        SocketAddr::V4(addr) => Some((*addr.ip(), addr.port())),
-        SocketAddr::V6(addr) => Some((addr.ip().to_ipv4_mapped()?, addr.port())),
-    };
-    let (peer, own): ((Ipv4Addr, u16), _) = (v4(socket.peer_addr())?, v4(socket.local_addr())?);
-    Some(Tuple {
-        peer_addr: peer.0.octets(),
-        own_addr: own.0.octets(),
-        peer_port: peer.1.to_be_bytes(),
-        own_port: own.1.to_be_bytes(),
-    })
+    let of = |addr: io::Result<socket2::SockAddr>| addr.ok()?.as_socket();
+    Some(Tuple::new(of(socket.peer_addr())?, of(socket.local_addr())?))
 }
