@@ -37,10 +37,15 @@ prepare() {
 }
 
 # boot SETTINGS: with siw as Debian has it, or, when there are settings, with the one that takes
-# them.
+# them. An emulated kernel on a busy machine may panic while it patches its own code (int3), so a
+# guest that does not come up gets another try.
 boot() {
     [ "$mode" = list ] && return
-    SIW_LAB_SIW=$1 "$guest" up >"$work/boot" 2>&1 || die "no guest: $(cat "$work/boot")"
+    export SIW_LAB_SIW=$1
+    "$guest" up >"$work/boot" 2>&1 || {
+        echo "again boot $kernel: $(tail -n 1 "$work/boot")"
+        "$guest" up >"$work/boot" 2>&1
+    } || die "no guest: $(cat "$work/boot")"
     resources=$(guest_resources)
 }
 
