@@ -149,8 +149,20 @@ both() {
         tail -n 8 "$work/$file" | cut -c1-300 | sed 's/^/          /'
     done
     again=$((again + 1))
+    boot_after_bug
     play "$@"
     verdict $? "$work/passive" "$work/active"
+}
+
+# boot_after_bug: a kernel that has met a BUG of its own no longer ends its programs.
+boot_after_bug() {
+    local bug
+    bug=$(in_guest 20 "dmesg | grep -m 1 'kernel BUG at'") || return
+    echo "again boot $kernel: $bug"
+    "$guest" down
+    boot "$SIW_LAB_SIW"
+    # shellcheck disable=SC2086
+    [[ ${settings:-} != *=* ]] || with $settings
 }
 
 play() {

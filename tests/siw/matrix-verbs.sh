@@ -35,7 +35,11 @@ debians_programs() {
             "rping -c -V -v -C 20 -S $size -p PORT -a ADDRESS"
     done
     same_program "rdma_client" "rdma_server -s ADDRESS -p PORT" "rdma_client -s ADDRESS -p PORT"
-    same_program "rdma_xclient" "rdma_xserver -p PORT -c r" "rdma_xclient -s ADDRESS -p PORT -c r"
+    # It closes right behind its only message, at which Linux 6.12 stops (docs/verbs-programs.md).
+    local active_or_not=$roles
+    [ "$kernel" != 6.12 ] || [ "${VERBS:-}" = all ] || active_or_not=passive
+    roles=$active_or_not same_program "rdma_xclient" "rdma_xserver -p PORT -c r" \
+        "rdma_xclient -s ADDRESS -p PORT -c r"
     same_program "rstream" "rstream -b ADDRESS -p PORT -S 100000 -C 20 -T v" \
         "rstream -s ADDRESS -p PORT -S 100000 -C 20 -T v"
     # Their servers send first, which siw's clients take, but do not ask for.
