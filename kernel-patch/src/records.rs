@@ -9,7 +9,7 @@
 //! of a sequence number. Nothing here knows whether the octets in memory are right: that is what
 //! the CRC is for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// An FPDU that the program has placed, or has begun to.
@@ -35,6 +35,10 @@ pub struct Placed {
 pub struct Records {
     /// By position.
     kept: BTreeMap<u64, Kept>,
+    /// Their positions by the first octet of their places: those that overlap are near each other.
+    places: BTreeSet<(u64, u64)>,
+    /// Octets of the longest payload so far.
+    longest: u64,
     /// Nothing in front of this is kept.
     floor: u64,
 }
@@ -52,8 +56,13 @@ impl Records {
         let Placed { position, fpdu_len, ref at, good } = *placed;
         self.void_behind(position, at);
         if position >= self.floor {
+            self.longest = self.longest.max(at.end - at.start);
+            self.places.insert((at.start, position));
             // The same FPDU again: what came last is what is in memory.
-            self.kept.insert(position, Kept { at: at.clone(), fpdu_len, good });
+            let before = self.kept.insert(position, Kept { at: at.clone(), fpdu_len, good });
+            if let Some(before) = before.filter(|before| before.at.start != at.start) {
+                self.places.remove(&(before.at.start, position));
+            }
         }
     }
 
@@ -80,8 +89,12 @@ impl Records {
     /// follows already, so that they need not be placed, and should not.
     #[must_use]
     pub fn is_superseded(&self, position: u64, at: &Range<u64>) -> bool {
-        let mut behind = self.kept.range(position.saturating_add(1)..);
-        behind.any(|(_, kept)| kept.good && kept.at.start <= at.start && at.end <= kept.at.end)
+        let mut behind = self.near(at).filter(|behind| *behind > position);
+        behind.any(|behind| {
+            self.kept
+                .get(&behind)
+                .is_some_and(|kept| kept.good && kept.at.start <= at.start && at.end <= kept.at.end)
+        })
     }
 
     /// Notes that the engine has placed the payload of the FPDU at `position` itself.
@@ -93,7 +106,8 @@ impl Records {
     pub fn pass(&mut self, position: u64) {
         self.floor = self.floor.max(position);
         while let Some(entry) = self.kept.first_entry().filter(|entry| *entry.key() < position) {
-            entry.remove();
+            let (its, kept) = entry.remove_entry();
+            self.places.remove(&(kept.at.start, its));
         }
     }
 
@@ -112,11 +126,18 @@ impl Records {
     /// Octets at `at`, of the FPDU at `position`, have just been placed: those of FPDUs that follow
     /// are no longer there.
     fn void_behind(&mut self, position: u64, at: &Range<u64>) {
-        for (_, kept) in self.kept.range_mut(position.saturating_add(1)..) {
-            if kept.at.start < at.end && at.start < kept.at.end {
+        let near: Vec<u64> = self.near(at).filter(|near| *near > position).collect();
+        for behind in near {
+            if let Some(kept) = self.kept.get_mut(&behind).filter(|kept| at.start < kept.at.end) {
                 kept.good = false;
             }
         }
+    }
+
+    /// Returns the positions of all FPDUs whose places may overlap this one.
+    fn near(&self, at: &Range<u64>) -> impl Iterator<Item = u64> {
+        let first = at.start.saturating_sub(self.longest);
+        self.places.range((first, 0)..(at.end, 0)).map(|(_, position)| *position)
     }
 }
 

@@ -91,7 +91,9 @@ impl Guide {
         self.placing.pass(self.known.1);
         self.drain();
         self.records.pass(position);
-        self.details = self.details.split_off(&position);
+        while let Some(entry) = self.details.first_entry().filter(|entry| *entry.key() < position) {
+            entry.remove();
+        }
     }
 
     /// Returns the place of the payload of the FPDU at `position`, if the program has put it there.

@@ -40,7 +40,7 @@ pub struct Faults {
 }
 
 /// Makes a TAP device in the calling thread's network namespace, with these addresses.
-fn tap(addrs: [&str; 2]) -> File {
+pub fn tap(addrs: [&str; 2]) -> File {
     let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun").expect("/dev/net/tun");
     let mut request = [0_u8; 40];
     request[..DEVICE.len()].copy_from_slice(DEVICE.as_bytes());

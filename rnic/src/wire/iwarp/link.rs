@@ -14,7 +14,6 @@ use rddp_rdmap::{Place, SendCounters, Stream, StreamConfig, TerminateRepr};
 use super::direct::Direct;
 use super::ending::Ending;
 use super::first::{Nudge, RtrRead};
-use super::in_kernel::Run;
 use super::out::OutBuffer;
 use crate::conn::socket::TcpSocket;
 use crate::kernel::{Guided, KernelCounts};
@@ -79,7 +78,8 @@ pub(crate) struct Link {
     pub(super) direct: Option<Direct>,
     /// The connection's segments are placed by the kernel, too.
     pub(super) guided: Option<Guided>,
-    pub(super) confirmed: Run,
+    /// Octets of FPDUs that are confirmed, and that TCP has not dropped.
+    pub(super) confirmed: usize,
     /// Octets of the peer's Write that is arriving, and those of the last one that is all here.
     pub(super) writing: u32,
     pub(super) written: u32,
@@ -146,7 +146,7 @@ impl Link {
             partial_begun: None,
             direct: None,
             guided: None,
-            confirmed: Run::default(),
+            confirmed: 0,
             writing: 0,
             written: 0,
             parked: None,
