@@ -150,8 +150,12 @@ both() {
     done
     again=$((again + 1))
     boot_after_bug
-    play "$@"
-    verdict $? "$work/passive" "$work/active"
+    if play "$@"; then
+        verdict 0
+    else
+        verdict 1 "$work/passive" "$work/active"
+        boot_after_bug
+    fi
 }
 
 # boot_after_bug: a kernel that has met a BUG of its own no longer ends its programs.
