@@ -12,9 +12,13 @@ use sha2::{Digest, Sha256};
 
 use super::files::FileError;
 use crate::failure::Failure;
+use crate::units::about;
 
 /// Octets that are read at a time.
 pub(super) const CHUNK: usize = 1 << 20;
+
+/// Octets of holes in one file of which SHA-256 is computed.
+const MOST_ZEROS: u64 = 64 << 30;
 
 /// Pieces that wait for the thread that computes SHA-256.
 const AHEAD: usize = 8;
@@ -43,7 +47,11 @@ impl Check {
 }
 
 /// SHA-256 over the octets that pass, where it is asked for. A thread computes it for long files.
-pub(super) struct Checksum(Option<Hash>);
+pub(super) struct Checksum {
+    hash: Option<Hash>,
+    /// Octets of holes so far.
+    zeros: u64,
+}
 
 enum Hash {
     Here(Sha256),
@@ -57,16 +65,16 @@ enum Work {
 
 impl Checksum {
     pub(super) fn new(check: Check) -> Self {
-        Checksum((check == Check::Sha256).then(|| Hash::Here(Sha256::new())))
+        Checksum { hash: (check == Check::Sha256).then(|| Hash::Here(Sha256::new())), zeros: 0 }
     }
 
     pub(super) fn add(&mut self, octets: &[u8]) {
-        if let Some(Hash::Here(hash)) = &self.0
+        if let Some(Hash::Here(hash)) = &self.hash
             && octets.len() >= WORTH_A_THREAD
         {
-            self.0 = Some(start(hash.clone()));
+            self.hash = Some(start(hash.clone()));
         }
-        match &mut self.0 {
+        match &mut self.hash {
             None => {}
             Some(Hash::Here(hash)) => hash.update(octets),
             // The thread ends after this end is dropped.
@@ -74,14 +82,34 @@ impl Checksum {
         }
     }
 
-    /// Adds the octets of a hole.
-    pub(super) fn add_zeros(&mut self, mut count: u64) {
-        let zeros = vec![0; if self.0.is_some() { CHUNK } else { 0 }];
-        while self.0.is_some() && count > 0 {
-            let len = usize::try_from(count).unwrap_or(CHUNK).min(CHUNK);
-            self.add(&zeros[..len]);
-            count -= len as u64;
+    /// Adds the octets of a hole. `tick` is called now and then: a hole costs the other end nothing,
+    /// and this end as much time as octets do. For the same reason a file may have only so many.
+    pub(super) async fn add_zeros(
+        &mut self,
+        count: u64,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
+        if self.hash.is_none() || count == 0 {
+            return Ok(());
         }
+        self.zeros = self.zeros.saturating_add(count);
+        if self.zeros > MOST_ZEROS {
+            return Err(FileError::Stopped(
+                Failure::refused(format!(
+                    "holes of more than {} are too many for SHA-256",
+                    about(MOST_ZEROS)
+                ))
+                .remedy("--checksum crc32c, which passes over holes"),
+            ));
+        }
+        let (zeros, mut left) = (vec![0; CHUNK], count);
+        while left > 0 {
+            let len = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+            self.add(&zeros[..len]);
+            left -= len as u64;
+            tick().await.map_err(FileError::Stopped)?;
+        }
+        Ok(())
     }
 
     /// Returns the checksum in hexadecimal; empty if none was asked for.
@@ -91,7 +119,7 @@ impl Checksum {
 
     /// Returns the checksum, if one was asked for.
     pub(super) fn digest(&self) -> Option<[u8; 32]> {
-        let hash = match self.0.as_ref()? {
+        let hash = match self.hash.as_ref()? {
             Hash::Here(hash) => Some(hash.clone()),
             Hash::There(work) => {
                 let (give, take) = sync_channel(1);
@@ -191,12 +219,36 @@ mod tests {
         let mut checksum = Checksum::new(Check::Sha256);
         checksum.add(b"begin");
         checksum.add(&octets);
-        assert!(matches!(checksum.0, Some(Hash::There(_))));
-        checksum.add_zeros(CHUNK as u64 + 3);
+        assert!(matches!(checksum.hash, Some(Hash::There(_))));
+        let hub = super::super::tasks::Hub::new(&rddp_rnic::Rnic::open().unwrap()).unwrap();
+        let mut ticks = 0;
+        let mut tick = async || {
+            ticks += 1;
+            Ok(())
+        };
+        hub.run(checksum.add_zeros(CHUNK as u64 + 3, &mut tick)).unwrap().unwrap();
+        assert_eq!(ticks, 2);
         checksum.add(b"end");
         let zeros = vec![0; CHUNK + 3];
         let whole = [&b"begin"[..], &octets, &zeros, b"end"].concat();
         assert_eq!(checksum.so_far(), hex(&Sha256::digest(whole)));
+    }
+
+    /// A peer can announce 2^63 octets of holes without sending one.
+    #[test]
+    fn holes_that_would_take_for_ever_are_refused() {
+        let hub = super::super::tasks::Hub::new(&rddp_rnic::Rnic::open().unwrap()).unwrap();
+        let mut sha256 = Checksum::new(Check::Sha256);
+        let mut given_up = async || Err(Failure::failed("given up"));
+        let stopped = |file: Result<(), FileError>| match file.unwrap_err() {
+            FileError::Stopped(failure) => failure.to_string(),
+            other => panic!("{other}"),
+        };
+        let some = hub.run(sha256.add_zeros(MOST_ZEROS, &mut given_up)).unwrap();
+        assert_eq!(stopped(some), "given up");
+        let too_many = hub.run(sha256.add_zeros(1, &mut given_up)).unwrap();
+        assert!(stopped(too_many).contains("too many for SHA-256"));
+        hub.run(Checksum::new(Check::Crc32c).add_zeros(u64::MAX, &mut given_up)).unwrap().unwrap();
     }
 
     #[test]

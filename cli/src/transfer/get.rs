@@ -137,7 +137,7 @@ impl Get<'_> {
         let talk = &mut *self.talk;
         let mut tick = async || talk.say_busy(&ToServer::Busy).await;
         self.sink.fill(size, &mut tick).await.map_err(failed)?;
-        let ours = self.sink.checksum(size);
+        let ours = self.sink.checksum(size, &mut tick).await.map_err(failed)?;
         if ours != theirs {
             self.sink.discard();
             return Err(Failure::mismatch(format!("the file's sha256 is {ours} here and {theirs} there")));

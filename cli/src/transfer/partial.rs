@@ -132,10 +132,17 @@ impl Partial {
         }
     }
 
-    /// Writes octets at an offset that is not before the end of those that are there.
-    pub(super) async fn append(&mut self, offset: u64, octets: &[u8], hub: &Hub) -> Result<(), FileError> {
+    /// Writes octets at an offset that is not before the end of those that are there. `tick` is
+    /// called now and then.
+    pub(super) async fn append(
+        &mut self,
+        offset: u64,
+        octets: &[u8],
+        hub: &Hub,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
         self.file.write_all_at(octets, offset).map_err(|error| self.wrong(error))?;
-        self.checksum.add_zeros(offset - self.len);
+        self.checksum.add_zeros(offset - self.len, tick).await?;
         self.checksum.add(octets);
         self.len = offset + octets.len() as u64;
         if self.len - self.synced >= SYNC_EVERY {
@@ -157,16 +164,14 @@ impl Partial {
     }
 
     /// Returns the SHA-256 of all `size` octets, if it is asked for. What is behind those that came
-    /// is a hole.
-    pub(super) fn checksum(&mut self, size: u64) -> String {
-        self.checksum.add_zeros(size - self.len);
-        self.checksum.so_far()
-    }
-
-    /// Returns the same as octets.
-    pub(super) fn digest(&mut self, size: u64) -> Option<[u8; 32]> {
-        self.checksum.add_zeros(size - self.len);
-        self.checksum.digest()
+    /// is a hole. `tick` is called now and then.
+    pub(super) async fn checksum(
+        &mut self,
+        size: u64,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<&Checksum, FileError> {
+        self.checksum.add_zeros(size - self.len, tick).await?;
+        Ok(&self.checksum)
     }
 
     /// Gives the file, which is complete and right, its name, its size, its time, and the
@@ -354,7 +359,7 @@ mod tests {
 
     fn append(file: &mut Partial, octets: &[u8]) {
         let (at, hub) = (file.len(), hub());
-        hub.run(file.append(at, octets, &hub)).unwrap().unwrap();
+        hub.run(file.append(at, octets, &hub, &mut async || Ok(()))).unwrap().unwrap();
     }
 
     fn finish(file: Partial, mode: u32) -> Result<bool, FileError> {
@@ -415,7 +420,9 @@ mod tests {
         append(&mut file, b"world");
         let mut whole = Checksum::new(Check::Sha256);
         whole.add(b"hello world");
-        assert_eq!(file.checksum(11), whole.so_far());
+        let hub = hub();
+        let checksum = hub.run(file.checksum(11, &mut async || Ok(()))).unwrap().unwrap().so_far();
+        assert_eq!(checksum, whole.so_far());
         file.restart().unwrap();
         append(&mut file, b"new");
         finish(file, 0o644).unwrap();

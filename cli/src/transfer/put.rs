@@ -199,7 +199,11 @@ impl Put<'_> {
     /// messages are heard.
     async fn next(&mut self, most: usize, free: &mut Vec<usize>) -> Result<Option<(u64, Vec<u8>)>, Failure> {
         match &mut self.input {
-            Input::File(source) => source.next(most).map_err(failed),
+            Input::File(source) => {
+                let talk = &mut *self.talk;
+                let mut tick = async || talk.say_busy(&ToServer::Busy).await;
+                source.next(most, &mut tick).await.map_err(failed)
+            }
             Input::Stdin(stdin) => {
                 while !stdin.is_ready() {
                     self.talk.hub.look().await;

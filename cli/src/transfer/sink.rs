@@ -86,7 +86,7 @@ impl Sink {
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {
         match self {
-            Sink::Partial(partial) => partial.append(offset, octets, hub).await,
+            Sink::Partial(partial) => partial.append(offset, octets, hub, tick).await,
             Sink::Stream(stream) => stream.append(offset, octets, tick).await,
         }
     }
@@ -110,11 +110,15 @@ impl Sink {
         }
     }
 
-    /// Returns the SHA-256 of all `size` octets, if it is asked for.
-    pub(super) fn checksum(&mut self, size: u64) -> String {
+    /// Returns the SHA-256 of all `size` octets, if it is asked for. `tick` is called now and then.
+    pub(super) async fn checksum(
+        &mut self,
+        size: u64,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<String, FileError> {
         match self {
-            Sink::Partial(partial) => partial.checksum(size),
-            Sink::Stream(stream) => stream.checksum(),
+            Sink::Partial(partial) => Ok(partial.checksum(size, tick).await?.so_far()),
+            Sink::Stream(stream) => Ok(stream.checksum()),
         }
     }
 

@@ -155,14 +155,19 @@ impl Source {
         Ok(0)
     }
 
-    /// Reads the next octets, at most `most`, and returns their offset. `None` at the end.
-    pub(super) fn next(&mut self, most: usize) -> Result<Option<(u64, Vec<u8>)>, FileError> {
+    /// Reads the next octets, at most `most`, and returns their offset. `None` at the end. `tick` is
+    /// called now and then.
+    pub(super) async fn next(
+        &mut self,
+        most: usize,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<Option<(u64, Vec<u8>)>, FileError> {
         let size = self.size();
         let (from, to) = match self.is_sparse {
             true => extent(&self.file, self.at, size),
             false => (self.at, size),
         };
-        self.checksum.add_zeros(from - self.at);
+        self.checksum.add_zeros(from - self.at, tick).await?;
         self.at = from;
         if from >= size {
             return Ok(None);
@@ -255,10 +260,12 @@ mod tests {
         let (mut sparse, mut filled) = (source(&file), source(&file));
         filled.fill_holes();
         let (mut sent, mut whole) = (0, 0);
-        while let Some((_, octets)) = sparse.next(1 << 16).unwrap() {
+        let next =
+            |source: &mut Source| hub.run(source.next(1 << 16, &mut async || Ok(()))).unwrap().unwrap();
+        while let Some((_, octets)) = next(&mut sparse) {
             sent += octets.len();
         }
-        while let Some((at, octets)) = filled.next(1 << 16).unwrap() {
+        while let Some((at, octets)) = next(&mut filled) {
             assert_eq!(at, whole);
             whole += octets.len() as u64;
         }

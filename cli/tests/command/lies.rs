@@ -221,6 +221,62 @@ fn files_that_have_begun_are_told_and_go_on() {
     assert_eq!(want["Want"], json!({"offered": 1, "same": [], "begun": begun}));
 }
 
+/// Files that had begun are open, and locked, only until the sender has had its turn for them, and
+/// no more than 16.
+#[test]
+fn a_sender_has_few_files_opened_however_many_it_offers() {
+    let site = Site::new(&["--idle", "5"]);
+    let names: Vec<String> = (0..60).map(|number| format!("f{number:02}")).collect();
+    for name in &names {
+        fs::write(site.served(&format!("sub/{name}.rddp.part")), "123456789").unwrap();
+    }
+    let peer = connect(&site);
+    peer.say_json(&json!({"PutTree": {"path": "sub", "no_clobber": false, "terms": {}}}));
+    let window = peer.hear().unwrap()["Tree"]["window"].clone();
+    let server = site.server.as_ref().unwrap().id();
+    let mut offset = 0;
+    for part in names.chunks(20) {
+        let offers = part.iter().flat_map(|name| named(7, name.as_bytes(), 1 << 20));
+        let octets: Vec<u8> = offers.chain(ASK.iter().copied()).collect();
+        write(&peer, &window, &octets);
+        peer.say_json(&json!({"Chunk": {"slot": 0, "offset": offset, "len": octets.len()}}));
+        offset += octets.len();
+        let want = std::iter::from_fn(|| peer.hear()).find(|said| said["Want"].is_object()).unwrap();
+        assert_eq!(want["Want"]["begun"].as_array().unwrap().len(), 16);
+        let open = fs::read_dir(format!("/proc/{server}/fd")).unwrap().filter_map(|entry| {
+            fs::read_link(entry.unwrap().path()).ok().filter(|to| to.to_string_lossy().ends_with(".part"))
+        });
+        assert_eq!(open.count(), 16);
+    }
+}
+
+/// A hole costs its sender nothing, and the server a SHA-256 of zeros.
+#[test]
+fn holes_under_sha_256_hold_up_nobody() {
+    let site = Site::new(&["--idle", "5"]);
+    let terms = json!({"check": "sha256", "has_holes": true});
+    let end = json!({"End": {"sha256": "00"}});
+    let put = |size: u64| {
+        let peer = connect(&site);
+        let path = format!("holes-{size}");
+        peer.say_json(&json!({"Put": {"path": path, "size": size, "mode": 0o644, "terms": terms}}));
+        assert!(peer.hear().unwrap()["Take"].is_object());
+        peer.say_json(&json!({"From": {"offset": 0}}));
+        peer.say_json(&end);
+        peer
+    };
+    let refusal = refused(&put(1 << 62));
+    assert!(refusal["reason"].as_str().unwrap().contains("too many for SHA-256"), "{refusal}");
+    assert_eq!(refusal["remedy"], "--checksum crc32c, which passes over holes");
+    // As many as the server has threads, and more.
+    let slow: Vec<Peer> = (0..8).map(|more| put((60 << 30) + more)).collect();
+    fs::write(site.here("file"), "octets").unwrap();
+    site.put("file", "file").ok();
+    // It goes on for no client that has left.
+    drop(slow);
+    until("the partial files are gone", || names(&site.served("")) == 2);
+}
+
 /// Runs a client against a server that the test plays. Returns how the client ended.
 fn against(args: impl Fn(&str) -> Vec<String> + Sync, play: impl FnOnce(&Peer)) -> Ended {
     let listener = Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());

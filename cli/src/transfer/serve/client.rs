@@ -206,7 +206,12 @@ impl<'a> Client<'a> {
             }
             received => received?,
         };
-        let sha256 = partial.checksum(size);
+        let talk = &mut self.talk;
+        let mut tick = async || talk.say_busy(&ToClient::Busy).await;
+        let sha256 = match partial.checksum(size, &mut tick).await {
+            Ok(checksum) => checksum.so_far(),
+            Err(error) => return Err(refused(error)),
+        };
         if sha256 != theirs {
             partial.discard();
             return Err(Failure::mismatch(format!("{path}: its sha256 is {sha256} here and {theirs} there")));
@@ -256,7 +261,9 @@ impl<'a> Client<'a> {
                         chunk.check_octets(octets, terms.check)?;
                     }
                     self.talk.say(&ToClient::Free { slot: chunk.slot })?;
-                    partial.append(chunk.offset, octets, &hub).await.map_err(refused)?;
+                    let talk = &mut self.talk;
+                    let mut tick = async || talk.say_busy(&ToClient::Busy).await;
+                    partial.append(chunk.offset, octets, &hub, &mut tick).await.map_err(refused)?;
                     self.talk.moved(chunk.len);
                     hub.breathe().await;
                 }
@@ -329,7 +336,9 @@ impl<'a> Client<'a> {
                 }
                 continue;
             }
-            let Some((offset, octets)) = source.next(SLOT).map_err(refused)? else {
+            let talk = &mut self.talk;
+            let mut tick = async || talk.say_busy(&ToClient::Busy).await;
+            let Some((offset, octets)) = source.next(SLOT, &mut tick).await.map_err(refused)? else {
                 is_more = false;
                 continue;
             };

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::transfer::checksum::Check;
 use crate::transfer::files::{FileError, PART, Spot};
 use crate::transfer::partial::{Clobber, Last, Partial, is_there, umask};
-use crate::transfer::protocol::{OFFERS, Terms, Want, out_of_step};
+use crate::transfer::protocol::{BEGUN, OFFERS, Terms, Want, out_of_step};
 use crate::transfer::tasks::Hub;
 
 /// Octets of a file that is worth resuming. What has arrived of a shorter one is removed when the
@@ -40,7 +40,7 @@ pub(in crate::transfer) struct Arrival {
     /// The terms of an end with flag 8.
     terms: Option<Terms>,
     wanted: Wanted,
-    /// Files that had begun to arrive before, by their names.
+    /// Files of the last offers that had begun to arrive before, by their names.
     begun: Vec<(Vec<u8>, Partial)>,
     file: Option<Arriving>,
     pub(in crate::transfer) counts: Counts,
@@ -135,13 +135,18 @@ impl Arrival {
                     self.file = Some(self.begin(name, attributes, size).await?);
                 }
                 (Record::Data { offset, octets }, Some(file)) => {
-                    file.write(offset, octets, &self.hub).await?;
+                    file.write(offset, octets, &self.hub, tick).await?;
                 }
-                (Record::Complete, Some(_)) => self.complete().await?,
+                (Record::Complete, Some(_)) => self.complete(tick).await?,
                 (Record::Withdrawn, file @ Some(_)) => file.take().into_iter().for_each(Arriving::discard),
                 (Record::End(left), None) if rest.is_empty() => return Ok(Taken::All(left)),
                 (record, file) if self.terms.is_some() => match (record, file) {
                     (Record::Offer { name, attributes, size }, None) if self.wanted.count() < OFFERS => {
+                        if self.wanted.count() == 0 {
+                            // The sender has had its turn for those of before: only so many files
+                            // are open.
+                            self.begun.clear();
+                        }
                         self.consider(name, attributes, size, tick).await?;
                     }
                     (Record::Ask, None) if rest.is_empty() => return Ok(Taken::Asked(self.wanted.take())),
@@ -202,7 +207,7 @@ impl Arrival {
             return Ok(());
         }
         let mut begun = None;
-        if is_long(size, last) && self.wanted.may_begin() && has_begun(&dir, last, size) {
+        if is_long(size, last) && self.begun.len() < BEGUN && has_begun(&dir, last, size) {
             let mut partial = self.partial(&dir, last).await?;
             let (have, proof) = partial.examine(tick).await?;
             // A file that has grown meanwhile is begun anew.
@@ -262,9 +267,12 @@ impl Arrival {
         Ok(Arriving { shown, last: attributes.last(size), from: 0, kind, named: None })
     }
 
-    async fn complete(&mut self) -> Result<(), FileError> {
+    async fn complete(
+        &mut self,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
-        file.check(self.check())?;
+        file.check(self.check(), tick).await?;
         let Arriving { shown, last, from, kind, .. } = file;
         let replaced = match kind {
             Kind::Short(short) => short.finish(last, self.umask, self.clobber, &shown)?,
@@ -298,7 +306,13 @@ impl Attributes {
 }
 
 impl Arriving {
-    async fn write(&mut self, offset: u64, octets: &[u8], hub: &Hub) -> Result<(), FileError> {
+    async fn write(
+        &mut self,
+        offset: u64,
+        octets: &[u8],
+        hub: &Hub,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
         let end = match &self.kind {
             Kind::Short(short) => short.end,
             Kind::Long(partial) => partial.len(),
@@ -308,20 +322,24 @@ impl Arriving {
             return Err(FileError::Stopped(out_of_step()));
         }
         match &mut self.kind {
-            Kind::Short(short) => short.write(offset, octets, &self.shown),
-            Kind::Long(partial) => partial.append(offset, octets, hub).await,
+            Kind::Short(short) => short.write(offset, octets, &self.shown, tick).await,
+            Kind::Long(partial) => partial.append(offset, octets, hub, tick).await,
         }
     }
 
     /// Checks the SHA-256 of the file, where that was agreed on.
-    fn check(&mut self, check: Check) -> Result<(), FileError> {
+    async fn check(
+        &mut self,
+        check: Check,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
         if check != Check::Sha256 {
             return Ok(());
         }
         let size = self.last.size;
         let ours = match &mut self.kind {
-            Kind::Short(short) => short.checksum(size),
-            Kind::Long(partial) => partial.digest(size),
+            Kind::Short(short) => short.checksum(size, tick).await?.digest(),
+            Kind::Long(partial) => partial.checksum(size, tick).await?.digest(),
         };
         if ours == self.named {
             return Ok(());

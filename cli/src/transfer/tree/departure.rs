@@ -312,7 +312,8 @@ impl<P: Pipe> Departure<P> {
         let (mut at, size) = (from, there.size());
         while at < size {
             let (from, to) = if is_sparse(there) { extent(file, at, size) } else { (at, size) };
-            checksum.add_zeros(from - at);
+            let pipe = &mut self.pipe;
+            checksum.add_zeros(from - at, &mut async || pipe.tick().await).await?;
             at = from;
             while at < to {
                 self.make_room(AROUND_DATA + WORTH.min((to - at) as usize)).await?;

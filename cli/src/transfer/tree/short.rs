@@ -13,6 +13,7 @@ use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::arrival::replaces;
+use crate::failure::Failure;
 use crate::transfer::checksum::{Check, Checksum};
 use crate::transfer::files::FileError;
 use crate::transfer::partial::{Clobber, Last, rename};
@@ -45,17 +46,28 @@ impl Short {
         Ok(Short { file, dir, part, name, end: 0, checksum, has_name: false })
     }
 
-    pub(super) fn write(&mut self, offset: u64, octets: &[u8], shown: &str) -> Result<(), FileError> {
+    pub(super) async fn write(
+        &mut self,
+        offset: u64,
+        octets: &[u8],
+        shown: &str,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
         self.file.write_all_at(octets, offset).map_err(|error| wrong(shown, error))?;
-        self.checksum.add_zeros(offset - self.end);
+        self.checksum.add_zeros(offset - self.end, tick).await?;
         self.checksum.add(octets);
         self.end = offset + octets.len() as u64;
         Ok(())
     }
 
-    pub(super) fn checksum(&mut self, size: u64) -> Option<[u8; 32]> {
-        self.checksum.add_zeros(size - self.end);
-        self.checksum.digest()
+    /// Returns the checksum of all `size` octets. What is behind those that came is a hole.
+    pub(super) async fn checksum(
+        &mut self,
+        size: u64,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<&Checksum, FileError> {
+        self.checksum.add_zeros(size - self.end, tick).await?;
+        Ok(&self.checksum)
     }
 
     /// Gives the file its length, times, permissions and name. Returns whether it replaced another.

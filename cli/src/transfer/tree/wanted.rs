@@ -15,11 +15,6 @@ impl Wanted {
         self.0.offered
     }
 
-    /// Returns whether another file may be said to have begun.
-    pub(super) fn may_begin(&self) -> bool {
-        self.0.begun.len() < BEGUN
-    }
-
     /// The receiver has the next file already.
     pub(super) fn same(&mut self) {
         let number = self.0.offered;
@@ -90,8 +85,10 @@ mod tests {
             let noise = rddp_test_support::random_octets(seed, 100);
             let mut wanted = Wanted::default();
             let mut said = Vec::new();
+            let mut left = BEGUN;
             for (number, octet) in (0u64..).zip(noise) {
-                let begun = (octet % 7 == 3 && wanted.may_begin()).then(|| (number, "proof".to_owned()));
+                let begun = (octet % 7 == 3 && left > 0).then(|| (number, "proof".to_owned()));
+                left -= usize::from(begun.is_some());
                 if octet % 2 == 0 {
                     wanted.same();
                 } else {
