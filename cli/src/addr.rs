@@ -55,7 +55,14 @@ fn split(text: &str) -> Result<(&str, Option<u16>), Failure> {
     if host.is_empty() {
         return Err(bad());
     }
-    Ok((host, port.map(|port| port.parse().map_err(|_| bad())).transpose()?))
+    let number = |port: &str| match port.parse::<u16>() {
+        Ok(port) => Ok(port),
+        Err(_) if !port.is_empty() && port.bytes().all(|octet| octet.is_ascii_digit()) => {
+            Err(Failure::usage(format!("{text:?}: a port is at most {}", u16::MAX)))
+        }
+        Err(_) => Err(bad()),
+    };
+    Ok((host, port.map(number).transpose()?))
 }
 
 /// The addresses to listen on when none is named: all addresses, of either family.

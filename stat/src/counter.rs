@@ -138,3 +138,20 @@ impl fmt::Debug for Counts {
         f.debug_map().entries(self.iter().filter(|(_, value)| *value > 0)).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A QP of the same number may be another one, with counters of its own.
+    #[test]
+    fn counters_that_have_begun_anew_have_not_grown() {
+        let [mut before, mut now] = [Counts::default(); 2];
+        before.set(Counter::OctetsSent, 5);
+        now.set(Counter::OctetsSent, 3);
+        before.set(Counter::OctetsReceived, 5);
+        now.set(Counter::OctetsReceived, 9);
+        let since = now.since(&before);
+        assert_eq!((since.of(Counter::OctetsSent), since.of(Counter::OctetsReceived)), (0, 4));
+    }
+}

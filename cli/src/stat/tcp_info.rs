@@ -158,6 +158,8 @@ const DIAG_MSG: usize = 72;
 
 #[cfg(test)]
 mod tests {
+    use std::mem::offset_of;
+
     use super::*;
 
     /// An answer as the kernel makes it: a connection, and the end.
@@ -187,6 +189,22 @@ mod tests {
         octets.extend([0; 10]);
         octets.extend(body);
         octets
+    }
+
+    /// Each field is where the C library's structure has it.
+    #[test]
+    fn fields_are_read_from_their_places() {
+        let octets: Vec<u8> = (0..36_u32).flat_map(|word| (4 * word).to_ne_bytes()).collect();
+        let info = tcp_info(&octets);
+        for (value, place) in [
+            (info.snd_mss, offset_of!(libc::tcp_info, tcpi_snd_mss)),
+            (info.rtt_us, offset_of!(libc::tcp_info, tcpi_rtt)),
+            (info.rttvar_us, offset_of!(libc::tcp_info, tcpi_rttvar)),
+            (info.cwnd, offset_of!(libc::tcp_info, tcpi_snd_cwnd)),
+            (info.retrans, offset_of!(libc::tcp_info, tcpi_total_retrans)),
+        ] {
+            assert_eq!(value as usize, place);
+        }
     }
 
     #[test]

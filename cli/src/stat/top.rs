@@ -64,7 +64,7 @@ fn lines(before: &Sample, now: &Sample) -> Vec<String> {
             Row { octets: octets(&since), cells: cells(process, joined, &since, seconds) }
         })
         .collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.octets));
+    most_first(&mut rows);
     let [out, in_] =
         [Counter::OctetsSent, Counter::OctetsReceived].map(|of| text::megabytes(&sum, of, seconds));
     let mut lines = vec![
@@ -90,6 +90,10 @@ fn lines(before: &Sample, now: &Sample) -> Vec<String> {
     rows.into_iter().for_each(|row| table.row(row.cells));
     lines.extend(table.lines());
     lines
+}
+
+fn most_first(rows: &mut [Row]) {
+    rows.sort_by_key(|row| std::cmp::Reverse(row.octets));
 }
 
 fn octets(since: &Counts) -> u64 {
@@ -169,5 +173,17 @@ fn size() -> (usize, usize) {
     match rustix::termios::tcgetwinsize(stdout()) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (size.ws_row.into(), size.ws_col.into()),
         _ => (24, 80),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_with_the_most_octets_come_first() {
+        let mut rows: Vec<Row> = [2, 9, 4].map(|octets| Row { octets, cells: Vec::new() }).into();
+        most_first(&mut rows);
+        assert!(rows.iter().map(|row| row.octets).eq([9, 4, 2]));
     }
 }

@@ -82,8 +82,8 @@ impl Checksum {
         }
     }
 
-    /// Adds the octets of a hole. `tick` is called now and then: a hole costs the other end nothing,
-    /// and this end as much time as octets do. For the same reason a file may have only so many.
+    /// Adds the octets of a hole. `tick` is called now and then: a hole costs the other end nothing
+    /// and this end as much time as octets do. So a file may have only so many.
     pub(super) async fn add_zeros(
         &mut self,
         count: u64,

@@ -28,6 +28,8 @@ pub(super) enum FileError {
     NoFile(String),
     #[error("{0}: its directory does not exist")]
     NoDirectory(String),
+    #[error("{0}: not a directory")]
+    NotDirectory(String),
     #[error("{0}: not a regular file")]
     NotRegular(String),
     #[error("{0}: a directory")]
@@ -69,6 +71,7 @@ impl FileError {
             FileError::NoSpace { .. } => {
                 failure(&self).remedy("make room and repeat: what is there already is kept")
             }
+            FileError::Full(_) => failure(&self).remedy("make room, and repeat the command"),
             FileError::Busy(_) => failure(&self).remedy("wait until it has ended"),
             FileError::Directory(_) => failure(&self).remedy("--recursive for directories"),
             FileError::NoDirectory(_) => failure(&self).remedy("make the directory first"),
@@ -215,7 +218,10 @@ pub(super) fn not_reserved(path: impl AsRef<OsStr>) -> Result<(), FileError> {
 pub(super) fn local_spot(path: &Path) -> Result<Spot, FileError> {
     let shown = path.display().to_string();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = directory(parent).map_err(|_| FileError::NoDirectory(shown.clone()))?;
+    let dir = directory(parent).map_err(|error| match error {
+        FileError::NoDirectory(_) => FileError::NoDirectory(shown.clone()),
+        error => error,
+    })?;
     let name = path.file_name().ok_or(FileError::NotRegular(shown))?;
     Ok(Spot { dir, name: name.to_owned() })
 }
@@ -241,14 +247,19 @@ pub(super) fn directory(path: &Path) -> Result<OwnedFd, FileError> {
     let shown = path.display().to_string();
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     open(path, flags, Mode::empty()).map_err(|error| match error {
-        Errno::ENOENT | Errno::ENOTDIR => FileError::NoDirectory(shown),
+        Errno::ENOENT => FileError::NoDirectory(shown),
+        Errno::ENOTDIR => FileError::NotDirectory(shown),
         error => FileError::new(&shown, error),
     })
 }
 
 pub(super) fn regular(file: &File, name: &str) -> Result<(), FileError> {
     let metadata = file.metadata().map_err(|error| FileError::new(name, error))?;
-    if metadata.is_file() { Ok(()) } else { Err(FileError::NotRegular(name.to_owned())) }
+    match metadata.is_file() {
+        true => Ok(()),
+        false if metadata.is_dir() => Err(FileError::Directory(name.to_owned())),
+        false => Err(FileError::NotRegular(name.to_owned())),
+    }
 }
 
 #[cfg(test)]
@@ -305,7 +316,10 @@ mod tests {
     fn anything_but_a_regular_file_is_refused() {
         let (tree, root) = tree();
         nix::unistd::mkfifo(&tree.path().join("served/fifo"), Mode::S_IRWXU).unwrap();
-        for path in ["sub", "fifo", "file/x", "."] {
+        for path in ["sub", "."] {
+            assert!(matches!(root.file(path), Err(FileError::Directory(_))), "{path}");
+        }
+        for path in ["fifo", "file/x"] {
             assert!(matches!(root.file(path), Err(FileError::NotRegular(_))), "{path}");
         }
         assert!(matches!(root.file("none"), Err(FileError::NoFile(_))));

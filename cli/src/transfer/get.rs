@@ -169,8 +169,8 @@ impl Get<'_> {
                     self.talk.end.post(&SendWr::read(chunk.slot as u64, sink, window.slot(chunk.slot)))?;
                 }
                 Next::Read(slot) => {
-                    self.take(&buffers, slot).await?;
-                    progress.at(self.sink.len());
+                    let octets = self.take(&buffers, slot).await?;
+                    progress.at(self.sink.len(), octets);
                     progress.hold_back(self.sink.len(), self.args.common.limit)?;
                 }
                 Next::Message(ToClient::End { sha256 }) if self.is_all(size) => return Ok(sha256),
@@ -186,8 +186,8 @@ impl Get<'_> {
     }
 
     /// Handles a completed Read: its octets go into the file, and the server may use its slot
-    /// again.
-    async fn take(&mut self, buffers: &MemoryRegion, slot: u64) -> Result<(), Failure> {
+    /// again. Returns how many there were.
+    async fn take(&mut self, buffers: &MemoryRegion, slot: u64) -> Result<usize, Failure> {
         let slot = usize::try_from(slot).unwrap_or(SLOTS);
         let chunk = self.arrived.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;
         let octets = buffers.read(slot * SLOT, chunk.len)?;
@@ -198,6 +198,7 @@ impl Get<'_> {
         let hub = self.talk.hub.clone();
         let talk = &mut *self.talk;
         let mut tick = async || talk.say_busy(&ToServer::Busy).await;
-        self.sink.append(chunk.offset, &octets, &hub, &mut tick).await.map_err(failed)
+        self.sink.append(chunk.offset, &octets, &hub, &mut tick).await.map_err(failed)?;
+        Ok(octets.len())
     }
 }

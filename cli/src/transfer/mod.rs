@@ -86,6 +86,7 @@ holes.";
 /// Send a file to rddp serve by RDMA Writes
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{PUT_EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
+#[command(override_usage = "rddp put [OPTIONS] <LOCAL>... <HOST[:PORT]/PATH>")]
 pub(crate) struct PutArgs {
     /// The file (- is standard input), or several, or directories with --recursive; and the
     /// destination
@@ -104,6 +105,7 @@ pub(crate) struct PutArgs {
 /// Fetch a file from rddp serve by RDMA Reads
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
+#[command(override_usage = "rddp get [OPTIONS] <HOST[:PORT]/PATH>... [LOCAL]")]
 pub(crate) struct GetArgs {
     /// The file, or several, and the destination (by default the working directory)
     ///

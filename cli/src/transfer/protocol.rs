@@ -160,6 +160,8 @@ pub(super) struct Terms {
     /// The part of a tree that goes over this connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) share: Option<Share>,
+    /// The client takes records that name what of a tree could not be read.
+    pub(super) named: bool,
 }
 
 /// A point in time, in seconds since 1970.

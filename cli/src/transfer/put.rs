@@ -156,7 +156,7 @@ impl Put<'_> {
         let (no_clobber, again) = (self.args.common.no_clobber, self.args.common.again);
         let unknown_size = matches!(self.input, Input::Stdin(_));
         let check = self.check;
-        let terms = Terms { check, again, modified, unknown_size, has_holes, share: None };
+        let terms = Terms { check, again, modified, unknown_size, has_holes, ..Terms::default() };
         let terms = self.knows_offers.then_some(terms);
         self.talk.ask(&ToServer::Put { path, size, mode, no_clobber, terms })
     }
@@ -166,7 +166,8 @@ impl Put<'_> {
     async fn send(&mut self, from: u64, window: Window, progress: &Progress) -> Result<u64, Failure> {
         let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
         let mut free: Vec<usize> = (0..SLOTS).collect();
-        let mut ends = [from; SLOTS];
+        // The ends of what is in the slots, and how many octets that is.
+        let mut ends = [(from, 0); SLOTS];
         let mut end = from;
         let limit = self.args.common.limit;
         // With a limit, pieces hold the octets of a tenth of a second.
@@ -176,7 +177,7 @@ impl Put<'_> {
             if !is_more || free.is_empty() {
                 let ToClient::Free { slot } = self.hear().await? else { return Err(out_of_step()) };
                 release(slot, &mut free)?;
-                progress.at(ends[slot]);
+                progress.at(ends[slot].0, ends[slot].1);
                 continue;
             }
             let Some((offset, octets)) = self.next(most, &mut free).await? else {
@@ -185,7 +186,7 @@ impl Put<'_> {
             };
             let slot = free.pop().ok_or_else(out_of_step)?;
             end = offset + octets.len() as u64;
-            ends[slot] = end;
+            ends[slot] = (end, octets.len());
             self.write_chunk(&buffers, window, (slot, offset), &octets)?;
             progress.hold_back(end, limit)?;
         }

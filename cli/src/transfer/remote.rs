@@ -51,7 +51,8 @@ impl<'a> RemoteFile<'a> {
     pub(super) fn name(&self) -> Result<&'a str, Failure> {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         if name.is_empty() || name == "." || name == ".." {
-            return Err(Failure::usage(format!("{:?} names no file", self.path)));
+            return Err(Failure::usage(format!("{:?} names no file", self.path))
+                .remedy("name it behind the host, as in 192.0.2.1/big.iso"));
         }
         Ok(name)
     }

@@ -155,8 +155,8 @@ impl Source {
         Ok(0)
     }
 
-    /// Reads the next octets, at most `most`, and returns their offset. `None` at the end. `tick` is
-    /// called now and then.
+    /// Reads the next octets, at most `most`, and returns their offset. `None` at the end. `tick`
+    /// is called now and then.
     pub(super) async fn next(
         &mut self,
         most: usize,

@@ -163,10 +163,20 @@ impl Talk {
             let now = Instant::now();
             match self.hub.completion(qp, deadline.min(now + CHECK_INTERVAL)).await {
                 Some(completion) => return self.end.succeeded(completion),
-                None if now >= deadline => return Err(silent(patience)),
+                None if now >= deadline => return Err(self.silence(patience)),
                 None => {}
             }
         }
+    }
+
+    /// The failure of a peer that says nothing. The client of a server is told of it.
+    fn silence(&self, patience: Duration) -> Failure {
+        if self.meter.is_none() {
+            return silent(patience);
+        }
+        let seconds = patience.as_secs_f32();
+        Failure::peer(format!("the client has said nothing for {seconds} s"))
+            .remedy("repeat the command: it goes on where it ended")
     }
 
     fn check_place(&self) -> Result<(), Failure> {

@@ -27,5 +27,6 @@ mod stat;
 mod token;
 mod transfer;
 mod tree;
+mod unread;
 mod usage;
 mod verbs;

@@ -118,6 +118,7 @@ fn a_token_file_that_others_can_read_or_that_is_empty_is_refused() {
     let place = Place::new();
     let cases = [
         (place.token("open", SECRET, 0o604), "others can read it", "chmod"),
+        (place.token("written", SECRET, 0o602), "or write to it", "chmod"),
         (place.token("empty", "\n", 0o600), "it is empty", "openssl rand"),
         (place.token("long", &"x".repeat(5000), 0o600), "longer than 4096 octets", "openssl rand"),
         (place.text("none"), "no such file", ""),

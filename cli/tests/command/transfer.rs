@@ -205,14 +205,14 @@ fn what_cannot_be_done_is_named_and_leaves_nothing() {
     let site = Site::new(&[]);
     fs::write(site.here("file"), "octets").unwrap();
     site.get("none", "got").failed(5, &["none: no such file"]);
-    site.get("sub", "got").failed(5, &["sub: not a regular file"]);
+    site.get("sub", "got").failed(5, &["sub: a directory", "--recursive"]);
     site.put("file", "none/file")
         .failed(5, &["directory does not exist", r#""remedy":"make the directory first"#]);
     site.put("file", "sub").failed(5, &["sub: not a regular file"]);
     site.put("none", "file").failed(1, &["no such file"]);
     // Also before a server is asked, which need not be there.
     run(&["put", "none", "127.0.0.1:1/none"]).failed(1, &["none: no such file"]);
-    site.put("", "file").failed(1, &["not a regular file"]);
+    site.put("", "file").failed(1, &["a directory"]);
     site.get("file", "none/file").failed(1, &["directory does not exist"]);
     fs::write(site.served("stored"), "octets").unwrap();
     for none in ["none/", "none/.", "file/"] {

@@ -36,11 +36,14 @@ fn plant(top: &Path) -> u64 {
         fs::write(top.join(format!("deep/{count}")), random_octets(count, 17 * count as usize)).unwrap();
     }
     fs::write(top.join("deep/er/big"), random_octets(7, 2_000_003)).unwrap();
+    // A short file that ends with a hole.
+    fs::write(top.join("deep/er/tail"), "octets").unwrap();
+    File::options().write(true).open(top.join("deep/er/tail")).unwrap().set_len(500_000).unwrap();
     fs::write(top.join(OsStr::from_bytes(b"\xff not UTF-8")), "octets").unwrap();
     fs::set_permissions(top.join("deep/7"), Permissions::from_mode(0o750)).unwrap();
     let time = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_007, 123_456_789);
     File::options().write(true).open(top.join("deep/8")).unwrap().set_modified(time).unwrap();
-    302
+    303
 }
 
 fn assert_same(left: &Path, right: &Path) {
@@ -146,7 +149,11 @@ fn ls_shows_names_without_fetching() {
     assert!(top.stdout.ends_with("sub/\n") && top.stdout.lines().count() == 1, "{top:?}");
     let sub = run(&["ls", &site.remote("sub"), "--json"]).ok().json();
     assert_eq!((&sub["name"], &sub["octets"]), (&"file\n".into(), &6.into()));
+    assert_eq!(sub["name_hex"], Value::Null);
     assert_eq!(run(&["ls", "-r", &site.remote("")]).ok().stdout.lines().count(), 2);
+    fs::create_dir(site.served("odd")).unwrap();
+    fs::write(site.served("odd").join(OsStr::from_bytes(b"\xffa")), "").unwrap();
+    assert_eq!(run(&["ls", &site.remote("odd"), "--json"]).ok().json()["name_hex"], "ff61");
     run(&["ls", &site.remote("none")]).failed(5, &["no such file"]);
 }
 

@@ -369,6 +369,7 @@ impl<'a> Client<'a> {
             octets,
             files: None,
             unchanged: None,
+            connection: None,
             resumed_from,
             replaced: None,
             seconds,

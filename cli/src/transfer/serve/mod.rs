@@ -8,6 +8,7 @@ mod workers;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -71,8 +72,8 @@ pub(crate) struct ServeArgs {
     token: Option<PathBuf>,
 
     /// Clients at a time; half of them (rounded up) from one address, or one IPv6 network
-    #[arg(long, default_value_t = 64, value_name = "COUNT")]
-    max_clients: usize,
+    #[arg(long, default_value = "64", value_name = "COUNT")]
+    max_clients: NonZeroUsize,
 
     /// Disconnect a client that says nothing for so many seconds, or that is busy for 30 times as
     /// long
@@ -123,7 +124,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
         out::event(format_args!("serving {} on {addr}: {what}", args.dir.display()));
     }
     let (writable, idle, json) = (args.writable, args.idle, args.json);
-    let places = Arc::new(Places::new(args.max_clients, Some(args.idle)));
+    let places = Arc::new(Places::new(args.max_clients.get(), Some(args.idle)));
     let server = Arc::new(Server { rnic, root, writable, token, idle, json, places });
     let mut workers = Workers::new(&server);
     while !signals::stopped() {
@@ -184,7 +185,7 @@ fn welcome(private_data: &[u8], token: bool) -> Result<Hello, &'static str> {
         Some(hello @ Hello::Two(Flags { token: true, .. })) => Ok(hello),
         Some(_) if token => Err("this server asks for a token: name its file with --token"),
         Some(hello) => Ok(hello),
-        None => Err("this is rddp serve: use rddp put or rddp get of the same version"),
+        None => Err("this is rddp serve: use rddp put or rddp get"),
     }
 }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::failure::printable;
 use crate::out;
 use crate::transfer::checksum::Check;
+use crate::transfer::protocol::Share;
 use crate::transfer::show::{count, protocol_text, replaced_text, resumed_text};
 use crate::units::about;
 
@@ -21,6 +22,9 @@ pub(super) struct Served {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) unchanged: Option<u64>,
     pub(super) resumed_from: u64,
+    /// For a tree over several connections: the number of this one, and how many there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) connection: Option<(u32, u32)>,
     /// For a put: whether a file with the name was replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) replaced: Option<bool>,
@@ -39,6 +43,11 @@ impl Served {
         Served { files: Some(files), unchanged: Some(unchanged), ..self }
     }
 
+    /// Notes which of a client's connections this is.
+    pub(super) fn over(self, share: Option<Share>) -> Self {
+        Served { connection: share.map(|share| (share.number + 1, share.of)), ..self }
+    }
+
     pub(super) fn checked(self, check: Check) -> Self {
         Served { checksum: Some(check), ..self }
     }
@@ -49,6 +58,12 @@ impl Served {
         }
         if json {
             out::json_event(self);
+            return;
+        }
+        // Of a listing nothing moves but names.
+        if self.op == "ls" {
+            let (peer, name, seconds) = (&self.peer, printable(&self.file), self.seconds);
+            out::event(format_args!("{peer}: ls {name}, {seconds:.2} s"));
             return;
         }
         // A peer chose the name, so characters that would move the cursor are escaped.
@@ -62,7 +77,11 @@ impl Served {
             _ => String::new(),
         };
         let protocol = protocol_text(self.protocol);
-        let how = format!("{files}{octets} in {seconds:.2} s{resumed}{replaced}{unchanged}{protocol}");
+        let over = match self.connection {
+            Some((number, of)) => format!(", connection {number} of {of}"),
+            None => String::new(),
+        };
+        let how = format!("{files}{octets} in {seconds:.2} s{resumed}{replaced}{unchanged}{over}{protocol}");
         out::event(format_args!("{}: {} {name}, {how}", self.peer, self.op));
     }
 }

@@ -13,7 +13,7 @@ use crate::transfer::files::{FileError, Root, inside};
 use crate::transfer::partial::Clobber;
 use crate::transfer::protocol::{MAX_PATH, SLOT, Terms, ToClient, ToServer, Window, out_of_step};
 use crate::transfer::talk::Talk;
-use crate::transfer::tree::{Arrival, Counts, Departure, Depth, GivePipe, Taken};
+use crate::transfer::tree::{Arrival, Counts, Departure, Depth, GivePipe, Named, Taken};
 
 /// Octets of all names in one request.
 const MAX_NAMES: usize = MAX_PATH;
@@ -29,6 +29,8 @@ impl Client<'_> {
     ) -> Result<Served, Failure> {
         self.writable(&path)?;
         let top = made(&self.server.root, path.trim_end_matches('/')).map_err(refused)?;
+        // A client tells its own user what it cannot read.
+        let terms = terms.map(|terms| Terms { named: false, ..terms });
         let mut arrival = Arrival::new(top, clobber, terms, &self.talk.hub).map_err(refused)?;
         let slots = slots.insert(self.slots(Access::REMOTE_WRITE)?);
         self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
@@ -54,7 +56,8 @@ impl Client<'_> {
         let talk = &mut self.talk;
         arrival.finish(|| talk.say_alive(&ToClient::Busy)).await.map_err(refused)?;
         self.talk.say(&ToClient::Same)?;
-        Ok(self.served_tree("put", path, arrival.counts).checked(check_of(terms)))
+        let served = self.served_tree("put", path, arrival.counts).checked(check_of(terms));
+        Ok(served.over(terms.and_then(|terms| terms.share)))
     }
 
     /// Gives files and trees, or their names, by the client's RDMA Reads.
@@ -71,7 +74,9 @@ impl Client<'_> {
         let slots = slots.insert(self.slots(Access::REMOTE_READ)?);
         self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
         let pipe = GivePipe::new(&mut self.talk, slots, self.server.idle);
-        let mut departure = Departure::new(pipe, depth, terms);
+        let is_named = terms.is_some_and(|terms| terms.named);
+        let named = if is_named { Named::There } else { Named::Nowhere };
+        let mut departure = Departure::new(pipe, depth, terms, named);
         for path in paths {
             let path = path.trim_end_matches('/');
             let place = if path.is_empty() { "." } else { path };
@@ -86,9 +91,11 @@ impl Client<'_> {
         let (_, counts) = departure.finish().await.map_err(refused)?;
         let ToServer::Same = self.hear().await? else { return Err(out_of_step()) };
         if depth.names_only {
-            return Ok(self.served_tree("ls", paths.join(" "), counts));
+            let served = self.served_tree("ls", paths.join(" "), counts);
+            return Ok(Served { files: None, unchanged: None, ..served });
         }
-        Ok(self.served_tree("get", paths.join(" "), counts).checked(check_of(terms)))
+        let served = self.served_tree("get", paths.join(" "), counts).checked(check_of(terms));
+        Ok(served.over(terms.and_then(|terms| terms.share)))
     }
 
     fn served_tree(&self, op: &'static str, mut file: String, counts: Counts) -> Served {

@@ -10,6 +10,7 @@ use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
 use nix::unistd::syncfs;
 
+use super::departure::complain_unread;
 use super::record::{Attributes, Left, Name, Record, RecordError};
 use super::short::Short;
 use super::wanted::Wanted;
@@ -154,6 +155,9 @@ impl Arrival {
                         self.file = Some(self.resume(name, attributes, size, from)?);
                     }
                     (Record::Sha256(digest), Some(file)) => file.named = Some(*digest),
+                    (Record::Unread { name, errno }, None) if self.terms.is_some_and(|terms| terms.named) => {
+                        complain_unread(name, errno);
+                    }
                     _ => return Err(FileError::Stopped(out_of_step())),
                 },
                 _ => return Err(FileError::Stopped(out_of_step())),

@@ -1,5 +1,6 @@
 //! `put` and `get` of several files and of trees, and `ls`.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use rddp_rnic::Rnic;
 use serde::Serialize;
 
 use super::arrival::{Arrival, Counts, Taken};
-use super::departure::{Departure, Depth};
+use super::departure::{Departure, Depth, Named, complain_unread};
 use super::pipe::{GetPipe, PutPipe};
 use super::record::{Left, Record};
 use crate::failure::{Failure, Kind, printable};
@@ -22,13 +23,16 @@ use crate::transfer::files::{FileError, directory};
 use crate::transfer::partial::Clobber;
 use crate::transfer::protocol::{MAX_PATH, Share, Terms, ToClient, ToServer, Window, out_of_step};
 use crate::transfer::remote::{Asks, Peer, RemoteFile, Server};
-use crate::transfer::show::{Progress, count};
+use crate::transfer::show::{Progress, count, resumable};
 use crate::transfer::talk::Talk;
 use crate::transfer::target::STANDARD;
 use crate::transfer::tasks::Hub;
 use crate::transfer::token::Token;
 use crate::transfer::{Common, LsArgs};
 use crate::units::{about, rate};
+
+/// Octets of a file below which their number says more than their octets.
+const SHORT: u64 = 64 << 10;
 
 /// Octets of all names that one command may ask for, so that they fit into one message.
 const MAX_NAMES: usize = MAX_PATH;
@@ -79,6 +83,8 @@ pub(in crate::transfer) fn put(
             Failure::usage("standard input (-) goes alone").remedy("write ./- for a file of this name")
         );
     }
+    let names = locals.iter().map(|local| last_part(local)).collect::<Result<Vec<_>, _>>()?;
+    differ(&names)?;
     let command = Command::new(RemoteFile::parse(remote)?, recursive, common)?;
     command.carry_out(async |hub, share| command.put(locals, hub, share).await)
 }
@@ -93,9 +99,16 @@ pub(in crate::transfer) fn get(
         return Err(Failure::usage("only one file can go to standard output"));
     }
     let (remote, paths) = names(remotes)?;
+    let last = |path: &String| path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+    differ(&paths.iter().map(last).collect::<Vec<_>>())?;
     let command = Command::new(remote, recursive, common)?;
-    made(local).map_err(failed)?;
-    command.carry_out(async |hub, share| command.get(&paths, local, hub, share).await)
+    let is_new = made(local).map_err(failed)?;
+    let got = command.carry_out(async |hub, share| command.get(&paths, local, hub, share).await);
+    if got.is_err() && is_new {
+        // With something in it, it stays.
+        let _ = std::fs::remove_dir(local);
+    }
+    got
 }
 
 impl<'a> Command<'a> {
@@ -112,7 +125,7 @@ impl<'a> Command<'a> {
         let of = self.common.parallel;
         let one = |share| {
             let hub = Hub::new(&Rnic::open()?)?;
-            hub.run(work(&hub, share))?
+            hub.run(work(&hub, share))?.map_err(resumable)
         };
         let moved = match of {
             1 => vec![one(None)],
@@ -139,7 +152,7 @@ impl<'a> Command<'a> {
             return Ok((server, None));
         }
         let (check, again) = (server.check(self.common.checksum)?, self.common.again);
-        Ok((server, Some(Terms { check, again, share, ..Terms::default() })))
+        Ok((server, Some(Terms { check, again, share, named: true, ..Terms::default() })))
     }
 
     /// Returns the limit of octets a second of one connection.
@@ -155,7 +168,7 @@ impl<'a> Command<'a> {
         let window = window(talk, common).await?;
         let pipe = PutPipe::new(talk, window, &self.progress, self.limit(), common.timeout)?;
         let depth = Depth { recursive: self.recursive, names_only: false };
-        let mut departure = Departure::new(pipe, depth, terms);
+        let mut departure = Departure::new(pipe, depth, terms, Named::Here);
         for local in locals {
             let shown = local.display().to_string();
             let name = last_part(local)?;
@@ -231,43 +244,66 @@ async fn list_all(args: &LsArgs, hub: &Rc<Hub>) -> Result<(), Failure> {
     let remote = RemoteFile::parse(&args.remote)?;
     let token = args.token.as_deref().map(Token::read).transpose()?;
     let asks = Asks { token: token.as_ref(), large: false };
-    let mut talk = remote.connect(asks, Peer::WithTrees, hub)?.talk;
+    let Server { mut talk, agreed, .. } = remote.connect(asks, Peer::WithTrees, hub)?;
     let paths = vec![remote.path.to_owned()];
-    talk.ask(&ToServer::GetTree { paths, recursive: args.recursive, names_only: true, terms: None })?;
+    let terms = agreed.flags.offers.then(|| Terms { named: true, ..Terms::default() });
+    talk.ask(&ToServer::GetTree { paths, recursive: args.recursive, names_only: true, terms })?;
     let ToClient::Tree { window } = talk.hear(timeout).await? else { return Err(out_of_step()) };
     let mut pipe = GetPipe::new(&mut talk, window, timeout)?;
-    while !list(&pipe.next().await?, args.json)? {}
+    let left = loop {
+        if let Some(left) = list(&pipe.next().await?, args.json)? {
+            break left;
+        }
+    };
     talk.say(&ToServer::Same)?;
     talk.close().await;
-    Ok(())
+    all_read(left.failed)
 }
 
-/// Prints the names in a chunk. Returns whether it was the last.
-fn list(chunk: &[u8], json: bool) -> Result<bool, Failure> {
+/// Fails if not all could be read.
+fn all_read(failed: u64) -> Result<(), Failure> {
+    if failed == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::Changed, format!("{failed} could not be read, or changed meanwhile"))
+        .remedy("see to the names above, and repeat the command: what has arrived is not sent again"))
+}
+
+/// Prints the names in a chunk. Returns what was left out, if it was the last.
+fn list(chunk: &[u8], json: bool) -> Result<Option<Left>, Failure> {
     let mut rest = chunk;
     while !rest.is_empty() {
         let (record, behind) = Record::parse(rest, Check::Crc32c).map_err(|_| out_of_step())?;
         rest = behind;
-        let (name, attributes, size) = match record {
-            Record::Dir { name, attributes } => (format!("{}/", name.shown()), attributes, 0),
-            Record::File { name, attributes, size } => (name.shown(), attributes, size),
-            Record::End(_) if rest.is_empty() => return Ok(true),
+        let (octets, attributes, size) = match record {
+            Record::Dir { name, attributes } => ([name.octets(), b"/"].concat(), attributes, 0),
+            Record::File { name, attributes, size } => (name.octets().to_vec(), attributes, size),
+            Record::End(left) if rest.is_empty() => return Ok(Some(left)),
+            Record::Unread { name, errno } => {
+                complain_unread(name, errno);
+                continue;
+            }
             _ => return Err(out_of_step()),
         };
-        let mode = attributes.mode & 0o777;
+        let (mode, name) = (attributes.mode & 0o777, String::from_utf8_lossy(&octets).into_owned());
         if json {
-            out::json(&Listed { name, mode, modified: attributes.modified.seconds, octets: size });
+            let is_utf8 = name.as_bytes() == octets;
+            let name_hex = (!is_utf8).then(|| octets.iter().map(|octet| format!("{octet:02x}")).collect());
+            out::json(&Listed { name, name_hex, mode, modified: attributes.modified.seconds, octets: size });
         } else {
             say!("{mode:03o} {size:>14} {}", printable(&name));
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// An entry, as `rddp ls --json` prints it. The name of a directory ends with a slash.
 #[derive(Serialize)]
 struct Listed {
     name: String,
+    /// The octets of a name that is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_hex: Option<String>,
     mode: u32,
     /// Seconds since 1970.
     modified: i64,
@@ -292,6 +328,19 @@ fn last_part(local: &Path) -> Result<Vec<u8>, Failure> {
     Ok(whole.file_name().map_or_else(Vec::new, |name| name.as_bytes().to_vec()))
 }
 
+/// Fails if two names are the same: one of the two would replace the other.
+fn differ(names: &[impl AsRef<[u8]>]) -> Result<(), Failure> {
+    let (mut names, mut seen) = (names.iter().map(AsRef::as_ref), HashSet::new());
+    match names.find(|name| !seen.insert(*name)) {
+        None => Ok(()),
+        Some(twice) => {
+            let name = String::from_utf8_lossy(twice);
+            Err(Failure::usage(format!("two of them are called {name:?}, and would replace each other"))
+                .remedy("use a command for each, with destinations of their own"))
+        }
+    }
+}
+
 /// Returns the server of all these names, and their paths.
 fn names(remotes: &[String]) -> Result<(RemoteFile<'_>, Vec<String>), Failure> {
     let remotes = remotes.iter().map(|text| RemoteFile::parse(text)).collect::<Result<Vec<_>, _>>()?;
@@ -308,10 +357,11 @@ fn names(remotes: &[String]) -> Result<(RemoteFile<'_>, Vec<String>), Failure> {
     Ok((first.clone(), paths))
 }
 
-/// Opens the local directory into which files go, and makes it if need be.
-fn made(local: &Path) -> Result<std::os::fd::OwnedFd, FileError> {
+/// Makes the local directory into which files go, if need be. Returns whether it did.
+fn made(local: &Path) -> Result<bool, FileError> {
     match nix::unistd::mkdir(local, Mode::from_bits_truncate(0o777)) {
-        Ok(()) | Err(Errno::EEXIST) => directory(local),
+        Ok(()) => Ok(true),
+        Err(Errno::EEXIST) => directory(local).map(|_| false),
         Err(Errno::ENOENT) => Err(FileError::NoDirectory(local.display().to_string())),
         Err(error) => Err(FileError::new(&local.display().to_string(), error)),
     }
@@ -348,6 +398,13 @@ impl Summary {
             out::json(self);
         } else {
             let (octets, seconds, rate) = (about(self.octets), self.seconds, rate(self.bytes_per_s));
+            // Of short files it is the number that counts.
+            let rate = match files {
+                2.. if self.octets / files < SHORT && seconds > 0.0 => {
+                    format!("{:.0} files/s", files as f64 / seconds)
+                }
+                _ => rate,
+            };
             say!("{}: {octets} in {seconds:.2} s, {rate}", count(files));
             if unchanged > 0 {
                 say!("{unchanged} unchanged: their size and time are the same at both ends");
@@ -356,12 +413,6 @@ impl Summary {
                 say!("{skipped} left out: neither files nor directories, or not complete");
             }
         }
-        match failed {
-            0 => Ok(()),
-            _ => {
-                Err(Failure::new(Kind::Changed, format!("{failed} could not be read, or changed meanwhile"))
-                    .remedy("repeat the command"))
-            }
-        }
+        all_read(failed)
     }
 }

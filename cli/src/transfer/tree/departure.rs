@@ -7,14 +7,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::rc::Rc;
 
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 use rustix::fs::Dir;
+use serde::Serialize;
 
 use super::arrival::{Counts, beneath};
 use super::pipe::Pipe;
 use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record};
 use super::wanted::Answers;
+use crate::failure::printable;
+use crate::out::{self, complain};
 use crate::transfer::checksum::{Check, Checksum, beginning};
 use crate::transfer::files::FileError;
 use crate::transfer::protocol::{Begun, OFFERS, SLOT, Share, Terms};
@@ -45,7 +49,19 @@ pub(in crate::transfer) struct Departure<P> {
     share: Option<Share>,
     offered: Vec<Offered>,
     left: Left,
+    named: Named,
     pub(in crate::transfer) counts: Counts,
+}
+
+/// The place where it is said what could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::transfer) enum Named {
+    /// By this end, to its user.
+    Here,
+    /// By the other end, which gets a record of each.
+    There,
+    /// Nowhere: the other end is told how many.
+    Nowhere,
 }
 
 /// A file that is offered, or about to be.
@@ -65,7 +81,7 @@ enum Place {
 
 impl<P: Pipe> Departure<P> {
     /// `terms` are those of an end with flag 8.
-    pub(in crate::transfer) fn new(pipe: P, depth: Depth, terms: Option<Terms>) -> Self {
+    pub(in crate::transfer) fn new(pipe: P, depth: Depth, terms: Option<Terms>, named: Named) -> Self {
         Departure {
             pipe,
             chunk: Vec::with_capacity(SLOT),
@@ -75,6 +91,7 @@ impl<P: Pipe> Departure<P> {
             share: terms.and_then(|terms| terms.share),
             offered: Vec::new(),
             left: Left::default(),
+            named,
             counts: Counts::default(),
         }
     }
@@ -121,23 +138,45 @@ impl<P: Pipe> Departure<P> {
         Ok((left, self.counts))
     }
 
+    /// Returns whether this connection tells what all of several see.
+    fn tells(&self) -> bool {
+        self.share.is_none_or(|share| share.number == 0)
+    }
+
     /// Counts an entry that is not sent, on one of several connections.
     fn skip(&mut self) {
-        self.left.skipped += u64::from(self.share.is_none_or(|share| share.number == 0));
+        self.left.skipped += u64::from(self.tells());
+    }
+
+    /// Counts and names what could not be read in the walk, on one of several connections.
+    async fn cannot_walk(&mut self, name: &[u8], error: Errno) -> Result<(), FileError> {
+        if self.tells() { self.cannot_read(name, error as u32).await } else { Ok(()) }
+    }
+
+    /// Counts and names what could not be read: by `errno`, or because it changed, which is 0.
+    async fn cannot_read(&mut self, name: &[u8], errno: u32) -> Result<(), FileError> {
+        self.left.failed += 1;
+        let Some(name) = Name::new(name) else { return Ok(()) };
+        match self.named {
+            Named::Here => complain_unread(name, errno),
+            Named::There => self.push(&Record::Unread { name, errno }).await?,
+            Named::Nowhere => {}
+        }
+        Ok(())
     }
 
     async fn walk(&mut self, name: &[u8], top: &Rc<OwnedFd>) -> Result<(), FileError> {
         // Directories that are still to be read, by their paths below the top.
         let mut ahead = vec![Vec::new()];
         while let Some(path) = ahead.pop() {
-            let opened = beneath(top, OsStr::from_bytes(&path), OFlag::O_RDONLY | OFlag::O_DIRECTORY);
-            let listed = opened.ok().and_then(|dir| Some((Dir::read_from(&dir).ok()?, dir)));
-            let Some((listed, dir)) = listed else {
-                self.left.failed += 1;
-                continue;
-            };
-            let dir = File::from(dir);
             let whole = joined(name, &path);
+            let (listed, dir) = match listed(top, &path) {
+                Ok(listed) => listed,
+                Err(error) => {
+                    self.cannot_walk(&whole, error).await?;
+                    continue;
+                }
+            };
             if !whole.is_empty() && !self.directory(&whole, &dir).await? {
                 continue;
             }
@@ -167,9 +206,12 @@ impl<P: Pipe> Departure<P> {
     ) -> Result<(), FileError> {
         for entry in listed {
             self.pipe.tick().await.map_err(FileError::Stopped)?;
-            let Ok(entry) = entry else {
-                self.left.failed += 1;
-                break;
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.cannot_walk(whole, Errno::from_raw(error.raw_os_error())).await?;
+                    break;
+                }
             };
             let last = entry.file_name().to_bytes();
             if matches!(last, b"." | b"..") {
@@ -177,9 +219,12 @@ impl<P: Pipe> Departure<P> {
             }
             // An entry is looked at before it is opened: opening a pipe or a device has an effect.
             let there = openat(dir, OsStr::from_bytes(last), OFlag::O_PATH | LINK_ITSELF, Mode::empty());
-            let Ok(there) = there.map_err(Into::into).and_then(|there| File::from(there).metadata()) else {
-                self.left.failed += 1;
-                continue;
+            let there = match there.map_err(Into::into).and_then(|there| File::from(there).metadata()) {
+                Ok(there) => there,
+                Err(error) => {
+                    self.cannot_walk(&joined(whole, last), errno(&error)).await?;
+                    continue;
+                }
             };
             let is_entered = there.is_dir() && self.depth.recursive;
             match Name::new(&joined(whole, last)) {
@@ -247,14 +292,13 @@ impl<P: Pipe> Departure<P> {
             Place::Open(file) => Ok(file),
             Place::Below(top, path) => beneath(&top, OsStr::from_bytes(&path), READ).map(File::from),
         };
-        let hub = self.pipe.hub();
-        let there = match &file {
-            Ok(file) => Version::settled(file, &hub).await.ok().filter(Metadata::is_file),
-            Err(_) => None,
+        let file = match file {
+            Ok(file) => file,
+            Err(error) => return self.cannot_read(name.octets(), error as u32).await,
         };
-        let (Ok(file), Some(there)) = (file, there) else {
-            self.left.failed += 1;
-            return Ok(());
+        let hub = self.pipe.hub();
+        let Some(there) = Version::settled(&file, &hub).await.ok().filter(Metadata::is_file) else {
+            return self.cannot_read(name.octets(), CHANGED).await;
         };
         let (attributes, size) = (attributes(&there), there.size());
         let (from, mut checksum) = self.begin(&file, size, begun, name).await?;
@@ -268,8 +312,8 @@ impl<P: Pipe> Departure<P> {
             && file.metadata().is_ok_and(|now| Version::of(&now) == version)
             && file.read_at(&mut [0], size).is_ok_and(|more| more == 0);
         if !is_whole {
-            self.left.failed += 1;
-            return self.push(&Record::Withdrawn).await;
+            self.push(&Record::Withdrawn).await?;
+            return self.cannot_read(name.octets(), CHANGED).await;
         }
         self.counts.files += 1;
         self.counts.octets += size - from;
@@ -349,6 +393,46 @@ impl<P: Pipe> Departure<P> {
         self.pipe.hub().breathe().await;
         Ok(())
     }
+}
+
+/// The number for a file that changed while it was read.
+const CHANGED: u32 = 0;
+
+/// Opens a directory below `top`, and begins to list it.
+fn listed(top: &OwnedFd, path: &[u8]) -> Result<(Dir, File), Errno> {
+    let dir = beneath(top, OsStr::from_bytes(path), OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+    let listed = Dir::read_from(&dir).map_err(|error| Errno::from_raw(error.raw_os_error()))?;
+    Ok((listed, File::from(dir)))
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+/// Tells the user of this end what of a tree could not be read: by this error, or, if it is 0,
+/// because it changed meanwhile.
+pub(super) fn complain_unread(name: Name<'_>, errno: u32) {
+    let name = name.shown();
+    let why = match errno {
+        CHANGED => "it changed while it was being read".to_owned(),
+        // Any number may come from a server.
+        errno => FileError::new("", std::io::Error::from_raw_os_error(errno.cast_signed()))
+            .to_string()
+            .trim_start_matches(": ")
+            .to_owned(),
+    };
+    if out::style().json {
+        out::json_complaint(&Unread { unread: &name, cause: &why });
+    } else {
+        complain!("{}: {why}", printable(&name));
+    }
+}
+
+/// A file or directory that could not be read, as `--json` prints it.
+#[derive(Serialize)]
+struct Unread<'a> {
+    unread: &'a str,
+    cause: &'a str,
 }
 
 const LINK_ITSELF: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC);

@@ -19,5 +19,5 @@ mod wanted;
 
 pub(super) use self::arrival::{Arrival, Counts, Taken};
 pub(super) use self::client::{get, ls, put};
-pub(super) use self::departure::{Departure, Depth};
+pub(super) use self::departure::{Departure, Depth, Named};
 pub(super) use self::pipe::GivePipe;

@@ -21,6 +21,7 @@ const OFFER: u8 = 7;
 const ASK: u8 = 8;
 const RESUME: u8 = 9;
 const SHA256: u8 = 10;
+const UNREAD: u8 = 11;
 
 /// Octets of the longest record but for the octets of a file.
 pub(super) const LONGEST: usize = 1 + 2 + MAX_PATH + ATTRIBUTES + 8 + 8;
@@ -76,6 +77,12 @@ pub(super) enum Record<'a> {
     Complete,
     /// The last file changed while it was read: the receiver discards it.
     Withdrawn,
+    /// A file or directory that could not be read, and the error's number on Linux; 0 if it changed
+    /// meanwhile.
+    Unread {
+        name: Name<'a>,
+        errno: u32,
+    },
     /// The last record.
     End(Left),
 }
@@ -144,6 +151,7 @@ impl<'a> Record<'a> {
             ASK => Record::Ask,
             RESUME => fields.take_resume()?,
             SHA256 => Record::Sha256(fields.take_ref()?),
+            UNREAD => Record::Unread { name: fields.take_name()?, errno: fields.take_u32()? },
             DATA => fields.take_data(check)?,
             COMPLETE => Record::Complete,
             WITHDRAWN => Record::Withdrawn,
@@ -181,6 +189,12 @@ impl<'a> Record<'a> {
             Record::Sha256(digest) => {
                 out.push(SHA256);
                 out.extend(digest);
+            }
+            Record::Unread { name, errno } => {
+                out.push(UNREAD);
+                out.extend((name.0.len() as u16).to_be_bytes());
+                out.extend(name.0);
+                out.extend(errno.to_be_bytes());
             }
             Record::Complete => out.push(COMPLETE),
             Record::Withdrawn => out.push(WITHDRAWN),
@@ -286,7 +300,7 @@ mod tests {
     const ATTRIBUTES: Attributes = Attributes { mode: 0o644, modified: TIME };
     const CHECK: Check = Check::Crc32c;
 
-    fn records() -> [Record<'static>; 10] {
+    fn records() -> [Record<'static>; 11] {
         let name = Name::new(b"a/\xff b").unwrap();
         [
             Record::Dir { name, attributes: ATTRIBUTES },
@@ -299,6 +313,7 @@ mod tests {
             Record::Ask,
             Record::Resume { name, attributes: ATTRIBUTES, size: 7, from: 7 },
             Record::Sha256(&[7; 32]),
+            Record::Unread { name, errno: 13 },
         ]
     }
 
