@@ -14,14 +14,14 @@ const SENDER: [&str; 2] = ["10.23.0.1/24", "fd23::1/64"];
 const RECEIVER: [&str; 2] = ["10.23.0.2/24", "fd23::2/64"];
 
 /// Measures.
-pub fn run(cell: &Cell) -> Row {
+pub(crate) fn run(cell: &Cell) -> Row {
     let words = serde_json::to_string(cell).unwrap();
     let (right, mut receiver) = in_new_namespace(cell.mtu, RECEIVER, &["receive", &words]);
     let mut said = BufReader::new(receiver.stdout.take().unwrap());
     let mut addr = String::new();
     said.read_line(&mut addr).unwrap();
     let (left, mut sender) = in_new_namespace(cell.mtu, SENDER, &["send", &words, addr.trim()]);
-    let middle = Middle::start(left, right, cell);
+    let middle = Middle::start(&left, &right, cell);
 
     let mut result = String::new();
     said.read_to_string(&mut result).unwrap();
@@ -61,7 +61,7 @@ fn in_new_namespace(mtu: u32, addrs: [&'static str; 2], words: &[&str]) -> (File
 }
 
 /// Returns the processor time of this process, or of this thread.
-pub fn cpu(of: nix::sys::resource::UsageWho) -> Duration {
+pub(crate) fn cpu(of: nix::sys::resource::UsageWho) -> Duration {
     let usage = nix::sys::resource::getrusage(of).unwrap();
     let time = |time: nix::sys::time::TimeVal| {
         Duration::from_secs(time.tv_sec() as u64) + Duration::from_micros(time.tv_usec() as u64)
@@ -69,8 +69,8 @@ pub fn cpu(of: nix::sys::resource::UsageWho) -> Duration {
     time(usage.user_time()) + time(usage.system_time())
 }
 
-/// Returns the time by CLOCK_MONOTONIC, which all processes share, in nanoseconds.
-pub fn now_ns() -> u64 {
+/// Returns the time by `CLOCK_MONOTONIC`, which all processes share, in nanoseconds.
+pub(crate) fn now_ns() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
     Duration::from(now).as_nanos() as u64
 }

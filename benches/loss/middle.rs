@@ -21,15 +21,15 @@ use crate::spec::Cell;
 
 /// The results of the way to the receiver.
 #[derive(Debug, Default)]
-pub struct Carried {
-    pub segments: u64,
-    pub lost: u64,
-    pub cpu: Duration,
-    /// When the segment that was lost was handed over.
-    pub again_ns: Option<u64>,
+pub(crate) struct Carried {
+    pub(crate) segments: u64,
+    pub(crate) lost: u64,
+    pub(crate) cpu: Duration,
+    /// Time at which the segment that was lost was handed over.
+    pub(crate) again_ns: Option<u64>,
 }
 
-pub struct Middle {
+pub(crate) struct Middle {
     over: Arc<AtomicBool>,
     there: JoinHandle<Carried>,
     back: JoinHandle<Carried>,
@@ -37,7 +37,7 @@ pub struct Middle {
 
 impl Middle {
     /// Carries frames both ways; only those to the receiver are lost.
-    pub fn start(sender: File, receiver: File, cell: &Cell) -> Self {
+    pub(crate) fn start(sender: &File, receiver: &File, cell: &Cell) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let way = |from: &File, to: &File, loss, hole| Way {
             from: from.try_clone().unwrap(),
@@ -55,12 +55,12 @@ impl Middle {
             let over = over.clone();
             std::thread::spawn(move || way.carry(&over))
         };
-        let there = start(way(&sender, &receiver, cell.loss as usize, cell.hole));
-        let back = start(way(&receiver, &sender, 0, None));
+        let there = start(way(sender, receiver, cell.loss as usize, cell.hole));
+        let back = start(way(receiver, sender, 0, None));
         Self { over, there, back }
     }
 
-    pub fn stop(self) -> Carried {
+    pub(crate) fn stop(self) -> Carried {
         self.over.store(true, Ordering::Relaxed);
         self.back.join().unwrap();
         self.there.join().unwrap()

@@ -440,10 +440,10 @@ static int place_fpdu(__u32 index, struct walk *walk)
 	return 0;
 }
 
-/* Says whether a segment lies behind a hole. TCP does not take segments while a program is in a call
- * on the socket: they wait in a queue, and what follows one of them is in order, too. That a segment
- * counts as in order which is not (TCP drops the one before it, or somebody else made it) leaves
- * more to user space, and no more than that. */
+/* Says whether a segment lies behind a hole. TCP takes no segments while a program is in a call on
+ * the socket: they wait in a queue, and what follows one of them is in order, too. If a segment
+ * counts as in order that is not (TCP drops the one before it, or somebody else made it), more is
+ * left to user space, and that is all. */
 static __always_inline int is_behind_hole(const struct segment *seg, struct connection *connection, __u32 rcv_nxt)
 {
 	if (seg->seq != rcv_nxt && seg->seq != connection->next)

@@ -35,7 +35,7 @@ pub struct Placed {
 pub struct Records {
     /// By position.
     kept: BTreeMap<u64, Kept>,
-    /// Their positions by the first octet of their places: those that overlap are near each other.
+    /// Positions by the first octets of the places: those that overlap are near each other.
     places: BTreeSet<(u64, u64)>,
     /// Octets of the longest payload so far.
     longest: u64,

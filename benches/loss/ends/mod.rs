@@ -16,7 +16,7 @@ const LISTEN: &str = "10.23.0.2:0";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Receives, and prints first where, then the result.
-pub fn receive(cell: &Cell) {
+pub(crate) fn receive(cell: &Cell) {
     let received = match cell.mode {
         Mode::Tcp => tcp::receive(cell),
         _ => rdma::receive(cell),
@@ -25,7 +25,7 @@ pub fn receive(cell: &Cell) {
 }
 
 /// Sends until it is time to end.
-pub fn send(cell: &Cell, addr: SocketAddr) {
+pub(crate) fn send(cell: &Cell, addr: SocketAddr) {
     match cell.mode {
         Mode::Tcp => tcp::send(cell, addr),
         _ => rdma::send(cell, addr),

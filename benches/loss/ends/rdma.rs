@@ -62,7 +62,7 @@ impl End {
     }
 }
 
-pub fn receive(cell: &Cell) -> Received {
+pub(crate) fn receive(cell: &Cell) -> Received {
     let placement = match cell.mode {
         Mode::Auto => Placement::Auto,
         Mode::Kernel => Placement::Kernel,
@@ -98,7 +98,7 @@ pub fn receive(cell: &Cell) -> Received {
     }
 }
 
-pub fn send(cell: &Cell, addr: SocketAddr) {
+pub(crate) fn send(cell: &Cell, addr: SocketAddr) {
     let end = End::open(&RnicConfig::default(), Placement::User);
     let reply = end.qp.connect(addr, &ConnectOptions::default()).unwrap();
     let target = Remote::from_octets(reply.private_data.first_chunk().unwrap());

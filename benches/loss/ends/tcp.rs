@@ -7,7 +7,7 @@ use super::{LISTEN, Times, stamp};
 use crate::cell::now_ns;
 use crate::spec::{Cell, Received};
 
-pub fn receive(cell: &Cell) -> Received {
+pub(crate) fn receive(cell: &Cell) -> Received {
     let listener = TcpListener::bind(LISTEN).unwrap();
     println!("{}", listener.local_addr().unwrap());
     let mut socket = listener.accept().unwrap().0;
@@ -31,7 +31,7 @@ pub fn receive(cell: &Cell) -> Received {
     times.result()
 }
 
-pub fn send(cell: &Cell, addr: SocketAddr) {
+pub(crate) fn send(cell: &Cell, addr: SocketAddr) {
     let mut socket = TcpStream::connect(addr).unwrap();
     socket.set_nodelay(true).unwrap();
     socket.write_all(&[1]).unwrap();
