@@ -9,12 +9,12 @@
 //! of a sequence number. Nothing here knows whether the octets in memory are right: that is what
 //! the CRC is for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// An FPDU that the program has placed, or has begun to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct Placed<T = ()> {
     /// Position of its first octet in the stream.
     pub position: u64,
     /// Octets of the FPDU.
@@ -23,6 +23,8 @@ pub struct Placed {
     pub at: Range<u64>,
     /// False if the copy failed: octets may have changed, and do not count.
     pub good: bool,
+    /// What the caller wants to know of it later.
+    pub detail: T,
 }
 
 /// The placed FPDUs of a connection that the stream has not reached.
@@ -31,58 +33,69 @@ pub struct Placed {
 /// recorded; then [`is_placed`](Self::is_placed) for the FPDU at the front of the stream. If that
 /// is not so, it places the payload itself, has the program's new records noted **after that**, and
 /// calls [`placed_by_user`](Self::placed_by_user). [`pass`](Self::pass) ends the turn.
-#[derive(Clone, Debug, Default)]
-pub struct Records {
+///
+/// FPDUs mostly come, and go, in the order of the stream, and their places rise with it: so the two
+/// lists are mostly added to at the end and taken from at the front.
+#[derive(Clone, Debug)]
+pub struct Records<T = ()> {
     /// By position.
-    kept: BTreeMap<u64, Kept>,
-    /// Positions by the first octets of the places: those that overlap are near each other.
-    places: BTreeSet<(u64, u64)>,
+    kept: VecDeque<Placed<T>>,
+    /// First octets of the places, with their positions: those that overlap are near each other.
+    places: VecDeque<(u64, u64)>,
     /// Octets of the longest payload so far.
     longest: u64,
     /// Nothing in front of this is kept.
     floor: u64,
 }
 
-#[derive(Clone, Debug)]
-struct Kept {
-    at: Range<u64>,
-    fpdu_len: u64,
-    good: bool,
+impl<T> Default for Records<T> {
+    fn default() -> Self {
+        Self { kept: VecDeque::new(), places: VecDeque::new(), longest: 0, floor: 0 }
+    }
 }
 
-impl Records {
+impl<T> Records<T> {
     /// Notes an FPDU, in the order in which the program placed them.
-    pub fn note(&mut self, placed: &Placed) {
-        let Placed { position, fpdu_len, ref at, good } = *placed;
-        self.void_behind(position, at);
-        if position >= self.floor {
-            self.longest = self.longest.max(at.end - at.start);
-            self.places.insert((at.start, position));
-            // The same FPDU again: what came last is what is in memory.
-            let before = self.kept.insert(position, Kept { at: at.clone(), fpdu_len, good });
-            if let Some(before) = before.filter(|before| before.at.start != at.start) {
-                self.places.remove(&(before.at.start, position));
-            }
+    pub fn note(&mut self, placed: Placed<T>) {
+        let (position, start) = (placed.position, placed.at.start);
+        self.void_behind(position, &placed.at);
+        if position < self.floor {
+            return;
         }
+        self.longest = self.longest.max(placed.at.end - start);
+        match self.index(position) {
+            // The same FPDU again: what came last is what is in memory.
+            Ok(index) => {
+                let before = std::mem::replace(&mut self.kept[index], placed);
+                self.forget_place((before.at.start, position));
+            }
+            Err(index) => self.kept.insert(index, placed),
+        }
+        let index = match self.places.back() {
+            Some(last) if *last > (start, position) => self.place((start, position)),
+            _ => self.places.len(),
+        };
+        self.places.insert(index, (start, position));
     }
 
     /// Returns the position of the next FPDU that has been placed, at or behind `position`. No
     /// octet from there on is to be read ahead, or it would have to be copied.
     #[must_use]
     pub fn next(&self, position: u64) -> Option<u64> {
-        self.kept.range(position..).find(|(_, kept)| kept.good).map(|(&position, _)| position)
+        let (Ok(first) | Err(first)) = self.index(position);
+        self.kept.range(first..).find(|kept| kept.good).map(|kept| kept.position)
+    }
+
+    /// Returns the FPDU at `position`, if it has been placed, as far as is known.
+    #[must_use]
+    pub fn placed(&self, position: u64) -> Option<&Placed<T>> {
+        self.index(position).ok().map(|index| &self.kept[index]).filter(|kept| kept.good)
     }
 
     /// Returns whether the FPDU at `position` has its payload at `at`, as far as is known.
     #[must_use]
     pub fn is_placed(&self, position: u64, at: &Range<u64>) -> bool {
-        self.kept.get(&position).is_some_and(|kept| kept.good && kept.at == *at)
-    }
-
-    /// Returns the octets of the FPDU at `position`, if it has been placed.
-    #[must_use]
-    pub fn fpdu_len(&self, position: u64) -> Option<u64> {
-        self.kept.get(&position).filter(|kept| kept.good).map(|kept| kept.fpdu_len)
+        self.placed(position).is_some_and(|kept| kept.at == *at)
     }
 
     /// Returns whether all octets at `at`, of the FPDU at `position`, have been placed for one that
@@ -91,9 +104,7 @@ impl Records {
     pub fn is_superseded(&self, position: u64, at: &Range<u64>) -> bool {
         let mut behind = self.near(at).filter(|behind| *behind > position);
         behind.any(|behind| {
-            self.kept
-                .get(&behind)
-                .is_some_and(|kept| kept.good && kept.at.start <= at.start && at.end <= kept.at.end)
+            self.placed(behind).is_some_and(|kept| kept.at.start <= at.start && at.end <= kept.at.end)
         })
     }
 
@@ -105,9 +116,10 @@ impl Records {
     /// Forgets everything in front of `position`, which is delivered.
     pub fn pass(&mut self, position: u64) {
         self.floor = self.floor.max(position);
-        while let Some(entry) = self.kept.first_entry().filter(|entry| *entry.key() < position) {
-            let (its, kept) = entry.remove_entry();
-            self.places.remove(&(kept.at.start, its));
+        while self.kept.front().is_some_and(|kept| kept.position < position) {
+            if let Some(kept) = self.kept.pop_front() {
+                self.forget_place((kept.at.start, kept.position));
+            }
         }
     }
 
@@ -128,16 +140,37 @@ impl Records {
     fn void_behind(&mut self, position: u64, at: &Range<u64>) {
         let near: Vec<u64> = self.near(at).filter(|near| *near > position).collect();
         for behind in near {
-            if let Some(kept) = self.kept.get_mut(&behind).filter(|kept| at.start < kept.at.end) {
-                kept.good = false;
+            if let Ok(index) = self.index(behind) {
+                let kept = &mut self.kept[index];
+                kept.good &= kept.at.end <= at.start;
             }
         }
     }
 
     /// Returns the positions of all FPDUs whose places may overlap this one.
     fn near(&self, at: &Range<u64>) -> impl Iterator<Item = u64> {
-        let first = at.start.saturating_sub(self.longest);
-        self.places.range((first, 0)..(at.end, 0)).map(|(_, position)| *position)
+        let first = self.place((at.start.saturating_sub(self.longest), 0));
+        let end = at.end;
+        self.places.range(first..).take_while(move |place| place.0 < end).map(|place| place.1)
+    }
+
+    /// Returns where the FPDU at `position` is in the list, or would be.
+    fn index(&self, position: u64) -> Result<usize, usize> {
+        match (self.kept.front(), self.kept.back()) {
+            (Some(first), _) if first.position == position => Ok(0),
+            (_, Some(last)) if last.position < position => Err(self.kept.len()),
+            _ => self.kept.binary_search_by_key(&position, |kept| kept.position),
+        }
+    }
+
+    /// Returns where a place is in the list, or would be.
+    fn place(&self, place: (u64, u64)) -> usize {
+        self.places.partition_point(|other| *other < place)
+    }
+
+    fn forget_place(&mut self, place: (u64, u64)) {
+        let index = if self.places.front() == Some(&place) { 0 } else { self.place(place) };
+        self.places.remove(index);
     }
 }
 
@@ -161,21 +194,24 @@ mod tests {
     use super::*;
 
     fn placed(position: u64, at: Range<u64>) -> Placed {
-        Placed { position, fpdu_len: 100, at, good: true }
+        Placed { position, fpdu_len: 100, at, good: true, detail: () }
     }
 
     #[test]
     fn the_next_placed_fpdu_is_found_and_passed() {
         let mut records = Records::default();
-        records.note(&placed(300, 30..40));
-        records.note(&placed(100, 10..20));
+        records.note(placed(300, 30..40));
+        records.note(placed(100, 10..20));
         assert_eq!((records.next(0), records.next(101), records.next(301)), (Some(100), Some(300), None));
         assert!(records.is_placed(100, &(10..20)) && !records.is_placed(100, &(10..21)));
-        assert_eq!((records.fpdu_len(300), records.fpdu_len(200)), (Some(100), None));
+        assert_eq!(
+            (records.placed(300).map(|placed| placed.fpdu_len), records.placed(200)),
+            (Some(100), None)
+        );
         records.pass(200);
         assert_eq!((records.next(0), records.len()), (Some(300), 1));
         // What the program noted late does not come back.
-        records.note(&placed(100, 10..20));
+        records.note(placed(100, 10..20));
         assert_eq!(records.next(0), Some(300));
     }
 
@@ -184,8 +220,8 @@ mod tests {
     #[test]
     fn a_write_that_is_placed_over_a_later_one_voids_it() {
         let mut records = Records::default();
-        records.note(&placed(200, 10..20));
-        records.note(&placed(100, 19..30));
+        records.note(placed(200, 10..20));
+        records.note(placed(100, 19..30));
         assert!(!records.is_placed(200, &(10..20)) && records.is_placed(100, &(19..30)));
         assert_eq!(records.next(101), None);
     }
@@ -193,16 +229,16 @@ mod tests {
     #[test]
     fn a_write_that_is_placed_over_an_earlier_one_is_good() {
         let mut records = Records::default();
-        records.note(&placed(100, 10..20));
-        records.note(&placed(200, 15..25));
+        records.note(placed(100, 10..20));
+        records.note(placed(200, 15..25));
         assert!(records.is_placed(200, &(15..25)));
     }
 
     #[test]
     fn octets_placed_by_the_engine_void_what_follows_and_overlaps_only() {
         let mut records = Records::default();
-        records.note(&placed(200, 10..20));
-        records.note(&placed(300, 20..30));
+        records.note(placed(200, 10..20));
+        records.note(placed(300, 20..30));
         records.placed_by_user(100, &(5..10));
         assert!(records.is_placed(200, &(10..20)));
         records.placed_by_user(250, &(10..21));
@@ -212,7 +248,7 @@ mod tests {
     #[test]
     fn octets_of_which_all_have_been_placed_for_a_later_fpdu_are_superseded() {
         let mut records = Records::default();
-        records.note(&placed(200, 10..20));
+        records.note(placed(200, 10..20));
         assert!(records.is_superseded(100, &(10..20)) && records.is_superseded(100, &(12..13)));
         assert!(!records.is_superseded(100, &(9..20)) && !records.is_superseded(100, &(10..21)));
         assert!(!records.is_superseded(200, &(10..20)), "by itself");
@@ -223,8 +259,8 @@ mod tests {
     #[test]
     fn a_failed_copy_counts_as_a_change_and_not_as_a_placement() {
         let mut records = Records::default();
-        records.note(&placed(200, 10..20));
-        records.note(&Placed { good: false, ..placed(100, 12..13) });
+        records.note(placed(200, 10..20));
+        records.note(Placed { good: false, ..placed(100, 12..13) });
         assert_eq!(records.next(0), None);
     }
 
@@ -261,7 +297,7 @@ mod tests {
             for _ in 0..rng.below(4) {
                 let of = next + rng.below(FPDUS - next);
                 fill(&mut memory, &ranges[of], of);
-                records.note(&placed(of as u64 * 100, ranges[of].clone()));
+                records.note(placed(of as u64 * 100, ranges[of].clone()));
             }
             let (position, range) = (next as u64 * 100, &ranges[next]);
             let skips = skips && records.is_superseded(position, range);

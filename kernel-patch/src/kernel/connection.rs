@@ -32,7 +32,9 @@ pub struct Placing {
     number: u32,
     tuple: Tuple,
     first_seq: u32,
+    /// Records that were taken, and those that were there at the last look.
     taken: u64,
+    seen: u64,
 }
 
 /// Octets of a connection with its records.
@@ -46,7 +48,8 @@ impl Placing {
         opening: &Opening,
         copied_seq: u32,
     ) -> Result<Self, PatchError> {
-        let mut placing = Self { table, number, tuple: opening.tuple, first_seq: copied_seq, taken: 0 };
+        let mut placing =
+            Self { table, number, tuple: opening.tuple, first_seq: copied_seq, taken: 0, seen: 0 };
         for offset in (0..SIZE).step_by(8) {
             placing.u64(offset).store(0, Ordering::Relaxed);
         }
@@ -91,11 +94,14 @@ impl Placing {
     /// Returns the next record, in the order of placement, and whether the payload is in its place.
     /// Waits if the program is about to copy it.
     ///
-    /// What is not in a record yet is placed after everything that this thread has stored before
-    /// the call.
+    /// If there is none: what is not in a record yet is placed after everything that this thread has
+    /// stored before the call.
     pub fn take(&mut self) -> Option<(Record, bool)> {
-        fence(Ordering::SeqCst);
-        if self.u64(offset_of!(Connection, head)).load(Ordering::SeqCst) == self.taken {
+        if self.taken == self.seen {
+            fence(Ordering::SeqCst);
+            self.seen = self.u64(offset_of!(Connection, head)).load(Ordering::SeqCst);
+        }
+        if self.taken == self.seen {
             return None;
         }
         let number = self.taken as u32;

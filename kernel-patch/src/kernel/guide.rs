@@ -19,9 +19,7 @@ use crate::segment::{TAGGED_FRONT, WriteFront};
 #[derive(Debug)]
 pub struct Guide {
     placing: Placing,
-    records: Records,
-    /// Records of these FPDUs, by position.
-    details: std::collections::BTreeMap<u64, Record>,
+    records: Records<Record>,
     /// A position and its sequence number.
     known: (u64, u32),
 }
@@ -57,7 +55,7 @@ impl Guide {
     #[must_use]
     pub fn new(placing: Placing, position: u64) -> Self {
         let known = (position, placing.first_seq());
-        Self { placing, records: Records::default(), details: Default::default(), known }
+        Self { placing, records: Records::default(), known }
     }
 
     /// Returns the connection, for its counts.
@@ -77,8 +75,7 @@ impl Guide {
     /// and it is still good: a segment of a Write that is not the last.
     pub fn front(&mut self, position: u64) -> Option<[u8; TAGGED_FRONT]> {
         self.drain();
-        self.records.fpdu_len(position)?;
-        let Record { len, stag, to, .. } = *self.details.get(&position)?;
+        let Record { len, stag, to, .. } = self.records.placed(position)?.detail;
         let last = false;
         Some(WriteFront { stag: Stag(stag), to, len: len as usize, last }.octets())
     }
@@ -91,9 +88,6 @@ impl Guide {
         self.placing.pass(self.known.1);
         self.drain();
         self.records.pass(position);
-        while let Some(entry) = self.details.first_entry().filter(|entry| *entry.key() < position) {
-            entry.remove();
-        }
     }
 
     /// Returns the place of the payload of the FPDU at `position`, if the program has put it there.
@@ -101,11 +95,10 @@ impl Guide {
     #[must_use]
     pub fn claim(&self, position: u64, front: &[u8; TAGGED_FRONT]) -> Option<Claim> {
         let WriteFront { stag, to, len, .. } = WriteFront::parse(front)?;
-        let record = self.details.get(&position)?;
+        let record = &self.records.placed(position)?.detail;
         let is_same = Stag(record.stag) == stag && record.to == to && record.len as usize == len;
-        let is_placed = self.records.is_placed(position, &(record.at..record.at + u64::from(record.len)));
         let pad = pad_len(TAGGED_FRONT - 2 + len);
-        (is_same && is_placed).then_some(Claim { at: record.at, tail: record.tail, pad })
+        is_same.then_some(Claim { at: record.at, tail: record.tail, pad })
     }
 
     /// Returns whether the payload of the FPDU at `position`, at `at`, need not be placed, since
@@ -127,8 +120,7 @@ impl Guide {
             let Some(position) = position(record.seq, self.known) else { continue };
             let fpdu_len = fpdu_len(TAGGED_FRONT - 2 + record.len as usize) as u64;
             let at = record.at..record.at + u64::from(record.len);
-            self.records.note(&Placed { position, fpdu_len, at, good });
-            self.details.insert(position, record);
+            self.records.note(Placed { position, fpdu_len, at, good, detail: record });
         }
     }
 }
