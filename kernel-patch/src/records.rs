@@ -23,7 +23,7 @@ pub struct Placed<T = ()> {
     pub at: Range<u64>,
     /// False if the copy failed: octets may have changed, and do not count.
     pub good: bool,
-    /// What the caller wants to know of it later.
+    /// Properties that the caller wants to know later.
     pub detail: T,
 }
 

@@ -35,6 +35,9 @@ STYLES = {
     "ZCopy": ("#d55e00", "", "diamond"),
     "SDP, threshold 0": ("#d55e00", "", "diamond"),
     "default": ("#cc79a7", "6 4", "triangle"),
+    "placed at user level": ("#0072b2", "", "circle"),
+    "placed in the kernel behind holes": ("#d55e00", "", "diamond"),
+    "placed in the kernel": ("#009e73", "6 4", "triangle"),
     "the report's": ("#cc79a7", "2 3", "square"),
     "latency, on one processor, asleep": ("#0072b2", "", "circle"),
     "latency, each on its own, polling": ("#0072b2", "6 4", "circle"),
@@ -56,6 +59,7 @@ class Chart:
     log_y: bool = True
     # The axis does not begin at zero, but leaves as much space as there is around this value.
     around: float | None = None
+    x_title: str = "message size"
 
     def draw(self):
         self.scale = self.make_scale()
@@ -109,7 +113,7 @@ class Chart:
             x = self.scale.x(size)
             parts.append(f"<line x1='{x:.1f}' x2='{x:.1f}' y1='{bottom}' y2='{bottom + 5}' stroke='{FAINT}'/>")
             parts.append(text(x, bottom + 20, self.x_name(size), anchor="middle", fill=FAINT))
-        parts.append(text((LEFT + WIDTH - RIGHT) / 2, bottom + 44, "message size", anchor="middle", fill=FAINT))
+        parts.append(text((LEFT + WIDTH - RIGHT) / 2, bottom + 44, self.x_title, anchor="middle", fill=FAINT))
         return "\n".join(parts)
 
     def legend(self):

@@ -70,7 +70,7 @@ fn what_a_server_cannot_read_is_named_by_the_client() {
     assert!(listed.stdout.contains("open"), "{listed:?}");
 }
 
-/// What is there under a name is one version of the file.
+/// A file that has its name is one version of it.
 #[test]
 fn a_file_of_a_tree_that_changes_while_it_is_sent_does_not_arrive() {
     let site = Site::new(&[]);

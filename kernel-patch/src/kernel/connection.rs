@@ -94,8 +94,8 @@ impl Placing {
     /// Returns the next record, in the order of placement, and whether the payload is in its place.
     /// Waits if the program is about to copy it.
     ///
-    /// If there is none: what is not in a record yet is placed after everything that this thread has
-    /// stored before the call.
+    /// If there is none, what is not in a record yet is placed after everything that this thread
+    /// has stored before the call.
     pub fn take(&mut self) -> Option<(Record, bool)> {
         if self.taken == self.seen {
             fence(Ordering::SeqCst);

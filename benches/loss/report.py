@@ -1,0 +1,112 @@
+"""Tables and charts of the loss experiment: report.py HOLES PATHS
+
+Writes them into docs/performance-loss.md, between its marks, and docs/performance/loss-*.svg.
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benches/compare"))
+
+from bench.svg import Chart  # noqa: E402
+
+MODES = {"tcp": "TCP", "user": "placed at user level", "auto": "placed in the kernel behind holes",
+         "kernel": "placed in the kernel"}
+# Where a logarithmic axis has a loss of 0.
+NO_LOSS = 0.003
+
+
+def rows(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+
+
+def percent(loss):
+    return f"{loss / 100:g} %"
+
+
+def micros(row):
+    trip = row["cell"]["round_trip"]
+    return trip["secs"] * 1_000_000 + trip["nanos"] // 1000
+
+
+def after_holes(found):
+    yield "| | median | least | most | of user level | processor time of the receiver |"
+    yield "|---|---|---|---|---|---|"
+    times = {mode: [row["after_hole_us"] for row in found if row["cell"]["mode"] == mode
+                    and row["after_hole_us"] is not None] for mode in MODES}
+    user = statistics.median(times["user"])
+    for mode, name in MODES.items():
+        cpu = statistics.median(row["received"]["cpu_seconds"] for row in found if row["cell"]["mode"] == mode)
+        median = statistics.median(times[mode])
+        yield (f"| {name} ({len(times[mode])}) | {median:.0f} us | {min(times[mode]):.0f} us | "
+               f"{max(times[mode]):.0f} us | {median / user:.2f} | {cpu * 1e3:.2f} ms |")
+
+
+def cells(found):
+    """Returns (round trip, MTU, loss, depth, mode) -> the rows of all rounds."""
+    by = {}
+    for row in found:
+        cell = row["cell"]
+        by.setdefault((micros(row), cell["mtu"], cell["loss"], cell["depth"], cell["mode"]), []).append(row)
+    return by
+
+
+def median_of(rows, value):
+    return statistics.median(value(row) for row in rows)
+
+
+VALUES = {
+    "bandwidth": (8, "MB/s", lambda row: row["octets_per_second"] / 1e6),
+    "p99": (1, "ms", lambda row: row["received"]["p99_us"] / 1e3),
+    "median": (1, "ms", lambda row: row["received"]["median_us"] / 1e3),
+    "cpu": (8, "s/GB", lambda row: row["received"]["cpu_seconds"] * 1e9
+            / (row["received"]["messages"] * row["cell"]["message"])),
+}
+
+
+def table(by, what):
+    depth, unit, value = VALUES[what]
+    yield f"| round trip | MTU | loss | TCP, {unit} | user level | behind holes | all |"
+    yield "|---|---|---|---|---|---|---|"
+    for trip, mtu, loss in sorted({key[:3] for key in by}):
+        found = [by.get((trip, mtu, loss, depth, mode)) for mode in MODES]
+        if not all(found):
+            continue
+        tcp, *others = [median_of(rows, value) for rows in found]
+        shown = " | ".join(f"{other:.3g} ({other / tcp:.2f})" for other in others)
+        yield f"| {trip / 1000:g} ms | {mtu} | {percent(loss)} | {tcp:.3g} | {shown} |"
+
+
+def charts(by):
+    for trip, mtu in sorted({key[:2] for key in by}):
+        for what, title in [("bandwidth", "Bandwidth"), ("p99", "Time of a message, 99th percentile")]:
+            depth, unit, value = VALUES[what]
+            lines = {name: [(max(key[2] / 100, NO_LOSS), median_of(found, value)) for key, found in by.items()
+                            if key[:2] == (trip, mtu) and key[3:] == (depth, mode)] for mode, name in MODES.items()}
+            if not all(lines.values()):
+                continue
+            how = f"MTU {mtu}, round trip {trip / 1000:g} ms; {'eight messages of 1 MiB' if depth == 8 else 'one message of 64 KiB'} under way"
+            chart = Chart(f"{title} over loss", how, unit, lines,
+                          lambda loss: "0" if loss == NO_LOSS else f"{loss:g} %", "{:g}".format, x_title="segments lost")
+            name = f"loss-{what}-{mtu}-{trip}.svg"
+            (ROOT / "docs/performance" / name).write_text(chart.draw())
+            yield f"![{title}, {how}](performance/{name})"
+
+
+def main():
+    holes, paths = sys.argv[1:]
+    by = cells(rows(paths))
+    parts = {"holes": after_holes(rows(holes)), **{what: table(by, what) for what in VALUES}, "charts": charts(by)}
+    page = ROOT / "docs/performance-loss.md"
+    text = page.read_text()
+    for name, lines in parts.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, rest = text.split(begin)
+        text = before + begin + "\n".join(lines) + "\n" + end + rest.split(end, 1)[1]
+    page.write_text(text)
+
+
+main()
