@@ -27,6 +27,10 @@ def percent(loss):
     return f"{loss / 100:g} %"
 
 
+def short(value):
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def micros(row):
     trip = row["cell"]["round_trip"]
     return trip["secs"] * 1_000_000 + trip["nanos"] // 1000
@@ -76,8 +80,8 @@ def table(by, what):
         if not all(found):
             continue
         tcp, *others = [median_of(rows, value) for rows in found]
-        shown = " | ".join(f"{other:.3g} ({other / tcp:.2f})" for other in others)
-        yield f"| {trip / 1000:g} ms | {mtu} | {percent(loss)} | {tcp:.3g} | {shown} |"
+        shown = " | ".join(f"{short(other)} ({other / tcp:.2f})" for other in others)
+        yield f"| {trip / 1000:g} ms | {mtu} | {percent(loss)} | {short(tcp)} | {shown} |"
 
 
 def charts(by):
