@@ -92,12 +92,13 @@ def charts(by):
                             if key[:2] == (trip, mtu) and key[3:] == (depth, mode)] for mode, name in MODES.items()}
             if not all(lines.values()):
                 continue
-            how = f"MTU {mtu}, round trip {trip / 1000:g} ms; {'eight messages of 1 MiB' if depth == 8 else 'one message of 64 KiB'} under way"
+            messages = "eight messages of 1 MiB" if depth == 8 else "one message of 64 KiB"
+            how = f"MTU {mtu}, round trip {trip / 1000:g} ms; {messages} under way"
             chart = Chart(f"{title} over loss", how, unit, lines,
                           lambda loss: "0" if loss == NO_LOSS else f"{loss:g} %", "{:g}".format, x_title="segments lost")
             name = f"loss-{what}-{mtu}-{trip}.svg"
             (ROOT / "docs/performance" / name).write_text(chart.draw())
-            yield f"![{title}, {how}](performance/{name})"
+            yield f"![{title}, MTU {mtu}, {trip / 1000:g} ms](performance/{name})"
 
 
 def main():
