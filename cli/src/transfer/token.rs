@@ -19,7 +19,7 @@ use crate::failure::Failure;
 const LONGEST: usize = 4096;
 
 /// A command that makes a token.
-const MAKE: &str = "make one: openssl rand -base64 32 > FILE; chmod 600 FILE";
+const MAKE: &str = "make one: (umask 077; openssl rand -base64 32 > FILE)";
 
 #[derive(Clone)]
 pub(super) struct Token(Hmac<Sha256>);

@@ -37,7 +37,7 @@ Examples:
   rddp serve /srv/files                              get, from this host only
   rddp serve /srv/files --writable                   put and get, from this host only
   rddp serve /srv/files --bind ::                    get, for everybody who can reach this host
-  openssl rand -base64 32 > token; chmod 600 token
+  (umask 077; openssl rand -base64 32 > token)
   rddp serve . --bind :: --writable --token token    put and get, only for those who have the token
 
 With --token a client has to prove that it has the token, which itself is not sent (HMAC-SHA256 of the server's nonce
