@@ -127,6 +127,11 @@ static __always_inline int parse_v4(struct __sk_buff *skb, struct segment *seg)
 	return 1;
 }
 
+static __always_inline int is_mapped(const __u32 *addr)
+{
+	return !addr[0] && !addr[1] && addr[2] == MAPPED;
+}
+
 /* Reads the header of IPv6. Says whether TCP's follows it: with other headers between them, among
  * which are those of fragments, a segment is left to user space. */
 static __always_inline int parse_v6(struct __sk_buff *skb, struct segment *seg)
@@ -140,7 +145,8 @@ static __always_inline int parse_v6(struct __sk_buff *skb, struct segment *seg)
 	seg->tcp_len = octets16(ip + 4);
 	__builtin_memcpy(seg->tuple.peer_addr, ip + 8, 16);
 	__builtin_memcpy(seg->tuple.own_addr, ip + 24, 16);
-	return 1;
+	/* Such an address is none on the wire, and would be the name of a connection over IPv4. */
+	return !is_mapped(seg->tuple.peer_addr) && !is_mapped(seg->tuple.own_addr);
 }
 
 /* Reads the headers of a TCP segment. Says whether it is one. */

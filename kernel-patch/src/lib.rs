@@ -20,12 +20,12 @@
 //! use rddp_kernel_patch::records::{Placed, Records};
 //!
 //! let mut records = Records::default();
-//! // An FPDU of 120 octets that begins 1,000 octets into the stream, and its payload.
-//! records.note(Placed { position: 1_000, fpdu_len: 120, at: 4_096..4_196, good: true, detail: () });
+//! // An FPDU that begins 1,000 octets into the stream, and the place of its payload.
+//! records.note(Placed { position: 1_000, at: 4_096..4_196, good: true, detail: () });
 //! assert_eq!(records.next(0), Some(1_000));
 //! // The engine places something else over it: what the kernel has put there is no longer whole.
 //! records.placed_by_user(500, &(4_100..4_104));
-//! assert!(!records.is_placed(1_000, &(4_096..4_196)));
+//! assert_eq!(records.placed(1_000), None);
 //! ```
 
 #![cfg_attr(not(feature = "kernel"), forbid(unsafe_code))]

@@ -17,8 +17,6 @@ use std::ops::Range;
 pub struct Placed<T = ()> {
     /// Position of its first octet in the stream.
     pub position: u64,
-    /// Octets of the FPDU.
-    pub fpdu_len: u64,
     /// Place of its payload.
     pub at: Range<u64>,
     /// False if the copy failed: octets may have changed, and do not count.
@@ -30,8 +28,8 @@ pub struct Placed<T = ()> {
 /// The placed FPDUs of a connection that the stream has not reached.
 ///
 /// For each FPDU in turn the engine calls [`note`](Self::note) for everything that the program has
-/// recorded; then [`is_placed`](Self::is_placed) for the FPDU at the front of the stream. If that
-/// is not so, it places the payload itself, has the program's new records noted **after that**, and
+/// recorded; then [`placed`](Self::placed) for the FPDU at the front of the stream. If that gives
+/// nothing, it places the payload itself, has the program's new records noted **after that**, and
 /// calls [`placed_by_user`](Self::placed_by_user). [`pass`](Self::pass) ends the turn.
 ///
 /// FPDUs mostly come, and go, in the order of the stream, and their places rise with it: so the two
@@ -90,12 +88,6 @@ impl<T> Records<T> {
     #[must_use]
     pub fn placed(&self, position: u64) -> Option<&Placed<T>> {
         self.index(position).ok().map(|index| &self.kept[index]).filter(|kept| kept.good)
-    }
-
-    /// Returns whether the FPDU at `position` has its payload at `at`, as far as is known.
-    #[must_use]
-    pub fn is_placed(&self, position: u64, at: &Range<u64>) -> bool {
-        self.placed(position).is_some_and(|kept| kept.at == *at)
     }
 
     /// Returns whether all octets at `at`, of the FPDU at `position`, have been placed for one that
@@ -194,7 +186,11 @@ mod tests {
     use super::*;
 
     fn placed(position: u64, at: Range<u64>) -> Placed {
-        Placed { position, fpdu_len: 100, at, good: true, detail: () }
+        Placed { position, at, good: true, detail: () }
+    }
+
+    fn has(records: &Records, position: u64, at: &Range<u64>) -> bool {
+        records.placed(position).is_some_and(|kept| kept.at == *at)
     }
 
     #[test]
@@ -203,11 +199,8 @@ mod tests {
         records.note(placed(300, 30..40));
         records.note(placed(100, 10..20));
         assert_eq!((records.next(0), records.next(101), records.next(301)), (Some(100), Some(300), None));
-        assert!(records.is_placed(100, &(10..20)) && !records.is_placed(100, &(10..21)));
-        assert_eq!(
-            (records.placed(300).map(|placed| placed.fpdu_len), records.placed(200)),
-            (Some(100), None)
-        );
+        assert!(has(&records, 100, &(10..20)) && !has(&records, 100, &(10..21)));
+        assert!(has(&records, 300, &(30..40)) && records.placed(200).is_none());
         records.pass(200);
         assert_eq!((records.next(0), records.len()), (Some(300), 1));
         // What the program noted late does not come back.
@@ -222,7 +215,7 @@ mod tests {
         let mut records = Records::default();
         records.note(placed(200, 10..20));
         records.note(placed(100, 19..30));
-        assert!(!records.is_placed(200, &(10..20)) && records.is_placed(100, &(19..30)));
+        assert!(!has(&records, 200, &(10..20)) && has(&records, 100, &(19..30)));
         assert_eq!(records.next(101), None);
     }
 
@@ -231,7 +224,7 @@ mod tests {
         let mut records = Records::default();
         records.note(placed(100, 10..20));
         records.note(placed(200, 15..25));
-        assert!(records.is_placed(200, &(15..25)));
+        assert!(has(&records, 200, &(15..25)));
     }
 
     #[test]
@@ -240,9 +233,9 @@ mod tests {
         records.note(placed(200, 10..20));
         records.note(placed(300, 20..30));
         records.placed_by_user(100, &(5..10));
-        assert!(records.is_placed(200, &(10..20)));
+        assert!(has(&records, 200, &(10..20)));
         records.placed_by_user(250, &(10..21));
-        assert!(records.is_placed(200, &(10..20)) && !records.is_placed(300, &(20..30)));
+        assert!(has(&records, 200, &(10..20)) && !has(&records, 300, &(20..30)));
     }
 
     #[test]
@@ -301,7 +294,7 @@ mod tests {
             }
             let (position, range) = (next as u64 * 100, &ranges[next]);
             let skips = skips && records.is_superseded(position, range);
-            if !records.is_placed(position, range) && !skips {
+            if !has(&records, position, range) && !skips {
                 fill(&mut memory, range, next);
                 records.placed_by_user(position, range);
             }

@@ -436,6 +436,23 @@ fn headers_of_ipv6_that_are_not_as_expected_are_left_alone() {
     });
 }
 
+/// The name of a connection over IPv4 has its addresses as IPv6 writes them, which is not how they
+/// may come.
+#[test]
+fn ipv6_with_addresses_of_ipv4_is_no_segment_of_its_connection() {
+    in_namespace(|| {
+        let mut scene = Scene::new(PLACE_ALL);
+        let mut frame = scene.write(BASE, b"data").octets();
+        let tcp = frame.split_off(TCP);
+        frame.splice(12.., [0x86, 0xdd, 0x60, 0, 0, 0, 0, tcp.len() as u8, 6, 64]);
+        frame.extend([scene.tuple.peer_addr, scene.tuple.own_addr].concat());
+        frame.extend(tcp);
+        seal(&mut frame);
+        scene.patch.run(&frame).unwrap();
+        assert_eq!((scene.placing.take(), scene.placing.counts().segments), (None, 0));
+    });
+}
+
 #[test]
 fn nothing_is_placed_in_front_of_what_is_delivered() {
     in_namespace(|| {

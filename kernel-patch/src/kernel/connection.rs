@@ -56,7 +56,7 @@ impl Placing {
         placing.u64(offset_of!(Connection, pd)).store(opening.pd, Ordering::Relaxed);
         placing.u32(offset_of!(Connection, qp)).store(opening.qp, Ordering::Relaxed);
         placing.u32(offset_of!(Connection, flags)).store(opening.flags, Ordering::Relaxed);
-        for (number, word) in words(opening.tuple).enumerate() {
+        for (number, word) in words(opening.tuple).into_iter().enumerate() {
             let offset = offset_of!(Connection, tuple) + number * size_of::<u32>();
             placing.u32(offset).store(word, Ordering::Relaxed);
         }
@@ -159,13 +159,10 @@ impl Placing {
 }
 
 /// Returns the octets of a name as they lie in memory.
-fn words(tuple: Tuple) -> impl Iterator<Item = u32> {
-    let ([p0, p1], [o0, o1]) = (tuple.peer_port, tuple.own_port);
-    let of = |addr: [u8; 16]| addr.as_chunks().0.to_vec();
-    [of(tuple.peer_addr), of(tuple.own_addr), vec![[p0, p1, o0, o1]]]
-        .concat()
-        .into_iter()
-        .map(u32::from_ne_bytes)
+fn words(tuple: Tuple) -> Vec<u32> {
+    let Tuple { peer_addr, own_addr, peer_port, own_port } = tuple;
+    let octets = [&peer_addr[..], &own_addr, &peer_port, &own_port].concat();
+    octets.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word)).collect()
 }
 
 impl Drop for Placing {

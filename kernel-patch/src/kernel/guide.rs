@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use rddp_ddp::Stag;
-use rddp_mpa::{CRC_LEN, fpdu_len, pad_len};
+use rddp_mpa::{CRC_LEN, pad_len};
 
 use super::Placing;
 use crate::layout::Record;
@@ -118,9 +118,8 @@ impl Guide {
     fn drain(&mut self) {
         while let Some((record, good)) = self.placing.take() {
             let Some(position) = position(record.seq, self.known) else { continue };
-            let fpdu_len = fpdu_len(TAGGED_FRONT - 2 + record.len as usize) as u64;
             let at = record.at..record.at + u64::from(record.len);
-            self.records.note(Placed { position, fpdu_len, at, good, detail: record });
+            self.records.note(Placed { position, at, good, detail: record });
         }
     }
 }
