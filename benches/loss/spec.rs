@@ -51,7 +51,7 @@ pub(crate) struct Received {
     pub(crate) cpu_seconds: f64,
     /// The time from a message's beginning to its arrival, in microseconds.
     pub(crate) median_us: f64,
-    pub p99_us: f64,
+    pub(crate) p99_us: f64,
     /// Time at which the last message arrived (`CLOCK_MONOTONIC`).
     pub(crate) last_ns: u64,
     pub(crate) kernel_segments: u64,

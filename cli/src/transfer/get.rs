@@ -169,8 +169,8 @@ impl Get<'_> {
                     self.talk.end.post(&SendWr::read(chunk.slot as u64, sink, window.slot(chunk.slot)))?;
                 }
                 Next::Read(slot) => {
-                    let octets = self.take(&buffers, slot).await?;
-                    progress.at(self.sink.len(), octets);
+                    progress.carries(self.take(&buffers, slot).await?);
+                    progress.at(self.sink.len());
                     progress.hold_back(self.sink.len(), self.args.common.limit)?;
                 }
                 Next::Message(ToClient::End { sha256 }) if self.is_all(size) => return Ok(sha256),

@@ -166,8 +166,7 @@ impl Put<'_> {
     async fn send(&mut self, from: u64, window: Window, progress: &Progress) -> Result<u64, Failure> {
         let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
         let mut free: Vec<usize> = (0..SLOTS).collect();
-        // The ends of what is in the slots, and how many octets that is.
-        let mut ends = [(from, 0); SLOTS];
+        let mut ends = [from; SLOTS];
         let mut end = from;
         let limit = self.args.common.limit;
         // With a limit, pieces hold the octets of a tenth of a second.
@@ -177,7 +176,7 @@ impl Put<'_> {
             if !is_more || free.is_empty() {
                 let ToClient::Free { slot } = self.hear().await? else { return Err(out_of_step()) };
                 release(slot, &mut free)?;
-                progress.at(ends[slot].0, ends[slot].1);
+                progress.at(ends[slot]);
                 continue;
             }
             let Some((offset, octets)) = self.next(most, &mut free).await? else {
@@ -186,7 +185,8 @@ impl Put<'_> {
             };
             let slot = free.pop().ok_or_else(out_of_step)?;
             end = offset + octets.len() as u64;
-            ends[slot] = (end, octets.len());
+            ends[slot] = end;
+            progress.carries(octets.len());
             self.write_chunk(&buffers, window, (slot, offset), &octets)?;
             progress.hold_back(end, limit)?;
         }

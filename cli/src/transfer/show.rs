@@ -26,8 +26,8 @@ pub(super) struct Progress {
     from: u64,
     /// Files of a tree that are at the other end.
     files: Arc<AtomicU64>,
-    /// Octets of one file that have moved: all but those of holes.
-    moved: AtomicU64,
+    /// Octets of one file but for those of holes.
+    carried: AtomicU64,
 }
 
 /// The result of a transfer, as `--json` prints it.
@@ -90,7 +90,7 @@ impl Progress {
             bar.set_style(style.with_key("files", write));
         }
         bar.set_prefix(printable(name));
-        Progress { bar, begun: Instant::now(), from, files, moved: AtomicU64::new(0) }
+        Progress { bar, begun: Instant::now(), from, files, carried: AtomicU64::new(0) }
     }
 
     /// Ends the progress of a tree. Returns how long it took.
@@ -109,10 +109,13 @@ impl Progress {
         self.files.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Notes that octets of one file are there, up to this offset.
-    pub(super) fn at(&self, offset: u64, octets: usize) {
+    pub(super) fn at(&self, offset: u64) {
         self.bar.set_position(offset);
-        self.moved.fetch_add(octets as u64, Ordering::Relaxed);
+    }
+
+    /// Counts octets of one file that are sent or have come: those of holes are not.
+    pub(super) fn carries(&self, octets: usize) {
+        self.carried.fetch_add(octets as u64, Ordering::Relaxed);
     }
 
     /// Keeps to the user's `limit` of octets a second: sleeps until the octets up to `offset` may
@@ -127,8 +130,8 @@ impl Progress {
     pub(super) fn finish(self, octets: u64, sha256: String, replaced: Option<bool>) -> Finished {
         self.bar.finish_and_clear();
         let took = self.begun.elapsed();
-        let moved = self.moved.into_inner();
-        Finished { took, from: self.from, octets, moved, sha256, replaced, unchanged: false }
+        let carried = self.carried.into_inner();
+        Finished { took, from: self.from, octets, carried, sha256, replaced, unchanged: false }
     }
 }
 
@@ -137,8 +140,8 @@ pub(super) struct Finished {
     took: Duration,
     from: u64,
     octets: u64,
-    /// Octets that have moved, which those of holes have not.
-    moved: u64,
+    /// Octets of this transfer but for those of holes.
+    carried: u64,
     sha256: String,
     replaced: Option<bool>,
     unchanged: bool,
@@ -149,15 +152,15 @@ impl Finished {
     pub(super) fn unchanged(octets: u64) -> Self {
         let took = Duration::ZERO;
         let (sha256, replaced) = (String::new(), Some(false));
-        Finished { took, from: octets, octets, moved: 0, sha256, replaced, unchanged: true }
+        Finished { took, from: octets, octets, carried: 0, sha256, replaced, unchanged: true }
     }
 
     /// Returns the result of the transfer, in the form in which it is printed.
     pub(super) fn summary(self, about: About) -> Summary {
-        let Finished { took, from, octets, moved, sha256, replaced, unchanged } = self;
+        let Finished { took, from, octets, carried, sha256, replaced, unchanged } = self;
         let About { file, peer, protocol, check } = about;
         let seconds = took.as_secs_f64();
-        let bytes_per_s = if seconds > 0.0 { (moved as f64 / seconds).round() } else { 0.0 };
+        let bytes_per_s = if seconds > 0.0 { (carried as f64 / seconds).round() } else { 0.0 };
         Summary {
             file,
             peer,

@@ -25,6 +25,8 @@ fn what_comes_in_pieces_and_from_a_file_arrives() {
         drop(input);
         let said = Ended::from(put.wait_with_output().unwrap()).ok().json();
         assert_eq!((&said["octets"], &said["file"]), (&5_000_001.into(), &"piped".into()), "{said}");
+        let rate = said["bytes_per_s"].as_f64().unwrap() * said["seconds"].as_f64().unwrap();
+        assert!((rate - 5e6).abs() < 1e4, "{said}");
         assert!(fs::read(site.served("piped")).unwrap() == content);
     }
     fs::write(site.here("file"), &content[..1000]).unwrap();

@@ -46,7 +46,8 @@ fn what_cannot_be_put_is_named() {
         };
         let ended = put(&[]).failed(1, &["2 could not be read", "names above"]);
         WHAT.iter().for_each(|what| assert_eq!(ended.stderr.matches(*what).count(), 1, "{ended:?}"));
-        let ended = put(&["--json"]).failed(1, &[r#""unread":"tree/secret","cause":"permission denied""#]);
+        let ended = put(&["--json"])
+            .failed(1, &[r#""unread":"tree/secret","cause":"tree/secret: permission denied""#]);
         let sum: serde_json::Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
         assert_eq!(sum["failed"], 2);
     }

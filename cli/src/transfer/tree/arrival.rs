@@ -10,9 +10,9 @@ use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
 use nix::unistd::syncfs;
 
-use super::departure::complain_unread;
 use super::record::{Attributes, Left, Name, Record, RecordError};
 use super::short::Short;
+use super::unread::complain_unread;
 use super::wanted::Wanted;
 use crate::failure::Failure;
 use crate::transfer::checksum::Check;

@@ -13,9 +13,10 @@ use rddp_rnic::Rnic;
 use serde::Serialize;
 
 use super::arrival::{Arrival, Counts, Taken};
-use super::departure::{Departure, Depth, Named, complain_unread};
+use super::departure::{Departure, Depth, Named};
 use super::pipe::{GetPipe, PutPipe};
 use super::record::{Left, Record};
+use super::unread::complain_unread;
 use crate::failure::{Failure, Kind, printable};
 use crate::out::{self, say};
 use crate::transfer::checksum::Check;

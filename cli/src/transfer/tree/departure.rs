@@ -11,14 +11,12 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 use rustix::fs::Dir;
-use serde::Serialize;
 
 use super::arrival::{Counts, beneath};
 use super::pipe::Pipe;
 use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record};
+use super::unread::{CHANGED, complain_unread};
 use super::wanted::Answers;
-use crate::failure::printable;
-use crate::out::{self, complain};
 use crate::transfer::checksum::{Check, Checksum, beginning};
 use crate::transfer::files::FileError;
 use crate::transfer::protocol::{Begun, OFFERS, SLOT, Share, Terms};
@@ -395,9 +393,6 @@ impl<P: Pipe> Departure<P> {
     }
 }
 
-/// The number for a file that changed while it was read.
-const CHANGED: u32 = 0;
-
 /// Opens a directory below `top`, and begins to list it.
 fn listed(top: &OwnedFd, path: &[u8]) -> Result<(Dir, File), Errno> {
     let dir = beneath(top, OsStr::from_bytes(path), OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
@@ -407,32 +402,6 @@ fn listed(top: &OwnedFd, path: &[u8]) -> Result<(Dir, File), Errno> {
 
 fn errno(error: &std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
-}
-
-/// Tells the user of this end what of a tree could not be read: by this error, or, if it is 0,
-/// because it changed meanwhile.
-pub(super) fn complain_unread(name: Name<'_>, errno: u32) {
-    let name = name.shown();
-    let why = match errno {
-        CHANGED => "it changed while it was being read".to_owned(),
-        // Any number may come from a server.
-        errno => FileError::new("", std::io::Error::from_raw_os_error(errno.cast_signed()))
-            .to_string()
-            .trim_start_matches(": ")
-            .to_owned(),
-    };
-    if out::style().json {
-        out::json_complaint(&Unread { unread: &name, cause: &why });
-    } else {
-        complain!("{}: {why}", printable(&name));
-    }
-}
-
-/// A file or directory that could not be read, as `--json` prints it.
-#[derive(Serialize)]
-struct Unread<'a> {
-    unread: &'a str,
-    cause: &'a str,
 }
 
 const LINK_ITSELF: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC);

@@ -5,6 +5,7 @@
 //! | `record` | the records, and names that lead nowhere but down |
 //! | `departure` | walks a tree, and packs it |
 //! | `arrival`, `short` | unpacks it, below one directory |
+//! | `unread` | what could not be read, in words |
 //! | `wanted` | which of the offered files the receiver wants |
 //! | `pipe` | chunks, by the client's Writes or Reads |
 //! | `client` | `put` and `get` of trees, and `ls` |
@@ -15,6 +16,7 @@ mod departure;
 mod pipe;
 mod record;
 mod short;
+mod unread;
 mod wanted;
 
 pub(super) use self::arrival::{Arrival, Counts, Taken};

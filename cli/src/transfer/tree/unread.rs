@@ -1,0 +1,35 @@
+//! What of a tree could not be read, as its user is told.
+
+use std::io::Error;
+
+use serde::Serialize;
+
+use super::record::Name;
+use crate::failure::printable;
+use crate::out::{self, complain};
+use crate::transfer::files::FileError;
+
+/// The number of no error, for a file that changed while it was read.
+pub(super) const CHANGED: u32 = 0;
+
+/// An entry that could not be read, as `--json` prints it.
+#[derive(Serialize)]
+struct Unread<'a> {
+    unread: &'a str,
+    cause: &'a str,
+}
+
+/// Tells the user of this end that an entry could not be read. Any number may come from a server.
+pub(super) fn complain_unread(name: Name<'_>, errno: u32) {
+    let name = name.shown();
+    let error = match errno {
+        CHANGED => FileError::Changed(name.clone()),
+        errno => FileError::new(&name, Error::from_raw_os_error(errno.cast_signed())),
+    };
+    let cause = error.to_string();
+    if out::style().json {
+        out::json_complaint(&Unread { unread: &name, cause: &cause });
+    } else {
+        complain!("{}", printable(&cause));
+    }
+}
