@@ -1,4 +1,4 @@
-//! What of a tree could not be read, as its user is told.
+//! Entries of a tree that could not be read, as its user is told of them.
 
 use std::io::Error;
 
