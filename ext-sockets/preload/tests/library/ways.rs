@@ -94,6 +94,7 @@ fn octets_that_go_with_the_syn_are_framed() {
     for way in ["fast-open", "fast-open-nonblocking", "fast-open-of-many", "fast-open-by-connect"] {
         for family in [None, Some("ddp"), Some("both")] {
             let wanted = if family.is_some() { FRAMED } else { PLAIN };
+            eprintln!("{way}, {family:?}"); // seen where it does not end well
             let served = said(&run(way, family));
             assert_eq!(served, wanted, "{way}, {family:?}");
         }
