@@ -6,10 +6,11 @@
 #ifndef RDDP_SEGMENT_H
 #define RDDP_SEGMENT_H
 
-/* Octets in front of the payload of an FPDU with a Tagged DDP Segment (RFC 5044 §4.1, RFC 5041
- * §4.2): length, control octets, STag, Tagged Offset. */
+/* Octets in front of the payload of an FPDU (RFC 5044 §4.1): the length, and a Tagged DDP header
+ * (RFC 5041 §4.2: control octets, STag, Tagged Offset) or an Untagged one (§4.3: control octets, a
+ * word of the ULP, QN, MSN, MO). */
 #define TAGGED_FRONT 16u
-#define TAGGED_HEADER 14u
+#define UNTAGGED_FRONT 20u
 #define CRC_LEN 4u
 #define LENGTH_LEN 2u
 /* FPDUs that are looked for in one segment. */
@@ -42,29 +43,60 @@ static __always_inline __u32 fpdu_len(__u32 ulpdu_len)
 	return ((LENGTH_LEN + ulpdu_len + 3) & ~3u) + CRC_LEN;
 }
 
-/* The front of an FPDU that carries a segment of an RDMA Write. */
-struct write_front {
-	__u64 to;
+/* What an FPDU carries. */
+enum kind {
+	NOTHING,  /* no payload for registered memory */
+	WRITE,    /* a segment of an RDMA Write */
+	RESPONSE, /* of an RDMA Read Response */
+	SEND,     /* of a Send of any type */
+};
+
+/* The front of an FPDU. */
+struct front {
+	__u64 to;       /* of what is tagged */
 	__u32 stag;
-	__u32 len; /* of the payload */
+	__u32 msn;      /* of a Send */
+	__u32 mo;
+	__u32 len;      /* of the payload */
+	__u32 front_len;
 	__u32 is_last;
 };
 
-/* Says whether these octets begin an FPDU with a segment of an RDMA Write that has payload: Tagged,
- * DDP version 1 (RFC 5041 §4.1), RDMAP version 1, opcode 0 (RFC 5040 §4.1). */
-static __always_inline int is_write(const __u8 *front, struct write_front *write)
+static __always_inline enum kind read_tagged(const __u8 *octets, struct front *front)
 {
-	__u32 ulpdu_len = octets16(front);
+	front->stag = octets32(octets + 4);
+	front->to = octets64(octets + 8);
+	switch (octets[3] & 0xcf) {
+	case 0x40:
+		return WRITE;
+	case 0x42:
+		return RESPONSE;
+	default:
+		return NOTHING;
+	}
+}
 
-	if (ulpdu_len <= TAGGED_HEADER)
-		return 0;
-	if ((front[2] & 0x83) != 0x81 || (front[3] & 0xcf) != 0x40)
-		return 0;
-	write->len = ulpdu_len - TAGGED_HEADER;
-	write->stag = octets32(front + 4);
-	write->to = octets64(front + 8);
-	write->is_last = front[2] & 0x40;
-	return 1;
+static __always_inline enum kind read_untagged(const __u8 *octets, struct front *front)
+{
+	__u8 type = octets[3] & 0xcf;
+
+	front->msn = octets32(octets + 12);
+	front->mo = octets32(octets + 16);
+	return type >= 0x43 && type <= 0x46 && !octets32(octets + 8) ? SEND : NOTHING;
+}
+
+/* Says what these octets, UNTAGGED_FRONT of them, begin: of DDP version 1 (RFC 5041 §4.1), RDMAP
+ * version 1 and an opcode of RFC 5040 §4.1, with payload. Reserved bits are not looked at. */
+static __always_inline enum kind read_front(const __u8 *octets, struct front *front)
+{
+	__u32 ulpdu_len = octets16(octets), is_tagged = octets[2] & 0x80;
+
+	front->front_len = is_tagged ? TAGGED_FRONT : UNTAGGED_FRONT;
+	if ((octets[2] & 3) != 1 || ulpdu_len + LENGTH_LEN <= front->front_len)
+		return NOTHING;
+	front->len = ulpdu_len + LENGTH_LEN - front->front_len;
+	front->is_last = octets[2] & 0x40;
+	return is_tagged ? read_tagged(octets, front) : read_untagged(octets, front);
 }
 
 /* Says whether `len` octets from `to` on lie in the `size` octets from `base` on, none of them

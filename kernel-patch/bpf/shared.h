@@ -13,16 +13,20 @@
 
 /* Entries of the STag mirror, a power of two; an STag's place is its index modulo that. */
 #define STAGS 4096u
-/* Connections at one time, and records that one keeps, a power of two. */
+/* Connections at one time; records that one keeps, and receives and sinks of Reads that the program
+ * knows of it, powers of two. */
 #define CONNECTIONS 64u
 #define RECORDS 1024u
+#define RECEIVES 256u
+#define SINKS 32u
 
 /* Bits in the low half of an entry's state, as in the engine's own slots; the rest counts pins. */
 #define STAG_OPEN (1u << 31)
 #define STAG_WRITING (1u << 30)
 
-/* Rights of an entry. */
+/* Rights of an entry: the peer's Writes may go there, and what this end has asked for. */
 #define RIGHT_WRITE 1u
+#define RIGHT_OWN 2u
 
 /* An STag that is open, and the memory behind it. */
 struct entry {
@@ -40,11 +44,21 @@ struct entry {
 struct record {
 	__u32 seq;    /* TCP sequence number of its first octet */
 	__u32 len;    /* octets of payload */
-	__u32 stag;
 	__u32 stamp;  /* (number of the record + 1) << 1, and 1 if the payload is in its place */
-	__u64 to;     /* Tagged Offset */
+	__u32 unused;
 	__u64 at;     /* place of the payload, as `start` of an entry */
+	__u8 front[24]; /* first octets of the FPDU, up to the payload; the rest means nothing */
 	__u8 tail[8]; /* last octets of the FPDU, the last of them its CRC and what there is of a pad */
+};
+
+#define SLOT_OPEN 1u
+
+/* Memory for a message that this end waits for: a posted receive, or the sink of a Read. */
+struct slot {
+	__u64 name; /* 0 if there is none; else SLOT_OPEN, and of a receive its MSN in the high half */
+	__u64 to;   /* Tagged Offset of the first octet */
+	__u32 stag;
+	__u32 len;  /* octets */
 };
 
 /* Bits in the low half of a gate. The high half is the floor: the sequence number in front of which
@@ -56,6 +70,7 @@ struct record {
 #define PLACE_ALL 1u   /* not only what is behind a hole */
 #define TRUST_LINK 2u  /* the interface's partial checksums are taken for right ones */
 #define PLACE_LAST 4u  /* also last segments of Writes, whose octets a program may poll */
+#define NO_WRITES 8u   /* the peer may not write at all */
 
 /* Why a segment of a known connection was not placed, or only in part. */
 enum outcome {
@@ -70,10 +85,11 @@ enum outcome {
 	STALE,           /* in front of the floor */
 	CONTENDED,       /* another processor, or the engine, has the gate */
 	FULL,            /* the engine has not taken the records of before */
-	NOT_A_WRITE,     /* an FPDU, but not one of an RDMA Write */
+	NO_PAYLOAD,      /* an FPDU, but none with payload for registered memory */
 	REFUSED,         /* STag, protection domain, right or bounds */
 	ACROSS_PIECES,   /* the payload would lie in two pieces */
 	LAST_OF_WRITE,   /* the last segment of a Write, without PLACE_LAST */
+	NOT_AWAITED,     /* a Send or a Read Response, without a receive or a sink that is known here */
 	OUTCOMES
 };
 
@@ -93,7 +109,7 @@ struct connection {
 	__u64 tail;   /* records that the engine is done with */
 	__u64 pd;
 	__u32 qp;
-	__u32 flags;  /* PLACE_ALL, TRUST_LINK */
+	__u32 flags;  /* PLACE_ALL and those that follow it */
 	__u64 segments;        /* seen */
 	__u64 fpdus;           /* placed */
 	__u64 octets;          /* of payload placed */
@@ -101,6 +117,8 @@ struct connection {
 	__u64 outcomes[16];    /* by `enum outcome` */
 	struct tuple tuple;
 	__u32 next;            /* sequence number behind the last segment that came in order */
+	struct slot receives[RECEIVES]; /* by MSN, modulo their number */
+	struct slot sinks[SINKS];
 	struct record records[RECORDS];
 };
 
@@ -114,8 +132,9 @@ struct answer {
 };
 
 _Static_assert(sizeof(struct entry) == 64, "entry");
-_Static_assert(sizeof(struct record) == 40, "record");
-_Static_assert(sizeof(struct connection) == 240 + 40 * RECORDS, "connection");
+_Static_assert(sizeof(struct record) == 56, "record");
+_Static_assert(sizeof(struct slot) == 24, "slot");
+_Static_assert(sizeof(struct connection) == 240 + 24 * (RECEIVES + SINKS) + 56 * RECORDS, "connection");
 _Static_assert(sizeof(struct tuple) == 36, "tuple");
 _Static_assert(sizeof(struct answer) == 20, "answer");
 _Static_assert(OUTCOMES <= 16, "outcomes");

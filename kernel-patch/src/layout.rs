@@ -18,6 +18,10 @@ pub const STAGS: u32 = 4096;
 pub const CONNECTIONS: u32 = 64;
 /// Records that a connection keeps.
 pub const RECORDS: u32 = 1024;
+/// Receives of a connection that the program knows of.
+pub const RECEIVES: u32 = 256;
+/// Sinks of a connection's Reads that the program knows of.
+pub const SINKS: u32 = 32;
 
 /// Bit of an entry's state: the STag may be used.
 pub const STAG_OPEN: u64 = 1 << 31;
@@ -27,6 +31,11 @@ pub const STAG_WRITING: u64 = 1 << 30;
 pub const STAG_PINS: u64 = STAG_WRITING - 1;
 /// Right of an entry: peers may write.
 pub const RIGHT_WRITE: u32 = 1;
+/// Right of an entry: receives and sinks of this end may lie there.
+pub const RIGHT_OWN: u32 = 2;
+
+/// Bit of a slot's name: there is memory for a message.
+pub const SLOT_OPEN: u64 = 1;
 
 /// Bit of a gate: segments may be placed.
 pub const GATE_OPEN: u64 = 1;
@@ -40,6 +49,8 @@ pub const TRUST_LINK: u32 = 2;
 /// Flag of a connection: last segments of Writes are placed, too. A program that polls the last
 /// octets of a Write then sees them before octets of earlier segments, which may still be missing.
 pub const PLACE_LAST: u32 = 4;
+/// Flag of a connection: the peer may not write at all.
+pub const NO_WRITES: u32 = 8;
 
 /// An STag that is open, and the memory behind it.
 #[repr(C)]
@@ -71,19 +82,33 @@ pub struct Record {
     pub seq: u32,
     /// Octets of payload.
     pub len: u32,
-    /// STag.
-    pub stag: u32,
     /// Number of the record plus one, shifted left by one, and 1 if the payload is in its place.
     pub stamp: u32,
-    /// Tagged Offset.
-    pub to: u64,
+    /// Fills up to the next field.
+    pub unused: u32,
     /// Place of the payload, as `start` of an entry.
     pub at: u64,
+    /// The first octets of the FPDU, up to the payload; the rest means nothing.
+    pub front: [u8; 24],
     /// The last octets of the FPDU: up to three of the payload, the pad and the CRC.
     pub tail: [u8; 8],
 }
 
-/// A connection, up to its records.
+/// Memory for a message that this end waits for: a posted receive, or the sink of a Read.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// 0 if there is none; else [`SLOT_OPEN`], and of a receive its MSN in the high half.
+    pub name: u64,
+    /// Tagged Offset of the first octet.
+    pub to: u64,
+    /// STag.
+    pub stag: u32,
+    /// Number of octets.
+    pub len: u32,
+}
+
+/// A connection, up to its receives ([`RECEIVES`] slots), sinks ([`SINKS`] slots) and records.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
@@ -98,7 +123,7 @@ pub struct Connection {
     pub pd: u64,
     /// QP.
     pub qp: u32,
-    /// [`PLACE_ALL`], [`TRUST_LINK`] and [`PLACE_LAST`].
+    /// [`PLACE_ALL`], [`TRUST_LINK`], [`PLACE_LAST`] and [`NO_WRITES`].
     pub flags: u32,
     /// Segments seen.
     pub segments: u64,
@@ -201,20 +226,23 @@ pub enum Outcome {
     Contended,
     /// User space has not taken the records of before.
     Full,
-    /// An FPDU, but none of an RDMA Write with payload.
-    NotAWrite,
+    /// An FPDU, but none with payload for registered memory.
+    NoPayload,
     /// The STag, protection domain, right or bounds.
     Refused,
     /// The payload would lie in two pieces.
     AcrossPieces,
     /// The last segment of a Write, without [`PLACE_LAST`].
     LastOfWrite,
+    /// A Send or a Read Response, without a receive or a sink that the program knows of.
+    NotAwaited,
 }
 
 const _: () = {
     assert!(size_of::<Entry>() == 64);
-    assert!(size_of::<Record>() == 40);
+    assert!(size_of::<Record>() == 56);
     assert!(size_of::<Connection>() == 240);
+    assert!(size_of::<Slot>() == 24);
     assert!(size_of::<Tuple>() == 36);
     assert!(size_of::<Answer>() == 20);
 };

@@ -1,5 +1,6 @@
-//! Placement in the kernel: an eBPF program puts the payload of RDMA Writes into registered memory
-//! when their segments arrive, also behind a hole in the TCP stream.
+//! Placement in the kernel: an eBPF program puts payload into registered memory when its segment
+//! arrives, also behind a hole in the TCP stream: of RDMA Writes, of Sends and of the Responses to
+//! Reads.
 //!
 //! User-level placement waits for TCP, which hands octets over in order: one lost segment holds up
 //! all that follow. DDP does not need that order (RFC 5041 §5.3), and the program, at tc ingress,

@@ -15,7 +15,8 @@ pub const MOST_FPDUS: usize = 64;
 /// Octets of length field, control octets, STag and Tagged Offset (RFC 5044 §4.1, RFC 5041 §4.2).
 pub const TAGGED_FRONT: usize = 16;
 
-const TAGGED_HEADER: usize = TAGGED_FRONT - LENGTH_LEN;
+/// Octets of length field, control octets, a word of the ULP, QN, MSN and MO (RFC 5041 §4.3).
+pub const UNTAGGED_FRONT: usize = 20;
 
 /// Returns whether sequence number `a` is before `b` (RFC 9293 §3.4).
 #[must_use]
@@ -46,60 +47,79 @@ pub fn fpdus(payload: &[u8]) -> Option<Vec<Range<usize>>> {
     (at == payload.len()).then_some(found)
 }
 
-/// The front of an FPDU that carries a segment of an RDMA Write.
+/// The segment that an FPDU carries, as far as it has payload for registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WriteFront {
-    /// STag.
+pub enum Kind {
+    /// Segment of an RDMA Write.
+    Write,
+    /// Segment of an RDMA Read Response.
+    Response,
+    /// Segment of a Send of any type.
+    Send,
+}
+
+/// The front of an FPDU that has such payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Front {
+    /// The segment.
+    pub kind: Kind,
+    /// STag of what is tagged; the word of the ULP of a Send.
     pub stag: Stag,
-    /// Tagged Offset.
+    /// Tagged Offset of what is tagged; MSN in the high half and MO of a Send.
     pub to: u64,
     /// Octets of payload, at least one.
     pub len: usize,
-    /// The segment is the last of its Write.
+    /// The segment is the last of its message.
     pub last: bool,
 }
 
-impl WriteFront {
-    /// Returns the octets, reserved bits 0.
-    ///
-    /// ```
-    /// use rddp_ddp::Stag;
-    /// use rddp_kernel_patch::segment::WriteFront;
-    /// let front = WriteFront { stag: Stag(0x0102_0304), to: 5, len: 100, last: true };
-    /// assert_eq!(WriteFront::parse(&front.octets()), Some(front));
-    /// ```
+impl Front {
+    /// Octets of such a front.
     #[must_use]
-    pub fn octets(&self) -> [u8; TAGGED_FRONT] {
-        let mut octets = [0; TAGGED_FRONT];
-        octets[..2].copy_from_slice(&((TAGGED_HEADER + self.len) as u16).to_be_bytes());
-        octets[2] = if self.last { 0xc1 } else { 0x81 };
-        octets[3] = 0x40;
-        octets[4..8].copy_from_slice(&self.stag.0.to_be_bytes());
-        octets[8..].copy_from_slice(&self.to.to_be_bytes());
-        octets
+    pub const fn octets(&self) -> usize {
+        match self.kind {
+            Kind::Write | Kind::Response => TAGGED_FRONT,
+            Kind::Send => UNTAGGED_FRONT,
+        }
     }
 
-    /// Reads the front of an FPDU. `None` if it is no segment of an RDMA Write (RFC 5041 §4.1,
-    /// RFC 5040 §4.1), or has no payload.
+    /// Reads the first octets of an FPDU. `None` if there is no payload, no segment that has any
+    /// for registered memory (RFC 5041 §4.1, RFC 5040 §4.1), or too few octets to tell. Reserved
+    /// bits are not looked at.
+    ///
+    /// ```
+    /// use rddp_kernel_patch::segment::{Front, Kind};
+    /// // 100 octets for Tagged Offset 5 of STag 0x01020304.
+    /// let octets = [0, 114, 0xc1, 0x40, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 5];
+    /// let front = Front::parse(&octets).unwrap();
+    /// assert_eq!((front.kind, front.to, front.len, front.last), (Kind::Write, 5, 100, true));
+    /// ```
     #[must_use]
     pub fn parse(fpdu: &[u8]) -> Option<Self> {
         let [l0, l1, ddp, rdmap, stag @ .., _, _, _, _, _, _, _, _] = fpdu.first_chunk::<TAGGED_FRONT>()?;
-        let to = fpdu[8..].first_chunk()?;
-        let len = usize::from(u16::from_be_bytes([*l0, *l1])).checked_sub(TAGGED_HEADER)?;
-        let is_write = ddp & 0x83 == 0x81 && rdmap & 0xcf == 0x40 && len > 0;
-        let last = ddp & 0x40 != 0;
-        is_write.then(|| Self {
+        let is_tagged = ddp & 0x80 != 0;
+        let (kind, to) = match (rdmap & 0xcf, is_tagged) {
+            (0x40, true) => (Kind::Write, fpdu[8..].first_chunk()?),
+            (0x42, true) => (Kind::Response, fpdu[8..].first_chunk()?),
+            (0x43..=0x46, false) if fpdu[8..12] == [0; 4] => (Kind::Send, fpdu[12..].first_chunk()?),
+            _ => return None,
+        };
+        let mut front = Self {
+            kind,
             stag: Stag(u32::from_be_bytes(*stag)),
             to: u64::from_be_bytes(*to),
-            len,
-            last,
-        })
+            len: 0,
+            last: ddp & 0x40 != 0,
+        };
+        let ulpdu_len = usize::from(u16::from_be_bytes([*l0, *l1]));
+        front.len = (LENGTH_LEN + ulpdu_len).checked_sub(front.octets())?;
+        (ddp & 3 == 1 && front.len > 0).then_some(front)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rddp_test_support::segment::write;
+    use rddp_test_support::segment::{response, send, write};
 
     use super::*;
 
@@ -113,36 +133,70 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_read_as_it_was_framed() {
+    fn segments_are_read_as_they_were_framed() {
         for len in [1, 2, 3, 1_000] {
-            let octets = fpdu(&write(STAG, 0x1_0000_0005, true, &vec![7; len]));
-            let front = WriteFront { stag: STAG, to: 0x1_0000_0005, len, last: true };
-            assert_eq!(WriteFront::parse(&octets), Some(front));
-            assert!(fpdus(&octets).is_some_and(|found| found.len() == 1 && found[0] == (0..octets.len())));
+            let payload = vec![7; len];
+            let tagged = 0x1_0000_0005;
+            for (ulpdu, kind, stag, to) in [
+                (write(STAG, tagged, true, &payload), Kind::Write, STAG, tagged),
+                (response(STAG, tagged, true, &payload), Kind::Response, STAG, tagged),
+                (send(9, 16, true, &payload), Kind::Send, Stag(0), 9 << 32 | 16),
+            ] {
+                let octets = fpdu(&ulpdu);
+                assert_eq!(Front::parse(&octets), Some(Front { kind, stag, to, len, last: true }));
+                assert!(
+                    fpdus(&octets).is_some_and(|found| found.len() == 1 && found[0] == (0..octets.len()))
+                );
+            }
         }
     }
 
-    /// RFC 5041 §4.1, RFC 5040 §4.1: other versions, an untagged segment and other opcodes are no
-    /// Writes. Reserved bits are not looked at.
+    /// RFC 5041 §4.1, RFC 5040 §4.1: other versions and other opcodes have nothing for registered
+    /// memory. Reserved bits are not looked at.
     #[test]
     fn each_bit_of_the_control_octets_counts_as_it_should() {
-        let octets = fpdu(&write(STAG, 0, false, b"payload"));
+        let read = |ulpdu: &[u8], bit: usize| {
+            let mut octets = fpdu(ulpdu);
+            octets[2 + bit / 8] ^= 0x80 >> (bit % 8);
+            Front::parse(&octets).map(|front| front.kind)
+        };
         for bit in 0..16 {
-            let mut changed = octets.clone();
-            changed[2 + bit / 8] ^= 0x80 >> (bit % 8);
-            let is_ignored = matches!(bit, 1..6 | 10 | 11);
-            assert_eq!(WriteFront::parse(&changed).is_some(), is_ignored, "bit {bit}");
+            let ignored = matches!(bit, 1..6 | 10 | 11);
+            let write_as = if bit == 14 { Some(Kind::Response) } else { ignored.then_some(Kind::Write) };
+            assert_eq!(read(&write(STAG, 0, false, &[7; 40]), bit), write_as, "bit {bit}");
+            let response_as = if bit == 14 { Some(Kind::Write) } else { ignored.then_some(Kind::Response) };
+            assert_eq!(read(&response(STAG, 0, false, &[7; 40]), bit), response_as, "bit {bit}");
+            // Opcode 3 is 2, 1 and 7 with one bit changed, and none of these is a Send.
+            let send_as = ignored.then_some(Kind::Send);
+            assert_eq!(read(&send(1, 0, false, &[7; 40]), bit), send_as, "bit {bit}");
         }
     }
 
     #[test]
-    fn a_length_below_the_header_is_no_write() {
-        for len in 0..=14_u16 {
-            let mut octets = fpdu(&write(STAG, 0, true, b"p"));
-            octets[..2].copy_from_slice(&len.to_be_bytes());
-            assert_eq!(WriteFront::parse(&octets), None, "{len}");
+    fn sends_are_of_four_types_and_of_queue_0() {
+        for opcode in 0..16 {
+            let mut octets = fpdu(&send(1, 0, true, b"payload"));
+            octets[3] = 0x40 | opcode;
+            assert_eq!(Front::parse(&octets).is_some(), (3..=6).contains(&opcode), "{opcode}");
         }
-        assert_eq!(WriteFront::parse(&[0x81; TAGGED_FRONT - 1]), None);
+        for at in 8..12 {
+            let mut octets = fpdu(&send(1, 0, true, b"payload"));
+            octets[at] = 1;
+            assert_eq!(Front::parse(&octets), None, "octet {at}");
+        }
+    }
+
+    #[test]
+    fn a_length_below_the_header_has_no_payload() {
+        for (ulpdu, header) in [(write(STAG, 0, true, b"p"), 14_u16), (send(1, 0, true, b"p"), 18)] {
+            for len in 0..=header + 1 {
+                let mut octets = fpdu(&ulpdu);
+                octets[..2].copy_from_slice(&len.to_be_bytes());
+                assert_eq!(Front::parse(&octets).is_some(), len == header + 1, "{len}");
+            }
+        }
+        assert_eq!(Front::parse(&[0x81; TAGGED_FRONT - 1]), None);
+        assert_eq!(Front::parse(&fpdu(&send(1, 0, true, b"p"))[..UNTAGGED_FRONT - 1]), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use common::{is_quick, rounds};
 use rddp_ddp::{Stag, check_range};
 use rddp_kernel_patch::kernel::{Attached, Claim, Guide, Memory, Opening, Patch, PatchError, Scope};
 use rddp_kernel_patch::layout::{Outcome, PLACE_ALL, PLACE_LAST};
-use rddp_kernel_patch::segment::{TAGGED_FRONT, WriteFront};
+use rddp_kernel_patch::segment::{Front, TAGGED_FRONT};
 use rddp_mpa::{CRC_LEN, crc32c, crc32c_append, fpdu_len, pad_len};
 use rddp_test_support::pattern_from;
 
@@ -70,7 +70,7 @@ impl Engine {
         // SAFETY: no STag is open yet.
         unsafe { memory.ptr().write_bytes(CANARY, memory.len()) };
         let start = memory.start() + CANARIES as u64;
-        let scope = Scope { base: BASE, len: len as u64, start, pd: 1, qp: 0 };
+        let scope = Scope { base: BASE, len: len as u64, start, pd: 1, qp: 0, writes: true, own: false };
         assert!(patch.stags().open(STAG, &scope));
         let counts = Counts::default();
         let mut engine =
@@ -105,7 +105,7 @@ impl Engine {
             0 => return None,
             _ => self.socket.read_exact(&mut front[1..]).unwrap(),
         }
-        let write = WriteFront::parse(&front).unwrap();
+        let write = Front::parse(&front).unwrap();
         let offset = check_range(BASE, self.len as u64, write.to, write.len as u64).unwrap();
         let at = self.memory.start() + CANARIES as u64 + offset;
         let end = self.position + fpdu_len(TAGGED_FRONT - 2 + write.len) as u64;

@@ -3,7 +3,11 @@
 //!
 //! `place_ingress` sees real sockets: it asks TCP for sequence numbers and window.
 
+#[path = "program/awaited.rs"]
+mod awaited;
 mod common;
+#[path = "program/random.rs"]
+mod random;
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -12,11 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::frame::{ACK, Frame, IP, TCP, TCP_V6, fpdu, last_fpdu, seal, write_fpdu};
 use common::net::{connection, in_namespace, set, tuple};
 use common::{is_quick, rounds};
-use rddp_ddp::{Stag, check_range};
+use rddp_ddp::Stag;
 use rddp_kernel_patch::kernel::{Memory, Opening, Patch, Placing, Scope};
 use rddp_kernel_patch::layout::{Outcome, PIECE_LEN, PLACE_ALL, PLACE_LAST, RECORDS, TRUST_LINK, Tuple};
-use rddp_kernel_patch::segment::{self, WriteFront};
-use rddp_test_support::{Random, pattern, segment as ulpdus};
+use rddp_kernel_patch::segment::{self, Front, Kind};
+use rddp_test_support::{pattern, segment as ulpdus};
 
 const PD: u64 = 7;
 const QP: u32 = 3;
@@ -64,7 +68,7 @@ impl Scene {
     fn scope(&self) -> Scope {
         let start = self.memory.start() + CANARIES as u64;
         let len = (self.memory.len() - 2 * CANARIES) as u64;
-        Scope { base: BASE, len, start, pd: PD, qp: 0 }
+        Scope { base: BASE, len, start, pd: PD, qp: 0, writes: true, own: false }
     }
 
     fn fill(&mut self, at: usize, octets: &[u8]) {
@@ -120,7 +124,8 @@ fn a_write_behind_a_hole_is_placed_and_recorded() {
             let (record, good) = scene.placing.take().unwrap();
             assert!(good);
             assert_eq!(record.seq, scene.placing.first_seq().wrapping_add(100));
-            assert_eq!((record.len as usize, record.stag, record.to), (len, STAG.0, BASE + 5));
+            let front = Front { kind: Kind::Write, stag: STAG, to: BASE + 5, len, last: false };
+            assert_eq!((Front::parse(&record.front), record.len as usize), (Some(front), len));
             assert_eq!(record.at, scene.scope().start + 5);
             let mut wanted = vec![CANARY; LEN + 2 * CANARIES];
             wanted[CANARIES + 5..CANARIES + 5 + len].copy_from_slice(&payload);
@@ -209,7 +214,8 @@ fn all_writes_of_a_segment_are_placed() {
             assert_eq!(record.at, scene.scope().start + at);
         }
         assert_eq!(scene.placing.take(), None);
-        assert_eq!(scene.placing.left(Outcome::NotAWrite), 4);
+        assert_eq!(scene.placing.left(Outcome::NotAwaited), 2);
+        assert_eq!(scene.placing.left(Outcome::NoPayload), 2);
         assert_eq!(scene.octets()[CANARIES..CANARIES + 6], *b"first\xee");
         assert_eq!(scene.octets()[CANARIES + 100..CANARIES + 105], *b"last\xee");
     });
@@ -227,7 +233,7 @@ fn nothing_is_placed_of_a_segment_that_is_not_whole_fpdus() {
         let many = fpdu(b"").repeat(segment::MOST_FPDUS + 1);
         let frame = scene.frame(100, many[8..].to_vec());
         scene.run(&frame);
-        assert_eq!(scene.placing.left(Outcome::NotAWrite), segment::MOST_FPDUS as u64);
+        assert_eq!(scene.placing.left(Outcome::NoPayload), segment::MOST_FPDUS as u64);
         let frame = scene.frame(100, many).octets();
         scene.refuses(&frame, Outcome::Unaligned);
     });
@@ -299,7 +305,7 @@ fn a_length_below_the_header_is_no_write() {
             octets.truncate((2 + usize::from(len)).next_multiple_of(4));
             octets.extend([0; 4]);
             let frame = scene.frame(100, octets).octets();
-            scene.refuses(&frame, Outcome::NotAWrite);
+            scene.refuses(&frame, Outcome::NoPayload);
         }
         for len in [0xffff_u16, 0x8000, 1461] {
             let mut octets = write_fpdu(STAG, BASE, &pattern(1440, 0));
@@ -570,78 +576,4 @@ fn no_octet_changes_after_an_stag_is_closed() {
         sender.join().unwrap();
         scene.patch = Arc::into_inner(patch).unwrap();
     });
-}
-
-/// The program and `segment` read any octets alike, and nothing outside the region changes.
-#[test]
-fn random_segments_are_placed_as_the_model_says() {
-    in_namespace(|| {
-        let mut scene = Scene::new(0);
-        let mut random = Random::new(23);
-        let mut memory = scene.octets();
-        let (mut placed, mut records) = (0, 0);
-        for _ in 0..rounds(20_000) {
-            let mut payload = random_payload(&mut random);
-            payload.truncate(3000);
-            let mut frame = scene.frame(100, payload.clone()).octets();
-            let mut is_sound = true;
-            if random.below(8) == 0 {
-                let at = TCP + random.below(frame.len() - TCP);
-                is_sound = false;
-                frame[at] ^= 1 << random.below(8);
-            }
-            // Octets that the change may make into another connection's, or other flags.
-            if is_sound && let Some(found) = segment::fpdus(&payload) {
-                for range in found {
-                    let Some(write) = WriteFront::parse(&payload[range.clone()]) else { continue };
-                    let offset = check_range(BASE, LEN as u64, write.to, write.len as u64);
-                    if let (STAG, Ok(offset), false) = (write.stag, offset, write.last) {
-                        let at = CANARIES + offset as usize;
-                        let octets = &payload[range.start + segment::TAGGED_FRONT..][..write.len];
-                        memory[at..at + write.len].copy_from_slice(octets);
-                        placed += 1;
-                    }
-                }
-            }
-            scene.patch.run(&frame).unwrap();
-            assert!(scene.octets() == memory, "{payload:02x?}");
-            while let Some((_, good)) = scene.placing.take() {
-                assert!(good);
-                records += 1;
-            }
-        }
-        assert_eq!(records, placed);
-        assert!(placed > rounds(5_000), "{placed} FPDUs were placed");
-    });
-}
-
-fn random_payload(random: &mut Random) -> Vec<u8> {
-    let mut payload = Vec::new();
-    for _ in 0..=random.below(4) {
-        let len = [random.below(8), random.below(700), 0][random.below(3)];
-        let octets = pattern(len, random.below(256) as u8);
-        let to = match random.below(8) {
-            0 => random.number(),
-            1 => BASE.wrapping_sub(random.below(16) as u64),
-            2 => BASE + (LEN - random.below(800)) as u64,
-            _ => BASE + random.below(LEN - 700) as u64,
-        };
-        let stag = if random.below(10) == 0 { Stag(STAG.0 ^ 1 << random.below(32)) } else { STAG };
-        payload.extend(match random.below(10) {
-            0 => fpdu(&ulpdus::send(1, 0, true, &octets)),
-            1 => last_fpdu(stag, to, &octets),
-            2 => fpdu(&octets),
-            _ => write_fpdu(stag, to, &octets),
-        });
-    }
-    match random.below(10) {
-        0 => payload.truncate(random.below(payload.len()) + 1),
-        1 => payload.push(0),
-        2 => {
-            let at = random.below(payload.len().min(20));
-            payload[at] ^= 1 << random.below(8);
-        }
-        _ => {}
-    }
-    payload
 }

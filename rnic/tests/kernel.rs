@@ -5,7 +5,11 @@
 #![cfg(feature = "kernel")]
 #![allow(missing_docs)]
 
+#[path = "kernel/awaited.rs"]
+mod awaited;
 mod common;
+#[path = "kernel/hostile.rs"]
+mod hostile;
 #[path = "../../kernel-patch/tests/common/mod.rs"]
 mod path_test;
 
@@ -44,29 +48,46 @@ fn device() -> Rnic {
 }
 
 impl Run {
-    /// Connects both ends. `send` is the sender's program, with the place that it may write to.
+    /// Connects both ends, and posts receives without memory at this one. `send` is the sender's
+    /// program, with the place that it may write to.
     fn start(
+        faults: Faults,
+        seed: u64,
+        setting: (Placement, bool),
+        len: usize,
+        send: impl FnOnce(End, Remote) + Send + 'static,
+    ) -> Self {
+        let empty = |id| RecvWr::new(id, SgeList::default());
+        let receives = |end: &End| (0..1024).for_each(|id| end.qp.post_recv(empty(id)).unwrap());
+        Self::connect(faults, seed, setting, len, (|_| {}, receives), send)
+    }
+
+    /// Connects both ends, this one with a QP that was changed and got receives as said.
+    fn connect(
         faults: Faults,
         seed: u64,
         (placement, crc): (Placement, bool),
         len: usize,
+        (change, receives): (impl FnOnce(&mut QpConfig), impl FnOnce(&End)),
         send: impl FnOnce(End, Remote) + Send + 'static,
     ) -> Self {
         let (invite, invited) = channel();
         let (middle, _) = path(faults, seed, move || sender(&invited, send));
         let rnic = device();
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(4096).unwrap());
-        let qp = pd.create_qp(&QpConfig { placement, max_recv: 1024, ..QpConfig::new(&cq) }).unwrap();
+        let mut config = QpConfig { placement, max_recv: 1024, ..QpConfig::new(&cq) };
+        change(&mut config);
+        let qp = pd.create_qp(&config).unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let options = RegionOptions { kernel: true, ..Default::default() };
         let region = pd.allocate_with(len, access, &options).unwrap();
         let end = End { rnic, pd, cq, qp };
-        (0..1024).for_each(|id| end.qp.post_recv(RecvWr::new(id, SgeList::default())).unwrap());
+        receives(&end);
         // By IPv4 and IPv6 in turn.
-        let addr = if seed % 2 == 0 { RECEIVER_V6 } else { RECEIVER };
+        let addr = if seed.is_multiple_of(2) { RECEIVER_V6 } else { RECEIVER };
         let invitation =
             Invitation { addr: SocketAddr::new(addr.parse().unwrap(), 0), target: region.remote(0), crc };
-        accept(&end, &invite, invitation);
+        accept(&end, &invite, &invitation);
         Self { end, region, middle }
     }
 
@@ -83,10 +104,10 @@ impl Run {
     }
 }
 
-fn accept(end: &End, invite: &Sender<Invitation>, invitation: Invitation) {
+fn accept(end: &End, invite: &Sender<Invitation>, invitation: &Invitation) {
     let options = ConnectOptions { crc: invitation.crc, ..Default::default() };
     let listener = end.rnic.listen(invitation.addr, &options).unwrap();
-    invite.send(Invitation { addr: listener.local_addr().unwrap(), ..invitation }).unwrap();
+    invite.send(Invitation { addr: listener.local_addr().unwrap(), ..*invitation }).unwrap();
     let request = listener.accept(Some(PATIENCE)).unwrap().expect("nobody came");
     request.accept(&end.qp, b"").unwrap();
 }
@@ -129,7 +150,7 @@ fn a_region_written_once_is_right_after_a_bad_path() {
                 let sent = octets.clone();
                 let seed = 1 + number as u64 + 1000 * round;
                 let run = Run::start(BAD_PATH, seed, setting, len, move |end, target| {
-                    send_once(&end, target, &sent)
+                    send_once(&end, target, &sent);
                 });
                 run.end.success();
                 assert!(is_at(&run.region, &octets), "wrong octets");

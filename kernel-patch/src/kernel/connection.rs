@@ -2,12 +2,14 @@
 
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::PatchError;
 use super::patch::Table;
 use super::waits::Waits;
-use crate::layout::{Connection, GATE_BUSY, GATE_OPEN, Outcome, RECORDS, Record, Tuple};
+use crate::layout::{
+    Connection, GATE_BUSY, GATE_OPEN, Outcome, RECEIVES, RECORDS, Record, SINKS, Slot, Tuple,
+};
 
 /// Settings for a connection whose segments are to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub struct Opening {
     /// The number of its QP.
     pub qp: u32,
     /// [`PLACE_ALL`](crate::layout::PLACE_ALL), [`TRUST_LINK`](crate::layout::TRUST_LINK),
-    /// [`PLACE_LAST`](crate::layout::PLACE_LAST).
+    /// [`PLACE_LAST`](crate::layout::PLACE_LAST), [`NO_WRITES`](crate::layout::NO_WRITES).
     pub flags: u32,
 }
 
@@ -35,10 +37,17 @@ pub struct Placing {
     /// Records that were taken, and those that were there at the last look.
     taken: u64,
     seen: u64,
+    /// Nothing is placed any more.
+    stopped: bool,
+    /// The Read whose sink each slot has.
+    pub(super) sinks: [Option<u64>; SINKS as usize],
 }
 
-/// Octets of a connection with its records.
-pub(super) const SIZE: usize = size_of::<Connection>() + RECORDS as usize * size_of::<Record>();
+/// Offsets of a connection's receives, sinks and records, and all of its octets.
+pub(super) const RECEIVES_AT: usize = size_of::<Connection>();
+pub(super) const SINKS_AT: usize = RECEIVES_AT + RECEIVES as usize * size_of::<Slot>();
+const RECORDS_AT: usize = SINKS_AT + SINKS as usize * size_of::<Slot>();
+pub(super) const SIZE: usize = RECORDS_AT + RECORDS as usize * size_of::<Record>();
 
 impl Placing {
     /// Begins with the octet that the next read returns.
@@ -48,8 +57,16 @@ impl Placing {
         opening: &Opening,
         copied_seq: u32,
     ) -> Result<Self, PatchError> {
-        let mut placing =
-            Self { table, number, tuple: opening.tuple, first_seq: copied_seq, taken: 0, seen: 0 };
+        let mut placing = Self {
+            table,
+            number,
+            tuple: opening.tuple,
+            first_seq: copied_seq,
+            taken: 0,
+            seen: 0,
+            stopped: false,
+            sinks: [None; SINKS as usize],
+        };
         for offset in (0..SIZE).step_by(8) {
             placing.u64(offset).store(0, Ordering::Relaxed);
         }
@@ -74,7 +91,26 @@ impl Placing {
     /// Stops placement of everything in front of `seq`. When this returns, nothing in front of it
     /// is placed any more, nor being placed.
     pub fn pass(&mut self, seq: u32) {
-        self.set_gate(u64::from(seq) << 32 | GATE_OPEN);
+        if !self.stopped {
+            self.set_gate(u64::from(seq) << 32 | GATE_OPEN);
+        }
+    }
+
+    /// Stops placement for good. When this returns, nothing is placed any more, nor being placed;
+    /// what was placed before can still be taken.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+        self.set_gate(0);
+    }
+
+    /// Waits until no segment is being placed that was begun before the call.
+    pub(super) fn wait(&self) {
+        fence(Ordering::SeqCst);
+        let gate = self.u64(offset_of!(Connection, gate));
+        let mut waits = Waits::default();
+        while gate.load(Ordering::Acquire) & GATE_BUSY != 0 {
+            waits.turn();
+        }
     }
 
     fn set_gate(&self, to: u64) {
@@ -105,7 +141,7 @@ impl Placing {
             return None;
         }
         let number = self.taken as u32;
-        let at = size_of::<Connection>() + (number % RECORDS) as usize * size_of::<Record>();
+        let at = RECORDS_AT + (number % RECORDS) as usize * size_of::<Record>();
         let done = number.wrapping_add(1) << 1;
         let mut waits = Waits::default();
         let stamp = loop {
@@ -120,10 +156,10 @@ impl Placing {
         let record = Record {
             seq: u32(offset_of!(Record, seq)),
             len: u32(offset_of!(Record, len)),
-            stag: u32(offset_of!(Record, stag)),
             stamp,
-            to: u64(offset_of!(Record, to)),
+            unused: 0,
             at: u64(offset_of!(Record, at)),
+            front: self.front(at + offset_of!(Record, front)),
             tail: u64(offset_of!(Record, tail)).to_ne_bytes(),
         };
         self.taken += 1;
@@ -149,11 +185,20 @@ impl Placing {
         self.u64(offset_of!(Connection, outcomes) + 8 * outcome as usize).load(Ordering::Relaxed)
     }
 
-    fn u64(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
+    /// Reads the octets of a front.
+    fn front(&self, at: usize) -> [u8; 24] {
+        let mut octets = [0; 24];
+        for (word, to) in octets.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *to = self.u64(at + 8 * word).load(Ordering::Relaxed).to_ne_bytes();
+        }
+        octets
+    }
+
+    pub(super) fn u64(&self, offset: usize) -> &AtomicU64 {
         self.table.shared.u64(self.number as usize * SIZE + offset)
     }
 
-    fn u32(&self, offset: usize) -> &std::sync::atomic::AtomicU32 {
+    pub(super) fn u32(&self, offset: usize) -> &AtomicU32 {
         self.table.shared.u32(self.number as usize * SIZE + offset)
     }
 }

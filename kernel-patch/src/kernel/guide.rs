@@ -2,13 +2,11 @@
 
 use std::ops::Range;
 
-use rddp_ddp::Stag;
-use rddp_mpa::{CRC_LEN, pad_len};
+use rddp_mpa::{CRC_LEN, LENGTH_LEN, pad_len};
 
-use super::Placing;
+use super::{Awaited, Placing};
 use crate::layout::Record;
 use crate::records::{Placed, Records, position};
-use crate::segment::{TAGGED_FRONT, WriteFront};
 
 /// A connection whose segments are placed, as the thread that reads its stream sees it.
 ///
@@ -71,13 +69,11 @@ impl Guide {
         self.records.next(position).map(|next| next - position)
     }
 
-    /// Returns the front of the FPDU at `position` as the program has read it, if it has placed it
-    /// and it is still good: a segment of a Write that is not the last.
-    pub fn front(&mut self, position: u64) -> Option<[u8; TAGGED_FRONT]> {
+    /// Returns the first octets of the FPDU at `position` as the program has read them, up to the
+    /// payload and a few that mean nothing, if it has placed it and it is still good.
+    pub fn front(&mut self, position: u64) -> Option<[u8; 24]> {
         self.drain();
-        let Record { len, stag, to, .. } = self.records.placed(position)?.detail;
-        let last = false;
-        Some(WriteFront { stag: Stag(stag), to, len: len as usize, last }.octets())
+        Some(self.records.placed(position)?.detail.front)
     }
 
     /// Begins the turn of the FPDU at `position`, which ends in front of `end`: nothing in front of
@@ -93,12 +89,36 @@ impl Guide {
     /// Returns the place of the payload of the FPDU at `position`, if the program has put it there.
     /// `front` is what the stream has in front of the payload.
     #[must_use]
-    pub fn claim(&self, position: u64, front: &[u8; TAGGED_FRONT]) -> Option<Claim> {
-        let WriteFront { stag, to, len, .. } = WriteFront::parse(front)?;
+    pub fn claim(&self, position: u64, front: &[u8]) -> Option<Claim> {
         let record = &self.records.placed(position)?.detail;
-        let is_same = Stag(record.stag) == stag && record.to == to && record.len as usize == len;
-        let pad = pad_len(TAGGED_FRONT - 2 + len);
-        is_same.then_some(Claim { at: record.at, tail: record.tail, pad })
+        let pad = pad_len(front.len().checked_sub(LENGTH_LEN)? + record.len as usize);
+        record.front.starts_with(front).then_some(Claim { at: record.at, tail: record.tail, pad })
+    }
+
+    /// Opens memory for the message that has this MSN, the receive for which is posted: see
+    /// [`Placing::open_receive`].
+    pub fn open_receive(&mut self, msn: u32, memory: &Awaited) {
+        self.placing.open_receive(msn, memory);
+    }
+
+    /// Closes what was opened for that message: see [`Placing::close_receive`].
+    pub fn close_receive(&mut self, msn: u32) {
+        self.placing.close_receive(msn);
+    }
+
+    /// Opens the sink of a Read: see [`Placing::open_sink`].
+    pub fn open_sink(&mut self, id: u64, memory: &Awaited) {
+        self.placing.open_sink(id, memory);
+    }
+
+    /// Closes the sink of a Read: see [`Placing::close_sink`].
+    pub fn close_sink(&mut self, id: u64) {
+        self.placing.close_sink(id);
+    }
+
+    /// Ends placement: see [`Placing::stop`].
+    pub fn stop(&mut self) {
+        self.placing.stop();
     }
 
     /// Returns whether the payload of the FPDU at `position`, at `at`, need not be placed, since

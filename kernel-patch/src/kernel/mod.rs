@@ -4,10 +4,12 @@
 //! Needs root, or `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON` of the initial user namespace.
 //!
 //! [`Patch`] loads the program. [`Memory`] is what it can place into; an STag opens it through
-//! [`Stags`]; [`Placing`] is one connection whose segments are placed, and [`Guide`] what the
-//! reader of its stream asks. Nothing outlives the process on kernels with tcx (6.6). On older ones
+//! [`Stags`], and [`Awaited`] is memory for messages that this end has asked for. [`Placing`] is
+//! one connection whose segments are placed, and [`Guide`] what the reader of its stream asks.
+//! Nothing outlives the process on kernels with tcx (6.6). On older ones
 //! a crash leaves the classifier on its interface, with maps that nobody else has.
 
+mod awaited;
 mod connection;
 mod error;
 mod guide;
@@ -17,6 +19,7 @@ mod stags;
 mod sys;
 mod waits;
 
+pub use awaited::Awaited;
 pub use connection::{Counts, Opening, Placing};
 pub use error::PatchError;
 pub use guide::{Claim, Guide};

@@ -14,9 +14,9 @@ use rddp_ddp::Stag;
 
 use super::sys::Shared;
 use super::waits::Waits;
-use crate::layout::{Entry, RIGHT_WRITE, STAG_OPEN, STAG_PINS, STAG_WRITING, STAGS};
+use crate::layout::{Entry, RIGHT_OWN, RIGHT_WRITE, STAG_OPEN, STAG_PINS, STAG_WRITING, STAGS};
 
-/// The memory that an STag opens for Writes, and to whom.
+/// The memory that an STag opens, for what, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// The first Tagged Offset.
@@ -29,6 +29,18 @@ pub struct Scope {
     pub pd: u64,
     /// The only QP that may use it; all of the protection domain if 0.
     pub qp: u32,
+    /// Open to the peer's Writes.
+    pub writes: bool,
+    /// Open to receives and to sinks of Reads of this end, each of which is opened besides
+    /// ([`Awaited`](super::Awaited)).
+    pub own: bool,
+}
+
+impl Scope {
+    fn rights(&self) -> u32 {
+        let write = if self.writes { RIGHT_WRITE } else { 0 };
+        write | if self.own { RIGHT_OWN } else { 0 }
+    }
 }
 
 /// The mirror.
@@ -45,7 +57,7 @@ impl Stags {
         Self { shared, writer: Mutex::new(()) }
     }
 
-    /// Opens memory to Writes by `stag`. Returns false if the STag's place is taken.
+    /// Opens memory by `stag`. Returns false if the STag's place is taken.
     pub fn open(&self, stag: Stag, scope: &Scope) -> bool {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = entry(stag);
@@ -64,9 +76,18 @@ impl Stags {
             self.shared.u64(entry + offset).store(value, Ordering::Relaxed);
         }
         self.shared.u32(entry + offset_of!(Entry, qp)).store(scope.qp, Ordering::Relaxed);
-        self.shared.u32(entry + offset_of!(Entry, rights)).store(RIGHT_WRITE, Ordering::Relaxed);
+        self.shared.u32(entry + offset_of!(Entry, rights)).store(scope.rights(), Ordering::Relaxed);
         state.store(u64::from(stag.0) << 32 | STAG_OPEN, Ordering::Release);
         true
+    }
+
+    /// Returns whether `stag` is open here to this end's own receives and sinks.
+    #[must_use]
+    pub fn is_open_to_own(&self, stag: Stag) -> bool {
+        let entry = entry(stag);
+        let state = self.shared.u64(entry + offset_of!(Entry, state)).load(Ordering::Acquire);
+        let rights = self.shared.u32(entry + offset_of!(Entry, rights)).load(Ordering::Relaxed);
+        (state >> 32) as u32 == stag.0 && state & STAG_OPEN != 0 && rights & RIGHT_OWN != 0
     }
 
     /// Closes `stag`, if it is open here. When this returns, the program no longer places through

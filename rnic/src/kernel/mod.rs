@@ -7,15 +7,19 @@
 
 use rddp_mpa::CRC_LEN;
 
+#[cfg(feature = "kernel")]
+mod guided;
 #[cfg(not(feature = "kernel"))]
 mod off;
 #[cfg(feature = "kernel")]
 mod on;
 
+#[cfg(feature = "kernel")]
+pub(crate) use guided::Guided;
 #[cfg(not(feature = "kernel"))]
 pub(crate) use off::{Guided, Kernel, KernelMemory};
 #[cfg(feature = "kernel")]
-pub(crate) use on::{Guided, Kernel, KernelMemory};
+pub(crate) use on::{Kernel, KernelMemory};
 
 /// An FPDU whose payload is in its place: its octets, its CRC as it was summed (0 with CRCs off),
 /// and the CRC field.
@@ -47,8 +51,10 @@ pub struct KernelPlacement {
     pub trusted: bool,
 }
 
-/// The level at which the payload of a peer's Writes is put into its place. Only memory that was
-/// made for it ([`RegionOptions::kernel`](crate::RegionOptions::kernel)) is reached by the kernel.
+/// The level at which the payload of Writes, Sends and Read Responses is put into its place.
+///
+/// Only memory that was made for it ([`RegionOptions::kernel`](crate::RegionOptions::kernel)) is
+/// reached by the kernel, and of receives those of a queue pair's own queue that have one piece.
 ///
 /// ```
 /// use rddp_rnic::{Placement, QpConfig, Rnic};

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rddp_ddp::Stag;
+use rddp_rdma::{RecvWr, Sge};
 
 use super::{Checked, KernelCounts, KernelPlacement, Placement};
 use crate::conn::socket::TcpSocket;
@@ -34,7 +35,14 @@ impl Kernel {
         match **self {}
     }
 
-    pub(crate) fn open(&self, _: Stag, _octets: Range<u64>, _base: u64, _: PdId, _: Option<QpNum>) {
+    pub(crate) fn open(
+        &self,
+        _: Stag,
+        _octets: Range<u64>,
+        _base: u64,
+        _of: (PdId, Option<QpNum>),
+        _: Access,
+    ) {
         match *self {}
     }
 
@@ -73,15 +81,39 @@ impl Guided {
         match *self {}
     }
 
-    pub(crate) fn front(&mut self, _ahead: usize) -> Option<[u8; 16]> {
+    pub(crate) fn front(&mut self, _ahead: usize) -> Option<[u8; 24]> {
         match *self {}
     }
 
-    pub(crate) fn confirm(&mut self, _ahead: usize, _: &[u8; 16], _: &Grant, _crc: bool) -> Option<Checked> {
+    pub(crate) fn confirm(&mut self, _ahead: usize, _front: &[u8], _: &Grant, _crc: bool) -> Option<Checked> {
         match *self {}
     }
 
     pub(crate) fn store(&mut self, _: &Grant, _store: impl FnOnce() -> bool) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn tell_receives<'a>(
+        &mut self,
+        _posted: impl ExactSizeIterator<Item = &'a RecvWr>,
+        _taken: u32,
+    ) {
+        match *self {}
+    }
+
+    pub(crate) fn end_receive(&mut self) {
+        match *self {}
+    }
+
+    pub(crate) fn tell_sink(&mut self, _id: u64, _: &Sge) {
+        match *self {}
+    }
+
+    pub(crate) fn end_sink(&mut self, _id: u64) {
+        match *self {}
+    }
+
+    pub(crate) fn stop(&mut self) {
         match *self {}
     }
 

@@ -296,10 +296,10 @@ impl SlotTable {
     pub(super) fn open(&self, stag: Stag, scope: Scope) {
         self.writers.open(index(stag), &scope);
         self.find(stag).expect("an inserted STag has a slot").open(stag, scope);
-        if let Some(kernel) = &self.kernel
-            && scope.access.contains(Access::REMOTE_WRITE)
-        {
-            kernel.open(stag, scope.octets(), scope.base, scope.pd, scope.qp);
+        if let Some(kernel) = &self.kernel {
+            // A window is for the peer (draft-hilland-rddp-verbs §7.10).
+            let access = if scope.window { scope.access.intersection(Access::REMOTE) } else { scope.access };
+            kernel.open(stag, scope.octets(), scope.base, (scope.pd, scope.qp), access);
         }
     }
 

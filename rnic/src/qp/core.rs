@@ -236,6 +236,9 @@ impl QpInner {
     /// Ends everything outstanding; the oldest Read or atomic that was sent completes with
     /// `refused`.
     pub(super) fn flush(&self, core: &mut Core, refused: Option<Status>) {
+        if let Some(link) = &mut core.link {
+            link.stop_in_kernel();
+        }
         let mut cx = core.context(&self.attrs);
         cx.sq.end_all(refused);
         cx.retire();

@@ -82,6 +82,11 @@ impl RecvQueue {
         self.posted.front()?.scatter.first()
     }
 
+    /// Returns the QP's own receives that no message has taken, in their order.
+    pub(crate) fn posted(&self) -> impl ExactSizeIterator<Item = &RecvWr> {
+        self.posted.iter()
+    }
+
     /// Takes the receive that the next message gets, one of the QP's own, and returns its
     /// completion as a success.
     #[inline]

@@ -171,6 +171,9 @@ impl Link {
                 let size = u32::try_from(sink.len).map_err(|_| Status::LocalOperation)?;
                 if wqe.msn.is_none() {
                     self.stream.issue_read(seq, sink.stag, sink.addr, size);
+                    if let Some(guided) = &mut self.guided {
+                        guided.tell_sink(seq, &sink);
+                    }
                 }
                 let Remote { stag: src_stag, to: src_to } = remote;
                 let request =

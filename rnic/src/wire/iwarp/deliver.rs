@@ -47,6 +47,7 @@ impl Link {
                 Ok(())
             }
             Event::Received { length, invalidate, solicited } => {
+                self.end_receive_in_kernel();
                 cx.tally.add(Counter::SendsReceived, 1);
                 if let Some(stag) = invalidate {
                     invalidate_for_peer(cx, segment, stag, length)?;
@@ -57,6 +58,7 @@ impl Link {
                 Ok(())
             }
             Event::Immediate { data, solicited } => {
+                self.end_receive_in_kernel();
                 cx.tally.add(Counter::SendsReceived, 1);
                 let byte_len = std::mem::take(&mut self.written);
                 let outcome = Outcome { byte_len, invalidated: None, immediate: Some(data), solicited };
@@ -64,7 +66,10 @@ impl Link {
                 Ok(())
             }
             Event::ReadDone { id: RTR_ID } => self.rtr_done(),
-            Event::ReadDone { id } => Ok(read_done(cx, id)?),
+            Event::ReadDone { id } => {
+                self.end_sink_in_kernel(id);
+                Ok(read_done(cx, id)?)
+            }
             Event::AtomicDone { id, original } => Ok(atomic_done(cx, id, original)?),
             Event::Terminated(terminate) => Err(self.terminated(terminate)),
         }

@@ -14,6 +14,7 @@ use rddp_rdmap::{Place, SendCounters, Stream, StreamConfig, TerminateRepr};
 use super::direct::Direct;
 use super::ending::Ending;
 use super::first::{Nudge, RtrRead};
+use super::in_kernel::Confirmed;
 use super::out::OutBuffer;
 use crate::conn::socket::TcpSocket;
 use crate::kernel::{Guided, KernelCounts};
@@ -78,8 +79,7 @@ pub(crate) struct Link {
     pub(super) direct: Option<Direct>,
     /// The connection's segments are placed by the kernel, too.
     pub(super) guided: Option<Guided>,
-    /// Octets of FPDUs that are confirmed, and that TCP has not dropped.
-    pub(super) confirmed: usize,
+    pub(super) confirmed: Confirmed,
     /// Octets of the peer's Write that is arriving, and those of the last one that is all here.
     pub(super) writing: u32,
     pub(super) written: u32,
@@ -146,7 +146,7 @@ impl Link {
             partial_begun: None,
             direct: None,
             guided: None,
-            confirmed: 0,
+            confirmed: Confirmed::default(),
             writing: 0,
             written: 0,
             parked: None,
@@ -177,7 +177,7 @@ impl Link {
         &self.negotiated
     }
 
-    /// Has the kernel place the peer's Writes, where the QP has chosen that and it can be: FPDUs
+    /// Has the kernel place what comes, where the QP has chosen that and it can be: FPDUs
     /// have to begin segments. Nothing has been read of the stream before.
     pub(crate) fn place_in_kernel(&mut self, attrs: &QpAttributes) {
         let Some(kernel) = &attrs.device.kernel else { return };
@@ -267,13 +267,13 @@ impl Link {
 
     /// Returns whether a payload may be received into its place before its CRC was checked.
     pub(super) fn may_place_directly(&self, place: Place) -> bool {
-        // Markers stand in the payload.
-        if self.negotiated.markers_rx {
+        // Markers stand in the payload; and where the kernel places, too, the order of both is kept
+        // FPDU by FPDU.
+        if self.negotiated.markers_rx || self.guided.is_some() {
             return false;
         }
         match place {
-            // Where the kernel places, too, the order of both is kept FPDU by FPDU.
-            Place::Write { .. } => self.guided.is_none() && (!self.negotiated.crc || self.place_before_crc),
+            Place::Write { .. } => !self.negotiated.crc || self.place_before_crc,
             // Nobody may look there before delivery.
             Place::Receive { .. } | Place::Sink { .. } => true,
             Place::Nothing | Place::Control | Place::Dropped => false,

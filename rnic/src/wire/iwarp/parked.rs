@@ -56,7 +56,10 @@ impl Link {
                 self.park(cx.attrs, &ulpdu);
                 Ok(())
             }
-            Err(trouble) => Err(refused(cx, trouble)),
+            Err(trouble) => {
+                self.stop_in_kernel();
+                Err(refused(cx, trouble))
+            }
         }
     }
 }

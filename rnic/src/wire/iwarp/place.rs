@@ -70,7 +70,12 @@ impl Target for Arriving<'_, '_> {
     #[inline]
     fn place(&mut self, segment: &Segment, skip: usize, payload: &[u8]) -> Result<(), Fault> {
         let guided = self.guided.as_deref_mut();
-        place_from(self.cx, segment, skip, payload, guided).map_err(|why| why.refuse(self.cx))?;
+        if let Err(why) = place_from(self.cx, segment, skip, payload, guided) {
+            if let Some(guided) = &mut self.guided {
+                guided.stop();
+            }
+            return Err(why.refuse(self.cx));
+        }
         trace::placed(self.cx.attrs.num, segment);
         Ok(())
     }

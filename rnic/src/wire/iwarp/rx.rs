@@ -74,8 +74,7 @@ impl Link {
         }
         if dropped > 0 {
             staging.dry = total < dropped;
-            self.confirmed -= total;
-            return Ok(());
+            return self.note_dropped(cx, total);
         }
         #[cfg(test)]
         assert!(!self.panics, "as a test wants it");
@@ -159,7 +158,10 @@ impl Link {
                     }
                     return Ok(());
                 }
-                Err(trouble) => return Err(refused(cx, trouble)),
+                Err(trouble) => {
+                    self.stop_in_kernel();
+                    return Err(refused(cx, trouble));
+                }
             }
         }
     }

@@ -1,0 +1,187 @@
+//! [`Guided`]: a connection whose segments the kernel places, as the reader of its stream sees it.
+
+use std::sync::Arc;
+
+use rddp_kernel_patch::kernel::{Awaited, Guide, Placing};
+use rddp_kernel_patch::layout::RECEIVES;
+use rddp_mpa::{crc32c, crc32c_append, fpdu_len};
+use rddp_rdma::{RecvWr, Sge};
+
+use super::on::Kernel;
+use super::{Checked, KernelCounts};
+use crate::mem::Grant;
+
+/// A connection whose segments the program places.
+#[derive(Debug)]
+pub(crate) struct Guided {
+    guide: Guide,
+    kernel: Arc<Kernel>,
+    /// Octets that were taken from TCP since placement began.
+    taken: u64,
+    /// Position of the FPDU whose turn it is.
+    front: u64,
+    /// The message on queue 0 whose receive has not completed, and the first one whose receive the
+    /// program has not been told of.
+    next_msn: u32,
+    untold_msn: u32,
+    counts: KernelCounts,
+}
+
+impl Guided {
+    /// Guides a reader that has read nothing since placement began, and has received no message.
+    pub(super) fn new(placing: Placing, kernel: Arc<Kernel>) -> Self {
+        Self {
+            guide: Guide::new(placing, 0),
+            kernel,
+            taken: 0,
+            front: 0,
+            next_msn: FIRST_MSN,
+            untold_msn: FIRST_MSN,
+            counts: KernelCounts::default(),
+        }
+    }
+
+    /// Notes that so many octets were taken from TCP.
+    pub(crate) fn note_read(&mut self, count: usize) {
+        self.taken += count as u64;
+    }
+
+    /// Returns how many octets the next read may take, at most `room`, where `have` octets of the
+    /// stream have been read and not handled: no payload that has been placed is to be copied.
+    pub(crate) fn room(&mut self, have: usize, room: usize) -> usize {
+        let front = self.taken - have as u64;
+        // The one at the front is not confirmed, or it would not be read.
+        let from = self.taken.max(front + 1);
+        match self.guide.free(from) {
+            None => room,
+            Some(free) => room.min(usize::try_from(from - self.taken + free).unwrap_or(room)),
+        }
+    }
+
+    /// Begins the turn of the FPDU at the front of `octets`, all that has been read and not
+    /// handled: if it is whole, the program places it no more.
+    pub(crate) fn enter(&mut self, octets: &[u8]) {
+        self.front = self.taken - octets.len() as u64;
+        if let Some(len) = len_of(octets).filter(|len| *len <= octets.len()) {
+            self.guide.enter(self.front, self.front + len as u64);
+        }
+    }
+
+    /// Returns the first octets of the FPDU that begins `ahead` octets behind what was taken from
+    /// TCP, if the program has placed it: its front, and a few that mean nothing.
+    pub(crate) fn front(&mut self, ahead: usize) -> Option<[u8; 24]> {
+        self.guide.front(self.taken + ahead as u64)
+    }
+
+    /// Checks the payload of that FPDU, which has this `front`, in the granted place.
+    pub(crate) fn confirm(
+        &mut self,
+        ahead: usize,
+        front: &[u8],
+        grant: &Grant,
+        crc: bool,
+    ) -> Option<Checked> {
+        let (position, fpdu_len) = (self.taken + ahead as u64, len_of(front)?);
+        // From here on the program leaves these octets alone.
+        self.guide.enter(position, position + fpdu_len as u64);
+        let claim = self.guide.claim(position, front)?;
+        let place = self.kernel.place_of(&grant.octets())?;
+        // Octets of a later FPDU over all of them make no CRC of this one's.
+        if place.start != claim.at || self.guide.is_superseded(position, &place) {
+            return None;
+        }
+        let field = claim.crc_field();
+        let sum = match crc {
+            true => crc32c_append(grant.crc32c_append(0, grant.len(), crc32c(front)).ok()?, claim.pad()),
+            false => 0,
+        };
+        if crc && sum.to_le_bytes() != field {
+            self.counts.wrong += 1;
+            return None;
+        }
+        self.counts.confirmed += 1;
+        self.counts.octets += grant.len() as u64;
+        Some(Checked { fpdu_len, crc: sum, field })
+    }
+
+    /// Stores the payload of the FPDU whose turn it is, or a part of it, by `store`, which returns
+    /// whether it could; unless octets that follow it in the stream are there already.
+    pub(crate) fn store(&mut self, grant: &Grant, store: impl FnOnce() -> bool) -> bool {
+        let Some(place) = self.kernel.place_of(&grant.octets()) else { return store() };
+        if self.guide.is_superseded(self.front, &place) {
+            return true;
+        }
+        let stored = store();
+        self.guide.placed_by_user(self.front, &place);
+        stored
+    }
+
+    /// Tells the program of the receives that it does not know yet, of as many messages as it can.
+    /// `posted` are those that no message has taken, and `taken` is how many messages have taken
+    /// one that has not completed.
+    pub(crate) fn tell_receives<'a>(
+        &mut self,
+        posted: impl ExactSizeIterator<Item = &'a RecvWr>,
+        taken: u32,
+    ) {
+        let first = self.next_msn.wrapping_add(taken);
+        // Of those, the ones that the program knows, or has missed, come first.
+        let known = self.untold_msn.wrapping_sub(first).cast_signed().max(0) as usize;
+        let most = (RECEIVES - taken) as usize;
+        let end = posted.len().min(most);
+        for (number, wr) in posted.enumerate().take(end).skip(known) {
+            if let [sge] = &wr.scatter[..]
+                && let Some(memory) = self.awaited(sge)
+            {
+                self.guide.open_receive(first.wrapping_add(number as u32), &memory);
+            }
+        }
+        self.untold_msn = first.wrapping_add(end.max(known) as u32);
+    }
+
+    /// Notes that the receive of the next message is about to complete: its memory is the user's
+    /// from now on.
+    pub(crate) fn end_receive(&mut self) {
+        self.guide.close_receive(self.next_msn);
+        self.next_msn = self.next_msn.wrapping_add(1);
+    }
+
+    /// Tells the program of a Read that is about to be sent.
+    pub(crate) fn tell_sink(&mut self, id: u64, sink: &Sge) {
+        if let Some(memory) = self.awaited(sink) {
+            self.guide.open_sink(id, &memory);
+        }
+    }
+
+    /// Notes that a Read is about to complete.
+    pub(crate) fn end_sink(&mut self, id: u64) {
+        self.guide.close_sink(id);
+    }
+
+    /// Ends placement: whatever completes from now on, the program does not change its memory.
+    pub(crate) fn stop(&mut self) {
+        self.guide.stop();
+    }
+
+    /// Returns what has been counted.
+    pub(crate) fn counts(&self) -> KernelCounts {
+        let program = self.guide.placing().counts();
+        let (segments, placed, octets_behind) = (program.segments, program.fpdus, program.octets_behind);
+        KernelCounts { segments, placed, octets_behind, ..self.counts }
+    }
+
+    /// Returns memory of this end's as the program knows it, if it reaches it.
+    fn awaited(&self, sge: &Sge) -> Option<Awaited> {
+        let Sge { stag, addr, len } = *sge;
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.kernel.is_open_to_own(stag).then_some(Awaited { stag: stag.0, to: addr, len })
+    }
+}
+
+/// MSN of a queue's first message (RFC 5041 §5.1).
+const FIRST_MSN: u32 = 1;
+
+/// Returns the octets of the FPDU whose first ones these are.
+fn len_of(octets: &[u8]) -> Option<usize> {
+    octets.first_chunk().map(|len| fpdu_len(usize::from(u16::from_be_bytes(*len))))
+}
