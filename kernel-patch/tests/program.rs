@@ -6,6 +6,8 @@
 #[path = "program/awaited.rs"]
 mod awaited;
 mod common;
+#[path = "program/crash.rs"]
+mod crash;
 #[path = "program/random.rs"]
 mod random;
 

@@ -100,7 +100,9 @@ impl Placing {
     /// what was placed before can still be taken.
     pub fn stop(&mut self) {
         self.stopped = true;
-        self.set_gate(0);
+        // Only this thread moves the floor.
+        let gate = self.u64(offset_of!(Connection, gate)).load(Ordering::Relaxed);
+        self.set_gate(gate & !(GATE_OPEN | GATE_BUSY));
     }
 
     /// Waits until no segment is being placed that was begun before the call.

@@ -39,6 +39,10 @@ pub enum PatchError {
 
 impl PatchError {
     pub(super) fn os(call: &'static str) -> Self {
-        Self::Os { call, error: io::Error::last_os_error() }
+        Self::call(call, io::Error::last_os_error())
+    }
+
+    pub(super) fn call(call: &'static str, error: io::Error) -> Self {
+        Self::Os { call, error }
     }
 }

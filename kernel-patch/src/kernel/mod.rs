@@ -6,20 +6,24 @@
 //! [`Patch`] loads the program. [`Memory`] is what it can place into; an STag opens it through
 //! [`Stags`], and [`Awaited`] is memory for messages that this end has asked for. [`Placing`] is
 //! one connection whose segments are placed, and [`Guide`] what the reader of its stream asks.
-//! Nothing outlives the process on kernels with tcx (6.6). On older ones
-//! a crash leaves the classifier on its interface, with maps that nobody else has.
+//! Nothing outlives the process on kernels with tcx (6.6). On older ones a crash leaves a
+//! [`Classifier`] on its interface, with maps that nobody else has, until the next process attaches
+//! there.
 
 mod awaited;
+mod classifier;
 mod connection;
 mod error;
 mod guide;
 mod memory;
+mod netlink;
 mod patch;
 mod stags;
 mod sys;
 mod waits;
 
 pub use awaited::Awaited;
+pub use classifier::Classifier;
 pub use connection::{Counts, Opening, Placing};
 pub use error::PatchError;
 pub use guide::{Claim, Guide};

@@ -7,10 +7,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aya::maps::{HashMap, Map, MapData};
-use aya::programs::tc::{SchedClassifierLink, qdisc_add_clsact};
-use aya::programs::{ProgramError, SchedClassifier, TcAttachType, TestRun, TestRunOptions};
+use aya::programs::tc::{SchedClassifierLink, TcAttachOptions, qdisc_add_clsact};
+use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, TestRun, TestRunOptions};
+use aya::util::KernelVersion;
 use aya::{Btf, Ebpf, EbpfLoader};
 
+use super::classifier::{self, Handle};
 use super::connection::SIZE;
 use super::sys::Shared;
 use super::{Opening, PatchError, Pieces, Placing, Stags};
@@ -34,10 +36,13 @@ struct Programs {
     answers: Shared,
 }
 
-/// The program on the ingress of an interface. Dropping this takes it off.
+/// The program on the ingress of an interface. Dropping this takes it off: a classifier only in a
+/// thread of the interface's network namespace.
 #[derive(Debug)]
 pub struct Attached {
     _link: SchedClassifierLink,
+    /// A classifier's handle. Dropped behind the link, as its owner holds it until that is gone.
+    _handle: Option<Handle>,
 }
 
 impl Patch {
@@ -73,14 +78,40 @@ impl Patch {
     /// or by a classifier where the kernel has none (before 6.6).
     ///
     /// # Errors
-    /// There is no such interface, or the kernel lacks the modules `sch_ingress` and `cls_bpf`.
+    /// There is no such interface, or as [`attach_by_classifier`](Self::attach_by_classifier).
     pub fn attach(&self, interface: &str) -> Result<Attached, PatchError> {
+        if KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0)) {
+            self.attach_with(interface, TcAttachOptions::TcxOrder(LinkOrder::default()), None)
+        } else {
+            self.attach_by_classifier(interface)
+        }
+    }
+
+    /// Puts the program there by a classifier, whatever the kernel has: for tests, and for
+    /// [`attach`](Self::attach). A classifier stays when its process dies, so those that dead
+    /// processes have left there are removed first.
+    ///
+    /// # Errors
+    /// The kernel lacks the modules `sch_ingress` and `cls_bpf`, or others have a filter of another
+    /// kind at the program's priority.
+    pub fn attach_by_classifier(&self, interface: &str) -> Result<Attached, PatchError> {
+        // There already, if others have classifiers.
+        let _ = qdisc_add_clsact(interface);
+        classifier::remove_dead(interface)?;
+        let handle = Handle::take_free(interface)?;
+        self.attach_with(interface, TcAttachOptions::Netlink(handle.options()), Some(handle))
+    }
+
+    fn attach_with(
+        &self,
+        interface: &str,
+        options: TcAttachOptions,
+        handle: Option<Handle>,
+    ) -> Result<Attached, PatchError> {
         let mut programs = lock(&self.programs);
         let program = program(&mut programs.ebpf, PLACE)?;
-        // Needed by classifiers alone, and there already if others have one.
-        let _ = qdisc_add_clsact(interface);
-        let link = program.attach(interface, TcAttachType::Ingress)?;
-        Ok(Attached { _link: program.take_link(link)? })
+        let link = program.attach_with_options(interface, TcAttachType::Ingress, options)?;
+        Ok(Attached { _link: program.take_link(link)?, _handle: handle })
     }
 
     /// Returns the places for memory.
@@ -210,5 +241,6 @@ fn frame(tuple: Tuple) -> Vec<u8> {
     frame
 }
 
-const PLACE: &str = "place_ingress";
+/// The program's name, which a classifier has, too.
+pub(super) const PLACE: &str = "place_ingress";
 const ASK: &str = "ask";
