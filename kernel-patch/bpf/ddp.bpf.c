@@ -540,15 +540,21 @@ static __always_inline int turned_away(struct __sk_buff *skb, const struct segme
 				       struct connection *connection, __u32 *behind)
 {
 	struct tcp_state tcp = {};
+	__u32 end;
 
 	if (!seg->is_whole)
 		return NOT_WHOLE;
-	if ((seg->flags & 0x37) != 0x10) /* URG, ACK, RST, SYN, FIN: only ACK */
-		return FLAGS;
 	if (!ask_tcp(skb, seg, &tcp))
 		return NO_SOCKET;
-	if (is_before(seg->seq, tcp.rcv_nxt) || is_before(tcp.window_end, seg->seq + seg->payload_len))
+	end = seg->seq + seg->payload_len;
+	if (is_before(tcp.window_end, end))
 		return OUT_OF_WINDOW;
+	if (is_before(connection->top, end))
+		connection->top = end;
+	if (is_before(seg->seq, tcp.rcv_nxt))
+		return OUT_OF_WINDOW;
+	if ((seg->flags & 0x37) != 0x10) /* URG, ACK, RST, SYN, FIN: only ACK */
+		return FLAGS;
 	/* TCP drops a segment of before the sequence numbers wrapped. A connection without timestamps
 	 * has no such check in TCP either. */
 	if (tcp.ts_recent && (!seg->has_timestamp || is_before(seg->timestamp, tcp.ts_recent)))
@@ -623,6 +629,7 @@ int place_ingress(struct __sk_buff *skb)
 	if (!connection)
 		return GO_ON;
 	__sync_fetch_and_add(&connection->segments, 1);
+	connection->interface = skb->ifindex;
 	outcome = place_segment(skb, &seg, connection, *number);
 	if (outcome >= 0)
 		__sync_fetch_and_add(&connection->outcomes[outcome & 15], 1);

@@ -117,6 +117,8 @@ struct connection {
 	__u64 outcomes[16];    /* by `enum outcome` */
 	struct tuple tuple;
 	__u32 next;            /* sequence number behind the last segment that came in order */
+	__u32 top;             /* and behind the last octet that has come by */
+	__u32 interface;       /* on which the last segment came, by its index */
 	struct slot receives[RECEIVES]; /* by MSN, modulo their number */
 	struct slot sinks[SINKS];
 	struct record records[RECORDS];
@@ -134,7 +136,7 @@ struct answer {
 _Static_assert(sizeof(struct entry) == 64, "entry");
 _Static_assert(sizeof(struct record) == 56, "record");
 _Static_assert(sizeof(struct slot) == 24, "slot");
-_Static_assert(sizeof(struct connection) == 240 + 24 * (RECEIVES + SINKS) + 56 * RECORDS, "connection");
+_Static_assert(sizeof(struct connection) == 248 + 24 * (RECEIVES + SINKS) + 56 * RECORDS, "connection");
 _Static_assert(sizeof(struct tuple) == 36, "tuple");
 _Static_assert(sizeof(struct answer) == 20, "answer");
 _Static_assert(OUTCOMES <= 16, "outcomes");

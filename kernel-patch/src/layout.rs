@@ -139,6 +139,10 @@ pub struct Connection {
     pub tuple: Tuple,
     /// Sequence number behind the last segment that came in order.
     pub next: u32,
+    /// Sequence number behind the last octet that has come by.
+    pub top: u32,
+    /// The interface on which the last segment came, by its index.
+    pub interface: u32,
 }
 
 /// A connection's name: addresses and ports in network order. An IPv4 address is written as IPv6
@@ -241,7 +245,7 @@ pub enum Outcome {
 const _: () = {
     assert!(size_of::<Entry>() == 64);
     assert!(size_of::<Record>() == 56);
-    assert!(size_of::<Connection>() == 240);
+    assert!(size_of::<Connection>() == 248);
     assert!(size_of::<Slot>() == 24);
     assert!(size_of::<Tuple>() == 36);
     assert!(size_of::<Answer>() == 20);

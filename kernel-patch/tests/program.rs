@@ -153,6 +153,29 @@ fn what_is_in_order_is_placed_only_where_all_is() {
     });
 }
 
+/// Octets that come by another interface pass the program by, and TCP has them all the same.
+#[test]
+fn octets_that_the_program_has_not_seen_are_counted() {
+    in_namespace(|| {
+        let mut scene = Scene::new(0);
+        let first = scene.placing.first_seq();
+        let unseen = |scene: &Scene| scene.placing.counts().octets_unseen;
+        assert_eq!(scene.placing.counts().interface, 0);
+        scene.run(&scene.frame(0, write_fpdu(STAG, BASE, b"eight oc")));
+        assert_eq!(scene.placing.counts().interface, 1, "lo");
+        scene.placing.note_read(first.wrapping_add(20), 20);
+        assert_eq!(unseen(&scene), 0);
+        // 28 octets have come, and 40 are read.
+        scene.placing.note_read(first.wrapping_add(40), 20);
+        assert_eq!(unseen(&scene), 12);
+        scene.placing.note_read(first.wrapping_add(50), 10);
+        assert_eq!(unseen(&scene), 22);
+        scene.run(&scene.frame(50, write_fpdu(STAG, BASE, b"eight oc")));
+        scene.placing.note_read(first.wrapping_add(78), 28);
+        assert_eq!(unseen(&scene), 22);
+    });
+}
+
 /// While a program is in a call on the socket, segments wait in a queue of TCP's (here for ever, as
 /// TCP does not get them), and there is no hole.
 #[test]

@@ -266,20 +266,26 @@ pub(super) enum Phase {
     Latency,
 }
 
-/// Octets of Writes that the kernel has placed at one end, or both.
+/// Octets that the kernel has placed at one end, or both, and those that it has not seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Placed {
     /// Octets that were right, and not placed again.
     pub(crate) octets: u64,
     /// Octets that were placed while a segment in front of them was missing.
     pub(crate) behind: u64,
+    /// Octets of the streams that have come past no interface with the program.
+    pub(crate) unseen: u64,
 }
 
 impl Add for Placed {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Placed { octets: self.octets + other.octets, behind: self.behind + other.behind }
+        Placed {
+            octets: self.octets + other.octets,
+            behind: self.behind + other.behind,
+            unseen: self.unseen + other.unseen,
+        }
     }
 }
 

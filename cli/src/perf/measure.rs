@@ -247,6 +247,7 @@ impl Run {
             placement: setup.placement,
             kernel_placed_bytes: placed.map(|placed| placed.octets),
             kernel_placed_behind_bytes: placed.map(|placed| placed.behind),
+            kernel_unseen_bytes: placed.map(|placed| placed.unseen),
             times_tcp: tcp.filter(|tcp| *tcp > 0.0).map(|tcp| bytes_per_s / tcp),
         }
     }

@@ -106,7 +106,7 @@ pub(crate) struct MeasureArgs {
     #[arg(long)]
     stable: bool,
 
-    /// Level at which Writes are placed, at both ends (auto and kernel: root, and a build with the
+    /// Level at which payload is placed, at both ends (auto and kernel: root, and a build with the
     /// feature `kernel`)
     #[arg(long, default_value = "user", value_enum)]
     placement: Level,

@@ -34,12 +34,14 @@ pub(crate) struct Outcome {
     pub(crate) lat_us: Option<Micros>,
     pub(crate) cpu_s_per_gb: f64,
     pub(crate) placement: Level,
-    /// Octets of Writes that the kernel has placed, latency and all, and those that it placed while
-    /// a segment in front of them was missing.
+    /// Octets that the kernel has placed, latency and all, those that it placed while a segment in
+    /// front of them was missing, and those of the streams that it has not seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kernel_placed_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kernel_placed_behind_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kernel_unseen_bytes: Option<u64>,
     /// Bandwidth beside that of plain TCP, if that was measured.
     #[serde(skip)]
     pub(crate) times_tcp: Option<f64>,
@@ -220,5 +222,8 @@ fn row(outcome: &Outcome) {
     if let (Some(octets), Some(behind)) = (outcome.kernel_placed_bytes, outcome.kernel_placed_behind_bytes) {
         let [octets, behind] = [octets, behind].map(units::about);
         say!("          placed by the kernel: {octets}; behind a missing segment: {behind}");
+        if let Some(unseen) = outcome.kernel_unseen_bytes.filter(|unseen| *unseen > 0) {
+            say!("          by interfaces that it does not see: {}", units::about(unseen));
+        }
     }
 }

@@ -8,8 +8,9 @@ use super::PatchError;
 use super::patch::Table;
 use super::waits::Waits;
 use crate::layout::{
-    Connection, GATE_BUSY, GATE_OPEN, Outcome, RECEIVES, RECORDS, Record, SINKS, Slot, Tuple,
+    Answer, Connection, GATE_BUSY, GATE_OPEN, Outcome, RECEIVES, RECORDS, Record, SINKS, Slot, Tuple,
 };
+use crate::segment::is_before;
 
 /// Settings for a connection whose segments are to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct Placing {
     seen: u64,
     /// Nothing is placed any more.
     stopped: bool,
+    /// Octets that were read, and that no segment has brought past the program.
+    unseen: u64,
     /// The Read whose sink each slot has.
     pub(super) sinks: [Option<u64>; SINKS as usize],
 }
@@ -55,16 +58,17 @@ impl Placing {
         table: Arc<Table>,
         number: u32,
         opening: &Opening,
-        copied_seq: u32,
+        state: &Answer,
     ) -> Result<Self, PatchError> {
         let mut placing = Self {
             table,
             number,
             tuple: opening.tuple,
-            first_seq: copied_seq,
+            first_seq: state.copied_seq,
             taken: 0,
             seen: 0,
             stopped: false,
+            unseen: 0,
             sinks: [None; SINKS as usize],
         };
         for offset in (0..SIZE).step_by(8) {
@@ -77,7 +81,8 @@ impl Placing {
             let offset = offset_of!(Connection, tuple) + number * size_of::<u32>();
             placing.u32(offset).store(word, Ordering::Relaxed);
         }
-        placing.pass(copied_seq);
+        placing.u32(offset_of!(Connection, top)).store(state.rcv_nxt, Ordering::Relaxed);
+        placing.pass(state.copied_seq);
         placing.table.name(opening.tuple, number)?;
         Ok(placing)
     }
@@ -103,6 +108,17 @@ impl Placing {
         // Only this thread moves the floor.
         let gate = self.u64(offset_of!(Connection, gate)).load(Ordering::Relaxed);
         self.set_gate(gate & !(GATE_OPEN | GATE_BUSY));
+    }
+
+    /// Notes that `count` octets were read, the last of them in front of `seq`. Those that have not
+    /// come past the program count as unseen: they have taken another interface.
+    pub fn note_read(&mut self, seq: u32, count: u32) {
+        let top = self.u32(offset_of!(Connection, top)).load(Ordering::Relaxed);
+        let first = seq.wrapping_sub(count);
+        let seen = if is_before(top, first) { first } else { top };
+        if is_before(seen, seq) {
+            self.unseen += u64::from(seq.wrapping_sub(seen));
+        }
     }
 
     /// Waits until no segment is being placed that was begun before the call.
@@ -178,6 +194,8 @@ impl Placing {
             fpdus: of(offset_of!(Connection, fpdus)),
             octets: of(offset_of!(Connection, octets)),
             octets_behind: of(offset_of!(Connection, octets_behind)),
+            octets_unseen: self.unseen,
+            interface: self.u32(offset_of!(Connection, interface)).load(Ordering::Relaxed),
         }
     }
 
@@ -231,4 +249,8 @@ pub struct Counts {
     pub octets: u64,
     /// Octets of these that lay behind a hole in the stream.
     pub octets_behind: u64,
+    /// Octets of the stream that were read and that no segment has brought past the program.
+    pub octets_unseen: u64,
+    /// The interface on which the last segment came, by its index; 0 if there was none.
+    pub interface: u32,
 }

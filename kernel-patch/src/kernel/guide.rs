@@ -62,6 +62,13 @@ impl Guide {
         &self.placing
     }
 
+    /// Notes that `count` octets of the stream were read, up to `position`.
+    pub fn note_read(&mut self, position: u64, count: usize) {
+        let (known, seq) = self.known;
+        let seq = seq.wrapping_add(position.wrapping_sub(known) as u32);
+        self.placing.note_read(seq, count as u32);
+    }
+
     /// Returns how many octets may be read behind `position` before the next FPDU that has been
     /// placed; `None` if there is none as yet.
     pub fn free(&mut self, position: u64) -> Option<u64> {

@@ -162,7 +162,7 @@ impl Patch {
     pub fn place(&self, opening: &Opening) -> Result<Placing, PatchError> {
         let answer = self.ask(opening.tuple)?;
         let number = self.table.take_number()?;
-        Placing::begin(self.table.clone(), number, opening, answer.copied_seq)
+        Placing::begin(self.table.clone(), number, opening, &answer)
     }
 }
 

@@ -44,6 +44,7 @@ impl Guided {
     /// Notes that so many octets were taken from TCP.
     pub(crate) fn note_read(&mut self, count: usize) {
         self.taken += count as u64;
+        self.guide.note_read(self.taken, count);
     }
 
     /// Returns how many octets the next read may take, at most `room`, where `have` octets of the
@@ -166,8 +167,14 @@ impl Guided {
     /// Returns what has been counted.
     pub(crate) fn counts(&self) -> KernelCounts {
         let program = self.guide.placing().counts();
-        let (segments, placed, octets_behind) = (program.segments, program.fpdus, program.octets_behind);
-        KernelCounts { segments, placed, octets_behind, ..self.counts }
+        KernelCounts {
+            segments: program.segments,
+            placed: program.fpdus,
+            octets_behind: program.octets_behind,
+            octets_unseen: program.octets_unseen,
+            interface: program.interface,
+            ..self.counts
+        }
     }
 
     /// Returns memory of this end's as the program knows it, if it reaches it.

@@ -91,4 +91,10 @@ pub struct KernelCounts {
     pub octets: u64,
     /// Octets of payload that the program placed behind a missing segment.
     pub octets_behind: u64,
+    /// Octets of the stream that have come past no interface with the program, or before the
+    /// program knew the connection.
+    pub octets_unseen: u64,
+    /// The interface on which the last segment came that the program has seen, by its index; 0 if
+    /// there was none.
+    pub interface: u32,
 }

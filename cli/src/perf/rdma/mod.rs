@@ -86,7 +86,7 @@ fn device(setup: &Setup) -> Result<Rnic, Failure> {
     let interface = setup.local.and_then(interface_of);
     let (name, is_loopback) = interface.ok_or_else(|| {
         Failure::usage("--placement: no interface has this end's address")
-            .remedy("name the server by an IPv4 address")
+            .remedy("name the server by an address that is routed to an interface of this host")
     })?;
     // What comes by the loopback has been made here, and nobody has summed it.
     let kernel = KernelPlacement { interfaces: vec![name], trusted: is_loopback };
@@ -96,7 +96,13 @@ fn device(setup: &Setup) -> Result<Rnic, Failure> {
 
 /// Returns the interface that has an address, and whether it is the loopback.
 fn interface_of(addr: IpAddr) -> Option<(String, bool)> {
-    let has = |found: &InterfaceAddress| Some(found.address?.as_sockaddr_in()?.ip() == addr);
+    let has = |found: &InterfaceAddress| {
+        let address = found.address?;
+        Some(match addr {
+            IpAddr::V4(addr) => address.as_sockaddr_in()?.ip() == addr,
+            IpAddr::V6(addr) => address.as_sockaddr_in6()?.ip() == addr,
+        })
+    };
     let found = getifaddrs().ok()?.find(|found| has(found) == Some(true))?;
     Some((found.interface_name, found.flags.contains(InterfaceFlags::IFF_LOOPBACK)))
 }
@@ -197,7 +203,11 @@ impl Lanes {
 
     /// Returns what the kernel has placed.
     fn placed(&self) -> Placed {
-        let of = |counts: KernelCounts| Placed { octets: counts.octets, behind: counts.octets_behind };
+        let of = |counts: KernelCounts| Placed {
+            octets: counts.octets,
+            behind: counts.octets_behind,
+            unseen: counts.octets_unseen,
+        };
         let all = self.list.iter().filter_map(|lane| lane.qp.kernel_counts());
         all.map(of).fold(Placed::default(), Add::add)
     }
