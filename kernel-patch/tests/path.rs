@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use common::frame::{last_fpdu, write_fpdu};
 use common::net::{in_namespace, tuple};
-use common::tap::{DEVICE, Faults, Middle, RECEIVER, RECEIVER_V6, path};
+use common::tap::{Faults, Middle, RECEIVER, RECEIVER_V6, Way, has_vlans, path_by};
 use common::{is_quick, rounds};
 use rddp_ddp::{Stag, check_range};
 use rddp_kernel_patch::kernel::{Attached, Claim, Guide, Memory, Opening, Patch, PatchError, Scope};
@@ -39,6 +39,7 @@ type Writes = Vec<Segment>;
 /// The receiving end.
 struct Engine {
     socket: TcpStream,
+    way: Way,
     patch: Patch,
     attached: Option<Attached>,
     guide: Option<Guide>,
@@ -61,10 +62,12 @@ struct Counts {
     wrong: u64,
     behind: u64,
     bad_checksums: u64,
+    /// Segments that the program has seen.
+    segments: u64,
 }
 
 impl Engine {
-    fn new(socket: TcpStream, len: usize, flags: u32, crc: bool) -> Self {
+    fn new(socket: TcpStream, way: Way, len: usize, flags: u32, crc: bool) -> Self {
         let patch = Patch::load().unwrap();
         let memory = patch.pieces().allocate(len + 2 * CANARIES).unwrap();
         // SAFETY: no STag is open yet.
@@ -73,14 +76,25 @@ impl Engine {
         let scope = Scope { base: BASE, len: len as u64, start, pd: 1, qp: 0, writes: true, own: false };
         assert!(patch.stags().open(STAG, &scope));
         let counts = Counts::default();
-        let mut engine =
-            Self { socket, patch, attached: None, guide: None, memory, len, position: 0, flags, crc, counts };
+        let mut engine = Self {
+            socket,
+            way,
+            patch,
+            attached: None,
+            guide: None,
+            memory,
+            len,
+            position: 0,
+            flags,
+            crc,
+            counts,
+        };
         engine.attach();
         engine
     }
 
     fn attach(&mut self) {
-        self.attached = Some(self.patch.attach(DEVICE).unwrap());
+        self.attached = Some(self.patch.attach(self.way.device()).unwrap());
         let opening = Opening { tuple: tuple(&self.socket), pd: 1, qp: 1, flags: self.flags };
         self.guide = match self.patch.place(&opening) {
             Ok(placing) => Some(Guide::new(placing, self.position)),
@@ -94,6 +108,7 @@ impl Engine {
         self.attached = None;
         let Some(guide) = self.guide.take() else { return };
         self.counts.behind += guide.placing().counts().octets_behind;
+        self.counts.segments += guide.placing().counts().segments;
         self.counts.bad_checksums += guide.placing().left(Outcome::BadChecksum);
     }
 
@@ -211,6 +226,16 @@ struct Run {
 impl Run {
     fn start(
         faults: Faults,
+        setting: (u64, u32, bool),
+        len: usize,
+        writes: impl Fn(usize) -> Writes + Send + 'static,
+    ) -> Self {
+        Self::start_by(Way::Plain, faults, setting, len, writes)
+    }
+
+    fn start_by(
+        way: Way,
+        faults: Faults,
         (seed, flags, crc): (u64, u32, bool),
         len: usize,
         writes: impl Fn(usize) -> Writes + Send + 'static,
@@ -219,13 +244,13 @@ impl Run {
         let receiver = if seed % 2 == 0 { RECEIVER_V6 } else { RECEIVER };
         let (addr, its) = channel();
         let (give, given) = channel();
-        let (middle, _) = path(faults, seed, move || send(&its, &give, &writes));
+        let (middle, _) = path_by(way, faults, seed, move || send(&its, &give, &writes));
         let listener = TcpListener::bind((receiver, 0)).unwrap();
         addr.send(listener.local_addr().unwrap()).unwrap();
         let mut socket = listener.accept().unwrap().0;
         // The sender waits until everything is ready.
         socket.write_all(b"?").unwrap();
-        let engine = Engine::new(socket, len, flags, crc);
+        let engine = Engine::new(socket, way, len, flags, crc);
         (&engine.socket).write_all(b"!").unwrap();
         Self { engine, writes: given, middle }
     }
@@ -375,5 +400,39 @@ fn the_program_comes_and_goes_in_the_midst_of_a_stream() {
         }
         let counts = run.end();
         assert!(counts.confirmed > 0 && counts.placed_here > 0, "{counts:?}");
+    });
+}
+
+/// Segments that the receiver's kernel has joined (GRO) have several FPDUs each; their checksums
+/// were right.
+#[test]
+fn joined_segments_are_placed() {
+    in_namespace(|| {
+        for (seed, flags, crc) in [(11, 0, true), (12, PLACE_ALL, false)] {
+            let setting = (seed, flags, crc);
+            let counts = Run::start_by(Way::Joined, BAD_PATH, setting, len(), one_write(len())).finish();
+            assert!(counts.behind > 0 && counts.confirmed > 0, "{counts:?}");
+            assert_eq!(counts.wrong, 0, "nothing overlaps");
+            let fpdus = counts.confirmed + counts.placed_here + counts.superseded;
+            assert!(counts.segments * 20 < fpdus * 19, "{counts:?}");
+            // A wrong checksum is not joined.
+            assert!(counts.bad_checksums < 100, "{counts:?}");
+        }
+    });
+}
+
+/// The program on a VLAN's own device sees segments without their tag.
+#[test]
+fn segments_of_a_vlan_are_placed() {
+    in_namespace(|| {
+        for (seed, flags, crc) in [(13, 0, true), (14, PLACE_ALL, false)] {
+            if !has_vlans() {
+                return;
+            }
+            let setting = (seed, flags, crc);
+            let counts = Run::start_by(Way::Tagged, BAD_PATH, setting, len(), one_write(len())).finish();
+            assert!(counts.behind > 0 && counts.confirmed > 0, "{counts:?}");
+            assert_eq!(counts.wrong, 0, "nothing overlaps");
+        }
     });
 }

@@ -287,6 +287,35 @@ fn nothing_is_placed_when_the_checksum_is_wrong() {
     });
 }
 
+/// A kernel that joins segments checks them first, and leaves the sum of the pseudo-header in place
+/// of their checksums.
+#[test]
+fn joined_segments_need_no_checksum_of_their_own() {
+    in_namespace(|| {
+        for (addr, tcp) in [("127.0.0.1", TCP), ("::1", TCP_V6)] {
+            let mut scene = Scene::between(addr, 0);
+            let mut frame = scene.write(BASE, b"joined").octets();
+            let len = (frame.len() - tcp) as u16;
+            let mut sum = u32::from(len) + 6;
+            let addrs = if tcp == TCP { &frame[IP + 12..TCP] } else { &frame[IP + 8..TCP_V6] };
+            for pair in addrs.chunks(2) {
+                sum += u32::from(u16::from_be_bytes([pair[0], pair[1]]));
+            }
+            let sum = ((sum & 0xffff) + (sum >> 16)) as u16;
+            frame[tcp + 16..tcp + 18].copy_from_slice(&sum.to_be_bytes());
+            for (segments, is_placed) in [(1, false), (2, true), (44, true)] {
+                scene.patch.run_joined(&frame, segments).unwrap();
+                assert_eq!(scene.placing.take().is_some(), is_placed, "{addr}, {segments}");
+            }
+            // Neither is one that nobody has joined, nor one with another sum.
+            scene.refuses(&frame, Outcome::BadChecksum);
+            frame[tcp + 17] ^= 1;
+            scene.patch.run_joined(&frame, 2).unwrap();
+            assert_eq!((scene.placing.take(), scene.placing.left(Outcome::BadChecksum)), (None, 3));
+        }
+    });
+}
+
 /// RFC 5041 §7.1, RFC 5042 §6.1.1, §6.2.1: bounds, STag, protection domain and QP.
 #[test]
 fn nothing_is_placed_that_the_stag_does_not_open() {

@@ -132,7 +132,7 @@ impl Patch {
     /// There is no such connection in state ESTABLISHED, or the program cannot be run.
     pub fn ask(&self, tuple: Tuple) -> Result<Answer, PatchError> {
         let mut programs = lock(&self.programs);
-        run(program(&mut programs.ebpf, ASK)?, &frame(tuple))?;
+        run(program(&mut programs.ebpf, ASK)?, &frame(tuple), 0)?;
         let of = |offset| programs.answers.u32(offset).load(Ordering::Acquire);
         let answer = Answer {
             found: of(offset_of!(Answer, found)),
@@ -151,7 +151,17 @@ impl Patch {
     /// The kernel does not take a frame of this size.
     pub fn run(&self, frame: &[u8]) -> Result<(), PatchError> {
         let mut programs = lock(&self.programs);
-        Ok(run(program(&mut programs.ebpf, PLACE)?, frame)?)
+        Ok(run(program(&mut programs.ebpf, PLACE)?, frame, 0)?)
+    }
+
+    /// Does as [`run`](Self::run), with a frame into which so many segments have been joined. For
+    /// tests.
+    ///
+    /// # Errors
+    /// As `run`.
+    pub fn run_joined(&self, frame: &[u8], segments: u32) -> Result<(), PatchError> {
+        let mut programs = lock(&self.programs);
+        Ok(run(program(&mut programs.ebpf, PLACE)?, frame, segments)?)
     }
 
     /// Begins to place the segments of a connection: those that come from now on, and begin at or
@@ -219,9 +229,16 @@ fn array(ebpf: &mut Ebpf, name: &'static str, len: usize) -> Result<Shared, Patc
     }
 }
 
-fn run(program: &SchedClassifier, frame: &[u8]) -> Result<(), ProgramError> {
-    program.test_run(TestRunOptions { data_in: Some(frame), ..Default::default() }).map(drop)
+fn run(program: &SchedClassifier, frame: &[u8], segments: u32) -> Result<(), ProgramError> {
+    // A `struct __sk_buff`, of which the kernel takes a few fields.
+    let mut context = [0; 192];
+    context[GSO_SEGS..][..4].copy_from_slice(&segments.to_ne_bytes());
+    let ctx_in = (segments > 0).then_some(&context[..]);
+    program.test_run(TestRunOptions { data_in: Some(frame), ctx_in, ..Default::default() }).map(drop)
 }
+
+/// Offset of the number of joined segments in a `struct __sk_buff`.
+const GSO_SEGS: usize = 164;
 
 /// Returns a segment that names a connection, and has nothing else.
 fn frame(tuple: Tuple) -> Vec<u8> {

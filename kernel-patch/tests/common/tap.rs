@@ -2,11 +2,14 @@
 //! delays frames by seed.
 //!
 //! Each namespace has a TAP device, which has no offloads: every frame is a segment as TCP cut it,
-//! with a checksum of its own.
+//! with a checksum of its own. The receiver's kernel may join segments that follow each other
+//! (GRO), and the connection may go by a VLAN: [`Way`].
 
+use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -39,23 +42,89 @@ pub struct Faults {
     pub lose: &'static [u64],
 }
 
+/// The way that segments take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// Each segment as the sender's TCP cut it.
+    #[default]
+    Plain,
+    /// Joined by the receiver's kernel: GRO.
+    Joined,
+    /// With a VLAN tag, by devices of their own above the TAP devices.
+    Tagged,
+}
+
+impl Way {
+    /// Returns the device that connections go by.
+    pub fn device(self) -> &'static str {
+        if self == Way::Tagged { "tap0.5" } else { DEVICE }
+    }
+}
+
 /// Makes a TAP device in the calling thread's network namespace, with these addresses.
-pub fn tap(addrs: [&str; 2]) -> File {
+pub fn tap(addrs: [&str; 2], way: Way) -> File {
     let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun").expect("/dev/net/tun");
     let mut request = [0_u8; 40];
     request[..DEVICE.len()].copy_from_slice(DEVICE.as_bytes());
     const IFF_TAP: u16 = 2;
     const IFF_NO_PI: u16 = 0x1000;
-    request[16..18].copy_from_slice(&(IFF_TAP | IFF_NO_PI).to_ne_bytes());
+    const IFF_NAPI: u16 = 0x10;
+    let flags = if way == Way::Joined { IFF_TAP | IFF_NO_PI | IFF_NAPI } else { IFF_TAP | IFF_NO_PI };
+    request[16..18].copy_from_slice(&flags.to_ne_bytes());
     const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
     // SAFETY: the kernel reads and writes a `struct ifreq`, which has 40 octets.
     let made = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF as _, request.as_mut_ptr()) };
     assert_eq!(made, 0, "TUNSETIFF: {}", io::Error::last_os_error());
-    set(&format!("ipv6/conf/{DEVICE}/accept_dad"), "0");
-    set(&format!("ipv6/conf/{DEVICE}/router_solicitations"), "0");
-    addrs.iter().for_each(|addr| ip(&format!("addr add {addr} dev {DEVICE}")));
     ip(&format!("link set {DEVICE} up"));
+    if way == Way::Tagged {
+        ip(&format!("link add link {DEVICE} name {} type vlan id 5", way.device()));
+    }
+    if way == Way::Joined {
+        hold_segments();
+    }
+    let device = way.device();
+    set(&format!("ipv6/conf/{device}/accept_dad"), "0");
+    set(&format!("ipv6/conf/{device}/router_solicitations"), "0");
+    addrs.iter().for_each(|addr| ip(&format!("addr add {addr} dev {device}")));
+    ip(&format!("link set {device} up"));
     file
+}
+
+/// Has the kernel keep segments for three milliseconds, so that those that come one by one are
+/// joined. `/sys` shows devices of the network namespace in which it was mounted, so this thread
+/// gets one of its own.
+fn hold_segments() {
+    let setting = format!("/sys/class/net/{DEVICE}/gro_flush_timeout");
+    // A path before this one may have been of the same thread.
+    if !std::fs::exists(&setting).unwrap() {
+        // SAFETY: changes this thread's mount namespace alone.
+        done(unsafe { libc::unshare(libc::CLONE_NEWNS) }, "unshare");
+        mount(c"none", c"/", c"none", libc::MS_REC | libc::MS_PRIVATE);
+        mount(c"rddp", c"/sys", c"sysfs", 0);
+    }
+    std::fs::write(setting, "3000000").unwrap();
+}
+
+fn mount(what: &CStr, place: &CStr, kind: &CStr, flags: libc::c_ulong) {
+    let [what, to, kind] = [what, place, kind].map(CStr::as_ptr);
+    // SAFETY: strings that live, and no data. Of this thread's mount namespace alone.
+    done(unsafe { libc::mount(what, to, kind, flags, std::ptr::null()) }, "mount");
+}
+
+fn done(result: i32, call: &str) {
+    assert_eq!(result, 0, "{call}: {}", io::Error::last_os_error());
+}
+
+/// Returns whether this kernel has VLANs; says so if it has not.
+pub fn has_vlans() -> bool {
+    let made = Command::new("ip").args("link add link lo name vlan5 type vlan id 5".split(' ')).output();
+    let has = made.expect("iproute2").status.success();
+    if has {
+        ip("link delete vlan5");
+    } else {
+        eprintln!("SKIPPED: this kernel has no VLANs (module 8021q)");
+    }
+    has
 }
 
 /// The middle, a thread.
@@ -171,7 +240,11 @@ impl Carrier {
         seq.copy_from_slice(&far.to_be_bytes());
         let payload = tcp + usize::from(frame[tcp + 12] >> 4) * 4;
         frame[payload + TAGGED_FRONT..].iter_mut().for_each(|octet| *octet ^= 0xff);
-        seal(&mut frame);
+        match frame[12..14] == VLAN_TAG {
+            // Where nothing that is forged is looked for.
+            true => return,
+            false => seal(&mut frame),
+        }
         self.deliver(&frame);
     }
 
@@ -188,8 +261,11 @@ impl Carrier {
 
 /// Returns the offset of TCP's header.
 fn tcp_at(frame: &[u8]) -> usize {
-    if frame[12..14] == [0x86, 0xdd] { TCP_V6 } else { TCP }
+    let tag = if frame[12..14] == VLAN_TAG { 4 } else { 0 };
+    tag + if frame[12 + tag..14 + tag] == [0x86, 0xdd] { TCP_V6 } else { TCP }
 }
+
+const VLAN_TAG: [u8; 2] = [0x81, 0x00];
 
 /// Waits a moment until one of these can be read.
 fn ready(fds: [RawFd; 2]) -> [bool; 2] {
@@ -206,6 +282,16 @@ pub fn path<T: Send + 'static>(
     seed: u64,
     send: impl FnOnce() -> T + Send + 'static,
 ) -> (Middle, JoinHandle<T>) {
+    path_by(Way::Plain, faults, seed, send)
+}
+
+/// Makes a [`path`] that segments go by this way.
+pub fn path_by<T: Send + 'static>(
+    way: Way,
+    faults: Faults,
+    seed: u64,
+    send: impl FnOnce() -> T + Send + 'static,
+) -> (Middle, JoinHandle<T>) {
     let (to, from) = std::sync::mpsc::channel();
     let (go, gone) = std::sync::mpsc::channel::<()>();
     let sender = std::thread::spawn(move || {
@@ -213,13 +299,14 @@ pub fn path<T: Send + 'static>(
         // A sender that runs into the end of the receiver's window cuts a segment there, and FPDUs
         // are no longer aligned.
         set("ipv4/tcp_wmem", "4096 131072 131072");
-        to.send(tap(SENDER)).unwrap();
+        let sender_way = if way == Way::Joined { Way::Plain } else { way };
+        to.send(tap(SENDER, sender_way)).unwrap();
         gone.recv().unwrap();
         send()
     });
     set("ipv4/tcp_rmem", "4096 4194304 8388608");
     let left = from.recv().unwrap();
-    let right = tap([&format!("{RECEIVER}/24"), &format!("{RECEIVER_V6}/64")]);
+    let right = tap([&format!("{RECEIVER}/24"), &format!("{RECEIVER_V6}/64")], way);
     let middle = Middle::start(left, right, faults, seed);
     go.send(()).unwrap();
     (middle, sender)
