@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rddp_kernel_patch::kernel::{Awaited, Guide, Placing};
-use rddp_kernel_patch::layout::RECEIVES;
+use rddp_kernel_patch::layout::{Outcome, RECEIVES};
 use rddp_mpa::{crc32c, crc32c_append, fpdu_len};
 use rddp_rdma::{RecvWr, Sge};
 
@@ -171,6 +171,7 @@ impl Guided {
             segments: program.segments,
             placed: program.fpdus,
             octets_behind: program.octets_behind,
+            unaligned: self.guide.placing().left(Outcome::Unaligned),
             octets_unseen: program.octets_unseen,
             interface: program.interface,
             ..self.counts

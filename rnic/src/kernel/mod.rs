@@ -91,6 +91,8 @@ pub struct KernelCounts {
     pub octets: u64,
     /// Octets of payload that the program placed behind a missing segment.
     pub octets_behind: u64,
+    /// Segments whose FPDUs do not begin and end with them, so that they were left to user level.
+    pub unaligned: u64,
     /// Octets of the stream that have come past no interface with the program, or before the
     /// program knew the connection.
     pub octets_unseen: u64,
