@@ -157,7 +157,8 @@ static __always_inline int parse(struct __sk_buff *skb, struct segment *seg)
 	__u8 type[2], tcp[TCP_LEN], option[8];
 	__u32 header_len;
 
-	if (skb_load(skb, ETH_LEN - sizeof(type), type, sizeof(type)))
+	/* IP drops what is for another host. */
+	if (skb->pkt_type || skb_load(skb, ETH_LEN - sizeof(type), type, sizeof(type)))
 		return 0;
 	if (octets16(type) == 0x0800) {
 		if (!parse_v4(skb, seg))

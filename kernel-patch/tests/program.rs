@@ -39,7 +39,9 @@ struct Scene {
     memory: Memory,
     placing: Placing,
     tuple: Tuple,
-    _ends: (TcpStream, TcpStream),
+    /// This end, and the peer if it is of this thread.
+    own: TcpStream,
+    _peer: Option<TcpStream>,
 }
 
 impl Scene {
@@ -54,12 +56,17 @@ impl Scene {
     }
 
     fn with_memory(addr: &str, flags: u32, len: usize) -> Self {
+        let (peer, own) = connection(addr);
+        Self { _peer: Some(peer), ..Self::of(own, flags, len) }
+    }
+
+    /// Places what comes by this connection.
+    fn of(own: TcpStream, flags: u32, len: usize) -> Self {
         let patch = Patch::load().unwrap();
-        let ends = connection(addr);
-        let tuple = tuple(&ends.1);
+        let tuple = tuple(&own);
         let placing = patch.place(&Opening { tuple, pd: PD, qp: QP, flags }).unwrap();
         let memory = patch.pieces().allocate(len).unwrap();
-        let mut scene = Self { patch, memory, placing, tuple, _ends: ends };
+        let mut scene = Self { patch, memory, placing, tuple, own, _peer: None };
         // All of it, but for very large memory.
         let all = vec![CANARY; scene.memory.len().min(4 * LEN)];
         scene.fill(0, &all);
@@ -398,7 +405,7 @@ fn nothing_is_placed_that_tcp_would_not_take() {
         other.tuple.peer_port = [other.tuple.peer_port[0], other.tuple.peer_port[1] ^ 1];
         scene.run(&other);
         assert_eq!(scene.placing.take(), None);
-        scene._ends.0.shutdown(std::net::Shutdown::Both).unwrap();
+        scene.own.shutdown(std::net::Shutdown::Write).unwrap();
         let frame = scene.frame(100, octets).octets();
         scene.refuses(&frame, Outcome::NoSocket);
     });
@@ -457,6 +464,10 @@ fn headers_that_are_not_as_expected_are_left_alone() {
             assert_eq!(scene.placing.counts().segments, seen + u64::from(outcome.is_some()));
             assert_eq!(scene.placing.take(), None);
         }
+        // IP drops what is for another host.
+        let seen = scene.placing.counts().segments;
+        scene.run(&Frame { to: [2; 6], ..scene.write(BASE, b"data") });
+        assert_eq!((scene.placing.take(), scene.placing.counts().segments), (None, seen));
         // Ethernet's padding does not belong to the segment.
         let padded = [right, vec![0; 30]].concat();
         scene.patch.run(&padded).unwrap();

@@ -30,6 +30,8 @@ pub fn last_fpdu(stag: Stag, to: u64, payload: &[u8]) -> Vec<u8> {
 /// A TCP segment in an Ethernet frame.
 #[derive(Clone, Debug)]
 pub struct Frame {
+    /// The receiver's Ethernet address: that of `lo`.
+    pub to: [u8; 6],
     pub tuple: Tuple,
     pub seq: u32,
     pub flags: u8,
@@ -46,7 +48,7 @@ pub const TCP_V6: usize = IP + 40;
 
 impl Frame {
     pub fn new(tuple: Tuple, seq: u32, payload: Vec<u8>) -> Self {
-        Self { tuple, seq, flags: ACK | 0x08, timestamp: None, payload }
+        Self { to: [0; 6], tuple, seq, flags: ACK | 0x08, timestamp: None, payload }
     }
 
     /// Returns the octets, with right checksums.
@@ -65,7 +67,7 @@ impl Frame {
         tcp[12] = (tcp.len() as u8 / 4) << 4;
         tcp.extend(&self.payload);
 
-        let mut frame = vec![2; 12];
+        let mut frame = [self.to, [2; 6]].concat();
         let addrs = [self.tuple.peer_addr, self.tuple.own_addr];
         match addrs.map(|addr| Ipv6Addr::from(addr).to_ipv4_mapped()) {
             [Some(peer), Some(own)] => {

@@ -130,6 +130,7 @@ pub fn has_vlans() -> bool {
 /// The middle, a thread.
 pub struct Middle {
     over: Arc<AtomicBool>,
+    receiver: File,
     thread: Option<JoinHandle<()>>,
     pub faults: Arc<AtomicU64>,
 }
@@ -138,6 +139,7 @@ impl Middle {
     /// Carries frames between the sender's device and the receiver's.
     pub fn start(sender: File, receiver: File, faults: Faults, seed: u64) -> Self {
         let over = Arc::new(AtomicBool::new(false));
+        let to_receiver = receiver.try_clone().unwrap();
         let count = Arc::new(AtomicU64::new(0));
         let mut carrier = Carrier {
             sender,
@@ -156,7 +158,13 @@ impl Middle {
                 }
             }
         });
-        Self { over, thread: Some(thread), faults: count }
+        Self { over, receiver: to_receiver, thread: Some(thread), faults: count }
+    }
+
+    /// Delivers a frame of somebody else's. When this returns, the program has seen it.
+    pub fn inject(&self, frame: &[u8]) {
+        let written = (&self.receiver).write(frame).unwrap();
+        assert_eq!(written, frame.len());
     }
 }
 

@@ -1,6 +1,10 @@
 //! Random segments: the program and a model in Rust place them alike, and nothing else changes.
+//! The kernel runs the program on frames of some 3,700 octets at most; longer ones come by a TAP
+//! device.
 
+use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
+use std::sync::mpsc::channel;
 
 use rddp_ddp::{Stag, check_range};
 use rddp_kernel_patch::kernel::Awaited;
@@ -8,9 +12,10 @@ use rddp_kernel_patch::segment::{self, Front, Kind};
 use rddp_test_support::{Random, pattern, segment as ulpdus};
 
 use super::awaited::{OWN, own};
-use super::common::frame::{TCP, fpdu, last_fpdu, write_fpdu};
-use super::common::net::in_namespace;
+use super::common::frame::{Frame, TCP, fpdu, last_fpdu, write_fpdu};
+use super::common::net::{in_namespace, ip, set};
 use super::common::rounds;
+use super::common::tap::{DEVICE, Faults, RECEIVER, path};
 use super::{BASE, CANARIES, LEN, STAG, Scene};
 
 /// Receives by MSN, and a sink: places in the region.
@@ -36,9 +41,8 @@ fn place(front: &Front) -> Option<u64> {
     }
 }
 
-/// Makes a scene in which receives and sink are open.
-fn scene() -> Scene {
-    let mut scene = Scene::new(0);
+/// Opens the region, receives and sink.
+fn opened(mut scene: Scene) -> Scene {
     assert!(scene.patch.stags().open(OWN, &own(&scene)));
     let awaited = |range: &Range<u64>| Awaited {
         stag: OWN.0,
@@ -55,43 +59,73 @@ fn scene() -> Scene {
 #[test]
 fn random_segments_are_placed_as_the_model_says() {
     in_namespace(|| {
-        let mut scene = scene();
-        let mut random = Random::new(23);
-        let mut memory = scene.octets();
-        let (mut placed, mut records) = ([0; 3], 0);
-        for _ in 0..rounds(20_000) {
-            let mut payload = random_payload(&mut random);
-            payload.truncate(3000);
-            let mut frame = scene.frame(100, payload.clone()).octets();
-            let is_sound = random.below(8) > 0;
-            if !is_sound {
-                let at = TCP + random.below(frame.len() - TCP);
-                frame[at] ^= 1 << random.below(8);
-            }
-            for range in segment::fpdus(&payload).filter(|_| is_sound).unwrap_or_default() {
-                let Some(front) = Front::parse(&payload[range.clone()]) else { continue };
-                let Some(offset) = place(&front) else { continue };
-                let octets = &payload[range.start + front.octets()..][..front.len];
-                memory[CANARIES + offset as usize..][..front.len].copy_from_slice(octets);
-                placed[front.kind as usize] += 1;
-            }
-            scene.patch.run(&frame).unwrap();
-            assert!(scene.octets() == memory, "{payload:02x?}");
-            while let Some((_, good)) = scene.placing.take() {
-                assert!(good);
-                records += 1;
-            }
-        }
-        assert_eq!(records, placed.iter().sum::<usize>());
-        for (kind, least) in [(Kind::Write, 4_000), (Kind::Response, 1_000), (Kind::Send, 1_000)] {
-            assert!(placed[kind as usize] > rounds(least), "{kind:?}: {placed:?}");
-        }
+        let mut scene = opened(Scene::new(0));
+        compare(&mut scene, (23, 20_000, 3000), [0; 6], |scene, frame| scene.patch.run(frame).unwrap());
     });
 }
 
-fn random_payload(random: &mut Random) -> Vec<u8> {
+#[test]
+fn random_segments_that_are_long_are_placed_as_the_model_says() {
+    in_namespace(|| {
+        // Of another host's connection, as that of a middle would be.
+        let (tell, told) = channel();
+        let (middle, _peer) = path(Faults::default(), 1, move || TcpStream::connect(told.recv().unwrap()));
+        set("ipv4/tcp_timestamps", "0");
+        ip(&format!("link set {DEVICE} address 02:00:00:00:00:02 mtu 65000"));
+        let listener = TcpListener::bind((RECEIVER, 0)).unwrap();
+        tell.send(listener.local_addr().unwrap()).unwrap();
+        let mut scene = opened(Scene::of(listener.accept().unwrap().0, 0, LEN + 2 * CANARIES));
+        let _attached = scene.patch.attach(DEVICE).unwrap();
+        let to = [2, 0, 0, 0, 0, 2];
+        compare(&mut scene, (24, 5_000, 64_000), to, |_, frame| middle.inject(frame));
+    });
+}
+
+/// Has so many random segments, of at most so many octets, come, and compares.
+fn compare(
+    scene: &mut Scene,
+    (seed, segments, longest): (u64, usize, usize),
+    to: [u8; 6],
+    deliver: impl Fn(&Scene, &[u8]),
+) {
+    let mut random = Random::new(seed);
+    let mut memory = scene.octets();
+    let (mut placed, mut records) = ([0; 3], 0);
+    for _ in 0..rounds(segments) {
+        let mut payload = random_payload(&mut random, longest);
+        payload.truncate(longest);
+        let mut frame = Frame { to, ..scene.frame(100, payload.clone()) }.octets();
+        let is_sound = random.below(8) > 0;
+        if !is_sound {
+            let at = TCP + random.below(frame.len() - TCP);
+            frame[at] ^= 1 << random.below(8);
+        }
+        for range in segment::fpdus(&payload).filter(|_| is_sound).unwrap_or_default() {
+            let Some(front) = Front::parse(&payload[range.clone()]) else { continue };
+            let Some(offset) = place(&front) else { continue };
+            let octets = &payload[range.start + front.octets()..][..front.len];
+            memory[CANARIES + offset as usize..][..front.len].copy_from_slice(octets);
+            placed[front.kind as usize] += 1;
+        }
+        deliver(scene, &frame);
+        assert!(scene.octets() == memory, "{payload:02x?}");
+        while let Some((_, good)) = scene.placing.take() {
+            assert!(good);
+            records += 1;
+        }
+    }
+    assert_eq!(records, placed.iter().sum::<usize>());
+    for (kind, least) in
+        [(Kind::Write, segments / 5), (Kind::Response, segments / 20), (Kind::Send, segments / 20)]
+    {
+        assert!(placed[kind as usize] > rounds(least), "{kind:?}: {placed:?}");
+    }
+}
+
+/// Returns up to five FPDUs, or so many that they have about as many octets as said.
+fn random_payload(random: &mut Random, longest: usize) -> Vec<u8> {
     let mut payload = Vec::new();
-    for _ in 0..=random.below(4) {
+    for _ in 0..=random.below(4 + longest / 1000) {
         payload.extend(random_fpdu(random));
     }
     match random.below(10) {
