@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Headers of Ethernet, IP and TCP (RFC 791, RFC 8200, RFC 9293). */
+#ifndef RDDP_HEADERS_H
+#define RDDP_HEADERS_H
+
+#define ETH_LEN 14u
+#define IPV4_LEN 20u
+#define IPV6_LEN 40u
+#define TCP_LEN 20u
+#define TCP 6 /* the protocol's number */
+/* The third word of an IPv4 address that is written as IPv6 has it. */
+#define MAPPED __builtin_bswap32(0xffffu)
+#define TIMESTAMP_FIRST 0x0101080au /* NOP, NOP, timestamps: kind 8, 10 octets (RFC 7323 §3.2) */
+
+/* A TCP segment: where it is in the frame, and what its headers say. */
+struct segment {
+	struct tuple tuple;
+	__u32 tcp_at;      /* offset of the TCP header in the frame */
+	__u32 tcp_len;     /* octets of header and payload, as IP has them */
+	__u32 payload_at;  /* offset of the payload in the frame */
+	__u32 payload_len;
+	__u32 seq;
+	__u8 flags;
+	__u8 has_timestamp;
+	__u8 is_v6;
+	__u8 is_fragment;
+	__u8 is_whole;     /* the headers are as expected, and all of the payload is in the frame */
+	__u32 timestamp;
+	__u16 checksum;    /* in network order */
+};
+
+/* Reads the header of IPv4. Says whether TCP's follows it. */
+static __always_inline int parse_v4(struct __sk_buff *skb, struct segment *seg)
+{
+	__u8 ip[IPV4_LEN];
+	__u32 len;
+
+	if (skb_load(skb, ETH_LEN, ip, sizeof(ip)) || ip[0] >> 4 != 4 || ip[9] != TCP)
+		return 0;
+	/* The ports of a fragment other than the first are none. */
+	if (octets16(ip + 6) & 0x1fff)
+		return 0;
+	len = (ip[0] & 15) * 4;
+	if (len < IPV4_LEN)
+		return 0;
+	seg->is_fragment = octets16(ip + 6) >> 13 & 1;
+	seg->tcp_at = ETH_LEN + len;
+	seg->tcp_len = octets16(ip + 2) - len;
+	if (octets16(ip + 2) < len)
+		seg->tcp_len = 0;
+	seg->tuple.peer_addr[2] = seg->tuple.own_addr[2] = MAPPED;
+	__builtin_memcpy(&seg->tuple.peer_addr[3], ip + 12, 4);
+	__builtin_memcpy(&seg->tuple.own_addr[3], ip + 16, 4);
+	return 1;
+}
+
+static __always_inline int is_mapped(const __u32 *addr)
+{
+	return !addr[0] && !addr[1] && addr[2] == MAPPED;
+}
+
+/* Reads the header of IPv6. Says whether TCP's follows it: with other headers between them, among
+ * which are those of fragments, a segment is left to user space. */
+static __always_inline int parse_v6(struct __sk_buff *skb, struct segment *seg)
+{
+	__u8 ip[IPV6_LEN];
+
+	if (skb_load(skb, ETH_LEN, ip, sizeof(ip)) || ip[0] >> 4 != 6 || ip[6] != TCP)
+		return 0;
+	seg->is_v6 = 1;
+	seg->tcp_at = ETH_LEN + IPV6_LEN;
+	seg->tcp_len = octets16(ip + 4);
+	__builtin_memcpy(seg->tuple.peer_addr, ip + 8, 16);
+	__builtin_memcpy(seg->tuple.own_addr, ip + 24, 16);
+	/* Such an address is none on the wire, and would be the name of a connection over IPv4. */
+	return !is_mapped(seg->tuple.peer_addr) && !is_mapped(seg->tuple.own_addr);
+}
+
+/* Reads the headers of a TCP segment. Says whether it is one. */
+static __always_inline int parse(struct __sk_buff *skb, struct segment *seg)
+{
+	__u8 type[2], tcp[TCP_LEN], option[8];
+	__u32 header_len;
+
+	/* IP drops what is for another host. */
+	if (skb->pkt_type || skb_load(skb, ETH_LEN - sizeof(type), type, sizeof(type)))
+		return 0;
+	if (octets16(type) == 0x0800) {
+		if (!parse_v4(skb, seg))
+			return 0;
+	} else if (octets16(type) != 0x86dd || !parse_v6(skb, seg)) {
+		return 0;
+	}
+	if (skb_load(skb, seg->tcp_at, tcp, sizeof(tcp)))
+		return 0;
+	__builtin_memcpy(&seg->tuple.peer_port, tcp, 2);
+	__builtin_memcpy(&seg->tuple.own_port, tcp + 2, 2);
+	seg->seq = octets32(tcp + 4);
+	seg->flags = tcp[13];
+	__builtin_memcpy(&seg->checksum, tcp + 16, 2);
+
+	/* The length is IP's own: short frames have padding behind it. A frame with a VLAN tag is one
+	 * of the VLAN's own interface, where it comes by once more. */
+	header_len = (tcp[12] >> 4) * 4;
+	seg->is_whole = !seg->is_fragment && !skb->vlan_present && header_len >= TCP_LEN &&
+			seg->tcp_len > header_len && seg->tcp_at + seg->tcp_len <= skb->len;
+	if (!seg->is_whole)
+		return 1;
+	seg->payload_at = seg->tcp_at + header_len;
+	seg->payload_len = seg->tcp_len - header_len;
+	seg->has_timestamp = 0;
+	if (header_len >= TCP_LEN + 12 && !skb_load(skb, seg->tcp_at + TCP_LEN, option, sizeof(option))) {
+		seg->has_timestamp = octets32(option) == TIMESTAMP_FIRST;
+		seg->timestamp = octets32(option + 4);
+	}
+	return 1;
+}
+
+#endif
