@@ -100,7 +100,8 @@ impl Run {
         let counts = self.counts();
         eprintln!("{counts:?}, faults: {:?}", self.middle.faults);
         assert!(counts.octets_behind > 0 && counts.confirmed > 0, "{counts:?}");
-        assert!(counts.octets_unseen == 0 && counts.interface > 1, "{counts:?}");
+        // The first FPDUs may come before the program knows the connection.
+        assert!(counts.octets_unseen < 1000 && counts.interface > 1, "{counts:?}");
         counts
     }
 }

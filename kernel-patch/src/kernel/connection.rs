@@ -110,6 +110,14 @@ impl Placing {
         self.set_gate(gate & !(GATE_OPEN | GATE_BUSY));
     }
 
+    /// Has everything in front of `seq` count as seen.
+    pub(super) fn skip(&self, seq: u32) {
+        let top = self.u32(offset_of!(Connection, top));
+        if is_before(top.load(Ordering::Relaxed), seq) {
+            top.store(seq, Ordering::Relaxed);
+        }
+    }
+
     /// Notes that `count` octets were read, the last of them in front of `seq`. Those that have not
     /// come past the program count as unseen: they have taken another interface.
     pub fn note_read(&mut self, seq: u32, count: u32) {

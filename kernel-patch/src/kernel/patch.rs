@@ -172,7 +172,12 @@ impl Patch {
     pub fn place(&self, opening: &Opening) -> Result<Placing, PatchError> {
         let answer = self.ask(opening.tuple)?;
         let number = self.table.take_number()?;
-        Placing::begin(self.table.clone(), number, opening, &answer)
+        let placing = Placing::begin(self.table.clone(), number, opening, &answer)?;
+        // What has come meanwhile was not seen, and that is nobody's fault.
+        if let Ok(now) = self.ask(opening.tuple) {
+            placing.skip(now.rcv_nxt);
+        }
+        Ok(placing)
     }
 }
 
