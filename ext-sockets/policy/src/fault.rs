@@ -72,6 +72,9 @@ pub enum Reason {
     /// The text is not a level of the log.
     #[error("{0:?} is no level")]
     LogLevel(String),
+    /// No setting of a `placement` line has this name.
+    #[error("{0:?} is no setting of placement")]
+    PlacementSetting(String),
     /// No setting of a `verbs` line has this name.
     #[error("{0:?} is no setting of a connection")]
     Setting(String),
@@ -92,10 +95,16 @@ impl Reason {
         match self {
             Reason::NotText => "write the file as UTF-8; names and addresses need no other octets",
             Reason::Statement(_) => {
-                "begin it with \"use\", \"log\", \"threshold\" or \"verbs\", or with # if it is a comment"
+                "begin it with \"use\", \"log\", \"threshold\", \"placement\" or \"verbs\", or with # if it is a \
+                 comment"
             }
             Reason::Missing("program's name" | "peer's address" | "setting" | "value of the setting") => {
                 "write: verbs PROGRAM ADDRESS:PORT SETTING=VALUE, for example: verbs * 192.0.2.0/24:* crc=off"
+            }
+            Reason::Missing("level of placement" | "value of placement's setting")
+            | Reason::PlacementSetting(_) => {
+                "write: placement user|auto|kernel interfaces=NAME,NAME trusted=on, where the latter two may \
+                 be left out"
             }
             Reason::Setting(_) => {
                 "it is one of mpa, crc, markers, peer-to-peer, rtr, ird, ord, extensions, speaks-first and \

@@ -8,6 +8,7 @@
 //! log  destination (stderr | syslog | file NAME)  min-level (1 to 9)
 //! use  FAMILY  (server | client)  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]
 //! threshold  (source | sink)  (OCTETS | all | none)
+//! placement  (user | auto | kernel)  [interfaces=NAME[,NAME...]]  [trusted=(on | off)]
 //! verbs  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]  SETTING=VALUE ...
 //! ```
 //!
@@ -20,6 +21,9 @@
 //! A `verbs` line sets something for connections of an RDMA program ([`VerbsSettings`]): at either
 //! end ADDRESS is the peer's, and PORT that at which the server listens. Of the lines that match,
 //! the first that names a setting counts for it.
+//!
+//! A `placement` line says what raw mode has the kernel place, and on which interfaces
+//! ([`PlacementSettings`]); the last line that names a setting counts for it.
 //!
 //! A file that was written for libsdp means what it meant there ([`Policy::parse_libsdp`]): `both`
 //! is SDP or else plain TCP, which is also the family of a connection that no rule matches.
@@ -42,6 +46,7 @@ mod address;
 mod fault;
 mod glob;
 mod parse;
+mod placement;
 mod thresholds;
 mod verbs;
 
@@ -58,6 +63,7 @@ use address::Destination;
 use verbs::VerbsRule;
 
 pub use fault::{Fault, Reason};
+pub use placement::{PlacementLevel, PlacementSettings};
 pub use thresholds::{NO_THRESHOLD, Thresholds};
 pub use verbs::{RtrKinds, VariableFault, VerbsSettings};
 
@@ -112,6 +118,7 @@ pub struct Policy {
     otherwise: Family,
     log: Log,
     thresholds: Thresholds,
+    placement: PlacementSettings,
     verbs: Vec<VerbsRule>,
 }
 
@@ -206,6 +213,11 @@ impl Policy {
     /// Returns the thresholds of SDP that the file sets.
     pub fn thresholds(&self) -> Thresholds {
         self.thresholds
+    }
+
+    /// Returns the settings of placement in the kernel that the file makes.
+    pub fn placement(&self) -> &PlacementSettings {
+        &self.placement
     }
 
     /// Returns what the `verbs` lines set for `program`'s connections with `peer`, whose port is

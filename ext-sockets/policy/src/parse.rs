@@ -2,6 +2,7 @@
 
 use super::address::{Destination, digits};
 use super::fault::{Fault, Reason};
+use super::placement::PlacementSettings;
 use super::verbs::VerbsRule;
 use super::{Family, Log, LogTo, NO_THRESHOLD, Policy, Rule, Side, Thresholds, glob};
 
@@ -42,6 +43,10 @@ fn parse_line(number: usize, line: &[u8], dialect: Dialect, policy: &mut Policy)
         }
         Some("threshold") => {
             policy.thresholds = thresholds(&mut words, policy.thresholds)?;
+            Ok(())
+        }
+        Some("placement") if dialect == Dialect::Own => {
+            policy.placement = PlacementSettings::parse(&mut words)?.or(policy.placement.clone());
             Ok(())
         }
         Some("verbs") if dialect == Dialect::Own => {

@@ -118,7 +118,7 @@ const KEYS: [Key; 10] = [
         set: |settings, word| switch(word).map(|on| settings.large_fpdus = Some(on)),
     },
 ];
-const SWITCH: &str = "on or off (or 1, or 0)";
+pub(super) const SWITCH: &str = "on or off (or 1, or 0)";
 
 impl VerbsSettings {
     /// The variables, by name.
@@ -134,8 +134,7 @@ impl VerbsSettings {
             let Some(value) = variable(key.variable).filter(|value| !value.is_empty()) else { continue };
             let text = std::str::from_utf8(&value).ok();
             if text.and_then(|word| (key.set)(&mut settings, word)).is_none() {
-                let value = String::from_utf8_lossy(&value).into_owned();
-                faults.push(VariableFault { variable: key.variable, value, takes: key.takes });
+                faults.push(VariableFault::new(key.variable, &value, key.takes));
             }
         }
         (settings, faults)
@@ -168,6 +167,10 @@ pub struct VariableFault {
 }
 
 impl VariableFault {
+    pub(super) fn new(variable: &'static str, value: &[u8], takes: &'static str) -> Self {
+        VariableFault { variable, value: String::from_utf8_lossy(value).into_owned(), takes }
+    }
+
     /// Returns what the variable takes.
     pub fn remedy(&self) -> &'static str {
         self.takes
@@ -218,7 +221,7 @@ fn number(word: &str, range: core::ops::RangeInclusive<u32>) -> Option<u8> {
     digits(word).filter(|number| range.contains(number)).map(|number| number as u8)
 }
 
-fn switch(word: &str) -> Option<bool> {
+pub(super) fn switch(word: &str) -> Option<bool> {
     match word {
         "on" | "1" => Some(true),
         "off" | "0" => Some(false),
