@@ -74,6 +74,19 @@ impl MemoryRegion {
         self.region().len()
     }
 
+    /// Returns the address of the first octet in this process. Behind it are [`len`](Self::len)
+    /// octets, which peers and requests may change at any time.
+    ///
+    /// ```
+    /// use rddp_rnic::{Access, Rnic};
+    /// let region = Rnic::open()?.alloc_pd().allocate(64, Access::LOCAL_WRITE)?;
+    /// assert_eq!(region.as_ptr().addr() as u64, region.base());
+    /// # Ok::<(), rddp_rnic::Error>(())
+    /// ```
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.region().as_ptr()
+    }
+
     /// Returns whether the region has no octets.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
