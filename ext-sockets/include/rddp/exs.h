@@ -109,10 +109,15 @@ int exs_qfd(exs_qhandle_t queue);
 /* ---- Memory ---- */
 
 #define EXS_MRF_SHARED 1
+/* An extension: memory into which the kernel places what arrives. Refused with ENOTSUP, as
+ * operations are on byte streams, which have no memory to place into. Memory of ddp_allocate with
+ * DDP_KERNEL (raw.h) may be registered without this flag, and used here as any other. */
+#define EXS_MRF_KERNEL 2
 
 /* Registers len octets at addr. Returns EXS_MHANDLE_INVALID on failure:
  *   EINVAL  len is 0, unknown flags, no exs_init
  *   EFAULT  no memory is mapped there
+ *   ENOTSUP EXS_MRF_KERNEL
  */
 exs_mhandle_t exs_mregister(void *addr, size_t len, int flags);
 

@@ -16,6 +16,9 @@ use crate::sys::exs::is_mapped;
 pub const UNREGISTERED: c_int = 0;
 /// `EXS_MRF_SHARED`: other threads may use the region too; here they always may.
 const SHARED: c_int = 1;
+/// `EXS_MRF_KERNEL`: memory for placement in the kernel. Operations are on byte streams, whose
+/// octets have their place only when their turn in the stream has come.
+const KERNEL: c_int = 2;
 
 /// A registered range of memory.
 #[derive(Debug)]
@@ -56,6 +59,9 @@ impl Used {
 /// # Errors
 /// As in `include/rddp/exs.h`.
 pub fn register(start: usize, len: usize, flags: c_int) -> Result<c_int, Errno> {
+    if flags & KERNEL != 0 && flags & !(SHARED | KERNEL) == 0 {
+        return Err(Errno(libc::ENOTSUP));
+    }
     if flags & !SHARED != 0 || len == 0 || start.checked_add(len).is_none() {
         return Err(Errno::INVALID);
     }

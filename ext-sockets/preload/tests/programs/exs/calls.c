@@ -142,7 +142,9 @@ void memory(void) {
     connection(ends);
     exs_qhandle_t queue = exs_qcreate(4);
     FAILS(exs_mregister(octets, 0, 0), EINVAL);
-    FAILS(exs_mregister(octets, 1, 2), EINVAL);
+    FAILS(exs_mregister(octets, 1, 4), EINVAL);
+    FAILS(exs_mregister(octets, 1, EXS_MRF_KERNEL | 4), EINVAL);
+    FAILS(exs_mregister(octets, 1, EXS_MRF_KERNEL), ENOTSUP);
     FAILS(exs_mregister(octets, SIZE_MAX, 0), EINVAL);
     FAILS(exs_mregister(NULL, 1, 0), EFAULT);
     exs_mhandle_t region = exs_mregister(octets + 100, 1000, EXS_MRF_SHARED);
