@@ -106,6 +106,40 @@ extern "C" {
  * Combined. */
 #define DDP_SDP_MODE 23
 
+/* int, an enum ddp_placement (as RDDP_PLACEMENT in the environment says, "user", "auto" or
+ * "kernel", or `placement` in the policy; else DDP_PLACEMENT_USER): the level at which raw mode
+ * puts the payload of what the peer sends into its place. Has no effect on byte streams, which have
+ * no memory to place into. Set before ddp_attach; on a listening socket for those that are
+ * accepted.
+ *
+ * The kernel places only on interfaces that RDDP_PLACEMENT_INTERFACES or the policy name, and only
+ * into memory of ddp_allocate with DDP_KERNEL. Where it cannot, for want of rights or of Linux 6.1,
+ * or on a connection with markers, the payload is placed at user level: DDP_PLACEMENT_INFO tells.
+ *   EOPNOTSUPP  no interface is named, or this library was built without placement in the kernel
+ */
+#define DDP_PLACEMENT 24
+/* struct ddp_placement_info, get only. */
+#define DDP_PLACEMENT_INFO 25
+
+enum ddp_placement {
+    DDP_PLACEMENT_USER = 0,  /* by the process, when TCP hands the octets over */
+    DDP_PLACEMENT_AUTO = 1,  /* by the kernel behind a missing segment, else by the process */
+    DDP_PLACEMENT_KERNEL = 2 /* by the kernel, when segments arrive */
+};
+
+/* All is 0 where the connection is placed at user level, and before and after a connection. */
+struct ddp_placement_info {
+    int32_t placement;      /* an enum ddp_placement: the level of this connection */
+    uint32_t interface;     /* on which the last segment came, by its index; 0: none came */
+    uint64_t segments;      /* that the kernel's program has seen */
+    uint64_t placed;        /* FPDUs whose payload it has placed */
+    uint64_t confirmed;     /* of these, those that were found right and not placed again */
+    uint64_t wrong;         /* those whose octets did not make the CRC, and were placed again */
+    uint64_t octets;        /* of payload in confirmed FPDUs */
+    uint64_t octets_behind; /* of payload that was placed behind a missing segment */
+    uint64_t octets_unseen; /* of the stream, past the program: by another interface, say */
+};
+
 enum ddp_sdp_mode {
     DDP_SDP_BUFFERED = 0,
     DDP_SDP_COMBINED = 1,

@@ -59,9 +59,11 @@ int ddp_domain_close(int domain);
 #define DDP_CAN_BIND 16         /* windows may be bound to it; not with DDP_ZERO_BASED */
 #define DDP_REMOTE_INVALIDATE 32 /* a Send of the peer's may invalidate the STag */
 #define DDP_ZERO_BASED 64       /* the Tagged Offset of its first octet is 0, else its address */
-/* For ddp_register alone: */
+/* For ddp_register and ddp_allocate: */
 #define DDP_POPULATE 256 /* fault all pages in now */
 #define DDP_LOCK 512     /* mlock, until it is deregistered */
+/* For ddp_allocate alone: */
+#define DDP_KERNEL 1024 /* memory that the kernel can place into */
 
 /* Registers memory, and sets its STag. The memory must stay mapped until it is deregistered. No
  * page is touched.
@@ -70,6 +72,22 @@ int ddp_domain_close(int domain);
  *   ENOMEM  too many; or as mlock
  */
 int ddp_register(int domain, void *begin, size_t length, int access, uint32_t *stag);
+/* Allocates length octets that are 0, registers them, and sets their address and STag.
+ * ddp_deregister gives them back: they are not mapped any more.
+ *
+ * With DDP_KERNEL, the kernel can place there what comes to endpoints of this process whose sockets
+ * have DDP_PLACEMENT (ddp.h). Such memory takes whole pieces of 64 MiB, is resident from the start
+ * and never swapped; a child of fork has nothing mapped there. Whether there is any is settled by
+ * the first call of this file, with which the process opens its device; the log says more.
+ *   EINVAL      length is 0
+ *   ENOMEM      too much, or too many
+ *   EOPNOTSUPP  DDP_KERNEL: no interface is named (RDDP_PLACEMENT_INTERFACES, or the policy) or the
+ *               program cannot be put on one; or this library was built without placement in the
+ *               kernel
+ *   EPERM       DDP_KERNEL: CAP_BPF, CAP_NET_ADMIN or CAP_PERFMON is missing
+ *   others      DDP_KERNEL: as the system calls by which the program is loaded
+ */
+int ddp_allocate(int domain, size_t length, int access, void **begin, uint32_t *stag);
 /* Makes a region valid again that was invalidated, or changes its rights; sets the STag, which has
  * another key. */
 int ddp_reregister(uint32_t stag, int access, uint32_t *now);

@@ -46,7 +46,7 @@ mod wait;
 
 use rddp_es_api::{as_program, progress};
 use rddp_real as real;
-use rddp_switch::{capture, kinds, process, sdp, startup, switch, trace};
+use rddp_switch::{capture, kinds, placement, process, sdp, startup, switch, trace};
 
 /// Run by the dynamic linker when the library is loaded. Calls that constructors of other libraries
 /// make before are served too.
@@ -66,6 +66,7 @@ extern "C" fn on_load() {
     progress::load();
     startup::load();
     sdp::load();
+    placement::load();
     // SAFETY: each function of `OWN` has the contract of the C library's function that it stands
     // before.
     unsafe { as_program::install(exs::OWN) };

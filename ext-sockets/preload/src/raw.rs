@@ -62,6 +62,31 @@ pub unsafe extern "C" fn ddp_register(
     }
 }
 
+/// `ddp_allocate` of rddp/raw.h: allocates memory and registers it.
+///
+/// # Safety
+///
+/// As the header asks of the program.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ddp_allocate(
+    domain: c_int,
+    len: size_t,
+    access: c_int,
+    begin: *mut *mut c_void,
+    stag: *mut u32,
+) -> c_int {
+    // SAFETY: null or the program's places for an address and a number; `lent` fails where they
+    // cannot be written.
+    result(|| unsafe {
+        lent::check_room(begin, 1)?;
+        lent::check_room(stag, 1)?;
+        let (at, named) = raw::allocate(domain, len, access)?;
+        lent::put(begin, at.cast())?;
+        lent::put(stag, named)?;
+        Ok(0)
+    })
+}
+
 /// `ddp_window` of rddp/raw.h: opens a memory window.
 ///
 /// # Safety

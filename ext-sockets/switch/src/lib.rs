@@ -17,6 +17,7 @@
 //! | [`wait`] | `poll`, `select` and `epoll` of sockets of ours |
 //! | [`startup`] | the time limit of startups that the environment sets |
 //! | [`trace`] | events of the switch's decisions, for `RDDP_LOG` |
+//! | [`placement`] | the settings of placement in the kernel that hold for the process |
 //! | [`sdp`] | the settings of SDP that hold for the process, and its address families |
 #![deny(unsafe_code)]
 
@@ -34,6 +35,7 @@ mod fds;
 pub mod gate;
 mod journal;
 pub mod kinds;
+pub mod placement;
 mod plain_peers;
 pub mod sdp;
 pub mod startup;

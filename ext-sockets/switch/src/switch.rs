@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::race::OnceBox;
-use rddp_policy::{Family, Fault, Policy, Side, Thresholds};
+use rddp_policy::{Family, Fault, PlacementSettings, Policy, Side, Thresholds};
 use rddp_real::{self as real, state_of_tcp};
 use rddp_stream::Errno;
 
@@ -117,6 +117,20 @@ fn told(path: &Path, (policy, faults): (Policy, Vec<Fault>)) -> Policy {
 /// Returns the thresholds of SDP that the policy sets.
 pub(crate) fn thresholds() -> Thresholds {
     SWITCH.get().map_or(Thresholds::default(), |switch| switch.policy.thresholds())
+}
+
+/// Returns the settings of placement in the kernel that the policy makes.
+pub(crate) fn placement() -> PlacementSettings {
+    SWITCH.get().map(|switch| switch.policy.placement().clone()).unwrap_or_default()
+}
+
+/// Logs why everything is placed at user level, though somebody has asked for the kernel.
+pub(crate) fn tell_user_level(why: impl std::fmt::Display) {
+    let what = format_args!("raw mode places at user level: {why}");
+    match SWITCH.get() {
+        Some(switch) => switch.say(Level::Error, what),
+        None => journal::without_policy(what),
+    }
 }
 
 /// Returns whether there is a policy.

@@ -2,7 +2,7 @@ use tempfile::TempDir;
 
 use crate::support::{command, compile, library, succeeded};
 
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "raw/main.c",
     "raw/operations.c",
     "raw/refusals.c",
@@ -13,17 +13,26 @@ const SOURCES: [&str; 10] = [
     "raw/answers.c",
     "raw/shared.c",
     "raw/names.c",
+    "raw/placement.c",
 ];
 
 /// Runs one of the program's tests.
 #[track_caller]
 fn passes(test: &str) {
+    passes_with(test, &[]);
+}
+
+/// Runs one of the program's tests with these variables, and returns what the library logs.
+#[track_caller]
+fn passes_with(test: &str, variables: &[(&str, &str)]) -> String {
     let scratch = TempDir::new().unwrap();
     let folder = library().parent().unwrap().display().to_string();
     let rpath = format!("-Wl,-rpath,{folder}");
     let program = compile(&SOURCES, scratch.path(), &["-pthread", "-L", &folder, &rpath, "-lrddp_sockets"]);
-    let said = succeeded(&command(&program, false, scratch.path()).arg(test).output().unwrap());
-    assert_eq!(said, "all is so\n");
+    let mut command = command(&program, false, scratch.path());
+    let output = command.envs(variables.iter().copied()).arg(test).output().unwrap();
+    assert_eq!(succeeded(&output), "all is so\n");
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
@@ -99,4 +108,30 @@ fn bad_pointers_are_efault() {
 #[test]
 fn kinds_statuses_and_terminates_have_names() {
     passes("names");
+}
+
+#[test]
+fn memory_that_the_library_allocates_is_written_by_peers() {
+    passes("allocated");
+}
+
+#[test]
+fn the_kernel_is_asked_in_vain_where_no_interface_is_named() {
+    assert_eq!(passes_with("placement", &[]), "");
+    let logged = passes_with("placement", &[("RDDP_PLACEMENT", "auto")]);
+    assert!(logged.contains("places at user level: no interface is named; try:"), "{logged}");
+    let logged = passes_with("placement", &[("RDDP_PLACEMENT_TRUSTED", "yes")]);
+    assert!(logged.contains("RDDP_PLACEMENT_TRUSTED=yes: not a value of this variable"), "{logged}");
+}
+
+/// A build without the feature says so; one with it finds no such interface, or has no rights.
+#[test]
+fn a_program_goes_on_at_user_level_where_the_kernel_is_refused() {
+    let variables = [("RDDP_PLACEMENT", "auto"), ("RDDP_PLACEMENT_INTERFACES", "nosuch0")];
+    let logged = passes_with("operations", &variables);
+    assert!(logged.contains("raw mode places at user level: preparing placement"), "{logged}");
+    if cfg!(not(feature = "kernel")) {
+        assert!(logged.contains("build with the feature `kernel`"), "{logged}");
+        assert!(!passes_with("placement", &variables).is_empty());
+    }
 }

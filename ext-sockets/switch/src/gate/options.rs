@@ -90,6 +90,9 @@ fn our_option(fd: c_int, name: c_int) -> Result<Value, Errno> {
         if name == socket::DDP_SDP_INFO {
             return Ok(socket::sdp_info(false, None));
         }
+        if name == socket::DDP_PLACEMENT_INFO {
+            return Ok(socket::placement_info(&Settings::DEFAULT, None));
+        }
         return socket::get(&Settings::default(), name);
     };
     let ours = Ours::new(held, fd);
@@ -99,6 +102,10 @@ fn our_option(fd: c_int, name: c_int) -> Result<Value, Errno> {
     if name == socket::DDP_SDP_INFO {
         let is_sdp = held_speaks_sdp(&ours);
         return Ok(socket::sdp_info(is_sdp, ours.sdp_info()));
+    }
+    if name == socket::DDP_PLACEMENT_INFO {
+        let counts = ours.kernel_counts();
+        return Ok(socket::placement_info(&ours.held().settings(), counts));
     }
     let mut settings = ours.held().settings().clone();
     ours.describe(&mut settings);

@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use rddp_real::Value;
+use rddp_rnic::KernelCounts;
 use rddp_stream::{Errno, SdpInfo, Sends};
 
 use super::framed::Framed;
@@ -119,6 +120,11 @@ pub trait Kind: Begin + Readiness + Close {
 
     /// Returns what the connection tells of SDP, once it is up.
     fn sdp_info(&self) -> Option<SdpInfo> {
+        None
+    }
+
+    /// Returns what was counted of segments that the kernel places; `None` where it places none.
+    fn kernel_counts(&self) -> Option<KernelCounts> {
         None
     }
 

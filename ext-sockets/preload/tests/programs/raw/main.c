@@ -127,6 +127,7 @@ int main(int count, char **args) {
         {"connections", connections}, {"peers", peers}, {"endings", endings},
         {"readiness", readiness}, {"patience", patience}, {"forks", forks}, {"crowds", crowds},
         {"answers", answered}, {"unanswered", unanswered}, {"shared", shared_receives}, {"names", names},
+        {"allocated", allocated}, {"placement", placement},
     };
     alarm(120);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)

@@ -72,5 +72,7 @@ void answered(void);
 void unanswered(void);
 void shared_receives(void);
 void names(void);
+void allocated(void);
+void placement(void);
 
 #endif

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use rddp_es_api::progress::Progress;
 use rddp_real::Value;
+use rddp_rnic::{KernelCounts, Placement};
 use rddp_stream::{Errno, Gather, Role, SdpInfo, SdpMode};
 
 use super::settings::{KindId, Mode, Settings};
+use crate::placement;
 
 /// The level of our options; the kernel uses none of this number.
 pub const SOL_DDP: c_int = 0x4444;
@@ -59,6 +61,10 @@ pub const DDP_SDP_INFO: c_int = 22;
 /// int: the mode that SDP asks for where this end sends, an `enum ddp_sdp_mode`; -1: none. Can be
 /// set at any time.
 pub const DDP_SDP_MODE: c_int = 23;
+/// int: the level at which raw mode places what the peer sends, an `enum ddp_placement`.
+pub const DDP_PLACEMENT: c_int = 24;
+/// `struct ddp_placement_info`, read only.
+pub const DDP_PLACEMENT_INFO: c_int = 25;
 
 /// RFC 6581 §9: a Send, a Write or a Read may be the message that tells a peer-to-peer responder
 /// that it may send.
@@ -114,6 +120,7 @@ pub fn set(settings: &mut Settings, name: c_int, octets: &[u8]) -> Result<(), Er
         DDP_GATHER => settings.gather = numbered(&GATHERS, value)?,
         DDP_SDP_BCOPY => settings.sdp.bcopy = Some(flag(value)?),
         DDP_SDP_BUFS => settings.sdp.bufs = Some(u16::try_from(value).map_err(|_| Errno::INVALID)?),
+        DDP_PLACEMENT => settings.placement = Some(level(value)?),
         DDP_STARTUP_TIMEOUT if value >= 0 => settings.startup = milliseconds(value),
         DDP_RTR | DDP_LARGEST_SEND | DDP_STARTUP_TIMEOUT => return Err(Errno::INVALID),
         _ => return Err(Errno(libc::ENOPROTOOPT)),
@@ -143,6 +150,7 @@ pub fn get(settings: &Settings, name: c_int) -> Result<Value, Errno> {
         DDP_SDP_BCOPY => Value::int(settings.sdp.is_bcopy().into()),
         DDP_SDP_MODE => Value::int(settings.sdp.mode().map_or(-1, |mode| mode as c_int)),
         DDP_SDP_BUFS => Value::int(settings.sdp.bufs().unwrap_or(0).into()),
+        DDP_PLACEMENT => Value::int(number(&placement::LEVELS, settings.placement())),
         DDP_PROGRESS => Value::int(settings.progress.unwrap_or_else(Progress::of_process) as c_int),
         _ => return Err(Errno(libc::ENOPROTOOPT)),
     })
@@ -191,6 +199,37 @@ pub fn sdp_info(is_sdp: bool, info: Option<SdpInfo>) -> Value {
     let counters = info.map_or([0; 8], |info| info.counters);
     octets[32..].copy_from_slice(counters.map(u64::to_ne_bytes).as_flattened());
     Value::octets(&octets)
+}
+
+/// Converts the option's number to a level. Nobody is to believe that the kernel places where it
+/// never will, so that is refused.
+fn level(value: c_int) -> Result<Placement, Errno> {
+    match numbered(&placement::LEVELS, value)? {
+        Placement::User => Ok(Placement::User),
+        level if placement::may_be_asked_for() => Ok(level),
+        _ => Err(Errno::UNSUPPORTED),
+    }
+}
+
+/// Returns a `struct ddp_placement_info`: the level at which the connection is placed,
+/// and what was counted where the kernel places.
+pub fn placement_info(settings: &Settings, counts: Option<KernelCounts>) -> Value {
+    let level = if counts.is_some() { settings.placement() } else { Placement::User };
+    let counts = counts.unwrap_or_default();
+    let mut info = [0; 8 + 7 * 8];
+    info[..4].copy_from_slice(&number(&placement::LEVELS, level).to_ne_bytes());
+    info[4..8].copy_from_slice(&counts.interface.to_ne_bytes());
+    let fields = [
+        counts.segments,
+        counts.placed,
+        counts.confirmed,
+        counts.wrong,
+        counts.octets,
+        counts.octets_behind,
+        counts.octets_unseen,
+    ];
+    info[8..].copy_from_slice(fields.map(u64::to_ne_bytes).as_flattened());
+    Value::octets(&info)
 }
 
 fn set_private_data(settings: &mut Settings, octets: &[u8]) -> Result<(), Errno> {
@@ -254,6 +293,9 @@ mod tests {
             (DDP_SDP_BUFS, 300),
             (DDP_SDP_MODE, 0),
         ];
+        // Nobody has named an interface, so that the only level is the default.
+        set(&mut settings, DDP_PLACEMENT, &0i32.to_ne_bytes()).unwrap();
+        assert_eq!(get(&settings, DDP_PLACEMENT), Ok(Value::int(0)));
         for (name, value) in options {
             assert_ne!(
                 get(&settings, name),
@@ -299,12 +341,19 @@ mod tests {
             (DDP_SDP_BUFS, 65536),
             (DDP_SDP_MODE, 3),
             (DDP_SDP_MODE, -2),
+            (DDP_PLACEMENT, 3),
+            (DDP_PLACEMENT, -1),
         ] {
             assert_eq!(set(&mut settings, name, &value.to_ne_bytes()), Err(Errno::INVALID), "option {name}");
         }
         assert_eq!(set(&mut settings, DDP_CRC, &[1, 0, 0]), Err(Errno::INVALID));
         assert_eq!(set(&mut settings, DDP_PRIVATE_DATA, &[0; 509]), Err(Errno::INVALID));
         assert_eq!(set(&mut settings, DDP_MODE_INFO, &[0; 16]), Err(Errno(libc::ENOPROTOOPT)));
+        for level in [1i32, 2] {
+            let refused = set(&mut settings, DDP_PLACEMENT, &level.to_ne_bytes());
+            assert_eq!(refused, Err(Errno::UNSUPPORTED), "no interface is named");
+        }
+        assert_eq!(set(&mut settings, DDP_PLACEMENT_INFO, &[0; 64]), Err(Errno(libc::ENOPROTOOPT)));
         assert_eq!(set(&mut settings, 99, &[0; 4]), Err(Errno(libc::ENOPROTOOPT)));
         assert_eq!(settings, Settings::default());
     }
@@ -340,6 +389,29 @@ mod tests {
             assert_eq!(get(&settings, DDP_ROLE), Ok(Value::int(number)));
             assert_eq!(get(&settings, DDP_GATHER), Ok(Value::int(number)));
         }
+    }
+
+    #[test]
+    fn placement_info_has_the_level_and_the_counts() {
+        let settings = Settings { placement: Some(Placement::Kernel), ..Settings::default() };
+        let counts = KernelCounts {
+            segments: 1,
+            placed: 2,
+            confirmed: 3,
+            wrong: 4,
+            octets: 5,
+            octets_behind: 6,
+            octets_unseen: 7,
+            interface: 8,
+        };
+        let fields = |counts| {
+            let value = placement_info(&settings, counts);
+            let [level, interface] = [0, 4].map(|at| u32::from_ne_bytes(*value[at..].first_chunk().unwrap()));
+            let rest = value[8..].chunks(8).map(|field| u64::from_ne_bytes(field.try_into().unwrap()));
+            (level, interface, rest.collect::<Vec<_>>())
+        };
+        assert_eq!(fields(Some(counts)), (2, 8, vec![1, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(fields(None), (0, 0, vec![0; 7]), "placed at user level all the same");
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use rddp_es_api::progress::Progress;
 use rddp_mpa::{Revision, RtrSet};
+use rddp_rnic::Placement;
 use rddp_stream::{Errno, Format, Gather, Options, Plain, PrivateData, Role};
 
 use super::saved_options::SavedOptions;
 use crate::sdp::SdpSettings;
-use crate::startup;
+use crate::{placement, startup};
 
 /// The state of a socket's DDPMODE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,6 +133,8 @@ pub struct Settings {
     pub private_data: Option<Box<[u8]>>,
     /// The program's settings of SDP.
     pub sdp: SdpSettings,
+    /// The level at which raw mode places what the peer sends; `None`: the process's default.
+    pub placement: Option<Placement>,
     /// The program's values of TCP options that the stream acts on itself.
     pub saved: SavedOptions,
     /// The address that the program connected to.
@@ -168,6 +171,7 @@ impl Settings {
         startup: None,
         private_data: None,
         sdp: SdpSettings::DEFAULT,
+        placement: None,
         saved: SavedOptions::DEFAULT,
         to: None,
         failure: Errno::NONE,
@@ -201,6 +205,11 @@ impl Settings {
     pub fn startup_time(&self) -> Duration {
         let default = if self.plain_allowed { UNTIL_PLAIN } else { STARTUP };
         self.startup.or_else(startup::of_process).unwrap_or(default)
+    }
+
+    /// Returns the level at which raw mode places what the peer sends.
+    pub fn placement(&self) -> Placement {
+        self.placement.unwrap_or_else(placement::of_process)
     }
 
     /// Notes that DDPMODE has failed or ended, with this error.

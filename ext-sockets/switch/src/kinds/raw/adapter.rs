@@ -8,17 +8,20 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use once_cell::race::OnceBox;
 use parking_lot::{Mutex, RwLock};
-use rddp_rnic::{Error, MemError, ProtectionDomain, QpState, Rnic};
+use rddp_rnic::{Error, MemError, ProtectionDomain, QpState, Rnic, RnicConfig};
 use rddp_stream::{Errno, lent};
 
 use super::endpoint::Endpoint;
 use super::memory::Registered;
 use super::queue::Queue;
 use super::shared::Shared;
+use crate::placement;
 
 /// The RNIC of one process, and the program's objects on it.
 pub(super) struct Adapter {
     pub(super) rnic: Rnic,
+    /// `Ok` if the device can place in the kernel, or the errno for those who ask for that.
+    pub(super) kernel: Result<(), Errno>,
     /// Protection domains by the program's numbers of them; 0 exists from the beginning.
     pub(super) domains: RwLock<HashMap<c_int, ProtectionDomain>>,
     next_domain: AtomicI32,
@@ -70,10 +73,11 @@ impl Adapter {
     }
 
     fn new() -> Result<Self, Error> {
-        let rnic = Rnic::open()?;
+        let (rnic, kernel) = open()?;
         let domains = HashMap::from([(0, rnic.alloc_pd())]);
         Ok(Adapter {
             rnic,
+            kernel,
             domains: RwLock::new(domains),
             next_domain: AtomicI32::new(1),
             memory: RwLock::default(),
@@ -105,6 +109,17 @@ impl Adapter {
             .collect();
         drop(lingering);
         drop(over);
+    }
+}
+
+/// Opens the device, with placement in the kernel where that is asked for. Where that is refused,
+/// programs go on without it.
+fn open() -> Result<(Rnic, Result<(), Errno>), Error> {
+    let Some(kernel) = placement::of_device() else { return Ok((Rnic::open()?, Err(Errno::UNSUPPORTED))) };
+    match Rnic::with_config(&RnicConfig { kernel: Some(kernel), ..RnicConfig::default() }) {
+        Ok(rnic) => Ok((rnic, Ok(()))),
+        // If something else was refused, it will be now.
+        Err(error) => Rnic::open().map(|rnic| (rnic, Err(placement::refused(&error)))),
     }
 }
 

@@ -139,6 +139,7 @@ fn make(adapter: &Adapter, fd: c_int, how: &How, settings: &Settings) -> Result<
         inbound_write: !how.has(flag::NO_INBOUND_WRITE),
         no_receive: if how.has(flag::WAIT) { NoReceive::Wait } else { NoReceive::Terminate },
         events: Some(queue.events.clone()),
+        placement: settings.placement(),
         ..QpConfig::new(&queue.cq)
     };
     let qp = domain.create_qp(&config).map_err(|error| errno_of(&error))?;

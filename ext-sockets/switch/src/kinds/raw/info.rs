@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use rddp_mpa::{Request, ULP_NEGOTIATES};
-use rddp_rnic::{ConnectOptions, Connected};
+use rddp_rnic::{ConnectOptions, Connected, KernelCounts};
 use rddp_stream::Errno;
 
 use super::adapter::Adapter;
@@ -131,6 +131,12 @@ impl Info {
 pub(super) fn peer_private_data(cookie: u64) -> Vec<u8> {
     let endpoint = Adapter::existing().and_then(|adapter| adapter.endpoints.read().get(&cookie).cloned());
     endpoint.map(|endpoint| endpoint.look(|life| life.said().to_vec())).unwrap_or_default()
+}
+
+/// Returns what was counted where the kernel places; `None` where it does not.
+pub(super) fn kernel_counts(cookie: u64) -> Option<KernelCounts> {
+    let endpoint = Adapter::existing()?.endpoints.read().get(&cookie).cloned()?;
+    endpoint.qp.kernel_counts()
 }
 
 /// Brings the settings of a socket in raw mode up to date with the state of its endpoint.

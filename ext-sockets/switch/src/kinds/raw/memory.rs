@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 
-use rddp_rnic::{Access, MemoryRegion, MemoryWindow, ProtectionDomain, RegionOptions, Stag};
+use rddp_rnic::{Access, Error, MemError, MemoryRegion, MemoryWindow, ProtectionDomain, RegionOptions, Stag};
 use rddp_stream::Errno;
 
 use super::adapter::{Adapter, errno_of, memory_errno};
@@ -14,6 +14,8 @@ use crate::sys::raw::Area;
 const POPULATE: c_int = 1 << 8;
 /// A flag beside the rights: lock all pages into memory.
 const LOCK: c_int = 1 << 9;
+/// A flag beside the rights: memory that the kernel can place into.
+const KERNEL: c_int = 1 << 10;
 
 /// The region or window that an STag of the program's names.
 #[derive(Debug)]
@@ -82,6 +84,32 @@ pub fn register(number: c_int, area: &Area, access: c_int) -> Result<u32, Errno>
     let domain = domain(adapter, number)?;
     let region = area.register(&domain, access, &options).map_err(|error| errno_of(&error))?;
     Ok(keep(adapter, What::Region(region), number, access))
+}
+
+/// Allocates memory and registers it; returns its address and STag: `ddp_allocate`.
+///
+/// # Errors
+/// As `include/rddp/raw.h` says.
+pub fn allocate(number: c_int, len: usize, access: c_int) -> Result<(*mut u8, u32), Errno> {
+    let has = |flag| access & flag != 0;
+    let kernel = has(KERNEL);
+    let options = RegionOptions { populate: has(POPULATE), lock: has(LOCK), kernel, ..Default::default() };
+    let access = rights(access & !(POPULATE | LOCK | KERNEL))?;
+    if len == 0 {
+        return Err(Errno::INVALID);
+    }
+    let adapter = Adapter::get()?;
+    let domain = domain(adapter, number)?;
+    if kernel {
+        adapter.kernel?;
+    }
+    let region = domain.allocate_with(len, access, &options).map_err(|error| match &error {
+        // All memory that the kernel can place into is in use.
+        Error::Memory(MemError::Os { error, .. }) if error.raw_os_error().is_none() => Errno(libc::ENOMEM),
+        error => errno_of(error),
+    })?;
+    let begin = region.as_ptr();
+    Ok((begin, keep(adapter, What::Region(region), number, access)))
 }
 
 /// Opens a memory window and returns its STag, which is invalid until it is bound: `ddp_window`.

@@ -46,7 +46,9 @@ pub use endpoint::disconnect;
 pub use event::Event;
 pub(crate) use info::MAX_PRIVATE_DATA;
 pub use info::{Info, info};
-pub use memory::{close_domain, deregister, open_domain, open_window, register, reregister, stag_now};
+pub use memory::{
+    allocate, close_domain, deregister, open_domain, open_window, register, reregister, stag_now,
+};
 pub(super) use queue::closing as queue_closing;
 pub use queue::{events, open as open_queue};
 pub use shared::{arm_receives, close_receives, open_receives, post_shared};

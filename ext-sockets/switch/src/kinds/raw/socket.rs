@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 
 use rddp_real::Value;
+use rddp_rnic::KernelCounts;
 use rddp_stream::Errno;
 
 use super::{begin, endpoint, info};
@@ -38,6 +39,10 @@ impl Kind for Raw {
 
     fn describe(&self, settings: &mut Settings) {
         info::describe(self.held.cookie(), settings);
+    }
+
+    fn kernel_counts(&self) -> Option<KernelCounts> {
+        info::kernel_counts(self.held.cookie())
     }
 
     fn peer_private_data(&self) -> Value {
