@@ -28,13 +28,17 @@ const ENVIRONMENT: [(&str, &str); 3] = [
 ];
 
 /// Variables of programs that `rddp run` runs, besides.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 9] = [
     ("RDDP_LOG_FILE", "a file for what RDDP_LOG tells, in place of standard error; %p is the process"),
     ("RDDP_POLICY", "a policy's file, as of --policy"),
     ("RDDP_FAMILY", "one word for all connections: tcp, ddp, both, sdp, sdp-or-tcp"),
     ("RDDP_STARTUP_TIMEOUT", "milliseconds for a peer to speak MPA, SDP or neither"),
     ("RDDP_PROGRESS", "caller or threads: who does what a socket does on its own"),
     ("RDDP_SDP_*", "SOURCE_THRESHOLD, SINK_THRESHOLD, BCOPY, BUFS, MODE and FAMILIES: settings of SDP"),
+    (
+        "RDDP_PLACEMENT",
+        "user, auto or kernel: what places for raw mode; RDDP_PLACEMENT_INTERFACES and _TRUSTED go with it",
+    ),
     (
         "RDDP_VERBS_*",
         "MPA, CRC, MARKERS, LARGE_FPDUS, PEER_TO_PEER, RTR, SPEAKS_FIRST, IRD, ORD, EXTENSIONS: a policy's words for all peers",

@@ -25,7 +25,7 @@ use std::process;
 
 use clap::Args;
 use rddp_policy::{Family, Fault, Policy, Thresholds, VerbsSettings};
-use rddp_switch::{sdp, switch};
+use rddp_switch::{placement, sdp, switch};
 
 use self::library::Library;
 use crate::failure::{Failure, Kind};
@@ -123,6 +123,9 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
     let policy = args.policy.as_deref().map(checked).transpose()?;
     args.check_thresholds(policy.as_ref().map(|(_, policy)| policy))?;
     if let Some(fault) = sdp::faults().next() {
+        return Err(Failure::usage(fault.to_string()).remedy(fault.remedy()));
+    }
+    if let Some(fault) = placement::faults().first() {
         return Err(Failure::usage(fault.to_string()).remedy(fault.remedy()));
     }
     args.check_environment()?;

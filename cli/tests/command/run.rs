@@ -121,7 +121,7 @@ fn thresholds_without_sdp_are_refused() {
 }
 
 #[test]
-fn variables_of_sdp_are_checked_before_anything_runs() {
+fn variables_of_sdp_and_placement_are_checked_before_anything_runs() {
     let with = |name: &str, value: &str| {
         let mut command = program::command(&["run", "--", "echo", "ran"]);
         command.env(name, value).output().unwrap()
@@ -133,6 +133,8 @@ fn variables_of_sdp_are_checked_before_anything_runs() {
         ("RDDP_SDP_BCOPY", "yes", "0 or 1"),
         ("RDDP_SDP_FAMILIES", "no", "0 or 1"),
         ("RDDP_SDP_MODE", "Buffered", "buffered, combined, pipelined or auto"),
+        ("RDDP_PLACEMENT", "yes", "user, auto or kernel"),
+        ("RDDP_PLACEMENT_INTERFACES", "eth0,", "names of interfaces with commas between them"),
     ] {
         let ended = with(name, value);
         let told = String::from_utf8(ended.stderr).unwrap();
