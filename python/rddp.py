@@ -24,18 +24,23 @@ import socket
 import time
 import weakref
 
-__all__ = ["Endpoint", "Event", "Info", "Memory", "ModeInfo", "NotLoaded", "Piece", "Queue", "Work", "WorkFailed",
-           "kind_name", "mode_info", "raw_socket", "strerror", "terminate_name", "version"]
+__all__ = ["Endpoint", "Event", "Info", "Memory", "ModeInfo", "NotLoaded", "Piece", "PlacementInfo", "Queue", "Work",
+           "WorkFailed", "kind_name", "mode_info", "placement_info", "raw_socket", "strerror", "terminate_name",
+           "version"]
 
 # Options of sockets, at level SOL_DDP.
 SOL_DDP = 0x4444
 DDPMODE, DDP_ROLE, DDP_CRC, DDP_MARKERS, DDP_IRD, DDP_ORD, DDP_RTR, DDP_PRIVATE_DATA = range(1, 9)
 DDP_LARGEST_SEND, DDP_GATHER, DDP_MODE_INFO, DDP_PEER_PRIVATE_DATA = range(9, 13)
+DDP_PLACEMENT, DDP_PLACEMENT_INFO = 24, 25
 DDPMODE_RAW, DDPMODE_SDP = 2, 3
+
+# Levels of placement.
+PLACEMENT_USER, PLACEMENT_AUTO, PLACEMENT_KERNEL = range(3)
 
 # Rights to registered memory.
 LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC = 1, 2, 4, 8
-CAN_BIND, REMOTE_INVALIDATE, ZERO_BASED, POPULATE, LOCK = 16, 32, 64, 256, 512
+CAN_BIND, REMOTE_INVALIDATE, ZERO_BASED, POPULATE, LOCK, KERNEL = 16, 32, 64, 256, 512, 1024
 
 # Operations, which are also kinds of events; and the other kinds.
 RECEIVE, SEND, SEND_INVALIDATE, WRITE, WRITE_IMMEDIATE, IMMEDIATE = range(1, 7)
@@ -184,6 +189,20 @@ def mode_info(sock):
     return ModeInfo.from_buffer_copy(sock.getsockopt(SOL_DDP, DDP_MODE_INFO, ctypes.sizeof(ModeInfo)))
 
 
+class PlacementInfo(ctypes.Structure):
+    """What the kernel has placed of a connection: struct ddp_placement_info."""
+
+    _fields_ = [("placement", ctypes.c_int32), ("interface", ctypes.c_uint32),
+                *((name, ctypes.c_uint64) for name in ("segments", "placed", "confirmed", "wrong", "octets",
+                                                       "octets_behind", "octets_unseen"))]
+
+
+def placement_info(sock):
+    """Returns the level at which a connection in raw mode is placed, and the kernel's counts."""
+    size = ctypes.sizeof(PlacementInfo)
+    return PlacementInfo.from_buffer_copy(sock.getsockopt(SOL_DDP, DDP_PLACEMENT_INFO, size))
+
+
 def raw_socket(family=socket.AF_INET):
     """Returns a TCP socket in raw mode, to connect or to listen."""
     _function("ddp_attach")
@@ -195,20 +214,31 @@ def raw_socket(family=socket.AF_INET):
 class Memory:
     """Registered memory: `length` octets that are allocated here, or a writable buffer such as a
     bytearray or an mmap. `octets` is a memoryview of it, which the peer may change at any time if
-    it has the right. It is deregistered by `close` or with the object."""
+    it has the right. It is deregistered by `close` or with the object.
+
+    With KERNEL, `length` octets are allocated that the kernel can place into. They stay while there
+    are views of them, but no longer than until `close`: then views must not be used any more."""
 
     def __init__(self, length, access, domain=0):
-        if isinstance(length, int):
+        stag = ctypes.c_uint32()
+        if access & KERNEL:
+            begin = ctypes.c_void_p()
+            _call("ddp_allocate", domain, ctypes.c_size_t(length), access, ctypes.byref(begin), ctypes.byref(stag))
+            place = (ctypes.c_char * length).from_address(begin.value)
+        elif isinstance(length, int):
             place = (ctypes.c_char * length)()
         else:
             place = (ctypes.c_char * memoryview(length).nbytes).from_buffer(length)
-        stag, self.length = ctypes.c_uint32(), ctypes.sizeof(place)
-        _call("ddp_register", domain, place, ctypes.c_size_t(self.length), access, ctypes.byref(stag))
+        self.length = ctypes.sizeof(place)
+        if not access & KERNEL:
+            _call("ddp_register", domain, place, ctypes.c_size_t(self.length), access, ctypes.byref(stag))
         self.stag = stag.value
         self.to = 0 if access & ZERO_BASED else ctypes.addressof(place)
         self.octets = memoryview(place).cast("B")
-        # It holds the memory until the library does not access it any more.
-        self._end = weakref.finalize(self, _deregister, self.stag, place)
+        # The program's memory is held until the library does not access it any more; the library's
+        # own until no view shows it.
+        of, held = (place, None) if access & KERNEL else (self, place)
+        self._end = weakref.finalize(of, _deregister, self.stag, held)
 
     def piece(self, at=0, length=None):
         """Returns a piece: `length` octets from `at` on, by default all that follow."""

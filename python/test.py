@@ -17,7 +17,7 @@ import rddp
 
 INCLUDE = pathlib.Path(__file__).resolve().parent.parent / "ext-sockets/include"
 STRUCTURES = {"ddp_sge": rddp.Piece, "ddp_work": rddp.Work, "ddp_event": rddp.Event, "ddp_endpoint": rddp._Attach,
-              "ddp_info": rddp.Info, "ddp_mode_info": rddp.ModeInfo}
+              "ddp_info": rddp.Info, "ddp_mode_info": rddp.ModeInfo, "ddp_placement_info": rddp.PlacementInfo}
 # Fields with another name than in C.
 NAMES = {"args": "with", "private_octets": "private_data"}
 
@@ -74,6 +74,17 @@ class Connected(unittest.TestCase):
         for end in (self.near, self.far):
             end.sock.close()
             end.queue.close()
+
+    def test_placement_is_at_user_level_where_no_interface_is_named(self):
+        self.assertEqual(bytes(rddp.placement_info(self.far.sock)), bytes(ctypes.sizeof(rddp.PlacementInfo)))
+        sock = rddp.raw_socket()
+        self.assertEqual(sock.getsockopt(rddp.SOL_DDP, rddp.DDP_PLACEMENT), rddp.PLACEMENT_USER)
+        for ask in (lambda: sock.setsockopt(rddp.SOL_DDP, rddp.DDP_PLACEMENT, rddp.PLACEMENT_AUTO),
+                    lambda: rddp.Memory(64, rddp.LOCAL_WRITE | rddp.KERNEL)):
+            with self.assertRaises(OSError) as refused:
+                ask()
+            self.assertEqual(refused.exception.errno, errno.EOPNOTSUPP)
+        sock.close()
 
     def test_messages_and_memory(self):
         self.near.send(b"hello", tag=7)
