@@ -194,7 +194,7 @@ class PlacementInfo(ctypes.Structure):
 
     _fields_ = [("placement", ctypes.c_int32), ("interface", ctypes.c_uint32),
                 *((name, ctypes.c_uint64) for name in ("segments", "placed", "confirmed", "wrong", "octets",
-                                                       "octets_behind", "octets_unseen"))]
+                                                       "octets_behind", "octets_unseen", "unaligned"))]
 
 
 def placement_info(sock):

@@ -138,6 +138,7 @@ struct ddp_placement_info {
     uint64_t octets;        /* of payload in confirmed FPDUs */
     uint64_t octets_behind; /* of payload that was placed behind a missing segment */
     uint64_t octets_unseen; /* of the stream, past the program: by another interface, say */
+    uint64_t unaligned;     /* segments left alone: their FPDUs do not begin and end with them */
 };
 
 enum ddp_sdp_mode {

@@ -216,7 +216,7 @@ fn level(value: c_int) -> Result<Placement, Errno> {
 pub fn placement_info(settings: &Settings, counts: Option<KernelCounts>) -> Value {
     let level = if counts.is_some() { settings.placement() } else { Placement::User };
     let counts = counts.unwrap_or_default();
-    let mut info = [0; 8 + 7 * 8];
+    let mut info = [0; 8 + 8 * 8];
     info[..4].copy_from_slice(&number(&placement::LEVELS, level).to_ne_bytes());
     info[4..8].copy_from_slice(&counts.interface.to_ne_bytes());
     let fields = [
@@ -227,6 +227,7 @@ pub fn placement_info(settings: &Settings, counts: Option<KernelCounts>) -> Valu
         counts.octets,
         counts.octets_behind,
         counts.octets_unseen,
+        counts.unaligned,
     ];
     info[8..].copy_from_slice(fields.map(u64::to_ne_bytes).as_flattened());
     Value::octets(&info)
@@ -402,7 +403,8 @@ mod tests {
             octets: 5,
             octets_behind: 6,
             octets_unseen: 7,
-            interface: 8,
+            unaligned: 8,
+            interface: 9,
         };
         let fields = |counts| {
             let value = placement_info(&settings, counts);
@@ -410,8 +412,8 @@ mod tests {
             let rest = value[8..].chunks(8).map(|field| u64::from_ne_bytes(field.try_into().unwrap()));
             (level, interface, rest.collect::<Vec<_>>())
         };
-        assert_eq!(fields(Some(counts)), (2, 8, vec![1, 2, 3, 4, 5, 6, 7]));
-        assert_eq!(fields(None), (0, 0, vec![0; 7]), "placed at user level all the same");
+        assert_eq!(fields(Some(counts)), (2, 9, (1..=8).collect()));
+        assert_eq!(fields(None), (0, 0, vec![0; 8]), "placed at user level all the same");
     }
 
     #[test]
