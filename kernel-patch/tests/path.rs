@@ -414,7 +414,7 @@ fn joined_segments_are_placed() {
             assert!(counts.behind > 0 && counts.confirmed > 0, "{counts:?}");
             assert_eq!(counts.wrong, 0, "nothing overlaps");
             let fpdus = counts.confirmed + counts.placed_here + counts.superseded;
-            assert!(counts.segments * 20 < fpdus * 19, "{counts:?}");
+            assert!(counts.segments < fpdus, "{counts:?}");
             // A wrong checksum is not joined.
             assert!(counts.bad_checksums < 100, "{counts:?}");
         }

@@ -85,12 +85,16 @@ pub fn tap(addrs: [&str; 2], way: Way) -> File {
     let device = way.device();
     set(&format!("ipv6/conf/{device}/accept_dad"), "0");
     set(&format!("ipv6/conf/{device}/router_solicitations"), "0");
-    addrs.iter().for_each(|addr| ip(&format!("addr add {addr} dev {device}")));
+    for addr in addrs {
+        // Nobody else has them, and they can be used at once.
+        let nodad = if addr.contains(':') { " nodad" } else { "" };
+        ip(&format!("addr add {addr} dev {device}{nodad}"));
+    }
     ip(&format!("link set {device} up"));
     file
 }
 
-/// Has the kernel keep segments for three milliseconds, so that those that come one by one are
+/// Has the kernel keep segments for twenty milliseconds, so that those that come one by one are
 /// joined. `/sys` shows devices of the network namespace in which it was mounted, so this thread
 /// gets one of its own.
 fn hold_segments() {
@@ -102,7 +106,7 @@ fn hold_segments() {
         mount(c"none", c"/", c"none", libc::MS_REC | libc::MS_PRIVATE);
         mount(c"rddp", c"/sys", c"sysfs", 0);
     }
-    std::fs::write(setting, "3000000").unwrap();
+    std::fs::write(setting, "20000000").unwrap();
 }
 
 fn mount(what: &CStr, place: &CStr, kind: &CStr, flags: libc::c_ulong) {
