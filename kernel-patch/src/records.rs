@@ -90,6 +90,21 @@ impl<T> Records<T> {
         self.index(position).ok().map(|index| &self.kept[index]).filter(|kept| kept.good)
     }
 
+    /// Returns the end of the placed FPDUs that follow each other from `position` on, of as many
+    /// octets as `most` and one FPDU more at most. `len` returns the octets of an FPDU.
+    #[must_use]
+    pub fn run_end(&self, position: u64, most: u64, len: impl Fn(&T) -> u64) -> u64 {
+        let (Ok(first) | Err(first)) = self.index(position);
+        let mut end = position;
+        for kept in self.kept.range(first..) {
+            if kept.position != end || !kept.good || end - position >= most {
+                break;
+            }
+            end += len(&kept.detail);
+        }
+        end
+    }
+
     /// Returns whether all octets at `at`, of the FPDU at `position`, have been placed for one that
     /// follows already, so that they need not be placed, and should not.
     #[must_use]
@@ -206,6 +221,20 @@ mod tests {
         // What the program noted late does not come back.
         records.note(placed(100, 10..20));
         assert_eq!(records.next(0), Some(300));
+    }
+
+    #[test]
+    fn a_run_ends_with_what_has_not_been_placed() {
+        let mut records = Records::default();
+        for position in [100, 200, 300, 500] {
+            records.note(placed(position, position..position + 50));
+        }
+        let run = |position, most| records.run_end(position, most, |()| 100);
+        assert_eq!((run(100, 1000), run(200, 1000), run(500, 1000)), (400, 400, 600));
+        assert_eq!((run(400, 1000), run(150, 1000), run(0, 1000)), (400, 150, 0));
+        assert_eq!((run(100, 1), run(100, 100), run(100, 101)), (200, 200, 300));
+        records.placed_by_user(150, &(200..201));
+        assert_eq!(records.run_end(100, 1000, |()| 100), 200, "what is void is none");
     }
 
     /// RFC 5041 §5.3: two Writes to the same octets, the first lost, its retransmission placed over

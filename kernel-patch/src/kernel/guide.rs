@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rddp_mpa::{CRC_LEN, LENGTH_LEN, pad_len};
+use rddp_mpa::{CRC_LEN, LENGTH_LEN, fpdu_len, pad_len};
 
 use super::{Awaited, Placing};
 use crate::layout::Record;
@@ -18,7 +18,8 @@ use crate::records::{Placed, Records, position};
 pub struct Guide {
     placing: Placing,
     records: Records<Record>,
-    /// A position and its sequence number.
+    /// A position and its sequence number: in front of it nothing is placed by the program any
+    /// more.
     known: (u64, u32),
 }
 
@@ -79,7 +80,9 @@ impl Guide {
     /// Returns the first octets of the FPDU at `position` as the program has read them, up to the
     /// payload and a few that mean nothing, if it has placed it and it is still good.
     pub fn front(&mut self, position: u64) -> Option<[u8; 24]> {
-        self.drain();
+        if position >= self.known.0 {
+            self.drain();
+        }
         Some(self.records.placed(position)?.detail.front)
     }
 
@@ -87,10 +90,21 @@ impl Guide {
     /// that is placed by the program any more.
     pub fn enter(&mut self, position: u64, end: u64) {
         let (known, seq) = self.known;
-        self.known = (end, seq.wrapping_add((end - known) as u32));
-        self.placing.pass(self.known.1);
-        self.drain();
+        if end > known {
+            self.known = (end, seq.wrapping_add((end - known) as u32));
+            self.placing.pass(self.known.1);
+            self.drain();
+        }
         self.records.pass(position);
+    }
+
+    /// Begins the turn of the FPDU at `position`, which the program has placed, and has the program
+    /// place nothing more of those that follow it and are placed, either: about as many octets as
+    /// `most`. What is placed from then on is behind them all in the stream, and makes none of them
+    /// void.
+    pub fn enter_run(&mut self, position: u64, most: u64) {
+        let end = if position < self.known.0 { position } else { self.records.run_end(position, most, len) };
+        self.enter(position, end);
     }
 
     /// Returns the place of the payload of the FPDU at `position`, if the program has put it there.
@@ -149,4 +163,10 @@ impl Guide {
             self.records.note(Placed { position, at, good, detail: record });
         }
     }
+}
+
+/// Returns the octets of an FPDU.
+fn len(record: &Record) -> u64 {
+    let [first, second, ..] = record.front;
+    fpdu_len(usize::from(u16::from_be_bytes([first, second]))) as u64
 }

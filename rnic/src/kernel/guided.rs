@@ -84,7 +84,7 @@ impl Guided {
     ) -> Option<Checked> {
         let (position, fpdu_len) = (self.taken + ahead as u64, len_of(front)?);
         // From here on the program leaves these octets alone.
-        self.guide.enter(position, position + fpdu_len as u64);
+        self.guide.enter_run(position, RUN);
         let claim = self.guide.claim(position, front)?;
         let place = self.kernel.place_of(&grant.octets())?;
         // Octets of a later FPDU over all of them make no CRC of this one's.
@@ -185,6 +185,9 @@ impl Guided {
         self.kernel.is_open_to_own(stag).then_some(Awaited { stag: stag.0, to: addr, len })
     }
 }
+
+/// Octets for which the program's gate is moved at a time.
+const RUN: u64 = 64 << 10;
 
 /// MSN of a queue's first message (RFC 5041 §5.1).
 const FIRST_MSN: u32 = 1;
