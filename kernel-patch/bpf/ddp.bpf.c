@@ -29,16 +29,23 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define GO_ON (-1) /* TCX_NEXT and TC_ACT_UNSPEC */
 
-/* Says whether a segment lies behind a hole. TCP takes no segments while a program is in a call on
- * the socket: they wait in a queue, and what follows one of them is in order, too. If a segment
- * counts as in order that is not (TCP drops the one before it, or somebody else made it), more is
- * left to user space, and that is all. */
-static __always_inline int is_behind_hole(const struct segment *seg, struct connection *connection, __u32 rcv_nxt)
+/* Notes a segment that has come by. */
+static __always_inline void note(struct connection *connection, __u32 end)
 {
-	if (seg->seq != rcv_nxt && seg->seq != connection->next)
-		return 1;
+	if (is_before(connection->top, end))
+		connection->top = end;
+}
+
+/* Says whether a segment follows the last one that came in order. TCP takes no segments while a
+ * program is in a call on the socket: they wait in a queue, and what follows one of them is in
+ * order, too. If a segment counts as in order that is not (TCP drops the one before it, or somebody
+ * else made it), more is left to user space, and that is all. */
+static __always_inline int follows(const struct segment *seg, struct connection *connection)
+{
+	if (seg->seq != connection->next)
+		return 0;
 	connection->next = seg->seq + seg->payload_len;
-	return 0;
+	return 1;
 }
 
 /* Says why a segment of a connection is left to user space, before its octets are looked at; -1 if
@@ -46,18 +53,23 @@ static __always_inline int is_behind_hole(const struct segment *seg, struct conn
 static __always_inline int turned_away(struct __sk_buff *skb, const struct segment *seg,
 				       struct connection *connection, __u32 *behind)
 {
+	__u32 end = seg->seq + seg->payload_len;
 	struct tcp_state tcp = {};
-	__u32 end;
+	int in_order;
 
 	if (!seg->is_whole)
 		return NOT_WHOLE;
+	in_order = follows(seg, connection);
+	if (in_order && !(connection->flags & PLACE_ALL)) {
+		/* The usual case, in which TCP need not be asked. */
+		note(connection, end);
+		return IN_ORDER;
+	}
 	if (!ask_tcp(skb, seg, &tcp))
 		return NO_SOCKET;
-	end = seg->seq + seg->payload_len;
 	if (is_before(tcp.window_end, end))
 		return OUT_OF_WINDOW;
-	if (is_before(connection->top, end))
-		connection->top = end;
+	note(connection, end);
 	if (is_before(seg->seq, tcp.rcv_nxt))
 		return OUT_OF_WINDOW;
 	if ((seg->flags & 0x37) != 0x10) /* URG, ACK, RST, SYN, FIN: only ACK */
@@ -66,10 +78,12 @@ static __always_inline int turned_away(struct __sk_buff *skb, const struct segme
 	 * has no such check in TCP either. */
 	if (tcp.ts_recent && (!seg->has_timestamp || is_before(seg->timestamp, tcp.ts_recent)))
 		return OLD_TIMESTAMP;
-	*behind = is_behind_hole(seg, connection, tcp.rcv_nxt);
-	if (!*behind && !(connection->flags & PLACE_ALL))
-		return IN_ORDER;
-	return -1;
+	if (seg->seq == tcp.rcv_nxt) {
+		connection->next = end;
+		in_order = 1;
+	}
+	*behind = !in_order;
+	return in_order && !(connection->flags & PLACE_ALL) ? IN_ORDER : -1;
 }
 
 static __always_inline int is_same(const struct tuple *a, const struct tuple *b)
