@@ -9,6 +9,7 @@ use rddp_stat::Counter;
 
 use super::first::{RTR_ID, RtrRead};
 use super::link::Link;
+use crate::kernel::Guided;
 use crate::qp::context::Context;
 use crate::qp::rq::Outcome;
 use crate::qp::sq::Phase;
@@ -70,7 +71,7 @@ impl Link {
                 self.end_sink_in_kernel(id);
                 Ok(read_done(cx, id)?)
             }
-            Event::AtomicDone { id, original } => Ok(atomic_done(cx, id, original)?),
+            Event::AtomicDone { id, original } => Ok(atomic_done(cx, id, original, self.guided.as_mut())?),
             Event::Terminated(terminate) => Err(self.terminated(terminate)),
         }
     }
@@ -139,13 +140,25 @@ fn read_done(cx: &mut Context<'_>, id: u64) -> Result<(), Fault> {
     Ok(())
 }
 
-fn atomic_done(cx: &mut Context<'_>, id: u64, original: u64) -> Result<(), Fault> {
+fn atomic_done(
+    cx: &mut Context<'_>,
+    id: u64,
+    original: u64,
+    guided: Option<&mut Guided>,
+) -> Result<(), Fault> {
     let Some(wqe) = cx.sq.get_mut(id) else { return Ok(()) };
     let (Operation::FetchAdd { sink, .. } | Operation::CmpSwap { sink, .. }) = wqe.wr.operation else {
         return Ok(());
     };
     let grant = cx.attrs.device.mem.check_local(sink.stag, sink.addr, 8, true, cx.attrs.pd);
-    if !grant.is_ok_and(|grant| grant.place(0, &original.to_ne_bytes()).is_ok()) {
+    let is_stored = grant.is_ok_and(|grant| {
+        let store = || grant.place(0, &original.to_ne_bytes()).is_ok();
+        match guided {
+            Some(guided) => guided.store(&grant, store),
+            None => store(),
+        }
+    });
+    if !is_stored {
         wqe.phase = Phase::Done(Status::LocalProtection);
         return Err(Fault::local_catastrophic());
     }
