@@ -223,6 +223,8 @@ impl Carrier {
         if self.happens(self.faults.repeat) {
             self.deliver(&frame);
         }
+        // Made of the sound frame: one whose sequence number was changed before could be taken.
+        let forged = self.happens(self.faults.forge).then(|| frame.clone());
         if self.happens(self.faults.corrupt) {
             // The headers of DDP as often as all the rest.
             let (from, len) =
@@ -237,7 +239,7 @@ impl Carrier {
         if let Some(held) = self.held.take() {
             self.deliver(&held);
         }
-        if self.happens(self.faults.forge) {
+        if let Some(frame) = forged {
             self.forge(frame);
         }
     }
