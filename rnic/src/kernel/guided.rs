@@ -53,10 +53,10 @@ impl Guided {
         let front = self.taken - have as u64;
         // The one at the front is not confirmed, or it would not be read.
         let from = self.taken.max(front + 1);
-        match self.guide.free(from) {
-            None => room,
-            Some(free) => room.min(usize::try_from(from - self.taken + free).unwrap_or(room)),
-        }
+        let Some(free) = self.guide.free(from) else { return room };
+        // Where there seems to be one within the one at the front, that is none.
+        let room_before = usize::try_from(from - self.taken + free).unwrap_or(room);
+        room.min(room_before.max(1))
     }
 
     /// Begins the turn of the FPDU at the front of `octets`, all that has been read and not

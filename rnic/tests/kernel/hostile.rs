@@ -145,6 +145,29 @@ fn a_receive_of_a_message_that_is_too_long_does_not_change() {
     });
 }
 
+/// A payload may look like FPDUs, where a segment begins and ends with them. The message is that of
+/// the stream all the same.
+#[test]
+fn a_payload_that_looks_like_an_fpdu_is_delivered() {
+    in_namespace(|| {
+        let mut scene = Scene::new();
+        let inner = scene.peer.frame(&segment::send(2, 0, true, b"inner"));
+        let payload = [b"before", &inner[..], b"behind"].concat();
+        let outer = scene.peer.frame(&segment::send(1, 0, true, &payload));
+        let (first, rest) = outer.split_at(20 + 6);
+        let (second, third) = rest.split_at(inner.len());
+        for part in [first, second, third] {
+            scene.peer.octets(part);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!((scene.end.success().wr_id, scene.placed()), (1, 1));
+        assert_eq!(scene.octets(1, payload.len()), payload);
+        scene.peer.send(&segment::send(2, 0, true, b"the second"));
+        assert_eq!(scene.end.success().wr_id, 2);
+        assert_eq!(scene.octets(2, 10), b"the second");
+    });
+}
+
 /// The peer has no right to write (RFC 5042 §6.2.1), and so the program does not write for it.
 #[test]
 fn memory_for_receives_is_none_for_writes() {
