@@ -72,6 +72,9 @@ static __always_inline int turned_away(struct __sk_buff *skb, const struct segme
 	note(connection, end);
 	if (is_before(seg->seq, tcp.rcv_nxt))
 		return OUT_OF_WINDOW;
+	/* TCP drops what acknowledges octets that were never sent, or of long ago (RFC 5961 §5.2). */
+	if (is_before(tcp.last_ack, seg->ack) || is_before(seg->ack, tcp.first_ack))
+		return OUT_OF_WINDOW;
 	if ((seg->flags & 0x37) != 0x10) /* URG, ACK, RST, SYN, FIN: only ACK */
 		return FLAGS;
 	/* TCP drops a segment of before the sequence numbers wrapped. A connection without timestamps
@@ -177,6 +180,7 @@ int ask(struct __sk_buff *skb)
 	answer->rcv_nxt = tcp.rcv_nxt;
 	answer->window_end = tcp.window_end;
 	answer->ts_recent = tcp.ts_recent;
+	answer->last_ack = tcp.last_ack;
 	answer->found = 1;
 	return GO_ON;
 }

@@ -7,6 +7,7 @@
 #define IPV4_LEN 20u
 #define IPV6_LEN 40u
 #define TCP_LEN 20u
+#define LOOPBACK 1u /* index of `lo`, in every network namespace */
 #define TCP 6 /* the protocol's number */
 /* The third word of an IPv4 address that is written as IPv6 has it. */
 #define MAPPED __builtin_bswap32(0xffffu)
@@ -20,6 +21,7 @@ struct segment {
 	__u32 payload_at;  /* offset of the payload in the frame */
 	__u32 payload_len;
 	__u32 seq;
+	__u32 ack;
 	__u8 flags;
 	__u8 has_timestamp;
 	__u8 is_v6;
@@ -51,7 +53,13 @@ static __always_inline int parse_v4(struct __sk_buff *skb, struct segment *seg)
 	seg->tuple.peer_addr[2] = seg->tuple.own_addr[2] = MAPPED;
 	__builtin_memcpy(&seg->tuple.peer_addr[3], ip + 12, 4);
 	__builtin_memcpy(&seg->tuple.own_addr[3], ip + 16, 4);
-	return 1;
+	/* IP drops loopback addresses that come from elsewhere (RFC 1122 §3.2.1.3). */
+	return skb->ifindex == LOOPBACK || (ip[12] != 127 && ip[16] != 127);
+}
+
+static __always_inline int is_loopback(const __u32 *addr)
+{
+	return !addr[0] && !addr[1] && !addr[2] && addr[3] == __builtin_bswap32(1);
 }
 
 static __always_inline int is_mapped(const __u32 *addr)
@@ -73,7 +81,10 @@ static __always_inline int parse_v6(struct __sk_buff *skb, struct segment *seg)
 	__builtin_memcpy(seg->tuple.peer_addr, ip + 8, 16);
 	__builtin_memcpy(seg->tuple.own_addr, ip + 24, 16);
 	/* Such an address is none on the wire, and would be the name of a connection over IPv4. */
-	return !is_mapped(seg->tuple.peer_addr) && !is_mapped(seg->tuple.own_addr);
+	if (is_mapped(seg->tuple.peer_addr) || is_mapped(seg->tuple.own_addr))
+		return 0;
+	/* RFC 4291 §2.5.3. */
+	return skb->ifindex == LOOPBACK || (!is_loopback(seg->tuple.peer_addr) && !is_loopback(seg->tuple.own_addr));
 }
 
 /* Reads the headers of a TCP segment. Says whether it is one. */
@@ -96,6 +107,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct segment *seg)
 	__builtin_memcpy(&seg->tuple.peer_port, tcp, 2);
 	__builtin_memcpy(&seg->tuple.own_port, tcp + 2, 2);
 	seg->seq = octets32(tcp + 4);
+	seg->ack = octets32(tcp + 8);
 	seg->flags = tcp[13];
 	__builtin_memcpy(&seg->checksum, tcp + 16, 2);
 

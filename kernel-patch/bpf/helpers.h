@@ -32,6 +32,9 @@ struct tcp_sock {
 	__u32 rcv_wnd;
 	__u32 rcv_wup;
 	__u32 copied_seq;
+	__u32 snd_una;
+	__u32 snd_nxt;
+	__u32 max_window;
 	struct tcp_options_received rx_opt;
 };
 #pragma clang attribute pop

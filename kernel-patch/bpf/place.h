@@ -152,9 +152,7 @@ static __always_inline void place_at(struct walk *walk, struct connection *conne
 	int placed;
 
 	/* FPDUs with payload are at least as long as the fronts of untagged ones. */
-	if (skb_load(walk->skb, walk->at, record->front, UNTAGGED_FRONT) ||
-	    skb_load(walk->skb, walk->at + fpdu_len(front->front_len - LENGTH_LEN + front->len) - sizeof(record->tail),
-		     record->tail, sizeof(record->tail)))
+	if (skb_load(walk->skb, walk->at, record->front, UNTAGGED_FRONT))
 		return;
 	record->seq = walk->seq;
 	record->len = front->len;

@@ -48,7 +48,6 @@ struct record {
 	__u32 unused;
 	__u64 at;     /* place of the payload, as `start` of an entry */
 	__u8 front[24]; /* first octets of the FPDU, up to the payload; the rest means nothing */
-	__u8 tail[8]; /* last octets of the FPDU, the last of them its CRC and what there is of a pad */
 };
 
 #define SLOT_OPEN 1u
@@ -77,7 +76,7 @@ enum outcome {
 	NOT_WHOLE,       /* a fragment, headers with more than expected, or no space for the payload */
 	FLAGS,           /* SYN, FIN, RST or URG */
 	NO_SOCKET,       /* TCP has no such connection in state ESTABLISHED */
-	OUT_OF_WINDOW,   /* TCP would not take it, or has it already */
+	OUT_OF_WINDOW,   /* by its numbers TCP would not take it, or has it already */
 	OLD_TIMESTAMP,   /* PAWS (RFC 7323 §5), or options where a timestamp cannot be found quickly */
 	IN_ORDER,        /* nothing is missing in front of it */
 	UNALIGNED,       /* no chain of FPDUs from its first octet to its last */
@@ -131,14 +130,15 @@ struct answer {
 	__u32 rcv_nxt;
 	__u32 window_end;
 	__u32 ts_recent;   /* the peer's last timestamp, 0 without (RFC 7323 §3) */
+	__u32 last_ack;    /* what the peer may acknowledge */
 };
 
 _Static_assert(sizeof(struct entry) == 64, "entry");
-_Static_assert(sizeof(struct record) == 56, "record");
+_Static_assert(sizeof(struct record) == 48, "record");
 _Static_assert(sizeof(struct slot) == 24, "slot");
-_Static_assert(sizeof(struct connection) == 248 + 24 * (RECEIVES + SINKS) + 56 * RECORDS, "connection");
+_Static_assert(sizeof(struct connection) == 248 + 24 * (RECEIVES + SINKS) + 48 * RECORDS, "connection");
 _Static_assert(sizeof(struct tuple) == 36, "tuple");
-_Static_assert(sizeof(struct answer) == 20, "answer");
+_Static_assert(sizeof(struct answer) == 24, "answer");
 _Static_assert(OUTCOMES <= 16, "outcomes");
 
 #endif

@@ -11,6 +11,8 @@ struct tcp_state {
 	__u32 copied_seq;
 	__u32 window_end;
 	__u32 ts_recent;
+	__u32 first_ack; /* of what a segment may acknowledge, and the last */
+	__u32 last_ack;
 };
 
 static __always_inline struct bpf_sock *find_v4(struct __sk_buff *skb, const struct tuple *tuple)
@@ -50,6 +52,8 @@ static __always_inline int ask_tcp(struct __sk_buff *skb, const struct segment *
 		state->copied_seq = tcp->copied_seq;
 		state->window_end = tcp->rcv_wup + tcp->rcv_wnd;
 		state->ts_recent = tcp->rx_opt.ts_recent;
+		state->first_ack = tcp->snd_una - tcp->max_window;
+		state->last_ack = tcp->snd_nxt;
 		found = 1;
 	}
 	sk_release(sk);

@@ -90,8 +90,6 @@ pub struct Record {
     pub at: u64,
     /// The first octets of the FPDU, up to the payload; the rest means nothing.
     pub front: [u8; 24],
-    /// The last octets of the FPDU: up to three of the payload, the pad and the CRC.
-    pub tail: [u8; 8],
 }
 
 /// Memory for a message that this end waits for: a posted receive, or the sink of a Read.
@@ -202,6 +200,8 @@ pub struct Answer {
     pub window_end: u32,
     /// The peer's last timestamp, 0 without (RFC 7323 §3).
     pub ts_recent: u32,
+    /// Sequence number up to which the peer may acknowledge.
+    pub last_ack: u32,
 }
 
 /// The reason why a segment of a known connection, or an FPDU in it, was left to user level.
@@ -214,7 +214,7 @@ pub enum Outcome {
     Flags,
     /// TCP has no such connection in state ESTABLISHED.
     NoSocket,
-    /// TCP would not take all of it, or has it already.
+    /// By its numbers TCP would not take all of it, or has it already.
     OutOfWindow,
     /// PAWS (RFC 7323 §5), or options in which no timestamp is where it usually is.
     OldTimestamp,
@@ -244,9 +244,9 @@ pub enum Outcome {
 
 const _: () = {
     assert!(size_of::<Entry>() == 64);
-    assert!(size_of::<Record>() == 56);
+    assert!(size_of::<Record>() == 48);
     assert!(size_of::<Connection>() == 248);
     assert!(size_of::<Slot>() == 24);
     assert!(size_of::<Tuple>() == 36);
-    assert!(size_of::<Answer>() == 20);
+    assert!(size_of::<Answer>() == 24);
 };

@@ -25,7 +25,7 @@
 //! records.note(Placed { position: 1_000, at: 4_096..4_196, good: true, detail: () });
 //! assert_eq!(records.next(0), Some(1_000));
 //! // The engine places something else over it: what the kernel has put there is no longer whole.
-//! records.placed_by_user(500, &(4_100..4_104));
+//! records.placed_by_user(&(4_100..4_104));
 //! assert_eq!(records.placed(1_000), None);
 //! ```
 

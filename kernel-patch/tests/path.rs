@@ -5,15 +5,17 @@ mod common;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use common::frame::{last_fpdu, write_fpdu};
 use common::net::{in_namespace, tuple};
 use common::tap::{Faults, Middle, RECEIVER, RECEIVER_V6, Way, has_vlans, path_by};
 use common::{is_quick, rounds};
 use rddp_ddp::{Stag, check_range};
-use rddp_kernel_patch::kernel::{Attached, Claim, Guide, Memory, Opening, Patch, PatchError, Scope};
+use rddp_kernel_patch::kernel::{Attached, Guide, Memory, Opening, Patch, PatchError, Scope};
 use rddp_kernel_patch::layout::{Outcome, PLACE_ALL, PLACE_LAST};
 use rddp_kernel_patch::segment::{Front, TAGGED_FRONT};
 use rddp_mpa::{CRC_LEN, crc32c, crc32c_append, fpdu_len, pad_len};
@@ -56,8 +58,6 @@ struct Counts {
     /// FPDUs whose placed payload was confirmed, and those that were placed here.
     confirmed: u64,
     placed_here: u64,
-    /// FPDUs whose octets later ones had been put over already.
-    superseded: u64,
     /// Placed payloads that did not make the CRC.
     wrong: u64,
     behind: u64,
@@ -124,16 +124,14 @@ impl Engine {
         let offset = check_range(BASE, self.len as u64, write.to, write.len as u64).unwrap();
         let at = self.memory.start() + CANARIES as u64 + offset;
         let end = self.position + fpdu_len(TAGGED_FRONT - 2 + write.len) as u64;
+        let rest = self.look((end - self.position) as usize - TAGGED_FRONT);
         let claim = self.guide.as_mut().and_then(|guide| {
             guide.enter(self.position, end);
             guide.claim(self.position, &front)
         });
         match claim {
-            Some(claim) if claim.at == at && self.is_right(&front, write.len, &claim) => {
-                self.discard(write.len);
-                let mut tail = vec![0; claim.pad().len() + CRC_LEN];
-                self.socket.read_exact(&mut tail).unwrap();
-                assert_eq!(tail, [claim.pad(), &claim.crc_field()].concat());
+            Some(claim) if claim == (at..at + write.len as u64) && self.is_right(&front, &claim, &rest) => {
+                self.discard(rest.len());
                 self.counts.confirmed += 1;
             }
             claim => {
@@ -145,18 +143,30 @@ impl Engine {
         Some(write.to)
     }
 
-    /// Returns whether the octets that were placed make the CRC.
-    fn is_right(&self, front: &[u8], len: usize, claim: &Claim) -> bool {
-        // SAFETY: inside the memory; the program may change octets under this, and then the sum is
-        // wrong, or of octets that a later FPDU has put there.
+    /// Waits for so many octets of the stream, and returns them; they can still be taken.
+    fn look(&self, len: usize) -> Vec<u8> {
+        let mut octets = vec![0; len];
+        while self.socket.peek(&mut octets).unwrap() < len {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        octets
+    }
+
+    /// Returns whether the octets that were placed are those of the stream, whose rest of the FPDU
+    /// this is: by the CRC where there is one.
+    fn is_right(&self, front: &[u8], claim: &Range<u64>, rest: &[u8]) -> bool {
+        let len = (claim.end - claim.start) as usize;
+        // SAFETY: inside the memory; the program may change octets under this, and then they are
+        // wrong, or of a later FPDU that it has put there.
         let octets = unsafe {
             std::slice::from_raw_parts(
-                self.memory.ptr().add((claim.at - self.memory.start()) as usize).as_ptr(),
+                self.memory.ptr().add((claim.start - self.memory.start()) as usize).as_ptr(),
                 len,
             )
         };
-        let crc = crc32c_append(crc32c_append(crc32c(front), octets), claim.pad());
-        !self.crc || crc.to_le_bytes() == claim.crc_field()
+        let (covered, field) = rest.split_at(rest.len() - CRC_LEN);
+        let crc = crc32c_append(crc32c_append(crc32c(front), octets), &covered[len..]);
+        if self.crc { crc.to_le_bytes() == field } else { octets == &covered[..len] }
     }
 
     fn discard(&mut self, mut len: usize) {
@@ -176,17 +186,13 @@ impl Engine {
         let (covered, crc) = rest.split_at(rest.len() - CRC_LEN);
         assert_eq!(crc32c_append(crc32c(front), covered).to_le_bytes(), crc);
         let range = at..at + len as u64;
-        if self.guide.as_ref().is_some_and(|guide| guide.is_superseded(self.position, &range)) {
-            self.counts.superseded += 1;
-            return;
-        }
         // SAFETY: `take` has found the range inside the region.
         unsafe {
             let to = self.memory.ptr().add((at - self.memory.start()) as usize);
             to.as_ptr().copy_from_nonoverlapping(rest.as_ptr(), len);
         }
         if let Some(guide) = &mut self.guide {
-            guide.placed_by_user(self.position, &range);
+            guide.placed_by_user(&range);
         }
         self.counts.placed_here += 1;
     }
@@ -413,7 +419,7 @@ fn joined_segments_are_placed() {
             let counts = Run::start_by(Way::Joined, BAD_PATH, setting, len(), one_write(len())).finish();
             assert!(counts.behind > 0 && counts.confirmed > 0, "{counts:?}");
             assert_eq!(counts.wrong, 0, "nothing overlaps");
-            let fpdus = counts.confirmed + counts.placed_here + counts.superseded;
+            let fpdus = counts.confirmed + counts.placed_here;
             assert!(counts.segments < fpdus, "{counts:?}");
             // A wrong checksum is not joined.
             assert!(counts.bad_checksums < 100, "{counts:?}");

@@ -39,6 +39,8 @@ struct Scene {
     memory: Memory,
     placing: Placing,
     tuple: Tuple,
+    /// What the peer acknowledges: all.
+    last_ack: u32,
     /// This end, and the peer if it is of this thread.
     own: TcpStream,
     _peer: Option<TcpStream>,
@@ -66,7 +68,8 @@ impl Scene {
         let tuple = tuple(&own);
         let placing = patch.place(&Opening { tuple, pd: PD, qp: QP, flags }).unwrap();
         let memory = patch.pieces().allocate(len).unwrap();
-        let mut scene = Self { patch, memory, placing, tuple, own, _peer: None };
+        let last_ack = patch.ask(tuple).unwrap().last_ack;
+        let mut scene = Self { patch, memory, placing, tuple, last_ack, own, _peer: None };
         // All of it, but for very large memory.
         let all = vec![CANARY; scene.memory.len().min(4 * LEN)];
         scene.fill(0, &all);
@@ -100,7 +103,8 @@ impl Scene {
 
     /// A segment that begins so many octets behind the next one that TCP expects.
     fn frame(&self, behind: u32, payload: Vec<u8>) -> Frame {
-        Frame::new(self.tuple, self.placing.first_seq().wrapping_add(behind), payload)
+        let frame = Frame::new(self.tuple, self.placing.first_seq().wrapping_add(behind), payload);
+        Frame { ack: self.last_ack, ..frame }
     }
 
     fn write(&self, to: u64, payload: &[u8]) -> Frame {
@@ -278,7 +282,7 @@ fn nothing_is_placed_when_the_checksum_is_wrong() {
         for (addr, tcp) in [("127.0.0.1", TCP), ("::1", TCP_V6)] {
             let mut scene = Scene::between(addr, 0);
             let frame = scene.write(BASE, &pattern(1000, 3)).octets();
-            for at in [9, 16, 17, 20, 25, 34, 600, frame.len() - 1 - tcp] {
+            for at in [14, 16, 17, 20, 25, 34, 600, frame.len() - 1 - tcp] {
                 let mut frame = frame.clone();
                 frame[tcp + at] ^= 0x10;
                 // One octet of the length field changes what is in the segment, too.
@@ -399,6 +403,12 @@ fn nothing_is_placed_that_tcp_would_not_take() {
         for flags in [0, ACK | 1, ACK | 2, ACK | 4, ACK | 0x20] {
             let frame = Frame { flags, ..scene.frame(100, octets.clone()) }.octets();
             scene.refuses(&frame, Outcome::Flags);
+        }
+        // RFC 5961 §5.2: acknowledgements of what was never sent, and of long ago.
+        for ack in [1, 1 << 20, 1 << 31, 0_u32.wrapping_sub(1 << 30)] {
+            let ack = scene.last_ack.wrapping_add(ack);
+            let frame = Frame { ack, ..scene.frame(100, octets.clone()) }.octets();
+            scene.refuses(&frame, Outcome::OutOfWindow);
         }
         // Another connection's name, and one of a connection that is over.
         let mut other = scene.frame(100, octets.clone());

@@ -8,6 +8,8 @@
 #[path = "kernel/awaited.rs"]
 mod awaited;
 mod common;
+#[path = "kernel/forged.rs"]
+mod forged;
 #[path = "kernel/hostile.rs"]
 mod hostile;
 #[path = "../../kernel-patch/tests/common/mod.rs"]

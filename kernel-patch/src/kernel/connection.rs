@@ -186,7 +186,6 @@ impl Placing {
             unused: 0,
             at: u64(offset_of!(Record, at)),
             front: self.front(at + offset_of!(Record, front)),
-            tail: u64(offset_of!(Record, tail)).to_ne_bytes(),
         };
         self.taken += 1;
         self.u64(offset_of!(Connection, tail)).store(self.taken, Ordering::Release);

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use rddp_mpa::{CRC_LEN, LENGTH_LEN, fpdu_len, pad_len};
+use rddp_mpa::fpdu_len;
 
 use super::{Awaited, Placing};
-use crate::layout::Record;
+use crate::layout::{RECORDS, Record};
 use crate::records::{Placed, Records, position};
 
 /// A connection whose segments are placed, as the thread that reads its stream sees it.
@@ -21,31 +21,6 @@ pub struct Guide {
     /// A position and its sequence number: in front of it nothing is placed by the program any
     /// more.
     known: (u64, u32),
-}
-
-/// An FPDU whose payload the program has put to its place, as far as it knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// Place of the payload, as `start` of an STag's scope.
-    pub at: u64,
-    tail: [u8; 8],
-    pad: usize,
-}
-
-impl Claim {
-    /// Returns the pad, as the program saw it.
-    #[must_use]
-    pub fn pad(&self) -> &[u8] {
-        &self.tail[8 - CRC_LEN - self.pad..8 - CRC_LEN]
-    }
-
-    /// Returns the CRC field, as the program saw it. The stream's own, behind the payload, must be
-    /// the same.
-    #[must_use]
-    pub fn crc_field(&self) -> [u8; CRC_LEN] {
-        let [_, _, _, _, crc @ ..] = self.tail;
-        crc
-    }
 }
 
 impl Guide {
@@ -77,13 +52,11 @@ impl Guide {
         self.records.next(position).map(|next| next - position)
     }
 
-    /// Returns the first octets of the FPDU at `position` as the program has read them, up to the
-    /// payload and a few that mean nothing, if it has placed it and it is still good.
-    pub fn front(&mut self, position: u64) -> Option<[u8; 24]> {
-        if position >= self.known.0 {
-            self.drain();
-        }
-        Some(self.records.placed(position)?.detail.front)
+    /// Returns how many octets the FPDUs have that follow each other from `position` on and have
+    /// been placed: about as many as `most`.
+    pub fn run(&mut self, position: u64, most: u64) -> u64 {
+        self.drain();
+        self.records.run_end(position, most, len) - position
     }
 
     /// Begins the turn of the FPDU at `position`, which ends in front of `end`: nothing in front of
@@ -110,10 +83,9 @@ impl Guide {
     /// Returns the place of the payload of the FPDU at `position`, if the program has put it there.
     /// `front` is what the stream has in front of the payload.
     #[must_use]
-    pub fn claim(&self, position: u64, front: &[u8]) -> Option<Claim> {
-        let record = &self.records.placed(position)?.detail;
-        let pad = pad_len(front.len().checked_sub(LENGTH_LEN)? + record.len as usize);
-        record.front.starts_with(front).then_some(Claim { at: record.at, tail: record.tail, pad })
+    pub fn claim(&self, position: u64, front: &[u8]) -> Option<Range<u64>> {
+        let Record { len, at, front: seen, .. } = &self.records.placed(position)?.detail;
+        seen.starts_with(front).then(|| *at..at + u64::from(*len))
     }
 
     /// Opens memory for the message that has this MSN, the receive for which is posted: see
@@ -142,22 +114,18 @@ impl Guide {
         self.placing.stop();
     }
 
-    /// Returns whether the payload of the FPDU at `position`, at `at`, need not be placed, since
-    /// the program has put that of a later one over all of it.
-    #[must_use]
-    pub fn is_superseded(&self, position: u64, at: &Range<u64>) -> bool {
-        self.records.is_superseded(position, at)
-    }
-
-    /// Notes that the caller has placed the payload of the FPDU at `position`, at `at`.
-    pub fn placed_by_user(&mut self, position: u64, at: &Range<u64>) {
+    /// Notes that the caller has placed the payload of the FPDU whose turn it is, at `at`.
+    pub fn placed_by_user(&mut self, at: &Range<u64>) {
         // Whatever the program has begun by now may lie under what was just placed.
         self.drain();
-        self.records.placed_by_user(position, at);
+        self.records.placed_by_user(at);
     }
 
+    /// Notes what the program has begun before the call.
     fn drain(&mut self) {
-        while let Some((record, good)) = self.placing.take() {
+        // There are no more of those, and others may come without end.
+        for _ in 0..RECORDS {
+            let Some((record, good)) = self.placing.take() else { return };
             let Some(position) = position(record.seq, self.known) else { continue };
             let at = record.at..record.at + u64::from(record.len);
             self.records.note(Placed { position, at, good, detail: record });

@@ -26,7 +26,7 @@ pub use awaited::Awaited;
 pub use classifier::Classifier;
 pub use connection::{Counts, Opening, Placing};
 pub use error::PatchError;
-pub use guide::{Claim, Guide};
+pub use guide::Guide;
 pub use memory::{Memory, Pieces};
 pub use patch::{Attached, Patch};
 pub use stags::{Scope, Stags};

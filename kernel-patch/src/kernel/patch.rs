@@ -140,6 +140,7 @@ impl Patch {
             rcv_nxt: of(offset_of!(Answer, rcv_nxt)),
             window_end: of(offset_of!(Answer, window_end)),
             ts_recent: of(offset_of!(Answer, ts_recent)),
+            last_ack: of(offset_of!(Answer, last_ack)),
         };
         if answer.found == 1 { Ok(answer) } else { Err(PatchError::NoConnection) }
     }

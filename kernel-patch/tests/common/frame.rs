@@ -34,6 +34,7 @@ pub struct Frame {
     pub to: [u8; 6],
     pub tuple: Tuple,
     pub seq: u32,
+    pub ack: u32,
     pub flags: u8,
     pub timestamp: Option<u32>,
     pub payload: Vec<u8>,
@@ -48,7 +49,7 @@ pub const TCP_V6: usize = IP + 40;
 
 impl Frame {
     pub fn new(tuple: Tuple, seq: u32, payload: Vec<u8>) -> Self {
-        Self { to: [0; 6], tuple, seq, flags: ACK | 0x08, timestamp: None, payload }
+        Self { to: [0; 6], tuple, seq, ack: 0, flags: ACK | 0x08, timestamp: None, payload }
     }
 
     /// Returns the octets, with right checksums.
@@ -57,6 +58,7 @@ impl Frame {
         tcp[..2].copy_from_slice(&self.tuple.peer_port);
         tcp[2..4].copy_from_slice(&self.tuple.own_port);
         tcp[4..8].copy_from_slice(&self.seq.to_be_bytes());
+        tcp[8..12].copy_from_slice(&self.ack.to_be_bytes());
         tcp[13] = self.flags;
         tcp[14] = 0xff;
         if let Some(timestamp) = self.timestamp {
@@ -75,6 +77,8 @@ impl Frame {
                 frame.extend((20 + tcp.len() as u16).to_be_bytes());
                 frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
                 frame.extend([peer.octets(), own.octets()].concat());
+                let sum = checksum(0, &frame[IP..]);
+                frame[IP + 10..IP + 12].copy_from_slice(&sum.to_be_bytes());
             }
             _ => {
                 frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
@@ -93,13 +97,17 @@ impl Frame {
 pub fn seal(frame: &mut [u8]) {
     let (addrs, tcp) = if frame[12..14] == [0x86, 0xdd] { (IP + 8, TCP_V6) } else { (IP + 12, TCP) };
     frame[tcp + 16..tcp + 18].fill(0);
-    let len = (frame.len() - tcp) as u16;
-    let mut sum = u32::from(len) + 6;
-    for pair in frame[addrs..].chunks(2) {
+    let sum = checksum((frame.len() - tcp) as u32 + 6, &frame[addrs..]);
+    frame[tcp + 16..tcp + 18].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Returns the checksum of these octets and a number (RFC 1071).
+fn checksum(mut sum: u32, octets: &[u8]) -> u16 {
+    for pair in octets.chunks(2) {
         sum += u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
     }
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    frame[tcp + 16..tcp + 18].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    !(sum as u16)
 }

@@ -59,7 +59,6 @@ impl Scene {
         let front = Front::parse(&record.front).unwrap();
         assert!(record.front.starts_with(&fpdu[..front.octets()]));
         assert_eq!((record.len as usize, front.len), (payload.len(), payload.len()));
-        assert!(fpdu.ends_with(&record.tail));
     }
 }
 

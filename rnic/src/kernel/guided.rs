@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rddp_kernel_patch::kernel::{Awaited, Guide, Placing};
 use rddp_kernel_patch::layout::{Outcome, RECEIVES};
-use rddp_mpa::{crc32c, crc32c_append, fpdu_len};
+use rddp_mpa::{CRC_LEN, crc32c, crc32c_append, fpdu_len};
 use rddp_rdma::{RecvWr, Sge};
 
 use super::on::Kernel;
@@ -18,8 +18,6 @@ pub(crate) struct Guided {
     kernel: Arc<Kernel>,
     /// Octets that were taken from TCP since placement began.
     taken: u64,
-    /// Position of the FPDU whose turn it is.
-    front: u64,
     /// The message on queue 0 whose receive has not completed, and the first one whose receive the
     /// program has not been told of.
     next_msn: u32,
@@ -34,7 +32,6 @@ impl Guided {
             guide: Guide::new(placing, 0),
             kernel,
             taken: 0,
-            front: 0,
             next_msn: FIRST_MSN,
             untold_msn: FIRST_MSN,
             counts: KernelCounts::default(),
@@ -62,58 +59,64 @@ impl Guided {
     /// Begins the turn of the FPDU at the front of `octets`, all that has been read and not
     /// handled: if it is whole, the program places it no more.
     pub(crate) fn enter(&mut self, octets: &[u8]) {
-        self.front = self.taken - octets.len() as u64;
+        let front = self.taken - octets.len() as u64;
         if let Some(len) = len_of(octets).filter(|len| *len <= octets.len()) {
-            self.guide.enter(self.front, self.front + len as u64);
+            self.guide.enter(front, front + len as u64);
         }
     }
 
-    /// Returns the first octets of the FPDU that begins `ahead` octets behind what was taken from
-    /// TCP, if the program has placed it: its front, and a few that mean nothing.
-    pub(crate) fn front(&mut self, ahead: usize) -> Option<[u8; 24]> {
-        self.guide.front(self.taken + ahead as u64)
+    /// Returns how many octets the FPDUs at the front of the stream have that the program has placed
+    /// and nobody has taken: they may be worth a look.
+    pub(crate) fn run(&mut self) -> usize {
+        self.guide.run(self.taken, RUN) as usize
     }
 
-    /// Checks the payload of that FPDU, which has this `front`, in the granted place.
+    /// Checks the payload in the granted place of the FPDU that begins `ahead` octets behind what
+    /// was taken from TCP. `fpdu` is what the stream has of it, which is all of it, and the payload
+    /// has so many octets in front of it.
     pub(crate) fn confirm(
         &mut self,
         ahead: usize,
-        front: &[u8],
+        (fpdu, front_len): (&[u8], usize),
         grant: &Grant,
         crc: bool,
     ) -> Option<Checked> {
-        let (position, fpdu_len) = (self.taken + ahead as u64, len_of(front)?);
+        let position = self.taken + ahead as u64;
         // From here on the program leaves these octets alone.
         self.guide.enter_run(position, RUN);
-        let claim = self.guide.claim(position, front)?;
-        let place = self.kernel.place_of(&grant.octets())?;
-        // Octets of a later FPDU over all of them make no CRC of this one's.
-        if place.start != claim.at || self.guide.is_superseded(position, &place) {
+        let (front, rest) = fpdu.split_at_checked(front_len)?;
+        let (payload, tail) = rest.split_at_checked(grant.len())?;
+        let (pad, field) = tail.split_last_chunk::<CRC_LEN>()?;
+        if self.guide.claim(position, front)? != self.kernel.place_of(&grant.octets())? {
             return None;
         }
-        let field = claim.crc_field();
-        let sum = match crc {
-            true => crc32c_append(grant.crc32c_append(0, grant.len(), crc32c(front)).ok()?, claim.pad()),
-            false => 0,
+        // With CRCs off, the octets in memory must be those of the stream all the same.
+        let before = if crc { crc32c(front) } else { 0 };
+        let sum = grant.crc32c_append(0, grant.len(), before).ok()?;
+        let (sum, is_right) = match crc {
+            true => {
+                let sum = crc32c_append(sum, pad);
+                (sum, sum.to_le_bytes() == *field)
+            }
+            false => (0, sum == crc32c(payload)),
         };
-        if crc && sum.to_le_bytes() != field {
+        if !is_right {
             self.counts.wrong += 1;
             return None;
         }
         self.counts.confirmed += 1;
         self.counts.octets += grant.len() as u64;
-        Some(Checked { fpdu_len, crc: sum, field })
+        Some(Checked { fpdu_len: fpdu.len(), crc: sum, field: *field })
     }
 
     /// Stores the payload of the FPDU whose turn it is, or a part of it, by `store`, which returns
-    /// whether it could; unless octets that follow it in the stream are there already.
+    /// whether it could. What the program has put there of FPDUs that follow is void.
     pub(crate) fn store(&mut self, grant: &Grant, store: impl FnOnce() -> bool) -> bool {
-        let Some(place) = self.kernel.place_of(&grant.octets()) else { return store() };
-        if self.guide.is_superseded(self.front, &place) {
-            return true;
-        }
+        let place = self.kernel.place_of(&grant.octets());
         let stored = store();
-        self.guide.placed_by_user(self.front, &place);
+        if let Some(place) = place {
+            self.guide.placed_by_user(&place);
+        }
         stored
     }
 
@@ -186,7 +189,8 @@ impl Guided {
     }
 }
 
-/// Octets for which the program's gate is moved at a time.
+/// Octets that are looked at, confirmed and dropped at a time: few enough to stay in the cache, and
+/// enough for a system call to be of no account.
 const RUN: u64 = 64 << 10;
 
 /// MSN of a queue's first message (RFC 5041 §5.1).

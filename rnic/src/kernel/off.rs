@@ -81,11 +81,17 @@ impl Guided {
         match *self {}
     }
 
-    pub(crate) fn front(&mut self, _ahead: usize) -> Option<[u8; 24]> {
+    pub(crate) fn run(&mut self) -> usize {
         match *self {}
     }
 
-    pub(crate) fn confirm(&mut self, _ahead: usize, _front: &[u8], _: &Grant, _crc: bool) -> Option<Checked> {
+    pub(crate) fn confirm(
+        &mut self,
+        _ahead: usize,
+        _fpdu: (&[u8], usize),
+        _: &Grant,
+        _crc: bool,
+    ) -> Option<Checked> {
         match *self {}
     }
 

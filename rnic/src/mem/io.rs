@@ -124,6 +124,14 @@ pub fn discard(fd: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
     retry(|| unsafe { calls::recv(fd, nothing, libc::MSG_DONTWAIT | libc::MSG_TRUNC) })
 }
 
+/// Copies the octets that the socket has to `octets`, and leaves them there, too. Returns as
+/// [`recv_vectored`] does.
+pub fn peek(fd: BorrowedFd<'_>, octets: &mut [u8]) -> io::Result<usize> {
+    let piece = libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() };
+    // SAFETY: the piece is borrowed for the call.
+    retry(|| unsafe { calls::recv(fd, piece, libc::MSG_DONTWAIT | libc::MSG_PEEK) })
+}
+
 /// Returns whether a call failed because granted memory has gone bad. Such a call moved no octet;
 /// one that reaches bad memory behind good pieces moves those and succeeds.
 pub fn is_fault(error: &io::Error) -> bool {

@@ -37,7 +37,9 @@ mod tests;
 pub use access::{MemLimits, PdId, RegionOptions};
 pub use error::MemError;
 pub use grant::{AtomicError, Grant};
-pub use io::{Piece, PieceMut, SendFlags, discard, is_fault, recv_vectored, send_octets, send_vectored};
+pub use io::{
+    Piece, PieceMut, SendFlags, discard, is_fault, peek, recv_vectored, send_octets, send_vectored,
+};
 pub(crate) use octets::POLLED;
 pub use rddp_fault_guard::Faulted;
 pub use rddp_rdma::{Access, QpNum};

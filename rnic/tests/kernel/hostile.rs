@@ -21,20 +21,30 @@ const LEN: usize = 4096;
 const ROOM: usize = 100;
 
 /// The end under test, with a region for the kernel, and its peer.
-struct Scene {
-    end: End,
+pub(crate) struct Scene {
+    pub(crate) end: End,
     region: MemoryRegion,
-    peer: Peer,
+    pub(crate) peer: Peer,
 }
 
 impl Scene {
     /// Connects them, with receives 1 and 2 posted.
     fn new() -> Self {
         let kernel = KernelPlacement { interfaces: vec!["lo".into()], trusted: true };
+        Self::with(kernel, Placement::Kernel, |_| {})
+    }
+
+    /// Connects them, at this level and with a QP that was changed.
+    pub(crate) fn with(
+        kernel: KernelPlacement,
+        placement: Placement,
+        change: impl FnOnce(&mut QpConfig),
+    ) -> Self {
         let rnic = Rnic::with_config(&RnicConfig { kernel: Some(kernel), ..Default::default() }).unwrap();
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
-        let placement = Placement::Kernel;
-        let qp = pd.create_qp(&QpConfig { placement, ..QpConfig::new(&cq) }).unwrap();
+        let mut config = QpConfig { placement, ..QpConfig::new(&cq) };
+        change(&mut config);
+        let qp = pd.create_qp(&config).unwrap();
         let options = RegionOptions { kernel: true, ..Default::default() };
         let region = pd.allocate_with(LEN, Access::LOCAL_WRITE, &options).unwrap();
         let end = End { rnic, pd, cq, qp };
@@ -46,7 +56,7 @@ impl Scene {
         Self { end, region, peer }
     }
 
-    fn octets(&self, id: u64, len: usize) -> Vec<u8> {
+    pub(crate) fn octets(&self, id: u64, len: usize) -> Vec<u8> {
         self.region.read(part(id).start, len).unwrap()
     }
 
@@ -177,5 +187,32 @@ fn memory_for_receives_is_none_for_writes() {
         scene.send_in_vain(&segment::write(to.stag, to.to, false, b"a write"));
         assert_eq!(scene.end.next().status, Status::Flushed);
         assert_eq!(scene.octets(1, 7), [0; 7]);
+    });
+}
+
+/// As above, but the region has the right, and the QP lets no peer write.
+#[test]
+fn a_peer_that_may_not_write_does_not() {
+    in_namespace(|| {
+        let kernel = KernelPlacement { interfaces: vec!["lo".into()], trusted: true };
+        let mut scene = Scene::with(kernel, Placement::Kernel, |config| config.inbound_write = false);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let options = RegionOptions { kernel: true, ..Default::default() };
+        let region = scene.end.pd.allocate_with(LEN, access, &options).unwrap();
+        let to = region.remote(0);
+        scene.send_in_vain(&segment::write(to.stag, to.to, false, b"a write"));
+        assert_eq!(scene.end.next().status, Status::Flushed);
+        assert_eq!(region.read(0, 7).unwrap(), [0; 7]);
+    });
+}
+
+/// Memory that this end's own requests may not write is none for its receives either.
+#[test]
+fn a_receive_in_memory_without_local_write_is_refused() {
+    in_namespace(|| {
+        let scene = Scene::new();
+        let options = RegionOptions { kernel: true, ..Default::default() };
+        let region = scene.end.pd.allocate_with(LEN, Access::REMOTE_READ, &options).unwrap();
+        scene.end.qp.post_recv(RecvWr::one(3, region.sge(0..ROOM))).unwrap_err();
     });
 }

@@ -1,25 +1,23 @@
 //! Payloads that the kernel has placed: they are summed where they lie, and TCP drops its copy.
 //!
-//! The program tells of each FPDU what was in its header, its pad and its CRC field. So FPDUs are
-//! confirmed before TCP hands them over, as many as follow each other, and their octets are dropped
-//! together: one system call for all of them. The last FPDU of a message ends such a run, and the
-//! message is delivered when TCP has dropped all of it.
+//! A look at the stream tells the header, the pad and the CRC of each FPDU, as TCP has them: nothing
+//! that TCP has not taken counts. If these fit the octets in memory the FPDU is confirmed, as many as
+//! follow each other, and their octets are dropped together. The last FPDU of a message ends such a
+//! run, and the message is delivered when TCP has dropped all of it.
 
 use rddp_iwarp::Segment;
-use rddp_mpa::{CRC_LEN, LENGTH_LEN};
+use rddp_mpa::{CRC_LEN, LENGTH_LEN, fpdu_len};
 use rddp_stat::Counter;
 
 use super::link::Link;
 use super::place::targets;
 use super::staging::Staging;
-use crate::kernel::Checked;
+use crate::kernel::{Checked, Guided};
+use crate::mem::peek;
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;
 use crate::trace;
 use crate::wire::LinkEvent;
-
-/// Octets that are confirmed ahead, and then dropped: enough for a system call to be of no account.
-const MOST: usize = 128 << 10;
 
 /// FPDUs that are confirmed, and whose octets TCP has not dropped.
 #[derive(Debug, Default)]
@@ -34,43 +32,61 @@ pub(super) struct Confirmed {
 impl Link {
     /// Confirms the FPDUs at the front of the stream that the kernel has placed, if nothing of them
     /// has been read. Returns how many octets TCP is to drop.
-    pub(super) fn confirm(&mut self, cx: &mut Context<'_>, staging: &Staging) -> Result<usize, LinkEvent> {
+    pub(super) fn confirm(
+        &mut self,
+        cx: &mut Context<'_>,
+        staging: &mut Staging,
+    ) -> Result<usize, LinkEvent> {
         let Some(guided) = &mut self.guided else { return Ok(0) };
         guided.tell_receives(cx.rq.posted(), u32::from(cx.rq.current().is_some()));
         let is_next = staging.have == 0 && self.direct.is_none() && self.parked.is_none();
-        if is_next && self.is_open() && self.may_send {
-            while self.confirmed.octets < MOST && self.confirmed.last.is_none() && self.confirm_next(cx)? {}
+        if is_next && self.confirmed.octets == 0 && self.is_open() && self.may_send {
+            self.confirm_run(cx, staging)?;
         }
         Ok(self.confirmed.octets)
     }
 
-    /// Confirms the FPDU behind those that are confirmed. Returns whether it did.
-    fn confirm_next(&mut self, cx: &mut Context<'_>) -> Result<bool, LinkEvent> {
-        let ahead = self.confirmed.octets;
-        let Some(guided) = &mut self.guided else { return Ok(false) };
-        let Some(front) = guided.front(ahead) else { return Ok(false) };
+    /// Looks at the octets of those FPDUs, and confirms them.
+    fn confirm_run(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
+        let run = self.guided.as_mut().map_or(0, Guided::run);
+        let Some(look) = staging.octets.get_mut(..run).filter(|look| !look.is_empty()) else { return Ok(()) };
+        // Of an error the read that follows tells.
+        let have = peek(self.fd(), look).unwrap_or(0);
+        let mut octets = &staging.octets[..have];
+        while self.confirmed.last.is_none()
+            && let Some(used) = self.confirm_next(cx, octets)?
+        {
+            octets = &octets[used..];
+        }
+        Ok(())
+    }
+
+    /// Confirms the FPDU at the front of `octets`, which are behind those that are confirmed.
+    /// Returns its octets if it did.
+    fn confirm_next(&mut self, cx: &mut Context<'_>, octets: &[u8]) -> Result<Option<usize>, LinkEvent> {
         let (mut receiver, mut target) = self.receiving(cx);
-        let Some(segment) = receiver.announced(&front, &mut target) else { return Ok(false) };
+        let Some(segment) = receiver.announced(octets, &mut target) else { return Ok(None) };
+        let Some(fpdu) = octets.get(..fpdu_len(segment.ulpdu_len())) else { return Ok(None) };
         let mut grants = Grants::new();
         if targets(cx, segment.place, 0, segment.payload_len, &mut grants).is_err() {
-            return Ok(false);
+            return Ok(None);
         }
-        let ([grant], Some(guided)) = (&grants[..], &mut self.guided) else { return Ok(false) };
-        let front = &front[..LENGTH_LEN + segment.header.len()];
-        let Some(checked) = guided.confirm(ahead, front, grant, self.negotiated.crc) else {
-            return Ok(false);
+        let ([grant], Some(guided)) = (&grants[..], &mut self.guided) else { return Ok(None) };
+        let (ahead, front_len) = (self.confirmed.octets, LENGTH_LEN + segment.header.len());
+        let Some(checked) = guided.confirm(ahead, (fpdu, front_len), grant, self.negotiated.crc) else {
+            return Ok(None);
         };
         drop(grants);
         self.confirmed.octets += checked.fpdu_len;
         cx.tally.add(Counter::OctetsPlacedByKernel, segment.payload_len as u64);
         trace::placed(cx.attrs.num, &segment);
-        let Checked { crc, field, .. } = checked;
+        let Checked { fpdu_len, crc, field } = checked;
         if segment.header.last() {
             self.confirmed.last = Some((segment, crc, field));
         } else {
             self.count_in(cx, segment, crc, field)?;
         }
-        Ok(true)
+        Ok(Some(fpdu_len))
     }
 
     /// Notes that TCP has dropped octets of confirmed FPDUs, and delivers the message of which they

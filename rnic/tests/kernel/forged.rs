@@ -1,0 +1,171 @@
+//! Segments that somebody else puts on the path, and that TCP drops or holds back: what is delivered
+//! has the octets of the stream.
+//!
+//! Over the loopback of the test's own namespace, which is not trusted: what the peer sends is not
+//! placed, as nobody has summed it, and the forged frames have right checksums.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::time::Duration;
+
+use rddp_kernel_patch::layout::Tuple;
+use rddp_rnic::{KernelPlacement, Placement, Status};
+use rddp_test_support::segment;
+
+use super::hostile::Scene;
+use super::path_test::frame::{Frame, fpdu};
+use super::path_test::net::{in_namespace, set};
+use super::path_test::tap::{DEVICE, Way, tap};
+
+const GENUINE: &[u8] = b"genuine octets of the stream";
+const FORGED: &[u8] = b"octets of another, as many..";
+
+fn scene(placement: Placement, interface: &str) -> Scene {
+    set("ipv4/tcp_timestamps", "0");
+    let kernel = KernelPlacement { interfaces: vec![interface.into()], trusted: false };
+    Scene::with(kernel, placement, |_| {})
+}
+
+/// A number of the peer's socket: the sequence number of the octet that it sends next, or of the
+/// one that it waits for.
+fn number(scene: &Scene, queue: i32) -> u32 {
+    let fd = scene.peer.socket.as_raw_fd();
+    let set = |name, value: i32| {
+        let value = (&raw const value).cast();
+        // SAFETY: a number of four octets, as said.
+        let done = unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, name, value, 4) };
+        assert_eq!(done, 0, "{}", io::Error::last_os_error());
+    };
+    set(libc::TCP_REPAIR, 1);
+    set(libc::TCP_REPAIR_QUEUE, queue);
+    let (mut number, mut len) = (0_u32, 4);
+    // SAFETY: as above.
+    let got = unsafe {
+        let value = (&raw mut number).cast();
+        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ, value, &raw mut len)
+    };
+    assert_eq!(got, 0, "{}", io::Error::last_os_error());
+    set(libc::TCP_REPAIR, -1);
+    number
+}
+
+const RECEIVES: i32 = 1;
+const SENDS: i32 = 2;
+
+/// Returns a frame of the peer's connection, so many octets behind those that it has sent.
+fn frame(scene: &Scene, ahead: u32, payload: &[u8]) -> Frame {
+    let socket = &scene.peer.socket;
+    let tuple = Tuple::new(socket.local_addr().unwrap(), socket.peer_addr().unwrap());
+    let seq = number(scene, SENDS).wrapping_add(ahead);
+    Frame { ack: number(scene, RECEIVES), ..Frame::new(tuple, seq, payload.to_vec()) }
+}
+
+/// Makes an acknowledgement that TCP does not accept (RFC 5961 §5.2).
+fn unacceptable(frame: Frame) -> Frame {
+    Frame { ack: frame.ack.wrapping_add(1 << 31), ..frame }
+}
+
+/// Puts a frame on the loopback, and waits a moment for what that does.
+fn inject(frame: &Frame) {
+    // SAFETY: makes a socket, which is ours.
+    let mut socket = unsafe {
+        let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
+        assert!(socket >= 0, "{}", io::Error::last_os_error());
+        File::from_raw_fd(socket)
+    };
+    let addr = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: 1,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: an address of that length.
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const addr).cast(), len) };
+    assert_eq!(bound, 0, "{}", io::Error::last_os_error());
+    socket.write_all(&frame.octets()).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+/// Sends the message that the forged one was to replace, and another one: both are as they were
+/// sent.
+fn is_delivered(scene: &mut Scene) {
+    scene.peer.send(&segment::send(1, 0, true, GENUINE));
+    let completion = scene.end.success();
+    assert_eq!((completion.wr_id, completion.byte_len as usize), (1, GENUINE.len()));
+    assert_eq!(scene.octets(1, GENUINE.len()), GENUINE);
+    scene.peer.send(&segment::send(2, 0, true, b"the second"));
+    assert_eq!((scene.end.success().wr_id, scene.octets(2, 10)), (2, b"the second".to_vec()));
+}
+
+#[test]
+fn a_message_that_tcp_drops_is_not_delivered() {
+    in_namespace(|| {
+        let lie = fpdu(&segment::send(1, 0, true, FORGED));
+        for (placement, ahead) in [(Placement::Auto, 1000), (Placement::Kernel, 0), (Placement::Kernel, 1000)]
+        {
+            let mut scene = scene(placement, "lo");
+            inject(&unacceptable(frame(&scene, ahead, &lie)));
+            is_delivered(&mut scene);
+        }
+        // Of another length, in the place of the next one.
+        let mut scene = scene(Placement::Kernel, "lo");
+        inject(&unacceptable(frame(&scene, 0, &fpdu(&segment::send(1, 0, true, b"short")))));
+        is_delivered(&mut scene);
+    });
+}
+
+/// TCP takes it, and so it is the peer's, as far as anybody can tell: it waits behind the hole, and
+/// ends the connection in its turn. What is in front of it is delivered as it was sent.
+#[test]
+fn a_segment_with_a_wrong_crc_changes_no_message_in_front_of_it() {
+    in_namespace(|| {
+        for placement in [Placement::Auto, Placement::Kernel] {
+            let mut scene = scene(placement, "lo");
+            let first = scene.peer.frame(&segment::send(1, 0, true, GENUINE));
+            let mut second = scene.peer.frame(&segment::send(2, 0, true, FORGED));
+            second[15] ^= 3; // the MSN becomes 1
+            inject(&frame(&scene, first.len() as u32, &second));
+            scene.peer.octets(&first);
+            assert_eq!((scene.end.success().wr_id, scene.octets(1, GENUINE.len())), (1, GENUINE.to_vec()));
+            assert_eq!(scene.end.next().status, Status::Flushed);
+        }
+    });
+}
+
+/// The program takes it for the peer's, and places it; the stream has other octets there.
+#[test]
+fn a_message_that_the_stream_does_not_bring_is_not_delivered() {
+    in_namespace(|| {
+        let mut scene = scene(Placement::Kernel, "lo");
+        let seq = number(&scene, SENDS);
+        // A hole in front of it keeps TCP from delivering it, until the peer's own octets come.
+        let before = scene.peer.frame(&segment::write(rddp_ddp::Stag(1), 0, true, b""));
+        let genuine = scene.peer.frame(&segment::send(1, 0, true, GENUINE));
+        scene.peer.octets(&[&before[..], &genuine].concat());
+        let lie = fpdu(&segment::send(1, 0, true, FORGED));
+        let forged = frame(&scene, 0, &lie);
+        inject(&Frame { seq: seq.wrapping_add(before.len() as u32), ..forged });
+        assert_eq!((scene.end.success().wr_id, scene.octets(1, GENUINE.len())), (1, GENUINE.to_vec()));
+    });
+}
+
+/// RFC 1122 §3.2.1.3: IP drops a loopback address that comes from elsewhere.
+#[test]
+fn a_message_from_a_loopback_address_that_comes_by_a_wire_is_not_delivered() {
+    in_namespace(|| {
+        let wire = tap(["10.9.9.1/24", "fd99::1/64"], Way::Plain);
+        super::path_test::net::ip(&format!("link set {DEVICE} address 02:00:00:00:00:02"));
+        let mut scene = scene(Placement::Auto, DEVICE);
+        let lie = fpdu(&segment::send(1, 0, true, FORGED));
+        let frame = Frame { to: [2, 0, 0, 0, 0, 2], ..frame(&scene, 1000, &lie) };
+        (&wire).write_all(&frame.octets()).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(scene.end.qp.kernel_counts().map(|counts| counts.placed), Some(0));
+        is_delivered(&mut scene);
+    });
+}
