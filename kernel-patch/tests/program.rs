@@ -19,8 +19,10 @@ use common::frame::{ACK, Frame, IP, TCP, TCP_V6, fpdu, last_fpdu, seal, write_fp
 use common::net::{connection, in_namespace, set, tuple};
 use common::{is_quick, rounds};
 use rddp_ddp::Stag;
-use rddp_kernel_patch::kernel::{Memory, Opening, Patch, Placing, Scope};
-use rddp_kernel_patch::layout::{Outcome, PIECE_LEN, PLACE_ALL, PLACE_LAST, RECORDS, TRUST_LINK, Tuple};
+use rddp_kernel_patch::kernel::{Memory, Opening, Patch, PatchError, Placing, Scope};
+use rddp_kernel_patch::layout::{
+    Outcome, PIECE_LEN, PIECES, PLACE_ALL, PLACE_LAST, RECORDS, TRUST_LINK, Tuple,
+};
 use rddp_kernel_patch::segment::{self, Front, Kind};
 use rddp_test_support::{pattern, segment as ulpdus};
 
@@ -588,6 +590,11 @@ fn memory_of_several_pieces_is_one_range_and_payloads_across_them_are_left() {
         let at = |from: usize, len: usize| scene.part(from, len).to_vec();
         assert_eq!(at(PIECE_LEN - 9, 18), b"\08 octets8 octets\0");
         assert_eq!(at(2 * PIECE_LEN + 2, 7), b"\0third\0");
+        // More than there can be is refused before any of it is made.
+        let (most, begun) = (PIECES as usize * PIECE_LEN, resident());
+        assert!(matches!(scene.patch.pieces().allocate(most), Err(PatchError::Full(_))));
+        assert!(matches!(scene.patch.pieces().allocate(usize::MAX), Err(PatchError::Full(_))));
+        assert!(resident() < begun + PIECE_LEN / PAGE);
         // What is given back can be had again, as zeros.
         let Scene { patch, memory, .. } = scene;
         patch.stags().close(STAG);
@@ -652,3 +659,11 @@ fn no_octet_changes_after_an_stag_is_closed() {
         scene.patch = Arc::into_inner(patch).unwrap();
     });
 }
+
+/// Returns the pages that this process has in memory.
+fn resident() -> usize {
+    let stat = std::fs::read_to_string("/proc/self/statm").unwrap();
+    stat.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+const PAGE: usize = 4096;

@@ -49,6 +49,8 @@ impl Pieces {
     /// There are not that many pieces in a row, or the kernel has no memory.
     pub fn allocate(self: &Arc<Self>, len: usize) -> Result<Memory, PatchError> {
         let count = len.div_ceil(PIECE_LEN).max(1);
+        // Before any is made: each takes its memory at once.
+        free_row(&self.taken.lock().unwrap_or_else(PoisonError::into_inner), count)?;
         let size = (PIECE_LEN + PIECE_PADDING) as u32;
         let made: Vec<OwnedFd> = (0..count).map(|_| sys::create_array(size)).collect::<Result<_, _>>()?;
         let whole = len.max(1).next_multiple_of(PAGE);
@@ -60,10 +62,13 @@ impl Pieces {
     /// Shows pieces to the program, in a row. Returns the number of the first.
     fn publish(&self, made: &[OwnedFd]) -> Result<u32, PatchError> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let run = taken.windows(made.len()).position(|run| !run.contains(&true));
-        let first = run.ok_or(PatchError::Full("pieces of memory"))?;
+        let first = free_row(&taken, made.len())?;
         for (number, piece) in (first..).zip(made) {
-            sys::insert(self.fd(), number as u32, piece.as_fd())?;
+            sys::insert(self.fd(), number as u32, piece.as_fd()).inspect_err(|_| {
+                for shown in first..number {
+                    let _ = sys::remove(self.fd(), shown as u32);
+                }
+            })?;
         }
         taken[first..first + made.len()].fill(true);
         Ok(first as u32)
@@ -111,6 +116,12 @@ impl Drop for Memory {
     fn drop(&mut self) {
         self.pieces.withdraw(self.first, self.count);
     }
+}
+
+/// Returns the first of so many places in a row that are not taken.
+fn free_row(taken: &[bool], count: usize) -> Result<usize, PatchError> {
+    let row = taken.windows(count).position(|row| !row.contains(&true));
+    row.ok_or(PatchError::Full("pieces of memory"))
 }
 
 const PAGE: usize = 4096;
