@@ -1,6 +1,7 @@
 //! Placement in the kernel by [`rddp_kernel_patch`]: the device's program, and memory for it.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -39,7 +40,7 @@ pub(crate) struct KernelMemory {
 impl Kernel {
     /// Loads the program and puts it on the interfaces.
     pub(crate) fn load(settings: &KernelPlacement) -> io::Result<Arc<Self>> {
-        let patch = Patch::load().map_err(io::Error::other)?;
+        let patch = Patch::load().map_err(not_loaded)?;
         let attach = |interface: &String| {
             let attached = patch.attach(interface);
             attached.map_err(|error| io::Error::other(format!("interface {interface}: {error}")))
@@ -149,3 +150,21 @@ fn tuple(socket: &TcpSocket) -> Option<Tuple> {
     let of = |addr: io::Result<socket2::SockAddr>| addr.ok()?.as_socket();
     Some(Tuple::new(of(socket.peer_addr())?, of(socket.local_addr())?))
 }
+
+/// Says why the program is not loaded; if a right is missing, which there have to be.
+fn not_loaded(error: PatchError) -> io::Error {
+    let mut causes = std::iter::successors(error.source(), |&error| error.source());
+    let code = |error: &(dyn Error + 'static)| error.downcast_ref::<io::Error>()?.raw_os_error();
+    match causes.find_map(code) {
+        Some(libc::EPERM) => io::Error::new(io::ErrorKind::PermissionDenied, NoRight(error)),
+        _ => io::Error::other(error),
+    }
+}
+
+/// A right is missing.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no right to load the eBPF program: placement in the kernel takes CAP_BPF, CAP_NET_ADMIN and \
+     CAP_PERFMON of the initial user namespace"
+)]
+struct NoRight(#[source] PatchError);
