@@ -296,9 +296,9 @@ mod tests {
         assert_eq!(position(1, (5, 7)), None);
     }
 
-    /// Whatever the order of arrival, with retransmissions that the program sees twice: each FPDU is
-    /// delivered with its own octets, or newer ones that were placed meanwhile, and in the end those
-    /// of placement in order are there.
+    /// In any order of arrival, with retransmissions that the program sees twice, each FPDU is
+    /// delivered with its own octets, or newer ones that were placed meanwhile, and in the end
+    /// those of placement in order are there.
     #[test]
     fn memory_ends_as_if_all_had_been_placed_in_order() {
         let mut rng = Random::new(7);

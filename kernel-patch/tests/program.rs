@@ -41,7 +41,7 @@ struct Scene {
     memory: Memory,
     placing: Placing,
     tuple: Tuple,
-    /// What the peer acknowledges: all.
+    /// Acknowledgement of the peer: of all that was sent.
     last_ack: u32,
     /// This end, and the peer if it is of this thread.
     own: TcpStream,

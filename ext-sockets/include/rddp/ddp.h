@@ -115,6 +115,7 @@ extern "C" {
  * The kernel places only on interfaces that RDDP_PLACEMENT_INTERFACES or the policy name, and only
  * into memory of ddp_allocate with DDP_KERNEL. Where it cannot, for want of rights or of Linux 6.1,
  * or on a connection with markers, the payload is placed at user level: DDP_PLACEMENT_INFO tells.
+ *   EINVAL      no such level; or after ddp_attach
  *   EOPNOTSUPP  no interface is named, or this library was built without placement in the kernel
  */
 #define DDP_PLACEMENT 24

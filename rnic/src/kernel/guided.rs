@@ -65,8 +65,8 @@ impl Guided {
         }
     }
 
-    /// Returns how many octets the FPDUs at the front of the stream have that the program has placed
-    /// and nobody has taken: they may be worth a look.
+    /// Returns how many octets the FPDUs at the front of the stream have that the program has
+    /// placed and nobody has taken: they may be worth a look.
     pub(crate) fn run(&mut self) -> usize {
         self.guide.run(self.taken, RUN) as usize
     }

@@ -1,5 +1,5 @@
-//! Segments that somebody else puts on the path, and that TCP drops or holds back: what is delivered
-//! has the octets of the stream.
+//! Segments that somebody else puts on the path, and that TCP drops or holds back: what is
+//! delivered has the octets of the stream.
 //!
 //! Over the loopback of the test's own namespace, which is not trusted: what the peer sends is not
 //! placed, as nobody has summed it, and the forged frames have right checksums.

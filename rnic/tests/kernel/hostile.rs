@@ -190,7 +190,7 @@ fn memory_for_receives_is_none_for_writes() {
     });
 }
 
-/// As above, but the region has the right, and the QP lets no peer write.
+/// The region has the right, and the QP lets no peer write.
 #[test]
 fn a_peer_that_may_not_write_does_not() {
     in_namespace(|| {

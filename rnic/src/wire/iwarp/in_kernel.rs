@@ -1,9 +1,9 @@
 //! Payloads that the kernel has placed: they are summed where they lie, and TCP drops its copy.
 //!
-//! A look at the stream tells the header, the pad and the CRC of each FPDU, as TCP has them: nothing
-//! that TCP has not taken counts. If these fit the octets in memory the FPDU is confirmed, as many as
-//! follow each other, and their octets are dropped together. The last FPDU of a message ends such a
-//! run, and the message is delivered when TCP has dropped all of it.
+//! A look at the stream tells the header, the pad and the CRC of each FPDU, as TCP has them: what
+//! TCP has not taken does not count. If these fit the octets in memory the FPDU is confirmed, as
+//! many as follow each other, and their octets are dropped together. The last FPDU of a message
+//! ends such a run, and the message is delivered when TCP has dropped all of it.
 
 use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, fpdu_len};
