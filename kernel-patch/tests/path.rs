@@ -1,5 +1,5 @@
-//! A stream of Writes over a path that loses, reorders, repeats and corrupts segments, placed by
-//! the program and by a small engine that stands for `rnic`'s. Root, or it is skipped.
+//! A stream of Writes over a path that loses, reorders, repeats, delays and corrupts segments,
+//! placed by the program and by a small engine that stands for `rnic`'s. Root, or it is skipped.
 
 mod common;
 
@@ -329,7 +329,8 @@ fn len() -> usize {
     if is_quick() { 1 << 20 } else { 8 << 20 }
 }
 
-const BAD_PATH: Faults = Faults { drop: 100, repeat: 100, reorder: 100, corrupt: 100, forge: 100, lose: &[] };
+const BAD_PATH: Faults =
+    Faults { drop: 100, repeat: 100, reorder: 100, delay: 100, corrupt: 100, forge: 100, lose: &[] };
 
 #[test]
 fn a_region_written_once_is_right_after_a_bad_path() {

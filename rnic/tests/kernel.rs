@@ -133,7 +133,8 @@ fn sender(invited: &Receiver<Invitation>, send: impl FnOnce(End, Remote)) {
     send(end, target);
 }
 
-const BAD_PATH: Faults = Faults { drop: 100, repeat: 100, reorder: 100, corrupt: 100, forge: 100, lose: &[] };
+const BAD_PATH: Faults =
+    Faults { drop: 100, repeat: 100, reorder: 100, delay: 100, corrupt: 100, forge: 100, lose: &[] };
 
 /// Octets of the region that is written once, and how often there is one: `RDDP_LONG` says how many
 /// of 64 MiB.

@@ -13,6 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rddp_kernel_patch::segment::TAGGED_FRONT;
 use rddp_test_support::Random;
@@ -33,6 +34,8 @@ pub struct Faults {
     pub drop: usize,
     pub repeat: usize,
     pub reorder: usize,
+    /// Segments that come some milliseconds later.
+    pub delay: usize,
     /// Segments in which a bit is changed, while the checksum stays as it is.
     pub corrupt: usize,
     /// Segments behind which comes one that somebody else has made: other octets, the same place,
@@ -151,6 +154,7 @@ impl Middle {
             faults,
             random: Random::new(seed),
             held: None,
+            late: Vec::new(),
             seen: 0,
             count: count.clone(),
         };
@@ -188,6 +192,8 @@ struct Carrier {
     random: Random,
     /// A frame that waits until another has passed it.
     held: Option<Vec<u8>>,
+    /// Frames that are to come later, and when.
+    late: Vec<(Instant, Vec<u8>)>,
     seen: u64,
     count: Arc<AtomicU64>,
 }
@@ -195,6 +201,9 @@ struct Carrier {
 impl Carrier {
     fn turn(&mut self) {
         let ready = ready([self.sender.as_raw_fd(), self.receiver.as_raw_fd()]);
+        let now = Instant::now();
+        let due: Vec<_> = self.late.extract_if(.., |(due, _)| *due <= now).collect();
+        due.iter().for_each(|(_, frame)| self.deliver(frame));
         let mut frame = vec![0; 10_000];
         if ready[1] {
             let len = self.receiver.read(&mut frame).unwrap();
@@ -230,6 +239,10 @@ impl Carrier {
             let (from, len) =
                 if self.random.below(2) == 0 { (tcp + 20, 40) } else { (tcp, frame.len() - tcp) };
             frame[from + self.random.below(len)] ^= 1 << self.random.below(8);
+        }
+        if self.happens(self.faults.delay) {
+            let later = Duration::from_millis(1 + self.random.below(10) as u64);
+            return self.late.push((Instant::now() + later, frame));
         }
         if self.held.is_none() && self.happens(self.faults.reorder) {
             self.held = Some(frame);
