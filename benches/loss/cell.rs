@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::middle::Middle;
 use crate::path_test::net::{enter_new, ip, set};
-use crate::path_test::tap::{DEVICE, tap};
+use crate::path_test::tap::{self, DEVICE, tap};
 use crate::spec::{Cell, Received, Row};
 
 const SENDER: [&str; 2] = ["10.23.0.1/24", "fd23::1/64"];
@@ -50,7 +50,7 @@ fn in_new_namespace(mtu: u32, addrs: [&'static str; 2], words: &[&str]) -> (File
         set("ipv4/tcp_wmem", "4096 16777216 16777216");
         set("ipv4/tcp_slow_start_after_idle", "0");
         set("ipv4/tcp_no_metrics_save", "1");
-        let device = tap(addrs);
+        let device = tap(addrs, tap::Way::Plain);
         ip(&format!("link set dev {DEVICE} mtu {mtu} txqueuelen 20000"));
         ip(&format!("route replace 10.23.0.0/24 dev {DEVICE} initcwnd 1000 initrwnd 2000"));
         let program = std::env::current_exe().unwrap();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::frame::{last_fpdu, write_fpdu};
 use common::net::{in_namespace, tuple};
-use common::tap::{Faults, Middle, RECEIVER, RECEIVER_V6, Way, has_vlans, path_by};
+use common::tap::{BAD_PATH, Faults, Middle, RECEIVER, RECEIVER_V6, Way, has_vlans, path_by};
 use common::{is_quick, rounds};
 use rddp_ddp::{Stag, check_range};
 use rddp_kernel_patch::kernel::{Attached, Guide, Memory, Opening, Patch, PatchError, Scope};
@@ -328,9 +328,6 @@ fn a_write_with_one_lost_segment_is_placed_behind_the_hole() {
 fn len() -> usize {
     if is_quick() { 1 << 20 } else { 8 << 20 }
 }
-
-const BAD_PATH: Faults =
-    Faults { drop: 100, repeat: 100, reorder: 100, delay: 100, corrupt: 100, forge: 100, lose: &[] };
 
 #[test]
 fn a_region_written_once_is_right_after_a_bad_path() {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use common::{End, PATIENCE};
 use path_test::net::in_namespace;
-use path_test::tap::{DEVICE, Faults, Middle, RECEIVER, RECEIVER_V6, path};
+use path_test::tap::{BAD_PATH, DEVICE, Faults, Middle, RECEIVER, RECEIVER_V6, path};
 use path_test::{is_quick, rounds};
 use rddp_rnic::{
     Access, ConnectOptions, KernelCounts, KernelPlacement, MemError, MemoryRegion, Placement, QpConfig,
@@ -132,9 +132,6 @@ fn sender(invited: &Receiver<Invitation>, send: impl FnOnce(End, Remote)) {
     end.qp.connect(addr, &options).unwrap();
     send(end, target);
 }
-
-const BAD_PATH: Faults =
-    Faults { drop: 100, repeat: 100, reorder: 100, delay: 100, corrupt: 100, forge: 100, lose: &[] };
 
 /// Octets of the region that is written once, and how often there is one: `RDDP_LONG` says how many
 /// of 64 MiB.

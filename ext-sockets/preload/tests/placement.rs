@@ -16,11 +16,9 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 
 use path_test::net::in_namespace;
-use path_test::tap::{DEVICE, Faults, RECEIVER, RECEIVER_V6, path};
+use path_test::tap::{BAD_PATH, DEVICE, RECEIVER, RECEIVER_V6, path};
 use support::{command, compile, library, succeeded};
 use tempfile::TempDir;
-
-const BAD_PATH: Faults = Faults { drop: 100, repeat: 100, reorder: 100, corrupt: 100, forge: 100, lose: &[] };
 
 /// `enum ddp_placement`.
 const AUTO: &str = "1";

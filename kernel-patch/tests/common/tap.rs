@@ -45,6 +45,10 @@ pub struct Faults {
     pub lose: &'static [u64],
 }
 
+/// A bad path: each of these to one segment of a hundred.
+pub const BAD_PATH: Faults =
+    Faults { drop: 100, repeat: 100, reorder: 100, delay: 100, corrupt: 100, forge: 100, lose: &[] };
+
 /// The way that segments take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {

@@ -9,8 +9,9 @@ use rddp_test_support::pattern_from;
 
 use super::common::End;
 use super::path_test::net::in_namespace;
+use super::path_test::tap::BAD_PATH;
 use super::path_test::{is_quick, rounds};
-use super::{BAD_PATH, Run, SETTINGS};
+use super::{Run, SETTINGS};
 
 /// Receives that are posted at a time, of so many octets each.
 const POSTED: usize = 64;
