@@ -45,6 +45,7 @@
 mod address;
 mod fault;
 mod glob;
+mod keys;
 mod parse;
 mod placement;
 mod thresholds;
@@ -63,9 +64,10 @@ use address::Destination;
 use verbs::VerbsRule;
 
 pub use fault::{Fault, Reason};
+pub use keys::VariableFault;
 pub use placement::{PlacementLevel, PlacementSettings};
 pub use thresholds::{NO_THRESHOLD, Thresholds};
-pub use verbs::{RtrKinds, VariableFault, VerbsSettings};
+pub use verbs::{RtrKinds, VerbsSettings};
 
 /// The protocol by which a connection travels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

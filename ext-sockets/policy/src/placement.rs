@@ -2,7 +2,7 @@
 //! `placement` line, and those of the environment.
 
 use super::fault::Reason;
-use super::verbs::{SWITCH, VariableFault, switch};
+use super::keys::{self, Key, SWITCH, VariableFault, switch};
 
 /// The level at which the payload of what a peer sends is put into its place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,16 +28,8 @@ pub struct PlacementSettings {
     pub trusted: Option<bool>,
 }
 
-/// A setting: its word in a policy, its variable, and the values it takes.
-struct Key {
-    word: &'static str,
-    variable: &'static str,
-    takes: &'static str,
-    set: fn(&mut PlacementSettings, &str) -> Option<()>,
-}
-
 /// The level is the first: a line has it without a word.
-const KEYS: [Key; 3] = [
+const KEYS: [Key<PlacementSettings>; 3] = [
     Key {
         word: "placement",
         variable: "RDDP_PLACEMENT",
@@ -62,15 +54,7 @@ impl PlacementSettings {
     /// Returns the settings that variables of the environment make, and the variables whose values
     /// they do not take. One without a value counts as not set.
     pub fn of_variables(variable: impl Fn(&str) -> Option<Vec<u8>>) -> (Self, Vec<VariableFault>) {
-        let (mut settings, mut faults) = (PlacementSettings::default(), Vec::new());
-        for key in &KEYS {
-            let Some(value) = variable(key.variable).filter(|value| !value.is_empty()) else { continue };
-            let text = std::str::from_utf8(&value).ok();
-            if text.and_then(|word| (key.set)(&mut settings, word)).is_none() {
-                faults.push(VariableFault::new(key.variable, &value, key.takes));
-            }
-        }
-        (settings, faults)
+        keys::of_variables(&KEYS, variable)
     }
 
     /// Returns these settings, with those of `others` where nothing is said.
@@ -88,21 +72,15 @@ impl PlacementSettings {
         let [level, others @ ..] = &KEYS;
         let mut settings = PlacementSettings::default();
         level.take(&mut settings, words.next().ok_or(Reason::Missing("level of placement"))?)?;
-        // Blanks around the = are as good as none.
-        let mut rest = words.flat_map(|word| word.split('=')).filter(|word| !word.is_empty());
-        while let Some(word) = rest.next() {
-            let key = others.iter().find(|key| key.word == word);
-            let key = key.ok_or_else(|| Reason::PlacementSetting(word.into()))?;
-            key.take(&mut settings, rest.next().ok_or(Reason::Missing("value of placement's setting"))?)?;
-        }
+        let rest = keys::words(words);
+        keys::take_all(
+            others,
+            &mut settings,
+            rest,
+            Reason::PlacementSetting,
+            "value of placement's setting",
+        )?;
         Ok(settings)
-    }
-}
-
-impl Key {
-    fn take(&self, settings: &mut PlacementSettings, value: &str) -> Result<(), Reason> {
-        let refused = || Reason::Value { value: value.into(), setting: self.word, takes: self.takes };
-        (self.set)(settings, value).ok_or_else(refused)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Settings of the connections of RDMA programs: those of a policy's `verbs` lines, and those of
 //! the environment.
 
-use core::fmt;
 use core::net::SocketAddr;
 
 use super::address::{Destination, digits};
 use super::fault::Reason;
 use super::glob;
+use super::keys::{self, Key, SWITCH, VariableFault, switch};
 use super::parse::{Dialect, pattern};
 
 /// Settings of one connection; `None` where nothing is said.
@@ -48,15 +48,7 @@ pub struct RtrKinds {
 /// The greatest IRD and ORD of the device.
 const MOST: u32 = 128;
 
-/// A setting: its word in a policy, its variable, and the values it takes.
-struct Key {
-    word: &'static str,
-    variable: &'static str,
-    takes: &'static str,
-    set: fn(&mut VerbsSettings, &str) -> Option<()>,
-}
-
-const KEYS: [Key; 10] = [
+const KEYS: [Key<VerbsSettings>; 10] = [
     Key {
         word: "mpa",
         variable: "RDDP_VERBS_MPA",
@@ -118,7 +110,6 @@ const KEYS: [Key; 10] = [
         set: |settings, word| switch(word).map(|on| settings.large_fpdus = Some(on)),
     },
 ];
-pub(super) const SWITCH: &str = "on or off (or 1, or 0)";
 
 impl VerbsSettings {
     /// The variables, by name.
@@ -129,15 +120,7 @@ impl VerbsSettings {
     /// Returns the settings that variables of the environment make, and the variables whose values
     /// they do not take. One without a value counts as not set.
     pub fn of_variables(variable: impl Fn(&str) -> Option<Vec<u8>>) -> (Self, Vec<VariableFault>) {
-        let (mut settings, mut faults) = (VerbsSettings::default(), Vec::new());
-        for key in &KEYS {
-            let Some(value) = variable(key.variable).filter(|value| !value.is_empty()) else { continue };
-            let text = std::str::from_utf8(&value).ok();
-            if text.and_then(|word| (key.set)(&mut settings, word)).is_none() {
-                faults.push(VariableFault::new(key.variable, &value, key.takes));
-            }
-        }
-        (settings, faults)
+        keys::of_variables(&KEYS, variable)
     }
 
     /// Returns these settings, with those of `others` where nothing is said.
@@ -158,31 +141,6 @@ impl VerbsSettings {
     }
 }
 
-/// A variable of the environment with a value that it does not take.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VariableFault {
-    variable: &'static str,
-    value: String,
-    takes: &'static str,
-}
-
-impl VariableFault {
-    pub(super) fn new(variable: &'static str, value: &[u8], takes: &'static str) -> Self {
-        VariableFault { variable, value: String::from_utf8_lossy(value).into_owned(), takes }
-    }
-
-    /// Returns what the variable takes.
-    pub fn remedy(&self) -> &'static str {
-        self.takes
-    }
-}
-
-impl fmt::Display for VariableFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}: not a value of this variable", self.variable, self.value)
-    }
-}
-
 /// A `verbs` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VerbsRule {
@@ -197,18 +155,12 @@ impl VerbsRule {
         let program = pattern(words.next().ok_or(Reason::Missing("program's name"))?)?;
         let peer = words.next().ok_or(Reason::Missing("peer's address"))?;
         let peer = Destination::parse(peer, Dialect::Own)?;
-        let mut settings = VerbsSettings::default();
-        // Blanks around the = are as good as none.
-        let mut rest = words.flat_map(|word| word.split('=')).filter(|word| !word.is_empty()).peekable();
+        let mut rest = keys::words(words).peekable();
         if rest.peek().is_none() {
             return Err(Reason::Missing("setting"));
         }
-        while let Some(word) = rest.next() {
-            let key = KEYS.iter().find(|key| key.word == word).ok_or(Reason::Setting(word.into()))?;
-            let value = rest.next().ok_or(Reason::Missing("value of the setting"))?;
-            let refused = || Reason::Value { value: value.into(), setting: key.word, takes: key.takes };
-            (key.set)(&mut settings, value).ok_or_else(refused)?;
-        }
+        let mut settings = VerbsSettings::default();
+        keys::take_all(&KEYS, &mut settings, rest, Reason::Setting, "value of the setting")?;
         Ok(VerbsRule { program, peer, settings })
     }
 
@@ -219,14 +171,6 @@ impl VerbsRule {
 
 fn number(word: &str, range: core::ops::RangeInclusive<u32>) -> Option<u8> {
     digits(word).filter(|number| range.contains(number)).map(|number| number as u8)
-}
-
-pub(super) fn switch(word: &str) -> Option<bool> {
-    match word {
-        "on" | "1" => Some(true),
-        "off" | "0" => Some(false),
-        _ => None,
-    }
 }
 
 fn kinds(words: &str) -> Option<RtrKinds> {
