@@ -14,6 +14,7 @@ mod random;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use common::frame::{ACK, Frame, IP, TCP, TCP_V6, fpdu, last_fpdu, seal, write_fpdu};
 use common::net::{connection, in_namespace, set, tuple};
@@ -627,22 +628,13 @@ fn no_octet_changes_after_an_stag_is_closed() {
     in_namespace(|| {
         let mut scene = Scene::new(0);
         let frame = scene.write(BASE, &pattern(3000, 9)).octets();
-        let patch = Arc::new(std::mem::replace(&mut scene.patch, Patch::load().unwrap()));
-        let over = Arc::new(AtomicBool::new(false));
-        let sender = std::thread::spawn({
-            let (patch, over) = (patch.clone(), over.clone());
-            move || {
-                while !over.load(Ordering::Relaxed) {
-                    patch.run(&frame).unwrap();
-                }
-            }
-        });
+        let flood = Flood::of(&mut scene, frame);
         let (mut placed, mut round) = (0, 0);
         while round < rounds(2_000) || placed < rounds(200) {
             while scene.placing.take().is_some() {
                 placed += 1;
             }
-            patch.stags().close(STAG);
+            flood.patch.stags().close(STAG);
             scene.fill(CANARIES, &[CANARY; 3000]);
             for _ in 0..50 {
                 assert!(scene.octets()[CANARIES..][..3000] == [CANARY; 3000]);
@@ -650,14 +642,42 @@ fn no_octet_changes_after_an_stag_is_closed() {
             while scene.placing.take().is_some() {
                 placed += 1;
             }
-            assert!(patch.stags().open(STAG, &scene.scope()));
+            assert!(flood.patch.stags().open(STAG, &scene.scope()));
             std::thread::yield_now();
             round += 1;
         }
-        over.store(true, Ordering::Relaxed);
-        sender.join().unwrap();
-        scene.patch = Arc::into_inner(patch).unwrap();
+        flood.end(&mut scene);
     });
+}
+
+/// A frame that comes again and again, in a thread of its own.
+struct Flood {
+    patch: Arc<Patch>,
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Flood {
+    /// Begins. The scene's program is another one until the end.
+    fn of(scene: &mut Scene, frame: Vec<u8>) -> Self {
+        let patch = Arc::new(std::mem::replace(&mut scene.patch, Patch::load().unwrap()));
+        let over = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::spawn({
+            let (patch, over) = (patch.clone(), over.clone());
+            move || {
+                while !over.load(Ordering::Relaxed) {
+                    patch.run(&frame).unwrap();
+                }
+            }
+        });
+        Self { patch, over, thread }
+    }
+
+    fn end(self, scene: &mut Scene) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+        scene.patch = Arc::into_inner(self.patch).unwrap();
+    }
 }
 
 /// Returns the pages that this process has in memory.

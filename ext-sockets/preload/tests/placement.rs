@@ -7,7 +7,7 @@
 #[path = "../../../kernel-patch/tests/common/mod.rs"]
 mod path_test;
 #[path = "library/support.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "a part of what the library's tests share")]
 mod support;
 
 use std::io::{BufRead, BufReader, Read};

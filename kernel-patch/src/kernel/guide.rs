@@ -11,8 +11,8 @@ use crate::records::{Placed, Records, position};
 /// A connection whose segments are placed, as the thread that reads its stream sees it.
 ///
 /// Positions count octets of the stream. The order of calls is what makes it safe: for the FPDU at
-/// the front first [`enter`](Self::enter), after which the program no longer places it; then
-/// [`claim`](Self::claim). If that gives nothing, or its octets turn out wrong, the payload is
+/// the front first [`enter`](Self::enter), or [`enter_run`](Self::enter_run) for several, after
+/// which the program no longer places it; then [`claim`](Self::claim). If that gives nothing, or its octets turn out wrong, the payload is
 /// placed by the caller, and [`placed_by_user`](Self::placed_by_user) called *after that*.
 #[derive(Debug)]
 pub struct Guide {
@@ -52,13 +52,6 @@ impl Guide {
         self.records.next(position).map(|next| next - position)
     }
 
-    /// Returns how many octets the FPDUs have that follow each other from `position` on and have
-    /// been placed: about as many as `most`.
-    pub fn run(&mut self, position: u64, most: u64) -> u64 {
-        self.drain();
-        self.records.run_end(position, most, len) - position
-    }
-
     /// Begins the turn of the FPDU at `position`, which ends in front of `end`: nothing in front of
     /// that is placed by the program any more.
     pub fn enter(&mut self, position: u64, end: u64) {
@@ -71,13 +64,13 @@ impl Guide {
         self.records.pass(position);
     }
 
-    /// Begins the turn of the FPDU at `position`, which the program has placed, and has the program
-    /// place nothing more of those that follow it and are placed, either: about as many octets as
-    /// `most`. What is placed from then on is behind them all in the stream, and makes none of them
-    /// void.
-    pub fn enter_run(&mut self, position: u64, most: u64) {
-        let end = if position < self.known.0 { position } else { self.records.run_end(position, most, len) };
+    /// Begins the turn of the FPDUs that follow each other from `position` on and have been placed:
+    /// about as many octets as `most`. The program places them no more. Returns their octets.
+    pub fn enter_run(&mut self, position: u64, most: u64) -> u64 {
+        self.drain();
+        let end = self.records.run_end(position, most, len);
         self.enter(position, end);
+        end - position
     }
 
     /// Returns the place of the payload of the FPDU at `position`, if the program has put it there.

@@ -1,10 +1,7 @@
 //! Sends and Read Responses, which go where this end has asked for them and nowhere else.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use rddp_ddp::Stag;
-use rddp_kernel_patch::kernel::{Awaited, Patch, Scope};
+use rddp_kernel_patch::kernel::{Awaited, Scope};
 use rddp_kernel_patch::layout::{NO_WRITES, Outcome, RECEIVES, SINKS};
 use rddp_kernel_patch::segment::{Front, Kind};
 use rddp_test_support::{pattern, segment as ulpdus};
@@ -12,7 +9,7 @@ use rddp_test_support::{pattern, segment as ulpdus};
 use super::common::frame::{fpdu, write_fpdu};
 use super::common::net::in_namespace;
 use super::common::rounds;
-use super::{BASE, CANARIES, CANARY, LEN, PD, QP, STAG, Scene};
+use super::{BASE, CANARIES, CANARY, Flood, LEN, PD, QP, STAG, Scene};
 
 /// A region for receives and sinks, and not for Writes.
 pub(crate) const OWN: Stag = Stag(0x00d4_e5f6);
@@ -217,16 +214,7 @@ fn no_octet_changes_after_a_receive_or_a_sink_is_closed() {
         let part = pattern(700, 9);
         let both = [send(1, 0, &part), response(OWN, 1000, &part)].concat();
         let frame = scene.frame(100, both).octets();
-        let patch = Arc::new(std::mem::replace(&mut scene.patch, Patch::load().unwrap()));
-        let over = Arc::new(AtomicBool::new(false));
-        let sender = std::thread::spawn({
-            let (patch, over) = (patch.clone(), over.clone());
-            move || {
-                while !over.load(Ordering::Relaxed) {
-                    patch.run(&frame).unwrap();
-                }
-            }
-        });
+        let flood = Flood::of(&mut scene, frame);
         let (mut placed, mut round) = ([0; 2], 0);
         while round < rounds(2_000) || placed.iter().any(|count| *count < rounds(100)) {
             scene.placing.open_receive(1, &awaited(0, 700));
@@ -244,9 +232,7 @@ fn no_octet_changes_after_a_receive_or_a_sink_is_closed() {
             }
             round += 1;
         }
-        over.store(true, Ordering::Relaxed);
-        sender.join().unwrap();
-        scene.patch = Arc::into_inner(patch).unwrap();
+        flood.end(&mut scene);
         assert!(scene.octets()[..CANARIES] == [CANARY; CANARIES] && LEN > 2000);
     });
 }

@@ -65,14 +65,14 @@ impl Guided {
         }
     }
 
-    /// Returns how many octets the FPDUs at the front of the stream have that the program has
-    /// placed and nobody has taken: they may be worth a look.
-    pub(crate) fn run(&mut self) -> usize {
-        self.guide.run(self.taken, RUN) as usize
+    /// Begins the turn of the FPDUs at the front of the stream that the program has placed and
+    /// nobody has taken. Returns their octets, which may be worth a look.
+    pub(crate) fn enter_run(&mut self) -> usize {
+        self.guide.enter_run(self.taken, RUN) as usize
     }
 
-    /// Checks the payload in the granted place of the FPDU that begins `ahead` octets behind what
-    /// was taken from TCP. `fpdu` is what the stream has of it, which is all of it, and the payload
+    /// Checks the payload in the granted place of an FPDU whose turn it is, `ahead` octets behind
+    /// what was taken from TCP. `fpdu` is what the stream has of it, which is all of it, and the payload
     /// has so many octets in front of it.
     pub(crate) fn confirm(
         &mut self,
@@ -82,8 +82,6 @@ impl Guided {
         crc: bool,
     ) -> Option<Checked> {
         let position = self.taken + ahead as u64;
-        // From here on the program leaves these octets alone.
-        self.guide.enter_run(position, RUN);
         let (front, rest) = fpdu.split_at_checked(front_len)?;
         let (payload, tail) = rest.split_at_checked(grant.len())?;
         let (pad, field) = tail.split_last_chunk::<CRC_LEN>()?;

@@ -81,7 +81,7 @@ impl Guided {
         match *self {}
     }
 
-    pub(crate) fn run(&mut self) -> usize {
+    pub(crate) fn enter_run(&mut self) -> usize {
         match *self {}
     }
 

@@ -48,7 +48,7 @@ impl Link {
 
     /// Looks at the octets of those FPDUs, and confirms them.
     fn confirm_run(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
-        let run = self.guided.as_mut().map_or(0, Guided::run);
+        let run = self.guided.as_mut().map_or(0, Guided::enter_run);
         let Some(look) = staging.octets.get_mut(..run).filter(|look| !look.is_empty()) else { return Ok(()) };
         // Of an error the read that follows tells.
         let have = peek(self.fd(), look).unwrap_or(0);
