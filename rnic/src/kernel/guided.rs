@@ -72,8 +72,8 @@ impl Guided {
     }
 
     /// Checks the payload in the granted place of an FPDU whose turn it is, `ahead` octets behind
-    /// what was taken from TCP. `fpdu` is what the stream has of it, which is all of it, and the payload
-    /// has so many octets in front of it.
+    /// what was taken from TCP. `fpdu` is what the stream has of it, which is all of it, and the
+    /// payload has so many octets in front of it.
     pub(crate) fn confirm(
         &mut self,
         ahead: usize,
