@@ -12,8 +12,8 @@ use crate::records::{Placed, Records, position};
 ///
 /// Positions count octets of the stream. The order of calls is what makes it safe: for the FPDU at
 /// the front first [`enter`](Self::enter), or [`enter_run`](Self::enter_run) for several, after
-/// which the program no longer places it; then [`claim`](Self::claim). If that gives nothing, or its
-/// octets turn out wrong, the payload is placed by the caller, and
+/// which the program no longer places it; then [`claim`](Self::claim). If that gives nothing, or
+/// its octets turn out wrong, the payload is placed by the caller, and
 /// [`placed_by_user`](Self::placed_by_user) called *after that*.
 #[derive(Debug)]
 pub struct Guide {
