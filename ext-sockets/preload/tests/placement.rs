@@ -27,7 +27,7 @@ const KERNEL: &str = "2";
 fn compiled(scratch: &Path) -> PathBuf {
     let folder = library().parent().unwrap().display().to_string();
     let rpath = format!("-Wl,-rpath,{folder}");
-    compile(&["raw/kernel.c"], scratch, &["-L", &folder, &rpath, "-lrddp_sockets"])
+    compile(&["placement/main.c"], scratch, &["-L", &folder, &rpath, "-lrddp_sockets"])
 }
 
 /// A program whose device places on an interface that the environment names, or a policy.

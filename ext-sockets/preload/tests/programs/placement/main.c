@@ -1,10 +1,10 @@
 /* Placement in the kernel: the ends of a connection over a bad path, and a process without rights.
  *
- *     kernel receive ADDRESS LEVEL            prints the place to write to, later the counts
- *     kernel send ADDRESS PORT STAG TO
- *     kernel refused
+ *     placement receive ADDRESS LEVEL            prints the place to write to, later the counts
+ *     placement send ADDRESS PORT STAG TO
+ *     placement refused
  */
-#include "raw.h"
+#include "../raw/raw.h"
 
 #include <net/if.h>
 #include <netdb.h>
