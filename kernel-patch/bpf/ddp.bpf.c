@@ -21,6 +21,8 @@
 #include "maps.h"
 
 #include "headers.h"
+#include "again.h"
+#include "crc.h"
 #include "place.h"
 #include "sound.h"
 #include "tcp.h"
@@ -28,13 +30,6 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define GO_ON (-1) /* TCX_NEXT and TC_ACT_UNSPEC */
-
-/* Notes a segment that has come by. */
-static __always_inline void note(struct connection *connection, __u32 end)
-{
-	if (is_before(connection->top, end))
-		connection->top = end;
-}
 
 /* Says whether a segment follows the last one that came in order. TCP takes no segments while a
  * program is in a call on the socket: they wait in a queue, and what follows one of them is in
@@ -55,22 +50,28 @@ static __always_inline int turned_away(struct __sk_buff *skb, const struct segme
 {
 	__u32 end = seg->seq + seg->payload_len;
 	struct tcp_state tcp = {};
-	int in_order;
+	int in_order, found;
 
+	if (seg->is_fragment)
+		note_unknown(connection);
+	if (seg->is_tagged && seg->payload_len)
+		note_again(connection, seg->seq, end);
 	if (!seg->is_whole)
 		return NOT_WHOLE;
 	in_order = follows(seg, connection);
 	if (in_order && !(connection->flags & PLACE_ALL)) {
 		/* The usual case, in which TCP need not be asked. */
-		note(connection, end);
+		note(connection, seg->seq, end);
 		return IN_ORDER;
 	}
-	if (!ask_tcp(skb, seg, &tcp))
+	found = ask_tcp(skb, seg, &tcp);
+	if (found && is_before(seg->seq, tcp.window_end))
+		note(connection, seg->seq, end);
+	else
+		note_again(connection, seg->seq, end);
+	if (!found)
 		return NO_SOCKET;
-	if (is_before(tcp.window_end, end))
-		return OUT_OF_WINDOW;
-	note(connection, end);
-	if (is_before(seg->seq, tcp.rcv_nxt))
+	if (is_before(tcp.window_end, end) || is_before(seg->seq, tcp.rcv_nxt))
 		return OUT_OF_WINDOW;
 	/* TCP drops what acknowledges octets that were never sent, or of long ago (RFC 5961 §5.2). */
 	if (is_before(tcp.last_ack, seg->ack) || is_before(seg->ack, tcp.first_ack))
@@ -129,6 +130,7 @@ static __always_inline int place_segment(struct __sk_buff *skb, const struct seg
 		return CONTENDED;
 	walk.at = seg->payload_at;
 	walk.seq = seg->seq;
+	walk.sums = walk.behind && connection->flags & HAS_CRC;
 	/* User space may have given the place to another connection since it was looked up. */
 	if (is_same(&connection->tuple, &seg->tuple))
 		loop(MOST_FPDUS, place_fpdu, &walk, 0);
@@ -181,6 +183,7 @@ int ask(struct __sk_buff *skb)
 	answer->window_end = tcp.window_end;
 	answer->ts_recent = tcp.ts_recent;
 	answer->last_ack = tcp.last_ack;
+	answer->has_more = tcp.has_more;
 	answer->found = 1;
 	return GO_ON;
 }

@@ -26,6 +26,7 @@ struct segment {
 	__u8 has_timestamp;
 	__u8 is_v6;
 	__u8 is_fragment;
+	__u8 is_tagged;    /* of a VLAN, by whose own interface it comes once more */
 	__u8 is_whole;     /* the headers are as expected, and all of the payload is in the frame */
 	__u32 timestamp;
 	__u16 checksum;    /* in network order */
@@ -111,15 +112,15 @@ static __always_inline int parse(struct __sk_buff *skb, struct segment *seg)
 	seg->flags = tcp[13];
 	__builtin_memcpy(&seg->checksum, tcp + 16, 2);
 
-	/* The length is IP's own: short frames have padding behind it. A frame with a VLAN tag is one
-	 * of the VLAN's own interface, where it comes by once more. */
+	/* The length is IP's own: short frames have padding behind it. */
 	header_len = (tcp[12] >> 4) * 4;
-	seg->is_whole = !seg->is_fragment && !skb->vlan_present && header_len >= TCP_LEN &&
-			seg->tcp_len > header_len && seg->tcp_at + seg->tcp_len <= skb->len;
+	seg->payload_at = seg->tcp_at + header_len;
+	seg->payload_len = seg->tcp_len > header_len ? seg->tcp_len - header_len : 0;
+	seg->is_tagged = !!skb->vlan_present;
+	seg->is_whole = !seg->is_fragment && !seg->is_tagged && header_len >= TCP_LEN && seg->payload_len &&
+			seg->tcp_at + seg->tcp_len <= skb->len;
 	if (!seg->is_whole)
 		return 1;
-	seg->payload_at = seg->tcp_at + header_len;
-	seg->payload_len = seg->tcp_len - header_len;
 	seg->has_timestamp = 0;
 	if (header_len >= TCP_LEN + 12 && !skb_load(skb, seg->tcp_at + TCP_LEN, option, sizeof(option))) {
 		seg->has_timestamp = octets32(option) == TIMESTAMP_FIRST;

@@ -27,7 +27,24 @@ static long (*const loop)(__u32 count, void *each, void *context, __u64 flags) =
 struct tcp_options_received {
 	__u32 ts_recent;
 };
+struct rb_root {
+	void *rb_node;
+};
+struct backlog {
+	int len;
+};
+struct sock {
+	struct backlog sk_backlog;
+};
+struct inet_sock {
+	struct sock sk;
+};
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+};
 struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	struct rb_root out_of_order_queue;
 	__u32 rcv_nxt;
 	__u32 rcv_wnd;
 	__u32 rcv_wup;

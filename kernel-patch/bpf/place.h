@@ -11,6 +11,7 @@ struct walk {
 	__u32 seq;     /* sequence number of the octet at `at` */
 	__u32 connection;
 	__u32 behind;  /* the segment lies behind a hole */
+	__u32 sums;    /* and its FPDUs have CRCs, which are to fit */
 };
 
 static int check_fpdu(__u32 index, struct walk *walk)
@@ -27,8 +28,8 @@ static int check_fpdu(__u32 index, struct walk *walk)
 	return 0;
 }
 
-/* Copies `len` octets of the frame to their place. Says whether it did. */
-static __always_inline int copy(struct __sk_buff *skb, __u32 from, __u64 to, __u32 len)
+/* Copies `len` octets of the frame to their place. Returns where they are; 0 if it did not. */
+static __always_inline const __u8 *copy(struct __sk_buff *skb, __u32 from, __u64 to, __u32 len)
 {
 	__u32 piece = to / PIECE_LEN, offset = to % PIECE_LEN, zero = 0;
 	void *inner, *octets;
@@ -45,7 +46,7 @@ static __always_inline int copy(struct __sk_buff *skb, __u32 from, __u64 to, __u
 	len = ((len - 1) & 0xffff) + 1;
 	FORGET(offset);
 	offset &= PIECE_LEN - 1;
-	return !skb_load(skb, from, octets + offset, len);
+	return skb_load(skb, from, octets + offset, len) ? 0 : octets + offset;
 }
 
 /* Where a payload belongs, as its header says and what this end has asked for. */
@@ -142,6 +143,22 @@ static __always_inline int pin(struct entry *entry, __u32 stag)
 	return __sync_val_compare_and_swap(&entry->state, state, state + 1) == state;
 }
 
+/* Says what a record is to have of a payload that has been copied to `octets`. */
+static __always_inline __u32 result(struct walk *walk, const struct front *front, struct record *record,
+				    const __u8 *octets)
+{
+	__u32 end = walk->at + fpdu_len(front->front_len + front->len - LENGTH_LEN);
+	__u8 tail[2 * CRC_LEN];
+
+	if (!octets || !walk->sums)
+		return octets ? RECORD_PLACED : 0;
+	if (skb_load(walk->skb, end - sizeof(tail), tail, sizeof(tail)) ||
+	    !fits_crc(octets, front, record->front, tail))
+		return 0;
+	__builtin_memcpy(&record->crc, tail + CRC_LEN, CRC_LEN);
+	return RECORD_PLACED | RECORD_SUMMED;
+}
+
 /* Places the payload of an FPDU at `at`, and records that. `entry` is pinned. */
 static __always_inline void place_at(struct walk *walk, struct connection *connection, const struct front *front,
 				     __u64 at)
@@ -149,7 +166,7 @@ static __always_inline void place_at(struct walk *walk, struct connection *conne
 	__u64 head = connection->head;
 	__u32 number = head;
 	struct record *record = &connection->records[number & (RECORDS - 1)];
-	int placed;
+	__u32 what;
 
 	/* FPDUs with payload are at least as long as the fronts of untagged ones. */
 	if (skb_load(walk->skb, walk->at, record->front, UNTAGGED_FRONT))
@@ -159,9 +176,9 @@ static __always_inline void place_at(struct walk *walk, struct connection *conne
 	record->at = at;
 	/* Whoever looks from here on knows that these octets change. */
 	__sync_lock_test_and_set(&connection->head, head + 1);
-	placed = copy(walk->skb, walk->at + front->front_len, at, front->len);
-	__sync_lock_test_and_set(&record->stamp, (number + 1) << 1 | placed);
-	if (placed) {
+	what = result(walk, front, record, copy(walk->skb, walk->at + front->front_len, at, front->len));
+	__sync_lock_test_and_set(&record->stamp, (number + 1) << 2 | what);
+	if (what) {
 		connection->fpdus++;
 		connection->octets += front->len;
 		if (walk->behind)

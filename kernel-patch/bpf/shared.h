@@ -19,6 +19,8 @@
 #define RECORDS 1024u
 #define RECEIVES 256u
 #define SINKS 32u
+/* Ranges of octets that have come by again, and that user space has not taken: a power of two. */
+#define AGAIN 1024u
 
 /* Bits in the low half of an entry's state, as in the engine's own slots; the rest counts pins. */
 #define STAG_OPEN (1u << 31)
@@ -27,6 +29,11 @@
 /* Rights of an entry: the peer's Writes may go there, and what this end has asked for. */
 #define RIGHT_WRITE 1u
 #define RIGHT_OWN 2u
+
+/* For CRC32c of eight octets at a time: `of[octet][n]` is the CRC of an octet and n zeros. */
+struct crc_tables {
+	__u32 of[256][8];
+};
 
 /* An STag that is open, and the memory behind it. */
 struct entry {
@@ -44,11 +51,16 @@ struct entry {
 struct record {
 	__u32 seq;    /* TCP sequence number of its first octet */
 	__u32 len;    /* octets of payload */
-	__u32 stamp;  /* (number of the record + 1) << 1, and 1 if the payload is in its place */
-	__u32 unused;
+	__u32 stamp;  /* (number of the record + 1) << 2, then RECORD_SUMMED and RECORD_PLACED */
+	__u32 crc;    /* with RECORD_SUMMED: the CRC field */
 	__u64 at;     /* place of the payload, as `start` of an entry */
 	__u8 front[24]; /* first octets of the FPDU, up to the payload; the rest means nothing */
 };
+
+/* The payload is in its place. */
+#define RECORD_PLACED 1u
+/* The CRC fits the FPDU, with the payload as it was in its place then. */
+#define RECORD_SUMMED 2u
 
 #define SLOT_OPEN 1u
 
@@ -70,6 +82,7 @@ struct slot {
 #define TRUST_LINK 2u  /* the interface's partial checksums are taken for right ones */
 #define PLACE_LAST 4u  /* also last segments of Writes, whose octets a program may poll */
 #define NO_WRITES 8u   /* the peer may not write at all */
+#define HAS_CRC 16u    /* FPDUs have CRCs: what is behind a hole is placed only if they fit */
 
 /* Why a segment of a known connection was not placed, or only in part. */
 enum outcome {
@@ -118,6 +131,9 @@ struct connection {
 	__u32 next;            /* sequence number behind the last segment that came in order */
 	__u32 top;             /* and behind the last octet that has come by */
 	__u32 interface;       /* on which the last segment came, by its index */
+	__u64 again_head;      /* ranges that have come by again */
+	__u64 again_tail;      /* and those that user space has taken */
+	__u64 again[AGAIN];    /* each its first sequence number, and in the low half that behind it */
 	struct slot receives[RECEIVES]; /* by MSN, modulo their number */
 	struct slot sinks[SINKS];
 	struct record records[RECORDS];
@@ -131,14 +147,15 @@ struct answer {
 	__u32 window_end;
 	__u32 ts_recent;   /* the peer's last timestamp, 0 without (RFC 7323 §3) */
 	__u32 last_ack;    /* what the peer may acknowledge */
+	__u32 has_more;    /* not 0: TCP has segments behind `rcv_nxt` */
 };
 
 _Static_assert(sizeof(struct entry) == 64, "entry");
 _Static_assert(sizeof(struct record) == 48, "record");
 _Static_assert(sizeof(struct slot) == 24, "slot");
-_Static_assert(sizeof(struct connection) == 248 + 24 * (RECEIVES + SINKS) + 48 * RECORDS, "connection");
+_Static_assert(sizeof(struct connection) == 264 + 8 * AGAIN + 24 * (RECEIVES + SINKS) + 48 * RECORDS, "connection");
 _Static_assert(sizeof(struct tuple) == 36, "tuple");
-_Static_assert(sizeof(struct answer) == 24, "answer");
+_Static_assert(sizeof(struct answer) == 28, "answer");
 _Static_assert(OUTCOMES <= 16, "outcomes");
 
 #endif

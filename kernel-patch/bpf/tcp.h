@@ -13,6 +13,7 @@ struct tcp_state {
 	__u32 ts_recent;
 	__u32 first_ack; /* of what a segment may acknowledge, and the last */
 	__u32 last_ack;
+	__u32 has_more;  /* segments that are not in order, or wait for TCP to look at them */
 };
 
 static __always_inline struct bpf_sock *find_v4(struct __sk_buff *skb, const struct tuple *tuple)
@@ -54,6 +55,7 @@ static __always_inline int ask_tcp(struct __sk_buff *skb, const struct segment *
 		state->ts_recent = tcp->rx_opt.ts_recent;
 		state->first_ack = tcp->snd_una - tcp->max_window;
 		state->last_ack = tcp->snd_nxt;
+		state->has_more = tcp->out_of_order_queue.rb_node || tcp->inet_conn.icsk_inet.sk.sk_backlog.len;
 		found = 1;
 	}
 	sk_release(sk);

@@ -22,6 +22,8 @@ pub const RECORDS: u32 = 1024;
 pub const RECEIVES: u32 = 256;
 /// Sinks of a connection's Reads that the program knows of.
 pub const SINKS: u32 = 32;
+/// Ranges of octets that have come by again, and that user space has not taken.
+pub const AGAIN: u32 = 1024;
 
 /// Bit of an entry's state: the STag may be used.
 pub const STAG_OPEN: u64 = 1 << 31;
@@ -33,6 +35,11 @@ pub const STAG_PINS: u64 = STAG_WRITING - 1;
 pub const RIGHT_WRITE: u32 = 1;
 /// Right of an entry: receives and sinks of this end may lie there.
 pub const RIGHT_OWN: u32 = 2;
+
+/// Bit of a record's stamp: the payload is in its place.
+pub const RECORD_PLACED: u32 = 1;
+/// Bit of a record's stamp: the CRC fits the FPDU, with the payload as it was in its place then.
+pub const RECORD_SUMMED: u32 = 2;
 
 /// Bit of a slot's name: there is memory for a message.
 pub const SLOT_OPEN: u64 = 1;
@@ -51,6 +58,8 @@ pub const TRUST_LINK: u32 = 2;
 pub const PLACE_LAST: u32 = 4;
 /// Flag of a connection: the peer may not write at all.
 pub const NO_WRITES: u32 = 8;
+/// Flag of a connection: FPDUs have CRCs, and what is behind a hole is placed only if they fit.
+pub const HAS_CRC: u32 = 16;
 
 /// An STag that is open, and the memory behind it.
 #[repr(C)]
@@ -82,10 +91,10 @@ pub struct Record {
     pub seq: u32,
     /// Octets of payload.
     pub len: u32,
-    /// Number of the record plus one, shifted left by one, and 1 if the payload is in its place.
+    /// Number of the record plus one, shifted left by two; [`RECORD_PLACED`], [`RECORD_SUMMED`].
     pub stamp: u32,
-    /// Fills up to the next field.
-    pub unused: u32,
+    /// With [`RECORD_SUMMED`] the CRC field, the first octet in front.
+    pub crc: [u8; 4],
     /// Place of the payload, as `start` of an entry.
     pub at: u64,
     /// The first octets of the FPDU, up to the payload; the rest means nothing.
@@ -106,7 +115,8 @@ pub struct Slot {
     pub len: u32,
 }
 
-/// A connection, up to its receives ([`RECEIVES`] slots), sinks ([`SINKS`] slots) and records.
+/// A connection, up to its ranges ([`AGAIN`], each the first sequence number, and in the low half
+/// that behind it), receives ([`RECEIVES`] slots), sinks ([`SINKS`] slots) and records.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
@@ -141,6 +151,10 @@ pub struct Connection {
     pub top: u32,
     /// The interface on which the last segment came, by its index.
     pub interface: u32,
+    /// Ranges that have come by again.
+    pub again_head: u64,
+    /// Of these, those that user space has taken.
+    pub again_tail: u64,
 }
 
 /// A connection's name: addresses and ports in network order. An IPv4 address is written as IPv6
@@ -202,6 +216,8 @@ pub struct Answer {
     pub ts_recent: u32,
     /// Sequence number up to which the peer may acknowledge.
     pub last_ack: u32,
+    /// 0 if TCP has no segment behind `rcv_nxt`.
+    pub has_more: u32,
 }
 
 /// The reason why a segment of a known connection, or an FPDU in it, was left to user level.
@@ -245,8 +261,8 @@ pub enum Outcome {
 const _: () = {
     assert!(size_of::<Entry>() == 64);
     assert!(size_of::<Record>() == 48);
-    assert!(size_of::<Connection>() == 248);
+    assert!(size_of::<Connection>() == 264);
     assert!(size_of::<Slot>() == 24);
     assert!(size_of::<Tuple>() == 36);
-    assert!(size_of::<Answer>() == 24);
+    assert!(size_of::<Answer>() == 28);
 };

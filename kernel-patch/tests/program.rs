@@ -3,11 +3,15 @@
 //!
 //! `place_ingress` sees real sockets: it asks TCP for sequence numbers and window.
 
+#[path = "program/again.rs"]
+mod again;
 #[path = "program/awaited.rs"]
 mod awaited;
 mod common;
 #[path = "program/crash.rs"]
 mod crash;
+#[path = "program/crc.rs"]
+mod crc;
 #[path = "program/random.rs"]
 mod random;
 

@@ -1,6 +1,7 @@
 //! [`Placing`]: a connection whose segments the program places.
 
 use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -8,7 +9,8 @@ use super::PatchError;
 use super::patch::Table;
 use super::waits::Waits;
 use crate::layout::{
-    Answer, Connection, GATE_BUSY, GATE_OPEN, Outcome, RECEIVES, RECORDS, Record, SINKS, Slot, Tuple,
+    AGAIN, Answer, Connection, GATE_BUSY, GATE_OPEN, HAS_CRC, Outcome, RECEIVES, RECORD_PLACED,
+    RECORD_SUMMED, RECORDS, Record, SINKS, Slot, Tuple,
 };
 use crate::segment::is_before;
 
@@ -22,7 +24,8 @@ pub struct Opening {
     /// The number of its QP.
     pub qp: u32,
     /// [`PLACE_ALL`](crate::layout::PLACE_ALL), [`TRUST_LINK`](crate::layout::TRUST_LINK),
-    /// [`PLACE_LAST`](crate::layout::PLACE_LAST), [`NO_WRITES`](crate::layout::NO_WRITES).
+    /// [`PLACE_LAST`](crate::layout::PLACE_LAST), [`NO_WRITES`](crate::layout::NO_WRITES),
+    /// [`HAS_CRC`](crate::layout::HAS_CRC).
     pub flags: u32,
 }
 
@@ -35,6 +38,9 @@ pub struct Placing {
     number: u32,
     tuple: Tuple,
     first_seq: u32,
+    /// Octets from there on that may have come before the program knew the connection.
+    first_window: u64,
+    has_crc: bool,
     /// Records that were taken, and those that were there at the last look.
     taken: u64,
     seen: u64,
@@ -42,12 +48,15 @@ pub struct Placing {
     stopped: bool,
     /// Octets that were read, and that no segment has brought past the program.
     unseen: u64,
+    /// Ranges that were taken.
+    again: u64,
     /// The Read whose sink each slot has.
     pub(super) sinks: [Option<u64>; SINKS as usize],
 }
 
-/// Offsets of a connection's receives, sinks and records, and all of its octets.
-pub(super) const RECEIVES_AT: usize = size_of::<Connection>();
+/// Offsets of a connection's ranges, receives, sinks and records, and all of its octets.
+const AGAIN_AT: usize = size_of::<Connection>();
+pub(super) const RECEIVES_AT: usize = AGAIN_AT + AGAIN as usize * size_of::<u64>();
 pub(super) const SINKS_AT: usize = RECEIVES_AT + RECEIVES as usize * size_of::<Slot>();
 const RECORDS_AT: usize = SINKS_AT + SINKS as usize * size_of::<Slot>();
 pub(super) const SIZE: usize = RECORDS_AT + RECORDS as usize * size_of::<Record>();
@@ -65,10 +74,13 @@ impl Placing {
             number,
             tuple: opening.tuple,
             first_seq: state.copied_seq,
+            first_window: u64::MAX,
+            has_crc: opening.flags & HAS_CRC != 0,
             taken: 0,
             seen: 0,
             stopped: false,
             unseen: 0,
+            again: 0,
             sinks: [None; SINKS as usize],
         };
         for offset in (0..SIZE).step_by(8) {
@@ -93,6 +105,16 @@ impl Placing {
         self.first_seq
     }
 
+    /// Returns how many octets TCP may have had, from there on, before the program saw any.
+    pub(super) fn first_window(&self) -> u64 {
+        self.first_window
+    }
+
+    /// Returns whether FPDUs have CRCs.
+    pub(super) fn has_crc(&self) -> bool {
+        self.has_crc
+    }
+
     /// Stops placement of everything in front of `seq`. When this returns, nothing in front of it
     /// is placed any more, nor being placed.
     pub fn pass(&mut self, seq: u32) {
@@ -110,12 +132,15 @@ impl Placing {
         self.set_gate(gate & !(GATE_OPEN | GATE_BUSY));
     }
 
-    /// Has everything in front of `seq` count as seen.
-    pub(super) fn skip(&self, seq: u32) {
+    /// Has everything count as seen that TCP had in order when the program knew the connection. If
+    /// it had more, that was in its window.
+    pub(super) fn skip(&mut self, now: &Answer) {
         let top = self.u32(offset_of!(Connection, top));
-        if is_before(top.load(Ordering::Relaxed), seq) {
-            top.store(seq, Ordering::Relaxed);
-        }
+        let _ = top.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |top| {
+            is_before(top, now.rcv_nxt).then_some(now.rcv_nxt)
+        });
+        let end = if now.has_more == 0 { now.rcv_nxt } else { now.window_end };
+        self.first_window = u64::from(end.wrapping_sub(self.first_seq));
     }
 
     /// Notes that `count` octets were read, the last of them in front of `seq`. Those that have not
@@ -168,11 +193,11 @@ impl Placing {
         }
         let number = self.taken as u32;
         let at = RECORDS_AT + (number % RECORDS) as usize * size_of::<Record>();
-        let done = number.wrapping_add(1) << 1;
+        let done = number.wrapping_add(1) << 2;
         let mut waits = Waits::default();
         let stamp = loop {
             let stamp = self.u32(at + offset_of!(Record, stamp)).load(Ordering::Acquire);
-            if stamp & !1 == done {
+            if stamp & !(RECORD_PLACED | RECORD_SUMMED) == done {
                 break stamp;
             }
             waits.turn();
@@ -183,13 +208,48 @@ impl Placing {
             seq: u32(offset_of!(Record, seq)),
             len: u32(offset_of!(Record, len)),
             stamp,
-            unused: 0,
+            crc: u32(offset_of!(Record, crc)).to_ne_bytes(),
             at: u64(offset_of!(Record, at)),
             front: self.front(at + offset_of!(Record, front)),
         };
         self.taken += 1;
         self.u64(offset_of!(Connection, tail)).store(self.taken, Ordering::Release);
-        Some((record, stamp & 1 == 1))
+        Some((record, stamp & RECORD_PLACED != 0))
+    }
+
+    /// Returns the next range of octets that have come by again: the first sequence number, and that
+    /// behind the last.
+    ///
+    /// What TCP had before the call has been told of, and so has what was recorded before it.
+    ///
+    /// # Errors
+    /// The program has not told of all: any octets may have come by again, and nothing is told any
+    /// more.
+    pub fn take_again(&mut self) -> Result<Option<Range<u32>>, Untold> {
+        let head = self.u64(offset_of!(Connection, again_head)).load(Ordering::SeqCst);
+        if head - self.again > u64::from(AGAIN) {
+            return Err(Untold);
+        }
+        if head == self.again {
+            return Ok(None);
+        }
+        let at = AGAIN_AT + (self.again % u64::from(AGAIN)) as usize * size_of::<u64>();
+        let mut waits = Waits::default();
+        let range = loop {
+            match self.u64(at).swap(0, Ordering::AcqRel) {
+                0 => waits.turn(),
+                range => break range,
+            }
+        };
+        self.again += 1;
+        self.u64(offset_of!(Connection, again_tail)).store(self.again, Ordering::Release);
+        Ok(Some((range >> 32) as u32..range as u32))
+    }
+
+    /// Returns whether all octets in front of `seq`, to which nobody has read yet, have come past the
+    /// program, and so have all that were read.
+    pub(super) fn has_seen(&self, seq: u32) -> bool {
+        self.unseen == 0 && !is_before(self.u32(offset_of!(Connection, top)).load(Ordering::Acquire), seq)
     }
 
     /// Returns the segments seen, and the FPDUs and octets placed.
@@ -244,6 +304,10 @@ impl Drop for Placing {
         self.table.forget(self.tuple, self.number);
     }
 }
+
+/// Octets have come by again, and of which ones is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Untold;
 
 /// Counts of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

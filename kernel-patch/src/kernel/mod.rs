@@ -20,11 +20,12 @@ mod netlink;
 mod patch;
 mod stags;
 mod sys;
+mod tables;
 mod waits;
 
 pub use awaited::Awaited;
 pub use classifier::Classifier;
-pub use connection::{Counts, Opening, Placing};
+pub use connection::{Counts, Opening, Placing, Untold};
 pub use error::PatchError;
 pub use guide::Guide;
 pub use memory::{Memory, Pieces};

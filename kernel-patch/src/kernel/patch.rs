@@ -15,6 +15,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use super::classifier::{self, Handle};
 use super::connection::SIZE;
 use super::sys::Shared;
+use super::tables;
 use super::{Opening, PatchError, Pieces, Placing, Stags};
 use crate::layout::{Answer, CONNECTIONS, Entry, STAGS, Tuple};
 
@@ -62,6 +63,7 @@ impl Patch {
         let stags = array(&mut ebpf, "stags", STAGS as usize * size_of::<Entry>())?;
         let shared = array(&mut ebpf, "connections", CONNECTIONS as usize * SIZE)?;
         let answers = array(&mut ebpf, "answers", size_of::<Answer>())?;
+        tables::fill(&array(&mut ebpf, "crc_tables", tables::LEN)?);
         let names = Names {
             tuples: HashMap::try_from(map(&mut ebpf, "tuples")?)?,
             taken: vec![false; CONNECTIONS as usize],
@@ -141,6 +143,7 @@ impl Patch {
             window_end: of(offset_of!(Answer, window_end)),
             ts_recent: of(offset_of!(Answer, ts_recent)),
             last_ack: of(offset_of!(Answer, last_ack)),
+            has_more: of(offset_of!(Answer, has_more)),
         };
         if answer.found == 1 { Ok(answer) } else { Err(PatchError::NoConnection) }
     }
@@ -173,10 +176,10 @@ impl Patch {
     pub fn place(&self, opening: &Opening) -> Result<Placing, PatchError> {
         let answer = self.ask(opening.tuple)?;
         let number = self.table.take_number()?;
-        let placing = Placing::begin(self.table.clone(), number, opening, &answer)?;
+        let mut placing = Placing::begin(self.table.clone(), number, opening, &answer)?;
         // What has come meanwhile was not seen, and that is nobody's fault.
         if let Ok(now) = self.ask(opening.tuple) {
-            placing.skip(now.rcv_nxt);
+            placing.skip(&now);
         }
         Ok(placing)
     }
