@@ -4,9 +4,8 @@
 //!
 //! User-level placement waits for TCP, which hands octets over in order: one lost segment holds up
 //! all that follow. DDP does not need that order (RFC 5041 §5.3), and the program, at tc ingress,
-//! sees each segment when it comes. Octets still reach user space as a stream. There each FPDU that
-//! has been placed is checked against the stream, and counts only then; one that has not is placed
-//! as ever. `docs/kernel-placement.md` has the whole.
+//! sees each segment when it comes. Octets still reach user space as a stream. There an FPDU that has
+//! been placed counts if TCP has taken the same octets, and one that has not is placed as ever. `docs/kernel-placement.md` has the whole.
 //!
 //! `rddp-rnic` uses it where its feature `kernel` is on.
 //!
@@ -15,6 +14,7 @@
 //! | [`layout`] | what the program and user space share | pure |
 //! | [`segment`] | what the octets of a segment say, as the program reads them | pure |
 //! | [`records`] | which placed FPDUs are still good when the stream reaches them | pure |
+//! | [`again`] | octets of the stream of which TCP may have others than were placed | pure |
 //! | `kernel` | the program, its memory and its maps; only with the feature `kernel` | |
 //!
 //! ```
@@ -32,6 +32,7 @@
 #![cfg_attr(not(feature = "kernel"), forbid(unsafe_code))]
 #![deny(unsafe_code)]
 
+pub mod again;
 #[cfg(feature = "kernel")]
 pub mod kernel;
 pub mod layout;

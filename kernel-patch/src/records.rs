@@ -97,17 +97,19 @@ impl<T> Records<T> {
         self.index(position).ok().map(|index| &self.kept[index]).filter(|kept| kept.good)
     }
 
-    /// Returns the end of the placed FPDUs that follow each other from `position` on, of as many
-    /// octets as `most` and one FPDU more at most. `len` returns the octets of an FPDU.
+    /// Returns the end of the placed FPDUs that follow each other from `position` on, of at most
+    /// `most` octets. `len` returns the octets of an FPDU, or `None` if the run is to end in front
+    /// of it.
     #[must_use]
-    pub fn run_end(&self, position: u64, most: u64, len: impl Fn(&T) -> u64) -> u64 {
+    pub fn run_end(&self, position: u64, most: u64, len: impl Fn(&Placed<T>) -> Option<u64>) -> u64 {
         let (Ok(first) | Err(first)) = self.index(position);
         let mut end = position;
         for kept in self.kept.range(first..) {
-            if kept.position != end || !kept.good || end - position >= most {
+            let Some(len) = len(kept).filter(|_| kept.good && kept.position == end) else { break };
+            if end + len - position > most {
                 break;
             }
-            end += len(&kept.detail);
+            end += len;
         }
         end
     }
@@ -144,6 +146,9 @@ impl<T> Records<T> {
 
     /// Octets at `at` have just been changed: FPDUs whose payload was there are void.
     fn void(&mut self, at: &Range<u64>) {
+        if self.places.back().is_none_or(|(last, _)| last.end <= at.start) {
+            return;
+        }
         let first = self.places.partition_point(|(place, _)| place.end <= at.start);
         let mut behind = first;
         while let Some((place, position)) = self.places.get(behind)
@@ -228,12 +233,14 @@ mod tests {
         for position in [100, 200, 300, 500] {
             records.note(placed(position, position..position + 50));
         }
-        let run = |position, most| records.run_end(position, most, |()| 100);
+        let run = |position, most| records.run_end(position, most, |_| Some(100));
         assert_eq!((run(100, 1000), run(200, 1000), run(500, 1000)), (400, 400, 600));
         assert_eq!((run(400, 1000), run(150, 1000), run(0, 1000)), (400, 150, 0));
-        assert_eq!((run(100, 1), run(100, 100), run(100, 101)), (200, 200, 300));
+        assert_eq!((run(100, 99), run(100, 100), run(100, 199), run(100, 200)), (100, 200, 200, 300));
+        let not = |other| records.run_end(100, 1000, |kept| (kept.position != other).then_some(100));
+        assert_eq!((not(100), not(200), not(500)), (100, 200, 400));
         records.placed_by_user(&(200..201));
-        assert_eq!(records.run_end(100, 1000, |()| 100), 200, "what is void is none");
+        assert_eq!(records.run_end(100, 1000, |_| Some(100)), 200, "what is void is none");
     }
 
     /// RFC 5041 §5.3: two Writes to the same octets, the first lost, its retransmission placed over

@@ -4,17 +4,19 @@ use std::ops::Range;
 
 use rddp_mpa::fpdu_len;
 
+use super::connection::Untold;
 use super::{Awaited, Placing};
-use crate::layout::{RECORDS, Record};
-use crate::records::{Placed, Records, position};
+use crate::again::Again;
+use crate::layout::{AGAIN, RECORD_SUMMED, RECORDS, Record};
+use crate::records::{self, Placed, Records};
 
 /// A connection whose segments are placed, as the thread that reads its stream sees it.
 ///
 /// Positions count octets of the stream. The order of calls is what makes it safe: for the FPDU at
 /// the front first [`enter`](Self::enter), or [`enter_run`](Self::enter_run) for several, after
-/// which the program no longer places it; then [`claim`](Self::claim). If that gives nothing, or
-/// its octets turn out wrong, the payload is placed by the caller, and
-/// [`placed_by_user`](Self::placed_by_user) called *after that*.
+/// which the program no longer places it; then [`claim`](Self::claim), or of a sure run
+/// [`record`](Self::record). If that gives nothing, or its octets turn out wrong, the payload is
+/// placed by the caller, and [`placed_by_user`](Self::placed_by_user) called *after that*.
 #[derive(Debug)]
 pub struct Guide {
     placing: Placing,
@@ -22,6 +24,28 @@ pub struct Guide {
     /// A position and its sequence number: in front of it nothing is placed by the program any
     /// more.
     known: (u64, u32),
+    /// Octets of which TCP may have others than were placed; and those in front of `sure_from`,
+    /// which may have come before the program saw the connection.
+    again: Again,
+    sure_from: u64,
+}
+
+/// Octets that a run has at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Most {
+    /// Of FPDUs that nobody needs to look at.
+    pub sure: u64,
+    /// Of others.
+    pub looked_at: u64,
+}
+
+/// FPDUs that have been placed and follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Octets of all of them, pads and CRCs included.
+    pub octets: u64,
+    /// TCP has the octets that were placed, and their CRC fits. If not, that is to be found out.
+    pub is_sure: bool,
 }
 
 impl Guide {
@@ -30,7 +54,8 @@ impl Guide {
     #[must_use]
     pub fn new(placing: Placing, position: u64) -> Self {
         let known = (position, placing.first_seq());
-        Self { placing, records: Records::default(), known }
+        let sure_from = position.saturating_add(placing.first_window());
+        Self { placing, records: Records::default(), known, again: Again::default(), sure_from }
     }
 
     /// Returns the connection, for its counts.
@@ -65,13 +90,39 @@ impl Guide {
         self.records.pass(position);
     }
 
-    /// Begins the turn of the FPDUs that follow each other from `position` on and have been placed:
-    /// about as many octets as `most`. The program places them no more. Returns their octets.
-    pub fn enter_run(&mut self, position: u64, most: u64) -> u64 {
+    /// Returns whether the FPDU at `position` has been placed, as far as is known.
+    pub fn is_placed(&mut self, position: u64) -> bool {
         self.drain();
-        let end = self.records.run_end(position, most, len);
-        self.enter(position, end);
-        end - position
+        self.records.placed(position).is_some()
+    }
+
+    /// Begins the turn of the FPDUs that follow each other from `position` on and have been placed,
+    /// of at most `most.sure` or `most.looked_at` octets. The program places them no more. TCP has
+    /// had `there` octets from `position` on since before the call.
+    pub fn enter_run(&mut self, position: u64, there: u64, most: Most) -> Run {
+        // All of them are in front of what TCP has, and need no placement any more.
+        self.enter(position, position + there.min(most.sure.max(most.looked_at)));
+        // Behind the records: whatever has one has been told of before.
+        self.drain_again(position, position + there);
+        let octets = |most: u64, sure: bool| {
+            let len = |kept: &Placed<Record>| (self.is_sure(kept) == sure).then(|| len(&kept.detail));
+            self.records.run_end(position, there.min(most), len) - position
+        };
+        match octets(most.sure, true) {
+            0 => Run { octets: octets(most.looked_at, false), is_sure: false },
+            octets => Run { octets, is_sure: true },
+        }
+    }
+
+    /// Notes that everything in front of `position` has had its turn.
+    pub fn leave(&mut self, position: u64) {
+        self.records.pass(position);
+    }
+
+    /// Returns the record of the FPDU at `position`, which is one of a sure run.
+    #[must_use]
+    pub fn record(&self, position: u64) -> Option<&Record> {
+        self.records.placed(position).map(|placed| &placed.detail)
     }
 
     /// Returns the place of the payload of the FPDU at `position`, if the program has put it there.
@@ -115,12 +166,45 @@ impl Guide {
         self.records.placed_by_user(at);
     }
 
+    /// Returns whether TCP has the octets that were placed, if it has any, and their CRC fits.
+    fn is_sure(&self, kept: &Placed<Record>) -> bool {
+        let end = kept.position + len(&kept.detail);
+        (kept.detail.stamp & RECORD_SUMMED != 0 || !self.placing.has_crc())
+            && kept.position >= self.sure_from
+            && !self.again.has(&(kept.position..end))
+    }
+
+    /// Notes which octets have come by again, where TCP has all of them up to `end`.
+    fn drain_again(&mut self, position: u64, end: u64) {
+        if self.again.has_all() {
+            return;
+        }
+        // There are no more of those, and others may come without end.
+        for _ in 0..=AGAIN {
+            match self.placing.take_again() {
+                Ok(None) => break,
+                Ok(Some(range)) => {
+                    let of = |seq| records::position(seq, self.known).unwrap_or(0);
+                    self.again.note(of(range.start)..of(range.end));
+                }
+                Err(Untold) => self.again.note_all(),
+            }
+        }
+        let (known, seq) = self.known;
+        // Octets have come past no interface with the program, and these may, too.
+        let end = seq.wrapping_add(end.wrapping_sub(known) as u32);
+        if !self.placing.has_seen(end) {
+            self.again.note_all();
+        }
+        self.again.pass(position);
+    }
+
     /// Notes what the program has begun before the call.
     fn drain(&mut self) {
         // There are no more of those, and others may come without end.
         for _ in 0..RECORDS {
             let Some((record, good)) = self.placing.take() else { return };
-            let Some(position) = position(record.seq, self.known) else { continue };
+            let Some(position) = records::position(record.seq, self.known) else { continue };
             let at = record.at..record.at + u64::from(record.len);
             self.records.note(Placed { position, at, good, detail: record });
         }

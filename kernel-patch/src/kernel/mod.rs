@@ -27,7 +27,7 @@ pub use awaited::Awaited;
 pub use classifier::Classifier;
 pub use connection::{Counts, Opening, Placing, Untold};
 pub use error::PatchError;
-pub use guide::Guide;
+pub use guide::{Guide, Most, Run};
 pub use memory::{Memory, Pieces};
 pub use patch::{Attached, Patch};
 pub use stags::{Scope, Stags};

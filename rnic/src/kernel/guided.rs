@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use rddp_kernel_patch::kernel::{Awaited, Guide, Placing};
-use rddp_kernel_patch::layout::{Outcome, RECEIVES};
+use rddp_kernel_patch::kernel::{self as placed, Awaited, Guide, Most, Placing};
+use rddp_kernel_patch::layout::{Outcome, RECEIVES, Record};
 use rddp_mpa::{CRC_LEN, crc32c, crc32c_append, fpdu_len};
 use rddp_rdma::{RecvWr, Sge};
 
 use super::on::Kernel;
-use super::{Checked, KernelCounts};
+use super::{Checked, Front, KernelCounts, Run};
 use crate::mem::Grant;
 
 /// A connection whose segments the program places.
@@ -16,6 +16,8 @@ use crate::mem::Grant;
 pub(crate) struct Guided {
     guide: Guide,
     kernel: Arc<Kernel>,
+    /// FPDUs have CRCs.
+    crc: bool,
     /// Octets that were taken from TCP since placement began.
     taken: u64,
     /// The message on queue 0 whose receive has not completed, and the first one whose receive the
@@ -27,10 +29,11 @@ pub(crate) struct Guided {
 
 impl Guided {
     /// Guides a reader that has read nothing since placement began, and has received no message.
-    pub(super) fn new(placing: Placing, kernel: Arc<Kernel>) -> Self {
+    pub(super) fn new(placing: Placing, kernel: Arc<Kernel>, crc: bool) -> Self {
         Self {
             guide: Guide::new(placing, 0),
             kernel,
+            crc,
             taken: 0,
             next_msn: FIRST_MSN,
             untold_msn: FIRST_MSN,
@@ -65,21 +68,47 @@ impl Guided {
         }
     }
 
-    /// Begins the turn of the FPDUs at the front of the stream that the program has placed and
-    /// nobody has taken. Returns their octets, which may be worth a look.
-    pub(crate) fn enter_run(&mut self) -> usize {
-        self.guide.enter_run(self.taken, RUN) as usize
+    /// Returns whether the program has placed the FPDU at the front of the stream, of which nothing
+    /// has been taken from TCP.
+    pub(crate) fn is_next_placed(&mut self) -> bool {
+        self.guide.is_placed(self.taken)
+    }
+
+    /// Begins the turn of the FPDUs at the front of the stream that the program has placed. Since
+    /// before the call TCP has had `there` octets.
+    pub(crate) fn enter_run(&mut self, there: usize) -> Run {
+        let placed::Run { octets, is_sure } = self.guide.enter_run(self.taken, there as u64, MOST);
+        Run { octets: octets as usize, is_sure }
+    }
+
+    /// Returns the front of the FPDU of a sure run that is `ahead` octets behind what was taken
+    /// from TCP.
+    pub(crate) fn front(&self, ahead: usize) -> Option<Front> {
+        self.guide.record(self.taken + ahead as u64).map(|record| record.front)
+    }
+
+    /// Confirms that FPDU, if its payload is in the granted place.
+    pub(crate) fn confirm(&mut self, ahead: usize, grant: &Grant) -> Option<Checked> {
+        let position = self.taken + ahead as u64;
+        let Record { at, len, crc, front, .. } = *self.guide.record(position)?;
+        let fpdu_len = len_of(&front)?;
+        if (at..at + u64::from(len)) != self.kernel.place_of(&grant.octets())? {
+            return None;
+        }
+        self.counts.confirmed += 1;
+        self.counts.octets += grant.len() as u64;
+        self.guide.leave(position + fpdu_len as u64);
+        Some(Checked { fpdu_len, crc: u32::from_le_bytes(crc), field: crc })
     }
 
     /// Checks the payload in the granted place of an FPDU whose turn it is, `ahead` octets behind
     /// what was taken from TCP. `fpdu` is what the stream has of it, which is all of it, and the
     /// payload has so many octets in front of it.
-    pub(crate) fn confirm(
+    pub(crate) fn confirm_by_look(
         &mut self,
         ahead: usize,
         (fpdu, front_len): (&[u8], usize),
         grant: &Grant,
-        crc: bool,
     ) -> Option<Checked> {
         let position = self.taken + ahead as u64;
         let (front, rest) = fpdu.split_at_checked(front_len)?;
@@ -89,9 +118,9 @@ impl Guided {
             return None;
         }
         // With CRCs off, the octets in memory must be those of the stream all the same.
-        let before = if crc { crc32c(front) } else { 0 };
+        let before = if self.crc { crc32c(front) } else { 0 };
         let sum = grant.crc32c_append(0, grant.len(), before).ok()?;
-        let (sum, is_right) = match crc {
+        let (sum, is_right) = match self.crc {
             true => {
                 let sum = crc32c_append(sum, pad);
                 (sum, sum.to_le_bytes() == *field)
@@ -103,6 +132,7 @@ impl Guided {
             return None;
         }
         self.counts.confirmed += 1;
+        self.counts.looked_at += 1;
         self.counts.octets += grant.len() as u64;
         Some(Checked { fpdu_len: fpdu.len(), crc: sum, field: *field })
     }
@@ -187,9 +217,9 @@ impl Guided {
     }
 }
 
-/// Octets that are looked at, confirmed and dropped at a time: few enough to stay in the cache, and
-/// enough for a system call to be of no account.
-const RUN: u64 = 64 << 10;
+/// Octets that are confirmed and dropped at a time. Those that are looked at are few enough to stay
+/// in the cache, and enough for a system call to be of no account.
+const MOST: Most = Most { sure: 1 << 20, looked_at: 66 << 10 };
 
 /// MSN of a queue's first message (RFC 5041 §5.1).
 const FIRST_MSN: u32 = 1;

@@ -33,6 +33,18 @@ pub(crate) struct Checked {
 /// Octets of a piece of the memory that the kernel can place into: a region has whole pieces.
 pub const KERNEL_PIECE: u64 = 64 << 20;
 
+/// FPDUs that the kernel has placed, which follow each other at the front of the stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// Octets of all of them.
+    pub(crate) octets: usize,
+    /// TCP has what was placed, and the CRCs fit. If not, a look is to tell.
+    pub(crate) is_sure: bool,
+}
+
+/// Octets of an FPDU that are kept of it when it is placed: its front, and some more.
+pub(crate) type Front = [u8; 24];
+
 /// A device's settings of placement in the kernel: `docs/kernel-placement.md`.
 ///
 /// ```
@@ -85,6 +97,9 @@ pub struct KernelCounts {
     pub placed: u64,
     /// Placed FPDUs whose payload the reader found right, and did not place again.
     pub confirmed: u64,
+    /// Of these, those for which the reader had to look at the stream: octets of theirs have come
+    /// more than once, or they have a CRC that the program has not summed.
+    pub looked_at: u64,
     /// Placed FPDUs whose octets did not make the CRC, so that the reader placed them again.
     pub wrong: u64,
     /// Octets of payload in confirmed FPDUs.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use rddp_ddp::Stag;
 use rddp_rdma::{RecvWr, Sge};
 
-use super::{Checked, KernelCounts, KernelPlacement, Placement};
+use super::{Checked, Front, KernelCounts, KernelPlacement, Run};
 use crate::conn::socket::TcpSocket;
 use crate::mem::{Access, Grant, PdId, QpNum};
+use crate::qp::attributes::QpAttributes;
 
 #[derive(Debug)]
 pub(crate) enum Kernel {}
@@ -50,14 +51,7 @@ impl Kernel {
         match *self {}
     }
 
-    pub(crate) fn guide(
-        self: &Arc<Self>,
-        _: &TcpSocket,
-        _: Placement,
-        _: PdId,
-        _: QpNum,
-        _inbound: Access,
-    ) -> Option<Guided> {
+    pub(crate) fn guide(self: &Arc<Self>, _: &TcpSocket, _: &QpAttributes, _crc: bool) -> Option<Guided> {
         match **self {}
     }
 }
@@ -81,16 +75,27 @@ impl Guided {
         match *self {}
     }
 
-    pub(crate) fn enter_run(&mut self) -> usize {
+    pub(crate) fn is_next_placed(&mut self) -> bool {
         match *self {}
     }
 
-    pub(crate) fn confirm(
+    pub(crate) fn enter_run(&mut self, _there: usize) -> Run {
+        match *self {}
+    }
+
+    pub(crate) fn front(&self, _ahead: usize) -> Option<Front> {
+        match *self {}
+    }
+
+    pub(crate) fn confirm(&mut self, _ahead: usize, _: &Grant) -> Option<Checked> {
+        match *self {}
+    }
+
+    pub(crate) fn confirm_by_look(
         &mut self,
         _ahead: usize,
         _fpdu: (&[u8], usize),
         _: &Grant,
-        _crc: bool,
     ) -> Option<Checked> {
         match *self {}
     }

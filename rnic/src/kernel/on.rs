@@ -10,12 +10,13 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rddp_ddp::Stag;
 use rddp_kernel_patch::kernel::{Attached, Memory, Opening, Patch, PatchError, Scope};
-use rddp_kernel_patch::layout::{NO_WRITES, PIECE_LEN, PLACE_ALL, TRUST_LINK, Tuple};
+use rddp_kernel_patch::layout::{HAS_CRC, NO_WRITES, PIECE_LEN, PLACE_ALL, TRUST_LINK, Tuple};
 
 use super::guided::Guided;
 use super::{KERNEL_PIECE, KernelPlacement, Placement};
 use crate::conn::socket::TcpSocket;
 use crate::mem::{Access, PdId, QpNum};
+use crate::qp::attributes::QpAttributes;
 
 const _: () = assert!(PIECE_LEN as u64 == KERNEL_PIECE);
 
@@ -101,23 +102,23 @@ impl Kernel {
     pub(crate) fn guide(
         self: &Arc<Self>,
         socket: &TcpSocket,
-        placement: Placement,
-        pd: PdId,
-        qp: QpNum,
-        inbound: Access,
+        attrs: &QpAttributes,
+        crc: bool,
     ) -> Option<Guided> {
         // A capture shows octets, and those that the kernel has placed are not taken from TCP.
-        if placement == Placement::User || rddp_capture::is_on() {
+        if rddp_capture::is_on() {
             return None;
         }
-        let mut flags = if placement == Placement::Kernel { PLACE_ALL } else { 0 };
+        let mut flags = if attrs.placement == Placement::Kernel { PLACE_ALL } else { 0 };
         flags |= if self.trusted { TRUST_LINK } else { 0 };
-        flags |= if inbound.contains(Access::REMOTE_WRITE) { 0 } else { NO_WRITES };
-        let opening = Opening { tuple: tuple(socket)?, pd: pd.0, qp: qp.0, flags };
+        flags |= if attrs.inbound.get().contains(Access::REMOTE_WRITE) { 0 } else { NO_WRITES };
+        flags |= if crc { HAS_CRC } else { 0 };
+        let (qp, pd) = (attrs.num.0, attrs.pd.0);
+        let opening = Opening { tuple: tuple(socket)?, pd, qp, flags };
         match self.patch.place(&opening) {
-            Ok(placing) => Some(Guided::new(placing, self.clone())),
+            Ok(placing) => Some(Guided::new(placing, self.clone(), crc)),
             Err(error) => {
-                tracing::debug!(qp = qp.0, %error, "the connection is placed at user level");
+                tracing::debug!(qp, %error, "the connection is placed at user level");
                 None
             }
         }

@@ -132,6 +132,11 @@ pub fn peek(fd: BorrowedFd<'_>, octets: &mut [u8]) -> io::Result<usize> {
     retry(|| unsafe { calls::recv(fd, piece, libc::MSG_DONTWAIT | libc::MSG_PEEK) })
 }
 
+/// Returns how many octets the socket has.
+pub fn unread(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    Ok(rustix::io::ioctl_fionread(fd)? as usize)
+}
+
 /// Returns whether a call failed because granted memory has gone bad. Such a call moved no octet;
 /// one that reaches bad memory behind good pieces moves those and succeeds.
 pub fn is_fault(error: &io::Error) -> bool {

@@ -38,7 +38,7 @@ pub use access::{MemLimits, PdId, RegionOptions};
 pub use error::MemError;
 pub use grant::{AtomicError, Grant};
 pub use io::{
-    Piece, PieceMut, SendFlags, discard, is_fault, peek, recv_vectored, send_octets, send_vectored,
+    Piece, PieceMut, SendFlags, discard, is_fault, peek, recv_vectored, send_octets, send_vectored, unread,
 };
 pub(crate) use octets::POLLED;
 pub use rddp_fault_guard::Faulted;

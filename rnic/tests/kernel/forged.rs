@@ -14,10 +14,11 @@ use rddp_rnic::{KernelPlacement, Placement, Status};
 use rddp_test_support::segment;
 
 use super::hostile::Scene;
-use super::path_test::frame::{Frame, fpdu};
+use super::path_test::frame::{Frame, IP, fpdu};
 use super::path_test::net::{in_namespace, set};
 use super::path_test::tap::{DEVICE, Way, tap};
 
+const FIRST: &[u8] = b"the first";
 const GENUINE: &[u8] = b"genuine octets of the stream";
 const FORGED: &[u8] = b"octets of another, as many..";
 
@@ -66,8 +67,19 @@ fn unacceptable(frame: Frame) -> Frame {
     Frame { ack: frame.ack.wrapping_add(1 << 31), ..frame }
 }
 
+/// Returns the octets of a frame that IP drops: with a wrong checksum of its own header.
+fn dropped_by_ip(frame: &Frame) -> Vec<u8> {
+    let mut octets = frame.octets();
+    octets[IP + 10] ^= 1;
+    octets
+}
+
 /// Puts a frame on the loopback, and waits a moment for what that does.
 fn inject(frame: &Frame) {
+    inject_octets(&frame.octets());
+}
+
+fn inject_octets(frame: &[u8]) {
     // SAFETY: makes a socket, which is ours.
     let mut socket = unsafe {
         let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
@@ -87,7 +99,7 @@ fn inject(frame: &Frame) {
     // SAFETY: an address of that length.
     let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const addr).cast(), len) };
     assert_eq!(bound, 0, "{}", io::Error::last_os_error());
-    socket.write_all(&frame.octets()).unwrap();
+    socket.write_all(frame).unwrap();
     std::thread::sleep(Duration::from_millis(50));
 }
 
@@ -100,6 +112,25 @@ fn is_delivered(scene: &mut Scene) {
     assert_eq!(scene.octets(1, GENUINE.len()), GENUINE);
     scene.peer.send(&segment::send(2, 0, true, b"the second"));
     assert_eq!((scene.end.success().wr_id, scene.octets(2, 10)), (2, b"the second".to_vec()));
+}
+
+/// Returns FPDUs of two messages of the peer's, and a forged one for the place of the second.
+fn two_and_a_lie(scene: &mut Scene) -> ([Vec<u8>; 2], Vec<u8>) {
+    let peers = [(1, FIRST), (2, GENUINE)].map(|(msn, octets)| {
+        let message = segment::send(msn, 0, true, octets);
+        scene.peer.frame(&message)
+    });
+    (peers, fpdu(&segment::send(2, 0, true, FORGED)))
+}
+
+/// Checks that the forged message is in the place of the second, sends the peer's two, and checks
+/// that both are as they were sent.
+fn are_delivered(scene: &mut Scene, peers: &[Vec<u8>; 2]) {
+    assert_eq!(scene.octets(2, FORGED.len()), FORGED, "it is placed");
+    scene.peer.octets(&peers.concat());
+    for (id, octets) in [(1, FIRST), (2, GENUINE)] {
+        assert_eq!((scene.end.success().wr_id, scene.octets(id, octets.len())), (id, octets.to_vec()));
+    }
 }
 
 #[test]
@@ -151,6 +182,40 @@ fn a_message_that_the_stream_does_not_bring_is_not_delivered() {
         let forged = frame(&scene, 0, &lie);
         inject(&Frame { seq: seq.wrapping_add(before.len() as u32), ..forged });
         assert_eq!((scene.end.success().wr_id, scene.octets(1, GENUINE.len())), (1, GENUINE.to_vec()));
+    });
+}
+
+/// The program takes it for the peer's, and sums its CRC. IP drops it, and the peer's own segment
+/// comes by later.
+#[test]
+fn a_message_that_ip_drops_is_not_delivered() {
+    in_namespace(|| {
+        for placement in [Placement::Auto, Placement::Kernel] {
+            let mut scene = scene(placement, "lo");
+            let (peers, lie) = two_and_a_lie(&mut scene);
+            inject_octets(&dropped_by_ip(&frame(&scene, peers[0].len() as u32, &lie)));
+            are_delivered(&mut scene, &peers);
+        }
+    });
+}
+
+/// The peer's own segments come by an interface without the program.
+#[test]
+fn a_message_that_ip_drops_is_not_delivered_for_one_that_the_program_has_not_seen() {
+    in_namespace(|| {
+        for placement in [Placement::Auto, Placement::Kernel] {
+            let wire = tap(["10.9.9.1/24", "fd99::1/64"], Way::Plain);
+            super::path_test::net::ip(&format!("link set {DEVICE} address 02:00:00:00:00:02"));
+            set("ipv4/tcp_timestamps", "0");
+            let kernel = KernelPlacement { interfaces: vec![DEVICE.into()], trusted: false };
+            let mut scene = Scene::at("10.9.9.1", kernel, placement, |_| {});
+            let (peers, lie) = two_and_a_lie(&mut scene);
+            let forged = frame(&scene, peers[0].len() as u32, &lie);
+            let forged = Frame { to: [2, 0, 0, 0, 0, 2], ..forged };
+            (&wire).write_all(&dropped_by_ip(&forged)).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            are_delivered(&mut scene, &peers);
+        }
     });
 }
 

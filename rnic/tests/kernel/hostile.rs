@@ -3,6 +3,7 @@
 //!
 //! Over the loopback of the test's own namespace, where nobody sums segments: it is trusted.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use rddp_ddp::Stag;
@@ -13,7 +14,7 @@ use rddp_rnic::{
 use rddp_test_support::{Peer, plain, segment};
 
 use super::common::End;
-use super::common::raw::{Role, client_server, connect_raw, open_for};
+use super::common::raw::{client_server, listen_on, open_for};
 use super::path_test::net::in_namespace;
 
 /// Octets of the region, and of each receive and sink in it.
@@ -40,6 +41,16 @@ impl Scene {
         placement: Placement,
         change: impl FnOnce(&mut QpConfig),
     ) -> Self {
+        Self::at("127.0.0.1", kernel, placement, change)
+    }
+
+    /// Connects them between sockets of this address.
+    pub(crate) fn at(
+        addr: &str,
+        kernel: KernelPlacement,
+        placement: Placement,
+        change: impl FnOnce(&mut QpConfig),
+    ) -> Self {
         let rnic = Rnic::with_config(&RnicConfig { kernel: Some(kernel), ..Default::default() }).unwrap();
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
         let mut config = QpConfig { placement, ..QpConfig::new(&cq) };
@@ -51,7 +62,8 @@ impl Scene {
         for id in [1, 2] {
             end.qp.post_recv(RecvWr::one(id, region.sge(part(id)))).unwrap();
         }
-        let mut peer = connect_raw(Role::Active, &end, &client_server(), &plain());
+        let listener = TcpListener::bind((addr, 0)).unwrap();
+        let (mut peer, _) = listen_on(&listener, &end, &client_server(), &plain());
         open_for(&mut peer, &end);
         Self { end, region, peer }
     }

@@ -1,9 +1,10 @@
 //! Payloads that the kernel has placed: they are summed where they lie, and TCP drops its copy.
 //!
-//! A look at the stream tells the header, the pad and the CRC of each FPDU, as TCP has them: what
-//! TCP has not taken does not count. If these fit the octets in memory the FPDU is confirmed, as
-//! many as follow each other, and their octets are dropped together. The last FPDU of a message
-//! ends such a run, and the message is delivered when TCP has dropped all of it.
+//! What TCP has not taken does not count. Where octets have come by once, TCP has those that were
+//! placed: the program has summed the CRC, and the FPDU is confirmed. Otherwise a look at the stream
+//! tells header, pad and CRC, as TCP has them, which are to fit the octets in memory. As many as
+//! follow each other are confirmed, and their octets are dropped together. The last FPDU of a
+//! message ends such a run, and the message is delivered when TCP has dropped all of it.
 
 use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, fpdu_len};
@@ -12,8 +13,8 @@ use rddp_stat::Counter;
 use super::link::Link;
 use super::place::targets;
 use super::staging::Staging;
-use crate::kernel::{Checked, Guided};
-use crate::mem::peek;
+use crate::kernel::{Checked, Guided, Run};
+use crate::mem::{peek, unread};
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;
 use crate::trace;
@@ -46,36 +47,69 @@ impl Link {
         Ok(self.confirmed.octets)
     }
 
-    /// Looks at the octets of those FPDUs, and confirms them.
+    /// Confirms those FPDUs, by a look at their octets where one is needed.
     fn confirm_run(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
-        let run = self.guided.as_mut().map_or(0, Guided::enter_run);
-        let Some(look) = staging.octets.get_mut(..run).filter(|look| !look.is_empty()) else { return Ok(()) };
+        if !self.guided.as_mut().is_some_and(Guided::is_next_placed) {
+            return Ok(());
+        }
         // Of an error the read that follows tells.
+        let there = unread(self.fd()).unwrap_or(0);
+        let Some(Run { octets, is_sure }) = self.guided.as_mut().map(|guided| guided.enter_run(there)) else {
+            return Ok(());
+        };
+        if is_sure {
+            return self.confirm_sure(cx, octets);
+        }
+        let Some(look) = staging.octets.get_mut(..octets).filter(|look| !look.is_empty()) else {
+            return Ok(());
+        };
         let have = peek(self.fd(), look).unwrap_or(0);
         let mut octets = &staging.octets[..have];
         while self.confirmed.last.is_none()
-            && let Some(used) = self.confirm_next(cx, octets)?
+            && let Some(used) = self.confirm_next(cx, octets, true)?
         {
             octets = &octets[used..];
         }
         Ok(())
     }
 
-    /// Confirms the FPDU at the front of `octets`, which are behind those that are confirmed.
-    /// Returns its octets if it did.
-    fn confirm_next(&mut self, cx: &mut Context<'_>, octets: &[u8]) -> Result<Option<usize>, LinkEvent> {
+    /// Confirms the FPDUs of a sure run of so many octets.
+    fn confirm_sure(&mut self, cx: &mut Context<'_>, octets: usize) -> Result<(), LinkEvent> {
+        let mut done = 0;
+        while done < octets
+            && self.confirmed.last.is_none()
+            && let Some(front) = self.guided.as_ref().and_then(|guided| guided.front(done))
+            && let Some(used) = self.confirm_next(cx, &front, false)?
+        {
+            done += used;
+        }
+        Ok(())
+    }
+
+    /// Confirms the FPDU at the front of `octets`, behind those that are confirmed: of what TCP has,
+    /// or else only the first ones of an FPDU of a sure run. Returns its octets if it did.
+    fn confirm_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        octets: &[u8],
+        by_look: bool,
+    ) -> Result<Option<usize>, LinkEvent> {
         let (mut receiver, mut target) = self.receiving(cx);
         let Some(segment) = receiver.announced(octets, &mut target) else { return Ok(None) };
-        let Some(fpdu) = octets.get(..fpdu_len(segment.ulpdu_len())) else { return Ok(None) };
         let mut grants = Grants::new();
         if targets(cx, segment.place, 0, segment.payload_len, &mut grants).is_err() {
             return Ok(None);
         }
         let ([grant], Some(guided)) = (&grants[..], &mut self.guided) else { return Ok(None) };
-        let (ahead, front_len) = (self.confirmed.octets, LENGTH_LEN + segment.header.len());
-        let Some(checked) = guided.confirm(ahead, (fpdu, front_len), grant, self.negotiated.crc) else {
-            return Ok(None);
+        let ahead = self.confirmed.octets;
+        let checked = if by_look {
+            let fpdu = octets.get(..fpdu_len(segment.ulpdu_len()));
+            let front_len = LENGTH_LEN + segment.header.len();
+            fpdu.and_then(|fpdu| guided.confirm_by_look(ahead, (fpdu, front_len), grant))
+        } else {
+            guided.confirm(ahead, grant)
         };
+        let Some(checked) = checked else { return Ok(None) };
         drop(grants);
         self.confirmed.octets += checked.fpdu_len;
         cx.tally.add(Counter::OctetsPlacedByKernel, segment.payload_len as u64);

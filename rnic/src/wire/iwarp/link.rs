@@ -17,7 +17,7 @@ use super::first::{Nudge, RtrRead};
 use super::in_kernel::Confirmed;
 use super::out::OutBuffer;
 use crate::conn::socket::TcpSocket;
-use crate::kernel::{Guided, KernelCounts};
+use crate::kernel::{Guided, KernelCounts, Placement};
 use crate::mem::Verdicts;
 use crate::qp::attributes::QpAttributes;
 use crate::sys::reset;
@@ -181,9 +181,9 @@ impl Link {
     /// have to begin segments. Nothing has been read of the stream before.
     pub(crate) fn place_in_kernel(&mut self, attrs: &QpAttributes) {
         let Some(kernel) = &attrs.device.kernel else { return };
-        if !self.negotiated.markers_rx && !self.negotiated.large_fpdus {
-            self.guided =
-                kernel.guide(&self.socket, attrs.placement, attrs.pd, attrs.num, attrs.inbound.get());
+        let wanted = attrs.placement != Placement::User;
+        if wanted && !self.negotiated.markers_rx && !self.negotiated.large_fpdus {
+            self.guided = kernel.guide(&self.socket, attrs, self.negotiated.crc);
         }
     }
 
