@@ -30,8 +30,8 @@ static __always_inline void note_unknown(struct connection *connection)
 	__sync_fetch_and_add(&connection->again_head, AGAIN + 1);
 }
 
-/* Notes octets that TCP takes from elsewhere, or may have taken: those that have come by before have
- * come by again. */
+/* Notes octets that TCP takes from elsewhere, or may take: those that have come by before have come
+ * by again. */
 static __always_inline void note_again(struct connection *connection, __u32 seq, __u32 end)
 {
 	__u32 top = *(volatile __u32 *)&connection->top;

@@ -4,8 +4,9 @@
 //!
 //! User-level placement waits for TCP, which hands octets over in order: one lost segment holds up
 //! all that follow. DDP does not need that order (RFC 5041 §5.3), and the program, at tc ingress,
-//! sees each segment when it comes. Octets still reach user space as a stream. There an FPDU that has
-//! been placed counts if TCP has taken the same octets, and one that has not is placed as ever. `docs/kernel-placement.md` has the whole.
+//! sees each segment when it comes. Octets still reach user space as a stream. There an FPDU that
+//! has been placed counts if TCP has taken the same octets, and one that has not is placed as ever.
+//! `docs/kernel-placement.md` has the whole.
 //!
 //! `rddp-rnic` uses it where its feature `kernel` is on.
 //!

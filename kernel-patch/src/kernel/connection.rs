@@ -217,8 +217,8 @@ impl Placing {
         Some((record, stamp & RECORD_PLACED != 0))
     }
 
-    /// Returns the next range of octets that have come by again: the first sequence number, and that
-    /// behind the last.
+    /// Returns the next range of octets that have come by again: the first sequence number, and
+    /// that behind the last.
     ///
     /// What TCP had before the call has been told of, and so has what was recorded before it.
     ///
@@ -246,8 +246,8 @@ impl Placing {
         Ok(Some((range >> 32) as u32..range as u32))
     }
 
-    /// Returns whether all octets in front of `seq`, to which nobody has read yet, have come past the
-    /// program, and so have all that were read.
+    /// Returns whether all octets that were read have come past the program, and all in front of
+    /// `seq`, up to which nobody has read yet.
     pub(super) fn has_seen(&self, seq: u32) -> bool {
         self.unseen == 0 && !is_before(self.u32(offset_of!(Connection, top)).load(Ordering::Acquire), seq)
     }

@@ -33,9 +33,9 @@ pub struct Guide {
 /// Octets that a run has at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Most {
-    /// Of FPDUs that nobody needs to look at.
+    /// The limit for FPDUs that nobody needs to look at.
     pub sure: u64,
-    /// Of others.
+    /// The limit for others.
     pub looked_at: u64,
 }
 

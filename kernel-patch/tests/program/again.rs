@@ -37,7 +37,7 @@ fn segments_that_come_once_are_not_told_of() {
     });
 }
 
-/// Whatever is made of a segment, and whether it is placed or not.
+/// The same holds for segments that are placed, in order or not.
 #[test]
 fn octets_that_come_again_are_told_of() {
     in_namespace(|| {

@@ -97,7 +97,7 @@ pub struct KernelCounts {
     pub placed: u64,
     /// Placed FPDUs whose payload the reader found right, and did not place again.
     pub confirmed: u64,
-    /// Of these, those for which the reader had to look at the stream: octets of theirs have come
+    /// Confirmed FPDUs for which the reader had to look at the stream: octets of theirs have come
     /// more than once, or they have a CRC that the program has not summed.
     pub looked_at: u64,
     /// Placed FPDUs whose octets did not make the CRC, so that the reader placed them again.

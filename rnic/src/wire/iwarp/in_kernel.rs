@@ -1,10 +1,10 @@
 //! Payloads that the kernel has placed: they are summed where they lie, and TCP drops its copy.
 //!
 //! What TCP has not taken does not count. Where octets have come by once, TCP has those that were
-//! placed: the program has summed the CRC, and the FPDU is confirmed. Otherwise a look at the stream
-//! tells header, pad and CRC, as TCP has them, which are to fit the octets in memory. As many as
-//! follow each other are confirmed, and their octets are dropped together. The last FPDU of a
-//! message ends such a run, and the message is delivered when TCP has dropped all of it.
+//! placed: the program has summed the CRC, and the FPDU is confirmed. Otherwise a look at the
+//! stream tells header, pad and CRC, as TCP has them, which are to fit the octets in memory. As
+//! many as follow each other are confirmed, and their octets are dropped together. The last FPDU of
+//! a message ends such a run, and the message is delivered when TCP has dropped all of it.
 
 use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, fpdu_len};
@@ -86,8 +86,8 @@ impl Link {
         Ok(())
     }
 
-    /// Confirms the FPDU at the front of `octets`, behind those that are confirmed: of what TCP has,
-    /// or else only the first ones of an FPDU of a sure run. Returns its octets if it did.
+    /// Confirms the FPDU at the front of `octets`, behind those that are confirmed: of what TCP
+    /// has, or else only the first ones of an FPDU of a sure run. Returns its octets if it did.
     fn confirm_next(
         &mut self,
         cx: &mut Context<'_>,
