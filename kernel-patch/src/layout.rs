@@ -153,7 +153,7 @@ pub struct Connection {
     pub interface: u32,
     /// Ranges that have come by again.
     pub again_head: u64,
-    /// Those of them that user space has taken.
+    /// Ranges that user space has taken.
     pub again_tail: u64,
 }
 
