@@ -190,12 +190,16 @@ impl Setup {
 
     /// Returns the octets of memory that a session takes at each end.
     pub(super) fn memory(&self) -> u64 {
-        let size = u64::from(self.size);
-        let target = match self.placement {
-            Level::User => size,
-            Level::Auto | Level::Kernel => size.next_multiple_of(KERNEL_PIECE),
-        };
-        (size + target) * u64::from(self.qps)
+        (u64::from(self.size) + self.target_len() as u64) * u64::from(self.qps)
+    }
+
+    /// Returns the octets of memory of one connection that data arrives in. Memory for the kernel
+    /// comes in whole pieces.
+    pub(super) fn target_len(&self) -> usize {
+        match self.placement {
+            Level::User => self.size(),
+            Level::Auto | Level::Kernel => self.size().next_multiple_of(KERNEL_PIECE as usize),
+        }
     }
 
     pub(super) fn size(&self) -> usize {
@@ -275,6 +279,9 @@ pub(crate) struct Placed {
     pub(crate) behind: u64,
     /// Octets of the streams that have come past no interface with the program.
     pub(crate) unseen: u64,
+    /// Segments that are not whole FPDUs.
+    #[serde(default)]
+    pub(crate) unaligned: u64,
 }
 
 impl Add for Placed {
@@ -285,6 +292,7 @@ impl Add for Placed {
             octets: self.octets + other.octets,
             behind: self.behind + other.behind,
             unseen: self.unseen + other.unseen,
+            unaligned: self.unaligned + other.unaligned,
         }
     }
 }

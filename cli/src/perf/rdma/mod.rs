@@ -6,6 +6,7 @@ mod passive;
 pub(super) use self::active::Active;
 pub(super) use self::passive::Passive;
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Add;
 use std::time::Duration;
@@ -40,14 +41,28 @@ struct Lane {
     qp: QueuePair,
     /// The memory that data is sent from.
     source: MemoryRegion,
-    /// The memory that data arrives in.
+    /// The memory that data arrives in: of a message, or more where the kernel places.
     target: MemoryRegion,
-    receive: RecvWr,
+    /// Number of the lane, and of receives that have been posted.
+    number: u16,
+    receives: Cell<usize>,
 }
 
 impl Lane {
     fn places(&self) -> Places {
         Places { source: self.source.remote(0).into(), target: self.target.remote(0).into() }
+    }
+
+    /// Returns the next receive. Where the kernel places, each has a place of its own as long as
+    /// there are any: of Sends into the same one, all but the last would be placed again.
+    fn receive(&self, setup: &Setup) -> RecvWr {
+        let places = match setup.placement {
+            Level::User => 1,
+            Level::Auto | Level::Kernel => self.target.len() / setup.size(),
+        };
+        let from = self.receives.get() % places * setup.size();
+        self.receives.set(self.receives.get() + 1);
+        RecvWr::one(receive_id(self.number.into()), self.target.sge(from..from + setup.size()))
     }
 
     /// Returns the octets of a message, the last of them `mark`.
@@ -136,13 +151,12 @@ impl Lanes {
             let source = pd.allocate(setup.size(), own | Access::REMOTE_READ)?;
             let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
             let options = RegionOptions { kernel, ..Default::default() };
-            let target = pd.allocate_with(setup.size(), rights, &options)?;
+            let target = pd.allocate_with(setup.target_len(), rights, &options)?;
             for region in [&source, &target] {
                 rdma::fill(region)?;
             }
-            let receive = RecvWr::one(receive_id(number.into()), target.whole());
-            let lane = Lane { qp: pd.create_qp(&config)?, source, target, receive };
-            list.push(lane);
+            let qp = pd.create_qp(&config)?;
+            list.push(Lane { qp, source, target, number, receives: Cell::new(0) });
         }
         let (polled, spin) = (Vec::with_capacity(POLLED), Spin::new(wish));
         let lanes = Lanes { setup: setup.clone(), rnic, cq, list, polled, spin, received: 0, turns: 0 };
@@ -207,6 +221,7 @@ impl Lanes {
             octets: counts.octets,
             behind: counts.octets_behind,
             unseen: counts.octets_unseen,
+            unaligned: counts.unaligned,
         };
         let all = self.list.iter().filter_map(|lane| lane.qp.kernel_counts());
         all.map(of).fold(Placed::default(), Add::add)
@@ -226,7 +241,8 @@ impl End for Lanes {
     }
 
     fn post_receive(&self, at: usize) -> Result<(), Failure> {
-        Ok(self.list[at].qp.post_recv(self.list[at].receive.clone())?)
+        let lane = &self.list[at];
+        Ok(lane.qp.post_recv(lane.receive(&self.setup))?)
     }
 
     fn poll(&mut self) -> Result<usize, Failure> {
