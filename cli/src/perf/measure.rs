@@ -248,6 +248,7 @@ impl Run {
             kernel_placed_bytes: placed.map(|placed| placed.octets),
             kernel_placed_behind_bytes: placed.map(|placed| placed.behind),
             kernel_unseen_bytes: placed.map(|placed| placed.unseen),
+            kernel_unaligned_segments: placed.map(|placed| placed.unaligned),
             times_tcp: tcp.filter(|tcp| *tcp > 0.0).map(|tcp| bytes_per_s / tcp),
         }
     }

@@ -221,7 +221,11 @@ impl MeasureArgs {
 impl Options {
     /// Returns the settings of the sessions of one size.
     pub(super) fn setups_of(&self, size: u32) -> impl Iterator<Item = Setup> + '_ {
-        self.ops.iter().map(move |&op| Setup { op, size, ..self.setup.clone() })
+        self.ops.iter().map(move |&op| {
+            // A plain socket has no FPDUs that could be placed.
+            let placement = if op == Op::Tcp { Level::User } else { self.setup.placement };
+            Setup { op, size, placement, ..self.setup.clone() }
+        })
     }
 
     fn setups(&self) -> impl Iterator<Item = Setup> + '_ {

@@ -42,6 +42,9 @@ pub(crate) struct Outcome {
     pub(crate) kernel_placed_behind_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kernel_unseen_bytes: Option<u64>,
+    /// Segments that the kernel left alone, since they are not whole FPDUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kernel_unaligned_segments: Option<u64>,
     /// Bandwidth beside that of plain TCP, if that was measured.
     #[serde(skip)]
     pub(crate) times_tcp: Option<f64>,
@@ -224,6 +227,9 @@ fn row(outcome: &Outcome) {
         say!("          placed by the kernel: {octets}; behind a missing segment: {behind}");
         if let Some(unseen) = outcome.kernel_unseen_bytes.filter(|unseen| *unseen > 0) {
             say!("          by interfaces that it does not see: {}", units::about(unseen));
+        }
+        if let Some(unaligned) = outcome.kernel_unaligned_segments.filter(|unaligned| *unaligned > 0) {
+            say!("          segments that are not whole FPDUs, and left alone: {unaligned}");
         }
     }
 }

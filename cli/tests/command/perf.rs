@@ -220,6 +220,9 @@ fn placement_in_the_kernel_is_refused_where_it_cannot_be() {
     let refused = run(&[&local[..], &["kernel"]].concat());
     refused.failed(1, &["placement in the kernel", "feature `kernel`", "rddp doctor"]);
     run(&[&local[..], &["auto", "--markers", "on"]].concat()).failed(2, &["leave out"]);
+    // A plain socket has nothing to place.
+    let tcp = ["perf", "local", "--op", "tcp", "--size", "64", "-t", "0.05", "--placement", "auto", "--json"];
+    assert_eq!(run(&tcp).ok().json()["results"][0]["placement"], "user");
     let found = run(&["perf", "local", "--op", "write", "--size", "64", "-t", "0.05", "--json"]).ok().json();
     let one = &found["results"][0];
     assert_eq!((&one["placement"], one.get("kernel_placed_bytes")), (&"user".into(), None));
