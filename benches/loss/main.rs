@@ -27,22 +27,25 @@ fn main() {
     match words[..] {
         ["receive", spec] => ends::receive(&serde_json::from_str(spec).unwrap()),
         ["send", spec, addr] => ends::send(&serde_json::from_str(spec).unwrap(), addr.parse().unwrap()),
-        ["paths", rounds, seconds] => paths(rounds.parse().unwrap(), seconds.parse().unwrap()),
+        ["paths", rounds, seconds] => paths(rounds.parse().unwrap(), seconds.parse().unwrap(), &LOSSES),
+        // More of these: the differences to be seen are small.
+        ["lossless", rounds, seconds] => paths(rounds.parse().unwrap(), seconds.parse().unwrap(), &[0]),
         ["holes", rounds] => holes(rounds.parse().unwrap()),
         _ => {
-            eprintln!("usage: loss paths ROUNDS SECONDS | loss holes ROUNDS");
+            eprintln!("usage: loss paths|lossless ROUNDS SECONDS | loss holes ROUNDS");
             std::process::exit(2);
         }
     }
 }
 
 /// Bandwidth with eight Writes of 1 MiB under way, and the time of messages of 64 KiB one by one,
-/// on paths of each loss, MTU and round trip; all modes one after the other in each round.
-fn paths(rounds: u64, seconds: u64) {
+/// on paths of these losses and each MTU and round trip; all modes one after the other in each
+/// round.
+fn paths(rounds: u64, seconds: u64, losses: &[u32]) {
     for round in 0..rounds {
         for (round_trip, mtu) in ROUND_TRIPS.iter().flat_map(|trip| MTUS.map(|mtu| (*trip, mtu))) {
             for (loss, (message, depth)) in
-                LOSSES.iter().flat_map(|loss| [(1 << 20, 8), (1 << 16, 1)].map(|way| (*loss, way)))
+                losses.iter().flat_map(|loss| [(1 << 20, 8), (1 << 16, 1)].map(|way| (*loss, way)))
             {
                 for mode in Mode::ALL {
                     let cell = Cell {
