@@ -5,8 +5,8 @@
  *
  * Runs at tc ingress, where every segment passes before TCP sees it. Lets every segment go on
  * unchanged: a segment that is not placed here is placed by the engine in user space, and one that
- * is counts there if TCP has taken the same octets. docs/kernel-placement.md says why each condition
- * stands where it does; their order is part of it.
+ * is counts there if TCP has taken the same octets. docs/kernel-placement.md says why each
+ * condition stands where it does; their order is part of it.
  */
 #include <linux/bpf.h>
 

@@ -159,8 +159,9 @@ static __always_inline __u32 result(struct walk *walk, const struct front *front
 	return RECORD_PLACED | RECORD_SUMMED;
 }
 
-/* Places the payload of an FPDU at `at`, and records that. `entry` is pinned. */
-static __always_inline void place_at(struct walk *walk, struct connection *connection, const struct front *front,
+/* Places the payload of an FPDU at `at`, and records that. `entry` is pinned. Returns why it does
+ * not count; 0 if it does. */
+static __always_inline int place_at(struct walk *walk, struct connection *connection, const struct front *front,
 				     __u64 at)
 {
 	__u64 head = connection->head;
@@ -170,7 +171,7 @@ static __always_inline void place_at(struct walk *walk, struct connection *conne
 
 	/* FPDUs with payload are at least as long as the fronts of untagged ones. */
 	if (skb_load(walk->skb, walk->at, record->front, UNTAGGED_FRONT))
-		return;
+		return NO_PAYLOAD;
 	record->seq = walk->seq;
 	record->len = front->len;
 	record->at = at;
@@ -178,12 +179,13 @@ static __always_inline void place_at(struct walk *walk, struct connection *conne
 	__sync_lock_test_and_set(&connection->head, head + 1);
 	what = result(walk, front, record, copy(walk->skb, walk->at + front->front_len, at, front->len));
 	__sync_lock_test_and_set(&record->stamp, (number + 1) << 2 | what);
-	if (what) {
-		connection->fpdus++;
-		connection->octets += front->len;
-		if (walk->behind)
-			connection->octets_behind += front->len;
-	}
+	if (!what)
+		return BAD_CHECKSUM;
+	connection->fpdus++;
+	connection->octets += front->len;
+	if (walk->behind)
+		connection->octets_behind += front->len;
+	return 0;
 }
 
 /* Places the payload of an FPDU where it belongs. Returns why it does not; 0 if it does. */
@@ -208,7 +210,7 @@ static __always_inline int place(struct walk *walk, struct connection *connectio
 		return REFUSED;
 	why = refusal(entry, connection, &target, front->len);
 	if (!why)
-		place_at(walk, connection, front, entry->start + (target.to - entry->base));
+		why = place_at(walk, connection, front, entry->start + (target.to - entry->base));
 	__sync_fetch_and_sub(&entry->state, 1);
 	return why;
 }

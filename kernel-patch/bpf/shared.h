@@ -93,7 +93,7 @@ enum outcome {
 	OLD_TIMESTAMP,   /* PAWS (RFC 7323 §5), or options where a timestamp cannot be found quickly */
 	IN_ORDER,        /* nothing is missing in front of it */
 	UNALIGNED,       /* no chain of FPDUs from its first octet to its last */
-	BAD_CHECKSUM,
+	BAD_CHECKSUM,    /* of TCP, or the CRC of an FPDU */
 	STALE,           /* in front of the floor */
 	CONTENDED,       /* another processor, or the engine, has the gate */
 	FULL,            /* the engine has not taken the records of before */

@@ -238,7 +238,7 @@ pub enum Outcome {
     InOrder,
     /// No chain of FPDUs from its first octet to its last.
     Unaligned,
-    /// The TCP checksum is wrong, or nobody can tell.
+    /// The TCP checksum is wrong, or nobody can tell; or an FPDU's CRC is wrong.
     BadChecksum,
     /// In front of what user space has delivered.
     Stale,

@@ -1,7 +1,7 @@
 //! CRCs of FPDUs (RFC 5044 §4.4): where connections have them, what is behind a hole is placed only
 //! if they fit.
 
-use rddp_kernel_patch::layout::{HAS_CRC, PLACE_ALL, RECORD_PLACED, RECORD_SUMMED, Record};
+use rddp_kernel_patch::layout::{HAS_CRC, Outcome, PLACE_ALL, RECORD_PLACED, RECORD_SUMMED, Record};
 use rddp_test_support::{Random, pattern, segment as ulpdus};
 
 use super::awaited::{OWN, own};
@@ -74,5 +74,6 @@ fn each_fpdu_of_a_segment_has_a_crc_of_its_own() {
         scene.run(&scene.frame(100, fpdus.concat()));
         let good = std::iter::from_fn(|| scene.placing.take()).map(|(_, good)| good);
         assert_eq!(good.collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!((scene.placing.counts().fpdus, scene.placing.left(Outcome::BadChecksum)), (2, 1));
     });
 }
