@@ -114,25 +114,31 @@ struct tuple {
 	__u16 own_port;
 };
 
-/* A connection whose segments are placed. */
+/* A connection whose segments are placed. What user space writes for every read, and the program for
+ * every segment, lies in cache lines of their own. */
 struct connection {
 	__u64 gate;
-	__u64 head;   /* records made */
-	__u64 tail;   /* records that the engine is done with */
+	__u64 tail;            /* records that the engine is done with */
+	__u64 again_tail;      /* ranges that user space has taken */
+	__u64 unused[5];
+
+	__u64 head;            /* records made */
+	__u64 again_head;      /* ranges that have come by again */
 	__u64 pd;
 	__u32 qp;
-	__u32 flags;  /* PLACE_ALL and those that follow it */
+	__u32 flags;           /* PLACE_ALL and those that follow it */
 	__u64 segments;        /* seen */
+	__u32 next;            /* sequence number behind the last segment that came in order */
+	__u32 top;             /* and behind the last octet that has come by */
+	__u32 interface;       /* on which the last segment came, by its index */
+	__u32 unused_too;
 	__u64 fpdus;           /* placed */
+
 	__u64 octets;          /* of payload placed */
 	__u64 octets_behind;   /* of these, behind a hole */
 	__u64 outcomes[16];    /* by `enum outcome` */
 	struct tuple tuple;
-	__u32 next;            /* sequence number behind the last segment that came in order */
-	__u32 top;             /* and behind the last octet that has come by */
-	__u32 interface;       /* on which the last segment came, by its index */
-	__u64 again_head;      /* ranges that have come by again */
-	__u64 again_tail;      /* and those that user space has taken */
+	__u32 unused_at_last[3];
 	__u64 again[AGAIN];    /* each its first sequence number, and in the low half that behind it */
 	struct slot receives[RECEIVES]; /* by MSN, modulo their number */
 	struct slot sinks[SINKS];
@@ -153,7 +159,8 @@ struct answer {
 _Static_assert(sizeof(struct entry) == 64, "entry");
 _Static_assert(sizeof(struct record) == 48, "record");
 _Static_assert(sizeof(struct slot) == 24, "slot");
-_Static_assert(sizeof(struct connection) == 264 + 8 * AGAIN + 24 * (RECEIVES + SINKS) + 48 * RECORDS, "connection");
+_Static_assert(sizeof(struct connection) % 64 == 0, "connection");
+_Static_assert(sizeof(struct connection) == 320 + 8 * AGAIN + 24 * (RECEIVES + SINKS) + 48 * RECORDS, "connection");
 _Static_assert(sizeof(struct tuple) == 36, "tuple");
 _Static_assert(sizeof(struct answer) == 28, "answer");
 _Static_assert(OUTCOMES <= 16, "outcomes");

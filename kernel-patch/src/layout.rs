@@ -116,25 +116,40 @@ pub struct Slot {
 }
 
 /// A connection, up to its ranges ([`AGAIN`], each the first sequence number, and in the low half
-/// that behind it), receives ([`RECEIVES`] slots), sinks ([`SINKS`] slots) and records.
+/// that behind it), receives ([`RECEIVES`] slots), sinks ([`SINKS`] slots) and records. What user
+/// space writes for every read, and the program for every segment, lies in cache lines of their own.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
     /// In the high half the sequence number in front of which nothing is placed any more; then
     /// [`GATE_OPEN`] and [`GATE_BUSY`].
     pub gate: u64,
-    /// Records made.
-    pub head: u64,
     /// Records that user space is done with.
     pub tail: u64,
+    /// Ranges that user space has taken.
+    pub again_tail: u64,
+    /// Fills up the cache line.
+    pub unused: [u64; 5],
+    /// Records made.
+    pub head: u64,
+    /// Ranges that have come by again.
+    pub again_head: u64,
     /// Protection domain.
     pub pd: u64,
     /// QP.
     pub qp: u32,
-    /// [`PLACE_ALL`], [`TRUST_LINK`], [`PLACE_LAST`] and [`NO_WRITES`].
+    /// [`PLACE_ALL`], [`TRUST_LINK`], [`PLACE_LAST`], [`NO_WRITES`] and [`HAS_CRC`].
     pub flags: u32,
     /// Segments seen.
     pub segments: u64,
+    /// Sequence number behind the last segment that came in order.
+    pub next: u32,
+    /// Sequence number behind the last octet that has come by.
+    pub top: u32,
+    /// The interface on which the last segment came, by its index.
+    pub interface: u32,
+    /// Fills up to the next field.
+    pub unused_too: u32,
     /// FPDUs placed.
     pub fpdus: u64,
     /// Octets of payload placed.
@@ -145,16 +160,8 @@ pub struct Connection {
     pub outcomes: [u64; 16],
     /// Name.
     pub tuple: Tuple,
-    /// Sequence number behind the last segment that came in order.
-    pub next: u32,
-    /// Sequence number behind the last octet that has come by.
-    pub top: u32,
-    /// The interface on which the last segment came, by its index.
-    pub interface: u32,
-    /// Ranges that have come by again.
-    pub again_head: u64,
-    /// Ranges that user space has taken.
-    pub again_tail: u64,
+    /// Fills up the cache line.
+    pub unused_at_last: [u32; 3],
 }
 
 /// A connection's name: addresses and ports in network order. An IPv4 address is written as IPv6
@@ -261,7 +268,7 @@ pub enum Outcome {
 const _: () = {
     assert!(size_of::<Entry>() == 64);
     assert!(size_of::<Record>() == 48);
-    assert!(size_of::<Connection>() == 264);
+    assert!(size_of::<Connection>() == 320);
     assert!(size_of::<Slot>() == 24);
     assert!(size_of::<Tuple>() == 36);
     assert!(size_of::<Answer>() == 28);
