@@ -64,11 +64,13 @@ impl Guide {
         &self.placing
     }
 
-    /// Notes that `count` octets of the stream were read, up to `position`.
+    /// Notes that `count` octets of the stream were read, up to `position`. It is the turn of all of
+    /// them: nothing in front of `position` is placed by the program any more.
     pub fn note_read(&mut self, position: u64, count: usize) {
         let (known, seq) = self.known;
         let seq = seq.wrapping_add(position.wrapping_sub(known) as u32);
         self.placing.note_read(seq, count as u32);
+        self.enter(position, position);
     }
 
     /// Returns how many octets may be read behind `position` before the next FPDU that has been

@@ -41,7 +41,8 @@ impl Guided {
         }
     }
 
-    /// Notes that so many octets were taken from TCP.
+    /// Notes that so many octets were taken from TCP: the program places nothing in front of their
+    /// end any more.
     pub(crate) fn note_read(&mut self, count: usize) {
         self.taken += count as u64;
         self.guide.note_read(self.taken, count);
@@ -57,15 +58,6 @@ impl Guided {
         // Where there seems to be one within the one at the front, that is none.
         let room_before = usize::try_from(from - self.taken + free).unwrap_or(room);
         room.min(room_before.max(1))
-    }
-
-    /// Begins the turn of the FPDU at the front of `octets`, all that has been read and not
-    /// handled: if it is whole, the program places it no more.
-    pub(crate) fn enter(&mut self, octets: &[u8]) {
-        let front = self.taken - octets.len() as u64;
-        if let Some(len) = len_of(octets).filter(|len| *len <= octets.len()) {
-            self.guide.enter(front, front + len as u64);
-        }
     }
 
     /// Returns whether the program has placed the FPDU at the front of the stream, of which nothing

@@ -71,10 +71,6 @@ impl Guided {
         match *self {}
     }
 
-    pub(crate) fn enter(&mut self, _octets: &[u8]) {
-        match *self {}
-    }
-
     pub(crate) fn is_next_placed(&mut self) -> bool {
         match *self {}
     }

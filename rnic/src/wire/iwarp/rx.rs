@@ -134,9 +134,6 @@ impl Link {
         }
         loop {
             let rest = &mut staging[*used..];
-            if let Some(guided) = &mut self.guided {
-                guided.enter(rest);
-            }
             let (mut receiver, mut target) = self.receiving(cx);
             match receiver.step(rest, &mut target) {
                 Ok(Step::Plain { plain, payload_len, used: octets }) => {
