@@ -114,8 +114,8 @@ struct tuple {
 	__u16 own_port;
 };
 
-/* A connection whose segments are placed. What user space writes for every read, and the program for
- * every segment, lies in cache lines of their own. */
+/* A connection whose segments are placed. What user space writes for every read, and the program
+ * for every segment, lies in cache lines of their own. */
 struct connection {
 	__u64 gate;
 	__u64 tail;            /* records that the engine is done with */

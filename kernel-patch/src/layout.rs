@@ -116,8 +116,10 @@ pub struct Slot {
 }
 
 /// A connection, up to its ranges ([`AGAIN`], each the first sequence number, and in the low half
-/// that behind it), receives ([`RECEIVES`] slots), sinks ([`SINKS`] slots) and records. What user
-/// space writes for every read, and the program for every segment, lies in cache lines of their own.
+/// that behind it), receives ([`RECEIVES`] slots), sinks ([`SINKS`] slots) and records.
+///
+/// What user space writes for every read, and the program for every segment, lies in cache lines of
+/// their own.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Connection {

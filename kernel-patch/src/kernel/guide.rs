@@ -16,7 +16,7 @@ use crate::records::{self, Placed, Records};
 /// the front first [`enter`](Self::enter), or [`enter_run`](Self::enter_run) for several, after
 /// which the program no longer places it; then [`claim`](Self::claim), or of a sure run
 /// [`record`](Self::record). If that gives nothing, or its octets turn out wrong, the payload is
-/// placed by the caller, and [`placed_by_user`](Self::placed_by_user) called *after that*.
+/// read, placed by the caller, and [`placed_by_user`](Self::placed_by_user) called *after that*.
 #[derive(Debug)]
 pub struct Guide {
     placing: Placing,
@@ -64,8 +64,8 @@ impl Guide {
         &self.placing
     }
 
-    /// Notes that `count` octets of the stream were read, up to `position`. It is the turn of all of
-    /// them: nothing in front of `position` is placed by the program any more.
+    /// Notes that `count` octets of the stream were read, up to `position`. It is the turn of all
+    /// of them: nothing in front of `position` is placed by the program any more.
     pub fn note_read(&mut self, position: u64, count: usize) {
         let (known, seq) = self.known;
         let seq = seq.wrapping_add(position.wrapping_sub(known) as u32);
