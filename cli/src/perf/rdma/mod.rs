@@ -6,9 +6,9 @@ mod passive;
 pub(super) use self::active::Active;
 pub(super) use self::passive::Passive;
 
-use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Add;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
@@ -45,7 +45,7 @@ struct Lane {
     target: MemoryRegion,
     /// Number of the lane, and of receives that have been posted.
     number: u16,
-    receives: Cell<usize>,
+    receives: AtomicUsize,
 }
 
 impl Lane {
@@ -60,8 +60,7 @@ impl Lane {
             Level::User => 1,
             Level::Auto | Level::Kernel => self.target.len() / setup.size(),
         };
-        let from = self.receives.get() % places * setup.size();
-        self.receives.set(self.receives.get() + 1);
+        let from = self.receives.fetch_add(1, Ordering::Relaxed) % places * setup.size();
         RecvWr::one(receive_id(self.number.into()), self.target.sge(from..from + setup.size()))
     }
 
@@ -156,7 +155,7 @@ impl Lanes {
                 rdma::fill(region)?;
             }
             let qp = pd.create_qp(&config)?;
-            list.push(Lane { qp, source, target, number, receives: Cell::new(0) });
+            list.push(Lane { qp, source, target, number, receives: AtomicUsize::new(0) });
         }
         let (polled, spin) = (Vec::with_capacity(POLLED), Spin::new(wish));
         let lanes = Lanes { setup: setup.clone(), rnic, cq, list, polled, spin, received: 0, turns: 0 };
