@@ -1,4 +1,4 @@
-//! Tables of CRC32c, by which the program sums eight octets at a time (RFC 5044 §4.4).
+//! Tables of CRC-32C, by which the program sums eight octets at a time (RFC 5044 §4.4).
 
 use std::sync::atomic::Ordering;
 

@@ -87,7 +87,7 @@ fn random_segments_that_are_long_are_placed_as_the_model_says() {
 }
 
 /// Has so many random segments, of at most so many octets, come, and compares. With the flag
-/// HAS_CRC only FPDUs with a right CRC count as placed.
+/// [`HAS_CRC`] only FPDUs with a right CRC count as placed.
 fn compare(
     scene: &mut Scene,
     flags: u32,
