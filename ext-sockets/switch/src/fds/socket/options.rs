@@ -399,6 +399,7 @@ mod tests {
             segments: 1,
             placed: 2,
             confirmed: 3,
+            looked_at: 0,
             wrong: 4,
             octets: 5,
             octets_behind: 6,
