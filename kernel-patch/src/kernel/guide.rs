@@ -71,6 +71,8 @@ impl Guide {
         let seq = seq.wrapping_add(position.wrapping_sub(known) as u32);
         self.placing.note_read(seq, count as u32);
         self.enter(position, position);
+        // There is space for so many only, also where nothing is placed.
+        self.drain_again(position);
     }
 
     /// Returns how many octets may be read behind `position` before the next FPDU that has been
@@ -105,7 +107,13 @@ impl Guide {
         // All of them are in front of what TCP has, and need no placement any more.
         self.enter(position, position + there.min(most.sure.max(most.looked_at)));
         // Behind the records: whatever has one has been told of before.
-        self.drain_again(position, position + there);
+        self.drain_again(position);
+        let (known, seq) = self.known;
+        let end = seq.wrapping_add((position + there).wrapping_sub(known) as u32);
+        // Octets have come past no interface with the program, and these may, too.
+        if !self.placing.has_seen(end) {
+            self.again.note_all();
+        }
         let octets = |most: u64, sure: bool| {
             let len = |kept: &Placed<Record>| (self.is_sure(kept) == sure).then(|| len(&kept.detail));
             self.records.run_end(position, there.min(most), len) - position
@@ -176,8 +184,8 @@ impl Guide {
             && !self.again.has(&(kept.position..end))
     }
 
-    /// Notes which octets have come by again, where TCP has all of them up to `end`.
-    fn drain_again(&mut self, position: u64, end: u64) {
+    /// Notes which octets from `position` on have come by again.
+    fn drain_again(&mut self, position: u64) {
         if self.again.has_all() {
             return;
         }
@@ -189,14 +197,8 @@ impl Guide {
                     let of = |seq| records::position(seq, self.known).unwrap_or(0);
                     self.again.note(of(range.start)..of(range.end));
                 }
-                Err(Untold) => self.again.note_all(),
+                Err(Untold) => return self.again.note_all(),
             }
-        }
-        let (known, seq) = self.known;
-        // Octets have come past no interface with the program, and these may, too.
-        let end = seq.wrapping_add(end.wrapping_sub(known) as u32);
-        if !self.placing.has_seen(end) {
-            self.again.note_all();
         }
         self.again.pass(position);
     }

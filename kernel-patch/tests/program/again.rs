@@ -1,6 +1,6 @@
 //! Octets that come by again, of which user space is told before TCP has them.
 
-use rddp_kernel_patch::kernel::Untold;
+use rddp_kernel_patch::kernel::{Guide, Most, Run, Untold};
 use rddp_kernel_patch::layout::{AGAIN, PLACE_ALL};
 use rddp_test_support::{Random, pattern};
 
@@ -134,6 +134,27 @@ fn what_cannot_be_told_of_is_not_forgotten() {
             scene.brings(100);
         }
         assert_eq!(scene.placing.take_again(), Err(Untold));
+    });
+}
+
+/// Otherwise there would be no space for more after a while, and a look at everything.
+#[test]
+fn what_has_come_again_is_taken_with_every_read() {
+    in_namespace(|| {
+        let scene = Scene::new(0);
+        let [first, behind] =
+            [0, 100].map(|behind| scene.frame(behind, write_fpdu(STAG, BASE, b"octets")).octets());
+        let Scene { patch, placing, .. } = scene;
+        let mut guide = Guide::new(placing, 0);
+        patch.run(&first).unwrap();
+        guide.note_read(28, 28);
+        for _ in 0..2 * AGAIN {
+            patch.run(&first).unwrap();
+            guide.note_read(28, 0);
+        }
+        patch.run(&behind).unwrap();
+        let most = Most { sure: 1000, looked_at: 1000 };
+        assert_eq!(guide.enter_run(100, 28, most), Run { octets: 28, is_sure: true });
     });
 }
 
