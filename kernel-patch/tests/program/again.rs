@@ -137,7 +137,7 @@ fn what_cannot_be_told_of_is_not_forgotten() {
     });
 }
 
-/// Otherwise there would be no space for more after a while, and a look at everything.
+/// There would be no space for more after a while, and then a look at everything.
 #[test]
 fn what_has_come_again_is_taken_with_every_read() {
     in_namespace(|| {
