@@ -1,7 +1,9 @@
 //! Network namespaces that a test makes, and connections in them.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::Command;
 
 use rddp_kernel_patch::layout::Tuple;
@@ -39,6 +41,30 @@ pub fn ip(words: &str) {
 /// Sets a value of `/proc/sys/net`, of the thread's network namespace.
 pub fn set(name: &str, value: &str) {
     std::fs::write(format!("/proc/sys/net/{name}"), value).unwrap();
+}
+
+/// Puts a frame on the loopback of the thread's network namespace.
+pub fn inject(frame: &[u8]) {
+    // SAFETY: makes a socket, which is ours.
+    let mut socket = unsafe {
+        let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
+        assert!(socket >= 0, "{}", io::Error::last_os_error());
+        File::from_raw_fd(socket)
+    };
+    let addr = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: 1,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: an address of that length.
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const addr).cast(), len) };
+    assert_eq!(bound, 0, "{}", io::Error::last_os_error());
+    socket.write_all(frame).unwrap();
 }
 
 /// Returns two ends of a new connection between sockets of this address: the peer's, and this

@@ -4,9 +4,8 @@
 //! Over the loopback of the test's own namespace, which is not trusted: what the peer sends is not
 //! placed, as nobody has summed it, and the forged frames have right checksums.
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rddp_kernel_patch::layout::Tuple;
@@ -15,7 +14,7 @@ use rddp_test_support::segment;
 
 use super::hostile::Scene;
 use super::path_test::frame::{Frame, IP, fpdu};
-use super::path_test::net::{in_namespace, set};
+use super::path_test::net::{self, in_namespace, set};
 use super::path_test::tap::{DEVICE, Way, tap};
 
 const FIRST: &[u8] = b"the first";
@@ -79,27 +78,8 @@ fn inject(frame: &Frame) {
     inject_octets(&frame.octets());
 }
 
-fn inject_octets(frame: &[u8]) {
-    // SAFETY: makes a socket, which is ours.
-    let mut socket = unsafe {
-        let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
-        assert!(socket >= 0, "{}", io::Error::last_os_error());
-        File::from_raw_fd(socket)
-    };
-    let addr = libc::sockaddr_ll {
-        sll_family: libc::AF_PACKET as u16,
-        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
-        sll_ifindex: 1,
-        sll_hatype: 0,
-        sll_pkttype: 0,
-        sll_halen: 0,
-        sll_addr: [0; 8],
-    };
-    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: an address of that length.
-    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const addr).cast(), len) };
-    assert_eq!(bound, 0, "{}", io::Error::last_os_error());
-    socket.write_all(frame).unwrap();
+fn inject_octets(octets: &[u8]) {
+    net::inject(octets);
     std::thread::sleep(Duration::from_millis(50));
 }
 
@@ -205,7 +185,7 @@ fn a_message_that_ip_drops_is_not_delivered_for_one_that_the_program_has_not_see
     in_namespace(|| {
         for placement in [Placement::Auto, Placement::Kernel] {
             let wire = tap(["10.9.9.1/24", "fd99::1/64"], Way::Plain);
-            super::path_test::net::ip(&format!("link set {DEVICE} address 02:00:00:00:00:02"));
+            net::ip(&format!("link set {DEVICE} address 02:00:00:00:00:02"));
             set("ipv4/tcp_timestamps", "0");
             let kernel = KernelPlacement { interfaces: vec![DEVICE.into()], trusted: false };
             let mut scene = Scene::at("10.9.9.1", kernel, placement, |_| {});
@@ -224,7 +204,7 @@ fn a_message_that_ip_drops_is_not_delivered_for_one_that_the_program_has_not_see
 fn a_message_from_a_loopback_address_that_comes_by_a_wire_is_not_delivered() {
     in_namespace(|| {
         let wire = tap(["10.9.9.1/24", "fd99::1/64"], Way::Plain);
-        super::path_test::net::ip(&format!("link set {DEVICE} address 02:00:00:00:00:02"));
+        net::ip(&format!("link set {DEVICE} address 02:00:00:00:00:02"));
         let mut scene = scene(Placement::Auto, DEVICE);
         let lie = fpdu(&segment::send(1, 0, true, FORGED));
         let frame = Frame { to: [2, 0, 0, 0, 0, 2], ..frame(&scene, 1000, &lie) };
