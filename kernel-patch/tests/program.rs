@@ -12,6 +12,8 @@ mod common;
 mod crash;
 #[path = "program/crc.rs"]
 mod crc;
+#[path = "program/guide.rs"]
+mod guide;
 #[path = "program/random.rs"]
 mod random;
 
