@@ -14,6 +14,8 @@ mod crash;
 mod crc;
 #[path = "program/guide.rs"]
 mod guide;
+#[path = "program/names.rs"]
+mod names;
 #[path = "program/random.rs"]
 mod random;
 
