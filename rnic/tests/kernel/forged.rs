@@ -21,7 +21,7 @@ const FIRST: &[u8] = b"the first";
 const GENUINE: &[u8] = b"genuine octets of the stream";
 const FORGED: &[u8] = b"octets of another, as many..";
 
-fn scene(placement: Placement, interface: &str) -> Scene {
+pub(crate) fn scene(placement: Placement, interface: &str) -> Scene {
     set("ipv4/tcp_timestamps", "0");
     let kernel = KernelPlacement { interfaces: vec![interface.into()], trusted: false };
     Scene::with(kernel, placement, |_| {})
@@ -54,7 +54,7 @@ const RECEIVES: i32 = 1;
 const SENDS: i32 = 2;
 
 /// Returns a frame of the peer's connection, so many octets behind those that it has sent.
-fn frame(scene: &Scene, ahead: u32, payload: &[u8]) -> Frame {
+pub(crate) fn frame(scene: &Scene, ahead: u32, payload: &[u8]) -> Frame {
     let socket = &scene.peer.socket;
     let tuple = Tuple::new(socket.local_addr().unwrap(), socket.peer_addr().unwrap());
     let seq = number(scene, SENDS).wrapping_add(ahead);
@@ -74,7 +74,7 @@ fn dropped_by_ip(frame: &Frame) -> Vec<u8> {
 }
 
 /// Puts a frame on the loopback, and waits a moment for what that does.
-fn inject(frame: &Frame) {
+pub(crate) fn inject(frame: &Frame) {
     inject_octets(&frame.octets());
 }
 

@@ -18,7 +18,7 @@ use super::common::raw::{client_server, listen_on, open_for};
 use super::path_test::net::in_namespace;
 
 /// Octets of the region, and of each receive and sink in it.
-const LEN: usize = 4096;
+pub(crate) const LEN: usize = 4096;
 const ROOM: usize = 100;
 
 /// The end under test, with a region for the kernel, and its peer.
@@ -30,7 +30,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// Connects them, with receives 1 and 2 posted.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let kernel = KernelPlacement { interfaces: vec!["lo".into()], trusted: true };
         Self::with(kernel, Placement::Kernel, |_| {})
     }
@@ -77,7 +77,7 @@ impl Scene {
     }
 
     /// Sends this, and waits long enough for it to be placed if it is at all.
-    fn send_in_vain(&mut self, ulpdu: &[u8]) {
+    pub(crate) fn send_in_vain(&mut self, ulpdu: &[u8]) {
         let octets = self.peer.frame(ulpdu);
         self.peer.try_octets(&octets);
         std::thread::sleep(Duration::from_millis(50));
@@ -85,7 +85,7 @@ impl Scene {
 }
 
 /// The part of the region for a request.
-fn part(id: u64) -> std::ops::Range<usize> {
+pub(crate) fn part(id: u64) -> std::ops::Range<usize> {
     let at = id as usize * ROOM;
     at..at + ROOM
 }
