@@ -14,6 +14,8 @@ mod forged;
 mod hostile;
 #[path = "../../kernel-patch/tests/common/mod.rs"]
 mod path_test;
+#[path = "kernel/slots.rs"]
+mod slots;
 #[path = "kernel/windows.rs"]
 mod windows;
 

@@ -80,7 +80,14 @@ impl End {
 
     /// Makes another QP of the same device, PD and CQ.
     pub fn sibling(&self) -> End {
-        let qp = self.pd.create_qp(&QpConfig::new(&self.cq)).unwrap();
+        self.sibling_with(|_| {})
+    }
+
+    /// Makes another QP, changed, as [`sibling`](Self::sibling) does.
+    pub fn sibling_with(&self, change: impl FnOnce(&mut QpConfig)) -> End {
+        let mut config = QpConfig::new(&self.cq);
+        change(&mut config);
+        let qp = self.pd.create_qp(&config).unwrap();
         End { rnic: self.rnic.clone(), pd: self.pd.clone(), cq: self.cq.clone(), qp }
     }
 

@@ -24,7 +24,7 @@ const ROOM: usize = 100;
 /// The end under test, with a region for the kernel, and its peer.
 pub(crate) struct Scene {
     pub(crate) end: End,
-    region: MemoryRegion,
+    pub(crate) region: MemoryRegion,
     pub(crate) peer: Peer,
 }
 
@@ -72,7 +72,7 @@ impl Scene {
         self.region.read(part(id).start, len).unwrap()
     }
 
-    fn placed(&self) -> u64 {
+    pub(crate) fn placed(&self) -> u64 {
         self.end.qp.kernel_counts().expect("the kernel places").placed
     }
 
