@@ -1,8 +1,8 @@
-//! Runs that the reader takes without a look at the stream: TCP has what was placed, and its CRC
-//! fits.
+//! Turns of FPDUs, as the reader begins them, and runs that it takes without a look at the stream:
+//! TCP has what was placed, and its CRC fits.
 
 use rddp_kernel_patch::kernel::{Guide, Most, Opening, Run};
-use rddp_kernel_patch::layout::{HAS_CRC, PLACE_ALL};
+use rddp_kernel_patch::layout::{HAS_CRC, Outcome, PLACE_ALL};
 
 use super::common::frame::write_fpdu;
 use super::common::net::{in_namespace, inject};
@@ -61,5 +61,23 @@ fn what_tcp_may_have_had_before_placement_began_is_looked_at() {
         }
         let run = scene.placed_anew(0).run_behind(100);
         assert_eq!(run, Run { octets: 28, is_sure: false });
+    });
+}
+
+#[test]
+fn what_was_read_or_has_had_its_turn_is_placed_no_more() {
+    in_namespace(|| {
+        for (end, is_read) in [(100, false), (128, false), (100, true), (128, true)] {
+            let scene = Scene::new(0);
+            let frame = scene.frame(100, write_fpdu(STAG, BASE, b"octets")).octets();
+            let mut guide = Guide::new(scene.placing, 0);
+            match is_read {
+                true => guide.note_read(end, end as usize),
+                false => guide.enter(0, end),
+            }
+            scene.patch.run(&frame).unwrap();
+            assert_eq!(guide.is_placed(100), end == 100);
+            assert_eq!(guide.placing().left(Outcome::Stale), u64::from(end > 100));
+        }
     });
 }
