@@ -190,6 +190,18 @@ fn a_payload_that_looks_like_an_fpdu_is_delivered() {
     });
 }
 
+/// RFC 5044 §4.4: the program sums no CRC of what is in order, so the reader does.
+#[test]
+fn a_message_with_a_wrong_crc_is_not_delivered() {
+    in_namespace(|| {
+        let mut scene = Scene::new();
+        let mut octets = scene.peer.frame(&segment::send(1, 0, true, b"message"));
+        *octets.last_mut().unwrap() ^= 1;
+        scene.peer.octets(&octets);
+        assert_eq!((scene.end.next().status, scene.placed()), (Status::Flushed, 1));
+    });
+}
+
 /// The peer has no right to write (RFC 5042 §6.2.1), and so the program does not write for it.
 #[test]
 fn memory_for_receives_is_none_for_writes() {
