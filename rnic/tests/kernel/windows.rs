@@ -88,3 +88,30 @@ fn a_window_is_none_for_the_peer_of_another_qp() {
         assert_eq!(lent.octets(1), vec![0; OCTETS.len()]);
     });
 }
+
+/// The memory was this end's own between the two bindings.
+#[test]
+fn a_window_that_is_bound_to_the_same_memory_again_gets_the_octets() {
+    in_namespace(|| {
+        for times in [2, 1] {
+            let mut scene = forged::scene(Placement::Auto, "lo");
+            let lent = Lent::of(&scene.end);
+            lent.bind(&scene.end, &scene.end.qp, 1);
+            let first = scene.peer.frame(&segment::write(Stag(1), 0, true, b""));
+            let behind =
+                [segment::write(lent.window.stag(), 0, false, OCTETS), segment::send(1, 0, true, b"")];
+            let behind = behind.map(|ulpdu| scene.peer.frame(&ulpdu)).concat();
+            for _ in 0..times {
+                inject(&frame(&scene, first.len() as u32, &behind));
+            }
+            assert_eq!(lent.octets(1), OCTETS, "it is placed");
+            scene.end.qp.post_send(&SendWr::invalidate(9, lent.window.stag())).unwrap();
+            scene.end.success();
+            lent.region.write(part(1).start, &[0; OCTETS.len()]).unwrap();
+            lent.bind(&scene.end, &scene.end.qp, 1);
+            scene.peer.octets(&first);
+            scene.end.success();
+            assert_eq!(lent.octets(1), OCTETS, "come by {times} times");
+        }
+    });
+}
