@@ -162,7 +162,7 @@ static __always_inline __u32 result(struct walk *walk, const struct front *front
 /* Places the payload of an FPDU at `at`, and records that. `entry` is pinned. Returns why it does
  * not count; 0 if it does. */
 static __always_inline int place_at(struct walk *walk, struct connection *connection, const struct front *front,
-				     __u64 at)
+				    const struct entry *entry, __u64 at)
 {
 	__u64 head = connection->head;
 	__u32 number = head;
@@ -175,6 +175,7 @@ static __always_inline int place_at(struct walk *walk, struct connection *connec
 	record->seq = walk->seq;
 	record->len = front->len;
 	record->at = at;
+	record->opening = entry->opening;
 	/* Whoever looks from here on knows that these octets change. */
 	__sync_lock_test_and_set(&connection->head, head + 1);
 	what = result(walk, front, record, copy(walk->skb, walk->at + front->front_len, at, front->len));
@@ -210,7 +211,7 @@ static __always_inline int place(struct walk *walk, struct connection *connectio
 		return REFUSED;
 	why = refusal(entry, connection, &target, front->len);
 	if (!why)
-		why = place_at(walk, connection, front, entry->start + (target.to - entry->base));
+		why = place_at(walk, connection, front, entry, entry->start + (target.to - entry->base));
 	__sync_fetch_and_sub(&entry->state, 1);
 	return why;
 }

@@ -44,7 +44,8 @@ struct entry {
 	__u64 pd;     /* protection domain */
 	__u32 qp;     /* the only QP that may use it, 0 for all of the PD */
 	__u32 rights; /* RIGHT_... */
-	__u64 unused[2];
+	__u32 opening; /* number of the time that it was opened */
+	__u32 unused[3];
 };
 
 /* An FPDU whose payload has been placed. */
@@ -54,7 +55,8 @@ struct record {
 	__u32 stamp;  /* (number of the record + 1) << 2, then RECORD_SUMMED and RECORD_PLACED */
 	__u32 crc;    /* with RECORD_SUMMED: the CRC field */
 	__u64 at;     /* place of the payload, as `start` of an entry */
-	__u8 front[24]; /* first octets of the FPDU, up to the payload; the rest means nothing */
+	__u8 front[20]; /* first octets of the FPDU, up to the payload; the rest means nothing */
+	__u32 opening; /* of the STag by which it was placed */
 };
 
 /* The payload is in its place. */

@@ -79,8 +79,10 @@ pub struct Entry {
     pub qp: u32,
     /// Rights.
     pub rights: u32,
+    /// Number of the time that it was opened.
+    pub opening: u32,
     /// Fills the entry up to a cache line.
-    pub unused: [u64; 2],
+    pub unused: [u32; 3],
 }
 
 /// An FPDU whose payload has been placed.
@@ -98,7 +100,9 @@ pub struct Record {
     /// Place of the payload, as `start` of an entry.
     pub at: u64,
     /// The first octets of the FPDU, up to the payload; the rest means nothing.
-    pub front: [u8; 24],
+    pub front: [u8; 20],
+    /// The opening of the STag by which it was placed.
+    pub opening: u32,
 }
 
 /// Memory for a message that this end waits for: a posted receive, or the sink of a Read.

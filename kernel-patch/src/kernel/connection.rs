@@ -211,6 +211,7 @@ impl Placing {
             crc: u32(offset_of!(Record, crc)).to_ne_bytes(),
             at: u64(offset_of!(Record, at)),
             front: self.front(at + offset_of!(Record, front)),
+            opening: u32(offset_of!(Record, opening)),
         };
         self.taken += 1;
         self.u64(offset_of!(Connection, tail)).store(self.taken, Ordering::Release);
@@ -273,10 +274,10 @@ impl Placing {
     }
 
     /// Reads the octets of a front.
-    fn front(&self, at: usize) -> [u8; 24] {
-        let mut octets = [0; 24];
-        for (word, to) in octets.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            *to = self.u64(at + 8 * word).load(Ordering::Relaxed).to_ne_bytes();
+    fn front(&self, at: usize) -> [u8; 20] {
+        let mut octets = [0; 20];
+        for (word, to) in octets.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            *to = self.u32(at + 4 * word).load(Ordering::Relaxed).to_ne_bytes();
         }
         octets
     }

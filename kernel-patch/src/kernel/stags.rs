@@ -47,19 +47,19 @@ impl Scope {
 #[derive(Debug)]
 pub struct Stags {
     shared: Shared,
-    /// Held while an entry is written.
-    writer: Mutex<()>,
+    /// Held while an entry is written: the number of openings.
+    openings: Mutex<u32>,
 }
 
 impl Stags {
     /// Makes a mirror of the mapped entries.
     pub(super) fn new(shared: Shared) -> Self {
-        Self { shared, writer: Mutex::new(()) }
+        Self { shared, openings: Mutex::new(0) }
     }
 
     /// Opens memory by `stag`. Returns false if the STag's place is taken.
     pub fn open(&self, stag: Stag, scope: &Scope) -> bool {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut openings = self.openings.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = entry(stag);
         let state = self.shared.u64(entry + offset_of!(Entry, state));
         if state.load(Ordering::Acquire) != 0 {
@@ -77,6 +77,8 @@ impl Stags {
         }
         self.shared.u32(entry + offset_of!(Entry, qp)).store(scope.qp, Ordering::Relaxed);
         self.shared.u32(entry + offset_of!(Entry, rights)).store(scope.rights(), Ordering::Relaxed);
+        *openings = openings.wrapping_add(1);
+        self.shared.u32(entry + offset_of!(Entry, opening)).store(*openings, Ordering::Relaxed);
         state.store(u64::from(stag.0) << 32 | STAG_OPEN, Ordering::Release);
         true
     }
@@ -90,10 +92,20 @@ impl Stags {
         (state >> 32) as u32 == stag.0 && state & STAG_OPEN != 0 && rights & RIGHT_OWN != 0
     }
 
+    /// Returns the number of the time that `stag` was opened, if it is open here: a record has it,
+    /// too ([`Record::opening`](crate::layout::Record::opening)).
+    #[must_use]
+    pub fn opening(&self, stag: Stag) -> Option<u32> {
+        let entry = entry(stag);
+        let state = self.shared.u64(entry + offset_of!(Entry, state)).load(Ordering::Acquire);
+        let opening = self.shared.u32(entry + offset_of!(Entry, opening)).load(Ordering::Relaxed);
+        ((state >> 32) as u32 == stag.0 && state & STAG_OPEN != 0).then_some(opening)
+    }
+
     /// Closes `stag`, if it is open here. When this returns, the program no longer places through
     /// it.
     pub fn close(&self, stag: Stag) {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _openings = self.openings.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.shared.u64(entry(stag) + offset_of!(Entry, state));
         if (state.load(Ordering::Acquire) >> 32) as u32 != stag.0 {
             return;

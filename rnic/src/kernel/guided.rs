@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rddp_ddp::Stag;
 use rddp_kernel_patch::kernel::{self as placed, Awaited, Guide, Most, Placing};
 use rddp_kernel_patch::layout::{Outcome, RECEIVES, Record};
 use rddp_mpa::{CRC_LEN, crc32c, crc32c_append, fpdu_len};
@@ -79,11 +80,15 @@ impl Guided {
         self.guide.record(self.taken + ahead as u64).map(|record| record.front)
     }
 
-    /// Confirms that FPDU, if its payload is in the granted place.
-    pub(crate) fn confirm(&mut self, ahead: usize, grant: &Grant) -> Option<Checked> {
+    /// Confirms that FPDU, if its payload is in the granted place. A Write is by `stag`, which has
+    /// to be open since before that: what has been closed meanwhile was this end's own.
+    pub(crate) fn confirm(&mut self, ahead: usize, grant: &Grant, stag: Option<Stag>) -> Option<Checked> {
         let position = self.taken + ahead as u64;
-        let Record { at, len, crc, front, .. } = *self.guide.record(position)?;
+        let Record { at, len, crc, front, opening, .. } = *self.guide.record(position)?;
         let fpdu_len = len_of(&front)?;
+        if stag.is_some_and(|stag| self.kernel.opening(stag) != Some(opening)) {
+            return None;
+        }
         if (at..at + u64::from(len)) != self.kernel.place_of(&grant.octets())? {
             return None;
         }

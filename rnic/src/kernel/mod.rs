@@ -42,8 +42,8 @@ pub(crate) struct Run {
     pub(crate) is_sure: bool,
 }
 
-/// Octets of an FPDU that are kept of it when it is placed: its front, and some more.
-pub(crate) type Front = [u8; 24];
+/// First octets of an FPDU that has been placed: its front, and some more.
+pub(crate) type Front = [u8; 20];
 
 /// A device's settings of placement in the kernel: `docs/kernel-placement.md`.
 ///

@@ -83,7 +83,7 @@ impl Guided {
         match *self {}
     }
 
-    pub(crate) fn confirm(&mut self, _ahead: usize, _: &Grant) -> Option<Checked> {
+    pub(crate) fn confirm(&mut self, _ahead: usize, _: &Grant, _: Option<Stag>) -> Option<Checked> {
         match *self {}
     }
 

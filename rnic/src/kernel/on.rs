@@ -92,6 +92,11 @@ impl Kernel {
         self.patch.stags().is_open_to_own(stag)
     }
 
+    /// Returns the number of the time that an STag was opened to the program, if it is open.
+    pub(super) fn opening(&self, stag: Stag) -> Option<u32> {
+        self.patch.stags().opening(stag)
+    }
+
     /// Ends placement by an STag. When this returns the program is done with it.
     pub(crate) fn close(&self, stag: Stag) {
         self.patch.stags().close(stag);

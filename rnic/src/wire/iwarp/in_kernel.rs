@@ -6,8 +6,10 @@
 //! many as follow each other are confirmed, and their octets are dropped together. The last FPDU of
 //! a message ends such a run, and the message is delivered when TCP has dropped all of it.
 
+use rddp_ddp::Stag;
 use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, fpdu_len};
+use rddp_rdmap::Place;
 use rddp_stat::Counter;
 
 use super::link::Link;
@@ -107,7 +109,7 @@ impl Link {
             let front_len = LENGTH_LEN + segment.header.len();
             fpdu.and_then(|fpdu| guided.confirm_by_look(ahead, (fpdu, front_len), grant))
         } else {
-            guided.confirm(ahead, grant)
+            guided.confirm(ahead, grant, write_stag(segment.place))
         };
         let Some(checked) = checked else { return Ok(None) };
         drop(grants);
@@ -170,5 +172,13 @@ impl Link {
         if let Some(guided) = &mut self.guided {
             guided.end_sink(id);
         }
+    }
+}
+
+/// Returns the STag by which a peer writes.
+fn write_stag(place: Place) -> Option<Stag> {
+    match place {
+        Place::Write { stag, .. } => Some(stag),
+        _ => None,
     }
 }
