@@ -4,9 +4,9 @@
  * Responses to this end's Reads, and of Sends for which a receive is posted.
  *
  * Runs at tc ingress, where every segment passes before TCP sees it. Lets every segment go on
- * unchanged: a segment that is not placed here is placed by the engine in user space, and one that
- * is counts there if TCP has taken the same octets. docs/kernel-placement.md says why each
- * condition stands where it does; their order is part of it.
+ * unchanged. What is not placed here the engine in user space places; what is placed counts there
+ * if TCP has taken the same octets. docs/kernel-placement.md says why each condition stands where
+ * it does; their order is part of it.
  */
 #include <linux/bpf.h>
 
@@ -21,7 +21,7 @@
 #include "maps.h"
 
 #include "headers.h"
-#include "again.h"
+#include "seen.h"
 #include "crc.h"
 #include "place.h"
 #include "sound.h"
@@ -30,16 +30,20 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define GO_ON (-1) /* TCX_NEXT and TC_ACT_UNSPEC */
+#define MOST_WINDOW (1u << 30) /* RFC 7323 §2.3 */
 
 /* Says whether a segment follows the last one that came in order. TCP takes no segments while a
  * program is in a call on the socket: they wait in a queue, and what follows one of them is in
  * order, too. If a segment counts as in order that is not (TCP drops the one before it, or somebody
- * else made it), more is left to user space, and that is all. */
+ * else made it), more is left to user space, or looked at. */
 static __always_inline int follows(const struct segment *seg, struct connection *connection)
 {
-	if (seg->seq != connection->next)
+	__u32 end = seg->seq + seg->payload_len;
+
+	/* No further than a window: sequence numbers have an order only if they are near each other. */
+	if (seg->seq != connection->next || end - (__u32)(connection->gate >> 32) > MOST_WINDOW)
 		return 0;
-	connection->next = seg->seq + seg->payload_len;
+	connection->next = end;
 	return 1;
 }
 
@@ -53,22 +57,23 @@ static __always_inline int turned_away(struct __sk_buff *skb, const struct segme
 	int in_order, found;
 
 	if (seg->is_fragment)
-		note_unknown(connection);
-	if (seg->is_tagged && seg->payload_len)
-		note_again(connection, seg->seq, end);
-	if (!seg->is_whole)
+		tell_nothing(connection);
+	if (seg->is_fragment || !seg->payload_len)
 		return NOT_WHOLE;
-	in_order = follows(seg, connection);
+	in_order = seg->is_whole && follows(seg, connection);
 	if (in_order && !(connection->flags & PLACE_ALL)) {
 		/* The usual case, in which TCP need not be asked. */
 		note(connection, seg->seq, end);
 		return IN_ORDER;
 	}
 	found = ask_tcp(skb, seg, &tcp);
-	if (found && is_before(seg->seq, tcp.window_end))
-		note(connection, seg->seq, end);
-	else
+	/* TCP may take what begins in its window, and in no other state more than before. */
+	if (!found)
 		note_again(connection, seg->seq, end);
+	else if (is_before(seg->seq, tcp.window_end) && is_before(tcp.rcv_nxt, end))
+		note(connection, seg->seq, end);
+	if (!seg->is_whole)
+		return NOT_WHOLE;
 	if (!found)
 		return NO_SOCKET;
 	if (is_before(tcp.window_end, end) || is_before(seg->seq, tcp.rcv_nxt))

@@ -148,15 +148,18 @@ static __always_inline __u32 result(struct walk *walk, const struct front *front
 				    const __u8 *octets)
 {
 	__u32 end = walk->at + fpdu_len(front->front_len + front->len - LENGTH_LEN);
+	__u32 behind = walk->behind ? RECORD_BEHIND : 0;
 	__u8 tail[2 * CRC_LEN];
 
-	if (!octets || !walk->sums)
-		return octets ? RECORD_PLACED : 0;
+	if (!octets)
+		return 0;
+	if (!walk->sums)
+		return RECORD_PLACED | behind;
 	if (skb_load(walk->skb, end - sizeof(tail), tail, sizeof(tail)) ||
 	    !fits_crc(octets, front, record->front, tail))
 		return 0;
 	__builtin_memcpy(&record->crc, tail + CRC_LEN, CRC_LEN);
-	return RECORD_PLACED | RECORD_SUMMED;
+	return RECORD_PLACED | RECORD_SUMMED | behind;
 }
 
 /* Places the payload of an FPDU at `at`, and records that. `entry` is pinned. Returns why it does
@@ -179,7 +182,7 @@ static __always_inline int place_at(struct walk *walk, struct connection *connec
 	/* Whoever looks from here on knows that these octets change. */
 	__sync_lock_test_and_set(&connection->head, head + 1);
 	what = result(walk, front, record, copy(walk->skb, walk->at + front->front_len, at, front->len));
-	__sync_lock_test_and_set(&record->stamp, (number + 1) << 2 | what);
+	__sync_lock_test_and_set(&record->stamp, (number + 1) << 3 | what);
 	if (!what)
 		return BAD_CHECKSUM;
 	connection->fpdus++;

@@ -19,8 +19,8 @@
 #define RECORDS 1024u
 #define RECEIVES 256u
 #define SINKS 32u
-/* Ranges of octets that have come by again, and that user space has not taken: a power of two. */
-#define AGAIN 1024u
+/* Words on octets that have come again, and on holes, that nobody has taken: a power of two. */
+#define TOLD 1024u
 
 /* Bits in the low half of an entry's state, as in the engine's own slots; the rest counts pins. */
 #define STAG_OPEN (1u << 31)
@@ -52,7 +52,7 @@ struct entry {
 struct record {
 	__u32 seq;    /* TCP sequence number of its first octet */
 	__u32 len;    /* octets of payload */
-	__u32 stamp;  /* (number of the record + 1) << 2, then RECORD_SUMMED and RECORD_PLACED */
+	__u32 stamp;  /* (number of the record + 1) << 3, then RECORD_... */
 	__u32 crc;    /* with RECORD_SUMMED: the CRC field */
 	__u64 at;     /* place of the payload, as `start` of an entry */
 	__u8 front[20]; /* first octets of the FPDU, up to the payload; the rest means nothing */
@@ -63,6 +63,8 @@ struct record {
 #define RECORD_PLACED 1u
 /* The CRC fits the FPDU, with the payload as it was in its place then. */
 #define RECORD_SUMMED 2u
+/* The segment lay behind a hole. */
+#define RECORD_BEHIND 4u
 
 #define SLOT_OPEN 1u
 
@@ -88,7 +90,7 @@ struct slot {
 
 /* Why a segment of a known connection was not placed, or only in part. */
 enum outcome {
-	NOT_WHOLE,       /* a fragment, headers with more than expected, or no space for the payload */
+	NOT_WHOLE,       /* a fragment, other headers, a VLAN tag, no payload, or not all of it */
 	FLAGS,           /* SYN, FIN, RST or URG */
 	NO_SOCKET,       /* TCP has no such connection in state ESTABLISHED */
 	OUT_OF_WINDOW,   /* by its numbers TCP would not take it, or has it already */
@@ -121,11 +123,11 @@ struct tuple {
 struct connection {
 	__u64 gate;
 	__u64 tail;            /* records that the engine is done with */
-	__u64 again_tail;      /* ranges that user space has taken */
+	__u64 told_tail;      /* words that user space has taken */
 	__u64 unused[5];
 
 	__u64 head;            /* records made */
-	__u64 again_head;      /* ranges that have come by again */
+	__u64 told_head;      /* words on octets that have come again, and on holes */
 	__u64 pd;
 	__u32 qp;
 	__u32 flags;           /* PLACE_ALL and those that follow it */
@@ -141,7 +143,7 @@ struct connection {
 	__u64 outcomes[16];    /* by `enum outcome` */
 	struct tuple tuple;
 	__u32 unused_at_last[3];
-	__u64 again[AGAIN];    /* each its first sequence number, and in the low half that behind it */
+	__u64 told[TOLD];      /* each that of a segment, and in the low half that up to which it tells */
 	struct slot receives[RECEIVES]; /* by MSN, modulo their number */
 	struct slot sinks[SINKS];
 	struct record records[RECORDS];
@@ -162,7 +164,7 @@ _Static_assert(sizeof(struct entry) == 64, "entry");
 _Static_assert(sizeof(struct record) == 48, "record");
 _Static_assert(sizeof(struct slot) == 24, "slot");
 _Static_assert(sizeof(struct connection) % 64 == 0, "connection");
-_Static_assert(sizeof(struct connection) == 320 + 8 * AGAIN + 24 * (RECEIVES + SINKS) + 48 * RECORDS, "connection");
+_Static_assert(sizeof(struct connection) == 320 + 8 * TOLD + 24 * (RECEIVES + SINKS) + 48 * RECORDS, "connection");
 _Static_assert(sizeof(struct tuple) == 36, "tuple");
 _Static_assert(sizeof(struct answer) == 28, "answer");
 _Static_assert(OUTCOMES <= 16, "outcomes");

@@ -22,8 +22,8 @@ pub const RECORDS: u32 = 1024;
 pub const RECEIVES: u32 = 256;
 /// Sinks of a connection's Reads that the program knows of.
 pub const SINKS: u32 = 32;
-/// Ranges of octets that have come by again, and that user space has not taken.
-pub const AGAIN: u32 = 1024;
+/// Words on octets that have come again, and on holes, that user space has not taken.
+pub const TOLD: u32 = 1024;
 
 /// Bit of an entry's state: the STag may be used.
 pub const STAG_OPEN: u64 = 1 << 31;
@@ -40,6 +40,8 @@ pub const RIGHT_OWN: u32 = 2;
 pub const RECORD_PLACED: u32 = 1;
 /// Bit of a record's stamp: the CRC fits the FPDU, with the payload as it was in its place then.
 pub const RECORD_SUMMED: u32 = 2;
+/// Bit of a record's stamp: the segment lay behind a hole.
+pub const RECORD_BEHIND: u32 = 4;
 
 /// Bit of a slot's name: there is memory for a message.
 pub const SLOT_OPEN: u64 = 1;
@@ -93,7 +95,8 @@ pub struct Record {
     pub seq: u32,
     /// Octets of payload.
     pub len: u32,
-    /// Number of the record plus one, shifted left by two; [`RECORD_PLACED`], [`RECORD_SUMMED`].
+    /// Number of the record plus one, shifted left by three; [`RECORD_PLACED`], [`RECORD_SUMMED`]
+    /// and [`RECORD_BEHIND`].
     pub stamp: u32,
     /// With [`RECORD_SUMMED`] the CRC field, the first octet in front.
     pub crc: [u8; 4],
@@ -119,8 +122,9 @@ pub struct Slot {
     pub len: u32,
 }
 
-/// A connection, up to its ranges ([`AGAIN`], each the first sequence number, and in the low half
-/// that behind it), receives ([`RECEIVES`] slots), sinks ([`SINKS`] slots) and records.
+/// A connection, up to what was told ([`TOLD`] words, each the sequence number of a segment, and in
+/// the low half that up to which it tells), receives ([`RECEIVES`] slots), sinks ([`SINKS`] slots)
+/// and records.
 ///
 /// What user space writes for every read, and the program for every segment, lies in cache lines of
 /// their own.
@@ -132,14 +136,14 @@ pub struct Connection {
     pub gate: u64,
     /// Records that user space is done with.
     pub tail: u64,
-    /// Ranges that user space has taken.
-    pub again_tail: u64,
+    /// Words that user space has taken.
+    pub told_tail: u64,
     /// Fills up the cache line.
     pub unused: [u64; 5],
     /// Records made.
     pub head: u64,
-    /// Ranges that have come by again.
-    pub again_head: u64,
+    /// Words on octets that have come again, and on holes.
+    pub told_head: u64,
     /// Protection domain.
     pub pd: u64,
     /// QP.
@@ -237,7 +241,7 @@ pub struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Outcome {
-    /// A fragment, a VLAN tag, no payload, or less of it than IP's length says.
+    /// A fragment, other headers in front of TCP's, a VLAN tag, no payload, or not all of it.
     NotWhole,
     /// SYN, FIN, RST or URG.
     Flags,

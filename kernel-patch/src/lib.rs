@@ -15,7 +15,7 @@
 //! | [`layout`] | what the program and user space share | pure |
 //! | [`segment`] | what the octets of a segment say, as the program reads them | pure |
 //! | [`records`] | which placed FPDUs are still good when the stream reaches them | pure |
-//! | [`again`] | octets of the stream of which TCP may have others than were placed | pure |
+//! | [`seen`] | octets of the stream that have come by once, more than once, or not at all | pure |
 //! | `kernel` | the program, its memory and its maps; only with the feature `kernel` | |
 //!
 //! ```
@@ -33,9 +33,9 @@
 #![cfg_attr(not(feature = "kernel"), forbid(unsafe_code))]
 #![deny(unsafe_code)]
 
-pub mod again;
 #[cfg(feature = "kernel")]
 pub mod kernel;
 pub mod layout;
 pub mod records;
+pub mod seen;
 pub mod segment;

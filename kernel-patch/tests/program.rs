@@ -3,8 +3,6 @@
 //!
 //! `place_ingress` sees real sockets: it asks TCP for sequence numbers and window.
 
-#[path = "program/again.rs"]
-mod again;
 #[path = "program/awaited.rs"]
 mod awaited;
 mod common;
@@ -18,6 +16,8 @@ mod guide;
 mod names;
 #[path = "program/random.rs"]
 mod random;
+#[path = "program/seen.rs"]
+mod seen;
 
 use std::net::TcpStream;
 use std::sync::Arc;

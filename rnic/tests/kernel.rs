@@ -116,7 +116,7 @@ impl Run {
         let counts = self.counts();
         eprintln!("{counts:?}, faults: {:?}", self.middle.faults);
         // Of few Writes that overlap, all may be void.
-        assert!(counts.octets_behind > 0 && (counts.confirmed > 0 || is_quick()), "{counts:?}");
+        assert!(counts.octets_behind > 0 || is_quick(), "{counts:?}");
         // The first FPDUs may come before the program knows the connection.
         assert!(counts.octets_unseen < 1000 && counts.interface > 1, "{counts:?}");
         counts

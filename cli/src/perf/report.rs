@@ -34,8 +34,9 @@ pub(crate) struct Outcome {
     pub(crate) lat_us: Option<Micros>,
     pub(crate) cpu_s_per_gb: f64,
     pub(crate) placement: Level,
-    /// Octets that the kernel has placed, latency and all, those that it placed while a segment in
-    /// front of them was missing, and those of the streams that it has not seen.
+    /// Octets that the kernel has placed and that were right, latency and all; those of them that
+    /// it placed while a segment in front was missing; and those of the streams that it has not
+    /// seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kernel_placed_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -137,7 +137,7 @@ struct ddp_placement_info {
     uint64_t confirmed;     /* of these, those that were found right and not placed again */
     uint64_t wrong;         /* those whose octets did not make the CRC, and were placed again */
     uint64_t octets;        /* of payload in confirmed FPDUs */
-    uint64_t octets_behind; /* of payload that was placed behind a missing segment */
+    uint64_t octets_behind; /* of these, those that were placed behind a missing segment */
     uint64_t octets_unseen; /* of the stream, past the program: by another interface, say */
     uint64_t unaligned;     /* segments left alone: their FPDUs do not begin and end with them */
 };

@@ -9,8 +9,8 @@ use super::PatchError;
 use super::patch::Table;
 use super::waits::Waits;
 use crate::layout::{
-    AGAIN, Answer, Connection, GATE_BUSY, GATE_OPEN, HAS_CRC, Outcome, RECEIVES, RECORD_PLACED,
-    RECORD_SUMMED, RECORDS, Record, SINKS, Slot, Tuple,
+    Answer, Connection, GATE_BUSY, GATE_OPEN, HAS_CRC, Outcome, RECEIVES, RECORD_BEHIND, RECORD_PLACED,
+    RECORD_SUMMED, RECORDS, Record, SINKS, Slot, TOLD, Tuple,
 };
 use crate::segment::is_before;
 
@@ -48,15 +48,15 @@ pub struct Placing {
     stopped: bool,
     /// Octets that were read, and that no segment has brought past the program.
     unseen: u64,
-    /// Ranges that were taken.
-    again: u64,
+    /// Words that were taken.
+    told: u64,
     /// The Read whose sink each slot has.
     pub(super) sinks: [Option<u64>; SINKS as usize],
 }
 
 /// Offsets of a connection's ranges, receives, sinks and records, and all of its octets.
-const AGAIN_AT: usize = size_of::<Connection>();
-pub(super) const RECEIVES_AT: usize = AGAIN_AT + AGAIN as usize * size_of::<u64>();
+const TOLD_AT: usize = size_of::<Connection>();
+pub(super) const RECEIVES_AT: usize = TOLD_AT + TOLD as usize * size_of::<u64>();
 pub(super) const SINKS_AT: usize = RECEIVES_AT + RECEIVES as usize * size_of::<Slot>();
 const RECORDS_AT: usize = SINKS_AT + SINKS as usize * size_of::<Slot>();
 pub(super) const SIZE: usize = RECORDS_AT + RECORDS as usize * size_of::<Record>();
@@ -80,7 +80,7 @@ impl Placing {
             seen: 0,
             stopped: false,
             unseen: 0,
-            again: 0,
+            told: 0,
             sinks: [None; SINKS as usize],
         };
         for offset in (0..SIZE).step_by(8) {
@@ -94,6 +94,7 @@ impl Placing {
             placing.u32(offset).store(word, Ordering::Relaxed);
         }
         placing.u32(offset_of!(Connection, top)).store(state.rcv_nxt, Ordering::Relaxed);
+        placing.u32(offset_of!(Connection, next)).store(state.rcv_nxt, Ordering::Relaxed);
         placing.pass(state.copied_seq);
         placing.table.name(opening.tuple, number)?;
         Ok(placing)
@@ -193,11 +194,11 @@ impl Placing {
         }
         let number = self.taken as u32;
         let at = RECORDS_AT + (number % RECORDS) as usize * size_of::<Record>();
-        let done = number.wrapping_add(1) << 2;
+        let done = number.wrapping_add(1) << 3;
         let mut waits = Waits::default();
         let stamp = loop {
             let stamp = self.u32(at + offset_of!(Record, stamp)).load(Ordering::Acquire);
-            if stamp & !(RECORD_PLACED | RECORD_SUMMED) == done {
+            if stamp & !(RECORD_PLACED | RECORD_SUMMED | RECORD_BEHIND) == done {
                 break stamp;
             }
             waits.turn();
@@ -218,33 +219,40 @@ impl Placing {
         Some((record, stamp & RECORD_PLACED != 0))
     }
 
-    /// Returns the next range of octets that have come by again: the first sequence number, and
-    /// that behind the last.
+    /// Returns the next thing to know about the octets that have come by.
     ///
-    /// What TCP had before the call has been told of, and so has what was recorded before it.
+    /// A segment that TCP had before the call has been told of, and so has one of which there was a
+    /// record before it.
     ///
     /// # Errors
-    /// The program has not told of all: any octets may have come by again, and nothing is told any
-    /// more.
-    pub fn take_again(&mut self) -> Result<Option<Range<u32>>, Untold> {
-        let head = self.u64(offset_of!(Connection, again_head)).load(Ordering::SeqCst);
-        if head - self.again > u64::from(AGAIN) {
-            return Err(Untold);
-        }
-        if head == self.again {
-            return Ok(None);
-        }
-        let at = AGAIN_AT + (self.again % u64::from(AGAIN)) as usize * size_of::<u64>();
+    /// The program could not tell of all: nothing is known about any octets, and nothing is told
+    /// any more.
+    pub fn take_told(&mut self) -> Result<Option<Told>, Untold> {
+        let at = TOLD_AT + (self.told % u64::from(TOLD)) as usize * size_of::<u64>();
         let mut waits = Waits::default();
-        let range = loop {
+        let word = loop {
+            // Once more before each look: of what is too much there is no word.
+            let head = self.u64(offset_of!(Connection, told_head)).load(Ordering::SeqCst);
+            if head - self.told > u64::from(TOLD) {
+                return Err(Untold);
+            }
+            if head == self.told {
+                return Ok(None);
+            }
             match self.u64(at).swap(0, Ordering::AcqRel) {
                 0 => waits.turn(),
-                range => break range,
+                word => break word,
             }
         };
-        self.again += 1;
-        self.u64(offset_of!(Connection, again_tail)).store(self.again, Ordering::Release);
-        Ok(Some((range >> 32) as u32..range as u32))
+        self.told += 1;
+        self.u64(offset_of!(Connection, told_tail)).store(self.told, Ordering::Release);
+        let (seq, other) = ((word >> 32) as u32, word as u32);
+        Ok(Some(if is_before(seq, other) { Told::Again(seq..other) } else { Told::Hole(other..seq) }))
+    }
+
+    /// Notes that so many octets of those that were read have not come past the program.
+    pub(super) fn note_unseen(&mut self, octets: u64) {
+        self.unseen += octets;
     }
 
     /// Returns whether all octets that were read have come past the program, and all in front of
@@ -306,7 +314,16 @@ impl Drop for Placing {
     }
 }
 
-/// Octets have come by again, and of which ones is not known.
+/// A thing to know about octets that have come by, or have not, by their sequence numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Octets that have come by in front of the last one that has: again, or into a hole.
+    Again(Range<u32>),
+    /// Octets that have not come by, while others behind them have.
+    Hole(Range<u32>),
+}
+
+/// Octets have come by of which the program could not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Untold;
 

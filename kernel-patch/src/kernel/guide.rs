@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use rddp_mpa::fpdu_len;
 
-use super::connection::Untold;
+use super::connection::{Told, Untold};
 use super::{Awaited, Placing};
-use crate::again::Again;
-use crate::layout::{AGAIN, RECORD_SUMMED, RECORDS, Record};
+use crate::layout::{RECORD_SUMMED, RECORDS, Record, TOLD};
 use crate::records::{self, Placed, Records};
+use crate::seen::Seen;
 
 /// A connection whose segments are placed, as the thread that reads its stream sees it.
 ///
@@ -24,9 +24,9 @@ pub struct Guide {
     /// A position and its sequence number: in front of it nothing is placed by the program any
     /// more.
     known: (u64, u32),
-    /// Octets of which TCP may have others than were placed; and those in front of `sure_from`,
-    /// which may have come before the program saw the connection.
-    again: Again,
+    /// Octets that have come by; those in front of `sure_from` may have come before the program saw
+    /// the connection.
+    seen: Seen,
     sure_from: u64,
 }
 
@@ -55,7 +55,7 @@ impl Guide {
     pub fn new(placing: Placing, position: u64) -> Self {
         let known = (position, placing.first_seq());
         let sure_from = position.saturating_add(placing.first_window());
-        Self { placing, records: Records::default(), known, again: Again::default(), sure_from }
+        Self { placing, records: Records::default(), known, seen: Seen::default(), sure_from }
     }
 
     /// Returns the connection, for its counts.
@@ -71,8 +71,10 @@ impl Guide {
         let seq = seq.wrapping_add(position.wrapping_sub(known) as u32);
         self.placing.note_read(seq, count as u32);
         self.enter(position, position);
-        // There is space for so many only, also where nothing is placed.
-        self.drain_again(position);
+        // There is space for so much only, also where nothing is placed.
+        self.drain_told();
+        let unseen = self.seen.pass(position);
+        self.placing.note_unseen(unseen);
     }
 
     /// Returns how many octets may be read behind `position` before the next FPDU that has been
@@ -106,13 +108,14 @@ impl Guide {
     pub fn enter_run(&mut self, position: u64, there: u64, most: Most) -> Run {
         // All of them are in front of what TCP has, and need no placement any more.
         self.enter(position, position + there.min(most.sure.max(most.looked_at)));
-        // Behind the records: whatever has one has been told of before.
-        self.drain_again(position);
+        // After the records, so that every segment that has one has been told of.
+        self.drain_told();
+        let end = position + there;
         let (known, seq) = self.known;
-        let end = seq.wrapping_add((position + there).wrapping_sub(known) as u32);
-        // Octets have come past no interface with the program, and these may, too.
-        if !self.placing.has_seen(end) {
-            self.again.note_all();
+        let has_all = self.placing.has_seen(seq.wrapping_add(end.wrapping_sub(known) as u32));
+        // Octets that TCP has have come another way, and these may, too.
+        if !has_all || self.seen.is_missing_before(end) {
+            self.seen.note_unknown();
         }
         let octets = |most: u64, sure: bool| {
             let len = |kept: &Placed<Record>| (self.is_sure(kept) == sure).then(|| len(&kept.detail));
@@ -181,31 +184,32 @@ impl Guide {
         let end = kept.position + len(&kept.detail);
         (kept.detail.stamp & RECORD_SUMMED != 0 || !self.placing.has_crc())
             && kept.position >= self.sure_from
-            && !self.again.has(&(kept.position..end))
+            && !self.seen.has_again(&(kept.position..end))
     }
 
-    /// Notes which octets from `position` on have come by again.
-    fn drain_again(&mut self, position: u64) {
-        if self.again.has_all() {
+    /// Notes what has come by.
+    fn drain_told(&mut self) {
+        if self.seen.is_unknown() {
             return;
         }
-        // There are no more of those, and others may come without end.
-        for _ in 0..=AGAIN {
-            match self.placing.take_again() {
+        let known = self.known;
+        let of = |seq| records::position(seq, known).unwrap_or(0);
+        // No more than there can be, or a peer could keep this going.
+        for _ in 0..TOLD {
+            match self.placing.take_told() {
                 Ok(None) => break,
-                Ok(Some(range)) => {
-                    let of = |seq| records::position(seq, self.known).unwrap_or(0);
-                    self.again.note(of(range.start)..of(range.end));
+                Ok(Some(Told::Again(octets))) => self.seen.note(of(octets.start)..of(octets.end)),
+                Ok(Some(Told::Hole(octets))) => {
+                    self.seen.note_hole(of(octets.start).max(self.sure_from)..of(octets.end));
                 }
-                Err(Untold) => return self.again.note_all(),
+                Err(Untold) => self.seen.note_unknown(),
             }
         }
-        self.again.pass(position);
     }
 
     /// Notes what the program has begun before the call.
     fn drain(&mut self) {
-        // There are no more of those, and others may come without end.
+        // No more than there can be, or a peer could keep this going.
         for _ in 0..RECORDS {
             let Some((record, good)) = self.placing.take() else { return };
             let Some(position) = records::position(record.seq, self.known) else { continue };

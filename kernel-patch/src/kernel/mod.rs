@@ -25,7 +25,7 @@ mod waits;
 
 pub use awaited::Awaited;
 pub use classifier::Classifier;
-pub use connection::{Counts, Opening, Placing, Untold};
+pub use connection::{Counts, Opening, Placing, Told, Untold};
 pub use error::PatchError;
 pub use guide::{Guide, Most, Run};
 pub use memory::{Memory, Pieces};

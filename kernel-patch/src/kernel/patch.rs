@@ -212,8 +212,11 @@ impl Table {
 
     pub(super) fn forget(&self, tuple: Tuple, number: u32) {
         let mut names = lock(&self.names);
-        // A program that has found the name already meets a closed gate.
-        let _ = names.tuples.remove(&tuple);
+        // A program that has found the name already meets a closed gate. A newer connection may
+        // have it by now.
+        if names.tuples.get(&tuple, 0).is_ok_and(|its| its == number) {
+            let _ = names.tuples.remove(&tuple);
+        }
         names.taken[number as usize] = false;
     }
 }

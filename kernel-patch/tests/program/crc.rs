@@ -1,7 +1,9 @@
 //! CRCs of FPDUs (RFC 5044 §4.4): where connections have them, what is behind a hole is placed only
 //! if they fit.
 
-use rddp_kernel_patch::layout::{HAS_CRC, Outcome, PLACE_ALL, RECORD_PLACED, RECORD_SUMMED, Record};
+use rddp_kernel_patch::layout::{
+    HAS_CRC, Outcome, PLACE_ALL, RECORD_BEHIND, RECORD_PLACED, RECORD_SUMMED, Record,
+};
 use rddp_test_support::{Random, pattern, segment as ulpdus};
 
 use super::awaited::{OWN, own};
@@ -13,7 +15,7 @@ use rddp_kernel_patch::kernel::Awaited;
 
 /// Returns the bits of a record's stamp.
 fn bits(record: &Record) -> u32 {
-    record.stamp & (RECORD_PLACED | RECORD_SUMMED)
+    record.stamp & (RECORD_PLACED | RECORD_SUMMED | RECORD_BEHIND)
 }
 
 #[test]
@@ -34,7 +36,10 @@ fn fpdus_behind_a_hole_are_placed_if_their_crc_fits() {
             };
             scene.run(&scene.frame(100, fpdu.clone()));
             let (record, good) = scene.placing.take().expect("it is placed");
-            assert!(good && bits(&record) == RECORD_PLACED | RECORD_SUMMED, "{len} octets to {to}");
+            assert!(
+                good && bits(&record) == RECORD_PLACED | RECORD_SUMMED | RECORD_BEHIND,
+                "{len} octets to {to}"
+            );
             assert_eq!(record.crc[..], fpdu[fpdu.len() - 4..]);
             assert!(scene.octets()[CANARIES + to as usize..][..len] == payload);
 
@@ -52,9 +57,9 @@ fn fpdus_behind_a_hole_are_placed_if_their_crc_fits() {
 fn a_crc_is_summed_where_there_is_one_and_a_hole() {
     in_namespace(|| {
         for (flags, behind, wanted) in [
-            (HAS_CRC, 100, RECORD_PLACED | RECORD_SUMMED),
-            (0, 100, RECORD_PLACED),
-            (HAS_CRC | PLACE_ALL, 100, RECORD_PLACED | RECORD_SUMMED),
+            (HAS_CRC, 100, RECORD_PLACED | RECORD_SUMMED | RECORD_BEHIND),
+            (0, 100, RECORD_PLACED | RECORD_BEHIND),
+            (HAS_CRC | PLACE_ALL, 100, RECORD_PLACED | RECORD_SUMMED | RECORD_BEHIND),
             (HAS_CRC | PLACE_ALL, 0, RECORD_PLACED),
         ] {
             let mut scene = Scene::new(flags);

@@ -17,6 +17,9 @@ impl Scene {
         let fpdu = write_fpdu(STAG, BASE, b"octets");
         let there = fpdu.len() as u64;
         self.run(&self.frame(behind, fpdu));
+        if behind > 0 {
+            self.run(&self.frame(0, vec![1; behind as usize]));
+        }
         let mut guide = Guide::new(self.placing, 0);
         guide.note_read(u64::from(behind), behind as usize);
         guide.enter_run(u64::from(behind), there, MOST)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rddp_ddp::Stag;
 use rddp_kernel_patch::kernel::{self as placed, Awaited, Guide, Most, Placing};
-use rddp_kernel_patch::layout::{Outcome, RECEIVES, Record};
+use rddp_kernel_patch::layout::{Outcome, RECEIVES, RECORD_BEHIND, Record};
 use rddp_mpa::{CRC_LEN, crc32c, crc32c_append, fpdu_len};
 use rddp_rdma::{RecvWr, Sge};
 
@@ -56,7 +56,7 @@ impl Guided {
         // The one at the front is not confirmed, or it would not be read.
         let from = self.taken.max(front + 1);
         let Some(free) = self.guide.free(from) else { return room };
-        // Where there seems to be one within the one at the front, that is none.
+        // A record within the FPDU at the front is of octets that only look like an FPDU.
         let room_before = usize::try_from(from - self.taken + free).unwrap_or(room);
         room.min(room_before.max(1))
     }
@@ -84,7 +84,7 @@ impl Guided {
     /// to be open since before that: what has been closed meanwhile was this end's own.
     pub(crate) fn confirm(&mut self, ahead: usize, grant: &Grant, stag: Option<Stag>) -> Option<Checked> {
         let position = self.taken + ahead as u64;
-        let Record { at, len, crc, front, opening, .. } = *self.guide.record(position)?;
+        let Record { at, len, crc, front, opening, stamp, .. } = *self.guide.record(position)?;
         let fpdu_len = len_of(&front)?;
         if stag.is_some_and(|stag| self.kernel.opening(stag) != Some(opening)) {
             return None;
@@ -92,8 +92,7 @@ impl Guided {
         if (at..at + u64::from(len)) != self.kernel.place_of(&grant.octets())? {
             return None;
         }
-        self.counts.confirmed += 1;
-        self.counts.octets += grant.len() as u64;
+        self.count_confirmed(grant.len(), stamp);
         self.guide.leave(position + fpdu_len as u64);
         Some(Checked { fpdu_len, crc: u32::from_le_bytes(crc), field: crc })
     }
@@ -128,10 +127,18 @@ impl Guided {
             self.counts.wrong += 1;
             return None;
         }
-        self.counts.confirmed += 1;
+        let stamp = self.guide.record(position)?.stamp;
+        self.count_confirmed(grant.len(), stamp);
         self.counts.looked_at += 1;
-        self.counts.octets += grant.len() as u64;
         Some(Checked { fpdu_len: fpdu.len(), crc: sum, field: *field })
+    }
+
+    fn count_confirmed(&mut self, octets: usize, stamp: u32) {
+        self.counts.confirmed += 1;
+        self.counts.octets += octets as u64;
+        if stamp & RECORD_BEHIND != 0 {
+            self.counts.octets_behind += octets as u64;
+        }
     }
 
     /// Stores the payload of the FPDU whose turn it is, or a part of it, by `store`, which returns
@@ -198,7 +205,6 @@ impl Guided {
         KernelCounts {
             segments: program.segments,
             placed: program.fpdus,
-            octets_behind: program.octets_behind,
             unaligned: self.guide.placing().left(Outcome::Unaligned),
             octets_unseen: program.octets_unseen,
             interface: program.interface,

@@ -104,7 +104,7 @@ pub struct KernelCounts {
     pub wrong: u64,
     /// Octets of payload in confirmed FPDUs.
     pub octets: u64,
-    /// Octets of payload that the program placed behind a missing segment.
+    /// Octets of these that the program placed behind a missing segment.
     pub octets_behind: u64,
     /// Segments whose FPDUs do not begin and end with them, so that they were left to user level.
     pub unaligned: u64,

@@ -179,6 +179,29 @@ fn a_message_that_ip_drops_is_not_delivered() {
     });
 }
 
+/// Segments far behind the window, and far in front of it, that IP drops, too: they change nothing
+/// about which octets have come.
+#[test]
+fn a_message_that_ip_drops_is_not_delivered_behind_segments_far_away() {
+    in_namespace(|| {
+        for placement in [Placement::Auto, Placement::Kernel] {
+            let mut scene = scene(placement, "lo");
+            let (peers, lie) = two_and_a_lie(&mut scene);
+            inject_octets(&dropped_by_ip(&frame(&scene, peers[0].len() as u32, &lie)));
+            const STEP: u32 = 60_000;
+            for number in 0..4 {
+                let far = frame(&scene, 1000 + number * STEP, &[1; STEP as usize]);
+                inject_octets(&dropped_by_ip(&far));
+            }
+            for number in 1..=4 {
+                let ahead = (1000 + number * STEP).wrapping_sub(1 << 31).wrapping_sub(1);
+                inject_octets(&dropped_by_ip(&frame(&scene, ahead, &[1])));
+            }
+            are_delivered(&mut scene, &peers);
+        }
+    });
+}
+
 /// The peer's own segments come by an interface without the program.
 #[test]
 fn a_message_that_ip_drops_is_not_delivered_for_one_that_the_program_has_not_seen() {
