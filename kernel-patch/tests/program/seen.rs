@@ -9,7 +9,7 @@ use rddp_kernel_patch::layout::{Outcome, PLACE_ALL, TOLD};
 use rddp_test_support::{Random, pattern};
 
 use super::common::frame::{Frame, IP, TCP, write_fpdu};
-use super::common::net::in_namespace;
+use super::common::net::{in_namespace, inject};
 use super::{BASE, STAG, Scene};
 
 impl Scene {
@@ -116,6 +116,23 @@ fn segments_behind_other_headers_are_told_of() {
             assert_eq!(scene.told(), [Hole(0..100), Again(100..128)], "{headers:?}");
             assert_eq!(scene.placing.left(Outcome::NotWhole), 1);
         }
+    });
+}
+
+/// IEEE 802.1Q: a tag with VLAN 0 is a priority alone, and Linux takes the frame as one without.
+#[test]
+fn segments_with_a_priority_tag_are_told_of() {
+    in_namespace(|| {
+        let mut scene = Scene::new(0);
+        let _attached = scene.patch.attach("lo").unwrap();
+        let mut frame = scene.frame(100, write_fpdu(STAG, BASE, b"octets")).octets();
+        frame.splice(12..12, [0x81, 0, 0, 0]);
+        inject(&frame);
+        while scene.placing.counts().segments == 0 {
+            std::thread::yield_now();
+        }
+        scene.brings(100);
+        assert_eq!(scene.told(), [Hole(0..100), Again(100..128)]);
     });
 }
 
