@@ -84,6 +84,22 @@ def table(by, what):
         yield f"| {trip / 1000:g} ms | {mtu} | {percent(loss)} | {short(tcp)} | {shown} |"
 
 
+def ratios(by):
+    """Returns lines: the part of user level's that each mode has, as median, least and most of the cells."""
+    yield "| | cells | behind holes | all |"
+    yield "|---|---|---|---|"
+    for what, title in [("bandwidth", "bandwidth"), ("median", "time of a message, median")]:
+        depth, _, value = VALUES[what]
+        for name, is_wanted in [("nothing lost", lambda loss: loss == 0), ("losses", lambda loss: loss > 0)]:
+            cells = sorted({key[:3] for key in by if is_wanted(key[2])})
+            user = [median_of(by[(*cell, depth, "user")], value) for cell in cells]
+            shown = []
+            for mode in ["auto", "kernel"]:
+                of = [median_of(by[(*cell, depth, mode)], value) / base for cell, base in zip(cells, user)]
+                shown.append(f"{statistics.median(of):.2f} ({min(of):.2f} to {max(of):.2f})")
+            yield f"| {title}, {name} | {len(cells)} | {shown[0]} | {shown[1]} |"
+
+
 def charts(by):
     for trip, mtu in sorted({key[:2] for key in by}):
         for what, title in [("bandwidth", "Bandwidth"), ("p99", "Time of a message, 99th percentile")]:
@@ -104,7 +120,7 @@ def charts(by):
 def main():
     holes, paths = sys.argv[1:]
     by = cells(rows(paths))
-    parts = {"holes": after_holes(rows(holes)), **{what: table(by, what) for what in VALUES}, "charts": charts(by)}
+    parts = {"holes": after_holes(rows(holes)), "ratios": ratios(by), **{what: table(by, what) for what in VALUES}, "charts": charts(by)}
     page = ROOT / "docs/performance-loss.md"
     text = page.read_text()
     for name, lines in parts.items():
