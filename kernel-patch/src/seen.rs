@@ -25,8 +25,10 @@ use std::ops::Range;
 pub struct Seen {
     again: Ranges,
     holes: Ranges,
-    /// Nobody knows which octets have come how often.
+    /// Set once it is not known which octets have come how often.
     is_unknown: bool,
+    /// Nothing in front of this is noted any more.
+    passed: u64,
 }
 
 /// Ranges of either kind that are kept at most. With more, nothing is known any more.
@@ -35,7 +37,7 @@ const MOST: usize = 1024;
 impl Seen {
     /// Notes octets in front of the last that has come by: they fill holes, or come again.
     pub fn note(&mut self, octets: Range<u64>) {
-        let mut rest = octets.start;
+        let mut rest = octets.start.max(self.passed);
         for filled in self.holes.take(&octets) {
             self.again.add(rest..filled.start);
             rest = filled.end;
@@ -46,7 +48,7 @@ impl Seen {
 
     /// Notes octets that have not come by, while others behind them have.
     pub fn note_hole(&mut self, octets: Range<u64>) {
-        self.holes.add(octets);
+        self.holes.add(octets.start.max(self.passed)..octets.end);
         self.limit();
     }
 
@@ -76,6 +78,7 @@ impl Seen {
     /// Forgets octets in front of `position`, which the stream has passed. Returns how many of them
     /// have not come by.
     pub fn pass(&mut self, position: u64) -> u64 {
+        self.passed = self.passed.max(position);
         self.again.take(&(0..position));
         self.holes.take(&(0..position)).iter().map(|hole| hole.end - hole.start).sum()
     }

@@ -127,11 +127,6 @@ impl Guide {
         }
     }
 
-    /// Notes that everything in front of `position` has had its turn.
-    pub fn leave(&mut self, position: u64) {
-        self.records.pass(position);
-    }
-
     /// Returns the record of the FPDU at `position`, which is one of a sure run.
     #[must_use]
     pub fn record(&self, position: u64) -> Option<&Record> {
@@ -202,7 +197,7 @@ impl Guide {
                 Ok(Some(Told::Hole(octets))) => {
                     self.seen.note_hole(of(octets.start).max(self.sure_from)..of(octets.end));
                 }
-                Err(Untold) => self.seen.note_unknown(),
+                Err(Untold) => return self.seen.note_unknown(),
             }
         }
     }

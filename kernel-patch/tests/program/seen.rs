@@ -44,7 +44,7 @@ fn segments_that_come_once_leave_holes_and_nothing_else() {
     });
 }
 
-/// The same holds for segments that are placed, in order or not.
+/// Segments are told of whether they are placed or not, in order or behind a hole.
 #[test]
 fn octets_that_come_again_are_told_of() {
     in_namespace(|| {
@@ -240,6 +240,21 @@ fn octets_that_come_another_way_leave_nothing_certain() {
         assert_eq!(guide.placing().counts().octets_unseen, 1000);
         let most = Most { sure: 1000, looked_at: 1000 };
         assert_eq!(guide.enter_run(1000, 28, most), Run { octets: 28, is_sure: false });
+    });
+}
+
+/// Octets that were read before the program told of the hole count once.
+#[test]
+fn unseen_octets_are_counted_once() {
+    in_namespace(|| {
+        let scene = Scene::new(0);
+        let frame = scene.frame(2000, vec![1; 100]).octets();
+        let mut guide = Guide::new(scene.placing, 0);
+        guide.note_read(500, 500);
+        assert_eq!(guide.placing().counts().octets_unseen, 500);
+        scene.patch.run(&frame).unwrap();
+        guide.note_read(600, 100);
+        assert_eq!(guide.placing().counts().octets_unseen, 600);
     });
 }
 

@@ -93,7 +93,9 @@ impl Guided {
             return None;
         }
         self.count_confirmed(grant.len(), stamp);
-        self.guide.leave(position + fpdu_len as u64);
+        // The next one is at the front then, where it is found at once.
+        let end = position + fpdu_len as u64;
+        self.guide.enter(end, end);
         Some(Checked { fpdu_len, crc: u32::from_le_bytes(crc), field: crc })
     }
 
