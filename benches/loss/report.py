@@ -85,7 +85,7 @@ def table(by, what):
 
 
 def ratios(by):
-    """Returns lines: the part of user level's that each mode has, as median, least and most of the cells."""
+    """Returns lines: of user level's, what each mode has (median, least, most of all cells)."""
     yield "| | cells | behind holes | all |"
     yield "|---|---|---|---|"
     for what, title in [("bandwidth", "bandwidth"), ("median", "time of a message, median")]:
