@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::net::sockopt;
+use rustix::net::{SocketAddrAny, sockopt};
 
 use crate::Direction;
 
@@ -44,9 +44,8 @@ pub(crate) fn find(fd: BorrowedFd<'_>) -> Option<(&'static Flow, Names)> {
     if seen == cookie {
         return Some((flow, flow.names()));
     }
-    let local = SocketAddr::try_from(rustix::net::getsockname(fd).ok()?).ok()?;
-    let peer = SocketAddr::try_from(rustix::net::getpeername(fd).ok()??).ok()?;
-    let names = Names { local, peer };
+    let [local, peer] = [rustix::net::getsockname(fd).ok()?, rustix::net::getpeername(fd).ok()??];
+    let names = Names { local: canonical(local)?, peer: canonical(peer)? };
     flow.take_over(seen, cookie, names).then_some((flow, names))
 }
 
@@ -80,7 +79,10 @@ impl Flow {
 
     fn names(&self) -> Names {
         let words = [0, 1, 2, 3, 4].map(|at| self.names[at].load(Ordering::Relaxed));
-        let name = |high, low, port| SocketAddr::new(address(high, low), port);
+        let name = |high, low, port| {
+            let ip = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
+            SocketAddr::new(ip.to_canonical(), port)
+        };
         Names {
             local: name(words[0], words[1], (words[4] >> 16) as u16),
             peer: name(words[2], words[3], words[4] as u16),
@@ -113,7 +115,9 @@ fn bits(ip: IpAddr) -> (u64, u64) {
     ((ip.to_bits() >> 64) as u64, ip.to_bits() as u64)
 }
 
-/// Returns the address, one of IPv4 as such, however the socket calls it.
-fn address(high: u64, low: u64) -> IpAddr {
-    Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).to_canonical()
+/// Returns a socket's address; one of IPv4 as such, also where a socket of IPv6 maps it, so that each
+/// frame of a connection has the same.
+fn canonical(name: SocketAddrAny) -> Option<SocketAddr> {
+    let name = SocketAddr::try_from(name).ok()?;
+    Some(SocketAddr::new(name.ip().to_canonical(), name.port()))
 }

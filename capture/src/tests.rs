@@ -73,5 +73,19 @@ fn octets_of_both_directions_are_frames_of_the_connection() {
     let all = blocks(&octets);
     assert_eq!(all.len(), 7);
     assert_eq!(all[6].1[20] >> 4, 6);
+
+    // A server of IPv6 whose client has an address of IPv4: each frame has that, the first one too.
+    let listener = TcpListener::bind("[::]:0").unwrap();
+    let _client = TcpStream::connect(("127.0.0.1", listener.local_addr().unwrap().port())).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    for direction in [Direction::Received, Direction::Sent] {
+        record(server.as_fd(), direction, &[IoSlice::new(b"x")], 1);
+    }
+    let octets = std::fs::read(&name).unwrap();
+    let all = blocks(&octets);
+    assert_eq!(all.len(), 9);
+    for (_, body) in &all[7..] {
+        assert_eq!((body[20] >> 4, &body[32..36]), (4, &[127, 0, 0, 1][..]));
+    }
     assert!(is_on());
 }
