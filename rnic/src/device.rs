@@ -151,7 +151,8 @@ impl Rnic {
     /// socket becomes non-blocking.
     ///
     /// # Errors
-    /// The kernel refuses to listen on the socket, or refuses `options.mss` or `options.keepalive`.
+    /// The socket is none of TCP, the kernel refuses to listen on it, or refuses `options.mss` or
+    /// `options.keepalive`.
     ///
     /// ```
     /// use rddp_rnic::{ConnectOptions, Rnic};

@@ -59,13 +59,13 @@ impl QueuePair {
     /// answers it.
     ///
     /// # Errors
-    /// The QP is not idle.
+    /// The QP is not idle, or `stream` is no TCP socket or listens.
     pub fn begin_asking(
         &self,
         stream: impl Into<OwnedFd>,
         options: &ConnectOptions,
     ) -> Result<(), ConnectError> {
-        self.begin_as(TcpSocket::of(stream), options, Part::Asking)
+        self.begin_as(TcpSocket::of(stream)?, options, Part::Asking)
     }
 
     /// Takes the Request that has come. `None` before that, or when it has been taken before.

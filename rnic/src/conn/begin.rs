@@ -25,14 +25,15 @@ impl QueuePair {
     /// becomes non-blocking.
     ///
     /// # Errors
-    /// The QP is not idle, or a startup frame cannot hold the settings or the private data.
+    /// The QP is not idle, `stream` is no TCP socket or listens, or a startup frame cannot hold the
+    /// settings or the private data.
     pub fn begin(
         &self,
         stream: impl Into<OwnedFd>,
         options: &ConnectOptions,
         active: bool,
     ) -> Result<(), ConnectError> {
-        self.begin_as(TcpSocket::of(stream), options, if active { Part::Active } else { Part::Passive })
+        self.begin_as(TcpSocket::of(stream)?, options, if active { Part::Active } else { Part::Passive })
     }
 
     /// Begins a startup over a TCP connection of the program's own.

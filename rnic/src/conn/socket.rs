@@ -22,9 +22,14 @@ impl TcpSocket {
         TcpSocket(socket)
     }
 
-    /// Takes a socket that the program has made.
-    pub(crate) fn of(socket: impl Into<OwnedFd>) -> Self {
-        TcpSocket::new(Socket::from(socket.into()))
+    /// Takes a TCP connection that the program has made, or is making.
+    pub(crate) fn of(socket: impl Into<OwnedFd>) -> io::Result<Self> {
+        let socket = Socket::from(socket.into());
+        check_tcp(&socket)?;
+        if socket.is_listener()? {
+            return Err(invalid("this TCP socket listens: hand over a connection that it has accepted"));
+        }
+        Ok(TcpSocket::new(socket))
     }
 }
 
@@ -59,8 +64,22 @@ pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Res
 /// Takes a TCP socket of the program's own, which is neither connected nor listening, as
 /// [`tcp_socket`] makes one.
 pub(crate) fn adopt(socket: Socket, options: &ConnectOptions) -> io::Result<TcpSocket> {
+    check_tcp(&socket)?;
     prepare(&socket, options)?;
     Ok(TcpSocket::new(socket))
+}
+
+/// Refuses what is no TCP socket. A descriptor that is no socket at all is refused by the kernel.
+fn check_tcp(socket: &Socket) -> io::Result<()> {
+    // An MPTCP socket that has fallen back is one of TCP by the time that it is accepted.
+    if socket.r#type()? == Type::STREAM && socket.protocol()? == Some(Protocol::TCP) {
+        return Ok(());
+    }
+    Err(invalid("this is no TCP socket: iWARP needs one"))
+}
+
+fn invalid(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
 fn prepare(socket: &Socket, options: &ConnectOptions) -> io::Result<()> {
@@ -71,8 +90,7 @@ fn prepare(socket: &Socket, options: &ConnectOptions) -> io::Result<()> {
     if let Some(Keepalive { idle, interval, probes }) = options.keepalive {
         let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
         socket.set_tcp_keepalive(&keepalive).map_err(|error| match error.raw_os_error() {
-            Some(libc::EINVAL) => io::Error::new(
-                io::ErrorKind::InvalidInput,
+            Some(libc::EINVAL) => invalid(
                 "ConnectOptions::keepalive is out of range: idle and interval take 1 to 32767 seconds, probes 1 to 127",
             ),
             _ => error,

@@ -271,7 +271,7 @@ impl QueuePair {
     /// frames may have been read.
     ///
     /// # Errors
-    /// The QP is not idle, or is being connected already.
+    /// The QP is not idle, or is being connected already; or `stream` is no TCP socket, or listens.
     pub fn attach(
         &self,
         stream: impl Into<OwnedFd>,
@@ -282,7 +282,7 @@ impl QueuePair {
         let inner = self.inner.here()?;
         // If the QP is not idle, the peer is told: its startup is over (RFC 6581 §9.3).
         let _place = inner.claim_place()?;
-        inner.attach(TcpSocket::of(stream), negotiated, options, active, || ())
+        inner.attach(TcpSocket::of(stream)?, negotiated, options, active, || ())
     }
 }
 

@@ -26,7 +26,7 @@ fn page_with(qp: u32) -> Option<Page> {
 }
 
 fn socket() -> TcpSocket {
-    TcpSocket::of(std::net::TcpListener::bind("127.0.0.1:0").unwrap())
+    TcpSocket::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap().into())
 }
 
 fn begun(file: &Arc<StatFile>, qp: u32) -> Tally {

@@ -72,8 +72,8 @@ fn only_an_idle_qp_is_connected() {
         let nowhere = "127.0.0.1:9".parse().unwrap();
         let refused = end.qp.connect(nowhere, &ConnectOptions::default());
         assert!(matches!(refused, Err(ConnectError::NotIdle(told)) if told == *state), "{refused:?}");
-        let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
-        let socket: std::os::fd::OwnedFd = socket.into();
+        let peer = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = std::net::TcpStream::connect(peer.local_addr().unwrap()).unwrap();
         let negotiated = with_plain_raw(Role::Active).0.qp.negotiated().unwrap();
         let refused = end.qp.attach(socket, negotiated, &ConnectOptions::default(), true);
         assert!(matches!(refused, Err(ConnectError::NotIdle(told)) if told == *state), "{refused:?}");

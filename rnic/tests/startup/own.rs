@@ -1,7 +1,10 @@
 //! The startup on a TCP connection of the program's own (`QueuePair::begin`).
 
+use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::time::Duration;
 
 use rddp_rnic::{
@@ -9,9 +12,9 @@ use rddp_rnic::{
     Status,
 };
 use rddp_test_support::read_to_end;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::common::{End, PATIENCE};
+use crate::common::{End, PATIENCE, connected};
 use crate::frames::REQUEST;
 
 pub(crate) fn pair() -> (TcpStream, TcpStream) {
@@ -61,6 +64,49 @@ fn both_ends_connect_over_sockets_of_their_own() {
     active.qp.post_send(&SendWr::send_inline(2, b"hello")).unwrap();
     active.success();
     assert_eq!((passive.success().byte_len, inbox.read(0, 5).unwrap()), (5, b"hello".to_vec()));
+}
+
+/// iWARP needs a TCP connection: a device asks the kernel what it gets.
+#[test]
+fn what_is_no_tcp_connection_is_refused() {
+    let (end, _) = end();
+    let other = connected(&options(b""));
+    let agreed = other.0.qp.negotiated().unwrap();
+    let refused: [fn() -> OwnedFd; 6] = [
+        || File::open("/dev/zero").unwrap().into(),
+        || UnixStream::pair().unwrap().0.into(),
+        || UnixDatagram::pair().unwrap().0.into(),
+        || UdpSocket::bind("127.0.0.1:0").unwrap().into(),
+        || TcpListener::bind("127.0.0.1:0").unwrap().into(),
+        || {
+            Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::TCP))
+                .map_or_else(|_| UnixStream::pair().unwrap().0.into(), OwnedFd::from)
+        },
+    ];
+    for (number, made) in refused.into_iter().enumerate() {
+        let ways = [
+            end.qp.attach(made(), agreed.clone(), &options(b""), true),
+            end.qp.begin(made(), &options(b""), false),
+            end.qp.begin_asking(made(), &options(b"")),
+        ];
+        for refusal in ways {
+            assert!(matches!(refusal, Err(ConnectError::Tcp(_))), "{number}: {refusal:?}");
+        }
+        assert_eq!(end.qp.state(), QpState::Idle);
+    }
+    for socket in [
+        UnixListener::bind_addr(&unnamed()).unwrap().into(),
+        OwnedFd::from(UdpSocket::bind("127.0.0.1:0").unwrap()),
+    ] {
+        assert!(end.rnic.listen_on(socket, 16, &options(b"")).is_err());
+    }
+}
+
+/// Returns an address of the kernel's choice, without a file.
+fn unnamed() -> std::os::unix::net::SocketAddr {
+    use std::os::linux::net::SocketAddrExt;
+    let name = format!("rddp-own-{}", std::process::id());
+    std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap()
 }
 
 #[test]
