@@ -4,7 +4,7 @@
 //! The background thread reads them. Each has a time limit (RFC 5044 §7.1.2), and their number is
 //! bounded (see `peer_count.rs`).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
@@ -16,7 +16,7 @@ use rddp_mpa::{Request, Responder, ResponderStep};
 use socket2::Socket;
 
 use super::listen::ListenerInner;
-use super::peer_count::Slot;
+use super::peer_count::{Origin, PeerCount, Slot};
 use super::socket::TcpSocket;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
@@ -26,11 +26,21 @@ use crate::trace;
 /// The time that a rejected peer has to close.
 const REJECT_LINGER: Duration = Duration::from_secs(2);
 
-/// The half-open connections of a device, by their tokens. The set alone keeps them alive.
+/// The half-open connections of a device, by their tokens, which grow. The set alone keeps them
+/// alive.
 #[derive(Debug, Default)]
-pub(crate) struct HalfOpenSet(Mutex<HashMap<u64, Arc<HalfOpen>>>);
+pub(crate) struct HalfOpenSet(Mutex<BTreeMap<u64, Arc<HalfOpen>>>);
 
 impl HalfOpenSet {
+    /// Closes the oldest connection of `origin` that is counted there.
+    pub(super) fn end_oldest(&self, count: &Arc<PeerCount>, origin: Origin) {
+        let oldest = self.0.lock().values().find(|half_open| half_open.is_of(count, origin)).cloned();
+        if let Some(half_open) = oldest {
+            trace::no_request(&"too many are half-open, and its address has the most");
+            half_open.end();
+        }
+    }
+
     /// Drops the connections of a listener that is gone.
     pub(crate) fn forget(&self, listener: &Weak<ListenerInner>, driver: &Driver) {
         self.0.lock().retain(|token, half_open| {
@@ -58,7 +68,7 @@ enum Stage {
     /// Reply.
     Rejected {
         socket: TcpSocket,
-        _slot: Slot,
+        slot: Slot,
     },
     Over,
 }
@@ -87,7 +97,7 @@ impl HalfOpen {
 
     /// Keeps a rejected connection until the initiator closes it.
     pub(super) fn linger(device: &Arc<DeviceInner>, socket: TcpSocket, slot: Slot) -> io::Result<()> {
-        Self::add(device, Stage::Rejected { socket, _slot: slot }, Deadline::after(REJECT_LINGER))
+        Self::add(device, Stage::Rejected { socket, slot }, Deadline::after(REJECT_LINGER))
     }
 
     fn add(device: &Arc<DeviceInner>, stage: Stage, deadline: Deadline) -> io::Result<()> {
@@ -112,6 +122,13 @@ impl HalfOpen {
 
     fn belongs_to(&self, listener: &Weak<ListenerInner>) -> bool {
         matches!(&*self.stage.lock(), Stage::Request { listener: mine, .. } if Weak::ptr_eq(mine, listener))
+    }
+
+    fn is_of(&self, count: &Arc<PeerCount>, origin: Origin) -> bool {
+        match &*self.stage.lock() {
+            Stage::Request { slot, .. } | Stage::Rejected { slot, .. } => slot.is_of(count, origin),
+            Stage::Over => false,
+        }
     }
 
     fn end(&self) {

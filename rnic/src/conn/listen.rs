@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -219,10 +219,19 @@ impl ListenerInner {
         Ok(true)
     }
 
-    /// Has the background thread read the Request of a new connection, unless too many are
-    /// half-open.
+    /// Takes a place among the half-open connections. Where there is none left, the oldest of the
+    /// address with the most of them goes (RFC 5042 §6.4.2): slow peers are many at few addresses.
+    fn place(&self, peer: Option<IpAddr>) -> Option<Slot> {
+        let half_open = &self.device.half_open;
+        half_open.take(peer).or_else(|| {
+            self.device.half_opens.end_oldest(half_open, half_open.crowd(peer)?);
+            half_open.take(peer)
+        })
+    }
+
+    /// Has the background thread read the Request of a new connection.
     fn admit(&self, socket: TcpSocket, peer: Option<SocketAddr>) {
-        let Some(slot) = self.device.half_open.take(peer.map(|peer| peer.ip())) else {
+        let Some(slot) = self.place(peer.map(|peer| peer.ip())) else {
             tracing::warn!(
                 ?peer,
                 "connection refused: too many have not finished their startup (RnicConfig::max_half_open)"

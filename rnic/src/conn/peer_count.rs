@@ -18,7 +18,7 @@ pub(crate) struct PeerCount {
 /// The origin that a connection is counted with: an IPv4 address, or the network of an IPv6
 /// address, since one host may have all 2^64 addresses of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Origin {
+pub(crate) enum Origin {
     V4(Ipv4Addr),
     V6([u16; 4]),
 }
@@ -67,6 +67,16 @@ impl PeerCount {
         Some(Slot { count: self.clone(), peer })
     }
 
+    /// Returns the origin that has the most connections, one of which has to go before another can
+    /// come from `peer`: that of `peer`, where it has as many as it may. `None` where no origin has
+    /// any.
+    pub(super) fn crowd(&self, peer: Option<IpAddr>) -> Option<Origin> {
+        let count = self.count.lock();
+        let is_full = |peer: &Origin| count.1.get(peer).is_some_and(|of_peer| *of_peer >= self.max_per_peer);
+        let most = || count.1.iter().max_by_key(|(_, of_peer)| **of_peer).map(|(peer, _)| *peer);
+        peer.map(Origin::of).filter(is_full).or_else(most)
+    }
+
     fn give(&self, peer: Option<Origin>) {
         let mut count = self.count.lock();
         count.0 = count.0.saturating_sub(1);
@@ -86,6 +96,13 @@ impl PeerCount {
 pub(crate) struct Slot {
     count: Arc<PeerCount>,
     peer: Option<Origin>,
+}
+
+impl Slot {
+    /// Returns whether the connection is counted here, with this origin.
+    pub(super) fn is_of(&self, count: &Arc<PeerCount>, origin: Origin) -> bool {
+        Arc::ptr_eq(&self.count, count) && self.peer == Some(origin)
+    }
 }
 
 impl Drop for Slot {

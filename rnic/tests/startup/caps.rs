@@ -1,5 +1,6 @@
 //! Connections that never send anything (RFC 5042 §6.4.1, §6.4.2).
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -82,6 +83,27 @@ fn half_open_connections_are_capped_for_each_peer() {
     settle(&others, 3);
 }
 
+/// RFC 5042 §6.4.2: whoever has the most half-open connections loses the oldest of them to the next
+/// that comes, from wherever it comes.
+#[test]
+fn the_oldest_of_the_address_with_the_most_gives_way() {
+    let end = limited(5, 4);
+    let listener = listener(&end, &options(PATIENCE));
+    let one = dial_from(&listener, [127, 0, 0, 3]);
+    let crowd: Vec<_> = (0..4).map(|_| dial_from(&listener, [127, 0, 0, 2])).collect();
+    settle(&crowd, 4);
+    // Every place is taken, and the newcomer is served all the same.
+    let mut newcomer = dial_from(&listener, [127, 0, 0, 4]);
+    assert_eq!(read_to_end(&crowd[0]), b"");
+    newcomer.write_all(&good_request()).unwrap();
+    assert!(listener.accept(Some(PATIENCE)).unwrap().is_some(), "the newcomer was shut out");
+    // Now there is a place, which the crowd takes; the next of the crowd is one too many for it.
+    let more = [0; 2].map(|_| dial_from(&listener, [127, 0, 0, 2]));
+    assert_eq!(read_to_end(&crowd[1]), b"");
+    let others: Vec<_> = crowd.into_iter().skip(2).chain(more).chain([one]).collect();
+    settle(&others, 5);
+}
+
 /// Requests that wait for an answer have limits of their own.
 #[test]
 fn requests_that_nobody_takes_are_capped() {
@@ -155,15 +177,13 @@ fn ten_thousand_silent_connections_cost_what_the_cap_allows() {
     const CAP: usize = 64;
     let end = limited(CAP, CAP);
     let listener = listener(&end, &options(Duration::from_secs(60)));
-    let mut kept = Vec::new();
+    let mut kept = VecDeque::new();
     let mut before = 0;
     for attempt in 0..10_000 {
-        let socket = dial(&listener);
-        if attempt < CAP {
-            kept.push(socket);
-        } else {
-            // The engine has no place for it, and closes.
-            assert_eq!(read_to_end(&socket), b"");
+        kept.push_back(dial(&listener));
+        if attempt >= CAP {
+            // The engine closes the oldest for it.
+            assert_eq!(read_to_end(&kept.pop_front().unwrap()), b"");
         }
         if attempt == 1000 {
             before = resident();
