@@ -28,8 +28,8 @@ const MAX: usize = 1024;
 /// The octets that all of them together may still have to send. Beyond that the oldest are closed.
 const MAX_OWED: usize = 64 << 20;
 
-/// The octets of one peer that are thrown away. A connection with more is no longer read.
-const MAX_DISCARDED: usize = 64 << 20;
+/// The octets of one peer that are thrown away, unless a Terminate ended its connection.
+pub(crate) const MAX_DISCARDED: usize = 64 << 20;
 
 /// The octets that are thrown away in one turn of the background thread.
 const TURN: usize = 1 << 20;
@@ -63,7 +63,8 @@ struct Rest {
     owed: Vec<u8>,
     fin_sent: bool,
     peer_done: bool,
-    discarded: usize,
+    /// Octets that may still be thrown away. A connection with more is no longer read.
+    discards: usize,
 }
 
 /// The progress that a connection has made.
@@ -76,25 +77,26 @@ enum Progress {
 }
 
 impl LingerSet {
-    /// Ends a connection in order, after `owed` has been sent. At `deadline` the connection is
-    /// closed, however far it has come.
+    /// Ends a connection in order, after `owed` has been sent, and throws away up to `discards`
+    /// octets of its peer. At `deadline` the connection is closed, however far it has come.
     pub(crate) fn add(
         self: &Arc<Self>,
         driver: &Driver,
         socket: Arc<TcpSocket>,
         owed: Vec<u8>,
+        discards: usize,
         deadline: Instant,
     ) {
         let lingering = Arc::new_cyclic(|weak: &Weak<Lingering>| {
             let source: Weak<dyn Source> = weak.clone();
-            let (fin_sent, peer_done, discarded) = Default::default();
+            let (fin_sent, peer_done) = Default::default();
             Lingering {
                 token: driver.add(source),
                 set: Arc::downgrade(self),
                 socket,
                 deadline,
                 owed: owed.len(),
-                rest: Mutex::new(Rest { owed, fin_sent, peer_done, discarded }),
+                rest: Mutex::new(Rest { owed, fin_sent, peer_done, discards }),
             }
         });
         let token = lingering.token;
@@ -193,13 +195,13 @@ impl Lingering {
 impl Rest {
     fn advance(&mut self, socket: &TcpSocket) -> io::Result<Progress> {
         self.send(socket)?;
-        if !self.peer_done && self.discarded < MAX_DISCARDED && self.discard(socket)? {
+        if !self.peer_done && self.discard(socket)? {
             return Ok(Progress::More);
         }
         if self.fin_sent && self.peer_done {
             return Ok(Progress::Over);
         }
-        let reads = !self.peer_done && self.discarded < MAX_DISCARDED;
+        let reads = !self.peer_done && self.discards > 0;
         let mut interest = EpollFlags::empty();
         interest.set(EpollFlags::EPOLLIN, reads);
         interest.set(EpollFlags::EPOLLOUT, !self.fin_sent);
@@ -226,12 +228,15 @@ impl Rest {
     fn discard(&mut self, socket: &TcpSocket) -> io::Result<bool> {
         let mut chunk = [MaybeUninit::uninit(); 16 * 1024];
         for _ in 0..TURN / chunk.len() {
+            if self.discards == 0 {
+                return Ok(false);
+            }
             match socket.recv_with_flags(&mut chunk, libc::MSG_DONTWAIT) {
                 Ok(0) => {
                     self.peer_done = true;
                     return Ok(false);
                 }
-                Ok(count) => self.discarded += count,
+                Ok(count) => self.discards = self.discards.saturating_sub(count),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -267,8 +272,8 @@ impl Source for Lingering {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Shutdown;
-    use std::net::{TcpListener, TcpStream};
+    use std::io::Write;
+    use std::net::{Shutdown, TcpListener, TcpStream};
 
     use super::*;
 
@@ -281,7 +286,7 @@ mod tests {
 
     fn add(set: &Arc<LingerSet>, driver: &Driver, owed: usize, limit: Duration) -> TcpStream {
         let (ours, theirs) = pair();
-        set.add(driver, ours, vec![7; owed], Instant::now() + limit);
+        set.add(driver, ours, vec![7; owed], MAX_DISCARDED, Instant::now() + limit);
         theirs
     }
 
@@ -313,6 +318,20 @@ mod tests {
         driver.stop();
     }
 
+    /// RFC 5042 §6.4.2: a peer that goes on sending is read up to a bound, and not to its end.
+    #[test]
+    fn a_peer_that_goes_on_sending_is_no_longer_read() {
+        let (ours, mut theirs) = pair();
+        theirs.set_nonblocking(true).unwrap();
+        while theirs.write(&[0; 65536]).is_ok() {}
+        let mut rest = Rest { owed: Vec::new(), fin_sent: false, peer_done: false, discards: 100_000 };
+        let progress = rest.advance(&ours).unwrap();
+        assert!(matches!(progress, Progress::Wait(interest) if interest.is_empty()));
+        // No more than that, and what the last read brought.
+        let arrived = ours.peek(&mut [MaybeUninit::uninit(); 1]).unwrap();
+        assert_eq!((rest.discards, arrived), (0, 1));
+    }
+
     #[test]
     fn a_connection_whose_peer_has_closed_does_not_linger() {
         let driver = Driver::open().unwrap();
@@ -321,7 +340,7 @@ mod tests {
         theirs.shutdown(Shutdown::Write).unwrap();
         let mut fds = [PollFd::new(ours.as_fd(), poll_flags(EpollFlags::EPOLLIN))];
         nix::poll::poll(&mut fds, epoll_timeout(None)).unwrap();
-        set.add(&driver, ours, Vec::new(), Instant::now() + Duration::from_secs(3600));
+        set.add(&driver, ours, Vec::new(), MAX_DISCARDED, Instant::now() + Duration::from_secs(3600));
         assert!(set.0.lock().by_token.is_empty());
         assert_eq!(driver.sources(), 0);
         driver.stop();

@@ -13,6 +13,7 @@ use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr};
 
 use super::first::RtrRead;
 use super::link::Link;
+use crate::conn::linger::MAX_DISCARDED;
 use crate::qp::attributes::QpAttributes;
 use crate::wire::LinkEvent;
 
@@ -23,7 +24,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const STALLED: Duration = Duration::from_secs(2);
 
 /// Octets that are thrown away behind a Terminate before TCP is reset.
-const MAX_DISCARDED: usize = 64 << 20;
+const MAX_BEHIND_TERMINATE: usize = 1 << 20;
 
 /// The progress of a connection's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +35,9 @@ pub(super) struct Ending {
     pub(super) fin_sent: bool,
     /// The peer's FIN has come.
     pub(super) peer_done: bool,
-    /// Octets thrown away since a Terminate.
+    /// A Terminate, sent or received, or a fault behind which none may be sent, ends the stream.
+    terminated: bool,
+    /// Octets thrown away since then.
     discarded: usize,
 }
 
@@ -48,7 +51,7 @@ impl Link {
     /// Takes no more messages of the peer. Returns the Terminate that is queued for it, if one may
     /// be sent.
     pub(crate) fn fail(&mut self, fault: &Fault, offending: Option<&Offending>) -> Option<TerminateRepr> {
-        self.stream.fail();
+        self.fail_stream();
         let terminate = Termination::of(fault, offending, self.may_send).terminate()?;
         self.push_terminate(&terminate);
         Some(terminate)
@@ -57,9 +60,14 @@ impl Link {
     /// Takes no more messages of a peer that has sent a Terminate. No Terminate answers one
     /// (RFC 5040 §7.1).
     pub(super) fn terminated(&mut self, terminate: TerminateRepr) -> LinkEvent {
-        self.stream.fail();
+        self.fail_stream();
         let refused = refuses_request(&terminate).then_some(Status::RemoteAccess);
         LinkEvent::Terminated(terminate, refused)
+    }
+
+    fn fail_stream(&mut self) {
+        self.stream.fail();
+        self.ending.terminated = true;
     }
 
     /// Sends what TCP was promised, then FIN, and limits the time until the peer's FIN: a graceful
@@ -113,7 +121,7 @@ impl Link {
     /// Counts octets that have come behind a Terminate, and returns whether they are still few.
     pub(crate) fn may_discard(&mut self, octets: usize) -> bool {
         self.ending.discarded += octets;
-        self.ending.discarded <= MAX_DISCARDED
+        self.ending.discarded <= MAX_BEHIND_TERMINATE
     }
 
     /// Returns whether the peer has had all the time that it may take.
@@ -149,7 +157,11 @@ impl Link {
         let deadline = self.deadline.filter(|_| self.ending.fin_due);
         let deadline = deadline.unwrap_or_else(|| Instant::now() + CLOSE_TIMEOUT);
         let owed = self.out.owed().to_vec();
-        attrs.device.lingering.add(&attrs.device.driver, self.socket, owed, deadline);
+        let discards = match self.ending {
+            Ending { terminated: true, discarded, .. } => MAX_BEHIND_TERMINATE.saturating_sub(discarded),
+            _ => MAX_DISCARDED,
+        };
+        attrs.device.lingering.add(&attrs.device.driver, self.socket, owed, discards, deadline);
     }
 }
 
