@@ -71,8 +71,14 @@ impl Client {
     fn rounds(&self, args: &PingArgs, times: &mut Times) -> Result<(), Failure> {
         let mut round = 0;
         while args.count == 0 || round < args.count {
-            if round > 0 {
-                signals::sleep(args.interval())?;
+            // Nothing comes meanwhile but the connection's end, which is told at once.
+            if round > 0
+                && let Some(unasked) = self.end.try_next(args.interval())?
+            {
+                return Err(Failure::peer(format!(
+                    "a message of {} octets that nothing asked for",
+                    unasked.byte_len
+                )));
             }
             let begun = Instant::now();
             self.round(round, args.size)?;

@@ -89,6 +89,28 @@ fn ctrl_c_ends_with_the_summary() {
 }
 
 #[test]
+fn a_connection_that_ends_between_two_rounds_ends_the_ping() {
+    for graceful in [true, false] {
+        let mut server = server(&[]);
+        let client = command(&["ping", &server.host(), "--interval", "3600"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut client = client.unwrap();
+        let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
+        assert!(lines.by_ref().any(|line| line.unwrap().contains("round=0")));
+        if graceful {
+            assert_eq!(server.stop(), 0);
+        } else {
+            server.child().kill().unwrap();
+        }
+        assert_eq!(crate::program::wait(&mut client), 3);
+        let said = std::io::read_to_string(client.stderr.take().unwrap()).unwrap();
+        assert!(said.contains("closed the connection, or it was lost"), "{said}");
+    }
+}
+
+#[test]
 fn a_missing_server_is_named_as_such() {
     let addr = free_port().to_string();
     run(&["ping", &addr]).failed(3, &[&format!("nothing listens on {addr}"), "try: start"]);
