@@ -21,7 +21,8 @@ pub enum PortMapper {
 
 /// TCP's keepalive, in whole seconds from 1 to 32767, with 1 to 127 probes. A peer whose host has
 /// vanished is noticed after `idle` and `probes` intervals, two minutes by default; without it, a
-/// connection on which nothing is sent would last for ever.
+/// connection on which nothing is sent would last for ever. Linux probes only while nothing is
+/// unacknowledged: for the other case see [`ConnectOptions::user_timeout`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -95,6 +96,15 @@ pub struct ConnectOptions {
     pub retry_refused: Duration,
     /// TCP's probing of a silent peer; none when `None`. For sockets that the device makes.
     pub keepalive: Option<Keepalive>,
+    /// TCP's user timeout (RFC 9293 §3.9.1): a peer whose TCP leaves octets unacknowledged, and is
+    /// silent, for about so long is lost, a quarter of the time more or less, and no earlier than
+    /// after three retransmissions. `None`, the default: the time after which `keepalive` gives up.
+    /// Without either, TCP's own limit holds, some fifteen minutes.
+    ///
+    /// A peer that takes nothing is not lost: while its TCP says that the window is closed, it is
+    /// there, and is waited for. One that vanishes then is noticed later, after three questions
+    /// about the window without an answer, which TCP asks up to two minutes apart.
+    pub user_timeout: Option<Duration>,
     /// Active side: use of the port mapper.
     pub port_mapper: PortMapper,
     /// Immediate Data and atomics (RFC 7306) are accepted from the peer.
@@ -120,6 +130,22 @@ pub struct ConnectOptions {
     pub large_fpdus: bool,
 }
 
+impl ConnectOptions {
+    /// Returns the user timeout that is in force, if there is one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rddp_rdma::ConnectOptions;
+    /// let options = ConnectOptions::default();
+    /// assert_eq!(options.user_timeout_in_force(), Some(Duration::from_secs(120)));
+    /// ```
+    pub fn user_timeout_in_force(&self) -> Option<Duration> {
+        let of_keepalive =
+            |Keepalive { idle, interval, probes }| idle.saturating_add(interval.saturating_mul(probes));
+        self.user_timeout.or(self.keepalive.map(of_keepalive))
+    }
+}
+
 impl Default for ConnectOptions {
     fn default() -> Self {
         ConnectOptions {
@@ -138,6 +164,7 @@ impl Default for ConnectOptions {
             mss: None,
             retry_refused: Duration::ZERO,
             keepalive: Some(Keepalive::default()),
+            user_timeout: None,
             port_mapper: PortMapper::Auto,
             extensions: true,
             nudge: true,

@@ -2,7 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
+use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 /// Resets a TCP connection at once, for every descriptor and process that has the socket: closing
 /// this descriptor alone would leave the others connected.
@@ -30,6 +33,43 @@ pub(crate) fn stay_plain(socket: BorrowedFd<'_>) {
             size_of::<c_int>() as libc::socklen_t,
         )
     };
+}
+
+/// The questions to a peer's TCP that are without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unanswered {
+    /// Retransmissions in a row, or probes of a closed window. Those of keepalive do not count.
+    pub(crate) questions: u32,
+    /// The time since the last segment of the peer.
+    pub(crate) silence: Duration,
+}
+
+/// Asks TCP what its peer has left without an answer.
+pub(crate) fn unanswered(socket: BorrowedFd<'_>) -> io::Result<Unanswered> {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` octets of `info`, which has as many.
+    let got = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if got != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: numbers, all of them zero where the kernel has not written any.
+    let info = unsafe { info.assume_init() };
+    // Linux counts probes of a closed window and those of keepalive in one field, the latter only
+    // while nothing waits to be sent.
+    let probes = if info.tcpi_notsent_bytes > 0 { info.tcpi_probes } else { 0 };
+    Ok(Unanswered {
+        questions: u32::from(info.tcpi_retransmits.max(probes)),
+        silence: Duration::from_millis(u64::from(info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv))),
+    })
 }
 
 // The numbers of `ext-sockets/include/rddp/ddp.h`.

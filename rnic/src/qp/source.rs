@@ -188,6 +188,13 @@ impl Source for QpInner {
                 tracing::debug!(qp = self.attrs.num.0, state = %core.state, "the peer is too slow: reset");
                 self.lose(core, Some(AsyncEventKind::ConnectionLost));
             }
+            if core.link.as_mut().is_some_and(|link| link.has_vanished(&self.attrs, now)) {
+                tracing::info!(
+                    qp = self.attrs.num.0,
+                    "reset: the peer does not answer, and has octets to acknowledge (ConnectOptions::user_timeout)"
+                );
+                self.lose(core, Some(AsyncEventKind::ConnectionLost));
+            }
             if self.check_queues(core) {
                 self.pump(core);
             }

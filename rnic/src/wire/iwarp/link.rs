@@ -16,6 +16,7 @@ use super::ending::Ending;
 use super::first::{Nudge, RtrRead};
 use super::in_kernel::Confirmed;
 use super::out::OutBuffer;
+use super::silence::Silence;
 use crate::conn::socket::TcpSocket;
 use crate::kernel::{Guided, KernelCounts, Placement};
 use crate::mem::Verdicts;
@@ -105,6 +106,8 @@ pub(crate) struct Link {
     /// The state of a Read that is our RTR.
     pub(super) rtr: RtrRead,
     pub(super) deadline: Option<Instant>,
+    /// Set if the connection has a user timeout.
+    pub(super) silence: Option<Silence>,
     /// Makes the thread panic that receives the next octets.
     #[cfg(test)]
     pub(super) panics: bool,
@@ -160,6 +163,7 @@ impl Link {
             rtr: RtrRead::None,
             nudge: (active && options.nudge).then(Nudge::first),
             deadline: None,
+            silence: options.user_timeout_in_force().map(Silence::after),
             #[cfg(test)]
             panics: false,
             socket: Arc::new(socket),

@@ -11,6 +11,7 @@
 //! | `rx`, `staging`, `parked` | octets become FPDUs, or wait |
 //! | `deliver`, `place`, `direct` | FPDUs become placed payload and completions |
 //! | `in_kernel` | payload that the kernel has placed is confirmed |
+//! | `silence` | a peer that has vanished is noticed |
 //! | `watch` | who is woken for the socket |
 
 mod arena;
@@ -28,6 +29,7 @@ mod place;
 mod responses;
 mod rx;
 mod short;
+mod silence;
 mod staging;
 mod train;
 mod tx;
