@@ -94,7 +94,8 @@ pub struct ConnectOptions {
     /// since a server may be about to listen. Zero, the default, reports the first refusal. For
     /// connections that begin with an address.
     pub retry_refused: Duration,
-    /// TCP's probing of a silent peer; none when `None`. For sockets that the device makes.
+    /// TCP's probing of a silent peer; none when `None`. A socket of the program's own keeps the
+    /// keepalive that it has.
     pub keepalive: Option<Keepalive>,
     /// TCP's user timeout (RFC 9293 §3.9.1): a peer whose TCP leaves octets unacknowledged, and is
     /// silent, for about so long is lost, a quarter of the time more or less, and no earlier than

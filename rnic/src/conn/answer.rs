@@ -65,7 +65,7 @@ impl QueuePair {
         stream: impl Into<OwnedFd>,
         options: &ConnectOptions,
     ) -> Result<(), ConnectError> {
-        self.begin_as(TcpSocket::of(stream)?, options, Part::Asking)
+        self.begin_as(TcpSocket::of(stream, options)?, options, Part::Asking)
     }
 
     /// Takes the Request that has come. `None` before that, or when it has been taken before.

@@ -33,7 +33,11 @@ impl QueuePair {
         options: &ConnectOptions,
         active: bool,
     ) -> Result<(), ConnectError> {
-        self.begin_as(TcpSocket::of(stream)?, options, if active { Part::Active } else { Part::Passive })
+        self.begin_as(
+            TcpSocket::of(stream, options)?,
+            options,
+            if active { Part::Active } else { Part::Passive },
+        )
     }
 
     /// Begins a startup over a TCP connection of the program's own.

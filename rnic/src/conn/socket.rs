@@ -22,12 +22,16 @@ impl TcpSocket {
         TcpSocket(socket)
     }
 
-    /// Takes a TCP connection that the program has made, or is making.
-    pub(crate) fn of(socket: impl Into<OwnedFd>) -> io::Result<Self> {
+    /// Takes a TCP connection that the program has made, or is making. It gets the keepalive of
+    /// `options`, unless it has one.
+    pub(crate) fn of(socket: impl Into<OwnedFd>, options: &ConnectOptions) -> io::Result<Self> {
         let socket = Socket::from(socket.into());
         check_tcp(&socket)?;
         if socket.is_listener()? {
             return Err(invalid("this TCP socket listens: hand over a connection that it has accepted"));
+        }
+        if !socket.keepalive()? {
+            keep_alive(&socket, options)?;
         }
         Ok(TcpSocket::new(socket))
     }
@@ -87,6 +91,10 @@ fn prepare(socket: &Socket, options: &ConnectOptions) -> io::Result<()> {
     if let Some(mss) = options.mss {
         socket.set_tcp_mss(u32::from(mss))?;
     }
+    keep_alive(socket, options)
+}
+
+fn keep_alive(socket: &Socket, options: &ConnectOptions) -> io::Result<()> {
     if let Some(Keepalive { idle, interval, probes }) = options.keepalive {
         let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
         socket.set_tcp_keepalive(&keepalive).map_err(|error| match error.raw_os_error() {
@@ -166,5 +174,18 @@ mod tests {
             let (passive, _) = listener.accept().unwrap();
             assert_eq!([keepalive(&active), keepalive(&passive)], [wanted; 2]);
         }
+    }
+
+    /// Programs' own sockets are no exception, unless they are set already.
+    #[test]
+    fn a_socket_of_the_program_keeps_the_keepalive_that_it_has() {
+        let options = ConnectOptions::default();
+        let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        assert_eq!(keepalive(&TcpSocket::of(socket(), &options).unwrap()), options.keepalive);
+        let (own, second) = (socket(), Duration::from_secs(1));
+        own.set_tcp_keepalive(&TcpKeepalive::new().with_time(second).with_interval(second).with_retries(2))
+            .unwrap();
+        let wanted = Keepalive { idle: second, interval: second, probes: 2 };
+        assert_eq!(keepalive(&TcpSocket::of(own, &options).unwrap()), Some(wanted));
     }
 }

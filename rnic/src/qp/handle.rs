@@ -282,7 +282,7 @@ impl QueuePair {
         let inner = self.inner.here()?;
         // If the QP is not idle, the peer is told: its startup is over (RFC 6581 §9.3).
         let _place = inner.claim_place()?;
-        inner.attach(TcpSocket::of(stream)?, negotiated, options, active, || ())
+        inner.attach(TcpSocket::of(stream, options)?, negotiated, options, active, || ())
     }
 }
 

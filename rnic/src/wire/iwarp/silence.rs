@@ -1,8 +1,8 @@
 //! Peers that vanish while octets are unacknowledged, or wait for a window.
 //!
 //! Linux's keepalive sends no probes then, and TCP retransmits for a quarter of an hour before it
-//! gives up. TCP_USER_TIMEOUT would end that, but it counts the time of a closed window even where
-//! the peer answers each question about it, so a living peer that takes nothing would be lost
+//! gives up. `TCP_USER_TIMEOUT` would end that, but it counts the time of a closed window even
+//! where the peer answers each question about it, so a living peer that takes nothing would be lost
 //! (`tcp_probe_timer`, Linux 6.18). The device therefore looks now and then at what TCP has asked
 //! in vain. A connection costs one system call in a quarter of its user timeout.
 

@@ -26,13 +26,26 @@ const MOST: u8 = 255;
 /// connects already. A network adapter's startup takes longer than that, and TCP's does not.
 const RETRY_REFUSED: Duration = Duration::from_millis(100);
 
+/// Retries that a program asks for which does not say how many, the most that there are.
+const RETRIES: u8 = 7;
+
+/// Returns the time for which a peer may leave octets unacknowledged, as the program's `timeout`
+/// and `retry_cnt` have it: in it an InfiniBand device ends its tries, each of which may take four
+/// times as long as it is set (InfiniBand Architecture §9.7.6.1.3). A timeout of zero leaves the
+/// limit to the device.
+fn user_timeout(timeout: u8, retries: u8) -> Option<Duration> {
+    let tries = u32::from(retries.min(RETRIES)) + 1;
+    (timeout > 0).then(|| 4 * Duration::from_nanos(4096) * (1 << timeout.min(31)) * tries)
+}
+
 /// Parameters of a connection that a program asks for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Wanted {
     data: Vec<u8>,
     /// Inbound and outbound Reads at a time; `None`: the most.
     ird: Option<u8>,
     ord: Option<u8>,
+    retries: u8,
     /// The number of a queue pair that the program has made itself.
     qp: Option<u32>,
 }
@@ -42,19 +55,22 @@ impl Wanted {
     /// NULL or a structure, whose private data are as long as it says.
     unsafe fn load(param: *const rdma_conn_param) -> Wanted {
         // SAFETY: promised by the caller.
-        let Some(param) = (unsafe { param.as_ref() }) else { return Wanted::default() };
+        let Some(param) = (unsafe { param.as_ref() }) else {
+            return Wanted { data: Vec::new(), ird: None, ord: None, retries: RETRIES, qp: None };
+        };
         let depth = |depth| (depth != MOST).then_some(depth);
         Wanted {
             // SAFETY: as above.
             data: unsafe { octets(param.private_data, param.private_data_len) },
             ird: depth(param.responder_resources),
             ord: depth(param.initiator_depth),
+            retries: param.retry_count,
             qp: Some(param.qp_num),
         }
     }
 
-    /// Returns the options of a connection with `peer`, whose port is that of the server.
-    fn options(self, device: &Device, peer: SocketAddr) -> Outcome<ConnectOptions> {
+    /// Returns the options of a connection of `qp` with `peer`, whose port is that of the server.
+    fn options(self, device: &Device, qp: &Qp, peer: SocketAddr) -> Outcome<ConnectOptions> {
         let set = device.settings()?.options(peer, device.limits.depth);
         let depth = |asked: Option<u8>, most: u16| asked.map_or(most, |asked| most.min(asked.into()));
         Ok(ConnectOptions {
@@ -62,6 +78,7 @@ impl Wanted {
             ord: depth(self.ord, set.ord),
             private_data: self.data,
             retry_refused: RETRY_REFUSED,
+            user_timeout: user_timeout(qp.attributes.lock().timeout, self.retries),
             ..set
         })
     }
@@ -119,7 +136,7 @@ impl Id {
             return Err(Errno::EINVAL);
         }
         let (qp, to) = (self.pair(&mut state, &wanted)?, state.destination.ok_or(Errno::EINVAL)?);
-        let options = wanted.options(&self.device.device, to)?;
+        let options = wanted.options(&self.device.device, &qp, to)?;
         qp.set_extensions(options.extensions);
         let begun = match state.socket.take() {
             // The program has chosen an address of its own.
@@ -177,7 +194,8 @@ impl Id {
         }
         let qp = self.pair(&mut state, &wanted)?;
         let peer = state.destination.ok_or(Errno::EINVAL)?;
-        let options = wanted.options(&self.device.device, peer)?;
+        // Those of the peer decide in InfiniBand, which are not known here.
+        let options = Wanted { retries: RETRIES, ..wanted }.options(&self.device.device, &qp, peer)?;
         let request = state.request.take().ok_or(Errno::EINVAL)?;
         qp.set_extensions(options.extensions);
         let negotiated = request.accept_with(&qp.queues, &options).map_err(|error| {
@@ -288,4 +306,19 @@ pub(in crate::c) unsafe extern "C" fn rdma_init_qp_attr(
         }
         Ok(())
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_and_retry_count_decide_how_long_a_silent_peer_is_waited_for() {
+        assert_eq!(user_timeout(0, 7), None);
+        // 67.1 ms, as many programs ask, once and with the most retries.
+        assert_eq!(user_timeout(14, 0).unwrap().as_millis(), 268);
+        assert_eq!(user_timeout(14, 7).unwrap().as_millis(), 2147);
+        // Five bits and three.
+        assert_eq!(user_timeout(255, 255), user_timeout(31, 7));
+    }
 }
