@@ -24,11 +24,11 @@ use crate::io::sleep::Sleep;
 /// [`Rnic::create_channel`](crate::Rnic::create_channel). Cloning gives another handle to the same
 /// channel.
 ///
-/// A program that sleeps on the channel's descriptor, by poll, select, epoll or mio, calls
-/// [`watch`](Self::watch) before: from then on the descriptor is readable until
-/// [`next_event`](Self::next_event) has taken every event. To look at it ([`AsFd`], [`AsRawFd`])
-/// changes nothing. Its `O_NONBLOCK` is set at first, and is the program's own to clear; the
-/// program does not read the descriptor.
+/// A program may sleep on the channel's descriptor, by poll, select, epoll, mio or tokio's
+/// `AsyncFd`. Once it has asked for it ([`AsFd`], [`AsRawFd`], [`watch`](Self::watch)), the
+/// descriptor is readable until [`next_event`](Self::next_event) has taken every event. Its
+/// `O_NONBLOCK` is set at first, and is the program's own to clear; the program does not read the
+/// descriptor.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,10 +58,10 @@ impl CompletionChannel {
         channel.live_queues().iter().filter(|cq| cq.is_in_use()).count()
     }
 
-    /// Returns the descriptor, which shows the channel's events from now on: for a program that is
-    /// about to sleep on it.
+    /// Returns the descriptor, as [`AsFd`] does, and takes the program to be about to sleep on it.
     ///
-    /// While the channel's queues are armed, the background thread reads the sockets. A
+    /// So the background thread reads the sockets while the channel's queues are armed: at once,
+    /// where otherwise it finds out within a millisecond that the program no longer does. A
     /// [`wait`](Self::wait) that sleeps ends that until the program calls this again, or is found
     /// to sleep elsewhere: the thread that waits reads the sockets itself. The descriptor shows
     /// events either way.
@@ -69,12 +69,12 @@ impl CompletionChannel {
         if let Ok(channel) = self.0.here() {
             channel.watch_elsewhere();
         }
-        self.as_fd()
+        self.0.anywhere().notify.as_fd()
     }
 
-    /// Ends what [`watch`](Self::watch) began, for all threads: the descriptor is not readable, and
-    /// events cost no system call. Those that come are kept for [`next_event`](Self::next_event),
-    /// and for the next `watch`.
+    /// Ends what asking for the descriptor began, for all threads: it is not readable, and events
+    /// cost no system call. Those that come are kept for [`next_event`](Self::next_event), and for
+    /// the next time that the program asks.
     pub fn unwatch(&self) {
         if let Ok(channel) = self.0.here() {
             channel.unwatch();
@@ -123,8 +123,12 @@ impl CompletionChannel {
     }
 }
 
+/// Shows the channel's events by the descriptor from now on.
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
+        if let Ok(channel) = self.0.here() {
+            channel.events.lock().show_by(&channel.notify);
+        }
         self.0.anywhere().notify.as_fd()
     }
 }
@@ -158,6 +162,14 @@ struct Events {
     watched_elsewhere: bool,
     /// The number of threads in [`ChannelInner::wait`], asleep or not.
     waiting: usize,
+}
+
+impl Events {
+    /// Has the descriptor show the events that there are, and those to come.
+    fn show_by(&mut self, notify: &Counter) {
+        self.shown = true;
+        notify.show(self.queues.len());
+    }
 }
 
 /// A list that needs no allocation where a thread names all sockets when it goes to sleep.
@@ -204,8 +216,7 @@ impl ChannelInner {
 
     fn watch_elsewhere(&self) {
         let mut events = self.events.lock();
-        events.shown = true;
-        self.notify.show(events.queues.len());
+        events.show_by(&self.notify);
         let was_watched = std::mem::replace(&mut events.watched_elsewhere, true);
         drop(events);
         if !was_watched {

@@ -1,7 +1,7 @@
 //! Waking a program: `wait`, channels in poll and epoll, armed queues
 //! (draft-hilland-rddp-verbs §8.2).
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -128,21 +128,31 @@ fn arming_for_solicited_ones_keeps_an_arming_for_all() {
     armed.fires();
 }
 
-/// The channel's descriptor works in an edge-triggered epoll set, as mio uses it.
+/// The channel's descriptor works in an edge-triggered epoll set. mio and tokio's `AsyncFd` ask for
+/// it as for any other, before or after the first event.
 #[test]
 fn a_channel_works_in_epoll() {
-    let mut armed = Armed::new();
-    let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
-    let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
-    epoll.add(armed.channel.watch(), EpollEvent::new(flags, 7)).unwrap();
-    let mut events = [EpollEvent::empty(); 4];
-    for round in 0..20 {
-        armed.end.cq.arm(round % 2 == 0);
-        armed.message(true);
-        assert_eq!(epoll.wait(&mut events, EpollTimeout::from(20_000u16)).unwrap(), 1);
-        assert_eq!(events[0].data(), 7);
-        assert!(armed.channel.next_event().is_some());
-        assert_eq!(armed.drain(), 1);
+    let ways: [fn(&CompletionChannel) -> BorrowedFd<'_>; 2] = [AsFd::as_fd, CompletionChannel::watch];
+    for (ask, asks_late) in ways.into_iter().flat_map(|ask| [(ask, false), (ask, true)]) {
+        let mut armed = Armed::new();
+        let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
+        let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 7);
+        if !asks_late {
+            epoll.add(ask(&armed.channel), event).unwrap();
+        }
+        let mut events = [EpollEvent::empty(); 4];
+        for round in 0..20 {
+            armed.end.cq.arm(round % 2 == 0);
+            armed.message(true);
+            if asks_late && round == 0 {
+                assert!(armed.end.cq.wait(Some(PATIENCE)).unwrap());
+                epoll.add(ask(&armed.channel), event).unwrap();
+            }
+            assert_eq!(epoll.wait(&mut events, EpollTimeout::from(20_000u16)).unwrap(), 1);
+            assert_eq!(events[0].data(), 7);
+            assert!(armed.channel.next_event().is_some());
+            assert_eq!(armed.drain(), 1);
+        }
     }
 }
 
@@ -150,8 +160,10 @@ fn a_channel_works_in_epoll() {
 #[test]
 fn a_channel_that_is_not_watched_keeps_its_events() {
     let mut armed = Armed::new();
-    let is_readable = |channel: &CompletionChannel| {
-        let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+    // To ask for the descriptor would have the channel show its events again.
+    let descriptor = armed.channel.watch().try_clone_to_owned().unwrap();
+    let is_readable = || {
+        let mut fds = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
         nix::poll::poll(&mut fds, 0_u16) == Ok(1)
     };
     assert!(!armed.is_readable(Duration::ZERO));
@@ -160,12 +172,12 @@ fn a_channel_that_is_not_watched_keeps_its_events() {
         armed.message(false);
         assert!(armed.is_readable(PATIENCE), "no event came");
         armed.channel.unwatch();
-        assert!(!is_readable(&armed.channel));
+        assert!(!is_readable());
         assert!(armed.is_readable(Duration::ZERO), "the event is shown again");
         armed.channel.unwatch();
         assert!(armed.channel.next_event().is_some() && armed.channel.next_event().is_none());
         armed.channel.watch();
-        assert!(!is_readable(&armed.channel));
+        assert!(!is_readable());
         armed.drain();
     }
 }
