@@ -13,7 +13,7 @@ use rddp_rdmap::Fault;
 
 use super::QpInner;
 use super::core::Core;
-use super::progress::{Pulled, TURN};
+use super::progress::Pulled;
 use super::state::QpState;
 use crate::cq::{CqInner, Member, Watched};
 use crate::io::driver::{Driver, Failure, Holder, Source};
@@ -24,7 +24,7 @@ use crate::wire::Link;
 impl QpInner {
     /// Delivers a parked segment, reads for one turn, and sends, all without sleeping. Returns how
     /// the reading ended.
-    fn progress(&self, core: &mut MutexGuard<'_, Core>) -> Pulled {
+    pub(super) fn progress(&self, core: &mut MutexGuard<'_, Core>) -> Pulled {
         let Some((may_read, may_write)) = core.link.as_ref().map(Link::readiness) else { return Pulled::Dry };
         let pulled = if self.unpark(core) { self.pull_if(core, may_read) } else { Pulled::Dry };
         self.check_queues(core);
@@ -48,7 +48,7 @@ impl QpInner {
             return Pulled::Dry;
         }
         link.resume_reading(&cx);
-        self.pull(core, TURN)
+        self.pull(core)
     }
 
     /// Ends the connection if one of the QP's completion queues has overflowed (RFC 5042 §6.4.6).

@@ -2,7 +2,7 @@
 
 use rddp_stat::Counter;
 
-use super::super::progress::Pulled;
+use super::super::progress::{Pulled, TURN};
 use super::*;
 use crate::wire::{FEW_RESPONSES, RESPONSES_AHEAD};
 
@@ -18,8 +18,6 @@ fn send(framer: &mut Framer, msn: u32, payload: &[u8], out: &mut Vec<u8>) {
 /// RFC 5042 §6.4.4: however much has come, a QP is read for one turn, and then others are.
 #[test]
 fn a_turn_of_reading_has_an_end() {
-    // Shorter than a turn is, since TCP does not keep enough for one of those.
-    const SHORT_TURN: u64 = 30_000;
     let (pd, _cq, qp, mut peer) = taken_over(Msn::FIRST);
     let inbox = pd.allocate(40_000, Access::LOCAL_WRITE).unwrap();
     let mut framer = Framer::new(Framing { crc: true, markers: false });
@@ -30,25 +28,25 @@ fn a_turn_of_reading_has_an_end() {
     }
     peer.set_nonblocking(true).unwrap();
     // No other thread reads meanwhile.
-    let mut turns = qp.inner.anywhere().with_core(|qp, core| {
-        let (mut turns, mut written, deadline) = (Vec::new(), 0, Instant::now() + PATIENCE);
-        while core.tally.of(Counter::OctetsReceived) < octets.len() as u64 {
-            assert!(Instant::now() < deadline, "{turns:?}");
-            // As much as TCP takes.
-            while let Ok(count @ 1..) = peer.write(&octets[written..]) {
-                written += count;
-            }
-            let before = core.tally.of(Counter::OctetsReceived);
-            let pulled = qp.pull(core, SHORT_TURN);
-            turns.push((pulled, core.tally.of(Counter::OctetsReceived) - before));
+    let inner = qp.inner.anywhere();
+    let mut core = inner.core.lock();
+    let (mut turns, mut written, deadline) = (Vec::new(), 0, Instant::now() + PATIENCE);
+    while core.tally.of(Counter::OctetsReceived) < octets.len() as u64 {
+        assert!(Instant::now() < deadline, "{turns:?}");
+        // As much as TCP takes.
+        while let Ok(count @ 1..) = peer.write(&octets[written..]) {
+            written += count;
         }
-        turns
-    });
+        let before = core.tally.of(Counter::OctetsReceived);
+        let pulled = inner.progress(&mut core);
+        turns.push((pulled, core.tally.of(Counter::OctetsReceived) - before));
+    }
+    drop(core);
     // The first one fills the staging buffer; all others go straight into place,
     // so that no short read ends them.
     turns.remove(0);
     assert!(turns.iter().any(|(pulled, _)| *pulled == Pulled::More), "none was long enough: {turns:?}");
-    assert!(turns.iter().all(|(_, read)| *read <= SHORT_TURN + READ), "{turns:?}");
+    assert!(turns.iter().all(|(_, read)| *read <= TURN + READ), "{turns:?}");
 }
 
 /// RFC 5042 §6.4.1: what all QPs together have promised to TCP is bounded, by preparing fewer

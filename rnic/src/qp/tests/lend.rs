@@ -6,7 +6,6 @@ use rddp_mpa::{Deframer, FpduError, MAX_ULPDU, Step};
 use rddp_rdmap::{ReadRequestRepr, TerminateCode};
 use rddp_stat::Counter;
 
-use super::super::progress::TURN;
 use super::*;
 use crate::wire::Outgoing;
 use crate::{MemoryRegion, Remote, Status};
@@ -76,7 +75,7 @@ impl End {
             let deadline = Instant::now() + PATIENCE;
             while core.tally.of(Counter::OctetsReceived) < requests.len() as u64 {
                 assert!(Instant::now() < deadline, "the requests are not taken");
-                qp.pull(core, TURN);
+                qp.pull(core);
             }
             f(qp, core)
         })
@@ -352,7 +351,7 @@ fn a_changed_source_ends_the_connection_and_delivers_nothing() {
         let deadline = Instant::now() + PATIENCE;
         while core.tally.of(Counter::FpdusReceived) == 0 {
             assert!(Instant::now() < deadline, "the request is not taken");
-            qp.pull(core, TURN);
+            qp.pull(core);
         }
         let (link, mut cx) = core.split(&qp.attrs).unwrap();
         Outgoing::with_own(|out| {

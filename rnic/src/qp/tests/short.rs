@@ -4,7 +4,6 @@ use rddp_mpa::{Rtr, fpdu_len};
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, ReadRequestRepr};
 use rddp_stat::Counter;
 
-use super::super::progress::TURN;
 use super::*;
 use crate::capabilities::{MAX_INLINE, MAX_SGE};
 use crate::mem::send_octets;
@@ -264,7 +263,7 @@ fn the_peers_read_or_atomic_has_its_turn() {
         end.with_core(|qp, core| {
             peer.write_all(&request).unwrap();
             while core.tally.of(Counter::FpdusReceived) == 0 {
-                qp.pull(core, TURN);
+                qp.pull(core);
             }
             assert!(!qp.send_short(core, &hello()));
         });
