@@ -229,7 +229,7 @@ fn a_dropped_listener_closes_what_it_had() {
 }
 
 /// A listener that finds no descriptor free for a connection tries again, though nothing new
-/// happens on its socket.
+/// happens on its socket, and rests in between.
 #[test]
 fn a_listener_without_descriptors_takes_the_connection_later() {
     if !alone("caps::a_listener_without_descriptors_takes_the_connection_later") {
@@ -245,7 +245,16 @@ fn a_listener_without_descriptors_takes_the_connection_later() {
     taken.pop();
     let mut socket = dial(&listener);
     socket.write_all(&good_request()).unwrap();
+    let (began, spent) = (Instant::now(), process_time());
     assert!(listener.accept(Some(SHORT)).unwrap().is_none());
+    // No measure of speed: a listener that does not rest uses all of the time.
+    let spent = process_time() - spent;
+    assert!(spent < began.elapsed() / 5, "at work for {spent:?} of {:?}", began.elapsed());
     drop(taken);
     assert!(listener.accept(Some(PATIENCE)).unwrap().is_some(), "the connection was forgotten");
+}
+
+/// Returns the processor time of all threads of this process.
+fn process_time() -> Duration {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()
 }
