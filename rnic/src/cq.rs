@@ -30,7 +30,7 @@ pub(crate) use self::progress::Waiter;
 use crate::capabilities::CAPABILITIES;
 use crate::channel::ChannelInner;
 use crate::deadline::Deadline;
-use crate::error::Error;
+use crate::error::{Error, PostError};
 use crate::home::Home;
 use crate::io::driver::Driver;
 use crate::io::lease::Presence;
@@ -148,7 +148,7 @@ impl CompletionQueue {
 
     /// Returns the number of completions that the queue can hold.
     pub fn capacity(&self) -> usize {
-        self.0.here().map_or(0, |cq| cq.entries.lock().capacity())
+        self.0.here().map_or(0, |cq| cq.capacity())
     }
 
     /// Changes the number of completions that the queue can hold (draft-hilland-rddp-verbs §5.2.4).
@@ -244,6 +244,10 @@ impl CqInner {
         self.handles.load(Ordering::Relaxed) > 0 || self.member_count() > 0
     }
 
+    pub(crate) fn capacity(&self) -> usize {
+        self.entries.lock().capacity()
+    }
+
     /// Returns whether the queue belongs to the device with this background thread.
     pub(crate) fn is_of(&self, driver: &Arc<Driver>) -> bool {
         Arc::ptr_eq(&self.driver, driver)
@@ -334,6 +338,12 @@ impl CqInner {
 
     pub(crate) fn is_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Acquire)
+    }
+
+    /// Refuses a request whose completion could not be reported.
+    #[inline]
+    pub(crate) fn refuse_if_overflowed(&self) -> Result<(), PostError> {
+        if self.is_overflowed() { Err(PostError::CqOverflow { cq: self.num }) } else { Ok(()) }
     }
 }
 

@@ -108,7 +108,9 @@ impl Rnic {
     }
 
     /// Makes a completion queue that holds `capacity` completions: at least as many as there can be
-    /// requests outstanding at its QPs, or it overflows.
+    /// requests outstanding at its QPs, or it may overflow. An event of `tracing` tells of each QP
+    /// that may have more, since a program may bound them otherwise, or have most of them make no
+    /// completion.
     pub fn create_cq(&self, capacity: usize) -> Result<CompletionQueue, Error> {
         self.make_cq(capacity, None)
     }

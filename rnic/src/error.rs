@@ -9,6 +9,7 @@ use std::io;
 
 use rddp_ddp::Stag;
 use rddp_mpa::{StartupError, StartupMisuse};
+use rddp_rdma::CqNum;
 use rddp_rdmap::AccessError;
 
 use crate::home::Forked;
@@ -89,6 +90,18 @@ pub enum PostError {
     QueueFull {
         /// The number of requests that the queue can hold.
         capacity: usize,
+    },
+    /// The completion queue of the request has overflowed, so that its completion could not be
+    /// reported. The connection has ended (RFC 5042 §6.4.6), and the queue takes part in no other:
+    /// a larger one is made, or it is polled more often.
+    #[error(
+        "completion queue {} has overflowed, which ends its connections: \
+         make one with room for all requests of its queue pairs, or poll it more often",
+        .cq.0
+    )]
+    CqOverflow {
+        /// The completion queue.
+        cq: CqNum,
     },
     /// Too many scatter or gather elements.
     #[error("the request has {count} scatter or gather elements: at most {max} are allowed")]

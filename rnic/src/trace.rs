@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 use rddp_iwarp::Segment;
 use rddp_mpa::{Negotiated, Request};
-use rddp_rdma::{AsyncEventKind, SendWr, Status};
+use rddp_rdma::{AsyncEventKind, CqNum, SendWr, Status};
 use rddp_rdmap::{Fault, TerminateRepr};
 use tracing::level_filters::LevelFilter;
 use tracing::span::EnteredSpan;
@@ -69,6 +69,17 @@ pub(crate) fn rejected() {
 pub(crate) fn connected(qp: QpNum, agreed: &Negotiated, active: bool) {
     let Negotiated { ird, ord, .. } = agreed;
     debug!(target: "rddp_rnic::connection", qp = qp.0, active, ird, ord, "connected");
+}
+
+/// A QP was made that may have more requests than a completion queue of its has room for
+/// completions. Requests that make none, and a program that polls in time, bear that.
+#[cold]
+pub(crate) fn may_overflow(qp: QpNum, cq: CqNum, requests: usize, capacity: usize) {
+    debug!(
+        target: "rddp_rnic::work",
+        qp = qp.0, cq = cq.0, requests, capacity,
+        "the completion queue has room for fewer completions than the QP for requests"
+    );
 }
 
 /// Both FINs have been seen.

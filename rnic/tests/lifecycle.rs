@@ -243,10 +243,8 @@ fn an_overflowing_queue_hurts_only_its_own_qps() {
     let other = End::new();
     connect_on("127.0.0.1:0", &active, &passive, &options, &options);
     connect_on("127.0.0.1:0", &other, &victim, &options, &options);
-    for i in 0..4 {
-        victim.qp.post_recv(RecvWr::new(i, [])).unwrap();
-        other.qp.post_send(&SendWr::send_inline(i, b"")).unwrap();
-    }
+    (0..4).for_each(|i| victim.qp.post_recv(RecvWr::new(i, [])).unwrap());
+    (0..4).for_each(|i| other.qp.post_send(&SendWr::send_inline(i, b"")).unwrap());
     victim.event_like(|event| *event == AsyncEventKind::CqOverflow);
     other.event_like(|event| matches!(event, AsyncEventKind::TerminateReceived(code) if code.0 == 0x0207));
     assert!(victim.cq.is_overflowed());

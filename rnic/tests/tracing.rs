@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use common::raw::{Role, with_plain_raw};
 use common::{ALL, End, PATIENCE, connected};
-use rddp_rnic::{ConnectOptions, QpState, RecvWr, Remote, SendWr, Stag, TerminateCode};
+use rddp_rnic::{
+    CompletionQueue, ConnectOptions, QpConfig, QpState, RecvWr, Remote, SendWr, Stag, TerminateCode,
+};
 use rddp_test_support::{accept_request, read_to_end, segment};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -108,6 +110,31 @@ fn a_connection_and_a_message_are_told_from_the_startup_to_the_end() {
     active.qp.disconnect();
     active.await_state(QpState::Idle);
     seen(&["DEBUG rddp_rnic::connection", "closed", &qp]);
+}
+
+/// A QP that may have more requests than its completion queue has room for, and no other.
+#[test]
+fn a_completion_queue_that_may_overflow_is_told_of() {
+    let _turn = choosing("rddp_rnic::work", Level::DEBUG);
+    let end = End::new();
+    let (one, other) = (end.rnic.create_cq(12).unwrap(), end.rnic.create_cq(8).unwrap());
+    let made = |send_cq: &CompletionQueue, max_send, max_recv| {
+        let config = QpConfig { send_cq: send_cq.clone(), max_send, max_recv, ..QpConfig::new(&one) };
+        let qp = end.pd.create_qp(&config).unwrap();
+        let told = lock(&LINES).drain(..).collect::<Vec<_>>();
+        (format!("qp={} ", qp.num().0), told)
+    };
+    for (send_cq, max_send, max_recv) in [(&one, 8, 4), (&other, 8, 12)] {
+        assert_eq!(made(send_cq, max_send, max_recv).1, [""; 0]);
+    }
+    for (send_cq, max_send, max_recv, cq, requests) in
+        [(&one, 8, 5, &one, 13), (&other, 9, 1, &other, 9), (&other, 1, usize::MAX, &one, usize::MAX)]
+    {
+        let (qp, told) = made(send_cq, max_send, max_recv);
+        let parts = [&qp, &format!("cq={} requests={requests} capacity={}", cq.num().0, cq.capacity())];
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(parts.iter().all(|part| told[0].contains(part.as_str())), "{told:?} {parts:?}");
+    }
 }
 
 #[test]

@@ -37,6 +37,7 @@ pub(crate) fn of_post(error: PostError) -> Errno {
     match error {
         PostError::QueueFull { .. } => Errno::ENOMEM,
         PostError::Unsupported => Errno::EOPNOTSUPP,
+        PostError::CqOverflow { .. } => Errno::EIO,
         PostError::Forked(_) => Errno::ENODEV,
         _ => Errno::EINVAL,
     }

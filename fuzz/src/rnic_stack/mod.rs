@@ -468,10 +468,11 @@ impl<'a> Session<'a> {
                 self.note(None, wr.signaled, invalidates);
             }
             Err(error) => {
-                let may_be = matches!(
-                    error,
-                    PostError::QueueFull { .. } | PostError::InlineTooLong { .. } | PostError::Memory { .. }
-                );
+                let may_be = match error {
+                    PostError::CqOverflow { .. } => self.cq.is_overflowed(),
+                    PostError::QueueFull { .. } | PostError::InlineTooLong { .. } | PostError::Memory { .. } => true,
+                    _ => false,
+                };
                 assert!(may_be, "{error}");
             }
         }

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rddp_mpa::{Negotiated, RtrSet};
 use rddp_rdma::{AsyncEvent, AsyncEventKind, ConnectOptions, Element};
 
-use crate::config::NoReceive;
+use crate::config::{NoReceive, QpConfig};
 use crate::cq::CqInner;
 use crate::device::DeviceInner;
 use crate::event::{EventQueue, Sink};
 use crate::kernel::Placement;
 use crate::mem::{Access, PdId, QpNum};
+use crate::trace;
 
 /// The attributes of one queue pair: its number, its protection domain, its completion queues,
 /// and what its peer may do.
@@ -95,6 +96,20 @@ impl QpAttributes {
     pub(crate) fn cqs(&self) -> impl Iterator<Item = &Arc<CqInner>> {
         let other = (!Arc::ptr_eq(&self.send_cq, &self.recv_cq)).then_some(&self.recv_cq);
         std::iter::once(&self.send_cq).chain(other)
+    }
+
+    /// Tells of completion queues that are smaller than what may complete into them of this QP.
+    pub(super) fn say_what_may_overflow(&self, config: &QpConfig) {
+        let of = |queue: &Arc<CqInner>, cq, requests| if Arc::ptr_eq(queue, cq) { requests } else { 0 };
+        let receives = if config.srq.is_some() { 0 } else { config.max_recv };
+        for cq in self.cqs() {
+            let requests =
+                of(&self.send_cq, cq, config.max_send).saturating_add(of(&self.recv_cq, cq, receives));
+            let capacity = cq.capacity();
+            if requests > capacity {
+                trace::may_overflow(self.num, cq.num, requests, capacity);
+            }
+        }
     }
 
     /// Returns whether a Send without a receive waits for one.

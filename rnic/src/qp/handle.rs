@@ -110,6 +110,7 @@ impl QueuePair {
             cq.add_member(inner.attrs.token, inner.clone())
                 .map_err(Error::host("watching the sockets of many QPs"))?;
         }
+        inner.attrs.say_what_may_overflow(config);
         device.qps.lock().insert(inner.attrs.num, Arc::downgrade(inner));
         if let Some(srq) = srq {
             srq.join(inner.attrs.num, inner);

@@ -101,6 +101,7 @@ impl QpInner {
 
     fn post_sends(&self, list: &[SendWr]) -> Result<(), PostListError> {
         trace::posted(self.attrs.num, list);
+        self.attrs.send_cq.refuse_if_overflowed().map_err(|error| PostListError { posted: 0, error })?;
         let mut core = self.core.lock();
         if let [wr] = list
             && self.send_short(&mut core, wr)
@@ -120,6 +121,7 @@ impl QpInner {
 
     fn post_batch(&self, list: &[SendWr]) -> Result<(), PostError> {
         trace::posted(self.attrs.num, list);
+        self.attrs.send_cq.refuse_if_overflowed()?;
         let mut core = self.core.lock();
         if let [wr] = list
             && self.send_short(&mut core, wr)
@@ -148,6 +150,7 @@ impl QpInner {
     }
 
     fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
+        self.attrs.recv_cq.refuse_if_overflowed()?;
         let mut core = self.core.lock();
         core.rq.push(wr, self.attrs.local_memory())?;
         if !core.state.takes_work() {

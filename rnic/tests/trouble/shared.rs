@@ -7,13 +7,13 @@ use rddp_mpa::StartupConfig;
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{
     Access, AsyncEventKind, CompletionQueue, ConnectOptions, Element, MemoryRegion, PostError,
-    ProtectionDomain, QpConfig, QpState, RecvWr, Rnic, RnicConfig, Rtr, RtrSet, SgeFault, SharedReceiveQueue,
-    SrqConfig, Status,
+    ProtectionDomain, QpConfig, QpState, RecvWr, Rnic, RnicConfig, Rtr, RtrSet, SendWr, SgeFault,
+    SharedReceiveQueue, SrqConfig, Status,
 };
 use rddp_test_support::{Peer, plain, segment};
 
 use crate::common::raw::{self, Role, client_server, connect_raw, open_for};
-use crate::common::{ALL, End, PATIENCE};
+use crate::common::{ALL, End, PATIENCE, connect_on};
 use crate::slow::goes_on;
 
 /// Receives that were never connected overflow their queue as they are flushed.
@@ -29,6 +29,40 @@ fn a_queue_too_small_for_what_is_flushed_is_told_of() {
     let event = end.rnic.wait_async_event(Some(PATIENCE)).unwrap().expect("nobody is told");
     assert_eq!((event.element, event.kind), (Element::Cq(small.num()), AsyncEventKind::CqOverflow));
     assert_eq!((small.poll_one().unwrap().wr_id, small.is_overflowed()), (0, true));
+}
+
+/// A program that posts and never polls is told, also by a QP that is to be connected anew.
+#[test]
+fn nothing_is_posted_once_its_completion_could_not_be_reported() {
+    let (device, peer) = (End::new(), End::new());
+    let small = device.rnic.create_cq(8).unwrap();
+    let overflow = PostError::CqOverflow { cq: small.num() };
+    let mut config = QpConfig::new(&small);
+    config.recv_cq = device.cq.clone();
+    let end = End { qp: device.pd.create_qp(&config).unwrap(), cq: small.clone(), ..device };
+    let options = ConnectOptions::default();
+    connect_on("127.0.0.1:0", &end, &peer, &options, &options);
+    let memory = peer.region(8, ALL);
+    let request = |id| SendWr::write_inline(id, b"x", memory.remote(0));
+    let deadline = Instant::now() + PATIENCE;
+    let refused = (0..).find_map(|id| {
+        assert!(Instant::now() < deadline, "{id} requests were posted");
+        end.qp.post_send(&request(id)).err()
+    });
+    assert_eq!(refused, Some(overflow));
+    end.await_state(QpState::Error);
+    // What completes elsewhere is flushed as ever.
+    end.qp.post_recv(RecvWr::new(7, [])).unwrap();
+    assert_eq!(config.recv_cq.poll_one().map(|done| (done.wr_id, done.status)), Some((7, Status::Flushed)));
+    for state in [QpState::Error, QpState::Idle] {
+        assert_eq!(end.qp.state(), state);
+        assert_eq!(end.qp.post_batch(&[request(1)]), Err(overflow));
+        let refused = end.qp.post_sends(&[request(1), request(2)]).unwrap_err();
+        assert_eq!((refused.posted, refused.error), (0, overflow));
+        end.qp.reset();
+    }
+    let receiver = end.pd.create_qp(&QpConfig::new(&small)).unwrap();
+    assert_eq!(receiver.post_recv(RecvWr::new(8, [])), Err(overflow));
 }
 
 /// Connects a QP of the device to a raw peer.
@@ -52,10 +86,8 @@ fn an_overflowing_queue_hurts_its_own_streams_only() {
     let (idle, mut idle_raw) = stream(&device, &small, None);
     let (other, mut other_raw) = stream(&device, &device.cq, None);
     let inbox = device.region(64, Access::LOCAL_WRITE);
-    for id in 0..4 {
-        guilty.qp.post_recv(RecvWr::one(id, inbox.whole())).unwrap();
-        raw.send(&segment::send(id as u32 + 1, 0, true, b"more"));
-    }
+    (0..4).for_each(|id| guilty.qp.post_recv(RecvWr::one(id, inbox.whole())).unwrap());
+    (1..=4).for_each(|msn| raw.send(&segment::send(msn, 0, true, b"more")));
     let mut ended = Vec::new();
     while ended.len() < 2 {
         let event = device.rnic.wait_async_event(Some(PATIENCE)).unwrap().expect("a QP of the queue goes on");

@@ -224,6 +224,7 @@ fn piece(sge: &Sge) -> rddp_rnic::Sge {
 pub(super) fn post_errno(error: PostError) -> Errno {
     match error {
         PostError::QueueFull { .. } => Errno::WOULD_BLOCK,
+        PostError::CqOverflow { .. } => Errno(libc::EIO),
         PostError::InlineTooLong { .. } | PostError::MessageTooLong { .. } => Errno(libc::EMSGSIZE),
         // The errnos are those of `View::check`: the memory may have gone since.
         PostError::Memory { fault: SgeFault::OtherPd | SgeFault::ReadOnly, .. } => Errno(libc::EACCES),
