@@ -22,6 +22,8 @@ fn main() {
     let lld = lld();
     write(&out.join("exports.rs"), &exports(&public, &private, lld.is_some()));
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,librddp_verbs.so");
+    // Calls among its own functions do not come to a program's functions of the same names.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
     // Its threads and handlers outlive a `dlclose`.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     let Some(lld) = lld else {

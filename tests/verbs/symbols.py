@@ -4,7 +4,8 @@
     symbols.py LIBRARY [FILE]...
     symbols.py LIBRARY --archive
 
-Asked for are the symbols, with their versions, that the files need (without files: the programs and
+No relocation of the library names one of its own symbols, which a program may have too. Asked for
+are the symbols, with their versions, that the files need (without files: the programs and
 libraries of the Debian packages in `PACKAGES`; with `--archive`, of each package of the archive
 that depends on either library), and those that libibverbs and librdmacm define. Besides, each name
 in verbs-abi/symbols/ must be there.
@@ -147,10 +148,22 @@ def main():
     unversioned = [name for name in exported(library) if "@" not in name]
     for name in unversioned:
         print(f"symbols: {name} is exported without a version")
+    bound = set(relocated(library)) & {name for name, _ in have}
+    for name in sorted(bound):
+        print(f"symbols: {name} is bound by its name within the library")
     print(f"symbols: {len(asked)} asked for by {len(files)} files and the tables, {missing} missing")
-    if missing or unversioned or not have:
+    if missing or unversioned or bound or not have:
         return 1
     return 2 if not_had else 0
+
+
+def relocated(path):
+    """Yields the names of the symbols that relocations name, without their versions."""
+    said = subprocess.run(["readelf", "-W", "--relocs", path], capture_output=True, text=True)
+    for line in said.stdout.splitlines():
+        words = line.split()
+        if len(words) >= 5 and words[2].startswith("R_"):
+            yield words[4].split("@")[0]
 
 
 def exported(path):

@@ -20,3 +20,17 @@ fn programs_need_it_by_its_name_wherever_it_lay_when_they_were_linked() {
     let output = Command::new("readelf").arg("-d").arg(library()).output().expect("readelf of binutils");
     assert!(succeeded(&output).contains("Library soname: [librddp_sockets.so.0]"));
 }
+
+/// A program may have functions of the same names (Erlang has a `sigaction`): what binds to a name
+/// of ours by the dynamic linker comes to those.
+#[test]
+fn nothing_in_it_is_bound_to_its_own_exports_by_name() {
+    let output = Command::new("readelf").arg("-rW").arg(library()).output().expect("readelf of binutils");
+    let relocations = succeeded(&output);
+    // Offset, info, type, value of the symbol, name.
+    let names = relocations.lines().filter_map(|line| line.split_whitespace().nth(4));
+    let names: Vec<_> = names.filter_map(|name| name.split('@').next()).collect();
+    assert!(names.contains(&"dlsym"), "{relocations}");
+    let own: Vec<_> = names.into_iter().filter(|name| GOLDEN.lines().any(|own| own == *name)).collect();
+    assert!(own.is_empty(), "{own:?}");
+}
