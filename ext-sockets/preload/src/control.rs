@@ -6,10 +6,10 @@ use libc::{sockaddr, socklen_t};
 use rddp_es_api::exs;
 use rddp_real as real;
 use rddp_stream::{Errno, lent};
-use rddp_switch::gate::{self, Route};
+use rddp_switch::gate;
 use rddp_switch::table;
 
-use crate::hook::{answer, fail, returned};
+use crate::hook::{answer, beside, refused, returned};
 
 /// Stands before the C library's `bind`.
 ///
@@ -18,7 +18,7 @@ use crate::hook::{answer, fail, returned};
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    let kernels = gate::kernel_address(fd, addr, len);
+    let kernels = beside(|| gate::kernel_address(fd, addr, len));
     let (addr, len) = kernels.as_ref().map_or((addr, len), real::Address::as_c);
     // SAFETY: the program's own arguments, or an address of ours that is as long as it says.
     unsafe { real::bind(fd, addr, len) }
@@ -31,8 +31,8 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
-    if let Err(errno) = gate::listen(fd) {
-        return fail(errno);
+    if let Some(refusal) = refused(|| gate::listen(fd)) {
+        return refusal;
     }
     // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::listen(fd, backlog) }
@@ -45,14 +45,8 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    match gate::data(fd) {
-        Route::Plain => {}
-        Route::Refused(errno) => return fail(errno),
-        Route::Ours(framed) => {
-            if let Some(result) = answer(framed.shutdown(how).map(|()| 0)) {
-                return result;
-            }
-        }
+    if let Some(result) = answer(|| gate::data(fd).ours()?.shutdown(how).map(|()| 0)) {
+        return result;
     }
     // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::shutdown(fd, how) }
@@ -65,7 +59,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    let kernels = gate::kernel_address(fd, addr, len);
+    let kernels = beside(|| gate::kernel_address(fd, addr, len));
     let (addr, len) = kernels.as_ref().map_or((addr, len), real::Address::as_c);
     // SAFETY: the program's own arguments, or an address of ours that is as long as it says.
     unsafe { connect_framed(fd, addr, len).unwrap_or_else(|| real::connect(fd, addr, len)) }
@@ -78,15 +72,12 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
 ///
 /// As for `connect`.
 pub(crate) unsafe fn connect_framed(fd: c_int, addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
-    let connecting = match gate::connect(fd, || real::address_of(addr, len)) {
-        Route::Plain => return None,
-        Route::Refused(errno) => return Some(fail(errno)),
-        Route::Ours(connecting) => connecting,
-    };
-    // SAFETY: the program's own arguments, passed on unchanged.
-    let result = unsafe { real::connect(fd, addr, len) };
-    let result = if result == 0 { Ok(()) } else { Err(Errno::last()) };
-    Some(returned(connecting.connected(result).map(|()| 0)))
+    answer(|| {
+        let connecting = gate::connect(fd, || real::address_of(addr, len)).ours()?;
+        // SAFETY: the program's own arguments, passed on unchanged.
+        let result = unsafe { real::connect(fd, addr, len) };
+        connecting.connected(if result == 0 { Ok(()) } else { Err(Errno::last()) }).map(|()| 0)
+    })
 }
 
 /// Stands before the C library's `setsockopt`; see rddp/ddp.h for the options of DDPMODE.
@@ -102,18 +93,15 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
+    // SAFETY: the program's pointer and length, as `setsockopt` takes them.
+    let octets = || unsafe { octets(value.cast(), len as usize) }.ok_or(Errno::FAULT);
     if exs::answers_option(level, name) {
-        // SAFETY: the program's pointer and length, as `setsockopt` takes them.
-        let Some(octets) = (unsafe { octets(value.cast(), len as usize) }) else { return fail(Errno::FAULT) };
-        return returned(exs::set_option(fd, name, octets).map(|()| 0));
+        return returned(|| exs::set_option(fd, name, octets()?).map(|()| 0));
     }
     if gate::answers_options(fd, level) {
-        // SAFETY: the program's pointer and length, as `setsockopt` takes them.
-        let Some(octets) = (unsafe { octets(value.cast(), len as usize) }) else { return fail(Errno::FAULT) };
-        match gate::set_option(fd, level, name, octets) {
-            Some(Ok(())) => return 0,
-            Some(Err(errno)) => return fail(errno),
-            None => {}
+        let set = || gate::set_option(fd, level, name, octets()?).unwrap_or(Err(Errno::PLAIN)).map(|()| 0);
+        if let Some(result) = answer(set) {
+            return result;
         }
     }
     // SAFETY: the program's own arguments, passed on unchanged.
@@ -135,14 +123,16 @@ pub unsafe extern "C" fn getsockopt(
 ) -> c_int {
     if exs::answers_option(level, name) {
         // SAFETY: the program's pointers, as `getsockopt` takes them.
-        return exs::option(fd, name).map_or_else(fail, |octets| unsafe { give(&octets, value.cast(), len) });
+        return returned(|| unsafe { give(&exs::option(fd, name)?, value.cast(), len) });
     }
     if gate::answers_options(fd, level) {
-        match gate::option(fd, level, name) {
+        let ours = answer(|| {
+            let octets = gate::option(fd, level, name).unwrap_or(Err(Errno::PLAIN))?;
             // SAFETY: the program's pointers, as `getsockopt` takes them.
-            Some(Ok(octets)) => return unsafe { give(&octets, value.cast(), len) },
-            Some(Err(errno)) => return fail(errno),
-            None => {}
+            unsafe { give(&octets, value.cast(), len) }
+        });
+        if let Some(result) = ours {
+            return result;
         }
     }
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) && table::entry(fd).is_some() {
@@ -166,7 +156,7 @@ unsafe fn info_of_ours(fd: c_int, value: *mut c_void, len: *mut socklen_t) -> c_
     let result = unsafe { real::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, value, len) };
     if result == 0 {
         // SAFETY: the kernel has just written as many octets as `len` says.
-        unsafe { count_unsent(fd, value.cast(), *len) };
+        beside(|| unsafe { count_unsent(fd, value.cast(), *len) });
     }
     result
 }
@@ -211,26 +201,25 @@ unsafe fn octets<'a>(value: *const u8, len: usize) -> Option<&'a [u8]> {
 /// # Safety
 ///
 /// `len` is null or points to the room at `value`.
-unsafe fn give(octets: &[u8], value: *mut u8, len: *mut socklen_t) -> c_int {
+unsafe fn give(octets: &[u8], value: *mut u8, len: *mut socklen_t) -> Result<c_int, Errno> {
     if len.is_null() {
-        return fail(Errno::FAULT);
+        return Err(Errno::FAULT);
     }
     // SAFETY: null or the program's; `lent` fails where no memory is.
-    let Ok(room) = (unsafe { lent::get(len) }) else { return fail(Errno::FAULT) };
+    let room = unsafe { lent::get(len) }.map_err(|_| Errno::FAULT)?;
     if (room as c_int) < 0 {
-        return fail(Errno::INVALID);
+        return Err(Errno::INVALID);
     }
     let count = octets.len().min(room as usize);
     if value.is_null() && count != 0 {
-        return fail(Errno::FAULT);
+        return Err(Errno::FAULT);
     }
     // SAFETY: the program has room for `count` octets at `value`, and a length at `len`; `lent`
     // fails where no memory is.
-    let given = unsafe {
-        lent::check_room(value, count).and_then(|()| {
-            value.copy_from_nonoverlapping(octets.as_ptr(), count);
-            lent::put(len, count as socklen_t)
-        })
-    };
-    returned(given.map(|()| 0))
+    unsafe {
+        lent::check_room(value, count)?;
+        value.copy_from_nonoverlapping(octets.as_ptr(), count);
+        lent::put(len, count as socklen_t)?;
+    }
+    Ok(0)
 }

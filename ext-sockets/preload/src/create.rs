@@ -8,7 +8,7 @@ use rddp_real::{self as real, hidden};
 use rddp_stream::{Errno, SameErrno};
 use rddp_switch::{gate, sdp};
 
-use crate::hook::{fail, with_room};
+use crate::hook::{beside, fail, refused, with_room};
 
 hooks! {
     new fn __open_2(path: *const c_char, flags: c_int) -> c_int;
@@ -117,13 +117,13 @@ pub unsafe extern "C" fn pipe2(fds: *mut c_int, flags: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    if let Err(errno) = gate::accepting(fd) {
-        return fail(errno);
+    if let Some(refusal) = refused(|| gate::accepting(fd)) {
+        return refusal;
     }
     // SAFETY: the program's own arguments, passed on unchanged.
     let accepted = with_room(|| unsafe { real::accept(fd, addr, len) });
     if accepted >= 0 {
-        gate::accepted(fd, accepted);
+        beside(|| gate::accepted(fd, accepted));
     }
     accepted
 }
@@ -135,13 +135,13 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
-    if let Err(errno) = gate::accepting(fd) {
-        return fail(errno);
+    if let Some(refusal) = refused(|| gate::accepting(fd)) {
+        return refusal;
     }
     // SAFETY: the program's own arguments, passed on unchanged.
     let accepted = with_room(|| unsafe { real::accept4(fd, addr, len, flags) });
     if accepted >= 0 {
-        gate::accepted(fd, accepted);
+        beside(|| gate::accepted(fd, accepted));
     }
     accepted
 }
@@ -153,11 +153,11 @@ pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut sockl
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    let duplicate = gate::duplicate(fd);
+    let duplicate = beside(|| gate::duplicate(fd));
     // SAFETY: the program's own arguments, passed on unchanged.
     let to = with_room(|| unsafe { real::dup(fd) });
     if to >= 0 {
-        duplicate.is(to);
+        beside(|| duplicate.is(to));
     }
     to
 }
@@ -169,13 +169,15 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
-    exs::replacing(fd, to);
-    gate::duplicating(fd, to);
-    let duplicate = gate::duplicate(fd);
+    beside(|| {
+        exs::replacing(fd, to);
+        gate::duplicating(fd, to);
+    });
+    let duplicate = beside(|| gate::duplicate(fd));
     // SAFETY: the program's own arguments, passed on unchanged.
     let result = unsafe { real::dup2(fd, to) };
     if result >= 0 {
-        duplicate.is(to);
+        beside(|| duplicate.is(to));
     }
     result
 }
@@ -187,13 +189,15 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    exs::replacing(fd, to);
-    gate::duplicating(fd, to);
-    let duplicate = gate::duplicate(fd);
+    beside(|| {
+        exs::replacing(fd, to);
+        gate::duplicating(fd, to);
+    });
+    let duplicate = beside(|| gate::duplicate(fd));
     // SAFETY: the program's own arguments, passed on unchanged.
     let result = unsafe { real::dup3(fd, to, flags) };
     if result >= 0 {
-        duplicate.is(to);
+        beside(|| duplicate.is(to));
     }
     result
 }
@@ -209,8 +213,10 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
         return fail(Errno::NO_DESCRIPTOR);
     }
     // Told before the number can be reused.
-    exs::closing(fd);
-    gate::closing(fd);
+    beside(|| {
+        exs::closing(fd);
+        gate::closing(fd);
+    });
     // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::close(fd) }
 }
@@ -224,8 +230,10 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     // With any other flag the call closes nothing, or fails.
     if flags & !(libc::CLOSE_RANGE_UNSHARE as c_int) == 0 {
-        exs::closing_range(first, last);
-        gate::closing_range(first, last);
+        beside(|| {
+            exs::closing_range(first, last);
+            gate::closing_range(first, last);
+        });
     }
     let mut result = 0;
     for (first, last) in hidden::around(first, last) {
@@ -245,8 +253,10 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
-    exs::closing_range(first.max(0) as c_uint, c_uint::MAX);
-    gate::closing_range(first.max(0) as c_uint, c_uint::MAX);
+    beside(|| {
+        exs::closing_range(first.max(0) as c_uint, c_uint::MAX);
+        gate::closing_range(first.max(0) as c_uint, c_uint::MAX);
+    });
     if hidden::any() {
         for (first, last) in hidden::around(first.max(0) as c_uint, c_uint::MAX) {
             // SAFETY: the program's own arguments, passed on unchanged.

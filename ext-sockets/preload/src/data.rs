@@ -5,11 +5,11 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rddp_real as real;
 use rddp_stream::{Errno, lent, sink_pieces, source_pieces};
-use rddp_switch::gate::{self, Route};
+use rddp_switch::gate;
 use rddp_switch::kinds::Ours;
 use rddp_switch::table;
 
-use crate::hook::{Failed, answer, fail};
+use crate::hook::{Failed, answer, beside};
 use crate::pieces::{MOST, Pieces, piece};
 use crate::{control, message};
 
@@ -34,17 +34,13 @@ macro_rules! moving {
                 #[cold]
                 #[inline(never)]
                 unsafe extern "C-unwind" fn on_ours($fd: c_int $(, $arg: $type)*) -> $result {
-                    match gate::data($fd) {
-                        Route::Plain => {}
-                        Route::Refused(errno) => return fail(errno),
-                        Route::Ours($framed) => {
-                            // SAFETY: the program's arguments, as C's function of this name takes
-                            // them.
-                            let result: Result<$result, Errno> = unsafe { $call };
-                            if let Some(result) = answer(result) {
-                                return result;
-                            }
-                        }
+                    let ours: Option<$result> = answer(|| {
+                        let $framed = gate::data($fd).ours()?;
+                        // SAFETY: the program's arguments, as C's function of this name takes them.
+                        unsafe { $call }
+                    });
+                    if let Some(result) = ours {
+                        return result;
                     }
                     // SAFETY: the program's own arguments, passed on unchanged.
                     unsafe { real::$name($fd $(, $arg)*) }
@@ -112,21 +108,19 @@ moving! {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
-    match gate::data(fd) {
-        Route::Plain => {}
-        Route::Refused(errno) => return fail(errno),
-        Route::Ours(framed) => {
-            // SAFETY: the program's message, as `recvmsg` takes it.
-            if let Some(result) = answer(unsafe { message::receive(&framed, msg, flags) }) {
-                return result;
-            }
-        }
+    let ours = answer(|| {
+        let framed = gate::data(fd).ours()?;
+        // SAFETY: the program's message, as `recvmsg` takes it.
+        unsafe { message::receive(&framed, msg, flags) }
+    });
+    if let Some(result) = ours {
+        return result;
     }
     // SAFETY: the program's own arguments, passed on unchanged.
     let result = unsafe { real::recvmsg(fd, msg, flags) };
     if result >= 0 {
         // SAFETY: the call succeeded, so it has filled the message.
-        unsafe { message::note_descriptors(msg) };
+        beside(|| unsafe { message::note_descriptors(msg) });
     }
     result
 }
@@ -144,19 +138,17 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_
     {
         return result;
     }
-    match gate::data(fd) {
-        Route::Plain => {}
-        Route::Refused(errno) => return fail(errno),
-        Route::Ours(framed) => {
-            // SAFETY: the program's message, as `sendmsg` takes it.
-            if let Some(result) = answer(unsafe { message::send(&framed, msg, flags) }) {
-                return result;
-            }
-        }
+    let ours = answer(|| {
+        let framed = gate::data(fd).ours()?;
+        // SAFETY: the program's message, as `sendmsg` takes it.
+        unsafe { message::send(&framed, msg, flags) }
+    });
+    if let Some(result) = ours {
+        return result;
     }
     if table::any() {
         // SAFETY: the program's message, as `sendmsg` takes it.
-        unsafe { message::note_passing(msg) };
+        beside(|| unsafe { message::note_passing(msg) });
     }
     // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::sendmsg(fd, msg, flags) }

@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rddp_stream::Errno;
-use rddp_switch::gate;
+use rddp_stream::{Errno, SameErrno};
+use rddp_switch::{exit, gate};
 
 /// A type of result with a value that says that errno was set.
 pub(crate) trait Failed {
@@ -37,37 +37,56 @@ pub(crate) fn fail<T: Failed>(errno: Errno) -> T {
     T::failed()
 }
 
-/// Returns what C gets of a result: the value, or -1 with errno set.
-pub(crate) fn returned<T: Failed>(result: Result<T, Errno>) -> T {
-    result.unwrap_or_else(fail)
+/// Makes a call of ours, and returns what C gets of it: the value, or -1 with errno set. A call
+/// that succeeds leaves errno as it was, whatever was tried in it.
+pub(crate) fn returned<T: Failed>(call: impl FnOnce() -> Result<T, Errno>) -> T {
+    beside(call).unwrap_or_else(fail)
 }
 
-/// Makes a call of ours, and returns what C gets of it. A panic is a fault of ours, which ends the
-/// call and not the program: a panic must not unwind into C.
+/// Makes a call as [`returned`] does. A panic is a fault of ours, which ends the call and not the
+/// program: a panic must not unwind into C.
 pub(crate) fn caught(call: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
-    returned(catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Errno(libc::EIO))))
+    returned(|| catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Errno(libc::EIO))))
 }
 
-/// Returns what the program gets of a framed stream; `None`: the C library is to make the call.
-pub(crate) fn answer<T: Failed>(result: Result<T, Errno>) -> Option<T> {
-    if matches!(result, Err(Errno::PLAIN)) { None } else { Some(returned(result)) }
+/// Makes a call on what may be a socket of ours as [`returned`] does; `None`: the C library is to
+/// make it.
+pub(crate) fn answer<T: Failed>(call: impl FnOnce() -> Result<T, Errno>) -> Option<T> {
+    let result = beside(call);
+    if matches!(result, Err(Errno::PLAIN)) {
+        return None;
+    }
+    exit::wait_out();
+    Some(result.unwrap_or_else(fail))
+}
+
+/// Returns the refusal of a call that the C library is to make otherwise.
+pub(crate) fn refused<T: Failed>(call: impl FnOnce() -> Result<(), Errno>) -> Option<T> {
+    answer(|| call().and(Err(Errno::PLAIN)))
+}
+
+/// Does what belongs to a call of the C library's, and leaves errno as it was.
+pub(crate) fn beside<T>(step: impl FnOnce() -> T) -> T {
+    let _same = SameErrno::here();
+    step()
 }
 
 /// Makes a call that makes a descriptor. While no number is free, connections that linger after
 /// their close give up theirs.
 #[inline]
 pub(crate) fn with_room(mut call: impl FnMut() -> c_int) -> c_int {
-    loop {
-        let result = call();
-        if result >= 0 || !gate::makes_room() {
-            return result;
-        }
+    let errno = Errno::last();
+    let mut result = call();
+    while result < 0 && gate::makes_room() {
+        errno.set_last();
+        result = call();
     }
+    result
 }
 
 /// Functions that go on to the C library:
 ///
-/// - `through[GATE(fd, ...)] fn ...`: when the gate lets the call pass for these descriptors;
+/// - `through[GATE(fd, ...)] fn ...`: when the gate refuses the call for none of these descriptors;
 /// - `new fn ...`: always, and the result is a new descriptor;
 /// - `plain fn ...`: always.
 macro_rules! hooks {
@@ -86,8 +105,8 @@ macro_rules! hooks {
     };
     (@through $gate:ident($($fd:ident),+) $name:ident($($arg:ident),*)) => {{
         $(
-            if let Route::Refused(errno) = gate::$gate($fd) {
-                return fail(errno);
+            if let Some(refusal) = crate::hook::refused(|| gate::$gate($fd)) {
+                return refusal;
             }
         )+
         // SAFETY: the program's own arguments, passed on unchanged.

@@ -13,7 +13,7 @@ use std::ptr;
 
 use rddp_real as real;
 use rddp_stream::Errno;
-use rddp_switch::gate::{self, Route};
+use rddp_switch::gate;
 use rddp_switch::kinds::Ours;
 
 use crate::hook::{answer, fail};
@@ -191,13 +191,9 @@ macro_rules! on_to {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, args: *mut c_void) -> c_int {
-    match gate::data(fd) {
-        Route::Plain => {}
-        Route::Refused(errno) => return fail(errno),
-        Route::Ours(framed) => {
-            // SAFETY: the program's format and arguments, as `vdprintf` takes them.
-            return unsafe { print(&framed, fd, format, args) };
-        }
+    // SAFETY: the program's format and arguments, as `vdprintf` takes them.
+    if let Some(result) = answer(|| unsafe { print(&gate::data(fd).ours()?, fd, format, args) }) {
+        return result;
     }
     // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::vdprintf(fd, format, args) }
@@ -216,13 +212,9 @@ pub unsafe extern "C" fn __vdprintf_chk(
     format: *const c_char,
     args: *mut c_void,
 ) -> c_int {
-    match gate::data(fd) {
-        Route::Plain => {}
-        Route::Refused(errno) => return fail(errno),
-        Route::Ours(framed) => {
-            // SAFETY: the program's format and arguments, as `vdprintf` takes them.
-            return unsafe { print(&framed, fd, format, args) };
-        }
+    // SAFETY: the program's format and arguments, as `vdprintf` takes them.
+    if let Some(result) = answer(|| unsafe { print(&gate::data(fd).ours()?, fd, format, args) }) {
+        return result;
     }
     // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::__vdprintf_chk(fd, flag, format, args) }
@@ -280,16 +272,17 @@ unsafe fn way(saved: *mut Saved, on_stack: *mut c_void, named: usize, next: *con
     // SAFETY: `saved` is the frame of the variadic function, which waits for this one.
     let integers = unsafe { (*saved).integers };
     let fd = integers[0] as c_int;
-    let result = match gate::data(fd) {
-        Route::Plain if next.is_null() => fail(Errno(libc::ENOSYS)),
-        Route::Plain => return next,
-        Route::Refused(errno) => fail(errno),
-        Route::Ours(framed) => {
-            let mut args = Arguments::of(saved, on_stack, named);
-            let format = ptr::with_exposed_provenance(integers[named - 1]);
-            // SAFETY: the format is the program's, and the arguments are those that came with it.
-            unsafe { print(&framed, fd, format, (&raw mut args).cast()) }
-        }
+    let ours = answer(|| {
+        let framed = gate::data(fd).ours()?;
+        let mut args = Arguments::of(saved, on_stack, named);
+        let format = ptr::with_exposed_provenance(integers[named - 1]);
+        // SAFETY: the format is the program's, and the arguments are those that came with it.
+        unsafe { print(&framed, fd, format, (&raw mut args).cast()) }
+    });
+    let result = match ours {
+        None if next.is_null() => fail(Errno(libc::ENOSYS)),
+        None => return next,
+        Some(result) => result,
     };
     // SAFETY: `saved` is the frame of the variadic function, which reads the result after this.
     unsafe { (*saved).result = result };
@@ -301,20 +294,20 @@ unsafe fn way(saved: *mut Saved, on_stack: *mut c_void, named: usize, next: *con
 /// # Safety
 ///
 /// As for `vdprintf`.
-unsafe fn print(framed: &Ours, fd: c_int, format: *const c_char, args: *mut c_void) -> c_int {
+unsafe fn print(framed: &Ours, fd: c_int, format: *const c_char, args: *mut c_void) -> Result<c_int, Errno> {
     let mut text = ptr::null_mut();
     // SAFETY: format and arguments as `vdprintf` takes them; `text` is set to memory of the C
     // library's.
     let len = unsafe { vasprintf(&raw mut text, format, args) };
     if len < 0 {
-        return -1;
+        return Err(Errno::last());
     }
     // SAFETY: `vasprintf` has written `len` octets there.
     let octets = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len as usize) };
     let sent = send_all(framed, fd, octets);
     // SAFETY: the memory is from `vasprintf`, and nothing refers to it any more.
     unsafe { libc::free(text.cast()) };
-    answer(sent.map(|()| len)).unwrap_or(-1)
+    sent.map(|()| len)
 }
 
 fn send_all(framed: &Ours, fd: c_int, mut octets: &[u8]) -> Result<(), Errno> {

@@ -11,8 +11,10 @@ use crate::hook::{caught, fail};
 
 /// Makes a call after the fault guard is installed, which no socket may have done yet.
 fn result(call: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
-    lent::guard();
-    caught(call)
+    caught(|| {
+        lent::guard();
+        call()
+    })
 }
 
 /// Makes a call that gives the program a value; checks first that there is a place for it.

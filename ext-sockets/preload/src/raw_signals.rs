@@ -95,7 +95,7 @@ impl Action {
 }
 
 fn told(call: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    returned(call().map(|()| 0))
+    returned(|| call().map(|()| 0))
 }
 
 /// Signals that the C library uses itself, and lets no program handle.

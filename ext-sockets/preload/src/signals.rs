@@ -34,17 +34,15 @@ pub unsafe extern "C" fn sigaction(
         // SAFETY: the program's own arguments, passed on unchanged.
         return unsafe { real::sigaction(signal, new, old) };
     }
-    // SAFETY: null, or the program's action.
-    match rddp_fault_guard::sigaction(signal, unsafe { new.as_ref() }) {
-        Ok(before) => {
-            // SAFETY: null, or the program's place for an action.
-            if let Some(old) = unsafe { old.as_mut() } {
-                *old = before;
-            }
-            0
+    returned(|| {
+        // SAFETY: null, or the program's action.
+        let before = rddp_fault_guard::sigaction(signal, unsafe { new.as_ref() }).map_err(Errno)?;
+        // SAFETY: null, or the program's place for an action.
+        if let Some(old) = unsafe { old.as_mut() } {
+            *old = before;
         }
-        Err(errno) => fail(Errno(errno)),
-    }
+        Ok(0)
+    })
 }
 
 /// Stands before the C library's `__sigaction`, another name of `sigaction`.
@@ -68,8 +66,10 @@ fn install(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
     // SAFETY: all zeros is the default action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     (action.sa_sigaction, action.sa_flags) = (handler, flags);
-    let before = rddp_fault_guard::sigaction(signal, Some(&action));
-    returned(before.map(|before| before.sa_sigaction).map_err(Errno))
+    returned(|| match rddp_fault_guard::sigaction(signal, Some(&action)) {
+        Ok(before) => Ok(before.sa_sigaction),
+        Err(errno) => Err(Errno(errno)),
+    })
 }
 
 /// Functions that install a handler; for a guarded signal the guard does, with these flags.
@@ -131,7 +131,7 @@ fn change(how: c_int, signal: c_int) -> c_int {
         libc::sigaddset(&raw mut set, signal);
         set
     };
-    returned(mask::sigmask(how, Some(&set)).map(|_| 0).map_err(Errno))
+    returned(|| mask::sigmask(how, Some(&set)).map(|_| 0).map_err(Errno))
 }
 
 fn is_blocked(signal: c_int) -> bool {
@@ -193,12 +193,12 @@ pub unsafe extern "C" fn siginterrupt(signal: c_int, flag: c_int) -> c_int {
         // SAFETY: the program's own arguments, passed on unchanged.
         return unsafe { real::siginterrupt(signal, flag) };
     }
-    let changed = rddp_fault_guard::sigaction(signal, None).and_then(|mut action| {
+    returned(|| {
+        let mut action = rddp_fault_guard::sigaction(signal, None).map_err(Errno)?;
         action.sa_flags &= !libc::SA_RESTART;
         action.sa_flags |= if flag == 0 { libc::SA_RESTART } else { 0 };
-        rddp_fault_guard::sigaction(signal, Some(&action))
-    });
-    returned(changed.map(|_| 0).map_err(Errno))
+        rddp_fault_guard::sigaction(signal, Some(&action)).map(|_| 0).map_err(Errno)
+    })
 }
 
 /// Returns the result of `pthread_sigmask` in a thread whose mask the guard keeps.
@@ -247,10 +247,10 @@ pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: 
 pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
     if mask::is_adopted() {
         // SAFETY: the program's own arguments, passed on unchanged.
-        return match unsafe { masked(how, set, old) } {
-            0 => 0,
-            errno => fail(Errno(errno)),
-        };
+        return returned(|| match unsafe { masked(how, set, old) } {
+            0 => Ok(0),
+            errno => Err(Errno(errno)),
+        });
     }
     // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::sigprocmask(how, set, old) }

@@ -9,6 +9,8 @@ use rddp_real as real;
 use rddp_stream::Errno;
 use rddp_switch::kinds;
 
+use crate::hook::beside;
+
 /// Functions that go on to the C library with the program's mask in the kernel, and, if they start
 /// a program, with the signals ignored that the program ignores.
 macro_rules! starts {
@@ -33,7 +35,7 @@ macro_rules! starts {
         let result = as_set(|| $call);
         if result == 0 {
             // SAFETY: the call has succeeded, and has written the number.
-            kinds::program_runs(unsafe { $pid.read() }.cast_unsigned());
+            beside(|| kinds::program_runs(unsafe { $pid.read() }.cast_unsigned()));
         }
         result
     }};

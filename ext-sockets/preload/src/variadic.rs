@@ -15,11 +15,11 @@ use libc::mode_t;
 use rddp_es_api::exs;
 use rddp_fault_guard::is_installed;
 use rddp_real as real;
-use rddp_stream::lent;
+use rddp_stream::{Errno, lent};
 use rddp_switch::gate::{self, Route};
 use rddp_switch::{kinds, switch, table};
 
-use crate::hook::{answer, fail};
+use crate::hook::{answer, beside, fail};
 use crate::{control, create, data, raw_signals, signals, start, wait};
 
 hooks! {
@@ -43,11 +43,11 @@ macro_rules! fcntls {
                     return fail(errno);
                 }
                 if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
-                    let duplicate = gate::duplicate(fd);
+                    let duplicate = beside(|| gate::duplicate(fd));
                     // SAFETY: the program's own arguments, passed on unchanged.
                     let to = unsafe { real::$name(fd, command, argument) };
                     if to >= 0 {
-                        duplicate.is(to);
+                        beside(|| duplicate.is(to));
                     }
                     return to;
                 }
@@ -70,17 +70,16 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
     if let Route::Refused(errno) = gate::device_command(fd, request) {
         return fail(errno);
     }
-    if matches!(request, libc::FIONREAD | SIOCATMARK)
-        && let Route::Ours(ours) = gate::data(fd)
-    {
-        let count = if request == SIOCATMARK { ours.is_at_mark().map(usize::from) } else { ours.available() };
-        let given = count.and_then(|count| {
+    if matches!(request, libc::FIONREAD | SIOCATMARK) {
+        let given = answer(|| {
+            let Route::Ours(ours) = gate::data(fd) else { return Err(Errno::PLAIN) };
+            let count = if request == SIOCATMARK { ours.is_at_mark()?.into() } else { ours.available()? };
             let place: *mut c_int = with_exposed_provenance_mut(argument);
             // SAFETY: the program's place for an int; `lent` fails where no memory is.
             unsafe { lent::put(place, c_int::try_from(count).unwrap_or(c_int::MAX)) }?;
             Ok(0)
         });
-        if let Some(result) = answer(given) {
+        if let Some(result) = given {
             return result;
         }
     }
@@ -89,7 +88,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
     if result == 0 && matches!(request, libc::TIOCOUTQ | SIOCOUTQNSD) && table::entry(fd).is_some() {
         let place: *mut c_int = with_exposed_provenance_mut(argument);
         // SAFETY: the kernel has just written an int there.
-        unsafe { *place = (*place).saturating_add(gate::unsent(fd) as c_int) };
+        beside(|| unsafe { *place = (*place).saturating_add(gate::unsent(fd) as c_int) });
     }
     result
 }
@@ -105,7 +104,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     if option == libc::PR_SET_SECCOMP && table::any() {
-        kinds::confine();
+        beside(kinds::confine);
     }
     // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::prctl(option, a, b, c, d) }
@@ -212,7 +211,7 @@ unsafe fn by_name(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
             libc::SYS_rt_sigtimedwait if d == SET_LEN => signals::sigtimedwait(at(a), at(b), at(c)),
             libc::SYS_execve => start::execve(at(a), at(b), at(c)),
             libc::SYS_seccomp if table::any() => {
-                kinds::confine();
+                beside(kinds::confine);
                 return None;
             }
             _ => return None,

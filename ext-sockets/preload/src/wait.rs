@@ -9,7 +9,7 @@ use rddp_real::{self as real, Wanted};
 use rddp_stream::{Errno, lent};
 use rddp_switch::{gate, table, wait};
 
-use crate::hook::answer;
+use crate::hook::{answer, beside};
 use crate::signals::asleep;
 
 /// Stands before the C library's `poll`.
@@ -25,7 +25,7 @@ pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c
     #[inline(never)]
     unsafe fn with_ours(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
         // SAFETY: the program's list, as `poll` takes it, and no mask.
-        let ours = unsafe { poll_ours(fds, count, milliseconds(timeout), ptr::null()) };
+        let ours = || unsafe { poll_ours(fds, count, milliseconds(timeout), ptr::null()) };
         // SAFETY: the program's own arguments, passed on unchanged.
         answer(ours).unwrap_or_else(|| unsafe { real::poll(fds, count, timeout) })
     }
@@ -50,12 +50,10 @@ pub unsafe extern "C-unwind" fn ppoll(
     mask: *const sigset_t,
 ) -> c_int {
     let sleep = |mask| {
-        let ours = table::any().then(|| {
-            // SAFETY: the program's time, list and mask, as `ppoll` takes them.
-            unsafe { nanoseconds(timeout).and_then(|timeout| poll_ours(fds, count, timeout, mask)) }
-        });
+        // SAFETY: the program's time, list and mask, as `ppoll` takes them.
+        let ours = || unsafe { poll_ours(fds, count, nanoseconds(timeout)?, mask) };
         // SAFETY: the program's own arguments, passed on unchanged.
-        ours.and_then(answer).unwrap_or_else(|| unsafe { real::ppoll(fds, count, timeout, mask) })
+        if_any(ours).unwrap_or_else(|| unsafe { real::ppoll(fds, count, timeout, mask) })
     };
     // SAFETY: `mask` is the program's: null or a set, as in C.
     unsafe { asleep(mask, sleep) }
@@ -103,6 +101,11 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
     unsafe { real::__ppoll_chk(fds, count, timeout, mask, room) }
 }
 
+/// Makes a call in which sockets of ours may be, if there are any.
+fn if_any(call: impl FnOnce() -> Result<c_int, Errno>) -> Option<c_int> {
+    if table::any() { answer(call) } else { None }
+}
+
 fn fits(count: nfds_t, room: size_t) -> bool {
     count <= (room / size_of::<pollfd>()) as nfds_t
 }
@@ -147,7 +150,7 @@ pub unsafe extern "C-unwind" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    let ours = table::any().then(|| {
+    let ours = || {
         // SAFETY: null or the program's time.
         let span = unsafe { microseconds(timeout) }?;
         // SAFETY: the program's sets, as `select` takes them, and no mask.
@@ -160,9 +163,9 @@ pub unsafe extern "C-unwind" fn select(
             let _ = unsafe { lent::put(timeout, left) };
         }
         result
-    });
+    };
     // SAFETY: the program's own arguments, passed on unchanged.
-    ours.and_then(answer).unwrap_or_else(|| unsafe { real::select(count, read, write, except, timeout) })
+    if_any(ours).unwrap_or_else(|| unsafe { real::select(count, read, write, except, timeout) })
 }
 
 /// Stands before the C library's `pselect`.
@@ -180,15 +183,14 @@ pub unsafe extern "C-unwind" fn pselect(
     mask: *const sigset_t,
 ) -> c_int {
     let sleep = |mask| {
-        let ours = table::any().then(|| {
+        let ours = || {
             // SAFETY: null or the program's time.
             let span = unsafe { nanoseconds(timeout) }?;
             // SAFETY: the program's sets and mask, as `pselect` takes them.
             unsafe { select_ours(count, [read, write, except], span, mask) }.0
-        });
+        };
         // SAFETY: the program's own arguments, passed on unchanged.
-        ours.and_then(answer)
-            .unwrap_or_else(|| unsafe { real::pselect(count, read, write, except, timeout, mask) })
+        if_any(ours).unwrap_or_else(|| unsafe { real::pselect(count, read, write, except, timeout, mask) })
     };
     // SAFETY: `mask` is the program's: null or a set, as in C.
     unsafe { asleep(mask, sleep) }
@@ -309,7 +311,7 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    let ours = wait::is_concerned().then(|| {
+    let ours = || {
         let wanted = match event.is_null() {
             true if operation == libc::EPOLL_CTL_DEL => Wanted { events: 0, data: 0 },
             true => return Err(Errno::PLAIN),
@@ -320,9 +322,10 @@ pub unsafe extern "C" fn epoll_ctl(
             }
         };
         wait::control(epoll, operation, fd, wanted).map(|()| 0)
-    });
+    };
+    let told = if wait::is_concerned() { answer(ours) } else { None };
     // SAFETY: the program's own arguments, passed on unchanged.
-    ours.and_then(answer).unwrap_or_else(|| unsafe { real::epoll_ctl(epoll, operation, fd, event) })
+    told.unwrap_or_else(|| unsafe { real::epoll_ctl(epoll, operation, fd, event) })
 }
 
 /// Stands before the C library's `epoll_wait`.
@@ -344,7 +347,7 @@ pub unsafe extern "C-unwind" fn epoll_wait(
         })
     };
     if wait::is_concerned()
-        && let Some(told) = answer(ours(milliseconds(timeout)))
+        && let Some(told) = answer(|| ours(milliseconds(timeout)))
     {
         return told;
     }
@@ -390,7 +393,7 @@ unsafe fn epoll_pwait_asleep(
             unsafe { real::epoll_pwait(epoll, events, room, whole_milliseconds(nap), mask) }
         })
     };
-    if let Some(told) = answer(ours(milliseconds(timeout))) {
+    if let Some(told) = answer(|| ours(milliseconds(timeout))) {
         return told;
     }
     let plain = Plain::begin(milliseconds(timeout));
@@ -438,7 +441,7 @@ unsafe fn epoll_pwait2_asleep(
     };
     // SAFETY: null or the program's time.
     let asked = unsafe { nanoseconds(timeout) };
-    if let Some(told) = answer(asked.and_then(ours)) {
+    if let Some(told) = answer(|| ours(asked?)) {
         return told;
     }
     // An invalid time is left to the kernel to refuse.
@@ -496,12 +499,12 @@ impl Plain {
     ) -> c_int {
         // SAFETY: the kernel has filled `given` events.
         let Ok(events) = (unsafe { filled(events, given) }) else { return given };
-        let told = wait::given_late(epoll, events);
+        let told = beside(|| wait::given_late(epoll, events));
         if told > 0 {
             return told as c_int;
         }
         let waited = self.began.map_or(Duration::ZERO, |began| real::roughly_now().saturating_sub(began));
-        answer(go_on(self.timeout.map(|timeout| timeout.saturating_sub(waited)))).unwrap_or(0)
+        answer(|| go_on(self.timeout.map(|timeout| timeout.saturating_sub(waited)))).unwrap_or(0)
     }
 }
 

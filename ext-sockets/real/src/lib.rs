@@ -281,6 +281,26 @@ pub fn close_number(fd: c_int) {
     unsafe { close(fd) };
 }
 
+/// Makes a descriptor that nothing ever comes from, and that takes octets until a buffer is full.
+/// It is closed by `exec`. Leaves errno as it was.
+pub fn silent_number() -> Option<c_int> {
+    let mut pair = [-1; 2];
+    let _same = SameErrno::here();
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: the call sets two ints, which live until it returns.
+    let made = unsafe { socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) };
+    // The other end stays open too: its close would be an end of the stream.
+    (made == 0).then_some(pair[0])
+}
+
+/// Puts the file of `instead` under the number `fd`, whose file is closed by that. Leaves errno as
+/// it was.
+pub fn replace_number(fd: c_int, instead: c_int) {
+    let _same = SameErrno::here();
+    // SAFETY: takes three integers.
+    unsafe { dup3(instead, fd, libc::O_CLOEXEC) };
+}
+
 /// Returns the time of the monotonic clock, some milliseconds late; far cheaper than a system call.
 pub fn roughly_now() -> std::time::Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -170,7 +170,11 @@ impl Stream<'_> {
                     self.drop_front(used)?;
                     note_private_data(rx, &private_data);
                     self.wake_at(rx, 1)?;
-                    // TCP is left open for the ULP (RFC 5044 §7.1.2 r3).
+                    // TCP is left open for the ULP (RFC 5044 §7.1.2 r3), and goes on with plain
+                    // octets if that is allowed: none has been framed.
+                    if self.state.asked.plain() == Plain::Allowed {
+                        return self.become_plain();
+                    }
                     self.state.end.set(Ended::new(Why::Rejected, Errno::REFUSED));
                     Err(Errno::REFUSED)
                 })
@@ -216,8 +220,9 @@ impl Stream<'_> {
         Ok(true)
     }
 
-    /// Answers a Request without a Hello: the peer does not speak SDP. TCP is left open
-    /// (RFC 5044 §7.1.2 r3), and goes on with plain octets if that is allowed.
+    /// Answers a Request without a Hello where one is needed, or with one where this end does not
+    /// speak SDP. TCP is left open (RFC 5044 §7.1.2 r3), and goes on with plain octets if that is
+    /// allowed.
     fn reject(
         &self,
         rx: &mut Guard<'_, Rx>,

@@ -14,6 +14,7 @@
 //! | [`gate`] | the route of a call on a descriptor: C library, refusal, socket of ours |
 //! | [`kinds`] | the kinds of sockets of ours, and what they share |
 //! | [`kinds::raw`] | RDMA over a program's socket, by the software RNIC |
+//! | [`exit`] | calls of other threads while the process exits |
 //! | [`wait`] | `poll`, `select` and `epoll` of sockets of ours |
 //! | [`startup`] | the time limit of startups that the environment sets |
 //! | [`trace`] | events of the switch's decisions, for `RDDP_LOG` |
@@ -31,6 +32,7 @@ compile_error!(
 );
 
 pub mod capture;
+pub mod exit;
 mod fds;
 pub mod gate;
 mod journal;

@@ -188,6 +188,21 @@ fn under_ddp_a_plain_client_is_reset_and_the_server_reads_nothing() {
     });
 }
 
+/// RFC 5044 §7.1.2 r3: behind a rejected Request TCP is open, and goes on with plain octets.
+#[test]
+fn ends_that_allow_plain_tcp_speak_it_where_one_has_ddpmode_and_the_other_sdp() {
+    let (scratch, of_client) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let program = compile(&["client.c"], of_client.path(), &[]);
+    for (server, family) in [("both", "sdp-or-tcp"), ("sdp-or-tcp", "both")] {
+        for nonblocking in [false, true] {
+            under_rddp(server, scratch.path(), |port| {
+                let said = client(&program, port, family, nonblocking, of_client.path());
+                assert_eq!(said, "hello\nhello\n", "{family} to {server}, nonblocking {nonblocking}");
+            });
+        }
+    }
+}
+
 #[test]
 fn ends_in_ddpmode_and_of_sdp_are_told_of_each_other() {
     let (scratch, of_client) = (TempDir::new().unwrap(), TempDir::new().unwrap());

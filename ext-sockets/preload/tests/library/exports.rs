@@ -4,6 +4,11 @@ use crate::support::{library, succeeded};
 
 const GOLDEN: &str = include_str!("../exports.txt");
 
+/// Returns the names of what the library exports.
+pub(crate) fn golden() -> impl Iterator<Item = &'static str> {
+    GOLDEN.lines().filter(|line| !line.starts_with('#'))
+}
+
 #[test]
 fn exports_are_the_golden_list_and_nothing_else() {
     let output =
@@ -11,7 +16,7 @@ fn exports_are_the_golden_list_and_nothing_else() {
     let listing = succeeded(&output);
     let mut names: Vec<_> = listing.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
     names.sort_unstable();
-    let golden: Vec<_> = GOLDEN.lines().filter(|line| !line.starts_with('#')).collect();
+    let golden: Vec<_> = golden().collect();
     assert_eq!(names, golden, "tests/exports.txt lists what programs may find");
 }
 
@@ -31,6 +36,6 @@ fn nothing_in_it_is_bound_to_its_own_exports_by_name() {
     let names = relocations.lines().filter_map(|line| line.split_whitespace().nth(4));
     let names: Vec<_> = names.filter_map(|name| name.split('@').next()).collect();
     assert!(names.contains(&"dlsym"), "{relocations}");
-    let own: Vec<_> = names.into_iter().filter(|name| GOLDEN.lines().any(|own| own == *name)).collect();
+    let own: Vec<_> = names.into_iter().filter(|name| golden().any(|own| own == *name)).collect();
     assert!(own.is_empty(), "{own:?}");
 }

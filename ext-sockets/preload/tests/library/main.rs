@@ -12,6 +12,8 @@ mod cost;
 mod differential;
 mod early;
 mod edges;
+mod errno;
+mod exiting;
 mod exports;
 mod exs;
 mod faults;

@@ -23,7 +23,14 @@ static inline int is_so(const char *where, int line, const char *what, long got,
     fflush(stdout);
     _exit(1);
 }
-#define IS(what, wanted) is_so(WHERE, __LINE__, #what, (long)(what), (long)(wanted))
+/* A call that succeeds leaves errno as it was. */
+#define IS(what, wanted)                                                                                               \
+    ({                                                                                                                 \
+        int before_ = errno;                                                                                           \
+        long got_ = (long)(what);                                                                                      \
+        is_so(WHERE, __LINE__, #what, got_, (long)(wanted));                                                           \
+        is_so(WHERE, __LINE__, "errno behind " #what, got_ == -1 ? before_ : errno, before_);                          \
+    })
 /* A call that fails with this errno. */
 #define FAILS(what, with) (IS(what, -1), IS(errno, with))
 

@@ -8,7 +8,7 @@ use rddp_mpa::mulpdu;
 use rddp_sdp::wire::{Addresses, Capabilities, Hello, HelloAck, LONGEST_CONTROL, Version};
 
 use crate::ended::{Ended, Why};
-use crate::options::{Options, PrivateData};
+use crate::options::{Options, Plain, PrivateData};
 use crate::rooms::RUNS;
 use crate::state::Rx;
 use crate::sys::{BLOCK, MOST_BLOCKS, names};
@@ -42,17 +42,20 @@ impl Stream<'_> {
     }
 
     /// Returns the private data of this end's Reply: the program's, or the answer to the Hello in
-    /// `request`. `None`: that is no Hello.
+    /// `request`. `None`: that is no Hello; or this end is in DDPMODE and allows plain TCP, and the
+    /// peer speaks SDP.
     pub(crate) fn data_to_reply(
         &self,
         rx: &mut Rx,
         options: &Options,
         request: &[u8],
     ) -> Option<PrivateData> {
+        let hello = Hello::parse(request).ok();
         if !self.state.asked.is_sdp() {
-            return Some(options.private_data);
+            let is_foreign = options.plain == Plain::Allowed && hello.is_some();
+            return (!is_foreign).then_some(options.private_data);
         }
-        let hello = Hello::parse(request).ok()?;
+        let hello = hello?;
         self.choose_buffers(rx);
         rx.sdp.begin(hello.bufs, hello.local_size, hello.max_adverts.get()).ok()?;
         let ack = HelloAck {

@@ -64,6 +64,14 @@ pub fn clear(fd: c_int) -> Option<NonZeroU32> {
     Some(held)
 }
 
+/// Sets the entry of `fd`, which has one, to a value that leads to no socket; returns it.
+pub fn leave(fd: c_int) -> Option<NonZeroU32> {
+    NonZeroU32::new(slot(fd)?.swap(LEFT.get(), Ordering::SeqCst)).filter(|held| *held != LEFT)
+}
+
+/// The entry of a number whose socket the exit of the process has closed.
+const LEFT: NonZeroU32 = NonZeroU32::MAX;
+
 /// Clears the entry of `fd` if it is `value`; returns whether it was.
 pub fn clear_if(fd: c_int, value: NonZeroU32) -> bool {
     let clear = |slot: &AtomicU32| slot.compare_exchange(value.get(), 0, Ordering::SeqCst, Ordering::Relaxed);

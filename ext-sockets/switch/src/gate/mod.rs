@@ -16,7 +16,7 @@ use rddp_stream::{self as stream, Errno, SameErrno};
 
 use crate::kinds::{self, Ours};
 use crate::socket::{self, Held, KindId, Mode, Settings};
-use crate::{process, sdp, switch, table, wait};
+use crate::{exit, process, sdp, switch, table, wait};
 
 pub use options::{answers_options, option, set_option};
 
@@ -33,24 +33,39 @@ pub enum Route {
     Ours(Ours),
 }
 
+impl Route {
+    /// Returns the socket of ours that the call goes to.
+    ///
+    /// # Errors
+    /// [`Errno::PLAIN`]: the call goes to the C library. Any other: back to the program.
+    pub fn ours(self) -> Result<Ours, Errno> {
+        match self {
+            Route::Plain => Err(Errno::PLAIN),
+            Route::Refused(errno) => Err(errno),
+            Route::Ours(ours) => Ok(ours),
+        }
+    }
+}
+
 /// Routes a call that moves octets or waits for them.
 #[inline]
 pub fn data(fd: c_int) -> Route {
     match kinds::of(fd) {
+        Ok(None) if exit::has_begun() => exit::route(fd),
         Ok(None) | Err(Errno::PLAIN) => Route::Plain,
         Ok(Some(ours)) => Route::Ours(ours),
         Err(errno) => Route::Refused(errno),
     }
 }
 
-/// Routes a call that moves octets within the kernel. A program that gets EINVAL from such a call
-/// moves the octets itself.
+/// Refuses a call that moves octets of a socket of ours within the kernel. A program that gets
+/// EINVAL from such a call moves the octets itself.
+///
+/// # Errors
+/// EINVAL.
 #[inline]
-pub fn within_kernel(fd: c_int) -> Route {
-    match data(fd) {
-        Route::Plain => Route::Plain,
-        Route::Refused(_) | Route::Ours(_) => Route::Refused(Errno::INVALID),
-    }
+pub fn within_kernel(fd: c_int) -> Result<(), Errno> {
+    if matches!(data(fd), Route::Plain) { Ok(()) } else { Err(Errno::INVALID) }
 }
 
 /// Routes `connect` to the address that `to` returns, which is asked only if the address matters.
@@ -61,6 +76,7 @@ pub fn connect(fd: c_int, to: impl Fn() -> Option<SocketAddr>) -> Route {
     if !switch::is_on() && table::entry(fd).is_none() {
         return Route::Plain;
     }
+    exit::wait_out();
     let to = to();
     if let Some(held) = socket::hold_checked(fd).filter(|held| held.is_in_ddpmode()) {
         return connect_held(fd, held, to);
@@ -133,6 +149,9 @@ pub fn listen(fd: c_int) -> Result<(), Errno> {
 /// Prepares for `accept` on `listener`, which may sleep; returns its error if a signal came first.
 #[inline]
 pub fn accepting(listener: c_int) -> Result<(), Errno> {
+    if table::entry(listener).is_some() {
+        exit::wait_out();
+    }
     if kinds::any_unsettled() && !real::is_nonblocking(listener) {
         return kinds::sleep_beside(listener);
     }
@@ -142,6 +161,9 @@ pub fn accepting(listener: c_int) -> Result<(), Errno> {
 /// Takes in `fd`, which `accept` has made of a connection to `listener`.
 pub fn accepted(listener: c_int, fd: c_int) {
     fresh(fd);
+    if table::entry(listener).is_some() {
+        exit::wait_out();
+    }
     if switch::has_rules_for_servers()
         && !is_in_ddpmode(listener)
         && switch::apply_to_listener(listener).is_err()
@@ -190,6 +212,7 @@ pub fn makes_room() -> bool {
 #[inline]
 pub fn closing(fd: c_int) {
     if table::entry(fd).is_some() {
+        exit::wait_out();
         kinds::closing(fd);
     }
 }
@@ -199,6 +222,7 @@ pub fn closing_range(first: c_uint, last: c_uint) {
     if !table::any() {
         return;
     }
+    exit::wait_out();
     let clamp = |fd| c_int::try_from(fd).unwrap_or(c_int::MAX);
     table::within(clamp(first), clamp(last)).for_each(kinds::closing);
 }
@@ -208,6 +232,7 @@ pub fn closing_range(first: c_uint, last: c_uint) {
 #[inline]
 pub fn duplicating(from: c_int, to: c_int) {
     if from != to && table::entry(to).is_some() && real::is_open(from) {
+        exit::wait_out();
         kinds::closing(to);
     }
 }

@@ -9,17 +9,17 @@ use rddp_stream::{self as stream, SameErrno};
 use super::kind::Ours;
 use super::{linger, raw, received};
 use crate::socket::{self, Held};
-use crate::{table, wait};
+use crate::{exit, table, wait};
 
 /// Closes the library's side of `fd`, a socket of ours, before the kernel closes the number.
 #[cold]
 pub fn closing(fd: c_int) {
+    let _same = SameErrno::here();
     raw::queue_closing(fd);
     let no_signals = real::NoSignals::here();
     wait::closing(fd);
     wait::forget_edges(fd);
     let Some(held) = socket::forget_before_close(fd) else { return };
-    let _same = SameErrno::here();
     let ours = Ours::new(held, fd);
     let is_unfinished = ours.close();
     drop(no_signals);
@@ -29,14 +29,15 @@ pub fn closing(fd: c_int) {
     linger::release(ours.held());
 }
 
-/// Closes a number at the exit of the process. The kernel would do so only after the last
-/// connection is finished, and the peer of that one may wait for the end of this one first.
-fn close_at_exit(fd: c_int) {
+/// Closes a socket at the exit of the process. The kernel would do so only after the last
+/// connection is finished, and the peer of that one may wait for the end of this one first. The
+/// number stays taken: another thread may use it, and must not meet a new file there.
+fn close_at_exit(fd: c_int, instead: Option<c_int>) {
     let ours = socket::hold(fd).map(|held| Ours::new(held, fd));
     let is_to_end = ours.is_some_and(|ours| ours.ends_at_exit() && ours.held().is_under(fd));
     closing(fd);
-    if is_to_end {
-        real::close_number(fd);
+    if let Some(instead) = instead.filter(|_| is_to_end) {
+        real::replace_number(fd, instead);
     }
 }
 
@@ -45,10 +46,12 @@ pub fn exiting() {
     if !socket::were_any() || stream::is_confined() {
         return;
     }
-    linger::exit_begins();
-    let open: Vec<c_int> = table::within(0, c_int::MAX).collect();
-    open.into_iter().for_each(close_at_exit);
+    exit::begin();
+    socket::await_calls();
+    let (open, instead): (Vec<c_int>, _) = (table::within(0, c_int::MAX).collect(), real::silent_number());
+    open.into_iter().for_each(|fd| close_at_exit(fd, instead));
     linger::finish();
+    exit::is_finished();
     stream::leave_all();
 }
 

@@ -11,7 +11,7 @@ use super::kind::Ours;
 use super::{linger, raw, store, unsettled};
 use crate::sdp::SdpSettings;
 use crate::socket::{self, Held, KindId, Mode, SavedOptions, Settings};
-use crate::{process, switch, table, wait};
+use crate::{exit, process, switch, table, wait};
 
 static CALLS: Calls = real::calls(|| None);
 
@@ -98,6 +98,7 @@ pub fn after_system_call() {
 }
 
 fn after(join: impl FnOnce()) {
+    exit::forget();
     let alone = FORKING.try_with(RefCell::take).ok().flatten();
     Process::forget_me();
     if alone.is_none() {

@@ -24,7 +24,7 @@ use rddp_real::{self as real, hidden};
 
 use super::kind::{Farewell, Ours};
 use crate::socket::{self, Held};
-use crate::table;
+use crate::{exit, table};
 
 /// The time for which the exit of the process waits for a peer that reads nothing, or does not
 /// answer.
@@ -95,25 +95,15 @@ static LINE: Mutex<Line> = Mutex::new(Line {
 /// Set once any socket had an obligation in this process, or in the one that it was forked from.
 static WERE_OBLIGED: AtomicBool = AtomicBool::new(false);
 static EMPTY: Condvar = Condvar::new();
-static EXITS: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn line() -> real::Locked<Line> {
     real::lock(&LINE)
 }
 
-/// Prepares for the exit, which closes all sockets and waits for those that are not finished.
-pub(super) fn exit_begins() {
-    EXITS.store(true, Ordering::Relaxed);
-}
-
-pub(super) fn is_exit() -> bool {
-    EXITS.load(Ordering::Relaxed)
-}
-
 /// Returns whether a farewell has come so far that the kernel may close the socket, once the peer's
 /// TCP has all. An exit does not wait for the peer's end.
 pub(super) fn is_said(farewell: Farewell) -> bool {
-    farewell == Farewell::Over || farewell == Farewell::Sent && is_exit()
+    farewell == Farewell::Over || farewell == Farewell::Sent && exit::has_begun()
 }
 
 /// Gives a socket that is about to be closed, and is not finished, to the thread.

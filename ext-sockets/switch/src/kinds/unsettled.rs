@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rddp_real as real;
-use rddp_stream::{self as stream, Errno, SameErrno};
+use rddp_stream::{self as stream, Errno};
 
 use super::kind::Ours;
 use crate::socket::{self, Held};
@@ -94,7 +94,6 @@ pub(crate) fn progress_other_sockets() -> Option<Duration> {
 /// # Errors
 /// EINTR: a signal came, and the call must not be restarted.
 pub(crate) fn sleep_beside(fd: c_int) -> Result<(), Errno> {
-    let _same = SameErrno::here();
     while let Some(nap) = progress_other_sockets() {
         match real::sleep_on(fd, libc::POLLIN, nap) {
             Ok(false) => {}

@@ -172,7 +172,8 @@ static void ends_of_it(enum kind kind) {
     IS(read(ends[0], buf, 1), -1);
     struct waiter after = waiter(kind, ends[0], POLLIN);
     IS(await(&after, LONG, NULL), POLLIN);
-    IS(read(ends[0], buf, 1) <= 0, 1);
+    long got = read(ends[0], buf, 1);
+    IS(got <= 0, 1);
 }
 
 static volatile int signals;

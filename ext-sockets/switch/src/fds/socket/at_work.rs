@@ -4,7 +4,8 @@
 //! between and used for another file, the next system call would go to that file: frames of one
 //! connection would end up in another. So a call notes when it begins, when it ends and when it
 //! sleeps. `close` takes the number out of the table and waits for the calls that are awake; a call
-//! that wakes up checks whether its number is still there.
+//! that wakes up checks whether its number is still there. The exit of the process does so with all
+//! sockets at once.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use rddp_stream::Caller;
 
 use super::{Held, Socket};
-use crate::table;
+use crate::{exit, table};
 
 /// A call that is at work, or sleeps, on one of the numbers of a socket.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ impl AtWork<'_> {
     }
 
     fn is_there(&self) -> bool {
-        table::is(self.fd, self.held.index())
+        table::is(self.fd, self.held.index()) && !exit::is_anothers()
     }
 }
 

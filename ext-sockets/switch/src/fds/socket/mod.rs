@@ -22,7 +22,7 @@ use rddp_real as real;
 use rddp_stream::Errno;
 
 use crate::sys::held::Uses;
-use crate::{process, table};
+use crate::{exit, process, table};
 
 pub use crate::sys::held::Held;
 pub use allow::{Care, care};
@@ -344,7 +344,7 @@ pub fn forget_before_close(fd: c_int) -> Option<Held> {
         return None;
     }
     let held = hold(fd)?;
-    leave(table::clear(fd));
+    leave(if exit::has_begun() { table::leave(fd) } else { table::clear(fd) });
     held.await_calls();
     if held.numbers.load(Ordering::Acquire) > 0 {
         return None;
@@ -363,6 +363,11 @@ pub fn for_each(mut look: impl FnMut(&Held)) {
             }
         }
     }
+}
+
+/// Waits for the calls at work on all sockets of ours that have begun before the exit did.
+pub fn await_calls() {
+    for_each(|held| held.await_calls());
 }
 
 /// Resets the counts of calls at work on all sockets, in the child of a `fork`.

@@ -11,8 +11,8 @@ use super::Framed;
 use crate::kinds::kind::{Close, Farewell, Obligation};
 use crate::kinds::linger;
 use crate::socket::{KindId, UNTIL_PLAIN};
-use crate::switch;
 use crate::wait::{self, Elsewhere};
+use crate::{exit, switch};
 
 /// The time for which a peer may read nothing before the octets that wait for it are given up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -53,10 +53,10 @@ impl Close for Framed {
         let is_sdp = stream.leave().is_some();
         let finished = match real::linger(self.fd) {
             // TCP waits until all is acknowledged, and not for the peer's end.
-            Some(time) if is_sdp && !linger::is_exit() => {
+            Some(time) if is_sdp && !exit::has_begun() => {
                 stream.leave_within(time) && self.is_left() != Some(false)
             }
-            Some(time) if !linger::is_exit() => stream.finish(time),
+            Some(time) if !exit::has_begun() => stream.finish(time),
             _ => false,
         };
         if finished {
@@ -149,20 +149,27 @@ impl Close for Framed {
 }
 
 impl Framed {
-    /// Reports that a client gives up on a server that has not answered for so long that it is
-    /// probably a plain one.
-    fn tell_silent(&self, state: &State) {
-        if state.phase() == Phase::Starting
-            && state.options().role == Role::Initiator
-            && state.startup_age().is_some_and(|age| age >= UNTIL_PLAIN)
-        {
+    /// Reports once that a server has not answered for so long that it is probably a plain one.
+    pub(super) fn tell_silent(&self, state: &State) {
+        if self.until_told(state) == Some(Duration::ZERO) {
             let mut settings = self.held.settings();
-            if let Some(peer) = settings.to.filter(|_| !settings.plain_allowed)
+            if let Some(peer) = settings.to
                 && !std::mem::replace(&mut settings.end_told, true)
             {
                 switch::tell_silent(peer, settings.kind);
             }
         }
+    }
+
+    /// Returns the time after which a server that has not answered by then is reported.
+    pub(super) fn until_told(&self, state: &State) -> Option<Duration> {
+        if state.phase() != Phase::Starting || state.options().role != Role::Initiator {
+            return None;
+        }
+        let age = state.startup_age()?;
+        let settings = self.held.settings();
+        let is_to_tell = settings.to.is_some() && !settings.plain_allowed && !settings.end_told;
+        is_to_tell.then(|| UNTIL_PLAIN.saturating_sub(age))
     }
 
     /// Does as much as is possible at once for an unfinished stream. Returns whether it is

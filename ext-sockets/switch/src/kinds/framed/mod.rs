@@ -209,10 +209,8 @@ impl Framed {
         // If this fails, the number was closed since it was looked up, whatever it is now.
         let at_work = self.held.work_on(self.fd).ok_or(Errno::NO_DESCRIPTOR)?;
         let _uncancelled = Uncancelled::here();
-        let (before, errno) = (state.condition(), Errno::last());
+        let before = state.condition();
         let result = call(Stream::new(self.fd, state, &CALLS).called_by(&at_work));
-        // A call that succeeds leaves errno alone, whatever was tried in it.
-        errno.set_last();
         if self.held.is_closed() {
             return result.map_err(|_| Errno::NO_DESCRIPTOR);
         }

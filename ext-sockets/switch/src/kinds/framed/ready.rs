@@ -4,12 +4,12 @@ use std::ffi::c_short;
 use std::time::Duration;
 
 use libc::{POLLIN, POLLNVAL, POLLRDHUP, POLLRDNORM};
-use rddp_stream::{Phase, SameErrno, Stream, Uncancelled};
+use rddp_stream::{Phase, Stream, Uncancelled};
 
 use super::{CALLS, Framed, fall_back};
 use crate::kinds::kind::Readiness;
 use crate::socket::KindId;
-use crate::{trace, wait};
+use crate::{exit, trace, wait};
 
 impl Readiness for Framed {
     fn interest(&self, want: c_short) -> c_short {
@@ -18,8 +18,10 @@ impl Readiness for Framed {
 
     fn revents(&self, ready: c_short, want: c_short) -> c_short {
         let Some(state) = self.held.state() else { return ready };
-        let Some(at_work) = self.held.work_on(self.fd) else { return POLLNVAL };
-        let (_uncancelled, _same) = (Uncancelled::here(), SameErrno::here());
+        let Some(at_work) = self.held.work_on(self.fd) else {
+            return if exit::has_begun() { 0 } else { POLLNVAL };
+        };
+        let _uncancelled = Uncancelled::here();
         let before = state.condition();
         let stream = Stream::new(self.fd, state, &CALLS).called_by(&at_work);
         let mut revents = stream.revents(ready, want);
@@ -67,6 +69,7 @@ impl Readiness for Framed {
         if before.is_settled() {
             return false;
         }
+        self.tell_silent(state);
         Stream::new(self.fd, state, &CALLS).called_by(&at_work).step();
         trace::startup_is_over(&self.held, self.fd, state);
         if self.held.is_watched() && state.condition() != before {
@@ -76,8 +79,10 @@ impl Readiness for Framed {
     }
 
     fn nap(&self) -> Option<Duration> {
-        let stream = self.stream(self.held.state()?);
-        stream.owes().then(|| stream.recheck())
+        let state = self.held.state()?;
+        let stream = self.stream(state);
+        let owes = stream.owes().then(|| stream.recheck());
+        [owes, self.until_told(state)].into_iter().flatten().min()
     }
 }
 
