@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A client of RabbitMQ: rabbitmq.py ADDRESS PORT COUNT. Publishes so many messages, and prints those
-that it then consumes."""
+"""A client of RabbitMQ: rabbitmq.py ADDRESS PORT COUNT. Publishes so many messages, and prints
+those that it then consumes."""
 
 import hashlib
 import sys

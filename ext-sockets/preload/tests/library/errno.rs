@@ -22,8 +22,8 @@ const ONLY_FAIL: [&str; 10] = [
     "sigsuspend",
 ];
 
-/// Those of rddp's own headers are in the programs of `exs.rs` and `raw.rs`, in which `IS` checks
-/// the same.
+/// Calls of rddp's own headers are in the programs of `exs.rs` and `raw.rs`, whose `IS` checks the
+/// same.
 #[test]
 fn a_call_that_succeeds_leaves_errno_alone() {
     let scratch = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! Programs that exit while other threads use their sockets: over plain TCP these see nothing of it,
-//! and the status is the program's.
+//! Programs that exit while other threads use their sockets: over plain TCP these see nothing of
+//! it, and the status is the program's.
 
 use tempfile::TempDir;
 

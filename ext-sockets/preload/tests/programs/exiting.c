@@ -96,7 +96,7 @@ static void begin(void *(*thread)(void *), int count) {
         IS(pthread_create(&id, NULL, thread, (void *)at), 0);
 }
 
-/* A client in another process, of which the server sees the end and no reset. Returns its status. */
+/* A client in another process: the server sees its end, and no reset. Returns its status. */
 static int of_a_client(void) {
     listener = socket(AF_INET, SOCK_STREAM, 0);
     listen_somewhere(listener, &here);
