@@ -98,6 +98,28 @@ fn no_wake_up_is_missed_in_a_hundred_thousand_rounds() {
     wait_in(&["missed_by_waits", "20000"]);
 }
 
+/// Lets a program's waits meet so many orders of octets, credits, room and the end.
+fn wait_in_orders(seeds: std::ops::Range<u32>, count: u32) {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["sdp_orders.c"], scratch.path(), &[]);
+    for seed in seeds {
+        let mut command = command(&program, true, scratch.path());
+        command.args([seed.to_string(), count.to_string()]);
+        assert_eq!(succeeded(&command.output().unwrap()), "all is so\n", "seed {seed}");
+    }
+}
+
+#[test]
+fn what_holds_is_told_to_every_wait_in_any_order_of_octets_credits_room_and_end() {
+    wait_in_orders(1..3, 1000);
+}
+
+#[test]
+#[ignore = "takes an hour"]
+fn what_holds_is_told_in_a_million_orders() {
+    wait_in_orders(1..101, 10_000);
+}
+
 #[test]
 fn a_wait_for_credits_sleeps_while_octets_are_unread() {
     wait_in(&["wakeups"]);

@@ -84,11 +84,11 @@ impl Stream<'_> {
     ) -> Result<(), Errno> {
         for _ in 0..STEPS {
             if is_enough(rx) {
-                break;
+                return Ok(());
             }
             let unread = rx.left > 0;
             if unread && !self.absorb_front(rx)? {
-                break;
+                return Ok(());
             }
             if unread {
                 continue;
@@ -102,9 +102,11 @@ impl Stream<'_> {
             match next {
                 Next::More | Next::Drained => {}
                 Next::Full if rx.left > 0 => {}
-                _ => break,
+                _ => return Ok(()),
             }
         }
+        // What is left may be all that ever comes: a wait by edges is to look again.
+        self.kernel.kick();
         Ok(())
     }
 

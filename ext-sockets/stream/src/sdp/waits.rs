@@ -40,8 +40,7 @@ impl Stream<'_> {
             return readable || want & POLLRDHUP != 0;
         }
         if writable && self.lacks_credits() {
-            // Octets that the program waits for as well are told of by the kernel.
-            return !readable || blocked & !SHORT != BLOCKED_BEHIND;
+            return true;
         }
         if readable || want & (POLLRDHUP | POLLPRI) == 0 {
             return false;
@@ -55,7 +54,8 @@ impl Stream<'_> {
         let wanted = if want & READABLE == 0 { want } else { want & WRITABLE };
         let mut rx = self.lock_rx()?;
         if lacks(&mut rx, wanted) {
-            rx.sdp.seeks = u32::from(wanted & (POLLRDHUP | POLLPRI) != 0);
+            // With few credits, too: a large FPDU in front is not looked at else, and hides more.
+            rx.sdp.seeks = 1;
             let taken = self.take_until(&mut rx, |rx| !lacks(rx, wanted));
             rx.sdp.seeks = 0;
             if wanted & WRITABLE != 0 && rx.sdp.is_blocked() {

@@ -61,7 +61,13 @@ impl Edges {
             *known = self.register(ours);
             return known.map_or(Way::Looks, Way::New);
         }
-        known.map_or(Way::Looks, Way::Edges)
+        // An edge that came while the wait was level-triggered is in the set no more.
+        let has_edge = |tag: &u32| self.events.get(*tag as usize).is_some_and(|events| *events != 0);
+        match known {
+            Some(tag) if has_edge(tag) => Way::New(*tag),
+            Some(tag) => Way::Edges(*tag),
+            None => Way::Looks,
+        }
     }
 
     fn register(&mut self, ours: &Ours) -> Option<u32> {

@@ -117,9 +117,9 @@ pub(super) fn refresh(watches: &mut Watches, watch: Watch, again: bool) -> bool 
     ask(watch, mask).is_ok()
 }
 
-/// Takes an entry out of its waiting by edges, after an event that the program is told of: it waits
-/// as it asked to from then on.
-pub(super) fn ends_edges(fd: c_int, epoll: c_int, key: Key) {
+/// Takes an entry out of its waiting by edges, after an event: it waits as it asked to from then
+/// on. Where it is to wait by edges still and the program is `told`, what holds makes one more.
+pub(super) fn ends_edges(fd: c_int, epoll: c_int, key: Key, told: bool) {
     let mut watches = watches();
     let watch = watches.of(fd).into_iter().find(|known| known.key == key);
     let watch = watch.unwrap_or_else(|| {
@@ -127,7 +127,7 @@ pub(super) fn ends_edges(fd: c_int, epoll: c_int, key: Key) {
         watches.insert(watch);
         watch
     });
-    refresh(&mut watches, watch, false);
+    refresh(&mut watches, watch, told);
 }
 
 fn ask(watch: Watch, mask: u32) -> Result<(), Errno> {

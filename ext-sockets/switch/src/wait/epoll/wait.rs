@@ -138,7 +138,7 @@ fn of_entry(pool: &Pool, epoll: c_int, event: epoll_event) -> Option<epoll_event
     let revents = number.and_then(|fd| look(fd, event.events, wanted.events)).unwrap_or(event.events);
     if revents != 0 {
         if let Some(fd) = number.filter(|_| entry.waits_by_edges()) {
-            super::interest::ends_edges(fd, epoll, key);
+            super::interest::ends_edges(fd, epoll, key, true);
         }
         return Some(epoll_event { events: revents, u64: wanted.data });
     }
@@ -169,7 +169,7 @@ fn of_once_by_edges(entry: &Entry, epoll: c_int, key: Key, event: epoll_event) -
         return entry.disarms().then_some(epoll_event { events: revents, u64: wanted.data });
     }
     if let Some(fd) = number {
-        super::interest::ends_edges(fd, epoll, key);
+        super::interest::ends_edges(fd, epoll, key, false);
     }
     None
 }
