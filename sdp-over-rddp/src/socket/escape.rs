@@ -6,10 +6,13 @@
 //! An advert for which no receive comes is Read into private memory, as far as that goes, after
 //! [`Times::read_ahead`](super::Times::read_ahead).
 //! An advert that nobody reads at all is taken back after [`Times::advert`](super::Times::advert).
+//! Octets in private buffers that nobody receives move to private memory, so that short messages do
+//! not use up the credits of both ends.
 
 use core::time::Duration;
 
-use super::{Error, Role, Socket};
+use super::{Error, Piece, Place, Role, Socket};
+use crate::machine::Blocked;
 use crate::transport::Transport;
 
 impl<T: Transport> Socket<T> {
@@ -27,6 +30,46 @@ impl<T: Transport> Socket<T> {
         }
         let advertises = self.sends.iter().any(|op| !op.adverts.is_empty());
         !advertises || self.crossing_is_old()
+    }
+
+    /// Moves octets that nobody receives out of their buffers while a send waits for credits and
+    /// half of the buffers are taken: those of the peer's sends, too, then go on. As much memory is
+    /// used as for octets that are read ahead. Returns whether any were moved.
+    pub(super) fn empty_buffers(&mut self) -> bool {
+        let waits = self.receives.is_empty() && self.sends.iter().any(|op| op.left() > 0);
+        let few = u32::from(self.config.buffers) / 2;
+        if !waits || self.machine().free_bufs() > few || self.machine().data_room() != Err(Blocked::Credits) {
+            return false;
+        }
+        let is_copied = |piece: &Piece<T>| matches!(piece.place, Place::Buffer(_)) && !piece.urgent;
+        let Some(first) = self.inbox.iter().position(is_copied) else { return false };
+        let room = self.config.read_ahead.saturating_sub(self.ahead_octets);
+        let (mut count, mut octets) = (0, 0);
+        for piece in self.inbox.iter().skip(first).take_while(|piece| is_copied(piece)) {
+            if octets + piece.to - piece.from > room {
+                break;
+            }
+            (count, octets) = (count + 1, octets + piece.to - piece.from);
+        }
+        let Some(memory) = (count > 0).then(|| self.transport.allocate(octets)).flatten() else {
+            return false;
+        };
+        let mut at = 0;
+        for piece in self.inbox.range(first..first + count) {
+            if let Place::Buffer(buffer) = piece.place {
+                let copied = self.transport.deliver(buffer, piece.from..piece.to, &memory, at);
+                debug_assert!(copied.is_ok(), "private memory of that length");
+                at += piece.to - piece.from;
+            }
+        }
+        self.ahead_octets += octets;
+        let whole = Piece { place: Place::Read(memory), from: 0, to: octets, urgent: false };
+        let mut emptied = self.inbox.split_off(first);
+        let behind = emptied.split_off(count);
+        self.inbox.push_back(whole);
+        self.inbox.extend(behind);
+        emptied.into_iter().for_each(|piece| self.free(piece));
+        true
     }
 
     fn crossing_is_old(&self) -> bool {

@@ -287,6 +287,7 @@ impl<T: Transport> Socket<T> {
             moved |= self.settle_modes();
             moved |= self.begin_reads();
             moved |= self.begin_sends();
+            moved |= self.empty_buffers();
             moved |= self.advertise_sinks();
             moved |= self.send_controls();
             self.finish_sends();

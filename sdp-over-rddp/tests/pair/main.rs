@@ -265,6 +265,23 @@ fn two_senders_without_a_receiver_get_on() {
 }
 
 #[test]
+fn short_sends_of_both_ends_go_on_though_nobody_receives() {
+    for seed in 0..10 {
+        let mut pair = Pair::new(seed, small());
+        let ids = [0, 1].map(|end| Vec::from_iter((0..1000).map(|_| pair.send(end, b"ten octets"))));
+        pair.run_for(Duration::from_secs(1));
+        for (end, id) in ids.iter().enumerate().flat_map(|(end, ids)| ids.iter().map(move |id| (end, *id))) {
+            assert_eq!(pair.outcome(end, id).map(|ended| ended.octets), Some(10), "seed {seed}");
+        }
+        for end in 0..2 {
+            let (_, memory) = pair.receive(end, 10_000, Options { wait_all: true, ..Options::default() });
+            pair.run();
+            assert!(*memory.octets.borrow() == b"ten octets".repeat(1000));
+        }
+    }
+}
+
+#[test]
 fn the_end_that_connected_takes_its_advert_back_first() {
     for seed in 0..50 {
         let mut pair = Pair::new(seed, with_thresholds(Some(0), Some(0)));

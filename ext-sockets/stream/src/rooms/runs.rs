@@ -1,9 +1,8 @@
-//! The octets of the queue as runs: to which room they are charged, and where messages end.
+//! The octets of the queue as runs: to which room they are charged.
 
 use super::{Room, Rooms};
 
-/// Number of runs that a queue may have: more than this end has Bufs, each of which may hold a Data
-/// message without more than an octet.
+/// Number of runs that a queue may have. Each but the first began behind octets of another room.
 pub(crate) const RUNS: usize = 2048;
 
 /// The runs of octets in the queue, front to back. All zeros: none.
@@ -14,39 +13,34 @@ pub(crate) struct Runs {
     list: [Run; RUNS],
 }
 
-/// Octets of the queue that are charged to one room. Each Data message is a run of its own.
+/// Octets of the queue that are charged to one room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 struct Run {
     octets: u32,
-    /// The number of the room, and [`ENDS`].
-    what: u32,
+    /// The number of the room.
+    room: u32,
 }
 
-/// Set in a run whose last octet is that of a Data message.
-const ENDS: u32 = 1 << 8;
-
 impl Runs {
-    /// Notes that octets, which are charged to `room`, have come to the end of the queue; with
-    /// `ends` a Data message ends there. `false`, and nothing is noted: there are too many runs
-    /// until the program has read some.
+    /// Notes that octets, which are charged to `room`, have come to the end of the queue. `false`,
+    /// and nothing is noted: there are too many runs until the program has read some.
     #[must_use]
-    pub(crate) fn queue(&mut self, room: Room, octets: usize, ends: bool) -> bool {
+    pub(crate) fn queue(&mut self, room: Room, octets: usize) -> bool {
         let Ok(octets) = u32::try_from(octets) else { return false };
-        let what = room as u32 | if ends { ENDS } else { 0 };
+        let room = room as u32;
         if let Some(last) = self.last()
-            // A message that has ended takes no more octets.
-            && last.what == room as u32
+            && last.room == room
             && let Some(sum) = last.octets.checked_add(octets)
         {
-            *last = Run { octets: sum, what };
+            last.octets = sum;
             return true;
         }
         if self.count as usize >= RUNS {
             return false;
         }
         let end = self.index(self.count);
-        self.list[end] = Run { octets, what };
+        self.list[end] = Run { octets, room };
         self.count += 1;
         true
     }
@@ -56,28 +50,25 @@ impl Runs {
         (self.count as usize) < RUNS
     }
 
-    /// Releases the room of octets that have left the front of the queue. Returns the number of
-    /// Data messages whose last octet was among them: so many Bufs are free again. `None`: there
-    /// are not so many octets; the numbers are damaged.
+    /// Releases the room of octets that have left the front of the queue. `None`: there are not so
+    /// many octets; the numbers are damaged.
     #[must_use]
-    pub(crate) fn take(&mut self, rooms: &mut Rooms, octets: usize) -> Option<u32> {
-        let (mut left, mut ended) = (octets, 0);
+    pub(crate) fn take(&mut self, rooms: &mut Rooms, octets: usize) -> Option<()> {
+        let mut left = octets;
         while self.count > 0 && self.count as usize <= RUNS {
             let at = self.index(0);
             let run = &mut self.list[at];
             let now = left.min(run.octets as usize);
-            let room = *Room::ALL.get((run.what & !ENDS) as usize)?;
-            rooms.release(room, now);
+            rooms.release(*Room::ALL.get(run.room as usize)?, now);
             left -= now;
             run.octets -= now as u32;
             if run.octets > 0 {
                 break;
             }
-            ended += u32::from(run.what & ENDS != 0);
             self.first = self.index(1) as u32;
             self.count -= 1;
         }
-        (left == 0).then_some(ended)
+        (left == 0).then_some(())
     }
 
     fn last(&mut self) -> Option<&mut Run> {
@@ -99,7 +90,7 @@ mod tests {
     use super::*;
 
     fn none() -> Box<Runs> {
-        Box::new(Runs { first: 0, count: 0, list: [Run { octets: 0, what: 0 }; RUNS] })
+        Box::new(Runs { first: 0, count: 0, list: [Run { octets: 0, room: 0 }; RUNS] })
     }
 
     fn rooms() -> Rooms {
@@ -109,41 +100,28 @@ mod tests {
     }
 
     #[test]
-    fn a_buf_is_free_when_the_last_octet_of_its_message_is_taken() {
+    fn octets_of_one_room_are_one_run() {
         let (mut runs, mut rooms) = (none(), rooms());
         assert!(rooms.charge(Room::Data, 100) && rooms.charge(Room::Reads, 50));
-        assert!(runs.queue(Room::Data, 40, false) && runs.queue(Room::Data, 10, true));
-        assert!(runs.queue(Room::Reads, 20, false) && runs.queue(Room::Reads, 30, false));
-        assert!(runs.queue(Room::Data, 50, true));
-        assert_eq!((runs.count, runs.take(&mut rooms, 49)), (3, Some(0)));
-        assert_eq!((runs.take(&mut rooms, 1), rooms.charged(Room::Data)), (Some(1), 50));
-        assert_eq!((runs.take(&mut rooms, 60), rooms.charged(Room::Reads)), (Some(0), 0));
-        assert_eq!((runs.take(&mut rooms, 40), rooms.charged(Room::Data)), (Some(1), 0));
+        assert!(runs.queue(Room::Data, 40) && runs.queue(Room::Data, 10));
+        assert!(runs.queue(Room::Reads, 20) && runs.queue(Room::Reads, 30));
+        assert!(runs.queue(Room::Data, 50));
+        assert_eq!((runs.count, runs.take(&mut rooms, 50)), (3, Some(())));
+        assert_eq!((runs.take(&mut rooms, 60), rooms.charged(Room::Reads)), (Some(()), 0));
+        assert_eq!((runs.take(&mut rooms, 40), rooms.charged(Room::Data)), (Some(()), 0));
         assert_eq!(runs.take(&mut rooms, 1), None, "more than there was");
-    }
-
-    #[test]
-    fn a_message_may_end_behind_octets_that_are_taken() {
-        let (mut runs, mut rooms) = (none(), rooms());
-        assert!(runs.queue(Room::Data, 5, false));
-        assert_eq!(runs.take(&mut rooms, 5), Some(0));
-        assert!(runs.queue(Room::Data, 0, true));
-        assert_eq!(runs.take(&mut rooms, 0), Some(1));
-        assert!(runs.queue(Room::Data, 5, false) && runs.queue(Room::Data, 0, true));
-        assert_eq!((runs.count, runs.take(&mut rooms, 5)), (1, Some(1)));
     }
 
     #[test]
     fn a_queue_of_too_many_runs_takes_no_more_until_some_are_read() {
         let (mut runs, mut rooms) = (none(), rooms());
-        for _ in 0..RUNS {
-            assert!(runs.has_place() && runs.queue(Room::Data, 1, true));
+        for at in 0..RUNS {
+            assert!(runs.has_place() && runs.queue([Room::Data, Room::Reads][at % 2], 1));
         }
-        assert!(!runs.has_place() && !runs.queue(Room::Data, 1, true) && !runs.queue(Room::Reads, 1, false));
-        assert_eq!(runs.take(&mut rooms, 3), Some(3));
-        assert!(runs.queue(Room::Reads, 1, false) && runs.queue(Room::Reads, 1, false));
+        assert!(!runs.has_place() && !runs.queue(Room::Data, 1) && runs.queue(Room::Reads, 1));
+        assert_eq!(runs.take(&mut rooms, 3), Some(()));
+        assert!(runs.queue(Room::Data, 1) && runs.queue(Room::Data, 1));
         assert_eq!(runs.count as usize, RUNS - 2);
-        assert_eq!(runs.take(&mut rooms, RUNS - 1), Some(RUNS as u32 - 3));
     }
 
     #[test]
@@ -159,18 +137,16 @@ mod tests {
                 let octets = next(60) as usize;
                 if next(2) == 0 {
                     let room = Room::ALL[next(4) as usize];
-                    let ends = room == Room::Data && octets > 0 && next(2) == 0;
-                    if rooms.charge(room, octets) && runs.queue(room, octets, ends) {
-                        let last = octets.wrapping_sub(1);
-                        model.extend((0..octets).map(|at| (room, ends && at == last)));
+                    if rooms.charge(room, octets) && runs.queue(room, octets) {
+                        model.extend((0..octets).map(|_| room));
                     }
                 } else {
                     let octets = octets.min(model.len());
-                    let ended = model.drain(..octets).filter(|(_, ends)| *ends).count();
-                    assert_eq!(runs.take(&mut rooms, octets), Some(ended as u32));
+                    model.drain(..octets);
+                    assert_eq!(runs.take(&mut rooms, octets), Some(()));
                 }
                 for room in Room::ALL {
-                    let queued = model.iter().filter(|(of, _)| *of == room).count();
+                    let queued = model.iter().filter(|of| **of == room).count();
                     assert_eq!(rooms.charged(room), queued);
                 }
             }
@@ -181,13 +157,13 @@ mod tests {
     fn damaged_numbers_end_in_an_answer() {
         for (first, count) in [(u32::MAX, 1), (0, u32::MAX), (u32::MAX, u32::MAX), (7, RUNS as u32)] {
             for run in [
-                Run { octets: u32::MAX, what: 0 },
-                Run { octets: 0, what: u32::MAX },
-                Run { octets: 1, what: 4 },
+                Run { octets: u32::MAX, room: 0 },
+                Run { octets: 0, room: u32::MAX },
+                Run { octets: 1, room: 4 },
             ] {
                 let (mut runs, mut rooms) = (none(), rooms());
                 (runs.first, runs.count, runs.list) = (first, count, [run; RUNS]);
-                let _ = (runs.queue(Room::Data, 9, true), runs.queue(Room::Reads, usize::MAX, false));
+                let _ = (runs.queue(Room::Data, 9), runs.queue(Room::Reads, usize::MAX));
                 let _ = (runs.take(&mut rooms, usize::MAX), runs.take(&mut rooms, 1), runs.has_place());
                 assert!(rooms.is_sound());
             }

@@ -129,8 +129,11 @@ impl Stream<'_> {
             Octets::InKernel(left)
         };
         rx.sdp.changing = 1;
-        let queued = self.queue(rx, &octets, ends, None);
+        let queued = self.queue(rx, &octets, None);
         if queued == Ok(true) {
+            rx.sdp.held_bufs += u32::from(ends);
+            let data = rx.rooms.charged(Room::Data);
+            rx.sdp.give_back_bufs(data);
             let pad = trailer - stays;
             if pad > 0 {
                 self.drop_front(pad)?;
@@ -152,7 +155,6 @@ impl Stream<'_> {
         &self,
         rx: &mut Guard<'_, Rx>,
         octets: &Octets<'_>,
-        ends: bool,
         charged: Option<Room>,
     ) -> Result<bool, Errno> {
         let len = octets.len();
@@ -183,7 +185,7 @@ impl Stream<'_> {
         self.count(ABSORBED, len);
         self.count(COPIED, copied);
         let is_charged = charged.is_some() || rx.rooms.charge(Room::Data, len);
-        let counted = is_charged && runs.queue(charged.unwrap_or(Room::Data), len, ends);
+        let counted = is_charged && runs.queue(charged.unwrap_or(Room::Data), len);
         if counted { Ok(true) } else { Err(self.owner_died()) }
     }
 
@@ -263,15 +265,16 @@ impl Stream<'_> {
         take: impl FnOnce(&mut Chains<'_>, &mut Chain) -> Option<usize>,
     ) -> Result<(), Errno> {
         rx.sdp.changing = 1;
-        let ended = {
+        let counted = {
             let (rx, mut chains, mut table) = parts(rx);
             let taken = take(&mut chains, &mut rx.held);
             let runs = table.get::<Zcopy>(rx.tables).map(|zcopy| &mut zcopy.runs);
             rx.sdp.taken_before_mark(taken.unwrap_or_default());
             taken.zip(runs).and_then(|(count, runs)| runs.take(&mut rx.rooms, count))
         };
-        let Some(ended) = ended else { return Err(self.owner_died()) };
-        rx.sdp.messages_read(ended);
+        counted.ok_or_else(|| self.owner_died())?;
+        let data = rx.rooms.charged(Room::Data);
+        rx.sdp.give_back_bufs(data);
         if rx.held.is_empty() && !rx.sdp.is_over() {
             // Nothing is left for which the socket would have to be readable.
             let dropped = self.drop_stub(rx);
@@ -429,7 +432,8 @@ impl Stream<'_> {
                 let octets = Octets::Here(&octets[payload.clone()]);
                 let charged = look.keep_charged(octets.len());
                 rx.sdp.changing = 1;
-                let queued = self.queue(rx, &octets, look.now.is_whole(), charged);
+                let queued = self.queue(rx, &octets, charged);
+                look.now.held_bufs += u32::from(look.now.is_whole());
                 rx.sdp.changing = 0;
                 queued
             }
@@ -454,6 +458,8 @@ impl Stream<'_> {
         let count = stub + used - left;
         self.drop_front(count)?;
         look.store(rx);
+        let data = rx.rooms.charged(Room::Data);
+        rx.sdp.give_back_bufs(data);
         rx.sdp.stub = left as u32;
         rx.sdp.queued = 0;
         Ok(())

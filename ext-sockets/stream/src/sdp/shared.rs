@@ -64,6 +64,8 @@ pub(crate) struct Shared {
     pub(super) urgent_left: u32,
     /// Octets of the queue in front of the messages that are looked at.
     pub(super) queued: u32,
+    /// Messages whose octets have come to the queue, and whose buffers count as taken.
+    pub(super) held_bufs: u32,
     /// 1 while a wait looks for what is behind all octets.
     pub(super) seeks: u32,
     /// 1 once octets could not be moved to the queue for want of room.
@@ -212,11 +214,16 @@ impl Shared {
         self.is_open == 1
     }
 
-    /// Notes that the last octets of so many messages are read.
-    pub(super) fn messages_read(&mut self, count: u32) {
-        for _ in 0..count {
+    /// Gives back the buffers of messages in the queue, but for as many as the `octets` of Data in
+    /// it would fill: so short messages that nobody reads leave the peer its credits, and there is
+    /// still room for all that it has credits for.
+    pub(super) fn give_back_bufs(&mut self, octets: usize) {
+        let in_one = (self.size as usize).saturating_sub(HEADER_LEN).max(1);
+        let least = octets.div_ceil(in_one) as u32;
+        for _ in least..self.held_bufs {
             self.machine().buffer_freed();
         }
+        self.held_bufs = self.held_bufs.min(least);
     }
 
     /// Returns whether the kernel's socket is readable for as long as octets, or the end, are there
@@ -283,6 +290,7 @@ impl Shared {
             && self.stub <= CRC_LEN as u32
             && self.is_shut <= 1
             && self.has_adverts <= 1
+            && self.held_bufs <= self.bufs
             && self.core.is_sound()
     }
 
@@ -413,6 +421,22 @@ mod tests {
             assert_eq!((shared.note_fin(), shared.note_fin()), (first, Ok(())));
             assert!(shared.nothing_comes());
             assert_eq!(shared.ended_by_fin(), first.is_err());
+        }
+    }
+
+    /// Short messages in the queue have no buffers but those that their octets would fill.
+    #[test]
+    fn messages_in_the_queue_have_the_buffers_that_their_octets_fill() {
+        let (mut peer, mut shared) = (begun(), begun());
+        for _ in 0..10 {
+            let front = peer.machine().data(1, false).unwrap();
+            let message = [&front[..], b"x"].concat();
+            shared.machine().receive(&Message::parse(&message).unwrap()).unwrap();
+        }
+        shared.held_bufs = 10;
+        for (octets, held) in [(39_840, 10), (7969, 3), (7968, 2), (3984, 1), (1, 1), (0, 0)] {
+            shared.give_back_bufs(octets);
+            assert_eq!((shared.held_bufs, shared.stub_and_bufs().1), (held, 64 - held), "{octets}");
         }
     }
 

@@ -140,7 +140,7 @@ impl Stream<'_> {
         rx.sdp.changing = 1;
         let cut = chains.truncate(written, octets);
         let moved = cut.and_then(|()| chains.concat(&mut rx.held, written));
-        let noted = octets == 0 || runs.queue(Room::Sinks, octets, false);
+        let noted = octets == 0 || runs.queue(Room::Sinks, octets);
         if moved.is_err() || !noted {
             return Err(self.owner_died());
         }
