@@ -43,9 +43,14 @@ impl Stream<'_> {
             // As TCP counts, up to the mark.
             return Ok(0);
         }
-        let mut counter = Sink::counter();
-        self.glimpse(&mut counter)?;
-        Ok(counter.done())
+        let mut moment = None;
+        loop {
+            let mut counter = Sink::counter();
+            self.glimpse(&mut counter)?;
+            if counter.done() > 0 || !self.response_comes(&mut moment) {
+                return Ok(counter.done());
+            }
+        }
     }
 
     /// Returns whether more octets have come than [`available`](Self::available) looks at.

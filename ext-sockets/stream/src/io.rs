@@ -37,23 +37,30 @@ impl Stream<'_> {
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.receive_timeout());
         // As over TCP, octets that came before a reset are read before it is told.
         let tells = self.state.pending.load(Ordering::Relaxed) != 0 && !self.is_reset_behind_more();
-        if tells {
-            self.tell_pending()?;
+        if tells && let Err(error) = self.tell_pending() {
+            self.reset_is_told();
+            return Err(error);
         }
         let enough = if flags & libc::MSG_WAITALL != 0 { usize::MAX } else { self.state.low_water() };
-        let (mut patience, mut start) = (patience, None);
+        let (mut limit, mut start, mut moment) = (patience, None, None);
         while sink.room() > 0 {
             let behind = start.filter(|_| enough < usize::MAX).map(|(_, received)| received);
-            match self.recv_once(&mut sink, flags, &patience, behind) {
+            match self.recv_once(&mut sink, flags, &limit, behind) {
                 Ok(None) => {}
                 // A message of the peer's program would come in two pieces, the first of an octet.
                 Ok(Some(received)) => {
                     start = Some((sink.done(), received));
-                    patience = patience.at_most(FOR_THE_REST);
+                    if sink.done() >= enough {
+                        limit = patience.at_most(FOR_THE_REST);
+                    }
                 }
+                Err(Some(Errno::WOULD_BLOCK)) if self.response_comes(&mut moment) => {}
                 Err(error) => return self.so_far(sink.done(), self.unless_ended(error)),
             }
-            if sink.done() >= enough && start.is_none_or(|(done, _)| done != sink.done()) {
+            if start.is_some_and(|(done, _)| sink.done() > done) {
+                (limit, start) = (patience, None);
+            }
+            if sink.done() >= enough && start.is_none() {
                 break;
             }
         }
@@ -96,7 +103,7 @@ impl Stream<'_> {
             Err(error) => Err(error),
         };
         match pull? {
-            Pull::Nothing(_) if self.is_shut_early() => Err(None),
+            Pull::Nothing(_) if self.is_shut_early() && !self.is_offered_more() => Err(None),
             // A look shows the octets that are there, and does not wait for more.
             Pull::Some if peeks && sink.room() > 0 && sink.done() > 0 => Err(None),
             Pull::Some => Ok(None),
@@ -157,7 +164,8 @@ impl Stream<'_> {
         self.tell_pending()?;
         let mut copies = false;
         loop {
-            if source.left() as u64 >= self.state.threshold() && !copies {
+            let is_urgent = flags & libc::MSG_OOB != 0;
+            if source.left() as u64 >= self.state.threshold() && !copies && !is_urgent {
                 let lending = match self.lend(&source, &patience) {
                     Ok(lending) => lending,
                     Err(error) => return self.so_far(all - source.left(), Some(error)),
@@ -171,7 +179,7 @@ impl Stream<'_> {
                 }
             }
             let more = flags & libc::MSG_MORE != 0 || self.state.corked.load(Ordering::Relaxed);
-            let error = match self.send_once(&source, more, flags & libc::MSG_OOB != 0) {
+            let error = match self.send_once(&source, more, is_urgent) {
                 Ok(count) => {
                     source.skip(count);
                     if source.left() > 0 {

@@ -11,6 +11,7 @@ use super::sys::{handlers_restart, is_confined, now};
 use super::{Errno, Stream};
 
 /// The time that a call may wait.
+#[derive(Clone, Copy)]
 pub struct Patience {
     none: bool,
     /// End of the time, by [`now`]; `None` for no limit.

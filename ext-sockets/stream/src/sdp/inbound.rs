@@ -98,6 +98,15 @@ impl Stream<'_> {
         asked.is_sdp() && (asked.has_private_copies() || waits)
     }
 
+    /// Notes that a receive has told of a reset, whichever call had met it.
+    pub(crate) fn reset_is_told(&self) {
+        if self.state.asked.is_sdp()
+            && let Ok(mut rx) = self.lock_rx()
+        {
+            rx.sdp.forget_lost();
+        }
+    }
+
     /// Ends the connection because the peer has broken a rule of SDP, or has aborted it.
     pub(crate) fn breaks_sdp(&self, wrong: Wrong) -> Errno {
         let (why, errno) = match wrong {

@@ -51,7 +51,14 @@ impl Stream<'_> {
                 return queued;
             }
         }
-        if rx.sdp.has_adverts == 1 {
+        if rx.sdp.has_adverts == 1 && urgent {
+            // The octet goes as Data, behind what was written.
+            self.complete_writes(&mut rx, &mut tx)?;
+            if !self.pay_messages(&mut rx, &mut tx)? {
+                self.note_blocked(&mut rx);
+                return Err(Errno::WOULD_BLOCK);
+            }
+        } else if rx.sdp.has_adverts == 1 {
             let written = self.push_writes(&mut rx, &mut tx, &mut source);
             let done = all - source.left();
             if done > 0 && (written != Ok(true) || source.left() == 0) {

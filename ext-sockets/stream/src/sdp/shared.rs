@@ -247,6 +247,11 @@ impl Shared {
         }
     }
 
+    /// Forgets the error of a send, which is told otherwise.
+    pub(super) fn forget_lost(&mut self) {
+        self.lost = 0;
+    }
+
     /// Returns whether the peer has ended its direction.
     pub(crate) fn is_over(&self) -> bool {
         self.core.received_disconn()

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::Duration;
 
-use libc::{POLLIN, pollfd};
+use libc::{POLLHUP, POLLIN, pollfd};
 use rddp_stream::{Errno, Leaving, SdpOptions};
 use rddp_test_support::random_octets;
 use socket2::SockRef;
@@ -15,6 +15,7 @@ use crate::advertising::SRC_AVAIL;
 use crate::common::{End, initiator, responder, tcp_pair};
 use crate::crossings::DIS_CONN;
 use crate::peer::{Sdp, hello, request};
+use crate::reading::connected;
 use crate::{pair, sdp, with};
 
 #[test]
@@ -278,6 +279,18 @@ fn a_sender_without_credits_meets_a_reset_behind_octets() {
     assert_eq!(end.read(9), Ok(b"ets".to_vec()));
     assert_eq!((end.read(9), end.read(9)), (Err(Errno::RESET), Ok(vec![])));
     assert_eq!((end.send(b"more"), end.state.ended()), (Err(Errno::BROKEN_PIPE), None));
+}
+
+#[test]
+fn a_reset_that_is_met_between_two_calls_is_told_once() {
+    let (mut peer, end) = connected(0);
+    end.state.set_send_timeout(Some(Duration::from_millis(10)));
+    assert_eq!(end.send(b"octets"), Ok(6));
+    peer.advert();
+    peer.peer.reset();
+    assert_ne!(end.poll(POLLIN, Duration::from_secs(20)).0 & POLLHUP, 0);
+    end.stream().meet_obligation();
+    assert_eq!((end.read(9), end.read(9)), (Err(Errno::RESET), Ok(vec![])));
 }
 
 #[test]

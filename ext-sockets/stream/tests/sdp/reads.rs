@@ -1,17 +1,18 @@
 //! `SrcAvail`s of a peer: what a program gets of them, and when.
 
 use std::io::IoSliceMut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rddp_rdmap::{Opcode, ReadRequestRepr, TerminateCode};
-use rddp_stream::{Errno, SdpOptions};
+use rddp_stream::{Errno, SdpMode, SdpOptions};
 use rddp_test_support::random_octets;
 
 use crate::advertising::{Came, DATA, RD_COMPL, SEND_SM, SRC_AVAIL, SRC_CANCEL, STAG, TO};
-use crate::common::{End, responder};
+use crate::common::{End, initiator, responder};
 use crate::peer::{Sdp, number};
-use crate::with;
+use crate::{pair, with};
 
 const INLINE: usize = 10;
 /// Length of the header that every message begins with.
@@ -469,9 +470,46 @@ fn an_advert_behind_a_closed_receiving_direction_is_read() {
     let octets = random_octets(12, 30_000);
     peer.pipelined();
     peer.advertise(octets.len(), b"");
-    while end.recv(&mut [0; 9], libc::MSG_DONTWAIT) == Err(Errno::WOULD_BLOCK) {}
-    let read = peer.read();
-    assert_eq!(read.size, 30_000);
+    thread::scope(|scope| {
+        scope.spawn(|| peer.serve(&octets, 0, 9_000));
+        assert!(receive(&end, octets.len(), 7_000, 0) == octets, "not the end, before them");
+    });
+    assert_eq!(end.read(9), Ok(vec![]));
+}
+
+/// The send of the octets has returned: they are in memory of the peer's stream.
+#[test]
+fn a_call_that_does_not_wait_finds_octets_that_were_sent() {
+    for (threshold, mode) in [(0, None), (0, Some(SdpMode::Pipelined))] {
+        let options = SdpOptions { threshold, mode, ..SdpOptions::DEFAULT };
+        let (a, b) = pair(&with(initiator(), options), &with(responder(), options));
+        a.state.set_send_timeout(Some(Duration::from_millis(10)));
+        a.send_all(b"first octets");
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    a.stream().meet_obligation();
+                }
+            });
+            assert!(matches!(b.stream().available(), Ok(1..=12)));
+            assert_eq!(receive(&b, 12, 100, libc::MSG_DONTWAIT), b"first octets");
+            is_over.store(true, Ordering::Release);
+        });
+    }
+}
+
+#[test]
+fn a_low_water_mark_holds_behind_an_advert() {
+    let (mut peer, end) = Sdp::connected();
+    end.state.set_low_water(9);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| end.read(100));
+        peer.advertise(6, b"o");
+        peer.serve(b"octets", 1, 9_000);
+        peer.data(b"more");
+        assert_eq!(reading.join().unwrap(), Ok(b"octetsmore".to_vec()));
+    });
 }
 
 #[test]

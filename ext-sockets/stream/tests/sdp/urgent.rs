@@ -10,7 +10,7 @@ use rddp_stream::{Errno, Options};
 
 use crate::common::{End, initiator, responder};
 use crate::{pair, sdp, with};
-use rddp_stream::SdpOptions;
+use rddp_stream::{SdpMode, SdpOptions};
 
 const LONG: Duration = Duration::from_secs(20);
 const NOW: Duration = Duration::ZERO;
@@ -34,6 +34,24 @@ fn at_mark(end: &End) -> bool {
 
 fn in_line(end: &End) {
     socket2::SockRef::from(&end.tcp).set_out_of_band_inline(true).unwrap();
+}
+
+#[test]
+fn an_urgent_octet_is_neither_advertised_nor_written() {
+    for mode in [None, Some(SdpMode::Pipelined)] {
+        let all = SdpOptions { threshold: 0, sink_threshold: 0, mode, ..SdpOptions::DEFAULT };
+        let (a, b) = pair(&with(initiator(), all), &with(responder(), all));
+        send(&a, b"ab!", MSG_OOB);
+        assert_eq!(b.poll(POLLPRI, LONG).0, POLLPRI);
+        assert_eq!((oob(&b), b.read(9)), (Ok(b'!'), Ok(b"ab".to_vec())));
+        // In Pipelined this end offers room.
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| b.read(100));
+            send(&a, b"cd?", MSG_OOB);
+            assert_eq!(reading.join().unwrap(), Ok(b"cd".to_vec()));
+        });
+        assert_eq!(oob(&b), Ok(b'?'));
+    }
 }
 
 #[test]

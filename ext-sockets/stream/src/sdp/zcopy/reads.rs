@@ -5,6 +5,9 @@
 //! them into its buffer, or a call that needs what is behind them moves them to the queue. Nobody's
 //! memory is named on the wire, and a call may return at any time.
 
+use std::time::Duration;
+
+use libc::POLLIN;
 use rddp_ddp::{Msn, Stag};
 use rddp_rdmap::{Opcode, ReadRequestRepr, untagged_header};
 use rddp_sdp::machine::{Machine, PeerSource};
@@ -14,14 +17,34 @@ use crate::Stream;
 use crate::owed::owe_fpdu;
 use crate::rooms::Room;
 use crate::rx::BULK;
-use crate::sdp::counters;
-use crate::state::Rx;
+use crate::sdp::{counters, live};
+use crate::state::{Phase, Rx};
 use crate::sys::{Guard, random};
+use crate::wait::Patience;
 
 impl Stream<'_> {
     /// Returns whether octets of the stream are to come by a Read that has begun.
     pub(crate) fn awaits_response(&self, rx: &mut Guard<'_, Rx>) -> bool {
         self.state.asked.is_sdp() && zcopy(rx).is_some_and(|(_, _, all)| all.adverts.reads.len() > 0)
+    }
+
+    /// Returns whether the peer has an advert out, whose octets were sent before all that comes.
+    pub(crate) fn is_offered_more(&self) -> bool {
+        self.state.asked.is_sdp()
+            && self.lock_rx().is_ok_and(|mut rx| live(&mut rx).machine().peer_sources_pending())
+    }
+
+    /// Waits a moment for the Response to a Read that has begun, for a call that does not wait
+    /// otherwise: the peer's send has returned, and over TCP its octets would be here. Returns
+    /// whether something has come; the moment begins with the first wait.
+    #[cold]
+    pub(crate) fn response_comes(&self, moment: &mut Option<Patience>) -> bool {
+        let awaits = || self.lock_rx().is_ok_and(|mut rx| self.awaits_response(&mut rx));
+        if !self.state.asked.is_sdp() || self.state.phase() != Phase::Framed || !awaits() {
+            return false;
+        }
+        let moment = moment.get_or_insert_with(|| Patience::new(false, Some(MOMENT)));
+        !moment.is_over() && self.kernel.poll(POLLIN, moment.left()).is_ok_and(|ready| ready != 0)
     }
 
     /// Begins the Reads for which there is room. `room` is what the calling program has for more
@@ -99,6 +122,9 @@ impl Stream<'_> {
     }
 }
 
+/// Time for which a call that does not wait waits for a Response: a round trip, and not more than a
+/// program may be held up.
+const MOMENT: Duration = Duration::from_millis(10);
 /// Most octets of a Read, so that reports keep a source's memory for no longer than it must.
 const LONGEST: usize = 256 << 10;
 /// Octets from which a Read of a part is worth its round trip.

@@ -13,7 +13,7 @@ use rddp_sdp::wire::HEADER_LEN;
 
 use super::behind::may_queue;
 use super::serve::{Ends, Tagged};
-use super::state::{Backing, Zcopy, zcopy};
+use super::state::{Backing, Requests, Zcopy, zcopy};
 use crate::buffers::LITTLE_SEND;
 use crate::rooms::Room;
 use crate::sink::Source;
@@ -62,6 +62,8 @@ impl Stream<'_> {
                 backing.kind = Backing::DROPPED;
             }
         }
+        // Its Reads are not answered, and are no faults.
+        all.adverts.requests = Requests::default();
         self.note_spilled(rx);
     }
 
