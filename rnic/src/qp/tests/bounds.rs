@@ -18,7 +18,8 @@ fn send(framer: &mut Framer, msn: u32, payload: &[u8], out: &mut Vec<u8>) {
 /// RFC 5042 §6.4.4: however much has come, a QP is read for one turn, and then others are.
 #[test]
 fn a_turn_of_reading_has_an_end() {
-    let (pd, _cq, qp, mut peer) = taken_over(Msn::FIRST);
+    let (pd, cq, qp, mut peer) = taken_over(Msn::FIRST);
+    cq.resize(128).unwrap();
     let inbox = pd.allocate(40_000, Access::LOCAL_WRITE).unwrap();
     let mut framer = Framer::new(Framing { crc: true, markers: false });
     let mut octets = Vec::new();
