@@ -36,11 +36,15 @@ pub enum CaptureError {
 /// The file is neither pcap nor pcapng.
 pub fn packets(file: &[u8]) -> Result<Packets<'_>, CaptureError> {
     let magic = file.first_chunk::<4>().ok_or(CaptureError::Format)?;
+    let classic =
+        |big, nanoseconds, header| (Format::classic(file, big, nanoseconds, header), CLASSIC_HEADER);
     let (format, at) = match u32::from_le_bytes(*magic) {
-        0xa1b2_c3d4 => (Format::classic(file, false, 1000), CLASSIC_HEADER),
-        0xa1b2_3c4d => (Format::classic(file, false, 1), CLASSIC_HEADER),
-        0xd4c3_b2a1 => (Format::classic(file, true, 1000), CLASSIC_HEADER),
-        0x4d3c_b2a1 => (Format::classic(file, true, 1), CLASSIC_HEADER),
+        0xa1b2_c3d4 => classic(false, 1000, RECORD_HEADER),
+        0xa1b2_3c4d => classic(false, 1, RECORD_HEADER),
+        0xa1b2_cd34 => classic(false, 1000, LONG_RECORD_HEADER),
+        0xd4c3_b2a1 => classic(true, 1000, RECORD_HEADER),
+        0x4d3c_b2a1 => classic(true, 1, RECORD_HEADER),
+        0x34cd_b2a1 => classic(true, 1000, LONG_RECORD_HEADER),
         SECTION => (Some(Format::Blocks { big: false, interfaces: Vec::new() }), 0),
         _ => return Err(CaptureError::Format),
     };
@@ -59,23 +63,34 @@ pub struct Packets<'a> {
 
 #[derive(Clone, Debug)]
 enum Format {
-    Classic { big: bool, nanoseconds: u64, link: u16 },
-    Blocks { big: bool, interfaces: Vec<Interface> },
+    Classic {
+        big: bool,
+        nanoseconds: u64,
+        link: u16,
+        /// Octets in front of each packet.
+        header: usize,
+    },
+    Blocks {
+        big: bool,
+        interfaces: Vec<Interface>,
+    },
 }
 
 /// An interface of a section of a pcapng file.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: u16,
+    /// The most octets that are captured of a packet.
+    snap_len: usize,
     /// Units of time in a second.
     ticks: u64,
 }
 
 impl Format {
-    fn classic(file: &[u8], big: bool, nanoseconds: u64) -> Option<Self> {
+    fn classic(file: &[u8], big: bool, nanoseconds: u64, header: usize) -> Option<Self> {
         let link = Numbers { octets: file.get(..CLASSIC_HEADER)?, big }.u32(20)?;
         // Above are flags about the frames' own checksum.
-        Some(Self::Classic { big, nanoseconds, link: link as u16 })
+        Some(Self::Classic { big, nanoseconds, link: link as u16, header })
     }
 }
 
@@ -85,7 +100,9 @@ impl<'a> Iterator for Packets<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         while !self.is_over && self.at < self.file.len() {
             let found = match self.format {
-                Format::Classic { big, nanoseconds, link } => self.record(big, nanoseconds, link).map(Some),
+                Format::Classic { big, nanoseconds, link, header } => {
+                    self.record(big, nanoseconds, link, header).map(Some)
+                }
                 Format::Blocks { .. } => self.block(),
             };
             match found {
@@ -103,18 +120,24 @@ impl<'a> Iterator for Packets<'a> {
 
 impl<'a> Packets<'a> {
     /// Reads a packet of a pcap file.
-    fn record(&mut self, big: bool, nanoseconds: u64, link: u16) -> Result<Packet<'a>, CaptureError> {
+    fn record(
+        &mut self,
+        big: bool,
+        nanoseconds: u64,
+        link: u16,
+        header: usize,
+    ) -> Result<Packet<'a>, CaptureError> {
         let at = self.at;
         let rest = Numbers { octets: &self.file[at..], big };
         let read = || {
             let (len, whole) = (rest.u32(8)? as usize, rest.u32(12)? as usize);
-            let octets = rest.octets.get(RECORD_HEADER..RECORD_HEADER.checked_add(len)?)?;
+            let octets = rest.octets.get(header..header.checked_add(len)?)?;
             let part = u64::from(rest.u32(4)?) * nanoseconds;
             let time = Duration::from_secs(rest.u32(0)?.into()) + Duration::from_nanos(part);
             Some(Packet { time, link, octets, cut: whole.saturating_sub(len) })
         };
         let packet = read().ok_or(CaptureError::Truncated(at))?;
-        self.at += RECORD_HEADER + packet.octets.len();
+        self.at += header + packet.octets.len();
         Ok(packet)
     }
 
@@ -139,7 +162,14 @@ impl<'a> Packets<'a> {
         let body = Numbers { octets: block, big: *big };
         match kind {
             INTERFACE => interfaces.push(body.interface().ok_or(CaptureError::Block(at))?),
-            PACKET => return body.packet(interfaces).ok_or(CaptureError::Block(at)).map(Some),
+            PACKET => {
+                let interface = body.u32(0).and_then(|number| interfaces.get(number as usize));
+                return body.packet(interface).ok_or(CaptureError::Block(at)).map(Some);
+            }
+            OLD_PACKET => {
+                let interface = body.u16(0).and_then(|number| interfaces.get(usize::from(number)));
+                return body.packet(interface).ok_or(CaptureError::Block(at)).map(Some);
+            }
             SIMPLE_PACKET => return body.simple(interfaces).ok_or(CaptureError::Block(at)).map(Some),
             _ => {}
         }
@@ -176,12 +206,14 @@ impl<'a> Numbers<'a> {
             }
             at += 4 + usize::from(len).next_multiple_of(4);
         }
-        Some(Interface { link, ticks })
+        // No limit is written as 0.
+        let snap_len = self.u32(4).filter(|len| *len > 0).unwrap_or(u32::MAX) as usize;
+        Some(Interface { link, snap_len, ticks })
     }
 
-    /// Reads an Enhanced Packet Block.
-    fn packet(&self, interfaces: &[Interface]) -> Option<Packet<'a>> {
-        let interface = interfaces.get(self.u32(0)? as usize)?;
+    /// Reads an Enhanced Packet Block, or a Packet Block, behind the number of its interface.
+    fn packet(&self, interface: Option<&Interface>) -> Option<Packet<'a>> {
+        let interface = interface?;
         let ticks = u128::from(u64::from(self.u32(4)?) << 32 | u64::from(self.u32(8)?));
         let nanoseconds = ticks * 1_000_000_000 / u128::from(interface.ticks);
         let (len, whole) = (self.u32(12)? as usize, self.u32(16)? as usize);
@@ -195,11 +227,11 @@ impl<'a> Numbers<'a> {
 
     /// Reads a Simple Packet Block, which is of the first interface and has no time.
     fn simple(&self, interfaces: &[Interface]) -> Option<Packet<'a>> {
-        let whole = self.u32(0)? as usize;
+        let (whole, interface) = (self.u32(0)? as usize, interfaces.first()?);
         let octets = self.octets.get(4..)?;
-        let octets = &octets[..octets.len().min(whole)];
+        let octets = &octets[..octets.len().min(whole).min(interface.snap_len)];
         let cut = whole - octets.len();
-        Some(Packet { time: Duration::ZERO, link: interfaces.first()?.link, octets, cut })
+        Some(Packet { time: Duration::ZERO, link: interface.link, octets, cut })
     }
 }
 
@@ -212,6 +244,8 @@ fn ticks_of(resolution: u8) -> Option<u64> {
 /// Octets of a pcap file's header, and of each packet's.
 const CLASSIC_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
+/// Octets in front of each where they have interface and protocol, too (Kuznetzov's libpcap).
+const LONG_RECORD_HEADER: usize = 24;
 
 /// Octets of a block around its body.
 const BLOCK_OVERHEAD: usize = 12;
@@ -219,6 +253,7 @@ const BLOCK_OVERHEAD: usize = 12;
 /// Types of blocks. That of a section reads alike in either order of octets.
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
+const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const PACKET: u32 = 6;
 

@@ -8,8 +8,9 @@ use rddp_sdp::wire::{Hello, HelloAck};
 
 use crate::direction::Direction;
 use crate::event::{Event, Greeting, Problem, Startup, What};
-use crate::link::Segment;
+use crate::layer::Segment;
 use crate::reorder::Reorder;
+use crate::stream::{Hole, Stream};
 
 /// A connection, from its first segment to its last.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ pub(crate) struct Connection {
 struct Half {
     tcp: Reorder,
     /// Octets that are in order and were not used yet.
-    octets: Vec<u8>,
+    octets: Stream,
     /// FPDUs, once the startup is through.
     fpdus: Option<Direction>,
 }
@@ -82,7 +83,7 @@ impl Connection {
         tcp.push(time, seq, segment.payload, segment.cut);
         while let Some(piece) = self.halves[side].tcp.pop() {
             if !self.is_over {
-                self.halves[side].octets.extend_from_slice(&piece.octets);
+                self.halves[side].octets.push(&piece.octets, piece.cut);
                 self.read(time, side, tell);
             }
         }
@@ -109,11 +110,28 @@ impl Connection {
 
     fn startup(&mut self, time: Duration, side: usize, tell: &mut dyn FnMut(Event)) {
         let place = self.place(time, side);
-        let octets = &self.halves[side].octets;
+        let stream = &mut self.halves[side].octets;
+        let mut octets = stream.front().to_vec();
         let is_reply = self.frames[1 - side].is_some_and(|terms| terms.kind == FrameKind::Request)
             || octets.starts_with(b"MPA ID Rep");
         let kind = if is_reply { FrameKind::Reply } else { FrameKind::Request };
-        let (frame, used) = match Frame::parse(kind, octets) {
+        let captured = octets.len();
+        let mut parsed = Frame::parse(kind, &octets);
+        // Octets that were not captured may be all that it lacks.
+        if let Ok(Parsed::Need { total }) = parsed
+            && let Some(hole) = stream.hole(total)
+        {
+            if captured < Frame::HEADER_LEN {
+                self.is_over = true;
+                let Hole { at, octets } = hole;
+                return tell(place.event(What::Problem(Problem::NotCaptured { at, octets })));
+            }
+            if stream.len() >= total as u64 {
+                octets.resize(total, 0);
+                parsed = Frame::parse(kind, &octets);
+            }
+        }
+        let (frame, used) = match parsed {
             Ok(Parsed::Need { .. }) => return,
             Ok(Parsed::Frame { frame, used }) => (frame, used),
             Err(error) => {
@@ -123,8 +141,13 @@ impl Connection {
                 return tell(place.event(What::Problem(problem)));
             }
         };
-        let (greeting, problem) = greeting(kind, frame.private_data);
-        self.is_sdp |= greeting.is_some() && kind == FrameKind::Request;
+        let private_data_len = frame.private_data.len();
+        let in_front = used - private_data_len;
+        let private_data = &frame.private_data[..captured.saturating_sub(in_front).min(private_data_len)];
+        let is_sdp = is_greeting(kind, private_data, private_data_len);
+        let (greeting, problem) =
+            if is_sdp && captured >= used { greeting(kind, private_data) } else { (None, None) };
+        self.is_sdp |= is_sdp && problem.is_none() && kind == FrameKind::Request;
         self.is_over |= frame.rejected;
         self.frames[side] = Some(Terms { kind, markers: frame.markers, crc: frame.crc });
         tell(place.event(What::Startup(Startup {
@@ -133,14 +156,15 @@ impl Connection {
             crc: frame.crc,
             rejected: frame.rejected,
             revision: if frame.revision == Revision::One { 1 } else { 2 },
-            enhanced: frame.enhanced,
-            private_data: frame.private_data.to_vec(),
+            enhanced: frame.enhanced.filter(|_| captured >= in_front),
+            private_data: private_data.to_vec(),
+            private_data_len,
             greeting,
         })));
         if let Some(problem) = problem {
             tell(place.event(What::Problem(problem)));
         }
-        self.halves[side].octets.drain(..used);
+        self.halves[side].octets.skip(used as u64);
         self.begin();
     }
 
@@ -176,9 +200,11 @@ impl Connection {
             if let Some(gap) = half.tcp.gap() {
                 tell(What::Problem(Problem::Missing { at: gap.at, octets: gap.octets }));
             } else if let Some(fpdus) = &mut half.fpdus {
-                fpdus.finish(&half.octets, &mut tell);
-            } else if is_alone && !half.octets.is_empty() {
+                fpdus.finish(half.octets.len(), &mut tell);
+            } else if is_alone && half.octets.len() > 0 {
                 tell(What::Problem(Problem::OneDirection));
+            } else if half.octets.len() > 0 {
+                tell(What::Problem(Problem::StartupTruncated { have: half.octets.len() }));
             }
         }
     }
@@ -204,16 +230,20 @@ impl Place {
     }
 }
 
-/// Reads the message of SDP in private data: one that has the MID and the length of such a message.
-fn greeting(kind: FrameKind, private_data: &[u8]) -> (Option<Greeting>, Option<Problem>) {
-    let (len, mid) = match kind {
+/// Returns whether private data, of which the front may be all that was captured, has the MID and
+/// the length of a message of SDP.
+fn is_greeting(kind: FrameKind, front: &[u8], len: usize) -> bool {
+    let (whole, mid) = match kind {
         FrameKind::Request => (Hello::LEN, 0),
         FrameKind::Reply => (HelloAck::LEN, 1),
     };
-    if private_data.len() != len || private_data[0] != mid || private_data[4..8] != (len as u32).to_be_bytes()
-    {
-        return (None, None);
-    }
+    len == whole
+        && front.first() == Some(&mid)
+        && front.get(4..8).is_none_or(|field| field == (whole as u32).to_be_bytes())
+}
+
+/// Reads the message of SDP that private data is.
+fn greeting(kind: FrameKind, private_data: &[u8]) -> (Option<Greeting>, Option<Problem>) {
     let read = match kind {
         FrameKind::Request => Hello::parse(private_data).map(Greeting::Hello),
         FrameKind::Reply => HelloAck::parse(private_data).map(Greeting::HelloAck),

@@ -51,10 +51,12 @@ pub struct Startup {
     pub rejected: bool,
     /// MPA's revision.
     pub revision: u8,
-    /// IRD, ORD and RTR (RFC 6581).
+    /// IRD, ORD and RTR (RFC 6581), if they are there and were captured.
     pub enhanced: Option<EnhancedData>,
-    /// The ULP's private data.
+    /// The ULP's private data, as far as it was captured.
     pub private_data: Vec<u8>,
+    /// Octets of private data that were sent.
+    pub private_data_len: usize,
     /// The message of SDP that the private data is, if it is one.
     pub greeting: Option<Greeting>,
 }
@@ -79,6 +81,9 @@ pub struct Fpdu {
     pub opcode: Option<Opcode>,
     /// Octets behind DDP's header.
     pub payload_len: usize,
+    /// Octets of payload that were captured, from the first on, of an FPDU that was not captured
+    /// whole. Its CRC was not checked.
+    pub captured: Option<usize>,
     /// The headers of RDMAP in the payload.
     pub detail: Detail,
 }
@@ -89,6 +94,8 @@ pub struct Fpdu {
 pub enum Detail {
     /// No header.
     None,
+    /// A header that was not captured.
+    NotCaptured,
     /// The STag that a Send invalidates.
     Invalidate(u32),
     /// A Read Request's ranges.
@@ -121,6 +128,29 @@ pub enum Problem {
     /// The connection does not begin with MPA's startup.
     #[error("no MPA: {0}")]
     NotMpa(StartupError),
+    /// The stream ended within a frame of MPA's startup.
+    #[error("the stream ended {have} octets into a frame of MPA's startup")]
+    StartupTruncated {
+        /// The octets of the frame that came.
+        have: u64,
+    },
+    /// Octets that decide about those behind them were cut off by the snap length.
+    #[error("{octets} octets of this direction were not captured from octet {at} on: the rest is not read")]
+    NotCaptured {
+        /// The place of the first in the TCP stream.
+        at: u64,
+        /// The number of octets.
+        octets: u64,
+    },
+    /// DDP's header was cut off by the snap length.
+    #[error("an FPDU whose header was not captured")]
+    HeaderNotCaptured,
+    /// The headers of a message of SDP were cut off by the snap length.
+    #[error("a message of SDP of {len} octets whose header was not captured")]
+    SdpNotCaptured {
+        /// The octets of the message.
+        len: u64,
+    },
     /// Segments are missing.
     #[error("{octets} octets of this direction are missing from octet {at} on: the rest is not read")]
     Missing {
@@ -174,6 +204,14 @@ pub enum Problem {
         /// The number that would have been right.
         expected: u32,
     },
+}
+
+impl What {
+    /// Returns whether this is a problem, or the Terminate by which an end told of one.
+    #[must_use]
+    pub fn is_problem(&self) -> bool {
+        matches!(self, Self::Problem(_) | Self::Fpdu(Fpdu { detail: Detail::Terminate(_), .. }))
+    }
 }
 
 impl fmt::Display for What {

@@ -4,13 +4,17 @@
 //! startup, each FPDU, and on connections whose private data is a Hello, each message of SDP.
 //! Segments may be out of order or come twice. A fault is an event, too, and what comes behind it
 //! is read as far as it is certain where it begins: behind an FPDU with a bad CRC it is, behind
-//! octets that are missing, or a bad marker, it is not.
+//! octets that are missing, or a bad marker, it is not. Of packets that were cut by the snap
+//! length, headers are read. [`Summary`] has what was not read, and why.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `capture` | pcap and pcapng: packets |
-//! | `link` | link and IP headers: TCP segments |
-//! | `reorder` | one direction of a TCP stream |
+//! | `layer` | headers one behind the other: TCP segments |
+//! | `link`, `tunnel` | link headers; tunnels |
+//! | `ip`, `fragments` | IP; its datagrams made of fragments |
+//! | `unread` | why a packet was not read |
+//! | `reorder`, `stream` | one direction of a TCP stream; its octets, captured or not |
 //! | `connection` | a connection: MPA's startup, then FPDUs both ways |
 //! | `direction` | one direction's FPDUs, and the messages of SDP in them |
 //! | `event`, `text` | what is told, as values and as text |
@@ -21,76 +25,109 @@ mod capture;
 mod connection;
 mod direction;
 mod event;
+mod fragments;
+mod ip;
+mod layer;
 mod link;
 mod reorder;
+mod stream;
 mod text;
+mod tunnel;
+mod unread;
 
 use core::net::SocketAddr;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 pub use capture::{CaptureError, Packet, Packets, packets};
 pub use event::{Detail, Event, Fpdu, Greeting, Problem, Sdp, Startup, What};
 pub use rddp_ddp::Header;
 pub use text::mode_name;
+pub use unread::{Header as PacketHeader, Unread};
 
 use connection::Connection;
-use link::{Segment, segment};
+use layer::{Reader, Segment};
 
 /// The contents of a capture in numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Packets.
     pub packets: usize,
-    /// Packets that are no TCP segment in one piece, or have a link header that is not known.
-    pub others: usize,
+    /// Packets that were not read, by the reason.
+    pub unread: BTreeMap<Unread, usize>,
     /// TCP connections.
     pub connections: usize,
+    /// Frames of MPA's startup.
+    pub startups: usize,
     /// FPDUs.
     pub fpdus: usize,
+    /// FPDUs among them that were not captured whole.
+    pub cut_fpdus: usize,
     /// Messages of SDP.
     pub sdp: usize,
-    /// Things that are wrong or cannot be read.
+    /// Things that are wrong or cannot be read, and Terminates.
     pub problems: usize,
+    /// Terminates among them, by their code.
+    pub terminates: BTreeMap<u16, usize>,
+    /// The reason why the rest of the file was not read.
+    pub stopped: Option<CaptureError>,
+}
+
+impl Summary {
+    fn count(&mut self, what: &What) {
+        self.problems += usize::from(what.is_problem());
+        match what {
+            What::Startup(_) => self.startups += 1,
+            What::Fpdu(fpdu) => {
+                self.fpdus += 1;
+                self.cut_fpdus += usize::from(fpdu.captured.is_some());
+                if let Detail::Terminate(terminate) = &fpdu.detail {
+                    *self.terminates.entry(terminate.code.0).or_default() += 1;
+                }
+            }
+            What::Sdp(_) => self.sdp += 1,
+            What::Problem(_) => {}
+        }
+    }
 }
 
 /// Decodes a capture. Calls `tell` for each event: those of one direction in order, those of all
-/// connections in the order of the packets that complete them.
+/// connections in the order of the packets that complete them. A file that ends or becomes
+/// unreadable in the middle is decoded as far as that; [`Summary::stopped`] says so.
 ///
 /// # Errors
-/// The file is no capture, or ends or becomes unreadable in the middle; events of what was read
-/// have been told.
+/// The file is no capture.
 pub fn decode(file: &[u8], mut tell: impl FnMut(Event)) -> Result<Summary, CaptureError> {
     let mut summary = Summary::default();
+    let mut reader = Reader::default();
     let mut decoder = Decoder::default();
     let mut tell = |event: Event, summary: &mut Summary| {
-        match event.what {
-            What::Startup(_) => {}
-            What::Fpdu(_) => summary.fpdus += 1,
-            What::Sdp(_) => summary.sdp += 1,
-            What::Problem(_) => summary.problems += 1,
-        }
+        summary.count(&event.what);
         tell(event);
     };
-    let mut outcome = Ok(());
     for packet in packets(file)? {
         let packet = match packet {
             Ok(packet) => packet,
             Err(error) => {
-                outcome = Err(error);
+                summary.stopped = Some(error);
                 break;
             }
         };
         summary.packets += 1;
-        match segment(&packet) {
-            Some(segment) => decoder.push(packet.time, &segment, &mut |event| tell(event, &mut summary)),
-            None => summary.others += 1,
+        let read = reader.read(&packet, |segment| {
+            decoder.push(packet.time, segment, &mut |event| tell(event, &mut summary));
+        });
+        if let Err(reason) = read {
+            *summary.unread.entry(reason).or_default() += 1;
         }
     }
     for connection in &mut decoder.connections {
         connection.finish(&mut |event| tell(event, &mut summary));
     }
+    if reader.fragments_left() > 0 {
+        summary.unread.insert(Unread::Fragment, reader.fragments_left());
+    }
     summary.connections = decoder.connections.len();
-    outcome.map(|()| summary)
+    Ok(summary)
 }
 
 /// The connections of a capture.

@@ -1,71 +1,109 @@
-//! From a captured packet to a TCP segment: link and IP headers.
+//! Link headers: those of captures (`LINKTYPE`), Ethernet with VLANs, MPLS, `PPPoE` and PPP.
 
-use core::net::{IpAddr, SocketAddr};
+use etherparse::EtherType;
 
-use etherparse::{EtherType, LaxNetSlice, LaxSlicedPacket, TransportSlice};
+use crate::layer::{Layer, Next, take};
+use crate::unread::{Header, Unread};
 
-use crate::capture::Packet;
-
-/// A TCP segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Segment<'a> {
-    pub(crate) source: SocketAddr,
-    pub(crate) destination: SocketAddr,
-    /// The sequence number.
-    pub(crate) seq: u32,
-    pub(crate) syn: bool,
-    pub(crate) fin: bool,
-    pub(crate) rst: bool,
-    pub(crate) payload: &'a [u8],
-    /// Octets of payload behind it that were not captured.
-    pub(crate) cut: usize,
-}
-
-/// Returns the TCP segment that a packet is, if it is one in one piece of IP.
-pub(crate) fn segment<'a>(packet: &Packet<'a>) -> Option<Segment<'a>> {
-    let sliced = slice(packet.link, packet.octets)?;
-    let (source, destination): (IpAddr, IpAddr) = match sliced.net.as_ref()? {
-        LaxNetSlice::Ipv4(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
-        LaxNetSlice::Ipv6(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
-        LaxNetSlice::Arp(_) => return None,
-    };
-    let Some(TransportSlice::Tcp(tcp)) = sliced.transport else { return None };
-    Some(Segment {
-        source: SocketAddr::new(source, tcp.source_port()),
-        destination: SocketAddr::new(destination, tcp.destination_port()),
-        seq: tcp.sequence_number(),
-        syn: tcp.syn(),
-        fin: tcp.fin(),
-        rst: tcp.rst(),
-        payload: tcp.payload(),
-        cut: packet.cut,
-    })
-}
-
-fn slice(link: u16, octets: &[u8]) -> Option<LaxSlicedPacket<'_>> {
-    let of_type = |at: usize, header: usize| {
-        let kind = u16::from_be_bytes(*octets.get(at..)?.first_chunk()?);
-        Some(LaxSlicedPacket::from_ether_type(EtherType(kind), octets.get(header..)?))
-    };
+/// Reads the link header of a packet.
+pub(crate) fn of_capture(link: u16, octets: &[u8]) -> Next<'_> {
     match link {
-        ETHERNET => LaxSlicedPacket::from_ethernet(octets).ok(),
-        RAW | RAW_BSD | RAW_OPENBSD | IPV4 | IPV6 => LaxSlicedPacket::from_ip(octets).ok(),
+        ETHERNET => Ok((Layer::Ethernet, octets)),
+        RAW | RAW_BSD | RAW_OPENBSD | IPV4 | IPV6 => Ok((Layer::Ip, octets)),
         // The family in front is in the order of the capturing host; the IP header tells it, too.
-        NULL | LOOP => LaxSlicedPacket::from_ip(octets.get(4..)?).ok(),
-        COOKED => of_type(14, 16),
-        COOKED_2 => of_type(0, 20),
-        _ => None,
+        NULL | LOOP => take::<4>(octets, Header::Link).map(|(_, rest)| (Layer::Ip, rest)),
+        PPP | PPP_HDLC => Ok((Layer::Ppp, octets)),
+        PPPOE => Ok((Layer::EtherType(PPPOE_SESSION), octets)),
+        COOKED => {
+            let (header, rest) = take::<16>(octets, Header::Link)?;
+            Ok((Layer::EtherType(u16::from_be_bytes([header[14], header[15]])), rest))
+        }
+        COOKED_2 => {
+            let (header, rest) = take::<20>(octets, Header::Link)?;
+            Ok((Layer::EtherType(u16::from_be_bytes([header[0], header[1]])), rest))
+        }
+        _ => Err(Unread::Link(link)),
+    }
+}
+
+/// Reads an Ethernet header.
+pub(crate) fn ethernet(octets: &[u8]) -> Next<'_> {
+    let (header, rest) = take::<14>(octets, Header::Link)?;
+    Ok((Layer::EtherType(u16::from_be_bytes([header[12], header[13]])), rest))
+}
+
+/// Reads what an `EtherType` names.
+pub(crate) fn of_type(kind: u16, octets: &[u8]) -> Next<'_> {
+    match EtherType(kind) {
+        EtherType::IPV4 | EtherType::IPV6 => Ok((Layer::Ip, octets)),
+        EtherType::VLAN_TAGGED_FRAME | EtherType::PROVIDER_BRIDGING | EtherType::VLAN_DOUBLE_TAGGED_FRAME => {
+            let (tag, rest) = take::<4>(octets, Header::Vlan)?;
+            Ok((Layer::EtherType(u16::from_be_bytes([tag[2], tag[3]])), rest))
+        }
+        EtherType(MPLS | MPLS_UPSTREAM) => Ok((Layer::Mpls, octets)),
+        EtherType(PPPOE_SESSION) => match take::<6>(octets, Header::Ppp)? {
+            // RFC 2516 §4: version 1, type 1, and in a session code 0.
+            ([0x11, 0, ..], rest) => Ok((Layer::Ppp, rest)),
+            _ => Err(Unread::Kind(Header::Ppp)),
+        },
+        EtherType(kind) => Err(Unread::EtherType(kind)),
+    }
+}
+
+/// Reads a label of MPLS. Behind the last one nothing says what follows: a version of IP, or the
+/// control word of a pseudowire (RFC 4385 §3), or else a frame of Ethernet.
+pub(crate) fn mpls(octets: &[u8]) -> Next<'_> {
+    let (label, rest) = take::<4>(octets, Header::Mpls)?;
+    let is_last = label[2] & 1 != 0;
+    match rest.first().map(|octet| octet >> 4) {
+        _ if !is_last => Ok((Layer::Mpls, rest)),
+        Some(4 | 6) => Ok((Layer::Ip, rest)),
+        Some(0) => take::<4>(rest, Header::Mpls).map(|(_, frame)| (Layer::Ethernet, frame)),
+        _ => Ok((Layer::Ethernet, rest)),
+    }
+}
+
+/// Reads the protocol number of PPP, with the address and control field of HDLC in front of it or
+/// without. RFC 1661 §6.5: it may be compressed to one octet, which is odd, and never that of the
+/// address.
+pub(crate) fn ppp(octets: &[u8]) -> Next<'_> {
+    let octets = octets.strip_prefix(&[0xff, 3]).unwrap_or(octets);
+    let (number, rest) = match octets {
+        [number, rest @ ..] if number % 2 == 1 && *number != 0xff => (u16::from(*number), rest),
+        _ => {
+            let (number, rest) = take::<2>(octets, Header::Ppp)?;
+            (u16::from_be_bytes(*number), rest)
+        }
+    };
+    match number {
+        PPP_IPV4 | PPP_IPV6 => Ok((Layer::Ip, rest)),
+        PPP_MPLS | PPP_MPLS_UPSTREAM => Ok((Layer::Mpls, rest)),
+        _ => Err(Unread::Ppp(number)),
     }
 }
 
 /// Kinds of link headers, as `LINKTYPE` numbers them.
 const NULL: u16 = 0;
 const ETHERNET: u16 = 1;
+const PPP: u16 = 9;
 const RAW_BSD: u16 = 12;
 const RAW_OPENBSD: u16 = 14;
+const PPP_HDLC: u16 = 50;
+const PPPOE: u16 = 51;
 const RAW: u16 = 101;
 const LOOP: u16 = 108;
 const COOKED: u16 = 113;
 const IPV4: u16 = 228;
 const IPV6: u16 = 229;
 const COOKED_2: u16 = 276;
+
+/// `EtherType`s that `etherparse` does not name.
+const MPLS: u16 = 0x8847;
+const MPLS_UPSTREAM: u16 = 0x8848;
+const PPPOE_SESSION: u16 = 0x8864;
+
+/// Protocol numbers of PPP.
+const PPP_IPV4: u16 = 0x21;
+const PPP_IPV6: u16 = 0x57;
+const PPP_MPLS: u16 = 0x281;
+const PPP_MPLS_UPSTREAM: u16 = 0x283;

@@ -13,20 +13,33 @@ pub(crate) struct Reorder {
     /// The next octet.
     next: u64,
     /// Octets that came too early, by their place.
-    early: BTreeMap<u64, (Duration, Vec<u8>)>,
-    /// The end of the octets that were sent, captured or not.
-    end: u64,
+    early: BTreeMap<u64, Piece>,
 }
 
-/// A piece of the stream, in order.
+/// A piece of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// The time at which its segment came.
     pub(crate) time: Duration,
     pub(crate) octets: Vec<u8>,
+    /// Octets behind them that came and were not captured.
+    pub(crate) cut: u64,
 }
 
-/// Octets that the capture has not.
+impl Piece {
+    fn len(&self) -> u64 {
+        self.octets.len() as u64 + self.cut
+    }
+
+    /// Drops octets from the front.
+    fn skip(&mut self, count: u64) {
+        let of_octets = usize::try_from(count).unwrap_or(usize::MAX).min(self.octets.len());
+        self.octets.drain(..of_octets);
+        self.cut -= count - of_octets as u64;
+    }
+}
+
+/// Octets of segments that are not in the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
     /// The place of the first in the stream.
@@ -35,6 +48,11 @@ pub(crate) struct Gap {
 }
 
 impl Reorder {
+    /// A stream whose first octet has this number.
+    pub(crate) fn from(first: u32) -> Self {
+        Self { first: Some(first), has_beginning: true, ..Self::default() }
+    }
+
     pub(crate) fn has_beginning(&self) -> bool {
         self.has_beginning
     }
@@ -61,14 +79,14 @@ impl Reorder {
         // Sequence numbers wrap; the place that is nearest to the next octet is meant.
         let from_next = seq.wrapping_sub(first.wrapping_add(self.next as u32)) as i32;
         let Some(at) = self.next.checked_add_signed(from_next.into()) else { return };
-        let end = at + payload.len() as u64;
-        self.end = self.end.max(end + cut as u64);
-        if end <= self.next {
+        let piece = Piece { time, octets: payload.to_vec(), cut: cut as u64 };
+        if at + piece.len() <= self.next {
             return;
         }
         // Of two segments that begin alike, the longer one has more.
-        if self.early.get(&at).is_none_or(|(_, octets)| octets.len() < payload.len()) {
-            self.early.insert(at, (time, payload.to_vec()));
+        let more = |piece: &Piece| (piece.octets.len(), piece.cut);
+        if self.early.get(&at).is_none_or(|known| more(known) < more(&piece)) {
+            self.early.insert(at, piece);
         }
     }
 
@@ -79,12 +97,12 @@ impl Reorder {
             if at > self.next {
                 return None;
             }
-            let (time, mut octets) = entry.remove();
-            let skip = usize::try_from(self.next - at).unwrap_or(usize::MAX);
-            if skip < octets.len() {
-                octets.drain(..skip);
-                self.next += octets.len() as u64;
-                return Some(Piece { time, octets });
+            let mut piece = entry.remove();
+            let known = self.next - at;
+            if known < piece.len() {
+                piece.skip(known);
+                self.next += piece.len();
+                return Some(piece);
             }
         }
         None
@@ -92,8 +110,7 @@ impl Reorder {
 
     /// Returns the octets that are missing in front of others, if there are any.
     pub(crate) fn gap(&self) -> Option<Gap> {
-        let until = self.early.first_key_value().map_or(self.end, |(at, _)| *at);
-        let octets = until.saturating_sub(self.next);
-        (octets > 0).then_some(Gap { at: self.next, octets })
+        let (at, _) = self.early.first_key_value()?;
+        Some(Gap { at: self.next, octets: at - self.next })
     }
 }

@@ -28,9 +28,15 @@ impl fmt::Display for Startup {
                 }
             }
         }
-        write!(f, " private_data={}", self.private_data.len())?;
+        write!(f, " private_data={}", self.private_data_len)?;
         match &self.greeting {
-            None => Ok(()),
+            None => {
+                let data = &self.private_data;
+                if !data.is_empty() {
+                    write!(f, " \"{}\"", data.escape_ascii())?;
+                }
+                not_captured(f, self.private_data_len - data.len())
+            }
             Some(Greeting::Hello(hello)) => {
                 let (version, addresses) = (hello.version, hello.addresses);
                 write!(f, " SDP Hello v{}.{}", version.major, version.minor)?;
@@ -63,20 +69,25 @@ impl fmt::Display for Fpdu {
         }
         write!(f, " len={}{}", self.payload_len, if self.header.last() { " L" } else { "" })?;
         match &self.detail {
-            Detail::None => Ok(()),
-            Detail::Invalidate(stag) => write!(f, " invalidates {stag:#010x}"),
-            Detail::Read(read) => write!(f, " {read}"),
+            Detail::None | Detail::NotCaptured => {}
+            Detail::Invalidate(stag) => write!(f, " invalidates {stag:#010x}")?,
+            Detail::Read(read) => write!(f, " {read}")?,
             Detail::AtomicRequest(atomic) => {
                 write!(
                     f,
                     " id={} stag={} to={:#x} {:?}",
                     atomic.request_id, atomic.stag, atomic.to, atomic.op
-                )
+                )?;
             }
             Detail::AtomicResponse(atomic) => {
-                write!(f, " id={} original={:#x}", atomic.request_id, atomic.original)
+                write!(f, " id={} original={:#x}", atomic.request_id, atomic.original)?;
             }
-            Detail::Terminate(terminate) => write!(f, " {}", terminate.code),
+            Detail::Terminate(terminate) => write!(f, " {}", terminate.code)?,
+        }
+        match self.captured {
+            Some(captured) if captured == self.payload_len => f.write_str(" (CRC not captured)"),
+            Some(captured) => not_captured(f, self.payload_len - captured),
+            None => Ok(()),
         }
     }
 }
@@ -125,6 +136,10 @@ pub const fn mode_name(mode: Mode) -> &'static str {
         Mode::Combined => "Combined",
         Mode::Pipelined => "Pipelined",
     }
+}
+
+fn not_captured(f: &mut fmt::Formatter<'_>, octets: usize) -> fmt::Result {
+    if octets > 0 { write!(f, " ({octets} octets not captured)") } else { Ok(()) }
 }
 
 fn bit(flag: bool) -> u8 {

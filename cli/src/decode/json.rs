@@ -24,10 +24,17 @@ pub(super) fn event(event: &Event) -> Value {
 
 /// Returns the last line.
 pub(super) fn summary(summary: &Summary) -> Value {
-    let Summary { packets, others, connections, fpdus, sdp, problems } = summary;
+    let unread: Vec<_> = summary
+        .unread
+        .iter()
+        .map(|(reason, packets)| json!({"reason": reason.to_string(), "packets": packets}))
+        .collect();
+    let terminates: Vec<_> =
+        summary.terminates.iter().map(|(code, count)| json!({"code": code, "count": count})).collect();
     json!({
-        "what": "summary", "packets": packets, "others": others, "connections": connections,
-        "fpdus": fpdus, "sdp": sdp, "problems": problems,
+        "what": "summary", "packets": summary.packets, "others": super::unread(summary), "unread": unread,
+        "connections": summary.connections, "fpdus": summary.fpdus, "cut_fpdus": summary.cut_fpdus,
+        "sdp": summary.sdp, "problems": summary.problems, "terminates": terminates,
     })
 }
 
@@ -41,7 +48,8 @@ fn of_startup(startup: &Startup) -> Value {
     let mut object = json!({
         "what": "startup", "kind": format!("{:?}", startup.kind).to_lowercase(),
         "markers": startup.markers, "crc": startup.crc, "rejected": startup.rejected,
-        "revision": startup.revision, "private_data_len": startup.private_data.len(),
+        "revision": startup.revision, "private_data_len": startup.private_data_len,
+        "private_data": startup.private_data.iter().map(|octet| format!("{octet:02x}")).collect::<String>(),
     });
     if let Some(data) = &startup.enhanced {
         add(&mut object, &json!({"ird": data.ird, "ord": data.ord, "peer_to_peer": data.peer_to_peer}));
@@ -74,6 +82,9 @@ fn of_fpdu(fpdu: &Fpdu) -> Value {
         "name": fpdu.opcode.map(|opcode| opcode.to_string()), "last": fpdu.header.last(),
         "len": fpdu.payload_len,
     });
+    if let Some(captured) = fpdu.captured {
+        add(&mut object, &json!({"captured": captured}));
+    }
     let place = match &fpdu.header {
         Header::Tagged(header) => json!({"stag": header.stag.0, "to": header.to}),
         Header::Untagged(header) => json!({"qn": header.qn.0, "msn": header.msn.0, "mo": header.mo}),

@@ -1,13 +1,14 @@
 //! `rddp decode`: the messages of MPA, DDP, RDMAP and SDP in a capture.
 
+mod file;
 mod json;
 
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use rddp_decode::{Event, Summary, What, decode};
+use rddp_decode::{Event, Summary, decode};
 
 use crate::failure::{EXIT_CODES, Failure, Kind};
 use crate::out;
@@ -19,20 +20,21 @@ Examples:
                                       the same without root, of what one process sends and receives by rddp
   rddp decode lo.pcap                 a line for each FPDU and each message
   rddp decode lo.pcap --json | jq     an object on each line
-  rddp decode lo.pcap --problems      what is wrong, and nothing else
+  rddp decode lo.pcap --problems      what is wrong, and nothing else; exit code 4 if anything is
 
 A connection is read from its MPA startup on. On a connection that opens with a Hello, messages of
 SDP are shown behind their FPDUs. Lines with WRONG are faults of the sender, or octets that the
-capture has not.";
+capture has not. Packets may be those of VLANs and tunnels (VXLAN, GENEVE, GRE, ERSPAN, MPLS,
+PPPoE, IP in IP). What was not read is counted by its reason at the end.";
 
-/// Show the messages of MPA, DDP, RDMAP and SDP in a capture (pcap or pcapng)
+/// Show the messages of MPA, DDP, RDMAP and SDP in a capture (pcap or pcapng, also in gzip)
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
 pub(crate) struct DecodeArgs {
     /// The capture
     file: PathBuf,
 
-    /// Show only what is wrong or cannot be read
+    /// Show only what is wrong or cannot be read, and fail if anything is, or nothing could be read
     #[arg(short, long)]
     problems: bool,
 
@@ -43,7 +45,7 @@ pub(crate) struct DecodeArgs {
 
 pub(crate) fn run(args: &DecodeArgs) -> Result<(), Failure> {
     let name = args.file.display();
-    let file = read(&args.file).map_err(|error| Failure::failed(format!("reading {name}: {error}")))?;
+    let (file, cut) = file::read(&args.file)?;
     let mut printer = Printer { args, begun: None, out: BufWriter::new(io::stdout().lock()), failed: None };
     let decoded = decode(&file, |event| printer.event(&event));
     let flushed = printer.out.flush();
@@ -53,14 +55,31 @@ pub(crate) fn run(args: &DecodeArgs) -> Result<(), Failure> {
             _ => Failure::failed(format!("writing to standard output: {error}")),
         });
     }
-    let summary = decoded.map_err(|error| Failure::failed(format!("{name}: {error}")))?;
     drop(printer.out);
+    let unreadable = |error| Failure::failed(format!("{name}: {error}"));
+    let summary = match decoded {
+        Ok(summary) => summary,
+        Err(error) => return Err(cut.unwrap_or_else(|| unreadable(error))),
+    };
     conclude(args, &summary);
-    Ok(())
+    // Octets that gzip did not give are why the file ends too early.
+    if let Some(failure) = cut.or_else(|| summary.stopped.map(unreadable)) {
+        return Err(failure);
+    }
+    if args.problems { judge(args, &summary) } else { Ok(()) }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    std::fs::read(path)
+/// Fails if anything is wrong, or nothing could be read.
+fn judge(args: &DecodeArgs, summary: &Summary) -> Result<(), Failure> {
+    let name = args.file.display();
+    if summary.problems > 0 {
+        return Err(Failure::mismatch(format!("{name}: {}", problems(summary))));
+    }
+    if summary.startups == 0 {
+        let remedy = "capture whole packets from the beginning of a connection on: tcpdump -s 0";
+        return Err(Failure::failed(format!("{name}: no connection of iWARP in it")).remedy(remedy));
+    }
+    Ok(())
 }
 
 fn conclude(args: &DecodeArgs, summary: &Summary) {
@@ -68,11 +87,41 @@ fn conclude(args: &DecodeArgs, summary: &Summary) {
         out::json(&json::summary(summary));
         return;
     }
-    let Summary { packets, others, connections, fpdus, sdp, problems } = summary;
+    for (reason, count) in &summary.unread {
+        out::line(format_args!("not read: {count} packets: {reason}"));
+    }
+    let Summary { packets, connections, fpdus, cut_fpdus, sdp, .. } = summary;
+    if *cut_fpdus > 0 {
+        out::line(format_args!(
+            "not captured whole: {cut_fpdus} FPDUs: their payload and CRC are not checked"
+        ));
+    }
+    let (unread, problems) = (unread(summary), problems(summary));
     out::line(format_args!(
-        "{packets} packets ({others} not TCP), {connections} connections, {fpdus} FPDUs, {sdp} messages of SDP, \
-         {problems} problems"
+        "{packets} packets ({unread} not read), {connections} connections, {fpdus} FPDUs, {sdp} messages of SDP, \
+         {problems}"
     ));
+}
+
+/// Returns the number of packets that were not read.
+fn unread(summary: &Summary) -> usize {
+    summary.unread.values().sum()
+}
+
+/// Returns the number of problems, and which Terminates are among them.
+fn problems(summary: &Summary) -> String {
+    let count = summary.terminates.values().sum::<usize>();
+    let codes = summary.terminates.iter().map(|(code, count)| match count {
+        1 => format!("{code:#06x}"),
+        _ => format!("{count} x {code:#06x}"),
+    });
+    let codes = codes.collect::<Vec<_>>().join(", ");
+    let problems = summary.problems;
+    match count {
+        0 => format!("{problems} problems"),
+        1 => format!("{problems} problems (1 Terminate: {codes})"),
+        _ => format!("{problems} problems ({count} Terminates: {codes})"),
+    }
 }
 
 /// Prints events as they come.
@@ -86,7 +135,7 @@ struct Printer<'a, W: Write> {
 
 impl<W: Write> Printer<'_, W> {
     fn event(&mut self, event: &Event) {
-        let is_wanted = !self.args.problems || matches!(event.what, What::Problem(_));
+        let is_wanted = !self.args.problems || event.what.is_problem();
         let begun = *self.begun.get_or_insert(event.time);
         if !is_wanted || self.failed.is_some() {
             return;

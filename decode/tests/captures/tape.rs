@@ -18,6 +18,8 @@ pub(crate) struct Tape {
     pub(crate) packets: Vec<Vec<u8>>,
     /// The addresses are those of IPv6.
     pub(crate) is_v6: bool,
+    /// The most octets that are captured of a packet, with its link header; 0 for all.
+    pub(crate) snap_len: usize,
 }
 
 impl Tape {
@@ -62,9 +64,9 @@ impl Tape {
         file.extend([0, 0, 65_535, link.into()].map(number).concat());
         for (at, packet) in self.linked(link).iter().enumerate() {
             let part = at as u32 * if nanoseconds { 1000 } else { 1 };
-            let len = packet.len() as u32;
-            file.extend([7, part, len, len].map(number).concat());
-            file.extend(packet);
+            let captured = self.captured(packet);
+            file.extend([7, part, captured.len() as u32, packet.len() as u32].map(number).concat());
+            file.extend(captured);
         }
         file
     }
@@ -87,11 +89,17 @@ impl Tape {
             let micros = 7_000_000 + at as u64;
             // Rounded up, so that cutting to microseconds gives the same.
             let ticks = if nanoseconds { micros * 1000 } else { (micros << 20).div_ceil(1_000_000) };
-            let len = packet.len() as u32;
-            let front = [0, (ticks >> 32) as u32, ticks as u32, len, len].map(number).concat();
-            file.extend(block(6, &[&front[..], packet].concat()));
+            let captured = self.captured(packet);
+            let lens = [captured.len() as u32, packet.len() as u32];
+            let front = [0, (ticks >> 32) as u32, ticks as u32, lens[0], lens[1]].map(number).concat();
+            file.extend(block(6, &[&front[..], captured].concat()));
         }
         file
+    }
+
+    fn captured<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
+        let most = if self.snap_len == 0 { packet.len() } else { self.snap_len };
+        &packet[..packet.len().min(most)]
     }
 }
 
