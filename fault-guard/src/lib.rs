@@ -36,7 +36,7 @@ mod routine;
 pub mod sockets;
 mod system;
 
-pub use copy::{Faulted, Work, call, copy_in, copy_out};
+pub use copy::{Faulted, Work, call, call_unseen, copy_in, copy_out, copy_shared};
 pub use handler::{as_ignored, install, is_installed, sigaction, unblock_in_handlers};
 pub use held::after_fork;
 pub use routine::GUARDED;

@@ -1,7 +1,10 @@
 //! The routine for aarch64, AAPCS64.
 
-use std::arch::global_asm;
+use std::arch::{asm, global_asm};
+use std::ffi::c_void;
 use std::ptr;
+
+use crate::Work;
 
 global_asm!(
     ".pushsection .text.rddp_fault_guard,\"ax\",@progbits",
@@ -109,6 +112,26 @@ global_asm!(
     ".size rddp_fault_guard_note, . - rddp_fault_guard_note",
     ".popsection",
 );
+
+/// Calls `work(to, from, len)`, which the compiler does not see.
+///
+/// # Safety
+/// The call is sound, and does not unwind.
+#[inline]
+pub(crate) unsafe fn call_unseen(work: Work, to: *mut c_void, from: *const c_void, len: usize) {
+    // SAFETY: the caller has made sure that the call is sound. It changes the registers that a C
+    // function may change, and memory.
+    unsafe {
+        asm!(
+            "blr {work}",
+            work = in(reg) work,
+            in("x0") to,
+            in("x1") from,
+            in("x2") len,
+            clobber_abi("C"),
+        );
+    }
+}
 
 /// Returns whether the work that was called with this stack pointer is still running, and was not
 /// left by `longjmp`: the frame then still holds the mark that the routine wrote into it.

@@ -8,6 +8,9 @@
 //! is an ordinary call. Behind each call the note from before is restored, so that guards nest: a
 //! signal handler of the program may make a guarded copy itself.
 //!
+//! `call_unseen` calls work without a guard, by one instruction that the compiler does not look
+//! into.
+//!
 //! The note is thread-local storage of the initial-exec kind. This exists before a thread runs, so
 //! that no access to it allocates, not even a thread's first one in a signal handler.
 
@@ -20,6 +23,8 @@ use crate::mask::Signals;
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 mod arch;
+
+pub(crate) use arch::call_unseen;
 
 /// Faults are guarded on this system: Linux on x86-64 or aarch64.
 pub const GUARDED: bool = true;
@@ -36,6 +41,14 @@ unsafe extern "C" {
         start: usize,
         end: usize,
     ) -> u32;
+
+    /// Copies `len` octets. `mempcpy` is `memcpy` with another result, and as fast.
+    ///
+    /// `ThreadSanitizer` puts a function of its own in the place of `memcpy`, which takes what
+    /// other threads write meanwhile for a race. It has none for `mempcpy`, whose accesses it does
+    /// not see, as it sees none of code that the compiler has not made.
+    #[link_name = "mempcpy"]
+    pub(crate) fn copy(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void;
 
     #[link_name = "rddp_fault_guard_note"]
     fn note() -> *const Thread;

@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 
+pub(crate) use libc::memcpy as copy;
+
 use crate::Work;
 use crate::mask::Signals;
 
@@ -23,6 +25,16 @@ pub(crate) unsafe fn call(
     // SAFETY: the caller promises that this call is sound with these arguments.
     unsafe { work(to, from, len) };
     0
+}
+
+/// Calls `work(to, from, len)`, of which the compiler is asked to see nothing.
+///
+/// # Safety
+/// The call is sound.
+#[inline]
+pub(crate) unsafe fn call_unseen(work: Work, to: *mut c_void, from: *const c_void, len: usize) {
+    // SAFETY: the caller promises that this call is sound with these arguments.
+    unsafe { std::hint::black_box(work)(to, from, len) };
 }
 
 /// Returns false: nothing is guarded, so guarded work caused no fault.

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, compiler_fence};
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use rddp_ddp::{Stag, check_range};
@@ -110,8 +109,6 @@ impl Region {
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), MemError> {
         let _alive = self.memory.hold()?;
         let from = self.memory.at(offset, out.len())?;
-        // A loop that waits for an octet to change must see it change.
-        compiler_fence(Ordering::SeqCst);
         // SAFETY: `at` found that many octets inside the range, `hold` keeps it registered, and no
         // reference such as `out` covers octets of a region.
         unsafe { octets::read(self.is_lent(), from, out)? };
@@ -128,7 +125,6 @@ impl Region {
         // SAFETY: `at` found that many octets inside the range; `hold` keeps it registered, with
         // write permission; and no reference such as `data` covers octets of a region.
         unsafe { octets::write(self.is_lent(), to, data)? };
-        compiler_fence(Ordering::SeqCst);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ mod endless;
 mod numbers;
 mod progress;
 mod quiet;
+mod racing;
 mod reuse;
 mod sleeping;
 mod states;
