@@ -6,7 +6,9 @@ use core::time::Duration;
 
 use rddp_ddp::Header;
 use rddp_mpa::{EnhancedData, FpduError, FrameKind, StartupError};
-use rddp_rdmap::{AtomicRequestRepr, AtomicResponseRepr, Fault, Opcode, ReadRequestRepr, TerminateRepr};
+use rddp_rdmap::{
+    AtomicRequestRepr, AtomicResponseRepr, Fault, Opcode, ReadRequestRepr, TerminateCode, TerminateRepr,
+};
 use rddp_sdp::wire::{FormatError, Hello, HelloAck, Message};
 
 /// A thing that was sent, or is wrong with what was sent.
@@ -206,11 +208,26 @@ pub enum Problem {
     },
 }
 
+impl Fpdu {
+    /// Returns the code of a Terminate, as far as it was captured.
+    pub(crate) fn terminate(&self) -> Option<Option<TerminateCode>> {
+        match &self.detail {
+            Detail::Terminate(terminate) => Some(Some(terminate.code)),
+            Detail::NotCaptured if self.opcode == Some(Opcode::Terminate) => Some(None),
+            _ => None,
+        }
+    }
+}
+
 impl What {
     /// Returns whether this is a problem, or the Terminate by which an end told of one.
     #[must_use]
     pub fn is_problem(&self) -> bool {
-        matches!(self, Self::Problem(_) | Self::Fpdu(Fpdu { detail: Detail::Terminate(_), .. }))
+        match self {
+            Self::Problem(_) => true,
+            Self::Fpdu(fpdu) => fpdu.terminate().is_some(),
+            _ => false,
+        }
     }
 }
 

@@ -66,8 +66,8 @@ pub struct Summary {
     pub sdp: usize,
     /// Things that are wrong or cannot be read, and Terminates.
     pub problems: usize,
-    /// Terminates among them, by their code.
-    pub terminates: BTreeMap<u16, usize>,
+    /// Terminates among them, by their code, if it was captured.
+    pub terminates: BTreeMap<Option<u16>, usize>,
     /// The reason why the rest of the file was not read.
     pub stopped: Option<CaptureError>,
 }
@@ -80,8 +80,8 @@ impl Summary {
             What::Fpdu(fpdu) => {
                 self.fpdus += 1;
                 self.cut_fpdus += usize::from(fpdu.captured.is_some());
-                if let Detail::Terminate(terminate) = &fpdu.detail {
-                    *self.terminates.entry(terminate.code.0).or_default() += 1;
+                if let Some(code) = fpdu.terminate() {
+                    *self.terminates.entry(code.map(|code| code.0)).or_default() += 1;
                 }
             }
             What::Sdp(_) => self.sdp += 1,

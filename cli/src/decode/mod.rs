@@ -111,9 +111,9 @@ fn unread(summary: &Summary) -> usize {
 /// Returns the number of problems, and which Terminates are among them.
 fn problems(summary: &Summary) -> String {
     let count = summary.terminates.values().sum::<usize>();
-    let codes = summary.terminates.iter().map(|(code, count)| match count {
-        1 => format!("{code:#06x}"),
-        _ => format!("{count} x {code:#06x}"),
+    let codes = summary.terminates.iter().map(|(code, count)| {
+        let code = code.map_or("not captured".to_owned(), |code| format!("{code:#06x}"));
+        if *count == 1 { code } else { format!("{count} x {code}") }
     });
     let codes = codes.collect::<Vec<_>>().join(", ");
     let problems = summary.problems;

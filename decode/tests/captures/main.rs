@@ -93,7 +93,7 @@ fn every_kind_of_message_is_a_line() {
         sdp: 9,
         // A Terminate is an end's word that something is wrong.
         problems: 1,
-        terminates: [(0x0100, 1)].into(),
+        terminates: [(Some(0x0100), 1)].into(),
         ..Summary::default()
     };
     assert_eq!(summary, wanted);

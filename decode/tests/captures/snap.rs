@@ -65,7 +65,9 @@ fn headers_that_were_not_captured_are_told() {
     );
     let (events, summary) = super::events(&cut(&talk, 20).pcap(1, false, false));
     assert_eq!((summary.startups, summary.fpdus, summary.sdp), (2, 16, 0));
-    assert!(lines(&events)[1].last().unwrap().contains("Terminate"), "{events:?}");
+    let last = "Terminate qn=2 msn=1 mo=0 len=4 L (4 octets not captured)";
+    assert_eq!((lines(&events)[1].last().unwrap().as_str(), summary.terminates), (last, [(None, 1)].into()));
+    assert!(events.last().unwrap().what.is_problem());
     let (events, summary) = super::events(&cut(&talk, 19).pcap(1, false, false));
     assert_eq!((events.len(), summary.problems), (1, 1));
     assert_eq!(
