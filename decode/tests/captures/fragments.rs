@@ -67,7 +67,7 @@ fn fragments_are_put_together_in_any_order() {
     }
 }
 
-/// Fragments may come twice, and lie across each other.
+/// Fragments may lie across each other.
 #[test]
 fn fragments_that_overlap_are_one_datagram() {
     let tape = taped(false);
@@ -80,6 +80,17 @@ fn fragments_that_overlap_are_one_datagram() {
         [short, long].concat()
     });
     let packets = packets.collect();
+    let (events, summary) = events(&Tape { packets, ..tape }.pcap(1, false, false));
+    assert_eq!(lines(&events), LINES.map(<[&str]>::to_vec));
+    assert_eq!(summary.unread, [].into());
+}
+
+/// A capture of several interfaces has each packet more than once.
+#[test]
+fn fragments_may_come_twice() {
+    let tape = taped(false);
+    let packets = fragmented(&tape, 512).concat();
+    let packets = packets.into_iter().flat_map(|packet| [packet.clone(), packet]).collect();
     let (events, summary) = events(&Tape { packets, ..tape }.pcap(1, false, false));
     assert_eq!(lines(&events), LINES.map(<[&str]>::to_vec));
     assert_eq!(summary.unread, [].into());

@@ -116,6 +116,44 @@ fn an_fpdu_in_several_segments_is_known_by_its_first() {
     );
 }
 
+/// A marker stands in front of the first FPDU, and one within the first octets of the second.
+#[test]
+fn markers_among_headers_are_left_out() {
+    let mut talker = Talker::with(true, true, b"", b"");
+    for _ in 0..2 {
+        talker.send(0, &[1; 470], 1000);
+    }
+    let talk = talker.talk;
+    let (whole, _) = events(&in_order(&talk).pcap(1, false, false));
+    let (events, summary) = events(&cut(&talk, 60).pcap(1, false, false));
+    assert_eq!((fpdus(&events), summary.cut_fpdus), (fpdus(&whole), 2));
+}
+
+/// A frame has a checksum behind the packet, which the length of IP leaves out.
+#[test]
+fn octets_that_are_not_those_of_ip_are_not_missed() {
+    let talk = everything(true, false);
+    let (wanted, _) = events(&cut(&talk, 60).pcap(1, false, false));
+    let mut tape = cut(&talk, 60);
+    tape.packets.iter_mut().for_each(|packet| packet.extend([0xfc; 4]));
+    let (events, _) = events(&tape.pcap(1, false, false));
+    assert_eq!(lines(&events), lines(&wanted));
+}
+
+/// The segments behind one that was cut do not continue what was captured of it.
+#[test]
+fn a_message_of_sdp_is_not_made_of_pieces() {
+    let mut talker = Talker::new(true, false);
+    talker.say(0, Body::Data, &[0xff; 2500]);
+    talker.say(0, Body::Data, b"");
+    let (events, summary) = events(&cut(&talker.talk, 36).pcap(1, false, false));
+    assert_eq!(summary.sdp, 2, "{events:?}");
+    let mut talker = Talker::new(true, false);
+    talker.say(0, Body::Data, &[0xff; 2500]);
+    let (events, _) = super::events(&cut(&talker.talk, 30).pcap(1, false, false));
+    assert_eq!(problems(&events), ["WRONG a message of SDP of 2516 octets whose header was not captured"]);
+}
+
 /// A connection is SDP's by the front of its Hello.
 #[test]
 fn messages_of_sdp_are_read_behind_a_hello_that_was_cut() {
