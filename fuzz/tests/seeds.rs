@@ -3,6 +3,8 @@
 //!
 //! `WRITE_SEEDS=1 cargo test --test seeds` writes them; without that the test compares.
 
+#[path = "seeds/captures.rs"]
+mod captures;
 #[path = "seeds/sdp.rs"]
 mod sdp;
 
@@ -52,6 +54,7 @@ fn all() -> Seeds {
     policies(&mut seeds);
     streams(&mut seeds);
     sdp::messages(&mut seeds);
+    captures::captures(&mut seeds);
     seeds
 }
 

@@ -470,7 +470,9 @@ impl<'a> Session<'a> {
             Err(error) => {
                 let may_be = match error {
                     PostError::CqOverflow { .. } => self.cq.is_overflowed(),
-                    PostError::QueueFull { .. } | PostError::InlineTooLong { .. } | PostError::Memory { .. } => true,
+                    PostError::QueueFull { .. }
+                    | PostError::InlineTooLong { .. }
+                    | PostError::Memory { .. } => true,
                     _ => false,
                 };
                 assert!(may_be, "{error}");
