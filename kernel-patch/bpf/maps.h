@@ -28,12 +28,13 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 } stags SEC(".maps");
 
+/* A piece of memory, whose values are its blocks: each piece has a number of its own of them. */
 struct piece {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(key_size, sizeof(__u32));
-	__uint(value_size, PIECE_LEN + PIECE_PADDING);
+	__uint(value_size, BLOCK_LEN + BLOCK_PADDING);
 	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 };
 
 struct {

@@ -31,7 +31,7 @@ static int check_fpdu(__u32 index, struct walk *walk)
 /* Copies `len` octets of the frame to their place. Returns where they are; 0 if it did not. */
 static __always_inline const __u8 *copy(struct __sk_buff *skb, __u32 from, __u64 to, __u32 len)
 {
-	__u32 piece = to / PIECE_LEN, offset = to % PIECE_LEN, zero = 0;
+	__u32 piece = to / PIECE_LEN, block = to % PIECE_LEN / BLOCK_LEN, offset = to % BLOCK_LEN;
 	void *inner, *octets;
 
 	if (from + len > skb->len) /* `skb_load` would clear the octets */
@@ -39,13 +39,13 @@ static __always_inline const __u8 *copy(struct __sk_buff *skb, __u32 from, __u64
 	inner = map_lookup(&pieces, &piece);
 	if (!inner)
 		return 0;
-	octets = map_lookup(inner, &zero);
+	octets = map_lookup(inner, &block);
 	if (!octets)
 		return 0;
 	FORGET(len);
 	len = ((len - 1) & 0xffff) + 1;
 	FORGET(offset);
-	offset &= PIECE_LEN - 1;
+	offset &= BLOCK_LEN - 1;
 	return skb_load(skb, from, octets + offset, len) ? 0 : octets + offset;
 }
 
@@ -128,8 +128,8 @@ static __always_inline int refusal(const struct entry *entry, const struct conne
 		return REFUSED;
 	if (!is_inside(entry->base, entry->len, target->to, len))
 		return REFUSED;
-	if ((entry->start + (target->to - entry->base)) % PIECE_LEN + len > PIECE_LEN)
-		return ACROSS_PIECES;
+	if ((entry->start + (target->to - entry->base)) % BLOCK_LEN + len > BLOCK_LEN)
+		return ACROSS_BLOCKS;
 	return 0;
 }
 

@@ -6,10 +6,12 @@
 #ifndef RDDP_SHARED_H
 #define RDDP_SHARED_H
 
-/* Memory for placement comes in pieces of this size, and each has padding for the largest payload,
- * since the verifier bounds offset and length apart. */
-#define PIECE_LEN (64u << 20)
-#define PIECE_PADDING (64u << 10)
+/* Memory for placement comes in blocks of this size, and each has padding for the largest payload,
+ * since the verifier bounds offset and length apart. A piece has as many blocks as are needed, up to
+ * PIECE_LEN octets. */
+#define BLOCK_LEN (1u << 20)
+#define BLOCK_PADDING (64u << 10)
+#define PIECE_LEN (64 * BLOCK_LEN)
 
 /* Entries of the STag mirror, a power of two; an STag's place is its index modulo that. */
 #define STAGS 4096u
@@ -103,7 +105,7 @@ enum outcome {
 	FULL,            /* the engine has not taken the records of before */
 	NO_PAYLOAD,      /* an FPDU, but none with payload for registered memory */
 	REFUSED,         /* STag, protection domain, right or bounds */
-	ACROSS_PIECES,   /* the payload would lie in two pieces */
+	ACROSS_BLOCKS,   /* the payload would lie in two blocks */
 	LAST_OF_WRITE,   /* the last segment of a Write, without PLACE_LAST */
 	NOT_AWAITED,     /* a Send or a Read Response, without a receive or a sink that is known here */
 	OUTCOMES

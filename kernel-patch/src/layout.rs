@@ -5,11 +5,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Octets of memory in one piece.
-pub const PIECE_LEN: usize = 64 << 20;
-/// Octets behind a piece that nobody uses. The verifier bounds offset and length of a copy apart,
+/// Octets of memory in one block.
+pub const BLOCK_LEN: usize = 1 << 20;
+/// Octets behind a block that nobody uses. The verifier bounds offset and length of a copy apart,
 /// and so must the space be for the sum of both maxima.
-pub const PIECE_PADDING: usize = 64 << 10;
+pub const BLOCK_PADDING: usize = 64 << 10;
+/// Octets of memory in one piece at most: it has as many blocks as are needed.
+pub const PIECE_LEN: usize = 64 * BLOCK_LEN;
 /// Number of pieces that there can be.
 pub const PIECES: u32 = 1024;
 /// Entries of the STag mirror.
@@ -267,8 +269,8 @@ pub enum Outcome {
     NoPayload,
     /// The STag, protection domain, right or bounds.
     Refused,
-    /// The payload would lie in two pieces.
-    AcrossPieces,
+    /// The payload would lie in two blocks.
+    AcrossBlocks,
     /// The last segment of a Write, without [`PLACE_LAST`].
     LastOfWrite,
     /// A Send or a Read Response, without a receive or a sink that the program knows of.

@@ -12,6 +12,8 @@ mod crash;
 mod crc;
 #[path = "program/guide.rs"]
 mod guide;
+#[path = "program/memory.rs"]
+mod memory;
 #[path = "program/names.rs"]
 mod names;
 #[path = "program/random.rs"]
@@ -28,10 +30,8 @@ use common::frame::{ACK, Frame, IP, TCP, TCP_V6, fpdu, last_fpdu, seal, write_fp
 use common::net::{connection, in_namespace, set, tuple};
 use common::{is_quick, rounds};
 use rddp_ddp::Stag;
-use rddp_kernel_patch::kernel::{Memory, Opening, Patch, PatchError, Placing, Scope};
-use rddp_kernel_patch::layout::{
-    Outcome, PIECE_LEN, PIECES, PLACE_ALL, PLACE_LAST, RECORDS, TRUST_LINK, Tuple,
-};
+use rddp_kernel_patch::kernel::{Memory, Opening, Patch, Placing, Scope};
+use rddp_kernel_patch::layout::{Outcome, PLACE_ALL, PLACE_LAST, RECORDS, TRUST_LINK, Tuple};
 use rddp_kernel_patch::segment::{self, Front, Kind};
 use rddp_test_support::{pattern, segment as ulpdus};
 
@@ -583,41 +583,6 @@ fn records_that_nobody_takes_stop_placement() {
 }
 
 #[test]
-fn memory_of_several_pieces_is_one_range_and_payloads_across_them_are_left() {
-    in_namespace(|| {
-        set("ipv4/tcp_timestamps", "0");
-        let mut scene = Scene::with_memory("127.0.0.1", 0, 2 * PIECE_LEN + 5000);
-        let edge = BASE + (PIECE_LEN - CANARIES) as u64;
-        let mut refused = 0;
-        for (to, fits) in [(edge - 8, true), (edge, true), (edge - 7, false), (edge - 1, false)] {
-            scene.run(&scene.write(to, b"8 octets"));
-            refused += u64::from(!fits);
-            assert_eq!(scene.placing.left(Outcome::AcrossPieces), refused);
-            assert_eq!(scene.placing.take().is_some(), fits);
-        }
-        scene.run(&scene.write(edge + PIECE_LEN as u64 + 3, b"third"));
-        let at = |from: usize, len: usize| scene.part(from, len).to_vec();
-        assert_eq!(at(PIECE_LEN - 9, 18), b"\08 octets8 octets\0");
-        assert_eq!(at(2 * PIECE_LEN + 2, 7), b"\0third\0");
-        // More than there can be is refused before any of it is made.
-        let (most, begun) = (PIECES as usize * PIECE_LEN, resident());
-        assert!(matches!(scene.patch.pieces().allocate(most), Err(PatchError::Full(_))));
-        assert!(matches!(scene.patch.pieces().allocate(usize::MAX), Err(PatchError::Full(_))));
-        assert!(resident() < begun + PIECE_LEN / PAGE);
-        // What is given back can be had again, as zeros.
-        let Scene { patch, memory, .. } = scene;
-        patch.stags().close(STAG);
-        let start = memory.start();
-        drop(memory);
-        let memory = patch.pieces().allocate(PIECE_LEN + 1).unwrap();
-        assert_eq!(memory.start(), start);
-        // SAFETY: no STag is open, so that nobody changes it.
-        let octets = unsafe { std::slice::from_raw_parts(memory.ptr().as_ptr(), memory.len()) };
-        assert!(octets.chunks(PIECE_LEN / 4).all(|part| part == &vec![0; PIECE_LEN / 4][..part.len()]));
-    });
-}
-
-#[test]
 fn an_stag_whose_place_is_taken_is_not_mirrored() {
     in_namespace(|| {
         let scene = Scene::new(0);
@@ -687,11 +652,3 @@ impl Flood {
         scene.patch = Arc::into_inner(self.patch).unwrap();
     }
 }
-
-/// Returns the pages that this process has in memory.
-fn resident() -> usize {
-    let stat = std::fs::read_to_string("/proc/self/statm").unwrap();
-    stat.split(' ').nth(1).unwrap().parse().unwrap()
-}
-
-const PAGE: usize = 4096;

@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::event::{EventQueue, Sink};
 use crate::home::Home;
 use crate::io::driver::Driver;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, LeftToUser};
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};
 use crate::pd::ProtectionDomain;
 use crate::qp::QpInner;
@@ -211,6 +211,12 @@ impl Rnic {
             device.live_qps().iter().for_each(|qp| sum += qp.counters());
         }
         sum
+    }
+
+    /// Returns counts of what was to be placed by the kernel, and is placed at user level.
+    pub fn left_to_user(&self) -> LeftToUser {
+        let kernel = self.0.here().ok().and_then(|device| device.kernel.as_deref());
+        kernel.map(Kernel::left).unwrap_or_default()
     }
 
     /// Returns the number of QPs there are.

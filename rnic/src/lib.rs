@@ -117,7 +117,7 @@ pub use error::{AnswerError, ConnectError, Error, PostError, PostListError, SgeF
 pub use event::{EventQueue, Sink};
 pub use home::Forked;
 pub use io::counter::Counter;
-pub use kernel::{KERNEL_PIECE, KernelCounts, KernelPlacement, Placement};
+pub use kernel::{KERNEL_BLOCK, KernelCounts, KernelPlacement, LeftToUser, Placement};
 pub use mem::{MemError, PdId, RegionOptions};
 pub use pd::ProtectionDomain;
 pub use qp::{QpState, QueuePair};

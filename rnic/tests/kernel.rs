@@ -12,6 +12,8 @@ mod common;
 mod forged;
 #[path = "kernel/hostile.rs"]
 mod hostile;
+#[path = "kernel/limits.rs"]
+mod limits;
 #[path = "kernel/long.rs"]
 mod long;
 #[path = "../../kernel-patch/tests/common/mod.rs"]

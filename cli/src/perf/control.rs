@@ -6,7 +6,7 @@ use std::ops::Add;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use rddp_rnic::{ConnectOptions, KERNEL_PIECE, Placement, Remote, Stag};
+use rddp_rnic::{ConnectOptions, Placement, Remote, Stag};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,9 @@ const MAX_MEMORY: u64 = 1 << 30;
 /// Limit on the octets outstanding on one connection: a slice of long messages has to end some
 /// time.
 const IN_FLIGHT: usize = 64 << 20;
+
+/// Memory of a connection for messages that the kernel places.
+const PLACED: usize = 64 << 20;
 
 /// Number of octets that are posted, or written, at once.
 const BATCH_OCTETS: usize = 256 * 1024;
@@ -193,12 +196,12 @@ impl Setup {
         (u64::from(self.size) + self.target_len() as u64) * u64::from(self.qps)
     }
 
-    /// Returns the octets of memory of one connection that data arrives in. Memory for the kernel
-    /// comes in whole pieces.
+    /// Returns the octets of memory of one connection that data arrives in. Where the kernel places,
+    /// messages go to places of their own.
     pub(super) fn target_len(&self) -> usize {
         match self.placement {
             Level::User => self.size(),
-            Level::Auto | Level::Kernel => self.size().next_multiple_of(KERNEL_PIECE as usize),
+            Level::Auto | Level::Kernel => self.size().next_multiple_of(PLACED),
         }
     }
 

@@ -2,11 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::PatchError;
+use crate::layout::{BLOCK_LEN, BLOCK_PADDING};
 
 /// A range of addresses that this process maps, and unmaps when dropped.
 #[derive(Debug)]
@@ -89,27 +91,24 @@ impl Shared {
 pub(super) struct Row(Mapping);
 
 impl Row {
-    /// Maps the first `piece_len` octets of each map, `len` in all; children of `fork` do not get
-    /// them.
+    /// Maps blocks of [`BLOCK_LEN`] octets, each a value of a map: the map, and which of its values.
+    /// Children of `fork` do not get them.
     pub(super) fn map<'a>(
-        maps: impl Iterator<Item = BorrowedFd<'a>>,
-        piece_len: usize,
-        len: usize,
+        blocks: impl ExactSizeIterator<Item = (BorrowedFd<'a>, usize)>,
     ) -> Result<Self, PatchError> {
+        let len = blocks.len() * BLOCK_LEN;
         let row = Self(Mapping::reserve(len)?);
-        let mut at = 0;
-        for map in maps {
-            let piece = piece_len.min(len - at);
+        for (at, (map, number)) in (0..len).step_by(BLOCK_LEN).zip(blocks) {
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+            let from = (number * (BLOCK_LEN + BLOCK_PADDING)) as libc::off_t;
             // SAFETY: replaces a part of the range reserved above, which nobody else knows yet.
             let mapped = unsafe {
                 let to = row.0.ptr.add(at).as_ptr().cast();
-                libc::mmap(to, piece, READ_WRITE, flags, map.as_raw_fd(), 0)
+                libc::mmap(to, BLOCK_LEN, READ_WRITE, flags, map.as_raw_fd(), from)
             };
             if mapped == libc::MAP_FAILED {
                 return Err(PatchError::os("mmap"));
             }
-            at += piece;
         }
         // SAFETY: concerns children only.
         if unsafe { libc::madvise(row.0.ptr.as_ptr().cast(), len, libc::MADV_DONTFORK) } != 0 {
@@ -118,17 +117,29 @@ impl Row {
         Ok(row)
     }
 
-    pub(super) fn ptr(&self) -> NonNull<u8> {
-        self.0.ptr
+    /// Returns the address of the octet at `offset`. Panics if that is behind the last one.
+    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset <= self.0.len, "octet {offset}");
+        // SAFETY: the offset is inside the mapping, or at its end.
+        unsafe { self.0.ptr.add(offset) }
+    }
+
+    /// Clears octets, of which nobody else knows. Panics if they are not inside.
+    pub(super) fn clear(&self, octets: Range<usize>) {
+        assert!(octets.start <= octets.end && octets.end <= self.0.len, "octets {octets:?}");
+        // SAFETY: they are inside the mapping, and nobody else changes them, as said.
+        unsafe { self.0.ptr.add(octets.start).write_bytes(0, octets.end - octets.start) };
     }
 }
 
-/// Makes an array of one value that can be mapped. (A value of that size has no type that aya's own
-/// arrays could be told.)
-pub(super) fn create_array(value_size: u32) -> Result<OwnedFd, PatchError> {
+/// Makes an array of values that can be mapped, which may stand in an array of maps whatever their
+/// number is. (A value of that size has no type that aya's own arrays could be told.)
+pub(super) fn create_array(value_size: u32, values: u32) -> Result<OwnedFd, PatchError> {
     const BPF_MAP_TYPE_ARRAY: u32 = 2;
     const BPF_F_MMAPABLE: u32 = 1 << 10;
-    let attr: [u32; 5] = [BPF_MAP_TYPE_ARRAY, size_of::<u32>() as u32, value_size, 1, BPF_F_MMAPABLE];
+    const BPF_F_INNER_MAP: u32 = 1 << 12;
+    let flags = BPF_F_MMAPABLE | BPF_F_INNER_MAP;
+    let attr: [u32; 5] = [BPF_MAP_TYPE_ARRAY, size_of::<u32>() as u32, value_size, values, flags];
     let fd = bpf(BPF_MAP_CREATE, &attr)?;
     // SAFETY: the kernel has just given this descriptor to us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -30,8 +30,9 @@ pub(crate) struct Checked {
     pub(crate) field: [u8; CRC_LEN],
 }
 
-/// Octets of a piece of the memory that the kernel can place into: a region has whole pieces.
-pub const KERNEL_PIECE: u64 = 64 << 20;
+/// Octets of a block of the memory that the kernel can place into. A region that is shorter has pages
+/// of one, a longer one whole blocks; a payload that lies in two blocks is placed at user level.
+pub const KERNEL_BLOCK: u64 = 1 << 20;
 
 /// FPDUs that the kernel has placed, which follow each other at the front of the stream.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +86,24 @@ pub enum Placement {
     Auto,
     /// By the kernel, when segments arrive.
     Kernel,
+}
+
+/// Counts of what was to be placed by the kernel, and is placed at user level.
+///
+/// ```
+/// use rddp_rnic::{LeftToUser, Rnic};
+/// assert_eq!(Rnic::open()?.left_to_user(), LeftToUser::default());
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftToUser {
+    /// Connections: the program knows 64 at a time, and none of those that it cannot place (see
+    /// [`QpConfig::placement`](crate::QpConfig::placement)).
+    pub connections: u64,
+    /// Openings of STags, of regions and windows, whose place among the 4,096 that the program
+    /// knows was taken. As long as there are no more than 2,048 regions and windows there is none.
+    pub stags: u64,
 }
 
 /// Counts of a connection whose segments the kernel places.

@@ -6,19 +6,20 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use rddp_ddp::Stag;
 use rddp_kernel_patch::kernel::{Attached, Memory, Opening, Patch, PatchError, Scope};
-use rddp_kernel_patch::layout::{HAS_CRC, NO_WRITES, PIECE_LEN, PLACE_ALL, TRUST_LINK, Tuple};
+use rddp_kernel_patch::layout::{BLOCK_LEN, HAS_CRC, NO_WRITES, PLACE_ALL, TRUST_LINK, Tuple};
 
 use super::guided::Guided;
-use super::{KERNEL_PIECE, KernelPlacement, Placement};
+use super::{KERNEL_BLOCK, KernelPlacement, LeftToUser, Placement};
 use crate::conn::socket::TcpSocket;
 use crate::mem::{Access, PdId, QpNum};
 use crate::qp::attributes::QpAttributes;
 
-const _: () = assert!(PIECE_LEN as u64 == KERNEL_PIECE);
+const _: () = assert!(BLOCK_LEN as u64 == KERNEL_BLOCK);
 
 /// The program of a device, on its interfaces.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct Kernel {
     /// The memory that the program reaches: the end of each range and its place in the pieces, by
     /// address.
     ranges: RwLock<BTreeMap<u64, (u64, u64)>>,
+    left_connections: AtomicU64,
+    left_stags: AtomicU64,
 }
 
 /// Memory that the program can place into, unmapped when dropped.
@@ -48,7 +51,14 @@ impl Kernel {
         };
         let attached = settings.interfaces.iter().map(attach).collect::<io::Result<_>>()?;
         let trusted = settings.trusted;
-        Ok(Arc::new(Self { patch, _attached: attached, trusted, ranges: RwLock::default() }))
+        Ok(Arc::new(Self {
+            patch,
+            _attached: attached,
+            trusted,
+            ranges: RwLock::default(),
+            left_connections: AtomicU64::new(0),
+            left_stags: AtomicU64::new(0),
+        }))
     }
 
     /// Makes memory that the program reaches, zeroed.
@@ -83,7 +93,8 @@ impl Kernel {
             own: access.contains(Access::LOCAL_WRITE),
         };
         if !self.patch.stags().open(stag, &scope) {
-            tracing::debug!(%stag, "its place in the kernel's table is taken: it stays at user level");
+            self.left_stags.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(%stag, "its place in the kernel's table is taken: it stays at user level");
         }
     }
 
@@ -123,9 +134,22 @@ impl Kernel {
         match self.patch.place(&opening) {
             Ok(placing) => Some(Guided::new(placing, self.clone(), crc)),
             Err(error) => {
-                tracing::debug!(qp, %error, "the connection is placed at user level");
+                tracing::warn!(qp, %error, "the connection is placed at user level");
                 None
             }
+        }
+    }
+
+    /// Counts a connection that stays at user level.
+    pub(crate) fn count_left(&self) {
+        self.left_connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns what was to be placed by the kernel, and is not.
+    pub(crate) fn left(&self) -> LeftToUser {
+        LeftToUser {
+            connections: self.left_connections.load(Ordering::Relaxed),
+            stags: self.left_stags.load(Ordering::Relaxed),
         }
     }
 

@@ -78,9 +78,9 @@ pub struct RegionOptions {
     /// the right [`Access::ZERO_BASED`].
     pub base: Option<u64>,
     /// Memory that the kernel can place into: for regions that the library allocates, on a device
-    /// with [`RnicConfig::kernel`](crate::RnicConfig::kernel). It takes whole pieces of
-    /// [`KERNEL_PIECE`](crate::KERNEL_PIECE), which are resident from the start and never swapped;
-    /// a child of `fork` has nothing there.
+    /// with [`RnicConfig::kernel`](crate::RnicConfig::kernel). It takes pages, or
+    /// from a [`KERNEL_BLOCK`](crate::KERNEL_BLOCK) on whole blocks, which are resident from the
+    /// start and never swapped; a child of `fork` has nothing there.
     pub kernel: bool,
 }
 

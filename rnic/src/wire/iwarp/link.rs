@@ -185,9 +185,14 @@ impl Link {
     /// have to begin segments. Nothing has been read of the stream before.
     pub(crate) fn place_in_kernel(&mut self, attrs: &QpAttributes) {
         let Some(kernel) = &attrs.device.kernel else { return };
-        let wanted = attrs.placement != Placement::User;
-        if wanted && !self.negotiated.markers_rx && !self.negotiated.large_fpdus {
+        if attrs.placement == Placement::User {
+            return;
+        }
+        if !self.negotiated.markers_rx && !self.negotiated.large_fpdus {
             self.guided = kernel.guide(&self.socket, attrs, self.negotiated.crc);
+        }
+        if self.guided.is_none() {
+            kernel.count_left();
         }
     }
 
