@@ -12,11 +12,19 @@ const RIGHTS: [(&str, u32); 3] = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("
 /// `/proc/self/uid_map` of the initial user namespace.
 const INITIAL: [&str; 3] = ["0", "0", "4294967295"];
 
+/// The commands that measure it, one on each host.
+const MEASURES: [&str; 2] =
+    ["rddp perf server --placement", "rddp perf client HOST --op write --size 1M --placement auto"];
+
 pub(super) fn look(root: &Path) -> Finding {
     let lacks = lacks(root, cfg!(feature = "kernel"));
     let finding = |value: &str| Finding::ok(Topic::Processor, "placement in the kernel", value);
     match lacks {
-        None => finding("possible: rddp perf --placement"),
+        None => finding(&format!("possible: {}", MEASURES.join(", and on the other host "))).but(
+            Level::Note,
+            "an eBPF program in front of ours on an interface (bpftool net shows them) can keep segments from it: \
+             these are placed at user level, and QueuePair::kernel_counts has their octets as octets_unseen",
+        ),
         Some(why) => finding("no").but(Level::Note, format!("everything is placed at user level: {why}")),
     }
 }
@@ -43,7 +51,16 @@ fn lacks(root: &Path, is_built: bool) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[test]
+    fn the_commands_that_are_named_exist() {
+        for command in MEASURES {
+            crate::Cli::try_parse_from(command.split(' ')).unwrap();
+        }
+    }
 
     #[test]
     fn what_is_missing_is_named() {

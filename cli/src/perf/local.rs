@@ -17,11 +17,11 @@ pub(super) fn run(
     pin: bool,
     tell: &mut dyn FnMut(&Told),
 ) -> Result<Vec<Outcome>, Failure> {
-    let mut args =
-        vec!["perf", "server", "--bind", "127.0.0.1", "--port", "0", "--json", "--until-stdin-ends"];
     if options.setup.placement != Level::User {
-        args.push("--placement");
+        return Err(Failure::usage("--placement: nothing is lost between processes of one host")
+            .remedy("rddp perf server --placement there, rddp perf client HOST --placement auto here"));
     }
+    let args = ["perf", "server", "--bind", "127.0.0.1", "--port", "0", "--json", "--until-stdin-ends"];
     let processors = pin.then(cpu::two).transpose()?;
     if let Some([_, servers]) = processors {
         // It goes where its parent is.

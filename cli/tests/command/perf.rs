@@ -216,13 +216,19 @@ fn a_server_has_the_kernel_place_only_if_it_was_told_to() {
 /// The tests' build has no eBPF program.
 #[test]
 fn placement_in_the_kernel_is_refused_where_it_cannot_be() {
-    let local = ["perf", "local", "--op", "write", "--size", "4K", "--placement"];
-    let refused = run(&[&local[..], &["kernel"]].concat());
+    let server =
+        Server::start(&["perf", "server", "--bind", "127.0.0.1", "--port", "0", "--json", "--placement"]);
+    let host = server.host();
+    let client = ["perf", "client", &host, "--op", "write", "--size", "4K", "--placement"];
+    let refused = run(&[&client[..], &["kernel"]].concat());
     refused.failed(1, &["placement in the kernel", "feature `kernel`", "rddp doctor"]);
-    run(&[&local[..], &["auto", "--markers", "on"]].concat()).failed(2, &["leave out"]);
+    run(&[&client[..], &["auto", "--markers", "on"]].concat()).failed(2, &["leave out"]);
     // A plain socket has nothing to place.
-    let tcp = ["perf", "local", "--op", "tcp", "--size", "64", "-t", "0.05", "--placement", "auto", "--json"];
+    let tcp = ["perf", "client", &host, "--op", "tcp", "-t", "0.05", "--placement", "auto", "--json"];
     assert_eq!(run(&tcp).ok().json()["results"][0]["placement"], "user");
+    // Nothing gets lost between two processes of one host.
+    let local = run(&["perf", "local", "--placement", "auto"]);
+    local.failed(2, &["nothing is lost", "rddp perf server --placement", "rddp perf client"]);
     let found = run(&["perf", "local", "--op", "write", "--size", "64", "-t", "0.05", "--json"]).ok().json();
     let one = &found["results"][0];
     assert_eq!((&one["placement"], one.get("kernel_placed_bytes")), (&"user".into(), None));
