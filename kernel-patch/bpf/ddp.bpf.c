@@ -22,7 +22,6 @@
 
 #include "headers.h"
 #include "seen.h"
-#include "crc.h"
 #include "place.h"
 #include "sound.h"
 #include "tcp.h"
@@ -135,7 +134,6 @@ static __always_inline int place_segment(struct __sk_buff *skb, const struct seg
 		return CONTENDED;
 	walk.at = seg->payload_at;
 	walk.seq = seg->seq;
-	walk.sums = walk.behind && connection->flags & HAS_CRC;
 	/* User space may have given the place to another connection since it was looked up. */
 	if (is_same(&connection->tuple, &seg->tuple))
 		loop(MOST_FPDUS, place_fpdu, &walk, 0);

@@ -46,14 +46,6 @@ struct {
 } pieces SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct crc_tables));
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-} crc_tables SEC(".maps");
-
-struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, SUM_CHUNK + 8);

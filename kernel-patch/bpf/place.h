@@ -11,7 +11,6 @@ struct walk {
 	__u32 seq;     /* sequence number of the octet at `at` */
 	__u32 connection;
 	__u32 behind;  /* the segment lies behind a hole */
-	__u32 sums;    /* and its FPDUs have CRCs, which are to fit */
 };
 
 static int check_fpdu(__u32 index, struct walk *walk)
@@ -28,8 +27,8 @@ static int check_fpdu(__u32 index, struct walk *walk)
 	return 0;
 }
 
-/* Copies `len` octets of the frame to their place. Returns where they are; 0 if it did not. */
-static __always_inline const __u8 *copy(struct __sk_buff *skb, __u32 from, __u64 to, __u32 len)
+/* Copies `len` octets of the frame to their place. Says whether it did. */
+static __always_inline int copy(struct __sk_buff *skb, __u32 from, __u64 to, __u32 len)
 {
 	__u32 piece = to / PIECE_LEN, block = to % PIECE_LEN / BLOCK_LEN, offset = to % BLOCK_LEN;
 	void *inner, *octets;
@@ -46,7 +45,7 @@ static __always_inline const __u8 *copy(struct __sk_buff *skb, __u32 from, __u64
 	len = ((len - 1) & 0xffff) + 1;
 	FORGET(offset);
 	offset &= BLOCK_LEN - 1;
-	return skb_load(skb, from, octets + offset, len) ? 0 : octets + offset;
+	return !skb_load(skb, from, octets + offset, len);
 }
 
 /* Where a payload belongs, as its header says and what this end has asked for. */
@@ -143,25 +142,6 @@ static __always_inline int pin(struct entry *entry, __u32 stag)
 	return __sync_val_compare_and_swap(&entry->state, state, state + 1) == state;
 }
 
-/* Says what a record is to have of a payload that has been copied to `octets`. */
-static __always_inline __u32 result(struct walk *walk, const struct front *front, struct record *record,
-				    const __u8 *octets)
-{
-	__u32 end = walk->at + fpdu_len(front->front_len + front->len - LENGTH_LEN);
-	__u32 behind = walk->behind ? RECORD_BEHIND : 0;
-	__u8 tail[2 * CRC_LEN];
-
-	if (!octets)
-		return 0;
-	if (!walk->sums)
-		return RECORD_PLACED | behind;
-	if (skb_load(walk->skb, end - sizeof(tail), tail, sizeof(tail)) ||
-	    !fits_crc(octets, front, record->front, tail))
-		return 0;
-	__builtin_memcpy(&record->crc, tail + CRC_LEN, CRC_LEN);
-	return RECORD_PLACED | RECORD_SUMMED | behind;
-}
-
 /* Places the payload of an FPDU at `at`, and records that. `entry` is pinned. Returns why it does
  * not count; 0 if it does. */
 static __always_inline int place_at(struct walk *walk, struct connection *connection, const struct front *front,
@@ -170,10 +150,11 @@ static __always_inline int place_at(struct walk *walk, struct connection *connec
 	__u64 head = connection->head;
 	__u32 number = head;
 	struct record *record = &connection->records[number & (RECORDS - 1)];
-	__u32 what;
+	__u32 crc_at = walk->at + fpdu_len(front->front_len + front->len - LENGTH_LEN) - CRC_LEN, what = 0;
 
 	/* FPDUs with payload are at least as long as the fronts of untagged ones. */
-	if (skb_load(walk->skb, walk->at, record->front, UNTAGGED_FRONT))
+	if (skb_load(walk->skb, walk->at, record->front, UNTAGGED_FRONT) ||
+	    skb_load(walk->skb, crc_at, &record->crc, CRC_LEN))
 		return NO_PAYLOAD;
 	record->seq = walk->seq;
 	record->len = front->len;
@@ -181,10 +162,11 @@ static __always_inline int place_at(struct walk *walk, struct connection *connec
 	record->opening = entry->opening;
 	/* Whoever looks from here on knows that these octets change. */
 	__sync_lock_test_and_set(&connection->head, head + 1);
-	what = result(walk, front, record, copy(walk->skb, walk->at + front->front_len, at, front->len));
+	if (copy(walk->skb, walk->at + front->front_len, at, front->len))
+		what = RECORD_PLACED | (walk->behind ? RECORD_BEHIND : 0);
 	__sync_lock_test_and_set(&record->stamp, (number + 1) << 3 | what);
 	if (!what)
-		return BAD_CHECKSUM;
+		return NOT_WHOLE;
 	connection->fpdus++;
 	connection->octets += front->len;
 	if (walk->behind)

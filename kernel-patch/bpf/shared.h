@@ -7,8 +7,8 @@
 #define RDDP_SHARED_H
 
 /* Memory for placement comes in blocks of this size, and each has padding for the largest payload,
- * since the verifier bounds offset and length apart. A piece has as many blocks as are needed, up to
- * PIECE_LEN octets. */
+ * since the verifier bounds offset and length apart. A piece has as many blocks as are needed, up
+ * to PIECE_LEN octets. */
 #define BLOCK_LEN (1u << 20)
 #define BLOCK_PADDING (64u << 10)
 #define PIECE_LEN (64 * BLOCK_LEN)
@@ -32,11 +32,6 @@
 #define RIGHT_WRITE 1u
 #define RIGHT_OWN 2u
 
-/* For CRC32c of eight octets at a time: `of[octet][n]` is the CRC of an octet and n zeros. */
-struct crc_tables {
-	__u32 of[256][8];
-};
-
 /* An STag that is open, and the memory behind it. */
 struct entry {
 	__u64 state;  /* STag in the high half, then STAG_OPEN and the number of pins */
@@ -55,7 +50,7 @@ struct record {
 	__u32 seq;    /* TCP sequence number of its first octet */
 	__u32 len;    /* octets of payload */
 	__u32 stamp;  /* (number of the record + 1) << 3, then RECORD_... */
-	__u32 crc;    /* with RECORD_SUMMED: the CRC field */
+	__u32 crc;    /* the CRC field */
 	__u64 at;     /* place of the payload, as `start` of an entry */
 	__u8 front[20]; /* first octets of the FPDU, up to the payload; the rest means nothing */
 	__u32 opening; /* of the STag by which it was placed */
@@ -63,7 +58,7 @@ struct record {
 
 /* The payload is in its place. */
 #define RECORD_PLACED 1u
-/* The CRC fits the FPDU, with the payload as it was in its place then. */
+/* Set by user space: the CRC fits the FPDU, with the payload as it was in its place then. */
 #define RECORD_SUMMED 2u
 /* The segment lay behind a hole. */
 #define RECORD_BEHIND 4u
@@ -88,7 +83,6 @@ struct slot {
 #define TRUST_LINK 2u  /* the interface's partial checksums are taken for right ones */
 #define PLACE_LAST 4u  /* also last segments of Writes, whose octets a program may poll */
 #define NO_WRITES 8u   /* the peer may not write at all */
-#define HAS_CRC 16u    /* FPDUs have CRCs: what is behind a hole is placed only if they fit */
 
 /* Why a segment of a known connection was not placed, or only in part. */
 enum outcome {
@@ -99,7 +93,7 @@ enum outcome {
 	OLD_TIMESTAMP,   /* PAWS (RFC 7323 §5), or options where a timestamp cannot be found quickly */
 	IN_ORDER,        /* nothing is missing in front of it */
 	UNALIGNED,       /* no chain of FPDUs from its first octet to its last */
-	BAD_CHECKSUM,    /* of TCP, or the CRC of an FPDU */
+	BAD_CHECKSUM,    /* of TCP */
 	STALE,           /* in front of the floor */
 	CONTENDED,       /* another processor, or the engine, has the gate */
 	FULL,            /* the engine has not taken the records of before */

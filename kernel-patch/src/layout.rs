@@ -40,7 +40,8 @@ pub const RIGHT_OWN: u32 = 2;
 
 /// Bit of a record's stamp: the payload is in its place.
 pub const RECORD_PLACED: u32 = 1;
-/// Bit of a record's stamp: the CRC fits the FPDU, with the payload as it was in its place then.
+/// Bit of a record's stamp, set by user space: the CRC fits the FPDU, with the payload as it was in
+/// its place then.
 pub const RECORD_SUMMED: u32 = 2;
 /// Bit of a record's stamp: the segment lay behind a hole.
 pub const RECORD_BEHIND: u32 = 4;
@@ -62,8 +63,6 @@ pub const TRUST_LINK: u32 = 2;
 pub const PLACE_LAST: u32 = 4;
 /// Flag of a connection: the peer may not write at all.
 pub const NO_WRITES: u32 = 8;
-/// Flag of a connection: FPDUs have CRCs, and what is behind a hole is placed only if they fit.
-pub const HAS_CRC: u32 = 16;
 
 /// An STag that is open, and the memory behind it.
 #[repr(C)]
@@ -100,7 +99,7 @@ pub struct Record {
     /// Number of the record plus one, shifted left by three; [`RECORD_PLACED`], [`RECORD_SUMMED`]
     /// and [`RECORD_BEHIND`].
     pub stamp: u32,
-    /// With [`RECORD_SUMMED`] the CRC field, the first octet in front.
+    /// The CRC field, the first octet in front.
     pub crc: [u8; 4],
     /// Place of the payload, as `start` of an entry.
     pub at: u64,
@@ -150,7 +149,7 @@ pub struct Connection {
     pub pd: u64,
     /// QP.
     pub qp: u32,
-    /// [`PLACE_ALL`], [`TRUST_LINK`], [`PLACE_LAST`], [`NO_WRITES`] and [`HAS_CRC`].
+    /// [`PLACE_ALL`], [`TRUST_LINK`], [`PLACE_LAST`] and [`NO_WRITES`].
     pub flags: u32,
     /// Segments seen.
     pub segments: u64,
@@ -257,7 +256,7 @@ pub enum Outcome {
     InOrder,
     /// No chain of FPDUs from its first octet to its last.
     Unaligned,
-    /// The TCP checksum is wrong, or nobody can tell; or an FPDU's CRC is wrong.
+    /// The TCP checksum is wrong, or nobody can tell.
     BadChecksum,
     /// In front of what user space has delivered.
     Stale,

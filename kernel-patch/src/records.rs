@@ -132,6 +132,12 @@ impl<T> Records<T> {
         }
     }
 
+    /// Returns the properties of FPDUs that have been placed, as far as is known, in the order of
+    /// the stream.
+    pub fn details_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.kept.iter_mut().filter(|kept| kept.good).map(|kept| &mut kept.detail)
+    }
+
     /// Returns the number of FPDUs that are kept.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -94,8 +94,8 @@ pub struct QpConfig {
     pub events: Option<EventQueue>,
     /// A receiver for each asynchronous event as it happens, besides the queue.
     pub sink: Option<Arc<dyn Sink>>,
-    /// The level at which the peer's Writes are placed. Where the kernel cannot (link-local
-    /// IPv6, markers, large FPDUs, a device without [`RnicConfig::kernel`]) that is the user level all
+    /// The level at which the peer's Writes are placed. Where the kernel cannot (link-local IPv6,
+    /// markers, large FPDUs, a device without [`RnicConfig::kernel`]) that is the user level all
     /// the same, and [`Rnic::left_to_user`](crate::Rnic::left_to_user) counts it.
     pub placement: Placement,
 }

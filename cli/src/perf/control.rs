@@ -196,8 +196,8 @@ impl Setup {
         (u64::from(self.size) + self.target_len() as u64) * u64::from(self.qps)
     }
 
-    /// Returns the octets of memory of one connection that data arrives in. Where the kernel places,
-    /// messages go to places of their own.
+    /// Returns the octets of memory of one connection that data arrives in. Where the kernel
+    /// places, messages go to places of their own.
     pub(super) fn target_len(&self) -> usize {
         match self.placement {
             Level::User => self.size(),

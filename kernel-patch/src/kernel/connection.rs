@@ -9,8 +9,8 @@ use super::PatchError;
 use super::patch::Table;
 use super::waits::Waits;
 use crate::layout::{
-    Answer, Connection, GATE_BUSY, GATE_OPEN, HAS_CRC, Outcome, RECEIVES, RECORD_BEHIND, RECORD_PLACED,
-    RECORD_SUMMED, RECORDS, Record, SINKS, Slot, TOLD, Tuple,
+    Answer, Connection, GATE_BUSY, GATE_OPEN, Outcome, RECEIVES, RECORD_BEHIND, RECORD_PLACED, RECORD_SUMMED,
+    RECORDS, Record, SINKS, Slot, TOLD, Tuple,
 };
 use crate::segment::is_before;
 
@@ -24,8 +24,7 @@ pub struct Opening {
     /// The number of its QP.
     pub qp: u32,
     /// [`PLACE_ALL`](crate::layout::PLACE_ALL), [`TRUST_LINK`](crate::layout::TRUST_LINK),
-    /// [`PLACE_LAST`](crate::layout::PLACE_LAST), [`NO_WRITES`](crate::layout::NO_WRITES),
-    /// [`HAS_CRC`](crate::layout::HAS_CRC).
+    /// [`PLACE_LAST`](crate::layout::PLACE_LAST), [`NO_WRITES`](crate::layout::NO_WRITES).
     pub flags: u32,
 }
 
@@ -40,7 +39,6 @@ pub struct Placing {
     first_seq: u32,
     /// Octets from there on that may have come before the program knew the connection.
     first_window: u64,
-    has_crc: bool,
     /// Records that were taken, and those that were there at the last look.
     taken: u64,
     seen: u64,
@@ -75,7 +73,6 @@ impl Placing {
             tuple: opening.tuple,
             first_seq: state.copied_seq,
             first_window: u64::MAX,
-            has_crc: opening.flags & HAS_CRC != 0,
             taken: 0,
             seen: 0,
             stopped: false,
@@ -109,11 +106,6 @@ impl Placing {
     /// Returns how many octets TCP may have had, from there on, before the program saw any.
     pub(super) fn first_window(&self) -> u64 {
         self.first_window
-    }
-
-    /// Returns whether FPDUs have CRCs.
-    pub(super) fn has_crc(&self) -> bool {
-        self.has_crc
     }
 
     /// Stops placement of everything in front of `seq`. When this returns, nothing in front of it

@@ -44,7 +44,7 @@ pub struct Most {
 pub struct Run {
     /// Octets of all of them, pads and CRCs included.
     pub octets: u64,
-    /// TCP has the octets that were placed, and their CRC fits. If not, that is to be found out.
+    /// TCP has the octets that were placed. If not, a look at the stream is to tell.
     pub is_sure: bool,
 }
 
@@ -133,6 +133,23 @@ impl Guide {
         self.records.placed(position).map(|placed| &placed.detail)
     }
 
+    /// Has `sum` tell of the FPDUs that have been placed whether their CRC fits the octets in their
+    /// places, of those that were not known to: while the reader waits, say. Their records have
+    /// [`RECORD_SUMMED`] then, and who takes them need not sum. Returns how many there are, and
+    /// whether any FPDU is placed and has not had its turn.
+    pub fn sum_ahead(&mut self, mut sum: impl FnMut(&Record) -> bool) -> (u64, bool) {
+        self.drain();
+        let (mut summed, mut is_any) = (0, false);
+        for record in self.records.details_mut() {
+            is_any = true;
+            if record.stamp & RECORD_SUMMED == 0 && sum(record) {
+                record.stamp |= RECORD_SUMMED;
+                summed += 1;
+            }
+        }
+        (summed, is_any)
+    }
+
     /// Returns the place of the payload of the FPDU at `position`, if the program has put it there.
     /// `front` is what the stream has in front of the payload.
     #[must_use]
@@ -174,12 +191,10 @@ impl Guide {
         self.records.placed_by_user(at);
     }
 
-    /// Returns whether TCP has the octets that were placed, if it has any, and their CRC fits.
+    /// Returns whether TCP has the octets that were placed, if it has any.
     fn is_sure(&self, kept: &Placed<Record>) -> bool {
         let end = kept.position + len(&kept.detail);
-        (kept.detail.stamp & RECORD_SUMMED != 0 || !self.placing.has_crc())
-            && kept.position >= self.sure_from
-            && !self.seen.has_again(&(kept.position..end))
+        kept.position >= self.sure_from && !self.seen.has_again(&(kept.position..end))
     }
 
     /// Notes what has come by.

@@ -1,9 +1,9 @@
 //! Memory that the program can place into.
 //!
 //! It comes in blocks of [`BLOCK_LEN`] octets, mapped side by side into one range of addresses.
-//! Blocks are values of maps, each map a piece in an array of maps. What is shorter than a block has
-//! some pages of one, which others have, too; what is longer has pieces of its own, with as many
-//! blocks as it needs. All of it is resident from the start and never swapped. A payload that
+//! Blocks are values of maps, each map a piece in an array of maps. What is shorter than a block
+//! has some pages of one, which others have, too; what is longer has pieces of its own, with as
+//! many blocks as it needs. All of it is resident from the start and never swapped. A payload that
 //! crosses from one block into the next is left to user level.
 
 use std::ops::Range;
@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use aya::maps::MapData;
+use rddp_mpa::crc32c_append;
 
 use super::PatchError;
 use super::sys::{self, Row};
@@ -153,6 +154,30 @@ impl Memory {
         self.len
     }
 
+    /// Returns `crc` with the CRC of the octets at this place appended, whatever changes them
+    /// meanwhile; `None` if they are not all of this memory.
+    #[must_use]
+    pub fn crc32c_append(&self, place: &Range<u64>, mut crc: u32) -> Option<u32> {
+        let (start, end) = (self.start(), self.start() + self.len as u64);
+        if place.start < start || place.end > end || place.start > place.end {
+            return None;
+        }
+        let mut at = self.at + (place.start - start) as usize;
+        let end = self.at + (place.end - start) as usize;
+        while at < end {
+            let mut chunk = [0; SUMMED];
+            let (from, skipped) = (at - at % WORD, at % WORD);
+            let len = (end - at).min(SUMMED - skipped);
+            let words = chunk.as_chunks_mut::<WORD>().0.iter_mut();
+            for (number, word) in words.take((skipped + len).div_ceil(WORD)).enumerate() {
+                *word = self.blocks.row.word(from + number * WORD);
+            }
+            crc = crc32c_append(crc, &chunk[skipped..skipped + len]);
+            at += len;
+        }
+        Some(crc)
+    }
+
     /// Returns whether there are no octets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -186,3 +211,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 const PIECE_BLOCKS: usize = PIECE_LEN / BLOCK_LEN;
 const PAGE: usize = 4096;
+/// Octets that are summed at a time, and of a number that is read at once.
+const SUMMED: usize = 4096;
+const WORD: usize = 8;

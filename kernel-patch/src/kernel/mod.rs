@@ -20,7 +20,6 @@ mod netlink;
 mod patch;
 mod stags;
 mod sys;
-mod tables;
 mod waits;
 
 pub use awaited::Awaited;

@@ -15,7 +15,6 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use super::classifier::{self, Handle};
 use super::connection::SIZE;
 use super::sys::Shared;
-use super::tables;
 use super::{Opening, PatchError, Pieces, Placing, Stags};
 use crate::layout::{Answer, CONNECTIONS, Entry, STAGS, Tuple};
 
@@ -63,7 +62,6 @@ impl Patch {
         let stags = array(&mut ebpf, "stags", STAGS as usize * size_of::<Entry>())?;
         let shared = array(&mut ebpf, "connections", CONNECTIONS as usize * SIZE)?;
         let answers = array(&mut ebpf, "answers", size_of::<Answer>())?;
-        tables::fill(&array(&mut ebpf, "crc_tables", tables::LEN)?);
         let names = Names {
             tuples: HashMap::try_from(map(&mut ebpf, "tuples")?)?,
             taken: vec![false; CONNECTIONS as usize],

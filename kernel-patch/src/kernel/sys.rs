@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::PatchError;
 use crate::layout::{BLOCK_LEN, BLOCK_PADDING};
@@ -91,8 +91,8 @@ impl Shared {
 pub(super) struct Row(Mapping);
 
 impl Row {
-    /// Maps blocks of [`BLOCK_LEN`] octets, each a value of a map: the map, and which of its values.
-    /// Children of `fork` do not get them.
+    /// Maps blocks of [`BLOCK_LEN`] octets, each a value of a map: the map, and which of its
+    /// values. Children of `fork` do not get them.
     pub(super) fn map<'a>(
         blocks: impl ExactSizeIterator<Item = (BorrowedFd<'a>, usize)>,
     ) -> Result<Self, PatchError> {
@@ -122,6 +122,15 @@ impl Row {
         assert!(offset <= self.0.len, "octet {offset}");
         // SAFETY: the offset is inside the mapping, or at its end.
         unsafe { self.0.ptr.add(offset) }
+    }
+
+    /// Returns the eight octets at `offset`, which others may be changing. Panics if they are not
+    /// inside, or not aligned.
+    pub(super) fn word(&self, offset: usize) -> [u8; 8] {
+        assert!(offset.is_multiple_of(8) && offset < self.0.len, "octet {offset}");
+        // SAFETY: eight aligned octets of a live mapping, whose length is a multiple of that.
+        let word = unsafe { AtomicU64::from_ptr(self.0.ptr.add(offset).cast().as_ptr()) };
+        word.load(Ordering::Relaxed).to_ne_bytes()
     }
 
     /// Clears octets, of which nobody else knows. Panics if they are not inside.

@@ -1,84 +1,58 @@
-//! CRCs of FPDUs (RFC 5044 §4.4): where connections have them, what is behind a hole is placed only
-//! if they fit.
+//! CRCs of FPDUs (RFC 5044 §4.4): the program takes them along, and memory is summed where it lies.
 
-use rddp_kernel_patch::layout::{
-    HAS_CRC, Outcome, PLACE_ALL, RECORD_BEHIND, RECORD_PLACED, RECORD_SUMMED, Record,
-};
-use rddp_test_support::{Random, pattern, segment as ulpdus};
+use rddp_kernel_patch::layout::{BLOCK_LEN, PLACE_ALL, RECORD_BEHIND, RECORD_PLACED};
+use rddp_mpa::{crc32c, crc32c_append};
+use rddp_test_support::{Random, pattern};
 
-use super::awaited::{OWN, own};
-use super::common::frame::{fpdu, write_fpdu};
+use super::common::frame::write_fpdu;
 use super::common::net::in_namespace;
 use super::common::rounds;
-use super::{BASE, CANARIES, LEN, STAG, Scene};
-use rddp_kernel_patch::kernel::Awaited;
+use super::{BASE, CANARIES, STAG, Scene};
 
-/// Returns the bits of a record's stamp.
-fn bits(record: &Record) -> u32 {
-    record.stamp & (RECORD_PLACED | RECORD_SUMMED | RECORD_BEHIND)
-}
-
+/// Several FPDUs in a segment, whatever lies in front of it, and also if a CRC is wrong.
 #[test]
-fn fpdus_behind_a_hole_are_placed_if_their_crc_fits() {
+fn each_record_has_the_crc_of_its_fpdu() {
     in_namespace(|| {
-        let mut scene = Scene::new(HAS_CRC);
-        assert!(scene.patch.stags().open(OWN, &own(&scene)));
-        scene.placing.open_receive(1, &Awaited { stag: OWN.0, to: BASE, len: LEN as u32 });
-        let mut random = Random::new(11);
-        // Each length of a block and of a pad, at each alignment.
-        for number in 0..rounds(600) {
-            let len = if number < 200 { 1 + number } else { 1 + random.below(3000) };
-            let payload = pattern(len, number as u8);
-            let to = random.below(64) as u64;
-            let fpdu = match number % 3 {
-                0 => fpdu(&ulpdus::send(1, to as u32, false, &payload)),
-                _ => write_fpdu(STAG, BASE + to, &payload),
-            };
-            scene.run(&scene.frame(100, fpdu.clone()));
-            let (record, good) = scene.placing.take().expect("it is placed");
-            assert!(
-                good && bits(&record) == RECORD_PLACED | RECORD_SUMMED | RECORD_BEHIND,
-                "{len} octets to {to}"
-            );
-            assert_eq!(record.crc[..], fpdu[fpdu.len() - 4..]);
-            assert!(scene.octets()[CANARIES + to as usize..][..len] == payload);
-
-            let mut wrong = fpdu;
-            let (at, bit) = (random.below(wrong.len() - 22) + 22, random.below(8));
-            wrong[at] ^= 1 << bit;
-            scene.run(&scene.frame(100, wrong));
-            let (record, good) = scene.placing.take().expect("octets have changed");
-            assert!(!good && bits(&record) == 0, "{len} octets to {to}, bit {bit} of octet {at}");
-        }
-    });
-}
-
-#[test]
-fn a_crc_is_summed_where_there_is_one_and_a_hole() {
-    in_namespace(|| {
-        for (flags, behind, wanted) in [
-            (HAS_CRC, 100, RECORD_PLACED | RECORD_SUMMED | RECORD_BEHIND),
-            (0, 100, RECORD_PLACED | RECORD_BEHIND),
-            (HAS_CRC | PLACE_ALL, 100, RECORD_PLACED | RECORD_SUMMED | RECORD_BEHIND),
-            (HAS_CRC | PLACE_ALL, 0, RECORD_PLACED),
-        ] {
+        for (flags, behind) in [(0, 100), (PLACE_ALL, 100), (PLACE_ALL, 0)] {
             let mut scene = Scene::new(flags);
-            scene.run(&scene.frame(behind, write_fpdu(STAG, BASE, b"data")));
-            assert_eq!(bits(&scene.placing.take().unwrap().0), wanted, "{flags} {behind}");
+            let len = |number: u64| 300 + number as usize;
+            let mut fpdus =
+                [0, 1, 2].map(|number| write_fpdu(STAG, BASE + 400 * number, &pattern(len(number), 1)));
+            *fpdus[1].last_mut().unwrap() ^= 1;
+            scene.run(&scene.frame(behind, fpdus.concat()));
+            for fpdu in fpdus {
+                let (record, good) = scene.placing.take().expect("it is placed");
+                let bits = RECORD_PLACED | if behind > 0 { RECORD_BEHIND } else { 0 };
+                assert_eq!((good, record.stamp & 7, &record.crc[..]), (true, bits, &fpdu[fpdu.len() - 4..]));
+            }
         }
     });
 }
 
-/// Several FPDUs in a segment, of which one is wrong.
+/// At each alignment, within a block and across the edge of one.
 #[test]
-fn each_fpdu_of_a_segment_has_a_crc_of_its_own() {
+fn memory_is_summed_where_it_lies() {
     in_namespace(|| {
-        let mut scene = Scene::new(HAS_CRC);
-        let mut fpdus = [0, 1, 2].map(|number| write_fpdu(STAG, BASE + 300 * number, &pattern(300, 1)));
-        *fpdus[1].last_mut().unwrap() ^= 1;
-        scene.run(&scene.frame(100, fpdus.concat()));
-        let good = std::iter::from_fn(|| scene.placing.take()).map(|(_, good)| good);
-        assert_eq!(good.collect::<Vec<_>>(), [true, false, true]);
-        assert_eq!((scene.placing.counts().fpdus, scene.placing.left(Outcome::BadChecksum)), (2, 1));
+        let mut scene = Scene::with_memory("127.0.0.1", 0, BLOCK_LEN + 20_000);
+        let octets = pattern(20_000, 3);
+        let mut random = Random::new(11);
+        for at in [CANARIES, BLOCK_LEN - 10_000] {
+            scene.fill(at, &octets);
+            for number in 0..rounds(400) {
+                let from = number % 17;
+                let len = if number < 100 { number } else { random.below(octets.len() - from) };
+                let start = scene.memory.start() + (at + from) as u64;
+                let sum = scene.memory.crc32c_append(&(start..start + len as u64), crc32c(b"front"));
+                assert_eq!(
+                    sum,
+                    Some(crc32c_append(crc32c(b"front"), &octets[from..from + len])),
+                    "{from} {len}"
+                );
+            }
+        }
+        let end = scene.memory.start() + scene.memory.len() as u64;
+        for place in [end - 1..end + 1, end + 5..end + 6] {
+            assert_eq!(scene.memory.crc32c_append(&place, 0), None);
+        }
     });
 }

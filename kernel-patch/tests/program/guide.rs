@@ -2,7 +2,7 @@
 //! TCP has what was placed, and its CRC fits.
 
 use rddp_kernel_patch::kernel::{Guide, Most, Opening, Run};
-use rddp_kernel_patch::layout::{HAS_CRC, Outcome, PLACE_ALL};
+use rddp_kernel_patch::layout::{Outcome, PLACE_ALL, RECORD_SUMMED};
 
 use super::common::frame::write_fpdu;
 use super::common::net::{in_namespace, inject};
@@ -36,19 +36,35 @@ impl Scene {
 #[test]
 fn what_has_come_once_is_sure() {
     in_namespace(|| {
-        for (flags, behind) in [(0, 100), (HAS_CRC, 100), (PLACE_ALL, 0), (PLACE_ALL, 100)] {
+        for (flags, behind) in [(0, 100), (PLACE_ALL, 0), (PLACE_ALL, 100)] {
             let run = Scene::new(flags).run_behind(behind);
             assert_eq!(run, Run { octets: 28, is_sure: true }, "{flags}, {behind}");
         }
     });
 }
 
-/// The program sums the CRCs of what lies behind a hole alone.
+/// RFC 5044 §4.4: what is summed ahead of its turn need not be summed then, unless its segment
+/// comes by again.
 #[test]
-fn what_nobody_has_summed_is_looked_at() {
+fn what_is_placed_is_summed_once() {
     in_namespace(|| {
-        let run = Scene::new(PLACE_ALL | HAS_CRC).run_behind(0);
-        assert_eq!(run, Run { octets: 28, is_sure: false });
+        let scene = Scene::new(0);
+        let segment =
+            |behind| scene.frame(behind, write_fpdu(STAG, BASE + u64::from(behind), b"octets")).octets();
+        let [first, second] = [100, 200].map(segment);
+        let Scene { patch, placing, .. } = scene;
+        let mut guide = Guide::new(placing, 0);
+        assert_eq!(guide.sum_ahead(|_| panic!("nothing is placed")), (0, false));
+        patch.run(&first).unwrap();
+        patch.run(&second).unwrap();
+        let mut fits = [false, true].into_iter();
+        assert_eq!(guide.sum_ahead(|_| fits.next().unwrap()), (1, true));
+        let is_summed = |guide: &Guide, position| guide.record(position).unwrap().stamp & RECORD_SUMMED != 0;
+        assert!(!is_summed(&guide, 100) && is_summed(&guide, 200));
+        assert_eq!(guide.sum_ahead(|_| true), (1, true), "the first, whose octets did not fit");
+        patch.run(&second).unwrap();
+        assert_eq!(guide.sum_ahead(|_| false), (0, true));
+        assert!(is_summed(&guide, 100) && !is_summed(&guide, 200));
     });
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rddp_ddp::Stag;
 use rddp_kernel_patch::kernel::{self as placed, Awaited, Guide, Most, Placing};
-use rddp_kernel_patch::layout::{Outcome, RECEIVES, RECORD_BEHIND, Record};
-use rddp_mpa::{CRC_LEN, crc32c, crc32c_append, fpdu_len};
+use rddp_kernel_patch::layout::{Outcome, RECEIVES, RECORD_BEHIND, RECORD_SUMMED, Record};
+use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c, crc32c_append, fpdu_len, pad_len};
 use rddp_rdma::{RecvWr, Sge};
 
 use super::on::Kernel;
@@ -80,8 +80,9 @@ impl Guided {
         self.guide.record(self.taken + ahead as u64).map(|record| record.front)
     }
 
-    /// Confirms that FPDU, if its payload is in the granted place. A Write is by `stag`, which has
-    /// to be open since before that: what has been closed meanwhile was this end's own.
+    /// Confirms that FPDU, if its payload is in the granted place and its CRC fits: the octets are
+    /// summed where they lie, if they have not been. A Write is by `stag`, which has to be open
+    /// since before that: what has been closed meanwhile was this end's own.
     pub(crate) fn confirm(&mut self, ahead: usize, grant: &Grant, stag: Option<Stag>) -> Option<Checked> {
         let position = self.taken + ahead as u64;
         let Record { at, len, crc, front, opening, stamp, .. } = *self.guide.record(position)?;
@@ -91,6 +92,14 @@ impl Guided {
         }
         if (at..at + u64::from(len)) != self.kernel.place_of(&grant.octets())? {
             return None;
+        }
+        if self.crc && stamp & RECORD_SUMMED == 0 {
+            let (before, pad) = around(&front, grant.len())?;
+            let sum = grant.crc32c_append(0, grant.len(), before).ok()?;
+            if crc32c_append(sum, pad).to_le_bytes() != crc {
+                self.counts.wrong += 1;
+                return None;
+            }
         }
         self.count_confirmed(grant.len(), stamp);
         // The next one is at the front then, where it is found at once.
@@ -133,6 +142,17 @@ impl Guided {
         self.count_confirmed(grant.len(), stamp);
         self.counts.looked_at += 1;
         Some(Checked { fpdu_len: fpdu.len(), crc: sum, field: *field })
+    }
+
+    /// Takes what the program has placed since, and sums it, while there is nothing to read.
+    /// Returns whether there was something to sum, and whether anything waits for its turn.
+    pub(crate) fn sum_ahead(&mut self) -> (bool, bool) {
+        if !self.crc {
+            return (false, false);
+        }
+        let (summed, is_any) = self.guide.sum_ahead(|record| fits(&self.kernel, record));
+        self.counts.summed_ahead += summed;
+        (summed > 0, is_any)
     }
 
     fn count_confirmed(&mut self, octets: usize, stamp: u32) {
@@ -228,6 +248,25 @@ const MOST: Most = Most { sure: 1 << 20, looked_at: 66 << 10 };
 
 /// MSN of a queue's first message (RFC 5041 §5.1).
 const FIRST_MSN: u32 = 1;
+
+/// Returns whether the CRC of an FPDU fits the octets in its place.
+fn fits(kernel: &Kernel, record: &Record) -> bool {
+    let sum = || {
+        let (before, pad) = around(&record.front, record.len as usize)?;
+        let sum = kernel.crc32c_append(&(record.at..record.at + u64::from(record.len)), before)?;
+        Some(crc32c_append(sum, pad))
+    };
+    sum().is_some_and(|sum| sum.to_le_bytes() == record.crc)
+}
+
+/// Returns the CRC of what an FPDU has in front of so many octets of payload, and the pad behind
+/// them. Octets of pads are zero (RFC 5044 §4.1); an FPDU of others is taken from the stream.
+fn around(front: &[u8], payload_len: usize) -> Option<(u32, &'static [u8])> {
+    let [first, second, ..] = *front else { return None };
+    let ulpdu_len = usize::from(u16::from_be_bytes([first, second]));
+    let front = front.get(..(LENGTH_LEN + ulpdu_len).checked_sub(payload_len)?)?;
+    Some((crc32c(front), &[0; 3][..pad_len(ulpdu_len)]))
+}
 
 /// Returns the octets of the FPDU whose first ones these are.
 fn len_of(octets: &[u8]) -> Option<usize> {

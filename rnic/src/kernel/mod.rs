@@ -30,8 +30,9 @@ pub(crate) struct Checked {
     pub(crate) field: [u8; CRC_LEN],
 }
 
-/// Octets of a block of the memory that the kernel can place into. A region that is shorter has pages
-/// of one, a longer one whole blocks; a payload that lies in two blocks is placed at user level.
+/// Octets of a block of the memory that the kernel can place into. A region that is shorter has
+/// pages of one, a longer one whole blocks; a payload that lies in two blocks is placed at user
+/// level.
 pub const KERNEL_BLOCK: u64 = 1 << 20;
 
 /// FPDUs that the kernel has placed, which follow each other at the front of the stream.
@@ -39,7 +40,7 @@ pub const KERNEL_BLOCK: u64 = 1 << 20;
 pub(crate) struct Run {
     /// Octets of all of them.
     pub(crate) octets: usize,
-    /// TCP has what was placed, and the CRCs fit. If not, a look is to tell.
+    /// TCP has what was placed. If not, a look is to tell.
     pub(crate) is_sure: bool,
 }
 
@@ -117,8 +118,10 @@ pub struct KernelCounts {
     /// Placed FPDUs whose payload the reader found right, and did not place again.
     pub confirmed: u64,
     /// Confirmed FPDUs for which the reader had to look at the stream: octets of theirs have come
-    /// more than once, or they have a CRC that the program has not summed.
+    /// more than once.
     pub looked_at: u64,
+    /// Placed FPDUs whose CRC was summed before their turn, while something in front was missing.
+    pub summed_ahead: u64,
     /// Placed FPDUs whose octets did not make the CRC, so that the reader placed them again.
     pub wrong: u64,
     /// Octets of payload in confirmed FPDUs.

@@ -95,6 +95,10 @@ impl Guided {
         match *self {}
     }
 
+    pub(crate) fn sum_ahead(&mut self) -> (bool, bool) {
+        match *self {}
+    }
+
     pub(crate) fn confirm_by_look(
         &mut self,
         _ahead: usize,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 use rddp_ddp::Stag;
 use rddp_kernel_patch::kernel::{Attached, Memory, Opening, Patch, PatchError, Scope};
-use rddp_kernel_patch::layout::{BLOCK_LEN, HAS_CRC, NO_WRITES, PLACE_ALL, TRUST_LINK, Tuple};
+use rddp_kernel_patch::layout::{BLOCK_LEN, NO_WRITES, PLACE_ALL, TRUST_LINK, Tuple};
 
 use super::guided::Guided;
 use super::{KERNEL_BLOCK, KernelPlacement, LeftToUser, Placement};
@@ -30,6 +30,8 @@ pub(crate) struct Kernel {
     /// The memory that the program reaches: the end of each range and its place in the pieces, by
     /// address.
     ranges: RwLock<BTreeMap<u64, (u64, u64)>>,
+    /// The same memory by its place.
+    places: RwLock<BTreeMap<u64, Arc<Memory>>>,
     left_connections: AtomicU64,
     left_stags: AtomicU64,
 }
@@ -37,7 +39,7 @@ pub(crate) struct Kernel {
 /// Memory that the program can place into, unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct KernelMemory {
-    memory: Memory,
+    memory: Arc<Memory>,
     kernel: Arc<Kernel>,
 }
 
@@ -56,6 +58,7 @@ impl Kernel {
             _attached: attached,
             trusted,
             ranges: RwLock::default(),
+            places: RwLock::default(),
             left_connections: AtomicU64::new(0),
             left_stags: AtomicU64::new(0),
         }))
@@ -69,6 +72,8 @@ impl Kernel {
         })?;
         let addr = memory.ptr().addr().get() as u64;
         self.ranges.write().insert(addr, (addr + len as u64, memory.start()));
+        let memory = Arc::new(memory);
+        self.places.write().insert(memory.start(), memory.clone());
         Ok(KernelMemory { memory, kernel: self.clone() })
     }
 
@@ -128,7 +133,6 @@ impl Kernel {
         let mut flags = if attrs.placement == Placement::Kernel { PLACE_ALL } else { 0 };
         flags |= if self.trusted { TRUST_LINK } else { 0 };
         flags |= if attrs.inbound.get().contains(Access::REMOTE_WRITE) { 0 } else { NO_WRITES };
-        flags |= if crc { HAS_CRC } else { 0 };
         let (qp, pd) = (attrs.num.0, attrs.pd.0);
         let opening = Opening { tuple: tuple(socket)?, pd, qp, flags };
         match self.patch.place(&opening) {
@@ -138,6 +142,12 @@ impl Kernel {
                 None
             }
         }
+    }
+
+    /// Returns `crc` with the CRC of the octets at a place appended, if there still is memory.
+    pub(super) fn crc32c_append(&self, place: &Range<u64>, crc: u32) -> Option<u32> {
+        let memory = self.places.read().range(..=place.start).next_back()?.1.clone();
+        memory.crc32c_append(place, crc)
     }
 
     /// Counts a connection that stays at user level.
@@ -172,6 +182,7 @@ impl KernelMemory {
 impl Drop for KernelMemory {
     fn drop(&mut self) {
         self.kernel.ranges.write().remove(&(self.ptr().addr().get() as u64));
+        self.kernel.places.write().remove(&self.memory.start());
     }
 }
 

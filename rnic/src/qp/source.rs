@@ -202,6 +202,7 @@ impl Source for QpInner {
             // has arrived meanwhile.
             if let Some((link, cx)) = core.split(&self.attrs) {
                 link.resume_reading(&cx);
+                link.sum_ahead(&self.attrs, now);
             }
             self.rearm(core);
         });

@@ -12,7 +12,7 @@ use rddp_kernel_patch::layout::Tuple;
 use rddp_rnic::{KernelPlacement, Placement, Status};
 use rddp_test_support::segment;
 
-use super::hostile::Scene;
+use super::hostile::{Scene, part};
 use super::path_test::frame::{Frame, IP, fpdu};
 use super::path_test::net::{self, in_namespace, set};
 use super::path_test::tap::{DEVICE, Way, tap};
@@ -144,6 +144,59 @@ fn a_segment_with_a_wrong_crc_changes_no_message_in_front_of_it() {
             scene.peer.octets(&first);
             assert_eq!((scene.end.success().wr_id, scene.octets(1, GENUINE.len())), (1, GENUINE.to_vec()));
             assert_eq!(scene.end.next().status, Status::Flushed);
+        }
+    });
+}
+
+/// RFC 5044 §4.4: octets that were changed between their placement and their turn do not make the
+/// CRC, and are taken from the stream.
+#[test]
+fn octets_that_have_changed_since_their_placement_are_those_of_the_stream() {
+    in_namespace(|| {
+        for placement in [Placement::Auto, Placement::Kernel] {
+            let mut scene = scene(placement, "lo");
+            let (peers, _) = two_and_a_lie(&mut scene);
+            std::thread::sleep(Duration::from_millis(50)); // till nobody waits for what is missing
+            inject(&frame(&scene, peers[0].len() as u32, &peers[1]));
+            assert_eq!(scene.octets(2, GENUINE.len()), GENUINE, "it is placed");
+            scene.region.write(part(2).start, FORGED).unwrap();
+            scene.peer.octets(&peers[0]);
+            for (id, octets) in [(1, FIRST), (2, GENUINE)] {
+                assert_eq!(
+                    (scene.end.success().wr_id, scene.octets(id, octets.len())),
+                    (id, octets.to_vec())
+                );
+            }
+            let counts = scene.end.qp.kernel_counts().expect("the kernel places");
+            assert_eq!((counts.wrong, counts.summed_ahead, counts.confirmed), (1, 0, 0));
+        }
+    });
+}
+
+/// The background thread sums what is behind a segment that is missing, while the program's own
+/// thread sleeps; what comes by again is summed anew.
+#[test]
+fn what_waits_behind_a_missing_segment_is_summed_meanwhile() {
+    in_namespace(|| {
+        for placement in [Placement::Auto, Placement::Kernel] {
+            let mut scene = scene(placement, "lo");
+            let messages = [segment::send(1, 0, false, b"one half, "), segment::send(1, 10, true, FIRST)];
+            let [first, second] = messages.map(|message| scene.peer.frame(&message));
+            let third = scene.peer.frame(&segment::send(2, 0, true, GENUINE));
+            // Once there is nothing to read any more, it is looked for what is placed.
+            scene.peer.octets(&first);
+            inject(&frame(&scene, second.len() as u32, &third));
+            while scene.end.qp.kernel_counts().is_none_or(|counts| counts.summed_ahead == 0) {
+                scene.end.cq.wait(Some(Duration::from_millis(1))).unwrap();
+            }
+            scene.peer.octets(&second);
+            for (id, len) in [(1, 10 + FIRST.len()), (2, GENUINE.len())] {
+                let completion = scene.end.success();
+                assert_eq!((completion.wr_id, completion.byte_len as usize), (id, len));
+            }
+            assert_eq!(scene.octets(2, GENUINE.len()), GENUINE);
+            let counts = scene.end.qp.kernel_counts().expect("the kernel places");
+            assert_eq!((counts.summed_ahead, counts.confirmed, counts.wrong), (1, 1, 0));
         }
     });
 }

@@ -1,10 +1,13 @@
 //! Payloads that the kernel has placed: they are summed where they lie, and TCP drops its copy.
 //!
 //! What TCP has not taken does not count. Where octets have come by once, TCP has those that were
-//! placed: the program has summed the CRC, and the FPDU is confirmed. Otherwise a look at the
-//! stream tells header, pad and CRC, as TCP has them, which are to fit the octets in memory. As
-//! many as follow each other are confirmed, and their octets are dropped together. The last FPDU of
-//! a message ends such a run, and the message is delivered when TCP has dropped all of it.
+//! placed: header and CRC as the program has noted them are to fit the octets in memory. Otherwise
+//! a look at the stream tells header, pad and CRC, as TCP has them. As many as follow each other
+//! are confirmed, and their octets are dropped together. The last FPDU of a message ends such a
+//! run, and the message is delivered when TCP has dropped all of it. While a segment is missing,
+//! the background thread sums what has come behind it.
+
+use std::time::{Duration, Instant};
 
 use rddp_ddp::Stag;
 use rddp_iwarp::Segment;
@@ -17,6 +20,7 @@ use super::place::targets;
 use super::staging::Staging;
 use crate::kernel::{Checked, Guided, Run};
 use crate::mem::{peek, unread};
+use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::qp::memory::Grants;
 use crate::trace;
@@ -150,6 +154,35 @@ impl Link {
         self.complete(cx, delivered)
     }
 
+    /// Has the background thread look for what the kernel places, now that there is nothing to
+    /// read: a segment may be missing.
+    #[inline]
+    pub(super) fn await_sums(&mut self, attrs: &QpAttributes) {
+        if self.guided.is_some() && self.sums.is_none() {
+            self.sum_in(FIRST_PAUSE, attrs);
+        }
+    }
+
+    fn sum_in(&mut self, pause: Duration, attrs: &QpAttributes) {
+        let due = Instant::now() + pause;
+        self.sums = Some((due, pause));
+        attrs.device.driver.at(due, attrs.token);
+    }
+
+    /// Sums what the kernel has placed, if it is time. Where nothing is placed any more, that ends
+    /// until there is nothing to read again.
+    pub(crate) fn sum_ahead(&mut self, attrs: &QpAttributes, now: Instant) {
+        let Some((_, pause)) = self.sums.filter(|(due, _)| *due <= now) else { return };
+        self.sums = None;
+        let Some(guided) = &mut self.guided else { return };
+        let (is_new, is_any) = guided.sum_ahead();
+        // What is missing may never come.
+        let pause = if is_new { FIRST_PAUSE } else { 2 * pause };
+        if is_any || pause < LAST_PAUSE {
+            self.sum_in(pause.min(LAST_PAUSE), attrs);
+        }
+    }
+
     /// Ends placement by the kernel: before anything completes that it might still place into.
     pub(crate) fn stop_in_kernel(&mut self) {
         if let Some(guided) = &mut self.guided {
@@ -174,6 +207,10 @@ impl Link {
         }
     }
 }
+
+/// Pauses between two looks for what has been placed.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(16);
 
 /// Returns the STag by which a peer writes.
 fn write_stag(place: Place) -> Option<Stag> {

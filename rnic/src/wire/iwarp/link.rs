@@ -108,6 +108,8 @@ pub(crate) struct Link {
     pub(super) deadline: Option<Instant>,
     /// Set if the connection has a user timeout.
     pub(super) silence: Option<Silence>,
+    /// The next time to sum what the kernel has placed, and the pause before it.
+    pub(super) sums: Option<(Instant, Duration)>,
     /// Makes the thread panic that receives the next octets.
     #[cfg(test)]
     pub(super) panics: bool,
@@ -164,6 +166,7 @@ impl Link {
             nudge: (active && options.nudge).then(Nudge::first),
             deadline: None,
             silence: options.user_timeout_in_force().map(Silence::after),
+            sums: None,
             #[cfg(test)]
             panics: false,
             socket: Arc::new(socket),

@@ -60,6 +60,7 @@ impl Link {
             Ok(counts) => counts,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 staging.dry = true;
+                self.await_sums(cx.attrs);
                 return Ok(());
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
@@ -81,6 +82,9 @@ impl Link {
         staging.have += staged;
         // A short read says that TCP has no more: the next one would only be told so.
         staging.dry = staged < room;
+        if staging.dry {
+            self.await_sums(cx.attrs);
+        }
         self.handle(cx, staging)?;
         // Nor is anything read behind a segment that waits.
         staging.dry |= self.is_parked();
