@@ -16,11 +16,11 @@ const RECEIVER: [&str; 2] = ["10.23.0.2/24", "fd23::2/64"];
 /// Measures.
 pub(crate) fn run(cell: &Cell) -> Row {
     let words = serde_json::to_string(cell).unwrap();
-    let (right, mut receiver) = in_new_namespace(cell.mtu, RECEIVER, &["receive", &words]);
+    let (right, mut receiver) = in_new_namespace(cell, RECEIVER, &["receive", &words]);
     let mut said = BufReader::new(receiver.stdout.take().unwrap());
     let mut addr = String::new();
     said.read_line(&mut addr).unwrap();
-    let (left, mut sender) = in_new_namespace(cell.mtu, SENDER, &["send", &words, addr.trim()]);
+    let (left, mut sender) = in_new_namespace(cell, SENDER, &["send", &words, addr.trim()]);
     let middle = Middle::start(&left, &right, cell);
 
     let mut result = String::new();
@@ -41,18 +41,23 @@ pub(crate) fn run(cell: &Cell) -> Row {
 }
 
 /// Makes a network namespace with a TAP device, and starts this program in it.
-fn in_new_namespace(mtu: u32, addrs: [&'static str; 2], words: &[&str]) -> (File, Child) {
+fn in_new_namespace(cell: &Cell, addrs: [&'static str; 2], words: &[&str]) -> (File, Child) {
+    let (mtu, tuned) = (cell.mtu, cell.tuned);
     let words: Vec<String> = words.iter().map(ToString::to_string).collect();
     let made = std::thread::spawn(move || {
         enter_new();
-        // All of a message may be under way at once, and no segment ends at the window's end.
-        set("ipv4/tcp_rmem", "4096 33554432 67108864");
-        set("ipv4/tcp_wmem", "4096 16777216 16777216");
-        set("ipv4/tcp_slow_start_after_idle", "0");
-        set("ipv4/tcp_no_metrics_save", "1");
+        if tuned {
+            // All of a message may be under way at once, and no segment ends at the window's end.
+            set("ipv4/tcp_rmem", "4096 33554432 67108864");
+            set("ipv4/tcp_wmem", "4096 16777216 16777216");
+            set("ipv4/tcp_slow_start_after_idle", "0");
+            set("ipv4/tcp_no_metrics_save", "1");
+        }
         let device = tap(addrs, tap::Way::Plain);
         ip(&format!("link set dev {DEVICE} mtu {mtu} txqueuelen 20000"));
-        ip(&format!("route replace 10.23.0.0/24 dev {DEVICE} initcwnd 1000 initrwnd 2000"));
+        if tuned {
+            ip(&format!("route replace 10.23.0.0/24 dev {DEVICE} initcwnd 1000 initrwnd 2000"));
+        }
         let program = std::env::current_exe().unwrap();
         let child = Command::new(program).args(words).stdout(Stdio::piped()).spawn().unwrap();
         (device, child)

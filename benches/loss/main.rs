@@ -31,8 +31,9 @@ fn main() {
         // More of these: the differences to be seen are small.
         ["lossless", rounds, seconds] => paths(rounds.parse().unwrap(), seconds.parse().unwrap(), &[0]),
         ["holes", rounds] => holes(rounds.parse().unwrap()),
+        ["latency", rounds, seconds] => latency(rounds.parse().unwrap(), seconds.parse().unwrap()),
         _ => {
-            eprintln!("usage: loss paths|lossless ROUNDS SECONDS | loss holes ROUNDS");
+            eprintln!("usage: loss paths|lossless|latency ROUNDS SECONDS | loss holes ROUNDS");
             std::process::exit(2);
         }
     }
@@ -59,6 +60,7 @@ fn paths(rounds: u64, seconds: u64, losses: &[u32]) {
                         time: Duration::from_secs(seconds),
                         messages: u64::MAX,
                         hole: None,
+                        tuned: true,
                     };
                     cell::run(&cell).print();
                 }
@@ -68,10 +70,10 @@ fn paths(rounds: u64, seconds: u64, losses: &[u32]) {
 }
 
 /// The time from the arrival of a segment that was lost once to the completion of its Write of
-/// 1 MiB, all of which is under way at once.
+/// 1 MiB: all of it under way at once, by the settings of the paths; and by Linux's own settings.
 fn holes(rounds: u64) {
     for round in 0..rounds {
-        for mode in Mode::ALL {
+        for (tuned, mode) in [true, false].iter().flat_map(|tuned| Mode::ALL.map(|mode| (*tuned, mode))) {
             let cell = Cell {
                 mode,
                 mtu: 1500,
@@ -83,6 +85,29 @@ fn holes(rounds: u64) {
                 time: Duration::from_secs(60),
                 messages: 1,
                 hole: Some(8),
+                tuned,
+            };
+            cell::run(&cell).print();
+        }
+    }
+}
+
+/// The time of messages of 1 KiB one by one, where nothing is lost.
+fn latency(rounds: u64, seconds: u64) {
+    for round in 0..rounds {
+        for mode in Mode::ALL {
+            let cell = Cell {
+                mode,
+                mtu: 1500,
+                round_trip: Duration::ZERO,
+                loss: 0,
+                seed: 1 + round,
+                message: 1 << 10,
+                depth: 1,
+                time: Duration::from_secs(seconds),
+                messages: u64::MAX,
+                hole: None,
+                tuned: true,
             };
             cell::run(&cell).print();
         }

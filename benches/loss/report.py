@@ -1,4 +1,4 @@
-"""Tables and charts of the loss experiment: report.py HOLES PATHS
+"""Tables and charts of the loss experiment: report.py HOLES LATENCY [PATHS]
 
 Writes them into docs/performance-loss.md, between its marks, and docs/performance/loss-*.svg.
 """
@@ -37,16 +37,34 @@ def micros(row):
 
 
 def after_holes(found):
-    yield "| | median | least | most | of user level | processor time of the receiver |"
-    yield "|---|---|---|---|---|---|"
-    times = {mode: [row["after_hole_us"] for row in found if row["cell"]["mode"] == mode
-                    and row["after_hole_us"] is not None] for mode in MODES}
-    user = statistics.median(times["user"])
+    """Whole messages, and the part of them behind the hole, by both settings of TCP."""
+    yield "| TCP's settings | | whole message | of user level | behind the hole | of user level | octets there | cpu |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for tuned, settings in ((True, "large"), (False, "Linux's own")):
+        by = {mode: [row for row in found if row["cell"]["tuned"] == tuned and row["cell"]["mode"] == mode
+                     and row["after_hole_us"] is not None] for mode in MODES}
+
+        def median(mode, of):
+            return statistics.median(of(row) for row in by[mode])
+
+        whole, behind = lambda row: row["received"]["median_us"], lambda row: row["after_hole_us"]
+        for mode, name in MODES.items():
+            placed = median(mode, lambda row: row["received"]["kernel_octets_behind"] / row["cell"]["message"])
+            cpu = median(mode, lambda row: row["received"]["cpu_seconds"])
+            yield (f"| {settings} | {name} ({len(by[mode])}) | {median(mode, whole) / 1e3:.2f} ms | "
+                   f"{median(mode, whole) / median('user', whole):.2f} | {median(mode, behind):.0f} us | "
+                   f"{median(mode, behind) / median('user', behind):.2f} | {placed:.0%} | {cpu * 1e3:.2f} ms |")
+
+
+def added(found):
+    """The time of a short message, and what each level adds to TCP's in the same round."""
+    yield "| | median | more than TCP | least | most |"
+    yield "|---|---|---|---|---|"
+    by = {mode: [row["received"]["median_us"] for row in found if row["cell"]["mode"] == mode] for mode in MODES}
     for mode, name in MODES.items():
-        cpu = statistics.median(row["received"]["cpu_seconds"] for row in found if row["cell"]["mode"] == mode)
-        median = statistics.median(times[mode])
-        yield (f"| {name} ({len(times[mode])}) | {median:.0f} us | {min(times[mode]):.0f} us | "
-               f"{max(times[mode]):.0f} us | {median / user:.2f} | {cpu * 1e3:.2f} ms |")
+        more = [its - tcp for its, tcp in zip(by[mode], by["tcp"])]
+        yield (f"| {name} ({len(by[mode])}) | {statistics.median(by[mode]):.0f} us | "
+               f"{statistics.median(more):.0f} us | {min(more):.0f} us | {max(more):.0f} us |")
 
 
 def cells(found):
@@ -118,9 +136,10 @@ def charts(by):
 
 
 def main():
-    holes, paths = sys.argv[1:]
-    by = cells(rows(paths))
-    parts = {"holes": after_holes(rows(holes)), "ratios": ratios(by), **{what: table(by, what) for what in VALUES}, "charts": charts(by)}
+    holes, latency, *paths = sys.argv[1:]
+    parts = {"holes": after_holes(rows(holes)), "latency": added(rows(latency))}
+    for by in map(cells, map(rows, paths)):
+        parts |= {"ratios": ratios(by), **{what: table(by, what) for what in VALUES}, "charts": charts(by)}
     page = ROOT / "docs/performance-loss.md"
     text = page.read_text()
     for name, lines in parts.items():

@@ -39,6 +39,8 @@ pub(crate) struct Cell {
     pub(crate) messages: u64,
     /// The number of the only segment that is lost, once.
     pub(crate) hole: Option<u64>,
+    /// TCP has large buffers and a large initial window, in place of Linux's own settings.
+    pub(crate) tuned: bool,
 }
 
 /// The receiver's results.
