@@ -116,6 +116,17 @@ pub(crate) fn rdma_listener(
     Ok((listener, addr))
 }
 
+/// Returns the words for where a server listens: of "anywhere" what that means, and what would
+/// change it.
+pub(crate) fn shown(addr: SocketAddr) -> String {
+    let addr = plain(addr);
+    if addr.ip().is_unspecified() {
+        format!("{addr} (every address of this host; --bind ADDR: one of them)")
+    } else {
+        addr.to_string()
+    }
+}
+
 /// Returns an IPv4-mapped address, as a dual-stack socket reports it, as the IPv4 address.
 pub(crate) fn plain(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
@@ -124,6 +135,14 @@ pub(crate) fn plain(addr: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_on_all_addresses_says_so() {
+        let all = "(every address of this host; --bind ADDR: one of them)";
+        assert_eq!(shown("[::]:7174".parse().unwrap()), format!("[::]:7174 {all}"));
+        assert_eq!(shown("0.0.0.0:7174".parse().unwrap()), format!("0.0.0.0:7174 {all}"));
+        assert_eq!(shown("[::ffff:192.0.2.1]:80".parse().unwrap()), "192.0.2.1:80");
+    }
 
     #[test]
     fn ports_are_optional_and_ipv6_has_brackets_when_there_is_one() {

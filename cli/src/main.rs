@@ -10,7 +10,7 @@
 //! | `install` | a folder with the command and its libraries |
 //! | `portmap` | the iWARP port mapper: server and client |
 //! | `decode` | the messages in a capture |
-//! | `stat` | counters of running programs: `stat`, `ss`, `top` |
+//! | `stat` | counters of running programs: `stat`, `ss` |
 //! | `pages` | man pages and completions, for packages |
 //! | `doctor` | what this host offers, and what to change |
 //! | `child` | the second process, where both ends are on this host |
@@ -62,7 +62,7 @@ Examples:
   rddp get 192.0.2.1/big.iso
   rddp run --ddp -- iperf3 -s         a program's TCP connections as iWARP
   rddp run --verbs -- rping -s        an RDMA program, without an RDMA device
-  rddp stat                           what programs that use rddp send and receive; rddp top: live
+  rddp stat                           what programs that use rddp send and receive; with --top: live
   rddp doctor                         what this host offers, and what to change
 
 With --json, results are objects on standard output and failures objects on standard error, one a line. Each has
@@ -80,7 +80,7 @@ struct Cli {
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
 
-    /// Show no progress; of a server, nothing about clients that were served well
+    /// Show results and failures alone: no progress, and of a server nothing of what went well
     #[arg(short, long, global = true)]
     quiet: bool,
 
@@ -105,14 +105,13 @@ enum Command {
     Portmap(portmap::PortmapArgs),
     Stat(stat::StatArgs),
     Ss(stat::SsArgs),
-    Top(stat::TopArgs),
     Decode(decode::DecodeArgs),
     Doctor(doctor::DoctorArgs),
     Pages(pages::PagesArgs),
 }
 
 /// The subcommands for which `--quiet` changes nothing: they take it, and their help leaves it out.
-const NEVER_QUIET: [&str; 9] = ["demo", "run", "install", "portmap", "stat", "ss", "top", "decode", "doctor"];
+const NEVER_QUIET: [&str; 7] = ["demo", "run", "install", "stat", "ss", "decode", "doctor"];
 
 /// Returns the command with its subcommands, as it parses arguments and shows help.
 fn parser() -> clap::Command {
@@ -120,9 +119,7 @@ fn parser() -> clap::Command {
         let quiet = Arg::new("quiet").short('q').long("quiet").action(ArgAction::SetTrue);
         sub.arg(quiet.global(true).hide(true))
     };
-    let command =
-        NEVER_QUIET.iter().fold(Cli::command(), |command, name| command.mut_subcommand(name, hidden));
-    command.mut_subcommand("perf", |perf| perf.mut_subcommand("server", hidden))
+    NEVER_QUIET.iter().fold(Cli::command(), |command, name| command.mut_subcommand(name, hidden))
 }
 
 fn main() -> ExitCode {
@@ -158,11 +155,7 @@ impl Command {
             Command::Ss(args) => args.json,
             Command::Decode(args) => args.json,
             Command::Doctor(args) => args.json,
-            Command::Top(_)
-            | Command::DemoPassive
-            | Command::Run(_)
-            | Command::Install(_)
-            | Command::Pages(_) => false,
+            Command::DemoPassive | Command::Run(_) | Command::Install(_) | Command::Pages(_) => false,
         }
     }
 }
@@ -204,7 +197,6 @@ fn run(command: &Command, verbose: u8) -> Result<(), Failure> {
         Command::Portmap(args) => portmap::run(args),
         Command::Stat(args) => stat::run(args),
         Command::Ss(args) => stat::ss(args),
-        Command::Top(args) => stat::top(args),
         Command::Decode(args) => decode::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Pages(args) => pages::run(args, &parser()),

@@ -39,7 +39,7 @@ const SCHEMA: u32 = 1;
 pub(crate) struct Style {
     /// `--json`: failures are objects, too.
     pub(crate) json: bool,
-    /// `--quiet`: no progress, and of a server nothing about clients that were served well.
+    /// `--quiet`: no progress, and of a server nothing of what went well.
     pub(crate) quiet: bool,
 }
 
@@ -55,8 +55,12 @@ pub(crate) fn style() -> Style {
     STYLE.get().copied().unwrap_or_default()
 }
 
-/// Prints a line of a server's output; where nobody reads it, the line is dropped.
+/// Prints a line of a server's output unless it is to be quiet; where nobody reads it, the line is
+/// dropped.
 pub(crate) fn event(text: fmt::Arguments<'_>) {
+    if style().quiet {
+        return;
+    }
     drop_unread(format_args!("{} {text}", now()));
 }
 

@@ -131,7 +131,7 @@ rddp perf client 127.0.0.1:7611 --op write -s 4K -t 60 >/dev/null & client=$!
 for _ in $(seq 600); do if rddp ss $client 2>/dev/null | grep -q ^RTS; then break; fi; sleep 0.1; done
 rddp stat $client; rddp stat -i 0.2 -n 1 $client; rddp stat --json $client; rddp stat --openmetrics $client; rddp ss $client
 ss -tneHO | grep -o "$(rddp ss $client | grep -o 'sk:[0-9a-f]*') "
-script -qc "stty cols 120 rows 20; rddp top -i 0.2 -n 2 $client" /dev/null
+script -qc "stty cols 120 rows 20; rddp stat --top -i 0.2 -n 2 $client" /dev/null
 kill -9 $client; wait $client 2>/dev/null; rddp stat $client || echo exit $?""",
      [r"^RDMA Writes +[1-9]", r"^process +conns +out MB/s", r'^\{"schema":1,"time":.*"iwOutRdmaWrites":[1-9]',
       r'^irdma_iwOutRdmaWrites_total\{.*\} [1-9]', r"^# EOF", r"^RTS .* sk:[0-9a-f]+ octets:.* rtt:", r"^sk:[0-9a-f]+ $",

@@ -10,6 +10,9 @@ use super::control::{ATOMIC, Level, Op, Setup, Wait};
 use crate::failure::Failure;
 use crate::units::{parse_octets, parse_seconds};
 
+/// Heading of the options that few need, in the help.
+const EXPERT: &str = "Expert options";
+
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Listen on this address of the host only
@@ -86,29 +89,29 @@ pub(crate) struct MeasureArgs {
     crc: Switch,
 
     /// MPA's markers, both ways
-    #[arg(long, default_value = "off", value_enum)]
+    #[arg(long, default_value = "off", value_enum, help_heading = EXPERT)]
     markers: Switch,
 
     /// Place Writes before their CRC was checked, as siw does
-    #[arg(long)]
+    #[arg(long, help_heading = EXPERT)]
     place_before_crc: bool,
 
     /// Limit TCP's segments to this many octets
-    #[arg(short = 'M', long, value_parser = clap::value_parser!(u16).range(88..=32767))]
+    #[arg(short = 'M', long, help_heading = EXPERT, value_parser = clap::value_parser!(u16).range(88..=32767))]
     mss: Option<u16>,
 
     /// FPDUs longer than TCP's segments, of up to 64,768 octets, for network cards to cut
     /// (against RFC 5044 §4.5, so only if the server agrees)
-    #[arg(long)]
+    #[arg(long, help_heading = EXPERT)]
     large_fpdus: bool,
 
     /// Send from memory that is registered as stable: Responses are not copied
-    #[arg(long)]
+    #[arg(long, help_heading = EXPERT)]
     stable: bool,
 
     /// Level at which payload is placed, at both ends (auto and kernel: root, and a build with the
     /// feature `kernel`)
-    #[arg(long, default_value = "user", value_enum)]
+    #[arg(long, default_value = "user", value_enum, help_heading = EXPERT)]
     placement: Level,
 
     /// Way in which both ends wait: spinning (which gives way when others want to run), or asleep

@@ -72,7 +72,8 @@ pub(super) fn run(args: &ServerArgs) -> Result<(), Failure> {
         out::json_event(listening);
     } else {
         let Listening { listening, rdma } = listening;
-        out::event(format_args!("listening on {listening} (control and TCP) and {rdma} (RDMA)"));
+        let (control, port) = (addr::shown(*listening), rdma.port());
+        out::event(format_args!("listening on {control}: control and TCP; RDMA at port {port}"));
     }
     server.run()
 }

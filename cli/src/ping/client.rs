@@ -29,7 +29,7 @@ const RECEIVE: u64 = 2;
 pub(super) fn run(host: &str, args: &PingArgs) -> Result<(), Failure> {
     let client = addr::first(&addr::resolve(host, args.port)?, |addr| Client::connect(addr, args.size))?;
     let addr = client.addr;
-    if !args.json {
+    if !args.json && !out::style().quiet {
         say!("PING {addr} by RDMA: {} octets each way, {}", args.size, client.agreed);
     }
     let mut times = Times::new()?;
@@ -84,7 +84,7 @@ impl Client {
             self.round(round, args.size)?;
             let took = begun.elapsed();
             times.record(took);
-            if !args.json {
+            if !args.json && !out::style().quiet {
                 say!("{} octets there and back: round={round} time={:.1} us", args.size, micros(nanos(took)));
             }
             round += 1;

@@ -48,7 +48,7 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
     if args.json {
         out::json_event(&Listening { listening: addr });
     } else {
-        out::event(format_args!("listening on {addr} for rddp ping and rping"));
+        out::event(format_args!("listening on {} for rddp ping and rping", addr::shown(addr)));
     }
     let places = Arc::new(Places::new(MAX_CLIENTS, None));
     let mut threads = Vec::new();
@@ -63,9 +63,9 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
             let _ = request.reject(b"too many clients");
             continue;
         };
-        let (rnic, quiet) = (rnic.clone(), args.json || out::style().quiet);
+        let (rnic, json) = (rnic.clone(), args.json);
         threads.retain(|thread: &thread::JoinHandle<()>| !thread.is_finished());
-        let work = move |(request, _place): (ConnectRequest, Place)| serve_one(&rnic, request, quiet);
+        let work = move |(request, _place): (ConnectRequest, Place)| serve_one(&rnic, request, json);
         match threads::start((request, place), work) {
             Ok(thread) => threads.push(thread),
             Err(((request, _place), error)) => {
@@ -82,12 +82,12 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn serve_one(rnic: &Rnic, request: ConnectRequest, quiet: bool) {
+fn serve_one(rnic: &Rnic, request: ConnectRequest, json: bool) {
     let name =
         request.peer_addr().map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string());
     let mut rounds = 0;
     let served = Session::accept(rnic, request).and_then(|(session, agreed)| {
-        if !quiet {
+        if !json {
             out::event(format_args!("{name}: connected, {agreed}"));
         }
         session.rounds(&mut rounds)
@@ -97,7 +97,7 @@ fn serve_one(rnic: &Rnic, request: ConnectRequest, quiet: bool) {
             let after = format!("after {rounds} rounds: {failure}");
             out::client_failed(&name, &Failure::new(failure.kind(), after));
         }
-        _ if !quiet => out::event(format_args!("{name}: {rounds} rounds")),
+        _ if !json => out::event(format_args!("{name}: {rounds} rounds")),
         _ => {}
     }
 }

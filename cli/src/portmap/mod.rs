@@ -4,7 +4,7 @@ mod server;
 
 use std::net::IpAddr;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use rddp_iwarp::port_mapper::PORT;
 use rddp_rnic::{MapperAnswer, ask_port_mapper_at};
 use serde::Serialize;
@@ -15,8 +15,8 @@ use crate::out::{self, say};
 
 const EXAMPLES: &str = "\
 Examples:
-  rddp portmap                            every service is at the port that it is known by
   rddp portmap 5001=49200 7174=7174       these services are at these ports, others are refused
+  rddp portmap --all                      every service is at the port that it is known by
   rddp portmap --ask 192.0.2.1 5001       where is 192.0.2.1's service 5001?
 
 A driver of a hardware RNIC asks the port mapper of a host before it connects there, and waits long
@@ -25,10 +25,16 @@ where none answers. Only one port mapper can serve a host: iwpmd, if it runs, ha
 /// Tell RNICs at which TCP ports the iWARP services of this host are, or ask another host
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
+#[command(arg_required_else_help = true)]
+#[command(group = ArgGroup::new("what").required(true).args(["mappings", "all", "ask"]))]
 pub(crate) struct PortmapArgs {
-    /// The ports of services, and where they are; none: all are where they are known to be
-    #[arg(value_name = "SERVICE=PORT", value_parser = parse_mapping, conflicts_with = "ask")]
+    /// The ports of services, and where they are; other services are refused
+    #[arg(value_name = "SERVICE=PORT", value_parser = parse_mapping)]
     mappings: Vec<Mapping>,
+
+    /// Answer that every service is at the port that it is known by
+    #[arg(long)]
+    all: bool,
 
     /// Ask the port mapper of a host where a service is
     #[arg(short, long, num_args = 2, value_names = ["HOST", "SERVICE"])]

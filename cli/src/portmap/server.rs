@@ -34,7 +34,7 @@ pub(super) fn run(args: &PortmapArgs) -> Result<(), Failure> {
     if args.json {
         out::json_event(&Listening { listening });
     } else {
-        out::event(format_args!("answering RNICs on UDP {listening}"));
+        out::event(format_args!("answering RNICs on UDP {}", addr::shown(listening)));
     }
     let (mut server, begun) = (Server::new(&TRIES), Instant::now());
     let mut octets = [0; Frame::EXTENDED_LEN];
@@ -87,7 +87,8 @@ fn answer(
     }
 }
 
-/// Returns the port that stands for a service's; without any mappings, each port stands for itself.
+/// Returns the port that stands for a service's; without mappings (`--all`), each port stands for
+/// itself.
 fn look_up(mappings: &[Mapping], service: u16) -> Option<u16> {
     match mappings.iter().find(|mapping| mapping.service == service) {
         Some(mapping) => Some(mapping.port),

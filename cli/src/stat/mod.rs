@@ -1,4 +1,4 @@
-//! `rddp stat`, `rddp ss` and `rddp top`: what connections of running programs do.
+//! `rddp stat` and `rddp ss`: what connections of running programs do.
 //!
 //! | file | what |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `diag`, `tcp_info` | the kernel's TCP connections, by netlink |
 //! | `text`, `line` | tables of `stat`, lines of `ss` |
 //! | `json`, `openmetrics`, `irdma` | the same for programs, and the names that irdma has for counters |
-//! | `top` | the live table |
+//! | `top` | the live table of `stat --top` |
 
 mod diag;
 mod irdma;
@@ -26,10 +26,9 @@ mod top;
 
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use self::sample::Sample;
-pub(crate) use self::top::TopArgs;
 use crate::failure::{EXIT_CODES, Failure};
 use crate::units::parse_seconds;
 use crate::{out, signals};
@@ -41,25 +40,30 @@ Examples:
   rddp stat -i 1                       rates, each second, until Ctrl-C
   rddp stat --openmetrics > rddp.prom  for Prometheus, with its node_exporter's textfile collector
   rddp ss                              a line for each connection, beside what TCP says of it
-  rddp top                             the busiest connections, live
+  rddp stat --top                      the busiest connections, live
 
 Programs are found under /proc: yours, and as root those of all users. They need not do anything for it, no port is
 opened, and counts go when their process goes.";
 
 /// Show what the programs that use rddp send, receive and meet
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("repeated").args(["interval", "top"]).multiple(true))]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
 pub(crate) struct StatArgs {
     /// Processes to look at [default: all that may be looked at]
     #[arg(value_name = "PID")]
     pids: Vec<u32>,
 
+    /// Show the busiest connections, live; each second, or as --interval says
+    #[arg(long, conflicts_with_all = ["json", "openmetrics"])]
+    top: bool,
+
     /// Show rates, each time after so many seconds, until Ctrl-C
     #[arg(short, long, value_name = "SECONDS", value_parser = parse_interval)]
     interval: Option<Duration>,
 
     /// End after so many intervals
-    #[arg(short = 'n', long, value_name = "NUMBER", requires = "interval")]
+    #[arg(short = 'n', long, value_name = "NUMBER", requires = "repeated")]
     count: Option<u64>,
 
     /// Print counts as JSON; with --interval an object each time
@@ -95,6 +99,7 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     let first = Sample::take(&args.pids)?;
     match args.interval {
+        interval if args.top => return top::run(args, first, interval.unwrap_or(top::INTERVAL)),
         None if args.openmetrics => openmetrics::print(&first),
         None if args.json => out::json(&json::processes(&first)),
         None => text::print(&first),
@@ -135,5 +140,3 @@ pub(crate) fn ss(args: &SsArgs) -> Result<(), Failure> {
     }
     Ok(())
 }
-
-pub(crate) use self::top::run as top;

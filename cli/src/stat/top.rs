@@ -1,42 +1,28 @@
-//! `rddp top`: the busiest connections, live.
+//! `rddp stat --top`: the busiest connections, live.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use rddp_stat::{Counter, Counts};
 
 use super::line::{address, name};
 use super::process::Process;
 use super::sample::{Joined, Sample};
-use super::{parse_interval, text};
-use crate::failure::{EXIT_CODES, Failure};
+use super::{StatArgs, text};
+use crate::failure::Failure;
 use crate::out::{Table, say};
 use crate::signals;
 
-/// Show the busiest connections of the programs that use rddp, live
-#[derive(Debug, Args)]
-#[command(after_long_help = EXIT_CODES)]
-pub(crate) struct TopArgs {
-    /// Processes to look at [default: all that may be looked at]
-    #[arg(value_name = "PID")]
-    pids: Vec<u32>,
+/// Time between two looks where the user names none.
+pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
-    /// Seconds between two looks
-    #[arg(short, long, value_name = "SECONDS", value_parser = parse_interval, default_value = "1")]
-    interval: Duration,
-
-    /// End after so many looks
-    #[arg(short = 'n', long, value_name = "NUMBER")]
-    count: Option<u64>,
-}
-
-pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
-    let mut before = Sample::take(&args.pids)?;
+/// Draws the table after each interval, until it is enough.
+pub(super) fn run(args: &StatArgs, first: Sample, interval: Duration) -> Result<(), Failure> {
+    let mut before = first;
     let screen = Screen::open();
     let mut due = Instant::now();
     for _ in 0..args.count.unwrap_or(u64::MAX) {
-        due += args.interval;
+        due += interval;
         signals::sleep(due.saturating_duration_since(Instant::now()))?;
         let now = Sample::take(&args.pids)?;
         screen.draw(&lines(&before, &now));

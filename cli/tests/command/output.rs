@@ -1,5 +1,7 @@
 //! Output for people and for programs: forms of JSON, times, and words about failures.
 
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::peer::Peer;
@@ -112,6 +114,22 @@ fn quiet_and_verbose_may_stand_before_the_subcommand() {
     for args in [["-v", "ping", "127.0.0.1:1"], ["ping", "127.0.0.1:1", "-v"]] {
         run(&args).failed(3, &["INFO connecting"]);
     }
+}
+
+#[test]
+fn a_quiet_ping_prints_its_sum_and_a_quiet_server_nothing() {
+    let port = free_port().port().to_string();
+    let server = ["ping", "--server", "-q", "-C", "1", "--bind", "127.0.0.1", "-p", &port];
+    let server = command(&server).stdout(Stdio::piped()).spawn().unwrap();
+    let pinged = loop {
+        let pinged = run(&["ping", "-q", "-C", "2", "127.0.0.1", "-p", &port]);
+        if !pinged.stderr.contains("refused") {
+            break pinged.ok();
+        }
+    };
+    let lines: Vec<_> = pinged.stdout.lines().collect();
+    assert!(lines.len() == 2 && lines[0].contains(": 2 rounds, no octet different"), "{lines:?}");
+    assert_eq!(String::from_utf8(server.wait_with_output().unwrap().stdout).unwrap(), "");
 }
 
 #[test]

@@ -29,10 +29,17 @@ fn a_service_is_found_at_the_port_that_it_was_mapped_to() {
 }
 
 #[test]
-fn without_mappings_each_service_is_where_it_is_known_to_be() {
-    let server = server("127.0.0.1", &[]);
+fn with_all_each_service_is_where_it_is_known_to_be() {
+    let server = server("127.0.0.1", &["--all"]);
     assert_eq!(ask(&server, "5001").ok().json()["port"], 5001);
     assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn without_mappings_there_is_help_and_no_server() {
+    run(&["portmap"]).failed(2, &["Usage: rddp portmap", "--all"]);
+    run(&["portmap", "--port", "0"]).failed(2, &["required", "--all"]);
+    run(&["portmap", "--all", "5001=49200"]).failed(2, &["cannot be used with"]);
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn what_is_not_there_is_said_with_a_remedy() {
     assert_eq!(error["error"]["cause"], comm);
     other.kill().unwrap();
     other.wait().unwrap();
-    for wrong in [&["stat", "x"][..], &["stat", "-i", "0"], &["stat", "-n", "3"], &["top", "-i", "0.01"]] {
+    for wrong in [&["stat", "x"][..], &["stat", "-i", "0"], &["stat", "-n", "3"], &["stat", "--top", "-i", "0.01"]] {
         run(wrong).failed(2, &[]);
     }
 }
@@ -198,7 +198,7 @@ fn rates_and_the_live_table_end_after_as_many_looks_as_were_asked_for() {
     until("it is shown", || !connections(server.id()).is_empty());
     let rates = run(&["stat", "-i", "0.05", "-n", "2", &pid]).ok().stdout;
     assert_eq!(rates.lines().filter(|line| line.starts_with("process")).count(), 2, "{rates}");
-    let top = run(&["top", "-i", "0.05", "-n", "1", &pid]).ok().stdout;
+    let top = run(&["stat", "--top", "-i", "0.05", "-n", "1", &pid]).ok().stdout;
     assert!(top.contains(&server.host()) && !top.contains('\x1b'), "{top}");
     let objects = run(&["stat", "-i", "0.05", "-n", "2", "--json", &pid]).ok().stdout;
     assert_eq!(objects.lines().count(), 2);

@@ -66,7 +66,7 @@ fn help_has_only_what_a_command_knows() {
         }
     }
     for (command, shows) in
-        [("run", false), ("perf server", false), ("perf client", true), ("ping", true), ("serve", true)]
+        [("run", false), ("perf server", true), ("portmap", true), ("perf client", true), ("ping", true), ("serve", true)]
     {
         let words: Vec<_> = command.split(' ').chain(["--help"]).collect();
         assert_eq!(run(&words).ok().stdout.contains("--quiet"), shows, "{command}");

@@ -121,7 +121,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
     } else {
         let what = if args.writable { "put and get" } else { "get" };
         let what = if token.is_some() { format!("{what}, with the token") } else { what.to_owned() };
-        out::event(format_args!("serving {} on {addr}: {what}", args.dir.display()));
+        out::event(format_args!("serving {} on {}: {what}", args.dir.display(), addr::shown(addr)));
     }
     let (writable, idle, json) = (args.writable, args.idle, args.json);
     let places = Arc::new(Places::new(args.max_clients.get(), Some(args.idle)));
