@@ -146,7 +146,7 @@ class Event(ctypes.Structure):
     _fields_ = [("endpoint", ctypes.c_uint64), ("tag", ctypes.c_uint64), ("kind", ctypes.c_uint32),
                 ("status", ctypes.c_int32), ("fd", ctypes.c_int32), ("length", ctypes.c_uint32),
                 ("flags", ctypes.c_uint32), ("stag", ctypes.c_uint32), ("immediate", ctypes.c_uint8 * 8),
-                ("terminate", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
+                ("terminate", ctypes.c_int32), ("reserved", ctypes.c_uint32)]
 
     def __str__(self):
         said = f"{kind_name(self.kind)}: {strerror(self.kind, self.status)}"
@@ -239,6 +239,17 @@ class Memory:
         # own until no view shows it.
         of, held = (place, None) if access & KERNEL else (self, place)
         self._end = weakref.finalize(of, _deregister, self.stag, held)
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, at):
+        """Returns an octet; of a slice a copy of its octets, as bytes."""
+        found = self.octets[at]
+        return bytes(found) if isinstance(at, slice) else found
+
+    def __setitem__(self, at, octets):
+        self.octets[at] = octets
 
     def piece(self, at=0, length=None):
         """Returns a piece: `length` octets from `at` on, by default all that follow."""

@@ -90,7 +90,9 @@ class Connected(unittest.TestCase):
         self.near.send(b"hello", tag=7)
         self.assertEqual(self.near.queue.expect(rddp.SEND).tag, 7)
         event = self.far.queue.expect(rddp.RECEIVE)
-        self.assertEqual((event.endpoint, bytes(self.inbox.octets[:event.length])), (2, b"hello"))
+        self.assertEqual((event.endpoint, self.inbox[:event.length]), (2, b"hello"))
+        self.inbox[1:3] = b"EL"
+        self.assertEqual((self.inbox[:5], self.inbox[0], len(self.inbox[:])), (b"hELlo", ord("h"), len(self.inbox)))
         theirs = rddp.Memory(16, rddp.LOCAL_WRITE | rddp.REMOTE_READ | rddp.REMOTE_WRITE | rddp.REMOTE_ATOMIC)
         mine = rddp.Memory(bytearray(b"sixteen octets.."), rddp.LOCAL_WRITE)
         self.near.write(mine.piece(8), theirs.stag, theirs.to, flags=rddp.QUIET)

@@ -201,7 +201,7 @@ struct ddp_mode_info {
 
 /* Returns layer, error type and code of a Terminate (0xLECC) in words: for 0x0101 "RDMAP remote
  * protection error: base or bounds violation". What is in no table of RFC 5040, 5041, 5044 and 6581
- * is named as far as it is known; beyond 0xffff (-1 is) "no Terminate". Never NULL. */
+ * is named as far as it is known; beyond 0xffff (-1 is) "none". Never NULL. */
 const char *ddp_terminate_name(uint32_t terminate);
 
 /* Returns the version of the library, such as "0.1.0". */

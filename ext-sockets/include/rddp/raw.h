@@ -120,8 +120,8 @@ struct ddp_event {
     uint32_t flags;       /* DDP_EVENT_* */
     uint32_t stag;        /* with DDP_EVENT_INVALIDATED */
     uint8_t immediate[8]; /* with DDP_EVENT_IMMEDIATE */
-    uint32_t terminate;   /* DDP_CLOSED: 0xLECC, layer, error type and code of the Terminate
-                             (RFC 5040, section 4.8) */
+    int32_t terminate;    /* DDP_CLOSED: 0xLECC, layer, error type and code of the Terminate
+                             (RFC 5040, section 4.8); -1: none */
     uint32_t reserved;
 };
 
@@ -130,8 +130,8 @@ struct ddp_event {
  *   0             in good order
  *   ECONNREFUSED  TCP was refused; or the peer's program rejected the Request
  *   ETIMEDOUT     no answer
- *   EPROTO        the peer does not speak MPA, or broke a rule; terminate is the Terminate that was
- *                 sent
+ *   EPROTO        the peer broke a rule; terminate is the Terminate that was sent
+ *   EPROTONOSUPPORT  the peer does not speak MPA
  *   EREMOTEIO     the peer sent a Terminate
  *   ECONNRESET    TCP lost the connection, or the peer closed over outstanding work
  *   ECONNABORTED  this end closed over outstanding work, or because a work of its own failed

@@ -207,7 +207,7 @@ static void answers(struct end *end, const char *octets, size_t length, int stat
 void peers(void) {
     struct end end = {.queue = ddp_queue(0)};
     struct sockaddr_in addr;
-    answers(&end, "HTTP/1.1 400 Bad Request\r\n\r\n", 28, EPROTO);
+    answers(&end, "HTTP/1.1 400 Bad Request\r\n\r\n", 28, EPROTONOSUPPORT);
     answers(&end, "MPA ID Rep Frame\x20\2\0\0", 20, ECONNREFUSED);
     answers(&end, "", 0, ECONNRESET);
 

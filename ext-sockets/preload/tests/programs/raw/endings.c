@@ -37,7 +37,7 @@ static void closing(void) {
     IS(flushed.kind, DDP_RECEIVE);
     IS(flushed.status, ECANCELED);
     IS(flushed.tag, 5);
-    event(&pair->active, DDP_CLOSED, 0);
+    IS(event(&pair->active, DDP_CLOSED, 0).terminate, -1);
     IS(event(&pair->passive, DDP_RECEIVE, ECANCELED).tag, 6);
     event(&pair->passive, DDP_CLOSED, 0);
     is_over(pair);

@@ -31,6 +31,6 @@ void names(void) {
     IS(strlen(ddp_strerror(99, -1)) > 0, 1);
     SAYS(ddp_terminate_name(0x1203), "DDP untagged buffer error: invalid MSN, MSN range is not valid");
     SAYS(ddp_terminate_name(0x2002), "MPA error: MPA CRC error");
-    SAYS(ddp_terminate_name(-1), "no Terminate");
+    SAYS(ddp_terminate_name(-1), "none");
     IS(ddp_version()[0] >= '0' && ddp_version()[0] <= '9' && strchr(ddp_version(), '.') != NULL, 1);
 }

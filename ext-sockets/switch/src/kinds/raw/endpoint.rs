@@ -336,6 +336,7 @@ pub(super) fn startup_errno(error: &ConnectError) -> Errno {
         ConnectError::TimedOut(_) => Errno::TIMED_OUT,
         ConnectError::Closed | ConnectError::Startup(StartupError::Closed { .. }) => Errno::RESET,
         ConnectError::Rejected { .. } => Errno::REFUSED,
+        ConnectError::Startup(StartupError::BadKey) => Errno(libc::EPROTONOSUPPORT),
         ConnectError::Misuse(_) => Errno::INVALID,
         ConnectError::NotIdle(_) => Errno::ABORTED,
         ConnectError::GivenUp | ConnectError::Declined => Errno(libc::ECANCELED),

@@ -27,8 +27,8 @@ pub struct Event {
     pub stag: u32,
     /// The Immediate Data of a message.
     pub immediate: [u8; 8],
-    /// The code of the Terminate that ended the connection.
-    pub terminate: u32,
+    /// The code of the Terminate that ended the connection; -1 if none did.
+    pub terminate: i32,
     /// Always 0.
     pub reserved: u32,
 }
@@ -81,9 +81,7 @@ impl Event {
         sent: Option<TerminateCode>,
         received: Option<TerminateCode>,
     ) -> Self {
-        if let Some(code) = received.or(sent) {
-            self.terminate = code.0.into();
-        }
+        self.terminate = received.or(sent).map_or(-1, |code| code.0.into());
         if sent.is_some() {
             self.flags |= flag::TERMINATE_SENT;
         }

@@ -63,7 +63,8 @@ fn of_end(status: i32) -> Option<&'static CStr> {
     Some(match status {
         libc::ECONNREFUSED => c"refused, by TCP or by the peer's program",
         libc::ETIMEDOUT => c"no answer in time",
-        libc::EPROTO => c"the peer does not speak MPA, or broke a rule of iWARP",
+        libc::EPROTO => c"the peer broke a rule of iWARP",
+        libc::EPROTONOSUPPORT => c"the peer does not speak MPA",
         libc::EREMOTEIO => c"the peer sent a Terminate",
         libc::ECONNRESET => c"TCP lost the connection, or the peer closed over outstanding work",
         libc::ECONNABORTED => {
@@ -80,7 +81,7 @@ fn of_end(status: i32) -> Option<&'static CStr> {
 #[must_use]
 pub fn terminate(code: u32) -> &'static CStr {
     static NAMES: OnceLock<Vec<(TerminateCode, CString)>> = OnceLock::new();
-    let Ok(code) = u16::try_from(code).map(TerminateCode) else { return c"no Terminate" };
+    let Ok(code) = u16::try_from(code).map(TerminateCode) else { return c"none" };
     let names = NAMES.get_or_init(terminates);
     match names.iter().find(|(known, _)| *known == code) {
         Some((_, name)) => name,
@@ -151,8 +152,8 @@ mod tests {
         }
         assert_eq!(show(0x0042), "RDMAP local catastrophic error");
         assert_eq!(show(0x0301), "RDMAP error of an unknown type");
-        assert_eq!(show(0x1_0000), "no Terminate");
-        assert_eq!(show(u32::MAX), "no Terminate"); // -1, as `ddp_info` has it
+        assert_eq!(show(0x1_0000), "none");
+        assert_eq!(show(u32::MAX), "none"); // -1, as `ddp_info` has it
     }
 
     #[test]
