@@ -161,7 +161,9 @@ fn what_is_not_there_is_said_with_a_remedy() {
     assert_eq!(error["error"]["cause"], comm);
     other.kill().unwrap();
     other.wait().unwrap();
-    for wrong in [&["stat", "x"][..], &["stat", "-i", "0"], &["stat", "-n", "3"], &["stat", "--top", "-i", "0.01"]] {
+    for wrong in
+        [&["stat", "x"][..], &["stat", "-i", "0"], &["stat", "-n", "3"], &["stat", "--top", "-i", "0.01"]]
+    {
         run(wrong).failed(2, &[]);
     }
 }

@@ -65,9 +65,14 @@ fn help_has_only_what_a_command_knows() {
             assert!(!help.contains(text), "{command}: {text:?} in {help}");
         }
     }
-    for (command, shows) in
-        [("run", false), ("perf server", true), ("portmap", true), ("perf client", true), ("ping", true), ("serve", true)]
-    {
+    for (command, shows) in [
+        ("run", false),
+        ("perf server", true),
+        ("portmap", true),
+        ("perf client", true),
+        ("ping", true),
+        ("serve", true),
+    ] {
         let words: Vec<_> = command.split(' ').chain(["--help"]).collect();
         assert_eq!(run(&words).ok().stdout.contains("--quiet"), shows, "{command}");
     }
