@@ -405,6 +405,7 @@ mod tests {
             octets_behind: 6,
             octets_unseen: 7,
             unaligned: 8,
+            summed_ahead: 0,
             interface: 9,
         };
         let fields = |counts| {
