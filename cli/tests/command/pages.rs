@@ -30,7 +30,7 @@ fn each_command_has_a_man_page_and_completions() {
     assert!(read("man1/rddp-serve.1").contains("\\-\\-writable"));
     assert!(
         read("man1/rddp-perf-client.1")
-            .ends_with("rddp\\-perf(1), rddp\\-perf\\-local(1), rddp\\-perf\\-server(1)\n")
+            .ends_with("rddp\\-perf(1), rddp\\-perf\\-server(1), rddp\\-perf\\-local(1)\n")
     );
     assert!(read("man1/rddp-ls.1").contains("rddp(1), "));
     for (command, has) in [("run", true), ("serve", false)] {
