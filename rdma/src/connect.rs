@@ -1,5 +1,6 @@
 //! Options of a connection.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use rddp_mpa::{Revision, RtrSet};
@@ -49,7 +50,7 @@ impl Default for Keepalive {
 /// Options with which either end makes a connection.
 ///
 /// Some options exist in iWARP only (`revision` to `markers`, `assumed_ird` to `rtr`,
-/// `speaks_first`, `large_fpdus`), and some only a software device can follow (`mss`,
+/// `speaks_first`, `large_fpdus`), and some only a software device can follow (`mss`, `source`,
 /// `place_before_crc`, `nudge`). All devices take them, so that a program needs no cases: a device
 /// that cannot follow an option ignores its default value and refuses to connect with another.
 ///
@@ -90,6 +91,11 @@ pub struct ConnectOptions {
     pub place_before_crc: bool,
     /// Limits TCP's segment size.
     pub mss: Option<u16>,
+    /// Active side: the address of this end, with a port or 0 for any; without one, the system
+    /// chooses. Other sockets that are bound to it must allow that (`SO_REUSEADDR`). Revision 1,
+    /// where the peer refuses 2, goes from another port: that of a connection which this end has
+    /// closed stays taken for a while. For connections that begin with an address.
+    pub source: Option<SocketAddr>,
     /// Active side: a TCP connection that the peer's host refuses is tried again for that long,
     /// since a server may be about to listen. Zero, the default, reports the first refusal. For
     /// connections that begin with an address.
@@ -163,6 +169,7 @@ impl Default for ConnectOptions {
             timeout: Duration::from_secs(5),
             place_before_crc: false,
             mss: None,
+            source: None,
             retry_refused: Duration::ZERO,
             keepalive: Some(Keepalive::default()),
             user_timeout: None,

@@ -94,6 +94,10 @@ impl QueuePair {
 fn attempt(addr: SocketAddr, options: &ConnectOptions) -> Result<Stage, ConnectError> {
     let initiator = Initiator::new(&startup_config(options), &options.private_data)?;
     let socket = tcp_socket(&addr, options)?;
+    if let Some(source) = options.source {
+        socket.set_reuse_address(true)?;
+        socket.bind(&SockAddr::from(source))?;
+    }
     if options.mss.is_none() {
         fit_to_path(&socket, addr);
     }
@@ -177,7 +181,8 @@ impl Startup {
             return Err(error);
         }
         tracing::info!(%addr, %error, "trying again with MPA revision 1");
-        match attempt(addr, &ConnectOptions { revision: Revision::One, ..options.clone() }) {
+        let source = options.source.map(|source| SocketAddr::new(source.ip(), 0));
+        match attempt(addr, &ConnectOptions { revision: Revision::One, source, ..options.clone() }) {
             Ok(stage) => {
                 *refusal = Some(error);
                 Ok(stage)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rddp_rnic::{AsyncEventKind, ConnectError, ConnectOptions, QpState, QueuePair, Revision};
 use rddp_test_support::{accept_request, read_to_end};
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::common::raw::client_server;
 use crate::common::{End, PATIENCE};
@@ -42,6 +42,23 @@ fn a_peer_that_refuses_revision_two_gets_revision_one_in_the_background() {
         let negotiated = end.qp.begun().unwrap().unwrap().negotiated;
         assert_eq!((negotiated.revision, end.qp.state()), (Revision::One, QpState::ReadyToSend));
     }
+}
+
+/// A connection goes from the address that the program names, also while another socket keeps its
+/// port; one with revision 1, for which that port may still be taken, from the same address.
+#[test]
+fn a_connection_goes_from_the_address_that_is_named() {
+    let (end, (listener, addr)) = (End::new(), listener());
+    let keeper = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    keeper.set_reuse_address(true).unwrap();
+    keeper.bind(&SocketAddr::from(([127, 0, 0, 9], 0)).into()).unwrap();
+    let source = keeper.local_addr().unwrap().as_socket();
+    end.qp.begin_to(addr, &ConnectOptions { source, ..ConnectOptions::default() }).unwrap();
+    let (mut first, request) = accept_request(&listener);
+    assert_eq!((request[17], first.peer_addr().ok()), (2, source));
+    first.write_all(&frame(REPLY, C, 1, b"")).unwrap();
+    let (second, request) = accept_request(&listener);
+    assert_eq!((request[17], second.peer_addr().unwrap().ip()), (1, source.unwrap().ip()));
 }
 
 /// A server that is about to listen, or to listen again, is met where the program says so; else, or
