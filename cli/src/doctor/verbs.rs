@@ -75,6 +75,7 @@ pub(super) fn look_at(name: &OsStr) -> Vec<Finding> {
     let subject = name.to_string_lossy();
     let path = program::find(name);
     let loads = path.and_then(|path| program::takes_library(&path, Library::Verbs));
+    let loads = loads.and_then(|loads| verbs::refuse_own_copy(&loads).map(|()| loads));
     let loads = match loads {
         Ok(loads) => loads,
         Err(why) => {

@@ -144,6 +144,7 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
     if args.verbs {
         let library = verbs::library()?;
         let loads = program::takes_library(&path, Library::Verbs)?;
+        verbs::refuse_own_copy(&loads)?;
         if let Some(real) = verbs::by_rpath(&loads) {
             let (program, real) = (loads.display(), real.display());
             complain!(

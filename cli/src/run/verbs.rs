@@ -15,7 +15,7 @@ use nix::unistd::geteuid;
 
 use super::dynamic::Dynamic;
 use super::library::Library;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 
 /// The names of the real libraries. The last two are those that programs load at run time, which
 /// else belong to packages for building programs.
@@ -111,6 +111,26 @@ fn unless_there(error: std::io::Error) -> std::io::Result<()> {
 
 fn is_link_to(link: &Path, library: &Path) -> bool {
     link.canonicalize().is_ok_and(|found| found == library)
+}
+
+/// Refuses a program into which one of the real libraries is linked itself (`libibverbs.a`): what
+/// it calls is its own. The library's messages in the program tell, also where it is stripped.
+pub(crate) fn refuse_own_copy(program: &Path) -> Result<(), Failure> {
+    let (octets, dynamic) = (fs::read(program).unwrap_or_default(), Dynamic::read(program));
+    let is_inside = |name: &str| {
+        let message = format!("{name}: ");
+        let is_needed = dynamic.needs().iter().any(|need| need.starts_with(name));
+        !is_needed && octets.split(|octet| *octet == 0).any(|text| text.starts_with(message.as_bytes()))
+    };
+    match ["libibverbs", "librdmacm"].into_iter().find(|name| is_inside(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let what =
+                format!("{} has {name} inside ({name}.a): it does not call another", program.display());
+            Err(Failure::new(Kind::CannotRun, what)
+                .remedy("link it with the shared library, or take your system's package of it"))
+        }
+    }
 }
 
 /// Returns the value of `LD_LIBRARY_PATH`: the links first, then what the environment had.

@@ -138,6 +138,26 @@ fn programs_that_the_library_cannot_reach_are_refused() {
 }
 
 #[test]
+fn programs_with_a_real_library_inside_are_refused() {
+    if !has(&[]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let inside =
+        r#"const char *volatile text; int main(void) { text = "libibverbs: Warning: %s"; return 0; }"#;
+    let program = compiled(&scratch, inside, &[]);
+    run(&["run", "--verbs", "--", &program]).failed(126, &["has libibverbs inside", "try: link it"]);
+    run(&["doctor", "--verbs", &program]).failed(1, &["has libibverbs inside"]);
+    // The shared library's own users may say its name.
+    let folder = scratch.path().to_str().unwrap();
+    compiled(&scratch, "int nothing;", &["-shared", "-fPIC", "-Wl,-soname,libibverbs.so.1"]);
+    std::fs::rename(&program, scratch.path().join("libibverbs.so.1")).unwrap();
+    let linked = ["-Wl,--no-as-needed", &format!("-L{folder}"), "-l:libibverbs.so.1"];
+    let program = compiled(&scratch, inside, &linked);
+    run(&["run", "--verbs", "--", &program]).ok();
+}
+
+#[test]
 fn programs_with_file_capabilities_are_refused_to_ordinary_users() {
     let scratch = tempfile::tempdir().unwrap();
     let program = compiled(&scratch, NOTHING, &[]);
