@@ -89,8 +89,9 @@ fn exports(public: &[Node], private: &Private, has_versions: bool) -> String {
         for (name, unfinished) in &node.symbols {
             // rdma-core exports this one for old providers only, so that nothing new links to it.
             let at = if name == "ibv_register_driver" { "@" } else { "@@" };
-            let function = match unfinished {
-                Some(way) => format!("crate::c::unfinished::{way}"),
+            let function = match unfinished.as_deref() {
+                Some("nothing") => "crate::c::unfinished::nothing".to_owned(),
+                Some(way) => code.unfinished(name, way),
                 None => format!("crate::c::entries::{name}"),
             };
             code.label(&function, name, &[format!("{name}{at}{}", node.name)]);
@@ -124,6 +125,19 @@ impl Labels {
             ".text\n.p2align 4\n.globl {label}\n.type {label}, %function\n{label}: {jump} {{f}}\n.size {label}, . - {label}"
         );
         self.define(&body, &label, versions, &format!(", f = sym {function}"));
+    }
+
+    /// Defines a function that fails in one of the ways of `c::unfinished`, and knows its name.
+    fn unfinished(&mut self, name: &str, way: &str) -> String {
+        let result = match way {
+            "null" => "*mut core::ffi::c_void",
+            "number" => "core::ffi::c_int",
+            _ => "isize",
+        };
+        let function = format!("unfinished_{}", name.trim_start_matches('_'));
+        let body = format!("crate::c::unfinished::{way}(\"{name}\")");
+        let _ = writeln!(self.code, "extern \"C\" fn {function}() -> {result} {{ {body} }}");
+        function
     }
 
     /// Defines a label of one octet, 0, under these versions.

@@ -14,7 +14,7 @@ import tempfile
 
 from c_program import build
 
-NAMES = ("calls", "signals", "hostile", "cancelled", "children", "rsockets", "rsocket_peers")
+NAMES = ("calls", "pairs", "signals", "hostile", "cancelled", "children", "rsockets", "rsocket_peers")
 
 
 def main():

@@ -4,6 +4,7 @@ use nix::errno::Errno;
 use rddp_rnic::{MAX_INLINE, MAX_SGE};
 
 use crate::errors::Outcome;
+use crate::refusal::because;
 use crate::settings::Settings;
 
 /// A kind of device that this library shows to programs. More than one may be shown.
@@ -61,7 +62,9 @@ impl Device {
 
     /// Returns the settings of connections: `EINVAL` if they make no sense.
     pub(crate) fn settings(&self) -> Outcome<&Settings> {
-        self.settings.as_ref().ok_or(Errno::EINVAL)
+        self.settings
+            .as_ref()
+            .ok_or_else(|| because(Errno::EINVAL, "the settings make no sense (told on standard error)"))
     }
 
     /// Returns whether programs are told of atomics.

@@ -5,6 +5,8 @@ use std::io;
 use nix::errno::Errno;
 use rddp_rnic::{ConnectError, Error, MemError, PostError};
 
+use crate::refusal::because;
+
 /// The outcome of a call: an error is a number of `errno.h`.
 pub(crate) type Outcome<T> = Result<T, Errno>;
 
@@ -14,37 +16,40 @@ pub(crate) fn of_io(error: &io::Error) -> Errno {
 }
 
 pub(crate) fn of_device(error: Error) -> Errno {
-    match error {
-        Error::Memory(error) => of_memory(&error),
-        Error::Host { error, .. } => of_io(&error),
+    let number = match &error {
+        Error::Memory(error) => return of_memory(error),
+        Error::Host { error, .. } => of_io(error),
         Error::Forked(_) => Errno::ENODEV,
         _ => Errno::EINVAL,
-    }
+    };
+    because(number, error)
 }
 
 pub(crate) fn of_memory(error: &MemError) -> Errno {
-    match error {
+    let number = match error {
         MemError::Wrap { .. } | MemError::NotMapped { .. } | MemError::NotPermitted { .. } => Errno::EFAULT,
         MemError::TooManyStags { .. } => Errno::ENOMEM,
         MemError::WindowsBound { .. } => Errno::EBUSY,
         MemError::Maps(error) | MemError::Os { error, .. } => of_io(error),
         MemError::Forked(_) => Errno::ENODEV,
         _ => Errno::EINVAL,
-    }
+    };
+    because(number, error)
 }
 
 pub(crate) fn of_post(error: PostError) -> Errno {
-    match error {
+    let number = match error {
         PostError::QueueFull { .. } => Errno::ENOMEM,
         PostError::Unsupported => Errno::EOPNOTSUPP,
         PostError::CqOverflow { .. } => Errno::EIO,
         PostError::Forked(_) => Errno::ENODEV,
         _ => Errno::EINVAL,
-    }
+    };
+    because(number, error)
 }
 
 pub(crate) fn of_connect(error: &ConnectError) -> Errno {
-    match error {
+    let number = match error {
         ConnectError::Tcp(error) => of_io(error),
         ConnectError::TimedOut(_) => Errno::ETIMEDOUT,
         ConnectError::Closed => Errno::ECONNRESET,
@@ -53,5 +58,6 @@ pub(crate) fn of_connect(error: &ConnectError) -> Errno {
         ConnectError::GivenUp | ConnectError::Declined => Errno::ECONNABORTED,
         ConnectError::Forked(_) => Errno::ENODEV,
         _ => Errno::EINVAL,
-    }
+    };
+    because(number, error)
 }

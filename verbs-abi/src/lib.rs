@@ -13,7 +13,7 @@
 //! | `fifo` | events that wait behind a descriptor |
 //! | `rsocket` | the protocol of rsockets |
 //! | `words` | numbers of C's headers and the words of `rddp-rnic` |
-//! | `errors` | error numbers |
+//! | `errors`, `refusal` | error numbers; the reasons of refused calls, in words |
 //! | `c` | C structures, functions and handles: all that takes a program's pointers |
 //!
 //! A panic is a defect, and ends the process where it reaches an exported function.
@@ -25,6 +25,7 @@ mod device;
 mod engine;
 mod errors;
 mod fifo;
+mod refusal;
 mod rsocket;
 mod settings;
 mod words;

@@ -7,14 +7,14 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rddp_policy::{Policy, RtrKinds, VerbsSettings};
 use rddp_rnic::{ConnectOptions, Revision, RtrSet};
-use socket2::SockRef;
+
+use crate::refusal::complain;
 
 /// The variable that names a policy file.
 const POLICY: &str = "RDDP_POLICY";
@@ -57,15 +57,9 @@ impl Settings {
         }
     }
 
-    /// Tells the user what is wrong, unless standard error is a connection, as in programs started
-    /// by inetd: the peer would read it.
+    /// Tells the user what is wrong.
     pub(crate) fn tell(faults: &Faults) {
-        let stderr = std::io::stderr();
-        let is_connection = SockRef::from(&stderr).local_addr().is_ok_and(|addr| addr.as_socket().is_some());
-        if !is_connection {
-            // Where nothing can be written, the device says enough: it does not open.
-            let _ = stderr.lock().write_all(faults.to_string().as_bytes());
-        }
+        complain(&faults.to_string());
     }
 
     /// Returns whether any connection may use the extensions of RFC 7306.

@@ -5,6 +5,7 @@ use rddp_rnic::{Access, Completed, Status};
 
 use crate::c::abi::{access, status, wc};
 use crate::errors::Outcome;
+use crate::refusal::because;
 
 /// Returns the rights that `flags` of `enum ibv_access_flags` ask for.
 pub(crate) fn rights(flags: u32) -> Outcome<Access> {
@@ -18,7 +19,7 @@ pub(crate) fn rights(flags: u32) -> Outcome<Access> {
         (access::ZERO_BASED, Access::ZERO_BASED),
     ];
     if words.iter().fold(flags, |left, (flag, _)| left & !flag) != 0 {
-        return Err(Errno::EOPNOTSUPP);
+        return Err(because(Errno::EOPNOTSUPP, "access flags that the device does not have"));
     }
     let granted = words.iter().filter(|(flag, _)| flags & flag != 0);
     let mut rights = granted.fold(Access::empty(), |rights, (_, right)| rights | *right);

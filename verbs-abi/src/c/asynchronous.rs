@@ -12,6 +12,7 @@ use super::handle::find;
 use super::queue_pair::Qp;
 use super::shared::Srq;
 use crate::errors::Outcome;
+use crate::refusal::because;
 
 /// An event that the program has not taken yet.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +56,10 @@ fn count(element: *mut c_void, kind: u32, more: bool) {
 /// An event can be stored at `to`.
 unsafe fn take(handle: *mut ibv_context, to: *mut ibv_async_event) -> Outcome<()> {
     let (context, to) = (context(handle)?, given(to)?);
-    let happened = context.events().ok_or(Errno::EINVAL)?.pop()?;
+    let happened = context
+        .events()
+        .ok_or_else(|| because(Errno::EINVAL, "the device is closed, or a parent process has opened it"))?
+        .pop()?;
     let element = std::ptr::with_exposed_provenance_mut(happened.element);
     count(element, happened.kind, true);
     // SAFETY: promised by the caller.
@@ -68,7 +72,7 @@ pub(super) unsafe extern "C-unwind" fn ibv_get_async_event(
     to: *mut ibv_async_event,
 ) -> c_int {
     // SAFETY: the function's contract.
-    minus(unsafe { take(handle, to) })
+    minus("ibv_get_async_event", unsafe { take(handle, to) })
 }
 
 pub(super) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {

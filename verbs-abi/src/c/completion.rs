@@ -24,6 +24,7 @@ use super::handle::{
 use super::{immediate, signals};
 use crate::errors::{Outcome, of_device, of_io};
 use crate::fifo::{is_nonblocking, make_blocking};
+use crate::refusal::because;
 use crate::words::{opcode_of, status_of};
 
 /// Time for which a thread that waits for an event reads the sockets itself.
@@ -135,7 +136,8 @@ impl Cq {
         cq_context: *mut c_void,
         channel: Option<Arc<Channel>>,
     ) -> Outcome<Arc<Cq>> {
-        let capacity = usize::try_from(cqe).ok().filter(|capacity| *capacity > 0).ok_or(Errno::EINVAL)?;
+        let none = || because(Errno::EINVAL, "a completion queue has one place at least");
+        let capacity = usize::try_from(cqe).ok().filter(|capacity| *capacity > 0).ok_or_else(none)?;
         let rnic = &context.engine()?.rnic;
         let queue = match &channel {
             Some(channel) => rnic.create_cq_on(&channel.channel, capacity),
@@ -188,11 +190,14 @@ impl Drop for Cq {
 }
 
 pub(super) extern "C" fn ibv_create_comp_channel(handle: *mut ibv_context) -> *mut ibv_comp_channel {
-    pointer(context(handle).and_then(Channel::new).map(|channel| publish(&channel)))
+    pointer(
+        "ibv_create_comp_channel",
+        context(handle).and_then(Channel::new).map(|channel| publish(&channel)),
+    )
 }
 
 pub(super) extern "C" fn ibv_destroy_comp_channel(handle: *mut ibv_comp_channel) -> c_int {
-    number(retire_unused::<Channel>(handle).map(drop))
+    number("ibv_destroy_comp_channel", retire_unused::<Channel>(handle).map(drop))
 }
 
 pub(super) extern "C" fn ibv_create_cq(
@@ -203,23 +208,30 @@ pub(super) extern "C" fn ibv_create_cq(
     vector: c_int,
 ) -> *mut ibv_cq {
     if vector != 0 {
-        return pointer(Err(Errno::EINVAL));
+        return pointer(
+            "ibv_create_cq",
+            Err(because(Errno::EINVAL, "the device has completion vector 0 alone")),
+        );
     }
     let cq = context(handle).and_then(|context| Cq::new(context, cqe, cq_context, find_if(channel)?));
-    pointer(cq.map(|cq| publish(&cq)))
+    pointer("ibv_create_cq", cq.map(|cq| publish(&cq)))
 }
 
 /// Destroys a queue once the program has acknowledged all its events.
 pub(super) extern "C" fn ibv_destroy_cq(handle: *mut ibv_cq) -> c_int {
-    number(retire_unused::<Cq>(handle).map(|cq| {
-        cq.context.forget(handle);
-        cq.events.wait();
-        await_sole(&cq);
-    }))
+    number(
+        "ibv_destroy_cq",
+        retire_unused::<Cq>(handle).map(|cq| {
+            cq.context.forget(handle);
+            cq.events.wait();
+            await_sole(&cq);
+        }),
+    )
 }
 
 fn resize(handle: *mut ibv_cq, cqe: c_int) -> Outcome<()> {
-    let (cq, capacity) = (find::<Cq>(handle)?, usize::try_from(cqe).map_err(|_| Errno::EINVAL)?);
+    let (cq, capacity) =
+        (find::<Cq>(handle)?, usize::try_from(cqe).map_err(|_| because(Errno::EINVAL, "a negative length"))?);
     cq.queue.resize(capacity).map_err(of_device)?;
     // SAFETY: a field of our own object, which programs only read.
     unsafe { (*cq.handle()).cqe = cqe };
@@ -227,7 +239,7 @@ fn resize(handle: *mut ibv_cq, cqe: c_int) -> Outcome<()> {
 }
 
 pub(super) extern "C" fn ibv_resize_cq(handle: *mut ibv_cq, cqe: c_int) -> c_int {
-    number(resize(handle, cqe))
+    number("ibv_resize_cq", resize(handle, cqe))
 }
 
 /// # Safety
@@ -257,7 +269,7 @@ pub(super) unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: the function's contract.
-    minus(unsafe { take_event(handle, cq, cq_context) })
+    minus("ibv_get_cq_event", unsafe { take_event(handle, cq, cq_context) })
 }
 
 pub(super) extern "C" fn ibv_ack_cq_events(handle: *mut ibv_cq, events: u32) {
@@ -271,7 +283,10 @@ pub(super) extern "C" fn ibv_ack_cq_events(handle: *mut ibv_cq, events: u32) {
 
 pub(super) unsafe extern "C" fn req_notify_cq(handle: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the function's contract.
-    number(unsafe { follow::<Cq>(handle) }.map(|cq| cq.queue.arm_next(solicited_only != 0)))
+    number(
+        "ibv_req_notify_cq",
+        unsafe { follow::<Cq>(handle) }.map(|cq| cq.queue.arm_next(solicited_only != 0)),
+    )
 }
 
 thread_local! {

@@ -15,6 +15,7 @@ use super::{completion, extended_cq, post, query, queue_pair, shared, window};
 use crate::engine::Engine;
 use crate::errors::Outcome;
 use crate::fifo::Fifo;
+use crate::refusal::because;
 
 /// An open device. Programs know the last field of the first one; what is before it, they find by
 /// its distance. It is never freed, so that one that was closed is recognised, and so is one that
@@ -95,7 +96,7 @@ impl Context {
 
     pub(super) fn close(&self) -> Outcome<()> {
         if self.closed.swap(true, Ordering::AcqRel) {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "the device is closed already"));
         }
         if self.origin.is_here() {
             // The descriptor goes when no thread sleeps on it any more.
@@ -112,12 +113,14 @@ impl Context {
 /// Looks a context up: `EINVAL` if it is NULL, closed, or none of ours.
 pub(super) fn context(handle: *mut ibv_context) -> Outcome<&'static Context> {
     if handle.is_null() {
-        return Err(Errno::EINVAL);
+        return Err(because(Errno::EINVAL, "an argument is NULL"));
     }
     // SAFETY: a context of ours is preceded by this much, and lives for ever.
     let context = unsafe { &*handle.byte_sub(OFFSET).cast::<Context>() };
     let is_ours = context.magic == MAGIC && !context.closed.load(Ordering::Acquire);
-    is_ours.then_some(context).ok_or(Errno::EINVAL)
+    is_ours
+        .then_some(context)
+        .ok_or_else(|| because(Errno::EINVAL, "the device is closed, or is none of rddp"))
 }
 
 const OPS: ibv_context_ops = ibv_context_ops {

@@ -14,6 +14,7 @@ use super::process::process;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::errors::Outcome;
+use crate::refusal::because;
 
 /// A device, as programs hold it: for ever, also in a child of `fork`.
 #[derive(Debug)]
@@ -81,7 +82,10 @@ fn fill(field: &mut [c_char], text: &str) {
 
 /// Looks a device up.
 pub(super) fn device(handle: *mut ibv_device) -> Outcome<&'static DeviceObject> {
-    devices().iter().find(|device| std::ptr::eq(device.handle(), handle)).ok_or(Errno::EINVAL)
+    devices()
+        .iter()
+        .find(|device| std::ptr::eq(device.handle(), handle))
+        .ok_or_else(|| because(Errno::EINVAL, "the device is none of rddp"))
 }
 
 /// Allocates an array that C code frees by a function of ours.
@@ -111,7 +115,7 @@ pub(super) unsafe fn list(entries: &[*mut c_void], count: *mut c_int) -> Outcome
 pub(super) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     let entries: Vec<_> = devices().iter().map(|device| device.handle().cast()).collect();
     // SAFETY: the function's contract.
-    pointer(unsafe { list(&entries, count) }).cast()
+    pointer("ibv_get_device_list", unsafe { list(&entries, count) }).cast()
 }
 
 pub(super) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
@@ -137,9 +141,9 @@ pub(super) extern "C" fn ibv_get_device_index(handle: *mut ibv_device) -> c_int 
 }
 
 pub(super) extern "C" fn ibv_open_device(handle: *mut ibv_device) -> *mut ibv_context {
-    pointer(device(handle).and_then(Context::open).map(Context::handle))
+    pointer("ibv_open_device", device(handle).and_then(Context::open).map(Context::handle))
 }
 
 pub(super) extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    super::border::minus(super::context::context(context).and_then(Context::close))
+    super::border::minus("ibv_close_device", super::context::context(context).and_then(Context::close))
 }

@@ -10,6 +10,7 @@ use super::completion::Cq;
 use super::context::context;
 use super::handle::{Object, find_if, follow, publish};
 use crate::errors::Outcome;
+use crate::refusal::because;
 
 /// # Safety
 /// `attr` is NULL or a structure.
@@ -23,12 +24,16 @@ unsafe fn create(handle: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> Ou
         || flags & !wc_ex::SINGLE_THREADED != 0
         || attr.wc_flags & !u64::from(wc_ex::STANDARD) != 0
     {
-        return Err(Errno::EOPNOTSUPP);
+        return Err(because(
+            Errno::EOPNOTSUPP,
+            "time stamps, flow tags or flags that the device does not have",
+        ));
     }
     if attr.comp_vector != 0 {
-        return Err(Errno::EINVAL);
+        return Err(because(Errno::EINVAL, "the device has completion vector 0 alone"));
     }
-    let cqe = c_int::try_from(attr.cqe).map_err(|_| Errno::EINVAL)?;
+    let cqe = c_int::try_from(attr.cqe)
+        .map_err(|_| because(Errno::EINVAL, "longer than any completion queue of the device"))?;
     let cq = Cq::new(context, cqe, attr.cq_context, find_if(attr.channel)?)?;
     // SAFETY: our own object, which nobody else has yet.
     unsafe { (*cq.handle().cast::<ibv_cq_ex>()).functions = functions() };
@@ -40,7 +45,7 @@ pub(super) unsafe extern "C" fn create_cq_ex(
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     // SAFETY: the function's contract.
-    pointer(unsafe { create(handle, attr) })
+    pointer("ibv_create_cq_ex", unsafe { create(handle, attr) })
 }
 
 /// Takes the oldest completion, as [`Cq::take`] does.
@@ -63,12 +68,12 @@ unsafe extern "C" fn start_poll(handle: *mut ibv_cq_ex, attr: *const u32) -> c_i
         return Errno::EINVAL as c_int;
     }
     // SAFETY: the function's contract.
-    number(unsafe { advance(handle) })
+    number("start_poll", unsafe { advance(handle) })
 }
 
 unsafe extern "C" fn next_poll(handle: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the function's contract.
-    number(unsafe { advance(handle) })
+    number("next_poll", unsafe { advance(handle) })
 }
 
 extern "C" fn end_poll(_: *mut ibv_cq_ex) {}

@@ -14,10 +14,11 @@ use super::abi::{
 };
 use super::border::{number, slots};
 use super::handle::{Object, find, follow};
-use super::post::{elements, request};
+use super::post::{NO_OPERATION, TOO_LONG_INLINE, elements, request};
 use super::queue_pair::Qp;
 use super::window;
 use crate::errors::{Outcome, of_post};
+use crate::refusal::{Cause, because};
 
 /// The part of an extended queue pair that a plain one has not.
 #[derive(Debug)]
@@ -61,13 +62,18 @@ const EXTENSIONS: u64 = 1 << wr::SEND_WITH_IMM
     | 1 << wr::ATOMIC_FETCH_AND_ADD;
 
 impl Extended {
-    /// Makes what a queue pair for these operations needs: `EOPNOTSUPP` if the device lacks one.
+    /// Makes what a queue pair for these operations needs: `EOPNOTSUPP` if the device lacks them
+    /// all. Programs ask for more than they use: where the device lacks some, posting those is
+    /// refused.
     pub(super) fn new(operations: u64, has_extensions: bool) -> Outcome<Self> {
-        let lacks = if has_extensions { !(OPERATIONS | EXTENSIONS) } else { !OPERATIONS };
-        match operations & lacks {
-            0 => Ok(Extended { operations, batch: Mutex::default() }),
-            _ => Err(Errno::EOPNOTSUPP),
+        let has = if has_extensions { OPERATIONS | EXTENSIONS } else { OPERATIONS };
+        if operations == 0 || operations & has != 0 {
+            return Ok(Extended { operations, batch: Mutex::default() });
         }
+        Err(match operations & EXTENSIONS {
+            0 => because(Errno::EOPNOTSUPP, NO_OPERATION),
+            _ => Cause::Extensions.refuse(Errno::EOPNOTSUPP),
+        })
     }
 
     /// Begins a batch. The lock stays when the guard has gone.
@@ -86,7 +92,8 @@ impl Extended {
     /// Ends the batch with a call of `last`, still within the lock, so that batches are posted in
     /// the order in which they began.
     fn end(&self, last: impl FnOnce(&Batch) -> Outcome<()>) -> Outcome<()> {
-        let result = self.change(|batch| last(&std::mem::take(batch))).ok_or(Errno::EINVAL)?;
+        let none = || because(Errno::EINVAL, "no batch has begun");
+        let result = self.change(|batch| last(&std::mem::take(batch))).ok_or_else(none)?;
         // SAFETY: locked by `start`, whose guard was forgotten.
         unsafe { self.batch.force_unlock() };
         result
@@ -100,7 +107,8 @@ impl Batch {
 
     /// Gives data to the last request.
     fn set(&mut self, give: impl FnOnce(&mut Draft) -> Outcome<()>) {
-        let given = self.drafts.last_mut().ok_or(Errno::EINVAL).and_then(give);
+        let none = || because(Errno::EINVAL, "there is no request to which the data belong");
+        let given = self.drafts.last_mut().ok_or_else(none).and_then(give);
         given.unwrap_or_else(|error| self.fail(error));
     }
 
@@ -132,7 +140,7 @@ impl Draft {
 
     fn set_list(&mut self, list: Vec<ibv_sge>) -> Outcome<()> {
         if matches!(self.wr.opcode, wr::LOCAL_INV | wr::BIND_MW) {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "the operation has no data"));
         }
         self.list = list;
         self.wr.send_flags &= !send::INLINE;
@@ -146,10 +154,11 @@ impl Draft {
     /// The buffers may be read.
     unsafe fn set_inline(&mut self, buffers: &[ibv_data_buf], most: u32) -> Outcome<()> {
         if matches!(self.wr.opcode, wr::RDMA_READ | wr::ATOMIC_CMP_AND_SWP | wr::ATOMIC_FETCH_AND_ADD) {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "the operation takes no inline data"));
         }
         let total = buffers.iter().try_fold(0_usize, |total, buffer| total.checked_add(buffer.length));
-        let length = total.filter(|total| *total <= most as usize).ok_or(Errno::ENOMEM)?;
+        let fits = total.filter(|total| *total <= most as usize);
+        let length = fits.ok_or_else(|| because(Errno::ENOMEM, TOO_LONG_INLINE))?;
         let mut octets = Vec::with_capacity(length);
         for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
             // SAFETY: promised by the caller.
@@ -178,7 +187,8 @@ impl std::fmt::Debug for Draft {
 unsafe fn extended<'a>(handle: *mut ibv_qp_ex) -> Outcome<(&'a Qp, &'a Extended)> {
     // SAFETY: promised by the caller; the plain structure is the beginning of the other.
     let qp = unsafe { follow::<Qp>(handle.cast::<ibv_qp>())? };
-    qp.extended.as_ref().map(|extended| (qp, extended)).ok_or(Errno::EINVAL)
+    let plain = || because(Errno::EINVAL, "the queue pair is not an extended one");
+    qp.extended.as_ref().map(|extended| (qp, extended)).ok_or_else(plain)
 }
 
 /// Notes a request, whose further fields `fill` sets.
@@ -193,7 +203,7 @@ unsafe fn draft(handle: *mut ibv_qp_ex, opcode: u32, fill: impl FnOnce(&mut ibv_
     let mut wr = ibv_send_wr { wr_id, opcode, send_flags: flags & !send::INLINE, ..ibv_send_wr::zeroed() };
     fill(&mut wr);
     extended.change(|batch| match extended.operations & 1 << opcode {
-        0 => batch.fail(Errno::EOPNOTSUPP),
+        0 => batch.fail(because(Errno::EOPNOTSUPP, "an operation that the queue pair was not made for")),
         _ => batch.drafts.push(Draft { wr, list: Vec::new(), octets: Vec::new() }),
     });
 }
@@ -231,7 +241,7 @@ unsafe extern "C" fn wr_bind_mw(
     // SAFETY: the function's contract: NULL or the program's structure.
     unsafe {
         match info.as_ref() {
-            None => fail(handle, Errno::EINVAL),
+            None => fail(handle, because(Errno::EINVAL, "an argument is NULL")),
             Some(info) => draft(handle, wr::BIND_MW, |wr| {
                 (wr.mw, wr.mw_rkey, wr.bind_info) = (mw, rkey, *info);
             }),
@@ -253,7 +263,7 @@ unsafe fn fail(handle: *mut ibv_qp_ex, error: Errno) {
 /// Stands for operations and settings that the device lacks, whatever else they are told.
 unsafe extern "C" fn unsupported(handle: *mut ibv_qp_ex) {
     // SAFETY: the function's contract.
-    unsafe { fail(handle, Errno::EOPNOTSUPP) };
+    unsafe { fail(handle, because(Errno::EOPNOTSUPP, NO_OPERATION)) };
 }
 
 unsafe extern "C" fn wr_set_sge(handle: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
@@ -281,10 +291,11 @@ unsafe extern "C" fn wr_set_inline_data_list(
     count: usize,
     list: *const ibv_data_buf,
 ) {
-    // SAFETY: the function's contract: `list` names as many buffers, which may be read.
+    // SAFETY: the function's contract: `list` names as many buffers, which may be read. Their sum
+    // is limited, and not their number (`ibv_wr_post(3)`).
     unsafe {
         let Ok((qp, extended)) = extended(handle) else { return };
-        let list = elements(list, count, qp.cap.max_send_sge);
+        let list = elements(list, count, u32::MAX);
         extended.change(|batch| batch.set(|draft| draft.set_inline(list?, qp.cap.max_inline_data)));
     }
 }
@@ -299,7 +310,7 @@ unsafe extern "C" fn wr_start(handle: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_complete(handle: *mut ibv_qp_ex) -> c_int {
     // SAFETY: the function's contract.
     let ended = unsafe { extended(handle) };
-    number(ended.and_then(|(qp, extended)| extended.end(|batch| batch.post(qp))))
+    number("ibv_wr_complete", ended.and_then(|(qp, extended)| extended.end(|batch| batch.post(qp))))
 }
 
 unsafe extern "C" fn wr_abort(handle: *mut ibv_qp_ex) {

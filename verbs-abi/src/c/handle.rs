@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::process::process;
 use crate::errors::Outcome;
+use crate::refusal::because;
 
 /// An object whose first field is the C structure that programs know.
 ///
@@ -58,7 +59,7 @@ impl<T> std::fmt::Debug for Shared<T> {
 /// The handle is one of this type that has not been destroyed, and is not while `'a` lasts.
 pub(super) unsafe fn follow<'a, T: Object>(handle: *mut T::C) -> Outcome<&'a T> {
     // SAFETY: as promised by the caller, there is such an object behind the handle.
-    unsafe { handle.cast::<T>().as_ref() }.ok_or(Errno::EINVAL)
+    unsafe { handle.cast::<T>().as_ref() }.ok_or_else(|| because(Errno::EINVAL, "an argument is NULL"))
 }
 
 /// The objects that a program has and may destroy, by address.
@@ -68,7 +69,7 @@ pub(super) struct Handles(Mutex<HashMap<usize, Arc<dyn Any + Send + Sync>>>);
 impl Handles {
     fn find<T: Object>(&self, handle: *mut T::C) -> Outcome<Arc<T>> {
         let object = self.0.lock().get(&handle.addr()).cloned();
-        object.and_then(|object| object.downcast().ok()).ok_or(Errno::EINVAL)
+        object.and_then(|object| object.downcast().ok()).ok_or_else(|| because(Errno::EINVAL, "the program has no such object: it was never made, or is destroyed, or a parent process has it"))
     }
 }
 
@@ -92,13 +93,18 @@ pub(super) fn find_if<T: Object>(handle: *mut T::C) -> Outcome<Option<Arc<T>>> {
 /// Takes an object back from the program.
 pub(super) fn retire<T: Object>(handle: *mut T::C) -> Outcome<Arc<T>> {
     let object = find::<T>(handle)?;
-    process().handles.0.lock().remove(&handle.addr()).map(|_| object).ok_or(Errno::EINVAL)
+    process().handles.0.lock().remove(&handle.addr()).map(|_| object).ok_or_else(|| {
+        because(
+            Errno::EINVAL,
+            "the program has no such object: it was never made, or is destroyed, or a parent process has it",
+        )
+    })
 }
 
 /// Takes an object back from the program, unless others use it: then it is `EBUSY`.
 pub(super) fn retire_unused<T: Object + Used>(handle: *mut T::C) -> Outcome<Arc<T>> {
     if find::<T>(handle)?.users().count() > 0 {
-        return Err(Errno::EBUSY);
+        return Err(because(Errno::EBUSY, "other objects use it"));
     }
     retire(handle)
 }

@@ -10,6 +10,7 @@ use rddp_rnic::Operation;
 
 use super::abi::{ibv_sge, ibv_wc, wc, wc_flags};
 use crate::errors::Outcome;
+use crate::refusal::because;
 
 /// The last four octets of the value of a Send.
 const OF_SEND: [u8; 4] = *b"Send";
@@ -24,7 +25,10 @@ pub(super) fn behind_a_write(value: u32) -> [u8; 8] {
 /// messages would take two receives.
 pub(super) fn send(list: &[ibv_sge], value: u32) -> Outcome<Operation> {
     if list.iter().any(|sge| sge.length > 0) {
-        return Err(Errno::EOPNOTSUPP);
+        return Err(because(
+            Errno::EOPNOTSUPP,
+            "a Send with an immediate value has no other octets: RFC 7306 has no message with both",
+        ));
     }
     let [[a, b, c, d], [e, f, g, h]] = [value.to_ne_bytes(), OF_SEND];
     Ok(Operation::Immediate { data: [a, b, c, d, e, f, g, h] })

@@ -12,6 +12,7 @@ use super::border::{minus, number, pointer};
 use super::context::{Context, context};
 use super::handle::{Held, Object, Shared, Used, Users, find, publish, retire, retire_unused};
 use crate::errors::{Outcome, of_device, of_memory};
+use crate::refusal::because;
 use crate::words::rights;
 use std::sync::Arc;
 
@@ -77,17 +78,18 @@ impl Pd {
 }
 
 pub(super) extern "C" fn ibv_alloc_pd(handle: *mut ibv_context) -> *mut ibv_pd {
-    pointer(context(handle).and_then(Pd::new).map(|pd| publish(&pd)))
+    pointer("ibv_alloc_pd", context(handle).and_then(Pd::new).map(|pd| publish(&pd)))
 }
 
 pub(super) extern "C" fn ibv_dealloc_pd(handle: *mut ibv_pd) -> c_int {
-    number(retire_unused::<Pd>(handle).map(drop))
+    number("ibv_dealloc_pd", retire_unused::<Pd>(handle).map(drop))
 }
 
 /// # Safety
 /// The memory may be read and written by peers as the flags say, until it is deregistered.
 unsafe fn register_in(pd: Arc<Pd>, memory: Memory) -> Outcome<Registration> {
-    let start = NonNull::new(memory.addr.cast::<u8>()).ok_or(Errno::EINVAL)?;
+    let start =
+        NonNull::new(memory.addr.cast::<u8>()).ok_or_else(|| because(Errno::EINVAL, "memory at NULL"))?;
     // A region that is zero-based by its rights has no address of choice.
     let base = (memory.flags & access::ZERO_BASED == 0).then_some(memory.iova);
     let options = RegionOptions { base, ..RegionOptions::default() };
@@ -139,7 +141,7 @@ unsafe fn reregister(handle: *mut ibv_mr, flags: u32, pd: *mut ibv_pd, new: Memo
     let is_known = flags != 0 && flags & !rereg::ALL == 0;
     let is_empty = new.addr.is_null() || new.length == 0;
     if !is_known || (translation && is_empty) || (new.flags != 0 && flags & rereg::ACCESS == 0) {
-        return Err(Errno::EINVAL);
+        return Err(because(Errno::EINVAL, "flags, memory or access rights that do not belong together"));
     }
     let mut state = mr.state.lock();
     let mut memory = if translation { new } else { state.memory };
@@ -165,7 +167,7 @@ pub(super) unsafe extern "C" fn ibv_rereg_mr(
 ) -> c_int {
     let new = Memory { addr, length, iova: addr.addr() as u64, flags: access as u32 };
     // SAFETY: the function's contract. -1 is IBV_REREG_MR_ERR_INPUT: the region is as before.
-    minus(unsafe { reregister(handle, flags as u32, pd, new) })
+    minus("ibv_rereg_mr", unsafe { reregister(handle, flags as u32, pd, new) })
 }
 
 pub(super) unsafe extern "C" fn ibv_reg_mr(
@@ -175,7 +177,7 @@ pub(super) unsafe extern "C" fn ibv_reg_mr(
     flags: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the function's contract.
-    pointer(unsafe { register(pd, addr, length, addr.addr() as u64, flags as u32) })
+    pointer("ibv_reg_mr", unsafe { register(pd, addr, length, addr.addr() as u64, flags as u32) })
 }
 
 pub(super) unsafe extern "C" fn ibv_reg_mr_iova(
@@ -186,7 +188,7 @@ pub(super) unsafe extern "C" fn ibv_reg_mr_iova(
     flags: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the function's contract.
-    pointer(unsafe { register(pd, addr, length, iova, flags as u32) })
+    pointer("ibv_reg_mr_iova", unsafe { register(pd, addr, length, iova, flags as u32) })
 }
 
 pub(super) unsafe extern "C" fn ibv_reg_mr_iova2(
@@ -197,14 +199,17 @@ pub(super) unsafe extern "C" fn ibv_reg_mr_iova2(
     flags: u32,
 ) -> *mut ibv_mr {
     // SAFETY: the function's contract.
-    pointer(unsafe { register(pd, addr, length, iova, flags) })
+    pointer("ibv_reg_mr_iova2", unsafe { register(pd, addr, length, iova, flags) })
 }
 
 pub(super) extern "C" fn ibv_dereg_mr(handle: *mut ibv_mr) -> c_int {
-    number(find::<Mr>(handle).and_then(|mr| {
-        mr.state.lock().region.deregister().map_err(|error| of_memory(&error))?;
-        retire::<Mr>(handle).map(drop)
-    }))
+    number(
+        "ibv_dereg_mr",
+        find::<Mr>(handle).and_then(|mr| {
+            mr.state.lock().region.deregister().map_err(|error| of_memory(&error))?;
+            retire::<Mr>(handle).map(drop)
+        }),
+    )
 }
 
 impl std::fmt::Debug for Mr {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `abi` | structures and constants |
 //! | `handle` | objects that a program holds by pointer |
-//! | `border` | results as C functions return them |
+//! | `border` | results as C functions return them, and refusals as events |
 //! | `process` | what a process has, and its child after `fork` has not |
 //! | `exports`, `unfinished` | the exported names; what stands behind those that are not done |
 //! | `own_calls`, `cancel` | system calls of the library itself; where a thread may be cancelled |

@@ -4,29 +4,34 @@ use std::ffi::c_int;
 
 use nix::errno::Errno;
 
-use super::abi::{device, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, qp_mask, qp_state, qp_type};
+use super::abi::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, qp_mask, qp_state, qp_type};
 use super::border::{given, number};
 use super::handle::{Object, find};
 use super::queue_pair::Qp;
 use crate::errors::Outcome;
+use crate::refusal::{Cause, because};
 use crate::words::rights;
 
 impl Qp {
     fn modify(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<()> {
         if mask & qp_mask::CAP != 0 {
-            return Err(Errno::EOPNOTSUPP);
+            return Err(because(Errno::EOPNOTSUPP, "queues keep the lengths that they were made with"));
         }
-        let mut attributes = self.attributes.lock();
-        if mask & qp_mask::ACCESS_FLAGS != 0 {
-            attributes.access = wanted.qp_access_flags;
+        let inbound = mask & qp_mask::ACCESS_FLAGS;
+        let inbound = (inbound != 0).then(|| rights(wanted.qp_access_flags)).transpose()?;
+        if mask & qp_mask::STATE != 0 {
+            self.go(wanted.qp_state)?;
+        }
+        // A program that names the peer's number connects by numbers, and may send nothing itself.
+        if mask & qp_mask::DEST_QPN != 0 && self.state() == qp_state::RTR {
+            Cause::Numbers.tell();
+        }
+        if let Some(inbound) = inbound {
             // Once the queue pair is connected, its peer keeps the rights that it has.
-            let _ = self.queues.set_inbound(rights(wanted.qp_access_flags)?);
+            let _ = self.queues.set_inbound(inbound);
         }
-        if mask & qp_mask::TIMEOUT != 0 {
-            attributes.timeout = wanted.timeout;
-        }
-        drop(attributes);
-        if mask & qp_mask::STATE == 0 { Ok(()) } else { self.go(wanted.qp_state) }
+        keep(&mut self.attributes.lock(), wanted, mask);
+        Ok(())
     }
 
     /// Goes to a state. The connection manager alone connects: states on the way there are only
@@ -41,15 +46,16 @@ impl Qp {
             (_, qp_state::RESET) => {
                 self.queues.abort();
                 if !self.queues.reset() {
-                    return Err(Errno::EBUSY);
+                    return Err(because(Errno::EBUSY, "the connection is not over yet"));
                 }
             }
             (qp_state::RESET | qp_state::INIT, qp_state::INIT)
             | (qp_state::INIT | qp_state::RTR, qp_state::RTR)
-            | (qp_state::RTR | qp_state::RTS, qp_state::RTS) => {}
+            | (qp_state::RTS, qp_state::RTS) => {}
             // Connected meanwhile by the connection manager.
             (qp_state::RTS, qp_state::INIT | qp_state::RTR) => return Ok(()),
-            _ => return Err(Errno::EINVAL),
+            (qp_state::RTR, qp_state::RTS) => return Err(Cause::Numbers.refuse(Errno::EINVAL)),
+            _ => return Err(because(Errno::EINVAL, "there is no such step between these states")),
         }
         self.set_state(state);
         Ok(())
@@ -57,24 +63,23 @@ impl Qp {
 
     fn attributes(&self) -> ibv_qp_attr {
         let negotiated = self.queues.negotiated();
-        let depth = |depth: Option<u16>| depth.unwrap_or(0).min(255) as u8;
         // An iWARP queue pair is idle until it is connected, which is INIT for who asks (siw).
         let state = match self.state() {
             qp_state::RESET => qp_state::INIT,
             state => state,
         };
         let attributes = self.attributes.lock();
+        let depth = |negotiated: Option<u16>, kept| negotiated.map_or(kept, |depth| depth.min(255) as u8);
         ibv_qp_attr {
             qp_state: state,
             cur_qp_state: state,
-            path_mtu: device::MTU_1024,
-            qp_access_flags: attributes.access,
-            timeout: attributes.timeout,
             cap: self.cap,
-            max_rd_atomic: depth(negotiated.as_ref().map(|negotiated| negotiated.ord)),
-            max_dest_rd_atomic: depth(negotiated.as_ref().map(|negotiated| negotiated.ird)),
-            port_num: 1,
-            ..ibv_qp_attr::default()
+            max_rd_atomic: depth(negotiated.as_ref().map(|agreed| agreed.ord), attributes.max_rd_atomic),
+            max_dest_rd_atomic: depth(
+                negotiated.as_ref().map(|agreed| agreed.ird),
+                attributes.max_dest_rd_atomic,
+            ),
+            ..*attributes
         }
     }
 
@@ -93,14 +98,45 @@ impl Qp {
     }
 }
 
+/// Keeps the attributes that the program sets, besides the state.
+fn keep(attributes: &mut ibv_qp_attr, from: &ibv_qp_attr, mask: u32) {
+    macro_rules! keep {
+        ($($bit:ident: $($field:ident),+;)*) => { $(
+            if mask & qp_mask::$bit != 0 {
+                $(attributes.$field = from.$field;)+
+            }
+        )* };
+    }
+    keep! {
+        ACCESS_FLAGS: qp_access_flags;
+        PKEY_INDEX: pkey_index;
+        PORT: port_num;
+        QKEY: qkey;
+        AV: ah_attr;
+        PATH_MTU: path_mtu;
+        TIMEOUT: timeout;
+        RETRY_CNT: retry_cnt;
+        RNR_RETRY: rnr_retry;
+        RQ_PSN: rq_psn;
+        MAX_QP_RD_ATOMIC: max_rd_atomic;
+        ALT_PATH: alt_ah_attr, alt_pkey_index, alt_port_num, alt_timeout;
+        MIN_RNR_TIMER: min_rnr_timer;
+        SQ_PSN: sq_psn;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        PATH_MIG_STATE: path_mig_state;
+        DEST_QPN: dest_qp_num;
+        RATE_LIMIT: rate_limit;
+    }
+}
+
 pub(super) unsafe extern "C" fn ibv_modify_qp(
     handle: *mut ibv_qp,
     attr: *const ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
     // SAFETY: NULL or the program's structure.
-    let attr = unsafe { attr.as_ref() }.ok_or(Errno::EINVAL);
-    number(find::<Qp>(handle).and_then(|qp| qp.modify(attr?, mask as u32)))
+    let attr = unsafe { attr.as_ref() }.ok_or_else(|| because(Errno::EINVAL, "an argument is NULL"));
+    number("ibv_modify_qp", find::<Qp>(handle).and_then(|qp| qp.modify(attr?, mask as u32)))
 }
 
 pub(super) unsafe extern "C" fn ibv_query_qp(
@@ -109,13 +145,16 @@ pub(super) unsafe extern "C" fn ibv_query_qp(
     _mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    number(find::<Qp>(handle).and_then(|qp| {
-        let (attr, init) = (given(attr)?, given(init)?);
-        // SAFETY: the program has room for both structures.
-        unsafe {
-            attr.write(qp.attributes());
-            init.write(qp.init_attributes());
-        }
-        Ok(())
-    }))
+    number(
+        "ibv_query_qp",
+        find::<Qp>(handle).and_then(|qp| {
+            let (attr, init) = (given(attr)?, given(init)?);
+            // SAFETY: the program has room for both structures.
+            unsafe {
+                attr.write(qp.attributes());
+                init.write(qp.init_attributes());
+            }
+            Ok(())
+        }),
+    )
 }

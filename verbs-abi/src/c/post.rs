@@ -11,6 +11,12 @@ use super::immediate;
 use super::queue_pair::Qp;
 use super::window;
 use crate::errors::{Outcome, of_post};
+use crate::refusal::{Cause, because, told};
+
+/// Reasons of refused requests.
+pub(super) const NO_OPERATION: &str = "an operation that the device does not have";
+pub(super) const TOO_LONG_INLINE: &str =
+    "more inline data than the queue pair was made for (max_inline_data)";
 
 /// Returns the elements of a list.
 ///
@@ -27,7 +33,9 @@ pub(super) unsafe fn elements<'a, T>(
             // SAFETY: promised by the caller.
             Ok(unsafe { std::slice::from_raw_parts(list, count) })
         }
-        _ => Err(Errno::EINVAL),
+        _ => {
+            Err(because(Errno::EINVAL, "more elements than the queue pair was made for, or no list of them"))
+        }
     }
 }
 
@@ -50,7 +58,7 @@ fn pieces(list: &[ibv_sge]) -> SgeList {
 unsafe fn inline(list: &[ibv_sge], most: u32) -> Outcome<Gather> {
     let total: u64 = list.iter().map(|sge| u64::from(sge.length)).sum();
     if total > u64::from(most) {
-        return Err(Errno::ENOMEM);
+        return Err(because(Errno::ENOMEM, TOO_LONG_INLINE));
     }
     let mut octets: Vec<u8> = Vec::with_capacity(total as usize);
     for sge in list {
@@ -74,7 +82,7 @@ pub(super) unsafe fn request(qp: &Qp, from: &ibv_send_wr, key: Option<u32>) -> O
     let list = unsafe { elements(from.sg_list, from.num_sge, qp.cap.max_send_sge)? };
     let most = qp.pd.context.device.device.limits.message;
     if list.iter().map(|sge| u64::from(sge.length)).sum::<u64>() > u64::from(most) {
-        return Err(Errno::EINVAL);
+        return Err(because(Errno::EINVAL, "longer than any message of the device (max_msg_sz)"));
     }
     let flags = from.send_flags;
     let gather = || match flags & send::INLINE {
@@ -91,7 +99,11 @@ pub(super) unsafe fn request(qp: &Qp, from: &ibv_send_wr, key: Option<u32>) -> O
         wr::LOCAL_INV => Operation::Invalidate { stag: Stag(from.imm_data) },
         wr::BIND_MW => window::operation(from.mw, from.mw_rkey, &from.bind_info, key)?,
         // RFC 7306 §1.1: nobody may use its messages unless both ends have agreed to.
-        _ if !qp.has_extensions() => return Err(Errno::EOPNOTSUPP),
+        wr::SEND_WITH_IMM | wr::RDMA_WRITE_WITH_IMM | wr::ATOMIC_FETCH_AND_ADD | wr::ATOMIC_CMP_AND_SWP
+            if !qp.has_extensions() =>
+        {
+            return Err(Cause::Extensions.refuse(Errno::EOPNOTSUPP));
+        }
         wr::SEND_WITH_IMM => immediate::send(list, from.imm_data)?,
         wr::RDMA_WRITE_WITH_IMM => {
             let data = immediate::behind_a_write(from.imm_data);
@@ -106,7 +118,7 @@ pub(super) unsafe fn request(qp: &Qp, from: &ibv_send_wr, key: Option<u32>) -> O
             let (compare, swap, whole) = (from.compare_add(), from.swap, u64::MAX);
             Operation::CmpSwap { sink, remote, compare, compare_mask: whole, swap, swap_mask: whole }
         }
-        _ => return Err(Errno::EOPNOTSUPP),
+        _ => return Err(because(Errno::EOPNOTSUPP, NO_OPERATION)),
     };
     let fenced = flags & send::FENCE != 0;
     let is_local = matches!(from.opcode, wr::LOCAL_INV | wr::BIND_MW);
@@ -125,7 +137,7 @@ fn sink(list: &[ibv_sge]) -> Outcome<Sge> {
     match list {
         [] => Ok(Sge { stag: Stag(0), addr: 0, len: 0 }),
         [one] => Ok(piece(one)),
-        _ => Err(Errno::EINVAL),
+        _ => Err(because(Errno::EINVAL, "a Read or an atomic has one element (max_sge_rd)")),
     }
 }
 
@@ -204,15 +216,16 @@ pub(super) unsafe extern "C" fn post_send(
     // SAFETY: the function's contract.
     let posted = unsafe { follow::<Qp>(handle).and_then(|qp| post_list(qp, first, &mut failed)) };
     // SAFETY: the program has room for a pointer there.
-    unsafe { answer(posted, failed, bad) }
+    unsafe { answer("ibv_post_send", posted, failed, bad) }
 }
 
 /// Returns 0, or the error number, with the first request that was not posted.
 ///
 /// # Safety
 /// `bad` is NULL, or a pointer can be stored there.
-pub(super) unsafe fn answer<T>(posted: Outcome<()>, failed: *mut T, bad: *mut *mut T) -> c_int {
+pub(super) unsafe fn answer<T>(verb: &str, posted: Outcome<()>, failed: *mut T, bad: *mut *mut T) -> c_int {
     let Err(error) = posted else { return 0 };
+    let error = told(verb, error);
     if !bad.is_null() {
         // SAFETY: promised by the caller.
         unsafe { bad.write(failed) };
@@ -256,5 +269,5 @@ pub(super) unsafe extern "C" fn post_recv(
         })
     };
     // SAFETY: the program has room for a pointer there.
-    unsafe { answer(posted, failed, bad) }
+    unsafe { answer("ibv_post_recv", posted, failed, bad) }
 }

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
 
 use super::abi::{
     Plain, device, device_cap, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr,
@@ -13,6 +14,7 @@ use super::border::{minus, number};
 use super::context::context;
 use crate::device::Device;
 use crate::errors::Outcome;
+use crate::refusal::because;
 
 /// Objects of one kind that a program may have, said where the host's memory is the limit.
 const MANY: c_int = 1 << 20;
@@ -93,7 +95,7 @@ fn port_attr(of: &Device) -> ibv_port_attr {
 /// `len` octets can be stored at `to`.
 unsafe fn copy_out<T>(value: &T, to: *mut T, len: usize) -> Outcome<()> {
     if to.is_null() {
-        return Err(Errno::EINVAL);
+        return Err(because(Errno::EINVAL, "an argument is NULL"));
     }
     let known = len.min(size_of::<T>());
     // SAFETY: as many octets are there, and the caller promises the room; `value` is no program's.
@@ -110,7 +112,10 @@ pub(super) unsafe extern "C" fn ibv_query_device(
 ) -> c_int {
     let said = context(handle).map(|context| device_attr(&context.device.device));
     // SAFETY: the program passes a whole structure.
-    number(said.and_then(|said| unsafe { copy_out(&said, attr, size_of::<ibv_device_attr>()) }))
+    number(
+        "ibv_query_device",
+        said.and_then(|said| unsafe { copy_out(&said, attr, size_of::<ibv_device_attr>()) }),
+    )
 }
 
 pub(super) unsafe extern "C" fn query_device_ex(
@@ -126,17 +131,19 @@ pub(super) unsafe extern "C" fn query_device_ex(
         ..ibv_device_attr_ex::zeroed()
     });
     // SAFETY: the program says how long its structure is.
-    number(said.and_then(|said| unsafe { copy_out(&said, attr, len) }))
+    number("ibv_query_device_ex", said.and_then(|said| unsafe { copy_out(&said, attr, len) }))
 }
 
 /// # Safety
 /// `len` octets can be stored at `attr`.
 unsafe fn answer_port(handle: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, len: usize) -> c_int {
     let said = context(handle).and_then(|context| {
-        (u32::from(port) == PORT).then(|| port_attr(&context.device.device)).ok_or(Errno::EINVAL)
+        (u32::from(port) == PORT)
+            .then(|| port_attr(&context.device.device))
+            .ok_or_else(|| because(Errno::EINVAL, "the device has port 1 alone"))
     });
     // SAFETY: promised by the caller.
-    number(said.and_then(|said| unsafe { copy_out(&said, attr, len) }))
+    number("ibv_query_port", said.and_then(|said| unsafe { copy_out(&said, attr, len) }))
 }
 
 pub(super) unsafe extern "C" fn ibv_query_port(
@@ -163,8 +170,8 @@ fn gid(handle: *mut ibv_context, port: u32, index: u32) -> Outcome<[u8; 16]> {
     let context = context(handle)?;
     match (port, index) {
         (PORT, 0) => Ok(context.device.device.gid),
-        (PORT, _) => Err(Errno::ENODATA),
-        _ => Err(Errno::EINVAL),
+        (PORT, _) => Err(because(Errno::ENODATA, "the table has one entry, at 0")),
+        _ => Err(because(Errno::EINVAL, "the device has port 1 alone")),
     }
 }
 
@@ -175,10 +182,22 @@ pub(super) unsafe extern "C" fn ibv_query_gid(
     to: *mut [u8; 16],
 ) -> c_int {
     let index = u32::try_from(index).unwrap_or(u32::MAX);
-    minus(gid(handle, u32::from(port), index).map(|gid| {
-        // SAFETY: the program passes room for a GID.
-        unsafe { to.write(gid) };
-    }))
+    minus(
+        "ibv_query_gid",
+        gid(handle, u32::from(port), index).map(|gid| {
+            // SAFETY: the program passes room for a GID.
+            unsafe { to.write(gid) };
+        }),
+    )
+}
+
+/// Returns the number of a network interface, by which programs look for the device's: the first
+/// that is up, and a loopback only where there is no other. The device serves them all.
+fn interface() -> u32 {
+    let found = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let up = found.filter(|interface| interface.flags.contains(InterfaceFlags::IFF_UP));
+    let first = up.min_by_key(|interface| interface.flags.contains(InterfaceFlags::IFF_LOOPBACK));
+    first.and_then(|interface| if_nametoindex(&*interface.interface_name).ok()).unwrap_or(0)
 }
 
 /// Returns an entry of the GID table.
@@ -187,7 +206,7 @@ fn entry(gid: [u8; 16]) -> ibv_gid_entry {
     for (half, octets) in halves.iter_mut().zip(gid.chunks_exact(8)) {
         *half = u64::from_ne_bytes(octets.try_into().unwrap_or_default());
     }
-    ibv_gid_entry { gid: halves, gid_index: 0, port_num: PORT, gid_type: 0, ndev_ifindex: 0 }
+    ibv_gid_entry { gid: halves, gid_index: 0, port_num: PORT, gid_type: 0, ndev_ifindex: interface() }
 }
 
 pub(super) unsafe extern "C" fn _ibv_query_gid_ex(
@@ -198,9 +217,13 @@ pub(super) unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     len: usize,
 ) -> c_int {
-    let said = if flags == 0 { gid(handle, port, index).map(entry) } else { Err(Errno::EINVAL) };
+    let said = if flags == 0 {
+        gid(handle, port, index).map(entry)
+    } else {
+        Err(because(Errno::EINVAL, "there are no such flags"))
+    };
     // SAFETY: the program says how long its structure is.
-    number(said.and_then(|said| unsafe { copy_out(&said, to, len) }))
+    number("_ibv_query_gid_ex", said.and_then(|said| unsafe { copy_out(&said, to, len) }))
 }
 
 pub(super) unsafe extern "C" fn _ibv_query_gid_table(
@@ -210,7 +233,11 @@ pub(super) unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     len: usize,
 ) -> isize {
-    let said = if flags == 0 && room > 0 { gid(handle, PORT, 0).map(entry) } else { Err(Errno::EINVAL) };
+    let said = if flags == 0 && room > 0 {
+        gid(handle, PORT, 0).map(entry)
+    } else {
+        Err(because(Errno::EINVAL, "there are no such flags, or there is no room for an entry"))
+    };
     // SAFETY: the program says how long each of its structures is, and has room for one.
     match said.and_then(|said| unsafe { copy_out(&said, to, len) }) {
         Ok(()) => 1,
@@ -225,19 +252,24 @@ pub(super) unsafe extern "C" fn ibv_query_gid_type(
     index: u32,
     to: *mut c_int,
 ) -> c_int {
-    minus(gid(handle, u32::from(port), index).map(|_| {
-        // SAFETY: the program passes room for a number.
-        unsafe { to.write(0) };
-    }))
+    minus(
+        "ibv_query_gid_type",
+        gid(handle, u32::from(port), index).map(|_| {
+            // SAFETY: the program passes room for a number.
+            unsafe { to.write(0) };
+        }),
+    )
 }
+
+const NO_PKEYS: &str = "an iWARP device has no table of partition keys";
 
 /// There is no table of partition keys.
 pub(super) extern "C" fn ibv_query_pkey(handle: *mut ibv_context, _: u8, _: c_int, _: *mut u16) -> c_int {
-    minus(context(handle).and(Err(Errno::EINVAL)))
+    minus("ibv_query_pkey", context(handle).and_then(|_| Err(because(Errno::EINVAL, NO_PKEYS))))
 }
 
 pub(super) extern "C" fn ibv_get_pkey_index(handle: *mut ibv_context, _: u8, _: u16) -> c_int {
-    minus(context(handle).and(Err(Errno::EINVAL)))
+    minus("ibv_get_pkey_index", context(handle).and_then(|_| Err(because(Errno::EINVAL, NO_PKEYS))))
 }
 
 pub(super) extern "C" fn ibv_get_sysfs_path() -> *const c_char {

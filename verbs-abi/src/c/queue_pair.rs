@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 
 use nix::errno::Errno;
 use parking_lot::Mutex;
-use rddp_rnic::{AsyncEvent, AsyncEventKind, CqNum, Element, QpConfig, QueuePair};
+use rddp_rnic::{AsyncEvent, AsyncEventKind, CqNum, Element, Fault, QpConfig, QueuePair};
 
 use super::abi::{
-    Plain, event, ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    qp_init, qp_state, qp_type,
+    Plain, device, event, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, qp_init, qp_state, qp_type,
 };
 use super::border::{given, number, pointer};
 use super::cm::Id;
@@ -24,6 +24,7 @@ use super::shared::Srq;
 use crate::device::Limits;
 use crate::engine::Watcher;
 use crate::errors::{Outcome, of_device};
+use crate::refusal::{Cause, because};
 
 /// A queue pair.
 #[derive(Debug)]
@@ -39,18 +40,12 @@ pub(super) struct Qp {
     pub(super) signals_all: bool,
     /// The id of the connection manager that connects it.
     pub(super) id: Mutex<Weak<Id>>,
-    pub(super) attributes: Mutex<Attributes>,
+    /// Attributes that a program may set and ask for, and that have no other effect.
+    pub(super) attributes: Mutex<ibv_qp_attr>,
     pub(super) events: Unacknowledged,
     /// The connection may use the extensions of RFC 7306, as far as this end knows.
     extensions: AtomicBool,
     pub(super) extended: Option<Extended>,
-}
-
-/// Attributes that a program may set and ask for, and that have no other effect.
-#[derive(Debug, Default)]
-pub(super) struct Attributes {
-    pub(super) access: u32,
-    pub(super) timeout: u8,
 }
 
 // SAFETY: `repr(C)`, and the first field begins with an `ibv_qp`.
@@ -64,8 +59,11 @@ impl Qp {
     pub(super) fn new(pd: Arc<Pd>, attr: &mut ibv_qp_init_attr, operations: Option<u64>) -> Outcome<Arc<Qp>> {
         let has_extensions = pd.context.device.device.has_atomics();
         let extended = operations.map(|bits| Extended::new(bits, has_extensions)).transpose()?;
-        if attr.qp_type != qp_type::RC {
-            return Err(Errno::EOPNOTSUPP);
+        match attr.qp_type {
+            qp_type::RC => {}
+            qp_type::UD => return Err(Cause::Datagrams.refuse(Errno::EOPNOTSUPP)),
+            qp_type::XRC_SEND | qp_type::XRC_RECV => return Err(Cause::Xrc.refuse(Errno::EOPNOTSUPP)),
+            _ => return Err(because(Errno::EOPNOTSUPP, "the device has queue pairs of type RC alone")),
         }
         let (send_cq, recv_cq) = (find::<Cq>(attr.send_cq)?, find::<Cq>(attr.recv_cq)?);
         let srq = find_if::<Srq>(attr.srq)?;
@@ -105,7 +103,11 @@ impl Qp {
             cap: attr.cap,
             signals_all: attr.sq_sig_all != 0,
             id: Mutex::default(),
-            attributes: Mutex::default(),
+            attributes: Mutex::new(ibv_qp_attr {
+                path_mtu: device::MTU_1024,
+                port_num: 1,
+                ..ibv_qp_attr::default()
+            }),
             events: Unacknowledged::default(),
             extensions: AtomicBool::new(false),
             extended,
@@ -182,7 +184,11 @@ impl Watcher for Qp {
                 self.queues.abort();
                 self.end();
             }
-            (AsyncEventKind::Fault(_) | AsyncEventKind::QpFailed | AsyncEventKind::DeviceFailed, _) => {
+            (AsyncEventKind::Fault(fault), _) => {
+                self.report(kind_of(fault));
+                self.end();
+            }
+            (AsyncEventKind::QpFailed | AsyncEventKind::DeviceFailed, _) => {
                 self.report(event::QP_FATAL);
                 self.end();
             }
@@ -204,6 +210,25 @@ impl Watcher for Qp {
     }
 }
 
+/// Returns the event of a fault that ends a connection (`ibv_get_async_event(3)`): of a peer that
+/// went where it may not, of a request that is none, or of the connection itself.
+fn kind_of(fault: &Fault) -> u32 {
+    match fault {
+        Fault::WriteAccess(_) | Fault::ReadSource(_) | Fault::AtomicAccess(_) | Fault::Invalidate(_) => {
+            event::QP_ACCESS_ERR
+        }
+        Fault::Version { .. }
+        | Fault::UnknownOpcode { .. }
+        | Fault::Misdirected { .. }
+        | Fault::ControlLength { .. }
+        | Fault::NotLast { .. }
+        | Fault::IrdExceeded { .. }
+        | Fault::AtomicOpcode { .. }
+        | Fault::MisalignedAtomic => event::QP_REQ_ERR,
+        _ => event::QP_FATAL,
+    }
+}
+
 /// Returns what a queue pair gets of what a program asks for.
 fn granted(asked: &ibv_qp_cap, has_srq: bool, limits: &Limits) -> Outcome<ibv_qp_cap> {
     let too_much = asked.max_send_wr > limits.requests
@@ -212,7 +237,10 @@ fn granted(asked: &ibv_qp_cap, has_srq: bool, limits: &Limits) -> Outcome<ibv_qp
         || asked.max_recv_sge > limits.sge
         || asked.max_inline_data > limits.inline;
     if too_much {
-        return Err(Errno::EINVAL);
+        return Err(because(
+            Errno::EINVAL,
+            "longer queues, more elements or more inline data than the device has",
+        ));
     }
     Ok(ibv_qp_cap {
         max_recv_wr: if has_srq { 0 } else { asked.max_recv_wr },
@@ -253,7 +281,7 @@ unsafe fn create(
 
 pub(super) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: the function's contract.
-    pointer(unsafe { create(pd, attr, None) })
+    pointer("ibv_create_qp", unsafe { create(pd, attr, None) })
 }
 
 /// Attributes of which a queue pair is made: its domain, which may be NULL; the plain attributes;
@@ -270,8 +298,11 @@ pub(super) unsafe fn parts(attr: *mut ibv_qp_init_attr_ex) -> Outcome<Parts> {
     let (mask, pd, operations) = unsafe { ((*attr).comp_mask, (*attr).pd, (*attr).send_ops_flags) };
     // SAFETY: as above.
     let flags = if mask & qp_init::CREATE_FLAGS == 0 { 0 } else { unsafe { (*attr).create_flags } };
+    if mask & qp_init::XRCD != 0 {
+        return Err(Cause::Xrc.refuse(Errno::EOPNOTSUPP));
+    }
     if flags != 0 || mask & !(qp_init::PD | qp_init::CREATE_FLAGS | qp_init::SEND_OPS_FLAGS) != 0 {
-        return Err(Errno::EOPNOTSUPP);
+        return Err(because(Errno::EOPNOTSUPP, "extended attributes that the device does not have"));
     }
     let pd = if mask & qp_init::PD == 0 { std::ptr::null_mut() } else { pd };
     Ok((pd, attr.cast(), (mask & qp_init::SEND_OPS_FLAGS != 0).then_some(operations)))
@@ -282,7 +313,7 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     // SAFETY: the function's contract; the plain structure is the beginning of the other.
-    pointer(unsafe {
+    pointer("ibv_create_qp_ex", unsafe {
         context(handle)
             .and_then(|_| parts(attr))
             .and_then(|(pd, attr, operations)| create(pd, attr, operations))
@@ -290,5 +321,25 @@ pub(super) unsafe extern "C" fn create_qp_ex(
 }
 
 pub(super) extern "C" fn ibv_destroy_qp(handle: *mut ibv_qp) -> c_int {
-    number(destroy(handle))
+    number("ibv_destroy_qp", destroy(handle))
+}
+
+#[cfg(test)]
+mod tests {
+    use rddp_rnic::Stag;
+
+    use super::*;
+
+    /// `ibv_get_async_event(3)`: a peer that went where it may not, a request that is none, and the
+    /// rest.
+    #[test]
+    fn an_event_says_what_kind_of_fault_it_was() {
+        let refused = Fault::IrdExceeded { ird: 1 };
+        assert_eq!(kind_of(&Fault::MisalignedAtomic), event::QP_REQ_ERR);
+        assert_eq!([kind_of(&refused), kind_of(&Fault::Version { version: 2 })], [event::QP_REQ_ERR; 2]);
+        let stag = Fault::SinkStag { got: Stag(1), expected: Stag(2) };
+        for fault in [Fault::LocalCatastrophic, Fault::CqOverflow, Fault::BadClose, stag] {
+            assert_eq!(kind_of(&fault), event::QP_FATAL);
+        }
+    }
 }

@@ -14,6 +14,7 @@ use super::handle::{
 use super::memory::Pd;
 use super::post::{answer, post_receives};
 use crate::errors::{Outcome, of_device, of_post};
+use crate::refusal::because;
 
 /// A shared receive queue.
 #[derive(Debug)]
@@ -42,7 +43,10 @@ impl Srq {
     pub(super) fn new(pd: Arc<Pd>, init: &mut ibv_srq_init_attr) -> Outcome<Arc<Srq>> {
         let limits = &pd.context.device.device.limits;
         if init.attr.max_wr == 0 || init.attr.max_wr > limits.requests || init.attr.max_sge > limits.sge {
-            return Err(Errno::EINVAL);
+            return Err(because(
+                Errno::EINVAL,
+                "a queue of no requests, or of more requests or elements than the device has",
+            ));
         }
         init.attr.max_sge = init.attr.max_sge.max(1);
         let config = SrqConfig { max_recv: init.attr.max_wr as usize, ..SrqConfig::default() };
@@ -63,7 +67,7 @@ impl Srq {
         let most = self.pd.context.device.device.limits.requests;
         let is_known = mask & !(srq_mask::MAX_WR | srq_mask::LIMIT) == 0;
         if !is_known || max_wr == 0 || max_wr > most || limit > max_wr {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "a size that the device does not have, or a limit above it"));
         }
         if has(srq_mask::MAX_WR) {
             self.queue.resize(max_wr as usize).map_err(of_device)?;
@@ -93,7 +97,7 @@ pub(super) unsafe extern "C" fn ibv_create_srq(
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     // SAFETY: the function's contract.
-    pointer(unsafe { create(pd, init) }.map(|srq| publish(&srq)))
+    pointer("ibv_create_srq", unsafe { create(pd, init) }.map(|srq| publish(&srq)))
 }
 
 pub(super) fn destroy(handle: *mut ibv_srq) -> Outcome<()> {
@@ -104,7 +108,7 @@ pub(super) fn destroy(handle: *mut ibv_srq) -> Outcome<()> {
 }
 
 pub(super) extern "C" fn ibv_destroy_srq(handle: *mut ibv_srq) -> c_int {
-    number(destroy(handle))
+    number("ibv_destroy_srq", destroy(handle))
 }
 
 pub(super) unsafe extern "C" fn ibv_modify_srq(
@@ -113,17 +117,20 @@ pub(super) unsafe extern "C" fn ibv_modify_srq(
     mask: c_int,
 ) -> c_int {
     // SAFETY: NULL or the program's structure.
-    let attr = unsafe { attr.as_ref() }.ok_or(Errno::EINVAL);
-    number(find::<Srq>(handle).and_then(|srq| srq.modify(attr?, mask as u32)))
+    let attr = unsafe { attr.as_ref() }.ok_or_else(|| because(Errno::EINVAL, "an argument is NULL"));
+    number("ibv_modify_srq", find::<Srq>(handle).and_then(|srq| srq.modify(attr?, mask as u32)))
 }
 
 pub(super) unsafe extern "C" fn ibv_query_srq(handle: *mut ibv_srq, to: *mut ibv_srq_attr) -> c_int {
-    number(find::<Srq>(handle).and_then(|srq| {
-        let to = given(to)?;
-        // SAFETY: the program has room for the structure.
-        unsafe { to.write(srq.attributes()) };
-        Ok(())
-    }))
+    number(
+        "ibv_query_srq",
+        find::<Srq>(handle).and_then(|srq| {
+            let to = given(to)?;
+            // SAFETY: the program has room for the structure.
+            unsafe { to.write(srq.attributes()) };
+            Ok(())
+        }),
+    )
 }
 
 pub(super) unsafe extern "C" fn post_srq_recv(
@@ -140,5 +147,5 @@ pub(super) unsafe extern "C" fn post_srq_recv(
         })
     };
     // SAFETY: the program has room for a pointer there.
-    unsafe { answer(posted, failed, bad) }
+    unsafe { answer("ibv_post_srq_recv", posted, failed, bad) }
 }

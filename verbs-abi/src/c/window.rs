@@ -15,6 +15,7 @@ use super::handle::{Held, Object, Shared, await_sole, find, publish, retire};
 use super::memory::{Mr, Pd};
 use super::queue_pair::Qp;
 use crate::errors::{Outcome, of_device, of_post};
+use crate::refusal::because;
 use crate::words::rights;
 
 /// A memory window.
@@ -45,7 +46,7 @@ impl Mw {
         let window = match kind {
             mw_type::TYPE_1 => pd.domain.allocate_rebindable_window(),
             mw_type::TYPE_2 => pd.domain.allocate_window(),
-            _ => return Err(Errno::EINVAL),
+            _ => return Err(because(Errno::EINVAL, "windows are of type 1 or 2")),
         };
         let window = window.map_err(of_device)?;
         let rkey = window.stag().0;
@@ -69,15 +70,15 @@ impl Mw {
     fn bind(&self, stag: u32, rkey: u32, info: &ibv_mw_bind_info) -> Outcome<Operation> {
         let is_zero_based = info.mw_access_flags & access::ZERO_BASED != 0;
         if (stag ^ rkey) & !0xff != 0 || (is_zero_based && self.kind == mw_type::TYPE_1) {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "a key of another window, or a zero-based window of type 1"));
         }
         let region = match info.mr.is_null() {
             true if info.addr == 0 && info.length == 0 => Stag(0),
-            true => return Err(Errno::EINVAL),
+            true => return Err(because(Errno::EINVAL, "a window is bound to a region, or to nothing")),
             false => {
                 let mr = find::<Mr>(info.mr.cast::<ibv_mr>())?;
                 if !std::ptr::eq(mr.pd(), self.pd.handle()) {
-                    return Err(Errno::EPERM);
+                    return Err(because(Errno::EPERM, "the region is of another protection domain"));
                 }
                 mr.stag()
             }
@@ -100,7 +101,7 @@ pub(super) fn operation(
 ) -> Outcome<Operation> {
     let mw = find::<Mw>(mw)?;
     if mw.kind != mw_type::TYPE_2 {
-        return Err(Errno::EINVAL);
+        return Err(because(Errno::EINVAL, "requests bind windows of type 2 alone"));
     }
     mw.bind(key.unwrap_or_else(|| mw.stag()), rkey, info)
 }
@@ -113,11 +114,11 @@ pub(super) fn note(qp: *mut ibv_qp, mw: *mut ibv_mw, rkey: u32) {
 }
 
 pub(super) extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv_mw {
-    pointer(find::<Pd>(pd).and_then(|pd| Mw::new(pd, kind)).map(|mw| publish(&mw)))
+    pointer("ibv_alloc_mw", find::<Pd>(pd).and_then(|pd| Mw::new(pd, kind)).map(|mw| publish(&mw)))
 }
 
 pub(super) extern "C" fn dealloc_mw(handle: *mut ibv_mw) -> c_int {
-    number(retire::<Mw>(handle).map(|mw| await_sole(&mw)))
+    number("ibv_dealloc_mw", retire::<Mw>(handle).map(|mw| await_sole(&mw)))
 }
 
 /// # Safety
@@ -125,9 +126,9 @@ pub(super) extern "C" fn dealloc_mw(handle: *mut ibv_mw) -> c_int {
 unsafe fn bind(pair: *mut ibv_qp, handle: *mut ibv_mw, from: *const ibv_mw_bind) -> Outcome<()> {
     let (qp, mw) = (find::<Qp>(pair)?, find::<Mw>(handle)?);
     // SAFETY: promised by the caller.
-    let from = unsafe { from.as_ref() }.ok_or(Errno::EINVAL)?;
+    let from = unsafe { from.as_ref() }.ok_or_else(|| because(Errno::EINVAL, "an argument is NULL"))?;
     if mw.kind != mw_type::TYPE_1 {
-        return Err(Errno::EINVAL);
+        return Err(because(Errno::EINVAL, "ibv_bind_mw binds windows of type 1 alone"));
     }
     let stag = mw.stag();
     let rkey = stag & !0xff | (stag.wrapping_add(1) & 0xff);
@@ -150,5 +151,5 @@ unsafe fn bind(pair: *mut ibv_qp, handle: *mut ibv_mw, from: *const ibv_mw_bind)
 /// Binds a window of type 1, whose key of the peer is `rkey` of the structure from now on.
 pub(super) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, from: *const ibv_mw_bind) -> c_int {
     // SAFETY: the function's contract.
-    number(unsafe { bind(qp, mw, from) })
+    number("ibv_bind_mw", unsafe { bind(qp, mw, from) })
 }

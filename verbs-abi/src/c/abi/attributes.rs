@@ -160,7 +160,7 @@ layout!(ibv_qp_init_attr_ex: 136, send_cq 8, srq 24, cap 32, qp_type 52, sq_sig_
     create_flags 80, send_ops_flags 128);
 
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ibv_ah_attr {
     pub(crate) grh: [u64; 3],
     pub(crate) dlid: u16,
@@ -173,7 +173,7 @@ pub(crate) struct ibv_ah_attr {
 layout!(ibv_ah_attr: 32, dlid 24, sl 26, static_rate 28, is_global 29, port_num 30);
 
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ibv_qp_attr {
     pub(crate) qp_state: u32,
     pub(crate) cur_qp_state: u32,

@@ -47,13 +47,19 @@ numbers! {
     /// `enum ibv_rereg_mr_flags`
     rereg: u32 { TRANSLATION = 1, PD = 2, ACCESS = 4, ALL = 7 }
     /// `enum ibv_qp_type`
-    qp_type: u32 { RC = 2, UD = 4 }
+    qp_type: u32 { RC = 2, UD = 4, XRC_SEND = 9, XRC_RECV = 10 }
     /// `enum ibv_qp_state`
     qp_state: u32 { RESET = 0, INIT = 1, RTR = 2, RTS = 3, SQD = 4, SQE = 5, ERR = 6 }
     /// `enum ibv_qp_attr_mask`
-    qp_mask: u32 { STATE = 1, ACCESS_FLAGS = 8, TIMEOUT = 0x200, CAP = 0x80000 }
+    qp_mask: u32 {
+        STATE = 1, ACCESS_FLAGS = 8, PKEY_INDEX = 0x10, PORT = 0x20, QKEY = 0x40, AV = 0x80,
+        PATH_MTU = 0x100, TIMEOUT = 0x200, RETRY_CNT = 0x400, RNR_RETRY = 0x800, RQ_PSN = 0x1000,
+        MAX_QP_RD_ATOMIC = 0x2000, ALT_PATH = 0x4000, MIN_RNR_TIMER = 0x8000, SQ_PSN = 0x1_0000,
+        MAX_DEST_RD_ATOMIC = 0x2_0000, PATH_MIG_STATE = 0x4_0000, CAP = 0x8_0000,
+        DEST_QPN = 0x10_0000, RATE_LIMIT = 0x200_0000,
+    }
     /// `enum ibv_qp_init_attr_mask`
-    qp_init: u32 { PD = 1, CREATE_FLAGS = 4, SEND_OPS_FLAGS = 0x40 }
+    qp_init: u32 { PD = 1, XRCD = 2, CREATE_FLAGS = 4, SEND_OPS_FLAGS = 0x40 }
     /// `enum ibv_srq_attr_mask`
     srq_mask: u32 { MAX_WR = 1, LIMIT = 2 }
     /// `enum ibv_event_type`

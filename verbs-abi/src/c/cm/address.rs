@@ -14,6 +14,7 @@ use super::super::handle::find;
 use super::event::Told;
 use super::id::{Id, Phase, State};
 use crate::errors::{Outcome, of_io};
+use crate::refusal::because;
 
 /// Reads a socket address of the program's.
 ///
@@ -21,7 +22,7 @@ use crate::errors::{Outcome, of_io};
 /// NULL, or an address that is as long as its family says.
 pub(in crate::c) unsafe fn load(from: *const libc::sockaddr) -> Outcome<SocketAddr> {
     if from.is_null() {
-        return Err(Errno::EINVAL);
+        return Err(because(Errno::EINVAL, "an address is NULL"));
     }
     // SAFETY: promised by the caller.
     match c_int::from(unsafe { (*from).sa_family }) {
@@ -37,7 +38,7 @@ pub(in crate::c) unsafe fn load(from: *const libc::sockaddr) -> Outcome<SocketAd
             let (ip, port) = (Ipv6Addr::from(addr.sin6_addr.s6_addr), u16::from_be(addr.sin6_port));
             Ok(SocketAddrV6::new(ip, port, addr.sin6_flowinfo, addr.sin6_scope_id).into())
         }
-        _ => Err(Errno::EAFNOSUPPORT),
+        _ => Err(because(Errno::EAFNOSUPPORT, "addresses are of IPv4 or IPv6")),
     }
 }
 
@@ -58,23 +59,31 @@ impl Id {
     /// Gives the id an address of this host, with the port that the kernel chooses if it is 0.
     pub(super) fn bind(&self, state: &mut State, addr: SocketAddr) -> Outcome<()> {
         if state.phase != Phase::Idle {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "the id has an address already"));
         }
+        let bound = self.take_port(state, addr)?;
+        if !addr.ip().is_unspecified() {
+            self.bind_device()?;
+        }
+        self.set_source(bound);
+        state.phase = Phase::Bound;
+        Ok(())
+    }
+
+    /// Takes a port for the id, whose socket keeps it until the id listens or is connected.
+    /// Returns the address with it.
+    fn take_port(&self, state: &mut State, addr: SocketAddr) -> Outcome<SocketAddr> {
         let socket = socket(self.space(), addr)?;
-        // As with any server, connections of the last run must not keep the port.
+        // As with any server, connections of the last run must not keep the port; and the sockets
+        // with which the id connects share it.
         socket.set_reuse_address(true).map_err(|error| of_io(&error))?;
         if let (SocketAddr::V6(_), Some(only)) = (addr, state.settings.one_family) {
             socket.set_only_v6(only).map_err(|error| of_io(&error))?;
         }
         socket.bind(&SockAddr::from(addr)).map_err(|error| of_io(&error))?;
         let bound = socket.local_addr().ok().and_then(|addr| addr.as_socket()).unwrap_or(addr);
-        if !addr.ip().is_unspecified() {
-            self.bind_device()?;
-        }
-        self.set_source(bound);
         state.socket = Some(socket);
-        state.phase = Phase::Bound;
-        Ok(())
+        Ok(bound)
     }
 
     /// Finds the source address for a destination. The outcome is an event.
@@ -84,14 +93,21 @@ impl Id {
             self.bind(&mut state, source)?;
         }
         if !matches!(state.phase, Phase::Idle | Phase::Bound) {
-            return Err(Errno::EINVAL);
+            return Err(because(
+                Errno::EINVAL,
+                "the address of the peer is resolved already, or the id is not for connecting",
+            ));
         }
         let bound = state.socket.as_ref().and_then(|socket| socket.local_addr().ok()?.as_socket());
         if bound.is_some_and(|bound| bound.is_ipv4() != destination.is_ipv4()) {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "the id is bound to an address of another family"));
         }
         self.set_destination(destination);
-        match route(bound, destination) {
+        let found = match (route(bound, destination), bound) {
+            (Ok(source), None) => self.take_port(&mut state, source),
+            (found, _) => found,
+        };
+        match found {
             Ok(source) => {
                 self.bind_device()?;
                 self.set_source(source);
@@ -109,7 +125,7 @@ impl Id {
     fn resolve_route(self: &Arc<Self>) -> Outcome<()> {
         let mut state = self.state.lock();
         if state.phase != Phase::AddressResolved {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "the address of the peer is not resolved yet"));
         }
         state.phase = Phase::RouteResolved;
         self.tell(&state, cm::ROUTE_RESOLVED, &Told::default());
@@ -152,7 +168,7 @@ pub(in crate::c) unsafe extern "C" fn rdma_bind_addr(
 ) -> c_int {
     // SAFETY: the function's contract.
     let addr = unsafe { load(addr) };
-    minus(find::<Id>(handle).and_then(|id| id.bind(&mut id.state.lock(), addr?)))
+    minus("rdma_bind_addr", find::<Id>(handle).and_then(|id| id.bind(&mut id.state.lock(), addr?)))
 }
 
 pub(in crate::c) unsafe extern "C-unwind" fn rdma_resolve_addr(
@@ -164,17 +180,23 @@ pub(in crate::c) unsafe extern "C-unwind" fn rdma_resolve_addr(
     // SAFETY: the function's contract.
     let (source, destination) =
         unsafe { ((!source.is_null()).then(|| load(source)).transpose(), load(destination)) };
-    minus(find::<Id>(handle).and_then(|id| {
-        id.resolve(source?, destination?)?;
-        id.complete()
-    }))
+    minus(
+        "rdma_resolve_addr",
+        find::<Id>(handle).and_then(|id| {
+            id.resolve(source?, destination?)?;
+            id.complete()
+        }),
+    )
 }
 
 pub(in crate::c) extern "C-unwind" fn rdma_resolve_route(handle: *mut rdma_cm_id, _timeout: c_int) -> c_int {
-    minus(find::<Id>(handle).and_then(|id| {
-        id.resolve_route()?;
-        id.complete()
-    }))
+    minus(
+        "rdma_resolve_route",
+        find::<Id>(handle).and_then(|id| {
+            id.resolve_route()?;
+            id.complete()
+        }),
+    )
 }
 
 /// Returns the port of an address of an id, in network order.

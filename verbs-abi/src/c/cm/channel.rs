@@ -39,7 +39,7 @@ impl Channel {
 }
 
 pub(in crate::c) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
-    pointer(Channel::new().map(|channel| publish(&channel)))
+    pointer("rdma_create_event_channel", Channel::new().map(|channel| publish(&channel)))
 }
 
 /// Destroys a channel. Ids that still use it keep it alive behind the program's back.
@@ -78,9 +78,9 @@ pub(in crate::c) unsafe extern "C-unwind" fn rdma_get_cm_event(
     to: *mut *mut rdma_cm_event,
 ) -> c_int {
     // SAFETY: the function's contract.
-    minus(unsafe { take(handle, to) })
+    minus("rdma_get_cm_event", unsafe { take(handle, to) })
 }
 
 pub(in crate::c) extern "C" fn rdma_ack_cm_event(handle: *mut rdma_cm_event) -> c_int {
-    minus(acknowledge(handle))
+    minus("rdma_ack_cm_event", acknowledge(handle))
 }

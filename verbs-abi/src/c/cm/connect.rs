@@ -17,9 +17,13 @@ use super::event::Told;
 use super::id::{Id, Phase, State};
 use crate::device::Device;
 use crate::errors::{Outcome, of_connect};
+use crate::refusal::because;
 
 /// The depth by which a program asks for the most.
 const MOST: u8 = 255;
+
+/// Rights that the connection manager gives to the peer of a queue pair (`qp_access_flags`).
+pub(super) const RIGHTS: u32 = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
 
 /// Time for a server to listen again. perftest's does so for each of its connections: with `-R` it
 /// takes one to agree on the test, closes its listener, and opens another, while its client
@@ -118,13 +122,18 @@ fn failed(error: ConnectError) -> (u32, Told) {
 }
 
 impl Id {
-    /// Returns the queue pair to connect: the id's own, or the one that the program names.
+    /// Returns the queue pair to connect: the one that stands in the id, by whatever way, or the
+    /// one that the program names.
     fn pair(self: &Arc<Self>, state: &mut State, wanted: &Wanted) -> Outcome<Arc<Qp>> {
-        if let Some(qp) = state.qp.upgrade() {
-            return Ok(qp);
-        }
-        let named = wanted.qp.and_then(|num| process().pair(self.device.device.name, num));
-        let qp = named.ok_or(Errno::EINVAL)?;
+        // SAFETY: a field of our own object, which programs may write: some make a queue pair by
+        // another id, or by none, and put it here.
+        let placed = unsafe { (*self.c()).qp };
+        let qp = if placed.is_null() {
+            let named = wanted.qp.and_then(|num| process().pair(self.device.device.name, num));
+            named.ok_or_else(|| because(Errno::EINVAL, "the id has no queue pair, and none is named"))?
+        } else {
+            find(placed)?
+        };
         *qp.id.lock() = Arc::downgrade(self);
         state.qp = Arc::downgrade(&qp);
         Ok(qp)
@@ -133,23 +142,13 @@ impl Id {
     fn connect(self: &Arc<Self>, wanted: Wanted) -> Outcome<()> {
         let mut state = self.state.lock();
         if state.phase != Phase::RouteResolved {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "the id's route is not resolved, or it has been used"));
         }
         let (qp, to) = (self.pair(&mut state, &wanted)?, state.destination.ok_or(Errno::EINVAL)?);
-        let options = wanted.options(&self.device.device, &qp, to)?;
+        let source = state.socket.as_ref().and_then(|socket| socket.local_addr().ok()?.as_socket());
+        let options = ConnectOptions { source, ..wanted.options(&self.device.device, &qp, to)? };
         qp.set_extensions(options.extensions);
-        let begun = match state.socket.take() {
-            // The program has chosen an address of its own.
-            Some(socket) => {
-                let _ = socket.set_nonblocking(true);
-                match socket.connect(&to.into()) {
-                    Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error.into()),
-                    _ => qp.queues.begin(socket, &options, true),
-                }
-            }
-            None => qp.queues.begin_to(to, &options),
-        };
-        match begun {
+        match qp.queues.begin_to(to, &options) {
             Ok(()) => state.phase = Phase::Connecting,
             Err(error @ ConnectError::NotIdle(_)) => return Err(of_connect(&error)),
             Err(error) => {
@@ -167,7 +166,12 @@ impl Id {
         if state.phase != Phase::Connecting {
             return;
         }
-        match qp.queues.begun() {
+        let begun = qp.queues.begun();
+        if begun.is_some() {
+            // The connection has the port now, or nobody needs it.
+            state.socket = None;
+        }
+        match begun {
             None => {}
             Some(Ok(connected)) => {
                 state.phase = Phase::Connected;
@@ -190,7 +194,7 @@ impl Id {
     fn accept(self: &Arc<Self>, wanted: Wanted) -> Outcome<()> {
         let mut state = self.state.lock();
         if state.phase != Phase::Requested {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "the id has no request that waits for an answer"));
         }
         let qp = self.pair(&mut state, &wanted)?;
         let peer = state.destination.ok_or(Errno::EINVAL)?;
@@ -213,7 +217,8 @@ impl Id {
 
     fn reject(&self, data: &[u8]) -> Outcome<()> {
         let mut state = self.state.lock();
-        let request = state.request.take().ok_or(Errno::EINVAL)?;
+        let none = || because(Errno::EINVAL, "the id has no request that waits for an answer");
+        let request = state.request.take().ok_or_else(none)?;
         state.phase = Phase::Over;
         request.reject(data).map_err(|error| of_connect(&error))
     }
@@ -232,7 +237,20 @@ impl Id {
             // As with the kernel's iWARP devices, there is nothing to do and that is no error. The
             // program may have had the event.
             (Phase::Over, _) => Ok(!state.channel.events.is_empty()),
-            _ => Err(Errno::EINVAL),
+            _ => Err(because(Errno::EINVAL, "the id is not connected")),
+        }
+    }
+
+    /// Ends the connection of an id that the program destroys while its queue pair lives on, as
+    /// the kernel's connection manager does.
+    pub(super) fn abandon(&self, qp: &Qp, phase: Phase) {
+        match phase {
+            Phase::Connecting => qp.queues.abort(),
+            Phase::Connected => {
+                qp.set_state(qp_state::ERR);
+                qp.queues.disconnect();
+            }
+            _ => {}
         }
     }
 }
@@ -243,10 +261,13 @@ pub(in crate::c) unsafe extern "C-unwind" fn rdma_connect(
 ) -> c_int {
     // SAFETY: the function's contract.
     let wanted = unsafe { Wanted::load(param) };
-    minus(find::<Id>(handle).and_then(|id| {
-        id.connect(wanted)?;
-        id.complete()
-    }))
+    minus(
+        "rdma_connect",
+        find::<Id>(handle).and_then(|id| {
+            id.connect(wanted)?;
+            id.complete()
+        }),
+    )
 }
 
 pub(in crate::c) unsafe extern "C-unwind" fn rdma_accept(
@@ -255,10 +276,13 @@ pub(in crate::c) unsafe extern "C-unwind" fn rdma_accept(
 ) -> c_int {
     // SAFETY: the function's contract.
     let wanted = unsafe { Wanted::load(param) };
-    minus(find::<Id>(handle).and_then(|id| {
-        id.accept(wanted)?;
-        id.complete()
-    }))
+    minus(
+        "rdma_accept",
+        find::<Id>(handle).and_then(|id| {
+            id.accept(wanted)?;
+            id.complete()
+        }),
+    )
 }
 
 pub(in crate::c) unsafe extern "C" fn rdma_reject(
@@ -268,21 +292,25 @@ pub(in crate::c) unsafe extern "C" fn rdma_reject(
 ) -> c_int {
     // SAFETY: the function's contract.
     let data = unsafe { octets(data, len) };
-    minus(find::<Id>(handle).and_then(|id| id.reject(&data)))
+    minus("rdma_reject", find::<Id>(handle).and_then(|id| id.reject(&data)))
 }
 
 pub(in crate::c) extern "C-unwind" fn rdma_disconnect(handle: *mut rdma_cm_id) -> c_int {
-    minus(find::<Id>(handle).and_then(|id| if id.disconnect()? { id.complete() } else { Ok(()) }))
+    minus(
+        "rdma_disconnect",
+        find::<Id>(handle).and_then(|id| if id.disconnect()? { id.complete() } else { Ok(()) }),
+    )
 }
 
 /// Refused, as by the kernel's iWARP devices: an id is established by its queue pair alone.
 pub(in crate::c) extern "C" fn rdma_establish(handle: *mut rdma_cm_id) -> c_int {
-    minus(find::<Id>(handle).and(Err(Errno::EINVAL)))
+    let why = "an iWARP id is established by its queue pair alone";
+    minus("rdma_establish", find::<Id>(handle).and_then(|_| Err(because(Errno::EINVAL, why))))
 }
 
 /// Events of a queue pair reach its id anyway.
 pub(in crate::c) extern "C" fn rdma_notify(handle: *mut rdma_cm_id, _event: u32) -> c_int {
-    minus(find::<Id>(handle).map(drop))
+    minus("rdma_notify", find::<Id>(handle).map(drop))
 }
 
 /// Says which attributes bring a queue pair, that the program has made itself, to a state.
@@ -291,21 +319,24 @@ pub(in crate::c) unsafe extern "C" fn rdma_init_qp_attr(
     attr: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
-    minus(find::<Id>(handle).and_then(|_| {
-        let (mut attr, mask) = (given(attr)?, given(mask)?);
-        // SAFETY: the program's structure, in which it names the state, and a number's room.
-        unsafe {
-            let attr = attr.as_mut();
-            let wanted = match attr.qp_state {
-                qp_state::INIT | qp_state::RTR => qp_mask::STATE | qp_mask::ACCESS_FLAGS,
-                qp_state::RTS => 0,
-                _ => return Err(Errno::EINVAL),
-            };
-            attr.qp_access_flags = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
-            mask.write(wanted as c_int);
-        }
-        Ok(())
-    }))
+    minus(
+        "rdma_init_qp_attr",
+        find::<Id>(handle).and_then(|_| {
+            let (mut attr, mask) = (given(attr)?, given(mask)?);
+            // SAFETY: the program's structure, in which it names the state, and a number's room.
+            unsafe {
+                let attr = attr.as_mut();
+                let wanted = match attr.qp_state {
+                    qp_state::INIT | qp_state::RTR => qp_mask::STATE | qp_mask::ACCESS_FLAGS,
+                    qp_state::RTS => 0,
+                    _ => return Err(because(Errno::EINVAL, "a state to which no id brings a queue pair")),
+                };
+                attr.qp_access_flags = RIGHTS;
+                mask.write(wanted as c_int);
+            }
+            Ok(())
+        }),
+    )
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::event::Event;
 use super::id::{Id, Template, destroy};
 use super::queue_pair::destroy_srq;
 use crate::errors::Outcome;
+use crate::refusal::because;
 
 impl Id {
     /// Waits for the event of a step, if the id has no channel of the program's. The event stays at
@@ -46,7 +47,7 @@ impl Id {
     /// the attributes for one.
     fn next_request(self: &Arc<Self>) -> Outcome<*mut rdma_cm_id> {
         if !self.state.lock().waits {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "the id has an event channel: requests are its events"));
         }
         let channel = self.state.lock().channel.clone();
         let event = channel.events.pop()?;
@@ -54,7 +55,7 @@ impl Id {
             return Err(error);
         }
         let requested = event.requested.as_ref().filter(|_| event.kind() == cm::CONNECT_REQUEST);
-        let id = requested.ok_or(Errno::EINVAL)?;
+        let id = requested.ok_or_else(|| because(Errno::EINVAL, "another event than a request came"))?;
         let template = self.state.lock().template;
         if let Some(Template(mut attr)) = template {
             // SAFETY: a field of our own object.
@@ -74,13 +75,16 @@ pub(in crate::c) unsafe extern "C-unwind" fn rdma_get_request(
     listen: *mut rdma_cm_id,
     to: *mut *mut rdma_cm_id,
 ) -> c_int {
-    minus(find::<Id>(listen).and_then(|id| {
-        let to = given(to)?;
-        let requested = id.next_request()?;
-        // SAFETY: the program has room for a pointer.
-        unsafe { to.write(requested) };
-        Ok(())
-    }))
+    minus(
+        "rdma_get_request",
+        find::<Id>(listen).and_then(|id| {
+            let to = given(to)?;
+            let requested = id.next_request()?;
+            // SAFETY: the program has room for a pointer.
+            unsafe { to.write(requested) };
+            Ok(())
+        }),
+    )
 }
 
 /// Makes an id of what `rdma_getaddrinfo` has found.
@@ -149,7 +153,7 @@ pub(in crate::c) unsafe extern "C-unwind" fn rdma_create_ep(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the function's contract.
-    minus(unsafe { create(to, info, pd, attr) })
+    minus("rdma_create_ep", unsafe { create(to, info, pd, attr) })
 }
 
 pub(in crate::c) extern "C" fn rdma_destroy_ep(handle: *mut rdma_cm_id) {
@@ -166,7 +170,7 @@ pub(in crate::c) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mu
         devices().iter().map(|device| device.shared_context().map(|context| context.handle().cast()));
     let contexts: Outcome<Vec<*mut c_void>> = contexts.collect();
     // SAFETY: the function's contract.
-    pointer(contexts.and_then(|contexts| unsafe { list(&contexts, count) })).cast()
+    pointer("rdma_get_devices", contexts.and_then(|contexts| unsafe { list(&contexts, count) })).cast()
 }
 
 pub(in crate::c) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {

@@ -21,6 +21,7 @@ use super::channel::{Channel, acknowledge};
 use super::event::{Event, Told};
 use super::option::Settings;
 use crate::errors::Outcome;
+use crate::refusal::because;
 
 /// An id.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ pub(super) struct State {
     pub(super) channel: Arc<Channel>,
     /// The channel is the id's own, and each step waits for its event.
     pub(super) waits: bool,
-    /// The TCP socket that has the id's address, until it listens or connects.
+    /// The socket that has the id's address, until it listens or is connected.
     pub(super) socket: Option<Socket>,
     /// The peer, with the port of the server, whichever end that is.
     pub(super) destination: Option<SocketAddr>,
@@ -172,7 +173,7 @@ impl Id {
     /// Ends what the id is doing, and drops the events that the program has not taken.
     fn end(self: &Arc<Self>) {
         let mut state = self.state.lock();
-        state.phase = Phase::Over;
+        let phase = std::mem::replace(&mut state.phase, Phase::Over);
         let listener = state.listener.take();
         let (request, qp) = (state.request.take(), std::mem::take(&mut state.qp));
         let channel = state.channel.clone();
@@ -183,8 +184,11 @@ impl Id {
         if let Some(request) = request {
             let _ = request.reject(b"");
         }
-        if let Some(qp) = qp.upgrade() {
+        // The program may have moved the queue pair to another id.
+        let is_own = |qp: &Arc<Qp>| qp.id.lock().ptr_eq(&Arc::downgrade(self));
+        if let Some(qp) = qp.upgrade().filter(is_own) {
             *qp.id.lock() = Weak::new();
+            self.abandon(&qp, phase);
         }
         for event in channel.events.remove(|event| Arc::ptr_eq(&event.owner, self)) {
             // A request that the program never saw is answered by a rejection.
@@ -233,7 +237,7 @@ unsafe fn create(
     let (to, channel) = (given(to)?, find_channel(channel)?);
     match space {
         port_space::TCP | port_space::UDP => {}
-        _ => return Err(Errno::EPROTONOSUPPORT),
+        _ => return Err(because(Errno::EPROTONOSUPPORT, "the port spaces are RDMA_PS_TCP and RDMA_PS_UDP")),
     }
     let id = Id::new(channel, context, space)?;
     // SAFETY: promised by the caller.
@@ -248,7 +252,7 @@ pub(in crate::c) unsafe extern "C" fn rdma_create_id(
     space: u32,
 ) -> c_int {
     // SAFETY: the function's contract.
-    minus(unsafe { create(channel, to, context, space) })
+    minus("rdma_create_id", unsafe { create(channel, to, context, space) })
 }
 
 /// Destroys an id once the program has acknowledged its events. Its queue pair stays.
@@ -265,12 +269,12 @@ pub(super) fn destroy(handle: *mut rdma_cm_id) -> Outcome<()> {
 }
 
 pub(in crate::c) extern "C" fn rdma_destroy_id(handle: *mut rdma_cm_id) -> c_int {
-    minus(destroy(handle))
+    minus("rdma_destroy_id", destroy(handle))
 }
 
 pub(in crate::c) extern "C" fn rdma_migrate_id(
     handle: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {
-    minus(find::<Id>(handle).and_then(|id| id.migrate(find_channel(channel)?)))
+    minus("rdma_migrate_id", find::<Id>(handle).and_then(|id| id.migrate(find_channel(channel)?)))
 }

@@ -5,6 +5,8 @@ use std::ffi::{c_char, c_int};
 use nix::errno::Errno;
 
 use super::super::abi::{Plain, port_space, qp_type, rai, rdma_addrinfo};
+use super::super::border::minus;
+use crate::refusal::because;
 
 /// An answer, with room for its addresses behind it.
 #[repr(C)]
@@ -122,8 +124,8 @@ pub(in crate::c) unsafe extern "C" fn rdma_getaddrinfo(
 ) -> c_int {
     let named = !node.is_null() || !service.is_null();
     if to.is_null() || (!named && hints.is_null()) {
-        Errno::EINVAL.set();
-        return -1;
+        let why = "there is no name, no hint, or no room for the answer";
+        return minus("rdma_getaddrinfo", Err(because(Errno::EINVAL, why)));
     }
     let none = rdma_addrinfo::zeroed();
     // SAFETY: NULL or the program's structure.

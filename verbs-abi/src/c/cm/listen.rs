@@ -15,6 +15,7 @@ use super::event::{Event, Told};
 use super::id::{Id, Phase};
 use crate::engine::Host;
 use crate::errors::{Outcome, of_device};
+use crate::refusal::because;
 
 impl Id {
     fn listen(self: &Arc<Self>, backlog: c_int) -> Outcome<()> {
@@ -25,7 +26,7 @@ impl Id {
             self.bind(&mut state, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))?;
         }
         if state.phase != Phase::Bound {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "the id listens already, or is used for a connection"));
         }
         if self.space() != port_space::TCP {
             // Nobody can connect: there are no queue pairs for datagrams.
@@ -105,5 +106,5 @@ impl Host for Id {
 }
 
 pub(in crate::c) extern "C" fn rdma_listen(handle: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    minus(find::<Id>(handle).and_then(|id| id.listen(backlog)))
+    minus("rdma_listen", find::<Id>(handle).and_then(|id| id.listen(backlog)))
 }

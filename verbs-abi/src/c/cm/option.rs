@@ -9,6 +9,7 @@ use super::super::border::minus;
 use super::super::handle::find;
 use super::id::Id;
 use crate::errors::Outcome;
+use crate::refusal::because;
 
 /// Options that a program has set.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,9 +22,14 @@ pub(super) struct Settings {
 
 impl Settings {
     fn set(&mut self, level: c_int, name: c_int, value: &[u8]) -> Outcome<()> {
-        let octet = || <[u8; 1]>::try_from(value).map(|[octet]| octet).map_err(|_| Errno::EINVAL);
+        let octet = || {
+            <[u8; 1]>::try_from(value)
+                .map(|[octet]| octet)
+                .map_err(|_| because(Errno::EINVAL, "the option is one octet long"))
+        };
         let flag = || {
-            let octets = <[u8; 4]>::try_from(value).map_err(|_| Errno::EINVAL)?;
+            let octets =
+                <[u8; 4]>::try_from(value).map_err(|_| because(Errno::EINVAL, "the option is an int"))?;
             Ok(c_int::from_ne_bytes(octets) != 0)
         };
         match (level, name) {
@@ -32,7 +38,7 @@ impl Settings {
             (option::LEVEL_ID, option::REUSEADDR) => drop(flag()?),
             (option::LEVEL_ID, option::AFONLY) => self.one_family = Some(flag()?),
             (option::LEVEL_ID, option::ACK_TIMEOUT) => self.timeout = Some(octet()?),
-            _ => return Err(Errno::ENOSYS),
+            _ => return Err(because(Errno::ENOSYS, "the device has no such option")),
         }
         Ok(())
     }
@@ -59,10 +65,10 @@ pub(in crate::c) unsafe extern "C" fn rdma_set_option(
 ) -> c_int {
     // No option is longer than a number.
     let value = if value.is_null() || len > 8 {
-        Err(Errno::EINVAL)
+        Err(because(Errno::EINVAL, "the option has no value, or one that is too long"))
     } else {
         // SAFETY: the program says how long the value is.
         Ok(unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len) })
     };
-    minus(find::<Id>(handle).and_then(|id| id.set(level, name, value?)))
+    minus("rdma_set_option", find::<Id>(handle).and_then(|id| id.set(level, name, value?)))
 }

@@ -17,14 +17,17 @@ use super::super::memory::Pd;
 use super::super::process::process;
 use super::super::queue_pair::{self as pairs, Qp};
 use super::super::shared;
+use super::connect::RIGHTS;
 use super::id::Id;
 use crate::errors::Outcome;
+use crate::refusal::{Cause, because};
 
 /// Makes a completion channel, and a queue on it that the program knows by its id.
 fn queue(id: &Id, depth: u32) -> Outcome<(*mut ibv_comp_channel, *mut ibv_cq)> {
     let context = id.bind_device()?;
     let channel = Channel::new(context)?;
-    let cqe = c_int::try_from(depth.max(1)).map_err(|_| Errno::EINVAL)?;
+    let cqe = c_int::try_from(depth.max(1))
+        .map_err(|_| because(Errno::EINVAL, "longer than any completion queue of the device"))?;
     let cq = Cq::new(context, cqe, id.c().cast::<c_void>(), Some(channel.clone()))?;
     Ok((publish(&channel), publish(&cq)))
 }
@@ -37,7 +40,11 @@ fn domain(id: &Id, named: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
         return process().default_pd(id.device.device.name, context(verbs)?);
     }
     let pd = find::<Pd>(named)?;
-    if std::ptr::eq(pd.context.handle(), verbs) { Ok(named) } else { Err(Errno::EINVAL) }
+    if std::ptr::eq(pd.context.handle(), verbs) {
+        Ok(named)
+    } else {
+        Err(because(Errno::EINVAL, "the domain is of another open device than the id"))
+    }
 }
 
 impl Id {
@@ -52,10 +59,10 @@ impl Id {
         // SAFETY: fields of our own object, which programs only read.
         let (verbs, has_qp) = unsafe { ((*c).verbs, !(*c).qp.is_null()) };
         if verbs.is_null() || has_qp {
-            return Err(Errno::EINVAL);
+            return Err(because(Errno::EINVAL, "the id has no device yet, or a queue pair already"));
         }
         if self.space() != port_space::TCP {
-            return Err(Errno::EOPNOTSUPP);
+            return Err(Cause::Datagrams.refuse(Errno::EOPNOTSUPP));
         }
         let pd = domain(self, pd)?;
         self.create_cqs(attr)?;
@@ -66,7 +73,12 @@ impl Id {
         *made.id.lock() = Arc::downgrade(self);
         self.state.lock().qp = Arc::downgrade(&made);
         let timeout = self.state.lock().settings.timeout;
-        made.attributes.lock().timeout = timeout.unwrap_or(0);
+        {
+            // The connection manager has brought it to INIT, with these rights.
+            let mut attributes = made.attributes.lock();
+            attributes.timeout = timeout.unwrap_or(0);
+            attributes.qp_access_flags = RIGHTS;
+        }
         // SAFETY: as above.
         unsafe {
             (*c).pd = pd;
@@ -144,7 +156,7 @@ pub(in crate::c) unsafe extern "C" fn rdma_create_qp(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the function's contract.
-    minus(unsafe { create(id, pd, attr, None) })
+    minus("rdma_create_qp", unsafe { create(id, pd, attr, None) })
 }
 
 pub(in crate::c) unsafe extern "C" fn rdma_create_qp_ex(
@@ -152,7 +164,9 @@ pub(in crate::c) unsafe extern "C" fn rdma_create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
     // SAFETY: the function's contract; the plain structure is the beginning of the other.
-    minus(unsafe { pairs::parts(attr).and_then(|(pd, attr, operations)| create(id, pd, attr, operations)) })
+    minus("rdma_create_qp_ex", unsafe {
+        pairs::parts(attr).and_then(|(pd, attr, operations)| create(id, pd, attr, operations))
+    })
 }
 
 pub(in crate::c) extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
@@ -166,17 +180,20 @@ pub(in crate::c) unsafe extern "C" fn rdma_create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    minus(find::<Id>(id).and_then(|id| {
-        let pd = domain(&id, pd)?;
-        // SAFETY: the function's contract.
-        let srq = unsafe { shared::create(pd, attr)? };
-        // SAFETY: fields of our own object, which programs only read.
-        unsafe {
-            (*id.c()).pd = pd;
-            (*id.c()).srq = publish(&srq);
-        }
-        Ok(())
-    }))
+    minus(
+        "rdma_create_srq",
+        find::<Id>(id).and_then(|id| {
+            let pd = domain(&id, pd)?;
+            // SAFETY: the function's contract.
+            let srq = unsafe { shared::create(pd, attr)? };
+            // SAFETY: fields of our own object, which programs only read.
+            unsafe {
+                (*id.c()).pd = pd;
+                (*id.c()).srq = publish(&srq);
+            }
+            Ok(())
+        }),
+    )
 }
 
 pub(super) fn destroy_srq(id: &Id) {

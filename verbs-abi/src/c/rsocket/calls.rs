@@ -7,7 +7,7 @@ use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use nix::errno::Errno;
 use socket2::{Domain, SockAddr};
 
-use super::super::border::minus;
+use super::super::border::silent;
 use super::super::cm::load;
 use super::connection::{Connection, Sizes};
 use super::options::Options;
@@ -16,11 +16,11 @@ use crate::errors::Outcome;
 use crate::rsocket::Stream;
 
 fn count(outcome: Outcome<usize>) -> ssize_t {
-    outcome.map_or_else(|error| minus(Err(error)) as ssize_t, |count| count as ssize_t)
+    outcome.map_or_else(|error| silent(Err(error)) as ssize_t, |count| count as ssize_t)
 }
 
 fn number(outcome: Outcome<c_int>) -> c_int {
-    outcome.unwrap_or_else(|error| minus(Err(error)))
+    outcome.unwrap_or_else(|error| silent(Err(error)))
 }
 
 fn make(domain: c_int, kind: c_int) -> Outcome<c_int> {
@@ -42,11 +42,11 @@ pub(in crate::c) extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_i
 pub(in crate::c) unsafe extern "C" fn rbind(fd: c_int, addr: *const sockaddr, _len: socklen_t) -> c_int {
     // SAFETY: the function's contract.
     let addr = unsafe { load(addr) };
-    minus(socket(fd).and_then(|socket| socket.bind(addr?)))
+    silent(socket(fd).and_then(|socket| socket.bind(addr?)))
 }
 
 pub(in crate::c) extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
-    minus(socket(fd).and_then(|socket| socket.listen(backlog)))
+    silent(socket(fd).and_then(|socket| socket.listen(backlog)))
 }
 
 pub(in crate::c) unsafe extern "C-unwind" fn raccept(
@@ -69,15 +69,15 @@ pub(in crate::c) unsafe extern "C-unwind" fn rconnect(
 ) -> c_int {
     // SAFETY: the function's contract.
     let addr = unsafe { load(addr) };
-    minus(socket(fd).and_then(|socket| socket.connect(addr?)))
+    silent(socket(fd).and_then(|socket| socket.connect(addr?)))
 }
 
 pub(in crate::c) extern "C" fn rshutdown(fd: c_int, how: c_int) -> c_int {
-    minus(socket(fd).and_then(|socket| socket.shutdown(how)))
+    silent(socket(fd).and_then(|socket| socket.shutdown(how)))
 }
 
 pub(in crate::c) extern "C" fn rclose(fd: c_int) -> c_int {
-    minus(remove(fd).map(|socket| socket.close()))
+    silent(remove(fd).map(|socket| socket.close()))
 }
 
 /// Stores as much of an address as there is room for.
@@ -100,7 +100,7 @@ pub(in crate::c) unsafe extern "C" fn rgetpeername(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    minus(socket(fd).and_then(|socket| {
+    silent(socket(fd).and_then(|socket| {
         let peer = socket.lock().peer.ok_or(Errno::ENOTCONN)?;
         // SAFETY: the function's contract.
         unsafe { tell(Some(peer), addr, len) };
@@ -113,7 +113,7 @@ pub(in crate::c) unsafe extern "C" fn rgetsockname(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    minus(socket(fd).map(|socket| {
+    silent(socket(fd).map(|socket| {
         let state = socket.lock();
         let any = if state.domain == Domain::IPV6 { "[::]:0" } else { "0.0.0.0:0" };
         // SAFETY: the function's contract.

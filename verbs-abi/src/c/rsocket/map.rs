@@ -8,7 +8,7 @@ use libc::{off_t, size_t};
 use nix::errno::Errno;
 use rddp_rnic::{Access, MemoryRegion, ProtectionDomain, SendWr};
 
-use super::super::border::minus;
+use super::super::border::silent;
 use super::calls::{room, send_by};
 use super::connection::{Connection, MOST, remote};
 use super::socket::socket;
@@ -165,11 +165,11 @@ pub(in crate::c) unsafe extern "C" fn riomap(
         // SAFETY: the function's contract.
         unsafe { connection.map(addr, len, prot & libc::PROT_WRITE != 0, offset) }
     });
-    mapped.map_or_else(|error| minus(Err(error)).into(), |offset| offset as off_t)
+    mapped.map_or_else(|error| silent(Err(error)).into(), |offset| offset as off_t)
 }
 
 pub(in crate::c) extern "C" fn riounmap(fd: c_int, buf: *mut c_void, len: size_t) -> c_int {
-    minus(socket(fd).and_then(|socket| {
+    silent(socket(fd).and_then(|socket| {
         let mut state = socket.lock();
         state.connection().ok_or(Errno::EINVAL)?.unmap(buf.addr(), len)
     }))
@@ -188,5 +188,5 @@ pub(in crate::c) unsafe extern "C-unwind" fn riowrite(
         let at = (offset as u64).wrapping_add((octets.len() - rest.len()) as u64);
         connection.write_to(rest, at)
     });
-    sent.unwrap_or_else(|error| minus(Err(error)) as size_t)
+    sent.unwrap_or_else(|error| silent(Err(error)) as size_t)
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use nix::errno::Errno;
 
-use super::super::border::minus;
+use super::super::border::silent;
 use super::connection::Sizes;
 use super::socket::{Phase, socket};
 use crate::errors::Outcome;
@@ -90,7 +90,7 @@ pub(in crate::c) unsafe extern "C" fn rsetsockopt(
     let is_whole = !value.is_null() && len as usize >= size_of::<c_int>();
     // SAFETY: the function's contract: as many octets as `len` says.
     let value = is_whole.then(|| unsafe { value.cast::<c_int>().read_unaligned() });
-    minus(value.ok_or(Errno::EINVAL).and_then(|value| set(number, level, name, value)))
+    silent(value.ok_or(Errno::EINVAL).and_then(|value| set(number, level, name, value)))
 }
 
 fn get(number: c_int, level: c_int, name: c_int) -> Outcome<c_int> {
@@ -124,7 +124,7 @@ pub(in crate::c) unsafe extern "C" fn rgetsockopt(
     value: *mut c_void,
     len: *mut libc::socklen_t,
 ) -> c_int {
-    minus(get(number, level, name).and_then(|found| {
+    silent(get(number, level, name).and_then(|found| {
         // SAFETY: the function's contract: NULL, or a length and as many octets.
         unsafe {
             if value.is_null() || len.is_null() || (*len as usize) < size_of::<c_int>() {
@@ -151,5 +151,5 @@ pub(in crate::c) extern "C" fn rfcntl(number: c_int, command: c_int, flags: c_in
             _ => Err(Errno::ENOTSUP),
         }
     });
-    done.unwrap_or_else(|error| minus(Err(error)))
+    done.unwrap_or_else(|error| silent(Err(error)))
 }

@@ -9,7 +9,7 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, nfds_t, pollfd};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::super::border::minus;
+use super::super::border::silent;
 use super::super::cancel::end_if_cancelled;
 use super::socket::{LOOK, Phase, Socket, State, find};
 use crate::errors::Outcome;
@@ -120,11 +120,11 @@ fn poll_all(fds: &mut [pollfd], timeout: c_int) -> Outcome<usize> {
 pub(in crate::c) unsafe extern "C-unwind" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     let fds = match count {
         0 => &mut [],
-        _ if fds.is_null() => return minus(Err(Errno::EFAULT)),
+        _ if fds.is_null() => return silent(Err(Errno::EFAULT)),
         // SAFETY: the function's contract.
         _ => unsafe { std::slice::from_raw_parts_mut(fds, count as usize) },
     };
-    poll_all(fds, timeout).map_or_else(|error| minus(Err(error)), |count| count as c_int)
+    poll_all(fds, timeout).map_or_else(|error| silent(Err(error)), |count| count as c_int)
 }
 
 /// # Safety
@@ -179,5 +179,5 @@ pub(in crate::c) unsafe extern "C-unwind" fn rselect(
     });
     // SAFETY: as above.
     let done = unsafe { select(count, [read, write, except], timeout) };
-    done.unwrap_or_else(|error| minus(Err(error)))
+    done.unwrap_or_else(|error| silent(Err(error)))
 }

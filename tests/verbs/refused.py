@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Compiles refused.c with the headers of libibverbs-dev, and looks at what librddp_verbs.so tells of
+calls that it refuses: with RDDP_LOG one line for each, which names the verb and says why, and for
+what no program can do on this device a line on standard error without it, once."""
+
+import subprocess
+import sys
+import tempfile
+
+from c_program import build
+
+# What is refused twice; the verb, its error and words of the reason; words of the line on standard
+# error.
+REFUSALS = [
+    ("numbers", "ibv_modify_qp: EINVAL: this device connects by librdmacm", "-R at both ends"),
+    ("extensions", "ibv_post_send: EOPNOTSUPP: atomics and immediate", "RDDP_VERBS_EXTENSIONS=on"),
+    ("datagrams", "ibv_create_qp: EOPNOTSUPP: this device has no datagrams", "RDMA_PS_TCP"),
+    ("xrc", "ibv_create_qp: EOPNOTSUPP: this device has no XRC", "RC queue pairs"),
+    ("missing", "ibv_import_pd: EOPNOTSUPP: the device does not have this", None),
+    ("handle", "ibv_dereg_mr: EINVAL: the program has no such object", None),
+]
+
+
+def main():
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        built = build(sys.argv[1], folder, "refused")
+        if not built:
+            return 1
+        program, environment = built
+        for what, event, words in REFUSALS:
+            for log in ("", "verbs=info"):
+                ended = subprocess.run([program, what], env=environment | {"RDDP_LOG": log},
+                                       capture_output=True, text=True, timeout=60)
+                lines = ended.stderr.splitlines()
+                told = [line for line in lines if line.startswith("rddp: ")]
+                events = [line for line in lines if "verbs::refused: " in line]
+                right = (ended.returncode == 0 and len(told) + len(events) == len(lines)
+                         and len(told) == (words is not None)
+                         and all(words in line for line in told)
+                         and len(events) == (2 if log else 0)
+                         and all(event in line for line in events))
+                if not right:
+                    failed += 1
+                    print(f"refused: {what}: {ended.returncode} {ended.stdout}{ended.stderr}")
+    print(f"refused: {f'{failed} failed' if failed else 'each says why'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
