@@ -127,8 +127,25 @@ def preloaded():
                seconds=4)
     yield Case("iperf under librspreload", "iperf -s -p 7422", f"iperf -c {AT} -p 7422 -t 1",
                ends=(ENDED, 0), says="bits/sec", variables=PRELOAD, seconds=30)
+    yield Case("iperf3 under librspreload", "iperf3 -s -1 -p 7424",
+               f"iperf3 -c {AT} -p 7424 -t 1", says="receiver", variables=PRELOAD, seconds=30)
     yield Case("NPtcp under librspreload", "NPtcp -P 7423 -u 64 -n 20 -o /dev/null",
                f"NPtcp -h {AT} -P 7423 -u 64 -n 20 -o /dev/null", says="usec", variables=PRELOAD)
+
+
+def migration():
+    """QEMU moves a running machine (Debian's is built with RDMA)."""
+    machine = "qemu-system-x86_64 -machine pc,accel=tcg -m 64 -nodefaults -display none -net none"
+    yield Case("qemu migration", f"{machine} -incoming rdma:{AT}:7441", f"{machine} -monitor stdio",
+               ends=(ENDED, 0), says="Migration status: completed",
+               stdin=f"migrate rdma:{AT}:7441\ninfo migrate\nquit\n".encode())
+
+
+def udapl():
+    """uDAPL, whose server makes a queue pair by one id and accepts a connection with another."""
+    yield Case("dtest", "dtest -P rddp -b 4096 -s", f"dtest -P rddp -b 4096 -h {AT}",
+               says="DAPL Test Complete. PASSED",
+               variables={"DAT_OVERRIDE": str(pathlib.Path(__file__).with_name("dat.conf"))})
 
 
 # Immediate Data and atomics (RFC 7306).
@@ -186,6 +203,8 @@ CASES = [
     *qperf(),
     *fio(),
     *libfabric(),
+    *udapl(),
+    *migration(),
 ]
 
 # Cases that take minutes.
