@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compiles refused.c with the headers of libibverbs-dev, and looks at what librddp_verbs.so tells of
-calls that it refuses: with RDDP_LOG one line for each, which names the verb and says why, and for
-what no program can do on this device a line on standard error without it, once."""
+"""Compiles refused.c with the headers of libibverbs-dev, and looks at what librddp_verbs.so tells
+of calls that it refuses: with RDDP_LOG one line for each, which names the verb and says why, and
+for what no program can do on this device a line on standard error without it, once."""
 
 import subprocess
 import sys
