@@ -1,6 +1,8 @@
 //! Completion channels: descriptors that are readable when an armed completion queue has a
 //! completion.
 
+mod owed;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -8,16 +10,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::poll::PollFlags;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use self::owed::{Found, Owed};
 use crate::cq::{CompletionQueue, CqInner, FEW, Waiter};
 use crate::deadline::Deadline;
 use crate::home::Home;
+use crate::io::alarm::alarm;
 use crate::io::bell::Asleep;
 use crate::io::counter::Counter;
-use crate::io::ready_set::epoll_timeout;
+use crate::io::driver::{Driver, Show};
+use crate::io::ready_set::ReadySet;
 use crate::io::sleep::Sleep;
 
 /// A channel to which [armed](CompletionQueue::arm) completion queues report, made by
@@ -142,9 +147,8 @@ impl AsRawFd for CompletionChannel {
 #[derive(Debug)]
 pub(crate) struct ChannelInner {
     notify: Counter,
-    /// An epoll set with `notify` and the epoll sets of all queues. A thread sleeps on it when the
-    /// queues, or the members of one, are more than [`FEW`].
-    epoll: Epoll,
+    /// Used when the queues, or the members of one, are more than [`FEW`].
+    pub(crate) ready: Arc<ReadySet>,
     events: Mutex<Events>,
     queues: Mutex<Vec<Weak<CqInner>>>,
     /// The number of threads that are asleep in [`ChannelInner::wait`].
@@ -162,6 +166,15 @@ struct Events {
     watched_elsewhere: bool,
     /// The number of threads in [`ChannelInner::wait`], asleep or not.
     waiting: usize,
+    /// Events that are not shown yet.
+    owed: Owed,
+}
+
+impl Events {
+    fn pop(&mut self) -> Option<Weak<CqInner>> {
+        self.owed.take();
+        self.queues.pop_front()
+    }
 }
 
 impl Events {
@@ -199,15 +212,8 @@ impl Drop for Waiting<'_> {
 
 impl ChannelInner {
     fn new() -> io::Result<Self> {
-        let (notify, epoll) = (Counter::new()?, Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
-        epoll.add(&notify, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
-        Ok(ChannelInner {
-            notify,
-            epoll,
-            events: Mutex::default(),
-            queues: Mutex::default(),
-            asleep: AtomicUsize::new(0),
-        })
+        let (ready, events, queues, asleep) = Default::default();
+        Ok(ChannelInner { notify: Counter::new()?, ready, events, queues, asleep })
     }
 
     pub(crate) fn is_watched_elsewhere(&self) -> bool {
@@ -231,23 +237,21 @@ impl ChannelInner {
         self.notify.hide(0);
     }
 
-    fn live_queues(&self) -> Few<Arc<CqInner>> {
+    pub(crate) fn live_queues(&self) -> Few<Arc<CqInner>> {
         self.queues.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    pub(crate) fn add(&self, cq: &Arc<CqInner>) -> io::Result<()> {
-        self.epoll.add(&cq.ready, EpollEvent::new(EpollFlags::EPOLLIN, 1))?;
+    pub(crate) fn add(&self, cq: &Arc<CqInner>) {
         self.queues.lock().push(Arc::downgrade(cq));
-        Ok(())
     }
 
-    pub(crate) fn remove(&self, cq: &CqInner) {
-        let _ = self.epoll.delete(&cq.ready);
+    /// Forgets the queues that are gone.
+    pub(crate) fn purge(&self) {
         self.queues.lock().retain(|queue| queue.strong_count() > 0);
     }
 
-    /// Adds an event. `in_background` says whether the calling thread is the device's.
-    pub(crate) fn push(&self, cq: &Arc<CqInner>, in_background: bool) {
+    /// Adds an event of a queue of the device with this background thread.
+    pub(crate) fn push(self: &Arc<Self>, cq: &Arc<CqInner>, driver: &Driver) {
         let mut events = self.events.lock();
         events.queues.push_back(Arc::downgrade(cq));
         // A thread that goes to sleep counts itself in `asleep`, then looks for events once more:
@@ -255,16 +259,29 @@ impl ChannelInner {
         if self.asleep.load(Ordering::SeqCst) > 0 {
             self.notify.show(events.queues.len());
         } else if events.shown && events.waiting == 0 {
-            self.notify.show(events.queues.len());
             // No thread of the program was here to read the sockets.
+            let in_background = driver.is_this_thread();
             events.watched_elsewhere |= in_background;
+            if in_background || !self.leaves(&mut events, driver) {
+                self.notify.show(events.queues.len());
+            }
         }
+    }
+
+    /// Returns whether an event is left to the background thread, which has a turn soon, to show.
+    fn leaves(self: &Arc<Self>, events: &mut Events, driver: &Driver) -> bool {
+        let leaves = events.owed.may_wait()
+            && (events.owed.is_asked() || driver.show_soon(Arc::downgrade(self) as Weak<dyn Show>));
+        if leaves && !events.owed.is_asked() {
+            events.owed.ask();
+        }
+        leaves
     }
 
     fn next_event(&self) -> Option<CompletionQueue> {
         loop {
             let mut events = self.events.lock();
-            let cq = events.queues.pop_front()?;
+            let cq = events.pop()?;
             self.notify.hide(events.queues.len());
             drop(events);
             if let Some(cq) = cq.upgrade() {
@@ -280,7 +297,7 @@ impl ChannelInner {
             let mut events = self.events.lock();
             self.notify.note_read();
             // There is none if a thread that did not sleep was faster.
-            let cq = events.queues.pop_front();
+            let cq = events.pop();
             self.notify.hide(events.queues.len());
             drop(events);
             if let Some(cq) = cq.and_then(|cq| cq.upgrade()) {
@@ -297,7 +314,9 @@ impl ChannelInner {
         if let Some(cq) = self.next_event() {
             return Ok(Some(cq));
         }
-        if !queues.iter().all(|cq| cq.sleeps_first(timeout)) {
+        if self.ready.is_used() {
+            self.ready.serve()?;
+        } else if !queues.iter().all(|cq| cq.sleeps_first(timeout)) {
             queues.iter().for_each(|cq| cq.look_first());
         }
         loop {
@@ -312,36 +331,57 @@ impl ChannelInner {
             let slept = self.sleep(&queues, left);
             self.asleep.fetch_sub(1, Ordering::SeqCst);
             slept?;
-            queues.iter().for_each(|cq| cq.progress());
+            if self.ready.is_used() {
+                self.ready.serve()?;
+            } else {
+                queues.iter().for_each(|cq| cq.progress());
+            }
         }
     }
 
     /// Sleeps until there is an event, or progress to be made. A signal ends the sleep with
     /// `Interrupted`.
     fn sleep(&self, queues: &[Arc<CqInner>], timeout: Option<Duration>) -> io::Result<()> {
-        let _asleep: Few<Asleep<'_>> = queues.iter().map(|cq| cq.ready.bell.fall_asleep()).collect();
+        let alarm = alarm()?;
+        let _asleep: Few<Asleep<'_>> = queues.iter().map(|cq| cq.bell.fall_asleep(&alarm)).collect();
         let mut events = self.events.lock();
         if !events.queues.is_empty() {
             return Ok(());
         }
         events.watched_elsewhere = false;
         drop(events);
-        if queues.len() > FEW || queues.iter().any(|cq| cq.is_by_epoll()) {
-            queues.iter().try_for_each(|cq| cq.use_epoll())?;
-            self.epoll.wait(&mut [EpollEvent::empty(); 16], epoll_timeout(timeout))?;
-            Ok(())
-        } else {
-            let mut sleep = Sleep::default();
-            queues.iter().for_each(|cq| cq.watch(&mut sleep));
-            let wakes = queues.iter().map(|cq| cq.ready.bell.as_fd());
-            sleep.wait(std::iter::once(self.notify.as_fd()).chain(wakes), timeout)
+        if let [cq, ..] = queues
+            && queues.len() > FEW
+        {
+            cq.use_epoll()?;
         }
+        let mut sleep = Sleep::default();
+        if self.ready.is_used() {
+            sleep.add(self.ready.clone(), PollFlags::POLLIN);
+        } else {
+            queues.iter().for_each(|cq| cq.watch(&mut sleep));
+        }
+        sleep.wait([self.notify.as_fd(), alarm.as_fd()], timeout)
+    }
+}
+
+impl Show for ChannelInner {
+    fn show(&self) -> bool {
+        let mut events = self.events.lock();
+        let has_events = !events.queues.is_empty() && events.shown && events.waiting == 0;
+        let found = events.owed.look(has_events);
+        if found == Found::Old {
+            self.notify.show(events.queues.len());
+        }
+        found == Found::New
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use nix::poll::{PollFd, PollFlags, PollTimeout};
+    use nix::poll::{PollFd, PollTimeout};
+
+    use std::time::Instant;
 
     use super::*;
     use crate::Rnic;
@@ -360,13 +400,52 @@ mod tests {
         };
         let (inner, cq) = (channel.0.anywhere(), cq.0.anywhere());
         let waiting = Waiting::new(inner);
-        (0..2).for_each(|_| inner.push(cq, false));
+        let driver = &rnic.0.anywhere().driver;
+        (0..2).for_each(|_| inner.push(cq, driver));
         assert!(channel.next_event().is_some() && !is_readable());
         drop(waiting);
         assert!(is_readable() && channel.next_event().is_some());
         assert!(!is_readable() && channel.next_event().is_none());
-        inner.push(cq, false);
+        inner.push(cq, driver);
         assert!(is_readable(), "nobody waits");
+    }
+
+    /// An event that the program takes at once costs no system call, where the background thread
+    /// has a turn soon; and if the program does not take it, that thread shows it.
+    #[test]
+    fn an_event_is_left_to_a_turn_of_the_background_thread_that_comes_soon() {
+        let rnic = Rnic::open().unwrap();
+        let channel = rnic.create_channel().unwrap();
+        let cq = rnic.create_cq_on(&channel, 1).unwrap();
+        let descriptor = channel.watch();
+        let is_readable = || {
+            let mut fds = [PollFd::new(descriptor, PollFlags::POLLIN)];
+            nix::poll::poll(&mut fds, PollTimeout::ZERO) == Ok(1)
+        };
+        let (inner, cq) = (channel.0.anywhere(), cq.0.anywhere());
+        // There is no thread before there is a connection.
+        let driver = &rnic.0.anywhere().driver;
+        let has_turn = |turn| driver.shared.lock().next_turn = turn;
+        let to_show = || std::mem::take(&mut driver.shared.lock().to_show).len();
+        has_turn(Some(Instant::now() + Duration::from_secs(60)));
+        inner.push(cq, driver);
+        assert!(is_readable() && to_show() == 0, "no turn comes soon");
+        assert!(channel.next_event().is_some() && !is_readable());
+        has_turn(Some(Instant::now()));
+        for _ in 0..100 {
+            inner.push(cq, driver);
+            assert!(!is_readable() && channel.next_event().is_some());
+        }
+        assert_eq!(to_show(), 1, "one turn is for all");
+        assert!(!inner.show() && !is_readable());
+        (0..2).for_each(|_| inner.push(cq, driver));
+        assert!(channel.next_event().is_some());
+        assert!(inner.show() && !is_readable(), "the second may be new");
+        assert!(!inner.show() && is_readable(), "the program has taken none since");
+        assert!(channel.next_event().is_some() && !is_readable());
+        inner.push(cq, driver);
+        assert!(is_readable(), "it sleeps on the descriptor");
+        has_turn(None);
     }
 
     /// The background thread may hold a queue for a moment after the program has dropped it.

@@ -32,6 +32,7 @@ use crate::channel::ChannelInner;
 use crate::deadline::Deadline;
 use crate::error::{Error, PostError};
 use crate::home::Home;
+use crate::io::bell::Bell;
 use crate::io::driver::Driver;
 use crate::io::lease::Presence;
 use crate::io::ready_set::ReadySet;
@@ -118,7 +119,7 @@ impl CompletionQueue {
     /// program stores with `SeqCst` before this call what `other` is to see.
     pub fn wake(&self) {
         if let Ok(cq) = self.0.here() {
-            cq.ready.bell.ring();
+            cq.bell.ring();
         }
     }
 
@@ -196,10 +197,10 @@ pub(crate) struct CqInner {
     overflowed: AtomicBool,
     /// The QPs that complete into the queue, until the program drops them.
     members: Mutex<Members>,
-    /// Set once there have been more members than [`FEW`]: their sockets are in the epoll set of
-    /// `ready` from then on.
-    by_epoll: AtomicBool,
-    pub(crate) ready: ReadySet,
+    pub(crate) bell: Bell,
+    /// Used once there have been more members than [`FEW`]; shared with the other queues of the
+    /// channel.
+    ready: Arc<ReadySet>,
     channel: Option<Arc<ChannelInner>>,
     driver: Arc<Driver>,
     /// The polls and waits of the program, by which the background thread knows that the program
@@ -217,7 +218,7 @@ impl CqInner {
         capacity: usize,
         channel: Option<Arc<ChannelInner>>,
         driver: Arc<Driver>,
-    ) -> io::Result<Arc<Self>> {
+    ) -> Arc<Self> {
         let cq = Arc::new(CqInner {
             num,
             handles: AtomicUsize::new(0),
@@ -225,8 +226,8 @@ impl CqInner {
             len: AtomicUsize::new(0),
             overflowed: AtomicBool::new(false),
             members: Mutex::default(),
-            by_epoll: AtomicBool::new(false),
-            ready: ReadySet::new()?,
+            bell: Bell::default(),
+            ready: channel.as_ref().map_or_else(Arc::default, |channel| channel.ready.clone()),
             channel,
             driver,
             presence: Presence::default(),
@@ -234,9 +235,9 @@ impl CqInner {
             vain: AtomicU32::new(0),
         });
         if let Some(channel) = &cq.channel {
-            channel.add(&cq)?;
+            channel.add(&cq);
         }
-        Ok(cq)
+        cq
     }
 
     /// Returns whether the program can still use the queue, by a handle or through a QP.
@@ -270,7 +271,7 @@ impl CqInner {
         if fires {
             self.fire();
         }
-        self.ready.bell.ring_for_completion();
+        self.bell.ring_for_completion();
     }
 
     /// Drops a completion for which there is no room. The queue is in error for good then. Its QPs
@@ -289,7 +290,7 @@ impl CqInner {
     /// Reports to the completion channel, if the queue has one.
     fn fire(self: &Arc<Self>) {
         if let Some(channel) = &self.channel {
-            channel.push(self, self.driver.is_this_thread());
+            channel.push(self, &self.driver);
         }
     }
 
@@ -350,7 +351,7 @@ impl CqInner {
 impl Drop for CqInner {
     fn drop(&mut self) {
         if let Some(channel) = &self.channel {
-            channel.remove(self);
+            channel.purge();
         }
         // No program takes these completions any more: their shared receives are free again.
         self.entries.get_mut().drain(usize::MAX).map(Entry::take).for_each(drop);

@@ -133,13 +133,13 @@ impl Rnic {
         let device = self.0.here()?;
         let channel = channel.map(|channel| channel.0.here().cloned()).transpose()?;
         let cq = CqInner::new(device.next_cq(), capacity, channel, device.driver.clone());
-        Ok(CompletionQueue::new(cq.map_err(Error::host("making a completion queue's descriptors"))?))
+        Ok(CompletionQueue::new(cq))
     }
 
     /// Makes a completion channel.
     pub fn create_channel(&self) -> Result<CompletionChannel, Error> {
         self.0.here()?;
-        CompletionChannel::new().map_err(Error::host("making a completion channel's descriptors"))
+        CompletionChannel::new().map_err(Error::host("making a completion channel's descriptor"))
     }
 
     /// Listens on a TCP address (port 0: any). Connections are accepted with `options`.

@@ -14,7 +14,8 @@ import tempfile
 
 from c_program import build
 
-NAMES = ("calls", "pairs", "signals", "hostile", "cancelled", "children", "rsockets", "rsocket_peers")
+NAMES = ("calls", "pairs", "signals", "hostile", "cancelled", "children", "descriptors", "rsockets",
+         "rsocket_peers")
 
 
 def main():

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use nix::poll::PollFlags;
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 
 use super::{CqInner, Member};
 use crate::deadline::Deadline;
-use crate::io::bell::Asleep;
+use crate::io::alarm::alarm;
 use crate::io::driver::Holder;
 use crate::io::lease::Lease;
 use crate::io::sleep::Sleep;
@@ -45,34 +46,43 @@ impl CqInner {
         self.members.lock().len()
     }
 
-    /// Returns whether the sockets of the members are in the queue's epoll set.
+    /// Returns whether the sockets of the members are in an epoll set.
     pub(crate) fn is_by_epoll(&self) -> bool {
-        self.by_epoll.load(Ordering::Acquire)
+        self.ready.is_used()
     }
 
-    /// Puts the sockets of all members into the epoll set, and has those of later ones put there.
+    /// Puts the sockets of all members into the epoll set, which the queues of a channel share, and
+    /// has those of later ones put there.
     pub(crate) fn use_epoll(&self) -> io::Result<()> {
-        if self.by_epoll.swap(true, Ordering::AcqRel) {
+        if self.ready.begin()? {
             return Ok(());
         }
-        // A member that connects at this moment sees the flag and enters by itself, or is found
-        // connected here.
-        let members = self.members.lock().all();
-        if let Err(error) = members.iter().try_for_each(|member| member.enter(self)) {
+        let of_channel = self.channel.as_ref().map(|channel| channel.live_queues());
+        let alone = of_channel.is_none().then_some(self);
+        let sharing = || of_channel.iter().flatten().map(|cq| &**cq).chain(alone);
+        let entered = sharing().try_for_each(CqInner::enter_members);
+        if entered.is_err() {
             // The kernel has no room for another watch: the QP that is being made is refused.
-            self.by_epoll.store(false, Ordering::Release);
-            return Err(error);
+            self.ready.give_up();
         }
-        self.ready.bell.ring();
-        Ok(())
+        sharing().for_each(|cq| cq.bell.ring());
+        entered
+    }
+
+    fn enter_members(&self) -> io::Result<()> {
+        // A member that connects at this moment sees that the set is used and enters by itself, or
+        // is found connected here.
+        let members = self.members.lock().all();
+        members.iter().try_for_each(|member| member.enter(self))
     }
 
     /// Watches the socket of a member that has been connected.
     pub(crate) fn admit(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         if self.is_by_epoll() {
-            self.ready.add(socket, token)?;
+            let member = self.members.lock().by_token(token);
+            member.map_or(Ok(()), |member| self.ready.add(socket, token, &member))?;
         }
-        self.ready.bell.ring();
+        self.bell.ring();
         Ok(())
     }
 
@@ -80,18 +90,17 @@ impl CqInner {
     pub(crate) fn set_interest(&self, socket: BorrowedFd<'_>, token: u64, interest: EpollFlags) {
         if self.is_by_epoll() {
             self.ready.set_interest(socket, token, interest);
-        } else {
-            // Threads that sleep have named the events to the kernel: they go to sleep anew.
-            self.ready.bell.ring();
         }
+        // Threads that sleep may have named the events to the kernel: they go to sleep anew.
+        self.bell.ring();
     }
 
     /// Stops watching the socket of a member whose connection is over.
-    pub(crate) fn dismiss(&self, socket: BorrowedFd<'_>) {
+    pub(crate) fn dismiss(&self, socket: BorrowedFd<'_>, token: u64) {
         if self.is_by_epoll() {
-            self.ready.remove(socket);
+            self.ready.remove(socket, token);
         }
-        self.ready.bell.ring();
+        self.bell.ring();
     }
 
     /// Makes the background thread call the `on_timer` of each member.
@@ -133,8 +142,8 @@ impl CqInner {
         let few = self.members.lock().few();
         match few {
             Some(list) => list.iter().for_each(|member| member.try_progress()),
-            // An error of the epoll set is reported by `wait`: a poll has no way to report it.
-            None => drop(self.serve_ready(Some(Duration::ZERO), None)),
+            // A poll has no way to report an error of the epoll set.
+            None => drop(self.serve_ready()),
         }
     }
 
@@ -186,40 +195,43 @@ impl CqInner {
 
     /// Sleeps until a socket is ready or the bell rings, and makes progress.
     fn wait_ready(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<()> {
+        let alarm = alarm()?;
         // From here on the bell wakes this thread, so that a completion which comes after this look
         // at the queue is not overlooked.
-        let asleep = self.ready.bell.await_completion();
+        let asleep = self.bell.await_completion(&alarm);
         if !self.is_empty() || other() {
             return Ok(());
         }
-        if self.is_by_epoll() {
-            return self.serve_ready(timeout, Some(asleep));
-        }
         let mut sleep = Sleep::default();
         self.watch(&mut sleep);
-        sleep.wait([self.ready.bell.as_fd()], timeout)?;
+        sleep.wait([alarm.as_fd()], timeout)?;
         drop(asleep);
         self.progress();
         Ok(())
     }
 
-    /// Adds what a thread that sleeps on this queue has to watch, while the members are few.
+    /// Adds what a thread that sleeps on this queue has to watch.
     pub(crate) fn watch(&self, sleep: &mut Sleep) {
         let few = self.members.lock().few();
-        let members = few.iter().flat_map(|list| list.iter());
-        for (watched, events) in members.filter_map(|member| member.watch_for()) {
-            sleep.add(watched, events);
+        match few {
+            Some(list) => {
+                let watched = list.iter().filter_map(|member| member.watch_for());
+                watched.for_each(|(watched, events)| sleep.add(watched, events));
+            }
+            None => self.watch_set(sleep),
         }
     }
 
-    /// Waits for members that are ready by the epoll set, and has them make progress.
-    fn serve_ready(&self, timeout: Option<Duration>, asleep: Option<Asleep<'_>>) -> io::Result<()> {
-        self.ready.wait(timeout, asleep, |token| {
-            let member = self.members.lock().by_token(token);
-            if let Some(member) = member {
-                member.try_progress();
-            }
-        })
+    /// Adds the epoll set. Before it is used there is none: the bell rings once it is.
+    pub(crate) fn watch_set(&self, sleep: &mut Sleep) {
+        if self.is_by_epoll() {
+            sleep.add(self.ready.clone(), PollFlags::POLLIN);
+        }
+    }
+
+    /// Has the members make progress that are ready by the epoll set.
+    pub(crate) fn serve_ready(&self) -> io::Result<()> {
+        if self.is_by_epoll() { self.ready.serve() } else { Ok(()) }
     }
 }
 

@@ -163,6 +163,40 @@ fn a_thread_that_sleeps_on_a_queue_is_woken_by_any_of_its_members() {
     }
 }
 
+/// The queues of a channel are slept on one by one while they are few, and by one epoll set when
+/// they, or the members of one, are many.
+#[test]
+fn a_thread_that_sleeps_on_a_channel_is_woken_by_any_member_of_any_queue() {
+    let rnic = Rnic::open().unwrap();
+    for (count, of_first) in [(1, 1), (FEW, 1), (FEW + 1, 1), (2, FEW + 1)] {
+        let channel = rnic.create_channel().unwrap();
+        let queues: Vec<_> = (0..count).map(|_| rnic.create_cq_on(&channel, 16).unwrap()).collect();
+        let crowd = (1..of_first).map(|_| &queues[0]);
+        let members: Vec<_> = queues.iter().chain(crowd).map(|cq| (cq, Datagrams::new(1, cq))).collect();
+        for (cq, (_member, peer)) in &members {
+            cq.arm(false);
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| channel.wait(Some(PATIENCE)).unwrap().map(|cq| cq.num()));
+                let turn = AtomicU64::new(0);
+                let is_asleep = comes(|| {
+                    let turn = turn.fetch_add(1, Ordering::Relaxed) + 1;
+                    cq.0.anywhere().presence.lease(turn, || false).is_held()
+                });
+                peer.send(b"!").unwrap();
+                assert!(is_asleep && waiting.join().unwrap() == Some(cq.num()), "{count} {of_first}");
+            });
+            assert_eq!(cq.completions().count(), 1);
+        }
+        let first = queues[0].0.anywhere();
+        assert_eq!(first.is_by_epoll(), count > FEW || of_first > FEW);
+        // And a thread that polls a queue is served, whatever its siblings use.
+        for (cq, (_member, peer)) in &members {
+            peer.send(b"!").unwrap();
+            assert!(comes(|| cq.poll_one().is_some()), "{count} {of_first}");
+        }
+    }
+}
+
 #[test]
 fn the_background_thread_makes_progress_for_any_member() {
     let rnic = Rnic::open().unwrap();

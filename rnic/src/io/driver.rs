@@ -3,16 +3,18 @@
 //! [`turns`](super::turns).
 //!
 //! Every socket is in the thread's epoll set one-shot: an event disarms it, and it is armed again
-//! once everything has been read. While a program polls or waits on a completion queue of that
-//! socket (which gives it a [`Lease`]), the thread leaves the disarmed socket to the queue, its
-//! [`Holder`]. It asks the holder soon whether the program still does so, and later and later as
-//! long as the answer is yes. So no two threads read one socket in turns, and no socket is
-//! forgotten when the program stops: the thread takes it back and looks at it.
+//! once everything has been read. One that the thread has read many times in a row stays armed,
+//! which saves a system call for each message, until a program reads it. While a program polls or
+//! waits on a completion queue of that socket (which gives it a [`Lease`]), the thread leaves the
+//! disarmed socket to the queue, its [`Holder`]. It asks the holder soon whether the program still
+//! does so, and later and later as long as the answer is yes. So no two threads read one socket in
+//! turns, and no socket is forgotten when the program stops: the thread takes it back and looks at
+//! it.
 //!
 //! A panic in a function of one source ends that source alone; an epoll set that fails ends all of
 //! them: see [`Source::give_up`].
 
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -44,6 +46,9 @@ const SHORT: Duration = Duration::from_micros(500);
 /// microseconds, longer than the shortest sleeps.
 const SLACK: u64 = 1;
 
+/// Time within which the thread has another turn where it is to show something.
+pub(crate) const SOON: Duration = Duration::from_millis(1);
+
 /// Signals that the kernel raises in the thread that has caused them.
 const FAULTS: [Signal; 6] =
     [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGFPE, Signal::SIGILL, Signal::SIGTRAP, Signal::SIGSYS];
@@ -63,6 +68,13 @@ pub(crate) trait Holder: Send + Sync {
     fn left(&self) -> &Mutex<HashSet<u64>>;
 }
 
+/// An object with something to show to a program, unless the program has seen it before.
+pub(crate) trait Show: Send + Sync {
+    /// Shows it. Returns true if that is to be asked once more, later. Called by the background
+    /// thread.
+    fn show(&self) -> bool;
+}
+
 /// An object whose socket and timers the background thread looks after: a QP, a startup, a
 /// listener, or a connection that ends.
 pub(crate) trait Source: Send + Sync {
@@ -80,6 +92,9 @@ pub(crate) trait Source: Send + Sync {
     fn leave_to_program(&self, _driver: &Driver) -> bool {
         true
     }
+    /// Disarms a socket that stays armed behind an event, now that it is left to a program. What
+    /// fails is tried again at the next event.
+    fn disarm(&self, _driver: &Driver) {}
     /// Handles a socket that is ready, or may be, and arms it again. Returns whether there is more
     /// to do at once.
     fn on_ready(&self, driver: &Driver) -> bool;
@@ -119,18 +134,22 @@ pub(super) struct Timer {
 
 /// The part of a [`Driver`] that its lock protects.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub(super) sources: HashMap<u64, Weak<dyn Source>>,
     pub(super) timers: BinaryHeap<Timer>,
     next_token: u64,
     pub(super) stopped: bool,
+    /// The end of the thread's sleep, and of its next one; `None` if nothing ends it but an event.
+    pub(crate) next_turn: Option<Instant>,
+    /// Objects with something to show, and when they are due.
+    pub(crate) to_show: VecDeque<(Instant, Weak<dyn Show>)>,
 }
 
 /// The background thread of one device, and what other threads share with it.
 pub(crate) struct Driver {
     epoll: Epoll,
     pub(super) wake: Notify,
-    pub(super) shared: Mutex<Shared>,
+    pub(crate) shared: Mutex<Shared>,
     /// Set when the thread has ended because it could not go on.
     failed: AtomicBool,
     /// The token of the source whose function the thread calls at the moment, or [`NOWHERE`]. Set
@@ -243,11 +262,22 @@ impl Driver {
         if let Err(error) = set_timerslack(SLACK) {
             tracing::debug!(%error, "the thread's timers may be late");
         }
-        match catch_unwind(AssertUnwindSafe(|| Turns::new(self).run())) {
+        let ended = catch_unwind(AssertUnwindSafe(|| Turns::new(self).run()));
+        self.show_all();
+        match ended {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.fail(&error),
             Err(_) => self.fail(&Failure::Panic.into()),
         }
+    }
+
+    /// Shows what was left to a turn that does not come.
+    fn show_all(&self) {
+        let mut shared = self.shared.lock();
+        shared.next_turn = None;
+        let to_show = std::mem::take(&mut shared.to_show);
+        drop(shared);
+        to_show.iter().filter_map(|(_, what)| what.upgrade()).for_each(|what| while what.show() {});
     }
 
     /// Gives up all sources, since the thread cannot go on.
@@ -346,6 +376,12 @@ impl Driver {
         let _ = self.epoll.modify(socket, &mut event);
     }
 
+    /// Arms a socket for all events of `interest`, until it is armed in another way.
+    pub(crate) fn keep_armed(&self, socket: BorrowedFd<'_>, token: u64, interest: EpollFlags) {
+        // This fails as `arm` does.
+        let _ = self.epoll.modify(socket, &mut EpollEvent::new(interest, token));
+    }
+
     /// Takes a socket out of the set.
     pub(crate) fn unwatch(&self, socket: BorrowedFd<'_>) {
         let _ = self.epoll.delete(socket);
@@ -364,6 +400,18 @@ impl Driver {
             // The next socket or timer tries again.
             tracing::error!(%error, "no thread for the device's timers");
         }
+    }
+
+    /// Has the thread show something in a turn that comes soon anyway, and in [`SOON`] from now at
+    /// the earliest. Returns false, and does nothing, where there is no such turn.
+    pub(crate) fn show_soon(&self, what: Weak<dyn Show>) -> bool {
+        let soon = Instant::now() + SOON;
+        let mut shared = self.shared.lock();
+        let comes = shared.next_turn.is_some_and(|turn| turn <= soon);
+        if comes {
+            shared.to_show.push_back((soon, what));
+        }
+        comes
     }
 
     /// Calls the source's `on_timer` at a deadline, if there is one.

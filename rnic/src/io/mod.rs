@@ -5,12 +5,14 @@
 //! | `driver` | the background thread: its sockets, its timers, and what it calls |
 //! | `turns` | what the thread does in each turn |
 //! | `lease` | which sockets the thread leaves to the program |
-//! | `ready_set` | an epoll set for the program's own threads |
+//! | `ready_set` | an epoll set for the program's own threads, where sockets are many |
 //! | `sleep` | sleeping on a few sockets without an epoll set |
 //! | `bell` | waking all threads that sleep on a queue |
+//! | `alarm` | the descriptor by which a thread is woken |
 //! | `notify` | a descriptor that wakes |
 //! | `counter` | a descriptor that shows the events of a queue to a program |
 
+pub(crate) mod alarm;
 pub(crate) mod bell;
 pub(crate) mod counter;
 pub(crate) mod driver;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollEvent;
 
-use super::driver::{Driver, Holder, Timer, WAKE};
+use super::driver::{Driver, Holder, SOON, Timer, WAKE};
 use super::lease::Lease;
 use crate::cq::FEW;
 use crate::trace;
@@ -80,6 +80,7 @@ impl<'a> Turns<'a> {
                 self.review(left);
             }
             self.expire(now);
+            self.show(now);
         }
         Ok(())
     }
@@ -89,9 +90,27 @@ impl<'a> Turns<'a> {
         if !self.again.is_empty() {
             return Some(Duration::ZERO);
         }
-        let timer = self.driver.shared.lock().timers.peek().map(|timer| timer.due.0);
-        let due = self.polled.iter().map(|left| left.due).chain(timer).min()?;
-        Some(due.saturating_duration_since(Instant::now()))
+        let mut shared = self.driver.shared.lock();
+        let timer = shared.timers.peek().map(|timer| timer.due.0);
+        let show = shared.to_show.front().map(|(due, _)| *due);
+        shared.next_turn = self.polled.iter().map(|left| left.due).chain(timer).chain(show).min();
+        Some(shared.next_turn?.saturating_duration_since(Instant::now()))
+    }
+
+    /// Shows what is due, which may be due again.
+    fn show(&mut self, now: Instant) {
+        loop {
+            let mut shared = self.driver.shared.lock();
+            match shared.to_show.front() {
+                Some((due, _)) if *due <= now => {}
+                _ => return,
+            }
+            let Some((_, what)) = shared.to_show.pop_front() else { return };
+            drop(shared);
+            if what.upgrade().is_some_and(|what| what.show()) {
+                self.driver.shared.lock().to_show.push_back((now + SOON, what));
+            }
+        }
     }
 
     /// Takes the wake-up. A program's thread that slept may have gone on, so all holders are asked
@@ -114,6 +133,7 @@ impl<'a> Turns<'a> {
         let Some(lease) = driver.call(token, || source.lease(self.turn)) else { return };
         match lease {
             Some((lease, holder)) => {
+                driver.call(token, || source.disarm(driver));
                 let mut left = holder.left().lock();
                 let first = left.is_empty();
                 left.insert(token);

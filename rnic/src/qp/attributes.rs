@@ -72,7 +72,7 @@ impl QpAttributes {
         self.events.take(event.clone());
         self.tell_sinks(|sink| sink.take(event.clone()));
         // Behind the sinks: who is woken may look for what one of them has kept.
-        self.cqs().for_each(|cq| cq.ready.bell.ring());
+        self.cqs().for_each(|cq| cq.bell.ring());
     }
 
     /// Calls the sinks that take the events of the QP: the device's, and the QP's own. A panic in

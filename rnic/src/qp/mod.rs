@@ -42,6 +42,9 @@ use crate::error::{ConnectError, PostError, PostListError};
 use crate::trace;
 use crate::wire::Link;
 
+/// Tries to lock a core before a thread sleeps: some microseconds.
+const TRIES: u32 = 200;
+
 /// A queue pair, as its handle and all that drive it on share it.
 #[derive(Debug)]
 pub(crate) struct QpInner {
@@ -99,10 +102,32 @@ impl QpInner {
         self.with_core(|qp, core| qp.lose(core, None));
     }
 
+    /// Locks the core for a request of the program's.
+    ///
+    /// A program that looks for octets in its memory posts while the background thread, which has
+    /// just placed them, still holds the core, and will not for long. So this tries for a moment
+    /// before it sleeps. It does not yield: where another thread looks at memory, too, the kernel
+    /// would leave the processor to that one for milliseconds.
+    #[inline]
+    fn lock_to_post(&self) -> MutexGuard<'_, Core> {
+        self.core.try_lock().unwrap_or_else(|| self.lock_in_a_moment())
+    }
+
+    #[cold]
+    fn lock_in_a_moment(&self) -> MutexGuard<'_, Core> {
+        for _ in 0..TRIES {
+            std::hint::spin_loop();
+            if let Some(core) = self.core.try_lock() {
+                return core;
+            }
+        }
+        self.core.lock()
+    }
+
     fn post_sends(&self, list: &[SendWr]) -> Result<(), PostListError> {
         trace::posted(self.attrs.num, list);
         self.attrs.send_cq.refuse_if_overflowed().map_err(|error| PostListError { posted: 0, error })?;
-        let mut core = self.core.lock();
+        let mut core = self.lock_to_post();
         if let [wr] = list
             && self.send_short(&mut core, wr)
         {
@@ -122,7 +147,7 @@ impl QpInner {
     fn post_batch(&self, list: &[SendWr]) -> Result<(), PostError> {
         trace::posted(self.attrs.num, list);
         self.attrs.send_cq.refuse_if_overflowed()?;
-        let mut core = self.core.lock();
+        let mut core = self.lock_to_post();
         if let [wr] = list
             && self.send_short(&mut core, wr)
         {
@@ -151,7 +176,7 @@ impl QpInner {
 
     fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
         self.attrs.recv_cq.refuse_if_overflowed()?;
-        let mut core = self.core.lock();
+        let mut core = self.lock_to_post();
         core.rq.push(wr, self.attrs.local_memory())?;
         if !core.state.takes_work() {
             self.flush(&mut core, None);

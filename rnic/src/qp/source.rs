@@ -166,6 +166,14 @@ impl Source for QpInner {
         true
     }
 
+    fn disarm(&self, driver: &Driver) {
+        if let Some(mut core) = self.core.try_lock()
+            && let Some(link) = &mut core.link
+        {
+            link.disarm(driver, self.attrs.token);
+        }
+    }
+
     fn on_ready(&self, _driver: &Driver) -> bool {
         let more = self.guarded(|core| match self.progress(core) {
             Pulled::More => true,

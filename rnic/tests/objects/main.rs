@@ -7,6 +7,7 @@ mod changes;
 #[path = "../common/mod.rs"]
 mod common;
 mod counts;
+mod descriptors;
 mod drops;
 mod endless;
 mod numbers;

@@ -108,6 +108,8 @@ fn a_thousand_connections_in_a_row() {
     let addr = listener.local_addr().unwrap();
     // Both devices have their thread then.
     let _other = active.rnic.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+    // And this thread has its alarm.
+    assert!(!active.cq.wait(Some(std::time::Duration::from_millis(1))).unwrap());
     let mut before = None;
     for round in 0..1000 {
         std::thread::scope(|scope| {

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use parking_lot::Mutex;
@@ -30,6 +30,20 @@ use crate::words::{opcode_of, status_of};
 /// Time for which a thread that waits for an event reads the sockets itself.
 const IN_CALL: Duration = Duration::from_millis(20);
 
+/// Time for which a descriptor that blocks is taken to go on blocking: to look takes a system call,
+/// and programs change it before their first event, if ever. One that does so later may sleep for
+/// that time, once.
+const BLOCKS: Duration = Duration::from_millis(10);
+
+/// Knowledge of a descriptor's `O_NONBLOCK`, which the program sets and clears as it likes.
+#[derive(Debug, Default)]
+struct Blocking {
+    /// The moment up to which it is taken to be clear, as it was at the last look.
+    until: Option<Instant>,
+    /// The program has set it after it was clear: it may do so again.
+    changes: bool,
+}
+
 /// A completion channel.
 #[derive(Debug)]
 #[repr(C)]
@@ -38,6 +52,7 @@ pub(super) struct Channel {
     channel: CompletionChannel,
     queues: Mutex<HashMap<CqNum, Weak<Cq>>>,
     users: Users,
+    blocking: Mutex<Blocking>,
 }
 
 // SAFETY: `repr(C)`, and the first field is an `ibv_comp_channel`.
@@ -58,8 +73,8 @@ impl Channel {
         // A program may sleep on the descriptor at any time, and says nothing before.
         let fd = channel.watch().as_raw_fd();
         let c = ibv_comp_channel { context: context.handle(), fd, refcnt: 0 };
-        let (queues, users) = Default::default();
-        Ok(Arc::new(Channel { c: Shared::new(c), channel, queues, users }))
+        let (queues, users, blocking) = Default::default();
+        Ok(Arc::new(Channel { c: Shared::new(c), channel, queues, users, blocking }))
     }
 
     /// Takes the oldest event that a queue has sent which the program still has.
@@ -80,24 +95,44 @@ impl Channel {
         if let Some(cq) = self.next_event() {
             return Ok(cq);
         }
-        if !signals::are_mixed() && !is_nonblocking(self.channel.as_fd())? {
-            match self.channel.wait_or_signal(Some(IN_CALL)) {
-                Ok(Some(queue)) => {
-                    if let Some(cq) = self.known(&queue) {
-                        return Ok(cq);
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted && signals::end_calls() => {
-                    return Err(Errno::EINTR);
-                }
-                _ => {}
-            }
+        if !signals::are_mixed()
+            && let Some(cq) = self.event_in_call()?
+        {
+            return Ok(cq);
         }
         loop {
             let queue = cancellable(|| self.channel.read_event()).map_err(|error| of_io(&error))?;
             if let Some(cq) = self.known(&queue) {
                 return Ok(cq);
             }
+        }
+    }
+}
+
+impl Channel {
+    /// Waits for an event in this thread, unless the descriptor is non-blocking.
+    fn event_in_call(&self) -> Outcome<Option<Arc<Cq>>> {
+        let now = Instant::now();
+        let known = self.blocking.lock().until.and_then(|until| until.checked_duration_since(now));
+        if let Some(cq) = known.map_or(Ok(None), |time| self.wait(time))? {
+            return Ok(Some(cq));
+        }
+        let is_nonblocking = is_nonblocking(self.channel.as_fd())?;
+        let mut blocking = self.blocking.lock();
+        if is_nonblocking {
+            blocking.changes |= blocking.until.take().is_some();
+            return Ok(None);
+        }
+        blocking.until = (!blocking.changes).then(|| Instant::now() + BLOCKS);
+        drop(blocking);
+        self.wait(IN_CALL)
+    }
+
+    fn wait(&self, time: Duration) -> Outcome<Option<Arc<Cq>>> {
+        match self.channel.wait_or_signal(Some(time)) {
+            Ok(queue) => Ok(queue.and_then(|queue| self.known(&queue))),
+            Err(error) if error.kind() == ErrorKind::Interrupted && signals::end_calls() => Err(Errno::EINTR),
+            Err(_) => Ok(None),
         }
     }
 }

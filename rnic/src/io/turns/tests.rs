@@ -9,7 +9,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollFlags};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::io::driver::{Failure, Source};
+use crate::io::driver::{Failure, Show, Source};
 use crate::io::notify::Notify;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -301,4 +301,36 @@ fn a_program_that_waits_keeps_its_sockets() {
     let now = Instant::now();
     this.wake(now);
     assert_eq!((this.polled[0].due, this.waited.len()), (now, 0));
+}
+
+/// Wants to be asked once more after the first time.
+#[derive(Default)]
+struct Shown(AtomicUsize);
+
+impl Show for Shown {
+    fn show(&self) -> bool {
+        self.0.fetch_add(1, Ordering::SeqCst) == 0
+    }
+}
+
+#[test]
+fn what_is_to_be_shown_waits_for_a_turn_that_comes_soon() {
+    let driver = without_thread();
+    let shown = Arc::new(Shown::default());
+    let weak: Arc<dyn Show> = shown.clone();
+    let show_soon = || driver.show_soon(Arc::downgrade(&weak));
+    let probe = Probe::new(Fault::Nowhere, Some(holder(Lease::Polled)));
+    assert_eq!((Turns::new(&driver).timeout(), show_soon()), (None, false), "no turn comes");
+    let mut this = served(&driver, &probe);
+    let now = Instant::now();
+    assert!(this.timeout().is_some() && show_soon());
+    this.polled.clear();
+    let calls = |this: &mut Turns<'_>, now| {
+        this.show(now);
+        shown.0.load(Ordering::SeqCst)
+    };
+    assert!(calls(&mut this, now) == 0 && this.timeout().is_some(), "the turn comes, and too early");
+    assert_eq!(calls(&mut this, now + 2 * SOON), 1);
+    assert!(this.timeout().is_some(), "once more");
+    assert_eq!((calls(&mut this, now + 4 * SOON), this.timeout()), (2, None));
 }

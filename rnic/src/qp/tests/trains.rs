@@ -46,17 +46,28 @@ fn the_rest_of_a_train_ends_its_segment() {
     }
 }
 
-/// RFC 5044 §4.5: the EMSS may change, so an answer of TCP holds for a time, and until a train is
-/// longer than a segment.
+/// RFC 5044 §4.5: the EMSS may change, so an answer of TCP holds for a time, and until trains are
+/// longer than a segment: one at first, and more the longer the answer has been the same.
 #[test]
 fn tcp_is_asked_again_for_the_segment_size() {
     let (_pd, _cq, qp, _peer) = on_path(Some(MSS));
     let (before, later) = (Instant::now(), Instant::now() + PATIENCE);
     qp.inner.anywhere().with_core(|_, core| {
         let link = core.link.as_mut().unwrap();
-        assert_eq!(link.emss_after((1000, later), 1000), 1000, "it holds");
-        assert_ne!(link.emss_after((1000, later), 1001), 1000, "a train of two segments");
-        assert_ne!(link.emss_after((1000, before), 1), 1000, "too old");
+        link.pretend_emss(1000, later);
+        assert_eq!(link.emss_behind(1000), 1000, "it holds");
+        assert_ne!(link.emss_behind(1001), 1000, "a train of two segments");
+        link.pretend_emss(1000, before);
+        assert_ne!(link.emss_behind(1), 1000, "too old");
+        let emss = link.socket().tcp_mss().unwrap() as usize;
+        // Unchanged each time: behind 2, 4, 8 long trains and so on.
+        link.pretend_emss(emss, later);
+        let trains = 1000;
+        let asked = (0..trains).filter(|_| link.asks_behind(emss + 1)).count();
+        assert!((15..=30).contains(&asked), "{asked} questions behind {trains} trains");
+        link.pretend_emss(1000, later);
+        link.emss_behind(1001);
+        assert!(link.asks_behind(emss + 1), "it has changed, and may again");
     });
 }
 

@@ -12,6 +12,7 @@ use rddp_rdma::ConnectOptions;
 use rddp_rdmap::{Place, SendCounters, Stream, StreamConfig, TerminateRepr};
 
 use super::direct::Direct;
+use super::emss::Emss;
 use super::ending::Ending;
 use super::first::{Nudge, RtrRead};
 use super::in_kernel::Confirmed;
@@ -22,12 +23,6 @@ use crate::kernel::{Guided, KernelCounts, Placement};
 use crate::mem::Verdicts;
 use crate::qp::attributes::QpAttributes;
 use crate::sys::reset;
-
-/// The segment size to go by when TCP does not tell.
-const DEFAULT_EMSS: usize = 1460;
-
-/// Time for which an EMSS is believed: TCP's search for the path's MTU changes it now and then.
-const EMSS_HOLDS: Duration = Duration::from_secs(1);
 
 /// Short FPDUs in a row that end a stream of large ones.
 const BULK_GAP: u8 = 4;
@@ -43,6 +38,9 @@ pub(crate) struct Link {
     pub(super) socket: Arc<TcpSocket>,
     /// The socket is in the background thread's set.
     pub(super) watched: bool,
+    /// Turns of the background thread since a program last read the socket, up to [`STEADY`]: then
+    /// it stays armed in that set.
+    pub(super) turns: u8,
     pub(super) negotiated: Negotiated,
     pub(super) stream: Stream,
     pub(super) msns: SendCounters,
@@ -65,8 +63,8 @@ pub(crate) struct Link {
     pub(super) out: OutBuffer,
     /// Octets from where a TCP segment began to the end of `out`.
     pub(super) unaligned: usize,
-    /// The EMSS that TCP told, and the moment up to which it is not asked again.
-    known_emss: Option<(usize, Instant)>,
+    /// `None` before TCP was asked for the first time.
+    emss: Option<Emss>,
     /// TCP took the last write in part, and may end a segment where it stopped: its rest ends one,
     /// so that what follows begins one (RFC 5044 §5.1).
     pub(super) slipped: bool,
@@ -144,7 +142,7 @@ impl Link {
             verdicts: Verdicts::default(),
             out: OutBuffer::default(),
             unaligned: 0,
-            known_emss: None,
+            emss: None,
             slipped: false,
             kept: 0,
             partial: Vec::new(),
@@ -171,6 +169,7 @@ impl Link {
             panics: false,
             socket: Arc::new(socket),
             watched: false,
+            turns: 0,
             negotiated,
         };
         if active && let Some(rtr) = link.negotiated.rtr {
@@ -218,33 +217,16 @@ impl Link {
         self.socket.as_fd()
     }
 
-    /// Returns the effective MSS. It may change during a connection (RFC 5044 §4.5), so TCP is
-    /// asked again after a second, and behind a write longer than a segment or taken in part.
+    /// Returns the effective MSS.
     pub(super) fn emss(&mut self) -> usize {
-        let now = Instant::now();
-        match self.known_emss {
-            Some((emss, until)) if now < until => emss,
-            _ => {
-                let emss = self.socket.tcp_mss().map_or(DEFAULT_EMSS, |mss| mss as usize);
-                self.known_emss = Some((emss, now + EMSS_HOLDS));
-                emss
-            }
-        }
+        let socket = &self.socket;
+        self.emss.get_or_insert_with(|| Emss::of(socket)).get(socket)
     }
 
-    /// Returns the EMSS that a train would have, if the last answer of TCP had been this one, and
-    /// good until then; `written` octets have been sent since.
-    #[cfg(test)]
-    pub(crate) fn emss_after(&mut self, answer: (usize, Instant), written: usize) -> usize {
-        self.known_emss = Some(answer);
-        self.forget_emss(written);
-        self.emss()
-    }
-
-    /// Forgets the EMSS behind a write after which it may be another.
-    pub(super) fn forget_emss(&mut self, written: usize) {
-        if self.blocked || self.known_emss.is_some_and(|(emss, _)| written > emss) {
-            self.known_emss = None;
+    /// Counts a write, behind which the EMSS may be another.
+    pub(super) fn note_write(&mut self, octets: usize) {
+        if let Some(emss) = &mut self.emss {
+            emss.note_write(octets, self.blocked);
         }
     }
 
@@ -335,6 +317,26 @@ impl Link {
             self.stream.expect_msn(qn, next);
             self.msns.set(qn, next);
         }
+    }
+
+    /// Pretends that TCP has told this EMSS, good until then.
+    pub(crate) fn pretend_emss(&mut self, octets: usize, until: Instant) {
+        let socket = &self.socket;
+        self.emss.get_or_insert_with(|| Emss::of(socket)).pretend(octets, until);
+    }
+
+    /// Returns whether TCP is asked for the EMSS behind a write of so many octets.
+    pub(crate) fn asks_behind(&mut self, octets: usize) -> bool {
+        self.note_write(octets);
+        let asks = self.emss.as_ref().is_none_or(Emss::is_old);
+        self.emss();
+        asks
+    }
+
+    /// Returns the EMSS after a write of so many octets.
+    pub(crate) fn emss_behind(&mut self, octets: usize) -> usize {
+        self.note_write(octets);
+        self.emss()
     }
 
     /// Makes the thread panic that reads the next octets.

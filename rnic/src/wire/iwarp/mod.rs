@@ -6,6 +6,7 @@
 //! | `first`, `ending` | how it begins and ends |
 //! | `build`, `responses`, `train` | requests and Responses become FPDUs, FPDUs a train |
 //! | `lend` | Responses become a train without a copy |
+//! | `emss` | the size of segments, and when TCP is asked for it |
 //! | `tx`, `out`, `arena` | the train is handed to TCP; what TCP does not take is kept |
 //! | `short` | a short message is handed to TCP without any of these |
 //! | `rx`, `staging`, `parked` | octets become FPDUs, or wait |
@@ -18,6 +19,7 @@ mod arena;
 mod build;
 mod deliver;
 mod direct;
+mod emss;
 mod ending;
 mod first;
 mod in_kernel;

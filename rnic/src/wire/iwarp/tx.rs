@@ -193,7 +193,7 @@ impl Link {
         cx.attrs.device.promised.charge(kept);
         self.blocked = taken < total;
         self.slipped = self.blocked && (self.slipped || taken > 0);
-        self.forget_emss(total);
+        self.note_write(total);
         if self.out.is_empty() {
             self.unaligned = 0;
         }

@@ -19,6 +19,9 @@ use crate::qp::attributes::QpAttributes;
 use crate::qp::context::Context;
 use crate::wire::LinkEvent;
 
+/// Turns in a row in which the background thread has read a socket, behind which it stays armed.
+const STEADY: u8 = 8;
+
 /// Time for which a QP reads nothing that must not begin a partial FPDU.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -36,20 +39,28 @@ impl Link {
     /// Takes the socket out of the epoll sets.
     pub(crate) fn unwatch(&self, attrs: &QpAttributes) {
         attrs.device.driver.unwatch(self.fd());
-        attrs.cqs().for_each(|cq| cq.dismiss(self.fd()));
+        attrs.cqs().for_each(|cq| cq.dismiss(self.fd(), attrs.token));
     }
 
     /// Puts the socket into the epoll set of a completion queue that begins to use one.
     pub(crate) fn enter(&self, attrs: &QpAttributes, cq: &CqInner) -> io::Result<()> {
-        cq.ready.add(self.fd(), attrs.token)?;
+        cq.admit(self.fd(), attrs.token)?;
         cq.set_interest(self.fd(), attrs.token, self.wanted());
         Ok(())
     }
 
     /// Takes the socket out of the background thread's set: it is left to the program.
     pub(crate) fn leave_to_program(&mut self, driver: &Driver) {
+        self.turns = 0;
         if std::mem::take(&mut self.watched) {
             driver.unwatch(self.fd());
+        }
+    }
+
+    /// Disarms the socket in the background thread's set, if it stays armed there.
+    pub(crate) fn disarm(&mut self, driver: &Driver, token: u64) {
+        if std::mem::take(&mut self.turns) == STEADY {
+            driver.arm(self.fd(), token, EpollFlags::empty());
         }
     }
 
@@ -68,6 +79,7 @@ impl Link {
             cx.attrs.cqs().for_each(|cq| cq.set_interest(self.fd(), token, interest));
             // Out of the set, it is looked after by a program, which asks anew each time.
             if self.watched {
+                self.turns = 0;
                 driver.arm(self.fd(), token, interest);
             }
         }
@@ -78,7 +90,15 @@ impl Link {
         let (driver, token) = (&attrs.device.driver, attrs.token);
         let interest = self.wanted();
         self.interest = interest;
-        if self.watched {
+        // Only octets are read until there are none: any other event would come again at once.
+        let turns = if interest == EpollFlags::EPOLLIN { self.turns } else { 0 };
+        if self.watched && turns == STEADY {
+            return Ok(());
+        }
+        self.turns = turns + 1;
+        if self.watched && self.turns == STEADY {
+            driver.keep_armed(self.fd(), token, interest);
+        } else if self.watched {
             driver.arm(self.fd(), token, interest);
         } else if let Err(error) = driver.watch(self.fd(), token, interest) {
             // The kernel is out of memory or of its limit of watches, and without one nobody would
