@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use self::owed::{Found, Owed};
-use crate::cq::{CompletionQueue, CqInner, FEW, Waiter};
+use crate::cq::{CompletionQueue, CqInner, FEW, Member, Waiter};
 use crate::deadline::Deadline;
 use crate::home::Home;
 use crate::io::alarm::alarm;
@@ -334,7 +334,7 @@ impl ChannelInner {
             if self.ready.is_used() {
                 self.ready.serve()?;
             } else {
-                queues.iter().for_each(|cq| cq.progress());
+                progress(&queues);
             }
         }
     }
@@ -362,6 +362,24 @@ impl ChannelInner {
             queues.iter().for_each(|cq| cq.watch(&mut sleep));
         }
         sleep.wait([self.notify.as_fd(), alarm.as_fd()], timeout)
+    }
+}
+
+/// Has the members of these queues make progress, once where one completes into several: most QPs
+/// have both of their queues on one channel, and the second read would be in vain.
+fn progress(queues: &[Arc<CqInner>]) {
+    let mut tried: Few<Arc<dyn Member>> = SmallVec::new();
+    for cq in queues {
+        let Some(members) = cq.few_members() else {
+            cq.progress();
+            continue;
+        };
+        for member in &*members {
+            if !tried.iter().any(|other| Arc::ptr_eq(other, member)) {
+                member.try_progress();
+                tried.push(member.clone());
+            }
+        }
     }
 }
 

@@ -139,12 +139,16 @@ impl CqInner {
     pub(crate) fn progress(&self) {
         // The list is shared, so that no lock is held while members are tried: a member that
         // completes something, or leaves the queue, comes back to it.
-        let few = self.members.lock().few();
-        match few {
+        match self.few_members() {
             Some(list) => list.iter().for_each(|member| member.try_progress()),
             // A poll has no way to report an error of the epoll set.
             None => drop(self.serve_ready()),
         }
+    }
+
+    /// Returns the members, while they are no more than [`FEW`](super::FEW).
+    pub(crate) fn few_members(&self) -> Option<Arc<[Arc<dyn Member>]>> {
+        self.members.lock().few()
     }
 
     /// Sleeps until there is a completion, as
