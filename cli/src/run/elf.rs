@@ -7,6 +7,8 @@ use std::ops::Range;
 pub(super) enum Linking {
     /// The program names a dynamic linker.
     Dynamic,
+    /// The program names the dynamic linker of musl.
+    Musl,
     /// The program names no dynamic linker.
     Static,
     /// The program was made by the Go toolchain.
@@ -29,9 +31,13 @@ pub(super) fn linking(head: &[u8]) -> Linking {
         return Linking::OtherMachine;
     }
     let segments = segments(head);
-    let is_dynamic = segments.iter().any(|segment| segment.kind == PT_INTERP);
+    let linker = segments.iter().find(|segment| segment.kind == PT_INTERP);
+    let linker = linker.map(|segment| &head[clip(&segment.octets, head)]);
+    let is_dynamic = linker.is_some();
     if segments.iter().any(|segment| segment.kind == PT_NOTE && is_go(&head[clip(&segment.octets, head)])) {
         Linking::Go { is_dynamic }
+    } else if linker.is_some_and(|name| name.windows(MUSL.len()).any(|part| part == MUSL)) {
+        Linking::Musl
     } else if is_dynamic {
         Linking::Dynamic
     } else {
@@ -113,6 +119,8 @@ mod field {
     pub(super) const P_FILESZ: Range<usize> = 32..40;
 }
 
+/// In the name of musl's dynamic linker, such as `/lib/ld-musl-x86_64.so.1`.
+const MUSL: &[u8] = b"/ld-musl-";
 const CLASS_64: u8 = 2;
 const DATA_LITTLE: u8 = 1;
 #[cfg(target_arch = "aarch64")]
@@ -156,6 +164,7 @@ mod tests {
     fn a_program_with_an_interpreter_is_dynamic() {
         let gnu = note(b"GNU\0", b"text");
         assert_eq!(linking(&program(&[(PT_NOTE, &gnu), (PT_INTERP, b"/lib/ld.so\0")])), Linking::Dynamic);
+        assert_eq!(linking(&program(&[(PT_INTERP, b"/lib/ld-musl-x86_64.so.1\0")])), Linking::Musl);
         assert_eq!(linking(&program(&[(PT_NOTE, &gnu)])), Linking::Static);
         assert_eq!(linking(&program(&[])), Linking::Static);
     }

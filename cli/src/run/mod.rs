@@ -136,6 +136,13 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
     let path = program::find(name)?;
     let mut command = process::Command::new(&path);
     command.arg0(name).args(arguments);
+    if args.does_nothing() {
+        complain!(
+            "rddp: nothing says which connections are to be switched: {} runs in plain TCP unless it asks for DDPMODE itself \
+             (try: rddp run --ddp, --sdp, --both or --policy FILE)",
+            name.display()
+        );
+    }
     let mut preloaded = Vec::new();
     if args.switches_sockets(policy.as_ref().map(|(_, policy)| policy)) {
         preloaded.push(Library::Sockets.find()?);
@@ -168,6 +175,12 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
 }
 
 impl RunArgs {
+    /// Returns whether neither an option nor the environment says what to do.
+    fn does_nothing(&self) -> bool {
+        let is_asked = self.verbs || self.policy.is_some() || self.family().is_some();
+        !is_asked && switch::of_environment().is_none()
+    }
+
     /// Returns whether the socket switch is to be loaded: under `--verbs` only if asked for.
     fn switches_sockets(&self, policy: Option<&Policy>) -> bool {
         let of_file = policy.is_some_and(Policy::has_rules);

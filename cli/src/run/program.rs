@@ -128,6 +128,10 @@ fn check_linking(path: &Path, head: &[u8], library: Library) -> Result<(), Failu
             "is linked statically: no library can be loaded into it",
             "build it with dynamic linking (without -static), or take your system's package of it",
         ),
+        Linking::Musl => cannot(
+            "is linked with musl: the library is for programs of the GNU C library (glibc)",
+            "take a build of it for glibc, such as your system's package of it",
+        ),
         Linking::OtherMachine => cannot(
             "is for another kind of processor than the library, or for 32 bits",
             "run the program of this host's own kind",

@@ -61,6 +61,19 @@ fn without_a_policy_nothing_changes() {
 }
 
 #[test]
+fn a_run_that_switches_nothing_says_so() {
+    let said = |how: &[&str], variables: &[(&str, &str)]| {
+        let mut command = program::command(&[how, &["--", "true"]].concat());
+        Ended::from(command.envs(variables.iter().copied()).output().unwrap()).ok().stderr
+    };
+    assert!(said(&["run"], &[]).contains("try: rddp run --ddp"));
+    for how in ["--tcp", "--ddp", "--sdp", "--both", "--sdp-or-tcp"] {
+        assert_eq!(said(&["run", how], &[]), "", "{how}");
+    }
+    assert_eq!(said(&["run"], &[("RDDP_FAMILY", "tcp")]), "");
+}
+
+#[test]
 fn the_policy_says_which_connections_are_switched() {
     let scratch = tempfile::tempdir().unwrap();
     let ((_one, tcp), (_other, sdp)) = (service(), service());
@@ -123,7 +136,7 @@ fn thresholds_without_sdp_are_refused() {
 #[test]
 fn variables_of_sdp_and_placement_are_checked_before_anything_runs() {
     let with = |name: &str, value: &str| {
-        let mut command = program::command(&["run", "--", "echo", "ran"]);
+        let mut command = program::command(&["run", "--tcp", "--", "echo", "ran"]);
         command.env(name, value).output().unwrap()
     };
     for (name, value, takes) in [
@@ -246,6 +259,8 @@ fn programs_that_the_library_cannot_reach_are_named() {
     let script = file(&scratch, "script", &format!("#!{fixed}\n"));
     make_executable(&script, 0o755);
     run(&["run", "--", &script]).failed(126, &["is linked statically"]);
+    let musl = compiled(&source, scratch.path(), &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
+    run(&["run", "--ddp", "--", &musl]).failed(126, &["is linked with musl", "try: "]);
     let text = file(&scratch, "text", "no program\n");
     run(&["run", "--", &text]).failed(126, &["not a file that may be run"]);
     make_executable(&text, 0o755);
