@@ -111,7 +111,7 @@ fn wait_in_orders(seeds: std::ops::Range<u32>, count: u32) {
 
 #[test]
 fn what_holds_is_told_to_every_wait_in_any_order_of_octets_credits_room_and_end() {
-    wait_in_orders(1..3, 1000);
+    wait_in_orders(1..3, 300);
 }
 
 #[test]
