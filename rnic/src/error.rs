@@ -14,7 +14,7 @@ use rddp_rdmap::AccessError;
 
 use crate::home::Forked;
 use crate::mem::MemError;
-use crate::qp::QpState;
+use crate::queues::state::QpState;
 
 /// An error of making a device, a queue, a region or another object.
 ///

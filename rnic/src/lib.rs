@@ -92,6 +92,7 @@ pub mod mem;
 mod mem;
 mod pd;
 mod qp;
+mod queues;
 mod region;
 mod scratch;
 mod srq;
@@ -120,7 +121,8 @@ pub use io::counter::Counter;
 pub use kernel::{KERNEL_BLOCK, KernelCounts, KernelPlacement, LeftToUser, Placement};
 pub use mem::{MemError, PdId, RegionOptions};
 pub use pd::ProtectionDomain;
-pub use qp::{QpState, QueuePair};
+pub use qp::QueuePair;
+pub use queues::state::QpState;
 pub use rddp_mpa::{Negotiated, Request};
 pub use rddp_rdma::{
     Access, AsyncEvent, AsyncEventKind, Atomics, Capabilities, Completed, Completion, CompletionError,

@@ -20,7 +20,7 @@ use tracing::{debug, debug_span, info, trace};
 
 use crate::error::ConnectError;
 use crate::mem::QpNum;
-use crate::qp::QpState;
+use crate::queues::state::QpState;
 
 /// The span of the background thread's work on a startup.
 pub(crate) fn startup(qp: Option<QpNum>) -> EnteredSpan {

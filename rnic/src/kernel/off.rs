@@ -12,7 +12,7 @@ use rddp_rdma::{RecvWr, Sge};
 use super::{Checked, Front, KernelCounts, KernelPlacement, LeftToUser, Run};
 use crate::conn::socket::TcpSocket;
 use crate::mem::{Access, Grant, PdId, QpNum};
-use crate::qp::attributes::QpAttributes;
+use crate::queues::attributes::QpAttributes;
 
 #[derive(Debug)]
 pub(crate) enum Kernel {}

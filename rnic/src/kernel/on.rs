@@ -17,7 +17,7 @@ use super::guided::Guided;
 use super::{KERNEL_BLOCK, KernelPlacement, LeftToUser, Placement};
 use crate::conn::socket::TcpSocket;
 use crate::mem::{Access, PdId, QpNum};
-use crate::qp::attributes::QpAttributes;
+use crate::queues::attributes::QpAttributes;
 
 const _: () = assert!(BLOCK_LEN as u64 == KERNEL_BLOCK);
 

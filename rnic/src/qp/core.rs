@@ -7,11 +7,11 @@ use rddp_rdmap::{Fault, Offending, TerminateRepr};
 use rddp_stat::Counter;
 
 use super::QpInner;
-use super::attributes::QpAttributes;
-use super::context::Context;
-use super::rq::{Outcome, RecvQueue};
-use super::sq::SendQueue;
-use super::state::QpState;
+use crate::queues::attributes::QpAttributes;
+use crate::queues::context::Context;
+use crate::queues::rq::{Outcome, RecvQueue};
+use crate::queues::sq::SendQueue;
+use crate::queues::state::QpState;
 use crate::stat::Tally;
 use crate::trace;
 use crate::wire::Link;

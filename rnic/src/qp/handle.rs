@@ -10,11 +10,7 @@ use rddp_rdma::{ConnectOptions, RecvWr, SendWr};
 use rddp_rdmap::TerminateRepr;
 
 use super::QpInner;
-use super::attributes::{Inbound, QpAttributes};
 use super::core::Core;
-use super::rq::RecvQueue;
-use super::sq::SendQueue;
-use super::state::QpState;
 use crate::config::{NoReceive, QpConfig};
 use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
@@ -25,6 +21,10 @@ use crate::io::driver::Source;
 use crate::kernel::KernelCounts;
 use crate::mem::{Access, PdId, QpNum};
 use crate::pd::PdUser;
+use crate::queues::attributes::{Inbound, QpAttributes};
+use crate::queues::rq::RecvQueue;
+use crate::queues::sq::SendQueue;
+use crate::queues::state::QpState;
 use crate::wire::Link;
 
 /// A queue pair: one end of an RDMA connection.

@@ -3,25 +3,16 @@
 //! | file | what |
 //! |---|---|
 //! | `handle` | a program's handle |
-//! | `state` | the states |
-//! | `sq`, `rq` | the two queues |
-//! | `attributes`, `memory` | what a queue pair was made with, and the memory that it may use |
-//! | `context` | what its connection borrows |
 //! | `core` | all of it behind one lock, and how the state changes |
 //! | `source`, `progress` | its connection is driven on: when, and how |
 //!
-//! What a connection sends and receives is the affair of [`wire`](crate::wire).
+//! Its queues are in [`queues`](crate::queues). What a connection sends and receives is the affair
+//! of [`wire`](crate::wire).
 
-pub(crate) mod attributes;
-pub(crate) mod context;
 mod core;
 mod handle;
-pub(crate) mod memory;
 mod progress;
-pub(crate) mod rq;
 mod source;
-pub(crate) mod sq;
-mod state;
 
 use std::sync::Arc;
 
@@ -30,15 +21,15 @@ use rddp_mpa::Negotiated;
 use rddp_rdma::{AsyncEventKind, ConnectOptions, RecvWr, SendWr};
 use rddp_rdmap::Fault;
 
-use self::attributes::QpAttributes;
 use self::core::Core;
 pub use self::handle::QueuePair;
-pub use self::state::QpState;
 
 use crate::conn::socket::TcpSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
 use crate::error::{ConnectError, PostError, PostListError};
+use crate::queues::attributes::QpAttributes;
+use crate::queues::state::QpState;
 use crate::trace;
 use crate::wire::Link;
 

@@ -8,8 +8,8 @@ use rddp_stat::Counter;
 
 use super::QpInner;
 use super::core::Core;
-use super::state::QpState;
 use crate::mem::send_octets;
+use crate::queues::state::QpState;
 use crate::wire::{Link, LinkEvent, Outgoing, Sent, Staging};
 
 /// Number of octets of one turn of reading: other connections get theirs in between

@@ -14,10 +14,10 @@ use rddp_rdmap::Fault;
 use super::QpInner;
 use super::core::Core;
 use super::progress::Pulled;
-use super::state::QpState;
 use crate::cq::{CqInner, Member, Watched};
 use crate::io::driver::{Driver, Failure, Holder, Source};
 use crate::io::lease::Lease;
+use crate::queues::state::QpState;
 use crate::trace;
 use crate::wire::Link;
 

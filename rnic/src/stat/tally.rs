@@ -11,7 +11,7 @@ use super::file::{StatFile, add, change_owner};
 use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
 use crate::mem::{Block, QpNum};
-use crate::qp::QpState;
+use crate::queues::state::QpState;
 
 /// The counts of a QP. Who has its lock changes them.
 pub(crate) struct Tally {

@@ -9,7 +9,7 @@ use rddp_stat::{Counter, Page, Phase};
 use super::{StatFile, Tally};
 use crate::conn::socket::TcpSocket;
 use crate::mem::QpNum;
-use crate::qp::QpState;
+use crate::queues::state::QpState;
 
 /// Reads the file of these counts by way of `/proc`, found by the number of a QP in it.
 fn page_with(qp: u32) -> Option<Page> {

@@ -1,7 +1,7 @@
 //! Wires: how a queue pair's messages travel between it and its peer.
 //!
 //! There is one wire so far: iWARP over TCP. A [`Link`] is a connection of it. It borrows the
-//! queues of its queue pair ([`Context`](crate::qp::context::Context)), moves octets, completes
+//! queues of its queue pair ([`Context`](crate::queues::context::Context)), moves octets, completes
 //! requests, and returns a [`LinkEvent`] for whatever changes the state of the queue pair.
 
 mod event;

@@ -10,10 +10,10 @@ use super::link::Link;
 use super::train::{Place, Source, Train};
 use super::tx::{Outgoing, TURN};
 use crate::mem::{Faulted, Verdicts};
-use crate::qp::attributes::QpAttributes;
-use crate::qp::context::Context;
-use crate::qp::memory::Grants;
-use crate::qp::sq::{Cursor, Wqe};
+use crate::queues::attributes::QpAttributes;
+use crate::queues::context::Context;
+use crate::queues::memory::Grants;
+use crate::queues::sq::{Cursor, Wqe};
 use crate::wire::LinkEvent;
 
 /// A message of so many octets is one segment whatever the EMSS.

@@ -10,9 +10,9 @@ use rddp_stat::Counter;
 use super::first::{RTR_ID, RtrRead};
 use super::link::Link;
 use crate::kernel::Guided;
-use crate::qp::context::Context;
-use crate::qp::rq::Outcome;
-use crate::qp::sq::Phase;
+use crate::queues::context::Context;
+use crate::queues::rq::Outcome;
+use crate::queues::sq::Phase;
 use crate::wire::LinkEvent;
 
 /// A ULPDU from which on its payload is better received straight into its place.

@@ -20,8 +20,8 @@ use smallvec::SmallVec;
 use super::link::Link;
 use super::place::{Unplaceable, is_polled, targets};
 use crate::mem::{Faulted, Grant, POLLED, PieceMut, is_fault, recv_vectored};
-use crate::qp::context::Context;
-use crate::qp::memory::Grants;
+use crate::queues::context::Context;
+use crate::queues::memory::Grants;
 use crate::trace;
 use crate::wire::LinkEvent;
 

@@ -14,7 +14,7 @@ use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr};
 use super::first::RtrRead;
 use super::link::Link;
 use crate::conn::linger::MAX_DISCARDED;
-use crate::qp::attributes::QpAttributes;
+use crate::queues::attributes::QpAttributes;
 use crate::wire::LinkEvent;
 
 /// Time that closing or terminating may take before TCP is reset.

@@ -12,8 +12,8 @@ use rddp_stat::Counter;
 use super::link::Link;
 use crate::conn::socket::{finish_sending, send_now};
 use crate::deadline::Deadline;
-use crate::qp::attributes::QpAttributes;
-use crate::qp::context::Context;
+use crate::queues::attributes::QpAttributes;
+use crate::queues::context::Context;
 
 /// Time until the first nudge goes out; each later one follows after twice the time.
 const FIRST_NUDGE: Duration = Duration::from_millis(100);

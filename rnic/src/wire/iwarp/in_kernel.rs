@@ -20,9 +20,9 @@ use super::place::targets;
 use super::staging::Staging;
 use crate::kernel::{Checked, Guided, Run};
 use crate::mem::{peek, unread};
-use crate::qp::attributes::QpAttributes;
-use crate::qp::context::Context;
-use crate::qp::memory::Grants;
+use crate::queues::attributes::QpAttributes;
+use crate::queues::context::Context;
+use crate::queues::memory::Grants;
 use crate::trace;
 use crate::wire::LinkEvent;
 

@@ -15,9 +15,9 @@ use super::responses::read_source;
 use super::train::{Place, Source, Train};
 use super::tx::{Outgoing, TURN};
 use crate::mem::Grant;
-use crate::qp::attributes::QpAttributes;
-use crate::qp::context::Context;
-use crate::qp::memory::Grants;
+use crate::queues::attributes::QpAttributes;
+use crate::queues::context::Context;
+use crate::queues::memory::Grants;
 use crate::wire::LinkEvent;
 
 /// The place in the line of Responses behind an FPDU.

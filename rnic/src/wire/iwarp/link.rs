@@ -21,7 +21,7 @@ use super::silence::Silence;
 use crate::conn::socket::TcpSocket;
 use crate::kernel::{Guided, KernelCounts, Placement};
 use crate::mem::Verdicts;
-use crate::qp::attributes::QpAttributes;
+use crate::queues::attributes::QpAttributes;
 use crate::sys::reset;
 
 /// Short FPDUs in a row that end a stream of large ones.

@@ -10,8 +10,8 @@ use rddp_rdma::AsyncEventKind;
 use super::deliver::refused;
 use super::link::Link;
 use super::staging::STAGING_LEN;
-use crate::qp::attributes::QpAttributes;
-use crate::qp::context::Context;
+use crate::queues::attributes::QpAttributes;
+use crate::queues::context::Context;
 use crate::wire::LinkEvent;
 
 /// Octets read at a time where they may have to be kept: room for an FPDU of the largest size

@@ -12,9 +12,9 @@ use super::deliver::BULK_ULPDU;
 use super::link::Link;
 use crate::kernel::Guided;
 use crate::mem::Access;
-use crate::qp::context::Context;
-use crate::qp::memory::Grants;
-use crate::qp::rq::Outcome;
+use crate::queues::context::Context;
+use crate::queues::memory::Grants;
+use crate::queues::rq::Outcome;
 use crate::trace;
 
 /// The target of arriving segments: their queue pair, and what the connection has beside the state

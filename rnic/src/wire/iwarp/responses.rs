@@ -11,8 +11,8 @@ use super::link::Link;
 use super::train::{COPY_UP_TO, MAX_ALIGNED};
 use super::tx::TURN;
 use crate::mem::{Access, AtomicError, Faulted, Grant};
-use crate::qp::attributes::QpAttributes;
-use crate::qp::context::Context;
+use crate::queues::attributes::QpAttributes;
+use crate::queues::context::Context;
 use crate::wire::LinkEvent;
 
 /// Octets of Responses that are prepared ahead of TCP: what a second-level cache holds beside their

@@ -16,8 +16,8 @@ use super::link::Link;
 use super::parked::staging_len;
 use super::staging::Staging;
 use crate::mem::{PieceMut, discard, recv_vectored};
-use crate::qp::attributes::QpAttributes;
-use crate::qp::context::Context;
+use crate::queues::attributes::QpAttributes;
+use crate::queues::context::Context;
 use crate::wire::LinkEvent;
 
 /// Staging for one read while large payloads go straight to their places: the header, and not much

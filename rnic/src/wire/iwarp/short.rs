@@ -15,9 +15,9 @@ use rddp_stat::Counter;
 
 use super::build::{SMALL, immediate_header, send_header, write_header};
 use super::link::Link;
-use crate::qp::attributes::QpAttributes;
-use crate::qp::context::Context;
-use crate::qp::sq::message_len;
+use crate::queues::attributes::QpAttributes;
+use crate::queues::context::Context;
+use crate::queues::sq::message_len;
 use crate::trace;
 
 /// Longest payload of a short message.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::link::Link;
 use crate::deadline::Deadline;
-use crate::qp::attributes::QpAttributes;
+use crate::queues::attributes::QpAttributes;
 use crate::sys::{Unanswered, unanswered};
 
 /// Looks in a row that find the peer silent, after which the peer is lost.

@@ -18,8 +18,8 @@ use smallvec::SmallVec;
 use super::arena::Arena;
 use super::lend::Answered;
 use crate::mem::{Claim, Faulted, Grant, Piece, SendFlags, send_vectored};
-use crate::qp::memory::Grants;
-use crate::qp::sq::Cursor;
+use crate::queues::memory::Grants;
+use crate::queues::sq::Cursor;
 
 /// Payloads up to this size are copied next to their headers: an iovec more costs as much.
 pub(super) const COPY_UP_TO: usize = 2048;

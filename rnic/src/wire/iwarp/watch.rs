@@ -15,8 +15,8 @@ use crate::conn::socket::TcpSocket;
 use crate::cq::CqInner;
 use crate::io::driver::Driver;
 use crate::io::sleep::poll_flags;
-use crate::qp::attributes::QpAttributes;
-use crate::qp::context::Context;
+use crate::queues::attributes::QpAttributes;
+use crate::queues::context::Context;
 use crate::wire::LinkEvent;
 
 /// Turns in a row in which the background thread has read a socket, behind which it stays armed.

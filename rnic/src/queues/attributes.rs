@@ -87,7 +87,7 @@ impl QpAttributes {
 
     /// Removes what the program has not taken of the QP's events, and tells the sinks that it is
     /// gone.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.events.forget(self.num);
         self.tell_sinks(|sink| sink.forget(self.num));
     }
@@ -99,7 +99,7 @@ impl QpAttributes {
     }
 
     /// Tells of completion queues that are smaller than what may complete into them of this QP.
-    pub(super) fn say_what_may_overflow(&self, config: &QpConfig) {
+    pub(crate) fn say_what_may_overflow(&self, config: &QpConfig) {
         let of = |queue: &Arc<CqInner>, cq, requests| if Arc::ptr_eq(queue, cq) { requests } else { 0 };
         let receives = if config.srq.is_some() { 0 } else { config.max_recv };
         for cq in self.cqs() {

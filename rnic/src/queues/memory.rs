@@ -13,7 +13,7 @@ use crate::mem::{Access, BindWindow, Grant, PdId};
 pub(crate) type Grants = SmallVec<[Grant; 1]>;
 
 impl QpAttributes {
-    pub(super) fn local_memory(&self) -> LocalMemory<'_> {
+    pub(crate) fn local_memory(&self) -> LocalMemory<'_> {
         LocalMemory { table: &self.device.mem, pd: self.pd }
     }
 

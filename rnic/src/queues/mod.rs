@@ -1,0 +1,16 @@
+//! The queues of a queue pair, below every wire: what is posted, the memory that it may use, and
+//! how it completes.
+//!
+//! | file | what |
+//! |---|---|
+//! | `sq`, `rq` | the two queues |
+//! | `attributes`, `memory` | what a queue pair was made with, and the memory that it may use |
+//! | `context` | all of this, lent to a connection for one call |
+//! | `state` | the states of a queue pair |
+
+pub(crate) mod attributes;
+pub(crate) mod context;
+pub(crate) mod memory;
+pub(crate) mod rq;
+pub(crate) mod sq;
+pub(crate) mod state;
