@@ -36,7 +36,7 @@ use crate::io::bell::Bell;
 use crate::io::driver::Driver;
 use crate::io::lease::Presence;
 use crate::io::ready_set::ReadySet;
-use crate::srq::SrqInner;
+use crate::queues::srq::SrqInner;
 
 /// A completion queue: completions of one or more QPs, in the order in which they happened. Cloning
 /// gives another handle to the same queue.

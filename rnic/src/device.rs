@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,32 +12,28 @@ use parking_lot::Mutex;
 use rddp_fault_guard::sockets;
 use rddp_rdma::{AsyncEvent, Capabilities, ConnectOptions, CqNum, SrqNum};
 
+use crate::adapter::Adapter;
 use crate::budget::Budget;
 use crate::capabilities::CAPABILITIES;
 use crate::channel::CompletionChannel;
 use crate::config::RnicConfig;
 use crate::conn::half_open::HalfOpenSet;
-use crate::conn::linger::LingerSet;
 use crate::conn::listen::Listener;
 use crate::conn::peer_count::PeerCount;
 use crate::conn::socket::adopt;
 use crate::counters::Counters;
 use crate::cq::{CompletionQueue, CqInner, check_capacity};
 use crate::error::Error;
-use crate::event::{EventQueue, Sink};
+use crate::event::EventQueue;
 use crate::home::Home;
 use crate::io::driver::Driver;
 use crate::kernel::{Kernel, LeftToUser};
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};
 use crate::pd::ProtectionDomain;
 use crate::qp::QpInner;
-use crate::stat::StatFile;
 
 /// Limit on the octets of Responses of all QPs together, beyond which fewer are prepared ahead.
 const MAX_PROMISED: usize = 64 << 20;
-
-/// Time that dropping the last handle waits for connections whose QP is gone.
-const LEAVE: Duration = Duration::from_secs(1);
 
 /// A software RNIC. Cloning gives another handle to the same device, which lives as long as
 /// anything that was made of it.
@@ -70,19 +67,21 @@ impl Rnic {
         let kernel = kernel.map_err(Error::host("preparing placement in the kernel"))?;
         let driver = Driver::open().map_err(Error::host("making the device's descriptors"))?;
         Ok(Rnic(Home::new(Arc::new(DeviceInner {
-            partial: Budget::new(config.max_partial),
+            adapter: Arc::new(Adapter {
+                driver,
+                mem: MemTable::with_kernel(MemLimits::default(), kernel.clone()),
+                kernel,
+                events: EventQueue::new()?,
+                sink: config.sink.clone(),
+                partial: Budget::new(config.max_partial),
+                promised: Budget::new(MAX_PROMISED),
+                lingering: Arc::default(),
+                stat: Arc::default(),
+            }),
             relieved: Mutex::new(None),
-            promised: Budget::new(MAX_PROMISED),
             half_open: PeerCount::new(config.max_half_open, config.max_half_open_per_peer),
             waiting: PeerCount::new(config.max_waiting, config.max_waiting_per_peer),
             half_opens: HalfOpenSet::default(),
-            lingering: Arc::default(),
-            driver,
-            mem: MemTable::with_kernel(MemLimits::default(), kernel.clone()),
-            kernel,
-            events: EventQueue::new()?,
-            sink: config.sink.clone(),
-            stat: Arc::default(),
             qps: Mutex::default(),
             next_qp: AtomicU64::new(1),
             next_pd: AtomicU64::new(1),
@@ -226,31 +225,27 @@ impl Rnic {
 }
 
 pub(crate) struct DeviceInner {
-    pub(crate) driver: Arc<Driver>,
-    pub(crate) mem: MemTable,
-    pub(crate) kernel: Option<Arc<Kernel>>,
-    pub(crate) events: EventQueue,
-    pub(crate) sink: Option<Arc<dyn Sink>>,
+    pub(crate) adapter: Arc<Adapter>,
     pub(crate) qps: Mutex<HashMap<QpNum, Weak<QpInner>>>,
-    /// Octets of partial FPDUs.
-    pub(crate) partial: Budget,
     /// Time of the last search for connections that hold partial FPDUs for too long.
     relieved: Mutex<Option<Instant>>,
-    /// Octets of Responses that are promised to TCP and not taken yet.
-    pub(crate) promised: Budget,
     /// Connections whose Request is still arriving, and rejected ones.
     pub(crate) half_open: Arc<PeerCount>,
     /// Connections whose Request waits for the program's answer.
     pub(crate) waiting: Arc<PeerCount>,
     pub(crate) half_opens: HalfOpenSet,
-    /// Connections whose QP is gone.
-    pub(crate) lingering: Arc<LingerSet>,
-    /// Counts of the QPs, where other processes can read them.
-    pub(crate) stat: Arc<StatFile>,
     next_qp: AtomicU64,
     next_pd: AtomicU64,
     next_cq: AtomicU64,
     next_srq: AtomicU64,
+}
+
+impl Deref for DeviceInner {
+    type Target = Adapter;
+
+    fn deref(&self) -> &Adapter {
+        &self.adapter
+    }
 }
 
 impl DeviceInner {
@@ -299,13 +294,6 @@ impl DeviceInner {
 impl std::fmt::Debug for DeviceInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DeviceInner").field("qps", &self.qps.lock().len()).finish_non_exhaustive()
-    }
-}
-
-impl Drop for DeviceInner {
-    fn drop(&mut self) {
-        self.lingering.wait(&self.driver, LEAVE);
-        self.driver.stop();
     }
 }
 

@@ -12,8 +12,8 @@ use nix::poll::{PollFd, PollFlags};
 use parking_lot::Mutex;
 use rddp_rdma::{AsyncEvent, AsyncEventKind, Element, QpNum};
 
+use crate::adapter::Adapter;
 use crate::deadline::Deadline;
-use crate::device::DeviceInner;
 use crate::error::Error;
 use crate::home::Home;
 use crate::io::counter::Counter;
@@ -91,7 +91,7 @@ struct Events {
     len: AtomicUsize,
     notify: Counter,
     /// The device whose QPs report to the queue: the first that does.
-    device: Mutex<Weak<DeviceInner>>,
+    device: Mutex<Weak<Adapter>>,
 }
 
 /// The events that the program has not taken yet.
@@ -171,7 +171,7 @@ impl EventQueue {
 
     /// Takes the queue for the QPs of a device. Numbers are a device's own, so events of another
     /// device would be taken for those of this one.
-    pub(crate) fn adopt(&self, device: &Arc<DeviceInner>) -> Result<(), Error> {
+    pub(crate) fn adopt(&self, device: &Arc<Adapter>) -> Result<(), Error> {
         let mut user = self.0.here()?.device.lock();
         if user.strong_count() == 0 {
             *user = Arc::downgrade(device);

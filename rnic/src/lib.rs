@@ -64,6 +64,7 @@
 #![deny(unsafe_code)]
 #![warn(clippy::unwrap_used)]
 
+mod adapter;
 mod budget;
 mod capabilities;
 mod channel;
@@ -103,7 +104,7 @@ mod wire;
 
 pub use capabilities::{MAX_DEPTH, MAX_INLINE, MAX_SGE};
 pub use channel::CompletionChannel;
-pub use config::{NoReceive, QpConfig, RnicConfig};
+pub use config::{QpConfig, RnicConfig};
 pub use conn::answer::Answer;
 pub use conn::connect::Connected;
 pub use conn::listen::Listener;
@@ -122,6 +123,8 @@ pub use kernel::{KERNEL_BLOCK, KernelCounts, KernelPlacement, LeftToUser, Placem
 pub use mem::{MemError, PdId, RegionOptions};
 pub use pd::ProtectionDomain;
 pub use qp::QueuePair;
+pub use queues::options::NoReceive;
+pub use queues::srq::SrqConfig;
 pub use queues::state::QpState;
 pub use rddp_mpa::{Negotiated, Request};
 pub use rddp_rdma::{
@@ -131,7 +134,7 @@ pub use rddp_rdma::{
 };
 pub use rddp_rdmap::TerminateRepr;
 pub use region::{MemoryRegion, MemoryWindow};
-pub use srq::{SharedReceiveQueue, SrqConfig};
+pub use srq::SharedReceiveQueue;
 
 // Has `cargo test` build the program of the page.
 #[cfg(doctest)]

@@ -10,8 +10,9 @@ use crate::error::Error;
 use crate::home::Home;
 use crate::mem::{Access, PdId, RegionOptions};
 use crate::qp::QueuePair;
+use crate::queues::srq::{SrqConfig, SrqInner};
 use crate::region::{MemoryRegion, MemoryWindow};
-use crate::srq::{SharedReceiveQueue, SrqConfig, SrqInner};
+use crate::srq::SharedReceiveQueue;
 
 /// A protection domain: a QP's peer reaches only memory of the QP's own domain (RFC 5042 §6.1.1).
 ///
@@ -73,7 +74,7 @@ impl ProtectionDomain {
         access: Access,
         options: &RegionOptions,
     ) -> Result<MemoryRegion, Error> {
-        let device = self.device.here()?.clone();
+        let device = self.device.here()?.adapter.clone();
         let region = device.mem.allocate(self.id, len, access, options)?;
         Ok(MemoryRegion::new(device, region))
     }
@@ -123,7 +124,7 @@ impl ProtectionDomain {
         access: Access,
         options: &RegionOptions,
     ) -> Result<MemoryRegion, Error> {
-        let device = self.device.here()?.clone();
+        let device = self.device.here()?.adapter.clone();
         // SAFETY: until the region is gone, its range is memory that peers may use as `access`
         // says, and no reference covers it: our caller sees to both, and `MemTable::register` asks
         // for no more.
@@ -135,7 +136,7 @@ impl ProtectionDomain {
     /// while it is unbound, and unbound by an invalidation of its STag
     /// (draft-hilland-rddp-verbs §7.10; type 2 of the C verbs).
     pub fn allocate_window(&self) -> Result<MemoryWindow, Error> {
-        let device = self.device.here()?.clone();
+        let device = self.device.here()?.adapter.clone();
         let window = device.mem.allocate_window(self.id)?;
         Ok(MemoryWindow::new(device, window))
     }
@@ -144,7 +145,7 @@ impl ProtectionDomain {
     /// another QP, and a bind of no octets unbinds it (type 1 of the C verbs). As with any window,
     /// only the peer of the QP on which it was bound can use it.
     pub fn allocate_rebindable_window(&self) -> Result<MemoryWindow, Error> {
-        let device = self.device.here()?.clone();
+        let device = self.device.here()?.adapter.clone();
         let window = device.mem.allocate_rebindable_window(self.id)?;
         Ok(MemoryWindow::new(device, window))
     }
@@ -156,7 +157,8 @@ impl ProtectionDomain {
 
     /// Makes a shared receive queue.
     pub fn create_srq(&self, config: SrqConfig) -> SharedReceiveQueue {
-        let srq = SrqInner::new(self.device.anywhere().clone(), self.id, config);
+        let device = self.device.anywhere();
+        let srq = SrqInner::new(device.next_srq(), device.adapter.clone(), self.id, config);
         SharedReceiveQueue::new(self.device.beside(Arc::new(srq)), PdUser::new(self))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rddp_ddp::Stag;
 use rddp_rdma::{Remote, Sge};
 
-use crate::device::DeviceInner;
+use crate::adapter::Adapter;
 use crate::home::Home;
 use crate::mem::{Access, MemError, Region, Window};
 
@@ -46,12 +46,12 @@ use crate::mem::{Access, MemError, Region, Window};
 pub struct MemoryRegion(Home<Registered>);
 
 struct Registered {
-    device: Arc<DeviceInner>,
+    device: Arc<Adapter>,
     region: Arc<Region>,
 }
 
 impl MemoryRegion {
-    pub(crate) fn new(device: Arc<DeviceInner>, region: Arc<Region>) -> Self {
+    pub(crate) fn new(device: Arc<Adapter>, region: Arc<Region>) -> Self {
         MemoryRegion(Home::new(Registered { device, region }))
     }
 
@@ -245,12 +245,12 @@ impl Drop for MemoryRegion {
 pub struct MemoryWindow(Home<Allocated>);
 
 struct Allocated {
-    device: Arc<DeviceInner>,
+    device: Arc<Adapter>,
     window: Arc<Window>,
 }
 
 impl MemoryWindow {
-    pub(crate) fn new(device: Arc<DeviceInner>, window: Arc<Window>) -> Self {
+    pub(crate) fn new(device: Arc<Adapter>, window: Arc<Window>) -> Self {
         MemoryWindow(Home::new(Allocated { device, window }))
     }
 

@@ -71,7 +71,7 @@ pub(crate) struct Startup {
 impl Startup {
     /// Makes a startup, and adds it to the sources of the background thread.
     pub(super) fn add(qp: &Arc<QpInner>, options: ConnectOptions, plan: Plan, stage: Stage) -> Arc<Self> {
-        let device = qp.attrs.device.clone();
+        let device = qp.device.clone();
         let deadline = Deadline::after(options.timeout);
         let startup = Arc::new_cyclic(|weak: &Weak<Startup>| {
             let source: Weak<dyn Source> = weak.clone();

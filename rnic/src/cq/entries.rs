@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rddp_rdma::Completion;
 
-use crate::srq::SrqInner;
+use crate::queues::srq::SrqInner;
 
 /// The completions of one queue, oldest first, and the notification that the program has asked for.
 #[derive(Debug)]

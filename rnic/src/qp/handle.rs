@@ -11,7 +11,7 @@ use rddp_rdmap::TerminateRepr;
 
 use super::QpInner;
 use super::core::Core;
-use crate::config::{NoReceive, QpConfig};
+use crate::config::QpConfig;
 use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
 use crate::device::DeviceInner;
@@ -22,8 +22,10 @@ use crate::kernel::KernelCounts;
 use crate::mem::{Access, PdId, QpNum};
 use crate::pd::PdUser;
 use crate::queues::attributes::{Inbound, QpAttributes};
+use crate::queues::options::NoReceive;
 use crate::queues::rq::RecvQueue;
 use crate::queues::sq::SendQueue;
+use crate::queues::srq::User;
 use crate::queues::state::QpState;
 use crate::wire::Link;
 
@@ -75,7 +77,7 @@ impl QueuePair {
             ));
         }
         if let Some(events) = &config.events {
-            events.adopt(device)?;
+            events.adopt(&device.adapter)?;
         }
         let srq = config.srq.as_ref().map(|srq| srq.inner.here().cloned()).transpose()?;
         let inner = Arc::new_cyclic(|weak: &Weak<QpInner>| {
@@ -93,8 +95,9 @@ impl QueuePair {
                     sink: config.sink.clone(),
                     send_cq: send_cq.clone(),
                     recv_cq: recv_cq.clone(),
-                    device: device.clone(),
+                    device: device.adapter.clone(),
                 },
+                device: device.clone(),
                 startup: Mutex::default(),
                 core: Mutex::new(Core::new(
                     SendQueue::new(config.max_send),
@@ -110,10 +113,12 @@ impl QueuePair {
             cq.add_member(inner.attrs.token, inner.clone())
                 .map_err(Error::host("watching the sockets of many QPs"))?;
         }
-        inner.attrs.say_what_may_overflow(config);
+        let receives = if srq.is_some() { 0 } else { config.max_recv };
+        inner.attrs.say_what_may_overflow(config.max_send, receives);
         device.qps.lock().insert(inner.attrs.num, Arc::downgrade(inner));
         if let Some(srq) = srq {
-            srq.join(inner.attrs.num, inner);
+            let user: Weak<dyn User> = Arc::downgrade(inner) as _;
+            srq.join(inner.attrs.num, user);
         }
         Ok(qp)
     }

@@ -27,6 +27,7 @@ pub use self::handle::QueuePair;
 use crate::conn::socket::TcpSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
+use crate::device::DeviceInner;
 use crate::error::{ConnectError, PostError, PostListError};
 use crate::queues::attributes::QpAttributes;
 use crate::queues::state::QpState;
@@ -40,6 +41,7 @@ const TRIES: u32 = 200;
 #[derive(Debug)]
 pub(crate) struct QpInner {
     pub(crate) attrs: QpAttributes,
+    pub(crate) device: Arc<DeviceInner>,
     /// The startup that the background thread carries out, or has carried out: see
     /// [`QueuePair::begin`]. The core may be locked while this is, not the other way round.
     startup: Mutex<Option<Arc<Startup>>>,
@@ -264,7 +266,7 @@ impl QpInner {
         }
         self.attrs.device.driver.leave(self.attrs.token);
         self.attrs.cqs().for_each(|cq| cq.remove_member(self.attrs.token));
-        self.attrs.device.qps.lock().remove(&self.attrs.num);
+        self.device.qps.lock().remove(&self.attrs.num);
         let mut core = self.core.lock();
         if let Some(srq) = core.rq.srq() {
             srq.forget(self.attrs.num);

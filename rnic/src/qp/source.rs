@@ -17,6 +17,7 @@ use super::progress::Pulled;
 use crate::cq::{CqInner, Member, Watched};
 use crate::io::driver::{Driver, Failure, Holder, Source};
 use crate::io::lease::Lease;
+use crate::queues::srq::User;
 use crate::queues::state::QpState;
 use crate::trace;
 use crate::wire::Link;
@@ -41,6 +42,7 @@ impl QpInner {
     fn pull_if(&self, core: &mut Core, may_read: bool) -> Pulled {
         let Some((link, cx)) = core.split(&self.attrs) else { return Pulled::Dry };
         if link.must_pause(&cx) {
+            self.device.relieve_partial();
             link.pause_reading(&cx);
             return Pulled::Paused;
         }
@@ -111,6 +113,12 @@ impl QpInner {
             self.abandon(&mut core);
         }
         result.ok()
+    }
+}
+
+impl User for QpInner {
+    fn report_limit(&self, srq: Element) {
+        self.attrs.report_about(srq, AsyncEventKind::SrqLimit);
     }
 }
 

@@ -180,7 +180,7 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
 #[test]
 fn a_device_that_fails_ends_its_connections() {
     let (pd, cq, [(first, _its_peer), (second, _seconds_peer)]) = two_taken_over();
-    let device = first.inner.anywhere().attrs.device.clone();
+    let device = first.inner.anywhere().device.clone();
     let rnic = Rnic(crate::home::Home::new(device.clone()));
     let listener = rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
     let addr = listener.local_addr().unwrap();

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rddp_mpa::{Negotiated, RtrSet};
 use rddp_rdma::{AsyncEvent, AsyncEventKind, ConnectOptions, Element};
 
-use crate::config::{NoReceive, QpConfig};
+use crate::adapter::Adapter;
 use crate::cq::CqInner;
-use crate::device::DeviceInner;
 use crate::event::{EventQueue, Sink};
 use crate::kernel::Placement;
 use crate::mem::{Access, PdId, QpNum};
+use crate::queues::options::NoReceive;
 use crate::trace;
 
 /// The attributes of one queue pair: its number, its protection domain, its completion queues,
@@ -31,7 +31,7 @@ pub(crate) struct QpAttributes {
     pub(crate) sink: Option<Arc<dyn Sink>>,
     pub(crate) send_cq: Arc<CqInner>,
     pub(crate) recv_cq: Arc<CqInner>,
-    pub(crate) device: Arc<DeviceInner>,
+    pub(crate) device: Arc<Adapter>,
 }
 
 /// Rights of a peer, which change only while the QP has none.
@@ -98,13 +98,12 @@ impl QpAttributes {
         std::iter::once(&self.send_cq).chain(other)
     }
 
-    /// Tells of completion queues that are smaller than what may complete into them of this QP.
-    pub(crate) fn say_what_may_overflow(&self, config: &QpConfig) {
+    /// Tells of completion queues that are smaller than what may complete into them of this QP:
+    /// so many requests, and receives of its own.
+    pub(crate) fn say_what_may_overflow(&self, sends: usize, receives: usize) {
         let of = |queue: &Arc<CqInner>, cq, requests| if Arc::ptr_eq(queue, cq) { requests } else { 0 };
-        let receives = if config.srq.is_some() { 0 } else { config.max_recv };
         for cq in self.cqs() {
-            let requests =
-                of(&self.send_cq, cq, config.max_send).saturating_add(of(&self.recv_cq, cq, receives));
+            let requests = of(&self.send_cq, cq, sends).saturating_add(of(&self.recv_cq, cq, receives));
             let capacity = cq.capacity();
             if requests > capacity {
                 trace::may_overflow(self.num, cq.num, requests, capacity);

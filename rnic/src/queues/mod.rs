@@ -4,13 +4,17 @@
 //! | file | what |
 //! |---|---|
 //! | `sq`, `rq` | the two queues |
+//! | `srq` | the queue behind a shared receive queue |
 //! | `attributes`, `memory` | what a queue pair was made with, and the memory that it may use |
+//! | `options` | the choices of a queue pair |
 //! | `context` | all of this, lent to a connection for one call |
 //! | `state` | the states of a queue pair |
 
 pub(crate) mod attributes;
 pub(crate) mod context;
 pub(crate) mod memory;
+pub(crate) mod options;
 pub(crate) mod rq;
 pub(crate) mod sq;
+pub(crate) mod srq;
 pub(crate) mod state;

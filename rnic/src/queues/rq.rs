@@ -10,7 +10,7 @@ use crate::capabilities::MAX_SGE;
 use crate::error::PostError;
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
-use crate::srq::SrqInner;
+use crate::queues::srq::SrqInner;
 
 /// Posted receives, and the one into which a message is arriving.
 #[derive(Debug)]

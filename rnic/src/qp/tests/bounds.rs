@@ -55,7 +55,7 @@ fn a_turn_of_reading_has_an_end() {
 #[test]
 fn responses_are_few_while_all_qps_together_keep_too_many() {
     let (pd, cq, qp, mut peer) = taken_over(Msn::FIRST);
-    let device = qp.inner.anywhere().attrs.device.clone();
+    let device = qp.inner.anywhere().device.clone();
     let source = pd.allocate(16 << 20, Access::REMOTE_READ).unwrap();
     let remote = source.remote(0);
     let request = rddp_rdmap::ReadRequestRepr {

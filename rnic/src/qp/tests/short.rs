@@ -77,7 +77,7 @@ impl End {
         self.cq.poll_one().unwrap()
     }
 
-    fn device(&self) -> &Arc<crate::device::DeviceInner> {
+    fn device(&self) -> &Arc<crate::adapter::Adapter> {
         &self.qp.inner.anywhere().attrs.device
     }
 }

@@ -153,7 +153,6 @@ impl Link {
     /// Keeps everybody from looking for octets until a timer expires: octets are there, and who
     /// slept on them would wake at once.
     pub(crate) fn pause_reading(&mut self, cx: &Context<'_>) {
-        cx.attrs.device.relieve_partial();
         if !std::mem::replace(&mut self.paused, true) {
             cx.attrs.device.driver.at(Instant::now() + PAUSE, cx.attrs.token);
             self.update_interest(cx);

@@ -1,0 +1,45 @@
+//! The parts of a device that its connections work with: memory, the background thread, budgets.
+//! What finds connections by number or by address is in [`device`](crate::device).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::budget::Budget;
+use crate::conn::linger::LingerSet;
+use crate::event::{EventQueue, Sink};
+use crate::io::driver::Driver;
+use crate::kernel::Kernel;
+use crate::mem::MemTable;
+use crate::stat::StatFile;
+
+/// Time that dropping the last user waits for connections whose QP is gone.
+const LEAVE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Adapter {
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) mem: MemTable,
+    pub(crate) kernel: Option<Arc<Kernel>>,
+    pub(crate) events: EventQueue,
+    pub(crate) sink: Option<Arc<dyn Sink>>,
+    /// Octets of partial FPDUs.
+    pub(crate) partial: Budget,
+    /// Octets of Responses that are promised to TCP and not taken yet.
+    pub(crate) promised: Budget,
+    /// Connections whose QP is gone.
+    pub(crate) lingering: Arc<LingerSet>,
+    /// Counts of the QPs, where other processes can read them.
+    pub(crate) stat: Arc<StatFile>,
+}
+
+impl std::fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Adapter").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        self.lingering.wait(&self.driver, LEAVE);
+        self.driver.stop();
+    }
+}

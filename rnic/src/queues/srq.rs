@@ -1,0 +1,205 @@
+//! The queue behind a shared receive queue, as its QPs take from it
+//! (draft-hilland-rddp-verbs §6.3).
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rddp_rdma::{Element, RecvWr, SrqNum};
+
+use crate::adapter::Adapter;
+use crate::capabilities::MAX_SGE;
+use crate::error::PostError;
+use crate::local::LocalMemory;
+use crate::mem::{PdId, QpNum};
+
+/// A QP, as the queue knows it that it takes receives from.
+pub(crate) trait User: std::fmt::Debug + Send + Sync {
+    /// Reports that few receives are left.
+    fn report_limit(&self, srq: Element);
+}
+
+/// The configuration of a shared receive queue.
+///
+/// ```
+/// use rddp_rnic::{Rnic, SrqConfig};
+/// let config = SrqConfig { quota: Some(64), ..Default::default() };
+/// assert_eq!(Rnic::open()?.alloc_pd().create_srq(config).capacity(), 1024);
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct SrqConfig {
+    /// Number of receives that the queue can hold.
+    pub max_recv: usize,
+    /// Receives that one QP may hold of it at a time (taken, and its completion not polled for yet
+    /// or its message still arriving), so that no peer drains it for the others
+    /// (RFC 5042 §6.4.3.1). `None`: no limit.
+    pub quota: Option<usize>,
+}
+
+impl Default for SrqConfig {
+    fn default() -> Self {
+        SrqConfig { max_recv: 1024, quota: None }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) posted: VecDeque<RecvWr>,
+    pub(crate) capacity: usize,
+    pub(crate) limit: usize,
+    /// Number of receives taken and not released yet.
+    pub(crate) out: usize,
+    /// Number of receives taken by each QP and not released yet, if there is a quota.
+    taken: HashMap<QpNum, usize>,
+}
+
+impl Queue {
+    /// Returns whether fewer receives are left than the limit, and clears the limit if so.
+    fn is_limit_reached(&mut self) -> bool {
+        let reached = self.posted.len() < self.limit;
+        if reached {
+            self.limit = 0;
+        }
+        reached
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SrqInner {
+    pub(crate) num: SrqNum,
+    device: Arc<Adapter>,
+    pub(crate) pd: PdId,
+    quota: Option<usize>,
+    pub(crate) queue: Mutex<Queue>,
+    /// The QPs that take receives from the queue.
+    pub(crate) users: Mutex<HashMap<QpNum, Weak<dyn User>>>,
+}
+
+/// A receive that was taken, and whether that crossed the armed limit.
+pub(crate) struct Taken {
+    pub(crate) wr: RecvWr,
+    pub(crate) limit_reached: bool,
+}
+
+impl SrqInner {
+    pub(crate) fn new(num: SrqNum, device: Arc<Adapter>, pd: PdId, config: SrqConfig) -> Self {
+        let SrqConfig { max_recv: capacity, quota } = config;
+        let queue = Mutex::new(Queue { capacity, ..Queue::default() });
+        SrqInner { num, device, pd, quota, queue, users: Mutex::default() }
+    }
+
+    /// The queue, as events name it.
+    pub(crate) fn element(&self) -> Element {
+        Element::Srq(self.num)
+    }
+
+    pub(crate) fn post(&self, wr: RecvWr) -> Result<(), PostError> {
+        if wr.scatter.len() > MAX_SGE {
+            return Err(PostError::TooManySges { count: wr.scatter.len(), max: MAX_SGE });
+        }
+        LocalMemory { table: &self.device.mem, pd: self.pd }.check(&wr.scatter, true)?;
+        let mut queue = self.queue.lock();
+        if queue.posted.len() >= queue.capacity {
+            return Err(PostError::QueueFull { capacity: queue.capacity });
+        }
+        queue.posted.push_back(wr);
+        Ok(())
+    }
+
+    /// Adds a QP to those that take receives from the queue.
+    pub(crate) fn join(&self, num: QpNum, qp: Weak<dyn User>) {
+        self.users.lock().insert(num, qp);
+        self.tell_limit();
+    }
+
+    /// Has a QP report the limit if it is reached. Not called for a message that takes a receive,
+    /// which reports it itself.
+    pub(crate) fn tell_limit(&self) {
+        let Some(user) = self.users.lock().values().find_map(Weak::upgrade) else { return };
+        let reached = self.queue.lock().is_limit_reached();
+        if reached {
+            user.report_limit(self.element());
+        }
+    }
+
+    pub(crate) fn take(&self, qp: QpNum) -> Option<Taken> {
+        let mut queue = self.queue.lock();
+        if let Some(quota) = self.quota {
+            // RFC 5042 §6.4.3.1: a stream that takes more than its share finds no receive, as if
+            // none were posted.
+            if queue.taken.get(&qp).is_some_and(|taken| *taken >= quota) {
+                return None;
+            }
+        }
+        let wr = queue.posted.pop_front()?;
+        queue.out += 1;
+        if self.quota.is_some() {
+            *queue.taken.entry(qp).or_default() += 1;
+        }
+        Some(Taken { wr, limit_reached: queue.is_limit_reached() })
+    }
+
+    /// Notes that `qp` has given back one receive: its completion was delivered and the program
+    /// posts anew.
+    pub(crate) fn release(&self, qp: QpNum) {
+        let mut queue = self.queue.lock();
+        queue.out = queue.out.saturating_sub(1);
+        if let Some(taken) = queue.taken.get_mut(&qp) {
+            *taken = taken.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn forget(&self, qp: QpNum) {
+        self.users.lock().remove(&qp);
+        self.queue.lock().taken.remove(&qp);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(quota: usize) -> SrqInner {
+        let device = crate::Rnic::open().unwrap().0.anywhere().adapter.clone();
+        SrqInner::new(SrqNum(1), device, PdId(1), SrqConfig { quota: Some(quota), ..SrqConfig::default() })
+    }
+
+    fn takes(queue: &SrqInner, qp: QpNum) -> Option<u64> {
+        queue.take(qp).map(|taken| taken.wr.wr_id)
+    }
+
+    /// RFC 5042 §6.4.3.1
+    #[test]
+    fn no_qp_takes_more_than_its_quota() {
+        let queue = queue(1);
+        (1..=3).for_each(|id| queue.post(RecvWr::new(id, [])).unwrap());
+        assert_eq!([takes(&queue, QpNum(1)), takes(&queue, QpNum(1))], [Some(1), None]);
+        assert_eq!(takes(&queue, QpNum(2)), Some(2));
+        queue.release(QpNum(1));
+        assert_eq!(takes(&queue, QpNum(1)), Some(3));
+    }
+
+    /// Looking at a segment before all of it has arrived asks for the same receive more than once.
+    #[test]
+    fn asking_an_empty_queue_costs_no_quota() {
+        let queue = queue(1);
+        (0..5).for_each(|_| assert_eq!(takes(&queue, QpNum(1)), None));
+        queue.post(RecvWr::new(1, [])).unwrap();
+        assert_eq!(takes(&queue, QpNum(1)), Some(1));
+    }
+
+    /// A QP that is dropped may leave completions behind, whose receives count as outstanding.
+    #[test]
+    fn receives_are_outstanding_until_their_completions_are_polled_for() {
+        let pd = crate::Rnic::open().unwrap().alloc_pd();
+        let queue = pd.create_srq(SrqConfig { quota: Some(2), ..SrqConfig::default() });
+        (1..=3).for_each(|id| queue.post_recv(RecvWr::new(id, [])).unwrap());
+        queue.inner.anywhere().take(QpNum(1));
+        queue.inner.anywhere().take(QpNum(1));
+        queue.inner.anywhere().forget(QpNum(1));
+        assert_eq!((queue.len(), queue.outstanding()), (1, 3));
+        queue.inner.anywhere().release(QpNum(1));
+        assert_eq!((queue.len(), queue.outstanding()), (1, 2));
+    }
+}
