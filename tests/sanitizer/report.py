@@ -2,12 +2,8 @@
 """Reads the logs of ThreadSanitizer that are its arguments, in which places are numbers, and prints
 the races in words.
 
-Two kinds are nobody's fault and are counted only:
-
-- about a file descriptor: a program uses a number that another thread closes. Those under
-tests/stress do so on purpose;
-- about registered memory that a peer in the same process writes or reads. Who orders that is the
-program, as with hardware (RFC 5040 §5.5).
+One kind is nobody's fault and is counted only: about a file descriptor. A program uses a number
+that another thread closes; those under tests/stress do so on purpose.
 
 Exit status 1 if there are others.
 """
@@ -23,9 +19,6 @@ BUILT = pathlib.Path("target/sanitizer")
 DEBUG = BUILT / "build/x86_64-unknown-linux-gnu/debug"
 # Folders of binaries that a report names without a folder.
 FOLDERS = [DEBUG, DEBUG / "deps", BUILT / "programs", pathlib.Path("target/toolchain")]
-# The functions that touch registered memory, on behalf of a peer or of the program; under the fault
-# guard, which touches no other, the callers are not in the report.
-REGISTERED = re.compile(r"rddp_rnic::mem::(grant::Grant|octets|region::Region)|rddp_fault_guard_call")
 ABOUT_A_NUMBER = "Location is file descriptor"
 
 
@@ -62,11 +55,10 @@ def main(logs):
     reports = [report for report in reports if ABOUT_A_NUMBER not in report]
     found = resolve(reports)
     reports = [in_words(report, found) for report in reports]
-    left = [report for report in reports if not REGISTERED.search(report)]
-    for report in left:
+    for report in reports:
         print(report, end="\n\n")
-    print(f"{len(numbers)} reports about numbers of files, {len(reports) - len(left)} about registered memory, {len(left)} others")
-    return 1 if left else 0
+    print(f"{len(numbers)} reports about numbers of files, {len(reports)} others")
+    return 1 if reports else 0
 
 
 if __name__ == "__main__":
