@@ -1,6 +1,6 @@
 """Tables and charts of the loss experiment: report.py HOLES LATENCY [PATHS]
 
-Writes them into docs/performance-loss.md, between its marks, and docs/performance/loss-*.svg.
+Writes them into docs/measurements/loss.md, between its marks, and figures/loss-*.svg beside it.
 """
 
 import json
@@ -131,8 +131,8 @@ def charts(by):
             chart = Chart(f"{title} over loss", how, unit, lines,
                           lambda loss: "0" if loss == NO_LOSS else f"{loss:g} %", "{:g}".format, x_title="segments lost")
             name = f"loss-{what}-{mtu}-{trip}.svg"
-            (ROOT / "docs/performance" / name).write_text(chart.draw())
-            yield f"![{title}, MTU {mtu}, {trip / 1000:g} ms](performance/{name})"
+            (ROOT / "docs/measurements/figures" / name).write_text(chart.draw())
+            yield f"![{title}, MTU {mtu}, {trip / 1000:g} ms](figures/{name})"
 
 
 def main():
@@ -140,7 +140,7 @@ def main():
     parts = {"holes": after_holes(rows(holes)), "latency": added(rows(latency))}
     for by in map(cells, map(rows, paths)):
         parts |= {"ratios": ratios(by), **{what: table(by, what) for what in VALUES}, "charts": charts(by)}
-    page = ROOT / "docs/performance-loss.md"
+    page = ROOT / "docs/measurements/loss.md"
     text = page.read_text()
     for name, lines in parts.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"

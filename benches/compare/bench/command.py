@@ -76,9 +76,9 @@ def arguments():
                     "of slices that take turns. What is missing is installed from Debian (as root).",
         epilog="The exit status says whether everything ran, not how fast it was: 1 when something hung or broke.")
     parser.add_argument("--sockets", action="store_true",
-                        help="the rows of sockets under librddp_sockets.so (docs/performance-sockets.md) instead")
+                        help="the rows of sockets under librddp_sockets.so (docs/measurements/sockets.md) instead")
     parser.add_argument("--sdp", action="store_true",
-                        help="the rows of sockets that speak SDP (docs/performance-sdp.md) instead")
+                        help="the rows of sockets that speak SDP (docs/measurements/sdp.md) instead")
     parser.add_argument("--list", action="store_true", help="name the rows and end")
     parser.add_argument("--only", metavar="ROW", action="append", choices=[kind.name for kind in ROWS],
                         help="measure this row; may be given again")

@@ -10,7 +10,7 @@ from . import charts, paper, report
 
 NOTES = Path(__file__).resolve().parents[1] / "notes.toml"
 # Folder of all charts and results.
-FOLDER = Path("docs/performance")
+FOLDER = Path("docs/measurements/figures")
 
 
 @dataclass
@@ -33,12 +33,12 @@ class Page:
         (root / self.path).write_text(self.text(result, rows, drawn))
 
     def text(self, result, rows, drawn):
-        parts = [self.head, machine(result, rows), "## Reached and not\n", report.summary(rows)]
+        parts = [self.head, machine(result, rows), "## Goals and measurements\n", report.summary(rows)]
         if drawn:
             beside = FOLDER.relative_to(self.path.parent)
             parts.append("## Over message size\n")
             parts.extend(f"![{chart.title}]({beside / name}.svg)\n" for name, chart in drawn.items())
-        parts += [self.beside(rows), unreached(rows), self.method.format(**result), "## All figures\n"]
+        parts += [self.beside(rows), short_of_goal(rows), self.method.format(**result), "## All figures\n"]
         told = {}
         for row in rows:
             # Rows that are measured in the same way share a description.
@@ -70,28 +70,29 @@ def notes():
     return tomllib.loads(NOTES.read_text())
 
 
-def unreached(rows):
-    """Returns each row that misses something, with the reason as far as it is known."""
+def short_of_goal(rows):
+    """Returns each row with a figure short of its goal, and the reason as far as it is known."""
     parts = []
     for row in rows:
-        missed = [item for item in row.items if item.reached is False]
-        if not missed and not row.problem:
+        short = [item for item in row.items if item.reached is False]
+        if not short and not row.problem:
             continue
         parts.append(f"**{row.name}**: {row.title}.")
-        if missed:
-            parts.append(f"Missed: {'; '.join(f'{item.what} ({report.value_name(item)})' for item in missed)}.")
+        if short:
+            parts.append(f"Short of the goal: {'; '.join(f'{item.what} ({report.value_name(item)})' for item in short)}.")
         if row.problem:
             parts.append(f"Not measured: {row.problem}.")
         parts.append(notes().get(row.name, {}).get("limit", "No reason has been written down yet.").strip() + "\n")
-    return "\n".join(["## What was not reached, and why\n", *(parts or ["Nothing.\n"])])
+    return "\n".join(["## Short of the goal, and why\n", *(parts or ["Nothing.\n"])])
 
 
 ENGINE_HEAD = """<!-- Written by benches/compare/run --docs: change that, or benches/compare/notes.toml, and not this page. -->
-# Performance
+# Measurements of RDMA
 
 rddp against the plain TCP socket underneath it, and against the other stacks in user space that do RDMA over TCP: libfabric's
 `tcp` provider and UCX's `tcp` transport. `benches/compare/run` measures all of it and writes this page. What sockets cost under
-`librddp_sockets.so`, in DDPMODE and not, is in [a page of its own](performance-sockets.md).
+`librddp_sockets.so`, in DDPMODE and not, is in [a page of its own](sockets.md); for a summary see
+[performance](../performance.md).
 """
 
 ENGINE_METHOD = """## Method
@@ -101,20 +102,20 @@ follow each other in one run, in the same pair of processes where both sides are
 first alternates. The table has the median of {rounds} ratios (at most 9 where a peer's program
 starts anew for each slice, and where a figure is for information), with the least and the most.
 Both ends are on this machine, on loopback unless said otherwise. Ends that poll are kept in place,
-all peers alike: apart (each end on a processor of its own), which has the reach, or together (both
+all peers alike: apart (each end on a processor of its own), which has the goal, or together (both
 on one). A slice ends when the receiving end has said that it has everything. Messages leave from,
 and arrive in, the same memory again and again, which begins in the middle of a page at all ends
-that we wrote; a message of TCP has a header, as an FPDU has one. "yes" and "NO" compare the median with the reach;
-"–" is information.
+that we wrote; a message of TCP has a header, as an FPDU has one. "Goal met" compares
+the median with the goal; "–" is information.
 """
 
 SOCKETS_HEAD = """<!-- Written by benches/compare/run --sockets --docs: change that, or benches/compare/notes.toml, and not this page. -->
-# Performance of sockets
+# Measurements of sockets
 
-What programs pay that run with `librddp_sockets.so` ([extended sockets](extended-sockets.md)): for plain sockets, which pass
+What programs pay that run with `librddp_sockets.so` ([extended sockets](../extended-sockets.md)): for plain sockets, which pass
 through it, and for sockets in DDPMODE. These are figures 5 and 6, and the comparison of ways to gather, of the report that
 DDPMODE comes from (OSU-CISRC-6/05-TR37, 2005), measured anew. `benches/compare/run --sockets` measures all of it and writes
-this page. rddp's own interface is in [performance](performance.md).
+this page. rddp's own interface is in [a page of its own](rdma.md); for a summary see [performance](../performance.md).
 """
 
 SOCKETS_METHOD = """## Method
@@ -122,20 +123,21 @@ SOCKETS_METHOD = """## Method
 Every figure compares slices that take turns in one run, each side first as often as the other; each row says how long they
 are and where the ends run. Unless a row says otherwise the table has the median of {rounds} ratios (or differences) of
 neighbouring slices, with the least and the most. Both ends are on this machine. Messages leave from, and arrive in, the same
-memory again and again, which begins in the middle of a page, at all ends alike. "yes" and "NO" compare the median with the reach; "–" is information.
+memory again and again, which begins in the middle of a page, at all ends alike. "Goal met" compares the median with the
+goal; "–" is information.
 """
 
 SDP_HEAD = """<!-- Written by benches/compare/run --sdp --docs: change that, or benches/compare/notes.toml, and not this page. -->
-# Performance of SDP
+# Measurements of SDP
 
-The [Sockets Direct Protocol](sdp.md) for unmodified programs, beside DDPMODE and plain TCP on the same connections. The charts have the
+The [Sockets Direct Protocol](../sdp.md) for unmodified programs, beside DDPMODE and plain TCP on the same connections. The charts have the
 shape of figures 5 to 11 of "Transparently Achieving Superior Socket Performance using Zero Copy SDP over 20 Gb/s InfiniBand Links"
 (Goldenberg, Kagan, Ravid, Tsirkin). `benches/compare/run --sdp` measures all of it and writes this page.
 """
 
 PAGES = {
-    "engine": Page(Path("docs/performance.md"), "result.json", charts.engine, ENGINE_HEAD, ENGINE_METHOD),
-    "sdp": Page(Path("docs/performance-sdp.md"), "sdp.json", charts.sdp, SDP_HEAD, SOCKETS_METHOD,
+    "engine": Page(Path("docs/measurements/rdma.md"), "rdma.json", charts.engine, ENGINE_HEAD, ENGINE_METHOD),
+    "sdp": Page(Path("docs/measurements/sdp.md"), "sdp.json", charts.sdp, SDP_HEAD, SOCKETS_METHOD,
                 paper.beside),
-    "sockets": Page(Path("docs/performance-sockets.md"), "sockets.json", charts.sockets, SOCKETS_HEAD, SOCKETS_METHOD),
+    "sockets": Page(Path("docs/measurements/sockets.md"), "sockets.json", charts.sockets, SOCKETS_HEAD, SOCKETS_METHOD),
 }

@@ -19,7 +19,7 @@ TAIL = """
 What a software transport cannot give: an adapter reads the sender's memory and writes the receiver's while both processors do
 something else, so ZCopy there ends both copies and the work for each octet. Over TCP the kernel copies twice whatever is above it.
 ZCopy saves what the private buffers of the paper's BCopy cost, and not more than in-call BCopy saves without an advert, a Read and
-a report for each message: this is why nothing is advertised by default ([sdp.md](sdp.md)).
+a report for each message: this is why nothing is advertised by default ([sdp.md](../sdp.md)).
 """
 
 

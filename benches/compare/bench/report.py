@@ -6,8 +6,8 @@ import textwrap
 
 from .plan import medians, ratios
 
-MARKS = {True: "yes", False: "NO", None: "–"}
-HEADS = ("what", "reach", "measured (median)", "{spread}", "both sides", "reached")
+MARKS = {True: "yes", False: "no", None: "–"}
+HEADS = ("what", "goal", "measured (median)", "{spread}", "both sides", "goal met")
 COSTS = "seconds for a GB: sender; receiver"
 
 
@@ -43,7 +43,7 @@ def terminal(row):
     """Returns a row as lines of text; a group is shown by its worst item."""
     out = [f"{row.name}: {row.title}"]
     for item, count, reached in row.lines():
-        what = item.what if count == 1 else f"{reached} of {count} reach, worst: {item.what}"
+        what = item.what if count == 1 else f"{reached} of {count} goals met, lowest: {item.what}"
         out.append(f"  {coloured(item.reached)}  {what}")
         spread = f"({spread_name(item)})" if len(item.values) > 1 else ""
         out.append(f"         {value_name(item):>18}  {item.reach:<8} {spread}  {sides_name(item)}")
@@ -78,7 +78,7 @@ def figures(row):
 
 def summary(rows):
     """Returns a line for each row that has a goal."""
-    lines = ["| row | what | figures that reach | the tightest of them |", "|---|---|---|---|"]
+    lines = ["| row | what | goals met | figure with the least margin (its goal) |", "|---|---|---|---|"]
     for row in rows:
         demands = [item for item in row.items if item.reached is not None]
         if row.problem and not demands:
@@ -92,7 +92,7 @@ def summary(rows):
 
 
 def mark_of(reached, count):
-    return f"all {count}" if reached == count else f"**{reached} of {count}**"
+    return f"all {count}" if reached == count else f"{reached} of {count}"
 
 
 def markdown(rows):

@@ -106,7 +106,7 @@ METHOD = f"""The same program on plain TCP sockets and on sockets in DDPMODE, in
 of its own. Blocking: blocking sockets, `recv` and `send` that sleep, both ends on one processor; and each on its own, where the
 time to wake a processor covers most. Threads: the same, and the calls on sockets in DDPMODE are made by two threads of the process, to which they are
 posted through a UNIX socket (the report's design; `RDDP_PROGRESS=threads`). Latency: half of there and back. Bandwidth: a window of messages (64, or 1 MiB of them, but at least four) answered by one octet. Each write is one Send of iWARP, or several
-above 64 KiB. Slices of {SLICE_MS} ms. The reach is what the report's user-level stack added to TCP's latency in 2005, on other
+above 64 KiB. Slices of {SLICE_MS} ms. The goal is what the report's user-level stack added to TCP's latency in 2005, on other
 machines: {REPORTED_US} µs."""
 
 ROWS = [RowKind("ddpmode", "DDPMODE over message size, beside TCP", METHOD, measure, page="sockets")]
