@@ -14,8 +14,7 @@ use crate::queues::sq::SendQueue;
 use crate::queues::state::QpState;
 use crate::stat::Tally;
 use crate::trace;
-use crate::wire::Link;
-use crate::wire::LinkEvent;
+use crate::wire::{Connection, LinkEvent};
 
 /// State, queues, connection and counts of a QP.
 #[derive(Debug)]
@@ -23,7 +22,7 @@ pub(crate) struct Core {
     pub(super) state: QpState,
     pub(super) sq: SendQueue,
     pub(super) rq: RecvQueue,
-    pub(super) link: Option<Link>,
+    pub(super) connection: Option<Connection>,
     pub(super) tally: Tally,
     pub(super) terminate_sent: Option<TerminateRepr>,
     pub(super) terminate_received: Option<TerminateRepr>,
@@ -38,7 +37,7 @@ impl Core {
             state: QpState::Idle,
             sq,
             rq,
-            link: None,
+            connection: None,
             tally: Tally::alone(),
             terminate_sent,
             terminate_received,
@@ -47,10 +46,10 @@ impl Core {
     }
 
     /// Goes from Idle to RTS.
-    pub(super) fn connect(&mut self, link: Link, tally: Tally) {
+    pub(super) fn connect(&mut self, connection: Connection, tally: Tally) {
         self.reset();
         self.tally = tally;
-        self.link = Some(link);
+        self.connection = Some(connection);
         self.set_state(QpState::ReadyToSend);
     }
 
@@ -62,9 +61,12 @@ impl Core {
 
     /// Returns the connection, if there is one, and beside it the context that it works on.
     #[inline]
-    pub(super) fn split<'a>(&'a mut self, attrs: &'a QpAttributes) -> Option<(&'a mut Link, Context<'a>)> {
-        let Core { link, sq, rq, tally, .. } = self;
-        Some((link.as_mut()?, Context { attrs, sq, rq, tally }))
+    pub(super) fn split<'a>(
+        &'a mut self,
+        attrs: &'a QpAttributes,
+    ) -> Option<(&'a mut Connection, Context<'a>)> {
+        let Core { connection, sq, rq, tally, .. } = self;
+        Some((connection.as_mut()?, Context { attrs, sq, rq, tally }))
     }
 
     /// Lends the queues and counts for work that needs no connection.
@@ -75,12 +77,14 @@ impl Core {
 
     /// Returns whether a segment waits for a receive.
     pub(super) fn is_parked(&self) -> bool {
-        self.link.as_ref().is_some_and(Link::is_parked)
+        self.connection.as_ref().is_some_and(|connection| connection.watch.waits())
     }
 
     /// Returns whether there is anything to send, or to try again.
     pub(super) fn has_output(&self) -> bool {
-        self.link.as_ref().map_or_else(|| self.sq.has_unsent(), |link| link.has_output(&self.sq))
+        self.connection
+            .as_ref()
+            .map_or_else(|| self.sq.has_unsent(), |connection| connection.has_output(&self.sq))
     }
 
     /// Goes to Idle and removes all traces of the last connection; what was posted meanwhile stays.
@@ -116,7 +120,7 @@ impl QpInner {
             return;
         }
         core.set_state(QpState::Terminate);
-        let sent = core.link.as_mut().and_then(|link| link.fail(&fault, offending));
+        let sent = core.connection.as_mut().and_then(|connection| connection.fail(&fault, offending));
         trace::terminating(self.attrs.num, &fault, sent.as_ref());
         if let Some(terminate) = &sent {
             core.tally.count_terminate(terminate.code.0, true);
@@ -141,15 +145,15 @@ impl QpInner {
 
     /// Sends what TCP was promised, then FIN, and limits the time until the peer's FIN.
     pub(super) fn begin_close(&self, core: &mut Core) {
-        if let Some(link) = &mut core.link {
-            link.begin_close(&self.attrs);
+        if let Some(connection) = &mut core.connection {
+            connection.begin_close(&self.attrs);
         }
     }
 
     /// Goes from any state to Error: TCP is lost, or is reset now.
     pub(super) fn lose(&self, core: &mut Core, event: Option<AsyncEventKind>) {
-        if let Some(link) = core.link.take() {
-            link.lose(&self.attrs);
+        if let Some(connection) = core.connection.take() {
+            connection.lose(&self.attrs);
             core.tally.add(Counter::Lost, 1);
         }
         let before = core.state;
@@ -180,9 +184,9 @@ impl QpInner {
     /// Goes from any state to Error because the program drops the QP. What TCP was promised still
     /// goes out, in order (RFC 5040 §5.4).
     pub(super) fn leave(&self, core: &mut Core) {
-        if let Some(link) = core.link.take() {
+        if let Some(connection) = core.connection.take() {
             trace::left(self.attrs.num, core.state);
-            link.linger(&self.attrs);
+            connection.linger(&self.attrs);
         }
         core.set_state(QpState::Error);
         self.flush(core, None);
@@ -190,9 +194,9 @@ impl QpInner {
 
     /// Goes from Closing to Idle, or from Terminate to Error: both FINs have been seen.
     pub(super) fn closed(&self, core: &mut Core) {
-        if let Some(link) = core.link.take() {
+        if let Some(connection) = core.connection.take() {
             trace::closed(self.attrs.num, core.state);
-            link.release(&self.attrs);
+            connection.release(&self.attrs);
         }
         match core.state {
             QpState::Closing => {
@@ -216,8 +220,8 @@ impl QpInner {
         fresh.state = QpState::Error;
         let mut doubtful = std::mem::replace(core, fresh);
         let flushed = catch_unwind(AssertUnwindSafe(|| {
-            if let Some(link) = doubtful.link.take() {
-                link.lose(&self.attrs);
+            if let Some(connection) = doubtful.connection.take() {
+                connection.lose(&self.attrs);
             }
             self.flush(&mut doubtful, None);
         }));
@@ -236,8 +240,8 @@ impl QpInner {
     /// Ends everything outstanding; the oldest Read or atomic that was sent completes with
     /// `refused`.
     pub(super) fn flush(&self, core: &mut Core, refused: Option<Status>) {
-        if let Some(link) = &mut core.link {
-            link.stop_in_kernel();
+        if let Some(connection) = &mut core.connection {
+            connection.flush();
         }
         let mut cx = core.context(&self.attrs);
         cx.sq.end_all(refused);
@@ -252,7 +256,7 @@ impl QpInner {
     pub(super) fn on_fin(&self, core: &mut Core) {
         match core.state {
             QpState::ReadyToSend => {
-                if core.sq.is_empty() && core.link.as_ref().is_some_and(Link::is_quiet) {
+                if core.sq.is_empty() && core.connection.as_ref().is_some_and(Connection::is_quiet) {
                     core.set_state(QpState::Closing);
                     self.begin_close(core);
                     self.end_of_peer(core);
@@ -272,15 +276,15 @@ impl QpInner {
     /// have gone out.
     fn end_of_peer(&self, core: &mut Core) {
         self.push_out(core);
-        if core.link.as_mut().is_some_and(Link::end_of_peer) {
+        if core.connection.as_mut().is_some_and(Connection::note_peer_done) {
             self.closed(core);
         }
     }
 
     /// Arms the epoll sets for what the connection waits for.
     pub(super) fn update_interest(&self, core: &mut Core) {
-        if let Some((link, cx)) = core.split(&self.attrs) {
-            link.update_interest(&cx);
+        if let Some((connection, cx)) = core.split(&self.attrs) {
+            connection.update_interest(&cx);
         }
     }
 }

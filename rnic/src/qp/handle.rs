@@ -27,7 +27,6 @@ use crate::queues::rq::RecvQueue;
 use crate::queues::sq::SendQueue;
 use crate::queues::srq::User;
 use crate::queues::state::QpState;
-use crate::wire::Link;
 
 /// A queue pair: one end of an RDMA connection.
 ///
@@ -211,7 +210,7 @@ impl QueuePair {
     pub fn reset(&self) -> bool {
         let Ok(inner) = self.inner.here() else { return false };
         let mut core = inner.core.lock();
-        if core.state == QpState::Error && core.link.is_none() {
+        if core.state == QpState::Error && core.connection.is_none() {
             core.reset();
         }
         core.state == QpState::Idle
@@ -237,12 +236,12 @@ impl QueuePair {
     /// # Ok::<(), rddp_rnic::Error>(())
     /// ```
     pub fn kernel_counts(&self) -> Option<KernelCounts> {
-        self.inner.here().ok()?.core.lock().link.as_ref().and_then(Link::kernel_counts)
+        self.inner.here().ok()?.core.lock().connection.as_ref()?.link.kernel_counts()
     }
 
     /// Returns the outcome of the MPA startup with the peer; `None` without a connection.
     pub fn negotiated(&self) -> Option<Negotiated> {
-        self.inner.here().ok()?.core.lock().link.as_ref().map(|link| link.negotiated().clone())
+        Some(self.inner.here().ok()?.core.lock().connection.as_ref()?.link.negotiated().clone())
     }
 
     /// Makes FPDUs of up to 64,768 octets from now on (RFC 5044 §3), whatever the size of TCP
@@ -252,9 +251,9 @@ impl QueuePair {
     /// Peers with which nothing was agreed need not take such: see
     /// [`ConnectOptions::large_fpdus`].
     pub fn send_large_fpdus(&self) -> bool {
-        self.inner
-            .here()
-            .is_ok_and(|inner| inner.core.lock().link.as_mut().is_some_and(Link::send_large_fpdus))
+        self.inner.here().is_ok_and(|inner| {
+            inner.core.lock().connection.as_mut().is_some_and(|connection| connection.link.send_large_fpdus())
+        })
     }
 
     /// Returns counts of what the QP has sent and received since it was connected.
@@ -264,12 +263,12 @@ impl QueuePair {
 
     /// Returns the peer's address; `None` without a connection.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.inner.here().ok()?.core.lock().link.as_ref()?.socket().peer_addr().ok()?.as_socket()
+        self.inner.here().ok()?.core.lock().connection.as_ref()?.watch.socket().peer_addr().ok()?.as_socket()
     }
 
     /// Returns the local address; `None` without a connection.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.inner.here().ok()?.core.lock().link.as_ref()?.socket().local_addr().ok()?.as_socket()
+        self.inner.here().ok()?.core.lock().connection.as_ref()?.watch.socket().local_addr().ok()?.as_socket()
     }
 
     /// Puts an idle QP to work on a stream on which the MPA startup is over: `negotiated` is its

@@ -32,7 +32,7 @@ use crate::error::{ConnectError, PostError, PostListError};
 use crate::queues::attributes::QpAttributes;
 use crate::queues::state::QpState;
 use crate::trace;
-use crate::wire::Link;
+use crate::wire::{Closes, Connection};
 
 /// Tries to lock a core before a thread sleeps: some microseconds.
 const TRIES: u32 = 200;
@@ -157,7 +157,8 @@ impl QpInner {
             // While TCP takes nothing, nothing is tried here: whoever makes progress next sends the
             // request along with the rest.
             QpState::ReadyToSend
-                if core.link.as_ref().is_some_and(Link::is_blocked) && !core.sq.is_at_local() => {}
+                if core.connection.as_ref().is_some_and(|connection| connection.watch.is_blocked())
+                    && !core.sq.is_at_local() => {}
             QpState::ReadyToSend => self.pump(core),
             QpState::Idle => {}
             // draft-hilland-rddp-verbs §6.2: work in Closing makes it a bad close; elsewhere it is
@@ -187,12 +188,7 @@ impl QpInner {
         if core.state != QpState::ReadyToSend {
             return;
         }
-        let idle = core.sq.is_empty();
-        if idle && core.link.as_mut().is_some_and(|link| link.close_behind_rtr(&self.attrs)) {
-            self.flush(&mut core, None);
-        } else {
-            self.close(&mut core);
-        }
+        self.close(&mut core);
     }
 
     /// Ends the connection with a Terminate: see [`QueuePair::terminate`].
@@ -208,16 +204,21 @@ impl QpInner {
 
     /// Closes in order if nothing is outstanding, else resets: see [`QueuePair::disconnect`].
     fn close(&self, core: &mut Core) {
-        let busy = !core.sq.is_empty() || core.link.as_ref().is_none_or(Link::owes_answers);
-        if busy {
-            self.lose(core, Some(AsyncEventKind::BadClose));
-            return;
+        let closes = match &mut core.connection {
+            Some(connection) if core.sq.is_empty() => connection.close(&self.attrs),
+            _ => Closes::Busy,
+        };
+        match closes {
+            Closes::Busy => self.lose(core, Some(AsyncEventKind::BadClose)),
+            Closes::Later => self.flush(core, None),
+            Closes::Begun => {
+                core.set_state(QpState::Closing);
+                // In Closing any message that arrives is a bad close, so no receive is needed any
+                // more.
+                self.flush(core, None);
+                self.pump(core);
+            }
         }
-        core.set_state(QpState::Closing);
-        // In Closing any message that arrives is a bad close, so no receive is needed any more.
-        self.flush(core, None);
-        self.begin_close(core);
-        self.pump(core);
     }
 
     /// Connects the QP: see [`QueuePair::attach`]. `connected` is called before anything is sent or
@@ -234,28 +235,26 @@ impl QpInner {
         let negotiated = self.attrs.without_reads(negotiated);
         let mut core = self.core.lock();
         trace::connected(self.attrs.num, &negotiated, active);
-        let mut link = Link::new(socket, negotiated, options, active);
-        if let Err(error) = self.admit(&core, &mut link) {
-            link.unwatch(&self.attrs);
-            link.refuse();
+        let mut connection = Connection::new(socket, negotiated, options, active);
+        if let Err(error) = self.admit(&core, &mut connection) {
+            connection.refuse(&self.attrs);
             return Err(error);
         }
-        link.place_in_kernel(&self.attrs);
-        link.start(&self.attrs, options.timeout);
+        connection.start(&self.attrs, options.timeout);
         let tally = self.attrs.device.stat.take();
-        tally.begin(self.attrs.num, active, link.socket());
-        core.connect(link, tally);
+        tally.begin(self.attrs.num, active, connection.watch.socket());
+        core.connect(connection, tally);
         connected();
         self.pump(&mut core);
         Ok(())
     }
 
     /// Registers a connection's socket where sockets are watched, if the QP is idle.
-    fn admit(&self, core: &Core, link: &mut Link) -> Result<(), ConnectError> {
-        if core.state != QpState::Idle || core.link.is_some() {
+    fn admit(&self, core: &Core, connection: &mut Connection) -> Result<(), ConnectError> {
+        if core.state != QpState::Idle || core.connection.is_some() {
             return Err(ConnectError::NotIdle(core.state));
         }
-        Ok(link.watch(&self.attrs)?)
+        Ok(connection.watch.watch(&self.attrs)?)
     }
 
     /// Ends the QP when its handle is dropped.

@@ -13,20 +13,23 @@ use rddp_rdmap::Fault;
 
 use super::QpInner;
 use super::core::Core;
-use super::progress::Pulled;
 use crate::cq::{CqInner, Member, Watched};
 use crate::io::driver::{Driver, Failure, Holder, Source};
 use crate::io::lease::Lease;
 use crate::queues::srq::User;
 use crate::queues::state::QpState;
 use crate::trace;
-use crate::wire::Link;
+use crate::wire::Pulled;
 
 impl QpInner {
     /// Delivers a parked segment, reads for one turn, and sends, all without sleeping. Returns how
     /// the reading ended.
     pub(super) fn progress(&self, core: &mut MutexGuard<'_, Core>) -> Pulled {
-        let Some((may_read, may_write)) = core.link.as_ref().map(Link::readiness) else { return Pulled::Dry };
+        let Some((may_read, may_write)) =
+            core.connection.as_ref().map(|connection| connection.watch.readiness())
+        else {
+            return Pulled::Dry;
+        };
         let pulled = if self.unpark(core) { self.pull_if(core, may_read) } else { Pulled::Dry };
         self.check_queues(core);
         if (may_write || pulled == Pulled::More) && core.has_output() || core.state != QpState::ReadyToSend {
@@ -40,16 +43,16 @@ impl QpInner {
 
     /// Reads for a turn if TCP may have something and this QP may keep more octets.
     fn pull_if(&self, core: &mut Core, may_read: bool) -> Pulled {
-        let Some((link, cx)) = core.split(&self.attrs) else { return Pulled::Dry };
-        if link.must_pause(&cx) {
+        let Some((connection, cx)) = core.split(&self.attrs) else { return Pulled::Dry };
+        if connection.must_pause(&cx) {
             self.device.relieve_partial();
-            link.pause_reading(&cx);
+            connection.pause_reading(&cx);
             return Pulled::Paused;
         }
         if !may_read {
             return Pulled::Dry;
         }
-        link.resume_reading(&cx);
+        connection.resume_reading(&cx);
         self.pull(core)
     }
 
@@ -84,7 +87,7 @@ impl QpInner {
     /// others need the memory (RFC 5042 §6.4.2).
     pub(crate) fn lose_if_stalled(&self, now: Instant) {
         let Some(mut core) = self.core.try_lock() else { return };
-        if core.link.as_ref().is_some_and(|link| link.is_stalled(now)) {
+        if core.connection.as_ref().is_some_and(|connection| connection.is_stalled(now)) {
             tracing::info!(
                 qp = self.attrs.num.0,
                 "reset: the peer stopped in the middle of an FPDU, and memory for partial FPDUs is short"
@@ -96,7 +99,7 @@ impl QpInner {
     /// Arms the socket in the background thread's epoll set again, after it was read until TCP had
     /// nothing more.
     fn rearm(&self, core: &mut Core) {
-        let armed = core.link.as_mut().map_or(Ok(()), |link| link.rearm(&self.attrs));
+        let armed = core.connection.as_mut().map_or(Ok(()), |connection| connection.watch.rearm(&self.attrs));
         if let Err(event) = armed {
             self.on_event(core, event);
         }
@@ -130,21 +133,23 @@ impl Member for QpInner {
     }
 
     fn watch_for(&self) -> Option<(Watched, PollFlags)> {
-        let (socket, events) = self.core.lock().link.as_ref().map(Link::watch_for)?;
+        let (socket, events) = self.core.lock().connection.as_ref()?.watch.watch_for();
         Some((socket, events))
     }
 
     fn is_idle(&self) -> bool {
         // A thread that holds the core makes progress.
         let Some(core) = self.core.try_lock() else { return false };
-        let is_open = core.state == QpState::ReadyToSend && core.link.is_some();
+        let is_open = core.state == QpState::ReadyToSend && core.connection.is_some();
         // What waits for room is told of room, by the same sleep.
-        let is_done = !core.has_output() || core.link.as_ref().is_some_and(Link::is_blocked);
+        let is_done = !core.has_output()
+            || core.connection.as_ref().is_some_and(|connection| connection.watch.is_blocked());
         is_open && is_done && !core.is_parked()
     }
 
     fn enter(&self, cq: &CqInner) -> io::Result<()> {
-        self.core.lock().link.as_ref().map_or(Ok(()), |link| link.enter(&self.attrs, cq))
+        let core = self.core.lock();
+        core.connection.as_ref().map_or(Ok(()), |connection| connection.watch.enter(&self.attrs, cq))
     }
 }
 
@@ -157,7 +162,7 @@ impl Source for QpInner {
     fn has_arrived(&self) -> bool {
         // A thread that holds the core is reading the socket already.
         let Some(core) = self.core.try_lock() else { return false };
-        core.link.as_ref().is_some_and(Link::has_arrived)
+        core.connection.as_ref().is_some_and(|connection| connection.watch.has_arrived())
     }
 
     fn leave_to_program(&self, driver: &Driver) -> bool {
@@ -168,17 +173,17 @@ impl Source for QpInner {
         }
         // A thread that holds the core is reading the socket already.
         let Some(mut core) = self.core.try_lock() else { return false };
-        if let Some(link) = &mut core.link {
-            link.leave_to_program(driver);
+        if let Some(connection) = &mut core.connection {
+            connection.watch.leave_to_program(driver);
         }
         true
     }
 
     fn disarm(&self, driver: &Driver) {
         if let Some(mut core) = self.core.try_lock()
-            && let Some(link) = &mut core.link
+            && let Some(connection) = &mut core.connection
         {
-            link.disarm(driver, self.attrs.token);
+            connection.watch.disarm(driver, self.attrs.token);
         }
     }
 
@@ -197,28 +202,19 @@ impl Source for QpInner {
 
     fn on_timer(&self, _driver: &Driver, now: Instant) {
         self.guarded(|core| {
-            if core.split(&self.attrs).is_some_and(|(link, cx)| link.begins(&cx, now)) {
-                self.pump(core);
-            }
-            if core.link.as_ref().is_some_and(|link| link.is_overdue(now)) {
-                tracing::debug!(qp = self.attrs.num.0, state = %core.state, "the peer is too slow: reset");
-                self.lose(core, Some(AsyncEventKind::ConnectionLost));
-            }
-            if core.link.as_mut().is_some_and(|link| link.has_vanished(&self.attrs, now)) {
-                tracing::info!(
-                    qp = self.attrs.num.0,
-                    "reset: the peer does not answer, and has octets to acknowledge (ConnectOptions::user_timeout)"
-                );
-                self.lose(core, Some(AsyncEventKind::ConnectionLost));
+            let due = core.split(&self.attrs).map(|(connection, cx)| connection.on_timer(&cx, now));
+            match due {
+                Some(Ok(true)) => self.pump(core),
+                Some(Ok(false)) | None => {}
+                Some(Err(event)) => self.on_event(core, event),
             }
             if self.check_queues(core) {
                 self.pump(core);
             }
             // This timer may be the end of a pause in reading: arming the socket again reports what
             // has arrived meanwhile.
-            if let Some((link, cx)) = core.split(&self.attrs) {
-                link.resume_reading(&cx);
-                link.sum_ahead(&self.attrs, now);
+            if let Some((connection, cx)) = core.split(&self.attrs) {
+                connection.resume_reading(&cx);
             }
             self.rearm(core);
         });
@@ -228,7 +224,7 @@ impl Source for QpInner {
         let mut core = self.core.lock();
         match failure {
             Failure::Panic => self.abandon(&mut core),
-            Failure::Device if core.link.is_none() => {}
+            Failure::Device if core.connection.is_none() => {}
             Failure::Device => self.lose(&mut core, Some(AsyncEventKind::DeviceFailed)),
         }
     }

@@ -2,9 +2,9 @@
 
 use rddp_stat::Counter;
 
-use super::super::progress::{Pulled, TURN};
+use super::super::progress::TURN;
 use super::*;
-use crate::wire::{FEW_RESPONSES, RESPONSES_AHEAD};
+use crate::wire::{FEW_RESPONSES, Pulled, RESPONSES_AHEAD};
 
 /// Most octets of one read here: an FPDU's payload, and what is staged with it.
 const READ: u64 = 64 * 1024;
@@ -76,7 +76,8 @@ fn responses_are_few_while_all_qps_together_keep_too_many() {
     let kept_by_others = 1 << 30;
     device.promised.charge(kept_by_others);
     peer.write_all(&octets).unwrap();
-    let is_blocked = || qp.inner.anywhere().with_core(|_, core| core.link.as_ref().unwrap().is_blocked());
+    let is_blocked =
+        || qp.inner.anywhere().with_core(|_, core| core.connection.as_ref().unwrap().watch.is_blocked());
     let deadline = Instant::now() + PATIENCE;
     while !is_blocked() {
         assert!(Instant::now() < deadline, "TCP takes all of it");
@@ -91,7 +92,7 @@ fn responses_are_few_while_all_qps_together_keep_too_many() {
             {
                 qp.pump(core);
             }
-            core.link.as_ref().unwrap().promised()
+            core.connection.as_ref().unwrap().link.promised()
         })
     };
     let few = promised();

@@ -3,7 +3,7 @@
 use super::*;
 
 fn is_watched(qp: &QueuePair) -> bool {
-    qp.inner.anywhere().with_core(|_, core| core.link.as_ref().unwrap().is_watched())
+    qp.inner.anywhere().with_core(|_, core| core.connection.as_ref().unwrap().watch.is_watched())
 }
 
 /// A Write of no octets, which completes nothing.

@@ -7,7 +7,7 @@ use rddp_rdmap::{ReadRequestRepr, TerminateCode};
 use rddp_stat::Counter;
 
 use super::*;
-use crate::wire::Outgoing;
+use crate::wire::{Connection, Outgoing};
 use crate::{MemoryRegion, Remote, Status};
 
 /// Octets of a source: several FPDUs and trains.
@@ -97,13 +97,13 @@ impl End {
     /// Returns whether the Response to a Read of so many octets is lent.
     fn lends(&mut self, size: usize) -> bool {
         self.asked(&[size], |qp, core| {
-            let (link, mut cx) = core.split(&qp.attrs).unwrap();
+            let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
             Outgoing::with_own(|out| {
                 link.fill(&mut cx, out).unwrap();
                 let lends = out.answers();
                 assert_eq!(lends, link.promised() == 0, "lent or copied");
                 // Lets go of the source.
-                link.write(&mut cx, out).unwrap();
+                link.write(watch, &mut cx, out).unwrap();
                 lends
             })
         })
@@ -176,11 +176,11 @@ fn copied_responses_share_segments() {
     const MSS: usize = 1448;
     let mut end = End::on_path(Some(MSS as u32), negotiated(), Access::REMOTE_READ);
     let promised = end.asked(&[1000; 8], |qp, core| {
-        let (link, mut cx) = core.split(&qp.attrs).unwrap();
+        let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
         Outgoing::with_own(|out| {
             link.fill(&mut cx, out).unwrap();
             let promised = link.promised();
-            link.write(&mut cx, out).unwrap();
+            link.write(watch, &mut cx, out).unwrap();
             promised
         })
     });
@@ -244,8 +244,8 @@ fn no_grant_outlives_the_call() {
             {
                 qp.pump(core);
             }
-            let link = core.link.as_ref().unwrap();
-            assert!(link.is_blocked() && link.promised() <= MAX_ULPDU, "only the rest of an FPDU is kept");
+            let Connection { watch, link } = core.connection.as_ref().unwrap();
+            assert!(watch.is_blocked() && link.promised() <= MAX_ULPDU, "only the rest of an FPDU is kept");
         });
         // It would wait for a grant.
         end.source.deregister().unwrap();
@@ -293,11 +293,11 @@ fn a_source_that_changes_arrives_with_a_wrong_crc() {
         let mut end = End::crc(crc, access);
         let source = end.source.clone();
         end.asked(&[100_000], |qp, core| {
-            let (link, mut cx) = core.split(&qp.attrs).unwrap();
+            let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
             Outgoing::with_own(|out| {
                 link.fill(&mut cx, out).unwrap();
                 source.write(0, b"changed").unwrap();
-                link.write(&mut cx, out).unwrap();
+                link.write(watch, &mut cx, out).unwrap();
             });
         });
         let payload = end.payload(100_000);
@@ -315,11 +315,11 @@ fn a_train_of_lent_responses_ends_before_one_that_is_not() {
     let requests: Vec<_> =
         requests.into_iter().flat_map(|(source, size)| end.request(source, size)).collect();
     let lent = end.asked_by(&requests, |qp, core| {
-        let (link, mut cx) = core.split(&qp.attrs).unwrap();
+        let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
         Outgoing::with_own(|out| {
             link.fill(&mut cx, out).unwrap();
             let before = cx.tally.of(Counter::OctetsSent);
-            link.write(&mut cx, out).unwrap();
+            link.write(watch, &mut cx, out).unwrap();
             cx.tally.of(Counter::OctetsSent) - before
         })
     });
@@ -353,12 +353,12 @@ fn a_changed_source_ends_the_connection_and_delivers_nothing() {
             assert!(Instant::now() < deadline, "the request is not taken");
             qp.pull(core);
         }
-        let (link, mut cx) = core.split(&qp.attrs).unwrap();
+        let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
         Outgoing::with_own(|out| {
             link.fill(&mut cx, out).unwrap();
             assert!(out.answers());
             source.write(0, b"changed").unwrap();
-            link.write(&mut cx, out).unwrap();
+            link.write(watch, &mut cx, out).unwrap();
         });
     });
     assert!(reader_cq.wait(Some(PATIENCE)).unwrap(), "no completion came");

@@ -7,7 +7,7 @@ use rddp_stat::Counter;
 use super::*;
 use crate::capabilities::{MAX_INLINE, MAX_SGE};
 use crate::mem::send_octets;
-use crate::wire::Sent;
+use crate::wire::Connection;
 use crate::{Completion, MemoryRegion, Remote, Sge, Status};
 
 const REMOTE: Remote = Remote { stag: Stag(0x100), to: 0x2000 };
@@ -134,7 +134,7 @@ fn octets_counts_and_completions_are_those_of_the_queue() {
         queued.qp.post_sends(&list).unwrap();
         let counters = |end: &End| crate::Counters { send_calls: 0, ..end.qp.counters() };
         assert_eq!(counters(&short), counters(&queued));
-        let position = |end: &End| end.with_core(|_, core| core.link.as_ref().unwrap().position());
+        let position = |end: &End| end.with_core(|_, core| core.connection.as_ref().unwrap().link.position());
         assert_eq!(position(&short), position(&queued));
         let octets = short.qp.counters().octets_sent as usize;
         assert_eq!(short.receive(octets), queued.receive(octets));
@@ -184,7 +184,8 @@ fn other_requests_go_to_the_queue() {
 #[test]
 fn a_message_goes_past_the_queue_only_if_it_is_shorter_than_a_segment() {
     let end = End::on_path(Some(612), negotiated(), true, |_| {});
-    let emss = end.with_core(|_, core| core.link.as_ref().unwrap().socket().tcp_mss().unwrap() as usize);
+    let emss =
+        end.with_core(|_, core| core.connection.as_ref().unwrap().watch.socket().tcp_mss().unwrap() as usize);
     assert!((200..=612).contains(&emss) && emss.is_multiple_of(4), "{emss}");
     let fills = emss - fpdu_len(18);
     let send = |len: usize| SendWr::send(1, end.region.sge(0..len));
@@ -227,7 +228,7 @@ fn a_responder_waits_for_its_peers_first_fpdu() {
 #[test]
 fn octets_that_tcp_was_promised_go_first() {
     let mut end = End::new();
-    end.with_core(|_, core| core.link.as_mut().unwrap().promise_write());
+    end.with_core(|_, core| core.connection.as_mut().unwrap().link.promise_write());
     end.qp.post_send(&hello()).unwrap();
     let promised = end.receive(fpdu_len(14));
     assert_eq!(promised[2] & 0x80, 0x80, "tagged: {promised:?}");
@@ -237,7 +238,7 @@ fn octets_that_tcp_was_promised_go_first() {
 #[test]
 fn nothing_is_tried_while_tcp_is_full() {
     let mut end = End::new();
-    end.with_core(|_, core| core.link.as_mut().unwrap().block());
+    end.with_core(|_, core| core.connection.as_mut().unwrap().watch.block());
     end.qp.post_send(&hello()).unwrap();
     assert_eq!(end.sent(), 0);
     assert_eq!(end.next().wr_id, 1);
@@ -281,7 +282,7 @@ fn a_message_past_the_queue_takes_its_turn() {
     let mut end = End::new();
     let Remote { stag: src_stag, to: src_to } = end.region.remote(0);
     let request = ReadRequestRepr { sink_stag: Stag(1), sink_to: 0, size: 8, src_stag, src_to };
-    let answered = |end: &End| end.with_core(|_, core| core.link.as_ref().unwrap().answered());
+    let answered = |end: &End| end.with_core(|_, core| core.connection.as_ref().unwrap().link.answered());
     end.peer.write_all(&fpdu(Opcode::ReadRequest, &request.octets())).unwrap();
     end.receive(fpdu_len(14 + 8));
     assert_eq!(answered(&end), fpdu_len(14 + 8));
@@ -376,10 +377,10 @@ fn a_queue_for_no_request_takes_none() {
 }
 
 /// Sends a request by a TCP that takes `most` octets.
-fn send_part(end: &End, wr: &SendWr, most: usize) -> Option<Sent> {
+fn send_part(end: &End, wr: &SendWr, most: usize) -> bool {
     end.with_core(|qp, core| {
-        let (link, mut cx) = core.split(&qp.attrs).unwrap();
-        link.send_short(&mut cx, wr, |fd, octets| send_octets(fd, &octets[..most]))
+        let (connection, mut cx) = core.split(&qp.attrs).unwrap();
+        connection.post(&mut cx, wr, |fd, octets| send_octets(fd, &octets[..most]))
     })
 }
 
@@ -389,10 +390,10 @@ fn a_message_that_tcp_takes_in_part_completes_with_its_last_octet() {
         let mut end = End::with(negotiated(), true, |config| config.max_send = 1);
         let mut whole = fpdu(Opcode::Send, b"hello");
         assert_eq!(whole.len(), HELLO);
-        assert_eq!(send_part(&end, &wr, taken), Some(Sent::Begun));
+        assert!(send_part(&end, &wr, taken));
         end.with_core(|_, core| {
-            let link = core.link.as_ref().unwrap();
-            assert_eq!((link.promised(), link.unaligned(), link.is_blocked()), (HELLO - taken, HELLO, true));
+            let Connection { watch, link } = core.connection.as_ref().unwrap();
+            assert_eq!((link.promised(), link.unaligned(), watch.is_blocked()), (HELLO - taken, HELLO, true));
             assert_eq!((core.sq.is_empty(), core.sq.has_unsent()), (false, false));
         });
         assert!((HELLO - taken..100).contains(&end.device().promised.held()));
@@ -406,7 +407,7 @@ fn a_message_that_tcp_takes_in_part_completes_with_its_last_octet() {
         assert_eq!(end.receive(HELLO), whole);
         assert_eq!(end.device().promised.held(), 0);
         end.with_core(|_, core| {
-            assert!(core.sq.is_empty() && core.link.as_ref().unwrap().unaligned() == 0);
+            assert!(core.sq.is_empty() && core.connection.as_ref().unwrap().link.unaligned() == 0);
             assert_eq!(core.tally.of(Counter::SendsSent), 1);
         });
         // The next message has the next number.
@@ -438,7 +439,7 @@ fn a_message_of_which_tcp_takes_nothing_changes_nothing() {
         {
             assert!(!qp.send_short_by(core, &hello(), |_, _| result));
         }
-        assert!(core.sq.is_empty() && !core.link.as_ref().unwrap().is_blocked());
+        assert!(core.sq.is_empty() && !core.connection.as_ref().unwrap().watch.is_blocked());
         assert_eq!(core.tally.counters(), before);
     });
     assert!(end.cq.poll_one().is_none());

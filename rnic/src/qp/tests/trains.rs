@@ -4,7 +4,7 @@ use rddp_mpa::{Deframer, Step};
 
 use super::*;
 use crate::mem::send_octets;
-use crate::wire::Outgoing;
+use crate::wire::{Connection, Outgoing};
 
 /// An MSS at which FPDUs are aligned.
 const MSS: u32 = 1448;
@@ -29,18 +29,18 @@ fn the_rest_of_a_train_ends_its_segment() {
     for (mss, alone) in [(Some(MSS), true), (None, false)] {
         let (_pd, _cq, qp, _peer) = on_path(mss);
         qp.inner.anywhere().with_core(|qp, core| {
-            let (link, mut cx) = core.split(&qp.attrs).unwrap();
+            let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
             let hello = SendWr::send_inline(1, b"hello");
-            link.send_short(&mut cx, &hello, |fd, octets| send_octets(fd, &octets[..5])).unwrap();
+            link.send_short(watch, &mut cx, &hello, |fd, octets| send_octets(fd, &octets[..5])).unwrap();
             core.sq.push(&SendWr::send_inline(2, b"later"), qp.attrs.local_memory()).unwrap();
-            let (link, mut cx) = core.split(&qp.attrs).unwrap();
+            let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
             Outgoing::with_own(|out| {
                 link.fill(&mut cx, out).unwrap();
                 assert_eq!(out.is_rest_alone(), alone, "{mss:?}");
-                link.write(&mut cx, out).unwrap();
+                link.write(watch, &mut cx, out).unwrap();
                 link.fill(&mut cx, out).unwrap();
                 assert_eq!(out.is_rest_alone(), !alone, "{mss:?}");
-                link.write(&mut cx, out).unwrap();
+                link.write(watch, &mut cx, out).unwrap();
             });
         });
     }
@@ -53,13 +53,13 @@ fn tcp_is_asked_again_for_the_segment_size() {
     let (_pd, _cq, qp, _peer) = on_path(Some(MSS));
     let (before, later) = (Instant::now(), Instant::now() + PATIENCE);
     qp.inner.anywhere().with_core(|_, core| {
-        let link = core.link.as_mut().unwrap();
+        let Connection { watch, link } = core.connection.as_mut().unwrap();
         link.pretend_emss(1000, later);
         assert_eq!(link.emss_behind(1000), 1000, "it holds");
         assert_ne!(link.emss_behind(1001), 1000, "a train of two segments");
         link.pretend_emss(1000, before);
         assert_ne!(link.emss_behind(1), 1000, "too old");
-        let emss = link.socket().tcp_mss().unwrap() as usize;
+        let emss = watch.socket().tcp_mss().unwrap() as usize;
         // Unchanged each time: behind 2, 4, 8 long trains and so on.
         link.pretend_emss(emss, later);
         let trains = 1000;
@@ -83,11 +83,11 @@ fn memory_of_others_is_copied_beside_memory_that_nobody_changes() {
     for list in [vec![stable.whole(), open.whole()], vec![open.whole(), stable.whole()]] {
         qp.inner.anywhere().with_core(|qp, core| {
             core.sq.push(&SendWr::send(1, list).unsignaled(), qp.attrs.local_memory()).unwrap();
-            let (link, mut cx) = core.split(&qp.attrs).unwrap();
+            let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
             Outgoing::with_own(|out| {
                 link.fill(&mut cx, out).unwrap();
                 open.write(0, b"changed").unwrap();
-                link.write(&mut cx, out).unwrap();
+                link.write(watch, &mut cx, out).unwrap();
             });
         });
         open.write(0, &[0; 7]).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rddp_ddp::Header;
 use rddp_iwarp::Termination;
-use rddp_rdma::Status;
+use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr};
 
 use super::first::RtrRead;
@@ -16,9 +16,6 @@ use super::link::Link;
 use crate::conn::linger::MAX_DISCARDED;
 use crate::queues::attributes::QpAttributes;
 use crate::wire::LinkEvent;
-
-/// Time that closing or terminating may take before TCP is reset.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time that an FPDU may take to arrive while memory for partial ones is short.
 const STALLED: Duration = Duration::from_secs(2);
@@ -29,12 +26,8 @@ const MAX_BEHIND_TERMINATE: usize = 1 << 20;
 /// The progress of a connection's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ending {
-    /// Our FIN shall go out behind everything in `out`.
-    pub(super) fin_due: bool,
-    /// Our FIN has gone out.
-    pub(super) fin_sent: bool,
-    /// The peer's FIN has come.
-    pub(super) peer_done: bool,
+    /// No more messages go either way.
+    closing: bool,
     /// A Terminate, sent or received, or a fault behind which none may be sent, ends the stream.
     terminated: bool,
     /// Octets thrown away since then.
@@ -45,7 +38,7 @@ impl Link {
     /// Returns whether messages go both ways: the connection is not being closed or terminated.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
-        !self.ending.fin_due
+        !self.ending.closing
     }
 
     /// Takes no more messages of the peer. Returns the Terminate that is queued for it, if one may
@@ -70,32 +63,22 @@ impl Link {
         self.ending.terminated = true;
     }
 
-    /// Sends what TCP was promised, then FIN, and limits the time until the peer's FIN: a graceful
-    /// teardown (RFC 5041 §6.2.1).
+    /// Takes no more messages either way: a graceful teardown has begun (RFC 5041 §6.2.1).
     pub(crate) fn begin_close(&mut self, attrs: &QpAttributes) {
-        self.ending.fin_due = true;
-        // What is still to come of a message is no longer placed: see `after_reading`.
+        self.ending.closing = true;
+        // What is still to come of a message is no longer placed: see `discard`.
         self.direct = None;
         self.unpark_nothing(attrs);
-        self.bound_close(attrs);
     }
 
     /// Makes a graceful close wait for the Response to a Read that is our RTR: that is nothing that
     /// the program knows of, or could wait for. Returns whether there is one.
-    pub(crate) fn close_behind_rtr(&mut self, attrs: &QpAttributes) -> bool {
-        if self.rtr == RtrRead::None {
-            return false;
+    pub(crate) fn close_behind_rtr(&mut self) -> bool {
+        let is_out = self.rtr != RtrRead::None;
+        if is_out {
+            self.rtr = RtrRead::OutBeforeClose;
         }
-        self.rtr = RtrRead::OutBeforeClose;
-        self.bound_close(attrs);
-        true
-    }
-
-    /// Limits the time that the peer has from here on.
-    fn bound_close(&mut self, attrs: &QpAttributes) {
-        let deadline = Instant::now() + CLOSE_TIMEOUT;
-        self.deadline = Some(deadline);
-        attrs.device.driver.at(deadline, attrs.token);
+        is_out
     }
 
     /// Returns whether the peer has asked for something that has not been answered or delivered.
@@ -105,28 +88,40 @@ impl Link {
 
     /// Returns whether nothing of the peer's is half-way: its FIN may come now.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.stream.inbound() == 0
-            && self.stream.is_between_messages()
-            && self.partial.is_empty()
-            && self.direct.is_none()
+        self.stream.inbound() == 0 && self.stream.is_between_messages() && self.is_between_fpdus()
     }
 
-    /// Notes that the peer's FIN has come, which MPA makes known (RFC 5044 §7.2). Returns whether
-    /// ours has gone, so that all is over.
-    pub(crate) fn end_of_peer(&mut self) -> bool {
-        self.ending.peer_done = true;
-        self.ending.fin_sent
-    }
-
-    /// Counts octets that have come behind a Terminate, and returns whether they are still few.
-    pub(crate) fn may_discard(&mut self, octets: usize) -> bool {
+    /// Discards octets that have come behind the end of the stream.
+    ///
+    /// # Errors
+    /// They should not have come, or are too many.
+    pub(super) fn discard(&mut self, octets: usize) -> Result<(), LinkEvent> {
+        if !self.ending.terminated {
+            // draft-hilland-rddp-verbs §6.2: a segment that arrives in Closing is a bad close.
+            return if octets > 0 { Err(LinkEvent::Lost(AsyncEventKind::BadClose)) } else { Ok(()) };
+        }
+        // RFC 5040 §6.2.1: keep reading, within bounds. If unread octets were left, TCP would
+        // reset, and the peer could lose the Terminate.
         self.ending.discarded += octets;
-        self.ending.discarded <= MAX_BEHIND_TERMINATE
+        let are_few = self.ending.discarded <= MAX_BEHIND_TERMINATE;
+        if are_few { Ok(()) } else { Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost)) }
     }
 
-    /// Returns whether the peer has had all the time that it may take.
+    /// Discards what was read behind the octets that have ended the stream.
+    pub(crate) fn discard_stashed(&mut self, attrs: &QpAttributes) -> Result<(), LinkEvent> {
+        let octets = std::mem::take(&mut self.partial).len();
+        attrs.device.partial.release(octets);
+        self.discard(octets)
+    }
+
+    /// Returns whether the peer has had all the time that it may take for its first FPDU.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Returns whether no FPDU has come in part.
+    pub(crate) fn is_between_fpdus(&self) -> bool {
+        self.partial.is_empty() && self.direct.is_none()
     }
 
     /// Returns whether the FPDU that this connection keeps a part of has been arriving for too long
@@ -136,32 +131,21 @@ impl Link {
         !self.partial.is_empty() && self.partial_begun.is_some_and(began_long_ago)
     }
 
-    /// Ends the connection by a reset: an abortive teardown (RFC 5041 §6.2.2).
-    pub(crate) fn lose(self, attrs: &QpAttributes) {
-        self.reset();
-        self.release(attrs);
-    }
-
     /// Gives back what the connection has of the device.
     pub(crate) fn release(&self, attrs: &QpAttributes) {
         attrs.device.partial.release(self.partial.len() + self.parked.as_ref().map_or(0, Vec::len));
         attrs.device.promised.release(self.kept);
         attrs.device.mem.disconnect(attrs.num);
-        self.unwatch(attrs);
     }
 
-    /// Leaves the connection to the device: what TCP was promised still goes out, in order
-    /// (RFC 5040 §5.4).
-    pub(crate) fn linger(self, attrs: &QpAttributes) {
-        self.release(attrs);
-        let deadline = self.deadline.filter(|_| self.ending.fin_due);
-        let deadline = deadline.unwrap_or_else(|| Instant::now() + CLOSE_TIMEOUT);
-        let owed = self.out.owed().to_vec();
+    /// Returns what TCP was promised, and still goes out in order (RFC 5040 §5.4), and how many
+    /// octets of the peer may be discarded meanwhile.
+    pub(crate) fn rest(&self) -> (Vec<u8>, usize) {
         let discards = match self.ending {
             Ending { terminated: true, discarded, .. } => MAX_BEHIND_TERMINATE.saturating_sub(discarded),
             _ => MAX_DISCARDED,
         };
-        attrs.device.lingering.add(&attrs.device.driver, self.socket, owed, discards, deadline);
+        (self.out.owed().to_vec(), discards)
     }
 }
 

@@ -66,7 +66,6 @@ impl Link {
         if let Some(due) = self.nudge.map(|nudge| nudge.due).or(self.speaks_first) {
             driver.at(due, attrs.token);
         }
-        self.look_for_silence(attrs);
         attrs.device.mem.connect(attrs.num, attrs.pd, attrs.inbound.get());
     }
 

@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::sys::epoll::EpollFlags;
 use rddp_ddp::Header;
 use rddp_iwarp::{OwnMessage, Segments};
 use rddp_mpa::{Deframer, Framer, Framing, LARGE_FPDU, MAX_ULPDU, Negotiated};
@@ -17,12 +16,10 @@ use super::ending::Ending;
 use super::first::{Nudge, RtrRead};
 use super::in_kernel::Confirmed;
 use super::out::OutBuffer;
-use super::silence::Silence;
 use crate::conn::socket::TcpSocket;
 use crate::kernel::{Guided, KernelCounts, Placement};
 use crate::mem::Verdicts;
 use crate::queues::attributes::QpAttributes;
-use crate::sys::reset;
 
 /// Short FPDUs in a row that end a stream of large ones.
 const BULK_GAP: u8 = 4;
@@ -34,13 +31,7 @@ const BEFORE_SPEAKING_FIRST: Duration = Duration::from_millis(100);
 /// A connection: its socket, the state of the three protocols on it, and what is half-way.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// Shared with threads that are asleep on it.
     pub(super) socket: Arc<TcpSocket>,
-    /// The socket is in the background thread's set.
-    pub(super) watched: bool,
-    /// Turns of the background thread since a program last read the socket, up to [`STEADY`]: then
-    /// it stays armed in that set.
-    pub(super) turns: u8,
     pub(super) negotiated: Negotiated,
     pub(super) stream: Stream,
     pub(super) msns: SendCounters,
@@ -90,22 +81,12 @@ pub(crate) struct Link {
     /// The kernel found memory of the next write that has gone bad: see
     /// [`Train`](super::train::Train).
     pub(super) copies_next: bool,
-    /// TCP did not take all of the last write.
-    pub(super) blocked: bool,
-    /// The epoll sets look for room to send.
-    pub(super) wants_room: bool,
-    /// The connection waits for memory, and nobody looks for octets meanwhile: see
-    /// [`Link::must_pause`].
-    pub(super) paused: bool,
-    /// The events that the epoll sets were last told to look for.
-    pub(super) interest: EpollFlags,
     pub(super) ending: Ending,
     pub(super) nudge: Option<Nudge>,
     /// The state of a Read that is our RTR.
     pub(super) rtr: RtrRead,
+    /// The moment up to which a responder's peer has to send its first FPDU.
     pub(super) deadline: Option<Instant>,
-    /// Set if the connection has a user timeout.
-    pub(super) silence: Option<Silence>,
     /// The next time to sum what the kernel has placed, and the pause before it.
     pub(super) sums: Option<(Instant, Duration)>,
     /// Makes the thread panic that receives the next octets.
@@ -115,7 +96,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(
-        socket: TcpSocket,
+        socket: Arc<TcpSocket>,
         negotiated: Negotiated,
         options: &ConnectOptions,
         active: bool,
@@ -155,21 +136,14 @@ impl Link {
             parked: None,
             bulk: 0,
             copies_next: false,
-            blocked: false,
-            wants_room: false,
-            paused: false,
-            interest: EpollFlags::EPOLLIN,
             ending: Ending::default(),
             rtr: RtrRead::None,
             nudge: (active && options.nudge).then(Nudge::first),
             deadline: None,
-            silence: options.user_timeout_in_force().map(Silence::after),
             sums: None,
             #[cfg(test)]
             panics: false,
-            socket: Arc::new(socket),
-            watched: false,
-            turns: 0,
+            socket,
             negotiated,
         };
         if active && let Some(rtr) = link.negotiated.rtr {
@@ -203,16 +177,6 @@ impl Link {
         self.guided.as_ref().map(Guided::counts)
     }
 
-    /// Returns the socket of the connection.
-    pub(crate) fn socket(&self) -> &TcpSocket {
-        &self.socket
-    }
-
-    /// Returns whether TCP did not take all of the last write.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked
-    }
-
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -223,10 +187,11 @@ impl Link {
         self.emss.get_or_insert_with(|| Emss::of(socket)).get(socket)
     }
 
-    /// Counts a write, behind which the EMSS may be another.
-    pub(super) fn note_write(&mut self, octets: usize) {
+    /// Counts a write, of which TCP may have taken only a part, and behind which the EMSS may be
+    /// another.
+    pub(super) fn note_write(&mut self, octets: usize, cut: bool) {
         if let Some(emss) = &mut self.emss {
-            emss.note_write(octets, self.blocked);
+            emss.note_write(octets, cut);
         }
     }
 
@@ -301,11 +266,6 @@ impl Link {
         let message = OwnMessage::terminate(terminate);
         self.push_own(&message.header, message.payload());
     }
-
-    /// Makes TCP reset the connection.
-    pub(super) fn reset(&self) {
-        reset(self.fd());
-    }
 }
 
 /// Accessors for tests of a queue pair.
@@ -327,7 +287,7 @@ impl Link {
 
     /// Returns whether TCP is asked for the EMSS behind a write of so many octets.
     pub(crate) fn asks_behind(&mut self, octets: usize) -> bool {
-        self.note_write(octets);
+        self.note_write(octets, false);
         let asks = self.emss.as_ref().is_none_or(Emss::is_old);
         self.emss();
         asks
@@ -335,7 +295,7 @@ impl Link {
 
     /// Returns the EMSS after a write of so many octets.
     pub(crate) fn emss_behind(&mut self, octets: usize) -> usize {
-        self.note_write(octets);
+        self.note_write(octets, false);
         self.emss()
     }
 
@@ -347,11 +307,6 @@ impl Link {
     /// Promises TCP a Write of no octets, and does not send it.
     pub(crate) fn promise_write(&mut self) {
         self.push_own(&OwnMessage::empty_write().header, &[]);
-    }
-
-    /// Has the connection believe that TCP is full.
-    pub(crate) fn block(&mut self) {
-        self.blocked = true;
     }
 
     /// Returns the number of octets of FPDUs that were made.
@@ -372,10 +327,5 @@ impl Link {
     /// Returns how many octets wait for TCP that it has been promised.
     pub(crate) fn promised(&self) -> usize {
         self.out.owed().len()
-    }
-
-    /// Returns whether the background thread watches the socket.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.watched
     }
 }

@@ -12,8 +12,6 @@
 //! | `rx`, `staging`, `parked` | octets become FPDUs, or wait |
 //! | `deliver`, `place`, `direct` | FPDUs become placed payload and completions |
 //! | `in_kernel` | payload that the kernel has placed is confirmed |
-//! | `silence` | a peer that has vanished is noticed |
-//! | `watch` | who is woken for the socket |
 
 mod arena;
 mod build;
@@ -31,15 +29,13 @@ mod place;
 mod responses;
 mod rx;
 mod short;
-mod silence;
 mod staging;
 mod train;
 mod tx;
-mod watch;
 
 pub(crate) use self::link::Link;
 #[cfg(test)]
 pub(crate) use self::responses::{FEW_RESPONSES, RESPONSES_AHEAD};
 pub(crate) use self::short::Sent;
-pub(crate) use self::staging::Staging;
+#[cfg(test)]
 pub(crate) use self::tx::Outgoing;

@@ -42,7 +42,7 @@ impl Link {
     }
 
     /// Delivers the segment that waits, if there is a receive for it.
-    pub(crate) fn unpark(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+    pub(super) fn unpark(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
         if cx.rq.is_empty() {
             let is_reset = self.socket.take_error().is_ok_and(|error| error.is_some());
             return if is_reset { Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost)) } else { Ok(()) };

@@ -18,20 +18,58 @@ use super::staging::Staging;
 use crate::mem::{PieceMut, discard, recv_vectored};
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
-use crate::wire::LinkEvent;
+use crate::wire::{LinkEvent, Pulled};
 
 /// Staging for one read while large payloads go straight to their places: the header, and not much
 /// of the payload.
 const BULK_ROOM: usize = 2048;
 
 impl Link {
+    /// Reads for so many octets, and at most one read more. Returns how that ended, and what the QP
+    /// has to act on: with what was read behind it kept.
+    pub(crate) fn receive(&mut self, cx: &mut Context<'_>, turn: u64) -> (Pulled, Option<LinkEvent>) {
+        Staging::with_own(|staging| {
+            let end = cx.tally.of(Counter::OctetsReceived).wrapping_add(turn);
+            self.unstash(cx.attrs, staging);
+            loop {
+                let read = self.read(cx, staging).and_then(|()| self.discard_if_over(staging));
+                let is_over = staging.dry || cx.tally.of(Counter::OctetsReceived) >= end;
+                if is_over || read.is_err() {
+                    self.stash(cx, staging);
+                    return (if staging.dry { Pulled::Dry } else { Pulled::More }, read.err());
+                }
+            }
+        })
+    }
+
+    /// Discards what has come if the stream is over for this end.
+    #[inline]
+    fn discard_if_over(&mut self, staging: &mut Staging) -> Result<(), LinkEvent> {
+        if self.is_open() { Ok(()) } else { self.discard(staging.clear()) }
+    }
+
+    /// Delivers the segment that waits for a receive, and those behind it, if there is a receive
+    /// now.
+    pub(crate) fn resume(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+        self.unpark(cx)?;
+        if self.is_parked() {
+            return Ok(());
+        }
+        Staging::with_own(|staging| {
+            self.unstash(cx.attrs, staging);
+            let handled = self.handle(cx, staging);
+            self.stash(cx, staging);
+            handled
+        })
+    }
+
     /// Reads once, and handles what that brings.
     ///
     /// # Errors
     /// What the QP has to act on, with the octets behind it left in `staging`. There may be more to
     /// read even then.
     #[inline]
-    pub(crate) fn read(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
+    fn read(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
         cx.tally.add(Counter::ReceiveCalls, 1);
         staging.dry = false;
         let dropped = self.confirm(cx, staging)?;
@@ -93,7 +131,7 @@ impl Link {
 
     /// Puts the octets that the last turn left over back into `staging`.
     #[inline]
-    pub(crate) fn unstash(&mut self, attrs: &QpAttributes, staging: &mut Staging) {
+    fn unstash(&mut self, attrs: &QpAttributes, staging: &mut Staging) {
         let have = self.partial.len();
         staging.octets[..have].copy_from_slice(&self.partial);
         staging.have = have;
@@ -102,7 +140,7 @@ impl Link {
     }
 
     /// Keeps the octets that are left over. An idle QP keeps no memory for them.
-    pub(crate) fn stash(&mut self, cx: &Context<'_>, staging: &mut Staging) {
+    fn stash(&mut self, cx: &Context<'_>, staging: &mut Staging) {
         let rest = &staging.octets[..staging.have];
         if rest.is_empty() {
             return;
@@ -117,7 +155,7 @@ impl Link {
     }
 
     /// Handles the whole FPDUs at the front of `staging`, and drops them from it.
-    pub(crate) fn handle(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
+    fn handle(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
         if !self.is_open() {
             return Ok(());
         }

@@ -19,6 +19,7 @@ use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::sq::message_len;
 use crate::trace;
+use crate::wire::Watch;
 
 /// Longest payload of a short message.
 const MAX_PAYLOAD: usize = 1024;
@@ -58,23 +59,24 @@ impl Link {
     #[inline]
     pub(crate) fn send_short(
         &mut self,
+        watch: &mut Watch,
         cx: &mut Context<'_>,
         wr: &SendWr,
         tcp: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<usize>,
     ) -> Option<Sent> {
-        if !self.is_idle_for(wr) || !cx.sq.is_idle() {
+        if watch.blocked || !self.is_idle_for(wr) || !cx.sq.is_idle() {
             return None;
         }
         let message = Message::of(wr, self.msns)?;
         if message.payload_len <= SMALL {
             // An array of its own, as there is less to clear.
-            return self.send_message(cx, wr, &message, &mut [0; fpdu_len(MIN_MULPDU)], tcp);
+            return self.send_message(watch, cx, wr, &message, &mut [0; fpdu_len(MIN_MULPDU)], tcp);
         }
         // An FPDU that fills a segment also ends it (RFC 5044 §5.1), which is a train's affair.
         if message.fpdu_len() >= self.emss() {
             return None;
         }
-        self.send_message(cx, wr, &message, &mut [0; fpdu_len(Header::MAX_LEN + MAX_PAYLOAD)], tcp)
+        self.send_message(watch, cx, wr, &message, &mut [0; fpdu_len(Header::MAX_LEN + MAX_PAYLOAD)], tcp)
     }
 
     /// Returns whether nothing stands before this request on the connection. Markers would stand in
@@ -83,7 +85,6 @@ impl Link {
     fn is_idle_for(&self, wr: &SendWr) -> bool {
         let waits_for_reads = wr.read_fence && self.stream.outstanding() > 0;
         self.may_send
-            && !self.blocked
             && self.out.is_empty()
             && self.stream.inbound() == 0
             && !waits_for_reads
@@ -94,6 +95,7 @@ impl Link {
     #[inline]
     fn send_message(
         &mut self,
+        watch: &mut Watch,
         cx: &mut Context<'_>,
         wr: &SendWr,
         message: &Message<'_>,
@@ -103,12 +105,13 @@ impl Link {
         let framed = message.frame(cx.attrs, &self.framer, room)?;
         let taken = tcp(self.fd(), framed.octets).ok().filter(|taken| *taken > 0)?;
         self.msns = message.msns;
-        Some(self.go_on_behind_short(cx, wr, framed, taken))
+        Some(self.go_on_behind_short(watch, cx, wr, framed, taken))
     }
 
     /// Goes on behind a message of which TCP has taken `taken` octets.
     fn go_on_behind_short(
         &mut self,
+        watch: &mut Watch,
         cx: &mut Context<'_>,
         wr: &SendWr,
         framed: Framed<'_>,
@@ -129,7 +132,7 @@ impl Link {
         cx.sq.push_begun(wr);
         self.out.keep(framed.octets[taken..].to_vec());
         self.unaligned += total;
-        self.note_taken(cx, taken, total);
+        self.note_taken(watch, cx, taken, total);
         Sent::Begun
     }
 }

@@ -36,11 +36,6 @@ impl Staging {
         })
     }
 
-    /// Returns whether the last read has shown that TCP has nothing more now.
-    pub(crate) fn is_dry(&self) -> bool {
-        self.dry
-    }
-
     /// Throws away what has not been handled. Returns how many octets that was.
     pub(crate) fn clear(&mut self) -> usize {
         std::mem::take(&mut self.have)

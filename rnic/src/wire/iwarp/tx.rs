@@ -20,7 +20,7 @@ use crate::queues::memory::Grants;
 use crate::queues::sq::SendQueue;
 use crate::scratch::{Own, with_own};
 use crate::trace;
-use crate::wire::LinkEvent;
+use crate::wire::{LinkEvent, Watch};
 
 /// Octets of Responses behind which messages of our own have their turn, and the other way round: a
 /// message begun may be longer, but short ones of either kind need not alternate one by one.
@@ -75,9 +75,52 @@ impl Link {
     /// Leaves Responses to whoever makes progress next, as if TCP were full: a peer that takes them
     /// as fast as they come would keep the queue pair from its program, which has messages to post.
     /// Returns whether there are any.
-    pub(crate) fn interrupt_answering(&mut self) -> bool {
-        self.blocked |= self.stream.inbound() > 0;
-        self.blocked
+    fn interrupt_answering(&mut self, watch: &mut Watch) -> bool {
+        watch.blocked |= self.stream.inbound() > 0;
+        watch.blocked
+    }
+
+    /// Sends what can be sent, and completes requests that this finished. While Reads of the peer's
+    /// are in service, it ends behind so many octets.
+    ///
+    /// # Errors
+    /// What the QP has to act on. What is prepared then is to be sent all the same.
+    pub(crate) fn send(
+        &mut self,
+        watch: &mut Watch,
+        cx: &mut Context<'_>,
+        turn: u64,
+    ) -> Result<(), LinkEvent> {
+        Outgoing::with_own(|out| {
+            let end = cx.tally.of(Counter::OctetsSent).wrapping_add(turn);
+            loop {
+                while self.send_round(watch, cx, out)? {
+                    let is_over = cx.tally.of(Counter::OctetsSent) >= end;
+                    if is_over && self.interrupt_answering(watch) {
+                        break;
+                    }
+                }
+                let before = cx.sq.oldest();
+                cx.retire();
+                // A local fence ends when the request before it is taken from the queue. No other
+                // event would then send what the fence held back, so the loop goes on.
+                if cx.sq.oldest() == before || !cx.sq.is_fence_over() {
+                    return Ok(());
+                }
+            }
+        })
+    }
+
+    /// Writes once. Returns whether another write may follow.
+    #[inline]
+    fn send_round(
+        &mut self,
+        watch: &mut Watch,
+        cx: &mut Context<'_>,
+        out: &mut Outgoing,
+    ) -> Result<bool, LinkEvent> {
+        self.fill(cx, out)?;
+        Ok(self.write(watch, cx, out)? && self.has_output(cx.sq))
     }
 
     /// Begins a new train: Responses that there is room for, and messages of our own.
@@ -114,28 +157,38 @@ impl Link {
     /// Hands `out` and the train to TCP, and lets go of the train. Returns whether another write
     /// may follow.
     #[inline]
-    pub(crate) fn write(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<bool, LinkEvent> {
-        let written = self.write_train(cx, &out.train);
+    pub(crate) fn write(
+        &mut self,
+        watch: &mut Watch,
+        cx: &mut Context<'_>,
+        out: &mut Outgoing,
+    ) -> Result<bool, LinkEvent> {
+        let written = self.write_train(watch, cx, &out.train);
         out.clear();
         written
     }
 
     /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is
     /// due.
-    pub(crate) fn push_out(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+    pub(crate) fn push_out(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
         Outgoing::with_own(|out| {
             out.train.clear();
-            self.write(cx, out).map(drop)
+            self.write(watch, cx, out).map(drop)
         })
     }
 
     /// Hands `out` and the train to TCP. Returns whether it took all, and there was something.
-    fn write_train(&mut self, cx: &mut Context<'_>, train: &Train) -> Result<bool, LinkEvent> {
+    fn write_train(
+        &mut self,
+        watch: &mut Watch,
+        cx: &mut Context<'_>,
+        train: &Train,
+    ) -> Result<bool, LinkEvent> {
         let promised = self.out.owed().len();
         let total = promised + train.len();
         if total == 0 {
-            self.blocked = false;
-            self.finish_sending()?;
+            watch.blocked = false;
+            self.finish_sending(watch)?;
             return Ok(false);
         }
         cx.tally.add(Counter::SendCalls, 1);
@@ -176,24 +229,24 @@ impl Link {
             }
             return Err(LinkEvent::Lost(AsyncEventKind::Fault(Fault::local_catastrophic())));
         }
-        self.note_taken(cx, taken, total);
-        if self.blocked {
+        self.note_taken(watch, cx, taken, total);
+        if watch.blocked {
             return Ok(false);
         }
-        self.finish_sending()?;
+        self.finish_sending(watch)?;
         Ok(true)
     }
 
     /// Notes that TCP has taken so many octets of a write, and counts the memory of those that it
     /// is still promised.
     #[inline]
-    pub(super) fn note_taken(&mut self, cx: &Context<'_>, taken: usize, total: usize) {
+    pub(super) fn note_taken(&mut self, watch: &mut Watch, cx: &Context<'_>, taken: usize, total: usize) {
         let kept = self.out.settle();
         cx.attrs.device.promised.release(std::mem::replace(&mut self.kept, kept));
         cx.attrs.device.promised.charge(kept);
-        self.blocked = taken < total;
-        self.slipped = self.blocked && (self.slipped || taken > 0);
-        self.note_write(total);
+        watch.blocked = taken < total;
+        self.slipped = watch.blocked && (self.slipped || taken > 0);
+        self.note_write(total, watch.blocked);
         if self.out.is_empty() {
             self.unaligned = 0;
         }
@@ -201,16 +254,8 @@ impl Link {
 
     /// Sends FIN if it is due and everything promised has gone (RFC 5044 §7.2).
     #[inline]
-    fn finish_sending(&mut self) -> Result<(), LinkEvent> {
-        if self.out.is_empty() && self.ending.fin_due && !self.ending.fin_sent {
-            // A peer that is gone already shows on the receiving side.
-            let _ = self.socket.shutdown(std::net::Shutdown::Write);
-            self.ending.fin_sent = true;
-            if self.ending.peer_done {
-                return Err(LinkEvent::Closed);
-            }
-        }
-        Ok(())
+    fn finish_sending(&mut self, watch: &mut Watch) -> Result<(), LinkEvent> {
+        if self.out.is_empty() { watch.end.send_fin(&self.socket) } else { Ok(()) }
     }
 
     /// Moves the send queue, or the line of Responses, past what TCP took, and keeps the rest of an

@@ -9,7 +9,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::link::Link;
+use super::watch::Watch;
 use crate::deadline::Deadline;
 use crate::queues::attributes::QpAttributes;
 use crate::sys::{Unanswered, unanswered};
@@ -47,7 +47,7 @@ impl Silence {
     }
 }
 
-impl Link {
+impl Watch {
     /// Sets the timer of the next look at the peer.
     pub(super) fn look_for_silence(&self, attrs: &QpAttributes) {
         if let Some(silence) = &self.silence {

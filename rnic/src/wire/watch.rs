@@ -1,22 +1,23 @@
 //! Watching a connection's socket: the epoll sets that it is in, and the events they look for.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::EpollFlags;
 
-use rddp_rdma::AsyncEventKind;
+use rddp_rdma::{AsyncEventKind, ConnectOptions};
 
-use super::link::Link;
+use super::silence::Silence;
+use super::tcp_end::TcpEnd;
 use crate::conn::socket::TcpSocket;
 use crate::cq::CqInner;
 use crate::io::driver::Driver;
 use crate::io::sleep::poll_flags;
 use crate::queues::attributes::QpAttributes;
-use crate::queues::context::Context;
+use crate::sys::reset;
 use crate::wire::LinkEvent;
 
 /// Turns in a row in which the background thread has read a socket, behind which it stays armed.
@@ -25,7 +26,80 @@ const STEADY: u8 = 8;
 /// Time for which a QP reads nothing that must not begin a partial FPDU.
 const PAUSE: Duration = Duration::from_millis(10);
 
-impl Link {
+/// The socket of a connection, who looks for what on it, and how far its end has come: what no wire
+/// over a socket does otherwise.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// Shared with threads that are asleep on it.
+    pub(super) socket: Arc<TcpSocket>,
+    /// The socket is in the background thread's set.
+    watched: bool,
+    /// Turns of the background thread since a program last read the socket, up to [`STEADY`]: then
+    /// it stays armed in that set.
+    turns: u8,
+    /// TCP did not take all of the last write.
+    pub(super) blocked: bool,
+    /// The epoll sets look for room to send.
+    wants_room: bool,
+    /// A message waits for a receive, and nothing is read meanwhile.
+    pub(super) waits: bool,
+    /// The connection waits for memory, and nobody looks for octets meanwhile: see
+    /// [`Connection::must_pause`](super::Connection::must_pause).
+    paused: bool,
+    /// The events that the epoll sets were last told to look for.
+    interest: EpollFlags,
+    pub(super) end: TcpEnd,
+    /// Set if the connection has a user timeout.
+    pub(super) silence: Option<Silence>,
+}
+
+impl Watch {
+    pub(super) fn new(socket: TcpSocket, options: &ConnectOptions) -> Self {
+        Watch {
+            socket: Arc::new(socket),
+            watched: false,
+            turns: 0,
+            blocked: false,
+            wants_room: false,
+            waits: false,
+            paused: false,
+            interest: EpollFlags::EPOLLIN,
+            end: TcpEnd::default(),
+            silence: options.user_timeout_in_force().map(Silence::after),
+        }
+    }
+
+    /// Returns the socket of the connection.
+    pub(crate) fn socket(&self) -> &Arc<TcpSocket> {
+        &self.socket
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Returns whether TCP did not take all of the last write.
+    #[inline]
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Returns whether a message waits for a receive.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Makes TCP reset the connection.
+    pub(super) fn reset(&self) {
+        reset(self.fd());
+    }
+
+    /// Leaves the connection to the device: see [`TcpEnd::linger`].
+    pub(super) fn linger(self, attrs: &QpAttributes, owed: Vec<u8>, discards: usize) {
+        self.end.linger(attrs, self.socket, owed, discards);
+    }
+
     /// Puts the socket into the epoll sets.
     pub(crate) fn watch(&mut self, attrs: &QpAttributes) -> io::Result<()> {
         for cq in attrs.cqs() {
@@ -70,13 +144,15 @@ impl Link {
     }
 
     /// Arms the epoll sets for what the connection waits for.
-    pub(crate) fn update_interest(&mut self, cx: &Context<'_>) {
-        self.wants_room = self.blocked && self.has_output(cx.sq);
+    /// `has_output` is only asked where it counts.
+    #[inline]
+    pub(super) fn update_interest(&mut self, attrs: &QpAttributes, has_output: impl FnOnce() -> bool) {
+        self.wants_room = self.blocked && has_output();
         let interest = self.wanted();
-        if interest != self.interest || self.ending.peer_done {
+        if interest != self.interest || self.end.is_peer_done() {
             self.interest = interest;
-            let (driver, token) = (&cx.attrs.device.driver, cx.attrs.token);
-            cx.attrs.cqs().for_each(|cq| cq.set_interest(self.fd(), token, interest));
+            let (driver, token) = (&attrs.device.driver, attrs.token);
+            attrs.cqs().for_each(|cq| cq.set_interest(self.fd(), token, interest));
             // Out of the set, it is looked after by a program, which asks anew each time.
             if self.watched {
                 self.turns = 0;
@@ -115,7 +191,7 @@ impl Link {
     fn wanted(&self) -> EpollFlags {
         // After the peer's FIN the socket is readable for good, and while a Send waits, or this QP
         // for memory, it may be for long: that is no news.
-        let idle = self.ending.peer_done || self.is_parked() || self.paused;
+        let idle = self.end.is_peer_done() || self.waits || self.paused;
         let reads = if idle { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
         if self.wants_room { reads | EpollFlags::EPOLLOUT } else { reads }
     }
@@ -144,26 +220,33 @@ impl Link {
         }
     }
 
-    /// Returns whether this connection may not read now. RFC 5042 §6.4.1: while the partial FPDUs
-    /// of all QPs take up all the memory that they may, no QP begins another.
-    pub(crate) fn must_pause(&self, cx: &Context<'_>) -> bool {
-        cx.attrs.device.partial.is_exhausted() && self.partial.is_empty() && self.direct.is_none()
-    }
-
     /// Keeps everybody from looking for octets until a timer expires: octets are there, and who
-    /// slept on them would wake at once.
-    pub(crate) fn pause_reading(&mut self, cx: &Context<'_>) {
-        if !std::mem::replace(&mut self.paused, true) {
-            cx.attrs.device.driver.at(Instant::now() + PAUSE, cx.attrs.token);
-            self.update_interest(cx);
+    /// slept on them would wake at once. Returns whether that is new.
+    pub(super) fn pause_reading(&mut self, attrs: &QpAttributes) -> bool {
+        let is_new = !std::mem::replace(&mut self.paused, true);
+        if is_new {
+            attrs.device.driver.at(Instant::now() + PAUSE, attrs.token);
         }
+        is_new
     }
 
-    /// Ends a pause in reading, so that whoever sleeps on the socket looks for octets again.
+    /// Ends a pause in reading. Returns whether there was one.
     #[inline]
-    pub(crate) fn resume_reading(&mut self, cx: &Context<'_>) {
-        if std::mem::take(&mut self.paused) {
-            self.update_interest(cx);
-        }
+    pub(super) fn end_pause(&mut self) -> bool {
+        std::mem::take(&mut self.paused)
+    }
+}
+
+/// Accessors for tests of a queue pair.
+#[cfg(test)]
+impl Watch {
+    /// Has the connection believe that TCP is full.
+    pub(crate) fn block(&mut self) {
+        self.blocked = true;
+    }
+
+    /// Returns whether the background thread watches the socket.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched
     }
 }

@@ -1,0 +1,78 @@
+//! The end of a connection as TCP has it: a FIN each way, and the time that the peer has for its
+//! own.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::conn::socket::TcpSocket;
+use crate::queues::attributes::QpAttributes;
+use crate::wire::LinkEvent;
+
+/// Time that closing or terminating may take before TCP is reset.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The progress of a TCP connection's end.
+#[derive(Debug, Default)]
+pub(crate) struct TcpEnd {
+    /// Our FIN shall go out behind everything that TCP is promised.
+    fin_due: bool,
+    /// Our FIN has gone out.
+    fin_sent: bool,
+    /// The peer's FIN has come.
+    peer_done: bool,
+    deadline: Option<Instant>,
+}
+
+impl TcpEnd {
+    /// Has our FIN follow what TCP is promised, and limits the time until the peer's.
+    pub(super) fn begin(&mut self, attrs: &QpAttributes) {
+        self.fin_due = true;
+        self.bound(attrs);
+    }
+
+    /// Limits the time that the peer has from here on.
+    pub(super) fn bound(&mut self, attrs: &QpAttributes) {
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        self.deadline = Some(deadline);
+        attrs.device.driver.at(deadline, attrs.token);
+    }
+
+    /// Returns whether the peer's FIN has come.
+    pub(super) fn is_peer_done(&self) -> bool {
+        self.peer_done
+    }
+
+    /// Sends FIN if it is due. Everything promised has gone (RFC 5044 §7.2).
+    #[inline]
+    pub(super) fn send_fin(&mut self, socket: &TcpSocket) -> Result<(), LinkEvent> {
+        if self.fin_due && !self.fin_sent {
+            // A peer that is gone already shows on the receiving side.
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+            self.fin_sent = true;
+            if self.peer_done {
+                return Err(LinkEvent::Closed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the peer's FIN has come, which MPA makes known (RFC 5044 §7.2). Returns whether
+    /// ours has gone, so that all is over.
+    pub(super) fn note_peer_done(&mut self) -> bool {
+        self.peer_done = true;
+        self.fin_sent
+    }
+
+    /// Returns whether the peer has had all the time that it may take.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Leaves the connection to the device: `owed` still goes out, then FIN, and up to `discards`
+    /// octets of the peer are thrown away meanwhile.
+    pub(super) fn linger(self, attrs: &QpAttributes, socket: Arc<TcpSocket>, owed: Vec<u8>, discards: usize) {
+        let deadline = self.deadline.filter(|_| self.fin_due);
+        let deadline = deadline.unwrap_or_else(|| Instant::now() + CLOSE_TIMEOUT);
+        attrs.device.lingering.add(&attrs.device.driver, socket, owed, discards, deadline);
+    }
+}
