@@ -4,7 +4,8 @@
 - the pure crates name no sockets, clocks, threads, output, libc or unsafe, and of the standard
   library only what computes; nor do they depend on a crate that may;
 - unsafe code stands in the rooms made for it alone, and in tests;
-- arrows point down: a crate depends on what `NEEDS` says, and on no other of the workspace;
+- arrows point down: a crate depends on what `NEEDS` says, and on no other of the workspace, and
+  CONTRIBUTING.md shows them so;
 - every dependency has a licence that deny.toml allows, comes from the registry, and is named
   in docs/dependencies.md;
 - the prose is plain where it has been gone through: see prose.py.
@@ -217,8 +218,18 @@ def arrow(name, kind, need):
     return None
 
 
+def shown():
+    """Returns the arrows as CONTRIBUTING.md has them: a line for each crate that needs others."""
+    short = {name: name.removeprefix("rddp-") for name in NEEDS}
+    lines = [f"{short[name]:<13}-> {' '.join(short[need] for need in needs)}"
+             for name, needs in NEEDS.items() if needs]
+    return "\n".join(["```text", *lines, "```"])
+
+
 def arrows(packages):
     yield from table()
+    if shown() not in (root / "CONTRIBUTING.md").read_text():
+        yield f"CONTRIBUTING.md does not have the arrows of NEEDS, which are\n{shown()}"
     ours = {package["name"]: package for package in packages if package["source"] is None}
     for name in NEEDS.keys() ^ ours.keys():
         yield f"{name} has no line in NEEDS" if name in ours else f"NEEDS: there is no {name}"
