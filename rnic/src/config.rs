@@ -2,15 +2,11 @@
 
 use std::sync::Arc;
 
-use rddp_mpa::StartupConfig;
-use rddp_rdma::ConnectOptions;
-
-use crate::capabilities::CAPABILITIES;
 use crate::cq::CompletionQueue;
 use crate::event::{EventQueue, Sink};
 use crate::kernel::{KernelPlacement, Placement};
 use crate::mem::Access;
-use crate::queues::options::NoReceive;
+use crate::queues::options::{NoReceive, Transport};
 use crate::srq::SharedReceiveQueue;
 
 /// Settings of a device: limits for the memory and the sockets that peers make it keep, and a sink
@@ -99,6 +95,8 @@ pub struct QpConfig {
     /// markers, large FPDUs, a device without [`RnicConfig::kernel`]) that is the user level all
     /// the same, and [`Rnic::left_to_user`](crate::Rnic::left_to_user) counts it.
     pub placement: Placement,
+    /// The wire that messages travel by.
+    pub transport: Transport,
 }
 
 impl QpConfig {
@@ -116,6 +114,7 @@ impl QpConfig {
             events: None,
             sink: None,
             placement: Placement::User,
+            transport: Transport::default(),
         }
     }
 
@@ -125,21 +124,5 @@ impl QpConfig {
         rights.set(Access::REMOTE_WRITE, self.inbound_write);
         rights.set(Access::REMOTE_READ | Access::REMOTE_ATOMIC, self.inbound_read);
         rights
-    }
-}
-
-/// Returns the settings of the MPA startup that a connection with these options begins with.
-pub(crate) fn startup_config(options: &ConnectOptions) -> StartupConfig {
-    StartupConfig {
-        revision: options.revision,
-        crc: options.crc,
-        markers: options.markers,
-        ird: options.ird.min(CAPABILITIES.max_ird),
-        ord: options.ord.min(CAPABILITIES.max_ord),
-        max_ird: CAPABILITIES.max_ird,
-        assumed_ird: options.assumed_ird,
-        peer_to_peer: options.peer_to_peer,
-        rtr: options.rtr,
-        large_fpdus: options.large_fpdus,
     }
 }

@@ -31,6 +31,7 @@ use crate::kernel::{Kernel, LeftToUser};
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};
 use crate::pd::ProtectionDomain;
 use crate::qp::QpInner;
+use crate::queues::options::Transport;
 
 /// Limit on the octets of Responses of all QPs together, beyond which fewer are prepared ahead.
 const MAX_PROMISED: usize = 64 << 20;
@@ -143,7 +144,7 @@ impl Rnic {
 
     /// Listens on a TCP address (port 0: any). Connections are accepted with `options`.
     pub fn listen(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<Listener, Error> {
-        Listener::bind(self.0.here()?, addr, options)
+        Listener::bind(self.0.here()?, addr, Transport::Iwarp, options)
     }
 
     /// Listens on a TCP socket that the program has made and bound, as [`listen`](Self::listen)
@@ -171,7 +172,7 @@ impl Rnic {
     ) -> Result<Listener, Error> {
         let device = self.0.here()?;
         let socket = adopt(socket.into().into(), options).map_err(Error::host("listening"))?;
-        Listener::on(device, socket, backlog, options)
+        Listener::on(device, socket, backlog, Transport::Iwarp, options)
     }
 
     /// Takes the oldest asynchronous event of the device's QPs, if there is one. Never sleeps.

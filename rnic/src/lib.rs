@@ -91,6 +91,7 @@ pub mod mem;
     reason = "what only the feature shows is unused without it"
 )]
 mod mem;
+mod mpa;
 mod pd;
 mod qp;
 mod queues;
@@ -123,7 +124,7 @@ pub use kernel::{KERNEL_BLOCK, KernelCounts, KernelPlacement, LeftToUser, Placem
 pub use mem::{MemError, PdId, RegionOptions};
 pub use pd::ProtectionDomain;
 pub use qp::QueuePair;
-pub use queues::options::NoReceive;
+pub use queues::options::{NoReceive, Transport};
 pub use queues::srq::SrqConfig;
 pub use queues::state::QpState;
 pub use rddp_mpa::{Negotiated, Request};

@@ -11,7 +11,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 
 use rddp_iwarp::Segment;
-use rddp_mpa::{Negotiated, Request};
+use rddp_mpa::Negotiated;
 use rddp_rdma::{AsyncEventKind, CqNum, SendWr, Status};
 use rddp_rdmap::{Fault, TerminateRepr};
 use tracing::level_filters::LevelFilter;
@@ -53,8 +53,8 @@ pub(crate) fn no_request(reason: &dyn Display) {
 
 /// A peer's Request waits for the program's answer.
 #[cold]
-pub(crate) fn requested(peer: Option<SocketAddr>, request: &Request) {
-    let (peer, private_data) = (peer.map(tracing::field::display), request.private_data.len());
+pub(crate) fn requested(peer: Option<SocketAddr>, private_data: usize) {
+    let peer = peer.map(tracing::field::display);
     debug!(target: "rddp_rnic::request", peer, private_data, "Request received");
 }
 

@@ -5,22 +5,19 @@
 //! it ends the startup if the peer closes TCP or sends more. The thread that answers writes the
 //! Reply. `ConnectOptions::timeout` limits the time of all this together.
 
-use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rddp_mpa::{FrameOctets, Negotiated, Request, StartupMisuse};
 use rddp_rdma::ConnectOptions;
 
 use super::begin::Part;
 use super::half_open::HalfOpen;
-use super::socket::{TcpSocket, write_all};
+use super::socket::TcpSocket;
 use super::stage::{Done, Stage};
 use super::startup::Startup;
-use super::steps::close;
-use crate::config::startup_config;
 use crate::error::{AnswerError, ConnectError};
 use crate::qp::QueuePair;
+use crate::wire::opening::{close, closed_or};
 
 /// A program's answer to a Request.
 ///
@@ -68,11 +65,6 @@ impl QueuePair {
         self.begin_as(TcpSocket::of(stream, options)?, options, Part::Asking)
     }
 
-    /// Takes the Request that has come. `None` before that, or when it has been taken before.
-    pub fn request(&self) -> Option<Request> {
-        self.inner.here().ok()?.startup().lock().as_ref()?.take_request()
-    }
-
     /// Answers the Request. After [`Answer::Accept`] the event
     /// [`Connected`](crate::AsyncEventKind::Connected) follows, or
     /// [`NotConnected`](crate::AsyncEventKind::NotConnected) where the peer has left meanwhile.
@@ -94,52 +86,39 @@ impl Startup {
     fn answer(&self, answer: Answer, private_data: &[u8]) -> Result<(), AnswerError> {
         let mut place = self.stage.lock();
         // In the stage `Answered` the background thread leaves the socket to this thread.
-        let (socket, request) = match std::mem::replace(&mut *place, Stage::Answered) {
-            Stage::Asked { socket, request } => (socket, request),
+        let (socket, opening, asked) = match std::mem::replace(&mut *place, Stage::Answered) {
+            Stage::Asked { socket, opening, asked } => (socket, opening, asked),
             Stage::Answered => return Err(AnswerError::Answered),
             other => {
                 *place = other;
                 return Err(AnswerError::NoRequest);
             }
         };
-        let (reply, agreed) = match self.reply(&request, answer, private_data) {
+        let reply = match answer {
+            Answer::Accept => asked.accept(&self.options, private_data),
+            Answer::Reject => asked.reject(&self.options, private_data),
+        };
+        let reply = match reply {
             Ok(reply) => reply,
             Err(misuse) => {
-                *place = Stage::Asked { socket, request };
+                *place = Stage::Asked { socket, opening, asked };
                 return Err(misuse.into());
             }
         };
         drop(place);
         let driver = &self.device.driver;
-        match (write_all(&socket, &reply), agreed) {
-            (Err(error), _) => self.fail(driver, close(&socket, reply_error(error))),
-            (Ok(()), Some(negotiated)) => {
-                let private_data = request.private_data;
-                self.succeed(driver, Done { socket, negotiated, private_data, active: false });
+        match reply.send(&socket) {
+            Err(error) => self.fail(driver, close(&socket, closed_or(error))),
+            Ok(Some(terms)) => {
+                let private_data = asked.private_data().to_vec();
+                self.succeed(driver, Done { socket, terms, private_data, active: false });
             }
-            (Ok(()), None) => {
+            Ok(None) => {
                 self.linger(socket);
                 self.fail(driver, ConnectError::Declined);
             }
         }
         Ok(())
-    }
-
-    /// Returns the Reply to a Request, and what is agreed on if it accepts.
-    fn reply(
-        &self,
-        request: &Request,
-        answer: Answer,
-        private_data: &[u8],
-    ) -> Result<(FrameOctets, Option<Negotiated>), StartupMisuse> {
-        let config = startup_config(&self.options);
-        Ok(match answer {
-            Answer::Accept => {
-                let (reply, agreed) = request.accept(&config, private_data)?;
-                (reply, Some(agreed))
-            }
-            Answer::Reject => (request.reject(&config, private_data)?, None),
-        })
     }
 
     /// Keeps the connection until its peer has closed it. Such connections count as half-open;
@@ -154,13 +133,5 @@ impl Startup {
         if let Err(error) = kept {
             tracing::info!(%error, "closed at once: the peer may not see why its connection has ended");
         }
-    }
-}
-
-/// Returns the error of writing a Reply.
-fn reply_error(error: io::Error) -> ConnectError {
-    match error.kind() {
-        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => ConnectError::Closed,
-        _ => ConnectError::Tcp(error),
     }
 }

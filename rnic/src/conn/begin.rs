@@ -4,16 +4,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rddp_mpa::Initiator;
 use rddp_rdma::ConnectOptions;
 
 use super::connect::Connected;
 use super::socket::TcpSocket;
 use super::stage::Stage;
 use super::startup::{Plan, Startup};
-use crate::config::startup_config;
 use crate::error::ConnectError;
 use crate::qp::QueuePair;
+use crate::wire::opening::Opening;
 
 impl QueuePair {
     /// Connects an idle QP over a TCP connection that the program has made, or is making: as the
@@ -47,14 +46,15 @@ impl QueuePair {
         options: &ConnectOptions,
         part: Part,
     ) -> Result<(), ConnectError> {
-        let plan = Plan { reports: true, asks: part == Part::Asking, addr: None };
+        let transport = self.inner.here()?.attrs.transport;
+        let plan = Plan { reports: true, asks: part == Part::Asking, addr: None, transport };
         let begun = self.begin_by(options, plan, |options| {
-            let active = part == Part::Active;
-            let initiator = active
-                .then(|| Initiator::new(&startup_config(options), &options.private_data))
-                .transpose()?;
+            let opening = match part {
+                Part::Active => Opening::active(transport, options)?,
+                Part::Passive | Part::Asking => Opening::passive(transport),
+            };
             stream.set_nonblocking(true)?;
-            Ok(Stage::Tcp { socket: stream, initiator })
+            Ok(Stage::Tcp { socket: stream, opening })
         });
         begun.map(drop)
     }

@@ -8,20 +8,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
-use rddp_iwarp::OwnMessage;
-use rddp_mpa::{Framer, Framing, Initiator, Negotiated, Revision};
+use rddp_mpa::{Negotiated, Revision};
 use rddp_rdma::{ConnectOptions, PortMapper};
-use rddp_rdmap::TerminateRepr;
 use socket2::{SockAddr, Socket};
 
 use super::mss::fit_to_path;
 use super::port_mapper::Query;
-use super::socket::{TcpSocket, finish_sending, tcp_socket, write_all};
+use super::socket::{TcpSocket, tcp_socket};
 use super::stage::{Next, Stage};
 use super::startup::{Plan, Startup};
-use crate::config::startup_config;
 use crate::error::ConnectError;
 use crate::qp::QueuePair;
+use crate::queues::options::Transport;
+use crate::wire::opening::{Opening, again};
 
 /// Between a refusal by the peer's host and the next attempt.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -85,14 +84,15 @@ impl QueuePair {
         options: &ConnectOptions,
         reports: bool,
     ) -> Result<Arc<Startup>, ConnectError> {
-        let plan = Plan { reports, addr: Some(addr), ..Plan::default() };
-        self.begin_by(options, plan, |options| attempt(addr, options))
+        let transport = self.inner.here()?.attrs.transport;
+        let plan = Plan { reports, addr: Some(addr), asks: false, transport };
+        self.begin_by(options, plan, |options| attempt(addr, transport, options))
     }
 }
 
 /// Makes the first stage of a connection to `addr`.
-fn attempt(addr: SocketAddr, options: &ConnectOptions) -> Result<Stage, ConnectError> {
-    let initiator = Initiator::new(&startup_config(options), &options.private_data)?;
+fn attempt(addr: SocketAddr, transport: Transport, options: &ConnectOptions) -> Result<Stage, ConnectError> {
+    let opening = Opening::active(transport, options)?;
     let socket = tcp_socket(&addr, options)?;
     if let Some(source) = options.source {
         socket.set_reuse_address(true)?;
@@ -104,10 +104,10 @@ fn attempt(addr: SocketAddr, options: &ConnectOptions) -> Result<Stage, ConnectE
     socket.set_nonblocking(true)?;
     let asks = options.port_mapper == PortMapper::Auto && !addr.ip().is_loopback();
     if let Some(query) = asks.then(|| Query::begin(&socket, addr)).flatten() {
-        return Ok(Stage::Mapper { socket, query, initiator });
+        return Ok(Stage::Mapper { socket, query, opening });
     }
     connect_tcp(&socket, addr)?;
-    Ok(Stage::Tcp { socket, initiator: Some(initiator) })
+    Ok(Stage::Tcp { socket, opening })
 }
 
 /// Has TCP connect, without waiting for the end of that.
@@ -125,16 +125,16 @@ impl Startup {
         &self,
         socket: TcpSocket,
         mut query: Query,
-        initiator: Initiator,
+        opening: Opening,
     ) -> Result<Next, ConnectError> {
         let driver = &self.device.driver;
         let Some(addr) = query.advance(Instant::now()) else {
             driver.at(query.due(), self.token);
-            return Ok(Next::Wait(Stage::Mapper { socket, query, initiator }, EpollFlags::EPOLLIN));
+            return Ok(Next::Wait(Stage::Mapper { socket, query, opening }, EpollFlags::EPOLLIN));
         };
         driver.unwatch(query.as_fd());
         connect_tcp(&socket, addr)?;
-        let stage = Stage::Tcp { socket, initiator: Some(initiator) };
+        let stage = Stage::Tcp { socket, opening };
         self.watch(&stage)?;
         Ok(Next::Again(stage))
     }
@@ -158,7 +158,7 @@ impl Startup {
         let Some(addr) = self.plan.addr else { return Err(error) };
         let fell_back = self.refusal.lock().is_some();
         let revision = if fell_back { Revision::One } else { self.options.revision };
-        let stage = attempt(addr, &ConnectOptions { revision, ..self.options.clone() })?;
+        let stage = attempt(addr, self.plan.transport, &ConnectOptions { revision, ..self.options.clone() })?;
         self.watch(&stage)?;
         Ok(Next::Again(stage))
     }
@@ -176,13 +176,11 @@ impl Startup {
         let options = &self.options;
         let Some(addr) = self.plan.addr else { return Err(error) };
         let mut refusal = self.refusal.lock();
-        let tries = refusal.is_none() && options.fall_back && options.revision == Revision::Two;
-        if !tries || !refuses_two(&error) {
-            return Err(error);
-        }
+        let again = if refusal.is_none() { again(self.plan.transport, options, &error) } else { None };
+        let Some(again) = again else { return Err(error) };
         tracing::info!(%addr, %error, "trying again with MPA revision 1");
         let source = options.source.map(|source| SocketAddr::new(source.ip(), 0));
-        match attempt(addr, &ConnectOptions { revision: Revision::One, source, ..options.clone() }) {
+        match attempt(addr, self.plan.transport, &ConnectOptions { source, ..again }) {
             Ok(stage) => {
                 *refusal = Some(error);
                 Ok(stage)
@@ -200,25 +198,4 @@ impl Startup {
             _ => self.refusal.lock().take().unwrap_or(error),
         }
     }
-}
-
-/// Returns whether a peer refuses revision 2. RFC 6581 §10: a peer that knows only revision 1
-/// closes the connection, or answers in revision 1.
-fn refuses_two(error: &ConnectError) -> bool {
-    match error {
-        ConnectError::Startup(error) => error.retry_with_revision_one(),
-        ConnectError::Closed => true,
-        _ => false,
-    }
-}
-
-/// Sends a Terminate, the only FPDU of this connection, to tell the peer that its Reply cannot be
-/// met (RFC 6581 §9). Errors are ignored: the connection is over, whether the Terminate arrives or
-/// not.
-pub(super) fn send_terminate(socket: &Socket, terminate: &TerminateRepr, framing: Framing) {
-    let (message, mut framer) = (OwnMessage::terminate(terminate), Framer::new(framing));
-    let mut fpdu = vec![0; message.fpdu_len(&framer)];
-    message.emit(&mut framer, &mut fpdu);
-    let _ = write_all(socket, &fpdu);
-    let _ = finish_sending(socket);
 }

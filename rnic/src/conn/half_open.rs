@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
-use rddp_mpa::{Request, Responder, ResponderStep};
 use socket2::Socket;
 
 use super::listen::ListenerInner;
@@ -20,8 +19,10 @@ use super::peer_count::{Origin, PeerCount, Slot};
 use super::socket::TcpSocket;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
+use crate::error::ConnectError;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::trace;
+use crate::wire::opening::{Asked, Opening, Progress};
 
 /// The time that a rejected peer has to close.
 const REJECT_LINGER: Duration = Duration::from_secs(2);
@@ -59,8 +60,7 @@ enum Stage {
     /// The Request is arriving.
     Request {
         socket: TcpSocket,
-        octets: Vec<u8>,
-        total: usize,
+        opening: Opening,
         slot: Slot,
         listener: Weak<ListenerInner>,
     },
@@ -88,10 +88,11 @@ impl HalfOpen {
         device: &Arc<DeviceInner>,
         listener: Weak<ListenerInner>,
         socket: TcpSocket,
+        opening: Opening,
         slot: Slot,
         deadline: Deadline,
     ) -> io::Result<()> {
-        let stage = Stage::Request { socket, octets: Vec::new(), total: 1, slot, listener };
+        let stage = Stage::Request { socket, opening, slot, listener };
         Self::add(device, stage, deadline)
     }
 
@@ -143,19 +144,23 @@ impl HalfOpen {
     fn advance(&self, driver: &Driver) -> Option<Done> {
         let mut stage = self.stage.lock();
         let result = match &mut *stage {
-            Stage::Request { socket, octets, total, .. } => read_request(socket, octets, total),
-            Stage::Rejected { socket, .. } => drain(socket).map(|()| None),
+            Stage::Request { socket, opening, .. } => match opening.advance(socket) {
+                Ok(Progress::Asked(asked)) => Ok(Some(asked)),
+                Ok(_) => Ok(None),
+                Err(failed) => Err(failed.error),
+            },
+            Stage::Rejected { socket, .. } => drain(socket).map(|()| None).map_err(ConnectError::Tcp),
             Stage::Over => return None,
         };
         match result {
-            Ok(Some(request)) => {
+            Ok(Some(asked)) => {
                 let Stage::Request { socket, slot, listener, .. } =
                     std::mem::replace(&mut *stage, Stage::Over)
                 else {
                     return Some(Done::Closed);
                 };
                 driver.unwatch(socket.as_fd());
-                Some(Done::Request { socket, request, slot, listener })
+                Some(Done::Request { socket, asked, slot, listener })
             }
             Ok(None) => {
                 if let Stage::Request { socket, .. } | Stage::Rejected { socket, .. } = &*stage {
@@ -174,7 +179,7 @@ impl HalfOpen {
 /// The end of a half-open connection's stage.
 enum Done {
     Closed,
-    Request { socket: TcpSocket, request: Request, slot: Slot, listener: Weak<ListenerInner> },
+    Request { socket: TcpSocket, asked: Asked, slot: Slot, listener: Weak<ListenerInner> },
 }
 
 impl Source for HalfOpen {
@@ -182,10 +187,10 @@ impl Source for HalfOpen {
         match self.advance(driver) {
             None => {}
             Some(Done::Closed) => self.end(),
-            Some(Done::Request { socket, request, slot, listener }) => {
+            Some(Done::Request { socket, asked, slot, listener }) => {
                 self.end();
                 if let Some(listener) = listener.upgrade() {
-                    listener.push(socket, request, slot);
+                    listener.push(socket, asked, slot);
                 }
             }
         }
@@ -201,53 +206,6 @@ impl Source for HalfOpen {
 
     fn give_up(&self, _driver: &Driver, _failure: Failure) {
         self.end();
-    }
-}
-
-/// Takes exactly the Request's octets from the socket. Returns the Request once all of it has come.
-pub(super) fn read_request(
-    socket: &Socket,
-    octets: &mut Vec<u8>,
-    total: &mut usize,
-) -> io::Result<Option<Request>> {
-    loop {
-        if octets.len() < *total {
-            // `total` is at most the longest frame that MPA allows, however long the peer says its
-            // private data are.
-            let mut chunk = [0; 64];
-            let want = chunk.len().min(*total - octets.len());
-            match (&*socket).read(&mut chunk[..want]) {
-                Ok(0) => return Err(io::Error::other(Responder::new().closed(octets))),
-                Ok(count) => octets.extend_from_slice(&chunk[..count]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        // RFC 5044 §7.1.1: the first wrong octet of the key ends the connection, so each octet is
-        // looked at when it arrives.
-        let step = Responder::new().handle(octets);
-        if !matches!(step, Ok(ResponderStep::Need { .. })) {
-            rddp_capture::received(socket, octets);
-        }
-        match step.map_err(io::Error::other)? {
-            ResponderStep::Need { total: need } => *total = need,
-            ResponderStep::Request { request, .. } => {
-                return nothing_behind(socket).map(|()| Some(request));
-            }
-        }
-    }
-}
-
-/// Checks that the peer has sent nothing behind its Request, and has not closed. RFC 5044 §7.1.5:
-/// an initiator sends nothing before it has the Reply.
-pub(super) fn nothing_behind(socket: &Socket) -> io::Result<()> {
-    let mut next = [std::mem::MaybeUninit::uninit(); 1];
-    match socket.peek(&mut next) {
-        Ok(1..) => Err(io::Error::other("octets behind the Request")),
-        Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "closed behind the Request")),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
-        Err(error) => Err(error),
     }
 }
 

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
-use rddp_mpa::Request;
 use rddp_rdma::ConnectOptions;
 use socket2::{SockAddr, Socket};
 
@@ -25,7 +24,9 @@ use crate::home::Home;
 use crate::io::counter::Counter;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::io::ready_set::epoll_timeout;
+use crate::queues::options::Transport;
 use crate::trace;
+use crate::wire::opening::{Asked, Opening};
 
 /// The number of connections that the kernel may keep ready for a listener.
 const BACKLOG: u32 = 1024;
@@ -61,10 +62,11 @@ impl Listener {
     pub(crate) fn bind(
         device: &Arc<DeviceInner>,
         addr: SocketAddr,
+        transport: Transport,
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
         let socket = bound(&addr, options).map_err(Error::host("listening"))?;
-        Self::on(device, socket, BACKLOG, options)
+        Self::on(device, socket, BACKLOG, transport, options)
     }
 
     /// Makes a listener of a bound socket.
@@ -72,6 +74,7 @@ impl Listener {
         device: &Arc<DeviceInner>,
         socket: TcpSocket,
         backlog: u32,
+        transport: Transport,
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
         listen(&socket, backlog).map_err(Error::host("listening"))?;
@@ -83,6 +86,7 @@ impl Listener {
                 this: weak.clone(),
                 device: device.clone(),
                 socket,
+                transport,
                 options: options.clone(),
                 requests: Mutex::default(),
                 ready,
@@ -174,6 +178,7 @@ pub(crate) struct ListenerInner {
     this: Weak<ListenerInner>,
     device: Arc<DeviceInner>,
     socket: TcpSocket,
+    transport: Transport,
     options: ConnectOptions,
     requests: Mutex<VecDeque<ConnectRequest>>,
     ready: Counter,
@@ -191,15 +196,18 @@ impl ListenerInner {
     }
 
     /// Has a Request wait for the program's answer, unless too many do.
-    pub(super) fn push(&self, socket: TcpSocket, request: Request, slot: Slot) {
+    pub(super) fn push(&self, socket: TcpSocket, asked: Asked, slot: Slot) {
         let Some(waiting) = self.device.waiting.take_like(&slot) else {
             tracing::warn!("Request refused: too many wait for an answer (RnicConfig::max_waiting)");
             return;
         };
-        trace::requested(socket.peer_addr().ok().and_then(|peer| peer.as_socket()), &request);
+        trace::requested(
+            socket.peer_addr().ok().and_then(|peer| peer.as_socket()),
+            asked.private_data().len(),
+        );
         drop(slot);
         let (device, options) = (self.device.clone(), self.options.clone());
-        let pending = Pending { device, options, socket, request, slot: waiting };
+        let pending = Pending { device, options, socket, asked, slot: waiting };
         let mut requests = self.requests.lock();
         requests.push_back(ConnectRequest(Home::new(pending)));
         self.ready.give();
@@ -239,10 +247,10 @@ impl ListenerInner {
             return;
         };
         let deadline = Deadline::after(self.options.timeout);
-        let admitted = socket
-            .set_nonblocking(true)
-            .and_then(|()| no_delay(&socket))
-            .and_then(|()| HalfOpen::await_request(&self.device, self.this.clone(), socket, slot, deadline));
+        let opening = Opening::passive(self.transport);
+        let admitted = socket.set_nonblocking(true).and_then(|()| no_delay(&socket)).and_then(|()| {
+            HalfOpen::await_request(&self.device, self.this.clone(), socket, opening, slot, deadline)
+        });
         if let Err(error) = admitted {
             tracing::warn!(?peer, %error, "connection refused");
         }

@@ -1,4 +1,5 @@
-//! Connections from their beginning to the QP, and after it: TCP, the MPA startup, lingering.
+//! Connections from their beginning to the QP, and after it: TCP, the startup, lingering. What the
+//! two ends say in a startup is the affair of the wire (see [`opening`](crate::wire::opening)).
 //!
 //! | file | subject |
 //! |---|---|

@@ -3,18 +3,18 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rddp_mpa::{Negotiated, Request};
+use rddp_mpa::Negotiated;
 use rddp_rdma::ConnectOptions;
 
 use super::half_open::HalfOpen;
 use super::peer_count::Slot;
-use super::socket::{TcpSocket, write_all};
-use crate::config::startup_config;
+use super::socket::TcpSocket;
 use crate::device::DeviceInner;
 use crate::error::ConnectError;
 use crate::home::Home;
 use crate::qp::QueuePair;
 use crate::trace;
+use crate::wire::opening::Asked;
 
 /// A peer's request to be connected. The program [accepts](Self::accept) it,
 /// [rejects](Self::reject) it, or drops it, which closes the connection without an answer. There is
@@ -49,7 +49,7 @@ pub(super) struct Pending {
     pub(super) device: Arc<DeviceInner>,
     pub(super) options: ConnectOptions,
     pub(super) socket: TcpSocket,
-    pub(super) request: Request,
+    pub(super) asked: Asked,
     pub(super) slot: Slot,
 }
 
@@ -61,13 +61,11 @@ impl ConnectRequest {
 
     /// Returns the private data of the peer's program. They are not authenticated (RFC 5042 §5.4).
     pub fn private_data(&self) -> &[u8] {
-        &self.request().private_data
+        self.0.anywhere().asked.private_data()
     }
 
-    /// Returns the MPA Request: the revision, IRD, ORD and settings that the peer asks for (RFC
-    /// 6581 §9.1: the program gets to see them).
-    pub fn request(&self) -> &Request {
-        &self.0.anywhere().request
+    pub(crate) fn asked(&self) -> &Asked {
+        &self.0.anywhere().asked
     }
 
     /// Accepts: connects `qp`, which must be idle, with the listener's settings and this private
@@ -84,10 +82,12 @@ impl ConnectRequest {
         let inner = qp.inner.here()?;
         let _place = inner.claim()?;
         let options = &inner.attrs.options(options);
-        let Pending { socket, request, slot, .. } = self.0.into_inner()?;
-        let (reply, negotiated) = request.accept(&startup_config(options), &options.private_data)?;
-        write_all(&socket, &reply)?;
-        inner.attach(socket, negotiated.clone(), options, false, || ())?;
+        let Pending { socket, asked, slot, .. } = self.0.into_inner()?;
+        let Some(terms) = asked.accept(options, &options.private_data)?.send(&socket)? else {
+            return Err(ConnectError::Declined);
+        };
+        let negotiated = terms.negotiated();
+        inner.attach(socket, terms, options, false, || ())?;
         drop(slot);
         Ok(negotiated)
     }
@@ -97,9 +97,8 @@ impl ConnectRequest {
     /// The connection is kept until the peer has closed it, for two seconds at most: some peers
     /// (siw) overlook a Reply with a FIN right behind it. So the process should not end at once.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
-        let Pending { device, options, socket, request, slot } = self.0.into_inner()?;
-        let reply = request.reject(&startup_config(&options), private_data)?;
-        write_all(&socket, &reply)?;
+        let Pending { device, options, socket, asked, slot } = self.0.into_inner()?;
+        asked.reject(&options, private_data)?.send(&socket)?;
         trace::rejected();
         // Some peers overlook a Reply with a FIN right behind it, so the peer closes first.
         HalfOpen::linger(&device, socket, slot)?;

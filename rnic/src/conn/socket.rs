@@ -114,7 +114,7 @@ pub(super) fn no_delay(socket: &Socket) -> io::Result<()> {
 }
 
 /// Writes all of `octets`. Where the peer has left, no `SIGPIPE` ends the program.
-pub(super) fn write_all(socket: &Socket, mut octets: &[u8]) -> io::Result<()> {
+pub(crate) fn write_all(socket: &Socket, mut octets: &[u8]) -> io::Result<()> {
     while !octets.is_empty() {
         match socket.send_with_flags(octets, libc::MSG_NOSIGNAL) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -3,27 +3,25 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::epoll::EpollFlags;
-use rddp_mpa::{Initiator, Negotiated, Request};
 
 use super::port_mapper::Query;
 use super::socket::TcpSocket;
 use crate::error::ConnectError;
+use crate::wire::opening::{Asked, Opening, Terms};
 
 /// A stage of a startup, with all that it needs: the socket, and what has arrived so far.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// The port mapper of the peer's host has been asked.
-    Mapper { socket: TcpSocket, query: Query, initiator: Initiator },
+    Mapper { socket: TcpSocket, query: Query, opening: Opening },
     /// TCP is connecting.
-    Tcp { socket: TcpSocket, initiator: Option<Initiator> },
+    Tcp { socket: TcpSocket, opening: Opening },
     /// The peer's host has refused TCP, and is tried again after a pause.
     Refused { socket: TcpSocket, error: ConnectError },
-    /// The Request has been sent, and the Reply is arriving.
-    Reply { socket: TcpSocket, initiator: Initiator, octets: Vec<u8> },
-    /// The peer's Request is arriving.
-    Request { socket: TcpSocket, octets: Vec<u8>, total: usize },
-    /// The program is to answer the peer's Request.
-    Asked { socket: TcpSocket, request: Request },
+    /// The two ends tell each other what they want.
+    Open { socket: TcpSocket, opening: Opening },
+    /// The program is to answer what the peer has asked for.
+    Asked { socket: TcpSocket, opening: Opening, asked: Asked },
     /// The program has answered. The result follows in the outcome.
     Answered,
     /// The startup is over.
@@ -43,7 +41,7 @@ pub(super) enum Next {
 /// A connection that a startup has led to.
 pub(super) struct Done {
     pub(super) socket: TcpSocket,
-    pub(super) negotiated: Negotiated,
+    pub(super) terms: Terms,
     pub(super) private_data: Vec<u8>,
     pub(super) active: bool,
 }
@@ -55,8 +53,7 @@ impl Stage {
             Stage::Mapper { socket, .. }
             | Stage::Tcp { socket, .. }
             | Stage::Refused { socket, .. }
-            | Stage::Reply { socket, .. }
-            | Stage::Request { socket, .. }
+            | Stage::Open { socket, .. }
             | Stage::Asked { socket, .. } => Some(socket),
             Stage::Answered | Stage::Over => None,
         }
@@ -77,8 +74,7 @@ impl Stage {
             Stage::Mapper { socket, .. }
             | Stage::Tcp { socket, .. }
             | Stage::Refused { socket, .. }
-            | Stage::Reply { socket, .. }
-            | Stage::Request { socket, .. }
+            | Stage::Open { socket, .. }
             | Stage::Asked { socket, .. } => Some(socket),
             over => {
                 *self = over;

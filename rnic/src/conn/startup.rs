@@ -15,20 +15,20 @@ use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
 use parking_lot::{Condvar, Mutex};
-use rddp_mpa::Request;
 use rddp_rdma::{AsyncEventKind, ConnectOptions};
 
 use super::connect::Connected;
 use super::socket::TcpSocket;
 use super::stage::{Done, Next, Stage};
-use super::steps::close;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::ConnectError;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::qp::QpInner;
+use crate::queues::options::Transport;
 use crate::sys::reset;
 use crate::trace;
+use crate::wire::opening::{Asked, close};
 
 /// The way in which a startup is made.
 #[derive(Debug, Default)]
@@ -39,13 +39,14 @@ pub(super) struct Plan {
     pub(super) asks: bool,
     /// The address at which the peer listens, if this end makes the TCP connection.
     pub(super) addr: Option<SocketAddr>,
+    pub(super) transport: Transport,
 }
 
 /// The outcome of a startup, as far as there is one.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// The Request that the program is to answer, until the program takes it.
-    pub(super) request: Option<Request>,
+    /// The peer's wish that the program is to answer, until the program takes it.
+    pub(super) asked: Option<Asked>,
     over: bool,
     result: Option<Result<Connected, ConnectError>>,
 }
@@ -128,9 +129,9 @@ impl Startup {
         self.outcome.lock().result.take()
     }
 
-    /// Takes the Request that waits for an answer.
-    pub(super) fn take_request(&self) -> Option<Request> {
-        self.outcome.lock().request.take()
+    /// Takes the peer's wish that waits for an answer.
+    pub(crate) fn take_asked(&self) -> Option<Asked> {
+        self.outcome.lock().asked.take()
     }
 
     /// Sleeps until the startup is over, for at most `timeout`. Returns whether it is.
@@ -213,11 +214,11 @@ impl Startup {
     /// before any other event of the connection.
     pub(super) fn succeed(&self, driver: &Driver, done: Done) {
         let Some(qp) = self.qp.upgrade() else { return self.fail(driver, ConnectError::GivenUp) };
-        let Done { socket, negotiated, private_data, active } = done;
-        let negotiated = qp.attrs.without_reads(negotiated);
+        let Done { socket, terms, private_data, active } = done;
+        let terms = terms.kept_by(&qp.attrs);
         driver.unwatch(socket.as_fd());
-        let connected = Connected { negotiated: negotiated.clone(), private_data };
-        match qp.attach(socket, negotiated, &self.options, active, || self.tell(Ok(connected), &qp)) {
+        let connected = Connected { negotiated: terms.negotiated(), private_data };
+        match qp.attach(socket, terms, &self.options, active, || self.tell(Ok(connected), &qp)) {
             Ok(()) => driver.remove(self.token),
             Err(error) => self.fail(driver, error),
         }

@@ -27,6 +27,7 @@ use crate::queues::rq::RecvQueue;
 use crate::queues::sq::SendQueue;
 use crate::queues::srq::User;
 use crate::queues::state::QpState;
+use crate::wire::opening::Terms;
 
 /// A queue pair: one end of an RDMA connection.
 ///
@@ -90,6 +91,7 @@ impl QueuePair {
                     inbound: Inbound::new(config.inbound()),
                     no_receive: config.no_receive,
                     placement: config.placement,
+                    transport: config.transport,
                     events: config.events.as_ref().unwrap_or(&device.events).clone(),
                     sink: config.sink.clone(),
                     send_cq: send_cq.clone(),
@@ -287,7 +289,7 @@ impl QueuePair {
         let inner = self.inner.here()?;
         // If the QP is not idle, the peer is told: its startup is over (RFC 6581 §9.3).
         let _place = inner.claim_place()?;
-        inner.attach(TcpSocket::of(stream, options)?, negotiated, options, active, || ())
+        inner.attach(TcpSocket::of(stream, options)?, Terms::Iwarp(negotiated), options, active, || ())
     }
 }
 

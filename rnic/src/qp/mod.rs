@@ -17,7 +17,6 @@ mod source;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use rddp_mpa::Negotiated;
 use rddp_rdma::{AsyncEventKind, ConnectOptions, RecvWr, SendWr};
 use rddp_rdmap::Fault;
 
@@ -32,6 +31,7 @@ use crate::error::{ConnectError, PostError, PostListError};
 use crate::queues::attributes::QpAttributes;
 use crate::queues::state::QpState;
 use crate::trace;
+use crate::wire::opening::Terms;
 use crate::wire::{Closes, Connection};
 
 /// Tries to lock a core before a thread sleeps: some microseconds.
@@ -226,16 +226,16 @@ impl QpInner {
     pub(crate) fn attach(
         &self,
         socket: TcpSocket,
-        negotiated: Negotiated,
+        terms: Terms,
         options: &ConnectOptions,
         active: bool,
         connected: impl FnOnce(),
     ) -> Result<(), ConnectError> {
         socket.set_nonblocking(true)?;
-        let negotiated = self.attrs.without_reads(negotiated);
+        let terms = terms.kept_by(&self.attrs);
         let mut core = self.core.lock();
-        trace::connected(self.attrs.num, &negotiated, active);
-        let mut connection = Connection::new(socket, negotiated, options, active);
+        terms.trace(self.attrs.num, active);
+        let mut connection = Connection::new(socket, terms, options, active);
         if let Err(error) = self.admit(&core, &mut connection) {
             connection.refuse(&self.attrs);
             return Err(error);

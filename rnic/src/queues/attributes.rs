@@ -12,7 +12,7 @@ use crate::cq::CqInner;
 use crate::event::{EventQueue, Sink};
 use crate::kernel::Placement;
 use crate::mem::{Access, PdId, QpNum};
-use crate::queues::options::NoReceive;
+use crate::queues::options::{NoReceive, Transport};
 use crate::trace;
 
 /// The attributes of one queue pair: its number, its protection domain, its completion queues,
@@ -27,6 +27,7 @@ pub(crate) struct QpAttributes {
     pub(crate) inbound: Inbound,
     pub(crate) no_receive: NoReceive,
     pub(crate) placement: Placement,
+    pub(crate) transport: Transport,
     pub(crate) events: EventQueue,
     pub(crate) sink: Option<Arc<dyn Sink>>,
     pub(crate) send_cq: Arc<CqInner>,

@@ -1,5 +1,14 @@
 //! Choices that a queue pair is made with.
 
+/// The wire that messages travel by between a QP and its peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Transport {
+    /// iWARP over TCP: RDMAP over DDP over MPA (RFC 5040, 5041, 5044).
+    #[default]
+    Iwarp,
+}
+
 /// Treatment of a Send, or of Immediate Data, for which no receive is posted.
 ///
 /// A setting of the software device alone, which is why it is not among the words of `rddp-rdma`:

@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use rddp_mpa::Negotiated;
 use rddp_rdma::{AsyncEventKind, ConnectOptions, SendWr};
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
 
+use super::opening::Terms;
 use super::{Link, LinkEvent, Sent, Watch};
 use crate::conn::socket::TcpSocket;
 use crate::queues::attributes::QpAttributes;
@@ -45,13 +45,9 @@ pub(crate) enum Closes {
 }
 
 impl Connection {
-    pub(crate) fn new(
-        socket: TcpSocket,
-        negotiated: Negotiated,
-        options: &ConnectOptions,
-        active: bool,
-    ) -> Self {
+    pub(crate) fn new(socket: TcpSocket, terms: Terms, options: &ConnectOptions, active: bool) -> Self {
         let watch = Watch::new(socket, options);
+        let Terms::Iwarp(negotiated) = terms;
         let link = Link::new(watch.socket().clone(), negotiated, options, active);
         Connection { watch, link }
     }

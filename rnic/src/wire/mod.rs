@@ -6,6 +6,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `opening` | what the two ends say before there is a connection |
 //! | `connection` | a wire, and what watches its socket |
 //! | `iwarp` | the wire |
 //! | `watch`, `silence` | who is woken for the socket; a peer that has vanished |
@@ -15,6 +16,7 @@
 mod connection;
 mod event;
 mod iwarp;
+pub(crate) mod opening;
 mod silence;
 mod tcp_end;
 mod watch;

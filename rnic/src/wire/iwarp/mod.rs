@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `link` | the connection: socket and protocol state |
+//! | `opening` | the MPA startup |
 //! | `first`, `ending` | how it begins and ends |
 //! | `build`, `responses`, `train` | requests and Responses become FPDUs, FPDUs a train |
 //! | `lend` | Responses become a train without a copy |
@@ -23,6 +24,7 @@ mod first;
 mod in_kernel;
 mod lend;
 mod link;
+pub(super) mod opening;
 mod out;
 mod parked;
 mod place;

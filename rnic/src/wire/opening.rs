@@ -1,0 +1,189 @@
+//! The beginning of a connection, by whatever wire: what the two ends tell each other on a TCP
+//! connection before the queue pair takes it over. Who waits for the socket, for how long, and who
+//! is told, is the affair of [`conn`](crate::conn).
+
+use std::io::{self, ErrorKind};
+use std::net::Shutdown;
+
+use rddp_mpa::{FrameOctets, Negotiated, Request, StartupMisuse};
+use rddp_rdma::ConnectOptions;
+use socket2::Socket;
+
+use super::iwarp::opening as mpa;
+use crate::conn::socket::write_all;
+use crate::error::ConnectError;
+use crate::mem::QpNum;
+use crate::queues::attributes::QpAttributes;
+use crate::queues::options::Transport;
+use crate::trace;
+
+/// An opening, as far as it has come.
+#[derive(Debug)]
+pub(crate) enum Opening {
+    Iwarp(mpa::Opening),
+}
+
+/// The result of reading what has come.
+pub(crate) enum Progress {
+    /// More is to come.
+    Wait,
+    /// The peer's wish is here, and is to be answered.
+    Asked(Asked),
+    /// Both ends agree: there is a connection.
+    Agreed { terms: Terms, private_data: Vec<u8> },
+}
+
+/// The wish of a peer to be connected.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    Iwarp(Request),
+}
+
+/// The terms that both ends have agreed on.
+#[derive(Clone, Debug)]
+pub(crate) enum Terms {
+    Iwarp(Negotiated),
+}
+
+/// An answer to a peer's wish, which is still to be sent.
+pub(crate) struct Reply {
+    octets: FrameOctets,
+    /// The terms that are agreed on, if the answer accepts.
+    terms: Option<Terms>,
+}
+
+/// An opening that has failed.
+pub(crate) struct Failed {
+    pub(crate) error: ConnectError,
+    /// TCP is to be kept until the peer has closed it, so that what was sent is not lost.
+    pub(crate) lingers: bool,
+}
+
+impl From<ConnectError> for Failed {
+    fn from(error: ConnectError) -> Self {
+        Failed { error, lingers: false }
+    }
+}
+
+impl Opening {
+    /// Prepares the opening of the end that makes the connection.
+    pub(crate) fn active(transport: Transport, options: &ConnectOptions) -> Result<Self, ConnectError> {
+        match transport {
+            Transport::Iwarp => Ok(Opening::Iwarp(mpa::Opening::active(options)?)),
+        }
+    }
+
+    /// Prepares the opening of the other end.
+    pub(crate) fn passive(transport: Transport) -> Self {
+        match transport {
+            Transport::Iwarp => Opening::Iwarp(mpa::Opening::passive()),
+        }
+    }
+
+    /// Sends what this end has to say first, once TCP is connected.
+    pub(crate) fn begin(&self, socket: &Socket) -> io::Result<()> {
+        match self {
+            Opening::Iwarp(opening) => opening.begin(socket),
+        }
+    }
+
+    /// Reads what has come.
+    pub(crate) fn advance(&mut self, socket: &Socket) -> Result<Progress, Failed> {
+        match self {
+            Opening::Iwarp(opening) => opening.advance(socket),
+        }
+    }
+}
+
+/// Returns the options of a second attempt behind an error, if there is to be one.
+pub(crate) fn again(
+    transport: Transport,
+    options: &ConnectOptions,
+    error: &ConnectError,
+) -> Option<ConnectOptions> {
+    match transport {
+        Transport::Iwarp => mpa::again(options, error),
+    }
+}
+
+impl Asked {
+    /// Returns the private data of the peer's program.
+    pub(crate) fn private_data(&self) -> &[u8] {
+        match self {
+            Asked::Iwarp(request) => &request.private_data,
+        }
+    }
+
+    /// Makes the answer that accepts.
+    pub(crate) fn accept(
+        &self,
+        options: &ConnectOptions,
+        private_data: &[u8],
+    ) -> Result<Reply, StartupMisuse> {
+        match self {
+            Asked::Iwarp(request) => {
+                let (octets, negotiated) = mpa::accept(request, options, private_data)?;
+                Ok(Reply { octets, terms: Some(Terms::Iwarp(negotiated)) })
+            }
+        }
+    }
+
+    /// Makes the answer that rejects.
+    pub(crate) fn reject(
+        &self,
+        options: &ConnectOptions,
+        private_data: &[u8],
+    ) -> Result<Reply, StartupMisuse> {
+        match self {
+            Asked::Iwarp(request) => {
+                Ok(Reply { octets: mpa::reject(request, options, private_data)?, terms: None })
+            }
+        }
+    }
+}
+
+impl Terms {
+    /// Returns the terms as a QP keeps to them.
+    pub(crate) fn kept_by(self, attrs: &QpAttributes) -> Self {
+        match self {
+            Terms::Iwarp(negotiated) => Terms::Iwarp(attrs.without_reads(negotiated)),
+        }
+    }
+
+    /// Returns the outcome of the MPA startup.
+    pub(crate) fn negotiated(&self) -> Negotiated {
+        match self {
+            Terms::Iwarp(negotiated) => negotiated.clone(),
+        }
+    }
+
+    /// Tells that a QP is connected on these terms.
+    pub(crate) fn trace(&self, qp: QpNum, active: bool) {
+        match self {
+            Terms::Iwarp(negotiated) => trace::connected(qp, negotiated, active),
+        }
+    }
+}
+
+impl Reply {
+    /// Sends the answer. Returns what is agreed on by it.
+    pub(crate) fn send(self, socket: &Socket) -> io::Result<Option<Terms>> {
+        write_all(socket, &self.octets)?;
+        Ok(self.terms)
+    }
+}
+
+/// Closes the TCP connection, even where the program holds the socket, too, and passes `error` on.
+/// RFC 5044 §7.1.2: so does an end whose peer does not speak MPA, or not in time.
+pub(crate) fn close(socket: &Socket, error: ConnectError) -> ConnectError {
+    let _ = socket.shutdown(Shutdown::Both);
+    error
+}
+
+/// Returns the error of a TCP connection that was there: the peer has left in place of answering.
+pub(crate) fn closed_or(error: io::Error) -> ConnectError {
+    match error.kind() {
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ConnectError::Closed,
+        _ => ConnectError::Tcp(error),
+    }
+}
