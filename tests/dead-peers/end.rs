@@ -2,9 +2,10 @@
 //!
 //! `dead-peers server ADDRESS` accepts all that come, and has memory that they may read and write.
 //! `dead-peers client ADDRESS DEAF` connects a QP for each thing that a connection may be about: to
-//! be idle, to send, to read once, and to read on and on. One more has a server of its own, DEAF,
-//! which takes nothing while its process is stopped. The client does what standard input says
-//! (`fill`, `ask`), and tells which connections it has lost.
+//! be idle, to send, to read once, and to read on and on; and one that has its user timeout only
+//! once it is connected. One more has a server of its own, DEAF, which takes nothing while its
+//! process is stopped. The client does what standard input says (`fill`, `ask`), and tells which
+//! connections it has lost.
 #![allow(missing_docs, reason = "a program of its own")]
 
 use std::io::BufRead;
@@ -28,7 +29,10 @@ const WRITES: u64 = 64;
 /// Time without an octet sent after which TCP is full.
 const STANDSTILL: Duration = Duration::from_secs(1);
 
-/// A connection that is cut is noticed after about four seconds.
+/// The time after which a connection that is cut is noticed.
+const LIMIT: Duration = Duration::from_secs(4);
+
+/// Options of connections with that limit.
 fn options() -> ConnectOptions {
     let second = Duration::from_secs(1);
     ConnectOptions {
@@ -68,14 +72,19 @@ fn ask(addr: SocketAddr, deaf: SocketAddr) -> Outcome<()> {
     let rnic = Rnic::open()?;
     let connect = |name, addr| {
         let end = End::new(&rnic, name)?;
-        let advert = end.qp.connect(addr, &options())?.private_data;
+        let late = name == "late";
+        let user_timeout = late.then_some(Duration::from_secs(3600));
+        let advert = end.qp.connect(addr, &ConnectOptions { user_timeout, ..options() })?.private_data;
+        if late && !end.qp.set_user_timeout(LIMIT) {
+            return Err("it is connected".into());
+        }
         let (stag, to) = advert.split_first_chunk().ok_or("no advertisement")?;
         Ok((end, Remote { stag: Stag(u32::from_be_bytes(*stag)), to: u64::from_be_bytes(to.try_into()?) }))
     };
     let all: Outcome<Vec<_>> =
-        ["idle", "send", "read", "get"].map(|name| connect(name, addr)).into_iter().collect();
-    let [(mut idle, _), (mut send, _), (mut read, from), (mut get, file)] =
-        <[_; 4]>::try_from(all?).map_err(|_| "four are four")?;
+        ["idle", "send", "read", "get", "late"].map(|name| connect(name, addr)).into_iter().collect();
+    let [(mut idle, _), (mut send, _), (mut read, from), (mut get, file), (mut late, _)] =
+        <[_; 5]>::try_from(all?).map_err(|_| "five are five")?;
     let (mut full, to) = connect("full", deaf)?;
     let (mut gets, mut writes) = (0, 0);
     let orders = orders();
@@ -103,13 +112,15 @@ fn ask(addr: SocketAddr, deaf: SocketAddr) -> Outcome<()> {
                 println!("full");
             }
             Ok(_) => {
-                send.qp.post_send(&SendWr::send_inline(0, b"are you there?"))?;
+                for end in [&send, &late] {
+                    end.qp.post_send(&SendWr::send_inline(0, b"are you there?"))?;
+                }
                 read.qp.post_send(&SendWr::read(0, read.memory.sge(0..64), from))?;
             }
             Err(mpsc::TryRecvError::Empty) => std::thread::sleep(Duration::from_millis(1)),
             Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
         }
-        [&mut idle, &mut send, &mut read, &mut get, &mut full].into_iter().for_each(End::tell);
+        [&mut idle, &mut send, &mut read, &mut get, &mut late, &mut full].into_iter().for_each(End::tell);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rddp_mpa::Negotiated;
@@ -255,6 +256,16 @@ impl QueuePair {
     pub fn send_large_fpdus(&self) -> bool {
         self.inner.here().is_ok_and(|inner| {
             inner.core.lock().connection.as_mut().is_some_and(|connection| connection.link.send_large_fpdus())
+        })
+    }
+
+    /// Sets the time for which a peer may be silent from now on, in place of
+    /// [`ConnectOptions::user_timeout`]. Returns false, and changes nothing, without a connection.
+    pub fn set_user_timeout(&self, limit: Duration) -> bool {
+        self.inner.here().is_ok_and(|inner| {
+            let mut core = inner.core.lock();
+            let connection = core.connection.as_mut();
+            connection.map(|connection| connection.watch.set_user_timeout(&inner.attrs, limit)).is_some()
         })
     }
 

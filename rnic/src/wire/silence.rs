@@ -48,6 +48,12 @@ impl Silence {
 }
 
 impl Watch {
+    /// Has a peer be lost that is silent for so long from now on.
+    pub(crate) fn set_user_timeout(&mut self, attrs: &QpAttributes, limit: Duration) {
+        self.silence = Some(Silence::after(limit));
+        self.look_for_silence(attrs);
+    }
+
     /// Sets the timer of the next look at the peer.
     pub(super) fn look_for_silence(&self, attrs: &QpAttributes) {
         if let Some(silence) = &self.silence {

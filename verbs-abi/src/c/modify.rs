@@ -1,8 +1,10 @@
 //! States and attributes of queue pairs.
 
 use std::ffi::c_int;
+use std::time::Duration;
 
 use nix::errno::Errno;
+use rddp_rnic::ConnectOptions;
 
 use super::abi::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, qp_mask, qp_state, qp_type};
 use super::border::{given, number};
@@ -11,6 +13,18 @@ use super::queue_pair::Qp;
 use crate::errors::Outcome;
 use crate::refusal::{Cause, because};
 use crate::words::rights;
+
+/// Retries of a queue pair for which nobody says how many, the most that there are.
+pub(super) const RETRIES: u8 = 7;
+
+/// Returns the time for which a peer may leave octets unacknowledged, as the program's `timeout`
+/// and `retry_cnt` have it: in it an InfiniBand device ends its tries, each of which may take four
+/// times as long as it is set (InfiniBand Architecture §9.7.6.1.3). A timeout of zero leaves the
+/// limit to the device.
+fn user_timeout(timeout: u8, retries: u8) -> Option<Duration> {
+    let tries = u32::from(retries.min(RETRIES)) + 1;
+    (timeout > 0).then(|| 4 * Duration::from_nanos(4096) * (1 << timeout.min(31)) * tries)
+}
 
 impl Qp {
     fn modify(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<()> {
@@ -31,7 +45,19 @@ impl Qp {
             let _ = self.queues.set_inbound(inbound);
         }
         keep(&mut self.attributes.lock(), wanted, mask);
+        if mask & (qp_mask::TIMEOUT | qp_mask::RETRY_CNT) != 0 {
+            self.limit_silence();
+        }
         Ok(())
+    }
+
+    /// Has the connection, if there is one, end after the silence that the attributes allow.
+    pub(super) fn limit_silence(&self) {
+        let ibv_qp_attr { timeout, retry_cnt, .. } = *self.attributes.lock();
+        let usual = ConnectOptions::default().user_timeout_in_force();
+        if let Some(limit) = user_timeout(timeout, retry_cnt).or(usual) {
+            self.queues.set_user_timeout(limit);
+        }
     }
 
     /// Goes to a state. The connection manager alone connects: states on the way there are only
@@ -157,4 +183,19 @@ pub(super) unsafe extern "C" fn ibv_query_qp(
             Ok(())
         }),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_and_retry_count_decide_how_long_a_silent_peer_is_waited_for() {
+        assert_eq!(user_timeout(0, 7), None);
+        // 67.1 ms, as many programs ask, once and with the most retries.
+        assert_eq!(user_timeout(14, 0).unwrap().as_millis(), 268);
+        assert_eq!(user_timeout(14, 7).unwrap().as_millis(), 2147);
+        // Five bits and three.
+        assert_eq!(user_timeout(255, 255), user_timeout(31, 7));
+    }
 }

@@ -19,6 +19,7 @@ use super::context::context;
 use super::extended_qp::{Extended, functions};
 use super::handle::{Held, Object, Shared, Unacknowledged, await_sole, find, find_if, publish, retire};
 use super::memory::Pd;
+use super::modify::RETRIES;
 use super::process::process;
 use super::shared::Srq;
 use crate::device::Limits;
@@ -106,6 +107,7 @@ impl Qp {
             attributes: Mutex::new(ibv_qp_attr {
                 path_mtu: device::MTU_1024,
                 port_num: 1,
+                retry_cnt: RETRIES,
                 ..ibv_qp_attr::default()
             }),
             events: Unacknowledged::default(),

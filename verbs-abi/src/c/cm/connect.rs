@@ -30,18 +30,6 @@ pub(super) const RIGHTS: u32 = access::LOCAL_WRITE | access::REMOTE_WRITE | acce
 /// connects already. A network adapter's startup takes longer than that, and TCP's does not.
 const RETRY_REFUSED: Duration = Duration::from_millis(100);
 
-/// Retries that a program asks for which does not say how many, the most that there are.
-const RETRIES: u8 = 7;
-
-/// Returns the time for which a peer may leave octets unacknowledged, as the program's `timeout`
-/// and `retry_cnt` have it: in it an InfiniBand device ends its tries, each of which may take four
-/// times as long as it is set (InfiniBand Architecture §9.7.6.1.3). A timeout of zero leaves the
-/// limit to the device.
-fn user_timeout(timeout: u8, retries: u8) -> Option<Duration> {
-    let tries = u32::from(retries.min(RETRIES)) + 1;
-    (timeout > 0).then(|| 4 * Duration::from_nanos(4096) * (1 << timeout.min(31)) * tries)
-}
-
 /// Parameters of a connection that a program asks for.
 #[derive(Debug)]
 struct Wanted {
@@ -49,7 +37,7 @@ struct Wanted {
     /// Inbound and outbound Reads at a time; `None`: the most.
     ird: Option<u8>,
     ord: Option<u8>,
-    retries: u8,
+    retries: Option<u8>,
     /// The number of a queue pair that the program has made itself.
     qp: Option<u32>,
 }
@@ -60,7 +48,7 @@ impl Wanted {
     unsafe fn load(param: *const rdma_conn_param) -> Wanted {
         // SAFETY: promised by the caller.
         let Some(param) = (unsafe { param.as_ref() }) else {
-            return Wanted { data: Vec::new(), ird: None, ord: None, retries: RETRIES, qp: None };
+            return Wanted { data: Vec::new(), ird: None, ord: None, retries: None, qp: None };
         };
         let depth = |depth| (depth != MOST).then_some(depth);
         Wanted {
@@ -68,13 +56,13 @@ impl Wanted {
             data: unsafe { octets(param.private_data, param.private_data_len) },
             ird: depth(param.responder_resources),
             ord: depth(param.initiator_depth),
-            retries: param.retry_count,
+            retries: Some(param.retry_count),
             qp: Some(param.qp_num),
         }
     }
 
-    /// Returns the options of a connection of `qp` with `peer`, whose port is that of the server.
-    fn options(self, device: &Device, qp: &Qp, peer: SocketAddr) -> Outcome<ConnectOptions> {
+    /// Returns the options of a connection with `peer`, whose port is that of the server.
+    fn options(self, device: &Device, peer: SocketAddr) -> Outcome<ConnectOptions> {
         let set = device.settings()?.options(peer, device.limits.depth);
         let depth = |asked: Option<u8>, most: u16| asked.map_or(most, |asked| most.min(asked.into()));
         Ok(ConnectOptions {
@@ -82,7 +70,6 @@ impl Wanted {
             ord: depth(self.ord, set.ord),
             private_data: self.data,
             retry_refused: RETRY_REFUSED,
-            user_timeout: user_timeout(qp.attributes.lock().timeout, self.retries),
             ..set
         })
     }
@@ -146,7 +133,10 @@ impl Id {
         }
         let (qp, to) = (self.pair(&mut state, &wanted)?, state.destination.ok_or(Errno::EINVAL)?);
         let source = state.socket.as_ref().and_then(|socket| socket.local_addr().ok()?.as_socket());
-        let options = ConnectOptions { source, ..wanted.options(&self.device.device, &qp, to)? };
+        if let Some(retries) = wanted.retries {
+            qp.attributes.lock().retry_cnt = retries;
+        }
+        let options = ConnectOptions { source, ..wanted.options(&self.device.device, to)? };
         qp.set_extensions(options.extensions);
         match qp.queues.begin_to(to, &options) {
             Ok(()) => state.phase = Phase::Connecting,
@@ -176,6 +166,7 @@ impl Id {
             Some(Ok(connected)) => {
                 state.phase = Phase::Connected;
                 qp.set_state(qp_state::RTS);
+                qp.limit_silence();
                 if let Some(source) = qp.queues.local_addr() {
                     self.set_source(source);
                 }
@@ -198,8 +189,8 @@ impl Id {
         }
         let qp = self.pair(&mut state, &wanted)?;
         let peer = state.destination.ok_or(Errno::EINVAL)?;
-        // Those of the peer decide in InfiniBand, which are not known here.
-        let options = Wanted { retries: RETRIES, ..wanted }.options(&self.device.device, &qp, peer)?;
+        // Its retries are for the peer, which cannot be told of them here.
+        let options = wanted.options(&self.device.device, peer)?;
         let request = state.request.take().ok_or(Errno::EINVAL)?;
         qp.set_extensions(options.extensions);
         let negotiated = request.accept_with(&qp.queues, &options).map_err(|error| {
@@ -208,6 +199,7 @@ impl Id {
         })?;
         state.phase = Phase::Connected;
         qp.set_state(qp_state::RTS);
+        qp.limit_silence();
         if let Some(source) = qp.queues.local_addr() {
             self.set_source(source);
         }
@@ -337,19 +329,4 @@ pub(in crate::c) unsafe extern "C" fn rdma_init_qp_attr(
             Ok(())
         }),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timeout_and_retry_count_decide_how_long_a_silent_peer_is_waited_for() {
-        assert_eq!(user_timeout(0, 7), None);
-        // 67.1 ms, as many programs ask, once and with the most retries.
-        assert_eq!(user_timeout(14, 0).unwrap().as_millis(), 268);
-        assert_eq!(user_timeout(14, 7).unwrap().as_millis(), 2147);
-        // Five bits and three.
-        assert_eq!(user_timeout(255, 255), user_timeout(31, 7));
-    }
 }

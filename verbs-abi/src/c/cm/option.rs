@@ -51,6 +51,7 @@ impl Id {
         // A queue pair that is there already has the time limit, too.
         if let (Some(timeout), Some(qp)) = (state.settings.timeout, state.qp.upgrade()) {
             qp.attributes.lock().timeout = timeout;
+            qp.limit_silence();
         }
         Ok(())
     }
