@@ -1,6 +1,6 @@
 /*
- * Asks, twice each, for what this device refuses: `refused WHAT`. refused.py looks at what the user
- * is told.
+ * Asks, twice each, for what this device refuses, or does not take: `refused WHAT`. refused.py
+ * looks at what the user is told.
  */
 #include "calls.h"
 
@@ -34,6 +34,34 @@ static void other_types(struct ibv_pd *pd, enum ibv_qp_type type)
 	IS(errno, EOPNOTSUPP);
 }
 
+enum { SIZE = 1 << 20 };
+
+static void *change(void *sent)
+{
+	for (volatile char *octets = sent;;)
+		for (int at = 0; at < SIZE; at += 64)
+			octets[at]++;
+	return NULL;
+}
+
+/* Sends memory that changes, until the peer finds a wrong CRC. It is no static memory, which begins
+ * in a mapping of the program's file: such is copied before it is summed. */
+static void changed(void)
+{
+	char *sent = malloc(SIZE), *taken = malloc(SIZE);
+	struct ibv_mr *source, *sink;
+	pthread_t thread;
+
+	join();
+	source = ibv_reg_mr(client->pd, sent, SIZE, 0);
+	sink = rdma_reg_write(server, taken, SIZE);
+	pthread_create(&thread, NULL, change, sent);
+	do
+		if (rdma_post_write(client, NULL, sent, SIZE, source, 0, (uintptr_t)taken, sink->rkey))
+			break;
+	while (next(client->send_cq).status == IBV_WC_SUCCESS);
+}
+
 int main(int argc, char **argv)
 {
 	struct ibv_context *context = ibv_open_device(ibv_get_device_list(NULL)[0]);
@@ -49,6 +77,8 @@ int main(int argc, char **argv)
 			other_types(pd, IBV_QPT_UD);
 		else if (!strcmp(argv[1], "xrc"))
 			other_types(pd, IBV_QPT_XRC_SEND);
+		else if (!strcmp(argv[1], "changed"))
+			changed();
 		else if (!strcmp(argv[1], "missing"))
 			IS(ibv_import_pd(context, 1), NULL);
 		else

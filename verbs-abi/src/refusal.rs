@@ -3,8 +3,8 @@
 //! Where a call is refused, [`because`] notes the reason beside the error number; where the number
 //! goes to the program, [`told`] makes one event of both. A reason counts for its number and thread
 //! alone, so that one whose error came to nothing is not told of another, and is put in words only
-//! where somebody listens. What no program can do on this device ([`Cause`]) has a line on standard
-//! error besides, once a process.
+//! where somebody listens. What programs can do on other devices and not on this one ([`Cause`])
+//! has a line on standard error besides, once a process.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -48,6 +48,8 @@ pub(crate) enum Cause {
     Extensions,
     Datagrams,
     Xrc,
+    /// A network adapter sums octets as they leave, whatever becomes of them in memory.
+    Changed,
 }
 
 impl Cause {
@@ -64,6 +66,10 @@ impl Cause {
                 "this device has no datagrams (UD, RDMA_PS_UDP): use connections (RC, RDMA_PS_TCP)"
             }
             Cause::Xrc => "this device has no XRC: use RC queue pairs, and shared receive queues",
+            Cause::Changed => {
+                "the peer found a wrong CRC: if the program changes memory while it is sent, \
+                 set RDDP_VERBS_CRC=off at both ends"
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use nix::errno::Errno;
 use parking_lot::Mutex;
-use rddp_rnic::{AsyncEvent, AsyncEventKind, CqNum, Element, Fault, QpConfig, QueuePair};
+use rddp_rnic::{AsyncEvent, AsyncEventKind, CqNum, Element, Fault, QpConfig, QueuePair, TerminateCode};
 
 use super::abi::{
     Plain, device, event, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
@@ -194,12 +194,13 @@ impl Watcher for Qp {
                 self.report(event::QP_FATAL);
                 self.end();
             }
-            (
-                AsyncEventKind::BadClose
-                | AsyncEventKind::ConnectionLost
-                | AsyncEventKind::TerminateReceived(_),
-                _,
-            ) => self.end(),
+            (AsyncEventKind::TerminateReceived(code), _) => {
+                if *code == TerminateCode::MPA_CRC {
+                    Cause::Changed.tell();
+                }
+                self.end();
+            }
+            (AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost, _) => self.end(),
             (AsyncEventKind::CqOverflow, Element::Cq(num)) => self.report_overflow(num),
             (AsyncEventKind::SrqLimit, _) => {
                 if let Some(srq) = &self.srq {
