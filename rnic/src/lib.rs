@@ -55,7 +55,7 @@
 //! else, one background thread of the device does both, from its
 //! first connection or listener on. So a one-sided operation of the peer needs
 //! no call of this program, and a program that polls is not slowed down by another thread. All
-//! types can be shared by threads. `docs/architecture.md` describes the design.
+//! types can be shared by threads. `rnic/README.md` describes the design.
 //!
 //! # `fork`
 //!

@@ -1,6 +1,7 @@
 //! A device at work in this process: the RNIC, and a thread that waits for what happens to
 //! connections and tells the program's objects. The thread starts when there is something to wait
-//! for: with the first listener, or the first event.
+//! for: with the first listener, or the first event. Whoever notices an event first holds locks of
+//! the device, and so cannot tell the program's objects itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;

@@ -1,5 +1,5 @@
 //! The background thread: progress for programs whose threads do something else (design:
-//! docs/architecture.md, "Who makes progress"). The work of each turn is in
+//! rnic/README.md, "Who makes progress"). The work of each turn is in
 //! [`turns`](super::turns).
 //!
 //! Every socket is in the thread's epoll set one-shot: an event disarms it, and it is armed again
