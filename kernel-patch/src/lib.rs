@@ -6,7 +6,7 @@
 //! all that follow. DDP does not need that order (RFC 5041 §5.3), and the program, at tc ingress,
 //! sees each segment when it comes. Octets still reach user space as a stream. There an FPDU that
 //! has been placed counts if TCP has taken the same octets, and one that has not is placed as ever.
-//! `docs/kernel-placement.md` has the whole.
+//! `README.md` has the whole, `docs/kernel-placement.md` its use.
 //!
 //! `rddp-rnic` uses it where its feature `kernel` is on.
 //!
