@@ -1,4 +1,4 @@
-//! The Sockets Direct Protocol over the program's own socket (docs/sdp.md).
+//! The Sockets Direct Protocol over the program's own socket (README.md here; docs/sdp.md).
 //!
 //! A message of SDP is one Send. Its octets go between the program's memory and the kernel as those
 //! of a plain byte stream do; [`Shared`], which lies in [`Rx`](super::state::Rx) under its lock,
