@@ -6,6 +6,7 @@
 - unsafe code stands in the rooms made for it alone, and in tests;
 - arrows point down: a crate depends on what `NEEDS` says, and on no other of the workspace, and
   CONTRIBUTING.md shows them so;
+- the files that docs/architecture.md names exist;
 - every dependency has a licence that deny.toml allows, comes from the registry, and is named
   in docs/dependencies.md;
 - the prose is plain where it has been gone through: see prose.py.
@@ -239,6 +240,13 @@ def arrows(packages):
                 yield fault
 
 
+def map_of_files(text):
+    """Yields the files and folders that a page names and that are not there."""
+    for name in sorted(set(re.findall(r"`([\w.-]+/[\w./-]*)`", text))):
+        if not (root / name).exists():
+            yield f"docs/architecture.md: there is no {name}"
+
+
 def is_allowed(licence, policy):
     """Tells whether of an expression such as "MIT OR Apache-2.0" one choice is allowed whole."""
     text = (licence or "").replace("/", " OR ").replace("(", "").replace(")", "")
@@ -317,6 +325,8 @@ def self_test():
     for name, kind, need, passes in ARROWS:
         if (arrow(name, kind, need) is None) != passes:
             yield f"check.py: {name} on {need} ({kind}): does it pass? {passes} is right"
+    if len(list(map_of_files("`mpa/src/rx.rs` `mpa/src/` `mpa/src/no.rs` `mpa/no/`"))) != 2:
+        yield "check.py: files that are not there are not told from those that are"
     if is_allowed("A OR MIT AND B", ["MIT"]) or not is_allowed("A/(MIT AND B)", ["MIT", "B"]):
         yield "check.py: choices of licences are not understood"
 
@@ -327,6 +337,7 @@ def main():
     packages = json.loads(said)["packages"]
     files = list(sources())
     faults = [*self_test(), *purity(files), *unsafe_rooms(files), *arrows(packages),
+              *map_of_files((root / "docs/architecture.md").read_text()),
               *licences(packages), *prose.check()]
     for fault in faults:
         print(fault)
