@@ -8,6 +8,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::out::{self, complain};
+use crate::places::TOO_MANY;
 
 /// The part of every subcommand's help that explains exit codes.
 pub(crate) const EXIT_CODES: &str = "\
@@ -18,6 +19,7 @@ Exit codes:
   3    the peer is not there, does not speak iWARP, has gone, or broke the protocol
   4    data differ from what they should be
   5    the peer's program refused
+  6    done, but for special files or paths that are too long, which were left out
   130  interrupted
   141  nobody reads the output any more";
 
@@ -37,6 +39,10 @@ pub(crate) enum Kind {
     Mismatch,
     /// The peer's program refused.
     Refused,
+    /// The peer has no place for another client at the moment.
+    TurnedAway,
+    /// Entries of a tree were left out that the user did not ask for.
+    LeftOut,
     /// `rddp run`: the program cannot be run, or cannot be run with the library.
     CannotRun,
     /// `rddp run`: there is no such program.
@@ -55,7 +61,8 @@ impl Kind {
             Kind::Usage => 2,
             Kind::Peer => 3,
             Kind::Mismatch => 4,
-            Kind::Refused => 5,
+            Kind::Refused | Kind::TurnedAway => 5,
+            Kind::LeftOut => 6,
             Kind::CannotRun => 126,
             Kind::NotFound => 127,
             Kind::Interrupted => 130,
@@ -150,14 +157,20 @@ impl Failure {
                 }
                 _ => failure,
             },
-            ConnectError::TimedOut(_) => failure.remedy(format!(
-                "start {what} there, or name its port: a plain TCP service does not answer, nor does a firewall"
-            )),
+            ConnectError::TimedOut(time) => {
+                Self::peer(format!("connecting to {addr}: the peer did not answer the MPA startup within {time:?}"))
+                    .remedy(format!(
+                        "is it {what}? Then its log says what keeps it; a plain TCP service does not answer, nor does a firewall"
+                    ))
+            }
             // A server without a free place closes before it has read anything.
             ConnectError::Closed | ConnectError::Startup(_) => failure.remedy(format!(
                 "is it {what}? A plain TCP service does not speak MPA, or the server has too many connections at the moment"
             )),
             ConnectError::Rejected { private_data } => match readable(private_data) {
+                Some(reason) if reason == TOO_MANY => {
+                    Self::new(Kind::TurnedAway, format!("{addr} refused: {reason}"))
+                }
                 Some(reason) => Self::refused(format!("{addr} refused: {reason}")),
                 None => Self::refused(format!("{addr} refused the connection")),
             },

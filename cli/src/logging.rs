@@ -1,25 +1,39 @@
-//! Events on standard error: those that `RDDP_LOG` asks for, or else `RUST_LOG`, or else `-v`.
+//! Events on standard error: those that `RDDP_LOG` asks for, or else `RUST_LOG`, or else `-v`; or
+//! else warnings, each of them seldom.
 
+use std::collections::HashMap;
 use std::env::{VarError, var, var_os};
 use std::ffi::OsString;
+use std::fmt::{Debug, Write};
 use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rddp_log::{Filter, VARIABLE, remedy};
-use tracing_subscriber::EnvFilter;
+use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::out;
 
 /// Begins to print events. Nonsense in a variable is told, once, with what to write instead.
 pub(crate) fn begin(verbose: u8) {
     let default = match verbose {
-        0 => "error",
+        0 => "warn",
         1 => "info",
         _ => "debug",
     };
     let filter = match (asked(), var(EnvFilter::DEFAULT_ENV)) {
         (Some(filter), _) => EnvFilter::new(filter.to_string_lossy()),
         (None, Ok(text)) => chosen(&text, default),
+        (None, Err(VarError::NotPresent)) if verbose == 0 => {
+            tracing_subscriber::registry().with(Warnings::default().with_filter(LevelFilter::WARN)).init();
+            return;
+        }
         (None, Err(VarError::NotPresent)) => EnvFilter::new(default),
         (None, Err(VarError::NotUnicode(_))) => chosen("not UTF-8 =", default),
     };
@@ -32,6 +46,52 @@ pub(crate) fn begin(verbose: u8) {
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
+}
+
+/// Time in which events of one kind are shown once, unless the user asks for all.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Shows warnings as a server's lines are shown.
+#[derive(Default)]
+struct Warnings(Mutex<HashMap<Identifier, Instant>>);
+
+impl Warnings {
+    /// Returns whether the last event of this kind was long enough ago.
+    fn is_due(&self, kind: Identifier, now: Instant) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.get(&kind).is_none_or(|last| now.saturating_duration_since(*last) >= EVERY);
+        if is_due {
+            last.insert(kind, now);
+        }
+        is_due
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Warnings {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if self.is_due(event.metadata().callsite(), Instant::now()) {
+            let mut text = Text::default();
+            event.record(&mut text);
+            out::server_warns(format_args!("{}{}", text.message, text.fields));
+        }
+    }
+}
+
+/// The message of an event, and its fields behind it.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        // Writing to a string does not fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, "; {name}: {value:?}"),
+        };
+    }
 }
 
 /// Returns what `RDDP_LOG` asks for, and tells what is wrong in it.
@@ -76,3 +136,27 @@ fn chosen(text: &str, default: &str) -> EnvFilter {
 }
 
 const REMEDY: &str = "try: RUST_LOG=debug, or RUST_LOG=info,rddp_rnic=debug";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_of_event_is_shown_once_in_its_time() {
+        let (warnings, now) = (Warnings::default(), Instant::now());
+        let kind = tracing::callsite::Identifier(&KIND);
+        let shown = [0, 1, 9, 10, 19, 20]
+            .map(|second| warnings.is_due(kind.clone(), now + Duration::from_secs(second)));
+        assert_eq!(shown, [true, false, false, true, false, true]);
+    }
+
+    /// A kind of event.
+    struct Kind;
+    static KIND: Kind = Kind;
+    impl tracing::Callsite for Kind {
+        fn set_interest(&self, _: tracing::subscriber::Interest) {}
+        fn metadata(&self) -> &tracing::Metadata<'_> {
+            unreachable!()
+        }
+    }
+}

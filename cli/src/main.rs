@@ -128,7 +128,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    out::set_style(Style { json: cli.command.json(), quiet: cli.quiet });
+    out::set_style(Style { json: cli.command.json(), quiet: cli.quiet, verbose: cli.verbose > 0 });
     logging::begin(cli.verbose);
     // A program that takes this process over handles signals itself.
     let signals = if matches!(cli.command, Command::Run(_)) { Ok(()) } else { signals::install() };
@@ -167,7 +167,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || !json {
         error.exit();
     }
-    out::set_style(Style { json, quiet: false });
+    out::set_style(Style { json, ..Style::default() });
     misuse(&error.to_string()).report()
 }
 

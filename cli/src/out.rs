@@ -41,6 +41,8 @@ pub(crate) struct Style {
     pub(crate) json: bool,
     /// `--quiet`: no progress, and of a server nothing of what went well.
     pub(crate) quiet: bool,
+    /// `--verbose`: all that there is to say.
+    pub(crate) verbose: bool,
 }
 
 static STYLE: OnceLock<Style> = OnceLock::new();
@@ -78,6 +80,15 @@ pub(crate) fn client_failed(peer: &str, failure: &Failure) {
         json_complaint(&Timed { time: now(), value: &ClientFailed { peer, error: failure } });
     } else {
         complain!("{} {peer}: {failure}", now());
+    }
+}
+
+/// Prints a line of a server's to standard error: what is wrong, while it goes on.
+pub(crate) fn server_warns(text: fmt::Arguments<'_>) {
+    if style().json {
+        json_complaint(&Timed { time: now(), value: &Warning { warning: text.to_string() } });
+    } else {
+        complain!("{} {text}", now());
     }
 }
 

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// Octets a second that a client has to move to be sure of its place.
 pub(crate) const SLOW: u64 = 4096;
 
+/// The reason for which a client is turned away that may come back.
+pub(crate) const TOO_MANY: &str = "too many clients at the moment";
+
 /// The longest time over which a client's rate is measured.
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -90,7 +93,7 @@ fn slowest(taken: &[Taken], may_go: impl Fn(&Taken) -> bool) -> Option<&Taken> {
 }
 
 /// Returns the network that counts as one host: the IPv4 address, or the /64 of an IPv6 address.
-fn network(addr: IpAddr) -> IpAddr {
+pub(crate) fn network(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V6(addr) => IpAddr::V6(Ipv6Addr::from_bits(addr.to_bits() & (u128::MAX << 64))),
         addr @ IpAddr::V4(_) => addr,

@@ -9,6 +9,7 @@ use super::GetArgs;
 use super::checksum::Check;
 use super::files::FileError;
 use super::partial::{Clobber, Last};
+use super::patience::patiently;
 use super::protocol::{Chunk, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step};
 use super::remote::{Peer, RemoteFile};
 use super::show::{About, Finished, Progress, resumable};
@@ -18,6 +19,7 @@ use super::target::{STANDARD, Target};
 use super::tasks::Hub;
 use super::tree;
 use crate::failure::{Failure, Kind};
+use crate::signals;
 
 pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     // As for cp, the last of several names is the destination.
@@ -32,7 +34,7 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     }
     args.common.one_connection()?;
     let hub = Hub::new(&Rnic::open()?)?;
-    hub.run(one(args, remote, local, &hub))?
+    patiently(args.common.retry, || hub.run(one(args, remote, local, &hub))?)
 }
 
 /// Fetches one file.
@@ -44,12 +46,23 @@ async fn one(args: &GetArgs, remote: &str, local: &Path, hub: &Rc<Hub>) -> Resul
     let clobber = Clobber::unless(args.common.no_clobber);
     let token = args.common.token()?;
     let target = Target::of(&local, clobber).map_err(failed)?;
+    let check = args.common.checksum.unwrap_or_default();
+    let mut sink = Sink::open(target, clobber, check, hub).await.map_err(failed)?;
+    // A server lets those go that ask for nothing, and reading what is there already may take long.
+    let mut begun = sink.examine(&mut async || signals::check()).await.map_err(failed)?;
     let mut server = remote.connect(args.common.asks(token.as_ref()), Peer::Any, hub)?;
+    let checked = check;
     let check = server.check(args.common.checksum)?;
-    let sink = Sink::open(target, clobber, check, hub).await.map_err(failed)?;
+    if check != checked {
+        sink.check_by(check);
+        let talk = &mut server.talk;
+        let mut tick = async || talk.say_busy(&ToServer::Busy).await;
+        begun = sink.examine(&mut tick).await.map_err(failed)?;
+    }
     let is_resumable = sink.is_resumable();
     let knows_offers = server.agreed.flags.offers;
-    let get = Get { talk: &mut server.talk, args, sink, check, knows_offers, arrived: Default::default() };
+    let talk = &mut server.talk;
+    let get = Get { talk, args, sink, begun, check, knows_offers, arrived: Default::default() };
     let finished = get.all(path.clone()).await;
     let finished = if is_resumable { finished.map_err(resumable) } else { finished }?;
     server.talk.close().await;
@@ -97,6 +110,8 @@ struct Get<'a> {
     talk: &'a mut Talk,
     args: &'a GetArgs,
     sink: Sink,
+    /// The number and proof of the octets that are here already.
+    begun: (u64, String),
     check: Check,
     /// The server knows of terms, holes and checksums of chunks.
     knows_offers: bool,
@@ -106,9 +121,7 @@ struct Get<'a> {
 
 impl Get<'_> {
     async fn all(mut self, path: String) -> Result<Finished, Failure> {
-        let talk = &mut *self.talk;
-        let mut tick = async || talk.say_busy(&ToServer::Busy).await;
-        let (have, sha256) = self.sink.examine(&mut tick).await.map_err(failed)?;
+        let (have, sha256) = std::mem::take(&mut self.begun);
         let terms = self.knows_offers.then(|| Terms { check: self.check, ..Terms::default() });
         self.talk.ask(&ToServer::Get { path, have, sha256, terms })?;
         let answer = self.talk.hear(self.args.common.timeout).await?;

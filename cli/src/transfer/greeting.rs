@@ -15,6 +15,7 @@
 //! | 2 | FPDUs may be longer than TCP's segments, both ways (against RFC 5044 §4.5) |
 //! | 4 | the request may be about a tree (`PutTree`, `GetTree`) |
 //! | 8 | a choice of checksums, holes, times, offers of files, and files of unknown size |
+//! | 16 | of trees: long paths, names of what is left out, and files that the receiver keeps |
 
 use super::protocol::out_of_step;
 use super::token::Nonce;
@@ -29,6 +30,7 @@ const TOKEN: u8 = 1;
 const LARGE: u8 = 2;
 const TREES: u8 = 4;
 const OFFERS: u8 = 8;
+const DETAILS: u8 = 16;
 
 /// A client's greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,7 @@ pub(super) struct Flags {
     pub(super) large: bool,
     pub(super) trees: bool,
     pub(super) offers: bool,
+    pub(super) details: bool,
 }
 
 /// The outcome of the greetings.
@@ -57,16 +60,28 @@ pub(super) struct Agreed {
 impl Flags {
     /// The abilities of this program, with a token or without, and without large FPDUs.
     pub(super) fn all(token: bool) -> Self {
-        Flags { token, large: false, trees: true, offers: true }
+        Flags { token, large: false, trees: true, offers: true, details: true }
     }
 
     fn parse(octet: u8) -> Self {
         let has = |flag| octet & flag != 0;
-        Flags { token: has(TOKEN), large: has(LARGE), trees: has(TREES), offers: has(OFFERS) }
+        Flags {
+            token: has(TOKEN),
+            large: has(LARGE),
+            trees: has(TREES),
+            offers: has(OFFERS),
+            details: has(DETAILS),
+        }
     }
 
     fn emit(self) -> u8 {
-        let flags = [(self.token, TOKEN), (self.large, LARGE), (self.trees, TREES), (self.offers, OFFERS)];
+        let flags = [
+            (self.token, TOKEN),
+            (self.large, LARGE),
+            (self.trees, TREES),
+            (self.offers, OFFERS),
+            (self.details, DETAILS),
+        ];
         flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum()
     }
 }
@@ -130,11 +145,11 @@ mod tests {
             (b"rddp-files 2", None),
             (b"rddp-files 2\0", Some(Hello::Two(flags))),
             (b"rddp-files 2\x01", Some(Hello::Two(token))),
-            (b"rddp-files 2\xf0", Some(Hello::Two(flags))),
+            (b"rddp-files 2\xe0", Some(Hello::Two(flags))),
             (b"rddp-files 2\x02", Some(Hello::Two(Flags { large: true, ..flags }))),
-            (b"rddp-files 2\xf1 and more", Some(Hello::Two(token))),
+            (b"rddp-files 2\xe1 and more", Some(Hello::Two(token))),
             (b"rddp-files 2\x04", Some(Hello::Two(trees))),
-            (b"rddp-files 2\x0d", Some(Hello::Two(Flags::all(true)))),
+            (b"rddp-files 2\x1d", Some(Hello::Two(Flags::all(true)))),
             (b"rddp-files 3\0", None),
             (b"", None),
         ] {
@@ -144,7 +159,7 @@ mod tests {
 
     #[test]
     fn each_end_understands_the_others_greeting() {
-        let flags = (0..16).map(Flags::parse);
+        let flags = (0..32).map(Flags::parse);
         for hello in flags.map(Hello::Two).chain([Hello::One]) {
             assert_eq!(Hello::parse(&hello.emit()), Some(hello));
             let nonce = matches!(hello, Hello::Two(Flags { token: true, .. })).then_some([7; 32]);

@@ -11,6 +11,7 @@
 //! | `put`, `get` | the client |
 //! | `tree` | several files and trees, and `ls` |
 //! | `serve` | the server |
+//! | `patience` | commands that begin anew when they are turned away |
 //! | `remote`, `show` | `HOST[:PORT]/PATH`; progress and results |
 
 mod checksum;
@@ -18,6 +19,7 @@ mod files;
 mod get;
 mod greeting;
 mod partial;
+mod patience;
 mod protocol;
 mod put;
 mod remote;
@@ -137,6 +139,14 @@ pub(crate) struct LsArgs {
     #[arg(long)]
     json: bool,
 
+    /// Come back for so many seconds when the server has no place at the moment (0: do not)
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
+    retry: Duration,
+
+    /// Leave links, pipes, sockets, devices and incomplete files out without complaint
+    #[arg(long)]
+    skip_special: bool,
+
     /// Prove to the server that this end has the token in this file; the token itself is not sent
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
@@ -159,6 +169,14 @@ struct Common {
     /// Fail rather than replace a file that exists
     #[arg(long)]
     no_clobber: bool,
+
+    /// Come back for so many seconds when the server has no place at the moment (0: do not)
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
+    retry: Duration,
+
+    /// Leave links, pipes, sockets, devices and incomplete files out without complaint
+    #[arg(long)]
+    skip_special: bool,
 
     /// Prove to the server that this end has the token in this file; the token itself is not sent
     #[arg(long, value_name = "FILE")]

@@ -140,6 +140,9 @@ pub(super) enum ToClient {
         /// The file changed during the transfer; older servers leave this out.
         #[serde(default)]
         changed: bool,
+        /// There is no place for the client at the moment.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        turned_away: bool,
     },
 }
 
@@ -272,10 +275,11 @@ impl Message for ToClient {
 
     fn failure(&self) -> Option<Failure> {
         match self {
-            ToClient::Refused { reason, remedy, mismatch, changed } => {
+            ToClient::Refused { reason, remedy, mismatch, changed, turned_away } => {
                 let kind = match (mismatch, changed) {
                     (true, _) => Kind::Mismatch,
                     (false, true) => Kind::Changed,
+                    (false, false) if *turned_away => Kind::TurnedAway,
                     (false, false) => Kind::Refused,
                 };
                 let failure = Failure::new(kind, format!("the server: {}", bounded(reason)));

@@ -8,6 +8,7 @@ use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr};
 use super::PutArgs;
 use super::checksum::Check;
 use super::files::{FileError, local_file};
+use super::patience::patiently;
 use super::protocol::{Chunk, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step};
 use super::remote::{Peer, RemoteFile};
 use super::show::{About, Finished, Progress, resumable};
@@ -37,7 +38,7 @@ pub(super) fn run(args: &PutArgs) -> Result<(), Failure> {
     }
     args.common.one_connection()?;
     let hub = Hub::new(&Rnic::open()?)?;
-    hub.run(one(args, local, remote, &hub))?
+    patiently(args.common.retry, || hub.run(one(args, local, remote, &hub))?)
 }
 
 /// Sends one file, or standard input.

@@ -26,6 +26,14 @@ impl Sink {
         }
     }
 
+    /// Has the octets checked in another way, before any have arrived or were examined.
+    pub(super) fn check_by(&mut self, check: Check) {
+        match self {
+            Sink::Partial(partial) => partial.check_by(check),
+            Sink::Stream(stream) => stream.check_by(check),
+        }
+    }
+
     pub(super) fn name(&self) -> String {
         match self {
             Sink::Partial(partial) => partial.name(),

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::checksum::CHUNK;
 use super::protocol::{Message, ToServer, out_of_step};
+use super::serve::Startup;
 use super::tasks::Hub;
 use super::token::{Nonce, Token};
 use crate::endpoint::{CLOSE, Endpoint, ended, silent};
@@ -38,10 +39,18 @@ pub(super) struct Talk {
     inbox: MemoryRegion,
     outbox: MemoryRegion,
     said_busy: Instant,
-    /// At a server: the meter of the client's rate.
-    meter: Option<Arc<Meter>>,
+    /// At a server: what can end the client's stay.
+    stay: Option<Stay>,
     /// At a client with a token: signs its requests, with the server's nonce.
     proof: Option<(Token, Nonce)>,
+}
+
+/// A client's stay at a server.
+enum Stay {
+    /// Without a place, before its request.
+    Startup(Arc<Startup>),
+    /// With a place, which it keeps while it moves enough.
+    Place(Arc<Meter>),
 }
 
 /// An event on the connection.
@@ -58,16 +67,21 @@ impl Talk {
         let outbox = end.pd.allocate(LONGEST, Access::LOCAL_WRITE)?;
         hub.join(end.qp.num())?;
         let hub = hub.clone();
-        let talk = Talk { end, hub, inbox, outbox, said_busy: Instant::now(), meter: None, proof: None };
+        let talk = Talk { end, hub, inbox, outbox, said_busy: Instant::now(), stay: None, proof: None };
         (0..RECEIVES).try_for_each(|slot| talk.post_receive(slot))?;
         Ok(talk)
     }
 
-    /// An end at a server that is not connected, for a client whose place others may take.
-    pub(super) fn metered(hub: &Rc<Hub>, meter: Arc<Meter>) -> Result<Self, Failure> {
+    /// An end at a server that is not connected, for a client that has no place yet.
+    pub(super) fn with(hub: &Rc<Hub>, startup: Arc<Startup>) -> Result<Self, Failure> {
         let mut talk = Self::new(hub)?;
-        talk.meter = Some(meter);
+        talk.stay = Some(Stay::Startup(startup));
         Ok(talk)
+    }
+
+    /// The client has a place from now on, which others may take.
+    pub(super) fn seat(&mut self, meter: Arc<Meter>) {
+        self.stay = Some(Stay::Place(meter));
     }
 
     fn post_receive(&self, slot: usize) -> Result<(), Failure> {
@@ -115,7 +129,7 @@ impl Talk {
 
     /// Counts octets of the file that have moved.
     pub(super) fn moved(&self, octets: usize) {
-        if let Some(meter) = &self.meter {
+        if let Some(Stay::Place(meter)) = &self.stay {
             meter.moved(octets as u64);
         }
     }
@@ -171,7 +185,7 @@ impl Talk {
 
     /// The failure of a peer that says nothing. The client of a server is told of it.
     fn silence(&self, patience: Duration) -> Failure {
-        if self.meter.is_none() {
+        if self.stay.is_none() {
             return silent(patience);
         }
         let seconds = patience.as_secs_f32();
@@ -180,13 +194,14 @@ impl Talk {
     }
 
     fn check_place(&self) -> Result<(), Failure> {
-        if self.meter.as_ref().is_some_and(|meter| meter.is_over()) {
-            return Err(Failure::peer(format!(
-                "less than {SLOW} octets a second, and others wait for a place"
-            ))
-            .remedy("repeat the command: it goes on where it ended"));
+        match &self.stay {
+            Some(Stay::Startup(startup)) => startup.check(),
+            Some(Stay::Place(meter)) if meter.is_over() => {
+                Err(Failure::peer(format!("less than {SLOW} octets a second, and others wait for a place"))
+                    .remedy("repeat the command: it goes on where it ended"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     pub(super) async fn next<T: Message>(&mut self, patience: Duration) -> Result<Next<T>, Failure> {

@@ -23,7 +23,7 @@ fn serve(dir: &Path, more: &[&str]) -> Server {
 
 fn put(server: &Server, name: &str) -> Ended {
     let file = tempfile::NamedTempFile::new().unwrap();
-    run(&["put", file.path().to_str().unwrap(), &format!("{}/{name}", server.host())])
+    run(&["put", file.path().to_str().unwrap(), &format!("{}/{name}", server.host()), "--retry", "0"])
 }
 
 /// Limits the memory that the server can map in addition; `None` removes the limit. A thread's
@@ -75,15 +75,11 @@ fn no_work_is_done_for_a_client_that_has_gone() {
         json!({"Get": {"path": "file", "have": 8u64 << 40, "sha256": ""}}),
     ];
     for ask in ask {
-        let mut peer = None;
-        until("the one before has gone", || {
-            peer = Peer::try_connect(server.addr, FILES).ok();
-            peer.is_some()
+        until("the one before has gone, and the server works", || {
+            let peer = Peer::connect(server.addr, FILES);
+            peer.say_json(&ask);
+            peer.hear() == Some(json!("Busy"))
         });
-        let peer = peer.unwrap();
-        peer.say_json(&ask);
-        assert_eq!(peer.hear(), Some(json!("Busy")));
-        drop(peer);
         until("there is room for another", || put(&server, "other").code == 0);
     }
 }
@@ -128,7 +124,8 @@ fn talk_on(peer: &Peer) {
 /// A client that keeps talking, behind its request and before there is one.
 #[test]
 fn a_client_that_keeps_talking_does_not_outlive_its_place() {
-    for ask in [Some(json!({"Put": {"path": "slow", "size": 1 << 20, "mode": 0o644}})), None] {
+    let put_slow = json!({"Put": {"path": "slow", "size": 1 << 20, "mode": 0o644}});
+    for (ask, why) in [(Some(put_slow), "others wait"), (None, "asked for nothing for 5 s")] {
         let dir = tempfile::tempdir().unwrap();
         let mut server = serve(dir.path(), &["--max-clients", "2", "--idle", "5"]);
         let talker = Peer::connect(server.addr, FILES);
@@ -136,9 +133,98 @@ fn a_client_that_keeps_talking_does_not_outlive_its_place() {
         let talking = std::thread::spawn(move || talk_on(&talker));
         until("there is room for another", || put(&server, "other").code == 0);
         until("the talker has gone", || talking.is_finished());
-        let complaint = server.complaint();
-        assert!(complaint.contains("others wait"), "{complaint}");
+        let mut complaints = std::iter::repeat_with(|| server.complaint());
+        let complaint = complaints.find(|complaint| !complaint.contains("turned away")).unwrap();
+        assert!(complaint.contains(why), "{complaint}");
     }
+}
+
+/// Begins connections to a server of files from an address, and asks for nothing.
+fn silent(server: &Server, addr: Ipv4Addr, count: usize) -> Vec<TcpStream> {
+    // RFC 5044 §7.1: an MPA Request with the CRC, of revision 1, and the greeting of protocol 2.
+    let request = [&b"MPA ID Req Frame"[..], &[0x40, 1, 0, 13], b"rddp-files 2\x01"].concat();
+    let connect = || {
+        let mut stream = Control::connect_from(addr, server).0;
+        stream.write_all(&request).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    };
+    (0..count).map(|_| connect()).collect()
+}
+
+/// Returns whether the server has closed a connection, whatever it said before.
+fn has_ended(stream: &mut TcpStream) -> bool {
+    loop {
+        match stream.read(&mut [0; 512]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// Places are for those who have proven that they have the token, and have asked for something.
+#[test]
+fn silent_clients_lock_nobody_out_and_have_seconds() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), "octets").unwrap();
+    let token = tempfile::NamedTempFile::new().unwrap();
+    fs::write(token.path(), "of sixteen octets").unwrap();
+    let token = token.path().to_str().unwrap();
+    let server = serve(dir.path(), &["--token", token]);
+    let remote = format!("{}/file", server.host());
+    let get = || run(&["get", &remote, "/dev/null", "--token", token, "--retry", "0"]);
+    let from = |last| Ipv4Addr::new(127, 0, 0, last);
+    let mut crowd = Vec::new();
+    for _ in 0..4 {
+        crowd.extend(silent(&server, from(2), 20));
+        crowd.extend(silent(&server, from(3), 20));
+        get().ok();
+    }
+    // In seconds, whatever `--idle`, which is a minute.
+    until("all of them have been let go", || {
+        crowd.retain_mut(|stream| !has_ended(stream));
+        crowd.is_empty()
+    });
+    get().ok();
+}
+
+/// Without `-v`, and once for many failures.
+#[test]
+fn a_server_without_descriptors_says_so_and_its_clients_are_told_where_to_look() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), "octets").unwrap();
+    let mut server = serve(dir.path(), &[]);
+    let limit = |count: &str| {
+        let args = ["--pid", &server.id().to_string(), &format!("--nofile={count}:")];
+        assert!(Command::new("prlimit").args(args).status().unwrap().success());
+    };
+    let remote = format!("{}/file", server.host());
+    limit("4");
+    let ended = run(&["get", &remote, "/dev/null"]).failed(3, &["did not answer", "its log says"]);
+    assert!(!ended.stderr.contains("start rddp serve"), "{ended:?}");
+    limit("1000");
+    until("it is served", || run(&["get", &remote, "/dev/null"]).code == 0);
+    let warning: Value = serde_json::from_str(&server.complaint()).unwrap();
+    let text = warning["warning"].as_str().unwrap();
+    assert!(text.contains("a listener cannot take connections") && text.contains("error"), "{text}");
+    let pid = nix::unistd::Pid::from_raw(server.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    assert_eq!(server.complaint(), "");
+}
+
+/// Forty clients of one host, which has half of the places.
+#[test]
+fn clients_that_are_turned_away_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), &["--max-clients", "4"]);
+    fs::write(dir.path().join("file"), vec![7; 3 << 20]).unwrap();
+    let remote = format!("{}/file", server.host());
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| run(&["get", &remote, "/dev/null", "--retry", "60"]).ok());
+        }
+    });
 }
 
 #[test]

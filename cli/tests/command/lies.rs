@@ -13,7 +13,7 @@ use crate::program::{Ended, run, until};
 use crate::site::Site;
 
 /// The greeting of protocol 2 with trees and offers, and no token.
-const ALL: &[u8] = b"rddp-files 2\x0c";
+const ALL: &[u8] = b"rddp-files 2\x1c";
 
 const CRC_OF_DIGITS: u32 = 0xe306_9283;
 
@@ -279,6 +279,15 @@ fn holes_under_sha_256_hold_up_nobody() {
 
 /// Runs a client against a server that the test plays. Returns how the client ended.
 fn against(args: impl Fn(&str) -> Vec<String> + Sync, play: impl FnOnce(&Peer)) -> Ended {
+    against_with(ALL, args, play)
+}
+
+/// Runs a client against a server that answers the greeting so.
+pub(crate) fn against_with(
+    greeting: &[u8],
+    args: impl Fn(&str) -> Vec<String> + Sync,
+    play: impl FnOnce(&Peer),
+) -> Ended {
     let listener = Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());
     let listener = listener.unwrap();
     let host = listener.local_addr().unwrap().to_string();
@@ -289,7 +298,7 @@ fn against(args: impl Fn(&str) -> Vec<String> + Sync, play: impl FnOnce(&Peer)) 
         });
         let request = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
         assert_eq!(request.private_data(), ALL);
-        let server = Peer::accept(request, ALL);
+        let server = Peer::accept(request, greeting);
         play(&server);
         drop(server);
         client.join().unwrap()
@@ -303,7 +312,7 @@ fn put_of(path: &Path, more: &[&str]) -> impl Fn(&str) -> Vec<String> {
 }
 
 /// Memory of the server's with these octets, and its description.
-fn memory(server: &Peer, octets: &[u8]) -> (rddp_rnic::MemoryRegion, Value) {
+pub(crate) fn memory(server: &Peer, octets: &[u8]) -> (rddp_rnic::MemoryRegion, Value) {
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let region = server.pd.allocate(8 * (512 << 10), access).unwrap();
     region.write(0, octets).unwrap();

@@ -8,6 +8,7 @@ mod decode;
 mod demo;
 mod doctor;
 mod hostile;
+mod left_out;
 mod lies;
 mod logs;
 mod output;

@@ -234,7 +234,7 @@ fn a_tree_goes_over_several_connections() {
         fs::write(site.here(&format!("tree/{count}")), random_octets(count, 3000)).unwrap();
     }
     std::os::unix::fs::symlink("0", site.here("tree/link")).unwrap();
-    let sent = put(&site, &["-r", "-P", "4"], "tree", "").ok().json();
+    let sent = put(&site, &["-r", "-P", "4", "--skip-special"], "tree", "").ok().json();
     assert_eq!((&sent["files"], &sent["skipped"]), (&400.into(), &1.into()), "{sent}");
     let got = get(&site, &["-r", "--parallel", "3"], "tree", "back").ok().json();
     assert_eq!(got["files"], 400);
@@ -243,7 +243,7 @@ fn a_tree_goes_over_several_connections() {
         assert!(fs::read(path).unwrap() == random_octets(count, 3000), "{count}");
     }
     assert!(site.here("back/tree/empty").is_dir());
-    assert_eq!(moved(put(&site, &["-r", "-P", "4"], "tree", "")), (0, 400));
+    assert_eq!(moved(put(&site, &["-r", "-P", "4", "--skip-special"], "tree", "")), (0, 400));
     put(&site, &["-P", "2"], "tree/1", "one").failed(2, &["-P is for several files"]);
     put(&site, &["-r", "-P", "0"], "tree", "").failed(2, &["--parallel"]);
 }

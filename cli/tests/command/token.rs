@@ -139,7 +139,7 @@ fn the_token_does_not_travel() {
     std::thread::scope(|scope| {
         let get = scope.spawn(|| place.get(&host, &["--token", &place.text("token")]));
         let request = accept(&listener);
-        assert_eq!(request.private_data(), two(0x0d));
+        assert_eq!(request.private_data(), two(0x1d));
         let nonce = [7; 32];
         let server = Peer::accept(request, &[&two(1)[..], &nonce].concat());
         let signed = server.hear().unwrap()["Signed"].clone();
@@ -200,7 +200,7 @@ fn protocol_1_is_answered_where_there_is_no_token() {
     let open = place.serve(&[]);
     let request = json!({"Get": {"path": "file", "have": 0, "sha256": ""}});
     // Flags that the server does not know are missing in its Reply.
-    for (greeting, answer) in [(FILES.to_vec(), Vec::new()), (two(0), two(0)), (two(0xfe), two(0x0e))] {
+    for (greeting, answer) in [(FILES.to_vec(), Vec::new()), (two(0), two(0)), (two(0xfe), two(0x1e))] {
         let peer = Peer::connect(open.addr, &greeting);
         assert_eq!(peer.told, answer);
         peer.say_json(&request);
@@ -221,7 +221,7 @@ fn a_client_tries_protocol_1_unless_it_would_lose_what_it_was_told() {
     std::thread::scope(|scope| {
         let get = scope.spawn(|| place.get(&host, &[]));
         let first = accept(&listener);
-        assert_eq!(first.private_data(), two(0x0c));
+        assert_eq!(first.private_data(), two(0x1c));
         first.reject(b"this is rddp serve: use rddp put or rddp get of the same version").unwrap();
         let second = accept(&listener);
         assert_eq!(second.private_data(), FILES);

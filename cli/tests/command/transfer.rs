@@ -258,11 +258,16 @@ fn many_clients_at_once_get_and_put() {
 
 #[test]
 fn more_clients_than_allowed_are_told_so() {
-    let site = Site::new(&["--max-clients", "1"]);
+    let mut site = Site::new(&["--max-clients", "1"]);
     fs::write(site.here("file"), random_octets(1, 8 << 20)).unwrap();
     let mut first = site.slowly("put", site.here("file").to_str().unwrap(), &site.remote("file"));
     until("it has begun", || len(&site.served("file.rddp.part")) > 0);
-    site.put("file", "other").failed(5, &["too many clients"]);
+    let (file, other) = (site.here("file"), site.remote("other"));
+    let put = |retry| run(&["put", file.to_str().unwrap(), &other, "--retry", retry]);
+    put("0").failed(5, &["too many clients"]);
+    put("0.5").failed(5, &["too many clients", "tried again for 0.5 s"]);
+    let server = site.server.as_mut().unwrap();
+    assert!(server.complaint().contains("a client is turned away: too many clients"));
     first.kill().unwrap();
     first.wait().unwrap();
 }

@@ -17,7 +17,7 @@ use crate::site::{Site, assert_holes, write_holes};
 
 /// The greeting of protocol 2 with trees, and no token; and with all that there is.
 const TREES: &[u8] = b"rddp-files 2\x04";
-const ALL: &[u8] = b"rddp-files 2\x0c";
+const ALL: &[u8] = b"rddp-files 2\x1c";
 
 fn put(site: &Site, more: &[&str], name: &str, path: &str) -> Ended {
     let (local, remote) = (site.here(name), site.remote(path));
@@ -110,7 +110,7 @@ fn links_are_neither_followed_nor_sent() {
     symlink("../../secret", site.served("sub/link")).unwrap();
     symlink("../..", site.served("sub/up")).unwrap();
     fs::write(site.served("sub/half.rddp.part"), "half").unwrap();
-    let got = get(&site, "sub", "").ok().json();
+    let got = get(&site, "sub", "").failed(6, &[]).json();
     assert_eq!((&got["files"], &got["skipped"]), (&0.into(), &3.into()), "{got}");
     assert_eq!(fs::read_dir(site.here("sub")).unwrap().count(), 0);
     for path in ["../secret", "/etc", "sub/up", "sub/up/secret", "sub/link"] {

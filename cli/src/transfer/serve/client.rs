@@ -1,14 +1,17 @@
 //! One client of the server: one file, to or from the client.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use rddp_rnic::{Access, ConnectOptions, ConnectRequest, MemoryRegion};
+use rddp_rnic::{Access, ConnectOptions, MemoryRegion};
 
 use super::Server;
 use super::served::Served;
+use super::startups::Entry;
+use super::workers::Newcomer;
 use crate::failure::{Failure, Kind};
-use crate::places::Place;
+use crate::places::{Place, TOO_MANY};
 use crate::transfer::checksum::Check;
 use crate::transfer::files::FileError;
 use crate::transfer::greeting::{Flags, Hello};
@@ -34,6 +37,13 @@ pub(super) struct Client<'a> {
     /// if the server asks for no token.
     proof: Option<(&'a Token, Nonce)>,
     begun: Instant,
+    stay: Stay,
+}
+
+/// A client's stay at the server: its place, once its request has come. It ends with this.
+enum Stay {
+    Startup { _entry: Entry, host: Option<IpAddr> },
+    Place { _place: Place },
 }
 
 /// A file that a client puts.
@@ -49,19 +59,19 @@ impl<'a> Client<'a> {
     pub(super) fn accept(
         server: &'a Server,
         hub: &Rc<Hub>,
-        request: ConnectRequest,
-        hello: Hello,
+        newcomer: Newcomer,
         peer: String,
-        place: &Place,
     ) -> Result<Self, Failure> {
-        let talk = Talk::metered(hub, place.meter())?;
+        let Newcomer { request, hello, host, entry } = newcomer;
+        let talk = Talk::with(hub, entry.startup())?;
         let proof = server.token.as_ref().map(|token| nonce().map(|nonce| (token, nonce))).transpose()?;
         let private_data = hello.answer(proof.as_ref().map(|(_, nonce)| nonce));
         talk.end.accept(request, &ConnectOptions { private_data, ..ConnectOptions::default() })?;
         if matches!(hello, Hello::Two(Flags { large: true, .. })) {
             talk.end.qp.send_large_fpdus();
         }
-        Ok(Client { server, talk, peer, hello, proof, begun: Instant::now() })
+        let stay = Stay::Startup { _entry: entry, host };
+        Ok(Client { server, talk, peer, hello, proof, begun: Instant::now(), stay })
     }
 
     /// Serves this client's one request. Tells the client of a failure, and returns it.
@@ -127,8 +137,25 @@ impl<'a> Client<'a> {
         if is_valid { Ok(Some(terms)) } else { Err(out_of_step()) }
     }
 
-    /// Returns the client's request. Where there is a token, its proof has been checked.
+    /// Returns whether the client has flag 16.
+    pub(super) fn has_details(&self) -> bool {
+        matches!(self.hello, Hello::Two(Flags { details: true, .. }))
+    }
+
+    /// Returns the client's request, for which it gets a place.
     async fn request(&mut self) -> Result<ToServer, Failure> {
+        let request = self.proven().await?;
+        if let Stay::Startup { host, .. } = self.stay {
+            let place = self.server.places.take(host);
+            let place = place.ok_or_else(|| Failure::new(Kind::TurnedAway, TOO_MANY))?;
+            self.talk.seat(place.meter());
+            self.stay = Stay::Place { _place: place };
+        }
+        Ok(request)
+    }
+
+    /// Returns the client's request. Where there is a token, its proof has been checked.
+    async fn proven(&mut self) -> Result<ToServer, Failure> {
         let heard = self.hear().await?;
         let Some((token, nonce)) = &self.proof else { return Ok(heard) };
         match heard {
@@ -148,13 +175,16 @@ impl<'a> Client<'a> {
     /// Tells the client the reason, and waits until it has disconnected: if this end closed at
     /// once, the client could lose the message.
     async fn refuse(&mut self, failure: &Failure) {
-        let [mismatch, changed] = [Kind::Mismatch, Kind::Changed].map(|kind| failure.kind() == kind);
+        let [mismatch, changed, turned_away] =
+            [Kind::Mismatch, Kind::Changed, Kind::TurnedAway].map(|kind| failure.kind() == kind);
         let (reason, remedy) = match failure.kind() {
             Kind::Interrupted => ("it is being stopped".to_owned(), None),
             _ => (failure.to_string(), failure.how().map(str::to_owned)),
         };
-        let refused = ToClient::Refused { reason, remedy, mismatch, changed };
-        if self.talk.say(&refused).is_ok() {
+        let refused = ToClient::Refused { reason, remedy, mismatch, changed, turned_away };
+        let asked = matches!(self.stay, Stay::Place { .. }) || failure.kind() != Kind::Peer;
+        // A client that asks for nothing is not waited for.
+        if self.talk.say(&refused).is_ok() && asked {
             self.talk.await_end(REFUSAL_TIMEOUT).await;
         }
     }

@@ -3,7 +3,9 @@
 mod activation;
 mod client;
 mod served;
+mod startups;
 mod tree;
+mod warnings;
 mod workers;
 
 use std::io::ErrorKind;
@@ -20,6 +22,9 @@ use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
 use serde::Serialize;
 
 use self::client::Client;
+pub(super) use self::startups::Startup;
+use self::startups::Startups;
+use self::warnings::Warnings;
 use self::workers::{Newcomer, Workers};
 use super::files::Root;
 use super::greeting::{Flags, Hello};
@@ -27,7 +32,7 @@ use super::tasks::Hub;
 use super::token::Token;
 use crate::failure::{EXIT_CODES, Failure, Kind};
 use crate::out;
-use crate::places::Places;
+use crate::places::{Places, TOO_MANY};
 use crate::threads::NO_THREAD;
 use crate::units::parse_seconds;
 use crate::{addr, signals};
@@ -44,8 +49,9 @@ With --token a client has to prove that it has the token, which itself is not se
 and the request). Without a token, whoever can connect can read, and with --writable write, what this process may.
 Nothing is encrypted either way: who sees the packets sees the files, and who can change packets can change them.
 Nothing outside the directory can be reached: absolute paths, \"..\" and symbolic links that lead out are refused.
-A client costs at most some 5 MiB of memory. Where all places are taken, a client that moves less than 4 KiB a second
-loses its place to a new one, and is disconnected within seconds.
+A client costs at most some 5 MiB of memory. One that has asked for nothing, or has not proven that it has the token,
+takes no place, and is disconnected after 10 s, whatever --idle. Where all places are taken, a client that moves less
+than 4 KiB a second loses its place to a new one, and is disconnected within seconds.
 A listening TCP socket that systemd passes (LISTEN_FDS) is taken in place of --bind and --port.";
 
 /// Serve a directory to rddp put and rddp get
@@ -98,7 +104,9 @@ struct Server {
     token: Option<Token>,
     idle: Duration,
     json: bool,
+    startups: Arc<Startups>,
     places: Arc<Places>,
+    warnings: Warnings,
 }
 
 pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -125,7 +133,8 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let (writable, idle, json) = (args.writable, args.idle, args.json);
     let places = Arc::new(Places::new(args.max_clients.get(), Some(args.idle)));
-    let server = Arc::new(Server { rnic, root, writable, token, idle, json, places });
+    let (startups, warnings) = (Startups::new(args.idle), Warnings::default());
+    let server = Arc::new(Server { rnic, root, writable, token, idle, json, startups, places, warnings });
     let mut workers = Workers::new(&server);
     while !signals::stopped() {
         let request = listener.accept(Some(signals::CHECK_INTERVAL));
@@ -152,7 +161,7 @@ fn listen(rnic: &Rnic, args: &ServeArgs) -> Result<(Listener, SocketAddr), Failu
     Ok((listener, addr))
 }
 
-/// Gives a client to a thread, if the request comes from one and there is a free place.
+/// Gives a client to a thread, if the request comes from one.
 fn take_in(server: &Server, workers: &mut Workers, request: ConnectRequest) {
     let hello = match welcome(request.private_data(), server.token.is_some()) {
         Ok(hello) => hello,
@@ -162,15 +171,16 @@ fn take_in(server: &Server, workers: &mut Workers, request: ConnectRequest) {
             return;
         }
     };
-    let peer = request.peer_addr().map(|peer| addr::plain(peer).ip());
-    let Some(place) = server.places.take(peer) else {
-        let _ = request.reject(b"too many clients at the moment");
+    let host = request.peer_addr().map(|peer| addr::plain(peer).ip());
+    let Some(entry) = server.startups.enter(host) else {
+        server.warnings.turned_away(TOO_MANY);
+        let _ = request.reject(TOO_MANY.as_bytes());
         return;
     };
     match workers.next() {
-        Ok(worker) => worker.take(Newcomer { request, hello, place }),
+        Ok(worker) => worker.take(Newcomer { request, hello, host, entry }),
         Err(error) => {
-            out::warn(format_args!("starting a thread: {error}; others are served"));
+            server.warnings.turned_away(&format!("starting a thread: {error}"));
             let _ = request.reject(NO_THREAD.as_bytes());
         }
     }
@@ -191,14 +201,16 @@ fn welcome(private_data: &[u8], token: bool) -> Result<Hello, &'static str> {
 
 impl Server {
     async fn serve(&self, hub: Rc<Hub>, newcomer: Newcomer) {
-        let Newcomer { request, hello, place } = newcomer;
-        let peer =
-            request.peer_addr().map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string());
-        let served = match Client::accept(self, &hub, request, hello, peer.clone(), &place) {
+        let peer = newcomer.request.peer_addr();
+        let peer = peer.map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string());
+        let served = match Client::accept(self, &hub, newcomer, peer.clone()) {
             Ok(client) => client.serve().await,
             Err(failure) => Err(failure),
         };
         match served {
+            Err(failure) if failure.kind() == Kind::TurnedAway => {
+                self.warnings.turned_away(&failure.to_string());
+            }
             Err(failure) if failure.kind() != Kind::Interrupted => out::client_failed(&peer, &failure),
             _ => {}
         }
@@ -207,7 +219,7 @@ impl Server {
     /// Gives the clients' tasks, which stop by themselves, a moment to end.
     fn drain(&self) {
         for _ in 0..20 {
-            if self.places.are_free() {
+            if self.places.are_free() && self.startups.are_none() {
                 return;
             }
             thread::sleep(signals::CHECK_INTERVAL);

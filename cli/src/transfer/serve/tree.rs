@@ -73,10 +73,11 @@ impl Client<'_> {
         }
         let slots = slots.insert(self.slots(Access::REMOTE_READ)?);
         self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
+        let details = self.has_details();
         let pipe = GivePipe::new(&mut self.talk, slots, self.server.idle);
         let is_named = terms.is_some_and(|terms| terms.named);
         let named = if is_named { Named::There } else { Named::Nowhere };
-        let mut departure = Departure::new(pipe, depth, terms, named);
+        let mut departure = Departure::new(pipe, depth, terms, named, details);
         for path in paths {
             let path = path.trim_end_matches('/');
             let place = if path.is_empty() { "." } else { path };
@@ -88,7 +89,7 @@ impl Client<'_> {
             let open = |flags| self.server.root.beneath(place, flags);
             departure.add(name.as_bytes(), place, open).await.map_err(refused)?;
         }
-        let (_, counts) = departure.finish().await.map_err(refused)?;
+        let (_, _, counts) = departure.finish().await.map_err(refused)?;
         let ToServer::Same = self.hear().await? else { return Err(out_of_step()) };
         if depth.names_only {
             let served = self.served_tree("ls", paths.join(" "), counts);

@@ -4,6 +4,7 @@
 //! the fewest.
 
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -11,19 +12,20 @@ use std::thread;
 use rddp_rnic::{CompletionQueue, ConnectRequest};
 
 use super::Server;
+use super::startups::Entry;
 use crate::failure::Failure;
 use crate::out;
-use crate::places::Place;
 use crate::signals;
 use crate::threads;
 use crate::transfer::greeting::Hello;
 use crate::transfer::tasks::{Hub, PER_CONNECTION, Tasks};
 
-/// A client that has asked for a connection, and has a place.
+/// A client that has asked for a connection.
 pub(super) struct Newcomer {
     pub(super) request: ConnectRequest,
     pub(super) hello: Hello,
-    pub(super) place: Place,
+    pub(super) host: Option<IpAddr>,
+    pub(super) entry: Entry,
 }
 
 pub(super) struct Workers {

@@ -10,6 +10,7 @@ use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
 use nix::unistd::syncfs;
 
+use super::left_out::{LeftOut, What};
 use super::record::{Attributes, Left, Name, Record, RecordError};
 use super::short::Short;
 use super::unread::complain_unread;
@@ -44,6 +45,8 @@ pub(in crate::transfer) struct Arrival {
     /// Files of the last offers that had begun to arrive before, by their names.
     begun: Vec<(Vec<u8>, Partial)>,
     file: Option<Arriving>,
+    /// Entries that the sender has left out, and named.
+    pub(in crate::transfer) left_out: LeftOut,
     pub(in crate::transfer) counts: Counts,
 }
 
@@ -112,6 +115,7 @@ impl Arrival {
             wanted: Wanted::default(),
             begun: Vec::new(),
             file: None,
+            left_out: LeftOut::default(),
             counts: Counts::default(),
         })
     }
@@ -127,6 +131,7 @@ impl Arrival {
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<Taken, FileError> {
         let mut rest = chunk;
+        let is_told = self.terms.is_some_and(|terms| terms.named);
         while !rest.is_empty() {
             let (record, behind) = Record::parse(rest, self.check()).map_err(no_record)?;
             rest = behind;
@@ -155,8 +160,11 @@ impl Arrival {
                         self.file = Some(self.resume(name, attributes, size, from)?);
                     }
                     (Record::Sha256(digest), Some(file)) => file.named = Some(*digest),
-                    (Record::Unread { name, errno }, None) if self.terms.is_some_and(|terms| terms.named) => {
+                    (Record::Unread { name, errno }, None) if is_told => {
                         complain_unread(name, errno);
+                    }
+                    (Record::LeftOut { name, what }, None) if is_told => {
+                        self.left_out.note(name, What::from_number(what));
                     }
                     _ => return Err(FileError::Stopped(out_of_step())),
                 },

@@ -1,6 +1,6 @@
 //! `put` and `get` of several files and of trees, and `ls`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::arrival::{Arrival, Counts, Taken};
 use super::departure::{Departure, Depth, Named};
+use super::left_out::{LeftOut, What};
 use super::pipe::{GetPipe, PutPipe};
 use super::record::{Left, Record};
 use super::unread::complain_unread;
@@ -22,6 +23,7 @@ use crate::out::{self, say};
 use crate::transfer::checksum::Check;
 use crate::transfer::files::{FileError, directory};
 use crate::transfer::partial::Clobber;
+use crate::transfer::patience::patiently;
 use crate::transfer::protocol::{MAX_PATH, Share, Terms, ToClient, ToServer, Window, out_of_step};
 use crate::transfer::remote::{Asks, Peer, RemoteFile, Server};
 use crate::transfer::show::{Progress, count, resumable};
@@ -46,8 +48,10 @@ struct Summary {
     /// Files beside them that the receiver had already, by their size and time.
     unchanged: u64,
     octets: u64,
-    /// Entries that are neither files nor directories.
+    /// Entries that were not sent: all, and by their kinds.
     skipped: u64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    left_out: BTreeMap<What, u64>,
     /// Files and directories that could not be read.
     failed: u64,
     seconds: f64,
@@ -70,6 +74,7 @@ struct Moved {
     peer: SocketAddr,
     counts: Counts,
     left: Left,
+    left_out: LeftOut,
     check: Check,
 }
 
@@ -126,7 +131,7 @@ impl<'a> Command<'a> {
         let of = self.common.parallel;
         let one = |share| {
             let hub = Hub::new(&Rnic::open()?)?;
-            hub.run(work(&hub, share))?.map_err(resumable)
+            patiently(self.common.retry, || hub.run(work(&hub, share))?).map_err(resumable)
         };
         let moved = match of {
             1 => vec![one(None)],
@@ -138,7 +143,9 @@ impl<'a> Command<'a> {
             }),
         };
         let moved = moved.into_iter().collect::<Result<Vec<_>, _>>()?;
-        summary(&moved, &self.progress).print(self.common.json)
+        let mut left_out = LeftOut::new(self.common.skip_special);
+        moved.iter().for_each(|moved| left_out.add(&moved.left_out));
+        summary(&moved, &left_out, &self.progress).print(self.common.json, &left_out)
     }
 
     fn connect(&self, hub: &Rc<Hub>, share: Option<Share>) -> Result<(Server, Option<Terms>), Failure> {
@@ -169,17 +176,18 @@ impl<'a> Command<'a> {
         let window = window(talk, common).await?;
         let pipe = PutPipe::new(talk, window, &self.progress, self.limit(), common.timeout)?;
         let depth = Depth { recursive: self.recursive, names_only: false };
-        let mut departure = Departure::new(pipe, depth, terms, Named::Here);
+        let named = Named::Here { skip_special: common.skip_special };
+        let mut departure = Departure::new(pipe, depth, terms, named, server.agreed.flags.details);
         for local in locals {
             let shown = local.display().to_string();
             let name = last_part(local)?;
             let open = |flags| open(local, flags, Mode::empty());
             departure.add(&name, &shown, open).await.map_err(failed)?;
         }
-        let (left, counts) = departure.finish().await.map_err(failed)?;
+        let (left, left_out, counts) = departure.finish().await.map_err(failed)?;
         let ToClient::Same = talk.hear(common.timeout).await? else { return Err(out_of_step()) };
         talk.close().await;
-        Ok(Moved::new(&server, terms, counts, left))
+        Ok(Moved::new(&server, terms, counts, (left, left_out)))
     }
 
     async fn get(
@@ -194,6 +202,7 @@ impl<'a> Command<'a> {
         let (mut server, terms) = self.connect(hub, share)?;
         let mut arrival =
             Arrival::new(top, Clobber::unless(common.no_clobber), terms, hub).map_err(failed)?;
+        arrival.left_out = LeftOut::new(common.skip_special);
         let (paths, recursive) = (paths.to_owned(), self.recursive);
         let talk = &mut server.talk;
         talk.ask(&ToServer::GetTree { paths, recursive, names_only: false, terms })?;
@@ -220,14 +229,15 @@ impl<'a> Command<'a> {
         arrival.finish(tick).await.map_err(failed)?;
         talk.say(&ToServer::Same)?;
         talk.close().await;
-        Ok(Moved::new(&server, terms, arrival.counts, left))
+        arrival.left_out.add_unnamed(left.skipped);
+        Ok(Moved::new(&server, terms, arrival.counts, (left, arrival.left_out)))
     }
 }
 
 impl Moved {
-    fn new(server: &Server, terms: Option<Terms>, counts: Counts, left: Left) -> Self {
+    fn new(server: &Server, terms: Option<Terms>, counts: Counts, (left, left_out): (Left, LeftOut)) -> Self {
         let check = terms.map_or(Check::Crc32c, |terms| terms.check);
-        Moved { peer: server.addr, counts, left, check }
+        Moved { peer: server.addr, counts, left, left_out, check }
     }
 }
 
@@ -237,7 +247,7 @@ fn panicked() -> Failure {
 
 pub(in crate::transfer) fn ls(args: &LsArgs) -> Result<(), Failure> {
     let hub = Hub::new(&Rnic::open()?)?;
-    hub.run(list_all(args, &hub))?
+    patiently(args.retry, || hub.run(list_all(args, &hub))?)
 }
 
 async fn list_all(args: &LsArgs, hub: &Rc<Hub>) -> Result<(), Failure> {
@@ -251,14 +261,16 @@ async fn list_all(args: &LsArgs, hub: &Rc<Hub>) -> Result<(), Failure> {
     talk.ask(&ToServer::GetTree { paths, recursive: args.recursive, names_only: true, terms })?;
     let ToClient::Tree { window } = talk.hear(timeout).await? else { return Err(out_of_step()) };
     let mut pipe = GetPipe::new(&mut talk, window, timeout)?;
+    let mut left_out = LeftOut::new(args.skip_special);
     let left = loop {
-        if let Some(left) = list(&pipe.next().await?, args.json)? {
+        if let Some(left) = list(&pipe.next().await?, args.json, &mut left_out)? {
             break left;
         }
     };
     talk.say(&ToServer::Same)?;
     talk.close().await;
-    all_read(left.failed)
+    left_out.add_unnamed(left.skipped);
+    all_read(left.failed).and_then(|()| left_out.all_sent())
 }
 
 /// Fails if not all could be read.
@@ -271,7 +283,7 @@ fn all_read(failed: u64) -> Result<(), Failure> {
 }
 
 /// Prints the names in a chunk. Returns what was left out, if it was the last.
-fn list(chunk: &[u8], json: bool) -> Result<Option<Left>, Failure> {
+fn list(chunk: &[u8], json: bool, left_out: &mut LeftOut) -> Result<Option<Left>, Failure> {
     let mut rest = chunk;
     while !rest.is_empty() {
         let (record, behind) = Record::parse(rest, Check::Crc32c).map_err(|_| out_of_step())?;
@@ -282,6 +294,10 @@ fn list(chunk: &[u8], json: bool) -> Result<Option<Left>, Failure> {
             Record::End(left) if rest.is_empty() => return Ok(Some(left)),
             Record::Unread { name, errno } => {
                 complain_unread(name, errno);
+                continue;
+            }
+            Record::LeftOut { name, what } => {
+                left_out.note(name, What::from_number(what));
                 continue;
             }
             _ => return Err(out_of_step()),
@@ -374,7 +390,7 @@ fn failed(error: FileError) -> Failure {
 }
 
 /// Adds up what all connections have moved.
-fn summary(moved: &[Moved], progress: &Progress) -> Summary {
+fn summary(moved: &[Moved], left_out: &LeftOut, progress: &Progress) -> Summary {
     let sum = |of: fn(&Moved) -> u64| moved.iter().map(of).sum::<u64>();
     let octets = sum(|moved| moved.counts.octets);
     let seconds = progress.done().as_secs_f64();
@@ -384,6 +400,7 @@ fn summary(moved: &[Moved], progress: &Progress) -> Summary {
         unchanged: sum(|moved| moved.counts.unchanged),
         octets,
         skipped: sum(|moved| moved.left.skipped),
+        left_out: left_out.counts(),
         failed: sum(|moved| moved.left.failed),
         seconds,
         bytes_per_s: if seconds > 0.0 { (octets as f64 / seconds).round() } else { 0.0 },
@@ -393,8 +410,8 @@ fn summary(moved: &[Moved], progress: &Progress) -> Summary {
 
 impl Summary {
     /// Prints the result. Fails if not all could be sent.
-    fn print(&self, json: bool) -> Result<(), Failure> {
-        let Summary { files, unchanged, skipped, failed, .. } = *self;
+    fn print(&self, json: bool, left_out: &LeftOut) -> Result<(), Failure> {
+        let Summary { files, unchanged, failed, .. } = *self;
         if json {
             out::json(self);
         } else {
@@ -410,10 +427,10 @@ impl Summary {
             if unchanged > 0 {
                 say!("{unchanged} unchanged: their size and time are the same at both ends");
             }
-            if skipped > 0 {
-                say!("{skipped} left out: neither files nor directories, or not complete");
+            if let Some(words) = left_out.words() {
+                say!("left out: {words}");
             }
         }
-        all_read(failed)
+        all_read(failed).and_then(|()| left_out.all_sent())
     }
 }

@@ -13,12 +13,13 @@ use nix::sys::stat::Mode;
 use rustix::fs::Dir;
 
 use super::arrival::{Counts, beneath};
+use super::left_out::{LeftOut, What};
 use super::pipe::Pipe;
-use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record};
+use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record, longest_path};
 use super::unread::{CHANGED, complain_unread};
 use super::wanted::Answers;
 use crate::transfer::checksum::{Check, Checksum, beginning};
-use crate::transfer::files::FileError;
+use crate::transfer::files::{FileError, PART};
 use crate::transfer::protocol::{Begun, OFFERS, SLOT, Share, Terms};
 use crate::transfer::source::{Version, extent, is_sparse, modified};
 
@@ -47,15 +48,19 @@ pub(in crate::transfer) struct Departure<P> {
     share: Option<Share>,
     offered: Vec<Offered>,
     left: Left,
+    left_out: LeftOut,
     named: Named,
+    details: bool,
+    /// Octets of the longest path that the other end takes.
+    longest_path: usize,
     pub(in crate::transfer) counts: Counts,
 }
 
-/// The place where it is said what could not be read.
+/// The place where it is said what could not be read, and what was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::transfer) enum Named {
-    /// By this end, to its user.
-    Here,
+    /// By this end, to its user, who may have asked for special files to be left out.
+    Here { skip_special: bool },
     /// By the other end, which gets a record of each.
     There,
     /// Nowhere: the other end is told how many.
@@ -78,8 +83,14 @@ enum Place {
 }
 
 impl<P: Pipe> Departure<P> {
-    /// `terms` are those of an end with flag 8.
-    pub(in crate::transfer) fn new(pipe: P, depth: Depth, terms: Option<Terms>, named: Named) -> Self {
+    /// `terms` are those of an end with flag 8; `details` says whether it has flag 16.
+    pub(in crate::transfer) fn new(
+        pipe: P,
+        depth: Depth,
+        terms: Option<Terms>,
+        named: Named,
+        details: bool,
+    ) -> Self {
         Departure {
             pipe,
             chunk: Vec::with_capacity(SLOT),
@@ -89,7 +100,10 @@ impl<P: Pipe> Departure<P> {
             share: terms.and_then(|terms| terms.share),
             offered: Vec::new(),
             left: Left::default(),
+            left_out: LeftOut::new(named == Named::Here { skip_special: true }),
             named,
+            details,
+            longest_path: longest_path(details),
             counts: Counts::default(),
         }
     }
@@ -127,13 +141,13 @@ impl<P: Pipe> Departure<P> {
     }
 
     /// Ends the tree. Returns what was left out, once the other end has taken all.
-    pub(in crate::transfer) async fn finish(mut self) -> Result<(Left, Counts), FileError> {
+    pub(in crate::transfer) async fn finish(mut self) -> Result<(Left, LeftOut, Counts), FileError> {
         self.settle().await?;
         let left = self.left;
         self.push(&Record::End(left)).await?;
         self.flush().await?;
         self.pipe.drain().await.map_err(FileError::Stopped)?;
-        Ok((left, self.counts))
+        Ok((left, self.left_out, self.counts))
     }
 
     /// Returns whether this connection tells what all of several see.
@@ -141,9 +155,30 @@ impl<P: Pipe> Departure<P> {
         self.share.is_none_or(|share| share.number == 0)
     }
 
-    /// Counts an entry that is not sent, on one of several connections.
-    fn skip(&mut self) {
-        self.left.skipped += u64::from(self.tells());
+    /// Counts and names an entry that is not sent, on one of several connections.
+    async fn leave_out(&mut self, name: &[u8], what: What) -> Result<(), FileError> {
+        if !self.tells() {
+            return Ok(());
+        }
+        self.left.skipped += 1;
+        match self.named {
+            Named::Here { .. } => self.left_out.note(name, what),
+            Named::There if self.details => {
+                self.push(&Record::LeftOut { name, what: what.number() }).await?;
+            }
+            Named::There | Named::Nowhere => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the name of a file or directory, by which it can be sent; `None` for what is left
+    /// out.
+    async fn sendable<'n>(&mut self, name: &'n [u8]) -> Result<Option<Name<'n>>, FileError> {
+        let what = if name.ends_with(PART.as_bytes()) { What::Incomplete } else { What::LongPath };
+        match Name::new(name) {
+            Some(sendable) if name.len() <= self.longest_path => Ok(Some(sendable)),
+            _ => self.leave_out(name, what).await.map(|()| None),
+        }
     }
 
     /// Counts and names what could not be read in the walk, on one of several connections.
@@ -156,7 +191,7 @@ impl<P: Pipe> Departure<P> {
         self.left.failed += 1;
         let Some(name) = Name::new(name) else { return Ok(()) };
         match self.named {
-            Named::Here => complain_unread(name, errno),
+            Named::Here { .. } => complain_unread(name, errno),
             Named::There => self.push(&Record::Unread { name, errno }).await?,
             Named::Nowhere => {}
         }
@@ -185,9 +220,13 @@ impl<P: Pipe> Departure<P> {
 
     /// Sends the name of a directory. Returns whether it can be sent.
     async fn directory(&mut self, name: &[u8], dir: &File) -> Result<bool, FileError> {
-        let (Some(name), Ok(there)) = (Name::new(name), dir.metadata()) else {
-            self.skip();
-            return Ok(false);
+        let Some(name) = self.sendable(name).await? else { return Ok(false) };
+        let there = match dir.metadata() {
+            Ok(there) => there,
+            Err(error) => {
+                self.cannot_walk(name.octets(), errno(&error)).await?;
+                return Ok(false);
+            }
         };
         self.push(&Record::Dir { name, attributes: attributes(&there) }).await?;
         Ok(true)
@@ -224,16 +263,18 @@ impl<P: Pipe> Departure<P> {
                     continue;
                 }
             };
-            let is_entered = there.is_dir() && self.depth.recursive;
-            match Name::new(&joined(whole, last)) {
-                Some(_) if is_entered => ahead.push(joined(path, last)),
-                Some(name) if there.is_dir() => {
-                    self.push(&Record::Dir { name, attributes: attributes(&there) }).await?;
-                }
-                Some(name) if there.is_file() => {
-                    self.file(name, &there, Place::Below(top.clone(), joined(path, last))).await?;
-                }
-                _ => self.skip(),
+            let name = joined(whole, last);
+            if !there.is_dir() && !there.is_file() {
+                self.leave_out(&name, What::of(there.file_type())).await?;
+                continue;
+            }
+            let Some(name) = self.sendable(&name).await? else { continue };
+            if there.is_file() {
+                self.file(name, &there, Place::Below(top.clone(), joined(path, last))).await?;
+            } else if self.depth.recursive {
+                ahead.push(joined(path, last));
+            } else {
+                self.push(&Record::Dir { name, attributes: attributes(&there) }).await?;
             }
         }
         Ok(())

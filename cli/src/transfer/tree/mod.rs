@@ -5,6 +5,7 @@
 //! | `record` | the records, and names that lead nowhere but down |
 //! | `departure` | walks a tree, and packs it |
 //! | `arrival`, `short` | unpacks it, below one directory |
+//! | `left_out` | what is not sent: links, pipes, long paths |
 //! | `unread` | what could not be read, in words |
 //! | `wanted` | which of the offered files the receiver wants |
 //! | `pipe` | chunks, by the client's Writes or Reads |
@@ -13,6 +14,7 @@
 mod arrival;
 mod client;
 mod departure;
+mod left_out;
 mod pipe;
 mod record;
 mod short;

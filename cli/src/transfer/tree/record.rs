@@ -22,9 +22,18 @@ const ASK: u8 = 8;
 const RESUME: u8 = 9;
 const SHA256: u8 = 10;
 const UNREAD: u8 = 11;
+const LEFT_OUT: u8 = 12;
+
+/// Octets of the longest path that Linux takes (`PATH_MAX`, less the 0 at its end), and of
+/// the longest part of one.
+const LONGEST_PATH: usize = 4095;
+pub(super) const LONGEST_NAME: usize = 255;
 
 /// Octets of the longest record but for the octets of a file.
-pub(super) const LONGEST: usize = 1 + 2 + MAX_PATH + ATTRIBUTES + 8 + 8;
+pub(super) const LONGEST: usize = 1 + 2 + LONGEST_SHOWN + ATTRIBUTES + 8 + 8;
+/// Octets of the longest name of what is left out: of an entry in a directory whose path can just
+/// be sent.
+const LONGEST_SHOWN: usize = LONGEST_PATH + 1 + LONGEST_NAME;
 /// Octets of a `Data` record around the octets of the file.
 pub(super) const AROUND_DATA: usize = 1 + 8 + 4 + 4;
 const ATTRIBUTES: usize = 4 + 8 + 4;
@@ -83,6 +92,12 @@ pub(super) enum Record<'a> {
         name: Name<'a>,
         errno: u32,
     },
+    /// An entry that is not sent, and the number of its kind ([`super::left_out::What`]). Its name
+    /// is shown and nothing else, so that it may be longer than a path that can be sent.
+    LeftOut {
+        name: &'a [u8],
+        what: u8,
+    },
     /// The last record.
     End(Left),
 }
@@ -96,6 +111,11 @@ pub(in crate::transfer) struct Left {
     pub(in crate::transfer) failed: u64,
 }
 
+/// Returns the octets of the longest path that may be sent, to an end with flag 16 or to another.
+pub(super) fn longest_path(details: bool) -> usize {
+    if details { LONGEST_PATH } else { MAX_PATH }
+}
+
 /// The reason why octets are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordError {
@@ -106,8 +126,8 @@ pub(super) enum RecordError {
 
 impl<'a> Name<'a> {
     pub(super) fn new(octets: &'a [u8]) -> Option<Self> {
-        let part = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && part.len() <= 255;
-        let valid = octets.len() <= MAX_PATH
+        let part = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && part.len() <= LONGEST_NAME;
+        let valid = octets.len() <= LONGEST_PATH
             && !octets.contains(&0)
             && !octets.ends_with(PART.as_bytes())
             && octets.split(|octet| *octet == b'/').all(part);
@@ -152,6 +172,7 @@ impl<'a> Record<'a> {
             RESUME => fields.take_resume()?,
             SHA256 => Record::Sha256(fields.take_ref()?),
             UNREAD => Record::Unread { name: fields.take_name()?, errno: fields.take_u32()? },
+            LEFT_OUT => Record::LeftOut { name: fields.take_shown()?, what: fields.take_u8()? },
             DATA => fields.take_data(check)?,
             COMPLETE => Record::Complete,
             WITHDRAWN => Record::Withdrawn,
@@ -195,6 +216,12 @@ impl<'a> Record<'a> {
                 out.extend((name.0.len() as u16).to_be_bytes());
                 out.extend(name.0);
                 out.extend(errno.to_be_bytes());
+            }
+            Record::LeftOut { name, what } => {
+                out.push(LEFT_OUT);
+                out.extend((name.len() as u16).to_be_bytes());
+                out.extend(name);
+                out.push(what);
             }
             Record::Complete => out.push(COMPLETE),
             Record::Withdrawn => out.push(WITHDRAWN),
@@ -259,6 +286,13 @@ impl<'a> Fields<'a> {
             .and_then(|size| if size > i64::MAX as u64 { Err(RecordError::Malformed) } else { Ok(size) })
     }
 
+    fn take_shown(&mut self) -> Result<&'a [u8], RecordError> {
+        match self.take_array().map(u16::from_be_bytes)?.into() {
+            len if len <= LONGEST_SHOWN => self.take(len),
+            _ => Err(RecordError::Malformed),
+        }
+    }
+
     fn take_name(&mut self) -> Result<Name<'a>, RecordError> {
         let len = self.take_array().map(u16::from_be_bytes)?;
         Name::new(self.take(len.into())?).ok_or(RecordError::Malformed)
@@ -300,7 +334,7 @@ mod tests {
     const ATTRIBUTES: Attributes = Attributes { mode: 0o644, modified: TIME };
     const CHECK: Check = Check::Crc32c;
 
-    fn records() -> [Record<'static>; 11] {
+    fn records() -> [Record<'static>; 12] {
         let name = Name::new(b"a/\xff b").unwrap();
         [
             Record::Dir { name, attributes: ATTRIBUTES },
@@ -314,6 +348,7 @@ mod tests {
             Record::Resume { name, attributes: ATTRIBUTES, size: 7, from: 7 },
             Record::Sha256(&[7; 32]),
             Record::Unread { name, errno: 13 },
+            Record::LeftOut { name: b"../link", what: 1 },
         ]
     }
 
@@ -355,7 +390,7 @@ mod tests {
             record.emit(CHECK, &mut octets);
             assert_eq!(Record::parse(&octets, CHECK), Err(RecordError::Malformed), "{record:?}");
         }
-        assert_eq!(Record::parse(&[11], CHECK), Err(RecordError::Malformed));
+        assert_eq!(Record::parse(&[13], CHECK), Err(RecordError::Malformed));
     }
 
     #[test]
@@ -376,7 +411,8 @@ mod tests {
             b"a\0",
             b"a.rddp.part",
             &long,
-            &b"a/".repeat(600),
+            &b"a/".repeat(2047)[..],
+            &[b'x', b'/'].repeat(2049)[1..],
         ] {
             assert_eq!(Name::new(bad), None, "{bad:?}");
         }
@@ -393,12 +429,12 @@ mod tests {
         for seed in 0..20_000 {
             let noise = rddp_test_support::random_octets(seed, 64);
             let mut octets = Vec::new();
-            records()[seed as usize % 10].emit(CHECK, &mut octets);
+            records()[seed as usize % records().len()].emit(CHECK, &mut octets);
             let at = usize::from(noise[0]) % octets.len();
             octets[at] ^= noise[1];
             if noise[2] < 64 {
                 octets = noise;
-                octets[0] %= 12;
+                octets[0] %= 13;
             }
             if let Ok((record, rest)) = Record::parse(&octets, CHECK) {
                 let mut again = Vec::new();

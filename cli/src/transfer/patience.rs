@@ -1,0 +1,63 @@
+//! Commands that begin anew when the server has no place for them at the moment.
+
+use std::time::{Duration, Instant};
+
+use crate::failure::{Failure, Kind};
+use crate::{out, signals};
+
+/// The first pause and the longest, each of which is varied so that many clients do not come back
+/// at once.
+const FIRST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Does `work`, and again for so long while the server turns this client away, which it does before
+/// anything has moved.
+pub(super) fn patiently<T>(
+    retry: Duration,
+    mut work: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let (until, mut pause) = (Instant::now() + retry, FIRST);
+    loop {
+        let failure = match work() {
+            Err(failure) if failure.kind() == Kind::TurnedAway => failure,
+            done => return done,
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(failure);
+        }
+        if pause == FIRST && !out::style().quiet {
+            out::warn(format_args!("{failure}; it is tried again for {} s", retry.as_secs_f32()));
+        }
+        signals::sleep(varied(pause).min(left))?;
+        pause = (2 * pause).min(LONGEST);
+    }
+}
+
+/// Returns a time between half and one and a half times this one.
+fn varied(pause: Duration) -> Duration {
+    let mut random = [128];
+    // Without random numbers all clients wait for the same time.
+    let _ = getrandom::fill(&mut random);
+    pause.mul_f32(0.5 + f32::from(random[0]) / 256.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_client_that_is_turned_away_comes_back_and_for_so_long() {
+        let mut calls = 0;
+        let mut work = |kind, times| {
+            patiently(Duration::from_secs(60), || {
+                calls += 1;
+                if calls <= times { Err(Failure::new(kind, "no")) } else { Ok(calls) }
+            })
+        };
+        assert_eq!(work(Kind::TurnedAway, 2).unwrap(), 3);
+        assert_eq!(work(Kind::Refused, 4).unwrap_err().kind(), Kind::Refused);
+        let away = patiently(Duration::ZERO, || Err::<(), _>(Failure::new(Kind::TurnedAway, "no")));
+        assert!(away.is_err());
+    }
+}

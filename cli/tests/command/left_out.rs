@@ -1,0 +1,163 @@
+//! Entries of a tree that are left out: they are named, counted by kind, and have a status.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use serde_json::json;
+
+use crate::peer::Peer;
+use crate::program::{Ended, run};
+use crate::site::Site;
+
+/// The status of a transfer that has left something out.
+const LEFT_OUT: i32 = 6;
+
+/// Plants one of each kind of special file, and a file.
+fn plant(top: &Path) {
+    fs::create_dir_all(top).unwrap();
+    fs::write(top.join("file"), "octets").unwrap();
+    fs::write(top.join("half.rddp.part"), "half").unwrap();
+    symlink("file", top.join("link")).unwrap();
+    mknod(&top.join("pipe"), SFlag::S_IFIFO, Mode::S_IRWXU, 0).unwrap();
+    drop(UnixListener::bind(top.join("socket")).unwrap());
+    if nix::unistd::geteuid().is_root() {
+        // A device that is not there: nobody opens it.
+        mknod(&top.join("device"), SFlag::S_IFCHR, Mode::S_IRWXU, makedev(0, 0)).unwrap();
+    }
+}
+
+const NAMED: [&str; 4] = [
+    "tree/link: left out: symbolic link",
+    "tree/pipe: left out: pipe",
+    "tree/socket: left out: socket",
+    "tree/half.rddp.part: left out: file that is not complete",
+];
+
+fn put(site: &Site, more: &[&str]) -> Ended {
+    run(&[&["put", "-r", site.here("tree").to_str().unwrap(), &site.remote("")], more].concat())
+}
+
+fn get(site: &Site, more: &[&str]) -> Ended {
+    run(&[&["get", "-r", &site.remote("tree"), site.here("back").to_str().unwrap()], more].concat())
+}
+
+#[test]
+fn special_files_are_named_and_fail_unless_they_are_to_be_left_out() {
+    let site = Site::new(&[]);
+    plant(&site.here("tree"));
+    plant(&site.served("tree"));
+    let ls = |more: &[&str]| run(&[&["ls", "-r", &site.remote("tree")], more].concat());
+    let names = NAMED.map(|name| name.trim_start_matches("tree/").to_owned());
+    type Case<'a> = (&'a dyn Fn(&[&str]) -> Ended, Vec<String>);
+    let all: [Case<'_>; 4] = [
+        (&|more| put(&site, more), NAMED.map(str::to_owned).to_vec()),
+        (&|more| put(&site, &[&["-P", "3"], more].concat()), NAMED.map(str::to_owned).to_vec()),
+        (&|more| get(&site, more), NAMED.map(str::to_owned).to_vec()),
+        (&ls, names.to_vec()),
+    ];
+    for (command, names) in all {
+        let ended = command(&[]).failed(LEFT_OUT, &["1 symbolic link", "--skip-special"]);
+        names.iter().for_each(|name| assert_eq!(ended.stderr.matches(name).count(), 1, "{name} {ended:?}"));
+        let ended = command(&["--skip-special"]).ok();
+        assert!(ended.stderr.is_empty(), "{ended:?}");
+    }
+    assert_eq!(fs::read(site.served("tree/file")).unwrap(), b"octets");
+    assert_eq!(fs::read(site.here("back/tree/file")).unwrap(), b"octets");
+    for command in [put, get] {
+        let ended = command(&site, &["--json"]).failed(
+            LEFT_OUT,
+            &[r#""left_out":"tree/link","kind":"link""#, r#""kind":"left_out","exit_code":6"#],
+        );
+        let counts = &ended.json()["left_out"];
+        assert_eq!(
+            (&counts["link"], &counts["pipe"], &counts["incomplete"]),
+            (&1.into(), &1.into(), &1.into())
+        );
+    }
+}
+
+#[test]
+fn the_first_of_many_are_named_and_all_of_them_if_asked_for() {
+    let site = Site::new(&[]);
+    fs::create_dir(site.here("tree")).unwrap();
+    for number in 0..30 {
+        symlink("file", site.here("tree").join(format!("link{number}"))).unwrap();
+    }
+    let named = |ended: &Ended| ended.stderr.matches("left out: symbolic link").count();
+    let some = put(&site, &[]).failed(LEFT_OUT, &["30 symbolic links", "-v"]);
+    let all = put(&site, &["-v"]).failed(LEFT_OUT, &["30 symbolic links"]);
+    assert_eq!((named(&some), named(&all)), (20, 30), "{some:?}");
+}
+
+/// Makes a file so deep below `top` that `len` octets lead to it from there.
+fn plant_deep(top: &Path, len: usize) {
+    fs::create_dir_all(top).unwrap();
+    let (mut dir, mut left) = (File::open(top).unwrap(), len - 1);
+    while left > 0 {
+        let name = "q".repeat(if left > 201 { 199 } else { left - 1 });
+        left -= name.len() + 1;
+        // Another deep file may be below it already.
+        let _ = nix::sys::stat::mkdirat(&dir, &*name, Mode::S_IRWXU);
+        let flags = nix::fcntl::OFlag::O_DIRECTORY;
+        dir = File::from(nix::fcntl::openat(&dir, &*name, flags, Mode::empty()).unwrap());
+    }
+    let flags = nix::fcntl::OFlag::O_CREAT | nix::fcntl::OFlag::O_WRONLY;
+    let file = File::from(nix::fcntl::openat(&dir, "f", flags, Mode::S_IRUSR | Mode::S_IWUSR).unwrap());
+    std::io::Write::write_all(&mut { file }, b"octets").unwrap();
+}
+
+/// Returns the regular files below a directory, whatever their paths' lengths.
+fn files(top: &Path) -> usize {
+    let found = std::process::Command::new("find").args(["-type", "f"]).current_dir(top).output().unwrap();
+    found.stdout.iter().filter(|octet| **octet == b'\n').count()
+}
+
+/// The longest path has 4095 octets: `tree/`, and 4090 below it.
+#[test]
+fn paths_of_any_length_that_the_system_takes_go_both_ways() {
+    let site = Site::new(&[]);
+    for len in [1100, 4090] {
+        plant_deep(&site.here("tree"), len);
+    }
+    put(&site, &[]).ok();
+    assert_eq!(files(&site.served("tree")), 2);
+    get(&site, &[]).ok();
+    assert_eq!(files(&site.here("back/tree")), 2);
+    let listed = run(&["ls", "-r", &site.remote("tree")]).ok();
+    assert_eq!(listed.stdout.lines().filter(|line| line.ends_with("/f")).count(), 2);
+}
+
+#[test]
+fn a_path_that_is_too_long_is_named_and_fails_whatever_was_asked_for() {
+    let site = Site::new(&[]);
+    plant_deep(&site.here("tree"), 4091);
+    plant_deep(&site.served("tree"), 4500);
+    for more in [&[][..], &["--skip-special"]] {
+        put(&site, more).failed(LEFT_OUT, &["left out: path that is too long", "of their own"]);
+        get(&site, more).failed(LEFT_OUT, &["left out: path that is too long"]);
+    }
+}
+
+/// Paths that a server without flag 16 would not take are left out as well, and told.
+#[test]
+fn an_older_server_gets_no_longer_paths_than_it_takes() {
+    let here = tempfile::tempdir().unwrap();
+    let tree = here.path().join("tree");
+    plant_deep(&tree, 1100);
+    let put = |host: &str| vec!["put".into(), "-r".into(), tree.display().to_string(), format!("{host}/")];
+    let ended = crate::lies::against_with(b"rddp-files 2\x0c", put, |server: &Peer| {
+        let asked = server.hear().unwrap();
+        assert!(asked["PutTree"].is_object(), "{asked}");
+        let (_region, window) = crate::lies::memory(server, &vec![0; 4 << 20]);
+        server.say_json(&json!({"Tree": {"window": window}}));
+        // The names of directories, and the end: nothing is offered.
+        let chunk = server.hear().unwrap();
+        server.say_json(&json!({"Free": {"slot": chunk["Chunk"]["slot"]}}));
+        server.say_json(&json!("Same"));
+        while server.hear().is_some() {}
+    });
+    ended.failed(LEFT_OUT, &["left out: path that is too long"]);
+}
