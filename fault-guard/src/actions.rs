@@ -11,21 +11,21 @@ pub(crate) type Kept = &'static libc::sigaction;
 /// The number of different actions that are stored without the allocator. Programs have a handful.
 const ROOM: usize = 64;
 
-static KEPT: [Place; ROOM] = [const { Place::new() }; ROOM];
+static KEPT: [ActionSlot; ROOM] = [const { ActionSlot::new() }; ROOM];
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-struct Place {
+struct ActionSlot {
     ready: AtomicBool,
     action: UnsafeCell<MaybeUninit<libc::sigaction>>,
 }
 
-// SAFETY: the action is written once, by the one call of `keep` to which `USED` gave this place,
+// SAFETY: the action is written once, by the one call of `keep` to which `USED` gave this slot,
 // before `ready` is set; it is read only after `ready` was found set.
-unsafe impl Sync for Place {}
+unsafe impl Sync for ActionSlot {}
 
-impl Place {
+impl ActionSlot {
     const fn new() -> Self {
-        Place { ready: AtomicBool::new(false), action: UnsafeCell::new(MaybeUninit::uninit()) }
+        ActionSlot { ready: AtomicBool::new(false), action: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
     fn action(&'static self) -> Option<Kept> {
@@ -36,18 +36,18 @@ impl Place {
 
 /// Stores an action. Neither allocates nor locks, unless the store is full.
 pub(crate) fn keep(action: libc::sigaction) -> Kept {
-    if let Some(same) = KEPT.iter().filter_map(Place::action).find(|kept| is_same(kept, &action)) {
+    if let Some(same) = KEPT.iter().filter_map(ActionSlot::action).find(|kept| is_same(kept, &action)) {
         return same;
     }
     // A signal handler must not allocate. A program with so many different actions is not known;
     // for it the risk is taken rather than to lose an action.
-    let Some(place) = KEPT.get(USED.fetch_add(1, Ordering::Relaxed).min(ROOM)) else {
+    let Some(slot) = KEPT.get(USED.fetch_add(1, Ordering::Relaxed).min(ROOM)) else {
         return Box::leak(Box::new(action));
     };
-    // SAFETY: `USED` gave the place to this call alone, and nobody reads it before `ready` is set.
-    unsafe { (*place.action.get()).write(action) };
-    place.ready.store(true, Ordering::Release);
-    place.action().unwrap_or_else(|| Box::leak(Box::new(action)))
+    // SAFETY: `USED` gave the slot to this call alone, and nobody reads it before `ready` is set.
+    unsafe { (*slot.action.get()).write(action) };
+    slot.ready.store(true, Ordering::Release);
+    slot.action().unwrap_or_else(|| Box::leak(Box::new(action)))
 }
 
 fn is_same(a: &libc::sigaction, b: &libc::sigaction) -> bool {

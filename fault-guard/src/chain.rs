@@ -26,11 +26,11 @@ fn before(signal: c_int) -> &'static AtomicPtr<libc::sigaction> {
 }
 
 /// Records the program's action, and returns the one recorded before. Safe in a signal handler.
-pub(crate) fn note(signal: c_int, action: libc::sigaction) -> libc::sigaction {
+pub(crate) fn record(signal: c_int, action: libc::sigaction) -> libc::sigaction {
     let kept = ptr::from_ref(actions::keep(action)).cast_mut();
-    let noted = before(signal).swap(kept, Ordering::AcqRel);
+    let recorded = before(signal).swap(kept, Ordering::AcqRel);
     // SAFETY: null, or an action that `actions::keep` has stored: it is never freed or changed.
-    unsafe { noted.as_ref() }.copied().unwrap_or_else(system::no_action)
+    unsafe { recorded.as_ref() }.copied().unwrap_or_else(system::no_action)
 }
 
 /// Returns the program's action.
@@ -52,9 +52,9 @@ pub(crate) unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context:
     // SAFETY: `context` is what the kernel gave the calling signal handler: a `ucontext_t` that
     // lives until it returns.
     unsafe { mask::at_signal(context.cast()) };
-    let noted = before(signal).load(Ordering::Acquire);
+    let recorded = before(signal).load(Ordering::Acquire);
     // SAFETY: null, or an action that `actions::keep` has stored: it is never freed or changed.
-    let action = unsafe { noted.as_ref() };
+    let action = unsafe { recorded.as_ref() };
     // SAFETY: the caller passes on what the kernel gave its handler, which with `SA_SIGINFO` is a
     // `siginfo_t` that lives until the handler returns.
     let code = unsafe { (*info).si_code };
@@ -72,7 +72,7 @@ pub(crate) unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context:
     }
     match action {
         Some(action) if calls(action) => {
-            if action.sa_flags & libc::SA_RESETHAND != 0 && !reset(signal, noted) {
+            if action.sa_flags & libc::SA_RESETHAND != 0 && !reset(signal, recorded) {
                 // Another thread's signal has already used up an action for one call: for this one
                 // the action is the default.
                 return by_default(signal, recurs);
@@ -89,13 +89,13 @@ pub(crate) unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context:
 }
 
 /// Sets the action to the default, as the kernel does for `SA_RESETHAND`. Returns false if the
-/// action has changed since `noted` was read.
-fn reset(signal: c_int, noted: *mut libc::sigaction) -> bool {
+/// action has changed since `recorded` was read.
+fn reset(signal: c_int, recorded: *mut libc::sigaction) -> bool {
     // SAFETY: null, or an action that `actions::keep` has stored: it is never freed or changed.
-    let mut action = unsafe { noted.as_ref() }.copied().unwrap_or_else(system::no_action);
+    let mut action = unsafe { recorded.as_ref() }.copied().unwrap_or_else(system::no_action);
     action.sa_sigaction = libc::SIG_DFL;
     let kept = ptr::from_ref(actions::keep(action)).cast_mut();
-    before(signal).compare_exchange(noted, kept, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    before(signal).compare_exchange(recorded, kept, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
 /// Calls the program's handler with the signals blocked that its action asks for. The mask from

@@ -41,11 +41,11 @@ fn install_for(signal: c_int) -> Result<(), c_int> {
         return Ok(());
     }
     // Recorded before the handler is installed: a signal may arrive at once.
-    chain::note(signal, before);
+    chain::record(signal, before);
     let replaced = system::action(signal, Some(&in_front_of(&before)))?;
     // In between, another thread may have installed the program's or our handler.
     if replaced.sa_sigaction != ours() && replaced.sa_sigaction != before.sa_sigaction {
-        chain::note(signal, replaced);
+        chain::record(signal, replaced);
     }
     Ok(())
 }
@@ -73,7 +73,7 @@ pub fn sigaction(signal: c_int, new: Option<&libc::sigaction>) -> Result<libc::s
         return masks::sigaction(signal, new);
     }
     let Some(new) = new else { return Ok(chain::program(signal)) };
-    let before = chain::note(signal, *new);
+    let before = chain::record(signal, *new);
     if new.sa_sigaction == libc::SIG_IGN {
         held::forget(signal);
     }

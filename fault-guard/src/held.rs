@@ -14,13 +14,13 @@ use crate::system;
 /// thread, and once for the process.
 const ROOM: usize = 16;
 
-static HELD: [Place; ROOM] = [const { Place::new() }; ROOM];
+static HELD: [HeldSlot; ROOM] = [const { HeldSlot::new() }; ROOM];
 
 /// The thread that waits for each of [`SIGNALS`] by `sigwait` or a similar call; 0 for none.
 static WAITERS: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
 
 /// Room for one held signal.
-struct Place {
+struct HeldSlot {
     /// [`FREE`], [`BUSY`], or [`full`]: one word, so that whoever takes the signal takes the one
     /// that it has looked at.
     state: AtomicU64,
@@ -28,27 +28,27 @@ struct Place {
 }
 
 // SAFETY: `info` is accessed only by the thread that has set `state` to `BUSY`.
-unsafe impl Sync for Place {}
+unsafe impl Sync for HeldSlot {}
 
-/// The state of a place without a signal.
+/// The state of a slot without a signal.
 const FREE: u64 = 0;
-/// The state of a place that one thread is filling or emptying. No signal has this number.
+/// The state of a slot that one thread is filling or emptying. No signal has this number.
 const BUSY: u64 = 1;
 
-/// Returns the state of a place that holds a signal, sent to a thread or to the process (0).
+/// Returns the state of a slot that holds a signal, sent to a thread or to the process (0).
 fn full(signal: c_int, thread: c_int) -> u64 {
     u64::from(thread.cast_unsigned()) << 32 | u64::from(signal.cast_unsigned())
 }
 
-/// Returns the signal that a place in this state holds, and the thread it was sent to.
+/// Returns the signal that a slot in this state holds, and the thread it was sent to.
 fn held(state: u64) -> Option<(c_int, c_int)> {
     let (thread, signal) = ((state >> 32) as c_int, state as u32 as c_int);
     (state != FREE && state != BUSY).then_some((signal, thread))
 }
 
-impl Place {
+impl HeldSlot {
     const fn new() -> Self {
-        Place { state: AtomicU64::new(FREE), info: UnsafeCell::new(MaybeUninit::uninit()) }
+        HeldSlot { state: AtomicU64::new(FREE), info: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
     fn state(&self) -> u64 {
@@ -59,19 +59,19 @@ impl Place {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns the signal of `wanted` that is held here for `thread`, with the place's state.
+    /// Returns the signal of `wanted` that is held here for `thread`, with the slot's state.
     fn find(&self, wanted: &libc::sigset_t, thread: c_int) -> Option<(c_int, u64)> {
         let state = self.state();
         let (signal, to) = held(state)?;
         (has(wanted, signal) && (to == 0 || to == thread)).then_some((signal, state))
     }
 
-    /// Empties a place that is still in the state in which its signal was found.
+    /// Empties a slot that is still in the state in which its signal was found.
     fn empty(&self, found: u64) -> Option<libc::siginfo_t> {
         if !self.change(found, BUSY) {
             return None;
         }
-        // SAFETY: `BUSY` was set by this call, and a place that was full has been written.
+        // SAFETY: `BUSY` was set by this call, and a slot that was full has been written.
         let info = unsafe { (*self.info.get()).assume_init_read() };
         self.state.store(FREE, Ordering::Release);
         Some(info)
@@ -93,48 +93,48 @@ pub(crate) unsafe fn hold(signal: c_int, info: *const libc::siginfo_t) {
     let thread = if to_thread { system::thread() } else { 0 };
     let state = full(signal, thread);
     // As in the kernel, a signal that is already pending is not held twice.
-    if HELD.iter().any(|place| place.state() == state) {
+    if HELD.iter().any(|slot| slot.state() == state) {
         return;
     }
-    // If all places are in use, the signal is lost: a signal handler cannot wait for a place.
-    let Some(place) = HELD.iter().find(|place| place.change(FREE, BUSY)) else { return };
-    // SAFETY: `BUSY` was set by this call, so that nobody else accesses the place; `info` is the
+    // If all slots are in use, the signal is lost: a signal handler cannot wait for a slot.
+    let Some(slot) = HELD.iter().find(|slot| slot.change(FREE, BUSY)) else { return };
+    // SAFETY: `BUSY` was set by this call, so that nobody else accesses the slot; `info` is the
     // kernel's `siginfo_t`.
-    unsafe { (*place.info.get()).write(info.read()) };
-    place.state.store(state, Ordering::Release);
+    unsafe { (*slot.info.get()).write(info.read()) };
+    slot.state.store(state, Ordering::Release);
 }
 
 /// Takes a held signal of `wanted` that is for the calling thread.
 pub(crate) fn take(wanted: &libc::sigset_t) -> Option<(c_int, libc::siginfo_t)> {
-    if HELD.iter().all(|place| place.state() == FREE) {
+    if HELD.iter().all(|slot| slot.state() == FREE) {
         return None;
     }
     let thread = system::thread();
-    HELD.iter().find_map(|place| {
-        let (signal, state) = place.find(wanted, thread)?;
-        Some((signal, place.empty(state)?))
+    HELD.iter().find_map(|slot| {
+        let (signal, state) = slot.find(wanted, thread)?;
+        Some((signal, slot.empty(state)?))
     })
 }
 
 /// Returns whether a signal is held for the calling thread.
 pub(crate) fn is_pending(signal: c_int) -> bool {
     let (wanted, thread) = (only(signal), system::thread());
-    HELD.iter().any(|place| place.find(&wanted, thread).is_some())
+    HELD.iter().any(|slot| slot.find(&wanted, thread).is_some())
 }
 
 /// Forgets all that is held of one signal, for whichever thread.
 pub(crate) fn forget(signal: c_int) {
-    for place in &HELD {
-        let state = place.state();
+    for slot in &HELD {
+        let state = slot.state();
         if held(state).is_some_and(|(found, _)| found == signal) {
-            place.change(state, FREE);
+            slot.change(state, FREE);
         }
     }
 }
 
 /// Forgets all held signals, in a child of `fork`: none of them was sent to it.
 pub fn after_fork() {
-    HELD.iter().for_each(|place| place.state.store(FREE, Ordering::Relaxed));
+    HELD.iter().for_each(|slot| slot.state.store(FREE, Ordering::Relaxed));
     WAITERS.iter().for_each(|waiter| waiter.store(0, Ordering::Relaxed));
 }
 
@@ -197,37 +197,37 @@ pub(crate) fn only(signal: c_int) -> libc::sigset_t {
 mod tests {
     use super::*;
 
-    /// Fills a free place.
-    fn fill(place: &Place, signal: c_int, thread: c_int) {
-        assert!(place.change(FREE, BUSY));
+    /// Fills a free slot.
+    fn fill(slot: &HeldSlot, signal: c_int, thread: c_int) {
+        assert!(slot.change(FREE, BUSY));
         // SAFETY: `BUSY` was set by this call, and a `siginfo_t` of zeros is a valid one.
-        unsafe { (*place.info.get()).write(std::mem::zeroed()) };
-        place.state.store(full(signal, thread), Ordering::Release);
+        unsafe { (*slot.info.get()).write(std::mem::zeroed()) };
+        slot.state.store(full(signal, thread), Ordering::Release);
     }
 
     #[test]
     fn a_place_that_was_refilled_for_another_keeps_its_signal() {
         let (one, other) = (1000, 1001);
         for (signal, thread) in [(libc::SIGBUS, other), (libc::SIGSEGV, one)] {
-            let place = Place::new();
-            fill(&place, libc::SIGBUS, one);
-            let (_, found) = place.find(&only(libc::SIGBUS), one).unwrap();
-            assert!(place.empty(found).is_some());
-            fill(&place, signal, thread);
-            assert!(place.empty(found).is_none());
-            assert_eq!(held(place.state()), Some((signal, thread)));
+            let slot = HeldSlot::new();
+            fill(&slot, libc::SIGBUS, one);
+            let (_, found) = slot.find(&only(libc::SIGBUS), one).unwrap();
+            assert!(slot.empty(found).is_some());
+            fill(&slot, signal, thread);
+            assert!(slot.empty(found).is_none());
+            assert_eq!(held(slot.state()), Some((signal, thread)));
         }
     }
 
     #[test]
     fn a_signal_to_a_thread_is_found_by_it_alone() {
-        let place = Place::new();
-        fill(&place, libc::SIGSEGV, 1000);
-        assert!(place.find(&only(libc::SIGSEGV), 1000).is_some());
-        assert!(place.find(&only(libc::SIGSEGV), 1001).is_none());
-        assert!(place.find(&only(libc::SIGBUS), 1000).is_none());
-        let place = Place::new();
-        fill(&place, libc::SIGSEGV, 0);
-        assert!(place.find(&only(libc::SIGSEGV), 1001).is_some());
+        let slot = HeldSlot::new();
+        fill(&slot, libc::SIGSEGV, 1000);
+        assert!(slot.find(&only(libc::SIGSEGV), 1000).is_some());
+        assert!(slot.find(&only(libc::SIGSEGV), 1001).is_none());
+        assert!(slot.find(&only(libc::SIGBUS), 1000).is_none());
+        let slot = HeldSlot::new();
+        fill(&slot, libc::SIGSEGV, 0);
+        assert!(slot.find(&only(libc::SIGSEGV), 1001).is_some());
     }
 }
