@@ -101,15 +101,15 @@ impl Connection {
     }
 
     fn fpdus(&mut self, time: Duration, side: usize, tell: &mut dyn FnMut(Event)) {
-        let place = self.place(time, side);
+        let stamp = self.stamp(time, side);
         let half = &mut self.halves[side];
         if let Some(fpdus) = &mut half.fpdus {
-            fpdus.take(&mut half.octets, &mut |what| tell(place.event(what)));
+            fpdus.take(&mut half.octets, &mut |what| tell(stamp.event(what)));
         }
     }
 
     fn startup(&mut self, time: Duration, side: usize, tell: &mut dyn FnMut(Event)) {
-        let place = self.place(time, side);
+        let stamp = self.stamp(time, side);
         let stream = &mut self.halves[side].octets;
         let mut octets = stream.front().to_vec();
         let is_reply = self.frames[1 - side].is_some_and(|terms| terms.kind == FrameKind::Request)
@@ -124,7 +124,7 @@ impl Connection {
             if captured < Frame::HEADER_LEN {
                 self.is_over = true;
                 let Hole { at, octets } = hole;
-                return tell(place.event(What::Problem(Problem::NotCaptured { at, octets })));
+                return tell(stamp.event(What::Problem(Problem::NotCaptured { at, octets })));
             }
             if stream.len() >= total as u64 {
                 octets.resize(total, 0);
@@ -138,7 +138,7 @@ impl Connection {
                 self.is_over = true;
                 let is_whole = self.halves[side].tcp.has_beginning();
                 let problem = if is_whole { Problem::NotMpa(error) } else { Problem::NoBeginning };
-                return tell(place.event(What::Problem(problem)));
+                return tell(stamp.event(What::Problem(problem)));
             }
         };
         let private_data_len = frame.private_data.len();
@@ -150,7 +150,7 @@ impl Connection {
         self.is_sdp |= is_sdp && problem.is_none() && kind == FrameKind::Request;
         self.is_over |= frame.rejected;
         self.frames[side] = Some(Terms { kind, markers: frame.markers, crc: frame.crc });
-        tell(place.event(What::Startup(Startup {
+        tell(stamp.event(What::Startup(Startup {
             kind,
             markers: frame.markers,
             crc: frame.crc,
@@ -162,7 +162,7 @@ impl Connection {
             greeting,
         })));
         if let Some(problem) = problem {
-            tell(place.event(What::Problem(problem)));
+            tell(stamp.event(What::Problem(problem)));
         }
         self.halves[side].octets.skip(used as u64);
         self.begin();
@@ -190,8 +190,8 @@ impl Connection {
         }
         self.has_finished = true;
         for side in 0..2 {
-            let place = self.place(self.time, side);
-            let mut tell = |what| tell(place.event(what));
+            let stamp = self.stamp(self.time, side);
+            let mut tell = |what| tell(stamp.event(what));
             let is_alone = self.frames[side].is_some() && self.frames[1 - side].is_none();
             let half = &mut self.halves[side];
             if self.is_over {
@@ -209,21 +209,21 @@ impl Connection {
         }
     }
 
-    fn place(&self, time: Duration, side: usize) -> Place {
-        Place { time, connection: self.number, from: self.ends[side], to: self.ends[1 - side] }
+    fn stamp(&self, time: Duration, side: usize) -> Stamp {
+        Stamp { time, connection: self.number, from: self.ends[side], to: self.ends[1 - side] }
     }
 }
 
 /// The time and the ends of something that was sent.
 #[derive(Clone, Copy)]
-struct Place {
+struct Stamp {
     time: Duration,
     connection: usize,
     from: SocketAddr,
     to: SocketAddr,
 }
 
-impl Place {
+impl Stamp {
     fn event(self, what: What) -> Event {
         let Self { time, connection, from, to } = self;
         Event { time, connection, from, to, what }
