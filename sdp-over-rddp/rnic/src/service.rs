@@ -40,10 +40,10 @@ struct Streams {
 #[derive(Debug)]
 struct Watched {
     stream: Arc<Shared>,
-    /// The calls there had been at the last look.
+    /// The calls there had been at the last turn.
     calls: usize,
-    /// The time of the next look; `None` where an arrival or the end of a call leads to one.
-    look_at: Option<Instant>,
+    /// The time of the next turn; `None` where an arrival or the end of a call leads to one.
+    due_at: Option<Instant>,
 }
 
 /// Counts the calls inside a stream.
@@ -54,7 +54,7 @@ pub(crate) struct Calls {
     watch: AtomicU8,
 }
 
-/// The thread looks at the stream by itself, or its queue is armed.
+/// The thread serves the stream by itself, or its queue is armed.
 const WATCHED: u8 = 0;
 /// The thread has left the stream to the calls inside; the last one tells it.
 const LEFT: u8 = 1;
@@ -73,7 +73,7 @@ impl Service {
     /// Serves a stream until it is over and its program has closed it.
     pub(crate) fn add(self: &Arc<Self>, stream: &Arc<Shared>) -> io::Result<()> {
         let mut streams = self.streams();
-        let watched = Watched { stream: stream.clone(), calls: 0, look_at: Some(Instant::now()) };
+        let watched = Watched { stream: stream.clone(), calls: 0, due_at: Some(Instant::now()) };
         streams.by_cq.insert(stream.cq().num(), watched);
         if !streams.is_running {
             let service = self.clone();
@@ -89,7 +89,7 @@ impl Service {
         Ok(())
     }
 
-    /// Has the thread look at all streams that may have something new for it.
+    /// Has the thread serve all streams that may have something new for it.
     pub(crate) fn ring(&self) {
         self.bell.ring();
     }
@@ -105,21 +105,21 @@ impl Service {
 
     fn run(&self) {
         loop {
-            let Some(timeout) = self.look() else { return };
+            let Some(timeout) = self.serve_due() else { return };
             let mut fds = [
                 PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.channel.watch(), PollFlags::POLLIN),
             ];
-            // A signal, or a system without memory for a moment: the next look finds what is new.
+            // A signal, or a system without memory for a moment: the next turn finds what is new.
             if poll(&mut fds, timeout).is_err() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
     }
 
-    /// Looks at the streams that are due. Returns how long to sleep, and `None` when there is no
+    /// Serves the streams that are due. Returns how long to sleep, and `None` when there is no
     /// stream left.
-    fn look(&self) -> Option<PollTimeout> {
+    fn serve_due(&self) -> Option<PollTimeout> {
         self.bell.silence();
         let mut armed = Vec::new();
         while let Some(cq) = self.channel.next_event() {
@@ -129,9 +129,9 @@ impl Service {
         let mut streams = self.streams();
         streams.by_cq.retain(|num, watched| {
             let told = watched.stream.calls().was_told();
-            let due = watched.look_at.is_some_and(|at| at <= now) || armed.contains(num);
+            let due = watched.due_at.is_some_and(|at| at <= now) || armed.contains(num);
             if due || told || watched.stream.is_closed() {
-                watched.look(now);
+                watched.serve(now);
             }
             !watched.is_done()
         });
@@ -139,27 +139,27 @@ impl Service {
             streams.is_running = false;
             return None;
         }
-        let next = streams.by_cq.values().filter_map(|watched| watched.look_at).min();
+        let next = streams.by_cq.values().filter_map(|watched| watched.due_at).min();
         let left = next.map(|at| at.saturating_duration_since(now) + Duration::from_millis(1));
         Some(left.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)))
     }
 }
 
 impl Watched {
-    /// Drives the stream on, unless a call does so, and decides what leads to the next look.
-    fn look(&mut self, now: Instant) {
+    /// Drives the stream on, unless a call does so, and decides what leads to the next turn.
+    fn serve(&mut self, now: Instant) {
         let calls = self.stream.calls();
         let total = calls.total.load(Ordering::SeqCst);
         if calls.are_inside() {
-            self.look_at = None;
+            self.due_at = None;
             return;
         }
         let is_used = std::mem::replace(&mut self.calls, total) != total;
         let deadline = self.stream.drive();
-        self.look_at = deadline.map(|left| now + left);
+        self.due_at = deadline.map(|left| now + left);
         if is_used {
             let soon = now + MOMENT;
-            self.look_at = Some(self.look_at.map_or(soon, |at| at.min(soon)));
+            self.due_at = Some(self.due_at.map_or(soon, |at| at.min(soon)));
         } else {
             // A completion that has come meanwhile is told at once.
             self.stream.cq().arm(false);

@@ -16,7 +16,7 @@ impl Machine<'_> {
             return Err(Blocked::Nothing);
         }
         let sent = self.core.is(flag::SOURCE_CANCEL);
-        self.core.owe(due::SOURCE_CANCEL, !sent);
+        self.core.set_due(due::SOURCE_CANCEL, !sent);
         Ok(())
     }
 
@@ -30,7 +30,7 @@ impl Machine<'_> {
             return Err(Blocked::Nothing);
         }
         let sent = self.core.is(flag::SINK_CANCEL);
-        self.core.owe(due::SINK_CANCEL, !sent);
+        self.core.set_due(due::SINK_CANCEL, !sent);
         Ok(())
     }
 
@@ -39,14 +39,14 @@ impl Machine<'_> {
     #[must_use]
     pub fn cancelling(&self) -> bool {
         self.core.is(flag::SOURCE_CANCEL | flag::SINK_CANCEL)
-            || self.core.owes(due::SOURCE_CANCEL | due::SINK_CANCEL)
+            || self.core.is_due(due::SOURCE_CANCEL | due::SINK_CANCEL)
     }
 
     /// Ends an own cancel when no `SrcAvail` is out: all came back, or all was read.
     pub(super) fn sources_settled(&mut self) {
         if !self.sources_out() {
             self.core.set(flag::SOURCE_CANCEL, false);
-            self.core.owe(due::SOURCE_CANCEL, false);
+            self.core.set_due(due::SOURCE_CANCEL, false);
         }
     }
 
@@ -69,7 +69,7 @@ impl Machine<'_> {
         // Those that were written are reported, others are acknowledged as dropped: if there are
         // none, the reports alone end the cancel.
         if self.drop_peer_sinks() {
-            self.core.owe(due::SINK_CANCEL_ACK, true);
+            self.core.set_due(due::SINK_CANCEL_ACK, true);
         }
         Received::SinksCancelled
     }

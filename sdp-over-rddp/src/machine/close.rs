@@ -40,7 +40,7 @@ impl Machine<'_> {
     /// Gives up the connection. Nothing is sent or taken any more but what it returns.
     pub fn abort(&mut self) -> Abort {
         if self.core.is(flag::DISCONN_SENT) && !self.core.is(flag::ABORTED) {
-            self.core.owe(due::ABORT, true);
+            self.core.set_due(due::ABORT, true);
             return Abort::Message;
         }
         self.core.set(flag::ABORTED, true);

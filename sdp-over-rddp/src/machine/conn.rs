@@ -215,11 +215,11 @@ impl Core {
         self.flags = if to { self.flags | flag } else { self.flags & !flag };
     }
 
-    pub(super) fn owes(&self, due: u32) -> bool {
+    pub(super) fn is_due(&self, due: u32) -> bool {
         self.due & due != 0
     }
 
-    pub(super) fn owe(&mut self, due: u32, to: bool) {
+    pub(super) fn set_due(&mut self, due: u32, to: bool) {
         self.due = if to { self.due | due } else { self.due & !due };
     }
 

@@ -39,11 +39,11 @@ impl Machine<'_> {
         if core.is(flag::ABORTED) {
             return None;
         }
-        if core.owes(due::ABORT) {
+        if core.is_due(due::ABORT) {
             return Some(Body::AbortConn);
         }
         self.sink_body().or_else(|| self.source_body()).or_else(|| {
-            let update = core.owes(due::UPDATE) || self.must_poke() || self.update_due();
+            let update = core.is_due(due::UPDATE) || self.must_poke() || self.update_due();
             update.then_some(Body::Data)
         })
     }
@@ -57,7 +57,7 @@ impl Machine<'_> {
         if self.send_sm_due() {
             return Some(Body::SendSm);
         }
-        if core.owes(due::SINK_CANCEL) {
+        if core.is_due(due::SINK_CANCEL) {
             return Some(Body::SinkAvailCancel);
         }
         (core.resizes_due > 0).then_some(Body::ChRcvBufAck { size: core.buf_size })
@@ -69,13 +69,13 @@ impl Machine<'_> {
         if let Some(octets) = self.next_write_report() {
             return Some(Body::RdmaWrCompl { octets });
         }
-        if core.owes(due::SINK_CANCEL_ACK) {
+        if core.is_due(due::SINK_CANCEL_ACK) {
             return Some(Body::SinkCancelAck);
         }
-        if core.owes(due::SOURCE_CANCEL) {
+        if core.is_due(due::SOURCE_CANCEL) {
             return Some(Body::SrcAvailCancel);
         }
-        if core.owes(due::RESIZE) {
+        if core.is_due(due::RESIZE) {
             return Some(Body::ChRcvBuf { size: core.wanted_size });
         }
         self.disconn_due().then_some(Body::DisConn)
@@ -88,24 +88,24 @@ impl Machine<'_> {
             Body::RdmaRdCompl { octets } => self.reported(octets),
             Body::SendSm => self.sources_dropped(),
             Body::SinkAvailCancel => {
-                core.owe(due::SINK_CANCEL, false);
+                core.set_due(due::SINK_CANCEL, false);
                 core.set(flag::SINK_CANCEL, true);
                 core.sink_cancel_mseq = core.next_mseq;
             }
             Body::SrcAvailCancel => {
-                core.owe(due::SOURCE_CANCEL, false);
+                core.set_due(due::SOURCE_CANCEL, false);
                 core.set(flag::SOURCE_CANCEL, true);
                 core.source_cancel_mseq = core.next_mseq;
             }
             Body::ChRcvBufAck { .. } => core.resizes_due = core.resizes_due.saturating_sub(1),
             Body::RdmaWrCompl { .. } => self.write_reported(),
-            Body::SinkCancelAck => core.owe(due::SINK_CANCEL_ACK, false),
+            Body::SinkCancelAck => core.set_due(due::SINK_CANCEL_ACK, false),
             Body::ChRcvBuf { .. } => {
-                core.owe(due::RESIZE, false);
+                core.set_due(due::RESIZE, false);
                 core.set(flag::RESIZING, true);
             }
             Body::DisConn => self.disconn_made(),
-            Body::AbortConn => core.owe(due::ABORT, false),
+            Body::AbortConn => core.set_due(due::ABORT, false),
             _ => core.set(flag::WANTS_CREDITS, false),
         }
     }
@@ -127,7 +127,7 @@ impl Machine<'_> {
         core.set(flag::LAST_WAS_UPDATE, false);
         core.set(flag::LAST_SENT_UPDATE, body == Body::Data && payload == 0);
         // Any message is an update.
-        core.owe(due::UPDATE, false);
+        core.set_due(due::UPDATE, false);
         message.emit()
     }
 }

@@ -74,7 +74,7 @@ impl Machine<'_> {
     /// Makes an update of credits due, whatever it gives. Where the side that connects speaks
     /// first, this is what it says when its program has nothing to say yet.
     pub fn update_now(&mut self) {
-        self.core.owe(super::conn::due::UPDATE, true);
+        self.core.set_due(super::conn::due::UPDATE, true);
     }
 
     /// Returns whether an update of credits is due because of what it gives to the peer.
@@ -105,7 +105,7 @@ impl Machine<'_> {
     pub fn update_may_wait(&self) -> bool {
         let is_answer = self.core.is(flag::LAST_WAS_UPDATE) && self.new_credits() == 1;
         let may_wait = is_answer || self.must_poke();
-        may_wait && !self.core.owes(super::conn::due::UPDATE) && self.only_update_due()
+        may_wait && !self.core.is_due(super::conn::due::UPDATE) && self.only_update_due()
     }
 
     /// Returns whether an update is the only way to a credit: the peer owes no answer to our own

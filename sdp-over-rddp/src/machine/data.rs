@@ -101,7 +101,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn not_cancelling(&self) -> Result<(), Blocked> {
-        let cancelling = self.core.is(flag::SOURCE_CANCEL) || self.core.owes(due::SOURCE_CANCEL);
+        let cancelling = self.core.is(flag::SOURCE_CANCEL) || self.core.is_due(due::SOURCE_CANCEL);
         if cancelling { Err(Blocked::Cancelling) } else { Ok(()) }
     }
 
@@ -109,7 +109,7 @@ impl Machine<'_> {
     /// discard an advert of the sink that is none any more here, and the counts would part.
     pub(super) fn no_report_first(&self) -> Result<(), Blocked> {
         let writes = count(self.adverts().peer_sinks, state::DONE);
-        if writes > 0 || self.core.owes(due::SINK_CANCEL_ACK) { Err(Blocked::Control) } else { Ok(()) }
+        if writes > 0 || self.core.is_due(due::SINK_CANCEL_ACK) { Err(Blocked::Control) } else { Ok(()) }
     }
 
     pub(super) fn take_data(&mut self, payload: usize, urgent: bool) -> Result<Received, Violation> {

@@ -88,7 +88,7 @@ impl Machine<'_> {
             return Err(Blocked::PeerSink);
         }
         // One change to Combined at a time: SinkAvails that cross it are known by its number.
-        if self.core.owes(due::SINK_CANCEL_ACK)
+        if self.core.is_due(due::SINK_CANCEL_ACK)
             || from == Mode::Pipelined && self.core.is(flag::CHANGE_UNSEEN)
         {
             return Err(Blocked::Control);

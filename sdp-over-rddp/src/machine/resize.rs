@@ -10,14 +10,14 @@ impl Machine<'_> {
     /// # Errors
     /// A request is unanswered, or the peer's buffers are as large.
     pub fn request_buffer_size(&mut self, size: u32) -> Result<(), Blocked> {
-        if self.core.is(flag::RESIZING) || self.core.owes(due::RESIZE) {
+        if self.core.is(flag::RESIZING) || self.core.is_due(due::RESIZE) {
             return Err(Blocked::Control);
         }
         if size <= self.core.peer_buf_size {
             return Err(Blocked::Length);
         }
         self.core.wanted_size = size;
-        self.core.owe(due::RESIZE, true);
+        self.core.set_due(due::RESIZE, true);
         Ok(())
     }
 

@@ -57,7 +57,7 @@ impl Machine<'_> {
         if self.peer_sources_pending() {
             return Err(Blocked::PeerSource);
         }
-        if self.core.is(flag::SINK_CANCEL) || self.core.owes(due::SINK_CANCEL) {
+        if self.core.is(flag::SINK_CANCEL) || self.core.is_due(due::SINK_CANCEL) {
             return Err(Blocked::Cancelling);
         }
         // It holds what any one message does.
@@ -147,6 +147,6 @@ impl Machine<'_> {
             self.core.set(flag::SINK_CANCEL_LATE, true);
         }
         self.core.set(flag::SINK_CANCEL, false);
-        self.core.owe(due::SINK_CANCEL, false);
+        self.core.set_due(due::SINK_CANCEL, false);
     }
 }

@@ -1,6 +1,6 @@
 //! Messages that arrive.
 
-use super::{Error, Piece, Place, Socket};
+use super::{Error, Piece, Socket, Storage};
 use crate::machine::Received;
 use crate::transport::{Buffer, Transport};
 use crate::wire::{FormatError, LONGEST_CONTROL, Message};
@@ -35,7 +35,7 @@ impl<T: Transport> Socket<T> {
             if urgent {
                 self.urgent_arrived(buffer, len - 1);
             }
-            let piece = Piece { place: Place::Buffer(buffer), from, to: len, urgent };
+            let piece = Piece { storage: Storage::Buffer(buffer), from, to: len, urgent };
             self.has_changed = true;
             match received {
                 Received::DataIntoSink { sink, .. } => self.data_instead_of_write(sink, piece)?,

@@ -11,7 +11,7 @@
 
 use core::time::Duration;
 
-use super::{Error, Piece, Place, Role, Socket};
+use super::{Error, Piece, Role, Socket, Storage};
 use crate::machine::Blocked;
 use crate::transport::Transport;
 
@@ -41,7 +41,7 @@ impl<T: Transport> Socket<T> {
         if !waits || self.machine().free_bufs() > few || self.machine().data_room() != Err(Blocked::Credits) {
             return false;
         }
-        let is_copied = |piece: &Piece<T>| matches!(piece.place, Place::Buffer(_)) && !piece.urgent;
+        let is_copied = |piece: &Piece<T>| matches!(piece.storage, Storage::Buffer(_)) && !piece.urgent;
         let Some(first) = self.inbox.iter().position(is_copied) else { return false };
         let room = self.config.read_ahead.saturating_sub(self.ahead_octets);
         let (mut count, mut octets) = (0, 0);
@@ -56,14 +56,14 @@ impl<T: Transport> Socket<T> {
         };
         let mut at = 0;
         for piece in self.inbox.range(first..first + count) {
-            if let Place::Buffer(buffer) = piece.place {
+            if let Storage::Buffer(buffer) = piece.storage {
                 let copied = self.transport.deliver(buffer, piece.from..piece.to, &memory, at);
                 debug_assert!(copied.is_ok(), "private memory of that length");
                 at += piece.to - piece.from;
             }
         }
         self.ahead_octets += octets;
-        let whole = Piece { place: Place::Read(memory), from: 0, to: octets, urgent: false };
+        let whole = Piece { storage: Storage::Read(memory), from: 0, to: octets, urgent: false };
         let mut emptied = self.inbox.split_off(first);
         let behind = emptied.split_off(count);
         self.inbox.push_back(whole);
@@ -101,9 +101,9 @@ impl<T: Transport> Socket<T> {
         limit.is_some_and(|at| at <= self.now)
     }
 
-    /// Notes since when an advert of the peer has been waiting for a receive, while there is room
+    /// Records since when an advert of the peer has been waiting for a receive, while there is room
     /// to read it ahead.
-    fn look_at_unread(&mut self) {
+    fn check_unread(&mut self) {
         let has_room = self.ahead_octets < self.config.read_ahead;
         if !has_room || !self.receives.is_empty() || self.unread().is_none() {
             self.unread_since = None;
@@ -116,12 +116,12 @@ impl<T: Transport> Socket<T> {
     }
 
     /// Acts on what has taken too long.
-    pub(super) fn look_at_clock(&mut self) {
+    pub(super) fn check_timeouts(&mut self) {
         if self.over.is_some() {
             return;
         }
-        self.look_at_crossing();
-        self.look_at_unread();
+        self.check_crossing();
+        self.check_unread();
         let oldest = self.oldest_advert();
         if self.cancel_since.is_none() && oldest.is_some_and(|at| at + self.config.times.advert <= self.now) {
             self.cancel_sources();
@@ -133,7 +133,7 @@ impl<T: Transport> Socket<T> {
         }
     }
 
-    fn look_at_crossing(&mut self) {
+    fn check_crossing(&mut self) {
         let crosses = self.receives.is_empty() && self.oldest_advert().is_some() && self.unread().is_some();
         if !crosses {
             self.crossing_since = None;

@@ -36,7 +36,7 @@ pub use startup::{Agreed, Role, answer, answered, hello};
 
 use crate::machine::{self, Core, Machine, Tables};
 use crate::transport::{Event, Lost, PostFault, Transport};
-use operation::{Piece, Place, ReadAhead, Receiving, Sending};
+use operation::{Piece, ReadAhead, Receiving, Sending, Storage};
 
 /// A socket of SDP: one end of a connection, over any transport.
 pub struct Socket<T: Transport> {
@@ -211,7 +211,7 @@ impl<T: Transport> Socket<T> {
             self.happened(event);
         }
         self.drive();
-        self.look_at_clock();
+        self.check_timeouts();
         std::mem::take(&mut self.has_changed)
     }
 

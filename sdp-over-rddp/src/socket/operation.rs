@@ -139,14 +139,14 @@ impl<T: Transport> Receiving<T> {
 
 /// Octets of the stream that lie in private memory.
 pub(super) struct Piece<T: Transport> {
-    pub(super) place: Place<T>,
+    pub(super) storage: Storage<T>,
     pub(super) from: usize,
     pub(super) to: usize,
     /// The last octet is urgent.
     pub(super) urgent: bool,
 }
 
-pub(super) enum Place<T: Transport> {
+pub(super) enum Storage<T: Transport> {
     Buffer(crate::transport::Buffer),
     /// Octets of an advert of the peer that were read ahead.
     Read(T::Memory),

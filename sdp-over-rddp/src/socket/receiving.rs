@@ -1,6 +1,6 @@
 //! Receives: octets out of private buffers, and Reads of the peer's adverts.
 
-use super::{Piece, Place, ReadAhead, Socket};
+use super::{Piece, ReadAhead, Socket, Storage};
 use crate::machine::Machine;
 use crate::transport::{Memory, Remote, Transport};
 
@@ -53,9 +53,9 @@ impl<T: Transport> Socket<T> {
                 break;
             }
             let part = piece.from..piece.from + len;
-            let copied = match &piece.place {
-                Place::Buffer(buffer) => self.transport.deliver(*buffer, part, &op.memory, op.filled),
-                Place::Read(memory) => self.transport.copy(memory, part, &op.memory, op.filled),
+            let copied = match &piece.storage {
+                Storage::Buffer(buffer) => self.transport.deliver(*buffer, part, &op.memory, op.filled),
+                Storage::Read(memory) => self.transport.copy(memory, part, &op.memory, op.filled),
             };
             if copied.is_err() {
                 (op.error, op.is_stopped) = (Some(super::Error::Address), true);
@@ -202,7 +202,7 @@ impl<T: Transport> Socket<T> {
             let Some(at) = self.ahead.iter().position(|read| read.id == id) else { return };
             let Some(ReadAhead { len, memory, region, .. }) = self.ahead.remove(at) else { return };
             self.transport.release(region);
-            self.inbox.push_back(Piece { place: Place::Read(memory), from: 0, to: len, urgent: false });
+            self.inbox.push_back(Piece { storage: Storage::Read(memory), from: 0, to: len, urgent: false });
             len
         };
         self.has_changed = true;
@@ -214,7 +214,7 @@ impl<T: Transport> Socket<T> {
         }
     }
 
-    /// Gives the place of a piece back that was delivered.
+    /// Gives the storage of a piece back that was delivered.
     pub(super) fn free(&mut self, piece: Piece<T>) {
         free(&mut self.transport, &mut self.core, &mut self.tables, &mut self.ahead_octets, piece);
     }
@@ -228,13 +228,13 @@ fn free<T: Transport>(
     ahead_octets: &mut usize,
     piece: Piece<T>,
 ) {
-    match piece.place {
-        Place::Buffer(buffer) => {
+    match piece.storage {
+        Storage::Buffer(buffer) => {
             // A connection that takes no more buffers says so by its end.
             if transport.repost(buffer).is_ok() {
                 crate::machine::Machine::new(core, Some(tables)).buffer_freed();
             }
         }
-        Place::Read(memory) => *ahead_octets = ahead_octets.saturating_sub(memory.len()),
+        Storage::Read(memory) => *ahead_octets = ahead_octets.saturating_sub(memory.len()),
     }
 }

@@ -4,7 +4,7 @@
 //! in its place. What a message says of an advert is done when it is taken, and not later, so that
 //! the octets of receives one behind the other are in the order of the stream.
 
-use super::{Error, Piece, Place, Socket};
+use super::{Error, Piece, Socket, Storage};
 use crate::machine::{Machine, SinkId, SinkState};
 use crate::transport::{Remote, Transport};
 use crate::wire::Mode;
@@ -120,7 +120,7 @@ impl<T: Transport> Socket<T> {
         if len > op.room() {
             return Err(Error::Aborted);
         }
-        if let Place::Buffer(buffer) = &piece.place {
+        if let Storage::Buffer(buffer) = &piece.storage {
             let copied = self.transport.deliver(*buffer, part, &op.memory, op.filled);
             copied.map_err(|_| Error::Address)?;
         }

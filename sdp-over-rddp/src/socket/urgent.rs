@@ -1,6 +1,6 @@
 //! The urgent octet of the peer, which is received apart from the stream, as over TCP.
 
-use super::{Error, Piece, Place, Socket};
+use super::{Error, Piece, Socket, Storage};
 use crate::machine::Urgent;
 use crate::transport::{Buffer, Transport};
 
@@ -71,7 +71,7 @@ impl<T: Transport> Socket<T> {
             return false;
         }
         let Some(piece) = self.inbox.pop_front() else { return false };
-        debug_assert!(matches!(piece.place, Place::Buffer(_)), "adverts have no urgent octets");
+        debug_assert!(matches!(piece.storage, Storage::Buffer(_)), "adverts have no urgent octets");
         self.machine().octets_taken(1);
         self.free(piece);
         true

@@ -10,10 +10,10 @@ use rddp_sdp::transport::{Fault, Memory};
 /// A run of octets that a socket may use until its operation has ended: memory that the program
 /// lent, or private memory of the binding.
 #[derive(Clone, Debug)]
-pub struct ProgramMemory(Kind);
+pub struct ProgramMemory(Backing);
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum Backing {
     Lent(Arc<Lent>),
     Private(Arc<MemoryRegion>),
 }
@@ -40,7 +40,7 @@ impl ProgramMemory {
     /// it is used meanwhile, except for reading when it is not `writable`.
     #[must_use]
     pub unsafe fn lent(ptr: NonNull<u8>, len: usize, writable: bool) -> Self {
-        ProgramMemory(Kind::Lent(Arc::new(Lent { ptr, len, writable })))
+        ProgramMemory(Backing::Lent(Arc::new(Lent { ptr, len, writable })))
     }
 
     /// Lends octets for reading while `call` runs, which has to let go of them.
@@ -63,36 +63,36 @@ impl ProgramMemory {
         // SAFETY: the caller answers for the length of this call, and no clone outlives it: the
         // guard ends the process first. A use of a registration holds a clone.
         let memory = unsafe { Self::lent(ptr, len, writable) };
-        let Kind::Lent(lent) = &memory.0 else { unreachable!("it was lent above") };
+        let Backing::Lent(lent) = &memory.0 else { unreachable!("it was lent above") };
         let _guard = LastUse(lent.clone());
         call(memory)
     }
 
     /// Wraps private memory.
     pub(crate) fn private(region: MemoryRegion) -> Self {
-        ProgramMemory(Kind::Private(Arc::new(region)))
+        ProgramMemory(Backing::Private(Arc::new(region)))
     }
 
     /// Returns where the octets are, and whether they may be written; `None` for private memory.
     pub(crate) fn range(&self) -> Option<(usize, usize, bool)> {
         match &self.0 {
-            Kind::Lent(lent) => Some((lent.ptr.as_ptr().addr(), lent.len, lent.writable)),
-            Kind::Private(_) => None,
+            Backing::Lent(lent) => Some((lent.ptr.as_ptr().addr(), lent.len, lent.writable)),
+            Backing::Private(_) => None,
         }
     }
 
     /// Returns the registration that private memory has from the start.
     pub(crate) fn own_region(&self) -> Option<&Arc<MemoryRegion>> {
         match &self.0 {
-            Kind::Lent(_) => None,
-            Kind::Private(region) => Some(region),
+            Backing::Lent(_) => None,
+            Backing::Private(region) => Some(region),
         }
     }
 
     /// Copies a part to a place in a region.
     pub(crate) fn copy_to(&self, part: Range<usize>, to: &MemoryRegion, at: usize) -> Result<(), Fault> {
         match &self.0 {
-            Kind::Lent(lent) => {
+            Backing::Lent(lent) => {
                 let from = lent.part(&part)?;
                 // SAFETY: `part` checked that the range lies in what was lent, which is mapped and
                 // may be read until the operation has ended, and that is after this copy; nobody
@@ -100,7 +100,7 @@ impl ProgramMemory {
                 let octets = unsafe { std::slice::from_raw_parts(from.as_ptr(), part.len()) };
                 to.write(at, octets).map_err(|_| Fault::Address)
             }
-            Kind::Private(region) => {
+            Backing::Private(region) => {
                 let octets = region.read(part.start, part.len()).map_err(|_| Fault::Address)?;
                 to.write(at, &octets).map_err(|_| Fault::Address)
             }
@@ -110,15 +110,15 @@ impl ProgramMemory {
     /// Fills the octets from `at` on with a part of a region.
     pub(crate) fn fill(&self, at: usize, from: &MemoryRegion, part: Range<usize>) -> Result<(), Fault> {
         match &self.0 {
-            Kind::Lent(lent) if !lent.writable => Err(Fault::Address),
-            Kind::Lent(lent) => {
+            Backing::Lent(lent) if !lent.writable => Err(Fault::Address),
+            Backing::Lent(lent) => {
                 let to = lent.part(&(at..at + part.len()))?;
                 // SAFETY: `part` checked that the range lies in what was lent; it is mapped and
                 // writable until the operation has ended, and no reference to it is used meanwhile.
                 let out = unsafe { std::slice::from_raw_parts_mut(to.as_ptr(), part.len()) };
                 from.read_into(part.start, out).map_err(|_| Fault::Address)
             }
-            Kind::Private(region) => {
+            Backing::Private(region) => {
                 let octets = from.read(part.start, part.len()).map_err(|_| Fault::Address)?;
                 region.write(at, &octets).map_err(|_| Fault::Address)
             }
@@ -132,7 +132,7 @@ impl ProgramMemory {
         part: Range<usize>,
         access: Access,
     ) -> Result<MemoryRegion, Error> {
-        let Kind::Lent(lent) = &self.0 else { return pd.allocate(0, access) };
+        let Backing::Lent(lent) = &self.0 else { return pd.allocate(0, access) };
         let from = lent.part(&part).unwrap_or(lent.ptr);
         let len = part.len().min(lent.len);
         // SAFETY: the range is lent until the operation has ended. The socket releases the
@@ -167,8 +167,8 @@ impl Lent {
 impl Memory for ProgramMemory {
     fn len(&self) -> usize {
         match &self.0 {
-            Kind::Lent(lent) => lent.len,
-            Kind::Private(region) => region.len(),
+            Backing::Lent(lent) => lent.len,
+            Backing::Private(region) => region.len(),
         }
     }
 }

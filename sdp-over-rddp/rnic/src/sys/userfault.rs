@@ -43,8 +43,8 @@ impl UserFault {
     /// Returns the next range that has changed; `None` if there is no report. This lets the thread
     /// go on that has changed it.
     pub(crate) fn next(&self) -> Option<Range<usize>> {
-        let mut message = Message::default();
-        let len = size_of::<Message>();
+        let mut message = UffdMsg::default();
+        let len = size_of::<UffdMsg>();
         // SAFETY: the kernel writes at most `len` octets, which the message has; any are valid.
         let got = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut message).cast(), len) };
         let [first, second, third] = message.numbers.map(|number| number as usize);
@@ -114,7 +114,7 @@ struct Register {
 /// `struct uffd_msg`: the event is the first of eight octets.
 #[repr(C)]
 #[derive(Default)]
-struct Message {
+struct UffdMsg {
     event: [u8; 8],
     numbers: [u64; 3],
 }
