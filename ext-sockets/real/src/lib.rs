@@ -38,7 +38,7 @@ pub use process::{
 pub use rddp_stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};
 pub use rddp_stream::{Errno, Recall, Sends, source_pieces};
 pub use signals::{
-    Locked, NoSignals, forget_process, guard_by_these, leave_faults, lock, process_id, take_faults,
+    Locked, NoSignals, forget_process, guard_by_these, block_faults, lock, process_id, take_faults,
 };
 pub use tcp::{disconnect, has_peers_fin, is_mptcp, is_tcp, state_of_tcp, tcp_state};
 pub use value::Value;
@@ -166,7 +166,7 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) {
 
 /// Copies octets that the kernel has received and nobody has read yet, and leaves them there.
 /// Returns how many fitted. Leaves errno as it was.
-pub fn glance(fd: c_int, front: &mut [u8]) -> usize {
+pub fn peek(fd: c_int, front: &mut [u8]) -> usize {
     let _same = SameErrno::here();
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
     // SAFETY: `front` is borrowed for writing until the call returns.

@@ -128,7 +128,7 @@ pub fn guard_by_these() {
 /// Blocks the signals of faults for the calling thread, one of ours that moves no octets of the
 /// program's and has no faults of its own. One that is sent to the process is then for a thread of
 /// the program's.
-pub fn leave_faults() {
+pub fn block_faults() {
     change_faults(libc::SIG_BLOCK);
     // The fault guard notes that they are blocked here, and would unblock them for its own use.
     mask::adopt_thread();

@@ -170,7 +170,7 @@ fn may_begin(fd: c_int, settings: &Settings) -> Result<(), Errno> {
 /// Request there already.
 fn has_octets_for_program(fd: c_int, settings: &Settings) -> bool {
     let mut front = [0; REQUEST_KEY.len()];
-    let seen = real::glance(fd, &mut front);
+    let seen = real::peek(fd, &mut front);
     match settings.role {
         Some(Role::Responder) => !REQUEST_KEY.starts_with(&front[..seen]),
         _ => seen > 0,

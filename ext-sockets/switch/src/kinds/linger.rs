@@ -177,7 +177,7 @@ pub fn makes_room() -> bool {
 
 /// Runs the thread: sleeps until one of the sockets can go on.
 fn run() {
-    real::leave_faults();
+    real::block_faults();
     let mut ready = [0; 64];
     loop {
         let (set, nap) = {
