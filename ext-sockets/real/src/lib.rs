@@ -38,7 +38,7 @@ pub use process::{
 pub use rddp_stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};
 pub use rddp_stream::{Errno, Recall, Sends, source_pieces};
 pub use signals::{
-    Locked, NoSignals, forget_process, guard_by_these, block_faults, lock, process_id, take_faults,
+    Locked, NoSignals, block_faults, forget_process, guard_by_these, lock, process_id, take_faults,
 };
 pub use tcp::{disconnect, has_peers_fin, is_mptcp, is_tcp, state_of_tcp, tcp_state};
 pub use value::Value;

@@ -11,7 +11,7 @@ use libc::{POLLIN, POLLOUT};
 use rddp_real::{self as real, Errno};
 
 use super::lending::Lender;
-use super::operation::{End, Operation};
+use super::operation::{Conclusion, Operation};
 use super::polled::Polled;
 use super::queue::Queue;
 use super::work::Outcome;
@@ -119,7 +119,7 @@ impl Lane {
                     return Posted::OtherSocket(operation);
                 }
                 Outcome::Ended(result) => {
-                    operation.end(self.fd, End::Of(result));
+                    operation.end(self.fd, Conclusion::Of(result));
                     return Posted::Accepted;
                 }
                 Outcome::Later => {}
@@ -185,7 +185,7 @@ impl Lane {
             inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
         while let Some(operation) = inner.operations.pop_front() {
-            self.end_first(&mut inner, operation, End::Of(Err(errno)));
+            self.end_first(&mut inner, operation, Conclusion::Of(Err(errno)));
         }
         self.rest(&mut inner);
     }
@@ -203,7 +203,7 @@ impl Lane {
         for watcher in inner.watchers.drain(..) {
             watcher.unwatch(self.id);
             if is_polled {
-                watcher.look_anew();
+                watcher.wake_waiters();
             }
         }
     }
@@ -231,7 +231,7 @@ impl Lane {
         while inner.operations.front().is_some_and(|first| first.is_cancelled)
             && let Some(first) = inner.operations.pop_front()
         {
-            self.end_first(inner, first, End::Of(Err(Errno(libc::ECANCELED))));
+            self.end_first(inner, first, Conclusion::Of(Err(Errno(libc::ECANCELED))));
         }
         if inner.operations.is_empty() {
             self.rest(inner);
@@ -247,14 +247,14 @@ impl Lane {
         let mut inner = self.inner();
         inner.timeout = timeout;
         for watcher in &inner.watchers {
-            watcher.look_anew();
+            watcher.wake_waiters();
         }
         inner.lender.ring();
         drop(inner);
         threads::nudge();
     }
 
-    pub(super) fn end_first(&self, inner: &mut Inner, operation: Operation, end: End) {
+    pub(super) fn end_first(&self, inner: &mut Inner, operation: Operation, end: Conclusion) {
         let connects = operation.is_connect();
         inner.since = Some(Instant::now());
         operation.end(self.fd, end);
@@ -272,21 +272,21 @@ impl Inner {
     }
 
     /// Returns how the first operation ends now, if it does.
-    pub(super) fn end_of_first(&mut self, fd: c_int) -> Option<End> {
+    pub(super) fn end_of_first(&mut self, fd: c_int) -> Option<Conclusion> {
         let first = self.operations.front_mut()?;
         match first.attempt(fd) {
             // The descriptor was closed by a call that we did not see.
             Outcome::Ended(Err(NO_SOCKET | Errno::NO_DESCRIPTOR)) => {
-                return Some(End::Of(Err(Errno::ABORTED)));
+                return Some(Conclusion::Of(Err(Errno::ABORTED)));
             }
-            Outcome::Ended(result) => return Some(End::Of(result)),
+            Outcome::Ended(result) => return Some(Conclusion::Of(result)),
             Outcome::Later => {}
         }
         if self.deadline().is_none_or(|deadline| Instant::now() < deadline) {
             return None;
         }
         self.timeout = self.timeout.filter(|timeout| !timeout.is_once);
-        Some(End::TooLate)
+        Some(Conclusion::TooLate)
     }
 }
 

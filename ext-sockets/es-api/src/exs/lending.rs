@@ -16,7 +16,7 @@ use libc::{POLLIN, POLLOUT, pollfd};
 use rddp_real::{Errno, Recall};
 
 use super::lane::{Inner, Lane};
-use super::operation::{End, Operation};
+use super::operation::{Conclusion, Operation};
 use crate::as_program::{self, Loan, Outgoing};
 use crate::sys::threads::spawn;
 use crate::threads::{self, Bell, Task};
@@ -167,7 +167,7 @@ impl Lane {
         match lent {
             Err(errno) if was_lent => {
                 if let Some(first) = inner.operations.pop_front() {
-                    self.end_first(inner, first, End::Of(Err(errno)));
+                    self.end_first(inner, first, Conclusion::Of(Err(errno)));
                 }
             }
             Ok(false) => {}
@@ -187,7 +187,7 @@ impl Lane {
         if inner.operations.is_empty() {
             self.rest(inner);
         }
-        inner.watchers.iter().for_each(|watcher| watcher.look_anew());
+        inner.watchers.iter().for_each(|watcher| watcher.wake_waiters());
         threads::nudge();
         self.changed.notify_all();
     }
@@ -231,7 +231,7 @@ impl Outgoing for Loans<'_> {
             };
             inner.lent -= 1;
             if let Some(first) = inner.operations.pop_front() {
-                self.lane.end_first(&mut inner, first, End::Of(result));
+                self.lane.end_first(&mut inner, first, Conclusion::Of(result));
             }
         }
         if inner.operations.is_empty() {

@@ -26,7 +26,7 @@ pub(super) struct Operation {
 
 /// The ways in which an operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum Conclusion {
     /// The work has ended, with success or an error.
     Of(Result<(), Errno>),
     /// Time was over.
@@ -85,11 +85,11 @@ impl Operation {
     }
 
     /// Gives the event to the queue (EX9).
-    pub(super) fn end(self, fd: c_int, end: End) {
+    pub(super) fn end(self, fd: c_int, end: Conclusion) {
         let (kind, result) = match (end, self.direction()) {
-            (End::Of(result), _) => (self.work.kind() as c_int, result),
-            (End::TooLate, Direction::Send) => (SEND_TIMEOUT, Err(Errno::TIMED_OUT)),
-            (End::TooLate, Direction::Receive) => (RECEIVE_TIMEOUT, Err(Errno::TIMED_OUT)),
+            (Conclusion::Of(result), _) => (self.work.kind() as c_int, result),
+            (Conclusion::TooLate, Direction::Send) => (SEND_TIMEOUT, Err(Errno::TIMED_OUT)),
+            (Conclusion::TooLate, Direction::Receive) => (RECEIVE_TIMEOUT, Err(Errno::TIMED_OUT)),
         };
         let errno = number(result);
         let mut event =

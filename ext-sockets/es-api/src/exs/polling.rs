@@ -101,7 +101,7 @@ impl Polling {
         let ready = answers.iter().filter(|answer| answer.revents != 0).count();
         self.queue.unwatch(self.id);
         if self.polled.is_polled() {
-            self.queue.look_anew();
+            self.queue.wake_waiters();
         }
         self.queue.complete(Event {
             kind: Kind::Poll as c_int,

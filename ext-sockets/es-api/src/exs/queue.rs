@@ -139,14 +139,14 @@ impl Queue {
     }
 
     /// Wakes waiting callers, so that they collect anew what the tasks wait for.
-    pub(super) fn look_anew(&self) {
+    pub(super) fn wake_waiters(&self) {
         self.inner().ring_all();
     }
 
     /// Takes events, when there are enough or time is over; returns their number.
     pub(super) fn dequeue(&self, places: &mut EventPlaces, wanted: Wanted) -> Result<usize, Errno> {
         let mut rounds = Rounds::default();
-        let looks_until = self.looks_until();
+        let poll_until = self.poll_until();
         let tasks = self.inner().snapshot();
         for task in tasks {
             task.advance();
@@ -159,7 +159,7 @@ impl Queue {
             if wanted.until.is_some_and(|until| until <= now) {
                 return Ok(self.inner().take(places, 0)?.unwrap_or(0));
             }
-            let until = if looks_until.is_some_and(|until| now < until) { Some(now) } else { wanted.until };
+            let until = if poll_until.is_some_and(|until| now < until) { Some(now) } else { wanted.until };
             self.wait(&mut rounds, wanted.least, until)?;
         }
     }
@@ -185,7 +185,7 @@ impl Queue {
         Ok(())
     }
 
-    fn looks_until(&self) -> Option<Instant> {
+    fn poll_until(&self) -> Option<Instant> {
         match self.wait_style() {
             Wait::Notify => None,
             Wait::Adaptive => Some(Instant::now() + SHORT),
