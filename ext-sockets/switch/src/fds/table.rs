@@ -65,7 +65,7 @@ pub fn clear(fd: c_int) -> Option<NonZeroU32> {
 }
 
 /// Sets the entry of `fd`, which has one, to a value that leads to no socket; returns it.
-pub fn leave(fd: c_int) -> Option<NonZeroU32> {
+pub fn retire(fd: c_int) -> Option<NonZeroU32> {
     NonZeroU32::new(slot(fd)?.swap(LEFT.get(), Ordering::SeqCst)).filter(|held| *held != LEFT)
 }
 

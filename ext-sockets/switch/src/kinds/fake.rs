@@ -12,7 +12,7 @@ use std::time::Duration;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT};
 use rddp_stream::Errno;
 
-use super::kind::{Begin, Close, Farewell, Kind, Obligation, Readiness};
+use super::kind::{Begin, Close, Farewell, Obligation, Readiness, SocketKind};
 use crate::socket::{self, Held, KindId, Mode, Settings};
 use crate::sys::test_calls;
 
@@ -80,7 +80,7 @@ impl Fake {
     }
 }
 
-impl Kind for Fake {
+impl SocketKind for Fake {
     fn admit(held: Held, fd: c_int) -> Result<Self, Errno> {
         Ok(Self { held, fd })
     }

@@ -158,7 +158,7 @@ pub fn adopt_open() -> bool {
     let numbers: Vec<c_int> =
         open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     numbers.into_iter().for_each(adopt);
-    store::leave_closed(|cookie| {
+    store::release_closed(|cookie| {
         let mut has = false;
         socket::for_each(|held| has |= held.cookie() == cookie);
         has

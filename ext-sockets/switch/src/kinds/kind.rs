@@ -21,7 +21,7 @@ use crate::socket::{self, Care, Held, KindId, Locked, Settings};
 /// A socket of ours, held for the length of a call: the calls that a program makes on it.
 ///
 /// An `Errno` is the error for the program; [`Errno::PLAIN`] sends the call to the C library.
-pub trait Kind: Begin + Readiness + Close {
+pub trait SocketKind: Begin + Readiness + Close {
     /// Returns the socket, which has left plain TCP, for a call that moves octets or waits for
     /// them.
     ///
@@ -314,7 +314,8 @@ pub struct Obligation {
     pub within: Option<Duration>,
 }
 
-/// A socket of ours, held for the length of a call, by its kind. Its calls are those of [`Kind`].
+/// A socket of ours, held for the length of a call, by its kind. Its calls are those of
+/// [`SocketKind`].
 #[derive(Debug)]
 pub enum Ours {
     /// A TCP socket that is ours only because an option was set on it.
@@ -349,7 +350,7 @@ impl Ours {
 }
 
 impl Deref for Ours {
-    type Target = dyn Kind;
+    type Target = dyn SocketKind;
 
     #[inline]
     fn deref(&self) -> &Self::Target {

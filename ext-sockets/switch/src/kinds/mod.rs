@@ -1,7 +1,7 @@
 //! The kinds of sockets of ours.
 //!
-//! A kind is a type that implements [`Kind`]: its calls, its readiness, its beginning and its end.
-//! The gate, the waits and the C functions know the trait alone; [`Ours`] names the kinds.
+//! A kind is a type that implements [`SocketKind`]: its calls, its readiness, its beginning and its
+//! end. The gate, the waits and the C functions know the trait alone; [`Ours`] names the kinds.
 //!
 //! | file | what |
 //! |---|---|
@@ -30,6 +30,6 @@ mod unsettled;
 pub use close::{Expected, closing, exiting, expect_number};
 pub use framed::{passing, program_begins, program_runs};
 pub use inherit::{adopt_open, after_fork, after_system_call, before_fork, confine, fork_is_over, received};
-pub use kind::{Begin, Close, Farewell, Kind, Obligation, Ours, Readiness, of};
+pub use kind::{Begin, Close, Farewell, Obligation, Ours, Readiness, SocketKind, of};
 pub use linger::makes_room;
 pub(crate) use unsettled::{any as any_unsettled, progress_other_sockets, sleep_beside};

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use rddp_stream::Errno;
 
-use super::kind::{Begin, Close, Kind, Readiness};
+use super::kind::{Begin, Close, Readiness, SocketKind};
 use crate::socket::Held;
 use crate::wait::{self, Elsewhere};
 
@@ -15,7 +15,7 @@ pub struct Plain {
     pub(super) fd: c_int,
 }
 
-impl Kind for Plain {
+impl SocketKind for Plain {
     fn admit(_held: Held, _fd: c_int) -> Result<Self, Errno> {
         Err(Errno::PLAIN)
     }

@@ -54,8 +54,8 @@ pub(super) fn find(cookie: u64) -> Found {
     Slots::find(Path::new(FOLDER), real::user_id(), cookie)
 }
 
-/// Leaves the states of sockets that a program which has just begun does not have; `has` tells by
+/// Releases the states of sockets that a program which has just begun does not have; `has` tells by
 /// cookie which it has.
-pub(super) fn leave_closed(has: impl Fn(u64) -> bool) {
+pub(super) fn release_closed(has: impl Fn(u64) -> bool) {
     stream::leave_closed(Path::new(FOLDER), real::user_id(), has);
 }

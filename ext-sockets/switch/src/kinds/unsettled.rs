@@ -16,17 +16,17 @@ use crate::socket::{self, Held};
 use crate::table;
 
 /// The sockets that were found unsettled.
-pub(super) type Unsettled = VecDeque<Place>;
+pub(super) type Unsettled = VecDeque<UnsettledSocket>;
 
 /// A socket, and the number of it that was used last.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct UnsettledSocket {
     fd: c_int,
     index: NonZeroU32,
 }
 
-impl Place {
-    /// Returns the socket by a number of it that is open: the one noted may have been closed.
+impl UnsettledSocket {
+    /// Returns the socket by a number of it that is open: the one listed may have been closed.
     fn ours(self) -> Option<Ours> {
         let held = socket::hold_index(self.index)?;
         let is_its = |fd: &c_int| table::entry(*fd) == Some(self.index);
@@ -49,25 +49,25 @@ pub(super) fn unsettled() -> real::Locked<Unsettled> {
     real::lock(&UNSETTLED)
 }
 
-/// Notes that this socket is unsettled.
+/// Lists this socket as unsettled.
 #[cold]
-pub(super) fn note(held: &Held, fd: c_int) {
+pub(super) fn add(held: &Held, fd: c_int) {
     if !held.set_listed(true) {
-        put(Place { fd, index: held.index() });
+        put(UnsettledSocket { fd, index: held.index() });
     }
 }
 
-fn put(place: Place) {
+fn put(socket: UnsettledSocket) {
     let mut unsettled = unsettled();
-    unsettled.push_back(place);
+    unsettled.push_back(socket);
     COUNT.store(unsettled.len(), Ordering::Release);
 }
 
-fn take() -> Option<Place> {
+fn take() -> Option<UnsettledSocket> {
     let mut unsettled = unsettled();
-    let place = unsettled.pop_front();
+    let socket = unsettled.pop_front();
     COUNT.store(unsettled.len(), Ordering::Release);
-    place
+    socket
 }
 
 /// Returns whether any socket is unsettled.
@@ -109,11 +109,11 @@ pub(crate) fn sleep_beside(fd: c_int) -> Result<(), Errno> {
 fn see_to(count: usize) -> Option<Duration> {
     let _no_signals = real::NoSignals::here();
     let mut nap: Option<Duration> = None;
-    for place in std::iter::from_fn(take).take(count) {
-        let Some(ours) = place.ours() else { continue };
+    for socket in std::iter::from_fn(take).take(count) {
+        let Some(ours) = socket.ours() else { continue };
         if ours.step() {
             nap = [nap, ours.nap()].into_iter().flatten().min();
-            put(Place { fd: ours.fd(), ..place });
+            put(UnsettledSocket { fd: ours.fd(), ..socket });
         } else {
             ours.held().set_listed(false);
         }

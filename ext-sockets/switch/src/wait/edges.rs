@@ -122,7 +122,7 @@ impl Way {
 
     /// Returns whether the socket is looked at after the sleep whatever has happened. A kept
     /// registration tells nothing of what holds; and the look notes the sleeper.
-    pub(super) fn looks_anyway(self) -> bool {
+    pub(super) fn must_recheck(self) -> bool {
         matches!(self, Way::New(_))
     }
 }

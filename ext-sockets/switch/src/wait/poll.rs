@@ -56,7 +56,7 @@ pub fn poll(
         let is_over = slept.is_err() || patience.is_over();
         if slept.is_ok() {
             edges.collect();
-            ours.retain(|one| look(one, &mut asked[one.place], fds[one.place], &mut edges));
+            ours.retain(|one| update(one, &mut asked[one.place], fds[one.place], &mut edges));
         }
         let ready = asked.iter().filter(|entry| entry.revents != 0).count();
         // An entry that turned out to be another file must be asked for again.
@@ -108,16 +108,16 @@ fn prepare(
 }
 
 /// Sets the entry's `revents`. Returns whether it is still the same socket's.
-fn look(one: &One, asked: &mut pollfd, entry: pollfd, edges: &mut Edges) -> bool {
+fn update(one: &One, asked: &mut pollfd, entry: pollfd, edges: &mut Edges) -> bool {
     if one.way != Way::Level {
         asked.fd = entry.fd;
         asked.revents = edges.take(one.way, &one.watched, entry.events);
     }
-    let must_look = one.way.looks_anyway() || one.watched.deadline(entry.events).is_some();
-    if asked.revents == 0 && !must_look {
+    let must_recheck = one.way.must_recheck() || one.watched.deadline(entry.events).is_some();
+    if asked.revents == 0 && !must_recheck {
         return true;
     }
-    let revents = one.watched.look(asked.revents, entry.events);
+    let revents = one.watched.current(asked.revents, entry.events);
     asked.revents = revents.unwrap_or(0);
     revents.is_some()
 }

@@ -63,7 +63,7 @@ pub fn select(
         without_set(&mut asked, count, edges.number());
         edges.collect();
         let (before, is_over) = (ours.len(), patience.is_over());
-        ours.retain(|one| one.look(&mut asked, &mut edges));
+        ours.retain(|one| one.update(&mut asked, &mut edges));
         let ready = asked.iter().flatten().map(|word| word.count_ones() as usize).sum();
         if ready > 0 || is_over && ours.len() == before {
             let given = sets.iter_mut().zip(&asked).filter_map(|(set, asked)| Some((set.as_mut()?, asked)));
@@ -87,16 +87,16 @@ struct One {
 impl One {
     /// Puts the descriptor into the sets of its events. Returns whether it is still the same
     /// socket's.
-    fn look(&mut self, asked: &mut [Bits; 3], edges: &mut Edges) -> bool {
+    fn update(&mut self, asked: &mut [Bits; 3], edges: &mut Edges) -> bool {
         let ready = match self.way {
             Way::Level => events(|set| has(&asked[set], self.fd)),
             way => edges.take(way, &self.watched, self.want),
         };
-        let must_look = self.way.looks_anyway() || self.watched.deadline(self.want).is_some();
-        if ready == 0 && !must_look {
+        let must_recheck = self.way.must_recheck() || self.watched.deadline(self.want).is_some();
+        if ready == 0 && !must_recheck {
             return true;
         }
-        let revents = self.watched.look(ready, self.want);
+        let revents = self.watched.current(ready, self.want);
         let told = revents.unwrap_or(0);
         let told = events(|set| self.want & ASKS[set] != 0 && told & TELLS[set] != 0);
         put(asked, self.fd, told);

@@ -61,7 +61,7 @@ impl Watched {
     /// Returns the events of `want` that hold for the program, after the kernel has answered
     /// `ready`. `None`: the number is another file's by now, for which the kernel must be asked
     /// again.
-    pub(super) fn look(&self, ready: c_short, want: c_short) -> Option<c_short> {
+    pub(super) fn current(&self, ready: c_short, want: c_short) -> Option<c_short> {
         match self {
             Watched::Ours(ours) => {
                 let revents = ours.revents(ready, want);

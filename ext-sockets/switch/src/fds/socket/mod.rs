@@ -324,7 +324,7 @@ pub fn expect_number(fd: c_int) -> Option<Held> {
 #[inline]
 pub fn forget(fd: c_int) {
     if table::entry(fd).is_some() && process::owns_table() {
-        leave(table::clear(fd));
+        release(table::clear(fd));
     }
 }
 
@@ -332,7 +332,7 @@ pub fn forget(fd: c_int) {
 /// another socket of ours, it stays known.
 pub fn forget_stale(fd: c_int, held: &Held) {
     if process::owns_table() && table::clear_if(fd, held.index()) {
-        leave(Some(held.index()));
+        release(Some(held.index()));
     }
 }
 
@@ -344,7 +344,7 @@ pub fn forget_before_close(fd: c_int) -> Option<Held> {
         return None;
     }
     let held = hold(fd)?;
-    leave(if exit::has_begun() { table::leave(fd) } else { table::clear(fd) });
+    release(if exit::has_begun() { table::retire(fd) } else { table::clear(fd) });
     held.await_calls();
     if held.numbers.load(Ordering::Acquire) > 0 {
         return None;
@@ -381,17 +381,17 @@ fn enter(fd: c_int, held: &Held) -> bool {
     socket.numbers.fetch_add(1, Ordering::AcqRel);
     match table::set(fd, held.index()) {
         Ok(before) => {
-            leave(before);
+            release(before);
             true
         }
         Err(table::BeyondTable) => {
-            leave(Some(held.index()));
+            release(Some(held.index()));
             false
         }
     }
 }
 
-fn leave(entry: Option<NonZeroU32>) {
+fn release(entry: Option<NonZeroU32>) {
     if let Some((socket, index)) = entry.and_then(|index| Some((at(index)?, index))) {
         socket.numbers.fetch_sub(1, Ordering::AcqRel);
         drop(Held::of_use(socket, index));

@@ -6,7 +6,7 @@ use rddp_real as real;
 use rddp_stream::{Errno, Role, State};
 
 use super::{Framed, fall_back};
-use crate::kinds::kind::{Begin, Kind};
+use crate::kinds::kind::{Begin, SocketKind};
 use crate::kinds::{store, unsettled};
 use crate::socket::{Locked, Mode, UNTIL_PLAIN};
 use crate::wait;
@@ -103,7 +103,7 @@ impl Framed {
         self.held.set_threaded(settings.is_threaded());
         self.apply(settings);
         settings.mode = Mode::Starting;
-        unsettled::note(&self.held, self.fd);
+        unsettled::add(&self.held, self.fd);
         Ok(())
     }
 }

@@ -33,7 +33,7 @@ impl Close for Framed {
         if !self.held.is_under(self.fd) {
             // The number was closed without our notice, and is something else's by now: nothing can
             // be sent any more.
-            self.leave(state);
+            self.release(state);
             return false;
         }
         self.tell_silent(state);
@@ -42,7 +42,7 @@ impl Close for Framed {
             wait::withdraw(&self.held, self.fd);
             return true;
         }
-        self.leave_alone(state);
+        self.release_and_wake(state);
         false
     }
 
@@ -61,14 +61,14 @@ impl Close for Framed {
         };
         if finished {
             let _no_signals = real::NoSignals::here();
-            self.leave_alone(state);
+            self.release_and_wake(state);
         }
         finished
     }
 
     fn lost(&self) {
         if let Some(state) = self.held.state() {
-            self.leave(state);
+            self.release(state);
         }
     }
 
@@ -144,7 +144,7 @@ impl Close for Framed {
         if by_reset && is_ours_alone && self.held.is_under(self.fd) {
             self.stream(state).abandon();
         }
-        self.leave_alone(state);
+        self.release_and_wake(state);
     }
 }
 
@@ -191,18 +191,18 @@ impl Framed {
         Some(linger::is_said(farewell) && real::unacknowledged(self.fd) == 0)
     }
 
-    /// Leaves the state, and wakes a thread that sleeps in a call: it would sleep on and hold a
+    /// Releases the state, and wakes a thread that sleeps in a call: it would sleep on and hold a
     /// connection that no number leads to any more. A socket that has come back in a message since
     /// it was closed stays.
-    fn leave_alone(&self, state: &State) {
-        if self.held.is_closed() && !self.leave(state) && self.held.has_sleepers() {
+    fn release_and_wake(&self, state: &State) {
+        if self.held.is_closed() && !self.release(state) && self.held.has_sleepers() {
             real::shut_both(self.fd);
         }
     }
 
-    /// Leaves the state. Returns whether another process holds it. This process does until the last
-    /// call on the socket has ended.
-    fn leave(&self, state: &State) -> bool {
+    /// Releases the state. Returns whether another process holds it. This process does until the
+    /// last call on the socket has ended.
+    fn release(&self, state: &State) -> bool {
         let is_held = state.is_held_by_others();
         wait::gone(&self.held, if is_held { Elsewhere::Held } else { Elsewhere::Gone });
         is_held
@@ -236,7 +236,7 @@ mod tests {
         call.wakes();
         drop(call);
         let held = socket::forget_before_close(fd).unwrap();
-        Framed { held: held.clone(), fd }.leave_alone(held.state().unwrap());
+        Framed { held: held.clone(), fd }.release_and_wake(held.state().unwrap());
         of_a_child.write_all(b"x").expect("the child may write");
         assert_eq!(client.peek(&mut [0; 2]).unwrap(), 1);
     }
@@ -252,7 +252,7 @@ mod tests {
         let call = held.work_on(fd).unwrap();
         call.sleeps();
         let closed = socket::forget_before_close(fd).unwrap();
-        Framed { held: closed.clone(), fd }.leave_alone(closed.state().unwrap());
+        Framed { held: closed.clone(), fd }.release_and_wake(closed.state().unwrap());
         assert_eq!(client.peek(&mut [0; 2]).unwrap(), 0, "the peer sees the end");
         assert!(!call.wakes());
     }

@@ -28,7 +28,7 @@ use std::io::{IoSlice, IoSliceMut};
 use rddp_real::{self as real, Value};
 use rddp_stream::{Calls, Errno, Phase, SdpInfo, Sends, State, Stream, Uncancelled, Why};
 
-use super::kind::{Kind, Ours};
+use super::kind::{Ours, SocketKind};
 use super::{linger, progress_other_sockets, unsettled};
 use crate::socket::{self, Care, Held, KindId, Mode, Settings};
 use crate::{switch, table, trace, wait};
@@ -44,7 +44,7 @@ pub struct Framed {
     pub(super) fd: c_int,
 }
 
-impl Kind for Framed {
+impl SocketKind for Framed {
     #[inline]
     fn admit(held: Held, fd: c_int) -> Result<Self, Errno> {
         if held.state().is_some() { Ok(Framed { held, fd }) } else { Err(refusal(&held)) }
@@ -226,7 +226,7 @@ impl Framed {
         let _no_signals = real::NoSignals::here();
         trace::startup_is_over(&self.held, self.fd, state);
         if !state.condition().is_settled() {
-            unsettled::note(&self.held, self.fd);
+            unsettled::add(&self.held, self.fd);
         }
         if self.held.is_watched() {
             wait::changed(&self.held, self.fd);

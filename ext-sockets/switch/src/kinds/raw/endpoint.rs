@@ -230,10 +230,10 @@ impl Endpoint {
         life.begun.as_ref().map(|result| result.as_ref().map(drop).map_err(|errno| *errno))
     }
 
-    /// Calls `look` with the state of the connection, after bringing it up to date.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&Life) -> T) -> T {
+    /// Calls `ask` with the state of the connection, after bringing it up to date.
+    pub(super) fn with_life<T>(&self, ask: impl FnOnce(&Life) -> T) -> T {
         let _ = self.resolve();
-        look(&self.life.lock())
+        ask(&self.life.lock())
     }
 
     /// Takes an event of the RNIC. Returns how the connection has ended, if this is the first event

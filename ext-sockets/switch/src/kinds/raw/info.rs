@@ -83,7 +83,7 @@ pub fn info(fd: c_int) -> Result<Info, Errno> {
     if let Some(settings) = mode {
         (info.mode, info.failure) = (settings.mode as i32, settings.failure.0);
     }
-    endpoint.look(|life| {
+    endpoint.with_life(|life| {
         match (life.connected(), &life.request) {
             (Some(connected), _) => info.agreed(connected),
             (None, Some(request)) => info.asked(request, &endpoint.options),
@@ -130,7 +130,7 @@ impl Info {
 /// Returns the private data of the peer's startup frame.
 pub(super) fn peer_private_data(cookie: u64) -> Vec<u8> {
     let endpoint = Adapter::existing().and_then(|adapter| adapter.endpoints.read().get(&cookie).cloned());
-    endpoint.map(|endpoint| endpoint.look(|life| life.said().to_vec())).unwrap_or_default()
+    endpoint.map(|endpoint| endpoint.with_life(|life| life.said().to_vec())).unwrap_or_default()
 }
 
 /// Returns what was counted where the kernel places; `None` where it does not.
@@ -143,7 +143,7 @@ pub(super) fn kernel_counts(cookie: u64) -> Option<KernelCounts> {
 pub(super) fn describe(cookie: u64, settings: &mut Settings) {
     let Some(adapter) = Adapter::existing() else { return };
     let Some(endpoint) = adapter.endpoints.read().get(&cookie).cloned() else { return };
-    let status = endpoint.look(|life| {
+    let status = endpoint.with_life(|life| {
         if life.connected().is_some() && settings.mode == Mode::Starting {
             settings.mode = Mode::On;
         }

@@ -185,7 +185,7 @@ impl Queue {
     fn dismiss(&self, endpoint: &Endpoint) {
         self.reserved.lock().give(endpoint.share());
         if let Some(shared) = &endpoint.shared {
-            shared.leave();
+            shared.release();
         }
     }
 

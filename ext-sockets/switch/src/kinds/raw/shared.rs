@@ -116,7 +116,7 @@ impl Shared {
     }
 
     /// Counts an endpoint less, which has ended.
-    pub(super) fn leave(&self) {
+    pub(super) fn release(&self) {
         if let Some(users) = &mut *self.users.lock() {
             *users -= 1;
         }

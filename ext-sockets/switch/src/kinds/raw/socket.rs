@@ -9,7 +9,7 @@ use rddp_rnic::KernelCounts;
 use rddp_stream::Errno;
 
 use super::{begin, endpoint, info};
-use crate::kinds::kind::{Begin, Close, Kind, Readiness};
+use crate::kinds::kind::{Begin, Close, Readiness, SocketKind};
 use crate::socket::{self, Care, Held, Locked, Mode, Settings};
 use crate::wait::{self, Elsewhere};
 
@@ -20,7 +20,7 @@ pub struct Raw {
     pub(in crate::kinds) fd: c_int,
 }
 
-impl Kind for Raw {
+impl SocketKind for Raw {
     fn admit(_held: Held, _fd: c_int) -> Result<Self, Errno> {
         Err(Errno::UNSUPPORTED)
     }

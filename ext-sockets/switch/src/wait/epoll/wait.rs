@@ -99,7 +99,7 @@ fn step() -> bool {
         let Some(entry) = super::interest::entry_of(&watch) else { continue };
         let before = entry.asked.load(std::sync::atomic::Ordering::Relaxed);
         if let Some(watched) = Watched::of(watch.fd) {
-            let _ = watched.look(0, of_poll(entry.wanted().events));
+            let _ = watched.current(0, of_poll(entry.wanted().events));
         }
         refresh(&mut watches(), watch, false);
         something_new |= entry.asked.load(std::sync::atomic::Ordering::Relaxed) != before;
@@ -135,7 +135,7 @@ fn of_entry(pool: &Pool, epoll: c_int, event: epoll_event) -> Option<epoll_event
     // This precedes any change of the socket's state, which could arm the entry again.
     entry.set_disarmed(once);
     let number = number(entry);
-    let revents = number.and_then(|fd| look(fd, event.events, wanted.events)).unwrap_or(event.events);
+    let revents = number.and_then(|fd| current(fd, event.events, wanted.events)).unwrap_or(event.events);
     if revents != 0 {
         if let Some(fd) = number.filter(|_| entry.waits_by_edges()) {
             super::interest::ends_edges(fd, epoll, key, true);
@@ -164,7 +164,7 @@ fn of_once_by_edges(entry: &Entry, epoll: c_int, key: Key, event: epoll_event) -
         return None;
     }
     let number = number(entry);
-    let revents = number.and_then(|fd| look(fd, event.events, wanted.events)).unwrap_or(event.events);
+    let revents = number.and_then(|fd| current(fd, event.events, wanted.events)).unwrap_or(event.events);
     if revents != 0 {
         return entry.disarms().then_some(epoll_event { events: revents, u64: wanted.data });
     }
@@ -174,8 +174,8 @@ fn of_once_by_edges(entry: &Entry, epoll: c_int, key: Key, event: epoll_event) -
     None
 }
 
-fn look(fd: c_int, ready: u32, wanted: u32) -> Option<u32> {
-    let revents = Watched::of(fd)?.look(of_poll(ready), of_poll(wanted))?;
+fn current(fd: c_int, ready: u32, wanted: u32) -> Option<u32> {
+    let revents = Watched::of(fd)?.current(of_poll(ready), of_poll(wanted))?;
     Some(u32::from(revents as u16))
 }
 
