@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rddp_rnic::{Access, Completed, Completion, ConnectOptions, MemoryRegion, RecvWr, Rnic, SendWr};
 
-use super::script::{Answer, Ask, GUARD, MAX, Place, REGION, TALK, Which, difference, pattern};
+use super::script::{Answer, Ask, GUARD, MAX, REGION, RemoteMemory, TALK, Which, difference, pattern};
 use crate::endpoint::{Agreed, Endpoint};
 use crate::failure::Failure;
 
@@ -18,10 +18,10 @@ const RECEIVE: u64 = 3;
 
 /// The passive process's memory.
 pub(super) struct Memory {
-    pub(super) target: Place,
-    pub(super) source: Place,
-    pub(super) word: Place,
-    pub(super) lent: Vec<Place>,
+    pub(super) target: RemoteMemory,
+    pub(super) source: RemoteMemory,
+    pub(super) word: RemoteMemory,
+    pub(super) lent: Vec<RemoteMemory>,
 }
 
 pub(super) struct Active {

@@ -9,7 +9,7 @@ use rddp_rnic::{
 
 use super::Listening;
 use super::script::{
-    Answer, Ask, GUARD, MAX, Place, READ_SEED, REGION, TALK, WORD_AT, WORD_REGION, Which, compare,
+    Answer, Ask, GUARD, MAX, READ_SEED, REGION, RemoteMemory, TALK, WORD_AT, WORD_REGION, Which, compare,
     difference, pattern,
 };
 use crate::endpoint::Endpoint;
@@ -112,10 +112,10 @@ impl Passive {
 
     fn memory(&self) -> Answer {
         Answer::Memory {
-            target: Place::of(&self.target),
-            source: Place::of(&self.source),
-            word: Place::of(&self.word),
-            lent: self.lent.iter().map(Place::of).collect(),
+            target: RemoteMemory::of(&self.target),
+            source: RemoteMemory::of(&self.source),
+            word: RemoteMemory::of(&self.word),
+            lent: self.lent.iter().map(RemoteMemory::of).collect(),
         }
     }
 

@@ -51,10 +51,10 @@ pub(super) enum Ask {
 pub(super) enum Answer {
     /// The regions of the passive process; the first message on a connection.
     Memory {
-        target: Place,
-        source: Place,
-        word: Place,
-        lent: Vec<Place>,
+        target: RemoteMemory,
+        source: RemoteMemory,
+        word: RemoteMemory,
+        lent: Vec<RemoteMemory>,
     },
     /// A receive for the expected message is posted.
     Ready,
@@ -81,15 +81,15 @@ pub(super) enum Answer {
 
 /// A region, as named to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct RemoteMemory {
     stag: u32,
     to: u64,
 }
 
-impl Place {
+impl RemoteMemory {
     pub(super) fn of(region: &MemoryRegion) -> Self {
         let Remote { stag, to } = region.remote(0);
-        Place { stag: stag.0, to }
+        RemoteMemory { stag: stag.0, to }
     }
 
     pub(super) fn stag(self) -> Stag {
@@ -156,8 +156,8 @@ mod tests {
     /// Every message fits into the receives for it, and is short enough to be sent inline.
     #[test]
     fn every_message_fits_into_its_receive() {
-        let place = Place { stag: u32::MAX, to: u64::MAX };
-        let memory = Answer::Memory { target: place, source: place, word: place, lent: vec![place; 2] };
-        assert!(serde_json::to_vec(&memory).unwrap().len() <= rddp_rnic::MAX_INLINE);
+        let memory = RemoteMemory { stag: u32::MAX, to: u64::MAX };
+        let answer = Answer::Memory { target: memory, source: memory, word: memory, lent: vec![memory; 2] };
+        assert!(serde_json::to_vec(&answer).unwrap().len() <= rddp_rnic::MAX_INLINE);
     }
 }

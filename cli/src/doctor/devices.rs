@@ -8,7 +8,7 @@ use super::finding::{Finding, Level, Topic};
 /// The UDP port of iWARP port mappers (3935), as /proc/net/udp writes it.
 const PORT_MAPPER: &str = ":0F5F";
 
-pub(super) fn look(root: &Path) -> Vec<Finding> {
+pub(super) fn inspect(root: &Path) -> Vec<Finding> {
     let entries = fs::read_dir(root.join("sys/class/infiniband")).into_iter().flatten().flatten();
     let mut findings: Vec<_> = entries.filter_map(|entry| device(&entry.path())).collect();
     findings.sort_by(|one, other| one.subject.cmp(&other.subject));
@@ -67,7 +67,7 @@ mod tests {
             fs::create_dir_all(&path).unwrap();
             fs::write(path.join(file), format!("{value}\n")).unwrap();
         }
-        let found = look(root.path());
+        let found = inspect(root.path());
         assert_eq!((found[0].subject.as_str(), found[0].value.as_str()), ("rxe0", "InfiniBand or RoCE"));
         assert_eq!(
             (found[1].subject.as_str(), found[1].value.as_str()),

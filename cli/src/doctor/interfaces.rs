@@ -22,7 +22,7 @@ const ETHERNET: u32 = 1500;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Interface {
     name: String,
-    kind: Kind,
+    kind: InterfaceKind,
     /// The driver of a physical interface.
     driver: Option<String>,
     up: bool,
@@ -35,16 +35,16 @@ pub(super) struct Interface {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum InterfaceKind {
     Loopback,
     Physical,
     Virtual,
 }
 
-pub(super) fn look(root: &Path) -> (Vec<Interface>, Vec<Finding>) {
+pub(super) fn inspect(root: &Path) -> (Vec<Interface>, Vec<Finding>) {
     let interfaces = read_all(root);
     let mut findings: Vec<Finding> = interfaces.iter().map(finding).collect();
-    let usable = |interface: &&Interface| interface.up && interface.kind != Kind::Loopback;
+    let usable = |interface: &&Interface| interface.up && interface.kind != InterfaceKind::Loopback;
     for interface in interfaces.iter().filter(usable) {
         findings.push(offloads(&interface.name, ethtool(&interface.name).as_deref()));
     }
@@ -78,9 +78,9 @@ fn read(path: &Path, timestamps: bool) -> Option<Interface> {
     Some(Interface {
         name: path.file_name()?.to_str()?.to_owned(),
         kind: match () {
-            () if loopback => Kind::Loopback,
-            () if path.join("device").exists() => Kind::Physical,
-            () => Kind::Virtual,
+            () if loopback => InterfaceKind::Loopback,
+            () if path.join("device").exists() => InterfaceKind::Physical,
+            () => InterfaceKind::Virtual,
         },
         driver: driver.and_then(|driver| Some(driver.file_name()?.to_str()?.to_owned())),
         up,
@@ -98,10 +98,10 @@ fn is_up(flags: &str) -> bool {
 fn finding(interface: &Interface) -> Finding {
     let Interface { name, kind, driver, up, mtu, mss, speed } = interface;
     let what = match (kind, driver) {
-        (Kind::Loopback, _) => "loopback".to_owned(),
-        (Kind::Physical, Some(driver)) => format!("physical ({driver})"),
-        (Kind::Physical, None) => "physical".to_owned(),
-        (Kind::Virtual, _) => "virtual".to_owned(),
+        (InterfaceKind::Loopback, _) => "loopback".to_owned(),
+        (InterfaceKind::Physical, Some(driver)) => format!("physical ({driver})"),
+        (InterfaceKind::Physical, None) => "physical".to_owned(),
+        (InterfaceKind::Virtual, _) => "virtual".to_owned(),
     };
     if !up {
         return Finding::ok(Topic::Interfaces, name, format!("{what}, down"));
@@ -109,7 +109,7 @@ fn finding(interface: &Interface) -> Finding {
     let speed_text = speed.map_or_else(String::new, |speed| format!(", {speed} Mb/s"));
     let value = format!("{what}{speed_text}, MTU {mtu}: TCP segments, and FPDUs, of up to {mss} octets");
     let fast = speed.is_some_and(|speed| speed >= 10_000);
-    let small = *mtu < ETHERNET && *kind != Kind::Loopback;
+    let small = *mtu < ETHERNET && *kind != InterfaceKind::Loopback;
     Finding::ok(Topic::Interfaces, name, value)
         .but_if(
             fast && *mtu <= ETHERNET,
@@ -192,10 +192,10 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("eth0", Kind::Physical, true, 1448),
-                ("lo", Kind::Loopback, true, 65_484),
-                ("tun0", Kind::Virtual, true, 1348),
-                ("eth1", Kind::Physical, false, 8948),
+                ("eth0", InterfaceKind::Physical, true, 1448),
+                ("lo", InterfaceKind::Loopback, true, 65_484),
+                ("tun0", InterfaceKind::Virtual, true, 1348),
+                ("eth1", InterfaceKind::Physical, false, 8948),
             ]
         );
         assert_eq!(interfaces[0].driver.as_deref(), Some("mlx5_core"));
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_host_without_sys_has_a_warning() {
-        let (interfaces, findings) = look(Path::new("/nonexistent"));
+        let (interfaces, findings) = inspect(Path::new("/nonexistent"));
         assert!(interfaces.is_empty());
         assert_eq!(findings[0].level, Level::Warn);
     }

@@ -11,7 +11,7 @@ use crate::units::about;
 const FEW: rlim_t = 64;
 const MANY: rlim_t = 4096;
 
-pub(super) fn look() -> Result<Vec<Finding>, Failure> {
+pub(super) fn inspect() -> Result<Vec<Finding>, Failure> {
     let limit = |resource, name: &str| {
         getrlimit(resource)
             .map_err(|error| Failure::failed(format!("asking for the limit of {name}: {error}")))

@@ -96,16 +96,16 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
 /// Looks at this host, and at another one if it is named.
 fn host(host: Option<&str>) -> Result<(Vec<Interface>, Vec<Finding>), Failure> {
     let root = Path::new("/");
-    let (interfaces, mut findings) = interfaces::look(root);
-    findings.extend(tcp::look(root));
-    findings.extend(limits::look()?);
-    findings.extend(processor::look(root));
-    findings.push(placement::look(root));
-    findings.extend(sockets::look(root));
-    findings.extend(verbs::look());
-    findings.extend(software::look());
-    findings.extend(devices::look(root));
-    let peer = host.map(peer::look).transpose()?;
+    let (interfaces, mut findings) = interfaces::inspect(root);
+    findings.extend(tcp::inspect(root));
+    findings.extend(limits::inspect()?);
+    findings.extend(processor::inspect(root));
+    findings.push(placement::inspect(root));
+    findings.extend(sockets::inspect(root));
+    findings.extend(verbs::inspect());
+    findings.extend(software::inspect());
+    findings.extend(devices::inspect(root));
+    let peer = host.map(peer::inspect).transpose()?;
     findings.extend(peer.into_iter().flatten());
     Ok((interfaces, findings))
 }

@@ -15,7 +15,7 @@ const PORT: u16 = 7174;
 /// The beginning of a finding that there is a listener.
 const IWARP: &str = "iWARP";
 
-pub(super) fn look(host: &str) -> Result<Vec<Finding>, Failure> {
+pub(super) fn inspect(host: &str) -> Result<Vec<Finding>, Failure> {
     let addrs = addr::resolve(host, PORT)?;
     let found: Result<Vec<_>, Failure> = addrs.into_iter().map(look_at).collect();
     let mut findings: Vec<Finding> = found?.into_iter().flatten().collect();

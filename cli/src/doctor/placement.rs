@@ -16,7 +16,7 @@ const INITIAL: [&str; 3] = ["0", "0", "4294967295"];
 const MEASURES: [&str; 2] =
     ["rddp perf server --placement", "rddp perf client HOST --op write --size 1M --placement auto"];
 
-pub(super) fn look(root: &Path) -> Finding {
+pub(super) fn inspect(root: &Path) -> Finding {
     let lacks = lacks(root, cfg!(feature = "kernel"));
     let finding = |value: &str| Finding::ok(Topic::Processor, "placement in the kernel", value);
     match lacks {

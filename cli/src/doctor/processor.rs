@@ -11,7 +11,7 @@ const OPENAT2: (u32, u32) = (5, 6);
 /// Clocks that are read without a system call.
 const FAST_CLOCKS: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
 
-pub(super) fn look(root: &Path) -> Vec<Finding> {
+pub(super) fn inspect(root: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Ok(release) = fs::read_to_string(root.join("proc/sys/kernel/osrelease")) {
         findings.push(kernel(release.trim()));

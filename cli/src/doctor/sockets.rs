@@ -19,7 +19,7 @@ const SHARED: &str = "dev/shm";
 /// The number of streams for which there should be space, all of which hold octets.
 const STREAMS: u64 = 1000;
 
-pub(super) fn look(root: &Path) -> Vec<Finding> {
+pub(super) fn inspect(root: &Path) -> Vec<Finding> {
     vec![preloaded(), cookies(), shared(&root.join(SHARED))]
 }
 
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_missing_folder_is_told_with_what_it_means() {
         let root = tempfile::tempdir().unwrap();
-        let found = &look(root.path())[2];
+        let found = &inspect(root.path())[2];
         assert_eq!(found.level, Level::Warn);
         assert!(found.advice.as_ref().unwrap().contains("exec"));
     }
@@ -98,7 +98,7 @@ mod tests {
     fn free_space_is_told_in_streams() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join(SHARED)).unwrap();
-        let found = &look(root.path())[2];
+        let found = &inspect(root.path())[2];
         assert!(found.value.contains("streams"), "{found:?}");
     }
 }

@@ -5,7 +5,7 @@ use rddp_rnic::{Atomics, Capabilities, Error, Rnic};
 
 use super::finding::{Finding, Level, Topic};
 
-pub(super) fn look() -> Vec<Finding> {
+pub(super) fn inspect() -> Vec<Finding> {
     match Rnic::open() {
         Ok(rnic) => findings(&rnic.capabilities()),
         Err(error) => vec![cannot_open(&error)],

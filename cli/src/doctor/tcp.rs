@@ -15,7 +15,7 @@ const BACKLOG: u64 = 1024;
 /// A number of local ports; fewer are used up by a client with many connections.
 const PORTS: u64 = 16_384;
 
-pub(super) fn look(root: &Path) -> Vec<Finding> {
+pub(super) fn inspect(root: &Path) -> Vec<Finding> {
     let sys = root.join("proc/sys/net");
     let read = |name: &str| fs::read_to_string(sys.join(name)).ok();
     let numbers = |name: &str| -> Option<Vec<u64>> {
@@ -75,6 +75,6 @@ mod tests {
 
     #[test]
     fn settings_that_the_kernel_does_not_tell_are_left_out() {
-        assert!(look(Path::new("/nonexistent")).is_empty());
+        assert!(inspect(Path::new("/nonexistent")).is_empty());
     }
 }

@@ -9,7 +9,7 @@ use crate::run::dynamic::Dynamic;
 use crate::run::library::Library;
 use crate::run::{program, verbs};
 
-pub(super) fn look() -> Vec<Finding> {
+pub(super) fn inspect() -> Vec<Finding> {
     vec![
         library(),
         limits(),

@@ -243,28 +243,28 @@ impl Setup {
 
 /// A place in memory of the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct RemoteMemory {
     stag: u32,
     to: u64,
 }
 
-impl From<Remote> for Place {
+impl From<Remote> for RemoteMemory {
     fn from(remote: Remote) -> Self {
-        Place { stag: remote.stag.0, to: remote.to }
+        RemoteMemory { stag: remote.stag.0, to: remote.to }
     }
 }
 
-impl From<Place> for Remote {
-    fn from(place: Place) -> Self {
-        Remote { stag: Stag(place.stag), to: place.to }
+impl From<RemoteMemory> for Remote {
+    fn from(remote: RemoteMemory) -> Self {
+        Remote { stag: Stag(remote.stag), to: remote.to }
     }
 }
 
 /// Memory of one connection at one end: source of Reads, target of Writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Places {
-    pub(super) source: Place,
-    pub(super) target: Place,
+    pub(super) source: RemoteMemory,
+    pub(super) target: RemoteMemory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

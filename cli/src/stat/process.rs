@@ -82,7 +82,7 @@ pub(super) fn all(streams: &[Stream]) -> Result<Found, Failure> {
     let mut seen = HashSet::new();
     let names = proc.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     for pid in names {
-        match look(pid, &mut seen, &streams::of(pid, streams)) {
+        match inspect(pid, &mut seen, &streams::of(pid, streams)) {
             Ok(Some(process)) => found.processes.push(process),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => found.closed += 1,
             // One that has just ended is none.
@@ -98,7 +98,7 @@ pub(super) fn all(streams: &[Stream]) -> Result<Found, Failure> {
 /// # Errors
 /// There is no such process, it may not be looked into, or it has no counters.
 pub(super) fn one(pid: u32, streams: &[Stream]) -> Result<Process, Failure> {
-    match look(pid, &mut HashSet::new(), &streams::with(pid, streams)) {
+    match inspect(pid, &mut HashSet::new(), &streams::with(pid, streams)) {
         Ok(Some(process)) => Ok(process),
         Ok(None) => Err(Failure::failed(format!("process {pid} ({}) has no counters of rddp", command_of(pid)))
             .remedy("counters begin with a program's first connection; rddp stat alone lists the processes that have some")),
@@ -113,7 +113,7 @@ pub(super) fn one(pid: u32, streams: &[Stream]) -> Result<Process, Failure> {
 
 /// Reads the pages of a process that are its own: a child of `fork` has its parent's open, too.
 /// `seen` has the files that another process was found to own.
-fn look(pid: u32, seen: &mut HashSet<u64>, streams: &[Connection]) -> io::Result<Option<Process>> {
+fn inspect(pid: u32, seen: &mut HashSet<u64>, streams: &[Connection]) -> io::Result<Option<Process>> {
     let mut pages = Vec::new();
     for path in pages_of(pid)? {
         // A descriptor that has been closed meanwhile, or is no page, is nobody's loss.
