@@ -10,7 +10,9 @@ use crate::Outcome;
 use crate::control::Control;
 use crate::counted::Counted;
 use crate::host::{Usage, allow_connections, cpu_s};
-use crate::spec::{Command, Kind, Latency, Message, Op, Opened, Report, Slice, Spec, Tally, Usages, Wait};
+use crate::spec::{
+    Command, ControlMessage, Latency, Op, Opened, Report, Slice, SliceKind, Spec, Tally, Usages, Wait,
+};
 use crate::{rdma, tcp};
 
 /// The connections that were opened for one [`Spec`], at this end.
@@ -53,8 +55,8 @@ impl Session {
         spec.check()?;
         allow_connections(spec.connections)?;
         let mut addr = self.server;
-        match self.control.ask(&Message::Open(spec.clone()))? {
-            Message::Listening { port } => addr.set_port(port),
+        match self.control.ask(&ControlMessage::Open(spec.clone()))? {
+            ControlMessage::Listening { port } => addr.set_port(port),
             other => return Err(unexpected(&other)),
         }
         let begun = Instant::now();
@@ -78,7 +80,7 @@ impl Session {
         match &mut lane {
             Lane::Rdma(active) => active.aim(self.control.ask(&active.memory())?)?,
             Lane::Tcp(_) => match self.control.expect()? {
-                Message::Ready => {}
+                ControlMessage::Ready => {}
                 other => return Err(unexpected(&other)),
             },
         }
@@ -90,19 +92,19 @@ impl Session {
         if let Lane::Rdma(_) = lane {
             rdma::Active::can(spec, slice.kind)?;
         }
-        if slice.kind == Kind::Request && spec.wait != Wait::Sleep {
+        if slice.kind == SliceKind::Request && spec.wait != Wait::Sleep {
             return Err("requests are for ends that sleep".into());
         }
         let control = &mut self.control;
-        match control.ask(&Message::Slice(slice))? {
-            Message::Ready => {}
+        match control.ask(&ControlMessage::Slice(slice))? {
+            ControlMessage::Ready => {}
             other => return Err(unexpected(&other)),
         }
         let (mut active, before) = (Tally::default(), lane.counted()?);
         let (cpu_before, begun) = (cpu_s()?, Instant::now());
         let (messages, latency_ns) = lane.run(slice, control)?;
         let passive = match control.expect()? {
-            Message::Done(tally) => tally,
+            ControlMessage::Done(tally) => tally,
             other => return Err(unexpected(&other)),
         };
         let seconds = begun.elapsed().as_secs_f64();
@@ -112,8 +114,8 @@ impl Session {
     }
 
     fn usage(&mut self) -> Outcome<Usages> {
-        match self.control.ask(&Message::Usage)? {
-            Message::Used(passive) => Ok(Usages { active: Usage::now()?, passive }),
+        match self.control.ask(&ControlMessage::Usage)? {
+            ControlMessage::Used(passive) => Ok(Usages { active: Usage::now()?, passive }),
             other => Err(unexpected(&other)),
         }
     }
@@ -125,20 +127,20 @@ impl Lane {
     fn run(&mut self, slice: Slice, control: &mut Control) -> Outcome<(u64, Option<Latency>)> {
         let time = Duration::from_millis(slice.ms);
         Ok(match (self, slice.kind) {
-            (Lane::Tcp(lane), Kind::Bandwidth) => (lane.bandwidth(time)?, None),
-            (Lane::Tcp(lane), Kind::Latency) => (0, lane.latency(time)?),
-            (Lane::Tcp(lane), Kind::Window) => lane.windows(time)?,
-            (Lane::Tcp(lane), Kind::Notice) => (lane.notice(time, control).map(|()| 0)?, None),
-            (Lane::Tcp(lane), Kind::Request) => (0, lane.requests(time)?),
-            (Lane::Rdma(lane), Kind::Request) => (0, lane.requests(time)?),
-            (Lane::Rdma(lane), Kind::Bandwidth) => (lane.bandwidth(time)?, None),
-            (Lane::Rdma(lane), Kind::Latency) => (0, lane.latency(time)?),
-            (Lane::Rdma(_), Kind::Window) => return Err("windows are for streams".into()),
-            (Lane::Tcp(_), Kind::Watch | Kind::Silent) => {
+            (Lane::Tcp(lane), SliceKind::Bandwidth) => (lane.bandwidth(time)?, None),
+            (Lane::Tcp(lane), SliceKind::Latency) => (0, lane.latency(time)?),
+            (Lane::Tcp(lane), SliceKind::Window) => lane.windows(time)?,
+            (Lane::Tcp(lane), SliceKind::Notice) => (lane.notice(time, control).map(|()| 0)?, None),
+            (Lane::Tcp(lane), SliceKind::Request) => (0, lane.requests(time)?),
+            (Lane::Rdma(lane), SliceKind::Request) => (0, lane.requests(time)?),
+            (Lane::Rdma(lane), SliceKind::Bandwidth) => (lane.bandwidth(time)?, None),
+            (Lane::Rdma(lane), SliceKind::Latency) => (0, lane.latency(time)?),
+            (Lane::Rdma(_), SliceKind::Window) => return Err("windows are for streams".into()),
+            (Lane::Tcp(_), SliceKind::Watch | SliceKind::Silent) => {
                 return Err("a stream has no memory to watch".into());
             }
-            (Lane::Rdma(lane), Kind::Watch | Kind::Silent) => (0, lane.watch(time, slice.kind)?),
-            (Lane::Rdma(lane), Kind::Notice) => (lane.notice(time, control).map(|()| 0)?, None),
+            (Lane::Rdma(lane), SliceKind::Watch | SliceKind::Silent) => (0, lane.watch(time, slice.kind)?),
+            (Lane::Rdma(lane), SliceKind::Notice) => (lane.notice(time, control).map(|()| 0)?, None),
         })
     }
 
@@ -150,6 +152,6 @@ impl Lane {
     }
 }
 
-fn unexpected(message: &Message) -> crate::Fault {
+fn unexpected(message: &ControlMessage) -> crate::Fault {
     format!("the passive end said {message:?}").into()
 }

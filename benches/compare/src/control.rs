@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use crate::Outcome;
-use crate::spec::Message;
+use crate::spec::ControlMessage;
 
 pub(crate) struct Control {
     lines: BufReader<TcpStream>,
@@ -16,14 +16,14 @@ impl Control {
         Ok(Control { lines: BufReader::new(stream) })
     }
 
-    pub(crate) fn tell(&mut self, message: &Message) -> Outcome<()> {
+    pub(crate) fn tell(&mut self, message: &ControlMessage) -> Outcome<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
         Ok(self.lines.get_mut().write_all(&line)?)
     }
 
     /// Returns the next message; `None` when the other end has gone.
-    pub(crate) fn hear(&mut self) -> Outcome<Option<Message>> {
+    pub(crate) fn hear(&mut self) -> Outcome<Option<ControlMessage>> {
         let mut line = String::new();
         if self.lines.read_line(&mut line)? == 0 {
             return Ok(None);
@@ -31,12 +31,12 @@ impl Control {
         Ok(Some(serde_json::from_str(&line)?))
     }
 
-    pub(crate) fn ask(&mut self, message: &Message) -> Outcome<Message> {
+    pub(crate) fn ask(&mut self, message: &ControlMessage) -> Outcome<ControlMessage> {
         self.tell(message)?;
         self.expect()
     }
 
-    pub(crate) fn expect(&mut self) -> Outcome<Message> {
+    pub(crate) fn expect(&mut self) -> Outcome<ControlMessage> {
         self.hear()?.ok_or_else(|| "the other end has gone".into())
     }
 

@@ -6,7 +6,7 @@ use crate::Outcome;
 use crate::control::Control;
 use crate::counted::Counted;
 use crate::host::{Usage, allow_connections, cpu_s};
-use crate::spec::{Latency, Message, Slice, Spec, Tally};
+use crate::spec::{ControlMessage, Latency, Slice, Spec, Tally};
 use crate::{rdma, tcp};
 
 enum Lane {
@@ -23,13 +23,13 @@ pub(crate) fn serve(address: &str) -> Outcome<()> {
     let mut lanes = Vec::new();
     while let Some(message) = control.hear()? {
         match message {
-            Message::Open(spec) => lanes.push(open(&spec, address, &mut control)?),
-            Message::Slice(slice) => {
+            ControlMessage::Open(spec) => lanes.push(open(&spec, address, &mut control)?),
+            ControlMessage::Slice(slice) => {
                 let lane = lanes.get_mut(slice.lane).ok_or("there is no such lane")?;
                 let tally = run(lane, slice, &mut control)?;
-                control.tell(&Message::Done(tally))?;
+                control.tell(&ControlMessage::Done(tally))?;
             }
-            Message::Usage => control.tell(&Message::Used(Usage::now()?))?,
+            ControlMessage::Usage => control.tell(&ControlMessage::Used(Usage::now()?))?,
             other => return Err(format!("the active end said {other:?}").into()),
         }
     }
@@ -42,13 +42,13 @@ fn open(spec: &Spec, address: IpAddr, control: &mut Control) -> Outcome<Lane> {
     if spec.is_stream() {
         let listener = TcpListener::bind((address, 0))?;
         tcp::prepare(&listener, spec)?;
-        control.tell(&Message::Listening { port: listener.local_addr()?.port() })?;
+        control.tell(&ControlMessage::Listening { port: listener.local_addr()?.port() })?;
         let lane = Box::new(tcp::Passive::accept(spec, listener)?);
-        control.tell(&Message::Ready)?;
+        control.tell(&ControlMessage::Ready)?;
         return Ok(Lane::Tcp(lane));
     }
     let mut lane = Box::new(rdma::Passive::listen(spec, address)?);
-    control.tell(&Message::Listening { port: lane.port()? })?;
+    control.tell(&ControlMessage::Listening { port: lane.port()? })?;
     lane.accept()?;
     let theirs = control.expect()?;
     control.tell(&lane.memory())?;
@@ -62,7 +62,7 @@ fn run(lane: &mut Lane, slice: Slice, control: &mut Control) -> Outcome<Tally> {
     if let Lane::Rdma(lane) = lane {
         lane.prepare(slice.kind)?;
     }
-    control.tell(&Message::Ready)?;
+    control.tell(&ControlMessage::Ready)?;
     tally.latency_ns = lane.serve(slice, control)?;
     tally.cpu_s = cpu_s()? - cpu_before;
     lane.counted()?.enter(&before, &mut tally);

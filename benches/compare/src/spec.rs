@@ -21,7 +21,7 @@ pub(crate) enum Command {
 /// A message from one end to the other over the control connection.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Message {
+pub(crate) enum ControlMessage {
     /// Active: prepare a lane. The passive end answers with the port to connect to.
     Open(Spec),
     Listening {
@@ -248,7 +248,7 @@ impl Spec {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum SliceKind {
     /// One way, as fast as possible.
     Bandwidth,
     /// There and back, one at a time.
@@ -272,7 +272,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Slice {
     pub(crate) lane: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SliceKind,
     pub(crate) ms: u64,
 }
 

@@ -10,7 +10,7 @@ use super::{END, Side, is_in_memory, next_mark, remote, requests};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
-use crate::spec::{Kind, Latency, Message, Op, Spec, Wait};
+use crate::spec::{ControlMessage, Latency, Op, SliceKind, Spec, Wait};
 
 /// Number of receives for credits and answers: there are never more outstanding.
 const RECEIVES: usize = 8;
@@ -19,7 +19,7 @@ pub(crate) struct Active {
     addr: SocketAddr,
     side: Side,
     load: rdma::Active,
-    theirs: Message,
+    theirs: ControlMessage,
     mark: u8,
 }
 
@@ -43,12 +43,12 @@ impl Active {
         agreed.ok_or_else(|| "no connections".into())
     }
 
-    pub(crate) fn memory(&self) -> Message {
+    pub(crate) fn memory(&self) -> ControlMessage {
         self.side.memory()
     }
 
     /// Takes the passive end's memory, and prepares the batches.
-    pub(crate) fn aim(&mut self, theirs: Message) -> Outcome<()> {
+    pub(crate) fn aim(&mut self, theirs: ControlMessage) -> Outcome<()> {
         self.theirs = theirs;
         for at in 0..self.load.connections() {
             let sizes = self.side.spec.sizes();
@@ -107,7 +107,7 @@ impl Active {
 
     /// Measures marked Writes there and back. An end that has posted one polls for that one alone,
     /// or (`Silent`) never.
-    pub(crate) fn watch(&mut self, time: Duration, kind: Kind) -> Outcome<Option<Latency>> {
+    pub(crate) fn watch(&mut self, time: Duration, kind: SliceKind) -> Outcome<Option<Latency>> {
         let mut times = Vec::new();
         let mut begun = Instant::now();
         let end = begun + time;
@@ -149,14 +149,14 @@ impl Active {
     }
 
     /// Returns an error if this lane cannot run slices of this kind.
-    pub(crate) fn can(spec: &Spec, kind: Kind) -> Result<(), &'static str> {
+    pub(crate) fn can(spec: &Spec, kind: SliceKind) -> Result<(), &'static str> {
         match kind {
-            Kind::Window => Err("windows are for streams"),
-            Kind::Notice | Kind::Watch | Kind::Silent if spec.op != Op::Write => {
+            SliceKind::Window => Err("windows are for streams"),
+            SliceKind::Notice | SliceKind::Watch | SliceKind::Silent if spec.op != Op::Write => {
                 Err("only a Write is noticed in memory")
             }
-            Kind::Request if spec.op != Op::Send => Err("a request is a Send"),
-            Kind::Latency if is_in_memory(spec, kind) && spec.wait != Wait::Poll => {
+            SliceKind::Request if spec.op != Op::Send => Err("a request is a Send"),
+            SliceKind::Latency if is_in_memory(spec, kind) && spec.wait != Wait::Poll => {
                 Err("only an end that spins sees a Write in memory")
             }
             _ => Ok(()),
@@ -165,7 +165,12 @@ impl Active {
 }
 
 /// Posts a marked Write and waits for one in return, which only memory shows.
-fn round_in_memory(load: &mut rdma::Active, side: &mut Side, theirs: &Message, mark: &mut u8) -> Outcome<()> {
+fn round_in_memory(
+    load: &mut rdma::Active,
+    side: &mut Side,
+    theirs: &ControlMessage,
+    mark: &mut u8,
+) -> Outcome<()> {
     *mark = next_mark(*mark);
     side.mark(*mark)?;
     post_write(side, theirs)?;
@@ -173,7 +178,7 @@ fn round_in_memory(load: &mut rdma::Active, side: &mut Side, theirs: &Message, m
 }
 
 /// Writes the first connection's message to the other end, without a completion.
-fn post_write(side: &Side, theirs: &Message) -> Outcome<()> {
+fn post_write(side: &Side, theirs: &ControlMessage) -> Outcome<()> {
     let target = remote(theirs, side.target(0))?;
     let message = side.registered_message(0, side.spec.size);
     rdma::post(side, 0, &[SendWr::write(single_id(0), message, target).unsignaled()])

@@ -16,7 +16,7 @@ use rddp_rnic::{
     QpConfig, QueuePair, RecvWr, Remote, Rnic, SendWr, Stag, Status,
 };
 
-use crate::spec::{Kind, Message, Op, PLACE_IN_PAGE, Spec, Wait};
+use crate::spec::{ControlMessage, Op, PLACE_IN_PAGE, SliceKind, Spec, Wait};
 use crate::turns::Turns;
 use crate::{Fault, Outcome};
 
@@ -87,10 +87,10 @@ impl Side {
     }
 
     /// Returns the memory that the other end may use.
-    fn memory(&self) -> Message {
+    fn memory(&self) -> ControlMessage {
         let region = if self.spec.op == Op::Read { self.sources() } else { &self.region };
         let Remote { stag, to } = region.remote(0);
-        Message::Memory { stag: stag.0, to }
+        ControlMessage::Memory { stag: stag.0, to }
     }
 
     fn sources(&self) -> &MemoryRegion {
@@ -112,10 +112,10 @@ impl Side {
 
     /// Writes the first connection's message to the other end; polls until that has completed,
     /// unless it is `Silent`.
-    fn write(&mut self, theirs: &Message, kind: Kind) -> Outcome<()> {
+    fn write(&mut self, theirs: &ControlMessage, kind: SliceKind) -> Outcome<()> {
         let message = self.registered_message(0, self.spec.size);
         let wr = SendWr::write(single_id(0), message, remote(theirs, self.target(0))?);
-        if kind == Kind::Silent {
+        if kind == SliceKind::Silent {
             return rdma::post(self, 0, &[wr.unsignaled()]);
         }
         rdma::post(self, 0, &[wr])?;
@@ -206,16 +206,16 @@ impl End for Side {
 }
 
 /// Returns a place in the other end's memory.
-fn remote(memory: &Message, offset: usize) -> Outcome<Remote> {
+fn remote(memory: &ControlMessage, offset: usize) -> Outcome<Remote> {
     match *memory {
-        Message::Memory { stag, to } => Ok(Remote { stag: Stag(stag), to: to + offset as u64 }),
+        ControlMessage::Memory { stag, to } => Ok(Remote { stag: Stag(stag), to: to + offset as u64 }),
         _ => Err("the other end has not said where its memory is".into()),
     }
 }
 
 /// Returns whether both ends notice messages by looking at memory.
-fn is_in_memory(spec: &Spec, kind: Kind) -> bool {
-    spec.op == Op::Write && kind == Kind::Latency
+fn is_in_memory(spec: &Spec, kind: SliceKind) -> bool {
+    spec.op == Op::Write && kind == SliceKind::Latency
 }
 
 /// Returns the mark behind the next message of the ping-pong in memory. It is never the octet that

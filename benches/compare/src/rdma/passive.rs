@@ -8,7 +8,7 @@ use super::{END, Side, is_in_memory, next_mark, remote, requests};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
-use crate::spec::{Kind, Latency, Message, Spec};
+use crate::spec::{ControlMessage, Latency, SliceKind, Spec};
 
 /// Limit on outstanding requests of a connection: answers and credits.
 const SENDS: usize = 32;
@@ -25,9 +25,9 @@ pub(crate) struct Passive {
 
 /// The answers of the passive end, beside credits.
 struct Answers {
-    theirs: Message,
+    theirs: ControlMessage,
     answer: SendWr,
-    kind: Kind,
+    kind: SliceKind,
     mark: u8,
 }
 
@@ -36,7 +36,7 @@ impl Passive {
         let side = Side::new(spec, SENDS, spec.window)?;
         let listener = side.rnic.listen((addr, 0).into(), &spec.options())?;
         let answer = SendWr::send(single_id(0), side.message(0, side.spec.size)).unsignaled();
-        let answers = Answers { theirs: side.memory(), answer, kind: Kind::Bandwidth, mark: 0 };
+        let answers = Answers { theirs: side.memory(), answer, kind: SliceKind::Bandwidth, mark: 0 };
         Ok(Passive { side, listener, load: rdma::Passive::new(spec.active(), spec.window), answers })
     }
 
@@ -55,11 +55,11 @@ impl Passive {
         Ok(())
     }
 
-    pub(crate) fn memory(&self) -> Message {
+    pub(crate) fn memory(&self) -> ControlMessage {
         self.side.memory()
     }
 
-    pub(crate) fn aim(&mut self, theirs: Message) {
+    pub(crate) fn aim(&mut self, theirs: ControlMessage) {
         self.answers.theirs = theirs;
     }
 
@@ -68,11 +68,11 @@ impl Passive {
     }
 
     /// Prepares memory before the active end begins a slice.
-    pub(crate) fn prepare(&self, kind: Kind) -> Outcome<()> {
-        if kind == Kind::Notice {
+    pub(crate) fn prepare(&self, kind: SliceKind) -> Outcome<()> {
+        if kind == SliceKind::Notice {
             self.side.region.write(self.stamp(), &NO_TIME)?;
         }
-        if matches!(kind, Kind::Watch | Kind::Silent) {
+        if matches!(kind, SliceKind::Watch | SliceKind::Silent) {
             // The end of the slice before may still be there.
             self.side.region.write(self.side.target(0) + self.side.spec.size - 1, &[FILL])?;
         }
@@ -85,13 +85,13 @@ impl Passive {
     }
 
     /// Answers until the active end has ended the slice on every connection.
-    pub(crate) fn serve(&mut self, kind: Kind, control: &mut Control) -> Outcome<Option<Latency>> {
-        if kind == Kind::Notice {
+    pub(crate) fn serve(&mut self, kind: SliceKind, control: &mut Control) -> Outcome<Option<Latency>> {
+        if kind == SliceKind::Notice {
             return self.notice(control);
         }
         match kind {
-            Kind::Watch | Kind::Silent => return self.watch(kind).map(|()| None),
-            Kind::Request => return requests::answer(&self.side, &self.listener).map(|()| None),
+            SliceKind::Watch | SliceKind::Silent => return self.watch(kind).map(|()| None),
+            SliceKind::Request => return requests::answer(&self.side, &self.listener).map(|()| None),
             _ => {}
         }
         self.answers.kind = kind;
@@ -101,7 +101,7 @@ impl Passive {
 
     /// Answers marked Writes until the one that ends the slice; polls for its own Writes
     /// alone, or (`Silent`) never.
-    fn watch(&mut self, kind: Kind) -> Outcome<()> {
+    fn watch(&mut self, kind: SliceKind) -> Outcome<()> {
         loop {
             let due = next_mark(self.answers.mark);
             match self.side.marked()? {
@@ -142,7 +142,7 @@ impl Passive {
 
 impl rdma::Answers<Side> for Answers {
     fn message(&mut self, side: &mut Side, at: usize) -> Outcome<()> {
-        if self.kind == Kind::Latency {
+        if self.kind == SliceKind::Latency {
             rdma::post(side, at, std::slice::from_ref(&self.answer))?;
         }
         Ok(())

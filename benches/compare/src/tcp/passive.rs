@@ -9,7 +9,7 @@ use super::{ANSWER, Copies, Lane, joined, len_of, requests};
 use crate::Outcome;
 use crate::control::Control;
 use crate::host::now_ns;
-use crate::spec::{Kind, Latency, Spec};
+use crate::spec::{Latency, SliceKind, Spec};
 
 /// Bounds on the octets that one call receives. Between them it is a message; short messages come
 /// many at a time, and long ones in pieces.
@@ -49,16 +49,16 @@ impl Passive {
     }
 
     /// Does its part until the active end has ended the slice on every stream.
-    pub(crate) fn serve(&mut self, kind: Kind, control: &mut Control) -> Outcome<Option<Latency>> {
-        if matches!(kind, Kind::Watch | Kind::Silent) {
+    pub(crate) fn serve(&mut self, kind: SliceKind, control: &mut Control) -> Outcome<Option<Latency>> {
+        if matches!(kind, SliceKind::Watch | SliceKind::Silent) {
             return Err("a stream has no memory to watch".into());
         }
         match kind {
-            Kind::Notice => return self.notice(control),
-            Kind::Request => return self.requests().map(|()| None),
+            SliceKind::Notice => return self.notice(control),
+            SliceKind::Request => return self.requests().map(|()| None),
             _ => {}
         }
-        if !self.others.is_empty() && kind != Kind::Bandwidth {
+        if !self.others.is_empty() && kind != SliceKind::Bandwidth {
             return Err("threads are for bandwidth".into());
         }
         self.receive(kind)?;
@@ -66,7 +66,7 @@ impl Passive {
     }
 
     /// Receives on its own connections, while other threads do on theirs.
-    fn receive(&mut self, kind: Kind) -> Outcome<()> {
+    fn receive(&mut self, kind: SliceKind) -> Outcome<()> {
         let Passive { streams, load, room, answer, others, .. } = self;
         let all = 0..room.len();
         std::thread::scope(|scope| {
@@ -76,8 +76,8 @@ impl Passive {
                 room,
                 |_| all.clone(),
                 |streams, at, mark| match kind {
-                    Kind::Latency => send_all(streams, at, answer, 0),
-                    Kind::Window if mark == ANSWER => send_all(streams, at, &[MORE], 0),
+                    SliceKind::Latency => send_all(streams, at, answer, 0),
+                    SliceKind::Window if mark == ANSWER => send_all(streams, at, &[MORE], 0),
                     _ => Ok(()),
                 },
             )?;
