@@ -23,7 +23,7 @@ enum Misdeed {
 }
 
 /// The second half of a kind's name, taken apart.
-struct Kind {
+struct FaultCase {
     misdeed: Misdeed,
     stag_change: u32,
     /// Place in the token, as a TO relative to its first.
@@ -33,7 +33,7 @@ struct Kind {
     invalidate_first: bool,
 }
 
-fn kind(name: &str) -> Outcome<Kind> {
+fn kind(name: &str) -> Outcome<FaultCase> {
     let (misdeed, how) = match name {
         "send-too-long" => (Misdeed::TooLong, ""),
         "send-no-receive" => (Misdeed::TooMany, ""),
@@ -46,7 +46,7 @@ fn kind(name: &str) -> Outcome<Kind> {
         },
     };
     let withheld = if misdeed == Misdeed::Write { Access::REMOTE_WRITE } else { Access::REMOTE_READ };
-    let plain = Kind {
+    let plain = FaultCase {
         misdeed,
         stag_change: 0,
         offset: Some(0),
@@ -56,14 +56,14 @@ fn kind(name: &str) -> Outcome<Kind> {
     };
     Ok(match how {
         "" => plain,
-        "unknown" => Kind { stag_change: UNKNOWN, ..plain },
-        "bad-key" => Kind { stag_change: BAD_KEY, ..plain },
-        "bounds" => Kind { offset: Some(TOKEN as u64 - OUTSIDE), ..plain },
-        "before" => Kind { offset: Some(OUTSIDE.wrapping_neg()), ..plain },
-        "wrap" => Kind { offset: None, ..plain },
-        "no-right" => Kind { withheld, ..plain },
-        "other-pd" => Kind { other_pd: true, ..plain },
-        "invalidated" => Kind { invalidate_first: true, ..plain },
+        "unknown" => FaultCase { stag_change: UNKNOWN, ..plain },
+        "bad-key" => FaultCase { stag_change: BAD_KEY, ..plain },
+        "bounds" => FaultCase { offset: Some(TOKEN as u64 - OUTSIDE), ..plain },
+        "before" => FaultCase { offset: Some(OUTSIDE.wrapping_neg()), ..plain },
+        "wrap" => FaultCase { offset: None, ..plain },
+        "no-right" => FaultCase { withheld, ..plain },
+        "other-pd" => FaultCase { other_pd: true, ..plain },
+        "invalidated" => FaultCase { invalidate_first: true, ..plain },
         _ => return Err(format!("no kind of fault {name}").into()),
     })
 }
@@ -108,7 +108,7 @@ pub fn run(link: &mut Link<'_>) -> Outcome<()> {
     link.check_regions()
 }
 
-fn status_at_target(kind: &Kind, receive: usize) -> Status {
+fn status_at_target(kind: &FaultCase, receive: usize) -> Status {
     match kind.misdeed {
         Misdeed::TooMany => Status::Success,
         _ if kind.invalidate_first && receive == 0 => Status::Success,
@@ -118,7 +118,7 @@ fn status_at_target(kind: &Kind, receive: usize) -> Status {
     }
 }
 
-fn misbehave(link: &mut Link<'_>, kind: &Kind) -> Outcome<()> {
+fn misbehave(link: &mut Link<'_>, kind: &FaultCase) -> Outcome<()> {
     let token = link.peer_token.ok_or("no advert")?;
     let changed = Stag(token.stag.0 ^ kind.stag_change);
     match kind.misdeed {
@@ -147,7 +147,7 @@ fn misbehave(link: &mut Link<'_>, kind: &Kind) -> Outcome<()> {
     }
 }
 
-fn access(link: &mut Link<'_>, kind: &Kind, remote: Remote) -> Outcome<()> {
+fn access(link: &mut Link<'_>, kind: &FaultCase, remote: Remote) -> Outcome<()> {
     let len = OCTETS as usize;
     if kind.misdeed == Misdeed::Write {
         link.post(&SendWr::write_inline(0, &vec![0; len], remote))?;

@@ -5,32 +5,32 @@ use serde_json::{Value, json};
 /// One RDMAP message.
 pub struct Message {
     opcode: u8,
-    kind: Kind,
+    kind: BufferModel,
     total: usize,
     /// Fields of RDMAP's own headers, by the dissector's names.
     control: Value,
 }
 
-enum Kind {
+enum BufferModel {
     Tagged { stag: u32, to: u64 },
     Untagged { qn: u32, invalidate: Option<u32> },
 }
 
 impl Message {
     pub fn tagged(opcode: u8, stag: u32, to: u64, total: usize) -> Self {
-        Message { opcode, kind: Kind::Tagged { stag, to }, total, control: json!({}) }
+        Message { opcode, kind: BufferModel::Tagged { stag, to }, total, control: json!({}) }
     }
 
     pub fn untagged(opcode: u8, qn: u32, total: usize) -> Self {
-        Message { opcode, kind: Kind::Untagged { qn, invalidate: None }, total, control: json!({}) }
+        Message { opcode, kind: BufferModel::Untagged { qn, invalidate: None }, total, control: json!({}) }
     }
 
     pub fn invalidating(self, stag: u32) -> Self {
         match self.kind {
-            Kind::Untagged { qn, .. } => {
-                Message { kind: Kind::Untagged { qn, invalidate: Some(stag) }, ..self }
+            BufferModel::Untagged { qn, .. } => {
+                Message { kind: BufferModel::Untagged { qn, invalidate: Some(stag) }, ..self }
             }
-            Kind::Tagged { .. } => self,
+            BufferModel::Tagged { .. } => self,
         }
     }
 
@@ -38,8 +38,8 @@ impl Message {
     pub fn header(&self, msn: u32) -> String {
         let opcode = 0x40 | self.opcode;
         match self.kind {
-            Kind::Tagged { stag, to } => format!("c1{opcode:02x}{stag:08x}{to:016x}"),
-            Kind::Untagged { qn, invalidate } => {
+            BufferModel::Tagged { stag, to } => format!("c1{opcode:02x}{stag:08x}{to:016x}"),
+            BufferModel::Untagged { qn, invalidate } => {
                 format!("41{opcode:02x}{:08x}{qn:08x}{msn:08x}00000000", invalidate.unwrap_or(0))
             }
         }
@@ -66,7 +66,8 @@ impl Expected {
     /// The MSN that the next message on this queue gets, once all that were pushed before have been
     /// sent.
     pub fn next_msn(&self, qn: u32) -> u32 {
-        let pending = |message: &&Message| matches!(message.kind, Kind::Untagged { qn: on, .. } if on == qn);
+        let pending =
+            |message: &&Message| matches!(message.kind, BufferModel::Untagged { qn: on, .. } if on == qn);
         self.msn[qn as usize] + 1 + self.messages.iter().filter(pending).count() as u32
     }
 
@@ -78,7 +79,7 @@ impl Expected {
     /// what was sent.
     pub fn fpdu(&mut self, ulpdu_len: usize) -> Result<Value, String> {
         let message = self.messages.front().ok_or("an FPDU that nobody asked for")?;
-        let header = if matches!(message.kind, Kind::Tagged { .. }) { 14 } else { 18 };
+        let header = if matches!(message.kind, BufferModel::Tagged { .. }) { 14 } else { 18 };
         let payload = ulpdu_len.checked_sub(header).ok_or("an FPDU too short for its header")?;
         let last = self.sent + payload == message.total;
         if self.sent + payload > message.total || (payload == 0 && message.total > 0) {
@@ -86,12 +87,12 @@ impl Expected {
         }
         let mut fields = json!({"opcode": message.opcode, "last": u8::from(last)});
         match message.kind {
-            Kind::Tagged { stag, to } => {
+            BufferModel::Tagged { stag, to } => {
                 fields["tagged"] = json!(1);
                 fields["stag"] = json!(stag);
                 fields["to"] = json!(to + self.sent as u64);
             }
-            Kind::Untagged { qn, invalidate } => {
+            BufferModel::Untagged { qn, invalidate } => {
                 fields["tagged"] = json!(0);
                 fields["qn"] = json!(qn);
                 fields["msn"] = json!(self.msn[qn as usize] + 1);
