@@ -107,10 +107,10 @@ fn obey() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     // SAFETY: takes no pointer.
-    let place = Place { fd: near.as_raw_fd(), set: unsafe { libc::epoll_create1(0) } };
+    let fixture = Fixture { fd: near.as_raw_fd(), set: unsafe { libc::epoll_create1(0) } };
     for order in std::io::stdin().lock().lines() {
         order.unwrap();
-        let answer: String = CALLS.iter().map(|(_, call)| format!("{} ", batch(&place, *call))).collect();
+        let answer: String = CALLS.iter().map(|(_, call)| format!("{} ", batch(&fixture, *call))).collect();
         println!("{answer}");
     }
 }
@@ -127,62 +127,62 @@ fn on_one_processor() {
     }
 }
 
-fn batch(place: &Place, call: Call) -> f64 {
+fn batch(fixture: &Fixture, call: Call) -> f64 {
     let start = Instant::now();
     for _ in 0..BATCH {
-        std::hint::black_box(call(place));
+        std::hint::black_box(call(fixture));
     }
     start.elapsed().as_nanos() as f64 / f64::from(BATCH)
 }
 
 /// A connected socket that nothing arrives on, and an epoll set without sockets.
-struct Place {
+struct Fixture {
     fd: c_int,
     set: c_int,
 }
 
-type Call = fn(&Place) -> isize;
+type Call = fn(&Fixture) -> isize;
 
 /// Calls that have nothing to do and return at once.
 const CALLS: [(&str, Call); 8] = [
-    ("recv, nothing there", |place| {
+    ("recv, nothing there", |fixture| {
         let mut octet = 0u8;
         // SAFETY: there is room for one octet.
-        unsafe { libc::recv(place.fd, (&raw mut octet).cast::<c_void>(), 1, libc::MSG_DONTWAIT) }
+        unsafe { libc::recv(fixture.fd, (&raw mut octet).cast::<c_void>(), 1, libc::MSG_DONTWAIT) }
     }),
-    ("write of 0 octets", |place| {
+    ("write of 0 octets", |fixture| {
         let octet = 0u8;
         // SAFETY: no octet is read.
-        unsafe { libc::write(place.fd, (&raw const octet).cast::<c_void>(), 0) }
+        unsafe { libc::write(fixture.fd, (&raw const octet).cast::<c_void>(), 0) }
     }),
-    ("writev of no pieces", |place| {
+    ("writev of no pieces", |fixture| {
         // SAFETY: no piece is read.
-        unsafe { libc::writev(place.fd, std::ptr::null(), 0) }
+        unsafe { libc::writev(fixture.fd, std::ptr::null(), 0) }
     }),
-    ("fcntl(F_GETFL)", |place| {
+    ("fcntl(F_GETFL)", |fixture| {
         // SAFETY: takes no pointer.
-        unsafe { libc::fcntl(place.fd, libc::F_GETFL) as isize }
+        unsafe { libc::fcntl(fixture.fd, libc::F_GETFL) as isize }
     }),
-    ("getsockopt(SO_ERROR)", |place| {
+    ("getsockopt(SO_ERROR)", |fixture| {
         let (mut error, mut len) = (0, 4);
         let at: *mut c_int = &raw mut error;
         // SAFETY: there is room for an int, and for its length.
         unsafe {
-            libc::getsockopt(place.fd, libc::SOL_SOCKET, libc::SO_ERROR, at.cast(), &raw mut len) as isize
+            libc::getsockopt(fixture.fd, libc::SOL_SOCKET, libc::SO_ERROR, at.cast(), &raw mut len) as isize
         }
     }),
     ("close(-1)", |_| {
         // SAFETY: takes no pointer, and no descriptor is -1.
         unsafe { libc::close(-1) as isize }
     }),
-    ("poll of one", |place| {
-        let mut one = libc::pollfd { fd: place.fd, events: libc::POLLIN as c_short, revents: 0 };
+    ("poll of one", |fixture| {
+        let mut one = libc::pollfd { fd: fixture.fd, events: libc::POLLIN as c_short, revents: 0 };
         // SAFETY: one entry, which lives until the call returns.
         unsafe { libc::poll(&raw mut one, 1, 0) as isize }
     }),
-    ("epoll_wait of none", |place| {
+    ("epoll_wait of none", |fixture| {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: there is room for one event.
-        unsafe { libc::epoll_wait(place.set, &raw mut event, 1, 0) as isize }
+        unsafe { libc::epoll_wait(fixture.set, &raw mut event, 1, 0) as isize }
     }),
 ];

@@ -120,7 +120,7 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_in
     let result = unsafe { real::recvmsg(fd, msg, flags) };
     if result >= 0 {
         // SAFETY: the call succeeded, so it has filled the message.
-        beside(|| unsafe { message::note_descriptors(msg) });
+        beside(|| unsafe { message::adopt_descriptors(msg) });
     }
     result
 }
@@ -148,7 +148,7 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_
     }
     if table::any() {
         // SAFETY: the program's message, as `sendmsg` takes it.
-        beside(|| unsafe { message::note_passing(msg) });
+        beside(|| unsafe { message::announce_descriptors(msg) });
     }
     // SAFETY: the program's own arguments, passed on unchanged.
     unsafe { real::sendmsg(fd, msg, flags) }

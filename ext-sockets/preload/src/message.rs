@@ -162,13 +162,13 @@ unsafe fn many(
     Ok(count as c_int)
 }
 
-/// Looks at descriptors in a message that came on a plain socket: they may be streams of another
+/// Adopts descriptors in a message that came on a plain socket: they may be streams of another
 /// process.
 ///
 /// # Safety
 ///
 /// `recvmsg` has filled it.
-pub(crate) unsafe fn note_descriptors(msg: *const msghdr) {
+pub(crate) unsafe fn adopt_descriptors(msg: *const msghdr) {
     // SAFETY: the kernel has filled the message, so that its control data is there, and made of
     // whole headers.
     unsafe {
@@ -189,14 +189,14 @@ pub(crate) unsafe fn note_descriptors(msg: *const msghdr) {
     }
 }
 
-/// Looks at descriptors in a message that is about to be sent on a plain socket: the receiver may
+/// Announces descriptors in a message that is about to be sent on a plain socket: the receiver may
 /// go on with the streams of this process.
 ///
 /// # Safety
 ///
 /// As for `sendmsg`.
 #[cold]
-pub(crate) unsafe fn note_passing(msg: *const msghdr) {
+pub(crate) unsafe fn announce_descriptors(msg: *const msghdr) {
     // SAFETY: null or the program's message; `lent` fails where no memory is.
     let Ok(given) = (unsafe { lent::get(msg) }) else { return };
     let mut control = Control([0; CONTROL]);

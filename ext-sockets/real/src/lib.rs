@@ -32,7 +32,7 @@ pub use epoll::{Wanted, control, new_set, wait_for_set};
 pub use forks::{Forking, Lockable, is_only_thread};
 pub use list::*;
 pub use process::{
-    after_fork, around_fork, at_exit, is_copied_memory, note_memory, program_name, secure_variable,
+    after_fork, around_fork, at_exit, claim_memory, is_copied_memory, program_name, secure_variable,
     to_syslog, user_id,
 };
 pub use rddp_stream::tcp_state::{TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TCP_SYN_RECV, TCP_SYN_SENT};

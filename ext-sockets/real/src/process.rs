@@ -69,14 +69,14 @@ pub fn to_syslog(line: &str) {
 /// process that shares this memory, as after `vfork`, sees the page unchanged.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// Notes that this memory belongs to the calling process.
-pub fn note_memory() {
+/// Marks that this memory belongs to the calling process.
+pub fn claim_memory() {
     if let Some(page) = page().or_else(make_page) {
         page.store(1, Ordering::Relaxed);
     }
 }
 
-/// Returns whether this memory is a copy of that in which [`note_memory`] was called.
+/// Returns whether this memory is a copy of that in which [`claim_memory`] was called.
 pub fn is_copied_memory() -> bool {
     page().is_some_and(|page| page.load(Ordering::Relaxed) == 0)
 }

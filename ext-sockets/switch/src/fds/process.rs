@@ -33,7 +33,7 @@ pub fn owns_table() -> bool {
     match OWNER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => {
             Process::forget_me();
-            real::note_memory();
+            real::claim_memory();
             true
         }
         Err(owner) if owner == me => true,
@@ -55,7 +55,7 @@ pub fn owns_table() -> bool {
 pub fn after_fork() {
     if table::any() {
         OWNER.store(std::process::id(), Ordering::Relaxed);
-        real::note_memory();
+        real::claim_memory();
     } else {
         OWNER.store(0, Ordering::Relaxed);
     }
