@@ -59,7 +59,7 @@ impl Endpoint {
         &self,
         request: ConnectRequest,
         options: &ConnectOptions,
-    ) -> Result<Negotiated, Failure> {
+    ) -> Result<Option<Negotiated>, Failure> {
         request.accept_with(&self.qp, options).map_err(|error| Failure::peer(format!("accepting: {error}")))
     }
 
@@ -168,6 +168,13 @@ pub(crate) struct Agreed {
     pub(crate) markers_received: bool,
     pub(crate) ird: u16,
     pub(crate) ord: u16,
+}
+
+impl Agreed {
+    /// Returns what MPA has agreed on. All connections of this command are iWARP's.
+    pub(crate) fn of(negotiated: Option<&Negotiated>) -> Result<Self, Failure> {
+        negotiated.map(Agreed::from).ok_or_else(|| Failure::failed("the connection is none of iWARP"))
+    }
 }
 
 impl From<&Negotiated> for Agreed {

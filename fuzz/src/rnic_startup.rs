@@ -231,7 +231,7 @@ impl World {
         more: bool,
     ) {
         let Some(accepted) = self.take(listener, &mut socket, more) else { return reset(socket) };
-        assert_eq!(accepted.request(), request);
+        assert_eq!(accepted.request(), Some(request));
         assert_eq!(accepted.private_data(), request.private_data);
         assert_eq!(accepted.peer_addr(), Some(socket.local_addr().unwrap()));
         let qp = self.qp();
@@ -265,7 +265,7 @@ impl World {
             }
             _ => match (accepted.accept(&qp, data), request.accept(&config, data)) {
                 (Ok(negotiated), Ok((reply, expected))) => {
-                    assert_eq!(negotiated, expected);
+                    assert_eq!(negotiated, Some(expected));
                     if let Some(mut socket) = socket {
                         if !more {
                             assert_eq!(read_exactly(&mut socket, reply.len()), *reply);
@@ -338,7 +338,7 @@ impl World {
         let behind = &heard[0][initiator.request().len()..];
         match (result, expected) {
             (Ok(connected), Ok(InitiatorStep::Accepted { negotiated, private_data, .. })) => {
-                assert_eq!((connected.negotiated, connected.private_data), (negotiated, private_data));
+                assert_eq!((connected.negotiated, connected.private_data), (Some(negotiated), private_data));
             }
             (
                 Err(ConnectError::Rejected { private_data: got }),

@@ -426,17 +426,26 @@ pub struct RecvWr {
     /// Memory for the message, in this order. It may be empty for messages of no octets and
     /// Immediate Data.
     pub scatter: SgeList,
+    /// Completes only when it is full, on a wire whose octets have no messages: else with whatever
+    /// comes.
+    pub full: bool,
 }
 
 impl RecvWr {
     /// Makes a receive into `scatter`.
     pub fn new(wr_id: u64, scatter: impl Into<SgeList>) -> Self {
-        RecvWr { wr_id, scatter: scatter.into() }
+        RecvWr { wr_id, scatter: scatter.into(), full: false }
     }
 
     /// Makes a receive into one piece of memory.
     pub fn one(wr_id: u64, sge: Sge) -> Self {
-        RecvWr { wr_id, scatter: sge.into() }
+        RecvWr { wr_id, scatter: sge.into(), full: false }
+    }
+
+    /// Has the receive complete only when it is full ([`full`](Self::full)).
+    #[must_use]
+    pub fn until_full(self) -> Self {
+        RecvWr { full: true, ..self }
     }
 
     /// Returns the length of the longest message that fits, in octets.

@@ -147,6 +147,26 @@ impl Rnic {
         Listener::bind(self.0.here()?, addr, Transport::Iwarp, options)
     }
 
+    /// Listens as [`listen`](Self::listen) does, for peers of this wire. A peer of plain TCP has
+    /// said all there is to say once it is connected.
+    ///
+    /// ```
+    /// use rddp_rnic::{ConnectOptions, Rnic, Transport};
+    /// let listener =
+    ///     Rnic::open()?.listen_by(Transport::Tcp, "127.0.0.1:0".parse()?, &ConnectOptions::default())?;
+    /// let _peer = std::net::TcpStream::connect(listener.local_addr()?)?;
+    /// assert!(listener.accept(None)?.is_some_and(|peer| peer.request().is_none()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn listen_by(
+        &self,
+        transport: Transport,
+        addr: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<Listener, Error> {
+        Listener::bind(self.0.here()?, addr, transport, options)
+    }
+
     /// Listens on a TCP socket that the program has made and bound, as [`listen`](Self::listen)
     /// does on an address. The kernel keeps up to `backlog` connections, and at most
     /// `net.core.somaxconn`, until the device takes them; it takes them at once as a rule. The

@@ -125,6 +125,9 @@ pub enum PostError {
         /// The number of octets in the request.
         len: u64,
     },
+    /// The wire of the QP has no such request.
+    #[error("the wire of this queue pair has no such request: see QpConfig::transport")]
+    Transport,
     /// The device does not know the operation.
     #[error("this device does not know the operation: see Rnic::capabilities")]
     Unsupported,
@@ -265,6 +268,12 @@ pub enum ConnectError {
     /// The QP is not idle; or it is, and is being connected already.
     #[error("{}", not_idle(*.0))]
     NotIdle(QpState),
+    /// The connection is of another wire than the QP.
+    #[error("the connection is of another wire than the QP: see QpConfig::transport and Rnic::listen_by")]
+    Transport,
+    /// There are private data, and the wire carries none.
+    #[error("plain TCP carries no private data: connect without, and send them")]
+    PrivateData,
     /// The program of this end has rejected the peer's Request.
     #[error("the program of this end rejected the peer's Request")]
     Declined,
@@ -321,6 +330,9 @@ pub enum AnswerError {
     /// No Request has come, or the connection that it came on is over.
     #[error("no Request waits for an answer: none has come, or its connection is over")]
     NoRequest,
+    /// There are private data, and the wire carries none. The peer still waits.
+    #[error("plain TCP carries no private data: answer without, and send them")]
+    PrivateData,
     /// The Request has been answered before.
     #[error("the Request has been answered already")]
     Answered,

@@ -9,9 +9,12 @@ use crate::wire::opening::Asked;
 impl ConnectRequest {
     /// Returns the MPA Request: the revision, IRD, ORD and settings that the peer asks for (RFC
     /// 6581 §9.1: the program gets to see them).
-    pub fn request(&self) -> &Request {
+    ///
+    /// `None` of a peer that has come by another wire.
+    pub fn request(&self) -> Option<&Request> {
         match self.asked() {
-            Asked::Iwarp(request) => request,
+            Asked::Iwarp(request) => Some(request),
+            Asked::Tcp => None,
         }
     }
 }
@@ -21,6 +24,7 @@ impl QueuePair {
     pub fn request(&self) -> Option<Request> {
         match self.inner.here().ok()?.startup().lock().as_ref()?.take_asked()? {
             Asked::Iwarp(request) => Some(request),
+            Asked::Tcp => None,
         }
     }
 }

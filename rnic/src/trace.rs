@@ -71,6 +71,12 @@ pub(crate) fn connected(qp: QpNum, agreed: &Negotiated, active: bool) {
     debug!(target: "rddp_rnic::connection", qp = qp.0, active, ird, ord, "connected");
 }
 
+/// A QP has a connection of plain TCP.
+#[cold]
+pub(crate) fn connected_plain(qp: QpNum, active: bool) {
+    debug!(target: "rddp_rnic::connection", qp = qp.0, active, transport = "tcp", "connected");
+}
+
 /// A QP was made that may have more requests than a completion queue of its has room for
 /// completions. Requests that make none, and a program that polls in time, bear that.
 #[cold]

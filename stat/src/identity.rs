@@ -17,6 +17,8 @@ pub enum Kind {
     Stream = 2,
     /// A byte stream that speaks SDP.
     Sdp = 3,
+    /// A queue pair over plain TCP.
+    Tcp = 4,
 }
 
 impl Kind {
@@ -27,6 +29,7 @@ impl Kind {
             Kind::Qp => "qp",
             Kind::Stream => "stream",
             Kind::Sdp => "sdp",
+            Kind::Tcp => "tcp",
         }
     }
 
@@ -48,11 +51,11 @@ impl Kind {
                 | TerminatesSent
                 | TerminatesReceived
         );
-        of_streams || matches!(self, Kind::Qp)
+        of_streams || matches!(self, Kind::Qp | Kind::Tcp)
     }
 
     fn of(number: u8) -> Option<Self> {
-        [Kind::Qp, Kind::Stream, Kind::Sdp].into_iter().find(|kind| *kind as u8 == number)
+        [Kind::Qp, Kind::Stream, Kind::Sdp, Kind::Tcp].into_iter().find(|kind| *kind as u8 == number)
     }
 }
 

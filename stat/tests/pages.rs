@@ -25,7 +25,7 @@ fn address() -> impl Strategy<Value = SocketAddr> {
 
 prop_compose! {
     fn identity()(
-        kind in prop_oneof![Just(Kind::Qp), Just(Kind::Stream), Just(Kind::Sdp)],
+        kind in prop_oneof![Just(Kind::Qp), Just(Kind::Stream), Just(Kind::Sdp), Just(Kind::Tcp)],
         (active, number, cookie, since) in any::<(bool, u32, u64, u64)>(),
         local in option::of(address()),
         peer in option::of(address()),

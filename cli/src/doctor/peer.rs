@@ -42,7 +42,7 @@ fn look_at(addr: SocketAddr) -> Result<[Finding; 2], Failure> {
             Finding::ok(
                 Topic::Peer,
                 addr.to_string(),
-                format!("{IWARP}: {}", Agreed::from(&connected.negotiated)),
+                format!("{IWARP}: {}", Agreed::of(connected.negotiated.as_ref())?),
             )
         }
         // A rejection also shows that a listener is there: its program does not know this client.

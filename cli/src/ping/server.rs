@@ -116,7 +116,7 @@ impl Session {
         let session = Session { end, buffer, inbox };
         (0..RECEIVES).try_for_each(|slot| session.post_receive(slot))?;
         let negotiated = session.end.accept(request, &ConnectOptions::default())?;
-        Ok((session, Agreed::from(&negotiated)))
+        Ok((session, Agreed::of(negotiated.as_ref())?))
     }
 
     fn post_receive(&self, slot: u64) -> Result<(), Failure> {

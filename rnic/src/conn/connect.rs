@@ -40,14 +40,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 ///
 /// active.await_begun(Duration::from_secs(5));
 /// let connected = active.begun().ok_or("not in time")??;
-/// assert!(connected.negotiated.crc && connected.private_data == b"welcome");
+/// assert!(connected.negotiated.is_some_and(|agreed| agreed.crc) && connected.private_data == b"welcome");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Connected {
-    /// The settings that both ends have agreed on.
-    pub negotiated: Negotiated,
+    /// The settings that both ends have agreed on, where the wire is iWARP.
+    pub negotiated: Option<Negotiated>,
     /// The private data of the peer's program. They are not authenticated (RFC 5042 §5.4).
     pub private_data: Vec<u8>,
 }
@@ -102,7 +102,8 @@ fn attempt(addr: SocketAddr, transport: Transport, options: &ConnectOptions) -> 
         fit_to_path(&socket, addr);
     }
     socket.set_nonblocking(true)?;
-    let asks = options.port_mapper == PortMapper::Auto && !addr.ip().is_loopback();
+    let asks =
+        transport == Transport::Iwarp && options.port_mapper == PortMapper::Auto && !addr.ip().is_loopback();
     if let Some(query) = asks.then(|| Query::begin(&socket, addr)).flatten() {
         return Ok(Stage::Mapper { socket, query, opening });
     }

@@ -246,8 +246,11 @@ impl ListenerInner {
             );
             return;
         };
-        let deadline = Deadline::after(self.options.timeout);
         let opening = Opening::passive(self.transport);
+        if let Some(asked) = opening.asked_at_once() {
+            return self.push(socket, asked, slot);
+        }
+        let deadline = Deadline::after(self.options.timeout);
         let admitted = socket.set_nonblocking(true).and_then(|()| no_delay(&socket)).and_then(|()| {
             HalfOpen::await_request(&self.device, self.this.clone(), socket, opening, slot, deadline)
         });

@@ -70,15 +70,19 @@ impl ConnectRequest {
 
     /// Accepts: connects `qp`, which must be idle, with the listener's settings and this private
     /// data. Requests that `qp` posts are sent once the peer's first FPDU has come
-    /// ([`Established`](crate::AsyncEventKind::Established)).
-    pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<Negotiated, ConnectError> {
-        let options =
-            ConnectOptions { private_data: private_data.to_vec(), ..self.0.anywhere().options.clone() };
+    /// ([`Established`](crate::AsyncEventKind::Established)). Returns what MPA has agreed on, and
+    /// `None` where the wire is another.
+    pub fn accept(self, qp: &QueuePair, data: &[u8]) -> Result<Option<Negotiated>, ConnectError> {
+        let options = ConnectOptions { private_data: data.to_vec(), ..self.0.anywhere().options.clone() };
         self.accept_with(qp, &options)
     }
 
     /// Accepts as [`accept`](Self::accept) does, with settings of its own.
-    pub fn accept_with(self, qp: &QueuePair, options: &ConnectOptions) -> Result<Negotiated, ConnectError> {
+    pub fn accept_with(
+        self,
+        qp: &QueuePair,
+        options: &ConnectOptions,
+    ) -> Result<Option<Negotiated>, ConnectError> {
         let inner = qp.inner.here()?;
         let _place = inner.claim()?;
         let options = &inner.attrs.options(options);

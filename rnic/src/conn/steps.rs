@@ -28,7 +28,7 @@ impl Startup {
                 Err(failed) => Err(self.give_up_opening(socket, failed)),
             },
             Stage::Asked { socket, mut opening, asked } => match opening.advance(&socket) {
-                Ok(_) => Ok(Next::Wait(Stage::Asked { socket, opening, asked }, EpollFlags::EPOLLIN)),
+                Ok(_) => Ok(wait_for_answer(socket, opening, asked)),
                 Err(failed) => Err(self.give_up_opening(socket, failed)),
             },
             Stage::Answered | Stage::Over => Err(ConnectError::GivenUp),
@@ -55,7 +55,7 @@ impl Startup {
         if let Some(qp) = self.qp.upgrade() {
             qp.attrs.report(AsyncEventKind::Requested);
         }
-        Next::Wait(Stage::Asked { socket, opening, asked }, EpollFlags::EPOLLIN)
+        wait_for_answer(socket, opening, asked)
     }
 
     /// Accepts without asking the program.
@@ -85,4 +85,12 @@ impl Startup {
             other => other,
         }
     }
+}
+
+/// Returns the stage in which the program is to answer. Octets that come meanwhile are a fault
+/// where the wire has a startup, and none where it has not.
+fn wait_for_answer(socket: TcpSocket, opening: Opening, asked: Asked) -> Next {
+    let speaks = opening.asked_at_once().is_none();
+    let interest = if speaks { EpollFlags::EPOLLIN } else { EpollFlags::empty() };
+    Next::Wait(Stage::Asked { socket, opening, asked }, interest)
 }

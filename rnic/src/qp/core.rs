@@ -14,7 +14,7 @@ use crate::queues::sq::SendQueue;
 use crate::queues::state::QpState;
 use crate::stat::Tally;
 use crate::trace;
-use crate::wire::{Connection, LinkEvent};
+use crate::wire::{Connection, Ends, LinkEvent};
 
 /// State, queues, connection and counts of a QP.
 #[derive(Debug)]
@@ -75,6 +75,12 @@ impl Core {
         Context { attrs, sq, rq, tally }
     }
 
+    /// Returns whether a receive that is posted now is kept rather than flushed at once.
+    pub(super) fn takes_receives(&self) -> bool {
+        let state = self.state;
+        self.connection.as_ref().map_or(state.takes_work(), |connection| connection.takes_receives(state))
+    }
+
     /// Returns whether a segment waits for a receive.
     pub(super) fn is_parked(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.watch.waits())
@@ -104,6 +110,7 @@ impl QpInner {
             LinkEvent::Terminated(terminate, refused) => self.terminated(core, terminate, refused),
             LinkEvent::Close => self.close(core),
             LinkEvent::Fin => self.on_fin(core),
+            LinkEvent::PeerDone => self.on_half_close(core),
             LinkEvent::Closed => self.closed(core),
             LinkEvent::Lost(kind) => self.lose(core, Some(kind)),
         }
@@ -120,7 +127,11 @@ impl QpInner {
             return;
         }
         core.set_state(QpState::Terminate);
-        let sent = core.connection.as_mut().and_then(|connection| connection.fail(&fault, offending));
+        let sent = match core.connection.as_mut().map(|connection| connection.fail(&fault, offending)) {
+            Some(Ends::Terminate(sent)) => sent,
+            Some(Ends::Reset) => return self.lose(core, Some(AsyncEventKind::Fault(fault))),
+            None => None,
+        };
         trace::terminating(self.attrs.num, &fault, sent.as_ref());
         if let Some(terminate) = &sent {
             core.tally.count_terminate(terminate.code.0, true);
@@ -246,6 +257,12 @@ impl QpInner {
         let mut cx = core.context(&self.attrs);
         cx.sq.end_all(refused);
         cx.retire();
+        self.flush_receives(core);
+    }
+
+    /// Ends all receives: nothing more comes for them.
+    pub(super) fn flush_receives(&self, core: &mut Core) {
+        let mut cx = core.context(&self.attrs);
         cx.end_receive(Status::Flushed, &Outcome::default());
         for completion in cx.rq.flush(self.attrs.num) {
             self.attrs.recv_cq.push(completion, None);
@@ -270,6 +287,12 @@ impl QpInner {
             QpState::Closing | QpState::Terminate => self.end_of_peer(core),
             QpState::Idle | QpState::Error => {}
         }
+    }
+
+    /// Handles the FIN of a peer to which this end may go on sending.
+    fn on_half_close(&self, core: &mut Core) {
+        self.flush_receives(core);
+        self.end_of_peer(core);
     }
 
     /// Ends the receiving direction: the connection is over as soon as this end's octets and FIN

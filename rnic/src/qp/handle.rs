@@ -28,6 +28,7 @@ use crate::queues::rq::RecvQueue;
 use crate::queues::sq::SendQueue;
 use crate::queues::srq::User;
 use crate::queues::state::QpState;
+use crate::wire::Connection;
 use crate::wire::opening::Terms;
 
 /// A queue pair: one end of an RDMA connection.
@@ -102,8 +103,8 @@ impl QueuePair {
                 device: device.clone(),
                 startup: Mutex::default(),
                 core: Mutex::new(Core::new(
-                    SendQueue::new(config.max_send),
-                    RecvQueue::new(config.max_recv, srq.clone()),
+                    SendQueue::new(config.max_send, config.transport),
+                    RecvQueue::new(config.max_recv, srq.clone(), config.transport),
                 )),
             }
         });
@@ -239,12 +240,12 @@ impl QueuePair {
     /// # Ok::<(), rddp_rnic::Error>(())
     /// ```
     pub fn kernel_counts(&self) -> Option<KernelCounts> {
-        self.inner.here().ok()?.core.lock().connection.as_ref()?.link.kernel_counts()
+        self.inner.here().ok()?.core.lock().connection.as_ref()?.iwarp()?.kernel_counts()
     }
 
-    /// Returns the outcome of the MPA startup with the peer; `None` without a connection.
+    /// Returns the outcome of the MPA startup with the peer; `None` without a connection of iWARP.
     pub fn negotiated(&self) -> Option<Negotiated> {
-        Some(self.inner.here().ok()?.core.lock().connection.as_ref()?.link.negotiated().clone())
+        Some(self.inner.here().ok()?.core.lock().connection.as_ref()?.iwarp()?.negotiated().clone())
     }
 
     /// Makes FPDUs of up to 64,768 octets from now on (RFC 5044 §3), whatever the size of TCP
@@ -255,7 +256,7 @@ impl QueuePair {
     /// [`ConnectOptions::large_fpdus`].
     pub fn send_large_fpdus(&self) -> bool {
         self.inner.here().is_ok_and(|inner| {
-            inner.core.lock().connection.as_mut().is_some_and(|connection| connection.link.send_large_fpdus())
+            inner.core.lock().connection.as_mut().is_some_and(Connection::send_large_fpdus)
         })
     }
 

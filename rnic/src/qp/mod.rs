@@ -172,10 +172,10 @@ impl QpInner {
         self.attrs.recv_cq.refuse_if_overflowed()?;
         let mut core = self.lock_to_post();
         core.rq.push(wr, self.attrs.local_memory())?;
-        if !core.state.takes_work() {
-            self.flush(&mut core, None);
+        if !core.takes_receives() {
+            self.flush_receives(&mut core);
         } else if core.is_parked() {
-            self.resume(&mut core);
+            self.go_on_with_receive(&mut core);
         }
         Ok(())
     }
@@ -205,12 +205,16 @@ impl QpInner {
     /// Closes in order if nothing is outstanding, else resets: see [`QueuePair::disconnect`].
     fn close(&self, core: &mut Core) {
         let closes = match &mut core.connection {
-            Some(connection) if core.sq.is_empty() => connection.close(&self.attrs),
-            _ => Closes::Busy,
+            Some(connection) => connection.close(&self.attrs, &core.sq),
+            None => Closes::Busy,
         };
         match closes {
             Closes::Busy => self.lose(core, Some(AsyncEventKind::BadClose)),
             Closes::Later => self.flush(core, None),
+            Closes::Half => {
+                core.set_state(QpState::Closing);
+                self.pump(core);
+            }
             Closes::Begun => {
                 core.set_state(QpState::Closing);
                 // In Closing any message that arrives is a bad close, so no receive is needed any
@@ -232,6 +236,9 @@ impl QpInner {
         connected: impl FnOnce(),
     ) -> Result<(), ConnectError> {
         socket.set_nonblocking(true)?;
+        if terms.transport() != self.attrs.transport {
+            return Err(ConnectError::Transport);
+        }
         let terms = terms.kept_by(&self.attrs);
         let mut core = self.core.lock();
         terms.trace(self.attrs.num, active);
@@ -242,7 +249,7 @@ impl QpInner {
         }
         connection.start(&self.attrs, options.timeout);
         let tally = self.attrs.device.stat.take();
-        tally.begin(self.attrs.num, active, connection.watch.socket());
+        tally.begin(self.attrs.num, self.attrs.transport, active, connection.watch.socket());
         core.connect(connection, tally);
         connected();
         self.pump(&mut core);

@@ -47,7 +47,7 @@ impl QpInner {
     }
 
     /// Goes on after a receive was posted, and has the socket read again.
-    pub(super) fn resume(&self, core: &mut Core) {
+    pub(super) fn go_on_with_receive(&self, core: &mut Core) {
         self.unpark(core);
         self.pump(core);
     }

@@ -123,6 +123,13 @@ impl User for QpInner {
     fn report_limit(&self, srq: Element) {
         self.attrs.report_about(srq, AsyncEventKind::SrqLimit);
     }
+
+    fn resume(&self) {
+        let mut core = self.core.lock();
+        if core.is_parked() {
+            self.go_on_with_receive(&mut core);
+        }
+    }
 }
 
 impl Member for QpInner {
@@ -140,7 +147,7 @@ impl Member for QpInner {
     fn is_idle(&self) -> bool {
         // A thread that holds the core makes progress.
         let Some(core) = self.core.try_lock() else { return false };
-        let is_open = core.state == QpState::ReadyToSend && core.connection.is_some();
+        let is_open = core.connection.is_some() && core.takes_receives();
         // What waits for room is told of room, by the same sleep.
         let is_done = !core.has_output()
             || core.connection.as_ref().is_some_and(|connection| connection.watch.is_blocked());

@@ -67,7 +67,7 @@ fn taken_over(next: Msn) -> (ProtectionDomain, CompletionQueue, QueuePair, TcpSt
     let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
     let peer = attached(&qp);
     qp.inner.anywhere().with_core(|_, core| {
-        core.connection.as_mut().unwrap().link.number_from(next);
+        core.connection.as_mut().unwrap().parts().1.number_from(next);
     });
     (pd, cq, qp, peer)
 }
@@ -151,7 +151,10 @@ fn a_panic_of_the_background_thread_costs_one_connection() {
     faulty.post_send(&SendWr::read(1, sink.whole(), remote)).unwrap();
     faulty.post_recv(RecvWr::new(2, [])).unwrap();
     other.post_recv(RecvWr::new(3, [])).unwrap();
-    faulty.inner.anywhere().with_core(|_, core| core.connection.as_mut().unwrap().link.panic_at_octets());
+    faulty
+        .inner
+        .anywhere()
+        .with_core(|_, core| core.connection.as_mut().unwrap().parts().1.panic_at_octets());
     let octets = octets_of("send_zero_length");
     its_peer.write_all(&octets).unwrap();
     await_that("the QP goes on after a panic", || faulty.state() == QpState::Error);

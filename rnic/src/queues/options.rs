@@ -1,5 +1,7 @@
 //! Choices that a queue pair is made with.
 
+use rddp_rdma::{Operation, RecvWr};
+
 /// The wire that messages travel by between a QP and its peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -7,6 +9,34 @@ pub enum Transport {
     /// iWARP over TCP: RDMAP over DDP over MPA (RFC 5040, 5041, 5044).
     #[default]
     Iwarp,
+    /// TCP's octets as they are, to and from any TCP program. The only requests are Sends, which
+    /// are written one behind the other, and receives, which complete with whatever one read
+    /// brings, or when they are full ([`RecvWr::full`](crate::RecvWr::full)). Octets without a
+    /// receive wait in TCP.
+    ///
+    /// [`QueuePair::disconnect`](crate::QueuePair::disconnect) ends the direction of this end
+    /// behind all that is posted, and receives go on. The peer's FIN ends the receives, which are
+    /// flushed (one that was being filled says how far), and Sends go on. With both FINs the QP is
+    /// idle again.
+    Tcp,
+}
+
+impl Transport {
+    /// Returns whether the wire has such a request.
+    pub(crate) fn sends(self, operation: &Operation) -> bool {
+        match self {
+            Transport::Iwarp => true,
+            Transport::Tcp => matches!(operation, Operation::Send { invalidate: None, .. }),
+        }
+    }
+
+    /// Returns whether the wire has such a receive. Messages of iWARP have an end of their own.
+    pub(crate) fn receives(self, wr: &RecvWr) -> bool {
+        match self {
+            Transport::Iwarp => !wr.full,
+            Transport::Tcp => true,
+        }
+    }
 }
 
 /// Treatment of a Send, or of Immediate Data, for which no receive is posted.

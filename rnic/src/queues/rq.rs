@@ -10,6 +10,7 @@ use crate::capabilities::MAX_SGE;
 use crate::error::PostError;
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
+use crate::queues::options::Transport;
 use crate::queues::srq::SrqInner;
 
 /// Posted receives, and the one into which a message is arriving.
@@ -22,16 +23,17 @@ pub(crate) struct RecvQueue {
     /// True when the connection has ended: its messages get no receive from the shared queue any
     /// more.
     flushed: bool,
+    transport: Transport,
 }
 
 impl RecvQueue {
-    pub(crate) fn new(capacity: usize, srq: Option<Arc<SrqInner>>) -> Self {
-        RecvQueue { posted: VecDeque::new(), capacity, srq, current: None, flushed: false }
+    pub(crate) fn new(capacity: usize, srq: Option<Arc<SrqInner>>, transport: Transport) -> Self {
+        RecvQueue { posted: VecDeque::new(), capacity, srq, current: None, flushed: false, transport }
     }
 
     /// Returns an empty queue of the same size, which takes from the same shared queue.
     pub(crate) fn successor(&self) -> Self {
-        Self::new(self.capacity, self.srq.clone())
+        Self::new(self.capacity, self.srq.clone(), self.transport)
     }
 
     pub(crate) fn srq(&self) -> Option<&Arc<SrqInner>> {
@@ -48,6 +50,9 @@ impl RecvQueue {
         if self.posted.len() >= self.capacity {
             return Err(PostError::QueueFull { capacity: self.capacity });
         }
+        if !self.transport.receives(&wr) {
+            return Err(PostError::Transport);
+        }
         memory.check(&wr.scatter, true)?;
         self.posted.push_back(wr);
         Ok(())
@@ -56,6 +61,14 @@ impl RecvQueue {
     /// Returns whether none of the QP's own receives waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.posted.is_empty()
+    }
+
+    /// Returns whether there is a receive for the next message.
+    pub(crate) fn has_receive(&self, qp: QpNum) -> bool {
+        match &self.srq {
+            None => !self.posted.is_empty(),
+            Some(srq) => srq.has_receive(qp),
+        }
     }
 
     /// Takes the next receive for a message that begins, and returns the number of octets that fit.

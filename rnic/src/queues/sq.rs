@@ -10,6 +10,7 @@ use crate::capabilities::{CAPABILITIES, MAX_INLINE, MAX_SGE};
 use crate::error::{PostError, SgeFault};
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
+use crate::queues::options::Transport;
 use crate::stat::Tally;
 
 /// The progress of one request.
@@ -58,16 +59,18 @@ pub(crate) struct SendQueue {
     /// Number of the first request that TCP has not taken whole.
     handed: u64,
     capacity: usize,
+    transport: Transport,
 }
 
 impl SendQueue {
-    pub(crate) fn new(capacity: usize) -> Self {
-        SendQueue { wqes: VecDeque::new(), first: 0, cursor: Cursor::default(), handed: 0, capacity }
+    pub(crate) fn new(capacity: usize, transport: Transport) -> Self {
+        let (wqes, cursor) = Default::default();
+        SendQueue { wqes, first: 0, cursor, handed: 0, capacity, transport }
     }
 
     /// Returns an empty queue of the same size.
     pub(crate) fn successor(&self) -> Self {
-        Self::new(self.capacity)
+        Self::new(self.capacity, self.transport)
     }
 
     pub(crate) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
@@ -76,6 +79,9 @@ impl SendQueue {
         let is_alone = self.capacity == 1 && self.wqes.is_empty();
         if self.wqes.len() + halves > self.capacity && !is_alone {
             return Err(PostError::QueueFull { capacity: self.capacity });
+        }
+        if !self.transport.sends(&wr.operation) {
+            return Err(PostError::Transport);
         }
         let (completed, total) = (completed(&wr.operation)?, check(&wr.operation, memory)?);
         if let Operation::WriteImmediate { gather, remote, data } = &wr.operation {

@@ -1,7 +1,7 @@
 //! The queue behind a shared receive queue, as its QPs take from it
 //! (draft-hilland-rddp-verbs §6.3).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -17,6 +17,8 @@ use crate::mem::{PdId, QpNum};
 pub(crate) trait User: std::fmt::Debug + Send + Sync {
     /// Reports that few receives are left.
     fn report_limit(&self, srq: Element);
+    /// Goes on with octets that waited for a receive.
+    fn resume(&self);
 }
 
 /// The configuration of a shared receive queue.
@@ -52,6 +54,8 @@ pub(crate) struct Queue {
     pub(crate) out: usize,
     /// Number of receives taken by each QP and not released yet, if there is a quota.
     taken: HashMap<QpNum, usize>,
+    /// QPs whose octets wait for a receive.
+    waiting: HashSet<QpNum>,
 }
 
 impl Queue {
@@ -104,7 +108,45 @@ impl SrqInner {
             return Err(PostError::QueueFull { capacity: queue.capacity });
         }
         queue.posted.push_back(wr);
+        if !queue.waiting.is_empty() {
+            let waiting = std::mem::take(&mut queue.waiting);
+            drop(queue);
+            self.resume(&waiting);
+        }
         Ok(())
+    }
+
+    /// Has QPs look whether there is a receive for their octets. Those that find none wait again.
+    #[cold]
+    fn resume(&self, waiting: &HashSet<QpNum>) {
+        for qp in waiting {
+            let user = self.users.lock().get(qp).and_then(Weak::upgrade);
+            if let Some(user) = user {
+                user.resume();
+            }
+        }
+    }
+
+    /// Returns whether there is a receive that this QP may take.
+    pub(crate) fn has_receive(&self, qp: QpNum) -> bool {
+        self.may_take(&self.queue.lock(), qp)
+    }
+
+    fn may_take(&self, queue: &Queue, qp: QpNum) -> bool {
+        let has_all =
+            self.quota.is_some_and(|quota| queue.taken.get(&qp).is_some_and(|taken| *taken >= quota));
+        !has_all && !queue.posted.is_empty()
+    }
+
+    /// Has a QP be told of the next receive that is posted, for octets that wait. Returns false if
+    /// there is one for it now.
+    pub(crate) fn await_receive(&self, qp: QpNum) -> bool {
+        let mut queue = self.queue.lock();
+        let waits = !self.may_take(&queue, qp);
+        if waits {
+            queue.waiting.insert(qp);
+        }
+        waits
     }
 
     /// Adds a QP to those that take receives from the queue.
@@ -152,7 +194,9 @@ impl SrqInner {
 
     pub(crate) fn forget(&self, qp: QpNum) {
         self.users.lock().remove(&qp);
-        self.queue.lock().taken.remove(&qp);
+        let mut queue = self.queue.lock();
+        queue.taken.remove(&qp);
+        queue.waiting.remove(&qp);
     }
 }
 

@@ -11,6 +11,7 @@ use super::file::{StatFile, add, change_owner};
 use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
 use crate::mem::{Block, QpNum};
+use crate::queues::options::Transport;
 use crate::queues::state::QpState;
 
 /// The counts of a QP. Who has its lock changes them.
@@ -31,13 +32,16 @@ impl Tally {
     }
 
     /// Shows whose counts these are.
-    pub(crate) fn begin(&self, qp: QpNum, active: bool, socket: &TcpSocket) {
+    pub(crate) fn begin(&self, qp: QpNum, transport: Transport, active: bool, socket: &TcpSocket) {
         if self.slot.is_none() {
             return;
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let identity = Identity {
-            kind: Kind::Qp,
+            kind: match transport {
+                Transport::Iwarp => Kind::Qp,
+                Transport::Tcp => Kind::Tcp,
+            },
             active,
             number: qp.0,
             cookie: socket.cookie().unwrap_or(0),

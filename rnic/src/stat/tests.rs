@@ -9,6 +9,7 @@ use rddp_stat::{Counter, Page, Phase};
 use super::{StatFile, Tally};
 use crate::conn::socket::TcpSocket;
 use crate::mem::QpNum;
+use crate::queues::options::Transport;
 use crate::queues::state::QpState;
 
 /// Reads the file of these counts by way of `/proc`, found by the number of a QP in it.
@@ -31,7 +32,7 @@ fn socket() -> TcpSocket {
 
 fn begun(file: &Arc<StatFile>, qp: u32) -> Tally {
     let tally = file.take();
-    tally.begin(QpNum(qp), true, &socket());
+    tally.begin(QpNum(qp), Transport::Iwarp, true, &socket());
     tally
 }
 

@@ -7,18 +7,30 @@ use std::time::{Duration, Instant};
 use rddp_rdma::{AsyncEventKind, ConnectOptions, SendWr};
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
 
+use super::iwarp::{Link, Sent};
 use super::opening::Terms;
-use super::{Link, LinkEvent, Sent, Watch};
+use super::plain::Plain;
+use super::{LinkEvent, Watch};
+use crate::conn::linger::MAX_DISCARDED;
 use crate::conn::socket::TcpSocket;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::sq::SendQueue;
+use crate::queues::state::QpState;
 
 /// A connection: see [`wire`](super).
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) watch: Watch,
-    pub(crate) link: Link,
+    wire: Wire,
+}
+
+/// The wires there are.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "almost all are of the large kind")]
+enum Wire {
+    Iwarp(Link),
+    Plain(Plain),
 }
 
 /// The end of a turn of reading.
@@ -40,57 +52,130 @@ pub(crate) enum Closes {
     /// The close waits for something that the program knows nothing of, and
     /// [`LinkEvent::Close`] tells that it can begin.
     Later,
+    /// FIN follows the requests that are queued; receives go on until the peer's.
+    Half,
     /// The peer has asked for something that has not been answered or delivered.
     Busy,
+}
+
+/// The way in which a fault ends a connection.
+#[derive(Debug)]
+pub(crate) enum Ends {
+    /// With a Terminate, which is queued, or in silence where none may be sent; then with FIN.
+    Terminate(Option<TerminateRepr>),
+    /// With a reset: the wire can say no more.
+    Reset,
+}
+
+impl Wire {
+    #[inline]
+    fn has_output(&self, sq: &SendQueue) -> bool {
+        match self {
+            Wire::Iwarp(link) => link.has_output(sq),
+            Wire::Plain(_) => sq.has_unsent(),
+        }
+    }
 }
 
 impl Connection {
     pub(crate) fn new(socket: TcpSocket, terms: Terms, options: &ConnectOptions, active: bool) -> Self {
         let watch = Watch::new(socket, options);
-        let Terms::Iwarp(negotiated) = terms;
-        let link = Link::new(watch.socket().clone(), negotiated, options, active);
-        Connection { watch, link }
+        let wire = match terms {
+            Terms::Iwarp(negotiated) => {
+                Wire::Iwarp(Link::new(watch.socket().clone(), negotiated, options, active))
+            }
+            Terms::Tcp => Wire::Plain(Plain::default()),
+        };
+        Connection { watch, wire }
+    }
+
+    /// Returns the iWARP connection, for what only that has.
+    #[inline]
+    pub(crate) fn iwarp(&self) -> Option<&Link> {
+        match &self.wire {
+            Wire::Iwarp(link) => Some(link),
+            Wire::Plain(_) => None,
+        }
+    }
+
+    /// Makes long FPDUs from now on, as the programs have agreed. Returns whether the wire can.
+    pub(crate) fn send_large_fpdus(&mut self) -> bool {
+        match &mut self.wire {
+            Wire::Iwarp(link) => link.send_large_fpdus(),
+            Wire::Plain(_) => false,
+        }
+    }
+
+    /// Returns whether receives are kept for the peer's messages in this state of the QP.
+    pub(crate) fn takes_receives(&self, state: QpState) -> bool {
+        match &self.wire {
+            Wire::Iwarp(_) => state.takes_work(),
+            Wire::Plain(_) => {
+                matches!(state, QpState::ReadyToSend | QpState::Closing) && !self.watch.end.is_peer_done()
+            }
+        }
     }
 
     /// Begins the connection: sets its timers, and opens memory to its peer.
     pub(crate) fn start(&mut self, attrs: &QpAttributes, timeout: Duration) {
-        self.link.place_in_kernel(attrs);
-        self.link.start(attrs, timeout);
+        if let Wire::Iwarp(link) = &mut self.wire {
+            link.place_in_kernel(attrs);
+            link.start(attrs, timeout);
+        }
         self.watch.look_for_silence(attrs);
     }
 
     /// Ends a connection that this end cannot take up.
     pub(crate) fn refuse(&mut self, attrs: &QpAttributes) {
         self.watch.unwatch(attrs);
-        self.link.refuse();
+        match &mut self.wire {
+            Wire::Iwarp(link) => link.refuse(),
+            Wire::Plain(_) => self.watch.reset(),
+        }
     }
 
     /// Reads for so many octets, and at most one read more. Returns how that ended, and what the QP
     /// has to act on. What has come behind that is kept, and [`discard`](Self::discard) follows.
     #[inline]
     pub(crate) fn receive(&mut self, cx: &mut Context<'_>, turn: u64) -> (Pulled, Option<LinkEvent>) {
-        let read = self.link.receive(cx, turn);
-        self.watch.waits = self.link.is_parked();
-        read
+        match &mut self.wire {
+            Wire::Iwarp(link) => {
+                let read = link.receive(cx, turn);
+                self.watch.waits = link.is_parked();
+                read
+            }
+            Wire::Plain(plain) => plain.receive(&mut self.watch, cx, turn),
+        }
     }
 
     /// Goes on with a message that waits for a receive, if there is one now.
     pub(crate) fn resume(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
-        let resumed = self.link.resume(cx);
-        self.watch.waits = self.link.is_parked();
-        resumed
+        match &mut self.wire {
+            Wire::Iwarp(link) => {
+                let resumed = link.resume(cx);
+                self.watch.waits = link.is_parked();
+                resumed
+            }
+            Wire::Plain(_) => {
+                self.watch.waits = !cx.rq.has_receive(cx.attrs.num);
+                Ok(())
+            }
+        }
     }
 
     /// Discards what has come behind the event that has ended the stream.
     pub(crate) fn discard(&mut self, attrs: &QpAttributes) -> Result<(), LinkEvent> {
-        self.link.discard_stashed(attrs)
+        match &mut self.wire {
+            Wire::Iwarp(link) => link.discard_stashed(attrs),
+            Wire::Plain(_) => Ok(()),
+        }
     }
 
     /// Returns whether this connection may not read now. RFC 5042 §6.4.1: while the partial FPDUs
     /// of all QPs take up all the memory that they may, no QP begins another.
     #[inline]
     pub(crate) fn must_pause(&self, cx: &Context<'_>) -> bool {
-        cx.attrs.device.partial.is_exhausted() && self.link.is_between_fpdus()
+        cx.attrs.device.partial.is_exhausted() && self.iwarp().is_some_and(Link::is_between_fpdus)
     }
 
     /// Keeps everybody from looking for octets until a timer expires.
@@ -111,7 +196,7 @@ impl Connection {
     /// Returns whether what has come in part has been arriving for too long while others wait for
     /// the memory (RFC 5042 §6.4.2).
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
-        self.link.is_stalled(now)
+        self.iwarp().is_some_and(|link| link.is_stalled(now))
     }
 
     /// Sends a request's message past the queue, if it is short and nothing stands before it. `tcp`
@@ -124,7 +209,8 @@ impl Connection {
         wr: &SendWr,
         tcp: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<usize>,
     ) -> bool {
-        let sent = self.link.send_short(&mut self.watch, cx, wr, tcp);
+        let Wire::Iwarp(link) = &mut self.wire else { return false };
+        let sent = link.send_short(&mut self.watch, cx, wr, tcp);
         if sent == Some(Sent::Begun) {
             self.update_interest(cx);
         }
@@ -138,14 +224,20 @@ impl Connection {
     /// What the QP has to act on. What is prepared then is to be sent all the same.
     #[inline]
     pub(crate) fn send(&mut self, cx: &mut Context<'_>, turn: u64) -> Result<(), LinkEvent> {
-        self.link.send(&mut self.watch, cx, turn)?;
+        match &mut self.wire {
+            Wire::Iwarp(link) => link.send(&mut self.watch, cx, turn)?,
+            Wire::Plain(plain) => plain.send(&mut self.watch, cx)?,
+        }
         self.update_interest(cx);
         Ok(())
     }
 
     /// Sends only what TCP has been promised; then FIN, if one is due.
     pub(crate) fn push_out(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
-        let pushed = self.link.push_out(&mut self.watch, cx);
+        let pushed = match &mut self.wire {
+            Wire::Iwarp(link) => link.push_out(&mut self.watch, cx),
+            Wire::Plain(plain) => plain.send(&mut self.watch, cx),
+        };
         self.update_interest(cx);
         pushed
     }
@@ -153,20 +245,20 @@ impl Connection {
     /// Returns whether there is anything to send, or to try again.
     #[inline]
     pub(crate) fn has_output(&self, sq: &SendQueue) -> bool {
-        self.link.has_output(sq)
+        self.wire.has_output(sq)
     }
 
     /// Arms the epoll sets for what the connection waits for.
     #[inline]
     pub(crate) fn update_interest(&mut self, cx: &Context<'_>) {
-        let link = &self.link;
-        self.watch.update_interest(cx.attrs, || link.has_output(cx.sq));
+        let wire = &self.wire;
+        self.watch.update_interest(cx.attrs, || wire.has_output(cx.sq));
     }
 
     /// Does what is due now. Returns whether there is something to send.
     pub(crate) fn on_timer(&mut self, cx: &Context<'_>, now: Instant) -> Result<bool, LinkEvent> {
         let qp = cx.attrs.num.0;
-        if self.watch.end.is_overdue(now) || self.link.is_overdue(now) {
+        if self.watch.end.is_overdue(now) || self.iwarp().is_some_and(|link| link.is_overdue(now)) {
             tracing::debug!(qp, "the peer is too slow: reset");
             return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
         }
@@ -177,23 +269,33 @@ impl Connection {
             );
             return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
         }
-        self.link.sum_ahead(cx.attrs, now);
-        Ok(self.link.begins(cx, now))
+        let Wire::Iwarp(link) = &mut self.wire else { return Ok(false) };
+        link.sum_ahead(cx.attrs, now);
+        Ok(link.begins(cx, now))
     }
 
-    /// Takes no more messages of the peer. Returns the Terminate that is queued for it, if one may
-    /// be sent.
-    pub(crate) fn fail(&mut self, fault: &Fault, offending: Option<&Offending>) -> Option<TerminateRepr> {
-        self.link.fail(fault, offending)
+    /// Takes no more messages of the peer.
+    pub(crate) fn fail(&mut self, fault: &Fault, offending: Option<&Offending>) -> Ends {
+        match &mut self.wire {
+            Wire::Iwarp(link) => Ends::Terminate(link.fail(fault, offending)),
+            Wire::Plain(_) => Ends::Reset,
+        }
     }
 
     /// Closes in order, unless the wire has something to do for the peer.
-    pub(crate) fn close(&mut self, attrs: &QpAttributes) -> Closes {
-        if self.link.close_behind_rtr() {
+    pub(crate) fn close(&mut self, attrs: &QpAttributes, sq: &SendQueue) -> Closes {
+        let Wire::Iwarp(link) = &mut self.wire else {
+            self.watch.end.fin_behind_all();
+            return Closes::Half;
+        };
+        if !sq.is_empty() {
+            return Closes::Busy;
+        }
+        if link.close_behind_rtr() {
             self.watch.end.bound(attrs);
             return Closes::Later;
         }
-        if self.link.owes_answers() {
+        if link.owes_answers() {
             return Closes::Busy;
         }
         self.begin_close(attrs);
@@ -203,14 +305,16 @@ impl Connection {
     /// Sends what TCP was promised, then FIN, and limits the time until the peer's FIN: a graceful
     /// teardown (RFC 5041 §6.2.1).
     pub(crate) fn begin_close(&mut self, attrs: &QpAttributes) {
-        self.link.begin_close(attrs);
+        if let Wire::Iwarp(link) = &mut self.wire {
+            link.begin_close(attrs);
+        }
         self.watch.waits = false;
         self.watch.end.begin(attrs);
     }
 
     /// Returns whether nothing of the peer's is half-way: its FIN may come now.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.link.is_quiet()
+        self.iwarp().is_none_or(Link::is_quiet)
     }
 
     /// Notes that the peer's FIN has come. Returns whether ours has gone, so that all is over.
@@ -220,7 +324,9 @@ impl Connection {
 
     /// Lets nothing more be placed: what is outstanding is about to complete.
     pub(crate) fn flush(&mut self) {
-        self.link.stop_in_kernel();
+        if let Wire::Iwarp(link) = &mut self.wire {
+            link.stop_in_kernel();
+        }
     }
 
     /// Ends the connection by a reset: an abortive teardown (RFC 5041 §6.2.2).
@@ -231,7 +337,9 @@ impl Connection {
 
     /// Gives back what the connection has of the device.
     pub(crate) fn release(&self, attrs: &QpAttributes) {
-        self.link.release(attrs);
+        if let Wire::Iwarp(link) = &self.wire {
+            link.release(attrs);
+        }
         self.watch.unwatch(attrs);
     }
 
@@ -239,7 +347,19 @@ impl Connection {
     /// (RFC 5040 §5.4).
     pub(crate) fn linger(self, attrs: &QpAttributes) {
         self.release(attrs);
-        let (owed, discards) = self.link.rest();
+        let (owed, discards) = self.iwarp().map_or((Vec::new(), MAX_DISCARDED), Link::rest);
         self.watch.linger(attrs, owed, discards);
+    }
+}
+
+/// Accessors for tests of a queue pair.
+#[cfg(test)]
+impl Connection {
+    /// Returns an iWARP connection's parts.
+    pub(crate) fn parts(&mut self) -> (&mut Watch, &mut Link) {
+        match &mut self.wire {
+            Wire::Iwarp(link) => (&mut self.watch, link),
+            Wire::Plain(_) => panic!("a connection of plain TCP"),
+        }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) enum LinkEvent {
     Close,
     /// The peer has sent its FIN.
     Fin,
+    /// The peer has sent its FIN, and this end may go on sending: the wire has half closes.
+    PeerDone,
     /// Both FINs have been seen.
     Closed,
     /// TCP no longer sends or receives, or has to be reset.

@@ -10,8 +10,8 @@ use rddp_rdma::ConnectOptions;
 use socket2::Socket;
 
 use super::iwarp::opening as mpa;
-use crate::conn::socket::write_all;
-use crate::error::ConnectError;
+use crate::conn::socket::{finish_sending, write_all};
+use crate::error::{AnswerError, ConnectError};
 use crate::mem::QpNum;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::options::Transport;
@@ -21,6 +21,10 @@ use crate::trace;
 #[derive(Debug)]
 pub(crate) enum Opening {
     Iwarp(mpa::Opening),
+    /// TCP is all that there is to open.
+    Tcp {
+        active: bool,
+    },
 }
 
 /// The result of reading what has come.
@@ -37,19 +41,53 @@ pub(crate) enum Progress {
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
     Iwarp(Request),
+    /// The peer has connected TCP, and says no more.
+    Tcp,
 }
 
 /// The terms that both ends have agreed on.
 #[derive(Clone, Debug)]
 pub(crate) enum Terms {
     Iwarp(Negotiated),
+    Tcp,
 }
 
 /// An answer to a peer's wish, which is still to be sent.
 pub(crate) struct Reply {
-    octets: FrameOctets,
+    octets: Option<FrameOctets>,
     /// The terms that are agreed on, if the answer accepts.
     terms: Option<Terms>,
+}
+
+/// The reason why an answer cannot be given. The peer's wish still waits.
+pub(crate) enum Unsayable {
+    Misuse(StartupMisuse),
+    /// The wire carries no private data.
+    PrivateData,
+}
+
+impl From<StartupMisuse> for Unsayable {
+    fn from(misuse: StartupMisuse) -> Self {
+        Unsayable::Misuse(misuse)
+    }
+}
+
+impl From<Unsayable> for ConnectError {
+    fn from(why: Unsayable) -> Self {
+        match why {
+            Unsayable::Misuse(misuse) => misuse.into(),
+            Unsayable::PrivateData => ConnectError::PrivateData,
+        }
+    }
+}
+
+impl From<Unsayable> for AnswerError {
+    fn from(why: Unsayable) -> Self {
+        match why {
+            Unsayable::Misuse(misuse) => misuse.into(),
+            Unsayable::PrivateData => AnswerError::PrivateData,
+        }
+    }
 }
 
 /// An opening that has failed.
@@ -70,6 +108,8 @@ impl Opening {
     pub(crate) fn active(transport: Transport, options: &ConnectOptions) -> Result<Self, ConnectError> {
         match transport {
             Transport::Iwarp => Ok(Opening::Iwarp(mpa::Opening::active(options)?)),
+            Transport::Tcp if !options.private_data.is_empty() => Err(ConnectError::PrivateData),
+            Transport::Tcp => Ok(Opening::Tcp { active: true }),
         }
     }
 
@@ -77,6 +117,7 @@ impl Opening {
     pub(crate) fn passive(transport: Transport) -> Self {
         match transport {
             Transport::Iwarp => Opening::Iwarp(mpa::Opening::passive()),
+            Transport::Tcp => Opening::Tcp { active: false },
         }
     }
 
@@ -84,6 +125,7 @@ impl Opening {
     pub(crate) fn begin(&self, socket: &Socket) -> io::Result<()> {
         match self {
             Opening::Iwarp(opening) => opening.begin(socket),
+            Opening::Tcp { .. } => Ok(()),
         }
     }
 
@@ -91,7 +133,16 @@ impl Opening {
     pub(crate) fn advance(&mut self, socket: &Socket) -> Result<Progress, Failed> {
         match self {
             Opening::Iwarp(opening) => opening.advance(socket),
+            Opening::Tcp { active: true } => {
+                Ok(Progress::Agreed { terms: Terms::Tcp, private_data: Vec::new() })
+            }
+            Opening::Tcp { active: false } => Ok(Progress::Asked(Asked::Tcp)),
         }
+    }
+
+    /// Returns what a peer wants that need not say it.
+    pub(crate) fn asked_at_once(&self) -> Option<Asked> {
+        matches!(self, Opening::Tcp { .. }).then_some(Asked::Tcp)
     }
 }
 
@@ -103,6 +154,7 @@ pub(crate) fn again(
 ) -> Option<ConnectOptions> {
     match transport {
         Transport::Iwarp => mpa::again(options, error),
+        Transport::Tcp => None,
     }
 }
 
@@ -111,33 +163,29 @@ impl Asked {
     pub(crate) fn private_data(&self) -> &[u8] {
         match self {
             Asked::Iwarp(request) => &request.private_data,
+            Asked::Tcp => &[],
         }
     }
 
     /// Makes the answer that accepts.
-    pub(crate) fn accept(
-        &self,
-        options: &ConnectOptions,
-        private_data: &[u8],
-    ) -> Result<Reply, StartupMisuse> {
+    pub(crate) fn accept(&self, options: &ConnectOptions, private_data: &[u8]) -> Result<Reply, Unsayable> {
         match self {
             Asked::Iwarp(request) => {
                 let (octets, negotiated) = mpa::accept(request, options, private_data)?;
-                Ok(Reply { octets, terms: Some(Terms::Iwarp(negotiated)) })
+                Ok(Reply { octets: Some(octets), terms: Some(Terms::Iwarp(negotiated)) })
             }
+            Asked::Tcp => Reply::of_tcp(private_data, Some(Terms::Tcp)),
         }
     }
 
     /// Makes the answer that rejects.
-    pub(crate) fn reject(
-        &self,
-        options: &ConnectOptions,
-        private_data: &[u8],
-    ) -> Result<Reply, StartupMisuse> {
+    pub(crate) fn reject(&self, options: &ConnectOptions, private_data: &[u8]) -> Result<Reply, Unsayable> {
         match self {
             Asked::Iwarp(request) => {
-                Ok(Reply { octets: mpa::reject(request, options, private_data)?, terms: None })
+                let octets = mpa::reject(request, options, private_data)?;
+                Ok(Reply { octets: Some(octets), terms: None })
             }
+            Asked::Tcp => Reply::of_tcp(private_data, None),
         }
     }
 }
@@ -147,13 +195,23 @@ impl Terms {
     pub(crate) fn kept_by(self, attrs: &QpAttributes) -> Self {
         match self {
             Terms::Iwarp(negotiated) => Terms::Iwarp(attrs.without_reads(negotiated)),
+            Terms::Tcp => Terms::Tcp,
         }
     }
 
-    /// Returns the outcome of the MPA startup.
-    pub(crate) fn negotiated(&self) -> Negotiated {
+    /// Returns the wire that they are terms of.
+    pub(crate) fn transport(&self) -> Transport {
         match self {
-            Terms::Iwarp(negotiated) => negotiated.clone(),
+            Terms::Iwarp(_) => Transport::Iwarp,
+            Terms::Tcp => Transport::Tcp,
+        }
+    }
+
+    /// Returns the outcome of the MPA startup, if there was one.
+    pub(crate) fn negotiated(&self) -> Option<Negotiated> {
+        match self {
+            Terms::Iwarp(negotiated) => Some(negotiated.clone()),
+            Terms::Tcp => None,
         }
     }
 
@@ -161,14 +219,25 @@ impl Terms {
     pub(crate) fn trace(&self, qp: QpNum, active: bool) {
         match self {
             Terms::Iwarp(negotiated) => trace::connected(qp, negotiated, active),
+            Terms::Tcp => trace::connected_plain(qp, active),
         }
     }
 }
 
 impl Reply {
+    /// Makes an answer of plain TCP, which says nothing.
+    fn of_tcp(private_data: &[u8], terms: Option<Terms>) -> Result<Self, Unsayable> {
+        if private_data.is_empty() { Ok(Reply { octets: None, terms }) } else { Err(Unsayable::PrivateData) }
+    }
+
     /// Sends the answer. Returns what is agreed on by it.
     pub(crate) fn send(self, socket: &Socket) -> io::Result<Option<Terms>> {
-        write_all(socket, &self.octets)?;
+        match (self.octets, &self.terms) {
+            (Some(octets), _) => write_all(socket, &octets)?,
+            (None, Some(_)) => {}
+            // A FIN is all that plain TCP can say.
+            (None, None) => finish_sending(socket)?,
+        }
         Ok(self.terms)
     }
 }

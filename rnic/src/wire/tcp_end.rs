@@ -30,6 +30,11 @@ impl TcpEnd {
         self.bound(attrs);
     }
 
+    /// Has our FIN follow all that is queued, and lets the peer go on for as long as it likes.
+    pub(super) fn fin_behind_all(&mut self) {
+        self.fin_due = true;
+    }
+
     /// Limits the time that the peer has from here on.
     pub(super) fn bound(&mut self, attrs: &QpAttributes) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;

@@ -131,7 +131,7 @@ fn depths_follow_the_reply() {
         let reply = frame(REPLY, C | S, 2, &depths(ird, ord));
         let (_end, result) =
             against(&client_server(), 1, |_, mut socket, _| socket.write_all(&reply).unwrap());
-        let negotiated = result.unwrap().negotiated;
+        let negotiated = result.unwrap().negotiated.unwrap();
         assert_eq!((negotiated.ird, negotiated.ord), (our_ird, our_ord), "{ird} {ord}");
         assert_eq!((negotiated.peer_ird, negotiated.peer_ord), (Some(ird), Some(ord)));
     }
@@ -208,7 +208,7 @@ fn a_peer_that_refuses_revision_two_gets_revision_one() {
             }
             std::mem::forget(socket.try_clone().ok().filter(|_| attempt == 1));
         });
-        let negotiated = result.unwrap().negotiated;
+        let negotiated = result.unwrap().negotiated.unwrap();
         assert_eq!((negotiated.revision, negotiated.enhanced), (Revision::One, false));
         assert_eq!(end.qp.state(), QpState::ReadyToSend);
     }
@@ -248,7 +248,7 @@ fn the_named_rtr_is_the_first_fpdu() {
         (startup.peer_to_peer, startup.rtr) = (true, RtrSet::only(rtr));
         let options = ConnectOptions { rtr: RtrSet::only(rtr), nudge: false, ..Default::default() };
         let (mut raw, connected) = listen_for(&end, &options, &startup);
-        assert_eq!(connected.negotiated.rtr, Some(rtr));
+        assert_eq!(connected.negotiated.unwrap().rtr, Some(rtr));
         let opcode = match rtr {
             Rtr::Send => Opcode::Send,
             Rtr::Write => Opcode::Write,
@@ -270,7 +270,7 @@ fn the_named_rtr_is_the_first_fpdu() {
     let reply = frame(REPLY, C | S, 2, &depths(A | RTR_SEND | 8, RTR_WRITE | RTR_READ | 8));
     let (_end, result) =
         against(&ConnectOptions::default(), 1, |_, mut socket, _| socket.write_all(&reply).unwrap());
-    assert_eq!(result.unwrap().negotiated.rtr, Some(Rtr::Read));
+    assert_eq!(result.unwrap().negotiated.unwrap().rtr, Some(Rtr::Read));
 }
 
 /// The error says what happened and what to look at.

@@ -39,7 +39,7 @@ fn a_peer_that_refuses_revision_two_gets_revision_one_in_the_background() {
         assert_eq!((request[17], request[16] & S != 0), (1, false));
         second.write_all(&frame(REPLY, C, 1, b"")).unwrap();
         assert_eq!(end.event(), AsyncEventKind::Connected);
-        let negotiated = end.qp.begun().unwrap().unwrap().negotiated;
+        let negotiated = end.qp.begun().unwrap().unwrap().negotiated.unwrap();
         assert_eq!((negotiated.revision, end.qp.state()), (Revision::One, QpState::ReadyToSend));
     }
 }

@@ -215,8 +215,11 @@ fn depths_stay_within_the_device() {
         let mut socket = dial(&listener);
         socket.write_all(&frame(REQUEST, C | S, 2, &depths(ird, ord))).unwrap();
         let request = listener.accept(Some(PATIENCE)).unwrap().unwrap();
-        assert_eq!((request.request().peer_ird, request.request().peer_ord), (Some(ird), Some(ord)));
-        let negotiated = request.accept(&end.qp, b"").unwrap();
+        assert_eq!(
+            (request.request().unwrap().peer_ird, request.request().unwrap().peer_ord),
+            (Some(ird), Some(ord))
+        );
+        let negotiated = request.accept(&end.qp, b"").unwrap().unwrap();
         assert_eq!((negotiated.ird, negotiated.ord), (our_ird, our_ord));
     }
 }
@@ -333,7 +336,7 @@ fn the_program_sees_the_request() {
     socket.write_all(&frame(REQUEST, M, 1, b"who I am")).unwrap();
     let request = listener.accept(Some(PATIENCE)).unwrap().unwrap();
     assert_eq!(request.private_data(), b"who I am");
-    let asked = request.request();
+    let asked = request.request().unwrap();
     assert_eq!(
         (asked.revision, asked.crc, asked.markers, asked.enhanced),
         (Revision::One, false, true, false)

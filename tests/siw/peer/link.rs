@@ -142,7 +142,7 @@ impl<'a> Link<'a> {
             &self.qp,
             &rddp_rnic::ConnectOptions { private_data: reply, ..self.options.connect_options() },
         )?;
-        self.check_negotiated(&negotiated)
+        self.check_negotiated(negotiated.as_ref())
     }
 
     pub fn reject(&self, request: ConnectRequest) -> Outcome<()> {
@@ -156,7 +156,7 @@ impl<'a> Link<'a> {
         match self.qp.connect(self.options.addr, &options) {
             Ok(connected) => {
                 self.expect(connected.private_data == reply, "private data of the Reply")?;
-                self.check_negotiated(&connected.negotiated)?;
+                self.check_negotiated(connected.negotiated.as_ref())?;
                 Ok(Ok(()))
             }
             Err(error) => Ok(Err(error)),
@@ -172,7 +172,8 @@ impl<'a> Link<'a> {
         }
     }
 
-    fn check_negotiated(&self, negotiated: &Negotiated) -> Outcome<()> {
+    fn check_negotiated(&self, negotiated: Option<&Negotiated>) -> Outcome<()> {
+        let negotiated = negotiated.ok_or("the connection is none of iWARP")?;
         let options = self.options;
         self.expect(negotiated.revision == options.revision, "the revision")?;
         // A Read as RTR raises a depth of 0.

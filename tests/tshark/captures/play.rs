@@ -101,7 +101,8 @@ pub fn play(initiator: &ConnectOptions, responder: &ConnectOptions, ending: Endi
         let request = listener.accept(PATIENCE)?.ok_or("nobody connects")?;
         let answered = request.accept_with(&ends[1].qp, responder)?;
         let connected = connecting.join().map_err(|_| "connecting panicked")??;
-        Ok((connected.negotiated, answered))
+        let agreed = connected.negotiated.zip(answered);
+        agreed.ok_or_else(|| "the connection is none of iWARP".into())
     })?;
     let mut expected = [Expected::default(), Expected::default()];
     expect_rtr(&negotiated, &mut expected);

@@ -249,7 +249,7 @@ pub(super) unsafe fn post_receives(
     while let Some(from) = unsafe { bad.as_ref() } {
         // SAFETY: as above.
         let list = unsafe { elements(from.sg_list, from.num_sge, most)? };
-        post(RecvWr { wr_id: from.wr_id, scatter: pieces(list) })?;
+        post(RecvWr::new(from.wr_id, pieces(list)))?;
         *bad = from.next;
     }
     Ok(())

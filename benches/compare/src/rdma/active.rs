@@ -37,7 +37,7 @@ impl Active {
         let options = self.side.spec.options();
         let mut agreed = None;
         for qp in &self.side.qps {
-            agreed = Some(qp.connect(self.addr, &options)?.negotiated);
+            agreed = qp.connect(self.addr, &options)?.negotiated;
             self.side.agree(qp);
         }
         agreed.ok_or_else(|| "no connections".into())

@@ -182,7 +182,7 @@ impl Lanes {
             if self.setup.large_fpdus && connected.private_data == LARGE_FPDUS {
                 lane.qp.send_large_fpdus();
             }
-            agreed = Some(Agreed::from(&connected.negotiated));
+            agreed = Some(Agreed::of(connected.negotiated.as_ref())?);
         }
         agreed.ok_or_else(|| Failure::usage("no connections"))
     }

@@ -92,7 +92,7 @@ fn responses_are_few_while_all_qps_together_keep_too_many() {
             {
                 qp.pump(core);
             }
-            core.connection.as_ref().unwrap().link.promised()
+            core.connection.as_ref().unwrap().iwarp().unwrap().promised()
         })
     };
     let few = promised();

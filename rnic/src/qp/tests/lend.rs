@@ -7,7 +7,7 @@ use rddp_rdmap::{ReadRequestRepr, TerminateCode};
 use rddp_stat::Counter;
 
 use super::*;
-use crate::wire::{Connection, Outgoing};
+use crate::wire::Outgoing;
 use crate::{MemoryRegion, Remote, Status};
 
 /// Octets of a source: several FPDUs and trains.
@@ -97,7 +97,8 @@ impl End {
     /// Returns whether the Response to a Read of so many octets is lent.
     fn lends(&mut self, size: usize) -> bool {
         self.asked(&[size], |qp, core| {
-            let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
+            let (connection, mut cx) = core.split(&qp.attrs).unwrap();
+            let (watch, link) = connection.parts();
             Outgoing::with_own(|out| {
                 link.fill(&mut cx, out).unwrap();
                 let lends = out.answers();
@@ -176,7 +177,8 @@ fn copied_responses_share_segments() {
     const MSS: usize = 1448;
     let mut end = End::on_path(Some(MSS as u32), negotiated(), Access::REMOTE_READ);
     let promised = end.asked(&[1000; 8], |qp, core| {
-        let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
+        let (connection, mut cx) = core.split(&qp.attrs).unwrap();
+        let (watch, link) = connection.parts();
         Outgoing::with_own(|out| {
             link.fill(&mut cx, out).unwrap();
             let promised = link.promised();
@@ -244,7 +246,7 @@ fn no_grant_outlives_the_call() {
             {
                 qp.pump(core);
             }
-            let Connection { watch, link } = core.connection.as_ref().unwrap();
+            let (watch, link) = core.connection.as_mut().unwrap().parts();
             assert!(watch.is_blocked() && link.promised() <= MAX_ULPDU, "only the rest of an FPDU is kept");
         });
         // It would wait for a grant.
@@ -293,7 +295,8 @@ fn a_source_that_changes_arrives_with_a_wrong_crc() {
         let mut end = End::crc(crc, access);
         let source = end.source.clone();
         end.asked(&[100_000], |qp, core| {
-            let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
+            let (connection, mut cx) = core.split(&qp.attrs).unwrap();
+            let (watch, link) = connection.parts();
             Outgoing::with_own(|out| {
                 link.fill(&mut cx, out).unwrap();
                 source.write(0, b"changed").unwrap();
@@ -315,7 +318,8 @@ fn a_train_of_lent_responses_ends_before_one_that_is_not() {
     let requests: Vec<_> =
         requests.into_iter().flat_map(|(source, size)| end.request(source, size)).collect();
     let lent = end.asked_by(&requests, |qp, core| {
-        let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
+        let (connection, mut cx) = core.split(&qp.attrs).unwrap();
+        let (watch, link) = connection.parts();
         Outgoing::with_own(|out| {
             link.fill(&mut cx, out).unwrap();
             let before = cx.tally.of(Counter::OctetsSent);
@@ -353,7 +357,8 @@ fn a_changed_source_ends_the_connection_and_delivers_nothing() {
             assert!(Instant::now() < deadline, "the request is not taken");
             qp.pull(core);
         }
-        let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
+        let (connection, mut cx) = core.split(&qp.attrs).unwrap();
+        let (watch, link) = connection.parts();
         Outgoing::with_own(|out| {
             link.fill(&mut cx, out).unwrap();
             assert!(out.answers());

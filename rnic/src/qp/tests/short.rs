@@ -7,7 +7,6 @@ use rddp_stat::Counter;
 use super::*;
 use crate::capabilities::{MAX_INLINE, MAX_SGE};
 use crate::mem::send_octets;
-use crate::wire::Connection;
 use crate::{Completion, MemoryRegion, Remote, Sge, Status};
 
 const REMOTE: Remote = Remote { stag: Stag(0x100), to: 0x2000 };
@@ -134,7 +133,9 @@ fn octets_counts_and_completions_are_those_of_the_queue() {
         queued.qp.post_sends(&list).unwrap();
         let counters = |end: &End| crate::Counters { send_calls: 0, ..end.qp.counters() };
         assert_eq!(counters(&short), counters(&queued));
-        let position = |end: &End| end.with_core(|_, core| core.connection.as_ref().unwrap().link.position());
+        let position = |end: &End| {
+            end.with_core(|_, core| core.connection.as_ref().unwrap().iwarp().unwrap().position())
+        };
         assert_eq!(position(&short), position(&queued));
         let octets = short.qp.counters().octets_sent as usize;
         assert_eq!(short.receive(octets), queued.receive(octets));
@@ -228,7 +229,7 @@ fn a_responder_waits_for_its_peers_first_fpdu() {
 #[test]
 fn octets_that_tcp_was_promised_go_first() {
     let mut end = End::new();
-    end.with_core(|_, core| core.connection.as_mut().unwrap().link.promise_write());
+    end.with_core(|_, core| core.connection.as_mut().unwrap().parts().1.promise_write());
     end.qp.post_send(&hello()).unwrap();
     let promised = end.receive(fpdu_len(14));
     assert_eq!(promised[2] & 0x80, 0x80, "tagged: {promised:?}");
@@ -282,7 +283,8 @@ fn a_message_past_the_queue_takes_its_turn() {
     let mut end = End::new();
     let Remote { stag: src_stag, to: src_to } = end.region.remote(0);
     let request = ReadRequestRepr { sink_stag: Stag(1), sink_to: 0, size: 8, src_stag, src_to };
-    let answered = |end: &End| end.with_core(|_, core| core.connection.as_ref().unwrap().link.answered());
+    let answered =
+        |end: &End| end.with_core(|_, core| core.connection.as_ref().unwrap().iwarp().unwrap().answered());
     end.peer.write_all(&fpdu(Opcode::ReadRequest, &request.octets())).unwrap();
     end.receive(fpdu_len(14 + 8));
     assert_eq!(answered(&end), fpdu_len(14 + 8));
@@ -392,7 +394,7 @@ fn a_message_that_tcp_takes_in_part_completes_with_its_last_octet() {
         assert_eq!(whole.len(), HELLO);
         assert!(send_part(&end, &wr, taken));
         end.with_core(|_, core| {
-            let Connection { watch, link } = core.connection.as_ref().unwrap();
+            let (watch, link) = core.connection.as_mut().unwrap().parts();
             assert_eq!((link.promised(), link.unaligned(), watch.is_blocked()), (HELLO - taken, HELLO, true));
             assert_eq!((core.sq.is_empty(), core.sq.has_unsent()), (false, false));
         });
@@ -407,7 +409,9 @@ fn a_message_that_tcp_takes_in_part_completes_with_its_last_octet() {
         assert_eq!(end.receive(HELLO), whole);
         assert_eq!(end.device().promised.held(), 0);
         end.with_core(|_, core| {
-            assert!(core.sq.is_empty() && core.connection.as_ref().unwrap().link.unaligned() == 0);
+            assert!(
+                core.sq.is_empty() && core.connection.as_ref().unwrap().iwarp().unwrap().unaligned() == 0
+            );
             assert_eq!(core.tally.of(Counter::SendsSent), 1);
         });
         // The next message has the next number.

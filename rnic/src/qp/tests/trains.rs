@@ -4,7 +4,7 @@ use rddp_mpa::{Deframer, Step};
 
 use super::*;
 use crate::mem::send_octets;
-use crate::wire::{Connection, Outgoing};
+use crate::wire::Outgoing;
 
 /// An MSS at which FPDUs are aligned.
 const MSS: u32 = 1448;
@@ -29,11 +29,13 @@ fn the_rest_of_a_train_ends_its_segment() {
     for (mss, alone) in [(Some(MSS), true), (None, false)] {
         let (_pd, _cq, qp, _peer) = on_path(mss);
         qp.inner.anywhere().with_core(|qp, core| {
-            let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
+            let (connection, mut cx) = core.split(&qp.attrs).unwrap();
+            let (watch, link) = connection.parts();
             let hello = SendWr::send_inline(1, b"hello");
             link.send_short(watch, &mut cx, &hello, |fd, octets| send_octets(fd, &octets[..5])).unwrap();
             core.sq.push(&SendWr::send_inline(2, b"later"), qp.attrs.local_memory()).unwrap();
-            let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
+            let (connection, mut cx) = core.split(&qp.attrs).unwrap();
+            let (watch, link) = connection.parts();
             Outgoing::with_own(|out| {
                 link.fill(&mut cx, out).unwrap();
                 assert_eq!(out.is_rest_alone(), alone, "{mss:?}");
@@ -53,7 +55,7 @@ fn tcp_is_asked_again_for_the_segment_size() {
     let (_pd, _cq, qp, _peer) = on_path(Some(MSS));
     let (before, later) = (Instant::now(), Instant::now() + PATIENCE);
     qp.inner.anywhere().with_core(|_, core| {
-        let Connection { watch, link } = core.connection.as_mut().unwrap();
+        let (watch, link) = core.connection.as_mut().unwrap().parts();
         link.pretend_emss(1000, later);
         assert_eq!(link.emss_behind(1000), 1000, "it holds");
         assert_ne!(link.emss_behind(1001), 1000, "a train of two segments");
@@ -83,7 +85,8 @@ fn memory_of_others_is_copied_beside_memory_that_nobody_changes() {
     for list in [vec![stable.whole(), open.whole()], vec![open.whole(), stable.whole()]] {
         qp.inner.anywhere().with_core(|qp, core| {
             core.sq.push(&SendWr::send(1, list).unsignaled(), qp.attrs.local_memory()).unwrap();
-            let (Connection { watch, link }, mut cx) = core.split(&qp.attrs).unwrap();
+            let (connection, mut cx) = core.split(&qp.attrs).unwrap();
+            let (watch, link) = connection.parts();
             Outgoing::with_own(|out| {
                 link.fill(&mut cx, out).unwrap();
                 open.write(0, b"changed").unwrap();

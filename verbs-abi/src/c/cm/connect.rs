@@ -89,8 +89,9 @@ unsafe fn octets(data: *const c_void, len: u8) -> Vec<u8> {
 
 /// Returns what a program is told of a connection. As in the kernel's connection manager for
 /// iWARP, the initiator's depth is the IRD of this end.
-fn told(negotiated: &Negotiated, data: Vec<u8>) -> Told {
-    Told { error: None, data, responder: negotiated.ord, initiator: negotiated.ird }
+fn told(negotiated: Option<&Negotiated>, data: Vec<u8>) -> Told {
+    let (responder, initiator) = negotiated.map_or((0, 0), |agreed| (agreed.ord, agreed.ird));
+    Told { error: None, data, responder, initiator }
 }
 
 /// Returns the event of a failure.
@@ -170,7 +171,11 @@ impl Id {
                 if let Some(source) = qp.queues.local_addr() {
                     self.set_source(source);
                 }
-                self.tell(&state, cm::ESTABLISHED, &told(&connected.negotiated, connected.private_data));
+                self.tell(
+                    &state,
+                    cm::ESTABLISHED,
+                    &told(connected.negotiated.as_ref(), connected.private_data),
+                );
             }
             Some(Err(error)) => {
                 state.phase = Phase::Over;
@@ -203,7 +208,7 @@ impl Id {
         if let Some(source) = qp.queues.local_addr() {
             self.set_source(source);
         }
-        self.tell(&state, cm::ESTABLISHED, &told(&negotiated, Vec::new()));
+        self.tell(&state, cm::ESTABLISHED, &told(negotiated.as_ref(), Vec::new()));
         Ok(())
     }
 

@@ -64,8 +64,8 @@ impl Id {
             error: None,
             data: request.private_data().to_vec(),
             // As siw tells it: Reads that the peer may have outstanding are its initiator's.
-            initiator: asked.peer_ord.unwrap_or(255),
-            responder: asked.peer_ird.unwrap_or(255),
+            initiator: asked.and_then(|asked| asked.peer_ord).unwrap_or(255),
+            responder: asked.and_then(|asked| asked.peer_ird).unwrap_or(255),
         };
         {
             let mut new = id.state.lock();

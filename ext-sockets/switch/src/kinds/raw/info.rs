@@ -96,7 +96,7 @@ pub fn info(fd: c_int) -> Result<Info, Errno> {
 
 impl Info {
     fn agreed(&mut self, connected: &Connected) {
-        let agreed = &connected.negotiated;
+        let Some(agreed) = &connected.negotiated else { return };
         (self.ird, self.ord) = (agreed.ird.into(), agreed.ord.into());
         self.revision = agreed.revision as u32;
         self.flag(agreed.crc, agreed.markers_tx, agreed.markers_rx);
