@@ -9,6 +9,8 @@
 - the files that docs/architecture.md names exist;
 - every dependency has a licence that deny.toml allows, comes from the registry, and is named
   in docs/dependencies.md;
+- files of a crate use each other in no larger circles than now, and some names stay apart from
+  some places: see circles.py;
 - the prose is plain where it has been gone through: see prose.py.
 
 Prints what is wrong, one line each; the exit status says whether anything is. First it tries
@@ -22,6 +24,7 @@ import subprocess
 import sys
 import tomllib
 
+import circles
 import prose
 import rust
 
@@ -338,7 +341,7 @@ def main():
     files = list(sources())
     faults = [*self_test(), *purity(files), *unsafe_rooms(files), *arrows(packages),
               *map_of_files((root / "docs/architecture.md").read_text()),
-              *licences(packages), *prose.check()]
+              *licences(packages), *circles.check(), *prose.check()]
     for fault in faults:
         print(fault)
     print(f"policy: {len(packages)} packages, {len(faults)} faults")
