@@ -32,20 +32,21 @@ impl Link {
             let end = cx.tally.of(Counter::OctetsReceived).wrapping_add(turn);
             self.unstash(cx.attrs, staging);
             loop {
-                let read = self.read(cx, staging).and_then(|()| self.discard_if_over(staging));
-                let is_over = staging.dry || cx.tally.of(Counter::OctetsReceived) >= end;
-                if is_over || read.is_err() {
+                if let Err(event) = self.read(cx, staging) {
                     self.stash(cx, staging);
-                    return (if staging.dry { Pulled::Dry } else { Pulled::More }, read.err());
+                    return (pulled(staging), Some(event));
+                }
+                if !self.is_open()
+                    && let Err(event) = self.discard(staging.clear())
+                {
+                    return (pulled(staging), Some(event));
+                }
+                if staging.dry || cx.tally.of(Counter::OctetsReceived) >= end {
+                    self.stash(cx, staging);
+                    return (pulled(staging), None);
                 }
             }
         })
-    }
-
-    /// Discards what has come if the stream is over for this end.
-    #[inline]
-    fn discard_if_over(&mut self, staging: &mut Staging) -> Result<(), LinkEvent> {
-        if self.is_open() { Ok(()) } else { self.discard(staging.clear()) }
     }
 
     /// Delivers the segment that waits for a receive, and those behind it, if there is a receive
@@ -204,4 +205,9 @@ impl Link {
             }
         }
     }
+}
+
+/// Returns how a turn of reading has ended, by what its last read has shown.
+fn pulled(staging: &Staging) -> Pulled {
+    if staging.dry { Pulled::Dry } else { Pulled::More }
 }
