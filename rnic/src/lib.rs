@@ -48,6 +48,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Plain TCP
+//!
+//! A QP may speak plain TCP in place of iWARP ([`Transport::Tcp`]): its peer is any TCP program. It
+//! shares completion queues and receive queues with QPs of iWARP.
+//!
+//! ```
+//! use std::io::Write;
+//! use rddp_rnic::{Access, ConnectOptions, QpConfig, RecvWr, Rnic, Transport};
+//!
+//! let rnic = Rnic::open()?;
+//! let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64)?);
+//! let qp = pd.create_qp(&QpConfig { transport: Transport::Tcp, ..QpConfig::new(&cq) })?;
+//! let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+//! qp.connect(listener.local_addr()?, &ConnectOptions::default())?;
+//!
+//! let inbox = pd.allocate(5, Access::LOCAL_WRITE)?;
+//! qp.post_recv(RecvWr::one(1, inbox.whole()).until_full())?;
+//! listener.accept()?.0.write_all(b"hello, world")?;
+//! while !cq.wait(None)? {}
+//! let received = cq.poll_one().ok_or("no completion")?;
+//! assert_eq!((received.byte_len, inbox.read(0, 5)?), (5, b"hello".to_vec()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Threads
 //!
 //! A thread that posts a request writes to the socket, and a thread that polls a completion queue
