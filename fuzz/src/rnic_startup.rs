@@ -126,7 +126,7 @@ fn options(input: &Input) -> ConnectOptions {
 
 /// Returns the configuration that the device makes of the options: no depth exceeds its own.
 fn startup(options: &ConnectOptions) -> StartupConfig {
-    let max = rddp_rnic::MAX_DEPTH;
+    let max = rddp_rnic::Rnic::CAPABILITIES.max_ird;
     StartupConfig {
         revision: options.revision,
         crc: options.crc,

@@ -4,16 +4,6 @@ use rddp_mpa::MAX_ENHANCED_PRIVATE_DATA;
 use rddp_rdma::{Access, Atomics, Capabilities};
 use rddp_rdmap::IMMEDIATE_LEN;
 
-/// Most scatter or gather elements that one work request may have on this device. Programs for any
-/// device ask for its [`Capabilities`] instead.
-pub const MAX_SGE: usize = CAPABILITIES.max_sge;
-
-/// Most octets that a work request may carry inline on this device.
-pub const MAX_INLINE: usize = CAPABILITIES.max_inline;
-
-/// Largest IRD and ORD that the device offers.
-pub const MAX_DEPTH: u16 = CAPABILITIES.max_ird;
-
 /// The limits of this device, as [`Rnic::capabilities`](crate::Rnic::capabilities) returns them.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     max_qps: None,

@@ -53,6 +53,10 @@ const MAX_PROMISED: usize = 64 << 20;
 pub struct Rnic(pub(crate) Home<Arc<DeviceInner>>);
 
 impl Rnic {
+    /// The abilities and limits of each device, for a program that has none yet. Programs for any
+    /// device ask that for its own: [`capabilities`](Self::capabilities).
+    pub const CAPABILITIES: Capabilities = CAPABILITIES;
+
     /// Opens a device with the default limits. Its background thread begins with the first
     /// connection or listener.
     pub fn open() -> Result<Self, Error> {

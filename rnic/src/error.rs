@@ -73,13 +73,14 @@ impl Error {
 /// The reason why a work request was refused. The request was not posted.
 ///
 /// ```
-/// use rddp_rnic::{MAX_INLINE, PostError, QpConfig, Rnic, SendWr};
+/// use rddp_rnic::{PostError, QpConfig, Rnic, SendWr};
 /// let rnic = Rnic::open()?;
 /// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
 /// let qp = pd.create_qp(&QpConfig::new(&cq))?;
-/// let long = vec![0; MAX_INLINE + 1];
+/// let max = rnic.capabilities().max_inline;
+/// let long = vec![0; max + 1];
 /// let refused = qp.post_send(&SendWr::send_inline(1, &long)).unwrap_err();
-/// assert_eq!(refused, PostError::InlineTooLong { len: long.len(), max: MAX_INLINE });
+/// assert_eq!(refused, PostError::InlineTooLong { len: long.len(), max });
 /// # Ok::<(), rddp_rnic::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -127,7 +127,6 @@ mod sys;
 mod trace;
 mod wire;
 
-pub use capabilities::{MAX_DEPTH, MAX_INLINE, MAX_SGE};
 pub use channel::CompletionChannel;
 pub use config::{QpConfig, RnicConfig};
 pub use conn::answer::Answer;

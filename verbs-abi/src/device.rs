@@ -1,7 +1,7 @@
 //! A device as programs see it: its names, numbers and limits.
 
 use nix::errno::Errno;
-use rddp_rnic::{MAX_INLINE, MAX_SGE};
+use rddp_rnic::Rnic;
 
 use crate::errors::Outcome;
 use crate::refusal::because;
@@ -50,8 +50,8 @@ impl Device {
             gid,
             limits: Limits {
                 requests: 32768,
-                sge: MAX_SGE as u32,
-                inline: MAX_INLINE as u32,
+                sge: Rnic::CAPABILITIES.max_sge as u32,
+                inline: Rnic::CAPABILITIES.max_inline as u32,
                 cqes: 1 << 22,
                 depth: 128,
                 message: i32::MAX as u32,

@@ -1,6 +1,6 @@
 //! Messages between the script, the active end and the passive end.
 
-use rddp_rnic::{ConnectOptions, MAX_DEPTH, MAX_INLINE, PortMapper};
+use rddp_rnic::{ConnectOptions, PortMapper, Rnic};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Usage;
@@ -227,11 +227,12 @@ impl Spec {
     /// Returns whether messages are copied when they are posted, as a program would do with short
     /// ones.
     pub(crate) fn is_inline(&self) -> bool {
-        self.longest() <= MAX_INLINE
+        self.longest() <= Rnic::CAPABILITIES.max_inline
     }
 
     pub(crate) fn options(&self) -> ConnectOptions {
-        let depth = u16::try_from(self.depth.next_power_of_two()).unwrap_or(MAX_DEPTH).clamp(32, MAX_DEPTH);
+        let most = Rnic::CAPABILITIES.max_ird;
+        let depth = u16::try_from(self.depth.next_power_of_two()).unwrap_or(most).clamp(32, most);
         ConnectOptions {
             crc: self.crc,
             markers: self.markers,

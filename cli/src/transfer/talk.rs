@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rddp_rnic::{Access, Completed, Completion, MAX_INLINE, MemoryRegion, QpState, RecvWr, SendWr, Status};
+use rddp_rnic::{Access, Completed, Completion, MemoryRegion, QpState, RecvWr, Rnic, SendWr, Status};
 use serde::Serialize;
 
 use super::checksum::CHUNK;
@@ -114,7 +114,7 @@ impl Talk {
         message: &impl Serialize,
     ) -> Result<(), Failure> {
         let text = serde_json::to_vec(message).map_err(|error| Failure::failed(error.to_string()))?;
-        let send = if text.len() <= MAX_INLINE {
+        let send = if text.len() <= Rnic::CAPABILITIES.max_inline {
             SendWr::send_inline(SEND, &text)
         } else {
             // The other end has taken the last long message before there is another: a request and

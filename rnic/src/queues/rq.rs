@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rddp_ddp::Stag;
 use rddp_rdma::{Completed, Completion, RecvWr, Sge, Status};
 
-use crate::capabilities::MAX_SGE;
+use crate::capabilities::CAPABILITIES;
 use crate::error::PostError;
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
@@ -44,8 +44,8 @@ impl RecvQueue {
         if self.srq.is_some() {
             return Err(PostError::UsesSharedQueue);
         }
-        if wr.scatter.len() > MAX_SGE {
-            return Err(PostError::TooManySges { count: wr.scatter.len(), max: MAX_SGE });
+        if wr.scatter.len() > CAPABILITIES.max_sge {
+            return Err(PostError::TooManySges { count: wr.scatter.len(), max: CAPABILITIES.max_sge });
         }
         if self.posted.len() >= self.capacity {
             return Err(PostError::QueueFull { capacity: self.capacity });

@@ -6,7 +6,7 @@ use rddp_ddp::Msn;
 use rddp_rdma::{Completed, Completion, Gather, Operation, SendWr, Sge, Status};
 use rddp_stat::Counter;
 
-use crate::capabilities::{CAPABILITIES, MAX_INLINE, MAX_SGE};
+use crate::capabilities::CAPABILITIES;
 use crate::error::{PostError, SgeFault};
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
@@ -345,11 +345,11 @@ fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostErro
 #[inline]
 pub(crate) fn message_len(gather: &Gather) -> Result<u64, PostError> {
     match gather {
-        Gather::List(list) if list.len() > MAX_SGE => {
-            Err(PostError::TooManySges { count: list.len(), max: MAX_SGE })
+        Gather::List(list) if list.len() > CAPABILITIES.max_sge => {
+            Err(PostError::TooManySges { count: list.len(), max: CAPABILITIES.max_sge })
         }
-        Gather::Inline(octets) if octets.len() > MAX_INLINE => {
-            Err(PostError::InlineTooLong { len: octets.len(), max: MAX_INLINE })
+        Gather::Inline(octets) if octets.len() > CAPABILITIES.max_inline => {
+            Err(PostError::InlineTooLong { len: octets.len(), max: CAPABILITIES.max_inline })
         }
         Gather::List(list) => check_len(list.total()),
         Gather::Inline(octets) => Ok(octets.len() as u64),

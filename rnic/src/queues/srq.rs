@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rddp_rdma::{Element, RecvWr, SrqNum};
 
 use crate::adapter::Adapter;
-use crate::capabilities::MAX_SGE;
+use crate::capabilities::CAPABILITIES;
 use crate::error::PostError;
 use crate::local::LocalMemory;
 use crate::mem::{PdId, QpNum};
@@ -99,8 +99,8 @@ impl SrqInner {
     }
 
     pub(crate) fn post(&self, wr: RecvWr) -> Result<(), PostError> {
-        if wr.scatter.len() > MAX_SGE {
-            return Err(PostError::TooManySges { count: wr.scatter.len(), max: MAX_SGE });
+        if wr.scatter.len() > CAPABILITIES.max_sge {
+            return Err(PostError::TooManySges { count: wr.scatter.len(), max: CAPABILITIES.max_sge });
         }
         LocalMemory { table: &self.device.mem, pd: self.pd }.check(&wr.scatter, true)?;
         let mut queue = self.queue.lock();

@@ -3,13 +3,15 @@
 
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{
-    Access, AsyncEventKind, Completed, Fault, MAX_INLINE, MAX_SGE, MemoryRegion, Operation, PostError,
-    PostListError, QpConfig, QpState, RecvWr, Remote, SendWr, Sge, SgeFault, Stag, Status,
+    Access, AsyncEventKind, Capabilities, Completed, Fault, MemoryRegion, Operation, PostError,
+    PostListError, QpConfig, QpState, RecvWr, Remote, Rnic, SendWr, Sge, SgeFault, Stag, Status,
 };
 use rddp_test_support::{Peer, plain, segment};
 
 use crate::common::raw::{BOTH, Role, client_server, connect_raw, with_plain_raw};
 use crate::common::{ALL, End};
+
+const LIMITS: Capabilities = Rnic::CAPABILITIES;
 
 const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };
 
@@ -258,12 +260,12 @@ fn requests_that_cannot_be_posted_leave_the_queue_alone() {
     let long = Sge { len: u64::from(u32::MAX), ..sge };
     let cases = [
         (
-            SendWr::send(9, vec![sge; MAX_SGE + 1]),
-            PostError::TooManySges { count: MAX_SGE + 1, max: MAX_SGE },
+            SendWr::send(9, vec![sge; LIMITS.max_sge + 1]),
+            PostError::TooManySges { count: LIMITS.max_sge + 1, max: LIMITS.max_sge },
         ),
         (
-            SendWr::send_inline(9, &[0; MAX_INLINE + 1]),
-            PostError::InlineTooLong { len: MAX_INLINE + 1, max: MAX_INLINE },
+            SendWr::send_inline(9, &[0; LIMITS.max_inline + 1]),
+            PostError::InlineTooLong { len: LIMITS.max_inline + 1, max: LIMITS.max_inline },
         ),
         (SendWr::write(9, vec![long, sge], REMOTE), PostError::MessageTooLong { len: (1 << 32) + 7 }),
     ];
@@ -284,9 +286,9 @@ fn requests_that_cannot_be_posted_leave_the_queue_alone() {
         end.qp.post_recv(RecvWr::one(id, sge)).unwrap();
     }
     assert_eq!(end.qp.post_recv(RecvWr::one(2, sge)), Err(PostError::QueueFull { capacity: 2 }));
-    let scatter = vec![sge; MAX_SGE + 1];
+    let scatter = vec![sge; LIMITS.max_sge + 1];
     let refused = end.qp.post_recv(RecvWr::new(3, scatter));
-    assert_eq!(refused, Err(PostError::TooManySges { count: MAX_SGE + 1, max: MAX_SGE }));
+    assert_eq!(refused, Err(PostError::TooManySges { count: LIMITS.max_sge + 1, max: LIMITS.max_sge }));
     end.qp.abort();
     assert_eq!(end.completions_of([7, 7, 7, 7, 0, 1]).len(), 6);
 }

@@ -170,7 +170,7 @@ fn send_fill(link: &mut Link<'_>) -> Outcome<()> {
     let octet = link.token.sge(0..TOKEN);
     let mut list = vec![octet; size / TOKEN];
     list.push(link.token.sge(0..size % TOKEN));
-    if list.len() <= rddp_rnic::MAX_SGE {
+    if list.len() <= rddp_rnic::Rnic::CAPABILITIES.max_sge {
         link.post(&SendWr::send(0, list))?;
         return link.expect_sent(Status::Success).map(drop);
     }

@@ -16,8 +16,8 @@ use nix::net::if_::InterfaceFlags;
 use rddp_load::FILL;
 use rddp_load::rdma::{self, End, receive_id, single_id};
 use rddp_rnic::{
-    Access, Completion, CompletionQueue, ConnectRequest, Gather, KernelCounts, KernelPlacement, MAX_INLINE,
-    MemoryRegion, Operation, QpConfig, QueuePair, RecvWr, RegionOptions, Rnic, RnicConfig, SendWr, Status,
+    Access, Completion, CompletionQueue, ConnectRequest, Gather, KernelCounts, KernelPlacement, MemoryRegion,
+    Operation, QpConfig, QueuePair, RecvWr, RegionOptions, Rnic, RnicConfig, SendWr, Status,
 };
 
 use super::control::{Level, Placed, Places, Setup, Wait};
@@ -66,7 +66,7 @@ impl Lane {
 
     /// Returns the octets of a message, the last of them `mark`.
     fn marked(&self, mark: u8, setup: &Setup) -> Result<Gather, Failure> {
-        if setup.size() <= MAX_INLINE {
+        if setup.size() <= Rnic::CAPABILITIES.max_inline {
             let mut octets = vec![FILL; setup.size()];
             octets[setup.size() - 1] = mark;
             return Ok(Gather::Inline(octets));
@@ -85,7 +85,7 @@ impl Lane {
     /// Returns a message of the bandwidth phase.
     fn message(&self, setup: &Setup) -> Gather {
         match setup.size() {
-            size if size <= MAX_INLINE => Gather::Inline(vec![FILL; size]),
+            size if size <= Rnic::CAPABILITIES.max_inline => Gather::Inline(vec![FILL; size]),
             size => self.source.sge(0..size).into(),
         }
     }

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use rddp_examples::{Outcome, asked, listen, next};
-use rddp_rnic::{Access, ConnectOptions, MAX_INLINE, QpConfig, RecvWr, Remote, Rnic, SendWr};
+use rddp_rnic::{Access, ConnectOptions, QpConfig, RecvWr, Remote, Rnic, SendWr};
 
 /// Octets of the server's memory that a client may Write.
 const ROOM: usize = 4096;
@@ -44,7 +44,7 @@ fn server(addr: &str) -> Outcome<()> {
             continue;
         }
         let len = usize::try_from(inbox.read_u64(0)?).unwrap_or(usize::MAX);
-        let answer = memory.read(0, len.min(MAX_INLINE))?.to_ascii_uppercase();
+        let answer = memory.read(0, len.min(rnic.capabilities().max_inline))?.to_ascii_uppercase();
         qp.post_send(&SendWr::send_inline(SEND, &answer))?;
         let _ = next(&cq);
     }

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::slice;
 
 use rddp_real as real;
-use rddp_rnic::{Access, Error, MAX_INLINE, MAX_SGE, MemoryRegion, ProtectionDomain, RegionOptions};
+use rddp_rnic::{Access, Error, MemoryRegion, ProtectionDomain, RegionOptions, Rnic};
 use rddp_stream::{Errno, lent};
 use smallvec::SmallVec;
 
@@ -137,7 +137,7 @@ impl One<'_> {
     pub(crate) fn list(&self) -> Result<List, Errno> {
         match self.work.count as usize {
             0 => Ok(List::new()),
-            count if count > MAX_SGE => Err(Errno::INVALID),
+            count if count > Rnic::CAPABILITIES.max_sge => Err(Errno::INVALID),
             _ if self.work.list.is_null() => Err(Errno::FAULT),
             count => {
                 let mut list = List::with_capacity(count);
@@ -158,7 +158,7 @@ impl One<'_> {
     pub(crate) fn inline_octets(&self) -> Result<Vec<u8>, Errno> {
         let list = self.list()?;
         let total: u64 = list.iter().map(|piece| u64::from(piece.len)).sum();
-        if total > MAX_INLINE as u64 {
+        if total > Rnic::CAPABILITIES.max_inline as u64 {
             return Err(Errno(libc::EMSGSIZE));
         }
         let mut octets = Vec::with_capacity(total as usize);

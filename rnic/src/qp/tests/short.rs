@@ -5,7 +5,7 @@ use rddp_rdmap::{AtomicOp, AtomicRequestRepr, ReadRequestRepr};
 use rddp_stat::Counter;
 
 use super::*;
-use crate::capabilities::{MAX_INLINE, MAX_SGE};
+use crate::capabilities::CAPABILITIES;
 use crate::mem::send_octets;
 use crate::{Completion, MemoryRegion, Remote, Sge, Status};
 
@@ -104,7 +104,7 @@ fn requests(end: &End) -> Vec<SendWr> {
     let nothing = Sge { stag: Stag(0), addr: 0, len: 0 };
     let mut requests = vec![
         SendWr::send_inline(1, b"").solicited(),
-        SendWr::send_inline(2, &[7; MAX_INLINE]),
+        SendWr::send_inline(2, &[7; CAPABILITIES.max_inline]),
         SendWr::send_invalidate(3, sge(5, 9), Stag(0xabcd)).solicited(),
         SendWr::send(4, vec![sge(3, 1), nothing, sge(200, 600)]).unsignaled(),
         SendWr::immediate(5, *b"8 octets").solicited(),
@@ -350,9 +350,9 @@ fn a_request_is_refused_as_by_the_queue() {
     let of_other_pd = end.pd.allocate(64, Access::LOCAL_WRITE).unwrap();
     let whole = end.region.whole();
     for gather in [
-        crate::Gather::Inline(vec![1; MAX_INLINE + 1]),
+        crate::Gather::Inline(vec![1; CAPABILITIES.max_inline + 1]),
         crate::Gather::Inline(vec![1; 1024]),
-        vec![Sge { len: 1, ..whole }; MAX_SGE + 1].into(),
+        vec![Sge { len: 1, ..whole }; CAPABILITIES.max_sge + 1].into(),
         stale.into(),
         foreign.whole().into(),
         Sge { stag: Stag(of_other_pd.whole().stag.0 ^ 1), ..whole }.into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rddp_real as real;
-use rddp_rnic::{ConnectError, ConnectOptions, MAX_DEPTH, NoReceive, PortMapper, QpConfig, Revision, RtrSet};
+use rddp_rnic::{ConnectError, ConnectOptions, NoReceive, PortMapper, QpConfig, Revision, RtrSet};
 use rddp_stream::{Errno, Role};
 
 use super::adapter::{Adapter, errno_of};
@@ -152,8 +152,8 @@ fn options(how: &How, settings: &Settings) -> ConnectOptions {
         revision: if how.has(flag::REVISION_ONE) { Revision::One } else { Revision::Two },
         crc: settings.crc,
         markers: settings.markers,
-        ird: settings.ird.min(MAX_DEPTH),
-        ord: settings.ord.min(MAX_DEPTH),
+        ird: settings.ird,
+        ord: settings.ord,
         peer_to_peer: settings.rtr != 0,
         rtr: RtrSet { write: offers(0b001), read: offers(0b010), send: offers(0b100) },
         private_data: settings.private_data.as_deref().unwrap_or_default().to_vec(),
