@@ -68,7 +68,7 @@ pub(crate) fn rejected() {
 #[cold]
 pub(crate) fn connected(qp: QpNum, agreed: &Negotiated, active: bool) {
     let Negotiated { ird, ord, .. } = agreed;
-    debug!(target: "rddp_rnic::connection", qp = qp.0, active, ird, ord, "connected");
+    debug!(target: "rddp_rnic::connection", qp = qp.0, active, transport = "iwarp", ird, ord, "connected");
 }
 
 /// A QP has a connection of plain TCP.

@@ -4,7 +4,7 @@ use std::fs::{File, read_dir, read_link};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use rddp_stat::{Counter, Page, Phase};
+use rddp_stat::{Counter, Kind, Page, Phase};
 
 use super::{StatFile, Tally};
 use crate::conn::socket::TcpSocket;
@@ -34,6 +34,18 @@ fn begun(file: &Arc<StatFile>, qp: u32) -> Tally {
     let tally = file.take();
     tally.begin(QpNum(qp), Transport::Iwarp, true, &socket());
     tally
+}
+
+#[test]
+fn a_connection_is_shown_with_its_wire() {
+    let file = Arc::<StatFile>::default();
+    for (qp, transport, kind) in [(0x7005, Transport::Iwarp, Kind::Qp), (0x7006, Transport::Tcp, Kind::Tcp)] {
+        let tally = file.take();
+        tally.begin(QpNum(qp), transport, true, &socket());
+        let page = page_with(qp).unwrap();
+        let shown = page.connections.iter().find(|shown| shown.identity.number == qp).unwrap();
+        assert_eq!(shown.identity.kind, kind);
+    }
 }
 
 #[test]
