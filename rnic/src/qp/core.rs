@@ -14,7 +14,7 @@ use crate::queues::sq::SendQueue;
 use crate::queues::state::QpState;
 use crate::stat::Tally;
 use crate::trace;
-use crate::wire::{Connection, Ends, LinkEvent};
+use crate::wire::{Connection, Ends, WireEvent};
 
 /// State, queues, connection and counts of a QP.
 #[derive(Debug)]
@@ -104,15 +104,15 @@ impl Core {
 
 impl QpInner {
     /// Does what a connection has asked for by an event.
-    pub(super) fn on_event(&self, core: &mut Core, event: LinkEvent) {
+    pub(super) fn on_event(&self, core: &mut Core, event: WireEvent) {
         match event {
-            LinkEvent::Fault(fault, offending) => self.terminate(core, fault, offending.as_ref()),
-            LinkEvent::Terminated(terminate, refused) => self.terminated(core, terminate, refused),
-            LinkEvent::Close => self.close(core),
-            LinkEvent::Fin => self.on_fin(core),
-            LinkEvent::PeerDone => self.on_half_close(core),
-            LinkEvent::Closed => self.closed(core),
-            LinkEvent::Lost(kind) => self.lose(core, Some(kind)),
+            WireEvent::Fault(fault, offending) => self.terminate(core, fault, offending.as_ref()),
+            WireEvent::Terminated(terminate, refused) => self.terminated(core, terminate, refused),
+            WireEvent::Close => self.close(core),
+            WireEvent::Fin => self.on_fin(core),
+            WireEvent::PeerDone => self.on_half_close(core),
+            WireEvent::Closed => self.closed(core),
+            WireEvent::Lost(kind) => self.lose(core, Some(kind)),
         }
     }
 

@@ -9,7 +9,7 @@ use super::QpInner;
 use super::core::Core;
 use crate::mem::send_octets;
 use crate::queues::state::QpState;
-use crate::wire::{LinkEvent, Pulled};
+use crate::wire::{Pulled, WireEvent};
 
 /// Number of octets of one turn of reading: other connections get theirs in between
 /// (RFC 5042 §6.4.4). Tests have a shorter one, as TCP does not keep enough for this.
@@ -54,7 +54,7 @@ impl QpInner {
 
     /// Acts on what reading has brought, and discards the octets behind it.
     #[cold]
-    fn on_end_of_stream(&self, core: &mut Core, event: LinkEvent) {
+    fn on_end_of_stream(&self, core: &mut Core, event: WireEvent) {
         self.on_event(core, event);
         if let Some(connection) = &mut core.connection
             && let Err(event) = connection.discard(&self.attrs)

@@ -16,7 +16,7 @@ use crate::trace;
 /// The queues, attributes and counts of a queue pair, lent to its connection for one call.
 ///
 /// The state of the QP is not among them: what changes that, a connection returns as a
-/// [`LinkEvent`](crate::wire::LinkEvent).
+/// [`WireEvent`](crate::wire::WireEvent).
 pub(crate) struct Context<'a> {
     pub(crate) attrs: &'a QpAttributes,
     pub(crate) sq: &'a mut SendQueue,

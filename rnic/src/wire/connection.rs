@@ -10,7 +10,7 @@ use rddp_rdmap::{Fault, Offending, TerminateRepr};
 use super::iwarp::{Link, Sent};
 use super::opening::Terms;
 use super::plain::Plain;
-use super::{LinkEvent, Watch};
+use super::{Watch, WireEvent};
 use crate::conn::linger::MAX_DISCARDED;
 use crate::conn::socket::TcpSocket;
 use crate::queues::attributes::QpAttributes;
@@ -50,7 +50,7 @@ pub(crate) enum Closes {
     /// The close has begun: nothing more is sent or received.
     Begun,
     /// The close waits for something that the program knows nothing of, and
-    /// [`LinkEvent::Close`] tells that it can begin.
+    /// [`WireEvent::Close`] tells that it can begin.
     Later,
     /// FIN follows the requests that are queued; receives go on until the peer's.
     Half,
@@ -137,7 +137,7 @@ impl Connection {
     /// Reads for so many octets, and at most one read more. Returns how that ended, and what the QP
     /// has to act on. What has come behind that is kept, and [`discard`](Self::discard) follows.
     #[inline]
-    pub(crate) fn receive(&mut self, cx: &mut Context<'_>, turn: u64) -> (Pulled, Option<LinkEvent>) {
+    pub(crate) fn receive(&mut self, cx: &mut Context<'_>, turn: u64) -> (Pulled, Option<WireEvent>) {
         match &mut self.wire {
             Wire::Iwarp(link) => {
                 let read = link.receive(cx, turn);
@@ -149,7 +149,7 @@ impl Connection {
     }
 
     /// Goes on with a message that waits for a receive, if there is one now.
-    pub(crate) fn resume(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+    pub(crate) fn resume(&mut self, cx: &mut Context<'_>) -> Result<(), WireEvent> {
         match &mut self.wire {
             Wire::Iwarp(link) => {
                 let resumed = link.resume(cx);
@@ -164,7 +164,7 @@ impl Connection {
     }
 
     /// Discards what has come behind the event that has ended the stream.
-    pub(crate) fn discard(&mut self, attrs: &QpAttributes) -> Result<(), LinkEvent> {
+    pub(crate) fn discard(&mut self, attrs: &QpAttributes) -> Result<(), WireEvent> {
         match &mut self.wire {
             Wire::Iwarp(link) => link.discard_stashed(attrs),
             Wire::Plain(_) => Ok(()),
@@ -223,7 +223,7 @@ impl Connection {
     /// # Errors
     /// What the QP has to act on. What is prepared then is to be sent all the same.
     #[inline]
-    pub(crate) fn send(&mut self, cx: &mut Context<'_>, turn: u64) -> Result<(), LinkEvent> {
+    pub(crate) fn send(&mut self, cx: &mut Context<'_>, turn: u64) -> Result<(), WireEvent> {
         match &mut self.wire {
             Wire::Iwarp(link) => link.send(&mut self.watch, cx, turn)?,
             Wire::Plain(plain) => plain.send(&mut self.watch, cx)?,
@@ -233,7 +233,7 @@ impl Connection {
     }
 
     /// Sends only what TCP has been promised; then FIN, if one is due.
-    pub(crate) fn push_out(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+    pub(crate) fn push_out(&mut self, cx: &mut Context<'_>) -> Result<(), WireEvent> {
         let pushed = match &mut self.wire {
             Wire::Iwarp(link) => link.push_out(&mut self.watch, cx),
             Wire::Plain(plain) => plain.send(&mut self.watch, cx),
@@ -256,18 +256,18 @@ impl Connection {
     }
 
     /// Does what is due now. Returns whether there is something to send.
-    pub(crate) fn on_timer(&mut self, cx: &Context<'_>, now: Instant) -> Result<bool, LinkEvent> {
+    pub(crate) fn on_timer(&mut self, cx: &Context<'_>, now: Instant) -> Result<bool, WireEvent> {
         let qp = cx.attrs.num.0;
         if self.watch.end.is_overdue(now) || self.iwarp().is_some_and(|link| link.is_overdue(now)) {
             tracing::debug!(qp, "the peer is too slow: reset");
-            return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
+            return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
         }
         if self.watch.has_vanished(cx.attrs, now) {
             tracing::info!(
                 qp,
                 "reset: the peer does not answer, and has octets to acknowledge (ConnectOptions::user_timeout)"
             );
-            return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
+            return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
         }
         let Wire::Iwarp(link) = &mut self.wire else { return Ok(false) };
         link.sum_ahead(cx.attrs, now);

@@ -7,7 +7,7 @@ use rddp_rdmap::{Fault, Offending, TerminateRepr};
 /// A change of the queue pair's state that its connection has found necessary: see
 /// [`QpInner::on_event`](crate::qp::QpInner::on_event).
 #[derive(Debug)]
-pub(crate) enum LinkEvent {
+pub(crate) enum WireEvent {
     /// The peer has broken a rule, or this side cannot go on; and the first faulty segment.
     Fault(Fault, Option<Offending>),
     /// The peer has sent a Terminate; and the status that the oldest outstanding Read or atomic
@@ -25,14 +25,14 @@ pub(crate) enum LinkEvent {
     Lost(AsyncEventKind),
 }
 
-impl From<Trouble> for LinkEvent {
+impl From<Trouble> for WireEvent {
     fn from(trouble: Trouble) -> Self {
-        LinkEvent::Fault(trouble.fault, trouble.offending)
+        WireEvent::Fault(trouble.fault, trouble.offending)
     }
 }
 
-impl From<Fault> for LinkEvent {
+impl From<Fault> for WireEvent {
     fn from(fault: Fault) -> Self {
-        LinkEvent::Fault(fault, None)
+        WireEvent::Fault(fault, None)
     }
 }

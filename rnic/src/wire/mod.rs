@@ -2,7 +2,7 @@
 //!
 //! A [`Connection`] borrows the queues of its queue pair
 //! ([`Context`](crate::queues::context::Context)), moves octets, completes requests, and returns a
-//! [`LinkEvent`] for whatever changes the state of the queue pair.
+//! [`WireEvent`] for whatever changes the state of the queue pair.
 //!
 //! | file | what |
 //! |---|---|
@@ -24,7 +24,7 @@ mod tcp_end;
 mod watch;
 
 pub(crate) use self::connection::{Closes, Connection, Ends, Pulled};
-pub(crate) use self::event::LinkEvent;
+pub(crate) use self::event::WireEvent;
 #[cfg(test)]
 pub(crate) use self::iwarp::{FEW_RESPONSES, Outgoing, RESPONSES_AHEAD};
 pub(crate) use self::watch::Watch;

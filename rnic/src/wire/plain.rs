@@ -12,7 +12,7 @@ use rddp_rdmap::Fault;
 use rddp_stat::Counter;
 use smallvec::SmallVec;
 
-use super::{LinkEvent, Pulled, Watch};
+use super::{Pulled, Watch, WireEvent};
 use crate::mem::{Piece, PieceMut, SendFlags, is_fault, peek, recv_vectored, send_vectored};
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
@@ -48,7 +48,7 @@ impl Plain {
         watch: &mut Watch,
         cx: &mut Context<'_>,
         turn: u64,
-    ) -> (Pulled, Option<LinkEvent>) {
+    ) -> (Pulled, Option<WireEvent>) {
         let end = cx.tally.of(Counter::OctetsReceived).wrapping_add(turn);
         loop {
             match self.read(watch, cx) {
@@ -61,7 +61,7 @@ impl Plain {
     }
 
     /// Reads once, straight into the receive at hand. Returns whether there may be more to read.
-    fn read(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<bool, LinkEvent> {
+    fn read(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<bool, WireEvent> {
         if watch.end.is_peer_done() || !self.has_receive(watch, cx)? {
             return Ok(false);
         }
@@ -83,7 +83,7 @@ impl Plain {
     }
 
     /// Takes a receive, unless there is one at hand. Returns whether there is one now.
-    fn has_receive(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<bool, LinkEvent> {
+    fn has_receive(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<bool, WireEvent> {
         if cx.rq.current().is_some() {
             return Ok(true);
         }
@@ -91,7 +91,7 @@ impl Plain {
         // FIN is to be noticed all the same.
         if cx.rq.is_empty() {
             match peek(watch.fd(), &mut [0]) {
-                Ok(0) => return Err(LinkEvent::PeerDone),
+                Ok(0) => return Err(WireEvent::PeerDone),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 // The read tells.
                 Ok(_) | Err(_) => {}
@@ -110,7 +110,7 @@ impl Plain {
     }
 
     /// Reads up to `wanted` octets into the receive at hand. Returns how many have come.
-    fn read_into(&mut self, watch: &Watch, cx: &mut Context<'_>, wanted: u64) -> Result<u64, LinkEvent> {
+    fn read_into(&mut self, watch: &Watch, cx: &mut Context<'_>, wanted: u64) -> Result<u64, WireEvent> {
         cx.tally.add(Counter::ReceiveCalls, 1);
         let mut grants = Grants::new();
         if cx.receive_grants(self.filled, wanted as usize, &mut grants).is_err() {
@@ -125,7 +125,7 @@ impl Plain {
             Ok(0) => {
                 let outcome = Outcome { byte_len: self.filled as u32, ..Outcome::default() };
                 cx.end_receive(Status::Flushed, &outcome);
-                Err(LinkEvent::PeerDone)
+                Err(WireEvent::PeerDone)
             }
             Ok(count) => {
                 cx.tally.add(Counter::OctetsReceived, count as u64);
@@ -135,13 +135,13 @@ impl Plain {
             Err(error) if is_fault(&error) => Err(bad_receive(cx)),
             Err(error) => {
                 tracing::debug!(qp = cx.attrs.num.0, %error, "TCP no longer receives");
-                Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost))
+                Err(WireEvent::Lost(AsyncEventKind::ConnectionLost))
             }
         }
     }
 
     /// Sends what can be sent, then FIN if one is due, and completes requests that this finished.
-    pub(super) fn send(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+    pub(super) fn send(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<(), WireEvent> {
         let sent = loop {
             match self.write(watch, cx) {
                 Ok(true) => {}
@@ -154,7 +154,7 @@ impl Plain {
     }
 
     /// Hands the next requests to TCP by one call. Returns whether another may follow.
-    fn write(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<bool, LinkEvent> {
+    fn write(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<bool, WireEvent> {
         let Some(batch) = self.batch(cx) else {
             cx.sq.finish_at_cursor(Status::LocalProtection);
             return Err(Fault::local_catastrophic().into());
@@ -185,7 +185,7 @@ impl Plain {
             }
             Err(error) => {
                 tracing::debug!(qp = cx.attrs.num.0, %error, "TCP no longer sends");
-                return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
+                return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
             }
         };
         cx.tally.add(Counter::OctetsSent, taken);
@@ -255,7 +255,7 @@ fn pieces<'a>(cx: &'a Context<'_>, batch: &'a Batch) -> SmallVec<[Piece<'a>; 8]>
 
 /// Ends a receive whose memory is no good. Returns what the QP has to act on.
 #[cold]
-fn bad_receive(cx: &mut Context<'_>) -> LinkEvent {
+fn bad_receive(cx: &mut Context<'_>) -> WireEvent {
     cx.end_receive(Status::LocalProtection, &Outcome::default());
     Fault::local_catastrophic().into()
 }

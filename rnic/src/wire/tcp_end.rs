@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::conn::socket::TcpSocket;
 use crate::queues::attributes::QpAttributes;
-use crate::wire::LinkEvent;
+use crate::wire::WireEvent;
 
 /// Time that closing or terminating may take before TCP is reset.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,13 +49,13 @@ impl TcpEnd {
 
     /// Sends FIN if it is due. Everything promised has gone (RFC 5044 §7.2).
     #[inline]
-    pub(super) fn send_fin(&mut self, socket: &TcpSocket) -> Result<(), LinkEvent> {
+    pub(super) fn send_fin(&mut self, socket: &TcpSocket) -> Result<(), WireEvent> {
         if self.fin_due && !self.fin_sent {
             // A peer that is gone already shows on the receiving side.
             let _ = socket.shutdown(std::net::Shutdown::Write);
             self.fin_sent = true;
             if self.peer_done {
-                return Err(LinkEvent::Closed);
+                return Err(WireEvent::Closed);
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ use crate::io::driver::Driver;
 use crate::io::sleep::poll_flags;
 use crate::queues::attributes::QpAttributes;
 use crate::sys::reset;
-use crate::wire::LinkEvent;
+use crate::wire::WireEvent;
 
 /// Turns in a row in which the background thread has read a socket, behind which it stays armed.
 const STEADY: u8 = 8;
@@ -162,7 +162,7 @@ impl Watch {
     }
 
     /// Arms the background thread's set again after it has read the socket dry.
-    pub(crate) fn rearm(&mut self, attrs: &QpAttributes) -> Result<(), LinkEvent> {
+    pub(crate) fn rearm(&mut self, attrs: &QpAttributes) -> Result<(), WireEvent> {
         let (driver, token) = (&attrs.device.driver, attrs.token);
         let interest = self.wanted();
         self.interest = interest;
@@ -180,7 +180,7 @@ impl Watch {
             // The kernel is out of memory or of its limit of watches, and without one nobody would
             // ever look.
             tracing::warn!(qp = attrs.num.0, %error, "the socket can no longer be watched");
-            return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
+            return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
         } else {
             self.watched = true;
         }

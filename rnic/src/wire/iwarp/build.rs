@@ -14,7 +14,7 @@ use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
 use crate::queues::sq::{Cursor, Wqe};
-use crate::wire::LinkEvent;
+use crate::wire::WireEvent;
 
 /// A message of so many octets is one segment whatever the EMSS.
 pub(super) const SMALL: usize = MIN_MULPDU - Header::MAX_LEN;
@@ -39,7 +39,7 @@ enum Stop {
 
 impl Link {
     /// Fills the train with messages of our own.
-    pub(super) fn add_own(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<(), LinkEvent> {
+    pub(super) fn add_own(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<(), WireEvent> {
         // What comes before a bad request goes out first.
         if let Stop::Failed(status) = self.build(cx, out)
             && out.train.is_empty()

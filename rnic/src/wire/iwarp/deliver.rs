@@ -13,7 +13,7 @@ use crate::kernel::Guided;
 use crate::queues::context::Context;
 use crate::queues::rq::Outcome;
 use crate::queues::sq::Phase;
-use crate::wire::LinkEvent;
+use crate::wire::WireEvent;
 
 /// A ULPDU from which on its payload is better received straight into its place.
 pub(super) const BULK_ULPDU: usize = 32 * 1024;
@@ -22,7 +22,7 @@ impl Link {
     /// Completes what a segment completes, and notes how large segments are.
     // `inline(always)`, as the receiver of `iwarp`: what has been delivered is large.
     #[inline(always)]
-    pub(super) fn deliver(&mut self, cx: &mut Context<'_>, delivered: Delivered) -> Result<(), LinkEvent> {
+    pub(super) fn deliver(&mut self, cx: &mut Context<'_>, delivered: Delivered) -> Result<(), WireEvent> {
         let segment = &delivered.segment;
         self.note_size(segment.ulpdu_len() >= BULK_ULPDU && self.may_place_directly(segment.place));
         self.complete(cx, delivered)
@@ -30,7 +30,7 @@ impl Link {
 
     /// Completes what a segment completes.
     #[inline(always)]
-    pub(super) fn complete(&mut self, cx: &mut Context<'_>, delivered: Delivered) -> Result<(), LinkEvent> {
+    pub(super) fn complete(&mut self, cx: &mut Context<'_>, delivered: Delivered) -> Result<(), WireEvent> {
         let Delivered { segment, event } = delivered;
         match event {
             Event::None => {
@@ -95,9 +95,9 @@ impl Link {
         }
     }
 
-    fn rtr_done(&mut self) -> Result<(), LinkEvent> {
+    fn rtr_done(&mut self) -> Result<(), WireEvent> {
         match std::mem::replace(&mut self.rtr, RtrRead::None) {
-            RtrRead::OutBeforeClose => Err(LinkEvent::Close),
+            RtrRead::OutBeforeClose => Err(WireEvent::Close),
             RtrRead::None | RtrRead::Out => Ok(()),
         }
     }
@@ -106,7 +106,7 @@ impl Link {
 /// Returns the event for a segment that was refused, and completes the receive of one that does not
 /// fit.
 #[cold]
-pub(super) fn refused(cx: &mut Context<'_>, trouble: Trouble) -> LinkEvent {
+pub(super) fn refused(cx: &mut Context<'_>, trouble: Trouble) -> WireEvent {
     if matches!(trouble.fault, Fault::Ddp(DdpError::TooLong { .. })) {
         cx.end_receive(Status::MessageTooLong, &Outcome::default());
     }

@@ -23,7 +23,7 @@ use crate::mem::{Faulted, Grant, POLLED, PieceMut, is_fault, recv_vectored};
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
 use crate::trace;
-use crate::wire::LinkEvent;
+use crate::wire::WireEvent;
 
 /// Payload still to come below which the staging buffer is as good.
 const WORTH_IT: usize = 4096;
@@ -98,7 +98,7 @@ impl Link {
         &mut self,
         cx: &mut Context<'_>,
         staging: &mut [u8],
-    ) -> Result<io::Result<(usize, usize)>, LinkEvent> {
+    ) -> Result<io::Result<(usize, usize)>, WireEvent> {
         let fd = self.socket.as_fd();
         let Some(direct) = &mut self.direct else { return Ok(Ok((0, 0))) };
         let left = direct.direct_len() - direct.got;
@@ -135,7 +135,7 @@ impl Link {
         cx: &mut Context<'_>,
         staging: &[u8],
         used: &mut usize,
-    ) -> Result<bool, LinkEvent> {
+    ) -> Result<bool, WireEvent> {
         let Some(direct) = self.direct.take() else { return Ok(true) };
         let pad = pad_len(direct.segment.ulpdu_len());
         let whole = direct.got == direct.direct_len();

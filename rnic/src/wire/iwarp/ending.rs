@@ -15,7 +15,7 @@ use super::first::RtrRead;
 use super::link::Link;
 use crate::conn::linger::MAX_DISCARDED;
 use crate::queues::attributes::QpAttributes;
-use crate::wire::LinkEvent;
+use crate::wire::WireEvent;
 
 /// Time that an FPDU may take to arrive while memory for partial ones is short.
 const STALLED: Duration = Duration::from_secs(2);
@@ -52,10 +52,10 @@ impl Link {
 
     /// Takes no more messages of a peer that has sent a Terminate. No Terminate answers one
     /// (RFC 5040 §7.1).
-    pub(super) fn terminated(&mut self, terminate: TerminateRepr) -> LinkEvent {
+    pub(super) fn terminated(&mut self, terminate: TerminateRepr) -> WireEvent {
         self.fail_stream();
         let refused = refuses_request(&terminate).then_some(Status::RemoteAccess);
-        LinkEvent::Terminated(terminate, refused)
+        WireEvent::Terminated(terminate, refused)
     }
 
     fn fail_stream(&mut self) {
@@ -95,20 +95,20 @@ impl Link {
     ///
     /// # Errors
     /// They should not have come, or are too many.
-    pub(super) fn discard(&mut self, octets: usize) -> Result<(), LinkEvent> {
+    pub(super) fn discard(&mut self, octets: usize) -> Result<(), WireEvent> {
         if !self.ending.terminated {
             // draft-hilland-rddp-verbs §6.2: a segment that arrives in Closing is a bad close.
-            return if octets > 0 { Err(LinkEvent::Lost(AsyncEventKind::BadClose)) } else { Ok(()) };
+            return if octets > 0 { Err(WireEvent::Lost(AsyncEventKind::BadClose)) } else { Ok(()) };
         }
         // RFC 5040 §6.2.1: keep reading, within bounds. If unread octets were left, TCP would
         // reset, and the peer could lose the Terminate.
         self.ending.discarded += octets;
         let are_few = self.ending.discarded <= MAX_BEHIND_TERMINATE;
-        if are_few { Ok(()) } else { Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost)) }
+        if are_few { Ok(()) } else { Err(WireEvent::Lost(AsyncEventKind::ConnectionLost)) }
     }
 
     /// Discards what was read behind the octets that have ended the stream.
-    pub(crate) fn discard_stashed(&mut self, attrs: &QpAttributes) -> Result<(), LinkEvent> {
+    pub(crate) fn discard_stashed(&mut self, attrs: &QpAttributes) -> Result<(), WireEvent> {
         let octets = std::mem::take(&mut self.partial).len();
         attrs.device.partial.release(octets);
         self.discard(octets)

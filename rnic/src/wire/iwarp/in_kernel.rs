@@ -24,7 +24,7 @@ use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
 use crate::trace;
-use crate::wire::LinkEvent;
+use crate::wire::WireEvent;
 
 /// FPDUs that are confirmed, and whose octets TCP has not dropped.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Link {
         &mut self,
         cx: &mut Context<'_>,
         staging: &mut Staging,
-    ) -> Result<usize, LinkEvent> {
+    ) -> Result<usize, WireEvent> {
         let Some(guided) = &mut self.guided else { return Ok(0) };
         guided.tell_receives(cx.rq.posted(), u32::from(cx.rq.current().is_some()));
         let is_next = staging.have == 0 && self.direct.is_none() && self.parked.is_none();
@@ -54,7 +54,7 @@ impl Link {
     }
 
     /// Confirms those FPDUs, by a look at their octets where one is needed.
-    fn confirm_run(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
+    fn confirm_run(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), WireEvent> {
         if !self.guided.as_mut().is_some_and(Guided::is_next_placed) {
             return Ok(());
         }
@@ -80,7 +80,7 @@ impl Link {
     }
 
     /// Confirms the FPDUs of a sure run of so many octets.
-    fn confirm_sure(&mut self, cx: &mut Context<'_>, octets: usize) -> Result<(), LinkEvent> {
+    fn confirm_sure(&mut self, cx: &mut Context<'_>, octets: usize) -> Result<(), WireEvent> {
         let mut done = 0;
         while done < octets
             && self.confirmed.last.is_none()
@@ -99,7 +99,7 @@ impl Link {
         cx: &mut Context<'_>,
         octets: &[u8],
         by_look: bool,
-    ) -> Result<Option<usize>, LinkEvent> {
+    ) -> Result<Option<usize>, WireEvent> {
         let (mut receiver, mut target) = self.receiving(cx);
         let Some(segment) = receiver.announced(octets, &mut target) else { return Ok(None) };
         let mut grants = Grants::new();
@@ -131,7 +131,7 @@ impl Link {
 
     /// Notes that TCP has dropped octets of confirmed FPDUs, and delivers the message of which they
     /// were the last.
-    pub(super) fn note_dropped(&mut self, cx: &mut Context<'_>, octets: usize) -> Result<(), LinkEvent> {
+    pub(super) fn note_dropped(&mut self, cx: &mut Context<'_>, octets: usize) -> Result<(), WireEvent> {
         self.confirmed.octets -= octets;
         if self.confirmed.octets == 0
             && let Some((segment, crc, field)) = self.confirmed.last.take()
@@ -148,7 +148,7 @@ impl Link {
         segment: Segment,
         crc: u32,
         field: [u8; CRC_LEN],
-    ) -> Result<(), LinkEvent> {
+    ) -> Result<(), WireEvent> {
         let (mut receiver, mut target) = self.receiving(cx);
         let delivered = receiver.received(segment, &[], crc, field, &mut target)?;
         self.complete(cx, delivered)

@@ -18,7 +18,7 @@ use crate::mem::Grant;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
-use crate::wire::LinkEvent;
+use crate::wire::WireEvent;
 
 /// The place in the line of Responses behind an FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Link {
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Outgoing,
-    ) -> Result<(), LinkEvent> {
+    ) -> Result<(), WireEvent> {
         let emss = self.emss();
         let (mulpdu, has_own) = (self.mulpdu(emss), cx.sq.has_unsent());
         let Outgoing { train, grants } = out;
@@ -81,7 +81,7 @@ impl Link {
         lending: &mut Lending<'_>,
         mut response: ReadResponse,
         left: usize,
-    ) -> Result<Lent, LinkEvent> {
+    ) -> Result<Lent, WireEvent> {
         loop {
             let train = &mut *lending.train;
             // RFC 5040 §5.2.1: a Response of no octets has no source, and is not lent.
@@ -95,7 +95,7 @@ impl Link {
                 return Ok(Lent::Stopped);
             }
             source.truncate(segment.len);
-            let fault = LinkEvent::Fault(Fault::read_source(AccessError::Bounds), Some(response.offending()));
+            let fault = WireEvent::Fault(Fault::read_source(AccessError::Bounds), Some(response.offending()));
             response.advance(segment.len);
             let behind = if segment.last {
                 Answered { left: left - 1, done: 0 }

@@ -12,7 +12,7 @@ use super::link::Link;
 use super::staging::STAGING_LEN;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
-use crate::wire::LinkEvent;
+use crate::wire::WireEvent;
 
 /// Octets read at a time where they may have to be kept: room for an FPDU of the largest size
 /// behind another.
@@ -42,10 +42,10 @@ impl Link {
     }
 
     /// Delivers the segment that waits, if there is a receive for it.
-    pub(super) fn unpark(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+    pub(super) fn unpark(&mut self, cx: &mut Context<'_>) -> Result<(), WireEvent> {
         if cx.rq.is_empty() {
             let is_reset = self.socket.take_error().is_ok_and(|error| error.is_some());
-            return if is_reset { Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost)) } else { Ok(()) };
+            return if is_reset { Err(WireEvent::Lost(AsyncEventKind::ConnectionLost)) } else { Ok(()) };
         }
         let Some(ulpdu) = self.parked.take() else { return Ok(()) };
         cx.attrs.device.partial.release(ulpdu.len());

@@ -13,7 +13,7 @@ use super::tx::TURN;
 use crate::mem::{Access, AtomicError, Faulted, Grant};
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
-use crate::wire::LinkEvent;
+use crate::wire::WireEvent;
 
 /// Octets of Responses that are prepared ahead of TCP: what a second-level cache holds beside their
 /// source.
@@ -40,11 +40,11 @@ pub(super) fn read_source(
     attrs: &QpAttributes,
     response: &ReadResponse,
     src_to: u64,
-) -> Result<Grant, LinkEvent> {
+) -> Result<Grant, WireEvent> {
     let (stag, left) = (response.request.src_stag, response.remaining().into());
     attrs
         .check_remote(stag, src_to, left, Access::REMOTE_READ)
-        .map_err(|error| LinkEvent::Fault(Fault::read_source(error), Some(response.offending())))
+        .map_err(|error| WireEvent::Fault(Fault::read_source(error), Some(response.offending())))
 }
 
 impl Link {
@@ -56,7 +56,7 @@ impl Link {
         &mut self,
         cx: &mut Context<'_>,
         segments: &mut Segments,
-    ) -> Result<bool, LinkEvent> {
+    ) -> Result<bool, WireEvent> {
         let has_own = cx.sq.has_unsent();
         // RFC 5041 §5.3 only orders messages, but receivers in the field take a second tagged
         // message inside another for a fault, and a Response is one: a message of our own is sent
@@ -114,7 +114,7 @@ impl Link {
         attrs: &QpAttributes,
         mulpdu: usize,
         segments: &mut Segments,
-    ) -> Result<Next, LinkEvent> {
+    ) -> Result<Next, WireEvent> {
         let Some(Response::Read(response)) = self.stream.next_response() else {
             return Ok(Next::Queued { last: true });
         };
@@ -140,7 +140,7 @@ impl Link {
         // What is no longer there is out of bounds.
         self.out
             .push(&mut self.framer, &segment.header, segment.len, fill)
-            .map_err(|Faulted| LinkEvent::Fault(Fault::read_source(AccessError::Bounds), Some(offending)))?;
+            .map_err(|Faulted| WireEvent::Fault(Fault::read_source(AccessError::Bounds), Some(offending)))?;
         self.unaligned += octets;
         if let Some(Response::Read(response)) = self.stream.next_response() {
             response.advance(segment.len);
@@ -149,10 +149,10 @@ impl Link {
     }
 
     /// Carries out an atomic and queues its Response (RFC 7306 §5).
-    fn atomic_response(&mut self, attrs: &QpAttributes) -> Result<bool, LinkEvent> {
+    fn atomic_response(&mut self, attrs: &QpAttributes) -> Result<bool, WireEvent> {
         let Some(Response::Atomic(response)) = self.stream.next_response() else { return Ok(true) };
         let (request, offending) = (response.request, response.offending());
-        let faulty = |fault| LinkEvent::Fault(fault, Some(offending));
+        let faulty = |fault| WireEvent::Fault(fault, Some(offending));
         let grant = attrs
             .check_remote(request.stag, request.to, 8, Access::REMOTE_ATOMIC)
             .map_err(|error| faulty(Fault::atomic_access(error)))?;

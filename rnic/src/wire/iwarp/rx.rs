@@ -18,7 +18,7 @@ use super::staging::Staging;
 use crate::mem::{PieceMut, discard, recv_vectored};
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
-use crate::wire::{LinkEvent, Pulled};
+use crate::wire::{Pulled, WireEvent};
 
 /// Staging for one read while large payloads go straight to their places: the header, and not much
 /// of the payload.
@@ -27,7 +27,7 @@ const BULK_ROOM: usize = 2048;
 impl Link {
     /// Reads for so many octets, and at most one read more. Returns how that ended, and what the QP
     /// has to act on: with what was read behind it kept.
-    pub(crate) fn receive(&mut self, cx: &mut Context<'_>, turn: u64) -> (Pulled, Option<LinkEvent>) {
+    pub(crate) fn receive(&mut self, cx: &mut Context<'_>, turn: u64) -> (Pulled, Option<WireEvent>) {
         Staging::with_own(|staging| {
             let end = cx.tally.of(Counter::OctetsReceived).wrapping_add(turn);
             self.unstash(cx.attrs, staging);
@@ -51,7 +51,7 @@ impl Link {
 
     /// Delivers the segment that waits for a receive, and those behind it, if there is a receive
     /// now.
-    pub(crate) fn resume(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+    pub(crate) fn resume(&mut self, cx: &mut Context<'_>) -> Result<(), WireEvent> {
         self.unpark(cx)?;
         if self.is_parked() {
             return Ok(());
@@ -70,7 +70,7 @@ impl Link {
     /// What the QP has to act on, with the octets behind it left in `staging`. There may be more to
     /// read even then.
     #[inline]
-    fn read(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
+    fn read(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), WireEvent> {
         cx.tally.add(Counter::ReceiveCalls, 1);
         staging.dry = false;
         let dropped = self.confirm(cx, staging)?;
@@ -94,7 +94,7 @@ impl Link {
             Ok((0, _)) => {
                 staging.dry = true;
                 self.stash(cx, staging);
-                return Err(LinkEvent::Fin);
+                return Err(WireEvent::Fin);
             }
             Ok(counts) => counts,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -105,7 +105,7 @@ impl Link {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
             Err(error) => {
                 tracing::debug!(qp = cx.attrs.num.0, %error, "TCP no longer receives");
-                return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
+                return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
             }
         };
         cx.tally.add(Counter::OctetsReceived, total as u64);
@@ -156,7 +156,7 @@ impl Link {
     }
 
     /// Handles the whole FPDUs at the front of `staging`, and drops them from it.
-    fn handle(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), LinkEvent> {
+    fn handle(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), WireEvent> {
         if !self.is_open() {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl Link {
         cx: &mut Context<'_>,
         staging: &mut [u8],
         used: &mut usize,
-    ) -> Result<(), LinkEvent> {
+    ) -> Result<(), WireEvent> {
         if !self.finish_direct(cx, staging, used)? {
             return Ok(());
         }

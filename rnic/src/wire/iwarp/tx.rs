@@ -20,7 +20,7 @@ use crate::queues::memory::Grants;
 use crate::queues::sq::SendQueue;
 use crate::scratch::{Own, with_own};
 use crate::trace;
-use crate::wire::{LinkEvent, Watch};
+use crate::wire::{Watch, WireEvent};
 
 /// Octets of Responses behind which messages of our own have their turn, and the other way round: a
 /// message begun may be longer, but short ones of either kind need not alternate one by one.
@@ -90,7 +90,7 @@ impl Link {
         watch: &mut Watch,
         cx: &mut Context<'_>,
         turn: u64,
-    ) -> Result<(), LinkEvent> {
+    ) -> Result<(), WireEvent> {
         Outgoing::with_own(|out| {
             let end = cx.tally.of(Counter::OctetsSent).wrapping_add(turn);
             loop {
@@ -118,7 +118,7 @@ impl Link {
         watch: &mut Watch,
         cx: &mut Context<'_>,
         out: &mut Outgoing,
-    ) -> Result<bool, LinkEvent> {
+    ) -> Result<bool, WireEvent> {
         self.fill(cx, out)?;
         Ok(self.write(watch, cx, out)? && self.has_output(cx.sq))
     }
@@ -128,7 +128,7 @@ impl Link {
     /// # Errors
     /// What the QP has to act on. What is prepared then is to be written all the same.
     #[inline]
-    pub(crate) fn fill(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<(), LinkEvent> {
+    pub(crate) fn fill(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<(), WireEvent> {
         out.train.clear();
         out.train.copies = std::mem::take(&mut self.copies_next);
         if !self.is_open() {
@@ -162,7 +162,7 @@ impl Link {
         watch: &mut Watch,
         cx: &mut Context<'_>,
         out: &mut Outgoing,
-    ) -> Result<bool, LinkEvent> {
+    ) -> Result<bool, WireEvent> {
         let written = self.write_train(watch, cx, &out.train);
         out.clear();
         written
@@ -170,7 +170,7 @@ impl Link {
 
     /// Sends only what TCP has been promised: the rest of an FPDU, a Terminate; then FIN, if one is
     /// due.
-    pub(crate) fn push_out(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<(), LinkEvent> {
+    pub(crate) fn push_out(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<(), WireEvent> {
         Outgoing::with_own(|out| {
             out.train.clear();
             self.write(watch, cx, out).map(drop)
@@ -183,7 +183,7 @@ impl Link {
         watch: &mut Watch,
         cx: &mut Context<'_>,
         train: &Train,
-    ) -> Result<bool, LinkEvent> {
+    ) -> Result<bool, WireEvent> {
         let promised = self.out.owed().len();
         let total = promised + train.len();
         if total == 0 {
@@ -205,7 +205,7 @@ impl Link {
             }
             Err(error) => {
                 tracing::debug!(qp = cx.attrs.num.0, %error, "TCP no longer sends");
-                return Err(LinkEvent::Lost(AsyncEventKind::ConnectionLost));
+                return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
             }
         };
         cx.tally.add(Counter::OctetsSent, taken as u64);
@@ -227,7 +227,7 @@ impl Link {
             if !train.answers() {
                 cx.sq.finish_at_cursor(Status::LocalProtection);
             }
-            return Err(LinkEvent::Lost(AsyncEventKind::Fault(Fault::local_catastrophic())));
+            return Err(WireEvent::Lost(AsyncEventKind::Fault(Fault::local_catastrophic())));
         }
         self.note_taken(watch, cx, taken, total);
         if watch.blocked {
@@ -254,7 +254,7 @@ impl Link {
 
     /// Sends FIN if it is due and everything promised has gone (RFC 5044 §7.2).
     #[inline]
-    fn finish_sending(&mut self, watch: &mut Watch) -> Result<(), LinkEvent> {
+    fn finish_sending(&mut self, watch: &mut Watch) -> Result<(), WireEvent> {
         if self.out.is_empty() { watch.end.send_fin(&self.socket) } else { Ok(()) }
     }
 
