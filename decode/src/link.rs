@@ -46,6 +46,7 @@ pub(crate) fn of_type(kind: u16, octets: &[u8]) -> Next<'_> {
             ([0x11, 0, ..], rest) => Ok((Layer::Ppp, rest)),
             _ => Err(Unread::Kind(Header::Ppp)),
         },
+        EtherType(..LEAST_ETHER_TYPE) => Err(Unread::Length),
         EtherType(kind) => Err(Unread::EtherType(kind)),
     }
 }
@@ -96,6 +97,9 @@ const COOKED: u16 = 113;
 const IPV4: u16 = 228;
 const IPV6: u16 = 229;
 const COOKED_2: u16 = 276;
+
+/// The least `EtherType`: what is below is a length (IEEE 802.3 §3.2.6).
+const LEAST_ETHER_TYPE: u16 = 0x0600;
 
 /// `EtherType`s that `etherparse` does not name.
 const MPLS: u16 = 0x8847;

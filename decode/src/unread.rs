@@ -12,6 +12,9 @@ pub enum Unread {
     /// No IP, but what this `EtherType` names.
     #[error("no IP, but EtherType {:?}", EtherType(*.0))]
     EtherType(u16),
+    /// No IP, but a frame of IEEE 802.3, with its length in place of an `EtherType`.
+    #[error("no IP, but a frame with an 802.3 length (LLC)")]
+    Length,
     /// No IP, but what this number of PPP names.
     #[error("no IP, but protocol {0:#06x} of PPP")]
     Ppp(u16),

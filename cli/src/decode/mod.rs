@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use rddp_decode::{Event, Summary, decode};
 
-use crate::failure::{EXIT_CODES, Failure, Kind};
+use crate::failure::{Failure, Kind};
 use crate::out;
 
 const EXAMPLES: &str = "\
@@ -25,11 +25,19 @@ Examples:
 A connection is read from its MPA startup on. On a connection that opens with a Hello, messages of
 SDP are shown behind their FPDUs. Lines with WRONG are faults of the sender, or octets that the
 capture has not. Packets may be those of VLANs and tunnels (VXLAN, GENEVE, GRE, ERSPAN, MPLS,
-PPPoE, IP in IP). What was not read is counted by its reason at the end.";
+PPPoE, IP in IP). What was not read is counted by its reason at the end.
+
+Exit codes:
+  0    done; with --problems, a startup was read and there are no problems
+  1    the file cannot be read, or not all of it; with --problems, no connection of iWARP is in it
+  2    wrong arguments
+  4    with --problems: there are problems
+  130  interrupted
+  141  nobody reads the output any more";
 
 /// Show the messages of MPA, DDP, RDMAP and SDP in a capture (pcap or pcapng, also in gzip)
 #[derive(Debug, Args)]
-#[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
+#[command(after_long_help = EXAMPLES, after_help = "--help shows examples")]
 pub(crate) struct DecodeArgs {
     /// The capture
     file: PathBuf,

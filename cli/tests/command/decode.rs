@@ -140,7 +140,30 @@ fn a_file_in_gzip_is_unpacked() {
     std::fs::write(&path, &packed[..packed.len() - 9]).unwrap();
     let ended = run(&["decode", path.to_str().unwrap()]);
     assert!(ended.stdout.contains("MPA Request") && ended.stdout.contains(" packets ("), "{ended:?}");
-    ended.failed(1, &["unpacking", "vectors.pcap"]);
+    ended.failed(1, &["unpacking", "vectors.pcap", "cut short"]);
+    // Nothing of the capture's own header is left.
+    std::fs::write(&path, &packed[..20]).unwrap();
+    run(&["decode", path.to_str().unwrap()]).failed(1, &["unpacking", "cut short"]);
+    std::fs::write(&path, [&packed[..], b"more"].concat()).unwrap();
+    let ended = run(&["decode", path.to_str().unwrap()]);
+    assert_eq!(ended.stdout, plain.stdout);
+    ended.failed(1, &["the 4 octets behind the end of its data are not gzip's"]);
+}
+
+/// The page on captures and the help say the same of exit codes.
+#[test]
+fn help_has_the_exit_codes_of_the_page() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/captures.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, table) = page.split_once("| exit status | |\n|---|---|\n").unwrap();
+    let help = run(&["decode", "--help"]).ok().stdout;
+    let rows: Vec<_> = table.lines().map_while(|line| line.strip_prefix("| ")?.strip_suffix(" |")).collect();
+    assert_eq!(rows.len(), 3, "{table}");
+    for row in rows {
+        let (code, says) = row.split_once(" | ").unwrap();
+        let line = format!("\n  {code:<4} {}\n", says.replace('`', ""));
+        assert!(help.contains(&line), "{line} {help}");
+    }
 }
 
 #[test]

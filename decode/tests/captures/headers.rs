@@ -130,6 +130,10 @@ fn packets_that_are_not_read_are_counted_by_their_reason() {
     let packets: &[(&[u8], Unread)] = &[
         (&ethernet(0x0806, &[0; 28]), Unread::EtherType(0x0806)),
         (&ethernet(0x0806, &[1; 28]), Unread::EtherType(0x0806)),
+        // Frames of IEEE 802.3 have a length where others have an EtherType.
+        (&ethernet(38, &[0x42; 38]), Unread::Length),
+        (&ethernet(0x05ff, &[0xaa; 100]), Unread::Length),
+        (&ethernet(0x0600, &[0; 38]), Unread::EtherType(0x0600)),
         (&ethernet(0x8864, &[0x11, 0, 0, 1, 0, 9, 0xc0, 0x21, 1]), Unread::Ppp(0xc021)),
         (&ethernet(0x8864, &[0x11, 0xa7, 0, 1, 0, 9]), Unread::Kind(PacketHeader::Ppp)),
         (&frame(&udp(53, b"query")), Unread::Protocol(17)),
@@ -152,6 +156,7 @@ fn packets_that_are_not_read_are_counted_by_their_reason() {
     for (reason, says) in [
         (Unread::Link(247), "link type 247, which is not known"),
         (Unread::EtherType(0x0806), "no IP, but EtherType 0x0806 (Address Resolution Protocol (ARP))"),
+        (Unread::Length, "no IP, but a frame with an 802.3 length (LLC)"),
         (Unread::Protocol(17), "no TCP, but IP protocol 17 (UDP - User Datagram)"),
         (Unread::Short(PacketHeader::Tcp), "cut short within the TCP header"),
     ] {
