@@ -11,7 +11,7 @@ pub trait Answers<E: End> {
 
     /// Answers messages that only memory shows; called at each turn. Returns whether there were
     /// any.
-    fn look(&mut self, end: &mut E) -> Result<bool, E::Failure>;
+    fn poll_memory(&mut self, end: &mut E) -> Result<bool, E::Failure>;
 }
 
 /// The loop of a passive end, and the credits that it owes.
@@ -56,7 +56,7 @@ impl Passive {
                 self.owes_credits = false;
                 (0..self.flows.len()).try_for_each(|at| self.give_credit(end, at))?;
             }
-            if !answers.look(end)? && count == 0 {
+            if !answers.poll_memory(end)? && count == 0 {
                 end.idle()?;
             }
         }

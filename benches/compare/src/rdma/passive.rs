@@ -149,7 +149,7 @@ impl rdma::Answers<Side> for Answers {
     }
 
     /// Answers a marked Write, if there is a new one, by a marked Write.
-    fn look(&mut self, side: &mut Side) -> Outcome<bool> {
+    fn poll_memory(&mut self, side: &mut Side) -> Outcome<bool> {
         let mark = next_mark(self.mark);
         if !is_in_memory(&side.spec, self.kind) || side.marked()? != mark {
             return Ok(false);

@@ -93,7 +93,7 @@ impl rdma::Answers<Lanes> for Answers {
     }
 
     /// Answers a Write that only memory shows: its mark is the one after the last.
-    fn look(&mut self, lanes: &mut Lanes) -> Result<bool, Failure> {
+    fn poll_memory(&mut self, lanes: &mut Lanes) -> Result<bool, Failure> {
         let Setup { op, wait, .. } = lanes.setup;
         let on_memory = self.phase == Phase::Latency && op == Op::Write && wait == Wait::Poll;
         if !on_memory || !lanes.list[0].has_mark(next_mark(self.mark), &lanes.setup)? {
