@@ -39,14 +39,14 @@ fn watch(signals: SigSet) {
     // Should the thread not start, the program still stops: it only enforces the time limit.
     let _ = thread::Builder::new().spawn(|| {
         thread::sleep(GRACE);
-        leave();
+        exit();
     });
     let _ = signals.wait();
-    leave();
+    exit();
 }
 
 /// Ends the process at once.
-fn leave() -> ! {
+fn exit() -> ! {
     std::process::exit(i32::from(Kind::Interrupted.code()))
 }
 

@@ -26,7 +26,7 @@ impl Manifest {
         Ok(Manifest(lines.map(|(sum, name)| (name.to_owned(), sum.to_owned())).collect()))
     }
 
-    pub(super) fn note(&mut self, name: &str, sum: String) {
+    pub(super) fn add(&mut self, name: &str, sum: String) {
         let entry = (name.to_owned(), sum);
         if !self.0.contains(&entry) {
             self.0.push(entry);
@@ -76,9 +76,9 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         assert!(Manifest::read(scratch.path()).unwrap().text().is_empty());
         let mut list = Manifest::default();
-        list.note("bin/rddp", sum_of_file(b"old"));
-        list.note("bin/rddp", sum_of_file(b"new"));
-        list.note("bin/rddp", sum_of_file(b"new"));
+        list.add("bin/rddp", sum_of_file(b"old"));
+        list.add("bin/rddp", sum_of_file(b"new"));
+        list.add("bin/rddp", sum_of_file(b"new"));
         assert_eq!(list.text().lines().count(), 2);
         fs::create_dir(scratch.path().join("lib")).unwrap();
         fs::write(scratch.path().join(PATH), list.text()).unwrap();

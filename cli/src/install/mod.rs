@@ -130,13 +130,13 @@ fn put_all(wanted: &[Item], items: &[Item], prefix: &Path, before: Manifest) -> 
     }
     // If this is interrupted, the next install knows the files of both.
     let mut both = before;
-    items.iter().for_each(|item| both.note(&item.path, item.checksum()));
+    items.iter().for_each(|item| both.add(&item.path, item.checksum()));
     put_list(prefix, &both)?;
     for item in wanted {
         put(item, &prefix.join(&item.path))?;
     }
     let mut list = Manifest::default();
-    items.iter().for_each(|item| list.note(&item.path, item.checksum()));
+    items.iter().for_each(|item| list.add(&item.path, item.checksum()));
     put_list(prefix, &list)
 }
 
