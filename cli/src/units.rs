@@ -33,6 +33,23 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is no time in seconds up to a day: write 2 or 0.5"))
 }
 
+/// Returns a time, in seconds since 1970, as date and time in UTC.
+pub(crate) fn utc(seconds: i64) -> String {
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Years begin with March here, so that the day of a leap year is the last one; 400 of them have
+    // always as many days.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let year = year + era * 400 + i64::from(month >= 10);
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02}", second % 60)
+}
+
 /// Returns the shortest exact form of a number with a unit: `64`, `4K`, `1M`.
 pub(crate) fn octets(count: u64) -> String {
     let exact = [(30, "G"), (20, "M"), (10, "K")];
@@ -100,5 +117,21 @@ mod tests {
         for text in ["", "-1", "NaN", "inf", "1e30", "x"] {
             assert!(parse_seconds(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn times_are_dates_in_utc() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00"),
+            (-1, "1969-12-31 23:59:59"),
+            (951_827_696, "2000-02-29 12:34:56"),
+            (1_709_251_199, "2024-02-29 23:59:59"),
+            (1_709_251_200, "2024-03-01 00:00:00"),
+            (4_107_542_400, "2100-03-01 00:00:00"),
+        ] {
+            assert_eq!(utc(seconds), text);
+        }
+        // What a peer says may be any number.
+        let _ = (utc(i64::MIN), utc(i64::MAX));
     }
 }

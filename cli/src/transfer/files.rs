@@ -6,18 +6,22 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat};
-use nix::sys::stat::Mode;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
+use sha2::{Digest, Sha256};
 
 use crate::failure::{Failure, Kind};
 
 /// The suffix to the name of a file that is not complete. No other file is put or got under a name
 /// with this suffix, because it could be taken for the first part of one.
 pub(super) const PART: &str = ".rddp.part";
+
+/// Octets of the longest name of a file.
+const LONGEST_NAME: usize = 255;
 
 /// An error of opening, reading or writing a file.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +38,9 @@ pub(super) enum FileError {
     NotRegular(String),
     #[error("{0}: a directory")]
     Directory(String),
+    /// Something of another kind is there: the sentence about it.
+    #[error("{0}")]
+    Conflict(String),
     #[error("{0}: it is there already")]
     Exists(String),
     #[error("{0}: a symbolic link that leads nowhere")]
@@ -193,6 +200,27 @@ fn beside(path: &str, link: &OsStr, asked: &str) -> Result<String, FileError> {
         Some((parent, _)) => Ok(format!("{parent}/{link}")),
         None => Ok(link.to_owned()),
     }
+}
+
+/// Returns the name of a file that is not complete: the file's own with [`PART`] behind it, or, of
+/// a name that is too long for that, one that is made of its SHA-256.
+pub(super) fn part_of(name: &OsStr) -> OsString {
+    let mut part = name.to_owned();
+    if name.len() + PART.len() > LONGEST_NAME {
+        let digest = Sha256::digest(name.as_encoded_bytes());
+        part = digest[..16].iter().fold(OsString::from("."), |part, octet| {
+            [part, format!("{octet:02x}").into()].into_iter().collect()
+        });
+    }
+    part.push(PART);
+    part
+}
+
+/// Sets the permissions of a file or directory that is open, also by `O_PATH` alone, which
+/// fchmod(2) does not take.
+pub(super) fn set_mode(open: &impl AsRawFd, mode: u32) -> nix::Result<()> {
+    let path = format!("/proc/self/fd/{}", open.as_raw_fd());
+    fchmodat(AT_FDCWD, &*path, Mode::from_bits_truncate(mode), FchmodatFlags::FollowSymlink)
 }
 
 /// Refuses paths that cannot be valid, whatever is in the directory.

@@ -66,7 +66,9 @@ complete; until then it is called NAME.rddp.part. Files that are there already, 
 sent again (-I sends them). A file that changes meanwhile is refused. A file that exists is replaced, and the result
 says so, unless --no-clobber is given; for a symbolic link, this is the file that it leads to within the directory.
 Only regular files are sent, and of these none that have octets but no size, such as those of /proc. The file gets the
-permissions and the time of the last change that it has here, and its holes stay holes.";
+permissions, whatever the umask, and the time of the last change that it has here, and its holes stay holes. Of
+directories permissions are kept, with the set-group-ID bit. With --no-clobber, files of a tree that
+are there stay, and the rest goes on.";
 
 const GET_EXAMPLES: &str = "\
 Examples:
@@ -82,8 +84,12 @@ To resume a transfer that was interrupted, repeat the command. The file gets its
 it is called NAME.rddp.part. Files that are here already, with the same size and time, are not fetched again (-I fetches
 them). A file that changes meanwhile is refused. A file that exists is replaced, and the result says so, unless
 --no-clobber is given. A pipe or a device is written to, never replaced; for a symbolic link, the file that it leads
-to is replaced. The file gets the permissions and the time of the last change that it has there, and its holes stay
-holes.";
+to is replaced. The file gets the permissions, whatever the umask, and the time of the last change that it has there,
+and its holes stay holes. Of directories permissions are kept, with the set-group-ID bit. With --no-clobber, files of a
+tree that are here stay, and the rest goes on.";
+
+const TOKEN_HELP: &str =
+    "Prove, without sending it, to have the token in this file [default: that of RDDP_TOKEN_FILE]";
 
 /// Send a file to rddp serve by RDMA Writes
 #[derive(Debug, Args)]
@@ -147,8 +153,7 @@ pub(crate) struct LsArgs {
     #[arg(long)]
     skip_special: bool,
 
-    /// Prove to the server that this end has the token in this file; the token itself is not sent
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help = TOKEN_HELP)]
     token: Option<PathBuf>,
 
     /// Give up when the server says nothing for so many seconds
@@ -178,8 +183,7 @@ struct Common {
     #[arg(long)]
     skip_special: bool,
 
-    /// Prove to the server that this end has the token in this file; the token itself is not sent
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help = TOKEN_HELP)]
     token: Option<PathBuf>,
 
     /// FPDUs longer than TCP's segments, up to 64,768 octets (against RFC 5044 §4.5: if the server
@@ -208,7 +212,7 @@ struct Common {
 impl Common {
     /// Reads the token, if one is named.
     fn token(&self) -> Result<Option<Token>, Failure> {
-        self.token.as_deref().map(Token::read).transpose()
+        Token::of(self.token.as_deref())
     }
 
     /// Returns what the user asks of each connection.

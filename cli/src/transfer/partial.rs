@@ -15,7 +15,7 @@ use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::checksum::{Check, Checksum, beginning};
-use super::files::{FileError, PART, Spot, not_reserved, regular};
+use super::files::{FileError, Spot, not_reserved, part_of, regular, set_mode};
 use super::protocol::Time;
 use super::tasks::Hub;
 use crate::failure::Failure;
@@ -79,8 +79,7 @@ impl Partial {
         hub: &Hub,
     ) -> Result<Self, FileError> {
         not_reserved(&spot.name)?;
-        let mut part = spot.name.clone();
-        part.push(PART);
+        let part = part_of(&spot.name);
         replaces(&spot, clobber)?;
         let file = lock(&spot, &part, hub).await?;
         let checksum = Checksum::new(check);
@@ -95,7 +94,7 @@ impl Partial {
     /// Returns whether the complete file is there already, by its size and time. It gets the
     /// permissions that it would get by [`Partial::finish`].
     pub(super) fn is_there(&self, last: Last) -> bool {
-        is_there(&self.spot.dir, &self.spot.name, last, umask())
+        is_there(&self.spot.dir, &self.spot.name, last)
     }
 
     pub(super) fn name(&self) -> String {
@@ -180,13 +179,13 @@ impl Partial {
     }
 
     /// Gives the file, which is complete and right, its name, its size, its time, and the
-    /// permissions of the other end's that this process grants. Returns whether a file with this
+    /// permissions that it has at the other end. Returns whether a file with this
     /// name was replaced.
     pub(super) async fn finish(mut self, last: Last, hub: &Hub) -> Result<bool, FileError> {
         if self.len != last.size {
             self.file.set_len(last.size).map_err(|error| self.wrong(error))?;
         }
-        let mode = Mode::from_bits_truncate(last.mode & 0o777 & !umask());
+        let mode = Mode::from_bits_truncate(last.mode & 0o777);
         fchmod(&*self.file, mode).map_err(|error| self.wrong(error.into()))?;
         if let Some(Time { seconds, nanos }) = last.modified {
             let time = TimeSpec::new(seconds, nanos.into());
@@ -258,7 +257,7 @@ impl Drop for Partial {
 /// Two files that programs of this host wrote in one step of its clock have the same time, too. So
 /// a file whose time is that of its last write here is not taken for the other end's: one that has
 /// arrived got its time later.
-pub(super) fn is_there(dir: &OwnedFd, name: &OsStr, last: Last, umask: u32) -> bool {
+pub(super) fn is_there(dir: &OwnedFd, name: &OsStr, last: Last) -> bool {
     let (Some(time), Ok(there)) = (last.modified, fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)) else {
         return false;
     };
@@ -267,12 +266,11 @@ pub(super) fn is_there(dir: &OwnedFd, name: &OsStr, last: Last, umask: u32) -> b
         && u64::try_from(there.st_size) == Ok(last.size)
         && (there.st_mtime, there.st_mtime_nsec) == (time.seconds, i64::from(time.nanos))
         && (there.st_ctime, there.st_ctime_nsec) != (there.st_mtime, there.st_mtime_nsec);
-    let mode = last.mode & 0o777 & !umask;
+    let mode = last.mode & 0o777;
     if is_same && there.st_mode & 0o777 != mode {
-        // A file that cannot be opened keeps its permissions.
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let _ = openat(dir, name, flags, Mode::empty())
-            .and_then(|file| fchmod(&file, Mode::from_bits_truncate(mode)));
+        // A file of somebody else's keeps its permissions.
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let _ = openat(dir, name, flags, Mode::empty()).and_then(|file| set_mode(&file, mode));
     }
     is_same
 }
@@ -324,14 +322,6 @@ async fn lock(spot: &Spot, part: &OsStr, hub: &Hub) -> Result<Flock<File>, FileE
             Err((_, error)) => return Err(wrong(error)),
         }
     }
-}
-
-/// Returns the permissions that new files do not get.
-pub(super) fn umask() -> u32 {
-    // umask(2) can be read only by changing it, for all threads.
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    line.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()).unwrap_or(0o022)
 }
 
 fn is_still(file: &File, spot: &Spot, part: &OsStr) -> bool {

@@ -33,6 +33,9 @@ pub(super) const SLOT: usize = 512 * 1024;
 /// runs of files that it has already.
 pub(super) const OFFERS: usize = 1024;
 pub(super) const BEGUN: usize = 16;
+
+/// Files that are offered, and directories that are named, before an end with flag 16 is asked.
+pub(super) const OFFERS_OF_DETAILS: usize = OFFERS / 2;
 pub(super) const RUNS: usize = OFFERS / 2;
 
 /// Octets of the longest path.
@@ -197,6 +200,12 @@ pub(super) struct Want {
     pub(super) same: Vec<Run>,
     /// The files of which it has the first octets, in rising order.
     pub(super) begun: Vec<Begun>,
+    /// Flag 16: of the files that it is not to be sent, those in whose place something else stays,
+    /// and the number of its kind; and so of the directories since the last answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) refused: Vec<(usize, u8)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) refused_dirs: Vec<(usize, u8)>,
 }
 
 /// Files that were offered one after the other: the number of the first, and how many.
@@ -374,8 +383,15 @@ mod tests {
     #[test]
     fn a_want_fits_into_one_message() {
         let begun = Begun { number: 1023, have: u64::MAX, proof: "0".repeat(64) };
-        let want = Want { offered: 1024, same: vec![Run(1023, 1); RUNS], begun: vec![begun; BEGUN] };
-        let text = serde_json::to_string(&ToServer::Want(want)).unwrap();
-        assert!(text.len() <= super::super::talk::LONGEST, "{}", text.len());
+        let fits =
+            |want| serde_json::to_string(&ToClient::Want(want)).unwrap().len() <= super::super::talk::LONGEST;
+        let begun = vec![begun; BEGUN];
+        let want = Want { offered: 1024, begun: begun.clone(), ..Want::default() };
+        assert!(fits(Want { same: vec![Run(1023, 1); RUNS], ..want.clone() }));
+        // Refused files are the same ones, and to an end with flag 16 half as much is offered.
+        let (most, half) = (OFFERS_OF_DETAILS, OFFERS_OF_DETAILS / 2);
+        assert!(fits(Want { refused: vec![(511, 7); most], same: vec![Run(0, most)], ..want.clone() }));
+        assert!(fits(Want { refused: vec![(511, 7); half], same: vec![Run(511, 1); half], ..want.clone() }));
+        assert!(fits(Want { refused_dirs: vec![(511, 7); most], ..want }));
     }
 }

@@ -13,7 +13,7 @@ use super::protocol::{Chunk, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out
 use super::remote::{Peer, RemoteFile};
 use super::show::{About, Finished, Progress, resumable};
 use super::source::Source;
-use super::stdin::Stdin;
+use super::stdin::{Stdin, umask};
 use super::talk::Talk;
 use super::target::STANDARD;
 use super::tasks::Hub;
@@ -152,7 +152,7 @@ impl Put<'_> {
                 }
                 (source.size(), source.mode(), Some(source.modified()), source.has_holes())
             }
-            Input::Stdin(_) => (0, 0o666, None, false),
+            Input::Stdin(_) => (0, 0o666 & !umask(), None, false),
         };
         let (no_clobber, again) = (self.args.common.no_clobber, self.args.common.again);
         let unknown_size = matches!(self.input, Input::Stdin(_));

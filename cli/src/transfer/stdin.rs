@@ -57,3 +57,12 @@ fn raw() -> Result<impl Read, Failure> {
 fn failed(error: &io::Error) -> Failure {
     Failure::failed(format!("standard input: {error}"))
 }
+
+/// Returns the permissions that new files of this process do not get, nor what it sends of standard
+/// input.
+pub(super) fn umask() -> u32 {
+    // umask(2) can be read only by changing it, for all threads.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()).unwrap_or(0o022)
+}

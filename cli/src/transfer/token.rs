@@ -6,8 +6,8 @@
 //! can connect but cannot change the packets of others.
 
 use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -15,11 +15,17 @@ use sha2::Sha256;
 
 use crate::failure::Failure;
 
+/// Octets of the shortest token: less can be guessed by who has heard a proof.
+const SHORTEST: usize = 16;
+
 /// Octets of the longest token.
 const LONGEST: usize = 4096;
 
-/// A command that makes a token.
-const MAKE: &str = "make one: (umask 077; openssl rand -base64 32 > FILE)";
+/// The remedy for a file that has no token that will do.
+const MAKE: &str = "make one: rddp serve --new-token FILE";
+
+/// The environment variable that names the file with the token, unless `--token` does.
+const VARIABLE: &str = "RDDP_TOKEN_FILE";
 
 #[derive(Clone)]
 pub(super) struct Token(Hmac<Sha256>);
@@ -34,12 +40,30 @@ pub(super) fn nonce() -> Result<Nonce, Failure> {
     Ok(nonce)
 }
 
+/// Makes a file with a new token, which its user alone can read.
+pub(super) fn make(path: &Path) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::AlreadyExists => Failure::failed(format!("{}: it is there already", path.display()))
+            .remedy("use it, or name another file"),
+        _ => Failure::failed(format!("{}: {error}", path.display())),
+    };
+    let text: String = nonce()?.iter().map(|octet| format!("{octet:02x}")).collect();
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
+}
+
 impl Token {
+    /// Reads the token from the file that is named, or else from that of the environment.
+    pub(super) fn of(named: Option<&Path>) -> Result<Option<Self>, Failure> {
+        let of_environment = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+        named.or(of_environment.as_deref().map(Path::new)).map(Token::read).transpose()
+    }
+
     /// Reads a token from a file, without the end of the line.
-    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+    fn read(path: &Path) -> Result<Self, Failure> {
         let failed = |why: &str| Failure::failed(format!("{}: {why}", path.display()));
         let file = File::open(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => failed("no such file"),
+            ErrorKind::NotFound => failed("no such file"),
             _ => failed(&error.to_string()),
         })?;
         let there = file.metadata().map_err(|error| failed(&error.to_string()))?;
@@ -56,8 +80,11 @@ impl Token {
         let token = token.strip_suffix(b"\r").unwrap_or(token);
         match token.len() {
             0 => Err(failed("it is empty").remedy(MAKE)),
+            1..SHORTEST => Err(failed(&format!("shorter than {SHORTEST} octets")).remedy(MAKE)),
             // RFC 2104 §2: a key may have any length.
-            1..=LONGEST => Hmac::new_from_slice(token).map(Token).map_err(|error| failed(&error.to_string())),
+            SHORTEST..=LONGEST => {
+                Hmac::new_from_slice(token).map(Token).map_err(|error| failed(&error.to_string()))
+            }
             _ => Err(failed(&format!("longer than {LONGEST} octets")).remedy(MAKE)),
         }
     }
@@ -117,7 +144,8 @@ mod tests {
         for (text, token) in
             [("a b", "a b"), ("a b\n", "a b"), ("a b\r\n", "a b"), ("a\n\n", "a\n"), (" \n", " ")]
         {
-            std::fs::write(&path, text).unwrap();
+            let [text, token] = [text, token].map(|text| format!("of sixteen octets{text}"));
+            std::fs::write(&path, &text).unwrap();
             let private = std::os::unix::fs::PermissionsExt::from_mode(0o400);
             std::fs::set_permissions(&path, private).unwrap();
             let meant = Token(Hmac::new_from_slice(token.as_bytes()).unwrap());

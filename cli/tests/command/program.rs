@@ -14,7 +14,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rddp"));
-    command.args(args).env_remove("RUST_LOG").env_remove("RDDP_LOG").stdin(Stdio::null());
+    command
+        .args(args)
+        .env_remove("RUST_LOG")
+        .env_remove("RDDP_LOG")
+        .env_remove("RDDP_TOKEN_FILE")
+        .stdin(Stdio::null());
     command
 }
 

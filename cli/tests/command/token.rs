@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::peer::{FILES, Peer};
-use crate::program::{Ended, Server, run};
+use crate::program::{Ended, Server, command, run};
 
 const SECRET: &str = "tell nobody of this";
 
@@ -26,7 +26,7 @@ impl Place {
         fs::create_dir(place.path("served")).unwrap();
         fs::write(place.path("served/file"), "octets").unwrap();
         place.token("token", &format!("{SECRET}\n"), 0o600);
-        place.token("other", "another", 0o640);
+        place.token("other", "another of sixteen octets", 0o640);
         place
     }
 
@@ -119,8 +119,9 @@ fn a_token_file_that_others_can_read_or_that_is_empty_is_refused() {
     let cases = [
         (place.token("open", SECRET, 0o604), "others can read it", "chmod"),
         (place.token("written", SECRET, 0o602), "or write to it", "chmod"),
-        (place.token("empty", "\n", 0o600), "it is empty", "openssl rand"),
-        (place.token("long", &"x".repeat(5000), 0o600), "longer than 4096 octets", "openssl rand"),
+        (place.token("empty", "\n", 0o600), "it is empty", "--new-token"),
+        (place.token("long", &"x".repeat(5000), 0o600), "longer than 4096 octets", "--new-token"),
+        (place.token("short", "fifteen octets!", 0o600), "shorter than 16 octets", "--new-token"),
         (place.text("none"), "no such file", ""),
         (place.text("served"), "not a regular file", ""),
     ];
@@ -128,6 +129,33 @@ fn a_token_file_that_others_can_read_or_that_is_empty_is_refused() {
         let served = place.text("served");
         run(&["serve", &served, "--port", "0", "--token", &token]).failed(1, &[&token, cause, remedy]);
         place.get("127.0.0.1:1", &["--token", &token]).failed(1, &[&token, cause, remedy]);
+    }
+}
+
+#[test]
+fn a_new_token_is_made_for_its_user_alone_and_named_by_the_environment() {
+    let place = Place::new();
+    let [new, newer] = ["new", "newer"].map(|name| place.text(name));
+    for path in [&new, &newer] {
+        run(&["serve", "--new-token", path]).ok();
+        let made = fs::metadata(path).unwrap();
+        assert_eq!((made.permissions().mode() & 0o777, made.len()), (0o600, 65));
+    }
+    assert_ne!(fs::read(&new).unwrap(), fs::read(&newer).unwrap());
+    run(&["serve", "--new-token", &new]).failed(1, &["it is there already", "another file"]);
+    run(&["serve", "--new-token", &place.text("none/new")]).failed(1, &["No such file"]);
+    let served = place.text("served");
+    let serve = ["serve", &served, "--port", "0", "--json"];
+    let server = Server::by(command(&serve).env("RDDP_TOKEN_FILE", &new));
+    place.get(&server.host(), &[]).failed(5, &["asks for a token"]);
+    place.get(&server.host(), &["--token", &new]).ok();
+    let remote = format!("{}/", server.host());
+    for (variable, more, code) in
+        [(&new, &[][..], 0), (&newer, &[], 5), (&newer, &["--token", &new], 0), (&String::new(), &[], 5)]
+    {
+        let args = [&["ls", &remote][..], more].concat();
+        let ended = Ended::from(command(&args).env("RDDP_TOKEN_FILE", variable).output().unwrap());
+        assert_eq!(ended.code, code, "{variable} {ended:?}");
     }
 }
 

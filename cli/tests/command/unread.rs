@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -10,7 +10,7 @@ use crate::program::{Ended, Server, command, run, until};
 use crate::site::Site;
 
 /// The program without root's right to read everything, which tests may have.
-fn without_overrides(args: &[&str]) -> Command {
+pub(crate) fn without_overrides(args: &[&str]) -> Command {
     let program = command(args);
     if !nix::unistd::geteuid().is_root() {
         return program;
@@ -91,28 +91,6 @@ fn a_file_of_a_tree_that_changes_while_it_is_sent_does_not_arrive() {
     // One that has ended is sent as it is then.
     run(&["put", "-r", &tree, &site.remote("")]).ok();
     assert_eq!(fs::metadata(site.served("tree/log")).unwrap().len(), (3 << 20) + 4);
-}
-
-/// A receiver grants no more than its umask.
-#[test]
-fn the_umask_holds() {
-    let site = Site::new(&[]);
-    fs::create_dir(site.served("tree")).unwrap();
-    fs::write(site.served("tree/file"), "octets").unwrap();
-    fs::write(site.served("tree/long"), vec![7; 1 << 20]).unwrap();
-    for name in ["tree/file", "tree/long"] {
-        fs::set_permissions(site.served(name), Permissions::from_mode(0o666)).unwrap();
-    }
-    let program = env!("CARGO_BIN_EXE_rddp");
-    for (args, name) in [
-        (format!("get -r {} {}", site.remote("tree"), site.here("").display()), "tree/file"),
-        (format!("get -r {} {}", site.remote("tree"), site.here("").display()), "tree/long"),
-        (format!("get {} {}", site.remote("tree/file"), site.here("one").display()), "one"),
-    ] {
-        let script = format!("umask 027; exec {program} {args}");
-        Ended::from(Command::new("sh").args(["-c", &script]).output().unwrap()).ok();
-        assert_eq!(fs::metadata(site.here(name)).unwrap().mode() & 0o777, 0o640, "{name}");
-    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod workers;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
@@ -29,7 +29,7 @@ use self::workers::{Newcomer, Workers};
 use super::files::Root;
 use super::greeting::{Flags, Hello};
 use super::tasks::Hub;
-use super::token::Token;
+use super::token::{self, Token};
 use crate::failure::{EXIT_CODES, Failure, Kind};
 use crate::out;
 use crate::places::{Places, TOO_MANY};
@@ -42,7 +42,7 @@ Examples:
   rddp serve /srv/files                              get, from this host only
   rddp serve /srv/files --writable                   put and get, from this host only
   rddp serve /srv/files --bind ::                    get, for everybody who can reach this host
-  (umask 077; openssl rand -base64 32 > token)
+  rddp serve --new-token token                       make a token, for:
   rddp serve . --bind :: --writable --token token    put and get, only for those who have the token
 
 With --token a client has to prove that it has the token, which itself is not sent (HMAC-SHA256 of the server's nonce
@@ -54,12 +54,16 @@ takes no place, and is disconnected after 10 s, whatever --idle. Where all place
 than 4 KiB a second loses its place to a new one, and is disconnected within seconds.
 A listening TCP socket that systemd passes (LISTEN_FDS) is taken in place of --bind and --port.";
 
+const TOKEN_HELP: &str =
+    "Serve only clients that have the token in this file [default: that of RDDP_TOKEN_FILE]";
+
 /// Serve a directory to rddp put and rddp get
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
 pub(crate) struct ServeArgs {
     /// Directory to serve
-    dir: PathBuf,
+    #[arg(required_unless_present = "new_token")]
+    dir: Option<PathBuf>,
 
     /// Listen on this address of the host (::, or 0.0.0.0 where there is no IPv6: on all)
     #[arg(short, long, value_name = "ADDR", default_value = "127.0.0.1")]
@@ -73,9 +77,12 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     writable: bool,
 
-    /// Serve only clients that have the token in this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help = TOKEN_HELP)]
     token: Option<PathBuf>,
+
+    /// Make a file with a new token, and serve nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "token"])]
+    new_token: Option<PathBuf>,
 
     /// Clients at a time; half of them (rounded up) from one address, or one IPv6 network
     #[arg(long, default_value = "64", value_name = "COUNT")]
@@ -110,26 +117,34 @@ struct Server {
 }
 
 pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    match (&args.new_token, &args.dir) {
+        (Some(path), _) => token::make(path),
+        (None, Some(dir)) => serve(args, dir),
+        (None, None) => Err(Failure::usage("no directory is named")),
+    }
+}
+
+fn serve(args: &ServeArgs, dir: &Path) -> Result<(), Failure> {
     let rnic = Rnic::open()?;
-    if let Err(error) = args.dir.metadata()
+    if let Err(error) = dir.metadata()
         && error.kind() == ErrorKind::NotFound
     {
-        return Err(Failure::failed(format!("{}: no such directory", args.dir.display()))
+        return Err(Failure::failed(format!("{}: no such directory", dir.display()))
             .remedy("make it first, or name another"));
     }
-    if args.dir.exists() && !args.dir.is_dir() {
-        return Err(Failure::failed(format!("{}: not a directory", args.dir.display()))
+    if dir.exists() && !dir.is_dir() {
+        return Err(Failure::failed(format!("{}: not a directory", dir.display()))
             .remedy("name the directory that it is in"));
     }
-    let token = args.token.as_deref().map(Token::read).transpose()?;
-    let root = Root::open(&args.dir).map_err(|error| error.failure(Kind::Failed))?;
+    let token = Token::of(args.token.as_deref())?;
+    let root = Root::open(dir).map_err(|error| error.failure(Kind::Failed))?;
     let (listener, addr) = listen(&rnic, args)?;
     if args.json {
         out::json_event(&Listening { listening: addr });
     } else {
         let what = if args.writable { "put and get" } else { "get" };
         let what = if token.is_some() { format!("{what}, with the token") } else { what.to_owned() };
-        out::event(format_args!("serving {} on {}: {what}", args.dir.display(), addr::shown(addr)));
+        out::event(format_args!("serving {} on {}: {what}", dir.display(), addr::shown(addr)));
     }
     let (writable, idle, json) = (args.writable, args.idle, args.json);
     let places = Arc::new(Places::new(args.max_clients.get(), Some(args.idle)));
@@ -190,7 +205,7 @@ fn take_in(server: &Server, workers: &mut Workers, request: ConnectRequest) {
 fn welcome(private_data: &[u8], token: bool) -> Result<Hello, &'static str> {
     match Hello::parse(private_data) {
         Some(Hello::Two(Flags { token: true, .. })) if !token => {
-            Err("this server has no token: leave --token out")
+            Err("this server has no token: leave --token and RDDP_TOKEN_FILE out")
         }
         Some(hello @ Hello::Two(Flags { token: true, .. })) => Ok(hello),
         Some(_) if token => Err("this server asks for a token: name its file with --token"),

@@ -31,7 +31,8 @@ impl Client<'_> {
         let top = made(&self.server.root, path.trim_end_matches('/')).map_err(refused)?;
         // A client tells its own user what it cannot read.
         let terms = terms.map(|terms| Terms { named: false, ..terms });
-        let mut arrival = Arrival::new(top, clobber, terms, &self.talk.hub).map_err(refused)?;
+        let named = if self.has_details() { Named::There } else { Named::Nowhere };
+        let mut arrival = Arrival::new(top, clobber, terms, named, &self.talk.hub).map_err(refused)?;
         let slots = slots.insert(self.slots(Access::REMOTE_WRITE)?);
         self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
         let (mut octets, mut offset) = (vec![0; SLOT], 0);

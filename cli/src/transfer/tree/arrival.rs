@@ -7,27 +7,27 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
-use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
+use nix::sys::stat::{Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::unistd::syncfs;
 
+use super::departure::Named;
 use super::left_out::{LeftOut, What};
 use super::record::{Attributes, Left, Name, Record, RecordError};
+use super::refused::{Refused, Sent, There, conflict};
 use super::short::Short;
 use super::unread::complain_unread;
 use super::wanted::Wanted;
+use super::widened::Widened;
 use crate::failure::Failure;
 use crate::transfer::checksum::Check;
-use crate::transfer::files::{FileError, PART, Spot};
-use crate::transfer::partial::{Clobber, Last, Partial, is_there, umask};
+use crate::transfer::files::{FileError, PART, Spot, part_of, set_mode};
+use crate::transfer::partial::{Clobber, Last, Partial, is_there};
 use crate::transfer::protocol::{BEGUN, OFFERS, Terms, Want, out_of_step};
 use crate::transfer::tasks::Hub;
 
 /// Octets of a file that is worth resuming. What has arrived of a shorter one is removed when the
 /// transfer ends early.
 const WORTH_RESUMING: u64 = 1 << 20;
-
-/// Octets of the longest name of a file.
-const LONGEST_NAME: usize = 255;
 
 /// The directory into which a tree arrives. No symbolic link below it is followed.
 pub(in crate::transfer) struct Arrival {
@@ -37,8 +37,11 @@ pub(in crate::transfer) struct Arrival {
     dir: (OsString, Rc<OwnedFd>),
     /// The name of a short file that is not complete; at most one exists at a time.
     part: OsString,
-    umask: u32,
     clobber: Clobber,
+    /// The place where it is said what is refused; nowhere, if that ends the transfer.
+    named: Named,
+    refused: Refused,
+    widened: Widened,
     /// The terms of an end with flag 8.
     terms: Option<Terms>,
     wanted: Wanted,
@@ -55,7 +58,13 @@ pub(in crate::transfer) struct Arrival {
 pub(in crate::transfer) struct Counts {
     pub(in crate::transfer) files: u64,
     pub(in crate::transfer) octets: u64,
+    /// Octets that have moved: those of files but for holes.
+    pub(in crate::transfer) carried: u64,
     pub(in crate::transfer) replaced: u64,
+    /// Files that stay as they are because the user asked for it, and entries in whose place is
+    /// something else.
+    pub(in crate::transfer) kept: u64,
+    pub(in crate::transfer) conflicts: u64,
     /// Files that the receiver had already.
     pub(in crate::transfer) unchanged: u64,
 }
@@ -64,6 +73,12 @@ impl Counts {
     /// Returns the number of files that the receiver has.
     pub(in crate::transfer) fn there(&self) -> u64 {
         self.files + self.unchanged
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        self.widened.restore(&self.top);
     }
 }
 
@@ -97,6 +112,7 @@ impl Arrival {
         top: OwnedFd,
         clobber: Clobber,
         terms: Option<Terms>,
+        named: Named,
         hub: &Rc<Hub>,
     ) -> Result<Self, FileError> {
         let mut random = [0; 8];
@@ -109,8 +125,10 @@ impl Arrival {
             top,
             dir: (OsString::new(), Rc::new(dir)),
             part,
-            umask: umask(),
             clobber,
+            named,
+            refused: Refused::default(),
+            widened: Widened::default(),
             terms,
             wanted: Wanted::default(),
             begun: Vec::new(),
@@ -142,6 +160,7 @@ impl Arrival {
                 }
                 (Record::Data { offset, octets }, Some(file)) => {
                     file.write(offset, octets, &self.hub, tick).await?;
+                    self.counts.carried += octets.len() as u64;
                 }
                 (Record::Complete, Some(_)) => self.complete(tick).await?,
                 (Record::Withdrawn, file @ Some(_)) => file.take().into_iter().for_each(Arriving::discard),
@@ -177,9 +196,10 @@ impl Arrival {
 
     /// Waits until all has reached the disk. `tick` is called meanwhile.
     pub(in crate::transfer) async fn finish(
-        &self,
+        &mut self,
         tick: impl FnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {
+        self.widened.restore(&self.top);
         let wrong = |error: std::io::Error| FileError::new(".", error);
         // A descriptor of `O_PATH` cannot be synced.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -188,17 +208,60 @@ impl Arrival {
         synced.unwrap_or(Err(Errno::EAGAIN)).map_err(|error| wrong(error.into()))
     }
 
-    /// Makes a directory, unless it exists. Its owner may always write to it.
+    /// Makes a directory, unless it exists, and sets its permissions.
     fn make_dir(&mut self, name: Name<'_>, attributes: Attributes) -> Result<(), FileError> {
-        let (parent, last) = name.split();
-        let wrong = |error: Errno| FileError::new(&name.shown(), error);
-        let parent = self.directory(parent, name)?;
-        let mode = attributes.mode & 0o777 & !self.umask | 0o700;
-        match mkdirat(&*parent, last, Mode::from_bits_truncate(mode)) {
-            Ok(()) => Ok(()),
-            Err(Errno::EEXIST) if is_dir(&parent, last) => Ok(()),
-            Err(error) => Err(wrong(error)),
+        let number = self.wanted.has_dir();
+        if number >= OFFERS && self.named == Named::There {
+            return Err(FileError::Stopped(out_of_step()));
         }
+        if self.refused.is_below(name.octets()) {
+            return Ok(());
+        }
+        let (parent, last) = name.split();
+        let dir = self.writable(parent, name)?;
+        let wrong = |error: Errno| FileError::new(&name.shown(), error);
+        match mkdirat(&*dir, last, Mode::S_IRWXU) {
+            Ok(()) => {}
+            Err(Errno::EEXIST) => match kind(&dir, last).map_err(wrong)? {
+                SFlag::S_IFDIR => {}
+                there => return self.refuse_dir(name, number, There::of(there)),
+            },
+            Err(error) => return Err(wrong(error)),
+        }
+        set_dir_mode(&dir, last, attributes.mode).map_err(wrong)
+    }
+
+    fn refuse_dir(&mut self, name: Name<'_>, number: usize, there: There) -> Result<(), FileError> {
+        match self.named {
+            Named::Nowhere => {
+                return Err(FileError::Conflict(conflict(&name.shown(), Sent::Directory, there)));
+            }
+            Named::There => self.wanted.refuses_dir(number, there),
+            Named::Here { .. }
+                if self.terms.and_then(|terms| terms.share).is_none_or(|share| share.number == 0) =>
+            {
+                self.counts.refused(name, Sent::Directory, there);
+            }
+            Named::Here { .. } => {}
+        }
+        self.refused.add_dir(name);
+        Ok(())
+    }
+
+    /// Has the sender not send the file that is offered, since something else stays there.
+    fn refuse(&mut self, name: Name<'_>, there: There) -> Result<(), FileError> {
+        match (self.named, there) {
+            (Named::Nowhere, There::Kept) => return Err(FileError::Exists(name.shown())),
+            (Named::Nowhere, _) => {
+                return Err(FileError::Conflict(conflict(&name.shown(), Sent::File, there)));
+            }
+            (Named::There, _) => self.wanted.refuses(there),
+            (Named::Here { .. }, _) => {
+                self.wanted.same();
+                self.counts.refused(name, Sent::File, there);
+            }
+        }
+        Ok(())
     }
 
     /// Finds out whether an offered file is wanted, and from where on.
@@ -209,17 +272,38 @@ impl Arrival {
         size: u64,
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {
-        let (path, last) = name.split();
-        let dir = self.directory(path, name)?;
-        let there = replaces(&dir, last, self.clobber, &name.shown())?;
-        let again = self.terms.is_some_and(|terms| terms.again);
-        if there && !again && is_there(&dir, last, attributes.last(size), self.umask) {
+        if self.refused.is_below(name.octets()) {
             self.wanted.same();
-            self.counts.unchanged += 1;
             return Ok(());
         }
+        let (path, last) = name.split();
+        let dir = self.directory(path, name)?;
+        let there = kind(&dir, last).or_else(|error| match error {
+            Errno::EACCES => {
+                self.widened.widen(&self.top, &dir, path);
+                kind(&dir, last)
+            }
+            error => Err(error),
+        });
+        match there {
+            Ok(SFlag::S_IFREG) => {
+                let again = self.terms.is_some_and(|terms| terms.again);
+                if !again && is_there(&dir, last, attributes.last(size)) {
+                    self.wanted.same();
+                    self.counts.unchanged += 1;
+                    return Ok(());
+                }
+                if self.clobber == Clobber::No {
+                    return self.refuse(name, There::Kept);
+                }
+            }
+            Ok(there) => return self.refuse(name, There::of(there)),
+            Err(Errno::ENOENT) => {}
+            Err(error) => return Err(FileError::new(&name.shown(), error)),
+        }
         let mut begun = None;
-        if is_long(size, last) && self.begun.len() < BEGUN && has_begun(&dir, last, size) {
+        if size >= WORTH_RESUMING && self.begun.len() < BEGUN && has_begun(&dir, last, size) {
+            let dir = self.writable(path, name)?;
             let mut partial = self.partial(&dir, last).await?;
             let (have, proof) = partial.examine(tick).await?;
             // A file that has grown meanwhile is begun anew.
@@ -263,10 +347,10 @@ impl Arrival {
     ) -> Result<Arriving, FileError> {
         let (path, last) = name.split();
         let shown = name.shown();
-        let dir = self.directory(path, name)?;
+        let dir = self.writable(path, name)?;
         replaces(&dir, last, self.clobber, &shown)?;
         let begun = self.begun(name);
-        let kind = if self.terms.is_some() && is_long(size, last) {
+        let kind = if self.terms.is_some() && size >= WORTH_RESUMING {
             let mut partial = match begun {
                 Some(partial) => partial,
                 None => self.partial(&dir, last).await?,
@@ -287,7 +371,7 @@ impl Arrival {
         file.check(self.check(), tick).await?;
         let Arriving { shown, last, from, kind, .. } = file;
         let replaced = match kind {
-            Kind::Short(short) => short.finish(last, self.umask, self.clobber, &shown)?,
+            Kind::Short(short) => short.finish(last, self.clobber, &shown)?,
             Kind::Long(partial) => partial.finish(last, &self.hub).await?,
         };
         self.counts.files += 1;
@@ -296,10 +380,25 @@ impl Arrival {
         Ok(())
     }
 
+    /// Returns the directory with this path, `name`'s, in which files can be made.
+    fn writable(&mut self, path: &OsStr, name: Name<'_>) -> Result<Rc<OwnedFd>, FileError> {
+        let dir = self.directory(path, name)?;
+        self.widened.widen(&self.top, &dir, path);
+        Ok(dir)
+    }
+
     /// Returns the directory with this path, `name`'s.
     fn directory(&mut self, path: &OsStr, name: Name<'_>) -> Result<Rc<OwnedFd>, FileError> {
         if self.dir.0 != path {
-            let opened = beneath(&self.top, path, OFlag::O_PATH | OFlag::O_DIRECTORY);
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+            let opened = beneath(&self.top, path, flags).or_else(|error| match error {
+                // One on the way cannot be searched.
+                Errno::EACCES => {
+                    self.widened.widen_all(&self.top, path);
+                    beneath(&self.top, path, flags)
+                }
+                error => Err(error),
+            });
             let opened = opened.map_err(|error| match error {
                 Errno::ENOENT | Errno::ENOTDIR => FileError::NoDirectory(name.shown()),
                 Errno::ELOOP => FileError::Outside(name.shown()),
@@ -371,16 +470,9 @@ impl Arriving {
     }
 }
 
-/// Returns whether a file is worth resuming, and its partial file can have a name.
-fn is_long(size: u64, name: &OsStr) -> bool {
-    size >= WORTH_RESUMING && name.len() + PART.len() <= LONGEST_NAME
-}
-
 /// Returns whether a partial file of this name has octets, and not too many.
 fn has_begun(dir: &OwnedFd, name: &OsStr, size: u64) -> bool {
-    let mut part = name.to_owned();
-    part.push(PART);
-    fstatat(dir, &*part, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok_and(|there| {
+    fstatat(dir, &*part_of(name), AtFlags::AT_SYMLINK_NOFOLLOW).is_ok_and(|there| {
         SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
             && u64::try_from(there.st_size).is_ok_and(|have| (1..=size).contains(&have))
     })
@@ -405,8 +497,25 @@ fn kind(dir: &OwnedFd, name: &OsStr) -> nix::Result<SFlag> {
     Ok(SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT)
 }
 
-fn is_dir(dir: &OwnedFd, name: &OsStr) -> bool {
-    kind(dir, name) == Ok(SFlag::S_IFDIR)
+/// Sets the permissions of a directory, and its set-group-ID bit, which it keeps if it has it from
+/// the directory that it is in. One of somebody else's stays as it is.
+fn set_dir_mode(dir: &OwnedFd, name: &OsStr, mode: u32) -> nix::Result<()> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let made = openat(dir, name, flags, Mode::empty())?;
+    let now = fstat(&made)?.st_mode & 0o7777;
+    let wanted = mode & 0o2777 | now & 0o2000;
+    if now == wanted {
+        return Ok(());
+    }
+    // A process that may not set the bit (RestrictSUIDSGID) sets the rest, unless that clears it.
+    match set_mode(&made, wanted) {
+        Err(Errno::EPERM) if now & 0o2000 == 0 => match set_mode(&made, mode & 0o777) {
+            Err(Errno::EPERM) => Ok(()),
+            set => set,
+        },
+        Err(Errno::EPERM) => Ok(()),
+        set => set,
+    }
 }
 
 /// Returns whether a regular file exists where the file shall be. Anything else there, and a file
@@ -422,6 +531,6 @@ pub(super) fn replaces(
         Err(error) => Err(FileError::new(shown, error)),
         Ok(SFlag::S_IFREG) if clobber == Clobber::Yes => Ok(true),
         Ok(SFlag::S_IFREG) => Err(FileError::Exists(shown.to_owned())),
-        Ok(_) => Err(FileError::NotRegular(shown.to_owned())),
+        Ok(there) => Err(FileError::Conflict(conflict(shown, Sent::File, There::of(there)))),
     }
 }

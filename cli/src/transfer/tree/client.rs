@@ -1,4 +1,4 @@
-//! `put` and `get` of several files and of trees, and `ls`.
+//! `put` and `get` of several files and of trees.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -16,22 +16,21 @@ use super::arrival::{Arrival, Counts, Taken};
 use super::departure::{Departure, Depth, Named};
 use super::left_out::{LeftOut, What};
 use super::pipe::{GetPipe, PutPipe};
-use super::record::{Left, Record};
-use super::unread::complain_unread;
-use crate::failure::{Failure, Kind, printable};
+use super::record::Left;
+use crate::failure::{Failure, Kind};
 use crate::out::{self, say};
+use crate::transfer::Common;
 use crate::transfer::checksum::Check;
 use crate::transfer::files::{FileError, directory};
 use crate::transfer::partial::Clobber;
 use crate::transfer::patience::patiently;
 use crate::transfer::protocol::{MAX_PATH, Share, Terms, ToClient, ToServer, Window, out_of_step};
-use crate::transfer::remote::{Asks, Peer, RemoteFile, Server};
+use crate::transfer::remote::{Peer, RemoteFile, Server};
 use crate::transfer::show::{Progress, count, resumable};
 use crate::transfer::talk::Talk;
 use crate::transfer::target::STANDARD;
 use crate::transfer::tasks::Hub;
 use crate::transfer::token::Token;
-use crate::transfer::{Common, LsArgs};
 use crate::units::{about, rate};
 
 /// Octets of a file below which their number says more than their octets.
@@ -48,6 +47,9 @@ struct Summary {
     /// Files beside them that the receiver had already, by their size and time.
     unchanged: u64,
     octets: u64,
+    /// Files that `--no-clobber` keeps, and entries in whose place something else stays.
+    kept: u64,
+    conflicts: u64,
     /// Entries that were not sent: all, and by their kinds.
     skipped: u64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -200,8 +202,9 @@ impl<'a> Command<'a> {
         let common = self.common;
         let top = directory(local).map_err(failed)?;
         let (mut server, terms) = self.connect(hub, share)?;
-        let mut arrival =
-            Arrival::new(top, Clobber::unless(common.no_clobber), terms, hub).map_err(failed)?;
+        let named = Named::Here { skip_special: common.skip_special };
+        let clobber = Clobber::unless(common.no_clobber);
+        let mut arrival = Arrival::new(top, clobber, terms, named, hub).map_err(failed)?;
         arrival.left_out = LeftOut::new(common.skip_special);
         let (paths, recursive) = (paths.to_owned(), self.recursive);
         let talk = &mut server.talk;
@@ -229,8 +232,9 @@ impl<'a> Command<'a> {
         arrival.finish(tick).await.map_err(failed)?;
         talk.say(&ToServer::Same)?;
         talk.close().await;
-        arrival.left_out.add_unnamed(left.skipped);
-        Ok(Moved::new(&server, terms, arrival.counts, (left, arrival.left_out)))
+        let mut left_out = std::mem::take(&mut arrival.left_out);
+        left_out.add_unnamed(left.skipped);
+        Ok(Moved::new(&server, terms, arrival.counts, (left, left_out)))
     }
 }
 
@@ -245,36 +249,8 @@ fn panicked() -> Failure {
     Failure::failed("a thread has panicked")
 }
 
-pub(in crate::transfer) fn ls(args: &LsArgs) -> Result<(), Failure> {
-    let hub = Hub::new(&Rnic::open()?)?;
-    patiently(args.retry, || hub.run(list_all(args, &hub))?)
-}
-
-async fn list_all(args: &LsArgs, hub: &Rc<Hub>) -> Result<(), Failure> {
-    let timeout = args.timeout;
-    let remote = RemoteFile::parse(&args.remote)?;
-    let token = args.token.as_deref().map(Token::read).transpose()?;
-    let asks = Asks { token: token.as_ref(), large: false };
-    let Server { mut talk, agreed, .. } = remote.connect(asks, Peer::WithTrees, hub)?;
-    let paths = vec![remote.path.to_owned()];
-    let terms = agreed.flags.offers.then(|| Terms { named: true, ..Terms::default() });
-    talk.ask(&ToServer::GetTree { paths, recursive: args.recursive, names_only: true, terms })?;
-    let ToClient::Tree { window } = talk.hear(timeout).await? else { return Err(out_of_step()) };
-    let mut pipe = GetPipe::new(&mut talk, window, timeout)?;
-    let mut left_out = LeftOut::new(args.skip_special);
-    let left = loop {
-        if let Some(left) = list(&pipe.next().await?, args.json, &mut left_out)? {
-            break left;
-        }
-    };
-    talk.say(&ToServer::Same)?;
-    talk.close().await;
-    left_out.add_unnamed(left.skipped);
-    all_read(left.failed).and_then(|()| left_out.all_sent())
-}
-
 /// Fails if not all could be read.
-fn all_read(failed: u64) -> Result<(), Failure> {
+pub(super) fn all_read(failed: u64) -> Result<(), Failure> {
     if failed == 0 {
         return Ok(());
     }
@@ -282,49 +258,13 @@ fn all_read(failed: u64) -> Result<(), Failure> {
         .remedy("see to the names above, and repeat the command: what has arrived is not sent again"))
 }
 
-/// Prints the names in a chunk. Returns what was left out, if it was the last.
-fn list(chunk: &[u8], json: bool, left_out: &mut LeftOut) -> Result<Option<Left>, Failure> {
-    let mut rest = chunk;
-    while !rest.is_empty() {
-        let (record, behind) = Record::parse(rest, Check::Crc32c).map_err(|_| out_of_step())?;
-        rest = behind;
-        let (octets, attributes, size) = match record {
-            Record::Dir { name, attributes } => ([name.octets(), b"/"].concat(), attributes, 0),
-            Record::File { name, attributes, size } => (name.octets().to_vec(), attributes, size),
-            Record::End(left) if rest.is_empty() => return Ok(Some(left)),
-            Record::Unread { name, errno } => {
-                complain_unread(name, errno);
-                continue;
-            }
-            Record::LeftOut { name, what } => {
-                left_out.note(name, What::from_number(what));
-                continue;
-            }
-            _ => return Err(out_of_step()),
-        };
-        let (mode, name) = (attributes.mode & 0o777, String::from_utf8_lossy(&octets).into_owned());
-        if json {
-            let is_utf8 = name.as_bytes() == octets;
-            let name_hex = (!is_utf8).then(|| octets.iter().map(|octet| format!("{octet:02x}")).collect());
-            out::json(&Listed { name, name_hex, mode, modified: attributes.modified.seconds, octets: size });
-        } else {
-            say!("{mode:03o} {size:>14} {}", printable(&name));
-        }
+/// Fails if something else stays in the place of an entry.
+fn no_conflict(conflicts: u64) -> Result<(), Failure> {
+    if conflicts == 0 {
+        return Ok(());
     }
-    Ok(None)
-}
-
-/// An entry, as `rddp ls --json` prints it. The name of a directory ends with a slash.
-#[derive(Serialize)]
-struct Listed {
-    name: String,
-    /// The octets of a name that is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name_hex: Option<String>,
-    mode: u32,
-    /// Seconds since 1970.
-    modified: i64,
-    octets: u64,
+    Err(Failure::failed(format!("{conflicts} are in conflict with what is there"))
+        .remedy("move what is in their places, and repeat the command"))
 }
 
 async fn window(talk: &mut Talk, common: &Common) -> Result<Window, Failure> {
@@ -392,18 +332,20 @@ fn failed(error: FileError) -> Failure {
 /// Adds up what all connections have moved.
 fn summary(moved: &[Moved], left_out: &LeftOut, progress: &Progress) -> Summary {
     let sum = |of: fn(&Moved) -> u64| moved.iter().map(of).sum::<u64>();
-    let octets = sum(|moved| moved.counts.octets);
+    let carried = sum(|moved| moved.counts.carried);
     let seconds = progress.done().as_secs_f64();
     Summary {
         peer: moved[0].peer,
         files: sum(|moved| moved.counts.files),
         unchanged: sum(|moved| moved.counts.unchanged),
-        octets,
+        octets: sum(|moved| moved.counts.octets),
+        kept: sum(|moved| moved.counts.kept),
+        conflicts: sum(|moved| moved.counts.conflicts),
         skipped: sum(|moved| moved.left.skipped),
         left_out: left_out.counts(),
         failed: sum(|moved| moved.left.failed),
         seconds,
-        bytes_per_s: if seconds > 0.0 { (octets as f64 / seconds).round() } else { 0.0 },
+        bytes_per_s: if seconds > 0.0 { (carried as f64 / seconds).round() } else { 0.0 },
         checksum: moved[0].check,
     }
 }
@@ -411,7 +353,7 @@ fn summary(moved: &[Moved], left_out: &LeftOut, progress: &Progress) -> Summary 
 impl Summary {
     /// Prints the result. Fails if not all could be sent.
     fn print(&self, json: bool, left_out: &LeftOut) -> Result<(), Failure> {
-        let Summary { files, unchanged, failed, .. } = *self;
+        let Summary { files, unchanged, kept, conflicts, failed, .. } = *self;
         if json {
             out::json(self);
         } else {
@@ -427,10 +369,13 @@ impl Summary {
             if unchanged > 0 {
                 say!("{unchanged} unchanged: their size and time are the same at both ends");
             }
+            if kept > 0 {
+                say!("{kept} kept: they are there already");
+            }
             if let Some(words) = left_out.words() {
                 say!("left out: {words}");
             }
         }
-        all_read(failed).and_then(|()| left_out.all_sent())
+        all_read(failed).and_then(|()| no_conflict(conflicts)).and_then(|()| left_out.all_sent())
     }
 }

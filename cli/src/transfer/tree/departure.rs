@@ -16,11 +16,12 @@ use super::arrival::{Counts, beneath};
 use super::left_out::{LeftOut, What};
 use super::pipe::Pipe;
 use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record, longest_path};
+use super::refused::{Refused, Sent};
 use super::unread::{CHANGED, complain_unread};
-use super::wanted::Answers;
+use super::wanted::{Answer, Answers};
 use crate::transfer::checksum::{Check, Checksum, beginning};
 use crate::transfer::files::{FileError, PART};
-use crate::transfer::protocol::{Begun, OFFERS, SLOT, Share, Terms};
+use crate::transfer::protocol::{Begun, OFFERS, OFFERS_OF_DETAILS, SLOT, Share, Terms};
 use crate::transfer::source::{Version, extent, is_sparse, modified};
 
 /// Files that the user names one by one, and that are open before they are offered.
@@ -47,6 +48,9 @@ pub(in crate::transfer) struct Departure<P> {
     offers: bool,
     share: Option<Share>,
     offered: Vec<Offered>,
+    /// Directories that were named since the other end was asked, if it tells which it refuses.
+    dirs: Vec<Vec<u8>>,
+    refused: Refused,
     left: Left,
     left_out: LeftOut,
     named: Named,
@@ -99,6 +103,8 @@ impl<P: Pipe> Departure<P> {
             offers: terms.is_some() && !depth.names_only,
             share: terms.and_then(|terms| terms.share),
             offered: Vec::new(),
+            dirs: Vec::new(),
+            refused: Refused::default(),
             left: Left::default(),
             left_out: LeftOut::new(named == Named::Here { skip_special: true }),
             named,
@@ -203,6 +209,9 @@ impl<P: Pipe> Departure<P> {
         let mut ahead = vec![Vec::new()];
         while let Some(path) = ahead.pop() {
             let whole = joined(name, &path);
+            if self.refused.is_below(&whole) {
+                continue;
+            }
             let (listed, dir) = match listed(top, &path) {
                 Ok(listed) => listed,
                 Err(error) => {
@@ -228,7 +237,12 @@ impl<P: Pipe> Departure<P> {
                 return Ok(false);
             }
         };
-        self.push(&Record::Dir { name, attributes: attributes(&there) }).await?;
+        let attributes = Attributes { mode: there.mode() & 0o2777, ..attributes(&there) };
+        self.push(&Record::Dir { name, attributes }).await?;
+        if self.offers && self.details {
+            self.dirs.push(name.octets().to_vec());
+            self.settle_many().await?;
+        }
         Ok(true)
     }
 
@@ -294,15 +308,21 @@ impl<P: Pipe> Departure<P> {
             return self.transfer(file, None).await;
         }
         self.offered.push(file);
-        if self.offered.len() == OFFERS { self.settle().await } else { Ok(()) }
+        self.settle_many().await
+    }
+
+    /// Asks the other end what it wants, once as much was offered as may be.
+    async fn settle_many(&mut self) -> Result<(), FileError> {
+        let most = if self.details { OFFERS_OF_DETAILS } else { OFFERS };
+        if self.offered.len() + self.dirs.len() >= most { self.settle().await } else { Ok(()) }
     }
 
     /// Offers files, and sends those that the other end wants.
     async fn settle(&mut self) -> Result<(), FileError> {
-        if self.offered.is_empty() {
+        if self.offered.is_empty() && self.dirs.is_empty() {
             return Ok(());
         }
-        let offered = std::mem::take(&mut self.offered);
+        let (offered, dirs) = (std::mem::take(&mut self.offered), std::mem::take(&mut self.dirs));
         for Offered { name, attributes, size, .. } in &offered {
             let Some(name) = Name::new(name) else { continue };
             self.push(&Record::Offer { name, attributes: *attributes, size: *size }).await?;
@@ -310,14 +330,23 @@ impl<P: Pipe> Departure<P> {
         self.push(&Record::Ask).await?;
         self.flush().await?;
         let want = self.pipe.wanted().await.map_err(FileError::Stopped)?;
-        let mut answers = Answers::new(want, offered.len()).map_err(FileError::Stopped)?;
+        let mut answers = Answers::new(want, offered.len(), dirs.len()).map_err(FileError::Stopped)?;
+        for (number, there) in answers.refused_dirs() {
+            let Some(name) = Name::new(&dirs[number]) else { continue };
+            self.refused.add_dir(name);
+            if self.tells() {
+                self.counts.refused(name, Sent::Directory, there);
+            }
+        }
         for file in offered {
-            let (is_same, begun) = answers.next();
-            if is_same {
-                self.counts.unchanged += 1;
-                self.pipe.has_file();
-            } else {
-                self.transfer(file, begun).await?;
+            match (answers.next(), Name::new(&file.name)) {
+                (Answer::Wanted(begun), _) => self.transfer(file, begun).await?,
+                (Answer::Refused(there), Some(name)) => self.counts.refused(name, Sent::File, there),
+                (Answer::Same, _) if self.refused.is_below(&file.name) => {}
+                _ => {
+                    self.counts.unchanged += 1;
+                    self.pipe.has_file();
+                }
             }
         }
         Ok(())
@@ -406,6 +435,7 @@ impl<P: Pipe> Departure<P> {
                     return Ok(false);
                 }
                 checksum.add(&octets);
+                self.counts.carried += octets.len() as u64;
                 self.push(&Record::Data { offset: at, octets: &octets }).await?;
                 at += octets.len() as u64;
             }

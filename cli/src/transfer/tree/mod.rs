@@ -6,22 +6,29 @@
 //! | `departure` | walks a tree, and packs it |
 //! | `arrival`, `short` | unpacks it, below one directory |
 //! | `left_out` | what is not sent: links, pipes, long paths |
+//! | `refused` | what is not taken: something else is in its place |
+//! | `widened` | directories that the receiver may not write to by their permissions |
 //! | `unread` | what could not be read, in words |
 //! | `wanted` | which of the offered files the receiver wants |
 //! | `pipe` | chunks, by the client's Writes or Reads |
-//! | `client` | `put` and `get` of trees, and `ls` |
+//! | `client` | `put` and `get` of trees |
+//! | `listing` | `ls` |
 
 mod arrival;
 mod client;
 mod departure;
 mod left_out;
+mod listing;
 mod pipe;
 mod record;
+mod refused;
 mod short;
 mod unread;
 mod wanted;
+mod widened;
 
 pub(super) use self::arrival::{Arrival, Counts, Taken};
-pub(super) use self::client::{get, ls, put};
+pub(super) use self::client::{get, put};
 pub(super) use self::departure::{Departure, Depth, Named};
+pub(super) use self::listing::ls;
 pub(super) use self::pipe::GivePipe;

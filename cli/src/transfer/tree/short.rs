@@ -71,20 +71,14 @@ impl Short {
     }
 
     /// Gives the file its length, times, permissions and name. Returns whether it replaced another.
-    pub(super) fn finish(
-        mut self,
-        last: Last,
-        umask: u32,
-        clobber: Clobber,
-        shown: &str,
-    ) -> Result<bool, FileError> {
+    pub(super) fn finish(mut self, last: Last, clobber: Clobber, shown: &str) -> Result<bool, FileError> {
         let Last { size, mode, modified } = last;
         if self.end != size {
             // The rest is a hole.
             self.file.set_len(size).map_err(|error| wrong(shown, error))?;
         }
-        let mode = Mode::from_bits_truncate(mode & 0o777 & !umask);
-        fchmod(&self.file, mode).map_err(|error| wrong(shown, error.into()))?;
+        fchmod(&self.file, Mode::from_bits_truncate(mode & 0o777))
+            .map_err(|error| wrong(shown, error.into()))?;
         if let Some(Time { seconds, nanos }) = modified {
             let time = TimeSpec::new(seconds, nanos.into());
             futimens(&self.file, &time, &time).map_err(|error| wrong(shown, error.into()))?;

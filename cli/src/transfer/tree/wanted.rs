@@ -3,12 +3,13 @@
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
+use super::refused::There;
 use crate::failure::Failure;
 use crate::transfer::protocol::{BEGUN, Begun, RUNS, Run, Want, out_of_step};
 
-/// A receiver's answers, while files are offered.
+/// A receiver's answers, while files are offered, and the directories that were named.
 #[derive(Default)]
-pub(super) struct Wanted(Want);
+pub(super) struct Wanted(Want, usize);
 
 impl Wanted {
     pub(super) fn count(&self) -> usize {
@@ -25,6 +26,23 @@ impl Wanted {
         }
     }
 
+    /// Something else stays in the place of the next file.
+    pub(super) fn refuses(&mut self, there: There) {
+        self.0.refused.push((self.0.offered, there.number()));
+        self.same();
+    }
+
+    /// The next directory was named. Returns its number.
+    pub(super) fn has_dir(&mut self) -> usize {
+        self.1 += 1;
+        self.1 - 1
+    }
+
+    /// Something else stays in the place of this directory.
+    pub(super) fn refuses_dir(&mut self, number: usize, there: There) {
+        self.0.refused_dirs.push((number, there.number()));
+    }
+
     /// The receiver wants the next file, of which it may have the first octets.
     pub(super) fn wants(&mut self, begun: Option<(u64, String)>) {
         let number = self.0.offered;
@@ -34,7 +52,7 @@ impl Wanted {
 
     /// Returns the answers, and begins anew.
     pub(super) fn take(&mut self) -> Want {
-        std::mem::take(&mut self.0)
+        std::mem::take(self).0
     }
 }
 
@@ -44,12 +62,22 @@ pub(super) struct Answers {
     number: usize,
     same: Peekable<IntoIter<Run>>,
     begun: Peekable<IntoIter<Begun>>,
+    refused: Peekable<IntoIter<(usize, u8)>>,
+    dirs: Vec<(usize, u8)>,
+}
+
+/// A receiver's answer to the offer of a file.
+#[derive(Debug, PartialEq)]
+pub(super) enum Answer {
+    Same,
+    Refused(There),
+    Wanted(Option<Begun>),
 }
 
 impl Answers {
-    /// Checks a receiver's answers to `offered` files.
-    pub(super) fn new(want: Want, offered: usize) -> Result<Self, Failure> {
-        let Want { offered: answered, same, begun } = want;
+    /// Checks a receiver's answers to `offered` files, behind `dirs` directories.
+    pub(super) fn new(want: Want, offered: usize, dirs: usize) -> Result<Self, Failure> {
+        let Want { offered: answered, same, begun, refused, refused_dirs } = want;
         let mut end = 0;
         let are_runs = same.iter().all(|Run(first, count)| {
             let is_next = *first >= end && *count > 0 && *count <= offered.saturating_sub(*first);
@@ -59,19 +87,35 @@ impl Answers {
         let are_rising = begun.is_sorted_by(|one, next| one.number < next.number);
         let are_offered = begun.last().is_none_or(|last| last.number < offered);
         let are_few = same.len() <= RUNS && begun.len() <= BEGUN;
-        if answered != offered || !are_runs || !are_rising || !are_offered || !are_few {
+        let are_refused = |list: &[(usize, u8)], most| {
+            list.is_sorted_by(|one, next| one.0 < next.0) && list.last().is_none_or(|last| last.0 < most)
+        };
+        let are_refused = are_refused(&refused, offered) && are_refused(&refused_dirs, dirs);
+        if answered != offered || !are_refused || !are_runs || !are_rising || !are_offered || !are_few {
             return Err(out_of_step());
         }
-        Ok(Answers { number: 0, same: same.into_iter().peekable(), begun: begun.into_iter().peekable() })
+        let (same, begun) = (same.into_iter().peekable(), begun.into_iter().peekable());
+        Ok(Answers { number: 0, same, begun, refused: refused.into_iter().peekable(), dirs: refused_dirs })
     }
 
-    /// Returns whether the receiver has the next file, and what it has of it.
-    pub(super) fn next(&mut self) -> (bool, Option<Begun>) {
+    /// Returns the directories that were refused, by their numbers.
+    pub(super) fn refused_dirs(&mut self) -> impl Iterator<Item = (usize, There)> + use<> {
+        std::mem::take(&mut self.dirs).into_iter().map(|(number, there)| (number, There::from_number(there)))
+    }
+
+    /// Returns the answer about the next file.
+    pub(super) fn next(&mut self) -> Answer {
         let number = self.number;
         self.number += 1;
         while self.same.next_if(|Run(first, count)| first + count <= number).is_some() {}
         let is_same = self.same.peek().is_some_and(|Run(first, _)| *first <= number);
-        (is_same, self.begun.next_if(|begun| begun.number == number))
+        let refused = self.refused.next_if(|(refused, _)| *refused == number);
+        let begun = self.begun.next_if(|begun| begun.number == number);
+        match refused {
+            Some((_, there)) => Answer::Refused(There::from_number(there)),
+            None if is_same => Answer::Same,
+            None => Answer::Wanted(begun),
+        }
     }
 }
 
@@ -89,17 +133,18 @@ mod tests {
             for (number, octet) in (0u64..).zip(noise) {
                 let begun = (octet % 7 == 3 && left > 0).then(|| (number, "proof".to_owned()));
                 left -= usize::from(begun.is_some());
-                if octet % 2 == 0 {
-                    wanted.same();
-                } else {
-                    wanted.wants(begun.clone());
+                match octet % 4 {
+                    0 | 1 => wanted.wants(begun.clone()),
+                    2 => wanted.same(),
+                    _ => wanted.refuses(There::Pipe),
                 }
-                said.push((octet % 2 == 0, begun.filter(|_| octet % 2 == 1)));
+                said.push((octet % 4, begun));
             }
-            let mut answers = Answers::new(wanted.take(), 100).unwrap();
-            for (is_same, begun) in said {
-                let (heard_same, heard) = answers.next();
-                assert_eq!((heard_same, heard.map(|heard| (heard.have, heard.proof))), (is_same, begun));
+            let mut answers = Answers::new(wanted.take(), 100, 0).unwrap();
+            for (number, (octet, begun)) in said.into_iter().enumerate() {
+                let begun = begun.map(|(have, proof)| Begun { number, have, proof });
+                let meant = [Answer::Wanted(begun), Answer::Same, Answer::Refused(There::Pipe)];
+                assert_eq!(answers.next(), meant.into_iter().nth(usize::from(octet.max(1) - 1)).unwrap());
             }
             assert_eq!(wanted.count(), 0);
         }
@@ -108,10 +153,16 @@ mod tests {
     #[test]
     fn answers_about_what_was_not_offered_are_refused() {
         let begun = |number| Begun { number, have: 1, proof: String::new() };
-        let want = |same: Vec<Run>, begun: Vec<Begun>| Want { offered: 3, same, begun };
-        assert!(Answers::new(want(vec![Run(0, 1), Run(1, 2)], vec![begun(0), begun(2)]), 3).is_ok());
+        let want = |same: Vec<Run>, begun: Vec<Begun>| Want { offered: 3, same, begun, ..Want::default() };
+        assert!(Answers::new(want(vec![Run(0, 1), Run(1, 2)], vec![begun(0), begun(2)]), 3, 0).is_ok());
+        let refused =
+            Want { refused: vec![(0, 1), (2, 1)], refused_dirs: vec![(1, 1)], ..want(vec![], vec![]) };
+        assert!(Answers::new(refused.clone(), 3, 2).is_ok());
         for bad in [
             Want { offered: 2, ..Want::default() },
+            Want { refused: vec![(3, 1)], ..refused.clone() },
+            Want { refused: vec![(1, 1), (1, 1)], ..refused.clone() },
+            Want { refused_dirs: vec![(2, 1)], ..refused },
             Want { offered: 4, ..Want::default() },
             want(vec![Run(0, 4)], vec![]),
             want(vec![Run(3, 1)], vec![]),
@@ -123,7 +174,7 @@ mod tests {
             want(vec![], vec![begun(1), begun(1)]),
             want(vec![], vec![begun(1), begun(0)]),
         ] {
-            assert!(Answers::new(bad.clone(), 3).is_err(), "{bad:?}");
+            assert!(Answers::new(bad.clone(), 3, 2).is_err(), "{bad:?}");
         }
     }
 }
