@@ -49,6 +49,20 @@ static struct ibv_qp_init_attr wanted(struct ibv_cq *cq)
 		.cap = { 8, 8, 1, 1, 64 } };
 }
 
+/* As with siw: without a connection, whatever its state, a queue pair takes receives alone, and
+   flushes requests once it has failed. */
+static void requests_need_a_connection(struct ibv_qp *qp, int failed)
+{
+	struct ibv_send_wr send = { .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad = NULL;
+	struct ibv_recv_wr receive = { 0 }, *unposted;
+
+	IS(ibv_post_send(qp, &send, &bad), failed ? 0 : ENOTCONN);
+	IS(bad, failed ? NULL : &send);
+	IS(ibv_post_recv(qp, &receive, &unposted), 0);
+	for (int n = 0; n < 2 * failed; n++)
+		IS(next(qp->send_cq).status, IBV_WC_WR_FLUSH_ERR);
+}
+
 /* As with siw: RTR is noted, and RTS needs a connection. */
 static void states_without_a_connection(void)
 {
@@ -70,12 +84,16 @@ static void states_without_a_connection(void)
 	cq = ibv_create_cq(client->verbs, 16, NULL, NULL, 0);
 	made = wanted(cq);
 	qp = ibv_create_qp(client->pd, &made);
+	requests_need_a_connection(qp, 0);
 	attr.qp_state = IBV_QPS_INIT;
 	IS(ibv_modify_qp(qp, &attr, init), 0);
+	requests_need_a_connection(qp, 0);
 	attr.qp_state = IBV_QPS_RTR;
 	IS(ibv_modify_qp(qp, &attr, rtr), 0);
+	requests_need_a_connection(qp, 0);
 	attr.qp_state = IBV_QPS_RTS;
 	IS(ibv_modify_qp(qp, &attr, rts), EINVAL);
+	requests_need_a_connection(qp, 0);
 	IS(ibv_query_qp(qp, &told, rtr, &made), 0);
 	IS(told.qp_state, IBV_QPS_RTR);
 	/* What a step that is refused sets is not kept; what others set is. */
@@ -92,9 +110,18 @@ static void states_without_a_connection(void)
 	IS(told.min_rnr_timer == 12 && told.timeout == 14, 1);
 	IS(told.retry_cnt == 5 && told.rnr_retry == 6, 1);
 	IS(told.ah_attr.sl, 3);
+	attr.qp_state = IBV_QPS_ERR;
+	IS(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+	for (int n = 0; n < 4; n++)
+		IS(next(cq).status, IBV_WC_WR_FLUSH_ERR);
+	requests_need_a_connection(qp, 1);
+	attr.qp_state = IBV_QPS_RESET;
+	IS(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+	requests_need_a_connection(qp, 0);
 	IS(ibv_destroy_qp(qp), 0);
 	made = wanted(cq);
 	IS(rdma_create_qp(client, NULL, &made), 0);
+	requests_need_a_connection(client->qp, 0);
 	IS(ibv_query_qp(client->qp, &told, 0, &made), 0);
 	IS(told.qp_access_flags, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	rdma_destroy_qp(client);

@@ -153,6 +153,7 @@ fn atomic(list: &[ibv_sge], from: &ibv_send_wr) -> Outcome<(Sge, Remote)> {
 /// As [`request`] says, of each request of the list.
 unsafe fn post_list(qp: &Qp, first: *mut ibv_send_wr, bad: &mut *mut ibv_send_wr) -> Outcome<()> {
     *bad = first;
+    qp.takes_requests()?;
     while !bad.is_null() {
         // SAFETY: promised by the caller.
         unsafe { post_run(qp, bad)? };

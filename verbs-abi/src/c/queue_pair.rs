@@ -6,7 +6,9 @@ use std::sync::{Arc, Weak};
 
 use nix::errno::Errno;
 use parking_lot::Mutex;
-use rddp_rnic::{AsyncEvent, AsyncEventKind, CqNum, Element, Fault, QpConfig, QueuePair, TerminateCode};
+use rddp_rnic::{
+    AsyncEvent, AsyncEventKind, CqNum, Element, Fault, QpConfig, QpState, QueuePair, TerminateCode,
+};
 
 use super::abi::{
     Plain, device, event, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
@@ -60,12 +62,7 @@ impl Qp {
     pub(super) fn new(pd: Arc<Pd>, attr: &mut ibv_qp_init_attr, operations: Option<u64>) -> Outcome<Arc<Qp>> {
         let has_extensions = pd.context.device.device.has_atomics();
         let extended = operations.map(|bits| Extended::new(bits, has_extensions)).transpose()?;
-        match attr.qp_type {
-            qp_type::RC => {}
-            qp_type::UD => return Err(Cause::Datagrams.refuse(Errno::EOPNOTSUPP)),
-            qp_type::XRC_SEND | qp_type::XRC_RECV => return Err(Cause::Xrc.refuse(Errno::EOPNOTSUPP)),
-            _ => return Err(because(Errno::EOPNOTSUPP, "the device has queue pairs of type RC alone")),
-        }
+        exists(attr.qp_type)?;
         let (send_cq, recv_cq) = (find::<Cq>(attr.send_cq)?, find::<Cq>(attr.recv_cq)?);
         let srq = find_if::<Srq>(attr.srq)?;
         attr.cap = granted(&attr.cap, srq.is_some(), &pd.context.device.device.limits)?;
@@ -129,6 +126,17 @@ impl Qp {
     /// Returns whether requests of RFC 7306 may be posted: the setting is on, and for a connection.
     pub(super) fn has_extensions(&self) -> bool {
         self.extensions.load(Ordering::Relaxed)
+    }
+
+    /// Refuses requests without a connection, which nothing would ever end (siw's answer). A
+    /// connection may stand before its event has come here.
+    pub(super) fn takes_requests(&self) -> Outcome<()> {
+        let is_idle = || self.queues.state() == QpState::Idle;
+        if matches!(self.state(), qp_state::RESET | qp_state::INIT | qp_state::RTR) && is_idle() {
+            let why = "the queue pair has no connection: only receives may be posted before it has";
+            return Err(because(Errno::ENOTCONN, why));
+        }
+        Ok(())
     }
 
     /// Returns the device and the number, which tell the queue pair from all others.
@@ -229,6 +237,16 @@ fn kind_of(fault: &Fault) -> u32 {
         | Fault::AtomicOpcode { .. }
         | Fault::MisalignedAtomic => event::QP_REQ_ERR,
         _ => event::QP_FATAL,
+    }
+}
+
+/// Refuses types of queue pairs that the device lacks.
+pub(super) fn exists(kind: u32) -> Outcome<()> {
+    match kind {
+        qp_type::RC => Ok(()),
+        qp_type::UD => Err(Cause::Datagrams.refuse(Errno::EOPNOTSUPP)),
+        qp_type::XRC_SEND | qp_type::XRC_RECV => Err(Cause::Xrc.refuse(Errno::EOPNOTSUPP)),
+        _ => Err(because(Errno::EOPNOTSUPP, "the device has queue pairs of type RC alone")),
     }
 }
 

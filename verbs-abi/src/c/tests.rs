@@ -162,6 +162,8 @@ fn requests_behind_a_bad_one_are_not_posted() {
             (request.opcode, request.send_flags) = (wr::SEND, send::INLINE);
         }
         list[1].opcode = wr::ATOMIC_CMP_AND_SWP;
+        let wanted = ibv_qp_attr { qp_state: qp_state::ERR, ..ibv_qp_attr::default() };
+        assert_eq!(ibv_modify_qp(qp, &raw const wanted, qp_mask::STATE as c_int), 0);
         let (first, rest) = list.split_at_mut(1);
         let (second, third) = rest.split_at_mut(1);
         (first[0].next, second[0].next) = (second.as_mut_ptr(), third.as_mut_ptr());
@@ -169,8 +171,6 @@ fn requests_behind_a_bad_one_are_not_posted() {
         let posted = super::post::post_send(qp, list.as_mut_ptr(), &raw mut bad);
         assert_eq!((posted, (*bad).wr_id), (Errno::EOPNOTSUPP as c_int, 1));
         // What was posted is flushed, and counts.
-        let wanted = ibv_qp_attr { qp_state: qp_state::ERR, ..ibv_qp_attr::default() };
-        assert_eq!(ibv_modify_qp(qp, &raw const wanted, qp_mask::STATE as c_int), 0);
         let mut entries = [ibv_wc::default(); 4];
         assert_eq!(poll_cq(cq, 4, entries.as_mut_ptr()), 1);
         assert_eq!((entries[0].wr_id, entries[0].status), (0, status::WR_FLUSH_ERR));

@@ -130,6 +130,7 @@ unsafe fn bind(pair: *mut ibv_qp, handle: *mut ibv_mw, from: *const ibv_mw_bind)
     if mw.kind != mw_type::TYPE_1 {
         return Err(because(Errno::EINVAL, "ibv_bind_mw binds windows of type 1 alone"));
     }
+    qp.takes_requests()?;
     let stag = mw.stag();
     let rkey = stag & !0xff | (stag.wrapping_add(1) & 0xff);
     let operation = mw.bind(stag, rkey, &from.bind_info)?;
