@@ -3,6 +3,7 @@
  * looks at what the user is told.
  */
 #include "calls.h"
+#include <rdma/rsocket.h>
 
 static struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .cap = { 4, 4, 1, 1, 0 } };
 
@@ -18,11 +19,19 @@ static void numbers(struct ibv_pd *pd)
 	IS(ibv_modify_qp(qp, &to, IBV_QP_STATE), EINVAL);
 }
 
-static void extensions(struct ibv_pd *pd)
+static void extensions(void)
 {
-	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND_WITH_IMM }, *bad;
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND_WITH_IMM };
 
-	IS(ibv_post_send(ibv_create_qp(pd, &attr), &wr, &bad), EOPNOTSUPP);
+	join();
+	IS(posted(client, &wr), EOPNOTSUPP);
+}
+
+static void unconnected_request(struct ibv_pd *pd)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;
+
+	IS(ibv_post_send(ibv_create_qp(pd, &attr), &wr, &bad), ENOTCONN);
 }
 
 static void other_types(struct ibv_pd *pd, enum ibv_qp_type type)
@@ -31,6 +40,85 @@ static void other_types(struct ibv_pd *pd, enum ibv_qp_type type)
 
 	other.qp_type = type;
 	IS(ibv_create_qp(pd, &other), NULL);
+	IS(errno, EOPNOTSUPP);
+}
+
+/* Listens in a port space, or for a type of queue pairs, in which nothing connects. */
+static void listening(enum rdma_port_space space, enum ibv_qp_type type)
+{
+	struct rdma_addrinfo hints = { .ai_flags = RAI_PASSIVE, .ai_port_space = space,
+		.ai_qp_type = type }, *info;
+	struct rdma_cm_id *id;
+
+	IS(rdma_getaddrinfo("127.0.0.1", "0", &hints, &info), 0);
+	IS(rdma_create_ep(&id, info, NULL, NULL), 0);
+	IS(rdma_listen(id, 1), -1);
+	IS(errno, EOPNOTSUPP);
+	rdma_destroy_ep(id);
+	rdma_freeaddrinfo(info);
+}
+
+/* A queue pair for XRC, in the port space in which rdma_xclient asks for one. */
+static void xrc_endpoint(void)
+{
+	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_IB, .ai_qp_type = IBV_QPT_XRC_SEND };
+	struct rdma_addrinfo *info;
+	struct ibv_qp_init_attr other = attr;
+	struct rdma_cm_id *id;
+
+	IS(rdma_getaddrinfo("127.0.0.1", "7", &hints, &info), 0);
+	IS(rdma_create_ep(&id, info, NULL, &other), -1);
+	IS(errno, EOPNOTSUPP);
+	rdma_freeaddrinfo(info);
+}
+
+static void no_pointer(void *answer)
+{
+	IS(answer, NULL);
+	IS(errno, EOPNOTSUPP);
+}
+
+/* Calls of inline functions, which find them in the context. Returns whether there is this one. */
+static int inline_calls(struct ibv_pd *pd, const char *call)
+{
+	struct ibv_context *context = pd->context;
+	struct ibv_srq_init_attr_ex xrc = { .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
+		.srq_type = IBV_SRQT_XRC, .pd = pd, .attr = { 4, 1 } }, tags = xrc;
+	struct ibv_srq_init_attr plain = { .attr = { 4, 1 } };
+	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
+	struct ibv_sge sge = { 0 };
+	uint32_t num;
+
+	tags.srq_type = IBV_SRQT_TM;
+#define NULLS(name, ...) if (!strcmp(call, #name)) return no_pointer(name(__VA_ARGS__)), 1
+#define NUMBERS(name, ...) if (!strcmp(call, #name)) { IS(name(__VA_ARGS__), EOPNOTSUPP); return 1; }
+	NULLS(ibv_open_xrcd, context, &(struct ibv_xrcd_init_attr) { 0 });
+	NULLS(ibv_open_qp, context, &(struct ibv_qp_open_attr) { 0 });
+	NUMBERS(ibv_get_srq_num, ibv_create_srq(pd, &plain), &num);
+	NULLS(ibv_alloc_dm, context, &(struct ibv_alloc_dm_attr) { .length = 64 });
+	NULLS(ibv_alloc_null_mr, pd);
+	NULLS(ibv_alloc_td, context, &(struct ibv_td_init_attr) { 0 });
+	NULLS(ibv_alloc_parent_domain, context, &(struct ibv_parent_domain_init_attr) { .pd = pd });
+	NULLS(ibv_create_counters, context, &(struct ibv_counters_init_attr) { 0 });
+	NULLS(ibv_create_flow, ibv_create_qp(pd, &attr), &(struct ibv_flow_attr) { 0 });
+	NULLS(ibv_create_flow_action_esp, context, &(struct ibv_flow_action_esp_attr) { 0 });
+	NULLS(ibv_create_wq, context, &(struct ibv_wq_init_attr) { .wq_type = IBV_WQT_RQ });
+	NULLS(ibv_create_rwq_ind_table, context, &(struct ibv_rwq_ind_table_init_attr) { 0 });
+	NUMBERS(ibv_query_rt_values_ex, context, &values);
+	NUMBERS(ibv_advise_mr, pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1);
+	NUMBERS(ibv_modify_cq, attr.send_cq, &(struct ibv_modify_cq_attr) { 0 });
+	NUMBERS(ibv_modify_qp_rate_limit, ibv_create_qp(pd, &attr),
+		&(struct ibv_qp_rate_limit_attr) { 0 });
+	if (!strcmp(call, "ibv_create_srq_ex, XRC"))
+		return no_pointer(ibv_create_srq_ex(context, &xrc)), 1;
+	if (!strcmp(call, "ibv_create_srq_ex"))
+		return no_pointer(ibv_create_srq_ex(context, &tags)), 1;
+	return 0;
+}
+
+static void datagram_socket(void)
+{
+	IS(rsocket(AF_INET, SOCK_DGRAM, 0), -1);
 	IS(errno, EOPNOTSUPP);
 }
 
@@ -72,7 +160,19 @@ int main(int argc, char **argv)
 		if (!strcmp(argv[1], "numbers"))
 			numbers(pd);
 		else if (!strcmp(argv[1], "extensions"))
-			extensions(pd);
+			extensions();
+		else if (!strcmp(argv[1], "unconnected"))
+			unconnected_request(pd);
+		else if (!strcmp(argv[1], "listens for datagrams"))
+			listening(RDMA_PS_UDP, 0);
+		else if (!strcmp(argv[1], "listens for XRC"))
+			listening(RDMA_PS_IB, IBV_QPT_XRC_RECV);
+		else if (!strcmp(argv[1], "listens elsewhere"))
+			listening(RDMA_PS_IB, IBV_QPT_RC);
+		else if (!strcmp(argv[1], "XRC endpoint"))
+			xrc_endpoint();
+		else if (!strcmp(argv[1], "datagram socket"))
+			datagram_socket();
 		else if (!strcmp(argv[1], "datagrams"))
 			other_types(pd, IBV_QPT_UD);
 		else if (!strcmp(argv[1], "xrc"))
@@ -81,7 +181,7 @@ int main(int argc, char **argv)
 			changed();
 		else if (!strcmp(argv[1], "missing"))
 			IS(ibv_import_pd(context, 1), NULL);
-		else
+		else if (!inline_calls(pd, argv[1]))
 			IS(ibv_dereg_mr((struct ibv_mr *)pd), EINVAL);
 	}
 	return 0;

@@ -11,7 +11,7 @@ use super::abi::{Empty, ibv_context, ibv_context_ops, verbs_context};
 use super::asynchronous::Happened;
 use super::device::DeviceObject;
 use super::handle::Shared;
-use super::{completion, extended_cq, post, query, queue_pair, shared, window};
+use super::{completion, extended_cq, post, query, queue_pair, shared, unfinished, window};
 use crate::engine::Engine;
 use crate::errors::Outcome;
 use crate::fifo::Fifo;
@@ -56,17 +56,15 @@ impl Context {
         let c = verbs_context {
             empty_368: [NONE; 6],
             query_port: query::query_port,
-            empty_312: [NONE; 16],
-            modify_cq: None,
-            empty_176: [NONE; 7],
+            from_advise_mr: unfinished::from_advise_mr(),
             create_cq_ex: extended_cq::create_cq_ex,
             private: std::ptr::null_mut(),
             query_device_ex: query::query_device_ex,
-            empty_96: [NONE; 5],
+            from_destroy_flow: unfinished::from_destroy_flow(),
             create_qp_ex: queue_pair::create_qp_ex,
-            get_srq_num: None,
-            create_srq_ex: None,
-            empty_32: [NONE; 2],
+            get_srq_num: unfinished::get_srq_num,
+            create_srq_ex: unfinished::create_srq_ex,
+            from_open_xrcd: unfinished::from_open_xrcd(),
             abi_placeholder: 0,
             sz: size_of::<verbs_context>(),
             context: c,

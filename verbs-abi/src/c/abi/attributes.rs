@@ -224,6 +224,17 @@ pub(crate) struct ibv_srq_init_attr {
 layout!(ibv_srq_init_attr: 24, attr 8);
 
 #[repr(C)]
+pub(crate) struct ibv_srq_init_attr_ex {
+    pub(crate) srq_context: *mut c_void,
+    pub(crate) attr: ibv_srq_attr,
+    pub(crate) comp_mask: u32,
+    pub(crate) srq_type: u32,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) lacking: [*mut c_void; 3],
+}
+layout!(ibv_srq_init_attr_ex: 64, attr 8, comp_mask 20, srq_type 24, pd 32);
+
+#[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ibv_gid_entry {
     pub(crate) gid: [u64; 2],

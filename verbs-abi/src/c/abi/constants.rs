@@ -60,6 +60,8 @@ numbers! {
     }
     /// `enum ibv_qp_init_attr_mask`
     qp_init: u32 { PD = 1, XRCD = 2, CREATE_FLAGS = 4, SEND_OPS_FLAGS = 0x40 }
+    /// `enum ibv_srq_init_attr_mask` and `enum ibv_srq_type`
+    srq_init: u32 { TYPE = 1, XRC = 1 }
     /// `enum ibv_srq_attr_mask`
     srq_mask: u32 { MAX_WR = 1, LIMIT = 2 }
     /// `enum ibv_event_type`

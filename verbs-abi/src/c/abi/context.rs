@@ -60,23 +60,23 @@ layout!(ibv_context: 328, abi_compat 320);
 pub(crate) struct verbs_context {
     pub(crate) empty_368: [Empty; 6],
     pub(crate) query_port: unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int,
-    pub(crate) empty_312: [Empty; 16],
-    pub(crate) modify_cq: Empty,
-    pub(crate) empty_176: [Empty; 7],
+    pub(crate) from_advise_mr: [Empty; 24],
     pub(crate) create_cq_ex:
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
     pub(crate) private: *mut c_void,
     pub(crate) query_device_ex:
         unsafe extern "C" fn(*mut ibv_context, *const c_void, *mut ibv_device_attr_ex, usize) -> c_int,
-    pub(crate) empty_96: [Empty; 5],
+    pub(crate) from_destroy_flow: [Empty; 5],
     pub(crate) create_qp_ex: unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
-    pub(crate) get_srq_num: Empty,
-    pub(crate) create_srq_ex: Empty,
-    pub(crate) empty_32: [Empty; 2],
+    pub(crate) get_srq_num: extern "C" fn(*mut ibv_srq, *mut u32) -> c_int,
+    pub(crate) create_srq_ex:
+        unsafe extern "C" fn(*mut ibv_context, *const ibv_srq_init_attr_ex) -> *mut ibv_srq,
+    pub(crate) from_open_xrcd: [Empty; 2],
     pub(crate) abi_placeholder: u64,
     pub(crate) sz: usize,
     pub(crate) context: ibv_context,
 }
 // Distances before the context: 368 less the offset.
-layout!(verbs_context: 696, query_port 48, modify_cq 184, create_cq_ex 248, private 256, query_device_ex 264,
-    create_qp_ex 312, get_srq_num 320, create_srq_ex 328, sz 360, context 368);
+layout!(verbs_context: 696, query_port 48, from_advise_mr 56, create_cq_ex 248,
+    private 256, query_device_ex 264, from_destroy_flow 272, create_qp_ex 312, get_srq_num 320,
+    create_srq_ex 328, from_open_xrcd 336, sz 360, context 368);

@@ -101,6 +101,8 @@ unsafe fn create(
     // SAFETY: promised by the caller.
     let info = unsafe { given(info)?.as_ref() };
     let id = Id::new(None, std::ptr::null_mut(), info.ai_port_space as u32)?;
+    // SAFETY: a field of our own object.
+    unsafe { (*id.c()).qp_type = info.ai_qp_type as u32 };
     let handle = publish(&id);
     // SAFETY: as above.
     let made = unsafe { prepare(&id, info, pd, attr) };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use nix::errno::Errno;
 use rddp_rnic::{ConnectOptions, ConnectRequest};
 
-use super::super::abi::{cm, port_space, rdma_cm_id};
+use super::super::abi::{cm, rdma_cm_id};
 use super::super::border::minus;
 use super::super::handle::{find, publish};
 use super::address::route;
@@ -22,16 +22,13 @@ impl Id {
         // None, or one below, asks for a large one.
         let backlog = u32::try_from(backlog).ok().filter(|backlog| *backlog > 0).unwrap_or(1024);
         let mut state = self.state.lock();
+        // SAFETY: a field of our own object, which programs only read.
+        self.connects(unsafe { (*self.c()).qp_type })?;
         if state.phase == Phase::Idle {
             self.bind(&mut state, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))?;
         }
         if state.phase != Phase::Bound {
             return Err(because(Errno::EINVAL, "the id listens already, or is used for a connection"));
-        }
-        if self.space() != port_space::TCP {
-            // Nobody can connect: there are no queue pairs for datagrams.
-            state.phase = Phase::Listening;
-            return Ok(());
         }
         let engine = self.device.engine()?;
         let socket = state.socket.take().ok_or(Errno::EINVAL)?;

@@ -48,6 +48,16 @@ fn domain(id: &Id, named: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
 }
 
 impl Id {
+    /// Refuses queue pairs and port spaces by which nothing is connected.
+    pub(super) fn connects(&self, kind: u32) -> Outcome<()> {
+        pairs::exists(kind)?;
+        match self.space() {
+            port_space::TCP => Ok(()),
+            port_space::UDP => Err(Cause::Datagrams.refuse(Errno::EOPNOTSUPP)),
+            _ => Err(because(Errno::EOPNOTSUPP, "the device connects in RDMA_PS_TCP alone")),
+        }
+    }
+
     /// Makes a queue pair for the id, and completion queues where `attr` names none.
     pub(super) fn create_qp(
         self: &Arc<Self>,
@@ -61,9 +71,7 @@ impl Id {
         if verbs.is_null() || has_qp {
             return Err(because(Errno::EINVAL, "the id has no device yet, or a queue pair already"));
         }
-        if self.space() != port_space::TCP {
-            return Err(Cause::Datagrams.refuse(Errno::EOPNOTSUPP));
-        }
+        self.connects(attr.qp_type)?;
         let pd = domain(self, pd)?;
         self.create_cqs(attr)?;
         let made = find::<Pd>(pd)

@@ -13,6 +13,7 @@ use super::connection::{Connection, Sizes};
 use super::options::Options;
 use super::socket::{Phase, Socket, remove, socket};
 use crate::errors::Outcome;
+use crate::refusal::{Cause, because, told};
 use crate::rsocket::Stream;
 
 fn count(outcome: Outcome<usize>) -> ssize_t {
@@ -23,11 +24,14 @@ fn number(outcome: Outcome<c_int>) -> c_int {
     outcome.unwrap_or_else(|error| silent(Err(error)))
 }
 
-fn make(domain: c_int, kind: c_int) -> Outcome<c_int> {
-    match (domain, kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)) {
-        (libc::AF_INET | libc::AF_INET6, libc::SOCK_STREAM) => {}
-        (libc::AF_INET | libc::AF_INET6, libc::SOCK_DGRAM) => return Err(Errno::EOPNOTSUPP),
-        _ => return Err(Errno::ENOTSUP),
+fn make(domain: c_int, kind: c_int, protocol: c_int) -> Outcome<c_int> {
+    let kind_alone = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    match (domain, kind_alone, protocol) {
+        (libc::AF_INET | libc::AF_INET6, libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => {}
+        (libc::AF_INET | libc::AF_INET6, libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => {
+            return Err(Cause::Datagrams.refuse(Errno::EOPNOTSUPP));
+        }
+        _ => return Err(because(Errno::EOPNOTSUPP, "rsockets are streams of IPv4 or IPv6")),
     }
     let options = Options { nonblocking: kind & libc::SOCK_NONBLOCK != 0, ..Options::default() };
     let socket = Socket::publish(Domain::from(domain), Phase::Idle(None), options, Sizes::default())?;
@@ -35,8 +39,7 @@ fn make(domain: c_int, kind: c_int) -> Outcome<c_int> {
 }
 
 pub(in crate::c) extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    let is_known = protocol == 0 || protocol == libc::IPPROTO_TCP;
-    number(if is_known { make(domain, kind) } else { Err(Errno::ENOTSUP) })
+    number(make(domain, kind, protocol).map_err(|error| told("rsocket", error)))
 }
 
 pub(in crate::c) unsafe extern "C" fn rbind(fd: c_int, addr: *const sockaddr, _len: socklen_t) -> c_int {
