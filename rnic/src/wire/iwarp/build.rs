@@ -39,6 +39,8 @@ enum Stop {
 
 impl Link {
     /// Fills the train with messages of our own.
+    // Inside the loop that sends it would take that loop's registers.
+    #[inline(never)]
     pub(super) fn add_own(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<(), WireEvent> {
         // What comes before a bad request goes out first.
         if let Stop::Failed(status) = self.build(cx, out)

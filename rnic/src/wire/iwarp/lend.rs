@@ -47,6 +47,8 @@ impl Link {
 
     /// Fills the train with Responses, the first of which may be lent. Messages of this end wait
     /// for another train, and have their turn as behind Responses that are copied.
+    // Inside the loop that sends it would take that loop's registers.
+    #[inline(never)]
     pub(super) fn lend_responses(
         &mut self,
         cx: &mut Context<'_>,
