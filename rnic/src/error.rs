@@ -58,6 +58,16 @@ pub enum Error {
     /// The object is in use, which excludes the change.
     #[error("{0} cannot be changed so")]
     InUse(&'static str),
+    /// A completion queue has overflowed, and takes part in no more connections (RFC 5042 §6.4.6).
+    #[error(
+        "completion queue {} has overflowed, and serves no more queue pairs: \
+         make another one with room for all their requests, or poll it more often",
+        .cq.0
+    )]
+    CqOverflow {
+        /// The completion queue.
+        cq: CqNum,
+    },
     /// A child of `fork` uses an object of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),

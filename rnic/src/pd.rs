@@ -151,6 +151,10 @@ impl ProtectionDomain {
     }
 
     /// Makes a queue pair.
+    ///
+    /// # Errors
+    /// A setting is out of range or excludes another, an object belongs to another device, or a
+    /// completion queue has overflowed.
     pub fn create_qp(&self, config: &QpConfig) -> Result<QueuePair, Error> {
         QueuePair::create(self.device.here()?, self.id, config, PdUser::new(self))
     }

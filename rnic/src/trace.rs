@@ -4,8 +4,8 @@
 //! The target says the subject, so that filters can choose: `rddp_rnic::startup`, `request` (a
 //! peer's Request for a connection), `connection`, `work` (what programs post), `train`,
 //! `placement`, `terminate` and `lease`. What happens for each message has the level TRACE, for
-//! each connection DEBUG, and what ends one by a fault INFO. An event that nobody wants costs a
-//! load and a comparison.
+//! each connection DEBUG; what ends one by a fault, or looks like a program's mistake, INFO. An
+//! event that nobody wants costs a load and a comparison.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -81,7 +81,7 @@ pub(crate) fn connected_plain(qp: QpNum, active: bool) {
 /// completions. Requests that make none, and a program that polls in time, bear that.
 #[cold]
 pub(crate) fn may_overflow(qp: QpNum, cq: CqNum, requests: usize, capacity: usize) {
-    debug!(
+    info!(
         target: "rddp_rnic::work",
         qp = qp.0, cq = cq.0, requests, capacity,
         "the completion queue has room for fewer completions than the QP for requests"

@@ -115,7 +115,7 @@ fn a_connection_and_a_message_are_told_from_the_startup_to_the_end() {
 /// A QP that may have more requests than its completion queue has room for, and no other.
 #[test]
 fn a_completion_queue_that_may_overflow_is_told_of() {
-    let _turn = choosing("rddp_rnic::work", Level::DEBUG);
+    let _turn = choosing("rddp_rnic::work", Level::INFO);
     let end = End::new();
     let (one, other) = (end.rnic.create_cq(12).unwrap(), end.rnic.create_cq(8).unwrap());
     let made = |send_cq: &CompletionQueue, max_send, max_recv| {

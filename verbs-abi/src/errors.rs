@@ -19,6 +19,7 @@ pub(crate) fn of_device(error: Error) -> Errno {
     let number = match &error {
         Error::Memory(error) => return of_memory(error),
         Error::Host { error, .. } => of_io(error),
+        Error::CqOverflow { .. } => Errno::EIO,
         Error::Forked(_) => Errno::ENODEV,
         _ => Errno::EINVAL,
     };

@@ -73,6 +73,9 @@ impl QueuePair {
         if [send_cq, recv_cq].iter().any(|cq| !cq.is_of(&device.driver)) {
             return Err(Error::Foreign("a completion queue"));
         }
+        if let Some(cq) = [send_cq, recv_cq].into_iter().find(|cq| cq.is_overflowed()) {
+            return Err(Error::CqOverflow { cq: cq.num });
+        }
         if config.no_receive == NoReceive::Wait && (config.srq.is_some() || config.inbound_read) {
             return Err(Error::Conflict(
                 "Sends that wait for receives exclude inbound Reads and shared receive queues",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rddp_mpa::StartupConfig;
 use rddp_rdmap::{Opcode, TerminateCode};
 use rddp_rnic::{
-    Access, AsyncEventKind, CompletionQueue, ConnectOptions, Element, MemoryRegion, PostError,
+    Access, AsyncEventKind, CompletionQueue, ConnectOptions, Element, Error, MemoryRegion, PostError,
     ProtectionDomain, QpConfig, QpState, RecvWr, Rnic, RnicConfig, Rtr, RtrSet, SendWr, SgeFault,
     SharedReceiveQueue, SrqConfig, Status,
 };
@@ -39,6 +39,7 @@ fn nothing_is_posted_once_its_completion_could_not_be_reported() {
     let overflow = PostError::CqOverflow { cq: small.num() };
     let mut config = QpConfig::new(&small);
     config.recv_cq = device.cq.clone();
+    let receiver = device.pd.create_qp(&QpConfig::new(&small)).unwrap();
     let end = End { qp: device.pd.create_qp(&config).unwrap(), cq: small.clone(), ..device };
     let options = ConnectOptions::default();
     connect_on("127.0.0.1:0", &end, &peer, &options, &options);
@@ -61,8 +62,13 @@ fn nothing_is_posted_once_its_completion_could_not_be_reported() {
         assert_eq!((refused.posted, refused.error), (0, overflow));
         end.qp.reset();
     }
-    let receiver = end.pd.create_qp(&QpConfig::new(&small)).unwrap();
     assert_eq!(receiver.post_recv(RecvWr::new(8, [])), Err(overflow));
+    // A QP on which nothing could be posted is not made.
+    for (send_cq, recv_cq) in [(&small, &config.recv_cq), (&config.recv_cq, &small)] {
+        let config = QpConfig { send_cq: send_cq.clone(), recv_cq: recv_cq.clone(), ..config.clone() };
+        let refused = end.pd.create_qp(&config).unwrap_err();
+        assert!(matches!(refused, Error::CqOverflow { cq } if cq == small.num()), "{refused}");
+    }
 }
 
 /// Connects a QP of the device to a raw peer.
