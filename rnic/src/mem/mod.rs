@@ -4,8 +4,9 @@
 //! The rest of the crate is safe code. It asks [`MemTable`] whether an access is allowed and gets a
 //! [`Grant`], which only this module can make: proof that a range lies in a live registration which
 //! the asker may use (RFC 5041 §7.1, RFC 5042 §6). Octets go in and out through the grant, or
-//! through [`send_vectored`] and [`recv_vectored`]. No reference to registered memory is ever made,
-//! because peers and other threads may write there at any time.
+//! through [`send_vectored`] and [`recv_vectored`]. No reference to registered memory leaves this
+//! module, because peers and other threads may write there at any time; the CRC library is given
+//! one inside of it (`octets`).
 //!
 //! A grant delays invalidation and deregistration of what it was given for. So it is held for one
 //! copy or one system call that does not block, never while waiting for anything, and a thread that

@@ -5,9 +5,13 @@
 //! its file may be cut short, or the range unmapped. Then the process must survive.
 //!
 //! Peers, the kernel and all threads of the program may change registered octets at any time, by
-//! safe code too. In Rust's terms an access to them that is not atomic would be a data race, so
-//! they are reached by atomics, and by calls that the compiler does not see into: it cannot build
-//! on octets staying what they were.
+//! safe code too. In Rust's terms an access to them that is not atomic is a data race, so they are
+//! copied by a routine that the compiler does not see ([`copy_shared`]), and changed by atomics.
+//!
+//! The CRC is the exception ([`sum`]): the CRC library reads them where they lie, as a slice. If
+//! somebody changes octets in that very moment, the behaviour is undefined by the language. What
+//! makes it work is that the library is called where the compiler does not see into the call, and
+//! loads each octet into the sum, with no branch and no address that depends on it.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -174,12 +178,14 @@ pub(super) unsafe fn sum(lent: bool, from: NonNull<u8>, len: usize, mut crc: u32
 #[inline]
 unsafe extern "C" fn add_to_sum(crc: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
     let sum = crc.cast::<u32>();
-    // To copy first, so that nothing changes under the slice, cost 12 % of the bandwidth of Sends
-    // of 1 MiB; relaxed loads for the processor's CRC instruction, half of the speed of the CRC.
-    // Should a peer write meanwhile, the sum is of a mixture, and nothing else follows.
-    // SAFETY: the range is live, as the caller says. The slice is seen by the CRC library alone,
-    // which loads octets of any value, branches on none and owns nothing. No caller is compiled
-    // with knowledge of it: see `access`.
+    // To copy first, by pieces of 4 to 16 KiB, so that nothing changes under the slice, takes 2.2
+    // to 2.7 times as long for 1 MiB in the cache and 1.4 to 1.7 times for what is not, and costs
+    // 12 % of the bandwidth of Sends of 1 MiB; relaxed loads for the processor's CRC instruction
+    // cost half of the speed. Should a peer write meanwhile, the sum is of a mixture.
+    // SAFETY: the range is live, as the caller says. That nobody changes it, which a slice demands,
+    // nobody can say (see the head of this file): the slice is seen by the CRC library alone, which
+    // loads octets of any value, branches on none and owns nothing. No caller is compiled with
+    // knowledge of it: see `access`.
     unsafe { *sum = crc32c_append(*sum, std::slice::from_raw_parts(from.cast(), len)) };
     crc
 }
