@@ -145,6 +145,7 @@ fn variables_of_sdp_and_placement_are_checked_before_anything_runs() {
         ("RDDP_SDP_BUFS", "0", "a number from 1 to 65535"),
         ("RDDP_SDP_BCOPY", "yes", "0 or 1"),
         ("RDDP_SDP_FAMILIES", "no", "0 or 1"),
+        ("RDDP_SDP_JOINS", "2", "0 or 1"),
         ("RDDP_SDP_MODE", "Buffered", "buffered, combined, pipelined or auto"),
         ("RDDP_PLACEMENT", "yes", "user, auto or kernel"),
         ("RDDP_PLACEMENT_INTERFACES", "eth0,", "names of interfaces with commas between them"),

@@ -214,11 +214,11 @@ impl Asked {
     pub(super) fn of(options: &Options) -> Self {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let Options { crc, markers, peer_to_peer, rtr, .. } = *options;
-        let flags = [crc, markers, peer_to_peer, rtr.send, rtr.write, rtr.read];
         let sdp = match options.format {
             Format::Sdp(sdp) => sdp,
             Format::Octets => SdpOptions::DEFAULT,
         };
+        let flags = [crc, markers, peer_to_peer, rtr.send, rtr.write, rtr.read, sdp.joins];
         Self {
             startup_timeout: nanoseconds(options.startup_timeout),
             plain_after: nanoseconds(options.plain_after),
@@ -247,7 +247,7 @@ impl Asked {
             && self.plain <= Plain::Allowed as u8
             && [Revision::One as u8, Revision::Two as u8].contains(&self.revision)
             && self.gather <= Gather::Cork as u8
-            && self.flags < 1 << 6
+            && self.flags < 1 << 7
             && self.format <= 1
             && self.copies <= Copies::Private as u8
             && self.sdp_mode <= Mode::Pipelined as u8 + 1
@@ -281,6 +281,11 @@ impl Asked {
         self.format != 0
     }
 
+    /// Returns whether sends without credits leave their octets in memory of the stream.
+    pub(super) fn joins(&self) -> bool {
+        self.flags & 1 << 6 != 0
+    }
+
     /// Returns whether octets are copied to private buffers.
     #[inline]
     pub(super) fn has_private_copies(&self) -> bool {
@@ -296,6 +301,7 @@ impl Asked {
             sink_threshold: self.sdp_sink_threshold,
             copies: if self.has_private_copies() { Copies::Private } else { Copies::Direct },
             mode: mode_of(self.sdp_mode.into()),
+            joins: self.joins(),
         }
     }
 
@@ -371,6 +377,7 @@ mod tests {
             sink_threshold: 6,
             copies: Copies::Private,
             mode: Some(Mode::Buffered),
+            joins: true,
         };
         let sdp = Options { format: Format::Sdp(sdp), ..initiator };
         for options in [initiator, responder, sdp, Options { gather: Gather::Copy, ..initiator }] {

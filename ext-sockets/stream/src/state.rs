@@ -75,7 +75,8 @@ pub struct State {
     not_sink_threshold: AtomicU64,
     /// The thresholds that were set for this socket alone, as bits: [`OF_SOURCE`], [`OF_SINK`].
     own_thresholds: AtomicU32,
-    /// Number of adverts of this end that stand in memory of the stream (SDP).
+    /// Number of adverts of this end that stand in memory of the stream (SDP), or that the last
+    /// octets of them are owed.
     pub(super) spilled: AtomicU64,
     /// Time by [`now`] up to which a process that has not joined the holders probably has the
     /// socket; 0: nobody is expected.

@@ -23,6 +23,9 @@ pub const BUFS: &str = "RDDP_SDP_BUFS";
 /// The variable that holds the mode that is asked for where this end sends: `buffered`, `combined`,
 /// `pipelined` or `auto`.
 pub const MODE: &str = "RDDP_SDP_MODE";
+/// The variable that has sends without credits wait, if it is `0`, in place of leaving their octets
+/// where short messages are joined.
+pub const JOINS: &str = "RDDP_SDP_JOINS";
 /// The variable that turns the families 27 and 28 of `socket` off, if it is `0`.
 pub const FAMILIES: &str = "RDDP_SDP_FAMILIES";
 
@@ -45,6 +48,7 @@ static IS_BCOPY: AtomicBool = AtomicBool::new(false);
 static OF_BUFS: AtomicU32 = AtomicU32::new(0);
 /// A place in [`MODES`].
 static OF_MODE: AtomicU32 = AtomicU32::new(0);
+static JOINS_MESSAGES: AtomicBool = AtomicBool::new(true);
 static HAS_FAMILIES: AtomicBool = AtomicBool::new(true);
 
 /// Settings of one socket; `None` where it has the process's.
@@ -87,6 +91,8 @@ impl SdpSettings {
             sink_threshold,
             copies,
             mode: self.mode(),
+            // The papers' baseline has no such queue.
+            joins: !self.is_bcopy() && JOINS_MESSAGES.load(Ordering::Relaxed),
             ..SdpOptions::DEFAULT
         }
     }
@@ -137,12 +143,13 @@ struct Variable {
     takes: &'static str,
 }
 
-const VARIABLES: [Variable; 6] = [
+const VARIABLES: [Variable; 7] = [
     Variable { name: SOURCE_THRESHOLD, parse: Thresholds::of_word, takes: OCTETS },
     Variable { name: SINK_THRESHOLD, parse: Thresholds::of_word, takes: OCTETS },
     Variable { name: BUFS, parse: bufs, takes: "a number from 1 to 65535" },
     Variable { name: BCOPY, parse: switched, takes: "0 or 1" },
     Variable { name: FAMILIES, parse: switched, takes: "0 or 1" },
+    Variable { name: JOINS, parse: switched, takes: "0 or 1" },
     Variable { name: MODE, parse: mode, takes: "buffered, combined, pipelined or auto" },
 ];
 const OCTETS: &str = "a number of octets, all or none";
@@ -187,7 +194,7 @@ pub fn faults() -> impl Iterator<Item = VariableFault> {
 /// Reads the settings, when the library is loaded; the policy has been read.
 pub fn load() {
     let of_policy = switch::thresholds();
-    let [source, sink, bufs, bcopy, families, mode] = VARIABLES.each_ref().map(|variable| {
+    let [source, sink, bufs, bcopy, families, joins, mode] = VARIABLES.each_ref().map(|variable| {
         variable.read().unwrap_or_else(|fault| {
             journal::without_policy(format_args!("{fault}: ignored; try: {}", fault.remedy()));
             None
@@ -201,6 +208,7 @@ pub fn load() {
     set(&OF_BUFS, bufs);
     set(&OF_MODE, mode);
     IS_BCOPY.store(bcopy == Some(1), Ordering::Relaxed);
+    JOINS_MESSAGES.store(joins != Some(0), Ordering::Relaxed);
     HAS_FAMILIES.store(families != Some(0), Ordering::Relaxed);
 }
 

@@ -200,6 +200,33 @@ fn two_blocking_senders_that_receive_later_get_on() {
     }
 }
 
+/// Both ends write a thousand short lines before they read; then one does, to a peer that answers
+/// each line.
+#[test]
+fn ends_that_write_many_short_lines_before_they_read_get_on() {
+    for answers in [false, true] {
+        let (a, b) = pair(policy(None, false), CACHE);
+        let write_and_read = |mut end: &SdpStream| {
+            (0..1000).for_each(|_| end.write_all(b"ten octets").unwrap());
+            let mut got = vec![0; 10_000];
+            end.read_exact(&mut got).unwrap();
+            assert!(got == b"ten octets".repeat(1000));
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| write_and_read(&a));
+            let (mut b, mut line) = (&b, [0; 10]);
+            if answers {
+                for _ in 0..1000 {
+                    b.read_exact(&mut line).unwrap();
+                    b.write_all(&line).unwrap();
+                }
+            } else {
+                write_and_read(b);
+            }
+        });
+    }
+}
+
 /// The peer resets while a send waits for it to read: the send ends with an error.
 #[test]
 fn a_reset_by_the_peer_ends_a_send_that_waits() {

@@ -108,9 +108,9 @@ impl Machine<'_> {
         if !fits || wraps { Err(Blocked::Length) } else { Ok(()) }
     }
 
-    /// Puts octets of the program behind own `SrcAvail`s that are out or came back. They are sent
-    /// as if they were those of one that came back, the newest; octets that are queued so already
-    /// are joined by them.
+    /// Puts octets of the program behind own `SrcAvail`s that are out or came back, or where they
+    /// wait for credits. They are sent as if they were those of an advert that came back, the
+    /// newest; octets that are queued so already are joined by them.
     ///
     /// # Errors
     /// There is nothing to wait for, or no place; or the program has closed its direction.
@@ -121,7 +121,8 @@ impl Machine<'_> {
         let now = self.core.next_mseq;
         let tables = self.tables.as_deref_mut().ok_or(Blocked::NoTables)?;
         let sources = &mut tables.sources;
-        if count(sources, state::OUT) + count(sources, state::RETURNED) == 0 {
+        let waits = !self.core.has_credits_for_data();
+        if !waits && count(sources, state::OUT) + count(sources, state::RETURNED) == 0 {
             return Err(Blocked::Nothing);
         }
         let is_queued = |source: &OwnSource| source.state == state::RETURNED && source.queued == 1;

@@ -33,6 +33,13 @@ fn a_mode_may_be_asked_for_by_the_environment_and_by_option() {
 }
 
 #[test]
+fn a_program_that_writes_many_short_lines_before_it_reads_gets_on() {
+    for threshold in ["none", "all"] {
+        run("lines", &[("RDDP_SDP_SOURCE_THRESHOLD", threshold)]);
+    }
+}
+
+#[test]
 fn corked_octets_are_sent_when_the_cork_is_drawn() {
     run("corked", &[]);
 }
@@ -81,7 +88,7 @@ fn wait_in(words: &[&str]) {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["sdp_waits.c"], scratch.path(), &[]);
     let mut command = command(&program, true, scratch.path());
-    command.args(words).env("RDDP_SDP_BUFS", "256");
+    command.args(words).envs([("RDDP_SDP_BUFS", "256"), ("RDDP_SDP_JOINS", "0")]);
     assert_eq!(succeeded(&command.output().unwrap()), "all is so\n", "{words:?}");
 }
 
@@ -105,6 +112,8 @@ fn wait_in_orders(seeds: std::ops::Range<u32>, count: u32) {
     for seed in seeds {
         let mut command = command(&program, true, scratch.path());
         command.args([seed.to_string(), count.to_string()]);
+        // With sends that wait for credits, and with such that do not.
+        command.env("RDDP_SDP_JOINS", (seed % 2).to_string());
         assert_eq!(succeeded(&command.output().unwrap()), "all is so\n", "seed {seed}");
     }
 }

@@ -416,6 +416,58 @@ static void spilled(void) {
     }
 }
 
+enum { LINES = 1000, LINE = 10 };
+
+static void write_lines(int fd) {
+    for (int i = 0; i < LINES; i++)
+        IS(write(fd, "ten octets", LINE), LINE);
+}
+
+static void read_lines(int fd) {
+    char octets[LINES * LINE];
+    IS(recv(fd, octets, sizeof octets, MSG_WAITALL), (ssize_t)sizeof octets);
+    for (int i = 0; i < LINES; i++)
+        IS(memcmp(octets + i * LINE, "ten octets", LINE), 0);
+}
+
+static void *write_and_read(void *fd) {
+    write_lines(*(int *)fd);
+    read_lines(*(int *)fd);
+    return NULL;
+}
+
+static void *answer_lines(void *fd) {
+    char line[LINE];
+    for (int i = 0; i < LINES; i++) {
+        IS(recv(*(int *)fd, line, LINE, MSG_WAITALL), LINE);
+        IS(write(*(int *)fd, line, LINE), LINE);
+    }
+    return NULL;
+}
+
+/* Programs that write a thousand short lines before they read: to a server that answers each, both ends at
+ * once, and to a peer that reads when it has slept. */
+static void lines(void) {
+    void *(*others[])(void *) = {answer_lines, write_and_read};
+    for (int i = 0; i < 3; i++) {
+        int ends[2];
+        pthread_t other;
+        connection(ends);
+        exchange(ends[0], ends[1]);
+        if (i < 2) {
+            IS(pthread_create(&other, NULL, others[i], &ends[1]), 0);
+            write_and_read(&ends[0]);
+            IS(pthread_join(other, NULL), 0);
+        } else {
+            write_lines(ends[0]);
+            IS(close(ends[0]), 0);
+            read_lines(ends[1]);
+            IS(read(ends[1], &other, 1), 0);
+        }
+        close(ends[0]), close(ends[1]);
+    }
+}
+
 int main(int count, char **words) {
     static const struct {
         const char *name;
@@ -423,7 +475,7 @@ int main(int count, char **words) {
     } cases[] = {{"families", families}, {"no_families", no_families}, {"options", options},
                  {"corked", corked},     {"bulk", bulk},               {"urgent", urgent},
                  {"live", live},         {"spilled", spilled},         {"executed", executed},
-                 {"after_exec", after_exec}, {"modes", modes}};
+                 {"after_exec", after_exec}, {"modes", modes}, {"lines", lines}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (count == 2 && strcmp(words[1], cases[i].name) == 0) {
             cases[i].call();

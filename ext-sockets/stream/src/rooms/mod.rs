@@ -24,10 +24,12 @@ pub(crate) enum Room {
     Sinks,
     /// Adverts of this end that stand in memory of the stream.
     Spill,
+    /// Octets of sends that wait in memory of the stream, behind such adverts or for credits.
+    Queued,
 }
 
 impl Room {
-    const ALL: [Self; 4] = [Self::Data, Self::Reads, Self::Sinks, Self::Spill];
+    const ALL: [Self; 5] = [Self::Data, Self::Reads, Self::Sinks, Self::Spill, Self::Queued];
 }
 
 /// Most octets of Reads into memory of the stream, together.
@@ -38,15 +40,17 @@ pub(crate) const SINKS: usize = 1 << 20;
 pub(crate) const SPILL: usize = 2 << 20;
 /// Most octets of one spilled advert.
 pub(crate) const ONE_SPILL: usize = 1 << 20;
+/// Most octets of sends that wait: as many as TCP takes by default, 4 MiB at the sender (the largest
+/// size of `tcp_wmem`), and some at a receiver that has read nothing.
+pub(crate) const QUEUED: usize = 17 << 18;
 
 /// Octets that are charged to each room. All zeros: no room for Data, as before
 /// [`begin`](Self::begin).
 #[derive(Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Rooms {
-    charged: [u32; 4],
+    charged: [u32; 5],
     data: u32,
-    unused: u32,
 }
 
 impl Rooms {
@@ -62,6 +66,7 @@ impl Rooms {
             Room::Reads => (READS, usize::MAX),
             Room::Sinks => (SINKS, usize::MAX),
             Room::Spill => (SPILL, ONE_SPILL),
+            Room::Queued => (QUEUED, usize::MAX),
         };
         bound.saturating_sub(self.charged(room)).min(one)
     }
@@ -90,7 +95,7 @@ impl Rooms {
     /// Returns whether no room is charged with more than its bound: another process may have
     /// written anything.
     pub(crate) fn is_sound(&self) -> bool {
-        let bounds = [self.data as usize, READS, SINKS, SPILL];
+        let bounds = [self.data as usize, READS, SINKS, SPILL, QUEUED];
         Room::ALL.iter().zip(bounds).all(|(room, bound)| self.charged(*room) <= bound)
     }
 }
@@ -104,7 +109,9 @@ mod tests {
         let mut rooms = Rooms::default();
         assert!(!rooms.charge(Room::Data, 1), "before the beginning");
         rooms.begin(4 << 20);
-        for (room, bound) in [(Room::Data, 4 << 20), (Room::Reads, READS), (Room::Sinks, SINKS)] {
+        let bounds =
+            [(Room::Data, 4 << 20), (Room::Reads, READS), (Room::Sinks, SINKS), (Room::Queued, QUEUED)];
+        for (room, bound) in bounds {
             assert!(!rooms.charge(room, bound + 1) && rooms.charge(room, bound - 1));
             assert_eq!((rooms.free(room), rooms.charged(room)), (1, bound - 1));
             assert!(!rooms.charge(room, 2) && rooms.charge(room, 1) && !rooms.charge(room, 1));
@@ -122,7 +129,7 @@ mod tests {
         let mut rooms = Rooms::default();
         rooms.begin(1000);
         for room in Room::ALL {
-            rooms.charged = [0; 4];
+            rooms.charged = [0; 5];
             rooms.charged[room as usize] = u32::MAX;
             assert!(!rooms.is_sound() && rooms.free(room) == 0 && !rooms.charge(room, 1));
             rooms.release(room, usize::MAX);

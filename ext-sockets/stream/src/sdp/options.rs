@@ -40,6 +40,10 @@ pub struct SdpOptions {
     /// for sends of several adverts, or where the peer would like it. Buffered is asked for once:
     /// a peer that wants adverts changes it to Combined.
     pub mode: Option<Mode>,
+    /// Sends without credits leave their octets in memory of the stream, where short ones are
+    /// joined, and return. Somebody has to call
+    /// [`meet_obligation`](crate::Stream::meet_obligation) for them.
+    pub joins: bool,
 }
 
 impl SdpOptions {
@@ -51,6 +55,7 @@ impl SdpOptions {
         sink_threshold: 16 << 10,
         copies: Copies::Direct,
         mode: None,
+        joins: false,
     };
 }
 

@@ -43,7 +43,7 @@ impl Stream<'_> {
             return Err(Errno::BROKEN_PIPE);
         }
         let all = source.left();
-        if rx.sdp.queues == 1 && !urgent {
+        if live(&mut rx).queues() && !urgent {
             let queued = self.queue_behind(&mut rx, &mut source);
             self.count(SENT, all - source.left());
             self.note_blocked(&mut rx);
@@ -251,6 +251,7 @@ pub(crate) fn count_taken(live: &mut Live<'_>, records: &[Record<After>], fpdus:
         let _ = live.data(record.after.payload - before);
         before = record.after.payload;
     }
+    live.sdp.note_sent(fpdus, before);
 }
 
 /// Adds a message without octets of the program to what is owed, where there is [`ROOM`].

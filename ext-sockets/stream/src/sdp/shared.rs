@@ -72,8 +72,19 @@ pub(crate) struct Shared {
     pub(super) cramped: u32,
     /// Octets that came with an advert of the peer; 0 once others of the stream have come.
     pub(super) inline: u32,
-    /// 1 while a send puts its octets behind those of adverts that stand in memory of the stream.
+    /// 1 while a send puts its octets behind others that stand in memory of the stream.
     pub(super) queues: u32,
+    /// 1 while less than a third of the room for such octets is free.
+    pub(super) is_full: u32,
+    /// 1 while a send without credits puts its octets there.
+    pub(super) joins: u32,
+    /// 1 once there was no memory for that; until there are credits.
+    pub(super) cannot_join: u32,
+    /// Octets of the newest Data messages, and of those before, each as many as the peer has Bufs.
+    sent: [u32; 2],
+    /// Number of the newest ones.
+    newest: u32,
+    peer_bufs: u32,
     /// Fewer credits than these are no room that a wait is told of; 0: any are.
     low: u32,
     /// Facts that sleepers have been told of, as bits.
@@ -118,12 +129,22 @@ impl Live<'_> {
 
     /// Returns whether a send waits for the peer, too: its octets have no other place.
     pub(super) fn blocks_sends(&mut self) -> bool {
-        self.sdp.queues == 0 && self.waits_for_peer()
+        let has_place = self.sdp.queues == 1 && self.sdp.is_full == 0;
+        !has_place && self.waits_for_peer() && !self.joins()
+    }
+
+    /// Returns whether a send puts its octets behind others, or where they wait for credits.
+    pub(super) fn queues(&mut self) -> bool {
+        self.sdp.queues == 1 || self.joins()
+    }
+
+    fn joins(&mut self) -> bool {
+        self.sdp.joins == 1 && self.data_room() == Err(Blocked::Credits)
     }
 
     /// Returns whether a wait for room is to go on, though a send would find a little.
     pub(super) fn is_short(&mut self) -> bool {
-        self.sdp.is_short() && self.sdp.queues == 0 && self.data_room().is_ok()
+        self.sdp.is_short() && self.sdp.queues | self.sdp.joins == 0 && self.data_room().is_ok()
     }
 
     /// Returns whether Reads of the peer are not answered, or octets of adverts came back.
@@ -187,6 +208,7 @@ impl Shared {
             peer_max_adverts: peer_adverts.max(1),
         };
         self.core = Core::new(&config).map_err(|_| Wrong::Format)?;
+        self.peer_bufs = peer_bufs.into();
         self.low = if peer_bufs >= MANY { u32::from(peer_bufs) / 8 } else { 0 };
         Ok(())
     }
@@ -309,15 +331,34 @@ impl Shared {
         self.has_answer == 0 && room == Err(Blocked::Credits)
     }
 
+    /// Returns whether there are more credits than a wait for room is told of.
+    pub(super) fn has_many_credits(&self) -> bool {
+        self.core.has_credits_for_data() && !self.is_short()
+    }
+
+    /// Notes Data messages that were sent.
+    pub(super) fn note_sent(&mut self, messages: usize, octets: usize) {
+        if self.newest.saturating_add(messages as u32) > self.peer_bufs {
+            (self.sent, self.newest) = ([0, self.sent[0]], 0);
+        }
+        self.sent[0] = self.sent[0].saturating_add(u32::try_from(octets).unwrap_or(u32::MAX));
+        self.newest = self.newest.saturating_add(messages as u32);
+    }
+
+    /// Returns how many octets the peer may not have given credits for, at most.
+    pub(super) fn in_flight(&self) -> usize {
+        self.sent[0].saturating_add(self.sent[1]) as usize
+    }
+
     /// Returns whether the peer's credits are fewer than a wait for room is told of.
     fn is_short(&self) -> bool {
         self.core.credits() < self.low
     }
 
     /// Returns whether there is something that sleepers were not told of, and notes that they are
-    /// now: credits, many of them, the peer's end, an urgent octet.
-    pub(super) fn tells_more(&mut self) -> bool {
-        let facts = [!self.is_blocked(), !self.is_short(), self.is_over(), self.has_urgent()];
+    /// now: a place for octets, many credits, the peer's end, an urgent octet.
+    pub(super) fn tells_more(&mut self, may_send: bool) -> bool {
+        let facts = [may_send, !self.is_short(), self.is_over(), self.has_urgent()];
         let now = facts.into_iter().rev().fold(0, |all, fact| all << 1 | u32::from(fact));
         let is_new = now & !self.told != 0;
         self.told = now;
@@ -412,11 +453,29 @@ mod tests {
         let mut shared = begun();
         for _ in 0..3 {
             shared.low = 0;
-            assert!(shared.tells_more(), "there are many credits");
-            assert!(!shared.tells_more(), "they are told already");
+            assert!(shared.tells_more(true), "there are many credits");
+            assert!(!shared.tells_more(true), "they are told already");
             shared.low = u32::MAX;
-            assert!(!shared.tells_more(), "there are few");
+            assert!(!shared.tells_more(true), "there are few");
         }
+    }
+
+    /// Octets count as in flight while the peer may not have given credits for them, and not much
+    /// longer.
+    #[test]
+    fn octets_of_the_newest_messages_may_be_in_flight() {
+        let mut shared = begun();
+        (0..64).for_each(|_| shared.note_sent(1, 10));
+        assert_eq!(shared.in_flight(), 640);
+        shared.note_sent(4, 400_000);
+        assert_eq!(shared.in_flight(), 400_640);
+        (0..63).for_each(|_| shared.note_sent(1, 10));
+        assert_eq!(shared.in_flight(), 400_630);
+        (0..128).for_each(|_| shared.note_sent(1, 10));
+        assert!((640..=1280).contains(&shared.in_flight()));
+        shared.note_sent(1, usize::MAX);
+        shared.note_sent(usize::MAX, 1);
+        assert_eq!(shared.in_flight(), u32::MAX as usize);
     }
 
     #[test]

@@ -116,6 +116,7 @@ impl Stream<'_> {
     /// something is there that is there now. The caller holds both locks.
     pub(crate) fn note_blocked(&self, rx: &mut Guard<'_, Rx>) {
         let is_readable = rx.left > 0 || rx.sdp.has_stub();
+        self.note_joining(rx);
         let is_short = rx.sdp.hungry == 0 && live(rx).is_short();
         let blocked = match is_short || live(rx).blocks_sends() {
             _ if rx.sdp.hungry == 1 => BLOCKED_BEHIND,
@@ -131,7 +132,8 @@ impl Stream<'_> {
         if has_room {
             rx.sdp.cramped = 0;
         }
-        if rx.sdp.tells_more() || has_room {
+        let may_send = !live(rx).blocks_sends();
+        if rx.sdp.tells_more(may_send) || has_room {
             self.kick();
         }
     }

@@ -238,3 +238,27 @@ fn octets_are_queued_behind_an_advert() {
     assert_eq!(pair.control(1).1, Received::SourcesReturned);
     assert_eq!((pair.at(0).queue_behind(1), pair.at(0).source(queued).len), (Ok(queued), 13));
 }
+
+/// Octets without credits are queued, too, and go when there are some.
+#[test]
+fn octets_wait_for_credits() {
+    let mut pair = Pair::new();
+    while pair.at(0).data_room().is_ok() {
+        assert_eq!(pair.at(0).queue_behind(5), Err(Blocked::Nothing));
+        let front = pair.at(0).data(1, false).unwrap();
+        pair.take(1, &front).unwrap();
+    }
+    let queued = pair.at(0).queue_behind(5).unwrap();
+    assert_eq!(
+        (pair.at(0).data_room(), pair.at(0).resend_room()),
+        (Err(Blocked::Returned), Err(Blocked::Credits))
+    );
+    for _ in 0..10 {
+        pair.at(1).buffer_freed();
+    }
+    pair.at(1).update_now();
+    pair.control(1);
+    assert_eq!(pair.at(0).returned(), Some(queued));
+    pair.at(0).resend(queued, 5).unwrap();
+    assert_eq!(pair.at(0).source(queued).state, SourceState::Done);
+}

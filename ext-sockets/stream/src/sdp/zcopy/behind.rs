@@ -1,19 +1,20 @@
-//! Octets of sends behind a spill: they go into memory of the stream, too, since none may overtake
-//! those of an advert. TCP would have them in the buffers of both ends.
+//! Octets of sends that wait in memory of the stream: behind a spill, since none may overtake those
+//! of an advert, or for credits, and then short messages are joined to long ones. TCP would have
+//! them in the buffers of both ends.
 
 use rddp_sdp::machine::Machine;
 
 use super::spill::copy_in;
-use super::state::{Backing, Zcopy, zcopy};
-use crate::rooms::{Room, Rooms, SPILL};
+use super::state::{Backing, Zcopy, reserve_zcopy, zcopy};
+use crate::rooms::{QUEUED, Room};
 use crate::sink::Source;
 use crate::state::Rx;
-use crate::sys::{ChainError, Guard};
+use crate::sys::{ChainError, Guard, is_confined};
 use crate::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Copies octets of a send behind adverts that stand in memory of the stream, as many as have
-    /// room there. Returns their number.
+    /// Copies octets of a send behind those that stand in memory of the stream, or that have no
+    /// credits, as many as have room there. Returns their number.
     ///
     /// # Errors
     /// `EFAULT`: the first one is not mapped.
@@ -25,6 +26,7 @@ impl Stream<'_> {
     ) -> Result<usize, Errno> {
         let all = source.left();
         rx.sdp.changing = 1;
+        reserve_zcopy(rx);
         let end = loop {
             match queue_some(rx, source) {
                 Ok(0) => break Ok(()),
@@ -32,12 +34,27 @@ impl Stream<'_> {
                 Err(error) => break Err(error),
             }
         };
+        rx.sdp.cannot_join |= u32::from(end.is_ok() && source.left() == all);
+        self.settle_adverts(rx);
         rx.sdp.changing = 0;
-        self.note_spilled(rx);
         match (all - source.left(), end) {
             (0, Err(Some(error))) => Err(error),
             (_, Err(None)) => Err(self.owner_died()),
             (done, _) => Ok(done),
+        }
+    }
+
+    /// Notes whether a send without credits has a place. It has none behind as many octets as TCP
+    /// would take: those of a bulk transfer would be copied for nothing.
+    pub(crate) fn note_joining(&self, rx: &mut Guard<'_, Rx>) {
+        if rx.sdp.has_many_credits() {
+            (rx.sdp.joins, rx.sdp.cannot_join) = (0, 0);
+        } else {
+            let may_join = self.state.asked.joins()
+                && rx.sdp.cannot_join == 0
+                && rx.sdp.in_flight() < QUEUED
+                && !is_confined();
+            rx.sdp.joins = may_join.into();
         }
     }
 }
@@ -45,7 +62,7 @@ impl Stream<'_> {
 /// Copies some octets behind. `Err(None)`: the numbers are damaged.
 fn queue_some(rx: &mut Guard<'_, Rx>, source: &mut Source<'_>) -> Result<usize, Option<Errno>> {
     let Some((state, mut chains, Zcopy { adverts, sources, .. })) = zcopy(rx) else { return Ok(0) };
-    let part = source.first(state.rooms.free(Room::Spill));
+    let part = source.first(state.rooms.free(Room::Queued));
     let (mut core, mut tables) = (state.sdp.core, adverts.tables);
     let Ok(id) = Machine::new(&mut core, Some(&mut tables)).queue_behind(1) else { return Ok(0) };
     if part.left() == 0 {
@@ -58,7 +75,7 @@ fn queue_some(rx: &mut Guard<'_, Rx>, source: &mut Source<'_>) -> Result<usize, 
         Err(ChainError::Damaged) => return Err(None),
     };
     let queued = Machine::new(&mut state.sdp.core, Some(&mut adverts.tables)).queue_behind(count as u32);
-    if queued != Ok(id) || !state.rooms.charge(Room::Spill, count) {
+    if queued != Ok(id) || !state.rooms.charge(Room::Queued, count) {
         return Err(None);
     }
     (backing.kind, backing.len) = (Backing::CHAIN, backing.len + count as u32);
@@ -67,9 +84,9 @@ fn queue_some(rx: &mut Guard<'_, Rx>, source: &mut Source<'_>) -> Result<usize, 
     Ok(count)
 }
 
-/// Returns whether sends are to put their octets behind a spill: adverts stand in memory of the
-/// stream, none in a program's, and a third of the room is free.
-pub(super) fn may_queue(sources: &[Backing], rooms: &Rooms) -> bool {
+/// Returns whether sends are to put their octets behind those that wait: some stand in memory of the
+/// stream, and none in a program's.
+pub(super) fn may_queue(sources: &[Backing]) -> bool {
     let any = |kind| sources.iter().any(|backing| backing.kind == kind);
-    any(Backing::CHAIN) && !any(Backing::CALL) && rooms.free(Room::Spill) >= SPILL / 3
+    any(Backing::CHAIN) && !any(Backing::CALL)
 }

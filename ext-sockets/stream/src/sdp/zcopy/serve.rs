@@ -14,6 +14,7 @@ use super::lent::Lent;
 use super::state::{Backing, Request, Zcopy, zcopy};
 use crate::buffers::LITTLE_SEND;
 use crate::owed::owe_fpdu;
+use crate::rooms::Room;
 use crate::sdp::counters;
 use crate::sink::Source;
 use crate::state::{Rx, Tx};
@@ -58,6 +59,11 @@ impl Backing {
     pub(super) const CHAIN: u32 = 2;
     /// Nothing: its owner has died. The advert is being taken back.
     pub(super) const DROPPED: u32 = 3;
+
+    /// Returns the room to which the octets are charged: those without an advert were queued.
+    pub(super) fn room(&self) -> Room {
+        if self.stag == 0 { Room::Queued } else { Room::Spill }
+    }
 }
 
 impl Request {

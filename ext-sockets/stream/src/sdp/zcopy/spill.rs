@@ -15,7 +15,7 @@ use super::behind::may_queue;
 use super::serve::{Ends, Tagged};
 use super::state::{Backing, Requests, Zcopy, zcopy};
 use crate::buffers::LITTLE_SEND;
-use crate::rooms::Room;
+use crate::rooms::{QUEUED, Room};
 use crate::sink::Source;
 use crate::state::{Phase, Rx, Tx};
 use crate::sys::{BLOCK, Chain, ChainError, Chains, Guard, Scratch, Tcp, Tried, parts};
@@ -28,7 +28,14 @@ impl Stream<'_> {
     /// sent, though no call of the program may ever come.
     #[must_use]
     pub fn has_obligation(&self) -> bool {
-        self.state.spilled.load(Ordering::Acquire) > 0 && self.state.phase() == Phase::Framed
+        let left = match self.state.spilled.load(Ordering::Acquire) {
+            LAST_IS_OWED if !self.owes() => {
+                self.state.spilled.store(0, Ordering::Release);
+                0
+            }
+            left => left,
+        };
+        left > 0 && self.state.phase() == Phase::Framed
     }
 
     /// Meets as much of the [obligation](Self::has_obligation) as is possible without waiting:
@@ -49,7 +56,7 @@ impl Stream<'_> {
             }
             taken
         });
-        if let Err(error) = met {
+        if let Err(error) = met.and_then(|()| self.pay_if_owing()) {
             self.remember(error);
         }
     }
@@ -86,8 +93,11 @@ impl Stream<'_> {
     pub(super) fn note_spilled(&self, rx: &mut Guard<'_, Rx>) {
         let Some((state, _, all)) = zcopy(rx) else { return };
         let spilled = all.sources.iter().filter(|backing| backing.kind == Backing::CHAIN).count();
-        self.state.spilled.store(spilled as u64, Ordering::Release);
-        state.sdp.queues = may_queue(&all.sources, &state.rooms).into();
+        let was_any = self.state.spilled.load(Ordering::Acquire) > 0;
+        let left = if spilled == 0 && was_any { LAST_IS_OWED } else { spilled as u64 };
+        self.state.spilled.store(left, Ordering::Release);
+        state.sdp.queues = may_queue(&all.sources).into();
+        state.sdp.is_full = (state.rooms.free(Room::Queued) < QUEUED / 3).into();
     }
 
     /// Gives up adverts of the stream's own memory that are over, and the block of tables with the
@@ -106,7 +116,7 @@ impl Stream<'_> {
             };
             if is_over {
                 let _ = machine.release_source(id);
-                state.rooms.release(Room::Spill, backing.len as usize);
+                state.rooms.release(backing.room(), backing.len as usize);
                 let _ = chains.clear(&mut backing.chain);
                 *backing = Backing::default();
             }
@@ -192,10 +202,20 @@ impl Stream<'_> {
                 return Ok(false);
             }
             rx.sdp.changing = 1;
-            let Some((state, _, all)) = zcopy(rx) else { return Err(self.owner_died()) };
+            let Some((state, mut chains, all)) = zcopy(rx) else { return Err(self.owner_died()) };
             all.adverts = adverts;
             sdp.changing = 1;
             state.sdp = sdp;
+            // Nobody reads what came back.
+            let done = Machine::new(&mut state.sdp.core, Some(&mut all.adverts.tables)).source(id).done;
+            let backing = &mut all.sources[id.place()];
+            let gone = done.saturating_sub(backing.from);
+            if chains.drop_front(&mut backing.chain, gone as usize).is_err() {
+                return Err(self.owner_died());
+            }
+            state.sdp.note_sent(1, gone as usize);
+            state.rooms.release(backing.room(), gone as usize);
+            (backing.from, backing.len) = (done, backing.len.saturating_sub(gone));
             self.settle_adverts(rx);
             rx.sdp.changing = 0;
         }
@@ -246,6 +266,10 @@ impl Stream<'_> {
         Ok(last.is_some())
     }
 }
+
+/// In place of the number of adverts in memory of the stream: there are none, but TCP has not taken
+/// all of the last message.
+const LAST_IS_OWED: u64 = u64::MAX;
 
 /// Copies the memory behind an advert. `Err(None)`: the numbers are damaged.
 fn spill(rx: &mut Guard<'_, Rx>, place: usize, memory: &mut Source<'_>) -> Result<bool, Option<Errno>> {

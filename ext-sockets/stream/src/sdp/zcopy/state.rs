@@ -118,7 +118,7 @@ pub(crate) struct Backing {
     pub(crate) chain: Chain,
     /// Octets of the advert in front of the chain's first one.
     pub(crate) from: u32,
-    /// Octets of the advert, which are charged to the room for spills.
+    /// Octets of the advert from there on, which are charged to a [room](Self::room).
     pub(crate) len: u32,
 }
 

@@ -35,7 +35,7 @@ pub(super) const OWN: usize = OWN_BLOCKS_AT + OWN_BLOCKS * BLOCK;
 pub(super) const OWN_MORE_AT: usize = OWN.next_multiple_of(PAGE);
 /// Number of these blocks: for all Bufs of an end of the Sockets Direct Protocol, and its other
 /// rooms.
-pub(super) const OWN_MORE: usize = 300;
+pub(super) const OWN_MORE: usize = 335;
 /// Octets of a slab of a state without a file.
 pub(super) const OWN_ALL: usize = OWN_MORE_AT + OWN_MORE * BLOCK;
 
