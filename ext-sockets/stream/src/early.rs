@@ -42,7 +42,7 @@ impl Stream<'_> {
         tx.early_added(count);
         // Octets that were not taken, also for want of a block, wait until this end may send.
         self.state.early_full.store(wanted < source.left() || tx.early_is_full(), Ordering::Release);
-        self.state.note_owed(&tx);
+        self.note_owed(&tx);
         match count {
             0 if wanted > 0 => Err(Errno::FAULT),
             0 => Err(Errno::WOULD_BLOCK),
@@ -128,7 +128,7 @@ impl Stream<'_> {
             tx.fin_sent = true;
             let _ = self.kernel.shut(super::sys::Direction::Send);
         }
-        self.state.note_owed(&tx);
+        self.note_owed(&tx);
         // Set before another thread can have octets kept.
         self.state.set_plain();
         self.shut_what_was_shut_early();

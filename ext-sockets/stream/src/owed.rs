@@ -37,7 +37,7 @@ impl Stream<'_> {
             // The call fails only when there is no connection any more.
             let _ = self.kernel.shut(Direction::Send);
         }
-        self.state.note_owed(tx);
+        self.note_owed(tx);
         paid
     }
 

@@ -75,6 +75,8 @@ pub struct State {
     not_sink_threshold: AtomicU64,
     /// The thresholds that were set for this socket alone, as bits: [`OF_SOURCE`], [`OF_SINK`].
     own_thresholds: AtomicU32,
+    /// `SO_LINGER` of the program, and why the kernel has another; 0: it has not.
+    pub(super) linger: AtomicU64,
     /// Number of adverts of this end that stand in memory of the stream (SDP), or that the last
     /// octets of them are owed.
     pub(super) spilled: AtomicU64,

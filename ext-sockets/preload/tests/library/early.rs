@@ -7,8 +7,9 @@ use tempfile::TempDir;
 
 use crate::support::{FRAMED, command, compile, succeeded};
 
-const WAYS: [&str; 13] = [
+const WAYS: [&str; 14] = [
     "banner_and_close",
+    "banner_and_death",
     "both_ends",
     "by_exit",
     "half_close",

@@ -5,10 +5,12 @@
 #include <linux/tcp.h>
 #include <linux/sockios.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "check.h"
@@ -68,6 +70,54 @@ static void banner_and_close(void) {
         hears(fd, 0, 50, 1);
         close(fd);
     }
+}
+
+static struct linger linger_of(int fd, int kernels) {
+    struct linger linger = {-1, -1};
+    socklen_t len = sizeof linger;
+    IS(kernels ? syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_LINGER, &linger, &len)
+               : getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &len),
+       0);
+    return linger;
+}
+
+/* A server whose process dies behind its banner, without a word to the library, while the client sleeps. TCP has
+ * the banner; a stream that could not send it yet must not end as if there had been none. */
+static void banner_and_death(void) {
+    for (int way = 0; way < 2; way++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int peer = accepts(0);
+            struct linger program = {1, 20};
+            IS(setsockopt(peer, SOL_SOCKET, SO_LINGER, &program, sizeof program), 0);
+            IS(write(peer, said, 50), 50);
+            IS(linger_of(peer, 0).l_linger, 20);
+            if (way)
+                kill(getpid(), SIGKILL);
+            _exit(0);
+        }
+        int fd = connects(0);
+        IS(waitpid(child, NULL, 0), child);
+        char octets[100];
+        ssize_t got = recv(fd, octets, sizeof octets, 0);
+        if (getenv("RDDP_FAMILY")) {
+            IS(got, -1);
+            IS(errno, ECONNRESET);
+        } else {
+            IS(got, 50);
+        }
+        close(fd);
+    }
+    /* The program's value is the kernel's again when the octets have gone. */
+    int fd = connects(0), peer = accepts(0);
+    struct linger program = {1, 20};
+    IS(write(peer, said, 50), 50);
+    IS(setsockopt(peer, SOL_SOCKET, SO_LINGER, &program, sizeof program), 0);
+    IS(write(fd, said, 50), 50);
+    hears(peer, 0, 50, 0);
+    hears(fd, 0, 50, 0);
+    IS(linger_of(peer, 1).l_linger, 20);
+    close(fd), close(peer);
 }
 
 /* One thread has both ends, and neither waits for the other; nor do blocking ones that write
@@ -380,7 +430,8 @@ static const struct {
     const char *name;
     void (*run)(void);
 } WAYS[] = {
-    {"banner_and_close", banner_and_close}, {"both_ends", both_ends},       {"by_exit", by_exit},
+    {"banner_and_close", banner_and_close}, {"banner_and_death", banner_and_death},
+    {"both_ends", both_ends},               {"by_exit", by_exit},
     {"half_close", half_close},             {"edge_of_room", edge_of_room}, {"of_two_processes", of_two_processes},
     {"of_a_file", of_a_file},               {"lingering", lingering},   {"counted", counted},
     {"by_reset", by_reset},                 {"bad_pointer", bad_pointer},   {"without_room", without_room},

@@ -130,7 +130,7 @@ impl Stream<'_> {
                 let _ = self.kernel.shut(Direction::Send);
             }
         }
-        self.state.note_owed(tx);
+        self.note_owed(tx);
         paid
     }
 
@@ -203,7 +203,7 @@ impl Stream<'_> {
                 let _ = self.kernel.shut(Direction::Send);
             }
         }
-        self.state.note_owed(tx);
+        self.note_owed(tx);
         paid
     }
 

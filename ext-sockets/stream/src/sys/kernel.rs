@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{Calls, Cancellable};
 use crate::tcp_state::{TCP_CLOSE, TCP_SYN_RECV, TCP_SYN_SENT, has_peers_fin};
-use crate::{Caller, Errno};
+use crate::{Caller, Errno, Linger};
 
 /// A direction of the connection, or both, as `shutdown` names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,6 +339,35 @@ impl Kernel<'_> {
         let len = size_of::<c_int>() as libc::socklen_t;
         // SAFETY: the option is an int, which lives until the call returns.
         let done = unsafe { (self.calls.0.setsockopt)(self.fd, level, name, at, len) };
+        if done < 0 { Err(Errno::last()) } else { Ok(()) }
+    }
+
+    /// Returns `SO_LINGER`.
+    pub(crate) fn linger(&self) -> Result<Linger, Errno> {
+        if is_confined() {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+        let mut len = size_of::<libc::linger>() as libc::socklen_t;
+        let at = (&raw mut linger).cast::<c_void>();
+        // SAFETY: the kernel writes at most `len` octets to `linger`, which is as long.
+        let done = unsafe {
+            (self.calls.0.getsockopt)(self.fd, libc::SOL_SOCKET, libc::SO_LINGER, at, &raw mut len)
+        };
+        if done < 0 {
+            Err(Errno::last())
+        } else {
+            Ok(Linger { on: linger.l_onoff, seconds: linger.l_linger })
+        }
+    }
+
+    /// Sets `SO_LINGER`.
+    pub(crate) fn set_linger(&self, linger: Linger) -> Result<(), Errno> {
+        let linger = libc::linger { l_onoff: linger.on, l_linger: linger.seconds };
+        let at = (&raw const linger).cast::<c_void>();
+        let len = size_of::<libc::linger>() as libc::socklen_t;
+        // SAFETY: the option is this structure, which lives until the call returns.
+        let done = unsafe { (self.calls.0.setsockopt)(self.fd, libc::SOL_SOCKET, libc::SO_LINGER, at, len) };
         if done < 0 { Err(Errno::last()) } else { Ok(()) }
     }
 

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 
 use rddp_real::{self as real, Value};
-use rddp_stream::{Errno, Role};
+use rddp_stream::{Errno, Linger, Role, State};
 
 use crate::kinds::Ours;
 use crate::socket::{self, Care, Held, KindId, Locked, Mode, SavedOptions, Settings};
@@ -27,6 +27,9 @@ pub fn set_option(fd: c_int, level: c_int, name: c_int, octets: &[u8]) -> Option
     if let Some(set) = socket::old_sdp::set(&mut settings, level, name, octets) {
         return Some(set.map(|()| ours.apply(&settings)));
     }
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) && replaces_linger(&ours, octets) {
+        return Some(Ok(()));
+    }
     match care(&ours, &settings, level, name) {
         Care::Kernel => None,
         Care::Ours => Some(settings.saved.set(level, name, octets).map(|()| ours.apply(&settings))),
@@ -43,6 +46,12 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, Errn
     if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) {
         return ours.take_error().map(|Errno(number)| Ok(Value::int(number)));
     }
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER)
+        && let Some(Linger { on, seconds }) = ours.held().state().and_then(State::linger)
+    {
+        let octets = [on.to_ne_bytes(), seconds.to_ne_bytes()].concat();
+        return Some(Ok(Value::octets(&octets)));
+    }
     let settings = ours.held().settings();
     if let Some(value) = socket::old_sdp::get(&settings, level, name) {
         return Some(Ok(value));
@@ -52,6 +61,15 @@ pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<Result<Value, Errn
         Care::Ours => Some(settings.saved.get(level, name)),
         Care::Nobody => Some(Err(Errno(libc::ENOPROTOOPT))),
     }
+}
+
+/// Sets `SO_LINGER` of a stream that has put another value into the kernel. Returns whether it has,
+/// and the value is one.
+fn replaces_linger(ours: &Ours, octets: &[u8]) -> bool {
+    let Some(state) = ours.held().state() else { return false };
+    let Some((on, rest)) = octets.split_first_chunk() else { return false };
+    let Some((seconds, _)) = rest.split_first_chunk() else { return false };
+    state.set_linger(Linger { on: c_int::from_ne_bytes(*on), seconds: c_int::from_ne_bytes(*seconds) })
 }
 
 /// Returns the party that answers for an option of TCP sockets.

@@ -15,6 +15,7 @@ use super::behind::may_queue;
 use super::serve::{Ends, Tagged};
 use super::state::{Backing, Requests, Zcopy, zcopy};
 use crate::buffers::LITTLE_SEND;
+use crate::kept::Kept;
 use crate::rooms::{QUEUED, Room};
 use crate::sink::Source;
 use crate::state::{Phase, Rx, Tx};
@@ -96,6 +97,7 @@ impl Stream<'_> {
         let was_any = self.state.spilled.load(Ordering::Acquire) > 0;
         let left = if spilled == 0 && was_any { LAST_IS_OWED } else { spilled as u64 };
         self.state.spilled.store(left, Ordering::Release);
+        self.note_kept(Kept::Spilled, spilled > 0);
         state.sdp.queues = may_queue(&all.sources).into();
         state.sdp.is_full = (state.rooms.free(Room::Queued) < QUEUED / 3).into();
     }

@@ -5,7 +5,7 @@ use std::ffi::c_short;
 use std::time::Duration;
 
 use rddp_real as real;
-use rddp_stream::{self as stream, Leaving, Phase, Role, State};
+use rddp_stream::{self as stream, Leaving, Linger, Phase, Role, State};
 
 use super::Framed;
 use crate::kinds::kind::{Close, Farewell, Obligation};
@@ -51,7 +51,7 @@ impl Close for Framed {
         let Some(state) = self.held.state() else { return true };
         let stream = self.stream(state);
         let is_sdp = stream.leave().is_some();
-        let finished = match real::linger(self.fd) {
+        let finished = match self.linger_time(state) {
             // TCP waits until all is acknowledged, and not for the peer's end.
             Some(time) if is_sdp && !exit::has_begun() => {
                 stream.leave_within(time) && self.is_left() != Some(false)
@@ -172,6 +172,12 @@ impl Framed {
         is_to_tell.then(|| UNTIL_PLAIN.saturating_sub(age))
     }
 
+    /// Returns the time of `SO_LINGER` as the program has it, if it is on.
+    fn linger_time(&self, state: &State) -> Option<Duration> {
+        let Some(Linger { on, seconds }) = state.linger() else { return real::linger(self.fd) };
+        (on != 0).then(|| Duration::from_secs(seconds.unsigned_abs().into()))
+    }
+
     /// Does as much as is possible at once for an unfinished stream. Returns whether it is
     /// finished.
     fn finishes_at_once(&self, state: &State) -> bool {
@@ -181,7 +187,7 @@ impl Framed {
             return true;
         }
         // With a linger time of zero the kernel resets the connection.
-        real::linger(self.fd) == Some(Duration::ZERO) || self.is_left().unwrap_or_else(|| stream.finishes())
+        self.linger_time(state) == Some(Duration::ZERO) || self.is_left().unwrap_or_else(|| stream.finishes())
     }
 
     /// Returns whether the kernel may close a connection of SDP that the program has closed. `None`
