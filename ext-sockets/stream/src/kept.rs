@@ -59,13 +59,21 @@ impl State {
 impl Stream<'_> {
     /// Notes what is owed, and whether octets are kept until this end may send.
     pub(super) fn note_owed(&self, tx: &Tx) {
-        self.state.note_owed(tx);
-        self.note_kept(Kept::Early, !tx.early().is_empty());
+        let is_kept = self.state.note_owed(tx);
+        self.note_kept(Kept::Early, is_kept);
     }
 
     /// Notes whether octets are kept for this reason.
+    #[inline]
     pub(super) fn note_kept(&self, kept: Kept, is_kept: bool) {
         let word = self.state.linger.load(Ordering::Acquire);
+        if is_kept || word != 0 {
+            self.note_change(kept, is_kept, word);
+        }
+    }
+
+    #[cold]
+    fn note_change(&self, kept: Kept, is_kept: bool, word: u64) {
         let is_noted = Linger::of(word).0 == kept as u8;
         if is_kept && word == 0 {
             let _ = self.reset_at_death(kept);

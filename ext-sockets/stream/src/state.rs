@@ -227,11 +227,12 @@ impl State {
 
     /// Notes that what is owed has changed.
     #[inline]
-    pub(super) fn note_owed(&self, tx: &Tx) {
+    pub(super) fn note_owed(&self, tx: &Tx) -> bool {
         let early = !tx.early().is_empty();
         let room = !tx.owed().is_empty() || early && self.may_send.load(Ordering::Acquire);
         self.wants_room.store(room, Ordering::Release);
         self.owing.store(tx.owes() || early, Ordering::Release);
+        early
     }
 
     fn owe_nothing(&self) {

@@ -332,11 +332,13 @@ impl Shared {
     }
 
     /// Returns whether there are more credits than a wait for room is told of.
+    #[inline]
     pub(super) fn has_many_credits(&self) -> bool {
         self.core.has_credits_for_data() && !self.is_short()
     }
 
     /// Notes Data messages that were sent.
+    #[inline]
     pub(super) fn note_sent(&mut self, messages: usize, octets: usize) {
         if self.newest.saturating_add(messages as u32) > self.peer_bufs {
             (self.sent, self.newest) = ([0, self.sent[0]], 0);
@@ -357,8 +359,9 @@ impl Shared {
 
     /// Returns whether there is something that sleepers were not told of, and notes that they are
     /// now: a place for octets, many credits, the peer's end, an urgent octet.
-    pub(super) fn tells_more(&mut self, may_send: bool) -> bool {
-        let facts = [may_send, !self.is_short(), self.is_over(), self.has_urgent()];
+    pub(super) fn tells_more(&mut self, may_send: bool, has_many_credits: bool) -> bool {
+        let is_short = !has_many_credits && self.is_short();
+        let facts = [may_send, !is_short, self.is_over(), self.has_urgent()];
         let now = facts.into_iter().rev().fold(0, |all, fact| all << 1 | u32::from(fact));
         let is_new = now & !self.told != 0;
         self.told = now;
@@ -453,10 +456,10 @@ mod tests {
         let mut shared = begun();
         for _ in 0..3 {
             shared.low = 0;
-            assert!(shared.tells_more(true), "there are many credits");
-            assert!(!shared.tells_more(true), "they are told already");
+            assert!(shared.tells_more(true, false), "there are many credits");
+            assert!(!shared.tells_more(true, false), "they are told already");
             shared.low = u32::MAX;
-            assert!(!shared.tells_more(true), "there are few");
+            assert!(!shared.tells_more(true, false), "there are few");
         }
     }
 

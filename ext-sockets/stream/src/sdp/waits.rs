@@ -116,9 +116,11 @@ impl Stream<'_> {
     /// something is there that is there now. The caller holds both locks.
     pub(crate) fn note_blocked(&self, rx: &mut Guard<'_, Rx>) {
         let is_readable = rx.left > 0 || rx.sdp.has_stub();
-        self.note_joining(rx);
-        let is_short = rx.sdp.hungry == 0 && live(rx).is_short();
-        let blocked = match is_short || live(rx).blocks_sends() {
+        let has_many = rx.sdp.has_many_credits();
+        self.note_joining(rx, has_many);
+        let is_short = !has_many && rx.sdp.hungry == 0 && live(rx).is_short();
+        let blocks_sends = live(rx).blocks_sends();
+        let blocked = match is_short || blocks_sends {
             _ if rx.sdp.hungry == 1 => BLOCKED_BEHIND,
             false => NOT_BLOCKED,
             true if is_readable => BLOCKED_BEHIND,
@@ -132,8 +134,7 @@ impl Stream<'_> {
         if has_room {
             rx.sdp.cramped = 0;
         }
-        let may_send = !live(rx).blocks_sends();
-        if rx.sdp.tells_more(may_send) || has_room {
+        if rx.sdp.tells_more(!blocks_sends, has_many) || has_room {
             self.kick();
         }
     }

@@ -46,8 +46,9 @@ impl Stream<'_> {
 
     /// Notes whether a send without credits has a place. It has none behind as many octets as TCP
     /// would take: those of a bulk transfer would be copied for nothing.
-    pub(crate) fn note_joining(&self, rx: &mut Guard<'_, Rx>) {
-        if rx.sdp.has_many_credits() {
+    #[inline]
+    pub(crate) fn note_joining(&self, rx: &mut Guard<'_, Rx>, has_many_credits: bool) {
+        if has_many_credits {
             (rx.sdp.joins, rx.sdp.cannot_join) = (0, 0);
         } else {
             let may_join = self.state.asked.joins()
