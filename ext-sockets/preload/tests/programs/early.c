@@ -81,8 +81,9 @@ static struct linger linger_of(int fd, int kernels) {
     return linger;
 }
 
-/* A server whose process dies behind its banner, without a word to the library, while the client sleeps. TCP has
- * the banner; a stream that could not send it yet must not end as if there had been none. */
+/* A server whose process dies behind its banner, without a word to the library, while the client
+ * sleeps. TCP has the banner; a stream that could not send it yet must not end as if there had been
+ * none. */
 static void banner_and_death(void) {
     for (int way = 0; way < 2; way++) {
         pid_t child = fork();

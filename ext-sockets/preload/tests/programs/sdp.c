@@ -445,8 +445,8 @@ static void *answer_lines(void *fd) {
     return NULL;
 }
 
-/* Programs that write a thousand short lines before they read: to a server that answers each, both ends at
- * once, and to a peer that reads when it has slept. */
+/* Programs that write a thousand short lines before they read: to a server that answers each, both
+ * ends at once, and to a peer that reads when it has slept. */
 static void lines(void) {
     void *(*others[])(void *) = {answer_lines, write_and_read};
     for (int i = 0; i < 3; i++) {

@@ -40,8 +40,8 @@ pub(crate) const SINKS: usize = 1 << 20;
 pub(crate) const SPILL: usize = 2 << 20;
 /// Most octets of one spilled advert.
 pub(crate) const ONE_SPILL: usize = 1 << 20;
-/// Most octets of sends that wait: as many as TCP takes by default, 4 MiB at the sender (the largest
-/// size of `tcp_wmem`), and some at a receiver that has read nothing.
+/// Most octets of sends that wait: as many as TCP takes by default, 4 MiB at the sender (the
+/// largest size of `tcp_wmem`), and some at a receiver that has read nothing.
 pub(crate) const QUEUED: usize = 17 << 18;
 
 /// Octets that are charged to each room. All zeros: no room for Data, as before

@@ -85,8 +85,8 @@ fn queue_some(rx: &mut Guard<'_, Rx>, source: &mut Source<'_>) -> Result<usize, 
     Ok(count)
 }
 
-/// Returns whether sends are to put their octets behind those that wait: some stand in memory of the
-/// stream, and none in a program's.
+/// Returns whether sends are to put their octets behind those that wait: some stand in memory of
+/// the stream, and none in a program's.
 pub(super) fn may_queue(sources: &[Backing]) -> bool {
     let any = |kind| sources.iter().any(|backing| backing.kind == kind);
     any(Backing::CHAIN) && !any(Backing::CALL)
