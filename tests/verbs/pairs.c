@@ -166,8 +166,10 @@ static struct rdma_cm_id *equip(struct rdma_cm_id *id, enum way way, struct ibv_
    on: its requests are flushed, and the other end is told. */
 static void queue_pairs_of_any_origin(enum way here, enum way there, int client_goes)
 {
-	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1 };
+	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 3 };
 	struct rdma_cm_id *others[2], *staying;
+	struct ibv_qp_init_attr made;
+	struct ibv_qp_attr told;
 	struct ibv_recv_wr wr = { 0 }, *bad;
 	struct ibv_qp *qps[2];
 	struct ibv_cq *cq;
@@ -190,6 +192,8 @@ static void queue_pairs_of_any_origin(enum way here, enum way there, int client_
 		if (others[end])
 			IS(rdma_destroy_id(others[end]), 0);
 		IS(qps[end]->state, IBV_QPS_RTS);
+		IS(ibv_query_qp(qps[end], &told, IBV_QP_RETRY_CNT, &made), 0);
+		IS(told.retry_cnt, end ? 7 : 3);
 		IS(ibv_post_recv(qps[end], &wr, &bad), 0);
 	}
 	IS(rdma_destroy_id(client_goes ? client : server), 0);
