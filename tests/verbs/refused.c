@@ -122,7 +122,9 @@ static void datagram_socket(void)
 	IS(errno, EOPNOTSUPP);
 }
 
-enum { SIZE = 1 << 20 };
+enum { SIZE = 1 << 19 };
+
+static char octets[8];
 
 static void *change(void *sent)
 {
@@ -133,21 +135,26 @@ static void *change(void *sent)
 }
 
 /* Sends memory that changes, until the peer finds a wrong CRC. It is no static memory, which begins
- * in a mapping of the program's file: such is copied before it is summed. */
+ * in a mapping of the program's file: such is copied before it is summed. A Read behind each Write
+ * keeps the next one back: a peer that has sent a Terminate resets TCP after so much more. */
 static void changed(void)
 {
 	char *sent = malloc(SIZE), *taken = malloc(SIZE);
-	struct ibv_mr *source, *sink;
+	struct ibv_mr *source, *sink, *read;
 	pthread_t thread;
 
 	join();
 	source = ibv_reg_mr(client->pd, sent, SIZE, 0);
-	sink = rdma_reg_write(server, taken, SIZE);
+	sink = ibv_reg_mr(server->pd, taken, SIZE,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	read = rdma_reg_msgs(client, octets, sizeof octets);
 	pthread_create(&thread, NULL, change, sent);
 	do
-		if (rdma_post_write(client, NULL, sent, SIZE, source, 0, (uintptr_t)taken, sink->rkey))
+		if (rdma_post_write(client, NULL, sent, SIZE, source, 0, (uintptr_t)taken, sink->rkey) ||
+		    rdma_post_read(client, NULL, octets, sizeof octets, read, 0, (uintptr_t)taken, sink->rkey))
 			break;
-	while (next(client->send_cq).status == IBV_WC_SUCCESS);
+	while (next(client->send_cq).status == IBV_WC_SUCCESS &&
+	       next(client->send_cq).status == IBV_WC_SUCCESS);
 }
 
 int main(int argc, char **argv)
