@@ -92,10 +92,11 @@ fn octets_cross_both_ways_at_once() {
     }
 }
 
-/// Does what the helper thread does for an end whose program makes no call.
+/// Does what the helper thread does for an end whose program makes no call but to wait.
 pub(crate) fn help(end: &End, until: &AtomicBool) {
     while !until.load(Ordering::Relaxed) {
         end.stream().meet_obligation();
+        end.poll(libc::POLLOUT, Duration::ZERO);
         thread::sleep(Duration::from_millis(1));
     }
 }
