@@ -2,6 +2,10 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::super::abi::{rdma_cm_event, rdma_event_channel};
 use super::super::border::{given, minus, pointer};
@@ -16,6 +20,8 @@ use crate::fifo::Fifo;
 pub(super) struct Channel {
     c: Shared<rdma_event_channel>,
     pub(super) events: Fifo<Arc<Event>>,
+    /// The thread that took events last, and whether it is here for another.
+    taker: Mutex<Option<(ThreadId, bool)>>,
     users: Users,
 }
 
@@ -34,9 +40,22 @@ impl Channel {
     pub(super) fn new() -> Outcome<Arc<Channel>> {
         let events = Fifo::new()?;
         let c = rdma_event_channel { fd: events.raw_fd() };
-        Ok(Arc::new(Channel { c: Shared::new(c), events, users: Users::default() }))
+        Ok(Arc::new(Channel { c: Shared::new(c), events, taker: Mutex::default(), users: Users::default() }))
+    }
+
+    /// Gives a thread that takes events a moment to come back for the next. rping destroys the
+    /// channel while its thread does, which for a device of the kernel is there long before, as
+    /// ids are destroyed by system calls.
+    fn await_taker(&self) {
+        let is_away = || matches!(*self.taker.lock(), Some((id, false)) if id != thread::current().id());
+        let until = Instant::now() + COMES_BACK;
+        while is_away() && Instant::now() < until {
+            thread::sleep(COMES_BACK / 20);
+        }
     }
 }
+
+const COMES_BACK: Duration = Duration::from_millis(10);
 
 pub(in crate::c) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     pointer("rdma_create_event_channel", Channel::new().map(|channel| publish(&channel)))
@@ -44,6 +63,9 @@ pub(in crate::c) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_ch
 
 /// Destroys a channel. Ids that still use it keep it alive behind the program's back.
 pub(in crate::c) extern "C" fn rdma_destroy_event_channel(handle: *mut rdma_event_channel) {
+    if let Ok(channel) = find::<Channel>(handle) {
+        channel.await_taker();
+    }
     drop(retire::<Channel>(handle));
 }
 
@@ -67,7 +89,10 @@ unsafe fn take(handle: *mut rdma_event_channel, to: *mut *mut rdma_cm_event) -> 
     // The channel stays for as long as a thread sleeps here, also where another destroys it, as
     // rping does. A thread that is cancelled leaves it behind.
     let channel = find::<Channel>(handle)?;
-    let event = channel.events.pop()?;
+    *channel.taker.lock() = Some((thread::current().id(), true));
+    let event = channel.events.pop();
+    *channel.taker.lock() = Some((thread::current().id(), false));
+    let event = event?;
     // SAFETY: promised by the caller.
     unsafe { to.write(give(&event)) };
     Ok(())
