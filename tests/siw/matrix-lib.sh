@@ -6,7 +6,7 @@ failures=() # the lines of the cases that failed
 work=$(mktemp -d)
 
 take_down() {
-    "$guest" down 2>/dev/null
+    [ -z "${SIW_LAB_NAME:-}" ] || "$guest" down 2>/dev/null
     rm -rf "$work"
 }
 trap take_down EXIT
@@ -20,6 +20,9 @@ die() {
 # prepare: what all kernels share. The host's programs have to be there already.
 prepare() {
     local kernel program
+    mkdir -p "$SIW_LAB_SHARE"
+    exec 8>"$SIW_LAB_SHARE/lock"
+    flock 8 # another matrix may be about to build the same
     make -s -C "$here" BUILD="$SIW_LAB_SHARE" || die "verbs-peer does not build"
     for program in "$rddp" "$peer"; do
         [ -n "$inside" ] || [ -x "$program" ] || die "no $program: cargo build --release first"
@@ -28,12 +31,12 @@ prepare() {
     mkdir -p "$verbs_folder" && for program in libibverbs.so.1 librdmacm.so.1; do
         ln -sfn "$(realpath "$library")/librddp_verbs.so" "$verbs_folder/$program"
     done
+    exec 8>&-
     [ -z "$capture" ] || mkdir -p "$capture" || die "cannot make $capture"
     for kernel in $kernels; do
         SIW_LAB_KERNEL=$kernel "$lab/setup.sh" >"$work/setup" 2>&1 ||
             die "the lab's setup for $kernel failed: $(tail -n 5 "$work/setup")"
     done
-    "$guest" down 2>/dev/null
 }
 
 # boot SETTINGS: with siw as Debian has it, or, when there are settings, with the one that takes
