@@ -1,12 +1,13 @@
 use std::fs::Permissions;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 
 use super::claim::{Found, Slots};
 use super::layout::{BLOCKS, OF_BLOCKS, OF_SLOTS, SLAB, SLOTS};
 use super::process::Process;
-use super::{SharedState, blocks, file, leave_closed, pool};
+use super::{SharedState, blocks, file, forget_left, leave_closed, pool};
 use rddp_rdmap::TerminateCode;
 
 use crate::{Both, Ended, Options, Phase, Role, State, Why};
@@ -24,20 +25,44 @@ fn create(slots: Slots, cookie: u64) -> SharedState {
     slots.create(cookie, &Options::new(Role::Initiator)).unwrap()
 }
 
+/// Runs `body` in a child of `fork`, with a hold of its own on what it takes in files: what a
+/// process leaves or sweeps is of all files that it has mapped, those of other tests among them,
+/// and their children have its mappings and locks. Returns whether `body` came to its end.
+pub(super) fn in_process(body: impl FnOnce()) -> bool {
+    // SAFETY: the child runs code that needs no other thread, and ends without a return.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        Process::forget_me();
+        forget_left();
+        // The harness keeps what a test prints in memory, which the child's parent never sees.
+        panic::set_hook(Box::new(|why| drop(writeln!(std::io::stderr(), "{why}"))));
+        let ended = panic::catch_unwind(AssertUnwindSafe(body));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(libc::c_int::from(ended.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for a child of this process; the status lives until the call returns.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
 // One test, since a process can have a few files only.
 #[test]
 fn a_file_has_slots_and_blocks() {
     let folder = tempfile::tempdir().unwrap();
-    let slots = slots(folder.path());
-    what_is_taken_is_found_and_free_when_it_is_left(folder.path(), slots);
-    it_grows_by_slabs(slots);
-    blocks_are_given_back_and_used_again(slots);
-    a_holder_that_died_keeps_nothing(slots);
-    others_read_what_a_stream_has_done(folder.path(), slots);
-    what_is_no_state_is_not_taken_for_one(folder.path(), slots);
-    what_exec_has_closed_is_left(folder.path(), slots);
-    a_state_of_another_build_is_useless(folder.path(), slots);
-    one_that_is_unused_goes(folder.path());
+    let works = || {
+        let slots = slots(folder.path());
+        what_is_taken_is_found_and_free_when_it_is_left(folder.path(), slots);
+        it_grows_by_slabs(slots);
+        blocks_are_given_back_and_used_again(slots);
+        a_holder_that_died_keeps_nothing(slots);
+        others_read_what_a_stream_has_done(folder.path(), slots);
+        what_is_no_state_is_not_taken_for_one(folder.path(), slots);
+        what_exec_has_closed_is_left(folder.path(), slots);
+        a_state_of_another_build_is_useless(folder.path(), slots);
+        one_that_is_unused_goes(folder.path());
+    };
+    assert!(in_process(works));
 }
 
 fn what_is_taken_is_found_and_free_when_it_is_left(folder: &Path, slots: Slots) {
@@ -260,19 +285,11 @@ fn threads_that_open_a_file_at_once_have_one_mapping_of_it() {
 /// Runs a check in a process of its own, where files may have `longest` octets.
 pub(super) fn under_limit(longest: u64, has_passed: impl FnOnce() -> bool) {
     let limit = libc::rlimit { rlim_cur: longest, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the child's limit is its own, and it ends without a return.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        // SAFETY: the limit lives until the call returns; the child ends at once.
-        unsafe {
-            libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
-            libc::_exit(libc::c_int::from(!has_passed()));
-        }
-    }
-    let mut status = 0;
-    // SAFETY: waits for a child of ours; the status lives until the call returns.
-    unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!(status, 0);
+    assert!(in_process(|| {
+        // SAFETY: the limit lives until the call returns; it is the child's own.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+        assert!(has_passed());
+    }));
 }
 
 #[test]

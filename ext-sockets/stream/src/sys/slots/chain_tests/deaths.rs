@@ -10,8 +10,9 @@ use super::super::claim::Slots;
 use super::super::layout::BLOCK;
 use super::super::process::Process;
 use super::super::table::Integers;
+use super::super::tests::in_process;
 use super::super::{SharedState, many};
-use super::{STEPS, anonymous, contents, in_child, in_file, octets};
+use super::{STEPS, anonymous, contents, in_file, octets};
 use crate::{Options, Role};
 
 /// A chain in the block of tables, and a block's worth of octets to add.
@@ -74,7 +75,7 @@ fn dies_at(
         chains.append(&mut all[1], &[6; BLOCK]).unwrap();
         contents(&chains, &all[0])
     };
-    let is_done = in_child(|| {
+    let is_done = in_process(|| {
         let mut guard = state.rx.lock().unwrap();
         let (_, mut chains, table) = parts(&mut guard);
         STEPS.set(steps);
@@ -247,5 +248,5 @@ fn killed_processes_leave_no_block_to_a_file() {
             assert!(used() >= 6 && blocks::sweep(slots.pool()) && used() == 0);
         }
     };
-    assert!(in_child(works));
+    assert!(in_process(works));
 }

@@ -7,9 +7,9 @@ use super::super::blocks::Lease;
 use super::super::chain::{Chain, ChainError, Chains, parts};
 use super::super::layout::{BLOCK, BLOCKS, OWN_MORE, SLAB};
 use super::super::table::TABLE;
-use super::super::tests::under_limit;
+use super::super::tests::{in_process, under_limit};
 use super::super::{blocks, left, many};
-use super::{anonymous, contents, each_kind, in_child, in_file};
+use super::{anonymous, contents, each_kind, in_file};
 use crate::sink::Sink;
 use crate::{Options, Role};
 
@@ -126,7 +126,7 @@ fn a_confined_process_uses_the_memory_that_is_there() {
             std::mem::forget(guard);
             std::mem::forget(state);
         };
-        assert!(in_child(works), "in a file: {has_file}");
+        assert!(in_process(works), "in a file: {has_file}");
     }
 }
 
@@ -171,7 +171,7 @@ fn blocks_of_streams_that_are_gone_are_found() {
         let (_, chains, _) = parts(&mut guard);
         assert!(contents(&chains, &kept) == [4; 3 * BLOCK] && many::count(chains.place) == 4);
     };
-    assert!(in_child(works));
+    assert!(in_process(works));
 }
 
 #[test]

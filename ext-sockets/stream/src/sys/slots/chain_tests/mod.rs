@@ -2,7 +2,6 @@
 //! with processes that die at each step.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,19 +71,4 @@ fn contents(chains: &Chains<'_>, chain: &Chain) -> Vec<u8> {
 fn octets(random: &mut Random, len: usize) -> Vec<u8> {
     let first = random.number();
     (0..len as u64).map(|at| (first.wrapping_add(at).wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
-}
-/// Runs `body` in a child of `fork`. Returns whether it came to its end.
-fn in_child(body: impl FnOnce()) -> bool {
-    let mut status = 0;
-    // SAFETY: the child runs code that needs no other thread, and ends without a return; the parent
-    // waits for it.
-    unsafe {
-        let pid = libc::fork();
-        if pid == 0 {
-            let ended = catch_unwind(AssertUnwindSafe(body));
-            libc::_exit(libc::c_int::from(ended.is_err()));
-        }
-        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
-    }
-    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
 }
