@@ -68,9 +68,14 @@ impl Owner {
         Self(generation << 32 | SET | purpose << PURPOSE_AT | place.number() as u64)
     }
 
-    /// Returns whether the slot is still in the use in which it reserved the block.
+    /// Returns whether the slot is still in the use in which it reserved the block, or cannot be
+    /// seen: a process that is confined cannot map slabs that others have added since.
     fn is_there(self, pool: &'static Pool) -> bool {
         let number = self.0 as usize & ((1 << PURPOSE_AT) - 1);
+        let slab = number / SLOTS;
+        if slab < pool.count() && pool.slab(slab).is_none() {
+            return true;
+        }
         pool.slot(number).is_some_and(|(slab, index)| {
             let used = Use::of(&slab.header().entries[index]);
             !used.is_free() && u64::from(used.generation()) == self.0 >> 32

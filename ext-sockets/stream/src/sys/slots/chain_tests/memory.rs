@@ -5,10 +5,10 @@ use std::io::IoSliceMut;
 use super::super::super::tests::may_have_blocks;
 use super::super::blocks::Lease;
 use super::super::chain::{Chain, ChainError, Chains, parts};
-use super::super::layout::{BLOCK, BLOCKS, OWN_MORE, SLAB};
+use super::super::layout::{BLOCK, BLOCKS, OWN_MORE, SLAB, SLOTS};
 use super::super::table::TABLE;
 use super::super::tests::{in_process, under_limit};
-use super::super::{blocks, left, many};
+use super::super::{SharedState, blocks, left, many};
 use super::{anonymous, contents, each_kind, in_file};
 use crate::sink::Sink;
 use crate::{Options, Role};
@@ -170,6 +170,30 @@ fn blocks_of_streams_that_are_gone_are_found() {
         let mut guard = other.rx.lock().unwrap();
         let (_, chains, _) = parts(&mut guard);
         assert!(contents(&chains, &kept) == [4; 3 * BLOCK] && many::count(chains.place) == 4);
+    };
+    assert!(in_process(works));
+}
+
+#[test]
+fn blocks_of_a_slot_that_cannot_be_mapped_are_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let works = || {
+        let slots = super::slots(folder.path());
+        let create = |cookie| slots.create(cookie, &Options::new(Role::Initiator)).unwrap();
+        let add = |state: &SharedState| {
+            let mut guard = state.rx.lock().unwrap();
+            parts(&mut guard).1.append(&mut Chain::default(), &[4; 9]).unwrap();
+        };
+        let own = create(0);
+        add(&own);
+        // The other process's last slot is in a new slab, and its block in one that is mapped here.
+        assert!(in_process(|| {
+            let others: Vec<_> = (1..=SLOTS as u64).map(create).collect();
+            add(&others[SLOTS - 1]);
+            std::mem::forget(others);
+        }));
+        crate::confine();
+        assert!(!blocks::sweep(slots.pool()));
     };
     assert!(in_process(works));
 }
