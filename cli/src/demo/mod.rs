@@ -94,9 +94,8 @@ fn verdict(columns: &[Checks], untouched: bool) -> Result<(), Failure> {
 }
 
 fn measure(addr: SocketAddr, duration: Duration) -> Result<Vec<Outcome>, Failure> {
-    // With one processor, an end that spins keeps the other from running.
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let wait = if processors > 1 { Wait::Poll } else { Wait::Event };
+    // An end that spins keeps the other from running unless each has a processor.
+    let wait = if perf::has_two_idle() { Wait::Poll } else { Wait::Event };
     let options = Options {
         ops: vec![Op::Tcp, Op::Write, Op::Send],
         sizes: vec![SMALL, LARGE],

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::checks::Checks;
 use super::{LARGE, SMALL};
 use crate::out::{self, Table, say};
-use crate::perf::{Op, Outcome};
+use crate::perf::{Op, Outcome, Wait};
 use crate::units;
 
 pub(super) fn begin(json: bool, addr: SocketAddr) {
@@ -98,6 +98,13 @@ fn measured(outcomes: &[Outcome]) {
             let (rate, times) = (large.bytes_per_s / 1e6, large.times_tcp.unwrap_or_default());
             say!("{name:<12}{rate:>12.0}{times:>10.2}{:>22.1}{:>12.1}", small.p50, small.p99);
         }
+    }
+    if outcomes.iter().any(|outcome| outcome.wait == Wait::Event) {
+        say!("Fewer than two processors were idle, so both ends slept where they would have spun.");
+    }
+    if let Some(share) = outcomes.iter().filter_map(Outcome::spoiled).reduce(f64::max) {
+        let percent = share * 100.0;
+        say!("Spoiled by load: threads waited for a processor for up to {percent:.0} % of the time.");
     }
     if cfg!(debug_assertions) {
         say!("This is a debug build: what cargo run --release measures counts.");

@@ -327,6 +327,9 @@ pub(super) enum Reply {
         cpu_s: f64,
         #[serde(default)]
         placed: Placed,
+        /// Time that its threads waited for a processor. Older servers leave it out.
+        #[serde(default)]
+        waited_s: Option<f64>,
     },
     /// The server refuses, or gives up.
     Refused { reason: String },

@@ -1,4 +1,10 @@
-//! Processors: the time that this process has used, and where it runs.
+//! Processors: the time that this process has used, and has waited for; where it runs, and whether
+//! there are enough.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -8,11 +14,61 @@ use nix::unistd::Pid;
 
 use crate::failure::Failure;
 
+/// Share of the time of a measurement above which waiting for a processor has spoiled its figures.
+pub(super) const SPOILED: f64 = 0.1;
+
+/// Time for which two threads try to spin: many times what a scheduler gives each of two.
+const TRIED: Duration = Duration::from_millis(40);
+
 /// Returns the seconds of all threads so far, in user and system mode.
 pub(super) fn seconds() -> f64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
         (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 / 1e6
     })
+}
+
+/// Returns the seconds that threads of this process have been ready to run without a processor so
+/// far; `None` if the kernel does not count them.
+pub(super) fn waited() -> Option<f64> {
+    let threads = fs::read_dir("/proc/self/task").ok()?;
+    // A thread may end meanwhile.
+    let waits = threads.flatten().filter_map(|thread| waited_of(&thread.path()));
+    waits.reduce(|all, one| all + one)
+}
+
+/// Returns the seconds of waiting since there were `before`. Threads that have ended count no more.
+pub(super) fn waited_since(before: Option<f64>) -> Option<f64> {
+    Some((waited()? - before?).max(0.0))
+}
+
+/// Returns the seconds that one thread has waited.
+fn waited_of(thread: &Path) -> Option<f64> {
+    // Nanoseconds on a processor, nanoseconds of waiting for one, and how often it got one.
+    let counters = fs::read_to_string(thread.join("schedstat")).ok()?;
+    let nanoseconds: f64 = counters.split_whitespace().nth(1)?.parse().ok()?;
+    Some(nanoseconds / 1e9)
+}
+
+/// Returns whether two threads that spin have a processor each: they try for a moment.
+pub(crate) fn has_two_idle() -> bool {
+    let until = Instant::now() + TRIED;
+    let spin = || {
+        let this = Path::new("/proc/thread-self");
+        let before = waited_of(this);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        Some(waited_of(this)? - before?)
+    };
+    let waits = thread::scope(|scope| {
+        let other = scope.spawn(spin);
+        [spin(), other.join().unwrap_or_default()]
+    });
+    let most = SPOILED * TRIED.as_secs_f64();
+    match waits {
+        [Some(one), Some(other)] => one.max(other) <= most,
+        _ => thread::available_parallelism().map_or(1, usize::from) > 1,
+    }
 }
 
 /// Returns two processors that this process may use.

@@ -226,6 +226,8 @@ impl Run {
         let all = self.slices.iter().copied().reduce(Measured::before).unwrap_or_default();
         let agreed = self.sessions[0].0.agreed();
         let placed = self.sessions.iter().map(|(session, _)| session.placed()).reduce(Add::add);
+        // That of processes, as processor time, so each direction has that of both.
+        let waited = self.sessions.iter().filter_map(|(session, _)| session.waited()).reduce(f64::max);
         let placed = placed.filter(|_| setup.placement != Level::User && setup.op != Op::Tcp);
         Outcome {
             op: setup.op,
@@ -244,6 +246,7 @@ impl Run {
             msgs_per_s: (bytes_per_s / f64::from(setup.size)).round(),
             lat_us: self.latencies.micros(),
             cpu_s_per_gb: if all.octets == 0 { 0.0 } else { all.cpu_s / (all.octets as f64 / 1e9) },
+            waited,
             placement: setup.placement,
             kernel_placed_bytes: placed.map(|placed| placed.octets),
             kernel_placed_behind_bytes: placed.map(|placed| placed.behind),

@@ -21,6 +21,7 @@ mod tcp;
 use clap::{Args, Subcommand};
 
 pub(crate) use self::control::{Op, Setup, Wait};
+pub(crate) use self::cpu::has_two_idle;
 pub(crate) use self::measure::measure;
 pub(crate) use self::options::{Direction, Options};
 use self::options::{LocalArgs, MeasureArgs, ServerArgs};
@@ -50,6 +51,8 @@ What the numbers are:
              write: the same; each end looks at its memory (--wait poll), or the Write is followed by a Send (event)
              read: from posting one Read until its data is there, which is a whole round trip
              fetch-add, cmp-swap: as read. Not measured with -R and -b
+  waited     the share of the time for which threads were ready to run and had no processor, at the end where it
+             is more; shown above 10 %, where it has spoiled the figures
   x tcp      the bandwidth beside that of plain TCP sockets with the same size, in the same run
   cpu s/GB   processor time of both processes while 10^9 octets were moved; with --wait poll both never sleep
 

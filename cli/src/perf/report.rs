@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::control::{Level, Op, Wait};
+use super::cpu;
 use super::options::{Direction, Options};
 use crate::failure::Failure;
 use crate::out::{self, say};
@@ -33,6 +34,9 @@ pub(crate) struct Outcome {
     /// Measured in the forward direction alone.
     pub(crate) lat_us: Option<Micros>,
     pub(crate) cpu_s_per_gb: f64,
+    /// Share of the time for which threads were ready to run without a processor, at the end where
+    /// it is more.
+    pub(crate) waited: Option<f64>,
     pub(crate) placement: Level,
     /// Octets that the kernel has placed and that were right, latency and all; those of them that
     /// it placed while a segment in front was missing; and those of the streams that it has not
@@ -49,6 +53,13 @@ pub(crate) struct Outcome {
     /// Bandwidth beside that of plain TCP, if that was measured.
     #[serde(skip)]
     pub(crate) times_tcp: Option<f64>,
+}
+
+impl Outcome {
+    /// Returns the share of the time spent waiting for a processor, if it has spoiled the figures.
+    pub(crate) fn spoiled(&self) -> Option<f64> {
+        self.waited.filter(|share| *share > cpu::SPOILED)
+    }
 }
 
 /// Quantiles of latency.
@@ -107,7 +118,7 @@ pub(super) fn print(
         out::json(&Results { results });
         return Ok(());
     }
-    let mut last = None;
+    let (mut last, mut spoiled) = (None, false);
     let progress = Progress::new(options);
     let measured = measure(&mut |told| match told {
         Told::AtWork { size } => progress.at(*size),
@@ -119,10 +130,15 @@ pub(super) fn print(
                 Some(_) => {}
             }
             last = Some(outcome.size);
+            spoiled |= outcome.spoiled().is_some();
             row(outcome);
         }),
     });
     progress.0.finish_and_clear();
+    if spoiled {
+        say!();
+        say!("Spoiled by load, where a row waited: fewer processors were idle than threads wanted to run.");
+    }
     measured.map(drop)
 }
 
@@ -222,7 +238,8 @@ fn row(outcome: &Outcome) {
         outcome.msgs_per_s / 1e3,
         outcome.cpu_s_per_gb,
     );
-    say!("{}", row.trim_end());
+    let spoiled = outcome.spoiled().map(|share| format!("waited {:.0} % for a processor", share * 100.0));
+    say!("{}", format!("{row:<103}  {}", spoiled.unwrap_or_default()).trim_end());
     if let (Some(octets), Some(behind)) = (outcome.kernel_placed_bytes, outcome.kernel_placed_behind_bytes) {
         let [octets, behind] = [octets, behind].map(units::about);
         say!("          placed by the kernel: {octets}; behind a missing segment: {behind}");

@@ -293,12 +293,12 @@ impl Shared {
                 return Err(Failure::peer("latency is measured by the client alone"));
             }
             channel.send(&Reply::Go)?;
-            let before = cpu::seconds();
+            let before = (cpu::seconds(), cpu::waited());
             let extent = Extent { time: Duration::from_millis(millis).min(MAX_SLICE), messages };
             let deadline = Some(Instant::now() + extent.time + SLACK);
             let messages = engine.run(Slice { phase, extent, deadline, latencies: None })?;
-            let (cpu_s, placed) = (cpu::seconds() - before, engine.placed());
-            channel.send(&Reply::Done { messages, cpu_s, placed })?;
+            let (cpu_s, waited_s) = (cpu::seconds() - before.0, cpu::waited_since(before.1));
+            channel.send(&Reply::Done { messages, cpu_s, placed: engine.placed(), waited_s })?;
         }
         engine.close();
         Ok(())

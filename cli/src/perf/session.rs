@@ -27,6 +27,10 @@ pub(super) struct Session {
     agreed: Option<Agreed>,
     /// Octets that the kernel had placed at the server at the end of the last slice.
     placed: Placed,
+    /// Seconds of all slices so far, and those for which threads waited for a processor, at
+    /// the end where it was more; `None` if an end's kernel does not count them.
+    seconds: f64,
+    waited_s: Option<f64>,
 }
 
 /// Measurements of a slice of bandwidth.
@@ -73,7 +77,15 @@ impl Session {
         if let Engine::Rdma(rdma) = &mut engine {
             rdma.aim(&places)?;
         }
-        Ok(Session { setup: setup.clone(), channel, engine, agreed, placed: Placed::default() })
+        Ok(Session {
+            setup: setup.clone(),
+            channel,
+            engine,
+            agreed,
+            placed: Placed::default(),
+            seconds: 0.0,
+            waited_s: Some(0.0),
+        })
     }
 
     pub(super) fn setup(&self) -> &Setup {
@@ -106,14 +118,23 @@ impl Session {
         let millis = u64::try_from(extent.time.as_millis()).unwrap_or(u64::MAX);
         self.channel.send(&Request::Run { phase, millis, messages: extent.messages })?;
         let Reply::Go = reply(&mut self.channel)? else { return Err(out_of_step()) };
-        let cpu = cpu::seconds();
+        let (begun, cpu, waited) = (Instant::now(), cpu::seconds(), cpu::waited());
         let ours = self.engine.run(Slice { phase, extent, deadline: None, latencies });
         let ours = ours.map_err(|failure| explained(&mut self.channel, failure))?;
-        let Reply::Done { messages: theirs, cpu_s, placed } = reply(&mut self.channel)? else {
+        let Reply::Done { messages: theirs, cpu_s, placed, waited_s } = reply(&mut self.channel)? else {
             return Err(out_of_step());
         };
         self.placed = placed;
+        self.seconds += begun.elapsed().as_secs_f64();
+        let slice = cpu::waited_since(waited).zip(waited_s).map(|(ours, theirs)| ours.max(theirs));
+        self.waited_s = self.waited_s.zip(slice).map(|(before, now)| before + now);
         Ok((if self.setup.reverse { theirs } else { ours }, cpu::seconds() - cpu + cpu_s))
+    }
+
+    /// Returns the share of the time in which threads of an end waited for a processor: of that end
+    /// where it is more, and at most 1, though several may have waited at a time.
+    pub(super) fn waited(&self) -> Option<f64> {
+        self.waited_s.filter(|_| self.seconds > 0.0).map(|waited| (waited / self.seconds).min(1.0))
     }
 
     /// Returns what the kernel has placed at both ends.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::program::{Server, command, free_port, plain_service, run};
+use crate::program::{Ended, Server, command, free_port, on_processor, plain_service, run};
 
 const FAST: [&str; 2] = ["--duration", "0.05"];
 
@@ -43,6 +43,7 @@ fn results_have_the_documented_form() {
             "large_fpdus",
             "stable",
             "wait",
+            "waited",
             "messages",
             "bytes_per_s",
             "msgs_per_s",
@@ -175,6 +176,15 @@ fn options_of_perftest_and_iperf3_are_known() {
             assert_eq!((&one["size"], &one["qps"]), (&64.into(), &2.into()));
         }
     }
+}
+
+#[test]
+fn figures_of_spinning_threads_on_one_processor_are_called_spoiled() {
+    let args = ["perf", "local", "--op", "tcp,write", "--size", "64", "--duration", "0.3"];
+    let ended = Ended::from(on_processor(0, &command(&args)).output().unwrap()).ok();
+    let spoiled = ended.stdout.lines().filter(|row| row.contains("% for a processor")).count();
+    assert_eq!(spoiled, 2, "{ended:?}");
+    assert!(ended.stdout.contains("Spoiled by load"), "{ended:?}");
 }
 
 #[test]

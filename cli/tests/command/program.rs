@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -21,6 +22,22 @@ pub(crate) fn command(args: &[&str]) -> Command {
         .env_remove("RDDP_TOKEN_FILE")
         .stdin(Stdio::null());
     command
+}
+
+/// Returns the command, kept on one of the processors that this process may use.
+pub(crate) fn on_processor(number: usize, command: &Command) -> Command {
+    let usable = sched_getaffinity(Pid::from_raw(0)).unwrap();
+    let of = (0..CpuSet::count()).filter(|at| usable.is_set(*at).unwrap()).nth(number).unwrap();
+    let mut kept = Command::new("taskset");
+    kept.args(["-c", &of.to_string()]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => kept.env(name, value),
+            None => kept.env_remove(name),
+        };
+    }
+    kept.stdin(Stdio::null());
+    kept
 }
 
 /// Runs the program to its end.
