@@ -241,6 +241,7 @@ impl Run {
             large_fpdus: setup.large_fpdus,
             stable: setup.stable,
             wait: setup.wait,
+            batch: setup.batch(),
             messages: all.messages,
             bytes_per_s: bytes_per_s.round(),
             msgs_per_s: (bytes_per_s / f64::from(setup.size)).round(),

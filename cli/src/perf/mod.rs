@@ -51,6 +51,8 @@ What the numbers are:
              write: the same; each end looks at its memory (--wait poll), or the Write is followed by a Send (event)
              read: from posting one Read until its data is there, which is a whole round trip
              fetch-add, cmp-swap: as read. Not measured with -R and -b
+  messages a call
+             of short ones both post, or write, many at a time for the bandwidth: as many for tcp as for RDMA
   waited     the share of the time for which threads were ready to run and had no processor, at the end where it
              is more; shown above 10 %, where it has spoiled the figures
   x tcp      the bandwidth beside that of plain TCP sockets with the same size, in the same run

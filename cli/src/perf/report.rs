@@ -27,6 +27,8 @@ pub(crate) struct Outcome {
     pub(crate) large_fpdus: bool,
     pub(crate) stable: bool,
     pub(crate) wait: Wait,
+    /// Messages that are posted, or written, by each call for the bandwidth.
+    pub(crate) batch: usize,
     /// Messages of the bandwidth, in all directions.
     pub(crate) messages: u64,
     pub(crate) bytes_per_s: f64,
@@ -238,8 +240,11 @@ fn row(outcome: &Outcome) {
         outcome.msgs_per_s / 1e3,
         outcome.cpu_s_per_gb,
     );
+    let batch =
+        (outcome.op == Op::Tcp && outcome.batch > 1).then(|| format!("{} messages a call", outcome.batch));
     let spoiled = outcome.spoiled().map(|share| format!("waited {:.0} % for a processor", share * 100.0));
-    say!("{}", format!("{row:<103}  {}", spoiled.unwrap_or_default()).trim_end());
+    let notes: Vec<_> = batch.into_iter().chain(spoiled).collect();
+    say!("{}", format!("{row:<103}  {}", notes.join(", ")).trim_end());
     if let (Some(octets), Some(behind)) = (outcome.kernel_placed_bytes, outcome.kernel_placed_behind_bytes) {
         let [octets, behind] = [octets, behind].map(units::about);
         say!("          placed by the kernel: {octets}; behind a missing segment: {behind}");

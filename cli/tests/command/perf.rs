@@ -43,6 +43,7 @@ fn results_have_the_documented_form() {
             "large_fpdus",
             "stable",
             "wait",
+            "batch",
             "waited",
             "messages",
             "bytes_per_s",
@@ -175,6 +176,16 @@ fn options_of_perftest_and_iperf3_are_known() {
         for one in found["results"].as_array().unwrap() {
             assert_eq!((&one["size"], &one["qps"]), (&64.into(), &2.into()));
         }
+    }
+}
+
+#[test]
+fn the_table_says_how_many_messages_a_call_of_tcp_has() {
+    for (size, says) in [("64", true), ("1M", false)] {
+        let ended = run(&[&["perf", "local", "--op", "tcp,write", "--size", size], &FAST[..]].concat()).ok();
+        let told =
+            |op| ended.stdout.lines().any(|row| row.starts_with(op) && row.contains("16 messages a call"));
+        assert_eq!((told("tcp"), told("write")), (says, false), "{ended:?}");
     }
 }
 
