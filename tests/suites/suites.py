@@ -4,6 +4,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 PYTHON = "/usr/bin/python3"
@@ -191,6 +192,29 @@ def twisted(built):
             for name in TWISTED]
 
 
+GEVENT = """backdoor close_backend_fd core_fork fileobject greenio greenness hub_join iwait makefile_ref monkey_select
+    monkey_selectors os pywsgi refcount select selectors server server_pywsgi signal socket socket_close socket_errors
+    socket_ex socket_send_memoryview socket_ssl socket_timeout socketpair ssl subprocess timeout""".split()
+
+
+def gevent(built):
+    """Debian's gevent, with the tests of the wheel of its version: Debian's packages have none."""
+    needs((f"{PACKAGES}/gevent", "python3-gevent"), (f"{PACKAGES}/pip", "python3-pip"))
+    folder = built / "gevent"
+    if not folder.exists():
+        version = next(pathlib.Path(PACKAGES).glob("gevent-*.egg-info")).stem.partition("-")[2]
+        try:
+            run([PYTHON, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", f"gevent=={version}"], built)
+        except CannotRun as reason:
+            raise NoSources(reason) from None
+        with zipfile.ZipFile(next(built.glob("gevent-*.whl"))) as wheel:
+            wheel.extractall(folder, [name for name in wheel.namelist() if name.startswith(("gevent/tests/", "gevent/testing/"))])
+        shutil.copytree(f"{PACKAGES}/gevent", folder / "gevent", dirs_exist_ok=True)
+    return [PythonPart("gevent", name, f"gevent.tests.test__{name}", [f"gevent.tests.test__{name}"], limit=600, stall=60,
+                       environment={"PYTHONPATH": "/mnt/cwd"}, files=[folder / "gevent"])
+            for name in GEVENT]
+
+
 def libuv(built):
     folder = debian_source(built, "libuv1")
     if not (folder / "uv_run_tests").exists():
@@ -222,4 +246,4 @@ def redis(built):
             for unit in REDIS]
 
 
-SUITES = {"cpython": cpython, "libuv": libuv, "tornado": tornado, "twisted": twisted, "redis": redis}
+SUITES = {"cpython": cpython, "libuv": libuv, "tornado": tornado, "twisted": twisted, "gevent": gevent, "redis": redis}
