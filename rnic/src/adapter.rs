@@ -2,7 +2,7 @@
 //! What finds connections by number or by address is in [`device`](crate::device).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::budget::Budget;
 use crate::conn::linger::LingerSet;
@@ -12,7 +12,7 @@ use crate::kernel::Kernel;
 use crate::mem::MemTable;
 use crate::stat::StatFile;
 
-/// Time that dropping the last user waits for connections whose QP is gone.
+/// Time that dropping the last user waits for connections without a QP.
 const LEAVE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Adapter {
@@ -27,6 +27,8 @@ pub(crate) struct Adapter {
     pub(crate) promised: Budget,
     /// Connections whose QP is gone.
     pub(crate) lingering: Arc<LingerSet>,
+    /// Connections that were rejected.
+    pub(crate) rejected: Arc<LingerSet>,
     /// Counts of the QPs, where other processes can read them.
     pub(crate) stat: Arc<StatFile>,
 }
@@ -37,9 +39,18 @@ impl std::fmt::Debug for Adapter {
     }
 }
 
+impl Adapter {
+    /// Waits until the peers of connections without a QP have closed, for at most `limit`.
+    pub(crate) fn linger(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        self.lingering.wait(&self.driver, until);
+        self.rejected.wait(&self.driver, until);
+    }
+}
+
 impl Drop for Adapter {
     fn drop(&mut self) {
-        self.lingering.wait(&self.driver, LEAVE);
+        self.linger(LEAVE);
         self.driver.stop();
     }
 }

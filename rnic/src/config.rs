@@ -20,8 +20,9 @@ use crate::srq::SharedReceiveQueue;
 #[derive(Clone, Debug)]
 pub struct RnicConfig {
     /// The greatest number of connections, of all listeners together, whose Request has not come
-    /// whole yet. Connections that were rejected count until their peers have closed them. For one
-    /// more, the oldest from the address (or network) with the most of them is closed.
+    /// whole yet. For one more, the oldest from the address (or network) with the most of them is
+    /// closed. As many that were rejected are kept until their peers have closed them, for two
+    /// seconds at most; for one more the oldest of those is closed.
     pub max_half_open: usize,
     /// The greatest number of such connections from one IPv4 address, or from one /64 network of
     /// IPv6 addresses.

@@ -18,6 +18,7 @@ use crate::capabilities::CAPABILITIES;
 use crate::channel::CompletionChannel;
 use crate::config::RnicConfig;
 use crate::conn::half_open::HalfOpenSet;
+use crate::conn::linger::{self, LingerSet};
 use crate::conn::listen::Listener;
 use crate::conn::peer_count::PeerCount;
 use crate::conn::socket::adopt;
@@ -80,7 +81,8 @@ impl Rnic {
                 sink: config.sink.clone(),
                 partial: Budget::new(config.max_partial),
                 promised: Budget::new(MAX_PROMISED),
-                lingering: Arc::default(),
+                lingering: LingerSet::new(linger::MAX),
+                rejected: LingerSet::new(config.max_half_open),
                 stat: Arc::default(),
             }),
             relieved: Mutex::new(None),
@@ -220,11 +222,12 @@ impl Rnic {
         self.0.anywhere().events.as_fd()
     }
 
-    /// Sleeps until the peers of QPs that were dropped have closed their ends, too, for at most
-    /// `limit`: what dropping the last handle does, for a program that ends and keeps handles.
+    /// Sleeps until the peers of QPs that were dropped, and those that were rejected, have closed
+    /// their ends, too, for at most `limit`: what dropping the last handle does, for a program that
+    /// ends and keeps handles.
     pub fn linger(&self, limit: Duration) {
         if let Ok(device) = self.0.here() {
-            device.lingering.wait(&device.driver, limit);
+            device.linger(limit);
         }
     }
 

@@ -5,13 +5,11 @@
 //! it ends the startup if the peer closes TCP or sends more. The thread that answers writes the
 //! Reply. `ConnectOptions::timeout` limits the time of all this together.
 
-use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rddp_rdma::ConnectOptions;
 
 use super::begin::Part;
-use super::half_open::HalfOpen;
 use super::socket::TcpSocket;
 use super::stage::{Done, Stage};
 use super::startup::Startup;
@@ -121,17 +119,9 @@ impl Startup {
         Ok(())
     }
 
-    /// Keeps the connection until its peer has closed it. Such connections count as half-open;
-    /// where there are too many, this one is closed at once.
+    /// Keeps a rejected connection until its peer has closed it.
     pub(super) fn linger(&self, socket: TcpSocket) {
         self.device.driver.unwatch(socket.as_fd());
-        let peer = socket.peer_addr().ok().and_then(|peer| Some(peer.as_socket()?.ip()));
-        let kept = match self.device.half_open.take(peer) {
-            Some(slot) => HalfOpen::linger(&self.device, socket, slot),
-            None => socket.shutdown(Shutdown::Both),
-        };
-        if let Err(error) = kept {
-            tracing::info!(%error, "closed at once: the peer may not see why its connection has ended");
-        }
+        self.device.rejected.add_rejected(&self.device.driver, socket);
     }
 }

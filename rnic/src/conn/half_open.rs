@@ -1,31 +1,25 @@
-//! Half-open connections: those that a listener took and whose Request is still arriving, and those
-//! that were rejected and that their peers are to close.
+//! Half-open connections: those that a listener took and whose Request is still arriving.
 //!
 //! The background thread reads them. Each has a time limit (RFC 5044 §7.1.2), and their number is
 //! bounded (see `peer_count.rs`).
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read};
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
-use socket2::Socket;
 
 use super::listen::ListenerInner;
 use super::peer_count::{Origin, PeerCount, Slot};
 use super::socket::TcpSocket;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
-use crate::error::ConnectError;
 use crate::io::driver::{Driver, Failure, Source};
 use crate::trace;
 use crate::wire::opening::{Asked, Opening, Progress};
-
-/// The time that a rejected peer has to close.
-const REJECT_LINGER: Duration = Duration::from_secs(2);
 
 /// The half-open connections of a device, by their tokens, which grow. The set alone keeps them
 /// alive.
@@ -54,23 +48,13 @@ impl HalfOpenSet {
     }
 }
 
-/// The stage of a half-open connection.
+/// A Request that is arriving.
 #[derive(Debug)]
-enum Stage {
-    /// The Request is arriving.
-    Request {
-        socket: TcpSocket,
-        opening: Opening,
-        slot: Slot,
-        listener: Weak<ListenerInner>,
-    },
-    /// The Request was rejected. The initiator is to close first, so that TCP does not lose the
-    /// Reply.
-    Rejected {
-        socket: TcpSocket,
-        slot: Slot,
-    },
-    Over,
+struct Arriving {
+    socket: TcpSocket,
+    opening: Opening,
+    slot: Slot,
+    listener: Weak<ListenerInner>,
 }
 
 /// A half-open connection.
@@ -79,7 +63,8 @@ pub(crate) struct HalfOpen {
     token: u64,
     device: Weak<DeviceInner>,
     deadline: Deadline,
-    stage: Mutex<Stage>,
+    /// `None` where it is over.
+    arriving: Mutex<Option<Arriving>>,
 }
 
 impl HalfOpen {
@@ -92,28 +77,17 @@ impl HalfOpen {
         slot: Slot,
         deadline: Deadline,
     ) -> io::Result<()> {
-        let stage = Stage::Request { socket, opening, slot, listener };
-        Self::add(device, stage, deadline)
-    }
-
-    /// Keeps a rejected connection until the initiator closes it.
-    pub(super) fn linger(device: &Arc<DeviceInner>, socket: TcpSocket, slot: Slot) -> io::Result<()> {
-        Self::add(device, Stage::Rejected { socket, slot }, Deadline::after(REJECT_LINGER))
-    }
-
-    fn add(device: &Arc<DeviceInner>, stage: Stage, deadline: Deadline) -> io::Result<()> {
         let half_open = Arc::new_cyclic(|weak: &Weak<HalfOpen>| {
             let source: Weak<dyn Source> = weak.clone();
             let token = device.driver.add(source);
-            HalfOpen { token, device: Arc::downgrade(device), deadline, stage: Mutex::new(stage) }
+            let arriving = Mutex::new(Some(Arriving { socket, opening, slot, listener }));
+            HalfOpen { token, device: Arc::downgrade(device), deadline, arriving }
         });
         device.half_opens.0.lock().insert(half_open.token, half_open.clone());
         device.driver.by(deadline, half_open.token);
-        let watched = match &*half_open.stage.lock() {
-            Stage::Request { socket, .. } | Stage::Rejected { socket, .. } => {
-                device.driver.watch(socket.as_fd(), half_open.token, EpollFlags::EPOLLIN)
-            }
-            Stage::Over => Ok(()),
+        let watched = match &*half_open.arriving.lock() {
+            Some(it) => device.driver.watch(it.socket.as_fd(), half_open.token, EpollFlags::EPOLLIN),
+            None => Ok(()),
         };
         if watched.is_err() {
             half_open.end();
@@ -122,64 +96,46 @@ impl HalfOpen {
     }
 
     fn belongs_to(&self, listener: &Weak<ListenerInner>) -> bool {
-        matches!(&*self.stage.lock(), Stage::Request { listener: mine, .. } if Weak::ptr_eq(mine, listener))
+        self.arriving.lock().as_ref().is_some_and(|it| Weak::ptr_eq(&it.listener, listener))
     }
 
     fn is_of(&self, count: &Arc<PeerCount>, origin: Origin) -> bool {
-        match &*self.stage.lock() {
-            Stage::Request { slot, .. } | Stage::Rejected { slot, .. } => slot.is_of(count, origin),
-            Stage::Over => false,
-        }
+        self.arriving.lock().as_ref().is_some_and(|it| it.slot.is_of(count, origin))
     }
 
     fn end(&self) {
-        *self.stage.lock() = Stage::Over;
+        *self.arriving.lock() = None;
         if let Some(device) = self.device.upgrade() {
             device.driver.remove(self.token);
             device.half_opens.0.lock().remove(&self.token);
         }
     }
 
-    /// Reads what has arrived. Returns how the stage has ended, or `None` where more is to come.
+    /// Reads what has arrived. Returns how it has ended, or `None` where more is to come.
     fn advance(&self, driver: &Driver) -> Option<Done> {
-        let mut stage = self.stage.lock();
-        let result = match &mut *stage {
-            Stage::Request { socket, opening, .. } => match opening.advance(socket) {
-                Ok(Progress::Asked(asked)) => Ok(Some(asked)),
-                Ok(_) => Ok(None),
-                Err(failed) => Err(failed.error),
-            },
-            Stage::Rejected { socket, .. } => drain(socket).map(|()| None).map_err(ConnectError::Tcp),
-            Stage::Over => return None,
-        };
-        match result {
-            Ok(Some(asked)) => {
-                let Stage::Request { socket, slot, listener, .. } =
-                    std::mem::replace(&mut *stage, Stage::Over)
-                else {
-                    return Some(Done::Closed);
-                };
+        let mut arriving = self.arriving.lock();
+        let Arriving { socket, opening, .. } = arriving.as_mut()?;
+        match opening.advance(socket) {
+            Ok(Progress::Asked(asked)) => {
                 driver.unwatch(socket.as_fd());
-                Some(Done::Request { socket, asked, slot, listener })
+                Some(Done::Request(arriving.take()?, asked))
             }
-            Ok(None) => {
-                if let Stage::Request { socket, .. } | Stage::Rejected { socket, .. } = &*stage {
-                    driver.arm(socket.as_fd(), self.token, EpollFlags::EPOLLIN);
-                }
+            Ok(_) => {
+                driver.arm(socket.as_fd(), self.token, EpollFlags::EPOLLIN);
                 None
             }
-            Err(reason) => {
-                trace::no_request(&reason);
+            Err(failed) => {
+                trace::no_request(&failed.error);
                 Some(Done::Closed)
             }
         }
     }
 }
 
-/// The end of a half-open connection's stage.
+/// The end of a half-open connection.
 enum Done {
     Closed,
-    Request { socket: TcpSocket, asked: Asked, slot: Slot, listener: Weak<ListenerInner> },
+    Request(Arriving, Asked),
 }
 
 impl Source for HalfOpen {
@@ -187,7 +143,7 @@ impl Source for HalfOpen {
         match self.advance(driver) {
             None => {}
             Some(Done::Closed) => self.end(),
-            Some(Done::Request { socket, asked, slot, listener }) => {
+            Some(Done::Request(Arriving { socket, slot, listener, .. }, asked)) => {
                 self.end();
                 if let Some(listener) = listener.upgrade() {
                     listener.push(socket, asked, slot);
@@ -207,21 +163,6 @@ impl Source for HalfOpen {
     fn give_up(&self, _driver: &Driver, _failure: Failure) {
         self.end();
     }
-}
-
-/// Reads and throws away what has arrived. Returns an error when the peer has closed.
-fn drain(socket: &Socket) -> io::Result<()> {
-    let mut chunk = [0; 512];
-    // A peer that was rejected has no reason to send more, so not much is read.
-    for _ in 0..64 {
-        match (&*socket).read(&mut chunk) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::other("the rejected peer goes on sending"))
 }
 
 #[cfg(test)]

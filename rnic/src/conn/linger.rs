@@ -1,10 +1,13 @@
-//! Lingering connections: those whose QP the program has dropped (draft-hilland-rddp-verbs §6.2).
+//! Lingering connections: those whose QP the program has dropped (draft-hilland-rddp-verbs §6.2),
+//! and those that were rejected.
 //!
 //! Requests that completed before have been handed to TCP, which has not sent all of them yet. A
 //! reset would discard them, and so would closing a socket with octets unread. So the background
 //! thread ends the connection in order: it sends the rest of what TCP has begun to take, then FIN,
 //! and throws away what the peer still sends until the peer's FIN. The number of such connections,
 //! the octets that they keep and their time are bounded.
+//!
+//! A rejected peer closes first: some (siw) overlook a Reply with a FIN right behind it.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -22,8 +25,8 @@ use crate::io::driver::{Driver, Failure, Source};
 use crate::io::ready_set::epoll_timeout;
 use crate::io::sleep::poll_flags;
 
-/// The greatest number of lingering connections of a device. Beyond that the oldest are closed.
-const MAX: usize = 1024;
+/// The greatest number of connections of a device that linger without their QP.
+pub(crate) const MAX: usize = 1024;
 
 /// The octets that all of them together may still have to send. Beyond that the oldest are closed.
 const MAX_OWED: usize = 64 << 20;
@@ -34,17 +37,29 @@ pub(crate) const MAX_DISCARDED: usize = 64 << 20;
 /// The octets that are thrown away in one turn of the background thread.
 const TURN: usize = 1 << 20;
 
-/// The lingering connections of a device, by their tokens, which grow.
-#[derive(Debug, Default)]
-pub(crate) struct LingerSet(Mutex<Lingerers>);
+/// The time that a rejected peer has to close.
+const REJECT_LINGER: Duration = Duration::from_secs(2);
+
+/// The octets of a rejected peer that are thrown away: it has no reason to send more.
+const REJECT_DISCARDED: usize = 32 << 10;
+
+/// Lingering connections of a device. Rejected ones have a set of their own, so that peers which
+/// ask for nothing else end no other connection.
+#[derive(Debug)]
+pub(crate) struct LingerSet {
+    /// The greatest number. Beyond that the oldest are closed.
+    max: usize,
+    all: Mutex<Lingerers>,
+}
 
 #[derive(Debug, Default)]
 struct Lingerers {
+    /// By their tokens, which grow.
     by_token: BTreeMap<u64, Arc<Lingering>>,
     owed: usize,
 }
 
-/// A connection without its QP.
+/// A connection without a QP.
 #[derive(Debug)]
 struct Lingering {
     token: u64,
@@ -61,6 +76,7 @@ struct Lingering {
 struct Rest {
     /// Octets that are to be sent before the FIN.
     owed: Vec<u8>,
+    /// No FIN of ours is to come before the socket is closed.
     fin_sent: bool,
     peer_done: bool,
     /// Octets that may still be thrown away. A connection with more is no longer read.
@@ -77,6 +93,10 @@ enum Progress {
 }
 
 impl LingerSet {
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        Arc::new(LingerSet { max, all: Mutex::default() })
+    }
+
     /// Ends a connection in order, after `owed` has been sent, and throws away up to `discards`
     /// octets of its peer. At `deadline` the connection is closed, however far it has come.
     pub(crate) fn add(
@@ -87,16 +107,25 @@ impl LingerSet {
         discards: usize,
         deadline: Instant,
     ) {
+        self.insert(driver, socket, Rest { owed, fin_sent: false, peer_done: false, discards }, deadline);
+    }
+
+    /// Keeps a rejected connection until its peer has closed it. Closing it sends the FIN.
+    pub(crate) fn add_rejected(self: &Arc<Self>, driver: &Driver, socket: TcpSocket) {
+        let rest = Rest { owed: Vec::new(), fin_sent: true, peer_done: false, discards: REJECT_DISCARDED };
+        self.insert(driver, Arc::new(socket), rest, Instant::now() + REJECT_LINGER);
+    }
+
+    fn insert(self: &Arc<Self>, driver: &Driver, socket: Arc<TcpSocket>, rest: Rest, deadline: Instant) {
         let lingering = Arc::new_cyclic(|weak: &Weak<Lingering>| {
             let source: Weak<dyn Source> = weak.clone();
-            let (fin_sent, peer_done) = Default::default();
             Lingering {
                 token: driver.add(source),
                 set: Arc::downgrade(self),
                 socket,
                 deadline,
-                owed: owed.len(),
-                rest: Mutex::new(Rest { owed, fin_sent, peer_done, discards }),
+                owed: rest.owed.len(),
+                rest: Mutex::new(rest),
             }
         });
         let token = lingering.token;
@@ -105,10 +134,10 @@ impl LingerSet {
             Progress::More => EpollFlags::EPOLLIN,
             Progress::Wait(interest) => interest,
         };
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         all.owed += lingering.owed;
         all.by_token.insert(token, lingering.clone());
-        let surplus = all.surplus();
+        let surplus = all.surplus(self.max);
         drop(all);
         surplus.into_iter().for_each(|oldest| oldest.end(driver));
         driver.at(deadline, token);
@@ -117,12 +146,11 @@ impl LingerSet {
         }
     }
 
-    /// Waits until all connections are over, or `limit` has passed, and makes progress for them in
-    /// the calling thread.
-    pub(crate) fn wait(&self, driver: &Driver, limit: Duration) {
-        let limit = Instant::now() + limit;
+    /// Waits until all connections are over, or until `limit`, and makes progress for them in the
+    /// calling thread.
+    pub(crate) fn wait(&self, driver: &Driver, limit: Instant) {
         loop {
-            let all: Vec<_> = self.0.lock().by_token.values().cloned().collect();
+            let all: Vec<_> = self.all.lock().by_token.values().cloned().collect();
             let now = Instant::now();
             if all.is_empty() || now >= limit {
                 return;
@@ -154,9 +182,9 @@ impl LingerSet {
 
 impl Lingerers {
     /// Takes out the oldest connections, as far as there are too many.
-    fn surplus(&mut self) -> Vec<Arc<Lingering>> {
+    fn surplus(&mut self, max: usize) -> Vec<Arc<Lingering>> {
         let mut surplus = Vec::new();
-        while self.by_token.len() > MAX || (self.owed > MAX_OWED && self.by_token.len() > 1) {
+        while self.by_token.len() > max || (self.owed > MAX_OWED && self.by_token.len() > 1) {
             let Some((_, oldest)) = self.by_token.pop_first() else { break };
             self.owed -= oldest.owed;
             surplus.push(oldest);
@@ -184,7 +212,7 @@ impl Lingering {
         driver.unwatch(self.socket.as_fd());
         driver.remove(self.token);
         if let Some(set) = self.set.upgrade() {
-            let mut all = set.0.lock();
+            let mut all = set.all.lock();
             if all.by_token.remove(&self.token).is_some() {
                 all.owed -= self.owed;
             }
@@ -295,12 +323,12 @@ mod tests {
     #[test]
     fn the_oldest_is_closed_when_there_are_too_many() {
         let driver = Driver::open().unwrap();
-        let (set, hour) = (Arc::new(LingerSet::default()), Duration::from_secs(3600));
+        let (set, hour) = (LingerSet::new(MAX), Duration::from_secs(3600));
         let _first = add(&set, &driver, 0, hour);
-        let oldest = *set.0.lock().by_token.keys().next().unwrap();
+        let oldest = *set.all.lock().by_token.keys().next().unwrap();
         // More than TCP takes at once, so that they stay owed.
         let _others = [0; 3].map(|_| add(&set, &driver, MAX_OWED / 2, hour));
-        let all = set.0.lock();
+        let all = set.all.lock();
         assert!(all.by_token.len() == 2 && all.owed <= MAX_OWED, "{} with {}", all.by_token.len(), all.owed);
         assert!(!all.by_token.contains_key(&oldest));
         drop(all);
@@ -310,10 +338,10 @@ mod tests {
     #[test]
     fn a_peer_that_does_not_close_is_left_at_the_deadline() {
         let driver = Driver::open().unwrap();
-        let set = Arc::new(LingerSet::default());
+        let set = LingerSet::new(MAX);
         let _theirs = add(&set, &driver, 5, Duration::from_millis(1));
-        set.wait(&driver, Duration::from_secs(20));
-        assert!(set.0.lock().by_token.is_empty());
+        set.wait(&driver, Instant::now() + Duration::from_secs(20));
+        assert!(set.all.lock().by_token.is_empty());
         assert_eq!(driver.sources(), 0);
         driver.stop();
     }
@@ -335,13 +363,13 @@ mod tests {
     #[test]
     fn a_connection_whose_peer_has_closed_does_not_linger() {
         let driver = Driver::open().unwrap();
-        let set = Arc::new(LingerSet::default());
+        let set = LingerSet::new(MAX);
         let (ours, theirs) = pair();
         theirs.shutdown(Shutdown::Write).unwrap();
         let mut fds = [PollFd::new(ours.as_fd(), poll_flags(EpollFlags::EPOLLIN))];
         nix::poll::poll(&mut fds, epoll_timeout(None)).unwrap();
         set.add(&driver, ours, Vec::new(), MAX_DISCARDED, Instant::now() + Duration::from_secs(3600));
-        assert!(set.0.lock().by_token.is_empty());
+        assert!(set.all.lock().by_token.is_empty());
         assert_eq!(driver.sources(), 0);
         driver.stop();
     }

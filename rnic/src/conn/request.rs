@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rddp_mpa::Negotiated;
 use rddp_rdma::ConnectOptions;
 
-use super::half_open::HalfOpen;
 use super::peer_count::Slot;
 use super::socket::TcpSocket;
 use crate::device::DeviceInner;
@@ -99,13 +98,13 @@ impl ConnectRequest {
     /// Rejects, with private data that tell the peer's program why.
     ///
     /// The connection is kept until the peer has closed it, for two seconds at most: some peers
-    /// (siw) overlook a Reply with a FIN right behind it. So the process should not end at once.
+    /// (siw) overlook a Reply with a FIN right behind it. A process that ends at once waits for
+    /// that by [`Rnic::linger`](crate::Rnic::linger), or by dropping the [`Rnic`](crate::Rnic).
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
-        let Pending { device, options, socket, asked, slot } = self.0.into_inner()?;
+        let Pending { device, options, socket, asked, .. } = self.0.into_inner()?;
         asked.reject(&options, private_data)?.send(&socket)?;
         trace::rejected();
-        // Some peers overlook a Reply with a FIN right behind it, so the peer closes first.
-        HalfOpen::linger(&device, socket, slot)?;
+        device.rejected.add_rejected(&device.driver, socket);
         Ok(())
     }
 }

@@ -109,6 +109,28 @@ fn a_rejecting_side_lets_the_initiator_close_first() {
     assert!(socket.read(&mut [0]).is_err(), "a FIN right behind the Reply");
 }
 
+/// A program that rejects and ends leaves its peer the time to close first.
+#[test]
+fn who_rejects_can_wait_for_the_initiator_to_close() {
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let end = End::new();
+    let listener = listener(&end, &options(PATIENCE));
+    let mut socket = dial(&listener);
+    socket.write_all(&good_request()).unwrap();
+    listener.accept(Some(PATIENCE)).unwrap().unwrap().reject(b"no").unwrap();
+    let closes = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            closes.store(true, Ordering::SeqCst);
+            drop(socket);
+        });
+        end.rnic.linger(PATIENCE);
+        assert!(closes.load(Ordering::SeqCst), "the wait ended while the peer had not closed");
+    });
+}
+
 /// RFC 6581 §9.1: an initiator accepts a rejection in any form.
 #[test]
 fn a_rejection_without_depths_is_a_rejection() {
