@@ -170,6 +170,7 @@ impl UntaggedRx {
     /// [`DdpError::MsnOutOfRange`].
     #[inline]
     pub fn check_msn(&self, header: &UntaggedRepr) -> Result<(), DdpError> {
+        // RFC 5041 §7.1: the MSN is one for which there may be a buffer; here, the next one.
         let UntaggedRepr { qn, msn: got, .. } = *header;
         match self.next_msn {
             expected if got == expected => Ok(()),
@@ -187,6 +188,7 @@ impl UntaggedRx {
     /// its last segment.
     #[inline]
     pub fn check_offset(&self, header: &UntaggedRepr, len: usize, buffer: u64) -> Result<(), DdpError> {
+        // RFC 5041 §7.1: the MO, and the MO with the length, lie in the buffer.
         let mo = header.mo;
         if u64::from(mo) != self.next_mo {
             return Err(DdpError::InvalidMo { got: mo, expected: self.next_mo });
