@@ -13,7 +13,7 @@
 //! | `half_open`, `peer_count` | connections of listeners whose startup is not over |
 //! | `linger` | connections whose QP the program has dropped |
 //! | `mss` | the segment size that TCP is asked for |
-//! | `socket`, `sys` | TCP sockets, and system calls on them |
+//! | `socket` | TCP sockets |
 
 pub(crate) mod answer;
 mod begin;

@@ -1,8 +1,8 @@
 //! The segment size that TCP is asked for, so that FPDUs fill its segments (RFC 5044 §5.1).
 //!
-//! An FPDU is a multiple of four octets long. On a path whose MTU is none, such as 1450 over VXLAN
-//! or 9001, no FPDU fills a segment, and FPDUs are not aligned with segments. TCP takes a smaller
-//! segment size only before its handshake, so the path is asked for its MTU before.
+//! An FPDU is a multiple of four octets long. Where the length of segments is not, as with an MTU
+//! of 1450 (VXLAN) or 9001, no FPDU fills a segment, and FPDUs are not aligned with segments. TCP
+//! takes a smaller segment size only before its handshake, so the path is asked for its MTU before.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 

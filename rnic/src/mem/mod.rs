@@ -11,6 +11,15 @@
 //! A grant delays invalidation and deregistration of what it was given for. So it is held for one
 //! copy or one system call that does not block, never while waiting for anything, and a thread that
 //! holds one calls nothing of [`MemTable`] but the two checks.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `region`, `window`, `access`, `status` | regions and windows, their rights and lives |
+//! | `stag`, `table`, `slot` | STags: chosen, checked and invalidated, found without a lock |
+//! | `grant`, `octets`, `io`, `calls` | copies, sums, atomics and socket calls on what was granted |
+//! | `map`, `unlisted`, `filesystem`, `writers` | is a range mapped; who else may change it |
+//! | `alloc`, `shown` | memory of our own; counters that other processes read |
+//! | `error` | errors of registering and binding |
 #![allow(unsafe_code)] // the one place where the crate does
 
 mod access;
