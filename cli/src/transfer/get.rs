@@ -11,7 +11,7 @@ use super::files::FileError;
 use super::partial::{Clobber, Last};
 use super::patience::patiently;
 use super::protocol::{Chunk, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step};
-use super::remote::{Peer, RemoteFile};
+use super::remote::RemoteFile;
 use super::show::{About, Finished, Progress, resumable};
 use super::sink::Sink;
 use super::talk::{Next, Talk};
@@ -46,27 +46,18 @@ async fn one(args: &GetArgs, remote: &str, local: &Path, hub: &Rc<Hub>) -> Resul
     let clobber = Clobber::unless(args.common.no_clobber);
     let token = args.common.token()?;
     let target = Target::of(&local, clobber).map_err(failed)?;
-    let check = args.common.checksum.unwrap_or_default();
+    let check = args.common.checksum;
     let mut sink = Sink::open(target, clobber, check, hub).await.map_err(failed)?;
     // A server lets those go that ask for nothing, and reading what is there already may take long.
-    let mut begun = sink.examine(&mut async || signals::check()).await.map_err(failed)?;
-    let mut server = remote.connect(args.common.asks(token.as_ref()), Peer::Any, hub)?;
-    let checked = check;
-    let check = server.check(args.common.checksum)?;
-    if check != checked {
-        sink.check_by(check);
-        let talk = &mut server.talk;
-        let mut tick = async || talk.say_busy(&ToServer::Busy).await;
-        begun = sink.examine(&mut tick).await.map_err(failed)?;
-    }
+    let begun = sink.examine(&mut async || signals::check()).await.map_err(failed)?;
+    let mut server = remote.connect(args.common.asks(token.as_ref()), hub)?;
     let is_resumable = sink.is_resumable();
-    let knows_offers = server.agreed.flags.offers;
     let talk = &mut server.talk;
-    let get = Get { talk, args, sink, begun, check, knows_offers, arrived: Default::default() };
+    let get = Get { talk, args, sink, begun, check, arrived: Default::default() };
     let finished = get.all(path.clone()).await;
     let finished = if is_resumable { finished.map_err(resumable) } else { finished }?;
     server.talk.close().await;
-    let about = About { file: path, peer: server.addr, protocol: server.agreed.protocol, check };
+    let about = About { file: path, peer: server.addr, check };
     let summary = finished.summary(about);
     if local == Path::new(STANDARD) {
         summary.complain(args.common.json);
@@ -113,8 +104,6 @@ struct Get<'a> {
     /// The number and proof of the octets that are here already.
     begun: (u64, String),
     check: Check,
-    /// The server knows of terms, holes and checksums of chunks.
-    knows_offers: bool,
     /// The contents of each slot, present or to come by the Read that is under way.
     arrived: [Option<Chunk>; SLOTS],
 }
@@ -122,17 +111,17 @@ struct Get<'a> {
 impl Get<'_> {
     async fn all(mut self, path: String) -> Result<Finished, Failure> {
         let (have, sha256) = std::mem::take(&mut self.begun);
-        let terms = self.knows_offers.then(|| Terms { check: self.check, ..Terms::default() });
+        let terms = Terms { check: self.check, ..Terms::default() };
         self.talk.ask(&ToServer::Get { path, have, sha256, terms })?;
         let answer = self.talk.hear(self.args.common.timeout).await?;
         let ToClient::Give { size, mode, from, window, modified, has_holes } = answer else {
             return Err(out_of_step());
         };
-        if modified.is_some_and(|time| !time.is_valid()) {
+        if !modified.is_valid() {
             return Err(out_of_step());
         }
-        let last = Last { size, mode, modified };
-        if self.knows_offers && !self.args.common.again && self.sink.is_there(last) {
+        let last = Last { size, mode, modified: Some(modified) };
+        if !self.args.common.again && self.sink.is_there(last) {
             self.talk.say(&ToServer::Same)?;
             self.sink.discard();
             return Ok(Finished::unchanged(size));
@@ -157,7 +146,7 @@ impl Get<'_> {
         }
         let replaced = self.sink.finish(last, &self.talk.hub).await.map_err(failed)?;
         self.talk.say(&ToServer::Same)?;
-        Ok(progress.finish(size, ours, Some(replaced)))
+        Ok(progress.finish(size, ours, replaced))
     }
 
     /// Reads chunk by chunk, until the server says that these were all. Returns the checksum that
@@ -169,10 +158,7 @@ impl Get<'_> {
         loop {
             match self.talk.next(self.args.common.timeout).await? {
                 Next::Message(ToClient::Chunk(chunk)) => {
-                    match self.knows_offers {
-                        true => chunk.check_ahead(announced, size)?,
-                        false => chunk.check(announced, size)?,
-                    }
+                    chunk.check_ahead(announced, size)?;
                     if self.arrived[chunk.slot].replace(chunk).is_some() {
                         return Err(out_of_step());
                     }
@@ -186,7 +172,7 @@ impl Get<'_> {
                     progress.at(self.sink.len());
                     progress.hold_back(self.sink.len(), self.args.common.limit)?;
                 }
-                Next::Message(ToClient::End { sha256 }) if self.is_all(size) => return Ok(sha256),
+                Next::Message(ToClient::End { sha256 }) if self.has_all() => return Ok(sha256),
                 Next::Message(_) => return Err(out_of_step()),
             }
         }
@@ -194,8 +180,8 @@ impl Get<'_> {
 
     /// Returns whether all that was announced has arrived, up to the end of the file or to the hole
     /// there.
-    fn is_all(&self, size: u64) -> bool {
-        self.arrived.iter().all(Option::is_none) && (self.knows_offers || self.sink.len() == size)
+    fn has_all(&self) -> bool {
+        self.arrived.iter().all(Option::is_none)
     }
 
     /// Handles a completed Read: its octets go into the file, and the server may use its slot
@@ -204,9 +190,7 @@ impl Get<'_> {
         let slot = usize::try_from(slot).unwrap_or(SLOTS);
         let chunk = self.arrived.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;
         let octets = buffers.read(slot * SLOT, chunk.len)?;
-        if self.knows_offers {
-            chunk.check_octets(&octets, self.check)?;
-        }
+        chunk.check_octets(&octets, self.check)?;
         self.talk.say(&ToServer::Free { slot })?;
         let hub = self.talk.hub.clone();
         let talk = &mut *self.talk;

@@ -195,9 +195,9 @@ struct Common {
     #[arg(short = 'I', long = "ignore-times")]
     again: bool,
 
-    /// Check octets by this (by default crc32c; an older server: sha256)
-    #[arg(long, value_enum, value_name = "CHECKSUM")]
-    checksum: Option<Check>,
+    /// Check octets by this
+    #[arg(long, value_enum, value_name = "CHECKSUM", default_value = "crc32c")]
+    checksum: Check,
 
     /// Connections over which the files of a tree, or several, go at a time
     #[arg(short = 'P', long, value_name = "COUNT", default_value_t = 1)]

@@ -101,11 +101,6 @@ impl Partial {
         self.spot.shown()
     }
 
-    /// Has the octets checked in another way. They have to be examined anew.
-    pub(super) fn check_by(&mut self, check: Check) {
-        (self.check, self.checksum) = (check, Checksum::new(check));
-    }
-
     /// Reads the octets that exist, and returns their number and the proof of them. `tick` is
     /// called now and then.
     pub(super) async fn examine(

@@ -12,11 +12,10 @@
 //!
 //! Either end may send `Busy` while it reads a long file, and the server `Refused` at any time.
 //! Where there is a token, a request (`Put`, `Get`) is wrapped in `Signed`. Fields of a message
-//! that the receiver does not know are ignored; all fields that are newer than protocol 1 may be
-//! missing.
+//! that the receiver does not know are ignored.
 //!
-//! With flag 8, requests have [`Terms`], chunks their CRC, and offsets may leave out holes. `Same`
-//! in place of `Take`, or as the answer to `Give`, says that the receiver has the file already.
+//! Requests have [`Terms`], chunks their CRC, and offsets may leave out holes. `Same` in place of
+//! `Take`, or as the answer to `Give`, says that the receiver has the file already.
 
 use rddp_rnic::{MemoryRegion, Remote, Stag};
 use serde::{Deserialize, Serialize};
@@ -29,13 +28,10 @@ use crate::failure::{Failure, Kind};
 pub(super) const SLOTS: usize = 8;
 pub(super) const SLOT: usize = 512 * 1024;
 
-/// Files that are offered at a time; of these, the most that a receiver has begun, and the most
-/// runs of files that it has already.
-pub(super) const OFFERS: usize = 1024;
+/// Files that are offered, and directories that are named, before the receiver is asked; of the
+/// files, the most that it has begun, and the most runs of files that it has already.
+pub(super) const OFFERS: usize = 512;
 pub(super) const BEGUN: usize = 16;
-
-/// Files that are offered, and directories that are named, before an end with flag 16 is asked.
-pub(super) const OFFERS_OF_DETAILS: usize = OFFERS / 2;
 pub(super) const RUNS: usize = OFFERS / 2;
 
 /// Octets of the longest path.
@@ -47,36 +43,36 @@ pub(super) enum ToServer {
         path: String,
         size: u64,
         mode: u32,
-        /// Protocol 2: keep a file that exists.
+        /// A file that exists is kept.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         no_clobber: bool,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        terms: Option<Terms>,
+        #[serde(default)]
+        terms: Terms,
     },
     Get {
         path: String,
         have: u64,
         /// The proof of what the client has.
         sha256: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        terms: Option<Terms>,
+        #[serde(default)]
+        terms: Terms,
     },
-    /// Protocol 2, flag 4: a tree for the directory `path`, which is made if need be.
+    /// A tree for the directory `path`, which is made if need be.
     PutTree {
         path: String,
         no_clobber: bool,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        terms: Option<Terms>,
+        #[serde(default)]
+        terms: Terms,
     },
-    /// Protocol 2, flag 4: files and directories, or only their names.
+    /// Files and directories, or only their names.
     GetTree {
         paths: Vec<String>,
         recursive: bool,
         names_only: bool,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        terms: Option<Terms>,
+        #[serde(default)]
+        terms: Terms,
     },
-    /// Protocol 2: a request, as its text, with the proof that the client has the token.
+    /// A request, as its text, with the proof that the client has the token.
     Signed {
         mac: String,
         request: String,
@@ -106,17 +102,15 @@ pub(super) enum ToClient {
         have: u64,
         sha256: String,
         window: Window,
-        /// A file with this name exists; servers of protocol 1 leave this out.
-        #[serde(default)]
-        replaces: Option<bool>,
+        /// A file with this name exists.
+        replaces: bool,
     },
     Give {
         size: u64,
         mode: u32,
         from: u64,
         window: Window,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        modified: Option<Time>,
+        modified: Time,
         /// The file's size does not say how much space it needs.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         has_holes: bool,
@@ -140,8 +134,7 @@ pub(super) enum ToClient {
         reason: String,
         remedy: Option<String>,
         mismatch: bool,
-        /// The file changed during the transfer; older servers leave this out.
-        #[serde(default)]
+        /// The file changed during the transfer.
         changed: bool,
         /// There is no place for the client at the moment.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -149,7 +142,7 @@ pub(super) enum ToClient {
     },
 }
 
-/// Wishes of a client with flag 8 about a transfer.
+/// Wishes of a client about a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Terms {
@@ -166,8 +159,6 @@ pub(super) struct Terms {
     /// The part of a tree that goes over this connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) share: Option<Share>,
-    /// The client takes records that name what of a tree could not be read.
-    pub(super) named: bool,
 }
 
 /// A point in time, in seconds since 1970.
@@ -200,8 +191,8 @@ pub(super) struct Want {
     pub(super) same: Vec<Run>,
     /// The files of which it has the first octets, in rising order.
     pub(super) begun: Vec<Begun>,
-    /// Flag 16: of the files that it is not to be sent, those in whose place something else stays,
-    /// and the number of its kind; and so of the directories since the last answer.
+    /// Files that it is not to be sent, since something else stays in their place, and the number
+    /// of its kind; and such directories since the last answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) refused: Vec<(usize, u8)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -226,7 +217,7 @@ pub(super) struct Chunk {
     pub(super) slot: usize,
     pub(super) offset: u64,
     pub(super) len: usize,
-    /// Flag 8, for one file: the CRC-32C of the octets.
+    /// For one file: the CRC-32C of the octets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) crc: Option<u32>,
 }
@@ -330,8 +321,11 @@ fn bounded(text: &str) -> String {
     text.chars().take(2 * MAX_PATH).collect()
 }
 
+/// The remedy where the other end speaks another version of the protocol.
+pub(super) const SAME_VERSION: &str = "run the same version of rddp at both ends";
+
 pub(super) fn out_of_step() -> Failure {
-    Failure::peer("the other end is out of step").remedy("run the same version of rddp at both ends")
+    Failure::peer("the other end is out of step").remedy(SAME_VERSION)
 }
 
 #[cfg(test)]
@@ -382,16 +376,16 @@ mod tests {
     /// A `Want` about all that may be offered at a time fits into one message.
     #[test]
     fn a_want_fits_into_one_message() {
-        let begun = Begun { number: 1023, have: u64::MAX, proof: "0".repeat(64) };
+        let begun = Begun { number: OFFERS - 1, have: u64::MAX, proof: "0".repeat(64) };
         let fits =
             |want| serde_json::to_string(&ToClient::Want(want)).unwrap().len() <= super::super::talk::LONGEST;
         let begun = vec![begun; BEGUN];
-        let want = Want { offered: 1024, begun: begun.clone(), ..Want::default() };
-        assert!(fits(Want { same: vec![Run(1023, 1); RUNS], ..want.clone() }));
-        // Refused files are the same ones, and to an end with flag 16 half as much is offered.
-        let (most, half) = (OFFERS_OF_DETAILS, OFFERS_OF_DETAILS / 2);
-        assert!(fits(Want { refused: vec![(511, 7); most], same: vec![Run(0, most)], ..want.clone() }));
-        assert!(fits(Want { refused: vec![(511, 7); half], same: vec![Run(511, 1); half], ..want.clone() }));
-        assert!(fits(Want { refused_dirs: vec![(511, 7); most], ..want }));
+        let want = Want { offered: OFFERS, begun, ..Want::default() };
+        // Refused files are among those that the receiver is not to be sent.
+        let last = OFFERS - 1;
+        let refused = |count| vec![(last, 7); count];
+        assert!(fits(Want { refused: refused(OFFERS), same: vec![Run(0, OFFERS)], ..want.clone() }));
+        assert!(fits(Want { refused: refused(RUNS), same: vec![Run(last, 1); RUNS], ..want.clone() }));
+        assert!(fits(Want { refused_dirs: refused(OFFERS), ..want }));
     }
 }

@@ -10,7 +10,7 @@ use super::checksum::Check;
 use super::files::{FileError, local_file};
 use super::patience::patiently;
 use super::protocol::{Chunk, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step};
-use super::remote::{Peer, RemoteFile};
+use super::remote::RemoteFile;
 use super::show::{About, Finished, Progress, resumable};
 use super::source::Source;
 use super::stdin::{Stdin, umask};
@@ -50,23 +50,17 @@ async fn one(args: &PutArgs, local: &Path, remote: &str, hub: &Rc<Hub>) -> Resul
     let token = args.common.token()?;
     // What is wrong with the file is said before anything is asked of the server.
     let file = if is_stdin { None } else { Some(local_file(local).map_err(failed)?) };
-    // A server of protocol 1 does not know that a file has to be kept.
-    let peer = if args.common.no_clobber { Peer::Two } else { Peer::Any };
-    let mut server = remote.connect(args.common.asks(token.as_ref()), peer, hub)?;
-    let check = server.check(args.common.checksum)?;
-    if is_stdin {
-        server.needs_offers("standard input")?;
-    }
+    let mut server = remote.connect(args.common.asks(token.as_ref()), hub)?;
+    let check = args.common.checksum;
     let input = match file {
         None => Input::Stdin(Stdin::new(check)),
         Some(file) => Input::File(Source::new(file, name, check, hub).await.map_err(failed)?),
     };
-    let knows_offers = server.agreed.flags.offers;
-    let put = Put { talk: &mut server.talk, args, local, input, check, knows_offers };
+    let put = Put { talk: &mut server.talk, args, local, input, check };
     let finished = put.all(path.clone()).await;
     let finished = if is_stdin { finished } else { finished.map_err(resumable) }?;
     server.talk.close().await;
-    let about = About { file: path, peer: server.addr, protocol: server.agreed.protocol, check };
+    let about = About { file: path, peer: server.addr, check };
     finished.summary(about).print(args.common.json);
     Ok(())
 }
@@ -96,8 +90,6 @@ struct Put<'a> {
     local: &'a Path,
     input: Input,
     check: Check,
-    /// The server knows of terms, holes and checksums of chunks.
-    knows_offers: bool,
 }
 
 impl Put<'_> {
@@ -110,7 +102,7 @@ impl Put<'_> {
         let (have, proof, window, replaces) = match self.hear().await? {
             ToClient::Take { have, sha256, window, replaces } => (have, sha256, window, replaces),
             // The server has it already.
-            ToClient::Same if self.knows_offers && !self.args.common.again => {
+            ToClient::Same if !self.args.common.again => {
                 let Input::File(source) = &self.input else { return Err(out_of_step()) };
                 return Ok(Finished::unchanged(source.size()));
             }
@@ -145,11 +137,8 @@ impl Put<'_> {
     }
 
     fn ask(&mut self, path: String) -> Result<(), Failure> {
-        let (size, mode, modified, has_holes) = match &mut self.input {
+        let (size, mode, modified, has_holes) = match &self.input {
             Input::File(source) => {
-                if !self.knows_offers {
-                    source.fill_holes();
-                }
                 (source.size(), source.mode(), Some(source.modified()), source.has_holes())
             }
             Input::Stdin(_) => (0, 0o666 & !umask(), None, false),
@@ -158,7 +147,6 @@ impl Put<'_> {
         let unknown_size = matches!(self.input, Input::Stdin(_));
         let check = self.check;
         let terms = Terms { check, again, modified, unknown_size, has_holes, ..Terms::default() };
-        let terms = self.knows_offers.then_some(terms);
         self.talk.ask(&ToServer::Put { path, size, mode, no_clobber, terms })
     }
 
@@ -231,7 +219,7 @@ impl Put<'_> {
         let at = slot * SLOT;
         buffers.write(at, octets)?;
         let write = SendWr::write(WRITE, buffers.sge(at..at + octets.len()), window.slot(slot));
-        let crc = if self.knows_offers { self.check.of_chunk(octets) } else { None };
+        let crc = self.check.of_chunk(octets);
         self.talk.say_behind(Some(write), &ToServer::Chunk(Chunk { slot, offset, len: octets.len(), crc }))
     }
 }

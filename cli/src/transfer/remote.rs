@@ -5,14 +5,13 @@ use std::rc::Rc;
 
 use rddp_rnic::ConnectOptions;
 
-use super::checksum::Check;
-use super::greeting::{Agreed, Flags, Hello};
+use super::greeting::Hello;
 use super::protocol::MAX_PATH;
 use super::talk::Talk;
 use super::tasks::Hub;
 use super::token::Token;
 use crate::addr;
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RemoteFile<'a> {
@@ -57,25 +56,8 @@ impl<'a> RemoteFile<'a> {
         Ok(name)
     }
 
-    /// Connects with protocol 2. If the server refuses that and `peer` allows it, connects with
-    /// protocol 1. A client with a token never falls back, since protocol 1 has no tokens.
-    pub(super) fn connect(&self, asks: Asks<'_>, peer: Peer, hub: &Rc<Hub>) -> Result<Server, Failure> {
-        let token = asks.token;
-        let two = Hello::Two(Flags { large: asks.large, ..Flags::all(token.is_some()) });
-        let server = addr::first(&addr::resolve(self.host, super::PORT)?, |addr| {
-            match connect(addr, two, token, hub) {
-                Err(refused) if refused.kind() == Kind::Refused && token.is_none() && peer == Peer::Any => {
-                    tracing::info!(%addr, %refused, "trying again with protocol 1");
-                    connect(addr, Hello::One, None, hub)
-                }
-                connected => connected,
-            }
-        })?;
-        if peer == Peer::WithTrees && !server.agreed.flags.trees {
-            return Err(Failure::refused("this server takes one file at a time")
-                .remedy("run a newer rddp serve, or name each file alone, without --recursive"));
-        }
-        Ok(server)
+    pub(super) fn connect(&self, asks: Asks<'_>, hub: &Rc<Hub>) -> Result<Server, Failure> {
+        addr::first(&addr::resolve(self.host, super::PORT)?, |addr| connect(addr, asks, hub))
     }
 }
 
@@ -91,29 +73,6 @@ pub(super) struct Asks<'a> {
 pub(super) struct Server {
     pub(super) talk: Talk,
     pub(super) addr: SocketAddr,
-    pub(super) agreed: Agreed,
-}
-
-impl Server {
-    /// Returns how octets are checked: as the user asks, or as an older server does.
-    pub(super) fn check(&self, asked: Option<Check>) -> Result<Check, Failure> {
-        let has_choice = self.agreed.flags.offers;
-        match asked {
-            None if has_choice => Ok(Check::default()),
-            None | Some(Check::Sha256) => Ok(Check::Sha256),
-            Some(check) => self.needs_offers("a choice of checksums").map(|()| check),
-        }
-    }
-
-    /// Fails, unless the server has flag 8, which `what` needs.
-    pub(super) fn needs_offers(&self, what: &str) -> Result<(), Failure> {
-        if self.agreed.flags.offers {
-            return Ok(());
-        }
-        let protocol = self.agreed.protocol;
-        Err(Failure::refused(format!("{what} is more than this server can do (protocol {protocol})"))
-            .remedy("run a newer rddp serve there"))
-    }
 }
 
 /// Splits `HOST:PATH`, as scp names a file, at its colon. A number behind the colon is a port.
@@ -127,31 +86,21 @@ fn scp_form(text: &str) -> Option<(&str, &str)> {
     (!host.is_empty() && !is_port && !port.contains(':')).then_some((host, path))
 }
 
-/// The servers that will do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
-    /// One of protocol 1, too.
-    Any,
-    /// One of protocol 2.
-    Two,
-    /// One of protocol 2 that takes trees.
-    WithTrees,
-}
-
-fn connect(addr: SocketAddr, hello: Hello, token: Option<&Token>, hub: &Rc<Hub>) -> Result<Server, Failure> {
+fn connect(addr: SocketAddr, asks: Asks<'_>, hub: &Rc<Hub>) -> Result<Server, Failure> {
     let mut talk = Talk::new(hub)?;
+    let hello = Hello { token: asks.token.is_some(), large: asks.large };
     let options = ConnectOptions { private_data: hello.emit(), ..ConnectOptions::default() };
     let what =
         if addr.ip().is_loopback() { "rddp serve" } else { "rddp serve (with --bind, for other hosts)" };
     let connected = talk.end.connect(addr, &options, what)?;
     let agreed = hello.agreed(&connected.private_data)?;
-    if agreed.flags.large {
+    if agreed.large {
         talk.end.qp.send_large_fpdus();
     }
-    if let (Some(token), Some(nonce)) = (token, agreed.nonce) {
+    if let (Some(token), Some(nonce)) = (asks.token, agreed.nonce) {
         talk.sign_with(token.clone(), nonce);
     }
-    Ok(Server { talk, addr, agreed })
+    Ok(Server { talk, addr })
 }
 
 #[cfg(test)]

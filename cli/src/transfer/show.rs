@@ -37,8 +37,8 @@ pub(super) struct Summary {
     peer: SocketAddr,
     octets: u64,
     resumed_from: u64,
-    /// True if a file of that name was replaced; `None` if the server does not tell.
-    replaced: Option<bool>,
+    /// True if a file of that name was replaced.
+    replaced: bool,
     /// The receiver had the file already, by its size and time: nothing was sent.
     unchanged: bool,
     seconds: f64,
@@ -48,15 +48,12 @@ pub(super) struct Summary {
     /// Empty, unless this is how.
     #[serde(skip_serializing_if = "String::is_empty")]
     sha256: String,
-    /// The protocol's version that the server speaks.
-    protocol: u8,
 }
 
 /// Facts about a transfer that are known before it begins.
 pub(super) struct About {
     pub(super) file: String,
     pub(super) peer: SocketAddr,
-    pub(super) protocol: u8,
     pub(super) check: Check,
 }
 
@@ -127,7 +124,7 @@ impl Progress {
     }
 
     /// Ends the transfer: all `octets` have arrived, with this checksum.
-    pub(super) fn finish(self, octets: u64, sha256: String, replaced: Option<bool>) -> Finished {
+    pub(super) fn finish(self, octets: u64, sha256: String, replaced: bool) -> Finished {
         self.bar.finish_and_clear();
         let took = self.begun.elapsed();
         let carried = self.carried.into_inner();
@@ -143,7 +140,7 @@ pub(super) struct Finished {
     /// Octets of this transfer but for those of holes.
     carried: u64,
     sha256: String,
-    replaced: Option<bool>,
+    replaced: bool,
     unchanged: bool,
 }
 
@@ -151,14 +148,14 @@ impl Finished {
     /// A transfer of which nothing had to be sent.
     pub(super) fn unchanged(octets: u64) -> Self {
         let took = Duration::ZERO;
-        let (sha256, replaced) = (String::new(), Some(false));
+        let (sha256, replaced) = (String::new(), false);
         Finished { took, from: octets, octets, carried: 0, sha256, replaced, unchanged: true }
     }
 
     /// Returns the result of the transfer, in the form in which it is printed.
     pub(super) fn summary(self, about: About) -> Summary {
         let Finished { took, from, octets, carried, sha256, replaced, unchanged } = self;
-        let About { file, peer, protocol, check } = about;
+        let About { file, peer, check } = about;
         let seconds = took.as_secs_f64();
         let bytes_per_s = if seconds > 0.0 { (carried as f64 / seconds).round() } else { 0.0 };
         Summary {
@@ -172,7 +169,6 @@ impl Finished {
             bytes_per_s,
             checksum: check,
             sha256,
-            protocol,
         }
     }
 }
@@ -198,20 +194,14 @@ impl Summary {
             return vec![format!("{file}: {octets}, unchanged: its size and time are the same at both ends")];
         }
         let (resumed, replaced) = (resumed_text(self.resumed_from), replaced_text(self.replaced));
-        let protocol = protocol_text(self.protocol);
         let moved = format!("{file}: {octets} in {:.2} s, {}", self.seconds, rate(self.bytes_per_s));
-        let moved = format!("{moved}{resumed}{replaced}{protocol}");
+        let moved = format!("{moved}{resumed}{replaced}");
         let checked = match self.checksum {
             Check::Sha256 => Some(format!("sha256 {}", self.sha256)),
             Check::Crc32c | Check::None => None,
         };
         [moved].into_iter().chain(checked).collect()
     }
-}
-
-/// Returns the part of a result line that says what the server cannot do.
-pub(super) fn protocol_text(protocol: u8) -> &'static str {
-    if protocol == 1 { ", by protocol 1: no tokens, times or holes, one file at a time" } else { "" }
 }
 
 /// Returns a number of files as words.
@@ -225,8 +215,8 @@ pub(super) fn resumed_text(from: u64) -> String {
 }
 
 /// Returns the part of a result line that says that a file was replaced.
-pub(super) fn replaced_text(replaced: Option<bool>) -> &'static str {
-    if replaced == Some(true) { ", replaced the file that was there" } else { "" }
+pub(super) fn replaced_text(replaced: bool) -> &'static str {
+    if replaced { ", replaced the file that was there" } else { "" }
 }
 
 /// Adds to the failure of a transfer that the same command resumes it, where that is so.

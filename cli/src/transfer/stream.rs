@@ -28,11 +28,6 @@ impl Stream {
         Stream { file, name: name.to_owned(), checksum: Checksum::new(check), len: 0 }
     }
 
-    /// Has the octets checked in another way, before any have come.
-    pub(super) fn check_by(&mut self, check: Check) {
-        self.checksum = Checksum::new(check);
-    }
-
     pub(super) fn name(&self) -> String {
         self.name.clone()
     }

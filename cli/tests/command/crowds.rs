@@ -90,7 +90,8 @@ fn slow_clients_make_room_for_others() {
     let server = serve(dir.path(), &["--max-clients", "2", "--idle", "5"]);
     let slow = || {
         let peer = Peer::connect(server.addr, FILES);
-        peer.say_json(&json!({"Put": {"path": "slow", "size": 1 << 20, "mode": 0o644}}));
+        let terms = json!({"check": "none"});
+        peer.say_json(&json!({"Put": {"path": "slow", "size": 1 << 20, "mode": 0o644, "terms": terms}}));
         assert!(peer.hear().unwrap()["Take"].is_object());
         peer.say_json(&json!({"From": {"offset": 0}}));
         peer
@@ -141,8 +142,8 @@ fn a_client_that_keeps_talking_does_not_outlive_its_place() {
 
 /// Begins connections to a server of files from an address, and asks for nothing.
 fn silent(server: &Server, addr: Ipv4Addr, count: usize) -> Vec<TcpStream> {
-    // RFC 5044 §7.1: an MPA Request with the CRC, of revision 1, and the greeting of protocol 2.
-    let request = [&b"MPA ID Req Frame"[..], &[0x40, 1, 0, 13], b"rddp-files 2\x01"].concat();
+    // RFC 5044 §7.1: an MPA Request with the CRC, of revision 1, and the greeting.
+    let request = [&b"MPA ID Req Frame"[..], &[0x40, 1, 0, 13], b"rddp-files 3\x01"].concat();
     let connect = || {
         let mut stream = Control::connect_from(addr, server).0;
         stream.write_all(&request).unwrap();
@@ -321,14 +322,10 @@ fn control_characters_in_a_servers_reasons_are_escaped() {
     let here = tempfile::tempdir().unwrap();
     std::thread::scope(|scope| {
         let get = scope.spawn(|| run(&["get", &remote, here.path().to_str().unwrap()]));
-        let mut server = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
-        if server.private_data() != FILES {
-            server.reject(b"what is that").unwrap();
-            server = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
-        }
-        let server = Peer::accept(server, b"");
+        let request = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
+        let server = Peer::accept(request, FILES);
         server.hear().unwrap();
-        let refused = json!({"reason": HOSTILE, "remedy": HOSTILE, "mismatch": false});
+        let refused = json!({"reason": HOSTILE, "remedy": HOSTILE, "mismatch": false, "changed": false});
         server.say_json(&json!({"Refused": refused}));
         let ended = get.join().unwrap().failed(5, &[SHOWN, "try: "]);
         assert!(ended.stderr.lines().count() == 2 && ended.stderr.lines().all(is_harmless), "{ended:?}");

@@ -6,9 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use serde_json::json;
 
-use crate::peer::Peer;
 use crate::program::{Ended, run};
 use crate::site::Site;
 
@@ -139,25 +137,4 @@ fn a_path_that_is_too_long_is_named_and_fails_whatever_was_asked_for() {
         put(&site, more).failed(LEFT_OUT, &["left out: path that is too long", "of their own"]);
         get(&site, more).failed(LEFT_OUT, &["left out: path that is too long"]);
     }
-}
-
-/// Paths that a server without flag 16 would not take are left out as well, and told.
-#[test]
-fn an_older_server_gets_no_longer_paths_than_it_takes() {
-    let here = tempfile::tempdir().unwrap();
-    let tree = here.path().join("tree");
-    plant_deep(&tree, 1100);
-    let put = |host: &str| vec!["put".into(), "-r".into(), tree.display().to_string(), format!("{host}/")];
-    let ended = crate::lies::against_with(b"rddp-files 2\x0c", put, |server: &Peer| {
-        let asked = server.hear().unwrap();
-        assert!(asked["PutTree"].is_object(), "{asked}");
-        let (_region, window) = crate::lies::memory(server, &vec![0; 4 << 20]);
-        server.say_json(&json!({"Tree": {"window": window}}));
-        // The names of directories, and the end: nothing is offered.
-        let chunk = server.hear().unwrap();
-        server.say_json(&json!({"Free": {"slot": chunk["Chunk"]["slot"]}}));
-        server.say_json(&json!("Same"));
-        while server.hear().is_some() {}
-    });
-    ended.failed(LEFT_OUT, &["left out: path that is too long"]);
 }

@@ -1,4 +1,4 @@
-//! Ends that lie about what flag 8 of protocol 2 has: terms, checksums of chunks, holes, offers.
+//! Ends that lie about terms, checksums of chunks, holes, offers.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,18 +8,15 @@ use std::time::Duration;
 use rddp_rnic::{Access, ConnectOptions, Remote, Rnic, SendWr, Stag};
 use serde_json::{Value, json};
 
-use crate::peer::Peer;
+use crate::peer::{FILES, Peer};
 use crate::program::{Ended, run, until};
 use crate::site::Site;
-
-/// The greeting of protocol 2 with trees and offers, and no token.
-const ALL: &[u8] = b"rddp-files 2\x1c";
 
 const CRC_OF_DIGITS: u32 = 0xe306_9283;
 
 fn connect(site: &Site) -> Peer {
-    let peer = Peer::connect(site.server.as_ref().unwrap().addr, ALL);
-    assert_eq!(peer.told, ALL);
+    let peer = Peer::connect(site.server.as_ref().unwrap().addr, FILES);
+    assert_eq!(peer.told, FILES);
     peer
 }
 
@@ -164,7 +161,7 @@ fn records_about_offers_that_make_no_sense_are_refused() {
     let wrong_digest = [&named(2, b"file", 0)[..], &[10], &[7; 32], COMPLETE].concat();
     let no_digest = [&named(2, b"file", 0)[..], COMPLETE].concat();
     for (octets, check) in [
-        (offer.repeat(1025), "crc32c"),
+        (offer.repeat(513), "crc32c"),
         ([ASK, &offer].concat(), "crc32c"),
         (resume(b"file", 5 << 20, 0), "crc32c"),
         (resume(b"there", 5 << 20, 4), "crc32c"),
@@ -178,15 +175,6 @@ fn records_about_offers_that_make_no_sense_are_refused() {
         let peer = put_chunk(&site, &octets, &json!({"check": check}));
         refused(&peer);
     }
-    // An end without flag 8 makes no offers.
-    let old = b"rddp-files 2\x04";
-    let peer = Peer::connect(site.server.as_ref().unwrap().addr, old);
-    peer.say_json(&json!({"PutTree": {"path": "sub", "no_clobber": false, "terms": {}}}));
-    let window = peer.hear().unwrap()["Tree"]["window"].clone();
-    let octets = [&offer, ASK].concat();
-    write(&peer, &window, &octets);
-    peer.say_json(&json!({"Chunk": {"slot": 0, "offset": 0, "len": octets.len()}}));
-    refused(&peer);
     until("nothing is left", || names(&site.served("sub")) == 1);
 }
 
@@ -279,15 +267,6 @@ fn holes_under_sha_256_hold_up_nobody() {
 
 /// Runs a client against a server that the test plays. Returns how the client ended.
 fn against(args: impl Fn(&str) -> Vec<String> + Sync, play: impl FnOnce(&Peer)) -> Ended {
-    against_with(ALL, args, play)
-}
-
-/// Runs a client against a server that answers the greeting so.
-pub(crate) fn against_with(
-    greeting: &[u8],
-    args: impl Fn(&str) -> Vec<String> + Sync,
-    play: impl FnOnce(&Peer),
-) -> Ended {
     let listener = Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());
     let listener = listener.unwrap();
     let host = listener.local_addr().unwrap().to_string();
@@ -297,8 +276,8 @@ pub(crate) fn against_with(
             run(&args.iter().map(String::as_str).collect::<Vec<_>>())
         });
         let request = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
-        assert_eq!(request.private_data(), ALL);
-        let server = Peer::accept(request, greeting);
+        assert_eq!(request.private_data(), FILES);
+        let server = Peer::accept(request, FILES);
         play(&server);
         drop(server);
         client.join().unwrap()
@@ -312,7 +291,7 @@ fn put_of(path: &Path, more: &[&str]) -> impl Fn(&str) -> Vec<String> {
 }
 
 /// Memory of the server's with these octets, and its description.
-pub(crate) fn memory(server: &Peer, octets: &[u8]) -> (rddp_rnic::MemoryRegion, Value) {
+fn memory(server: &Peer, octets: &[u8]) -> (rddp_rnic::MemoryRegion, Value) {
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let region = server.pd.allocate(8 * (512 << 10), access).unwrap();
     region.write(0, octets).unwrap();
@@ -376,7 +355,7 @@ fn a_server_that_lies_about_a_put_is_not_believed() {
     let ended = against(put_of(&file, &[]), |server| {
         server.hear().unwrap();
         let (_region, window) = memory(server, b"");
-        server.say_json(&json!({"Take": {"have": 0, "sha256": "", "window": window}}));
+        server.say_json(&json!({"Take": {"have": 0, "sha256": "", "window": window, "replaces": false}}));
         server.say_json(&json!({"Free": {"slot": 0}}));
         while server.hear().is_some() {}
     });

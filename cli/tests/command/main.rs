@@ -20,7 +20,6 @@ mod ping;
 mod pipe;
 mod portmap;
 mod program;
-mod protocol1;
 mod run;
 mod same;
 mod site;

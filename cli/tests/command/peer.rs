@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::program::until;
 
-/// The greeting of protocol 1 of `rddp serve`.
-pub(crate) const FILES: &[u8] = b"rddp-files 1";
+/// The greeting of `rddp serve`, without a token.
+pub(crate) const FILES: &[u8] = b"rddp-files 3\0";
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

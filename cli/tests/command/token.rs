@@ -71,8 +71,8 @@ fn mac(nonce: &[u8], request: &str) -> String {
     mac.finalize().into_bytes().iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
-fn two(flags: u8) -> Vec<u8> {
-    [b"rddp-files 2", &[flags][..]].concat()
+fn hello(flags: u8) -> Vec<u8> {
+    [b"rddp-files 3", &[flags][..]].concat()
 }
 
 #[test]
@@ -167,9 +167,9 @@ fn the_token_does_not_travel() {
     std::thread::scope(|scope| {
         let get = scope.spawn(|| place.get(&host, &["--token", &place.text("token")]));
         let request = accept(&listener);
-        assert_eq!(request.private_data(), two(0x1d));
+        assert_eq!(request.private_data(), hello(1));
         let nonce = [7; 32];
-        let server = Peer::accept(request, &[&two(1)[..], &nonce].concat());
+        let server = Peer::accept(request, &[&hello(1)[..], &nonce].concat());
         let signed = server.hear().unwrap()["Signed"].clone();
         let said = signed["request"].as_str().unwrap();
         assert_eq!(signed["mac"], mac(&nonce, said));
@@ -182,8 +182,8 @@ fn the_token_does_not_travel() {
 }
 
 fn challenge(server: &Server) -> (Peer, Vec<u8>) {
-    let peer = Peer::connect(server.addr, &two(1));
-    let nonce = peer.told.strip_prefix(&two(1)[..]).unwrap().to_vec();
+    let peer = Peer::connect(server.addr, &hello(1));
+    let nonce = peer.told.strip_prefix(&hello(1)[..]).unwrap().to_vec();
     assert_eq!(nonce.len(), 32);
     (peer, nonce)
 }
@@ -223,67 +223,73 @@ fn a_request_without_the_hmac_of_this_connection_is_refused() {
 }
 
 #[test]
-fn protocol_1_is_answered_where_there_is_no_token() {
+fn flags_that_the_server_does_not_know_are_missing_in_its_reply() {
     let place = Place::new();
     let open = place.serve(&[]);
-    let request = json!({"Get": {"path": "file", "have": 0, "sha256": ""}});
-    // Flags that the server does not know are missing in its Reply.
-    for (greeting, answer) in [(FILES.to_vec(), Vec::new()), (two(0), two(0)), (two(0xfe), two(0x1e))] {
+    for (greeting, answer) in [(hello(0), hello(0)), (hello(0xfe), hello(2))] {
         let peer = Peer::connect(open.addr, &greeting);
         assert_eq!(peer.told, answer);
-        peer.say_json(&request);
+        peer.say_json(&json!({"Get": {"path": "file", "have": 0, "sha256": ""}}));
         assert_eq!(peer.hear().unwrap()["Give"]["size"], 6);
     }
     let closed = place.serve(&["--token", &place.text("token")]);
-    for greeting in [FILES, &two(0), &two(2), b"rddp-files 2", b"rddp-files 3", b""] {
-        let refused = Peer::try_connect(closed.addr, greeting).map(drop);
+    for greeting in [hello(0), hello(2)] {
+        let refused = Peer::try_connect(closed.addr, &greeting).map(drop);
         assert!(matches!(refused, Err(ConnectError::Rejected { .. })), "{refused:?}");
     }
 }
 
 #[test]
-fn a_client_tries_protocol_1_unless_it_would_lose_what_it_was_told() {
+fn a_client_of_another_version_is_told_why_and_what_to_do() {
     let place = Place::new();
-    let (listener, host) = listen();
     let token = place.text("token");
-    std::thread::scope(|scope| {
-        let get = scope.spawn(|| place.get(&host, &[]));
-        let first = accept(&listener);
-        assert_eq!(first.private_data(), two(0x1c));
-        first.reject(b"this is rddp serve: use rddp put or rddp get of the same version").unwrap();
-        let second = accept(&listener);
-        assert_eq!(second.private_data(), FILES);
-        let server = Peer::accept(second, b"");
-        assert_eq!(server.hear().unwrap()["Get"]["path"], "file");
-        server.say_json(&json!({"Refused": {"reason": "not today", "remedy": null, "mismatch": false}}));
-        get.join().unwrap().failed(5, &["not today"]);
-    });
-    let put = ["put", &token, &format!("{host}/file"), "--no-clobber"];
-    let get = ["get", &format!("{host}/file"), &place.text("got"), "--token", &token];
-    for args in [&put[..], &get] {
-        std::thread::scope(|scope| {
-            let asking = scope.spawn(|| run(args));
-            accept(&listener).reject(b"not that").unwrap();
-            asking.join().unwrap().failed(5, &["not that"]);
-        });
-        assert!(listener.try_accept().is_none());
+    for server in [place.serve(&[]), place.serve(&["--token", &token])] {
+        for (greeting, says) in [
+            (&b"rddp-files 1"[..], "another version: run the same version of rddp at both ends"),
+            (b"rddp-files 2\x1d", "another version: run the same version of rddp at both ends"),
+            (b"rddp-files 3", "another version: run the same version of rddp at both ends"),
+            (b"", "use rddp put or rddp get"),
+        ] {
+            let refused = Peer::try_connect(server.addr, greeting).map(drop);
+            let Err(ConnectError::Rejected { private_data, .. }) = refused else { panic!("{refused:?}") };
+            assert!(String::from_utf8(private_data).unwrap().ends_with(says), "{greeting:?}");
+        }
     }
 }
 
 #[test]
-fn an_answer_that_is_not_protocol_2s_is_not_believed() {
+fn a_server_of_another_version_is_told_with_the_remedy() {
+    let place = Place::new();
+    let (listener, host) = listen();
+    std::thread::scope(|scope| {
+        let get = scope.spawn(|| place.get(&host, &[]));
+        let request = accept(&listener);
+        assert_eq!(request.private_data(), FILES);
+        let server = Peer::accept(request, b"rddp-files 2\x1c");
+        get.join().unwrap().failed(3, &["another version", "try: run the same version of rddp at both ends"]);
+        assert!(server.next().is_none());
+        // It rejects, and nobody tries again.
+        let get = scope.spawn(|| place.get(&host, &[]));
+        accept(&listener).reject(b"not that").unwrap();
+        get.join().unwrap().failed(5, &["not that"]);
+    });
+    assert!(listener.try_accept().is_none());
+}
+
+#[test]
+fn an_answer_that_is_no_servers_is_not_believed() {
     let place = Place::new();
     let (listener, host) = listen();
     let token = place.text("token");
-    let short = [&two(1)[..], &[7; 31]].concat();
+    let short = [&hello(1)[..], &[7; 31]].concat();
     for (more, answer) in [
         (&["--token", &token][..], Vec::new()),
-        (&["--token", &token], two(0)),
-        (&["--token", &token], two(1)),
+        (&["--token", &token], hello(0)),
+        (&["--token", &token], hello(1)),
         (&["--token", &token], short),
         (&[], Vec::new()),
-        (&[], [&two(1)[..], &[7; 32]].concat()),
-        (&[], two(2)),
+        (&[], [&hello(1)[..], &[7; 32]].concat()),
+        (&[], hello(2)),
     ] {
         std::thread::scope(|scope| {
             let get = scope.spawn(|| place.get(&host, more));

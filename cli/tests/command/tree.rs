@@ -11,13 +11,9 @@ use rddp_rnic::{Access, ConnectOptions, Rnic};
 use rddp_test_support::random_octets;
 use serde_json::{Value, json};
 
-use crate::peer::Peer;
+use crate::peer::{FILES, Peer};
 use crate::program::{Ended, run, until};
 use crate::site::{Site, assert_holes, write_holes};
-
-/// The greeting of protocol 2 with trees, and no token; and with all that there is.
-const TREES: &[u8] = b"rddp-files 2\x04";
-const ALL: &[u8] = b"rddp-files 2\x1c";
 
 fn put(site: &Site, more: &[&str], name: &str, path: &str) -> Ended {
     let (local, remote) = (site.here(name), site.remote(path));
@@ -212,8 +208,8 @@ fn get_from(octets: &[u8], here: &Path) -> Ended {
     std::thread::scope(|scope| {
         let get = scope.spawn(|| run(&["get", "-r", &remote, here.to_str().unwrap()]));
         let request = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
-        assert_eq!(request.private_data(), ALL);
-        let server = Peer::accept(request, TREES);
+        assert_eq!(request.private_data(), FILES);
+        let server = Peer::accept(request, FILES);
         server.hear().unwrap();
         let region = server.pd.allocate(1 << 20, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap();
         region.write(0, octets).unwrap();
@@ -262,8 +258,8 @@ fn octets_that_are_no_records_end_the_connection_only() {
     let good = file_record(b"file");
     let data = [&[3][..], &0u64.to_be_bytes(), &1u32.to_be_bytes(), &[0; 4], b"x"].concat();
     for octets in [&b"rubbish"[..], &good[..good.len() - 3], &data, &[4], &END[..5]] {
-        let peer = Peer::connect(site.server.as_ref().unwrap().addr, TREES);
-        assert_eq!(peer.told, TREES);
+        let peer = Peer::connect(site.server.as_ref().unwrap().addr, FILES);
+        assert_eq!(peer.told, FILES);
         peer.say_json(&json!({"PutTree": {"path": "sub", "no_clobber": false}}));
         let window = peer.hear().unwrap()["Tree"]["window"].clone();
         let region = peer.pd.allocate(octets.len(), Access::LOCAL_WRITE).unwrap();
@@ -280,28 +276,4 @@ fn octets_that_are_no_records_end_the_connection_only() {
     assert_eq!(fs::read_dir(site.served("sub")).unwrap().count(), 0);
     fs::write(site.here("file"), "octets").unwrap();
     site.put("file", "").ok();
-}
-
-/// A server of protocol 2 may not know of trees; one of protocol 1 rejects the greeting.
-#[test]
-fn an_older_server_is_told_apart() {
-    let here = tempfile::tempdir().unwrap();
-    for one in [true, false] {
-        let listener =
-            Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());
-        let listener = listener.unwrap();
-        let remote = format!("{}/tree", listener.local_addr().unwrap());
-        std::thread::scope(|scope| {
-            let get = scope.spawn(|| run(&["get", "-r", &remote, here.path().to_str().unwrap()]));
-            let request = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
-            let _server = if one {
-                request.reject(b"this is rddp serve").unwrap();
-                None
-            } else {
-                Some(Peer::accept(request, b"rddp-files 2\0"))
-            };
-            let says = if one { "this is rddp serve" } else { "takes one file at a time" };
-            get.join().unwrap().failed(5, &[says]);
-        });
-    }
 }

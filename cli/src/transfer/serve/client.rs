@@ -14,7 +14,6 @@ use crate::failure::{Failure, Kind};
 use crate::places::{Place, TOO_MANY};
 use crate::transfer::checksum::Check;
 use crate::transfer::files::FileError;
-use crate::transfer::greeting::{Flags, Hello};
 use crate::transfer::partial::{Clobber, Last, Partial};
 use crate::transfer::protocol::{
     Chunk, MAX_PATH, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step,
@@ -32,7 +31,6 @@ pub(super) struct Client<'a> {
     pub(super) server: &'a Server,
     pub(super) talk: Talk,
     peer: String,
-    hello: Hello,
     /// The server's token and the nonce of this connection, by which requests are checked; `None`
     /// if the server asks for no token.
     proof: Option<(&'a Token, Nonce)>,
@@ -52,7 +50,7 @@ struct Putting {
     size: u64,
     mode: u32,
     clobber: Clobber,
-    terms: Option<Terms>,
+    terms: Terms,
 }
 
 impl<'a> Client<'a> {
@@ -67,11 +65,11 @@ impl<'a> Client<'a> {
         let proof = server.token.as_ref().map(|token| nonce().map(|nonce| (token, nonce))).transpose()?;
         let private_data = hello.answer(proof.as_ref().map(|(_, nonce)| nonce));
         talk.end.accept(request, &ConnectOptions { private_data, ..ConnectOptions::default() })?;
-        if matches!(hello, Hello::Two(Flags { large: true, .. })) {
+        if hello.large {
             talk.end.qp.send_large_fpdus();
         }
         let stay = Stay::Startup { _entry: entry, host };
-        Ok(Client { server, talk, peer, hello, proof, begun: Instant::now(), stay })
+        Ok(Client { server, talk, peer, proof, begun: Instant::now(), stay })
     }
 
     /// Serves this client's one request. Tells the client of a failure, and returns it.
@@ -107,39 +105,20 @@ impl<'a> Client<'a> {
                 Err(out_of_step())
             }
             ToServer::Put { path, size, mode, no_clobber, terms } => {
-                let (clobber, terms) = (Clobber::unless(no_clobber), self.terms(terms)?);
+                let (clobber, terms) = (Clobber::unless(no_clobber), valid(terms)?);
                 self.put(Putting { path, size, mode, clobber, terms }, slots).await
             }
             ToServer::Get { path, have, sha256, terms } => {
-                let terms = self.terms(terms)?;
-                self.get(path, have, &sha256, terms, slots).await
+                self.get(path, have, &sha256, valid(terms)?, slots).await
             }
             ToServer::PutTree { path, no_clobber, terms } => {
-                let terms = self.terms(terms)?;
-                self.put_tree(path, Clobber::unless(no_clobber), terms, slots).await
+                self.put_tree(path, Clobber::unless(no_clobber), valid(terms)?, slots).await
             }
             ToServer::GetTree { paths, recursive, names_only, terms } => {
-                let terms = self.terms(terms)?;
-                self.get_tree(&paths, Depth { recursive, names_only }, terms, slots).await
+                self.get_tree(&paths, Depth { recursive, names_only }, valid(terms)?, slots).await
             }
             _ => Err(out_of_step()),
         }
-    }
-
-    /// Returns the terms of a request: `None` for a client without flag 8.
-    fn terms(&self, terms: Option<Terms>) -> Result<Option<Terms>, Failure> {
-        if !matches!(self.hello, Hello::Two(Flags { offers: true, .. })) {
-            return Ok(None);
-        }
-        let terms = terms.unwrap_or_default();
-        let is_valid = terms.modified.is_none_or(Time::is_valid)
-            && terms.share.is_none_or(|share| share.number < share.of);
-        if is_valid { Ok(Some(terms)) } else { Err(out_of_step()) }
-    }
-
-    /// Returns whether the client has flag 16.
-    pub(super) fn has_details(&self) -> bool {
-        matches!(self.hello, Hello::Two(Flags { details: true, .. }))
     }
 
     /// Returns the client's request, for which it gets a place.
@@ -193,13 +172,11 @@ impl<'a> Client<'a> {
     async fn put(&mut self, file: Putting, slots: &mut Option<MemoryRegion>) -> Result<Served, Failure> {
         let Putting { path, size, mode, clobber, terms } = file;
         self.writable(&path)?;
-        let check = check(terms);
+        let Terms { check, modified, unknown_size: is_unknown, .. } = terms;
         let hub = self.talk.hub.clone();
         let spot = self.server.root.spot(&path).map_err(refused)?;
         let mut partial = Partial::open(spot, clobber, check, &hub).await.map_err(refused)?;
-        let modified = terms.and_then(|terms| terms.modified);
-        let is_unknown = terms.is_some_and(|terms| terms.unknown_size);
-        if terms.is_some_and(|terms| !terms.again) && partial.is_there(Last { size, mode, modified }) {
+        if !terms.again && partial.is_there(Last { size, mode, modified }) {
             partial.discard();
             self.talk.say(&ToClient::Same)?;
             return Ok(Served { unchanged: Some(1), ..self.served("put", path, size, 0, String::new()) });
@@ -213,11 +190,11 @@ impl<'a> Client<'a> {
             partial.examine(&mut tick).await.map_err(refused)?
         };
         // The octets that exist count as free space: they are either kept or overwritten.
-        if terms.is_none_or(|terms| !terms.has_holes) {
+        if !terms.has_holes {
             partial.has_room(size.saturating_sub(have)).map_err(refused)?;
         }
         let slots = slots.insert(self.slots(Access::REMOTE_WRITE)?);
-        let replaces = Some(partial.replaces().map_err(refused)?);
+        let replaces = partial.replaces().map_err(refused)?;
         let take = ToClient::Take { have, sha256: proof, window: Window::of(slots), replaces };
         self.talk.say(&take)?;
         let ToServer::From { offset: from } = self.hear().await? else { return Err(out_of_step()) };
@@ -227,7 +204,7 @@ impl<'a> Client<'a> {
             _ => return Err(out_of_step()),
         }
         let known = if is_unknown { None } else { Some(size) };
-        let received = self.receive(&mut partial, known, terms, slots).await;
+        let received = self.receive(&mut partial, known, check, slots).await;
         let (theirs, size) = match received {
             Err(failure) if is_unknown => {
                 // Nobody sends the same octets again.
@@ -270,7 +247,7 @@ impl<'a> Client<'a> {
         &mut self,
         partial: &mut Partial,
         known: Option<u64>,
-        terms: Option<Terms>,
+        check: Check,
         slots: &MemoryRegion,
     ) -> Result<(String, u64), Failure> {
         let hub = self.talk.hub.clone();
@@ -279,17 +256,15 @@ impl<'a> Client<'a> {
         loop {
             match self.hear().await? {
                 ToServer::Chunk(chunk) => {
-                    match terms {
-                        Some(_) if known.is_some() => chunk.check_ahead(partial.len(), most)?,
-                        _ => chunk.check(partial.len(), most)?,
+                    match known {
+                        Some(_) => chunk.check_ahead(partial.len(), most)?,
+                        None => chunk.check(partial.len(), most)?,
                     }
                     // The client can write to this memory at any time: only the octets that are
                     // copied here count.
                     let octets = &mut octets[..chunk.len];
                     slots.read_into(chunk.slot * SLOT, octets)?;
-                    if let Some(terms) = terms {
-                        chunk.check_octets(octets, terms.check)?;
-                    }
+                    chunk.check_octets(octets, check)?;
                     self.talk.say(&ToClient::Free { slot: chunk.slot })?;
                     let talk = &mut self.talk;
                     let mut tick = async || talk.say_busy(&ToClient::Busy).await;
@@ -299,8 +274,8 @@ impl<'a> Client<'a> {
                 }
                 ToServer::End { sha256, size } => {
                     let end = known.or(size).ok_or_else(out_of_step)?;
-                    // With terms, a hole may be at the end of a file whose size was known.
-                    let is_all = partial.len() == end || terms.is_some() && known.is_some();
+                    // A hole may be at the end of a file whose size was known.
+                    let is_all = partial.len() == end || known.is_some();
                     return if is_all { Ok((sha256, end)) } else { Err(out_of_step()) };
                 }
                 _ => return Err(out_of_step()),
@@ -314,24 +289,21 @@ impl<'a> Client<'a> {
         path: String,
         have: u64,
         proof: &str,
-        terms: Option<Terms>,
+        Terms { check, .. }: Terms,
         slots: &mut Option<MemoryRegion>,
     ) -> Result<Served, Failure> {
-        let (check, hub) = (check(terms), self.talk.hub.clone());
+        let hub = self.talk.hub.clone();
         let file = self.server.root.file(&path).map_err(refused)?;
         let mut source = Source::new(file, &path, check, &hub).await.map_err(refused)?;
-        if terms.is_none() {
-            source.fill_holes();
-        }
         let talk = &mut self.talk;
         let mut tick = async || talk.say_busy(&ToClient::Busy).await;
         let from = source.resume(have, proof, &mut tick).await.map_err(refused)?;
         let (size, mode) = (source.size(), source.mode());
-        let modified = terms.map(|_| source.modified());
+        let modified = source.modified();
         let slots = slots.insert(self.slots(Access::REMOTE_READ)?);
         let (window, has_holes) = (Window::of(slots), source.has_holes());
         self.talk.say(&ToClient::Give { size, mode, from, window, modified, has_holes })?;
-        if self.give(&mut source, terms, slots).await? == Given::Unwanted {
+        if self.give(&mut source, check, slots).await? == Given::Unwanted {
             return Ok(Served { unchanged: Some(1), ..self.served("get", path, size, 0, String::new()) });
         }
         source.check_unchanged(self.server.root.file(&path)).map_err(refused)?;
@@ -347,7 +319,7 @@ impl<'a> Client<'a> {
     async fn give(
         &mut self,
         source: &mut Source,
-        terms: Option<Terms>,
+        check: Check,
         slots: &MemoryRegion,
     ) -> Result<Given, Failure> {
         let mut free: Vec<usize> = (0..SLOTS).collect();
@@ -361,7 +333,7 @@ impl<'a> Client<'a> {
                         free.push(slot);
                     }
                     // The client has the file already.
-                    ToServer::Same if terms.is_some() => return Ok(Given::Unwanted),
+                    ToServer::Same => return Ok(Given::Unwanted),
                     _ => return Err(out_of_step()),
                 }
                 continue;
@@ -374,7 +346,7 @@ impl<'a> Client<'a> {
             };
             let slot = free.pop().ok_or_else(out_of_step)?;
             slots.write(slot * SLOT, &octets)?;
-            let crc = terms.and_then(|terms| terms.check.of_chunk(&octets));
+            let crc = check.of_chunk(&octets);
             self.talk.say(&ToClient::Chunk(Chunk { slot, offset, len: octets.len(), crc }))?;
             lens[slot] = octets.len();
             self.talk.hub.breathe().await;
@@ -390,7 +362,6 @@ impl<'a> Client<'a> {
         resumed_from: u64,
         sha256: String,
     ) -> Served {
-        let protocol = if self.hello == Hello::One { 1 } else { 2 };
         let seconds = self.begun.elapsed().as_secs_f64();
         Served {
             peer: self.peer.clone(),
@@ -405,7 +376,6 @@ impl<'a> Client<'a> {
             seconds,
             checksum: None,
             sha256,
-            protocol,
         }
     }
 }
@@ -418,9 +388,11 @@ enum Given {
     Unwanted,
 }
 
-/// Returns how octets are checked: by SHA-256 for a client that cannot choose.
-pub(super) fn check(terms: Option<Terms>) -> Check {
-    terms.map_or(Check::Sha256, |terms| terms.check)
+/// Checks the terms of a request.
+fn valid(terms: Terms) -> Result<Terms, Failure> {
+    let is_valid =
+        terms.modified.is_none_or(Time::is_valid) && terms.share.is_none_or(|share| share.number < share.of);
+    if is_valid { Ok(terms) } else { Err(out_of_step()) }
 }
 
 /// Returns the failure that a client is told for an error of a file.

@@ -27,7 +27,7 @@ use self::startups::Startups;
 use self::warnings::Warnings;
 use self::workers::{Newcomer, Workers};
 use super::files::Root;
-use super::greeting::{Flags, Hello};
+use super::greeting::{Hello, NoHello};
 use super::tasks::Hub;
 use super::token::{self, Token};
 use crate::failure::{EXIT_CODES, Failure, Kind};
@@ -204,13 +204,17 @@ fn take_in(server: &Server, workers: &mut Workers, request: ConnectRequest) {
 /// Parses a client's greeting. The error is the reason for which the client is refused.
 fn welcome(private_data: &[u8], token: bool) -> Result<Hello, &'static str> {
     match Hello::parse(private_data) {
-        Some(Hello::Two(Flags { token: true, .. })) if !token => {
+        Ok(Hello { token: true, .. }) if !token => {
             Err("this server has no token: leave --token and RDDP_TOKEN_FILE out")
         }
-        Some(hello @ Hello::Two(Flags { token: true, .. })) => Ok(hello),
-        Some(_) if token => Err("this server asks for a token: name its file with --token"),
-        Some(hello) => Ok(hello),
-        None => Err("this is rddp serve: use rddp put or rddp get"),
+        Ok(Hello { token: false, .. }) if token => {
+            Err("this server asks for a token: name its file with --token")
+        }
+        Ok(hello) => Ok(hello),
+        Err(NoHello::OtherVersion) => {
+            Err("rddp serve of another version: run the same version of rddp at both ends")
+        }
+        Err(NoHello::OtherProtocol) => Err("this is rddp serve: use rddp put or rddp get"),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::failure::printable;
 use crate::out;
 use crate::transfer::checksum::Check;
 use crate::transfer::protocol::Share;
-use crate::transfer::show::{count, protocol_text, replaced_text, resumed_text};
+use crate::transfer::show::{count, replaced_text, resumed_text};
 use crate::units::about;
 
 /// The result of a transfer, as `--json` prints it.
@@ -34,8 +34,6 @@ pub(super) struct Served {
     pub(super) checksum: Option<Check>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) sha256: String,
-    /// The protocol's version that the client speaks.
-    pub(super) protocol: u8,
 }
 
 impl Served {
@@ -69,19 +67,19 @@ impl Served {
         // A peer chose the name, so characters that would move the cursor are escaped.
         let name = printable(&self.file);
         let (octets, seconds) = (about(self.octets), self.seconds);
-        let (resumed, replaced) = (resumed_text(self.resumed_from), replaced_text(self.replaced));
+        let (resumed, replaced) =
+            (resumed_text(self.resumed_from), replaced_text(self.replaced == Some(true)));
         let files = self.files.map_or_else(String::new, |files| format!("{}, ", count(files)));
         let unchanged = match (self.files, self.unchanged) {
             (None, Some(_)) => ", unchanged".to_owned(),
             (Some(_), Some(count @ 1..)) => format!(", {count} unchanged"),
             _ => String::new(),
         };
-        let protocol = protocol_text(self.protocol);
         let over = match self.connection {
             Some((number, of)) => format!(", connection {number} of {of}"),
             None => String::new(),
         };
-        let how = format!("{files}{octets} in {seconds:.2} s{resumed}{replaced}{unchanged}{over}{protocol}");
+        let how = format!("{files}{octets} in {seconds:.2} s{resumed}{replaced}{unchanged}{over}");
         out::event(format_args!("{}: {} {name}, {how}", self.peer, self.op));
     }
 }

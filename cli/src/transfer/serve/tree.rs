@@ -8,7 +8,6 @@ use rddp_rnic::{Access, MemoryRegion};
 use super::client::{Client, refused};
 use super::served::Served;
 use crate::failure::Failure;
-use crate::transfer::checksum::Check;
 use crate::transfer::files::{FileError, Root, inside};
 use crate::transfer::partial::Clobber;
 use crate::transfer::protocol::{MAX_PATH, SLOT, Terms, ToClient, ToServer, Window, out_of_step};
@@ -24,15 +23,12 @@ impl Client<'_> {
         &mut self,
         path: String,
         clobber: Clobber,
-        terms: Option<Terms>,
+        terms: Terms,
         slots: &mut Option<MemoryRegion>,
     ) -> Result<Served, Failure> {
         self.writable(&path)?;
         let top = made(&self.server.root, path.trim_end_matches('/')).map_err(refused)?;
-        // A client tells its own user what it cannot read.
-        let terms = terms.map(|terms| Terms { named: false, ..terms });
-        let named = if self.has_details() { Named::There } else { Named::Nowhere };
-        let mut arrival = Arrival::new(top, clobber, terms, named, &self.talk.hub).map_err(refused)?;
+        let mut arrival = Arrival::new(top, clobber, terms, Named::There, &self.talk.hub).map_err(refused)?;
         let slots = slots.insert(self.slots(Access::REMOTE_WRITE)?);
         self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
         let (mut octets, mut offset) = (vec![0; SLOT], 0);
@@ -57,8 +53,8 @@ impl Client<'_> {
         let talk = &mut self.talk;
         arrival.finish(|| talk.say_alive(&ToClient::Busy)).await.map_err(refused)?;
         self.talk.say(&ToClient::Same)?;
-        let served = self.served_tree("put", path, arrival.counts).checked(check_of(terms));
-        Ok(served.over(terms.and_then(|terms| terms.share)))
+        let served = self.served_tree("put", path, arrival.counts).checked(terms.check);
+        Ok(served.over(terms.share))
     }
 
     /// Gives files and trees, or their names, by the client's RDMA Reads.
@@ -66,7 +62,7 @@ impl Client<'_> {
         &mut self,
         paths: &[String],
         depth: Depth,
-        terms: Option<Terms>,
+        terms: Terms,
         slots: &mut Option<MemoryRegion>,
     ) -> Result<Served, Failure> {
         if paths.is_empty() || paths.iter().map(String::len).sum::<usize>() > MAX_NAMES {
@@ -74,11 +70,8 @@ impl Client<'_> {
         }
         let slots = slots.insert(self.slots(Access::REMOTE_READ)?);
         self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
-        let details = self.has_details();
         let pipe = GivePipe::new(&mut self.talk, slots, self.server.idle);
-        let is_named = terms.is_some_and(|terms| terms.named);
-        let named = if is_named { Named::There } else { Named::Nowhere };
-        let mut departure = Departure::new(pipe, depth, terms, named, details);
+        let mut departure = Departure::new(pipe, depth, terms, Named::There);
         for path in paths {
             let path = path.trim_end_matches('/');
             let place = if path.is_empty() { "." } else { path };
@@ -96,8 +89,8 @@ impl Client<'_> {
             let served = self.served_tree("ls", paths.join(" "), counts);
             return Ok(Served { files: None, unchanged: None, ..served });
         }
-        let served = self.served_tree("get", paths.join(" "), counts).checked(check_of(terms));
-        Ok(served.over(terms.and_then(|terms| terms.share)))
+        let served = self.served_tree("get", paths.join(" "), counts).checked(terms.check);
+        Ok(served.over(terms.share))
     }
 
     fn served_tree(&self, op: &'static str, mut file: String, counts: Counts) -> Served {
@@ -115,11 +108,6 @@ async fn alive(talk: &mut Talk) -> Result<(), Failure> {
     talk.say_alive(&ToClient::Busy)?;
     talk.hub.breathe().await;
     Ok(())
-}
-
-/// Returns how the octets of a tree are checked.
-fn check_of(terms: Option<Terms>) -> Check {
-    terms.map_or(Check::Crc32c, |terms| terms.check)
 }
 
 /// Opens the directory into which files go, and makes it if need be.

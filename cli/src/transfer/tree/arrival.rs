@@ -38,12 +38,11 @@ pub(in crate::transfer) struct Arrival {
     /// The name of a short file that is not complete; at most one exists at a time.
     part: OsString,
     clobber: Clobber,
-    /// The place where it is said what is refused; nowhere, if that ends the transfer.
+    /// The place where it is said what is refused.
     named: Named,
     refused: Refused,
     widened: Widened,
-    /// The terms of an end with flag 8.
-    terms: Option<Terms>,
+    terms: Terms,
     wanted: Wanted,
     /// Files of the last offers that had begun to arrive before, by their names.
     begun: Vec<(Vec<u8>, Partial)>,
@@ -111,7 +110,7 @@ impl Arrival {
     pub(in crate::transfer) fn new(
         top: OwnedFd,
         clobber: Clobber,
-        terms: Option<Terms>,
+        terms: Terms,
         named: Named,
         hub: &Rc<Hub>,
     ) -> Result<Self, FileError> {
@@ -138,10 +137,6 @@ impl Arrival {
         })
     }
 
-    fn check(&self) -> Check {
-        self.terms.map_or(Check::Crc32c, |terms| terms.check)
-    }
-
     /// Takes the records of one chunk. `tick` is called now and then.
     pub(in crate::transfer) async fn take(
         &mut self,
@@ -149,9 +144,10 @@ impl Arrival {
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<Taken, FileError> {
         let mut rest = chunk;
-        let is_told = self.terms.is_some_and(|terms| terms.named);
+        // A client tells its own user what it does not send.
+        let is_told = self.named != Named::There;
         while !rest.is_empty() {
-            let (record, behind) = Record::parse(rest, self.check()).map_err(no_record)?;
+            let (record, behind) = Record::parse(rest, self.terms.check).map_err(no_record)?;
             rest = behind;
             match (record, &mut self.file) {
                 (Record::Dir { name, attributes }, None) => self.make_dir(name, attributes)?,
@@ -165,28 +161,25 @@ impl Arrival {
                 (Record::Complete, Some(_)) => self.complete(tick).await?,
                 (Record::Withdrawn, file @ Some(_)) => file.take().into_iter().for_each(Arriving::discard),
                 (Record::End(left), None) if rest.is_empty() => return Ok(Taken::All(left)),
-                (record, file) if self.terms.is_some() => match (record, file) {
-                    (Record::Offer { name, attributes, size }, None) if self.wanted.count() < OFFERS => {
-                        if self.wanted.count() == 0 {
-                            // The sender has had its turn for those of before: only so many files
-                            // are open.
-                            self.begun.clear();
-                        }
-                        self.consider(name, attributes, size, tick).await?;
+                (Record::Offer { name, attributes, size }, None) if self.wanted.count() < OFFERS => {
+                    if self.wanted.count() == 0 {
+                        // The sender has had its turn for those of before: only so many files
+                        // are open.
+                        self.begun.clear();
                     }
-                    (Record::Ask, None) if rest.is_empty() => return Ok(Taken::Asked(self.wanted.take())),
-                    (Record::Resume { name, attributes, size, from }, None) => {
-                        self.file = Some(self.resume(name, attributes, size, from)?);
-                    }
-                    (Record::Sha256(digest), Some(file)) => file.named = Some(*digest),
-                    (Record::Unread { name, errno }, None) if is_told => {
-                        complain_unread(name, errno);
-                    }
-                    (Record::LeftOut { name, what }, None) if is_told => {
-                        self.left_out.note(name, What::from_number(what));
-                    }
-                    _ => return Err(FileError::Stopped(out_of_step())),
-                },
+                    self.consider(name, attributes, size, tick).await?;
+                }
+                (Record::Ask, None) if rest.is_empty() => return Ok(Taken::Asked(self.wanted.take())),
+                (Record::Resume { name, attributes, size, from }, None) => {
+                    self.file = Some(self.resume(name, attributes, size, from)?);
+                }
+                (Record::Sha256(digest), Some(file)) => file.named = Some(*digest),
+                (Record::Unread { name, errno }, None) if is_told => {
+                    complain_unread(name, errno);
+                }
+                (Record::LeftOut { name, what }, None) if is_told => {
+                    self.left_out.note(name, What::from_number(what));
+                }
                 _ => return Err(FileError::Stopped(out_of_step())),
             }
             tick().await.map_err(FileError::Stopped)?;
@@ -233,13 +226,8 @@ impl Arrival {
 
     fn refuse_dir(&mut self, name: Name<'_>, number: usize, there: There) -> Result<(), FileError> {
         match self.named {
-            Named::Nowhere => {
-                return Err(FileError::Conflict(conflict(&name.shown(), Sent::Directory, there)));
-            }
             Named::There => self.wanted.refuses_dir(number, there),
-            Named::Here { .. }
-                if self.terms.and_then(|terms| terms.share).is_none_or(|share| share.number == 0) =>
-            {
+            Named::Here { .. } if self.terms.share.is_none_or(|share| share.number == 0) => {
                 self.counts.refused(name, Sent::Directory, there);
             }
             Named::Here { .. } => {}
@@ -250,13 +238,9 @@ impl Arrival {
 
     /// Has the sender not send the file that is offered, since something else stays there.
     fn refuse(&mut self, name: Name<'_>, there: There) -> Result<(), FileError> {
-        match (self.named, there) {
-            (Named::Nowhere, There::Kept) => return Err(FileError::Exists(name.shown())),
-            (Named::Nowhere, _) => {
-                return Err(FileError::Conflict(conflict(&name.shown(), Sent::File, there)));
-            }
-            (Named::There, _) => self.wanted.refuses(there),
-            (Named::Here { .. }, _) => {
+        match self.named {
+            Named::There => self.wanted.refuses(there),
+            Named::Here { .. } => {
                 self.wanted.same();
                 self.counts.refused(name, Sent::File, there);
             }
@@ -287,8 +271,7 @@ impl Arrival {
         });
         match there {
             Ok(SFlag::S_IFREG) => {
-                let again = self.terms.is_some_and(|terms| terms.again);
-                if !again && is_there(&dir, last, attributes.last(size)) {
+                if !self.terms.again && is_there(&dir, last, attributes.last(size)) {
                     self.wanted.same();
                     self.counts.unchanged += 1;
                     return Ok(());
@@ -317,7 +300,7 @@ impl Arrival {
     async fn partial(&self, dir: &OwnedFd, name: &OsStr) -> Result<Partial, FileError> {
         let dir = dir.try_clone().map_err(|error| FileError::new(&name.to_string_lossy(), error))?;
         let spot = Spot { dir, name: name.to_owned() };
-        Partial::open(spot, self.clobber, self.check(), &self.hub).await
+        Partial::open(spot, self.clobber, self.terms.check, &self.hub).await
     }
 
     /// Returns what had arrived of a file before.
@@ -350,7 +333,7 @@ impl Arrival {
         let dir = self.writable(path, name)?;
         replaces(&dir, last, self.clobber, &shown)?;
         let begun = self.begun(name);
-        let kind = if self.terms.is_some() && size >= WORTH_RESUMING {
+        let kind = if size >= WORTH_RESUMING {
             let mut partial = match begun {
                 Some(partial) => partial,
                 None => self.partial(&dir, last).await?,
@@ -358,7 +341,7 @@ impl Arrival {
             partial.restart()?;
             Kind::Long(partial)
         } else {
-            Kind::Short(Short::new(dir, &self.part, last, self.check(), &shown)?)
+            Kind::Short(Short::new(dir, &self.part, last, self.terms.check, &shown)?)
         };
         Ok(Arriving { shown, last: attributes.last(size), from: 0, kind, named: None })
     }
@@ -368,7 +351,7 @@ impl Arrival {
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
-        file.check(self.check(), tick).await?;
+        file.check(self.terms.check, tick).await?;
         let Arriving { shown, last, from, kind, .. } = file;
         let replaced = match kind {
             Kind::Short(short) => short.finish(last, self.clobber, &shown)?,

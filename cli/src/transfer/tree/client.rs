@@ -25,7 +25,7 @@ use crate::transfer::files::{FileError, directory};
 use crate::transfer::partial::Clobber;
 use crate::transfer::patience::patiently;
 use crate::transfer::protocol::{MAX_PATH, Share, Terms, ToClient, ToServer, Window, out_of_step};
-use crate::transfer::remote::{Peer, RemoteFile, Server};
+use crate::transfer::remote::{RemoteFile, Server};
 use crate::transfer::show::{Progress, count, resumable};
 use crate::transfer::talk::Talk;
 use crate::transfer::target::STANDARD;
@@ -150,19 +150,10 @@ impl<'a> Command<'a> {
         summary(&moved, &left_out, &self.progress).print(self.common.json, &left_out)
     }
 
-    fn connect(&self, hub: &Rc<Hub>, share: Option<Share>) -> Result<(Server, Option<Terms>), Failure> {
-        let server = self.remote.connect(self.common.asks(self.token.as_ref()), Peer::WithTrees, hub)?;
-        if share.is_some() {
-            server.needs_offers("more than one connection")?;
-        }
-        if !server.agreed.flags.offers {
-            if self.common.checksum == Some(Check::Sha256) {
-                server.needs_offers("SHA-256 of a tree's files")?;
-            }
-            return Ok((server, None));
-        }
-        let (check, again) = (server.check(self.common.checksum)?, self.common.again);
-        Ok((server, Some(Terms { check, again, share, named: true, ..Terms::default() })))
+    fn connect(&self, hub: &Rc<Hub>, share: Option<Share>) -> Result<(Server, Terms), Failure> {
+        let server = self.remote.connect(self.common.asks(self.token.as_ref()), hub)?;
+        let (check, again) = (self.common.checksum, self.common.again);
+        Ok((server, Terms { check, again, share, ..Terms::default() }))
     }
 
     /// Returns the limit of octets a second of one connection.
@@ -179,7 +170,7 @@ impl<'a> Command<'a> {
         let pipe = PutPipe::new(talk, window, &self.progress, self.limit(), common.timeout)?;
         let depth = Depth { recursive: self.recursive, names_only: false };
         let named = Named::Here { skip_special: common.skip_special };
-        let mut departure = Departure::new(pipe, depth, terms, named, server.agreed.flags.details);
+        let mut departure = Departure::new(pipe, depth, terms, named);
         for local in locals {
             let shown = local.display().to_string();
             let name = last_part(local)?;
@@ -189,7 +180,7 @@ impl<'a> Command<'a> {
         let (left, left_out, counts) = departure.finish().await.map_err(failed)?;
         let ToClient::Same = talk.hear(common.timeout).await? else { return Err(out_of_step()) };
         talk.close().await;
-        Ok(Moved::new(&server, terms, counts, (left, left_out)))
+        Ok(Moved::new(&server, terms.check, counts, (left, left_out)))
     }
 
     async fn get(
@@ -234,13 +225,12 @@ impl<'a> Command<'a> {
         talk.close().await;
         let mut left_out = std::mem::take(&mut arrival.left_out);
         left_out.add_unnamed(left.skipped);
-        Ok(Moved::new(&server, terms, arrival.counts, (left, left_out)))
+        Ok(Moved::new(&server, terms.check, arrival.counts, (left, left_out)))
     }
 }
 
 impl Moved {
-    fn new(server: &Server, terms: Option<Terms>, counts: Counts, (left, left_out): (Left, LeftOut)) -> Self {
-        let check = terms.map_or(Check::Crc32c, |terms| terms.check);
+    fn new(server: &Server, check: Check, counts: Counts, (left, left_out): (Left, LeftOut)) -> Self {
         Moved { peer: server.addr, counts, left, left_out, check }
     }
 }

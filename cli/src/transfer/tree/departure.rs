@@ -15,13 +15,13 @@ use rustix::fs::Dir;
 use super::arrival::{Counts, beneath};
 use super::left_out::{LeftOut, What};
 use super::pipe::Pipe;
-use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record, longest_path};
+use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record};
 use super::refused::{Refused, Sent};
 use super::unread::{CHANGED, complain_unread};
 use super::wanted::{Answer, Answers};
 use crate::transfer::checksum::{Check, Checksum, beginning};
 use crate::transfer::files::{FileError, PART};
-use crate::transfer::protocol::{Begun, OFFERS, OFFERS_OF_DETAILS, SLOT, Share, Terms};
+use crate::transfer::protocol::{Begun, OFFERS, SLOT, Share, Terms};
 use crate::transfer::source::{Version, extent, is_sparse, modified};
 
 /// Files that the user names one by one, and that are open before they are offered.
@@ -44,19 +44,14 @@ pub(in crate::transfer) struct Departure<P> {
     chunk: Vec<u8>,
     depth: Depth,
     check: Check,
-    /// Files are offered first, and only those are sent that the other end wants.
-    offers: bool,
     share: Option<Share>,
     offered: Vec<Offered>,
-    /// Directories that were named since the other end was asked, if it tells which it refuses.
+    /// Directories that were named since the other end was asked.
     dirs: Vec<Vec<u8>>,
     refused: Refused,
     left: Left,
     left_out: LeftOut,
     named: Named,
-    details: bool,
-    /// Octets of the longest path that the other end takes.
-    longest_path: usize,
     pub(in crate::transfer) counts: Counts,
 }
 
@@ -67,8 +62,6 @@ pub(in crate::transfer) enum Named {
     Here { skip_special: bool },
     /// By the other end, which gets a record of each.
     There,
-    /// Nowhere: the other end is told how many.
-    Nowhere,
 }
 
 /// A file that is offered, or about to be.
@@ -87,29 +80,19 @@ enum Place {
 }
 
 impl<P: Pipe> Departure<P> {
-    /// `terms` are those of an end with flag 8; `details` says whether it has flag 16.
-    pub(in crate::transfer) fn new(
-        pipe: P,
-        depth: Depth,
-        terms: Option<Terms>,
-        named: Named,
-        details: bool,
-    ) -> Self {
+    pub(in crate::transfer) fn new(pipe: P, depth: Depth, terms: Terms, named: Named) -> Self {
         Departure {
             pipe,
             chunk: Vec::with_capacity(SLOT),
             depth,
-            check: terms.map_or(Check::Crc32c, |terms| terms.check),
-            offers: terms.is_some() && !depth.names_only,
-            share: terms.and_then(|terms| terms.share),
+            check: terms.check,
+            share: terms.share,
             offered: Vec::new(),
             dirs: Vec::new(),
             refused: Refused::default(),
             left: Left::default(),
             left_out: LeftOut::new(named == Named::Here { skip_special: true }),
             named,
-            details,
-            longest_path: longest_path(details),
             counts: Counts::default(),
         }
     }
@@ -169,10 +152,7 @@ impl<P: Pipe> Departure<P> {
         self.left.skipped += 1;
         match self.named {
             Named::Here { .. } => self.left_out.note(name, what),
-            Named::There if self.details => {
-                self.push(&Record::LeftOut { name, what: what.number() }).await?;
-            }
-            Named::There | Named::Nowhere => {}
+            Named::There => self.push(&Record::LeftOut { name, what: what.number() }).await?,
         }
         Ok(())
     }
@@ -182,8 +162,8 @@ impl<P: Pipe> Departure<P> {
     async fn sendable<'n>(&mut self, name: &'n [u8]) -> Result<Option<Name<'n>>, FileError> {
         let what = if name.ends_with(PART.as_bytes()) { What::Incomplete } else { What::LongPath };
         match Name::new(name) {
-            Some(sendable) if name.len() <= self.longest_path => Ok(Some(sendable)),
-            _ => self.leave_out(name, what).await.map(|()| None),
+            Some(sendable) => Ok(Some(sendable)),
+            None => self.leave_out(name, what).await.map(|()| None),
         }
     }
 
@@ -199,7 +179,6 @@ impl<P: Pipe> Departure<P> {
         match self.named {
             Named::Here { .. } => complain_unread(name, errno),
             Named::There => self.push(&Record::Unread { name, errno }).await?,
-            Named::Nowhere => {}
         }
         Ok(())
     }
@@ -239,7 +218,7 @@ impl<P: Pipe> Departure<P> {
         };
         let attributes = Attributes { mode: there.mode() & 0o2777, ..attributes(&there) };
         self.push(&Record::Dir { name, attributes }).await?;
-        if self.offers && self.details {
+        if !self.depth.names_only {
             self.dirs.push(name.octets().to_vec());
             self.settle_many().await?;
         }
@@ -304,17 +283,13 @@ impl<P: Pipe> Departure<P> {
             return self.push(&Record::File { name, attributes, size }).await;
         }
         let file = Offered { name: name.octets().to_vec(), attributes, size, place };
-        if !self.offers {
-            return self.transfer(file, None).await;
-        }
         self.offered.push(file);
         self.settle_many().await
     }
 
     /// Asks the other end what it wants, once as much was offered as may be.
     async fn settle_many(&mut self) -> Result<(), FileError> {
-        let most = if self.details { OFFERS_OF_DETAILS } else { OFFERS };
-        if self.offered.len() + self.dirs.len() >= most { self.settle().await } else { Ok(()) }
+        if self.offered.len() + self.dirs.len() >= OFFERS { self.settle().await } else { Ok(()) }
     }
 
     /// Offers files, and sends those that the other end wants.

@@ -16,7 +16,7 @@ const NAMED: u64 = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum What {
-    /// A kind that this end does not know, or that an older server does not tell.
+    /// A kind that this end does not know, or that the server has not told.
     Other,
     Link,
     Pipe,

@@ -1,4 +1,4 @@
-//! Trees and many files on one connection of protocol 2: records (docs/files.md) that fill chunks.
+//! Trees and many files on one connection: records (docs/files.md) that fill chunks.
 //!
 //! | file | what |
 //! |---|---|

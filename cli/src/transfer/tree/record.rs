@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::transfer::checksum::Check;
 use crate::transfer::files::PART;
-use crate::transfer::protocol::{MAX_PATH, Time};
+use crate::transfer::protocol::Time;
 
 const DIR: u8 = 1;
 const FILE: u8 = 2;
@@ -109,11 +109,6 @@ pub(in crate::transfer) struct Left {
     pub(in crate::transfer) skipped: u64,
     /// Files and directories that could not be read, or that changed meanwhile.
     pub(in crate::transfer) failed: u64,
-}
-
-/// Returns the octets of the longest path that may be sent, to an end with flag 16 or to another.
-pub(super) fn longest_path(details: bool) -> usize {
-    if details { LONGEST_PATH } else { MAX_PATH }
 }
 
 /// The reason why octets are no record.
