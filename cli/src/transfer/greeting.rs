@@ -60,7 +60,7 @@ impl Hello {
     }
 
     fn flags(self) -> u8 {
-        u8::from(self.token) * TOKEN | u8::from(self.large) * LARGE
+        (u8::from(self.token) * TOKEN) | (u8::from(self.large) * LARGE)
     }
 
     pub(super) fn emit(self) -> Vec<u8> {
