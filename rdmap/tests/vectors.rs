@@ -2,16 +2,14 @@
 //! Terminate octet for octet.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod support;
-
 use rddp_ddp::{Header, Msn, Qn, Stag, TaggedRepr};
 use rddp_mpa::MpaError;
 use rddp_rdmap::{
     AtomicOp, AtomicResponseRepr, Event, Fault, Offending, Opcode, Place, ReadRequestRepr, Response, Stream,
     StreamConfig, TerminateCode, TerminateRepr, parse_header, terminate_for, untagged_header,
 };
+use rddp_test_support::streams::{Guarded, Memory};
 use serde_json::{Map, Value};
-use support::{Guarded, Memory};
 
 struct Vector {
     name: String,

@@ -3,7 +3,8 @@
 //!
 //! [`Peer`] is a plain TCP socket with the frames of `rddp_mpa`: it sends whatever a test asks for,
 //! right or wrong, and reads the answers of the end under test. [`Fpdus`] does so without a socket,
-//! for tests that move octets themselves. [`segment`] makes ULPDUs. Everything is built on the wire
+//! for tests that move octets themselves. [`segment`] makes ULPDUs, and [`streams`] are two RDMAP
+//! streams with memory, for `rdmap`'s tests and the fuzzer. Everything is built on the wire
 //! forms of `mpa`, `ddp` and `rdmap` alone, never on the code that sends and receives in `rnic` and
 //! the byte stream, so that no test checks that code by itself.
 //!
@@ -16,6 +17,7 @@ mod peer;
 pub mod sdp;
 pub mod segment;
 mod startup;
+pub mod streams;
 
 pub use self::fpdus::Fpdus;
 pub use self::octets::{Random, pattern, pattern_from, random_octets};

@@ -1,5 +1,5 @@
-//! One end of a connection: sends its plan segment by segment, answers the other end,
-//! and checks what arrives.
+//! One end of a connection: sends its operations segment by segment, answers the other end, and
+//! checks what arrives.
 
 use std::collections::VecDeque;
 
@@ -8,83 +8,85 @@ use rddp_mpa::Framing;
 use rddp_rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequestRepr, AtomicResponseRepr, Event, Opcode, OutstandingRequest, Place,
     REQUEST_QUEUE, ReadRequestRepr, Response, SEND_QUEUE, SendCounters, Stream, StreamConfig,
-    TERMINATE_QUEUE, TerminateRepr, parse_header, tagged_header, untagged_header,
+    TERMINATE_QUEUE, TerminateRepr, parse_header, untagged_header,
 };
-use rddp_test_support::{Fpdus, Random, segment};
 
-use crate::plan::{BASE, COUNTERS, Delivery, Op, Plan, RECEIVE, SINK, WRITTEN};
-use crate::support::{Guarded, Memory};
+use super::RECEIVE;
+use super::memory::{Guarded, Memory};
+use super::plan::{BASE, COUNTERS, Op, Outcome, SINK, WRITTEN, memory};
+use crate::{Fpdus, segment};
 
-pub(crate) struct End {
+/// One end: a stream with its framing and memory, and the outcome that it must come to.
+pub struct End {
     stream: Stream,
     config: StreamConfig,
     counters: SendCounters,
     fpdus: Fpdus,
-    pub(crate) memory: Memory,
+    pub(super) memory: Memory,
+    /// Octets of the regions for Writes and for Reads.
+    pub(super) region: usize,
     /// Receives that messages have taken.
     receives: Vec<Guarded>,
     /// True if a message was taken over whose receive is the last of these.
     has_receive: bool,
-    queue: VecDeque<Op>,
-    /// The Send or Write that has begun, its header and the octets sent of it.
-    open: Option<(Op, Header, u64)>,
-    /// Deliveries that the peer's plan leads to at this end.
-    expected: VecDeque<Delivery>,
-    deliveries: usize,
-    peer_written: Vec<u8>,
-    peer_counters: Vec<u64>,
-    peer_invalidated: Vec<Stag>,
+    pub(super) queue: VecDeque<Op>,
+    /// The message that is being sent, and the offset reached.
+    open: Option<(Header, Vec<u8>, u64)>,
     /// Reads and atomics that wait for their end, in order.
     waiting: VecDeque<Op>,
-    pub(crate) terminated: Option<TerminateRepr>,
+    last_id: u64,
+    pub(super) outcome: Outcome,
+    pub(super) terminated: Option<TerminateRepr>,
     /// Events other than `Event::None` so far.
-    pub(crate) heard: usize,
+    pub(super) heard: usize,
+    /// Looks at each segment before all of it has arrived.
+    pub looks: usize,
 }
 
 impl End {
-    pub(crate) fn new(config: StreamConfig, tx: Framing, rx: Framing, plan: Plan, peer: &Plan) -> Self {
-        let mut memory = peer.memory();
-        let sink = memory.add(SINK, BASE, plan.sink_len());
-        (sink.read, sink.write) = (false, false);
+    pub(super) fn new(config: StreamConfig, tx: Framing, rx: Framing, region: usize) -> Self {
         Self {
             stream: Stream::new(config),
             config,
             counters: SendCounters::new(),
             fpdus: Fpdus::new(tx, rx),
-            memory,
+            memory: memory(region),
+            region,
             receives: Vec::new(),
             has_receive: false,
-            queue: plan.ops.into(),
+            queue: VecDeque::new(),
             open: None,
-            expected: peer.deliveries.clone().into(),
-            deliveries: peer.deliveries.len(),
-            peer_written: peer.written.clone(),
-            peer_counters: peer.counters.to_vec(),
-            peer_invalidated: peer.invalidated.clone(),
             waiting: VecDeque::new(),
+            last_id: 0,
+            outcome: Outcome::default(),
             terminated: None,
             heard: 0,
+            looks: 0,
         }
     }
 
-    pub(crate) fn is_done(&self) -> bool {
+    pub(super) fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    pub(super) fn is_done(&self) -> bool {
         self.queue.is_empty() && self.open.is_none() && self.waiting.is_empty() && self.stream.inbound() == 0
     }
 
-    /// Sends a segment if there is one, of an own message or of an answer.
-    pub(crate) fn send(&mut self, random: &mut Random, wire: &mut Vec<u8>) {
-        self.go_on_elsewhere(random);
-        let mulpdu = 128 + random.below(1400);
-        // One tagged message at a time; anything may be sent in the middle of an untagged one.
+    /// Sends a segment if there is one, of an own message or of an answer. Segments of tagged
+    /// messages are not mixed; anything may be sent in the middle of an untagged one.
+    pub(super) fn send(&mut self, answers: bool, mulpdu: usize, wire: &mut Vec<u8>) {
         let answering = matches!(self.stream.next_response(), Some(Response::Read(read)) if read.done > 0);
-        let writing = matches!(self.open, Some((Op::Write { .. }, ..)));
+        let writing = matches!(self.open, Some((Header::Tagged(_), ..)));
         assert!(!(answering && writing));
-        let write_is_next =
-            writing || (self.open.is_none() && matches!(self.queue.front(), Some(Op::Write { .. })));
-        match random.below(2) {
-            0 if !(answering && write_is_next) => self.send_own(mulpdu, wire),
-            _ if !writing => self.answer(mulpdu, wire),
-            _ => {}
+        let write_is_next = self.open.is_none()
+            && matches!(self.queue.front(), Some(Op::Message { first: Header::Tagged(_), .. }));
+        let own_waits = answers || (answering && write_is_next);
+        if !own_waits {
+            self.send_own(mulpdu, wire);
+        } else if !writing {
+            self.answer(mulpdu, wire);
         }
     }
 
@@ -92,69 +94,57 @@ impl End {
         if self.open.is_none() && !self.begin(wire) {
             return;
         }
-        let Some((op, header, offset)) = self.open.take() else { return };
-        let (Op::Send { data, .. } | Op::Write { data, .. }) = &op else { unreachable!() };
-        let cut = cut(data.len() as u64, offset, mulpdu, header.len());
-        let header = match header {
+        let Some((first, data, offset)) = self.open.take() else { return };
+        let cut = cut(data.len() as u64, offset, mulpdu, first.len());
+        let header: Header = match first {
             Header::Tagged(first) => TaggedRepr { last: cut.last, to: first.to + offset, ..first }.into(),
-            Header::Untagged(first) => {
-                Header::from(UntaggedRepr { last: cut.last, mo: offset as u32, ..first })
-            }
+            Header::Untagged(first) => UntaggedRepr { last: cut.last, mo: offset as u32, ..first }.into(),
         };
         self.emit(&header, &data[offset as usize..][..cut.len], wire);
         if !cut.last {
-            let first = match header {
-                Header::Tagged(header) => TaggedRepr { to: header.to - offset, ..header }.into(),
-                header @ Header::Untagged(_) => header,
-            };
-            self.open = Some((op, first, offset + cut.len as u64));
+            self.open = Some((first, data, offset + cut.len as u64));
         }
     }
 
-    /// Begins the next operation; returns `false` if there is none or it has to wait. Short
-    /// messages are sent at once.
+    /// Begins the next operation. Returns whether it is a message in segments.
     fn begin(&mut self, wire: &mut Vec<u8>) -> bool {
-        let Some(op) = self.queue.front() else { return false };
         // RFC 5040 §6.1: with ORD requests outstanding this one waits, and so do all behind it.
-        if matches!(op, Op::Read { .. } | Op::Atomic { .. }) && !self.stream.can_issue() {
+        let waits = matches!(self.queue.front(), Some(Op::Read { .. } | Op::Atomic { .. }));
+        if waits && !self.stream.can_issue() {
             return false;
         }
-        let op = self.queue.pop_front().unwrap();
-        match &op {
-            Op::Send { op: opcode, invalidate, .. } => {
-                let msn = self.counters.next(SEND_QUEUE);
-                let header = untagged_header(*opcode, *invalidate, msn, 0, false);
-                self.open = Some((op, header, 0));
+        let Some(op) = self.queue.pop_front() else { return false };
+        match op {
+            Op::Message { first, data } => {
+                let first = match first {
+                    Header::Untagged(first) => {
+                        UntaggedRepr { msn: self.counters.next(SEND_QUEUE), ..first }.into()
+                    }
+                    tagged @ Header::Tagged(_) => tagged,
+                };
+                self.open = Some((first, data, 0));
                 return true;
             }
-            Op::Write { to, .. } => {
-                self.open = Some((op.clone(), tagged_header(Opcode::Write, WRITTEN, *to, false), 0));
-                return true;
-            }
-            Op::Immediate { op, data } => {
-                let header = untagged_header(*op, Stag(0), self.counters.next(SEND_QUEUE), 0, true);
-                self.emit(&header, data, wire);
-            }
-            Op::Read { id, sink_to, src_stag, src_to, want } => {
+            Op::Read { id, sink_to, src: (src_stag, src_to), ref want } => {
                 let size = want.len() as u32;
-                self.stream.issue_read(*id, SINK, *sink_to, size);
-                let (src_stag, src_to) = (*src_stag, *src_to);
-                let read = ReadRequestRepr { sink_stag: SINK, sink_to: *sink_to, size, src_stag, src_to };
-                let msn = self.counters.next(REQUEST_QUEUE);
-                self.emit(&untagged_header(Opcode::ReadRequest, Stag(0), msn, 0, true), &read.octets(), wire);
-                self.waiting.push_back(op);
+                self.stream.issue_read(id, SINK, sink_to, size);
+                let read = ReadRequestRepr { sink_stag: SINK, sink_to, size, src_stag, src_to };
+                self.request(Opcode::ReadRequest, &read.octets(), wire);
             }
-            Op::Atomic { id, to, op: what, .. } => {
-                let request_id = self.stream.issue_atomic(*id);
-                let request = AtomicRequestRepr { op: *what, request_id, stag: COUNTERS, to: *to };
-                let msn = self.counters.next(REQUEST_QUEUE);
-                let header = untagged_header(Opcode::AtomicRequest, Stag(0), msn, 0, true);
-                self.emit(&header, &request.octets(), wire);
-                self.waiting.push_back(op);
+            Op::Atomic { id, to, op, .. } => {
+                let request_id = self.stream.issue_atomic(id);
+                let request = AtomicRequestRepr { op, request_id, stag: COUNTERS, to };
+                self.request(Opcode::AtomicRequest, &request.octets(), wire);
             }
         }
+        self.waiting.push_back(op);
         assert!(self.stream.outstanding() <= self.config.ord as usize);
         false
+    }
+
+    fn request(&mut self, opcode: Opcode, payload: &[u8], wire: &mut Vec<u8>) {
+        let msn = self.counters.next(REQUEST_QUEUE);
+        self.emit(&untagged_header(opcode, Stag(0), msn, 0, true), payload, wire);
     }
 
     fn answer(&mut self, mulpdu: usize, wire: &mut Vec<u8>) {
@@ -184,10 +174,9 @@ impl End {
         }
     }
 
-    pub(crate) fn terminate(&mut self, terminate: &TerminateRepr, wire: &mut Vec<u8>) {
-        let header =
-            untagged_header(Opcode::Terminate, Stag(0), self.counters.next(TERMINATE_QUEUE), 0, true);
-        self.emit(&header, &terminate.octets(), wire);
+    pub(super) fn terminate(&mut self, terminate: &TerminateRepr, wire: &mut Vec<u8>) {
+        let msn = self.counters.next(TERMINATE_QUEUE);
+        self.emit(&untagged_header(Opcode::Terminate, Stag(0), msn, 0, true), &terminate.octets(), wire);
     }
 
     fn emit(&mut self, header: &Header, payload: &[u8], wire: &mut Vec<u8>) {
@@ -195,19 +184,17 @@ impl End {
     }
 
     /// Takes octets from the wire, and every segment that they complete.
-    pub(crate) fn receive(&mut self, random: &mut Random, octets: &[u8]) {
+    pub(super) fn receive(&mut self, octets: &[u8]) {
         self.fpdus.take(octets);
         while let Some(segment) = self.fpdus.next_ulpdu() {
-            self.segment(random, &segment);
+            self.segment(&segment);
         }
     }
 
-    fn segment(&mut self, random: &mut Random, segment: &[u8]) {
-        self.go_on_elsewhere(random);
+    fn segment(&mut self, segment: &[u8]) {
         let header = parse_header(segment).unwrap();
         let payload = &segment[header.len()..];
-        // Sometimes the segment is looked at before all of it has arrived.
-        for _ in 0..random.below(3) {
+        for _ in 0..self.looks {
             self.accept(&header, payload.len());
         }
         let mut control = &[][..];
@@ -217,7 +204,7 @@ impl End {
             Place::Receive { mo } => self.receives.last_mut().unwrap().place(mo as usize, payload),
             Place::Sink { id, stag, to, offset } => {
                 let Some(Op::Read { id: waiting, sink_to, .. }) = self.waiting.front() else {
-                    panic!("no Read")
+                    panic!("no Read waits")
                 };
                 assert_eq!((id, stag, to), (*waiting, SINK, sink_to + u64::from(offset)));
                 self.memory.region(SINK).memory.place((to - BASE) as usize, payload);
@@ -230,9 +217,9 @@ impl End {
         self.event(event);
     }
 
-    /// Sometimes moves what is in progress to a new stream, by exported octets alone.
-    fn go_on_elsewhere(&mut self, random: &mut Random) {
-        if self.stream.is_dead() || random.below(4) > 0 {
+    /// Moves what is in progress to a new stream, by exported octets alone.
+    pub fn go_on_elsewhere(&mut self) {
+        if self.stream.is_dead() {
             return;
         }
         let requests: Vec<_> = self.stream.requests().map(|request| request.octets()).collect();
@@ -266,7 +253,7 @@ impl End {
             Event::Received { .. } | Event::Immediate { .. } => self.check_delivery(&event),
             Event::ReadDone { id } => {
                 let Some(Op::Read { id: waiting, sink_to, want, .. }) = self.waiting.pop_front() else {
-                    panic!("no Read")
+                    panic!("no Read waits")
                 };
                 let at = (sink_to - BASE) as usize;
                 let sink = &self.memory.region(SINK).memory.octets()[at..at + want.len()];
@@ -274,7 +261,7 @@ impl End {
             }
             Event::AtomicDone { id, original } => {
                 let Some(Op::Atomic { id: waiting, want, .. }) = self.waiting.pop_front() else {
-                    panic!("no atomic")
+                    panic!("no atomic waits")
                 };
                 assert_eq!((id, original), (waiting, want));
             }
@@ -285,31 +272,32 @@ impl End {
     /// Checks a delivery. RFC 5040 §5.5 rule 10: in order, and the octets of earlier Writes are
     /// there.
     fn check_delivery(&mut self, event: &Event) {
-        let expected = self.expected.pop_front().unwrap();
+        let expected = self.outcome.deliveries.pop_front().expect("a message that was submitted");
         assert_eq!(*event, expected.event);
         let receive = self.receives.last().unwrap();
         assert_eq!(receive.octets()[..expected.data.len()], expected.data);
         receive.assert_guards();
         let written = self.memory.region(WRITTEN).memory.octets();
-        assert_eq!(written[..expected.written], self.peer_written[..expected.written]);
+        assert_eq!(written[..expected.written], self.outcome.written[..expected.written]);
         if let Event::Received { invalidate: Some(stag), .. } = event {
             self.memory.invalidate(*stag).unwrap();
         }
     }
 
-    /// Checks that everything is as the peer's plan has it at the end, and that
-    /// nothing else was touched.
-    pub(crate) fn check(&mut self) {
-        assert!(self.expected.is_empty() && self.fpdus.is_empty() && self.stream.is_between_messages());
-        assert_eq!(self.receives.len(), self.deliveries, "one receive for each Send and each Immediate");
+    /// Checks that all outcomes have come about, and that nothing else was touched.
+    pub(super) fn check(&mut self) {
+        let outcome = &self.outcome;
+        assert!(outcome.deliveries.is_empty() && self.fpdus.is_empty() && self.stream.is_between_messages());
+        assert_eq!(self.receives.len(), outcome.receives, "one receive for each Send and each Immediate");
         self.memory.assert_guards();
-        assert_eq!(self.memory.region(WRITTEN).memory.octets(), self.peer_written);
+        let (written, rest) = self.memory.region(WRITTEN).memory.octets().split_at(outcome.written.len());
+        assert_eq!(written, outcome.written);
+        assert!(rest.iter().all(|octet| *octet == 0));
+        assert!(self.memory.region(SINK).memory.octets()[outcome.sunk..].iter().all(|octet| *octet == 0));
         let counters = self.memory.region(COUNTERS).memory.octets();
-        let counters: Vec<u64> =
-            counters.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
-        assert_eq!(counters, self.peer_counters);
-        for stag in self.peer_invalidated.clone() {
-            assert!(!self.memory.region(stag).valid);
+        assert_eq!(counters, outcome.counters.map(u64::to_le_bytes).concat());
+        for stag in &outcome.invalidated {
+            assert!(!self.memory.region(*stag).valid);
         }
     }
 }

@@ -1,5 +1,4 @@
 //! Memory for tests: regions with guard octets around them, and the checks of a real table.
-#![allow(dead_code, reason = "each test uses its part of it")]
 
 use rddp_ddp::{RangeError, Stag, check_range};
 use rddp_rdmap::{AccessError, AtomicOp, InvalidateError};
@@ -9,29 +8,35 @@ const GUARD_OCTET: u8 = 0xa5;
 
 /// Octets with guards around them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Guarded(Vec<u8>);
+pub struct Guarded(Vec<u8>);
 
 impl Guarded {
-    pub(crate) fn new(len: usize) -> Self {
+    /// Makes so many octets of 0.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
         let mut octets = vec![GUARD_OCTET; len + 2 * GUARD];
         octets[GUARD..GUARD + len].fill(0);
         Guarded(octets)
     }
 
-    pub(crate) fn octets(&self) -> &[u8] {
+    /// Returns the octets.
+    #[must_use]
+    pub fn octets(&self) -> &[u8] {
         &self.0[GUARD..self.0.len() - GUARD]
     }
 
-    pub(crate) fn octets_mut(&mut self) -> &mut [u8] {
+    fn octets_mut(&mut self) -> &mut [u8] {
         let end = self.0.len() - GUARD;
         &mut self.0[GUARD..end]
     }
 
-    pub(crate) fn place(&mut self, at: usize, data: &[u8]) {
+    /// Stores octets.
+    pub fn place(&mut self, at: usize, data: &[u8]) {
         self.octets_mut()[at..at + data.len()].copy_from_slice(data);
     }
 
-    pub(crate) fn assert_guards(&self) {
+    /// Checks that nothing was stored outside.
+    pub fn assert_guards(&self) {
         let (front, back) = (&self.0[..GUARD], &self.0[self.0.len() - GUARD..]);
         assert!(front.iter().chain(back).all(|octet| *octet == GUARD_OCTET), "a guard octet was overwritten");
     }
@@ -39,45 +44,56 @@ impl Guarded {
 
 /// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Right {
+enum Right {
     Read,
     Write,
     Atomic,
 }
 
+/// Registered octets, with the rights of peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
-    pub(crate) stag: Stag,
-    pub(crate) pd: u32,
-    pub(crate) valid: bool,
-    pub(crate) base: u64,
-    pub(crate) read: bool,
-    pub(crate) write: bool,
-    pub(crate) memory: Guarded,
+pub struct Region {
+    stag: Stag,
+    /// The Tagged Offset of the first octet.
+    pub base: u64,
+    /// The protection domain.
+    pub pd: u32,
+    /// False once the STag is invalid.
+    pub valid: bool,
+    /// Peers may read.
+    pub read: bool,
+    /// Peers may write.
+    pub write: bool,
+    /// The octets.
+    pub memory: Guarded,
 }
 
 /// The regions of one end, and the domain of its stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Memory {
-    pub(crate) pd: u32,
-    pub(crate) regions: Vec<Region>,
+pub struct Memory {
+    /// The protection domain of the stream.
+    pub pd: u32,
+    /// All regions.
+    pub regions: Vec<Region>,
 }
 
 impl Memory {
-    pub(crate) fn add(&mut self, stag: Stag, base: u64, len: usize) -> &mut Region {
+    /// Adds a region with all rights, at this Tagged Offset.
+    pub fn add(&mut self, stag: Stag, base: u64, len: usize) -> &mut Region {
         let memory = Guarded::new(len);
         let region = Region { stag, pd: self.pd, valid: true, base, read: true, write: true, memory };
         self.regions.push(region);
         self.regions.last_mut().unwrap()
     }
 
-    pub(crate) fn region(&mut self, stag: Stag) -> &mut Region {
+    /// Returns the region with this STag.
+    pub fn region(&mut self, stag: Stag) -> &mut Region {
         self.regions.iter_mut().find(|region| region.stag == stag).unwrap()
     }
 
     /// Checks an access by RFC 5041 §7.1 and RFC 5040 §7.2, in their order; returns region and
     /// offset.
-    pub(crate) fn check(
+    fn check(
         &mut self,
         stag: Stag,
         to: u64,
@@ -109,21 +125,22 @@ impl Memory {
         }
     }
 
-    pub(crate) fn write(&mut self, stag: Stag, to: u64, data: &[u8]) -> Result<(), AccessError> {
+    /// Places octets of a Write.
+    pub fn write(&mut self, stag: Stag, to: u64, data: &[u8]) -> Result<(), AccessError> {
         let (region, offset) = self.check(stag, to, data.len(), Right::Write)?;
         region.memory.place(offset, data);
         Ok(())
     }
 
     /// Returns octets of a region for a Read Response.
-    pub(crate) fn read(&mut self, stag: Stag, to: u64, len: usize) -> Result<Vec<u8>, AccessError> {
+    pub fn read(&mut self, stag: Stag, to: u64, len: usize) -> Result<Vec<u8>, AccessError> {
         let (region, offset) = self.check(stag, to, len, Right::Read)?;
         Ok(region.memory.octets()[offset..offset + len].to_vec())
     }
 
     /// Does an atomic operation on a little-endian word; returns the value before, or
     /// `None` for a misaligned one.
-    pub(crate) fn atomic(&mut self, stag: Stag, to: u64, op: AtomicOp) -> Result<Option<u64>, AccessError> {
+    pub fn atomic(&mut self, stag: Stag, to: u64, op: AtomicOp) -> Result<Option<u64>, AccessError> {
         let (region, offset) = self.check(stag, to, 8, Right::Atomic)?;
         if !to.is_multiple_of(8) {
             return Ok(None);
@@ -136,7 +153,8 @@ impl Memory {
         Ok(Some(original))
     }
 
-    pub(crate) fn invalidate(&mut self, stag: Stag) -> Result<(), InvalidateError> {
+    /// Invalidates an STag, as a Send with Invalidate asks for.
+    pub fn invalidate(&mut self, stag: Stag) -> Result<(), InvalidateError> {
         let pd = self.pd;
         match self.regions.iter_mut().find(|region| region.stag.0 >> 8 == stag.0 >> 8) {
             None => Err(InvalidateError::Unknown),
@@ -150,7 +168,8 @@ impl Memory {
         }
     }
 
-    pub(crate) fn assert_guards(&self) {
+    /// Checks that nothing was stored outside of regions.
+    pub fn assert_guards(&self) {
         self.regions.iter().for_each(|region| region.memory.assert_guards());
     }
 }
