@@ -6,8 +6,7 @@
 //! segment goes into the next buffer of a queue at the receiver ([`Qn`], [`Msn`], MO). This crate
 //! turns headers into values and back ([`Header::parse`], [`Header::emit`]), cuts messages into
 //! segments ([`cut`]), keeps the state that says which segment may come next ([`TaggedRx`] and
-//! [`UntaggedRx`] over TCP; [`AnyOrder`] where segments overtake each other), and maps each fault
-//! to its number in a Terminate ([`DdpError::code`]).
+//! [`UntaggedRx`]), and maps each fault to its number in a Terminate ([`DdpError::code`]).
 //!
 //! The crate knows nothing of memory: the caller decides what may be touched, and uses
 //! [`check_range`] for the arithmetic. There is no I/O and no clock; octets and values go in,
@@ -56,7 +55,6 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used)]
 
-mod any_order;
 mod bounds;
 mod error;
 mod ids;
@@ -64,7 +62,6 @@ mod rx;
 mod tx;
 mod wire;
 
-pub use any_order::{Admission, AnyOrder, Delivered};
 pub use bounds::{RangeError, check_range};
 pub use error::DdpError;
 pub use ids::{Msn, Qn, Stag};

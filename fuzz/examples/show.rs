@@ -12,7 +12,6 @@ fn main() {
     let (target, file) = (args.next().expect("a target"), args.next().expect("a file"));
     let octets = std::fs::read(file).expect("a file that can be read");
     match target.as_str() {
-        "ddp_any_order" => show::<rddp_fuzz::ddp_any_order::Input>(&octets),
         "mem_check" => show::<rddp_fuzz::mem_check::Input>(&octets),
         "mpa_startup" => show::<rddp_fuzz::mpa_startup::Input>(&octets),
         "port_mapper" => show::<rddp_fuzz::port_mapper::Input>(&octets),

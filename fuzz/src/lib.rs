@@ -6,7 +6,6 @@
 
 pub mod input;
 
-pub mod ddp_any_order;
 pub mod ddp_segment;
 pub mod decode_capture;
 pub mod mem_check;

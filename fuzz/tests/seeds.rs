@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rddp_fuzz::input::{Encode, Octets, Tail};
 use rddp_fuzz::mpa_startup::Wish;
 use rddp_fuzz::{
-    ddp_any_order, mem_check, mpa_startup, port_mapper, rdmap_pair, rdmap_stream, rnic_stack, rnic_startup,
+    mem_check, mpa_startup, port_mapper, rdmap_pair, rdmap_stream, rnic_stack, rnic_startup,
     switch_stream,
 };
 use serde_json::Value;
@@ -46,7 +46,6 @@ fn all() -> Seeds {
     for vector in file["vectors"].as_array().unwrap() {
         of_vector(vector, &mut seeds);
     }
-    orders(&mut seeds);
     pairs(&mut seeds);
     memory(&mut seeds);
     stack(&mut seeds);
@@ -199,39 +198,6 @@ fn at_a_qp(ulpdu: &[u8]) -> Vec<u8> {
     let ulpdu = Step::Ulpdu { octets: Octets(ulpdu.to_vec()), region: None };
     let steps = vec![recv.clone(), recv, ulpdu, Step::Local { what: What::Drain {} }];
     Input { flags: flag::CRC | flag::ACTIVE, more: more::AT_ONCE, depth: 0x22, steps: Tail(steps) }.octets()
-}
-
-fn orders(seeds: &mut Seeds) {
-    use ddp_any_order::{Input, Message, Step};
-    let messages = || {
-        [(0, 600), (3, 500), (1, 0), (0, 700), (2, 300), (3, 1)].map(|(queue, len)| Message { queue, len })
-    };
-    let forged =
-        Step::Forged { from: 40, len: 30, tagged: false, last: true, queue: 0, msn: 2, mo: 3, payload: 9 };
-    let orders: [(&str, Vec<u16>); 3] = [
-        ("in_order", (0..24).collect()),
-        ("backwards", (0..24).rev().collect()),
-        ("twice", (0..48).collect()),
-    ];
-    for (name, order) in orders {
-        for with_others in [false, true] {
-            let mut steps: Vec<Step> = order.iter().map(|number| Step::True { number: *number }).collect();
-            if with_others {
-                steps.splice(3..3, [forged.clone(), Step::Moved { number: 2, by: 7, len: 90 }]);
-                steps.push(Step::Fail {});
-            }
-            let input = Input {
-                room: 16,
-                ahead: 3,
-                mulpdu: 20,
-                start: 1000,
-                messages: messages(),
-                steps: Tail(steps),
-            };
-            let name = format!("{name}{}", if with_others { "_with_others" } else { "" });
-            seeds.insert(("ddp_any_order", name), input.octets());
-        }
-    }
 }
 
 fn pairs(seeds: &mut Seeds) {

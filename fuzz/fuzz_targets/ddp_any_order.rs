@@ -1,3 +1,0 @@
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| rddp_fuzz::ddp_any_order::run(octets));
