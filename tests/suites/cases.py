@@ -89,7 +89,8 @@ class UnittestResult(unittest.TestResult):
 
 
 def flat(suite):
-    if not hasattr(suite, "__iter__"):
+    # A case may be iterable, too.
+    if not isinstance(suite, unittest.TestSuite):
         yield suite
         return
     for part in suite:

@@ -192,9 +192,9 @@ def twisted(built):
             for name in TWISTED]
 
 
-GEVENT = """backdoor close_backend_fd core_fork fileobject greenio greenness hub_join iwait makefile_ref monkey_select
-    monkey_selectors os pywsgi refcount select selectors server server_pywsgi signal socket socket_close socket_errors
-    socket_ex socket_send_memoryview socket_ssl socket_timeout socketpair ssl subprocess timeout""".split()
+GEVENT = """backdoor core_fork fileobject greenio greenness hub_join iwait makefile_ref monkey_select
+    monkey_selectors os pywsgi refcount select selectors server server_pywsgi signal socket socket_close
+    socket_errors socket_ex socket_send_memoryview socket_timeout socketpair ssl subprocess timeout""".split()
 
 
 def gevent(built):
