@@ -104,7 +104,7 @@ fn measured(outcomes: &[Outcome]) {
     }
     if let Some(share) = outcomes.iter().filter_map(Outcome::spoiled).reduce(f64::max) {
         let percent = share * 100.0;
-        say!("Spoiled by load: threads waited for a processor for up to {percent:.0} % of the time.");
+        say!("Spoiled by load: an end waited for a processor for up to {percent:.0} % of the time.");
     }
     if cfg!(debug_assertions) {
         say!("This is a debug build: what cargo run --release measures counts.");

@@ -327,7 +327,7 @@ pub(super) enum Reply {
         cpu_s: f64,
         #[serde(default)]
         placed: Placed,
-        /// Time that its threads waited for a processor. Older servers leave it out.
+        /// Time for which the session's thread waited for a processor. Older servers leave it out.
         #[serde(default)]
         waited_s: Option<f64>,
     },

@@ -2,7 +2,6 @@
 //! there are enough.
 
 use std::fs;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,38 +26,29 @@ pub(super) fn seconds() -> f64 {
     })
 }
 
-/// Returns the seconds that threads of this process have been ready to run without a processor so
-/// far; `None` if the kernel does not count them.
+/// Returns the seconds that this thread has been ready to run without a processor so far; `None` if
+/// the kernel does not count them.
 pub(super) fn waited() -> Option<f64> {
-    let threads = fs::read_dir("/proc/self/task").ok()?;
-    // A thread may end meanwhile.
-    let waits = threads.flatten().filter_map(|thread| waited_of(&thread.path()));
-    waits.reduce(|all, one| all + one)
-}
-
-/// Returns the seconds of waiting since there were `before`. Threads that have ended count no more.
-pub(super) fn waited_since(before: Option<f64>) -> Option<f64> {
-    Some((waited()? - before?).max(0.0))
-}
-
-/// Returns the seconds that one thread has waited.
-fn waited_of(thread: &Path) -> Option<f64> {
     // Nanoseconds on a processor, nanoseconds of waiting for one, and how often it got one.
-    let counters = fs::read_to_string(thread.join("schedstat")).ok()?;
+    let counters = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: f64 = counters.split_whitespace().nth(1)?.parse().ok()?;
     Some(nanoseconds / 1e9)
+}
+
+/// Returns the seconds of waiting since there were `before`.
+pub(super) fn waited_since(before: Option<f64>) -> Option<f64> {
+    Some(waited()? - before?)
 }
 
 /// Returns whether two threads that spin have a processor each: they try for a moment.
 pub(crate) fn has_two_idle() -> bool {
     let until = Instant::now() + TRIED;
     let spin = || {
-        let this = Path::new("/proc/thread-self");
-        let before = waited_of(this);
+        let before = waited();
         while Instant::now() < until {
             std::hint::spin_loop();
         }
-        Some(waited_of(this)? - before?)
+        waited_since(before)
     };
     let waits = thread::scope(|scope| {
         let other = scope.spawn(spin);

@@ -226,7 +226,6 @@ impl Run {
         let all = self.slices.iter().copied().reduce(Measured::before).unwrap_or_default();
         let agreed = self.sessions[0].0.agreed();
         let placed = self.sessions.iter().map(|(session, _)| session.placed()).reduce(Add::add);
-        // That of processes, as processor time, so each direction has that of both.
         let waited = self.sessions.iter().filter_map(|(session, _)| session.waited()).reduce(f64::max);
         let placed = placed.filter(|_| setup.placement != Level::User && setup.op != Op::Tcp);
         Outcome {

@@ -53,8 +53,8 @@ What the numbers are:
              fetch-add, cmp-swap: as read. Not measured with -R and -b
   messages a call
              of short ones both post, or write, many at a time for the bandwidth: as many for tcp as for RDMA
-  waited     the share of the time for which threads were ready to run and had no processor, at the end where it
-             is more; shown above 10 %, where it has spoiled the figures
+  waited     the share of the time for which an end was ready to run and had no processor, of the end where it is
+             more; shown above 10 %, where it has spoiled the figures
   x tcp      the bandwidth beside that of plain TCP sockets with the same size, in the same run
   cpu s/GB   processor time of both processes while 10^9 octets were moved; with --wait poll both never sleep
 

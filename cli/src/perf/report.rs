@@ -36,8 +36,9 @@ pub(crate) struct Outcome {
     /// Measured in the forward direction alone.
     pub(crate) lat_us: Option<Micros>,
     pub(crate) cpu_s_per_gb: f64,
-    /// Share of the time for which threads were ready to run without a processor, at the end where
-    /// it is more.
+    /// Share of the time for which the thread that measures was ready to run without a processor,
+    /// at the end where it is more. The library's own thread does not count: two that spin leave it
+    /// no processor, and nothing to do.
     pub(crate) waited: Option<f64>,
     pub(crate) placement: Level,
     /// Octets that the kernel has placed and that were right, latency and all; those of them that
@@ -139,7 +140,7 @@ pub(super) fn print(
     progress.0.finish_and_clear();
     if spoiled {
         say!();
-        say!("Spoiled by load, where a row waited: fewer processors were idle than threads wanted to run.");
+        say!("Spoiled by load, where a row waited: others had the processors, or there are too few.");
     }
     measured.map(drop)
 }

@@ -27,8 +27,8 @@ pub(super) struct Session {
     agreed: Option<Agreed>,
     /// Octets that the kernel had placed at the server at the end of the last slice.
     placed: Placed,
-    /// Seconds of all slices so far, and those for which threads waited for a processor, at
-    /// the end where it was more; `None` if an end's kernel does not count them.
+    /// Seconds of all slices so far, and those for which the thread that measures waited for a
+    /// processor, at the end where it was more; `None` if an end's kernel does not count them.
     seconds: f64,
     waited_s: Option<f64>,
 }
@@ -131,10 +131,10 @@ impl Session {
         Ok((if self.setup.reverse { theirs } else { ours }, cpu::seconds() - cpu + cpu_s))
     }
 
-    /// Returns the share of the time in which threads of an end waited for a processor: of that end
-    /// where it is more, and at most 1, though several may have waited at a time.
+    /// Returns the share of the time for which the thread that measures waited for a processor, at
+    /// the end where it is more.
     pub(super) fn waited(&self) -> Option<f64> {
-        self.waited_s.filter(|_| self.seconds > 0.0).map(|waited| (waited / self.seconds).min(1.0))
+        self.waited_s.filter(|_| self.seconds > 0.0).map(|waited| waited / self.seconds)
     }
 
     /// Returns what the kernel has placed at both ends.
