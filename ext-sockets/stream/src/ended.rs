@@ -35,15 +35,21 @@ pub enum Why {
     SdpFault,
     /// The peer aborted the connection of SDP.
     SdpAborted,
+    /// The peer closed before its startup frame had come, and no octet is lost: the end of TCP's
+    /// octets.
+    Closed,
 }
 
 impl Why {
     /// Returns whether the end came before FPDUs flowed.
     pub(super) fn is_of_startup(self) -> bool {
-        matches!(self, Self::NoAnswer | Self::NotMpa | Self::Startup | Self::Rejected | Self::NotSdp)
+        matches!(
+            self,
+            Self::NoAnswer | Self::NotMpa | Self::Startup | Self::Rejected | Self::NotSdp | Self::Closed
+        )
     }
 
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::NoAnswer,
         Self::NotMpa,
         Self::Startup,
@@ -56,6 +62,7 @@ impl Why {
         Self::NotSdp,
         Self::SdpFault,
         Self::SdpAborted,
+        Self::Closed,
     ];
 }
 
@@ -93,6 +100,7 @@ impl fmt::Display for Ended {
                 None => f.write_str("the peer broke a rule of SDP"),
             },
             Why::SdpAborted => f.write_str("the peer aborted the connection"),
+            Why::Closed => f.write_str("the peer closed before the MPA startup"),
             Why::OwnerDied => f.write_str("a process died in the middle of an FPDU"),
         }
     }

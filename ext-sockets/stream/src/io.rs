@@ -99,7 +99,7 @@ impl Stream<'_> {
                 Some(answer) => answer.and(Err(Errno::RESET)),
                 None => Ok(Pull::Nothing(Hold::Partial)),
             },
-            Err(_) if self.was_told_of_startup() => Ok(Pull::End),
+            Err(_) if self.is_closed_at_once() || self.was_told_of_startup() => Ok(Pull::End),
             Err(error) => Err(error),
         };
         match pull? {

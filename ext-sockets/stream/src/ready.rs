@@ -149,6 +149,10 @@ impl Stream<'_> {
     }
 
     fn holds(&self, ready: c_short, want: c_short) -> c_short {
+        // The kernel's events are those of the reset by which this end has answered.
+        if self.is_closed_at_once() {
+            return AT_END & want | ready & POLLNVAL;
+        }
         let mut always = ready & (POLLERR | POLLHUP | POLLNVAL);
         if always & (POLLERR | POLLHUP) != 0 && self.is_reset_behind_more() {
             always &= POLLNVAL;
@@ -232,7 +236,8 @@ impl Stream<'_> {
             // These events were asked for by us and stay set. If the program got none, the wait
             // would spin.
             Errno::INTERRUPTED | Errno::DEADLOCK => moving & want | ready & POLLHUP,
-            _ => (moving | POLLRDHUP) & want | POLLERR | POLLHUP,
+            _ if self.is_closed_at_once() => AT_END & want,
+            _ => AT_END & want | POLLERR | POLLHUP,
         }
     }
 
@@ -314,6 +319,8 @@ impl Stream<'_> {
     }
 }
 
+/// Events of a connection that is over.
+const AT_END: c_short = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLRDHUP;
 /// Longest delay with which a wait sees what another thread has done, before octets flow both ways.
 const RECHECK: Duration = Duration::from_millis(10);
 /// Time for which a wait checks so often.

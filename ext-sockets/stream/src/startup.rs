@@ -71,11 +71,26 @@ impl Stream<'_> {
     /// Ends the startup because of a reset. TCP reports it once, and after that the end of the
     /// peer's octets, which must not count as another end.
     fn lost(&self, error: Errno) -> Errno {
-        // Behind the peer's FIN a reset is told as EPIPE.
-        if [Errno::RESET, Errno::BROKEN_PIPE].contains(&error) {
-            self.state.end.set(Ended::new(Why::NotMpa, error));
+        match error {
+            Errno::RESET => self.state.end.set(Ended::new(Why::NotMpa, error)),
+            // Behind the peer's FIN a reset is told so.
+            Errno::BROKEN_PIPE => self.state.end.set(Ended::new(self.why_closed(), error)),
+            _ => {}
         }
         error
+    }
+
+    /// Returns the reason of an end by the peer's FIN before its frame has come: it is an end in
+    /// order where no octet of the program is lost.
+    fn why_closed(&self) -> Why {
+        let loses = self.lock_tx().is_ok_and(|tx| !tx.early().is_empty());
+        if loses { Why::NotMpa } else { Why::Closed }
+    }
+
+    /// Returns whether the peer has closed in order before its frame had come. As over TCP that is
+    /// the end of its octets, and no error.
+    pub(super) fn is_closed_at_once(&self) -> bool {
+        self.state.ended().is_some_and(|end| end.why == Why::Closed)
     }
 
     /// Returns whether TCP is connected, or was. Until then no call of ours touches the socket: its
@@ -263,7 +278,9 @@ impl Stream<'_> {
             StartupError::BadKey | StartupError::WrongRole => {
                 self.give_up(Why::NotMpa, Errno::PROTOCOL, error.code())
             }
-            StartupError::Closed { have: 0, .. } => self.give_up(Why::NotMpa, Errno::RESET, error.code()),
+            StartupError::Closed { have: 0, .. } => {
+                self.give_up(self.why_closed(), Errno::RESET, error.code())
+            }
             _ => self.give_up(Why::Startup, Errno::PROTOCOL, error.code()),
         }
     }

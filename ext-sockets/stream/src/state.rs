@@ -331,10 +331,12 @@ impl State {
     }
 
     /// Returns the error of a failed startup to the first caller; `Ok` to all others, and `None` of
-    /// a startup that did not fail.
-    pub fn take_startup_error(&self) -> Option<Result<(), Errno>> {
+    /// a startup that did not fail. To one that asks whether it is `connected`, a peer that has
+    /// left since TCP was is no error yet.
+    pub fn take_startup_error(&self, connected: bool) -> Option<Result<(), Errno>> {
         let end = self.end.load().filter(|end| end.why.is_of_startup())?;
-        Some(if self.end.first_told() { Err(end.errno) } else { Ok(()) })
+        let is_later = end.why == Why::Closed || connected && end.errno == Errno::RESET;
+        Some(if !is_later && self.end.first_told() { Err(end.errno) } else { Ok(()) })
     }
 
     /// Returns, once, an error that a call of ours took out of the kernel and that a call of the

@@ -207,13 +207,30 @@ pub(crate) fn tell_failed(why: impl std::fmt::Display) {
 /// Logs that a server does not answer the startup, and plain TCP is not allowed. A server that is a
 /// plain one may be waiting for its client's first octets.
 pub(crate) fn tell_silent(peer: SocketAddr, kind: KindId) {
-    let with_plain = if kind == KindId::Sdp { "sdp-or-tcp" } else { "both" };
     say(
         Level::Error,
         format_args!(
-            "connect {peer}: no answer to the MPA startup; is it a plain server? try: rddp run --{with_plain}"
+            "connect {peer}: no answer to the MPA startup; is it a plain server? try: rddp run --{}",
+            with_plain(kind)
         ),
     );
+}
+
+/// Logs that a server has closed without an answer to the startup, and plain TCP is not allowed.
+/// The program reads the end.
+pub(crate) fn tell_closed(peer: SocketAddr, kind: KindId) {
+    say(
+        Level::Error,
+        format_args!(
+            "connect {peer}: closed before the MPA startup; is it a plain server? try: rddp run --{}",
+            with_plain(kind)
+        ),
+    );
+}
+
+/// Returns the word for a family that allows plain TCP too.
+fn with_plain(kind: KindId) -> &'static str {
+    if kind == KindId::Sdp { "sdp-or-tcp" } else { "both" }
 }
 
 /// Logs that a connection of SDP has a peer in DDPMODE: this server, or a client. Clients may be

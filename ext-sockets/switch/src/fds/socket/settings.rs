@@ -147,6 +147,8 @@ pub struct Settings {
     pub end_told: bool,
     /// The log has the startup's success.
     pub framed_told: bool,
+    /// A `connect` has not waited: `SO_ERROR` has its result.
+    pub connects: bool,
     /// `SO_ERROR` has reported the error.
     pub error_told: bool,
 }
@@ -178,6 +180,7 @@ impl Settings {
         terminate: 0,
         end_told: false,
         framed_told: false,
+        connects: false,
         error_told: false,
     };
 

@@ -37,7 +37,9 @@ impl Begin for Framed {
         match result {
             Ok(()) => self.up(no_signals),
             Err(Errno(libc::EINPROGRESS | libc::EINTR | libc::EALREADY | libc::EISCONN)) => {
-                self.held.settings().saved.store(self.fd);
+                let mut settings = self.held.settings();
+                settings.saved.store(self.fd);
+                settings.connects |= result == Err(Errno(libc::EINPROGRESS));
                 result
             }
             Err(_) => {

@@ -35,7 +35,7 @@ pub(super) fn is_due(framed: &Framed) -> bool {
     let options = state.options();
     options.role == Role::Initiator
         && framed.held.settings().plain_allowed
-        && state.ended().is_some_and(|end| matches!(end.why, Why::NotMpa | Why::NoAnswer))
+        && state.ended().is_some_and(|end| matches!(end.why, Why::NotMpa | Why::NoAnswer | Why::Closed))
 }
 
 /// Returns the events of a wait on a socket that has just been connected again.

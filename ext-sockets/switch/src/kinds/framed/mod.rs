@@ -28,7 +28,7 @@ use std::io::{IoSlice, IoSliceMut};
 use rddp_real::{self as real, Value};
 use rddp_stream::{Calls, Errno, Phase, SdpInfo, Sends, State, Stream, Uncancelled, Why};
 
-use super::kind::{Ours, SocketKind};
+use super::kind::{Ours, Readiness, SocketKind};
 use super::{linger, progress_other_sockets, unsettled};
 use crate::socket::{self, Care, Held, KindId, Mode, Settings};
 use crate::{switch, table, trace, wait};
@@ -176,11 +176,19 @@ impl SocketKind for Framed {
     /// is a consequence. For one that goes on, returns an error that an earlier call noted, if any.
     fn take_error(&self) -> Option<Errno> {
         let state = self.held.state()?;
+        if state.phase() == Phase::Starting {
+            // An error of the kernel's may be what becomes of the startup.
+            self.step();
+            if fall_back::is_due(self) {
+                return fall_back::connect_again(self).err();
+            }
+        }
+        let connected = std::mem::take(&mut self.held.settings().connects);
         let Some(end) = state.ended() else {
             let is_behind = self.stream(state).is_reset_behind_more();
             return state.take_pending().or_else(|| is_behind.then(|| self.drop_reset()));
         };
-        if let Some(told) = state.take_startup_error() {
+        if let Some(told) = state.take_startup_error(connected) {
             return Some(told.err().unwrap_or(Errno::NONE));
         }
         let kernels = real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ERROR).map_or(Errno::NONE, Errno);
@@ -225,6 +233,7 @@ impl Framed {
     fn changed(&self, state: &State) {
         let _no_signals = real::NoSignals::here();
         trace::startup_is_over(&self.held, self.fd, state);
+        self.tell_close(state);
         if !state.condition().is_settled() {
             unsettled::add(&self.held, self.fd);
         }
@@ -260,11 +269,19 @@ impl Framed {
         if !std::mem::replace(&mut settings.end_told, true) {
             match (settings.to, end.why) {
                 (Some(peer), Why::NoAnswer) => switch::tell_silent(peer, settings.kind),
+                (Some(peer), Why::Closed) => switch::tell_closed(peer, settings.kind),
                 (peer, Why::NotSdp) => switch::tell_not_sdp(peer),
                 (Some(peer), Why::Rejected) if settings.kind == KindId::Framed => switch::tell_rejected(peer),
                 (Some(peer), _) => switch::tell_failed(format_args!("{peer}: {end}")),
                 (None, _) => switch::tell_failed(end),
             }
+        }
+    }
+
+    /// Logs that the peer has closed at once, which no call returns as an error.
+    fn tell_close(&self, state: &State) {
+        if state.ended().is_some_and(|end| end.why == Why::Closed) && !fall_back::is_due(self) {
+            self.tell_end();
         }
     }
 
