@@ -233,6 +233,20 @@ fn with_plain(kind: KindId) -> &'static str {
     if kind == KindId::Sdp { "sdp-or-tcp" } else { "both" }
 }
 
+/// Logs that a peer, which is a program on an RNIC, has sent more in one Send than this end takes.
+/// As [`tell_not_sdp`], a process logs it as an error once.
+pub(crate) fn tell_too_long(peer: Option<SocketAddr>, largest: u32) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let peer = peer.map_or(String::new(), |peer| format!("{peer}: "));
+    say(
+        if TOLD.swap(true, Ordering::Relaxed) { Level::Warning } else { Level::Error },
+        format_args!(
+            "{peer}the peer sent a Send of more than {largest} octets, the largest that this end takes; \
+             try: shorter Sends at the peer, or DDP_LARGEST_SEND here (reported once)"
+        ),
+    );
+}
+
 /// Logs that a connection of SDP has a peer in DDPMODE: this server, or a client. Clients may be
 /// many, and what they say is theirs to choose: a process logs it as an error once.
 pub(crate) fn tell_not_sdp(server: Option<SocketAddr>) {

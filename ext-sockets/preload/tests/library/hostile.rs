@@ -12,7 +12,7 @@ use rddp_mpa::{Initiator, StartupConfig};
 use rddp_rdmap::{Opcode, ReadRequestRepr, TerminateCode, TerminateRepr, tagged_header, untagged_header};
 use rddp_test_support::{Fpdus, Peer, connect, read_to_end, segment};
 use socket2::SockRef;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::support::{command, compile};
 
@@ -26,11 +26,15 @@ struct Server {
 
 impl Server {
     fn new() -> Self {
+        Self::telling(Stdio::inherit())
+    }
+
+    fn telling(errors: Stdio) -> Self {
         let scratch = TempDir::new().unwrap();
         let program = compile(&["echo.c"], scratch.path(), &[]);
         let mut command = command(&program, true, scratch.path());
-        let mut child =
-            command.env("RDDP_FAMILY", "ddp").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        command.env("RDDP_FAMILY", "ddp").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         let mut said = BufReader::new(child.stdout.take().unwrap());
         said.read_line(&mut line).unwrap();
@@ -114,6 +118,30 @@ fn each_fault_gets_its_terminate_and_the_program_a_reset() {
     }
     let report = server.report();
     assert_eq!(report["ECONNRESET"], faults.len() as u64, "{report:?}");
+}
+
+// RFC 5041 §7.1. DDP says nowhere how long a message will be: the first segment that is beyond the
+// largest Send shows it.
+#[test]
+fn a_send_beyond_the_largest_gets_its_terminate_and_the_user_a_line() {
+    let errors = NamedTempFile::new().unwrap();
+    let server = Server::telling(errors.reopen().unwrap().into());
+    let mut peer = server.peer();
+    for (mo, last) in [(0, false), (32 << 10, true)] {
+        peer.send_segment(&send_header(1, mo, last), &[1; 32 << 10]);
+    }
+    assert_eq!(peer.payload(64 << 10), [1; 64 << 10]);
+    for (mo, count) in [(0, 32 << 10), (32 << 10, 32 << 10), (64 << 10, 1)] {
+        peer.send_segment(&send_header(2, mo, false), &vec![2; count]);
+    }
+    // What is within the largest has been echoed.
+    let terminate = peer.terminate();
+    assert_eq!(terminate.code, TerminateCode(0x1205));
+    server.report();
+    let told = std::fs::read_to_string(errors.path()).unwrap();
+    let wanted = ": the peer sent a Send of more than 65536 octets, the largest that this end takes; try: \
+                  shorter Sends at the peer, or DDP_LARGEST_SEND here (reported once)";
+    assert!(told.lines().count() == 1 && told.trim_end().ends_with(wanted), "{told}");
 }
 
 // RFC 5044 §8

@@ -26,6 +26,7 @@ use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
 
 use rddp_real::{self as real, Value};
+use rddp_rnic::TerminateCode;
 use rddp_stream::{Calls, Errno, Phase, SdpInfo, Sends, State, Stream, Uncancelled, Why};
 
 use super::kind::{Ours, Readiness, SocketKind};
@@ -270,6 +271,11 @@ impl Framed {
             match (settings.to, end.why) {
                 (Some(peer), Why::NoAnswer) => switch::tell_silent(peer, settings.kind),
                 (Some(peer), Why::Closed) => switch::tell_closed(peer, settings.kind),
+                (_, Why::Fault)
+                    if end.code == TerminateCode::UNTAGGED_TOO_LONG && settings.kind == KindId::Framed =>
+                {
+                    switch::tell_too_long(real::peer_address(self.fd), settings.largest_send);
+                }
                 (peer, Why::NotSdp) => switch::tell_not_sdp(peer),
                 (Some(peer), Why::Rejected) if settings.kind == KindId::Framed => switch::tell_rejected(peer),
                 (Some(peer), _) => switch::tell_failed(format_args!("{peer}: {end}")),
