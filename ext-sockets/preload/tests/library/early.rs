@@ -1,8 +1,12 @@
 //! Programs that write as soon as they are connected.
 
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use rddp_mpa::{Rtr, RtrSet, StartupConfig};
+use rddp_test_support::Peer;
 use tempfile::TempDir;
 
 use crate::support::{FRAMED, command, compile, succeeded};
@@ -81,5 +85,40 @@ fn a_silent_server_is_named_and_not_waited_for_longer_than_was_asked() {
         assert_eq!(lines.lines().count(), 1, "{lines}");
         let lines = told(client(), "both");
         assert!(!lines.contains("--both"), "{lines}");
+    }
+}
+
+#[test]
+fn a_client_that_has_named_its_silent_server_waits_on_and_is_served() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["client.c"], scratch.path(), &[]);
+    for nonblocking in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut client = command(&program, true, scratch.path());
+        client.arg(port.to_string()).args(nonblocking.then_some("nonblocking")).env("RDDP_FAMILY", "ddp");
+        let mut client = client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut told = BufReader::new(client.stderr.take().unwrap());
+        let mut line = String::new();
+        for is_silent in [true, false] {
+            let (socket, _) = listener.accept().unwrap();
+            if is_silent {
+                told.read_line(&mut line).unwrap();
+            }
+            let config = StartupConfig { rtr: RtrSet::only(Rtr::Write), ..StartupConfig::default() };
+            let mut server = Peer::responder(socket, &config);
+            assert_eq!(server.payload(5), b"hello", "nonblocking {nonblocking}");
+            server.send_message(b"at last");
+        }
+        let mut said = String::new();
+        client.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(said, "at last\nat last\n", "nonblocking {nonblocking}");
+        told.read_to_string(&mut line).unwrap();
+        let wanted = format!(
+            "rddp: program: connect 127.0.0.1:{port}: no answer to the MPA startup; is it a plain server? \
+             try: rddp run --both\n"
+        );
+        assert_eq!(line, wanted, "nonblocking {nonblocking}");
+        client.wait().unwrap();
     }
 }
