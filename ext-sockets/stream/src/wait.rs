@@ -145,6 +145,7 @@ impl Stream<'_> {
         }
         if self.state.asked.is_sdp() {
             let mut rx = self.lock_rx()?;
+            self.take_credits_for_end(&mut rx)?;
             let mut tx = self.lock_tx()?;
             return self.pay_messages(&mut rx, &mut tx);
         }

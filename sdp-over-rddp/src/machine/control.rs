@@ -29,6 +29,12 @@ impl Machine<'_> {
         self.next_body().is_some()
     }
 
+    /// Returns whether a control message is due that waits for credits.
+    #[must_use]
+    pub fn control_is_blocked(&self) -> bool {
+        self.control_due() && self.need_control_credits().is_err()
+    }
+
     /// Returns whether an update of credits is all that is due.
     pub(super) fn only_update_due(&self) -> bool {
         self.next_body() == Some(Body::Data)

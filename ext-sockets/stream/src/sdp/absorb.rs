@@ -17,7 +17,7 @@ use crate::inbound::{Inbound, Step};
 use crate::rooms::Room;
 use crate::rx::{Hold, Next, STEPS};
 use crate::sink::Sink;
-use crate::state::Rx;
+use crate::state::{Phase, Rx};
 use crate::sys::{Chain, ChainError, Chains, Guard, Scratch, is_confined, parts};
 use crate::{Errno, Stream};
 
@@ -43,6 +43,15 @@ impl Stream<'_> {
     pub(crate) fn take_credits(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
         self.take_until(rx, |rx| !live(rx).waits_for_peer())?;
         if live(rx).waits_for_peer() { self.meet_end_in_kernel(rx) } else { Ok(()) }
+    }
+
+    /// Takes messages until an end that is owed has credits: a program that sends no more may never
+    /// read what stands in front of them, and TCP's FIN would go.
+    pub(crate) fn take_credits_for_end(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
+        let is_owed = self.state.shut_send.load(Ordering::Acquire)
+            && self.state.phase() == Phase::Framed
+            && !rx.sdp.is_closed();
+        if is_owed { self.take_until(rx, |rx| !live(rx).end_waits_for_credits()) } else { Ok(()) }
     }
 
     /// Returns the error of a send that waits for a peer that is gone. Octets in the kernel are in

@@ -127,6 +127,13 @@ impl Live<'_> {
         self.sdp.has_answer == 0 && !matches!(self.machine().data_room(), Ok(_) | Err(Blocked::Closed))
     }
 
+    /// Returns whether what is owed at this end's close waits for credits: `DisConn`, or octets in
+    /// front of it.
+    pub(super) fn end_waits_for_credits(&mut self) -> bool {
+        let octets = self.machine().returned().is_some() && !self.sdp.core.has_credits_for_data();
+        octets || self.machine().control_is_blocked()
+    }
+
     /// Returns whether a send waits for the peer, too: its octets have no other place.
     pub(super) fn blocks_sends(&mut self) -> bool {
         let has_place = self.sdp.queues == 1 && self.sdp.is_full == 0;

@@ -61,6 +61,29 @@ fn the_end_comes_behind_octets_and_credits() {
     assert_eq!(b.read_to_end(2), Ok(vec![]));
 }
 
+/// Credits that come behind octets which the program does not read let its end go, as a window lets
+/// TCP's FIN.
+#[test]
+fn an_end_without_credits_goes_by_those_behind_unread_octets() {
+    let (mut peer, end) = Sdp::connected();
+    end.send_all(b"octets");
+    assert_eq!(peer.next()[16..], *b"octets");
+    // The peer's buffers are full.
+    peer.bufs = 0;
+    peer.data(b"unread");
+    assert_eq!(end.poll(libc::POLLIN, Duration::from_secs(20)).0, libc::POLLIN);
+    end.stream().shutdown(libc::SHUT_WR).unwrap();
+    assert!(peer.peer.is_silent(Duration::from_millis(20)), "a message without credits");
+    peer.bufs = 64;
+    peer.data(b"");
+    // The step that a socket takes while its program calls for others.
+    end.stream().step();
+    assert_eq!(peer.next()[0], DIS_CONN);
+    assert_eq!(end.read(9), Ok(b"unread".to_vec()));
+    peer.message(DIS_CONN, &[], &[]);
+    assert_eq!(end.read(9), Ok(vec![]));
+}
+
 #[test]
 fn a_closed_receiving_direction_reads_as_ended() {
     let (a, b) = pair(&sdp(initiator()), &sdp(responder()));
