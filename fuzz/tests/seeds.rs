@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 use rddp_fuzz::input::{Encode, Octets, Tail};
 use rddp_fuzz::mpa_startup::Wish;
 use rddp_fuzz::{
-    mem_check, mpa_startup, port_mapper, rdmap_pair, rdmap_stream, rnic_stack, rnic_startup,
-    switch_stream,
+    mem_check, mpa_startup, port_mapper, rdmap_pair, rdmap_stream, rnic_stack, rnic_startup, switch_stream,
 };
 use serde_json::Value;
 
