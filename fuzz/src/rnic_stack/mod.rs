@@ -1,4 +1,4 @@
-//! `rnic_stack`: a whole QP on one end of a socket pair, and the input at the other.
+//! `rnic_stack`: a whole QP on one end of a TCP connection, and the input at the other.
 //!
 //! Whatever the peer sends, and whatever the program does meanwhile:
 //! - an octet changes only where a peer or a receive was allowed to write, and no longer after that
@@ -15,7 +15,7 @@ mod peer;
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ use rddp_rnic::{
     PostError, QpConfig, QpState, QueuePair, RecvWr, Remote, Revision, Rtr, SendWr, SharedReceiveQueue,
     SrqConfig, Status,
 };
-use socket2::{Domain, Socket, Type};
+use socket2::Socket;
 
 use self::arena::{Arena, BINDABLE, BOUND, RECEIVES, SINKS, SOURCE, SPECS};
 use self::input::{Input, Step, What, Work, flag, more};
@@ -51,6 +51,18 @@ const IN_TIME: Duration = Duration::from_secs(4);
 
 /// `MSG_NOSIGNAL`: the QP may have closed the socket.
 const NO_SIGNAL: i32 = 0x4000;
+
+/// Returns both ends of a TCP connection over loopback. The first resets it when it is closed, so
+/// that no port stays behind: inputs come by thousands in a second.
+fn tcp_pair() -> [Socket; 2] {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other, _) = listener.accept().unwrap();
+    let pair = [one, other].map(Socket::from);
+    pair[0].set_linger(Some(Duration::ZERO)).unwrap();
+    pair[0].set_tcp_nodelay(true).unwrap();
+    pair
+}
 
 struct Posted {
     /// Octets of a receive.
@@ -102,7 +114,7 @@ impl<'a> Session<'a> {
             ..QpConfig::new(&cq)
         };
         let qp = arena.pd.create_qp(&config).unwrap();
-        let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
+        let [ours, theirs] = tcp_pair();
         ours.set_nonblocking(true).unwrap();
         let negotiated = negotiated(input);
         let options = ConnectOptions {
