@@ -86,7 +86,7 @@ impl Rnic {
                 stat: Arc::default(),
             }),
             relieved: Mutex::new(None),
-            half_open: PeerCount::new(config.max_half_open, config.max_half_open_per_peer),
+            half_open_count: PeerCount::new(config.max_half_open, config.max_half_open_per_peer),
             waiting: PeerCount::new(config.max_waiting, config.max_waiting_per_peer),
             half_opens: HalfOpenSet::default(),
             qps: Mutex::default(),
@@ -257,9 +257,9 @@ pub(crate) struct DeviceInner {
     pub(crate) qps: Mutex<HashMap<QpNum, Weak<QpInner>>>,
     /// Time of the last search for connections that hold partial FPDUs for too long.
     relieved: Mutex<Option<Instant>>,
-    /// Connections whose Request is still arriving, and rejected ones.
-    pub(crate) half_open: Arc<PeerCount>,
-    /// Connections whose Request waits for the program's answer.
+    /// The number of connections whose Request is still arriving, by peer.
+    pub(crate) half_open_count: Arc<PeerCount>,
+    /// The number of connections whose Request waits for the program's answer, by peer.
     pub(crate) waiting: Arc<PeerCount>,
     pub(crate) half_opens: HalfOpenSet,
     next_qp: AtomicU64,

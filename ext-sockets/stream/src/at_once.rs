@@ -6,9 +6,8 @@
 //! than there is room for. Where the program has room for more than the message, the call has to
 //! learn whether more is there: it asks for a word more, which comes only if there is. That is done
 //! where the last FPDU came alone, so that streams of short messages are taken many at a time. The
-//! octets go to memory of our own first: a message that is shorter than
-//! expected would leave the octets of the next one in the program's buffer, and no CRC is known
-//! yet.
+//! octets go to memory of our own first: a message that is shorter than expected would leave the
+//! octets of the next one in the program's buffer, and no CRC is known yet.
 
 use std::io::IoSliceMut;
 
@@ -90,7 +89,7 @@ impl Stream<'_> {
                 Stop::Full | Stop::Need(_) => break,
                 Stop::Terminated(code) => return Err(self.terminated(rx, code)),
                 Stop::Trouble(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
-                // Steps of SDP alone.
+                // Only SDP has these: the state does not fit together.
                 Stop::Alone | Stop::Wrong(_) => return Err(self.owner_died()),
             }
         }

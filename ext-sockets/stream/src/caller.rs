@@ -1,4 +1,4 @@
-//! The maker of a call, who wants to know when the call sleeps.
+//! Notice, to the maker of a call, of the sleeps in it.
 
 use std::fmt;
 

@@ -105,7 +105,7 @@ impl Stream<'_> {
     }
 
     /// Ends the stream because a process died while octets were moved: it is not known where in the
-    /// stream it stopped.
+    /// stream it stopped. Numbers and octets that do not fit together are taken for its traces.
     pub(super) fn owner_died(&self) -> Errno {
         self.state.end.set(Ended::new(Why::OwnerDied, Errno::ABORTED));
         self.kernel.reset();

@@ -47,7 +47,8 @@ impl Stream<'_> {
             let behind = start.filter(|_| enough < usize::MAX).map(|(_, received)| received);
             match self.recv_once(&mut sink, flags, &limit, behind) {
                 Ok(None) => {}
-                // A message of the peer's program would come in two pieces, the first of an octet.
+                // The call goes on for the rest: else a message of the peer's program would come in
+                // two pieces, the first of one octet.
                 Ok(Some(received)) => {
                     start = Some((sink.done(), received));
                     if sink.done() >= enough {

@@ -78,13 +78,13 @@ impl Stream<'_> {
         if is_kept && word == 0 {
             let _ = self.reset_at_death(kept);
         } else if !is_kept && is_noted {
-            self.end_as_the_program_says();
+            self.restore_linger();
         }
     }
 
     /// Gives the kernel the program's `SO_LINGER` again.
     #[cold]
-    pub(super) fn end_as_the_program_says(&self) {
+    pub(super) fn restore_linger(&self) {
         if self.state.linger().is_some() && !is_confined() {
             let (_, linger) = Linger::of(self.state.linger.swap(0, Ordering::AcqRel));
             let _ = self.kernel.set_linger(linger);

@@ -157,7 +157,7 @@ impl<'a> Stream<'a> {
     pub fn announce_confinement(&self) {
         self.state.sleepers.expect_silence();
         let _tx = self.state.tx.lock();
-        self.end_as_the_program_says();
+        self.restore_linger();
         if self.state.sleepers.any() {
             self.kernel.kick();
         }

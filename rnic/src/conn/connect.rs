@@ -22,7 +22,7 @@ use crate::qp::QueuePair;
 use crate::queues::options::Transport;
 use crate::wire::opening::{Opening, again};
 
-/// Between a refusal by the peer's host and the next attempt.
+/// Time between a refusal by the peer's host and the next attempt.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The result of a startup that has led to a connection.

@@ -230,10 +230,10 @@ impl ListenerInner {
     /// Takes a place among the half-open connections. Where there is none left, the oldest of the
     /// address with the most of them goes (RFC 5042 §6.4.2): slow peers are many at few addresses.
     fn place(&self, peer: Option<IpAddr>) -> Option<Slot> {
-        let half_open = &self.device.half_open;
-        half_open.take(peer).or_else(|| {
-            self.device.half_opens.end_oldest(half_open, half_open.crowd(peer)?);
-            half_open.take(peer)
+        let count = &self.device.half_open_count;
+        count.take(peer).or_else(|| {
+            self.device.half_opens.end_oldest(count, count.crowd(peer)?);
+            count.take(peer)
         })
     }
 

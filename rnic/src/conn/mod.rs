@@ -11,7 +11,7 @@
 //! | `port_mapper` | the query to a port mapper, by an initiator or for `rddp doctor` |
 //! | `listen`, `request` | listeners, and the Requests that they hand to the program |
 //! | `half_open`, `peer_count` | connections of listeners whose startup is not over |
-//! | `linger` | connections whose QP the program has dropped |
+//! | `linger` | connections whose QP the program has dropped, and rejected ones |
 //! | `mss` | the segment size that TCP is asked for |
 //! | `socket` | TCP sockets |
 

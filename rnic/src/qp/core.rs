@@ -110,7 +110,7 @@ impl QpInner {
             WireEvent::Terminated(terminate, refused) => self.terminated(core, terminate, refused),
             WireEvent::Close => self.close(core),
             WireEvent::Fin => self.on_fin(core),
-            WireEvent::PeerDone => self.on_half_close(core),
+            WireEvent::HalfClosed => self.on_half_close(core),
             WireEvent::Closed => self.closed(core),
             WireEvent::Lost(kind) => self.lose(core, Some(kind)),
         }

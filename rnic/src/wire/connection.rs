@@ -271,7 +271,7 @@ impl Connection {
         }
         let Wire::Iwarp(link) = &mut self.wire else { return Ok(false) };
         link.sum_ahead(cx.attrs, now);
-        Ok(link.begins(cx, now))
+        Ok(link.nudges_or_speaks(cx, now))
     }
 
     /// Takes no more messages of the peer.

@@ -18,7 +18,7 @@ pub(crate) enum WireEvent {
     /// The peer has sent its FIN.
     Fin,
     /// The peer has sent its FIN, and this end may go on sending: the wire has half closes.
-    PeerDone,
+    HalfClosed,
     /// Both FINs have been seen.
     Closed,
     /// TCP no longer sends or receives, or has to be reset.

@@ -66,7 +66,7 @@ impl Plain {
             return Ok(false);
         }
         let (room, full) = cx.rq.current().map_or((0, false), |wr| (wr.capacity(), wr.full));
-        // A completion counts no more.
+        // The length in a completion is a u32.
         let room = room.min(u32::MAX.into());
         let wanted = room - self.filled;
         if wanted > 0 {
@@ -91,7 +91,7 @@ impl Plain {
         // FIN is to be noticed all the same.
         if cx.rq.is_empty() {
             match peek(watch.fd(), &mut [0]) {
-                Ok(0) => return Err(WireEvent::PeerDone),
+                Ok(0) => return Err(WireEvent::HalfClosed),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 // The read tells.
                 Ok(_) | Err(_) => {}
@@ -125,7 +125,7 @@ impl Plain {
             Ok(0) => {
                 let outcome = Outcome { byte_len: self.filled as u32, ..Outcome::default() };
                 cx.end_receive(Status::Flushed, &outcome);
-                Err(WireEvent::PeerDone)
+                Err(WireEvent::HalfClosed)
             }
             Ok(count) => {
                 cx.tally.add(Counter::OctetsReceived, count as u64);

@@ -143,8 +143,8 @@ impl Watch {
         (self.socket.clone(), poll_flags(self.wanted()))
     }
 
-    /// Arms the epoll sets for what the connection waits for.
-    /// `has_output` is only asked where it counts.
+    /// Arms the epoll sets for what the connection waits for. `has_output` is only asked where it
+    /// counts.
     #[inline]
     pub(super) fn update_interest(&mut self, attrs: &QpAttributes, has_output: impl FnOnce() -> bool) {
         self.wants_room = self.blocked && has_output();

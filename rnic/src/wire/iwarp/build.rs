@@ -7,7 +7,7 @@ use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Fault, Opcode, ReadRequestRepr, Re
 use rddp_rdmap::{REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
 
 use super::link::Link;
-use super::train::{Place, Source, Train};
+use super::train::{Position, Source, Train};
 use super::tx::{Outgoing, TURN};
 use crate::mem::{Faulted, Verdicts};
 use crate::queues::attributes::QpAttributes;
@@ -215,7 +215,7 @@ impl Filling<'_> {
         let next = Cursor { seq: at.seq + 1, offset: 0 };
         let pushed = self
             .train
-            .push(&mut self.framer, header, Source::Inline(octets), octets.len(), Place::Own(next))
+            .push(&mut self.framer, header, Source::Inline(octets), octets.len(), Position::Own(next))
             .map_err(gone_bad)?;
         Ok(pushed.then_some(next))
     }
@@ -252,7 +252,7 @@ impl Filling<'_> {
         };
         let pushed = self
             .train
-            .push(&mut self.framer, header, source, segment.len, Place::Own(after))
+            .push(&mut self.framer, header, source, segment.len, Position::Own(after))
             .map_err(gone_bad)?;
         Ok(pushed.then_some(after))
     }

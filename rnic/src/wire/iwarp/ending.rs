@@ -68,7 +68,7 @@ impl Link {
         self.ending.closing = true;
         // What is still to come of a message is no longer placed: see `discard`.
         self.direct = None;
-        self.unpark_nothing(attrs);
+        self.drop_parked(attrs);
     }
 
     /// Makes a graceful close wait for the Response to a Read that is our RTR: that is nothing that

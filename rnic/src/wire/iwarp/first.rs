@@ -77,7 +77,7 @@ impl Link {
 
     /// Returns whether the end of a timer lets something be sent: a nudge, or what a responder has
     /// that speaks first.
-    pub(crate) fn begins(&mut self, cx: &Context<'_>, now: Instant) -> bool {
+    pub(crate) fn nudges_or_speaks(&mut self, cx: &Context<'_>, now: Instant) -> bool {
         self.nudge(cx, now) || (!self.may_send && self.speaks_first.is_some_and(|from| from <= now))
     }
 

@@ -1,11 +1,12 @@
 //! Payloads that the kernel has placed: they are summed where they lie, and TCP drops its copy.
 //!
-//! What TCP has not taken does not count. Where octets have come by once, TCP has those that were
-//! placed: header and CRC as the program has noted them are to fit the octets in memory. Otherwise
-//! a look at the stream tells header, pad and CRC, as TCP has them. As many as follow each other
-//! are confirmed, and their octets are dropped together. The last FPDU of a message ends such a
-//! run, and the message is delivered when TCP has dropped all of it. While a segment is missing,
-//! the background thread sums what has come behind it.
+//! An FPDU counts once TCP has its octets in order. If they have passed the eBPF program only once,
+//! TCP has those that were placed: header and CRC as the program has noted them are to fit the
+//! octets in memory (a *sure* run). Otherwise a look at the stream tells header, pad and CRC, as
+//! TCP has them. FPDUs that follow each other are confirmed as a run, whose octets are dropped
+//! together. The last FPDU of a message ends a run, and the message is delivered when TCP has
+//! dropped all of it. While a segment is missing, the background thread sums what has come behind
+//! it.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +59,7 @@ impl Link {
         if !self.guided.as_mut().is_some_and(Guided::is_next_placed) {
             return Ok(());
         }
-        // Of an error the read that follows tells.
+        // The read that follows reports an error.
         let there = unread(self.fd()).unwrap_or(0);
         let Some(Run { octets, is_sure }) = self.guided.as_mut().map(|guided| guided.enter_run(there)) else {
             return Ok(());

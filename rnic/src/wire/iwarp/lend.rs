@@ -12,7 +12,7 @@ use rddp_rdmap::{AccessError, Fault, ReadResponse, Response};
 
 use super::link::Link;
 use super::responses::read_source;
-use super::train::{Place, Source, Train};
+use super::train::{Position, Source, Train};
 use super::tx::{Outgoing, TURN};
 use crate::mem::Grant;
 use crate::queues::attributes::QpAttributes;
@@ -107,7 +107,7 @@ impl Link {
             lending.grants.clear();
             lending.grants.push(source);
             let (header, payload) = (&segment.header, Source::Granted(lending.grants));
-            let pushed = train.push(lending.framer, header, payload, segment.len, Place::Response(behind));
+            let pushed = train.push(lending.framer, header, payload, segment.len, Position::Response(behind));
             // What is no longer there is out of bounds.
             if !pushed.map_err(|_| fault)? {
                 return Ok(Lent::Stopped);

@@ -1,4 +1,4 @@
-//! A QP's connection: the TCP socket and the three protocols' state on it.
+//! The iWARP wire of a connection: the TCP socket, and the three protocols' state on it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const BULK_GAP: u8 = 4;
 /// octets that it finds right behind the Reply.
 const BEFORE_SPEAKING_FIRST: Duration = Duration::from_millis(100);
 
-/// A connection: its socket, the state of the three protocols on it, and what is half-way.
+/// The iWARP wire: its socket, the state of the three protocols on it, and what is half-way.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(super) socket: Arc<TcpSocket>,

@@ -36,7 +36,7 @@ impl Link {
     }
 
     /// Drops a segment that waited.
-    pub(super) fn unpark_nothing(&mut self, attrs: &QpAttributes) {
+    pub(super) fn drop_parked(&mut self, attrs: &QpAttributes) {
         let len = self.parked.take().map_or(0, |ulpdu| ulpdu.len());
         attrs.device.partial.release(len);
     }

@@ -86,9 +86,9 @@ impl Part {
     }
 }
 
-/// The place behind an FPDU.
+/// The position behind an FPDU.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum Position {
     /// In the send queue.
     Own(Cursor),
     /// In the line of Responses. All FPDUs of a train are of one kind.
@@ -98,7 +98,7 @@ pub(super) enum Place {
 /// The state to take up when TCP has taken an FPDU.
 #[derive(Clone, Debug)]
 pub(super) struct Behind {
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) framer: Framer,
     /// Payload octets up to there that were copied because they may change.
     pub(super) copied: usize,
@@ -146,7 +146,10 @@ impl Train {
 
     /// Returns whether the FPDUs are of Responses.
     pub(super) fn answers(&self) -> bool {
-        matches!(self.records.first(), Some(Record { after: Behind { place: Place::Response(_), .. }, .. }))
+        matches!(
+            self.records.first(),
+            Some(Record { after: Behind { position: Position::Response(_), .. }, .. })
+        )
     }
 
     /// Returns whether a payload of registered memory is summed where it lies.
@@ -164,7 +167,7 @@ impl Train {
         }
     }
 
-    /// Adds one FPDU, if it belongs to this write. `place` is the one behind it.
+    /// Adds one FPDU, if it belongs to this write. `position` is the one behind it.
     ///
     /// # Errors
     /// Memory of the payload has gone bad. The train and `framer` are as before.
@@ -175,7 +178,7 @@ impl Train {
         header: &Header,
         mut payload: Source<'_>,
         payload_len: usize,
-        place: Place,
+        position: Position,
     ) -> Result<bool, Faulted> {
         if !self.segments.admit(framer.fpdu_len(header.len() + payload_len)) {
             return Ok(false);
@@ -199,7 +202,7 @@ impl Train {
             return Ok(false);
         }
         payload.let_go();
-        let after = Behind { place, framer: framer.clone(), copied: self.copied };
+        let after = Behind { position, framer: framer.clone(), copied: self.copied };
         self.records.push(Record { end: self.len, after });
         Ok(true)
     }

@@ -13,7 +13,7 @@ use rddp_rdmap::Fault;
 use rddp_stat::Counter;
 
 use super::link::Link;
-use super::train::{Behind, Place, Train};
+use super::train::{Behind, Position, Train};
 use crate::mem::{Faulted, is_fault};
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
@@ -283,9 +283,9 @@ impl Link {
     /// Goes on behind an FPDU that TCP has taken or begun.
     #[inline]
     fn go_on_behind(&mut self, cx: &mut Context<'_>, behind: &Behind) {
-        match behind.place {
-            Place::Own(cursor) => cx.sq.cursor = cursor,
-            Place::Response(answered) => self.answered_up_to(answered),
+        match behind.position {
+            Position::Own(cursor) => cx.sq.cursor = cursor,
+            Position::Response(answered) => self.answered_up_to(answered),
         }
         self.framer = behind.framer.clone();
     }
