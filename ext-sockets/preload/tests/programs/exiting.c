@@ -13,6 +13,7 @@
 enum { PAIRS = 4 };
 static int clients[PAIRS], servers[PAIRS], listener;
 static struct sockaddr_in here;
+static int has_written;
 
 /* The threads hold nothing back: what a call says is what the program would see. */
 static void told(const char *what, long got) {
@@ -37,7 +38,7 @@ static void *reads(void *number) {
 
 static void *writes(void *number) {
     static char octets[8192];
-    for (long got;;)
+    for (long got;; __atomic_store_n(&has_written, 1, __ATOMIC_RELAXED))
         if ((got = write(clients[(long)number], octets, sizeof octets)) <= 0)
             told("write", got);
 }
@@ -104,6 +105,8 @@ static int of_a_client(void) {
     if (child == 0) {
         clients[0] = dials();
         begin(writes, 1);
+        while (!__atomic_load_n(&has_written, __ATOMIC_RELAXED))
+            usleep(1000);
         usleep(20000);
         exit(7);
     }
