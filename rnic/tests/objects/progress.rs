@@ -67,6 +67,17 @@ fn ticks() -> u64 {
     fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
+/// Waits for a second in which next to nothing is done: what went on before may take a while on a
+/// busy machine, but less than the timer that ends stalled connections.
+fn comes_to_rest() {
+    let used = || {
+        let before = ticks();
+        std::thread::sleep(Duration::from_secs(1));
+        ticks() - before
+    };
+    assert!((0..3).any(|_| used() <= 5), "it never rests");
+}
+
 /// Connections that are quiet, idle QPs, connections that end, a listener, half-open connections
 /// and armed queues use no processor time.
 #[test]
@@ -98,11 +109,7 @@ fn an_idle_process_uses_no_processor_time() {
         }
         ends.push((active, passive));
     }
-    std::thread::sleep(Duration::from_millis(500));
-    let before = ticks();
-    std::thread::sleep(Duration::from_secs(1));
-    let used = ticks() - before;
-    assert!(used <= 5, "{used} ticks in a second of doing nothing");
+    comes_to_rest();
 }
 
 /// Neither does a peer that has closed its half, or does not read.
@@ -128,9 +135,5 @@ fn stalled_peers_use_no_processor_time() {
         closed.qp.post_send(&SendWr::write(id, big.whole(), remote)).unwrap();
     }
     closed_raw.fin();
-    std::thread::sleep(Duration::from_millis(500));
-    let before = ticks();
-    std::thread::sleep(Duration::from_secs(1));
-    let used = ticks() - before;
-    assert!(used <= 5, "{used} ticks in a second of doing nothing");
+    comes_to_rest();
 }
