@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::net::{SocketAddrAny, sockopt};
 
@@ -27,6 +27,8 @@ pub(crate) struct Flow {
     octets: [AtomicU32; 2],
     /// Bits of directions that have ended.
     ended: AtomicU32,
+    /// Plain TCP, and not iWARP.
+    is_plain: AtomicBool,
 }
 
 const PLACES: usize = 8192;
@@ -56,6 +58,7 @@ impl Flow {
             names: [const { AtomicU64::new(0) }; 5],
             octets: [const { AtomicU32::new(0) }; 2],
             ended: AtomicU32::new(0),
+            is_plain: AtomicBool::new(false),
         }
     }
 
@@ -73,6 +76,7 @@ impl Flow {
         }
         self.octets.iter().for_each(|octets| octets.store(0, Ordering::Relaxed));
         self.ended.store(0, Ordering::Relaxed);
+        self.is_plain.store(false, Ordering::Relaxed);
         self.cookie.store(cookie, Ordering::Release);
         true
     }
@@ -98,6 +102,15 @@ impl Flow {
         };
         let seq = self.octets[own].fetch_add(octets, Ordering::Relaxed);
         (seq.wrapping_add(1), self.octets[other].load(Ordering::Relaxed).wrapping_add(1))
+    }
+
+    /// Marks the connection as one of plain TCP.
+    pub(crate) fn set_plain(&self) {
+        self.is_plain.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        self.is_plain.load(Ordering::Relaxed)
     }
 
     /// Notes the end of a direction. Returns whether it is new.

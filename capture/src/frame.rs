@@ -20,6 +20,8 @@ pub(crate) struct Frame {
     pub(crate) is_end: bool,
     /// Octets of the program.
     pub(crate) len: usize,
+    /// The connection is plain TCP.
+    pub(crate) is_plain: bool,
 }
 
 /// What is in front of a frame's octets, and behind them.
@@ -94,7 +96,15 @@ impl Frame {
         let total = (BLOCK_HEADER + captured + out.pad + BACK - 3) as u32;
         // Microseconds since 1970.
         let time = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_micros() as u64;
-        let words = [6, total, 0, (time >> 32) as u32, time as u32, captured as u32, captured as u32];
+        let words = [
+            6,
+            total,
+            u32::from(self.is_plain),
+            (time >> 32) as u32,
+            time as u32,
+            captured as u32,
+            captured as u32,
+        ];
         let mut front = Bytes { octets: &mut out.front, len: 0 };
         words.iter().for_each(|word| front.push(&word.to_ne_bytes()));
         let inbound = u32::from(self.direction == Direction::Received);
@@ -114,24 +124,36 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 
+/// The names of the interfaces: of iWARP, and of connections that are plain TCP. Each is some whole
+/// words long.
+const INTERFACES: [&str; 2] = ["rddp", crate::PLAIN];
+
+/// Octets of an interface's description around its name.
+const INTERFACE: usize = 24;
+
+const SECTION: usize = 28 + 2 * INTERFACE + INTERFACES[0].len() + INTERFACES[1].len();
+
 /// Returns the blocks that begin a section: the Section Header Block, in this machine's order of
-/// octets, and the description of the one interface, whose packets begin with an IP header.
-pub(crate) fn section() -> [u8; 56] {
-    let mut out = [0; 56];
+/// octets, and the descriptions of the interfaces, whose packets begin with an IP header.
+pub(crate) fn section() -> [u8; SECTION] {
+    let mut out = [0; SECTION];
     let mut bytes = Bytes { octets: &mut out, len: 0 };
     for word in [0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28] {
         bytes.push(&u32::to_ne_bytes(word));
     }
     let raw_ip = 101u16;
-    bytes.push(&1u32.to_ne_bytes());
-    bytes.push(&28u32.to_ne_bytes());
-    bytes.push(&raw_ip.to_ne_bytes());
-    bytes.push(&[0; 6]);
-    // The option `if_name`.
-    bytes.push(&2u16.to_ne_bytes());
-    bytes.push(&4u16.to_ne_bytes());
-    bytes.push(b"rddp");
-    bytes.push(&28u32.to_ne_bytes());
+    for name in INTERFACES {
+        let len = (INTERFACE + name.len()) as u32;
+        bytes.push(&1u32.to_ne_bytes());
+        bytes.push(&len.to_ne_bytes());
+        bytes.push(&raw_ip.to_ne_bytes());
+        bytes.push(&[0; 6]);
+        // The option `if_name`.
+        bytes.push(&2u16.to_ne_bytes());
+        bytes.push(&(name.len() as u16).to_ne_bytes());
+        bytes.push(name.as_bytes());
+        bytes.push(&len.to_ne_bytes());
+    }
     out
 }
 

@@ -31,6 +31,10 @@ pub enum Direction {
     Received,
 }
 
+/// The name of the interface to which frames of plain TCP belong; those of iWARP have one of their
+/// own.
+pub const PLAIN: &str = "rddp-tcp";
+
 /// The name of the variable that asks for a capture.
 pub const VARIABLE: &str = "RDDP_CAPTURE";
 
@@ -77,6 +81,16 @@ fn begin_at(name: &Path) -> io::Result<()> {
     file::begin(name)?;
     IS_ON.store(true, Ordering::Relaxed);
     Ok(())
+}
+
+/// Marks a connection as plain TCP, before its first octets: nothing in them would tell.
+#[inline]
+pub fn is_plain(fd: impl AsFd) {
+    if is_on()
+        && let Some((flow, _)) = flows::find(fd.as_fd())
+    {
+        flow.set_plain();
+    }
 }
 
 /// Records octets that TCP has taken.
@@ -126,7 +140,7 @@ fn record_end(fd: BorrowedFd<'_>, direction: Direction) {
         && let Ok(file) = file::current()
     {
         let (seq, ack) = flow.advance(direction, 1);
-        let frame = Frame { names, direction, seq, ack, is_end: true, len: 0 };
+        let frame = Frame { names, direction, seq, ack, is_end: true, len: 0, is_plain: flow.is_plain() };
         let _ = file.append(&frame, &[]);
     }
 }
@@ -162,7 +176,7 @@ fn write(
             break;
         }
         let (seq, ack) = flow.advance(direction, len as u32);
-        let frame = Frame { names, direction, seq, ack, is_end: false, len };
+        let frame = Frame { names, direction, seq, ack, is_end: false, len, is_plain: flow.is_plain() };
         file.append(&frame, &list[..used])?;
         left -= len;
     }

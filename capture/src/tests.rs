@@ -43,11 +43,11 @@ fn octets_of_both_directions_are_frames_of_the_connection() {
     record_end(client.as_fd(), Direction::Sent);
     let octets = std::fs::read(&name).unwrap();
     let all = blocks(&octets);
-    assert_eq!(all.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [0x0a0d_0d0a, 1, 6, 6, 6, 6]);
+    assert_eq!(all.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [0x0a0d_0d0a, 1, 1, 6, 6, 6, 6]);
 
     // Interface, two words of time, two lengths, then the packet.
     let packet = |n: usize| {
-        let body = all[n].1;
+        let body = all[n + 1].1;
         let len = u32::from_ne_bytes(body[12..16].try_into().unwrap()) as usize;
         &body[20..20 + len]
     };
@@ -71,8 +71,8 @@ fn octets_of_both_directions_are_frames_of_the_connection() {
     record(std::io::stdin().as_fd(), Direction::Sent, &[IoSlice::new(b"x")], 1);
     let octets = std::fs::read(&name).unwrap();
     let all = blocks(&octets);
-    assert_eq!(all.len(), 7);
-    assert_eq!(all[6].1[20] >> 4, 6);
+    assert_eq!(all.len(), 8);
+    assert_eq!(all[7].1[20] >> 4, 6);
 
     // A server of IPv6 whose client has an address of IPv4: each frame has that, the first one too.
     let listener = TcpListener::bind("[::]:0").unwrap();
@@ -83,9 +83,19 @@ fn octets_of_both_directions_are_frames_of_the_connection() {
     }
     let octets = std::fs::read(&name).unwrap();
     let all = blocks(&octets);
-    assert_eq!(all.len(), 9);
-    for (_, body) in &all[7..] {
+    assert_eq!(all.len(), 10);
+    for (_, body) in &all[8..] {
         assert_eq!((body[20] >> 4, &body[32..36]), (4, &[127, 0, 0, 1][..]));
     }
+
+    // A connection of plain TCP has frames of the other interface.
+    let (client, _server) = connection("127.0.0.1:0");
+    is_plain(&client);
+    record(client.as_fd(), Direction::Sent, &[IoSlice::new(b"x")], 1);
+    record_end(client.as_fd(), Direction::Sent);
+    let octets = std::fs::read(&name).unwrap();
+    let interfaces: Vec<u8> =
+        blocks(&octets).iter().filter(|(kind, _)| *kind == 6).map(|(_, body)| body[0] + body[3]).collect();
+    assert_eq!(interfaces, [0, 0, 0, 0, 0, 0, 0, 1, 1]);
     assert!(is_on());
 }

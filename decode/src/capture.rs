@@ -13,6 +13,8 @@ pub struct Packet<'a> {
     pub octets: &'a [u8],
     /// Octets of the packet that were not captured.
     pub cut: usize,
+    /// The packet is of the interface to which `RDDP_CAPTURE` writes connections of plain TCP.
+    pub is_plain: bool,
 }
 
 /// A reason why a file, or the rest of it, cannot be read.
@@ -84,6 +86,7 @@ struct Interface {
     snap_len: usize,
     /// Units of time in a second.
     ticks: u64,
+    is_plain: bool,
 }
 
 impl Format {
@@ -134,7 +137,7 @@ impl<'a> Packets<'a> {
             let octets = rest.octets.get(header..header.checked_add(len)?)?;
             let part = u64::from(rest.u32(4)?) * nanoseconds;
             let time = Duration::from_secs(rest.u32(0)?.into()) + Duration::from_nanos(part);
-            Some(Packet { time, link, octets, cut: whole.saturating_sub(len) })
+            Some(Packet { time, link, octets, cut: whole.saturating_sub(len), is_plain: false })
         };
         let packet = read().ok_or(CaptureError::Truncated(at))?;
         self.at += header + packet.octets.len();
@@ -197,18 +200,19 @@ impl<'a> Numbers<'a> {
 
     /// Reads an Interface Description Block.
     fn interface(&self) -> Option<Interface> {
-        let (link, mut at, mut ticks) = (self.u16(0)?, 8, 1_000_000);
+        let (link, mut at, mut ticks, mut is_plain) = (self.u16(0)?, 8, 1_000_000, false);
         while let Some((code, len)) = self.u16(at).zip(self.u16(at + 2)) {
             match (code, self.octets.get(at + 4)) {
                 (0, _) => break,
                 (TIME_RESOLUTION, Some(resolution)) => ticks = ticks_of(*resolution)?,
+                (NAME, _) => is_plain = self.octets.get(at + 4..at + 4 + usize::from(len)) == Some(PLAIN),
                 _ => {}
             }
             at += 4 + usize::from(len).next_multiple_of(4);
         }
         // No limit is written as 0.
         let snap_len = self.u32(4).filter(|len| *len > 0).unwrap_or(u32::MAX) as usize;
-        Some(Interface { link, snap_len, ticks })
+        Some(Interface { link, snap_len, ticks, is_plain })
     }
 
     /// Reads an Enhanced Packet Block, or a Packet Block, behind the number of its interface.
@@ -222,6 +226,7 @@ impl<'a> Numbers<'a> {
             link: interface.link,
             octets: self.octets.get(20..20_usize.checked_add(len)?)?,
             cut: whole.saturating_sub(len),
+            is_plain: interface.is_plain,
         })
     }
 
@@ -231,7 +236,8 @@ impl<'a> Numbers<'a> {
         let octets = self.octets.get(4..)?;
         let octets = &octets[..octets.len().min(whole).min(interface.snap_len)];
         let cut = whole - octets.len();
-        Some(Packet { time: Duration::ZERO, link: interface.link, octets, cut })
+        let Interface { link, is_plain, .. } = *interface;
+        Some(Packet { time: Duration::ZERO, link, octets, cut, is_plain })
     }
 }
 
@@ -259,5 +265,9 @@ const PACKET: u32 = 6;
 
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
-/// The option of an interface that has its unit of time.
+/// The options of an interface that have its name, and its unit of time.
+const NAME: u16 = 2;
 const TIME_RESOLUTION: u16 = 9;
+
+/// The name of the interface for connections of plain TCP.
+const PLAIN: &[u8] = b"rddp-tcp";

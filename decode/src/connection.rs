@@ -23,6 +23,8 @@ pub(crate) struct Connection {
     frames: [Option<Terms>; 2],
     /// The messages of the connection are SDP's.
     is_sdp: bool,
+    /// The connection is plain TCP, and that is still to be told.
+    is_plain: bool,
     /// Nothing more is read.
     is_over: bool,
     has_finished: bool,
@@ -48,13 +50,14 @@ struct Terms {
 }
 
 impl Connection {
-    pub(crate) fn new(number: usize, first: &Segment<'_>) -> Self {
+    pub(crate) fn new(number: usize, first: &Segment<'_>, is_plain: bool) -> Self {
         Self {
             number,
             ends: [first.source, first.destination],
             halves: Default::default(),
             frames: [None; 2],
             is_sdp: false,
+            is_plain,
             is_over: false,
             has_finished: false,
             time: Duration::ZERO,
@@ -74,6 +77,10 @@ impl Connection {
     pub(crate) fn push(&mut self, time: Duration, segment: &Segment<'_>, tell: &mut dyn FnMut(Event)) {
         self.time = time;
         let side = self.side(segment);
+        if std::mem::take(&mut self.is_plain) {
+            self.is_over = true;
+            tell(self.stamp(time, side).event(What::PlainTcp));
+        }
         let tcp = &mut self.halves[side].tcp;
         let mut seq = segment.seq;
         if segment.syn {

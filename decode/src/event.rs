@@ -36,6 +36,8 @@ pub enum What {
     Fpdu(Fpdu),
     /// A message of SDP, all of whose FPDUs have come.
     Sdp(Sdp),
+    /// The connection is plain TCP: its octets are not read.
+    PlainTcp,
     /// A fault, or octets that cannot be read.
     Problem(Problem),
 }
@@ -237,6 +239,7 @@ impl fmt::Display for What {
             Self::Startup(startup) => startup.fmt(f),
             Self::Fpdu(fpdu) => fpdu.fmt(f),
             Self::Sdp(sdp) => sdp.fmt(f),
+            Self::PlainTcp => f.write_str("plain TCP: its octets are not read"),
             Self::Problem(problem) => write!(f, "WRONG {problem}"),
         }
     }

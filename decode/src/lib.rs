@@ -1,7 +1,8 @@
 //! A decoder of captures: the messages of MPA, DDP, RDMAP and SDP in the TCP streams of a file.
 //!
 //! [`decode`] takes a pcap or pcapng file as octets and tells [`Event`]s: the frames of MPA's
-//! startup, each FPDU, and on connections whose private data is a Hello, each message of SDP.
+//! startup, each FPDU, and on connections whose private data is a Hello, each message of SDP. That
+//! a connection is plain TCP, only a capture by `RDDP_CAPTURE` tells.
 //! Segments may be out of order or come twice. A fault is an event, too, and what comes behind it
 //! is read as far as it is certain where it begins: behind an FPDU with a bad CRC it is, behind
 //! octets that are missing, or a bad marker, it is not. Of packets that were cut by the snap
@@ -56,6 +57,8 @@ pub struct Summary {
     pub unread: BTreeMap<Unread, usize>,
     /// TCP connections.
     pub connections: usize,
+    /// Connections of plain TCP among them, whose octets are not read.
+    pub plain: usize,
     /// Frames of MPA's startup.
     pub startups: usize,
     /// FPDUs.
@@ -85,6 +88,7 @@ impl Summary {
                 }
             }
             What::Sdp(_) => self.sdp += 1,
+            What::PlainTcp => self.plain += 1,
             What::Problem(_) => {}
         }
     }
@@ -114,7 +118,7 @@ pub fn decode(file: &[u8], mut tell: impl FnMut(Event)) -> Result<Summary, Captu
         };
         summary.packets += 1;
         let read = reader.read(&packet, |segment| {
-            decoder.push(packet.time, segment, &mut |event| tell(event, &mut summary));
+            decoder.push(&packet, segment, &mut |event| tell(event, &mut summary));
         });
         if let Err(reason) = read {
             *summary.unread.entry(reason).or_default() += 1;
@@ -139,7 +143,7 @@ struct Decoder {
 }
 
 impl Decoder {
-    fn push(&mut self, time: core::time::Duration, segment: &Segment<'_>, tell: &mut dyn FnMut(Event)) {
+    fn push(&mut self, packet: &Packet<'_>, segment: &Segment<'_>, tell: &mut dyn FnMut(Event)) {
         let mut ends = [segment.source, segment.destination];
         ends.sort_unstable();
         let known = self.newest.get(&ends).copied();
@@ -151,11 +155,11 @@ impl Decoder {
                     self.connections[old].finish(tell);
                 }
                 let number = self.connections.len();
-                self.connections.push(Connection::new(number, segment));
+                self.connections.push(Connection::new(number, segment, packet.is_plain));
                 self.newest.insert(ends, number);
                 number
             }
         };
-        self.connections[number].push(time, segment, tell);
+        self.connections[number].push(packet.time, segment, tell);
     }
 }

@@ -11,6 +11,7 @@ pub(super) fn event(event: &Event) -> Value {
         What::Startup(startup) => of_startup(startup),
         What::Fpdu(fpdu) => of_fpdu(fpdu),
         What::Sdp(sdp) => of_sdp(sdp),
+        What::PlainTcp => json!({"what": "plain_tcp"}),
         What::Problem(problem) => json!({"what": "problem", "problem": problem.to_string()}),
         _ => json!({"what": "other"}),
     };
@@ -33,7 +34,7 @@ pub(super) fn summary(summary: &Summary) -> Value {
         summary.terminates.iter().map(|(code, count)| json!({"code": code, "count": count})).collect();
     json!({
         "what": "summary", "packets": summary.packets, "others": super::unread(summary), "unread": unread,
-        "connections": summary.connections, "fpdus": summary.fpdus, "cut_fpdus": summary.cut_fpdus,
+        "connections": summary.connections, "plain_tcp": summary.plain, "fpdus": summary.fpdus, "cut_fpdus": summary.cut_fpdus,
         "sdp": summary.sdp, "problems": summary.problems, "terminates": terminates,
     })
 }

@@ -22,7 +22,7 @@ Examples:
   rddp decode lo.pcap --json | jq     an object on each line
   rddp decode lo.pcap --problems      what is wrong, and nothing else; exit code 4 if anything is
 
-A connection is read from its MPA startup on. On a connection that opens with a Hello, messages of
+A connection is read from its MPA startup on, unless RDDP_CAPTURE has marked it as plain TCP. On a connection that opens with a Hello, messages of
 SDP are shown behind their FPDUs. Lines with WRONG are faults of the sender, or octets that the
 capture has not. Packets may be those of VLANs and tunnels (VXLAN, GENEVE, GRE, ERSPAN, MPLS,
 PPPoE, IP in IP). What was not read is counted by its reason at the end.
@@ -98,16 +98,17 @@ fn conclude(args: &DecodeArgs, summary: &Summary) {
     for (reason, count) in &summary.unread {
         out::line(format_args!("not read: {count} packets: {reason}"));
     }
-    let Summary { packets, connections, fpdus, cut_fpdus, sdp, .. } = summary;
+    let Summary { packets, connections, plain, fpdus, cut_fpdus, sdp, .. } = summary;
     if *cut_fpdus > 0 {
         out::line(format_args!(
             "not captured whole: {cut_fpdus} FPDUs: their payload and CRC are not checked"
         ));
     }
     let (unread, problems) = (unread(summary), problems(summary));
+    let plain = if *plain > 0 { format!(" ({plain} plain TCP)") } else { String::new() };
     out::line(format_args!(
-        "{packets} packets ({unread} not read), {connections} connections, {fpdus} FPDUs, {sdp} messages of SDP, \
-         {problems}"
+        "{packets} packets ({unread} not read), {connections} connections{plain}, {fpdus} FPDUs, \
+         {sdp} messages of SDP, {problems}"
     ));
 }
 

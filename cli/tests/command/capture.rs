@@ -1,7 +1,10 @@
 //! `RDDP_CAPTURE`: captures that a program writes of its own connections, read by `rddp decode`.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 
+use rddp_rnic::{Access, ConnectOptions, QpConfig, RecvWr, Rnic, SendWr, Transport};
 use tempfile::TempDir;
 
 use crate::program::{Ended, command, run};
@@ -38,6 +41,48 @@ fn both_ends_capture_the_same_messages() {
         let messages = |line: &str| line.split_once("connections, ").unwrap().1.to_owned();
         assert_eq!(messages(&one), messages(&other));
         assert!(one.ends_with(says) && !one.contains(" 0 FPDUs"), "{one}");
+    }
+}
+
+/// The connection of a queue pair over plain TCP is told as such, by its program's capture.
+#[test]
+fn a_capture_names_the_wire() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file.pcapng");
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "capture::talk_over_plain_tcp", "--ignored"])
+        .env("RDDP_CAPTURE", &file)
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{child:?}");
+    let decoded = run(&["decode", file.to_str().unwrap()]).ok().stdout;
+    let lines: Vec<&str> = decoded.lines().collect();
+    assert_eq!(lines.len(), 2, "{decoded}");
+    assert!(lines[0].ends_with(" plain TCP: its octets are not read"), "{decoded}");
+    assert!(lines[1].contains(" 1 connections (1 plain TCP), 0 FPDUs, 0 messages of SDP, 0 problems"));
+    run(&["decode", "--problems", file.to_str().unwrap()]).failed(1, &["no connection of iWARP in it"]);
+}
+
+#[test]
+#[ignore = "runs in a process of its own, in that of a_capture_names_the_wire"]
+fn talk_over_plain_tcp() {
+    let rnic = Rnic::open().unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(8).unwrap());
+    let qp = pd.create_qp(&QpConfig { transport: Transport::Tcp, ..QpConfig::new(&cq) }).unwrap();
+    let program = TcpListener::bind("127.0.0.1:0").unwrap();
+    qp.connect(program.local_addr().unwrap(), &ConnectOptions::default()).unwrap();
+    let (mut program, _) = program.accept().unwrap();
+    let region = pd.allocate(5, Access::LOCAL_WRITE).unwrap();
+    region.write(0, b"hello").unwrap();
+    qp.post_send(&SendWr::send(1, region.whole())).unwrap();
+    let mut heard = [0; 5];
+    program.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"hello");
+    qp.post_recv(RecvWr::one(2, region.whole())).unwrap();
+    program.write_all(b"there").unwrap();
+    for id in [1, 2] {
+        assert!(cq.wait(None).unwrap());
+        assert_eq!(cq.poll_one().unwrap().wr_id, id);
     }
 }
 

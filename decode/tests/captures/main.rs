@@ -99,6 +99,23 @@ fn every_kind_of_message_is_a_line() {
     assert_eq!(summary, wanted);
 }
 
+/// A queue pair over plain TCP, which begins with no startup, is no fault.
+#[test]
+fn plain_tcp_is_told_by_the_name_of_the_interface() {
+    let mut tape = in_order(&vec![(0, b"GET / HTTP/1.1\r\n\r\n".to_vec()), (1, b"HTTP/1.1 200".to_vec())]);
+    let (found, summary) = events(&tape.pcapng(101, false, false));
+    assert!(summary.plain == 0 && summary.problems == 1, "{found:?}");
+    for big in [false, true] {
+        tape.interface = "rddp-tcp";
+        let (found, summary) = events(&tape.pcapng(101, big, false));
+        assert_eq!(lines(&found), [vec!["plain TCP: its octets are not read".to_owned()], vec![]]);
+        let wanted = Summary { packets: tape.packets.len(), connections: 1, plain: 1, ..Summary::default() };
+        assert_eq!(summary, wanted);
+        tape.interface = "rddp";
+        assert_eq!(events(&tape.pcapng(101, big, false)).1.plain, 0);
+    }
+}
+
 #[test]
 fn markers_and_crcs_are_those_that_were_agreed_on() {
     for (crc, markers) in [(false, false), (false, true), (true, true)] {

@@ -20,6 +20,8 @@ pub(crate) struct Tape {
     pub(crate) is_v6: bool,
     /// The most octets that are captured of a packet, with its link header; 0 for all.
     pub(crate) snap_len: usize,
+    /// The name of the interface in a pcapng file, in whole words.
+    pub(crate) interface: &'static str,
 }
 
 impl Tape {
@@ -83,7 +85,13 @@ impl Tape {
         let mut file = block(0x0a0d_0d0a, &[&number(0x1a2b_3c4d)[..], &[0; 4], &[0xff; 8]].concat());
         file.extend(block(5, b"statistics that mean nothing"));
         let resolution = if nanoseconds { 9 } else { 0x80 | 20 };
-        let options = [&short(9)[..], &short(1), &[resolution, 0, 0, 0], &[0; 4]].concat();
+        let name = self.interface.as_bytes();
+        let name = if name.is_empty() {
+            Vec::new()
+        } else {
+            [&short(2)[..], &short(name.len() as u16), name].concat()
+        };
+        let options = [&name[..], &short(9)[..], &short(1), &[resolution, 0, 0, 0], &[0; 4]].concat();
         file.extend(block(1, &[&short(link)[..], &[0; 6], &options].concat()));
         for (at, packet) in self.linked(link).iter().enumerate() {
             let micros = 7_000_000 + at as u64;

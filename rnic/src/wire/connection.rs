@@ -84,7 +84,10 @@ impl Connection {
             Terms::Iwarp(negotiated) => {
                 Wire::Iwarp(Link::new(watch.socket().clone(), negotiated, options, active))
             }
-            Terms::Tcp => Wire::Plain(Plain::default()),
+            Terms::Tcp => {
+                rddp_capture::is_plain(watch.fd());
+                Wire::Plain(Plain::default())
+            }
         };
         Connection { watch, wire }
     }
