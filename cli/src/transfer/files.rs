@@ -38,9 +38,6 @@ pub(super) enum FileError {
     NotRegular(String),
     #[error("{0}: a directory")]
     Directory(String),
-    /// Something of another kind is there: the sentence about it.
-    #[error("{0}")]
-    Conflict(String),
     #[error("{0}: it is there already")]
     Exists(String),
     #[error("{0}: a symbolic link that leads nowhere")]
@@ -90,6 +87,15 @@ impl FileError {
             FileError::Reserved(_) => failure(&self).remedy("choose another name"),
             FileError::Stopped(stopped) => stopped.clone(),
             _ => failure(&self),
+        }
+    }
+
+    /// An error of writing to a file.
+    pub(super) fn writing(name: &str, error: impl Into<io::Error>) -> Self {
+        let error = error.into();
+        match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOSPC | Errno::EDQUOT) => FileError::Full(name.to_owned()),
+            _ => FileError::new(name, error),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,22 @@ pub(super) struct Last {
     pub(super) modified: Option<Time>,
 }
 
+impl Last {
+    /// Gives a file, whose octets so far end at `len`, its size, permissions and time.
+    pub(super) fn give(self, file: &File, len: u64) -> io::Result<()> {
+        if len != self.size {
+            // The rest is a hole.
+            file.set_len(self.size)?;
+        }
+        fchmod(file, Mode::from_bits_truncate(self.mode & 0o777))?;
+        if let Some(Time { seconds, nanos }) = self.modified {
+            let time = TimeSpec::new(seconds, nanos.into());
+            futimens(file, &time, &time)?;
+        }
+        Ok(())
+    }
+}
+
 /// The permission to replace an existing file, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clobber {
@@ -80,7 +96,7 @@ impl Partial {
     ) -> Result<Self, FileError> {
         not_reserved(&spot.name)?;
         let part = part_of(&spot.name);
-        replaces(&spot, clobber)?;
+        replaces(&spot.dir, &spot.name, clobber, &spot.shown())?;
         let file = lock(&spot, &part, hub).await?;
         let checksum = Checksum::new(check);
         Ok(Partial { spot, part, file, check, checksum, len: 0, synced: 0, over: false, clobber })
@@ -88,7 +104,7 @@ impl Partial {
 
     /// Returns whether a file with the final name exists.
     pub(super) fn replaces(&self) -> Result<bool, FileError> {
-        replaces(&self.spot, self.clobber)
+        replaces(&self.spot.dir, &self.spot.name, self.clobber, &self.name())
     }
 
     /// Returns whether the complete file is there already, by its size and time. It gets the
@@ -177,23 +193,14 @@ impl Partial {
     /// permissions that it has at the other end. Returns whether a file with this
     /// name was replaced.
     pub(super) async fn finish(mut self, last: Last, hub: &Hub) -> Result<bool, FileError> {
-        if self.len != last.size {
-            self.file.set_len(last.size).map_err(|error| self.wrong(error))?;
-        }
-        let mode = Mode::from_bits_truncate(last.mode & 0o777);
-        fchmod(&*self.file, mode).map_err(|error| self.wrong(error.into()))?;
-        if let Some(Time { seconds, nanos }) = last.modified {
-            let time = TimeSpec::new(seconds, nanos.into());
-            futimens(&*self.file, &time, &time).map_err(|error| self.wrong(error.into()))?;
-        }
+        last.give(&self.file, self.len).map_err(|error| self.wrong(error))?;
         self.sync(hub).await?;
         if !is_still(&self.file, &self.spot, &self.part) {
             return Err(FileError::Replaced(self.name()));
         }
-        let replaced = self.replaces()?;
-        self.rename()?;
+        let Spot { dir, name } = &self.spot;
+        let replaced = take_name(dir, &self.part, name, self.clobber, &self.name())?;
         self.over = true;
-        let dir = &self.spot.dir;
         // The name is safe on the disk once the directory is. In a directory that cannot be read,
         // that cannot be waited for.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -201,14 +208,6 @@ impl Partial {
             let _ = nix::unistd::fsync(dir);
         }
         Ok(replaced)
-    }
-
-    fn rename(&self) -> Result<(), FileError> {
-        let Spot { dir, name } = &self.spot;
-        rename(dir, &self.part, name, self.clobber).map_err(|error| match error {
-            Errno::EEXIST => FileError::Exists(self.name()),
-            error => self.wrong(error.into()),
-        })
     }
 
     /// Gives up the partial file, whose octets are wrong, and removes it.
@@ -227,10 +226,7 @@ impl Partial {
     }
 
     fn wrong(&self, error: io::Error) -> FileError {
-        match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::ENOSPC | Errno::EDQUOT) => FileError::Full(self.name()),
-            _ => FileError::new(&self.name(), error),
-        }
+        FileError::writing(&self.name(), error)
     }
 
     fn no_space(&self, free: u64, need: u64) -> FileError {
@@ -270,8 +266,30 @@ pub(super) fn is_there(dir: &OwnedFd, name: &OsStr, last: Last) -> bool {
     is_same
 }
 
-/// Gives a file its final name.
-pub(super) fn rename(dir: &OwnedFd, part: &OsStr, name: &OsStr, clobber: Clobber) -> nix::Result<()> {
+/// Makes a file that is to arrive, or opens it: `how` says which.
+pub(super) fn make_part(dir: &OwnedFd, part: &OsStr, how: OFlag) -> nix::Result<File> {
+    let flags = how | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    openat(dir, part, flags, PRIVATE).map(File::from)
+}
+
+/// Gives a file, which is complete, its final name. Returns whether a file with this name was
+/// replaced.
+pub(super) fn take_name(
+    dir: &OwnedFd,
+    part: &OsStr,
+    name: &OsStr,
+    clobber: Clobber,
+    shown: &str,
+) -> Result<bool, FileError> {
+    let replaced = replaces(dir, name, clobber, shown)?;
+    rename(dir, part, name, clobber).map_err(|error| match error {
+        Errno::EEXIST => FileError::Exists(shown.to_owned()),
+        error => FileError::writing(shown, error),
+    })?;
+    Ok(replaced)
+}
+
+fn rename(dir: &OwnedFd, part: &OsStr, name: &OsStr, clobber: Clobber) -> nix::Result<()> {
     match clobber {
         Clobber::Yes => renameat(dir, part, dir, name),
         // A file that appears at the last moment is kept as well.
@@ -285,15 +303,19 @@ pub(super) fn rename(dir: &OwnedFd, part: &OsStr, name: &OsStr, clobber: Clobber
 
 /// Returns whether a regular file exists where the file shall be. A file that must be kept is an
 /// error, and so is anything that is not a file.
-fn replaces(spot: &Spot, clobber: Clobber) -> Result<bool, FileError> {
-    let name = || spot.shown();
-    match fstatat(&spot.dir, &*spot.name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+pub(super) fn replaces(
+    dir: &OwnedFd,
+    name: &OsStr,
+    clobber: Clobber,
+    shown: &str,
+) -> Result<bool, FileError> {
+    match fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Err(Errno::ENOENT) => Ok(false),
-        Err(error) => Err(FileError::new(&spot.shown(), error)),
+        Err(error) => Err(FileError::new(shown, error)),
         Ok(there) if SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG => {
-            Err(FileError::NotRegular(name()))
+            Err(FileError::NotRegular(shown.to_owned()))
         }
-        Ok(_) if clobber == Clobber::No => Err(FileError::Exists(name())),
+        Ok(_) if clobber == Clobber::No => Err(FileError::Exists(shown.to_owned())),
         Ok(_) => Ok(true),
     }
 }
@@ -301,10 +323,9 @@ fn replaces(spot: &Spot, clobber: Clobber) -> Result<bool, FileError> {
 /// Opens the partial file for this transfer only.
 async fn lock(spot: &Spot, part: &OsStr, hub: &Hub) -> Result<Flock<File>, FileError> {
     let wrong = |error: Errno| FileError::new(&spot.shown(), error);
-    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
-        let file = File::from(openat(spot.dir.as_fd(), part, flags, PRIVATE).map_err(wrong)?);
+        let file = make_part(&spot.dir, part, OFlag::O_RDWR).map_err(wrong)?;
         regular(&file, &spot.shown())?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             // Another transfer may have ended meanwhile, and this may be the complete file.
@@ -365,7 +386,8 @@ mod tests {
         let path = dir.path().join("file");
         std::fs::write(&path, "precious").unwrap();
         // In the check before the end, and then by the kernel.
-        assert!(matches!(early.rename(), Err(FileError::Exists(_))));
+        let Spot { dir: there, name } = &early.spot;
+        assert_eq!(rename(there, &early.part, name, early.clobber), Err(Errno::EEXIST));
         assert!(matches!(finish(early, 0o600), Err(FileError::Exists(_))));
         assert!(matches!(open(spot(), Clobber::No), Err(FileError::Exists(_))));
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");

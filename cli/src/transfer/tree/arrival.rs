@@ -13,7 +13,7 @@ use nix::unistd::syncfs;
 use super::departure::Named;
 use super::left_out::{LeftOut, What};
 use super::record::{Attributes, Left, Name, Record, RecordError};
-use super::refused::{Refused, Sent, There, conflict};
+use super::refused::{Refused, Sent, There};
 use super::short::Short;
 use super::unread::complain_unread;
 use super::wanted::Wanted;
@@ -21,7 +21,7 @@ use super::widened::Widened;
 use crate::failure::Failure;
 use crate::transfer::checksum::Check;
 use crate::transfer::files::{FileError, PART, Spot, part_of, set_mode};
-use crate::transfer::partial::{Clobber, Last, Partial, is_there};
+use crate::transfer::partial::{Clobber, Last, Partial, is_there, replaces};
 use crate::transfer::protocol::{BEGUN, OFFERS, Terms, Want, out_of_step};
 use crate::transfer::tasks::Hub;
 
@@ -498,22 +498,5 @@ fn set_dir_mode(dir: &OwnedFd, name: &OsStr, mode: u32) -> nix::Result<()> {
         },
         Err(Errno::EPERM) => Ok(()),
         set => set,
-    }
-}
-
-/// Returns whether a regular file exists where the file shall be. Anything else there, and a file
-/// that must be kept, is an error.
-pub(super) fn replaces(
-    dir: &OwnedFd,
-    name: &OsStr,
-    clobber: Clobber,
-    shown: &str,
-) -> Result<bool, FileError> {
-    match kind(dir, name) {
-        Err(Errno::ENOENT) => Ok(false),
-        Err(error) => Err(FileError::new(shown, error)),
-        Ok(SFlag::S_IFREG) if clobber == Clobber::Yes => Ok(true),
-        Ok(SFlag::S_IFREG) => Err(FileError::Exists(shown.to_owned())),
-        Ok(there) => Err(FileError::Conflict(conflict(shown, Sent::File, There::of(there)))),
     }
 }

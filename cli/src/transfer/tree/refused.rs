@@ -76,7 +76,7 @@ pub(super) enum Sent {
 }
 
 /// Returns the sentence about an entry in whose place something else is.
-pub(super) fn conflict(name: &str, sent: Sent, there: There) -> String {
+fn conflict(name: &str, sent: Sent, there: There) -> String {
     let sent = match sent {
         Sent::File => "a regular file",
         Sent::Directory => "a directory",

@@ -6,18 +6,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, fchmod, futimens};
-use nix::sys::time::TimeSpec;
+use nix::fcntl::OFlag;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use super::arrival::replaces;
 use crate::failure::Failure;
 use crate::transfer::checksum::{Check, Checksum};
 use crate::transfer::files::FileError;
-use crate::transfer::partial::{Clobber, Last, rename};
-use crate::transfer::protocol::Time;
+use crate::transfer::partial::{Clobber, Last, make_part, take_name};
 
 /// A short file; removed when it is dropped.
 pub(super) struct Short {
@@ -39,9 +34,8 @@ impl Short {
         check: Check,
         shown: &str,
     ) -> Result<Self, FileError> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let file = openat(&*dir, part, flags, Mode::S_IRUSR | Mode::S_IWUSR);
-        let file = File::from(file.map_err(|error| FileError::new(shown, error))?);
+        let file = make_part(&dir, part, OFlag::O_WRONLY | OFlag::O_EXCL);
+        let file = file.map_err(|error| FileError::new(shown, error))?;
         let (name, part, checksum) = (name.to_owned(), part.to_owned(), Checksum::new(check));
         Ok(Short { file, dir, part, name, end: 0, checksum, has_name: false })
     }
@@ -53,7 +47,7 @@ impl Short {
         shown: &str,
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {
-        self.file.write_all_at(octets, offset).map_err(|error| wrong(shown, error))?;
+        self.file.write_all_at(octets, offset).map_err(|error| FileError::writing(shown, error))?;
         self.checksum.add_zeros(offset - self.end, tick).await?;
         self.checksum.add(octets);
         self.end = offset + octets.len() as u64;
@@ -72,22 +66,8 @@ impl Short {
 
     /// Gives the file its length, times, permissions and name. Returns whether it replaced another.
     pub(super) fn finish(mut self, last: Last, clobber: Clobber, shown: &str) -> Result<bool, FileError> {
-        let Last { size, mode, modified } = last;
-        if self.end != size {
-            // The rest is a hole.
-            self.file.set_len(size).map_err(|error| wrong(shown, error))?;
-        }
-        fchmod(&self.file, Mode::from_bits_truncate(mode & 0o777))
-            .map_err(|error| wrong(shown, error.into()))?;
-        if let Some(Time { seconds, nanos }) = modified {
-            let time = TimeSpec::new(seconds, nanos.into());
-            futimens(&self.file, &time, &time).map_err(|error| wrong(shown, error.into()))?;
-        }
-        let replaced = replaces(&self.dir, &self.name, clobber, shown)?;
-        rename(&self.dir, &self.part, &self.name, clobber).map_err(|error| match error {
-            Errno::EEXIST => FileError::Exists(shown.to_owned()),
-            error => wrong(shown, error.into()),
-        })?;
+        last.give(&self.file, self.end).map_err(|error| FileError::writing(shown, error))?;
+        let replaced = take_name(&self.dir, &self.part, &self.name, clobber, shown)?;
         self.has_name = true;
         Ok(replaced)
     }
@@ -99,12 +79,5 @@ impl Drop for Short {
             // Nobody else knows this name, and nothing can be done about a failure here.
             let _ = unlinkat(&*self.dir, &*self.part, UnlinkatFlags::NoRemoveDir);
         }
-    }
-}
-
-fn wrong(shown: &str, error: std::io::Error) -> FileError {
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::ENOSPC | Errno::EDQUOT) => FileError::Full(shown.to_owned()),
-        _ => FileError::new(shown, error),
     }
 }
