@@ -1,15 +1,16 @@
 //! A tree that arrives: directories are made, and each file gets its name once it is complete.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
-use nix::sys::stat::{Mode, SFlag, fstat, fstatat, mkdirat};
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, mkdirat};
 use nix::unistd::syncfs;
 
+use super::arriving::{Arriving, Kind};
+use super::below::{beneath, has_begun, kind, set_dir_mode};
 use super::departure::Named;
 use super::left_out::{LeftOut, What};
 use super::record::{Attributes, Left, Name, Record, RecordError};
@@ -19,8 +20,7 @@ use super::unread::complain_unread;
 use super::wanted::Wanted;
 use super::widened::Widened;
 use crate::failure::Failure;
-use crate::transfer::checksum::Check;
-use crate::transfer::files::{FileError, PART, Spot, part_of, set_mode};
+use crate::transfer::files::{FileError, PART, Spot};
 use crate::transfer::partial::{Clobber, Last, Partial, is_there, replaces};
 use crate::transfer::protocol::{BEGUN, OFFERS, Terms, Want, out_of_step};
 use crate::transfer::tasks::Hub;
@@ -88,22 +88,6 @@ pub(in crate::transfer) enum Taken {
     Asked(Want),
     /// All has arrived but for this.
     All(Left),
-}
-
-/// A file that is not complete.
-struct Arriving {
-    shown: String,
-    last: Last,
-    /// The offset at which this transfer began.
-    from: u64,
-    kind: Kind,
-    /// The checksum that the sender has named.
-    named: Option<[u8; 32]>,
-}
-
-enum Kind {
-    Short(Short),
-    Long(Partial),
 }
 
 impl Arrival {
@@ -399,104 +383,9 @@ impl Attributes {
     }
 }
 
-impl Arriving {
-    async fn write(
-        &mut self,
-        offset: u64,
-        octets: &[u8],
-        hub: &Hub,
-        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
-    ) -> Result<(), FileError> {
-        let end = match &self.kind {
-            Kind::Short(short) => short.end,
-            Kind::Long(partial) => partial.len(),
-        };
-        let fits = offset >= end && octets.len() as u64 <= self.last.size.saturating_sub(offset);
-        if !fits {
-            return Err(FileError::Stopped(out_of_step()));
-        }
-        match &mut self.kind {
-            Kind::Short(short) => short.write(offset, octets, &self.shown, tick).await,
-            Kind::Long(partial) => partial.append(offset, octets, hub, tick).await,
-        }
-    }
-
-    /// Checks the SHA-256 of the file, where that was agreed on.
-    async fn check(
-        &mut self,
-        check: Check,
-        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
-    ) -> Result<(), FileError> {
-        if check != Check::Sha256 {
-            return Ok(());
-        }
-        let size = self.last.size;
-        let ours = match &mut self.kind {
-            Kind::Short(short) => short.checksum(size, tick).await?.digest(),
-            Kind::Long(partial) => partial.checksum(size, tick).await?.digest(),
-        };
-        if ours == self.named {
-            return Ok(());
-        }
-        if let Kind::Long(partial) = &mut self.kind {
-            partial.remove();
-        }
-        let shown = &self.shown;
-        Err(FileError::Stopped(Failure::mismatch(format!("{shown}: its sha256 differs at the two ends"))))
-    }
-
-    /// Removes the file, which changed at the sender.
-    fn discard(self) {
-        if let Kind::Long(partial) = self.kind {
-            partial.discard();
-        }
-    }
-}
-
-/// Returns whether a partial file of this name has octets, and not too many.
-fn has_begun(dir: &OwnedFd, name: &OsStr, size: u64) -> bool {
-    fstatat(dir, &*part_of(name), AtFlags::AT_SYMLINK_NOFOLLOW).is_ok_and(|there| {
-        SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
-            && u64::try_from(there.st_size).is_ok_and(|have| (1..=size).contains(&have))
-    })
-}
-
 fn no_record(error: RecordError) -> FileError {
     FileError::Stopped(match error {
         RecordError::Crc => Failure::mismatch("octets changed on their way: their crc32c does not match"),
         RecordError::Malformed => out_of_step(),
     })
-}
-
-/// Opens what is below `top`, without following a symbolic link.
-pub(super) fn beneath(top: &OwnedFd, path: &OsStr, flags: OFlag) -> nix::Result<OwnedFd> {
-    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
-    let path = if path.is_empty() { OsStr::from_bytes(b".") } else { path };
-    openat2(top.as_fd(), path, OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve))
-}
-
-fn kind(dir: &OwnedFd, name: &OsStr) -> nix::Result<SFlag> {
-    let there = fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
-    Ok(SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT)
-}
-
-/// Sets the permissions of a directory, and its set-group-ID bit, which it keeps if it has it from
-/// the directory that it is in. One of somebody else's stays as it is.
-fn set_dir_mode(dir: &OwnedFd, name: &OsStr, mode: u32) -> nix::Result<()> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let made = openat(dir, name, flags, Mode::empty())?;
-    let now = fstat(&made)?.st_mode & 0o7777;
-    let wanted = mode & 0o2777 | now & 0o2000;
-    if now == wanted {
-        return Ok(());
-    }
-    // A process that may not set the bit (RestrictSUIDSGID) sets the rest, unless that clears it.
-    match set_mode(&made, wanted) {
-        Err(Errno::EPERM) if now & 0o2000 == 0 => match set_mode(&made, mode & 0o777) {
-            Err(Errno::EPERM) => Ok(()),
-            set => set,
-        },
-        Err(Errno::EPERM) => Ok(()),
-        set => set,
-    }
 }

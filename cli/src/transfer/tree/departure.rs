@@ -7,12 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::rc::Rc;
 
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
-use rustix::fs::Dir;
+use nix::fcntl::OFlag;
 
-use super::arrival::{Counts, beneath};
+use super::arrival::Counts;
+use super::below::beneath;
 use super::left_out::{LeftOut, What};
 use super::pipe::Pipe;
 use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record};
@@ -40,15 +38,15 @@ pub(in crate::transfer) struct Depth {
 }
 
 pub(in crate::transfer) struct Departure<P> {
-    pipe: P,
+    pub(super) pipe: P,
     chunk: Vec<u8>,
-    depth: Depth,
+    pub(super) depth: Depth,
     check: Check,
     share: Option<Share>,
     offered: Vec<Offered>,
     /// Directories that were named since the other end was asked.
-    dirs: Vec<Vec<u8>>,
-    refused: Refused,
+    pub(super) dirs: Vec<Vec<u8>>,
+    pub(super) refused: Refused,
     left: Left,
     left_out: LeftOut,
     named: Named,
@@ -73,7 +71,7 @@ struct Offered {
 }
 
 /// The place of a file that is to be sent.
-enum Place {
+pub(super) enum Place {
     Open(File),
     /// In a directory that is walked, by its path.
     Below(Rc<OwnedFd>, Vec<u8>),
@@ -140,12 +138,12 @@ impl<P: Pipe> Departure<P> {
     }
 
     /// Returns whether this connection tells what all of several see.
-    fn tells(&self) -> bool {
+    pub(super) fn tells(&self) -> bool {
         self.share.is_none_or(|share| share.number == 0)
     }
 
     /// Counts and names an entry that is not sent, on one of several connections.
-    async fn leave_out(&mut self, name: &[u8], what: What) -> Result<(), FileError> {
+    pub(super) async fn leave_out(&mut self, name: &[u8], what: What) -> Result<(), FileError> {
         if !self.tells() {
             return Ok(());
         }
@@ -159,7 +157,7 @@ impl<P: Pipe> Departure<P> {
 
     /// Returns the name of a file or directory, by which it can be sent; `None` for what is left
     /// out.
-    async fn sendable<'n>(&mut self, name: &'n [u8]) -> Result<Option<Name<'n>>, FileError> {
+    pub(super) async fn sendable<'n>(&mut self, name: &'n [u8]) -> Result<Option<Name<'n>>, FileError> {
         let what = if name.ends_with(PART.as_bytes()) { What::Incomplete } else { What::LongPath };
         match Name::new(name) {
             Some(sendable) => Ok(Some(sendable)),
@@ -167,13 +165,8 @@ impl<P: Pipe> Departure<P> {
         }
     }
 
-    /// Counts and names what could not be read in the walk, on one of several connections.
-    async fn cannot_walk(&mut self, name: &[u8], error: Errno) -> Result<(), FileError> {
-        if self.tells() { self.cannot_read(name, error as u32).await } else { Ok(()) }
-    }
-
     /// Counts and names what could not be read: by `errno`, or because it changed, which is 0.
-    async fn cannot_read(&mut self, name: &[u8], errno: u32) -> Result<(), FileError> {
+    pub(super) async fn cannot_read(&mut self, name: &[u8], errno: u32) -> Result<(), FileError> {
         self.left.failed += 1;
         let Some(name) = Name::new(name) else { return Ok(()) };
         match self.named {
@@ -183,98 +176,13 @@ impl<P: Pipe> Departure<P> {
         Ok(())
     }
 
-    async fn walk(&mut self, name: &[u8], top: &Rc<OwnedFd>) -> Result<(), FileError> {
-        // Directories that are still to be read, by their paths below the top.
-        let mut ahead = vec![Vec::new()];
-        while let Some(path) = ahead.pop() {
-            let whole = joined(name, &path);
-            if self.refused.is_below(&whole) {
-                continue;
-            }
-            let (listed, dir) = match listed(top, &path) {
-                Ok(listed) => listed,
-                Err(error) => {
-                    self.cannot_walk(&whole, error).await?;
-                    continue;
-                }
-            };
-            if !whole.is_empty() && !self.directory(&whole, &dir).await? {
-                continue;
-            }
-            self.entries(listed, (top, &dir), &whole, &path, &mut ahead).await?;
-        }
-        Ok(())
-    }
-
-    /// Sends the name of a directory. Returns whether it can be sent.
-    async fn directory(&mut self, name: &[u8], dir: &File) -> Result<bool, FileError> {
-        let Some(name) = self.sendable(name).await? else { return Ok(false) };
-        let there = match dir.metadata() {
-            Ok(there) => there,
-            Err(error) => {
-                self.cannot_walk(name.octets(), errno(&error)).await?;
-                return Ok(false);
-            }
-        };
-        let attributes = Attributes { mode: there.mode() & 0o2777, ..attributes(&there) };
-        self.push(&Record::Dir { name, attributes }).await?;
-        if !self.depth.names_only {
-            self.dirs.push(name.octets().to_vec());
-            self.settle_many().await?;
-        }
-        Ok(true)
-    }
-
-    /// Sends the files of a directory, and adds its directories to `ahead`.
-    async fn entries(
-        &mut self,
-        listed: Dir,
-        (top, dir): (&Rc<OwnedFd>, &File),
-        whole: &[u8],
-        path: &[u8],
-        ahead: &mut Vec<Vec<u8>>,
-    ) -> Result<(), FileError> {
-        for entry in listed {
-            self.pipe.tick().await.map_err(FileError::Stopped)?;
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error) => {
-                    self.cannot_walk(whole, Errno::from_raw(error.raw_os_error())).await?;
-                    break;
-                }
-            };
-            let last = entry.file_name().to_bytes();
-            if matches!(last, b"." | b"..") {
-                continue;
-            }
-            // An entry is looked at before it is opened: opening a pipe or a device has an effect.
-            let there = openat(dir, OsStr::from_bytes(last), OFlag::O_PATH | LINK_ITSELF, Mode::empty());
-            let there = match there.map_err(Into::into).and_then(|there| File::from(there).metadata()) {
-                Ok(there) => there,
-                Err(error) => {
-                    self.cannot_walk(&joined(whole, last), errno(&error)).await?;
-                    continue;
-                }
-            };
-            let name = joined(whole, last);
-            if !there.is_dir() && !there.is_file() {
-                self.leave_out(&name, What::of(there.file_type())).await?;
-                continue;
-            }
-            let Some(name) = self.sendable(&name).await? else { continue };
-            if there.is_file() {
-                self.file(name, &there, Place::Below(top.clone(), joined(path, last))).await?;
-            } else if self.depth.recursive {
-                ahead.push(joined(path, last));
-            } else {
-                self.push(&Record::Dir { name, attributes: attributes(&there) }).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// Sends a file or its name, or offers it, if it is for this connection.
-    async fn file(&mut self, name: Name<'_>, there: &Metadata, place: Place) -> Result<(), FileError> {
+    pub(super) async fn file(
+        &mut self,
+        name: Name<'_>,
+        there: &Metadata,
+        place: Place,
+    ) -> Result<(), FileError> {
         if self.share.is_some_and(|share| !is_in(share, name)) {
             return Ok(());
         }
@@ -288,7 +196,7 @@ impl<P: Pipe> Departure<P> {
     }
 
     /// Asks the other end what it wants, once as much was offered as may be.
-    async fn settle_many(&mut self) -> Result<(), FileError> {
+    pub(super) async fn settle_many(&mut self) -> Result<(), FileError> {
         if self.offered.len() + self.dirs.len() >= OFFERS { self.settle().await } else { Ok(()) }
     }
 
@@ -418,7 +326,7 @@ impl<P: Pipe> Departure<P> {
         Ok(true)
     }
 
-    async fn push(&mut self, record: &Record<'_>) -> Result<(), FileError> {
+    pub(super) async fn push(&mut self, record: &Record<'_>) -> Result<(), FileError> {
         // `octets` has made room for its records.
         if !matches!(record, Record::Data { .. }) {
             self.make_room(LONGEST).await?;
@@ -439,29 +347,13 @@ impl<P: Pipe> Departure<P> {
     }
 }
 
-/// Opens a directory below `top`, and begins to list it.
-fn listed(top: &OwnedFd, path: &[u8]) -> Result<(Dir, File), Errno> {
-    let dir = beneath(top, OsStr::from_bytes(path), OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
-    let listed = Dir::read_from(&dir).map_err(|error| Errno::from_raw(error.raw_os_error()))?;
-    Ok((listed, File::from(dir)))
-}
-
-fn errno(error: &std::io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
-}
-
-const LINK_ITSELF: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC);
 const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 
-fn attributes(there: &Metadata) -> Attributes {
+pub(super) fn attributes(there: &Metadata) -> Attributes {
     Attributes { mode: there.mode() & 0o777, modified: modified(there) }
 }
 
 /// Returns whether a file goes over this of several connections.
 fn is_in(share: Share, name: Name<'_>) -> bool {
     crc_fast::crc32_iscsi(name.octets()) % share.of == share.number
-}
-
-fn joined(dir: &[u8], last: &[u8]) -> Vec<u8> {
-    if dir.is_empty() || last.is_empty() { [dir, last].concat() } else { [dir, b"/", last].concat() }
 }

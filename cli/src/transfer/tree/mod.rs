@@ -3,8 +3,9 @@
 //! | file | what |
 //! |---|---|
 //! | `record` | the records, and names that lead nowhere but down |
-//! | `departure` | walks a tree, and packs it |
-//! | `arrival`, `short` | unpacks it, below one directory |
+//! | `departure`, `walk` | walks a tree, and packs it |
+//! | `arrival`, `arriving`, `short` | unpacks it, below one directory |
+//! | `below` | what is below a directory, by paths that follow no symbolic link |
 //! | `left_out` | what is not sent: links, pipes, long paths |
 //! | `refused` | what is not taken: something else is in its place |
 //! | `widened` | directories that the receiver may not write to by their permissions |
@@ -15,6 +16,8 @@
 //! | `listing` | `ls` |
 
 mod arrival;
+mod arriving;
+mod below;
 mod client;
 mod departure;
 mod left_out;
@@ -24,6 +27,7 @@ mod record;
 mod refused;
 mod short;
 mod unread;
+mod walk;
 mod wanted;
 mod widened;
 

@@ -10,7 +10,7 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::fstat;
 use nix::unistd::{AccessFlags, faccessat};
 
-use super::arrival::beneath;
+use super::below::beneath;
 use crate::transfer::files::set_mode;
 
 /// Directories that are kept in mind; then the first ones get back what they had.
