@@ -106,7 +106,11 @@ impl Stream<'_> {
             let next = if rx.sdp.has_stub() || !rx.held.is_empty() {
                 self.fetch_behind(rx)?
             } else {
-                self.advance(rx, &mut Sink::new(&mut [], false))?
+                // A large message in front is not looked at else, and hides more.
+                rx.sdp.seeks = 1;
+                let next = self.advance(rx, &mut Sink::new(&mut [], false));
+                rx.sdp.seeks = 0;
+                next?
             };
             match next {
                 Next::More | Next::Drained => {}

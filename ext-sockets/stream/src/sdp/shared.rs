@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     pub(super) queued: u32,
     /// Messages whose octets have come to the queue, and whose buffers count as taken.
     pub(super) held_bufs: u32,
-    /// 1 while a wait looks for what is behind all octets.
+    /// 1 while a call looks for what is behind octets.
     pub(super) seeks: u32,
     /// 1 once octets could not be moved to the queue for want of room.
     pub(super) cramped: u32,

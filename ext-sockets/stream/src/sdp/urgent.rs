@@ -68,9 +68,7 @@ impl Stream<'_> {
         }
         let mut rx = self.lock_rx()?;
         // A later urgent octet takes the place of an earlier one when it comes.
-        rx.sdp.seeks = 1;
         let taken = self.take_until(&mut rx, |rx| rx.sdp.nothing_comes());
-        rx.sdp.seeks = 0;
         self.answer_peer(&mut rx, 0);
         taken?;
         if self.is_urgent_inline() || !rx.sdp.has_urgent() {

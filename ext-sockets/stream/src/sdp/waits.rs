@@ -54,10 +54,7 @@ impl Stream<'_> {
         let wanted = if want & READABLE == 0 { want } else { want & WRITABLE };
         let mut rx = self.lock_rx()?;
         if lacks(&mut rx, wanted) {
-            // With few credits, too: a large FPDU in front is not looked at else, and hides more.
-            rx.sdp.seeks = 1;
             let taken = self.take_until(&mut rx, |rx| !lacks(rx, wanted));
-            rx.sdp.seeks = 0;
             if wanted & WRITABLE != 0 && rx.sdp.is_blocked() {
                 rx.sdp.wait_for_credits();
             }

@@ -87,7 +87,7 @@ fn the_memory_behind_a_spill_has_a_bound_and_is_used_again() {
     assert_eq!((a.state.ended(), b.state.ended()), (None, None));
 }
 
-const JOINS: SdpOptions = SdpOptions { joins: true, ..SdpOptions::DEFAULT };
+pub(crate) const JOINS: SdpOptions = SdpOptions { joins: true, ..SdpOptions::DEFAULT };
 
 fn joining() -> (End, End) {
     pair(&with(initiator(), JOINS), &with(responder(), JOINS))

@@ -12,6 +12,7 @@ use rddp_test_support::random_octets;
 use socket2::SockRef;
 
 use crate::advertising::SRC_AVAIL;
+use crate::behind::JOINS;
 use crate::common::{End, initiator, responder, tcp_pair};
 use crate::crossings::DIS_CONN;
 use crate::peer::{Sdp, hello, request};
@@ -82,6 +83,34 @@ fn an_end_without_credits_goes_by_those_behind_unread_octets() {
     assert_eq!(end.read(9), Ok(b"unread".to_vec()));
     peer.message(DIS_CONN, &[], &[]);
     assert_eq!(end.read(9), Ok(vec![]));
+}
+
+/// A look takes the head alone of a large message. Credits behind it let go what waits for them:
+/// the end, and octets in front of it.
+#[test]
+fn an_end_without_credits_goes_by_those_behind_a_large_unread_message() {
+    for (joined, by_the_helper) in [(0, false), (100, false), (100, true)] {
+        let (mut peer, end) = Sdp::connected_to(&with(responder(), JOINS));
+        peer.bufs = 0;
+        peer.data(&[7; 10_000]);
+        assert_eq!(end.recv(&mut [0; 10_000], libc::MSG_WAITALL), Ok(10_000));
+        (0..joined).for_each(|_| end.send_all(b"x"));
+        end.stream().shutdown(libc::SHUT_WR).unwrap();
+        peer.data(&[8; 10_000]);
+        peer.bufs = 64;
+        peer.data(b"");
+        assert_eq!(end.poll(libc::POLLIN, Duration::from_secs(20)).0, libc::POLLIN);
+        if by_the_helper {
+            end.stream().meet_obligation();
+        } else {
+            end.stream().step();
+        }
+        if joined > 0 {
+            assert_eq!(peer.next()[16..], vec![b'x'; joined]);
+        }
+        assert_eq!(peer.next()[0], DIS_CONN);
+        assert_eq!(end.read(20_000), Ok(vec![8; 10_000]));
+    }
 }
 
 #[test]
