@@ -151,8 +151,6 @@ static void all_is_told(void) {
     while ((told |= waits(told ? 0 : 5)) != (told | must)) {
         struct pollfd peer = {ends[PEER], POLLIN | POLLOUT, 0};
         IS(poll(&peer, 1, 0) >= 0, 1);
-        if (has_ended) /* joined octets may wait for credits behind unread ones */
-            receive_some(PEER, sizeof octets);
         if (flags[way] & EPOLLONESHOT)
             control(EPOLL_CTL_MOD);
         if (time(NULL) > until) {
