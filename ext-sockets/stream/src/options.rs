@@ -23,9 +23,9 @@ pub enum Role {
 pub enum Plain {
     /// The connection is reset.
     Refused,
-    /// The connection goes on as plain TCP, if this end is the responder and has taken no octet, or
-    /// once the responder has rejected the Request. Where it does not speak MPA, an initiator's
-    /// Request has spoiled the connection; it can only be made anew.
+    /// The connection goes on as plain TCP, if this end is the responder and has taken no octet. An
+    /// initiator's Request has spoiled the connection; it can only be made anew. That also holds
+    /// where the responder speaks MPA and rejects the Request.
     Allowed,
 }
 

@@ -25,6 +25,17 @@ use super::sys::{Guard, Kernel, Tcp, now};
 use super::{Errno, Stream};
 
 impl Stream<'_> {
+    /// Returns whether the peer is to be connected to anew in plain TCP, where that is allowed: it
+    /// does not speak MPA, or has rejected this end's Request and said that it takes plain TCP.
+    #[must_use]
+    pub fn is_peer_plain(&self) -> bool {
+        self.state.ended().is_some_and(|end| match end.why {
+            Why::NotMpa | Why::NoAnswer | Why::Closed => true,
+            Why::Rejected => self.state.peer_private_data().is_some_and(|data| data.as_ref() == TAKES_PLAIN),
+            _ => false,
+        })
+    }
+
     /// Does what can be done of the startup without waiting. `true`: FPDUs may flow.
     pub(super) fn establish(&self) -> Result<bool, Errno> {
         match self.state.phase() {
@@ -185,11 +196,7 @@ impl Stream<'_> {
                     self.drop_front(used)?;
                     note_private_data(rx, &private_data);
                     self.wake_at(rx, 1)?;
-                    // TCP is left open for the ULP (RFC 5044 §7.1.2 r3), and goes on with plain
-                    // octets if that is allowed: none has been framed.
-                    if self.state.asked.plain() == Plain::Allowed {
-                        return self.become_plain();
-                    }
+                    // TCP is left open for the ULP (RFC 5044 §7.1.2 r3).
                     self.state.end.set(Ended::new(Why::Rejected, Errno::REFUSED));
                     Err(Errno::REFUSED)
                 })
@@ -236,8 +243,8 @@ impl Stream<'_> {
     }
 
     /// Answers a Request without a Hello where one is needed, or with one where this end does not
-    /// speak SDP. TCP is left open (RFC 5044 §7.1.2 r3), and goes on with plain octets if that is
-    /// allowed.
+    /// speak SDP. TCP is left open (RFC 5044 §7.1.2 r3), and carries no more octets of the program:
+    /// where this end takes plain TCP, the Reply says so, and the peer may connect anew.
     fn reject(
         &self,
         rx: &mut Guard<'_, Rx>,
@@ -245,17 +252,19 @@ impl Stream<'_> {
         config: &StartupConfig,
         used: usize,
     ) -> Result<bool, Errno> {
-        let reply = request.reject(config, &[]).map_err(|_| Errno::INVALID)?;
+        let takes_plain = self.state.asked.plain() == Plain::Allowed;
+        let data = if takes_plain { TAKES_PLAIN } else { &[] };
+        let reply = request.reject(config, data).map_err(|_| Errno::INVALID)?;
         note_private_data(rx, &request.private_data);
         rx.moving(|rx| {
             self.drop_front(used)?;
             self.wake_at(rx, 1)?;
             self.send_frame(&reply)?;
-            if self.state.asked.plain() == Plain::Allowed {
-                return self.become_plain();
-            }
-            self.state.end.set(Ended::new(Why::NotSdp, Errno::PROTOCOL));
-            Err(Errno::PROTOCOL)
+            // To a program that takes plain TCP this is a client that has left.
+            let (why, errno) =
+                if takes_plain { (self.why_closed(), Errno::RESET) } else { (Why::NotSdp, Errno::PROTOCOL) };
+            self.state.end.set(Ended::new(why, errno));
+            Err(errno)
         })
     }
 
@@ -372,6 +381,9 @@ fn note_private_data(rx: &mut Rx, data: &[u8]) {
     rx.peer_data_known = true;
 }
 
+/// Private data of a rejecting Reply whose sender serves the same client in plain TCP on another
+/// connection.
+const TAKES_PLAIN: &[u8] = b"rddp: plain TCP";
 /// A window of which an FPDU is at most an eighth.
 const WINDOW: u32 = 512 * 1024;
 /// A receive buffer (of which about half is window) in which an FPDU may be a quarter or more.

@@ -191,12 +191,11 @@ pub(crate) fn tell_unknown(fd: c_int) {
     }
 }
 
-/// Logs that a peer does not speak MPA, and that the socket is connected to it again in plain TCP.
-pub(crate) fn tell_plain(peer: SocketAddr) {
-    say(
-        Level::Warning,
-        format_args!("connect {peer}: the peer does not speak MPA; connected again in plain TCP"),
-    );
+/// Logs that a peer does not speak MPA, or has rejected the startup and takes plain TCP, and that
+/// the socket is connected to it again in plain TCP.
+pub(crate) fn tell_plain(peer: SocketAddr, has_rejected: bool) {
+    let why = if has_rejected { "rejected the MPA startup" } else { "does not speak MPA" };
+    say(Level::Warning, format_args!("connect {peer}: the peer {why}; connected again in plain TCP"));
 }
 
 /// Logs why a startup has failed where plain TCP is not allowed.
@@ -269,13 +268,19 @@ pub(crate) fn tell_not_sdp(server: Option<SocketAddr>) {
     }
 }
 
-/// Logs that a server has rejected a connection in DDPMODE: one of SDP does, for want of a Hello.
-pub(crate) fn tell_rejected(server: SocketAddr) {
+/// Logs that a server has rejected the startup: one of SDP does in DDPMODE, for want of a Hello.
+pub(crate) fn tell_rejected(server: SocketAddr, kind: KindId, plain_allowed: bool) {
+    let (speaks, other, own) = match (kind, plain_allowed) {
+        (KindId::Sdp, false) => ("is in DDPMODE", "ddp", "sdp"),
+        (KindId::Sdp, true) => ("is in DDPMODE", "both", "sdp"),
+        (_, false) => ("speaks SDP", "sdp", "ddp"),
+        (_, true) => ("speaks SDP", "sdp-or-tcp", "ddp"),
+    };
     say(
         Level::Error,
         format_args!(
-            "connect {server}: the server rejected the MPA startup. If it speaks SDP, try: rddp run --sdp, \
-             or --ddp at the server. rddp serve, ping and perf answer rddp's own clients"
+            "connect {server}: the server rejected the MPA startup. If it {speaks}, try: rddp run \
+             --{other}, or --{own} at the server. rddp serve, ping and perf answer rddp's own clients"
         ),
     );
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rddp_mpa::{Responder, ResponderStep, StartupConfig};
 use tempfile::TempDir;
 
 use crate::support::{command, compile};
@@ -188,7 +189,8 @@ fn under_ddp_a_plain_client_is_reset_and_the_server_reads_nothing() {
     });
 }
 
-/// RFC 5044 §7.1.2 r3: behind a rejected Request TCP is open, and goes on with plain octets.
+/// The server's Reply says that it takes plain TCP, and the client connects anew: a connection on
+/// which a peer has answered in MPA carries no plain octets.
 #[test]
 fn ends_that_allow_plain_tcp_speak_it_where_one_has_ddpmode_and_the_other_sdp() {
     let (scratch, of_client) = (TempDir::new().unwrap(), TempDir::new().unwrap());
@@ -207,14 +209,16 @@ fn ends_that_allow_plain_tcp_speak_it_where_one_has_ddpmode_and_the_other_sdp() 
 fn ends_in_ddpmode_and_of_sdp_are_told_of_each_other() {
     let (scratch, of_client) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let program = compile(&["client.c"], of_client.path(), &[]);
+    let not_sdp = "the server speaks MPA, and not SDP; is it in DDPMODE? try: rddp run --ddp";
+    let rejected = "the server rejected the MPA startup. If it";
+    let speaks_sdp = |word| format!("{rejected} speaks SDP, try: rddp run --{word},");
     for (server, family, errno, hint) in [
-        ("ddp", "sdp", "EPROTO", "the server speaks MPA, and not SDP; is it in DDPMODE? try: rddp run --ddp"),
-        (
-            "sdp",
-            "ddp",
-            "ECONNREFUSED",
-            "the server rejected the MPA startup. If it speaks SDP, try: rddp run --sdp",
-        ),
+        ("ddp", "sdp", "EPROTO", not_sdp.to_owned()),
+        ("ddp", "sdp-or-tcp", "EPROTO", not_sdp.to_owned()),
+        ("sdp", "ddp", "ECONNREFUSED", speaks_sdp("sdp")),
+        ("sdp", "both", "ECONNREFUSED", speaks_sdp("sdp-or-tcp")),
+        ("sdp-or-tcp", "ddp", "ECONNREFUSED", speaks_sdp("sdp")),
+        ("both", "sdp", "ECONNREFUSED", format!("{rejected} is in DDPMODE, try: rddp run --ddp,")),
     ] {
         under_rddp(server, scratch.path(), |port| {
             let mut client = command(&program, true, of_client.path());
@@ -231,5 +235,47 @@ fn ends_in_ddpmode_and_of_sdp_are_told_of_each_other() {
         let hints =
             told.matches("accept: the client speaks MPA, and not SDP; is it in DDPMODE? try: ").count();
         assert_eq!(hints, usize::from(server == "sdp"), "{told}");
+    }
+}
+
+/// A server that has answered in MPA may keep its socket open: plain octets to it would be lost,
+/// and the client would wait for ever.
+#[test]
+fn a_rejected_startup_is_a_refusal_where_the_server_does_not_say_that_it_takes_plain_tcp() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["client.c"], scratch.path(), &[]);
+    for (family, nonblocking, call) in
+        [("both", false, "connect"), ("both", true, "SO_ERROR"), ("sdp-or-tcp", false, "connect")]
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let rejected = [(); 2].map(|()| reject(&listener));
+            rejected.map(|mut peer| {
+                let mut behind = Vec::new();
+                let _ = peer.read_to_end(&mut behind);
+                behind
+            })
+        });
+        let said = client(&program, port, family, nonblocking, scratch.path());
+        assert_eq!(said, format!("{call}: ECONNREFUSED\n").repeat(2), "{family}, {nonblocking}");
+        assert_eq!(server.join().unwrap(), [b"", b""], "{family}, {nonblocking}");
+    }
+}
+
+/// Rejects the Request of the next client, and leaves TCP open.
+fn reject(listener: &TcpListener) -> TcpStream {
+    let (mut peer, _) = listener.accept().unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut octets = Vec::new();
+    loop {
+        let mut one = [0];
+        peer.read_exact(&mut one).unwrap();
+        octets.push(one[0]);
+        if let Ok(ResponderStep::Request { request, .. }) = Responder::new().handle(&octets) {
+            let reply = request.reject(&StartupConfig::default(), b"no").unwrap();
+            peer.write_all(&reply).unwrap();
+            return peer;
+        }
     }
 }

@@ -53,10 +53,11 @@ fn a_bad_hello_is_rejected() {
 }
 
 #[test]
-fn a_bad_hello_leaves_plain_octets_where_that_is_allowed() {
+fn a_bad_hello_is_a_client_that_has_left_where_plain_octets_are_allowed() {
     let options = Options { plain: Plain::Allowed, ..sdp(responder()) };
     let (greeted, end, accepted) = answer(b"hello", &options);
-    assert_eq!((greeted, accepted, end.state.phase()), (Err(Errno::PLAIN), false, Phase::Plain));
+    assert_eq!((greeted, accepted, end.state.phase()), (Err(Errno::RESET), false, Phase::Ended));
+    assert_eq!(end.read(1), Ok(Vec::new()));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Plain TCP for a peer that does not speak MPA: the policy's `both`, on the side that connects.
 //!
-//! The peer has taken our Request for its client's first octets, so that connection cannot be used.
-//! The stream has dissolved it when it gave up; now the same socket is connected again, under the
-//! same number and in the same epoll sets. The peer is remembered as a plain one for a time, so
-//! that the next `connect` does not try MPA.
+//! The peer has taken our Request for its client's first octets, or has rejected it and takes plain
+//! TCP, so that connection cannot be used. The stream has dissolved it when it gave up; now the
+//! same socket is connected again, under the same number and in the same epoll sets. The peer is
+//! remembered as a plain one for a time, so that the next `connect` does not try MPA.
 
 use std::ffi::c_short;
 
@@ -35,7 +35,7 @@ pub(super) fn is_due(framed: &Framed) -> bool {
     let options = state.options();
     options.role == Role::Initiator
         && framed.held.settings().plain_allowed
-        && state.ended().is_some_and(|end| matches!(end.why, Why::NotMpa | Why::NoAnswer | Why::Closed))
+        && framed.stream(state).is_peer_plain()
 }
 
 /// Returns the events of a wait on a socket that has just been connected again.
@@ -52,7 +52,8 @@ pub(super) fn connect_again(framed: &Framed) -> Result<(), Errno> {
     let state = framed.state()?;
     let to = framed.held.settings().to.ok_or(Errno::PROTOCOL)?;
     plain_peers::remember(to);
-    switch::tell_plain(to);
+    let has_rejected = state.ended().is_some_and(|end| end.why == Why::Rejected);
+    switch::tell_plain(to, has_rejected);
     real::disconnect(framed.fd);
     state.stay_plain();
     framed.become_plain();

@@ -277,7 +277,9 @@ impl Framed {
                     switch::tell_too_long(real::peer_address(self.fd), settings.largest_send);
                 }
                 (peer, Why::NotSdp) => switch::tell_not_sdp(peer),
-                (Some(peer), Why::Rejected) if settings.kind == KindId::Framed => switch::tell_rejected(peer),
+                (Some(peer), Why::Rejected) => {
+                    switch::tell_rejected(peer, settings.kind, settings.plain_allowed);
+                }
                 (Some(peer), _) => switch::tell_failed(format_args!("{peer}: {end}")),
                 (None, _) => switch::tell_failed(end),
             }
