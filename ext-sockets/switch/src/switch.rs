@@ -215,16 +215,37 @@ pub(crate) fn tell_silent(peer: SocketAddr, kind: KindId) {
     );
 }
 
-/// Logs that a server has closed without an answer to the startup, and plain TCP is not allowed.
-/// The program reads the end.
-pub(crate) fn tell_closed(peer: SocketAddr, kind: KindId) {
+/// Logs that a server does not speak MPA, as `why` says, and plain TCP is not allowed. A program
+/// may try again for ever: a process logs it as an error once.
+pub(crate) fn tell_plain_server(server: SocketAddr, kind: KindId, why: &str) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
     say(
-        Level::Error,
+        error_once(&TOLD),
         format_args!(
-            "connect {peer}: closed before the MPA startup; is it a plain server? try: rddp run --{}",
+            "connect {server}: {why}; is it a plain server? try: rddp run --{}, or a policy without this \
+             server (reported once)",
             with_plain(kind)
         ),
     );
+}
+
+/// Logs that a client has sent something else than MPA, and plain TCP is not allowed. Clients may
+/// be many: a process logs it as an error once.
+pub(crate) fn tell_plain_client(kind: KindId) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    say(
+        error_once(&TOLD),
+        format_args!(
+            "accept: what a client said is not MPA; is it a plain client? try: rddp run --{} here, or rddp \
+             run at the client (reported once)",
+            with_plain(kind)
+        ),
+    );
+}
+
+/// Returns the level of a line that a process logs as an error once.
+fn error_once(told: &AtomicBool) -> Level {
+    if told.swap(true, Ordering::Relaxed) { Level::Warning } else { Level::Error }
 }
 
 /// Returns the word for a family that allows plain TCP too.
@@ -238,7 +259,7 @@ pub(crate) fn tell_too_long(peer: Option<SocketAddr>, largest: u32) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let peer = peer.map_or(String::new(), |peer| format!("{peer}: "));
     say(
-        if TOLD.swap(true, Ordering::Relaxed) { Level::Warning } else { Level::Error },
+        error_once(&TOLD),
         format_args!(
             "{peer}the peer sent a Send of more than {largest} octets, the largest that this end takes; \
              try: shorter Sends at the peer, or DDP_LARGEST_SEND here (reported once)"
@@ -259,7 +280,7 @@ pub(crate) fn tell_not_sdp(server: Option<SocketAddr>) {
             ),
         ),
         None => say(
-            if TOLD.swap(true, Ordering::Relaxed) { Level::Warning } else { Level::Error },
+            error_once(&TOLD),
             format_args!(
                 "accept: the client speaks MPA, and not SDP; is it in DDPMODE? try: rddp run --ddp, or \
                  --sdp at the client (reported once)"

@@ -109,17 +109,28 @@ fn under_both_a_plain_server_is_spoken_to_in_plain_tcp_and_is_remembered() {
 fn under_ddp_a_plain_server_is_an_error() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["client.c"], scratch.path(), &[]);
-    for (nature, errno) in [
-        (Nature::SpeaksFirst, "EPROTO"),
-        (Nature::Answers, "EPROTO"),
-        (Nature::Closes, "ECONNRESET"),
-        (Nature::Resets, "ECONNRESET"),
+    let (foreign, closed) = ("what the server said is not MPA", "closed before the MPA startup");
+    for (nature, errno, why) in [
+        (Nature::SpeaksFirst, "EPROTO", foreign),
+        (Nature::Answers, "EPROTO", foreign),
+        (Nature::Closes, "ECONNRESET", closed),
+        (Nature::Resets, "ECONNRESET", closed),
     ] {
-        let (port, _) = plain_server(nature);
-        let said = client(&program, port, "ddp", false, scratch.path());
-        // TCP takes the first octets; the next call tells how the connection ended.
-        let told = said.lines().map(|line| line.split_once(": ").unwrap().1);
-        assert_eq!(told.collect::<Vec<_>>(), [errno, errno], "{nature:?}");
+        for (family, remedy) in [("ddp", "both"), ("sdp", "sdp-or-tcp")] {
+            let (port, _) = plain_server(nature);
+            let mut client = command(&program, true, scratch.path());
+            let ended = client.arg(port.to_string()).env("RDDP_FAMILY", family).output().unwrap();
+            let said = String::from_utf8(ended.stdout).unwrap();
+            // TCP takes the first octets; the next call tells how the connection ended.
+            let errnos = said.lines().map(|line| line.split_once(": ").unwrap().1);
+            assert_eq!(errnos.collect::<Vec<_>>(), [errno, errno], "{nature:?}, {family}");
+            // The second connection's line has a lower level.
+            let wanted = format!(
+                "rddp: program: connect 127.0.0.1:{port}: {why}; is it a plain server? try: rddp run \
+                 --{remedy}, or a policy without this server (reported once)\n"
+            );
+            assert_eq!(String::from_utf8(ended.stderr).unwrap(), wanted, "{nature:?}, {family}");
+        }
     }
 }
 
@@ -187,6 +198,10 @@ fn under_ddp_a_plain_client_is_reset_and_the_server_reads_nothing() {
         let error = plain_client(port, b"MPA ID Rep Frame0123456789").unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     });
+    let told = std::fs::read_to_string(scratch.path().join("server.log")).unwrap();
+    let wanted = "rddp: program: accept: what a client said is not MPA; is it a plain client? try: rddp run \
+                  --both here, or rddp run at the client (reported once)\n";
+    assert_eq!(told, wanted);
 }
 
 /// The server's Reply says that it takes plain TCP, and the client connects anew: a connection on

@@ -234,7 +234,7 @@ impl Framed {
     fn changed(&self, state: &State) {
         let _no_signals = real::NoSignals::here();
         trace::startup_is_over(&self.held, self.fd, state);
-        self.tell_close(state);
+        self.tell_plain_peer(state);
         if !state.condition().is_settled() {
             unsettled::add(&self.held, self.fd);
         }
@@ -270,7 +270,15 @@ impl Framed {
         if !std::mem::replace(&mut settings.end_told, true) {
             match (settings.to, end.why) {
                 (Some(peer), Why::NoAnswer) => switch::tell_silent(peer, settings.kind),
-                (Some(peer), Why::Closed) => switch::tell_closed(peer, settings.kind),
+                (Some(peer), Why::NotMpa) if end.errno == Errno::PROTOCOL => {
+                    switch::tell_plain_server(peer, settings.kind, "what the server said is not MPA");
+                }
+                (Some(peer), Why::NotMpa | Why::Closed) => {
+                    switch::tell_plain_server(peer, settings.kind, "closed before the MPA startup");
+                }
+                (None, Why::NotMpa) if end.errno == Errno::PROTOCOL => {
+                    switch::tell_plain_client(settings.kind);
+                }
                 (_, Why::Fault)
                     if end.code == TerminateCode::UNTAGGED_TOO_LONG && settings.kind == KindId::Framed =>
                 {
@@ -286,9 +294,11 @@ impl Framed {
         }
     }
 
-    /// Logs that the peer has closed at once, which no call returns as an error.
-    fn tell_close(&self, state: &State) {
-        if state.ended().is_some_and(|end| end.why == Why::Closed) && !fall_back::is_due(self) {
+    /// Logs that the peer does not speak MPA. Where it has closed at once no call returns an error,
+    /// and behind a wait that found one the program need not make another.
+    fn tell_plain_peer(&self, state: &State) {
+        let is_told = |why| matches!(why, Why::Closed | Why::NotMpa);
+        if state.ended().is_some_and(|end| is_told(end.why)) && !fall_back::is_due(self) {
             self.tell_end();
         }
     }

@@ -72,7 +72,7 @@ impl Readiness for Framed {
         self.tell_silent(state);
         Stream::new(self.fd, state, &CALLS).called_by(&at_work).step();
         trace::startup_is_over(&self.held, self.fd, state);
-        self.tell_close(state);
+        self.tell_plain_peer(state);
         if self.held.is_watched() && state.condition() != before {
             wait::changed(&self.held, self.fd);
         }
