@@ -226,8 +226,9 @@ unsafe extern "C" fn write_pages(to: *mut c_void, from: *const c_void, len: usiz
     let mut at = 0;
     while at < len {
         // SAFETY: the address lies within the `len` octets at `from`, which may be written; a fault
-        // is detected by the guard. A read-modify-write, which the compiler leaves as it is.
-        unsafe { AtomicU8::from_ptr(from.cast_mut().cast::<u8>().add(at)).fetch_add(0, Ordering::AcqRel) };
+        // is detected by the guard. The compiler makes a read of an addition of 0, and not of this.
+        let octet = unsafe { AtomicU8::from_ptr(from.cast_mut().cast::<u8>().add(at)) };
+        let _ = octet.fetch_update(Ordering::AcqRel, Ordering::Acquire, Some);
         at += next_page(from.addr() + at);
     }
     to
