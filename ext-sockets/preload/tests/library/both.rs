@@ -265,7 +265,7 @@ fn a_rejected_startup_is_a_refusal_where_the_server_does_not_say_that_it_takes_p
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {
-            let rejected = [(); 2].map(|()| reject(&listener));
+            let rejected = [(); 2].map(|()| reject(&listener, b"no"));
             rejected.map(|mut peer| {
                 let mut behind = Vec::new();
                 let _ = peer.read_to_end(&mut behind);
@@ -278,8 +278,30 @@ fn a_rejected_startup_is_a_refusal_where_the_server_does_not_say_that_it_takes_p
     }
 }
 
-/// Rejects the Request of the next client, and leaves TCP open.
-fn reject(listener: &TcpListener) -> TcpStream {
+#[test]
+fn a_server_that_rejects_and_takes_plain_tcp_is_connected_to_anew() {
+    let scratch = TempDir::new().unwrap();
+    let program = compile(&["client.c"], scratch.path(), &[]);
+    for nonblocking in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let mut rejected = reject(&listener, b"rddp: plain TCP");
+            for _ in 0..2 {
+                serve(listener.accept().unwrap().0, Nature::Waits);
+            }
+            let mut behind = Vec::new();
+            let _ = rejected.read_to_end(&mut behind);
+            behind
+        });
+        let said = client(&program, port, "both", nonblocking, scratch.path());
+        assert_eq!(said, "hello\nhello\n", "nonblocking {nonblocking}");
+        assert_eq!(server.join().unwrap(), b"", "nonblocking {nonblocking}");
+    }
+}
+
+/// Rejects the Request of the next client with this private data, and leaves TCP open.
+fn reject(listener: &TcpListener, data: &[u8]) -> TcpStream {
     let (mut peer, _) = listener.accept().unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut octets = Vec::new();
@@ -288,7 +310,7 @@ fn reject(listener: &TcpListener) -> TcpStream {
         peer.read_exact(&mut one).unwrap();
         octets.push(one[0]);
         if let Ok(ResponderStep::Request { request, .. }) = Responder::new().handle(&octets) {
-            let reply = request.reject(&StartupConfig::default(), b"no").unwrap();
+            let reply = request.reject(&StartupConfig::default(), data).unwrap();
             peer.write_all(&reply).unwrap();
             return peer;
         }
