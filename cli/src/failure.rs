@@ -23,6 +23,9 @@ Exit codes:
   130  interrupted
   141  nobody reads the output any more";
 
+/// The remedy where a process can open no more files and sockets.
+pub(crate) const MORE_FILES: &str = "raise its limit of open files (ulimit -n)";
+
 /// The kind of a failure, as far as exit codes distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -14,7 +14,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat2, readlinka
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use sha2::{Digest, Sha256};
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, MORE_FILES};
 
 /// The suffix to the name of a file that is not complete. No other file is put or got under a name
 /// with this suffix, because it could be taken for the first part of one.
@@ -60,6 +60,9 @@ pub(super) enum FileError {
     NoSize(String),
     #[error("{0}: it changed while it was being read")]
     Changed(String),
+    /// This process, or its host, can open no more files at the moment.
+    #[error("{name}: {source}")]
+    NoDescriptor { name: String, source: io::Error },
     #[error("{name}: {source}")]
     Other { name: String, source: io::Error },
     /// An error that is not about the file.
@@ -85,6 +88,7 @@ impl FileError {
             FileError::OpenFile(_) => failure(&self).remedy("name - for standard output"),
             FileError::Exists(_) => failure(&self).remedy("leave --no-clobber out, or choose another name"),
             FileError::Reserved(_) => failure(&self).remedy("choose another name"),
+            FileError::NoDescriptor { .. } => failure(&self).remedy(MORE_FILES),
             FileError::Stopped(stopped) => stopped.clone(),
             _ => failure(&self),
         }
@@ -107,6 +111,7 @@ impl FileError {
             Some(Errno::ENOENT) => FileError::NoFile(name),
             Some(Errno::EACCES | Errno::EPERM | Errno::EROFS) => FileError::Permission(name),
             Some(Errno::EISDIR | Errno::ENOTDIR | Errno::ENXIO | Errno::ELOOP) => FileError::NotRegular(name),
+            Some(Errno::EMFILE | Errno::ENFILE) => FileError::NoDescriptor { name, source },
             _ => FileError::Other { name, source },
         }
     }

@@ -169,8 +169,11 @@ impl Partial {
 
     /// Waits until what was written has reached the disk.
     async fn sync(&self, hub: &Hub) -> Result<(), FileError> {
-        let file = self.file.try_clone().map_err(|error| self.wrong(error))?;
-        let synced = hub.aside(move || file.sync_all(), || Ok(())).await.map_err(FileError::Stopped)?;
+        // Without a descriptor for another thread, this one waits.
+        let synced = match self.file.try_clone() {
+            Ok(file) => hub.aside(move || file.sync_all(), || Ok(())).await.map_err(FileError::Stopped)?,
+            Err(_) => None,
+        };
         synced.unwrap_or_else(|| self.file.sync_all()).map_err(|error| self.wrong(error))
     }
 

@@ -180,7 +180,13 @@ impl Source {
     /// Checks that the octets that were read are one version of the file, not parts of two; `again`
     /// is the file to which the name leads now.
     pub(super) fn check_unchanged(&self, again: Result<File, FileError>) -> Result<(), FileError> {
-        let now = again.ok().and_then(|file| file.metadata().ok());
+        let now = match again {
+            Ok(file) => file.metadata().ok(),
+            // The file that is open tells as well whether it has changed.
+            Err(FileError::NoDescriptor { .. }) => self.file.metadata().ok(),
+            Err(error @ FileError::Other { .. }) => return Err(error),
+            Err(_) => None,
+        };
         if now.is_some_and(|now| Version::of(&now) == self.version) && !self.has_more()? {
             return Ok(());
         }

@@ -214,6 +214,62 @@ fn a_server_without_descriptors_says_so_and_its_clients_are_told_where_to_look()
     assert_eq!(server.complaint(), "");
 }
 
+/// Descriptors are wanted like places: a client for whose files there is none comes back, and finds
+/// what is wrong in the server's own words.
+#[test]
+fn clients_come_back_to_a_server_without_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = serve(dir.path(), &[]);
+    fs::write(dir.path().join("file"), vec![7; 3 << 20]).unwrap();
+    fs::create_dir(dir.path().join("tree")).unwrap();
+    (0..100).for_each(|number| fs::write(dir.path().join(format!("tree/{number}")), "octets").unwrap());
+    let remote = |name| format!("{}/{name}", server.host());
+    let (file, tree) = (remote("file"), remote("tree"));
+    run(&["get", &file, "/dev/null"]).ok();
+    let open = || {
+        let open = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();
+        let open = open.flatten().filter_map(|fd| Some((fd.file_name(), fs::read_link(fd.path()).ok()?)));
+        open.map(|(fd, what)| (fd.into_string().unwrap(), what)).collect::<Vec<_>>()
+    };
+    let is_socket = |what: &Path| what.to_str().unwrap().starts_with("socket");
+    until("only the listener's is open", || open().iter().filter(|(_, what)| is_socket(what)).count() == 1);
+    let open: Vec<usize> = open().iter().map(|(fd, _)| fd.parse().unwrap()).collect();
+    let limit = |more: usize| {
+        let limit = (0..).filter(|fd| !open.contains(fd)).nth(more).unwrap();
+        let args = ["--pid", &server.id().to_string(), &format!("--nofile={limit}:")];
+        assert!(Command::new("prlimit").args(args).status().unwrap().success());
+    };
+    let here = tempfile::tempdir().unwrap();
+    let here = |name: &str| here.path().join(name).to_str().unwrap().to_owned();
+    // One for the connection, and none for the file.
+    limit(1);
+    fs::write(here("new"), "octets").unwrap();
+    let cases: [&[&str]; 5] = [
+        &["get", &file, "/dev/null"],
+        &["put", &here("new"), &remote("new")],
+        &["get", "-r", &tree, &here("got")],
+        &["put", "-r", &here("new"), &remote("tree")],
+        &["ls", &tree],
+    ];
+    for case in cases {
+        run(&[case, &["--retry", "0"]].concat()).failed(5, &["Too many open files", "ulimit -n"]);
+    }
+    limit(8);
+    std::thread::scope(|scope| {
+        for number in 0..40 {
+            let (file, tree, got) = (&file, &tree, here(&number.to_string()));
+            scope.spawn(move || match number % 2 {
+                0 => run(&["get", file, "/dev/null", "--retry", "60"]).ok(),
+                _ => run(&["get", "-r", tree, &got, "--retry", "60"]).ok(),
+            });
+        }
+    });
+    let pid = nix::unistd::Pid::from_raw(server.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    let mut complaints = std::iter::repeat_with(|| server.complaint()).take_while(|line| !line.is_empty());
+    assert!(complaints.any(|line| line.contains("turned away") && line.contains("Too many open files")));
+}
+
 /// Forty clients of one host, which has half of the places.
 #[test]
 fn clients_that_are_turned_away_come_back() {

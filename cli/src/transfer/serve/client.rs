@@ -399,6 +399,9 @@ fn valid(terms: Terms) -> Result<Terms, Failure> {
 pub(super) fn refused(error: FileError) -> Failure {
     match error {
         FileError::Changed(_) => error.failure(Kind::Changed),
+        // Descriptors are wanted like places. Files that are open need no more of them, so the
+        // client loses nothing if it comes back; of a tree, it has what has arrived.
+        FileError::NoDescriptor { .. } => error.failure(Kind::TurnedAway),
         _ => error.failure(Kind::Refused),
     }
 }

@@ -15,7 +15,7 @@ use super::left_out::{LeftOut, What};
 use super::pipe::Pipe;
 use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record};
 use super::refused::{Refused, Sent};
-use super::unread::{CHANGED, complain_unread};
+use super::unread::{CHANGED, complain_unread, unread};
 use super::wanted::{Answer, Answers};
 use crate::transfer::checksum::{Check, Checksum, beginning};
 use crate::transfer::files::{FileError, PART};
@@ -166,9 +166,14 @@ impl<P: Pipe> Departure<P> {
     }
 
     /// Counts and names what could not be read: by `errno`, or because it changed, which is 0.
+    /// Fails where the other end does better to come back for it.
     pub(super) async fn cannot_read(&mut self, name: &[u8], errno: u32) -> Result<(), FileError> {
         self.left.failed += 1;
         let Some(name) = Name::new(name) else { return Ok(()) };
+        let error = unread(name, errno);
+        if self.named == Named::There && matches!(error, FileError::NoDescriptor { .. }) {
+            return Err(error);
+        }
         match self.named {
             Named::Here { .. } => complain_unread(name, errno),
             Named::There => self.push(&Record::Unread { name, errno }).await?,

@@ -19,14 +19,17 @@ struct Unread<'a> {
     cause: &'a str,
 }
 
-/// Tells the user of this end that an entry could not be read. Any number may come from a server.
+/// Returns the error by which an entry could not be read. Any number may come from a server.
+pub(super) fn unread(name: Name<'_>, errno: u32) -> FileError {
+    match errno {
+        CHANGED => FileError::Changed(name.shown()),
+        errno => FileError::new(&name.shown(), Error::from_raw_os_error(errno.cast_signed())),
+    }
+}
+
+/// Tells the user of this end that an entry could not be read.
 pub(super) fn complain_unread(name: Name<'_>, errno: u32) {
-    let name = name.shown();
-    let error = match errno {
-        CHANGED => FileError::Changed(name.clone()),
-        errno => FileError::new(&name, Error::from_raw_os_error(errno.cast_signed())),
-    };
-    let cause = error.to_string();
+    let (name, cause) = (name.shown(), unread(name, errno).to_string());
     if out::style().json {
         out::json_complaint(&Unread { unread: &name, cause: &cause });
     } else {
