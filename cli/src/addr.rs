@@ -3,9 +3,10 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
+use nix::errno::Errno;
 use rddp_rnic::{ConnectOptions, Listener, Rnic};
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, MORE_FILES};
 
 /// Resolves `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT` to at least one address. A bare IPv6 address
 /// is taken as a host without a port.
@@ -81,8 +82,7 @@ pub(crate) fn listen_on<T, E: std::error::Error + 'static>(
         match listen(addr) {
             Ok(listener) => return Ok(listener),
             Err(error) => {
-                let remedy = if lacks_right(&error, port) { PORT_RIGHT } else { NAME_ANOTHER };
-                last = Some(Failure::failed(format!("listening on {addr}: {error}")).remedy(remedy));
+                last = Some(not_listening(addr, &error));
             }
         }
     }
@@ -95,13 +95,28 @@ const NAME_ANOTHER: &str =
 const PORT_RIGHT: &str = "name a port from 1024 on with --port; for this one, the process needs \
      CAP_NET_BIND_SERVICE, or the host a lower net.ipv4.ip_unprivileged_port_start (sysctl)";
 
-/// Returns whether listening failed because the port is one for which a right is needed.
-fn lacks_right(error: &(dyn std::error::Error + 'static), port: u16) -> bool {
-    let cause = match error.downcast_ref() {
+const IN_USE: &str =
+    "something listens there already: end it, or name a port that nothing else has with --port";
+
+/// Returns the failure to listen on an address.
+fn not_listening(addr: SocketAddr, error: &(dyn std::error::Error + 'static)) -> Failure {
+    let cause: &dyn std::error::Error = match error.downcast_ref() {
+        // The failure says itself what was tried.
+        Some(rddp_rnic::Error::Host { what: "listening", error }) => error,
+        _ => error,
+    };
+    let code = match error.downcast_ref() {
         Some(rddp_rnic::Error::Host { error, .. }) => Some(error),
         _ => error.downcast_ref::<io::Error>(),
     };
-    (1..1024).contains(&port) && cause.is_some_and(|cause| cause.kind() == ErrorKind::PermissionDenied)
+    let needs_right = (1..1024).contains(&addr.port());
+    let remedy = match code.map(|code| (code.kind(), code.raw_os_error().map(Errno::from_raw))) {
+        Some((ErrorKind::PermissionDenied, _)) if needs_right => PORT_RIGHT,
+        Some((ErrorKind::AddrInUse, _)) => IN_USE,
+        Some((_, Some(Errno::EMFILE | Errno::ENFILE))) => MORE_FILES,
+        _ => NAME_ANOTHER,
+    };
+    Failure::failed(format!("listening on {addr}: {cause}")).remedy(remedy)
 }
 
 /// Listens for iWARP connections.
@@ -170,20 +185,25 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_needs_a_right_is_told_from_one_in_use() {
-        let remedy = |kind: ErrorKind, port| {
-            let failure = listen_on::<(), _>(None, port, |_| Err(io::Error::from(kind))).unwrap_err();
-            failure.how().unwrap().to_owned()
+    fn the_remedy_says_why_a_server_cannot_listen() {
+        let failure = |error: io::Error, port| {
+            let mut error = Some(error);
+            let listen = |_| Err::<(), _>(error.take().unwrap());
+            listen_on(Some(Ipv4Addr::LOCALHOST.into()), port, listen).unwrap_err()
         };
+        let remedy = |kind: ErrorKind, port| failure(kind.into(), port).how().unwrap().to_owned();
         let denied = remedy(ErrorKind::PermissionDenied, 80);
         for right in ["CAP_NET_BIND_SERVICE", "net.ipv4.ip_unprivileged_port_start"] {
             assert!(denied.contains(right) && !denied.contains("nothing else has"), "{denied}");
         }
-        let of_device = |error| rddp_rnic::Error::Host { what: "listening", error: io::Error::from(error) };
-        assert!(lacks_right(&of_device(ErrorKind::PermissionDenied), 80));
-        assert!(!lacks_right(&of_device(ErrorKind::AddrInUse), 80));
-        assert!(remedy(ErrorKind::AddrInUse, 80).contains("nothing else has"));
+        assert!(remedy(ErrorKind::AddrInUse, 80).contains("something listens there already"));
         assert!(remedy(ErrorKind::PermissionDenied, 7177).contains("nothing else has"));
+        assert_eq!(failure(Errno::EMFILE.into(), 7177).how(), Some(MORE_FILES));
+        let of_device = |error| rddp_rnic::Error::Host { what: "listening", error: io::Error::from(error) };
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
+        assert_eq!(not_listening(addr, &of_device(ErrorKind::PermissionDenied)).how(), Some(PORT_RIGHT));
+        let in_use = not_listening(addr, &of_device(ErrorKind::AddrInUse)).to_string();
+        assert_eq!(in_use.matches("listening").count(), 1, "{in_use}");
     }
 
     #[test]

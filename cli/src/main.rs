@@ -105,6 +105,9 @@ enum Command {
     Portmap(portmap::PortmapArgs),
     Stat(stat::StatArgs),
     Ss(stat::SsArgs),
+    /// Point to `rddp stat --top`
+    #[command(hide = true)]
+    Top,
     Decode(decode::DecodeArgs),
     Doctor(doctor::DoctorArgs),
     Pages(pages::PagesArgs),
@@ -155,7 +158,11 @@ impl Command {
             Command::Ss(args) => args.json,
             Command::Decode(args) => args.json,
             Command::Doctor(args) => args.json,
-            Command::DemoPassive | Command::Run(_) | Command::Install(_) | Command::Pages(_) => false,
+            Command::DemoPassive
+            | Command::Run(_)
+            | Command::Install(_)
+            | Command::Pages(_)
+            | Command::Top => false,
         }
     }
 }
@@ -197,6 +204,7 @@ fn run(command: &Command, verbose: u8) -> Result<(), Failure> {
         Command::Portmap(args) => portmap::run(args),
         Command::Stat(args) => stat::run(args),
         Command::Ss(args) => stat::ss(args),
+        Command::Top => Err(Failure::usage("there is no command top").remedy("rddp stat --top")),
         Command::Decode(args) => decode::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Pages(args) => pages::run(args, &parser()),

@@ -40,7 +40,9 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
 /// Fetches one file.
 async fn one(args: &GetArgs, remote: &str, local: &Path, hub: &Rc<Hub>) -> Result<(), Failure> {
     let remote = RemoteFile::parse(remote)?;
-    let name = remote.name()?;
+    let name = remote.name().map_err(|failure| {
+        failure.remedy("name it behind the host, as in 192.0.2.1/big.iso; --recursive for a whole directory")
+    })?;
     let path = remote.path_with(name)?;
     let local = destination(local, name)?;
     let clobber = Clobber::unless(args.common.no_clobber);

@@ -23,13 +23,20 @@ pub(super) struct RemoteFile<'a> {
 
 impl<'a> RemoteFile<'a> {
     pub(super) fn parse(text: &'a str) -> Result<Self, Failure> {
-        if let Some((host, path)) = scp_form(text) {
-            return Err(Failure::usage(format!("{text:?} is no HOST[:PORT]/PATH"))
-                .remedy(format!("write {host}/{}", path.trim_start_matches('/'))));
+        let wrong = || Failure::usage(format!("{text:?} is no HOST[:PORT]/PATH"));
+        if let Some((_, rest)) = text.split_once("://") {
+            return Err(wrong().remedy(format!("leave out what is before //: {rest}")));
         }
-        let (host, path) = text.split_once('/').filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
-            Failure::usage(format!("{text:?} is no HOST[:PORT]/PATH")).remedy("for example 192.0.2.1/big.iso")
-        })?;
+        if let Some((host, path)) = scp_form(text) {
+            return Err(wrong().remedy(format!("write {host}/{}", path.trim_start_matches('/'))));
+        }
+        let Some((host, path)) = text.split_once('/') else {
+            let host = if text.is_empty() { "192.0.2.1" } else { text };
+            return Err(wrong().remedy(format!("{host}/PATH, or {host}/ for the served directory itself")));
+        };
+        if host.is_empty() {
+            return Err(wrong().remedy("name the host first, as in 192.0.2.1/big.iso"));
+        }
         Ok(RemoteFile { host, path })
     }
 
@@ -50,8 +57,11 @@ impl<'a> RemoteFile<'a> {
     pub(super) fn name(&self) -> Result<&'a str, Failure> {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         if name.is_empty() || name == "." || name == ".." {
-            return Err(Failure::usage(format!("{:?} names no file", self.path))
-                .remedy("name it behind the host, as in 192.0.2.1/big.iso"));
+            return Err(Failure::usage(format!(
+                "{:?} names no file",
+                format!("{}/{}", self.host, self.path)
+            ))
+            .remedy("name it behind the host, as in 192.0.2.1/big.iso"));
         }
         Ok(name)
     }
@@ -124,13 +134,16 @@ mod tests {
     }
 
     #[test]
-    fn a_colon_before_a_path_is_answered_with_the_right_form() {
+    fn a_form_of_other_programs_is_answered_with_the_right_one() {
         for (text, right) in
             [("h:/a/b", "h/a/b"), ("h:f", "h/f"), ("h:", "h/"), ("[::1]:/f", "[::1]/f"), ("h:9a/f", "h/9a/f")]
         {
             let failure = RemoteFile::parse(text).unwrap_err();
             assert_eq!(failure.how(), Some(&*format!("write {right}")), "{text}");
         }
+        let how = |text| RemoteFile::parse(text).unwrap_err().how().unwrap().to_owned();
+        assert!(how("http://h:9/f").ends_with(": h:9/f"));
+        assert!(how("h:9").contains("h:9/ for the served directory"));
         assert!(RemoteFile::parse("h:9/f").is_ok() && RemoteFile::parse("h/a:b").is_ok());
     }
 

@@ -56,6 +56,20 @@ impl What {
         !matches!(self, What::Other | What::LongPath)
     }
 
+    /// Returns what to do about entries of this kind.
+    fn remedy(self) -> &'static str {
+        match self {
+            What::Other => "run a newer rddp serve there, which names them",
+            What::Incomplete => {
+                "repeat the transfers of which .rddp.part is left, remove it, or --skip-special"
+            }
+            What::LongPath => "send the directories that are so deep as trees of their own",
+            What::Link | What::Pipe | What::Socket | What::Device => {
+                "--skip-special if they are to be left out; -v names all of them"
+            }
+        }
+    }
+
     /// Returns the kind in words, for one entry and for several.
     fn words(self) -> [&'static str; 2] {
         match self {
@@ -145,13 +159,10 @@ impl LeftOut {
     /// Fails if something was left out that the user did not ask for.
     pub(super) fn all_sent(&self) -> Result<(), Failure> {
         let Some(words) = self.words().filter(|_| self.unasked() > 0) else { return Ok(()) };
-        let failure = Failure::new(Kind::LeftOut, format!("left out: {words}"));
-        let is_long = self.counts.contains_key(&What::LongPath);
-        Err(match self.counts.keys().any(|what| what.is_special()) {
-            _ if is_long => failure.remedy("send the directories that are so deep as trees of their own"),
-            true => failure.remedy("--skip-special if they are to be left out; -v names all of them"),
-            false => failure.remedy("run a newer rddp serve there, which names them"),
-        })
+        let mut unasked: Vec<_> = self.counts.keys().filter(|what| !self.is_asked_for(**what)).collect();
+        unasked.dedup_by_key(|what| what.remedy());
+        let remedies: Vec<_> = unasked.into_iter().map(|what| what.remedy()).collect();
+        Err(Failure::new(Kind::LeftOut, format!("left out: {words}")).remedy(remedies.join("; ")))
     }
 }
 
@@ -180,6 +191,21 @@ mod tests {
             left_out.note(b"name", what);
             assert_eq!(left_out.all_sent().is_err(), is_failure, "{what:?} {skip_special}");
         }
+    }
+
+    #[test]
+    fn each_reason_that_was_not_asked_for_has_its_remedy() {
+        let how = |skip_special| {
+            let mut left_out = LeftOut::new(skip_special);
+            [What::Link, What::Pipe, What::Incomplete, What::LongPath]
+                .iter()
+                .for_each(|what| left_out.note(b"name", *what));
+            left_out.all_sent().unwrap_err().how().unwrap().to_owned()
+        };
+        let [all, long] = [how(false), how(true)];
+        assert!(all.contains("repeat the transfers") && all.contains("so deep"), "{all}");
+        assert_eq!(all.matches("-v names all").count(), 1, "{all}");
+        assert_eq!(long, What::LongPath.remedy());
     }
 
     #[test]
