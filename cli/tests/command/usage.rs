@@ -85,7 +85,7 @@ fn help_has_only_what_a_command_knows() {
 fn what_this_host_refuses_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let says = ["Address already in use", "try: name an address"];
+    let says = ["Address already in use", "try: something listens there already"];
     run(&["ping", "--server", "--bind", "127.0.0.1", "--port", &port]).failed(1, &says);
     run(&["serve", ".", "--bind", "127.0.0.1", "--port", &port]).failed(1, &says);
     run(&["serve", "/etc/passwd"]).failed(1, &["/etc/passwd: not a directory", "try: "]);
