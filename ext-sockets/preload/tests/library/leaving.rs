@@ -107,7 +107,9 @@ fn a_close_that_waits_takes_signals() {
 fn a_plain_peer_that_leaves_at_once_has_ended_as_over_plain_tcp() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["plain_peer.c"], scratch.path(), &[]);
-    for way in ["before_the_client", "behind_the_client", "behind_octets", "by_the_client"] {
+    for way in
+        ["before_the_client", "behind_the_client", "behind_octets", "by_the_client", "behind_the_startup"]
+    {
         goes(&program, way, false, scratch.path());
     }
 }

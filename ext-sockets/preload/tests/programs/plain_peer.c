@@ -1,7 +1,8 @@
-/* Plain peers that leave as soon as there is a connection: plain_peer WAY. Over plain TCP and
- * framed the program is told the same, but for what the peer has left unread. */
+/* Peers, most of them plain, that leave as soon as there is a connection: plain_peer WAY. Over
+ * plain TCP and framed the program is told the same, but for what the peer has left unread. */
 #define _GNU_SOURCE
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 
 #include <rddp/ddp.h>
@@ -128,6 +129,26 @@ static void by_the_client(void) {
     sees_end(fd);
 }
 
+/* A server with the same mode closes behind the startup, and has no descriptor left to stay for the
+ * client's next octets: they are answered with a reset. */
+static void behind_the_startup(void) {
+    struct rlimit few;
+    int ends = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    struct sockaddr_in there;
+    struct pollfd entry = {fd, POLLOUT, 0};
+    listen_somewhere(ends, &there);
+    FAILS(connect(fd, (void *)&there, sizeof there), EINPROGRESS);
+    poll(&entry, 1, 0);
+    int gone = accept(ends, NULL, NULL);
+    IS(getrlimit(RLIMIT_NOFILE, &few), 0);
+    few.rlim_cur = 3;
+    IS(setrlimit(RLIMIT_NOFILE, &few), 0);
+    IS(close(gone), 0);
+    IS(error_of(fd), 0);
+    waits(fd, POLLIN);
+    sees_end(fd);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -136,6 +157,7 @@ static const struct {
     {"behind_the_client", behind_the_client},
     {"behind_octets", behind_octets},
     {"by_the_client", by_the_client},
+    {"behind_the_startup", behind_the_startup},
 };
 
 int main(int count, char **words) {

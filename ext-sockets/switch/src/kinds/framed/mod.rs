@@ -187,12 +187,13 @@ impl SocketKind for Framed {
         let connected = std::mem::take(&mut self.held.settings().connects);
         let Some(end) = state.ended() else {
             let is_behind = self.stream(state).is_reset_behind_more();
-            return state.take_pending().or_else(|| is_behind.then(|| self.drop_reset()));
+            let pending = state.take_pending().or_else(|| is_behind.then(|| self.drop_reset()));
+            return pending.or_else(|| connected.then(|| self.error_of_connect()));
         };
         if let Some(told) = state.take_startup_error(connected) {
             return Some(told.err().unwrap_or(Errno::NONE));
         }
-        let kernels = real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ERROR).map_or(Errno::NONE, Errno);
+        let kernels = self.kernels_error();
         let told = std::mem::replace(&mut self.held.settings().error_told, true);
         Some(if told { kernels } else { end.errno })
     }
@@ -303,10 +304,21 @@ impl Framed {
         }
     }
 
+    fn kernels_error(&self) -> Errno {
+        real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ERROR).map_or(Errno::NONE, Errno)
+    }
+
+    /// Returns what has become of a connect, whose startup is over. A reset behind the peer's FIN
+    /// is for octets that this end has sent since, such as those that the startup wants: the
+    /// program reads the end.
+    fn error_of_connect(&self) -> Errno {
+        Some(self.kernels_error()).filter(|error| *error != Errno::BROKEN_PIPE).unwrap_or(Errno::NONE)
+    }
+
     /// Drops the kernel's error of a connection of SDP behind whose end, or octets, a reset has
     /// come: it is of no consequence for the program.
     fn drop_reset(&self) -> Errno {
-        let kernels = real::int_option(self.fd, libc::SOL_SOCKET, libc::SO_ERROR).map_or(Errno::NONE, Errno);
+        let kernels = self.kernels_error();
         if [Errno::RESET, Errno::BROKEN_PIPE].contains(&kernels) { Errno::NONE } else { kernels }
     }
 
