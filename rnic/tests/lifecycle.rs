@@ -316,12 +316,14 @@ fn a_program_that_polls_and_then_watches_memory_is_served() {
     let take_one: fn(&End) = |end| while end.cq.poll_one().is_none() {};
     let take_all: fn(&End) = |end| while end.cq.poll_one().is_some() {};
     let take_more: fn(&End) = |end| drop((0..20).filter_map(|_| end.cq.poll_one()).collect::<Vec<_>>());
-    // The queue has room for all of these completions, which nobody takes.
-    let never = watch_each_other(|_| {}, Duration::from_secs(600)).expect("nobody is served");
     // No measure of speed: a wait of a millisecond for each makes 8 s of this, which takes less
-    // than one. On a busy machine both take long.
-    let limit = Duration::from_secs(5) + 5 * never;
+    // than one. On a busy machine both take long, and one of them may have met the worse moment.
+    let is_served = |poll| {
+        // The queue has room for all of these completions, which nobody takes.
+        let never = watch_each_other(|_| {}, Duration::from_secs(600)).expect("nobody is served");
+        watch_each_other(poll, Duration::from_secs(5) + 5 * never).is_some()
+    };
     for poll in [take_one, take_all, take_more] {
-        assert!(watch_each_other(poll, limit).is_some(), "the background thread waits for the next poll");
+        assert!((0..4).any(|_| is_served(poll)), "the background thread waits for the next poll");
     }
 }
