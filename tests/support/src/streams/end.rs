@@ -16,7 +16,8 @@ use super::memory::{Guarded, Memory};
 use super::plan::{BASE, COUNTERS, Op, Outcome, SINK, WRITTEN, memory};
 use crate::{Fpdus, segment};
 
-/// One end: a stream with its framing and memory, and the outcome that it must come to.
+/// An end of the connection: a stream with its framing and memory, and the outcome that it must
+/// come to.
 pub struct End {
     stream: Stream,
     config: StreamConfig,

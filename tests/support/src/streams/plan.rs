@@ -32,7 +32,7 @@ const COUNT: usize = 8;
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the variants say what the fields are")]
 pub enum Work {
-    /// One of the four Sends. One that invalidates does so with a region made for it.
+    /// A Send of any of the four kinds. One that invalidates does so with a region made for it.
     Send { opcode: Opcode, data: Vec<u8> },
     /// A Write behind what was written before.
     Write { data: Vec<u8> },
