@@ -324,7 +324,9 @@ static void wakeups_behind_an_advert(void) {
         getrusage(RUSAGE_THREAD, &after);
         /* The arrivals take 400 ms, for which one that does not sleep uses the processor. */
         IS(processor_time() - began < 0.2, 1);
-        IS(after.ru_nvcsw - before.ru_nvcsw <= 60, 1);
+        /* Each arrival takes a few sleeps, those for locks among them; one a millisecond would be
+         * 400. */
+        IS(after.ru_nvcsw - before.ru_nvcsw <= 200, 1);
         IS(pthread_join(peer, NULL), 0);
         close(set);
         drain(ends[0], sent);
