@@ -90,7 +90,7 @@ impl Stream<'_> {
                 Stop::Terminated(code) => return Err(self.terminated(rx, code)),
                 Stop::Trouble(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
                 // Only SDP has these: the state does not fit together.
-                Stop::Alone | Stop::Wrong(_) => return Err(self.owner_died()),
+                Stop::Alone | Stop::Wrong(_) => return Err(self.damaged()),
             }
         }
         rx.alone = is_all && rest.is_empty() && got == rx.last_fpdu as usize;

@@ -274,7 +274,7 @@ mod tests {
         let calls = Calls::libc();
         state.set_framed();
         let read = Stream::new(-1, &state, &calls).available();
-        assert_eq!((read, state.ended().unwrap().why), (Ok(0), Why::OwnerDied));
+        assert_eq!((read, state.ended().unwrap().why), (Ok(0), Why::Damaged));
     }
 
     #[test]

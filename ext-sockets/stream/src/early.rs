@@ -166,7 +166,7 @@ mod tests {
         // The state that a process leaves which is killed there.
         state.tx.lock().unwrap().framing = true;
         assert_eq!(stream.send(&[IoSlice::new(b"more")], 0), Err(Errno::ABORTED));
-        assert_eq!(state.ended().unwrap().why, Why::OwnerDied);
+        assert_eq!(state.ended().unwrap().why, Why::Damaged);
         assert_eq!(peer.read_to_end(&mut Vec::new()).unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
 }

@@ -25,8 +25,9 @@ pub enum Why {
     Terminated,
     /// The peer closed inside an FPDU or a message.
     Truncated,
-    /// A process that held the socket died while it moved octets.
-    OwnerDied,
+    /// The state does not fit together, or not to the octets in the kernel: a process died while it
+    /// moved octets, or something else than this library used the socket.
+    Damaged,
     /// Memory that the program gave to be sent or filled vanished in the middle of an FPDU.
     MemoryGone,
     /// The peer speaks MPA, and not SDP.
@@ -57,7 +58,7 @@ impl Why {
         Self::Fault,
         Self::Terminated,
         Self::Truncated,
-        Self::OwnerDied,
+        Self::Damaged,
         Self::MemoryGone,
         Self::NotSdp,
         Self::SdpFault,
@@ -101,7 +102,9 @@ impl fmt::Display for Ended {
             },
             Why::SdpAborted => f.write_str("the peer aborted the connection"),
             Why::Closed => f.write_str("the peer closed before the MPA startup"),
-            Why::OwnerDied => f.write_str("a process died in the middle of an FPDU"),
+            Why::Damaged => f.write_str(
+                "the socket's state is damaged: a process died while it moved octets, or used the socket without rddp",
+            ),
         }
     }
 }

@@ -104,10 +104,11 @@ impl Stream<'_> {
         self.end(rx, end, Some(terminate))
     }
 
-    /// Ends the stream because a process died while octets were moved: it is not known where in the
-    /// stream it stopped. Numbers and octets that do not fit together are taken for its traces.
-    pub(super) fn owner_died(&self) -> Errno {
-        self.state.end.set(Ended::new(Why::OwnerDied, Errno::ABORTED));
+    /// Ends the stream because its state does not fit together, or not to the octets in the kernel:
+    /// a process died while it moved octets (it is not known where it stopped), or something else
+    /// than this library wrote to the state or read the socket.
+    pub(super) fn damaged(&self) -> Errno {
+        self.state.end.set(Ended::new(Why::Damaged, Errno::ABORTED));
         self.kernel.reset();
         Errno::ABORTED
     }

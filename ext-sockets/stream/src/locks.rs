@@ -17,21 +17,21 @@ impl Stream<'_> {
     pub(super) fn lock_rx(&self) -> Result<Guard<'_, Rx>, Errno> {
         let mut rx = self.state.rx.lock()?;
         let half = rx.moving || self.state.asked.is_sdp() && !is_sound_sdp(&mut rx);
-        if half || !rx.is_sound() { Err(self.owner_died()) } else { Ok(rx) }
+        if half || !rx.is_sound() { Err(self.damaged()) } else { Ok(rx) }
     }
 
     /// Locks the sending direction, in the same way.
     pub(super) fn lock_tx(&self) -> Result<Guard<'_, Tx>, Errno> {
         let tx = self.state.tx.lock()?;
         let half = tx.moving || tx.framing || tx.changing.load(Ordering::Relaxed);
-        if half || !tx.is_sound() { Err(self.owner_died()) } else { Ok(tx) }
+        if half || !tx.is_sound() { Err(self.damaged()) } else { Ok(tx) }
     }
 
     /// Drops `count` octets at the front of the kernel's queue, which has them. The caller has
     /// marked the state as [moving](Guard::moving).
     pub(super) fn drop_front(&self, count: usize) -> Result<(), Errno> {
         // Otherwise another program reads the socket without this library.
-        if self.kernel.discard(count) == Ok(count) { Ok(()) } else { Err(self.owner_died()) }
+        if self.kernel.discard(count) == Ok(count) { Ok(()) } else { Err(self.damaged()) }
     }
 
     /// Takes octets into memory of the program, where the kernel stops at a page that is not
@@ -40,7 +40,7 @@ impl Stream<'_> {
     pub(super) fn take_front(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         match self.kernel.take(pieces) {
             Err(Errno::FAULT) => Ok(0),
-            took => took.map_err(|_| self.owner_died()),
+            took => took.map_err(|_| self.damaged()),
         }
     }
 }

@@ -185,7 +185,7 @@ impl Stream<'_> {
             self.make_tables(rx);
         }
         let mut place = None;
-        let Some(mut look) = self.look_of(rx, &mut place) else { return Err(self.owner_died()) };
+        let Some(mut look) = self.look_of(rx, &mut place) else { return Err(self.damaged()) };
         self.absorbed_beside(rx, seen, &mut look)
     }
 

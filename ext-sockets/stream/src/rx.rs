@@ -210,7 +210,7 @@ impl Stream<'_> {
         match count - took {
             _ if all => Ok(()),
             // The trailer leaves the kernel with the last of the payload.
-            0 => Err(self.owner_died()),
+            0 => Err(self.damaged()),
             rest => self.unload_by_copy(rx, sink, rest),
         }
     }
@@ -225,7 +225,7 @@ impl Stream<'_> {
         let mut scratch = Scratch::take()?;
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..count])])?;
         if seen < count {
-            return Err(self.owner_died());
+            return Err(self.damaged());
         }
         let count = sink.fill(&scratch[..seen]);
         if count == 0 {
@@ -475,7 +475,7 @@ impl Stream<'_> {
     fn look_at_rest<'s>(&self, scratch: &'s mut Scratch, count: usize) -> Result<&'s [u8], Errno> {
         let rest = scratch.get_mut(..count).ok_or(Errno::NO_BUFFERS)?;
         let seen = self.kernel.peek(&mut [IoSliceMut::new(rest)])?;
-        if seen == count { Ok(rest) } else { Err(self.owner_died()) }
+        if seen == count { Ok(rest) } else { Err(self.damaged()) }
     }
 
     /// Notes the part that stays in the kernel of a good FPDU, whose payload begins at `begin` and
@@ -494,7 +494,7 @@ impl Stream<'_> {
         }
         if took + head >= end {
             // All pages for the payload were mapped: the kernel had no reason to stop there.
-            return Err(self.owner_died());
+            return Err(self.damaged());
         }
         (rx.left, rx.trailer, rx.left_is_kept) = ((end - took - head) as u32, trailer as u32, false);
         Ok(())

@@ -135,7 +135,7 @@ impl Stream<'_> {
         let mut kept = Scratch::take()?;
         let octets = if rx.left_is_kept {
             let at = rx.kept_at as usize;
-            let Some(from) = rx.kept().get(at..at + left) else { return Err(self.owner_died()) };
+            let Some(from) = rx.kept().get(at..at + left) else { return Err(self.damaged()) };
             kept[..left].copy_from_slice(from);
             Octets::Here(&kept[..left])
         } else {
@@ -177,7 +177,7 @@ impl Stream<'_> {
             rx.sdp.cramped = 1;
             return Ok(false);
         }
-        let Some(Zcopy { runs, .. }) = table.get(rx.tables) else { return Err(self.owner_died()) };
+        let Some(Zcopy { runs, .. }) = table.get(rx.tables) else { return Err(self.damaged()) };
         if !runs.has_place() {
             rx.sdp.cramped = 1;
             return Ok(false);
@@ -192,14 +192,14 @@ impl Stream<'_> {
                 rx.sdp.cramped = 1;
                 return Ok(false);
             }
-            _ => return Err(self.owner_died()),
+            _ => return Err(self.damaged()),
         }
         let copied = if let Octets::Here(_) = octets { len } else { 0 };
         self.count(ABSORBED, len);
         self.count(COPIED, copied);
         let is_charged = charged.is_some() || rx.rooms.charge(Room::Data, len);
         let counted = is_charged && runs.queue(charged.unwrap_or(Room::Data), len);
-        if counted { Ok(true) } else { Err(self.owner_died()) }
+        if counted { Ok(true) } else { Err(self.damaged()) }
     }
 
     /// Returns whether the queue takes the octets of one message more.
@@ -285,7 +285,7 @@ impl Stream<'_> {
             rx.sdp.taken_before_mark(taken.unwrap_or_default());
             taken.zip(runs).and_then(|(count, runs)| runs.take(&mut rx.rooms, count))
         };
-        counted.ok_or_else(|| self.owner_died())?;
+        counted.ok_or_else(|| self.damaged())?;
         let data = rx.rooms.charged(Room::Data);
         rx.sdp.give_back_bufs(data);
         if rx.held.is_empty() && !rx.sdp.is_over() {
@@ -319,7 +319,7 @@ impl Stream<'_> {
         };
         let (rx, chains, _) = parts(rx);
         let shown = sink.limited(most, |sink| chains.peek(&rx.held, from, sink));
-        if shown.is_err() { Err(self.owner_died()) } else { Ok(true) }
+        if shown.is_err() { Err(self.damaged()) } else { Ok(true) }
     }
 
     fn drop_stub(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
@@ -337,7 +337,7 @@ impl Stream<'_> {
             // A reset took the octets away; nothing of the stream's was among them.
             Ok(0) => Err(rx.sdp.note_fin().err().unwrap_or(Errno::RESET)),
             Err(error) if error != Errno::WOULD_BLOCK => Err(error),
-            _ => Err(self.owner_died()),
+            _ => Err(self.damaged()),
         }
     }
 

@@ -195,7 +195,7 @@ mod tests {
             });
             let stream = Stream::new(tcp.as_raw_fd(), &state, &calls);
             assert_eq!(stream.send(&[IoSlice::new(b"x")], libc::MSG_NOSIGNAL), Err(Errno::ABORTED));
-            assert_eq!(state.ended().unwrap().why, Why::OwnerDied);
+            assert_eq!(state.ended().unwrap().why, Why::Damaged);
         }
     }
 }

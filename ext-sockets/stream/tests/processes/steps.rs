@@ -215,7 +215,7 @@ fn sink_meets(exchange: Exchange, fate: Fate, format: fn(Options) -> Options, st
             return Ran::WentOn;
         };
         let why = b.state.ended().map(|end| end.why);
-        assert_eq!((error, why, fate), (Errno::ABORTED, Some(Why::OwnerDied), Fate::Dies));
+        assert_eq!((error, why, fate), (Errno::ABORTED, Some(Why::Damaged), Fate::Dies));
         Ran::Ended
     }))
 }

@@ -39,7 +39,7 @@ impl Stream<'_> {
         rx.sdp.changing = 0;
         match (all - source.left(), end) {
             (0, Err(Some(error))) => Err(error),
-            (_, Err(None)) => Err(self.owner_died()),
+            (_, Err(None)) => Err(self.damaged()),
             (done, _) => Ok(done),
         }
     }

@@ -102,7 +102,7 @@ impl Stream<'_> {
         ahead: usize,
         octets: &[u8],
     ) -> Result<bool, Errno> {
-        let Some((rx, mut chains, Zcopy { written, .. })) = zcopy(rx) else { return Err(self.owner_died()) };
+        let Some((rx, mut chains, Zcopy { written, .. })) = zcopy(rx) else { return Err(self.damaged()) };
         rx.sdp.changing = 1;
         let more = (ahead + octets.len()).saturating_sub(written.len());
         let put = chains.extend(written, more).and_then(|()| chains.write_at(written, ahead, octets));
@@ -110,7 +110,7 @@ impl Stream<'_> {
         match put {
             Ok(()) => Ok(true),
             Err(ChainError::NoRoom) => Ok(false),
-            Err(ChainError::Damaged) => Err(self.owner_died()),
+            Err(ChainError::Damaged) => Err(self.damaged()),
         }
     }
 
@@ -122,27 +122,27 @@ impl Stream<'_> {
         at: Range<usize>,
     ) -> Result<(), Errno> {
         let mut octets = Scratch::take()?;
-        let Some(kept) = rx.kept().get(at) else { return Err(self.owner_died()) };
+        let Some(kept) = rx.kept().get(at) else { return Err(self.damaged()) };
         let octets = &mut octets[..kept.len()];
         octets.copy_from_slice(kept);
         match self.put_aside(rx, ahead, octets)? {
             true => Ok(()),
             // They have left the kernel, and there is no other place.
-            false => Err(self.owner_died()),
+            false => Err(self.damaged()),
         }
     }
 
     /// Makes the first octets of those put aside the next ones of the stream, and drops the others.
     pub(crate) fn splice(&self, rx: &mut Guard<'_, Rx>, octets: usize) -> Result<(), Errno> {
         let Some((rx, mut chains, Zcopy { written, runs, .. })) = zcopy(rx) else {
-            return Err(self.owner_died());
+            return Err(self.damaged());
         };
         rx.sdp.changing = 1;
         let cut = chains.truncate(written, octets);
         let moved = cut.and_then(|()| chains.concat(&mut rx.held, written));
         let noted = octets == 0 || runs.queue(Room::Sinks, octets);
         if moved.is_err() || !noted {
-            return Err(self.owner_died());
+            return Err(self.damaged());
         }
         rx.sdp.changing = 0;
         Ok(())

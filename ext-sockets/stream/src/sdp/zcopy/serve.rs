@@ -147,7 +147,7 @@ impl Stream<'_> {
             let Some(now) = now else { break };
             self.count(counters::READ, (now - before) as usize);
             rx.sdp.changing = 1;
-            let Some((_, _, all)) = zcopy(rx) else { return Err(self.owner_died()) };
+            let Some((_, _, all)) = zcopy(rx) else { return Err(self.damaged()) };
             let requests = &mut all.adverts.requests;
             requests.list[0].done = now;
             let is_over = now >= request.size;
@@ -212,16 +212,16 @@ impl Stream<'_> {
         place: usize,
     ) -> Result<usize, Errno> {
         let left = (request.size - request.done) as usize;
-        let Some((_, chains, all)) = zcopy(rx) else { return Err(self.owner_died()) };
+        let Some((_, chains, all)) = zcopy(rx) else { return Err(self.damaged()) };
         let backing = &all.sources[place];
         let at = (request.source_to + u64::from(request.done)) as usize;
-        let Some(at) = at.checked_sub(backing.from as usize) else { return Err(self.owner_died()) };
+        let Some(at) = at.checked_sub(backing.from as usize) else { return Err(self.damaged()) };
         let sent = chains.look_at(&backing.chain, at, left, |pieces| {
             let source = Source::new(pieces);
             let ends = if source.left() < left { Ends::No } else { Ends::Last };
             self.push_tagged(tx, answer(request, ends), source)
         });
-        sent.unwrap_or_else(|_| Err(self.owner_died()))
+        sent.unwrap_or_else(|_| Err(self.damaged()))
     }
 
     /// Returns the memory that a Read names, whose bounds are checked (RFC 5040 §7.2).

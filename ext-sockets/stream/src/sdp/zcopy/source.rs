@@ -258,7 +258,7 @@ impl Stream<'_> {
     fn collect_read(&self, rx: &mut Guard<'_, Rx>, lent: &mut Lent<'_>) -> Result<Turn, Errno> {
         let mut turn = Turn::Goes;
         let Some((state, _, all)) = zcopy(rx) else {
-            return if lent.is_out() { Err(self.owner_died()) } else { Ok(turn) };
+            return if lent.is_out() { Err(self.damaged()) } else { Ok(turn) };
         };
         let mut end = None;
         for place in &mut lent.parts {

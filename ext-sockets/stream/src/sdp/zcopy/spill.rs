@@ -87,7 +87,7 @@ impl Stream<'_> {
         let spilled = spill(rx, place, &mut memory);
         rx.sdp.changing = 0;
         self.note_spilled(rx);
-        spilled.map_err(|error| error.unwrap_or_else(|| self.owner_died()))
+        spilled.map_err(|error| error.unwrap_or_else(|| self.damaged()))
     }
 
     /// Notes how many adverts stand in the stream's memory, and what that means for sends.
@@ -176,7 +176,7 @@ impl Stream<'_> {
                 let pushed = chains.look_at(&backing.chain, at, len, |pieces| {
                     self.push_tagged(tx, message, Source::new(pieces))
                 });
-                let sent = pushed.unwrap_or_else(|_| Err(self.owner_died()))?;
+                let sent = pushed.unwrap_or_else(|_| Err(self.damaged()))?;
                 let is_written = sent > 0 && machine.resend_written(id, sent as u32).is_ok();
                 // Their call has returned: nobody else would report them.
                 if machine.returned().is_none() {
@@ -198,13 +198,13 @@ impl Stream<'_> {
                 let pushed = chains.look_at(&backing.chain, at, len, |pieces| {
                     self.push_one_message(tx, &front, Source::new(pieces))
                 });
-                pushed.unwrap_or_else(|_| Err(self.owner_died()))?
+                pushed.unwrap_or_else(|_| Err(self.damaged()))?
             };
             if !sent {
                 return Ok(false);
             }
             rx.sdp.changing = 1;
-            let Some((state, mut chains, all)) = zcopy(rx) else { return Err(self.owner_died()) };
+            let Some((state, mut chains, all)) = zcopy(rx) else { return Err(self.damaged()) };
             all.adverts = adverts;
             sdp.changing = 1;
             state.sdp = sdp;
@@ -213,7 +213,7 @@ impl Stream<'_> {
             let backing = &mut all.sources[id.place()];
             let gone = done.saturating_sub(backing.from);
             if chains.drop_front(&mut backing.chain, gone as usize).is_err() {
-                return Err(self.owner_died());
+                return Err(self.damaged());
             }
             state.sdp.note_sent(1, gone as usize);
             state.rooms.release(backing.room(), gone as usize);

@@ -36,7 +36,7 @@ impl Stream<'_> {
             let sent = sent.inspect_err(|_| state.sdp.changing = 0)?;
             let mut machine = Machine::new(&mut state.sdp.core, Some(&mut adverts.tables));
             if sent > 0 && machine.written(sent as u32).is_err() {
-                return Err(self.owner_died());
+                return Err(self.damaged());
             }
             state.sdp.changing = 0;
             self.count(counters::WRITTEN, sent);
