@@ -262,7 +262,7 @@ impl From<RemoteMemory> for Remote {
 
 /// Memory of one connection at one end: source of Reads, target of Writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Places {
+pub(super) struct Buffers {
     pub(super) source: RemoteMemory,
     pub(super) target: RemoteMemory,
 }
@@ -304,7 +304,12 @@ impl Add for Placed {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     /// The first message on a control connection.
-    Begin { version: u32, setup: Setup, places: Vec<Places> },
+    Begin {
+        version: u32,
+        setup: Setup,
+        #[serde(rename = "places")]
+        buffers: Vec<Buffers>,
+    },
     /// The first and only message on a plain data connection.
     Data { session: u64, lane: u16 },
     /// Run a slice of at most `millis` milliseconds and `messages` messages.
@@ -317,7 +322,10 @@ pub(super) enum Reply {
     /// The server is ready for the data connections.
     Ready { session: u64, rdma_port: u16 },
     /// The data connections are there.
-    Connected { places: Vec<Places> },
+    Connected {
+        #[serde(rename = "places")]
+        buffers: Vec<Buffers>,
+    },
     /// The slice begins now.
     Go,
     /// All octets of the slice have arrived: `messages` from the server, which used so much
@@ -441,7 +449,7 @@ mod tests {
         let (here, there) = pair();
         let (mut here, mut there) = (Channel::new(here).unwrap(), Channel::new(there).unwrap());
         let setup = Setup { mss: Some(1448), ..Setup::default() };
-        here.send(&Request::Begin { version: VERSION, setup: setup.clone(), places: Vec::new() }).unwrap();
+        here.send(&Request::Begin { version: VERSION, setup: setup.clone(), buffers: Vec::new() }).unwrap();
         match there.receive(Duration::from_secs(5)).unwrap() {
             Request::Begin { version: VERSION, setup: received, .. } => assert_eq!(received, setup),
             other => panic!("{other:?}"),

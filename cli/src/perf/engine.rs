@@ -9,7 +9,7 @@ use std::time::Instant;
 use rddp_load::Extent;
 use rddp_rnic::ConnectRequest;
 
-use super::control::{Op, Phase, Placed, Places, Setup};
+use super::control::{Buffers, Op, Phase, Placed, Setup};
 use super::measure::Latencies;
 use super::spin::Wish;
 use super::{rdma, tcp};
@@ -59,10 +59,10 @@ impl Rdma {
     }
 
     /// Returns the memory that the other end may use.
-    pub(super) fn places(&self) -> Vec<Places> {
+    pub(super) fn buffers(&self) -> Vec<Buffers> {
         match self {
-            Rdma::Active(active) => active.places(),
-            Rdma::Passive(passive) => passive.places(),
+            Rdma::Active(active) => active.buffers(),
+            Rdma::Passive(passive) => passive.buffers(),
         }
     }
 
@@ -81,7 +81,7 @@ impl Rdma {
     }
 
     /// Takes the other end's memory.
-    pub(super) fn aim(&mut self, theirs: &[Places]) -> Result<(), Failure> {
+    pub(super) fn aim(&mut self, theirs: &[Buffers]) -> Result<(), Failure> {
         match self {
             Rdma::Active(active) => active.aim(theirs),
             Rdma::Passive(passive) => passive.aim(theirs),

@@ -18,12 +18,12 @@ use rddp_load::Extent;
 use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
 use serde::{Deserialize, Serialize};
 
-use super::control::{Channel, Level, Phase, Places, Reply, Request, Setup, VERSION};
+use super::control::{Buffers, Channel, Level, Phase, Reply, Request, Setup, VERSION};
 use super::cpu;
 use super::engine::{Engine, Rdma, Slice};
 use super::options::ServerArgs;
 use super::spin::Wish;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::out;
 use crate::places::{self, Place};
 use crate::threads::{self, NO_THREAD};
@@ -224,7 +224,7 @@ impl Shared {
         let started = threads::start((stream, place), move |(stream, place)| {
             match self.converse(stream, peer.ip(), place, rdma_port) {
                 Ok(()) => tracing::info!(%peer, "session over"),
-                Err(failure) if quiet || failure.kind() == Kind::Interrupted => {
+                Err(failure) if quiet || failure.kind() == FailureKind::Interrupted => {
                     tracing::info!(%peer, %failure);
                 }
                 Err(failure) => out::client_failed(&peer.to_string(), &failure),
@@ -246,11 +246,11 @@ impl Shared {
                 self.deliver(session, Arrival::Tcp(lane, channel.into_stream()));
                 Ok(())
             }
-            Request::Begin { version, setup, places } => {
+            Request::Begin { version, setup, buffers } => {
                 let session = self.sessions.take(Some(peer)).ok_or_else(|| Failure::failed(TOO_MANY));
                 drop(place);
                 let served = session
-                    .and_then(|_session| self.serve(&mut channel, version, &setup, &places, rdma_port));
+                    .and_then(|_session| self.serve(&mut channel, version, &setup, &buffers, rdma_port));
                 if let Err(failure) = &served {
                     // The client may be gone.
                     let _ = channel.send(&Reply::Refused { reason: failure.to_string() });
@@ -266,7 +266,7 @@ impl Shared {
         channel: &mut Channel,
         version: u32,
         setup: &Setup,
-        theirs: &[Places],
+        theirs: &[Buffers],
         rdma_port: u16,
     ) -> Result<(), Failure> {
         if version != VERSION {
@@ -283,8 +283,8 @@ impl Shared {
         let own = Setup { local: channel.local(), ..setup.clone() };
         let engine = ready.and_then(|()| connect(&own, theirs, &mailbox));
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
-        let (mut engine, places) = engine?;
-        channel.send(&Reply::Connected { places })?;
+        let (mut engine, buffers) = engine?;
+        channel.send(&Reply::Connected { buffers })?;
         while let Some(request) = channel.receive_or_end(IDLE)? {
             let Request::Run { phase, millis, messages } = request else {
                 return Err(Failure::peer("the client is out of step"));
@@ -333,9 +333,9 @@ fn refuse(stream: TcpStream, reason: &str) {
 /// Waits for the data connections; returns them, and the memory that the client may use.
 fn connect(
     setup: &Setup,
-    theirs: &[Places],
+    theirs: &[Buffers],
     mailbox: &Receiver<Arrival>,
-) -> Result<(Engine, Vec<Places>), Failure> {
+) -> Result<(Engine, Vec<Buffers>), Failure> {
     let deadline = Instant::now() + ARRIVAL;
     let next = || {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -348,8 +348,8 @@ fn connect(
             let Arrival::Rdma(lane, request) = next()? else { return Err(wrong()) };
             rdma.accept(lane, *request)?;
         }
-        let places = rdma.places();
-        return Ok((Engine::Rdma(rdma), places));
+        let buffers = rdma.buffers();
+        return Ok((Engine::Rdma(rdma), buffers));
     }
     let mut list = Vec::new();
     for _ in 0..setup.qps {

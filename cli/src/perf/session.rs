@@ -12,7 +12,7 @@ use super::measure::Latencies;
 use super::spin::Wish;
 use super::tcp;
 use crate::endpoint::Agreed;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 
 /// Time limit for an answer of the server.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -59,8 +59,8 @@ impl Session {
         let mut channel = control(addr)?;
         let setup = &Setup { local: channel.local(), ..setup.clone() };
         let rdma = Rdma::new(setup, Wish::Own)?;
-        let places = rdma.as_ref().map(Rdma::places).unwrap_or_default();
-        let begin = Request::Begin { version: VERSION, setup: setup.clone(), places };
+        let buffers = rdma.as_ref().map(Rdma::buffers).unwrap_or_default();
+        let begin = Request::Begin { version: VERSION, setup: setup.clone(), buffers };
         channel.send(&begin).map_err(|failure| explained(&mut channel, failure))?;
         let first = reply(&mut channel).map_err(|failure| nobody_of_ours(addr, failure))?;
         let Reply::Ready { session, rdma_port } = first else { return Err(out_of_step()) };
@@ -73,9 +73,9 @@ impl Session {
                 .map(|agreed| (Engine::Rdma(rdma), Some(agreed))),
         };
         let (mut engine, agreed) = connected.map_err(|failure| explained(&mut channel, failure))?;
-        let Reply::Connected { places } = reply(&mut channel)? else { return Err(out_of_step()) };
+        let Reply::Connected { buffers } = reply(&mut channel)? else { return Err(out_of_step()) };
         if let Engine::Rdma(rdma) = &mut engine {
-            rdma.aim(&places)?;
+            rdma.aim(&buffers)?;
         }
         Ok(Session {
             setup: setup.clone(),
@@ -157,7 +157,7 @@ fn reply(channel: &mut Channel) -> Result<Reply, Failure> {
 
 /// Returns the server's reason for giving up, if it has sent one; otherwise `failure`.
 fn explained(channel: &mut Channel, failure: Failure) -> Failure {
-    if failure.kind() == Kind::Interrupted {
+    if failure.kind() == FailureKind::Interrupted {
         return failure;
     }
     match channel.receive(REASON_TIMEOUT) {
@@ -173,7 +173,7 @@ fn refused(reason: &str) -> Failure {
 
 /// Adds a remedy where no first answer has come: another service closes, or says nothing.
 fn nobody_of_ours(addr: SocketAddr, failure: Failure) -> Failure {
-    if failure.kind() != Kind::Peer || failure.how().is_some() {
+    if failure.kind() != FailureKind::Peer || failure.how().is_some() {
         return failure;
     }
     failure.remedy(format!("is it rddp perf server that listens on {addr}? If not, name its port"))

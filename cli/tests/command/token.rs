@@ -17,17 +17,17 @@ use crate::program::{Ended, Server, command, run};
 
 const SECRET: &str = "tell nobody of this";
 
-/// A served directory with a file in it, tokens, and a place for other files.
-struct Place(tempfile::TempDir);
+/// A served directory with a file in it, tokens, and room for other files.
+struct Dir(tempfile::TempDir);
 
-impl Place {
+impl Dir {
     fn new() -> Self {
-        let place = Place(tempfile::tempdir().unwrap());
-        fs::create_dir(place.path("served")).unwrap();
-        fs::write(place.path("served/file"), "octets").unwrap();
-        place.token("token", &format!("{SECRET}\n"), 0o600);
-        place.token("other", "another of sixteen octets", 0o640);
-        place
+        let dir = Dir(tempfile::tempdir().unwrap());
+        fs::create_dir(dir.path("served")).unwrap();
+        fs::write(dir.path("served/file"), "octets").unwrap();
+        dir.token("token", &format!("{SECRET}\n"), 0o600);
+        dir.token("other", "another of sixteen octets", 0o640);
+        dir
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -77,65 +77,65 @@ fn hello(flags: u8) -> Vec<u8> {
 
 #[test]
 fn nobody_puts_unless_the_server_is_told_so() {
-    let place = Place::new();
-    let server = place.serve(&[]);
-    place.get(&server.host(), &[]).ok();
+    let dir = Dir::new();
+    let server = dir.serve(&[]);
+    dir.get(&server.host(), &[]).ok();
     let remote = format!("{}/new", server.host());
-    let put = |remote: &str| run(&["put", &place.text("token"), remote]);
+    let put = |remote: &str| run(&["put", &dir.text("token"), remote]);
     put(&remote).failed(5, &["read-only", "try: ", "--writable"]);
-    assert_eq!(fs::read_dir(place.path("served")).unwrap().count(), 1);
-    let server = place.serve(&["--writable"]);
+    assert_eq!(fs::read_dir(dir.path("served")).unwrap().count(), 1);
+    let server = dir.serve(&["--writable"]);
     put(&format!("{}/new", server.host())).ok();
 }
 
 #[test]
 fn nobody_else_connects_unless_the_server_is_told_so() {
-    let place = Place::new();
-    assert_eq!(place.serve(&[]).addr.ip(), IpAddr::from([127, 0, 0, 1]));
-    assert_eq!(place.serve(&["--bind", "0.0.0.0"]).addr.ip(), IpAddr::from([0, 0, 0, 0]));
+    let dir = Dir::new();
+    assert_eq!(dir.serve(&[]).addr.ip(), IpAddr::from([127, 0, 0, 1]));
+    assert_eq!(dir.serve(&["--bind", "0.0.0.0"]).addr.ip(), IpAddr::from([0, 0, 0, 0]));
 }
 
 #[test]
 fn a_token_is_needed_where_there_is_one_and_only_there() {
-    let place = Place::new();
-    let (token, other) = (place.text("token"), place.text("other"));
-    let server = place.serve(&["--token", &token, "--writable"]);
+    let dir = Dir::new();
+    let (token, other) = (dir.text("token"), dir.text("other"));
+    let server = dir.serve(&["--token", &token, "--writable"]);
     let host = server.host();
-    place.get(&host, &["--token", &token]).ok();
-    assert_eq!(fs::read(place.path("got")).unwrap(), b"octets");
+    dir.get(&host, &["--token", &token]).ok();
+    assert_eq!(fs::read(dir.path("got")).unwrap(), b"octets");
     run(&["put", &other, &format!("{host}/put"), "--token", &token]).ok();
-    place.get(&host, &[]).failed(5, &["asks for a token", "--token"]);
-    place.get(&host, &["--token", &other]).failed(5, &["not the server's token"]);
+    dir.get(&host, &[]).failed(5, &["asks for a token", "--token"]);
+    dir.get(&host, &["--token", &other]).failed(5, &["not the server's token"]);
     let put = run(&["put", &other, &format!("{host}/no"), "--token", &other]);
     put.failed(5, &["not the server's token"]);
-    assert!(!place.path("served/no").exists());
-    let open = place.serve(&[]);
-    place.get(&open.host(), &["--token", &token]).failed(5, &["has no token", "--token"]);
+    assert!(!dir.path("served/no").exists());
+    let open = dir.serve(&[]);
+    dir.get(&open.host(), &["--token", &token]).failed(5, &["has no token", "--token"]);
 }
 
 #[test]
 fn a_token_file_that_others_can_read_or_that_is_empty_is_refused() {
-    let place = Place::new();
+    let dir = Dir::new();
     let cases = [
-        (place.token("open", SECRET, 0o604), "others can read it", "chmod"),
-        (place.token("written", SECRET, 0o602), "or write to it", "chmod"),
-        (place.token("empty", "\n", 0o600), "it is empty", "--new-token"),
-        (place.token("long", &"x".repeat(5000), 0o600), "longer than 4096 octets", "--new-token"),
-        (place.token("short", "fifteen octets!", 0o600), "shorter than 16 octets", "--new-token"),
-        (place.text("none"), "no such file", ""),
-        (place.text("served"), "not a regular file", ""),
+        (dir.token("open", SECRET, 0o604), "others can read it", "chmod"),
+        (dir.token("written", SECRET, 0o602), "or write to it", "chmod"),
+        (dir.token("empty", "\n", 0o600), "it is empty", "--new-token"),
+        (dir.token("long", &"x".repeat(5000), 0o600), "longer than 4096 octets", "--new-token"),
+        (dir.token("short", "fifteen octets!", 0o600), "shorter than 16 octets", "--new-token"),
+        (dir.text("none"), "no such file", ""),
+        (dir.text("served"), "not a regular file", ""),
     ];
     for (token, cause, remedy) in cases {
-        let served = place.text("served");
+        let served = dir.text("served");
         run(&["serve", &served, "--port", "0", "--token", &token]).failed(1, &[&token, cause, remedy]);
-        place.get("127.0.0.1:1", &["--token", &token]).failed(1, &[&token, cause, remedy]);
+        dir.get("127.0.0.1:1", &["--token", &token]).failed(1, &[&token, cause, remedy]);
     }
 }
 
 #[test]
 fn a_new_token_is_made_for_its_user_alone_and_named_by_the_environment() {
-    let place = Place::new();
-    let [new, newer] = ["new", "newer"].map(|name| place.text(name));
+    let dir = Dir::new();
+    let [new, newer] = ["new", "newer"].map(|name| dir.text(name));
     for path in [&new, &newer] {
         run(&["serve", "--new-token", path]).ok();
         let made = fs::metadata(path).unwrap();
@@ -143,12 +143,12 @@ fn a_new_token_is_made_for_its_user_alone_and_named_by_the_environment() {
     }
     assert_ne!(fs::read(&new).unwrap(), fs::read(&newer).unwrap());
     run(&["serve", "--new-token", &new]).failed(1, &["it is there already", "another file"]);
-    run(&["serve", "--new-token", &place.text("none/new")]).failed(1, &["No such file"]);
-    let served = place.text("served");
+    run(&["serve", "--new-token", &dir.text("none/new")]).failed(1, &["No such file"]);
+    let served = dir.text("served");
     let serve = ["serve", &served, "--port", "0", "--json"];
     let server = Server::by(command(&serve).env("RDDP_TOKEN_FILE", &new));
-    place.get(&server.host(), &[]).failed(5, &["asks for a token"]);
-    place.get(&server.host(), &["--token", &new]).ok();
+    dir.get(&server.host(), &[]).failed(5, &["asks for a token"]);
+    dir.get(&server.host(), &["--token", &new]).ok();
     let remote = format!("{}/", server.host());
     for (variable, more, code) in
         [(&new, &[][..], 0), (&newer, &[], 5), (&newer, &["--token", &new], 0), (&String::new(), &[], 5)]
@@ -162,10 +162,10 @@ fn a_new_token_is_made_for_its_user_alone_and_named_by_the_environment() {
 /// The client's message contains the HMAC of nonce and request, and nothing of the token.
 #[test]
 fn the_token_does_not_travel() {
-    let place = Place::new();
+    let dir = Dir::new();
     let (listener, host) = listen();
     std::thread::scope(|scope| {
-        let get = scope.spawn(|| place.get(&host, &["--token", &place.text("token")]));
+        let get = scope.spawn(|| dir.get(&host, &["--token", &dir.text("token")]));
         let request = accept(&listener);
         assert_eq!(request.private_data(), hello(1));
         let nonce = [7; 32];
@@ -190,8 +190,8 @@ fn challenge(server: &Server) -> (Peer, Vec<u8>) {
 
 #[test]
 fn a_request_without_the_hmac_of_this_connection_is_refused() {
-    let place = Place::new();
-    let server = place.serve(&["--token", &place.text("token")]);
+    let dir = Dir::new();
+    let server = dir.serve(&["--token", &dir.text("token")]);
     let request = json!({"Get": {"path": "file", "have": 0, "sha256": ""}}).to_string();
     let (peer, nonce) = challenge(&server);
     let (_, another) = challenge(&server);
@@ -224,15 +224,15 @@ fn a_request_without_the_hmac_of_this_connection_is_refused() {
 
 #[test]
 fn flags_that_the_server_does_not_know_are_missing_in_its_reply() {
-    let place = Place::new();
-    let open = place.serve(&[]);
+    let dir = Dir::new();
+    let open = dir.serve(&[]);
     for (greeting, answer) in [(hello(0), hello(0)), (hello(0xfe), hello(2))] {
         let peer = Peer::connect(open.addr, &greeting);
         assert_eq!(peer.told, answer);
         peer.say_json(&json!({"Get": {"path": "file", "have": 0, "sha256": ""}}));
         assert_eq!(peer.hear().unwrap()["Give"]["size"], 6);
     }
-    let closed = place.serve(&["--token", &place.text("token")]);
+    let closed = dir.serve(&["--token", &dir.text("token")]);
     for greeting in [hello(0), hello(2)] {
         let refused = Peer::try_connect(closed.addr, &greeting).map(drop);
         assert!(matches!(refused, Err(ConnectError::Rejected { .. })), "{refused:?}");
@@ -241,9 +241,9 @@ fn flags_that_the_server_does_not_know_are_missing_in_its_reply() {
 
 #[test]
 fn a_client_of_another_version_is_told_why_and_what_to_do() {
-    let place = Place::new();
-    let token = place.text("token");
-    for server in [place.serve(&[]), place.serve(&["--token", &token])] {
+    let dir = Dir::new();
+    let token = dir.text("token");
+    for server in [dir.serve(&[]), dir.serve(&["--token", &token])] {
         for (greeting, says) in [
             (&b"rddp-files 1"[..], "another version: run the same version of rddp at both ends"),
             (b"rddp-files 2\x1d", "another version: run the same version of rddp at both ends"),
@@ -259,17 +259,17 @@ fn a_client_of_another_version_is_told_why_and_what_to_do() {
 
 #[test]
 fn a_server_of_another_version_is_told_with_the_remedy() {
-    let place = Place::new();
+    let dir = Dir::new();
     let (listener, host) = listen();
     std::thread::scope(|scope| {
-        let get = scope.spawn(|| place.get(&host, &[]));
+        let get = scope.spawn(|| dir.get(&host, &[]));
         let request = accept(&listener);
         assert_eq!(request.private_data(), FILES);
         let server = Peer::accept(request, b"rddp-files 2\x1c");
         get.join().unwrap().failed(3, &["another version", "try: run the same version of rddp at both ends"]);
         assert!(server.next().is_none());
         // It rejects, and nobody tries again.
-        let get = scope.spawn(|| place.get(&host, &[]));
+        let get = scope.spawn(|| dir.get(&host, &[]));
         accept(&listener).reject(b"not that").unwrap();
         get.join().unwrap().failed(5, &["not that"]);
     });
@@ -278,9 +278,9 @@ fn a_server_of_another_version_is_told_with_the_remedy() {
 
 #[test]
 fn an_answer_that_is_no_servers_is_not_believed() {
-    let place = Place::new();
+    let dir = Dir::new();
     let (listener, host) = listen();
-    let token = place.text("token");
+    let token = dir.text("token");
     let short = [&hello(1)[..], &[7; 31]].concat();
     for (more, answer) in [
         (&["--token", &token][..], Vec::new()),
@@ -292,7 +292,7 @@ fn an_answer_that_is_no_servers_is_not_believed() {
         (&[], hello(2)),
     ] {
         std::thread::scope(|scope| {
-            let get = scope.spawn(|| place.get(&host, more));
+            let get = scope.spawn(|| dir.get(&host, more));
             let server = Peer::accept(accept(&listener), &answer);
             get.join().unwrap().failed(3, &["is it rddp serve"]);
             // No message was sent on this connection.
@@ -303,27 +303,27 @@ fn an_answer_that_is_no_servers_is_not_believed() {
 
 #[test]
 fn what_is_replaced_is_told_and_can_be_kept() {
-    let place = Place::new();
-    let mut server = place.serve(&["--writable"]);
+    let dir = Dir::new();
+    let mut server = dir.serve(&["--writable"]);
     let put = |more: &[&str]| {
-        run(&[&["put", "-I", &place.text("token"), &format!("{}/put", server.host())], more].concat())
+        run(&[&["put", "-I", &dir.text("token"), &format!("{}/put", server.host())], more].concat())
     };
     let replaced = |ended: Ended| ended.ok().json()["replaced"].clone();
     let got = |path: &Path| fs::read(path).unwrap();
     assert_eq!(replaced(put(&["--json", "--no-clobber"])), false);
     assert_eq!(replaced(put(&["--json"])), true);
     assert!(put(&[]).ok().stdout.contains("replaced the file that was there"));
-    fs::write(place.path("served/put"), "kept").unwrap();
+    fs::write(dir.path("served/put"), "kept").unwrap();
     put(&["--no-clobber"]).failed(5, &["put: it is there already", "try: "]);
-    assert_eq!(got(&place.path("served/put")), b"kept");
-    let get = |more: &[&str]| place.get(&server.host(), &[&["-I"], more].concat());
+    assert_eq!(got(&dir.path("served/put")), b"kept");
+    let get = |more: &[&str]| dir.get(&server.host(), &[&["-I"], more].concat());
     assert_eq!(replaced(get(&["--json", "--no-clobber"])), false);
     assert_eq!(replaced(get(&["--json"])), true);
     assert!(get(&[]).ok().stdout.contains("replaced the file that was there"));
-    fs::write(place.path("got"), "kept").unwrap();
+    fs::write(dir.path("got"), "kept").unwrap();
     get(&["--no-clobber"]).failed(1, &["got: it is there already", "try: "]);
-    assert_eq!(got(&place.path("got")), b"kept");
-    assert_eq!(fs::read_dir(place.path("served")).unwrap().count(), 2);
+    assert_eq!(got(&dir.path("got")), b"kept");
+    assert_eq!(fs::read_dir(dir.path("served")).unwrap().count(), 2);
     let told: Vec<Value> = (0..3).map(|_| serde_json::from_str(&server.line()).unwrap()).collect();
     assert_eq!([&told[0]["replaced"], &told[1]["replaced"]], [&json!(false), &json!(true)]);
 }

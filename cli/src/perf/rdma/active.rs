@@ -10,7 +10,7 @@ use rddp_rnic::{ConnectRequest, Operation, Remote, SendWr};
 use super::{Lanes, marked_write, next_mark};
 use crate::endpoint::Agreed;
 use crate::failure::Failure;
-use crate::perf::control::{Op, Placed, Places, Setup, Wait};
+use crate::perf::control::{Buffers, Op, Placed, Setup, Wait};
 use crate::perf::measure::Latencies;
 use crate::perf::spin::Wish;
 
@@ -21,7 +21,7 @@ pub(in crate::perf) struct Active {
     lanes: Lanes,
     load: rdma::Active,
     /// The first connection's memory at the passive end.
-    first: Option<Places>,
+    first: Option<Buffers>,
     mark: u8,
 }
 
@@ -36,8 +36,8 @@ impl Active {
     }
 
     /// Returns the memory that the passive end may use.
-    pub(in crate::perf) fn places(&self) -> Vec<Places> {
-        self.lanes.places()
+    pub(in crate::perf) fn buffers(&self) -> Vec<Buffers> {
+        self.lanes.buffers()
     }
 
     pub(in crate::perf) fn connect(&self, addr: SocketAddr, session: u64) -> Result<Agreed, Failure> {
@@ -54,34 +54,34 @@ impl Active {
     }
 
     /// Takes the passive end's memory, and prepares the batches.
-    pub(in crate::perf) fn aim(&mut self, places: &[Places]) -> Result<(), Failure> {
-        if places.len() != self.load.connections() {
+    pub(in crate::perf) fn aim(&mut self, buffers: &[Buffers]) -> Result<(), Failure> {
+        if buffers.len() != self.load.connections() {
             return Err(Failure::peer("the other end has another number of connections"));
         }
-        for (at, places) in places.iter().enumerate() {
-            self.load.aim(at, self.operation(at, *places), self.lanes.setup.batch());
+        for (at, buffers) in buffers.iter().enumerate() {
+            self.load.aim(at, self.operation(at, *buffers), self.lanes.setup.batch());
         }
-        self.first = places.first().copied();
+        self.first = buffers.first().copied();
         Ok(())
     }
 
-    fn operation(&self, at: usize, places: Places) -> Operation {
+    fn operation(&self, at: usize, buffers: Buffers) -> Operation {
         let (lane, setup) = (&self.lanes.list[at], &self.lanes.setup);
         match setup.op {
             Op::Read => {
-                let (sink, remote) = (lane.target.sge(0..setup.size()), places.source.into());
+                let (sink, remote) = (lane.target.sge(0..setup.size()), buffers.source.into());
                 Operation::Read { sink, remote, invalidate_sink: false }
             }
             // The sum and the comparison do not matter: each reads, and may write, eight octets.
             Op::FetchAdd => Operation::FetchAdd {
                 sink: lane.target.sge(0..setup.size()),
-                remote: places.target.into(),
+                remote: buffers.target.into(),
                 add: 1,
                 mask: 0,
             },
             Op::CmpSwap => Operation::CmpSwap {
                 sink: lane.target.sge(0..setup.size()),
-                remote: places.target.into(),
+                remote: buffers.target.into(),
                 compare: 0,
                 compare_mask: 0,
                 swap: 1,
@@ -89,7 +89,7 @@ impl Active {
             },
             Op::Send => Operation::Send { gather: lane.message(setup), invalidate: None },
             Op::Write | Op::Tcp => {
-                Operation::Write { gather: lane.message(setup), remote: places.target.into() }
+                Operation::Write { gather: lane.message(setup), remote: buffers.target.into() }
             }
         }
     }

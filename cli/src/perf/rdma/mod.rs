@@ -20,7 +20,7 @@ use rddp_rnic::{
     Operation, QpConfig, QueuePair, RecvWr, RegionOptions, Rnic, RnicConfig, SendWr, Status,
 };
 
-use super::control::{Level, Placed, Places, Setup, Wait};
+use super::control::{Buffers, Level, Placed, Setup, Wait};
 use super::spin::{CHECK_EVERY, Spin, Wish};
 use crate::endpoint::{Agreed, close, ended, wait};
 use crate::failure::Failure;
@@ -49,8 +49,8 @@ struct Lane {
 }
 
 impl Lane {
-    fn places(&self) -> Places {
-        Places { source: self.source.remote(0).into(), target: self.target.remote(0).into() }
+    fn buffers(&self) -> Buffers {
+        Buffers { source: self.source.remote(0).into(), target: self.target.remote(0).into() }
     }
 
     /// Returns the next receive. Where the kernel places, each has a place of its own as long as
@@ -165,8 +165,8 @@ impl Lanes {
         Ok(lanes)
     }
 
-    fn places(&self) -> Vec<Places> {
-        self.list.iter().map(Lane::places).collect()
+    fn buffers(&self) -> Vec<Buffers> {
+        self.list.iter().map(Lane::buffers).collect()
     }
 
     /// Connects all connections, and returns the outcome of the startup.

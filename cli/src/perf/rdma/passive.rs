@@ -9,7 +9,7 @@ use rddp_rnic::{ConnectRequest, Remote, SendWr};
 use super::{Lanes, marked_write, next_mark};
 use crate::endpoint::Agreed;
 use crate::failure::Failure;
-use crate::perf::control::{Op, Phase, Placed, Places, Setup, Wait};
+use crate::perf::control::{Buffers, Op, Phase, Placed, Setup, Wait};
 use crate::perf::spin::Wish;
 
 /// Limit on outstanding requests of the passive end: answers and credits.
@@ -38,8 +38,8 @@ impl Passive {
         Ok(Passive { lanes, load, answers })
     }
 
-    pub(in crate::perf) fn places(&self) -> Vec<Places> {
-        self.lanes.places()
+    pub(in crate::perf) fn buffers(&self) -> Vec<Buffers> {
+        self.lanes.buffers()
     }
 
     /// Connects all connections. RFC 5044 §7.1.2: the end that accepts sends no FPDU before it has
@@ -57,11 +57,11 @@ impl Passive {
     }
 
     /// Takes the active end's memory.
-    pub(in crate::perf) fn aim(&mut self, theirs: &[Places]) -> Result<(), Failure> {
+    pub(in crate::perf) fn aim(&mut self, theirs: &[Buffers]) -> Result<(), Failure> {
         if theirs.len() != self.lanes.list.len() {
             return Err(Failure::peer("the other end names memory of another number of connections"));
         }
-        self.answers.targets = theirs.iter().map(|places| places.target.into()).collect();
+        self.answers.targets = theirs.iter().map(|buffers| buffers.target.into()).collect();
         Ok(())
     }
 

@@ -67,11 +67,11 @@ struct Offered {
     name: Vec<u8>,
     attributes: Attributes,
     size: u64,
-    place: Place,
+    location: Location,
 }
 
-/// The place of a file that is to be sent.
-pub(super) enum Place {
+/// Location of a file that is to be sent.
+pub(super) enum Location {
     Open(File),
     /// In a directory that is walked, by its path.
     Below(Rc<OwnedFd>, Vec<u8>),
@@ -122,7 +122,7 @@ impl<P: Pipe> Departure<P> {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let file = File::from(open(flags).map_err(|error| wrong(error.into()))?);
         let name = Name::new(name).ok_or_else(|| FileError::Reserved(shown.to_owned()))?;
-        self.file(name, &there, Place::Open(file)).await?;
+        self.file(name, &there, Location::Open(file)).await?;
         // So few files are kept open.
         if self.offered.len() >= MOST_OPEN { self.settle().await } else { Ok(()) }
     }
@@ -186,7 +186,7 @@ impl<P: Pipe> Departure<P> {
         &mut self,
         name: Name<'_>,
         there: &Metadata,
-        place: Place,
+        location: Location,
     ) -> Result<(), FileError> {
         if self.share.is_some_and(|share| !is_in(share, name)) {
             return Ok(());
@@ -195,7 +195,7 @@ impl<P: Pipe> Departure<P> {
         if self.depth.names_only {
             return self.push(&Record::File { name, attributes, size }).await;
         }
-        let file = Offered { name: name.octets().to_vec(), attributes, size, place };
+        let file = Offered { name: name.octets().to_vec(), attributes, size, location };
         self.offered.push(file);
         self.settle_many().await
     }
@@ -242,11 +242,11 @@ impl<P: Pipe> Departure<P> {
 
     /// Sends a file, from where the other end's octets end if they are its first ones.
     async fn transfer(&mut self, file: Offered, begun: Option<Begun>) -> Result<(), FileError> {
-        let Offered { name, place, .. } = file;
+        let Offered { name, location, .. } = file;
         let Some(name) = Name::new(&name) else { return Ok(()) };
-        let file = match place {
-            Place::Open(file) => Ok(file),
-            Place::Below(top, path) => beneath(&top, OsStr::from_bytes(&path), READ).map(File::from),
+        let file = match location {
+            Location::Open(file) => Ok(file),
+            Location::Below(top, path) => beneath(&top, OsStr::from_bytes(&path), READ).map(File::from),
         };
         let file = match file {
             Ok(file) => file,

@@ -13,7 +13,7 @@ use nix::sys::stat::Mode;
 use rustix::fs::Dir;
 
 use super::below::beneath;
-use super::departure::{Departure, Place, attributes};
+use super::departure::{Departure, Location, attributes};
 use super::left_out::What;
 use super::pipe::Pipe;
 use super::record::{Attributes, Record};
@@ -106,7 +106,7 @@ impl<P: Pipe> Departure<P> {
             }
             let Some(name) = self.sendable(&name).await? else { continue };
             if there.is_file() {
-                self.file(name, &there, Place::Below(top.clone(), joined(path, last))).await?;
+                self.file(name, &there, Location::Below(top.clone(), joined(path, last))).await?;
             } else if self.depth.recursive {
                 ahead.push(joined(path, last));
             } else {
