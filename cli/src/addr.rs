@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use nix::errno::Errno;
 use rddp_rnic::{ConnectOptions, Listener, Rnic};
 
-use crate::failure::{Failure, Kind, MORE_FILES};
+use crate::failure::{Failure, FailureKind, MORE_FILES};
 
 /// Resolves `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT` to at least one address. A bare IPv6 address
 /// is taken as a host without a port.
@@ -32,7 +32,7 @@ pub(crate) fn first<T>(
     let mut result = Err(Failure::peer("no address to connect to"));
     for &addr in addrs {
         result = connect(addr);
-        if !result.as_ref().is_err_and(|failure| failure.kind() == Kind::Peer) {
+        if !result.as_ref().is_err_and(|failure| failure.kind() == FailureKind::Peer) {
             break;
         }
     }
@@ -179,8 +179,8 @@ mod tests {
         let there = |there: usize, kind| {
             first(&addrs, |addr| if addr == addrs[there] { Ok(addr) } else { Err(Failure::new(kind, "no")) })
         };
-        assert_eq!(there(1, Kind::Peer).unwrap(), addrs[1]);
-        assert_eq!(there(1, Kind::Refused).unwrap_err().kind(), Kind::Refused);
+        assert_eq!(there(1, FailureKind::Peer).unwrap(), addrs[1]);
+        assert_eq!(there(1, FailureKind::Refused).unwrap_err().kind(), FailureKind::Refused);
         assert!(first::<()>(&addrs, |_| Err(Failure::peer("no"))).is_err());
     }
 
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn malformed_addresses_are_usage_errors() {
         for text in ["", ":99", "[::1", "[::1]99", "host:", "host:x", "host:99999"] {
-            assert_eq!(resolve(text, 7174).unwrap_err().kind(), Kind::Usage, "{text}");
+            assert_eq!(resolve(text, 7174).unwrap_err().kind(), FailureKind::Usage, "{text}");
         }
     }
 }

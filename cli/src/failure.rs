@@ -29,7 +29,7 @@ pub(crate) const MORE_FILES: &str = "raise its limit of open files (ulimit -n)";
 /// The kind of a failure, as far as exit codes distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub(crate) enum FailureKind {
     /// This host could not do it.
     Failed,
     /// The file changed during the transfer, here or at the peer.
@@ -56,20 +56,20 @@ pub(crate) enum Kind {
     NobodyReads,
 }
 
-impl Kind {
+impl FailureKind {
     /// The exit code.
     pub(crate) fn code(self) -> u8 {
         match self {
-            Kind::Failed | Kind::Changed => 1,
-            Kind::Usage => 2,
-            Kind::Peer => 3,
-            Kind::Mismatch => 4,
-            Kind::Refused | Kind::TurnedAway => 5,
-            Kind::LeftOut => 6,
-            Kind::CannotRun => 126,
-            Kind::NotFound => 127,
-            Kind::Interrupted => 130,
-            Kind::NobodyReads => 128 + 13,
+            FailureKind::Failed | FailureKind::Changed => 1,
+            FailureKind::Usage => 2,
+            FailureKind::Peer => 3,
+            FailureKind::Mismatch => 4,
+            FailureKind::Refused | FailureKind::TurnedAway => 5,
+            FailureKind::LeftOut => 6,
+            FailureKind::CannotRun => 126,
+            FailureKind::NotFound => 127,
+            FailureKind::Interrupted => 130,
+            FailureKind::NobodyReads => 128 + 13,
         }
     }
 }
@@ -79,38 +79,38 @@ impl Kind {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{cause}")]
 pub(crate) struct Failure {
-    kind: Kind,
+    kind: FailureKind,
     cause: String,
     remedy: Option<String>,
 }
 
 impl Failure {
-    pub(crate) fn new(kind: Kind, cause: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: FailureKind, cause: impl Into<String>) -> Self {
         Failure { kind, cause: printable(&cause.into()), remedy: None }
     }
 
     pub(crate) fn failed(cause: impl Into<String>) -> Self {
-        Self::new(Kind::Failed, cause)
+        Self::new(FailureKind::Failed, cause)
     }
 
     pub(crate) fn usage(cause: impl Into<String>) -> Self {
-        Self::new(Kind::Usage, cause)
+        Self::new(FailureKind::Usage, cause)
     }
 
     pub(crate) fn peer(cause: impl Into<String>) -> Self {
-        Self::new(Kind::Peer, cause)
+        Self::new(FailureKind::Peer, cause)
     }
 
     pub(crate) fn mismatch(cause: impl Into<String>) -> Self {
-        Self::new(Kind::Mismatch, cause)
+        Self::new(FailureKind::Mismatch, cause)
     }
 
     pub(crate) fn refused(cause: impl Into<String>) -> Self {
-        Self::new(Kind::Refused, cause)
+        Self::new(FailureKind::Refused, cause)
     }
 
     pub(crate) fn interrupted() -> Self {
-        Self::new(Kind::Interrupted, "interrupted")
+        Self::new(FailureKind::Interrupted, "interrupted")
     }
 
     /// Adds a remedy: what the user can do about it.
@@ -125,13 +125,13 @@ impl Failure {
         self.remedy.as_deref()
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> FailureKind {
         self.kind
     }
 
     /// Returns whether there is nothing to print: the user, or the reader of the output, knows.
     pub(crate) fn is_silent(&self) -> bool {
-        self.remedy.is_none() && matches!(self.kind, Kind::Interrupted | Kind::NobodyReads)
+        self.remedy.is_none() && matches!(self.kind, FailureKind::Interrupted | FailureKind::NobodyReads)
     }
 
     /// Prints cause and remedy to standard error, with `--json` as an object.
@@ -172,7 +172,7 @@ impl Failure {
             )),
             ConnectError::Rejected { private_data } => match readable(private_data) {
                 Some(reason) if reason == TOO_MANY => {
-                    Self::new(Kind::TurnedAway, format!("{addr} refused: {reason}"))
+                    Self::new(FailureKind::TurnedAway, format!("{addr} refused: {reason}"))
                 }
                 Some(reason) => Self::refused(format!("{addr} refused: {reason}")),
                 None => Self::refused(format!("{addr} refused the connection")),

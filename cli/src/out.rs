@@ -15,7 +15,7 @@ use serde::Serialize;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-use crate::failure::{Failure, Kind, is_printable};
+use crate::failure::{Failure, FailureKind, is_printable};
 
 /// Prints a line.
 macro_rules! say {
@@ -152,7 +152,7 @@ fn try_line(text: fmt::Arguments<'_>) -> io::Result<()> {
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     if let Err(error) = try_line(text) {
         if error.kind() == ErrorKind::BrokenPipe {
-            std::process::exit(i32::from(Kind::NobodyReads.code()));
+            std::process::exit(i32::from(FailureKind::NobodyReads.code()));
         }
         complain!("rddp: writing to standard output: {error}");
         std::process::exit(1);

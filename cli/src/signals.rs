@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -47,7 +47,7 @@ fn watch(signals: SigSet) {
 
 /// Ends the process at once.
 fn exit() -> ! {
-    std::process::exit(i32::from(Kind::Interrupted.code()))
+    std::process::exit(i32::from(FailureKind::Interrupted.code()))
 }
 
 /// Returns whether the program was asked to stop.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use rddp_decode::{Event, Summary, decode};
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::out;
 
 const EXAMPLES: &str = "\
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &DecodeArgs) -> Result<(), Failure> {
     let flushed = printer.out.flush();
     if let Some(error) = printer.failed.or(flushed.err()) {
         return Err(match error.kind() {
-            ErrorKind::BrokenPipe => Failure::new(Kind::NobodyReads, "nobody reads the output"),
+            ErrorKind::BrokenPipe => Failure::new(FailureKind::NobodyReads, "nobody reads the output"),
             _ => Failure::failed(format!("writing to standard output: {error}")),
         });
     }

@@ -8,7 +8,7 @@ use rddp_rnic::{Operation, QpState, SendWr, TerminateCode};
 use super::active::{Active, REQUEST, expect};
 use super::script::{Answer, Ask, GUARD, MAX, READ_SEED, REGION, WORD_AT, Which, pattern};
 use crate::endpoint::Agreed;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 
 /// Sizes of messages: none, one, a few octets; one FPDU and many.
 const SIZES: [usize; 6] = [0, 1, 64, 4096, 65_536, MAX];
@@ -58,7 +58,7 @@ pub(super) fn run(addr: SocketAddr, markers: bool) -> Result<Checks, Failure> {
             over = check(&mut active).err();
         }
         match &over {
-            Some(failure) if failure.kind() == Kind::Interrupted => return Err(failure.clone()),
+            Some(failure) if failure.kind() == FailureKind::Interrupted => return Err(failure.clone()),
             Some(failure) => list.push((name, Some(failure.to_string()))),
             None => list.push((name, None)),
         }
@@ -175,7 +175,7 @@ fn revoked(active: &mut Active) -> Result<(), Failure> {
     while active.end.qp.state() == QpState::ReadyToSend && Instant::now() < deadline {
         // The connection ends, so the receive for an answer is flushed.
         if let Err(failure) = active.end.try_next(Duration::from_millis(50))
-            && failure.kind() == Kind::Interrupted
+            && failure.kind() == FailureKind::Interrupted
         {
             return Err(failure);
         }

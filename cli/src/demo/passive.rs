@@ -13,7 +13,7 @@ use super::script::{
     difference, pattern,
 };
 use crate::endpoint::Endpoint;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::perf::Server;
 use crate::{addr, child, out, signals};
 
@@ -41,7 +41,7 @@ pub(crate) fn run() -> Result<(), Failure> {
             continue;
         };
         if let Err(failure) = serve(&rnic, request)
-            && failure.kind() != Kind::Interrupted
+            && failure.kind() != FailureKind::Interrupted
         {
             failure.report();
             result = Err(failure);
@@ -139,7 +139,7 @@ impl Passive {
                     return Ok(Some(completion));
                 }
                 Ok(_) => {}
-                Err(failure) if failure.kind() == Kind::Interrupted => return Err(failure),
+                Err(failure) if failure.kind() == FailureKind::Interrupted => return Err(failure),
                 // The active process checks how the connection ends: its last check makes this end
                 // send a Terminate.
                 Err(_) => return Ok(None),

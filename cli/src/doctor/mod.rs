@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use self::finding::{Finding, Level, Topic, print};
 use self::interfaces::Interface;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::out;
 
 const EXAMPLES: &str = "\
@@ -114,7 +114,7 @@ fn verdict(findings: &[Finding]) -> Result<(), Failure> {
     match findings.iter().find(|finding| finding.level == Level::Bad) {
         None => Ok(()),
         Some(bad) => {
-            let kind = if bad.topic == Topic::Peer { Kind::Peer } else { Kind::Failed };
+            let kind = if bad.topic == Topic::Peer { FailureKind::Peer } else { FailureKind::Failed };
             // What is said of a program names it.
             let subject = if bad.topic == Topic::Verbs { "" } else { &format!("{}: ", bad.subject) };
             Err(Failure::new(kind, format!("{subject}{}", bad.value)))

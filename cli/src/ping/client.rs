@@ -11,7 +11,7 @@ use super::PingArgs;
 use super::advert::{Advert, text};
 use crate::addr;
 use crate::endpoint::{Agreed, Endpoint};
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::out::{self, say};
 use crate::signals;
 use crate::units::micros;
@@ -34,7 +34,7 @@ pub(super) fn run(host: &str, args: &PingArgs) -> Result<(), Failure> {
     }
     let mut times = Times::new()?;
     let ended = client.rounds(args, &mut times);
-    let interrupted = ended.as_ref().is_err_and(|failure| failure.kind() == Kind::Interrupted);
+    let interrupted = ended.as_ref().is_err_and(|failure| failure.kind() == FailureKind::Interrupted);
     if times.rounds() > 0 || interrupted {
         client.summarise(addr, args, &times);
     }
@@ -113,7 +113,7 @@ impl Client {
         self.end.post(&SendWr::send_inline(SEND, &Advert::of(region).emit()).unsignaled())?;
         loop {
             let completion = self.end.next(PATIENCE).map_err(|failure| match failure.kind() {
-                Kind::Interrupted => failure,
+                FailureKind::Interrupted => failure,
                 kind => Failure::new(kind, format!("waiting for the server to {what}: {failure}")),
             })?;
             if completion.completed == Completed::Receive {

@@ -12,7 +12,7 @@ use super::advert::Advert;
 use super::{MAX_SIZE, PingArgs};
 use crate::addr;
 use crate::endpoint::{Agreed, Endpoint};
-use crate::failure::{Failure, Kind, readable};
+use crate::failure::{Failure, FailureKind, readable};
 use crate::out;
 use crate::places::{Place, Places};
 use crate::signals;
@@ -93,7 +93,7 @@ fn serve_one(rnic: &Rnic, request: ConnectRequest, json: bool) {
         session.rounds(&mut rounds)
     });
     match served {
-        Err(failure) if failure.kind() != Kind::Interrupted => {
+        Err(failure) if failure.kind() != FailureKind::Interrupted => {
             let after = format!("after {rounds} rounds: {failure}");
             out::client_failed(&name, &Failure::new(failure.kind(), after));
         }
@@ -141,7 +141,7 @@ impl Session {
     /// Returns the client's next message; `None` when the client has disconnected.
     fn advert(&self) -> Result<Option<Advert>, Failure> {
         let received = match self.end.try_next(IDLE) {
-            Err(failure) if failure.kind() == Kind::Interrupted => {
+            Err(failure) if failure.kind() == FailureKind::Interrupted => {
                 self.end.close();
                 return Err(failure);
             }

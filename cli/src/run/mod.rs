@@ -28,7 +28,7 @@ use rddp_policy::{Family, Fault, Policy, Thresholds, VerbsSettings};
 use rddp_switch::{placement, sdp, switch};
 
 use self::library::Library;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::logging;
 use crate::out::complain;
 
@@ -171,7 +171,7 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
     command.envs(args.zcopy_sink_threshold.as_ref().map(|octets| (sdp::SINK_THRESHOLD, octets)));
     command.envs(logging::of_program(verbose).map(|filter| (rddp_log::VARIABLE, filter)));
     let error = command.exec();
-    Err(Failure::new(Kind::CannotRun, format!("{}: {error}", path.display())))
+    Err(Failure::new(FailureKind::CannotRun, format!("{}: {error}", path.display())))
 }
 
 impl RunArgs {

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::elf::{self, Linking};
 use super::library::Library;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 
 /// Most interpreters that are checked, of which each is a script with the next one as its
 /// interpreter. The kernel follows as many.
@@ -24,7 +24,7 @@ const DEPTH: usize = 5;
 /// Returns the file that the shell would run.
 pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let missing = || {
-        Failure::new(Kind::NotFound, format!("there is no program {}", name.display()))
+        Failure::new(FailureKind::NotFound, format!("there is no program {}", name.display()))
             .remedy("name it with its folder, or check PATH")
     };
     let found = if name.as_bytes().contains(&b'/') {
@@ -37,7 +37,7 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     if is_executable(&found) {
         Ok(found)
     } else {
-        Err(Failure::new(Kind::CannotRun, format!("{}: not a file that may be run", found.display())))
+        Err(Failure::new(FailureKind::CannotRun, format!("{}: not a file that may be run", found.display())))
     }
 }
 
@@ -73,13 +73,13 @@ fn refuse_privileged(path: &Path) -> Result<(), Failure> {
     let becomes = |bit: u32, owner: u32, me: u32| found.mode() & bit != 0 && owner != me;
     if becomes(0o4000, found.uid(), user) || becomes(0o2000, found.gid(), group) {
         let what = format!("{} is setuid or setgid: no library is loaded into it", path.display());
-        return Err(Failure::new(Kind::CannotRun, what)
+        return Err(Failure::new(FailureKind::CannotRun, what)
             .remedy("run it as the user that it becomes, or a copy of it without that bit"));
     }
     // The superuser gains nothing by them.
     if user != 0 && has_capabilities(path) {
         let what = format!("{} has file capabilities: no library is loaded into it", path.display());
-        return Err(Failure::new(Kind::CannotRun, what)
+        return Err(Failure::new(FailureKind::CannotRun, what)
             .remedy("run a copy of it (cp leaves them behind), if need be as a user that has them"));
     }
     Ok(())
@@ -114,7 +114,7 @@ fn program_of_env<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Option<&'a [
 
 fn check_linking(path: &Path, head: &[u8], library: Library) -> Result<(), Failure> {
     let cannot = |what: &str, remedy: &str| {
-        Err(Failure::new(Kind::CannotRun, format!("{} {what}", path.display())).remedy(remedy))
+        Err(Failure::new(FailureKind::CannotRun, format!("{} {what}", path.display())).remedy(remedy))
     };
     match elf::linking(head) {
         Linking::Dynamic => Ok(()),

@@ -15,7 +15,7 @@ use nix::unistd::geteuid;
 
 use super::dynamic::Dynamic;
 use super::library::Library;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 
 /// The names of the real libraries. The last two are those that programs load at run time, which
 /// else belong to packages for building programs.
@@ -127,7 +127,7 @@ pub(crate) fn refuse_own_copy(program: &Path) -> Result<(), Failure> {
         Some(name) => {
             let what =
                 format!("{} has {name} inside ({name}.a): it does not call another", program.display());
-            Err(Failure::new(Kind::CannotRun, what)
+            Err(Failure::new(FailureKind::CannotRun, what)
                 .remedy("link it with the shared library, or take your system's package of it"))
         }
     }

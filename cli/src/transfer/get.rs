@@ -18,7 +18,7 @@ use super::talk::{Next, Talk};
 use super::target::{STANDARD, Target};
 use super::tasks::Hub;
 use super::tree;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::signals;
 
 pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
@@ -81,7 +81,7 @@ fn texts(names: &[PathBuf]) -> Result<Vec<String>, Failure> {
 
 /// Turns an error of a local file into a failure.
 fn failed(error: FileError) -> Failure {
-    error.failure(Kind::Failed)
+    error.failure(FailureKind::Failed)
 }
 
 fn destination(local: &Path, name: &str) -> Result<PathBuf, Failure> {

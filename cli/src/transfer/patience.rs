@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::{out, signals};
 
 /// The first pause and the longest, each of which is varied so that many clients do not come back
@@ -19,7 +19,7 @@ pub(super) fn patiently<T>(
     let (until, mut pause) = (Instant::now() + retry, FIRST);
     loop {
         let failure = match work() {
-            Err(failure) if failure.kind() == Kind::TurnedAway => failure,
+            Err(failure) if failure.kind() == FailureKind::TurnedAway => failure,
             done => return done,
         };
         let left = until.saturating_duration_since(Instant::now());
@@ -55,9 +55,9 @@ mod tests {
                 if calls <= times { Err(Failure::new(kind, "no")) } else { Ok(calls) }
             })
         };
-        assert_eq!(work(Kind::TurnedAway, 2).unwrap(), 3);
-        assert_eq!(work(Kind::Refused, 4).unwrap_err().kind(), Kind::Refused);
-        let away = patiently(Duration::ZERO, || Err::<(), _>(Failure::new(Kind::TurnedAway, "no")));
+        assert_eq!(work(FailureKind::TurnedAway, 2).unwrap(), 3);
+        assert_eq!(work(FailureKind::Refused, 4).unwrap_err().kind(), FailureKind::Refused);
+        let away = patiently(Duration::ZERO, || Err::<(), _>(Failure::new(FailureKind::TurnedAway, "no")));
         assert!(away.is_err());
     }
 }

@@ -21,7 +21,7 @@ use rddp_rnic::{MemoryRegion, Remote, Stag};
 use serde::{Deserialize, Serialize};
 
 use super::checksum::Check;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 
 /// Pieces of a file that are under way at a time, and the octets of each. Both limit the memory
 /// that one client can make the server use.
@@ -277,10 +277,10 @@ impl Message for ToClient {
         match self {
             ToClient::Refused { reason, remedy, mismatch, changed, turned_away } => {
                 let kind = match (mismatch, changed) {
-                    (true, _) => Kind::Mismatch,
-                    (false, true) => Kind::Changed,
-                    (false, false) if *turned_away => Kind::TurnedAway,
-                    (false, false) => Kind::Refused,
+                    (true, _) => FailureKind::Mismatch,
+                    (false, true) => FailureKind::Changed,
+                    (false, false) if *turned_away => FailureKind::TurnedAway,
+                    (false, false) => FailureKind::Refused,
                 };
                 let failure = Failure::new(kind, format!("the server: {}", bounded(reason)));
                 Some(remedy.as_deref().map(bounded).into_iter().fold(failure, Failure::remedy))

@@ -18,7 +18,7 @@ use super::talk::Talk;
 use super::target::STANDARD;
 use super::tasks::Hub;
 use super::tree;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 
 /// The id of Writes, which cause no completions.
 const WRITE: u64 = 1;
@@ -67,7 +67,7 @@ async fn one(args: &PutArgs, local: &Path, remote: &str, hub: &Rc<Hub>) -> Resul
 
 /// Turns an error of a local file into a failure.
 fn failed(error: FileError) -> Failure {
-    error.failure(Kind::Failed)
+    error.failure(FailureKind::Failed)
 }
 
 fn name(path: &Path) -> Result<&str, Failure> {

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde::Serialize;
 
 use super::checksum::Check;
-use crate::failure::{Failure, Kind, printable};
+use crate::failure::{Failure, FailureKind, printable};
 use crate::out::{self, complain, say};
 use crate::signals;
 use crate::units::{about, rate};
@@ -223,7 +223,7 @@ pub(super) fn replaced_text(replaced: bool) -> &'static str {
 pub(super) fn resumable(failure: Failure) -> Failure {
     let remedy = "repeat the command: it goes on where it ended";
     match failure.kind() {
-        Kind::Interrupted | Kind::Peer => failure.remedy(remedy),
+        FailureKind::Interrupted | FailureKind::Peer => failure.remedy(remedy),
         _ => failure,
     }
 }

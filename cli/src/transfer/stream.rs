@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 
 use super::checksum::{CHUNK, Check, Checksum};
 use super::files::FileError;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 
 /// Octets that a pipe which can be written to accepts without waiting (POSIX's `PIPE_BUF`, on
 /// Linux).
@@ -95,7 +95,7 @@ impl Stream {
     fn wrong(&self, error: std::io::Error) -> FileError {
         match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EPIPE) => FileError::Stopped(Failure::new(
-                Kind::NobodyReads,
+                FailureKind::NobodyReads,
                 format!("{}: nobody reads it any more", self.name),
             )),
             Some(Errno::ENOSPC | Errno::EDQUOT) => FileError::Full(self.name.clone()),

@@ -10,7 +10,7 @@ use super::Server;
 use super::served::Served;
 use super::startups::Entry;
 use super::workers::Newcomer;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::places::{Place, TOO_MANY};
 use crate::transfer::checksum::Check;
 use crate::transfer::files::FileError;
@@ -126,7 +126,7 @@ impl<'a> Client<'a> {
         let request = self.proven().await?;
         if let Stay::Startup { host, .. } = self.stay {
             let place = self.server.places.take(host);
-            let place = place.ok_or_else(|| Failure::new(Kind::TurnedAway, TOO_MANY))?;
+            let place = place.ok_or_else(|| Failure::new(FailureKind::TurnedAway, TOO_MANY))?;
             self.talk.seat(place.meter());
             self.stay = Stay::Place { _place: place };
         }
@@ -155,13 +155,14 @@ impl<'a> Client<'a> {
     /// once, the client could lose the message.
     async fn refuse(&mut self, failure: &Failure) {
         let [mismatch, changed, turned_away] =
-            [Kind::Mismatch, Kind::Changed, Kind::TurnedAway].map(|kind| failure.kind() == kind);
+            [FailureKind::Mismatch, FailureKind::Changed, FailureKind::TurnedAway]
+                .map(|kind| failure.kind() == kind);
         let (reason, remedy) = match failure.kind() {
-            Kind::Interrupted => ("it is being stopped".to_owned(), None),
+            FailureKind::Interrupted => ("it is being stopped".to_owned(), None),
             _ => (failure.to_string(), failure.how().map(str::to_owned)),
         };
         let refused = ToClient::Refused { reason, remedy, mismatch, changed, turned_away };
-        let asked = matches!(self.stay, Stay::Place { .. }) || failure.kind() != Kind::Peer;
+        let asked = matches!(self.stay, Stay::Place { .. }) || failure.kind() != FailureKind::Peer;
         // A client that asks for nothing is not waited for.
         if self.talk.say(&refused).is_ok() && asked {
             self.talk.await_end(REFUSAL_TIMEOUT).await;
@@ -398,10 +399,10 @@ fn valid(terms: Terms) -> Result<Terms, Failure> {
 /// Returns the failure that a client is told for an error of a file.
 pub(super) fn refused(error: FileError) -> Failure {
     match error {
-        FileError::Changed(_) => error.failure(Kind::Changed),
+        FileError::Changed(_) => error.failure(FailureKind::Changed),
         // Descriptors are wanted like places. Files that are open need no more of them, so the
         // client loses nothing if it comes back; of a tree, it has what has arrived.
-        FileError::NoDescriptor { .. } => error.failure(Kind::TurnedAway),
-        _ => error.failure(Kind::Refused),
+        FileError::NoDescriptor { .. } => error.failure(FailureKind::TurnedAway),
+        _ => error.failure(FailureKind::Refused),
     }
 }

@@ -30,7 +30,7 @@ use super::files::Root;
 use super::greeting::{Hello, NoHello};
 use super::tasks::Hub;
 use super::token::{self, Token};
-use crate::failure::{EXIT_CODES, Failure, Kind};
+use crate::failure::{EXIT_CODES, Failure, FailureKind};
 use crate::out;
 use crate::places::{Places, TOO_MANY};
 use crate::threads::NO_THREAD;
@@ -137,7 +137,7 @@ fn serve(args: &ServeArgs, dir: &Path) -> Result<(), Failure> {
             .remedy("name the directory that it is in"));
     }
     let token = Token::of(args.token.as_deref())?;
-    let root = Root::open(dir).map_err(|error| error.failure(Kind::Failed))?;
+    let root = Root::open(dir).map_err(|error| error.failure(FailureKind::Failed))?;
     let (listener, addr) = listen(&rnic, args)?;
     if args.json {
         out::json_event(&Listening { listening: addr });
@@ -227,10 +227,10 @@ impl Server {
             Err(failure) => Err(failure),
         };
         match served {
-            Err(failure) if failure.kind() == Kind::TurnedAway => {
+            Err(failure) if failure.kind() == FailureKind::TurnedAway => {
                 self.warnings.turned_away(&failure.to_string());
             }
-            Err(failure) if failure.kind() != Kind::Interrupted => out::client_failed(&peer, &failure),
+            Err(failure) if failure.kind() != FailureKind::Interrupted => out::client_failed(&peer, &failure),
             _ => {}
         }
     }

@@ -9,7 +9,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, mkdirat};
 use nix::unistd::syncfs;
 
-use super::arriving::{Arriving, Kind};
+use super::arriving::{Arriving, Contents};
 use super::below::{beneath, has_begun, kind, set_dir_mode};
 use super::departure::Named;
 use super::left_out::{LeftOut, What};
@@ -303,7 +303,7 @@ impl Arrival {
         let partial = self.begun(name).filter(|partial| partial.len() == from);
         let partial = partial.ok_or_else(|| FileError::Stopped(out_of_step()))?;
         let (shown, last) = (name.shown(), attributes.last(size));
-        Ok(Arriving { shown, last, from, kind: Kind::Long(partial), named: None })
+        Ok(Arriving { shown, last, from, contents: Contents::Long(partial), named: None })
     }
 
     async fn begin(
@@ -317,17 +317,17 @@ impl Arrival {
         let dir = self.writable(path, name)?;
         replaces(&dir, last, self.clobber, &shown)?;
         let begun = self.begun(name);
-        let kind = if size >= WORTH_RESUMING {
+        let contents = if size >= WORTH_RESUMING {
             let mut partial = match begun {
                 Some(partial) => partial,
                 None => self.partial(&dir, last).await?,
             };
             partial.restart()?;
-            Kind::Long(partial)
+            Contents::Long(partial)
         } else {
-            Kind::Short(Short::new(dir, &self.part, last, self.terms.check, &shown)?)
+            Contents::Short(Short::new(dir, &self.part, last, self.terms.check, &shown)?)
         };
-        Ok(Arriving { shown, last: attributes.last(size), from: 0, kind, named: None })
+        Ok(Arriving { shown, last: attributes.last(size), from: 0, contents, named: None })
     }
 
     async fn complete(
@@ -336,10 +336,10 @@ impl Arrival {
     ) -> Result<(), FileError> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         file.check(self.terms.check, tick).await?;
-        let Arriving { shown, last, from, kind, .. } = file;
-        let replaced = match kind {
-            Kind::Short(short) => short.finish(last, self.clobber, &shown)?,
-            Kind::Long(partial) => partial.finish(last, &self.hub).await?,
+        let Arriving { shown, last, from, contents, .. } = file;
+        let replaced = match contents {
+            Contents::Short(short) => short.finish(last, self.clobber, &shown)?,
+            Contents::Long(partial) => partial.finish(last, &self.hub).await?,
         };
         self.counts.files += 1;
         self.counts.octets += last.size - from;

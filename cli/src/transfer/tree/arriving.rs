@@ -14,12 +14,12 @@ pub(super) struct Arriving {
     pub(super) last: Last,
     /// The offset at which this transfer began.
     pub(super) from: u64,
-    pub(super) kind: Kind,
+    pub(super) contents: Contents,
     /// The checksum that the sender has named.
     pub(super) named: Option<[u8; 32]>,
 }
 
-pub(super) enum Kind {
+pub(super) enum Contents {
     Short(Short),
     Long(Partial),
 }
@@ -32,17 +32,17 @@ impl Arriving {
         hub: &Hub,
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {
-        let end = match &self.kind {
-            Kind::Short(short) => short.end,
-            Kind::Long(partial) => partial.len(),
+        let end = match &self.contents {
+            Contents::Short(short) => short.end,
+            Contents::Long(partial) => partial.len(),
         };
         let fits = offset >= end && octets.len() as u64 <= self.last.size.saturating_sub(offset);
         if !fits {
             return Err(FileError::Stopped(out_of_step()));
         }
-        match &mut self.kind {
-            Kind::Short(short) => short.write(offset, octets, &self.shown, tick).await,
-            Kind::Long(partial) => partial.append(offset, octets, hub, tick).await,
+        match &mut self.contents {
+            Contents::Short(short) => short.write(offset, octets, &self.shown, tick).await,
+            Contents::Long(partial) => partial.append(offset, octets, hub, tick).await,
         }
     }
 
@@ -56,14 +56,14 @@ impl Arriving {
             return Ok(());
         }
         let size = self.last.size;
-        let ours = match &mut self.kind {
-            Kind::Short(short) => short.checksum(size, tick).await?.digest(),
-            Kind::Long(partial) => partial.checksum(size, tick).await?.digest(),
+        let ours = match &mut self.contents {
+            Contents::Short(short) => short.checksum(size, tick).await?.digest(),
+            Contents::Long(partial) => partial.checksum(size, tick).await?.digest(),
         };
         if ours == self.named {
             return Ok(());
         }
-        if let Kind::Long(partial) = &mut self.kind {
+        if let Contents::Long(partial) = &mut self.contents {
             partial.remove();
         }
         let shown = &self.shown;
@@ -72,7 +72,7 @@ impl Arriving {
 
     /// Removes the file, which changed at the sender.
     pub(super) fn discard(self) {
-        if let Kind::Long(partial) = self.kind {
+        if let Contents::Long(partial) = self.contents {
             partial.discard();
         }
     }

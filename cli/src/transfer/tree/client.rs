@@ -17,7 +17,7 @@ use super::departure::{Departure, Depth, Named};
 use super::left_out::{LeftOut, What};
 use super::pipe::{GetPipe, PutPipe};
 use super::record::Left;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, FailureKind};
 use crate::out::{self, say};
 use crate::transfer::Common;
 use crate::transfer::checksum::Check;
@@ -244,7 +244,7 @@ pub(super) fn all_read(failed: u64) -> Result<(), Failure> {
     if failed == 0 {
         return Ok(());
     }
-    Err(Failure::new(Kind::Changed, format!("{failed} could not be read, or changed meanwhile"))
+    Err(Failure::new(FailureKind::Changed, format!("{failed} could not be read, or changed meanwhile"))
         .remedy("see to the names above, and repeat the command: what has arrived is not sent again"))
 }
 
@@ -316,7 +316,7 @@ fn made(local: &Path) -> Result<bool, FileError> {
 
 /// Turns an error of a local file into a failure.
 fn failed(error: FileError) -> Failure {
-    error.failure(Kind::Failed)
+    error.failure(FailureKind::Failed)
 }
 
 /// Adds up what all connections have moved.

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 
 use serde::Serialize;
 
-use crate::failure::{Failure, Kind, printable};
+use crate::failure::{Failure, FailureKind, printable};
 use crate::out::{self, complain};
 
 /// Entries that are named without `-v`.
@@ -162,7 +162,7 @@ impl LeftOut {
         let mut unasked: Vec<_> = self.counts.keys().filter(|what| !self.is_asked_for(**what)).collect();
         unasked.dedup_by_key(|what| what.remedy());
         let remedies: Vec<_> = unasked.into_iter().map(|what| what.remedy()).collect();
-        Err(Failure::new(Kind::LeftOut, format!("left out: {words}")).remedy(remedies.join("; ")))
+        Err(Failure::new(FailureKind::LeftOut, format!("left out: {words}")).remedy(remedies.join("; ")))
     }
 }
 
