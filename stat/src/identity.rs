@@ -9,7 +9,7 @@ use crate::phase::Phase;
 /// The kind of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum ConnectionKind {
     /// A queue pair.
     #[default]
     Qp = 1,
@@ -21,15 +21,15 @@ pub enum Kind {
     Tcp = 4,
 }
 
-impl Kind {
+impl ConnectionKind {
     /// Returns the name, as it is printed.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Kind::Qp => "qp",
-            Kind::Stream => "stream",
-            Kind::Sdp => "sdp",
-            Kind::Tcp => "tcp",
+            ConnectionKind::Qp => "qp",
+            ConnectionKind::Stream => "stream",
+            ConnectionKind::Sdp => "sdp",
+            ConnectionKind::Tcp => "tcp",
         }
     }
 
@@ -51,11 +51,13 @@ impl Kind {
                 | TerminatesSent
                 | TerminatesReceived
         );
-        of_streams || matches!(self, Kind::Qp | Kind::Tcp)
+        of_streams || matches!(self, ConnectionKind::Qp | ConnectionKind::Tcp)
     }
 
     fn of(number: u8) -> Option<Self> {
-        [Kind::Qp, Kind::Stream, Kind::Sdp, Kind::Tcp].into_iter().find(|kind| *kind as u8 == number)
+        [ConnectionKind::Qp, ConnectionKind::Stream, ConnectionKind::Sdp, ConnectionKind::Tcp]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
     }
 }
 
@@ -63,7 +65,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// A QP, or a stream.
-    pub kind: Kind,
+    pub kind: ConnectionKind,
     /// True of the end that sent the Request of the startup.
     pub active: bool,
     /// The QP's number; 0 of a stream.
@@ -100,7 +102,7 @@ impl Identity {
     pub fn of_words(words: &[u64; IDENTITY_LEN]) -> Option<(Self, Phase)> {
         let [head, number, cookie, l0, l1, l2, p0, p1, p2, since] = *words;
         let identity = Identity {
-            kind: Kind::of(head as u8)?,
+            kind: ConnectionKind::of(head as u8)?,
             active: head >> ACTIVE_AT & 1 == 1,
             number: number as u32,
             cookie,

@@ -12,9 +12,9 @@
 //! that have become another connection's meanwhile.
 //!
 //! ```
-//! use rddp_stat::{Counter, Counts, Connection, Identity, Kind, Page, Phase};
+//! use rddp_stat::{Counter, Counts, Connection, Identity, ConnectionKind, Page, Phase};
 //!
-//! let identity = Identity { kind: Kind::Qp, number: 7, cookie: 99, ..Identity::default() };
+//! let identity = Identity { kind: ConnectionKind::Qp, number: 7, cookie: 99, ..Identity::default() };
 //! let mut connection = Connection { identity, phase: Phase::ReadyToSend, ..Connection::default() };
 //! connection.counts.set(Counter::FpdusSent, 3);
 //! let page = Page { pid: 42, connections: vec![connection], ..Page::default() };
@@ -31,7 +31,7 @@ mod page;
 mod phase;
 
 pub use counter::{Counter, Counts};
-pub use identity::{Identity, Kind};
+pub use identity::{ConnectionKind, Identity};
 pub use page::{Connection, Page, PageError, TerminateCount, terminates_word};
 pub use phase::Phase;
 

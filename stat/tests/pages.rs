@@ -6,7 +6,9 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use rddp_stat::layout::{COUNTS, HEADER, SLOT, WORD, header, slot};
-use rddp_stat::{Connection, Counter, Counts, Identity, Kind, Page, PageError, Phase, TerminateCount};
+use rddp_stat::{
+    Connection, ConnectionKind, Counter, Counts, Identity, Page, PageError, Phase, TerminateCount,
+};
 
 fn counts() -> impl Strategy<Value = Counts> {
     vec(any::<u64>(), COUNTS).prop_map(Counts::of_words)
@@ -25,7 +27,7 @@ fn address() -> impl Strategy<Value = SocketAddr> {
 
 prop_compose! {
     fn identity()(
-        kind in prop_oneof![Just(Kind::Qp), Just(Kind::Stream), Just(Kind::Sdp), Just(Kind::Tcp)],
+        kind in prop_oneof![Just(ConnectionKind::Qp), Just(ConnectionKind::Stream), Just(ConnectionKind::Sdp), Just(ConnectionKind::Tcp)],
         (active, number, cookie, since) in any::<(bool, u32, u64, u64)>(),
         local in option::of(address()),
         peer in option::of(address()),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use rddp_rnic::TerminateCode;
-use rddp_stat::{Counter, Identity, Kind};
+use rddp_stat::{ConnectionKind, Counter, Identity};
 
 use super::process::Process;
 use super::sample::Joined;
@@ -71,7 +71,7 @@ fn of_tcp(tcp: &TcpInfo) -> String {
 /// Returns the name of a connection within its process: streams have no number.
 pub(super) fn name(identity: &Identity) -> String {
     match identity.kind {
-        Kind::Qp => format!("qp:{}", identity.number),
+        ConnectionKind::Qp => format!("qp:{}", identity.number),
         kind => kind.name().to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use rddp_stat::{Connection, Counter, Identity, Kind, Phase};
+use rddp_stat::{Connection, ConnectionKind, Counter, Identity, Phase};
 use rddp_stream::{Shown, Why, shown_streams};
 
 /// A stream, and the processes that hold its socket.
@@ -33,7 +33,7 @@ pub(super) fn with(pid: u32, streams: &[Stream]) -> Vec<Connection> {
 
 impl From<Shown> for Stream {
     fn from(shown: Shown) -> Self {
-        let kind = if shown.sdp { Kind::Sdp } else { Kind::Stream };
+        let kind = if shown.sdp { ConnectionKind::Sdp } else { ConnectionKind::Stream };
         let identity = Identity { kind, active: shown.active, cookie: shown.cookie, ..Identity::default() };
         let mut connection = Connection { identity, phase: phase_of(shown.phase), ..Connection::default() };
         let code_of = |why| shown.ended.filter(|ended| ended.why == why).map(|ended| ended.code.0);

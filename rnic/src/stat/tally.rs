@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rddp_stat::layout::slot;
-use rddp_stat::{Counter, Identity, Kind, Phase, terminates_word};
+use rddp_stat::{ConnectionKind, Counter, Identity, Phase, terminates_word};
 
 use super::file::{StatFile, add, change_owner};
 use crate::conn::socket::TcpSocket;
@@ -39,8 +39,8 @@ impl Tally {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let identity = Identity {
             kind: match transport {
-                Transport::Iwarp => Kind::Qp,
-                Transport::Tcp => Kind::Tcp,
+                Transport::Iwarp => ConnectionKind::Qp,
+                Transport::Tcp => ConnectionKind::Tcp,
             },
             active,
             number: qp.0,

@@ -4,7 +4,7 @@ use std::fs::{File, read_dir, read_link};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use rddp_stat::{Counter, Kind, Page, Phase};
+use rddp_stat::{ConnectionKind, Counter, Page, Phase};
 
 use super::{StatFile, Tally};
 use crate::conn::socket::TcpSocket;
@@ -39,7 +39,9 @@ fn begun(file: &Arc<StatFile>, qp: u32) -> Tally {
 #[test]
 fn a_connection_is_shown_with_its_wire() {
     let file = Arc::<StatFile>::default();
-    for (qp, transport, kind) in [(0x7005, Transport::Iwarp, Kind::Qp), (0x7006, Transport::Tcp, Kind::Tcp)] {
+    for (qp, transport, kind) in
+        [(0x7005, Transport::Iwarp, ConnectionKind::Qp), (0x7006, Transport::Tcp, ConnectionKind::Tcp)]
+    {
         let tally = file.take();
         tally.begin(QpNum(qp), transport, true, &socket());
         let page = page_with(qp).unwrap();
