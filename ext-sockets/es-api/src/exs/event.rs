@@ -1,14 +1,14 @@
-//! Kinds of events: the numbers of `EXS_EVT_*`.
+//! Types of events: the numbers of `EXS_EVT_*`.
 
 use std::ffi::c_int;
 
 use rddp_real::Errno;
 
-/// Kind of an operation, as its event has it.
+/// `exs_evt_type`: the operation whose end an event tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[expect(missing_docs, reason = "each is the call of its name")]
-pub enum Kind {
+pub enum EventType {
     Poll = 1,
     Connect = 2,
     Accept = 3,

@@ -50,7 +50,7 @@ pub use crate::sys::exs::{
     receive_message, send, send_file, send_message,
 };
 pub use close::{closing, closing_range, is_used, replacing};
-pub use event::Kind;
+pub use event::EventType;
 pub use memory::{UNREGISTERED, deregister, register};
 pub use queue::MOST;
 pub use timeouts::{answers_option, option, set_option};

@@ -87,7 +87,7 @@ impl Operation {
     /// Gives the event to the queue (EX9).
     pub(super) fn end(self, fd: c_int, end: Conclusion) {
         let (kind, result) = match (end, self.direction()) {
-            (Conclusion::Of(result), _) => (self.work.kind() as c_int, result),
+            (Conclusion::Of(result), _) => (self.work.event_type() as c_int, result),
             (Conclusion::TooLate, Direction::Send) => (SEND_TIMEOUT, Err(Errno::TIMED_OUT)),
             (Conclusion::TooLate, Direction::Receive) => (RECEIVE_TIMEOUT, Err(Errno::TIMED_OUT)),
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use libc::pollfd;
 use rddp_real::Errno;
 
-use super::event::{Kind, number};
+use super::event::{EventType, number};
 use super::polled::Polled;
 use super::queue::Queue;
 use crate::as_program::{self, PollPlaces, would_block};
@@ -104,7 +104,7 @@ impl Polling {
             self.queue.wake_waiters();
         }
         self.queue.complete(Event {
-            kind: Kind::Poll as c_int,
+            kind: EventType::Poll as c_int,
             errno: number(result),
             socket: self.fd(),
             ahandle: self.ahandle,

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use libc::{MSG_MORE, POLLOUT, off_t};
 use rddp_real::Errno;
 
-use super::event::Kind;
+use super::event::EventType;
 use super::memory::Used;
 use crate::as_program::{self, Address, Pieces, Places, would_block};
 use crate::sys::exs::Event;
@@ -75,15 +75,15 @@ const STAGE: usize = 64 << 10;
 const STAGES: usize = 16;
 
 impl Work {
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn event_type(&self) -> EventType {
         match self {
-            Work::Send { is_message: false, .. } => Kind::Send,
-            Work::Send { .. } => Kind::SendMsg,
-            Work::Receive { is_message: false, .. } => Kind::Recv,
-            Work::Receive { .. } => Kind::RecvMsg,
-            Work::SendFile { .. } => Kind::SendFile,
-            Work::Connect { .. } => Kind::Connect,
-            Work::Accept { .. } => Kind::Accept,
+            Work::Send { is_message: false, .. } => EventType::Send,
+            Work::Send { .. } => EventType::SendMsg,
+            Work::Receive { is_message: false, .. } => EventType::Recv,
+            Work::Receive { .. } => EventType::RecvMsg,
+            Work::SendFile { .. } => EventType::SendFile,
+            Work::Connect { .. } => EventType::Connect,
+            Work::Accept { .. } => EventType::Accept,
         }
     }
 
