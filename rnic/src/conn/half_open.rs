@@ -13,7 +13,7 @@ use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 
 use super::listen::ListenerInner;
-use super::peer_count::{Origin, PeerCount, Slot};
+use super::peer_count::{Counted, Origin, PeerCount};
 use super::socket::TcpSocket;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
@@ -53,7 +53,7 @@ impl HalfOpenSet {
 struct Arriving {
     socket: TcpSocket,
     opening: Opening,
-    slot: Slot,
+    counted: Counted,
     listener: Weak<ListenerInner>,
 }
 
@@ -74,13 +74,13 @@ impl HalfOpen {
         listener: Weak<ListenerInner>,
         socket: TcpSocket,
         opening: Opening,
-        slot: Slot,
+        counted: Counted,
         deadline: Deadline,
     ) -> io::Result<()> {
         let half_open = Arc::new_cyclic(|weak: &Weak<HalfOpen>| {
             let source: Weak<dyn Source> = weak.clone();
             let token = device.driver.add(source);
-            let arriving = Mutex::new(Some(Arriving { socket, opening, slot, listener }));
+            let arriving = Mutex::new(Some(Arriving { socket, opening, counted, listener }));
             HalfOpen { token, device: Arc::downgrade(device), deadline, arriving }
         });
         device.half_opens.0.lock().insert(half_open.token, half_open.clone());
@@ -100,7 +100,7 @@ impl HalfOpen {
     }
 
     fn is_of(&self, count: &Arc<PeerCount>, origin: Origin) -> bool {
-        self.arriving.lock().as_ref().is_some_and(|it| it.slot.is_of(count, origin))
+        self.arriving.lock().as_ref().is_some_and(|it| it.counted.is_of(count, origin))
     }
 
     fn end(&self) {
@@ -143,10 +143,10 @@ impl Source for HalfOpen {
         match self.advance(driver) {
             None => {}
             Some(Done::Closed) => self.end(),
-            Some(Done::Request(Arriving { socket, slot, listener, .. }, asked)) => {
+            Some(Done::Request(Arriving { socket, counted, listener, .. }, asked)) => {
                 self.end();
                 if let Some(listener) = listener.upgrade() {
-                    listener.push(socket, asked, slot);
+                    listener.push(socket, asked, counted);
                 }
             }
         }

@@ -14,7 +14,7 @@ use rddp_rdma::ConnectOptions;
 use socket2::{SockAddr, Socket};
 
 use super::half_open::HalfOpen;
-use super::peer_count::Slot;
+use super::peer_count::Counted;
 use super::request::{ConnectRequest, Pending};
 use super::socket::{TcpSocket, no_delay, tcp_socket};
 use crate::deadline::Deadline;
@@ -196,8 +196,8 @@ impl ListenerInner {
     }
 
     /// Has a Request wait for the program's answer, unless too many do.
-    pub(super) fn push(&self, socket: TcpSocket, asked: Asked, slot: Slot) {
-        let Some(waiting) = self.device.waiting.take_like(&slot) else {
+    pub(super) fn push(&self, socket: TcpSocket, asked: Asked, counted: Counted) {
+        let Some(waiting) = self.device.waiting.take_like(&counted) else {
             tracing::warn!("Request refused: too many wait for an answer (RnicConfig::max_waiting)");
             return;
         };
@@ -205,9 +205,9 @@ impl ListenerInner {
             socket.peer_addr().ok().and_then(|peer| peer.as_socket()),
             asked.private_data().len(),
         );
-        drop(slot);
+        drop(counted);
         let (device, options) = (self.device.clone(), self.options.clone());
-        let pending = Pending { device, options, socket, asked, slot: waiting };
+        let pending = Pending { device, options, socket, asked, counted: waiting };
         let mut requests = self.requests.lock();
         requests.push_back(ConnectRequest(Home::new(pending)));
         self.ready.give();
@@ -229,7 +229,7 @@ impl ListenerInner {
 
     /// Takes a place among the half-open connections. Where there is none left, the oldest of the
     /// address with the most of them goes (RFC 5042 §6.4.2): slow peers are many at few addresses.
-    fn place(&self, peer: Option<IpAddr>) -> Option<Slot> {
+    fn place(&self, peer: Option<IpAddr>) -> Option<Counted> {
         let count = &self.device.half_open_count;
         count.take(peer).or_else(|| {
             self.device.half_opens.end_oldest(count, count.crowd(peer)?);
@@ -239,7 +239,7 @@ impl ListenerInner {
 
     /// Has the background thread read the Request of a new connection.
     fn admit(&self, socket: TcpSocket, peer: Option<SocketAddr>) {
-        let Some(slot) = self.place(peer.map(|peer| peer.ip())) else {
+        let Some(counted) = self.place(peer.map(|peer| peer.ip())) else {
             tracing::warn!(
                 ?peer,
                 "connection refused: too many have not finished their startup (RnicConfig::max_half_open)"
@@ -248,11 +248,11 @@ impl ListenerInner {
         };
         let opening = Opening::passive(self.transport);
         if let Some(asked) = opening.asked_at_once() {
-            return self.push(socket, asked, slot);
+            return self.push(socket, asked, counted);
         }
         let deadline = Deadline::after(self.options.timeout);
         let admitted = socket.set_nonblocking(true).and_then(|()| no_delay(&socket)).and_then(|()| {
-            HalfOpen::await_request(&self.device, self.this.clone(), socket, opening, slot, deadline)
+            HalfOpen::await_request(&self.device, self.this.clone(), socket, opening, counted, deadline)
         });
         if let Err(error) = admitted {
             tracing::warn!(?peer, %error, "connection refused");

@@ -41,17 +41,17 @@ impl PeerCount {
     }
 
     /// Counts one connection more. Returns `None` where there are too many already.
-    pub(super) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Slot> {
+    pub(super) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Counted> {
         self.take_of(peer.map(Origin::of))
     }
 
     /// Counts a connection here that is counted elsewhere. Returns `None` where there are too many
     /// already.
-    pub(super) fn take_like(self: &Arc<Self>, slot: &Slot) -> Option<Slot> {
-        self.take_of(slot.peer)
+    pub(super) fn take_like(self: &Arc<Self>, counted: &Counted) -> Option<Counted> {
+        self.take_of(counted.peer)
     }
 
-    fn take_of(self: &Arc<Self>, peer: Option<Origin>) -> Option<Slot> {
+    fn take_of(self: &Arc<Self>, peer: Option<Origin>) -> Option<Counted> {
         let mut count = self.count.lock();
         if count.0 >= self.max {
             return None;
@@ -64,7 +64,7 @@ impl PeerCount {
             *of_peer += 1;
         }
         count.0 += 1;
-        Some(Slot { count: self.clone(), peer })
+        Some(Counted { count: self.clone(), peer })
     }
 
     /// Returns the origin that has the most connections, one of which has to go before another can
@@ -93,19 +93,19 @@ impl PeerCount {
 
 /// A counted connection. Dropping it takes it off the count.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct Counted {
     count: Arc<PeerCount>,
     peer: Option<Origin>,
 }
 
-impl Slot {
+impl Counted {
     /// Returns whether the connection is counted here, with this origin.
     pub(super) fn is_of(&self, count: &Arc<PeerCount>, origin: Origin) -> bool {
         Arc::ptr_eq(&self.count, count) && self.peer == Some(origin)
     }
 }
 
-impl Drop for Slot {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.count.give(self.peer);
     }

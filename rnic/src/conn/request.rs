@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rddp_mpa::Negotiated;
 use rddp_rdma::ConnectOptions;
 
-use super::peer_count::Slot;
+use super::peer_count::Counted;
 use super::socket::TcpSocket;
 use crate::device::DeviceInner;
 use crate::error::ConnectError;
@@ -49,7 +49,7 @@ pub(super) struct Pending {
     pub(super) options: ConnectOptions,
     pub(super) socket: TcpSocket,
     pub(super) asked: Asked,
-    pub(super) slot: Slot,
+    pub(super) counted: Counted,
 }
 
 impl ConnectRequest {
@@ -85,13 +85,13 @@ impl ConnectRequest {
         let inner = qp.inner.here()?;
         let _place = inner.claim()?;
         let options = &inner.attrs.options(options);
-        let Pending { socket, asked, slot, .. } = self.0.into_inner()?;
+        let Pending { socket, asked, counted, .. } = self.0.into_inner()?;
         let Some(terms) = asked.accept(options, &options.private_data)?.send(&socket)? else {
             return Err(ConnectError::Declined);
         };
         let negotiated = terms.negotiated();
         inner.attach(socket, terms, options, false, || ())?;
-        drop(slot);
+        drop(counted);
         Ok(negotiated)
     }
 
