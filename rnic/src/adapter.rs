@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::budget::Budget;
 use crate::conn::linger::LingerSet;
-use crate::event::{EventQueue, Sink};
+use crate::event::{EventQueue, EventSink};
 use crate::io::driver::Driver;
 use crate::kernel::Kernel;
 use crate::mem::MemTable;
@@ -20,7 +20,7 @@ pub(crate) struct Adapter {
     pub(crate) mem: MemTable,
     pub(crate) kernel: Option<Arc<Kernel>>,
     pub(crate) events: EventQueue,
-    pub(crate) sink: Option<Arc<dyn Sink>>,
+    pub(crate) event_sink: Option<Arc<dyn EventSink>>,
     /// Octets of partial FPDUs.
     pub(crate) partial: Budget,
     /// Octets of Responses that are promised to TCP and not taken yet.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::cq::CompletionQueue;
-use crate::event::{EventQueue, Sink};
+use crate::event::{EventQueue, EventSink};
 use crate::kernel::{KernelPlacement, Placement};
 use crate::mem::Access;
 use crate::queues::options::{NoReceive, Transport};
@@ -37,8 +37,8 @@ pub struct RnicConfig {
     /// read until others have finished, and a QP that keeps others waiting for seconds is reset.
     pub max_partial: usize,
     /// A receiver for the asynchronous events of all QPs as they happen, besides the queue and the
-    /// sink of each QP. Numbers of QPs are a device's own: see [`Sink`].
-    pub sink: Option<Arc<dyn Sink>>,
+    /// sink of each QP. Numbers of QPs are a device's own: see [`EventSink`].
+    pub event_sink: Option<Arc<dyn EventSink>>,
     /// Placement in the kernel, for QPs that choose it ([`QpConfig::placement`]). Needs the feature
     /// `kernel`, and rights.
     pub kernel: Option<KernelPlacement>,
@@ -52,7 +52,7 @@ impl Default for RnicConfig {
             max_waiting: 4096,
             max_waiting_per_peer: 1024,
             max_partial: 256 << 20,
-            sink: None,
+            event_sink: None,
             kernel: None,
         }
     }
@@ -91,7 +91,7 @@ pub struct QpConfig {
     /// device use is refused.
     pub events: Option<EventQueue>,
     /// A receiver for each asynchronous event as it happens, besides the queue.
-    pub sink: Option<Arc<dyn Sink>>,
+    pub event_sink: Option<Arc<dyn EventSink>>,
     /// The level at which the peer's Writes are placed. Where the kernel cannot (link-local IPv6,
     /// markers, large FPDUs, a device without [`RnicConfig::kernel`]) that is the user level all
     /// the same, and [`Rnic::left_to_user`](crate::Rnic::left_to_user) counts it.
@@ -113,7 +113,7 @@ impl QpConfig {
             inbound_write: true,
             no_receive: NoReceive::Terminate,
             events: None,
-            sink: None,
+            event_sink: None,
             placement: Placement::User,
             transport: Transport::default(),
         }

@@ -78,7 +78,7 @@ impl Rnic {
                 mem: MemTable::with_kernel(MemLimits::default(), kernel.clone()),
                 kernel,
                 events: EventQueue::new()?,
-                sink: config.sink.clone(),
+                event_sink: config.event_sink.clone(),
                 partial: Budget::new(config.max_partial),
                 promised: Budget::new(MAX_PROMISED),
                 lingering: LingerSet::new(linger::MAX),

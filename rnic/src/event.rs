@@ -20,31 +20,31 @@ use crate::io::counter::Counter;
 use crate::io::ready_set::epoll_timeout;
 
 /// A receiver of asynchronous events as they happen: those of one QP
-/// ([`QpConfig::sink`](crate::QpConfig::sink)), or of all QPs of a device
-/// ([`RnicConfig::sink`](crate::RnicConfig::sink)).
+/// ([`QpConfig::event_sink`](crate::QpConfig::event_sink)), or of all QPs of a device
+/// ([`RnicConfig::event_sink`](crate::RnicConfig::event_sink)).
 ///
 /// The numbers in an event are the device's own: QPs of two devices may have the same. So each
 /// device needs a sink of its own, unless the sink can do without the numbers.
 ///
 /// ```
 /// use std::sync::{Arc, mpsc};
-/// use rddp_rnic::{AsyncEvent, Rnic, RnicConfig, Sink};
+/// use rddp_rnic::{AsyncEvent, Rnic, RnicConfig, EventSink};
 ///
 /// #[derive(Debug)]
 /// struct Forward(mpsc::Sender<AsyncEvent>);
 ///
-/// impl Sink for Forward {
+/// impl EventSink for Forward {
 ///     fn take(&self, event: AsyncEvent) {
 ///         let _ = self.0.send(event); // for a thread that may call the device
 ///     }
 /// }
 ///
 /// let (sender, _events) = mpsc::channel();
-/// let sink: Option<Arc<dyn Sink>> = Some(Arc::new(Forward(sender)));
-/// let rnic = Rnic::with_config(&RnicConfig { sink, ..Default::default() })?;
+/// let event_sink: Option<Arc<dyn EventSink>> = Some(Arc::new(Forward(sender)));
+/// let rnic = Rnic::with_config(&RnicConfig { event_sink, ..Default::default() })?;
 /// # Ok::<(), rddp_rnic::Error>(())
 /// ```
-pub trait Sink: Debug + Send + Sync {
+pub trait EventSink: Debug + Send + Sync {
     /// Takes one event. The calling thread is the one that noticed it, and holds locks of the
     /// device and of the QP: this must return soon, or it delays the QP. It must not call the
     /// device, and above all not a QP (no [`state`](crate::QueuePair::state), no drop of a
@@ -223,7 +223,7 @@ impl EventQueue {
     }
 }
 
-impl Sink for EventQueue {
+impl EventSink for EventQueue {
     fn take(&self, event: AsyncEvent) {
         let Ok(queue) = self.0.here() else { return };
         if !(queue.wanted)(&event.kind) {

@@ -12,7 +12,7 @@
 //!   ([`begin`](QueuePair::begin)). The peer is any RNIC with iWARP, Linux's `siw`, or another
 //!   `Rnic`.
 //! - Whatever happens to a QP and no completion tells is an [`AsyncEvent`], in an [`EventQueue`] or
-//!   handed to a [`Sink`].
+//!   handed to an [`EventSink`].
 //!
 //! # Example
 //!
@@ -140,7 +140,7 @@ pub use counters::Counters;
 pub use cq::CompletionQueue;
 pub use device::Rnic;
 pub use error::{AnswerError, ConnectError, Error, PostError, PostListError, SgeFault};
-pub use event::{EventQueue, Sink};
+pub use event::{EventQueue, EventSink};
 pub use home::Forked;
 pub use io::counter::Counter;
 pub use kernel::{KERNEL_BLOCK, KernelCounts, KernelPlacement, LeftToUser, Placement};

@@ -11,7 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use parking_lot::Mutex;
-use rddp_rnic::{AsyncEvent, Listener, QpNum, Rnic, RnicConfig, Sink};
+use rddp_rnic::{AsyncEvent, EventSink, Listener, QpNum, Rnic, RnicConfig};
 
 use crate::errors::{self, Outcome};
 
@@ -51,7 +51,7 @@ impl Engine {
     /// Opens the RNIC.
     pub(crate) fn start() -> Outcome<Arc<Self>> {
         let notes = Arc::new(Notes::new()?);
-        let config = RnicConfig { sink: Some(notes.clone()), ..RnicConfig::default() };
+        let config = RnicConfig { event_sink: Some(notes.clone()), ..RnicConfig::default() };
         let rnic = Rnic::with_config(&config).map_err(errors::of_device)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&notes.bell, EpollEvent::new(EpollFlags::EPOLLIN, NOTES))?;
@@ -158,7 +158,7 @@ impl Notes {
     }
 }
 
-impl Sink for Notes {
+impl EventSink for Notes {
     fn take(&self, event: AsyncEvent) {
         self.events.lock().push_back(event);
         let _ = self.bell.write(1);

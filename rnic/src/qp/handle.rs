@@ -98,7 +98,7 @@ impl QueuePair {
                     placement: config.placement,
                     transport: config.transport,
                     events: config.events.as_ref().unwrap_or(&device.events).clone(),
-                    sink: config.sink.clone(),
+                    event_sink: config.event_sink.clone(),
                     send_cq: send_cq.clone(),
                     recv_cq: recv_cq.clone(),
                     device: device.adapter.clone(),

@@ -9,7 +9,7 @@ use rddp_rdma::{AsyncEvent, AsyncEventKind, ConnectOptions, Element};
 
 use crate::adapter::Adapter;
 use crate::cq::CqInner;
-use crate::event::{EventQueue, Sink};
+use crate::event::{EventQueue, EventSink};
 use crate::kernel::Placement;
 use crate::mem::{Access, PdId, QpNum};
 use crate::queues::options::{NoReceive, Transport};
@@ -29,7 +29,7 @@ pub(crate) struct QpAttributes {
     pub(crate) placement: Placement,
     pub(crate) transport: Transport,
     pub(crate) events: EventQueue,
-    pub(crate) sink: Option<Arc<dyn Sink>>,
+    pub(crate) event_sink: Option<Arc<dyn EventSink>>,
     pub(crate) send_cq: Arc<CqInner>,
     pub(crate) recv_cq: Arc<CqInner>,
     pub(crate) device: Arc<Adapter>,
@@ -78,8 +78,8 @@ impl QpAttributes {
 
     /// Calls the sinks that take the events of the QP: the device's, and the QP's own. A panic in
     /// the program's code costs the QP nothing.
-    fn tell_sinks(&self, tell: impl Fn(&dyn Sink)) {
-        for sink in self.device.sink.iter().chain(&self.sink) {
+    fn tell_sinks(&self, tell: impl Fn(&dyn EventSink)) {
+        for sink in self.device.event_sink.iter().chain(&self.event_sink) {
             if catch_unwind(AssertUnwindSafe(|| tell(&**sink))).is_err() {
                 tracing::error!(qp = self.num.0, "a panic in the program's sink of events");
             }

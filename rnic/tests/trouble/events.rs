@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use rddp_rnic::{
-    Access, AsyncEvent, AsyncEventKind, CqNum, Element, Error, EventQueue, QpConfig, QpNum, QpState,
-    QueuePair, RecvWr, Rnic, RnicConfig, Sink, SrqConfig, Status,
+    Access, AsyncEvent, AsyncEventKind, CqNum, Element, Error, EventQueue, EventSink, QpConfig, QpNum,
+    QpState, QueuePair, RecvWr, Rnic, RnicConfig, SrqConfig, Status,
 };
 use rddp_test_support::{Peer, plain, segment};
 
@@ -19,7 +19,7 @@ struct Kept {
     forgotten: Mutex<Vec<QpNum>>,
 }
 
-impl Sink for Kept {
+impl EventSink for Kept {
     fn take(&self, event: AsyncEvent) {
         self.taken.lock().unwrap().push(event);
     }
@@ -40,7 +40,7 @@ fn connected(change: impl FnOnce(&mut QpConfig)) -> (End, Peer) {
 #[test]
 fn a_sink_takes_what_the_queue_takes_and_learns_that_a_qp_is_gone() {
     let sink = Arc::new(Kept::default());
-    let (end, mut raw) = connected(|config| config.sink = Some(sink.clone()));
+    let (end, mut raw) = connected(|config| config.event_sink = Some(sink.clone()));
     let num = end.qp.num();
     raw.send(&[]);
     let fault = end.event_like(|event| matches!(event, AsyncEventKind::Fault(_)));
@@ -58,7 +58,7 @@ fn a_sink_takes_what_the_queue_takes_and_learns_that_a_qp_is_gone() {
 #[derive(Debug)]
 struct Panics;
 
-impl Sink for Panics {
+impl EventSink for Panics {
     fn take(&self, event: AsyncEvent) {
         panic!("at {event:?}");
     }
@@ -70,7 +70,7 @@ impl Sink for Panics {
 
 #[test]
 fn a_sink_that_panics_costs_no_event_and_no_connection() {
-    let (end, raw) = connected(|config| config.sink = Some(Arc::new(Panics)));
+    let (end, raw) = connected(|config| config.event_sink = Some(Arc::new(Panics)));
     raw.fin();
     assert_eq!([end.event(), end.event()], [AsyncEventKind::Established, AsyncEventKind::CloseComplete]);
     assert_eq!(end.qp.state(), QpState::Idle);
@@ -81,7 +81,7 @@ fn a_sink_that_panics_costs_no_event_and_no_connection() {
 #[test]
 fn a_sink_of_the_device_takes_the_events_of_all_its_qps() {
     let [of_device, of_qp] = [0, 1].map(|_| Arc::new(Kept::default()));
-    let config = RnicConfig { sink: Some(of_device.clone()), ..RnicConfig::default() };
+    let config = RnicConfig { event_sink: Some(of_device.clone()), ..RnicConfig::default() };
     let rnic = Rnic::with_config(&config).unwrap();
     let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
     let queue = EventQueue::new().unwrap();
@@ -90,7 +90,7 @@ fn a_sink_of_the_device_takes_the_events_of_all_its_qps() {
         let mut config = QpConfig::new(&cq);
         config.srq = Some(srq.clone());
         if is_special {
-            config.sink = Some(of_qp.clone());
+            config.event_sink = Some(of_qp.clone());
             config.events = Some(queue.clone());
         }
         let qp = pd.create_qp(&config).unwrap();
