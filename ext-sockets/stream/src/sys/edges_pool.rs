@@ -27,10 +27,10 @@ const KEPT: usize = 64;
 
 /// Set once any set is kept.
 static ANY: AtomicBool = AtomicBool::new(false);
-static PLACES: [Place; KEPT] = [const { Place::empty() }; KEPT];
+static SETS: [KeptSet; KEPT] = [const { KeptSet::empty() }; KEPT];
 
 /// A kept set. Its fields are the taker's alone while it is taken.
-struct Place {
+struct KeptSet {
     /// The [mark](Taker) of the thread that has the set; 0: nobody has.
     taken: AtomicUsize,
     /// An address in the stack frame that took it.
@@ -44,7 +44,7 @@ struct Place {
     number: AtomicI32,
 }
 
-impl Place {
+impl KeptSet {
     const fn empty() -> Self {
         Self {
             taken: AtomicUsize::new(0),
@@ -117,27 +117,27 @@ impl Taker {
 
     /// Takes a free place: the one that has this socket registered, if there is one.
     fn take(&self, cookie: u64, number: RawFd) -> Option<usize> {
-        let is_its = |at: &usize| PLACES[*at].is_free() && PLACES[*at].has(cookie, number);
-        let is_unused = |at: &usize| PLACES[*at].is_free() && PLACES[*at].cookie.load(Ordering::Relaxed) == 0;
-        let is_free = |at: &usize| PLACES[*at].is_free();
+        let is_its = |at: &usize| SETS[*at].is_free() && SETS[*at].has(cookie, number);
+        let is_unused = |at: &usize| SETS[*at].is_free() && SETS[*at].cookie.load(Ordering::Relaxed) == 0;
+        let is_free = |at: &usize| SETS[*at].is_free();
         let found = Some(self.last).filter(is_its).or_else(|| (0..KEPT).find(is_its));
         let found = found.or_else(|| (0..KEPT).find(is_unused)).or_else(|| (0..KEPT).find(is_free));
-        found.filter(|at| PLACES[*at].take(self)).or_else(|| self.left_behind())
+        found.filter(|at| SETS[*at].take(self)).or_else(|| self.left_behind())
     }
 
     /// Returns a place that this thread took in a stack frame that is gone: a signal handler has
     /// left the sleep by `siglongjmp`. On a stack of the handler's own that cannot be told.
     #[cold]
     fn left_behind(&self) -> Option<usize> {
-        let is_gone = |place: &Place| {
+        let is_gone = |kept: &KeptSet| {
             // A call that a handler has interrupted is further out by the kernel's frame at least.
-            place.taken.load(Ordering::Relaxed) == self.mark
-                && place.frame.load(Ordering::Relaxed) <= self.frame
+            kept.taken.load(Ordering::Relaxed) == self.mark
+                && kept.frame.load(Ordering::Relaxed) <= self.frame
         };
-        let at = PLACES.iter().position(is_gone).filter(|_| !is_on_other_stack())?;
-        PLACES[at].frame.store(self.frame, Ordering::Relaxed);
+        let at = SETS.iter().position(is_gone).filter(|_| !is_on_other_stack())?;
+        SETS[at].frame.store(self.frame, Ordering::Relaxed);
         // Nobody's: the set is closed, whatever is registered there.
-        PLACES[at].owner.store(0, Ordering::Relaxed);
+        SETS[at].owner.store(0, Ordering::Relaxed);
         Some(at)
     }
 }
@@ -201,39 +201,39 @@ impl EdgeSet {
             return Ok(this);
         };
         LAST.set(at);
-        this.set = this.kept(&PLACES[at], fd, cookie)?;
+        this.set = this.kept(&SETS[at], fd, cookie)?;
         Ok(this)
     }
 
     /// Returns the set of a place, emptied but for this socket; or a new one.
-    fn kept(&mut self, place: &Place, fd: RawFd, cookie: u64) -> Result<RawFd, Errno> {
-        match place.set_of(self.owner) {
-            Some(set) if place.has(cookie, fd) => {
+    fn kept(&mut self, kept: &KeptSet, fd: RawFd, cookie: u64) -> Result<RawFd, Errno> {
+        match kept.set_of(self.owner) {
+            Some(set) if kept.has(cookie, fd) => {
                 self.only = Some((cookie, fd));
                 return Ok(set);
             }
-            Some(set) if place.cookie.load(Ordering::Relaxed) == 0 || self.removes(place, set) => {
+            Some(set) if kept.cookie.load(Ordering::Relaxed) == 0 || self.removes(kept, set) => {
                 return Ok(set);
             }
             Some(set) => self.close(set),
             // The parent's: the number is a copy, and the set goes on without it.
-            None if place.set.load(Ordering::Relaxed) > 0 => {
-                self.close(place.set.load(Ordering::Relaxed) - 1);
+            None if kept.set.load(Ordering::Relaxed) > 0 => {
+                self.close(kept.set.load(Ordering::Relaxed) - 1);
             }
             None => {}
         }
-        place.note_nothing();
+        kept.note_nothing();
         let set = self.new_set()?;
         // For a thread that finds it left behind.
-        place.note(set, self.owner, 0, -1);
+        kept.note(set, self.owner, 0, -1);
         Ok(set)
     }
 
     /// Takes out what a kept set has. Returns whether that is certain: it is only by the number
     /// that it was added under, and if that still is the same socket's.
-    fn removes(&self, place: &Place, set: RawFd) -> bool {
-        let number = place.number.load(Ordering::Relaxed);
-        let is_its = self.calls.cookie(number) == Ok(place.cookie.load(Ordering::Relaxed));
+    fn removes(&self, kept: &KeptSet, set: RawFd) -> bool {
+        let number = kept.number.load(Ordering::Relaxed);
+        let is_its = self.calls.cookie(number) == Ok(kept.cookie.load(Ordering::Relaxed));
         is_its && self.control(set, libc::EPOLL_CTL_DEL, number, 0, 0).is_ok()
     }
 
@@ -285,7 +285,7 @@ impl EdgeSet {
                 (self.calls.0.show)(self.set);
                 self.set = self.new_set()?;
                 if let Some(at) = self.place {
-                    PLACES[at].note(self.set, self.owner, 0, -1);
+                    SETS[at].note(self.set, self.owner, 0, -1);
                 }
                 self.control(self.set, libc::EPOLL_CTL_ADD, fd, EDGES, tag)?;
             }
@@ -368,7 +368,7 @@ impl Drop for EdgeSet {
             // A handler of this thread forked, and this is the child: the place is not its own.
             return;
         }
-        let Some(place) = self.place.map(|at| &PLACES[at]) else {
+        let Some(kept) = self.place.map(|at| &SETS[at]) else {
             if self.set >= 0 {
                 self.close(self.set);
             }
@@ -376,16 +376,16 @@ impl Drop for EdgeSet {
         };
         if self.is_lost {
             (self.calls.0.show)(self.set);
-            place.note_nothing();
+            kept.note_nothing();
         } else if self.has_others {
             self.close(self.set);
-            place.note_nothing();
+            kept.note_nothing();
         } else if self.set >= 0 {
             let (cookie, number) = self.only.unwrap_or((0, -1));
-            place.note(self.set, self.owner, cookie, number);
+            kept.note(self.set, self.owner, cookie, number);
             ANY.store(true, Ordering::Relaxed);
         }
-        place.give_back();
+        kept.give_back();
     }
 }
 
@@ -396,21 +396,21 @@ pub fn forget_edges_of(calls: &Calls, fd: RawFd) {
         return;
     }
     let taker = Taker::here();
-    let has_it = |place: &&Place| {
-        place.cookie.load(Ordering::Relaxed) != 0 && place.number.load(Ordering::Relaxed) == fd
+    let has_it = |kept: &&KeptSet| {
+        kept.cookie.load(Ordering::Relaxed) != 0 && kept.number.load(Ordering::Relaxed) == fd
     };
-    for place in PLACES.iter().filter(has_it) {
-        if place.take(&taker) {
-            if let Some(set) = place.set_of(Process::me())
-                && place.number.load(Ordering::Relaxed) == fd
+    for kept in SETS.iter().filter(has_it) {
+        if kept.take(&taker) {
+            if let Some(set) = kept.set_of(Process::me())
+                && kept.number.load(Ordering::Relaxed) == fd
             {
                 let mut event = epoll_event { events: 0, u64: 0 };
                 // SAFETY: the event lives until the call returns. If the set has no such entry any
                 // more, nothing happens.
                 unsafe { (calls.0.epoll_ctl)(set, libc::EPOLL_CTL_DEL, fd, &raw mut event) };
-                place.cookie.store(0, Ordering::Relaxed);
+                kept.cookie.store(0, Ordering::Relaxed);
             }
-            place.give_back();
+            kept.give_back();
         }
     }
 }
@@ -418,23 +418,23 @@ pub fn forget_edges_of(calls: &Calls, fd: RawFd) {
 /// Closes the copies of the parent's sets, in the child of a `fork`, where no other thread is.
 pub fn forget_inherited_sets(calls: &Calls) {
     let me = Process::me();
-    for place in &PLACES {
-        let set = place.set.load(Ordering::Relaxed);
-        if set > 0 && place.owner.load(Ordering::Relaxed) != me.word() {
+    for kept in &SETS {
+        let set = kept.set.load(Ordering::Relaxed);
+        if set > 0 && kept.owner.load(Ordering::Relaxed) != me.word() {
             (calls.0.show)(set - 1);
             // SAFETY: the number is a copy of that of the parent's set, which nothing here uses.
             unsafe { (calls.0.close)(set - 1) };
-            place.note_nothing();
+            kept.note_nothing();
         }
         if set > 0 {
-            place.give_back();
+            kept.give_back();
         }
     }
 }
 
 /// Returns the upper half of the data of our entries, by which those of a foreign set are known.
 fn ours() -> u32 {
-    (PLACES.as_ptr().addr() >> 4) as u32 | 1
+    (SETS.as_ptr().addr() >> 4) as u32 | 1
 }
 
 fn milliseconds(span: Option<Duration>) -> c_int {

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::claim::{A_FEW, Use};
-use super::home::{Place, Slab};
+use super::home::{Slab, Slot};
 use super::layout::{BLOCK, BLOCKS, Entry, OF_BLOCKS, OWN_BLOCKS, OWN_BLOCKS_AT, SLOTS, block_at};
 use super::pool::Pool;
 use crate::state::{Rx, Tx};
@@ -63,9 +63,9 @@ const SET: u64 = 1 << 31;
 const PURPOSE_AT: u32 = 24;
 
 impl Owner {
-    pub(super) fn of(place: Place, purpose: u64) -> Self {
-        let generation = u64::from(Use::of(place.entry()).generation());
-        Self(generation << 32 | SET | purpose << PURPOSE_AT | place.number() as u64)
+    pub(super) fn of(slot: Slot, purpose: u64) -> Self {
+        let generation = u64::from(Use::of(slot.entry()).generation());
+        Self(generation << 32 | SET | purpose << PURPOSE_AT | slot.number() as u64)
     }
 
     /// Returns whether the slot is still in the use in which it reserved the block, or cannot be
@@ -143,16 +143,16 @@ unsafe impl Leases for Rx {
     }
 }
 
-pub(super) fn place_of<L: Leases>(of: &L) -> Place {
+pub(super) fn slot_holding<L: Leases>(of: &L) -> Slot {
     // SAFETY: `of` lies in a state, at the offset that `L` gives.
-    unsafe { Place::of(std::ptr::from_ref(of).addr() - L::AT) }
+    unsafe { Slot::of(std::ptr::from_ref(of).addr() - L::AT) }
 }
 
 /// Reserves a block, unless there is one. Returns whether there is one now.
 #[must_use]
 pub(crate) fn reserve(of: &mut impl Leases, purpose: Purpose) -> bool {
     if of.lease(purpose) == Lease::NONE {
-        *of.lease_mut(purpose) = reserved(place_of(of), purpose).map_or(Lease::NONE, Lease::of);
+        *of.lease_mut(purpose) = reserved(slot_holding(of), purpose).map_or(Lease::NONE, Lease::of);
     }
     of.lease(purpose) != Lease::NONE
 }
@@ -161,13 +161,13 @@ pub(crate) fn reserve(of: &mut impl Leases, purpose: Purpose) -> bool {
 pub(crate) fn give_back(of: &mut impl Leases, purpose: Purpose) {
     let lease = std::mem::replace(of.lease_mut(purpose), Lease::NONE);
     if let Some(number) = lease.number() {
-        given_back(place_of(of), purpose, number);
+        given_back(slot_holding(of), purpose, number);
     }
 }
 
 /// Returns the octets of the block, if there is one.
 pub(crate) fn block<L: Leases>(of: &L, purpose: Purpose) -> Option<&[u8]> {
-    let at = found(place_of(of), purpose, of.lease(purpose).number()?)?;
+    let at = found(slot_holding(of), purpose, of.lease(purpose).number()?)?;
     // SAFETY: the block is allocated, mapped as long as the state, and the stream's alone for this
     // purpose; a caller with `of` has the lock.
     Some(unsafe { std::slice::from_raw_parts(at, BLOCK) })
@@ -175,7 +175,7 @@ pub(crate) fn block<L: Leases>(of: &L, purpose: Purpose) -> Option<&[u8]> {
 
 /// Returns a block's octets for writing, as [`block`] does for reading.
 pub(crate) fn block_mut<L: Leases>(of: &mut L, purpose: Purpose) -> Option<&mut [u8]> {
-    let at = found(place_of(of), purpose, of.lease(purpose).number()?)?;
+    let at = found(slot_holding(of), purpose, of.lease(purpose).number()?)?;
     // SAFETY: as in `block`, and `of` is borrowed alone.
     Some(unsafe { std::slice::from_raw_parts_mut(at, BLOCK) })
 }
@@ -187,34 +187,34 @@ pub(crate) fn has_all<L: Leases>(of: &L, purposes: &[Purpose]) -> bool {
 }
 
 /// Returns the places for holders in the block of a state, if it has one.
-pub(super) fn holders<'a>(place: Place, lease: &AtomicU32) -> Option<&'a [AtomicU64]> {
+pub(super) fn holders<'a>(slot: Slot, lease: &AtomicU32) -> Option<&'a [AtomicU64]> {
     let number = Lease(lease.load(Ordering::Acquire)).number()?;
-    let at = found(place, Purpose::Holders, number)?;
+    let at = found(slot, Purpose::Holders, number)?;
     // SAFETY: the block is allocated, mapped as long as the state, and for this purpose only; it is
     // zeroed before it is known, and used by atomics alone.
     Some(unsafe { std::slice::from_raw_parts(at.cast(), Purpose::HOLDERS_LEN) })
 }
 
 /// Reserves a block for holders, if there is none yet; there may be none to get.
-pub(super) fn reserve_for_holders(place: Place, lease: &AtomicU32) {
+pub(super) fn reserve_for_holders(slot: Slot, lease: &AtomicU32) {
     if lease.load(Ordering::Acquire) != 0 {
         return;
     }
-    let Some(number) = reserved(place, Purpose::Holders) else { return };
-    let is_in_file = place.slab.home().pool.is_some();
-    if is_in_file && let Some(at) = found(place, Purpose::Holders, number) {
+    let Some(number) = reserved(slot, Purpose::Holders) else { return };
+    let is_in_file = slot.slab.home().pool.is_some();
+    if is_in_file && let Some(at) = found(slot, Purpose::Holders, number) {
         // SAFETY: the block has that many octets, and no other thread knows of it yet.
         unsafe { at.write_bytes(0, BLOCK) };
     }
     let lease = lease.compare_exchange(0, Lease::of(number).0, Ordering::AcqRel, Ordering::Relaxed);
     if lease.is_err() && is_in_file {
-        given_back(place, Purpose::Holders, number);
+        given_back(slot, Purpose::Holders, number);
     }
 }
 
-fn reserved(place: Place, purpose: Purpose) -> Option<u32> {
-    let Some(pool) = place.slab.home().pool else { return Some(purpose as u32) };
-    taken(pool, Owner::of(place, purpose as u64))
+fn reserved(slot: Slot, purpose: Purpose) -> Option<u32> {
+    let Some(pool) = slot.slab.home().pool else { return Some(purpose as u32) };
+    taken(pool, Owner::of(slot, purpose as u64))
 }
 
 /// Takes a free block of the file.
@@ -264,23 +264,23 @@ pub(super) fn sweep(pool: &'static Pool) -> bool {
     any
 }
 
-fn given_back(place: Place, purpose: Purpose, number: u32) {
-    let Some(pool) = place.slab.home().pool else { return };
+fn given_back(slot: Slot, purpose: Purpose, number: u32) {
+    let Some(pool) = slot.slab.home().pool else { return };
     if let Some((slab, index)) = pool.block(number)
-        && Owner::of(place, purpose as u64).gives_back(&slab.header().entries[index])
+        && Owner::of(slot, purpose as u64).gives_back(&slab.header().entries[index])
     {
         pool.free_block.store(number, Ordering::Relaxed);
     }
 }
 
 /// Returns the address of a block, if it belongs to this state and purpose.
-fn found(place: Place, purpose: Purpose, number: u32) -> Option<*mut u8> {
-    let (slab, offset): (Slab, usize) = match place.slab.home().pool {
+fn found(slot: Slot, purpose: Purpose, number: u32) -> Option<*mut u8> {
+    let (slab, offset): (Slab, usize) = match slot.slab.home().pool {
         // Without a file the number does not count: each purpose has one block.
-        None => (place.slab, OWN_BLOCKS_AT + purpose as usize * BLOCK),
+        None => (slot.slab, OWN_BLOCKS_AT + purpose as usize * BLOCK),
         Some(pool) => {
             let (slab, index) = pool.block(number)?;
-            let is_own = Owner::of(place, purpose as u64).has(&slab.header().entries[index]);
+            let is_own = Owner::of(slot, purpose as u64).has(&slab.header().entries[index]);
             is_own.then_some((slab, block_at(index)))?
         }
     };

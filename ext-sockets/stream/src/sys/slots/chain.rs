@@ -23,8 +23,8 @@ use std::marker::PhantomData;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::super::Guard;
-use super::blocks::{Lease, place_of};
-use super::home::Place;
+use super::blocks::{Lease, slot_holding};
+use super::home::Slot;
 use super::layout::BLOCK;
 use super::links::{Steps, bounds, find, next, set_bounds, set_next};
 use super::many;
@@ -79,22 +79,22 @@ pub(crate) const PIECES: usize = 16;
 
 /// The way to the octets of all chains of a stream, while the lock of [`Rx`] is held.
 pub(crate) struct Chains<'a> {
-    pub(super) place: Place,
+    pub(super) slot: Slot,
     alone: PhantomData<&'a mut [u8]>,
 }
 
 /// Splits what the lock of [`Rx`] guards: the value, the chains, the block of tables. None of them
 /// lies in another.
 pub(crate) fn parts<'a>(guard: &'a mut Guard<'_, Rx>) -> (&'a mut Rx, Chains<'a>, Table<'a>) {
-    let place = place_of::<Rx>(guard);
-    (guard, Chains { place, alone: PhantomData }, Table::at(place))
+    let slot = slot_holding::<Rx>(guard);
+    (guard, Chains { slot, alone: PhantomData }, Table::at(slot))
 }
 
 impl Chains<'_> {
     /// Sees to it that there are free blocks for so many octets, before this process gives up the
     /// system calls for that. Returns whether there are.
     pub(crate) fn prepare_to_confine(&mut self, octets: usize) -> bool {
-        many::prepare(self.place, octets.div_ceil(BLOCK))
+        many::prepare(self.slot, octets.div_ceil(BLOCK))
     }
 
     /// Adds octets at the end.
@@ -133,7 +133,7 @@ impl Chains<'_> {
     ) -> Result<Result<usize, E>, ChainError> {
         let len = len.min(PIECES * BLOCK - BLOCK);
         self.reserve(chain, len)?;
-        let pieces = Pieces::behind(self.place, chain, len)?;
+        let pieces = Pieces::behind(self.slot, chain, len)?;
         let filled = pieces.lend(self, fill);
         self.advance(chain, filled.as_ref().map_or(0, |count| len.min(*count)), |_| {})?;
         Ok(filled)
@@ -145,7 +145,7 @@ impl Chains<'_> {
     /// `Damaged`: the chain does not have so many.
     pub(crate) fn write_at(&mut self, chain: &Chain, offset: usize, octets: &[u8]) -> Result<(), ChainError> {
         let mut rest = octets;
-        visit(self.place, chain, offset, octets.len(), |piece| {
+        visit(self.slot, chain, offset, octets.len(), |piece| {
             let (now, later) = rest.split_at(piece.len);
             piece.octets_mut(self).copy_from_slice(now);
             rest = later;
@@ -160,7 +160,7 @@ impl Chains<'_> {
     pub(crate) fn read_at(&self, chain: &Chain, offset: usize, out: &mut [u8]) -> Result<(), ChainError> {
         let len = out.len();
         let mut rest = out;
-        visit(self.place, chain, offset, len, |piece| {
+        visit(self.slot, chain, offset, len, |piece| {
             let (now, later) = std::mem::take(&mut rest).split_at_mut(piece.len);
             now.copy_from_slice(piece.octets(self));
             rest = later;
@@ -180,7 +180,7 @@ impl Chains<'_> {
         len: usize,
         look: impl FnOnce(&[IoSlice<'_>]) -> R,
     ) -> Result<R, ChainError> {
-        Ok(Pieces::of(self.place, chain, offset, len)?.show(self, look))
+        Ok(Pieces::of(self.slot, chain, offset, len)?.show(self, look))
     }
 
     /// Copies octets from `offset` on to the program's buffers, as many as there are and have room.
@@ -196,7 +196,7 @@ impl Chains<'_> {
     ) -> Result<usize, ChainError> {
         let len = chain.len().checked_sub(offset).ok_or(ChainError::Damaged)?.min(sink.room());
         let mut count = 0;
-        visit(self.place, chain, offset, len, |piece| {
+        visit(self.slot, chain, offset, len, |piece| {
             let now = sink.fill(piece.octets(self));
             count += now;
             now == piece.len
@@ -227,7 +227,7 @@ impl Chains<'_> {
         }
         while left > 0 {
             steps.next()?;
-            let block = find(self.place, chain.first)?;
+            let block = find(self.slot, chain.first)?;
             let (from, to) = bounds(block)?;
             if left < to - from {
                 set_bounds(block, from + left, to);
@@ -251,12 +251,12 @@ impl Chains<'_> {
         }
         let Some(before) = len.checked_sub(1) else { return self.clear(chain) };
         let mut last = None;
-        visit(self.place, chain, before, 1, |piece| {
+        visit(self.slot, chain, before, 1, |piece| {
             last = Some((piece.lease, piece.from + 1));
             true
         })?;
         let (lease, end) = last.ok_or(ChainError::Damaged)?;
-        let block = find(self.place, lease)?;
+        let block = find(self.slot, lease)?;
         let (from, _) = bounds(block)?;
         (chain.last, chain.octets) = (lease, len as u32);
         self.cut_behind_last(chain)?;
@@ -291,7 +291,7 @@ impl Chains<'_> {
         if blocks > MOST_BLOCKS {
             return Err(ChainError::NoRoom);
         }
-        let last = find(self.place, chain.last)?;
+        let last = find(self.slot, chain.last)?;
         if next(last)? != Lease::NONE {
             return Err(ChainError::Damaged);
         }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::{SharedState, now};
-use super::home::{Place, Slab};
+use super::home::{Slab, Slot};
 use super::layout::{Entry, OF_SLOTS, SLOTS, slot_at};
 use super::pool::{self, Pool};
 use super::process::{Known, Process};
@@ -329,9 +329,9 @@ fn free(entry: &Entry, seen: Use) -> bool {
 }
 
 /// Ends the calling process's hold on a state, to which it has no reference any more.
-pub(super) fn leave_place(state: &State, place: Place) {
-    if let Some(pool) = place.slab.home().pool {
-        leave(state, place.slab, pool, place.number());
+pub(super) fn leave_slot(state: &State, slot: Slot) {
+    if let Some(pool) = slot.slab.home().pool {
+        leave(state, slot.slab, pool, slot.number());
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::super::now;
 use super::blocks::{self, Purpose};
-use super::home::Place;
+use super::home::Slot;
 use super::layout::OF_SLOTS;
 use super::pool::{self, Pool};
 use super::process::{Known, Process};
@@ -19,24 +19,24 @@ impl State {
     /// Returns whether the state lies in a file.
     #[must_use]
     pub fn is_in_file(&self) -> bool {
-        self.place().slab.home().pool.is_some()
+        self.slot().slab.home().pool.is_some()
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn slot(&self) -> Slot {
         // SAFETY: every state belongs to a `SharedState`.
-        unsafe { Place::of(std::ptr::from_ref(self).addr()) }
+        unsafe { Slot::of(std::ptr::from_ref(self).addr()) }
     }
 
     /// Returns the `SO_COOKIE` of the socket that this is the state of; 0: other processes cannot
     /// find it.
     #[must_use]
     pub fn cookie(&self) -> u64 {
-        self.place().entry().cookie.load(Ordering::Relaxed)
+        self.slot().entry().cookie.load(Ordering::Relaxed)
     }
 
     fn holders(&self) -> impl Iterator<Item = &AtomicU64> {
-        let many = blocks::holders(self.place(), &self.holders_in).unwrap_or_default();
-        self.place().entry().holders.iter().chain(&self.more_holders).chain(many)
+        let many = blocks::holders(self.slot(), &self.holders_in).unwrap_or_default();
+        self.slot().entry().holders.iter().chain(&self.more_holders).chain(many)
     }
 
     /// Notes that this process holds the socket.
@@ -55,7 +55,7 @@ impl State {
     }
 
     fn has_beside(&self, process: Process) -> bool {
-        self.place().entry().holders.iter().any(|holder| holder.load(Ordering::Relaxed) == process.word())
+        self.slot().entry().holders.iter().any(|holder| holder.load(Ordering::Relaxed) == process.word())
     }
 
     /// Notes that process `parent` is about to `fork`: the child holds the socket before it can say
@@ -80,7 +80,7 @@ impl State {
     }
 
     fn enter(&self, process: Process, known: &mut Known) {
-        let near = self.place().entry().holders.iter();
+        let near = self.slot().entry().holders.iter();
         if take_place(near.clone(), process) {
             return;
         }
@@ -97,7 +97,7 @@ impl State {
         if take_place(self.holders(), process) {
             return;
         }
-        blocks::reserve_for_holders(self.place(), &self.holders_in);
+        blocks::reserve_for_holders(self.slot(), &self.holders_in);
         if !take_place(self.holders(), process) {
             // Without a block the holder is taken for alive as long as any process has the file
             // mapped.
@@ -171,7 +171,7 @@ pub fn leave_closed(folder: &Path, user: u32, has: impl Fn(u64) -> bool) {
         Pool::of(folder, user, false);
         each_with(me, |state, _| {
             if !has(state.cookie()) {
-                claim::leave_place(state, state.place());
+                claim::leave_slot(state, state.slot());
             }
         });
     }

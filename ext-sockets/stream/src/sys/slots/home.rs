@@ -102,15 +102,15 @@ impl Slab {
     }
 }
 
-/// The place of a state: a slab, and an index there.
+/// A slot: a slab, and an index there.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Slot {
     pub(super) slab: Slab,
     index: usize,
 }
 
-impl Place {
-    /// Returns the place of the state at an address.
+impl Slot {
+    /// Returns the slot of the state at an address.
     ///
     /// # Safety
     /// At this address begins a state that a [`SharedState`](super::super::SharedState) has.

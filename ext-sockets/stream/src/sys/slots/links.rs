@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::blocks::Lease;
 use super::chain::{Chain, ChainError, Chains, MOST_BLOCKS};
-use super::home::Place;
+use super::home::Slot;
 use super::layout::BLOCK;
 use super::many::{self, Block, Many};
 use super::spans::Piece;
@@ -21,14 +21,14 @@ impl Chains<'_> {
         let mut steps = Steps::new();
         while chain.first != Lease::NONE {
             steps.next()?;
-            let block = find(self.place, chain.first)?;
+            let block = find(self.slot, chain.first)?;
             let (from, to) = bounds(block)?;
             if from < to {
                 break;
             }
             self.drop_first(chain, block)?;
         }
-        *chain = counted(self.place, chain.first)?;
+        *chain = counted(self.slot, chain.first)?;
         self.cut_behind_last(chain)
     }
 
@@ -38,7 +38,7 @@ impl Chains<'_> {
     /// `Damaged`: they do not.
     #[cfg(test)]
     pub(crate) fn check(&self, chain: &Chain) -> Result<(), ChainError> {
-        if counted(self.place, chain.first)? == *chain { Ok(()) } else { Err(ChainError::Damaged) }
+        if counted(self.slot, chain.first)? == *chain { Ok(()) } else { Err(ChainError::Damaged) }
     }
 
     /// Adds `len` octets, which `write` writes piece by piece.
@@ -55,7 +55,7 @@ impl Chains<'_> {
     /// Links blocks behind the last one that is in use, until there is room for `len` octets.
     pub(super) fn reserve(&mut self, chain: &mut Chain, len: usize) -> Result<(), ChainError> {
         let mut end = chain.last;
-        let room = if end == Lease::NONE { 0 } else { BLOCK - bounds(find(self.place, end)?)?.1 };
+        let room = if end == Lease::NONE { 0 } else { BLOCK - bounds(find(self.slot, end)?)?.1 };
         let wanted = len.saturating_sub(room).div_ceil(BLOCK);
         let blocks = wanted.saturating_add(chain.blocks as usize);
         let overflows = len.saturating_add(chain.len()) > u32::MAX as usize;
@@ -63,17 +63,17 @@ impl Chains<'_> {
             return Err(ChainError::NoRoom);
         }
         for _ in 0..wanted {
-            let Some(number) = many::take(self.place, Many::Chain) else {
+            let Some(number) = many::take(self.slot, Many::Chain) else {
                 self.cut_behind_last(chain)?;
                 return Err(ChainError::NoRoom);
             };
             let new = Lease::of(number);
-            let block = find(self.place, new)?;
+            let block = find(self.slot, new)?;
             set_next(block, Lease::NONE);
             set_bounds(block, 0, 0);
             match end {
                 Lease::NONE => chain.first = new,
-                end => set_next(find(self.place, end)?, new),
+                end => set_next(find(self.slot, end)?, new),
             }
             chain.blocks += 1;
             end = new;
@@ -93,7 +93,7 @@ impl Chains<'_> {
         let (mut left, mut steps) = (len, Steps::new());
         while left > 0 {
             steps.next()?;
-            let block = find(self.place, lease)?;
+            let block = find(self.slot, lease)?;
             let (from, to) = bounds(block)?;
             let now = left.min(BLOCK - to);
             write(Piece { lease, block, from: to, len: now }.octets_mut(self));
@@ -130,7 +130,7 @@ impl Chains<'_> {
         let behind = match chain.last {
             Lease::NONE => std::mem::take(chain).first,
             last => {
-                let block = find(self.place, last)?;
+                let block = find(self.slot, last)?;
                 let behind = next(block)?;
                 if behind == Lease::NONE {
                     return Ok(());
@@ -150,7 +150,7 @@ impl Chains<'_> {
         let (mut lease, mut count, mut steps) = (first, 0, Steps::new());
         while lease != Lease::NONE {
             steps.next()?;
-            let behind = next(find(self.place, lease)?)?;
+            let behind = next(find(self.slot, lease)?)?;
             #[cfg(test)]
             super::chain_tests::step();
             self.give_back(lease);
@@ -162,26 +162,26 @@ impl Chains<'_> {
 
     fn give_back(&mut self, lease: Lease) {
         if let Some(number) = lease.number() {
-            many::give_back(self.place, Many::Chain, number);
+            many::give_back(self.slot, Many::Chain, number);
         }
     }
 }
 
 /// Returns the block of a chain that a number says.
-pub(super) fn find<'b>(place: Place, lease: Lease) -> Result<Block<'b>, ChainError> {
-    let block = lease.number().and_then(|number| many::find(place, Many::Chain, number));
+pub(super) fn find<'b>(slot: Slot, lease: Lease) -> Result<Block<'b>, ChainError> {
+    let block = lease.number().and_then(|number| many::find(slot, Many::Chain, number));
     block.ok_or(ChainError::Damaged)
 }
 
 /// Counts what is linked from a block on. Blocks behind the last one with octets are counted as
 /// well.
 #[cfg(test)]
-fn counted(place: Place, first: Lease) -> Result<Chain, ChainError> {
+fn counted(slot: Slot, first: Lease) -> Result<Chain, ChainError> {
     let mut chain = Chain { first, ..Chain::default() };
     let (mut lease, mut steps) = (first, Steps::new());
     while lease != Lease::NONE {
         steps.next()?;
-        let block = find(place, lease)?;
+        let block = find(slot, lease)?;
         let (from, to) = bounds(block)?;
         if from < to {
             chain.last = lease;

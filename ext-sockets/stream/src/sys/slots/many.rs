@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::is_confined;
 use super::blocks::{self, Owner};
-use super::home::{Place, Slab};
+use super::home::{Slab, Slot};
 use super::layout::{BLOCK, Entry, OF_BLOCKS, OWN_BLOCKS, OWN_MORE, OWN_MORE_AT, block_at};
 use super::pool::Pool;
 use crate::SameErrno;
@@ -34,11 +34,11 @@ pub(super) struct Block<'a> {
 }
 
 /// Takes a block, whose octets may be anything. `None`: there is none to be had.
-pub(super) fn take(place: Place, purpose: Many) -> Option<u32> {
+pub(super) fn take(slot: Slot, purpose: Many) -> Option<u32> {
     #[cfg(test)]
     super::super::tests::spend_a_block()?;
-    let owner = Owner::of(place, purpose as u64);
-    let Some(pool) = place.slab.home().pool else { return take_own(place, owner) };
+    let owner = Owner::of(slot, purpose as u64);
+    let Some(pool) = slot.slab.home().pool else { return take_own(slot, owner) };
     let number = blocks::taken(pool, owner)?;
     // The next block of a chain is looked for behind this one.
     pool.free_block.store(number + 1, Ordering::Relaxed);
@@ -46,19 +46,19 @@ pub(super) fn take(place: Place, purpose: Many) -> Option<u32> {
 }
 
 /// Returns a block, if it belongs to this state and purpose.
-pub(super) fn find<'a>(place: Place, purpose: Many, number: u32) -> Option<Block<'a>> {
-    let (entry, at) = match place.slab.home().pool {
-        None => own(place, number)?,
+pub(super) fn find<'a>(slot: Slot, purpose: Many, number: u32) -> Option<Block<'a>> {
+    let (entry, at) = match slot.slab.home().pool {
+        None => own(slot, number)?,
         Some(pool) => of_file(pool, number)?,
     };
-    Owner::of(place, purpose as u64).has(entry).then_some(Block { entry, at })
+    Owner::of(slot, purpose as u64).has(entry).then_some(Block { entry, at })
 }
 
 /// Gives a block back, if it belongs to this state and purpose.
-pub(super) fn give_back(place: Place, purpose: Many, number: u32) {
-    let owner = Owner::of(place, purpose as u64);
-    let Some(block) = find(place, purpose, number) else { return };
-    match place.slab.home().pool {
+pub(super) fn give_back(slot: Slot, purpose: Many, number: u32) {
+    let owner = Owner::of(slot, purpose as u64);
+    let Some(block) = find(slot, purpose, number) else { return };
+    match slot.slab.home().pool {
         None => {
             if number >= STAYING && !is_confined() {
                 remove(block);
@@ -75,22 +75,22 @@ pub(super) fn give_back(place: Place, purpose: Many, number: u32) {
 
 /// Returns how many blocks a state has, of all purposes. Those that a state without a file has
 /// from its beginning are not counted.
-pub(super) fn count(place: Place) -> usize {
-    let owner = Owner::of(place, Many::Chain as u64);
+pub(super) fn count(slot: Slot) -> usize {
+    let owner = Owner::of(slot, Many::Chain as u64);
     let is_its = |entry: &&Entry| owner.has_slot_of(entry);
-    match place.slab.home().pool {
-        None => own_entries(place).iter().filter(is_its).count(),
+    match slot.slab.home().pool {
+        None => own_entries(slot).iter().filter(is_its).count(),
         Some(pool) => blocks::entries(pool).map(|(_, entry)| entry).filter(is_its).count(),
     }
 }
 
 /// Sees to it that `count` blocks are free that a process can take which is confined. Returns
 /// whether they are; other streams may take those of a file.
-pub(super) fn prepare(place: Place, count: usize) -> bool {
+pub(super) fn prepare(slot: Slot, count: usize) -> bool {
     let _errno = SameErrno::here();
-    let Some(pool) = place.slab.home().pool else {
-        let free = (0..).zip(own_entries(place)).filter(|(_, entry)| is_free(entry));
-        return free.take(count).filter(|(number, _)| populate(place, *number)).count() == count;
+    let Some(pool) = slot.slab.home().pool else {
+        let free = (0..).zip(own_entries(slot)).filter(|(_, entry)| is_free(entry));
+        return free.take(count).filter(|(number, _)| populate(slot, *number)).count() == count;
     };
     let free = || blocks::entries(pool).filter(|(_, entry)| is_free(entry)).count();
     while free() < count {
@@ -103,21 +103,21 @@ pub(super) fn prepare(place: Place, count: usize) -> bool {
 
 /// Returns whether a block of a state without a file is memory.
 #[cfg(test)]
-pub(super) fn is_there(place: Place, number: u32) -> bool {
-    own(place, number).is_some_and(|(entry, _)| is_memory(entry).load(Ordering::Acquire) == 1)
+pub(super) fn is_there(slot: Slot, number: u32) -> bool {
+    own(slot, number).is_some_and(|(entry, _)| is_memory(entry).load(Ordering::Acquire) == 1)
 }
 
 /// Frees all blocks of a state, as if it were gone.
 #[cfg(test)]
-pub(super) fn forget_all(place: Place) {
-    let owner = Owner::of(place, Many::Chain as u64);
+pub(super) fn forget_all(slot: Slot) {
+    let owner = Owner::of(slot, Many::Chain as u64);
     let forget = |entry: &Entry| {
         if owner.has_slot_of(entry) {
             entry.used.store(0, Ordering::Relaxed);
         }
     };
-    match place.slab.home().pool {
-        None => own_entries(place).iter().for_each(forget),
+    match slot.slab.home().pool {
+        None => own_entries(slot).iter().for_each(forget),
         Some(pool) => blocks::entries(pool).for_each(|(_, entry)| forget(entry)),
     }
 }
@@ -131,25 +131,25 @@ fn of_file<'a>(pool: &'static Pool, number: u32) -> Option<(&'a Entry, NonNull<u
     Some((&slab.header().entries[index], slab.place(block_at(index))))
 }
 
-fn own_entries<'a>(place: Place) -> &'a [Entry] {
-    &place.slab.header().entries[1..=OWN_MORE]
+fn own_entries<'a>(slot: Slot) -> &'a [Entry] {
+    &slot.slab.header().entries[1..=OWN_MORE]
 }
 
-fn own<'a>(place: Place, number: u32) -> Option<(&'a Entry, NonNull<u8>)> {
-    let entry = own_entries(place).get(number as usize)?;
-    Some((entry, place.slab.place(OWN_MORE_AT + number as usize * BLOCK)))
+fn own<'a>(slot: Slot, number: u32) -> Option<(&'a Entry, NonNull<u8>)> {
+    let entry = own_entries(slot).get(number as usize)?;
+    Some((entry, slot.slab.place(OWN_MORE_AT + number as usize * BLOCK)))
 }
 
 /// Takes a block of the state's own: one that is memory, if there is one.
-fn take_own(place: Place, owner: Owner) -> Option<u32> {
-    let numbered = || (0..).zip(own_entries(place));
+fn take_own(slot: Slot, owner: Owner) -> Option<u32> {
+    let numbered = || (0..).zip(own_entries(slot));
     let ready =
         numbered().find(|(_, entry)| is_memory(entry).load(Ordering::Acquire) == 1 && owner.takes(entry));
     if let Some((number, _)) = ready {
         return Some(number);
     }
     let (number, entry) = numbered().find(|(_, entry)| !is_confined() && owner.takes(entry))?;
-    if populate(place, number) {
+    if populate(slot, number) {
         return Some(number);
     }
     owner.gives_back(entry);
@@ -162,8 +162,8 @@ fn is_memory(entry: &Entry) -> &AtomicU64 {
 }
 
 /// Makes a block of a state without a file memory. `false`: there is none.
-fn populate(place: Place, number: u32) -> bool {
-    let Some((entry, at)) = own(place, number) else { return false };
+fn populate(slot: Slot, number: u32) -> bool {
+    let Some((entry, at)) = own(slot, number) else { return false };
     if is_memory(entry).load(Ordering::Acquire) == 1 {
         return true;
     }

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use super::claim;
-use super::home::{Home, Place, Slab};
+use super::home::{Home, Slab, Slot};
 use super::layout::{OWN_ALL, OWN_MORE_AT, slot_at};
 use super::many;
 use crate::{Errno, Options, State};
@@ -50,12 +50,12 @@ impl SharedState {
     }
 
     /// Returns how many blocks the stream has at this moment, each of
-    /// [`room::BLOCK`](crate::room::BLOCK) octets; without a file those of the Sockets Direct
+    /// [`shm::BLOCK`](crate::shm::BLOCK) octets; without a file those of the Sockets Direct
     /// Protocol alone.
     #[must_use]
     pub fn blocks(&self) -> usize {
         // SAFETY: `self` refers to the state at this address.
-        many::count(unsafe { Place::of(self.at.addr().get()) })
+        many::count(unsafe { Slot::of(self.at.addr().get()) })
     }
 
     /// Fills a slot with a new state.
@@ -93,11 +93,11 @@ impl Deref for SharedState {
 impl Drop for SharedState {
     fn drop(&mut self) {
         // SAFETY: `self` refers to the state at this address.
-        let place = unsafe { Place::of(self.at.addr().get()) };
-        match place.slab.home().pool {
-            Some(pool) => claim::leave(self, place.slab, pool, place.number()),
+        let slot = unsafe { Slot::of(self.at.addr().get()) };
+        match slot.slab.home().pool {
+            Some(pool) => claim::leave(self, slot.slab, pool, slot.number()),
             // SAFETY: borrows of the state end before `self`, its only owner.
-            None => unsafe { place.slab.unmap(OWN_ALL) },
+            None => unsafe { slot.slab.unmap(OWN_ALL) },
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 
 use super::blocks::Lease;
 use super::chain::{Chain, ChainError, Chains, PIECES};
-use super::home::Place;
+use super::home::Slot;
 use super::layout::BLOCK;
 use super::links::{Steps, bounds, find, next};
 use super::many::Block;
@@ -38,7 +38,7 @@ impl Piece<'_> {
 /// # Errors
 /// `Damaged`: the chain does not have so many octets, or not where it says.
 pub(super) fn visit<'b>(
-    place: Place,
+    slot: Slot,
     chain: &Chain,
     offset: usize,
     len: usize,
@@ -51,7 +51,7 @@ pub(super) fn visit<'b>(
     let mut steps = Steps::new();
     while left > 0 {
         steps.next()?;
-        let block = find(place, lease)?;
+        let block = find(slot, lease)?;
         let (from, to) = bounds(block)?;
         let before = skip.min(to - from);
         let now = left.min(to - from - before);
@@ -73,10 +73,10 @@ pub(super) struct Pieces<'b> {
 impl<'b> Pieces<'b> {
     /// Returns the pieces of the octets from `offset` on: of `len` octets, or of as many as so many
     /// pieces have.
-    pub(super) fn of(place: Place, chain: &Chain, offset: usize, len: usize) -> Result<Self, ChainError> {
+    pub(super) fn of(slot: Slot, chain: &Chain, offset: usize, len: usize) -> Result<Self, ChainError> {
         let mut pieces = Self { list: [None; PIECES], count: 0 };
         let mut added = Ok(true);
-        visit(place, chain, offset, len, |piece| {
+        visit(slot, chain, offset, len, |piece| {
             added = pieces.add(piece);
             added == Ok(true)
         })?;
@@ -84,13 +84,13 @@ impl<'b> Pieces<'b> {
     }
 
     /// Returns the pieces of `len` octets of room that is reserved behind a chain.
-    pub(super) fn behind(place: Place, chain: &Chain, len: usize) -> Result<Self, ChainError> {
+    pub(super) fn behind(slot: Slot, chain: &Chain, len: usize) -> Result<Self, ChainError> {
         let mut pieces = Self { list: [None; PIECES], count: 0 };
         let (mut lease, mut left) = (chain.end(), len);
         let mut steps = Steps::new();
         while left > 0 {
             steps.next()?;
-            let block = find(place, lease)?;
+            let block = find(slot, lease)?;
             let (_, to) = bounds(block)?;
             let now = left.min(BLOCK - to);
             if now > 0 && !pieces.add(Piece { lease, block, from: to, len: now })? {

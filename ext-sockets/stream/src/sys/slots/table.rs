@@ -6,7 +6,7 @@ use std::mem::{align_of, size_of};
 
 use super::blocks::Lease;
 use super::chain::Chain;
-use super::home::Place;
+use super::home::Slot;
 use super::layout::BLOCK;
 use super::many::{self, Many};
 use crate::rooms::Runs;
@@ -45,13 +45,13 @@ const _: () = assert!(TABLE <= BLOCK);
 /// The way to a stream's block of tables, while the lock of [`Rx`](crate::state::Rx) is held. Where
 /// the block is says a [`Lease`] in the state under that lock.
 pub(crate) struct Table<'a> {
-    place: Place,
+    slot: Slot,
     alone: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Table<'a> {
-    pub(super) const fn at(place: Place) -> Self {
-        Self { place, alone: PhantomData }
+    pub(super) const fn at(slot: Slot) -> Self {
+        Self { slot, alone: PhantomData }
     }
 
     /// Reserves the block, unless there is one, and makes it all zeros. Returns whether there is
@@ -61,7 +61,7 @@ impl<'a> Table<'a> {
         if *lease != Lease::NONE {
             return self.octets(*lease).is_some();
         }
-        let Some(number) = many::take(self.place, Many::Table) else { return false };
+        let Some(number) = many::take(self.slot, Many::Table) else { return false };
         let Some(octets) = self.octets(Lease::of(number)) else { return false };
         octets.fill(0);
         *lease = Lease::of(number);
@@ -71,20 +71,20 @@ impl<'a> Table<'a> {
     /// Gives the block back, if there is one.
     pub(crate) fn give_back(&mut self, lease: &mut Lease) {
         if let Some(number) = std::mem::take(lease).number() {
-            many::give_back(self.place, Many::Table, number);
+            many::give_back(self.slot, Many::Table, number);
         }
     }
 
     /// Returns the value that begins the block. `None`: there is no block, or it is another
     /// stream's.
     pub(crate) fn get<T: Integers>(&mut self, lease: Lease) -> Option<&mut T> {
-        Table { place: self.place, alone: PhantomData }.into_value(lease)
+        Table { slot: self.slot, alone: PhantomData }.into_value(lease)
     }
 
     /// Returns the value as [`get`](Self::get) does, for as long as the lock is held.
     pub(crate) fn into_value<T: Integers>(self, lease: Lease) -> Option<&'a mut T> {
         const { assert!(size_of::<T>() <= TABLE && align_of::<T>() <= 4096) };
-        let block = many::find(self.place, Many::Table, lease.number()?)?;
+        let block = many::find(self.slot, Many::Table, lease.number()?)?;
         // SAFETY: the block is memory, begins at a page, stays mapped as long as the state, has
         // room for the value, and is the stream's alone for this purpose; any octets are a `T`.
         // Its lock is held for `'a`, and `self` is the only way to it, which is gone.

@@ -320,7 +320,7 @@ fn a_file_that_cannot_be_long_enough_is_not_left() {
 fn the_front_of_a_slab_is_a_page_where_pages_are_large() {
     let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
     let large = 64 * 1024;
-    let home = std::ptr::from_ref(state.place().slab.home());
+    let home = std::ptr::from_ref(state.slot().slab.home());
     assert!(home.addr().is_multiple_of(large) && super::layout::OWN_BLOCKS_AT.is_multiple_of(large));
 }
 

@@ -35,7 +35,7 @@ const OPERATIONS: [Operation; 13] = [
 fn blocks_of<'b>(chains: &Chains<'_>, chain: &Chain) -> Vec<Block<'b>> {
     let mut list = Vec::new();
     let mut lease = chain.first;
-    while let Ok(block) = find(chains.place, lease) {
+    while let Ok(block) = find(chains.slot, lease) {
         list.push(block);
         lease = next(block).unwrap();
     }
@@ -110,7 +110,7 @@ fn survives(chains: &mut Chains<'_>, field: usize, value: usize, operation: Oper
     for (block, owner) in all.iter().flat_map(|block| NOBODY.map(|owner| (block, owner))) {
         let _ = block.entry.used.compare_exchange(owner, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
-    many::forget_all(chains.place);
+    many::forget_all(chains.slot);
     is_one
 }
 

@@ -20,7 +20,7 @@ fn without_memory_nothing_is_added_and_nothing_is_lost() {
         for blocks in 0..4 {
             may_have_blocks(blocks);
             assert_eq!(chains.append(&mut chain, &vec![8; 4 * BLOCK]), Err(ChainError::NoRoom));
-            assert_eq!((chain == Chain::default(), many::count(chains.place)), (true, 0));
+            assert_eq!((chain == Chain::default(), many::count(chains.slot)), (true, 0));
         }
         may_have_blocks(1);
         chains.append(&mut chain, &[9; 5000]).unwrap();
@@ -44,7 +44,7 @@ fn without_memory_nothing_is_added_and_nothing_is_lost() {
     assert!(!table.reserve(&mut lease) && lease == Lease::NONE);
     chains.drop_front(&mut chain, BLOCK).unwrap();
     assert!(table.reserve(&mut lease) && chains.append(&mut chain, &[1]) == Err(ChainError::NoRoom));
-    assert_eq!(many::count(chains.place), OWN_MORE);
+    assert_eq!(many::count(chains.slot), OWN_MORE);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn blocks_of_streams_that_are_gone_are_found() {
         assert!(blocks::sweep(slots.pool()) && !blocks::sweep(slots.pool()));
         let mut guard = other.rx.lock().unwrap();
         let (_, chains, _) = parts(&mut guard);
-        assert!(contents(&chains, &kept) == [4; 3 * BLOCK] && many::count(chains.place) == 4);
+        assert!(contents(&chains, &kept) == [4; 3 * BLOCK] && many::count(chains.slot) == 4);
     };
     assert!(in_process(works));
 }
@@ -204,7 +204,7 @@ fn memory_of_a_state_without_a_file_goes_back_to_the_kernel() {
     let mut guard = state.rx.lock().unwrap();
     let (_, mut chains, _) = parts(&mut guard);
     let there = |chains: &Chains<'_>| {
-        (0..OWN_MORE as u32).filter(|number| many::is_there(chains.place, *number)).count()
+        (0..OWN_MORE as u32).filter(|number| many::is_there(chains.slot, *number)).count()
     };
     assert_eq!(there(&chains), 0, "an idle stream has no block");
     let mut chain = Chain::default();
@@ -230,7 +230,7 @@ fn a_table_begins_as_zeros_and_is_one_streams() {
         assert!(table.reserve(&mut lease) && table.reserve(&mut lease));
         assert_eq!(table.get::<[u64; TABLE / 8]>(lease), Some(&mut [0; TABLE / 8]));
         table.get::<[u64; 4]>(lease).unwrap()[3] = 77;
-        assert_eq!((table.get::<[u32; 8]>(lease).unwrap()[6], many::count(chains.place)), (77, 1));
+        assert_eq!((table.get::<[u32; 8]>(lease).unwrap()[6], many::count(chains.slot)), (77, 1));
         assert!(other.get::<u64>(lease).is_none() && !other.reserve(&mut lease.clone()), "another stream's");
         // A chain has no block that is the table's.
         let mut stolen = Chain { first: lease, last: lease, blocks: 1, octets: 8 };
@@ -239,6 +239,6 @@ fn a_table_begins_as_zeros_and_is_one_streams() {
         let before = lease;
         table.give_back(&mut lease);
         assert!(lease == Lease::NONE && table.get::<u64>(before).is_none());
-        assert_eq!(many::count(chains.place), 0);
+        assert_eq!(many::count(chains.slot), 0);
     }
 }

@@ -58,7 +58,7 @@ fn each_kind(mut body: impl FnMut(&mut Chains<'_>)) {
         let mut guard = state.rx.lock().unwrap();
         let (_, mut chains, _) = parts(&mut guard);
         body(&mut chains);
-        assert_eq!(many::count(chains.place), 0, "all blocks are given back");
+        assert_eq!(many::count(chains.slot), 0, "all blocks are given back");
     }
 }
 

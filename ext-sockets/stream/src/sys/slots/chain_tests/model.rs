@@ -52,7 +52,7 @@ fn a_chain_does_as_its_model_does() {
                     assert_eq!(chain.is_empty(), *chain == Chain::default());
                 }
                 let blocks = all.iter().map(|chain| chain.blocks as usize).sum::<usize>();
-                assert_eq!(many::count(chains.place), blocks);
+                assert_eq!(many::count(chains.slot), blocks);
             }
             all.iter_mut().for_each(|chain| chains.clear(chain).unwrap());
         });
