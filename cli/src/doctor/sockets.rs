@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access};
-use rddp_stream::room;
+use rddp_stream::shm;
 use socket2::{Domain, Socket, Type};
 
 use super::finding::{Finding, Level, Topic};
@@ -51,7 +51,7 @@ fn shared(folder: &Path) -> Finding {
     match statvfs(folder) {
         Ok(of) => {
             let free = of.blocks_available() * of.fragment_size();
-            let small = room::for_states(free) < STREAMS * (room::STATE + room::BLOCK);
+            let small = shm::for_states(free) < STREAMS * (shm::STATE + shm::BLOCK);
             found(streams(free)).but_if(small, Level::Note, format!("for more of them than fit, {advice}"))
         }
         Err(error) => found(error.desc().to_owned()).but(Level::Warn, advice),
@@ -60,8 +60,8 @@ fn shared(folder: &Path) -> Finding {
 
 /// Returns for how many streams there is space, in words.
 fn streams(free: u64) -> String {
-    let room = room::for_states(free);
-    let (idle, busy) = (room / room::STATE, room / (room::STATE + room::BLOCK));
+    let room = shm::for_states(free);
+    let (idle, busy) = (room / shm::STATE, room / (shm::STATE + shm::BLOCK));
     format!(
         "{} free, {} of it for streams: some {idle} idle ones, or {busy} that hold octets",
         about(free),

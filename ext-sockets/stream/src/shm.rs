@@ -1,4 +1,4 @@
-//! Room that streams take in shared memory, for programs that tell a user whether there is enough.
+//! Octets that streams take of `/dev/shm`, for programs that tell a user whether there is enough.
 
 use super::sys;
 

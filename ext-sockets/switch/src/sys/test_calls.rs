@@ -34,20 +34,20 @@ pub(crate) fn select(count: usize, sets: [&mut [c_ulong]; 3], nap: Option<Durati
     done(unsafe { libc::pselect(count as c_int, read, write, except, time, ptr::null()) } as isize).map(drop)
 }
 
-/// Room for the events of a set, which a test reads when the wait is over.
-pub(crate) struct Room(UnsafeCell<[epoll_event; 4]>);
+/// Buffer for the events of a set, which a test reads when the wait is over.
+pub(crate) struct EventBuf(UnsafeCell<[epoll_event; 4]>);
 
-impl Default for Room {
+impl Default for EventBuf {
     fn default() -> Self {
         Self(UnsafeCell::new([epoll_event { events: 0, u64: 0 }; 4]))
     }
 }
 
-impl Room {
+impl EventBuf {
     pub(crate) fn fill<'a>(&self, set: c_int, nap: Option<Duration>) -> Result<&'a mut [epoll_event], Errno> {
         let at = self.0.get().cast();
         // SAFETY: there is room for four events. The caller, one thread, has done with the last
-        // slice, and the room outlives its wait.
+        // slice, and the buffer outlives its wait.
         unsafe {
             let count = done(libc::epoll_wait(set, at, 4, milliseconds(nap)) as isize)?;
             Ok(std::slice::from_raw_parts_mut(at, count))

@@ -113,9 +113,9 @@ fn waits_in_set(flags: c_int, after: impl FnOnce(c_int, c_int)) -> usize {
 }
 
 fn wait_in(set: c_int, timeout: Option<Duration>) -> Vec<(u32, u64)> {
-    let room = test_calls::Room::default();
-    let told = epoll::wait(set, timeout, |nap| room.fill(set, nap)).unwrap();
-    room.events()[..told].iter().map(|event| (event.events, event.u64)).collect()
+    let buffer = test_calls::EventBuf::default();
+    let told = epoll::wait(set, timeout, |nap| buffer.fill(set, nap)).unwrap();
+    buffer.events()[..told].iter().map(|event| (event.events, event.u64)).collect()
 }
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
