@@ -128,8 +128,8 @@ fn bits(ip: IpAddr) -> (u64, u64) {
     ((ip.to_bits() >> 64) as u64, ip.to_bits() as u64)
 }
 
-/// Returns a socket's address; one of IPv4 as such, also where a socket of IPv6 maps it, so that each
-/// frame of a connection has the same.
+/// Returns a socket's address; one of IPv4 as such, also where a socket of IPv6 maps it, so that
+/// each frame of a connection has the same.
 fn canonical(name: SocketAddrAny) -> Option<SocketAddr> {
     let name = SocketAddr::try_from(name).ok()?;
     Some(SocketAddr::new(name.ip().to_canonical(), name.port()))

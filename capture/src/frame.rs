@@ -24,7 +24,7 @@ pub(crate) struct Frame {
     pub(crate) is_plain: bool,
 }
 
-/// What is in front of a frame's octets, and behind them.
+/// Octets of the file in front of a frame's own, and behind them.
 pub(crate) struct Around {
     front: [u8; FRONT],
     front_len: usize,

@@ -15,7 +15,7 @@ pub const LEVELS: &str = "off, error, warn, info, debug, trace";
 /// The parts of rddp that log.
 pub const PARTS: [&str; 3] = ["rnic", "switch", "verbs"];
 
-/// What is logged: a level for all, and levels for parts (`info,rnic::startup=debug`).
+/// A choice of events to log: a level for all, and levels for parts (`info,rnic::startup=debug`).
 ///
 /// A directive is a level, a part of rddp, or `PART=LEVEL`; a part without a level is logged whole.
 /// A part is `rnic`, `switch` or `verbs`, or something in it, as `rnic::train`; `rddp_rnic` is the

@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 /// Octets of the longest line, with its end. A pipe takes as many at once.
 const LONGEST: usize = 1024;
 
-/// What stands at the end of a line that was cut, and of every line.
+/// Octets at the end of a line that was cut; the last of them ends every line.
 const CUT: &[u8] = b"...\n";
 
 /// A line that is being put together. Characters that a terminal would act on are escaped, and so

@@ -1,4 +1,4 @@
-//! Where lines go.
+//! The file or descriptor to which lines are written.
 //!
 //! A file is opened for each line: a program that closes what it did not open would close it, and
 //! its number would be another file's by then. In a child of `fork`, `%p` is the child.

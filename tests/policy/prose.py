@@ -29,7 +29,7 @@ root = pathlib.Path(__file__).resolve().parents[2]
 TREE = [
     "mpa", "ddp", "rdmap", "iwarp", "rdma", "fault-guard", "rnic", "load", "cli", "fuzz", "benches",
     "tests", "examples", ".ci", "ext-sockets", "sdp-over-rddp", "decode", "stat", "verbs-abi",
-    "kernel-patch",
+    "kernel-patch", "capture", "log", "packaging", "python",
 ]
 PAGES = ["docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 CLEAN = {"opener": TREE, "columns": [*TREE, *PAGES], "safety": TREE}
