@@ -33,7 +33,7 @@ class Page:
         (root / self.path).write_text(self.text(result, rows, drawn))
 
     def text(self, result, rows, drawn):
-        parts = [self.head, machine(result, rows), "## Goals and measurements\n", report.summary(rows)]
+        parts = [self.head, machine(result, rows), GOALS, report.summary(rows)]
         if drawn:
             beside = FOLDER.relative_to(self.path.parent)
             parts.append("## Over message size\n")
@@ -85,6 +85,12 @@ def short_of_goal(rows):
         parts.append(notes().get(row.name, {}).get("limit", "No reason has been written down yet.").strip() + "\n")
     return "\n".join(["## Short of the goal, and why\n", *(parts or ["Nothing.\n"])])
 
+
+GOALS = """## Goals and measurements
+
+A goal is this project's own: the ratio or value that a figure should reach (≥) or not exceed (≤), as `benches/compare/bench/rows/`
+has it. No standard asks for it, and it is no promise.
+"""
 
 ENGINE_HEAD = """<!-- Written by benches/compare/run --docs: change that, or benches/compare/notes.toml, and not this page. -->
 # Measurements of RDMA
