@@ -105,6 +105,15 @@ impl Stream<'_> {
     /// then the end. Returns whether that was all.
     pub(super) fn send_early_plain(&self) -> Result<bool, Errno> {
         let mut tx = self.lock_tx()?;
+        // The rest of a Reply that rejects.
+        match self.pay_octets(&mut tx, 0) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.state.wants_room.store(true, Ordering::Release);
+                return Ok(false);
+            }
+            Err(error) => self.remember(error),
+        }
         while !tx.early().is_empty() {
             tx.framing = true;
             let sent = self.kernel.send(&[IoSlice::new(tx.early())], 0);

@@ -21,19 +21,16 @@ use super::ended::{Ended, Why};
 use super::options::{Plain, PrivateData, Role};
 use super::owed::owe_fpdu;
 use super::state::{Phase, Rx, Tx};
-use super::sys::{Guard, Kernel, Tcp, now};
+use super::sys::{Direction, Guard, Kernel, Tcp, now};
 use super::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Returns whether the peer is to be connected to anew in plain TCP, where that is allowed: it
-    /// does not speak MPA, or has rejected this end's Request and said that it takes plain TCP.
+    /// Returns whether the peer does not speak MPA, and so is to be connected to anew in plain TCP
+    /// where that is allowed.
     #[must_use]
     pub fn is_peer_plain(&self) -> bool {
-        self.state.ended().is_some_and(|end| match end.why {
-            Why::NotMpa | Why::NoAnswer | Why::Closed => true,
-            Why::Rejected => self.state.peer_private_data().is_some_and(|data| data.as_ref() == TAKES_PLAIN),
-            _ => false,
-        })
+        let is_plain = |why| matches!(why, Why::NotMpa | Why::NoAnswer | Why::Closed);
+        self.state.ended().is_some_and(|end| is_plain(end.why))
     }
 
     /// Does what can be done of the startup without waiting. `true`: FPDUs may flow.
@@ -195,8 +192,14 @@ impl Stream<'_> {
                 rx.moving(|rx| {
                     self.drop_front(used)?;
                     note_private_data(rx, &private_data);
-                    self.wake_at(rx, 1)?;
                     // TCP is left open for the ULP (RFC 5044 §7.1.2 r3).
+                    match (*private_data == *GOES_ON_PLAIN, options.plain) {
+                        (true, Plain::Allowed) => return self.become_plain(),
+                        // The server's program would wait for the octets of a plain client.
+                        (true, Plain::Refused) => drop(self.kernel.shut(Direction::Send)),
+                        (false, _) => {}
+                    }
+                    self.wake_at(rx, 1)?;
                     self.state.end.set(Ended::new(Why::Rejected, Errno::REFUSED));
                     Err(Errno::REFUSED)
                 })
@@ -206,6 +209,10 @@ impl Stream<'_> {
     }
 
     fn respond(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
+        if self.lock_tx()?.greeted {
+            // TCP has not taken all of a Reply that rejects.
+            return self.become_plain();
+        }
         let mut frame = [0; Frame::MAX_LEN];
         let have = match self.look_at_frame(rx, &mut frame)? {
             Seen::Octets(have) => have,
@@ -243,8 +250,8 @@ impl Stream<'_> {
     }
 
     /// Answers a Request without a Hello where one is needed, or with one where this end does not
-    /// speak SDP. TCP is left open (RFC 5044 §7.1.2 r3), and carries no more octets of the program:
-    /// where this end takes plain TCP, the Reply says so, and the peer may connect anew.
+    /// speak SDP. TCP is left open for the ULP (RFC 5044 §7.1.2 r3): where this end takes plain
+    /// TCP, the Reply says so, and the program's octets follow.
     fn reject(
         &self,
         rx: &mut Guard<'_, Rx>,
@@ -252,19 +259,19 @@ impl Stream<'_> {
         config: &StartupConfig,
         used: usize,
     ) -> Result<bool, Errno> {
-        let takes_plain = self.state.asked.plain() == Plain::Allowed;
-        let data = if takes_plain { TAKES_PLAIN } else { &[] };
+        let goes_on = self.state.asked.plain() == Plain::Allowed;
+        let data = if goes_on { GOES_ON_PLAIN } else { &[] };
         let reply = request.reject(config, data).map_err(|_| Errno::INVALID)?;
         note_private_data(rx, &request.private_data);
         rx.moving(|rx| {
             self.drop_front(used)?;
             self.wake_at(rx, 1)?;
             self.send_frame(&reply)?;
-            // To a program that takes plain TCP this is a client that has left.
-            let (why, errno) =
-                if takes_plain { (self.why_closed(), Errno::RESET) } else { (Why::NotSdp, Errno::PROTOCOL) };
-            self.state.end.set(Ended::new(why, errno));
-            Err(errno)
+            if goes_on {
+                return self.become_plain();
+            }
+            self.state.end.set(Ended::new(Why::NotSdp, Errno::PROTOCOL));
+            Err(Errno::PROTOCOL)
         })
     }
 
@@ -381,9 +388,8 @@ fn note_private_data(rx: &mut Rx, data: &[u8]) {
     rx.peer_data_known = true;
 }
 
-/// Private data of a rejecting Reply whose sender serves the same client in plain TCP on another
-/// connection.
-const TAKES_PLAIN: &[u8] = b"rddp: plain TCP";
+/// Private data of a rejecting Reply whose sender goes on in plain TCP.
+const GOES_ON_PLAIN: &[u8] = b"rddp: plain TCP";
 /// A window of which an FPDU is at most an eighth.
 const WINDOW: u32 = 512 * 1024;
 /// A receive buffer (of which about half is window) in which an FPDU may be a quarter or more.

@@ -194,8 +194,12 @@ pub(crate) fn tell_unknown(fd: c_int) {
 /// Logs that a peer does not speak MPA, or has rejected the startup and takes plain TCP, and that
 /// the socket is connected to it again in plain TCP.
 pub(crate) fn tell_plain(peer: SocketAddr, has_rejected: bool) {
-    let why = if has_rejected { "rejected the MPA startup" } else { "does not speak MPA" };
-    say(Level::Warning, format_args!("connect {peer}: the peer {why}; connected again in plain TCP"));
+    let what = if has_rejected {
+        "rejected the MPA startup; goes on in plain TCP"
+    } else {
+        "does not speak MPA; connected again in plain TCP"
+    };
+    say(Level::Warning, format_args!("connect {peer}: the peer {what}"));
 }
 
 /// Logs why a startup has failed where plain TCP is not allowed.

@@ -149,10 +149,15 @@ fn a_connection_that_is_refused_is_an_error_under_any_family() {
 
 /// Runs a client against an echoing program in DDPMODE under the policy's `family`.
 fn under_rddp(family: &str, scratch: &Path, client: impl FnOnce(u16)) {
+    beside_server(family, &[], scratch, client);
+}
+
+/// Runs a client as [`under_rddp`] does, beside a server with these arguments.
+fn beside_server(family: &str, args: &[&str], scratch: &Path, client: impl FnOnce(u16)) {
     let program = compile(&["server.c"], scratch, &[]);
     let mut server = command(&program, true, &scratch.join("server"));
     let log = std::fs::File::create(scratch.join("server.log")).unwrap();
-    server.env("RDDP_FAMILY", family).stdout(std::process::Stdio::piped()).stderr(log);
+    server.args(args).env("RDDP_FAMILY", family).stdout(std::process::Stdio::piped()).stderr(log);
     let mut server = server.spawn().unwrap();
     let mut line = String::new();
     let mut out = std::io::BufReader::new(server.stdout.take().unwrap());
@@ -204,17 +209,23 @@ fn under_ddp_a_plain_client_is_reset_and_the_server_reads_nothing() {
     assert_eq!(told, wanted);
 }
 
-/// The server's Reply says that it takes plain TCP, and the client connects anew: a connection on
-/// which a peer has answered in MPA carries no plain octets.
+/// The server's Reply says that it goes on in plain TCP, and the client does so, too: the server
+/// accepts once.
 #[test]
-fn ends_that_allow_plain_tcp_speak_it_where_one_has_ddpmode_and_the_other_sdp() {
+fn ends_that_allow_plain_tcp_go_on_in_it_where_one_has_ddpmode_and_the_other_sdp() {
     let (scratch, of_client) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let program = compile(&["client.c"], of_client.path(), &[]);
     for (server, family) in [("both", "sdp-or-tcp"), ("sdp-or-tcp", "both")] {
         for nonblocking in [false, true] {
+            let case = format!("{family} to {server}, nonblocking {nonblocking}");
             under_rddp(server, scratch.path(), |port| {
                 let said = client(&program, port, family, nonblocking, of_client.path());
-                assert_eq!(said, "hello\nhello\n", "{family} to {server}, nonblocking {nonblocking}");
+                assert_eq!(said, "hello\nhello\n", "{case}");
+            });
+            beside_server(server, &["once"], scratch.path(), |port| {
+                let said = client(&program, port, family, nonblocking, of_client.path());
+                let refused = if nonblocking { "SO_ERROR" } else { "connect" };
+                assert_eq!(said, format!("hello\n{refused}: ECONNREFUSED\n"), "{case}");
             });
         }
     }
@@ -279,7 +290,7 @@ fn a_rejected_startup_is_a_refusal_where_the_server_does_not_say_that_it_takes_p
 }
 
 #[test]
-fn a_server_that_rejects_and_takes_plain_tcp_is_connected_to_anew() {
+fn a_server_that_rejects_and_goes_on_in_plain_tcp_is_spoken_to_in_the_same_connection() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["client.c"], scratch.path(), &[]);
     for nonblocking in [false, true] {
@@ -287,16 +298,14 @@ fn a_server_that_rejects_and_takes_plain_tcp_is_connected_to_anew() {
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {
             let mut rejected = reject(&listener, b"rddp: plain TCP");
-            for _ in 0..2 {
-                serve(listener.accept().unwrap().0, Nature::Waits);
-            }
-            let mut behind = Vec::new();
-            let _ = rejected.read_to_end(&mut behind);
-            behind
+            rejected.write_all(b"220 ready; ").unwrap();
+            serve(rejected, Nature::Waits);
+            // The server is known to take plain TCP by now.
+            serve(listener.accept().unwrap().0, Nature::Waits);
         });
         let said = client(&program, port, "both", nonblocking, scratch.path());
-        assert_eq!(said, "hello\nhello\n", "nonblocking {nonblocking}");
-        assert_eq!(server.join().unwrap(), b"", "nonblocking {nonblocking}");
+        assert_eq!(said, "220 ready; hello\nhello\n", "nonblocking {nonblocking}");
+        server.join().unwrap();
     }
 }
 

@@ -1,11 +1,12 @@
-/* Prints its port, and gives everyone back what they say, one after the other. */
+/* server [once]: prints its port, and gives everyone back what they say, one after the other, or
+ * the first one alone. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-int main(void) {
+int main(int argc, char **argv) {
     struct sockaddr_in addr = {.sin_family = AF_INET};
     socklen_t len = sizeof addr;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -18,9 +19,13 @@ int main(void) {
         int fd = accept(listener, NULL, NULL);
         char octets[4096];
         ssize_t count;
+        if (argc > 1)
+            close(listener);
         while ((count = read(fd, octets, sizeof octets)) > 0)
             if (write(fd, octets, count) != count)
                 break;
         close(fd);
+        if (argc > 1)
+            pause();
     }
 }

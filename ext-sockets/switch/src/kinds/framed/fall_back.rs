@@ -1,17 +1,17 @@
 //! Plain TCP for a peer that does not speak MPA: the policy's `both`, on the side that connects.
 //!
-//! The peer has taken our Request for its client's first octets, or has rejected it and takes plain
-//! TCP, so that connection cannot be used. The stream has dissolved it when it gave up; now the
-//! same socket is connected again, under the same number and in the same epoll sets. The peer is
-//! remembered as a plain one for a time, so that the next `connect` does not try MPA.
+//! The peer has taken our Request for its client's first octets, so that connection cannot be used.
+//! The stream has dissolved it when it gave up; now the same socket is connected again, under the
+//! same number and in the same epoll sets. A peer that has rejected the Request, and goes on in
+//! plain TCP, is spoken to in the same connection. Either is remembered as a plain one for a time,
+//! so that the next `connect` does not try MPA.
 
 use std::ffi::c_short;
 
 use rddp_real as real;
-use rddp_stream::{Errno, Phase, Role, Why};
+use rddp_stream::{Errno, Phase, Role};
 
 use super::Framed;
-use crate::{plain_peers, switch};
 
 /// Returns the error for the program after the stream had `error`. If that means a plain peer, and
 /// plain TCP is allowed, the socket is connected again.
@@ -51,9 +51,6 @@ pub(super) fn revents(framed: &Framed, want: c_short) -> c_short {
 pub(super) fn connect_again(framed: &Framed) -> Result<(), Errno> {
     let state = framed.state()?;
     let to = framed.held.settings().to.ok_or(Errno::PROTOCOL)?;
-    plain_peers::remember(to);
-    let has_rejected = state.ended().is_some_and(|end| end.why == Why::Rejected);
-    switch::tell_plain(to, has_rejected);
     real::disconnect(framed.fd);
     state.stay_plain();
     framed.become_plain();

@@ -32,7 +32,7 @@ use rddp_stream::{Calls, Errno, Phase, SdpInfo, Sends, State, Stream, Uncancelle
 use super::kind::{Ours, Readiness, SocketKind};
 use super::{linger, progress_other_sockets, unsettled};
 use crate::socket::{self, Care, Held, KindId, Mode, Settings};
-use crate::{switch, table, trace, wait};
+use crate::{plain_peers, switch, table, trace, wait};
 
 /// The C library's calls for every stream. Before one of them sleeps, unsettled sockets take their
 /// steps.
@@ -343,12 +343,20 @@ impl Framed {
         (self.held.tell_left(left) != left && left >= ENOUGH).then_some(left)
     }
 
-    /// Goes on as a plain TCP socket.
+    /// Goes on as a plain TCP socket. A peer that was connected to is remembered as a plain one.
     fn become_plain(&self) {
         let mut settings = self.held.settings();
-        if settings.mode == Mode::Starting {
-            settings.mode = Mode::Off;
-            settings.saved.restore(self.fd);
+        if settings.mode != Mode::Starting {
+            return;
+        }
+        settings.mode = Mode::Off;
+        settings.saved.restore(self.fd);
+        let to = settings.to;
+        drop(settings);
+        if let Some(to) = to {
+            let has_rejected = self.held.state().and_then(State::peer_private_data).is_some();
+            plain_peers::remember(to);
+            switch::tell_plain(to, has_rejected);
         }
     }
 }
