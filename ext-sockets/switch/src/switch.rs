@@ -208,12 +208,15 @@ pub(crate) fn tell_failed(why: impl std::fmt::Display) {
 }
 
 /// Logs that a server does not answer the startup, and plain TCP is not allowed. A server that is a
-/// plain one may be waiting for its client's first octets.
+/// plain one may be waiting for its client's first octets. As [`tell_plain_server`], a process logs
+/// it as an error once.
 pub(crate) fn tell_silent(peer: SocketAddr, kind: KindId) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
     say(
-        Level::Error,
+        error_once(&TOLD),
         format_args!(
-            "connect {peer}: no answer to the MPA startup; is it a plain server? try: rddp run --{}",
+            "connect {peer}: no answer to the MPA startup; is it a plain server? try: rddp run --{} \
+             (reported once)",
             with_plain(kind)
         ),
     );
@@ -277,10 +280,10 @@ pub(crate) fn tell_not_sdp(server: Option<SocketAddr>) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     match server {
         Some(server) => say(
-            Level::Error,
+            error_once(&TOLD),
             format_args!(
                 "connect {server}: the server speaks MPA, and not SDP; is it in DDPMODE? try: rddp run \
-                 --ddp, or --sdp at the server"
+                 --ddp, or --sdp at the server (reported once)"
             ),
         ),
         None => say(
@@ -293,8 +296,10 @@ pub(crate) fn tell_not_sdp(server: Option<SocketAddr>) {
     }
 }
 
-/// Logs that a server has rejected the startup: one of SDP does in DDPMODE, for want of a Hello.
+/// Logs that a server has rejected the startup: one of SDP does in DDPMODE, for want of a Hello. As
+/// [`tell_plain_server`], a process logs it as an error once.
 pub(crate) fn tell_rejected(server: SocketAddr, kind: KindId, plain_allowed: bool) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
     let (speaks, other, own) = match (kind, plain_allowed) {
         (KindId::Sdp, false) => ("is in DDPMODE", "ddp", "sdp"),
         (KindId::Sdp, true) => ("is in DDPMODE", "both", "sdp"),
@@ -302,10 +307,11 @@ pub(crate) fn tell_rejected(server: SocketAddr, kind: KindId, plain_allowed: boo
         (_, true) => ("speaks SDP", "sdp-or-tcp", "ddp"),
     };
     say(
-        Level::Error,
+        error_once(&TOLD),
         format_args!(
             "connect {server}: the server rejected the MPA startup. If it {speaks}, try: rddp run \
-             --{other}, or --{own} at the server. rddp serve, ping and perf answer rddp's own clients"
+             --{other}, or --{own} at the server. rddp serve, ping and perf answer rddp's own clients \
+             (reported once)"
         ),
     );
 }

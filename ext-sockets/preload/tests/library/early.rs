@@ -116,7 +116,7 @@ fn a_client_that_has_named_its_silent_server_waits_on_and_is_served() {
         told.read_to_string(&mut line).unwrap();
         let wanted = format!(
             "rddp: program: connect 127.0.0.1:{port}: no answer to the MPA startup; is it a plain server? \
-             try: rddp run --both\n"
+             try: rddp run --both (reported once)\n"
         );
         assert_eq!(line, wanted, "nonblocking {nonblocking}");
         client.wait().unwrap();
