@@ -250,7 +250,13 @@ impl Stream<'_> {
             Ok(0) => return self.finished(rx),
             Ok(seen) => seen,
             Err(Errno::WOULD_BLOCK) => return Ok(Next::Nothing(Hold::Idle)),
-            Err(error) => return Err(error),
+            Err(error) => {
+                if [Errno::RESET, Errno::TIMED_OUT].contains(&error) {
+                    // It is told now, and not once more for what an advert of the peer held.
+                    let _ = rx.sdp.note_fin();
+                }
+                return Err(error);
+            }
         };
         let all = seen < glance;
         let taken = self.take_batch(rx, &mut scratch[..seen], sink)?;
@@ -502,8 +508,11 @@ impl Stream<'_> {
 
     /// Handles the peer's FIN, after everything before it was read.
     pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
-        let whole = !rx.is_open && rx.absorbed == 0 && !self.awaits_response(rx);
+        let whole = !rx.is_open && rx.absorbed == 0;
         if whole && self.state.asked.is_sdp() {
+            if self.awaits_response(rx) {
+                rx.sdp.note_octets_lost();
+            }
             rx.sdp.note_fin()?;
         }
         if whole || self.state.shut_receive.load(Ordering::Acquire) {

@@ -268,6 +268,14 @@ impl Shared {
         if lost == 0 || self.is_over() { Ok(()) } else { Err(Errno(lost)) }
     }
 
+    /// Notes, at the peer's end, that an advert of the peer will not be read: its octets have died
+    /// with it, which is told once, as a reset is.
+    pub(crate) fn note_octets_lost(&mut self) {
+        if self.fin == 0 {
+            self.lost = Errno::RESET.0;
+        }
+    }
+
     /// Notes the error of a send that no call of the program's waits for. Octets that came before a
     /// reset are still to be read, and behind the peer's `DisConn` it is the end.
     pub(super) fn note_lost(&mut self, error: Errno) {

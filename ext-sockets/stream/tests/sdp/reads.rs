@@ -15,6 +15,7 @@ use crate::peer::{Sdp, number};
 use crate::{pair, with};
 
 const INLINE: usize = 10;
+const LONG: Duration = Duration::from_secs(20);
 /// Length of the header that every message begins with.
 const BSDH: usize = 16;
 
@@ -638,6 +639,36 @@ fn an_end_within_a_response_is_a_reset() {
             assert!(receive(&end, answered, 1000, 0) == octets[INLINE..INLINE + answered]);
         }
         drop(peer);
-        assert_eq!(end.read(100), Err(Errno::RESET), "behind {answered}");
+        assert_eq!((end.read(100), end.read(100)), (Err(Errno::RESET), Ok(vec![])), "behind {answered}");
+    }
+}
+
+/// The octets of an advert die with its source; what has come otherwise is read, as over TCP.
+#[test]
+fn a_reset_over_an_advert_is_told_once_behind_what_has_come() {
+    for pipelined in [false, true] {
+        for waits in [false, true] {
+            let (mut peer, end) = Sdp::connected();
+            let inline = if pipelined { 0 } else { INLINE };
+            if pipelined {
+                peer.pipelined();
+            }
+            peer.data(b"data");
+            peer.advertise(1000, &[b'i'; INLINE][..inline]);
+            peer.peer.reset();
+            if waits {
+                assert_ne!(end.poll(libc::POLLIN, LONG).0 & libc::POLLIN, 0);
+            }
+            let mut got = Vec::new();
+            let error = loop {
+                match end.read(1000) {
+                    Ok(octets) if !octets.is_empty() => got.extend(octets),
+                    end => break end,
+                }
+            };
+            assert_eq!(got, [b"data", &[b'i'; INLINE][..inline]].concat(), "{pipelined}, {waits}");
+            let next = (error, end.read(9), end.read(9), end.send(b"x"));
+            assert_eq!(next, (Err(Errno::RESET), Ok(vec![]), Ok(vec![]), Err(Errno::BROKEN_PIPE)));
+        }
     }
 }
