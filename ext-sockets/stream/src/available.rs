@@ -8,6 +8,7 @@ use super::sdp::Look;
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch};
+use super::wait::Patience;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
@@ -36,27 +37,54 @@ impl Stream<'_> {
     }
 
     fn count_available(&self) -> Result<usize, Errno> {
-        if !self.establish()? {
-            return Ok(0);
-        }
-        if self.state.asked.is_sdp() && self.lock_rx().is_ok_and(|rx| self.is_before_urgent(&rx)) {
-            // As TCP counts, up to the mark.
-            return Ok(0);
-        }
         let mut moment = None;
         loop {
-            let mut counter = Sink::counter();
-            self.glimpse(&mut counter)?;
-            if counter.done() > 0 || !self.response_comes(&mut moment) {
-                return Ok(counter.done());
+            let octets = self.count_now(|counter| self.glimpse_all(counter, &mut moment))?;
+            if octets > 0 || !self.response_comes(&mut moment) {
+                return Ok(octets);
             }
         }
+    }
+
+    /// Returns how many octets a `look` finds.
+    fn count_now(&self, look: impl FnOnce(&mut Sink<'_, '_>) -> Result<Pull, Errno>) -> Result<usize, Errno> {
+        // As TCP counts, up to the mark.
+        let is_at_mark =
+            || self.state.asked.is_sdp() && self.lock_rx().is_ok_and(|rx| self.is_before_urgent(&rx));
+        if !self.establish()? || is_at_mark() {
+            return Ok(0);
+        }
+        let mut counter = Sink::counter();
+        look(&mut counter).map(|_| counter.done())
+    }
+
+    /// Returns whether fewer octets can be read than so many, all of which a look can find.
+    pub(super) fn has_fewer_than(&self, octets: usize) -> bool {
+        let count = self.count_now(|counter| self.glimpse(counter));
+        count.inspect_err(|error| self.remember(*error)).is_ok_and(|count| count < octets)
+            && !self.has_more_than_a_look()
     }
 
     /// Returns whether more octets have come than [`available`](Self::available) looks at.
     #[must_use]
     pub fn has_more_than_a_look(&self) -> bool {
         self.kernel.unread().is_ok_and(|octets| octets > Scratch::LEN)
+    }
+
+    /// Copies octets as [`glimpse`](Self::glimpse) does. Where it finds the first octets of an
+    /// advert alone, it waits a moment for the others, which are being Read.
+    pub(super) fn glimpse_all(
+        &self,
+        sink: &mut Sink<'_, '_>,
+        moment: &mut Option<Patience>,
+    ) -> Result<Pull, Errno> {
+        loop {
+            let pulled = self.glimpse(sink)?;
+            if sink.room() == 0 || !self.is_start_alone(sink.done()) || !self.response_comes(moment) {
+                return Ok(pulled);
+            }
+            sink.rewind();
+        }
     }
 
     /// Copies octets to the program's buffers without taking them and without waiting (`MSG_PEEK`).

@@ -90,7 +90,7 @@ impl Stream<'_> {
     ) -> Result<Option<u64>, Option<Errno>> {
         let peeks = flags & libc::MSG_PEEK != 0;
         let pull = match self.establish() {
-            Ok(true) if peeks => self.glimpse(sink),
+            Ok(true) if peeks => self.glimpse_all(sink, &mut None),
             Ok(true) => match behind {
                 None => self.pull(sink),
                 Some(received) => self.pull_rest(sink, received),

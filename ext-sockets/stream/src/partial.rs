@@ -19,7 +19,7 @@ use super::inbound::{Inbound, Mark, Step};
 use super::rx::{HEAD, Hold, Next};
 use super::sdp::Beside;
 use super::state::Rx;
-use super::sys::Guard;
+use super::sys::{Guard, is_confined};
 use super::{Errno, Stream};
 
 // `inline(never)` keeps this code out of the path of whole FPDUs.
@@ -172,6 +172,56 @@ impl Stream<'_> {
             () if over => Missing::Never,
             () => Missing::NoRoom,
         })
+    }
+
+    /// Returns whether what can be read is too little for a wait of the program, which
+    /// `SO_RCVLOWAT` then keeps asleep until more comes, or the end: fewer octets than the
+    /// program's low-water mark; or the first ones of an advert, while the others are being Read.
+    /// Over TCP these would have come together.
+    #[inline(never)]
+    fn is_too_little(&self) -> Result<bool, Errno> {
+        let low_water = self.state.low_water();
+        loop {
+            if low_water > 1 && self.state.asked.is_sdp() {
+                // `DisConn` is a message behind the octets.
+                self.look_behind(libc::POLLRDHUP)?;
+            }
+            let have = self.kernel.unread()?;
+            let is_little = low_water > 1 && self.has_fewer_than(low_water);
+            let mut rx = self.lock_rx()?;
+            if !(is_little && !rx.sdp.is_over() || self.has_start_alone(&mut rx)) {
+                return Ok(false);
+            }
+            // What has come since `have` may be enough.
+            if self.kernel.unread()? != have {
+                continue;
+            }
+            match self.missing(&mut rx, have, have + 1)? {
+                Missing::Late => return Ok(true),
+                Missing::Never | Missing::NoRoom => return Ok(false),
+                Missing::Arrived => {}
+            }
+        }
+    }
+
+    /// Returns whether a wait for octets is to go on beside those that can be read. An error is for
+    /// the call that reads.
+    pub(super) fn waits_for_more(&self) -> bool {
+        let may_be = self.state.low_water() > 1 || self.state.asked.is_sdp();
+        may_be && !is_confined() && self.is_too_little() == Ok(true)
+    }
+
+    /// Sets the number of octets with which a receive is content, and for which a wait waits
+    /// (`SO_RCVLOWAT`).
+    pub fn set_low_water(&self, octets: u32) {
+        let before = self.state.low_water();
+        self.state.set_low_water(octets);
+        if self.state.low_water() < before
+            && let Ok(mut rx) = self.lock_rx()
+        {
+            // A wait that sleeps for more is to look again.
+            let _ = self.wake_at(&mut rx, 1);
+        }
     }
 
     /// Looks at the first `seen` octets in memory: those that were moved, and perhaps some more.

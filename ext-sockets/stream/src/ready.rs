@@ -191,6 +191,7 @@ impl Stream<'_> {
         }
         if readable != 0 || !self.state.may_send.load(Ordering::Acquire) {
             match self.look() {
+                Ok(Pull::Some | Pull::Start { .. }) if readable != 0 && self.waits_for_more() => {}
                 Ok(Pull::Some | Pull::Start { .. } | Pull::End) => out |= readable,
                 Ok(Pull::Nothing(_)) => {}
                 Err(error) => return self.fails_with(error, ready, want),

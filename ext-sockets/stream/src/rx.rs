@@ -146,6 +146,8 @@ impl Stream<'_> {
 
     /// Moves more of the FPDU in front, which has been checked.
     pub(super) fn unload(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+        // What was too little for a wait may be enough beside less.
+        self.wake_at(rx, 1)?;
         if rx.left_is_kept {
             let at = rx.kept_at as usize;
             let count = sink.fill(rx.kept().get(at..at + rx.left as usize).unwrap_or_default());

@@ -99,6 +99,12 @@ impl<'a, 'b> Sink<'a, 'b> {
         filled
     }
 
+    /// Goes back to the beginning: the octets so far come once more. There is room left.
+    pub(super) fn rewind(&mut self) {
+        (self.piece, self.offset, self.room) = (0, 0, self.room.saturating_add(self.done));
+        self.done = 0;
+    }
+
     /// Counts octets that were dropped elsewhere.
     pub(super) fn dropped(&mut self, count: usize) {
         self.done += count;

@@ -154,6 +154,8 @@ impl Stream<'_> {
             (rx.left, rx.trailer, rx.left_is_kept) = (0, 0, false);
             rx.spare_kept();
             rx.sdp.stub = stays as u32;
+            // The stub is to keep the socket readable.
+            let _ = self.wake_at(rx, 1);
             self.state.holding.store(stays == 0, Ordering::Release);
         }
         rx.sdp.changing = 0;

@@ -296,7 +296,7 @@ fn a_receive_does_not_wait_for_ever_for_the_rest_of_an_advert() {
         let (mut peer, end) = Sdp::connected();
         end.state.set_receive_timeout(limit);
         peer.advertise(5000, b"first");
-        assert_eq!(end.poll(libc::POLLIN, Duration::from_secs(20)).0, libc::POLLIN);
+        assert_eq!(end.poll(libc::POLLIN, Duration::from_millis(20)).0, 0, "a wait is for the rest");
         let mut room = [0; 100];
         assert_eq!((end.recv(&mut room, flags), &room[..5]), (Ok(5), &b"first"[..]));
         assert_eq!(end.state.ended(), None);

@@ -672,3 +672,57 @@ fn a_reset_over_an_advert_is_told_once_behind_what_has_come() {
         }
     }
 }
+
+/// Over TCP the first octets of a send are there with the others.
+#[test]
+fn a_look_at_the_first_octets_of_an_advert_shows_the_others() {
+    let octets = random_octets(16, 5000);
+    for peeks in [false, true] {
+        let (mut peer, end) = Sdp::connected();
+        peer.advertise(octets.len(), &octets[..1]);
+        let looking = || {
+            let mut look = vec![0; 9000];
+            let count = if peeks { end.recv(&mut look, libc::MSG_PEEK) } else { end.stream().available() };
+            if let (true, Ok(count)) = (peeks, count) {
+                assert!(look[..count] == octets[..count]);
+            }
+            count
+        };
+        // The look begins the Read, and waits no longer than a moment for the Response.
+        assert_eq!(looking(), Ok(1), "{peeks}");
+        thread::scope(|scope| {
+            let shown = scope.spawn(|| {
+                while looking() == Ok(1) {}
+                looking()
+            });
+            let read = peer.read();
+            peer.answer(&read, &octets[1..], 9_000);
+            assert_eq!(shown.join().unwrap(), Ok(octets.len()), "{peeks}");
+        });
+        assert!(receive(&end, octets.len(), 9_000, libc::MSG_DONTWAIT) == octets);
+    }
+}
+
+#[test]
+fn the_first_octets_of_an_advert_are_an_event_with_the_others() {
+    let octets = random_octets(17, 5000);
+    for left in [false, true] {
+        let (mut peer, end) = Sdp::connected();
+        peer.advertise(octets.len(), &octets[..INLINE]);
+        let (told, swallowed) = end.poll(libc::POLLIN, Duration::from_millis(50));
+        assert!(told == 0 && swallowed <= 2, "{swallowed} wake-ups for nothing");
+        let read = peer.read();
+        if left {
+            drop(peer);
+            assert_eq!(end.poll(libc::POLLIN, LONG).0 & libc::POLLIN, libc::POLLIN);
+            assert_eq!(end.recv(&mut [0; 9000], libc::MSG_DONTWAIT), Ok(INLINE));
+            continue;
+        }
+        peer.answer(&read, &octets[INLINE..], 9_000);
+        assert_eq!(end.poll(libc::POLLIN, LONG).0, libc::POLLIN);
+        let mut got = vec![0; 9_000];
+        assert_eq!(end.recv(&mut got, libc::MSG_DONTWAIT), Ok(octets.len()));
+        peer.data(b"x");
+        assert_eq!(end.poll(libc::POLLIN, LONG).0, libc::POLLIN);
+    }
+}

@@ -17,7 +17,7 @@ use crate::Stream;
 use crate::owed::owe_fpdu;
 use crate::rooms::Room;
 use crate::rx::BULK;
-use crate::sdp::{counters, live};
+use crate::sdp::{counters, is_start, live};
 use crate::state::{Phase, Rx};
 use crate::sys::{Guard, random};
 use crate::wait::Patience;
@@ -32,6 +32,23 @@ impl Stream<'_> {
     pub(crate) fn is_offered_more(&self) -> bool {
         self.state.asked.is_sdp()
             && self.lock_rx().is_ok_and(|mut rx| live(&mut rx).machine().peer_sources_pending())
+    }
+
+    /// Returns whether the octets that can be read are as many, and the first ones of an advert,
+    /// the others of which are being Read. The kernel's socket is readable then when more comes.
+    #[cold]
+    pub(crate) fn is_start_alone(&self, octets: usize) -> bool {
+        self.state.asked.is_sdp()
+            && self.lock_rx().is_ok_and(|mut rx| {
+                let in_kernel = in_front(&mut rx).filter(|_| octets == rx.left as usize);
+                in_kernel.is_some_and(|octets| self.wake_at(&mut rx, octets + 1).is_ok())
+            })
+    }
+
+    /// Returns whether the first octets of an advert are all that has come, and the others are
+    /// being Read.
+    pub(crate) fn has_start_alone(&self, rx: &mut Guard<'_, Rx>) -> bool {
+        in_front(rx).is_some_and(|in_kernel| self.kernel.unread() == Ok(in_kernel))
     }
 
     /// Waits a moment for the Response to a Read that has begun, for a call that does not wait
@@ -120,6 +137,14 @@ impl Stream<'_> {
         self.state.note_owed(&tx);
         room
     }
+}
+
+/// Returns how many octets of the kernel's are those of the FPDU in front, if they are the first
+/// ones of an advert, the others of which are being Read.
+fn in_front(rx: &mut Guard<'_, Rx>) -> Option<usize> {
+    let may_be = rx.sdp.has_adverts == 1 && rx.held.is_empty() && !rx.left_is_kept;
+    let left = rx.left as usize;
+    (may_be && is_start(rx, left)).then_some(left + rx.trailer as usize)
 }
 
 /// Time for which a call that does not wait waits for a Response: a round trip, and not more than a

@@ -136,7 +136,7 @@ impl SocketKind for Framed {
         let Some(state) = self.held.state() else { return };
         state.set_receive_timeout(saved.rcvtimeo.duration());
         state.set_send_timeout(saved.sndtimeo.duration());
-        state.set_low_water(saved.rcvlowat.unsigned_abs());
+        self.stream(state).set_low_water(saved.rcvlowat.unsigned_abs());
         let _ = self.stream(state).cork(saved.cork);
         if self.held.kind() == KindId::Sdp {
             sdp.set_thresholds(state);
