@@ -157,7 +157,8 @@ impl CqInner {
     pub(super) fn wait(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<bool> {
         let _waiter = Waiter::new(self);
         let deadline = Deadline::after_any(timeout);
-        if !self.sleeps_first(timeout) {
+        // What is in the queue is worked on before the kernel is asked for more.
+        if self.is_empty() && !self.sleeps_first(timeout) {
             self.look_first();
         }
         loop {

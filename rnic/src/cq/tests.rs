@@ -53,22 +53,26 @@ impl Datagrams {
     }
 }
 
+/// Returns the completion of a receive with so many octets.
+fn receive_of(qp: QpNum, wr_id: u64, len: usize) -> Completion {
+    Completion {
+        wr_id,
+        status: Status::Success,
+        completed: Completed::Receive,
+        byte_len: len as u32,
+        qp,
+        invalidated: None,
+        immediate: None,
+        solicited: false,
+    }
+}
+
 impl Member for Datagrams {
     fn try_progress(&self) {
         let Some(mut received) = self.received.try_lock() else { return };
         while let Ok(len) = self.socket.recv(&mut [0; 100]) {
-            let completion = Completion {
-                wr_id: *received,
-                status: Status::Success,
-                completed: Completed::Receive,
-                byte_len: len as u32,
-                qp: self.num,
-                invalidated: None,
-                immediate: None,
-                solicited: false,
-            };
+            self.cq.push(receive_of(self.num, *received, len), None);
             *received += 1;
-            self.cq.push(completion, None);
         }
     }
 
@@ -345,6 +349,19 @@ impl Member for Counted {
     fn enter(&self, _: &CqInner) -> io::Result<()> {
         Ok(())
     }
+}
+
+#[test]
+fn a_wait_reads_no_socket_while_the_queue_has_completions() {
+    let cq = Rnic::open().unwrap().create_cq(16).unwrap();
+    let member = Arc::new(Counted::default());
+    cq.0.anywhere().add_member(7, member.clone()).unwrap();
+    cq.0.anywhere().push(receive_of(QpNum(7), 1, 0), None);
+    assert!(cq.wait(None).unwrap() && cq.wait(Some(Duration::ZERO)).unwrap());
+    assert_eq!(member.looks.load(Ordering::SeqCst), 0);
+    cq.poll_one().unwrap();
+    assert!(!cq.wait(Some(Duration::ZERO)).unwrap());
+    assert_eq!(member.looks.load(Ordering::SeqCst), 1);
 }
 
 #[test]
