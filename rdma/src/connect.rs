@@ -50,8 +50,8 @@ impl Default for Keepalive {
 /// Options with which either end makes a connection.
 ///
 /// Some options exist in iWARP only (`revision` to `markers`, `assumed_ird` to `rtr`,
-/// `speaks_first`, `large_fpdus`), and some only a software device can follow (`mss`, `source`,
-/// `place_before_crc`, `nudge`). All devices take them, so that a program needs no cases: a device
+/// `speaks_first`, `large_fpdus`), and some only a software device can follow (`mss`,
+/// `congestion`, `source`, `place_before_crc`, `nudge`). All devices take them, so that a program needs no cases: a device
 /// that cannot follow an option ignores its default value and refuses to connect with another.
 ///
 /// ```
@@ -91,6 +91,11 @@ pub struct ConnectOptions {
     pub place_before_crc: bool,
     /// Limits TCP's segment size.
     pub mss: Option<u16>,
+    /// The congestion control of TCP, by one of the names in
+    /// `/proc/sys/net/ipv4/tcp_allowed_congestion_control` (root may use each that the host has).
+    /// `None`, the default: the host's. A connection that came to a listener begins with the
+    /// listener's.
+    pub congestion: Option<String>,
     /// Active side: the address of this end, with a port or 0 for any; without one, the system
     /// chooses. Other sockets that are bound to it must allow that (`SO_REUSEADDR`). Revision 1,
     /// where the peer refuses 2, goes from another port: that of a connection which this end has
@@ -169,6 +174,7 @@ impl Default for ConnectOptions {
             timeout: Duration::from_secs(5),
             place_before_crc: false,
             mss: None,
+            congestion: None,
             source: None,
             retry_refused: Duration::ZERO,
             keepalive: Some(Keepalive::default()),

@@ -179,8 +179,8 @@ impl Rnic {
     /// socket becomes non-blocking.
     ///
     /// # Errors
-    /// The socket is none of TCP, the kernel refuses to listen on it, or refuses `options.mss` or
-    /// `options.keepalive`.
+    /// The socket is none of TCP, the kernel refuses to listen on it, or refuses `options.mss`,
+    /// `options.congestion` or `options.keepalive`.
     ///
     /// ```
     /// use rddp_rnic::{ConnectOptions, Rnic};

@@ -72,8 +72,8 @@ impl QueuePair {
     ///
     /// # Errors
     /// The QP is not idle or is being connected already, a startup frame cannot hold the settings
-    /// or the private data, TCP refuses the address, `options.mss` or `options.keepalive`, or the
-    /// process has no descriptor left.
+    /// or the private data, TCP refuses the address, `options.mss`, `options.congestion` or
+    /// `options.keepalive`, or the process has no descriptor left.
     pub fn begin_to(&self, addr: SocketAddr, options: &ConnectOptions) -> Result<(), ConnectError> {
         self.begin_connecting(addr, options, true).map(drop)
     }

@@ -7,7 +7,7 @@ use rddp_mpa::Negotiated;
 use rddp_rdma::ConnectOptions;
 
 use super::peer_count::Counted;
-use super::socket::TcpSocket;
+use super::socket::{TcpSocket, control_congestion};
 use crate::device::DeviceInner;
 use crate::error::ConnectError;
 use crate::home::Home;
@@ -86,6 +86,7 @@ impl ConnectRequest {
         let _place = inner.claim()?;
         let options = &inner.attrs.options(options);
         let Pending { socket, asked, counted, .. } = self.0.into_inner()?;
+        control_congestion(&socket, options)?;
         let Some(terms) = asked.accept(options, &options.private_data)?.send(&socket)? else {
             return Err(ConnectError::Declined);
         };

@@ -22,14 +22,15 @@ impl TcpSocket {
         TcpSocket(socket)
     }
 
-    /// Takes a TCP connection that the program has made, or is making. It gets the keepalive of
-    /// `options`, unless it has one.
+    /// Takes a TCP connection that the program has made, or is making. It gets the congestion
+    /// control of `options`, and their keepalive unless it has one.
     pub(crate) fn of(socket: impl Into<OwnedFd>, options: &ConnectOptions) -> io::Result<Self> {
         let socket = Socket::from(socket.into());
         check_tcp(&socket)?;
         if socket.is_listener()? {
             return Err(invalid("this TCP socket listens: hand over a connection that it has accepted"));
         }
+        control_congestion(&socket, options)?;
         if !socket.keepalive()? {
             keep_alive(&socket, options)?;
         }
@@ -57,8 +58,8 @@ impl Drop for TcpSocket {
     }
 }
 
-/// Makes a TCP socket for the family of `addr` with the MSS and keepalive of `options`. Connections
-/// that it accepts, if it listens, inherit both.
+/// Makes a TCP socket for the family of `addr` with the MSS, congestion control and keepalive of
+/// `options`. Connections that it accepts, if it listens, inherit them.
 pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> {
     let socket = Socket::new(Domain::for_address(*addr), Type::STREAM, Some(Protocol::TCP))?;
     prepare(&socket, options)?;
@@ -91,7 +92,23 @@ fn prepare(socket: &Socket, options: &ConnectOptions) -> io::Result<()> {
     if let Some(mss) = options.mss {
         socket.set_tcp_mss(u32::from(mss))?;
     }
+    control_congestion(socket, options)?;
     keep_alive(socket, options)
+}
+
+/// Has TCP control congestion as `options` say.
+pub(super) fn control_congestion(socket: &Socket, options: &ConnectOptions) -> io::Result<()> {
+    let Some(name) = &options.congestion else { return Ok(()) };
+    socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
+        let why = match error.raw_os_error() {
+            Some(libc::ENOENT | libc::EINVAL) => {
+                "this host has none of that name: see tcp_available_congestion_control"
+            }
+            Some(libc::EPERM) => "this host allows it to root alone: see tcp_allowed_congestion_control",
+            _ => return error,
+        };
+        io::Error::new(error.kind(), format!("congestion control {name:?}: {why} in /proc/sys/net/ipv4"))
+    })
 }
 
 fn keep_alive(socket: &Socket, options: &ConnectOptions) -> io::Result<()> {
@@ -157,6 +174,31 @@ mod tests {
             interval: socket.tcp_keepalive_interval().unwrap(),
             probes: socket.tcp_keepalive_retries().unwrap(),
         })
+    }
+
+    fn congestion(socket: &Socket) -> String {
+        let name = socket.tcp_congestion().unwrap();
+        String::from_utf8(name).unwrap().trim_end_matches('\0').to_owned()
+    }
+
+    #[test]
+    fn congestion_control_is_the_hosts_unless_it_is_asked_for() {
+        let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let of_host = congestion(&socket());
+        assert_eq!(congestion(&TcpSocket::of(socket(), &ConnectOptions::default()).unwrap()), of_host);
+        // Each kernel has it, and allows it to everybody.
+        let options = ConnectOptions { congestion: Some("reno".into()), ..ConnectOptions::default() };
+        assert_eq!(congestion(&TcpSocket::of(socket(), &options).unwrap()), "reno");
+        assert_eq!(congestion(&tcp_socket(&"127.0.0.1:0".parse().unwrap(), &options).unwrap()), "reno");
+    }
+
+    #[test]
+    fn a_congestion_control_that_the_host_lacks_is_named() {
+        for name in ["none-of-that-name", ""] {
+            let options = ConnectOptions { congestion: Some(name.into()), ..ConnectOptions::default() };
+            let error = tcp_socket(&"127.0.0.1:0".parse().unwrap(), &options).unwrap_err().to_string();
+            assert!(error.contains(&format!("{name:?}: this host has none")), "{error}");
+        }
     }
 
     /// RFC 5042 §6.4.2: keepalive bounds the time for which a host that has vanished holds a

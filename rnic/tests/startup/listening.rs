@@ -47,6 +47,19 @@ fn connections_of_such_a_socket_have_the_options_of_the_listener() {
     assert!(Socket::from(socket).tcp_mss().unwrap() <= 700);
 }
 
+/// A connection has the listener's congestion control until it is accepted with another.
+#[test]
+fn a_connection_is_accepted_with_a_congestion_control_of_its_own() {
+    let end = End::new();
+    let options = |name: &str| ConnectOptions { congestion: Some(name.into()), ..ConnectOptions::default() };
+    let listener = end.rnic.listen_on(bound("127.0.0.1:0"), 8, &options("reno")).unwrap();
+    let mut socket = dial(&listener);
+    socket.write_all(&good_request()).unwrap();
+    let request = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+    let refused = request.accept_with(&end.qp, &options("of-no-host")).unwrap_err().to_string();
+    assert!(refused.contains("\"of-no-host\": this host has none"), "{refused}");
+}
+
 #[test]
 fn a_socket_that_cannot_listen_is_refused() {
     let end = End::new();
