@@ -24,6 +24,7 @@
 
 mod addr;
 mod child;
+mod congestion;
 mod decode;
 mod demo;
 mod doctor;

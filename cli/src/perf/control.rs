@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::signals;
+use crate::{congestion, signals};
 
 /// Version of the protocol between client and server; changes when the messages do.
 pub(super) const VERSION: u32 = 2;
@@ -128,6 +128,9 @@ pub(crate) struct Setup {
     pub(crate) markers: bool,
     pub(crate) place_before_crc: bool,
     pub(crate) mss: Option<u16>,
+    /// TCP's congestion control at both ends; the hosts' without one. Older clients leave it out.
+    #[serde(default)]
+    pub(crate) congestion: Option<String>,
     /// FPDUs may be longer than TCP segments, if both ends say so by their private data. Older
     /// clients leave it out.
     #[serde(default)]
@@ -157,6 +160,7 @@ impl Default for Setup {
             markers: false,
             place_before_crc: false,
             mss: None,
+            congestion: None,
             large_fpdus: false,
             stable: false,
             placement: Level::User,
@@ -183,6 +187,7 @@ impl Setup {
                 "the kernel places FPDUs that begin segments: leave out --large-fpdus and --markers".into()
             );
         }
+        self.congestion.as_deref().map_or(Ok(()), |name| congestion::parse(name).map(drop))?;
         let memory = self.memory();
         if memory > MAX_MEMORY {
             let (need, most) = (crate::units::about(memory), crate::units::about(MAX_MEMORY));
@@ -234,6 +239,7 @@ impl Setup {
             markers: self.markers,
             place_before_crc: self.place_before_crc,
             mss: self.mss,
+            congestion: self.congestion.clone(),
             ird: depth,
             ord: depth,
             ..ConnectOptions::default()

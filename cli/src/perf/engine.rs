@@ -29,8 +29,8 @@ pub(super) enum Rdma {
 
 /// The data connections of a session over plain TCP.
 pub(super) enum Tcp {
-    Active(tcp::Active),
-    Passive(tcp::Passive),
+    Active(Box<tcp::Active>),
+    Passive(Box<tcp::Passive>),
 }
 
 /// A slice to run.
@@ -92,8 +92,8 @@ impl Rdma {
 impl Engine {
     pub(super) fn tcp(setup: &Setup, list: Vec<TcpStream>, wish: Wish) -> Result<Self, Failure> {
         Ok(Engine::Tcp(match is_active(setup, wish) {
-            true => Tcp::Active(tcp::Active::new(setup, list, wish)?),
-            false => Tcp::Passive(tcp::Passive::new(setup, list, wish)?),
+            true => Tcp::Active(Box::new(tcp::Active::new(setup, list, wish)?)),
+            false => Tcp::Passive(Box::new(tcp::Passive::new(setup, list, wish)?)),
         }))
     }
 

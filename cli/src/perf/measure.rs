@@ -12,6 +12,7 @@ use super::control::{Level, Op, Setup};
 use super::options::{Direction, Options};
 use super::report::{Interval, Micros, Outcome, Told};
 use super::session::{Measured, Session};
+use crate::congestion;
 use crate::failure::Failure;
 use crate::units::micros;
 
@@ -237,6 +238,7 @@ impl Run {
             crc: agreed.is_some_and(|agreed| agreed.crc),
             markers: agreed.is_some_and(|agreed| agreed.markers_sent || agreed.markers_received),
             mss: setup.mss,
+            congestion: setup.congestion.clone().or_else(congestion::of_host),
             large_fpdus: setup.large_fpdus,
             stable: setup.stable,
             wait: setup.wait,

@@ -100,6 +100,10 @@ pub(crate) struct MeasureArgs {
     #[arg(short = 'M', long, help_heading = EXPERT, value_parser = clap::value_parser!(u16).range(88..=32767))]
     mss: Option<u16>,
 
+    /// TCP's congestion control, at both ends and for plain TCP, too [default: the hosts']
+    #[arg(long, value_name = "NAME", value_parser = crate::congestion::parse, help_heading = EXPERT)]
+    congestion: Option<String>,
+
     /// FPDUs longer than TCP's segments, of up to 64,768 octets, for network cards to cut
     /// (against RFC 5044 §4.5, so only if the server agrees)
     #[arg(long, help_heading = EXPERT)]
@@ -186,6 +190,7 @@ impl MeasureArgs {
             markers: self.markers == Switch::On,
             place_before_crc: self.place_before_crc,
             mss: self.mss,
+            congestion: self.congestion.clone(),
             large_fpdus: self.large_fpdus,
             stable: self.stable,
             placement: self.placement,

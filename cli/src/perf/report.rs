@@ -24,6 +24,8 @@ pub(crate) struct Outcome {
     pub(crate) markers: bool,
     /// Settings as they were asked for.
     pub(crate) mss: Option<u16>,
+    /// TCP's congestion control at this end.
+    pub(crate) congestion: Option<String>,
     pub(crate) large_fpdus: bool,
     pub(crate) stable: bool,
     pub(crate) wait: Wait,

@@ -44,6 +44,7 @@ use self::checksum::Check;
 use self::remote::Asks;
 pub(crate) use self::serve::ServeArgs;
 use self::token::Token;
+use crate::congestion;
 use crate::failure::{EXIT_CODES, Failure};
 use crate::units::{parse_octets, parse_seconds};
 
@@ -191,6 +192,10 @@ struct Common {
     #[arg(long)]
     large_fpdus: bool,
 
+    /// TCP's congestion control at this end [default: the host's]
+    #[arg(long, value_name = "NAME", value_parser = congestion::parse)]
+    congestion: Option<String>,
+
     /// Send files again that the other end has already, with the same size and time
     #[arg(short = 'I', long = "ignore-times")]
     again: bool,
@@ -216,8 +221,8 @@ impl Common {
     }
 
     /// Returns what the user asks of each connection.
-    fn asks<'a>(&self, token: Option<&'a Token>) -> Asks<'a> {
-        Asks { token, large: self.large_fpdus }
+    fn asks<'a>(&'a self, token: Option<&'a Token>) -> Asks<'a> {
+        Asks { token, large: self.large_fpdus, congestion: self.congestion.as_deref() }
     }
 
     /// Fails if the user asks for several connections where there is one file.

@@ -77,6 +77,8 @@ pub(super) struct Asks<'a> {
     pub(super) token: Option<&'a Token>,
     /// FPDUs longer than TCP's segments.
     pub(super) large: bool,
+    /// TCP's congestion control; the host's without one.
+    pub(super) congestion: Option<&'a str>,
 }
 
 /// A server to which this end is connected.
@@ -99,7 +101,11 @@ fn scp_form(text: &str) -> Option<(&str, &str)> {
 fn connect(addr: SocketAddr, asks: Asks<'_>, hub: &Rc<Hub>) -> Result<Server, Failure> {
     let mut talk = Talk::new(hub)?;
     let hello = Hello { token: asks.token.is_some(), large: asks.large };
-    let options = ConnectOptions { private_data: hello.emit(), ..ConnectOptions::default() };
+    let options = ConnectOptions {
+        private_data: hello.emit(),
+        congestion: asks.congestion.map(str::to_owned),
+        ..ConnectOptions::default()
+    };
     let what =
         if addr.ip().is_loopback() { "rddp serve" } else { "rddp serve (with --bind, for other hosts)" };
     let connected = talk.end.connect(addr, &options, what)?;

@@ -40,6 +40,7 @@ fn results_have_the_documented_form() {
             "crc",
             "markers",
             "mss",
+            "congestion",
             "large_fpdus",
             "stable",
             "wait",
@@ -68,7 +69,8 @@ fn settings_reach_both_ends() {
     let settings =
         ["--crc", "off", "--markers", "on", "--mss", "1448", "--place-before-crc", "--wait", "event"];
     let more = ["--qps", "3", "--depth", "8", "--size", "100,100K", "--op", "write,send,read,tcp"];
-    for one in local(&[&settings[..], &more].concat()) {
+    for one in local(&[&settings[..], &more, &["--congestion", "reno"]].concat()) {
+        assert_eq!(one["congestion"], "reno");
         assert_eq!((&one["qps"], &one["depth"], &one["wait"]), (&3.into(), &8.into(), &"event".into()));
         assert_eq!((&one["crc"], &one["markers"]), (&false.into(), &(one["op"] != "tcp").into()));
         assert_eq!((&one["mss"], &one["stable"]), (&1448.into(), &false.into()));
@@ -306,6 +308,11 @@ fn a_server_names_the_reason_of_a_refusal() {
     let answer =
         first_answer(&server, &format!(r#"{{"Begin":{{"version":2,"setup":{setup},"places":[]}}}}"#));
     assert!(answer.contains("Refused") && answer.contains("of memory at each end"), "{answer}");
+    let unknown =
+        setup.replace(r#""mss":null"#, r#""mss":null,"congestion":"of-no-host""#).replace("4000000000", "64");
+    let answer =
+        first_answer(&server, &format!(r#"{{"Begin":{{"version":2,"setup":{unknown},"places":[]}}}}"#));
+    assert!(answer.contains("of-no-host") && answer.contains("this host has none"), "{answer}");
     let old = setup.replace(r#""reverse":false,"#, "");
     let answer = first_answer(&server, &format!(r#"{{"Begin":{{"version":1,"setup":{old},"places":[]}}}}"#));
     assert!(answer.contains("the client speaks version 1, this server 2"), "{answer}");

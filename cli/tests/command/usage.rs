@@ -91,6 +91,12 @@ fn what_this_host_refuses_is_named() {
     run(&["serve", "/etc/passwd"]).failed(1, &["/etc/passwd: not a directory", "try: "]);
     run(&["serve", "/nonexistent"]).failed(1, &["/nonexistent: no such directory"]);
     run(&["ping", "--server", "--bind", "192.0.2.1", "--port", "0"]).failed(1, &["192.0.2.1"]);
+    for args in
+        [&["serve", "."][..], &["get", "127.0.0.1/file"], &["put", "file", "127.0.0.1/"], &["perf", "local"]]
+    {
+        let unknown = [args, &["--congestion", "of-no-host"]].concat();
+        run(&unknown).failed(2, &["of-no-host", "this host has none of that name; available: ", "reno"]);
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rddp_load::stream::{Ready, Streams};
+use socket2::SockRef;
 
 use super::control::{Setup, Wait};
 use super::spin::{CHECK_EVERY, Spin, Wish};
@@ -37,7 +38,7 @@ struct Sockets {
 impl Sockets {
     fn new(setup: &Setup, list: Vec<TcpStream>, wish: Wish) -> Result<Self, Failure> {
         for socket in &list {
-            set_up(socket, blocks(setup)).map_err(|error| lost(&error))?;
+            set_up(socket, setup).map_err(|error| lost(&error))?;
         }
         Ok(Sockets { setup: setup.clone(), list, spin: Spin::new(wish), turns: 0 })
     }
@@ -47,9 +48,12 @@ fn blocks(setup: &Setup) -> bool {
     setup.wait == Wait::Event && setup.qps == 1
 }
 
-fn set_up(socket: &TcpStream, blocking: bool) -> io::Result<()> {
+fn set_up(socket: &TcpStream, setup: &Setup) -> io::Result<()> {
+    if let Some(name) = &setup.congestion {
+        SockRef::from(socket).set_tcp_congestion(name.as_bytes())?;
+    }
     socket.set_nodelay(true)?;
-    socket.set_nonblocking(!blocking)?;
+    socket.set_nonblocking(!blocks(setup))?;
     // A blocking call returns after this time, as if there were nothing.
     let patience = Some(Duration::from_millis(100));
     socket.set_read_timeout(patience)?;

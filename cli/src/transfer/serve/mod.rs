@@ -35,7 +35,7 @@ use crate::out;
 use crate::places::{Places, TOO_MANY};
 use crate::threads::NO_THREAD;
 use crate::units::parse_seconds;
-use crate::{addr, signals};
+use crate::{addr, congestion, signals};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -92,6 +92,10 @@ pub(crate) struct ServeArgs {
     /// long
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     idle: Duration,
+
+    /// TCP's congestion control at this end [default: the host's]
+    #[arg(long, value_name = "NAME", value_parser = congestion::parse)]
+    congestion: Option<String>,
 
     /// Print the address, and each transfer, as a line of JSON
     #[arg(long)]
@@ -164,7 +168,7 @@ fn serve(args: &ServeArgs, dir: &Path) -> Result<(), Failure> {
 
 /// Listens on the socket that a service manager has passed, else on the address of the arguments.
 fn listen(rnic: &Rnic, args: &ServeArgs) -> Result<(Listener, SocketAddr), Failure> {
-    let options = ConnectOptions::default();
+    let options = ConnectOptions { congestion: args.congestion.clone(), ..ConnectOptions::default() };
     let Some(socket) = activation::listener()? else {
         return addr::rdma_listener(rnic, Some(args.bind), args.port, &options);
     };
