@@ -51,8 +51,9 @@ impl Default for Keepalive {
 ///
 /// Some options exist in iWARP only (`revision` to `markers`, `assumed_ird` to `rtr`,
 /// `speaks_first`, `large_fpdus`), and some only a software device can follow (`mss`,
-/// `congestion`, `source`, `place_before_crc`, `nudge`). All devices take them, so that a program needs no cases: a device
-/// that cannot follow an option ignores its default value and refuses to connect with another.
+/// `congestion`, `source`, `place_before_crc`, `nudge`). All devices take them, so that a program
+/// needs no cases: a device that cannot follow an option ignores its default value and refuses to
+/// connect with another.
 ///
 /// ```
 /// let options = rddp_rdma::ConnectOptions { markers: true, ird: 8, ..Default::default() };
