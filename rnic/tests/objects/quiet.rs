@@ -37,7 +37,8 @@ fn a_device_has_no_thread_before_its_first_connection() {
     let (active, passive) = (End::new(), End::new());
     assert_eq!(in_use()[1], before[1], "threads");
     connect_on("127.0.0.1:0", &active, &passive, &ConnectOptions::default(), &ConnectOptions::default());
-    exchange(&active, &passive);
+    // A thread that has slept keeps a descriptor until it ends.
+    std::thread::scope(|scope| scope.spawn(|| exchange(&active, &passive)).join()).unwrap();
     assert_eq!(in_use()[1], before[1] + 2, "threads");
     drop((active, passive));
     assert_in_use(before);
