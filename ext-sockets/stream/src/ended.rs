@@ -1,6 +1,8 @@
-//! Reasons why a stream has ended, and the error that the program gets.
+//! Reasons why a stream has ended, the error that the program gets, and the word of shared memory
+//! that has both.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rddp_rdmap::TerminateCode;
 
@@ -106,5 +108,63 @@ impl fmt::Display for Ended {
                 "the socket's state is damaged: a process died while it moved octets, or used the socket without rddp",
             ),
         }
+    }
+}
+
+/// An [`Ended`] that is set once: the first one stays.
+#[derive(Debug, Default)]
+pub(super) struct AtomicEnd(AtomicU64);
+
+impl AtomicEnd {
+    pub(super) fn set(&self, end: Ended) {
+        let packed =
+            u64::from(end.why as u8) | u64::from(end.errno.0 as u16) << 16 | u64::from(end.code.0) << 32;
+        // A second end is a consequence of the first.
+        let _ = self.0.compare_exchange(0, packed, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn load(&self) -> Option<Ended> {
+        Self::unpack(self.0.load(Ordering::Acquire))
+    }
+
+    /// Returns the end of the word that stands for it.
+    pub(super) fn unpack(packed: u64) -> Option<Ended> {
+        let why = Why::ALL.into_iter().find(|why| *why as u8 == packed as u8)?;
+        let errno = Errno(i32::from((packed >> 16) as u16));
+        Some(Ended { why, errno, code: TerminateCode((packed >> 32) as u16) })
+    }
+
+    /// Returns whether no sending call has reported the end yet, and notes that one does. TCP
+    /// reports an error once; later sends fail with `EPIPE`.
+    pub(super) fn first_told(&self) -> bool {
+        self.0.fetch_or(TOLD, Ordering::AcqRel) & TOLD == 0
+    }
+}
+
+/// Set in an [`AtomicEnd`] when a sending call has reported it.
+const TOLD: u64 = 1 << 63;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_end_stays() {
+        let end = AtomicEnd::default();
+        assert_eq!((end.is_set(), end.load()), (false, None));
+        let first = Ended { why: Why::Fault, errno: Errno::RESET, code: TerminateCode(0x1203) };
+        end.set(first);
+        end.set(Ended::new(Why::Truncated, Errno::RESET));
+        assert_eq!(end.load(), Some(first));
+        assert!(end.first_told() && !end.first_told());
+        assert_eq!(end.load(), Some(first));
     }
 }

@@ -6,7 +6,8 @@
 
 use std::mem::offset_of;
 
-use super::state::{AtomicEnd, MAGIC, Rx, State, Tx, phase_of};
+use super::ended::AtomicEnd;
+use super::state::{MAGIC, Rx, State, Tx, phase_of};
 use super::{Ended, Phase};
 use crate::options::Asked;
 

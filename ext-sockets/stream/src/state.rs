@@ -8,9 +8,7 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rddp_rdmap::TerminateCode;
-
-use super::ended::{Ended, Why};
+use super::ended::{AtomicEnd, Ended, Why};
 use super::options::{Asked, Options, PrivateData, mode_of};
 use super::rooms::Rooms;
 use super::sdp::Shared;
@@ -524,44 +522,6 @@ pub(super) struct Tx {
     pub(super) little: [u8; LITTLE],
 }
 
-/// An [`Ended`] that is set once: the first one stays.
-#[derive(Debug, Default)]
-pub(super) struct AtomicEnd(AtomicU64);
-
-impl AtomicEnd {
-    pub(super) fn set(&self, end: Ended) {
-        let packed =
-            u64::from(end.why as u8) | u64::from(end.errno.0 as u16) << 16 | u64::from(end.code.0) << 32;
-        // A second end is a consequence of the first.
-        let _ = self.0.compare_exchange(0, packed, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    pub(super) fn clear(&self) {
-        self.0.store(0, Ordering::Release);
-    }
-
-    pub(super) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire) != 0
-    }
-
-    pub(super) fn load(&self) -> Option<Ended> {
-        Self::unpack(self.0.load(Ordering::Acquire))
-    }
-
-    /// Returns the end of the word that stands for it.
-    pub(super) fn unpack(packed: u64) -> Option<Ended> {
-        let why = Why::ALL.into_iter().find(|why| *why as u8 == packed as u8)?;
-        let errno = Errno(i32::from((packed >> 16) as u16));
-        Some(Ended { why, errno, code: TerminateCode((packed >> 32) as u16) })
-    }
-
-    /// Returns whether no sending call has reported the end yet, and notes that one does. TCP
-    /// reports an error once; later sends fail with `EPIPE`.
-    pub(super) fn first_told(&self) -> bool {
-        self.0.fetch_or(TOLD, Ordering::AcqRel) & TOLD == 0
-    }
-}
-
 /// Returns the phase of a number, of a stream that is not over.
 pub(super) fn phase_of(number: u32) -> Phase {
     match number {
@@ -633,23 +593,3 @@ pub(super) const SHORT: u32 = 8;
 const STARTING: u32 = 0;
 const FRAMED: u32 = 1;
 const PLAIN: u32 = 2;
-
-/// Set in an [`AtomicEnd`] when a sending call has reported it.
-const TOLD: u64 = 1 << 63;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_end_stays() {
-        let end = AtomicEnd::default();
-        assert_eq!((end.is_set(), end.load()), (false, None));
-        let first = Ended { why: Why::Fault, errno: Errno::RESET, code: TerminateCode(0x1203) };
-        end.set(first);
-        end.set(Ended::new(Why::Truncated, Errno::RESET));
-        assert_eq!(end.load(), Some(first));
-        assert!(end.first_told() && !end.first_told());
-        assert_eq!(end.load(), Some(first));
-    }
-}
