@@ -47,6 +47,7 @@ mod ready;
 mod rooms;
 mod rx;
 mod sdp;
+mod settings;
 pub mod shm;
 mod shown;
 mod sink;

@@ -8,13 +8,13 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::Errno;
 use super::ended::{AtomicEnd, Ended, Why};
-use super::options::{Asked, Options, PrivateData, mode_of};
+use super::options::{Asked, Options, PrivateData};
 use super::rooms::Rooms;
 use super::sdp::Shared;
 use super::sleepers::Sleepers;
 use super::sys::{Chain, Guarded, Lease, now};
-use super::{Errno, SdpMode};
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
 #[repr(C)]
@@ -44,10 +44,10 @@ pub struct State {
     pub(super) connected: AtomicBool,
     /// Time when the startup began, by [`now`]. 0: it has not.
     pub(super) began: AtomicU64,
-    receive_timeout: AtomicU64,
-    send_timeout: AtomicU64,
+    pub(super) receive_timeout: AtomicU64,
+    pub(super) send_timeout: AtomicU64,
     /// `SO_RCVLOWAT` as the program has set it; 0 stands for 1.
-    low_water: AtomicU32,
+    pub(super) low_water: AtomicU32,
     /// `TCP_CORK` as the program has set it.
     pub(super) corked: AtomicBool,
     pub(super) end: AtomicEnd,
@@ -66,13 +66,13 @@ pub struct State {
     pub(super) blocked: AtomicU32,
     /// Mode that this end asks for where it sends (SDP), as a number of
     /// [`mode_of`](super::options::mode_of).
-    mode: AtomicU32,
+    pub(super) mode: AtomicU32,
     /// Octets from which a send advertises its memory (SDP), inverted: 0 is never.
-    not_threshold: AtomicU64,
+    pub(super) not_threshold: AtomicU64,
     /// Octets from which the room of a receive counts for itself (SDP), inverted.
-    not_sink_threshold: AtomicU64,
-    /// The thresholds that were set for this socket alone, as bits: [`OF_SOURCE`], [`OF_SINK`].
-    own_thresholds: AtomicU32,
+    pub(super) not_sink_threshold: AtomicU64,
+    /// The thresholds that were set for this socket alone, as bits: see `settings.rs`.
+    pub(super) own_thresholds: AtomicU32,
     /// `SO_LINGER` of the program, and why the kernel has another; 0: it has not.
     pub(super) linger: AtomicU64,
     /// Number of adverts of this end that stand in memory of the stream (SDP), or that the last
@@ -157,54 +157,6 @@ impl State {
         self.magic = AtomicU64::new(MAGIC);
     }
 
-    /// Sets the octets from which a blocking send advertises the program's memory, so that the peer
-    /// reads from there (SDP). `u64::MAX`: never.
-    pub fn set_threshold(&self, octets: u64) {
-        self.not_threshold.store(!octets, Ordering::Relaxed);
-    }
-
-    /// Returns what [`set_threshold`](Self::set_threshold) has set.
-    #[inline]
-    #[must_use]
-    pub fn threshold(&self) -> u64 {
-        !self.not_threshold.load(Ordering::Relaxed)
-    }
-
-    /// Sets [`SdpOptions::sink_threshold`](crate::SdpOptions::sink_threshold) for receives from now
-    /// on. `u64::MAX`: all receives are served from what is Read for all calls.
-    pub fn set_sink_threshold(&self, octets: u64) {
-        self.not_sink_threshold.store(!octets, Ordering::Relaxed);
-    }
-
-    pub(super) fn sink_threshold(&self) -> u64 {
-        !self.not_sink_threshold.load(Ordering::Relaxed)
-    }
-
-    /// Notes which of the thresholds were set for this socket alone, and are not the program's.
-    pub fn note_own_thresholds(&self, source: bool, sink: bool) {
-        let bits = if source { OF_SOURCE } else { 0 } | if sink { OF_SINK } else { 0 };
-        self.own_thresholds.store(bits, Ordering::Relaxed);
-    }
-
-    /// Returns the thresholds of source and sink that were set for this socket alone: they hold in
-    /// whatever program has the socket.
-    #[must_use]
-    pub fn own_thresholds(&self) -> (Option<u64>, Option<u64>) {
-        let bits = self.own_thresholds.load(Ordering::Relaxed);
-        let source = (bits & OF_SOURCE != 0).then(|| self.threshold());
-        (source, (bits & OF_SINK != 0).then(|| self.sink_threshold()))
-    }
-
-    /// Sets [`SdpOptions::mode`](crate::SdpOptions::mode) for what is sent from now on.
-    pub fn set_mode(&self, mode: Option<SdpMode>) {
-        self.mode.store(mode.map_or(0, |mode| mode as u32 + 1), Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(super) fn mode(&self) -> Option<SdpMode> {
-        mode_of(self.mode.load(Ordering::Relaxed))
-    }
-
     /// Returns the phase of the stream.
     #[must_use]
     pub fn phase(&self) -> Phase {
@@ -252,38 +204,6 @@ impl State {
     #[must_use]
     pub fn options(&self) -> Options {
         self.asked.options()
-    }
-
-    /// Sets how long a receiving call may wait (`SO_RCVTIMEO`). `None`, or zero, is without limit.
-    pub fn set_receive_timeout(&self, timeout: Option<Duration>) {
-        self.receive_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
-    }
-
-    /// Sets how long a sending call may wait (`SO_SNDTIMEO`).
-    pub fn set_send_timeout(&self, timeout: Option<Duration>) {
-        self.send_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
-    }
-
-    /// Sets how many octets a receiving call that waits returns at least, if there is room for them
-    /// (`SO_RCVLOWAT`).
-    pub fn set_low_water(&self, octets: u32) {
-        self.low_water.store(octets, Ordering::Relaxed);
-    }
-
-    pub(super) fn low_water(&self) -> usize {
-        self.low_water.load(Ordering::Relaxed).max(1) as usize
-    }
-
-    /// Returns the time set by [`set_receive_timeout`](Self::set_receive_timeout).
-    #[must_use]
-    pub fn receive_timeout(&self) -> Option<Duration> {
-        duration(self.receive_timeout.load(Ordering::Relaxed))
-    }
-
-    /// Returns the time set by [`set_send_timeout`](Self::set_send_timeout).
-    #[must_use]
-    pub fn send_timeout(&self) -> Option<Duration> {
-        duration(self.send_timeout.load(Ordering::Relaxed))
     }
 
     /// Notes that TCP is connected, so that it need not be asked.
@@ -531,18 +451,8 @@ pub(super) fn phase_of(number: u32) -> Phase {
     }
 }
 
-fn nanoseconds(timeout: Option<Duration>) -> u64 {
-    timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
-}
-
-fn duration(nanoseconds: u64) -> Option<Duration> {
-    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
-}
-
 /// Octets that may be owed without a block.
 pub(super) const LITTLE: usize = 1024;
-const OF_SOURCE: u32 = 1;
-const OF_SINK: u32 = 2;
 
 /// Changes with the layout of a state, so that a state of another build is not taken for one of
 /// this.
