@@ -3,12 +3,12 @@
 use std::io::IoSliceMut;
 
 use super::inbound::{Inbound, Step};
+use super::patience::Patience;
 use super::rx::{Hold, Next, Pull, STEPS};
 use super::sdp::Look;
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch};
-use super::wait::Patience;
 use super::{Errno, Stream};
 
 impl Stream<'_> {

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::options::Role;
+use super::patience::Patience;
 use super::rx::{Hold, Pull};
 use super::sink::{Sink, Source};
 use super::state::Phase;
 use super::sys::lent::guard;
 use super::sys::{Direction, raise_sigpipe};
-use super::wait::Patience;
 use super::{Errno, Stream};
 
 impl Stream<'_> {

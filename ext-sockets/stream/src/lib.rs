@@ -43,6 +43,7 @@ mod options;
 pub mod ours;
 mod owed;
 mod partial;
+mod patience;
 mod ready;
 mod rooms;
 mod rx;
@@ -68,6 +69,7 @@ pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use kept::Linger;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
+pub use patience::Patience;
 pub use rddp_sdp::wire::Mode as SdpMode;
 pub use sdp::{Copies, Format, Leaving, Recall, SdpInfo, SdpOptions, Sends};
 pub use shown::{Both, Shown};
@@ -79,7 +81,6 @@ pub use sys::{
     join_children, leave_all, leave_closed, map_all, remove_unused, sink_pieces, source_pieces,
 };
 pub use sys::{handlers_restart, raise_sigpipe, shown as shown_streams};
-pub use wait::Patience;
 
 use caller::Nobody;
 use sys::Kernel;
@@ -171,7 +172,7 @@ impl<'a> Stream<'a> {
     /// # Errors
     /// `EAGAIN` after `timeout`; [`Errno::PLAIN`]; the reason why there is no connection.
     pub fn start(&self, timeout: Option<Duration>) -> Result<(), Errno> {
-        let patience = wait::Patience::new(false, timeout);
+        let patience = patience::Patience::new(false, timeout);
         while !self.establish()? {
             self.wait_in_any_case(libc::POLLIN, &patience)?;
         }

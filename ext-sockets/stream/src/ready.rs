@@ -11,10 +11,10 @@ use std::time::Duration;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 use super::options::Role;
+use super::patience::Patience;
 use super::rx::Pull;
 use super::state::{AT_MARK, BLOCKED_BEHIND, NOT_BLOCKED, Phase, SHORT};
 use super::sys::{is_confined, now};
-use super::wait::Patience;
 use super::{Errno, Stream};
 
 impl Stream<'_> {

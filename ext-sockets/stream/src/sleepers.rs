@@ -12,8 +12,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::patience::Patience;
 use super::sys::{handlers_restart, is_confined};
-use super::wait::Patience;
 use super::{Errno, Stream};
 
 /// The count of noted sleepers, which lies in the state. A word of: the number of the kicks, which

@@ -3,65 +3,17 @@
 
 use std::ffi::c_short;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
+use super::patience::Patience;
 use super::rx::Hold;
 use super::state::Phase;
-use super::sys::{handlers_restart, is_confined, now};
+use super::sys::{handlers_restart, is_confined};
 use super::{Errno, Stream};
-
-/// The time that a call may wait.
-#[derive(Clone, Copy)]
-pub struct Patience {
-    none: bool,
-    /// End of the time, by [`now`]; `None` for no limit.
-    until: Option<u64>,
-}
-
-impl Patience {
-    /// Returns a patience of no time at all, or of `timeout` from now, or without limit.
-    #[inline]
-    pub fn new(none: bool, timeout: Option<Duration>) -> Self {
-        let until = timeout
-            .map(|timeout| now().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
-        Self { none, until }
-    }
-
-    /// Returns this patience, but no longer than `span` from now.
-    #[inline]
-    pub(super) fn at_most(&self, span: Duration) -> Self {
-        let longest = Self::new(self.none, Some(span));
-        let until = [self.until, longest.until].into_iter().flatten().min();
-        Self { none: self.none, until }
-    }
-
-    /// Returns the time that is left, if there is a limit.
-    #[inline]
-    pub fn left(&self) -> Option<Duration> {
-        self.until.map(|until| Duration::from_nanos(until.saturating_sub(now())))
-    }
-
-    /// Returns whether the call must not sleep at all, whatever the descriptor's flags.
-    pub(super) fn is_none(&self) -> bool {
-        self.none
-    }
-
-    /// Returns whether the time is limited: the kernel restarts no call that has a timeout.
-    pub(super) fn has_limit(&self) -> bool {
-        self.until.is_some()
-    }
-
-    /// Returns whether no time is left.
-    #[inline]
-    pub fn is_over(&self) -> bool {
-        self.left() == Some(Duration::ZERO)
-    }
-}
 
 impl Stream<'_> {
     /// Waits until octets may be there.
     pub(super) fn wait_to_receive(&self, hold: Hold, patience: &Patience) -> Result<(), Errno> {
-        let simple = hold == Hold::Idle && !patience.none && patience.until.is_none() && !is_confined();
+        let simple = hold == Hold::Idle && !patience.is_none() && !patience.has_limit() && !is_confined();
         if hold == Hold::Partial && self.state.asked.is_sdp() && self.state.sleepers.any() {
             return self.wait_beside_sleepers(patience);
         }
@@ -86,7 +38,7 @@ impl Stream<'_> {
     }
 
     fn wait(&self, want: c_short, patience: &Patience) -> Result<(), Errno> {
-        if patience.none || self.is_nonblocking()? {
+        if patience.is_none() || self.is_nonblocking()? {
             self.pay_by_the_way();
             return Err(Errno::WOULD_BLOCK);
         }
@@ -118,7 +70,7 @@ impl Stream<'_> {
         }
         match self.kernel.poll(events, left) {
             // The kernel never restarts `poll`, nor TCP's calls with a timeout (signal(7)).
-            Err(Errno::INTERRUPTED) if patience.until.is_none() && handlers_restart() => Ok(()),
+            Err(Errno::INTERRUPTED) if !patience.has_limit() && handlers_restart() => Ok(()),
             Err(error) => Err(error),
             Ok(ready) => {
                 if ready & libc::POLLOUT != 0 {
@@ -159,6 +111,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
     use std::sync::OnceLock;
+    use std::time::Duration;
 
     use super::*;
     use crate::sys::{Calls, SharedState};

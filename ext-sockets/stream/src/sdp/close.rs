@@ -13,11 +13,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::live;
+use crate::patience::Patience;
 use crate::rx::Pull;
 use crate::sink::Sink;
 use crate::state::Phase;
 use crate::sys::Tcp;
-use crate::wait::Patience;
 use crate::{Errno, Stream};
 
 /// Progress of a connection of SDP that the program has closed.

@@ -11,11 +11,11 @@ use libc::{POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 use super::counters::CREDIT_WAITS;
 use super::{Shared, live};
+use crate::patience::Patience;
 use crate::rx::Pull;
 use crate::sink::Sink;
 use crate::state::{AT_MARK, BLOCKED, BLOCKED_BEHIND, NOT_BLOCKED, Phase, Rx, SHORT};
 use crate::sys::{Guard, is_confined};
-use crate::wait::Patience;
 use crate::{Errno, Stream};
 
 impl Stream<'_> {

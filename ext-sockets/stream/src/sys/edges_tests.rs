@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Calls, EdgeSet, Process, SharedState, forget_edges_of};
-use crate::wait::Patience;
+use crate::patience::Patience;
 use crate::{Errno, Options, Role, Stream};
 
 /// Ends a test that would hang.

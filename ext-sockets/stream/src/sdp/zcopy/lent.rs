@@ -6,9 +6,9 @@ use std::time::Duration;
 use rddp_sdp::machine::{ADVERTS, SourceId};
 
 use crate::Errno;
+use crate::patience::Patience;
 use crate::sink::Source;
 use crate::sys::{HeldBack, now};
-use crate::wait::Patience;
 
 /// The party that lends memory: a blocking call, or operations that go on between calls.
 pub(super) trait Owner<'a> {

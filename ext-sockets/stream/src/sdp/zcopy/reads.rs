@@ -15,12 +15,12 @@ use rddp_sdp::machine::{Machine, PeerSource};
 use super::state::{READS, Zcopy, zcopy};
 use crate::Stream;
 use crate::owed::owe_fpdu;
+use crate::patience::Patience;
 use crate::rooms::Room;
 use crate::rx::BULK;
 use crate::sdp::{counters, is_start, live};
 use crate::state::{Phase, Rx};
 use crate::sys::{Guard, random};
-use crate::wait::Patience;
 
 impl Stream<'_> {
     /// Returns whether octets of the stream are to come by a Read that has begun.

@@ -15,13 +15,13 @@ use rddp_sdp::wire::{LONGEST_CONTROL, Mode};
 use super::lent::{Call, Lent, Owner};
 use super::state::{Backing, Zcopy, reserve_zcopy, zcopy};
 use crate::owed::owe_fpdu;
+use crate::patience::Patience;
 use crate::rooms::{ONE_SPILL, Room};
 use crate::sdp::live;
 use crate::sink::Source;
 use crate::sleepers::Note;
 use crate::state::{Rx, Tx};
 use crate::sys::{Guard, HeldBack, Tried, is_confined, now, random};
-use crate::wait::Patience;
 use crate::{Errno, Stream};
 
 /// The result of lending a send's octets.
