@@ -14,7 +14,8 @@ use std::io::IoSliceMut;
 use rddp_ddp::UntaggedRepr;
 use rddp_mpa::fpdu_len;
 
-use super::inbound::{Batch, Inbound, Stop};
+use super::batch::{Batch, Stop};
+use super::inbound::Inbound;
 use super::rx::{Hold, Next};
 use super::sink::Sink;
 use super::state::Rx;

@@ -28,6 +28,7 @@
 
 mod at_once;
 mod available;
+mod batch;
 mod buffers;
 mod caller;
 mod early;

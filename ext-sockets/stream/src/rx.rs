@@ -18,7 +18,8 @@ use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_sdp::wire::HEADER_LEN;
 
-use super::inbound::{Batch, Inbound, Left, Stop};
+use super::batch::{Batch, Left, Stop};
+use super::inbound::Inbound;
 use super::sdp::{Ahead, Beside, is_start};
 use super::sink::Sink;
 use super::state::Rx;
