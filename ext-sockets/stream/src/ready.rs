@@ -190,10 +190,9 @@ impl Stream<'_> {
             return self.fails_with(error, ready, want);
         }
         if readable != 0 || !self.state.may_send.load(Ordering::Acquire) {
-            match self.look() {
-                Ok(Pull::Some | Pull::Start { .. }) if readable != 0 && self.waits_for_more() => {}
-                Ok(Pull::Some | Pull::Start { .. } | Pull::End) => out |= readable,
-                Ok(Pull::Nothing(_)) => {}
+            match self.is_readable() {
+                Ok(true) => out |= readable,
+                Ok(false) => {}
                 Err(error) => return self.fails_with(error, ready, want),
             }
         }
@@ -208,6 +207,23 @@ impl Stream<'_> {
             out |= self.early_room(ready, want) | self.shut_early(want);
         }
         out | self.ended_directions(ready, want)
+    }
+
+    /// Returns whether a wait for octets is over. Where it begins a Read of the peer's advert, it
+    /// waits a moment for the Response: one that has no time would not find octets that over TCP
+    /// are here.
+    fn is_readable(&self) -> Result<bool, Errno> {
+        let (before, mut moment) = (self.asked_to_read(), None);
+        loop {
+            let is_over = match self.look()? {
+                Pull::Nothing(_) => false,
+                Pull::End => true,
+                Pull::Some | Pull::Start { .. } => !self.waits_for_more(),
+            };
+            if is_over || self.asked_to_read() == before || !self.response_comes(&mut moment) {
+                return Ok(is_over);
+            }
+        }
     }
 
     /// Returns whether there is room for octets before this end may send, as an event.

@@ -42,6 +42,12 @@ impl Stream<'_> {
         self.state.counters[RECEIVED.0].load(Ordering::Relaxed)
     }
 
+    /// Returns how many octets this end has asked for by Reads, and has answered Reads with.
+    #[inline]
+    pub(crate) fn asked_to_read(&self) -> u64 {
+        self.state.counters[READ.0].load(Ordering::Relaxed)
+    }
+
     /// Returns the counters.
     pub(crate) fn counters(&self) -> [u64; 8] {
         self.state.counters.each_ref().map(|counter| counter.load(Ordering::Relaxed))

@@ -10,7 +10,7 @@ use rddp_stream::{Errno, SdpMode, SdpOptions};
 use rddp_test_support::random_octets;
 
 use crate::advertising::{Came, DATA, RD_COMPL, SEND_SM, SRC_AVAIL, SRC_CANCEL, STAG, TO};
-use crate::common::{End, initiator, responder};
+use crate::common::{End, initiator, kernel_poll, responder};
 use crate::peer::{Sdp, number};
 use crate::{pair, with};
 
@@ -700,6 +700,25 @@ fn a_look_at_the_first_octets_of_an_advert_shows_the_others() {
             assert_eq!(shown.join().unwrap(), Ok(octets.len()), "{peeks}");
         });
         assert!(receive(&end, octets.len(), 9_000, libc::MSG_DONTWAIT) == octets);
+    }
+}
+
+#[test]
+fn a_wait_without_time_finds_an_advert_that_the_peer_serves() {
+    for mode in [SdpMode::Combined, SdpMode::Pipelined] {
+        let options = SdpOptions { threshold: 0, mode: Some(mode), ..SdpOptions::DEFAULT };
+        let (a, b) = pair(&with(initiator(), options), &with(responder(), options));
+        // The peer's thread may be late for once.
+        let finds = (0..100).any(|_| {
+            thread::scope(|scope| {
+                scope.spawn(|| a.send_all(b"some octets"));
+                while kernel_poll(&b.tcp, libc::POLLIN, LONG) == 0 {}
+                let told = b.poll(libc::POLLIN, Duration::ZERO).0;
+                assert_eq!(receive(&b, 11, 11, 0), b"some octets");
+                told == libc::POLLIN
+            })
+        });
+        assert!(finds, "{mode:?}");
     }
 }
 
