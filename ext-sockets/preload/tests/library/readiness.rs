@@ -6,8 +6,19 @@ use crate::support::{command, compile, succeeded};
 
 const SOURCES: [&str; 4] = ["readiness/main.c", "readiness/peer.c", "readiness/waits.c", "readiness/sets.c"];
 
-const RULES: [&str; 10] =
-    ["octets", "leftovers", "full", "leave", "initiator", "ends", "times", "time_left", "mixed", "sets"];
+const RULES: [&str; 11] = [
+    "octets",
+    "leftovers",
+    "low_water",
+    "full",
+    "leave",
+    "initiator",
+    "ends",
+    "times",
+    "time_left",
+    "mixed",
+    "sets",
+];
 
 #[test]
 fn every_way_of_waiting_tells_what_a_call_would_find() {

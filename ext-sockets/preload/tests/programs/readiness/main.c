@@ -48,6 +48,32 @@ static void leftovers(enum kind kind) {
     done(&later);
 }
 
+static void marks(int fd, int octets) {
+    IS(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &octets, sizeof octets), 0);
+}
+
+/* As over TCP: SO_RCVLOWAT is for waits, too. */
+static void low_water(enum kind kind) {
+    int ends[2];
+    ready(ends);
+    marks(ends[0], 5);
+    struct waiter one = waiter(kind, ends[0], POLLIN);
+    send_fpdu(ends[1], 3, 'a');
+    IS(await(&one, SOON, NULL), 0);
+    send_fpdu(ends[1], 1, 'b');
+    long before = sleeps();
+    IS(await(&one, SOON, NULL), 0);
+    FEW(sleeps() - before, 3);
+    send_fpdu(ends[1], 1, 'c');
+    IS(await(&one, LONG, NULL), POLLIN);
+    IS(read(ends[0], buf, sizeof buf), 5);
+    send_fpdu(ends[1], 1, 'd');
+    IS(await(&one, SOON, NULL), 0);
+    marks(ends[0], 1);
+    IS(await(&one, LONG, NULL), POLLIN);
+    done(&one);
+}
+
 static void *drain(void *of) {
     static char octets[100000];
     long left = *(long *)of;
@@ -278,9 +304,9 @@ extern void sets(void);
 static const struct {
     const char *name;
     void (*try)(enum kind);
-} rules[] = {{"octets", octets},       {"leftovers", leftovers}, {"full", full},   {"leave", leave},
-             {"initiator", initiator}, {"ends", ends_of_it},     {"times", times}, {"time_left", time_left},
-             {"mixed", mixed}};
+} rules[] = {{"octets", octets}, {"leftovers", leftovers}, {"low_water", low_water}, {"full", full},
+             {"leave", leave},   {"initiator", initiator}, {"ends", ends_of_it},     {"times", times},
+             {"mixed", mixed},   {"time_left", time_left}};
 
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
