@@ -10,7 +10,7 @@ use nix::sys::stat::{Mode, SFlag, mkdirat};
 use nix::unistd::syncfs;
 
 use super::arriving::{Arriving, Contents};
-use super::below::{beneath, has_begun, kind, set_dir_mode};
+use super::below::{beneath, has_begun, kind};
 use super::departure::Named;
 use super::left_out::{LeftOut, What};
 use super::record::{Attributes, Left, Name, Record, RecordError};
@@ -18,7 +18,7 @@ use super::refused::{Refused, Sent, There};
 use super::short::Short;
 use super::unread::complain_unread;
 use super::wanted::Wanted;
-use super::widened::Widened;
+use super::widened::{Widened, set_dir_mode};
 use crate::failure::Failure;
 use crate::transfer::files::{FileError, PART, Spot};
 use crate::transfer::partial::{Clobber, Last, Partial, is_there, replaces};
@@ -77,6 +77,9 @@ impl Counts {
 
 impl Drop for Arrival {
     fn drop(&mut self) {
+        // What is not complete may have to be removed from a directory that is closed then.
+        self.file = None;
+        self.begun.clear();
         self.widened.restore(&self.top);
     }
 }
@@ -205,7 +208,10 @@ impl Arrival {
             },
             Err(error) => return Err(wrong(error)),
         }
-        set_dir_mode(&dir, last, attributes.mode).map_err(wrong)
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        openat(&*dir, last, flags, Mode::empty())
+            .and_then(|made| set_dir_mode(&made, attributes.mode))
+            .map_err(wrong)
     }
 
     fn refuse_dir(&mut self, name: Name<'_>, number: usize, there: There) -> Result<(), FileError> {
@@ -246,6 +252,7 @@ impl Arrival {
         }
         let (path, last) = name.split();
         let dir = self.directory(path, name)?;
+        self.widened.join(&self.top, &dir, path);
         let there = kind(&dir, last).or_else(|error| match error {
             Errno::EACCES => {
                 self.widened.widen(&self.top, &dir, path);
