@@ -212,6 +212,29 @@ fn holes_of_a_tree_do_not_count_in_its_rate() {
     }
 }
 
+/// The permissions of an entry are those of ls(1), with all bits.
+#[test]
+fn ls_shows_the_bits_above_the_permissions() {
+    let site = Site::new(&[]);
+    for (dir, mode) in [("shared", 0o2775), ("sub", 0o750), ("tmp", 0o1777)] {
+        fs::create_dir_all(site.served(dir)).unwrap();
+        set(&site.served(dir), mode);
+    }
+    fs::write(site.served("shared/program"), "octets").unwrap();
+    set(&site.served("shared/program"), 0o4755);
+    for more in [&[][..], &["-r"]] {
+        let listed = run(&[&["ls", &site.remote("")], more].concat()).ok().stdout;
+        let modes: Vec<_> = listed.lines().map(|line| &line[..4]).collect();
+        let all =
+            if more.is_empty() { &["2775", "0750", "1777"][..] } else { &["2775", "4755", "0750", "1777"] };
+        assert_eq!(modes, all, "{listed}");
+    }
+    // None of them arrives but the one that a directory may give on.
+    run(&["get", "-r", &site.remote(""), site.here("back").to_str().unwrap()]).ok();
+    let modes = ["shared", "tmp", "shared/program"].map(|name| mode(&site.here("back").join(name)));
+    assert_eq!(modes, [0o2775, 0o777, 0o755]);
+}
+
 #[test]
 fn ls_is_sorted_and_shows_times_and_backslashes() {
     let site = Site::new(&[]);

@@ -354,8 +354,10 @@ impl<P: Pipe> Departure<P> {
 
 const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 
+/// Returns the attributes of an entry. All bits of its permissions are listed; a receiver takes
+/// those that it may.
 pub(super) fn attributes(there: &Metadata) -> Attributes {
-    Attributes { mode: there.mode() & 0o777, modified: modified(there) }
+    Attributes { mode: there.mode() & 0o7777, modified: modified(there) }
 }
 
 /// Returns whether a file goes over this of several connections.

@@ -23,7 +23,7 @@ use crate::units::utc;
 
 pub(in crate::transfer) fn ls(args: &LsArgs) -> Result<(), Failure> {
     let hub = Hub::new(&Rnic::open()?)?;
-    patiently(args.retry, || hub.run(list_all(args, &hub))?)
+    patiently(args.retry, || 0, || hub.run(list_all(args, &hub))?)
 }
 
 async fn list_all(args: &LsArgs, hub: &Rc<Hub>) -> Result<(), Failure> {
@@ -71,7 +71,7 @@ fn list(chunk: &[u8], listed: &mut Vec<Listed>, left_out: &mut LeftOut) -> Resul
             }
             _ => return Err(out_of_step()),
         };
-        let (mode, modified) = (attributes.mode & 0o777, attributes.modified.seconds);
+        let (mode, modified) = (attributes.mode & 0o7777, attributes.modified.seconds);
         let name = String::from_utf8_lossy(&octets).into_owned();
         let is_utf8 = name.as_bytes() == octets;
         let name_hex = (!is_utf8).then(|| octets.iter().map(|octet| format!("{octet:02x}")).collect());
@@ -106,6 +106,6 @@ impl Listed {
         }
         let Listed { mode, octets, .. } = self;
         let (time, name) = (utc(self.modified), printable(&self.name.replace('\\', r"\\")));
-        say!("{mode:03o} {octets:>14} {time} {name}");
+        say!("{mode:04o} {octets:>14} {time} {name}");
     }
 }

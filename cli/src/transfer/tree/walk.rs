@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 
 use nix::errno::Errno;
@@ -16,7 +15,7 @@ use super::below::beneath;
 use super::departure::{Departure, Location, attributes};
 use super::left_out::What;
 use super::pipe::Pipe;
-use super::record::{Attributes, Record};
+use super::record::Record;
 use crate::transfer::files::FileError;
 
 impl<P: Pipe> Departure<P> {
@@ -59,8 +58,7 @@ impl<P: Pipe> Departure<P> {
                 return Ok(false);
             }
         };
-        let attributes = Attributes { mode: there.mode() & 0o2777, ..attributes(&there) };
-        self.push(&Record::Dir { name, attributes }).await?;
+        self.push(&Record::Dir { name, attributes: attributes(&there) }).await?;
         if !self.depth.names_only {
             self.dirs.push(name.octets().to_vec());
             self.settle_many().await?;
