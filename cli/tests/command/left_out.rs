@@ -59,6 +59,8 @@ fn special_files_are_named_and_fail_unless_they_are_to_be_left_out() {
     for (command, names) in all {
         let ended = command(&[]).failed(LEFT_OUT, &["1 symbolic link", "--skip-special"]);
         names.iter().for_each(|name| assert_eq!(ended.stderr.matches(name).count(), 1, "{name} {ended:?}"));
+        let sums = [&ended.stdout, &ended.stderr].map(|text| text.matches("left out: 1 ").count());
+        assert_eq!(sums, [0, 1], "{ended:?}");
         let ended = command(&["--skip-special"]).ok();
         assert!(ended.stderr.is_empty(), "{ended:?}");
     }

@@ -362,7 +362,8 @@ impl Summary {
             if kept > 0 {
                 say!("{kept} kept: they are there already");
             }
-            if let Some(words) = left_out.words() {
+            // Where it is a failure, that says it.
+            if let (Some(words), Ok(())) = (left_out.words(), left_out.all_sent()) {
                 say!("left out: {words}");
             }
         }
