@@ -130,6 +130,7 @@ pub(super) fn print(
         Told::Interval(interval) => progress.aside(|| line(interval)),
         Told::Outcome(outcome) => progress.aside(|| {
             match last {
+                _ if out::style().quiet => {}
                 None => head(outcome),
                 Some(size) if size != outcome.size => say!(),
                 Some(_) => {}
@@ -140,7 +141,7 @@ pub(super) fn print(
         }),
     });
     progress.0.finish_and_clear();
-    if spoiled {
+    if spoiled && !out::style().quiet {
         say!();
         say!("Spoiled by load, where a row waited: others had the processors, or there are too few.");
     }

@@ -89,6 +89,15 @@ fn extremes_work() {
     }
 }
 
+/// Results alone: a row for each.
+#[test]
+fn a_quiet_measurement_prints_its_rows_alone() {
+    let args = ["perf", "local", "-q", "--op", "tcp,write", "--size", "64,4K", "--duration", "0.05"];
+    let rows = run(&args).ok().stdout;
+    assert!(rows.lines().all(|row| row.starts_with("tcp ") || row.starts_with("write ")), "{rows}");
+    assert_eq!(rows.lines().count(), 4, "{rows}");
+}
+
 #[test]
 fn the_table_says_how_many_times_tcp() {
     let ended = run(&[&["perf", "local", "--op", "tcp,write", "--size", "4K"], &FAST[..]].concat()).ok();
