@@ -34,7 +34,7 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     }
     args.common.one_connection()?;
     let hub = Hub::new(&Rnic::open()?)?;
-    patiently(args.common.retry, || hub.run(one(args, remote, local, &hub))?)
+    patiently(args.common.retry, || 0, || hub.run(one(args, remote, local, &hub))?)
 }
 
 /// Fetches one file.

@@ -176,7 +176,8 @@ struct Common {
     #[arg(long)]
     no_clobber: bool,
 
-    /// Come back for so many seconds when the server has no place at the moment (0: do not)
+    /// Come back for so many seconds since the last progress when the server has no place (0: do
+    /// not)
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     retry: Duration,
 

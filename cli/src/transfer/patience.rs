@@ -10,19 +10,25 @@ use crate::{out, signals};
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Does `work`, and again for so long while the server turns this client away, which it does before
-/// anything has moved.
+/// Does `work`, and again for so long while the server turns this client away. That time begins
+/// when the client is turned away, and anew when more octets have `moved` meanwhile: of a tree, it
+/// has what has arrived.
 pub(super) fn patiently<T>(
     retry: Duration,
+    moved: impl Fn() -> u64,
     mut work: impl FnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let (until, mut pause) = (Instant::now() + retry, FIRST);
+    let (mut until, mut pause, mut before) = (None, FIRST, 0);
     loop {
         let failure = match work() {
             Err(failure) if failure.kind() == FailureKind::TurnedAway => failure,
             done => return done,
         };
-        let left = until.saturating_duration_since(Instant::now());
+        if moved() > before {
+            (until, before) = (None, moved());
+        }
+        let now = Instant::now();
+        let left = until.get_or_insert(now + retry).saturating_duration_since(now);
         if left.is_zero() {
             return Err(failure);
         }
@@ -44,20 +50,42 @@ fn varied(pause: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::thread;
+
     use super::*;
 
     #[test]
     fn only_a_client_that_is_turned_away_comes_back_and_for_so_long() {
         let mut calls = 0;
         let mut work = |kind, times| {
-            patiently(Duration::from_secs(60), || {
-                calls += 1;
-                if calls <= times { Err(Failure::new(kind, "no")) } else { Ok(calls) }
-            })
+            patiently(
+                Duration::from_secs(60),
+                || 0,
+                || {
+                    calls += 1;
+                    if calls <= times { Err(Failure::new(kind, "no")) } else { Ok(calls) }
+                },
+            )
         };
         assert_eq!(work(FailureKind::TurnedAway, 2).unwrap(), 3);
         assert_eq!(work(FailureKind::Refused, 4).unwrap_err().kind(), FailureKind::Refused);
-        let away = patiently(Duration::ZERO, || Err::<(), _>(Failure::new(FailureKind::TurnedAway, "no")));
-        assert!(away.is_err());
+        let away = || Err::<(), _>(Failure::new(FailureKind::TurnedAway, "no"));
+        assert!(patiently(Duration::ZERO, || 0, away).is_err());
+    }
+
+    /// Each time octets move before the client is turned away, it has all the time again.
+    #[test]
+    fn a_client_that_got_on_comes_back_for_as_long_as_before() {
+        let retry = Duration::from_millis(200);
+        let calls = Cell::new(0);
+        let moved = || u64::min(calls.get(), 5);
+        let away = || {
+            calls.set(calls.get() + 1);
+            thread::sleep(retry);
+            Err::<(), _>(Failure::new(FailureKind::TurnedAway, "no"))
+        };
+        assert!(patiently(retry, moved, away).is_err());
+        assert!(calls.get() > 5, "{calls:?}");
     }
 }

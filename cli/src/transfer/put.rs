@@ -38,7 +38,7 @@ pub(super) fn run(args: &PutArgs) -> Result<(), Failure> {
     }
     args.common.one_connection()?;
     let hub = Hub::new(&Rnic::open()?)?;
-    patiently(args.common.retry, || hub.run(one(args, local, remote, &hub))?)
+    patiently(args.common.retry, || 0, || hub.run(one(args, local, remote, &hub))?)
 }
 
 /// Sends one file, or standard input.

@@ -101,6 +101,11 @@ impl Progress {
         self.bar.inc(octets as u64);
     }
 
+    /// Returns how many octets have moved.
+    pub(super) fn octets(&self) -> u64 {
+        self.bar.position()
+    }
+
     /// Counts files of a tree that are at the other end.
     pub(super) fn has_files(&self, more: u64) {
         self.files.fetch_add(more, Ordering::Relaxed);

@@ -133,7 +133,8 @@ impl<'a> Command<'a> {
         let of = self.common.parallel;
         let one = |share| {
             let hub = Hub::new(&Rnic::open()?)?;
-            patiently(self.common.retry, || hub.run(work(&hub, share))?).map_err(resumable)
+            let moved = || self.progress.octets();
+            patiently(self.common.retry, moved, || hub.run(work(&hub, share))?).map_err(resumable)
         };
         let moved = match of {
             1 => vec![one(None)],
