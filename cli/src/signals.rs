@@ -13,8 +13,9 @@ use crate::failure::{Failure, FailureKind};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Time limit for stopping in good order, from the first signal on.
-const GRACE: Duration = Duration::from_secs(3);
+/// Time limit for stopping in good order, from the first signal on. A server tells its clients, for
+/// at most two seconds, and then waits for their ends of the connections as long.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// The longest time that a wait should last between two checks.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(100);

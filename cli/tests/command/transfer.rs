@@ -6,6 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Stdio;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rddp_test_support::random_octets;
 
 use crate::program::{Ended, Server, command, free_port, interrupt, plain_service, run, until};
@@ -280,6 +282,24 @@ fn a_server_whose_lines_nobody_reads_goes_on() {
     for name in ["one", "two", "three"] {
         site.put("file", name).ok();
     }
+}
+
+/// A service manager takes any other status for a failure of the server.
+#[test]
+fn a_server_stops_in_good_order_though_a_client_stands_still() {
+    let mut site = Site::new(&[]);
+    fs::write(site.served("file"), vec![7; 64 << 20]).unwrap();
+    let mut client = site.slowly("get", &site.remote("file"), site.here("file").to_str().unwrap());
+    until("the transfer goes on", || site.here("file.rddp.part").exists());
+    let send = |signal| {
+        let client = Pid::from_raw(client.id().try_into().unwrap());
+        kill(client, signal).unwrap();
+    };
+    send(Signal::SIGSTOP);
+    let status = site.server.take().unwrap().stop();
+    send(Signal::SIGKILL);
+    client.wait().unwrap();
+    assert_eq!(status, 0);
 }
 
 #[test]
