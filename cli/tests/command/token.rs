@@ -83,6 +83,8 @@ fn nobody_puts_unless_the_server_is_told_so() {
     let remote = format!("{}/new", server.host());
     let put = |remote: &str| run(&["put", &dir.text("token"), remote]);
     put(&remote).failed(5, &["read-only", "try: ", "--writable"]);
+    let root = format!("{}/", server.host());
+    run(&["put", "-r", &dir.text("token"), &root]).failed(5, &["the server: .: this server is read-only"]);
     assert_eq!(fs::read_dir(dir.path("served")).unwrap().count(), 1);
     let server = dir.serve(&["--writable"]);
     put(&format!("{}/new", server.host())).ok();

@@ -234,6 +234,7 @@ impl<'a> Client<'a> {
         if self.server.writable {
             return Ok(());
         }
+        let path = if path.is_empty() { "." } else { path }; // the served directory itself
         Err(Failure::refused(format!("{path}: this server is read-only")).remedy("start it with --writable"))
     }
 
