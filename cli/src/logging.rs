@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt::{Debug, Write};
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rddp_log::{Filter, VARIABLE, remedy};
 use tracing::callsite::Identifier;
@@ -19,6 +19,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::out;
+use crate::seldom::Seldom;
 
 /// Begins to print events. Nonsense in a variable is told, once, with what to write instead.
 pub(crate) fn begin(verbose: u8) {
@@ -48,31 +49,23 @@ pub(crate) fn begin(verbose: u8) {
         .init();
 }
 
-/// Time in which events of one kind are shown once, unless the user asks for all.
-const EVERY: Duration = Duration::from_secs(10);
-
-/// Shows warnings as a server's lines are shown.
+/// Shows warnings as a server's lines are shown, and seldom, unless the user asks for all.
 #[derive(Default)]
-struct Warnings(Mutex<HashMap<Identifier, Instant>>);
+struct Warnings(Mutex<HashMap<Identifier, Seldom>>);
 
 impl Warnings {
-    /// Returns whether the last event of this kind was long enough ago.
-    fn is_due(&self, kind: Identifier, now: Instant) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = last.get(&kind).is_none_or(|last| now.saturating_duration_since(*last) >= EVERY);
-        if is_due {
-            last.insert(kind, now);
-        }
-        is_due
+    /// Returns the end of an event's line, if it is to be shown.
+    fn due(&self, kind: Identifier, now: Instant) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default().due(now)
     }
 }
 
 impl<S: Subscriber> Layer<S> for Warnings {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        if self.is_due(event.metadata().callsite(), Instant::now()) {
+        if let Some(more) = self.due(event.metadata().callsite(), Instant::now()) {
             let mut text = Text::default();
             event.record(&mut text);
-            out::server_warns(format_args!("{}{}", text.message, text.fields));
+            out::server_warns(format_args!("{}{}{more}", text.message, text.fields));
         }
     }
 }
@@ -136,27 +129,3 @@ fn chosen(text: &str, default: &str) -> EnvFilter {
 }
 
 const REMEDY: &str = "try: RUST_LOG=debug, or RUST_LOG=info,rddp_rnic=debug";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kind_of_event_is_shown_once_in_its_time() {
-        let (warnings, now) = (Warnings::default(), Instant::now());
-        let kind = tracing::callsite::Identifier(&KIND);
-        let shown = [0, 1, 9, 10, 19, 20]
-            .map(|second| warnings.is_due(kind.clone(), now + Duration::from_secs(second)));
-        assert_eq!(shown, [true, false, false, true, false, true]);
-    }
-
-    /// A kind of event.
-    struct Kind;
-    static KIND: Kind = Kind;
-    impl tracing::Callsite for Kind {
-        fn set_interest(&self, _: tracing::subscriber::Interest) {}
-        fn metadata(&self) -> &tracing::Metadata<'_> {
-            unreachable!()
-        }
-    }
-}

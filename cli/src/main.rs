@@ -17,7 +17,7 @@
 //! | `endpoint` | one connection and all that it needs |
 //! | `failure` | causes, remedies, exit codes |
 //! | `places`, `threads` | the number of clients of a server, and a thread for each |
-//! | `logging` | what the command prints of what happens |
+//! | `logging`, `seldom` | what the command prints of what happens, and how often |
 //! | `signals`, `addr`, `units`, `out` | Ctrl-C; names and addresses; numbers; standard output |
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used)]
@@ -39,6 +39,7 @@ mod ping;
 mod places;
 mod portmap;
 mod run;
+mod seldom;
 mod signals;
 mod stat;
 mod threads;

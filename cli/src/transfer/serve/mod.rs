@@ -192,14 +192,14 @@ fn take_in(server: &Server, workers: &mut Workers, request: ConnectRequest) {
     };
     let host = request.peer_addr().map(|peer| addr::plain(peer).ip());
     let Some(entry) = server.startups.enter(host) else {
-        server.warnings.turned_away(TOO_MANY);
+        server.warnings.turned_away(&TOO_MANY);
         let _ = request.reject(TOO_MANY.as_bytes());
         return;
     };
     match workers.next() {
         Ok(worker) => worker.take(Newcomer { request, hello, host, entry }),
         Err(error) => {
-            server.warnings.turned_away(&format!("starting a thread: {error}"));
+            server.warnings.turned_away(&format_args!("starting a thread: {error}"));
             let _ = request.reject(NO_THREAD.as_bytes());
         }
     }
@@ -232,7 +232,7 @@ impl Server {
         };
         match served {
             Err(failure) if failure.kind() == FailureKind::TurnedAway => {
-                self.warnings.turned_away(&failure.to_string());
+                self.warnings.turned_away(&failure);
             }
             Err(failure) if failure.kind() != FailureKind::Interrupted => out::client_failed(&peer, &failure),
             _ => {}

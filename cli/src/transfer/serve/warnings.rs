@@ -1,47 +1,36 @@
 //! Warnings of a server in trouble: shown whatever `-v`, and seldom enough that a crowd of clients
 //! cannot fill the operator's log.
 
+use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::failure::Failure;
 use crate::out;
+use crate::seldom::Seldom;
 
-/// Time in which clients that are turned away are told of once.
-const EVERY: Duration = Duration::from_secs(10);
-
-/// The time of the last warning, and what has happened since.
 #[derive(Default)]
-pub(super) struct Warnings(Mutex<(Option<Instant>, u64)>);
+pub(super) struct Warnings {
+    away: Mutex<Seldom>,
+    waits: Mutex<Seldom>,
+}
 
 impl Warnings {
-    /// Warns that a client was turned away, unless that was said just now.
-    pub(super) fn turned_away(&self, cause: &str) {
-        if let Some(untold) = self.due(Instant::now()) {
-            let more = if untold == 0 { String::new() } else { format!(" ({untold} more before)") };
-            out::server_warns(format_args!("a client is turned away: {cause}{more}"));
-        }
+    /// Warns that a client was turned away.
+    pub(super) fn turned_away(&self, cause: &dyn Display) {
+        warn(&self.away, format_args!("a client is turned away: {cause}"));
     }
 
-    /// Returns how many were not told of since the last warning, if there may be another.
-    fn due(&self, now: Instant) -> Option<u64> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.0.is_some_and(|last| now.saturating_duration_since(last) < EVERY) {
-            state.1 += 1;
-            return None;
-        }
-        let (_, untold) = std::mem::replace(&mut *state, (Some(now), 0));
-        Some(untold)
+    /// Warns that a thread cannot wait for completions.
+    pub(super) fn cannot_wait(&self, failure: &Failure) {
+        warn(&self.waits, format_args!("{failure}"));
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_warning_stands_for_all_of_its_time() {
-        let (warnings, now) = (Warnings::default(), Instant::now());
-        let due = [0, 1, 2, 10, 11, 21].map(|second| warnings.due(now + Duration::from_secs(second)));
-        assert_eq!(due, [Some(0), None, None, Some(2), None, Some(1)]);
+/// Shows a warning, unless one of its kind was shown just now.
+fn warn(kind: &Mutex<Seldom>, text: std::fmt::Arguments<'_>) {
+    let due = kind.lock().unwrap_or_else(PoisonError::into_inner).due(Instant::now());
+    if let Some(more) = due {
+        out::server_warns(format_args!("{text}{more}"));
     }
 }

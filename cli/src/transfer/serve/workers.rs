@@ -13,8 +13,6 @@ use rddp_rnic::{CompletionQueue, ConnectRequest};
 
 use super::Server;
 use super::startups::Entry;
-use crate::failure::Failure;
-use crate::out;
 use crate::signals;
 use crate::threads;
 use crate::transfer::greeting::Hello;
@@ -121,13 +119,9 @@ fn work(server: &Server, hub: &Rc<Hub>, door: &Door) {
             return;
         }
         if let Err(failure) = tasks.turn(hub, || !door.is_empty()) {
-            report(&failure);
+            // Some time passes: descriptors may be closed meanwhile.
+            server.warnings.cannot_wait(&failure);
+            thread::sleep(signals::CHECK_INTERVAL);
         }
     }
-}
-
-/// Reports that completions could not be waited for, and lets some time pass.
-fn report(failure: &Failure) {
-    out::warn(format_args!("{failure}"));
-    thread::sleep(signals::CHECK_INTERVAL);
 }
