@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rddp_rnic::{
-    AsyncEventKind, Completion, CompletionQueue, ConnectOptions, ConnectRequest, Negotiated,
+    AsyncEventKind, Completion, CompletionQueue, ConnectOptions, ConnectRequest, Fault, Negotiated,
     ProtectionDomain, QpConfig, QpState, QueuePair, Revision, Rnic, SendWr, Status,
 };
 use serde::Serialize;
@@ -141,15 +141,22 @@ pub(crate) fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
             .remedy("its log, or its own message, may say more");
     }
     let fault = rnic.async_events().filter(|event| event.qp == qp.num()).find_map(|event| match event.kind {
-        AsyncEventKind::Fault(fault) => Some(fault.to_string()),
+        AsyncEventKind::Fault(fault) => Some(fault),
         _ => None,
     });
+    let failure = |cause| match fault {
+        // RFC 5044 §8: octets with a wrong CRC, and markers out of place.
+        Some(Fault::Mpa(error)) if matches!(error.code(), 2 | 3) => Failure::peer(cause).remedy(
+            "is the other end a program of RDMA over TCP? If it is, something changes octets on the way",
+        ),
+        _ => Failure::peer(cause),
+    };
     if let Some(terminate) = qp.terminate_sent() {
         let cause = fault.map(|fault| format!(": {fault}")).unwrap_or_default();
-        return Failure::peer(format!("the connection was ended with Terminate {}{cause}", terminate.code));
+        return failure(format!("the connection was ended with Terminate {}{cause}", terminate.code));
     }
     if let Some(fault) = fault {
-        return Failure::peer(format!("the connection was ended: {fault}"));
+        return failure(format!("the connection was ended: {fault}"));
     }
     match status {
         Status::Flushed => Failure::peer("the peer closed the connection, or it was lost"),

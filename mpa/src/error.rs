@@ -35,8 +35,8 @@ impl fmt::Display for MpaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Closed => "TCP connection closed, terminated or lost",
-            Self::Crc => "MPA CRC error",
-            Self::Marker => "MPA marker and ULPDU Length fields mismatch",
+            Self::Crc => "octets have come that do not match their CRC",
+            Self::Marker => "octets have come whose markers do not stand where they belong",
             Self::Startup => "invalid MPA Request or Reply frame",
             Self::LocalCatastrophic => "local catastrophic error",
             Self::InsufficientIrd => "insufficient IRD resources",

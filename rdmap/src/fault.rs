@@ -123,7 +123,7 @@ pub enum Fault {
     #[error("malformed Terminate: {0}")]
     Terminate(TerminateFlaw),
     /// A fault that MPA found in the stream (RFC 5044 chapter 8, RFC 6581 chapter 8).
-    #[error("MPA error {}", .0.code())]
+    #[error("{error} (MPA error {code})", error = .0, code = .0.code())]
     Mpa(MpaError),
     /// Something failed at this end, or the ULP gave up the stream.
     #[error("local catastrophic error")]
@@ -354,7 +354,10 @@ mod tests {
         assert_eq!(Fault::local_catastrophic().code().0, 0x0000);
         assert_eq!(Fault::mpa(MpaError::Closed).code().0, 0x2001);
         assert_eq!(Fault::mpa(MpaError::NoMatchingRtr).code().0, 0x2007);
-        assert_eq!(Fault::mpa(MpaError::Crc).to_string(), "MPA error 2");
+        assert_eq!(
+            Fault::mpa(MpaError::Crc).to_string(),
+            "octets have come that do not match their CRC (MPA error 2)"
+        );
         assert_eq!(Fault::Ddp(DdpError::ShortSegment { len: 0 }).code().0, 0x1000);
     }
 

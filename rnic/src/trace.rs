@@ -4,19 +4,19 @@
 //! The target says the subject, so that filters can choose: `rddp_rnic::startup`, `request` (a
 //! peer's Request for a connection), `connection`, `work` (what programs post), `train`,
 //! `placement`, `terminate` and `lease`. What happens for each message has the level TRACE, for
-//! each connection DEBUG; what ends one by a fault, or looks like a program's mistake, INFO. An
-//! event that nobody wants costs a load and a comparison.
+//! each connection DEBUG; what ends one by a fault, or looks like a program's mistake, INFO; who
+//! comes to a listener without speaking MPA, WARN. An event that nobody wants costs a load and a
+//! comparison.
 
-use std::fmt::Display;
 use std::net::SocketAddr;
 
 use rddp_iwarp::Segment;
-use rddp_mpa::Negotiated;
+use rddp_mpa::{Negotiated, StartupError};
 use rddp_rdma::{AsyncEventKind, CqNum, SendWr, Status};
 use rddp_rdmap::{Fault, TerminateRepr};
 use tracing::level_filters::LevelFilter;
 use tracing::span::EnteredSpan;
-use tracing::{debug, debug_span, info, trace};
+use tracing::{debug, debug_span, info, trace, warn};
 
 use crate::error::ConnectError;
 use crate::mem::QpNum;
@@ -45,10 +45,29 @@ pub(crate) fn startup_failed(qp: Option<QpNum>, error: &ConnectError) {
     info!(target: "rddp_rnic::startup", qp = qp.map(|qp| qp.0), %error, "startup failed");
 }
 
-/// A connection to a listener has ended before its Request was whole and right.
+/// A connection to a listener has ended before its Request was whole and right. Who closes it
+/// without a word (a probe of the port) is no reason to warn.
 #[cold]
-pub(crate) fn no_request(reason: &dyn Display) {
-    info!(target: "rddp_rnic::startup", %reason, "connection closed during startup");
+pub(crate) fn no_request(peer: Option<SocketAddr>, reason: &ConnectError) {
+    let peer = peer.map(tracing::field::display);
+    match reason {
+        ConnectError::Startup(fault) if !matches!(fault, StartupError::Closed { .. }) => warn!(
+            target: "rddp_rnic::startup", peer, %reason,
+            "a client is disconnected: what came from it is no RDMA over TCP; this port serves RDMA clients alone"
+        ),
+        _ => info!(target: "rddp_rnic::startup", peer, %reason, "connection closed during startup"),
+    }
+}
+
+/// A peer has connected to a listener, and has sent no whole Request in time; or it is the oldest
+/// of too many.
+#[cold]
+pub(crate) fn silent(peer: Option<SocketAddr>, reason: &'static str) {
+    let peer = peer.map(tracing::field::display);
+    warn!(
+        target: "rddp_rnic::startup", peer, reason = tracing::field::display(reason),
+        "a client is disconnected: it has connected, and asked for nothing"
+    );
 }
 
 /// A peer's Request waits for the program's answer.

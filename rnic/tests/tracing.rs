@@ -161,6 +161,9 @@ fn a_request_that_is_none_is_told() {
     let listener = end.rnic.listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default()).unwrap();
     let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     peer.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    seen(&["WARN rddp_rnic::startup", "is no RDMA over TCP", "peer=127.0.0.1", "does not speak MPA"]);
+    // A probe of the port is nothing to warn of.
+    drop(std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap());
     seen(&["INFO rddp_rnic::startup", "connection closed during startup", "reason="]);
 }
 

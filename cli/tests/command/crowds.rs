@@ -135,7 +135,7 @@ fn a_client_that_keeps_talking_does_not_outlive_its_place() {
         until("there is room for another", || put(&server, "other").code == 0);
         until("the talker has gone", || talking.is_finished());
         let mut complaints = std::iter::repeat_with(|| server.complaint());
-        let complaint = complaints.find(|complaint| !complaint.contains("turned away")).unwrap();
+        let complaint = complaints.find(|complaint| !complaint.contains("too many clients")).unwrap();
         assert!(complaint.contains(why), "{complaint}");
     }
 }
@@ -190,6 +190,49 @@ fn silent_clients_lock_nobody_out_and_have_seconds() {
     get().ok();
 }
 
+/// Returns the next warning of a server.
+fn warning(server: &mut Server) -> String {
+    let warning: Value = serde_json::from_str(&server.complaint()).unwrap();
+    warning["warning"].as_str().unwrap().to_owned()
+}
+
+/// Without `-v`, and once for all of them.
+#[test]
+fn a_server_says_that_clients_have_asked_for_nothing_and_that_others_speak_something_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    run(&["serve", "--new-token", token.to_str().unwrap()]).ok();
+    let mut server = serve(dir.path(), &["--token", token.to_str().unwrap()]);
+    let connect = |octets: &[u8]| {
+        let mut stream = TcpStream::connect(server.addr).unwrap();
+        stream.write_all(octets).unwrap();
+        stream
+    };
+    let _probes = [0; 3].map(|_| connect(b"GET / HTTP/1.1\r\n\r\n"));
+    let _silent: Vec<_> = (0..300).map(|_| connect(b"")).collect();
+    let _greeted = silent(&server, Ipv4Addr::new(127, 0, 0, 2), 20);
+    let mut told: Vec<_> = (0..3).map(|_| warning(&mut server)).collect();
+    told.sort();
+    assert!(told[1].contains("no RDMA over TCP; this port serves RDMA clients"), "{told:?}");
+    assert!(told[0].contains("it has connected, and asked for nothing; peer: 127.0.0.1"), "{told:?}");
+    assert!(told[2].contains("turned away: the client has asked for nothing for 10 s"), "{told:?}");
+    let pid = nix::unistd::Pid::from_raw(server.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    assert_eq!(server.complaint(), "");
+}
+
+/// Octets behind a startup that are no FPDU, as a user understands it.
+#[test]
+fn what_came_and_what_to_do_is_said_of_octets_with_a_wrong_crc() {
+    let mut server = Server::start(&[&["ping", "--server"], &ANYWHERE[..]].concat());
+    let mut peer = TcpStream::connect(server.addr).unwrap();
+    peer.write_all(b"MPA ID Req Frame\x40\x01\0\0").unwrap();
+    peer.read_exact(&mut [0; 20]).unwrap();
+    peer.write_all(&[0, 16].repeat(100)).unwrap();
+    let told = server.complaint();
+    assert!(told.contains("do not match their CRC") && told.contains("remedy"), "{told}");
+}
+
 /// Without `-v`, and once for many failures.
 #[test]
 fn a_server_without_descriptors_says_so_and_its_clients_are_told_where_to_look() {
@@ -206,8 +249,7 @@ fn a_server_without_descriptors_says_so_and_its_clients_are_told_where_to_look()
     assert!(!ended.stderr.contains("start rddp serve"), "{ended:?}");
     limit("1000");
     until("it is served", || run(&["get", &remote, "/dev/null"]).code == 0);
-    let warning: Value = serde_json::from_str(&server.complaint()).unwrap();
-    let text = warning["warning"].as_str().unwrap();
+    let text = warning(&mut server);
     assert!(text.contains("a listener cannot take connections") && text.contains("error"), "{text}");
     let pid = nix::unistd::Pid::from_raw(server.id().try_into().unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();

@@ -161,5 +161,5 @@ fn errors_say_what_happened() {
         "the marker at stream octet 512 points 8 octets back, its FPDU began 20 before it"
     );
     assert_eq!(FpduError::Truncated { have: 3 }.to_string(), "the stream ended 3 octets into an FPDU");
-    assert_eq!(MpaError::Marker.to_string(), "MPA marker and ULPDU Length fields mismatch");
+    assert_eq!(MpaError::Marker.to_string(), "octets have come whose markers do not stand where they belong");
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -31,7 +32,7 @@ impl HalfOpenSet {
     pub(super) fn end_oldest(&self, count: &Arc<PeerCount>, origin: Origin) {
         let oldest = self.0.lock().values().find(|half_open| half_open.is_of(count, origin)).cloned();
         if let Some(half_open) = oldest {
-            trace::no_request(&"too many are half-open, and its address has the most");
+            trace::silent(half_open.peer(), "others wait, and its address has the most such connections");
             half_open.end();
         }
     }
@@ -103,6 +104,10 @@ impl HalfOpen {
         self.arriving.lock().as_ref().is_some_and(|it| it.counted.is_of(count, origin))
     }
 
+    fn peer(&self) -> Option<SocketAddr> {
+        self.arriving.lock().as_ref().and_then(|it| peer_of(&it.socket))
+    }
+
     fn end(&self) {
         *self.arriving.lock() = None;
         if let Some(device) = self.device.upgrade() {
@@ -125,11 +130,15 @@ impl HalfOpen {
                 None
             }
             Err(failed) => {
-                trace::no_request(&failed.error);
+                trace::no_request(peer_of(socket), &failed.error);
                 Some(Done::Closed)
             }
         }
     }
+}
+
+fn peer_of(socket: &TcpSocket) -> Option<SocketAddr> {
+    socket.peer_addr().ok()?.as_socket()
 }
 
 /// The end of a half-open connection.
@@ -155,7 +164,7 @@ impl Source for HalfOpen {
 
     fn on_timer(&self, _driver: &Driver, now: Instant) {
         if self.deadline.is_over(now) {
-            trace::no_request(&"it took too long");
+            trace::silent(self.peer(), "its time for that is over");
             self.end();
         }
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::places::network;
 
 /// Time that a client has until its request has come, with the proof that it has the token.
@@ -87,11 +87,11 @@ impl Startup {
     /// Fails if the client has to go.
     pub(in crate::transfer) fn check(&self) -> Result<(), Failure> {
         if self.is_over() {
-            return Err(Failure::peer("the client has asked for nothing, and others wait"));
+            return Err(turned_away("the client has asked for nothing, and others wait"));
         }
         if Instant::now() >= self.until {
             let seconds = self.grace.as_secs_f32();
-            return Err(Failure::peer(format!("the client has asked for nothing for {seconds} s")));
+            return Err(turned_away(&format!("the client has asked for nothing for {seconds} s")));
         }
         Ok(())
     }
@@ -99,6 +99,12 @@ impl Startup {
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
+}
+
+/// The failure of a client that has to go before it has a place: those are many, so that they are
+/// told of seldom; and one that was only slow may come back.
+fn turned_away(cause: &str) -> Failure {
+    Failure::new(FailureKind::TurnedAway, cause)
 }
 
 impl Entry {
