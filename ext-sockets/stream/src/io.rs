@@ -9,9 +9,8 @@ use super::options::Role;
 use super::patience::Patience;
 use super::rx::{Hold, Pull};
 use super::sink::{Sink, Source};
-use super::state::Phase;
 use super::sys::lent::guard;
-use super::sys::{Direction, raise_sigpipe};
+use super::sys::raise_sigpipe;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
@@ -326,147 +325,6 @@ impl Stream<'_> {
     pub fn cork(&self, on: bool) -> Result<(), Errno> {
         let was_on = self.state.corked.swap(on, Ordering::Relaxed);
         if was_on && !on { self.kernel.no_delay() } else { Ok(()) }
-    }
-
-    /// Closes directions (`shutdown`). The FIN goes out behind everything that was accepted for
-    /// sending: at once, if TCP has room for it, else when a later call finds room.
-    ///
-    /// # Errors
-    /// `EINVAL` for another `how`; else the errno of `shutdown`.
-    pub fn shutdown(&self, how: c_int) -> Result<(), Errno> {
-        if self.state.phase() == Phase::Plain {
-            return Err(Errno::PLAIN);
-        }
-        if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
-            return Err(Errno::INVALID);
-        }
-        if self.state.asked.is_sdp() && self.is_connected() {
-            return self.shutdown_sdp(how);
-        }
-        if self.state.phase() == Phase::Starting && !self.is_connected() {
-            return self.kernel.shut(match how {
-                libc::SHUT_RD => Direction::Receive,
-                libc::SHUT_WR => Direction::Send,
-                _ => Direction::Both,
-            });
-        }
-        if how != libc::SHUT_WR {
-            self.shut_receive()?;
-        }
-        if how != libc::SHUT_RD {
-            self.state.shut_send.store(true, Ordering::Release);
-            let mut tx = self.lock_tx()?;
-            tx.fin_due = true;
-            self.pay(&mut tx)?;
-        }
-        Ok(())
-    }
-
-    /// Closes the receiving direction. TCP is told when the startup is over: before, the closed
-    /// direction would look like the peer's end.
-    fn shut_receive(&self) -> Result<(), Errno> {
-        self.state.shut_receive.store(true, Ordering::Release);
-        // Under the lock, so that the thread that ends the startup sees either this note or the
-        // open direction.
-        let _tx = self.lock_tx();
-        if self.is_shut_early() { Ok(()) } else { self.kernel.shut(Direction::Receive) }
-    }
-
-    /// Returns whether the program has closed the receiving direction and TCP is not told yet.
-    pub(super) fn is_shut_early(&self) -> bool {
-        self.state.shut_receive.load(Ordering::Acquire)
-            && match self.state.phase() {
-                Phase::Starting => true,
-                Phase::Framed => !self.state.may_send.load(Ordering::Acquire) || self.state.asked.is_sdp(),
-                Phase::Plain | Phase::Ended => false,
-            }
-    }
-
-    /// Tells TCP of a direction that the program closed before the startup was over. The caller
-    /// holds the lock.
-    pub(super) fn shut_what_was_shut_early(&self) {
-        if self.state.shut_receive.load(Ordering::Acquire) && !self.state.asked.is_sdp() {
-            let _ = self.kernel.shut(Direction::Receive);
-        }
-    }
-
-    /// Returns whether TCP must still get octets or the end: the rest of a write that stopped
-    /// inside an FPDU, an answer to the peer, or a `shutdown` behind them.
-    #[must_use]
-    pub fn owes(&self) -> bool {
-        self.state.owing.load(Ordering::Acquire)
-    }
-
-    /// Returns whether closing the socket now would lose something that can still be sent: octets
-    /// owed to TCP, the end, this end's answer to a Request, or its RTR. A frame of the peer that
-    /// meets a closed socket is answered by a reset.
-    #[must_use]
-    pub fn is_unfinished(&self) -> bool {
-        if self.state.asked.is_sdp() && self.state.phase() == Phase::Framed {
-            return self.is_unfinished_sdp();
-        }
-        self.owes()
-            || match self.state.phase() {
-                Phase::Starting => self.is_connected(),
-                Phase::Framed => !self.state.may_send.load(Ordering::Acquire),
-                Phase::Plain | Phase::Ended => false,
-            }
-    }
-
-    /// Does what can be done without waiting for a stream that [is
-    /// unfinished](Self::is_unfinished). `true`: that was all, or no more can be done.
-    #[must_use]
-    pub fn finishes(&self) -> bool {
-        if self.state.asked.is_sdp() && self.establish() == Ok(true) {
-            return self.finishes_sdp();
-        }
-        self.pays()
-    }
-
-    /// Does what can be done without waiting for what is owed. `true`: that was all, or no more can
-    /// be done.
-    fn pays(&self) -> bool {
-        let paid = self.establish().and_then(|up| {
-            if up {
-                self.has_leave_to_send()?;
-            }
-            self.pay_if_owing()
-        });
-        match paid {
-            // The Terminate of a stream that has ended may still be owed.
-            Err(_) if self.state.phase() == Phase::Ended => self.pay_if_owing() != Ok(false),
-            Err(error) => {
-                self.remember(error);
-                true
-            }
-            Ok(_) if self.state.asked.is_sdp() && self.state.phase() == Phase::Framed => !self.owes(),
-            Ok(_) => !self.is_unfinished(),
-        }
-    }
-
-    /// Does what can be done for a stream that [is unfinished](Self::is_unfinished), waiting up to
-    /// `timeout` or until a signal comes. Returns whether that was all.
-    #[must_use]
-    pub fn finish(&self, timeout: Duration) -> bool {
-        let patience = Patience::new(false, Some(timeout));
-        while !self.finishes() {
-            if self.wait_to_pay(&patience).is_err() {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Returns how long the startup may still take, if it is under way.
-    #[must_use]
-    pub fn startup_time(&self) -> Option<Duration> {
-        self.note_beginning();
-        self.startup_left().filter(|_| self.state.phase() == Phase::Starting)
-    }
-
-    /// Resets the connection; octets that are owed are lost.
-    pub fn abandon(&self) {
-        self.kernel.reset();
     }
 }
 

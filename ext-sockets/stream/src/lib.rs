@@ -31,6 +31,7 @@ mod available;
 mod batch;
 mod buffers;
 mod caller;
+mod closing;
 mod early;
 mod ended;
 mod errno;
