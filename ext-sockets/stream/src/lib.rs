@@ -32,6 +32,7 @@ mod batch;
 mod buffers;
 mod caller;
 mod closing;
+mod directly;
 mod early;
 mod ended;
 mod errno;

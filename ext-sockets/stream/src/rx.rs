@@ -13,17 +13,14 @@ use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 
 use rddp_ddp::UntaggedRepr;
-use rddp_fault_guard::Faulted;
-use rddp_iwarp::Segment;
-use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
-use rddp_sdp::wire::HEADER_LEN;
+use rddp_mpa::{CRC_LEN, LENGTH_LEN};
 
 use super::batch::{Batch, Left, Stop};
 use super::inbound::Inbound;
 use super::sdp::{Ahead, Beside, is_start};
 use super::sink::Sink;
 use super::state::Rx;
-use super::sys::{Guard, Scratch, is_confined, lent};
+use super::sys::{Guard, Scratch, is_confined};
 use super::{Errno, Stream};
 
 /// Result of a receiving call.
@@ -182,7 +179,7 @@ impl Stream<'_> {
 
     /// Notes that the program has read the FPDU in front to its end.
     #[inline]
-    fn front_is_read(&self, rx: &mut Rx) {
+    pub(super) fn front_is_read(&self, rx: &mut Rx) {
         if self.state.asked.is_sdp() {
             rx.sdp.consumed();
         }
@@ -416,99 +413,6 @@ impl Stream<'_> {
         sink.room() == 0 && self.state.may_send.load(Ordering::Acquire) && !self.needs_what_comes(rx)
     }
 
-    /// Receives a large FPDU directly into the program's buffer, if it fits: the program does not
-    /// read there before the call returns, when the CRC has been checked.
-    fn take_directly(
-        &self,
-        rx: &mut Guard<'_, Rx>,
-        inbound: &mut Inbound,
-        (segment, front): (Segment, usize),
-        scratch: &mut Scratch,
-        sink: &mut Sink<'_, '_>,
-    ) -> Result<bool, Errno> {
-        let (payload_len, ulpdu_len) = (segment.payload_len - front, segment.ulpdu_len());
-        let head = LENGTH_LEN + segment.header.len();
-        let head_len = head + front;
-        if sink.drops || sink.room() < payload_len {
-            return Ok(false);
-        }
-        let (mut heads, mut behind) = ([0; HEAD + HEADER_LEN], [0; MAX_TRAILER]);
-        let trailer = pad_len(ulpdu_len) + CRC_LEN;
-        let mut list: [IoSliceMut<'_>; PIECES + 2] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
-        let (count, used) = sink.lend(payload_len, &mut list[1..=PIECES]);
-        if count < payload_len {
-            return Ok(false);
-        }
-        list[0] = IoSliceMut::new(&mut heads[..head_len]);
-        list[used + 1] = IoSliceMut::new(&mut behind[..trailer]);
-        let whole = fpdu_len(ulpdu_len);
-        let took = self.take_front(&mut list[..used + 2])?;
-        if took == 0 {
-            // The first page of the buffer is not mapped.
-            return Ok(false);
-        }
-        let summed = if rx.crc { sum_first(&list[..=used], took) } else { Ok(0) };
-        let crc = summed.map_err(|_| self.memory_gone())?;
-        // At a page that is not mapped the kernel stops: the octets that it has kept are looked at
-        // elsewhere.
-        let rest = if took < whole {
-            let rest = self.look_at_rest(scratch, whole - took)?;
-            if took < head_len {
-                heads[took..head_len].copy_from_slice(&rest[..head_len - took]);
-            }
-            rest
-        } else {
-            &behind[..trailer]
-        };
-        let (covered, field) = rest.split_last_chunk().unwrap_or((&[], &[0; CRC_LEN]));
-        let delivered = match inbound.received(segment, crc32c_append(crc, covered), *field) {
-            Ok(delivered) => delivered,
-            Err(trouble) => return Err(self.fault(rx, inbound, &trouble)),
-        };
-        self.count_directly(rx, &delivered, inbound.open_tagged(), &heads[head..head_len])?;
-        if took < whole {
-            self.leave_rest(rx, took, head_len, (head_len + payload_len, trailer))?;
-        }
-        sink.filled(payload_len - rx.left as usize);
-        inbound.mark().apply(rx);
-        if rx.left == 0 {
-            self.front_is_read(rx);
-        }
-        self.wake_at(rx, 1)?;
-        self.may_send_now(rx);
-        Ok(true)
-    }
-
-    /// Looks at the last `count` octets of the FPDU in front, which stay in the kernel.
-    #[cold]
-    fn look_at_rest<'s>(&self, scratch: &'s mut Scratch, count: usize) -> Result<&'s [u8], Errno> {
-        let rest = scratch.get_mut(..count).ok_or(Errno::NO_BUFFERS)?;
-        let seen = self.kernel.peek(&mut [IoSliceMut::new(rest)])?;
-        if seen == count { Ok(rest) } else { Err(self.damaged()) }
-    }
-
-    /// Notes the part that stays in the kernel of a good FPDU, whose payload begins at `begin` and
-    /// ends at `end`, and of which `took` octets were taken.
-    #[cold]
-    fn leave_rest(
-        &self,
-        rx: &mut Rx,
-        took: usize,
-        begin: usize,
-        (end, trailer): (usize, usize),
-    ) -> Result<(), Errno> {
-        let head = begin.saturating_sub(took);
-        if head > 0 {
-            self.drop_front(head)?;
-        }
-        if took + head >= end {
-            // All pages for the payload were mapped: the kernel had no reason to stop there.
-            return Err(self.damaged());
-        }
-        (rx.left, rx.trailer, rx.left_is_kept) = ((end - took - head) as u32, trailer as u32, false);
-        Ok(())
-    }
-
     /// Handles the peer's FIN, after everything before it was read.
     pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         let whole = !rx.is_open && rx.absorbed == 0;
@@ -547,16 +451,6 @@ enum Taken {
     None { need: usize },
 }
 
-/// Returns the CRC of the first `count` octets of some pieces, or of all if they are fewer.
-fn sum_first(pieces: &[IoSliceMut<'_>], count: usize) -> Result<u32, Faulted> {
-    let mut left = count;
-    pieces.iter().try_fold(0, |crc, piece| {
-        let now = piece.len().min(left);
-        left -= now;
-        lent::sum(crc, &piece[..now])
-    })
-}
-
 /// Returns whether the program reads in pieces so small that a large FPDU is better copied to
 /// memory once and read from there.
 fn is_read_by_pieces(rx: &Rx, sink: &Sink<'_, '_>) -> bool {
@@ -570,7 +464,7 @@ const GLANCE: usize = 64;
 /// Smallest payload that is worth receiving in place.
 pub(super) const BULK: usize = 8 * 1024;
 /// Most pieces of the program's buffer in one receive.
-const PIECES: usize = 32;
+pub(super) const PIECES: usize = 32;
 /// Length field and header of a Send.
 pub(super) const HEAD: usize = LENGTH_LEN + UntaggedRepr::LEN;
 /// Pad and CRC.
