@@ -1,6 +1,9 @@
 //! Lines that may come in crowds: one stands for all of its time.
 
+use std::fmt;
 use std::time::{Duration, Instant};
+
+use crate::out;
 
 /// Time in which one line is shown.
 const EVERY: Duration = Duration::from_secs(10);
@@ -13,6 +16,13 @@ pub(crate) struct Seldom {
 }
 
 impl Seldom {
+    /// Warns of a server in trouble, unless it was done just now.
+    pub(crate) fn warn(&mut self, text: fmt::Arguments<'_>) {
+        if let Some(more) = self.due(Instant::now()) {
+            out::server_warns(format_args!("{text}{more}"));
+        }
+    }
+
     /// Returns the end of the next line, which says how many were not shown since the last one;
     /// `None` if that was shown just now.
     pub(crate) fn due(&mut self, now: Instant) -> Option<String> {

@@ -26,6 +26,7 @@ use super::spin::Wish;
 use crate::failure::{Failure, FailureKind};
 use crate::out;
 use crate::places::{self, Place};
+use crate::seldom::Seldom;
 use crate::threads::{self, NO_THREAD};
 use crate::{addr, child, signals};
 
@@ -144,19 +145,21 @@ impl Server {
         let for_rdma = shared.clone();
         let accepting =
             thread::Builder::new().spawn(move || accept_rdma(&rdma, &for_rdma)).map_err(failed)?;
+        let mut warnings = Seldom::default();
         while !signals::stopped() {
             let mut fds = [PollFd::new(control.as_fd(), PollFlags::POLLIN)];
             // A poll that fails has not slept.
             let _ = nix::poll::poll(&mut fds, PollTimeout::from(100u8));
             match control.accept() {
                 Ok((stream, peer)) => {
-                    shared.clone().take_in(stream, addr::plain(peer), listening.rdma.port(), quiet);
+                    let rdma_port = listening.rdma.port();
+                    shared.clone().take_in(stream, addr::plain(peer), rdma_port, quiet, &mut warnings);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error)
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) if is_shortage(&error) => {
-                    out::warn(format_args!("{error}; existing sessions go on"));
+                    warnings.warn(format_args!("{error}; existing sessions go on"));
                     thread::sleep(signals::CHECK_INTERVAL);
                 }
                 Err(error) => return Err(failed(error)),
@@ -216,7 +219,14 @@ impl Shared {
     }
 
     /// Starts a thread for a new connection.
-    fn take_in(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, rdma_port: u16, quiet: bool) {
+    fn take_in(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        rdma_port: u16,
+        quiet: bool,
+        warnings: &mut Seldom,
+    ) {
         let Some(place) = self.new.take(Some(peer.ip())) else {
             tracing::warn!(%peer, "refused: too many connections");
             return refuse(stream, TOO_MANY);
@@ -231,7 +241,7 @@ impl Shared {
             }
         });
         if let Err(((stream, _place), error)) = started {
-            out::warn(format_args!("starting a thread: {error}; others are served"));
+            warnings.warn(format_args!("starting a thread: {error}; others are served"));
             refuse(stream, NO_THREAD);
         }
     }

@@ -15,6 +15,7 @@ use crate::endpoint::{Agreed, Endpoint};
 use crate::failure::{Failure, FailureKind, readable};
 use crate::out;
 use crate::places::{Place, Places};
+use crate::seldom::Seldom;
 use crate::signals;
 use crate::threads::{self, NO_THREAD};
 
@@ -51,7 +52,7 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
         out::event(format_args!("listening on {} for rddp ping and rping", addr::shown(addr)));
     }
     let places = Arc::new(Places::new(MAX_CLIENTS, None));
-    let mut threads = Vec::new();
+    let (mut threads, mut warnings) = (Vec::new(), Seldom::default());
     let mut taken = 0;
     while (args.count == 0 || taken < args.count) && !signals::stopped() {
         let request = listener.accept(Some(signals::CHECK_INTERVAL));
@@ -69,7 +70,7 @@ pub(super) fn run(args: &PingArgs) -> Result<(), Failure> {
         match threads::start((request, place), work) {
             Ok(thread) => threads.push(thread),
             Err(((request, _place), error)) => {
-                out::warn(format_args!("starting a thread: {error}; others are served"));
+                warnings.warn(format_args!("starting a thread: {error}; others are served"));
                 let _ = request.reject(NO_THREAD.as_bytes());
                 continue;
             }

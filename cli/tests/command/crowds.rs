@@ -256,6 +256,21 @@ fn a_server_without_descriptors_says_so_and_its_clients_are_told_where_to_look()
     assert_eq!(server.complaint(), "");
 }
 
+/// The server comes back to its listener ten times a second.
+#[test]
+fn a_server_of_measurements_without_descriptors_says_so_once() {
+    let mut server = Server::start(&[&["perf", "server"], &ANYWHERE[..]].concat());
+    let args = ["--pid", &server.id().to_string(), "--nofile=4:"];
+    assert!(Command::new("prlimit").args(args).status().unwrap().success());
+    let _waits = TcpStream::connect(server.addr).unwrap();
+    let text = warning(&mut server);
+    assert!(text.contains("Too many open files") && text.contains("existing sessions go on"), "{text}");
+    std::thread::sleep(Duration::from_secs(1));
+    let pid = nix::unistd::Pid::from_raw(server.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    assert_eq!(server.complaint(), "");
+}
+
 /// Descriptors are wanted like places: a client for whose files there is none comes back, and finds
 /// what is wrong in the server's own words.
 #[test]

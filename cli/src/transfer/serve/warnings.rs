@@ -3,10 +3,8 @@
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use crate::failure::Failure;
-use crate::out;
 use crate::seldom::Seldom;
 
 #[derive(Default)]
@@ -29,8 +27,5 @@ impl Warnings {
 
 /// Shows a warning, unless one of its kind was shown just now.
 fn warn(kind: &Mutex<Seldom>, text: std::fmt::Arguments<'_>) {
-    let due = kind.lock().unwrap_or_else(PoisonError::into_inner).due(Instant::now());
-    if let Some(more) = due {
-        out::server_warns(format_args!("{text}{more}"));
-    }
+    kind.lock().unwrap_or_else(PoisonError::into_inner).warn(text);
 }
