@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import machine, report, setup
+from . import machine, network, report, setup
 from .docs import PAGES
 from .instrument import Fault
 from .plan import Plan
@@ -82,6 +82,8 @@ def arguments():
     parser.add_argument("--list", action="store_true", help="name the rows and end")
     parser.add_argument("--only", metavar="ROW", action="append", choices=[kind.name for kind in ROWS],
                         help="measure this row; may be given again")
+    parser.add_argument("--congestion", metavar="NAME", default=network.usual(),
+                        help="TCP's congestion control of all peers alike, but in rows that name another (here: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="short slices: to see that everything runs")
     parser.add_argument("--out", metavar="DIR", default=str(ROOT / "target/compare"), help="where results go (%(default)s)")
     parser.add_argument("--docs", action="store_true", help="write the page in docs/ and its charts from this run")
@@ -98,25 +100,26 @@ def measure(options):
     target = setup.build(ROOT)
     rounds, ms, latency_ms = (3, 30, 20) if options.quick else (15, 60, 40)
     plan = Plan(ROOT, target, rounds, ms, latency_ms, options.quick)
-    described = machine.describe(ROOT)
+    described = machine.describe(ROOT) | {"congestion": options.congestion}
     begun = time.monotonic()
     rows = []
     for kind in ROWS:
         if kind.name in options.only if options.only else kind.page == options.page:
-            rows.append(measure_row(plan, kind))
+            rows.append(measure_row(plan, kind, kind.congestion or options.congestion))
             print(report.terminal(rows[-1]), flush=True)
     return {"machine": described, "quick": options.quick, "rounds": rounds, "ms": ms,
             "latency_ms": latency_ms, "seconds": time.monotonic() - begun, "rows": [row.as_dict() for row in rows]}
 
 
-def measure_row(plan, kind):
+def measure_row(plan, kind, congestion):
     row = Row(kind.name, kind.title, " ".join(kind.method.split()))
     begun = time.monotonic()
     try:
         setup.install(kind.packages)
         if kind.needs_root and not setup.is_root():
             raise CannotMeasure("needs root")
-        kind.measure(plan, row)
+        with network.under(congestion):
+            kind.measure(plan, row)
     except CannotMeasure as reason:
         row.problem = str(reason)
     except (Fault, subprocess.CalledProcessError) as fault:

@@ -63,7 +63,7 @@ def machine(result, rows):
     parts = " (older rows say so)" if len({row.measured for row in rows}) > 1 else ""
     return (f"Measured on {of['date']} at commit `{of['commit']}`, in {result['seconds'] / 60:.0f} minutes{parts}: "
             f"{of['processor']}, {of['processors']} processors (virtual: {of['virtual']}), {of['memory_gib']:g} GiB, "
-            f"Linux {of['kernel']}, {of['rust']}; load before the run {of['load']:.2f}.{short}\n")
+            f"Linux {of['kernel']}, TCP under {of['congestion']}, {of['rust']}; load before the run {of['load']:.2f}.{short}\n")
 
 
 def notes():
@@ -90,6 +90,9 @@ GOALS = """## Goals and measurements
 
 A goal is this project's own: the ratio or value that a figure should reach (≥) or not exceed (≤), as `benches/compare/bench/rows/`
 has it. No standard asks for it, and it is no promise.
+
+Behind a spread whose least ratio is below three quarters of the median stands a star: on virtual machines TCP itself swings between
+states for minutes, and a median over two of them says little. All sockets have one congestion control, unless a row names another.
 """
 
 ENGINE_HEAD = """<!-- Written by benches/compare/run --docs: change that, or benches/compare/notes.toml, and not this page. -->

@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 
+from . import network
 from .result import CannotMeasure
 
 MTU = 1500
@@ -35,6 +36,7 @@ def veth(mtu=MTU):
         for namespace in pair:
             ip("netns", "add", namespace)
             made.append(namespace)
+            network.copy_to(namespace)
         ip("-n", passive, "link", "add", DEVICE, "mtu", str(mtu), "type", "veth", "peer", "name", DEVICE, "netns", active,
            "mtu", str(mtu))
         for namespace, address in zip(pair, ADDRESSES):

@@ -23,7 +23,9 @@ def digits(item):
 
 def spread_name(item):
     least, most = item.interval if item.fine else (min(item.values), max(item.values))
-    return f"{least:.{digits(item)}f} … {most:.{digits(item)}f}" if len(item.values) > 1 else ""
+    if len(item.values) < 2:
+        return ""
+    return f"{least:.{digits(item)}f} … {most:.{digits(item)}f}{' *' if item.swings else ''}"
 
 
 def sides_name(item):

@@ -45,6 +45,12 @@ class Item:
         return (ordered[below], ordered[-1 - below]) if below >= 0 else (ordered[0], ordered[-1])
 
     @property
+    def swings(self):
+        """Returns whether the ratios are of more than one state of the machine: their median says
+        little then."""
+        return self.unit.startswith("x ") and not self.fine and min(self.values) < 0.75 * self.median
+
+    @property
     def reach(self):
         if self.at_least is not None:
             return f"≥ {self.at_least:g}"

@@ -17,3 +17,5 @@ class RowKind:
     needs_root: bool = False
     # The page of the docs on which the row appears.
     page: str = "engine"
+    # TCP's congestion control; that of the run without one.
+    congestion: str = ""
