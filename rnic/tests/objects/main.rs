@@ -31,13 +31,13 @@ pub fn in_use() -> [usize; 2] {
 /// Waits until the process has this many threads and descriptors again: background threads take a
 /// moment to end.
 pub fn assert_in_use(expected: [usize; 2]) {
-    assert_becomes(in_use, expected, "descriptors and threads");
+    assert_becomes(in_use, &expected, "descriptors and threads");
 }
 
 /// Waits until `count` returns what is expected.
-pub fn assert_becomes<T: PartialEq + std::fmt::Debug>(count: impl Fn() -> T, expected: T, what: &str) {
+pub fn assert_becomes<T: PartialEq + std::fmt::Debug>(count: impl Fn() -> T, expected: &T, what: &str) {
     let deadline = Instant::now() + PATIENCE;
-    while count() != expected {
+    while count() != *expected {
         assert!(Instant::now() < deadline, "{:?} {what} in place of {expected:?}", count());
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -39,7 +39,7 @@ fn a_device_has_no_thread_before_its_first_connection() {
     connect_on("127.0.0.1:0", &active, &passive, &ConnectOptions::default(), &ConnectOptions::default());
     // A thread that has slept keeps a descriptor until it ends.
     std::thread::scope(|scope| scope.spawn(|| exchange(&active, &passive)).join()).unwrap();
-    assert_becomes(|| in_use()[1], before[1] + 2, "threads");
+    assert_becomes(|| in_use()[1], &(before[1] + 2), "threads");
     drop((active, passive));
     assert_in_use(before);
 }
