@@ -180,16 +180,18 @@ impl Stream<'_> {
     /// Over TCP these would have come together.
     #[inline(never)]
     fn is_too_little(&self) -> Result<bool, Errno> {
-        let low_water = self.state.low_water();
         loop {
-            if low_water > 1 && self.state.asked.is_sdp() {
+            if self.state.low_water() > 1 && self.state.asked.is_sdp() {
                 // `DisConn` is a message behind the octets.
                 self.look_behind(libc::POLLRDHUP)?;
             }
+            let low_water = if self.has_seen_adverts()? { 1 } else { self.state.low_water() };
             let have = self.kernel.unread()?;
             let is_little = low_water > 1 && self.has_fewer_than(low_water);
             let mut rx = self.lock_rx()?;
             if !(is_little && !rx.sdp.is_over() || self.has_start_alone(&mut rx)) {
+                // The kernel is to tell of them again while they are unread.
+                self.wake_at(&mut rx, 1)?;
                 return Ok(false);
             }
             // What has come since `have` may be enough.
@@ -202,6 +204,13 @@ impl Stream<'_> {
                 Missing::Arrived => {}
             }
         }
+    }
+
+    /// Returns whether adverts have come. How many of their octets there are is known when these are
+    /// Read, so a wait does not wait for a number of them.
+    fn has_seen_adverts(&self) -> Result<bool, Errno> {
+        let are_here = self.lock_rx()?.sdp.has_adverts == 1;
+        Ok(are_here || self.asked_to_read() > 0)
     }
 
     /// Returns whether a wait for octets is to go on beside those that can be read. An error is for

@@ -146,6 +146,11 @@ fn a_wait_for_the_peers_end_sleeps_while_the_own_end_waits_for_credits() {
 }
 
 #[test]
+fn a_wait_for_the_rest_of_a_record_ends_however_the_record_comes() {
+    wait_in(&["low_water", "300"]);
+}
+
+#[test]
 fn sends_above_all_buffers_block_as_over_tcp() {
     let scratch = TempDir::new().unwrap();
     let program = compile(&["sdp_waits.c"], scratch.path(), &[]);

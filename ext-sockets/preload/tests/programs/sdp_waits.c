@@ -336,6 +336,44 @@ static void wakeups_behind_an_advert(void) {
     }
 }
 
+static void *send_records(void *unused) {
+    static char record[7000];
+    for (int i = 0; i < count; i++) {
+        int octets = i % 3 == 0 ? 100 : i % 3 == 1 ? 3000 : 7000;
+        IS(send(ends[0], "head", 4, 0), 4);
+        IS(send(ends[0], record, octets, 0), octets);
+    }
+    return unused;
+}
+
+/* Waits that SO_RCVLOWAT sets to the rest of a record end, and hold until it is read, where a record
+ * comes by an advert, by octets, or by both. */
+static void low_water(void) {
+    static char record[7000];
+    for (int way = 0; way < 2; way++) {
+        int threshold = way == 0 ? 0 : 2000;
+        IS(setsockopt(ends[0], SOL_DDP, DDP_SDP_SOURCE_THRESHOLD, &threshold, sizeof threshold), 0);
+        pthread_t peer;
+        IS(pthread_create(&peer, NULL, send_records, NULL), 0);
+        struct pollfd one = {ends[1], POLLIN, 0};
+        for (int i = 0; i < 2 * count; i++) {
+            int octets = i % 2 == 0 ? 4 : i / 2 % 3 == 0 ? 100 : i / 2 % 3 == 1 ? 3000 : 7000;
+            for (int left = octets; left > 0;) {
+                int mark = left - left / 4;
+                IS(setsockopt(ends[1], SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark), 0);
+                for (int again = 0; again < 3; again++)
+                    IS(poll(&one, 1, 90000), 1);
+                ssize_t got = recv(ends[1], record, left, MSG_DONTWAIT);
+                IS(got > 0, 1);
+                left -= got;
+            }
+        }
+        IS(pthread_join(peer, NULL), 0);
+        close(ends[0]), close(ends[1]);
+        connection();
+    }
+}
+
 /* Returns the third number of a file of the kernel: the most octets that a buffer of TCP has. */
 static size_t most(const char *path) {
     size_t numbers[3];
@@ -387,6 +425,7 @@ int main(int words_count, char **words) {
                  {"wakeups", wakeups},
                  {"wakeups_at_the_end", wakeups_at_the_end},
                  {"wakeups_behind_an_advert", wakeups_behind_an_advert},
+                 {"low_water", low_water},
                  {"stopped", stopped},
                  {"unread", unread},
                  {"blocks", blocks}};
