@@ -194,12 +194,15 @@ pub(crate) fn tell_unknown(fd: c_int) {
 /// Logs that a peer does not speak MPA, or has rejected the startup and takes plain TCP, and that
 /// the socket is connected to it again in plain TCP.
 pub(crate) fn tell_plain(peer: SocketAddr, has_rejected: bool) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
     let what = if has_rejected {
         "rejected the MPA startup; goes on in plain TCP"
     } else {
         "does not speak MPA; connected again in plain TCP"
     };
-    say(Level::Warning, format_args!("connect {peer}: the peer {what}"));
+    // One that rejects does so at each connection.
+    let is_told = has_rejected && TOLD.swap(true, Ordering::Relaxed);
+    say(if is_told { Level::Call } else { Level::Warning }, format_args!("connect {peer}: the peer {what}"));
 }
 
 /// Logs why a startup has failed where plain TCP is not allowed.

@@ -343,7 +343,9 @@ impl Framed {
         (self.held.tell_left(left) != left && left >= ENOUGH).then_some(left)
     }
 
-    /// Goes on as a plain TCP socket. A peer that was connected to is remembered as a plain one.
+    /// Goes on as a plain TCP socket. A peer that was connected to, and does not speak MPA, is
+    /// remembered as a plain one; one that rejects at once costs a round trip, and to begin plainly
+    /// would have a server that speaks first wait for this end's first octets.
     fn become_plain(&self) {
         let mut settings = self.held.settings();
         if settings.mode != Mode::Starting {
@@ -355,7 +357,9 @@ impl Framed {
         drop(settings);
         if let Some(to) = to {
             let has_rejected = self.held.state().and_then(State::peer_private_data).is_some();
-            plain_peers::remember(to);
+            if !has_rejected {
+                plain_peers::remember(to);
+            }
             switch::tell_plain(to, has_rejected);
         }
     }
