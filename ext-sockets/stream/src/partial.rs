@@ -206,8 +206,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Returns whether adverts have come. How many of their octets there are is known when these are
-    /// Read, so a wait does not wait for a number of them.
+    /// Returns whether adverts have come. How many of their octets there are is known when these
+    /// are Read, so a wait does not wait for a number of them.
     fn has_seen_adverts(&self) -> Result<bool, Errno> {
         let are_here = self.lock_rx()?.sdp.has_adverts == 1;
         Ok(are_here || self.asked_to_read() > 0)

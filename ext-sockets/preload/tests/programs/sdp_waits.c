@@ -346,8 +346,8 @@ static void *send_records(void *unused) {
     return unused;
 }
 
-/* Waits that SO_RCVLOWAT sets to the rest of a record end, and hold until it is read, where a record
- * comes by an advert, by octets, or by both. */
+/* Waits that SO_RCVLOWAT sets to the rest of a record end, and hold until it is read, where a
+ * record comes by an advert, by octets, or by both. */
 static void low_water(void) {
     static char record[7000];
     for (int way = 0; way < 2; way++) {

@@ -2,9 +2,9 @@
 //!
 //! The peer has taken our Request for its client's first octets, so that connection cannot be used.
 //! The stream has dissolved it when it gave up; now the same socket is connected again, under the
-//! same number and in the same epoll sets. The peer is remembered as a plain one for a time, so that
-//! the next `connect` does not try MPA. A peer that has rejected the Request, and goes on in plain
-//! TCP, is spoken to in the same connection.
+//! same number and in the same epoll sets. The peer is remembered as a plain one for a time, so
+//! that the next `connect` does not try MPA. A peer that has rejected the Request, and goes on in
+//! plain TCP, is spoken to in the same connection.
 
 use std::ffi::c_short;
 
