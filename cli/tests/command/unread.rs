@@ -68,7 +68,9 @@ fn what_a_server_cannot_read_is_named_by_the_client() {
         assert_eq!(fs::read(site.here(connections).join("tree/open")).unwrap(), b"octets");
     }
     let listed = run(&["ls", "-r", &site.remote("tree")]).failed(1, &["closed: permission denied"]);
-    assert!(listed.stdout.contains("open"), "{listed:?}");
+    assert!(listed.stdout.contains("open") && !listed.stderr.contains("arrived"), "{listed:?}");
+    // One that was asked for itself has no names above the line.
+    run(&["ls", &site.remote("tree/closed")]).failed(5, &["tree/closed: permission denied"]);
 }
 
 /// A file that has its name is one version of it.

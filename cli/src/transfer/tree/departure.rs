@@ -114,6 +114,11 @@ impl<P: Pipe> Departure<P> {
             // The names of a listing begin where it does.
             let name = if self.depth.names_only { &[] } else { name };
             let top = Rc::new(open(flags).map_err(|error| wrong(error.into()))?);
+            if self.depth.names_only {
+                // What was asked for itself is no entry that could be named as unread.
+                open(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+                    .map_err(|error| wrong(error.into()))?;
+            }
             return self.walk(name, &top).await;
         }
         if !there.is_file() {

@@ -48,7 +48,8 @@ async fn list_all(args: &LsArgs, hub: &Rc<Hub>) -> Result<(), Failure> {
     listed.sort_unstable_by(|one: &Listed, next| one.parts().cmp(next.parts()));
     listed.iter().for_each(|entry| entry.print(args.json));
     left_out.add_unnamed(left.skipped);
-    all_read(left.failed).and_then(|()| left_out.all_sent())
+    let all_read = all_read(left.failed).map_err(|failure| failure.remedy("see to the names above"));
+    all_read.and_then(|()| left_out.all_sent())
 }
 
 /// Takes the names in a chunk. Returns what was left out, if it was the last.
