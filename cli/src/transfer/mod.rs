@@ -223,7 +223,8 @@ impl Common {
 
     /// Returns what the user asks of each connection.
     fn asks<'a>(&'a self, token: Option<&'a Token>) -> Asks<'a> {
-        Asks { token, large: self.large_fpdus, congestion: self.congestion.as_deref() }
+        let (large, congestion) = (self.large_fpdus, self.congestion.as_deref());
+        Asks { token, large, congestion, timeout: self.timeout }
     }
 
     /// Fails if the user asks for several connections where there is one file.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use rddp_rnic::ConnectOptions;
 
@@ -79,6 +80,8 @@ pub(super) struct Asks<'a> {
     pub(super) large: bool,
     /// TCP's congestion control; the host's without one.
     pub(super) congestion: Option<&'a str>,
+    /// Time limit for each answer of the server, that of the startup included.
+    pub(super) timeout: Duration,
 }
 
 /// A server to which this end is connected.
@@ -101,10 +104,12 @@ fn scp_form(text: &str) -> Option<(&str, &str)> {
 fn connect(addr: SocketAddr, asks: Asks<'_>, hub: &Rc<Hub>) -> Result<Server, Failure> {
     let mut talk = Talk::new(hub)?;
     let hello = Hello { token: asks.token.is_some(), large: asks.large };
+    let usual = ConnectOptions::default();
     let options = ConnectOptions {
         private_data: hello.emit(),
         congestion: asks.congestion.map(str::to_owned),
-        ..ConnectOptions::default()
+        timeout: usual.timeout.min(asks.timeout),
+        ..usual
     };
     let what =
         if addr.ip().is_loopback() { "rddp serve" } else { "rddp serve (with --bind, for other hosts)" };

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Stdio;
@@ -357,4 +358,16 @@ fn large_fpdus_are_sent_by_both_ends_if_the_user_asks() {
         fs::remove_file(capture).unwrap();
     }
     assert_eq!(fs::read(again).unwrap(), content);
+}
+
+#[test]
+fn a_server_that_is_silent_from_the_beginning_has_as_long_as_the_user_says() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = format!("{}/file", silent.local_addr().unwrap());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let commands: [&[&str]; 3] =
+        [&["put", file.path().to_str().unwrap(), &remote], &["get", &remote, "/dev/null"], &["ls", &remote]];
+    for command in commands {
+        run(&[command, &["--timeout", "0.25"]].concat()).failed(3, &["MPA startup within 250ms"]);
+    }
 }

@@ -30,7 +30,7 @@ async fn list_all(args: &LsArgs, hub: &Rc<Hub>) -> Result<(), Failure> {
     let timeout = args.timeout;
     let remote = RemoteFile::parse(&args.remote)?;
     let token = Token::of(args.token.as_deref())?;
-    let asks = Asks { token: token.as_ref(), large: false, congestion: None };
+    let asks = Asks { token: token.as_ref(), large: false, congestion: None, timeout };
     let Server { mut talk, .. } = remote.connect(asks, hub)?;
     let paths = vec![remote.path.to_owned()];
     let terms = Terms::default();
