@@ -32,7 +32,7 @@ impl HalfOpenSet {
     pub(super) fn end_oldest(&self, count: &Arc<PeerCount>, origin: Origin) {
         let oldest = self.0.lock().values().find(|half_open| half_open.is_of(count, origin)).cloned();
         if let Some(half_open) = oldest {
-            trace::silent(half_open.peer(), "others wait, and its address has the most such connections");
+            trace::silent(half_open.peer, "others wait, and its address has the most such connections");
             half_open.end();
         }
     }
@@ -63,6 +63,9 @@ struct Arriving {
 pub(crate) struct HalfOpen {
     token: u64,
     device: Weak<DeviceInner>,
+    /// The address that the kernel named when it gave the connection: of one that is reset
+    /// meanwhile, the socket knows none any more.
+    peer: Option<SocketAddr>,
     deadline: Deadline,
     /// `None` where it is over.
     arriving: Mutex<Option<Arriving>>,
@@ -73,7 +76,7 @@ impl HalfOpen {
     pub(super) fn await_request(
         device: &Arc<DeviceInner>,
         listener: Weak<ListenerInner>,
-        socket: TcpSocket,
+        (socket, peer): (TcpSocket, Option<SocketAddr>),
         opening: Opening,
         counted: Counted,
         deadline: Deadline,
@@ -82,7 +85,7 @@ impl HalfOpen {
             let source: Weak<dyn Source> = weak.clone();
             let token = device.driver.add(source);
             let arriving = Mutex::new(Some(Arriving { socket, opening, counted, listener }));
-            HalfOpen { token, device: Arc::downgrade(device), deadline, arriving }
+            HalfOpen { token, device: Arc::downgrade(device), peer, deadline, arriving }
         });
         device.half_opens.0.lock().insert(half_open.token, half_open.clone());
         device.driver.by(deadline, half_open.token);
@@ -102,10 +105,6 @@ impl HalfOpen {
 
     fn is_of(&self, count: &Arc<PeerCount>, origin: Origin) -> bool {
         self.arriving.lock().as_ref().is_some_and(|it| it.counted.is_of(count, origin))
-    }
-
-    fn peer(&self) -> Option<SocketAddr> {
-        self.arriving.lock().as_ref().and_then(|it| peer_of(&it.socket))
     }
 
     fn end(&self) {
@@ -130,15 +129,11 @@ impl HalfOpen {
                 None
             }
             Err(failed) => {
-                trace::no_request(peer_of(socket), &failed.error);
+                trace::no_request(self.peer, &failed.error);
                 Some(Done::Closed)
             }
         }
     }
-}
-
-fn peer_of(socket: &TcpSocket) -> Option<SocketAddr> {
-    socket.peer_addr().ok()?.as_socket()
 }
 
 /// The end of a half-open connection.
@@ -164,7 +159,7 @@ impl Source for HalfOpen {
 
     fn on_timer(&self, _driver: &Driver, now: Instant) {
         if self.deadline.is_over(now) {
-            trace::silent(self.peer(), "its time for that is over");
+            trace::silent(self.peer, "its time for that is over");
             self.end();
         }
     }
