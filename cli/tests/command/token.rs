@@ -245,7 +245,7 @@ fn flags_that_the_server_does_not_know_are_missing_in_its_reply() {
 fn a_client_of_another_version_is_told_why_and_what_to_do() {
     let dir = Dir::new();
     let token = dir.text("token");
-    for server in [dir.serve(&[]), dir.serve(&["--token", &token])] {
+    for mut server in [dir.serve(&[]), dir.serve(&["--token", &token])] {
         for (greeting, says) in [
             (&b"rddp-files 1"[..], "another version: run the same version of rddp at both ends"),
             (b"rddp-files 2\x1d", "another version: run the same version of rddp at both ends"),
@@ -256,6 +256,13 @@ fn a_client_of_another_version_is_told_why_and_what_to_do() {
             let Err(ConnectError::Rejected { private_data, .. }) = refused else { panic!("{refused:?}") };
             assert!(String::from_utf8(private_data).unwrap().ends_with(says), "{greeting:?}");
         }
+        // One line stands for all of them.
+        let told: Value = serde_json::from_str(&server.complaint()).unwrap();
+        let told = told["warning"].as_str().unwrap();
+        assert!(
+            told.starts_with("127.0.0.1:") && told.contains(": refused, and told: rddp serve of another"),
+            "{told}"
+        );
     }
 }
 

@@ -252,7 +252,14 @@ impl ListenerInner {
         }
         let deadline = Deadline::after(self.options.timeout);
         let admitted = socket.set_nonblocking(true).and_then(|()| no_delay(&socket)).and_then(|()| {
-            HalfOpen::await_request(&self.device, self.this.clone(), (socket, peer), opening, counted, deadline)
+            HalfOpen::await_request(
+                &self.device,
+                self.this.clone(),
+                (socket, peer),
+                opening,
+                counted,
+                deadline,
+            )
         });
         if let Err(error) = admitted {
             tracing::warn!(?peer, %error, "connection refused");

@@ -10,6 +10,7 @@ use crate::seldom::Seldom;
 #[derive(Default)]
 pub(super) struct Warnings {
     away: Mutex<Seldom>,
+    refused: Mutex<Seldom>,
     waits: Mutex<Seldom>,
 }
 
@@ -17,6 +18,11 @@ impl Warnings {
     /// Warns that a client was turned away.
     pub(super) fn turned_away(&self, cause: &dyn Display) {
         warn(&self.away, format_args!("a client is turned away: {cause}"));
+    }
+
+    /// Warns that a client was told, at its greeting, that it is no client of this server.
+    pub(super) fn refused(&self, peer: &str, reason: &str) {
+        warn(&self.refused, format_args!("{peer}: refused, and told: {reason}"));
     }
 
     /// Warns that a thread cannot wait for completions.
