@@ -125,6 +125,11 @@ impl Failure {
         self.remedy.as_deref()
     }
 
+    /// Returns cause and remedy for a log.
+    pub(crate) fn in_one_line(&self) -> String {
+        self.how().map_or_else(|| self.cause.clone(), |remedy| format!("{}; try: {remedy}", self.cause))
+    }
+
     pub(crate) fn kind(&self) -> FailureKind {
         self.kind
     }

@@ -274,7 +274,10 @@ impl Source for ListenerInner {
             Ok(false) => driver.arm(self.socket.as_fd(), self.token, EpollFlags::EPOLLIN),
             Err(error) => {
                 // Most likely the process is out of descriptors, and closes some after a while.
-                tracing::warn!(%error, "a listener cannot take connections, and tries again");
+                let is_limit = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+                let remedy =
+                    is_limit.then(|| tracing::field::display("raise the limit of open files (ulimit -n)"));
+                tracing::warn!(%error, remedy, "a listener cannot take connections, and tries again");
                 driver.at(Instant::now() + REST, self.token);
             }
         }

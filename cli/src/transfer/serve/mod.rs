@@ -238,7 +238,7 @@ impl Server {
         };
         match served {
             Err(failure) if failure.kind() == FailureKind::TurnedAway => {
-                self.warnings.turned_away(&failure);
+                self.warnings.turned_away(&failure.in_one_line());
             }
             Err(failure) if failure.kind() != FailureKind::Interrupted => out::client_failed(&peer, &failure),
             _ => {}
