@@ -49,7 +49,12 @@ pub(super) fn make(path: &Path) -> Result<(), Failure> {
     };
     let text: String = nonce()?.iter().map(|octet| format!("{octet:02x}")).collect();
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-    file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
+    let written = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(|error| {
+        // What is left of it would be in the way of the next try.
+        let _ = std::fs::remove_file(path);
+        failed(error).remedy("make room there, or name a file elsewhere")
+    })
 }
 
 impl Token {

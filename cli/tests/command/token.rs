@@ -5,6 +5,7 @@ use std::fs::{self, Permissions};
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -159,6 +160,19 @@ fn a_new_token_is_made_for_its_user_alone_and_named_by_the_environment() {
         let ended = Ended::from(command(&args).env("RDDP_TOKEN_FILE", variable).output().unwrap());
         assert_eq!(ended.code, code, "{variable} {ended:?}");
     }
+}
+
+/// A limit of the process stands for a full disk.
+#[test]
+fn nothing_is_left_of_a_token_that_could_not_be_written() {
+    let dir = Dir::new();
+    let new = dir.text("new");
+    let make = command(&["serve", "--new-token", &new]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""]).arg(make.get_program());
+    let ended = Ended::from(limited.args(make.get_args()).output().unwrap());
+    ended.failed(1, &[&new, "File too large", "try: make room there"]);
+    assert!(!dir.path("new").exists());
 }
 
 /// The client's message contains the HMAC of nonce and request, and nothing of the token.
