@@ -24,6 +24,9 @@ const LONGEST: usize = 4096;
 /// The remedy for a file that has no token that will do.
 const MAKE: &str = "make one: rddp serve --new-token FILE";
 
+/// The remedy for a file that is not there, at either end.
+const NAME: &str = "name the file that has the server's token (--token, RDDP_TOKEN_FILE); rddp serve --new-token FILE makes one";
+
 /// The environment variable that names the file with the token, unless `--token` does.
 const VARIABLE: &str = "RDDP_TOKEN_FILE";
 
@@ -68,7 +71,7 @@ impl Token {
     fn read(path: &Path) -> Result<Self, Failure> {
         let failed = |why: &str| Failure::failed(format!("{}: {why}", path.display()));
         let file = File::open(path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => failed("no such file"),
+            ErrorKind::NotFound => failed("no such file").remedy(NAME),
             _ => failed(&error.to_string()),
         })?;
         let there = file.metadata().map_err(|error| failed(&error.to_string()))?;

@@ -125,7 +125,7 @@ fn a_token_file_that_others_can_read_or_that_is_empty_is_refused() {
         (dir.token("empty", "\n", 0o600), "it is empty", "--new-token"),
         (dir.token("long", &"x".repeat(5000), 0o600), "longer than 4096 octets", "--new-token"),
         (dir.token("short", "fifteen octets!", 0o600), "shorter than 16 octets", "--new-token"),
-        (dir.text("none"), "no such file", ""),
+        (dir.text("none"), "no such file", "--new-token"),
         (dir.text("served"), "not a regular file", ""),
     ];
     for (token, cause, remedy) in cases {
