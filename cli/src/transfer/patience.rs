@@ -1,5 +1,6 @@
 //! Commands that begin anew when the server has no place for them at the moment.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, FailureKind};
@@ -9,6 +10,12 @@ use crate::{out, signals};
 /// at once.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(1);
+
+/// The remedy where the server has named none.
+const LATER: &str = "repeat the command later, or with a longer --retry";
+
+/// The user knows that it is tried again: the connections of a command tell it once.
+static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Does `work`, and again for so long while the server turns this client away. That time begins
 /// when the client is turned away, and anew when more octets have `moved` meanwhile: of a tree, it
@@ -30,9 +37,10 @@ pub(super) fn patiently<T>(
         let now = Instant::now();
         let left = until.get_or_insert(now + retry).saturating_duration_since(now);
         if left.is_zero() {
-            return Err(failure);
+            let has_remedy = failure.how().is_some();
+            return Err(if has_remedy { failure } else { failure.remedy(LATER) });
         }
-        if pause == FIRST && !out::style().quiet {
+        if pause == FIRST && !out::style().quiet && !TOLD.swap(true, Ordering::Relaxed) {
             out::warn(format_args!("{failure}; it is tried again for {} s", retry.as_secs_f32()));
         }
         signals::sleep(varied(pause).min(left))?;
@@ -71,7 +79,7 @@ mod tests {
         assert_eq!(work(FailureKind::TurnedAway, 2).unwrap(), 3);
         assert_eq!(work(FailureKind::Refused, 4).unwrap_err().kind(), FailureKind::Refused);
         let away = || Err::<(), _>(Failure::new(FailureKind::TurnedAway, "no"));
-        assert!(patiently(Duration::ZERO, || 0, away).is_err());
+        assert_eq!(patiently(Duration::ZERO, || 0, away).unwrap_err().how(), Some(LATER));
     }
 
     /// Each time octets move before the client is turned away, it has all the time again.

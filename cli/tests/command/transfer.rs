@@ -267,8 +267,11 @@ fn more_clients_than_allowed_are_told_so() {
     until("it has begun", || len(&site.served("file.rddp.part")) > 0);
     let (file, other) = (site.here("file"), site.remote("other"));
     let put = |retry| run(&["put", file.to_str().unwrap(), &other, "--retry", retry]);
-    put("0").failed(5, &["too many clients"]);
+    put("0").failed(5, &["too many clients", "try: repeat the command later, or with a longer --retry"]);
     put("0.5").failed(5, &["too many clients", "tried again for 0.5 s"]);
+    let four = ["put", "-r", "-P", "4", file.to_str().unwrap(), &other, "--retry", "0.5"];
+    let ended = run(&four).failed(5, &["try: repeat the command later"]);
+    assert_eq!(ended.stderr.matches("tried again").count(), 1, "{ended:?}");
     let server = site.server.as_mut().unwrap();
     assert!(server.complaint().contains("a client is turned away: too many clients"));
     first.kill().unwrap();
