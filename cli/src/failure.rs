@@ -197,6 +197,12 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
+/// Returns a name, or a sentence about one that has no other backslashes, as [`printable`] does,
+/// with its backslashes doubled: it is not taken for a name whose characters were escaped.
+pub(crate) fn printable_name(name: &str) -> String {
+    printable(&name.replace('\\', r"\\"))
+}
+
 /// Returns whether a character only shows, and makes a terminal do nothing else.
 pub(crate) fn is_printable(c: char) -> bool {
     !c.is_control() && !is_invisible(c)
@@ -276,5 +282,6 @@ mod tests {
         assert_eq!(failure.how(), Some(r"d\re"));
         let plain = "\"it's\" C:\\ e\u{301} \u{1f600} \u{e4}";
         assert_eq!(printable(plain), plain);
+        assert_eq!(["a\nb", r"a\nb"].map(printable_name), [r"a\nb", r"a\\nb"]);
     }
 }

@@ -65,8 +65,13 @@ pub(crate) fn about(count: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.iter().find(|(shift, _)| count >> shift > 0) {
         Some((shift, unit)) => format!("{:.1} {unit}", count as f64 / f64::from(1u32 << shift)),
-        None => format!("{count} octets"),
+        None => in_octets(count),
     }
+}
+
+/// Returns a number of octets in words: `1 octet`, `2 octets`.
+pub(crate) fn in_octets(count: u64) -> String {
+    if count == 1 { "1 octet".to_owned() } else { format!("{count} octets") }
 }
 
 /// Returns a rate as files and as lines count it: `125.0 MB/s (1.00 Gbit/s)`.
@@ -107,6 +112,13 @@ mod tests {
         {
             assert_eq!(octets(count), text);
             assert_eq!(parse_octets(text), Ok(count));
+        }
+    }
+
+    #[test]
+    fn one_octet_is_not_several() {
+        for (count, text) in [(0, "0 octets"), (1, "1 octet"), (2, "2 octets"), (1536, "1.5 KiB")] {
+            assert_eq!(about(count), text);
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use flate2::bufread::GzDecoder;
 
 use crate::failure::Failure;
+use crate::units::in_octets;
 
 /// Returns the octets of a capture, unpacked, and the reason why they are not all of it.
 ///
@@ -49,7 +50,10 @@ fn unpack(mut packed: &[u8], longest: u64) -> (Vec<u8>, Option<io::Error>) {
     }
     // Zeros fill up the last block of a tape; gzip ignores them, too.
     let is_padded = packed.iter().all(|octet| *octet == 0);
-    let text = || format!("the {} octets behind the end of its data are not gzip's: not read", packed.len());
+    let text = || {
+        let behind = in_octets(packed.len() as u64);
+        format!("not gzip's, and not read: {behind} behind the end of its data")
+    };
     (octets, (!is_padded).then(|| io::Error::new(ErrorKind::InvalidData, text())))
 }
 
@@ -100,8 +104,8 @@ mod tests {
     #[test]
     fn octets_behind_the_end_are_told_and_zeros_ignored() {
         for (behind, says) in [
-            (&b"A"[..], Some("the 1 octets behind the end of its data are not gzip's: not read")),
-            (&[7; 25], Some("the 25 octets behind the end of its data are not gzip's: not read")),
+            (&b"A"[..], Some("not gzip's, and not read: 1 octet behind the end of its data")),
+            (&[7; 25], Some("not gzip's, and not read: 25 octets behind the end of its data")),
             (&[0; 25], None),
         ] {
             let (octets, error) = unpack(&[&packed(b"one")[..], behind].concat(), 9);

@@ -14,7 +14,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat2, readlinka
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use sha2::{Digest, Sha256};
 
-use crate::failure::{Failure, FailureKind, MORE_FILES};
+use crate::failure::{Failure, FailureKind, MORE_FILES, printable_name};
 
 /// The suffix to the name of a file that is not complete. No other file is put or got under a name
 /// with this suffix, because it could be taken for the first part of one.
@@ -73,7 +73,8 @@ pub(super) enum FileError {
 impl FileError {
     /// Returns the error as a failure of this host, or of the host that serves.
     pub(super) fn failure(self, kind: FailureKind) -> Failure {
-        let failure = |error: &FileError| Failure::new(kind, error.to_string());
+        // A name alone can have backslashes.
+        let failure = |error: &FileError| Failure::new(kind, printable_name(&error.to_string()));
         match &self {
             FileError::NoSpace { .. } => {
                 failure(&self).remedy("make room and repeat: what is there already is kept")

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde::Serialize;
 
 use super::checksum::Check;
-use crate::failure::{Failure, FailureKind, printable};
+use crate::failure::{Failure, FailureKind, printable_name};
 use crate::out::{self, complain, say};
 use crate::signals;
 use crate::units::{about, rate};
@@ -86,7 +86,7 @@ impl Progress {
             };
             bar.set_style(style.with_key("files", write));
         }
-        bar.set_prefix(printable(name));
+        bar.set_prefix(printable_name(name));
         Progress { bar, begun: Instant::now(), from, files, carried: AtomicU64::new(0) }
     }
 
@@ -194,7 +194,7 @@ impl Summary {
     }
 
     fn lines(&self) -> Vec<String> {
-        let (octets, file) = (about(self.octets), printable(&self.file));
+        let (octets, file) = (about(self.octets), printable_name(&self.file));
         if self.unchanged {
             return vec![format!("{file}: {octets}, unchanged: its size and time are the same at both ends")];
         }

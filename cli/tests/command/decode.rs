@@ -147,7 +147,7 @@ fn a_file_in_gzip_is_unpacked() {
     std::fs::write(&path, [&packed[..], b"more"].concat()).unwrap();
     let ended = run(&["decode", path.to_str().unwrap()]);
     assert_eq!(ended.stdout, plain.stdout);
-    ended.failed(1, &["the 4 octets behind the end of its data are not gzip's"]);
+    ended.failed(1, &["not gzip's, and not read: 4 octets behind the end of its data"]);
 }
 
 /// The page on captures and the help say the same of exit codes.

@@ -374,3 +374,15 @@ fn a_server_that_is_silent_from_the_beginning_has_as_long_as_the_user_says() {
         run(&[command, &["--timeout", "0.25"]].concat()).failed(3, &["MPA startup within 250ms"]);
     }
 }
+
+/// A single one would be taken for a control character that was escaped.
+#[test]
+fn a_backslash_in_a_name_is_doubled_for_people() {
+    let site = Site::new(&[]);
+    let file = site.here(r"a\nb");
+    fs::write(&file, "x").unwrap();
+    let put = run(&["put", file.to_str().unwrap(), &site.remote("")]).ok();
+    assert!(put.stdout.starts_with(r"a\\nb: 1 octet in "), "{put:?}");
+    site.get(r"a\nc", "got").failed(5, &[r#"the server: a\\\\nc: no such file"#]);
+    assert_eq!(site.get(r"a\nb", "got").ok().json()["file"], r"a\nb");
+}

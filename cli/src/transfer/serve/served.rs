@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::failure::printable;
+use crate::failure::printable_name;
 use crate::out;
 use crate::transfer::checksum::Check;
 use crate::transfer::protocol::Share;
@@ -60,12 +60,12 @@ impl Served {
         }
         // Of a listing nothing moves but names.
         if self.op == "ls" {
-            let (peer, name, seconds) = (&self.peer, printable(&self.file), self.seconds);
+            let (peer, name, seconds) = (&self.peer, printable_name(&self.file), self.seconds);
             out::event(format_args!("{peer}: ls {name}, {seconds:.2} s"));
             return;
         }
         // A peer chose the name, so characters that would move the cursor are escaped.
-        let name = printable(&self.file);
+        let name = printable_name(&self.file);
         let (octets, seconds) = (about(self.octets), self.seconds);
         let (resumed, replaced) =
             (resumed_text(self.resumed_from), replaced_text(self.replaced == Some(true)));

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 
 use serde::Serialize;
 
-use crate::failure::{Failure, FailureKind, printable};
+use crate::failure::{Failure, FailureKind, printable_name};
 use crate::out::{self, complain};
 
 /// Entries that are named without `-v`.
@@ -112,7 +112,7 @@ impl LeftOut {
             if out::style().json {
                 out::json_complaint(&Entry { left_out: &name, kind: what });
             } else {
-                complain!("{}: left out: {one}", printable(&name));
+                complain!("{}: left out: {one}", printable_name(&name));
             }
         }
     }

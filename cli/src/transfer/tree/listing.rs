@@ -10,7 +10,7 @@ use super::left_out::{LeftOut, What};
 use super::pipe::GetPipe;
 use super::record::{Left, Record};
 use super::unread::complain_unread;
-use crate::failure::{Failure, printable};
+use crate::failure::{Failure, printable_name};
 use crate::out::{self, say};
 use crate::transfer::LsArgs;
 use crate::transfer::checksum::Check;
@@ -106,7 +106,7 @@ impl Listed {
             return out::json(self);
         }
         let Listed { mode, octets, .. } = self;
-        let (time, name) = (utc(self.modified), printable(&self.name.replace('\\', r"\\")));
+        let (time, name) = (utc(self.modified), printable_name(&self.name));
         say!("{mode:04o} {octets:>14} {time} {name}");
     }
 }

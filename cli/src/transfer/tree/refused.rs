@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::arrival::Counts;
 use super::record::Name;
-use crate::failure::printable;
+use crate::failure::printable_name;
 use crate::out::{self, complain};
 
 /// The thing that is in the place of an entry and stays. Its number in a `Want` is its place in
@@ -121,7 +121,7 @@ impl Counts {
         if out::style().json {
             out::json_complaint(&Conflict { conflict: &name, cause: &cause });
         } else {
-            complain!("{}", printable(&cause));
+            complain!("{}", printable_name(&cause));
         }
     }
 }

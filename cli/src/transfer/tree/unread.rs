@@ -5,7 +5,7 @@ use std::io::Error;
 use serde::Serialize;
 
 use super::record::Name;
-use crate::failure::printable;
+use crate::failure::printable_name;
 use crate::out::{self, complain};
 use crate::transfer::files::FileError;
 
@@ -33,6 +33,6 @@ pub(super) fn complain_unread(name: Name<'_>, errno: u32) {
     if out::style().json {
         out::json_complaint(&Unread { unread: &name, cause: &cause });
     } else {
-        complain!("{}", printable(&cause));
+        complain!("{}", printable_name(&cause));
     }
 }
