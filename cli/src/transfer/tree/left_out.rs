@@ -61,7 +61,8 @@ impl What {
         match self {
             What::Other => "run a newer rddp serve there, which names them",
             What::Incomplete => {
-                "repeat the transfers of which .rddp.part is left, remove it, or --skip-special"
+                "repeat the transfers of which NAME.rddp.part is left; remove .NUMBER.rddp.part, \
+                 which one that was killed has left, once none is running; or --skip-special"
             }
             What::LongPath => "send the directories that are so deep as trees of their own",
             What::Link | What::Pipe | What::Socket | What::Device => {
@@ -203,7 +204,9 @@ mod tests {
             left_out.all_sent().unwrap_err().how().unwrap().to_owned()
         };
         let [all, long] = [how(false), how(true)];
-        assert!(all.contains("repeat the transfers") && all.contains("so deep"), "{all}");
+        for remedy in ["repeat the transfers", "remove .NUMBER.rddp.part", "so deep"] {
+            assert!(all.contains(remedy), "{all}");
+        }
         assert_eq!(all.matches("-v names all").count(), 1, "{all}");
         assert_eq!(long, What::LongPath.remedy());
     }
