@@ -27,10 +27,13 @@ fn of_process(pid: u32) -> Value {
     found["processes"][0].take()
 }
 
-/// Returns the connections of a process that `rddp ss` lists.
+/// Returns the connections of a process that `rddp ss` lists: none before it has counters.
 fn connections(pid: u32) -> Vec<Value> {
-    let listed = run(&["ss", "--json", &pid.to_string()]).ok().stdout;
-    listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let ended = run(&["ss", "--json", &pid.to_string()]);
+    if ended.stderr.contains("has no counters of rddp") {
+        return Vec::new();
+    }
+    ended.ok().stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn server() -> Server {
