@@ -6,6 +6,7 @@ use rddp_stat::Counter;
 
 use super::*;
 use crate::capabilities::CAPABILITIES;
+use crate::cq::Waiter;
 use crate::mem::send_octets;
 use crate::{Completion, MemoryRegion, Remote, Sge, Status};
 
@@ -392,6 +393,9 @@ fn a_message_that_tcp_takes_in_part_completes_with_its_last_octet() {
         let mut end = End::with(negotiated(), true, |config| config.max_send = 1);
         let mut whole = fpdu(Opcode::Send, b"hello");
         assert_eq!(whole.len(), HELLO);
+        // So that the background thread does not send the rest.
+        let cq = end.cq.clone();
+        let _waiter = Waiter::new(cq.0.anywhere());
         assert!(send_part(&end, &wr, taken));
         end.with_core(|_, core| {
             let (watch, link) = core.connection.as_mut().unwrap().parts();
