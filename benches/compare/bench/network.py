@@ -15,23 +15,24 @@ SYSCTL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 USUAL = ("cubic", "reno")
 
 
-def available():
-    return SYSCTL.with_name("tcp_available_congestion_control").read_text().split()
+def allowed():
+    """Returns those that a namespace may have: what only root may choose is not among them."""
+    return SYSCTL.with_name("tcp_allowed_congestion_control").read_text().split()
 
 
 def usual():
     """Returns the congestion control of all rows that name none."""
     if not is_root():
         return SYSCTL.read_text().strip()
-    return next(name for name in USUAL if name in available())
+    return next(name for name in USUAL if name in allowed())
 
 
 @contextlib.contextmanager
 def under(congestion):
     """This process and those it starts are in a network of nothing but loopback, and with this
     congestion control; without root in the host's, if that has it."""
-    if congestion not in available():
-        raise CannotMeasure(f"this host has no {congestion} (as root: modprobe tcp_{congestion})")
+    if congestion not in allowed():
+        raise CannotMeasure(f"{congestion} is not in this host's net.ipv4.tcp_allowed_congestion_control")
     if not is_root():
         if congestion != SYSCTL.read_text().strip():
             raise CannotMeasure(f"needs root for {congestion}")
