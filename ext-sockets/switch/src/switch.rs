@@ -191,8 +191,8 @@ pub(crate) fn tell_unknown(fd: c_int) {
     }
 }
 
-/// Logs that a peer does not speak MPA, or has rejected the startup and takes plain TCP, and that
-/// the socket is connected to it again in plain TCP.
+/// Logs that a peer does not speak MPA, and that the socket is connected to it again in plain TCP;
+/// or that it has rejected the startup, and both go on in plain TCP.
 pub(crate) fn tell_plain(peer: SocketAddr, has_rejected: bool) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let what = if has_rejected {
