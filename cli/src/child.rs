@@ -10,10 +10,9 @@ use std::process::{self, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rddp_command::failure::Failure;
+use rddp_command::signals;
 use serde::de::DeserializeOwned;
-
-use crate::failure::Failure;
-use crate::signals;
 
 /// Time within which the child must end once its standard input has.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -9,6 +9,8 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use rddp_command::out;
+use rddp_command::seldom::Seldom;
 use rddp_log::{Filter, VARIABLE, remedy};
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
@@ -17,9 +19,6 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
-
-use crate::out;
-use crate::seldom::Seldom;
 
 /// Begins to print events. Nonsense in a variable is told, once, with what to write instead.
 pub(crate) fn begin(verbose: u8) {

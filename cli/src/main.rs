@@ -14,44 +14,33 @@
 //! | `pages` | man pages and completions, for packages |
 //! | `doctor` | what this host offers, and what to change |
 //! | `child` | the second process, where both ends are on this host |
-//! | `endpoint` | one connection and all that it needs |
-//! | `failure` | causes, remedies, exit codes |
-//! | `places`, `threads` | the number of clients of a server, and a thread for each |
-//! | `logging`, `seldom` | what the command prints of what happens, and how often |
-//! | `signals`, `addr`, `units`, `out` | Ctrl-C; names and addresses; numbers; standard output |
+//! | `logging` | what the command prints of what happens |
+//!
+//! What subcommands have in common is in the crate `rddp_command`.
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used)]
 
-mod addr;
 mod child;
 mod congestion;
 mod decode;
 mod demo;
 mod doctor;
-mod endpoint;
-mod failure;
 mod install;
 mod logging;
-mod out;
 mod pages;
 mod perf;
 mod ping;
-mod places;
 mod portmap;
 mod run;
-mod seldom;
-mod signals;
 mod stat;
-mod threads;
 mod transfer;
-mod units;
 
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
-
-use crate::failure::{EXIT_CODES, Failure};
-use crate::out::Style;
+use rddp_command::failure::{EXIT_CODES, Failure};
+use rddp_command::out::{self, Style};
+use rddp_command::signals;
 
 const EXAMPLES: &str = "\
 Examples:

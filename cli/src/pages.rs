@@ -9,8 +9,7 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
-
-use crate::failure::Failure;
+use rddp_command::failure::Failure;
 
 const NAME: &str = "rddp";
 

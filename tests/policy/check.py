@@ -57,7 +57,8 @@ NEEDS = {
                     "rddp-real", "rddp-es-api"],
     "rddp-preload": ["rddp-fault-guard", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch"],
     "rddp-verbs-abi": ["rddp-rnic", "rddp-log", "rddp-fault-guard", "rddp-policy"],
-    "rddp-cli": ["rddp-stat", "rddp-iwarp", "rddp-rnic", "rddp-log", "rddp-load", "rddp-sdp", "rddp-decode", "rddp-policy",
+    "rddp-command": ["rddp-rnic"],
+    "rddp-cli": ["rddp-command", "rddp-stat", "rddp-iwarp", "rddp-rnic", "rddp-log", "rddp-load", "rddp-sdp", "rddp-decode", "rddp-policy",
                  "rddp-stream", "rddp-switch"],
     # What tests and measures.
     "rddp-test-support": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],

@@ -4,9 +4,8 @@ use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 use flate2::bufread::GzDecoder;
-
-use crate::failure::Failure;
-use crate::units::in_octets;
+use rddp_command::failure::Failure;
+use rddp_command::units::in_octets;
 
 /// Returns the octets of a capture, unpacked, and the reason why they are not all of it.
 ///

@@ -8,10 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::out;
 use rddp_decode::{Event, Summary, decode};
-
-use crate::failure::{Failure, FailureKind};
-use crate::out;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rddp_command::endpoint::{Agreed, Endpoint};
+use rddp_command::failure::Failure;
 use rddp_rnic::{Access, Completed, Completion, ConnectOptions, MemoryRegion, RecvWr, Rnic, SendWr};
 
 use super::script::{Answer, Ask, GUARD, MAX, REGION, RemoteMemory, TALK, Which, difference, pattern};
-use crate::endpoint::{Agreed, Endpoint};
-use crate::failure::Failure;
 
 /// Time within which the passive process must answer.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use rddp_command::endpoint::Agreed;
+use rddp_command::failure::{Failure, FailureKind};
 use rddp_rnic::{Operation, QpState, SendWr, TerminateCode};
 
 use super::active::{Active, REQUEST, expect};
 use super::script::{Answer, Ask, GUARD, MAX, READ_SEED, REGION, WORD_AT, Which, pattern};
-use crate::endpoint::Agreed;
-use crate::failure::{Failure, FailureKind};
 
 /// Sizes of messages: none, one, a few octets; one FPDU and many.
 const SIZES: [usize; 6] = [0, 1, 64, 4096, 65_536, MAX];

@@ -18,13 +18,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
+use rddp_command::failure::{EXIT_CODES, Failure};
+use rddp_command::units::parse_seconds;
 use serde::{Deserialize, Serialize};
 
 use self::checks::Checks;
 use crate::child::Child;
-use crate::failure::{EXIT_CODES, Failure};
 use crate::perf::{self, Direction, Op, Options, Outcome, Setup, Wait};
-use crate::units::parse_seconds;
 
 const EXAMPLES: &str = "\
 What it does:

@@ -3,6 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
+use rddp_command::endpoint::Endpoint;
+use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::{addr, out, signals};
 use rddp_rnic::{
     Access, Completed, Completion, ConnectOptions, ConnectRequest, MemoryRegion, RecvWr, Rnic, SendWr,
 };
@@ -12,10 +15,8 @@ use super::script::{
     Answer, Ask, GUARD, MAX, READ_SEED, REGION, RemoteMemory, TALK, WORD_AT, WORD_REGION, Which, compare,
     difference, pattern,
 };
-use crate::endpoint::Endpoint;
-use crate::failure::{Failure, FailureKind};
+use crate::child;
 use crate::perf::Server;
-use crate::{addr, child, out, signals};
 
 /// Time within which the active process must make its next request.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
+use rddp_command::out::{self, Table, say};
+use rddp_command::units;
 use serde::Serialize;
 
 use super::checks::Checks;
 use super::{LARGE, SMALL};
-use crate::out::{self, Table, say};
 use crate::perf::{Op, Outcome, Wait};
-use crate::units;
 
 pub(super) fn begin(json: bool, addr: SocketAddr) {
     if !json {

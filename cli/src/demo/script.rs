@@ -1,9 +1,8 @@
 //! The messages between the two processes (JSON in small Sends), and the octets that they use.
 
+use rddp_command::failure::Failure;
 use rddp_rnic::{MemoryRegion, Remote, Stag};
 use serde::{Deserialize, Serialize};
-
-use crate::failure::Failure;
 
 /// Octets of the longest message.
 pub(super) const MAX: usize = 1 << 20;

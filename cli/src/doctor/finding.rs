@@ -1,8 +1,7 @@
 //! A finding: one fact about the host, with advice if it should be changed.
 
+use rddp_command::out::say;
 use serde::Serialize;
-
-use crate::out::say;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {

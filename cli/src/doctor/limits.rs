@@ -1,10 +1,10 @@
 //! The resource limits of this process.
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, rlim_t};
+use rddp_command::failure::Failure;
+use rddp_command::units::about;
 
 use super::finding::{Finding, Level, Topic};
-use crate::failure::Failure;
-use crate::units::about;
 
 /// Numbers of descriptors: needed by the command itself, and desirable for a server with many
 /// clients.

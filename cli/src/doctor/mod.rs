@@ -27,12 +27,12 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::Args;
+use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::out;
 use serde::Serialize;
 
 use self::finding::{Finding, Level, Topic, print};
 use self::interfaces::Interface;
-use crate::failure::{Failure, FailureKind};
-use crate::out;
 
 const EXAMPLES: &str = "\
 Examples:

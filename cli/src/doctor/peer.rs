@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
+use rddp_command::addr;
+use rddp_command::endpoint::{Agreed, Endpoint};
+use rddp_command::failure::{Failure, readable};
 use rddp_rnic::{ConnectError, ConnectOptions, MapperAnswer, Rnic, ask_port_mapper};
 
 use super::finding::{Finding, Level, Topic};
-use crate::addr;
-use crate::endpoint::{Agreed, Endpoint};
-use crate::failure::{Failure, readable};
 
 /// The port that is tried when none is named: rping's, on which a listener is most likely.
 const PORT: u16 = 7174;

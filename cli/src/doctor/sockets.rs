@@ -6,12 +6,12 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access};
+use rddp_command::units::about;
 use rddp_stream::shm;
 use socket2::{Domain, Socket, Type};
 
 use super::finding::{Finding, Level, Topic};
 use crate::run::library::Library;
-use crate::units::about;
 
 /// The folder of the shared states.
 const SHARED: &str = "dev/shm";

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use rddp_command::units::about;
+
 use super::finding::{Finding, Level, Topic};
-use crate::units::about;
 
 /// The buffer size below which one connection does not fill a fast or a long path.
 const BUFFER: u64 = 4 << 20;

@@ -15,10 +15,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rddp_command::failure::Failure;
+use rddp_command::out::say;
 
 use self::manifest::Manifest;
-use crate::failure::Failure;
-use crate::out::say;
 use crate::run::library::{Library, check_path};
 use crate::run::verbs;
 

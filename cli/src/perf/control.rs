@@ -6,12 +6,13 @@ use std::ops::Add;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use rddp_command::failure::Failure;
+use rddp_command::signals;
 use rddp_rnic::{ConnectOptions, Placement, Remote, Stag};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
-use crate::{congestion, signals};
+use crate::congestion;
 
 /// Version of the protocol between client and server; changes when the messages do.
 pub(super) const VERSION: u32 = 2;
@@ -190,7 +191,7 @@ impl Setup {
         self.congestion.as_deref().map_or(Ok(()), |name| congestion::parse(name).map(drop))?;
         let memory = self.memory();
         if memory > MAX_MEMORY {
-            let (need, most) = (crate::units::about(memory), crate::units::about(MAX_MEMORY));
+            let (need, most) = (rddp_command::units::about(memory), rddp_command::units::about(MAX_MEMORY));
             return Err(format!("size times qps needs {need} of memory at each end, at most {most}"));
         }
         Ok(())

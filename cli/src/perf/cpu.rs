@@ -10,8 +10,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
-
-use crate::failure::Failure;
+use rddp_command::failure::Failure;
 
 /// Share of the time of a measurement above which waiting for a processor has spoiled its figures.
 pub(super) const SPOILED: f64 = 0.1;

@@ -6,6 +6,8 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
+use rddp_command::endpoint::Agreed;
+use rddp_command::failure::Failure;
 use rddp_load::Extent;
 use rddp_rnic::ConnectRequest;
 
@@ -13,8 +15,6 @@ use super::control::{Buffers, Op, Phase, Placed, Setup};
 use super::measure::Latencies;
 use super::spin::Wish;
 use super::{rdma, tcp};
-use crate::endpoint::Agreed;
-use crate::failure::Failure;
 
 pub(super) enum Engine {
     Rdma(Rdma),

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use rddp_command::failure::Failure;
+
 use super::control::Level;
 use super::cpu;
 use super::measure::measure;
@@ -9,7 +11,6 @@ use super::options::Options;
 use super::report::{Outcome, Told};
 use super::server::Listening;
 use crate::child::Child;
-use crate::failure::Failure;
 
 /// `pin` keeps each end on a processor of its own.
 pub(super) fn run(

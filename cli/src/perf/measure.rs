@@ -6,6 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use rddp_command::failure::Failure;
+use rddp_command::units::micros;
 use rddp_load::Extent;
 
 use super::control::{Level, Op, Setup};
@@ -13,8 +15,6 @@ use super::options::{Direction, Options};
 use super::report::{Interval, Micros, Outcome, Told};
 use super::session::{Measured, Session};
 use crate::congestion;
-use crate::failure::Failure;
-use crate::units::micros;
 
 /// Length of the longest slice, and the share of the time that a slice takes.
 const SLICE: Duration = Duration::from_millis(200);

@@ -19,6 +19,7 @@ mod spin;
 mod tcp;
 
 use clap::{Args, Subcommand};
+use rddp_command::failure::{EXIT_CODES, Failure};
 
 pub(crate) use self::control::{Op, Setup, Wait};
 pub(crate) use self::cpu::has_two_idle;
@@ -27,7 +28,6 @@ pub(crate) use self::options::{Direction, Options};
 use self::options::{LocalArgs, MeasureArgs, ServerArgs};
 pub(crate) use self::report::Outcome;
 pub(crate) use self::server::Server;
-use crate::failure::{EXIT_CODES, Failure};
 
 /// Port of the server for control and for plain TCP; RDMA uses the port after it.
 const PORT: u16 = 7175;
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
         PerfCommand::Server(args) => server::run(args),
         PerfCommand::Client { host, port, measure } => {
             let options = measure.options()?;
-            let addr = crate::addr::first(&crate::addr::resolve(host, *port)?, session::find)?;
+            let addr = rddp_command::addr::first(&rddp_command::addr::resolve(host, *port)?, session::find)?;
             report::print(measure.json, &options, |tell| measure::measure(addr, &options, tell))
         }
         PerfCommand::Local(args) => {

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use rddp_command::failure::Failure;
+use rddp_command::units::{parse_octets, parse_seconds};
 use serde::Serialize;
 
 use super::control::{ATOMIC, Level, Op, Setup, Wait};
-use crate::failure::Failure;
-use crate::units::{parse_octets, parse_seconds};
 
 /// Heading of the options that few need, in the help.
 const EXPERT: &str = "Expert options";

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use rddp_command::failure::Failure;
+use rddp_command::out::{self, say};
+use rddp_command::units;
 use serde::Serialize;
 
 use super::control::{Level, Op, Wait};
 use super::cpu;
 use super::options::{Direction, Options};
-use crate::failure::Failure;
-use crate::out::{self, say};
-use crate::units;
 
 /// Measurements of one operation and size.
 #[derive(Clone, Debug, Serialize)]

@@ -14,6 +14,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::out;
+use rddp_command::places::{self, Place};
+use rddp_command::seldom::Seldom;
+use rddp_command::threads::{self, NO_THREAD};
+use rddp_command::{addr, signals};
 use rddp_load::Extent;
 use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
 use serde::{Deserialize, Serialize};
@@ -23,12 +29,7 @@ use super::cpu;
 use super::engine::{Engine, Rdma, Slice};
 use super::options::ServerArgs;
 use super::spin::Wish;
-use crate::failure::{Failure, FailureKind};
-use crate::out;
-use crate::places::{self, Place};
-use crate::seldom::Seldom;
-use crate::threads::{self, NO_THREAD};
-use crate::{addr, child, signals};
+use crate::child;
 
 /// Limit on sessions at a time, half of them from one network.
 const MAX_SESSIONS: usize = 256;

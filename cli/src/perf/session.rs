@@ -3,6 +3,8 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use rddp_command::endpoint::Agreed;
+use rddp_command::failure::{Failure, FailureKind};
 use rddp_load::Extent;
 
 use super::control::{Channel, Phase, Placed, Reply, Request, Setup, VERSION};
@@ -11,8 +13,6 @@ use super::engine::{Engine, Rdma, Slice};
 use super::measure::Latencies;
 use super::spin::Wish;
 use super::tcp;
-use crate::endpoint::Agreed;
-use crate::failure::{Failure, FailureKind};
 
 /// Time limit for an answer of the server.
 const PATIENCE: Duration = Duration::from_secs(15);

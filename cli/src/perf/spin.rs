@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
+use rddp_command::failure::Failure;
 
 /// Time of spinning without any event after which the processor is yielded: longer than a round
 /// trip on this host.

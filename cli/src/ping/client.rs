@@ -4,17 +4,17 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use rddp_command::addr;
+use rddp_command::endpoint::{Agreed, Endpoint};
+use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::out::{self, say};
+use rddp_command::signals;
+use rddp_command::units::micros;
 use rddp_rnic::{Access, Completed, ConnectOptions, MemoryRegion, RecvWr, Rnic, SendWr};
 use serde::Serialize;
 
 use super::PingArgs;
 use super::advert::{Advert, text};
-use crate::addr;
-use crate::endpoint::{Agreed, Endpoint};
-use crate::failure::{Failure, FailureKind};
-use crate::out::{self, say};
-use crate::signals;
-use crate::units::micros;
 
 /// Time within which the server must answer.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -12,9 +12,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::Args;
-
-use crate::failure::{EXIT_CODES, Failure};
-use crate::units::parse_seconds;
+use rddp_command::failure::{EXIT_CODES, Failure};
+use rddp_command::units::parse_seconds;
 
 /// The port of rping.
 const PORT: u16 = 7174;
@@ -78,7 +77,7 @@ impl PingArgs {
 }
 
 fn parse_size(text: &str) -> Result<usize, String> {
-    let size = crate::units::parse_octets(text)?;
+    let size = rddp_command::units::parse_octets(text)?;
     usize::try_from(size)
         .ok()
         .filter(|size| (MIN_SIZE..=MAX_SIZE).contains(size))

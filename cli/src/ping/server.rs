@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use rddp_command::addr;
+use rddp_command::endpoint::{Agreed, Endpoint};
+use rddp_command::failure::{Failure, FailureKind, readable};
+use rddp_command::out;
+use rddp_command::places::{Place, Places};
+use rddp_command::seldom::Seldom;
+use rddp_command::signals;
+use rddp_command::threads::{self, NO_THREAD};
 use rddp_rnic::{Access, Completed, ConnectOptions, ConnectRequest, MemoryRegion, RecvWr, Rnic, SendWr};
 use serde::Serialize;
 
 use super::advert::Advert;
 use super::{MAX_SIZE, PingArgs};
-use crate::addr;
-use crate::endpoint::{Agreed, Endpoint};
-use crate::failure::{Failure, FailureKind, readable};
-use crate::out;
-use crate::places::{Place, Places};
-use crate::seldom::Seldom;
-use crate::signals;
-use crate::threads::{self, NO_THREAD};
 
 /// Clients at a time, half of them from one network.
 const MAX_CLIENTS: usize = 256;

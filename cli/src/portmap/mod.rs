@@ -5,13 +5,12 @@ mod server;
 use std::net::IpAddr;
 
 use clap::{ArgGroup, Args};
+use rddp_command::addr;
+use rddp_command::failure::{EXIT_CODES, Failure};
+use rddp_command::out::{self, say};
 use rddp_iwarp::port_mapper::PORT;
 use rddp_rnic::{MapperAnswer, ask_port_mapper_at};
 use serde::Serialize;
-
-use crate::addr;
-use crate::failure::{EXIT_CODES, Failure};
-use crate::out::{self, say};
 
 const EXAMPLES: &str = "\
 Examples:

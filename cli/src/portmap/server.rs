@@ -4,14 +4,14 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use rddp_command::addr;
+use rddp_command::failure::Failure;
+use rddp_command::out;
+use rddp_command::signals;
 use rddp_iwarp::port_mapper::{Frame, Kind, Server, TRIES};
 use serde::Serialize;
 
 use super::{Mapping, PortmapArgs};
-use crate::addr;
-use crate::failure::Failure;
-use crate::out;
-use crate::signals;
 
 #[derive(Serialize)]
 struct Listening {

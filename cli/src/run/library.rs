@@ -4,7 +4,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
+use rddp_command::failure::Failure;
 
 /// A library that programs are run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

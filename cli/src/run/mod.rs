@@ -24,13 +24,13 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use clap::Args;
+use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::out::complain;
 use rddp_policy::{Family, Fault, Policy, Thresholds, VerbsSettings};
 use rddp_switch::{placement, sdp, switch};
 
 use self::library::Library;
-use crate::failure::{Failure, FailureKind};
 use crate::logging;
-use crate::out::complain;
 
 const EXAMPLES: &str = "\
 Examples:

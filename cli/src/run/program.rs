@@ -11,11 +11,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rddp_command::failure::{Failure, FailureKind};
 use rustix::io::Errno;
 
 use super::elf::{self, Linking};
 use super::library::Library;
-use crate::failure::{Failure, FailureKind};
 
 /// Most interpreters that are checked, of which each is a script with the next one as its
 /// interpreter. The kernel follows as many.

@@ -12,10 +12,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
+use rddp_command::failure::{Failure, FailureKind};
 
 use super::dynamic::Dynamic;
 use super::library::Library;
-use crate::failure::{Failure, FailureKind};
 
 /// The names of the real libraries. The last two are those that programs load at run time, which
 /// else belong to packages for building programs.

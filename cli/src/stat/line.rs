@@ -3,13 +3,13 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
+use rddp_command::out::say;
 use rddp_rnic::TerminateCode;
 use rddp_stat::{ConnectionKind, Counter, Identity};
 
 use super::process::Process;
 use super::sample::Joined;
 use super::tcp_info::TcpInfo;
-use crate::out::say;
 
 pub(super) fn print(process: &Process, joined: &Joined) {
     say!("{}", text(process, joined));

@@ -27,11 +27,11 @@ mod top;
 use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
+use rddp_command::failure::{EXIT_CODES, Failure};
+use rddp_command::units::parse_seconds;
+use rddp_command::{out, signals};
 
 use self::sample::Sample;
-use crate::failure::{EXIT_CODES, Failure};
-use crate::units::parse_seconds;
-use crate::{out, signals};
 
 const EXAMPLES: &str = "\
 Examples:

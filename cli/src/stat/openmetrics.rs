@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
+use rddp_command::out::say;
 use rddp_rnic::TerminateCode;
 use rddp_stat::Counter;
 
 use super::irdma;
 use super::process::Process;
 use super::sample::{Joined, Sample};
-use crate::out::say;
 
 pub(super) fn print(sample: &Sample) {
     text(sample).lines().for_each(|line| say!("{line}"));

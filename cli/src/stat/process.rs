@@ -6,11 +6,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use rddp_command::failure::{Failure, printable};
 use rddp_stat::{Connection, Counter, Counts, Page, TerminateCount};
 
 use super::page::{self, Read};
 use super::streams::{self, Stream};
-use crate::failure::{Failure, printable};
 
 /// A process, and the counts of all its devices.
 #[derive(Clone, Debug, Default)]

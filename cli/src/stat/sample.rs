@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rddp_command::failure::Failure;
+use rddp_command::out::say;
 use rddp_stat::{Connection, Counts};
 
 use super::diag;
 use super::process::{self, Process};
 use super::streams;
 use super::tcp_info::{TcpInfo, TcpSocket};
-use crate::failure::Failure;
-use crate::out::say;
 
 /// A connection, and what TCP says of it.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,11 @@
 //! Tables of `rddp stat`.
 
+use rddp_command::out::{Table, say};
 use rddp_rnic::TerminateCode;
 use rddp_stat::{Counter, Counts};
 
 use super::process::Process;
 use super::sample::Sample;
-use crate::out::{Table, say};
 
 /// Lines with two numbers: what was sent, and what was received.
 const BOTH_WAYS: &[(&str, Counter, Counter)] = &[

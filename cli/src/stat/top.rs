@@ -3,15 +3,15 @@
 use std::io::{IsTerminal, Write, stdout};
 use std::time::{Duration, Instant};
 
+use rddp_command::failure::Failure;
+use rddp_command::out::{Table, say};
+use rddp_command::signals;
 use rddp_stat::{Counter, Counts};
 
 use super::line::{address, name};
 use super::process::Process;
 use super::sample::{Joined, Sample};
 use super::{StatArgs, text};
-use crate::failure::Failure;
-use crate::out::{Table, say};
-use crate::signals;
 
 /// Time between two looks where the user names none.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);

@@ -7,12 +7,12 @@ use std::thread;
 
 use clap::ValueEnum;
 use crc_fast::{CrcAlgorithm, Digest as Crc};
+use rddp_command::failure::Failure;
+use rddp_command::units::about;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::files::FileError;
-use crate::failure::Failure;
-use crate::units::about;
 
 /// Octets that are read at a time.
 pub(super) const CHUNK: usize = 1 << 20;

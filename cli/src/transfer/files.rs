@@ -12,9 +12,8 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
+use rddp_command::failure::{Failure, FailureKind, MORE_FILES, printable_name};
 use sha2::{Digest, Sha256};
-
-use crate::failure::{Failure, FailureKind, MORE_FILES, printable_name};
 
 /// The suffix to the name of a file that is not complete. No other file is put or got under a name
 /// with this suffix, because it could be taken for the first part of one.

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::signals;
 use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr};
 
 use super::GetArgs;
@@ -18,8 +20,6 @@ use super::talk::{Next, Talk};
 use super::target::{STANDARD, Target};
 use super::tasks::Hub;
 use super::tree;
-use crate::failure::{Failure, FailureKind};
-use crate::signals;
 
 pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
     // As for cp, the last of several names is the destination.

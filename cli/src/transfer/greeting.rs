@@ -13,9 +13,10 @@
 //! | 1 | each request comes with a proof that the client has the token |
 //! | 2 | FPDUs may be longer than TCP's segments, both ways (against RFC 5044 §4.5) |
 
+use rddp_command::failure::Failure;
+
 use super::protocol::{SAME_VERSION, out_of_step};
 use super::token::Nonce;
-use crate::failure::Failure;
 
 /// The beginning of a greeting of any version.
 const NAME: &[u8] = b"rddp-files ";

@@ -39,14 +39,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use rddp_command::failure::{EXIT_CODES, Failure};
+use rddp_command::units::{parse_octets, parse_seconds};
 
 use self::checksum::Check;
 use self::remote::Asks;
 pub(crate) use self::serve::ServeArgs;
 use self::token::Token;
 use crate::congestion;
-use crate::failure::{EXIT_CODES, Failure};
-use crate::units::{parse_octets, parse_seconds};
 
 /// The port of rddp serve.
 const PORT: u16 = 7177;

@@ -13,13 +13,13 @@ use nix::sys::stat::{Mode, SFlag, fchmod, fstatat, futimens};
 use nix::sys::statvfs::fstatvfs;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, unlinkat};
+use rddp_command::failure::Failure;
+use rddp_command::units::about;
 
 use super::checksum::{Check, Checksum, beginning};
 use super::files::{FileError, Spot, not_reserved, part_of, regular, set_mode};
 use super::protocol::Time;
 use super::tasks::Hub;
-use crate::failure::Failure;
-use crate::units::about;
 
 /// The permissions of the file: nobody else reads it until it has its name.
 const PRIVATE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::failure::{Failure, FailureKind};
-use crate::{out, signals};
+use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::{out, signals};
 
 /// The first pause and the longest, each of which is varied so that many clients do not come back
 /// at once.

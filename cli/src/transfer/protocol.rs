@@ -17,11 +17,11 @@
 //! Requests have [`Terms`], chunks their CRC, and offsets may leave out holes. `Same` in place of
 //! `Take`, or as the answer to `Give`, says that the receiver has the file already.
 
+use rddp_command::failure::{Failure, FailureKind};
 use rddp_rnic::{MemoryRegion, Remote, Stag};
 use serde::{Deserialize, Serialize};
 
 use super::checksum::Check;
-use crate::failure::{Failure, FailureKind};
 
 /// Pieces of a file that are under way at a time, and the octets of each. Both limit the memory
 /// that one client can make the server use.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
+use rddp_command::failure::{Failure, FailureKind};
 use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr};
 
 use super::PutArgs;
@@ -18,7 +19,6 @@ use super::talk::Talk;
 use super::target::STANDARD;
 use super::tasks::Hub;
 use super::tree;
-use crate::failure::{Failure, FailureKind};
 
 /// The id of Writes, which cause no completions.
 const WRITE: u64 = 1;

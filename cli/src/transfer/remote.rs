@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use rddp_command::addr;
+use rddp_command::failure::Failure;
 use rddp_rnic::ConnectOptions;
 
 use super::greeting::Hello;
@@ -11,8 +13,6 @@ use super::protocol::MAX_PATH;
 use super::talk::Talk;
 use super::tasks::Hub;
 use super::token::Token;
-use crate::addr;
-use crate::failure::Failure;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RemoteFile<'a> {

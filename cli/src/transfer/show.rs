@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use rddp_command::failure::{Failure, FailureKind, printable_name};
+use rddp_command::out::{self, complain, say};
+use rddp_command::signals;
+use rddp_command::units::{about, rate};
 use serde::Serialize;
 
 use super::checksum::Check;
-use crate::failure::{Failure, FailureKind, printable_name};
-use crate::out::{self, complain, say};
-use crate::signals;
-use crate::units::{about, rate};
 
 const STYLE: &str = "{prefix} {wide_bar} {percent:>3}% {bytes:>10} {bytes_per_sec:>12} {eta:>4}";
 const STREAM_STYLE: &str = "{prefix} {spinner} {bytes:>10} {bytes_per_sec:>12} {elapsed:>4}";

@@ -1,12 +1,13 @@
 //! The destination of a get that has begun: a file that gets its name at the end, or a stream.
 
+use rddp_command::failure::Failure;
+
 use super::checksum::Check;
 use super::files::FileError;
 use super::partial::{Clobber, Last, Partial};
 use super::stream::Stream;
 use super::target::Target;
 use super::tasks::Hub;
-use crate::failure::Failure;
 
 pub(super) enum Sink {
     Partial(Partial),

@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek64};
+use rddp_command::failure::Failure;
 
 use super::checksum::{Check, Checksum, beginning};
 use super::files::FileError;
 use super::protocol::Time;
 use super::tasks::Hub;
-use crate::failure::Failure;
 
 /// The longest step of the clock from which the times of files are taken.
 const TICK: Duration = Duration::from_millis(20);

@@ -4,9 +4,9 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rddp_command::failure::Failure;
 
 use super::checksum::{Check, Checksum};
-use crate::failure::Failure;
 
 pub(super) struct Stdin {
     checksum: Checksum,

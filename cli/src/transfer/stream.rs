@@ -7,10 +7,10 @@ use std::os::unix::fs::FileTypeExt;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rddp_command::failure::{Failure, FailureKind};
 
 use super::checksum::{CHUNK, Check, Checksum};
 use super::files::FileError;
-use crate::failure::{Failure, FailureKind};
 
 /// Octets that a pipe which can be written to accepts without waiting (POSIX's `PIPE_BUF`, on
 /// Linux).

@@ -4,6 +4,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rddp_command::endpoint::{CLOSE, Endpoint, ended, silent};
+use rddp_command::failure::Failure;
+use rddp_command::places::{Meter, SLOW};
+use rddp_command::signals::CHECK_INTERVAL;
 use rddp_rnic::{Access, Completed, Completion, MemoryRegion, QpState, RecvWr, Rnic, SendWr, Status};
 use serde::Serialize;
 
@@ -12,10 +16,6 @@ use super::protocol::{Message, ToServer, out_of_step};
 use super::serve::Startup;
 use super::tasks::Hub;
 use super::token::{Nonce, Token};
-use crate::endpoint::{CLOSE, Endpoint, ended, silent};
-use crate::failure::Failure;
-use crate::places::{Meter, SLOW};
-use crate::signals::CHECK_INTERVAL;
 
 /// Octets of the longest message: it has a path, of which each octet may be written as seven
 /// octets, as it is necessary in a string within a string of JSON.
@@ -147,7 +147,7 @@ impl Talk {
     /// Like [`Talk::say_busy`], for work that counts for nothing in the client's rate, and without
     /// a turn for others.
     pub(super) fn say_alive(&mut self, busy: &impl Serialize) -> Result<(), Failure> {
-        crate::signals::check()?;
+        rddp_command::signals::check()?;
         self.check_place()?;
         if self.end.qp.state() != QpState::ReadyToSend {
             return Err(ended(&self.end.rnic, &self.end.qp, Status::Flushed));
@@ -171,7 +171,7 @@ impl Talk {
     async fn completion(&self, patience: Duration) -> Result<Completion, Failure> {
         let (deadline, qp) = (Instant::now() + patience, self.end.qp.num());
         loop {
-            crate::signals::check()?;
+            rddp_command::signals::check()?;
             // Checked first: otherwise a client that sends without a pause would never be told.
             self.check_place()?;
             let now = Instant::now();

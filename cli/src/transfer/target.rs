@@ -10,10 +10,10 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
+use rddp_command::signals;
 
 use super::files::{FileError, Spot, local_spot};
 use super::partial::Clobber;
-use crate::signals;
 
 /// The name that stands for standard output, and for standard input.
 pub(super) const STANDARD: &str = "-";

@@ -14,11 +14,10 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rddp_command::endpoint;
+use rddp_command::failure::Failure;
+use rddp_command::signals::CHECK_INTERVAL;
 use rddp_rnic::{Completion, CompletionQueue, QpNum, Rnic};
-
-use crate::endpoint;
-use crate::failure::Failure;
-use crate::signals::CHECK_INTERVAL;
 
 /// Completions that one connection can have in the queue: of its receives, and of its requests when
 /// it ends.

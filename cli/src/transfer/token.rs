@@ -11,9 +11,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use hmac::{Hmac, KeyInit, Mac};
+use rddp_command::failure::Failure;
 use sha2::Sha256;
-
-use crate::failure::Failure;
 
 /// Octets of the shortest token: less can be guessed by who has heard a proof.
 const SHORTEST: usize = 16;

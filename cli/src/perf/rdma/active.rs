@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use rddp_command::endpoint::Agreed;
+use rddp_command::failure::Failure;
 use rddp_load::Extent;
 use rddp_load::rdma::{self, Limits, single_id};
 use rddp_rnic::{ConnectRequest, Operation, Remote, SendWr};
 
 use super::{Lanes, marked_write, next_mark};
-use crate::endpoint::Agreed;
-use crate::failure::Failure;
 use crate::perf::control::{Buffers, Op, Placed, Setup, Wait};
 use crate::perf::measure::Latencies;
 use crate::perf::spin::Wish;

@@ -13,6 +13,9 @@ use std::time::Duration;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
+use rddp_command::endpoint::{Agreed, close, ended, wait};
+use rddp_command::failure::Failure;
+use rddp_command::signals;
 use rddp_load::FILL;
 use rddp_load::rdma::{self, End, receive_id, single_id};
 use rddp_rnic::{
@@ -22,9 +25,6 @@ use rddp_rnic::{
 
 use super::control::{Buffers, Level, Placed, Setup, Wait};
 use super::spin::{CHECK_EVERY, Spin, Wish};
-use crate::endpoint::{Agreed, close, ended, wait};
-use crate::failure::Failure;
-use crate::signals;
 
 /// Number of completions taken at once.
 const POLLED: usize = 64;

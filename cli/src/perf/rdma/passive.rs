@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use rddp_command::endpoint::Agreed;
+use rddp_command::failure::Failure;
 use rddp_load::rdma::{self, End, single_id};
 use rddp_rnic::{ConnectRequest, Remote, SendWr};
 
 use super::{Lanes, marked_write, next_mark};
-use crate::endpoint::Agreed;
-use crate::failure::Failure;
 use crate::perf::control::{Buffers, Op, Phase, Placed, Setup, Wait};
 use crate::perf::spin::Wish;
 

@@ -3,12 +3,12 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use rddp_command::failure::Failure;
 use rddp_load::Extent;
 use rddp_load::stream::{MORE, Sender};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::{Sockets, lost};
-use crate::failure::Failure;
 use crate::perf::control::{Channel, Request, Setup};
 use crate::perf::measure::Latencies;
 use crate::perf::spin::Wish;

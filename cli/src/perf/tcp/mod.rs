@@ -15,13 +15,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rddp_command::failure::Failure;
+use rddp_command::signals;
 use rddp_load::stream::{Ready, Streams};
 use socket2::SockRef;
 
 use super::control::{Setup, Wait};
 use super::spin::{CHECK_EVERY, Spin, Wish};
-use crate::failure::Failure;
-use crate::signals;
 
 /// Limit on the octets that one call receives, of messages that are shorter.
 const CHUNK: usize = 256 * 1024;

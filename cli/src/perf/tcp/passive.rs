@@ -3,10 +3,10 @@
 use std::net::TcpStream;
 use std::time::Instant;
 
+use rddp_command::failure::Failure;
 use rddp_load::stream::{MORE, Receiver, send_all};
 
 use super::{CHUNK, Sockets};
-use crate::failure::Failure;
 use crate::perf::control::{Phase, Setup};
 use crate::perf::spin::Wish;
 

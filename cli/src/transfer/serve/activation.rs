@@ -3,8 +3,7 @@
 use std::net::TcpListener;
 
 use listenfd::ListenFd;
-
-use crate::failure::Failure;
+use rddp_command::failure::Failure;
 
 /// Connections that the kernel keeps until they are accepted. The socket listens already, and
 /// listening again sets this anew.

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::places::{Place, TOO_MANY};
 use rddp_rnic::{Access, ConnectOptions, MemoryRegion};
 
 use super::Server;
 use super::served::Served;
 use super::startups::Entry;
 use super::workers::Newcomer;
-use crate::failure::{Failure, FailureKind};
-use crate::places::{Place, TOO_MANY};
 use crate::transfer::checksum::Check;
 use crate::transfer::files::FileError;
 use crate::transfer::partial::{Clobber, Last, Partial};

@@ -18,6 +18,12 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use rddp_command::failure::{EXIT_CODES, Failure, FailureKind};
+use rddp_command::out;
+use rddp_command::places::{Places, TOO_MANY};
+use rddp_command::threads::NO_THREAD;
+use rddp_command::units::parse_seconds;
+use rddp_command::{addr, signals};
 use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
 use serde::Serialize;
 
@@ -30,12 +36,7 @@ use super::files::Root;
 use super::greeting::{Hello, NoHello};
 use super::tasks::Hub;
 use super::token::{self, Token};
-use crate::failure::{EXIT_CODES, Failure, FailureKind};
-use crate::out;
-use crate::places::{Places, TOO_MANY};
-use crate::threads::NO_THREAD;
-use crate::units::parse_seconds;
-use crate::{addr, congestion, signals};
+use crate::congestion;
 
 const EXAMPLES: &str = "\
 Examples:

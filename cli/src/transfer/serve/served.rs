@@ -1,13 +1,13 @@
 //! The result of a transfer, as the server prints it.
 
+use rddp_command::failure::printable_name;
+use rddp_command::out;
+use rddp_command::units::about;
 use serde::Serialize;
 
-use crate::failure::printable_name;
-use crate::out;
 use crate::transfer::checksum::Check;
 use crate::transfer::protocol::Share;
 use crate::transfer::show::{count, replaced_text, resumed_text};
-use crate::units::about;
 
 /// The result of a transfer, as `--json` prints it.
 #[derive(Serialize)]

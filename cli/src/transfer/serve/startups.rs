@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::failure::{Failure, FailureKind};
-use crate::places::network;
+use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::places::network;
 
 /// Time that a client has until its request has come, with the proof that it has the token.
 pub(super) const GRACE: Duration = Duration::from_secs(10);

@@ -3,11 +3,11 @@
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, mkdirat};
+use rddp_command::failure::Failure;
 use rddp_rnic::{Access, MemoryRegion};
 
 use super::client::{Client, refused};
 use super::served::Served;
-use crate::failure::Failure;
 use crate::transfer::files::{FileError, Root, inside};
 use crate::transfer::partial::Clobber;
 use crate::transfer::protocol::{MAX_PATH, SLOT, Terms, ToClient, ToServer, Window, out_of_step};

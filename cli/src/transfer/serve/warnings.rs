@@ -4,8 +4,8 @@
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 
-use crate::failure::Failure;
-use crate::seldom::Seldom;
+use rddp_command::failure::Failure;
+use rddp_command::seldom::Seldom;
 
 #[derive(Default)]
 pub(super) struct Warnings {

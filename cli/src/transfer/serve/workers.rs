@@ -9,12 +9,12 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use rddp_command::signals;
+use rddp_command::threads;
 use rddp_rnic::{CompletionQueue, ConnectRequest};
 
 use super::Server;
 use super::startups::Entry;
-use crate::signals;
-use crate::threads;
 use crate::transfer::greeting::Hello;
 use crate::transfer::tasks::{Hub, PER_CONNECTION, Tasks};
 

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, mkdirat};
 use nix::unistd::syncfs;
+use rddp_command::failure::Failure;
 
 use super::arriving::{Arriving, Contents};
 use super::below::{beneath, has_begun, kind};
@@ -19,7 +20,6 @@ use super::short::Short;
 use super::unread::complain_unread;
 use super::wanted::Wanted;
 use super::widened::{Widened, set_dir_mode};
-use crate::failure::Failure;
 use crate::transfer::files::{FileError, PART, Spot};
 use crate::transfer::partial::{Clobber, Last, Partial, is_there, replaces};
 use crate::transfer::protocol::{BEGUN, OFFERS, Terms, Want, out_of_step};

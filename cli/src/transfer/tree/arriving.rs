@@ -1,7 +1,8 @@
 //! A file that is not complete: a short one, or one that is worth resuming.
 
+use rddp_command::failure::Failure;
+
 use super::short::Short;
-use crate::failure::Failure;
 use crate::transfer::checksum::Check;
 use crate::transfer::files::FileError;
 use crate::transfer::partial::{Last, Partial};

@@ -9,6 +9,9 @@ use std::rc::Rc;
 use nix::errno::Errno;
 use nix::fcntl::open;
 use nix::sys::stat::Mode;
+use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::out::{self, say};
+use rddp_command::units::{about, rate};
 use rddp_rnic::Rnic;
 use serde::Serialize;
 
@@ -17,8 +20,6 @@ use super::departure::{Departure, Depth, Named};
 use super::left_out::{LeftOut, What};
 use super::pipe::{GetPipe, PutPipe};
 use super::record::Left;
-use crate::failure::{Failure, FailureKind};
-use crate::out::{self, say};
 use crate::transfer::Common;
 use crate::transfer::checksum::Check;
 use crate::transfer::files::{FileError, directory};
@@ -31,7 +32,6 @@ use crate::transfer::talk::Talk;
 use crate::transfer::target::STANDARD;
 use crate::transfer::tasks::Hub;
 use crate::transfer::token::Token;
-use crate::units::{about, rate};
 
 /// Octets of a file below which their number says more than their octets.
 const SHORT: u64 = 64 << 10;

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::FileType;
 use std::os::unix::fs::FileTypeExt;
 
+use rddp_command::failure::{Failure, FailureKind, printable_name};
+use rddp_command::out::{self, complain};
 use serde::Serialize;
-
-use crate::failure::{Failure, FailureKind, printable_name};
-use crate::out::{self, complain};
 
 /// Entries that are named without `-v`.
 const NAMED: u64 = 20;

@@ -2,6 +2,9 @@
 
 use std::rc::Rc;
 
+use rddp_command::failure::{Failure, printable_name};
+use rddp_command::out::{self, say};
+use rddp_command::units::utc;
 use rddp_rnic::Rnic;
 use serde::Serialize;
 
@@ -10,8 +13,6 @@ use super::left_out::{LeftOut, What};
 use super::pipe::GetPipe;
 use super::record::{Left, Record};
 use super::unread::complain_unread;
-use crate::failure::{Failure, printable_name};
-use crate::out::{self, say};
 use crate::transfer::LsArgs;
 use crate::transfer::checksum::Check;
 use crate::transfer::patience::patiently;
@@ -19,7 +20,6 @@ use crate::transfer::protocol::{Terms, ToClient, ToServer, out_of_step};
 use crate::transfer::remote::{Asks, RemoteFile, Server};
 use crate::transfer::tasks::Hub;
 use crate::transfer::token::Token;
-use crate::units::utc;
 
 pub(in crate::transfer) fn ls(args: &LsArgs) -> Result<(), Failure> {
     let hub = Hub::new(&Rnic::open()?)?;

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use rddp_command::failure::Failure;
 use rddp_rnic::{Access, MemoryRegion, SendWr};
 
-use crate::failure::Failure;
 use crate::transfer::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Want, Window, out_of_step};
 use crate::transfer::show::Progress;
 use crate::transfer::talk::{Next, Talk};

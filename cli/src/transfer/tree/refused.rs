@@ -1,12 +1,12 @@
 //! Entries of a tree that the receiver does not take, since something else is in their place.
 
 use nix::sys::stat::SFlag;
+use rddp_command::failure::printable_name;
+use rddp_command::out::{self, complain};
 use serde::Serialize;
 
 use super::arrival::Counts;
 use super::record::Name;
-use crate::failure::printable_name;
-use crate::out::{self, complain};
 
 /// The thing that is in the place of an entry and stays. Its number in a `Want` is its place in
 /// [`There::ALL`].

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use nix::fcntl::OFlag;
 use nix::unistd::{UnlinkatFlags, unlinkat};
+use rddp_command::failure::Failure;
 
-use crate::failure::Failure;
 use crate::transfer::checksum::{Check, Checksum};
 use crate::transfer::files::FileError;
 use crate::transfer::partial::{Clobber, Last, make_part, take_name};

@@ -2,11 +2,11 @@
 
 use std::io::Error;
 
+use rddp_command::failure::printable_name;
+use rddp_command::out::{self, complain};
 use serde::Serialize;
 
 use super::record::Name;
-use crate::failure::printable_name;
-use crate::out::{self, complain};
 use crate::transfer::files::FileError;
 
 /// The number of no error, for a file that changed while it was read.

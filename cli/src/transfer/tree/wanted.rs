@@ -3,8 +3,9 @@
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
+use rddp_command::failure::Failure;
+
 use super::refused::There;
-use crate::failure::Failure;
 use crate::transfer::protocol::{BEGUN, Begun, RUNS, Run, Want, out_of_step};
 
 /// A receiver's answers, while files are offered, and the directories that were named.

@@ -5,10 +5,10 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 
 /// The reason for which a client is refused when no thread can be made.
-pub(crate) const NO_THREAD: &str = "no thread for another client at the moment";
+pub const NO_THREAD: &str = "no thread for another client at the moment";
 
 /// Starts a thread that works on `item`. Gives `item` back if no thread can be made.
-pub(crate) fn start<T: Send + 'static>(
+pub fn start<T: Send + 'static>(
     item: T,
     work: impl FnOnce(T) + Send + 'static,
 ) -> Result<JoinHandle<()>, (T, io::Error)> {

@@ -18,17 +18,18 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use crate::failure::{Failure, FailureKind, is_printable};
 
 /// Prints a line.
+#[macro_export]
 macro_rules! say {
     () => { $crate::out::line(format_args!("")) };
     ($($arg:tt)*) => { $crate::out::line(format_args!($($arg)*)) };
 }
-pub(crate) use say;
 
 /// Prints a line to standard error.
+#[macro_export]
 macro_rules! complain {
     ($($arg:tt)*) => { $crate::out::complaint(format_args!($($arg)*)) };
 }
-pub(crate) use complain;
+pub use crate::{complain, say};
 
 /// Version of the form of the objects that `--json` prints. It changes when a field goes, or gets
 /// another meaning; new fields may come at any time.
@@ -36,30 +37,30 @@ const SCHEMA: u32 = 1;
 
 /// The options of the command line about output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Style {
+pub struct Style {
     /// `--json`: failures are objects, too.
-    pub(crate) json: bool,
+    pub json: bool,
     /// `--quiet`: no progress, and of a server nothing of what went well.
-    pub(crate) quiet: bool,
+    pub quiet: bool,
     /// `--verbose`: all that there is to say.
-    pub(crate) verbose: bool,
+    pub verbose: bool,
 }
 
 static STYLE: OnceLock<Style> = OnceLock::new();
 
 /// Sets the style of the process, before anything is printed.
-pub(crate) fn set_style(style: Style) {
+pub fn set_style(style: Style) {
     let _ = STYLE.set(style);
 }
 
 /// Returns the style of the process.
-pub(crate) fn style() -> Style {
+pub fn style() -> Style {
     STYLE.get().copied().unwrap_or_default()
 }
 
 /// Prints a line of a server's output unless it is to be quiet; where nobody reads it, the line is
 /// dropped.
-pub(crate) fn event(text: fmt::Arguments<'_>) {
+pub fn event(text: fmt::Arguments<'_>) {
     if style().quiet {
         return;
     }
@@ -67,7 +68,7 @@ pub(crate) fn event(text: fmt::Arguments<'_>) {
 }
 
 /// Prints a line of JSON of a server's output; where nobody reads it, the line is dropped.
-pub(crate) fn json_event(value: &impl Serialize) {
+pub fn json_event(value: &impl Serialize) {
     match to_json(&Timed { time: now(), value }) {
         Ok(text) => drop_unread(format_args!("{text}")),
         Err(error) => tracing::error!("{error}"),
@@ -75,7 +76,7 @@ pub(crate) fn json_event(value: &impl Serialize) {
 }
 
 /// Prints a line of a server's to standard error: `failure` of the client `peer`.
-pub(crate) fn client_failed(peer: &str, failure: &Failure) {
+pub fn client_failed(peer: &str, failure: &Failure) {
     if style().json {
         json_complaint(&Timed { time: now(), value: &ClientFailed { peer, error: failure } });
     } else {
@@ -84,7 +85,7 @@ pub(crate) fn client_failed(peer: &str, failure: &Failure) {
 }
 
 /// Prints a line of a server's to standard error: what is wrong, while it goes on.
-pub(crate) fn server_warns(text: fmt::Arguments<'_>) {
+pub fn server_warns(text: fmt::Arguments<'_>) {
     if style().json {
         json_complaint(&Timed { time: now(), value: &Warning { warning: text.to_string() } });
     } else {
@@ -93,7 +94,7 @@ pub(crate) fn server_warns(text: fmt::Arguments<'_>) {
 }
 
 /// Prints a warning to standard error: what does not stop the command.
-pub(crate) fn warn(text: fmt::Arguments<'_>) {
+pub fn warn(text: fmt::Arguments<'_>) {
     if style().json {
         json_complaint(&Warning { warning: text.to_string() });
     } else {
@@ -149,7 +150,7 @@ fn try_line(text: fmt::Arguments<'_>) -> io::Result<()> {
 }
 
 /// Prints a line; where nobody reads it, the program ends.
-pub(crate) fn line(text: fmt::Arguments<'_>) {
+pub fn line(text: fmt::Arguments<'_>) {
     if let Err(error) = try_line(text) {
         if error.kind() == ErrorKind::BrokenPipe {
             std::process::exit(i32::from(FailureKind::NobodyReads.code()));
@@ -160,12 +161,12 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
 }
 
 /// Prints a line to standard error. A failure to do so cannot be reported anywhere.
-pub(crate) fn complaint(text: fmt::Arguments<'_>) {
+pub fn complaint(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Prints `value` as one line of JSON.
-pub(crate) fn json(value: &impl Serialize) {
+pub fn json(value: &impl Serialize) {
     match to_json(value) {
         Ok(text) => line(format_args!("{text}")),
         // No type that is printed has maps with keys that are not strings.
@@ -174,7 +175,7 @@ pub(crate) fn json(value: &impl Serialize) {
 }
 
 /// Prints `value` as one line of JSON to standard error.
-pub(crate) fn json_complaint(value: &impl Serialize) {
+pub fn json_complaint(value: &impl Serialize) {
     match to_json(value) {
         Ok(text) => complain!("{text}"),
         Err(error) => complain!("rddp: {error}"),
@@ -183,7 +184,7 @@ pub(crate) fn json_complaint(value: &impl Serialize) {
 
 /// Returns an object as a line of JSON in which characters that a terminal would act on are
 /// escaped: `serde_json` escapes only those up to U+001F, and names and reasons come from peers.
-pub(crate) fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
+pub fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
     let text = serde_json::to_string(&Versioned { schema: SCHEMA, value })?;
     let mut escaped = String::with_capacity(text.len());
     // Such characters occur only inside strings.
@@ -199,18 +200,21 @@ pub(crate) fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
 
 /// A table: the first column is aligned to the left, the others to the right.
 #[derive(Default)]
-pub(crate) struct Table(Vec<Vec<String>>);
+pub struct Table(Vec<Vec<String>>);
 
 impl Table {
-    pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+    /// Adds a row.
+    pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.0.push(cells.into_iter().map(Into::into).collect());
     }
 
-    pub(crate) fn print(&self) {
+    /// Prints all rows to standard output.
+    pub fn print(&self) {
         self.lines().iter().for_each(|text| say!("{text}"));
     }
 
-    pub(crate) fn lines(&self) -> Vec<String> {
+    /// Returns the rows as lines of text.
+    pub fn lines(&self) -> Vec<String> {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             self.0.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()

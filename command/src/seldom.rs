@@ -10,14 +10,14 @@ const EVERY: Duration = Duration::from_secs(10);
 
 /// The time of the last line of a kind, and how many were not shown since.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom {
+pub struct Seldom {
     last: Option<Instant>,
     untold: u64,
 }
 
 impl Seldom {
     /// Warns of a server in trouble, unless it was done just now.
-    pub(crate) fn warn(&mut self, text: fmt::Arguments<'_>) {
+    pub fn warn(&mut self, text: fmt::Arguments<'_>) {
         if let Some(more) = self.due(Instant::now()) {
             out::server_warns(format_args!("{text}{more}"));
         }
@@ -25,7 +25,7 @@ impl Seldom {
 
     /// Returns the end of the next line, which says how many were not shown since the last one;
     /// `None` if that was shown just now.
-    pub(crate) fn due(&mut self, now: Instant) -> Option<String> {
+    pub fn due(&mut self, now: Instant) -> Option<String> {
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < EVERY) {
             self.untold += 1;
             return None;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Parses a number of octets such as `64`, `4K`, `1M` or `2G` (powers of 1024).
-pub(crate) fn parse_octets(text: &str) -> Result<u64, String> {
+pub fn parse_octets(text: &str) -> Result<u64, String> {
     let bad = || format!("{text:?} is no number of octets: write 64, 4K, 1M or 2G");
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
@@ -23,7 +23,7 @@ fn shift(unit: &str) -> Option<u32> {
 }
 
 /// Parses a time in seconds, such as `2` or `0.5`.
-pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     let digits = text.strip_suffix('s').unwrap_or(text);
     digits
         .parse()
@@ -34,7 +34,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Returns a time, in seconds since 1970, as date and time in UTC.
-pub(crate) fn utc(seconds: i64) -> String {
+pub fn utc(seconds: i64) -> String {
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Years begin with March here, so that the day of a leap year is the last one; 400 of them have
     // always as many days.
@@ -51,7 +51,7 @@ pub(crate) fn utc(seconds: i64) -> String {
 }
 
 /// Returns the shortest exact form of a number with a unit: `64`, `4K`, `1M`.
-pub(crate) fn octets(count: u64) -> String {
+pub fn octets(count: u64) -> String {
     let exact = [(30, "G"), (20, "M"), (10, "K")];
     let fits = |&&(shift, _): &&(u32, &str)| count != 0 && count.is_multiple_of(1 << shift);
     match exact.iter().find(fits) {
@@ -61,7 +61,7 @@ pub(crate) fn octets(count: u64) -> String {
 }
 
 /// Returns a number of octets rounded for people: `1.4 GiB`.
-pub(crate) fn about(count: u64) -> String {
+pub fn about(count: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.iter().find(|(shift, _)| count >> shift > 0) {
         Some((shift, unit)) => format!("{:.1} {unit}", count as f64 / f64::from(1u32 << shift)),
@@ -70,22 +70,22 @@ pub(crate) fn about(count: u64) -> String {
 }
 
 /// Returns a number of octets in words: `1 octet`, `2 octets`.
-pub(crate) fn in_octets(count: u64) -> String {
+pub fn in_octets(count: u64) -> String {
     if count == 1 { "1 octet".to_owned() } else { format!("{count} octets") }
 }
 
 /// Returns a rate as files and as lines count it: `125.0 MB/s (1.00 Gbit/s)`.
-pub(crate) fn rate(bytes_per_s: f64) -> String {
+pub fn rate(bytes_per_s: f64) -> String {
     format!("{:.1} MB/s ({:.2} Gbit/s)", bytes_per_s / 1e6, gigabits(bytes_per_s))
 }
 
 /// Converts octets a second to Gbit/s, powers of ten.
-pub(crate) fn gigabits(bytes_per_s: f64) -> f64 {
+pub fn gigabits(bytes_per_s: f64) -> f64 {
     bytes_per_s * 8.0 / 1e9
 }
 
 /// Converts nanoseconds to microseconds.
-pub(crate) fn micros(nanos: u64) -> f64 {
+pub fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }
 

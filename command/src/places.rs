@@ -10,15 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Octets a second that a client has to move to be sure of its place.
-pub(crate) const SLOW: u64 = 4096;
+pub const SLOW: u64 = 4096;
 
 /// The reason for which a client is turned away that may come back.
-pub(crate) const TOO_MANY: &str = "too many clients at the moment";
+pub const TOO_MANY: &str = "too many clients at the moment";
 
 /// The longest time over which a client's rate is measured.
 const WINDOW: Duration = Duration::from_secs(60);
 
-pub(crate) struct Places {
+/// The places of a server, and who has them.
+pub struct Places {
     most: usize,
     window: Duration,
     /// All clients whose threads have not ended, including those that have lost their place.
@@ -32,7 +33,7 @@ struct Taken {
 }
 
 /// A client's place; it becomes free again when this is dropped.
-pub(crate) struct Place {
+pub struct Place {
     places: Arc<Places>,
     meter: Arc<Meter>,
 }
@@ -41,7 +42,7 @@ impl Places {
     /// Makes `most` places, half of them (rounded up) for one network. A client that moves less
     /// than [`SLOW`] over `window` (at most a minute) can lose its place to another; with `None`,
     /// no client does.
-    pub(crate) fn new(most: usize, window: Option<Duration>) -> Self {
+    pub fn new(most: usize, window: Option<Duration>) -> Self {
         Places {
             most,
             window: window.map_or(Duration::MAX, |window| window.min(WINDOW)),
@@ -50,7 +51,7 @@ impl Places {
     }
 
     /// Takes a place, from another client if necessary; `None` where that is not possible.
-    pub(crate) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Place> {
+    pub fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Place> {
         let network = peer.map(network);
         let mut taken = self.taken();
         let [of_network, of_all] = self.are_full(&taken, network, false);
@@ -76,7 +77,7 @@ impl Places {
     }
 
     /// Returns whether all clients have ended.
-    pub(crate) fn are_free(&self) -> bool {
+    pub fn are_free(&self) -> bool {
         self.taken().is_empty()
     }
 
@@ -93,7 +94,7 @@ fn slowest(taken: &[Taken], may_go: impl Fn(&Taken) -> bool) -> Option<&Taken> {
 }
 
 /// Returns the network that counts as one host: the IPv4 address, or the /64 of an IPv6 address.
-pub(crate) fn network(addr: IpAddr) -> IpAddr {
+pub fn network(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V6(addr) => IpAddr::V6(Ipv6Addr::from_bits(addr.to_bits() & (u128::MAX << 64))),
         addr @ IpAddr::V4(_) => addr,
@@ -102,7 +103,7 @@ pub(crate) fn network(addr: IpAddr) -> IpAddr {
 
 impl Place {
     /// Returns the meter that counts what this client moves.
-    pub(crate) fn meter(&self) -> Arc<Meter> {
+    pub fn meter(&self) -> Arc<Meter> {
         self.meter.clone()
     }
 }
@@ -114,7 +115,7 @@ impl Drop for Place {
 }
 
 /// A measurement of the rate at which a client moves octets.
-pub(crate) struct Meter {
+pub struct Meter {
     window: Duration,
     state: Mutex<State>,
 }
@@ -135,7 +136,7 @@ impl Meter {
     }
 
     /// Counts octets that have moved, or that were processed for the client.
-    pub(crate) fn moved(&self, octets: u64) {
+    pub fn moved(&self, octets: u64) {
         let now = Instant::now();
         let rate = self.rate(now);
         let mut state = self.state();
@@ -146,7 +147,7 @@ impl Meter {
     }
 
     /// Returns whether the client has lost its place to another.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.state().is_over
     }
 

@@ -1,7 +1,7 @@
 //! Ctrl-C and SIGTERM: a request to stop, for which every wait looks now and then.
 //!
 //! All threads block the signals, and one takes them by `sigwait`. A second signal ends the process
-//! at once. So does the end of [`GRACE`] after the first, if the program has not stopped by then.
+//! at once. So does the end of `GRACE` after the first, if the program has not stopped by then.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -18,10 +18,10 @@ static STOP: AtomicBool = AtomicBool::new(false);
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The longest time that a wait should last between two checks.
-pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+pub const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Begins to handle the signals. To be called before any other thread is started.
-pub(crate) fn install() -> Result<(), Failure> {
+pub fn install() -> Result<(), Failure> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
@@ -52,22 +52,22 @@ fn exit() -> ! {
 }
 
 /// Returns whether the program was asked to stop.
-pub(crate) fn stopped() -> bool {
+pub fn stopped() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
 /// Returns an error if the program was asked to stop, for `?`.
-pub(crate) fn check() -> Result<(), Failure> {
+pub fn check() -> Result<(), Failure> {
     if stopped() { Err(Failure::interrupted()) } else { Ok(()) }
 }
 
 /// Asks the program to stop, as the first Ctrl-C does, but sets no time limit.
-pub(crate) fn stop() {
+pub fn stop() {
     STOP.store(true, Ordering::Relaxed);
 }
 
 /// Sleeps, unless the program was asked to stop.
-pub(crate) fn sleep(time: Duration) -> Result<(), Failure> {
+pub fn sleep(time: Duration) -> Result<(), Failure> {
     let until = std::time::Instant::now() + time;
     loop {
         check()?;

@@ -14,34 +14,39 @@ use crate::failure::Failure;
 use crate::signals;
 
 /// Time within which a graceful close must be done.
-pub(crate) const CLOSE: Duration = Duration::from_secs(2);
+pub const CLOSE: Duration = Duration::from_secs(2);
 
 /// Default numbers of requests and of receives that an endpoint can hold.
 const DEPTH: usize = 64;
 
-pub(crate) struct Endpoint {
-    pub(crate) rnic: Rnic,
-    pub(crate) pd: ProtectionDomain,
-    pub(crate) cq: CompletionQueue,
-    pub(crate) qp: QueuePair,
+/// One end of a connection.
+pub struct Endpoint {
+    /// The device.
+    pub rnic: Rnic,
+    /// The protection domain of this connection alone.
+    pub pd: ProtectionDomain,
+    /// The queue in which requests and receives complete.
+    pub cq: CompletionQueue,
+    /// The queue pair.
+    pub qp: QueuePair,
 }
 
 impl Endpoint {
     /// An endpoint that is not connected. It has a protection domain of its own, so no other peer
     /// reaches its memory.
-    pub(crate) fn new(rnic: &Rnic) -> Result<Self, Failure> {
+    pub fn new(rnic: &Rnic) -> Result<Self, Failure> {
         Self::on(rnic, rnic.create_cq(4 * DEPTH)?)
     }
 
     /// An endpoint as [`Endpoint::new`] makes it, which completes into a queue that others use.
-    pub(crate) fn on(rnic: &Rnic, cq: CompletionQueue) -> Result<Self, Failure> {
+    pub fn on(rnic: &Rnic, cq: CompletionQueue) -> Result<Self, Failure> {
         let pd = rnic.alloc_pd();
         let qp = pd.create_qp(&QpConfig { max_send: DEPTH, max_recv: DEPTH, ..QpConfig::new(&cq) })?;
         Ok(Endpoint { rnic: rnic.clone(), pd, cq, qp })
     }
 
     /// Connects to `addr`. `what` names, for messages, what should be listening there.
-    pub(crate) fn connect(
+    pub fn connect(
         &self,
         addr: SocketAddr,
         options: &ConnectOptions,
@@ -55,7 +60,7 @@ impl Endpoint {
     }
 
     /// Accepts the connection of a peer that asked for one.
-    pub(crate) fn accept(
+    pub fn accept(
         &self,
         request: ConnectRequest,
         options: &ConnectOptions,
@@ -63,12 +68,13 @@ impl Endpoint {
         request.accept_with(&self.qp, options).map_err(|error| Failure::peer(format!("accepting: {error}")))
     }
 
-    pub(crate) fn post(&self, wr: &SendWr) -> Result<(), Failure> {
+    /// Posts a work request to the send queue.
+    pub fn post(&self, wr: &SendWr) -> Result<(), Failure> {
         Ok(self.qp.post_send(wr)?)
     }
 
     /// Returns the next completion that is a success.
-    pub(crate) fn next(&self, patience: Duration) -> Result<Completion, Failure> {
+    pub fn next(&self, patience: Duration) -> Result<Completion, Failure> {
         match self.try_next(patience)? {
             Some(completion) => Ok(completion),
             None => Err(silent(patience)),
@@ -76,7 +82,7 @@ impl Endpoint {
     }
 
     /// Returns the next completion that is a success; `None` when nothing arrived in that time.
-    pub(crate) fn try_next(&self, patience: Duration) -> Result<Option<Completion>, Failure> {
+    pub fn try_next(&self, patience: Duration) -> Result<Option<Completion>, Failure> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(completion) = self.cq.poll_one() {
@@ -92,39 +98,39 @@ impl Endpoint {
     }
 
     /// Turns a completion that is not a success into a failure.
-    pub(crate) fn succeeded(&self, completion: Completion) -> Result<Completion, Failure> {
+    pub fn succeeded(&self, completion: Completion) -> Result<Completion, Failure> {
         completion.ok().map_err(|error| ended(&self.rnic, &self.qp, error.status))
     }
 
     /// Returns whether the peer has closed gracefully (or is about to), as far as this end knows.
-    pub(crate) fn is_closed_gracefully(&self) -> bool {
+    pub fn is_closed_gracefully(&self) -> bool {
         matches!(self.qp.state(), QpState::Idle | QpState::Closing)
     }
 
     /// Closes gracefully and waits until that is done.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         close(&[&self.qp], &self.cq);
     }
 }
 
 /// The failure for a peer that has not answered for so long.
-pub(crate) fn silent(patience: Duration) -> Failure {
+pub fn silent(patience: Duration) -> Failure {
     Failure::peer(format!("the peer has not answered for {} s", patience.as_secs_f32()))
         .remedy("is it still running? -v shows what the connection does")
 }
 
 /// Sleeps until there is a completion, or until that time has passed.
-pub(crate) fn wait(cq: &CompletionQueue, time: Duration) -> Result<bool, Failure> {
+pub fn wait(cq: &CompletionQueue, time: Duration) -> Result<bool, Failure> {
     cq.wait(Some(time)).map_err(|error| cannot_wait(&error))
 }
 
 /// The failure for a wait that cannot be made.
-pub(crate) fn cannot_wait(error: &io::Error) -> Failure {
+pub fn cannot_wait(error: &io::Error) -> Failure {
     Failure::failed(format!("waiting for completions: {error}"))
 }
 
 /// Closes QPs gracefully and waits until that is done, or until the peers take too long.
-pub(crate) fn close(qps: &[&QueuePair], cq: &CompletionQueue) {
+pub fn close(qps: &[&QueuePair], cq: &CompletionQueue) {
     qps.iter().for_each(|qp| qp.disconnect());
     let deadline = Instant::now() + CLOSE;
     while qps.iter().any(|qp| qp.state() == QpState::Closing) && Instant::now() < deadline {
@@ -135,7 +141,7 @@ pub(crate) fn close(qps: &[&QueuePair], cq: &CompletionQueue) {
 }
 
 /// Returns the reason why a connection ended, as far as it can be found out.
-pub(crate) fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
+pub fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
     if let Some(terminate) = qp.terminate_received() {
         return Failure::peer(format!("the peer ended the connection with Terminate {}", terminate.code))
             .remedy("its log, or its own message, may say more");
@@ -168,18 +174,24 @@ pub(crate) fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
 
 /// The parameters of a connection, to print as text and as JSON.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Agreed {
-    pub(crate) revision: u8,
-    pub(crate) crc: bool,
-    pub(crate) markers_sent: bool,
-    pub(crate) markers_received: bool,
-    pub(crate) ird: u16,
-    pub(crate) ord: u16,
+pub struct Agreed {
+    /// The revision of MPA.
+    pub revision: u8,
+    /// FPDUs have a CRC.
+    pub crc: bool,
+    /// This end sends markers.
+    pub markers_sent: bool,
+    /// The other end sends markers.
+    pub markers_received: bool,
+    /// Reads of the other end that this end answers at a time.
+    pub ird: u16,
+    /// Reads of this end at a time.
+    pub ord: u16,
 }
 
 impl Agreed {
     /// Returns what MPA has agreed on. All connections of this command are iWARP's.
-    pub(crate) fn of(negotiated: Option<&Negotiated>) -> Result<Self, Failure> {
+    pub fn of(negotiated: Option<&Negotiated>) -> Result<Self, Failure> {
         negotiated.map(Agreed::from).ok_or_else(|| Failure::failed("the connection is none of iWARP"))
     }
 }

@@ -10,7 +10,7 @@ use crate::failure::{Failure, FailureKind, MORE_FILES};
 
 /// Resolves `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT` to at least one address. A bare IPv6 address
 /// is taken as a host without a port.
-pub(crate) fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, Failure> {
+pub fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, Failure> {
     let (host, port) = split(text)?;
     let port = port.unwrap_or(default_port);
     if let Ok(ip) = host.parse::<IpAddr>() {
@@ -25,7 +25,7 @@ pub(crate) fn resolve(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, 
 
 /// Connects to the first of several addresses at which something answers. Tries the next one only
 /// when `connect` fails with exit code 3 (the peer is not there).
-pub(crate) fn first<T>(
+pub fn first<T>(
     addrs: &[SocketAddr],
     mut connect: impl FnMut(SocketAddr) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -70,7 +70,7 @@ fn split(text: &str) -> Result<(&str, Option<u16>), Failure> {
 const ANYWHERE: [IpAddr; 2] = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
 
 /// Calls `listen` for the address; for "anywhere", for one family after the other until one works.
-pub(crate) fn listen_on<T, E: std::error::Error + 'static>(
+pub fn listen_on<T, E: std::error::Error + 'static>(
     bind: Option<IpAddr>,
     port: u16,
     mut listen: impl FnMut(SocketAddr) -> Result<T, E>,
@@ -120,7 +120,7 @@ fn not_listening(addr: SocketAddr, error: &(dyn std::error::Error + 'static)) ->
 }
 
 /// Listens for iWARP connections.
-pub(crate) fn rdma_listener(
+pub fn rdma_listener(
     rnic: &Rnic,
     bind: Option<IpAddr>,
     port: u16,
@@ -133,7 +133,7 @@ pub(crate) fn rdma_listener(
 
 /// Returns the words for where a server listens: of "anywhere" what that means, and what would
 /// change it.
-pub(crate) fn shown(addr: SocketAddr) -> String {
+pub fn shown(addr: SocketAddr) -> String {
     let addr = plain(addr);
     if addr.ip().is_unspecified() {
         format!("{addr} (every address of this host; --bind ADDR: one of them)")
@@ -143,7 +143,7 @@ pub(crate) fn shown(addr: SocketAddr) -> String {
 }
 
 /// Returns an IPv4-mapped address, as a dual-stack socket reports it, as the IPv4 address.
-pub(crate) fn plain(addr: SocketAddr) -> SocketAddr {
+pub fn plain(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }
 

@@ -11,7 +11,7 @@ use crate::out::{self, complain};
 use crate::places::TOO_MANY;
 
 /// The part of every subcommand's help that explains exit codes.
-pub(crate) const EXIT_CODES: &str = "\
+pub const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    this host could not do it (memory, files, sockets), or the file changed meanwhile
@@ -24,12 +24,12 @@ Exit codes:
   141  nobody reads the output any more";
 
 /// The remedy where a process can open no more files and sockets.
-pub(crate) const MORE_FILES: &str = "raise its limit of open files (ulimit -n)";
+pub const MORE_FILES: &str = "raise its limit of open files (ulimit -n)";
 
 /// The kind of a failure, as far as exit codes distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum FailureKind {
+pub enum FailureKind {
     /// This host could not do it.
     Failed,
     /// The file changed during the transfer, here or at the peer.
@@ -58,7 +58,7 @@ pub(crate) enum FailureKind {
 
 impl FailureKind {
     /// The exit code.
-    pub(crate) fn code(self) -> u8 {
+    pub fn code(self) -> u8 {
         match self {
             FailureKind::Failed | FailureKind::Changed => 1,
             FailureKind::Usage => 2,
@@ -78,69 +78,77 @@ impl FailureKind {
 /// others it contains.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{cause}")]
-pub(crate) struct Failure {
+pub struct Failure {
     kind: FailureKind,
     cause: String,
     remedy: Option<String>,
 }
 
 impl Failure {
-    pub(crate) fn new(kind: FailureKind, cause: impl Into<String>) -> Self {
+    /// Makes a failure of this kind, without a remedy.
+    pub fn new(kind: FailureKind, cause: impl Into<String>) -> Self {
         Failure { kind, cause: printable(&cause.into()), remedy: None }
     }
 
-    pub(crate) fn failed(cause: impl Into<String>) -> Self {
+    /// Makes a failure of this host.
+    pub fn failed(cause: impl Into<String>) -> Self {
         Self::new(FailureKind::Failed, cause)
     }
 
-    pub(crate) fn usage(cause: impl Into<String>) -> Self {
+    /// Makes a failure of wrong arguments.
+    pub fn usage(cause: impl Into<String>) -> Self {
         Self::new(FailureKind::Usage, cause)
     }
 
-    pub(crate) fn peer(cause: impl Into<String>) -> Self {
+    /// Makes a failure of the peer, or of the way to it.
+    pub fn peer(cause: impl Into<String>) -> Self {
         Self::new(FailureKind::Peer, cause)
     }
 
-    pub(crate) fn mismatch(cause: impl Into<String>) -> Self {
+    /// Makes a failure of octets that are not what they should be.
+    pub fn mismatch(cause: impl Into<String>) -> Self {
         Self::new(FailureKind::Mismatch, cause)
     }
 
-    pub(crate) fn refused(cause: impl Into<String>) -> Self {
+    /// Makes a failure of a peer whose program refused.
+    pub fn refused(cause: impl Into<String>) -> Self {
         Self::new(FailureKind::Refused, cause)
     }
 
-    pub(crate) fn interrupted() -> Self {
+    /// Makes the failure of a command that was asked to stop.
+    pub fn interrupted() -> Self {
         Self::new(FailureKind::Interrupted, "interrupted")
     }
 
     /// Adds a remedy: what the user can do about it.
     #[must_use]
-    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(printable(&remedy.into()));
         self
     }
 
     /// Returns the remedy.
-    pub(crate) fn how(&self) -> Option<&str> {
+    pub fn how(&self) -> Option<&str> {
         self.remedy.as_deref()
     }
 
     /// Returns cause and remedy for a log.
-    pub(crate) fn in_one_line(&self) -> String {
+    pub fn in_one_line(&self) -> String {
         self.how().map_or_else(|| self.cause.clone(), |remedy| format!("{}; try: {remedy}", self.cause))
     }
 
-    pub(crate) fn kind(&self) -> FailureKind {
+    /// Returns the kind.
+    pub fn kind(&self) -> FailureKind {
         self.kind
     }
 
     /// Returns whether there is nothing to print: the user, or the reader of the output, knows.
-    pub(crate) fn is_silent(&self) -> bool {
+    pub fn is_silent(&self) -> bool {
         self.remedy.is_none() && matches!(self.kind, FailureKind::Interrupted | FailureKind::NobodyReads)
     }
 
     /// Prints cause and remedy to standard error, with `--json` as an object.
-    pub(crate) fn report(&self) -> ExitCode {
+    pub fn report(&self) -> ExitCode {
         if out::style().json {
             out::json_complaint(&Report { error: self });
             return ExitCode::from(self.kind.code());
@@ -153,7 +161,7 @@ impl Failure {
     }
 
     /// The failure to connect to `addr`; `what` is what should be listening there.
-    pub(crate) fn connecting(addr: SocketAddr, error: &ConnectError, what: &str) -> Self {
+    pub fn connecting(addr: SocketAddr, error: &ConnectError, what: &str) -> Self {
         use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
         let failure = Self::peer(format!("connecting to {addr}: {error}"));
         match error {
@@ -189,7 +197,7 @@ impl Failure {
 
 /// Returns text in which characters that would move a terminal's cursor, or turn the direction of
 /// writing, are escaped.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         if is_printable(c) { shown.push(c) } else { shown.extend(c.escape_debug()) }
@@ -199,12 +207,12 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// Returns a name, or a sentence about one that has no other backslashes, as [`printable`] does,
 /// with its backslashes doubled: it is not taken for a name whose characters were escaped.
-pub(crate) fn printable_name(name: &str) -> String {
+pub fn printable_name(name: &str) -> String {
     printable(&name.replace('\\', r"\\"))
 }
 
 /// Returns whether a character only shows, and makes a terminal do nothing else.
-pub(crate) fn is_printable(c: char) -> bool {
+pub fn is_printable(c: char) -> bool {
     !c.is_control() && !is_invisible(c)
 }
 
@@ -215,7 +223,7 @@ fn is_invisible(c: char) -> bool {
 }
 
 /// Returns a peer's octets as text, if a terminal may show them.
-pub(crate) fn readable(octets: &[u8]) -> Option<&str> {
+pub fn readable(octets: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(octets).ok()?.trim_end_matches('\0');
     (!text.is_empty() && text.chars().all(is_printable)).then_some(text)
 }

@@ -1,0 +1,24 @@
+//! What subcommands of `rddp` have in common. The command and the crates of its subcommands use it;
+//! nothing of it is promised to others.
+//!
+//! | module | what |
+//! |---|---|
+//! | `failure` | causes, remedies, exit codes |
+//! | `out` | standard output and standard error, for people and as JSON |
+//! | `signals` | Ctrl-C and SIGTERM |
+//! | `addr`, `units` | names and addresses; numbers |
+//! | `endpoint` | one connection and all that it needs |
+//! | `places`, `threads` | the number of clients of a server, and a thread for each |
+//! | `seldom` | lines that may come in crowds |
+#![forbid(unsafe_code)]
+#![warn(clippy::unwrap_used)]
+
+pub mod addr;
+pub mod endpoint;
+pub mod failure;
+pub mod out;
+pub mod places;
+pub mod seldom;
+pub mod signals;
+pub mod threads;
+pub mod units;
