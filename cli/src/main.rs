@@ -5,7 +5,7 @@
 //! | `demo` | every operation once, with every octet compared |
 //! | `perf` | measurements, beside plain TCP |
 //! | `ping` | rping's protocol, both roles |
-//! | `transfer` | files: serve, put, get |
+//! | `files`, `serve` | put, get, ls; serve: their arguments |
 //! | `run` | runs a program with the socket switch, or rddp's verbs, in front of its libraries |
 //! | `install` | a folder with the command and its libraries |
 //! | `portmap` | the iWARP port mapper: server and client |
@@ -25,6 +25,7 @@ mod congestion;
 mod decode;
 mod demo;
 mod doctor;
+mod files;
 mod install;
 mod logging;
 mod pages;
@@ -32,6 +33,7 @@ mod perf;
 mod ping;
 mod portmap;
 mod run;
+mod serve;
 mod stat;
 mod transfer;
 
@@ -87,10 +89,10 @@ enum Command {
     DemoPassive,
     Perf(perf::PerfArgs),
     Ping(ping::PingArgs),
-    Serve(transfer::ServeArgs),
-    Put(transfer::PutArgs),
-    Get(transfer::GetArgs),
-    Ls(transfer::LsArgs),
+    Serve(serve::ServeArgs),
+    Put(files::PutArgs),
+    Get(files::GetArgs),
+    Ls(files::LsArgs),
     Run(run::RunArgs),
     Install(install::InstallArgs),
     Portmap(portmap::PortmapArgs),
@@ -186,10 +188,10 @@ fn run(command: &Command, verbose: u8) -> Result<(), Failure> {
         Command::DemoPassive => demo::passive::run(),
         Command::Perf(args) => perf::run(args),
         Command::Ping(args) => ping::run(args),
-        Command::Serve(args) => transfer::serve(args),
-        Command::Put(args) => transfer::put(args),
-        Command::Get(args) => transfer::get(args),
-        Command::Ls(args) => transfer::ls(args),
+        Command::Serve(args) => args.run(),
+        Command::Put(args) => args.run(),
+        Command::Get(args) => args.run(),
+        Command::Ls(args) => args.run(),
         Command::Run(args) => run::run(args, verbose),
         Command::Install(args) => install::run(args),
         Command::Portmap(args) => portmap::run(args),

@@ -5,7 +5,6 @@ use std::io::Read;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use clap::ValueEnum;
 use crc_fast::{CrcAlgorithm, Digest as Crc};
 use rddp_command::failure::Failure;
 use rddp_command::units::about;
@@ -27,9 +26,9 @@ const AHEAD: usize = 8;
 const WORTH_A_THREAD: usize = 64 << 10;
 
 /// The checksum of octets on their way from disk to disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Check {
+pub(crate) enum Check {
     /// CRC-32C of each chunk of at most 512 KiB
     #[default]
     Crc32c,

@@ -7,7 +7,7 @@ use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::signals;
 use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr};
 
-use super::GetArgs;
+use super::Options;
 use super::checksum::Check;
 use super::files::FileError;
 use super::partial::{Clobber, Last};
@@ -21,50 +21,50 @@ use super::target::{STANDARD, Target};
 use super::tasks::Hub;
 use super::tree;
 
-pub(super) fn run(args: &GetArgs) -> Result<(), Failure> {
+pub(super) fn run(names: &[PathBuf], recursive: bool, options: &Options) -> Result<(), Failure> {
     // As for cp, the last of several names is the destination.
-    let (remotes, local) = match &args.names[..] {
+    let (remotes, local) = match names {
         [remotes @ .., local] if !remotes.is_empty() => (remotes, Path::new(local)),
         remotes => (remotes, Path::new(".")),
     };
     let remotes = texts(remotes)?;
-    let [remote] = &remotes[..] else { return tree::get(&remotes, local, args.recursive, &args.common) };
-    if args.recursive {
-        return tree::get(&remotes, local, true, &args.common);
+    let [remote] = &remotes[..] else { return tree::get(&remotes, local, recursive, options) };
+    if recursive {
+        return tree::get(&remotes, local, true, options);
     }
-    args.common.one_connection()?;
+    options.one_connection()?;
     let hub = Hub::new(&Rnic::open()?)?;
-    patiently(args.common.retry, || 0, || hub.run(one(args, remote, local, &hub))?)
+    patiently(options.retry, || 0, || hub.run(one(options, remote, local, &hub))?)
 }
 
 /// Fetches one file.
-async fn one(args: &GetArgs, remote: &str, local: &Path, hub: &Rc<Hub>) -> Result<(), Failure> {
+async fn one(options: &Options, remote: &str, local: &Path, hub: &Rc<Hub>) -> Result<(), Failure> {
     let remote = RemoteFile::parse(remote)?;
     let name = remote.name().map_err(|failure| {
         failure.remedy("name it behind the host, as in 192.0.2.1/big.iso; --recursive for a whole directory")
     })?;
     let path = remote.path_with(name)?;
     let local = destination(local, name)?;
-    let clobber = Clobber::unless(args.common.no_clobber);
-    let token = args.common.token()?;
+    let clobber = Clobber::unless(options.no_clobber);
+    let token = options.token()?;
     let target = Target::of(&local, clobber).map_err(failed)?;
-    let check = args.common.checksum;
+    let check = options.check;
     let mut sink = Sink::open(target, clobber, check, hub).await.map_err(failed)?;
     // A server lets those go that ask for nothing, and reading what is there already may take long.
     let begun = sink.examine(&mut async || signals::check()).await.map_err(failed)?;
-    let mut server = remote.connect(args.common.asks(token.as_ref()), hub)?;
+    let mut server = remote.connect(options.asks(token.as_ref()), hub)?;
     let is_resumable = sink.is_resumable();
     let talk = &mut server.talk;
-    let get = Get { talk, args, sink, begun, check, arrived: Default::default() };
+    let get = Get { talk, options, sink, begun, check, arrived: Default::default() };
     let finished = get.all(path.clone()).await;
     let finished = if is_resumable { finished.map_err(resumable) } else { finished }?;
     server.talk.close().await;
     let about = About { file: path, peer: server.addr, check };
     let summary = finished.summary(about);
     if local == Path::new(STANDARD) {
-        summary.complain(args.common.json);
+        summary.complain(options.json);
     } else {
-        summary.print(args.common.json);
+        summary.print(options.json);
     }
     Ok(())
 }
@@ -101,7 +101,7 @@ fn destination(local: &Path, name: &str) -> Result<PathBuf, Failure> {
 
 struct Get<'a> {
     talk: &'a mut Talk,
-    args: &'a GetArgs,
+    options: &'a Options,
     sink: Sink,
     /// The number and proof of the octets that are here already.
     begun: (u64, String),
@@ -115,7 +115,7 @@ impl Get<'_> {
         let (have, sha256) = std::mem::take(&mut self.begun);
         let terms = Terms { check: self.check, ..Terms::default() };
         self.talk.ask(&ToServer::Get { path, have, sha256, terms })?;
-        let answer = self.talk.hear(self.args.common.timeout).await?;
+        let answer = self.talk.hear(self.options.timeout).await?;
         let ToClient::Give { size, mode, from, window, modified, has_holes } = answer else {
             return Err(out_of_step());
         };
@@ -123,7 +123,7 @@ impl Get<'_> {
             return Err(out_of_step());
         }
         let last = Last { size, mode, modified: Some(modified) };
-        if !self.args.common.again && self.sink.is_there(last) {
+        if !self.options.again && self.sink.is_there(last) {
             self.talk.say(&ToServer::Same)?;
             self.sink.discard();
             return Ok(Finished::unchanged(size));
@@ -158,7 +158,7 @@ impl Get<'_> {
         // The offset up to which the server has announced octets.
         let mut announced = self.sink.len();
         loop {
-            match self.talk.next(self.args.common.timeout).await? {
+            match self.talk.next(self.options.timeout).await? {
                 Next::Message(ToClient::Chunk(chunk)) => {
                     chunk.check_ahead(announced, size)?;
                     if self.arrived[chunk.slot].replace(chunk).is_some() {
@@ -172,7 +172,7 @@ impl Get<'_> {
                 Next::Read(slot) => {
                     progress.carries(self.take(&buffers, slot).await?);
                     progress.at(self.sink.len());
-                    progress.hold_back(self.sink.len(), self.args.common.limit)?;
+                    progress.hold_back(self.sink.len(), self.options.limit)?;
                 }
                 Next::Message(ToClient::End { sha256 }) if self.has_all() => return Ok(sha256),
                 Next::Message(_) => return Err(out_of_step()),

@@ -38,184 +38,67 @@ mod tree;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
-use rddp_command::failure::{EXIT_CODES, Failure};
-use rddp_command::units::{parse_octets, parse_seconds};
+use rddp_command::failure::Failure;
 
-use self::checksum::Check;
+pub(crate) use self::checksum::Check;
 use self::remote::Asks;
-pub(crate) use self::serve::ServeArgs;
+pub(crate) use self::serve::{Serving, serve};
 use self::token::Token;
-use crate::congestion;
+pub(crate) use self::token::make as make_token;
+pub(crate) use self::tree::ls;
 
 /// The port of rddp serve.
-const PORT: u16 = 7177;
+pub(crate) const PORT: u16 = 7177;
 
-const PUT_EXAMPLES: &str = "\
-Examples:
-  rddp put big.iso 192.0.2.1/big.iso     into the directory that rddp serve serves there
-  rddp put big.iso 192.0.2.1/            the same
-  rddp put notes '[fd77::2]:9000/a/b'    another port, a subdirectory that exists
-  rddp put notes 192.0.2.1/ --token token --no-clobber
-  rddp put -r photos 192.0.2.1/backup    a directory, to backup/photos, over one connection
-  rddp put a b c 192.0.2.1/backup        several files, into the directory backup
-  rddp put -r -P 4 photos 192.0.2.1/     over four connections
-  tar c photos | rddp put - 192.0.2.1/photos.tar   standard input
-
-To resume a transfer that was interrupted, repeat the command. The file gets its name at the server once it is
-complete; until then it is called NAME.rddp.part. Files that are there already, with the same size and time, are not
-sent again (-I sends them). A file that changes meanwhile is refused. A file that exists is replaced, and the result
-says so, unless --no-clobber is given; for a symbolic link, this is the file that it leads to within the directory.
-Only regular files are sent, and of these none that have octets but no size, such as those of /proc. The file gets the
-permissions, whatever the umask, and the time of the last change that it has here, and its holes stay holes. Of
-directories permissions are kept, with the set-group-ID bit. With --no-clobber, files of a tree that
-are there stay, and the rest goes on.";
-
-const GET_EXAMPLES: &str = "\
-Examples:
-  rddp get 192.0.2.1/big.iso             to ./big.iso
-  rddp get 192.0.2.1/big.iso /data/      to /data/big.iso
-  rddp get '[fd77::2]:9000/a/b' notes    another port, another name
-  rddp get 192.0.2.1/notes --token token --no-clobber
-  rddp get -r 192.0.2.1/photos /data     a directory, to /data/photos, over one connection
-  rddp get 192.0.2.1/a 192.0.2.1/b .     several files
-  rddp get 192.0.2.1/log - | less        to standard output; the result is then on standard error
-
-To resume a transfer that was interrupted, repeat the command. The file gets its name once it is complete; until then
-it is called NAME.rddp.part. Files that are here already, with the same size and time, are not fetched again (-I fetches
-them). A file that changes meanwhile is refused. A file that exists is replaced, and the result says so, unless
---no-clobber is given. A pipe or a device is written to, never replaced; for a symbolic link, the file that it leads
-to is replaced. The file gets the permissions, whatever the umask, and the time of the last change that it has there,
-and its holes stay holes. Of directories permissions are kept, with the set-group-ID bit. With --no-clobber, files of a
-tree that are here stay, and the rest goes on.";
-
-const TOKEN_HELP: &str =
-    "Prove, without sending it, to have the token in this file [default: that of RDDP_TOKEN_FILE]";
-
-/// Send a file to rddp serve by RDMA Writes
-#[derive(Debug, Args)]
-#[command(after_long_help = format!("{PUT_EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
-#[command(override_usage = "rddp put [OPTIONS] <LOCAL>... <HOST[:PORT]/PATH>")]
-pub(crate) struct PutArgs {
-    /// The file (- is standard input), or several, or directories with --recursive; and the
-    /// destination
-    // One list, so that options may stand between the names.
-    #[arg(required = true, value_names = ["LOCAL", "HOST[:PORT]/PATH"], num_args = 1..)]
-    names: Vec<PathBuf>,
-
-    /// Send directories, with all that is in them
-    #[arg(short, long)]
-    recursive: bool,
-
-    #[command(flatten)]
-    common: Common,
+/// The wishes of a user who puts or gets files.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// The result is printed as JSON.
+    pub(crate) json: bool,
+    /// At most so many octets a second.
+    pub(crate) limit: Option<u64>,
+    /// Fail rather than replace a file that exists.
+    pub(crate) no_clobber: bool,
+    /// Time for which a command comes back when the server has no place, since the last progress.
+    pub(crate) retry: Duration,
+    /// Leave special files out without complaint.
+    pub(crate) skip_special: bool,
+    /// The file with the server's token; if none is named, that of the environment.
+    pub(crate) token: Option<PathBuf>,
+    /// FPDUs longer than TCP's segments.
+    pub(crate) large_fpdus: bool,
+    /// TCP's congestion control; the host's without one.
+    pub(crate) congestion: Option<String>,
+    /// Send files that the other end has already, with the same size and time.
+    pub(crate) again: bool,
+    /// The checksum of the octets.
+    pub(crate) check: Check,
+    /// Connections for several files.
+    pub(crate) parallel: u32,
+    /// Time limit for each answer of the server.
+    pub(crate) timeout: Duration,
 }
 
-/// Fetch a file from rddp serve by RDMA Reads
-#[derive(Debug, Args)]
-#[command(after_long_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
-#[command(override_usage = "rddp get [OPTIONS] <HOST[:PORT]/PATH>... [LOCAL]")]
-pub(crate) struct GetArgs {
-    /// The file, or several, and the destination (by default the working directory)
-    ///
-    /// The destination is a file, a directory, a pipe, a device, or - for standard output.
-    #[arg(required = true, value_names = ["HOST[:PORT]/PATH", "LOCAL"], num_args = 1..)]
-    names: Vec<PathBuf>,
-
-    /// Fetch directories, with all that is in them
-    #[arg(short, long)]
-    recursive: bool,
-
-    #[command(flatten)]
-    common: Common,
+/// The wishes of a user who lists files.
+#[derive(Clone, Debug)]
+pub(crate) struct Listing {
+    /// A directory, or a file: `HOST[:PORT]/PATH`.
+    pub(crate) remote: String,
+    /// List directories with all that is in them.
+    pub(crate) recursive: bool,
+    /// Each entry is printed as JSON.
+    pub(crate) json: bool,
+    /// Time for which the command comes back when the server has no place.
+    pub(crate) retry: Duration,
+    /// Leave special files out without complaint.
+    pub(crate) skip_special: bool,
+    /// The file with the server's token; if none is named, that of the environment.
+    pub(crate) token: Option<PathBuf>,
+    /// Time limit for each answer of the server.
+    pub(crate) timeout: Duration,
 }
 
-/// List files of rddp serve
-#[derive(Debug, Args)]
-#[command(after_long_help = EXIT_CODES)]
-pub(crate) struct LsArgs {
-    /// A directory, or a file
-    #[arg(value_name = "HOST[:PORT]/PATH")]
-    remote: String,
-
-    /// List directories, with all that is in them
-    #[arg(short, long)]
-    recursive: bool,
-
-    /// Print each entry as JSON
-    #[arg(long)]
-    json: bool,
-
-    /// Come back for so many seconds when the server has no place at the moment (0: do not)
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
-    retry: Duration,
-
-    /// Leave links, pipes, sockets, devices and incomplete files out without complaint
-    #[arg(long)]
-    skip_special: bool,
-
-    #[arg(long, value_name = "FILE", help = TOKEN_HELP)]
-    token: Option<PathBuf>,
-
-    /// Give up when the server says nothing for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
-    timeout: Duration,
-}
-
-#[derive(Debug, Args)]
-struct Common {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
-
-    /// Move at most this many octets a second
-    #[arg(long, value_name = "OCTETS", value_parser = parse_rate)]
-    limit: Option<u64>,
-
-    /// Fail rather than replace a file that exists
-    #[arg(long)]
-    no_clobber: bool,
-
-    /// Come back for so many seconds since the last progress when the server has no place (0: do
-    /// not)
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
-    retry: Duration,
-
-    /// Leave links, pipes, sockets, devices and incomplete files out without complaint
-    #[arg(long)]
-    skip_special: bool,
-
-    #[arg(long, value_name = "FILE", help = TOKEN_HELP)]
-    token: Option<PathBuf>,
-
-    /// FPDUs longer than TCP's segments, up to 64,768 octets (against RFC 5044 §4.5: if the server
-    /// agrees)
-    #[arg(long)]
-    large_fpdus: bool,
-
-    /// TCP's congestion control at this end [default: the host's]
-    #[arg(long, value_name = "NAME", value_parser = congestion::parse)]
-    congestion: Option<String>,
-
-    /// Send files again that the other end has already, with the same size and time
-    #[arg(short = 'I', long = "ignore-times")]
-    again: bool,
-
-    /// Check octets by this
-    #[arg(long, value_enum, value_name = "CHECKSUM", default_value = "crc32c")]
-    checksum: Check,
-
-    /// Connections over which the files of a tree, or several, go at a time
-    #[arg(short = 'P', long, value_name = "COUNT", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
-    parallel: u32,
-
-    /// Give up when the server says nothing for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
-    timeout: Duration,
-}
-
-impl Common {
+impl Options {
     /// Reads the token, if one is named.
     fn token(&self) -> Result<Option<Token>, Failure> {
         Token::of(self.token.as_deref())
@@ -237,43 +120,12 @@ impl Common {
     }
 }
 
-impl PutArgs {
-    pub(crate) fn json(&self) -> bool {
-        self.common.json
-    }
+/// Sends files and directories: all names but the last, which is the destination.
+pub(crate) fn put(names: &[PathBuf], recursive: bool, options: &Options) -> Result<(), Failure> {
+    put::run(names, recursive, options)
 }
 
-impl LsArgs {
-    pub(crate) fn json(&self) -> bool {
-        self.json
-    }
-}
-
-impl GetArgs {
-    pub(crate) fn json(&self) -> bool {
-        self.common.json
-    }
-}
-
-fn parse_rate(text: &str) -> Result<u64, String> {
-    match parse_octets(text)? {
-        0 => Err("a limit of 0 moves nothing".into()),
-        rate => Ok(rate),
-    }
-}
-
-pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
-    put::run(args)
-}
-
-pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
-    get::run(args)
-}
-
-pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
-    tree::ls(args)
-}
-
-pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
-    serve::run(args)
+/// Fetches files and directories to the last name, or to the working directory.
+pub(crate) fn get(names: &[PathBuf], recursive: bool, options: &Options) -> Result<(), Failure> {
+    get::run(names, recursive, options)
 }

@@ -1,12 +1,12 @@
 //! `rddp put`: the client Writes into the server's memory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr};
 
-use super::PutArgs;
+use super::Options;
 use super::checksum::Check;
 use super::files::{FileError, local_file};
 use super::patience::patiently;
@@ -23,8 +23,8 @@ use super::tree;
 /// The id of Writes, which cause no completions.
 const WRITE: u64 = 1;
 
-pub(super) fn run(args: &PutArgs) -> Result<(), Failure> {
-    let (locals, remote) = match &args.names[..] {
+pub(super) fn run(names: &[PathBuf], recursive: bool, options: &Options) -> Result<(), Failure> {
+    let (locals, remote) = match names {
         [locals @ .., remote] if !locals.is_empty() => (locals, remote),
         _ => {
             return Err(Failure::usage("put needs a file and a destination")
@@ -32,36 +32,36 @@ pub(super) fn run(args: &PutArgs) -> Result<(), Failure> {
         }
     };
     let remote = remote.to_str().ok_or_else(|| Failure::usage(format!("{remote:?} is not UTF-8")))?;
-    let [local] = locals else { return tree::put(locals, remote, args.recursive, &args.common) };
-    if args.recursive {
-        return tree::put(locals, remote, true, &args.common);
+    let [local] = locals else { return tree::put(locals, remote, recursive, options) };
+    if recursive {
+        return tree::put(locals, remote, true, options);
     }
-    args.common.one_connection()?;
+    options.one_connection()?;
     let hub = Hub::new(&Rnic::open()?)?;
-    patiently(args.common.retry, || 0, || hub.run(one(args, local, remote, &hub))?)
+    patiently(options.retry, || 0, || hub.run(one(options, local, remote, &hub))?)
 }
 
 /// Sends one file, or standard input.
-async fn one(args: &PutArgs, local: &Path, remote: &str, hub: &Rc<Hub>) -> Result<(), Failure> {
+async fn one(options: &Options, local: &Path, remote: &str, hub: &Rc<Hub>) -> Result<(), Failure> {
     let remote = RemoteFile::parse(remote)?;
     let is_stdin = local == Path::new(STANDARD);
     let name = if is_stdin { remote.name()? } else { name(local)? };
     let path = remote.path_with(name)?;
-    let token = args.common.token()?;
+    let token = options.token()?;
     // What is wrong with the file is said before anything is asked of the server.
     let file = if is_stdin { None } else { Some(local_file(local).map_err(failed)?) };
-    let mut server = remote.connect(args.common.asks(token.as_ref()), hub)?;
-    let check = args.common.checksum;
+    let mut server = remote.connect(options.asks(token.as_ref()), hub)?;
+    let check = options.check;
     let input = match file {
         None => Input::Stdin(Stdin::new(check)),
         Some(file) => Input::File(Source::new(file, name, check, hub).await.map_err(failed)?),
     };
-    let put = Put { talk: &mut server.talk, args, local, input, check };
+    let put = Put { talk: &mut server.talk, options, local, input, check };
     let finished = put.all(path.clone()).await;
     let finished = if is_stdin { finished } else { finished.map_err(resumable) }?;
     server.talk.close().await;
     let about = About { file: path, peer: server.addr, check };
-    finished.summary(about).print(args.common.json);
+    finished.summary(about).print(options.json);
     Ok(())
 }
 
@@ -86,7 +86,7 @@ enum Input {
 
 struct Put<'a> {
     talk: &'a mut Talk,
-    args: &'a PutArgs,
+    options: &'a Options,
     local: &'a Path,
     input: Input,
     check: Check,
@@ -94,7 +94,7 @@ struct Put<'a> {
 
 impl Put<'_> {
     async fn hear(&mut self) -> Result<ToClient, Failure> {
-        self.talk.hear(self.args.common.timeout).await
+        self.talk.hear(self.options.timeout).await
     }
 
     async fn all(mut self, path: String) -> Result<Finished, Failure> {
@@ -102,7 +102,7 @@ impl Put<'_> {
         let (have, proof, window, replaces) = match self.hear().await? {
             ToClient::Take { have, sha256, window, replaces } => (have, sha256, window, replaces),
             // The server has it already.
-            ToClient::Same if !self.args.common.again => {
+            ToClient::Same if !self.options.again => {
                 let Input::File(source) = &self.input else { return Err(out_of_step()) };
                 return Ok(Finished::unchanged(source.size()));
             }
@@ -143,7 +143,7 @@ impl Put<'_> {
             }
             Input::Stdin(_) => (0, 0o666 & !umask(), None, false),
         };
-        let (no_clobber, again) = (self.args.common.no_clobber, self.args.common.again);
+        let (no_clobber, again) = (self.options.no_clobber, self.options.again);
         let unknown_size = matches!(self.input, Input::Stdin(_));
         let check = self.check;
         let terms = Terms { check, again, modified, unknown_size, has_holes, ..Terms::default() };
@@ -157,7 +157,7 @@ impl Put<'_> {
         let mut free: Vec<usize> = (0..SLOTS).collect();
         let mut ends = [from; SLOTS];
         let mut end = from;
-        let limit = self.args.common.limit;
+        let limit = self.options.limit;
         // With a limit, pieces hold the octets of a tenth of a second.
         let most = limit.map_or(SLOT as u64, |limit| (limit / 10).clamp(4096, SLOT as u64)) as usize;
         let mut is_more = true;

@@ -11,18 +11,16 @@ mod workers;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use clap::Args;
-use rddp_command::failure::{EXIT_CODES, Failure, FailureKind};
+use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::out;
 use rddp_command::places::{Places, TOO_MANY};
 use rddp_command::threads::NO_THREAD;
-use rddp_command::units::parse_seconds;
 use rddp_command::{addr, signals};
 use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
 use serde::Serialize;
@@ -35,71 +33,28 @@ use self::workers::{Newcomer, Workers};
 use super::files::Root;
 use super::greeting::{Hello, NoHello};
 use super::tasks::Hub;
-use super::token::{self, Token};
-use crate::congestion;
+use super::token::Token;
 
-const EXAMPLES: &str = "\
-Examples:
-  rddp serve /srv/files                              get, from this host only
-  rddp serve /srv/files --writable                   put and get, from this host only
-  rddp serve /srv/files --bind ::                    get, for everybody who can reach this host
-  rddp serve --new-token token                       make a token, for:
-  rddp serve . --bind :: --writable --token token    put and get, only for those who have the token
-
-With --token a client has to prove that it has the token, which itself is not sent (HMAC-SHA256 of the server's nonce
-and the request). Without a token, whoever can connect can read, and with --writable write, what this process may.
-Nothing is encrypted either way: who sees the packets sees the files, and who can change packets can change them.
-Nothing outside the directory can be reached: absolute paths, \"..\" and symbolic links that lead out are refused.
-A client costs at most some 5 MiB of memory. One that has asked for nothing, or has not proven that it has the token,
-takes no place, and is disconnected after 10 s, whatever --idle. Where all places are taken, a client that moves less
-than 4 KiB a second loses its place to a new one, and is disconnected within seconds.
-A listening TCP socket that systemd passes (LISTEN_FDS) is taken in place of --bind and --port.";
-
-const TOKEN_HELP: &str =
-    "Serve only clients that have the token in this file [default: that of RDDP_TOKEN_FILE]";
-
-/// Serve a directory to rddp put and rddp get
-#[derive(Debug, Args)]
-#[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
-pub(crate) struct ServeArgs {
-    /// Directory to serve
-    #[arg(required_unless_present = "new_token")]
-    dir: Option<PathBuf>,
-
-    /// Listen on this address of the host (::, or 0.0.0.0 where there is no IPv6: on all)
-    #[arg(short, long, value_name = "ADDR", default_value = "127.0.0.1")]
-    bind: IpAddr,
-
-    /// Port to listen on (0: any)
-    #[arg(short, long, default_value_t = super::PORT)]
-    port: u16,
-
-    /// Allow clients to put as well
-    #[arg(long)]
-    writable: bool,
-
-    #[arg(long, value_name = "FILE", help = TOKEN_HELP)]
-    token: Option<PathBuf>,
-
-    /// Make a file with a new token, and serve nothing
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "token"])]
-    new_token: Option<PathBuf>,
-
-    /// Clients at a time; half of them (rounded up) from one address, or one IPv6 network
-    #[arg(long, default_value = "64", value_name = "COUNT")]
-    max_clients: NonZeroUsize,
-
-    /// Disconnect a client that says nothing for so many seconds, or that is busy for 30 times as
-    /// long
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
-    idle: Duration,
-
-    /// TCP's congestion control at this end [default: the host's]
-    #[arg(long, value_name = "NAME", value_parser = congestion::parse)]
-    congestion: Option<String>,
-
-    /// Print the address, and each transfer, as a line of JSON
-    #[arg(long)]
+/// The wishes of a user who serves files.
+#[derive(Clone, Debug)]
+pub(crate) struct Serving {
+    /// The directory to serve.
+    pub(crate) dir: PathBuf,
+    /// The address of the host to listen on.
+    pub(crate) bind: IpAddr,
+    /// The port to listen on.
+    pub(crate) port: u16,
+    /// Clients may put as well.
+    pub(crate) writable: bool,
+    /// The file with the token; if none is named, that of the environment.
+    pub(crate) token: Option<PathBuf>,
+    /// Clients at a time.
+    pub(crate) max_clients: NonZeroUsize,
+    /// Time for which a client may say nothing.
+    pub(crate) idle: Duration,
+    /// TCP's congestion control; the host's without one.
+    pub(crate) congestion: Option<String>,
+    /// The address, and each transfer, are printed as JSON.
     pub(crate) json: bool,
 }
 
@@ -121,15 +76,9 @@ struct Server {
     warnings: Warnings,
 }
 
-pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
-    match (&args.new_token, &args.dir) {
-        (Some(path), _) => token::make(path),
-        (None, Some(dir)) => serve(args, dir),
-        (None, None) => Err(Failure::usage("no directory is named")),
-    }
-}
-
-fn serve(args: &ServeArgs, dir: &Path) -> Result<(), Failure> {
+/// Serves a directory until the process is asked to stop.
+pub(crate) fn serve(args: &Serving) -> Result<(), Failure> {
+    let dir = &args.dir;
     let rnic = Rnic::open()?;
     if let Err(error) = dir.metadata()
         && error.kind() == ErrorKind::NotFound
@@ -168,7 +117,7 @@ fn serve(args: &ServeArgs, dir: &Path) -> Result<(), Failure> {
 }
 
 /// Listens on the socket that a service manager has passed, else on the address of the arguments.
-fn listen(rnic: &Rnic, args: &ServeArgs) -> Result<(Listener, SocketAddr), Failure> {
+fn listen(rnic: &Rnic, args: &Serving) -> Result<(Listener, SocketAddr), Failure> {
     let options = ConnectOptions { congestion: args.congestion.clone(), ..ConnectOptions::default() };
     let Some(socket) = activation::listener()? else {
         return addr::rdma_listener(rnic, Some(args.bind), args.port, &options);

@@ -20,7 +20,7 @@ use super::departure::{Departure, Depth, Named};
 use super::left_out::{LeftOut, What};
 use super::pipe::{GetPipe, PutPipe};
 use super::record::Left;
-use crate::transfer::Common;
+use crate::transfer::Options;
 use crate::transfer::checksum::Check;
 use crate::transfer::files::{FileError, directory};
 use crate::transfer::partial::Clobber;
@@ -66,7 +66,7 @@ struct Summary {
 struct Command<'a> {
     remote: RemoteFile<'a>,
     recursive: bool,
-    common: &'a Common,
+    options: &'a Options,
     token: Option<Token>,
     progress: Progress,
 }
@@ -84,7 +84,7 @@ pub(in crate::transfer) fn put(
     locals: &[PathBuf],
     remote: &str,
     recursive: bool,
-    common: &Common,
+    options: &Options,
 ) -> Result<(), Failure> {
     if locals.iter().any(|local| local == Path::new(STANDARD)) {
         return Err(
@@ -93,7 +93,7 @@ pub(in crate::transfer) fn put(
     }
     let names = locals.iter().map(|local| last_part(local)).collect::<Result<Vec<_>, _>>()?;
     differ(&names)?;
-    let command = Command::new(RemoteFile::parse(remote)?, recursive, common)?;
+    let command = Command::new(RemoteFile::parse(remote)?, recursive, options)?;
     command.carry_out(async |hub, share| command.put(locals, hub, share).await)
 }
 
@@ -101,7 +101,7 @@ pub(in crate::transfer) fn get(
     remotes: &[String],
     local: &Path,
     recursive: bool,
-    common: &Common,
+    options: &Options,
 ) -> Result<(), Failure> {
     if local == Path::new(STANDARD) {
         return Err(Failure::usage("only one file can go to standard output"));
@@ -109,7 +109,7 @@ pub(in crate::transfer) fn get(
     let (remote, paths) = names(remotes)?;
     let last = |path: &String| path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
     differ(&paths.iter().map(last).collect::<Vec<_>>())?;
-    let command = Command::new(remote, recursive, common)?;
+    let command = Command::new(remote, recursive, options)?;
     let is_new = made(local).map_err(failed)?;
     let got = command.carry_out(async |hub, share| command.get(&paths, local, hub, share).await);
     if got.is_err() && is_new {
@@ -120,9 +120,9 @@ pub(in crate::transfer) fn get(
 }
 
 impl<'a> Command<'a> {
-    fn new(remote: RemoteFile<'a>, recursive: bool, common: &'a Common) -> Result<Self, Failure> {
-        let (token, progress) = (common.token()?, Progress::of_tree(remote.path));
-        Ok(Command { remote, recursive, common, token, progress })
+    fn new(remote: RemoteFile<'a>, recursive: bool, options: &'a Options) -> Result<Self, Failure> {
+        let (token, progress) = (options.token()?, Progress::of_tree(remote.path));
+        Ok(Command { remote, recursive, options, token, progress })
     }
 
     /// Carries the command out, each share of it in a thread, and prints the result.
@@ -130,11 +130,11 @@ impl<'a> Command<'a> {
         &self,
         work: impl AsyncFn(&Rc<Hub>, Option<Share>) -> Result<Moved, Failure> + Sync,
     ) -> Result<(), Failure> {
-        let of = self.common.parallel;
+        let of = self.options.parallel;
         let one = |share| {
             let hub = Hub::new(&Rnic::open()?)?;
             let moved = || self.progress.octets();
-            patiently(self.common.retry, moved, || hub.run(work(&hub, share))?).map_err(resumable)
+            patiently(self.options.retry, moved, || hub.run(work(&hub, share))?).map_err(resumable)
         };
         let moved = match of {
             1 => vec![one(None)],
@@ -146,31 +146,31 @@ impl<'a> Command<'a> {
             }),
         };
         let moved = moved.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let mut left_out = LeftOut::new(self.common.skip_special);
+        let mut left_out = LeftOut::new(self.options.skip_special);
         moved.iter().for_each(|moved| left_out.add(&moved.left_out));
-        summary(&moved, &left_out, &self.progress).print(self.common.json, &left_out)
+        summary(&moved, &left_out, &self.progress).print(self.options.json, &left_out)
     }
 
     fn connect(&self, hub: &Rc<Hub>, share: Option<Share>) -> Result<(Server, Terms), Failure> {
-        let server = self.remote.connect(self.common.asks(self.token.as_ref()), hub)?;
-        let (check, again) = (self.common.checksum, self.common.again);
+        let server = self.remote.connect(self.options.asks(self.token.as_ref()), hub)?;
+        let (check, again) = (self.options.check, self.options.again);
         Ok((server, Terms { check, again, share, ..Terms::default() }))
     }
 
     /// Returns the limit of octets a second of one connection.
     fn limit(&self) -> Option<u64> {
-        self.common.limit.map(|limit| (limit / u64::from(self.common.parallel)).max(1))
+        self.options.limit.map(|limit| (limit / u64::from(self.options.parallel)).max(1))
     }
 
     async fn put(&self, locals: &[PathBuf], hub: &Rc<Hub>, share: Option<Share>) -> Result<Moved, Failure> {
-        let (common, path) = (self.common, self.remote.path.to_owned());
+        let (options, path) = (self.options, self.remote.path.to_owned());
         let (mut server, terms) = self.connect(hub, share)?;
         let talk = &mut server.talk;
-        talk.ask(&ToServer::PutTree { path, no_clobber: common.no_clobber, terms })?;
-        let window = window(talk, common).await?;
-        let pipe = PutPipe::new(talk, window, &self.progress, self.limit(), common.timeout)?;
+        talk.ask(&ToServer::PutTree { path, no_clobber: options.no_clobber, terms })?;
+        let window = window(talk, options).await?;
+        let pipe = PutPipe::new(talk, window, &self.progress, self.limit(), options.timeout)?;
         let depth = Depth { recursive: self.recursive, names_only: false };
-        let named = Named::Here { skip_special: common.skip_special };
+        let named = Named::Here { skip_special: options.skip_special };
         let mut departure = Departure::new(pipe, depth, terms, named);
         for local in locals {
             let shown = local.display().to_string();
@@ -179,7 +179,7 @@ impl<'a> Command<'a> {
             departure.add(&name, &shown, open).await.map_err(failed)?;
         }
         let (left, left_out, counts) = departure.finish().await.map_err(failed)?;
-        let ToClient::Same = talk.hear(common.timeout).await? else { return Err(out_of_step()) };
+        let ToClient::Same = talk.hear(options.timeout).await? else { return Err(out_of_step()) };
         talk.close().await;
         Ok(Moved::new(&server, terms.check, counts, (left, left_out)))
     }
@@ -191,18 +191,18 @@ impl<'a> Command<'a> {
         hub: &Rc<Hub>,
         share: Option<Share>,
     ) -> Result<Moved, Failure> {
-        let common = self.common;
+        let options = self.options;
         let top = directory(local).map_err(failed)?;
         let (mut server, terms) = self.connect(hub, share)?;
-        let named = Named::Here { skip_special: common.skip_special };
-        let clobber = Clobber::unless(common.no_clobber);
+        let named = Named::Here { skip_special: options.skip_special };
+        let clobber = Clobber::unless(options.no_clobber);
         let mut arrival = Arrival::new(top, clobber, terms, named, hub).map_err(failed)?;
-        arrival.left_out = LeftOut::new(common.skip_special);
+        arrival.left_out = LeftOut::new(options.skip_special);
         let (paths, recursive) = (paths.to_owned(), self.recursive);
         let talk = &mut server.talk;
         talk.ask(&ToServer::GetTree { paths, recursive, names_only: false, terms })?;
-        let window = window(talk, common).await?;
-        let mut pipe = GetPipe::new(talk, window, common.timeout)?;
+        let window = window(talk, options).await?;
+        let mut pipe = GetPipe::new(talk, window, options.timeout)?;
         let mut octets = 0;
         let left = loop {
             let chunk = pipe.next().await?;
@@ -258,8 +258,8 @@ fn no_conflict(conflicts: u64) -> Result<(), Failure> {
         .remedy("move what is in their places, and repeat the command"))
 }
 
-async fn window(talk: &mut Talk, common: &Common) -> Result<Window, Failure> {
-    match talk.hear(common.timeout).await? {
+async fn window(talk: &mut Talk, options: &Options) -> Result<Window, Failure> {
+    match talk.hear(options.timeout).await? {
         ToClient::Tree { window } => Ok(window),
         _ => Err(out_of_step()),
     }

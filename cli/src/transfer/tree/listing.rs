@@ -13,7 +13,7 @@ use super::left_out::{LeftOut, What};
 use super::pipe::GetPipe;
 use super::record::{Left, Record};
 use super::unread::complain_unread;
-use crate::transfer::LsArgs;
+use crate::transfer::Listing;
 use crate::transfer::checksum::Check;
 use crate::transfer::patience::patiently;
 use crate::transfer::protocol::{Terms, ToClient, ToServer, out_of_step};
@@ -21,12 +21,12 @@ use crate::transfer::remote::{Asks, RemoteFile, Server};
 use crate::transfer::tasks::Hub;
 use crate::transfer::token::Token;
 
-pub(in crate::transfer) fn ls(args: &LsArgs) -> Result<(), Failure> {
+pub(crate) fn ls(args: &Listing) -> Result<(), Failure> {
     let hub = Hub::new(&Rnic::open()?)?;
     patiently(args.retry, || 0, || hub.run(list_all(args, &hub))?)
 }
 
-async fn list_all(args: &LsArgs, hub: &Rc<Hub>) -> Result<(), Failure> {
+async fn list_all(args: &Listing, hub: &Rc<Hub>) -> Result<(), Failure> {
     let timeout = args.timeout;
     let remote = RemoteFile::parse(&args.remote)?;
     let token = Token::of(args.token.as_deref())?;
