@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::transfer as rddp_files;
 use clap::{Args, ValueEnum};
 use rddp_command::failure::{EXIT_CODES, Failure};
 use rddp_command::units::{parse_octets, parse_seconds};

@@ -35,7 +35,6 @@ mod portmap;
 mod run;
 mod serve;
 mod stat;
-mod transfer;
 
 use std::process::ExitCode;
 

@@ -5,7 +5,6 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::transfer as rddp_files;
 use clap::Args;
 use rddp_command::failure::{EXIT_CODES, Failure};
 use rddp_command::units::parse_seconds;

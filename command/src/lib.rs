@@ -1,5 +1,5 @@
-//! What subcommands of `rddp` have in common. The command and the crates of its subcommands use it;
-//! nothing of it is promised to others.
+//! Failures, output, signals and addresses: the parts that subcommands of `rddp` have in common.
+//! The command uses them, and so do crates of subcommands; nothing is promised to other users.
 //!
 //! | module | what |
 //! |---|---|

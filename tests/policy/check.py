@@ -58,8 +58,9 @@ NEEDS = {
     "rddp-preload": ["rddp-fault-guard", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch"],
     "rddp-verbs-abi": ["rddp-rnic", "rddp-log", "rddp-fault-guard", "rddp-policy"],
     "rddp-command": ["rddp-rnic"],
-    "rddp-cli": ["rddp-command", "rddp-stat", "rddp-iwarp", "rddp-rnic", "rddp-log", "rddp-load", "rddp-sdp", "rddp-decode", "rddp-policy",
-                 "rddp-stream", "rddp-switch"],
+    "rddp-files": ["rddp-rnic", "rddp-command"],
+    "rddp-cli": ["rddp-command", "rddp-files", "rddp-stat", "rddp-iwarp", "rddp-rnic", "rddp-log", "rddp-load", "rddp-sdp",
+                 "rddp-decode", "rddp-policy", "rddp-stream", "rddp-switch"],
     # What tests and measures.
     "rddp-test-support": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
     "rddp-tests": ["rddp-mpa", "rddp-rnic", "rddp-sdp", "rddp-sdp-rnic", "rddp-stream"],

@@ -16,7 +16,7 @@ use super::departure::{Departure, Location, attributes};
 use super::left_out::What;
 use super::pipe::Pipe;
 use super::record::Record;
-use crate::transfer::files::FileError;
+use crate::files::FileError;
 
 impl<P: Pipe> Departure<P> {
     /// Counts and names what could not be read in the walk, on one of several connections.

@@ -15,8 +15,8 @@ use rddp_rnic::{CompletionQueue, ConnectRequest};
 
 use super::Server;
 use super::startups::Entry;
-use crate::transfer::greeting::Hello;
-use crate::transfer::tasks::{Hub, PER_CONNECTION, Tasks};
+use crate::greeting::Hello;
+use crate::tasks::{Hub, PER_CONNECTION, Tasks};
 
 /// A client that has asked for a connection.
 pub(super) struct Newcomer {

@@ -43,7 +43,7 @@ pub(super) fn nonce() -> Result<Nonce, Failure> {
 }
 
 /// Makes a file with a new token, which its user alone can read.
-pub(crate) fn make(path: &Path) -> Result<(), Failure> {
+pub fn make(path: &Path) -> Result<(), Failure> {
     let failed = |error: std::io::Error| match error.kind() {
         ErrorKind::AlreadyExists => Failure::failed(format!("{}: it is there already", path.display()))
             .remedy("use it, or name another file"),

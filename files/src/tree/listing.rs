@@ -13,15 +13,16 @@ use super::left_out::{LeftOut, What};
 use super::pipe::GetPipe;
 use super::record::{Left, Record};
 use super::unread::complain_unread;
-use crate::transfer::Listing;
-use crate::transfer::checksum::Check;
-use crate::transfer::patience::patiently;
-use crate::transfer::protocol::{Terms, ToClient, ToServer, out_of_step};
-use crate::transfer::remote::{Asks, RemoteFile, Server};
-use crate::transfer::tasks::Hub;
-use crate::transfer::token::Token;
+use crate::Listing;
+use crate::checksum::Check;
+use crate::patience::patiently;
+use crate::protocol::{Terms, ToClient, ToServer, out_of_step};
+use crate::remote::{Asks, RemoteFile, Server};
+use crate::tasks::Hub;
+use crate::token::Token;
 
-pub(crate) fn ls(args: &Listing) -> Result<(), Failure> {
+/// Prints the names and attributes of a tree, sorted.
+pub fn ls(args: &Listing) -> Result<(), Failure> {
     let hub = Hub::new(&Rnic::open()?)?;
     patiently(args.retry, || 0, || hub.run(list_all(args, &hub))?)
 }

@@ -6,7 +6,7 @@ use std::vec::IntoIter;
 use rddp_command::failure::Failure;
 
 use super::refused::There;
-use crate::transfer::protocol::{BEGUN, Begun, RUNS, Run, Want, out_of_step};
+use crate::protocol::{BEGUN, Begun, RUNS, Run, Want, out_of_step};
 
 /// A receiver's answers, while files are offered, and the directories that were named.
 #[derive(Default)]

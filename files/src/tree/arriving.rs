@@ -3,11 +3,11 @@
 use rddp_command::failure::Failure;
 
 use super::short::Short;
-use crate::transfer::checksum::Check;
-use crate::transfer::files::FileError;
-use crate::transfer::partial::{Last, Partial};
-use crate::transfer::protocol::out_of_step;
-use crate::transfer::tasks::Hub;
+use crate::checksum::Check;
+use crate::files::FileError;
+use crate::partial::{Last, Partial};
+use crate::protocol::out_of_step;
+use crate::tasks::Hub;
 
 /// A file that is not complete.
 pub(super) struct Arriving {

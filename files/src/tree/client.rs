@@ -20,18 +20,18 @@ use super::departure::{Departure, Depth, Named};
 use super::left_out::{LeftOut, What};
 use super::pipe::{GetPipe, PutPipe};
 use super::record::Left;
-use crate::transfer::Options;
-use crate::transfer::checksum::Check;
-use crate::transfer::files::{FileError, directory};
-use crate::transfer::partial::Clobber;
-use crate::transfer::patience::patiently;
-use crate::transfer::protocol::{MAX_PATH, Share, Terms, ToClient, ToServer, Window, out_of_step};
-use crate::transfer::remote::{RemoteFile, Server};
-use crate::transfer::show::{Progress, count, resumable};
-use crate::transfer::talk::Talk;
-use crate::transfer::target::STANDARD;
-use crate::transfer::tasks::Hub;
-use crate::transfer::token::Token;
+use crate::Options;
+use crate::checksum::Check;
+use crate::files::{FileError, directory};
+use crate::partial::Clobber;
+use crate::patience::patiently;
+use crate::protocol::{MAX_PATH, Share, Terms, ToClient, ToServer, Window, out_of_step};
+use crate::remote::{RemoteFile, Server};
+use crate::show::{Progress, count, resumable};
+use crate::talk::Talk;
+use crate::target::STANDARD;
+use crate::tasks::Hub;
+use crate::token::Token;
 
 /// Octets of a file below which their number says more than their octets.
 const SHORT: u64 = 64 << 10;
@@ -80,7 +80,7 @@ struct Moved {
     check: Check,
 }
 
-pub(in crate::transfer) fn put(
+pub(crate) fn put(
     locals: &[PathBuf],
     remote: &str,
     recursive: bool,
@@ -97,7 +97,7 @@ pub(in crate::transfer) fn put(
     command.carry_out(async |hub, share| command.put(locals, hub, share).await)
 }
 
-pub(in crate::transfer) fn get(
+pub(crate) fn get(
     remotes: &[String],
     local: &Path,
     recursive: bool,

@@ -27,7 +27,7 @@ pub(super) struct Startups {
 }
 
 /// A client that has no place yet.
-pub(in crate::transfer) struct Startup {
+pub(crate) struct Startup {
     network: Option<IpAddr>,
     until: Instant,
     grace: Duration,
@@ -85,7 +85,7 @@ fn oldest_of_the_crowd(list: &[Arc<Startup>]) -> Option<&Arc<Startup>> {
 
 impl Startup {
     /// Fails if the client has to go.
-    pub(in crate::transfer) fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.is_over() {
             return Err(turned_away("the client has asked for nothing, and others wait"));
         }

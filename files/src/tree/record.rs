@@ -7,9 +7,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::transfer::checksum::Check;
-use crate::transfer::files::PART;
-use crate::transfer::protocol::Time;
+use crate::checksum::Check;
+use crate::files::PART;
+use crate::protocol::Time;
 
 const DIR: u8 = 1;
 const FILE: u8 = 2;
@@ -104,11 +104,11 @@ pub(super) enum Record<'a> {
 
 /// Counts of what is in the tree and was not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::transfer) struct Left {
+pub(crate) struct Left {
     /// Neither file nor directory, or a partial file.
-    pub(in crate::transfer) skipped: u64,
+    pub(crate) skipped: u64,
     /// Files and directories that could not be read, or that changed meanwhile.
-    pub(in crate::transfer) failed: u64,
+    pub(crate) failed: u64,
 }
 
 /// The reason why octets are no record.

@@ -28,7 +28,7 @@ const WORTH_A_THREAD: usize = 64 << 10;
 /// The checksum of octets on their way from disk to disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Check {
+pub enum Check {
     /// CRC-32C of each chunk of at most 512 KiB
     #[default]
     Crc32c,

@@ -20,17 +20,17 @@ use super::short::Short;
 use super::unread::complain_unread;
 use super::wanted::Wanted;
 use super::widened::{Widened, set_dir_mode};
-use crate::transfer::files::{FileError, PART, Spot};
-use crate::transfer::partial::{Clobber, Last, Partial, is_there, replaces};
-use crate::transfer::protocol::{BEGUN, OFFERS, Terms, Want, out_of_step};
-use crate::transfer::tasks::Hub;
+use crate::files::{FileError, PART, Spot};
+use crate::partial::{Clobber, Last, Partial, is_there, replaces};
+use crate::protocol::{BEGUN, OFFERS, Terms, Want, out_of_step};
+use crate::tasks::Hub;
 
 /// Octets of a file that is worth resuming. What has arrived of a shorter one is removed when the
 /// transfer ends early.
 const WORTH_RESUMING: u64 = 1 << 20;
 
 /// The directory into which a tree arrives. No symbolic link below it is followed.
-pub(in crate::transfer) struct Arrival {
+pub(crate) struct Arrival {
     hub: Rc<Hub>,
     top: OwnedFd,
     /// The directory of the last file, by its path.
@@ -48,29 +48,29 @@ pub(in crate::transfer) struct Arrival {
     begun: Vec<(Vec<u8>, Partial)>,
     file: Option<Arriving>,
     /// Entries that the sender has left out, and named.
-    pub(in crate::transfer) left_out: LeftOut,
-    pub(in crate::transfer) counts: Counts,
+    pub(crate) left_out: LeftOut,
+    pub(crate) counts: Counts,
 }
 
 /// The files that have arrived, and their octets.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::transfer) struct Counts {
-    pub(in crate::transfer) files: u64,
-    pub(in crate::transfer) octets: u64,
+pub(crate) struct Counts {
+    pub(crate) files: u64,
+    pub(crate) octets: u64,
     /// Octets that have moved: those of files but for holes.
-    pub(in crate::transfer) carried: u64,
-    pub(in crate::transfer) replaced: u64,
+    pub(crate) carried: u64,
+    pub(crate) replaced: u64,
     /// Files that stay as they are because the user asked for it, and entries in whose place is
     /// something else.
-    pub(in crate::transfer) kept: u64,
-    pub(in crate::transfer) conflicts: u64,
+    pub(crate) kept: u64,
+    pub(crate) conflicts: u64,
     /// Files that the receiver had already.
-    pub(in crate::transfer) unchanged: u64,
+    pub(crate) unchanged: u64,
 }
 
 impl Counts {
     /// Returns the number of files that the receiver has.
-    pub(in crate::transfer) fn there(&self) -> u64 {
+    pub(crate) fn there(&self) -> u64 {
         self.files + self.unchanged
     }
 }
@@ -85,7 +85,7 @@ impl Drop for Arrival {
 }
 
 /// The outcome of a chunk.
-pub(in crate::transfer) enum Taken {
+pub(crate) enum Taken {
     More,
     /// The sender asks which of the files it is to send.
     Asked(Want),
@@ -94,7 +94,7 @@ pub(in crate::transfer) enum Taken {
 }
 
 impl Arrival {
-    pub(in crate::transfer) fn new(
+    pub(crate) fn new(
         top: OwnedFd,
         clobber: Clobber,
         terms: Terms,
@@ -125,7 +125,7 @@ impl Arrival {
     }
 
     /// Takes the records of one chunk. `tick` is called now and then.
-    pub(in crate::transfer) async fn take(
+    pub(crate) async fn take(
         &mut self,
         chunk: &[u8],
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
@@ -175,7 +175,7 @@ impl Arrival {
     }
 
     /// Waits until all has reached the disk. `tick` is called meanwhile.
-    pub(in crate::transfer) async fn finish(
+    pub(crate) async fn finish(
         &mut self,
         tick: impl FnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {

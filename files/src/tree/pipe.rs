@@ -6,16 +6,16 @@ use std::time::Duration;
 use rddp_command::failure::Failure;
 use rddp_rnic::{Access, MemoryRegion, SendWr};
 
-use crate::transfer::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Want, Window, out_of_step};
-use crate::transfer::show::Progress;
-use crate::transfer::talk::{Next, Talk};
-use crate::transfer::tasks::Hub;
+use crate::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Want, Window, out_of_step};
+use crate::show::Progress;
+use crate::talk::{Next, Talk};
+use crate::tasks::Hub;
 
 /// The id of Writes, which cause no completions.
 const WRITE: u64 = 1;
 
 /// A way for chunks of at most `SLOT` octets to the other end.
-pub(in crate::transfer) trait Pipe {
+pub(crate) trait Pipe {
     async fn send(&mut self, octets: &[u8]) -> Result<(), Failure>;
 
     /// Waits until the other end has taken all chunks.
@@ -136,7 +136,7 @@ impl Pipe for PutPipe<'_> {
 }
 
 /// A server's chunks, which the client Reads.
-pub(in crate::transfer) struct GivePipe<'a> {
+pub(crate) struct GivePipe<'a> {
     talk: &'a mut Talk,
     region: &'a MemoryRegion,
     slots: Slots,
@@ -145,7 +145,7 @@ pub(in crate::transfer) struct GivePipe<'a> {
 }
 
 impl<'a> GivePipe<'a> {
-    pub(in crate::transfer) fn new(talk: &'a mut Talk, region: &'a MemoryRegion, patience: Duration) -> Self {
+    pub(crate) fn new(talk: &'a mut Talk, region: &'a MemoryRegion, patience: Duration) -> Self {
         GivePipe { talk, region, slots: Slots::new(), lens: [0; SLOTS], patience }
     }
 

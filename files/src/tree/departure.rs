@@ -17,10 +17,10 @@ use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record};
 use super::refused::{Refused, Sent};
 use super::unread::{CHANGED, complain_unread, unread};
 use super::wanted::{Answer, Answers};
-use crate::transfer::checksum::{Check, Checksum, beginning};
-use crate::transfer::files::{FileError, PART};
-use crate::transfer::protocol::{Begun, OFFERS, SLOT, Share, Terms};
-use crate::transfer::source::{Version, extent, is_sparse, modified};
+use crate::checksum::{Check, Checksum, beginning};
+use crate::files::{FileError, PART};
+use crate::protocol::{Begun, OFFERS, SLOT, Share, Terms};
+use crate::source::{Version, extent, is_sparse, modified};
 
 /// Files that the user names one by one, and that are open before they are offered.
 const MOST_OPEN: usize = 128;
@@ -30,14 +30,14 @@ const WORTH: usize = 4096;
 
 /// The depth of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transfer) struct Depth {
+pub(crate) struct Depth {
     /// Into directories; without it, only files are sent, and of directories the names in them.
-    pub(in crate::transfer) recursive: bool,
+    pub(crate) recursive: bool,
     /// Names and attributes, without the octets of files.
-    pub(in crate::transfer) names_only: bool,
+    pub(crate) names_only: bool,
 }
 
-pub(in crate::transfer) struct Departure<P> {
+pub(crate) struct Departure<P> {
     pub(super) pipe: P,
     chunk: Vec<u8>,
     pub(super) depth: Depth,
@@ -50,12 +50,12 @@ pub(in crate::transfer) struct Departure<P> {
     left: Left,
     left_out: LeftOut,
     named: Named,
-    pub(in crate::transfer) counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 /// The place where it is said what could not be read, and what was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transfer) enum Named {
+pub(crate) enum Named {
     /// By this end, to its user, who may have asked for special files to be left out.
     Here { skip_special: bool },
     /// By the other end, which gets a record of each.
@@ -78,7 +78,7 @@ pub(super) enum Location {
 }
 
 impl<P: Pipe> Departure<P> {
-    pub(in crate::transfer) fn new(pipe: P, depth: Depth, terms: Terms, named: Named) -> Self {
+    pub(crate) fn new(pipe: P, depth: Depth, terms: Terms, named: Named) -> Self {
         Departure {
             pipe,
             chunk: Vec::with_capacity(SLOT),
@@ -97,7 +97,7 @@ impl<P: Pipe> Departure<P> {
 
     /// Sends a file or directory, by this name; of a directory without one, what it holds. `shown`
     /// is its name in messages, and `open` opens it.
-    pub(in crate::transfer) async fn add(
+    pub(crate) async fn add(
         &mut self,
         name: &[u8],
         shown: &str,
@@ -133,7 +133,7 @@ impl<P: Pipe> Departure<P> {
     }
 
     /// Ends the tree. Returns what was left out, once the other end has taken all.
-    pub(in crate::transfer) async fn finish(mut self) -> Result<(Left, LeftOut, Counts), FileError> {
+    pub(crate) async fn finish(mut self) -> Result<(Left, LeftOut, Counts), FileError> {
         self.settle().await?;
         let left = self.left;
         self.push(&Record::End(left)).await?;

@@ -86,7 +86,7 @@ impl What {
 
 /// The entries that were left out so far.
 #[derive(Clone, Debug, Default)]
-pub(in crate::transfer) struct LeftOut {
+pub(crate) struct LeftOut {
     counts: BTreeMap<What, u64>,
     /// The user has asked for special files to be left out: they are counted only.
     skip_special: bool,

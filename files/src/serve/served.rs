@@ -5,9 +5,9 @@ use rddp_command::out;
 use rddp_command::units::about;
 use serde::Serialize;
 
-use crate::transfer::checksum::Check;
-use crate::transfer::protocol::Share;
-use crate::transfer::show::{count, replaced_text, resumed_text};
+use crate::checksum::Check;
+use crate::protocol::Share;
+use crate::show::{count, replaced_text, resumed_text};
 
 /// The result of a transfer, as `--json` prints it.
 #[derive(Serialize)]

@@ -8,11 +8,11 @@ use rddp_rnic::{Access, MemoryRegion};
 
 use super::client::{Client, refused};
 use super::served::Served;
-use crate::transfer::files::{FileError, Root, inside};
-use crate::transfer::partial::Clobber;
-use crate::transfer::protocol::{MAX_PATH, SLOT, Terms, ToClient, ToServer, Window, out_of_step};
-use crate::transfer::talk::Talk;
-use crate::transfer::tree::{Arrival, Counts, Departure, Depth, GivePipe, Named, Taken};
+use crate::files::{FileError, Root, inside};
+use crate::partial::Clobber;
+use crate::protocol::{MAX_PATH, SLOT, Terms, ToClient, ToServer, Window, out_of_step};
+use crate::talk::Talk;
+use crate::tree::{Arrival, Counts, Departure, Depth, GivePipe, Named, Taken};
 
 /// Octets of all names in one request.
 const MAX_NAMES: usize = MAX_PATH;

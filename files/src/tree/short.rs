@@ -10,9 +10,9 @@ use nix::fcntl::OFlag;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use rddp_command::failure::Failure;
 
-use crate::transfer::checksum::{Check, Checksum};
-use crate::transfer::files::FileError;
-use crate::transfer::partial::{Clobber, Last, make_part, take_name};
+use crate::checksum::{Check, Checksum};
+use crate::files::FileError;
+use crate::partial::{Clobber, Last, make_part, take_name};
 
 /// A short file; removed when it is dropped.
 pub(super) struct Short {

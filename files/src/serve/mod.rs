@@ -37,25 +37,25 @@ use super::token::Token;
 
 /// The wishes of a user who serves files.
 #[derive(Clone, Debug)]
-pub(crate) struct Serving {
+pub struct Serving {
     /// The directory to serve.
-    pub(crate) dir: PathBuf,
+    pub dir: PathBuf,
     /// The address of the host to listen on.
-    pub(crate) bind: IpAddr,
+    pub bind: IpAddr,
     /// The port to listen on.
-    pub(crate) port: u16,
+    pub port: u16,
     /// Clients may put as well.
-    pub(crate) writable: bool,
+    pub writable: bool,
     /// The file with the token; if none is named, that of the environment.
-    pub(crate) token: Option<PathBuf>,
+    pub token: Option<PathBuf>,
     /// Clients at a time.
-    pub(crate) max_clients: NonZeroUsize,
+    pub max_clients: NonZeroUsize,
     /// Time for which a client may say nothing.
-    pub(crate) idle: Duration,
+    pub idle: Duration,
     /// TCP's congestion control; the host's without one.
-    pub(crate) congestion: Option<String>,
+    pub congestion: Option<String>,
     /// The address, and each transfer, are printed as JSON.
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 #[derive(Serialize)]
@@ -77,7 +77,7 @@ struct Server {
 }
 
 /// Serves a directory until the process is asked to stop.
-pub(crate) fn serve(args: &Serving) -> Result<(), Failure> {
+pub fn serve(args: &Serving) -> Result<(), Failure> {
     let dir = &args.dir;
     let rnic = Rnic::open()?;
     if let Err(error) = dir.metadata()

@@ -16,7 +16,7 @@ use nix::sys::stat::fstat;
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::below::beneath;
-use crate::transfer::files::set_mode;
+use crate::files::set_mode;
 
 /// Directories that a connection keeps in mind; then the first ones get back what they had.
 const MOST: usize = 1024;

@@ -7,7 +7,7 @@ use rddp_command::out::{self, complain};
 use serde::Serialize;
 
 use super::record::Name;
-use crate::transfer::files::FileError;
+use crate::files::FileError;
 
 /// The number of no error, for a file that changed while it was read.
 pub(super) const CHANGED: u32 = 0;

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{SFlag, fstatat};
 
-use crate::transfer::files::part_of;
+use crate::files::part_of;
 
 /// Opens what is below `top`, without following a symbolic link.
 pub(super) fn beneath(top: &OwnedFd, path: &OsStr, flags: OFlag) -> nix::Result<OwnedFd> {

@@ -1,4 +1,6 @@
-//! `rddp serve`, `rddp put`, `rddp get`: files by RDMA Writes and Reads.
+//! `rddp serve`, `rddp put`, `rddp get`, `rddp ls`: files by RDMA Writes and Reads.
+//!
+//! The command `rddp` has their arguments. Nothing of this crate is promised to other users.
 //!
 //! | file | what |
 //! |---|---|
@@ -13,6 +15,8 @@
 //! | `serve` | the server |
 //! | `patience` | commands that begin anew when they are turned away |
 //! | `remote`, `show` | `HOST[:PORT]/PATH`; progress and results |
+#![forbid(unsafe_code)]
+#![warn(clippy::unwrap_used)]
 
 mod checksum;
 mod files;
@@ -40,62 +44,62 @@ use std::time::Duration;
 
 use rddp_command::failure::Failure;
 
-pub(crate) use self::checksum::Check;
+pub use self::checksum::Check;
 use self::remote::Asks;
-pub(crate) use self::serve::{Serving, serve};
+pub use self::serve::{Serving, serve};
 use self::token::Token;
-pub(crate) use self::token::make as make_token;
-pub(crate) use self::tree::ls;
+pub use self::token::make as make_token;
+pub use self::tree::ls;
 
 /// The port of rddp serve.
-pub(crate) const PORT: u16 = 7177;
+pub const PORT: u16 = 7177;
 
 /// The wishes of a user who puts or gets files.
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
+pub struct Options {
     /// The result is printed as JSON.
-    pub(crate) json: bool,
+    pub json: bool,
     /// At most so many octets a second.
-    pub(crate) limit: Option<u64>,
+    pub limit: Option<u64>,
     /// Fail rather than replace a file that exists.
-    pub(crate) no_clobber: bool,
+    pub no_clobber: bool,
     /// Time for which a command comes back when the server has no place, since the last progress.
-    pub(crate) retry: Duration,
+    pub retry: Duration,
     /// Leave special files out without complaint.
-    pub(crate) skip_special: bool,
+    pub skip_special: bool,
     /// The file with the server's token; if none is named, that of the environment.
-    pub(crate) token: Option<PathBuf>,
+    pub token: Option<PathBuf>,
     /// FPDUs longer than TCP's segments.
-    pub(crate) large_fpdus: bool,
+    pub large_fpdus: bool,
     /// TCP's congestion control; the host's without one.
-    pub(crate) congestion: Option<String>,
+    pub congestion: Option<String>,
     /// Send files that the other end has already, with the same size and time.
-    pub(crate) again: bool,
+    pub again: bool,
     /// The checksum of the octets.
-    pub(crate) check: Check,
+    pub check: Check,
     /// Connections for several files.
-    pub(crate) parallel: u32,
+    pub parallel: u32,
     /// Time limit for each answer of the server.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// The wishes of a user who lists files.
 #[derive(Clone, Debug)]
-pub(crate) struct Listing {
+pub struct Listing {
     /// A directory, or a file: `HOST[:PORT]/PATH`.
-    pub(crate) remote: String,
+    pub remote: String,
     /// List directories with all that is in them.
-    pub(crate) recursive: bool,
+    pub recursive: bool,
     /// Each entry is printed as JSON.
-    pub(crate) json: bool,
+    pub json: bool,
     /// Time for which the command comes back when the server has no place.
-    pub(crate) retry: Duration,
+    pub retry: Duration,
     /// Leave special files out without complaint.
-    pub(crate) skip_special: bool,
+    pub skip_special: bool,
     /// The file with the server's token; if none is named, that of the environment.
-    pub(crate) token: Option<PathBuf>,
+    pub token: Option<PathBuf>,
     /// Time limit for each answer of the server.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
 }
 
 impl Options {
@@ -121,11 +125,11 @@ impl Options {
 }
 
 /// Sends files and directories: all names but the last, which is the destination.
-pub(crate) fn put(names: &[PathBuf], recursive: bool, options: &Options) -> Result<(), Failure> {
+pub fn put(names: &[PathBuf], recursive: bool, options: &Options) -> Result<(), Failure> {
     put::run(names, recursive, options)
 }
 
 /// Fetches files and directories to the last name, or to the working directory.
-pub(crate) fn get(names: &[PathBuf], recursive: bool, options: &Options) -> Result<(), Failure> {
+pub fn get(names: &[PathBuf], recursive: bool, options: &Options) -> Result<(), Failure> {
     get::run(names, recursive, options)
 }

@@ -12,17 +12,15 @@ use super::Server;
 use super::served::Served;
 use super::startups::Entry;
 use super::workers::Newcomer;
-use crate::transfer::checksum::Check;
-use crate::transfer::files::FileError;
-use crate::transfer::partial::{Clobber, Last, Partial};
-use crate::transfer::protocol::{
-    Chunk, MAX_PATH, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step,
-};
-use crate::transfer::source::Source;
-use crate::transfer::talk::Talk;
-use crate::transfer::tasks::Hub;
-use crate::transfer::token::{Nonce, Token, nonce};
-use crate::transfer::tree::Depth;
+use crate::checksum::Check;
+use crate::files::FileError;
+use crate::partial::{Clobber, Last, Partial};
+use crate::protocol::{Chunk, MAX_PATH, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step};
+use crate::source::Source;
+use crate::talk::Talk;
+use crate::tasks::Hub;
+use crate::token::{Nonce, Token, nonce};
+use crate::tree::Depth;
 
 /// Time limit for a client to receive the reason of a refusal and to disconnect.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);

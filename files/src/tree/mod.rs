@@ -34,5 +34,5 @@ mod widened;
 pub(super) use self::arrival::{Arrival, Counts, Taken};
 pub(super) use self::client::{get, put};
 pub(super) use self::departure::{Departure, Depth, Named};
-pub(crate) use self::listing::ls;
+pub use self::listing::ls;
 pub(super) use self::pipe::GivePipe;
