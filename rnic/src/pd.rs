@@ -1,5 +1,7 @@
 //! Protection domains, which make what belongs to them.
 
+use std::fs::File;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -129,6 +131,54 @@ impl ProtectionDomain {
         // says, and no reference covers it: our caller sees to both, and `MemTable::register` asks
         // for no more.
         let region = unsafe { device.mem.register(self.id, ptr, len, access, options)? };
+        Ok(MemoryRegion::new(device, region))
+    }
+
+    /// Registers a range of a file, which peers Read. Nothing is mapped, and nothing is read before
+    /// it is asked for. The file is the region's until that is deregistered; `file.try_clone()`
+    /// keeps another descriptor.
+    ///
+    /// The rights may be [`Access::REMOTE_READ`], [`Access::REMOTE_INVALIDATE`], [`Access::BIND`]
+    /// and [`Access::ZERO_BASED`]. Sends and Writes of the program may name the region as their
+    /// source, too, but not over [`Transport::Tcp`](crate::Transport::Tcp).
+    /// [`MemoryRegion::as_ptr`] is an address at which nothing is mapped.
+    ///
+    /// # Octets that change
+    ///
+    /// A Read returns octets that the file had at some time between the arrival of its request and
+    /// the end of its Response, and a message octets that it had between its post and its
+    /// completion. Where the file is written meanwhile, old and new ones may stand side by side;
+    /// they arrive all the same, since the CRC is taken of what has been read (RFC 5044 §4.4). So a
+    /// program that needs one version compares the file's times and size before and after, or
+    /// serves files that are replaced (`rename`) and not written to: a region stays with the file
+    /// that it was made of, also once that has another name or none.
+    ///
+    /// Where the file has been cut short within the range, or its disk fails, the Read ends its
+    /// connection: the peer gets a Terminate (0x0101, base or bounds violation), and its request
+    /// completes with [`Status::RemoteAccess`](crate::Status::RemoteAccess). A message completes
+    /// with [`Status::LocalProtection`](crate::Status::LocalProtection), and its connection ends.
+    /// Other connections, and the process, go on. A file that becomes longer is registered anew.
+    ///
+    /// # Errors
+    /// A right that is none of these; no regular file, or one that is not open for reading; a range
+    /// that is not inside the file now.
+    ///
+    /// ```
+    /// use rddp_rnic::{Access, Rnic};
+    /// let file = std::fs::File::open("Cargo.toml")?;
+    /// let len = file.metadata()?.len();
+    /// let region = Rnic::open()?.alloc_pd().register_file(file, 0..len, Access::REMOTE_READ)?;
+    /// assert_eq!(region.read(0, 9)?, b"[package]");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn register_file(
+        &self,
+        file: impl Into<File>,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        let device = self.device.here()?.adapter.clone();
+        let region = device.mem.register_file(self.id, file.into(), range, access)?;
         Ok(MemoryRegion::new(device, region))
     }
 

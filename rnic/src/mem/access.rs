@@ -24,6 +24,14 @@ pub(super) fn check_region(access: Access) -> Result<(), MemError> {
     Ok(())
 }
 
+/// Refuses rights that no region over a file may have: by which octets change, or are sent without
+/// a copy.
+pub(super) fn check_file(access: Access) -> Result<(), MemError> {
+    let rights = Access::REMOTE_READ | Access::REMOTE_INVALIDATE | Access::BIND | Access::ZERO_BASED;
+    let others = access.difference(rights);
+    if others.is_empty() { Ok(()) } else { Err(MemError::NotForFile(others)) }
+}
+
 /// Refuses rights that a window to a region with `region`'s rights may not have.
 pub(super) fn check_window(window: Access, region: Access) -> Result<(), MemError> {
     if window.intersects(Access::LOCAL_WRITE.union(Access::BIND)) {

@@ -3,6 +3,8 @@
 use std::io;
 use std::ptr::NonNull;
 
+use libc::c_int;
+
 use super::{MemError, RegionOptions};
 
 /// A private anonymous mapping, zero at first, unmapped when dropped.
@@ -20,12 +22,20 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` octets, whole pages. No page is touched unless the options say so.
     pub(super) fn new(len: usize, options: &RegionOptions) -> Result<Self, MemError> {
+        let populate = if options.populate { libc::MAP_POPULATE } else { 0 };
+        Self::anonymous(len, libc::PROT_READ | libc::PROT_WRITE, populate)
+    }
+
+    /// Reserves addresses for `len` octets. Nothing can be read or written there.
+    pub(super) fn reserved(len: usize) -> Result<Self, MemError> {
+        Self::anonymous(len, libc::PROT_NONE, libc::MAP_NORESERVE)
+    }
+
+    fn anonymous(len: usize, rights: c_int, flags: c_int) -> Result<Self, MemError> {
         if len == 0 {
             return Ok(Self { ptr: NonNull::dangling(), len });
         }
-        let populate = if options.populate { libc::MAP_POPULATE } else { 0 };
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | populate;
-        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, rights, flags, -1, 0) };
         match NonNull::new(ptr) {

@@ -88,6 +88,22 @@ pub enum MemError {
     /// got it.
     #[error("stable memory has no right by which it may change, and a window's region has to be stable, too")]
     NotStable,
+    /// A right that a region over a file cannot have.
+    #[error("a region over a file cannot have the rights {0:?}: peers Read it, and nothing else")]
+    NotForFile(Access),
+    /// The file ends before the range does, or the range before it starts.
+    #[error("octets {start} to {end} are not inside the file, which has {len}")]
+    NotInFile {
+        /// Offset of the first octet.
+        start: u64,
+        /// Offset of the first octet behind the range.
+        end: u64,
+        /// Length of the file.
+        len: u64,
+    },
+    /// The file cannot be read, or is none that has octets of its own.
+    #[error("cannot register the file: {0}")]
+    File(io::Error),
     /// A window can only have remote rights.
     #[error("a window cannot have the rights {0:?}: windows are for remote access only")]
     WindowRights(Access),

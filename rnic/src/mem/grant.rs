@@ -93,6 +93,12 @@ impl Grant {
         self.pin.scope().access.contains(Access::STABLE)
     }
 
+    /// Returns whether the octets are those of a file that is not mapped.
+    #[inline]
+    pub fn is_in_file(&self) -> bool {
+        self.pin.scope().file.is_some()
+    }
+
     /// Copies `data` into the granted octets at `offset`.
     pub fn place(&self, offset: usize, data: &[u8]) -> Result<(), Faulted> {
         let to = self.at_mut(&span(offset, data.len()));
@@ -113,9 +119,15 @@ impl Grant {
     /// Copies octets from `offset` on into `out`.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), Faulted> {
         let from = self.at(&span(offset, out.len()));
+        let scope = self.pin.scope();
+        if scope.lent
+            && let Some(file) = &scope.file
+        {
+            return file.read(from, out);
+        }
         // SAFETY: `at` found that many octets in live memory, which no reference such as `out`
         // covers.
-        unsafe { octets::read(self.is_lent(), from, out) }
+        unsafe { octets::read(scope.lent, from, out) }
     }
 
     /// Does what [`Grant::place`] does and appends the CRC of `data` to `crc`, in one pass over the

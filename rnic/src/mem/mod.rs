@@ -18,6 +18,7 @@
 //! | `stag`, `table`, `slot` | STags: chosen, checked and invalidated, found without a lock |
 //! | `grant`, `octets`, `io`, `calls` | copies, sums, atomics and socket calls on what was granted |
 //! | `map`, `unlisted`, `filesystem`, `writers` | is a range mapped; who else may change it |
+//! | `file` | ranges of files that are not mapped |
 //! | `alloc`, `shown` | memory of our own; counters that other processes read |
 //! | `error` | errors of registering and binding |
 #![allow(unsafe_code)] // the one place where the crate does
@@ -26,6 +27,7 @@ mod access;
 mod alloc;
 mod calls;
 mod error;
+mod file;
 mod filesystem;
 mod grant;
 mod io;
@@ -46,6 +48,7 @@ mod tests;
 
 pub use access::{MemLimits, PdId, RegionOptions};
 pub use error::MemError;
+pub use file::ReadAt;
 pub use grant::{AtomicError, Grant};
 pub use io::{
     Piece, PieceMut, SendFlags, discard, is_fault, peek, recv_vectored, send_octets, send_vectored, unread,

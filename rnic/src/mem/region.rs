@@ -2,6 +2,7 @@
 //! §7.8).
 
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -9,8 +10,9 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use rddp_ddp::{Stag, check_range};
 use rddp_rdmap::InvalidateError;
 
-use super::access::{check_region, check_window};
+use super::access::{check_file, check_region, check_window};
 use super::alloc::{self, Mapping};
+use super::file::{FileRange, ReadAt};
 use super::slot::{Scope, SlotTable};
 use super::status::Status;
 use super::{Access, MemError, PdId, QpNum, RegionOptions, map, octets};
@@ -109,6 +111,9 @@ impl Region {
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), MemError> {
         let _alive = self.memory.hold()?;
         let from = self.memory.at(offset, out.len())?;
+        if let Some(file) = self.file() {
+            return Ok(file.read(from, out)?);
+        }
         // SAFETY: `at` found that many octets inside the range, `hold` keeps it registered, and no
         // reference such as `out` covers octets of a region.
         unsafe { octets::read(self.is_lent(), from, out)? };
@@ -152,9 +157,18 @@ impl Region {
         Ok(unsafe { octets::modify(self.is_lent(), cell, change) }?)
     }
 
-    /// Returns whether a program lent the memory. Lent memory may go bad while it is registered.
+    /// Returns whether a program lent the memory or the file. What is lent may go bad while it is
+    /// registered.
     pub(super) fn is_lent(&self) -> bool {
-        matches!(self.memory.backing, Backing::Lent { .. })
+        matches!(self.memory.backing, Backing::Lent { .. } | Backing::File { .. })
+    }
+
+    /// Returns the file that has the octets, if they are not in memory.
+    pub(super) fn file(&self) -> Option<&Arc<FileRange>> {
+        match &self.memory.backing {
+            Backing::File { file, .. } => Some(file),
+            _ => None,
+        }
     }
 
     /// Opens the region for the first time.
@@ -176,8 +190,9 @@ impl Region {
             window: false,
             is_file: self.memory.is_file,
             lent: self.is_lent(),
+            file: self.file().cloned(),
         };
-        slots.open(stag, scope);
+        slots.open(stag, &scope);
     }
 
     /// Makes the STag invalid (draft-hilland-rddp-verbs §7.8). Then no peer touches the octets any
@@ -235,6 +250,9 @@ impl Region {
         slots: &SlotTable,
     ) -> Result<Stag, MemError> {
         check_region(access)?;
+        if self.file().is_some() {
+            check_file(access)?;
+        }
         let life = self.alive(stag)?;
         if life.windows > 0 {
             return Err(MemError::WindowsBound { stag: self.stag(), windows: life.windows });
@@ -334,6 +352,8 @@ enum Backing {
     Ours { _mapping: Mapping },
     /// A mapping of our own that the kernel can place into.
     Kernel { _memory: KernelMemory },
+    /// A range of a file, and the addresses reserved for it.
+    File { file: Arc<FileRange>, _reserved: Mapping },
     /// A mapping of the program's, which keeps it until deregistration.
     Lent { live: RwLock<bool>, locked: bool },
 }
@@ -362,6 +382,20 @@ impl Memory {
         let memory = made.map_err(|error| MemError::Os { call: "allocation in the kernel", len, error })?;
         let (ptr, backing) = (memory.ptr(), Backing::Kernel { _memory: memory });
         Ok(Self { ptr, len, writable: true, is_file: true, backing })
+    }
+
+    /// Takes a range of a file.
+    pub(super) fn of_file(file: Box<dyn ReadAt>, range: Range<u64>) -> Result<Self, MemError> {
+        let Range { start, end } = range;
+        let len =
+            usize::try_from(end - start).map_err(|_| MemError::Wrap { addr: start, len: end - start })?;
+        let reserved = Mapping::reserved(len)?;
+        // Whatever takes the addresses for memory, a program among them, finds that it is gone.
+        octets::prepare();
+        let ptr = reserved.ptr();
+        let file = Arc::new(FileRange::new(file, start, ptr));
+        let backing = Backing::File { file, _reserved: reserved };
+        Ok(Self { ptr, len, writable: false, is_file: true, backing })
     }
 
     /// Takes a range that the program has mapped.
@@ -399,7 +433,8 @@ impl Memory {
     /// Fails if they have been given back.
     fn hold(&self) -> Result<Option<RwLockReadGuard<'_, bool>>, MemError> {
         match &self.backing {
-            Backing::Ours { .. } | Backing::Kernel { .. } => Ok(None),
+            Backing::File { file, .. } if file.is_closed() => Err(MemError::Deregistered),
+            Backing::Ours { .. } | Backing::Kernel { .. } | Backing::File { .. } => Ok(None),
             Backing::Lent { live, .. } => {
                 let live = live.read();
                 if *live { Ok(Some(live)) } else { Err(MemError::Deregistered) }
@@ -409,10 +444,14 @@ impl Memory {
 
     /// Notes that the program has its memory back. Waits for copies that [`Memory::hold`] guards.
     fn give_back(&self) {
-        if let Backing::Lent { live, locked } = &self.backing {
-            let was_live = std::mem::replace(&mut *live.write(), false);
-            if was_live && *locked {
-                alloc::unlock(self.ptr, self.len);
+        match &self.backing {
+            Backing::Ours { .. } | Backing::Kernel { .. } => {}
+            Backing::File { file, .. } => file.close(),
+            Backing::Lent { live, locked } => {
+                let was_live = std::mem::replace(&mut *live.write(), false);
+                if was_live && *locked {
+                    alloc::unlock(self.ptr, self.len);
+                }
             }
         }
     }

@@ -21,13 +21,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rddp_ddp::Stag;
 
+use super::file::FileRange;
 use super::stag::index;
 use super::writers::Writers;
 use super::{Access, PdId, QpNum};
 use crate::kernel::Kernel;
 
 /// The memory and rights that an open STag stands for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Scope {
     /// The first Tagged Offset.
     pub(super) base: u64,
@@ -45,6 +46,8 @@ pub(super) struct Scope {
     pub(super) lent: bool,
     /// True if a part of the memory is a mapping of a file, which others may write.
     pub(super) is_file: bool,
+    /// The file that has the octets, none of which are mapped.
+    pub(super) file: Option<Arc<FileRange>>,
 }
 
 impl Scope {
@@ -86,6 +89,7 @@ impl Slot {
             window: false,
             is_file: false,
             lent: false,
+            file: None,
         };
         Self { state: AtomicU64::new(0), scope: UnsafeCell::new(scope) }
     }
@@ -120,7 +124,7 @@ impl Slot {
     }
 
     /// Opens the slot, which must be closed, so that pins can be taken for `stag`.
-    fn open(&self, stag: Stag, scope: Scope) {
+    fn open(&self, stag: Stag, scope: &Scope) {
         let closed = self.state.load(Ordering::Relaxed) & !(OPEN | WRITING | PINS);
         self.state
             .compare_exchange(closed, closed | WRITING, Ordering::Acquire, Ordering::Relaxed)
@@ -128,7 +132,7 @@ impl Slot {
         // SAFETY: the exchange found neither OPEN nor pins nor another writer, and none
         // can come while WRITING is set; the Acquire makes the reads of the last pins
         // happen before this write.
-        unsafe { *self.scope.get() = scope };
+        unsafe { *self.scope.get() = scope.clone() };
         self.state.store(u64::from(stag.0) << 32 | OPEN, Ordering::Release);
     }
 
@@ -293,8 +297,8 @@ impl SlotTable {
 
     /// Opens the slot of `stag`'s index, which must be closed, for `stag`. Waits for trains if
     /// peers may change octets.
-    pub(super) fn open(&self, stag: Stag, scope: Scope) {
-        self.writers.open(index(stag), &scope);
+    pub(super) fn open(&self, stag: Stag, scope: &Scope) {
+        self.writers.open(index(stag), scope);
         self.find(stag).expect("an inserted STag has a slot").open(stag, scope);
         if let Some(kernel) = &self.kernel {
             // A window is for the peer (draft-hilland-rddp-verbs §7.10).
@@ -388,6 +392,7 @@ mod tests {
             window: false,
             is_file: false,
             lent: false,
+            file: None,
         }
     }
 
@@ -398,12 +403,12 @@ mod tests {
         assert!(table.pin(stag).is_none());
         table.insert(stag);
         assert!(table.pin(stag).is_none());
-        table.open(stag, scope(7));
+        table.open(stag, &scope(7));
         assert_eq!(table.pin(stag).unwrap().scope().base, 7);
         assert!(table.pin(Stag(0x0012_3457)).is_none());
         table.close(stag);
         assert!(table.pin(stag).is_none());
-        table.open(Stag(0x0012_3457), scope(8));
+        table.open(Stag(0x0012_3457), &scope(8));
         assert_eq!(table.pin(Stag(0x0012_3457)).unwrap().scope().base, 8);
         table.close(Stag(0x0012_3457));
         table.remove(Stag(0x0012_3457));
@@ -429,7 +434,7 @@ mod tests {
             table.reserve();
             if table.is_vacant(index) {
                 table.insert(Stag(index << 8));
-                table.open(Stag(index << 8), scope(u64::from(index)));
+                table.open(Stag(index << 8), &scope(u64::from(index)));
             }
         }
         let mut found = 0;
@@ -460,15 +465,15 @@ mod tests {
     fn an_open_slot_is_not_opened_again() {
         let table = SlotTable::new(None);
         table.insert(Stag(0x100));
-        table.open(Stag(0x100), scope(1));
-        table.open(Stag(0x101), scope(2));
+        table.open(Stag(0x100), &scope(1));
+        table.open(Stag(0x101), &scope(2));
     }
 
     #[test]
     fn closing_waits_for_every_clone_of_a_pin() {
         let table = Arc::new(SlotTable::new(None));
         table.insert(Stag(0x100));
-        table.open(Stag(0x100), scope(1));
+        table.open(Stag(0x100), &scope(1));
         let pin = table.pin(Stag(0x100)).unwrap();
         let copy = pin.clone();
         let closing = thread::spawn({
@@ -499,7 +504,7 @@ mod tests {
                     while !done.load(Ordering::Relaxed) {
                         for key in 0..4 {
                             if let Some(pin) = table.pin(Stag(0x100 + key)) {
-                                let scope = *pin.scope();
+                                let scope = pin.scope();
                                 assert_eq!((scope.base, scope.len), (u64::from(key), u64::from(key)));
                             }
                         }
@@ -511,7 +516,7 @@ mod tests {
             }
             for turn in 0..turns {
                 let stag = Stag(0x100 + turn % 4);
-                table.open(stag, scope(u64::from(turn % 4)));
+                table.open(stag, &scope(u64::from(turn % 4)));
                 if cfg!(miri) {
                     thread::yield_now();
                 }

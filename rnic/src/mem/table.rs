@@ -1,6 +1,8 @@
 //! [`MemTable`]: all STags of one RNIC, and every check of an access.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -8,7 +10,8 @@ use parking_lot::Mutex;
 use rddp_ddp::{RangeError, Stag, check_range};
 use rddp_rdmap::{AccessError, InvalidateError};
 
-use super::access::check_region;
+use super::access::{check_file, check_region};
+use super::file::{self, ReadAt};
 use super::region::{Memory, Region, Revoker};
 use super::slot::{Pin, SlotTable};
 use super::stag::{StagSource, index};
@@ -111,6 +114,32 @@ impl MemTable {
             (true, None) => return Err(MemError::NotForKernel),
         };
         self.add_region(memory, pd, access, options)
+    }
+
+    /// Registers a range of a file, of which all octets can be read now. Nothing is mapped.
+    pub fn register_file(
+        &self,
+        pd: PdId,
+        file: File,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<Arc<Region>, MemError> {
+        file::check(&file, &range)?;
+        self.register_octets(pd, Box::new(file), range, access)
+    }
+
+    /// Registers what this file has, or is going to have, in the range.
+    pub(crate) fn register_octets(
+        &self,
+        pd: PdId,
+        file: Box<dyn ReadAt>,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<Arc<Region>, MemError> {
+        check_file(access)?;
+        check_region(access)?;
+        let memory = Memory::of_file(file, range)?;
+        self.add_region(memory, pd, access, &RegionOptions::default())
     }
 
     /// Ends a registration. Waits for placements in flight; after `Ok` this library does not touch

@@ -105,15 +105,16 @@ impl Window {
         };
         let ptr = region.bind(request.region, pd, (addr, len), access)?;
         let base = if access.contains(Access::ZERO_BASED) { 0 } else { addr };
-        let lent = region.is_lent();
+        let (lent, file) = (region.is_lent(), region.file().cloned());
         // Now that nothing can fail any more: a bind that is refused leaves the old binding.
         let before = self.replace(&mut life, Life::Unbound, slots);
         *life = Life::Bound { region, qp };
         self.status.set_valid(stag, access);
         // `is_file` is false whatever the region is: only the sources of own messages are asked for
         // it, and those are regions.
-        let scope = Scope { base, len, ptr, pd, qp: Some(qp), access, window: true, is_file: false, lent };
-        slots.open(stag, scope);
+        let (qp, window, is_file) = (Some(qp), true, false);
+        let scope = Scope { base, len, ptr, pd, qp, access, window, is_file, lent, file };
+        slots.open(stag, &scope);
         Ok((stag, before))
     }
 

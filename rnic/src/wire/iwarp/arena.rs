@@ -1,7 +1,9 @@
 //! Memory for octets that are made, sent and forgotten, again and again: it is not zeroed each
 //! time.
 
+use std::cell::Cell;
 use std::ops::Range;
+use std::thread::LocalKey;
 
 use rddp_iwarp::Gather;
 
@@ -55,6 +57,17 @@ impl Arena {
 
     pub(super) fn append(&mut self, octets: &[u8]) {
         self.room(octets.len()).copy_from_slice(octets);
+    }
+
+    /// Leaves the memory to the next that needs some in this thread, if it is more than what is
+    /// there.
+    pub(super) fn leave(mut self, place: &'static LocalKey<Cell<Arena>>) {
+        self.clear();
+        // A thread that ends leaves nothing.
+        let _ = place.try_with(|place| {
+            let spare = place.take();
+            place.set(if self.capacity() > spare.capacity() { self } else { spare });
+        });
     }
 
     pub(super) fn get(&self, range: Range<usize>) -> &[u8] {

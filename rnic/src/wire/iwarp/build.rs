@@ -2,14 +2,15 @@
 
 use rddp_ddp::{Cut, Header, Msn, Stag, TaggedRepr, cut};
 use rddp_mpa::{Framer, MIN_MULPDU};
-use rddp_rdma::{Gather, Operation, Remote, Status};
+use rddp_rdma::{Gather, Operation, Remote, Sge, Status};
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Fault, Opcode, ReadRequestRepr, Response};
 use rddp_rdmap::{REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
 
+use super::ahead::{Ahead, READ};
 use super::link::Link;
 use super::train::{Position, Source, Train};
 use super::tx::{Outgoing, TURN};
-use crate::mem::{Faulted, Verdicts};
+use crate::mem::{Faulted, Grant, Verdicts};
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
@@ -130,12 +131,12 @@ impl Link {
                 let msn = *wqe.msn.get_or_insert_with(|| self.msns.next(SEND_QUEUE));
                 let segment = cut(wqe.total, at.offset, mulpdu, Header::MAX_LEN);
                 let header = send_header(*invalidate, wqe.wr.solicited, msn, at.offset, segment.last);
-                filling.push_segment(&header, gather, segment, at, &mut self.verdicts)
+                filling.push_segment(&header, gather, segment, at, (&mut self.verdicts, &mut self.own_ahead))
             }
             Operation::Write { gather, remote } => {
                 let segment = cut(wqe.total, at.offset, mulpdu, TaggedRepr::LEN);
                 let header = write_header(*remote, at.offset, segment.last);
-                filling.push_segment(&header, gather, segment, at, &mut self.verdicts)
+                filling.push_segment(&header, gather, segment, at, (&mut self.verdicts, &mut self.own_ahead))
             }
             Operation::Immediate { data } => {
                 let msn = *wqe.msn.get_or_insert_with(|| self.msns.next(SEND_QUEUE));
@@ -229,7 +230,7 @@ impl Filling<'_> {
         gather: &Gather,
         segment: Cut,
         at: Cursor,
-        verdicts: &mut Verdicts,
+        (verdicts, ahead): (&mut Verdicts, &mut Ahead),
     ) -> Result<Option<Cursor>, Status> {
         let after = if segment.last {
             Cursor { seq: at.seq + 1, offset: 0 }
@@ -242,19 +243,35 @@ impl Filling<'_> {
                 Source::Inline(octets.get(from..from + segment.len).ok_or(Status::LocalOperation)?)
             }
             Gather::List(list) => {
-                self.grants.clear();
-                self.attrs
-                    .grants_of(list, segment.offset, segment.len, None, self.grants)
-                    .map_err(|_| Status::LocalProtection)?;
-                let shared = Train::sums_in_place(&self.framer, segment.len) && self.is_shared(verdicts);
-                if shared { Source::Shared(self.grants) } else { Source::Granted(self.grants) }
+                self.grant(list, segment.offset, segment.len)?;
+                if self.grants.iter().any(Grant::is_in_file) {
+                    // What follows of the message is read along with it.
+                    let rest = list.iter().map(|sge| sge.len).sum::<u64>() - segment.offset;
+                    self.grant(list, segment.offset, segment.len.max(READ.min(rest as usize)))?;
+                    Source::InFile(self.grants, ahead)
+                } else if Train::sums_in_place(&self.framer, segment.len) && self.is_shared(verdicts) {
+                    Source::Shared(self.grants)
+                } else {
+                    Source::Granted(self.grants)
+                }
             }
         };
         let pushed = self
             .train
             .push(&mut self.framer, header, source, segment.len, Position::Own(after))
             .map_err(gone_bad)?;
+        if segment.last {
+            ahead.forget();
+        }
         Ok(pushed.then_some(after))
+    }
+
+    /// Takes grants of these octets of a gather list, and of no others.
+    #[inline]
+    fn grant(&mut self, list: &[Sge], offset: u64, len: usize) -> Result<(), Status> {
+        self.grants.clear();
+        let granted = self.attrs.grants_of(list, offset, len, None, self.grants);
+        granted.map_err(|_| Status::LocalProtection)
     }
 
     /// Returns whether others than the receiver may change a payload while it is sent. If not, they

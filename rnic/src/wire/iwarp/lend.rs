@@ -39,10 +39,10 @@ enum Lent {
 
 impl Link {
     /// Returns whether a segment of a Response may be sent from where it lies: its CRC cannot go
-    /// wrong. With markers everything is copied.
+    /// wrong. With markers everything is copied; and what is in a file lies nowhere.
     #[inline]
     pub(super) fn may_lend(&self, source: &Grant) -> bool {
-        !self.negotiated.markers_tx && (!self.negotiated.crc || source.is_stable())
+        !self.negotiated.markers_tx && (!self.negotiated.crc || source.is_stable()) && !source.is_in_file()
     }
 
     /// Fills the train with Responses, the first of which may be lent. Messages of this end wait

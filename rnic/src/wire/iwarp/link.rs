@@ -10,6 +10,7 @@ use rddp_mpa::{Deframer, Framer, Framing, LARGE_FPDU, MAX_ULPDU, Negotiated};
 use rddp_rdma::ConnectOptions;
 use rddp_rdmap::{Place, SendCounters, Stream, StreamConfig, TerminateRepr};
 
+use super::ahead::Ahead;
 use super::direct::Direct;
 use super::emss::Emss;
 use super::ending::Ending;
@@ -52,6 +53,10 @@ pub(crate) struct Link {
     /// Verdicts on the memory that was sent last.
     pub(super) verdicts: Verdicts,
     pub(super) out: OutBuffer,
+    /// Octets of the Response at hand, if its source is a file.
+    pub(super) ahead: Ahead,
+    /// Octets of the message of this end that is being sent, if its source is a file.
+    pub(super) own_ahead: Ahead,
     /// Octets from where a TCP segment began to the end of `out`.
     pub(super) unaligned: usize,
     /// `None` before TCP was asked for the first time.
@@ -59,7 +64,7 @@ pub(crate) struct Link {
     /// TCP took the last write in part, and may end a segment where it stopped: its rest ends one,
     /// so that what follows begins one (RFC 5044 §5.1).
     pub(super) slipped: bool,
-    /// Memory of `out` that the device's budget counts.
+    /// Memory of `out` and of what was read ahead that the device's budget counts.
     pub(super) kept: usize,
     /// Octets at the front of the next FPDU that are here already.
     pub(super) partial: Vec<u8>,
@@ -122,6 +127,8 @@ impl Link {
             large: if negotiated.large_fpdus { rddp_mpa::mulpdu(LARGE_FPDU, false) } else { 0 },
             verdicts: Verdicts::default(),
             out: OutBuffer::default(),
+            ahead: Ahead::default(),
+            own_ahead: Ahead::default(),
             unaligned: 0,
             emss: None,
             slipped: false,

@@ -6,7 +6,7 @@
 //! | `opening` | the MPA startup |
 //! | `first`, `ending` | how it begins and ends |
 //! | `build`, `responses`, `train` | requests and Responses become FPDUs, FPDUs a train |
-//! | `lend` | Responses become a train without a copy |
+//! | `lend`, `ahead` | Responses become a train without a copy; they are read out of files |
 //! | `emss` | the size of segments, and when TCP is asked for it |
 //! | `tx`, `out`, `arena` | the train is handed to TCP; what TCP does not take is kept |
 //! | `short` | a short message is handed to TCP without any of these |
@@ -14,6 +14,7 @@
 //! | `deliver`, `place`, `direct` | FPDUs become placed payload and completions |
 //! | `in_kernel` | payload that the kernel has placed is confirmed |
 
+mod ahead;
 mod arena;
 mod build;
 mod deliver;

@@ -76,7 +76,7 @@ impl OutBuffer {
         self.taken += count;
         if self.is_empty() {
             self.taken = 0;
-            leave(std::mem::take(&mut self.octets));
+            std::mem::take(&mut self.octets).leave(&SPARE);
         }
     }
 
@@ -86,20 +86,10 @@ impl OutBuffer {
         if self.octets.capacity() > 2 * self.owed().len() {
             let rest = Arena::of(self.owed().to_vec());
             self.taken = 0;
-            leave(std::mem::replace(&mut self.octets, rest));
+            std::mem::replace(&mut self.octets, rest).leave(&SPARE);
         }
         self.octets.capacity()
     }
-}
-
-/// Leaves memory to the next that needs some, if it is more than what is there.
-fn leave(mut arena: Arena) {
-    arena.clear();
-    // A thread that ends leaves nothing.
-    let _ = SPARE.try_with(|place| {
-        let spare = place.take();
-        place.set(if arena.capacity() > spare.capacity() { arena } else { spare });
-    });
 }
 
 #[cfg(test)]

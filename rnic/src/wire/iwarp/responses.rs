@@ -133,7 +133,9 @@ impl Link {
         if !segments.admit(octets) {
             return Ok(Next::Waits);
         }
+        let ahead = &mut self.ahead;
         let fill = |offset: usize, out: &mut [u8]| match &source {
+            Some(source) if source.is_in_file() => ahead.copy_to(source, offset, out),
             Some(source) => source.copy_to(offset, out),
             None => Ok(()),
         };
@@ -144,6 +146,9 @@ impl Link {
         self.unaligned += octets;
         if let Some(Response::Read(response)) = self.stream.next_response() {
             response.advance(segment.len);
+        }
+        if segment.last {
+            self.ahead.forget();
         }
         Ok(Next::Queued { last: segment.last })
     }

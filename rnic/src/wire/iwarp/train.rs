@@ -15,6 +15,7 @@ use rddp_iwarp::{Gather, Record, Segments, Taken, push_copied, push_gathered, ta
 use rddp_mpa::Framer;
 use smallvec::SmallVec;
 
+use super::ahead::Ahead;
 use super::arena::Arena;
 use super::lend::Answered;
 use crate::mem::{Claim, Faulted, Grant, Piece, SendFlags, send_vectored};
@@ -47,26 +48,37 @@ pub(super) enum Source<'a> {
     Granted(&'a mut Grants),
     /// Memory that may change between its CRC and the write.
     Shared(&'a mut Grants),
+    /// Memory some or all of which is in a file, with what has been read of that.
+    InFile(&'a mut Grants, &'a mut Ahead),
     Inline(&'a [u8]),
 }
 
 impl Source<'_> {
     /// Copies from the payload, beginning `offset` octets into it.
     #[inline]
-    fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), Faulted> {
+    fn copy_to(&mut self, offset: usize, out: &mut [u8]) -> Result<(), Faulted> {
         match self {
             Source::Inline(octets) => {
                 out.copy_from_slice(&octets[offset..offset + out.len()]);
                 Ok(())
             }
-            Source::Granted(grants) | Source::Shared(grants) => copy_gathered(grants, offset, out),
+            Source::Granted(grants) | Source::Shared(grants) => {
+                copy_gathered(grants, offset, out, Grant::copy_to)
+            }
+            Source::InFile(grants, ahead) => copy_gathered(grants, offset, out, |grant, offset, out| {
+                if grant.is_in_file() {
+                    ahead.copy_to(grant, offset, out)
+                } else {
+                    grant.copy_to(offset, out)
+                }
+            }),
         }
     }
 
     /// Lets go of its memory.
     #[inline]
     fn let_go(&mut self) {
-        if let Source::Granted(grants) | Source::Shared(grants) = self {
+        if let Source::Granted(grants) | Source::Shared(grants) | Source::InFile(grants, _) = self {
             grants.clear();
         }
     }
@@ -185,7 +197,8 @@ impl Train {
         }
         let framing = framer.framing();
         let is_copied = match payload {
-            Source::Inline(_) => true,
+            // What is in a file is read whole, then summed.
+            Source::Inline(_) | Source::InFile(..) => true,
             Source::Granted(_) => payload_len <= COPY_UP_TO || framing.markers || self.copies,
             Source::Shared(_) => false,
         };
@@ -195,7 +208,7 @@ impl Train {
             push_gathered(self, framer, header, payload_len, |train, crc| match &mut payload {
                 Source::Granted(grants) => train.lend(grants, framing.crc.then_some(crc)),
                 Source::Shared(grants) => train.copy_and_sum(grants, crc),
-                Source::Inline(_) => Ok(None),
+                Source::Inline(_) | Source::InFile(..) => Ok(None),
             })?
         };
         if !pushed {
@@ -330,7 +343,13 @@ impl Gather for Train {
 }
 
 /// Copies from the gather list, beginning `offset` octets into it.
-fn copy_gathered(grants: &[Grant], mut offset: usize, mut out: &mut [u8]) -> Result<(), Faulted> {
+#[inline]
+fn copy_gathered(
+    grants: &[Grant],
+    mut offset: usize,
+    mut out: &mut [u8],
+    mut copy: impl FnMut(&Grant, usize, &mut [u8]) -> Result<(), Faulted>,
+) -> Result<(), Faulted> {
     for grant in grants {
         if offset >= grant.len() {
             offset -= grant.len();
@@ -338,7 +357,7 @@ fn copy_gathered(grants: &[Grant], mut offset: usize, mut out: &mut [u8]) -> Res
         }
         let count = out.len().min(grant.len() - offset);
         let (now, later) = out.split_at_mut(count);
-        grant.copy_to(offset, now)?;
+        copy(grant, offset, now)?;
         out = later;
         offset = 0;
         if out.is_empty() {

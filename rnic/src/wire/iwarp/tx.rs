@@ -241,7 +241,7 @@ impl Link {
     /// is still promised.
     #[inline]
     pub(super) fn note_taken(&mut self, watch: &mut Watch, cx: &Context<'_>, taken: usize, total: usize) {
-        let kept = self.out.settle();
+        let kept = self.out.settle() + self.ahead.kept() + self.own_ahead.kept();
         cx.attrs.device.promised.release(std::mem::replace(&mut self.kept, kept));
         cx.attrs.device.promised.charge(kept);
         watch.blocked = taken < total;
