@@ -1,7 +1,9 @@
 //! A program's handles on registered memory: regions and windows.
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::io;
+use std::ops::{Bound, Range, RangeBounds};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rddp_ddp::Stag;
@@ -149,6 +151,44 @@ impl MemoryRegion {
     /// Copies octets out of the region.
     pub fn read_into(&self, offset: usize, out: &mut [u8]) -> Result<(), MemError> {
         self.0.here()?.region.read_at(offset, out)
+    }
+
+    /// Reads octets of a file, from `at` on, into a range of the region, without a copy in between
+    /// (`pread`). Returns how many there were: fewer than the range has where the file ends.
+    ///
+    /// The file may change meanwhile: the octets are those that the kernel found there. Until the
+    /// call returns, deregistering memory of the program's own waits for it.
+    ///
+    /// ```
+    /// use rddp_rnic::{Access, Rnic};
+    /// let region = Rnic::open()?.alloc_pd().allocate(4096, Access::REMOTE_READ)?;
+    /// let file = std::fs::File::open("Cargo.toml")?;
+    /// let count = region.read_from(&file, 1, 100..110)?;
+    /// assert_eq!((count, region.read(100, 7)?), (10, b"package".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The file's; EFAULT for memory of the program's own that has gone bad, where octets before it
+    /// may have been read; and a [`MemError`] inside for a range that is not in the region, or that
+    /// may not be written.
+    pub fn read_from(&self, file: impl AsFd, at: u64, range: Range<usize>) -> io::Result<usize> {
+        self.0.here()?.region.read_file(file.as_fd(), at, range)
+    }
+
+    /// Writes a range of the region to a file, from `at` on, without a copy in between (`pwrite`).
+    /// What a peer writes there meanwhile may be written, too.
+    ///
+    /// # Errors
+    /// As for [`read_from`](Self::read_from); a part may have been written.
+    pub fn write_to(&self, file: impl AsFd, at: u64, range: Range<usize>) -> io::Result<()> {
+        self.0.here()?.region.write_file(file.as_fd(), at, range)
+    }
+
+    /// Returns the CRC-32C of a range of the region. If a peer writes there meanwhile, it is that
+    /// of a mixture.
+    pub fn crc32c(&self, range: Range<usize>) -> Result<u32, MemError> {
+        self.0.here()?.region.crc(range)
     }
 
     /// Returns the number at `offset`, whole. What was written before it, here by

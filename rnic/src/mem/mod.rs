@@ -17,6 +17,7 @@
 //! | `region`, `window`, `access`, `status` | regions and windows, their rights and lives |
 //! | `stag`, `table`, `slot` | STags: chosen, checked and invalidated, found without a lock |
 //! | `grant`, `octets`, `io`, `calls` | copies, sums, atomics and socket calls on what was granted |
+//! | `positioned` | files read into a region and written from it |
 //! | `map`, `unlisted`, `filesystem`, `writers` | is a range mapped; who else may change it |
 //! | `file` | ranges of files that are not mapped |
 //! | `alloc`, `shown` | memory of our own; counters that other processes read |
@@ -33,6 +34,7 @@ mod grant;
 mod io;
 mod map;
 mod octets;
+mod positioned;
 mod region;
 mod shown;
 mod slot;

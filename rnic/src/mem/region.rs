@@ -133,6 +133,25 @@ impl Region {
         Ok(())
     }
 
+    /// Returns the CRC-32C of the octets in `range`, also while the STag is invalid.
+    pub fn crc(&self, range: Range<usize>) -> Result<u32, MemError> {
+        let (from, _alive) = self.reach(&range, false)?;
+        // SAFETY: `reach` found the range inside the region, and `_alive` keeps it registered.
+        Ok(unsafe { octets::sum(self.is_lent(), from, range.len(), 0)? })
+    }
+
+    /// Returns the address of a range, and what keeps it registered. With `write` the octets may be
+    /// written there.
+    pub(super) fn reach(
+        &self,
+        range: &Range<usize>,
+        write: bool,
+    ) -> Result<(NonNull<u8>, impl Sized + use<'_>), MemError> {
+        let alive = self.memory.hold()?;
+        let first = self.memory.at(range.start, range.len())?;
+        if write && !self.memory.writable { Err(MemError::ReadOnly) } else { Ok((first, alive)) }
+    }
+
     /// Does what [`Grant::fetch_modify_u64`](super::Grant::fetch_modify_u64) does to the number at
     /// `offset`, also while the STag is invalid. A region that is not writable is only read, and
     /// refused where `writes` is set.

@@ -4,6 +4,8 @@ mod cost;
 mod invalidation;
 mod lifecycle;
 mod order;
+#[cfg(not(miri))] // which has no memfds
+mod positioned;
 mod registering;
 mod rights;
 mod stress;

@@ -1,0 +1,61 @@
+//! Files read into registered memory, and written from it, without a copy in between: `pread` and
+//! `pwrite`.
+//!
+//! The kernel copies, and no reference to the octets is made. Where memory that a program lent has
+//! gone bad, the call says so (EFAULT), as `read_at` and `write_at` do by the fault guard.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use libc::{c_void, off64_t};
+
+use super::region::Region;
+
+impl Region {
+    /// Reads octets of a file, from `at` on, into `range`, also while the STag is invalid. Returns
+    /// how many there were: fewer than the range has where the file ends.
+    pub fn read_file(&self, file: BorrowedFd<'_>, at: u64, range: Range<usize>) -> io::Result<usize> {
+        let (to, _alive) = self.reach(&range, true).map_err(io::Error::other)?;
+        let fd = file.as_raw_fd();
+        // SAFETY: `reach` found `range` in live memory that may be written, and `_alive` keeps it
+        // registered; the kernel writes at most `len` octets from `done` on, which are inside.
+        whole(range.len(), at, |done, len, at| unsafe {
+            libc::pread64(fd, to.add(done).as_ptr().cast::<c_void>(), len, at)
+        })
+    }
+
+    /// Writes the octets in `range` to a file, from `at` on, also while the STag is invalid.
+    pub fn write_file(&self, file: BorrowedFd<'_>, at: u64, range: Range<usize>) -> io::Result<()> {
+        let (from, _alive) = self.reach(&range, false).map_err(io::Error::other)?;
+        let fd = file.as_raw_fd();
+        // SAFETY: as above, and the kernel only reads.
+        let written = whole(range.len(), at, |done, len, at| unsafe {
+            libc::pwrite64(fd, from.add(done).as_ptr().cast::<c_void>(), len, at)
+        })?;
+        if written == range.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+}
+
+/// Repeats a call, which is given how many octets are done, how many are left and their place in
+/// the file, until none are left or it moves none. Returns how many it has moved.
+fn whole(
+    len: usize,
+    at: u64,
+    mut call: impl FnMut(usize, usize, off64_t) -> libc::ssize_t,
+) -> io::Result<usize> {
+    let mut done = 0;
+    while done < len {
+        let place = at.checked_add(done as u64).and_then(|place| off64_t::try_from(place).ok());
+        let place = place.ok_or(io::ErrorKind::InvalidInput)?;
+        match usize::try_from(call(done, len - done, place)) {
+            Ok(0) => break,
+            Ok(moved) => done += moved,
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+    Ok(done)
+}
