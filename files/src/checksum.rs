@@ -8,10 +8,12 @@ use std::thread;
 use crc_fast::{CrcAlgorithm, Digest as Crc};
 use rddp_command::failure::Failure;
 use rddp_command::units::about;
+use rddp_rnic::MemError;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::files::FileError;
+use super::part::Part;
 
 /// Octets that are read at a time.
 pub(super) const CHUNK: usize = 1 << 20;
@@ -40,14 +42,16 @@ pub enum Check {
 
 impl Check {
     /// Returns the checksum of a chunk, where chunks have one.
-    pub(super) fn of_chunk(self, octets: &[u8]) -> Option<u32> {
-        (self != Check::None).then(|| crc_fast::crc32_iscsi(octets))
+    pub(super) fn of_chunk(self, octets: &Part<'_>) -> Result<Option<u32>, MemError> {
+        (self != Check::None).then(|| octets.crc()).transpose()
     }
 }
 
 /// SHA-256 over the octets that pass, where it is asked for. A thread computes it for long files.
 pub(super) struct Checksum {
     hash: Option<Hash>,
+    /// The buffer for octets that come from registered memory.
+    kept: Vec<u8>,
     /// Octets of holes so far.
     zeros: u64,
 }
@@ -64,7 +68,8 @@ enum Work {
 
 impl Checksum {
     pub(super) fn new(check: Check) -> Self {
-        Checksum { hash: (check == Check::Sha256).then(|| Hash::Here(Sha256::new())), zeros: 0 }
+        let hash = (check == Check::Sha256).then(|| Hash::Here(Sha256::new()));
+        Checksum { hash, kept: Vec::new(), zeros: 0 }
     }
 
     pub(super) fn add(&mut self, octets: &[u8]) {
@@ -79,6 +84,16 @@ impl Checksum {
             // The thread ends after this end is dropped.
             Some(Hash::There(work)) => drop(work.send(Work::Add(octets.to_vec()))),
         }
+    }
+
+    /// Adds octets of registered memory.
+    pub(super) fn add_part(&mut self, octets: &Part<'_>) -> Result<(), MemError> {
+        if self.hash.is_some() {
+            let mut kept = std::mem::take(&mut self.kept);
+            self.add(octets.copied(&mut kept)?);
+            self.kept = kept;
+        }
+        Ok(())
     }
 
     /// Adds the octets of a hole. `tick` is called now and then: a hole costs the other end nothing

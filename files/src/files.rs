@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use rddp_command::failure::{Failure, FailureKind, MORE_FILES, printable_name};
+use rddp_rnic::MemError;
 use sha2::{Digest, Sha256};
 
 /// The suffix to the name of a file that is not complete. No other file is put or got under a name
@@ -92,6 +93,11 @@ impl FileError {
             FileError::Stopped(stopped) => stopped.clone(),
             _ => failure(&self),
         }
+    }
+
+    /// An error of the memory that octets of a file go through.
+    pub(super) fn memory(error: MemError) -> Self {
+        FileError::Stopped(error.into())
     }
 
     /// An error of writing to a file.

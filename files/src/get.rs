@@ -191,7 +191,7 @@ impl Get<'_> {
     async fn take(&mut self, buffers: &MemoryRegion, slot: u64) -> Result<usize, Failure> {
         let slot = usize::try_from(slot).unwrap_or(SLOTS);
         let chunk = self.arrived.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;
-        let octets = buffers.read(slot * SLOT, chunk.len)?;
+        let octets = chunk.part(buffers);
         chunk.check_octets(&octets, self.check)?;
         self.talk.say(&ToServer::Free { slot })?;
         let hub = self.talk.hub.clone();

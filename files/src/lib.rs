@@ -9,6 +9,7 @@
 //! | `tasks` | many transfers on one thread |
 //! | `files`, `checksum` | paths that stay inside; CRC-32C and SHA-256 |
 //! | `source`, `stdin`, `partial` | files that are sent, files that arrive |
+//! | `part` | their octets, in registered memory |
 //! | `target`, `sink`, `stream` | the destination of a get: a file, or something else |
 //! | `put`, `get` | the client |
 //! | `tree` | several files and trees, and `ls` |
@@ -22,6 +23,7 @@ mod checksum;
 mod files;
 mod get;
 mod greeting;
+mod part;
 mod partial;
 mod patience;
 mod protocol;

@@ -18,6 +18,7 @@ use rddp_command::units::about;
 
 use super::checksum::{Check, Checksum, beginning};
 use super::files::{FileError, Spot, not_reserved, part_of, regular, set_mode};
+use super::part::Part;
 use super::protocol::Time;
 use super::tasks::Hub;
 
@@ -41,6 +42,8 @@ pub(super) struct Partial {
     check: Check,
     /// The checksum over all octets so far.
     checksum: Checksum,
+    /// The buffer for octets that come from registered memory, and have to be copied.
+    kept: Vec<u8>,
     /// The end of the octets so far. Holes before it are not filled.
     len: u64,
     synced: u64,
@@ -99,7 +102,8 @@ impl Partial {
         replaces(&spot.dir, &spot.name, clobber, &spot.shown())?;
         let file = lock(&spot, &part, hub).await?;
         let checksum = Checksum::new(check);
-        Ok(Partial { spot, part, file, check, checksum, len: 0, synced: 0, over: false, clobber })
+        let kept = Vec::new();
+        Ok(Partial { spot, part, file, check, checksum, kept, len: 0, synced: 0, over: false, clobber })
     }
 
     /// Returns whether a file with the final name exists.
@@ -159,7 +163,33 @@ impl Partial {
         self.file.write_all_at(octets, offset).map_err(|error| self.wrong(error))?;
         self.checksum.add_zeros(offset - self.len, tick).await?;
         self.checksum.add(octets);
-        self.len = offset + octets.len() as u64;
+        self.has(offset + octets.len() as u64, hub).await
+    }
+
+    /// Writes octets of registered memory as [`Partial::append`] does.
+    pub(super) async fn append_part(
+        &mut self,
+        offset: u64,
+        octets: &Part<'_>,
+        hub: &Hub,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
+        if self.check == Check::Sha256 {
+            // A peer can write to this memory at any time: the file is to have the octets that are
+            // summed.
+            let mut kept = std::mem::take(&mut self.kept);
+            self.append(offset, octets.copied(&mut kept).map_err(FileError::memory)?, hub, tick).await?;
+            self.kept = kept;
+            return Ok(());
+        }
+        let written = octets.memory.write_to(&*self.file, offset, octets.range.clone());
+        written.map_err(|error| self.wrong(error))?;
+        self.has(offset + octets.len() as u64, hub).await
+    }
+
+    /// Notes that the octets end there. Now and then they must reach the disk.
+    async fn has(&mut self, len: u64, hub: &Hub) -> Result<(), FileError> {
+        self.len = len;
         if self.len - self.synced >= SYNC_EVERY {
             self.sync(hub).await?;
             self.synced = self.len;

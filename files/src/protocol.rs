@@ -22,6 +22,7 @@ use rddp_rnic::{MemoryRegion, Remote, Stag};
 use serde::{Deserialize, Serialize};
 
 use super::checksum::Check;
+use super::part::Part;
 
 /// Pieces of a file that are under way at a time, and the octets of each. Both limit the memory
 /// that one client can make the server use.
@@ -307,9 +308,14 @@ impl Chunk {
         if fits { Ok(()) } else { Err(out_of_step()) }
     }
 
+    /// Returns the octets of the chunk in the memory of this end.
+    pub(super) fn part<'a>(&self, slots: &'a MemoryRegion) -> Part<'a> {
+        Part::of_slot(slots, self.slot, self.len)
+    }
+
     /// Checks the octets of the chunk, where it has a CRC that `check` asks for.
-    pub(super) fn check_octets(&self, octets: &[u8], check: Check) -> Result<(), Failure> {
-        if check.of_chunk(octets) == self.crc {
+    pub(super) fn check_octets(&self, octets: &Part<'_>, check: Check) -> Result<(), Failure> {
+        if check.of_chunk(octets)? == self.crc {
             return Ok(());
         }
         Err(Failure::mismatch("octets changed on their way: their crc32c does not match"))
@@ -330,6 +336,8 @@ pub(super) fn out_of_step() -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use rddp_rnic::{Access, Rnic};
+
     use super::*;
 
     #[test]
@@ -366,11 +374,16 @@ mod tests {
 
     #[test]
     fn octets_have_the_crc_that_was_agreed_on() {
-        let chunk = |crc| Chunk { slot: 0, offset: 0, len: 9, crc };
-        assert!(chunk(Some(0xe306_9283)).check_octets(b"123456789", Check::Crc32c).is_ok());
-        assert!(chunk(Some(0xe306_9284)).check_octets(b"123456789", Check::Crc32c).is_err());
-        assert!(chunk(None).check_octets(b"123456789", Check::Sha256).is_err());
-        assert!(chunk(None).check_octets(b"123456789", Check::None).is_ok());
+        let slots = Rnic::open().unwrap().alloc_pd().allocate(2 * SLOT, Access::LOCAL_WRITE).unwrap();
+        slots.write(SLOT, b"123456789").unwrap();
+        let checked = |crc, check| {
+            let chunk = Chunk { slot: 1, offset: 0, len: 9, crc };
+            chunk.check_octets(&chunk.part(&slots), check)
+        };
+        assert!(checked(Some(0xe306_9283), Check::Crc32c).is_ok());
+        assert!(checked(Some(0xe306_9284), Check::Crc32c).is_err());
+        assert!(checked(None, Check::Sha256).is_err());
+        assert!(checked(None, Check::None).is_ok());
     }
 
     /// A `Want` about all that may be offered at a time fits into one message.

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rddp_command::failure::{Failure, FailureKind};
-use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr};
+use rddp_rnic::{Access, Rnic, SendWr};
 
 use super::Options;
 use super::checksum::Check;
 use super::files::{FileError, local_file};
+use super::part::Part;
 use super::patience::patiently;
 use super::protocol::{Chunk, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step};
 use super::remote::RemoteFile;
@@ -168,15 +169,17 @@ impl Put<'_> {
                 progress.at(ends[slot]);
                 continue;
             }
-            let Some((offset, octets)) = self.next(most, &mut free).await? else {
+            let Some(&slot) = free.last() else { continue };
+            let room = Part::of_slot(&buffers, slot, most);
+            let Some((offset, len)) = self.next(&room, &mut free).await? else {
                 is_more = false;
                 continue;
             };
-            let slot = free.pop().ok_or_else(out_of_step)?;
-            end = offset + octets.len() as u64;
+            free.retain(|other| *other != slot);
+            end = offset + len as u64;
             ends[slot] = end;
-            progress.carries(octets.len());
-            self.write_chunk(&buffers, window, (slot, offset), &octets)?;
+            progress.carries(len);
+            self.write_chunk(&room.first(len), window, (slot, offset))?;
             progress.hold_back(end, limit)?;
         }
         Ok(match &self.input {
@@ -185,14 +188,18 @@ impl Put<'_> {
         })
     }
 
-    /// Returns the next octets and their offset. While standard input has none, the server's
-    /// messages are heard.
-    async fn next(&mut self, most: usize, free: &mut Vec<usize>) -> Result<Option<(u64, Vec<u8>)>, Failure> {
+    /// Reads the next octets into `room`; returns their offset and number. While standard input has
+    /// none, the server's messages are heard.
+    async fn next(
+        &mut self,
+        room: &Part<'_>,
+        free: &mut Vec<usize>,
+    ) -> Result<Option<(u64, usize)>, Failure> {
         match &mut self.input {
             Input::File(source) => {
                 let talk = &mut *self.talk;
                 let mut tick = async || talk.say_busy(&ToServer::Busy).await;
-                source.next(most, &mut tick).await.map_err(failed)
+                source.next(room, &mut tick).await.map_err(failed)
             }
             Input::Stdin(stdin) => {
                 while !stdin.is_ready() {
@@ -203,7 +210,7 @@ impl Put<'_> {
                         None => self.talk.say_busy(&ToServer::Busy).await?,
                     }
                 }
-                stdin.next(most)
+                stdin.next(room)
             }
         }
     }
@@ -211,15 +218,12 @@ impl Put<'_> {
     /// Writes octets of the file into a slot of the server, and announces them.
     fn write_chunk(
         &mut self,
-        buffers: &MemoryRegion,
+        octets: &Part<'_>,
         window: Window,
         (slot, offset): (usize, u64),
-        octets: &[u8],
     ) -> Result<(), Failure> {
-        let at = slot * SLOT;
-        buffers.write(at, octets)?;
-        let write = SendWr::write(WRITE, buffers.sge(at..at + octets.len()), window.slot(slot));
-        let crc = self.check.of_chunk(octets);
+        let write = SendWr::write(WRITE, octets.memory.sge(octets.range.clone()), window.slot(slot));
+        let crc = self.check.of_chunk(octets)?;
         self.talk.say_behind(Some(write), &ToServer::Chunk(Chunk { slot, offset, len: octets.len(), crc }))
     }
 }

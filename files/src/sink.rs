@@ -4,6 +4,7 @@ use rddp_command::failure::Failure;
 
 use super::checksum::Check;
 use super::files::FileError;
+use super::part::Part;
 use super::partial::{Clobber, Last, Partial};
 use super::stream::Stream;
 use super::target::Target;
@@ -81,13 +82,13 @@ impl Sink {
     pub(super) async fn append(
         &mut self,
         offset: u64,
-        octets: &[u8],
+        octets: &Part<'_>,
         hub: &Hub,
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {
         match self {
-            Sink::Partial(partial) => partial.append(offset, octets, hub, tick).await,
-            Sink::Stream(stream) => stream.append(offset, octets, tick).await,
+            Sink::Partial(partial) => partial.append_part(offset, octets, hub, tick).await,
+            Sink::Stream(stream) => stream.append_part(offset, octets, tick).await,
         }
     }
 

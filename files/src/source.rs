@@ -2,7 +2,7 @@
 //! meanwhile.
 
 use std::fs::{File, Metadata};
-use std::io::{ErrorKind, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, SystemTime};
@@ -13,6 +13,7 @@ use rddp_command::failure::Failure;
 
 use super::checksum::{Check, Checksum, beginning};
 use super::files::FileError;
+use super::part::Part;
 use super::protocol::Time;
 use super::tasks::Hub;
 
@@ -150,13 +151,13 @@ impl Source {
         Ok(0)
     }
 
-    /// Reads the next octets, at most `most`, and returns their offset. `None` at the end. `tick`
-    /// is called now and then.
+    /// Reads the next octets, at most as many as `room` has, into its beginning, and returns their
+    /// offset and number. `None` at the end. `tick` is called now and then.
     pub(super) async fn next(
         &mut self,
-        most: usize,
+        room: &Part<'_>,
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
-    ) -> Result<Option<(u64, Vec<u8>)>, FileError> {
+    ) -> Result<Option<(u64, usize)>, FileError> {
         let size = self.size();
         let (from, to) = match self.is_sparse {
             true => extent(&self.file, self.at, size),
@@ -167,14 +168,14 @@ impl Source {
         if from >= size {
             return Ok(None);
         }
-        let mut octets = vec![0; usize::try_from(to - from).unwrap_or(most).min(most)];
-        self.file.read_exact_at(&mut octets, from).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => FileError::Changed(self.name.clone()),
-            _ => self.wrong(error),
-        })?;
-        self.checksum.add(&octets);
+        let octets = room.first(usize::try_from(to - from).unwrap_or(usize::MAX));
+        let read = octets.memory.read_from(&self.file, from, octets.range.clone());
+        if read.map_err(|error| self.wrong(error))? < octets.len() {
+            return Err(FileError::Changed(self.name.clone()));
+        }
+        self.checksum.add_part(&octets).map_err(FileError::memory)?;
         self.at += octets.len() as u64;
-        Ok(Some((from, octets)))
+        Ok(Some((from, octets.len())))
     }
 
     /// Checks that the octets that were read are one version of the file, not parts of two; `again`
@@ -227,7 +228,7 @@ pub(super) fn extent(file: &File, at: u64, size: u64) -> (u64, u64) {
 mod tests {
     use std::fs;
 
-    use rddp_rnic::Rnic;
+    use rddp_rnic::{Access, Rnic};
 
     use super::*;
 
@@ -255,11 +256,12 @@ mod tests {
         file.write_all_at(b"middle", 1 << 20).unwrap();
         file.set_len(2 << 20).unwrap();
         let mut source = hub.run(Source::new(file, "file", Check::Sha256, &hub)).unwrap().unwrap();
+        let memory = hub.rnic.alloc_pd().allocate(1 << 16, Access::LOCAL_WRITE).unwrap();
+        let room = Part::of_slot(&memory, 0, memory.len());
         let mut sent = 0;
-        let next =
-            |source: &mut Source| hub.run(source.next(1 << 16, &mut async || Ok(()))).unwrap().unwrap();
+        let next = |source: &mut Source| hub.run(source.next(&room, &mut async || Ok(()))).unwrap().unwrap();
         while let Some((_, octets)) = next(&mut source) {
-            sent += octets.len();
+            sent += octets;
         }
         assert!((6..1 << 19).contains(&sent), "{sent}");
         let mut whole = Checksum::new(Check::Sha256);

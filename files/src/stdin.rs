@@ -7,16 +7,19 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rddp_command::failure::Failure;
 
 use super::checksum::{Check, Checksum};
+use super::part::Part;
 
 pub(super) struct Stdin {
     checksum: Checksum,
+    /// The buffer into which octets are read.
+    kept: Vec<u8>,
     /// The offset of the next octet.
     at: u64,
 }
 
 impl Stdin {
     pub(super) fn new(check: Check) -> Self {
-        Stdin { checksum: Checksum::new(check), at: 0 }
+        Stdin { checksum: Checksum::new(check), kept: Vec::new(), at: 0 }
     }
 
     pub(super) fn checksum(&self) -> String {
@@ -31,21 +34,24 @@ impl Stdin {
         nix::poll::poll(&mut fds, PollTimeout::from(100u8)) != Ok(0)
     }
 
-    /// Reads the next octets, at most `most`, and returns their offset. `None` at the end.
-    pub(super) fn next(&mut self, most: usize) -> Result<Option<(u64, Vec<u8>)>, Failure> {
-        let mut octets = vec![0; most];
+    /// Reads the next octets, at most as many as `room` has, into its beginning, and returns their
+    /// offset and number. `None` at the end.
+    pub(super) fn next(&mut self, room: &Part<'_>) -> Result<Option<(u64, usize)>, Failure> {
+        // A pipe cannot be read into registered memory: it has no positions.
+        self.kept.resize(room.len(), 0);
         let count = loop {
             // Not the buffered handle, since `poll` does not know what it has in store.
-            match io::Read::read(&mut raw()?, &mut octets) {
+            match io::Read::read(&mut raw()?, &mut self.kept) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 read => break read.map_err(|error| failed(&error))?,
             }
         };
-        octets.truncate(count);
-        self.checksum.add(&octets);
+        let octets = &self.kept[..count];
+        room.memory.write(room.range.start, octets)?;
+        self.checksum.add(octets);
         let at = self.at;
         self.at += count as u64;
-        Ok((count > 0).then_some((at, octets)))
+        Ok((count > 0).then_some((at, count)))
     }
 }
 

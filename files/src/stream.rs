@@ -11,6 +11,7 @@ use rddp_command::failure::{Failure, FailureKind};
 
 use super::checksum::{CHUNK, Check, Checksum};
 use super::files::FileError;
+use super::part::Part;
 
 /// Octets that a pipe which can be written to accepts without waiting (POSIX's `PIPE_BUF`, on
 /// Linux).
@@ -20,12 +21,14 @@ pub(super) struct Stream {
     file: File,
     name: String,
     checksum: Checksum,
+    /// The buffer for octets that come from registered memory.
+    kept: Vec<u8>,
     len: u64,
 }
 
 impl Stream {
     pub(super) fn new(file: File, name: &str, check: Check) -> Self {
-        Stream { file, name: name.to_owned(), checksum: Checksum::new(check), len: 0 }
+        Stream { file, name: name.to_owned(), checksum: Checksum::new(check), kept: Vec::new(), len: 0 }
     }
 
     pub(super) fn name(&self) -> String {
@@ -54,6 +57,19 @@ impl Stream {
             self.write(&zeros[..len], tick).await?;
         }
         self.write(octets, tick).await
+    }
+
+    /// Writes octets of registered memory as [`Stream::append`] does.
+    pub(super) async fn append_part(
+        &mut self,
+        offset: u64,
+        octets: &Part<'_>,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
+        let mut kept = std::mem::take(&mut self.kept);
+        self.append(offset, octets.copied(&mut kept).map_err(FileError::memory)?, tick).await?;
+        self.kept = kept;
+        Ok(())
     }
 
     async fn write(

@@ -14,6 +14,7 @@ use super::startups::Entry;
 use super::workers::Newcomer;
 use crate::checksum::Check;
 use crate::files::FileError;
+use crate::part::Part;
 use crate::partial::{Clobber, Last, Partial};
 use crate::protocol::{Chunk, MAX_PATH, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step};
 use crate::source::Source;
@@ -252,7 +253,6 @@ impl<'a> Client<'a> {
     ) -> Result<(String, u64), Failure> {
         let hub = self.talk.hub.clone();
         let most = known.unwrap_or(i64::MAX as u64);
-        let mut octets = vec![0; SLOT];
         loop {
             match self.hear().await? {
                 ToServer::Chunk(chunk) => {
@@ -260,15 +260,12 @@ impl<'a> Client<'a> {
                         Some(_) => chunk.check_ahead(partial.len(), most)?,
                         None => chunk.check(partial.len(), most)?,
                     }
-                    // The client can write to this memory at any time: only the octets that are
-                    // copied here count.
-                    let octets = &mut octets[..chunk.len];
-                    slots.read_into(chunk.slot * SLOT, octets)?;
-                    chunk.check_octets(octets, check)?;
-                    self.talk.say(&ToClient::Free { slot: chunk.slot })?;
+                    let octets = chunk.part(slots);
+                    chunk.check_octets(&octets, check)?;
                     let talk = &mut self.talk;
                     let mut tick = async || talk.say_busy(&ToClient::Busy).await;
-                    partial.append(chunk.offset, octets, &hub, &mut tick).await.map_err(refused)?;
+                    partial.append_part(chunk.offset, &octets, &hub, &mut tick).await.map_err(refused)?;
+                    self.talk.say(&ToClient::Free { slot: chunk.slot })?;
                     self.talk.moved(chunk.len);
                     hub.breathe().await;
                 }
@@ -338,17 +335,18 @@ impl<'a> Client<'a> {
                 }
                 continue;
             }
+            let Some(&slot) = free.last() else { continue };
             let talk = &mut self.talk;
             let mut tick = async || talk.say_busy(&ToClient::Busy).await;
-            let Some((offset, octets)) = source.next(SLOT, &mut tick).await.map_err(refused)? else {
+            let room = Part::of_slot(slots, slot, SLOT);
+            let Some((offset, len)) = source.next(&room, &mut tick).await.map_err(refused)? else {
                 is_more = false;
                 continue;
             };
-            let slot = free.pop().ok_or_else(out_of_step)?;
-            slots.write(slot * SLOT, &octets)?;
-            let crc = check.of_chunk(&octets);
-            self.talk.say(&ToClient::Chunk(Chunk { slot, offset, len: octets.len(), crc }))?;
-            lens[slot] = octets.len();
+            free.pop();
+            let crc = check.of_chunk(&room.first(len))?;
+            self.talk.say(&ToClient::Chunk(Chunk { slot, offset, len, crc }))?;
+            lens[slot] = len;
             self.talk.hub.breathe().await;
         }
         Ok(Given::Sent)

@@ -203,16 +203,16 @@ impl<'a> Command<'a> {
         talk.ask(&ToServer::GetTree { paths, recursive, names_only: false, terms })?;
         let window = window(talk, options).await?;
         let mut pipe = GetPipe::new(talk, window, options.timeout)?;
-        let mut octets = 0;
+        let (mut octets, mut kept) = (0, Vec::new());
         let left = loop {
-            let chunk = pipe.next().await?;
+            let chunk = pipe.next(&mut kept).await?;
             octets += chunk.len() as u64;
             self.progress.moved(chunk.len());
             self.progress.hold_back(octets, self.limit())?;
             let talk = &mut *pipe.talk;
             let mut tick = async || talk.say_busy(&ToServer::Busy).await;
             let before = arrival.counts.there();
-            let taken = arrival.take(&chunk, &mut tick).await.map_err(failed)?;
+            let taken = arrival.take(chunk, &mut tick).await.map_err(failed)?;
             self.progress.has_files(arrival.counts.there() - before);
             match taken {
                 Taken::More => {}

@@ -13,7 +13,7 @@ use super::arrival::Counts;
 use super::below::beneath;
 use super::left_out::{LeftOut, What};
 use super::pipe::Pipe;
-use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record};
+use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record, data_head};
 use super::refused::{Refused, Sent};
 use super::unread::{CHANGED, complain_unread, unread};
 use super::wanted::{Answer, Answers};
@@ -39,7 +39,10 @@ pub(crate) struct Depth {
 
 pub(crate) struct Departure<P> {
     pub(super) pipe: P,
-    chunk: Vec<u8>,
+    /// Octets of the chunk that is being filled.
+    filled: usize,
+    /// The buffer for records.
+    record: Vec<u8>,
     pub(super) depth: Depth,
     check: Check,
     share: Option<Share>,
@@ -81,7 +84,8 @@ impl<P: Pipe> Departure<P> {
     pub(crate) fn new(pipe: P, depth: Depth, terms: Terms, named: Named) -> Self {
         Departure {
             pipe,
-            chunk: Vec::with_capacity(SLOT),
+            filled: 0,
+            record: Vec::new(),
             depth,
             check: terms.check,
             share: terms.share,
@@ -322,36 +326,42 @@ impl<P: Pipe> Departure<P> {
             at = from;
             while at < to {
                 self.make_room(AROUND_DATA + WORTH.min((to - at) as usize)).await?;
-                let room = SLOT - self.chunk.len() - AROUND_DATA;
-                let mut octets = vec![0; usize::try_from(to - at).unwrap_or(room).min(room)];
-                if file.read_exact_at(&mut octets, at).is_err() {
+                let chunk = self.pipe.room().await.map_err(FileError::Stopped)?;
+                let (head, octets) = chunk.behind(self.filled).split(AROUND_DATA);
+                let octets = octets.first(usize::try_from(to - at).unwrap_or(SLOT));
+                let read = octets.memory.read_from(file, at, octets.range.clone());
+                if !read.is_ok_and(|count| count == octets.len()) {
                     return Ok(false);
                 }
-                checksum.add(&octets);
-                self.counts.carried += octets.len() as u64;
-                self.push(&Record::Data { offset: at, octets: &octets }).await?;
-                at += octets.len() as u64;
+                checksum.add_part(&octets).map_err(FileError::memory)?;
+                let crc = self.check.of_chunk(&octets).map_err(FileError::memory)?.unwrap_or(0);
+                head.fill(&data_head(at, octets.len(), crc)).map_err(FileError::memory)?;
+                let len = octets.len();
+                self.filled += AROUND_DATA + len;
+                self.counts.carried += len as u64;
+                at += len as u64;
             }
         }
         Ok(true)
     }
 
     pub(super) async fn push(&mut self, record: &Record<'_>) -> Result<(), FileError> {
-        // `octets` has made room for its records.
-        if !matches!(record, Record::Data { .. }) {
-            self.make_room(LONGEST).await?;
-        }
-        record.emit(self.check, &mut self.chunk);
+        self.make_room(LONGEST).await?;
+        self.record.clear();
+        record.emit(self.check, &mut self.record);
+        let chunk = self.pipe.room().await.map_err(FileError::Stopped)?;
+        chunk.behind(self.filled).fill(&self.record).map_err(FileError::memory)?;
+        self.filled += self.record.len();
         Ok(())
     }
 
     async fn make_room(&mut self, octets: usize) -> Result<(), FileError> {
-        if SLOT - self.chunk.len() < octets { self.flush().await } else { Ok(()) }
+        if SLOT - self.filled < octets { self.flush().await } else { Ok(()) }
     }
 
     async fn flush(&mut self) -> Result<(), FileError> {
-        self.pipe.send(&self.chunk).await.map_err(FileError::Stopped)?;
-        self.chunk.clear();
+        self.pipe.send(self.filled).map_err(FileError::Stopped)?;
+        self.filled = 0;
         self.pipe.hub().breathe().await;
         Ok(())
     }

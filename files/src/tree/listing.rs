@@ -38,9 +38,10 @@ async fn list_all(args: &Listing, hub: &Rc<Hub>) -> Result<(), Failure> {
     talk.ask(&ToServer::GetTree { paths, recursive: args.recursive, names_only: true, terms })?;
     let ToClient::Tree { window } = talk.hear(timeout).await? else { return Err(out_of_step()) };
     let mut pipe = GetPipe::new(&mut talk, window, timeout)?;
+    let mut kept = Vec::new();
     let (mut listed, mut left_out) = (Vec::new(), LeftOut::new(args.skip_special));
     let left = loop {
-        if let Some(left) = list(&pipe.next().await?, &mut listed, &mut left_out)? {
+        if let Some(left) = list(pipe.next(&mut kept).await?, &mut listed, &mut left_out)? {
             break left;
         }
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rddp_command::failure::Failure;
 use rddp_rnic::{Access, MemoryRegion, SendWr};
 
+use crate::part::Part;
 use crate::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, Want, Window, out_of_step};
 use crate::show::Progress;
 use crate::talk::{Next, Talk};
@@ -16,7 +17,11 @@ const WRITE: u64 = 1;
 
 /// A way for chunks of at most `SLOT` octets to the other end.
 pub(crate) trait Pipe {
-    async fn send(&mut self, octets: &[u8]) -> Result<(), Failure>;
+    /// Returns the slot of the next chunk, once one is free.
+    async fn room(&mut self) -> Result<Part<'_>, Failure>;
+
+    /// Sends the first `len` octets of the slot.
+    fn send(&mut self, len: usize) -> Result<(), Failure>;
 
     /// Waits until the other end has taken all chunks.
     async fn drain(&mut self) -> Result<(), Failure>;
@@ -36,22 +41,31 @@ pub(crate) trait Pipe {
 /// The slots that are free, and where the next chunk begins.
 struct Slots {
     free: Vec<usize>,
+    /// The slot of the chunk that is being filled.
+    filling: Option<usize>,
     offset: u64,
 }
 
 impl Slots {
     fn new() -> Self {
-        Slots { free: (0..SLOTS).collect(), offset: 0 }
+        Slots { free: (0..SLOTS).collect(), filling: None, offset: 0 }
     }
 
-    fn next(&mut self, len: usize) -> Option<Chunk> {
-        let chunk = Chunk { slot: self.free.pop()?, offset: self.offset, len, crc: None };
+    /// Returns the slot of the next chunk, if one is free.
+    fn next(&mut self) -> Option<usize> {
+        self.filling = self.filling.or_else(|| self.free.pop());
+        self.filling
+    }
+
+    /// Takes the slot of the next chunk, which has so many octets.
+    fn fill(&mut self, len: usize) -> Option<Chunk> {
+        let chunk = Chunk { slot: self.filling.take()?, offset: self.offset, len, crc: None };
         self.offset += len as u64;
         Some(chunk)
     }
 
     fn release(&mut self, slot: usize) -> Result<(), Failure> {
-        if slot >= SLOTS || self.free.contains(&slot) {
+        if slot >= SLOTS || self.filling == Some(slot) || self.free.contains(&slot) {
             return Err(out_of_step());
         }
         self.free.push(slot);
@@ -91,14 +105,18 @@ impl<'a> PutPipe<'a> {
 }
 
 impl Pipe for PutPipe<'_> {
-    async fn send(&mut self, octets: &[u8]) -> Result<(), Failure> {
-        if self.slots.free.is_empty() {
+    async fn room(&mut self) -> Result<Part<'_>, Failure> {
+        loop {
+            if let Some(slot) = self.slots.next() {
+                return Ok(Part::of_slot(&self.buffers, slot, SLOT));
+            }
             self.await_free().await?;
         }
-        let chunk = self.slots.next(octets.len()).ok_or_else(out_of_step)?;
-        let at = chunk.slot * SLOT;
-        self.buffers.write(at, octets)?;
-        let local = self.buffers.sge(at..at + chunk.len);
+    }
+
+    fn send(&mut self, len: usize) -> Result<(), Failure> {
+        let chunk = self.slots.fill(len).ok_or_else(out_of_step)?;
+        let local = self.buffers.sge(chunk.part(&self.buffers).range);
         let write = SendWr::write(WRITE, local, self.window.slot(chunk.slot));
         self.talk.say_behind(Some(write), &ToServer::Chunk(chunk))?;
         self.progress.moved(chunk.len);
@@ -164,12 +182,17 @@ impl<'a> GivePipe<'a> {
 }
 
 impl Pipe for GivePipe<'_> {
-    async fn send(&mut self, octets: &[u8]) -> Result<(), Failure> {
-        if self.slots.free.is_empty() {
+    async fn room(&mut self) -> Result<Part<'_>, Failure> {
+        loop {
+            if let Some(slot) = self.slots.next() {
+                return Ok(Part::of_slot(self.region, slot, SLOT));
+            }
             self.await_free().await?;
         }
-        let chunk = self.slots.next(octets.len()).ok_or_else(out_of_step)?;
-        self.region.write(chunk.slot * SLOT, octets)?;
+    }
+
+    fn send(&mut self, len: usize) -> Result<(), Failure> {
+        let chunk = self.slots.fill(len).ok_or_else(out_of_step)?;
         self.lens[chunk.slot] = chunk.len;
         self.talk.say(&ToClient::Chunk(chunk))
     }
@@ -224,12 +247,13 @@ impl<'a> GetPipe<'a> {
         Ok(GetPipe { talk, buffers, window, arrived: [None; SLOTS], announced: 0, patience })
     }
 
-    /// Returns the next chunk. Reads complete in the order in which they were asked for.
-    pub(super) async fn next(&mut self) -> Result<Vec<u8>, Failure> {
+    /// Copies the next chunk into a buffer, and returns it there. Reads complete in the order in
+    /// which they were asked for.
+    pub(super) async fn next<'b>(&mut self, kept: &'b mut Vec<u8>) -> Result<&'b [u8], Failure> {
         loop {
             match self.talk.next(self.patience).await? {
                 Next::Message(ToClient::Chunk(chunk)) => self.read(chunk)?,
-                Next::Read(slot) => return self.take(slot),
+                Next::Read(slot) => return self.take(slot, kept),
                 Next::Message(_) => return Err(out_of_step()),
             }
         }
@@ -246,10 +270,10 @@ impl<'a> GetPipe<'a> {
         self.talk.end.post(&SendWr::read(chunk.slot as u64, sink, self.window.slot(chunk.slot)))
     }
 
-    fn take(&mut self, slot: u64) -> Result<Vec<u8>, Failure> {
+    fn take<'b>(&mut self, slot: u64, kept: &'b mut Vec<u8>) -> Result<&'b [u8], Failure> {
         let slot = usize::try_from(slot).unwrap_or(SLOTS);
         let chunk = self.arrived.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;
-        let octets = self.buffers.read(slot * SLOT, chunk.len)?;
+        let octets = chunk.part(&self.buffers).copied(kept)?;
         self.talk.say(&ToServer::Free { slot })?;
         Ok(octets)
     }

@@ -186,10 +186,7 @@ impl<'a> Record<'a> {
                 out.extend(size.to_be_bytes());
             }
             Record::Data { offset, octets } => {
-                out.push(DATA);
-                out.extend(offset.to_be_bytes());
-                out.extend((octets.len() as u32).to_be_bytes());
-                out.extend(crc(octets, check).to_be_bytes());
+                out.extend(data_head(offset, octets.len(), crc(octets, check)));
                 out.extend(octets);
             }
             Record::Offer { name, attributes, size } => {
@@ -238,9 +235,18 @@ fn emit_named(kind: u8, name: Name<'_>, attributes: Attributes, out: &mut Vec<u8
     out.extend(attributes.modified.nanos.to_be_bytes());
 }
 
+/// Returns the beginning of a record of a file's octets, which stand behind it.
+pub(super) fn data_head(offset: u64, len: usize, crc: u32) -> [u8; AROUND_DATA] {
+    let mut head = [DATA; AROUND_DATA];
+    head[1..9].copy_from_slice(&offset.to_be_bytes());
+    head[9..13].copy_from_slice(&(len as u32).to_be_bytes());
+    head[13..].copy_from_slice(&crc.to_be_bytes());
+    head
+}
+
 /// Returns the field for the CRC: 0 where nothing is checked.
 fn crc(octets: &[u8], check: Check) -> u32 {
-    check.of_chunk(octets).unwrap_or(0)
+    if check == Check::None { 0 } else { crc_fast::crc32_iscsi(octets) }
 }
 
 /// The octets that have not been parsed yet.
