@@ -8,6 +8,7 @@ use crate::budget::Budget;
 use crate::conn::linger::LingerSet;
 use crate::event::{EventQueue, EventSink};
 use crate::io::driver::Driver;
+use crate::io::readers::Readers;
 use crate::kernel::Kernel;
 use crate::mem::MemTable;
 use crate::stat::StatFile;
@@ -17,6 +18,7 @@ const LEAVE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Adapter {
     pub(crate) driver: Arc<Driver>,
+    pub(crate) readers: Readers,
     pub(crate) mem: MemTable,
     pub(crate) kernel: Option<Arc<Kernel>>,
     pub(crate) events: EventQueue,

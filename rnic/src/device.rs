@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::event::EventQueue;
 use crate::home::Home;
 use crate::io::driver::Driver;
+use crate::io::readers::Readers;
 use crate::kernel::{Kernel, LeftToUser};
 use crate::mem::{MemLimits, MemTable, PdId, QpNum};
 use crate::pd::ProtectionDomain;
@@ -75,6 +76,7 @@ impl Rnic {
         Ok(Rnic(Home::new(Arc::new(DeviceInner {
             adapter: Arc::new(Adapter {
                 driver,
+                readers: Readers::default(),
                 mem: MemTable::with_kernel(MemLimits::default(), kernel.clone()),
                 kernel,
                 events: EventQueue::new()?,

@@ -159,6 +159,9 @@ impl ProtectionDomain {
     /// with [`Status::LocalProtection`](crate::Status::LocalProtection), and its connection ends.
     /// Other connections, and the process, go on. A file that becomes longer is registered anew.
     ///
+    /// Octets that are not in the page cache are read by two threads of the device. Meanwhile the
+    /// Response or message waits, and nothing else does but deregistration.
+    ///
     /// # Errors
     /// A right that is none of these; no regular file, or one that is not open for reading; a range
     /// that is not inside the file now.

@@ -28,13 +28,13 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::prctl::set_timerslack;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::time::TimeSpec;
 use parking_lot::Mutex;
 
 use super::lease::Lease;
 use super::notify::Notify;
 use super::ready_set::epoll_timeout;
+use super::thread::spawn;
 use super::turns::Turns;
 use crate::deadline::Deadline;
 
@@ -48,10 +48,6 @@ const SLACK: u64 = 1;
 
 /// Time within which the thread has another turn where it is to show something.
 pub(crate) const SOON: Duration = Duration::from_millis(1);
-
-/// Signals that the kernel raises in the thread that has caused them.
-const FAULTS: [Signal; 6] =
-    [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGFPE, Signal::SIGILL, Signal::SIGTRAP, Signal::SIGSYS];
 
 /// The token of the thread's own wake-up in the epoll set.
 pub(super) const WAKE: u64 = u64::MAX;
@@ -242,16 +238,7 @@ impl Driver {
         if self.begun.load(Ordering::Acquire) {
             return Ok(());
         }
-        // A new thread has the signal mask of the thread that starts it. Everything is blocked in
-        // this one, so that the program's handlers run in the program's threads; all but the
-        // faults, since the kernel ends the process at a fault whose signal is blocked, handler or
-        // not.
-        let mut mask = SigSet::all();
-        FAULTS.into_iter().for_each(|signal| mask.remove(signal));
-        let before = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-        let begun = thread::Builder::new().name("rddp-progress".into()).spawn(move || background.run());
-        before.thread_set_mask()?;
-        begun?;
+        spawn("rddp-progress", move || background.run())?;
         self.begun.store(true, Ordering::Release);
         Ok(())
     }

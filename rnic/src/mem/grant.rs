@@ -7,6 +7,7 @@ use rddp_fault_guard::Faulted;
 use rddp_mpa::crc32c_append;
 use thiserror::Error;
 
+use super::file::FilePart;
 use super::slot::{Pin, Scope};
 use super::{Access, octets};
 
@@ -99,6 +100,12 @@ impl Grant {
         self.pin.scope().file.is_some()
     }
 
+    /// Returns the octets from `offset` on if they are those of a file.
+    pub(crate) fn in_file(&self, offset: usize) -> Option<FilePart> {
+        let at = self.at(&(offset..offset));
+        self.pin.scope().file.as_ref().map(|file| FilePart::new(file, at))
+    }
+
     /// Copies `data` into the granted octets at `offset`.
     pub fn place(&self, offset: usize, data: &[u8]) -> Result<(), Faulted> {
         let to = self.at_mut(&span(offset, data.len()));
@@ -116,14 +123,16 @@ impl Grant {
         unsafe { octets::write_in_order(self.is_lent(), to, data) }
     }
 
-    /// Copies octets from `offset` on into `out`.
+    /// Copies octets from `offset` on into `out`. Octets of a file count as gone if a disk has to
+    /// be waited for: see [`Grant::in_file`].
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), Faulted> {
         let from = self.at(&span(offset, out.len()));
         let scope = self.pin.scope();
         if scope.lent
             && let Some(file) = &scope.file
         {
-            return file.read(from, out);
+            let (_, stop) = file.read(file.offset_of(from), out, false);
+            return stop.map_or(Ok(()), |_| Err(Faulted));
         }
         // SAFETY: `at` found that many octets in live memory, which no reference such as `out`
         // covers.

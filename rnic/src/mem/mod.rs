@@ -51,6 +51,7 @@ mod tests;
 pub use access::{MemLimits, PdId, RegionOptions};
 pub use error::MemError;
 pub use file::ReadAt;
+pub(crate) use file::{FilePart, Stop};
 pub use grant::{AtomicError, Grant};
 pub use io::{
     Piece, PieceMut, SendFlags, discard, is_fault, peek, recv_vectored, send_octets, send_vectored, unread,

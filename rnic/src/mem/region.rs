@@ -15,7 +15,7 @@ use super::alloc::{self, Mapping};
 use super::file::{FileRange, ReadAt};
 use super::slot::{Scope, SlotTable};
 use super::status::Status;
-use super::{Access, MemError, PdId, QpNum, RegionOptions, map, octets};
+use super::{Access, Faulted, MemError, PdId, QpNum, RegionOptions, map, octets};
 use crate::kernel::{Kernel, KernelMemory};
 
 /// A registered range of memory.
@@ -112,7 +112,8 @@ impl Region {
         let _alive = self.memory.hold()?;
         let from = self.memory.at(offset, out.len())?;
         if let Some(file) = self.file() {
-            return Ok(file.read(from, out)?);
+            let (_, stop) = file.read(file.offset_of(from), out, true);
+            return stop.map_or(Ok(()), |_| Err(Faulted.into()));
         }
         // SAFETY: `at` found that many octets inside the range, `hold` keeps it registered, and no
         // reference such as `out` covers octets of a region.

@@ -124,8 +124,7 @@ impl MemTable {
         range: Range<u64>,
         access: Access,
     ) -> Result<Arc<Region>, MemError> {
-        file::check(&file, &range)?;
-        self.register_octets(pd, Box::new(file), range, access)
+        self.register_octets(pd, file::open(file, &range)?, range, access)
     }
 
     /// Registers what this file has, or is going to have, in the range.

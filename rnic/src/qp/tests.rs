@@ -2,6 +2,7 @@
 //! bounds.
 
 mod bounds;
+mod files;
 mod lease;
 mod lend;
 mod plain;

@@ -6,7 +6,7 @@ use rddp_rdma::{Gather, Operation, Remote, Sge, Status};
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Fault, Opcode, ReadRequestRepr, Response};
 use rddp_rdmap::{REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
 
-use super::ahead::{Ahead, READ};
+use super::ahead::{Ahead, MOST};
 use super::link::Link;
 use super::train::{Position, Source, Train};
 use super::tx::{Outgoing, TURN};
@@ -247,8 +247,8 @@ impl Filling<'_> {
                 if self.grants.iter().any(Grant::is_in_file) {
                     // What follows of the message is read along with it.
                     let rest = list.iter().map(|sge| sge.len).sum::<u64>() - segment.offset;
-                    self.grant(list, segment.offset, segment.len.max(READ.min(rest as usize)))?;
-                    Source::InFile(self.grants, ahead)
+                    self.grant(list, segment.offset, segment.len.max(MOST.min(rest as usize)))?;
+                    Source::InFile(self.grants, ahead, self.attrs)
                 } else if Train::sums_in_place(&self.framer, segment.len) && self.is_shared(verdicts) {
                     Source::Shared(self.grants)
                 } else {
@@ -256,14 +256,18 @@ impl Filling<'_> {
                 }
             }
         };
-        let pushed = self
-            .train
-            .push(&mut self.framer, header, source, segment.len, Position::Own(after))
-            .map_err(gone_bad)?;
-        if segment.last {
-            ahead.forget();
+        let pushed = self.train.push(&mut self.framer, header, source, segment.len, Position::Own(after));
+        match pushed {
+            Ok(pushed) => {
+                if segment.last {
+                    ahead.forget();
+                }
+                Ok(pushed.then_some(after))
+            }
+            // Another thread reads its octets.
+            Err(Faulted) if ahead.is_reading() => Ok(None),
+            Err(Faulted) => Err(Status::LocalProtection),
         }
-        Ok(pushed.then_some(after))
     }
 
     /// Takes grants of these octets of a gather list, and of no others.

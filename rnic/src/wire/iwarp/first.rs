@@ -75,10 +75,13 @@ impl Link {
         self.speaks_first.is_some_and(|from| from <= Instant::now())
     }
 
-    /// Returns whether the end of a timer lets something be sent: a nudge, or what a responder has
-    /// that speaks first.
+    /// Returns whether the end of a timer lets something be sent: what was read in a file, a nudge,
+    /// or what a responder has that speaks first.
     pub(crate) fn nudges_or_speaks(&mut self, cx: &Context<'_>, now: Instant) -> bool {
-        self.nudge(cx, now) || (!self.may_send && self.speaks_first.is_some_and(|from| from <= now))
+        self.ahead.is_reading()
+            || self.own_ahead.is_reading()
+            || self.nudge(cx, now)
+            || (!self.may_send && self.speaks_first.is_some_and(|from| from <= now))
     }
 
     /// Queues a nudge, an RDMA Write of no octets, if one is due: this end has sent, all of it has

@@ -27,7 +27,7 @@ pub(crate) const FEW_RESPONSES: usize = 64 * 1024;
 enum Next {
     /// Queued.
     Queued { last: bool },
-    /// Left for the next write.
+    /// Left for the next write, or until its octets have been read.
     Waits,
     /// Left to be sent from where it lies.
     MayBeLent,
@@ -130,19 +130,25 @@ impl Link {
             return Ok(Next::MayBeLent);
         }
         let octets = self.framer.fpdu_len(segment.header.len() + segment.len);
+        let before = *segments;
         if !segments.admit(octets) {
             return Ok(Next::Waits);
         }
         let ahead = &mut self.ahead;
         let fill = |offset: usize, out: &mut [u8]| match &source {
-            Some(source) if source.is_in_file() => ahead.copy_to(source, offset, out),
+            Some(source) if source.is_in_file() => ahead.copy_to(attrs, source, offset, out),
             Some(source) => source.copy_to(offset, out),
             None => Ok(()),
         };
-        // What is no longer there is out of bounds.
-        self.out
-            .push(&mut self.framer, &segment.header, segment.len, fill)
-            .map_err(|Faulted| WireEvent::Fault(Fault::read_source(AccessError::Bounds), Some(offending)))?;
+        if let Err(Faulted) = self.out.push(&mut self.framer, &segment.header, segment.len, fill) {
+            if self.ahead.is_reading() {
+                *segments = before;
+                self.recount(attrs);
+                return Ok(Next::Waits);
+            }
+            // What is no longer there is out of bounds.
+            return Err(WireEvent::Fault(Fault::read_source(AccessError::Bounds), Some(offending)));
+        }
         self.unaligned += octets;
         if let Some(Response::Read(response)) = self.stream.next_response() {
             response.advance(segment.len);

@@ -19,6 +19,7 @@ use super::ahead::Ahead;
 use super::arena::Arena;
 use super::lend::Answered;
 use crate::mem::{Claim, Faulted, Grant, Piece, SendFlags, send_vectored};
+use crate::queues::attributes::QpAttributes;
 use crate::queues::memory::Grants;
 use crate::queues::sq::Cursor;
 
@@ -49,7 +50,7 @@ pub(super) enum Source<'a> {
     /// Memory that may change between its CRC and the write.
     Shared(&'a mut Grants),
     /// Memory some or all of which is in a file, with what has been read of that.
-    InFile(&'a mut Grants, &'a mut Ahead),
+    InFile(&'a mut Grants, &'a mut Ahead, &'a QpAttributes),
     Inline(&'a [u8]),
 }
 
@@ -65,20 +66,16 @@ impl Source<'_> {
             Source::Granted(grants) | Source::Shared(grants) => {
                 copy_gathered(grants, offset, out, Grant::copy_to)
             }
-            Source::InFile(grants, ahead) => copy_gathered(grants, offset, out, |grant, offset, out| {
-                if grant.is_in_file() {
-                    ahead.copy_to(grant, offset, out)
-                } else {
-                    grant.copy_to(offset, out)
-                }
-            }),
+            Source::InFile(grants, ahead, attrs) => {
+                copy_gathered(grants, offset, out, |grant, at, out| ahead.copy_to(attrs, grant, at, out))
+            }
         }
     }
 
     /// Lets go of its memory.
     #[inline]
     fn let_go(&mut self) {
-        if let Source::Granted(grants) | Source::Shared(grants) | Source::InFile(grants, _) = self {
+        if let Source::Granted(grants) | Source::Shared(grants) | Source::InFile(grants, ..) = self {
             grants.clear();
         }
     }

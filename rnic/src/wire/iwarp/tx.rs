@@ -15,6 +15,7 @@ use rddp_stat::Counter;
 use super::link::Link;
 use super::train::{Behind, Position, Train};
 use crate::mem::{Faulted, is_fault};
+use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
 use crate::queues::sq::SendQueue;
@@ -241,15 +242,21 @@ impl Link {
     /// is still promised.
     #[inline]
     pub(super) fn note_taken(&mut self, watch: &mut Watch, cx: &Context<'_>, taken: usize, total: usize) {
-        let kept = self.out.settle() + self.ahead.kept() + self.own_ahead.kept();
-        cx.attrs.device.promised.release(std::mem::replace(&mut self.kept, kept));
-        cx.attrs.device.promised.charge(kept);
+        self.recount(cx.attrs);
         watch.blocked = taken < total;
         self.slipped = watch.blocked && (self.slipped || taken > 0);
         self.note_write(total, watch.blocked);
         if self.out.is_empty() {
             self.unaligned = 0;
         }
+    }
+
+    /// Counts the memory of octets that TCP is promised, or that are read for it.
+    #[inline]
+    pub(super) fn recount(&mut self, attrs: &QpAttributes) {
+        let kept = self.out.settle() + self.ahead.kept() + self.own_ahead.kept();
+        attrs.device.promised.release(std::mem::replace(&mut self.kept, kept));
+        attrs.device.promised.charge(kept);
     }
 
     /// Sends FIN if it is due and everything promised has gone (RFC 5044 §7.2).
