@@ -5,9 +5,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rddp_command::failure::{EXIT_CODES, Failure};
-use rddp_command::units::parse_seconds;
+use rddp_command::units::{parse_octets, parse_seconds};
+use rddp_files::{Choice, LARGEST_CHUNK, MOST_CHUNKS, Plan};
 
 use crate::congestion;
 
@@ -71,9 +72,36 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", value_parser = congestion::parse)]
     congestion: Option<String>,
 
+    /// Way in which single files are given to rddp get
+    #[arg(long, value_enum, value_name = "STRATEGY", default_value = "auto")]
+    strategy: Strategy,
+
+    /// Octets of a chunk, for the strategies slots and pipelined
+    #[arg(long, value_name = "OCTETS", default_value = "512K", value_parser = parse_chunk)]
+    chunk: usize,
+
+    /// Chunks under way at a time, for the same
+    #[arg(long, value_name = "COUNT", default_value_t = MOST_CHUNKS, value_parser = parse_depth)]
+    depth: usize,
+
     /// Print the address, and each transfer, as a line of JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The way in which a server gives a file.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Strategy {
+    /// By what costs least of those that are possible
+    Auto,
+    /// The file is read whole (up to 1 GiB), and then Read from memory
+    Naive,
+    /// Slots of memory are read as they become free
+    Slots,
+    /// The same by a thread, while others are on their way
+    Pipelined,
+    /// The client Reads the file itself
+    Region,
 }
 
 impl ServeArgs {
@@ -92,7 +120,32 @@ impl ServeArgs {
             max_clients: self.max_clients,
             idle: self.idle,
             congestion: self.congestion.clone(),
+            plan: Plan { choice: self.choice(), chunk: self.chunk, depth: self.depth },
             json: self.json,
         })
     }
+
+    fn choice(&self) -> Choice {
+        match self.strategy {
+            Strategy::Auto => Choice::Auto,
+            Strategy::Naive => Choice::Naive,
+            Strategy::Slots => Choice::Slots,
+            Strategy::Pipelined => Choice::Pipelined,
+            Strategy::Region => Choice::Region,
+        }
+    }
+}
+
+/// Octets of the shortest chunk.
+const SMALLEST_CHUNK: usize = 4096;
+
+fn parse_chunk(text: &str) -> Result<usize, String> {
+    let octets = parse_octets(text)?;
+    let chunk = usize::try_from(octets).ok().filter(|len| (SMALLEST_CHUNK..=LARGEST_CHUNK).contains(len));
+    chunk.ok_or_else(|| format!("a chunk has from {SMALLEST_CHUNK} to {LARGEST_CHUNK} octets"))
+}
+
+fn parse_depth(text: &str) -> Result<usize, String> {
+    let depth = text.parse().ok().filter(|depth| (1..=MOST_CHUNKS).contains(depth));
+    depth.ok_or_else(|| format!("from 1 to {MOST_CHUNKS} chunks are under way at a time"))
 }

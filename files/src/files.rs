@@ -307,6 +307,17 @@ pub(super) fn regular(file: &File, name: &str) -> Result<(), FileError> {
     }
 }
 
+/// Returns the failure that a client is told for an error of a file.
+pub(super) fn refused(error: FileError) -> Failure {
+    match error {
+        FileError::Changed(_) => error.failure(FailureKind::Changed),
+        // Descriptors are wanted like places. Files that are open need no more of them, so the
+        // client loses nothing if it comes back; of a tree, it has what has arrived.
+        FileError::NoDescriptor { .. } => error.failure(FailureKind::TurnedAway),
+        _ => error.failure(FailureKind::Refused),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use rddp_command::failure::{Failure, FailureKind};
+use rddp_command::failure::{Failure, FailureKind, printable_name};
 use rddp_command::signals;
-use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr};
+use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr, TerminateCode};
 
 use super::Options;
 use super::checksum::Check;
@@ -20,6 +21,9 @@ use super::talk::{Next, Talk};
 use super::target::{STANDARD, Target};
 use super::tasks::Hub;
 use super::tree;
+
+/// Interval at which a client that Reads one range says how far it is.
+const TELL: Duration = Duration::from_millis(500);
 
 pub(super) fn run(names: &[PathBuf], recursive: bool, options: &Options) -> Result<(), Failure> {
     // As for cp, the last of several names is the destination.
@@ -116,7 +120,7 @@ impl Get<'_> {
         let terms = Terms { check: self.check, ..Terms::default() };
         self.talk.ask(&ToServer::Get { path, have, sha256, terms })?;
         let answer = self.talk.hear(self.options.timeout).await?;
-        let ToClient::Give { size, mode, from, window, modified, has_holes } = answer else {
+        let ToClient::Give { size, mode, from, window, modified, has_holes, range } = answer else {
             return Err(out_of_step());
         };
         if !modified.is_valid() {
@@ -137,7 +141,10 @@ impl Get<'_> {
             self.sink.has_room(size - from).map_err(failed)?;
         }
         let progress = Progress::new(&self.sink.name(), from, size);
-        let theirs = self.receive(size, window, &progress).await?;
+        let theirs = match range {
+            true => self.read_range(size, window, &progress).await?,
+            false => self.receive(size, window, &progress).await?,
+        };
         let talk = &mut *self.talk;
         let mut tick = async || talk.say_busy(&ToServer::Busy).await;
         self.sink.fill(size, &mut tick).await.map_err(failed)?;
@@ -180,6 +187,65 @@ impl Get<'_> {
         }
     }
 
+    /// Reads the file from a range of the server's, up to its end. Returns the checksum that the
+    /// server names when the file is still the one that it was.
+    async fn read_range(
+        &mut self,
+        size: u64,
+        window: Window,
+        progress: &Progress,
+    ) -> Result<String, Failure> {
+        let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
+        let mut free: Vec<usize> = (0..SLOTS).collect();
+        let from = self.sink.len();
+        let (mut asked, mut told) = (from, Instant::now());
+        while asked < size || free.len() < SLOTS {
+            if asked < size
+                && let Some(slot) = free.pop()
+            {
+                let len = usize::try_from(size - asked).unwrap_or(SLOT).min(SLOT);
+                let chunk = Chunk { slot, offset: asked, len, crc: None };
+                let sink = buffers.sge(chunk.part(&buffers).range);
+                self.talk.end.post(&SendWr::read(slot as u64, sink, window.at(asked - from)))?;
+                self.arrived[slot] = Some(chunk);
+                asked += len as u64;
+                continue;
+            }
+            let next = self.talk.next::<ToClient>(self.options.timeout).await;
+            let Next::Read(slot) = next.map_err(|failure| self.cut_short(failure))? else {
+                return Err(out_of_step());
+            };
+            let slot = usize::try_from(slot).unwrap_or(SLOTS);
+            let chunk = self.arrived.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;
+            self.keep(chunk, &buffers).await?;
+            free.push(slot);
+            progress.carries(chunk.len);
+            progress.at(self.sink.len());
+            progress.hold_back(self.sink.len(), self.options.limit)?;
+            if told.elapsed() >= TELL {
+                self.talk.say(&ToServer::At { octets: self.sink.len() - from })?;
+                told = Instant::now();
+            }
+        }
+        self.talk.say(&ToServer::Done)?;
+        match self.talk.hear(self.options.timeout).await? {
+            ToClient::End { sha256 } => Ok(sha256),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    /// Returns the failure of a Read beyond the end that the file has now: the server's device
+    /// ends the connection, before the server itself can say why.
+    fn cut_short(&self, failure: Failure) -> Failure {
+        match self.talk.end.qp.terminate_received() {
+            Some(terminate) if terminate.code == TerminateCode::BOUNDS => {
+                let name = printable_name(&self.sink.name());
+                Failure::new(FailureKind::Changed, format!("{name}: it changed while it was being read"))
+            }
+            _ => failure,
+        }
+    }
+
     /// Returns whether all that was announced has arrived, up to the end of the file or to the hole
     /// there.
     fn has_all(&self) -> bool {
@@ -191,13 +257,18 @@ impl Get<'_> {
     async fn take(&mut self, buffers: &MemoryRegion, slot: u64) -> Result<usize, Failure> {
         let slot = usize::try_from(slot).unwrap_or(SLOTS);
         let chunk = self.arrived.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;
-        let octets = chunk.part(buffers);
-        chunk.check_octets(&octets, self.check)?;
+        chunk.check_octets(&chunk.part(buffers), self.check)?;
         self.talk.say(&ToServer::Free { slot })?;
+        self.keep(chunk, buffers).await?;
+        Ok(chunk.len)
+    }
+
+    /// Writes the octets of a chunk to the file.
+    async fn keep(&mut self, chunk: Chunk, buffers: &MemoryRegion) -> Result<(), Failure> {
         let hub = self.talk.hub.clone();
         let talk = &mut *self.talk;
         let mut tick = async || talk.say_busy(&ToServer::Busy).await;
-        self.sink.append(chunk.offset, &octets, &hub, &mut tick).await.map_err(failed)?;
-        Ok(octets.len())
+        let octets = chunk.part(buffers);
+        self.sink.append(chunk.offset, &octets, &hub, &mut tick).await.map_err(failed)
     }
 }

@@ -13,7 +13,7 @@
 //! | `target`, `sink`, `stream` | the destination of a get: a file, or something else |
 //! | `put`, `get` | the client |
 //! | `tree` | several files and trees, and `ls` |
-//! | `serve` | the server |
+//! | `serve`, `strategy` | the server; the ways in which it gives a file |
 //! | `patience` | commands that begin anew when they are turned away |
 //! | `remote`, `show` | `HOST[:PORT]/PATH`; progress and results |
 #![forbid(unsafe_code)]
@@ -34,6 +34,7 @@ mod show;
 mod sink;
 mod source;
 mod stdin;
+mod strategy;
 mod stream;
 mod talk;
 mod target;
@@ -49,6 +50,7 @@ use rddp_command::failure::Failure;
 pub use self::checksum::Check;
 use self::remote::Asks;
 pub use self::serve::{Serving, serve};
+pub use self::strategy::{Choice, LARGEST_CHUNK, MOST_CHUNKS, Plan};
 use self::token::Token;
 pub use self::token::make as make_token;
 pub use self::tree::ls;

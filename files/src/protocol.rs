@@ -14,6 +14,10 @@
 //! Where there is a token, a request (`Put`, `Get`) is wrapped in `Signed`. Fields of a message
 //! that the receiver does not know are ignored.
 //!
+//! Where `Give` says `range`, the window is the file itself, from the first octet that the client
+//! lacks, and no `Chunk` comes: the client Reads it, says with `At` now and then how far it is, and
+//! then `Done`, which the server answers with `End` if the file is still the same.
+//!
 //! Requests have [`Terms`], chunks their CRC, and offsets may leave out holes. `Same` in place of
 //! `Take`, or as the answer to `Give`, says that the receiver has the file already.
 
@@ -91,6 +95,12 @@ pub(super) enum ToServer {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         size: Option<u64>,
     },
+    /// The client has so many octets of the range that it Reads.
+    At {
+        octets: u64,
+    },
+    /// The client has all of it.
+    Done,
     /// The answer of a client that receives to offers of files.
     Want(Want),
     Same,
@@ -115,6 +125,9 @@ pub(super) enum ToClient {
         /// The file's size does not say how much space it needs.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         has_holes: bool,
+        /// The window is the file from `from` on.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        range: bool,
     },
     /// The memory of a tree, to write to or to read from.
     Tree {
@@ -223,7 +236,7 @@ pub(super) struct Chunk {
     pub(super) crc: Option<u32>,
 }
 
-/// The server's memory: `SLOTS` slots of `SLOT` octets.
+/// The server's memory: `SLOTS` slots of `SLOT` octets, or a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Window {
     stag: u32,
@@ -237,7 +250,12 @@ impl Window {
     }
 
     pub(super) fn slot(self, slot: usize) -> Remote {
-        Remote { stag: Stag(self.stag), to: self.to }.at((slot * SLOT) as u64)
+        self.at((slot * SLOT) as u64)
+    }
+
+    /// Returns the place of an octet.
+    pub(super) fn at(self, offset: u64) -> Remote {
+        Remote { stag: Stag(self.stag), to: self.to }.at(offset)
     }
 }
 

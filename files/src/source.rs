@@ -5,6 +5,7 @@ use std::fs::{File, Metadata};
 use std::io::{Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
@@ -70,7 +71,7 @@ pub(super) fn modified(file: &Metadata) -> Time {
 }
 
 pub(super) struct Source {
-    file: File,
+    file: Arc<File>,
     name: String,
     version: Version,
     mode: u32,
@@ -96,7 +97,7 @@ impl Source {
             checksum: Checksum::new(check),
             at: 0,
             is_sparse: is_sparse(&there),
-            file,
+            file: Arc::new(file),
         };
         if source.size() == 0 && source.has_more()? {
             return Err(FileError::NoSize(name.to_owned()));
@@ -158,6 +159,20 @@ impl Source {
         room: &Part<'_>,
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<Option<(u64, usize)>, FileError> {
+        let Some((from, len)) = self.plan(room.len(), tick).await? else { return Ok(None) };
+        let octets = room.first(len);
+        self.was_read(octets.memory.read_from(&self.file, from, octets.range.clone()), len)?;
+        self.checksum.add_part(&octets).map_err(FileError::memory)?;
+        Ok(Some((from, len)))
+    }
+
+    /// Returns the offset and number of the next octets, at most `most`, which somebody else is to
+    /// read. `None` at the end. `tick` is called now and then.
+    pub(super) async fn plan(
+        &mut self,
+        most: usize,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<Option<(u64, usize)>, FileError> {
         let size = self.size();
         let (from, to) = match self.is_sparse {
             true => extent(&self.file, self.at, size),
@@ -168,14 +183,32 @@ impl Source {
         if from >= size {
             return Ok(None);
         }
-        let octets = room.first(usize::try_from(to - from).unwrap_or(usize::MAX));
-        let read = octets.memory.read_from(&self.file, from, octets.range.clone());
-        if read.map_err(|error| self.wrong(error))? < octets.len() {
-            return Err(FileError::Changed(self.name.clone()));
+        let len = usize::try_from(to - from).unwrap_or(most).min(most);
+        self.at += len as u64;
+        Ok(Some((from, len)))
+    }
+
+    /// Checks that `len` octets were read, where [`Source::plan`] had said that they are.
+    pub(super) fn was_read(&self, read: std::io::Result<usize>, len: usize) -> Result<(), FileError> {
+        match read.map_err(|error| self.wrong(error))? {
+            count if count < len => Err(FileError::Changed(self.name.clone())),
+            _ => Ok(()),
         }
-        self.checksum.add_part(&octets).map_err(FileError::memory)?;
-        self.at += octets.len() as u64;
-        Ok(Some((from, octets.len())))
+    }
+
+    /// Returns the file, for whoever reads what was planned.
+    pub(super) fn file(&self) -> Arc<File> {
+        self.file.clone()
+    }
+
+    /// Returns how many octets are left, from the next one to the end.
+    pub(super) fn left(&self) -> u64 {
+        self.size() - self.at
+    }
+
+    /// Returns whether the file that is open is the version that it was.
+    pub(super) fn is_as_it_was(&self) -> bool {
+        self.file.metadata().is_ok_and(|now| Version::of(&now) == self.version)
     }
 
     /// Checks that the octets that were read are one version of the file, not parts of two; `again`

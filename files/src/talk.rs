@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::checksum::CHUNK;
 use super::protocol::{Message, ToServer, out_of_step};
 use super::serve::Startup;
-use super::tasks::Hub;
+use super::tasks::{Alarm, Hub};
 use super::token::{Nonce, Token};
 
 /// Octets of the longest message: it has a path, of which each octet may be written as seven
@@ -191,6 +191,17 @@ impl Talk {
         let seconds = patience.as_secs_f32();
         Failure::peer(format!("the client has said nothing for {seconds} s"))
             .remedy("repeat the command: it goes on where it ended")
+    }
+
+    /// Waits until there is a message, or a thread has rung the [`Alarm`] of this connection; or
+    /// until then.
+    pub(super) async fn stirred(&self, until: Instant) {
+        self.hub.stirred(self.end.qp.num(), until).await;
+    }
+
+    /// Returns a bell by which a thread ends [`Talk::stirred`].
+    pub(super) fn alarm(&self) -> Alarm {
+        self.hub.alarm(self.end.qp.num())
     }
 
     fn check_place(&self) -> Result<(), Failure> {

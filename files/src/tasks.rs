@@ -10,6 +10,8 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,6 +42,37 @@ pub(super) struct Hub {
     /// The wish of the task that is being polled.
     wish: Cell<Wish>,
     looked: Cell<Instant>,
+    woken: Arc<Woken>,
+}
+
+/// The connections for whose tasks threads have rung, since tasks had their turn.
+#[derive(Default)]
+struct Woken {
+    list: Mutex<Vec<QpNum>>,
+    /// The list has something.
+    is_some: AtomicBool,
+}
+
+impl Woken {
+    fn take(&self) -> Vec<QpNum> {
+        self.is_some.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A bell by which a thread ends the wait of a connection's task ([`Hub::stirred`]).
+pub(super) struct Alarm {
+    qp: QpNum,
+    woken: Arc<Woken>,
+    cq: CompletionQueue,
+}
+
+impl Alarm {
+    pub(super) fn ring(&self) {
+        self.woken.list.lock().unwrap_or_else(PoisonError::into_inner).push(self.qp);
+        self.woken.is_some.store(true, Ordering::SeqCst);
+        self.cq.wake();
+    }
 }
 
 /// The event that a task waits for: a completion of a QP, and a time at the latest.
@@ -58,7 +91,7 @@ impl Hub {
         let now = Instant::now();
         let wish = Cell::new(Wish { qp: None, until: now });
         let (rnic, arrived) = (rnic.clone(), RefCell::default());
-        Rc::new(Hub { rnic, cq, arrived, wish, looked: Cell::new(now) })
+        Rc::new(Hub { rnic, cq, arrived, wish, looked: Cell::new(now), woken: Arc::default() })
     }
 
     /// Makes room for the completions of one more connection. What connections that have left had
@@ -86,6 +119,26 @@ impl Hub {
             None => self.wait(Wish { qp: Some(qp), until }).map(|()| None),
         })
         .await
+    }
+
+    /// Waits until `qp` has a completion, which stays where it is, or a thread has rung for it; or
+    /// until then.
+    pub(super) async fn stirred(&self, qp: QpNum, until: Instant) {
+        let mut has_waited = false;
+        poll_fn(|_| match self.has_come(qp) || std::mem::replace(&mut has_waited, true) {
+            true => Poll::Ready(()),
+            false => self.wait(Wish { qp: Some(qp), until }),
+        })
+        .await;
+    }
+
+    /// Returns a bell for the task of `qp`.
+    pub(super) fn alarm(&self, qp: QpNum) -> Alarm {
+        Alarm { qp, woken: self.woken.clone(), cq: self.cq.clone() }
+    }
+
+    fn has_come(&self, qp: QpNum) -> bool {
+        self.arrived.borrow().get(&qp).is_some_and(|list| !list.is_empty())
     }
 
     /// Returns the oldest completion of `qp` that is there already.
@@ -149,13 +202,16 @@ impl Hub {
                 return Ok(done);
             }
             self.pump(self.wish.get().until, || false)?;
+            // The task looks itself for what a thread may have done.
+            self.woken.take();
         }
     }
 
     /// Takes completions, and sleeps for them until that time, or until `other` is true.
     fn pump(&self, until: Instant, other: impl Fn() -> bool) -> Result<(), Failure> {
         let time = until.saturating_duration_since(Instant::now()).min(CHECK_INTERVAL);
-        match self.cq.wait_or(Some(time), other) {
+        let is_woken = || self.woken.is_some.load(Ordering::SeqCst);
+        match self.cq.wait_or(Some(time), || other() || is_woken()) {
             Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
                 return Err(endpoint::cannot_wait(&error));
             }
@@ -201,10 +257,9 @@ impl<'a> Tasks<'a> {
     pub(super) fn turn(&mut self, hub: &Hub, other: impl Fn() -> bool) -> Result<(), Failure> {
         let next = self.0.iter().map(|(wish, _)| wish.until).min();
         hub.pump(next.unwrap_or_else(|| Instant::now() + CHECK_INTERVAL), other)?;
-        let now = hub.looked.get();
+        let (now, woken) = (hub.looked.get(), hub.woken.take());
         self.0.retain_mut(|(wish, task)| {
-            let has_come = |qp| hub.arrived.borrow().get(&qp).is_some_and(|list| !list.is_empty());
-            if wish.until > now && !wish.qp.is_some_and(has_come) {
+            if wish.until > now && !wish.qp.is_some_and(|qp| hub.has_come(qp) || woken.contains(&qp)) {
                 return true;
             }
             let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -212,5 +267,32 @@ impl<'a> Tasks<'a> {
             polled.is_pending()
         });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_ends_the_wait_of_its_connections_task_and_of_no_other() {
+        let hub = Hub::new(&Rnic::open().unwrap()).unwrap();
+        let later = Instant::now() + Duration::from_secs(3600);
+        let alarm = hub.alarm(QpNum(1));
+        let mut tasks = Tasks::default();
+        for qp in [QpNum(1), QpNum(2)] {
+            let hub = &hub;
+            tasks.add(async move { hub.stirred(qp, later).await });
+        }
+        tasks.turn(&hub, || false).unwrap();
+        let thread = thread::spawn(move || alarm.ring());
+        // Each turn without the bell takes a while: a hundred are enough to hear it.
+        for _ in 0..100 {
+            if tasks.len() == 2 {
+                tasks.turn(&hub, || false).unwrap();
+            }
+        }
+        thread.join().unwrap();
+        assert_eq!(tasks.len(), 1);
     }
 }

@@ -25,6 +25,7 @@ mod same;
 mod site;
 mod special;
 mod stat;
+mod strategies;
 mod token;
 mod transfer;
 mod tree;

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rddp_command::failure::{Failure, FailureKind};
@@ -9,15 +10,15 @@ use rddp_command::places::{Place, TOO_MANY};
 use rddp_rnic::{Access, ConnectOptions, MemoryRegion};
 
 use super::Server;
-use super::served::Served;
+use super::served::{How, Served};
 use super::startups::Entry;
 use super::workers::Newcomer;
 use crate::checksum::Check;
-use crate::files::FileError;
-use crate::part::Part;
+use crate::files::{FileError, refused};
 use crate::partial::{Clobber, Last, Partial};
-use crate::protocol::{Chunk, MAX_PATH, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step};
+use crate::protocol::{MAX_PATH, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step};
 use crate::source::Source;
+use crate::strategy::{Chosen, Gift, Given, Naive, Pipelined, Region, Slots, Strategy, UnderWay};
 use crate::talk::Talk;
 use crate::tasks::Hub;
 use crate::token::{Nonce, Token, nonce};
@@ -34,8 +35,13 @@ pub(super) struct Client<'a> {
     /// if the server asks for no token.
     proof: Option<(&'a Token, Nonce)>,
     begun: Instant,
+    /// FPDUs of this connection have a CRC.
+    has_crc: bool,
     stay: Stay,
 }
+
+/// The memory that a client Reads or Writes, which is kept until it was told how its request ended.
+pub(super) type Memory = Option<Arc<MemoryRegion>>;
 
 /// A client's stay at the server: its place, once its request has come. It ends with this.
 enum Stay {
@@ -63,12 +69,14 @@ impl<'a> Client<'a> {
         let talk = Talk::with(hub, entry.startup())?;
         let proof = server.token.as_ref().map(|token| nonce().map(|nonce| (token, nonce))).transpose()?;
         let private_data = hello.answer(proof.as_ref().map(|(_, nonce)| nonce));
-        talk.end.accept(request, &ConnectOptions { private_data, ..ConnectOptions::default() })?;
+        let agreed =
+            talk.end.accept(request, &ConnectOptions { private_data, ..ConnectOptions::default() })?;
+        let has_crc = agreed.is_some_and(|agreed| agreed.crc);
         if hello.large {
             talk.end.qp.send_large_fpdus();
         }
         let stay = Stay::Startup { _entry: entry, host };
-        Ok(Client { server, talk, peer, proof, begun: Instant::now(), stay })
+        Ok(Client { server, talk, peer, proof, begun: Instant::now(), has_crc, stay })
     }
 
     /// Serves this client's one request. Tells the client of a failure, and returns it.
@@ -91,11 +99,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    async fn carry_out(
-        &mut self,
-        request: ToServer,
-        slots: &mut Option<MemoryRegion>,
-    ) -> Result<Served, Failure> {
+    async fn carry_out(&mut self, request: ToServer, slots: &mut Memory) -> Result<Served, Failure> {
         match request {
             // No client of ours names so long a path, so it is not repeated in messages.
             ToServer::Put { path, .. } | ToServer::Get { path, .. } | ToServer::PutTree { path, .. }
@@ -169,7 +173,7 @@ impl<'a> Client<'a> {
     }
 
     /// Receives a file, by the client's RDMA Writes into slots of this end's memory.
-    async fn put(&mut self, file: Putting, slots: &mut Option<MemoryRegion>) -> Result<Served, Failure> {
+    async fn put(&mut self, file: Putting, slots: &mut Memory) -> Result<Served, Failure> {
         let Putting { path, size, mode, clobber, terms } = file;
         self.writable(&path)?;
         let Terms { check, modified, unknown_size: is_unknown, .. } = terms;
@@ -193,7 +197,7 @@ impl<'a> Client<'a> {
         if !terms.has_holes {
             partial.has_room(size.saturating_sub(have)).map_err(refused)?;
         }
-        let slots = slots.insert(self.slots(Access::REMOTE_WRITE)?);
+        let slots = slots.insert(Arc::new(self.slots(Access::REMOTE_WRITE)?));
         let replaces = partial.replaces().map_err(refused)?;
         let take = ToClient::Take { have, sha256: proof, window: Window::of(slots), replaces };
         self.talk.say(&take)?;
@@ -287,7 +291,7 @@ impl<'a> Client<'a> {
         have: u64,
         proof: &str,
         Terms { check, .. }: Terms,
-        slots: &mut Option<MemoryRegion>,
+        slots: &mut Memory,
     ) -> Result<Served, Failure> {
         let hub = self.talk.hub.clone();
         let file = self.server.root.file(&path).map_err(refused)?;
@@ -295,61 +299,53 @@ impl<'a> Client<'a> {
         let talk = &mut self.talk;
         let mut tick = async || talk.say_busy(&ToClient::Busy).await;
         let from = source.resume(have, proof, &mut tick).await.map_err(refused)?;
-        let (size, mode) = (source.size(), source.mode());
-        let modified = source.modified();
-        let slots = slots.insert(self.slots(Access::REMOTE_READ)?);
-        let (window, has_holes) = (Window::of(slots), source.has_holes());
-        self.talk.say(&ToClient::Give { size, mode, from, window, modified, has_holes })?;
-        if self.give(&mut source, check, slots).await? == Given::Unwanted {
+        let size = source.size();
+        let given = match self.server.plan.choice.of(&source, from, check, self.has_crc) {
+            Chosen::Naive => self.give::<Naive>(&mut source, from, check, slots).await,
+            Chosen::Slots => self.give::<Slots>(&mut source, from, check, slots).await,
+            Chosen::Pipelined => self.give::<Pipelined>(&mut source, from, check, slots).await,
+            Chosen::Region => self.give::<Region>(&mut source, from, check, slots).await,
+        };
+        let (given, how) = match given {
+            // A Read of a range that is not there any more has ended the connection.
+            Err(failure) if failure.kind() == FailureKind::Peer && !source.is_as_it_was() => {
+                return Err(refused(FileError::Changed(path)));
+            }
+            given => given?,
+        };
+        if given == Given::Unwanted {
             return Ok(Served { unchanged: Some(1), ..self.served("get", path, size, 0, String::new()) });
         }
         source.check_unchanged(self.server.root.file(&path)).map_err(refused)?;
         let sha256 = source.checksum();
         self.talk.say(&ToClient::End { sha256: sha256.clone() })?;
         match self.hear().await? {
-            ToServer::Same => Ok(self.served("get", path, size, from, sha256).checked(check)),
+            ToServer::Same => {
+                let served = self.served("get", path, size, from, sha256).checked(check);
+                Ok(Served { how: Some(how), ..served })
+            }
             _ => Err(out_of_step()),
         }
     }
 
-    /// Sends all octets from where the source is, and waits until the client has them.
-    async fn give(
+    /// Gives all octets from `from` on by one strategy, in memory that is kept in `memory`.
+    async fn give<S: Strategy>(
         &mut self,
         source: &mut Source,
+        from: u64,
         check: Check,
-        slots: &MemoryRegion,
-    ) -> Result<Given, Failure> {
-        let mut free: Vec<usize> = (0..SLOTS).collect();
-        let mut lens = [0; SLOTS];
-        let mut is_more = true;
-        while is_more || free.len() < SLOTS {
-            if !is_more || free.is_empty() {
-                match self.hear().await? {
-                    ToServer::Free { slot } if slot < SLOTS && !free.contains(&slot) => {
-                        self.talk.moved(lens[slot]);
-                        free.push(slot);
-                    }
-                    // The client has the file already.
-                    ToServer::Same => return Ok(Given::Unwanted),
-                    _ => return Err(out_of_step()),
-                }
-                continue;
-            }
-            let Some(&slot) = free.last() else { continue };
-            let talk = &mut self.talk;
-            let mut tick = async || talk.say_busy(&ToClient::Busy).await;
-            let room = Part::of_slot(slots, slot, SLOT);
-            let Some((offset, len)) = source.next(&room, &mut tick).await.map_err(refused)? else {
-                is_more = false;
-                continue;
-            };
-            free.pop();
-            let crc = check.of_chunk(&room.first(len))?;
-            self.talk.say(&ToClient::Chunk(Chunk { slot, offset, len, crc }))?;
-            lens[slot] = len;
-            self.talk.hub.breathe().await;
-        }
-        Ok(Given::Sent)
+        memory: &mut Memory,
+    ) -> Result<(Given, How), Failure> {
+        let (size, mode, modified) = (source.size(), source.mode(), source.modified());
+        let has_holes = source.has_holes();
+        let (plan, patience) = (self.server.plan, self.server.idle);
+        let talk = &mut self.talk;
+        let mut gift = Gift { talk, source, check, plan, patience, under_way: UnderWay::default() };
+        let memory = memory.insert(Arc::new(S::memory(&mut gift).await?)).clone();
+        let (window, range) = (Window::of(&memory), S::IS_RANGE);
+        gift.talk.say(&ToClient::Give { size, mode, from, window, modified, has_holes, range })?;
+        let given = S::give(&mut gift, &memory).await?;
+        Ok((given, How { strategy: S::NAME, under_way: gift.under_way.counts() }))
     }
 
     pub(super) fn served(
@@ -371,6 +367,7 @@ impl<'a> Client<'a> {
             connection: None,
             resumed_from,
             replaced: None,
+            how: None,
             seconds,
             checksum: None,
             sha256,
@@ -378,28 +375,9 @@ impl<'a> Client<'a> {
     }
 }
 
-/// The outcome of giving a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Given {
-    Sent,
-    /// The client has it already.
-    Unwanted,
-}
-
 /// Checks the terms of a request.
 fn valid(terms: Terms) -> Result<Terms, Failure> {
     let is_valid =
         terms.modified.is_none_or(Time::is_valid) && terms.share.is_none_or(|share| share.number < share.of);
     if is_valid { Ok(terms) } else { Err(out_of_step()) }
-}
-
-/// Returns the failure that a client is told for an error of a file.
-pub(super) fn refused(error: FileError) -> Failure {
-    match error {
-        FileError::Changed(_) => error.failure(FailureKind::Changed),
-        // Descriptors are wanted like places. Files that are open need no more of them, so the
-        // client loses nothing if it comes back; of a tree, it has what has arrived.
-        FileError::NoDescriptor { .. } => error.failure(FailureKind::TurnedAway),
-        _ => error.failure(FailureKind::Refused),
-    }
 }

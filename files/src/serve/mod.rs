@@ -32,6 +32,7 @@ use self::warnings::Warnings;
 use self::workers::{Newcomer, Workers};
 use super::files::Root;
 use super::greeting::{Hello, NoHello};
+use super::strategy::Plan;
 use super::tasks::Hub;
 use super::token::Token;
 
@@ -54,6 +55,8 @@ pub struct Serving {
     pub idle: Duration,
     /// TCP's congestion control; the host's without one.
     pub congestion: Option<String>,
+    /// The way in which single files are given.
+    pub plan: Plan,
     /// The address, and each transfer, are printed as JSON.
     pub json: bool,
 }
@@ -70,6 +73,7 @@ struct Server {
     writable: bool,
     token: Option<Token>,
     idle: Duration,
+    plan: Plan,
     json: bool,
     startups: Arc<Startups>,
     places: Arc<Places>,
@@ -100,10 +104,11 @@ pub fn serve(args: &Serving) -> Result<(), Failure> {
         let what = if token.is_some() { format!("{what}, with the token") } else { what.to_owned() };
         out::event(format_args!("serving {} on {}: {what}", dir.display(), addr::shown(addr)));
     }
-    let (writable, idle, json) = (args.writable, args.idle, args.json);
+    let (writable, idle, plan, json) = (args.writable, args.idle, args.plan, args.json);
     let places = Arc::new(Places::new(args.max_clients.get(), Some(args.idle)));
     let (startups, warnings) = (Startups::new(args.idle), Warnings::default());
-    let server = Arc::new(Server { rnic, root, writable, token, idle, json, startups, places, warnings });
+    let server =
+        Arc::new(Server { rnic, root, writable, token, idle, plan, json, startups, places, warnings });
     let mut workers = Workers::new(&server);
     while !signals::stopped() {
         let request = listener.accept(Some(signals::CHECK_INTERVAL));

@@ -34,6 +34,19 @@ pub(super) struct Served {
     pub(super) checksum: Option<Check>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) sha256: String,
+    /// For a get of one file.
+    #[serde(flatten)]
+    pub(super) how: Option<How>,
+}
+
+/// The way in which a file was given.
+#[derive(Serialize)]
+pub(super) struct How {
+    pub(super) strategy: &'static str,
+    /// Numbers of chunks that were begun while none, one, two, ... were under way: being read or
+    /// Read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) under_way: Vec<u64>,
 }
 
 impl Served {

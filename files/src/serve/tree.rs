@@ -1,14 +1,16 @@
 //! Requests for trees, at the server.
 
+use std::sync::Arc;
+
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, mkdirat};
 use rddp_command::failure::Failure;
-use rddp_rnic::{Access, MemoryRegion};
+use rddp_rnic::Access;
 
-use super::client::{Client, refused};
+use super::client::{Client, Memory};
 use super::served::Served;
-use crate::files::{FileError, Root, inside};
+use crate::files::{FileError, Root, inside, refused};
 use crate::partial::Clobber;
 use crate::protocol::{MAX_PATH, SLOT, Terms, ToClient, ToServer, Window, out_of_step};
 use crate::talk::Talk;
@@ -24,12 +26,12 @@ impl Client<'_> {
         path: String,
         clobber: Clobber,
         terms: Terms,
-        slots: &mut Option<MemoryRegion>,
+        slots: &mut Memory,
     ) -> Result<Served, Failure> {
         self.writable(&path)?;
         let top = made(&self.server.root, path.trim_end_matches('/')).map_err(refused)?;
         let mut arrival = Arrival::new(top, clobber, terms, Named::There, &self.talk.hub).map_err(refused)?;
-        let slots = slots.insert(self.slots(Access::REMOTE_WRITE)?);
+        let slots = slots.insert(Arc::new(self.slots(Access::REMOTE_WRITE)?));
         self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
         let (mut octets, mut offset) = (vec![0; SLOT], 0);
         loop {
@@ -63,12 +65,12 @@ impl Client<'_> {
         paths: &[String],
         depth: Depth,
         terms: Terms,
-        slots: &mut Option<MemoryRegion>,
+        slots: &mut Memory,
     ) -> Result<Served, Failure> {
         if paths.is_empty() || paths.iter().map(String::len).sum::<usize>() > MAX_NAMES {
             return Err(out_of_step());
         }
-        let slots = slots.insert(self.slots(Access::REMOTE_READ)?);
+        let slots = slots.insert(Arc::new(self.slots(Access::REMOTE_READ)?));
         self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
         let pipe = GivePipe::new(&mut self.talk, slots, self.server.idle);
         let mut departure = Departure::new(pipe, depth, terms, Named::There);

@@ -1,0 +1,144 @@
+//! The ways in which a server gives a file.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+
+use rddp_test_support::random_octets;
+use serde_json::Value;
+
+use crate::program::{Ended, command, run, until};
+use crate::site::{Site, assert_holes, len, write_holes};
+
+const STRATEGIES: [&str; 5] = ["auto", "naive", "slots", "pipelined", "region"];
+
+/// Returns the strategy by which a file without holes is given.
+fn meant(strategy: &str) -> &str {
+    if strategy == "auto" { "region" } else { strategy }
+}
+
+fn site(strategy: &str, more: &[&str]) -> Site {
+    Site::new(&[&["--strategy", strategy], more].concat())
+}
+
+/// Returns what the server says of the last transfer.
+fn told(site: &mut Site) -> Value {
+    serde_json::from_str(&site.server.as_mut().unwrap().line()).unwrap()
+}
+
+/// Gets a file anew, and compares it. Returns what the server says.
+#[track_caller]
+fn get(site: &mut Site, name: &str, more: &[&str]) -> Value {
+    let (remote, here) = (site.remote(name), site.here(name));
+    run(&[&["get", "-I", &remote, here.to_str().unwrap()], more].concat()).ok();
+    assert!(fs::read(site.served(name)).unwrap() == fs::read(here).unwrap(), "{name} {more:?}");
+    told(site)
+}
+
+#[test]
+fn each_strategy_gives_files_of_all_sizes() {
+    let mut site_of =
+        STRATEGIES.map(|strategy| (strategy, site(strategy, &["--chunk", "64K", "--depth", "3"])));
+    for (strategy, site) in &mut site_of {
+        for size in [1, 65_536, 65_537, 4 << 20, (5 << 20) + 1] {
+            fs::write(site.served("file"), random_octets(size, size as usize)).unwrap();
+            let said = get(site, "file", &[]);
+            assert_eq!(said["strategy"], meant(strategy), "{said}");
+            assert_eq!(said["octets"], size, "{said}");
+        }
+        fs::write(site.served("file"), "").unwrap();
+        assert_eq!(get(site, "file", &[])["octets"], 0);
+    }
+}
+
+/// SHA-256 needs each octet in its order, and a range has no holes.
+#[test]
+fn what_a_strategy_cannot_do_is_done_by_slots() {
+    for strategy in STRATEGIES {
+        let mut site = site(strategy, &[]);
+        fs::write(site.served("file"), random_octets(1, 1 << 20)).unwrap();
+        let said = get(&mut site, "file", &["--checksum", "sha256"]);
+        assert_eq!((&said["strategy"], said["sha256"].as_str().unwrap().len()), (&"slots".into(), 64));
+        let said = get(&mut site, "file", &["--checksum", "none"]);
+        assert_eq!(said["strategy"], meant(strategy), "{said}");
+        write_holes(&site.served("holes"));
+        let here = site.here("holes");
+        run(&["get", &site.remote("holes"), here.to_str().unwrap()]).ok();
+        assert_holes(&here);
+        let by = told(&mut site)["strategy"].clone();
+        assert_eq!(by, if strategy == "pipelined" { strategy } else { "slots" });
+    }
+}
+
+#[test]
+fn an_interrupted_get_goes_on_by_each_strategy() {
+    for strategy in STRATEGIES {
+        let mut site = site(strategy, &[]);
+        fs::write(site.served("file"), random_octets(1, 3 << 20)).unwrap();
+        fs::write(site.here("file.rddp.part"), random_octets(1, 1_000_001)).unwrap();
+        assert_eq!(get(&mut site, "file", &[])["resumed_from"], 1_000_001, "{strategy}");
+    }
+}
+
+#[test]
+fn several_chunks_are_under_way_at_a_time() {
+    for strategy in ["slots", "pipelined"] {
+        let mut site = site(strategy, &["--chunk", "16K", "--depth", "4"]);
+        fs::write(site.served("file"), random_octets(1, 1 << 20)).unwrap();
+        let said = get(&mut site, "file", &[]);
+        let counts: Vec<u64> =
+            said["under_way"].as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).collect();
+        assert_eq!((counts.iter().sum::<u64>(), counts.len()), (64, 4), "{said}");
+    }
+}
+
+#[test]
+fn sizes_that_no_client_has_memory_for_are_refused() {
+    for (option, value) in [("--chunk", "1M"), ("--chunk", "4095"), ("--depth", "0"), ("--depth", "9")] {
+        run(&["serve", ".", option, value]).failed(2, &[option]);
+    }
+    run(&["serve", ".", "--strategy", "fast"]).failed(2, &["'fast'"]);
+}
+
+/// Ways to change a file.
+const CHANGES: [fn(&Path); 4] = [
+    |path| File::options().write(true).open(path).unwrap().write_all_at(b"other", 5 << 20).unwrap(),
+    |path| File::options().write(true).open(path).unwrap().set_len(3 << 20).unwrap(),
+    |path| fs::remove_file(path).unwrap(),
+    |path| {
+        let other = path.with_file_name("other");
+        fs::write(&other, "other").unwrap();
+        fs::rename(other, path).unwrap();
+    },
+];
+
+#[test]
+fn a_file_that_changes_meanwhile_gets_no_name_by_any_strategy() {
+    let changed = |strategy, change: fn(&Path)| {
+        let mut site = site(strategy, &[]);
+        fs::write(site.served("file"), random_octets(1, 6 << 20)).unwrap();
+        let (here, remote) = (site.here("file"), site.remote("file"));
+        let mut get = command(&["get", &remote, here.to_str().unwrap(), "--limit", "2M"]);
+        let get = get.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        until("part of it is here", || len(&site.here("file.rddp.part")) > 0);
+        change(&site.served("file"));
+        let ended = Ended::from(get.wait_with_output().unwrap());
+        ended.failed(1, &["file: it changed while it was being read"]);
+        assert!(!here.exists());
+        let complaint = site.server.as_mut().unwrap().complaint();
+        assert!(complaint.contains("file: it changed while it was being read"), "{complaint}");
+        // The server goes on.
+        fs::write(site.served("file"), "octets").unwrap();
+        site.get("file", "file").ok();
+        assert_eq!(fs::read(here).unwrap(), b"octets");
+    };
+    thread::scope(|scope| {
+        for strategy in STRATEGIES {
+            for change in CHANGES {
+                scope.spawn(move || changed(strategy, change));
+            }
+        }
+    });
+}

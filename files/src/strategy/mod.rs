@@ -1,0 +1,241 @@
+//! Strategies: the ways in which a server gives the octets of one file, which the client Reads.
+//!
+//! | | the server's memory | who says what is Read |
+//! |---|---|---|
+//! | `naive` | all of the file, read before the first Read | the client: one range is named |
+//! | `region` | none: the file itself is registered | the client |
+//! | `slots` | slots, each read when it is free | the server: a `Chunk` for each |
+//! | `pipelined` | the same, read by a thread while others are on their way | the server |
+//!
+//! Only `slots` sees the octets in their order as they go, which SHA-256 needs, and passes over
+//! holes at any offset; and what the client Reads of one range has no CRC but that of its FPDUs.
+//! [`Choice::of`] takes all that into account.
+
+mod naive;
+mod pipelined;
+mod region;
+mod slots;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rddp_command::failure::Failure;
+use rddp_rnic::{Access, MemoryRegion};
+
+pub(crate) use self::naive::Naive;
+pub(crate) use self::pipelined::Pipelined;
+pub(crate) use self::region::Region;
+pub(crate) use self::slots::Slots;
+use super::checksum::Check;
+use super::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, out_of_step};
+use super::source::Source;
+use super::talk::Talk;
+
+/// Octets of the longest file that is read whole into memory.
+const LONGEST_WHOLE: u64 = 1 << 30;
+
+/// The strategy that a server's user has asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// By what costs least of those that are possible.
+    #[default]
+    Auto,
+    /// The whole file is read, then the client Reads it.
+    Naive,
+    /// Slots are read one after the other as they become free.
+    Slots,
+    /// A thread reads slots while others are on their way.
+    Pipelined,
+    /// The client Reads the file itself.
+    Region,
+}
+
+/// The strategy of a server, and the sizes of its slots.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The strategy.
+    pub choice: Choice,
+    /// Octets of a chunk, at most [`LARGEST_CHUNK`].
+    pub chunk: usize,
+    /// Chunks under way, at most [`MOST_CHUNKS`].
+    pub depth: usize,
+}
+
+/// Octets of the longest chunk: a client has memory for no longer ones.
+pub const LARGEST_CHUNK: usize = SLOT;
+
+/// Chunks that are under way at most.
+pub const MOST_CHUNKS: usize = SLOTS;
+
+impl Default for Plan {
+    fn default() -> Self {
+        Plan { choice: Choice::default(), chunk: LARGEST_CHUNK, depth: MOST_CHUNKS }
+    }
+}
+
+/// A strategy that is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chosen {
+    Naive,
+    Slots,
+    Pipelined,
+    Region,
+}
+
+impl Choice {
+    /// Returns the strategy for a file, of which octets are given from `from` on, over a connection
+    /// whose FPDUs have a CRC or not.
+    pub(crate) fn of(self, source: &Source, from: u64, check: Check, has_crc: bool) -> Chosen {
+        let left = source.size() - from;
+        let is_range = has_crc && left > 0 && !source.has_holes();
+        match self {
+            _ if check == Check::Sha256 => Chosen::Slots,
+            Choice::Naive if is_range && left <= LONGEST_WHOLE => Chosen::Naive,
+            Choice::Auto | Choice::Region if is_range => Chosen::Region,
+            Choice::Pipelined => Chosen::Pipelined,
+            _ => Chosen::Slots,
+        }
+    }
+}
+
+/// A way of giving a file.
+pub(crate) trait Strategy {
+    /// The name in options and results.
+    const NAME: &'static str;
+
+    /// The client Reads what it wants of one range, from the first octet that it lacks to the end.
+    const IS_RANGE: bool;
+
+    /// Makes the memory that the client Reads.
+    async fn memory(gift: &mut Gift<'_>) -> Result<MemoryRegion, Failure>;
+
+    /// Gives all octets from where the source is, and waits until the client has them.
+    async fn give(gift: &mut Gift<'_>, memory: &Arc<MemoryRegion>) -> Result<Given, Failure>;
+}
+
+/// The outcome of giving a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    Sent,
+    /// The client has it already.
+    Unwanted,
+}
+
+/// A file on its way to a client.
+pub(crate) struct Gift<'a> {
+    pub(crate) talk: &'a mut Talk,
+    pub(crate) source: &'a mut Source,
+    pub(crate) check: Check,
+    pub(crate) plan: Plan,
+    /// Time for which the client may say nothing.
+    pub(crate) patience: Duration,
+    pub(crate) under_way: UnderWay,
+}
+
+/// Numbers of chunks that were begun, by how many others were under way: being read, or announced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnderWay([u64; SLOTS]);
+
+impl UnderWay {
+    /// Counts a chunk that is begun while so many others are under way.
+    fn begun(&mut self, others: usize) {
+        self.0[others.min(SLOTS - 1)] += 1;
+    }
+
+    /// Returns the counts up to the last that is not 0.
+    pub(crate) fn counts(&self) -> Vec<u64> {
+        let len = self.0.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+        self.0[..len].to_vec()
+    }
+}
+
+impl Gift<'_> {
+    fn slots(&self) -> Result<MemoryRegion, Failure> {
+        Ok(self.talk.end.pd.allocate(self.plan.depth * SLOT, Access::LOCAL_WRITE | Access::REMOTE_READ)?)
+    }
+
+    async fn hear(&mut self) -> Result<ToServer, Failure> {
+        self.talk.hear(self.patience).await
+    }
+
+    /// Waits until the client has Read all that it wants of one range.
+    async fn until_done(&mut self) -> Result<Given, Failure> {
+        let mut before = 0;
+        loop {
+            match self.hear().await? {
+                ToServer::At { octets } if octets >= before => {
+                    self.talk.moved(usize::try_from(octets - before).unwrap_or(usize::MAX));
+                    before = octets;
+                }
+                ToServer::Done => return Ok(Given::Sent),
+                ToServer::Same => return Ok(Given::Unwanted),
+                _ => return Err(out_of_step()),
+            }
+        }
+    }
+
+    fn announce(&mut self, ring: &mut Ring, chunk: Chunk) -> Result<(), Failure> {
+        ring.announced[chunk.slot] = Some(chunk.len);
+        self.talk.say(&ToClient::Chunk(chunk))
+    }
+
+    /// Takes a client's message about chunks. Returns whether it wants no more.
+    fn take(&mut self, ring: &mut Ring, message: &ToServer) -> Result<bool, Failure> {
+        match *message {
+            ToServer::Free { slot } => {
+                self.talk.moved(ring.release(slot)?);
+                Ok(false)
+            }
+            ToServer::Same => Ok(true),
+            _ => Err(out_of_step()),
+        }
+    }
+}
+
+/// The slots: which are free, and which the client has been told of.
+struct Ring {
+    free: Vec<usize>,
+    announced: [Option<usize>; SLOTS],
+    depth: usize,
+}
+
+impl Ring {
+    fn new(depth: usize) -> Self {
+        Ring { free: (0..depth).collect(), announced: [None; SLOTS], depth }
+    }
+
+    /// Returns how many slots are being read, or the client has not emptied.
+    fn under_way(&self) -> usize {
+        self.depth - self.free.len()
+    }
+
+    /// Takes back a slot that the client has emptied. Returns how many octets it had.
+    fn release(&mut self, slot: usize) -> Result<usize, Failure> {
+        let len = self.announced.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;
+        self.free.push(slot);
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_slot_that_was_announced_comes_back_and_once() {
+        let mut ring = Ring::new(2);
+        let slot = ring.free.pop().unwrap();
+        assert!(ring.release(slot).is_err() && ring.release(SLOTS).is_err());
+        ring.announced[slot] = Some(7);
+        assert_eq!((ring.under_way(), ring.release(slot).unwrap(), ring.under_way()), (1, 7, 0));
+        assert!(ring.release(slot).is_err());
+    }
+
+    #[test]
+    fn chunks_under_way_are_counted_by_how_many_there_were() {
+        let mut under_way = UnderWay::default();
+        assert!(under_way.counts().is_empty());
+        [0, 1, 1, 3].into_iter().for_each(|others| under_way.begun(others));
+        assert_eq!(under_way.counts(), [1, 2, 0, 1]);
+    }
+}
