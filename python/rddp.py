@@ -216,11 +216,18 @@ class Memory:
     bytearray or an mmap. `octets` is a memoryview of it, which the peer may change at any time if
     it has the right. It is deregistered by `close` or with the object.
 
+    Or an open file, from octet `start` to `stop` (None: its end), which peers Read and own messages
+    may be of: it is not mapped, and has no `octets`. `Memory(open(path, "rb"), REMOTE_READ)` serves
+    a file; it may be closed then.
+
     With KERNEL, `length` octets are allocated that the kernel can place into. They stay while there
     are views of them, but no longer than until `close`: then views must not be used any more."""
 
-    def __init__(self, length, access, domain=0):
+    def __init__(self, length, access, domain=0, start=0, stop=None):
         stag = ctypes.c_uint32()
+        if hasattr(length, "fileno"):
+            self._register_file(length.fileno(), access, domain, start, stop)
+            return
         if access & KERNEL:
             begin = ctypes.c_void_p()
             _call("ddp_allocate", domain, ctypes.c_size_t(length), access, ctypes.byref(begin), ctypes.byref(stag))
@@ -239,6 +246,16 @@ class Memory:
         # own until no view shows it.
         of, held = (place, None) if access & KERNEL else (self, place)
         self._end = weakref.finalize(of, _deregister, self.stag, held)
+
+    def _register_file(self, fd, access, domain, start, stop):
+        stag, to = ctypes.c_uint32(), ctypes.c_uint64()
+        stop = os.fstat(fd).st_size if stop is None else stop
+        if not 0 <= start <= stop < 1 << 64:
+            raise ValueError(f"octets {start} to {stop} of a file")
+        _call("ddp_register_file", domain, fd, ctypes.c_uint64(start), ctypes.c_uint64(stop - start), access,
+              ctypes.byref(stag), ctypes.byref(to))
+        self.length, self.stag, self.to, self.octets = stop - start, stag.value, to.value, None
+        self._end = weakref.finalize(self, _deregister, self.stag, None)
 
     def __len__(self):
         return self.length

@@ -108,6 +108,34 @@ class Connected(unittest.TestCase):
         self.near.queue.expect(rddp.CMP_SWAP)
         self.assertEqual(int.from_bytes(theirs.octets[8:], sys.byteorder), 1)
 
+    def test_a_file_is_read_by_the_peer(self):
+        octets = bytes(range(256)) * 300
+        with tempfile.TemporaryFile() as file:
+            file.write(octets)
+            file.flush()
+            whole, part = rddp.Memory(file, rddp.REMOTE_READ), rddp.Memory(file, rddp.REMOTE_READ, start=1000, stop=3000)
+            for start, stop, error in ((2, 1, ValueError), (-1, 2, ValueError), (0, len(octets) + 1, OSError)):
+                with self.assertRaises(error):
+                    rddp.Memory(file, rddp.REMOTE_READ, start=start, stop=stop)
+            with self.assertRaises(OSError) as refused:
+                rddp.Memory(file, rddp.LOCAL_WRITE)
+            self.assertEqual(refused.exception.errno, errno.EINVAL)
+        self.assertEqual((len(whole), len(part), whole.octets), (len(octets), 2000, None))
+        mine = rddp.Memory(len(octets), rddp.LOCAL_WRITE)
+        self.near.read(mine, whole.stag, whole.to)
+        self.near.queue.expect(rddp.READ)
+        self.assertEqual(mine[:], octets)
+        self.near.read(mine.piece(0, 500), part.stag, part.to + 1500)
+        self.near.queue.expect(rddp.READ)
+        self.assertEqual(mine[:500], octets[2500:3000])
+        self.near.send(part.piece(8, 16), flags=rddp.QUIET)
+        event = self.far.queue.expect(rddp.RECEIVE)
+        self.assertEqual(self.inbox[:event.length], octets[1008:1024])
+        whole.close()
+        self.near.read(mine.piece(0, 1), whole.stag, whole.to)
+        with self.assertRaisesRegex(rddp.WorkFailed, "the peer refused the Read"):
+            self.near.queue.expect(rddp.READ)
+
     def test_the_queue_can_be_selected(self):
         self.assertEqual(self.near.queue.events(timeout=0), [])
         self.assertFalse(select.select([self.far.queue], [], [], 0)[0])

@@ -88,6 +88,20 @@ int ddp_register(int domain, void *begin, size_t length, int access, uint32_t *s
  *   others      DDP_KERNEL: as the system calls by which the program is loaded
  */
 int ddp_allocate(int domain, size_t length, int access, void **begin, uint32_t *stag);
+/* Registers length octets of a file from offset on, and sets their STag and the Tagged Offset of
+ * the first. Nothing is mapped: a Read of the peer's reads the file, for which the process needs no
+ * buffer, and own Sends and Writes may be of it (ddp_sge.to counts from *to). fd stays the
+ * program's, which may close it.
+ *
+ * The rights may be DDP_REMOTE_READ, DDP_REMOTE_INVALIDATE, DDP_CAN_BIND and DDP_ZERO_BASED. A Read
+ * returns octets that the file had between its request and its answer, old and new ones side by
+ * side where the file is written meanwhile. Where the file has been cut short, or its disk fails, a
+ * Read ends the connection with the Terminate 0x0101, and an own work with EFAULT.
+ *   EBADF   fd is not open, or not for reading
+ *   EINVAL  another right; no regular file; the file ends before the octets do
+ *   ENOMEM  too many
+ */
+int ddp_register_file(int domain, int fd, uint64_t offset, uint64_t length, int access, uint32_t *stag, uint64_t *to);
 /* Makes a region valid again that was invalidated, or changes its rights; sets the STag, which has
  * another key. */
 int ddp_reregister(uint32_t stag, int access, uint32_t *now);
@@ -347,7 +361,7 @@ enum ddp_op {
  *
  * Sends that are posted before there is a connection leave when there is one. The status of a
  * work's event:
- *   EFAULT      its memory was deregistered or invalidated meanwhile
+ *   EFAULT      its memory was deregistered or invalidated meanwhile, or its file cut short
  *   EOPNOTSUPP  the connection does not allow it: a Read where ORD is 0
  *   EACCES      a bind or an invalidation was refused
  *   EMSGSIZE    the receive was too short

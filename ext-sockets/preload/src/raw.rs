@@ -89,6 +89,33 @@ pub unsafe extern "C" fn ddp_allocate(
     })
 }
 
+/// `ddp_register_file` of rddp/raw.h: registers a range of a file.
+///
+/// # Safety
+///
+/// As the header asks of the program.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ddp_register_file(
+    domain: c_int,
+    fd: c_int,
+    offset: u64,
+    len: u64,
+    access: c_int,
+    stag: *mut u32,
+    to: *mut u64,
+) -> c_int {
+    // SAFETY: null or the program's places for two numbers; `lent` fails where they cannot be
+    // written.
+    result(|| unsafe {
+        lent::check_room(stag, 1)?;
+        lent::check_room(to, 1)?;
+        let (named, at) = raw::register_file(domain, fd, (offset, len), access)?;
+        lent::put(stag, named)?;
+        lent::put(to, at)?;
+        Ok(0)
+    })
+}
+
 /// `ddp_window` of rddp/raw.h: opens a memory window.
 ///
 /// # Safety

@@ -41,6 +41,11 @@ fn every_operation_does_what_its_header_says() {
 }
 
 #[test]
+fn files_that_are_not_mapped() {
+    passes("files");
+}
+
+#[test]
 fn windows_are_bound_and_written_through() {
     passes("windows");
 }

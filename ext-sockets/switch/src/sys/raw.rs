@@ -177,9 +177,9 @@ impl One<'_> {
     }
 }
 
-/// Returns another descriptor of the program's socket, for the RNIC. The library's hooks pass calls
-/// on it to the C library.
-pub(crate) fn duplicate(fd: c_int) -> Result<socket2::Socket, Errno> {
+/// Returns another descriptor of the program's socket or file, for the RNIC. The library's hooks
+/// pass calls on it to the C library.
+pub(crate) fn duplicate(fd: c_int) -> Result<OwnedFd, Errno> {
     // SAFETY: the call passes an int and no pointer.
     let own = unsafe { real::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
     if own < 0 {
@@ -187,5 +187,5 @@ pub(crate) fn duplicate(fd: c_int) -> Result<socket2::Socket, Errno> {
     }
     socket::forget(own);
     // SAFETY: the descriptor was just made, and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(own) }.into())
+    Ok(unsafe { OwnedFd::from_raw_fd(own) })
 }

@@ -122,7 +122,7 @@ int main(int count, char **args) {
         const char *name;
         void (*run)(void);
     } tests[] = {
-        {"operations", operations}, {"windows", windows}, {"refusals", refusals},
+        {"operations", operations}, {"files", files}, {"windows", windows}, {"refusals", refusals},
         {"bad_pointers", bad_pointers},
         {"connections", connections}, {"peers", peers}, {"endings", endings},
         {"readiness", readiness}, {"patience", patience}, {"forks", forks}, {"crowds", crowds},

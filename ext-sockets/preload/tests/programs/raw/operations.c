@@ -1,6 +1,8 @@
 /* Every operation, and where its octets come to. */
 #include "raw.h"
 
+#include <sys/mman.h>
+
 static uint64_t at(const struct end *end, size_t offset) {
     /* The peer's work changes it, so the event comes there and not here. */
     return __atomic_load_n((const uint64_t *)(const void *)(end->memory + offset), __ATOMIC_ACQUIRE);
@@ -149,6 +151,58 @@ static void zero_based(struct pair *pair) {
     FAILS(post(from, write), EFAULT);
     IS(ddp_deregister(here), 0);
     IS(ddp_deregister(there), 0);
+}
+
+/* A file that is not mapped: Reads of the peer, own Sends, and an end where it is cut short. */
+void files(void) {
+    struct pair *pair = connected(0);
+    struct end *from = &pair->active, *to = &pair->passive;
+    char octets[6000];
+    for (size_t i = 0; i < sizeof octets; i++)
+        octets[i] = (char)(i * 7 + i / 256);
+    int fd = memfd_create("file", MFD_CLOEXEC);
+    IS(write(fd, octets, sizeof octets), sizeof octets);
+    uint32_t stag, zero_based;
+    uint64_t base, none;
+    IS(ddp_register_file(0, fd, 1000, 5000, DDP_REMOTE_READ, &stag, &base), 0);
+    IS(ddp_register_file(0, fd, 0, 6000, DDP_REMOTE_READ | DDP_ZERO_BASED, &zero_based, &none), 0);
+    IS(none, 0);
+
+    FAILS(ddp_register_file(0, fd, 0, 6001, DDP_REMOTE_READ, &stag, &base), EINVAL);
+    FAILS(ddp_register_file(0, fd, ~0ull, 1, DDP_REMOTE_READ, &stag, &base), EINVAL);
+    FAILS(ddp_register_file(0, fd, 0, 1, DDP_LOCAL_WRITE, &stag, &base), EINVAL);
+    FAILS(ddp_register_file(0, fd, 0, 1, DDP_POPULATE, &stag, &base), EINVAL);
+    FAILS(ddp_register_file(99, fd, 0, 1, DDP_REMOTE_READ, &stag, &base), EINVAL);
+    FAILS(ddp_register_file(0, from->fd, 0, 0, DDP_REMOTE_READ, &stag, &base), EINVAL);
+    FAILS(ddp_register_file(0, -1, 0, 1, DDP_REMOTE_READ, &stag, &base), EBADF);
+    FAILS(ddp_register_file(0, fd, 0, 1, DDP_REMOTE_READ, NULL, &base), EFAULT);
+    FAILS(ddp_register_file(0, fd, 0, 1, DDP_REMOTE_READ, &stag, NULL), EFAULT);
+    IS(ftruncate(fd, 5900), 0);
+    IS(close(fd), 0);
+
+    struct ddp_sge sink = piece(to, 0, 4000);
+    struct ddp_work read = {.op = DDP_READ, .list = &sink, .count = 1, .stag = stag, .to = base + 900};
+    IS(post(to, read), 1);
+    event(to, DDP_READ, 0);
+    IS(memcmp(to->memory, octets + 1900, 4000), 0);
+
+    struct ddp_sge own = {.to = 10, .length = 20, .stag = zero_based};
+    IS(receive(to, 0, 64, 0), 1);
+    IS(post(from, (struct ddp_work){.op = DDP_SEND, .list = &own, .count = 1}), 1);
+    event(from, DDP_SEND, 0);
+    IS(event(to, DDP_RECEIVE, 0).length, 20);
+    IS(memcmp(to->memory, octets + 10, 20), 0);
+    own.to = 5990;
+    FAILS(post(from, (struct ddp_work){.op = DDP_SEND, .list = &own, .count = 1}), EFAULT);
+    struct ddp_sge place = {.to = base, .length = 10, .stag = stag};
+    FAILS(post(from, (struct ddp_work){.op = DDP_RECEIVE, .list = &place, .count = 1}), EACCES);
+
+    read.to = base + 1000;
+    IS(post(to, read), 1);
+    event(to, DDP_READ, EREMOTEIO);
+    IS(event(to, DDP_CLOSED, EREMOTEIO).terminate, 0x0101);
+    IS(ddp_deregister(stag), 0);
+    IS(ddp_deregister(zero_based), 0);
 }
 
 void operations(void) {

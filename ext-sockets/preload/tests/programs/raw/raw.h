@@ -58,6 +58,7 @@ struct ddp_event event(const struct end *end, uint32_t kind, int32_t status);
 void no_event(const struct end *end);
 
 void operations(void);
+void files(void);
 void windows(void);
 void refusals(void);
 void bad_pointers(void);

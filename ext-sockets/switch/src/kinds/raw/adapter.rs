@@ -139,6 +139,7 @@ pub(super) fn memory_errno(error: &MemError) -> Errno {
         MemError::Maps(source) | MemError::Os { error: source, .. } => {
             Errno(source.raw_os_error().unwrap_or(libc::EIO))
         }
+        MemError::File(source) => Errno(source.raw_os_error().unwrap_or(libc::EINVAL)),
         MemError::Random(_) => Errno(libc::EIO),
         MemError::TooManyStags { .. } => Errno(libc::ENOMEM),
         MemError::WindowsBound { .. } => Errno(libc::EBUSY),

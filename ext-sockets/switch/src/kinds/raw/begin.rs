@@ -171,7 +171,7 @@ fn options(how: &How, settings: &Settings) -> ConnectOptions {
 fn start(fd: c_int, endpoint: &Endpoint, settings: &mut Locked<'_>) -> Result<(), Errno> {
     let active = settings.role.unwrap_or(Role::Initiator) == Role::Initiator;
     settings.saved.store(fd);
-    let socket = raw::duplicate(fd)?;
+    let socket = socket2::Socket::from(raw::duplicate(fd)?);
     let begun = if endpoint.asks && !active {
         endpoint.qp.begin_asking(socket, &endpoint.options)
     } else {

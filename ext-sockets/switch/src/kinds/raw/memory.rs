@@ -8,7 +8,7 @@ use rddp_stream::Errno;
 
 use super::adapter::{Adapter, errno_of, memory_errno};
 use super::work::Sge;
-use crate::sys::raw::Area;
+use crate::sys::raw::{self, Area};
 
 /// A flag beside the rights (`Access`): fault all pages in now.
 const POPULATE: c_int = 1 << 8;
@@ -110,6 +110,27 @@ pub fn allocate(number: c_int, len: usize, access: c_int) -> Result<(*mut u8, u3
     })?;
     let begin = region.as_ptr();
     Ok((begin, keep(adapter, What::Region(region), number, access)))
+}
+
+/// Registers a range of a file; returns its STag and the Tagged Offset of its first octet:
+/// `ddp_register_file`.
+///
+/// # Errors
+/// As `include/rddp/raw.h` says.
+pub fn register_file(
+    number: c_int,
+    fd: c_int,
+    (offset, len): (u64, u64),
+    access: c_int,
+) -> Result<(u32, u64), Errno> {
+    let access = rights(access)?;
+    let end = offset.checked_add(len).ok_or(Errno::INVALID)?;
+    let adapter = Adapter::get()?;
+    let domain = domain(adapter, number)?;
+    let region = domain.register_file(raw::duplicate(fd)?, offset..end, access);
+    let region = region.map_err(|error| errno_of(&error))?;
+    let to = region.base();
+    Ok((keep(adapter, What::Region(region), number, access), to))
 }
 
 /// Opens a memory window and returns its STag, which is invalid until it is bound: `ddp_window`.

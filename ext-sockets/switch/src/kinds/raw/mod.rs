@@ -47,7 +47,8 @@ pub use event::Event;
 pub(crate) use info::MAX_PRIVATE_DATA;
 pub use info::{Info, info};
 pub use memory::{
-    allocate, close_domain, deregister, open_domain, open_window, register, reregister, stag_now,
+    allocate, close_domain, deregister, open_domain, open_window, register, register_file, reregister,
+    stag_now,
 };
 pub(super) use queue::closing as queue_closing;
 pub use queue::{events, open as open_queue};
