@@ -2,8 +2,11 @@ use rddp_rnic::Rnic;
 
 use super::*;
 
-/// Lends octets to a test.
+/// Lends octets to a test, one at a time: what is registered while mappings of the process change
+/// is not kept, and another test gives its memory back.
 fn with_memory(len: usize, test: impl FnOnce(&ProgramMemory)) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     ProgramMemory::while_writing(&mut vec![0; len], |memory| test(&memory));
 }
 
