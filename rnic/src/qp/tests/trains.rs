@@ -73,6 +73,33 @@ fn tcp_is_asked_again_for_the_segment_size() {
     });
 }
 
+/// A train behind one that TCP has taken whole ends with whole super-segments, several of them;
+/// behind one that TCP has cut, where alignment is lost, it is short again.
+#[test]
+fn a_train_grows_while_tcp_takes_them_whole() {
+    let (pd, _cq, qp, _peer) = on_path(Some(MSS));
+    let region = pd.allocate(1 << 20, Access::LOCAL_WRITE).unwrap();
+    qp.inner.anywhere().with_core(|qp, core| {
+        core.sq.push(&SendWr::send(1, region.whole()), qp.attrs.local_memory()).unwrap();
+        let (connection, mut cx) = core.split(&qp.attrs).unwrap();
+        let (watch, link) = connection.parts();
+        let emss = link.emss();
+        let (short, long) = ((72usize << 10).next_multiple_of(emss), 4 * (65_215 / emss) * emss);
+        for (taken, of, next) in
+            [(0, 0, short), (short, short, long), (100, 100, long), (short - 1, short, short)]
+        {
+            if of > 0 {
+                link.note_taken(watch, &cx, taken, of);
+            }
+            let octets = Outgoing::with_own(|out| {
+                link.fill(&mut cx, out).unwrap();
+                out.len()
+            });
+            assert_eq!(octets, next, "behind {taken} of {of}");
+        }
+    });
+}
+
 /// RFC 5044 §4.4: octets that another peer may change while they are sent are copied before they
 /// are summed, whatever lies beside them in a gather list.
 #[test]

@@ -17,6 +17,7 @@ use super::ending::Ending;
 use super::first::{Nudge, RtrRead};
 use super::in_kernel::Confirmed;
 use super::out::OutBuffer;
+use super::train::MAX_ALIGNED;
 use crate::conn::socket::TcpSocket;
 use crate::kernel::{Guided, KernelCounts, Placement};
 use crate::mem::Verdicts;
@@ -59,6 +60,8 @@ pub(crate) struct Link {
     pub(super) own_ahead: Ahead,
     /// Octets from where a TCP segment began to the end of `out`.
     pub(super) unaligned: usize,
+    /// Octets with which an aligned train is full.
+    pub(super) most_aligned: usize,
     /// `None` before TCP was asked for the first time.
     emss: Option<Emss>,
     /// TCP took the last write in part, and may end a segment where it stopped: its rest ends one,
@@ -130,6 +133,7 @@ impl Link {
             ahead: Ahead::default(),
             own_ahead: Ahead::default(),
             unaligned: 0,
+            most_aligned: MAX_ALIGNED,
             emss: None,
             slipped: false,
             kept: 0,
@@ -189,7 +193,7 @@ impl Link {
     }
 
     /// Returns the effective MSS.
-    pub(super) fn emss(&mut self) -> usize {
+    pub(crate) fn emss(&mut self) -> usize {
         let socket = &self.socket;
         self.emss.get_or_insert_with(|| Emss::of(socket)).get(socket)
     }

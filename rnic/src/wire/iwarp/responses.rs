@@ -8,7 +8,7 @@ use rddp_stat::Counter;
 
 use super::build::is_answering;
 use super::link::Link;
-use super::train::{COPY_UP_TO, MAX_ALIGNED};
+use super::train::COPY_UP_TO;
 use super::tx::TURN;
 use crate::mem::{Access, AtomicError, Faulted, Grant};
 use crate::queues::attributes::QpAttributes;
@@ -72,7 +72,7 @@ impl Link {
         }
         let ahead = match () {
             () if cx.attrs.device.promised.is_exhausted() => FEW_RESPONSES,
-            () if segments.is_set() => MAX_ALIGNED,
+            () if segments.is_set() => self.most_aligned,
             () => RESPONSES_AHEAD,
         };
         while self.out.owed().len() < ahead {

@@ -35,10 +35,22 @@ const MAX_OCTETS: usize = 1024 * 1024;
 /// train is.
 const MAX_COPIED: usize = 256 * 1024;
 
-/// Octets with which a train is full whose FPDUs are aligned with TCP segments. Within a write they
-/// lose that where TCP meets the edge of the peer's window; the next begins a segment again. A
-/// message of 64 KiB is one write.
+/// Octets with which a train is full whose FPDUs are aligned with TCP segments, until TCP has taken
+/// such a train whole. Within a write they lose that where TCP meets the edge of the peer's window;
+/// the next begins a segment again. A message of 64 KiB is one write.
 pub(super) const MAX_ALIGNED: usize = 72 * 1024;
+
+/// Octets that TCP hands to a device as one segment, which the device cuts: 64 KiB less the room
+/// that Linux keeps for headers.
+const SUPER_SEGMENT: usize = 65_215;
+
+/// Super-segments with which an aligned train is full that follows one which TCP has taken whole.
+const SUPER_SEGMENTS: usize = 4;
+
+/// Returns the octets of such a train: a shorter super-segment at its end would cost as much.
+pub(super) fn long_aligned(emss: usize) -> usize {
+    SUPER_SEGMENTS * (SUPER_SEGMENT - SUPER_SEGMENT % emss.max(1))
+}
 
 /// Pieces that one write takes (`IOV_MAX` is 1024), with room for one FPDU and the octets that go
 /// first.
@@ -121,6 +133,8 @@ pub(super) struct Train {
     len: usize,
     copied: usize,
     pub(super) segments: Segments,
+    /// Octets with which the train is full if its FPDUs are aligned.
+    pub(super) most_aligned: usize,
     /// The claim of a train with payloads that are summed where they lie, until its octets are with
     /// TCP or copied.
     pub(super) claim: Option<Claim>,
@@ -145,7 +159,7 @@ impl Train {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        let most = if self.segments.is_set() { MAX_ALIGNED } else { MAX_OCTETS };
+        let most = if self.segments.is_set() { self.most_aligned } else { MAX_OCTETS };
         self.len >= most || self.arena.len() >= MAX_COPIED || self.parts.len() >= MAX_PIECES
     }
 

@@ -13,7 +13,7 @@ use rddp_rdmap::Fault;
 use rddp_stat::Counter;
 
 use super::link::Link;
-use super::train::{Behind, Position, Train};
+use super::train::{Behind, MAX_ALIGNED, Position, Train, long_aligned};
 use crate::mem::{Faulted, is_fault};
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
@@ -55,6 +55,12 @@ impl Outgoing {
     #[cfg(test)]
     pub(crate) fn is_rest_alone(&self) -> bool {
         self.train.is_empty()
+    }
+
+    /// Returns the octets of the train.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.train.len()
     }
 
     /// Lets go of all memory: grants must not outlive the write, those of a request that failed
@@ -132,6 +138,7 @@ impl Link {
     pub(crate) fn fill(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Result<(), WireEvent> {
         out.train.clear();
         out.train.copies = std::mem::take(&mut self.copies_next);
+        out.train.most_aligned = self.most_aligned;
         if !self.is_open() {
             return Ok(());
         }
@@ -241,11 +248,16 @@ impl Link {
     /// Notes that TCP has taken so many octets of a write, and counts the memory of those that it
     /// is still promised.
     #[inline]
-    pub(super) fn note_taken(&mut self, watch: &mut Watch, cx: &Context<'_>, taken: usize, total: usize) {
+    pub(crate) fn note_taken(&mut self, watch: &mut Watch, cx: &Context<'_>, taken: usize, total: usize) {
         self.recount(cx.attrs);
         watch.blocked = taken < total;
         self.slipped = watch.blocked && (self.slipped || taken > 0);
         self.note_write(total, watch.blocked);
+        if watch.blocked {
+            self.most_aligned = MAX_ALIGNED;
+        } else if total >= MAX_ALIGNED {
+            self.most_aligned = long_aligned(self.emss());
+        }
         if self.out.is_empty() {
             self.unaligned = 0;
         }
