@@ -22,9 +22,6 @@ use crate::io::driver::Holder;
 use crate::io::lease::Lease;
 use crate::io::sleep::Sleep;
 
-/// The time without a poll after which a program that has polled is taken to do something else.
-const MOMENT: Duration = Duration::from_micros(10);
-
 /// Waits in a row that read the sockets in vain before one sleeps first.
 const VAIN: u32 = 2;
 
@@ -242,14 +239,7 @@ impl CqInner {
 
 impl Holder for CqInner {
     fn lease(&self, turn: u64) -> Lease {
-        // The program's thread may need the processor that this thread runs on to poll again, so
-        // it is offered that while it may be about to.
-        let mut until = None;
-        self.presence.lease(turn, || {
-            std::thread::yield_now();
-            let now = Instant::now();
-            now < *until.get_or_insert(now + MOMENT)
-        })
+        self.presence.lease(turn)
     }
 
     fn left(&self) -> &Mutex<HashSet<u64>> {

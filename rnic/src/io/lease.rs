@@ -3,9 +3,9 @@
 //! Two threads that read the same sockets cost each other time, so the background thread finds out
 //! whether the program's threads read them. Only a poll that finds its queue empty reads sockets:
 //! such a poll is a *look*, and looks are counted. Of a program that polls without pause, a look is
-//! under way, or begins, whenever the background thread asks. Of a program that polls now and then,
-//! and watches memory in between, that is not so: what arrives for it must not wait for its next
-//! poll, and the background thread reads it.
+//! under way nearly whenever the background thread asks. Of a program that polls now and then, and
+//! watches memory in between, that is not so: what arrives for it must not wait for its next poll,
+//! and the background thread reads it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 pub(crate) enum Lease {
     /// No look since the background thread last asked, and no thread sleeps on the queue.
     None,
-    /// Looks since then, but none at the moment.
+    /// Looks since then, but none under way.
     Paused,
     /// A thread has been asleep on the queue since then. It calls
     /// [`Driver::end_of_wait`](super::driver::Driver::end_of_wait) when it goes on.
     Waited,
     /// Threads sleep on the queue for short times, again and again.
     Returning,
-    /// A look is under way, or has begun while the question was asked.
+    /// A look is under way.
     Polled,
 }
 
@@ -81,11 +81,11 @@ impl Presence {
     }
 
     /// Asks whether the program reads the queue's sockets. Called by the background thread, which
-    /// gets the same answer for all sockets of a queue within one `turn`. `pause` waits for a
-    /// moment and returns false once the program has had time enough for a look.
-    pub(crate) fn lease(&self, turn: u64, pause: impl FnMut() -> bool) -> Lease {
+    /// gets the same answer for all sockets of a queue within one `turn`. It waits for no look: to
+    /// yield to the program would give the processor to whichever wants it, for a slice.
+    pub(crate) fn lease(&self, turn: u64) -> Lease {
         if self.turn.swap(turn, Ordering::Relaxed) != turn {
-            let answer = self.ask(pause);
+            let answer = self.ask();
             self.answer.store(answer as u8, Ordering::Relaxed);
             return answer;
         }
@@ -93,26 +93,17 @@ impl Presence {
         ALL[usize::from(self.answer.load(Ordering::Relaxed))]
     }
 
-    fn ask(&self, mut pause: impl FnMut() -> bool) -> Lease {
+    fn ask(&self) -> Lease {
         // An odd count may have been odd all the time since the last question: that is one long
         // look.
-        let first = self.looks.load(Ordering::Relaxed);
-        let before = self.seen.swap(first, Ordering::Relaxed);
-        let is_looking = first % 2 == 1;
-        if first == before && !is_looking {
-            return self.ask_waiters();
-        }
-        loop {
-            let now = self.looks.load(Ordering::Relaxed);
-            if self.waiters.load(Ordering::SeqCst) > 0 {
-                return Lease::Returning;
-            }
-            if is_looking || now != first {
-                return Lease::Polled;
-            }
-            if !pause() {
-                return Lease::Paused;
-            }
+        let looks = self.looks.load(Ordering::Relaxed);
+        let before = self.seen.swap(looks, Ordering::Relaxed);
+        let is_looking = looks % 2 == 1;
+        match () {
+            () if looks == before && !is_looking => self.ask_waiters(),
+            () if self.waiters.load(Ordering::SeqCst) > 0 => Lease::Returning,
+            () if is_looking => Lease::Polled,
+            () => Lease::Paused,
         }
     }
 
@@ -143,50 +134,33 @@ impl Drop for Look<'_> {
 mod tests {
     use super::*;
 
-    /// A `pause` after which no moment is left.
-    fn at_once() -> bool {
-        false
-    }
-
     #[test]
     fn a_program_that_polls_without_pause_is_seen_to() {
         let presence = Presence::default();
-        drop(presence.look());
-        let mut moments = 0;
-        let lease = presence.lease(1, || {
-            moments += 1;
-            if moments == 3 {
-                drop(presence.look());
-            }
-            true
-        });
-        assert_eq!((lease, moments), (Lease::Polled, 3));
+        let look = presence.look();
+        assert_eq!(presence.lease(1), Lease::Polled);
+        drop(look);
         // Within the same turn nothing is asked again.
-        assert_eq!(presence.lease(1, at_once), Lease::Polled);
+        assert_eq!(presence.lease(1), Lease::Polled);
         // A look that lasts is one without pause.
         let look = presence.look();
-        assert_eq!(presence.lease(2, at_once), Lease::Polled);
-        assert_eq!(presence.lease(3, at_once), Lease::Polled);
+        assert_eq!(presence.lease(2), Lease::Polled);
+        assert_eq!(presence.lease(3), Lease::Polled);
         drop(look);
-        assert_eq!(presence.lease(4, at_once), Lease::Paused);
+        assert_eq!(presence.lease(4), Lease::Paused);
     }
 
     #[test]
-    fn a_program_that_has_polled_and_does_something_else_is_no_longer_waited_for() {
+    fn a_program_that_has_polled_and_does_something_else_is_no_longer_left_alone() {
         let presence = Presence::default();
-        assert_eq!(presence.lease(1, at_once), Lease::None);
+        assert_eq!(presence.lease(1), Lease::None);
         drop(presence.look());
-        let mut moments = 0;
-        let lease = presence.lease(2, || {
-            moments += 1;
-            moments < 5
-        });
-        assert_eq!((lease, moments), (Lease::Paused, 5));
-        assert_eq!(presence.lease(3, || unreachable!("nothing has happened")), Lease::None);
+        assert_eq!(presence.lease(2), Lease::Paused);
+        assert_eq!(presence.lease(3), Lease::None);
         // Given back by the program itself, which has looked since the last question.
         drop(presence.look());
         presence.give_back();
-        assert_eq!(presence.lease(4, || unreachable!("nothing counts")), Lease::None);
+        assert_eq!(presence.lease(4), Lease::None);
     }
 
     #[test]
@@ -195,15 +169,11 @@ mod tests {
         presence.begin_wait();
         assert!(!presence.end_wait());
         presence.begin_wait();
-        assert_eq!(presence.lease(1, at_once), Lease::Returning);
+        assert_eq!(presence.lease(1), Lease::Returning);
         assert!(!presence.end_wait(), "nobody is to be told of a short wait");
-        // Between two waits, for a moment.
-        let lease = presence.lease(2, || {
-            presence.begin_wait();
-            true
-        });
-        assert_eq!(lease, Lease::Returning);
-        assert_eq!(presence.lease(3, at_once), Lease::Waited);
+        presence.begin_wait();
+        assert_eq!(presence.lease(2), Lease::Returning);
+        assert_eq!(presence.lease(3), Lease::Waited);
         assert!(presence.end_wait());
     }
 }

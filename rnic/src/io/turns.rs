@@ -13,11 +13,17 @@ use crate::cq::FEW;
 use crate::trace;
 
 /// The time after which a holder is asked for the first time whether its program still polls. With
-/// each yes the time to the next question doubles, up to [`LEASE`].
+/// each yes the time to the next question doubles, up to [`LONGEST`].
 const FIRST_LEASE: Duration = Duration::from_micros(30);
 
-/// The longest time between two questions to a holder whose program polls.
+/// The time between two questions to a holder whose program sleeps on its sockets, and the time
+/// from which on sockets of one that polls leave the epoll set.
 const LEASE: Duration = Duration::from_millis(1);
+
+/// The longest time between two questions to a holder whose program polls. Where other programs
+/// want the processor, each question costs the poller a slice, as the scheduler chooses anew: by
+/// one each millisecond, one ping-pong in a hundred took half a millisecond.
+const LONGEST: Duration = Duration::from_millis(8);
 
 /// A holder that sources are left to, and when it is asked again.
 struct Left {
@@ -158,11 +164,11 @@ impl<'a> Turns<'a> {
     /// The sockets of a program that has polled for a while, or that sleeps on them, leave the
     /// epoll set: in it they would cost the kernel time with each packet.
     fn list(&mut self, lease: Lease, left: Left) {
-        let time = if lease == Lease::Polled { left.time.min(LEASE) } else { LEASE };
+        let time = if lease == Lease::Polled { left.time.min(LONGEST) } else { LEASE };
         let mut left = Left { due: Instant::now() + time, time, doubted: false, ..left };
         // Not at once: to leave the set and come back takes two system calls, which a program that
         // polls only briefly would not win back.
-        if time == LEASE && !left.out_of_set {
+        if time >= LEASE && !left.out_of_set {
             let mut tokens = left.tokens();
             tokens.retain(|token| !self.driver.leave_to_program(*token));
             left.out_of_set = tokens.is_empty();
@@ -193,8 +199,9 @@ impl<'a> Turns<'a> {
                 // at its completions, or at something else for long. If it has not looked again by
                 // the next question, which comes early once, its lease has ended.
                 let doubted = !left.doubted && self.has_arrived(&left);
-                let due = Instant::now() + if doubted { FIRST_LEASE } else { left.time };
-                self.polled.push(Left { due, doubted, ..left });
+                let time = (left.time / 2).max(FIRST_LEASE);
+                let due = Instant::now() + if doubted { FIRST_LEASE } else { time };
+                self.polled.push(Left { due, time, doubted, ..left });
             }
             lease => self.list(lease, Left { time: left.time * 2, ..left }),
         }

@@ -251,13 +251,16 @@ fn a_program_that_polls_without_pause_is_asked_ever_later() {
     while time < LEASE {
         assert_eq!((this.polled[0].time, probe.count()), (time, [0, 0]));
         ask_again(&mut this);
-        time = (2 * time).min(LEASE);
+        time *= 2;
     }
-    assert_eq!((this.polled[0].time, probe.count()), (LEASE, [0, 1]));
-    for _ in 0..2 {
+    assert_eq!((this.polled[0].time, probe.count()), (time, [0, 1]));
+    while time < LONGEST {
         ask_again(&mut this);
-        assert_eq!((this.polled[0].time, probe.count()), (LEASE, [0, 2]));
+        time = (2 * time).min(LONGEST);
+        assert_eq!((this.polled[0].time, probe.count()), (time, [0, 2]));
     }
+    ask_again(&mut this);
+    assert_eq!((this.polled[0].time, probe.count()), (LONGEST, [0, 2]));
 }
 
 /// A program that has not polled from one question to the next loses its lease. The next question
@@ -270,12 +273,14 @@ fn a_program_that_has_stopped_polling_gives_its_sockets_back() {
         let probe = Probe::new(Fault::Nowhere, Some(program.clone()));
         let mut this = served(&driver, &probe);
         ask_again(&mut this);
+        assert_eq!(this.polled[0].time, 2 * FIRST_LEASE);
         *program.0.lock() = Lease::Paused;
         probe.has_arrived.store(arrives, Ordering::SeqCst);
         ask_again(&mut this);
         let soon = this.polled[0].due < Instant::now() + 2 * FIRST_LEASE;
         assert_eq!((this.polled[0].doubted, probe.count()), (arrives, [0, 0]));
         assert!(soon || !arrives, "what has arrived waits");
+        assert_eq!(this.polled[0].time, FIRST_LEASE, "what polls now and then is asked earlier");
         *program.0.lock() = Lease::None;
         ask_again(&mut this);
         assert_eq!((this.polled.len(), probe.count()), (0, [1, 0]));
