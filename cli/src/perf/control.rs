@@ -84,7 +84,7 @@ impl Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Wait {
-    /// Spinning: lowest latency, one processor busy at each end
+    /// Spinning for some round trips, then asleep: lowest latency, one processor busy at each end
     Poll,
     /// Asleep until something arrives
     #[value(alias = "sleep")]

@@ -56,7 +56,7 @@ What the numbers are:
   waited     the share of the time for which an end was ready to run and had no processor, of the end where it is
              more; shown above 10 %, where it has spoiled the figures
   x tcp      the bandwidth beside that of plain TCP sockets with the same size, in the same run
-  cpu s/GB   processor time of both processes while 10^9 octets were moved; with --wait poll both never sleep
+  cpu s/GB   processor time of both processes while 10^9 octets were moved; with --wait poll both hardly sleep
 
 Short options are those of perftest and iperf3 where these agree: -s size, -p port, -n, -b. Where they do not:
   -t, -i, -R, -P, -M, -J are iperf3's: seconds (perftest's -t is --depth here, its -D works), interval, reverse,

@@ -1,18 +1,22 @@
-//! Spinning that yields the processor: with more busy threads than processors, an end that only
-//! spins would keep the other end from running at all. A server that spins because a client asked
-//! for it falls asleep when nothing happens. Both ends give up in time.
+//! Spinning with limits: a poller that hears nothing for a few round trips sleeps, and the kernel
+//! wakes it when something comes. It does not yield instead: where another program wants the
+//! processor, a yield gives it away for a slice of some milliseconds, and a peer that shares the
+//! processor can run while this end sleeps. Both ends give up in time.
 
 use std::time::{Duration, Instant};
 
 use rddp_command::failure::Failure;
 
-/// Time of spinning without any event after which the processor is yielded: longer than a round
-/// trip on this host.
-const PATIENCE: Duration = Duration::from_micros(15);
+/// Round trips without any event after which an end sleeps.
+const ROUND_TRIPS: u32 = 4;
 
-/// Time without any event after which a server sleeps that a client has asked to spin: longer than
-/// any round trip for which spinning makes a difference.
-const ENOUGH: Duration = Duration::from_millis(10);
+/// The least time without any event after which an end sleeps: longer than a round trip within a
+/// host.
+const LEAST: Duration = Duration::from_micros(15);
+
+/// The most, whatever the round trip: a server spins because a client, of which nothing is known,
+/// asked for it.
+const MOST: Duration = Duration::from_millis(1);
 
 /// Time without any event after which the end that measures gives up.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -34,10 +38,10 @@ pub(super) enum Wish {
 /// Tracks the time since the last event, and decides what to do after it.
 pub(super) struct Spin {
     wish: Wish,
-    /// Time of the first turn since the last event.
+    /// Time of the first turn since the last event, or of the sleep that followed it.
     quiet_since: Option<Instant>,
-    /// Time of the first turn since the last event, or since the processor was last yielded.
-    kept_since: Option<Instant>,
+    /// The shortest silence of lately, which is about a round trip.
+    shortest: Duration,
     /// Time at which this end gives up: an end that measures when nothing has happened for long,
     /// one that serves a client when the client's slice has to be over.
     deadline: Option<Instant>,
@@ -45,15 +49,23 @@ pub(super) struct Spin {
 
 impl Spin {
     pub(super) fn new(wish: Wish) -> Self {
-        Spin { wish, quiet_since: None, kept_since: None, deadline: None }
+        Spin { wish, quiet_since: None, shortest: Duration::ZERO, deadline: None }
     }
 
     /// Begins anew, since something has happened.
     pub(super) fn reset(&mut self) {
-        (self.quiet_since, self.kept_since) = (None, None);
+        if let Some(since) = self.quiet_since.take() {
+            self.note(since.elapsed());
+        }
         if self.wish == Wish::Own {
             self.deadline = None;
         }
+    }
+
+    /// Notes how long a silence was: a shorter one counts at once, longer ones by and by.
+    fn note(&mut self, silence: Duration) {
+        let longer = silence.min(MOST).saturating_sub(self.shortest);
+        self.shortest = silence.min(self.shortest + longer / 16);
     }
 
     /// Begins a client's slice, which has to be over at `deadline`.
@@ -79,21 +91,19 @@ impl Spin {
         }
     }
 
-    /// Spins once, since nothing has happened. Returns whether the caller should go on without
-    /// sleeping; fails as [`check`](Self::check) does.
+    /// Spins once, since nothing has happened. Returns false if the caller should sleep, until
+    /// something comes; fails as [`check`](Self::check) does.
     pub(super) fn turn(&mut self) -> Result<bool, Failure> {
         let now = Instant::now();
         self.check_at(now)?;
-        if self.wish == Wish::Clients && now - *self.quiet_since.get_or_insert(now) >= ENOUGH {
-            return Ok(false);
-        }
-        if now - *self.kept_since.get_or_insert(now) < PATIENCE {
+        let since = *self.quiet_since.get_or_insert(now);
+        if now - since < (ROUND_TRIPS * self.shortest).clamp(LEAST, MOST) {
             std::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
-            self.kept_since = None;
+            return Ok(true);
         }
-        Ok(true)
+        // Time of spinning in vain is none of the peer's, which may share the processor.
+        self.quiet_since = Some(now);
+        Ok(false)
     }
 }
 
@@ -102,22 +112,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_does_not_spin_for_a_silent_client() {
+    fn an_end_sleeps_after_some_round_trips_of_silence() {
         let mut spin = Spin::new(Wish::Clients);
-        assert!(spin.turn().unwrap());
+        (0..100).for_each(|_| spin.note(Duration::from_micros(100)));
+        let begun = Instant::now();
         while spin.turn().unwrap() {}
-        assert!(!spin.turn().unwrap());
+        assert!(begun.elapsed() > 2 * Duration::from_micros(100));
+        // A short silence counts at once, and a long one is no round trip.
+        spin.note(Duration::from_micros(5));
+        spin.note(Duration::from_secs(1));
+        assert!(spin.shortest < Duration::from_micros(100));
         spin.reset();
         assert!(spin.turn().unwrap());
-    }
-
-    #[test]
-    fn an_end_that_spins_of_its_own_accord_goes_on() {
-        let mut spin = Spin::new(Wish::Own);
-        let begun = Instant::now();
-        while begun.elapsed() < 2 * ENOUGH {
-            assert!(spin.turn().unwrap());
-        }
     }
 
     #[test]

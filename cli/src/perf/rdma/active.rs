@@ -148,5 +148,8 @@ fn write_once(
         return load.ask(lanes, &list);
     }
     rdma::post(lanes, 0, &list)?;
-    load.until(lanes, |_, lanes| lanes.list[0].has_mark(mark, &lanes.setup))
+    lanes.awaited = Some(mark);
+    load.until(lanes, |_, lanes| lanes.list[0].has_mark(mark, &lanes.setup))?;
+    lanes.awaited = None;
+    Ok(())
 }

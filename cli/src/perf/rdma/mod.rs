@@ -6,14 +6,14 @@ mod passive;
 pub(super) use self::active::Active;
 pub(super) use self::passive::Passive;
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Add;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
-use rddp_command::endpoint::{Agreed, close, ended, wait};
+use rddp_command::endpoint::{Agreed, cannot_wait, close, ended};
 use rddp_command::failure::Failure;
 use rddp_command::signals;
 use rddp_load::FILL;
@@ -32,9 +32,6 @@ const POLLED: usize = 64;
 /// The end of the private data of both ends where FPDUs may be longer than TCP segments. An older
 /// server refuses a Request with it.
 const LARGE_FPDUS: &[u8] = b"large FPDUs";
-
-/// Time that an end sleeps once it should not spin any longer.
-const REST: Duration = Duration::from_millis(1);
 
 /// One end of one connection.
 struct Lane {
@@ -133,6 +130,8 @@ struct Lanes {
     received: u64,
     /// Number of turns of a passive end.
     turns: u64,
+    /// The mark of a Write that this end waits for, which only memory shows.
+    awaited: Option<u8>,
 }
 
 impl Lanes {
@@ -158,7 +157,8 @@ impl Lanes {
             list.push(Lane { qp, source, target, number, receives: AtomicUsize::new(0) });
         }
         let (polled, spin) = (Vec::with_capacity(POLLED), Spin::new(wish));
-        let lanes = Lanes { setup: setup.clone(), rnic, cq, list, polled, spin, received: 0, turns: 0 };
+        let setup = setup.clone();
+        let lanes = Lanes { setup, rnic, cq, list, polled, spin, received: 0, turns: 0, awaited: None };
         for at in 0..lanes.list.len() {
             (0..receives).try_for_each(|_| lanes.post_receive(at))?;
         }
@@ -214,6 +214,16 @@ impl Lanes {
         received != before
     }
 
+    /// Sleeps until there is a completion or the awaited mark, for a time after which signals are
+    /// looked at. A Write completes nothing here, but this thread places it when the kernel wakes it.
+    fn sleep(&self) -> Result<(), Failure> {
+        let has_mark = |mark| self.list[0].has_mark(mark, &self.setup).unwrap_or(true);
+        match self.cq.wait_or(Some(signals::CHECK_INTERVAL), || self.awaited.is_some_and(has_mark)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(cannot_wait(&error)),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns what the kernel has placed.
     fn placed(&self) -> Placed {
         let of = |counts: KernelCounts| Placed {
@@ -266,19 +276,11 @@ impl End for Lanes {
 
     fn idle(&mut self) -> Result<(), Failure> {
         signals::check()?;
-        match self.setup.wait {
-            Wait::Poll => {
-                if self.spin.turn()? || self.has_received() {
-                    return Ok(());
-                }
-                // A Write to memory wakes no thread.
-                wait(&self.cq, REST).map(drop)
-            }
-            Wait::Event => {
-                self.spin.check()?;
-                wait(&self.cq, signals::CHECK_INTERVAL).map(drop)
-            }
-        }
+        let spins = match self.setup.wait {
+            Wait::Poll => self.spin.turn()? || self.has_received(),
+            Wait::Event => self.spin.check().map(|()| false)?,
+        };
+        if spins { Ok(()) } else { self.sleep() }
     }
 
     fn progressed(&mut self) {

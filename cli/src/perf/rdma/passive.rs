@@ -96,7 +96,9 @@ impl rdma::Answers<Lanes> for Answers {
     fn poll_memory(&mut self, lanes: &mut Lanes) -> Result<bool, Failure> {
         let Setup { op, wait, .. } = lanes.setup;
         let on_memory = self.phase == Phase::Latency && op == Op::Write && wait == Wait::Poll;
-        if !on_memory || !lanes.list[0].has_mark(next_mark(self.mark), &lanes.setup)? {
+        let mark = next_mark(self.mark);
+        lanes.awaited = on_memory.then_some(mark);
+        if !on_memory || !lanes.list[0].has_mark(mark, &lanes.setup)? {
             return Ok(false);
         }
         self.answer(lanes, 0).map(|()| true)
