@@ -66,6 +66,9 @@ pub(crate) enum Wait {
     Sleep,
     /// Sleeps on the completion channel. TCP: as `Sleep`.
     Channel,
+    /// Calls `CompletionQueue::wait` before each poll, whether there is something or not. TCP: as
+    /// `Sleep`.
+    First,
 }
 
 /// The way in which the pieces of an FPDU of a socket in DDPMODE are put together.

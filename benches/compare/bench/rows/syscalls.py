@@ -18,6 +18,8 @@ LANES = {
     "TCP 64 octets, one at a time": {"op": "tcp", "size": 64, "wait": "sleep", "header": HEADER},
     "Send 64 octets, 64 at a time": {"op": "send", "size": 64, "wait": "sleep", "depth": 64, "batch": 64, "window": 1024},
     "Send 64 octets, one at a time": {"op": "send", "size": 64, "wait": "sleep", "depth": 64, "batch": 1, "window": 1024},
+    "Send 64 octets, one at a time, a wait before each poll":
+        {"op": "send", "size": 64, "wait": "first", "depth": 64, "batch": 1, "window": 1024},
 }
 
 
@@ -26,6 +28,7 @@ PINGS = {
     "TCP 64 octets": {"op": "tcp", "size": 64, "wait": "sleep", "header": HEADER},
     "Send 64 octets, asleep on the completion channel": {"op": "send", "size": 64, "wait": "channel"},
     "Send 64 octets, asleep in `CompletionQueue::wait`": {"op": "send", "size": 64, "wait": "sleep"},
+    "Send 64 octets, a wait before each poll": {"op": "send", "size": 64, "wait": "first"},
 }
 
 
@@ -42,6 +45,9 @@ def measure_lanes(plan, row, lanes, kind, unit):
             sides = {call: f"{count / messages:.3f}" for call, count in most}
             total = sum(calls.values()) / messages
             row.items.append(Item(f"{name}, {end} end", [total], unit=unit, sides=sides))
+            if lane["wait"] == "first":
+                receives = calls.get("recvfrom", 0) / messages
+                row.items.append(Item(f"{name}, {end} end: recvfrom", [receives], unit=unit, at_most=1.1))
 
 
 def counted(plan, lane, end, where=None, kind="bandwidth"):

@@ -172,6 +172,9 @@ impl End for Side {
 
     fn poll(&mut self) -> Outcome<usize> {
         self.polled.clear();
+        if self.spec.wait == Wait::First {
+            self.cq.wait(Some(NAP))?;
+        }
         let count = self.cq.poll(POLLED, &mut self.polled);
         if count > 0 {
             self.turns.reset();
@@ -193,6 +196,7 @@ impl End for Side {
                 channel.wait(Some(NAP))?;
             }
             (None, Wait::Poll) => return self.turns.spin(),
+            (None, Wait::First) => {}
             (None, _) => {
                 self.cq.wait(Some(NAP))?;
             }
