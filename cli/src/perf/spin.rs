@@ -131,7 +131,7 @@ mod tests {
         let mut spin = Spin::new(Wish::Clients);
         spin.serve_until(Instant::now() + 10 * SILENCE);
         assert!(spin.check().is_ok());
-        spin.serve_until(Instant::now() - ENOUGH);
+        spin.serve_until(Instant::now() - MOST);
         spin.reset();
         assert!(spin.check().is_err() && spin.turn().is_err());
     }
@@ -140,7 +140,7 @@ mod tests {
     fn an_end_that_measures_gives_up_in_silence_alone() {
         let mut spin = Spin::new(Wish::Own);
         assert!(spin.turn().unwrap());
-        spin.deadline = Some(Instant::now() - ENOUGH);
+        spin.deadline = Some(Instant::now() - MOST);
         assert!(spin.turn().is_err() && spin.check().is_err());
         spin.reset();
         assert!(spin.turn().unwrap());
