@@ -239,7 +239,7 @@ impl CqInner {
 
 impl Holder for CqInner {
     fn lease(&self, turn: u64) -> Lease {
-        self.presence.lease(turn)
+        self.presence.lease(turn, Instant::now())
     }
 
     fn left(&self) -> &Mutex<HashSet<u64>> {

@@ -155,7 +155,7 @@ fn a_thread_that_sleeps_on_a_queue_is_woken_by_any_of_its_members() {
                 let turn = AtomicU64::new(0);
                 let is_asleep = comes(|| {
                     let turn = turn.fetch_add(1, Ordering::Relaxed) + 1;
-                    cq.0.anywhere().presence.lease(turn).is_held()
+                    cq.0.anywhere().presence.lease(turn, Instant::now()).is_held()
                 });
                 peer.send(b"!").unwrap();
                 let is_woken = comes(|| waiting.is_finished());
@@ -184,7 +184,7 @@ fn a_thread_that_sleeps_on_a_channel_is_woken_by_any_member_of_any_queue() {
                 let turn = AtomicU64::new(0);
                 let is_asleep = comes(|| {
                     let turn = turn.fetch_add(1, Ordering::Relaxed) + 1;
-                    cq.0.anywhere().presence.lease(turn).is_held()
+                    cq.0.anywhere().presence.lease(turn, Instant::now()).is_held()
                 });
                 peer.send(b"!").unwrap();
                 assert!(is_asleep && waiting.join().unwrap() == Some(cq.num()), "{count} {of_first}");
@@ -227,7 +227,10 @@ fn arming_gives_the_sockets_to_the_background_thread_only_where_the_program_slee
     qp.abort();
     let turn = AtomicU64::new(1 << 32);
     // Asks as the background thread does, which has nothing to ask about here.
-    let lease = || inner.presence.lease(turn.fetch_add(1, Ordering::Relaxed));
+    let lease = || {
+        let turn = turn.fetch_add(1, Ordering::Relaxed);
+        inner.presence.lease(turn, Instant::now() + Duration::from_secs(turn % 1000))
+    };
     let lease_once_armed = || {
         assert!(cq.poll_one().is_none());
         cq.arm(false);

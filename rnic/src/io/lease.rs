@@ -3,11 +3,18 @@
 //! Two threads that read the same sockets cost each other time, so the background thread finds out
 //! whether the program's threads read them. Only a poll that finds its queue empty reads sockets:
 //! such a poll is a *look*, and looks are counted. Of a program that polls without pause, a look is
-//! under way nearly whenever the background thread asks. Of a program that polls now and then, and
-//! watches memory in between, that is not so: what arrives for it must not wait for its next poll,
-//! and the background thread reads it.
+//! under way when the background thread asks, or many have been since it last asked. Of a program
+//! that polls now and then, and watches memory in between, that is not so: what arrives for it must
+//! not wait for its next poll, and the background thread reads it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// The time between two looks, on average, of a program that polls without pause: it may poll
+/// several queues, and work on what it finds.
+const MOMENT: Duration = Duration::from_micros(10);
 
 /// The answer to the question whether a program reads a queue's sockets, in rising order. Of a QP
 /// with two queues the greater answer counts.
@@ -16,13 +23,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 pub(crate) enum Lease {
     /// No look since the background thread last asked, and no thread sleeps on the queue.
     None,
-    /// Looks since then, but none under way.
+    /// A few looks since then, and none under way.
     Paused,
     /// A thread has been asleep on the queue since then. It calls
     /// [`Driver::end_of_wait`](super::driver::Driver::end_of_wait) when it goes on.
     Waited,
     /// Threads sleep on the queue for short times, again and again.
     Returning,
+    /// No look is under way, but there have been so many since then that the next is about to come.
+    Frequent,
     /// A look is under way.
     Polled,
 }
@@ -49,6 +58,8 @@ pub(crate) struct Presence {
     turn: AtomicU64,
     /// The value of `looks` when it last asked, or when the program gave its lease back.
     seen: AtomicU64,
+    /// When it last asked.
+    asked: Mutex<Option<Instant>>,
     /// The answer that it got, for other sockets of the queue in the same turn.
     answer: AtomicU8,
 }
@@ -83,26 +94,31 @@ impl Presence {
     /// Asks whether the program reads the queue's sockets. Called by the background thread, which
     /// gets the same answer for all sockets of a queue within one `turn`. It waits for no look: to
     /// yield to the program would give the processor to whichever wants it, for a slice.
-    pub(crate) fn lease(&self, turn: u64) -> Lease {
+    pub(crate) fn lease(&self, turn: u64, now: Instant) -> Lease {
         if self.turn.swap(turn, Ordering::Relaxed) != turn {
-            let answer = self.ask();
+            let answer = self.ask(now);
             self.answer.store(answer as u8, Ordering::Relaxed);
             return answer;
         }
-        const ALL: [Lease; 5] = [Lease::None, Lease::Paused, Lease::Waited, Lease::Returning, Lease::Polled];
+        use Lease::{Frequent, None, Paused, Polled, Returning, Waited};
+        const ALL: [Lease; 6] = [None, Paused, Waited, Returning, Frequent, Polled];
         ALL[usize::from(self.answer.load(Ordering::Relaxed))]
     }
 
-    fn ask(&self) -> Lease {
+    fn ask(&self, now: Instant) -> Lease {
         // An odd count may have been odd all the time since the last question: that is one long
         // look.
         let looks = self.looks.load(Ordering::Relaxed);
         let before = self.seen.swap(looks, Ordering::Relaxed);
         let is_looking = looks % 2 == 1;
+        let time = self.asked.lock().replace(now).map_or(Duration::MAX, |asked| now - asked);
+        let since = u128::from((looks - before) / 2);
+        let are_many = since > 1 && since * MOMENT.as_nanos() > time.as_nanos();
         match () {
             () if looks == before && !is_looking => self.ask_waiters(),
             () if self.waiters.load(Ordering::SeqCst) > 0 => Lease::Returning,
             () if is_looking => Lease::Polled,
+            () if are_many => Lease::Frequent,
             () => Lease::Paused,
         }
     }
@@ -136,31 +152,42 @@ mod tests {
 
     #[test]
     fn a_program_that_polls_without_pause_is_seen_to() {
-        let presence = Presence::default();
+        let (presence, now) = (Presence::default(), Instant::now());
         let look = presence.look();
-        assert_eq!(presence.lease(1), Lease::Polled);
+        assert_eq!(presence.lease(1, now), Lease::Polled);
         drop(look);
         // Within the same turn nothing is asked again.
-        assert_eq!(presence.lease(1), Lease::Polled);
+        assert_eq!(presence.lease(1, now), Lease::Polled);
         // A look that lasts is one without pause.
         let look = presence.look();
-        assert_eq!(presence.lease(2), Lease::Polled);
-        assert_eq!(presence.lease(3), Lease::Polled);
+        assert_eq!(presence.lease(2, now), Lease::Polled);
+        assert_eq!(presence.lease(3, now), Lease::Polled);
         drop(look);
-        assert_eq!(presence.lease(4), Lease::Paused);
+        assert_eq!(presence.lease(4, now + 10 * MOMENT), Lease::Paused);
+        // Between two of many looks.
+        (0..11).for_each(|_| drop(presence.look()));
+        assert_eq!(presence.lease(5, now + 20 * MOMENT), Lease::Frequent);
+        (0..10).for_each(|_| drop(presence.look()));
+        assert_eq!(presence.lease(6, now + 30 * MOMENT), Lease::Paused);
+    }
+
+    /// A moment so far behind the last that looks in between were few.
+    fn later() -> Instant {
+        static SECONDS: AtomicU64 = AtomicU64::new(0);
+        Instant::now() + Duration::from_secs(SECONDS.fetch_add(1, Ordering::Relaxed))
     }
 
     #[test]
     fn a_program_that_has_polled_and_does_something_else_is_no_longer_left_alone() {
         let presence = Presence::default();
-        assert_eq!(presence.lease(1), Lease::None);
+        assert_eq!(presence.lease(1, later()), Lease::None);
         drop(presence.look());
-        assert_eq!(presence.lease(2), Lease::Paused);
-        assert_eq!(presence.lease(3), Lease::None);
+        assert_eq!(presence.lease(2, later()), Lease::Paused);
+        assert_eq!(presence.lease(3, later()), Lease::None);
         // Given back by the program itself, which has looked since the last question.
         drop(presence.look());
         presence.give_back();
-        assert_eq!(presence.lease(4), Lease::None);
+        assert_eq!(presence.lease(4, later()), Lease::None);
     }
 
     #[test]
@@ -169,11 +196,11 @@ mod tests {
         presence.begin_wait();
         assert!(!presence.end_wait());
         presence.begin_wait();
-        assert_eq!(presence.lease(1), Lease::Returning);
+        assert_eq!(presence.lease(1, later()), Lease::Returning);
         assert!(!presence.end_wait(), "nobody is to be told of a short wait");
         presence.begin_wait();
-        assert_eq!(presence.lease(2), Lease::Returning);
-        assert_eq!(presence.lease(3), Lease::Waited);
+        assert_eq!(presence.lease(2, later()), Lease::Returning);
+        assert_eq!(presence.lease(3, later()), Lease::Waited);
         assert!(presence.end_wait());
     }
 }

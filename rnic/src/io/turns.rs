@@ -33,8 +33,8 @@ struct Left {
     time: Duration,
     /// Set when none of the sources' sockets is in the epoll set any more.
     out_of_set: bool,
-    /// Set when the last answer was [`Lease::Paused`], with octets unread: the next question comes
-    /// early.
+    /// Set when no look was under way at the last question, with octets unread: the next question
+    /// comes early.
     doubted: bool,
 }
 
@@ -164,7 +164,7 @@ impl<'a> Turns<'a> {
     /// The sockets of a program that has polled for a while, or that sleeps on them, leave the
     /// epoll set: in it they would cost the kernel time with each packet.
     fn list(&mut self, lease: Lease, left: Left) {
-        let time = if lease == Lease::Polled { left.time.min(LONGEST) } else { LEASE };
+        let time = if lease >= Lease::Frequent { left.time.min(LONGEST) } else { LEASE };
         let mut left = Left { due: Instant::now() + time, time, doubted: false, ..left };
         // Not at once: to leave the set and come back takes two system calls, which a program that
         // polls only briefly would not win back.
@@ -194,17 +194,22 @@ impl<'a> Turns<'a> {
     fn review(&mut self, left: Left) {
         match left.holder.lease(self.turn) {
             Lease::None => self.take_back(&left.holder),
+            // A program that has polled since the last question and leaves octets unread may be at
+            // its completions, or at something else for long. If it has not looked again by the
+            // next question, which comes early once, its lease has ended.
+            Lease::Paused | Lease::Frequent if !left.doubted && self.has_arrived(&left) => {
+                self.ask_in(FIRST_LEASE, Left { doubted: true, ..left });
+            }
             Lease::Paused => {
-                // A program that has polled since the last question and leaves octets unread may be
-                // at its completions, or at something else for long. If it has not looked again by
-                // the next question, which comes early once, its lease has ended.
-                let doubted = !left.doubted && self.has_arrived(&left);
                 let time = (left.time / 2).max(FIRST_LEASE);
-                let due = Instant::now() + if doubted { FIRST_LEASE } else { time };
-                self.polled.push(Left { due, time, doubted, ..left });
+                self.ask_in(time, Left { time, doubted: false, ..left });
             }
             lease => self.list(lease, Left { time: left.time * 2, ..left }),
         }
+    }
+
+    fn ask_in(&mut self, time: Duration, left: Left) {
+        self.polled.push(Left { due: Instant::now() + time, ..left });
     }
 
     /// Returns whether a source that is left to a holder has octets unread. To ask more than a few

@@ -215,7 +215,7 @@ impl Lanes {
     }
 
     /// Sleeps until there is a completion or the awaited mark, for a time after which signals are
-    /// looked at. A Write completes nothing here, but this thread places it when the kernel wakes it.
+    /// looked at. A Write completes nothing here, but this thread is woken to place it.
     fn sleep(&self) -> Result<(), Failure> {
         let has_mark = |mark| self.list[0].has_mark(mark, &self.setup).unwrap_or(true);
         match self.cq.wait_or(Some(signals::CHECK_INTERVAL), || self.awaited.is_some_and(has_mark)) {
