@@ -58,7 +58,7 @@ pub(crate) struct Presence {
     turn: AtomicU64,
     /// The value of `looks` when it last asked, or when the program gave its lease back.
     seen: AtomicU64,
-    /// When it last asked.
+    /// The moment at which it last asked.
     asked: Mutex<Option<Instant>>,
     /// The answer that it got, for other sockets of the queue in the same turn.
     answer: AtomicU8,
