@@ -283,6 +283,23 @@ mod tests {
         }
     }
 
+    /// Octets that a thread has read are checked as those that this one reads.
+    #[test]
+    fn octets_that_are_missing_and_errors_are_those_of_the_file() {
+        let (file, hub) = (tempfile::tempfile().unwrap(), Hub::new(&Rnic::open().unwrap()).unwrap());
+        file.write_all_at(b"octets", 0).unwrap();
+        let mut source = hub.run(Source::new(file, "file", Check::Crc32c, &hub)).unwrap().unwrap();
+        let planned = hub.run(source.plan(4, &mut async || Ok(()))).unwrap().unwrap();
+        assert_eq!((planned, source.left()), (Some((0, 4)), 2));
+        source.was_read(Ok(4), 4).unwrap();
+        assert!(matches!(source.was_read(Ok(3), 4), Err(FileError::Changed(name)) if name == "file"));
+        let failed = source.was_read(Err(Errno::EIO.into()), 4).unwrap_err();
+        assert!(failed.to_string().starts_with("file: "), "{failed}");
+        assert!(source.is_as_it_was());
+        source.file().set_len(7).unwrap();
+        assert!(!source.is_as_it_was());
+    }
+
     #[test]
     fn holes_are_passed_over_and_count_in_the_checksum() {
         let (file, hub) = (tempfile::tempfile().unwrap(), Hub::new(&Rnic::open().unwrap()).unwrap());

@@ -340,6 +340,79 @@ fn a_server_that_lies_about_a_file_of_one_get_is_not_believed() {
 }
 
 #[test]
+fn a_server_that_lies_about_a_range_is_not_believed() {
+    let here = tempfile::tempdir().unwrap();
+    let got = here.path().join("got");
+    let args = |host: &str| vec!["get".into(), format!("{host}/file"), got.display().to_string()];
+    let give = |server: &Peer, size: u64, window: &Value| {
+        server.hear().unwrap();
+        server.say_json(&json!({"Give": {"size": size, "mode": 0o644, "from": 0, "window": window,
+            "modified": {"seconds": 7, "nanos": 0}, "range": true}}));
+    };
+    let chunk = json!({"Chunk": {"slot": 0, "offset": 0, "len": 9, "crc": CRC_OF_DIGITS}});
+    for (size, said, code) in [
+        (9, Some(chunk), 3),
+        (9, Some(json!({"Free": {"slot": 0}})), 3),
+        (9, Some(json!("Same")), 3),
+        (u64::MAX, None, 1),
+    ] {
+        let ended = against(args, |server| {
+            let (_region, window) = memory(server, b"123456789");
+            give(server, size, &window);
+            if let Some(said) = &said {
+                // In the place of `End`, too, if it comes so late.
+                server.say_json(said);
+            }
+            while server.hear().is_some() {}
+        });
+        ended.failed(code, &[]);
+        assert!(!got.exists());
+    }
+    let ended = against(args, |server| {
+        let (_region, window) = memory(server, b"123456789");
+        give(server, 9, &window);
+        assert_eq!(server.hear().unwrap(), json!("Done"));
+        server.say_json(&json!({"End": {"sha256": ""}}));
+        assert_eq!(server.hear().unwrap(), json!("Same"));
+    });
+    ended.ok();
+    assert_eq!(fs::read(&got).unwrap(), b"123456789");
+}
+
+#[test]
+fn a_client_that_lies_about_a_range_is_refused_alone() {
+    let site = Site::new(&[]);
+    fs::write(site.served("file"), [7; 1000]).unwrap();
+    let begun = || {
+        let peer = connect(&site);
+        peer.say_json(&json!({"Get": {"path": "file", "have": 0, "sha256": ""}}));
+        let give = peer.hear().unwrap()["Give"].clone();
+        assert_eq!(give["range"], true, "{give}");
+        (peer, give["window"].clone())
+    };
+    for lie in [json!({"Free": {"slot": 0}}), json!({"At": {"octets": 4}}), json!({"From": {"offset": 0}})] {
+        let (peer, _) = begun();
+        peer.say_json(&json!({"At": {"octets": 5}}));
+        peer.say_json(&lie);
+        assert!(refused(&peer)["reason"].as_str().unwrap().contains("out of step"), "{lie}");
+    }
+    // A Read beyond the end, and one by another STag.
+    let (other, _) = begun();
+    for (stag, beyond) in [(0, 1000), (0, u64::MAX >> 1), (1, 0)] {
+        let (peer, window) = begun();
+        let sink = peer.pd.allocate(1, Access::LOCAL_WRITE).unwrap();
+        let stag = Stag(u32::try_from(window["stag"].as_u64().unwrap()).unwrap() ^ stag);
+        let remote = Remote { stag, to: window["to"].as_u64().unwrap().wrapping_add(beyond) };
+        peer.qp.post_send(&SendWr::read(1, sink.whole(), remote)).unwrap();
+        peer.is_ended();
+    }
+    // The others have the file still.
+    other.say_json(&json!("Done"));
+    assert_eq!(other.hear().unwrap(), json!({"End": {"sha256": ""}}));
+    site.get("file", "file").ok();
+}
+
+#[test]
 fn a_server_that_lies_about_a_put_is_not_believed() {
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("file");
