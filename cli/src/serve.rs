@@ -24,9 +24,10 @@ With --token a client has to prove that it has the token, which itself is not se
 and the request). Without a token, whoever can connect can read, and with --writable write, what this process may.
 Nothing is encrypted either way: who sees the packets sees the files, and who can change packets can change them.
 Nothing outside the directory can be reached: absolute paths, \"..\" and symbolic links that lead out are refused.
-A client costs at most some 5 MiB of memory. One that has asked for nothing, or has not proven that it has the token,
-takes no place, and is disconnected after 10 s, whatever --idle. Where all places are taken, a client that moves less
-than 4 KiB a second loses its place to a new one, and is disconnected within seconds.
+A client costs at most some 5 MiB of memory, or, with --strategy naive, as much as its file has (up to 1 GiB). One that
+has asked for nothing, or has not proven that it has the token, takes no place, and is disconnected after 10 s, whatever
+--idle. Where all places are taken, a client that moves less than 4 KiB a second loses its place to a new one, and is
+disconnected within seconds.
 A listening TCP socket that systemd passes (LISTEN_FDS) is taken in place of --bind and --port.";
 
 const TOKEN_HELP: &str =
