@@ -6,7 +6,7 @@ use std::hint::black_box;
 use rddp_benches::{End, Wire, write_segment};
 use rddp_ddp::{Msn, Stag};
 use rddp_rdmap::{Opcode, ReadRequestRepr, untagged_header};
-use rddp_rnic::SendWr;
+use rddp_rnic::{Access, Remote, SendWr};
 
 use crate::Scenario;
 use crate::count::measured;
@@ -37,6 +37,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "receive_fpdus_1448_crc", ops: TRAIN, prepare: || receive_fpdus(Wire::CRC) },
     Scenario { name: "receive_write_64k", ops: 1, prepare: receive_write },
     Scenario { name: "answer_read_64k", ops: 1, prepare: answer_read },
+    Scenario { name: "answer_file_64k", ops: 1, prepare: || answer_file(Wire::STEADY) },
+    Scenario { name: "answer_file_1448", ops: 1, prepare: || answer_file(Wire::ETHERNET) },
 ];
 
 /// Posts each Send by a call of its own.
@@ -151,10 +153,29 @@ fn receive_write() -> Box<dyn FnMut()> {
 
 /// Polls with a Read Request for 64 KiB in the socket, until the Response has gone to TCP.
 fn answer_read() -> Box<dyn FnMut()> {
-    let mut end = End::new(Wire::STEADY);
+    let end = End::new(Wire::STEADY);
+    let source = end.region.remote(0);
+    answer(end, source, ())
+}
+
+/// Does what [`answer_read`] does, and the source is a file that has no disk below it.
+fn answer_file(wire: Wire) -> Box<dyn FnMut()> {
+    let end = End::new(wire);
+    let path = format!("/dev/shm/rddp-instructions-{}", std::process::id());
+    std::fs::write(&path, [7; LARGE]).expect("a file in memory");
+    let file = std::fs::File::open(&path).expect("the file just made");
+    std::fs::remove_file(&path).expect("the file just made");
+    let file = end.pd.register_file(file, 0..LARGE as u64, Access::REMOTE_READ).expect("a whole file");
+    let source = file.remote(0);
+    answer(end, source, file)
+}
+
+/// Answers Reads of 64 KiB of `source`, which stays registered as long as `memory` lives.
+fn answer<T: 'static>(mut end: End, source: Remote, memory: T) -> Box<dyn FnMut()> {
     let mut msn = Msn::FIRST;
     Box::new(move || {
-        end.incoming([&read_request(msn, end.region.remote(0))[..]]);
+        black_box(&memory);
+        end.incoming([&read_request(msn, source)[..]]);
         msn = msn.next();
         let before = end.qp.counters().octets_sent;
         measured(&mut || assert!(end.cq.poll_one().is_none()));
@@ -164,7 +185,7 @@ fn answer_read() -> Box<dyn FnMut()> {
     })
 }
 
-fn read_request(msn: Msn, source: rddp_rnic::Remote) -> Vec<u8> {
+fn read_request(msn: Msn, source: Remote) -> Vec<u8> {
     let (sink_stag, sink_to, size) = (Stag(0x0a0b_0c0d), 0x2000, LARGE as u32);
     let request = ReadRequestRepr { sink_stag, sink_to, size, src_stag: source.stag, src_to: source.to };
     let header = untagged_header(Opcode::ReadRequest, Stag(0), msn, 0, true);

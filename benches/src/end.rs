@@ -7,8 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use rddp_ddp::Msn;
 use rddp_mpa::Framer;
 use rddp_rnic::{
-    Access, Completion, CompletionQueue, ConnectOptions, MemoryRegion, Negotiated, QpConfig, QueuePair,
-    RecvWr, Revision, Rnic, Status,
+    Access, Completion, CompletionQueue, ConnectOptions, MemoryRegion, Negotiated, ProtectionDomain,
+    QpConfig, QueuePair, RecvWr, Revision, Rnic, Status,
 };
 use socket2::{Domain, Socket, Type};
 
@@ -19,6 +19,8 @@ use crate::{fpdus, send_segment};
 /// that the bench makes.
 #[derive(Debug)]
 pub struct End {
+    /// The protection domain.
+    pub pd: ProtectionDomain,
     /// Registered memory, which the peer may Read and Write.
     pub region: MemoryRegion,
     /// The completion queue of both directions.
@@ -80,7 +82,7 @@ impl End {
         let framer = Framer::new(negotiated.rx());
         let options = ConnectOptions { nudge: false, ..Default::default() };
         qp.attach(ours, negotiated, &options, true).expect("an idle QP");
-        End { region, cq, qp, incoming, peer, framer, next_msn: Msn::FIRST, drained: Cell::new(0) }
+        End { pd, region, cq, qp, incoming, peer, framer, next_msn: Msn::FIRST, drained: Cell::new(0) }
     }
 
     pub(crate) fn peer(&self) -> &TcpStream {
