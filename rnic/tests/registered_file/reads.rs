@@ -67,10 +67,10 @@ fn a_read_returns_what_was_written_before_it() {
     for options in all_options() {
         let scene = Scene::new(&options);
         for turn in 0..20_u8 {
-            let (offset, new) = (usize::from(turn) * 900, [turn; 2000]);
-            scene.named.write(offset, &new);
-            for len in [2000, 100_000] {
-                assert_eq!(scene.read_octets(offset, len)[..2000], new, "{turn}");
+            scene.named.write(50, &[turn; 2000]);
+            // Behind the short one, octets that were read ahead would be those of the next.
+            for len in [100_000, 2000] {
+                assert_eq!(scene.read_octets(50, len)[..2000], [turn; 2000], "{turn}");
             }
         }
     }
