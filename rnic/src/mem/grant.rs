@@ -7,7 +7,7 @@ use rddp_fault_guard::Faulted;
 use rddp_mpa::crc32c_append;
 use thiserror::Error;
 
-use super::file::FilePart;
+use super::file::{FilePart, FileRange};
 use super::slot::{Pin, Scope};
 use super::{Access, octets};
 
@@ -131,8 +131,7 @@ impl Grant {
         if scope.lent
             && let Some(file) = &scope.file
         {
-            let (_, stop) = file.read(file.offset_of(from), out, false);
-            return stop.map_or(Ok(()), |_| Err(Faulted));
+            return copy_from_file(file, from, out);
         }
         // SAFETY: `at` found that many octets in live memory, which no reference such as `out`
         // covers.
@@ -225,6 +224,15 @@ impl Grant {
         assert!(self.writable, "a grant for reading only");
         self.at(range)
     }
+}
+
+/// Copies octets of a file that are in memory.
+// Kept out of the way of copies from memory.
+#[cold]
+#[inline(never)]
+fn copy_from_file(file: &FileRange, from: NonNull<u8>, out: &mut [u8]) -> Result<(), Faulted> {
+    let (_, stop) = file.read(file.offset_of(from), out, false);
+    stop.map_or(Ok(()), |_| Err(Faulted))
 }
 
 /// Returns the range of `len` octets from `offset` on. If its end overflows, the result lies in no

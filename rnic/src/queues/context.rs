@@ -122,7 +122,7 @@ impl Context<'_> {
     ) -> Result<(), AccessError> {
         let scatter = self.rq.current().map_or(&[][..], |wr| &wr.scatter);
         let pd = self.rq.srq().map_or(self.attrs.pd, |srq| srq.pd);
-        self.attrs.grants_of(scatter, from, len, Some(pd), grants)
+        self.attrs.grants_of(scatter, from, len, Some(pd), grants).map(drop)
     }
 
     /// Adds the memory for `len` octets of the Response to the Read with this number, from its
@@ -138,6 +138,6 @@ impl Context<'_> {
             Operation::Read { sink, .. } => Some(sink),
             _ => None,
         });
-        self.attrs.grants_of(sink.as_slice(), from, len, Some(self.attrs.pd), grants)
+        self.attrs.grants_of(sink.as_slice(), from, len, Some(self.attrs.pd), grants).map(drop)
     }
 }

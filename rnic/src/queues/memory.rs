@@ -43,7 +43,7 @@ impl QpAttributes {
     }
 
     /// Adds the memory of a scatter list (to be written, in the PD given) or gather list, `len`
-    /// octets from `skip` on.
+    /// octets from `skip` on. Returns whether some of it is in a file.
     pub(crate) fn grants_of(
         &self,
         list: &[Sge],
@@ -51,8 +51,8 @@ impl QpAttributes {
         len: usize,
         scatter: Option<PdId>,
         grants: &mut Grants,
-    ) -> Result<(), AccessError> {
-        let mut left = len as u64;
+    ) -> Result<bool, AccessError> {
+        let (mut left, mut in_file) = (len as u64, false);
         for sge in list {
             if left == 0 {
                 break;
@@ -64,10 +64,12 @@ impl QpAttributes {
             let count = left.min(sge.len - skip);
             let addr = sge.addr.checked_add(skip).ok_or(AccessError::Wrap)?;
             let pd = scatter.unwrap_or(self.pd);
-            grants.push(self.device.mem.check_local(sge.stag, addr, count, scatter.is_some(), pd)?);
+            let grant = self.device.mem.check_local(sge.stag, addr, count, scatter.is_some(), pd)?;
+            in_file |= grant.is_in_file();
+            grants.push(grant);
             (left, skip) = (left - count, 0);
         }
-        if left == 0 { Ok(()) } else { Err(AccessError::Bounds) }
+        if left == 0 { Ok(in_file) } else { Err(AccessError::Bounds) }
     }
 
     /// Copies a gather list to `out`, which has its length. Returns whether the program may send

@@ -56,6 +56,9 @@ impl Ahead {
     ///
     /// # Errors
     /// They cannot be had: not yet, if another thread [is reading](Self::is_reading) them, or ever.
+    // Kept out of the way of messages that are in memory.
+    #[cold]
+    #[inline(never)]
     pub(super) fn copy_to(
         &mut self,
         attrs: &QpAttributes,
@@ -155,8 +158,14 @@ impl Ahead {
     #[inline]
     pub(super) fn forget(&mut self) {
         if self.octets.capacity() > 0 {
-            std::mem::take(&mut self.octets).leave(&SPARE);
+            self.leave();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn leave(&mut self) {
+        std::mem::take(&mut self.octets).leave(&SPARE);
     }
 
     /// Returns how much memory is kept.

@@ -8,9 +8,9 @@ use rddp_rdmap::{REQUEST_QUEUE, SEND_QUEUE, tagged_header, untagged_header};
 
 use super::ahead::{Ahead, MOST};
 use super::link::Link;
-use super::train::{Position, Source, Train};
+use super::train::{InFile, Position, Source, Train};
 use super::tx::{Outgoing, TURN};
-use crate::mem::{Faulted, Grant, Verdicts};
+use crate::mem::{Faulted, Verdicts};
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
@@ -243,20 +243,42 @@ impl Filling<'_> {
                 Source::Inline(octets.get(from..from + segment.len).ok_or(Status::LocalOperation)?)
             }
             Gather::List(list) => {
-                self.grant(list, segment.offset, segment.len)?;
-                if self.grants.iter().any(Grant::is_in_file) {
-                    // What follows of the message is read along with it.
-                    let rest = list.iter().map(|sge| sge.len).sum::<u64>() - segment.offset;
-                    self.grant(list, segment.offset, segment.len.max(MOST.min(rest as usize)))?;
-                    Source::InFile(self.grants, ahead, self.attrs)
-                } else if Train::sums_in_place(&self.framer, segment.len) && self.is_shared(verdicts) {
+                if self.grant(list, segment.offset, segment.len)? {
+                    return self.push_from_file(header, list, segment, after, ahead);
+                }
+                if Train::sums_in_place(&self.framer, segment.len) && self.is_shared(verdicts) {
                     Source::Shared(self.grants)
                 } else {
                     Source::Granted(self.grants)
                 }
             }
         };
+        let pushed = self
+            .train
+            .push(&mut self.framer, header, source, segment.len, Position::Own(after))
+            .map_err(gone_bad)?;
+        Ok(pushed.then_some(after))
+    }
+
+    /// Does what [`push_segment`](Self::push_segment) does with a segment some or all of which is
+    /// in a file.
+    #[cold]
+    #[inline(never)]
+    fn push_from_file(
+        &mut self,
+        header: &Header,
+        list: &[Sge],
+        segment: Cut,
+        after: Cursor,
+        ahead: &mut Ahead,
+    ) -> Result<Option<Cursor>, Status> {
+        // What follows of the message is read along with it.
+        let rest = list.iter().map(|sge| sge.len).sum::<u64>() - segment.offset;
+        self.grant(list, segment.offset, segment.len.max(MOST.min(rest as usize)))?;
+        let mut octets = InFile { grants: self.grants, ahead, attrs: self.attrs };
+        let source = Source::InFile(&mut octets);
         let pushed = self.train.push(&mut self.framer, header, source, segment.len, Position::Own(after));
+        self.grants.clear();
         match pushed {
             Ok(pushed) => {
                 if segment.last {
@@ -270,9 +292,10 @@ impl Filling<'_> {
         }
     }
 
-    /// Takes grants of these octets of a gather list, and of no others.
+    /// Takes grants of these octets of a gather list, and of no others. Returns whether some are in
+    /// a file.
     #[inline]
-    fn grant(&mut self, list: &[Sge], offset: u64, len: usize) -> Result<(), Status> {
+    fn grant(&mut self, list: &[Sge], offset: u64, len: usize) -> Result<bool, Status> {
         self.grants.clear();
         let granted = self.attrs.grants_of(list, offset, len, None, self.grants);
         granted.map_err(|_| Status::LocalProtection)

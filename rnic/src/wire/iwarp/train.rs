@@ -61,9 +61,24 @@ pub(super) enum Source<'a> {
     Granted(&'a mut Grants),
     /// Memory that may change between its CRC and the write.
     Shared(&'a mut Grants),
-    /// Memory some or all of which is in a file, with what has been read of that.
-    InFile(&'a mut Grants, &'a mut Ahead, &'a QpAttributes),
+    InFile(&'a mut InFile<'a>),
     Inline(&'a [u8]),
+}
+
+/// Memory some or all of which is in a file, and what has been read of that.
+pub(super) struct InFile<'a> {
+    pub(super) grants: &'a mut Grants,
+    pub(super) ahead: &'a mut Ahead,
+    pub(super) attrs: &'a QpAttributes,
+}
+
+impl InFile<'_> {
+    #[cold]
+    #[inline(never)]
+    fn copy_to(&mut self, offset: usize, out: &mut [u8]) -> Result<(), Faulted> {
+        let Self { grants, ahead, attrs } = self;
+        copy_gathered(grants, offset, out, |grant, at, out| ahead.copy_to(attrs, grant, at, out))
+    }
 }
 
 impl Source<'_> {
@@ -78,16 +93,14 @@ impl Source<'_> {
             Source::Granted(grants) | Source::Shared(grants) => {
                 copy_gathered(grants, offset, out, Grant::copy_to)
             }
-            Source::InFile(grants, ahead, attrs) => {
-                copy_gathered(grants, offset, out, |grant, at, out| ahead.copy_to(attrs, grant, at, out))
-            }
+            Source::InFile(octets) => octets.copy_to(offset, out),
         }
     }
 
     /// Lets go of its memory.
     #[inline]
     fn let_go(&mut self) {
-        if let Source::Granted(grants) | Source::Shared(grants) | Source::InFile(grants, ..) = self {
+        if let Source::Granted(grants) | Source::Shared(grants) = self {
             grants.clear();
         }
     }
@@ -209,7 +222,7 @@ impl Train {
         let framing = framer.framing();
         let is_copied = match payload {
             // What is in a file is read whole, then summed.
-            Source::Inline(_) | Source::InFile(..) => true,
+            Source::Inline(_) | Source::InFile(_) => true,
             Source::Granted(_) => payload_len <= COPY_UP_TO || framing.markers || self.copies,
             Source::Shared(_) => false,
         };
@@ -219,7 +232,7 @@ impl Train {
             push_gathered(self, framer, header, payload_len, |train, crc| match &mut payload {
                 Source::Granted(grants) => train.lend(grants, framing.crc.then_some(crc)),
                 Source::Shared(grants) => train.copy_and_sum(grants, crc),
-                Source::Inline(_) | Source::InFile(..) => Ok(None),
+                Source::Inline(_) | Source::InFile(_) => Ok(None),
             })?
         };
         if !pushed {
