@@ -80,6 +80,7 @@ impl FileError {
                 failure(&self).remedy("make room and repeat: what is there already is kept")
             }
             FileError::Full(_) => failure(&self).remedy("make room, and repeat the command"),
+            FileError::Changed(_) => failure(&self).remedy("repeat the command when nobody writes it"),
             FileError::Busy(_) => failure(&self).remedy("wait until it has ended"),
             FileError::Directory(_) => failure(&self).remedy("--recursive for directories"),
             FileError::NoDirectory(_) => failure(&self).remedy("make the directory first"),

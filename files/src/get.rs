@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use rddp_command::failure::{Failure, FailureKind, printable_name};
+use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::signals;
 use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr, TerminateCode};
 
@@ -239,8 +239,7 @@ impl Get<'_> {
     fn cut_short(&self, failure: Failure) -> Failure {
         match self.talk.end.qp.terminate_received() {
             Some(terminate) if terminate.code == TerminateCode::BOUNDS => {
-                let name = printable_name(&self.sink.name());
-                Failure::new(FailureKind::Changed, format!("{name}: it changed while it was being read"))
+                FileError::Changed(self.sink.name()).failure(FailureKind::Changed)
             }
             _ => failure,
         }
