@@ -15,13 +15,12 @@ use rddp_rnic::{
 use rddp_test_support::pattern;
 
 fn wait_for(end: &End, state: QpState) {
-    for _ in 0..2000 {
-        if end.qp.state() == state {
-            return;
-        }
+    let deadline = Instant::now() + PATIENCE;
+    while end.qp.state() != state {
+        assert!(Instant::now() < deadline, "{:?} where {state:?} is due", end.qp.state());
+        // Returns at once where completions have not been taken: others read the sockets then.
         end.cq.wait(Some(Duration::from_millis(5))).unwrap();
     }
-    panic!("{:?} where {state:?} is due", end.qp.state());
 }
 
 /// draft-hilland-rddp-verbs §6.2.3: a graceful close with nothing outstanding leaves both QPs idle,
