@@ -152,8 +152,8 @@ impl CqInner {
     /// [`CompletionQueue::wait_or`](super::CompletionQueue::wait_or) does. Whoever makes `other`
     /// true rings the bell.
     pub(super) fn wait(&self, timeout: Option<Duration>, other: &dyn Fn() -> bool) -> io::Result<bool> {
-        // What is in the queue is worked on before the kernel is asked for more. A program that goes
-        // on waiting and takes nothing reads no socket: the background thread does.
+        // What is in the queue is worked on before the kernel is asked for more. A program that
+        // waits and takes nothing reads no socket, so the background thread does.
         if !self.is_empty() || other() {
             return Ok(true);
         }
