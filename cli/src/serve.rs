@@ -99,7 +99,7 @@ enum Strategy {
     Naive,
     /// Slots of memory are read as they become free
     Slots,
-    /// The same by a thread, while others are on their way
+    /// Slots of memory are read by a thread, while others are on their way
     Pipelined,
     /// The client Reads the file itself
     Region,
