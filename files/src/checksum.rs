@@ -45,6 +45,11 @@ impl Check {
     pub(super) fn of_chunk(self, octets: &Part<'_>) -> Result<Option<u32>, MemError> {
         (self != Check::None).then(|| octets.crc()).transpose()
     }
+
+    /// Returns the checksum of octets, where chunks have one.
+    pub(super) fn of(self, octets: &[u8]) -> Option<u32> {
+        (self != Check::None).then(|| crc_fast::crc32_iscsi(octets))
+    }
 }
 
 /// SHA-256 over the octets that pass, where it is asked for. A thread computes it for long files.

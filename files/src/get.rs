@@ -13,7 +13,7 @@ use super::checksum::Check;
 use super::files::FileError;
 use super::partial::{Clobber, Last};
 use super::patience::patiently;
-use super::protocol::{Chunk, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step};
+use super::protocol::{Chunk, Here, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step};
 use super::remote::RemoteFile;
 use super::show::{About, Finished, Progress, resumable};
 use super::sink::Sink;
@@ -120,7 +120,7 @@ impl Get<'_> {
         let terms = Terms { check: self.check, ..Terms::default() };
         self.talk.ask(&ToServer::Get { path, have, sha256, terms })?;
         let answer = self.talk.hear(self.options.timeout).await?;
-        let ToClient::Give { size, mode, from, window, modified, has_holes, range } = answer else {
+        let ToClient::Give { size, mode, from, window, modified, has_holes, range, here } = answer else {
             return Err(out_of_step());
         };
         if !modified.is_valid() {
@@ -141,9 +141,13 @@ impl Get<'_> {
             self.sink.has_room(size - from).map_err(failed)?;
         }
         let progress = Progress::new(&self.sink.name(), from, size);
-        let theirs = match range {
-            true => self.read_range(size, window, &progress).await?,
-            false => self.receive(size, window, &progress).await?,
+        let (theirs, end) = match (here, window) {
+            (Some(here), None) => (self.take_here(from, here, &progress).await?, ToServer::Done),
+            (None, Some(window)) if range => {
+                (self.read_range(size, window, &progress).await?, ToServer::Same)
+            }
+            (None, Some(window)) => (self.receive(size, window, &progress).await?, ToServer::Same),
+            _ => return Err(out_of_step()),
         };
         let talk = &mut *self.talk;
         let mut tick = async || talk.say_busy(&ToServer::Busy).await;
@@ -154,8 +158,22 @@ impl Get<'_> {
             return Err(Failure::mismatch(format!("the file's sha256 is {ours} here and {theirs} there")));
         }
         let replaced = self.sink.finish(last, &self.talk.hub).await.map_err(failed)?;
-        self.talk.say(&ToServer::Same)?;
+        self.talk.say(&end)?;
         Ok(progress.finish(size, ours, replaced))
+    }
+
+    /// Takes the octets that stood behind the answer. Returns the checksum that the server names.
+    async fn take_here(&mut self, from: u64, here: Here, progress: &Progress) -> Result<String, Failure> {
+        let octets = self.talk.behind();
+        here.check_octets(&octets, self.check)?;
+        let hub = self.talk.hub.clone();
+        let talk = &mut *self.talk;
+        let mut tick = async || talk.say_busy(&ToServer::Busy).await;
+        self.sink.append_octets(from, &octets, &hub, &mut tick).await.map_err(failed)?;
+        progress.carries(octets.len());
+        progress.at(self.sink.len());
+        progress.hold_back(self.sink.len(), self.options.limit)?;
+        Ok(here.sha256)
     }
 
     /// Reads chunk by chunk, until the server says that these were all. Returns the checksum that

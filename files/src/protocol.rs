@@ -18,6 +18,9 @@
 //! lacks, and no `Chunk` comes: the client Reads it, says with `At` now and then how far it is, and
 //! then `Done`, which the server answers with `End` if the file is still the same.
 //!
+//! Of a file, or the rest of one, of at most [`SHORT`] octets these stand behind `Give`, which says
+//! so by `here`. The client answers `Done`, when the file has its name.
+//!
 //! Requests have [`Terms`], chunks their CRC, and offsets may leave out holes. `Same` in place of
 //! `Take`, or as the answer to `Give`, says that the receiver has the file already.
 
@@ -38,6 +41,9 @@ pub(super) const SLOT: usize = 512 * 1024;
 pub(super) const OFFERS: usize = 512;
 pub(super) const BEGUN: usize = 16;
 pub(super) const RUNS: usize = OFFERS / 2;
+
+/// Octets of the longest file, or rest of one, that comes in the answer.
+pub(super) const SHORT: usize = 16 * 1024;
 
 /// Octets of the longest path.
 pub(super) const MAX_PATH: usize = 1024;
@@ -120,7 +126,9 @@ pub(super) enum ToClient {
         size: u64,
         mode: u32,
         from: u64,
-        window: Window,
+        /// Without one, the octets are `here`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<Window>,
         modified: Time,
         /// The file's size does not say how much space it needs.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -128,6 +136,9 @@ pub(super) enum ToClient {
         /// The window is the file from `from` on.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         range: bool,
+        /// The octets from `from` on stand behind this message.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        here: Option<Here>,
     },
     /// The memory of a tree, to write to or to read from.
     Tree {
@@ -236,6 +247,16 @@ pub(super) struct Chunk {
     pub(super) crc: Option<u32>,
 }
 
+/// The checksums of octets that stand behind their message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Here {
+    /// CRC-32C of the octets, unless `check` is `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) crc: Option<u32>,
+    /// SHA-256 of the file.
+    pub(super) sha256: String,
+}
+
 /// The server's memory: `SLOTS` slots of `SLOT` octets, or a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Window {
@@ -270,6 +291,19 @@ pub(super) trait Message: Serialize + serde::de::DeserializeOwned {
 
     /// Returns the failure that the message reports.
     fn failure(&self) -> Option<Failure>;
+
+    /// Returns how many octets of a file stand behind the message.
+    fn behind(&self) -> u64 {
+        0
+    }
+}
+
+/// Returns the message that a Send of the peer's is, and the octets of a file behind it.
+pub(super) fn parse<T: Message>(octets: &[u8]) -> Result<(T, &[u8]), Failure> {
+    let mut stream = serde_json::Deserializer::from_slice(octets).into_iter::<T>();
+    let message = stream.next().and_then(Result::ok).ok_or_else(out_of_step)?;
+    let behind = &octets[stream.byte_offset()..];
+    if behind.len() as u64 == message.behind() { Ok((message, behind)) } else { Err(out_of_step()) }
 }
 
 impl Message for ToServer {
@@ -307,6 +341,13 @@ impl Message for ToClient {
             _ => None,
         }
     }
+
+    fn behind(&self) -> u64 {
+        match self {
+            ToClient::Give { size, from, here: Some(_), .. } => size.saturating_sub(*from),
+            _ => 0,
+        }
+    }
 }
 
 impl Chunk {
@@ -333,11 +374,19 @@ impl Chunk {
 
     /// Checks the octets of the chunk, where it has a CRC that `check` asks for.
     pub(super) fn check_octets(&self, octets: &Part<'_>, check: Check) -> Result<(), Failure> {
-        if check.of_chunk(octets)? == self.crc {
-            return Ok(());
-        }
-        Err(Failure::mismatch("octets changed on their way: their crc32c does not match"))
+        if check.of_chunk(octets)? == self.crc { Ok(()) } else { Err(wrong_crc()) }
     }
+}
+
+impl Here {
+    /// Checks the octets behind the message, where they have a CRC that `check` asks for.
+    pub(super) fn check_octets(&self, octets: &[u8], check: Check) -> Result<(), Failure> {
+        if check.of(octets) == self.crc { Ok(()) } else { Err(wrong_crc()) }
+    }
+}
+
+fn wrong_crc() -> Failure {
+    Failure::mismatch("octets changed on their way: their crc32c does not match")
 }
 
 /// Returns a peer's text, cut to a length that suffices.
@@ -402,6 +451,23 @@ mod tests {
         assert!(checked(Some(0xe306_9284), Check::Crc32c).is_err());
         assert!(checked(None, Check::Sha256).is_err());
         assert!(checked(None, Check::None).is_ok());
+    }
+
+    #[test]
+    fn a_message_has_behind_it_what_it_says_and_nothing_else() {
+        let modified = Time { seconds: 7, nanos: 0 };
+        let here = Some(Here { crc: None, sha256: String::new() });
+        let (size, mode, from) = (9, 0o644, 4);
+        let (window, has_holes, range) = (None, false, false);
+        let give = ToClient::Give { size, mode, from, window, modified, has_holes, range, here };
+        let octets = [&serde_json::to_vec(&give).unwrap()[..], b"{\"\0\xff}"].concat();
+        let (parsed, behind) = parse::<ToClient>(&octets).unwrap();
+        assert!(matches!(parsed, ToClient::Give { here: Some(_), .. }));
+        assert_eq!(behind, b"{\"\0\xff}");
+        for bad in [&octets[..octets.len() - 1], &[&octets[..], b" "].concat(), b"\"Same\" ", b"", b"{"] {
+            assert!(parse::<ToClient>(bad).is_err());
+        }
+        assert!(matches!(parse::<ToClient>(b"\"Same\"").unwrap(), (ToClient::Same, b"")));
     }
 
     /// A `Want` about all that may be offered at a time fits into one message.

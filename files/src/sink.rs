@@ -92,6 +92,20 @@ impl Sink {
         }
     }
 
+    /// Writes octets that were in a message, as [`Sink::append`] does.
+    pub(super) async fn append_octets(
+        &mut self,
+        offset: u64,
+        octets: &[u8],
+        hub: &Hub,
+        tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
+    ) -> Result<(), FileError> {
+        match self {
+            Sink::Partial(partial) => partial.append(offset, octets, hub, tick).await,
+            Sink::Stream(stream) => stream.append(offset, octets, tick).await,
+        }
+    }
+
     /// Fills the hole at the end of a file of `size` octets, where holes have to be filled.
     pub(super) async fn fill(
         &mut self,

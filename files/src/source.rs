@@ -96,7 +96,9 @@ impl Source {
             check,
             checksum: Checksum::new(check),
             at: 0,
-            is_sparse: is_sparse(&there),
+            // A file whose octets are compressed, or stand beside its attributes, has few blocks
+            // as well.
+            is_sparse: is_sparse(&there) && extent(&file, 0, there.size()) != (0, there.size()),
             file: Arc::new(file),
         };
         if source.size() == 0 && source.has_more()? {

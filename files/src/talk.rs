@@ -12,7 +12,8 @@ use rddp_rnic::{Access, Completed, Completion, MemoryRegion, QpState, RecvWr, Rn
 use serde::Serialize;
 
 use super::checksum::CHUNK;
-use super::protocol::{Message, ToServer, out_of_step};
+use super::part::Part;
+use super::protocol::{Message, SHORT, ToServer, out_of_step, parse};
 use super::serve::Startup;
 use super::tasks::{Alarm, Hub};
 use super::token::{Nonce, Token};
@@ -37,7 +38,12 @@ pub(super) struct Talk {
     pub(super) end: Endpoint,
     pub(super) hub: Rc<Hub>,
     inbox: MemoryRegion,
+    /// Octets of a receive.
+    longest: usize,
+    /// Room for a long message, and for octets of a file behind it.
     outbox: MemoryRegion,
+    /// Octets of a file behind the last message received.
+    behind: Vec<u8>,
     said_busy: Instant,
     /// At a server: what can end the client's stay.
     stay: Option<Stay>,
@@ -61,21 +67,24 @@ pub(super) enum Next<T> {
 }
 
 impl Talk {
+    /// A client's end, which is not connected. A message to it may have octets of a file behind it.
     pub(super) fn new(hub: &Rc<Hub>) -> Result<Self, Failure> {
-        let end = Endpoint::on(&hub.rnic, hub.cq.clone())?;
-        let inbox = end.pd.allocate(RECEIVES * LONGEST, Access::LOCAL_WRITE)?;
-        let outbox = end.pd.allocate(LONGEST, Access::LOCAL_WRITE)?;
-        hub.join(end.qp.num())?;
-        let hub = hub.clone();
-        let talk = Talk { end, hub, inbox, outbox, said_busy: Instant::now(), stay: None, proof: None };
-        (0..RECEIVES).try_for_each(|slot| talk.post_receive(slot))?;
-        Ok(talk)
+        Self::of(hub, None, LONGEST + SHORT)
     }
 
     /// An end at a server that is not connected, for a client that has no place yet.
     pub(super) fn with(hub: &Rc<Hub>, startup: Arc<Startup>) -> Result<Self, Failure> {
-        let mut talk = Self::new(hub)?;
-        talk.stay = Some(Stay::Startup(startup));
+        Self::of(hub, Some(Stay::Startup(startup)), LONGEST)
+    }
+
+    fn of(hub: &Rc<Hub>, stay: Option<Stay>, longest: usize) -> Result<Self, Failure> {
+        let end = Endpoint::on(&hub.rnic, hub.cq.clone())?;
+        let inbox = end.pd.allocate(RECEIVES * longest, Access::LOCAL_WRITE)?;
+        let outbox = end.pd.allocate(LONGEST + SHORT, Access::LOCAL_WRITE)?;
+        hub.join(end.qp.num())?;
+        let (hub, said_busy, behind) = (hub.clone(), Instant::now(), Vec::new());
+        let talk = Talk { end, hub, inbox, longest, outbox, behind, said_busy, stay, proof: None };
+        (0..RECEIVES).try_for_each(|slot| talk.post_receive(slot))?;
         Ok(talk)
     }
 
@@ -85,8 +94,9 @@ impl Talk {
     }
 
     fn post_receive(&self, slot: usize) -> Result<(), Failure> {
-        let at = slot * LONGEST;
-        Ok(self.end.qp.post_recv(RecvWr::one(RECEIVE + slot as u64, self.inbox.sge(at..at + LONGEST)))?)
+        let at = slot * self.longest;
+        let sge = self.inbox.sge(at..at + self.longest);
+        Ok(self.end.qp.post_recv(RecvWr::one(RECEIVE + slot as u64, sge))?)
     }
 
     /// Makes the connection sign requests from now on.
@@ -113,7 +123,7 @@ impl Talk {
         write: Option<SendWr>,
         message: &impl Serialize,
     ) -> Result<(), Failure> {
-        let text = serde_json::to_vec(message).map_err(|error| Failure::failed(error.to_string()))?;
+        let text = text_of(message)?;
         let send = if text.len() <= Rnic::CAPABILITIES.max_inline {
             SendWr::send_inline(SEND, &text)
         } else {
@@ -125,6 +135,24 @@ impl Talk {
         };
         let list: Vec<SendWr> = write.into_iter().chain([send]).map(SendWr::unsignaled).collect();
         Ok(self.end.qp.post_sends(&list).map_err(|refused| refused.error)?)
+    }
+
+    /// Returns the room for octets of a file behind a message.
+    pub(super) fn room(&self) -> Part<'_> {
+        Part { memory: &self.outbox, range: LONGEST..LONGEST + SHORT }
+    }
+
+    /// Sends a message, and behind it the first `len` octets of the [room](Self::room).
+    pub(super) fn say_with(&mut self, message: &impl Serialize, len: usize) -> Result<(), Failure> {
+        let text = text_of(message)?;
+        self.outbox.write(0, &text)?;
+        let pieces = [self.outbox.sge(0..text.len()), self.outbox.sge(self.room().first(len).range)];
+        self.end.post(&SendWr::send(SEND, pieces.to_vec()).unsignaled())
+    }
+
+    /// Returns the octets of a file that stood behind the last message.
+    pub(super) fn behind(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.behind)
     }
 
     /// Counts octets of the file that have moved.
@@ -248,9 +276,10 @@ impl Talk {
         match completion.completed {
             Completed::Receive => {
                 let slot = (completion.wr_id - RECEIVE) as usize;
-                let octets = self.inbox.read(slot * LONGEST, completion.byte_len as usize)?;
+                let octets = self.inbox.read(slot * self.longest, completion.byte_len as usize)?;
                 self.post_receive(slot)?;
-                let message: T = serde_json::from_slice(&octets).map_err(|_| out_of_step())?;
+                let (message, behind) = parse::<T>(&octets)?;
+                self.behind = behind.to_vec();
                 match message.failure() {
                     Some(failure) => Err(failure),
                     None if message.is_busy() => Ok(None),
@@ -279,6 +308,10 @@ impl Talk {
             self.hub.completion(self.end.qp.num(), Instant::now() + CLOSE_LOOK).await;
         }
     }
+}
+
+fn text_of(message: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    serde_json::to_vec(message).map_err(|error| Failure::failed(error.to_string()))
 }
 
 impl Drop for Talk {

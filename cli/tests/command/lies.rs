@@ -380,9 +380,40 @@ fn a_server_that_lies_about_a_range_is_not_believed() {
 }
 
 #[test]
+fn a_server_that_lies_about_octets_in_its_answer_is_not_believed() {
+    let here = tempfile::tempdir().unwrap();
+    let got = here.path().join("got");
+    let args = |host: &str| vec!["get".into(), format!("{host}/file"), got.display().to_string()];
+    for (size, crc, sha256, more, code) in [
+        (9, CRC_OF_DIGITS, "", json!({}), 0),
+        (9, CRC_OF_DIGITS ^ 1, "", json!({}), 4),
+        (9, CRC_OF_DIGITS, "00", json!({}), 4),
+        (8, CRC_OF_DIGITS, "", json!({}), 3),
+        (10, CRC_OF_DIGITS, "", json!({}), 3),
+        (9, CRC_OF_DIGITS, "", json!({"window": {"stag": 0, "to": 0}}), 3),
+        (13, CRC_OF_DIGITS, "", json!({"from": 4}), 3),
+    ] {
+        let ended = against(args, |server| {
+            server.hear().unwrap();
+            let mut give = json!({"size": size, "mode": 0o644, "from": 0,
+                "modified": {"seconds": 7, "nanos": 0}, "here": {"crc": crc, "sha256": sha256}});
+            give.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            server.say(&[json!({"Give": give}).to_string().as_bytes(), b"123456789"].concat());
+            let said: Vec<Value> = std::iter::from_fn(|| server.hear()).collect();
+            assert_eq!(said == [json!("Done")], code == 0, "{said:?}");
+        });
+        match code {
+            0 => assert_eq!(fs::read(&got).unwrap(), b"123456789", "{ended:?}"),
+            _ => drop(ended.failed(code, &[])),
+        }
+        let _ = fs::remove_file(&got);
+    }
+}
+
+#[test]
 fn a_client_that_lies_about_a_range_is_refused_alone() {
     let site = Site::new(&[]);
-    fs::write(site.served("file"), [7; 1000]).unwrap();
+    fs::write(site.served("file"), [7; 20_000]).unwrap();
     let begun = || {
         let peer = connect(&site);
         peer.say_json(&json!({"Get": {"path": "file", "have": 0, "sha256": ""}}));
@@ -398,7 +429,7 @@ fn a_client_that_lies_about_a_range_is_refused_alone() {
     }
     // A Read beyond the end, and one by another STag.
     let (other, _) = begun();
-    for (stag, beyond) in [(0, 1000), (0, u64::MAX >> 1), (1, 0)] {
+    for (stag, beyond) in [(0, 20_000), (0, u64::MAX >> 1), (1, 0)] {
         let (peer, window) = begun();
         let sink = peer.pd.allocate(1, Access::LOCAL_WRITE).unwrap();
         let stag = Stag(u32::try_from(window["stag"].as_u64().unwrap()).unwrap() ^ stag);

@@ -31,7 +31,8 @@ pub(crate) struct Peer {
 
 /// Number of receives that are posted, and the octets of each.
 const RECEIVES: usize = 16;
-const LONGEST: usize = 8192;
+/// A message of 8 KiB, and a file of 16 KiB behind it.
+const LONGEST: usize = (8 + 16) << 10;
 
 impl Peer {
     fn idle() -> Self {
@@ -95,12 +96,13 @@ impl Peer {
         Some((completion.completed, completion.byte_len))
     }
 
-    /// Returns the server's next message; `None` when it has ended the connection.
+    /// Returns the server's next message, without octets of a file behind it; `None` when it has
+    /// ended the connection.
     pub(crate) fn hear(&self) -> Option<Value> {
         loop {
             let (completed, _) = self.next()?;
             if completed == Completed::Receive {
-                return serde_json::from_slice(&self.said.borrow()).ok();
+                return serde_json::Deserializer::from_slice(&self.said.borrow()).into_iter().next()?.ok();
             }
         }
     }

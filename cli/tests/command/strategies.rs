@@ -42,14 +42,46 @@ fn each_strategy_gives_files_of_all_sizes() {
     let mut site_of =
         STRATEGIES.map(|strategy| (strategy, site(strategy, &["--chunk", "64K", "--depth", "3"])));
     for (strategy, site) in &mut site_of {
-        for size in [1, 65_536, 65_537, 4 << 20, (5 << 20) + 1] {
+        for size in [SHORT as u64 + 1, 65_536, 65_537, 4 << 20, (5 << 20) + 1] {
             fs::write(site.served("file"), random_octets(size, size as usize)).unwrap();
             let said = get(site, "file", &[]);
             assert_eq!(said["strategy"], meant(strategy), "{said}");
             assert_eq!(said["octets"], size, "{said}");
         }
-        fs::write(site.served("file"), "").unwrap();
-        assert_eq!(get(site, "file", &[])["octets"], 0);
+    }
+}
+
+/// Octets of the longest file that comes in the answer.
+const SHORT: usize = 16 << 10;
+
+/// The rest of a longer file does, too.
+#[test]
+fn a_short_file_comes_in_the_answer() {
+    for strategy in STRATEGIES {
+        let mut site = site(strategy, &[]);
+        for size in [0, 1, SHORT] {
+            fs::write(site.served("file"), random_octets(1, size)).unwrap();
+            for check in ["crc32c", "sha256", "none"] {
+                let said = get(&mut site, "file", &["--checksum", check]);
+                assert_eq!(
+                    (&said["strategy"], said["octets"].as_u64().unwrap()),
+                    (&"answer".into(), size as u64)
+                );
+                assert_eq!(said["sha256"].as_str().is_some(), check == "sha256", "{said}");
+            }
+        }
+        run(&["get", &site.remote("file"), site.here("file").to_str().unwrap()]).ok();
+        assert_eq!(told(&mut site)["unchanged"], 1);
+        let piped = command(&["get", &site.remote("file"), "-"]).output().unwrap();
+        assert!(piped.stdout == random_octets(1, SHORT), "{:?}", piped.status);
+        assert_eq!(told(&mut site)["strategy"], "answer");
+        fs::write(site.served("file"), random_octets(2, 1 << 20)).unwrap();
+        fs::write(site.here("file.rddp.part"), random_octets(2, (1 << 20) - SHORT)).unwrap();
+        let said = get(&mut site, "file", &[]);
+        assert_eq!(
+            (&said["strategy"], &said["resumed_from"]),
+            (&"answer".into(), &((1 << 20) - SHORT).into())
+        );
     }
 }
 

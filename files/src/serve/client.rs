@@ -16,7 +16,7 @@ use super::workers::Newcomer;
 use crate::checksum::Check;
 use crate::files::{FileError, refused};
 use crate::partial::{Clobber, Last, Partial};
-use crate::protocol::{MAX_PATH, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step};
+use crate::protocol::{MAX_PATH, SHORT, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step};
 use crate::source::Source;
 use crate::strategy::{Chosen, Gift, Given, Naive, Pipelined, Region, Slots, Strategy, UnderWay};
 use crate::talk::Talk;
@@ -300,6 +300,9 @@ impl<'a> Client<'a> {
         let mut tick = async || talk.say_busy(&ToClient::Busy).await;
         let from = source.resume(have, proof, &mut tick).await.map_err(refused)?;
         let size = source.size();
+        if source.left() <= SHORT as u64 && !source.has_holes() {
+            return self.answer(source, path, from, check).await;
+        }
         let given = match self.server.plan.choice.of(&source, from, check, self.has_crc) {
             Chosen::Naive => self.give::<Naive>(&mut source, from, check, slots).await,
             Chosen::Slots => self.give::<Slots>(&mut source, from, check, slots).await,
@@ -342,8 +345,17 @@ impl<'a> Client<'a> {
         let talk = &mut self.talk;
         let mut gift = Gift { talk, source, check, plan, patience, under_way: UnderWay::default() };
         let memory = memory.insert(Arc::new(S::memory(&mut gift).await?)).clone();
-        let (window, range) = (Window::of(&memory), S::IS_RANGE);
-        gift.talk.say(&ToClient::Give { size, mode, from, window, modified, has_holes, range })?;
+        let (window, range) = (Some(Window::of(&memory)), S::IS_RANGE);
+        gift.talk.say(&ToClient::Give {
+            size,
+            mode,
+            from,
+            window,
+            modified,
+            has_holes,
+            range,
+            here: None,
+        })?;
         let given = S::give(&mut gift, &memory).await?;
         Ok((given, How { strategy: S::NAME, under_way: gift.under_way.counts() }))
     }

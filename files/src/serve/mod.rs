@@ -1,6 +1,7 @@
 //! `rddp serve`: serves a directory to put and get, with one thread for many clients.
 
 mod activation;
+mod answer;
 mod client;
 mod served;
 mod startups;
