@@ -10,6 +10,7 @@ use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr, TerminateCode};
 
 use super::Options;
 use super::checksum::Check;
+use super::extents::Extents;
 use super::files::FileError;
 use super::partial::{Clobber, Last};
 use super::patience::patiently;
@@ -144,7 +145,11 @@ impl Get<'_> {
         let (theirs, end) = match (here, window) {
             (Some(here), None) => (self.take_here(from, here, &progress).await?, ToServer::Done),
             (None, Some(window)) if range => {
-                (self.read_range(size, window, &progress).await?, ToServer::Same)
+                let extents = match has_holes {
+                    true => Extents::unknown(from, size),
+                    false => Extents::whole(from, size),
+                };
+                (self.read_range(extents, window, &progress).await?, ToServer::Same)
             }
             (None, Some(window)) => (self.receive(size, window, &progress).await?, ToServer::Same),
             _ => return Err(out_of_step()),
@@ -172,7 +177,7 @@ impl Get<'_> {
         self.sink.append_octets(from, &octets, &hub, &mut tick).await.map_err(failed)?;
         progress.carries(octets.len());
         progress.at(self.sink.len());
-        progress.hold_back(self.sink.len(), self.options.limit)?;
+        progress.keep_to(self.options.limit)?;
         Ok(here.sha256)
     }
 
@@ -197,7 +202,7 @@ impl Get<'_> {
                 Next::Read(slot) => {
                     progress.carries(self.take(&buffers, slot).await?);
                     progress.at(self.sink.len());
-                    progress.hold_back(self.sink.len(), self.options.limit)?;
+                    progress.keep_to(self.options.limit)?;
                 }
                 Next::Message(ToClient::End { sha256 }) if self.has_all() => return Ok(sha256),
                 Next::Message(_) => return Err(out_of_step()),
@@ -209,39 +214,48 @@ impl Get<'_> {
     /// server names when the file is still the one that it was.
     async fn read_range(
         &mut self,
-        size: u64,
+        mut extents: Extents,
         window: Window,
         progress: &Progress,
     ) -> Result<String, Failure> {
         let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
         let mut free: Vec<usize> = (0..SLOTS).collect();
         let from = self.sink.len();
-        let (mut asked, mut told) = (from, Instant::now());
-        while asked < size || free.len() < SLOTS {
-            if asked < size
-                && let Some(slot) = free.pop()
+        let (mut has_asked, mut octets, mut told) = (false, 0, Instant::now());
+        while !extents.is_over() || free.len() < SLOTS {
+            if let Some(&slot) = free.last()
+                && let Some((offset, len)) = extents.next(SLOT)
             {
-                let len = usize::try_from(size - asked).unwrap_or(SLOT).min(SLOT);
-                let chunk = Chunk { slot, offset: asked, len, crc: None };
+                free.pop();
+                let chunk = Chunk { slot, offset, len, crc: None };
                 let sink = buffers.sge(chunk.part(&buffers).range);
-                self.talk.end.post(&SendWr::read(slot as u64, sink, window.at(asked - from)))?;
+                self.talk.end.post(&SendWr::read(slot as u64, sink, window.at(offset - from)))?;
                 self.arrived[slot] = Some(chunk);
-                asked += len as u64;
                 continue;
             }
+            if let Some(from) = extents.wanted().filter(|_| !has_asked) {
+                self.talk.say(&ToServer::Where { from })?;
+                has_asked = true;
+            }
             let next = self.talk.next::<ToClient>(self.options.timeout).await;
-            let Next::Read(slot) = next.map_err(|failure| self.cut_short(failure))? else {
-                return Err(out_of_step());
+            let slot = match next.map_err(|failure| self.cut_short(failure))? {
+                Next::Read(slot) => usize::try_from(slot).unwrap_or(SLOTS),
+                Next::Message(ToClient::Extents { list, to }) if has_asked => {
+                    extents.add(list, to)?;
+                    has_asked = false;
+                    continue;
+                }
+                Next::Message(_) => return Err(out_of_step()),
             };
-            let slot = usize::try_from(slot).unwrap_or(SLOTS);
             let chunk = self.arrived.get_mut(slot).and_then(Option::take).ok_or_else(out_of_step)?;
             self.keep(chunk, &buffers).await?;
             free.push(slot);
             progress.carries(chunk.len);
             progress.at(self.sink.len());
-            progress.hold_back(self.sink.len(), self.options.limit)?;
+            progress.keep_to(self.options.limit)?;
+            octets += chunk.len as u64;
             if told.elapsed() >= TELL {
-                self.talk.say(&ToServer::At { octets: self.sink.len() - from })?;
+                self.talk.say(&ToServer::At { octets })?;
                 told = Instant::now();
             }
         }

@@ -10,6 +10,7 @@
 //! | `files`, `checksum` | paths that stay inside; CRC-32C and SHA-256 |
 //! | `source`, `stdin`, `partial` | files that are sent, files that arrive |
 //! | `part` | their octets, in registered memory |
+//! | `extents` | their octets between holes, as the server names them |
 //! | `target`, `sink`, `stream` | the destination of a get: a file, or something else |
 //! | `put`, `get` | the client |
 //! | `tree` | several files and trees, and `ls` |
@@ -20,6 +21,7 @@
 #![warn(clippy::unwrap_used)]
 
 mod checksum;
+mod extents;
 mod files;
 mod get;
 mod greeting;

@@ -16,7 +16,8 @@
 //!
 //! Where `Give` says `range`, the window is the file itself, from the first octet that the client
 //! lacks, and no `Chunk` comes: the client Reads it, says with `At` now and then how far it is, and
-//! then `Done`, which the server answers with `End` if the file is still the same.
+//! then `Done`, which the server answers with `End` if the file is still the same. Of a file with
+//! holes it asks by `Where` for the extents first, and is told some of them by `Extents`.
 //!
 //! Of a file, or the rest of one, of at most [`SHORT`] octets these stand behind `Give`, which says
 //! so by `here`. The client answers `Done`, when the file has its name.
@@ -44,6 +45,9 @@ pub(super) const RUNS: usize = OFFERS / 2;
 
 /// Octets of the longest file, or rest of one, that comes in the answer.
 pub(super) const SHORT: usize = 16 * 1024;
+
+/// Extents of a file that one message names.
+pub(super) const EXTENTS: usize = 128;
 
 /// Octets of the longest path.
 pub(super) const MAX_PATH: usize = 1024;
@@ -105,6 +109,10 @@ pub(super) enum ToServer {
     At {
         octets: u64,
     },
+    /// The client asks for the extents of the range from this offset on.
+    Where {
+        from: u64,
+    },
     /// The client has all of it.
     Done,
     /// The answer of a client that receives to offers of files.
@@ -147,6 +155,11 @@ pub(super) enum ToClient {
     Chunk(Chunk),
     Free {
         slot: usize,
+    },
+    /// The extents of the range, as far as `to`: the rest are holes.
+    Extents {
+        list: Vec<Extent>,
+        to: u64,
     },
     End {
         sha256: String,
@@ -246,6 +259,10 @@ pub(super) struct Chunk {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) crc: Option<u32>,
 }
+
+/// Octets of a file between holes: the offset of the first, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Extent(pub(super) u64, pub(super) u64);
 
 /// The checksums of octets that stand behind their message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -468,6 +485,13 @@ mod tests {
             assert!(parse::<ToClient>(bad).is_err());
         }
         assert!(matches!(parse::<ToClient>(b"\"Same\"").unwrap(), (ToClient::Same, b"")));
+    }
+
+    #[test]
+    fn the_most_extents_fit_into_one_message() {
+        let list = vec![Extent(u64::MAX, u64::MAX); EXTENTS];
+        let message = serde_json::to_string(&ToClient::Extents { list, to: u64::MAX }).unwrap();
+        assert!(message.len() <= super::super::talk::LONGEST, "{}", message.len());
     }
 
     /// A `Want` about all that may be offered at a time fits into one message.

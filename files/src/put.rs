@@ -180,7 +180,7 @@ impl Put<'_> {
             ends[slot] = end;
             progress.carries(len);
             self.write_chunk(&room.first(len), window, (slot, offset))?;
-            progress.hold_back(end, limit)?;
+            progress.keep_to(limit)?;
         }
         Ok(match &self.input {
             Input::File(source) => source.size(),

@@ -120,6 +120,11 @@ impl Progress {
         self.carried.fetch_add(octets as u64, Ordering::Relaxed);
     }
 
+    /// Keeps one file to the user's `limit` of octets a second. Holes take no time.
+    pub(super) fn keep_to(&self, limit: Option<u64>) -> Result<(), Failure> {
+        self.hold_back(self.from + self.carried.load(Ordering::Relaxed), limit)
+    }
+
     /// Keeps to the user's `limit` of octets a second: sleeps until the octets up to `offset` may
     /// have been transferred.
     pub(super) fn hold_back(&self, offset: u64, limit: Option<u64>) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ use rddp_command::failure::Failure;
 use super::checksum::{Check, Checksum, beginning};
 use super::files::FileError;
 use super::part::Part;
-use super::protocol::Time;
+use super::protocol::{Extent, Time};
 use super::tasks::Hub;
 
 /// The longest step of the clock from which the times of files are taken.
@@ -176,10 +176,7 @@ impl Source {
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<Option<(u64, usize)>, FileError> {
         let size = self.size();
-        let (from, to) = match self.is_sparse {
-            true => extent(&self.file, self.at, size),
-            false => (self.at, size),
-        };
+        let (from, to) = self.extent(self.at);
         self.checksum.add_zeros(from - self.at, tick).await?;
         self.at = from;
         if from >= size {
@@ -188,6 +185,25 @@ impl Source {
         let len = usize::try_from(to - from).unwrap_or(most).min(most);
         self.at += len as u64;
         Ok(Some((from, len)))
+    }
+
+    /// Returns the next extents from an offset on, at most `most`, and the offset up to which they
+    /// are all.
+    pub(super) fn extents(&self, from: u64, most: usize) -> (Vec<Extent>, u64) {
+        let (mut list, mut at) = (Vec::new(), from);
+        while at < self.size() && list.len() < most {
+            let (start, end) = self.extent(at);
+            if start < end {
+                list.push(Extent(start, end - start));
+            }
+            at = end;
+        }
+        (list, at)
+    }
+
+    /// Returns the next range from an offset on that is no hole.
+    fn extent(&self, at: u64) -> (u64, u64) {
+        if self.is_sparse { extent(&self.file, at, self.size()) } else { (at, self.size()) }
     }
 
     /// Checks that `len` octets were read, where [`Source::plan`] had said that they are.

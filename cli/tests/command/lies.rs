@@ -380,6 +380,40 @@ fn a_server_that_lies_about_a_range_is_not_believed() {
 }
 
 #[test]
+fn a_server_that_lies_about_extents_is_not_believed() {
+    let here = tempfile::tempdir().unwrap();
+    let got = here.path().join("got");
+    let args = |host: &str| vec!["get".into(), format!("{host}/file"), got.display().to_string()];
+    for (list, to, code) in [
+        (json!([[1, 4], [6, 1]]), 9, 0),
+        (json!([]), 0, 3),
+        (json!([[0, 10]]), 10, 3),
+        (json!([[0, 9]]), 8, 3),
+        (json!([[0, 0]]), 9, 3),
+        (json!([[4, 1], [4, 1]]), 9, 3),
+        (json!([[1, u64::MAX]]), 9, 3),
+    ] {
+        let ended = against(args, |server| {
+            server.hear().unwrap();
+            let (_region, window) = memory(server, b"123456789");
+            server.say_json(&json!({"Give": {"size": 9, "mode": 0o644, "from": 0, "window": window,
+                "modified": {"seconds": 7, "nanos": 0}, "range": true, "has_holes": true}}));
+            assert_eq!(server.hear().unwrap(), json!({"Where": {"from": 0}}));
+            server.say_json(&json!({"Extents": {"list": list, "to": to}}));
+            let said = server.hear();
+            assert_eq!(said == Some(json!("Done")), code == 0, "{list}: {said:?}");
+            server.say_json(&json!({"End": {"sha256": ""}}));
+            while server.hear().is_some() {}
+        });
+        match code {
+            0 => assert_eq!(fs::read(&got).unwrap(), b"\x002345\x007\0\0", "{ended:?}"),
+            _ => drop(ended.failed(code, &[])),
+        }
+        let _ = fs::remove_file(&got);
+    }
+}
+
+#[test]
 fn a_server_that_lies_about_octets_in_its_answer_is_not_believed() {
     let here = tempfile::tempdir().unwrap();
     let got = here.path().join("got");
@@ -421,7 +455,12 @@ fn a_client_that_lies_about_a_range_is_refused_alone() {
         assert_eq!(give["range"], true, "{give}");
         (peer, give["window"].clone())
     };
-    for lie in [json!({"Free": {"slot": 0}}), json!({"At": {"octets": 4}}), json!({"From": {"offset": 0}})] {
+    for lie in [
+        json!({"Free": {"slot": 0}}),
+        json!({"At": {"octets": 4}}),
+        json!({"From": {"offset": 0}}),
+        json!({"Where": {"from": 20_001}}),
+    ] {
         let (peer, _) = begun();
         peer.say_json(&json!({"At": {"octets": 5}}));
         peer.say_json(&lie);

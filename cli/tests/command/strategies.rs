@@ -1,7 +1,7 @@
 //! The ways in which a server gives a file.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Stdio;
 use std::thread;
@@ -85,7 +85,7 @@ fn a_short_file_comes_in_the_answer() {
     }
 }
 
-/// SHA-256 needs each octet in its order, and a range has no holes.
+/// SHA-256 needs each octet in its order.
 #[test]
 fn what_a_strategy_cannot_do_is_done_by_slots() {
     for strategy in STRATEGIES {
@@ -95,12 +95,38 @@ fn what_a_strategy_cannot_do_is_done_by_slots() {
         assert_eq!((&said["strategy"], said["sha256"].as_str().unwrap().len()), (&"slots".into(), 64));
         let said = get(&mut site, "file", &["--checksum", "none"]);
         assert_eq!(said["strategy"], meant(strategy), "{said}");
+    }
+}
+
+/// Returns how many octets the server has sent to all its clients.
+fn sent(site: &Site) -> u64 {
+    let found = run(&["stat", "--json", &site.server.as_ref().unwrap().id().to_string()]).ok().json();
+    found["processes"][0]["total"]["octets_sent"].as_u64().unwrap()
+}
+
+#[test]
+fn holes_are_not_sent_by_any_strategy_and_stay_holes() {
+    for strategy in STRATEGIES {
+        let mut site = site(strategy, &[]);
         write_holes(&site.served("holes"));
         let here = site.here("holes");
-        run(&["get", &site.remote("holes"), here.to_str().unwrap()]).ok();
+        // They take no time of the limit.
+        run(&["get", &site.remote("holes"), here.to_str().unwrap(), "--limit", "1M"]).ok();
         assert_holes(&here);
-        let by = told(&mut site)["strategy"].clone();
-        assert_eq!(by, if strategy == "pipelined" { strategy } else { "slots" });
+        // Of 3 GiB, whole holes are too many for `naive`.
+        assert_eq!(told(&mut site)["strategy"], if strategy == "naive" { "slots" } else { meant(strategy) });
+        // More extents than are named at a time, and a hole at the end.
+        let many = File::create(site.served("many")).unwrap();
+        many.set_len(301 * 8192).unwrap();
+        for at in 0..300 {
+            many.write_all_at(&random_octets(at, 4096), at * 8192).unwrap();
+        }
+        let here = site.here("many");
+        fs::write(site.here("many.rddp.part"), &fs::read(site.served("many")).unwrap()[..5000]).unwrap();
+        let said = get(&mut site, "many", &[]);
+        assert_eq!((&said["strategy"], &said["resumed_from"]), (&meant(strategy).into(), &5000.into()));
+        assert!(here.metadata().unwrap().blocks() * 512 < 301 * 8192);
+        assert!(sent(&site) < 3 << 20, "{strategy}: {}", sent(&site));
     }
 }
 

@@ -7,9 +7,8 @@
 //! | `slots` | slots, each read when it is free | the server: a `Chunk` for each |
 //! | `pipelined` | the same, read by a thread while others are on their way | the server |
 //!
-//! Only `slots` sees the octets in their order as they go, which SHA-256 needs, and passes over
-//! holes at any offset; and what the client Reads of one range has no CRC but that of its FPDUs.
-//! [`Choice::of`] takes all that into account.
+//! Only `slots` sees the octets in their order as they go, which SHA-256 needs; and what the client
+//! Reads of one range has no CRC but that of its FPDUs. [`Choice::of`] takes that into account.
 
 mod naive;
 mod pipelined;
@@ -27,7 +26,7 @@ pub(crate) use self::pipelined::Pipelined;
 pub(crate) use self::region::Region;
 pub(crate) use self::slots::Slots;
 use super::checksum::Check;
-use super::protocol::{Chunk, SLOT, SLOTS, ToClient, ToServer, out_of_step};
+use super::protocol::{Chunk, EXTENTS, SLOT, SLOTS, ToClient, ToServer, out_of_step};
 use super::source::Source;
 use super::talk::Talk;
 
@@ -87,7 +86,7 @@ impl Choice {
     /// whose FPDUs have a CRC or not.
     pub(crate) fn of(self, source: &Source, from: u64, check: Check, has_crc: bool) -> Chosen {
         let left = source.size() - from;
-        let is_range = has_crc && left > 0 && !source.has_holes();
+        let is_range = has_crc && left > 0;
         match self {
             _ if check == Check::Sha256 => Chosen::Slots,
             Choice::Naive if is_range && left <= LONGEST_WHOLE => Chosen::Naive,
@@ -158,7 +157,8 @@ impl Gift<'_> {
         self.talk.hear(self.patience).await
     }
 
-    /// Waits until the client has Read all that it wants of one range.
+    /// Names the extents of one range as the client asks for them, and waits until it has Read all
+    /// that it wants.
     async fn until_done(&mut self) -> Result<Given, Failure> {
         let mut before = 0;
         loop {
@@ -166,6 +166,11 @@ impl Gift<'_> {
                 ToServer::At { octets } if octets >= before => {
                     self.talk.moved(usize::try_from(octets - before).unwrap_or(usize::MAX));
                     before = octets;
+                }
+                ToServer::Where { from } if from <= self.source.size() => {
+                    let (list, to) = self.source.extents(from, EXTENTS);
+                    self.talk.say(&ToClient::Extents { list, to })?;
+                    self.talk.hub.breathe().await;
                 }
                 ToServer::Done => return Ok(Given::Sent),
                 ToServer::Same => return Ok(Given::Unwanted),

@@ -7,7 +7,6 @@ use rddp_rnic::{Access, MemoryRegion};
 
 use super::{Gift, Given, Strategy};
 use crate::files::refused;
-use crate::part::Part;
 use crate::protocol::{SLOT, ToClient, out_of_step};
 
 pub(crate) struct Naive;
@@ -19,15 +18,14 @@ impl Strategy for Naive {
     async fn memory(gift: &mut Gift<'_>) -> Result<MemoryRegion, Failure> {
         let len = usize::try_from(gift.source.left()).map_err(|_| out_of_step())?;
         let memory = gift.talk.end.pd.allocate(len, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
-        let whole = Part { memory: &memory, range: 0..len };
-        let mut read = 0;
-        while read < len {
-            let talk = &mut *gift.talk;
-            let mut tick = async || talk.say_busy(&ToClient::Busy).await;
-            let room = whole.behind(read).first(SLOT);
-            // A file that has become shorter is an error already.
-            let next = gift.source.next(&room, &mut tick).await.map_err(refused)?;
-            read += next.ok_or_else(out_of_step)?.1;
+        let (file, begin) = (gift.source.file(), gift.source.size() - gift.source.left());
+        let talk = &mut *gift.talk;
+        let mut tick = async || talk.say_busy(&ToClient::Busy).await;
+        while let Some((offset, count)) = gift.source.plan(SLOT, &mut tick).await.map_err(refused)? {
+            // Inside the file, and so inside the memory.
+            let at = (offset - begin) as usize;
+            let read = memory.read_from(&file, offset, at..at + count);
+            gift.source.was_read(read, count).map_err(refused)?;
             tick().await?;
         }
         Ok(memory)
