@@ -144,7 +144,7 @@ pub use event::{EventQueue, EventSink};
 pub use home::Forked;
 pub use io::counter::Counter;
 pub use kernel::{KERNEL_BLOCK, KernelCounts, KernelPlacement, LeftToUser, Placement};
-pub use mem::{MemError, PdId, RegionOptions};
+pub use mem::{FileMapping, MemError, PdId, RegionOptions};
 pub use pd::ProtectionDomain;
 pub use qp::QueuePair;
 pub use queues::options::{NoReceive, Transport};

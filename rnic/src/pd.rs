@@ -10,7 +10,7 @@ use crate::config::QpConfig;
 use crate::device::DeviceInner;
 use crate::error::Error;
 use crate::home::Home;
-use crate::mem::{Access, PdId, RegionOptions};
+use crate::mem::{Access, FileMapping, PdId, RegionOptions};
 use crate::qp::QueuePair;
 use crate::queues::srq::{SrqConfig, SrqInner};
 use crate::region::{MemoryRegion, MemoryWindow};
@@ -182,6 +182,30 @@ impl ProtectionDomain {
     ) -> Result<MemoryRegion, Error> {
         let device = self.device.here()?.adapter.clone();
         let region = device.mem.register_file(self.id, file.into(), range, access)?;
+        Ok(MemoryRegion::new(device, region))
+    }
+
+    /// Registers a range of a file that is mapped, which peers Read. It costs the device less than
+    /// [`register_file`](Self::register_file) while the file is in memory, and never reads ahead:
+    /// where it is not, the thread that serves all connections waits for the disk.
+    ///
+    /// The rights may be those of `register_file`, and [`Access::STABLE`]: by it the owner promises
+    /// that nobody changes the file, and its octets are sent without a copy. Without it, and with
+    /// CRC, they are copied first.
+    ///
+    /// A file that is cut short is as for `register_file`: what reaches there ends its connection,
+    /// and no signal reaches the program (as far as [`register`](Self::register) says).
+    ///
+    /// # Errors
+    /// A right that is none of these; a range that is not inside the file as it was mapped.
+    pub fn register_mapping(
+        &self,
+        mapping: &FileMapping,
+        range: Range<usize>,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        let device = self.device.here()?.adapter.clone();
+        let region = device.mem.register_mapping(self.id, mapping, range, access)?;
         Ok(MemoryRegion::new(device, region))
     }
 

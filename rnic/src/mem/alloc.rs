@@ -1,13 +1,15 @@
-//! Memory of our own: zeroed anonymous mappings.
+//! Memory of our own: zeroed anonymous mappings, and mappings of files.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 use libc::c_int;
 
 use super::{MemError, RegionOptions};
 
-/// A private anonymous mapping, zero at first, unmapped when dropped.
+/// A mapping, unmapped when dropped.
 pub(super) struct Mapping {
     ptr: NonNull<u8>,
     len: usize,
@@ -31,13 +33,22 @@ impl Mapping {
         Self::anonymous(len, libc::PROT_NONE, libc::MAP_NORESERVE)
     }
 
+    /// Maps the first `len` octets of a file for reading.
+    pub(super) fn of_file(file: &File, len: usize) -> Result<Self, MemError> {
+        Self::map(len, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    /// Maps zeros, private and at first shared with nobody.
     fn anonymous(len: usize, rights: c_int, flags: c_int) -> Result<Self, MemError> {
+        Self::map(len, rights, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags, -1)
+    }
+
+    fn map(len: usize, rights: c_int, flags: c_int, fd: c_int) -> Result<Self, MemError> {
         if len == 0 {
             return Ok(Self { ptr: NonNull::dangling(), len });
         }
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, rights, flags, -1, 0) };
+        let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, rights, flags, fd, 0) };
         match NonNull::new(ptr) {
             Some(mapped) if ptr != libc::MAP_FAILED => Ok(Self { ptr: mapped.cast(), len }),
             _ => Err(os("mmap", len)),
@@ -46,6 +57,13 @@ impl Mapping {
 
     pub(super) fn ptr(&self) -> NonNull<u8> {
         self.ptr
+    }
+
+    /// Returns the address of an octet, or of the end.
+    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset <= self.len, "{offset} is inside the mapping");
+        // SAFETY: `offset` is at most the length of one mapped range.
+        unsafe { self.ptr.add(offset) }
     }
 }
 

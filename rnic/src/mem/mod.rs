@@ -19,7 +19,7 @@
 //! | `grant`, `octets`, `io`, `calls` | copies, sums, atomics and socket calls on what was granted |
 //! | `positioned` | files read into a region and written from it |
 //! | `map`, `unlisted`, `filesystem`, `writers` | is a range mapped; who else may change it |
-//! | `file` | ranges of files that are not mapped |
+//! | `file`, `mapped` | ranges of files: not mapped, and mapped by us |
 //! | `alloc`, `shown` | memory of our own; counters that other processes read |
 //! | `error` | errors of registering and binding |
 #![allow(unsafe_code)] // the one place where the crate does
@@ -33,6 +33,7 @@ mod filesystem;
 mod grant;
 mod io;
 mod map;
+mod mapped;
 mod octets;
 mod positioned;
 mod region;
@@ -56,6 +57,7 @@ pub use grant::{AtomicError, Grant};
 pub use io::{
     Piece, PieceMut, SendFlags, discard, is_fault, peek, recv_vectored, send_octets, send_vectored, unread,
 };
+pub use mapped::FileMapping;
 pub(crate) use octets::POLLED;
 pub use rddp_fault_guard::Faulted;
 pub use rddp_rdma::{Access, QpNum};

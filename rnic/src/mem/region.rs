@@ -13,6 +13,7 @@ use rddp_rdmap::InvalidateError;
 use super::access::{check_file, check_region, check_window};
 use super::alloc::{self, Mapping};
 use super::file::{FileRange, ReadAt};
+use super::mapped::FileMapping;
 use super::slot::{Scope, SlotTable};
 use super::status::Status;
 use super::{Access, Faulted, MemError, PdId, QpNum, RegionOptions, map, octets};
@@ -180,7 +181,7 @@ impl Region {
     /// Returns whether a program lent the memory or the file. What is lent may go bad while it is
     /// registered.
     pub(super) fn is_lent(&self) -> bool {
-        matches!(self.memory.backing, Backing::Lent { .. } | Backing::File { .. })
+        matches!(self.memory.backing, Backing::Lent { .. } | Backing::File { .. } | Backing::Mapped { .. })
     }
 
     /// Returns the file that has the octets, if they are not in memory.
@@ -374,6 +375,8 @@ enum Backing {
     Kernel { _memory: KernelMemory },
     /// A range of a file, and the addresses reserved for it.
     File { file: Arc<FileRange>, _reserved: Mapping },
+    /// A mapping of a file, which regions share.
+    Mapped { _mapping: Arc<Mapping> },
     /// A mapping of the program's, which keeps it until deregistration.
     Lent { live: RwLock<bool>, locked: bool },
 }
@@ -418,6 +421,14 @@ impl Memory {
         Ok(Self { ptr, len, writable: false, is_file: true, backing })
     }
 
+    /// Takes a range of a file that we have mapped.
+    pub(super) fn mapped(mapping: &FileMapping, range: &Range<usize>) -> Result<Self, MemError> {
+        let (mapping, ptr) = mapping.at(range)?;
+        octets::prepare();
+        let backing = Backing::Mapped { _mapping: mapping };
+        Ok(Self { ptr, len: range.len(), writable: false, is_file: true, backing })
+    }
+
     /// Takes a range that the program has mapped.
     ///
     /// # Safety
@@ -454,7 +465,9 @@ impl Memory {
     fn hold(&self) -> Result<Option<RwLockReadGuard<'_, bool>>, MemError> {
         match &self.backing {
             Backing::File { file, .. } if file.is_closed() => Err(MemError::Deregistered),
-            Backing::Ours { .. } | Backing::Kernel { .. } | Backing::File { .. } => Ok(None),
+            Backing::Ours { .. } | Backing::Kernel { .. } | Backing::File { .. } | Backing::Mapped { .. } => {
+                Ok(None)
+            }
             Backing::Lent { live, .. } => {
                 let live = live.read();
                 if *live { Ok(Some(live)) } else { Err(MemError::Deregistered) }
@@ -465,7 +478,7 @@ impl Memory {
     /// Notes that the program has its memory back. Waits for copies that [`Memory::hold`] guards.
     fn give_back(&self) {
         match &self.backing {
-            Backing::Ours { .. } | Backing::Kernel { .. } => {}
+            Backing::Ours { .. } | Backing::Kernel { .. } | Backing::Mapped { .. } => {}
             Backing::File { file, .. } => file.close(),
             Backing::Lent { live, locked } => {
                 let was_live = std::mem::replace(&mut *live.write(), false);

@@ -12,6 +12,7 @@ use rddp_rdmap::{AccessError, InvalidateError};
 
 use super::access::{check_file, check_region};
 use super::file::{self, ReadAt};
+use super::mapped::{FileMapping, check_mapped};
 use super::region::{Memory, Region, Revoker};
 use super::slot::{Pin, SlotTable};
 use super::stag::{StagSource, index};
@@ -125,6 +126,19 @@ impl MemTable {
         access: Access,
     ) -> Result<Arc<Region>, MemError> {
         self.register_octets(pd, file::open(file, &range)?, range, access)
+    }
+
+    /// Registers a range of a file that is mapped.
+    pub fn register_mapping(
+        &self,
+        pd: PdId,
+        mapping: &FileMapping,
+        range: Range<usize>,
+        access: Access,
+    ) -> Result<Arc<Region>, MemError> {
+        check_mapped(access)?;
+        check_region(access)?;
+        self.add_region(Memory::mapped(mapping, &range)?, pd, access, &RegionOptions::default())
     }
 
     /// Registers what this file has, or is going to have, in the range.

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod ends;
+mod mapped;
 mod own;
 mod reads;
 mod registering;
