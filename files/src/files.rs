@@ -50,6 +50,9 @@ pub(super) enum FileError {
     Reserved(String),
     #[error("{0}: somebody else has replaced or removed its {PART}")]
     Replaced(String),
+    /// Something else has the name of a file that is not complete.
+    #[error("{name}: {part} is in its way, and no regular file")]
+    InTheWay { name: String, part: String },
     #[error("{0}: another transfer is writing it")]
     Busy(String),
     #[error("{name}: no space left on the device ({free} free, {need} needed)")]
@@ -81,6 +84,7 @@ impl FileError {
             }
             FileError::Full(_) => failure(&self).remedy("make room, and repeat the command"),
             FileError::Changed(_) => failure(&self).remedy("repeat the command when nobody writes it"),
+            FileError::InTheWay { part, .. } => failure(&self).remedy(format!("remove or rename {part}")),
             FileError::Busy(_) => failure(&self).remedy("wait until it has ended"),
             FileError::Directory(_) => failure(&self).remedy("--recursive for directories"),
             FileError::NoDirectory(_) => failure(&self).remedy("make the directory first"),

@@ -355,11 +355,11 @@ pub(super) fn replaces(
 
 /// Opens the partial file for this transfer only.
 async fn lock(spot: &Spot, part: &OsStr, hub: &Hub) -> Result<Flock<File>, FileError> {
-    let wrong = |error: Errno| FileError::new(&spot.shown(), error);
+    let wrong = |error: Errno| named(part, FileError::new(&spot.shown(), error));
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
         let file = make_part(&spot.dir, part, OFlag::O_RDWR).map_err(wrong)?;
-        regular(&file, &spot.shown())?;
+        regular(&file, &spot.shown()).map_err(|error| named(part, error))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             // Another transfer may have ended meanwhile, and this may be the complete file.
             Ok(file) if is_still(&file, spot, part) => return Ok(file),
@@ -370,6 +370,17 @@ async fn lock(spot: &Spot, part: &OsStr, hub: &Hub) -> Result<Flock<File>, FileE
             Err((_, Errno::EWOULDBLOCK)) => hub.sleep(LOCK_LOOK).await,
             Err((_, error)) => return Err(wrong(error)),
         }
+    }
+}
+
+/// Returns the error of opening a partial file, which names it where something else has its name.
+fn named(part: &OsStr, error: FileError) -> FileError {
+    match error {
+        FileError::NotRegular(name) | FileError::Directory(name) => {
+            let part = part.to_string_lossy().into_owned();
+            FileError::InTheWay { name, part }
+        }
+        error => error,
     }
 }
 
@@ -505,7 +516,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("victim"), "precious").unwrap();
         symlink("victim", dir.path().join("file.rddp.part")).unwrap();
-        assert!(matches!(partial(&dir, "file"), Err(FileError::NotRegular(_))));
+        let in_its_way = |name| {
+            let Err(error) = partial(&dir, name) else { panic!("{name} is opened") };
+            let failure = error.failure(rddp_command::failure::FailureKind::Failed);
+            let part = format!("{name}.rddp.part");
+            assert_eq!(failure.to_string(), format!("{name}: {part} is in its way, and no regular file"));
+            assert_eq!(failure.how(), Some(&*format!("remove or rename {part}")));
+        };
+        in_its_way("file");
+        std::fs::create_dir(dir.path().join("dir.rddp.part")).unwrap();
+        in_its_way("dir");
+        nix::unistd::mkfifo(&dir.path().join("pipe.rddp.part"), Mode::S_IRWXU).unwrap();
+        in_its_way("pipe");
         std::fs::create_dir(dir.path().join("sub")).unwrap();
         assert!(matches!(partial(&dir, "sub"), Err(FileError::NotRegular(_))));
         symlink("victim", dir.path().join("link")).unwrap();
