@@ -75,7 +75,12 @@ pub(crate) struct ServeArgs {
 
     /// Way in which single files are given to rddp get
     #[arg(long, value_enum, value_name = "STRATEGY", default_value = "auto")]
+    #[arg(requires_if("map", "immutable"))]
     strategy: Strategy,
+
+    /// Promise that files do not change: they may be replaced by others, and are never written
+    #[arg(long)]
+    immutable: bool,
 
     /// Octets of a chunk, for the strategies slots and pipelined
     #[arg(long, value_name = "OCTETS", default_value = "512K", value_parser = parse_chunk)]
@@ -103,6 +108,8 @@ enum Strategy {
     Pipelined,
     /// The client Reads the file itself
     Region,
+    /// The client Reads a mapping of the file, which is kept (with --immutable)
+    Map,
 }
 
 impl ServeArgs {
@@ -121,7 +128,12 @@ impl ServeArgs {
             max_clients: self.max_clients,
             idle: self.idle,
             congestion: self.congestion.clone(),
-            plan: Plan { choice: self.choice(), chunk: self.chunk, depth: self.depth },
+            plan: Plan {
+                choice: self.choice(),
+                chunk: self.chunk,
+                depth: self.depth,
+                immutable: self.immutable,
+            },
             json: self.json,
         })
     }
@@ -133,6 +145,7 @@ impl ServeArgs {
             Strategy::Slots => Choice::Slots,
             Strategy::Pipelined => Choice::Pipelined,
             Strategy::Region => Choice::Region,
+            Strategy::Map => Choice::Map,
         }
     }
 }

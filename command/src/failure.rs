@@ -127,6 +127,15 @@ impl Failure {
         self
     }
 
+    /// Names what a failure of the peer happened to.
+    #[must_use]
+    pub fn of(mut self, name: &str) -> Self {
+        if self.kind == FailureKind::Peer {
+            self.cause = printable(&format!("{name}: {}", self.cause));
+        }
+        self
+    }
+
     /// Returns the remedy.
     pub fn how(&self) -> Option<&str> {
         self.remedy.as_deref()

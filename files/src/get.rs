@@ -267,13 +267,13 @@ impl Get<'_> {
     }
 
     /// Returns the failure of a Read beyond the end that the file has now: the server's device
-    /// ends the connection, before the server itself can say why.
+    /// ends the connection, before the server itself can say why. Any other end names the file.
     fn cut_short(&self, failure: Failure) -> Failure {
         match self.talk.end.qp.terminate_received() {
             Some(terminate) if terminate.code == TerminateCode::BOUNDS => {
                 FileError::Changed(self.sink.name()).failure(FailureKind::Changed)
             }
-            _ => failure,
+            _ => failure.of(&self.sink.name()),
         }
     }
 

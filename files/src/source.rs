@@ -23,7 +23,7 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// A file's identity and version: any change of octets changes one of these fields, unless it is
 /// made through a mapping.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     dev: u64,
     ino: u64,
@@ -113,6 +113,10 @@ impl Source {
 
     pub(super) fn size(&self) -> u64 {
         self.version.size
+    }
+
+    pub(super) fn version(&self) -> &Version {
+        &self.version
     }
 
     /// Returns the file's permissions.

@@ -9,10 +9,10 @@ use std::thread;
 use rddp_test_support::random_octets;
 use serde_json::Value;
 
-use crate::program::{Ended, command, run, until};
+use crate::program::{Ended, Server, command, run, until};
 use crate::site::{Site, assert_holes, len, write_holes};
 
-const STRATEGIES: [&str; 5] = ["auto", "naive", "slots", "pipelined", "region"];
+const STRATEGIES: [&str; 6] = ["auto", "naive", "slots", "pipelined", "region", "map"];
 
 /// Returns the strategy by which a file without holes is given.
 fn meant(strategy: &str) -> &str {
@@ -20,7 +20,8 @@ fn meant(strategy: &str) -> &str {
 }
 
 fn site(strategy: &str, more: &[&str]) -> Site {
-    Site::new(&[&["--strategy", strategy], more].concat())
+    let promised: &[&str] = if strategy == "map" { &["--immutable"] } else { &[] };
+    Site::new(&[&["--strategy", strategy], promised, more].concat())
 }
 
 /// Returns what the server says of the last transfer.
@@ -137,6 +138,55 @@ fn an_interrupted_get_goes_on_by_each_strategy() {
         fs::write(site.served("file"), random_octets(1, 3 << 20)).unwrap();
         fs::write(site.here("file.rddp.part"), random_octets(1, 1_000_001)).unwrap();
         assert_eq!(get(&mut site, "file", &[])["resumed_from"], 1_000_001, "{strategy}");
+    }
+}
+
+/// A mapping needs the promise, and is taken from 1 MiB on where the server may choose.
+#[test]
+fn files_are_mapped_where_the_owner_promises_that_they_do_not_change() {
+    run(&["serve", ".", "--strategy", "map"]).failed(2, &["--immutable"]);
+    let mut site = site("auto", &["--immutable"]);
+    for (size, by) in [((1 << 20) - 1, "region"), (1 << 20, "map"), (3 << 20, "map")] {
+        fs::write(site.served("file"), random_octets(size, size as usize)).unwrap();
+        // The second time from the mapping that is kept.
+        for _ in 0..2 {
+            assert_eq!(get(&mut site, "file", &[])["strategy"], by);
+        }
+    }
+    let of_it = |site: &Site| {
+        let id = site.server.as_ref().unwrap().id();
+        fs::read_to_string(format!("/proc/{id}/maps")).unwrap().matches("served/file").count()
+    };
+    assert_eq!(of_it(&site), 1);
+    // A file that takes the name of another takes its mapping's place.
+    fs::write(site.served("new"), random_octets(9, 2 << 20)).unwrap();
+    fs::rename(site.served("new"), site.served("file")).unwrap();
+    assert_eq!(get(&mut site, "file", &[])["strategy"], "map");
+    assert_eq!(of_it(&site), 1);
+}
+
+#[test]
+fn a_file_for_which_there_is_no_memory_is_given_by_another_strategy() {
+    for (strategy, file, by) in [("naive", "large", "slots"), ("map", "large", "slots")] {
+        let mut site = Site::new(&[]);
+        // Nearly all holes, of which none is sent.
+        let large = File::create(site.served(file)).unwrap();
+        large.write_all_at(b"octets", 5 << 20).unwrap();
+        large.set_len(1 << 30).unwrap();
+        let served = site.served("");
+        let serve = command(&["serve", served.to_str().unwrap(), "--port", "0", "--json", "--immutable"]);
+        let mut limited = std::process::Command::new("bash");
+        // 900 MiB of addresses.
+        limited.args(["-c", r#"ulimit -v 921600; exec "$0" "$@""#]).arg(serve.get_program());
+        limited.args(serve.get_args()).args(["--strategy", strategy]).stdin(Stdio::null());
+        site.server = Some(Server::by(&mut limited));
+        let here = site.here(file);
+        run(&["get", &site.remote(file), here.to_str().unwrap()]).ok();
+        assert!(here.metadata().unwrap().blocks() * 512 < 1 << 20);
+        let said = told(&mut site);
+        assert_eq!((&said["strategy"], &said["instead_of"]), (&by.into(), &strategy.into()), "{said}");
+        let complaint = site.server.as_mut().unwrap().complaint();
+        assert!(complaint.contains(&format!("large: no memory for the strategy {strategy}")), "{complaint}");
     }
 }
 

@@ -10,15 +10,13 @@ use rddp_command::places::{Place, TOO_MANY};
 use rddp_rnic::{Access, ConnectOptions, MemoryRegion};
 
 use super::Server;
-use super::served::{How, Served};
+use super::served::Served;
 use super::startups::Entry;
 use super::workers::Newcomer;
 use crate::checksum::Check;
-use crate::files::{FileError, refused};
+use crate::files::refused;
 use crate::partial::{Clobber, Last, Partial};
-use crate::protocol::{MAX_PATH, SHORT, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step};
-use crate::source::Source;
-use crate::strategy::{Chosen, Gift, Given, Naive, Pipelined, Region, Slots, Strategy, UnderWay};
+use crate::protocol::{MAX_PATH, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step};
 use crate::talk::Talk;
 use crate::tasks::Hub;
 use crate::token::{Nonce, Token, nonce};
@@ -36,7 +34,7 @@ pub(super) struct Client<'a> {
     proof: Option<(&'a Token, Nonce)>,
     begun: Instant,
     /// FPDUs of this connection have a CRC.
-    has_crc: bool,
+    pub(super) has_crc: bool,
     stay: Stay,
 }
 
@@ -282,82 +280,6 @@ impl<'a> Client<'a> {
                 _ => return Err(out_of_step()),
             }
         }
-    }
-
-    /// Gives a file, by the client's RDMA Reads of slots of this end's memory.
-    async fn get(
-        &mut self,
-        path: String,
-        have: u64,
-        proof: &str,
-        Terms { check, .. }: Terms,
-        slots: &mut Memory,
-    ) -> Result<Served, Failure> {
-        let hub = self.talk.hub.clone();
-        let file = self.server.root.file(&path).map_err(refused)?;
-        let mut source = Source::new(file, &path, check, &hub).await.map_err(refused)?;
-        let talk = &mut self.talk;
-        let mut tick = async || talk.say_busy(&ToClient::Busy).await;
-        let from = source.resume(have, proof, &mut tick).await.map_err(refused)?;
-        let size = source.size();
-        if source.left() <= SHORT as u64 && !source.has_holes() {
-            return self.answer(source, path, from, check).await;
-        }
-        let given = match self.server.plan.choice.of(&source, from, check, self.has_crc) {
-            Chosen::Naive => self.give::<Naive>(&mut source, from, check, slots).await,
-            Chosen::Slots => self.give::<Slots>(&mut source, from, check, slots).await,
-            Chosen::Pipelined => self.give::<Pipelined>(&mut source, from, check, slots).await,
-            Chosen::Region => self.give::<Region>(&mut source, from, check, slots).await,
-        };
-        let (given, how) = match given {
-            // A Read of a range that is not there any more has ended the connection.
-            Err(failure) if failure.kind() == FailureKind::Peer && !source.is_as_it_was() => {
-                return Err(refused(FileError::Changed(path)));
-            }
-            given => given?,
-        };
-        if given == Given::Unwanted {
-            return Ok(Served { unchanged: Some(1), ..self.served("get", path, size, 0, String::new()) });
-        }
-        source.check_unchanged(self.server.root.file(&path)).map_err(refused)?;
-        let sha256 = source.checksum();
-        self.talk.say(&ToClient::End { sha256: sha256.clone() })?;
-        match self.hear().await? {
-            ToServer::Same => {
-                let served = self.served("get", path, size, from, sha256).checked(check);
-                Ok(Served { how: Some(how), ..served })
-            }
-            _ => Err(out_of_step()),
-        }
-    }
-
-    /// Gives all octets from `from` on by one strategy, in memory that is kept in `memory`.
-    async fn give<S: Strategy>(
-        &mut self,
-        source: &mut Source,
-        from: u64,
-        check: Check,
-        memory: &mut Memory,
-    ) -> Result<(Given, How), Failure> {
-        let (size, mode, modified) = (source.size(), source.mode(), source.modified());
-        let has_holes = source.has_holes();
-        let (plan, patience) = (self.server.plan, self.server.idle);
-        let talk = &mut self.talk;
-        let mut gift = Gift { talk, source, check, plan, patience, under_way: UnderWay::default() };
-        let memory = memory.insert(Arc::new(S::memory(&mut gift).await?)).clone();
-        let (window, range) = (Some(Window::of(&memory)), S::IS_RANGE);
-        gift.talk.say(&ToClient::Give {
-            size,
-            mode,
-            from,
-            window,
-            modified,
-            has_holes,
-            range,
-            here: None,
-        })?;
-        let given = S::give(&mut gift, &memory).await?;
-        Ok((given, How { strategy: S::NAME, under_way: gift.under_way.counts() }))
     }
 
     pub(super) fn served(

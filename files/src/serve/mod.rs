@@ -1,8 +1,8 @@
 //! `rddp serve`: serves a directory to put and get, with one thread for many clients.
 
 mod activation;
-mod answer;
 mod client;
+mod get;
 mod served;
 mod startups;
 mod tree;
@@ -33,7 +33,7 @@ use self::warnings::Warnings;
 use self::workers::{Newcomer, Workers};
 use super::files::Root;
 use super::greeting::{Hello, NoHello};
-use super::strategy::Plan;
+use super::strategy::{Mappings, Plan};
 use super::tasks::Hub;
 use super::token::Token;
 
@@ -75,6 +75,7 @@ struct Server {
     token: Option<Token>,
     idle: Duration,
     plan: Plan,
+    mappings: Mappings,
     json: bool,
     startups: Arc<Startups>,
     places: Arc<Places>,
@@ -108,8 +109,20 @@ pub fn serve(args: &Serving) -> Result<(), Failure> {
     let (writable, idle, plan, json) = (args.writable, args.idle, args.plan, args.json);
     let places = Arc::new(Places::new(args.max_clients.get(), Some(args.idle)));
     let (startups, warnings) = (Startups::new(args.idle), Warnings::default());
-    let server =
-        Arc::new(Server { rnic, root, writable, token, idle, plan, json, startups, places, warnings });
+    let mappings = Mappings::default();
+    let server = Arc::new(Server {
+        rnic,
+        root,
+        writable,
+        token,
+        idle,
+        plan,
+        mappings,
+        json,
+        startups,
+        places,
+        warnings,
+    });
     let mut workers = Workers::new(&server);
     while !signals::stopped() {
         let request = listener.accept(Some(signals::CHECK_INTERVAL));

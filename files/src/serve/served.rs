@@ -43,6 +43,9 @@ pub(super) struct Served {
 #[derive(Serialize)]
 pub(super) struct How {
     pub(super) strategy: &'static str,
+    /// The strategy that was asked for, where there was no memory for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) instead_of: Option<&'static str>,
     /// Numbers of chunks that were begun while none, one, two, ... were under way: being read or
     /// Read.
     #[serde(skip_serializing_if = "Vec::is_empty")]

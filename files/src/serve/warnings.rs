@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 
-use rddp_command::failure::Failure;
+use rddp_command::failure::{Failure, printable_name};
 use rddp_command::seldom::Seldom;
 
 #[derive(Default)]
@@ -12,6 +12,7 @@ pub(super) struct Warnings {
     away: Mutex<Seldom>,
     refused: Mutex<Seldom>,
     waits: Mutex<Seldom>,
+    memory: Mutex<Seldom>,
 }
 
 impl Warnings {
@@ -23,6 +24,12 @@ impl Warnings {
     /// Warns that a client was told, at its greeting, that it is no client of this server.
     pub(super) fn refused(&self, peer: &str, reason: &str) {
         warn(&self.refused, format_args!("{peer}: refused, and told: {reason}"));
+    }
+
+    /// Warns that there is no memory for the strategy that was asked for.
+    pub(super) fn no_memory(&self, file: &str, strategy: &str) {
+        let name = printable_name(file);
+        warn(&self.memory, format_args!("{name}: no memory for the strategy {strategy}: given by another"));
     }
 
     /// Warns that a thread cannot wait for completions.

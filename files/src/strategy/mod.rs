@@ -4,12 +4,14 @@
 //! |---|---|---|
 //! | `naive` | all of the file, read before the first Read | the client: one range is named |
 //! | `region` | none: the file itself is registered | the client |
+//! | `map` | a mapping of the file, which is kept for the next client | the client |
 //! | `slots` | slots, each read when it is free | the server: a `Chunk` for each |
 //! | `pipelined` | the same, read by a thread while others are on their way | the server |
 //!
 //! Only `slots` sees the octets in their order as they go, which SHA-256 needs; and what the client
 //! Reads of one range has no CRC but that of its FPDUs. [`Choice::of`] takes that into account.
 
+mod mapped;
 mod naive;
 mod pipelined;
 mod region;
@@ -21,6 +23,7 @@ use std::time::Duration;
 use rddp_command::failure::Failure;
 use rddp_rnic::{Access, MemoryRegion};
 
+pub(crate) use self::mapped::{Mapped, Mappings};
 pub(crate) use self::naive::Naive;
 pub(crate) use self::pipelined::Pipelined;
 pub(crate) use self::region::Region;
@@ -29,6 +32,9 @@ use super::checksum::Check;
 use super::protocol::{Chunk, EXTENTS, SLOT, SLOTS, ToClient, ToServer, out_of_step};
 use super::source::Source;
 use super::talk::Talk;
+
+/// Octets of the shortest file for which a mapping is worth it.
+const WORTH_A_MAPPING: u64 = 1 << 20;
 
 /// Octets of the longest file that is read whole into memory.
 const LONGEST_WHOLE: u64 = 1 << 30;
@@ -47,6 +53,8 @@ pub enum Choice {
     Pipelined,
     /// The client Reads the file itself.
     Region,
+    /// The client Reads a mapping of the file.
+    Map,
 }
 
 /// The strategy of a server, and the sizes of its slots.
@@ -58,6 +66,8 @@ pub struct Plan {
     pub chunk: usize,
     /// Chunks under way, at most [`MOST_CHUNKS`].
     pub depth: usize,
+    /// The owner promises that files do not change.
+    pub immutable: bool,
 }
 
 /// Octets of the longest chunk: a client has memory for no longer ones.
@@ -68,7 +78,7 @@ pub const MOST_CHUNKS: usize = SLOTS;
 
 impl Default for Plan {
     fn default() -> Self {
-        Plan { choice: Choice::default(), chunk: LARGEST_CHUNK, depth: MOST_CHUNKS }
+        Plan { choice: Choice::default(), chunk: LARGEST_CHUNK, depth: MOST_CHUNKS, immutable: false }
     }
 }
 
@@ -79,21 +89,30 @@ pub(crate) enum Chosen {
     Slots,
     Pipelined,
     Region,
+    Map,
 }
 
-impl Choice {
-    /// Returns the strategy for a file, of which octets are given from `from` on, over a connection
-    /// whose FPDUs have a CRC or not.
-    pub(crate) fn of(self, source: &Source, from: u64, check: Check, has_crc: bool) -> Chosen {
-        let left = source.size() - from;
+impl Plan {
+    /// Returns the strategy for what is left of a file, over a connection whose FPDUs have a CRC or
+    /// not.
+    pub(crate) fn of(&self, left: u64, check: Check, has_crc: bool) -> Chosen {
         let is_range = has_crc && left > 0;
-        match self {
+        match self.choice {
             _ if check == Check::Sha256 => Chosen::Slots,
             Choice::Naive if is_range && left <= LONGEST_WHOLE => Chosen::Naive,
-            Choice::Auto | Choice::Region if is_range => Chosen::Region,
+            Choice::Map if is_range && self.immutable => Chosen::Map,
+            Choice::Auto if is_range && self.immutable && left >= WORTH_A_MAPPING => Chosen::Map,
+            Choice::Auto | Choice::Region | Choice::Map if is_range => Chosen::Region,
             Choice::Pipelined => Chosen::Pipelined,
             _ => Chosen::Slots,
         }
+    }
+}
+
+impl Chosen {
+    /// Returns the strategy that takes the place of one for which there is no memory.
+    pub(crate) fn otherwise(self) -> Self {
+        if self == Chosen::Map { Chosen::Region } else { Chosen::Slots }
     }
 }
 
@@ -105,8 +124,9 @@ pub(crate) trait Strategy {
     /// The client Reads what it wants of one range, from the first octet that it lacks to the end.
     const IS_RANGE: bool;
 
-    /// Makes the memory that the client Reads.
-    async fn memory(gift: &mut Gift<'_>) -> Result<MemoryRegion, Failure>;
+    /// Makes the memory that the client Reads; `None` where it cannot be had, and another strategy
+    /// takes the place of this one ([`Chosen::otherwise`]).
+    async fn memory(gift: &mut Gift<'_>) -> Result<Option<MemoryRegion>, Failure>;
 
     /// Gives all octets from where the source is, and waits until the client has them.
     async fn give(gift: &mut Gift<'_>, memory: &Arc<MemoryRegion>) -> Result<Given, Failure>;
@@ -126,6 +146,7 @@ pub(crate) struct Gift<'a> {
     pub(crate) source: &'a mut Source,
     pub(crate) check: Check,
     pub(crate) plan: Plan,
+    pub(crate) mappings: &'a Mappings,
     /// Time for which the client may say nothing.
     pub(crate) patience: Duration,
     pub(crate) under_way: UnderWay,
@@ -149,8 +170,9 @@ impl UnderWay {
 }
 
 impl Gift<'_> {
-    fn slots(&self) -> Result<MemoryRegion, Failure> {
-        Ok(self.talk.end.pd.allocate(self.plan.depth * SLOT, Access::LOCAL_WRITE | Access::REMOTE_READ)?)
+    fn slots(&self) -> Result<Option<MemoryRegion>, Failure> {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
+        Ok(Some(self.talk.end.pd.allocate(self.plan.depth * SLOT, access)?))
     }
 
     async fn hear(&mut self) -> Result<ToServer, Failure> {

@@ -15,9 +15,10 @@ impl Strategy for Naive {
     const NAME: &'static str = "naive";
     const IS_RANGE: bool = true;
 
-    async fn memory(gift: &mut Gift<'_>) -> Result<MemoryRegion, Failure> {
+    async fn memory(gift: &mut Gift<'_>) -> Result<Option<MemoryRegion>, Failure> {
         let len = usize::try_from(gift.source.left()).map_err(|_| out_of_step())?;
-        let memory = gift.talk.end.pd.allocate(len, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+        let memory = gift.talk.end.pd.allocate(len, Access::LOCAL_WRITE | Access::REMOTE_READ);
+        let Ok(memory) = memory else { return Ok(None) };
         let (file, begin) = (gift.source.file(), gift.source.size() - gift.source.left());
         let talk = &mut *gift.talk;
         let mut tick = async || talk.say_busy(&ToClient::Busy).await;
@@ -28,7 +29,7 @@ impl Strategy for Naive {
             gift.source.was_read(read, count).map_err(refused)?;
             tick().await?;
         }
-        Ok(memory)
+        Ok(Some(memory))
     }
 
     async fn give(gift: &mut Gift<'_>, _memory: &Arc<MemoryRegion>) -> Result<Given, Failure> {

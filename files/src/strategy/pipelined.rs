@@ -25,7 +25,7 @@ impl Strategy for Pipelined {
     const NAME: &'static str = "pipelined";
     const IS_RANGE: bool = false;
 
-    async fn memory(gift: &mut Gift<'_>) -> Result<MemoryRegion, Failure> {
+    async fn memory(gift: &mut Gift<'_>) -> Result<Option<MemoryRegion>, Failure> {
         gift.slots()
     }
 

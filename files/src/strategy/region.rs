@@ -15,17 +15,18 @@ impl Strategy for Region {
     const NAME: &'static str = "region";
     const IS_RANGE: bool = true;
 
-    async fn memory(gift: &mut Gift<'_>) -> Result<MemoryRegion, Failure> {
+    async fn memory(gift: &mut Gift<'_>) -> Result<Option<MemoryRegion>, Failure> {
         let (source, pd) = (&gift.source, &gift.talk.end.pd);
         let file = source.file().try_clone();
         let file = file.map_err(|error| refused(FileError::new(source.name(), error)))?;
         let range = source.size() - source.left()..source.size();
-        // A file that has become shorter is refused as one that has changed.
-        let region = pd.register_file(file, range, Access::REMOTE_READ);
-        region.map_err(|error| match source.is_as_it_was() {
-            true => error.into(),
-            false => refused(FileError::Changed(source.name().to_owned())),
-        })
+        match pd.register_file(file, range, Access::REMOTE_READ) {
+            Ok(region) => Ok(Some(region)),
+            // No addresses are left for it.
+            Err(_) if source.is_as_it_was() => Ok(None),
+            // A file that has become shorter is refused as one that has changed.
+            Err(_) => Err(refused(FileError::Changed(source.name().to_owned()))),
+        }
     }
 
     async fn give(gift: &mut Gift<'_>, _memory: &Arc<MemoryRegion>) -> Result<Given, Failure> {

@@ -16,7 +16,7 @@ impl Strategy for Slots {
     const NAME: &'static str = "slots";
     const IS_RANGE: bool = false;
 
-    async fn memory(gift: &mut Gift<'_>) -> Result<MemoryRegion, Failure> {
+    async fn memory(gift: &mut Gift<'_>) -> Result<Option<MemoryRegion>, Failure> {
         gift.slots()
     }
 
