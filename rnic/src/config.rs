@@ -81,6 +81,11 @@ pub struct QpConfig {
     pub max_send: usize,
     /// The number of receives that the QP's own receive queue can hold; may be 0.
     pub max_recv: usize,
+    /// A request keeps its place in its queue until its completion has been polled, if it makes
+    /// one, so that a completion queue which is as long as the queues cannot overflow. Without, it
+    /// has its place until it completes. Receives of a shared queue have theirs until they are
+    /// taken.
+    pub until_polled: bool,
     /// Allows the peer to Read, and to use atomic operations, where regions allow that, too.
     pub inbound_read: bool,
     /// Allows the peer to Write where regions allow that, too.
@@ -109,6 +114,7 @@ impl QpConfig {
             srq: None,
             max_send: 128,
             max_recv: 128,
+            until_polled: false,
             inbound_read: true,
             inbound_write: true,
             no_receive: NoReceive::Terminate,

@@ -17,7 +17,7 @@ mod progress;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,6 +37,7 @@ use crate::io::driver::Driver;
 use crate::io::lease::Presence;
 use crate::io::ready_set::ReadySet;
 use crate::queues::srq::SrqInner;
+use crate::queues::unpolled::Unpolled;
 
 /// A completion queue: completions of one or more QPs, in the order in which they happened. Cloning
 /// gives another handle to the same queue.
@@ -71,11 +72,8 @@ impl CompletionQueue {
         let cq = self.0.here().ok()?;
         // Only a poll that finds nothing reads sockets: a program that has completions left works
         // on those before it asks the kernel for more.
-        if cq.is_empty() {
-            cq.look();
-            if cq.is_empty() {
-                return None;
-            }
+        if cq.is_empty() && !cq.look_for_one() {
+            return None;
         }
         cq.take()
     }
@@ -194,6 +192,8 @@ pub(crate) struct CqInner {
     entries: Mutex<Entries>,
     /// The number of entries, stored apart so that to poll an empty queue takes no lock.
     len: AtomicUsize,
+    /// The number of completions that the program has taken.
+    taken: Arc<AtomicU64>,
     overflowed: AtomicBool,
     /// The QPs that complete into the queue, until the program drops them.
     members: Mutex<Members>,
@@ -224,6 +224,7 @@ impl CqInner {
             handles: AtomicUsize::new(0),
             entries: Mutex::new(Entries::new(capacity)),
             len: AtomicUsize::new(0),
+            taken: Arc::default(),
             overflowed: AtomicBool::new(false),
             members: Mutex::default(),
             bell: Bell::default(),
@@ -254,13 +255,21 @@ impl CqInner {
         Arc::ptr_eq(&self.driver, driver)
     }
 
-    /// Adds a completion, unless the queue is full.
-    pub(crate) fn push(self: &Arc<Self>, completion: Completion, srq: Option<&Arc<SrqInner>>) {
+    /// Returns a list for completions of the queue.
+    pub(crate) fn unpolled(&self) -> Unpolled {
+        Unpolled::of(self.taken.clone())
+    }
+
+    /// Adds a completion, unless the queue is full. Returns its number: that of the completions
+    /// that the queue has had before it.
+    pub(crate) fn push(self: &Arc<Self>, completion: Completion, srq: Option<&Arc<SrqInner>>) -> Option<u64> {
         let mut entries = self.entries.lock();
         if entries.is_full() {
             drop(entries);
-            return self.overflow(completion, srq);
+            self.overflow(completion, srq);
+            return None;
         }
+        let number = self.taken.load(Ordering::Relaxed) + entries.len() as u64;
         let fires = entries.push(completion, srq);
         // A thread that waits for a completion counts itself with the bell before it looks at
         // `len`, and the bell looks at that count after this store: so either the thread sees the
@@ -272,6 +281,7 @@ impl CqInner {
             self.fire();
         }
         self.bell.ring_for_completion();
+        Some(number)
     }
 
     /// Drops a completion for which there is no room. The queue is in error for good then. Its QPs
@@ -311,12 +321,20 @@ impl CqInner {
         }
     }
 
+    /// Reads the sockets of the queue's QPs. Returns whether there is a completion now. Apart, so
+    /// that to take one that is there needs few registers.
+    #[inline(never)]
+    fn look_for_one(&self) -> bool {
+        self.look();
+        !self.is_empty()
+    }
+
     /// Takes the oldest completion. A program that polls finds none most of the time: it asks
     /// `is_empty` first, which touches no lock.
     fn take(&self) -> Option<Completion> {
         let mut entries = self.entries.lock();
         let entry = entries.pop();
-        self.len.store(entries.len(), Ordering::Release);
+        self.count_taken(u64::from(entry.is_some()), &entries);
         // To release a shared receive takes that queue's lock, for which this one need not be held.
         drop(entries);
         entry.map(Entry::take)
@@ -329,8 +347,14 @@ impl CqInner {
         let mut entries = self.entries.lock();
         let before = out.len();
         out.extend(entries.drain(max).map(Entry::take));
-        self.len.store(entries.len(), Ordering::Release);
+        self.count_taken((out.len() - before) as u64, &entries);
         out.len() - before
+    }
+
+    /// Counts completions that the program has just taken, under the lock.
+    fn count_taken(&self, count: u64, entries: &Entries) {
+        self.taken.store(self.taken.load(Ordering::Relaxed) + count, Ordering::Release);
+        self.len.store(entries.len(), Ordering::Release);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -378,6 +378,57 @@ static void lists_without_an_end(void)
 	part();
 }
 
+static int posted_until_full(struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+	int error, count = 0;
+
+	while (!(error = ibv_post_send(client->qp, wr, &bad)) && count < 1000)
+		count++;
+	IS(error, ENOMEM);
+	return count;
+}
+
+static int received_until_full(struct rdma_cm_id *id, struct ibv_mr *mr)
+{
+	int count = 0;
+
+	while (!rdma_post_recv(id, NULL, octets[0], 8, mr) && count < 1000)
+		count++;
+	IS(errno, ENOMEM);
+	return count;
+}
+
+/* As the libraries of RNICs count, a request has its place until its completion is polled: of
+   queues of 16 that complete into queues of 16, a program may post as long as there are places. */
+static void places_until_polled(void)
+{
+	struct ibv_sge sge = { (uintptr_t)octets[1], 8 };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND };
+	struct ibv_mr *there, *here;
+
+	join();
+	there = ibv_reg_mr(server->pd, octets[0], 4096, ALL);
+	here = ibv_reg_mr(client->pd, octets[1], 4096, ALL);
+	sge.lkey = here->lkey;
+	IS(received_until_full(server, there), 16);
+	IS(posted_until_full(&wr), 16);
+	IS(next(client->send_cq).status, IBV_WC_SUCCESS);
+	wr.opcode = IBV_WR_RDMA_WRITE;
+	wr.wr.rdma.remote_addr = (uintptr_t)octets[0];
+	wr.wr.rdma.rkey = there->rkey;
+	IS(posted_until_full(&wr), 1);
+	for (int n = 0; n < 16; n++)
+		IS(next(client->send_cq).status, IBV_WC_SUCCESS);
+	/* What was sent has arrived before this is answered. */
+	IS(reads(here, octets[0], there->rkey), IBV_WC_SUCCESS);
+	IS(received_until_full(server, there), 0);
+	for (int n = 0; n < 2; n++)
+		IS(next(server->recv_cq).status, IBV_WC_SUCCESS);
+	IS(received_until_full(server, there), 2);
+	part();
+}
+
 /* Devices are opened and closed as often as a program likes, and what a closed one had is gone. */
 static void devices_are_closed(void)
 {
@@ -399,6 +450,7 @@ int main(void)
 {
 	devices_are_closed();
 	lists_without_an_end();
+	places_until_polled();
 	windows_of_type_1();
 	windows_of_type_2();
 	regions_anew();

@@ -264,8 +264,8 @@ impl QpInner {
     pub(super) fn flush_receives(&self, core: &mut Core) {
         let mut cx = core.context(&self.attrs);
         cx.end_receive(Status::Flushed, &Outcome::default());
-        for completion in cx.rq.flush(self.attrs.num) {
-            self.attrs.recv_cq.push(completion, None);
+        while let Some(completion) = cx.rq.flush(self.attrs.num) {
+            cx.complete_receive(completion);
         }
     }
 

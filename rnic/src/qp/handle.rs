@@ -15,6 +15,7 @@ use super::core::Core;
 use crate::config::QpConfig;
 use crate::conn::socket::TcpSocket;
 use crate::counters::Counters;
+use crate::cq::CqInner;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError, PostListError};
 use crate::home::Home;
@@ -28,6 +29,7 @@ use crate::queues::rq::RecvQueue;
 use crate::queues::sq::SendQueue;
 use crate::queues::srq::User;
 use crate::queues::state::QpState;
+use crate::queues::unpolled::Unpolled;
 use crate::wire::Connection;
 use crate::wire::opening::Terms;
 
@@ -85,6 +87,7 @@ impl QueuePair {
             events.adopt(&device.adapter)?;
         }
         let srq = config.srq.as_ref().map(|srq| srq.inner.here().cloned()).transpose()?;
+        let unpolled = |cq: &CqInner| if config.until_polled { cq.unpolled() } else { Unpolled::default() };
         let inner = Arc::new_cyclic(|weak: &Weak<QpInner>| {
             let source: Weak<dyn Source> = weak.clone();
             let token = device.driver.add(source);
@@ -106,8 +109,8 @@ impl QueuePair {
                 device: device.clone(),
                 startup: Mutex::default(),
                 core: Mutex::new(Core::new(
-                    SendQueue::new(config.max_send, config.transport),
-                    RecvQueue::new(config.max_recv, srq.clone(), config.transport),
+                    SendQueue::new(config.max_send, unpolled(send_cq), config.transport),
+                    RecvQueue::new(config.max_recv, unpolled(recv_cq), srq.clone(), config.transport),
                 )),
             }
         });

@@ -1,7 +1,7 @@
 //! The parts of a queue pair that its connection works on while the lock is held.
 
 use rddp_ddp::TaggedRepr;
-use rddp_rdma::{AsyncEventKind, Operation, SendWr, Status};
+use rddp_rdma::{AsyncEventKind, Completion, Operation, SendWr, Status};
 use rddp_rdmap::AccessError;
 use rddp_stat::Counter;
 
@@ -49,7 +49,7 @@ impl Context<'_> {
     /// Completes the receive that a message was arriving in, if there is one.
     pub(crate) fn end_receive(&mut self, status: Status, outcome: &Outcome) {
         if let Some(completion) = self.rq.end(self.attrs.num, status, outcome) {
-            self.attrs.recv_cq.push(completion, self.rq.srq());
+            self.complete_receive(completion);
         }
     }
 
@@ -73,8 +73,15 @@ impl Context<'_> {
         let outcome = Outcome { byte_len: payload.len() as u32, solicited, ..Outcome::default() };
         let Some(completion) = self.rq.complete_next(self.attrs.num, &outcome) else { return false };
         self.tally.add(Counter::SendsReceived, 1);
-        self.attrs.recv_cq.push(completion, None);
+        self.complete_receive(completion);
         true
+    }
+
+    /// Reports a receive that has ended.
+    #[inline]
+    pub(crate) fn complete_receive(&mut self, completion: Completion) {
+        let number = self.attrs.recv_cq.push(completion, self.rq.srq());
+        self.rq.unpolled.note(number);
     }
 
     /// Places a segment of a Write of the peer by the short way. Returns whether it did.
@@ -100,16 +107,21 @@ impl Context<'_> {
     pub(crate) fn retire(&mut self) {
         while let Some(completion) = self.sq.retire(self.attrs.num, self.tally) {
             if let Some(completion) = completion {
-                self.attrs.send_cq.push(completion, None);
+                self.complete_request(completion);
             }
         }
     }
 
+    fn complete_request(&mut self, completion: Completion) {
+        let number = self.attrs.send_cq.push(completion, None);
+        self.sq.unpolled.note(number);
+    }
+
     /// Completes a request that TCP has taken and that was never in the queue.
     #[inline]
-    pub(crate) fn complete_unqueued(&self, wr: &SendWr) {
+    pub(crate) fn complete_unqueued(&mut self, wr: &SendWr) {
         if let Some(completion) = sq::succeeded(wr, self.attrs.num, self.tally) {
-            self.attrs.send_cq.push(completion, None);
+            self.complete_request(completion);
         }
     }
 

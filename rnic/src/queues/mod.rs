@@ -9,6 +9,7 @@
 //! | `options` | the choices of a queue pair |
 //! | `context` | all of this, lent to a connection for one call |
 //! | `state` | the states of a queue pair |
+//! | `unpolled` | completions whose requests still count |
 
 pub(crate) mod attributes;
 pub(crate) mod context;
@@ -18,3 +19,4 @@ pub(crate) mod rq;
 pub(crate) mod sq;
 pub(crate) mod srq;
 pub(crate) mod state;
+pub(crate) mod unpolled;

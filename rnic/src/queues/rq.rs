@@ -12,12 +12,16 @@ use crate::local::LocalMemory;
 use crate::mem::QpNum;
 use crate::queues::options::Transport;
 use crate::queues::srq::SrqInner;
+use crate::queues::unpolled::Unpolled;
 
 /// Posted receives, and the one into which a message is arriving.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     posted: VecDeque<RecvWr>,
+    /// Number of receives of its own that the queue holds, those included whose completions are
+    /// `unpolled`.
     capacity: usize,
+    pub(crate) unpolled: Unpolled,
     srq: Option<Arc<SrqInner>>,
     current: Option<RecvWr>,
     /// True when the connection has ended: its messages get no receive from the shared queue any
@@ -27,13 +31,19 @@ pub(crate) struct RecvQueue {
 }
 
 impl RecvQueue {
-    pub(crate) fn new(capacity: usize, srq: Option<Arc<SrqInner>>, transport: Transport) -> Self {
-        RecvQueue { posted: VecDeque::new(), capacity, srq, current: None, flushed: false, transport }
+    pub(crate) fn new(
+        capacity: usize,
+        unpolled: Unpolled,
+        srq: Option<Arc<SrqInner>>,
+        transport: Transport,
+    ) -> Self {
+        let (posted, current) = Default::default();
+        RecvQueue { posted, capacity, unpolled, srq, current, flushed: false, transport }
     }
 
     /// Returns an empty queue of the same size, which takes from the same shared queue.
     pub(crate) fn successor(&self) -> Self {
-        Self::new(self.capacity, self.srq.clone(), self.transport)
+        Self::new(self.capacity, self.unpolled.clone(), self.srq.clone(), self.transport)
     }
 
     pub(crate) fn srq(&self) -> Option<&Arc<SrqInner>> {
@@ -47,7 +57,7 @@ impl RecvQueue {
         if wr.scatter.len() > CAPABILITIES.max_sge {
             return Err(PostError::TooManySges { count: wr.scatter.len(), max: CAPABILITIES.max_sge });
         }
-        if self.posted.len() >= self.capacity {
+        if self.posted.len() + self.unpolled.count() >= self.capacity {
             return Err(PostError::QueueFull { capacity: self.capacity });
         }
         if !self.transport.receives(&wr) {
@@ -121,11 +131,11 @@ impl RecvQueue {
         self.flushed = false;
     }
 
-    /// Takes all receives of the QP's own, and returns their completions as flushed. From now on no
-    /// message gets a receive from the shared queue.
-    pub(crate) fn flush(&mut self, qp: QpNum) -> impl Iterator<Item = Completion> + '_ {
+    /// Takes the oldest receive of the QP's own, and returns its completion as flushed. From now on
+    /// no message gets a receive from the shared queue.
+    pub(crate) fn flush(&mut self, qp: QpNum) -> Option<Completion> {
         self.flushed = true;
-        self.posted.drain(..).map(move |wr| completion(&wr, qp, Status::Flushed, &Outcome::default()))
+        Some(completion(&self.posted.pop_front()?, qp, Status::Flushed, &Outcome::default()))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::error::{PostError, SgeFault};
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
 use crate::queues::options::Transport;
+use crate::queues::unpolled::Unpolled;
 use crate::stat::Tally;
 
 /// The progress of one request.
@@ -58,26 +59,27 @@ pub(crate) struct SendQueue {
     pub(crate) cursor: Cursor,
     /// Number of the first request that TCP has not taken whole.
     handed: u64,
+    /// Number of requests in `wqes` that take two entries there.
+    halves: usize,
+    /// Number of requests that the queue holds, those included whose completions are `unpolled`.
     capacity: usize,
+    pub(crate) unpolled: Unpolled,
     transport: Transport,
 }
 
 impl SendQueue {
-    pub(crate) fn new(capacity: usize, transport: Transport) -> Self {
+    pub(crate) fn new(capacity: usize, unpolled: Unpolled, transport: Transport) -> Self {
         let (wqes, cursor) = Default::default();
-        SendQueue { wqes, first: 0, cursor, handed: 0, capacity, transport }
+        SendQueue { wqes, first: 0, cursor, handed: 0, halves: 0, capacity, unpolled, transport }
     }
 
     /// Returns an empty queue of the same size.
     pub(crate) fn successor(&self) -> Self {
-        Self::new(self.capacity, self.transport)
+        Self::new(self.capacity, self.unpolled.clone(), self.transport)
     }
 
     pub(crate) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
-        let halves = usize::from(matches!(wr.operation, Operation::WriteImmediate { .. })) + 1;
-        // Of a queue for one request, both halves are that one.
-        let is_alone = self.capacity == 1 && self.wqes.is_empty();
-        if self.wqes.len() + halves > self.capacity && !is_alone {
+        if self.wqes.len() - self.halves + self.unpolled.count() >= self.capacity {
             return Err(PostError::QueueFull { capacity: self.capacity });
         }
         if !self.transport.sends(&wr.operation) {
@@ -91,6 +93,7 @@ impl SendQueue {
             let immediate = SendWr { operation: Operation::Immediate { data: *data }, ..wr.clone() };
             self.wqes.push_back(Wqe::new(write, completed, total, true));
             self.wqes.push_back(Wqe::new(immediate, completed, 0, false));
+            self.halves += 1;
         } else {
             self.wqes.push_back(Wqe::new(wr.clone(), completed, total, false));
         }
@@ -99,10 +102,11 @@ impl SendQueue {
 
     /// Pushes all requests of a list, or on an error none.
     pub(crate) fn push_all(&mut self, list: &[SendWr], memory: LocalMemory<'_>) -> Result<(), PostError> {
-        let before = self.wqes.len();
+        let before = (self.wqes.len(), self.halves);
         let pushed = list.iter().try_for_each(|wr| self.push(wr, memory));
         if pushed.is_err() {
-            self.wqes.truncate(before);
+            self.wqes.truncate(before.0);
+            self.halves = before.1;
         }
         pushed
     }
@@ -119,8 +123,8 @@ impl SendQueue {
 
     /// Returns whether the queue is empty, and can hold a request.
     #[inline]
-    pub(crate) fn is_idle(&self) -> bool {
-        self.wqes.is_empty() && self.capacity > 0
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.wqes.is_empty() && self.unpolled.count() < self.capacity
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -205,6 +209,7 @@ impl SendQueue {
         }
         let wqe = self.wqes.pop_front()?;
         self.first += 1;
+        self.halves -= usize::from(wqe.half);
         count(&wqe.wr.operation, status, tally);
         if status != Status::Success
             && wqe.half

@@ -97,6 +97,39 @@ fn a_shared_receive_queue_tells_whether_its_limit_is_armed() {
     assert_eq!(srq.limit(), 0, "disarmed");
 }
 
+/// With `until_polled` a request keeps its place as long as the program has not polled its
+/// completion, in either queue; one that makes none until it is done.
+#[test]
+fn a_request_keeps_its_place_until_it_is_polled() {
+    let end = End::with(|config| {
+        (config.max_send, config.max_recv, config.until_polled) = (2, 2, true);
+    });
+    let peer = End::new();
+    connect_on("127.0.0.1:0", &end, &peer, &Default::default(), &Default::default());
+    let (here, there) = (end.region(8, ALL), peer.region(8, ALL));
+    let quiet = SendWr { signaled: false, ..SendWr::write(0, here.whole(), there.remote(0)) };
+    for _ in 0..6 {
+        end.qp.post_send(&quiet).unwrap();
+    }
+    let send = |id| end.qp.post_send(&SendWr { wr_id: id, signaled: true, ..quiet.clone() });
+    let full = Err(PostError::QueueFull { capacity: 2 });
+    assert_eq!([send(1), send(2), send(3)], [Ok(()), Ok(()), full]);
+    assert_eq!(end.next().wr_id, 1);
+    assert_eq!([send(4), send(5)], [Ok(()), full]);
+    end.completions_of([2, 4]);
+    // Whether they have been with a peer or not.
+    let receive = |id| end.qp.post_recv(RecvWr::new(id, []));
+    assert_eq!([receive(6), receive(7), receive(8)], [Ok(()), Ok(()), full]);
+    peer.qp.post_send(&SendWr::send_inline(1, b"")).unwrap();
+    assert_eq!(end.next().wr_id, 6);
+    assert_eq!(receive(9), Ok(()));
+    end.qp.abort();
+    assert_eq!(receive(10), full);
+    end.completions_of([7, 9]);
+    assert_eq!(receive(11), Ok(()));
+    assert_eq!(end.next().wr_id, 11);
+}
+
 /// A batch is posted as a whole, or nothing of it.
 #[test]
 fn a_batch_with_a_bad_request_posts_nothing() {

@@ -69,9 +69,11 @@ impl Qp {
         let config = QpConfig {
             recv_cq: recv_cq.queue.clone(),
             srq: srq.as_ref().map(|srq| srq.queue.clone()),
-            // A Write with an immediate value takes two places.
-            max_send: attr.cap.max_send_wr as usize * (1 + usize::from(has_extensions)),
+            max_send: attr.cap.max_send_wr as usize,
             max_recv: attr.cap.max_recv_wr as usize,
+            // As the libraries of RNICs count: programs post until the queue is full, and then poll
+            // a completion queue that is no longer.
+            until_polled: true,
             ..QpConfig::new(&send_cq.queue)
         };
         let queues = pd.domain.create_qp(&config).map_err(of_device)?;

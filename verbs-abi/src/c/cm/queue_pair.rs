@@ -104,11 +104,8 @@ impl Id {
                 attr.recv_cq = (*c).recv_cq;
             }
             if attr.send_cq.is_null() {
-                // A request leaves the send queue when it completes, not when the program polls: as
-                // many completions as it holds may wait while as many others are outstanding.
-                let completions = attr.cap.max_send_wr.saturating_mul(2);
                 ((*c).send_cq_channel, (*c).send_cq) =
-                    queue(self, completions).inspect_err(|_| self.destroy_cqs())?;
+                    queue(self, attr.cap.max_send_wr).inspect_err(|_| self.destroy_cqs())?;
                 attr.send_cq = (*c).send_cq;
             }
             if attr.srq.is_null() {

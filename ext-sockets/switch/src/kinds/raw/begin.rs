@@ -131,8 +131,7 @@ fn make(adapter: &Adapter, fd: c_int, how: &How, settings: &Settings) -> Result<
     let domain = memory::domain(adapter, how.domain)?;
     let shared = (how.receives != 0).then(|| shared::of(adapter, how.receives)).transpose()?;
     let config = QpConfig {
-        // A Write with Immediate Data takes two works of the RNIC's.
-        max_send: 2 * how.max_send() as usize,
+        max_send: how.max_send() as usize,
         max_recv: how.max_recv() as usize,
         srq: shared.as_ref().map(|shared| shared.srq.clone()),
         inbound_read: !how.has(flag::NO_INBOUND_READ) && !how.has(flag::WAIT),
