@@ -16,6 +16,8 @@ Examples:
   rddp put notes '[fd77::2]:9000/a/b'    another port, a subdirectory that exists
   rddp put notes 192.0.2.1/ --token token --no-clobber
   rddp put -r photos 192.0.2.1/backup    a directory, to backup/photos, over one connection
+  rddp put -r photos/ 192.0.2.1/backup   what is in it, to backup
+  rddp put -rn --delete --exclude '*.tmp' photos 192.0.2.1/backup   what would be sent and removed
   rddp put a b c 192.0.2.1/backup        several files, into the directory backup
   rddp put -r -P 4 photos 192.0.2.1/     over four connections
   tar c photos | rddp put - 192.0.2.1/photos.tar   standard input
@@ -36,6 +38,7 @@ Examples:
   rddp get '[fd77::2]:9000/a/b' notes    another port, another name
   rddp get 192.0.2.1/notes --token token --no-clobber
   rddp get -r 192.0.2.1/photos /data     a directory, to /data/photos, over one connection
+  rddp get -r 192.0.2.1/photos/ /data/p  what is in it, to /data/p
   rddp get 192.0.2.1/a 192.0.2.1/b .     several files
   rddp get 192.0.2.1/log - | less        to standard output; the result is then on standard error
 
@@ -171,6 +174,38 @@ struct Common {
     /// Give up when the server says nothing for so many seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     timeout: Duration,
+
+    /// Print what would happen to a tree, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
+    /// Remove from the directories that are sent, at the end, what the sender has not
+    #[arg(long)]
+    delete: bool,
+
+    /// Leave out of a tree, and do not delete, what this matches (rsync's *, **, ?, and a slash at
+    /// either end)
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+
+    /// Symbolic links of a tree that are kept
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "inside")]
+    links: Links,
+
+    /// Do not wait until a tree has reached the disk
+    #[arg(long)]
+    no_sync: bool,
+}
+
+/// The symbolic links that are kept.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Links {
+    /// Links that do not lead out of the tree
+    Inside,
+    /// Every link, as it is
+    All,
+    /// None
+    None,
 }
 
 /// The checksum of octets on their way from disk to disk.
@@ -203,6 +238,15 @@ impl Common {
             },
             parallel: self.parallel,
             timeout: self.timeout,
+            links: match self.links {
+                Links::Inside => rddp_files::Links::Inside,
+                Links::All => rddp_files::Links::All,
+                Links::None => rddp_files::Links::None,
+            },
+            exclude: self.exclude.clone(),
+            delete: self.delete,
+            dry_run: self.dry_run,
+            no_sync: self.no_sync,
         }
     }
 }

@@ -53,6 +53,10 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     writable: bool,
 
+    /// Symbolic links that clients may put: all, or those that do not lead out of their trees
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "inside")]
+    links: Links,
+
     #[arg(long, value_name = "FILE", help = TOKEN_HELP)]
     token: Option<PathBuf>,
 
@@ -95,6 +99,15 @@ pub(crate) struct ServeArgs {
     pub(crate) json: bool,
 }
 
+/// The symbolic links that clients may put.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Links {
+    /// Links that do not lead out of the tree that is put
+    Inside,
+    /// Every link
+    All,
+}
+
 /// The way in which a server gives a file.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Strategy {
@@ -124,6 +137,7 @@ impl ServeArgs {
             bind: self.bind,
             port: self.port,
             writable: self.writable,
+            links_out: matches!(self.links, Links::All),
             token: self.token.clone(),
             max_clients: self.max_clients,
             idle: self.idle,

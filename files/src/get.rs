@@ -37,7 +37,7 @@ pub(super) fn run(names: &[PathBuf], recursive: bool, options: &Options) -> Resu
     if recursive {
         return tree::get(&remotes, local, true, options);
     }
-    options.one_connection()?;
+    options.one_file()?;
     let hub = Hub::new(&Rnic::open()?)?;
     patiently(options.retry, || 0, || hub.run(one(options, remote, local, &hub))?)
 }

@@ -13,7 +13,7 @@
 //! | `extents` | their octets between holes, as the server names them |
 //! | `target`, `sink`, `stream` | the destination of a get: a file, or something else |
 //! | `put`, `get` | the client |
-//! | `tree` | several files and trees, and `ls` |
+//! | `tree`, `wishes` | several files and trees, and `ls` |
 //! | `serve`, `strategy` | the server; the ways in which it gives a file |
 //! | `patience` | commands that begin anew when they are turned away |
 //! | `remote`, `show` | `HOST[:PORT]/PATH`; progress and results |
@@ -43,6 +43,7 @@ mod target;
 mod tasks;
 mod token;
 mod tree;
+mod wishes;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,6 +57,7 @@ pub use self::strategy::{Choice, LARGEST_CHUNK, MOST_CHUNKS, Plan};
 use self::token::Token;
 pub use self::token::make as make_token;
 pub use self::tree::ls;
+pub use self::wishes::Links;
 
 /// The port of rddp serve.
 pub const PORT: u16 = 7177;
@@ -87,6 +89,16 @@ pub struct Options {
     pub parallel: u32,
     /// Time limit for each answer of the server.
     pub timeout: Duration,
+    /// The symbolic links of trees that are kept.
+    pub links: Links,
+    /// Patterns of what is left out of trees.
+    pub exclude: Vec<String>,
+    /// Entries that the sender of a tree has not are removed.
+    pub delete: bool,
+    /// Nothing is changed: it is only told what would be.
+    pub dry_run: bool,
+    /// The disk is left alone at the end of a tree.
+    pub no_sync: bool,
 }
 
 /// The wishes of a user who lists files.
@@ -120,8 +132,19 @@ impl Options {
         Asks { token, large, congestion, timeout: self.timeout }
     }
 
-    /// Fails if the user asks for several connections where there is one file.
-    fn one_connection(&self) -> Result<(), Failure> {
+    /// Fails if the user asks of one file what is for trees.
+    fn one_file(&self) -> Result<(), Failure> {
+        let asked = [
+            ("--links", self.links != Links::default()),
+            ("--exclude", !self.exclude.is_empty()),
+            ("--delete", self.delete),
+            ("--dry-run", self.dry_run),
+            ("--no-sync", self.no_sync),
+        ];
+        if let Some((option, _)) = asked.iter().find(|(_, is_asked)| *is_asked) {
+            return Err(Failure::usage(format!("{option} is for trees and several files"))
+                .remedy("leave it out, or name several files or a directory with --recursive"));
+        }
         if self.parallel == 1 {
             return Ok(());
         }

@@ -282,21 +282,31 @@ impl Drop for Partial {
 /// a file whose time is that of its last write here is not taken for the other end's: one that has
 /// arrived got its time later.
 pub(super) fn is_there(dir: &OwnedFd, name: &OsStr, last: Last) -> bool {
-    let (Some(time), Ok(there)) = (last.modified, fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)) else {
-        return false;
-    };
+    let Some(has) = same(dir, name, last) else { return false };
+    let mode = last.mode & 0o777;
+    if has != mode {
+        // A file of somebody else's keeps its permissions.
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let _ = openat(dir, name, flags, Mode::empty()).and_then(|file| set_mode(&file, mode));
+    }
+    true
+}
+
+/// Returns the same as [`is_there`], and leaves permissions as they are.
+pub(super) fn is_same(dir: &OwnedFd, name: &OsStr, last: Last) -> bool {
+    same(dir, name, last).is_some()
+}
+
+/// Returns the permissions of a regular file of this name, size and time.
+fn same(dir: &OwnedFd, name: &OsStr, last: Last) -> Option<u32> {
+    let time = last.modified?;
+    let there = fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
     let is_file = SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
     let is_same = is_file
         && u64::try_from(there.st_size) == Ok(last.size)
         && (there.st_mtime, there.st_mtime_nsec) == (time.seconds, i64::from(time.nanos))
         && (there.st_ctime, there.st_ctime_nsec) != (there.st_mtime, there.st_mtime_nsec);
-    let mode = last.mode & 0o777;
-    if is_same && there.st_mode & 0o777 != mode {
-        // A file of somebody else's keeps its permissions.
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let _ = openat(dir, name, flags, Mode::empty()).and_then(|file| set_mode(&file, mode));
-    }
-    is_same
+    is_same.then_some(there.st_mode & 0o777)
 }
 
 /// Makes a file that is to arrive, or opens it: `how` says which.

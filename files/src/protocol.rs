@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use super::checksum::Check;
 use super::part::Part;
+use super::wishes::Wishes;
 
 /// Pieces of a file that are under way at a time, and the octets of each. Both limit the memory
 /// that one client can make the server use.
@@ -77,6 +78,8 @@ pub(super) enum ToServer {
         path: String,
         no_clobber: bool,
         #[serde(default)]
+        wishes: Wishes,
+        #[serde(default)]
         terms: Terms,
     },
     /// Files and directories, or only their names.
@@ -84,6 +87,8 @@ pub(super) enum ToServer {
         paths: Vec<String>,
         recursive: bool,
         names_only: bool,
+        #[serde(default)]
+        wishes: Wishes,
         #[serde(default)]
         terms: Terms,
     },
@@ -235,6 +240,20 @@ pub(super) struct Want {
     pub(super) refused: Vec<(usize, u8)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) refused_dirs: Vec<(usize, u8)>,
+    /// Directories and links since the last answer that would be made, where nothing is changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) made: Vec<usize>,
+    /// Entries that were removed since the last answer, or as much of it as there is room for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) removed: Vec<Removed>,
+}
+
+/// An entry that the sender does not have, and the reason if it could not be removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Removed {
+    pub(super) name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
 }
 
 /// Files that were offered one after the other: the number of the first, and how many.

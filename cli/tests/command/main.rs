@@ -12,6 +12,7 @@ mod hostile;
 mod left_out;
 mod lies;
 mod logs;
+mod mirror;
 mod output;
 mod pages;
 mod peer;

@@ -233,7 +233,7 @@ fn a_tree_goes_over_several_connections() {
     for count in 0..400 {
         fs::write(site.here(&format!("tree/{count}")), random_octets(count, 3000)).unwrap();
     }
-    std::os::unix::fs::symlink("0", site.here("tree/link")).unwrap();
+    std::os::unix::fs::symlink("/0", site.here("tree/link")).unwrap();
     let sent = put(&site, &["-r", "-P", "4", "--skip-special"], "tree", "").ok().json();
     assert_eq!((&sent["files"], &sent["skipped"]), (&400.into(), &1.into()), "{sent}");
     let got = get(&site, &["-r", "--parallel", "3"], "tree", "back").ok().json();

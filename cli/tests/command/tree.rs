@@ -100,7 +100,7 @@ fn a_hole_is_neither_sent_nor_filled() {
 }
 
 #[test]
-fn links_are_neither_followed_nor_sent() {
+fn links_that_lead_out_are_neither_followed_nor_sent() {
     let site = Site::new(&[]);
     fs::write(site.tree.path().join("secret"), "secret").unwrap();
     symlink("../../secret", site.served("sub/link")).unwrap();
@@ -193,20 +193,20 @@ fn a_tree_that_ends_early_leaves_no_part_of_a_short_file() {
 }
 
 /// A `File` record, as docs/files.md has it, of an empty file.
-fn file_record(name: &[u8]) -> Vec<u8> {
+pub(crate) fn file_record(name: &[u8]) -> Vec<u8> {
     let len = (name.len() as u16).to_be_bytes();
     [&[2][..], &len, name, &0o644u32.to_be_bytes(), &[0; 8], &[0; 4], &[0; 8], &[4]].concat()
 }
 
-const END: [u8; 17] = [6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+pub(crate) const END: [u8; 17] = [6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Runs `rddp get -r` against a server that gives these octets.
-fn get_from(octets: &[u8], here: &Path) -> Ended {
+pub(crate) fn get_from(octets: &[u8], here: &Path, more: &[&str]) -> Ended {
     let listener = Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());
     let listener = listener.unwrap();
     let remote = format!("{}/tree", listener.local_addr().unwrap());
     std::thread::scope(|scope| {
-        let get = scope.spawn(|| run(&["get", "-r", &remote, here.to_str().unwrap()]));
+        let get = scope.spawn(|| run(&[&["get", "-r", &remote, here.to_str().unwrap()], more].concat()));
         let request = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
         assert_eq!(request.private_data(), FILES);
         let server = Peer::accept(request, FILES);
@@ -242,13 +242,13 @@ fn a_server_cannot_name_what_is_elsewhere() {
         b"a//b",
     ] {
         let octets = [&file_record(name)[..], &END].concat();
-        let ended = get_from(&octets, &here);
+        let ended = get_from(&octets, &here, &[]);
         assert_ne!(ended.code, 0, "{name:?} {ended:?}");
         assert_eq!(fs::read(tree.path().join("victim")).unwrap(), b"precious", "{name:?}");
         assert_eq!(fs::read_dir(&here).unwrap().count(), 4, "{name:?}");
         assert_eq!(fs::read_dir(here.join("real")).unwrap().count(), 0, "{name:?}");
     }
-    get_from(&[&file_record(b"good")[..], &END].concat(), &here).ok();
+    get_from(&[&file_record(b"good")[..], &END].concat(), &here, &[]).ok();
     assert!(here.join("good").exists());
 }
 

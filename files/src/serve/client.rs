@@ -112,11 +112,12 @@ impl<'a> Client<'a> {
             ToServer::Get { path, have, sha256, terms } => {
                 self.get(path, have, &sha256, valid(terms)?, slots).await
             }
-            ToServer::PutTree { path, no_clobber, terms } => {
-                self.put_tree(path, Clobber::unless(no_clobber), valid(terms)?, slots).await
+            ToServer::PutTree { path, no_clobber, wishes, terms } => {
+                self.put_tree(path, Clobber::unless(no_clobber), (wishes, valid(terms)?), slots).await
             }
-            ToServer::GetTree { paths, recursive, names_only, terms } => {
-                self.get_tree(&paths, Depth { recursive, names_only }, valid(terms)?, slots).await
+            ToServer::GetTree { paths, recursive, names_only, wishes, terms } => {
+                let depth = Depth { recursive, names_only };
+                self.get_tree(&paths, depth, (wishes, valid(terms)?), slots).await
             }
             _ => Err(out_of_step()),
         }

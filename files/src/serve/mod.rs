@@ -48,6 +48,8 @@ pub struct Serving {
     pub port: u16,
     /// Clients may put as well.
     pub writable: bool,
+    /// Clients may put symbolic links that lead out of their trees.
+    pub links_out: bool,
     /// The file with the token; if none is named, that of the environment.
     pub token: Option<PathBuf>,
     /// Clients at a time.
@@ -72,6 +74,7 @@ struct Server {
     rnic: Rnic,
     root: Root,
     writable: bool,
+    links_out: bool,
     token: Option<Token>,
     idle: Duration,
     plan: Plan,
@@ -106,7 +109,7 @@ pub fn serve(args: &Serving) -> Result<(), Failure> {
         let what = if token.is_some() { format!("{what}, with the token") } else { what.to_owned() };
         out::event(format_args!("serving {} on {}: {what}", dir.display(), addr::shown(addr)));
     }
-    let (writable, idle, plan, json) = (args.writable, args.idle, args.plan, args.json);
+    let Serving { writable, links_out, idle, plan, json, .. } = *args;
     let places = Arc::new(Places::new(args.max_clients.get(), Some(args.idle)));
     let (startups, warnings) = (Startups::new(args.idle), Warnings::default());
     let mappings = Mappings::default();
@@ -114,6 +117,7 @@ pub fn serve(args: &Serving) -> Result<(), Failure> {
         rnic,
         root,
         writable,
+        links_out,
         token,
         idle,
         plan,

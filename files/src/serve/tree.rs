@@ -14,7 +14,8 @@ use crate::files::{FileError, Root, inside, refused};
 use crate::partial::Clobber;
 use crate::protocol::{MAX_PATH, SLOT, Terms, ToClient, ToServer, Window, out_of_step};
 use crate::talk::Talk;
-use crate::tree::{Arrival, Counts, Departure, Depth, GivePipe, Named, Taken};
+use crate::tree::{Arrival, Counts, Departure, Depth, Excluded, GivePipe, Named, Taken, Top};
+use crate::wishes::{Links, Wishes};
 
 /// Octets of all names in one request.
 const MAX_NAMES: usize = MAX_PATH;
@@ -25,12 +26,20 @@ impl Client<'_> {
         &mut self,
         path: String,
         clobber: Clobber,
-        terms: Terms,
+        (wishes, terms): (Wishes, Terms),
         slots: &mut Memory,
     ) -> Result<Served, Failure> {
         self.writable(&path)?;
-        let top = made(&self.server.root, path.trim_end_matches('/')).map_err(refused)?;
-        let mut arrival = Arrival::new(top, clobber, terms, Named::There, &self.talk.hub).map_err(refused)?;
+        if wishes.links == Links::All && !self.server.links_out {
+            return Err(Failure::refused("this server takes no symbolic links that lead out")
+                .remedy("start it with --links all, or leave --links all out"));
+        }
+        let place = path.trim_end_matches('/');
+        let top = if wishes.dry_run { found } else { made }(&self.server.root, place).map_err(refused)?;
+        let excluded = Excluded::new(&wishes.exclude).map_err(|_| out_of_step())?;
+        let hub = &self.talk.hub;
+        let arrival = Arrival::new(top, clobber, terms, (wishes, excluded), Named::There, hub);
+        let mut arrival = arrival.map_err(refused)?;
         let slots = slots.insert(Arc::new(self.slots(Access::REMOTE_WRITE)?));
         self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
         let (mut octets, mut offset) = (vec![0; SLOT], 0);
@@ -64,7 +73,7 @@ impl Client<'_> {
         &mut self,
         paths: &[String],
         depth: Depth,
-        terms: Terms,
+        (wishes, terms): (Wishes, Terms),
         slots: &mut Memory,
     ) -> Result<Served, Failure> {
         if paths.is_empty() || paths.iter().map(String::len).sum::<usize>() > MAX_NAMES {
@@ -73,17 +82,19 @@ impl Client<'_> {
         let slots = slots.insert(Arc::new(self.slots(Access::REMOTE_READ)?));
         self.talk.say(&ToClient::Tree { window: Window::of(slots) })?;
         let pipe = GivePipe::new(&mut self.talk, slots, self.server.idle);
-        let mut departure = Departure::new(pipe, depth, terms, Named::There);
-        for path in paths {
-            let path = path.trim_end_matches('/');
-            let place = if path.is_empty() { "." } else { path };
-            inside(place).map_err(refused)?;
-            let name = match place.rsplit('/').next() {
-                None | Some(".") => "",
-                Some(name) => name,
-            };
-            let open = |flags| self.server.root.beneath(place, flags);
+        let excluded = Excluded::new(&wishes.exclude).map_err(|_| out_of_step())?;
+        let (closing, closes) = (wishes.closing, closes(depth, &wishes, terms));
+        let mut departure = Departure::new(pipe, depth, terms, (wishes, excluded), Named::There);
+        let root = &self.server.root;
+        for path in if closing { &[] } else { paths } {
+            let (name, place) = name_and_place(path).map_err(refused)?;
+            let open = |flags| root.beneath(place, flags);
             departure.add(name.as_bytes(), place, open).await.map_err(refused)?;
+        }
+        for path in if closes { paths } else { &[] } {
+            let (name, place) = name_and_place(path).map_err(refused)?;
+            let open = |flags| root.beneath(place, flags);
+            departure.close(name.as_bytes(), open).await.map_err(refused)?;
         }
         let (_, _, counts) = departure.finish().await.map_err(refused)?;
         let ToServer::Same = self.hear().await? else { return Err(out_of_step()) };
@@ -112,20 +123,56 @@ async fn alive(talk: &mut Talk) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens the directory into which files go, and makes it if need be.
-fn made(root: &Root, path: &str) -> Result<std::os::fd::OwnedFd, FileError> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+/// Returns whether a connection does what comes behind all files: one of several does not.
+fn closes(depth: Depth, wishes: &Wishes, terms: Terms) -> bool {
+    depth.recursive && !depth.names_only && (wishes.closing || terms.share.is_none())
+}
+
+/// Returns the name by which a path goes to the client, and its place in the served directory. The
+/// contents of a directory, whose path ends with a slash, go without its name.
+fn name_and_place(path: &str) -> Result<(&str, &str), FileError> {
+    let place = path.trim_end_matches('/');
+    let place = if place.is_empty() { "." } else { place };
+    inside(place)?;
+    let name = match place.rsplit('/').next() {
+        None | Some(".") => "",
+        Some(_) if path.ends_with('/') => "",
+        Some(name) => name,
+    };
+    Ok((name, place))
+}
+
+const DIRECTORY: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+
+/// Finds the directory into which files would go. The one above it exists.
+fn found(root: &Root, path: &str) -> Result<Top, FileError> {
     let place = if path.is_empty() { "." } else { path };
     inside(place)?;
-    let opened = match root.beneath(place, flags) {
+    match root.beneath(place, DIRECTORY) {
+        Ok(dir) => Ok(Top { dir, is_new: false, is_missing: false }),
+        Err(Errno::ENOENT) => Ok(Top { dir: root.spot(place)?.dir, is_new: false, is_missing: true }),
+        Err(error) => Err(FileError::new(path, error)),
+    }
+}
+
+/// Opens the directory into which files go, and makes it if need be.
+fn made(root: &Root, path: &str) -> Result<Top, FileError> {
+    let mut is_new = false;
+    let place = if path.is_empty() { "." } else { path };
+    inside(place)?;
+    let opened = match root.beneath(place, DIRECTORY) {
         Err(Errno::ENOENT) => {
             let spot = root.spot(place)?;
             match mkdirat(&spot.dir, &*spot.name, Mode::from_bits_truncate(0o777)) {
-                Ok(()) | Err(Errno::EEXIST) => root.beneath(place, flags),
-                Err(error) => Err(error),
+                Err(error) if error != Errno::EEXIST => Err(error),
+                made => {
+                    is_new = made.is_ok();
+                    root.beneath(place, DIRECTORY)
+                }
             }
         }
         opened => opened,
     };
-    opened.map_err(|error| FileError::new(path, error))
+    let dir = opened.map_err(|error| FileError::new(path, error))?;
+    Ok(Top { dir, is_new, is_missing: false })
 }

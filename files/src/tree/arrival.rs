@@ -1,5 +1,6 @@
 //! A tree that arrives: directories are made, and each file gets its name once it is complete.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -12,18 +13,22 @@ use rddp_command::failure::Failure;
 
 use super::arriving::{Arriving, Contents};
 use super::below::{beneath, has_begun, kind};
-use super::departure::Named;
+use super::counts::{Counts, Named};
+use super::exclude::Excluded;
 use super::left_out::{LeftOut, What};
 use super::record::{Attributes, Left, Name, Record, RecordError};
 use super::refused::{Refused, Sent, There};
+use super::removed::Compared;
 use super::short::Short;
 use super::unread::complain_unread;
 use super::wanted::Wanted;
 use super::widened::{Widened, set_dir_mode};
+use super::would::{Would, tell_would};
 use crate::files::{FileError, PART, Spot};
-use crate::partial::{Clobber, Last, Partial, is_there, replaces};
-use crate::protocol::{BEGUN, OFFERS, Terms, Want, out_of_step};
+use crate::partial::{Clobber, Last, Partial, is_same, is_there, replaces};
+use crate::protocol::{BEGUN, OFFERS, Removed, Terms, Want, out_of_step};
 use crate::tasks::Hub;
+use crate::wishes::Wishes;
 
 /// Octets of a file that is worth resuming. What has arrived of a shorter one is removed when the
 /// transfer ends early.
@@ -32,18 +37,28 @@ const WORTH_RESUMING: u64 = 1 << 20;
 /// The directory into which a tree arrives. No symbolic link below it is followed.
 pub(crate) struct Arrival {
     hub: Rc<Hub>,
-    top: OwnedFd,
+    pub(super) top: OwnedFd,
+    /// This transfer has made the uppermost directory.
+    top_is_new: bool,
+    /// The uppermost directory is not there, and nothing is to be changed.
+    pub(super) is_missing: bool,
     /// The directory of the last file, by its path.
     dir: (OsString, Rc<OwnedFd>),
     /// The name of a short file that is not complete; at most one exists at a time.
-    part: OsString,
-    clobber: Clobber,
+    pub(super) part: OsString,
+    pub(super) clobber: Clobber,
     /// The place where it is said what is refused.
-    named: Named,
-    refused: Refused,
-    widened: Widened,
+    pub(super) named: Named,
+    pub(super) refused: Refused,
+    pub(super) widened: Widened,
     terms: Terms,
+    pub(super) wishes: Wishes,
+    pub(super) excluded: Excluded,
     wanted: Wanted,
+    /// The directory that is compared with the sender's.
+    pub(super) compared: Option<Compared>,
+    /// Entries that were removed since the sender has asked.
+    pub(super) removed: VecDeque<Removed>,
     /// Files of the last offers that had begun to arrive before, by their names.
     begun: Vec<(Vec<u8>, Partial)>,
     file: Option<Arriving>,
@@ -52,27 +67,13 @@ pub(crate) struct Arrival {
     pub(crate) counts: Counts,
 }
 
-/// The files that have arrived, and their octets.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) files: u64,
-    pub(crate) octets: u64,
-    /// Octets that have moved: those of files but for holes.
-    pub(crate) carried: u64,
-    pub(crate) replaced: u64,
-    /// Files that stay as they are because the user asked for it, and entries in whose place is
-    /// something else.
-    pub(crate) kept: u64,
-    pub(crate) conflicts: u64,
-    /// Files that the receiver had already.
-    pub(crate) unchanged: u64,
-}
-
-impl Counts {
-    /// Returns the number of files that the receiver has.
-    pub(crate) fn there(&self) -> u64 {
-        self.files + self.unchanged
-    }
+/// The directory into which a tree goes.
+pub(crate) struct Top {
+    pub(crate) dir: OwnedFd,
+    /// This transfer has made it.
+    pub(crate) is_new: bool,
+    /// The directory is not there: this is the one above it, and nothing is to be changed.
+    pub(crate) is_missing: bool,
 }
 
 impl Drop for Arrival {
@@ -95,9 +96,10 @@ pub(crate) enum Taken {
 
 impl Arrival {
     pub(crate) fn new(
-        top: OwnedFd,
+        Top { dir: top, is_new: top_is_new, is_missing }: Top,
         clobber: Clobber,
         terms: Terms,
+        (wishes, excluded): (Wishes, Excluded),
         named: Named,
         hub: &Rc<Hub>,
     ) -> Result<Self, FileError> {
@@ -109,6 +111,8 @@ impl Arrival {
         Ok(Arrival {
             hub: hub.clone(),
             top,
+            top_is_new,
+            is_missing,
             dir: (OsString::new(), Rc::new(dir)),
             part,
             clobber,
@@ -116,7 +120,11 @@ impl Arrival {
             refused: Refused::default(),
             widened: Widened::default(),
             terms,
+            wishes,
+            excluded,
             wanted: Wanted::default(),
+            compared: None,
+            removed: VecDeque::new(),
             begun: Vec::new(),
             file: None,
             left_out: LeftOut::default(),
@@ -156,7 +164,18 @@ impl Arrival {
                     }
                     self.consider(name, attributes, size, tick).await?;
                 }
-                (Record::Ask, None) if rest.is_empty() => return Ok(Taken::Asked(self.wanted.take())),
+                (Record::Ask, None) if rest.is_empty() => {
+                    let mut want = self.wanted.take();
+                    self.tell_of_removed(&mut want);
+                    return Ok(Taken::Asked(want));
+                }
+                (Record::Link { name, attributes, target }, None) => {
+                    self.make_link(name, attributes, target)?;
+                }
+                (Record::Top(attributes), None) => self.has_top(attributes),
+                (Record::Listed(name), None) => self.compare(name)?,
+                (Record::Entry(name), None) => self.keep(name, tick).await?,
+                (Record::Closed { name, attributes }, None) => self.close(name, attributes, tick).await?,
                 (Record::Resume { name, attributes, size, from }, None) => {
                     self.file = Some(self.resume(name, attributes, size, from)?);
                 }
@@ -180,6 +199,9 @@ impl Arrival {
         tick: impl FnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {
         self.widened.restore(&self.top);
+        if self.wishes.no_sync || self.wishes.dry_run {
+            return Ok(());
+        }
         let wrong = |error: std::io::Error| FileError::new(".", error);
         // A descriptor of `O_PATH` cannot be synced.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -188,25 +210,56 @@ impl Arrival {
         synced.unwrap_or(Err(Errno::EAGAIN)).map_err(|error| wrong(error.into()))
     }
 
-    /// Makes a directory, unless it exists, and sets its permissions.
-    fn make_dir(&mut self, name: Name<'_>, attributes: Attributes) -> Result<(), FileError> {
+    /// Returns the number of the next directory or link.
+    pub(super) fn numbered(&mut self) -> Result<usize, FileError> {
         let number = self.wanted.has_dir();
         if number >= OFFERS && self.named == Named::There {
             return Err(FileError::Stopped(out_of_step()));
         }
+        Ok(number)
+    }
+
+    /// Gives the uppermost directory the permissions of the one whose contents are sent, if it was
+    /// made for them. Others may still write to it.
+    fn has_top(&self, attributes: Attributes) {
+        if self.top_is_new {
+            // One of a file system without permissions stays as it is.
+            let _ = set_dir_mode(&self.top, attributes.mode | 0o700);
+        }
+    }
+
+    /// Makes a directory, unless it exists, and sets its permissions.
+    fn make_dir(&mut self, name: Name<'_>, attributes: Attributes) -> Result<(), FileError> {
+        let number = self.numbered()?;
         if self.refused.is_below(name.octets()) {
             return Ok(());
         }
         let (parent, last) = name.split();
-        let dir = self.writable(parent, name)?;
+        let Some(dir) = self.found(parent, name)? else {
+            self.would_make(name, number, Sent::Directory);
+            return Ok(());
+        };
         let wrong = |error: Errno| FileError::new(&name.shown(), error);
-        match mkdirat(&*dir, last, Mode::S_IRWXU) {
+        let made = if self.wishes.dry_run {
+            kind(&dir, last).map_or_else(Err, |_| Err(Errno::EEXIST))
+        } else {
+            self.widened.widen(&self.top, &dir, parent);
+            mkdirat(&*dir, last, Mode::S_IRWXU)
+        };
+        match made {
             Ok(()) => {}
+            Err(Errno::ENOENT) if self.wishes.dry_run => {
+                self.would_make(name, number, Sent::Directory);
+                return Ok(());
+            }
             Err(Errno::EEXIST) => match kind(&dir, last).map_err(wrong)? {
                 SFlag::S_IFDIR => {}
-                there => return self.refuse_dir(name, number, There::of(there)),
+                there => return self.refuse_entry(name, number, Sent::Directory, There::of(there)),
             },
             Err(error) => return Err(wrong(error)),
+        }
+        if self.wishes.dry_run {
+            return Ok(());
         }
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         openat(&*dir, last, flags, Mode::empty())
@@ -214,15 +267,39 @@ impl Arrival {
             .map_err(wrong)
     }
 
-    fn refuse_dir(&mut self, name: Name<'_>, number: usize, there: There) -> Result<(), FileError> {
+    /// Notes a directory or a link that would be made.
+    pub(super) fn would_make(&mut self, name: Name<'_>, number: usize, sent: Sent) {
+        match self.named {
+            Named::There => self.wanted.would_make(number),
+            Named::Here { .. } if sent == Sent::Link => tell_would(Would::Link, name.octets()),
+            Named::Here { .. } if self.tells() => tell_would(Would::Make, name.octets()),
+            Named::Here { .. } => {}
+        }
+    }
+
+    /// Returns whether this connection tells what all of several see.
+    fn tells(&self) -> bool {
+        self.terms.share.is_none_or(|share| share.number == 0)
+    }
+
+    /// Refuses a directory or a link, in whose place something else stays.
+    pub(super) fn refuse_entry(
+        &mut self,
+        name: Name<'_>,
+        number: usize,
+        sent: Sent,
+        there: There,
+    ) -> Result<(), FileError> {
         match self.named {
             Named::There => self.wanted.refuses_dir(number, there),
-            Named::Here { .. } if self.terms.share.is_none_or(|share| share.number == 0) => {
-                self.counts.refused(name, Sent::Directory, there);
+            Named::Here { .. } if sent == Sent::Link || self.tells() => {
+                self.counts.refused(name, sent, there);
             }
             Named::Here { .. } => {}
         }
-        self.refused.add_dir(name);
+        if sent == Sent::Directory {
+            self.refused.add_dir(name);
+        }
         Ok(())
     }
 
@@ -251,7 +328,10 @@ impl Arrival {
             return Ok(());
         }
         let (path, last) = name.split();
-        let dir = self.directory(path, name)?;
+        let Some(dir) = self.found(path, name)? else {
+            self.would_take(name, size);
+            return Ok(());
+        };
         self.widened.join(&self.top, &dir, path);
         let there = kind(&dir, last).or_else(|error| match error {
             Errno::EACCES => {
@@ -262,7 +342,8 @@ impl Arrival {
         });
         match there {
             Ok(SFlag::S_IFREG) => {
-                if !self.terms.again && is_there(&dir, last, attributes.last(size)) {
+                let is_same = if self.wishes.dry_run { is_same } else { is_there };
+                if !self.terms.again && is_same(&dir, last, attributes.last(size)) {
                     self.wanted.same();
                     self.counts.unchanged += 1;
                     return Ok(());
@@ -275,6 +356,10 @@ impl Arrival {
             Err(Errno::ENOENT) => {}
             Err(error) => return Err(FileError::new(&name.shown(), error)),
         }
+        if self.wishes.dry_run {
+            self.would_take(name, size);
+            return Ok(());
+        }
         let mut begun = None;
         if size >= WORTH_RESUMING && self.begun.len() < BEGUN && has_begun(&dir, last, size) {
             let dir = self.writable(path, name)?;
@@ -286,6 +371,19 @@ impl Arrival {
         }
         self.wanted.wants(begun);
         Ok(())
+    }
+
+    /// Notes a file that would be sent.
+    fn would_take(&mut self, name: Name<'_>, size: u64) {
+        match self.named {
+            Named::There => self.wanted.wants(None),
+            Named::Here { .. } => {
+                self.wanted.same();
+                self.counts.files += 1;
+                self.counts.octets += size;
+                tell_would(Would::Send, name.octets());
+            }
+        }
     }
 
     async fn partial(&self, dir: &OwnedFd, name: &OsStr) -> Result<Partial, FileError> {
@@ -359,6 +457,18 @@ impl Arrival {
         let dir = self.directory(path, name)?;
         self.widened.widen(&self.top, &dir, path);
         Ok(dir)
+    }
+
+    /// Returns the directory with this path, `name`'s. `None` where it would have been made, if
+    /// something was to be changed.
+    pub(super) fn found(&mut self, path: &OsStr, name: Name<'_>) -> Result<Option<Rc<OwnedFd>>, FileError> {
+        if self.is_missing {
+            return Ok(None);
+        }
+        match self.directory(path, name) {
+            Err(FileError::NoDirectory(_)) if self.wishes.dry_run => Ok(None),
+            found => found.map(Some),
+        }
     }
 
     /// Returns the directory with this path, `name`'s.

@@ -15,8 +15,10 @@ use rddp_command::units::{about, rate};
 use rddp_rnic::Rnic;
 use serde::Serialize;
 
-use super::arrival::{Arrival, Counts, Taken};
-use super::departure::{Departure, Depth, Named};
+use super::arrival::{Arrival, Taken, Top};
+use super::counts::{Counts, Named};
+use super::departure::{Departure, Depth};
+use super::exclude::Excluded;
 use super::left_out::{LeftOut, What};
 use super::pipe::{GetPipe, PutPipe};
 use super::record::Left;
@@ -32,6 +34,7 @@ use crate::talk::Talk;
 use crate::target::STANDARD;
 use crate::tasks::Hub;
 use crate::token::Token;
+use crate::wishes::Wishes;
 
 /// Octets of a file below which their number says more than their octets.
 const SHORT: u64 = 64 << 10;
@@ -56,6 +59,13 @@ struct Summary {
     left_out: BTreeMap<What, u64>,
     /// Files and directories that could not be read.
     failed: u64,
+    /// Symbolic links that are there, new or old.
+    links: u64,
+    /// Entries that the sender does not have: those that were removed, and those that could not be.
+    removed: u64,
+    not_removed: u64,
+    /// Nothing was changed: the others are what would be.
+    dry_run: bool,
     seconds: f64,
     bytes_per_s: f64,
     /// The checksum of the octets.
@@ -67,8 +77,20 @@ struct Command<'a> {
     remote: RemoteFile<'a>,
     recursive: bool,
     options: &'a Options,
+    excluded: Excluded,
     token: Option<Token>,
     progress: Progress,
+}
+
+/// The part of a command that one connection carries out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    All,
+    Share(Share),
+    /// The end, behind all shares. Nothing is removed where not all could be read.
+    Closing {
+        all_read: bool,
+    },
 }
 
 /// The share of one connection that has been moved.
@@ -91,10 +113,10 @@ pub(crate) fn put(
             Failure::usage("standard input (-) goes alone").remedy("write ./- for a file of this name")
         );
     }
-    let names = locals.iter().map(|local| last_part(local)).collect::<Result<Vec<_>, _>>()?;
+    let names = locals.iter().map(|local| name_of(local)).collect::<Result<Vec<_>, _>>()?;
     differ(&names)?;
     let command = Command::new(RemoteFile::parse(remote)?, recursive, options)?;
-    command.carry_out(async |hub, share| command.put(locals, hub, share).await)
+    command.carry_out(async |hub, part| command.put(locals, hub, part).await)
 }
 
 pub(crate) fn get(
@@ -107,12 +129,12 @@ pub(crate) fn get(
         return Err(Failure::usage("only one file can go to standard output"));
     }
     let (remote, paths) = names(remotes)?;
-    let last = |path: &String| path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+    let last = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
     differ(&paths.iter().map(last).collect::<Vec<_>>())?;
     let command = Command::new(remote, recursive, options)?;
-    let is_new = made(local).map_err(failed)?;
-    let got = command.carry_out(async |hub, share| command.get(&paths, local, hub, share).await);
-    if got.is_err() && is_new {
+    let place = if options.dry_run { missing(local) } else { made(local) }.map_err(failed)?;
+    let got = command.carry_out(async |hub, part| command.get(&paths, (local, place), hub, part).await);
+    if got.is_err() && place == Place::New {
         // With something in it, it stays.
         let _ = std::fs::remove_dir(local);
     }
@@ -122,39 +144,59 @@ pub(crate) fn get(
 impl<'a> Command<'a> {
     fn new(remote: RemoteFile<'a>, recursive: bool, options: &'a Options) -> Result<Self, Failure> {
         let (token, progress) = (options.token()?, Progress::of_tree(remote.path));
-        Ok(Command { remote, recursive, options, token, progress })
+        let excluded = Excluded::new(&options.exclude).map_err(Failure::usage)?;
+        if options.delete && !recursive {
+            return Err(Failure::usage("--delete is for directories").remedy("--recursive, too"));
+        }
+        Ok(Command { remote, recursive, options, excluded, token, progress })
     }
 
     /// Carries the command out, each share of it in a thread, and prints the result.
     fn carry_out(
         &self,
-        work: impl AsyncFn(&Rc<Hub>, Option<Share>) -> Result<Moved, Failure> + Sync,
+        work: impl AsyncFn(&Rc<Hub>, Part) -> Result<Moved, Failure> + Sync,
     ) -> Result<(), Failure> {
         let of = self.options.parallel;
-        let one = |share| {
+        let one = |part| {
             let hub = Hub::new(&Rnic::open()?)?;
             let moved = || self.progress.octets();
-            patiently(self.options.retry, moved, || hub.run(work(&hub, share))?).map_err(resumable)
+            patiently(self.options.retry, moved, || hub.run(work(&hub, part))?).map_err(resumable)
         };
         let moved = match of {
-            1 => vec![one(None)],
+            1 => vec![one(Part::All)],
             of => std::thread::scope(|scope| {
                 let one = &one;
-                let shares = (0..of).map(|number| Some(Share { number, of }));
+                let shares = (0..of).map(|number| Part::Share(Share { number, of }));
                 let threads: Vec<_> = shares.map(|share| scope.spawn(move || one(share))).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
             }),
         };
-        let moved = moved.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let mut moved = moved.into_iter().collect::<Result<Vec<_>, _>>()?;
+        if of > 1 && self.recursive {
+            let all_read = moved.iter().all(|moved| moved.left.failed == 0);
+            moved.push(one(Part::Closing { all_read })?);
+        }
         let mut left_out = LeftOut::new(self.options.skip_special);
         moved.iter().for_each(|moved| left_out.add(&moved.left_out));
-        summary(&moved, &left_out, &self.progress).print(self.options.json, &left_out)
+        let mut summary = summary(&moved, &left_out, &self.progress);
+        summary.dry_run = self.options.dry_run;
+        summary.print(self.options.json, &left_out)
     }
 
-    fn connect(&self, hub: &Rc<Hub>, share: Option<Share>) -> Result<(Server, Terms), Failure> {
-        let server = self.remote.connect(self.options.asks(self.token.as_ref()), hub)?;
-        let (check, again) = (self.options.check, self.options.again);
-        Ok((server, Terms { check, again, share, ..Terms::default() }))
+    fn connect(&self, hub: &Rc<Hub>, part: Part) -> Result<(Server, Wishes, Terms), Failure> {
+        let options = self.options;
+        let server = self.remote.connect(options.asks(self.token.as_ref()), hub)?;
+        let (check, again) = (options.check, options.again);
+        let share = if let Part::Share(share) = part { Some(share) } else { None };
+        let wishes = Wishes {
+            links: options.links,
+            exclude: options.exclude.clone(),
+            delete: options.delete && part != Part::Closing { all_read: false },
+            dry_run: options.dry_run,
+            no_sync: options.no_sync,
+            closing: matches!(part, Part::Closing { .. }),
+        };
+        Ok((server, wishes, Terms { check, again, share, ..Terms::default() }))
     }
 
     /// Returns the limit of octets a second of one connection.
@@ -162,21 +204,30 @@ impl<'a> Command<'a> {
         self.options.limit.map(|limit| (limit / u64::from(self.options.parallel)).max(1))
     }
 
-    async fn put(&self, locals: &[PathBuf], hub: &Rc<Hub>, share: Option<Share>) -> Result<Moved, Failure> {
+    async fn put(&self, locals: &[PathBuf], hub: &Rc<Hub>, part: Part) -> Result<Moved, Failure> {
         let (options, path) = (self.options, self.remote.path.to_owned());
-        let (mut server, terms) = self.connect(hub, share)?;
+        let (mut server, wishes, terms) = self.connect(hub, part)?;
         let talk = &mut server.talk;
-        talk.ask(&ToServer::PutTree { path, no_clobber: options.no_clobber, terms })?;
+        let no_clobber = options.no_clobber;
+        talk.ask(&ToServer::PutTree { path, no_clobber, wishes: wishes.clone(), terms })?;
         let window = window(talk, options).await?;
         let pipe = PutPipe::new(talk, window, &self.progress, self.limit(), options.timeout)?;
         let depth = Depth { recursive: self.recursive, names_only: false };
         let named = Named::Here { skip_special: options.skip_special };
-        let mut departure = Departure::new(pipe, depth, terms, named);
-        for local in locals {
-            let shown = local.display().to_string();
-            let name = last_part(local)?;
-            let open = |flags| open(local, flags, Mode::empty());
-            departure.add(&name, &shown, open).await.map_err(failed)?;
+        let mut departure = Departure::new(pipe, depth, terms, (wishes, self.excluded.clone()), named);
+        if !matches!(part, Part::Closing { .. }) {
+            for local in locals {
+                let shown = local.display().to_string();
+                let name = name_of(local)?;
+                let open = |flags| open(local, flags, Mode::empty());
+                departure.add(&name, &shown, open).await.map_err(failed)?;
+            }
+        }
+        if self.recursive && !matches!(part, Part::Share(_)) {
+            for local in locals {
+                let open = |flags| open(local, flags, Mode::empty());
+                departure.close(&name_of(local)?, open).await.map_err(failed)?;
+            }
         }
         let (left, left_out, counts) = departure.finish().await.map_err(failed)?;
         let ToClient::Same = talk.hear(options.timeout).await? else { return Err(out_of_step()) };
@@ -187,20 +238,23 @@ impl<'a> Command<'a> {
     async fn get(
         &self,
         paths: &[String],
-        local: &Path,
+        (local, place): (&Path, Place),
         hub: &Rc<Hub>,
-        share: Option<Share>,
+        part: Part,
     ) -> Result<Moved, Failure> {
         let options = self.options;
-        let top = directory(local).map_err(failed)?;
-        let (mut server, terms) = self.connect(hub, share)?;
+        let (is_new, is_missing) = (place == Place::New, place == Place::Missing);
+        let dir = if is_missing { above(local) } else { local };
+        let top = Top { dir: directory(dir).map_err(failed)?, is_new, is_missing };
+        let (mut server, wishes, terms) = self.connect(hub, part)?;
         let named = Named::Here { skip_special: options.skip_special };
         let clobber = Clobber::unless(options.no_clobber);
-        let mut arrival = Arrival::new(top, clobber, terms, named, hub).map_err(failed)?;
+        let asked = (wishes.clone(), self.excluded.clone());
+        let mut arrival = Arrival::new(top, clobber, terms, asked, named, hub).map_err(failed)?;
         arrival.left_out = LeftOut::new(options.skip_special);
         let (paths, recursive) = (paths.to_owned(), self.recursive);
         let talk = &mut server.talk;
-        talk.ask(&ToServer::GetTree { paths, recursive, names_only: false, terms })?;
+        talk.ask(&ToServer::GetTree { paths, recursive, names_only: false, wishes, terms })?;
         let window = window(talk, options).await?;
         let mut pipe = GetPipe::new(talk, window, options.timeout)?;
         let (mut octets, mut kept) = (0, Vec::new());
@@ -249,6 +303,14 @@ pub(super) fn all_read(failed: u64) -> Result<(), Failure> {
         .remedy("see to the names above, and repeat the command: what has arrived is not sent again"))
 }
 
+/// Fails if not all could be removed.
+fn all_removed(not_removed: u64) -> Result<(), Failure> {
+    if not_removed == 0 {
+        return Ok(());
+    }
+    Err(Failure::failed(format!("{not_removed} could not be removed")).remedy("see to the names above"))
+}
+
 /// Fails if something else stays in the place of an entry.
 fn no_conflict(conflicts: u64) -> Result<(), Failure> {
     if conflicts == 0 {
@@ -265,8 +327,12 @@ async fn window(talk: &mut Talk, options: &Options) -> Result<Window, Failure> {
     }
 }
 
-/// Returns the name under which a file or directory goes to the other end.
-fn last_part(local: &Path) -> Result<Vec<u8>, Failure> {
+/// Returns the name under which a file or directory goes to the other end: none for the contents
+/// of a directory, which ends with a slash.
+fn name_of(local: &Path) -> Result<Vec<u8>, Failure> {
+    if local.as_os_str().as_bytes().ends_with(b"/") {
+        return Ok(Vec::new());
+    }
     if let Some(name) = local.file_name() {
         return Ok(name.as_bytes().to_vec());
     }
@@ -283,6 +349,10 @@ fn differ(names: &[impl AsRef<[u8]>]) -> Result<(), Failure> {
         None => Ok(()),
         Some(twice) => {
             let name = String::from_utf8_lossy(twice);
+            if name.is_empty() {
+                return Err(Failure::usage("the contents of two directories could replace each other")
+                    .remedy("use a command for each"));
+            }
             Err(Failure::usage(format!("two of them are called {name:?}, and would replace each other"))
                 .remedy("use a command for each, with destinations of their own"))
         }
@@ -305,14 +375,35 @@ fn names(remotes: &[String]) -> Result<(RemoteFile<'_>, Vec<String>), Failure> {
     Ok((first.clone(), paths))
 }
 
-/// Makes the local directory into which files go, if need be. Returns whether it did.
-fn made(local: &Path) -> Result<bool, FileError> {
+/// The local directory into which files go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    New,
+    Old,
+    /// One that would be made, if something was to be changed.
+    Missing,
+}
+
+/// Makes the local directory into which files go, if need be.
+fn made(local: &Path) -> Result<Place, FileError> {
     match nix::unistd::mkdir(local, Mode::from_bits_truncate(0o777)) {
-        Ok(()) => Ok(true),
-        Err(Errno::EEXIST) => directory(local).map(|_| false),
+        Ok(()) => Ok(Place::New),
+        Err(Errno::EEXIST) => directory(local).map(|_| Place::Old),
         Err(Errno::ENOENT) => Err(FileError::NoDirectory(local.display().to_string())),
         Err(error) => Err(FileError::new(&local.display().to_string(), error)),
     }
+}
+
+/// Looks whether the local directory is there. The one above it is.
+fn missing(local: &Path) -> Result<Place, FileError> {
+    match directory(local) {
+        Err(FileError::NoDirectory(_)) => directory(above(local)).map(|_| Place::Missing),
+        found => found.map(|_| Place::Old),
+    }
+}
+
+fn above(local: &Path) -> &Path {
+    local.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Turns an error of a local file into a failure.
@@ -335,6 +426,10 @@ fn summary(moved: &[Moved], left_out: &LeftOut, progress: &Progress) -> Summary 
         skipped: sum(|moved| moved.left.skipped),
         left_out: left_out.counts(),
         failed: sum(|moved| moved.left.failed),
+        links: sum(|moved| moved.counts.links),
+        removed: sum(|moved| moved.counts.removed),
+        not_removed: sum(|moved| moved.counts.not_removed),
+        dry_run: false,
         seconds,
         bytes_per_s: if seconds > 0.0 { (carried as f64 / seconds).round() } else { 0.0 },
         checksum: moved[0].check,
@@ -344,7 +439,7 @@ fn summary(moved: &[Moved], left_out: &LeftOut, progress: &Progress) -> Summary 
 impl Summary {
     /// Prints the result. Fails if not all could be sent.
     fn print(&self, json: bool, left_out: &LeftOut) -> Result<(), Failure> {
-        let Summary { files, unchanged, kept, conflicts, failed, .. } = *self;
+        let Summary { files, unchanged, kept, conflicts, failed, links, removed, .. } = *self;
         if json {
             out::json(self);
         } else {
@@ -356,7 +451,18 @@ impl Summary {
                 }
                 _ => rate,
             };
-            say!("{}: {octets} in {seconds:.2} s, {rate}", count(files));
+            let would = if self.dry_run { "would be " } else { "" };
+            if self.dry_run {
+                say!("{}: {octets} would be sent", count(files));
+            } else {
+                say!("{}: {octets} in {seconds:.2} s, {rate}", count(files));
+            }
+            if links > 0 {
+                say!("symbolic links: {links}");
+            }
+            if removed > 0 {
+                say!("{removed} {would}removed, which the sender has not");
+            }
             if unchanged > 0 {
                 say!("{unchanged} unchanged: their size and time are the same at both ends");
             }
@@ -368,6 +474,9 @@ impl Summary {
                 say!("left out: {words}");
             }
         }
-        all_read(failed).and_then(|()| no_conflict(conflicts)).and_then(|()| left_out.all_sent())
+        all_read(failed)
+            .and_then(|()| no_conflict(conflicts))
+            .and_then(|()| all_removed(self.not_removed))
+            .and_then(|()| left_out.all_sent())
     }
 }

@@ -9,18 +9,21 @@ use std::rc::Rc;
 
 use nix::fcntl::OFlag;
 
-use super::arrival::Counts;
 use super::below::beneath;
+use super::counts::{Counts, Named};
+use super::exclude::Excluded;
 use super::left_out::{LeftOut, What};
 use super::pipe::Pipe;
 use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record, data_head};
 use super::refused::{Refused, Sent};
 use super::unread::{CHANGED, complain_unread, unread};
 use super::wanted::{Answer, Answers};
+use super::would::{Would, tell_would};
 use crate::checksum::{Check, Checksum, beginning};
 use crate::files::{FileError, PART};
 use crate::protocol::{Begun, OFFERS, SLOT, Share, Terms};
 use crate::source::{Version, extent, is_sparse, modified};
+use crate::wishes::Wishes;
 
 /// Files that the user names one by one, and that are open before they are offered.
 const MOST_OPEN: usize = 128;
@@ -45,24 +48,17 @@ pub(crate) struct Departure<P> {
     record: Vec<u8>,
     pub(super) depth: Depth,
     check: Check,
-    share: Option<Share>,
+    pub(super) share: Option<Share>,
+    pub(super) wishes: Wishes,
+    pub(super) excluded: Excluded,
     offered: Vec<Offered>,
-    /// Directories that were named since the other end was asked.
-    pub(super) dirs: Vec<Vec<u8>>,
+    /// Directories and links that were named since the other end was asked.
+    pub(super) dirs: Vec<(Vec<u8>, Sent)>,
     pub(super) refused: Refused,
-    left: Left,
+    pub(super) left: Left,
     left_out: LeftOut,
-    named: Named,
+    pub(super) named: Named,
     pub(crate) counts: Counts,
-}
-
-/// The place where it is said what could not be read, and what was left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
-    /// By this end, to its user, who may have asked for special files to be left out.
-    Here { skip_special: bool },
-    /// By the other end, which gets a record of each.
-    There,
 }
 
 /// A file that is offered, or about to be.
@@ -81,7 +77,13 @@ pub(super) enum Location {
 }
 
 impl<P: Pipe> Departure<P> {
-    pub(crate) fn new(pipe: P, depth: Depth, terms: Terms, named: Named) -> Self {
+    pub(crate) fn new(
+        pipe: P,
+        depth: Depth,
+        terms: Terms,
+        (wishes, excluded): (Wishes, Excluded),
+        named: Named,
+    ) -> Self {
         Departure {
             pipe,
             filled: 0,
@@ -89,6 +91,8 @@ impl<P: Pipe> Departure<P> {
             depth,
             check: terms.check,
             share: terms.share,
+            wishes,
+            excluded,
             offered: Vec::new(),
             dirs: Vec::new(),
             refused: Refused::default(),
@@ -123,6 +127,9 @@ impl<P: Pipe> Departure<P> {
                 open(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
                     .map_err(|error| wrong(error.into()))?;
             }
+            if name.is_empty() && !self.depth.names_only {
+                self.push(&Record::Top(attributes(&there))).await?;
+            }
             return self.walk(name, &top).await;
         }
         if !there.is_file() {
@@ -131,7 +138,7 @@ impl<P: Pipe> Departure<P> {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let file = File::from(open(flags).map_err(|error| wrong(error.into()))?);
         let name = Name::new(name).ok_or_else(|| FileError::Reserved(shown.to_owned()))?;
-        self.file(name, &there, Location::Open(file)).await?;
+        self.file(name, (attributes(&there), there.size()), Location::Open(file)).await?;
         // So few files are kept open.
         if self.offered.len() >= MOST_OPEN { self.settle().await } else { Ok(()) }
     }
@@ -194,13 +201,12 @@ impl<P: Pipe> Departure<P> {
     pub(super) async fn file(
         &mut self,
         name: Name<'_>,
-        there: &Metadata,
+        (attributes, size): (Attributes, u64),
         location: Location,
     ) -> Result<(), FileError> {
-        if self.share.is_some_and(|share| !is_in(share, name)) {
+        if self.is_for_others(name) {
             return Ok(());
         }
-        let (attributes, size) = (attributes(there), there.size());
         if self.depth.names_only {
             return self.push(&Record::File { name, attributes, size }).await;
         }
@@ -209,13 +215,18 @@ impl<P: Pipe> Departure<P> {
         self.settle_many().await
     }
 
+    /// Returns whether this goes over another of several connections.
+    pub(super) fn is_for_others(&self, name: Name<'_>) -> bool {
+        self.share.is_some_and(|share| !is_in(share, name))
+    }
+
     /// Asks the other end what it wants, once as much was offered as may be.
     pub(super) async fn settle_many(&mut self) -> Result<(), FileError> {
         if self.offered.len() + self.dirs.len() >= OFFERS { self.settle().await } else { Ok(()) }
     }
 
     /// Offers files, and sends those that the other end wants.
-    async fn settle(&mut self) -> Result<(), FileError> {
+    pub(super) async fn settle(&mut self) -> Result<(), FileError> {
         if self.offered.is_empty() && self.dirs.is_empty() {
             return Ok(());
         }
@@ -229,14 +240,27 @@ impl<P: Pipe> Departure<P> {
         let want = self.pipe.wanted().await.map_err(FileError::Stopped)?;
         let mut answers = Answers::new(want, offered.len(), dirs.len()).map_err(FileError::Stopped)?;
         for (number, there) in answers.refused_dirs() {
-            let Some(name) = Name::new(&dirs[number]) else { continue };
-            self.refused.add_dir(name);
-            if self.tells() {
-                self.counts.refused(name, Sent::Directory, there);
+            let (name, sent) = &dirs[number];
+            let Some(name) = Name::new(name) else { continue };
+            match sent {
+                Sent::Link => self.counts.links -= 1,
+                _ => self.refused.add_dir(name),
             }
+            if *sent == Sent::Link || self.tells() {
+                self.counts.refused(name, *sent, there);
+            }
+        }
+        for number in answers.made_dirs() {
+            let (name, sent) = &dirs[number];
+            tell_would(if *sent == Sent::Link { Would::Link } else { Would::Make }, name);
         }
         for file in offered {
             match (answers.next(), Name::new(&file.name)) {
+                (Answer::Wanted(_), _) if self.wishes.dry_run => {
+                    tell_would(Would::Send, &file.name);
+                    self.counts.files += 1;
+                    self.counts.octets += file.size;
+                }
                 (Answer::Wanted(begun), _) => self.transfer(file, begun).await?,
                 (Answer::Refused(there), Some(name)) => self.counts.refused(name, Sent::File, there),
                 (Answer::Same, _) if self.refused.is_below(&file.name) => {}
@@ -359,7 +383,7 @@ impl<P: Pipe> Departure<P> {
         if SLOT - self.filled < octets { self.flush().await } else { Ok(()) }
     }
 
-    async fn flush(&mut self) -> Result<(), FileError> {
+    pub(super) async fn flush(&mut self) -> Result<(), FileError> {
         self.pipe.send(self.filled).map_err(FileError::Stopped)?;
         self.filled = 0;
         self.pipe.hub().breathe().await;

@@ -1,9 +1,8 @@
 //! Entries of a tree that are not sent: named to the user of this end, and counted by kind.
 
 use std::collections::BTreeMap;
-use std::fs::FileType;
-use std::os::unix::fs::FileTypeExt;
 
+use nix::sys::stat::SFlag;
 use rddp_command::failure::{Failure, FailureKind, printable_name};
 use rddp_command::out::{self, complain};
 use serde::Serialize;
@@ -17,6 +16,7 @@ const NAMED: u64 = 20;
 pub(super) enum What {
     /// A kind that this end does not know, or that the server has not told.
     Other,
+    /// A symbolic link, where the user has asked for none.
     Link,
     Pipe,
     Socket,
@@ -25,19 +25,29 @@ pub(super) enum What {
     Incomplete,
     /// A file or directory whose path has more octets than can be sent.
     LongPath,
+    /// A symbolic link that may lead out of the tree.
+    LinkOut,
 }
 
 impl What {
-    const ALL: [What; 7] =
-        [What::Other, What::Link, What::Pipe, What::Socket, What::Device, What::Incomplete, What::LongPath];
+    const ALL: [What; 8] = [
+        What::Other,
+        What::Link,
+        What::Pipe,
+        What::Socket,
+        What::Device,
+        What::Incomplete,
+        What::LongPath,
+        What::LinkOut,
+    ];
 
     /// Returns the kind of what is neither a regular file nor a directory.
-    pub(super) fn of(kind: FileType) -> Self {
+    pub(super) fn of(kind: SFlag) -> Self {
         match kind {
-            kind if kind.is_symlink() => What::Link,
-            kind if kind.is_fifo() => What::Pipe,
-            kind if kind.is_socket() => What::Socket,
-            kind if kind.is_block_device() || kind.is_char_device() => What::Device,
+            SFlag::S_IFLNK => What::Link,
+            SFlag::S_IFIFO => What::Pipe,
+            SFlag::S_IFSOCK => What::Socket,
+            SFlag::S_IFBLK | SFlag::S_IFCHR => What::Device,
             _ => What::Other,
         }
     }
@@ -64,6 +74,9 @@ impl What {
                  which one that was killed has left, once none is running; or --skip-special"
             }
             What::LongPath => "send the directories that are so deep as trees of their own",
+            What::LinkOut => {
+                "--links all if they are to be made as they are, --skip-special if not; -v names all of them"
+            }
             What::Link | What::Pipe | What::Socket | What::Device => {
                 "--skip-special if they are to be left out; -v names all of them"
             }
@@ -80,6 +93,7 @@ impl What {
             What::Device => ["device", "devices"],
             What::Incomplete => ["file that is not complete", "files that are not complete"],
             What::LongPath => ["path that is too long", "paths that are too long"],
+            What::LinkOut => ["symbolic link that leads out", "symbolic links that lead out"],
         }
     }
 }
@@ -138,7 +152,7 @@ impl LeftOut {
     }
 
     fn is_asked_for(&self, what: What) -> bool {
-        self.skip_special && what.is_special()
+        what == What::Link || self.skip_special && what.is_special()
     }
 
     /// Returns how many were left out that the user did not ask for.
@@ -181,8 +195,11 @@ mod tests {
     #[test]
     fn special_files_fail_unless_they_are_to_be_left_out() {
         for (what, skip_special, is_failure) in [
-            (What::Link, false, true),
-            (What::Link, true, false),
+            (What::Link, false, false),
+            (What::LinkOut, false, true),
+            (What::LinkOut, true, false),
+            (What::Pipe, false, true),
+            (What::Pipe, true, false),
             (What::LongPath, true, true),
             (What::Other, true, true),
         ] {
@@ -197,7 +214,7 @@ mod tests {
     fn each_reason_that_was_not_asked_for_has_its_remedy() {
         let how = |skip_special| {
             let mut left_out = LeftOut::new(skip_special);
-            [What::Link, What::Pipe, What::Incomplete, What::LongPath]
+            [What::Socket, What::Pipe, What::Incomplete, What::LongPath]
                 .iter()
                 .for_each(|what| left_out.note(b"name", *what));
             left_out.all_sent().unwrap_err().how().unwrap().to_owned()

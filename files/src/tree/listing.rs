@@ -20,6 +20,7 @@ use crate::protocol::{Terms, ToClient, ToServer, out_of_step};
 use crate::remote::{Asks, RemoteFile, Server};
 use crate::tasks::Hub;
 use crate::token::Token;
+use crate::wishes::Wishes;
 
 /// Prints the names and attributes of a tree, sorted.
 pub fn ls(args: &Listing) -> Result<(), Failure> {
@@ -34,8 +35,8 @@ async fn list_all(args: &Listing, hub: &Rc<Hub>) -> Result<(), Failure> {
     let asks = Asks { token: token.as_ref(), large: false, congestion: None, timeout };
     let Server { mut talk, .. } = remote.connect(asks, hub)?;
     let paths = vec![remote.path.to_owned()];
-    let terms = Terms::default();
-    talk.ask(&ToServer::GetTree { paths, recursive: args.recursive, names_only: true, terms })?;
+    let (recursive, wishes, terms) = (args.recursive, Wishes::default(), Terms::default());
+    talk.ask(&ToServer::GetTree { paths, recursive, names_only: true, wishes, terms })?;
     let ToClient::Tree { window } = talk.hear(timeout).await? else { return Err(out_of_step()) };
     let mut pipe = GetPipe::new(&mut talk, window, timeout)?;
     let mut kept = Vec::new();
@@ -60,9 +61,12 @@ fn list(chunk: &[u8], listed: &mut Vec<Listed>, left_out: &mut LeftOut) -> Resul
     while !rest.is_empty() {
         let (record, behind) = Record::parse(rest, Check::Crc32c).map_err(|_| out_of_step())?;
         rest = behind;
-        let (octets, attributes, size) = match record {
-            Record::Dir { name, attributes } => ([name.octets(), b"/"].concat(), attributes, 0),
-            Record::File { name, attributes, size } => (name.octets().to_vec(), attributes, size),
+        let (octets, attributes, size, link) = match record {
+            Record::Dir { name, attributes } => ([name.octets(), b"/"].concat(), attributes, 0, None),
+            Record::File { name, attributes, size } => (name.octets().to_vec(), attributes, size, None),
+            Record::Link { name, attributes, target } => {
+                (name.octets().to_vec(), attributes, target.len() as u64, Some(target))
+            }
             Record::End(left) if rest.is_empty() => return Ok(Some(left)),
             Record::Unread { name, errno } => {
                 complain_unread(name, errno);
@@ -78,7 +82,8 @@ fn list(chunk: &[u8], listed: &mut Vec<Listed>, left_out: &mut LeftOut) -> Resul
         let name = String::from_utf8_lossy(&octets).into_owned();
         let is_utf8 = name.as_bytes() == octets;
         let name_hex = (!is_utf8).then(|| octets.iter().map(|octet| format!("{octet:02x}")).collect());
-        listed.push(Listed { name, name_hex, mode, modified, octets: size });
+        let link = link.map(|target| String::from_utf8_lossy(target).into_owned());
+        listed.push(Listed { name, name_hex, mode, modified, octets: size, link });
     }
     Ok(None)
 }
@@ -94,6 +99,9 @@ struct Listed {
     /// Seconds since 1970.
     modified: i64,
     octets: u64,
+    /// The target of a symbolic link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<String>,
 }
 
 impl Listed {
@@ -108,7 +116,10 @@ impl Listed {
             return out::json(self);
         }
         let Listed { mode, octets, .. } = self;
-        let (time, name) = (utc(self.modified), printable_name(&self.name));
+        let (time, mut name) = (utc(self.modified), printable_name(&self.name));
+        if let Some(target) = &self.link {
+            name = format!("{name} -> {}", printable_name(target));
+        }
         say!("{mode:04o} {octets:>14} {time} {name}");
     }
 }

@@ -6,9 +6,14 @@
 //! | `departure`, `walk` | walks a tree, and packs it |
 //! | `arrival`, `arriving`, `short` | unpacks it, below one directory |
 //! | `below` | what is below a directory, by paths that follow no symbolic link |
-//! | `left_out` | what is not sent: links, pipes, long paths |
+//! | `links` | symbolic links |
+//! | `exclude` | patterns of what is left out |
+//! | `counts` | what has moved, and who names the rest |
+//! | `left_out` | what is not sent: pipes, long paths, links that lead out |
 //! | `refused` | what is not taken: something else is in its place |
 //! | `widened` | directories that the receiver may not write to by their permissions |
+//! | `closing`, `removed` | the end: times of directories, and what is removed |
+//! | `would` | what would happen, for `--dry-run` |
 //! | `unread` | what could not be read, in words |
 //! | `wanted` | which of the offered files the receiver wants |
 //! | `pipe` | chunks, by the client's Writes or Reads |
@@ -19,20 +24,28 @@ mod arrival;
 mod arriving;
 mod below;
 mod client;
+mod closing;
+mod counts;
 mod departure;
+mod exclude;
 mod left_out;
+mod links;
 mod listing;
 mod pipe;
 mod record;
 mod refused;
+mod removed;
 mod short;
 mod unread;
 mod walk;
 mod wanted;
 mod widened;
+mod would;
 
-pub(super) use self::arrival::{Arrival, Counts, Taken};
+pub(super) use self::arrival::{Arrival, Taken, Top};
 pub(super) use self::client::{get, put};
-pub(super) use self::departure::{Departure, Depth, Named};
+pub(super) use self::counts::{Counts, Named};
+pub(super) use self::departure::{Departure, Depth};
+pub(super) use self::exclude::Excluded;
 pub use self::listing::ls;
 pub(super) use self::pipe::GivePipe;

@@ -23,6 +23,11 @@ const RESUME: u8 = 9;
 const SHA256: u8 = 10;
 const UNREAD: u8 = 11;
 const LEFT_OUT: u8 = 12;
+const LINK: u8 = 13;
+const TOP: u8 = 14;
+const LISTED: u8 = 15;
+const ENTRY: u8 = 16;
+const CLOSED: u8 = 17;
 
 /// Octets of the longest path that Linux takes (`PATH_MAX`, less the 0 at its end), and of
 /// the longest part of one.
@@ -30,7 +35,7 @@ const LONGEST_PATH: usize = 4095;
 pub(super) const LONGEST_NAME: usize = 255;
 
 /// Octets of the longest record but for the octets of a file.
-pub(super) const LONGEST: usize = 1 + 2 + LONGEST_SHOWN + ATTRIBUTES + 8 + 8;
+pub(super) const LONGEST: usize = 1 + 2 + LONGEST_PATH + ATTRIBUTES + 2 + LONGEST_PATH;
 /// Octets of the longest name of what is left out: of an entry in a directory whose path can just
 /// be sent.
 const LONGEST_SHOWN: usize = LONGEST_PATH + 1 + LONGEST_NAME;
@@ -98,6 +103,24 @@ pub(super) enum Record<'a> {
         name: &'a [u8],
         what: u8,
     },
+    /// A symbolic link, and what it leads to.
+    Link {
+        name: Name<'a>,
+        attributes: Attributes,
+        target: &'a [u8],
+    },
+    /// The directory whose contents are sent without its name.
+    Top(Attributes),
+    /// The names of what the sender has in a directory follow, sorted; without a name, in the
+    /// uppermost.
+    Listed(Option<Name<'a>>),
+    /// A name of it, without those of the directories above.
+    Entry(&'a [u8]),
+    /// A directory is complete; if it was listed, these were all names.
+    Closed {
+        name: Option<Name<'a>>,
+        attributes: Attributes,
+    },
     /// The last record.
     End(Left),
 }
@@ -142,6 +165,11 @@ impl<'a> Name<'a> {
         self.0
     }
 
+    /// Returns the path of a directory, which has no name if it is the uppermost.
+    pub(super) fn octets_of(dir: Option<Self>) -> &'a [u8] {
+        dir.map_or(b"", Name::octets)
+    }
+
     pub(super) fn shown(self) -> String {
         String::from_utf8_lossy(self.0).into_owned()
     }
@@ -168,6 +196,15 @@ impl<'a> Record<'a> {
             SHA256 => Record::Sha256(fields.take_ref()?),
             UNREAD => Record::Unread { name: fields.take_name()?, errno: fields.take_u32()? },
             LEFT_OUT => Record::LeftOut { name: fields.take_shown()?, what: fields.take_u8()? },
+            LINK => Record::Link {
+                name: fields.take_name()?,
+                attributes: fields.take_attributes()?,
+                target: fields.take_target()?,
+            },
+            TOP => Record::Top(fields.take_attributes()?),
+            LISTED => Record::Listed(fields.take_dir()?),
+            ENTRY => Record::Entry(fields.take_entry()?),
+            CLOSED => Record::Closed { name: fields.take_dir()?, attributes: fields.take_attributes()? },
             DATA => fields.take_data(check)?,
             COMPLETE => Record::Complete,
             WITHDRAWN => Record::Withdrawn,
@@ -180,9 +217,9 @@ impl<'a> Record<'a> {
     /// Appends the record to `out`.
     pub(super) fn emit(&self, check: Check, out: &mut Vec<u8>) {
         match *self {
-            Record::Dir { name, attributes } => emit_named(DIR, name, attributes, out),
+            Record::Dir { name, attributes } => emit_named(DIR, name.0, attributes, out),
             Record::File { name, attributes, size } => {
-                emit_named(FILE, name, attributes, out);
+                emit_named(FILE, name.0, attributes, out);
                 out.extend(size.to_be_bytes());
             }
             Record::Data { offset, octets } => {
@@ -190,12 +227,12 @@ impl<'a> Record<'a> {
                 out.extend(octets);
             }
             Record::Offer { name, attributes, size } => {
-                emit_named(OFFER, name, attributes, out);
+                emit_named(OFFER, name.0, attributes, out);
                 out.extend(size.to_be_bytes());
             }
             Record::Ask => out.push(ASK),
             Record::Resume { name, attributes, size, from } => {
-                emit_named(RESUME, name, attributes, out);
+                emit_named(RESUME, name.0, attributes, out);
                 out.extend(size.to_be_bytes());
                 out.extend(from.to_be_bytes());
             }
@@ -205,15 +242,32 @@ impl<'a> Record<'a> {
             }
             Record::Unread { name, errno } => {
                 out.push(UNREAD);
-                out.extend((name.0.len() as u16).to_be_bytes());
-                out.extend(name.0);
+                emit_octets(name.0, out);
                 out.extend(errno.to_be_bytes());
             }
             Record::LeftOut { name, what } => {
                 out.push(LEFT_OUT);
-                out.extend((name.len() as u16).to_be_bytes());
-                out.extend(name);
+                emit_octets(name, out);
                 out.push(what);
+            }
+            Record::Link { name, attributes, target } => {
+                emit_named(LINK, name.0, attributes, out);
+                emit_octets(target, out);
+            }
+            Record::Top(attributes) => {
+                out.push(TOP);
+                attributes.emit(out);
+            }
+            Record::Listed(name) => {
+                out.push(LISTED);
+                emit_octets(Name::octets_of(name), out);
+            }
+            Record::Entry(name) => {
+                out.push(ENTRY);
+                emit_octets(name, out);
+            }
+            Record::Closed { name, attributes } => {
+                emit_named(CLOSED, Name::octets_of(name), attributes, out);
             }
             Record::Complete => out.push(COMPLETE),
             Record::Withdrawn => out.push(WITHDRAWN),
@@ -226,13 +280,23 @@ impl<'a> Record<'a> {
     }
 }
 
-fn emit_named(kind: u8, name: Name<'_>, attributes: Attributes, out: &mut Vec<u8>) {
+fn emit_octets(octets: &[u8], out: &mut Vec<u8>) {
+    out.extend((octets.len() as u16).to_be_bytes());
+    out.extend(octets);
+}
+
+fn emit_named(kind: u8, name: &[u8], attributes: Attributes, out: &mut Vec<u8>) {
     out.push(kind);
-    out.extend((name.0.len() as u16).to_be_bytes());
-    out.extend(name.0);
-    out.extend(attributes.mode.to_be_bytes());
-    out.extend(attributes.modified.seconds.to_be_bytes());
-    out.extend(attributes.modified.nanos.to_be_bytes());
+    emit_octets(name, out);
+    attributes.emit(out);
+}
+
+impl Attributes {
+    fn emit(self, out: &mut Vec<u8>) {
+        out.extend(self.mode.to_be_bytes());
+        out.extend(self.modified.seconds.to_be_bytes());
+        out.extend(self.modified.nanos.to_be_bytes());
+    }
 }
 
 /// Returns the beginning of a record of a file's octets, which stand behind it.
@@ -299,6 +363,32 @@ impl<'a> Fields<'a> {
         Name::new(self.take(len.into())?).ok_or(RecordError::Malformed)
     }
 
+    fn take_dir(&mut self) -> Result<Option<Name<'a>>, RecordError> {
+        match self.0 {
+            [0, 0, rest @ ..] => {
+                self.0 = rest;
+                Ok(None)
+            }
+            _ => self.take_name().map(Some),
+        }
+    }
+
+    /// Returns the name of an entry of a directory. It may be one that is not sent.
+    fn take_entry(&mut self) -> Result<&'a [u8], RecordError> {
+        match self.take_array().map(u16::from_be_bytes)?.into() {
+            len if (1..=LONGEST_NAME).contains(&len) => self.take(len),
+            _ => Err(RecordError::Malformed),
+        }
+    }
+
+    /// Returns what a link leads to, of which nothing is followed.
+    fn take_target(&mut self) -> Result<&'a [u8], RecordError> {
+        let len = self.take_array().map(u16::from_be_bytes)?.into();
+        let target = self.take(len)?;
+        let is_valid = (1..=LONGEST_PATH).contains(&len) && !target.contains(&0);
+        if is_valid { Ok(target) } else { Err(RecordError::Malformed) }
+    }
+
     fn take_attributes(&mut self) -> Result<Attributes, RecordError> {
         let (mode, seconds) = (self.take_u32()?, self.take_array().map(i64::from_be_bytes)?);
         let modified = Time { seconds, nanos: self.take_u32()? };
@@ -335,7 +425,7 @@ mod tests {
     const ATTRIBUTES: Attributes = Attributes { mode: 0o644, modified: TIME };
     const CHECK: Check = Check::Crc32c;
 
-    fn records() -> [Record<'static>; 12] {
+    fn records() -> [Record<'static>; 18] {
         let name = Name::new(b"a/\xff b").unwrap();
         [
             Record::Dir { name, attributes: ATTRIBUTES },
@@ -350,6 +440,12 @@ mod tests {
             Record::Sha256(&[7; 32]),
             Record::Unread { name, errno: 13 },
             Record::LeftOut { name: b"../link", what: 1 },
+            Record::Link { name, attributes: ATTRIBUTES, target: b"../a" },
+            Record::Top(ATTRIBUTES),
+            Record::Listed(Some(name)),
+            Record::Listed(None),
+            Record::Entry(b"half.rddp.part"),
+            Record::Closed { name: None, attributes: ATTRIBUTES },
         ]
     }
 
@@ -386,12 +482,17 @@ mod tests {
             Record::Resume { name, attributes: ATTRIBUTES, size: 7, from: 8 },
             Record::Data { offset: 1 << 63, octets: b"x" },
             Record::Data { offset: 0, octets: b"" },
+            Record::Link { name, attributes: ATTRIBUTES, target: b"" },
+            Record::Link { name, attributes: ATTRIBUTES, target: b"a\0" },
+            Record::Link { name, attributes: ATTRIBUTES, target: &[b'x'; 4096] },
+            Record::Entry(b""),
+            Record::Entry(&[b'x'; 256]),
         ] {
             let mut octets = Vec::new();
             record.emit(CHECK, &mut octets);
             assert_eq!(Record::parse(&octets, CHECK), Err(RecordError::Malformed), "{record:?}");
         }
-        assert_eq!(Record::parse(&[13], CHECK), Err(RecordError::Malformed));
+        assert_eq!(Record::parse(&[18], CHECK), Err(RecordError::Malformed));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use rddp_command::failure::printable_name;
 use rddp_command::out::{self, complain};
 use serde::Serialize;
 
-use super::arrival::Counts;
+use super::counts::Counts;
 use super::record::Name;
 
 /// The thing that is in the place of an entry and stays. Its number in a `Want` is its place in
@@ -73,6 +73,7 @@ impl There {
 pub(super) enum Sent {
     File,
     Directory,
+    Link,
 }
 
 /// Returns the sentence about an entry in whose place something else is.
@@ -80,6 +81,7 @@ fn conflict(name: &str, sent: Sent, there: There) -> String {
     let sent = match sent {
         Sent::File => "a regular file",
         Sent::Directory => "a directory",
+        Sent::Link => "a symbolic link",
     };
     format!("{name}: {sent} is sent, and {} is there", there.words())
 }

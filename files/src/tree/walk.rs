@@ -7,20 +7,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
+use nix::fcntl::{AtFlags, OFlag, readlinkat};
+use nix::sys::stat::{FileStat, SFlag, fstatat};
 use rustix::fs::Dir;
 
-use super::below::beneath;
+use super::below::{beneath, joined};
 use super::departure::{Departure, Location, attributes};
 use super::left_out::What;
+use super::links::{depth, leads_out};
 use super::pipe::Pipe;
-use super::record::Record;
+use super::record::{Attributes, Record};
+use super::refused::Sent;
 use crate::files::FileError;
+use crate::protocol::Time;
+use crate::wishes::Links;
 
 impl<P: Pipe> Departure<P> {
     /// Counts and names what could not be read in the walk, on one of several connections.
-    async fn cannot_walk(&mut self, name: &[u8], error: Errno) -> Result<(), FileError> {
+    pub(super) async fn cannot_walk(&mut self, name: &[u8], error: Errno) -> Result<(), FileError> {
         if self.tells() { self.cannot_read(name, error as u32).await } else { Ok(()) }
     }
 
@@ -60,7 +64,7 @@ impl<P: Pipe> Departure<P> {
         };
         self.push(&Record::Dir { name, attributes: attributes(&there) }).await?;
         if !self.depth.names_only {
-            self.dirs.push(name.octets().to_vec());
+            self.dirs.push((name.octets().to_vec(), Sent::Directory));
             self.settle_many().await?;
         }
         Ok(true)
@@ -88,46 +92,90 @@ impl<P: Pipe> Departure<P> {
             if matches!(last, b"." | b"..") {
                 continue;
             }
+            let name = joined(whole, last);
             // An entry is looked at before it is opened: opening a pipe or a device has an effect.
-            let there = openat(dir, OsStr::from_bytes(last), OFlag::O_PATH | LINK_ITSELF, Mode::empty());
-            let there = match there.map_err(Into::into).and_then(|there| File::from(there).metadata()) {
+            let there = match fstatat(dir, OsStr::from_bytes(last), AtFlags::AT_SYMLINK_NOFOLLOW) {
                 Ok(there) => there,
                 Err(error) => {
-                    self.cannot_walk(&joined(whole, last), errno(&error)).await?;
+                    self.cannot_walk(&name, error).await?;
                     continue;
                 }
             };
-            let name = joined(whole, last);
-            if !there.is_dir() && !there.is_file() {
-                self.leave_out(&name, What::of(there.file_type())).await?;
+            let kind = SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT;
+            if self.excluded.has(&name, kind == SFlag::S_IFDIR) {
+                continue;
+            }
+            if kind == SFlag::S_IFLNK {
+                self.link(&name, dir, path, &there).await?;
+                continue;
+            }
+            if !matches!(kind, SFlag::S_IFDIR | SFlag::S_IFREG) {
+                self.leave_out(&name, What::of(kind)).await?;
                 continue;
             }
             let Some(name) = self.sendable(&name).await? else { continue };
-            if there.is_file() {
-                self.file(name, &there, Location::Below(top.clone(), joined(path, last))).await?;
+            if kind == SFlag::S_IFREG {
+                let size = u64::try_from(there.st_size).unwrap_or(0);
+                let location = Location::Below(top.clone(), joined(path, last));
+                self.file(name, (attributes_of(&there), size), location).await?;
             } else if self.depth.recursive {
                 ahead.push(joined(path, last));
             } else {
-                self.push(&Record::Dir { name, attributes: attributes(&there) }).await?;
+                self.push(&Record::Dir { name, attributes: attributes_of(&there) }).await?;
             }
         }
         Ok(())
     }
 }
 
+impl<P: Pipe> Departure<P> {
+    /// Sends a symbolic link, in the directory `path` below the top, as it is.
+    async fn link(
+        &mut self,
+        name: &[u8],
+        dir: &File,
+        path: &[u8],
+        there: &FileStat,
+    ) -> Result<(), FileError> {
+        let links = if self.depth.names_only { Links::All } else { self.wishes.links };
+        if links == Links::None {
+            return self.leave_out(name, What::Link).await;
+        }
+        let Some(name) = self.sendable(name).await? else { return Ok(()) };
+        let target = match readlinkat(dir, name.split().1) {
+            Ok(target) => target,
+            Err(error) => return self.cannot_walk(name.octets(), error).await,
+        };
+        let target = target.as_bytes();
+        let depth = if path.is_empty() { 0 } else { depth(path) + 1 };
+        if links == Links::Inside && leads_out(depth, target) {
+            return self.leave_out(name.octets(), What::LinkOut).await;
+        }
+        if self.is_for_others(name) {
+            return Ok(());
+        }
+        self.push(&Record::Link { name, attributes: attributes_of(there), target }).await?;
+        if self.depth.names_only {
+            return Ok(());
+        }
+        self.counts.links += 1;
+        self.dirs.push((name.octets().to_vec(), Sent::Link));
+        self.settle_many().await
+    }
+}
+
 /// Opens a directory below `top`, and begins to list it.
-fn listed(top: &OwnedFd, path: &[u8]) -> Result<(Dir, File), Errno> {
+pub(super) fn listed(top: &OwnedFd, path: &[u8]) -> Result<(Dir, File), Errno> {
     let dir = beneath(top, OsStr::from_bytes(path), OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
     let listed = Dir::read_from(&dir).map_err(|error| Errno::from_raw(error.raw_os_error()))?;
     Ok((listed, File::from(dir)))
 }
 
-fn errno(error: &std::io::Error) -> Errno {
+pub(super) fn errno(error: &std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
-const LINK_ITSELF: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC);
-
-fn joined(dir: &[u8], last: &[u8]) -> Vec<u8> {
-    if dir.is_empty() || last.is_empty() { [dir, last].concat() } else { [dir, b"/", last].concat() }
+fn attributes_of(there: &FileStat) -> Attributes {
+    let nanos = u32::try_from(there.st_mtime_nsec).unwrap_or(0);
+    Attributes { mode: there.st_mode & 0o7777, modified: Time { seconds: there.st_mtime, nanos } }
 }

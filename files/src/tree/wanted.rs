@@ -44,6 +44,11 @@ impl Wanted {
         self.0.refused_dirs.push((number, there.number()));
     }
 
+    /// This directory or link would be made, if something was to be changed.
+    pub(super) fn would_make(&mut self, number: usize) {
+        self.0.made.push(number);
+    }
+
     /// The receiver wants the next file, of which it may have the first octets.
     pub(super) fn wants(&mut self, begun: Option<(u64, String)>) {
         let number = self.0.offered;
@@ -65,6 +70,7 @@ pub(super) struct Answers {
     begun: Peekable<IntoIter<Begun>>,
     refused: Peekable<IntoIter<(usize, u8)>>,
     dirs: Vec<(usize, u8)>,
+    made: Vec<usize>,
 }
 
 /// A receiver's answer to the offer of a file.
@@ -78,7 +84,7 @@ pub(super) enum Answer {
 impl Answers {
     /// Checks a receiver's answers to `offered` files, behind `dirs` directories.
     pub(super) fn new(want: Want, offered: usize, dirs: usize) -> Result<Self, Failure> {
-        let Want { offered: answered, same, begun, refused, refused_dirs } = want;
+        let Want { offered: answered, same, begun, refused, refused_dirs, made, removed: _ } = want;
         let mut end = 0;
         let are_runs = same.iter().all(|Run(first, count)| {
             let is_next = *first >= end && *count > 0 && *count <= offered.saturating_sub(*first);
@@ -92,16 +98,30 @@ impl Answers {
             list.is_sorted_by(|one, next| one.0 < next.0) && list.last().is_none_or(|last| last.0 < most)
         };
         let are_refused = are_refused(&refused, offered) && are_refused(&refused_dirs, dirs);
+        let are_named = made.is_sorted() && made.last().is_none_or(|last| *last < dirs);
+        let are_refused = are_refused && are_named;
         if answered != offered || !are_refused || !are_runs || !are_rising || !are_offered || !are_few {
             return Err(out_of_step());
         }
         let (same, begun) = (same.into_iter().peekable(), begun.into_iter().peekable());
-        Ok(Answers { number: 0, same, begun, refused: refused.into_iter().peekable(), dirs: refused_dirs })
+        Ok(Answers {
+            number: 0,
+            same,
+            begun,
+            refused: refused.into_iter().peekable(),
+            dirs: refused_dirs,
+            made,
+        })
     }
 
     /// Returns the directories that were refused, by their numbers.
     pub(super) fn refused_dirs(&mut self) -> impl Iterator<Item = (usize, There)> + use<> {
         std::mem::take(&mut self.dirs).into_iter().map(|(number, there)| (number, There::from_number(there)))
+    }
+
+    /// Returns the directories and links that would be made, by their numbers.
+    pub(super) fn made_dirs(&mut self) -> impl Iterator<Item = usize> + use<> {
+        std::mem::take(&mut self.made).into_iter()
     }
 
     /// Returns the answer about the next file.
@@ -163,7 +183,9 @@ mod tests {
             Want { offered: 2, ..Want::default() },
             Want { refused: vec![(3, 1)], ..refused.clone() },
             Want { refused: vec![(1, 1), (1, 1)], ..refused.clone() },
-            Want { refused_dirs: vec![(2, 1)], ..refused },
+            Want { refused_dirs: vec![(2, 1)], ..refused.clone() },
+            Want { made: vec![2], ..refused.clone() },
+            Want { made: vec![1, 0], ..refused },
             Want { offered: 4, ..Want::default() },
             want(vec![Run(0, 4)], vec![]),
             want(vec![Run(3, 1)], vec![]),
