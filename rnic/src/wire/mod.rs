@@ -10,6 +10,7 @@
 //! | `connection` | a wire, and beside it what watches its socket |
 //! | `iwarp` | RDMAP over DDP over MPA over TCP |
 //! | `plain` | the octets of TCP as they are |
+//! | `staging` | what lies between TCP and its place |
 //! | `watch`, `silence` | who is woken for the socket; a peer that has vanished |
 //! | `tcp_end` | FINs |
 //! | `event` | what a wire tells its queue pair |
@@ -20,6 +21,7 @@ mod iwarp;
 pub(crate) mod opening;
 mod plain;
 mod silence;
+mod staging;
 mod tcp_end;
 mod watch;
 

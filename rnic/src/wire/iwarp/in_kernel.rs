@@ -18,7 +18,6 @@ use rddp_stat::Counter;
 
 use super::link::Link;
 use super::place::targets;
-use super::staging::Staging;
 use crate::kernel::{Checked, Guided, Run};
 use crate::mem::{peek, unread};
 use crate::queues::attributes::QpAttributes;
@@ -26,6 +25,7 @@ use crate::queues::context::Context;
 use crate::queues::memory::Grants;
 use crate::trace;
 use crate::wire::WireEvent;
+use crate::wire::staging::Staging;
 
 /// FPDUs that are confirmed, and whose octets TCP has not dropped.
 #[derive(Debug, Default)]

@@ -32,7 +32,6 @@ mod place;
 mod responses;
 mod rx;
 mod short;
-mod staging;
 mod train;
 mod tx;
 

@@ -9,10 +9,10 @@ use rddp_rdma::AsyncEventKind;
 
 use super::deliver::refused;
 use super::link::Link;
-use super::staging::STAGING_LEN;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::wire::WireEvent;
+use crate::wire::staging::STAGING_LEN;
 
 /// Octets read at a time where they may have to be kept: room for an FPDU of the largest size
 /// behind another.

@@ -14,10 +14,10 @@ use rddp_stat::Counter;
 use super::deliver::refused;
 use super::link::Link;
 use super::parked::staging_len;
-use super::staging::Staging;
 use crate::mem::{PieceMut, discard, recv_vectored};
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
+use crate::wire::staging::Staging;
 use crate::wire::{Pulled, WireEvent};
 
 /// Staging for one read while large payloads go straight to their places: the header, and not much
