@@ -33,4 +33,10 @@ impl Budget {
     pub(crate) fn is_exhausted(&self) -> bool {
         self.held.load(Ordering::Relaxed) >= self.max
     }
+
+    /// Returns whether half of the limit is reached: a QP that can do without octets should leave
+    /// the rest to those that can't.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.held.load(Ordering::Relaxed) >= self.max / 2
+    }
 }

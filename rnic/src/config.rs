@@ -35,6 +35,8 @@ pub struct RnicConfig {
     pub max_waiting_per_peer: usize,
     /// The octets of partly received FPDUs that all QPs together may keep. A QP with more is not
     /// read until others have finished, and a QP that keeps others waiting for seconds is reset.
+    /// Octets that a QP over plain TCP has read ahead of its receives count, too; it reads none
+    /// ahead while half of the limit is taken.
     pub max_partial: usize,
     /// A receiver for the asynchronous events of all QPs as they happen, besides the queue and the
     /// sink of each QP. Numbers of QPs are a device's own: see [`EventSink`].

@@ -159,10 +159,7 @@ impl Connection {
                 self.watch.waits = link.is_parked();
                 resumed
             }
-            Wire::Plain(_) => {
-                self.watch.waits = !cx.rq.has_receive(cx.attrs.num);
-                Ok(())
-            }
+            Wire::Plain(plain) => plain.resume(&mut self.watch, cx),
         }
     }
 
@@ -340,8 +337,9 @@ impl Connection {
 
     /// Gives back what the connection has of the device.
     pub(crate) fn release(&self, attrs: &QpAttributes) {
-        if let Wire::Iwarp(link) = &self.wire {
-            link.release(attrs);
+        match &self.wire {
+            Wire::Iwarp(link) => link.release(attrs),
+            Wire::Plain(plain) => plain.release(attrs),
         }
         self.watch.unwatch(attrs);
     }

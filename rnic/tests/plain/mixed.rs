@@ -146,4 +146,14 @@ fn a_receive_of_a_shared_queue_is_for_whoever_has_octets() {
     srq.post_recv(RecvWr::one(2, inbox.sge(0..8))).unwrap();
     let done = end.success();
     assert_eq!((done.wr_id, done.qp, done.byte_len), (2, ends[1].qp.num(), 6));
+    // So do those that were read ahead of it.
+    busy.write_all(b"third of three pieces..").unwrap();
+    for id in 3..6 {
+        std::thread::sleep(MOMENT);
+        srq.post_recv(RecvWr::one(id, inbox.sge(0..8))).unwrap();
+        let done = end.success();
+        assert_eq!((done.wr_id, done.byte_len), (id, if id < 5 { 8 } else { 7 }));
+        assert_eq!(ends[1].qp.counters().octets_received, 5 + 6 + 23);
+    }
+    assert_eq!(inbox.read(0, 7).unwrap(), b"ieces..");
 }

@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
 use rddp_rnic::{
-    Access, AsyncEventKind, Completed, ConnectError, ConnectOptions, PostError, QpState, RecvWr, Remote,
-    SendWr, Stag, Status, Transport,
+    Access, AsyncEventKind, Completed, ConnectError, ConnectOptions, PostError, QpConfig, QpState, RecvWr,
+    Remote, Rnic, RnicConfig, SendWr, Stag, Status, Transport,
 };
 use rddp_test_support::{Random, pattern};
 
@@ -101,6 +101,73 @@ fn octets_without_a_receive_wait() {
     end.qp.post_recv(RecvWr::one(1, inbox.sge(0..5)).until_full()).unwrap();
     assert_eq!(end.success().byte_len, 5);
     assert_eq!(inbox.read(0, 5).unwrap(), b"early");
+}
+
+/// Messages that arrive together take one call and not one each.
+#[test]
+fn short_messages_are_read_many_at_a_time() {
+    let end = End::with(|config| {
+        over_tcp(config);
+        config.max_recv = 64;
+    });
+    let mut peer = connected(&end, true);
+    let inbox = end.region(64 * 64, Access::LOCAL_WRITE);
+    post_all(&end, &inbox, &[64; 64], true);
+    peer.write_all(&pattern(64 * 64, 5)).unwrap();
+    for id in 0..64 {
+        assert_eq!((end.success().wr_id, end.qp.counters().octets_received), (id, 64 * 64));
+    }
+    assert!(inbox.read(0, 64 * 64).unwrap() == pattern(64 * 64, 5));
+}
+
+/// Octets that were read ahead are kept for receives to come, and the FIN behind them waits, too.
+#[test]
+fn octets_ahead_wait_for_receives() {
+    let end = end();
+    let mut peer = connected(&end, false);
+    let inbox = end.region(300, Access::LOCAL_WRITE);
+    peer.write_all(&pattern(300, 9)).unwrap();
+    drop(peer);
+    std::thread::sleep(MOMENT);
+    for at in [0, 100, 200] {
+        end.qp.post_recv(RecvWr::one(at as u64, inbox.sge(at..at + 100)).until_full()).unwrap();
+        let done = end.success();
+        assert_eq!((done.wr_id, done.byte_len), (at as u64, 100));
+        assert_eq!(end.qp.counters().octets_received, 300);
+        assert_eq!(end.qp.state(), QpState::ReadyToSend);
+    }
+    assert!(inbox.read(0, 300).unwrap() == pattern(300, 9));
+    end.qp.post_recv(RecvWr::one(1, inbox.sge(0..1))).unwrap();
+    assert_eq!(end.next().status, Status::Flushed);
+}
+
+/// Octets that are read ahead count as partial FPDUs do, until their connection ends.
+#[test]
+fn memory_for_octets_ahead_has_a_limit() {
+    let rnic = Rnic::with_config(&RnicConfig { max_partial: 40_000, ..Default::default() }).unwrap();
+    let fresh = || {
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
+        let mut config = QpConfig::new(&cq);
+        over_tcp(&mut config);
+        let qp = pd.create_qp(&config).unwrap();
+        End { rnic: rnic.clone(), pd, cq, qp }
+    };
+    let received = |end: &End, peer: &mut TcpStream| {
+        let inbox = end.region(300, Access::LOCAL_WRITE);
+        peer.write_all(&pattern(50_000, 2)).unwrap();
+        std::thread::sleep(MOMENT);
+        for at in [0, 100, 200] {
+            end.qp.post_recv(RecvWr::one(1, inbox.sge(at..at + 100))).unwrap();
+            assert_eq!(end.success().byte_len, 100);
+        }
+        assert!(inbox.read(0, 300).unwrap() == pattern(300, 2));
+        end.qp.counters().octets_received
+    };
+    for active in [true, false, true] {
+        let (first, second) = (fresh(), fresh());
+        let (mut a, mut b) = (connected(&first, active), connected(&second, active));
+        assert_eq!((received(&first, &mut a), received(&second, &mut b)), (50_000, 300));
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Reading: octets of TCP into receives.
+//! Reading: octets of TCP into receives, and those behind them ahead of receives to come.
 
 use std::io::ErrorKind;
 
@@ -9,10 +9,41 @@ use smallvec::SmallVec;
 
 use super::Plain;
 use crate::mem::{PieceMut, is_fault, peek, recv_vectored};
+use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
 use crate::queues::rq::Outcome;
+use crate::wire::staging::Staging;
 use crate::wire::{Pulled, Watch, WireEvent};
+
+/// Octets that one call may read behind the receive at hand.
+const AHEAD: usize = 64 * 1024;
+
+/// The same where the receive at hand is large, or the one before it was: what comes behind it is
+/// likely to have a large one, too, and to be read straight into that.
+const LITTLE_AHEAD: usize = 4 * 1024;
+
+/// The octets from which on a receive is large.
+const LARGE: u64 = 16 * 1024;
+
+/// Octets in the staging buffer that have been read and have had no receive yet.
+struct Ahead<'a> {
+    octets: &'a mut [u8],
+    at: usize,
+    end: usize,
+    /// The last read has shown that TCP has nothing more now.
+    dry: bool,
+}
+
+impl Ahead<'_> {
+    fn is_empty(&self) -> bool {
+        self.at == self.end
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.octets[self.at..self.end]
+    }
+}
 
 impl Plain {
     /// Reads for so many octets, and at most one read more.
@@ -23,19 +54,79 @@ impl Plain {
         turn: u64,
     ) -> (Pulled, Option<WireEvent>) {
         let end = cx.tally.of(Counter::OctetsReceived).wrapping_add(turn);
-        loop {
-            match self.read(watch, cx) {
-                Ok(true) if cx.tally.of(Counter::OctetsReceived) < end => {}
-                Ok(true) => return (Pulled::More, None),
-                Ok(false) => return (Pulled::Dry, None),
-                Err(event) => return (Pulled::Dry, Some(event)),
+        self.with_ahead(cx.attrs, |plain, ahead| {
+            loop {
+                match plain.step(watch, cx, ahead) {
+                    Ok(true) if cx.tally.of(Counter::OctetsReceived) < end => {}
+                    Ok(true) => return (Pulled::More, None),
+                    Ok(false) => return (Pulled::Dry, None),
+                    Err(event) => return (Pulled::Dry, Some(event)),
+                }
             }
-        }
+        })
     }
 
-    /// Reads once, straight into the receive at hand. Returns whether there may be more to read.
-    fn read(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<bool, WireEvent> {
-        if watch.end.is_peer_done() || !self.has_receive(watch, cx)? {
+    /// Delivers what was read ahead to the receives that there are now, and reads nothing.
+    pub(in crate::wire) fn resume(
+        &mut self,
+        watch: &mut Watch,
+        cx: &mut Context<'_>,
+    ) -> Result<(), WireEvent> {
+        if !self.ahead.is_empty() {
+            self.with_ahead(cx.attrs, |plain, ahead| {
+                ahead.dry = true;
+                loop {
+                    match plain.step(watch, cx, ahead) {
+                        Ok(true) => {}
+                        Ok(false) => return Ok(()),
+                        Err(event) => return Err(event),
+                    }
+                }
+            })?;
+        }
+        let has_receive = cx.rq.current().is_some() || cx.rq.has_receive(cx.attrs.num);
+        watch.waits = !self.ahead.is_empty() || !has_receive;
+        Ok(())
+    }
+
+    /// Gives back the memory for what was read ahead.
+    pub(in crate::wire) fn release(&self, attrs: &QpAttributes) {
+        attrs.device.partial.release(self.ahead.len());
+    }
+
+    /// Lends `work` the staging buffer of the calling thread, with what was read ahead, and keeps
+    /// what is left of that.
+    fn with_ahead<R>(
+        &mut self,
+        attrs: &QpAttributes,
+        work: impl FnOnce(&mut Self, &mut Ahead<'_>) -> R,
+    ) -> R {
+        Staging::with_own(|staging| {
+            let end = self.ahead.len();
+            let mut ahead = Ahead { octets: &mut staging.octets, at: 0, end, dry: false };
+            if end > 0 {
+                ahead.octets[..end].copy_from_slice(&self.ahead);
+                attrs.device.partial.release(end);
+                self.ahead = Vec::new();
+            }
+            let result = work(self, &mut ahead);
+            if !ahead.is_empty() {
+                attrs.device.partial.charge(ahead.rest().len());
+                self.ahead = ahead.rest().to_vec();
+            }
+            result
+        })
+    }
+
+    /// Fills the receive at hand by what was read ahead, or by one read. Returns whether there may
+    /// be more to do.
+    fn step(
+        &mut self,
+        watch: &mut Watch,
+        cx: &mut Context<'_>,
+        ahead: &mut Ahead<'_>,
+    ) -> Result<bool, WireEvent> {
+        if watch.end.is_peer_done() || !self.has_receive(watch, cx, ahead)? {
             return Ok(false);
         }
         let (room, full) = cx.rq.current().map_or((0, false), |wr| (wr.capacity(), wr.full));
@@ -43,12 +134,19 @@ impl Plain {
         let room = room.min(u32::MAX.into());
         let wanted = room - self.filled;
         if wanted > 0 {
-            let count = self.read_into(watch, cx, wanted)?;
+            let count = if !ahead.is_empty() {
+                self.take(cx, ahead, wanted)?
+            } else if ahead.dry {
+                0
+            } else {
+                self.read(watch, cx, ahead, wanted)?
+            };
             self.filled += count;
             if count == 0 || (full && self.filled < room) {
                 return Ok(count > 0);
             }
         }
+        self.large = self.filled >= LARGE;
         let outcome = Outcome { byte_len: self.filled as u32, ..Outcome::default() };
         cx.tally.add(Counter::SendsReceived, 1);
         cx.end_receive(Status::Success, &outcome);
@@ -56,13 +154,21 @@ impl Plain {
     }
 
     /// Takes a receive, unless there is one at hand. Returns whether there is one now.
-    fn has_receive(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<bool, WireEvent> {
+    fn has_receive(
+        &mut self,
+        watch: &mut Watch,
+        cx: &mut Context<'_>,
+        ahead: &Ahead<'_>,
+    ) -> Result<bool, WireEvent> {
         if cx.rq.current().is_some() {
             return Ok(true);
         }
         // A receive of a shared queue is for whoever has octets for it; and where there is none, a
         // FIN is to be noticed all the same.
-        if cx.rq.is_empty() {
+        if cx.rq.is_empty() && ahead.is_empty() {
+            if ahead.dry {
+                return Ok(false);
+            }
             match peek(watch.fd(), &mut [0]) {
                 Ok(0) => return Err(WireEvent::HalfClosed),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
@@ -82,8 +188,33 @@ impl Plain {
         }
     }
 
-    /// Reads up to `wanted` octets into the receive at hand. Returns how many have come.
-    fn read_into(&mut self, watch: &Watch, cx: &mut Context<'_>, wanted: u64) -> Result<u64, WireEvent> {
+    /// Copies up to `wanted` octets that were read ahead into the receive at hand. Returns how many
+    /// there were.
+    fn take(&mut self, cx: &mut Context<'_>, ahead: &mut Ahead<'_>, wanted: u64) -> Result<u64, WireEvent> {
+        let count = wanted.min(ahead.rest().len() as u64);
+        let mut grants = Grants::new();
+        if cx.receive_grants(self.filled, count as usize, &mut grants).is_err() {
+            return Err(bad_receive(cx));
+        }
+        for grant in &grants {
+            let from = ahead.at;
+            ahead.at += grant.len();
+            if grant.place(0, &ahead.octets[from..ahead.at]).is_err() {
+                return Err(bad_receive(cx));
+            }
+        }
+        Ok(count)
+    }
+
+    /// Reads up to `wanted` octets into the receive at hand, and what is behind them into staging.
+    /// Returns how many have come for the receive.
+    fn read(
+        &mut self,
+        watch: &Watch,
+        cx: &mut Context<'_>,
+        ahead: &mut Ahead<'_>,
+        wanted: u64,
+    ) -> Result<u64, WireEvent> {
         cx.tally.add(Counter::ReceiveCalls, 1);
         let mut grants = Grants::new();
         if cx.receive_grants(self.filled, wanted as usize, &mut grants).is_err() {
@@ -91,6 +222,10 @@ impl Plain {
         }
         let mut pieces: SmallVec<[PieceMut<'_>; 4]> =
             grants.iter().map(|grant| PieceMut::Granted(grant, 0..grant.len())).collect();
+        let room = self.room_ahead(cx.attrs, wanted);
+        if room > 0 {
+            pieces.push(PieceMut::Own(&mut ahead.octets[..room]));
+        }
         let received = recv_vectored(watch.fd(), &mut pieces);
         drop(pieces);
         drop(grants);
@@ -102,7 +237,10 @@ impl Plain {
             }
             Ok(count) => {
                 cx.tally.add(Counter::OctetsReceived, count as u64);
-                Ok(count as u64)
+                let here = wanted.min(count as u64);
+                (ahead.at, ahead.end) = (0, count - here as usize);
+                ahead.dry = (count as u64) < wanted + room as u64;
+                Ok(here)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
             Err(error) if is_fault(&error) => Err(bad_receive(cx)),
@@ -110,6 +248,16 @@ impl Plain {
                 tracing::debug!(qp = cx.attrs.num.0, %error, "TCP no longer receives");
                 Err(WireEvent::Lost(AsyncEventKind::ConnectionLost))
             }
+        }
+    }
+
+    /// Returns how many octets may be read behind those wanted: none while memory for them is
+    /// short.
+    fn room_ahead(&self, attrs: &QpAttributes, wanted: u64) -> usize {
+        match () {
+            () if attrs.device.partial.is_scarce() => 0,
+            () if self.large || wanted >= LARGE => LITTLE_AHEAD,
+            () => AHEAD,
         }
     }
 }
