@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, RenameFlags, openat, renameat, renameat2};
-use nix::sys::stat::{Mode, SFlag, fchmod, fstatat, futimens};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstatat, futimens};
 use nix::sys::statvfs::fstatvfs;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, unlinkat};
@@ -23,7 +23,7 @@ use super::protocol::Time;
 use super::tasks::Hub;
 
 /// The permissions of the file: nobody else reads it until it has its name.
-const PRIVATE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
+pub(super) const PRIVATE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
 /// Time within which another transfer of the same file must release it: most likely its client has
 /// just died.
@@ -47,6 +47,8 @@ pub(super) struct Partial {
     /// The end of the octets so far. Holes before it are not filled.
     len: u64,
     synced: u64,
+    /// Nobody waits until octets have reached the disk.
+    is_unsynced: bool,
     /// The file has its name, or is removed.
     over: bool,
     clobber: Clobber,
@@ -63,11 +65,16 @@ pub(super) struct Last {
 impl Last {
     /// Gives a file, whose octets so far end at `len`, its size, permissions and time.
     pub(super) fn give(self, file: &File, len: u64) -> io::Result<()> {
+        fchmod(file, Mode::from_bits_truncate(self.mode & 0o777))?;
+        self.give_others(file, len)
+    }
+
+    /// Gives a file the same but for its permissions.
+    pub(super) fn give_others(self, file: &File, len: u64) -> io::Result<()> {
         if len != self.size {
             // The rest is a hole.
             file.set_len(self.size)?;
         }
-        fchmod(file, Mode::from_bits_truncate(self.mode & 0o777))?;
         if let Some(Time { seconds, nanos }) = self.modified {
             let time = TimeSpec::new(seconds, nanos.into());
             futimens(file, &time, &time)?;
@@ -103,7 +110,19 @@ impl Partial {
         let file = lock(&spot, &part, hub).await?;
         let checksum = Checksum::new(check);
         let kept = Vec::new();
-        Ok(Partial { spot, part, file, check, checksum, kept, len: 0, synced: 0, over: false, clobber })
+        Ok(Partial {
+            spot,
+            part,
+            file,
+            check,
+            checksum,
+            kept,
+            len: 0,
+            synced: 0,
+            is_unsynced: false,
+            over: false,
+            clobber,
+        })
     }
 
     /// Returns whether a file with the final name exists.
@@ -114,7 +133,13 @@ impl Partial {
     /// Returns whether the complete file is there already, by its size and time. It gets the
     /// permissions that it would get by [`Partial::finish`].
     pub(super) fn is_there(&self, last: Last) -> bool {
-        is_there(&self.spot.dir, &self.spot.name, last)
+        let there = fstatat(&self.spot.dir, &*self.spot.name, AtFlags::AT_SYMLINK_NOFOLLOW);
+        there.is_ok_and(|there| is_there(&self.spot.dir, &self.spot.name, &there, last))
+    }
+
+    /// Leaves it to the system when octets reach the disk.
+    pub(super) fn leave_unsynced(&mut self) {
+        self.is_unsynced = true;
     }
 
     pub(super) fn name(&self) -> String {
@@ -199,6 +224,9 @@ impl Partial {
 
     /// Waits until what was written has reached the disk.
     async fn sync(&self, hub: &Hub) -> Result<(), FileError> {
+        if self.is_unsynced {
+            return Ok(());
+        }
         // Without a descriptor for another thread, this one waits.
         let synced = match self.file.try_clone() {
             Ok(file) => hub.aside(move || file.sync_all(), || Ok(())).await.map_err(FileError::Stopped)?,
@@ -237,7 +265,9 @@ impl Partial {
         // The name is safe on the disk once the directory is. In a directory that cannot be read,
         // that cannot be waited for.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        if let Ok(dir) = openat(dir, ".", flags, Mode::empty()) {
+        if !self.is_unsynced
+            && let Ok(dir) = openat(dir, ".", flags, Mode::empty())
+        {
             let _ = nix::unistd::fsync(dir);
         }
         Ok(replaced)
@@ -276,13 +306,14 @@ impl Drop for Partial {
     }
 }
 
-/// Returns whether a regular file of this name has this size and time, and sets its permissions.
+/// Returns whether a regular file, which is `there`, has this size and time, and sets its
+/// permissions.
 ///
 /// Two files that programs of this host wrote in one step of its clock have the same time, too. So
 /// a file whose time is that of its last write here is not taken for the other end's: one that has
 /// arrived got its time later.
-pub(super) fn is_there(dir: &OwnedFd, name: &OsStr, last: Last) -> bool {
-    let Some(has) = same(dir, name, last) else { return false };
+pub(super) fn is_there(dir: &OwnedFd, name: &OsStr, there: &FileStat, last: Last) -> bool {
+    let Some(has) = is_same(there, last) else { return false };
     let mode = last.mode & 0o777;
     if has != mode {
         // A file of somebody else's keeps its permissions.
@@ -292,15 +323,9 @@ pub(super) fn is_there(dir: &OwnedFd, name: &OsStr, last: Last) -> bool {
     true
 }
 
-/// Returns the same as [`is_there`], and leaves permissions as they are.
-pub(super) fn is_same(dir: &OwnedFd, name: &OsStr, last: Last) -> bool {
-    same(dir, name, last).is_some()
-}
-
-/// Returns the permissions of a regular file of this name, size and time.
-fn same(dir: &OwnedFd, name: &OsStr, last: Last) -> Option<u32> {
+/// Returns the permissions of a regular file of this size and time, as [`is_there`] has them.
+pub(super) fn is_same(there: &FileStat, last: Last) -> Option<u32> {
     let time = last.modified?;
-    let there = fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
     let is_file = SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
     let is_same = is_file
         && u64::try_from(there.st_size) == Ok(last.size)
@@ -310,9 +335,9 @@ fn same(dir: &OwnedFd, name: &OsStr, last: Last) -> Option<u32> {
 }
 
 /// Makes a file that is to arrive, or opens it: `how` says which.
-pub(super) fn make_part(dir: &OwnedFd, part: &OsStr, how: OFlag) -> nix::Result<File> {
+pub(super) fn make_part(dir: &OwnedFd, part: &OsStr, how: OFlag, mode: Mode) -> nix::Result<File> {
     let flags = how | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    openat(dir, part, flags, PRIVATE).map(File::from)
+    openat(dir, part, flags, mode).map(File::from)
 }
 
 /// Gives a file, which is complete, its final name. Returns whether a file with this name was
@@ -325,11 +350,22 @@ pub(super) fn take_name(
     shown: &str,
 ) -> Result<bool, FileError> {
     let replaced = replaces(dir, name, clobber, shown)?;
+    take_free_name(dir, part, name, clobber, shown)?;
+    Ok(replaced)
+}
+
+/// Gives a file, which is complete, a name in a directory where nothing else has it.
+pub(super) fn take_free_name(
+    dir: &OwnedFd,
+    part: &OsStr,
+    name: &OsStr,
+    clobber: Clobber,
+    shown: &str,
+) -> Result<(), FileError> {
     rename(dir, part, name, clobber).map_err(|error| match error {
         Errno::EEXIST => FileError::Exists(shown.to_owned()),
         error => FileError::writing(shown, error),
-    })?;
-    Ok(replaced)
+    })
 }
 
 fn rename(dir: &OwnedFd, part: &OsStr, name: &OsStr, clobber: Clobber) -> nix::Result<()> {
@@ -368,7 +404,7 @@ async fn lock(spot: &Spot, part: &OsStr, hub: &Hub) -> Result<Flock<File>, FileE
     let wrong = |error: Errno| named(part, FileError::new(&spot.shown(), error));
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
-        let file = make_part(&spot.dir, part, OFlag::O_RDWR).map_err(wrong)?;
+        let file = make_part(&spot.dir, part, OFlag::O_RDWR, PRIVATE).map_err(wrong)?;
         regular(&file, &spot.shown()).map_err(|error| named(part, error))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             // Another transfer may have ended meanwhile, and this may be the complete file.

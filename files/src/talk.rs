@@ -42,6 +42,8 @@ pub(super) struct Talk {
     longest: usize,
     /// Room for a long message, and for octets of a file behind it.
     outbox: MemoryRegion,
+    /// The part of the outbox that has the last long message.
+    half: usize,
     /// Octets of a file behind the last message received.
     behind: Vec<u8>,
     said_busy: Instant,
@@ -80,10 +82,10 @@ impl Talk {
     fn of(hub: &Rc<Hub>, stay: Option<Stay>, longest: usize) -> Result<Self, Failure> {
         let end = Endpoint::on(&hub.rnic, hub.cq.clone())?;
         let inbox = end.pd.allocate(RECEIVES * longest, Access::LOCAL_WRITE)?;
-        let outbox = end.pd.allocate(LONGEST + SHORT, Access::LOCAL_WRITE)?;
+        let outbox = end.pd.allocate(2 * LONGEST + SHORT, Access::LOCAL_WRITE)?;
         hub.join(end.qp.num())?;
         let (hub, said_busy, behind) = (hub.clone(), Instant::now(), Vec::new());
-        let talk = Talk { end, hub, inbox, longest, outbox, behind, said_busy, stay, proof: None };
+        let talk = Talk { end, hub, inbox, longest, outbox, half: 0, behind, said_busy, stay, proof: None };
         (0..RECEIVES).try_for_each(|slot| talk.post_receive(slot))?;
         Ok(talk)
     }
@@ -127,11 +129,16 @@ impl Talk {
         let send = if text.len() <= Rnic::CAPABILITIES.max_inline {
             SendWr::send_inline(SEND, &text)
         } else {
-            // The other end has taken the last long message before there is another: a request and
-            // a refusal come once, and a `Want` answers an offer that comes behind the last one's
-            // files.
-            self.outbox.write(0, &text)?;
-            SendWr::send(SEND, self.outbox.sge(0..text.len()))
+            // The other end has taken the last long message but one before there is another: a
+            // request and a refusal come once, and a `Want` answers offers that come behind the
+            // files of the last but one.
+            self.half = LONGEST - self.half;
+            if text.len() > LONGEST {
+                return Err(Failure::usage("the names and patterns are too long for one request")
+                    .remedy("use fewer, or several commands"));
+            }
+            self.outbox.write(self.half, &text)?;
+            SendWr::send(SEND, self.outbox.sge(self.half..self.half + text.len()))
         };
         let list: Vec<SendWr> = write.into_iter().chain([send]).map(SendWr::unsignaled).collect();
         Ok(self.end.qp.post_sends(&list).map_err(|refused| refused.error)?)
@@ -139,7 +146,7 @@ impl Talk {
 
     /// Returns the room for octets of a file behind a message.
     pub(super) fn room(&self) -> Part<'_> {
-        Part { memory: &self.outbox, range: LONGEST..LONGEST + SHORT }
+        Part { memory: &self.outbox, range: 2 * LONGEST..2 * LONGEST + SHORT }
     }
 
     /// Sends a message, and behind it the first `len` octets of the [room](Self::room).

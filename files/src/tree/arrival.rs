@@ -12,8 +12,9 @@ use nix::unistd::syncfs;
 use rddp_command::failure::Failure;
 
 use super::arriving::{Arriving, Contents};
-use super::below::{beneath, has_begun, kind};
+use super::below::{beneath, has_begun, kind, kind_of, look};
 use super::counts::{Counts, Named};
+use super::dirs::{Dir, Dirs};
 use super::exclude::Excluded;
 use super::left_out::{LeftOut, What};
 use super::record::{Attributes, Left, Name, Record, RecordError};
@@ -42,8 +43,9 @@ pub(crate) struct Arrival {
     top_is_new: bool,
     /// The uppermost directory is not there, and nothing is to be changed.
     pub(super) is_missing: bool,
-    /// The directory of the last file, by its path.
-    dir: (OsString, Rc<OwnedFd>),
+    dirs: Dirs,
+    /// The directory of the last file.
+    dir: Dir,
     /// The name of a short file that is not complete; at most one exists at a time.
     pub(super) part: OsString,
     pub(super) clobber: Clobber,
@@ -61,6 +63,8 @@ pub(crate) struct Arrival {
     pub(super) removed: VecDeque<Removed>,
     /// Files of the last offers that had begun to arrive before, by their names.
     begun: Vec<(Vec<u8>, Partial)>,
+    /// Files of the offers before, with which the sender goes on meanwhile.
+    begun_before: Vec<(Vec<u8>, Partial)>,
     file: Option<Arriving>,
     /// Entries that the sender has left out, and named.
     pub(crate) left_out: LeftOut,
@@ -81,6 +85,7 @@ impl Drop for Arrival {
         // What is not complete may have to be removed from a directory that is closed then.
         self.file = None;
         self.begun.clear();
+        self.begun_before.clear();
         self.widened.restore(&self.top);
     }
 }
@@ -107,13 +112,19 @@ impl Arrival {
         getrandom::fill(&mut random)
             .map_err(|error| FileError::Stopped(Failure::failed(format!("random numbers: {error}"))))?;
         let part = format!(".{:016x}{PART}", u64::from_be_bytes(random)).into();
+        let mut dirs = Dirs::new();
+        if top_is_new {
+            dirs.has_made(b"");
+        }
         let dir = top.try_clone().map_err(|error| FileError::new(".", error))?;
+        let dir = dirs.opened(OsStr::new(""), dir);
         Ok(Arrival {
             hub: hub.clone(),
             top,
             top_is_new,
             is_missing,
-            dir: (OsString::new(), Rc::new(dir)),
+            dirs,
+            dir,
             part,
             clobber,
             named,
@@ -126,6 +137,7 @@ impl Arrival {
             compared: None,
             removed: VecDeque::new(),
             begun: Vec::new(),
+            begun_before: Vec::new(),
             file: None,
             left_out: LeftOut::default(),
             counts: Counts::default(),
@@ -158,9 +170,9 @@ impl Arrival {
                 (Record::End(left), None) if rest.is_empty() => return Ok(Taken::All(left)),
                 (Record::Offer { name, attributes, size }, None) if self.wanted.count() < OFFERS => {
                     if self.wanted.count() == 0 {
-                        // The sender has had its turn for those of before: only so many files
-                        // are open.
-                        self.begun.clear();
+                        // The sender has had its turn for those of the last offers but one: only so
+                        // many files are open.
+                        self.begun_before = std::mem::take(&mut self.begun);
                     }
                     self.consider(name, attributes, size, tick).await?;
                 }
@@ -247,7 +259,7 @@ impl Arrival {
             mkdirat(&*dir, last, Mode::S_IRWXU)
         };
         match made {
-            Ok(()) => {}
+            Ok(()) => self.dirs.has_made(name.octets()),
             Err(Errno::ENOENT) if self.wishes.dry_run => {
                 self.would_make(name, number, Sent::Directory);
                 return Ok(());
@@ -332,18 +344,26 @@ impl Arrival {
             self.would_take(name, size);
             return Ok(());
         };
+        if self.dir.is_empty {
+            self.wanted.wants(None);
+            return Ok(());
+        }
         self.widened.join(&self.top, &dir, path);
-        let there = kind(&dir, last).or_else(|error| match error {
+        let there = look(&dir, last).or_else(|error| match error {
             Errno::EACCES => {
                 self.widened.widen(&self.top, &dir, path);
-                kind(&dir, last)
+                look(&dir, last)
             }
             error => Err(error),
         });
-        match there {
-            Ok(SFlag::S_IFREG) => {
-                let is_same = if self.wishes.dry_run { is_same } else { is_there };
-                if !self.terms.again && is_same(&dir, last, attributes.last(size)) {
+        match there.map(|there| (kind_of(&there), there)) {
+            Ok((SFlag::S_IFREG, there)) => {
+                let is_same = if self.wishes.dry_run {
+                    is_same(&there, attributes.last(size)).is_some()
+                } else {
+                    is_there(&dir, last, &there, attributes.last(size))
+                };
+                if !self.terms.again && is_same {
                     self.wanted.same();
                     self.counts.unchanged += 1;
                     return Ok(());
@@ -352,7 +372,7 @@ impl Arrival {
                     return self.refuse(name, There::Kept);
                 }
             }
-            Ok(there) => return self.refuse(name, There::of(there)),
+            Ok((there, _)) => return self.refuse(name, There::of(there)),
             Err(Errno::ENOENT) => {}
             Err(error) => return Err(FileError::new(&name.shown(), error)),
         }
@@ -389,13 +409,19 @@ impl Arrival {
     async fn partial(&self, dir: &OwnedFd, name: &OsStr) -> Result<Partial, FileError> {
         let dir = dir.try_clone().map_err(|error| FileError::new(&name.to_string_lossy(), error))?;
         let spot = Spot { dir, name: name.to_owned() };
-        Partial::open(spot, self.clobber, self.terms.check, &self.hub).await
+        let mut partial = Partial::open(spot, self.clobber, self.terms.check, &self.hub).await?;
+        if self.wishes.no_sync {
+            partial.leave_unsynced();
+        }
+        Ok(partial)
     }
 
     /// Returns what had arrived of a file before.
     fn begun(&mut self, name: Name<'_>) -> Option<Partial> {
-        let at = self.begun.iter().position(|(begun, _)| begun == name.octets())?;
-        Some(self.begun.swap_remove(at).1)
+        [&mut self.begun_before, &mut self.begun].into_iter().find_map(|all| {
+            let at = all.iter().position(|(begun, _)| begun == name.octets())?;
+            Some(all.swap_remove(at).1)
+        })
     }
 
     fn resume(
@@ -420,7 +446,9 @@ impl Arrival {
         let (path, last) = name.split();
         let shown = name.shown();
         let dir = self.writable(path, name)?;
-        replaces(&dir, last, self.clobber, &shown)?;
+        if !self.dir.is_empty {
+            replaces(&dir, last, self.clobber, &shown)?;
+        }
         let begun = self.begun(name);
         let contents = if size >= WORTH_RESUMING {
             let mut partial = match begun {
@@ -430,7 +458,8 @@ impl Arrival {
             partial.restart()?;
             Contents::Long(partial)
         } else {
-            Contents::Short(Short::new(dir, &self.part, last, self.terms.check, &shown)?)
+            let check = self.terms.check;
+            Contents::Short(Short::new(&self.dir, &self.part, last, attributes.mode, check, &shown)?)
         };
         Ok(Arriving { shown, last: attributes.last(size), from: 0, contents, named: None })
     }
@@ -455,7 +484,10 @@ impl Arrival {
     /// Returns the directory with this path, `name`'s, in which files can be made.
     fn writable(&mut self, path: &OsStr, name: Name<'_>) -> Result<Rc<OwnedFd>, FileError> {
         let dir = self.directory(path, name)?;
-        self.widened.widen(&self.top, &dir, path);
+        if !self.dir.is_writable {
+            self.widened.widen(&self.top, &dir, path);
+            self.dir.is_writable = true;
+        }
         Ok(dir)
     }
 
@@ -473,7 +505,7 @@ impl Arrival {
 
     /// Returns the directory with this path, `name`'s.
     fn directory(&mut self, path: &OsStr, name: Name<'_>) -> Result<Rc<OwnedFd>, FileError> {
-        if self.dir.0 != path {
+        if self.dir.path != path {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
             let opened = beneath(&self.top, path, flags).or_else(|error| match error {
                 // One on the way cannot be searched.
@@ -488,9 +520,9 @@ impl Arrival {
                 Errno::ELOOP => FileError::Outside(name.shown()),
                 error => FileError::new(&name.shown(), error),
             })?;
-            self.dir = (path.to_owned(), Rc::new(opened));
+            self.dir = self.dirs.opened(path, opened);
         }
-        Ok(self.dir.1.clone())
+        Ok(self.dir.open.clone())
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{SFlag, UtimensatFlags, fstatat, utimensat};
+use nix::sys::stat::{FileStat, SFlag, UtimensatFlags, fstatat, utimensat};
 use nix::sys::time::TimeSpec;
 
 use crate::files::part_of;
@@ -18,9 +18,17 @@ pub(super) fn beneath(top: &OwnedFd, path: &OsStr, flags: OFlag) -> nix::Result<
     openat2(top.as_fd(), path, OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve))
 }
 
+/// Looks at what has this name, a link itself.
+pub(super) fn look(dir: &OwnedFd, name: &OsStr) -> nix::Result<FileStat> {
+    fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)
+}
+
+pub(super) fn kind_of(there: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT
+}
+
 pub(super) fn kind(dir: &OwnedFd, name: &OsStr) -> nix::Result<SFlag> {
-    let there = fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
-    Ok(SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT)
+    look(dir, name).map(|there| kind_of(&there))
 }
 
 /// Sets the time of the last change of what has this name, and of no other.

@@ -37,7 +37,7 @@ impl<P: Pipe> Departure<P> {
         name: &[u8],
         open: impl Fn(OFlag) -> nix::Result<OwnedFd>,
     ) -> Result<(), FileError> {
-        self.settle().await?;
+        self.settle_all().await?;
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let Ok(top) = open(flags) else { return Ok(()) };
         let top = Rc::new(top);

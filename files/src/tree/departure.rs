@@ -26,7 +26,7 @@ use crate::source::{Version, extent, is_sparse, modified};
 use crate::wishes::Wishes;
 
 /// Files that the user names one by one, and that are open before they are offered.
-const MOST_OPEN: usize = 128;
+const MOST_OPEN: usize = 64;
 
 /// Octets of a file that are worth a record of their own at the end of a chunk.
 const WORTH: usize = 4096;
@@ -54,6 +54,8 @@ pub(crate) struct Departure<P> {
     offered: Vec<Offered>,
     /// Directories and links that were named since the other end was asked.
     pub(super) dirs: Vec<(Vec<u8>, Sent)>,
+    /// The files about which the other end was asked, and has not been heard.
+    asked: Option<Batch>,
     pub(super) refused: Refused,
     pub(super) left: Left,
     left_out: LeftOut,
@@ -67,6 +69,13 @@ struct Offered {
     attributes: Attributes,
     size: u64,
     location: Location,
+}
+
+/// Files that are offered together, and the directories and links that were named before them.
+#[derive(Default)]
+struct Batch {
+    offered: Vec<Offered>,
+    dirs: Vec<(Vec<u8>, Sent)>,
 }
 
 /// Location of a file that is to be sent.
@@ -95,6 +104,7 @@ impl<P: Pipe> Departure<P> {
             excluded,
             offered: Vec::new(),
             dirs: Vec::new(),
+            asked: None,
             refused: Refused::default(),
             left: Left::default(),
             left_out: LeftOut::new(named == Named::Here { skip_special: true }),
@@ -145,7 +155,7 @@ impl<P: Pipe> Departure<P> {
 
     /// Ends the tree. Returns what was left out, once the other end has taken all.
     pub(crate) async fn finish(mut self) -> Result<(Left, LeftOut, Counts), FileError> {
-        self.settle().await?;
+        self.settle_all().await?;
         let left = self.left;
         self.push(&Record::End(left)).await?;
         self.flush().await?;
@@ -225,18 +235,34 @@ impl<P: Pipe> Departure<P> {
         if self.offered.len() + self.dirs.len() >= OFFERS { self.settle().await } else { Ok(()) }
     }
 
-    /// Offers files, and sends those that the other end wants.
-    pub(super) async fn settle(&mut self) -> Result<(), FileError> {
-        if self.offered.is_empty() && self.dirs.is_empty() {
-            return Ok(());
+    /// Offers files, and sends those of the offers before that the other end wants. So it looks at
+    /// files while others are on their way, and this end goes on without waiting for it.
+    async fn settle(&mut self) -> Result<(), FileError> {
+        let batch =
+            Batch { offered: std::mem::take(&mut self.offered), dirs: std::mem::take(&mut self.dirs) };
+        let is_empty = batch.offered.is_empty() && batch.dirs.is_empty();
+        if !is_empty {
+            for Offered { name, attributes, size, .. } in &batch.offered {
+                let Some(name) = Name::new(name) else { continue };
+                self.push(&Record::Offer { name, attributes: *attributes, size: *size }).await?;
+            }
+            self.push(&Record::Ask).await?;
+            self.flush().await?;
         }
-        let (offered, dirs) = (std::mem::take(&mut self.offered), std::mem::take(&mut self.dirs));
-        for Offered { name, attributes, size, .. } in &offered {
-            let Some(name) = Name::new(name) else { continue };
-            self.push(&Record::Offer { name, attributes: *attributes, size: *size }).await?;
+        match std::mem::replace(&mut self.asked, (!is_empty).then_some(batch)) {
+            Some(before) => self.fulfil(before).await,
+            None => Ok(()),
         }
-        self.push(&Record::Ask).await?;
-        self.flush().await?;
+    }
+
+    /// Sends all files that were offered, as far as they are wanted.
+    pub(super) async fn settle_all(&mut self) -> Result<(), FileError> {
+        self.settle().await?;
+        self.settle().await
+    }
+
+    /// Sends those of a batch that the other end wants.
+    async fn fulfil(&mut self, Batch { offered, dirs }: Batch) -> Result<(), FileError> {
         let want = self.pipe.wanted().await.map_err(FileError::Stopped)?;
         let mut answers = Answers::new(want, offered.len(), dirs.len()).map_err(FileError::Stopped)?;
         for (number, there) in answers.refused_dirs() {
@@ -299,7 +325,8 @@ impl<P: Pipe> Departure<P> {
         let version = Version::of(&there);
         let is_whole = self.octets(&file, &there, from, &mut checksum).await?
             && file.metadata().is_ok_and(|now| Version::of(&now) == version)
-            && file.read_at(&mut [0], size).is_ok_and(|more| more == 0);
+            // Such as those of /proc have no size.
+            && (size > 0 || file.read_at(&mut [0], 0).is_ok_and(|more| more == 0));
         if !is_whole {
             self.push(&Record::Withdrawn).await?;
             return self.cannot_read(name.octets(), CHANGED).await;

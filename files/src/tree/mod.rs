@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `record` | the records, and names that lead nowhere but down |
 //! | `departure`, `walk` | walks a tree, and packs it |
-//! | `arrival`, `arriving`, `short` | unpacks it, below one directory |
+//! | `arrival`, `arriving`, `short`, `dirs` | unpacks it, below one directory |
 //! | `below` | what is below a directory, by paths that follow no symbolic link |
 //! | `links` | symbolic links |
 //! | `exclude` | patterns of what is left out |
@@ -27,6 +27,7 @@ mod client;
 mod closing;
 mod counts;
 mod departure;
+mod dirs;
 mod exclude;
 mod left_out;
 mod links;

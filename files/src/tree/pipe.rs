@@ -1,5 +1,6 @@
 //! Chunks of a tree on their way: the client Writes them, or Reads them.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,6 +16,9 @@ use crate::tasks::Hub;
 /// The id of Writes, which cause no completions.
 const WRITE: u64 = 1;
 
+/// Answers that are under way: the other end is asked once more before the first is needed.
+const MOST_WANTS: usize = 2;
+
 /// A way for chunks of at most `SLOT` octets to the other end.
 pub(crate) trait Pipe {
     /// Returns the slot of the next chunk, once one is free.
@@ -26,7 +30,8 @@ pub(crate) trait Pipe {
     /// Waits until the other end has taken all chunks.
     async fn drain(&mut self) -> Result<(), Failure>;
 
-    /// Waits until the other end has said what it wants.
+    /// Waits until the other end has said what it wants of the first offers that it was asked
+    /// about.
     async fn wanted(&mut self) -> Result<Want, Failure>;
 
     /// Called when the other end has another file, or had it already.
@@ -79,6 +84,7 @@ pub(super) struct PutPipe<'a> {
     buffers: MemoryRegion,
     window: Window,
     slots: Slots,
+    wants: VecDeque<Want>,
     progress: &'a Progress,
     limit: Option<u64>,
     patience: Duration,
@@ -93,12 +99,18 @@ impl<'a> PutPipe<'a> {
         patience: Duration,
     ) -> Result<Self, Failure> {
         let buffers = talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
-        Ok(PutPipe { talk, buffers, window, slots: Slots::new(), progress, limit, patience })
+        let (slots, wants) = (Slots::new(), VecDeque::new());
+        Ok(PutPipe { talk, buffers, window, slots, wants, progress, limit, patience })
     }
 
-    async fn await_free(&mut self) -> Result<(), Failure> {
+    /// Waits for the next message. What the other end wants is kept until it is asked for.
+    async fn hear(&mut self) -> Result<(), Failure> {
         match self.talk.hear(self.patience).await? {
             ToClient::Free { slot } => self.slots.release(slot),
+            ToClient::Want(want) if self.wants.len() < MOST_WANTS => {
+                self.wants.push_back(want);
+                Ok(())
+            }
             _ => Err(out_of_step()),
         }
     }
@@ -110,7 +122,7 @@ impl Pipe for PutPipe<'_> {
             if let Some(slot) = self.slots.next() {
                 return Ok(Part::of_slot(&self.buffers, slot, SLOT));
             }
-            self.await_free().await?;
+            self.hear().await?;
         }
     }
 
@@ -125,18 +137,17 @@ impl Pipe for PutPipe<'_> {
 
     async fn drain(&mut self) -> Result<(), Failure> {
         while self.slots.free.len() < SLOTS {
-            self.await_free().await?;
+            self.hear().await?;
         }
         Ok(())
     }
 
     async fn wanted(&mut self) -> Result<Want, Failure> {
         loop {
-            match self.talk.hear(self.patience).await? {
-                ToClient::Free { slot } => self.slots.release(slot)?,
-                ToClient::Want(want) => return Ok(want),
-                _ => return Err(out_of_step()),
+            if let Some(want) = self.wants.pop_front() {
+                return Ok(want);
             }
+            self.hear().await?;
         }
     }
 
@@ -159,17 +170,23 @@ pub(crate) struct GivePipe<'a> {
     region: &'a MemoryRegion,
     slots: Slots,
     lens: [usize; SLOTS],
+    wants: VecDeque<Want>,
     patience: Duration,
 }
 
 impl<'a> GivePipe<'a> {
     pub(crate) fn new(talk: &'a mut Talk, region: &'a MemoryRegion, patience: Duration) -> Self {
-        GivePipe { talk, region, slots: Slots::new(), lens: [0; SLOTS], patience }
+        GivePipe { talk, region, slots: Slots::new(), lens: [0; SLOTS], wants: VecDeque::new(), patience }
     }
 
-    async fn await_free(&mut self) -> Result<(), Failure> {
+    /// Waits for the next message, as [`PutPipe::hear`] does.
+    async fn hear(&mut self) -> Result<(), Failure> {
         match self.talk.hear(self.patience).await? {
             ToServer::Free { slot } => self.release(slot),
+            ToServer::Want(want) if self.wants.len() < MOST_WANTS => {
+                self.wants.push_back(want);
+                Ok(())
+            }
             _ => Err(out_of_step()),
         }
     }
@@ -187,7 +204,7 @@ impl Pipe for GivePipe<'_> {
             if let Some(slot) = self.slots.next() {
                 return Ok(Part::of_slot(self.region, slot, SLOT));
             }
-            self.await_free().await?;
+            self.hear().await?;
         }
     }
 
@@ -199,18 +216,17 @@ impl Pipe for GivePipe<'_> {
 
     async fn drain(&mut self) -> Result<(), Failure> {
         while self.slots.free.len() < SLOTS {
-            self.await_free().await?;
+            self.hear().await?;
         }
         Ok(())
     }
 
     async fn wanted(&mut self) -> Result<Want, Failure> {
         loop {
-            match self.talk.hear(self.patience).await? {
-                ToServer::Free { slot } => self.release(slot)?,
-                ToServer::Want(want) => return Ok(want),
-                _ => return Err(out_of_step()),
+            if let Some(want) = self.wants.pop_front() {
+                return Ok(want);
             }
+            self.hear().await?;
         }
     }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 use std::vec::IntoIter;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat, openat2};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::fcntl::{Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::{FileStat, Mode, SFlag};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use rddp_command::failure::{Failure, printable_name};
 use rddp_command::out::{self, complain};
@@ -20,7 +20,7 @@ use rustix::fs::Dir;
 use serde::Serialize;
 
 use super::arrival::Arrival;
-use super::below::{beneath, joined, set_time};
+use super::below::{beneath, joined, kind_of, look, set_time};
 use super::counts::{Counts, Named};
 use super::record::{Attributes, Name};
 use super::would::{Would, tell_would};
@@ -140,7 +140,7 @@ impl Arrival {
         tick: &mut impl AsyncFnMut() -> Result<(), Failure>,
     ) -> Result<(), FileError> {
         let whole = joined(&compared.path, gone);
-        let Ok(there) = look(&compared.dir, gone) else { return Ok(()) };
+        let Ok(there) = look(&compared.dir, OsStr::from_bytes(gone)) else { return Ok(()) };
         let is_dir = is_dir(&there);
         if self.excluded.has(&whole, is_dir) || is_in_use(&compared.dir, gone, &there) {
             return Ok(());
@@ -187,7 +187,7 @@ impl Arrival {
             };
             ahead.push((path.clone(), true));
             for last in names {
-                let Ok(there) = look(&dir, &last) else { continue };
+                let Ok(there) = look(&dir, OsStr::from_bytes(&last)) else { continue };
                 if self.excluded.has(&joined(&whole, &last), is_dir(&there)) || is_in_use(&dir, &last, &there)
                 {
                     outcome = outcome.and(Err(Errno::ENOTEMPTY));
@@ -293,7 +293,7 @@ pub(super) fn tell_removed(removed: &Removed, is_dry: bool, counts: &mut Counts)
 
 /// Returns whether an entry is a partial file that somebody may still write.
 fn is_in_use(dir: &OwnedFd, name: &[u8], there: &FileStat) -> bool {
-    if !name.ends_with(PART.as_bytes()) || there.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() {
+    if !name.ends_with(PART.as_bytes()) || kind_of(there) != SFlag::S_IFREG {
         return false;
     }
     let changed = Duration::from_secs(u64::try_from(there.st_ctime).unwrap_or(0));
@@ -314,12 +314,8 @@ fn unlink(dir: &OwnedFd, name: &[u8], how: UnlinkatFlags) -> nix::Result<()> {
     }
 }
 
-fn look(dir: &OwnedFd, name: &[u8]) -> nix::Result<FileStat> {
-    fstatat(dir, OsStr::from_bytes(name), AtFlags::AT_SYMLINK_NOFOLLOW)
-}
-
 fn is_dir(there: &FileStat) -> bool {
-    SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
+    kind_of(there) == SFlag::S_IFDIR
 }
 
 /// Returns the names in a directory, sorted.

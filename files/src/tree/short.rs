@@ -7,12 +7,14 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use rddp_command::failure::Failure;
 
+use super::dirs::Dir;
 use crate::checksum::{Check, Checksum};
 use crate::files::FileError;
-use crate::partial::{Clobber, Last, make_part, take_name};
+use crate::partial::{Clobber, Last, PRIVATE, make_part, take_free_name, take_name};
 
 /// A short file; removed when it is dropped.
 pub(super) struct Short {
@@ -24,20 +26,30 @@ pub(super) struct Short {
     pub(super) end: u64,
     checksum: Checksum,
     has_name: bool,
+    /// The file was made with the permissions that it is to have.
+    has_mode: bool,
+    /// Nothing else can have its name.
+    is_first: bool,
 }
 
 impl Short {
     pub(super) fn new(
-        dir: Rc<OwnedFd>,
+        dir: &Dir,
         part: &OsStr,
         name: &OsStr,
+        mode: u32,
         check: Check,
         shown: &str,
     ) -> Result<Self, FileError> {
-        let file = make_part(&dir, part, OFlag::O_WRONLY | OFlag::O_EXCL);
+        // Where the system would take nothing from the permissions, they need not be set later.
+        let mode = mode & 0o777;
+        let has_mode = mode & dir.withheld == 0;
+        let made_with = if has_mode { Mode::from_bits_truncate(mode) } else { PRIVATE };
+        let (is_first, dir) = (dir.is_empty, dir.open.clone());
+        let file = make_part(&dir, part, OFlag::O_WRONLY | OFlag::O_EXCL, made_with);
         let file = file.map_err(|error| FileError::new(shown, error))?;
         let (name, part, checksum) = (name.to_owned(), part.to_owned(), Checksum::new(check));
-        Ok(Short { file, dir, part, name, end: 0, checksum, has_name: false })
+        Ok(Short { file, dir, part, name, end: 0, checksum, has_name: false, has_mode, is_first })
     }
 
     pub(super) async fn write(
@@ -66,8 +78,15 @@ impl Short {
 
     /// Gives the file its length, times, permissions and name. Returns whether it replaced another.
     pub(super) fn finish(mut self, last: Last, clobber: Clobber, shown: &str) -> Result<bool, FileError> {
-        last.give(&self.file, self.end).map_err(|error| FileError::writing(shown, error))?;
-        let replaced = take_name(&self.dir, &self.part, &self.name, clobber, shown)?;
+        let given = if self.has_mode { Last::give_others } else { Last::give };
+        given(last, &self.file, self.end).map_err(|error| FileError::writing(shown, error))?;
+        let (dir, part, name) = (&self.dir, &self.part, &self.name);
+        let replaced = if self.is_first {
+            take_free_name(dir, part, name, clobber, shown)?;
+            false
+        } else {
+            take_name(dir, part, name, clobber, shown)?
+        };
         self.has_name = true;
         Ok(replaced)
     }
