@@ -62,6 +62,7 @@ mod sys;
 pub mod tcp_state;
 mod train;
 mod tx;
+mod unload;
 mod wait;
 
 use std::os::fd::RawFd;

@@ -3,18 +3,23 @@
 //! The receiving direction and the sending one have a lock each; a call does the work of its
 //! direction. Where both locks are needed the receiving one is taken first. The state has no
 //! pointers, and nothing else that only one process could use.
+//!
+//! `directions` has what is under either lock, `layout` where it lies.
 
-use std::mem::{offset_of, size_of};
+mod directions;
+mod layout;
+
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Errno;
 use super::ended::{AtomicEnd, Ended, Why};
 use super::options::{Asked, Options, PrivateData};
-use super::rooms::Rooms;
-use super::sdp::Shared;
 use super::sleepers::Sleepers;
-use super::sys::{Chain, Guarded, Lease, now};
+use super::sys::{Guarded, now};
+
+pub(super) use self::directions::{LITTLE, Rx, Tx};
+pub(super) use self::layout::MAGIC;
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
 #[repr(C)]
@@ -109,45 +114,6 @@ pub enum Phase {
 }
 
 impl State {
-    pub(super) const RX: usize = offset_of!(Self, rx) + Guarded::<Rx>::VALUE;
-    pub(super) const TX: usize = offset_of!(Self, tx) + Guarded::<Tx>::VALUE;
-
-    /// Offset of [`MAGIC`] in a state of this build.
-    pub(super) const MAGIC_AT: usize = offset_of!(Self, magic);
-    pub(super) const ASKED: usize = offset_of!(Self, asked);
-    pub(super) const PHASE: usize = offset_of!(Self, phase);
-    pub(super) const END: usize = offset_of!(Self, end);
-    /// Offsets of octets that are 0 or 1.
-    pub(super) const TRUTHS: [usize; 27] = [
-        offset_of!(Self, may_send),
-        offset_of!(Self, owing),
-        offset_of!(Self, wants_room),
-        offset_of!(Self, nonblocking),
-        offset_of!(Self, holding),
-        offset_of!(Self, shut_receive),
-        offset_of!(Self, shut_send),
-        offset_of!(Self, early_full),
-        offset_of!(Self, connected),
-        offset_of!(Self, corked),
-        offset_of!(Self, uncounted),
-        Self::RX + offset_of!(Rx, moving),
-        Self::RX + offset_of!(Rx, crc),
-        Self::RX + offset_of!(Rx, markers),
-        Self::RX + offset_of!(Rx, bulk),
-        Self::RX + offset_of!(Rx, rtr_read),
-        Self::RX + offset_of!(Rx, peer_data_known),
-        Self::RX + offset_of!(Rx, narrow),
-        Self::RX + offset_of!(Rx, left_is_kept),
-        Self::RX + offset_of!(Rx, is_open),
-        Self::TX + offset_of!(Tx, moving),
-        Self::TX + offset_of!(Tx, crc),
-        Self::TX + offset_of!(Tx, markers),
-        Self::TX + offset_of!(Tx, greeted),
-        Self::TX + offset_of!(Tx, fin_due),
-        Self::TX + offset_of!(Tx, fin_sent),
-        Self::TX + offset_of!(Tx, framing),
-    ];
-
     pub(super) fn begin(&mut self, options: &Options) {
         self.asked = Asked::of(options);
         let sdp = self.asked.is_sdp().then(|| self.asked.sdp());
@@ -343,105 +309,6 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// The receiving direction. Octets that the program has not read are in the kernel, but for those
-/// in `kept`.
-#[repr(C)]
-pub(super) struct Rx {
-    /// Set while octets are being taken out of the kernel: the fields after it are not valid then.
-    pub(super) moving: bool,
-    pub(super) crc: bool,
-    pub(super) markers: bool,
-    /// Set if the last FPDU was a large one: the next is looked at before it is read.
-    pub(super) bulk: bool,
-    /// Set if the last FPDU was all that was there when it was taken.
-    pub(super) alone: bool,
-    /// Set if a Read without octets was our RTR, and is not answered yet.
-    pub(super) rtr_read: bool,
-    pub(super) peer_data_known: bool,
-    /// Set if the receive buffer is so small that a partial FPDU in it may close the window.
-    pub(super) narrow: bool,
-    /// Set if the octets counted by `left` are in `kept` and not in the kernel.
-    pub(super) left_is_kept: bool,
-    /// Set while a message is open; its `RsvdULP` follows.
-    pub(super) is_open: bool,
-    pub(super) open_ulp: u8,
-    /// Position in the stream of the FPDUs taken: see [`rddp_mpa::Deframer::at`].
-    pub(super) position: u64,
-    pub(super) msn: u32,
-    pub(super) mo: u64,
-    pub(super) request_msn: u32,
-    pub(super) ird: u32,
-    pub(super) ord: u32,
-    /// `SO_RCVLOWAT` as the kernel has it; 0 stands for 1, which a socket begins with.
-    pub(super) wake_at: u32,
-    /// Octets of the checked FPDU in front that the program has not read.
-    pub(super) left: u32,
-    /// Octets behind them in the kernel, which are dropped when the last of them is read.
-    pub(super) trailer: u32,
-    pub(super) kept_at: u32,
-    /// Octets that the program has read of the FPDU in front, which had to stay in the kernel
-    /// whole.
-    pub(super) shown: u32,
-    /// Octets in `kept` of an FPDU that is not whole.
-    pub(super) absorbed: u32,
-    /// Octets of the last FPDU that was taken.
-    pub(super) last_fpdu: u32,
-    /// Octets that the next one is expected to have; 0 where nothing is expected.
-    pub(super) expected_fpdu: u32,
-    /// The block of kept octets: see [`Rx::kept`].
-    pub(super) kept_in: Lease,
-    /// The connection of SDP, where the FPDUs carry one.
-    pub(super) sdp: Shared,
-    /// Octets that the program has not read, and those that it may have there; the block of their
-    /// numbers.
-    pub(super) held: Chain,
-    pub(super) rooms: Rooms,
-    pub(super) tables: Lease,
-    pub(super) peer_data: PrivateData,
-}
-
-/// The sending direction. A message is never left open when the lock is given back: the next owner
-/// may begin one.
-#[repr(C)]
-pub(super) struct Tx {
-    /// Set while octets are being given to the kernel: the fields after it are not valid then.
-    pub(super) moving: bool,
-    pub(super) crc: bool,
-    pub(super) markers: bool,
-    /// Set if the startup frame of this end is among what was owed.
-    pub(super) greeted: bool,
-    /// Set if a FIN is to go out behind what is owed.
-    pub(super) fin_due: bool,
-    pub(super) fin_sent: bool,
-    /// Set while octets that waited for the startup are framed: if a process dies then, it is not
-    /// known which were.
-    pub(super) framing: bool,
-    /// Set while owed or kept octets are changed, by several stores: see [`Tx::change`].
-    pub(super) changing: AtomicBool,
-    /// Position in the stream of the FPDUs made: see [`rddp_mpa::Framer::at`].
-    pub(super) position: u64,
-    /// Number of FPDUs that TCP has taken, or that are owed to it.
-    pub(super) fpdus: u64,
-    pub(super) msn: u32,
-    /// The EMSS when it was last asked for; 0 before that.
-    pub(super) emss: u32,
-    /// Time at which it was asked for, of [`now`](super::sys::now); 0 if it is to be asked for
-    /// again.
-    pub(super) emss_asked: u64,
-    /// Octets between the beginning of a TCP segment and the end of what is owed, where that is the
-    /// rest of a train; else 0.
-    pub(super) unaligned: u32,
-    /// Bounds of what is owed: see [`Tx::owed`].
-    pub(super) owed_from: u32,
-    pub(super) owed_to: u32,
-    pub(super) owed_in: Lease,
-    /// Bounds of the octets that wait for the end of the startup: see [`Tx::early`].
-    pub(super) early_from: u32,
-    pub(super) early_to: u32,
-    pub(super) early_in: Lease,
-    pub(super) little: [u8; LITTLE],
-}
-
 /// Returns the phase of a number, of a stream that is not over.
 pub(super) fn phase_of(number: u32) -> Phase {
     match number {
@@ -449,36 +316,6 @@ pub(super) fn phase_of(number: u32) -> Phase {
         FRAMED => Phase::Framed,
         _ => Phase::Plain,
     }
-}
-
-/// Octets that may be owed without a block.
-pub(super) const LITTLE: usize = 1024;
-
-/// Changes with the layout of a state, so that a state of another build is not taken for one of
-/// this.
-pub(super) const MAGIC: u64 = 0x7264_6470_0000_0005 ^ layout();
-
-/// Returns the offset of a field that comes behind fields of types of other crates.
-const fn layout() -> u64 {
-    let places = [
-        size_of::<State>(),
-        size_of::<Rx>(),
-        size_of::<Tx>(),
-        offset_of!(State, left),
-        offset_of!(State, sleepers),
-        offset_of!(State, counters),
-        offset_of!(State, asked),
-        size_of::<Asked>(),
-        offset_of!(State, rx),
-        offset_of!(State, tx),
-        offset_of!(State, lender),
-    ];
-    let (mut sum, mut at) = (0, 0);
-    while at < places.len() {
-        sum = u64::rotate_left(sum, 7) ^ places[at] as u64;
-        at += 1;
-    }
-    sum
 }
 
 /// Number of holders with a place in the state, besides those beside the slot.

@@ -5,13 +5,11 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use rddp_mpa::CRC_LEN;
 use rddp_sdp::machine::{Blocked, Config, Core, Machine};
-use rddp_sdp::wire::{Front, HEADER_LEN};
+use rddp_sdp::wire::HEADER_LEN;
 
-use super::zcopy::{Adverts, Zcopy};
 use super::{SdpInfo, Wrong};
 use crate::Errno;
 use crate::state::Rx;
-use crate::sys::{Guard, parts};
 
 /// The connection, under the lock of [`Rx`]. Integers alone, any value of which is one; zeros
 /// before the startup.
@@ -89,116 +87,6 @@ pub(crate) struct Shared {
     low: u32,
     /// Facts that sleepers have been told of, as bits.
     told: u32,
-}
-
-/// The connection, and its adverts while there are any.
-pub(crate) struct Live<'a> {
-    pub(crate) sdp: &'a mut Shared,
-    pub(crate) adverts: Option<&'a mut Adverts>,
-}
-
-impl Live<'_> {
-    pub(crate) fn machine(&mut self) -> Machine<'_> {
-        Machine::new(&mut self.sdp.core, self.adverts.as_deref_mut().map(|adverts| &mut adverts.tables))
-    }
-
-    /// Returns whether the adverts fit together, and are there if they should be.
-    pub(crate) fn is_sound(&self) -> bool {
-        match &self.adverts {
-            None => self.sdp.has_adverts == 0,
-            Some(adverts) => adverts.is_sound(),
-        }
-    }
-
-    pub(crate) fn reborrow(&mut self) -> Live<'_> {
-        Live { sdp: self.sdp, adverts: self.adverts.as_deref_mut() }
-    }
-
-    /// Returns the octets of the longest Data that may be sent now.
-    pub(crate) fn data_room(&mut self) -> Result<usize, Blocked> {
-        if self.sdp.has_answer == 1 {
-            return Err(Blocked::Control);
-        }
-        self.machine().data_room()
-    }
-
-    /// Returns whether octets wait for the peer: for credits, or for the end of own adverts.
-    pub(crate) fn waits_for_peer(&mut self) -> bool {
-        self.sdp.has_answer == 0 && !matches!(self.machine().data_room(), Ok(_) | Err(Blocked::Closed))
-    }
-
-    /// Returns whether what is owed at this end's close waits for credits: `DisConn`, or octets in
-    /// front of it.
-    pub(super) fn end_waits_for_credits(&mut self) -> bool {
-        let octets = self.machine().returned().is_some() && !self.sdp.core.has_credits_for_data();
-        octets || self.machine().control_is_blocked()
-    }
-
-    /// Returns whether a send waits for the peer, too: its octets have no other place.
-    pub(super) fn blocks_sends(&mut self) -> bool {
-        let has_place = self.sdp.queues == 1 && self.sdp.is_full == 0;
-        !has_place && self.waits_for_peer() && !self.joins()
-    }
-
-    /// Returns whether a send puts its octets behind others, or where they wait for credits.
-    pub(super) fn queues(&mut self) -> bool {
-        self.sdp.queues == 1 || self.joins()
-    }
-
-    fn joins(&mut self) -> bool {
-        self.sdp.joins == 1 && self.data_room() == Err(Blocked::Credits)
-    }
-
-    /// Returns whether a wait for room is to go on, though a send would find a little.
-    pub(super) fn is_short(&mut self) -> bool {
-        self.sdp.is_short() && self.sdp.queues | self.sdp.joins == 0 && self.data_room().is_ok()
-    }
-
-    /// Returns whether Reads of the peer are not answered, or octets of adverts came back.
-    pub(super) fn owes_octets(&mut self) -> bool {
-        let reads = self.adverts.as_ref().is_some_and(|adverts| adverts.requests.count > 0);
-        reads || self.machine().returned().is_some()
-    }
-
-    /// Returns the headers of a Data, which counts as sent.
-    pub(super) fn data(&mut self, payload_len: usize) -> Result<Front, Blocked> {
-        let urgent_left = self.sdp.urgent_left;
-        let left = (urgent_left as usize).saturating_sub(payload_len);
-        let is_urgent = urgent_left > 0 && left == 0;
-        if (1..=NEAR).contains(&urgent_left) && !is_urgent {
-            self.machine().announce_urgent();
-        }
-        let front = self.machine().data(payload_len, is_urgent)?;
-        self.sdp.urgent_left = left as u32;
-        Ok(front)
-    }
-
-    /// Passes the next control message that is due, if credits allow it, to `send`. It counts as
-    /// sent. Returns whether there was one.
-    pub(super) fn next_control(&mut self, send: impl FnOnce(&[u8])) -> bool {
-        if std::mem::take(&mut self.sdp.has_answer) == 1 {
-            send(&self.sdp.answer);
-            return true;
-        }
-        let front = self.machine().next_control();
-        front.inspect(|front| send(front)).is_some()
-    }
-
-    /// Returns whether a message without octets of the program is due, whatever the credits.
-    pub(super) fn control_due(&mut self) -> bool {
-        self.sdp.has_answer == 1 || self.machine().control_due()
-    }
-}
-
-/// Returns the connection under this lock. Adverts that are not sound were found out when the lock
-/// was taken.
-pub(crate) fn live<'a>(rx: &'a mut Guard<'_, Rx>) -> Live<'a> {
-    if rx.sdp.has_adverts == 0 {
-        return Live { sdp: &mut rx.sdp, adverts: None };
-    }
-    let (rx, _, table) = parts(rx);
-    let zcopy = table.into_value::<Zcopy>(rx.tables);
-    Live { sdp: &mut rx.sdp, adverts: zcopy.map(|zcopy| &mut zcopy.adverts) }
 }
 
 impl Shared {
@@ -368,7 +256,7 @@ impl Shared {
     }
 
     /// Returns whether the peer's credits are fewer than a wait for room is told of.
-    fn is_short(&self) -> bool {
+    pub(super) fn is_short(&self) -> bool {
         self.core.credits() < self.low
     }
 
@@ -433,108 +321,8 @@ impl Rx {
 /// Bufs of a peer from which on an eighth of them is held to be few: it gives new ones when half of
 /// them are free, so more come.
 const MANY: u16 = 64;
-/// Octets of the urgent one at which messages announce it.
-const NEAR: u32 = 65_535;
 /// The adverts that an end takes at a time.
 pub(super) const ADVERTS: NonZeroU8 = NonZeroU8::new(8).expect("not zero");
 
 #[cfg(test)]
-mod tests {
-    use rddp_sdp::wire::Message;
-
-    use super::*;
-    use crate::sys::{Calls, SharedState};
-    use crate::{Format, Options, Role, SdpOptions, Stream};
-
-    fn begun() -> Shared {
-        let format = Format::Sdp(SdpOptions::DEFAULT);
-        let state = SharedState::anonymous(&Options { format, ..Options::new(Role::Initiator) }).unwrap();
-        let calls = Calls::libc();
-        let mut shared = Stream::new(-1, &state, &calls).lock_rx().unwrap().sdp;
-        (shared.size, shared.bufs) = (4000, 64);
-        shared.begin(64, 4000, 1).unwrap();
-        shared
-    }
-
-    /// Returns an end that has taken the peer's `DisConn`.
-    fn over() -> Shared {
-        let (mut peer, mut shared) = (begun(), begun());
-        peer.machine().close_sending();
-        let front = peer.machine().next_control().unwrap();
-        shared.machine().receive(&Message::parse(&front).unwrap()).unwrap();
-        assert!(shared.is_over());
-        shared
-    }
-
-    #[test]
-    fn sleepers_are_told_once_each_time_that_something_comes() {
-        let mut shared = begun();
-        for _ in 0..3 {
-            shared.low = 0;
-            assert!(shared.tells_more(true, false), "there are many credits");
-            assert!(!shared.tells_more(true, false), "they are told already");
-            shared.low = u32::MAX;
-            assert!(!shared.tells_more(true, false), "there are few");
-        }
-    }
-
-    /// Octets count as in flight while the peer may not have given credits for them, and not much
-    /// longer.
-    #[test]
-    fn octets_of_the_newest_messages_may_be_in_flight() {
-        let mut shared = begun();
-        (0..64).for_each(|_| shared.note_sent(1, 10));
-        assert_eq!(shared.in_flight(), 640);
-        shared.note_sent(4, 400_000);
-        assert_eq!(shared.in_flight(), 400_640);
-        (0..63).for_each(|_| shared.note_sent(1, 10));
-        assert_eq!(shared.in_flight(), 400_630);
-        (0..128).for_each(|_| shared.note_sent(1, 10));
-        assert!((640..=1280).contains(&shared.in_flight()));
-        shared.note_sent(1, usize::MAX);
-        shared.note_sent(usize::MAX, 1);
-        assert_eq!(shared.in_flight(), u32::MAX as usize);
-    }
-
-    #[test]
-    fn a_reset_is_told_once_and_not_behind_the_peers_end() {
-        for (mut shared, first) in [(begun(), Err(Errno::RESET)), (over(), Ok(()))] {
-            shared.note_lost(Errno::RESET);
-            assert_eq!((shared.note_fin(), shared.note_fin()), (first, Ok(())));
-            assert!(shared.nothing_comes());
-            assert_eq!(shared.ended_by_fin(), first.is_err());
-        }
-    }
-
-    /// Short messages in the queue have no buffers but those that their octets would fill.
-    #[test]
-    fn messages_in_the_queue_have_the_buffers_that_their_octets_fill() {
-        let (mut peer, mut shared) = (begun(), begun());
-        for _ in 0..10 {
-            let front = peer.machine().data(1, false).unwrap();
-            let message = [&front[..], b"x"].concat();
-            shared.machine().receive(&Message::parse(&message).unwrap()).unwrap();
-        }
-        shared.held_bufs = 10;
-        for (octets, held) in [(39_840, 10), (7969, 3), (7968, 2), (3984, 1), (1, 1), (0, 0)] {
-            shared.give_back_bufs(octets);
-            assert_eq!((shared.held_bufs, shared.stub_and_bufs().1), (held, 64 - held), "{octets}");
-        }
-    }
-
-    /// A message frees its buffer when its last segment is read, and the segments of a Response are
-    /// none of a message.
-    #[test]
-    fn a_buffer_is_free_again_when_its_message_is_read() {
-        let (mut peer, mut shared) = (begun(), begun());
-        let front = peer.machine().data(1, false).unwrap();
-        let message = [&front[..], b"x"].concat();
-        shared.machine().receive(&Message::parse(&message).unwrap()).unwrap();
-        let all = 64;
-        for (is_open, is_tagged, free) in [(1, 0, all - 1), (0, 1, all - 1), (0, 0, all)] {
-            (shared.has_payload, shared.is_open, shared.is_tagged) = (1, is_open, is_tagged);
-            shared.consumed();
-            assert_eq!(shared.stub_and_bufs().1, free, "open {is_open}, tagged {is_tagged}");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,75 @@
+//! The layout of a state, by which processes of one build tell theirs from others', and check it.
+
+use std::mem::{offset_of, size_of};
+
+use super::{Rx, State, Tx};
+use crate::options::Asked;
+use crate::sys::Guarded;
+
+impl State {
+    pub(crate) const RX: usize = offset_of!(Self, rx) + Guarded::<Rx>::VALUE;
+    pub(crate) const TX: usize = offset_of!(Self, tx) + Guarded::<Tx>::VALUE;
+
+    /// Offset of [`MAGIC`] in a state of this build.
+    pub(crate) const MAGIC_AT: usize = offset_of!(Self, magic);
+    pub(crate) const ASKED: usize = offset_of!(Self, asked);
+    pub(crate) const PHASE: usize = offset_of!(Self, phase);
+    pub(crate) const END: usize = offset_of!(Self, end);
+    /// Offsets of octets that are 0 or 1.
+    pub(crate) const TRUTHS: [usize; 27] = [
+        offset_of!(Self, may_send),
+        offset_of!(Self, owing),
+        offset_of!(Self, wants_room),
+        offset_of!(Self, nonblocking),
+        offset_of!(Self, holding),
+        offset_of!(Self, shut_receive),
+        offset_of!(Self, shut_send),
+        offset_of!(Self, early_full),
+        offset_of!(Self, connected),
+        offset_of!(Self, corked),
+        offset_of!(Self, uncounted),
+        Self::RX + offset_of!(Rx, moving),
+        Self::RX + offset_of!(Rx, crc),
+        Self::RX + offset_of!(Rx, markers),
+        Self::RX + offset_of!(Rx, bulk),
+        Self::RX + offset_of!(Rx, rtr_read),
+        Self::RX + offset_of!(Rx, peer_data_known),
+        Self::RX + offset_of!(Rx, narrow),
+        Self::RX + offset_of!(Rx, left_is_kept),
+        Self::RX + offset_of!(Rx, is_open),
+        Self::TX + offset_of!(Tx, moving),
+        Self::TX + offset_of!(Tx, crc),
+        Self::TX + offset_of!(Tx, markers),
+        Self::TX + offset_of!(Tx, greeted),
+        Self::TX + offset_of!(Tx, fin_due),
+        Self::TX + offset_of!(Tx, fin_sent),
+        Self::TX + offset_of!(Tx, framing),
+    ];
+}
+
+/// Changes with the layout of a state, so that a state of another build is not taken for one of
+/// this.
+pub(crate) const MAGIC: u64 = 0x7264_6470_0000_0005 ^ layout();
+
+/// Returns the offset of a field that comes behind fields of types of other crates.
+const fn layout() -> u64 {
+    let places = [
+        size_of::<State>(),
+        size_of::<Rx>(),
+        size_of::<Tx>(),
+        offset_of!(State, left),
+        offset_of!(State, sleepers),
+        offset_of!(State, counters),
+        offset_of!(State, asked),
+        size_of::<Asked>(),
+        offset_of!(State, rx),
+        offset_of!(State, tx),
+        offset_of!(State, lender),
+    ];
+    let (mut sum, mut at) = (0, 0);
+    while at < places.len() {
+        sum = u64::rotate_left(sum, 7) ^ places[at] as u64;
+        at += 1;
+    }
+    sum
+}
