@@ -1,0 +1,46 @@
+"""Files in memory and out of it, as the kernel tells (mincore(2))."""
+
+import ctypes
+import mmap
+import os
+
+from .instrument import Fault
+
+PAGE = mmap.PAGESIZE
+
+
+def resident(path):
+    """Returns the number of pages of a file that are in memory, and the number of all."""
+    with open(path, "rb") as file:
+        pages = -(-os.fstat(file.fileno()).st_size // PAGE)
+        # Writable, though nobody writes, since ctypes takes the address of nothing else.
+        with mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as mapped:
+            first = ctypes.c_char.from_buffer(mapped)
+            told = (ctypes.c_ubyte * pages)()
+            failed = ctypes.CDLL(None, use_errno=True).mincore(ctypes.c_void_p(ctypes.addressof(first)),
+                                                               ctypes.c_size_t(len(mapped)), told)
+            del first
+        if failed:
+            raise Fault(f"mincore: {os.strerror(ctypes.get_errno())}")
+    return bytes(told).count(1), pages
+
+
+def warm(path):
+    """Has all of a file in memory."""
+    here, pages = resident(path)
+    if here < pages:
+        with open(path, "rb") as file:
+            while file.read(1 << 20):
+                pass
+        here, pages = resident(path)
+    if here < pages:
+        raise Fault(f"{path}: {pages - here} of {pages} pages are not in memory")
+
+
+def cool(path):
+    """Has nothing of a file in memory: it has been written to the disk, and nobody maps it."""
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    here, pages = resident(path)
+    if here:
+        raise Fault(f"{path}: {here} of {pages} pages stay in memory")
