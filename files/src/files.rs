@@ -397,13 +397,16 @@ mod tests {
         let (tree, root) = tree();
         let fifo = tree.path().join("served/fifo");
         nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+        let sleeper = std::sync::Arc::new(rddp_test_support::Sleeper::default());
         let writer = {
             let fifo = fifo.clone();
-            std::thread::spawn(move || File::options().write(true).open(fifo).map(drop))
+            let here = sleeper.clone();
+            std::thread::spawn(move || {
+                here.is_here();
+                File::options().write(true).open(fifo).map(drop)
+            })
         };
-        // Waits until the writer is blocked there. A writer that comes later makes the test prove
-        // nothing, but does not make it fail.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        sleeper.await_asleep();
         assert!(matches!(root.file("fifo"), Err(FileError::NotRegular(_))));
         assert!(matches!(local_file(&fifo), Err(FileError::NotRegular(_))));
         std::thread::sleep(std::time::Duration::from_millis(50));

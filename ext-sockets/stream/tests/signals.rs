@@ -4,11 +4,12 @@ mod signalled;
 
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use rddp_stream::{Errno, Options, Role};
+use rddp_test_support::Sleeper;
 use signalled::{End, greeted, handle};
 
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
@@ -33,6 +34,7 @@ fn pair() -> (End, End) {
 struct Caller<'s, T> {
     handle: thread::ScopedJoinHandle<'s, T>,
     id: libc::pthread_t,
+    sleeper: Arc<Sleeper>,
 }
 
 fn call<'s, T: Send + 's>(
@@ -40,18 +42,21 @@ fn call<'s, T: Send + 's>(
     body: impl FnOnce() -> T + Send + 's,
 ) -> Caller<'s, T> {
     let (tell, told) = mpsc::channel();
+    let sleeper = Arc::new(Sleeper::default());
+    let here = sleeper.clone();
     let handle = scope.spawn(move || {
+        here.is_here();
         // SAFETY: takes nothing and cannot fail.
         tell.send(unsafe { libc::pthread_self() }).unwrap();
         body()
     });
-    Caller { handle, id: told.recv().unwrap() }
+    Caller { handle, id: told.recv().unwrap(), sleeper }
 }
 
 impl<T> Caller<'_, T> {
     /// Sends the signal while the thread sleeps in its call, and waits for the handler.
     fn interrupt(&self, signal: i32) {
-        thread::sleep(Duration::from_millis(50));
+        self.sleeper.await_asleep();
         let before = HANDLED.load(Ordering::SeqCst);
         // SAFETY: the thread has not been joined, so its ID is valid.
         unsafe { libc::pthread_kill(self.id, signal) };

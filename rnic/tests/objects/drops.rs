@@ -6,7 +6,7 @@ use std::time::Duration;
 use rddp_rnic::{
     Access, AsyncEventKind, ConnectOptions, QpConfig, QueuePair, RecvWr, Remote, SendWr, SrqConfig, Stag,
 };
-use rddp_test_support::{Random, connect, plain, read_to_end, segment};
+use rddp_test_support::{Random, Sleeper, connect, plain, read_to_end, segment};
 
 use crate::alone;
 use crate::common::raw::{self, BOTH, Role, client_server, connect_raw, open_for};
@@ -102,8 +102,10 @@ fn a_qp_may_go_while_its_queue_is_waited_on() {
             end.qp.post_recv(RecvWr::new(id, [])).unwrap();
         }
         let End { qp, cq, .. } = end;
+        let sleeper = Sleeper::default();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
+                sleeper.is_here();
                 (0..5)
                     .map(|_| {
                         assert!(cq.wait(Some(PATIENCE)).unwrap(), "asleep");
@@ -111,7 +113,7 @@ fn a_qp_may_go_while_its_queue_is_waited_on() {
                     })
                     .collect::<Vec<_>>()
             });
-            std::thread::sleep(Duration::from_millis(20));
+            sleeper.await_asleep();
             drop(qp);
             assert_eq!(waiting.join().unwrap(), [0, 1, 2, 3, 4]);
         });

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use rddp_rnic::{AsyncEventKind, CompletionChannel, ConnectOptions, QpConfig, RecvWr, Rnic, SendWr};
+use rddp_test_support::Sleeper;
 
 use crate::common::{End, connect_on};
 
@@ -36,12 +37,12 @@ fn a_startup_in_the_background_may_have_all_the_time_there_is() {
     }
 }
 
-/// Calls `act` after a while, so that a thread in `wait` is asleep by then; `wait` is to sleep
-/// until it.
+/// Calls `act` once this thread is asleep in `wait`, which is to sleep until it.
 fn until<T>(act: impl FnOnce() + Send, wait: impl FnOnce() -> T) -> T {
+    let sleeper = Sleeper::here();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(50));
+            sleeper.await_asleep();
             act();
         });
         wait()

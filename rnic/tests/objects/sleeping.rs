@@ -6,10 +6,11 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rddp_rnic::{AsyncEventKind, CompletionQueue, ConnectOptions, QpConfig, RecvWr, Rnic, SendWr, Status};
+use rddp_test_support::Sleeper;
 
 use crate::common::{End, PATIENCE, connect_on};
 
-/// Time for a thread to fall asleep; if it has not, the test checks less.
+/// A short time to sleep for.
 const FALL_ASLEEP: Duration = Duration::from_millis(20);
 
 /// Connects without nudges, which would wake a thread that a fault of the engine has left asleep.
@@ -51,16 +52,20 @@ fn a_thread_asleep_notices_who_connects() {
         let ends = siblings(End::new(), count);
         let peers: Vec<End> = (0..count).map(|_| End::new()).collect();
         connect(&peers[0], &ends[0]);
+        let sleeper = Sleeper::default();
         std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| receive(&ends[0].cq, count));
+            let waiting = scope.spawn(|| {
+                sleeper.is_here();
+                receive(&ends[0].cq, count);
+            });
             for (peer, end) in peers.iter().zip(&ends) {
-                std::thread::sleep(FALL_ASLEEP);
+                sleeper.await_asleep();
                 if peer.qp.negotiated().is_none() {
                     connect(peer, end);
                 }
                 peer.qp.post_send(&SendWr::send_inline(0, b"").unsignaled()).unwrap();
             }
-            sleeper.join().unwrap();
+            waiting.join().unwrap();
         });
     }
 }
@@ -71,12 +76,15 @@ fn a_thread_asleep_notices_who_is_made() {
     let first = siblings(End::new(), 1).remove(0);
     let peer = End::new();
     connect(&peer, &first);
-    let cq = first.cq.clone();
+    let (cq, sleeper) = (first.cq.clone(), Sleeper::default());
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| receive(&cq, 12));
+        let waiting = scope.spawn(|| {
+            sleeper.is_here();
+            receive(&cq, 12);
+        });
         let mut kept = Vec::new();
         for _ in 1..12 {
-            std::thread::sleep(FALL_ASLEEP / 4);
+            sleeper.await_asleep();
             let (end, peer) = (first.sibling(), End::new());
             end.qp.post_recv(RecvWr::new(1, [])).unwrap();
             connect(&peer, &end);
@@ -84,7 +92,7 @@ fn a_thread_asleep_notices_who_is_made() {
             kept.push((end, peer));
         }
         peer.qp.post_send(&SendWr::send_inline(0, b"").unsignaled()).unwrap();
-        sleeper.join().unwrap();
+        waiting.join().unwrap();
     });
 }
 
@@ -125,11 +133,15 @@ fn a_connection_is_reset_although_threads_sleep_on_it() {
     for sleepers in [0, 1, 2, 3] {
         let (active, passive) = (End::new(), End::new());
         connect(&active, &passive);
+        let asleep: Vec<Sleeper> = (0..sleepers).map(|_| Sleeper::default()).collect();
         std::thread::scope(|scope| {
-            for _ in 0..sleepers {
-                scope.spawn(|| assert!(passive.cq.wait(Some(PATIENCE)).unwrap()));
+            for sleeper in &asleep {
+                scope.spawn(|| {
+                    sleeper.is_here();
+                    assert!(passive.cq.wait(Some(PATIENCE)).unwrap());
+                });
             }
-            std::thread::sleep(FALL_ASLEEP);
+            asleep.iter().for_each(Sleeper::await_asleep);
             passive.qp.abort();
             // The same however many sleep: a reset, and no orderly end.
             let ends = |event: &AsyncEventKind| *event != AsyncEventKind::Established;
@@ -184,19 +196,21 @@ fn a_channel_wakes_for_few_queues_and_for_many() {
             })
             .collect();
         let peers: Vec<End> = ends.iter().map(|_| End::new()).collect();
+        let sleeper = Sleeper::default();
         std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| {
+            let waiting = scope.spawn(|| {
+                sleeper.is_here();
                 for _ in 0..count {
                     let cq = channel.wait(Some(PATIENCE)).unwrap().expect("nobody was woken");
                     assert_eq!(cq.poll_one().unwrap().wr_id, 7);
                 }
             });
             for (peer, end) in peers.iter().zip(&ends) {
-                std::thread::sleep(FALL_ASLEEP / 4);
+                sleeper.await_asleep();
                 connect(peer, end);
                 peer.qp.post_send(&SendWr::send_inline(0, b"").unsignaled()).unwrap();
             }
-            sleeper.join().unwrap();
+            waiting.join().unwrap();
         });
     }
 }

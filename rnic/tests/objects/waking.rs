@@ -11,7 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use rddp_rnic::{
     AsyncEventKind, CompletionChannel, ConnectOptions, EventQueue, QpConfig, RecvWr, Rnic, SendWr, Status,
 };
-use rddp_test_support::{Peer, plain, segment};
+use rddp_test_support::{Peer, Sleeper, plain, segment};
 
 use crate::common::raw::{Role, client_server, connect_raw, open_for};
 use crate::common::{End, PATIENCE, connect_on};
@@ -221,12 +221,14 @@ fn a_wait_leaves_the_other_events_to_the_descriptor() {
     for round in 0..20 {
         other.arm(false);
         armed.end.cq.arm(false);
-        let channel = armed.channel.clone();
+        let (channel, sleeper) = (armed.channel.clone(), Sleeper::default());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| channel.wait(Some(PATIENCE)).unwrap().unwrap());
+            let waiting = scope.spawn(|| {
+                sleeper.is_here();
+                channel.wait(Some(PATIENCE)).unwrap().unwrap()
+            });
             if round % 2 == 0 {
-                // Most often it is asleep by then.
-                std::thread::sleep(Duration::from_millis(5));
+                sleeper.await_asleep();
             }
             qp.post_send(&SendWr::send_inline(1, b"")).unwrap();
             armed.message(false);
@@ -285,9 +287,11 @@ fn waiting_threads_are_woken_by_others() {
         let end = &*end;
         let got = AtomicUsize::new(0);
         let last = || end.qp.post_send(&SendWr::send_inline(LAST, b"")).unwrap();
+        let waiting = [(); 3].map(|()| Sleeper::default());
         std::thread::scope(|scope| {
-            let sleepers = [0, 1, 2].map(|_| {
+            let sleepers = waiting.each_ref().map(|sleeper| {
                 scope.spawn(|| {
+                    sleeper.is_here();
                     while end.cq.wait(Some(PATIENCE)).unwrap() {
                         match end.cq.poll_one() {
                             Some(done) if done.wr_id == LAST => {
@@ -300,7 +304,7 @@ fn waiting_threads_are_woken_by_others() {
                     panic!("a completion woke nobody");
                 })
             });
-            std::thread::sleep(Duration::from_millis(30));
+            waiting.iter().for_each(Sleeper::await_asleep);
             for msn in 1..=10 {
                 match by_message {
                     true => raw.send(&segment::send(msn, 0, true, b"")),
@@ -332,10 +336,13 @@ fn an_event_wakes_who_waits_for_completions_and_events() {
     assert!(!end.cq.wait_or(Some(Duration::from_millis(1)), || !events.is_empty()).unwrap());
     let other = End::new();
     connect_on("127.0.0.1:0", &end, &other, &ConnectOptions::default(), &ConnectOptions::default());
+    let sleeper = Sleeper::default();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| end.cq.wait_or(Some(PATIENCE), || !events.is_empty()).unwrap());
-        // Most often it is asleep by then.
-        std::thread::sleep(Duration::from_millis(20));
+        let waiting = scope.spawn(|| {
+            sleeper.is_here();
+            end.cq.wait_or(Some(PATIENCE), || !events.is_empty()).unwrap()
+        });
+        sleeper.await_asleep();
         other.qp.disconnect();
         assert!(waiting.join().unwrap());
     });

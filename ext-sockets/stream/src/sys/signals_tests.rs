@@ -6,6 +6,8 @@ use std::os::fd::AsRawFd;
 use std::sync::Once;
 use std::time::Duration;
 
+use rddp_test_support::Sleeper;
+
 use super::signals::HeldBack;
 use super::{Calls, Kernel};
 use crate::caller::Nobody;
@@ -100,10 +102,10 @@ fn with_connection(work: impl FnOnce(&Kernel<'_>)) {
 fn a_handler_runs_after_the_memory_is_withdrawn() {
     with_connection(|kernel| {
         let mut out = Out::begin();
-        let sleeper = me();
+        let (sleeper, here) = (me(), Sleeper::here());
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                std::thread::sleep(Duration::from_millis(10));
+                here.await_asleep();
                 send(sleeper, libc::SIGUSR1);
             });
             assert!(out.sleep(kernel, LONG));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rddp_mpa::StartupConfig;
 use rddp_stream::{Errno, Options};
-use rddp_test_support::random_octets;
+use rddp_test_support::{Sleeper, random_octets};
 
 use crate::common::{End, answered, initiator, pair, responder, tcp_pair_with_mss};
 
@@ -151,9 +151,13 @@ fn each_direction_is_closed_for_itself() {
 #[test]
 fn a_reader_is_woken_by_the_end_of_its_direction() {
     let (_a, b) = pair(&initiator(), &responder());
+    let sleeper = Sleeper::default();
     std::thread::scope(|scope| {
-        let reader = scope.spawn(|| b.read(10));
-        std::thread::sleep(Duration::from_millis(20));
+        let reader = scope.spawn(|| {
+            sleeper.is_here();
+            b.read(10)
+        });
+        sleeper.await_asleep();
         b.stream().shutdown(libc::SHUT_RD).unwrap();
         assert_eq!(reader.join().unwrap(), Ok(vec![]));
     });
