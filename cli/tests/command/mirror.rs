@@ -4,6 +4,7 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
@@ -210,6 +211,40 @@ fn nothing_outside_the_directories_that_are_sent_is_removed() {
         assert_eq!(names(&there), ["source", "sub"]);
     }
     run(&["put", "--delete", site.here("source").to_str().unwrap(), &site.remote("x"), "-n"]).failed(2, &[]);
+}
+
+/// Directories that are to be removed become links to others, and directories again.
+#[test]
+fn a_destination_that_changes_meanwhile_leads_nowhere_else() {
+    let site = Site::new(&[]);
+    let (_, source, there) = ways(&site)[0].clone();
+    fs::create_dir(&source).unwrap();
+    let victim = site.served("victim");
+    for number in 0..50 {
+        write(&victim.join(format!("below/{number}")));
+    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for number in 0..50 {
+                    let _ = fs::create_dir_all(there.join(format!("old/below/{number}")));
+                }
+                // As well below as at what is compared.
+                let _ = fs::rename(there.join("old/below"), there.join("away"));
+                let _ = symlink(victim.join("below"), there.join("old/below"));
+                let _ = fs::rename(there.join("old"), there.join("gone"));
+                let _ = symlink(&victim, there.join("old"));
+                let _ = fs::remove_file(there.join("old"));
+            }
+        });
+        for _ in 0..40 {
+            let ended = moved(&site, "put", "/", &["--delete", "--no-sync"]);
+            assert!(ended.code == 0 || ended.code == 1, "{ended:?}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(names(&victim.join("below")).len(), 50);
 }
 
 #[test]
