@@ -259,6 +259,7 @@ impl Get<'_> {
                 told = Instant::now();
             }
         }
+        self.talk.say(&ToServer::At { octets })?;
         self.talk.say(&ToServer::Done)?;
         match self.talk.hear(self.options.timeout).await? {
             ToClient::End { sha256 } => Ok(sha256),

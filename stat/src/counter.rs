@@ -78,6 +78,55 @@ counters! {
     Lost, "lost", "Connections lost: reset by either end, or by TCP";
     /// Payload that the kernel had placed, and rightly.
     OctetsPlacedByKernel, "octets_placed_by_kernel", "Octets of payload that the kernel had put into their place";
+    /// Reads of a registered file for Responses that found their octets in memory.
+    FileReadsAtOnce, "file_reads_at_once", "Reads of a registered file for the peer that found the octets in memory";
+    /// Reads of a registered file for Responses that other threads made.
+    FileReadsByPool, "file_reads_by_pool", "Reads of a registered file for the peer that were left to other threads";
+    /// Reads and atomics of the peer that came while no other was being answered.
+    ReadsBeside0, "reads_beside_0", "Reads and atomic operations that came while no other was being answered";
+    /// Reads and atomics of the peer that came while one other was being answered.
+    ReadsBeside1, "reads_beside_1", "Reads and atomic operations that came while one other was being answered";
+    /// Reads and atomics of the peer that came while two others were being answered.
+    ReadsBeside2, "reads_beside_2", "Reads and atomic operations that came while two others were being answered";
+    /// Reads and atomics of the peer that came while three others were being answered.
+    ReadsBeside3, "reads_beside_3", "Reads and atomic operations that came while three others were being answered";
+    /// Reads and atomics of the peer that came while four others were being answered.
+    ReadsBeside4, "reads_beside_4", "Reads and atomic operations that came while four others were being answered";
+    /// Reads and atomics of the peer that came while five others were being answered.
+    ReadsBeside5, "reads_beside_5", "Reads and atomic operations that came while five others were being answered";
+    /// Reads and atomics of the peer that came while six others were being answered.
+    ReadsBeside6, "reads_beside_6", "Reads and atomic operations that came while six others were being answered";
+    /// Reads and atomics of the peer that came while seven others, or more, were being answered.
+    ReadsBeside7, "reads_beside_7", "Reads and atomic operations that came while seven others, or more were being answered";
+    /// Octets of single files that `rddp serve` has given in answers.
+    OctetsByAnswer, "octets_by_answer", "Octets of single files that rddp serve has given in answers";
+    /// Octets of single files that `rddp serve` has given by the strategy naive.
+    OctetsByNaive, "octets_by_naive", "Octets of single files that rddp serve has given by the strategy naive";
+    /// Octets of single files that `rddp serve` has given by the strategy slots.
+    OctetsBySlots, "octets_by_slots", "Octets of single files that rddp serve has given by the strategy slots";
+    /// Octets of single files that `rddp serve` has given by the strategy pipelined.
+    OctetsByPipelined, "octets_by_pipelined", "Octets of single files that rddp serve has given by the strategy pipelined";
+    /// Octets of single files that `rddp serve` has given by the strategy region.
+    OctetsByRegion, "octets_by_region", "Octets of single files that rddp serve has given by the strategy region";
+    /// Octets of single files that `rddp serve` has given by the strategy map.
+    OctetsByMap, "octets_by_map", "Octets of single files that rddp serve has given by the strategy map";
+    /// Registrations for one client of `rddp serve`.
+    Registrations, "registrations", "Regions that rddp serve has registered for its clients";
+}
+
+impl Counter {
+    /// Counters of Reads and atomics that came while so many others, or more at the end, were being
+    /// answered.
+    pub const READS_BESIDE: [Counter; 8] = [
+        Counter::ReadsBeside0,
+        Counter::ReadsBeside1,
+        Counter::ReadsBeside2,
+        Counter::ReadsBeside3,
+        Counter::ReadsBeside4,
+        Counter::ReadsBeside5,
+        Counter::ReadsBeside6,
+        Counter::ReadsBeside7,
+    ];
 }
 
 /// Values of all counters.

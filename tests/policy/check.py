@@ -58,7 +58,7 @@ NEEDS = {
     "rddp-preload": ["rddp-fault-guard", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch"],
     "rddp-verbs-abi": ["rddp-rnic", "rddp-log", "rddp-fault-guard", "rddp-policy"],
     "rddp-command": ["rddp-rnic"],
-    "rddp-files": ["rddp-rnic", "rddp-command"],
+    "rddp-files": ["rddp-rnic", "rddp-command", "rddp-stat"],
     "rddp-cli": ["rddp-command", "rddp-files", "rddp-stat", "rddp-iwarp", "rddp-rnic", "rddp-log", "rddp-load", "rddp-sdp",
                  "rddp-decode", "rddp-policy", "rddp-stream", "rddp-switch"],
     # What tests and measures.

@@ -25,6 +25,16 @@ const ONE_WAY: &[(&str, Counter)] = &[
     ("STags invalidated", Counter::Invalidations),
     ("requests failed", Counter::RequestsFailed),
     ("connections lost", Counter::Lost),
+    ("octets copied before they were sent", Counter::OctetsCopied),
+    ("reads of files, at once", Counter::FileReadsAtOnce),
+    ("reads of files, by other threads", Counter::FileReadsByPool),
+    ("octets of files in answers", Counter::OctetsByAnswer),
+    ("octets of files by naive", Counter::OctetsByNaive),
+    ("octets of files by slots", Counter::OctetsBySlots),
+    ("octets of files by pipelined", Counter::OctetsByPipelined),
+    ("octets of files by region", Counter::OctetsByRegion),
+    ("octets of files by map", Counter::OctetsByMap),
+    ("registrations for clients", Counter::Registrations),
 ];
 
 pub(super) fn print(sample: &Sample) {
@@ -57,6 +67,11 @@ fn print_process(process: &Process) {
         if total.of(*counter) > 0 {
             say!("{name}: {}", total.of(*counter));
         }
+    }
+    let beside = Counter::READS_BESIDE.map(|counter| total.of(counter));
+    if beside[1..].iter().any(|count| *count > 0) {
+        let counts = beside.map(|count| count.to_string()).join(" ");
+        say!("RDMA Reads while 0, 1, 2, ... others were answered: {counts}");
     }
     for count in &process.terminates {
         let code = TerminateCode(count.code);

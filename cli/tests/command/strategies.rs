@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::program::{Ended, Server, command, run, until};
 use crate::site::{Site, assert_holes, len, write_holes};
 
-const STRATEGIES: [&str; 6] = ["auto", "naive", "slots", "pipelined", "region", "map"];
+pub(crate) const STRATEGIES: [&str; 6] = ["auto", "naive", "slots", "pipelined", "region", "map"];
 
 /// Returns the strategy by which a file without holes is given.
 fn meant(strategy: &str) -> &str {
@@ -187,6 +187,38 @@ fn a_file_for_which_there_is_no_memory_is_given_by_another_strategy() {
         assert_eq!((&said["strategy"], &said["instead_of"]), (&by.into(), &strategy.into()), "{said}");
         let complaint = site.server.as_mut().unwrap().complaint();
         assert!(complaint.contains(&format!("large: no memory for the strategy {strategy}")), "{complaint}");
+    }
+}
+
+#[test]
+fn octets_are_counted_by_strategy() {
+    const SIZE: usize = 3 << 20;
+    for strategy in STRATEGIES {
+        let mut site = site(strategy, &[]);
+        fs::write(site.served("file"), random_octets(1, SIZE)).unwrap();
+        let said = get(&mut site, "file", &[]);
+        let reads: u64 = said["under_way"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
+        fs::write(site.served("file"), random_octets(1, SHORT)).unwrap();
+        get(&mut site, "file", &[]);
+        let id = site.server.as_ref().unwrap().id().to_string();
+        let counts = run(&["stat", "--json", &id]).ok().json()["processes"][0]["total"].take();
+        let of = |name: &str| counts[name].as_u64().unwrap();
+        for other in ["naive", "slots", "pipelined", "region", "map"] {
+            let octets = if other == meant(strategy) { SIZE as u64 } else { 0 };
+            assert_eq!(of(&format!("octets_by_{other}")), octets, "{strategy} {counts}");
+        }
+        assert_eq!((of("octets_by_answer"), of("registrations")), (SHORT as u64, 1), "{counts}");
+        let in_memory = of("file_reads_at_once") + of("file_reads_by_pool");
+        assert_eq!(in_memory > 0, meant(strategy) == "region", "{counts}");
+        // Segments of up to 2 KiB do not count.
+        let is_copied = of("octets_copied") > SIZE as u64 * 9 / 10;
+        assert_eq!(is_copied, !["region", "map"].contains(&meant(strategy)), "{counts}");
+        let beside: u64 = (0..8).map(|others| of(&format!("reads_beside_{others}"))).sum();
+        // 6 chunks, and the Read of the startup for each client.
+        assert_eq!((beside, of("reads_received")), (of("reads_received"), 8), "{counts}");
+        assert_eq!(reads, if ["slots", "pipelined"].contains(&strategy) { 6 } else { 7 }, "{said}");
+        let text = run(&["stat", &id]).ok().stdout;
+        assert!(text.contains(&format!("octets of files by {}: {SIZE}\n", meant(strategy))), "{text}");
     }
 }
 

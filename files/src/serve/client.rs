@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::places::{Place, TOO_MANY};
 use rddp_rnic::{Access, ConnectOptions, MemoryRegion};
+use rddp_stat::Counter;
 
 use super::Server;
 use super::served::Served;
@@ -242,6 +243,7 @@ impl<'a> Client<'a> {
 
     /// Registers memory for the client to access in this way.
     pub(super) fn slots(&self, remote: Access) -> Result<MemoryRegion, Failure> {
+        self.talk.end.qp.count(Counter::Registrations, 1);
         Ok(self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE | remote)?)
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rddp_command::failure::{Failure, FailureKind};
+use rddp_stat::Counter;
 
 use super::client::{Client, Memory};
 use super::served::{How, Served};
@@ -100,8 +101,10 @@ impl Client<'_> {
         let (plan, patience) = (self.server.plan, self.server.idle);
         let talk = &mut self.talk;
         let (mappings, under_way) = (&self.server.mappings, UnderWay::default());
-        let mut gift = Gift { talk, source, check, plan, mappings, patience, under_way };
+        let counter = S::COUNTER;
+        let mut gift = Gift { talk, source, check, plan, mappings, patience, under_way, counter };
         let Some(made) = S::memory(&mut gift).await? else { return Ok(None) };
+        gift.talk.end.qp.count(Counter::Registrations, 1);
         let memory = memory.insert(Arc::new(made)).clone();
         let (window, range) = (Some(Window::of(&memory)), S::IS_RANGE);
         gift.talk.say(&ToClient::Give {
@@ -115,7 +118,8 @@ impl Client<'_> {
             here: None,
         })?;
         let given = S::give(&mut gift, &memory).await?;
-        let under_way = gift.under_way.counts();
+        let under_way = if S::IS_RANGE { UnderWay::of_reads(gift.talk) } else { gift.under_way };
+        let under_way = under_way.counts();
         Ok(Some((given, How { strategy: S::NAME, instead_of: None, under_way })))
     }
 
@@ -144,6 +148,7 @@ impl Client<'_> {
             }
             ToServer::Done => {
                 self.talk.moved(len);
+                self.talk.end.qp.count(Counter::OctetsByAnswer, len as u64);
                 let how = Some(How { strategy: ANSWER, instead_of: None, under_way: Vec::new() });
                 Ok(Served { how, ..self.served("get", path, size, from, sha256).checked(check) })
             }

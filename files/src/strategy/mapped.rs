@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rddp_command::failure::Failure;
 use rddp_rnic::{Access, FileMapping, MemoryRegion};
+use rddp_stat::Counter;
 
 use super::{Gift, Given, Strategy};
 use crate::source::{Source, Version};
@@ -18,6 +19,7 @@ pub(crate) struct Mapped;
 
 impl Strategy for Mapped {
     const NAME: &'static str = "map";
+    const COUNTER: Counter = Counter::OctetsByMap;
     const IS_RANGE: bool = true;
 
     async fn memory(gift: &mut Gift<'_>) -> Result<Option<MemoryRegion>, Failure> {

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use rddp_command::failure::Failure;
 use rddp_rnic::{Access, MemoryRegion};
+use rddp_stat::Counter;
 
 pub(crate) use self::mapped::{Mapped, Mappings};
 pub(crate) use self::naive::Naive;
@@ -121,6 +122,9 @@ pub(crate) trait Strategy {
     /// The name in options and results.
     const NAME: &'static str;
 
+    /// The count of its octets.
+    const COUNTER: Counter;
+
     /// The client Reads what it wants of one range, from the first octet that it lacks to the end.
     const IS_RANGE: bool;
 
@@ -150,6 +154,8 @@ pub(crate) struct Gift<'a> {
     /// Time for which the client may say nothing.
     pub(crate) patience: Duration,
     pub(crate) under_way: UnderWay,
+    /// The count of the octets that the client has got.
+    pub(crate) counter: Counter,
 }
 
 /// Numbers of chunks that were begun, by how many others were under way: being read, or announced.
@@ -157,6 +163,11 @@ pub(crate) struct Gift<'a> {
 pub(crate) struct UnderWay([u64; SLOTS]);
 
 impl UnderWay {
+    /// Returns the numbers of Reads that came while so many others were being answered.
+    pub(crate) fn of_reads(talk: &Talk) -> Self {
+        UnderWay(Counter::READS_BESIDE.map(|counter| talk.end.qp.counted(counter)))
+    }
+
     /// Counts a chunk that is begun while so many others are under way.
     fn begun(&mut self, others: usize) {
         self.0[others.min(SLOTS - 1)] += 1;
@@ -175,6 +186,12 @@ impl Gift<'_> {
         Ok(Some(self.talk.end.pd.allocate(self.plan.depth * SLOT, access)?))
     }
 
+    /// Counts octets that the client has got.
+    fn moved(&self, octets: usize) {
+        self.talk.moved(octets);
+        self.talk.end.qp.count(self.counter, octets as u64);
+    }
+
     async fn hear(&mut self) -> Result<ToServer, Failure> {
         self.talk.hear(self.patience).await
     }
@@ -186,7 +203,7 @@ impl Gift<'_> {
         loop {
             match self.hear().await? {
                 ToServer::At { octets } if octets >= before => {
-                    self.talk.moved(usize::try_from(octets - before).unwrap_or(usize::MAX));
+                    self.moved(usize::try_from(octets - before).unwrap_or(usize::MAX));
                     before = octets;
                 }
                 ToServer::Where { from } if from <= self.source.size() => {
@@ -210,7 +227,7 @@ impl Gift<'_> {
     fn take(&mut self, ring: &mut Ring, message: &ToServer) -> Result<bool, Failure> {
         match *message {
             ToServer::Free { slot } => {
-                self.talk.moved(ring.release(slot)?);
+                self.moved(ring.release(slot)?);
                 Ok(false)
             }
             ToServer::Same => Ok(true),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rddp_command::failure::Failure;
 use rddp_rnic::{Access, MemoryRegion};
+use rddp_stat::Counter;
 
 use super::{Gift, Given, Strategy};
 use crate::files::refused;
@@ -13,6 +14,7 @@ pub(crate) struct Naive;
 
 impl Strategy for Naive {
     const NAME: &'static str = "naive";
+    const COUNTER: Counter = Counter::OctetsByNaive;
     const IS_RANGE: bool = true;
 
     async fn memory(gift: &mut Gift<'_>) -> Result<Option<MemoryRegion>, Failure> {

@@ -11,6 +11,7 @@ use std::time::Instant;
 use rddp_command::failure::Failure;
 use rddp_command::signals::CHECK_INTERVAL;
 use rddp_rnic::{MemError, MemoryRegion};
+use rddp_stat::Counter;
 
 use super::{Gift, Given, Ring, Slots, Strategy};
 use crate::checksum::Check;
@@ -23,6 +24,7 @@ pub(crate) struct Pipelined;
 
 impl Strategy for Pipelined {
     const NAME: &'static str = "pipelined";
+    const COUNTER: Counter = Counter::OctetsByPipelined;
     const IS_RANGE: bool = false;
 
     async fn memory(gift: &mut Gift<'_>) -> Result<Option<MemoryRegion>, Failure> {

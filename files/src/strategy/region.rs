@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rddp_command::failure::Failure;
 use rddp_rnic::{Access, MemoryRegion};
+use rddp_stat::Counter;
 
 use super::{Gift, Given, Strategy};
 use crate::files::{FileError, refused};
@@ -13,6 +14,7 @@ pub(crate) struct Region;
 
 impl Strategy for Region {
     const NAME: &'static str = "region";
+    const COUNTER: Counter = Counter::OctetsByRegion;
     const IS_RANGE: bool = true;
 
     async fn memory(gift: &mut Gift<'_>) -> Result<Option<MemoryRegion>, Failure> {

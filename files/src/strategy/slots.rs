@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rddp_command::failure::Failure;
 use rddp_rnic::MemoryRegion;
+use rddp_stat::Counter;
 
 use super::{Gift, Given, Ring, Strategy};
 use crate::files::refused;
@@ -14,6 +15,7 @@ pub(crate) struct Slots;
 
 impl Strategy for Slots {
     const NAME: &'static str = "slots";
+    const COUNTER: Counter = Counter::OctetsBySlots;
     const IS_RANGE: bool = false;
 
     async fn memory(gift: &mut Gift<'_>) -> Result<Option<MemoryRegion>, Failure> {

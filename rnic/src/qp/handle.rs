@@ -281,6 +281,21 @@ impl QueuePair {
         self.inner.here().map_or_else(|_| Counters::default(), |inner| inner.counters())
     }
 
+    /// Adds to a count that `rddp stat` shows: for programs of this workspace that count more than
+    /// the device does.
+    #[doc(hidden)]
+    pub fn count(&self, counter: rddp_stat::Counter, count: u64) {
+        if let Ok(inner) = self.inner.here() {
+            inner.core.lock().tally.add(counter, count);
+        }
+    }
+
+    /// Returns one of the counts that `rddp stat` shows.
+    #[doc(hidden)]
+    pub fn counted(&self, counter: rddp_stat::Counter) -> u64 {
+        self.inner.here().map_or(0, |inner| inner.core.lock().tally.of(counter))
+    }
+
     /// Returns the peer's address; `None` without a connection.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.inner.here().ok()?.core.lock().connection.as_ref()?.watch.socket().peer_addr().ok()?.as_socket()

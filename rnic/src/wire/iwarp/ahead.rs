@@ -13,10 +13,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use rddp_stat::Counter;
 
 use super::arena::Arena;
 use crate::mem::{Faulted, FilePart, Grant, Stop};
 use crate::queues::attributes::QpAttributes;
+use crate::stat::Tally;
 
 /// Octets from which on a piece of payload is read straight into its place.
 const LONG: usize = 16 * 1024;
@@ -40,6 +42,9 @@ pub(super) struct Ahead {
     start: u64,
     /// Octets that another thread reads.
     reading: Option<Reading>,
+    /// Reads that were made here, and by other threads, and that nobody was told of.
+    at_once: u64,
+    by_pool: u64,
 }
 
 #[derive(Debug)]
@@ -82,13 +87,23 @@ impl Ahead {
             if self.copy_known(at, out) { None } else { stop }
         };
         match stop {
-            None => Ok(()),
+            None => {
+                self.at_once += 1;
+                Ok(())
+            }
             Some(Stop::Gone) => Err(Faulted),
             Some(Stop::Cold) => {
+                self.by_pool += 1;
                 self.read_elsewhere(attrs, part, at, left);
                 Err(Faulted)
             }
         }
+    }
+
+    /// Counts the reads since the last time.
+    pub(super) fn tell(&mut self, tally: &Tally) {
+        tally.add(Counter::FileReadsAtOnce, std::mem::take(&mut self.at_once));
+        tally.add(Counter::FileReadsByPool, std::mem::take(&mut self.by_pool));
     }
 
     /// Takes the octets that another thread has read. Returns whether it has found that those at

@@ -45,6 +45,9 @@ impl Link {
             }
             Event::InboundRequest => {
                 cx.tally.add(Counter::ReadsReceived, 1);
+                let [.., last] = Counter::READS_BESIDE;
+                let beside = self.stream.inbound().saturating_sub(1);
+                cx.tally.add(Counter::READS_BESIDE.get(beside).copied().unwrap_or(last), 1);
                 Ok(())
             }
             Event::Received { length, invalidate, solicited } => {

@@ -79,7 +79,7 @@ impl Link {
             let before = self.out.owed().len();
             let done = match self.stream.next_response() {
                 None => return Ok(false),
-                Some(Response::Read(_)) => match self.read_response(cx.attrs, mulpdu, segments)? {
+                Some(Response::Read(_)) => match self.read_response(cx, mulpdu, segments)? {
                     Next::Queued { last } => last,
                     Next::Waits => return Ok(false),
                     Next::MayBeLent => return Ok(true),
@@ -111,10 +111,11 @@ impl Link {
     /// Queues one segment of a Read Response, unless it may be lent.
     fn read_response(
         &mut self,
-        attrs: &QpAttributes,
+        cx: &Context<'_>,
         mulpdu: usize,
         segments: &mut Segments,
     ) -> Result<Next, WireEvent> {
+        let (attrs, tally) = (cx.attrs, cx.tally);
         let Some(Response::Read(response)) = self.stream.next_response() else {
             return Ok(Next::Queued { last: true });
         };
@@ -136,8 +137,17 @@ impl Link {
         }
         let ahead = &mut self.ahead;
         let fill = |offset: usize, out: &mut [u8]| match &source {
-            Some(source) if source.is_in_file() => ahead.copy_to(attrs, source, offset, out),
-            Some(source) => source.copy_to(offset, out),
+            Some(source) if source.is_in_file() => {
+                let copied = ahead.copy_to(attrs, source, offset, out);
+                ahead.tell(tally);
+                copied
+            }
+            Some(source) => {
+                if out.len() > COPY_UP_TO {
+                    tally.add(Counter::OctetsCopied, out.len() as u64);
+                }
+                source.copy_to(offset, out)
+            }
             None => Ok(()),
         };
         if let Err(Faulted) = self.out.push(&mut self.framer, &segment.header, segment.len, fill) {
