@@ -26,16 +26,18 @@ no more than that. `benches/compare/files --ways` measures all of it and writes 
 METHOD = """## Method
 
 Each file is fetched by a command of its own over a connection of its own, and written to `/dev/null`; what the command takes to begin is
-part of the client's time, and of short files most of it. A slice is {files} files (of 1 GiB, one). All ways take turns, forwards and
+part of the client's time, and of short files most of it; up to 1 MiB most of the server's time is that of a connection and its request, as the cells of 4 KiB
+show. A slice is {files} files (of 1 GiB, one). All ways take turns, forwards and
 backwards; the table has medians of {rounds} slices, and behind a multiple the least and the most. Processor time is that of the whole
 process, as the kernel counts it, the server's from the first connection of a slice on. Before each slice all pages of its files are in
-memory (warm) or none is (cold: on the host's disk, ext4), which `mincore(2)` tells. Before the first slice of a way the octets that
-arrive are compared with the file's.
+memory (warm) or none is (cold: on the host's disk, ext4), which `mincore(2)` tells. Before the first slice the octets that arrive by a
+way are compared with the file's. Over veth nothing is offloaded: segments are of 1,448 octets on both sides of it.
 
 rddp's FPDUs have a CRC in all of them. "Checksum" is that of the client's `--checksum`: `crc32c` is one more for each chunk of `slots`
 and `pipelined`; the ranges of `naive`, `map` and `region` have none but the FPDUs'. With `--checksum none` TCP's way with a CRC is left out.
 
-System calls are those of `strace -f -c`, of the server without its beginning and end, and of the client whole. Copies are those of an
+System calls are those of `strace -f -c`, which slows both ends, in cells that are warm: of the server without its beginning and end,
+and of the client whole. A file of up to 16 KiB comes in the answer to the request, by each of rddp's ways. Copies are those of an
 octet at the server: out of the page cache and into TCP's buffers, which is in the nature of each way, and in user space, as
 `rddp stat` counts them. A map's octets are copied once, and sendfile's not at all on one host.
 """
