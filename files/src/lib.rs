@@ -16,6 +16,7 @@
 //! | `tree`, `wishes` | several files and trees, and `ls` |
 //! | `serve`, `strategy` | the server; the ways in which it gives a file |
 //! | `patience` | commands that begin anew when they are turned away |
+//! | `fuzzed` | all that parses a peer's octets, for the fuzzer |
 //! | `remote`, `show` | `HOST[:PORT]/PATH`; progress and results |
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used)]
@@ -23,6 +24,8 @@
 mod checksum;
 mod extents;
 mod files;
+#[doc(hidden)]
+pub mod fuzzed;
 mod get;
 mod greeting;
 mod part;

@@ -8,6 +8,7 @@ pub mod input;
 
 pub mod ddp_segment;
 pub mod decode_capture;
+pub mod files_peer;
 pub mod mem_check;
 pub mod mpa_deframe;
 pub mod mpa_startup;

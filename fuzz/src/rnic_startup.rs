@@ -207,14 +207,14 @@ impl World {
             }
             // RFC 5044 §7.1.2: closed without sending anything.
             Err(_) => {
-                assert_eq!(read_to_end(&mut socket), []);
+                assert_eq!(read_to_end(&mut socket), [0u8; 0]);
                 assert!(listener.try_accept().is_none());
                 reset(socket);
             }
             Ok(ResponderStep::Need { .. }) => {
                 assert!(listener.try_accept().is_none());
                 socket.shutdown(Shutdown::Write).unwrap();
-                assert_eq!(read_to_end(&mut socket), []);
+                assert_eq!(read_to_end(&mut socket), [0u8; 0]);
                 assert!(listener.try_accept().is_none());
                 reset(socket);
             }
@@ -249,7 +249,7 @@ impl World {
                     if let Some(mut socket) = socket {
                         assert_eq!(read_exactly(&mut socket, reply.len()), *reply);
                         socket.shutdown(Shutdown::Write).unwrap();
-                        assert_eq!(read_to_end(&mut socket), []);
+                        assert_eq!(read_to_end(&mut socket), [0u8; 0]);
                         reset(socket);
                     }
                 }
@@ -259,7 +259,7 @@ impl World {
             answer::DROP => {
                 drop(accepted);
                 if let Some(mut socket) = socket {
-                    assert_eq!(read_to_end(&mut socket), []);
+                    assert_eq!(read_to_end(&mut socket), [0u8; 0]);
                     reset(socket);
                 }
             }
@@ -363,7 +363,7 @@ impl World {
 
 /// Checks that an end that fails sends, behind its Request, only the Terminate that is due.
 fn said(octets: &[u8], initiator: &Initiator, code: Option<u8>) {
-    let Some(code) = code else { return assert_eq!(octets, []) };
+    let Some(code) = code else { return assert_eq!(octets, [0u8; 0]) };
     let mut octets = octets.to_vec();
     let framing = initiator.tx().expect("a Terminate needs a framing");
     // Nothing of it may have arrived if the peer had reset before.

@@ -5,6 +5,8 @@
 
 #[path = "seeds/captures.rs"]
 mod captures;
+#[path = "seeds/files.rs"]
+mod files;
 #[path = "seeds/sdp.rs"]
 mod sdp;
 
@@ -53,6 +55,7 @@ fn all() -> Seeds {
     streams(&mut seeds);
     sdp::messages(&mut seeds);
     captures::captures(&mut seeds);
+    files::messages(&mut seeds);
     seeds
 }
 

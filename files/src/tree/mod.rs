@@ -50,3 +50,16 @@ pub(super) use self::departure::{Departure, Depth};
 pub(super) use self::exclude::Excluded;
 pub use self::listing::ls;
 pub(super) use self::pipe::GivePipe;
+use self::record::Record;
+use crate::checksum::Check;
+
+/// Parses the records that a peer's octets begin with, and panics if one is not emitted as it came.
+pub(super) fn reads_back(mut octets: &[u8], check: Check) {
+    while let Ok((record, behind)) = Record::parse(octets, check) {
+        let (mut again, came) = (Vec::new(), &octets[..octets.len() - behind.len()]);
+        record.emit(check, &mut again);
+        // Without a checksum, that of a record is not looked at.
+        assert!(again == came || check == Check::None && again.len() == came.len(), "{record:?}");
+        octets = behind;
+    }
+}
