@@ -44,7 +44,9 @@ octet at the server: out of the page cache and into TCP's buffers, which is in t
 
 
 def write(result, root):
-    cells = [(Cell(**stored["cell"]), stored) for stored in result["cells"]]
+    # Of some only calls may have been counted.
+    measured = [stored for stored in result["cells"] if stored["ways"].get(BASE.name, {}).get("server")]
+    cells = [(Cell(**stored["cell"]), stored) for stored in measured]
     cells.sort(key=lambda pair: ALL.index(pair[0]))
     (root / FOLDER).mkdir(parents=True, exist_ok=True)
     (root / FOLDER / RESULT).write_text(json.dumps(result, indent=1) + "\n")
@@ -71,9 +73,8 @@ def summary(cells):
     lines = [["cell", *names, "auto / least"], ["---"] * (len(names) + 2)]
     for cell, stored in cells:
         ways = stored["ways"]
-        if ways[BASE.name].get("server"):
-            values = [f"{ratio(ways, name):.2f}" if name in ways else "–" for name in names]
-            lines.append([cell.name, *values, f"{of_least(ways):.2f}"])
+        values = [f"{ratio(ways, name):.2f}" if name in ways else "–" for name in names]
+        lines.append([cell.name, *values, f"{of_least(ways):.2f}"])
     return joined(lines)
 
 
@@ -93,9 +94,6 @@ def table(cell, ways):
     for name, found in ways.items():
         title = f"{name} ({', '.join(found['strategies'])})" if found.get("strategies") and found["strategies"] != [name] else name
         calls = "; ".join(f"{count * octets:.1f}" for count in found["calls"]) if "calls" in found else ""
-        if not found.get("server"):
-            lines.append([title, "", "", "", "", "", calls, ""])
-            continue
         ours = [one / base for one, base in zip(found["server"], ways[BASE.name]["server"])]
         lines.append([
             title, f"{statistics.median(found['server']) * factor:.3f}", f"{ratio(ways, name):.2f} ({min(ours):.2f} … {max(ours):.2f})",
