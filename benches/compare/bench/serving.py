@@ -65,6 +65,12 @@ def network_of(net):
             yield namespaces.ADDRESSES[0], tuple(map(namespaces.inside, pair))
 
 
+def destination():
+    """Returns a folder in memory for what clients get. A device would not do: rddp writes to one in
+    small pieces, as to a pipe."""
+    return tempfile.TemporaryDirectory(dir="/dev/shm")
+
+
 class Bench:
     """Files, and what they are served by."""
 
@@ -117,7 +123,7 @@ class Bench:
 
     def check(self, server, path):
         """Compares the octets that a client gets."""
-        with tempfile.TemporaryDirectory(dir="/dev/shm") as out:
+        with destination() as out:
             server.gets(path.name, f"{out}/got")
             if subprocess.run(["cmp", path, f"{out}/got"], check=False).returncode:
                 raise Fault(f"{server.way.name}: other octets than the file's")
@@ -127,11 +133,12 @@ class Bench:
         for name in names:
             (residency.cool if cell.cold else residency.warm)(folder / name)
         before, copied = server.processor_time(), server.copied()
-        for name in names:
-            seconds, used, strategy = server.gets(name, sums=cell.sums)
-            wall, client = wall + seconds, client + used
-            if strategy and strategy not in found["strategies"]:
-                found["strategies"].append(strategy)
+        with destination() as out:
+            for name in names:
+                seconds, used, strategy = server.gets(name, f"{out}/{name}", cell.sums)
+                wall, client = wall + seconds, client + used
+                if strategy and strategy not in found["strategies"]:
+                    found["strategies"].append(strategy)
         octets = cell.octets * len(names)
         found["copied"] = (server.copied() - copied) / octets
         found["server"].append((server.processor_time() - before) / octets * 1e9)
@@ -148,10 +155,10 @@ class Bench:
             for some in ([], names):
                 client_calls = 0
                 trace = [str(self.folder / f"{end}.trace") for end in ("server", "client")]
-                with Server(self.programs, way, folder, address, inside, trace[0]) as server:
+                with Server(self.programs, way, folder, address, inside, trace[0]) as server, destination() as out:
                     for name in some:
                         residency.warm(folder / name)
-                        server.gets(name, sums=cell.sums, traced=trace[1])
+                        server.gets(name, f"{out}/{name}", cell.sums, trace[1])
                         client_calls += calls(trace[1])
                 counts.append((calls(trace[0]), client_calls))
             octets = cell.octets * len(names)

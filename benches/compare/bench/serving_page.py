@@ -25,7 +25,7 @@ no more than that. `benches/compare/files --ways` measures all of it and writes 
 
 METHOD = """## Method
 
-Each file is fetched by a command of its own over a connection of its own, and written to `/dev/null`; what the command takes to begin is
+Each file is fetched by a command of its own over a connection of its own, into a file in memory (tmpfs); what the command takes to begin is
 part of the client's time, and of short files most of it; up to 1 MiB most of the server's time is that of a connection and its request, as the cells of 4 KiB
 show. A slice is {files} files (of 1 GiB, one). All ways take turns, forwards and
 backwards; the table has medians of {rounds} slices, and behind a multiple the least and the most. Processor time is that of the whole

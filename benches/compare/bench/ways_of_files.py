@@ -93,7 +93,7 @@ class Server:
         check = "crc32c" if sums else "none"
         return [*self.inside[1], self.programs.rddp, "get", "-q", "--checksum", check, f"{self.at}/{name}", destination]
 
-    def gets(self, name, destination="/dev/null", sums=True, traced=None):
+    def gets(self, name, destination, sums=True, traced=None):
         """Gets a file. Returns seconds, seconds of the client's processor, and the strategy."""
         words = self.client(name, destination, sums)
         if traced:
