@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde_json::json;
 
 use crate::program::{Ended, run};
@@ -182,6 +183,9 @@ fn what_is_excluded_is_neither_sent_nor_removed() {
             (vec!["c".into()], vec!["y".into()])
         );
         assert_eq!(names(&there.join("gone/sub")), ["old.o"]);
+        // As for rsync, names of the command are left out, too.
+        let none = moved(&site, op, "", &["--exclude", "sou*", "--json"]).ok().json();
+        assert_eq!((&none["files"], there.join("source").exists()), (&0.into(), false));
         moved(&site, op, "/", &["--exclude", "[ab]"]).failed(2, &["not known"]);
     }
 }
@@ -213,13 +217,13 @@ fn nothing_outside_the_directories_that_are_sent_is_removed() {
     run(&["put", "--delete", site.here("source").to_str().unwrap(), &site.remote("x"), "-n"]).failed(2, &[]);
 }
 
-/// Directories that are to be removed become links to others, and directories again.
+/// A directory that is to be removed changes places with a link to another, again and again.
 #[test]
 fn a_destination_that_changes_meanwhile_leads_nowhere_else() {
     let site = Site::new(&[]);
     let (_, source, there) = ways(&site)[0].clone();
     fs::create_dir(&source).unwrap();
-    let victim = site.served("victim");
+    let (victim, old, swap) = (site.served("victim"), there.join("old"), site.served("swap"));
     for number in 0..50 {
         write(&victim.join(format!("below/{number}")));
     }
@@ -227,18 +231,15 @@ fn a_destination_that_changes_meanwhile_leads_nowhere_else() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                for number in 0..50 {
-                    let _ = fs::create_dir_all(there.join(format!("old/below/{number}")));
+                let _ = fs::create_dir_all(old.join("below"));
+                if fs::read_link(&old).is_err() && fs::read_link(&swap).is_err() {
+                    let _ = fs::remove_dir_all(&swap);
+                    let _ = symlink(&victim, &swap);
                 }
-                // As well below as at what is compared.
-                let _ = fs::rename(there.join("old/below"), there.join("away"));
-                let _ = symlink(victim.join("below"), there.join("old/below"));
-                let _ = fs::rename(there.join("old"), there.join("gone"));
-                let _ = symlink(&victim, there.join("old"));
-                let _ = fs::remove_file(there.join("old"));
+                let _ = renameat2(AT_FDCWD, &old, AT_FDCWD, &swap, RenameFlags::RENAME_EXCHANGE);
             }
         });
-        for _ in 0..40 {
+        for _ in 0..60 {
             let ended = moved(&site, "put", "/", &["--delete", "--no-sync"]);
             assert!(ended.code == 0 || ended.code == 1, "{ended:?}");
         }

@@ -38,6 +38,9 @@ impl<P: Pipe> Departure<P> {
         open: impl Fn(OFlag) -> nix::Result<OwnedFd>,
     ) -> Result<(), FileError> {
         self.settle_all().await?;
+        if self.is_excluded(name, true) {
+            return Ok(());
+        }
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let Ok(top) = open(flags) else { return Ok(()) };
         let top = Rc::new(top);

@@ -124,6 +124,9 @@ impl<P: Pipe> Departure<P> {
         let wrong = |error: std::io::Error| FileError::new(shown, error);
         let there = open(OFlag::O_PATH | OFlag::O_CLOEXEC).map_err(|error| wrong(error.into()))?;
         let there = File::from(there).metadata().map_err(wrong)?;
+        if self.is_excluded(name, there.is_dir()) {
+            return Ok(());
+        }
         if there.is_dir() {
             if !self.depth.recursive && !self.depth.names_only {
                 return Err(FileError::Directory(shown.to_owned()));
@@ -161,6 +164,11 @@ impl<P: Pipe> Departure<P> {
         self.flush().await?;
         self.pipe.drain().await.map_err(FileError::Stopped)?;
         Ok((left, self.left_out, self.counts))
+    }
+
+    /// Returns whether what the user has named is left out by a pattern, as rsync has it.
+    pub(super) fn is_excluded(&self, name: &[u8], is_dir: bool) -> bool {
+        !name.is_empty() && self.excluded.has(name, is_dir)
     }
 
     /// Returns whether this connection tells what all of several see.
