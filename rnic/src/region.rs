@@ -176,6 +176,16 @@ impl MemoryRegion {
         self.0.here()?.region.read_file(file.as_fd(), at, range)
     }
 
+    /// Reads as [`read_from`](Self::read_from) does, but only octets that the kernel has in memory,
+    /// and waits for no disk: for a thread that has others to serve.
+    ///
+    /// # Errors
+    /// `WouldBlock` if a disk may have to be waited for; octets before that may have been read.
+    /// Else as for `read_from`.
+    pub fn read_now(&self, file: impl AsFd, at: u64, range: Range<usize>) -> io::Result<usize> {
+        self.0.here()?.region.read_file_now(file.as_fd(), at, range)
+    }
+
     /// Writes a range of the region to a file, from `at` on, without a copy in between (`pwrite`).
     /// What a peer writes there meanwhile may be written, too.
     ///

@@ -13,6 +13,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -62,8 +63,13 @@ pub(super) fn open(file: File, range: &Range<u64>) -> Result<Box<dyn ReadAt>, Me
     if start > end || end > metadata.len() {
         return Err(MemError::NotInFile { start, end, len: metadata.len() });
     }
-    let in_memory = fstatfs(&file).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC);
+    let in_memory = is_in_memory(file.as_fd());
     Ok(Box::new(Opened { file, in_memory }))
+}
+
+/// Returns whether a file has no disk below it.
+pub(super) fn is_in_memory(file: BorrowedFd<'_>) -> bool {
+    fstatfs(file).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC)
 }
 
 /// The reason why a read ended before it had all octets.

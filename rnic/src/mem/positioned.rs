@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{c_void, off64_t};
 
+use super::file::is_in_memory;
 use super::region::Region;
 
 impl Region {
@@ -23,6 +24,25 @@ impl Region {
         whole(range.len(), at, |done, len, at| unsafe {
             libc::pread64(fd, to.add(done).as_ptr().cast::<c_void>(), len, at)
         })
+    }
+
+    /// Reads as [`read_file`](Self::read_file) does, but only what the kernel has in memory: where
+    /// a disk may have to be waited for, the error is `WouldBlock`.
+    pub fn read_file_now(&self, file: BorrowedFd<'_>, at: u64, range: Range<usize>) -> io::Result<usize> {
+        let (to, _alive) = self.reach(&range, true).map_err(io::Error::other)?;
+        let fd = file.as_raw_fd();
+        // SAFETY: as in `read_file`; the vector is one piece of `len` octets from `done` on.
+        let read = whole(range.len(), at, |done, len, at| unsafe {
+            let piece = libc::iovec { iov_base: to.add(done).as_ptr().cast::<c_void>(), iov_len: len };
+            libc::preadv2(fd, &raw const piece, 1, at, libc::RWF_NOWAIT)
+        });
+        match read {
+            Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => Err(error),
+            Err(_) if is_in_memory(file) => self.read_file(file, at, range),
+            // No file of this file system says whether a read has to wait.
+            Err(_) => Err(io::ErrorKind::WouldBlock.into()),
+            Ok(count) => Ok(count),
+        }
     }
 
     /// Writes the octets in `range` to a file, from `at` on, also while the STag is invalid.
