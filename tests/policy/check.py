@@ -57,9 +57,11 @@ NEEDS = {
                     "rddp-real", "rddp-es-api"],
     "rddp-preload": ["rddp-fault-guard", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch"],
     "rddp-verbs-abi": ["rddp-rnic", "rddp-log", "rddp-fault-guard", "rddp-policy"],
+    "rddp-block": [],
     "rddp-command": ["rddp-rnic"],
+    "rddp-block": [],
     "rddp-files": ["rddp-rnic", "rddp-command", "rddp-stat"],
-    "rddp-cli": ["rddp-command", "rddp-files", "rddp-stat", "rddp-iwarp", "rddp-rnic", "rddp-log", "rddp-load", "rddp-sdp",
+    "rddp-cli": ["rddp-block", "rddp-command", "rddp-files", "rddp-stat", "rddp-iwarp", "rddp-rnic", "rddp-log", "rddp-load", "rddp-sdp",
                  "rddp-decode", "rddp-policy", "rddp-stream", "rddp-switch"],
     # What tests and measures.
     "rddp-test-support": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
@@ -75,7 +77,7 @@ LOADED_BY_TESTS = {"rddp-cli": ["rddp-preload"], "rddp-compare": ["rddp-preload"
 PURE = {
     "rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-iwarp": "iwarp",
     "rddp-rdma": "rdma", "rddp-policy": "ext-sockets/policy", "rddp-sdp": "sdp-over-rddp",
-    "rddp-decode": "decode", "rddp-stat": "stat",
+    "rddp-decode": "decode", "rddp-stat": "stat", "rddp-block": "block",
 }
 # Crates outside the workspace on which a pure crate may depend.
 PURE_NEEDS = {"bitflags", "crc-fast", "etherparse", "smallvec", "thiserror"}

@@ -1,0 +1,51 @@
+//! NBD: the Network Block Device protocol (`doc/proto.md` of the project NBD), fixed newstyle.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`handshake`] | what the ends agree on before requests: the server's end |
+//! | [`request`] | requests of a client |
+//! | [`reply`] | replies, simple and structured |
+//!
+//! Sections are those of `doc/proto.md`, by name.
+
+pub mod handshake;
+pub mod reply;
+pub mod request;
+
+/// Octets of the longest payload, both ways: what clients take for granted where a server names no
+/// other ("Block size constraints").
+pub const MAX_PAYLOAD: u32 = 32 << 20;
+
+/// The id of the context `base:allocation`, where it was asked for.
+const ALLOCATION_ID: u32 = 1;
+
+/// What the ends have agreed on for their requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Reads are answered by structured replies.
+    pub structured: bool,
+    /// The client may ask where the data are (`base:allocation`).
+    pub allocation: bool,
+}
+
+/// An error that a reply tells ("Error values").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ErrorValue {
+    /// The disk may not be written.
+    Perm = 1,
+    /// The disk has failed.
+    Io = 5,
+    /// There is no memory.
+    NoMem = 12,
+    /// The request makes no sense.
+    Inval = 22,
+    /// The disk is full, or a write goes beyond its end.
+    NoSpc = 28,
+    /// The request is too long.
+    Overflow = 75,
+    /// The disk cannot do that.
+    NotSup = 95,
+    /// The server is about to end.
+    Shutdown = 108,
+}

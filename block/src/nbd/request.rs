@@ -1,0 +1,215 @@
+//! Requests of a client ("Request message").
+
+use super::{ErrorValue, MAX_PAYLOAD, Terms};
+use crate::export::{Command, Export};
+
+/// Octets of a request, without its payload.
+pub const REQUEST_LEN: usize = 28;
+
+const MAGIC: u32 = 0x2560_9513;
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const DISCONNECT: u16 = 2;
+const FLUSH: u16 = 3;
+const TRIM: u16 = 4;
+const WRITE_ZEROES: u16 = 6;
+const BLOCK_STATUS: u16 = 7;
+
+const FUA: u16 = 1;
+const NO_HOLE: u16 = 2;
+const DONT_FRAGMENT: u16 = 4;
+const REQ_ONE: u16 = 8;
+
+/// A request as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The number by which the client knows the reply.
+    pub cookie: u64,
+    flags: u16,
+    kind: u16,
+    offset: u64,
+    len: u32,
+}
+
+/// What a client has sent is no request, or its payload is so long that it is not read: the
+/// connection has no place left at which it could go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoRequest {
+    /// The first octets are not those of a request.
+    #[error("what came is no request")]
+    Magic,
+    /// The payload is longer than [`MAX_PAYLOAD`].
+    #[error("a write of {0} octets, where {MAX_PAYLOAD} are the most")]
+    TooLong(u32),
+}
+
+impl Request {
+    /// Parses a request.
+    ///
+    /// # Errors
+    /// The connection has to end.
+    pub fn parse(octets: &[u8; REQUEST_LEN]) -> Result<Self, NoRequest> {
+        let number = |from: usize, len: usize| {
+            octets[from..from + len].iter().fold(0u64, |value, octet| value << 8 | u64::from(*octet))
+        };
+        if number(0, 4) != u64::from(MAGIC) {
+            return Err(NoRequest::Magic);
+        }
+        let request = Request {
+            flags: number(4, 2) as u16,
+            kind: number(6, 2) as u16,
+            cookie: number(8, 8),
+            offset: number(16, 8),
+            len: number(24, 4) as u32,
+        };
+        if request.payload_len() > MAX_PAYLOAD {
+            return Err(NoRequest::TooLong(request.len));
+        }
+        Ok(request)
+    }
+
+    /// Returns whether the client goes. There is no reply to that.
+    #[must_use]
+    pub fn is_disconnect(&self) -> bool {
+        self.kind == DISCONNECT
+    }
+
+    /// Returns whether the reply is one of a read, structured or not.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.kind == READ
+    }
+
+    /// Returns the first octet that it is about.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Returns how many octets it is about.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "a length of octets on a disk")]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Returns whether the client wants to know of one extent alone.
+    #[must_use]
+    pub fn wants_one(&self) -> bool {
+        self.flags & REQ_ONE != 0
+    }
+
+    /// Returns the octets of payload behind the request.
+    #[must_use]
+    pub fn payload_len(&self) -> u32 {
+        if self.kind == WRITE { self.len } else { 0 }
+    }
+
+    /// Checks the request against the disk and what was agreed on.
+    ///
+    /// # Errors
+    /// What the reply is to tell.
+    pub fn check(&self, export: &Export, terms: &Terms) -> Result<Command, ErrorValue> {
+        let Request { offset, len, .. } = *self;
+        let fua = self.flags & FUA != 0;
+        let (command, flags) = match self.kind {
+            READ => (Command::Read { offset, len }, DONT_FRAGMENT | FUA),
+            WRITE => (Command::Write { offset, len, fua }, FUA),
+            WRITE_ZEROES => {
+                let may_trim = self.flags & NO_HOLE == 0;
+                (Command::Zero { offset, len, fua, may_trim }, FUA | NO_HOLE)
+            }
+            TRIM => (Command::Trim { offset, len, fua }, FUA),
+            FLUSH => (Command::Flush, FUA),
+            BLOCK_STATUS if terms.allocation => {
+                (Command::Status { offset, len, one: self.wants_one() }, REQ_ONE | FUA)
+            }
+            _ => return Err(ErrorValue::Inval),
+        };
+        let writes = matches!(command, Command::Write { .. } | Command::Zero { .. } | Command::Trim { .. });
+        match command {
+            _ if self.flags & !flags != 0 => Err(ErrorValue::Inval),
+            Command::Flush => Ok(command),
+            _ if writes && !export.writable => Err(ErrorValue::Perm),
+            // A question about nothing has no answer: one of no extent is not allowed.
+            Command::Status { len: 0, .. } => Err(ErrorValue::Inval),
+            Command::Read { len, .. } if len > MAX_PAYLOAD => Err(ErrorValue::Overflow),
+            _ if export.has(offset, len) => Ok(command),
+            _ if writes => Err(ErrorValue::NoSpc),
+            _ => Err(ErrorValue::Inval),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(kind: u16, flags: u16, offset: u64, len: u32) -> [u8; REQUEST_LEN] {
+        let mut octets = [0; REQUEST_LEN];
+        octets[..4].copy_from_slice(&MAGIC.to_be_bytes());
+        octets[4..6].copy_from_slice(&flags.to_be_bytes());
+        octets[6..8].copy_from_slice(&kind.to_be_bytes());
+        octets[8..16].copy_from_slice(&77u64.to_be_bytes());
+        octets[16..24].copy_from_slice(&offset.to_be_bytes());
+        octets[24..].copy_from_slice(&len.to_be_bytes());
+        octets
+    }
+
+    fn checked(kind: u16, flags: u16, offset: u64, len: u32, writable: bool) -> Result<Command, ErrorValue> {
+        let export = Export { name: "disk".into(), size: 4096, writable };
+        let parsed = Request::parse(&request(kind, flags, offset, len)).unwrap();
+        assert_eq!(parsed.cookie, 77);
+        parsed.check(&export, &Terms { structured: true, allocation: true })
+    }
+
+    #[test]
+    fn requests_are_what_they_say() {
+        assert_eq!(checked(READ, 0, 1, 4095, false), Ok(Command::Read { offset: 1, len: 4095 }));
+        assert_eq!(
+            checked(WRITE, FUA, 0, 4096, true),
+            Ok(Command::Write { offset: 0, len: 4096, fua: true })
+        );
+        let zero = Command::Zero { offset: 0, len: 9, fua: false, may_trim: false };
+        assert_eq!(checked(WRITE_ZEROES, NO_HOLE, 0, 9, true), Ok(zero));
+        assert_eq!(checked(TRIM, 0, 5, 6, true), Ok(Command::Trim { offset: 5, len: 6, fua: false }));
+        assert_eq!(checked(FLUSH, 0, 0, 0, false), Ok(Command::Flush));
+        let status = Command::Status { offset: 0, len: 8, one: true };
+        assert_eq!(checked(BLOCK_STATUS, REQ_ONE, 0, 8, false), Ok(status));
+    }
+
+    /// "Error values": EPERM of a disk that is not to be written, ENOSPC beyond the end of one that
+    /// is, EINVAL of all else that is not there.
+    #[test]
+    fn requests_that_cannot_be_are_refused() {
+        for kind in [WRITE, WRITE_ZEROES, TRIM] {
+            assert_eq!(checked(kind, 0, 0, 1, false), Err(ErrorValue::Perm));
+            assert_eq!(checked(kind, 0, 4096, 1, true), Err(ErrorValue::NoSpc));
+            assert_eq!(checked(kind, 0, u64::MAX, 2, true), Err(ErrorValue::NoSpc));
+        }
+        assert_eq!(checked(READ, 0, 4000, 97, true), Err(ErrorValue::Inval));
+        assert_eq!(checked(READ, 0, u64::MAX, u32::MAX, true), Err(ErrorValue::Overflow));
+        assert_eq!(checked(BLOCK_STATUS, 0, 0, 0, true), Err(ErrorValue::Inval));
+        for kind in [5, 8, 9, u16::MAX] {
+            assert_eq!(checked(kind, 0, 0, 1, true), Err(ErrorValue::Inval), "{kind}");
+        }
+        for flag in [NO_HOLE, REQ_ONE, 16, 1 << 15] {
+            assert_eq!(checked(READ, flag, 0, 1, true), Err(ErrorValue::Inval), "{flag}");
+        }
+        let without = Request::parse(&request(BLOCK_STATUS, 0, 0, 1)).unwrap();
+        let export = Export { name: String::new(), size: 4096, writable: true };
+        assert_eq!(without.check(&export, &Terms::default()), Err(ErrorValue::Inval));
+    }
+
+    #[test]
+    fn what_is_no_request_ends_the_connection() {
+        let mut octets = request(READ, 0, 0, 1);
+        octets[3] ^= 1;
+        assert_eq!(Request::parse(&octets), Err(NoRequest::Magic));
+        let long = MAX_PAYLOAD + 1;
+        assert_eq!(Request::parse(&request(WRITE, 0, 0, long)), Err(NoRequest::TooLong(long)));
+        assert!(Request::parse(&request(READ, 0, 0, long)).is_ok());
+        assert!(Request::parse(&request(DISCONNECT, 0, 0, 0)).unwrap().is_disconnect());
+    }
+}
