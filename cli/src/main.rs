@@ -6,6 +6,7 @@
 //! | `perf` | measurements, beside plain TCP |
 //! | `ping` | rping's protocol, both roles |
 //! | `files`, `serve` | put, get, ls; serve: their arguments |
+//! | `block` | disks by NBD |
 //! | `run` | runs a program with the socket switch, or rddp's verbs, in front of its libraries |
 //! | `install` | a folder with the command and its libraries |
 //! | `portmap` | the iWARP port mapper: server and client |
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used)]
 
+mod block;
 mod child;
 mod congestion;
 mod decode;
@@ -92,6 +94,7 @@ enum Command {
     Put(files::PutArgs),
     Get(files::GetArgs),
     Ls(files::LsArgs),
+    Block(block::BlockArgs),
     Run(run::RunArgs),
     Install(install::InstallArgs),
     Portmap(portmap::PortmapArgs),
@@ -145,6 +148,7 @@ impl Command {
             Command::Put(args) => args.json(),
             Command::Get(args) => args.json(),
             Command::Ls(args) => args.json(),
+            Command::Block(args) => args.json(),
             Command::Portmap(args) => args.json,
             Command::Stat(args) => args.json,
             Command::Ss(args) => args.json,
@@ -191,6 +195,7 @@ fn run(command: &Command, verbose: u8) -> Result<(), Failure> {
         Command::Put(args) => args.run(),
         Command::Get(args) => args.run(),
         Command::Ls(args) => args.run(),
+        Command::Block(args) => args.run(),
         Command::Run(args) => run::run(args, verbose),
         Command::Install(args) => install::run(args),
         Command::Portmap(args) => portmap::run(args),

@@ -3,6 +3,7 @@
 
 mod activation;
 mod attributes;
+mod block;
 mod capture;
 mod crowds;
 mod decode;

@@ -1,0 +1,400 @@
+//! One client of a server of disks: its handshake, and its requests under way.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rddp_block::export::{Command, Export};
+use rddp_block::nbd::handshake::{Handshake, Next, Refused};
+use rddp_block::nbd::request::{NoRequest, REQUEST_LEN, Request};
+use rddp_block::nbd::{ErrorValue, Terms, reply};
+use rddp_rnic::{
+    Completed, Completion, MemError, MemoryRegion, PostError, PostListError, QueuePair, RecvWr, SendWr,
+    Status,
+};
+
+use super::buffers::{Buffer, Buffers};
+use super::disk::{Answer, Disk, Done, Job};
+
+/// Requests of a client that are under way.
+const MOST: usize = 128;
+
+/// Octets of payload of a client that are under way: behind that nothing of it is read.
+const MOST_OCTETS: usize = 64 << 20;
+
+/// Octets of the longest option of a handshake.
+pub(super) const INBOX: usize = 16 * 1024;
+
+/// Completions that a client can have in the queue at a time, its last receive among them.
+pub(super) const COMPLETIONS: usize = 2 * MOST + 8;
+
+/// Time for a handshake, and for a client that goes to take its last replies.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A client.
+pub(super) struct Client {
+    qp: QueuePair,
+    peer: String,
+    inbox: MemoryRegion,
+    /// The use of the receive that is posted.
+    awaited: Awaited,
+    /// The disk that the client has chosen, and how it is to be answered.
+    chosen: Option<(usize, Terms)>,
+    under_way: HashMap<u64, UnderWay>,
+    octets: usize,
+    next_id: u64,
+    /// Replies that are to be sent by the next call.
+    out: Vec<SendWr>,
+    /// Replies that TCP has not taken.
+    unsent: usize,
+    /// The time when it last took one, or had taken all.
+    moved: Instant,
+    /// The end of the handshake at the latest, or of the client.
+    until: Option<Instant>,
+    leaving: bool,
+}
+
+/// The next thing that comes from a client.
+enum Awaited {
+    Handshake(Handshake),
+    Request,
+    /// The payload of a write, with what came of the look at it.
+    Payload(Request, Result<Command, ErrorValue>, Buffer),
+    /// Nothing: the request waits for memory, or for others to be answered.
+    Room(Option<Request>),
+    /// Nothing more.
+    End,
+}
+
+/// A request that has not been answered, or whose reply TCP has not taken.
+struct UnderWay {
+    request: Option<Request>,
+    octets: usize,
+    buffer: Option<Buffer>,
+}
+
+/// The end of a client that did something wrong, or to which nothing can be sent.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Wrong {
+    /// A handshake that makes no sense.
+    #[error(transparent)]
+    Handshake(#[from] Refused),
+    /// A client that takes no replies, while others have no memory for theirs.
+    #[error("it takes no replies, and others wait for memory")]
+    Stalled,
+    /// Octets that are no request.
+    #[error(transparent)]
+    Request(#[from] NoRequest),
+    /// A client that says nothing.
+    #[error("no handshake within {} s", PATIENCE.as_secs())]
+    Silent,
+    /// A connection that does not take a request of ours.
+    #[error("posting: {0}")]
+    Post(#[from] PostError),
+    /// One that does not take several.
+    #[error("posting: {0}")]
+    PostList(#[from] PostListError),
+    /// Registered memory that is not there.
+    #[error("memory: {0}")]
+    Memory(#[from] MemError),
+}
+
+impl Client {
+    /// Greets a client.
+    pub(super) fn greet(qp: QueuePair, peer: String, inbox: MemoryRegion) -> Result<Self, Wrong> {
+        let mut client = Client {
+            qp,
+            peer,
+            inbox,
+            awaited: Awaited::End,
+            chosen: None,
+            under_way: HashMap::new(),
+            octets: 0,
+            next_id: 0,
+            out: Vec::new(),
+            unsent: 0,
+            moved: Instant::now(),
+            until: Some(Instant::now() + PATIENCE),
+            leaving: false,
+        };
+        client.expect_handshake(Handshake::default())?;
+        client.say(&Handshake::greeting());
+        Ok(client)
+    }
+
+    pub(super) fn qp(&self) -> &QueuePair {
+        &self.qp
+    }
+
+    pub(super) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Returns whether all is over.
+    pub(super) fn is_over(&self, now: Instant) -> Result<bool, Wrong> {
+        let is_late = self.until.is_some_and(|until| now >= until);
+        if is_late && !self.leaving {
+            return Err(Wrong::Silent);
+        }
+        Ok(self.leaving && (self.under_way.is_empty() || is_late))
+    }
+
+    /// Acts on a completion of this client's queue pair.
+    pub(super) fn take(
+        &mut self,
+        completion: &Completion,
+        disks: &[Disk],
+        buffers: &mut Buffers,
+    ) -> Result<(), Wrong> {
+        match (completion.completed, completion.status) {
+            (Completed::Receive, Status::Success) => self.received(disks, buffers),
+            (_, Status::Success) => {
+                self.sent(completion.wr_id, buffers);
+                Ok(())
+            }
+            // The client has gone: in the middle of something, or without a word.
+            _ => {
+                self.leave();
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes what was received.
+    fn received(&mut self, disks: &[Disk], buffers: &mut Buffers) -> Result<(), Wrong> {
+        match std::mem::replace(&mut self.awaited, Awaited::End) {
+            Awaited::Handshake(handshake) => self.shake_hands(handshake, disks, buffers),
+            Awaited::Request => {
+                let mut octets = [0; REQUEST_LEN];
+                self.inbox.read_into(0, &mut octets)?;
+                let request = Request::parse(&octets)?;
+                self.begin(request, disks, buffers)
+            }
+            Awaited::Payload(request, checked, buffer) => {
+                self.dispatch(request, checked, Some(buffer), disks, buffers);
+                self.expect_request()
+            }
+            Awaited::Room(_) | Awaited::End => Ok(()),
+        }
+    }
+
+    fn shake_hands(
+        &mut self,
+        mut handshake: Handshake,
+        disks: &[Disk],
+        buffers: &mut Buffers,
+    ) -> Result<(), Wrong> {
+        let octets = self.inbox.read(0, handshake.wanted())?;
+        let exports: Vec<Export> = disks.iter().map(|disk| disk.export.clone()).collect();
+        let mut out = Vec::new();
+        let next = handshake.take(&octets, &exports, &mut out);
+        self.say_at_length(&out, buffers)?;
+        match next? {
+            Next::More => self.expect_handshake(handshake),
+            Next::Transmit(disk, terms) => {
+                (self.chosen, self.until) = (Some((disk, terms)), None);
+                self.expect_request()
+            }
+            Next::Abort => {
+                self.leave();
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins a request, unless there is no room for its payload now.
+    fn begin(&mut self, request: Request, disks: &[Disk], buffers: &mut Buffers) -> Result<(), Wrong> {
+        let Some((disk, terms)) = self.chosen else { return Ok(()) };
+        if request.is_disconnect() {
+            self.leave();
+            return Ok(());
+        }
+        let checked = request.check(&disks[disk].export, &terms);
+        let len = match checked {
+            Ok(Command::Read { len, .. }) => len,
+            _ => request.payload_len(),
+        };
+        if len == 0 {
+            self.dispatch(request, checked, None, disks, buffers);
+            return self.expect_request();
+        }
+        let has_room = self.octets == 0 || self.octets + len as usize <= MOST_OCTETS;
+        let Some(buffer) = has_room.then(|| buffers.take(len as usize)).flatten() else {
+            self.awaited = Awaited::Room(Some(request));
+            return Ok(());
+        };
+        if request.payload_len() > 0 {
+            self.receive(buffer.region().sge(Buffer::payload(len)))?;
+            self.awaited = Awaited::Payload(request, checked, buffer);
+            return Ok(());
+        }
+        self.dispatch(request, checked, Some(buffer), disks, buffers);
+        self.expect_request()
+    }
+
+    /// Returns whether it waits for room.
+    pub(super) fn waits(&self) -> bool {
+        matches!(self.awaited, Awaited::Room(_))
+    }
+
+    /// Returns for how long the client has taken none of the replies that keep memory from others.
+    pub(super) fn is_stalled_for(&self, now: Instant) -> Option<Duration> {
+        (self.unsent > 0).then(|| now.saturating_duration_since(self.moved))
+    }
+
+    /// Goes on where there was no room, if there is some now.
+    pub(super) fn resume(&mut self, disks: &[Disk], buffers: &mut Buffers) -> Result<(), Wrong> {
+        match std::mem::replace(&mut self.awaited, Awaited::End) {
+            Awaited::Room(Some(request)) => self.begin(request, disks, buffers),
+            Awaited::Room(None) => self.expect_request(),
+            other => {
+                self.awaited = other;
+                Ok(())
+            }
+        }
+    }
+
+    /// Hands a request to its disk, or answers what cannot be done.
+    fn dispatch(
+        &mut self,
+        request: Request,
+        checked: Result<Command, ErrorValue>,
+        buffer: Option<Buffer>,
+        disks: &[Disk],
+        buffers: &mut Buffers,
+    ) {
+        let Some((disk, _)) = self.chosen else { return };
+        let (client, id) = (self.qp.num(), self.next_id);
+        let octets = buffer.as_ref().map_or(0, Buffer::len);
+        self.next_id += 1;
+        self.octets += octets;
+        self.under_way.insert(id, UnderWay { request: Some(request), octets, buffer: None });
+        let done = match checked {
+            Ok(command) => disks[disk].take(Job { client, id, command, buffer }),
+            Err(error) => Some(Done { client, id, buffer, result: Err(error) }),
+        };
+        if let Some(done) = done {
+            self.answer(done, buffers);
+        }
+    }
+
+    /// Prepares the reply to a request that is done.
+    pub(super) fn answer(&mut self, done: Done, buffers: &mut Buffers) {
+        let Done { id, mut buffer, result, .. } = done;
+        let (Some((_, terms)), Some(work)) = (self.chosen, self.under_way.get_mut(&id)) else {
+            buffer.into_iter().for_each(|buffer| buffers.give_back(buffer));
+            return;
+        };
+        let Some(request) = work.request else { return };
+        let cookie = request.cookie;
+        let failed =
+            |error| SendWr::send_inline(id, &reply::failed(&terms, cookie, error, request.is_read()));
+        let wr = match result {
+            Ok(Answer::Extents(extents)) => {
+                let octets = reply::of_status(cookie, &extents, request.wants_one());
+                buffer = buffers.take(octets.len());
+                let placed = buffer.as_ref().and_then(|buffer| buffer.filled(&octets).ok());
+                placed.map_or_else(|| failed(ErrorValue::NoMem), |sge| SendWr::send(id, sge))
+            }
+            Ok(Answer::Done) if request.is_read() => {
+                let header = reply::of_read(&terms, cookie, request.offset(), request.len());
+                let placed =
+                    buffer.as_ref().and_then(|buffer| buffer.with_header(&header, request.len()).ok());
+                match (placed, request.len()) {
+                    (Some(sge), _) => SendWr::send(id, sge),
+                    (None, 0) => SendWr::send_inline(id, &header),
+                    (None, _) => failed(ErrorValue::NoMem),
+                }
+            }
+            Ok(Answer::Done) => SendWr::send_inline(id, &reply::done(cookie)),
+            Err(error) => failed(error),
+        };
+        work.buffer = buffer;
+        self.push(wr);
+    }
+
+    fn push(&mut self, wr: SendWr) {
+        if self.unsent == 0 {
+            self.moved = Instant::now();
+        }
+        self.unsent += 1;
+        self.out.push(wr);
+    }
+
+    /// Sends all replies that there are.
+    pub(super) fn flush(&mut self) -> Result<(), Wrong> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        self.qp.post_sends(&std::mem::take(&mut self.out))?;
+        Ok(())
+    }
+
+    /// Notes that TCP has taken a reply.
+    fn sent(&mut self, id: u64, buffers: &mut Buffers) {
+        self.moved = Instant::now();
+        self.unsent = self.unsent.saturating_sub(1);
+        if let Some(UnderWay { octets, buffer, .. }) = self.under_way.remove(&id) {
+            self.octets -= octets;
+            buffer.into_iter().for_each(|buffer| buffers.give_back(buffer));
+        }
+    }
+
+    /// Gives back the memory of a client that has gone. Its connection goes first.
+    pub(super) fn end(self, buffers: &mut Buffers) {
+        self.qp.disconnect();
+        let Client { qp, awaited, under_way, .. } = self;
+        drop(qp);
+        let payload = match awaited {
+            Awaited::Payload(_, _, buffer) => Some(buffer),
+            _ => None,
+        };
+        let kept = under_way.into_values().filter_map(|work| work.buffer);
+        kept.chain(payload).for_each(|buffer| buffers.give_back(buffer));
+    }
+
+    /// Takes nothing more of the client; what is under way is still answered.
+    fn leave(&mut self) {
+        self.leaving = true;
+        self.until = Some(Instant::now() + PATIENCE);
+    }
+
+    /// Sends a few octets that answer no request.
+    fn say(&mut self, octets: &[u8]) {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.under_way.insert(id, UnderWay { request: None, octets: 0, buffer: None });
+        self.push(SendWr::send_inline(id, octets));
+    }
+
+    /// Sends octets that answer no request, and that may be many.
+    fn say_at_length(&mut self, octets: &[u8], buffers: &mut Buffers) -> Result<(), Wrong> {
+        for piece in octets.chunks(1 << 20) {
+            let id = self.next_id;
+            let Some(buffer) = buffers.take(piece.len()) else { return Err(Wrong::Silent) };
+            self.next_id += 1;
+            self.push(SendWr::send(id, buffer.filled(piece)?));
+            self.under_way.insert(id, UnderWay { request: None, octets: 0, buffer: Some(buffer) });
+        }
+        Ok(())
+    }
+
+    fn expect_handshake(&mut self, handshake: Handshake) -> Result<(), Wrong> {
+        self.receive(self.inbox.sge(..handshake.wanted()))?;
+        self.awaited = Awaited::Handshake(handshake);
+        Ok(())
+    }
+
+    fn expect_request(&mut self) -> Result<(), Wrong> {
+        if self.under_way.len() >= MOST {
+            self.awaited = Awaited::Room(None);
+            return Ok(());
+        }
+        self.receive(self.inbox.sge(..REQUEST_LEN))?;
+        self.awaited = Awaited::Request;
+        Ok(())
+    }
+
+    fn receive(&self, sge: rddp_rnic::Sge) -> Result<(), PostError> {
+        self.qp.post_recv(RecvWr::one(0, sge).until_full())
+    }
+}

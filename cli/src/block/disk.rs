@@ -1,0 +1,250 @@
+//! A disk: the file or block device of an export, and the threads that wait for it.
+//!
+//! What the kernel has in memory is read where it is asked for. All else may sleep and is done by
+//! these threads; each disk has its own, so that one which hangs holds up no other.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use rddp_block::export::{Command, Export, Extent, extents};
+use rddp_block::nbd::ErrorValue;
+use rddp_command::failure::Failure;
+use rddp_rnic::QpNum;
+use rustix::fs::{FallocateFlags, SeekFrom as Seeks, fallocate, seek};
+use rustix::io::Errno;
+
+use super::bell::Bell;
+use super::buffers::Buffer;
+
+/// Threads of a disk.
+const THREADS: usize = 4;
+
+/// Zeroes that are written at a time where a disk has no other way.
+const ZEROES: usize = 64 * 1024;
+
+/// A disk that is served.
+pub(super) struct Disk {
+    pub(super) export: Export,
+    file: Arc<File>,
+    jobs: Sender<Job>,
+}
+
+/// A request of a client, and the memory of its payload.
+pub(super) struct Job {
+    pub(super) client: QpNum,
+    pub(super) id: u64,
+    pub(super) command: Command,
+    pub(super) buffer: Option<Buffer>,
+}
+
+/// The outcome of a job.
+pub(super) struct Done {
+    pub(super) client: QpNum,
+    pub(super) id: u64,
+    pub(super) buffer: Option<Buffer>,
+    pub(super) result: Result<Answer, ErrorValue>,
+}
+
+/// The result of a command.
+pub(super) enum Answer {
+    /// Nothing but that it is done; the octets of a read are in its buffer.
+    Done,
+    /// The places of data.
+    Extents(Vec<Extent>),
+}
+
+/// The way from the threads to the server.
+#[derive(Clone)]
+pub(super) struct Results {
+    done: Sender<Done>,
+    bell: Bell,
+}
+
+impl Results {
+    pub(super) fn new(bell: &Bell) -> (Self, Receiver<Done>) {
+        let (done, results) = channel();
+        (Results { done, bell: bell.clone() }, results)
+    }
+}
+
+impl Disk {
+    pub(super) fn open(name: String, path: &Path, writable: bool) -> Result<(Arc<File>, Export), Failure> {
+        let failed = |error: io::Error| {
+            let shown = path.display();
+            match error.kind() {
+                ErrorKind::PermissionDenied if writable => Failure::failed(format!("{shown}: {error}"))
+                    .remedy("without --writable it has to be readable only"),
+                ErrorKind::NotFound => Failure::failed(format!("{shown}: {error}"))
+                    .remedy("truncate -s 1G FILE makes an empty disk"),
+                _ => Failure::failed(format!("{shown}: {error}")),
+            }
+        };
+        let mut file = OpenOptions::new().read(true).write(writable).open(path).map_err(failed)?;
+        let kind = file.metadata().map_err(failed)?.file_type();
+        if !(kind.is_file() || kind.is_block_device()) {
+            let cause = format!("{}: neither a file nor a block device", path.display());
+            return Err(
+                Failure::failed(cause).remedy("name an image of a disk, or a device such as /dev/sdb")
+            );
+        }
+        // Of a block device as well.
+        let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        Ok((Arc::new(file), Export { name, size, writable }))
+    }
+
+    /// Starts the threads of a disk.
+    pub(super) fn start(file: Arc<File>, export: Export, results: &Results) -> Result<Self, Failure> {
+        let (jobs, work) = channel();
+        let work = Arc::new(Mutex::new(work));
+        for _ in 0..THREADS {
+            let (file, work, results) = (file.clone(), work.clone(), results.clone());
+            thread::Builder::new()
+                .name("rddp-disk".into())
+                .spawn(move || serve(&file, &work, &results))
+                .map_err(|error| Failure::failed(format!("starting a thread: {error}")))?;
+        }
+        Ok(Disk { export, file, jobs })
+    }
+
+    /// Does a job at once, if it is a read of what the kernel has in memory, and else has a thread
+    /// do it, and returns `None`.
+    pub(super) fn take(&self, job: Job) -> Option<Done> {
+        if let (Command::Read { offset, len }, Some(buffer)) = (job.command, &job.buffer) {
+            let read = buffer.region().read_now(&self.file, offset, Buffer::payload(len));
+            if read.is_ok_and(|count| count == len as usize) {
+                let Job { client, id, buffer, .. } = job;
+                return Some(Done { client, id, buffer, result: Ok(Answer::Done) });
+            }
+        }
+        // The threads live as long as the server.
+        let _ = self.jobs.send(job);
+        None
+    }
+}
+
+/// Does jobs until there will be no more.
+fn serve(file: &File, work: &Mutex<Receiver<Job>>, results: &Results) {
+    loop {
+        let job = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Job { client, id, command, buffer }) = job else { return };
+        let result = perform(file, command, buffer.as_ref()).map_err(|error| value(&error));
+        if results.done.send(Done { client, id, buffer, result }).is_err() {
+            return;
+        }
+        results.bell.ring();
+    }
+}
+
+/// Does what was asked for, to the end.
+fn perform(file: &File, command: Command, buffer: Option<&Buffer>) -> io::Result<Answer> {
+    let memory = || buffer.map(Buffer::region).ok_or_else(|| io::Error::from(ErrorKind::OutOfMemory));
+    let fua = match command {
+        Command::Read { offset, len } => {
+            let count = memory()?.read_from(file, offset, Buffer::payload(len))?;
+            // The file has been cut short since it was opened.
+            return if count == len as usize { Ok(Answer::Done) } else { Err(Errno::IO.into()) };
+        }
+        Command::Status { offset, len, .. } => return data(file, offset, offset + u64::from(len)),
+        Command::Write { offset, len, fua } => {
+            memory()?.write_to(file, offset, Buffer::payload(len))?;
+            fua
+        }
+        Command::Zero { offset, len, fua, may_trim } => {
+            zero(file, offset, len.into(), may_trim)?;
+            fua
+        }
+        Command::Trim { offset, len, fua } => {
+            // A wish, and no promise: octets that stay are octets that the client does not need.
+            match punch(file, offset, len.into()) {
+                Err(error) if !cannot(&error) => return Err(error),
+                _ => fua,
+            }
+        }
+        Command::Flush => true,
+    };
+    if fua {
+        file.sync_data()?;
+    }
+    Ok(Answer::Done)
+}
+
+/// Has octets read as zeroes.
+fn zero(file: &File, offset: u64, len: u64, may_trim: bool) -> io::Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    let range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+    let by_call = if may_trim {
+        punch(file, offset, len)
+    } else {
+        fallocate(file, range, offset, len).map_err(Into::into)
+    };
+    match by_call {
+        Err(error) if cannot(&error) => {}
+        done => return done,
+    }
+    let zeroes = vec![0; ZEROES];
+    let mut at = offset;
+    while at < offset + len {
+        let now = (offset + len - at).min(ZEROES as u64);
+        file.write_all_at(&zeroes[..now as usize], at)?;
+        at += now;
+    }
+    Ok(())
+}
+
+fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(fallocate(file, hole, offset, len)?)
+}
+
+/// Returns whether the disk or its file system has not got such a call.
+fn cannot(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL))
+}
+
+/// Finds the data between two offsets. A file that does not tell is all data.
+fn data(file: &File, from: u64, to: u64) -> io::Result<Answer> {
+    let (mut pieces, mut at) = (Vec::new(), from);
+    while at < to && pieces.len() < rddp_block::nbd::reply::MOST_EXTENTS {
+        let begin = match seek(file, Seeks::Data(at)) {
+            Ok(begin) => begin,
+            // There are none behind.
+            Err(Errno::NXIO) => break,
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
+            Err(error) => return Err(error.into()),
+        };
+        let end = match seek(file, Seeks::Hole(begin)) {
+            Ok(end) => end,
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => to,
+            // It has been cut short since.
+            Err(Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        pieces.push(begin..end);
+        at = end;
+    }
+    // What is behind the last of very many pieces is left for the next question.
+    let told = if pieces.len() == rddp_block::nbd::reply::MOST_EXTENTS { at.min(to) } else { to };
+    Ok(Answer::Extents(extents(from..told, pieces)))
+}
+
+/// Returns the error that a client is told ("Error values").
+fn value(error: &io::Error) -> ErrorValue {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => ErrorValue::NoSpc,
+        Some(Errno::PERM | Errno::ROFS | Errno::ACCESS) => ErrorValue::Perm,
+        Some(Errno::NOMEM) => ErrorValue::NoMem,
+        _ if error.kind() == ErrorKind::OutOfMemory => ErrorValue::NoMem,
+        _ => ErrorValue::Io,
+    }
+}
