@@ -41,7 +41,7 @@ def warm(path):
 def cool(path):
     """Has nothing of a file in memory: it has been written to the disk, and nobody maps it. The
     kernel keeps a page for a moment longer that some processor has just touched."""
-    for _ in range(100):
+    for _ in range(1000):
         with open(path, "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         here, pages = resident(path)

@@ -63,7 +63,7 @@ def text(result, cells):
 
 
 INTRO = f"""As a multiple of `{BASE.name}`'s in the same cell, medians. The last column compares `auto` with the least of rddp's ways that are
-possible without `--immutable` (`map` needs that): the goal is {NEAR:.2f}.
+possible without `--immutable` (`map` needs that): the goal is {NEAR:.2f}. Of 4 KiB all of them are one way, and that column shows the spread.
 """
 
 
@@ -75,7 +75,8 @@ def summary(cells):
         ways = stored["ways"]
         values = [f"{ratio(ways, name):.2f}" if name in ways else "–" for name in names]
         lines.append([cell.name, *values, f"{of_least(ways):.2f}"])
-    return joined(lines)
+    missing = [cell.name for cell in ALL if cell not in dict(cells)]
+    return joined(lines) + (f"\nNot measured yet: {'; '.join(missing)}.\n" if missing else "")
 
 
 def of_least(ways):
