@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::{Grant, calls};
 use crate::scratch::{Own, with_own};
@@ -130,6 +130,15 @@ pub fn peek(fd: BorrowedFd<'_>, octets: &mut [u8]) -> io::Result<usize> {
     let piece = libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() };
     // SAFETY: the piece is borrowed for the call.
     retry(|| unsafe { calls::recv(fd, piece, libc::MSG_DONTWAIT | libc::MSG_PEEK) })
+}
+
+/// Returns how many octets the peer's TCP has not acknowledged, those among them that have not been
+/// sent; a FIN is one.
+pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the call (`SIOCOUTQ`) stores one number.
+    let outcome = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    if outcome == 0 { Ok(count as usize) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Returns how many octets the socket has.

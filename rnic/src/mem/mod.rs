@@ -55,7 +55,8 @@ pub use file::ReadAt;
 pub(crate) use file::{FilePart, Stop};
 pub use grant::{AtomicError, Grant};
 pub use io::{
-    Piece, PieceMut, SendFlags, discard, is_fault, peek, recv_vectored, send_octets, send_vectored, unread,
+    Piece, PieceMut, SendFlags, discard, is_fault, peek, recv_vectored, send_octets, send_vectored,
+    unacknowledged, unread,
 };
 pub use mapped::FileMapping;
 pub(crate) use octets::POLLED;

@@ -1,7 +1,7 @@
 //! A queue pair's connection: its wire, and beside it who watches its socket.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rddp_rdma::{AsyncEventKind, ConnectOptions, SendWr};
@@ -258,7 +258,10 @@ impl Connection {
     /// Does what is due now. Returns whether there is something to send.
     pub(crate) fn on_timer(&mut self, cx: &Context<'_>, now: Instant) -> Result<bool, WireEvent> {
         let qp = cx.attrs.num.0;
-        if self.watch.end.is_overdue(now) || self.iwarp().is_some_and(|link| link.is_overdue(now)) {
+        let socket = self.watch.socket.clone();
+        if self.watch.end.is_overdue(cx.attrs, socket.as_fd(), now)
+            || self.iwarp().is_some_and(|link| link.is_overdue(now))
+        {
             tracing::debug!(qp, "the peer is too slow: reset");
             return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
         }

@@ -1,15 +1,21 @@
 //! The end of a connection as TCP has it: a FIN each way, and the time that the peer has for its
 //! own.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::conn::socket::TcpSocket;
+use crate::mem::unacknowledged;
 use crate::queues::attributes::QpAttributes;
 use crate::wire::WireEvent;
 
-/// Time that closing or terminating may take before TCP is reset.
+/// Time that closing or terminating may take before TCP is reset. It begins again while the peer
+/// takes what it was sent before.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time for all of that.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// The progress of a TCP connection's end.
 #[derive(Debug, Default)]
@@ -20,7 +26,16 @@ pub(crate) struct TcpEnd {
     fin_sent: bool,
     /// The peer's FIN has come.
     peer_done: bool,
-    deadline: Option<Instant>,
+    limit: Option<Limit>,
+}
+
+/// The time that the peer has for its FIN.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    begun: Instant,
+    deadline: Instant,
+    /// Octets that the peer's TCP had not acknowledged when the deadline was set.
+    left: usize,
 }
 
 impl TcpEnd {
@@ -37,8 +52,12 @@ impl TcpEnd {
 
     /// Limits the time that the peer has from here on.
     pub(super) fn bound(&mut self, attrs: &QpAttributes) {
+        self.set_limit(attrs, Instant::now(), usize::MAX);
+    }
+
+    fn set_limit(&mut self, attrs: &QpAttributes, begun: Instant, left: usize) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
-        self.deadline = Some(deadline);
+        self.limit = Some(Limit { begun, deadline, left });
         attrs.device.driver.at(deadline, attrs.token);
     }
 
@@ -68,16 +87,27 @@ impl TcpEnd {
         self.fin_sent
     }
 
-    /// Returns whether the peer has had all the time that it may take.
-    pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= now)
+    /// Returns whether the peer has had all the time that it may take. One that reads slowly what
+    /// was sent to it has more: a reset would discard the rest.
+    pub(super) fn is_overdue(&mut self, attrs: &QpAttributes, socket: BorrowedFd<'_>, now: Instant) -> bool {
+        let Some(Limit { begun, deadline, left }) = self.limit else { return false };
+        if now < deadline {
+            return false;
+        }
+        match unacknowledged(socket) {
+            Ok(still) if still > 0 && still < left && now < begun + LONGEST => {
+                self.set_limit(attrs, begun, still);
+                false
+            }
+            _ => true,
+        }
     }
 
     /// Leaves the connection to the device: `owed` still goes out, then FIN, and up to `discards`
     /// octets of the peer are thrown away meanwhile.
     pub(super) fn linger(self, attrs: &QpAttributes, socket: Arc<TcpSocket>, owed: Vec<u8>, discards: usize) {
-        let deadline = self.deadline.filter(|_| self.fin_due);
-        let deadline = deadline.unwrap_or_else(|| Instant::now() + CLOSE_TIMEOUT);
+        let limit = self.limit.filter(|_| self.fin_due);
+        let deadline = limit.map_or_else(|| Instant::now() + CLOSE_TIMEOUT, |limit| limit.deadline);
         attrs.device.lingering.add(&attrs.device.driver, socket, owed, discards, deadline);
     }
 }

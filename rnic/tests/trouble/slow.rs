@@ -1,5 +1,6 @@
 //! Peers that send or read slowly, or stop.
 
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -281,4 +282,29 @@ fn short_messages_to_a_slow_peer_arrive_whole_and_complete_in_order() {
     });
     assert!(done.iter().all(|done| done.status == Status::Success));
     assert!(done.iter().map(|done| done.wr_id).eq(0..COUNT));
+}
+
+/// draft-hilland-rddp-verbs §6.2: what completed before a graceful close arrives, also at a peer
+/// that reads for longer than one that reads nothing is waited for.
+#[test]
+fn a_peer_that_reads_slowly_gets_all_that_was_sent_before_a_disconnect() {
+    let (end, raw) = with_plain_raw(Role::Active);
+    let mut socket = raw.socket.try_clone().unwrap();
+    let reading = std::thread::spawn(move || {
+        let (mut octets, mut count) = (vec![0; 60_000], 0);
+        loop {
+            std::thread::sleep(Duration::from_millis(250));
+            match socket.read(&mut octets).unwrap() {
+                0 => return count,
+                some => count += some,
+            }
+        }
+    });
+    let region = end.region(1 << 20, Access::empty());
+    for id in 0..2 {
+        end.qp.post_send(&SendWr::send(id, region.whole())).unwrap();
+        end.success();
+    }
+    end.qp.disconnect();
+    assert!(reading.join().unwrap() > 2 << 20);
 }
