@@ -131,7 +131,8 @@ fn make(adapter: &Adapter, fd: c_int, how: &How, settings: &Settings) -> Result<
     let domain = memory::domain(adapter, how.domain)?;
     let shared = (how.receives != 0).then(|| shared::of(adapter, how.receives)).transpose()?;
     let config = QpConfig {
-        max_send: how.max_send() as usize,
+        // As many again for quiet works, which are not counted: they have no events to be taken.
+        max_send: 2 * how.max_send() as usize,
         max_recv: how.max_recv() as usize,
         srq: shared.as_ref().map(|shared| shared.srq.clone()),
         inbound_read: !how.has(flag::NO_INBOUND_READ) && !how.has(flag::WAIT),
