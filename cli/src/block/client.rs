@@ -142,7 +142,7 @@ impl Client {
     pub(super) fn take(
         &mut self,
         completion: &Completion,
-        disks: &[Disk],
+        disks: &mut [Disk],
         buffers: &mut Buffers,
     ) -> Result<(), Wrong> {
         match (completion.completed, completion.status) {
@@ -160,7 +160,7 @@ impl Client {
     }
 
     /// Takes what was received.
-    fn received(&mut self, disks: &[Disk], buffers: &mut Buffers) -> Result<(), Wrong> {
+    fn received(&mut self, disks: &mut [Disk], buffers: &mut Buffers) -> Result<(), Wrong> {
         match std::mem::replace(&mut self.awaited, Awaited::End) {
             Awaited::Handshake(handshake) => self.shake_hands(handshake, disks, buffers),
             Awaited::Request => {
@@ -180,7 +180,7 @@ impl Client {
     fn shake_hands(
         &mut self,
         mut handshake: Handshake,
-        disks: &[Disk],
+        disks: &mut [Disk],
         buffers: &mut Buffers,
     ) -> Result<(), Wrong> {
         let octets = self.inbox.read(0, handshake.wanted())?;
@@ -202,7 +202,7 @@ impl Client {
     }
 
     /// Begins a request, unless there is no room for its payload now.
-    fn begin(&mut self, request: Request, disks: &[Disk], buffers: &mut Buffers) -> Result<(), Wrong> {
+    fn begin(&mut self, request: Request, disks: &mut [Disk], buffers: &mut Buffers) -> Result<(), Wrong> {
         let Some((disk, terms)) = self.chosen else { return Ok(()) };
         if request.is_disconnect() {
             self.leave();
@@ -242,7 +242,7 @@ impl Client {
     }
 
     /// Goes on where there was no room, if there is some now.
-    pub(super) fn resume(&mut self, disks: &[Disk], buffers: &mut Buffers) -> Result<(), Wrong> {
+    pub(super) fn resume(&mut self, disks: &mut [Disk], buffers: &mut Buffers) -> Result<(), Wrong> {
         match std::mem::replace(&mut self.awaited, Awaited::End) {
             Awaited::Room(Some(request)) => self.begin(request, disks, buffers),
             Awaited::Room(None) => self.expect_request(),
@@ -259,7 +259,7 @@ impl Client {
         request: Request,
         checked: Result<Command, ErrorValue>,
         buffer: Option<Buffer>,
-        disks: &[Disk],
+        disks: &mut [Disk],
         buffers: &mut Buffers,
     ) {
         let Some((disk, _)) = self.chosen else { return };

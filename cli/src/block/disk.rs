@@ -31,7 +31,9 @@ const ZEROES: usize = 64 * 1024;
 pub(super) struct Disk {
     pub(super) export: Export,
     file: Arc<File>,
-    jobs: Sender<Job>,
+    /// Jobs for the threads that they have not been told of.
+    queued: Vec<Job>,
+    jobs: Sender<Vec<Job>>,
 }
 
 /// A request of a client, and the memory of its payload.
@@ -61,12 +63,12 @@ pub(super) enum Answer {
 /// The way from the threads to the server.
 #[derive(Clone)]
 pub(super) struct Results {
-    done: Sender<Done>,
+    done: Sender<Vec<Done>>,
     bell: Bell,
 }
 
 impl Results {
-    pub(super) fn new(bell: &Bell) -> (Self, Receiver<Done>) {
+    pub(super) fn new(bell: &Bell) -> (Self, Receiver<Vec<Done>>) {
         let (done, results) = channel();
         (Results { done, bell: bell.clone() }, results)
     }
@@ -108,12 +110,12 @@ impl Disk {
                 .spawn(move || serve(&file, &work, &results))
                 .map_err(|error| Failure::failed(format!("starting a thread: {error}")))?;
         }
-        Ok(Disk { export, file, jobs })
+        Ok(Disk { export, file, queued: Vec::new(), jobs })
     }
 
     /// Does a job at once, if it is a read of what the kernel has in memory, and else has a thread
-    /// do it, and returns `None`.
-    pub(super) fn take(&self, job: Job) -> Option<Done> {
+    /// do it after [`hand_over`](Self::hand_over), and returns `None`.
+    pub(super) fn take(&mut self, job: Job) -> Option<Done> {
         if let (Command::Read { offset, len }, Some(buffer)) = (job.command, &job.buffer) {
             let read = buffer.region().read_now(&self.file, offset, Buffer::payload(len));
             if read.is_ok_and(|count| count == len as usize) {
@@ -121,19 +123,31 @@ impl Disk {
                 return Some(Done { client, id, buffer, result: Ok(Answer::Done) });
             }
         }
-        // The threads live as long as the server.
-        let _ = self.jobs.send(job);
+        self.queued.push(job);
         None
+    }
+
+    /// Hands the jobs of a turn to the threads: each gets a part of them, by one call.
+    pub(super) fn hand_over(&mut self) {
+        let each = self.queued.len().div_ceil(THREADS);
+        while !self.queued.is_empty() {
+            let part = self.queued.drain(..each.min(self.queued.len())).collect();
+            // The threads live as long as the server.
+            let _ = self.jobs.send(part);
+        }
     }
 }
 
 /// Does jobs until there will be no more.
-fn serve(file: &File, work: &Mutex<Receiver<Job>>, results: &Results) {
+fn serve(file: &File, work: &Mutex<Receiver<Vec<Job>>>, results: &Results) {
     loop {
-        let job = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { client, id, command, buffer }) = job else { return };
-        let result = perform(file, command, buffer.as_ref()).map_err(|error| value(&error));
-        if results.done.send(Done { client, id, buffer, result }).is_err() {
+        let jobs = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(jobs) = jobs else { return };
+        let done = jobs.into_iter().map(|Job { client, id, command, buffer }| {
+            let result = perform(file, command, buffer.as_ref()).map_err(|error| value(&error));
+            Done { client, id, buffer, result }
+        });
+        if results.done.send(done.collect()).is_err() {
             return;
         }
         results.bell.ring();

@@ -136,7 +136,7 @@ impl ServeArgs {
     }
 
     /// Opens all disks, and starts their threads.
-    fn open(&self, results: &Results) -> Result<Arc<[Disk]>, Failure> {
+    fn open(&self, results: &Results) -> Result<Vec<Disk>, Failure> {
         let mut disks: Vec<Disk> = Vec::new();
         for word in &self.disks {
             let (name, path) = named(word)?;
@@ -148,7 +148,7 @@ impl ServeArgs {
             let (file, export) = Disk::open(name, &path, self.writable)?;
             disks.push(Disk::start(file, export, results)?);
         }
-        Ok(disks.into())
+        Ok(disks)
     }
 
     fn tell(&self, addr: SocketAddr, disks: &[Disk]) {

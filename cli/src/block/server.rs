@@ -1,7 +1,6 @@
 //! The thread that serves all clients of all disks, by one completion queue.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -37,8 +36,8 @@ pub(super) struct Server {
     pd: ProtectionDomain,
     cq: CompletionQueue,
     bell: Bell,
-    disks: Arc<[Disk]>,
-    done: Receiver<Done>,
+    disks: Vec<Disk>,
+    done: Receiver<Vec<Done>>,
     newcomers: Receiver<Newcomer>,
     buffers: Buffers,
     clients: HashMap<QpNum, (Client, Place)>,
@@ -50,8 +49,8 @@ impl Server {
     pub(super) fn new(
         rnic: &Rnic,
         (cq, bell): (CompletionQueue, Bell),
-        disks: Arc<[Disk]>,
-        done: Receiver<Done>,
+        disks: Vec<Disk>,
+        done: Receiver<Vec<Done>>,
         newcomers: Receiver<Newcomer>,
         memory: usize,
     ) -> Self {
@@ -121,11 +120,11 @@ impl Server {
         for completion in self.cq.completions().take(TURN) {
             let Some((client, _)) = self.clients.get_mut(&completion.qp) else { continue };
             touched.push(completion.qp);
-            if let Err(cause) = client.take(&completion, &self.disks, &mut self.buffers) {
+            if let Err(cause) = client.take(&completion, &mut self.disks, &mut self.buffers) {
                 drop_client(&mut self.clients, &mut self.buffers, &mut self.troubles, completion.qp, &cause);
             }
         }
-        while let Ok(done) = self.done.try_recv() {
+        for done in self.done.try_iter().flatten() {
             touched.push(done.client);
             match self.clients.get_mut(&done.client) {
                 Some((client, _)) => client.answer(done, &mut self.buffers),
@@ -136,6 +135,7 @@ impl Server {
         let waiting: Vec<QpNum> =
             self.clients.iter().filter(|(_, (client, _))| client.waits()).map(|(num, _)| *num).collect();
         self.settle(waiting);
+        self.disks.iter_mut().for_each(Disk::hand_over);
     }
 
     /// Has clients go on where there is room now, and sends their replies.
@@ -144,7 +144,7 @@ impl Server {
         touched.dedup();
         for num in touched {
             let Some((client, _)) = self.clients.get_mut(&num) else { continue };
-            let resumed = client.resume(&self.disks, &mut self.buffers).and_then(|()| client.flush());
+            let resumed = client.resume(&mut self.disks, &mut self.buffers).and_then(|()| client.flush());
             match resumed.and_then(|()| client.is_over(Instant::now())) {
                 Ok(false) => {}
                 Ok(true) => self.remove(num),
