@@ -3,6 +3,8 @@
 //!
 //! `WRITE_SEEDS=1 cargo test --test seeds` writes them; without that the test compares.
 
+#[path = "seeds/block.rs"]
+mod block;
 #[path = "seeds/captures.rs"]
 mod captures;
 #[path = "seeds/files.rs"]
@@ -55,6 +57,7 @@ fn all() -> Seeds {
     streams(&mut seeds);
     sdp::messages(&mut seeds);
     captures::captures(&mut seeds);
+    block::clients(&mut seeds);
     files::messages(&mut seeds);
     seeds
 }
