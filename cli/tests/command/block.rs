@@ -247,6 +247,47 @@ fn requests_that_come_in_crowds_are_all_answered() {
     }
 }
 
+/// Writes that were answered are there, whenever the server is killed.
+#[test]
+fn what_was_answered_outlives_a_server_that_is_killed() {
+    for round in 0..10u64 {
+        let mut site = Site::new(&["--writable"]);
+        let mut client = site.client();
+        let killed = std::thread::spawn({
+            let mut stream = client.0.try_clone().unwrap();
+            move || {
+                let sector = [0xa5; 4096];
+                for at in 0..1000u64 {
+                    let mut octets = 0x2560_9513u32.to_be_bytes().to_vec();
+                    octets.extend([[0, u8::from(at % 3 == 0)], [0, 1]].concat());
+                    octets.extend([at.to_be_bytes(), (at * 4096).to_be_bytes()].concat());
+                    octets.extend(4096u32.to_be_bytes());
+                    if stream.write_all(&[&octets[..], &sector].concat()).is_err() {
+                        break;
+                    }
+                }
+            }
+        });
+        let mut answered = Vec::new();
+        let mut reply = [0; 16];
+        while client.0.read_exact(&mut reply).is_ok() {
+            assert_eq!(reply[4..8], [0; 4]);
+            answered.push(u64::from_be_bytes(reply[8..].try_into().unwrap()));
+            if answered.len() as u64 == 5 + round * 11 {
+                site.server.child().kill().unwrap();
+            }
+        }
+        killed.join().unwrap();
+        assert!(answered.len() as u64 >= 5 + round * 11);
+        let disk = File::open(site.path("disk")).unwrap();
+        for at in answered {
+            let mut sector = [0; 4096];
+            disk.read_exact_at(&mut sector, at * 4096).unwrap();
+            assert!(sector == [0xa5; 4096], "{at} in round {round}");
+        }
+    }
+}
+
 /// Two clients that take no replies have all memory, until another wants some.
 #[test]
 fn clients_that_take_nothing_do_not_keep_memory_from_others() {
