@@ -169,7 +169,9 @@ fn totals_are_of_those_that_have_ended_too() {
 fn names_of_counters_are_different_and_fit_for_openmetrics() {
     for (at, counter) in Counter::ALL.iter().enumerate() {
         assert_eq!(*counter as usize, at);
-        assert!(counter.name().chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{}", counter.name());
+        let name = counter.name();
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        assert!(name.chars().all(fits) && !name.starts_with(|c: char| c.is_ascii_digit()), "{name}");
         assert!(Counter::ALL[at + 1..].iter().all(|other| other.name() != counter.name()));
     }
 }
