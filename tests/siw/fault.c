@@ -9,7 +9,7 @@ enum { OCTETS = 64, OUTSIDE = 32, FIRST_LEFT = 3, RECEIVES_LEFT = 3 };
 
 /* The violation. OWN is a Send whose own buffer is wrong, so that its sender itself sends the
  * Terminate. */
-enum misdeed { WRITE_IT, READ_IT, INVALIDATE_IT, TOO_LONG, TOO_MANY, OWN };
+enum misdeed { WRITE_IT, READ_IT, INVALIDATE_IT, TOO_LONG, TOO_MANY, OWN, READ_TRUNCATED };
 
 /* The place in the token at which a Write or Read begins. */
 enum place { AT_START, BEFORE_END, BEFORE_START, BEFORE_WRAP };
@@ -46,6 +46,7 @@ static const struct fault {
 	{ "send-too-long", TOO_LONG },
 	{ "send-no-receive", TOO_MANY },
 	{ "local-error", OWN },
+	{ "read-truncated", READ_TRUNCATED },
 };
 
 static const struct fault *find(const char *name)
@@ -153,6 +154,9 @@ static void misbehave(struct link *link, const struct fault *fault)
 	case OWN:
 		own = send_from(link, scratch + link->scratch.length - OUTSIDE, OCTETS);
 		expect_status(link, &link->sends, own, IBV_WC_LOC_QP_OP_ERR);
+		break;
+	case READ_TRUNCATED:
+		expect_status(link, &link->sends, start_item(link, 0), IBV_WC_WR_FLUSH_ERR);
 		break;
 	}
 	say(link, "did what '%s' says", fault->name);

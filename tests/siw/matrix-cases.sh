@@ -11,6 +11,7 @@ plain_cases() {
     connection_variants
     private_data
     faults
+    files
     path_variants
     pings
     port_mapper
@@ -121,6 +122,19 @@ faults() {
         done
     done < <(fault_table)
     needs_host && pair passive "fault kind=send-too-long by=active size=1048576 terminate=0x1205"
+}
+
+# What siw Reads is a region over a file: all of it, and one that is cut short meanwhile.
+files() {
+    needs_host || return
+    local role by mib=${FILE_MIB:-64} seconds
+    seconds=$((60 + mib))
+    for role in $roles; do
+        by=active
+        [ "$role" = passive ] || by=passive
+        pair "$role" "transfer ops=read size=$((mib << 16)) count=16 by=$by timeout=$((20 + mib / 4))" "source=file"
+        pair "$role" "fault kind=read-truncated by=$by ops=read size=67108864 terminate=0x0101" "source=file"
+    done
 }
 
 path_variants() {

@@ -57,7 +57,7 @@ static void parse_operations(struct options *options, char *list)
 static bool is_host_key(const char *key)
 {
 	return !strcmp(key, "crc") || !strcmp(key, "markers") || !strcmp(key, "p2p") || !strcmp(key, "rtr") ||
-	       !strcmp(key, "mapper") || !strcmp(key, "large");
+	       !strcmp(key, "mapper") || !strcmp(key, "large") || !strcmp(key, "source");
 }
 
 static void parse_key(struct options *options, const char *key, char *value)

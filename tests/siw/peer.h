@@ -127,6 +127,7 @@ void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn
 void check(bool good, const char *what);
 void put_message(uint8_t *to, const char *name, uint64_t value);
 void check_regions(const struct link *link);
+uint32_t start_item(struct link *link, uint32_t item);
 
 static inline enum end peer_of(const struct link *link)
 {

@@ -266,9 +266,9 @@ static void begin(struct link *link, struct rdma_cm_id *listener)
 	}
 }
 
-/* post_item: posts operation k, between slots k. siw's provider takes the STag to
+/* start_item: posts operation k, between slots k. siw's provider takes the STag to
  * invalidate from wr.rdma.rkey. */
-static uint32_t post_item(struct link *link, uint32_t item)
+uint32_t start_item(struct link *link, uint32_t item)
 {
 	enum operation operation = operation_of(link->options, item);
 	uint64_t offset = MARGIN + (uint64_t)item * link->options->size;
@@ -313,7 +313,7 @@ static void do_items(struct link *link)
 	if (reads_nothing(link->options))
 		usleep(100000);
 	for (uint32_t item = 0; item < items; item++)
-		post_item(link, item);
+		start_item(link, item);
 	for (uint32_t item = 0; item < items; item++)
 		expect_status(link, &link->sends, first + item, IBV_WC_SUCCESS);
 	say(link, "%u items of %u octets are done", items, link->options->size);

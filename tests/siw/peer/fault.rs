@@ -1,10 +1,17 @@
 //! Scenario `fault`: one violation, and what is reported to each end.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use rddp_rnic::{Access, Gather, Remote, SendWr, Stag, Status};
 
 use crate::Outcome;
 use crate::link::{Link, TOKEN, message};
 use crate::pattern::FILL;
+use crate::transfer;
+
+/// The kind in which the target's source becomes shorter while it is read.
+pub const TRUNCATED: &str = "read-truncated";
 
 const OCTETS: u32 = 64;
 const OUTSIDE: u64 = 32;
@@ -20,6 +27,7 @@ enum Misdeed {
     TooLong,
     TooMany,
     Own,
+    ReadTruncated,
 }
 
 /// The second half of a kind's name, taken apart.
@@ -38,6 +46,7 @@ fn kind(name: &str) -> Outcome<FaultCase> {
         "send-too-long" => (Misdeed::TooLong, ""),
         "send-no-receive" => (Misdeed::TooMany, ""),
         "local-error" => (Misdeed::Own, ""),
+        TRUNCATED => (Misdeed::ReadTruncated, ""),
         _ => match name.split_once('-') {
             Some(("write", how)) => (Misdeed::Write, how),
             Some(("read", how)) => (Misdeed::Read, how),
@@ -85,6 +94,8 @@ pub fn run(link: &mut Link<'_>) -> Outcome<()> {
     if we_do {
         misbehave(link, &kind)?;
         link.say(&format!("did what {} says", options.kind));
+    } else if kind.misdeed == Misdeed::ReadTruncated {
+        truncate_while_read(link)?;
     }
     link.wait_for_end()?;
     let we_sent = we_do == (kind.misdeed == Misdeed::Own);
@@ -106,6 +117,18 @@ pub fn run(link: &mut Link<'_>) -> Outcome<()> {
     }
     link.say("the receives ended as they have to");
     link.check_regions()
+}
+
+/// Cuts off all of the source's file once part of it has been sent. The rest of the Read is longer
+/// than what TCP takes in advance.
+fn truncate_while_read(link: &Link<'_>) -> Outcome<()> {
+    let file = link.file.as_ref().ok_or("the source is no file")?;
+    let deadline = Instant::now() + link.options.timeout;
+    while link.qp.counters().octets_sent < 1 << 20 {
+        link.expect(Instant::now() < deadline, "octets of the file sent")?;
+        sleep(Duration::from_millis(1));
+    }
+    Ok(file.set_len(0)?)
 }
 
 fn status_at_target(kind: &FaultCase, receive: usize) -> Status {
@@ -143,6 +166,10 @@ fn misbehave(link: &mut Link<'_>, kind: &FaultCase) -> Outcome<()> {
             let list = [invalidate, SendWr::send(0, link.sink.sge(0..OCTETS as usize))];
             link.qp.post_sends(&list).map_err(|refused| refused.error)?;
             link.expect_sent(Status::LocalProtection).map(drop)
+        }
+        Misdeed::ReadTruncated => {
+            link.post(&transfer::request(link, 0)?)?;
+            link.expect_sent(Status::RemoteAccess).map(drop)
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One connection with its regions, receives and adverts, as all scenarios begin.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use rddp_rnic::{
@@ -10,6 +11,7 @@ use rddp_rnic::{
 };
 
 use crate::Outcome;
+use crate::fault::TRUNCATED;
 use crate::options::{End, Item, Options};
 use crate::pattern::{FILL, PRIVATE, pattern};
 
@@ -31,12 +33,14 @@ pub struct Link<'a> {
     pub options: &'a Options,
     pub number: u64,
     rnic: &'a Rnic,
-    _pd: ProtectionDomain,
+    pd: ProtectionDomain,
     cq: CompletionQueue,
     pub qp: QueuePair,
     messages: MemoryRegion,
     pub inbox: MemoryRegion,
     pub source: MemoryRegion,
+    /// The file of the source, if it has one.
+    pub file: Option<File>,
     pub sink: MemoryRegion,
     pub token: MemoryRegion,
     pub peer_inbox: Option<Advert>,
@@ -69,7 +73,7 @@ impl<'a> Link<'a> {
             Ok(region)
         };
         let other_pd = rnic.alloc_pd();
-        let link = Link {
+        let mut link = Link {
             messages: filled(&pd, MESSAGE * (ADVERTS + LAST_RECEIVES), Access::LOCAL_WRITE)?,
             inbox: filled(&pd, len, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
             source: filled(&pd, len, Access::LOCAL_WRITE | Access::REMOTE_READ)?,
@@ -78,7 +82,8 @@ impl<'a> Link<'a> {
             options,
             number,
             rnic,
-            _pd: pd,
+            pd,
+            file: None,
             cq,
             qp,
             peer_inbox: None,
@@ -91,8 +96,22 @@ impl<'a> Link<'a> {
             link.source
                 .write(MARGIN + k * options.size, &link.pattern_of(options.role, k as u64, options.size))?;
         }
+        if options.file {
+            link.move_source_to_file()?;
+        }
         link.post_receives()?;
         Ok(link)
+    }
+
+    fn move_source_to_file(&mut self) -> Outcome<()> {
+        let path = std::env::temp_dir().join(format!("siw-peer-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        std::fs::remove_file(path)?;
+        let len = self.source.len();
+        self.source.write_to(&file, 0, 0..len)?;
+        self.source = self.pd.register_file(file.try_clone()?, 0..len as u64, Access::REMOTE_READ)?;
+        self.file = Some(file);
+        Ok(())
     }
 
     fn post_receives(&self) -> Outcome<()> {
@@ -369,7 +388,7 @@ impl<'a> Link<'a> {
         let options = self.options;
         let peer = options.role.other();
         self.check_slots(&self.inbox, options.does(peer), false, "inbox")?;
-        for k in 0..options.items() {
+        for k in (0..options.items()).filter(|_| options.kind != TRUNCATED) {
             let wanted = self.pattern_of(options.role, k as u64, options.size);
             let source = self.source.read(MARGIN + k * options.size, options.size)?;
             self.expect(source == wanted, "the source")?;

@@ -55,6 +55,8 @@ pub struct Options {
     pub port_mapper: PortMapper,
     /// FPDUs longer than TCP segments are asked for; and whether the peer has to agree.
     pub large: Option<bool>,
+    /// The source is a region over a file.
+    pub file: bool,
     pub ops: Vec<Item>,
     pub count: usize,
     pub size: usize,
@@ -160,6 +162,7 @@ impl Options {
             large: keys.take("large", None, |value| {
                 one_of(value, &[("agreed", Some(true)), ("asked", Some(false)), ("off", None)])
             })?,
+            file: keys.take("source", false, |value| one_of(value, &[("file", true), ("memory", false)]))?,
             ops: keys.take("ops", Vec::new(), |value| value.split(',').map(item).collect())?,
             count: keys.number("count", 1)?,
             size: keys.take("size", None, |value| value.parse().ok().map(Some))?.unwrap_or(0),
@@ -216,7 +219,8 @@ impl Options {
             ord: self.reads,
             peer_to_peer: self.peer_to_peer,
             rtr: self.rtr,
-            timeout: self.timeout.min(Duration::from_secs(5)),
+            // A passive end registers its memory between Request and Reply.
+            timeout: self.timeout / 4,
             port_mapper: self.port_mapper,
             large_fpdus: self.large.is_some(),
             ..Default::default()

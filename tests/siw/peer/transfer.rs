@@ -58,7 +58,7 @@ fn do_items(link: &mut Link<'_>) -> Outcome<()> {
     Ok(())
 }
 
-fn request(link: &Link<'_>, k: usize) -> Outcome<SendWr> {
+pub fn request(link: &Link<'_>, k: usize) -> Outcome<SendWr> {
     let (from, size) = (MARGIN + k * link.options.size, link.options.size);
     let slot = from..from + size;
     let at = |advert: Option<Advert>| {
