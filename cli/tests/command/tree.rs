@@ -200,11 +200,16 @@ pub(crate) fn file_record(name: &[u8]) -> Vec<u8> {
 
 pub(crate) const END: [u8; 17] = [6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Runs `rddp get -r` against a server that gives these octets.
+/// Runs `rddp get -r` of the contents of a directory against a server that gives these octets.
 pub(crate) fn get_from(octets: &[u8], here: &Path, more: &[&str]) -> Ended {
+    get_of("tree/", octets, here, more)
+}
+
+/// Does the same of this path.
+fn get_of(path: &str, octets: &[u8], here: &Path, more: &[&str]) -> Ended {
     let listener = Rnic::open().unwrap().listen("127.0.0.1:0".parse().unwrap(), &ConnectOptions::default());
     let listener = listener.unwrap();
-    let remote = format!("{}/tree", listener.local_addr().unwrap());
+    let remote = format!("{}/{path}", listener.local_addr().unwrap());
     std::thread::scope(|scope| {
         let get = scope.spawn(|| run(&[&["get", "-r", &remote, here.to_str().unwrap()], more].concat()));
         let request = listener.accept(Some(Duration::from_secs(60))).unwrap().unwrap();
@@ -250,6 +255,38 @@ fn a_server_cannot_name_what_is_elsewhere() {
     }
     get_from(&[&file_record(b"good")[..], &END].concat(), &here, &[]).ok();
     assert!(here.join("good").exists());
+}
+
+/// A server sends what was asked for, and nothing beside it.
+#[test]
+fn a_server_cannot_send_or_remove_what_was_not_asked_for() {
+    let tree = tempfile::tempdir().unwrap();
+    let here = tree.path();
+    fs::create_dir(here.join("mine")).unwrap();
+    fs::write(here.join("mine/precious"), "precious").unwrap();
+    fs::write(here.join(".bashrc"), "mine").unwrap();
+    let dir = |name: &[u8]| {
+        let len = (name.len() as u16).to_be_bytes();
+        [&[1][..], &len, name, &0o777u32.to_be_bytes(), &[0; 12]].concat()
+    };
+    let listed = |name: &[u8]| [&[15][..], &(name.len() as u16).to_be_bytes(), name].concat();
+    for (octets, more) in [
+        (file_record(b".bashrc"), &[][..]),
+        ([dir(b"mine"), file_record(b"mine/precious")].concat(), &[]),
+        (file_record(b"mine/precious"), &[]),
+        (file_record(b"trees"), &[]),
+        (listed(b""), &["--delete"]),
+        (listed(b"mine"), &["--delete"]),
+        ([dir(b"tree"), file_record(b"tree/x.o")].concat(), &["--exclude", "*.o"]),
+    ] {
+        let ended = get_of("tree", &[&octets[..], &END].concat(), here, more);
+        ended.failed(4, &["which was not asked for"]);
+        assert_eq!(fs::read(here.join("mine/precious")).unwrap(), b"precious");
+        assert_eq!(fs::read(here.join(".bashrc")).unwrap(), b"mine");
+        assert!(!here.join("trees").exists() && !here.join("tree/x.o").exists());
+    }
+    get_of("a/tree", &[&dir(b"tree")[..], &file_record(b"tree/x.o"), &END].concat(), here, &[]).ok();
+    assert!(here.join("tree/x.o").exists());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::files::{FileError, Root, inside, refused};
 use crate::partial::Clobber;
 use crate::protocol::{MAX_PATH, SLOT, Terms, ToClient, ToServer, Window, out_of_step};
 use crate::talk::Talk;
-use crate::tree::{Arrival, Counts, Departure, Depth, Excluded, GivePipe, Named, Taken, Top};
+use crate::tree::{Arrival, Counts, Departure, Depth, Excluded, GivePipe, Named, Taken, Top, name_of};
 use crate::wishes::{Links, Wishes};
 
 /// Octets of all names in one request.
@@ -134,12 +134,7 @@ fn name_and_place(path: &str) -> Result<(&str, &str), FileError> {
     let place = path.trim_end_matches('/');
     let place = if place.is_empty() { "." } else { place };
     inside(place)?;
-    let name = match place.rsplit('/').next() {
-        None | Some(".") => "",
-        Some(_) if path.ends_with('/') => "",
-        Some(name) => name,
-    };
-    Ok((name, place))
+    Ok((name_of(path), place))
 }
 
 const DIRECTORY: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);

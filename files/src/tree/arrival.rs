@@ -12,6 +12,7 @@ use nix::unistd::syncfs;
 use rddp_command::failure::Failure;
 
 use super::arriving::{Arriving, Contents};
+use super::asked::Asked;
 use super::below::{beneath, has_begun, kind, kind_of, look};
 use super::counts::{Counts, Named};
 use super::dirs::{Dir, Dirs};
@@ -68,6 +69,7 @@ pub(crate) struct Arrival {
     file: Option<Arriving>,
     /// Entries that the sender has left out, and named.
     pub(crate) left_out: LeftOut,
+    pub(super) asked: Asked,
     pub(crate) counts: Counts,
 }
 
@@ -140,6 +142,7 @@ impl Arrival {
             begun_before: Vec::new(),
             file: None,
             left_out: LeftOut::default(),
+            asked: Asked::default(),
             counts: Counts::default(),
         })
     }
@@ -156,6 +159,7 @@ impl Arrival {
         while !rest.is_empty() {
             let (record, behind) = Record::parse(rest, self.terms.check).map_err(no_record)?;
             rest = behind;
+            self.asked.check(&record, &self.excluded).map_err(FileError::Stopped)?;
             match (record, &mut self.file) {
                 (Record::Dir { name, attributes }, None) => self.make_dir(name, attributes)?,
                 (Record::File { name, attributes, size }, None) => {

@@ -16,6 +16,7 @@ use rddp_rnic::Rnic;
 use serde::Serialize;
 
 use super::arrival::{Arrival, Taken, Top};
+use super::asked::Asked;
 use super::counts::{Counts, Named};
 use super::departure::{Departure, Depth};
 use super::exclude::Excluded;
@@ -252,6 +253,7 @@ impl<'a> Command<'a> {
         let asked = (wishes.clone(), self.excluded.clone());
         let mut arrival = Arrival::new(top, clobber, terms, asked, named, hub).map_err(failed)?;
         arrival.left_out = LeftOut::new(options.skip_special);
+        arrival.asked = Asked::of(paths, self.recursive);
         let (paths, recursive) = (paths.to_owned(), self.recursive);
         let talk = &mut server.talk;
         talk.ask(&ToServer::GetTree { paths, recursive, names_only: false, wishes, terms })?;

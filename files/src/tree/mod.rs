@@ -5,6 +5,7 @@
 //! | `record` | the records, and names that lead nowhere but down |
 //! | `departure`, `walk` | walks a tree, and packs it |
 //! | `arrival`, `arriving`, `short`, `dirs` | unpacks it, below one directory |
+//! | `asked` | what may come from a server |
 //! | `below` | what is below a directory, by paths that follow no symbolic link |
 //! | `links` | symbolic links |
 //! | `exclude` | patterns of what is left out |
@@ -22,6 +23,7 @@
 
 mod arrival;
 mod arriving;
+mod asked;
 mod below;
 mod client;
 mod closing;
@@ -44,6 +46,7 @@ mod widened;
 mod would;
 
 pub(super) use self::arrival::{Arrival, Taken, Top};
+pub(super) use self::asked::name_of;
 pub(super) use self::client::{get, put};
 pub(super) use self::counts::{Counts, Named};
 pub(super) use self::departure::{Departure, Depth};
