@@ -121,7 +121,8 @@ impl FileError {
             Some(Errno::EXDEV) => FileError::Outside(name),
             Some(Errno::ENOENT) => FileError::NoFile(name),
             Some(Errno::EACCES | Errno::EPERM | Errno::EROFS) => FileError::Permission(name),
-            Some(Errno::EISDIR | Errno::ENOTDIR | Errno::ENXIO | Errno::ELOOP) => FileError::NotRegular(name),
+            Some(Errno::ENOTDIR) => FileError::NotDirectory(name),
+            Some(Errno::EISDIR | Errno::ENXIO | Errno::ELOOP) => FileError::NotRegular(name),
             Some(Errno::EMFILE | Errno::ENFILE) => FileError::NoDescriptor { name, source },
             _ => FileError::Other { name, source },
         }

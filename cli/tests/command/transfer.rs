@@ -212,6 +212,12 @@ fn what_cannot_be_done_is_named_and_leaves_nothing() {
     site.put("file", "none/file")
         .failed(5, &["directory does not exist", r#""remedy":"make the directory first"#]);
     site.put("file", "sub").failed(5, &["sub: not a regular file"]);
+    // What is no directory where one is wanted.
+    fs::write(site.served("plain"), "octets").unwrap();
+    site.get("plain/file", "got").failed(5, &["plain/file: not a directory"]);
+    let [file, plain] = [site.here("file").to_str().unwrap().to_owned(), site.remote("plain")];
+    run(&["put", "-r", &file, &plain]).failed(5, &["plain: not a directory"]);
+    fs::remove_file(site.served("plain")).unwrap();
     site.put("none", "file").failed(1, &["no such file"]);
     // Also before a server is asked, which need not be there.
     run(&["put", "none", "127.0.0.1:1/none"]).failed(1, &["none: no such file"]);
