@@ -32,7 +32,7 @@ pub enum Command {
         offset: u64,
         /// How many they are.
         len: u32,
-        /// They are to be on the disk before the answer.
+        /// The octets are to be on the disk before the answer.
         fua: bool,
     },
     /// Has octets read as zeroes.
@@ -41,7 +41,7 @@ pub enum Command {
         offset: u64,
         /// How many they are.
         len: u32,
-        /// They are to be on the disk before the answer.
+        /// The octets are to be on the disk before the answer.
         fua: bool,
         /// The disk may give up their room.
         may_trim: bool,
@@ -52,7 +52,7 @@ pub enum Command {
         offset: u64,
         /// How many they are.
         len: u32,
-        /// It is to be on the disk before the answer.
+        /// The change is to be on the disk before the answer.
         fua: bool,
     },
     /// Has everything that was answered before on the disk.
@@ -73,7 +73,7 @@ pub enum Command {
 pub struct Extent {
     /// Octets of it.
     pub len: u64,
-    /// It is a hole, which reads as zeroes.
+    /// The part is a hole, which reads as zeroes.
     pub hole: bool,
 }
 

@@ -77,7 +77,7 @@ enum Stage {
     },
 }
 
-/// What follows some octets of a client.
+/// The way on behind some octets of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The handshake goes on.

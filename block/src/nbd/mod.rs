@@ -19,7 +19,7 @@ pub const MAX_PAYLOAD: u32 = 32 << 20;
 /// The id of the context `base:allocation`, where it was asked for.
 const ALLOCATION_ID: u32 = 1;
 
-/// What the ends have agreed on for their requests.
+/// The terms on which the ends have agreed for their requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// Reads are answered by structured replies.

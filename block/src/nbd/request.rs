@@ -32,8 +32,8 @@ pub struct Request {
     len: u32,
 }
 
-/// What a client has sent is no request, or its payload is so long that it is not read: the
-/// connection has no place left at which it could go on.
+/// Octets that are no request, or one whose payload is so long that it is not read: the connection
+/// has no place left at which it could go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoRequest {
     /// The first octets are not those of a request.

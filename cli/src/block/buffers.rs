@@ -43,7 +43,9 @@ impl Buffers {
             let unused = self.free.iter_mut().rev().find_map(Vec::pop)?;
             self.held -= size(unused.class);
         }
-        let region = self.pd.allocate(octets, Access::LOCAL_WRITE).ok()?;
+        let allocated = self.pd.allocate(octets, Access::LOCAL_WRITE);
+        let region =
+            allocated.inspect_err(|error| tracing::warn!(%error, "a payload waits for memory")).ok()?;
         self.held += octets;
         Some(Buffer { region, class })
     }

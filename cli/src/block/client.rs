@@ -81,6 +81,9 @@ pub(super) enum Wrong {
     /// A client that takes no replies, while others have no memory for theirs.
     #[error("it takes no replies, and others wait for memory")]
     Stalled,
+    /// A reply to an option for which there is no memory.
+    #[error("no memory for what it asks in its handshake")]
+    NoMemory,
     /// Octets that are no request.
     #[error(transparent)]
     Request(#[from] NoRequest),
@@ -90,7 +93,7 @@ pub(super) enum Wrong {
     /// A connection that does not take a request of ours.
     #[error("posting: {0}")]
     Post(#[from] PostError),
-    /// One that does not take several.
+    /// A connection that does not take several requests.
     #[error("posting: {0}")]
     PostList(#[from] PostListError),
     /// Registered memory that is not there.
@@ -147,13 +150,16 @@ impl Client {
     ) -> Result<(), Wrong> {
         match (completion.completed, completion.status) {
             (Completed::Receive, Status::Success) => self.received(disks, buffers),
-            (_, Status::Success) => {
-                self.sent(completion.wr_id, buffers);
+            // The client has gone: in the middle of something, or without a word.
+            (Completed::Receive, _) => {
+                self.leave();
                 Ok(())
             }
-            // The client has gone: in the middle of something, or without a word.
-            _ => {
-                self.leave();
+            (_, status) => {
+                self.sent(completion.wr_id, buffers);
+                if status != Status::Success {
+                    self.leave();
+                }
                 Ok(())
             }
         }
@@ -325,7 +331,11 @@ impl Client {
         if self.out.is_empty() {
             return Ok(());
         }
-        self.qp.post_sends(&std::mem::take(&mut self.out))?;
+        match self.qp.post_sends(&std::mem::take(&mut self.out)) {
+            // Nobody is there to take them.
+            Err(_) if self.leaving => self.until = Some(Instant::now()),
+            posted => posted?,
+        }
         Ok(())
     }
 
@@ -370,7 +380,7 @@ impl Client {
     fn say_at_length(&mut self, octets: &[u8], buffers: &mut Buffers) -> Result<(), Wrong> {
         for piece in octets.chunks(1 << 20) {
             let id = self.next_id;
-            let Some(buffer) = buffers.take(piece.len()) else { return Err(Wrong::Silent) };
+            let Some(buffer) = buffers.take(piece.len()) else { return Err(Wrong::NoMemory) };
             self.next_id += 1;
             self.push(SendWr::send(id, buffer.filled(piece)?));
             self.under_way.insert(id, UnderWay { request: None, octets: 0, buffer: Some(buffer) });
