@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use nix::errno::Errno;
-use rddp_rnic::{ConnectOptions, Listener, Rnic};
+use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
 
 use crate::failure::{Failure, FailureKind, MORE_FILES};
 
@@ -140,6 +140,12 @@ pub fn shown(addr: SocketAddr) -> String {
     } else {
         addr.to_string()
     }
+}
+
+/// Returns a client's address, as lines about it begin with it.
+pub fn of_client(request: &ConnectRequest) -> String {
+    let peer = request.peer_addr();
+    peer.map_or_else(|| "a client".to_owned(), |peer| plain(peer).to_string())
 }
 
 /// Returns an IPv4-mapped address, as a dual-stack socket reports it, as the IPv4 address.

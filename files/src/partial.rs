@@ -47,7 +47,7 @@ pub(super) struct Partial {
     /// The end of the octets so far. Holes before it are not filled.
     len: u64,
     synced: u64,
-    /// Nobody waits until octets have reached the disk.
+    /// The end waits for no octets to reach the disk.
     is_unsynced: bool,
     /// The file has its name, or is removed.
     over: bool,

@@ -13,7 +13,7 @@ use rddp_command::places::{Places, TOO_MANY};
 use rddp_command::seldom::Seldom;
 use rddp_command::units::{about, parse_octets};
 use rddp_command::{addr, out, signals};
-use rddp_rnic::{ConnectOptions, ConnectRequest, Rnic, Transport};
+use rddp_rnic::{ConnectOptions, Rnic, Transport};
 use serde::Serialize;
 
 use super::bell::Bell;
@@ -182,12 +182,6 @@ fn named(word: &str) -> Result<(String, PathBuf), Failure> {
     let name =
         name.ok_or_else(|| Failure::usage(format!("{word}: no file")).remedy("NAME=FILE names a disk"))?;
     Ok((name, path))
-}
-
-/// Returns a client's address, as lines about it begin with it.
-pub(super) fn shown(request: &ConnectRequest) -> String {
-    let peer = request.peer_addr();
-    peer.map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
+use rddp_command::addr;
 use rddp_command::failure::{Failure, printable};
 use rddp_command::places::Place;
 use rddp_command::seldom::Seldom;
@@ -91,7 +92,7 @@ impl Server {
 
     /// Takes a client in.
     fn welcome(&mut self, Newcomer { request, place }: Newcomer) {
-        let peer = super::serve::shown(&request);
+        let peer = addr::of_client(&request);
         match self.greet(request, peer.clone()) {
             Ok(client) => {
                 self.clients.insert(client.qp().num(), (client, place));

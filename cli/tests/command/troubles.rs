@@ -22,7 +22,7 @@ use crate::program::{Ended, command, until};
 use crate::site::Site;
 use crate::strategies::STRATEGIES;
 
-/// One version of a file: its size, and the octets that are not 0, by blocks of 64 KiB.
+/// A version of a file: its size, and the octets that are not 0, by blocks of 64 KiB.
 #[derive(Debug, PartialEq, Eq)]
 struct Contents {
     size: u64,

@@ -158,7 +158,7 @@ fn take_in(server: &Server, workers: &mut Workers, request: ConnectRequest) {
     let hello = match welcome(request.private_data(), server.token.is_some()) {
         Ok(hello) => hello,
         Err(reason) => {
-            server.warnings.refused(&shown(&request), reason);
+            server.warnings.refused(&addr::of_client(&request), reason);
             // A rejection that cannot be sent, here and below, is the client's loss alone.
             let _ = request.reject(reason.as_bytes());
             return;
@@ -177,12 +177,6 @@ fn take_in(server: &Server, workers: &mut Workers, request: ConnectRequest) {
             let _ = request.reject(NO_THREAD.as_bytes());
         }
     }
-}
-
-/// Returns a client's address, as lines about it begin with it.
-fn shown(request: &ConnectRequest) -> String {
-    let peer = request.peer_addr();
-    peer.map_or_else(|| "a client".to_owned(), |peer| addr::plain(peer).to_string())
 }
 
 /// Parses a client's greeting. The error is the reason for which the client is refused.
@@ -204,7 +198,7 @@ fn welcome(private_data: &[u8], token: bool) -> Result<Hello, &'static str> {
 
 impl Server {
     async fn serve(&self, hub: Rc<Hub>, newcomer: Newcomer) {
-        let peer = shown(&newcomer.request);
+        let peer = addr::of_client(&newcomer.request);
         let served = match Client::accept(self, &hub, newcomer, peer.clone()) {
             Ok(client) => client.serve().await,
             Err(failure) => Err(failure),

@@ -382,7 +382,7 @@ fn names(remotes: &[String]) -> Result<(RemoteFile<'_>, Vec<String>), Failure> {
 enum Place {
     New,
     Old,
-    /// One that would be made, if something was to be changed.
+    /// A place that would be made, if something was to be changed.
     Missing,
 }
 

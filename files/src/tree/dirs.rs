@@ -19,7 +19,7 @@ const ANY: u32 = 0o777;
 pub(super) struct Dir {
     pub(super) path: OsString,
     pub(super) open: Rc<OwnedFd>,
-    /// Nobody but this transfer has put anything there: it has made it.
+    /// The directory has nothing but what this transfer has put there, which has made it.
     pub(super) is_empty: bool,
     /// Permissions that a new file does not get, whatever it is made with.
     pub(super) withheld: u32,
