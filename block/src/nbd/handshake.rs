@@ -3,58 +3,16 @@
 //! A machine: the server sends [`Handshake::greeting`], reads [`Handshake::wanted`] octets, hands
 //! them to [`Handshake::take`], sends what that has written, and so on.
 
+use super::options::*;
 use super::{ALLOCATION_ID, MAX_PAYLOAD, Terms};
 use crate::export::Export;
-
-const NBD_MAGIC: &[u8; 8] = b"NBDMAGIC";
-const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
-const REPLY_MAGIC: u64 = 0x3_e889_0455_65a9;
-
-const FIXED_NEWSTYLE: u16 = 1;
-const NO_ZEROES: u16 = 2;
 
 /// Octets of a client's flags, and of an option's header.
 const FLAGS_LEN: usize = 4;
 const OPTION_LEN: usize = 16;
 
-/// Octets of the data of an option: two strings of the longest that there are (4,096) and more. A
-/// longer one is not read.
-const MAX_OPTION: u32 = 16 * 1024;
-
 /// Octets of a request at which the server is fastest, named as the preferred ones.
 const PREFERRED: u32 = 4096;
-
-const OPT_EXPORT_NAME: u32 = 1;
-const OPT_ABORT: u32 = 2;
-const OPT_LIST: u32 = 3;
-const OPT_INFO: u32 = 6;
-const OPT_GO: u32 = 7;
-const OPT_STRUCTURED_REPLY: u32 = 8;
-const OPT_LIST_META_CONTEXT: u32 = 9;
-const OPT_SET_META_CONTEXT: u32 = 10;
-
-const REP_ACK: u32 = 1;
-const REP_SERVER: u32 = 2;
-const REP_INFO: u32 = 3;
-const REP_META_CONTEXT: u32 = 4;
-const REP_ERR_UNSUP: u32 = 1 << 31 | 1;
-const REP_ERR_INVALID: u32 = 1 << 31 | 3;
-const REP_ERR_UNKNOWN: u32 = 1 << 31 | 6;
-
-const INFO_EXPORT: u16 = 0;
-const INFO_NAME: u16 = 1;
-const INFO_BLOCK_SIZE: u16 = 3;
-
-const HAS_FLAGS: u16 = 1;
-const READ_ONLY: u16 = 1 << 1;
-const SEND_FLUSH: u16 = 1 << 2;
-const SEND_FUA: u16 = 1 << 3;
-const SEND_TRIM: u16 = 1 << 5;
-const SEND_WRITE_ZEROES: u16 = 1 << 6;
-const SEND_DF: u16 = 1 << 7;
-const CAN_MULTI_CONN: u16 = 1 << 8;
-
-const ALLOCATION: &[u8] = b"base:allocation";
 
 /// The handshake of one connection.
 #[derive(Debug, Default)]
@@ -289,22 +247,9 @@ fn find(name: &[u8], exports: &[Export]) -> Option<usize> {
     by_name.or((name.is_empty() && !exports.is_empty()).then_some(0))
 }
 
-fn be32(octets: &[u8]) -> Option<u32> {
-    octets.first_chunk().map(|octets| u32::from_be_bytes(*octets))
-}
-
-fn with_len(octets: &[u8]) -> Vec<u8> {
-    [&(octets.len() as u32).to_be_bytes(), octets].concat()
-}
-
-/// Splits a string with its length in front from what is behind it.
-fn name_and_rest(data: &[u8]) -> Option<(&[u8], &[u8])> {
-    data.get(4..)?.split_at_checked(be32(data)? as usize)
-}
-
 /// Returns whether these are a number of 16 bits and as many more.
 fn is_list_of_infos(rest: &[u8]) -> bool {
-    let count = rest.first_chunk().map(|count| usize::from(u16::from_be_bytes(*count)));
+    let count = be16(rest).map(usize::from);
     count.is_some_and(|count| rest.len() == 2 + 2 * count)
 }
 

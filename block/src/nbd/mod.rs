@@ -9,6 +9,7 @@
 //! Sections are those of `doc/proto.md`, by name.
 
 pub mod handshake;
+mod options;
 pub mod reply;
 pub mod request;
 
@@ -29,23 +30,31 @@ pub struct Terms {
 }
 
 /// An error that a reply tells ("Error values").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u32)]
 pub enum ErrorValue {
     /// The disk may not be written.
+    #[error("not permitted (EPERM)")]
     Perm = 1,
     /// The disk has failed.
+    #[error("the disk has failed (EIO)")]
     Io = 5,
     /// There is no memory.
+    #[error("no memory (ENOMEM)")]
     NoMem = 12,
     /// The request makes no sense.
+    #[error("no such request (EINVAL)")]
     Inval = 22,
     /// The disk is full, or a write goes beyond its end.
+    #[error("no room on the disk (ENOSPC)")]
     NoSpc = 28,
     /// The request is too long.
+    #[error("the request is too long (EOVERFLOW)")]
     Overflow = 75,
     /// The disk cannot do that.
+    #[error("not supported (ENOTSUP)")]
     NotSup = 95,
     /// The server is about to end.
+    #[error("the server is about to end (ESHUTDOWN)")]
     Shutdown = 108,
 }
