@@ -269,14 +269,14 @@ impl Client {
         buffers: &mut Buffers,
     ) {
         let Some((disk, _)) = self.chosen else { return };
-        let (client, id) = (self.qp.num(), self.next_id);
+        let (owner, id) = (self.qp.num().0, self.next_id);
         let octets = buffer.as_ref().map_or(0, Buffer::len);
         self.next_id += 1;
         self.octets += octets;
         self.under_way.insert(id, UnderWay { request: Some(request), octets, buffer: None });
         let done = match checked {
-            Ok(command) => disks[disk].take(Job { client, id, command, buffer }),
-            Err(error) => Some(Done { client, id, buffer, result: Err(error) }),
+            Ok(command) => disks[disk].take(Job { owner, id, command, buffer }),
+            Err(error) => Some(Done { owner, id, buffer, result: Err(error) }),
         };
         if let Some(done) = done {
             self.answer(done, buffers);

@@ -14,7 +14,6 @@ use std::thread;
 use rddp_block::export::{Command, Export, Extent, extents};
 use rddp_block::nbd::ErrorValue;
 use rddp_command::failure::Failure;
-use rddp_rnic::QpNum;
 use rustix::fs::{FallocateFlags, SeekFrom as Seeks, fallocate, seek};
 use rustix::io::Errno;
 
@@ -36,9 +35,10 @@ pub(super) struct Disk {
     jobs: Sender<Vec<Job>>,
 }
 
-/// A request of a client, and the memory of its payload.
+/// A request, and the memory of its payload.
 pub(super) struct Job {
-    pub(super) client: QpNum,
+    /// The number of whoever asks: of a server's client its queue pair's.
+    pub(super) owner: u32,
     pub(super) id: u64,
     pub(super) command: Command,
     pub(super) buffer: Option<Buffer>,
@@ -46,7 +46,7 @@ pub(super) struct Job {
 
 /// The outcome of a job.
 pub(super) struct Done {
-    pub(super) client: QpNum,
+    pub(super) owner: u32,
     pub(super) id: u64,
     pub(super) buffer: Option<Buffer>,
     pub(super) result: Result<Answer, ErrorValue>,
@@ -119,8 +119,8 @@ impl Disk {
         if let (Command::Read { offset, len }, Some(buffer)) = (job.command, &job.buffer) {
             let read = buffer.region().read_now(&self.file, offset, Buffer::payload(len));
             if read.is_ok_and(|count| count == len as usize) {
-                let Job { client, id, buffer, .. } = job;
-                return Some(Done { client, id, buffer, result: Ok(Answer::Done) });
+                let Job { owner, id, buffer, .. } = job;
+                return Some(Done { owner, id, buffer, result: Ok(Answer::Done) });
             }
         }
         self.queued.push(job);
@@ -143,9 +143,9 @@ fn serve(file: &File, work: &Mutex<Receiver<Vec<Job>>>, results: &Results) {
     loop {
         let jobs = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(jobs) = jobs else { return };
-        let done = jobs.into_iter().map(|Job { client, id, command, buffer }| {
+        let done = jobs.into_iter().map(|Job { owner, id, command, buffer }| {
             let result = perform(file, command, buffer.as_ref()).map_err(|error| value(&error));
-            Done { client, id, buffer, result }
+            Done { owner, id, buffer, result }
         });
         if results.done.send(done.collect()).is_err() {
             return;

@@ -6,20 +6,28 @@
 //! | `server` | the thread that serves all clients |
 //! | `client` | one client: its handshake, its requests under way |
 //! | `disk` | the file of an export, and the threads that wait for it |
+//! | `copy` | the command: an image from a disk to another |
+//! | `place` | names of disks on the command line |
+//! | `end` | a disk to copy from or to, here or far away |
+//! | `desk` | what one thread works with such ends by |
 //! | `bell` | ends the wait of that thread |
 //! | `buffers` | registered memory for payloads |
 
 mod bell;
 mod buffers;
 mod client;
+mod copy;
+mod desk;
 mod disk;
+mod end;
+mod place;
 mod serve;
 mod server;
 
 use clap::{Args, Subcommand};
 use rddp_command::failure::Failure;
 
-/// Serve disks
+/// Serve and copy disks
 #[derive(Debug, Args)]
 pub(crate) struct BlockArgs {
     #[command(subcommand)]
@@ -29,18 +37,21 @@ pub(crate) struct BlockArgs {
 #[derive(Debug, Subcommand)]
 enum BlockCommand {
     Serve(serve::ServeArgs),
+    Copy(copy::CopyArgs),
 }
 
 impl BlockArgs {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         match &self.command {
             BlockCommand::Serve(args) => args.run(),
+            BlockCommand::Copy(args) => args.run(),
         }
     }
 
     pub(crate) fn json(&self) -> bool {
         match &self.command {
             BlockCommand::Serve(args) => args.json,
+            BlockCommand::Copy(args) => args.json,
         }
     }
 }

@@ -126,8 +126,9 @@ impl Server {
             }
         }
         for done in self.done.try_iter().flatten() {
-            touched.push(done.client);
-            match self.clients.get_mut(&done.client) {
+            let client = QpNum(done.owner);
+            touched.push(client);
+            match self.clients.get_mut(&client) {
                 Some((client, _)) => client.answer(done, &mut self.buffers),
                 None => done.buffer.into_iter().for_each(|buffer| self.buffers.give_back(buffer)),
             }

@@ -1,0 +1,97 @@
+//! The ends of a copy: disks, here or far away, that take jobs and give them back when done.
+//!
+//! One thread drives them: it begins jobs, hands them the completions of the queue, and has each
+//! take its turn. No method sleeps.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+
+use rddp_block::export::Export;
+use rddp_command::failure::Failure;
+use rddp_rnic::Completion;
+
+use super::desk::Desk;
+use super::disk::{Disk, Done, Job, Results};
+
+/// Octets of a request to a file: more make nothing faster.
+const LONGEST: u32 = 1 << 20;
+
+/// A disk to copy from or to, or to measure.
+pub(super) trait End {
+    /// The disk, its size, and whether it may be written.
+    fn export(&self) -> &Export;
+
+    /// Limits of requests to the disk.
+    fn limits(&self) -> Limits;
+
+    /// Begins a job. Payload is in the job's buffer, which comes back with it.
+    fn begin(&mut self, job: Job) -> Result<(), Failure>;
+
+    /// Acts on a completion of the desk's queue, if it is of a queue pair of this end.
+    fn take(&mut self, completion: &Completion) -> Result<(), Failure>;
+
+    /// Returns the failure of a request: of this host, or of a peer.
+    fn failure(&self, cause: fmt::Arguments<'_>) -> Failure;
+
+    /// Sends what was begun since the last turn, and adds the jobs that are done.
+    fn turn(&mut self, done: &mut Vec<Done>) -> Result<(), Failure>;
+}
+
+/// Limits of a disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Jobs at a time.
+    pub(super) jobs: usize,
+    /// Octets of the longest read or write.
+    pub(super) longest: u32,
+    /// Octets of which offsets and lengths are multiples, a power of two.
+    pub(super) block: u32,
+    /// The disk takes `Command::Zero`.
+    pub(super) zeroes: bool,
+}
+
+/// A file or block device of this host.
+pub(super) struct Local {
+    disk: Disk,
+    results: Receiver<Vec<Done>>,
+    done: Vec<Done>,
+}
+
+impl Local {
+    pub(super) fn open(desk: &Desk, path: &Path, writable: bool) -> Result<Self, Failure> {
+        let (file, export) = Disk::open(path.display().to_string(), path, writable)?;
+        let (sender, results) = Results::new(&desk.bell);
+        Ok(Local { disk: Disk::start(file, export, &sender)?, results, done: Vec::new() })
+    }
+}
+
+impl End for Local {
+    fn export(&self) -> &Export {
+        &self.disk.export
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { jobs: 64, longest: LONGEST, block: 1, zeroes: true }
+    }
+
+    fn begin(&mut self, job: Job) -> Result<(), Failure> {
+        self.done.extend(self.disk.take(job));
+        Ok(())
+    }
+
+    fn take(&mut self, _: &Completion) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn failure(&self, cause: fmt::Arguments<'_>) -> Failure {
+        Failure::failed(cause.to_string()).remedy("df and dmesg say more of its disk")
+    }
+
+    fn turn(&mut self, done: &mut Vec<Done>) -> Result<(), Failure> {
+        self.disk.hand_over();
+        done.append(&mut self.done);
+        done.extend(self.results.try_iter().flatten());
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! The names of disks on the command line: files, and URIs of disks far away.
+
+use std::path::PathBuf;
+
+use rddp_command::failure::Failure;
+
+use super::desk::Desk;
+use super::end::{End, Local};
+
+/// The name of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A file or block device of this host.
+    File(PathBuf),
+}
+
+/// Options for the way to a disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    /// The disk is to be written.
+    pub(super) writable: bool,
+}
+
+impl Place {
+    /// Parses a word of the command line.
+    pub(super) fn parse(word: &str) -> Result<Self, Failure> {
+        match word.split_once("://") {
+            None => Ok(Place::File(word.into())),
+            Some((scheme, _)) => {
+                Err(Failure::usage(format!("{word}: no disk is reached by {scheme}://"))
+                    .remedy("name a file"))
+            }
+        }
+    }
+
+    /// Opens the disk.
+    pub(super) fn open(&self, desk: &Desk, way: Way) -> Result<Box<dyn End>, Failure> {
+        Ok(match self {
+            Place::File(path) => Box::new(Local::open(desk, path, way.writable)?),
+        })
+    }
+}
