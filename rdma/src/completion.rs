@@ -42,7 +42,8 @@ pub enum Completed {
     ReceiveImmediate,
 }
 
-/// The outcome of a request. At most one completion of a QP is neither `Success` nor `Flushed`.
+/// The outcome of a request. At most one completion of a QP is neither `Success` nor `Flushed`,
+/// besides messages that are cut to the length of their receives on wires that go on behind that.
 ///
 /// ```
 /// use rddp_rdma::{Completion, Status};
@@ -80,6 +81,9 @@ pub enum Status {
     /// The peer refused access to its memory, and said so in a Terminate.
     #[error("the peer refused access to its memory")]
     RemoteAccess,
+    /// The peer ended the stream inside of a message; what had come of it is in the receive.
+    #[error("the stream ended inside of a message")]
+    EndOfStream,
     /// The connection ended before the request was done.
     #[error("flushed: the connection ended before this request was done")]
     Flushed,

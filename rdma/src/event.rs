@@ -99,6 +99,13 @@ pub enum AsyncEventKind {
     BadClose,
     /// TCP lost the connection.
     ConnectionLost,
+    /// The peer sends nothing more, and this end may go on: plain TCP has half closes.
+    PeerDone,
+    /// The peer's record is longer than any may be, or than the receive that it found.
+    RecordTooLong {
+        /// The length of the record.
+        len: u32,
+    },
     /// The peer sent a Terminate.
     TerminateReceived(TerminateCode),
     /// The peer broke a rule, or this end could not go on: the fault for which a Terminate was
@@ -136,6 +143,7 @@ impl AsyncEventKind {
             AsyncEventKind::CloseComplete
             | AsyncEventKind::BadClose
             | AsyncEventKind::ConnectionLost
+            | AsyncEventKind::RecordTooLong { .. }
             | AsyncEventKind::TerminateReceived(_)
             | AsyncEventKind::Fault(_)
             | AsyncEventKind::CqOverflow
@@ -143,6 +151,7 @@ impl AsyncEventKind {
             | AsyncEventKind::QpFailed
             | AsyncEventKind::DeviceFailed => true,
             AsyncEventKind::Established
+            | AsyncEventKind::PeerDone
             | AsyncEventKind::SrqLimit
             | AsyncEventKind::LastWqeReached
             | AsyncEventKind::Requested

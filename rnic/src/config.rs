@@ -6,7 +6,7 @@ use crate::cq::CompletionQueue;
 use crate::event::{EventQueue, EventSink};
 use crate::kernel::{KernelPlacement, Placement};
 use crate::mem::Access;
-use crate::queues::options::{NoReceive, Transport};
+use crate::queues::options::{NoReceive, RecordOptions, Transport};
 use crate::srq::SharedReceiveQueue;
 
 /// Settings of a device: limits for the memory and the sockets that peers make it keep, and a sink
@@ -105,6 +105,8 @@ pub struct QpConfig {
     pub placement: Placement,
     /// The wire that messages travel by.
     pub transport: Transport,
+    /// Bounds of the peer's records, where the wire is [`Transport::Record`].
+    pub records: RecordOptions,
 }
 
 impl QpConfig {
@@ -124,6 +126,7 @@ impl QpConfig {
             event_sink: None,
             placement: Placement::User,
             transport: Transport::default(),
+            records: RecordOptions::default(),
         }
     }
 

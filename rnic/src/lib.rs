@@ -147,7 +147,7 @@ pub use kernel::{KERNEL_BLOCK, KernelCounts, KernelPlacement, LeftToUser, Placem
 pub use mem::{FileMapping, MemError, PdId, RegionOptions};
 pub use pd::ProtectionDomain;
 pub use qp::QueuePair;
-pub use queues::options::{NoReceive, Transport};
+pub use queues::options::{NoReceive, RecordOptions, Transport};
 pub use queues::srq::SrqConfig;
 pub use queues::state::QpState;
 pub use rddp_mpa::{Negotiated, Request};

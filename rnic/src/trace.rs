@@ -90,10 +90,10 @@ pub(crate) fn connected(qp: QpNum, agreed: &Negotiated, active: bool) {
     debug!(target: "rddp_rnic::connection", qp = qp.0, active, transport = "iwarp", ird, ord, "connected");
 }
 
-/// A QP has a connection of plain TCP.
+/// A QP has a connection of plain TCP, with messages or without.
 #[cold]
-pub(crate) fn connected_plain(qp: QpNum, active: bool) {
-    debug!(target: "rddp_rnic::connection", qp = qp.0, active, transport = "tcp", "connected");
+pub(crate) fn connected_plain(qp: QpNum, transport: &'static str, active: bool) {
+    debug!(target: "rddp_rnic::connection", qp = qp.0, active, transport, "connected");
 }
 
 /// A QP was made that may have more requests than a completion queue of its has room for

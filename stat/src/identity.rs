@@ -19,6 +19,8 @@ pub enum ConnectionKind {
     Sdp = 3,
     /// A queue pair over plain TCP.
     Tcp = 4,
+    /// A queue pair with records over TCP.
+    Record = 5,
 }
 
 impl ConnectionKind {
@@ -30,6 +32,7 @@ impl ConnectionKind {
             ConnectionKind::Stream => "stream",
             ConnectionKind::Sdp => "sdp",
             ConnectionKind::Tcp => "tcp",
+            ConnectionKind::Record => "record",
         }
     }
 
@@ -51,13 +54,12 @@ impl ConnectionKind {
                 | TerminatesSent
                 | TerminatesReceived
         );
-        of_streams || matches!(self, ConnectionKind::Qp | ConnectionKind::Tcp)
+        of_streams || !matches!(self, ConnectionKind::Stream | ConnectionKind::Sdp)
     }
 
     fn of(number: u8) -> Option<Self> {
-        [ConnectionKind::Qp, ConnectionKind::Stream, ConnectionKind::Sdp, ConnectionKind::Tcp]
-            .into_iter()
-            .find(|kind| *kind as u8 == number)
+        use ConnectionKind::{Qp, Record, Sdp, Stream, Tcp};
+        [Qp, Stream, Sdp, Tcp, Record].into_iter().find(|kind| *kind as u8 == number)
     }
 }
 

@@ -292,6 +292,7 @@ impl QpInner {
     /// Handles the FIN of a peer to which this end may go on sending.
     fn on_half_close(&self, core: &mut Core) {
         self.flush_receives(core);
+        self.attrs.report(AsyncEventKind::PeerDone);
         self.end_of_peer(core);
     }
 

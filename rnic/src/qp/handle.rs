@@ -100,6 +100,7 @@ impl QueuePair {
                     no_receive: config.no_receive,
                     placement: config.placement,
                     transport: config.transport,
+                    records: config.records,
                     events: config.events.as_ref().unwrap_or(&device.events).clone(),
                     event_sink: config.event_sink.clone(),
                     send_cq: send_cq.clone(),

@@ -236,13 +236,13 @@ impl QpInner {
         connected: impl FnOnce(),
     ) -> Result<(), ConnectError> {
         socket.set_nonblocking(true)?;
-        if terms.transport() != self.attrs.transport {
+        if !terms.fit(self.attrs.transport) {
             return Err(ConnectError::Transport);
         }
         let terms = terms.kept_by(&self.attrs);
         let mut core = self.core.lock();
-        terms.trace(self.attrs.num, active);
-        let mut connection = Connection::new(socket, terms, options, active);
+        terms.trace(&self.attrs, active);
+        let mut connection = Connection::new(socket, terms, options, active, &self.attrs);
         if let Err(error) = self.admit(&core, &mut connection) {
             connection.refuse(&self.attrs);
             return Err(error);

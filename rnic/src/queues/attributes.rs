@@ -12,7 +12,7 @@ use crate::cq::CqInner;
 use crate::event::{EventQueue, EventSink};
 use crate::kernel::Placement;
 use crate::mem::{Access, PdId, QpNum};
-use crate::queues::options::{NoReceive, Transport};
+use crate::queues::options::{NoReceive, RecordOptions, Transport};
 use crate::trace;
 
 /// The attributes of one queue pair: its number, its protection domain, its completion queues,
@@ -28,6 +28,7 @@ pub(crate) struct QpAttributes {
     pub(crate) no_receive: NoReceive,
     pub(crate) placement: Placement,
     pub(crate) transport: Transport,
+    pub(crate) records: RecordOptions,
     pub(crate) events: EventQueue,
     pub(crate) event_sink: Option<Arc<dyn EventSink>>,
     pub(crate) send_cq: Arc<CqInner>,

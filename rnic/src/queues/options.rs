@@ -15,10 +15,42 @@ pub enum Transport {
     /// receive wait in TCP.
     ///
     /// [`QueuePair::disconnect`](crate::QueuePair::disconnect) ends the direction of this end
-    /// behind all that is posted, and receives go on. The peer's FIN ends the receives, which are
-    /// flushed (one that was being filled says how far), and Sends go on. With both FINs the QP is
-    /// idle again.
+    /// behind all that is posted, and receives go on. The peer's FIN
+    /// ([`PeerDone`](crate::AsyncEventKind::PeerDone)) ends the receives, which are flushed, and
+    /// Sends go on; a receive that was to be full and is not has
+    /// [`Status::EndOfStream`](crate::Status::EndOfStream). With both FINs the QP is idle again.
     Tcp,
+    /// Records over TCP: each Send is one message with its length in front, 32 bits big-endian, and
+    /// completes one receive. Erlang's `{packet, 4}` and the `LengthDelimitedCodec` of tokio-util
+    /// are such peers. A message of no octets is one, too. [`RecordOptions`] bound what a peer
+    /// sends; else all is as with [`Tcp`](Self::Tcp).
+    Record,
+}
+
+/// Bounds of the records that a peer sends.
+///
+/// ```
+/// use rddp_rnic::{QpConfig, RecordOptions, Rnic, Transport};
+/// let rnic = Rnic::open()?;
+/// let mut config = QpConfig::new(&rnic.create_cq(16)?);
+/// (config.transport, config.records) = (Transport::Record, RecordOptions { max_record: 1 << 16, drop_long: true });
+/// rnic.alloc_pd().create_qp(&config)?;
+/// # Ok::<(), rddp_rnic::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordOptions {
+    /// The longest record. A longer one is the peer's fault, and ends the connection.
+    pub max_record: u32,
+    /// A record that is longer than its receive fills it, which completes with
+    /// [`Status::MessageTooLong`](crate::Status::MessageTooLong); what does not fit is dropped, and
+    /// the connection goes on. Without, it ends.
+    pub drop_long: bool,
+}
+
+impl Default for RecordOptions {
+    fn default() -> Self {
+        RecordOptions { max_record: 16 << 20, drop_long: false }
+    }
 }
 
 impl Transport {
@@ -26,15 +58,26 @@ impl Transport {
     pub(crate) fn sends(self, operation: &Operation) -> bool {
         match self {
             Transport::Iwarp => true,
-            Transport::Tcp => matches!(operation, Operation::Send { invalidate: None, .. }),
+            Transport::Tcp | Transport::Record => {
+                matches!(operation, Operation::Send { invalidate: None, .. })
+            }
         }
     }
 
-    /// Returns whether the wire has such a receive. Messages of iWARP have an end of their own.
+    /// Returns whether the wire has such a receive: most have messages with an end of their own.
     pub(crate) fn receives(self, wr: &RecvWr) -> bool {
         match self {
-            Transport::Iwarp => !wr.full,
+            Transport::Iwarp | Transport::Record => !wr.full,
             Transport::Tcp => true,
+        }
+    }
+
+    /// Returns the name, as logs have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Transport::Iwarp => "iwarp",
+            Transport::Tcp => "tcp",
+            Transport::Record => "record",
         }
     }
 }

@@ -41,6 +41,7 @@ impl Tally {
             kind: match transport {
                 Transport::Iwarp => ConnectionKind::Qp,
                 Transport::Tcp => ConnectionKind::Tcp,
+                Transport::Record => ConnectionKind::Record,
             },
             active,
             number: qp.0,

@@ -15,6 +15,7 @@ use crate::conn::linger::MAX_DISCARDED;
 use crate::conn::socket::TcpSocket;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
+use crate::queues::options::Transport;
 use crate::queues::sq::SendQueue;
 use crate::queues::state::QpState;
 
@@ -78,7 +79,13 @@ impl Wire {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: TcpSocket, terms: Terms, options: &ConnectOptions, active: bool) -> Self {
+    pub(crate) fn new(
+        socket: TcpSocket,
+        terms: Terms,
+        options: &ConnectOptions,
+        active: bool,
+        attrs: &QpAttributes,
+    ) -> Self {
         let watch = Watch::new(socket, options);
         let wire = match terms {
             Terms::Iwarp(negotiated) => {
@@ -86,7 +93,8 @@ impl Connection {
             }
             Terms::Tcp => {
                 rddp_capture::is_plain(watch.fd());
-                Wire::Plain(Plain::default())
+                let records = (attrs.transport == Transport::Record).then_some(attrs.records);
+                Wire::Plain(Plain::new(records))
             }
         };
         Connection { watch, wire }

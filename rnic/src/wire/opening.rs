@@ -12,7 +12,6 @@ use socket2::Socket;
 use super::iwarp::opening as mpa;
 use crate::conn::socket::{finish_sending, write_all};
 use crate::error::{AnswerError, ConnectError};
-use crate::mem::QpNum;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::options::Transport;
 use crate::trace;
@@ -108,8 +107,10 @@ impl Opening {
     pub(crate) fn active(transport: Transport, options: &ConnectOptions) -> Result<Self, ConnectError> {
         match transport {
             Transport::Iwarp => Ok(Opening::Iwarp(mpa::Opening::active(options)?)),
-            Transport::Tcp if !options.private_data.is_empty() => Err(ConnectError::PrivateData),
-            Transport::Tcp => Ok(Opening::Tcp { active: true }),
+            Transport::Tcp | Transport::Record if !options.private_data.is_empty() => {
+                Err(ConnectError::PrivateData)
+            }
+            Transport::Tcp | Transport::Record => Ok(Opening::Tcp { active: true }),
         }
     }
 
@@ -117,7 +118,7 @@ impl Opening {
     pub(crate) fn passive(transport: Transport) -> Self {
         match transport {
             Transport::Iwarp => Opening::Iwarp(mpa::Opening::passive()),
-            Transport::Tcp => Opening::Tcp { active: false },
+            Transport::Tcp | Transport::Record => Opening::Tcp { active: false },
         }
     }
 
@@ -154,7 +155,7 @@ pub(crate) fn again(
 ) -> Option<ConnectOptions> {
     match transport {
         Transport::Iwarp => mpa::again(options, error),
-        Transport::Tcp => None,
+        Transport::Tcp | Transport::Record => None,
     }
 }
 
@@ -199,11 +200,12 @@ impl Terms {
         }
     }
 
-    /// Returns the wire that they are terms of.
-    pub(crate) fn transport(&self) -> Transport {
+    /// Returns whether they are terms of a QP of this wire. Records need no agreement that the
+    /// device could see.
+    pub(crate) fn fit(&self, transport: Transport) -> bool {
         match self {
-            Terms::Iwarp(_) => Transport::Iwarp,
-            Terms::Tcp => Transport::Tcp,
+            Terms::Iwarp(_) => transport == Transport::Iwarp,
+            Terms::Tcp => matches!(transport, Transport::Tcp | Transport::Record),
         }
     }
 
@@ -216,10 +218,10 @@ impl Terms {
     }
 
     /// Tells that a QP is connected on these terms.
-    pub(crate) fn trace(&self, qp: QpNum, active: bool) {
+    pub(crate) fn trace(&self, attrs: &QpAttributes, active: bool) {
         match self {
-            Terms::Iwarp(negotiated) => trace::connected(qp, negotiated, active),
-            Terms::Tcp => trace::connected_plain(qp, active),
+            Terms::Iwarp(negotiated) => trace::connected(attrs.num, negotiated, active),
+            Terms::Tcp => trace::connected_plain(attrs.num, attrs.transport.name(), active),
         }
     }
 }

@@ -6,6 +6,7 @@ mod common;
 
 mod mixed;
 mod programs;
+mod records;
 mod stream;
 
 use std::net::{TcpListener, TcpStream};

@@ -12,7 +12,7 @@ use super::end;
 const LEN: usize = 200_000;
 
 /// Starts a program, unless there is none of that name.
-fn start(program: &str, arguments: &[&str]) -> Option<Child> {
+pub(crate) fn start(program: &str, arguments: &[&str]) -> Option<Child> {
     let started = Command::new(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     if started.is_err() {
         eprintln!("skipped: there is no {program}");

@@ -209,7 +209,7 @@ fn each_direction_ends_by_itself() {
             peer.shutdown(Shutdown::Write).unwrap();
             assert_eq!(end.success().byte_len, 8);
             let flushed = [end.next(), end.next()].map(|done| (done.status, done.byte_len));
-            assert_eq!(flushed, [(Status::Flushed, 3), (Status::Flushed, 0)]);
+            assert_eq!(flushed, [(Status::EndOfStream, 3), (Status::Flushed, 0)]);
             assert_eq!(inbox.read(8, 3).unwrap(), b"abc");
             // A receive that is posted now is flushed at once, and Sends go on.
             end.qp.post_recv(RecvWr::one(9, inbox.sge(0..8))).unwrap();

@@ -129,9 +129,9 @@ impl Plain {
         if watch.end.is_peer_done() || !self.has_receive(watch, cx, ahead)? {
             return Ok(false);
         }
-        let (room, full) = cx.rq.current().map_or((0, false), |wr| (wr.capacity(), wr.full));
-        // The length in a completion is a u32.
-        let room = room.min(u32::MAX.into());
+        let (capacity, full) = cx.rq.current().map_or((0, false), |wr| (wr.capacity(), wr.full));
+        let Some(len) = self.header(watch, cx, ahead, capacity)? else { return Ok(!ahead.dry) };
+        let room = capacity.min(len);
         let wanted = room - self.filled;
         if wanted > 0 {
             let count = if !ahead.is_empty() {
@@ -139,18 +139,95 @@ impl Plain {
             } else if ahead.dry {
                 0
             } else {
-                self.read(watch, cx, ahead, wanted)?
+                self.read(watch, cx, ahead, wanted, 0)?
             };
             self.filled += count;
-            if count == 0 || (full && self.filled < room) {
+            if count == 0 || ((full || self.records.is_some()) && self.filled < room) {
                 return Ok(count > 0);
             }
         }
+        let status = match &self.records {
+            Some(records) if len > room => {
+                let rest = len - room - records.discarded;
+                if self.discard(watch, cx, ahead, rest)? < rest {
+                    return Ok(!ahead.dry);
+                }
+                Status::MessageTooLong
+            }
+            _ => Status::Success,
+        };
         self.large = self.filled >= LARGE;
         let outcome = Outcome { byte_len: self.filled as u32, ..Outcome::default() };
+        if let Some(records) = &mut self.records {
+            records.end();
+        }
         cx.tally.add(Counter::SendsReceived, 1);
-        cx.end_receive(Status::Success, &outcome);
+        cx.end_receive(status, &outcome);
         Ok(true)
+    }
+
+    /// Returns the octets that the message has, or may have, for a receive of this capacity; `None`
+    /// while that is not known.
+    fn header(
+        &mut self,
+        watch: &mut Watch,
+        cx: &mut Context<'_>,
+        ahead: &mut Ahead<'_>,
+        capacity: u64,
+    ) -> Result<Option<u64>, WireEvent> {
+        let missing = match &self.records {
+            // The length in a completion is a u32.
+            None => return Ok(Some(u32::MAX.into())),
+            Some(records) => records.missing(),
+        };
+        if missing > 0 {
+            self.supply(watch, cx, ahead, missing)?;
+        }
+        let Some(records) = &mut self.records else { return Ok(None) };
+        ahead.at += records.take_header(ahead.rest());
+        if records.missing() > 0 {
+            return Ok(None);
+        }
+        let len = records.len();
+        if len > records.options.max_record {
+            tracing::info!(qp = cx.attrs.num.0, len, "reset: the peer's record is longer than any may be");
+            return Err(WireEvent::Lost(AsyncEventKind::RecordTooLong { len }));
+        }
+        if u64::from(len) > capacity && !records.options.drop_long {
+            cx.end_receive(Status::MessageTooLong, &Outcome::default());
+            return Err(WireEvent::Lost(AsyncEventKind::RecordTooLong { len }));
+        }
+        Ok(Some(len.into()))
+    }
+
+    /// Drops up to `rest` octets of a record that does not fit, by one read at most. Returns how
+    /// many.
+    fn discard(
+        &mut self,
+        watch: &mut Watch,
+        cx: &mut Context<'_>,
+        ahead: &mut Ahead<'_>,
+        rest: u64,
+    ) -> Result<u64, WireEvent> {
+        self.supply(watch, cx, ahead, rest.min(AHEAD as u64) as usize)?;
+        let count = rest.min(ahead.rest().len() as u64);
+        ahead.at += count as usize;
+        if let Some(records) = &mut self.records {
+            records.discarded += count;
+        }
+        Ok(count)
+    }
+
+    /// Reads octets that are for no receive, at least so many if TCP has them, unless there are
+    /// some.
+    fn supply(
+        &mut self,
+        watch: &mut Watch,
+        cx: &mut Context<'_>,
+        ahead: &mut Ahead<'_>,
+        least: usize,
+    ) -> Result<(), WireEvent> {
+        if ahead.is_empty() && !ahead.dry { self.read(watch, cx, ahead, 0, least).map(drop) } else { Ok(()) }
     }
 
     /// Takes a receive, unless there is one at hand. Returns whether there is one now.
@@ -206,14 +283,16 @@ impl Plain {
         Ok(count)
     }
 
-    /// Reads up to `wanted` octets into the receive at hand, and what is behind them into staging.
-    /// Returns how many have come for the receive.
+    /// Reads up to `wanted` octets into the receive at hand, and what is behind them into staging,
+    /// which takes `least` octets however short memory is. Returns how many have come for the
+    /// receive.
     fn read(
         &mut self,
         watch: &Watch,
         cx: &mut Context<'_>,
         ahead: &mut Ahead<'_>,
         wanted: u64,
+        least: usize,
     ) -> Result<u64, WireEvent> {
         cx.tally.add(Counter::ReceiveCalls, 1);
         let mut grants = Grants::new();
@@ -222,7 +301,7 @@ impl Plain {
         }
         let mut pieces: SmallVec<[PieceMut<'_>; 4]> =
             grants.iter().map(|grant| PieceMut::Granted(grant, 0..grant.len())).collect();
-        let room = self.room_ahead(cx.attrs, wanted);
+        let room = self.room_ahead(cx.attrs, wanted).max(least);
         if room > 0 {
             pieces.push(PieceMut::Own(&mut ahead.octets[..room]));
         }
@@ -232,7 +311,8 @@ impl Plain {
         match received {
             Ok(0) => {
                 let outcome = Outcome { byte_len: self.filled as u32, ..Outcome::default() };
-                cx.end_receive(Status::Flushed, &outcome);
+                let status = if self.is_inside(cx) { Status::EndOfStream } else { Status::Flushed };
+                cx.end_receive(status, &outcome);
                 Err(WireEvent::HalfClosed)
             }
             Ok(count) => {
@@ -242,12 +322,23 @@ impl Plain {
                 ahead.dry = (count as u64) < wanted + room as u64;
                 Ok(here)
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                ahead.dry = true;
+                Ok(0)
+            }
             Err(error) if is_fault(&error) => Err(bad_receive(cx)),
             Err(error) => {
                 tracing::debug!(qp = cx.attrs.num.0, %error, "TCP no longer receives");
                 Err(WireEvent::Lost(AsyncEventKind::ConnectionLost))
             }
+        }
+    }
+
+    /// Returns whether the stream may not end here: a message has begun.
+    fn is_inside(&self, cx: &Context<'_>) -> bool {
+        match &self.records {
+            Some(records) => records.is_inside(),
+            None => self.filled > 0 && cx.rq.current().is_some_and(|wr| wr.full),
         }
     }
 

@@ -7,7 +7,7 @@ use rddp_rdmap::Fault;
 use rddp_stat::Counter;
 use smallvec::SmallVec;
 
-use super::Plain;
+use super::{HEADER, Plain};
 use crate::mem::{Piece, SendFlags, is_fault, send_vectored};
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
@@ -20,10 +20,12 @@ const REQUESTS: usize = 64;
 /// The octets with which a write takes no further request.
 const OCTETS: u64 = 1 << 20;
 
-/// The requests of one write: their memory, and where each of them ends.
+/// The requests of one write: their memory, what goes in front of each, and where each of them
+/// ends.
 #[derive(Default)]
 struct Batch {
     grants: Grants,
+    headers: SmallVec<[[u8; HEADER]; 8]>,
     ends: SmallVec<[u64; 8]>,
 }
 
@@ -89,19 +91,24 @@ impl Plain {
         let mut batch = Batch::default();
         let Cursor { seq, offset: mut skip } = cx.sq.cursor;
         let most = if self.one_by_one { 1 } else { REQUESTS };
-        let mut total = 0;
+        let (mut total, header) = (0, self.header_len() as u64);
         while let Some(wqe) = cx.sq.get(seq + batch.ends.len() as u64) {
             if batch.ends.len() == most || total >= OCTETS {
                 break;
             }
-            let left = wqe.total - skip;
+            let left = header + wqe.total - skip;
             if let Operation::Send { gather: Gather::List(list), .. } = &wqe.wr.operation {
                 let before = batch.grants.len();
-                if cx.attrs.grants_of(list, skip, left as usize, None, &mut batch.grants).is_err() {
+                let (from, len) = (skip.saturating_sub(header), left.min(wqe.total));
+                if cx.attrs.grants_of(list, from, len as usize, None, &mut batch.grants).is_err() {
                     // What comes before it goes out first.
                     batch.grants.truncate(before);
                     return (!batch.ends.is_empty()).then_some(batch);
                 }
+            }
+            if header > 0 {
+                // Posting has refused messages of 4 GiB.
+                batch.headers.push((wqe.total as u32).to_be_bytes());
             }
             (total, skip) = (total + left, 0);
             batch.ends.push(total);
@@ -124,9 +131,14 @@ impl Batch {
 fn pieces<'a>(cx: &'a Context<'_>, batch: &'a Batch) -> SmallVec<[Piece<'a>; 8]> {
     let mut pieces = SmallVec::new();
     let (mut grants, mut from) = (batch.grants.iter(), cx.sq.cursor);
-    for _ in &batch.ends {
+    for at in 0..batch.ends.len() {
         let Some(wqe) = cx.sq.get(from.seq) else { break };
-        let mut left = wqe.total - from.offset;
+        let header = batch.headers.get(at).map_or(&[][..], |header| header);
+        let begun = header.len().min(from.offset as usize);
+        if begun < header.len() {
+            pieces.push(Piece::Own(&header[begun..]));
+        }
+        let mut left = wqe.total - (from.offset - begun as u64);
         if let Operation::Send { gather: Gather::Inline(octets), .. } = &wqe.wr.operation {
             pieces.push(Piece::Own(&octets[octets.len() - left as usize..]));
             left = 0;
