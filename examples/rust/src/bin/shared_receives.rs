@@ -46,20 +46,21 @@ fn server(addr: &str, messages: usize) -> Outcome<()> {
         scope.spawn(|| accept(&listener, &pd, &cq, &srq, &clients));
         let mut left = messages;
         while left > 0 {
-            let Ok(received) = next_of_any_status(&cq) else { continue };
-            let text = inbox.read(received.wr_id as usize * ROOM, received.byte_len as usize)?;
-            srq.post_recv(RecvWr::one(received.wr_id, place(received.wr_id)))?;
-            let mut clients = lock(&clients);
-            // The completion says on which connection the message came, or failed.
-            let name = clients.get(&received.qp).map_or("?", |(_, name)| name);
-            if received.ok().is_ok() {
-                println!("{name}: {}", String::from_utf8_lossy(&text));
-                left -= 1;
+            let Ok(first) = next_of_any_status(&cq) else { continue };
+            // Connections that are over need no QP any more, once their last completions have been
+            // taken, which are in the queue before the event.
+            let ends = rnic.async_events().filter(|event| event.kind.is_end());
+            let ended: Vec<QpNum> = ends.map(|event| event.qp).collect();
+            for received in std::iter::once(first).chain(cq.completions()).take(left) {
+                let text = inbox.read(received.wr_id as usize * ROOM, received.byte_len as usize)?;
+                srq.post_recv(RecvWr::one(received.wr_id, place(received.wr_id)))?;
+                // The completion says on which connection the message came, or failed.
+                if let (Some((_, name)), Ok(_)) = (lock(&clients).get(&received.qp), received.ok()) {
+                    println!("{name}: {}", String::from_utf8_lossy(&text));
+                    left -= 1;
+                }
             }
-            // A connection that is over needs no QP any more.
-            for event in rnic.async_events().filter(|event| event.kind.is_end()) {
-                clients.remove(&event.qp);
-            }
+            lock(&clients).retain(|num, _| !ended.contains(num));
         }
         std::process::exit(0)
     })
