@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rddp_rdma::ConnectOptions;
 
 use super::begin::Part;
-use super::socket::TcpSocket;
+use super::socket::DeviceSocket;
 use super::stage::{Done, Stage};
 use super::startup::Startup;
 use crate::error::{AnswerError, ConnectError};
@@ -60,7 +60,7 @@ impl QueuePair {
         stream: impl Into<OwnedFd>,
         options: &ConnectOptions,
     ) -> Result<(), ConnectError> {
-        self.begin_as(TcpSocket::of(stream, options)?, options, Part::Asking)
+        self.begin_as(DeviceSocket::of(stream, options)?, options, Part::Asking)
     }
 
     /// Answers the Request. After [`Answer::Accept`] the event
@@ -120,7 +120,7 @@ impl Startup {
     }
 
     /// Keeps a rejected connection until its peer has closed it.
-    pub(super) fn linger(&self, socket: TcpSocket) {
+    pub(super) fn linger(&self, socket: DeviceSocket) {
         self.device.driver.unwatch(socket.as_fd());
         self.device.rejected.add_rejected(&self.device.driver, socket);
     }

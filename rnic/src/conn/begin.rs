@@ -7,7 +7,7 @@ use std::time::Duration;
 use rddp_rdma::ConnectOptions;
 
 use super::connect::Connected;
-use super::socket::TcpSocket;
+use super::socket::DeviceSocket;
 use super::stage::Stage;
 use super::startup::{Plan, Startup};
 use crate::error::ConnectError;
@@ -33,7 +33,7 @@ impl QueuePair {
         active: bool,
     ) -> Result<(), ConnectError> {
         self.begin_as(
-            TcpSocket::of(stream, options)?,
+            DeviceSocket::of(stream, options)?,
             options,
             if active { Part::Active } else { Part::Passive },
         )
@@ -42,7 +42,7 @@ impl QueuePair {
     /// Begins a startup over a TCP connection of the program's own.
     pub(super) fn begin_as(
         &self,
-        stream: TcpSocket,
+        stream: DeviceSocket,
         options: &ConnectOptions,
         part: Part,
     ) -> Result<(), ConnectError> {

@@ -14,7 +14,7 @@ use socket2::{SockAddr, Socket};
 
 use super::mss::fit_to_path;
 use super::port_mapper::Query;
-use super::socket::{TcpSocket, tcp_socket};
+use super::socket::{DeviceSocket, tcp_socket};
 use super::stage::{Next, Stage};
 use super::startup::{Plan, Startup};
 use crate::error::ConnectError;
@@ -124,7 +124,7 @@ impl Startup {
     /// answers.
     pub(super) fn ask_mapper(
         &self,
-        socket: TcpSocket,
+        socket: DeviceSocket,
         mut query: Query,
         opening: Opening,
     ) -> Result<Next, ConnectError> {
@@ -142,7 +142,7 @@ impl Startup {
 
     /// Pauses after a refusal by the peer's host, if it is to be tried again; else returns the
     /// error.
-    pub(super) fn pause(&self, socket: TcpSocket, error: ConnectError) -> Result<Next, ConnectError> {
+    pub(super) fn pause(&self, socket: DeviceSocket, error: ConnectError) -> Result<Next, ConnectError> {
         let now = Instant::now();
         let was_refused =
             matches!(&error, ConnectError::Tcp(cause) if cause.kind() == ErrorKind::ConnectionRefused);

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::listen::ListenerInner;
 use super::peer_count::{Counted, Origin, PeerCount};
-use super::socket::TcpSocket;
+use super::socket::DeviceSocket;
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::io::driver::{Driver, Failure, Source};
@@ -52,7 +52,7 @@ impl HalfOpenSet {
 /// A Request that is arriving.
 #[derive(Debug)]
 struct Arriving {
-    socket: TcpSocket,
+    socket: DeviceSocket,
     opening: Opening,
     counted: Counted,
     listener: Weak<ListenerInner>,
@@ -76,7 +76,7 @@ impl HalfOpen {
     pub(super) fn await_request(
         device: &Arc<DeviceInner>,
         listener: Weak<ListenerInner>,
-        (socket, peer): (TcpSocket, Option<SocketAddr>),
+        (socket, peer): (DeviceSocket, Option<SocketAddr>),
         opening: Opening,
         counted: Counted,
         deadline: Deadline,

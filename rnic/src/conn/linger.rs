@@ -20,7 +20,7 @@ use nix::poll::PollFd;
 use nix::sys::epoll::EpollFlags;
 use parking_lot::Mutex;
 
-use super::socket::{TcpSocket, finish_sending, send_now};
+use super::socket::{DeviceSocket, finish_sending, send_now};
 use crate::io::driver::{Driver, Failure, Source};
 use crate::io::ready_set::epoll_timeout;
 use crate::io::sleep::poll_flags;
@@ -64,7 +64,7 @@ struct Lingerers {
 struct Lingering {
     token: u64,
     set: Weak<LingerSet>,
-    socket: Arc<TcpSocket>,
+    socket: Arc<DeviceSocket>,
     deadline: Instant,
     /// The number of octets that were to be sent at first.
     owed: usize,
@@ -102,7 +102,7 @@ impl LingerSet {
     pub(crate) fn add(
         self: &Arc<Self>,
         driver: &Driver,
-        socket: Arc<TcpSocket>,
+        socket: Arc<DeviceSocket>,
         owed: Vec<u8>,
         discards: usize,
         deadline: Instant,
@@ -111,12 +111,12 @@ impl LingerSet {
     }
 
     /// Keeps a rejected connection until its peer has closed it. Closing it sends the FIN.
-    pub(crate) fn add_rejected(self: &Arc<Self>, driver: &Driver, socket: TcpSocket) {
+    pub(crate) fn add_rejected(self: &Arc<Self>, driver: &Driver, socket: DeviceSocket) {
         let rest = Rest { owed: Vec::new(), fin_sent: true, peer_done: false, discards: REJECT_DISCARDED };
         self.insert(driver, Arc::new(socket), rest, Instant::now() + REJECT_LINGER);
     }
 
-    fn insert(self: &Arc<Self>, driver: &Driver, socket: Arc<TcpSocket>, rest: Rest, deadline: Instant) {
+    fn insert(self: &Arc<Self>, driver: &Driver, socket: Arc<DeviceSocket>, rest: Rest, deadline: Instant) {
         let lingering = Arc::new_cyclic(|weak: &Weak<Lingering>| {
             let source: Weak<dyn Source> = weak.clone();
             Lingering {
@@ -221,7 +221,7 @@ impl Lingering {
 }
 
 impl Rest {
-    fn advance(&mut self, socket: &TcpSocket) -> io::Result<Progress> {
+    fn advance(&mut self, socket: &DeviceSocket) -> io::Result<Progress> {
         self.send(socket)?;
         if !self.peer_done && self.discard(socket)? {
             return Ok(Progress::More);
@@ -237,7 +237,7 @@ impl Rest {
     }
 
     /// Sends the octets that are left, then FIN.
-    fn send(&mut self, socket: &TcpSocket) -> io::Result<()> {
+    fn send(&mut self, socket: &DeviceSocket) -> io::Result<()> {
         while !self.owed.is_empty() {
             match send_now(socket, &self.owed) {
                 Ok(count) => drop(self.owed.drain(..count)),
@@ -253,7 +253,7 @@ impl Rest {
     }
 
     /// Throws away what the peer has sent, for one turn. Returns whether there may be more.
-    fn discard(&mut self, socket: &TcpSocket) -> io::Result<bool> {
+    fn discard(&mut self, socket: &DeviceSocket) -> io::Result<bool> {
         let mut chunk = [MaybeUninit::uninit(); 16 * 1024];
         for _ in 0..TURN / chunk.len() {
             if self.discards == 0 {
@@ -306,10 +306,10 @@ mod tests {
     use super::*;
 
     /// Makes a connection. Returns this end of it, then the peer's.
-    fn pair() -> (Arc<TcpSocket>, TcpStream) {
+    fn pair() -> (Arc<DeviceSocket>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Arc::new(TcpSocket::new(listener.accept().unwrap().0.into())), theirs)
+        (Arc::new(DeviceSocket::new(listener.accept().unwrap().0.into())), theirs)
     }
 
     fn add(set: &Arc<LingerSet>, driver: &Driver, owed: usize, limit: Duration) -> TcpStream {

@@ -16,7 +16,7 @@ use socket2::{SockAddr, Socket};
 use super::half_open::HalfOpen;
 use super::peer_count::Counted;
 use super::request::{ConnectRequest, Pending};
-use super::socket::{TcpSocket, no_delay, tcp_socket};
+use super::socket::{DeviceSocket, no_delay, tcp_socket};
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
 use crate::error::Error;
@@ -72,7 +72,7 @@ impl Listener {
     /// Makes a listener of a bound socket.
     pub(crate) fn on(
         device: &Arc<DeviceInner>,
-        socket: TcpSocket,
+        socket: DeviceSocket,
         backlog: u32,
         transport: Transport,
         options: &ConnectOptions,
@@ -159,7 +159,7 @@ impl Drop for Listener {
     }
 }
 
-fn bound(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> {
+fn bound(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<DeviceSocket> {
     let socket = tcp_socket(addr, options)?;
     socket.set_reuse_address(true)?;
     socket.bind(&SockAddr::from(*addr))?;
@@ -177,7 +177,7 @@ pub(crate) struct ListenerInner {
     token: u64,
     this: Weak<ListenerInner>,
     device: Arc<DeviceInner>,
-    socket: TcpSocket,
+    socket: DeviceSocket,
     transport: Transport,
     options: ConnectOptions,
     requests: Mutex<VecDeque<ConnectRequest>>,
@@ -196,7 +196,7 @@ impl ListenerInner {
     }
 
     /// Has a Request wait for the program's answer, unless too many do.
-    pub(super) fn push(&self, socket: TcpSocket, asked: Asked, counted: Counted) {
+    pub(super) fn push(&self, socket: DeviceSocket, asked: Asked, counted: Counted) {
         let Some(waiting) = self.device.waiting.take_like(&counted) else {
             tracing::warn!("Request refused: too many wait for an answer (RnicConfig::max_waiting)");
             return;
@@ -217,7 +217,7 @@ impl ListenerInner {
     fn accept_ready(&self) -> io::Result<bool> {
         for _ in 0..ACCEPTS_PER_TURN {
             match self.socket.accept() {
-                Ok((socket, peer)) => self.admit(TcpSocket::new(socket), peer.as_socket()),
+                Ok((socket, peer)) => self.admit(DeviceSocket::new(socket), peer.as_socket()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
@@ -238,7 +238,7 @@ impl ListenerInner {
     }
 
     /// Has the background thread read the Request of a new connection.
-    fn admit(&self, socket: TcpSocket, peer: Option<SocketAddr>) {
+    fn admit(&self, socket: DeviceSocket, peer: Option<SocketAddr>) {
         let Some(counted) = self.place(peer.map(|peer| peer.ip())) else {
             tracing::warn!(
                 ?peer,

@@ -7,7 +7,7 @@ use rddp_mpa::Negotiated;
 use rddp_rdma::ConnectOptions;
 
 use super::peer_count::Counted;
-use super::socket::{TcpSocket, control_congestion};
+use super::socket::{DeviceSocket, control_congestion};
 use crate::device::DeviceInner;
 use crate::error::ConnectError;
 use crate::home::Home;
@@ -47,7 +47,7 @@ pub struct ConnectRequest(pub(super) Home<Pending>);
 pub(super) struct Pending {
     pub(super) device: Arc<DeviceInner>,
     pub(super) options: ConnectOptions,
-    pub(super) socket: TcpSocket,
+    pub(super) socket: DeviceSocket,
     pub(super) asked: Asked,
     pub(super) counted: Counted,
 }

@@ -14,12 +14,12 @@ use crate::sys::stay_plain;
 /// A TCP socket of the device: a connection or a listener. A child of `fork` closes its copies of
 /// all such sockets when it first uses the library.
 #[derive(Debug)]
-pub(crate) struct TcpSocket(Socket);
+pub(crate) struct DeviceSocket(Socket);
 
-impl TcpSocket {
+impl DeviceSocket {
     pub(crate) fn new(socket: Socket) -> Self {
         sockets::note(socket.as_fd());
-        TcpSocket(socket)
+        DeviceSocket(socket)
     }
 
     /// Takes a TCP connection that the program has made, or is making. It gets the congestion
@@ -34,11 +34,11 @@ impl TcpSocket {
         if !socket.keepalive()? {
             keep_alive(&socket, options)?;
         }
-        Ok(TcpSocket::new(socket))
+        Ok(DeviceSocket::new(socket))
     }
 }
 
-impl Deref for TcpSocket {
+impl Deref for DeviceSocket {
     type Target = Socket;
 
     fn deref(&self) -> &Socket {
@@ -46,13 +46,13 @@ impl Deref for TcpSocket {
     }
 }
 
-impl AsFd for TcpSocket {
+impl AsFd for DeviceSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Drop for TcpSocket {
+impl Drop for DeviceSocket {
     fn drop(&mut self) {
         sockets::forget(self.0.as_fd());
     }
@@ -60,18 +60,18 @@ impl Drop for TcpSocket {
 
 /// Makes a TCP socket for the family of `addr` with the MSS, congestion control and keepalive of
 /// `options`. Connections that it accepts, if it listens, inherit them.
-pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpSocket> {
+pub(super) fn tcp_socket(addr: &SocketAddr, options: &ConnectOptions) -> io::Result<DeviceSocket> {
     let socket = Socket::new(Domain::for_address(*addr), Type::STREAM, Some(Protocol::TCP))?;
     prepare(&socket, options)?;
-    Ok(TcpSocket::new(socket))
+    Ok(DeviceSocket::new(socket))
 }
 
 /// Takes a TCP socket of the program's own, which is neither connected nor listening, as
 /// [`tcp_socket`] makes one.
-pub(crate) fn adopt(socket: Socket, options: &ConnectOptions) -> io::Result<TcpSocket> {
+pub(crate) fn adopt(socket: Socket, options: &ConnectOptions) -> io::Result<DeviceSocket> {
     check_tcp(&socket)?;
     prepare(&socket, options)?;
-    Ok(TcpSocket::new(socket))
+    Ok(DeviceSocket::new(socket))
 }
 
 /// Refuses what is no TCP socket. A descriptor that is no socket at all is refused by the kernel.
@@ -185,10 +185,10 @@ mod tests {
     fn congestion_control_is_the_hosts_unless_it_is_asked_for() {
         let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let of_host = congestion(&socket());
-        assert_eq!(congestion(&TcpSocket::of(socket(), &ConnectOptions::default()).unwrap()), of_host);
+        assert_eq!(congestion(&DeviceSocket::of(socket(), &ConnectOptions::default()).unwrap()), of_host);
         // Each kernel has it, and allows it to everybody.
         let options = ConnectOptions { congestion: Some("reno".into()), ..ConnectOptions::default() };
-        assert_eq!(congestion(&TcpSocket::of(socket(), &options).unwrap()), "reno");
+        assert_eq!(congestion(&DeviceSocket::of(socket(), &options).unwrap()), "reno");
         assert_eq!(congestion(&tcp_socket(&"127.0.0.1:0".parse().unwrap(), &options).unwrap()), "reno");
     }
 
@@ -223,11 +223,11 @@ mod tests {
     fn a_socket_of_the_program_keeps_the_keepalive_that_it_has() {
         let options = ConnectOptions::default();
         let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        assert_eq!(keepalive(&TcpSocket::of(socket(), &options).unwrap()), options.keepalive);
+        assert_eq!(keepalive(&DeviceSocket::of(socket(), &options).unwrap()), options.keepalive);
         let (own, second) = (socket(), Duration::from_secs(1));
         own.set_tcp_keepalive(&TcpKeepalive::new().with_time(second).with_interval(second).with_retries(2))
             .unwrap();
         let wanted = Keepalive { idle: second, interval: second, probes: 2 };
-        assert_eq!(keepalive(&TcpSocket::of(own, &options).unwrap()), Some(wanted));
+        assert_eq!(keepalive(&DeviceSocket::of(own, &options).unwrap()), Some(wanted));
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::sys::epoll::EpollFlags;
 
 use super::port_mapper::Query;
-use super::socket::TcpSocket;
+use super::socket::DeviceSocket;
 use crate::error::ConnectError;
 use crate::wire::opening::{Asked, Opening, Terms};
 
@@ -13,15 +13,15 @@ use crate::wire::opening::{Asked, Opening, Terms};
 #[derive(Debug)]
 pub(super) enum Stage {
     /// The port mapper of the peer's host has been asked.
-    Mapper { socket: TcpSocket, query: Query, opening: Opening },
+    Mapper { socket: DeviceSocket, query: Query, opening: Opening },
     /// TCP is connecting.
-    Tcp { socket: TcpSocket, opening: Opening },
+    Tcp { socket: DeviceSocket, opening: Opening },
     /// The peer's host has refused TCP, and is tried again after a pause.
-    Refused { socket: TcpSocket, error: ConnectError },
+    Refused { socket: DeviceSocket, error: ConnectError },
     /// The two ends tell each other what they want.
-    Open { socket: TcpSocket, opening: Opening },
+    Open { socket: DeviceSocket, opening: Opening },
     /// The program is to answer what the peer has asked for.
-    Asked { socket: TcpSocket, opening: Opening, asked: Asked },
+    Asked { socket: DeviceSocket, opening: Opening, asked: Asked },
     /// The program has answered. The result follows in the outcome.
     Answered,
     /// The startup is over.
@@ -40,7 +40,7 @@ pub(super) enum Next {
 
 /// A connection that a startup has led to.
 pub(super) struct Done {
-    pub(super) socket: TcpSocket,
+    pub(super) socket: DeviceSocket,
     pub(super) terms: Terms,
     pub(super) private_data: Vec<u8>,
     pub(super) active: bool,
@@ -48,7 +48,7 @@ pub(super) struct Done {
 
 impl Stage {
     /// Returns the TCP socket, unless the startup is out of the background thread's hands.
-    pub(super) fn socket(&self) -> Option<&TcpSocket> {
+    pub(super) fn socket(&self) -> Option<&DeviceSocket> {
         match self {
             Stage::Mapper { socket, .. }
             | Stage::Tcp { socket, .. }
@@ -69,7 +69,7 @@ impl Stage {
     }
 
     /// Ends the startup, unless it is out of the background thread's hands. Returns its socket.
-    pub(super) fn end(&mut self) -> Option<TcpSocket> {
+    pub(super) fn end(&mut self) -> Option<DeviceSocket> {
         match std::mem::replace(self, Stage::Over) {
             Stage::Mapper { socket, .. }
             | Stage::Tcp { socket, .. }

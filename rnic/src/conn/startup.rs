@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use rddp_rdma::{AsyncEventKind, ConnectOptions};
 
 use super::connect::Connected;
-use super::socket::TcpSocket;
+use super::socket::DeviceSocket;
 use super::stage::{Done, Next, Stage};
 use crate::deadline::Deadline;
 use crate::device::DeviceInner;
@@ -162,7 +162,7 @@ impl Startup {
     }
 
     /// Ends the startup without a report. Returns its socket, if it still has one.
-    fn end(&self, driver: &Driver) -> Option<TcpSocket> {
+    fn end(&self, driver: &Driver) -> Option<DeviceSocket> {
         driver.leave(self.token);
         let socket = self.stage.lock().end();
         self.conclude(Err(ConnectError::GivenUp));

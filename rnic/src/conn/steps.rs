@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use nix::sys::epoll::EpollFlags;
 use rddp_rdma::AsyncEventKind;
 
-use super::socket::{TcpSocket, no_delay};
+use super::socket::{DeviceSocket, no_delay};
 use super::stage::{Done, Next, Stage};
 use super::startup::Startup;
 use crate::error::ConnectError;
@@ -36,7 +36,7 @@ impl Startup {
     }
 
     /// Begins the opening once TCP is connected.
-    fn begin(&self, socket: TcpSocket, opening: Opening) -> Result<Next, ConnectError> {
+    fn begin(&self, socket: DeviceSocket, opening: Opening) -> Result<Next, ConnectError> {
         if let Some(error) = socket.take_error()? {
             return self.pause(socket, self.in_time(ConnectError::Tcp(error)));
         }
@@ -50,7 +50,7 @@ impl Startup {
     }
 
     /// Has the program answer, and watches the peer meanwhile.
-    fn ask(&self, socket: TcpSocket, opening: Opening, asked: Asked) -> Next {
+    fn ask(&self, socket: DeviceSocket, opening: Opening, asked: Asked) -> Next {
         self.outcome.lock().asked = Some(asked.clone());
         if let Some(qp) = self.qp.upgrade() {
             qp.attrs.report(AsyncEventKind::Requested);
@@ -59,7 +59,7 @@ impl Startup {
     }
 
     /// Accepts without asking the program.
-    fn accept(&self, socket: TcpSocket, asked: &Asked) -> Result<Next, ConnectError> {
+    fn accept(&self, socket: DeviceSocket, asked: &Asked) -> Result<Next, ConnectError> {
         let reply = asked.accept(&self.options, &self.options.private_data)?;
         let sent = reply.send(&socket).map_err(|error| self.in_time(ConnectError::Tcp(error)))?;
         let Some(terms) = sent else { return Err(ConnectError::Declined) };
@@ -68,7 +68,7 @@ impl Startup {
     }
 
     /// Ends an opening that has failed. Returns the error to report.
-    fn give_up_opening(&self, socket: TcpSocket, failed: Failed) -> ConnectError {
+    fn give_up_opening(&self, socket: DeviceSocket, failed: Failed) -> ConnectError {
         // A socket of the program's own stays open anyway.
         if failed.lingers && self.plan.addr.is_some() {
             self.linger(socket);
@@ -89,7 +89,7 @@ impl Startup {
 
 /// Returns the stage in which the program is to answer. Octets that come meanwhile are a fault
 /// where the wire has a startup, and none where it has not.
-fn wait_for_answer(socket: TcpSocket, opening: Opening, asked: Asked) -> Next {
+fn wait_for_answer(socket: DeviceSocket, opening: Opening, asked: Asked) -> Next {
     let speaks = opening.asked_at_once().is_none();
     let interest = if speaks { EpollFlags::EPOLLIN } else { EpollFlags::empty() };
     Next::Wait(Stage::Asked { socket, opening, asked }, interest)

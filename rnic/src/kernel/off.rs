@@ -10,7 +10,7 @@ use rddp_ddp::Stag;
 use rddp_rdma::{RecvWr, Sge};
 
 use super::{Checked, Front, KernelCounts, KernelPlacement, LeftToUser, Run};
-use crate::conn::socket::TcpSocket;
+use crate::conn::socket::DeviceSocket;
 use crate::mem::{Access, Grant, PdId, QpNum};
 use crate::queues::attributes::QpAttributes;
 
@@ -59,7 +59,7 @@ impl Kernel {
         match *self {}
     }
 
-    pub(crate) fn guide(self: &Arc<Self>, _: &TcpSocket, _: &QpAttributes, _crc: bool) -> Option<Guided> {
+    pub(crate) fn guide(self: &Arc<Self>, _: &DeviceSocket, _: &QpAttributes, _crc: bool) -> Option<Guided> {
         match **self {}
     }
 }

@@ -15,7 +15,7 @@ use rddp_kernel_patch::layout::{BLOCK_LEN, NO_WRITES, PLACE_ALL, TRUST_LINK, Tup
 
 use super::guided::Guided;
 use super::{KERNEL_BLOCK, KernelPlacement, LeftToUser, Placement};
-use crate::conn::socket::TcpSocket;
+use crate::conn::socket::DeviceSocket;
 use crate::mem::{Access, PdId, QpNum};
 use crate::queues::attributes::QpAttributes;
 
@@ -122,7 +122,7 @@ impl Kernel {
     /// that cannot be.
     pub(crate) fn guide(
         self: &Arc<Self>,
-        socket: &TcpSocket,
+        socket: &DeviceSocket,
         attrs: &QpAttributes,
         crc: bool,
     ) -> Option<Guided> {
@@ -187,7 +187,7 @@ impl Drop for KernelMemory {
 }
 
 /// Returns the name of a connection.
-fn tuple(socket: &TcpSocket) -> Option<Tuple> {
+fn tuple(socket: &DeviceSocket) -> Option<Tuple> {
     let of = |addr: io::Result<socket2::SockAddr>| addr.ok()?.as_socket();
     Some(Tuple::new(of(socket.peer_addr())?, of(socket.local_addr())?))
 }

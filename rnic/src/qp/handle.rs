@@ -13,7 +13,7 @@ use rddp_rdmap::TerminateRepr;
 use super::QpInner;
 use super::core::Core;
 use crate::config::QpConfig;
-use crate::conn::socket::TcpSocket;
+use crate::conn::socket::DeviceSocket;
 use crate::counters::Counters;
 use crate::cq::CqInner;
 use crate::device::DeviceInner;
@@ -323,7 +323,7 @@ impl QueuePair {
         let inner = self.inner.here()?;
         // If the QP is not idle, the peer is told: its startup is over (RFC 6581 §9.3).
         let _place = inner.claim_place()?;
-        inner.attach(TcpSocket::of(stream, options)?, Terms::Iwarp(negotiated), options, active, || ())
+        inner.attach(DeviceSocket::of(stream, options)?, Terms::Iwarp(negotiated), options, active, || ())
     }
 }
 

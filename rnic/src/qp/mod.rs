@@ -23,7 +23,7 @@ use rddp_rdmap::Fault;
 use self::core::Core;
 pub use self::handle::QueuePair;
 
-use crate::conn::socket::TcpSocket;
+use crate::conn::socket::DeviceSocket;
 use crate::conn::startup::Startup;
 use crate::counters::Counters;
 use crate::device::DeviceInner;
@@ -229,7 +229,7 @@ impl QpInner {
     /// received.
     pub(crate) fn attach(
         &self,
-        socket: TcpSocket,
+        socket: DeviceSocket,
         terms: Terms,
         options: &ConnectOptions,
         active: bool,

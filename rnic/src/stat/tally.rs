@@ -8,7 +8,7 @@ use rddp_stat::layout::slot;
 use rddp_stat::{ConnectionKind, Counter, Identity, Phase, terminates_word};
 
 use super::file::{StatFile, add, change_owner};
-use crate::conn::socket::TcpSocket;
+use crate::conn::socket::DeviceSocket;
 use crate::counters::Counters;
 use crate::mem::{Block, QpNum};
 use crate::queues::options::Transport;
@@ -32,7 +32,7 @@ impl Tally {
     }
 
     /// Shows whose counts these are.
-    pub(crate) fn begin(&self, qp: QpNum, transport: Transport, active: bool, socket: &TcpSocket) {
+    pub(crate) fn begin(&self, qp: QpNum, transport: Transport, active: bool, socket: &DeviceSocket) {
         if self.slot.is_none() {
             return;
         }

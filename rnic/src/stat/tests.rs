@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rddp_stat::{ConnectionKind, Counter, Page, Phase};
 
 use super::{StatFile, Tally};
-use crate::conn::socket::TcpSocket;
+use crate::conn::socket::DeviceSocket;
 use crate::mem::QpNum;
 use crate::queues::options::Transport;
 use crate::queues::state::QpState;
@@ -26,8 +26,8 @@ fn page_with(qp: u32) -> Option<Page> {
     pages.into_iter().find(|page| page.connections.iter().any(|shown| shown.identity.number == qp))
 }
 
-fn socket() -> TcpSocket {
-    TcpSocket::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap().into())
+fn socket() -> DeviceSocket {
+    DeviceSocket::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap().into())
 }
 
 fn begun(file: &Arc<StatFile>, qp: u32) -> Tally {

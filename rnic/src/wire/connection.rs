@@ -12,7 +12,7 @@ use super::opening::Terms;
 use super::plain::Plain;
 use super::{Watch, WireEvent};
 use crate::conn::linger::MAX_DISCARDED;
-use crate::conn::socket::TcpSocket;
+use crate::conn::socket::DeviceSocket;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::options::Transport;
@@ -80,7 +80,7 @@ impl Wire {
 
 impl Connection {
     pub(crate) fn new(
-        socket: TcpSocket,
+        socket: DeviceSocket,
         terms: Terms,
         options: &ConnectOptions,
         active: bool,

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::conn::socket::TcpSocket;
+use crate::conn::socket::DeviceSocket;
 use crate::mem::unacknowledged;
 use crate::queues::attributes::QpAttributes;
 use crate::wire::WireEvent;
@@ -68,7 +68,7 @@ impl TcpEnd {
 
     /// Sends FIN if it is due. Everything promised has gone (RFC 5044 §7.2).
     #[inline]
-    pub(super) fn send_fin(&mut self, socket: &TcpSocket) -> Result<(), WireEvent> {
+    pub(super) fn send_fin(&mut self, socket: &DeviceSocket) -> Result<(), WireEvent> {
         if self.fin_due && !self.fin_sent {
             // A peer that is gone already shows on the receiving side.
             let _ = socket.shutdown(std::net::Shutdown::Write);
@@ -105,7 +105,13 @@ impl TcpEnd {
 
     /// Leaves the connection to the device: `owed` still goes out, then FIN, and up to `discards`
     /// octets of the peer are thrown away meanwhile.
-    pub(super) fn linger(self, attrs: &QpAttributes, socket: Arc<TcpSocket>, owed: Vec<u8>, discards: usize) {
+    pub(super) fn linger(
+        self,
+        attrs: &QpAttributes,
+        socket: Arc<DeviceSocket>,
+        owed: Vec<u8>,
+        discards: usize,
+    ) {
         let limit = self.limit.filter(|_| self.fin_due);
         let deadline = limit.map_or_else(|| Instant::now() + CLOSE_TIMEOUT, |limit| limit.deadline);
         attrs.device.lingering.add(&attrs.device.driver, socket, owed, discards, deadline);

@@ -12,7 +12,7 @@ use rddp_rdma::{AsyncEventKind, ConnectOptions};
 
 use super::silence::Silence;
 use super::tcp_end::TcpEnd;
-use crate::conn::socket::TcpSocket;
+use crate::conn::socket::DeviceSocket;
 use crate::cq::CqInner;
 use crate::io::driver::Driver;
 use crate::io::sleep::poll_flags;
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// Shared with threads that are asleep on it.
-    pub(super) socket: Arc<TcpSocket>,
+    pub(super) socket: Arc<DeviceSocket>,
     /// The socket is in the background thread's set.
     watched: bool,
     /// Turns of the background thread since a program last read the socket, up to [`STEADY`]: then
@@ -54,7 +54,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(socket: TcpSocket, options: &ConnectOptions) -> Self {
+    pub(super) fn new(socket: DeviceSocket, options: &ConnectOptions) -> Self {
         Watch {
             socket: Arc::new(socket),
             watched: false,
@@ -70,7 +70,7 @@ impl Watch {
     }
 
     /// Returns the socket of the connection.
-    pub(crate) fn socket(&self) -> &Arc<TcpSocket> {
+    pub(crate) fn socket(&self) -> &Arc<DeviceSocket> {
         &self.socket
     }
 
@@ -139,7 +139,7 @@ impl Watch {
     }
 
     /// Returns what a thread that sleeps on this connection has to watch.
-    pub(crate) fn watch_for(&self) -> (Arc<TcpSocket>, PollFlags) {
+    pub(crate) fn watch_for(&self) -> (Arc<DeviceSocket>, PollFlags) {
         (self.socket.clone(), poll_flags(self.wanted()))
     }
 

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::conn::socket::TcpSocket;
+use crate::conn::socket::DeviceSocket;
 
 /// The segment size to go by when TCP does not tell.
 const DEFAULT: usize = 1460;
@@ -31,13 +31,13 @@ pub(super) struct Emss {
 
 impl Emss {
     /// Asks TCP.
-    pub(super) fn of(socket: &TcpSocket) -> Self {
+    pub(super) fn of(socket: &DeviceSocket) -> Self {
         let octets = socket.tcp_mss().map_or(DEFAULT, |mss| mss as usize);
         Emss { octets, until: Instant::now() + HOLDS, writes: 1, patience: 1 }
     }
 
     /// Returns the EMSS, for which it asks TCP if the answer is old.
-    pub(super) fn get(&mut self, socket: &TcpSocket) -> usize {
+    pub(super) fn get(&mut self, socket: &DeviceSocket) -> usize {
         if self.is_old() {
             let before = std::mem::replace(self, Self::of(socket));
             if self.octets == before.octets {

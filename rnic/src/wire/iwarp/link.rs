@@ -18,7 +18,7 @@ use super::first::{Nudge, RtrRead};
 use super::in_kernel::Confirmed;
 use super::out::OutBuffer;
 use super::train::MAX_ALIGNED;
-use crate::conn::socket::TcpSocket;
+use crate::conn::socket::DeviceSocket;
 use crate::kernel::{Guided, KernelCounts, Placement};
 use crate::mem::Verdicts;
 use crate::queues::attributes::QpAttributes;
@@ -33,7 +33,7 @@ const BEFORE_SPEAKING_FIRST: Duration = Duration::from_millis(100);
 /// The iWARP wire: its socket, the state of the three protocols on it, and what is half-way.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(super) socket: Arc<TcpSocket>,
+    pub(super) socket: Arc<DeviceSocket>,
     pub(super) negotiated: Negotiated,
     pub(super) stream: Stream,
     pub(super) msns: SendCounters,
@@ -104,7 +104,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(
-        socket: Arc<TcpSocket>,
+        socket: Arc<DeviceSocket>,
         negotiated: Negotiated,
         options: &ConnectOptions,
         active: bool,
