@@ -1,6 +1,8 @@
 //! Asynchronous events: changes of a QP that no completion reports
 //! (draft-hilland-rddp-verbs §8.3.3).
 
+use core::net::SocketAddr;
+
 use rddp_rdmap::{Fault, TerminateCode};
 
 use crate::QpNum;
@@ -111,6 +113,9 @@ pub enum AsyncEventKind {
     /// The peer broke a rule, or this end could not go on: the fault for which a Terminate was
     /// sent, if one could be.
     Fault(Fault),
+    /// The network says that datagrams do not reach this address: nobody has its port, or there is
+    /// no way to it. Who says so is not checked. Of many such events in a row some are left out.
+    Unreachable(SocketAddr),
     /// A completion queue of this QP has overflowed.
     CqOverflow,
     /// Messages of a peer have taken receives of a shared receive queue down to its limit.
@@ -151,6 +156,7 @@ impl AsyncEventKind {
             | AsyncEventKind::QpFailed
             | AsyncEventKind::DeviceFailed => true,
             AsyncEventKind::Established
+            | AsyncEventKind::Unreachable(_)
             | AsyncEventKind::PeerDone
             | AsyncEventKind::SrqLimit
             | AsyncEventKind::LastWqeReached

@@ -41,6 +41,7 @@ mod access;
 mod capabilities;
 mod completion;
 mod connect;
+mod datagram;
 mod event;
 mod wr;
 
@@ -48,6 +49,7 @@ pub use access::{Access, QpNum};
 pub use capabilities::{Atomics, Capabilities};
 pub use completion::{Completed, Completion, CompletionError, Status};
 pub use connect::{ConnectOptions, Keepalive, PortMapper};
+pub use datagram::Datagram;
 pub use event::{AsyncEvent, AsyncEventKind, CqNum, Element, SrqNum};
 pub use rddp_ddp::Stag;
 pub use rddp_mpa::{Revision, Rtr, RtrSet};

@@ -5,6 +5,7 @@
 //! posted, and again when it is used. Requests of one queue start and complete in the order
 //! in which they were posted.
 
+use core::net::SocketAddr;
 use std::ops::Deref;
 
 use rddp_ddp::Stag;
@@ -209,6 +210,13 @@ pub enum Operation {
         /// The peer's STag that the peer invalidates before it completes its receive.
         invalidate: Option<Stag>,
     },
+    /// A message of its own to this address, by UDP: whoever is there gets it once, or not at all.
+    Datagram {
+        /// The message.
+        gather: Gather,
+        /// The address of the peer.
+        to: SocketAddr,
+    },
     /// RFC 7306 Immediate Data: eight octets that complete one receive at the peer.
     Immediate {
         /// The octets.
@@ -328,6 +336,11 @@ impl SendWr {
     /// Makes a Send that has the peer invalidate one of its STags.
     pub fn send_invalidate(wr_id: u64, gather: impl Into<Gather>, stag: Stag) -> Self {
         Self::new(wr_id, Operation::Send { gather: gather.into(), invalidate: Some(stag) })
+    }
+
+    /// Makes a request that sends a datagram.
+    pub fn datagram(wr_id: u64, gather: impl Into<Gather>, to: SocketAddr) -> Self {
+        Self::new(wr_id, Operation::Datagram { gather: gather.into(), to })
     }
 
     /// Makes a request that sends Immediate Data.
@@ -476,6 +489,13 @@ mod tests {
         let octets = [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 1, 2, 3, 4];
         assert_eq!((place.to_octets(), Remote::from_octets(&octets)), (octets, place));
         assert_eq!(place.at(u64::MAX), Remote { to: place.to - 1, ..place });
+    }
+
+    /// Requests and completions are copied at each call, on all wires.
+    #[test]
+    fn requests_and_completions_are_no_larger_than_they_have_to_be() {
+        assert_eq!(size_of::<SendWr>(), 96);
+        assert_eq!(size_of::<crate::Completion>(), 40);
     }
 
     /// RFC 5041 §5.2: a list that is longer than any message must not look like a short one.

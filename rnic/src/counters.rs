@@ -40,6 +40,8 @@ pub struct Counters {
     pub terminates_sent: u64,
     /// Terminates received.
     pub terminates_received: u64,
+    /// Datagrams dropped by this end: without a receive, or without room in the socket.
+    pub dropped: u64,
 }
 
 impl AddAssign for Counters {
@@ -55,5 +57,6 @@ impl AddAssign for Counters {
         self.octets_placed_by_kernel += other.octets_placed_by_kernel;
         self.terminates_sent += other.terminates_sent;
         self.terminates_received += other.terminates_received;
+        self.dropped += other.dropped;
     }
 }

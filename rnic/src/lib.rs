@@ -72,6 +72,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Where messages are wanted on both ends, [`Transport::Record`] puts the length of each in front.
+//! [`Transport::Udp`] sends and receives datagrams: see [`QueuePair::bind`].
+//!
 //! # Threads
 //!
 //! A thread that posts a request writes to the socket, and a thread that polls a completion queue
@@ -147,14 +150,14 @@ pub use kernel::{KERNEL_BLOCK, KernelCounts, KernelPlacement, LeftToUser, Placem
 pub use mem::{FileMapping, MemError, PdId, RegionOptions};
 pub use pd::ProtectionDomain;
 pub use qp::QueuePair;
-pub use queues::options::{NoReceive, RecordOptions, Transport};
+pub use queues::options::{DatagramOptions, NoReceive, RecordOptions, Transport, WithoutReceive};
 pub use queues::srq::SrqConfig;
 pub use queues::state::QpState;
 pub use rddp_mpa::{Negotiated, Request};
 pub use rddp_rdma::{
     Access, AsyncEvent, AsyncEventKind, Atomics, Capabilities, Completed, Completion, CompletionError,
-    ConnectOptions, CqNum, Element, Fault, Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr, Remote,
-    Revision, Rtr, RtrSet, SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode,
+    ConnectOptions, CqNum, Datagram, Element, Fault, Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr,
+    Remote, Revision, Rtr, RtrSet, SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode,
 };
 pub use rddp_rdmap::TerminateRepr;
 pub use region::{MemoryRegion, MemoryWindow};

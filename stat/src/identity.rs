@@ -21,6 +21,8 @@ pub enum ConnectionKind {
     Tcp = 4,
     /// A queue pair with records over TCP.
     Record = 5,
+    /// A queue pair over UDP.
+    Udp = 6,
 }
 
 impl ConnectionKind {
@@ -33,6 +35,7 @@ impl ConnectionKind {
             ConnectionKind::Sdp => "sdp",
             ConnectionKind::Tcp => "tcp",
             ConnectionKind::Record => "record",
+            ConnectionKind::Udp => "udp",
         }
     }
 
@@ -58,8 +61,8 @@ impl ConnectionKind {
     }
 
     fn of(number: u8) -> Option<Self> {
-        use ConnectionKind::{Qp, Record, Sdp, Stream, Tcp};
-        [Qp, Stream, Sdp, Tcp, Record].into_iter().find(|kind| *kind as u8 == number)
+        use ConnectionKind::{Qp, Record, Sdp, Stream, Tcp, Udp};
+        [Qp, Stream, Sdp, Tcp, Record, Udp].into_iter().find(|kind| *kind as u8 == number)
     }
 }
 

@@ -12,6 +12,7 @@ use super::stage::Stage;
 use super::startup::{Plan, Startup};
 use crate::error::ConnectError;
 use crate::qp::QueuePair;
+use crate::queues::options::Transport;
 use crate::wire::opening::Opening;
 
 impl QueuePair {
@@ -67,6 +68,9 @@ impl QueuePair {
         first: impl FnOnce(&ConnectOptions) -> Result<Stage, ConnectError>,
     ) -> Result<Arc<Startup>, ConnectError> {
         let inner = self.inner.here()?;
+        if inner.attrs.transport == Transport::Udp {
+            return Err(ConnectError::Transport);
+        }
         let mut place = inner.claim()?;
         let options = inner.attrs.options(options);
         let first = first(&options)?;

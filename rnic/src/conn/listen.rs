@@ -77,6 +77,9 @@ impl Listener {
         transport: Transport,
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
+        if transport == Transport::Udp {
+            return Err(Error::Conflict("UDP has no listeners: bind the queue pair"));
+        }
         listen(&socket, backlog).map_err(Error::host("listening"))?;
         let ready = Counter::new().map_err(Error::host("making a listener's descriptor"))?;
         let inner = Arc::new_cyclic(|weak: &Weak<ListenerInner>| {

@@ -17,6 +17,7 @@
 
 pub(crate) mod answer;
 mod begin;
+mod bind;
 pub(crate) mod connect;
 pub(crate) mod half_open;
 pub(crate) mod linger;

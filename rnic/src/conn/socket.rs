@@ -1,4 +1,4 @@
-//! TCP sockets with the options that every connection needs.
+//! The device's sockets, and TCP's options that every connection needs.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -11,8 +11,8 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::sys::stay_plain;
 
-/// A TCP socket of the device: a connection or a listener. A child of `fork` closes its copies of
-/// all such sockets when it first uses the library.
+/// A socket of the device: a connection, a listener, or one of UDP. A child of `fork` closes
+/// its copies of all such sockets when it first uses the library.
 #[derive(Debug)]
 pub(crate) struct DeviceSocket(Socket);
 
@@ -81,6 +81,14 @@ fn check_tcp(socket: &Socket) -> io::Result<()> {
         return Ok(());
     }
     Err(invalid("this is no TCP socket: iWARP needs one"))
+}
+
+/// Refuses what is no UDP socket.
+pub(super) fn check_udp(socket: &Socket) -> io::Result<()> {
+    if socket.r#type()? == Type::DGRAM && socket.protocol()? == Some(Protocol::UDP) {
+        return Ok(());
+    }
+    Err(invalid("this is no UDP socket"))
 }
 
 fn invalid(why: &'static str) -> io::Error {

@@ -71,12 +71,7 @@ fn send(
     flags: SendFlags,
     vector: &mut Vector<'_>,
 ) -> io::Result<usize> {
-    for piece in pieces.iter().take(MAX_PIECES) {
-        match piece {
-            Piece::Own(octets) => vector.push(octets.as_ptr().cast_mut(), octets.len()),
-            Piece::Granted(grant, range) => vector.push(grant.at(range).as_ptr(), range.len()),
-        }
-    }
+    fill(vector, pieces);
     let flags = flags.bits();
     retry(|| {
         // SAFETY: the vector's pieces are borrowed slices or ranges that grants found in live
@@ -88,6 +83,17 @@ fn send(
             }
         }
     })
+}
+
+/// Adds pieces to send to a vector, as many as the kernel takes.
+#[inline(always)]
+pub(super) fn fill(vector: &mut Vector<'_>, pieces: &[Piece<'_>]) {
+    for piece in pieces.iter().take(MAX_PIECES) {
+        match piece {
+            Piece::Own(octets) => vector.push(octets.as_ptr().cast_mut(), octets.len()),
+            Piece::Granted(grant, range) => vector.push(grant.at(range).as_ptr(), range.len()),
+        }
+    }
 }
 
 /// Receives as much as the socket has and `pieces` can hold. Returns 0 when the peer has finished
@@ -153,7 +159,7 @@ pub fn is_fault(error: &io::Error) -> bool {
 }
 
 /// The kernel's limit (`UIO_MAXIOV`).
-const MAX_PIECES: usize = 1024;
+pub const MAX_PIECES: usize = 1024;
 
 /// Number of pieces for which the vector is on the stack. Only long trains have more; a vector for
 /// all of [`MAX_PIECES`] is 16 KiB, too much for a small stack and slow to clear.
@@ -169,7 +175,7 @@ thread_local! {
 
 /// Calls `f` with an empty vector that can hold `pieces` pieces.
 #[inline(always)]
-fn with_vector<R>(pieces: usize, f: impl FnOnce(&mut Vector<'_>) -> R) -> R {
+pub(super) fn with_vector<R>(pieces: usize, f: impl FnOnce(&mut Vector<'_>) -> R) -> R {
     if pieces > FEW_PIECES {
         return with_long(f);
     }
@@ -186,7 +192,7 @@ fn with_long<R>(f: impl FnOnce(&mut Vector<'_>) -> R) -> R {
 }
 
 /// An array of pieces in the kernel's form, built without allocation.
-struct Vector<'a> {
+pub(super) struct Vector<'a> {
     pieces: &'a mut [MaybeUninit<libc::iovec>],
     len: usize,
 }
@@ -209,7 +215,7 @@ impl Vector<'_> {
 
     /// Returns a message header that points to the vector, which must not move while the header is
     /// used.
-    fn message(&mut self) -> libc::msghdr {
+    pub(super) fn message(&mut self) -> libc::msghdr {
         // SAFETY: a message header consists of integers and pointers, for all of which zero is
         // valid.
         let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -221,7 +227,7 @@ impl Vector<'_> {
 
 /// Repeats a call that a signal interrupted.
 #[inline(always)]
-fn retry(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
+pub(super) fn retry(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
     loop {
         match usize::try_from(call()) {
             Ok(octets) => return Ok(octets),

@@ -27,6 +27,7 @@
 mod access;
 mod alloc;
 mod calls;
+mod datagrams;
 mod error;
 mod file;
 mod filesystem;
@@ -50,13 +51,14 @@ mod writers;
 mod tests;
 
 pub use access::{MemLimits, PdId, RegionOptions};
+pub use datagrams::{Inbox, MARGIN, MOST_BUFFERS, Notice, Received, send_datagrams, set_option, take_notice};
 pub use error::MemError;
 pub use file::ReadAt;
 pub(crate) use file::{FilePart, Stop};
 pub use grant::{AtomicError, Grant};
 pub use io::{
-    Piece, PieceMut, SendFlags, discard, is_fault, peek, recv_vectored, send_octets, send_vectored,
-    unacknowledged, unread,
+    MAX_PIECES, Piece, PieceMut, SendFlags, discard, is_fault, peek, recv_vectored, send_octets,
+    send_vectored, unacknowledged, unread,
 };
 pub use mapped::FileMapping;
 pub(crate) use octets::POLLED;

@@ -15,6 +15,7 @@ mod progress;
 mod source;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use rddp_rdma::{AsyncEventKind, ConnectOptions, RecvWr, SendWr};
@@ -29,6 +30,7 @@ use crate::counters::Counters;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, PostError, PostListError};
 use crate::queues::attributes::QpAttributes;
+use crate::queues::options::{DatagramOptions, Transport};
 use crate::queues::state::QpState;
 use crate::trace;
 use crate::wire::opening::Terms;
@@ -211,6 +213,10 @@ impl QpInner {
         match closes {
             Closes::Busy => self.lose(core, Some(AsyncEventKind::BadClose)),
             Closes::Later => self.flush(core, None),
+            Closes::Over => {
+                core.set_state(QpState::Closing);
+                self.closed(core);
+            }
             Closes::Half => {
                 core.set_state(QpState::Closing);
                 self.pump(core);
@@ -242,17 +248,41 @@ impl QpInner {
         let terms = terms.kept_by(&self.attrs);
         let mut core = self.core.lock();
         terms.trace(&self.attrs, active);
-        let mut connection = Connection::new(socket, terms, options, active, &self.attrs);
-        if let Err(error) = self.admit(&core, &mut connection) {
+        let connection = Connection::new(socket, terms, options, active, &self.attrs);
+        self.take_up(&mut core, connection, options.timeout, active, connected)
+    }
+
+    /// Makes the QP ready to send datagrams: see [`QueuePair::bind`].
+    pub(crate) fn bind(&self, socket: DeviceSocket, options: &DatagramOptions) -> Result<(), ConnectError> {
+        if self.attrs.transport != Transport::Udp {
+            return Err(ConnectError::Transport);
+        }
+        socket.set_nonblocking(true)?;
+        let connection = Connection::of_datagrams(socket, *options)?;
+        let mut core = self.core.lock();
+        trace::connected_plain(self.attrs.num, self.attrs.transport.name(), true);
+        self.take_up(&mut core, connection, Duration::ZERO, true, || ())
+    }
+
+    /// Has a connection be that of the QP, if it is idle.
+    fn take_up(
+        &self,
+        core: &mut Core,
+        mut connection: Connection,
+        timeout: Duration,
+        active: bool,
+        connected: impl FnOnce(),
+    ) -> Result<(), ConnectError> {
+        if let Err(error) = self.admit(core, &mut connection) {
             connection.refuse(&self.attrs);
             return Err(error);
         }
-        connection.start(&self.attrs, options.timeout);
+        connection.start(&self.attrs, timeout);
         let tally = self.attrs.device.stat.take();
         tally.begin(self.attrs.num, self.attrs.transport, active, connection.watch.socket());
         core.connect(connection, tally);
         connected();
-        self.pump(&mut core);
+        self.pump(core);
         Ok(())
     }
 

@@ -25,6 +25,42 @@ pub enum Transport {
     /// are such peers. A message of no octets is one, too. [`RecordOptions`] bound what a peer
     /// sends; else all is as with [`Tcp`](Self::Tcp).
     Record,
+    /// UDP: each request is one datagram to an address of its own ([`SendWr::datagram`]), which
+    /// arrives once or not at all, to and from any program.
+    /// [`QueuePair::bind`](crate::QueuePair::bind) makes the QP ready to send. Each receive has
+    /// [`Datagram::LEN`](crate::Datagram::LEN) octets in front of the message, which say where that
+    /// came from.
+    ///
+    /// [`SendWr::datagram`]: crate::SendWr::datagram
+    Udp,
+}
+
+/// Treatment of datagrams for which no receive is posted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WithoutReceive {
+    /// The socket keeps them, and drops what comes when it is full.
+    #[default]
+    Keep,
+    /// This end drops and counts them ([`Counters::dropped`](crate::Counters::dropped)), so that a
+    /// receive gets what comes later than that. So do unreliable datagrams of verbs.
+    Drop,
+}
+
+/// Settings of a QP over UDP.
+///
+/// ```
+/// use rddp_rnic::{DatagramOptions, WithoutReceive};
+/// let as_verbs = DatagramOptions { without_receive: WithoutReceive::Drop, ..Default::default() };
+/// assert!(!as_verbs.fragment);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatagramOptions {
+    /// Datagrams that are longer than the path's MTU are cut by IP, and all is lost with one part.
+    /// Without, they are refused ([`Status::LocalOperation`](crate::Status::LocalOperation)) and
+    /// the QP goes on.
+    pub fragment: bool,
+    /// Treatment of datagrams for which no receive is posted.
+    pub without_receive: WithoutReceive,
 }
 
 /// Bounds of the records that a peer sends.
@@ -57,7 +93,8 @@ impl Transport {
     /// Returns whether the wire has such a request.
     pub(crate) fn sends(self, operation: &Operation) -> bool {
         match self {
-            Transport::Iwarp => true,
+            Transport::Iwarp => !matches!(operation, Operation::Datagram { .. }),
+            Transport::Udp => matches!(operation, Operation::Datagram { .. }),
             Transport::Tcp | Transport::Record => {
                 matches!(operation, Operation::Send { invalidate: None, .. })
             }
@@ -67,7 +104,7 @@ impl Transport {
     /// Returns whether the wire has such a receive: most have messages with an end of their own.
     pub(crate) fn receives(self, wr: &RecvWr) -> bool {
         match self {
-            Transport::Iwarp | Transport::Record => !wr.full,
+            Transport::Iwarp | Transport::Record | Transport::Udp => !wr.full,
             Transport::Tcp => true,
         }
     }
@@ -78,6 +115,7 @@ impl Transport {
             Transport::Iwarp => "iwarp",
             Transport::Tcp => "tcp",
             Transport::Record => "record",
+            Transport::Udp => "udp",
         }
     }
 }

@@ -271,7 +271,10 @@ pub(crate) fn succeeded(wr: &SendWr, qp: QpNum, tally: &Tally) -> Option<Complet
 fn count(operation: &Operation, status: Status, tally: &Tally) {
     let counter = match (operation, status) {
         (_, Status::Flushed) => return,
-        (Operation::Send { .. } | Operation::Immediate { .. }, Status::Success) => Counter::SendsSent,
+        (
+            Operation::Send { .. } | Operation::Immediate { .. } | Operation::Datagram { .. },
+            Status::Success,
+        ) => Counter::SendsSent,
         (Operation::Write { .. }, Status::Success) => Counter::WritesSent,
         (Operation::Read { .. }, Status::Success) => Counter::ReadsSent,
         (Operation::FetchAdd { .. } | Operation::CmpSwap { .. }, Status::Success) => Counter::AtomicsSent,
@@ -309,7 +312,7 @@ fn completion(wr: &SendWr, completed: Completed, status: Status, qp: QpNum) -> O
 #[inline]
 fn completed(operation: &Operation) -> Result<Completed, PostError> {
     Ok(match operation {
-        Operation::Send { .. } => Completed::Send,
+        Operation::Send { .. } | Operation::Datagram { .. } => Completed::Send,
         Operation::Immediate { .. } => Completed::Immediate,
         Operation::Write { .. } | Operation::WriteImmediate { .. } => Completed::Write,
         Operation::Read { .. } => Completed::Read,
@@ -325,6 +328,7 @@ fn completed(operation: &Operation) -> Result<Completed, PostError> {
 fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostError> {
     let gather = match operation {
         Operation::Send { gather, .. }
+        | Operation::Datagram { gather, .. }
         | Operation::Write { gather, .. }
         | Operation::WriteImmediate { gather, .. } => gather,
         Operation::Read { sink, .. } => {

@@ -42,6 +42,7 @@ impl Tally {
                 Transport::Iwarp => ConnectionKind::Qp,
                 Transport::Tcp => ConnectionKind::Tcp,
                 Transport::Record => ConnectionKind::Record,
+                Transport::Udp => ConnectionKind::Udp,
             },
             active,
             number: qp.0,
@@ -106,6 +107,7 @@ impl Tally {
             octets_placed_by_kernel: self.of(Counter::OctetsPlacedByKernel),
             terminates_sent: self.of(Counter::TerminatesSent),
             terminates_received: self.of(Counter::TerminatesReceived),
+            dropped: self.of(Counter::Dropped),
         }
     }
 }

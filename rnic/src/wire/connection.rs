@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rddp_rdma::{AsyncEventKind, ConnectOptions, SendWr};
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
 
+use super::datagrams::Datagrams;
 use super::iwarp::{Link, Sent};
 use super::opening::Terms;
 use super::plain::Plain;
@@ -15,7 +16,7 @@ use crate::conn::linger::MAX_DISCARDED;
 use crate::conn::socket::DeviceSocket;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
-use crate::queues::options::Transport;
+use crate::queues::options::{DatagramOptions, Transport};
 use crate::queues::sq::SendQueue;
 use crate::queues::state::QpState;
 
@@ -32,6 +33,7 @@ pub(crate) struct Connection {
 enum Wire {
     Iwarp(Link),
     Plain(Plain),
+    Datagrams(Datagrams),
 }
 
 /// The end of a turn of reading.
@@ -55,6 +57,8 @@ pub(crate) enum Closes {
     Later,
     /// FIN follows the requests that are queued; receives go on until the peer's.
     Half,
+    /// There is nobody to tell: it is over.
+    Over,
     /// The peer has asked for something that has not been answered or delivered.
     Busy,
 }
@@ -73,7 +77,7 @@ impl Wire {
     fn has_output(&self, sq: &SendQueue) -> bool {
         match self {
             Wire::Iwarp(link) => link.has_output(sq),
-            Wire::Plain(_) => sq.has_unsent(),
+            Wire::Plain(_) | Wire::Datagrams(_) => sq.has_unsent(),
         }
     }
 }
@@ -100,12 +104,18 @@ impl Connection {
         Connection { watch, wire }
     }
 
+    /// Makes the state of a QP that is bound to an address of UDP.
+    pub(crate) fn of_datagrams(socket: DeviceSocket, options: DatagramOptions) -> io::Result<Self> {
+        let datagrams = Datagrams::new(&socket, options)?;
+        Ok(Connection { watch: Watch::of_datagrams(socket), wire: Wire::Datagrams(datagrams) })
+    }
+
     /// Returns the iWARP connection, for what only that has.
     #[inline]
     pub(crate) fn iwarp(&self) -> Option<&Link> {
         match &self.wire {
             Wire::Iwarp(link) => Some(link),
-            Wire::Plain(_) => None,
+            Wire::Plain(_) | Wire::Datagrams(_) => None,
         }
     }
 
@@ -113,14 +123,14 @@ impl Connection {
     pub(crate) fn send_large_fpdus(&mut self) -> bool {
         match &mut self.wire {
             Wire::Iwarp(link) => link.send_large_fpdus(),
-            Wire::Plain(_) => false,
+            Wire::Plain(_) | Wire::Datagrams(_) => false,
         }
     }
 
     /// Returns whether receives are kept for the peer's messages in this state of the QP.
     pub(crate) fn takes_receives(&self, state: QpState) -> bool {
         match &self.wire {
-            Wire::Iwarp(_) => state.takes_work(),
+            Wire::Iwarp(_) | Wire::Datagrams(_) => state.takes_work(),
             Wire::Plain(_) => {
                 matches!(state, QpState::ReadyToSend | QpState::Closing) && !self.watch.end.is_peer_done()
             }
@@ -142,6 +152,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Iwarp(link) => link.refuse(),
             Wire::Plain(_) => self.watch.reset(),
+            Wire::Datagrams(_) => {}
         }
     }
 
@@ -156,6 +167,7 @@ impl Connection {
                 read
             }
             Wire::Plain(plain) => plain.receive(&mut self.watch, cx, turn),
+            Wire::Datagrams(datagrams) => datagrams.receive(&mut self.watch, cx, turn),
         }
     }
 
@@ -168,6 +180,7 @@ impl Connection {
                 resumed
             }
             Wire::Plain(plain) => plain.resume(&mut self.watch, cx),
+            Wire::Datagrams(datagrams) => datagrams.resume(&mut self.watch, cx),
         }
     }
 
@@ -175,7 +188,7 @@ impl Connection {
     pub(crate) fn discard(&mut self, attrs: &QpAttributes) -> Result<(), WireEvent> {
         match &mut self.wire {
             Wire::Iwarp(link) => link.discard_stashed(attrs),
-            Wire::Plain(_) => Ok(()),
+            Wire::Plain(_) | Wire::Datagrams(_) => Ok(()),
         }
     }
 
@@ -235,6 +248,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Iwarp(link) => link.send(&mut self.watch, cx, turn)?,
             Wire::Plain(plain) => plain.send(&mut self.watch, cx)?,
+            Wire::Datagrams(datagrams) => datagrams.send(&mut self.watch, cx)?,
         }
         self.update_interest(cx);
         Ok(())
@@ -245,6 +259,7 @@ impl Connection {
         let pushed = match &mut self.wire {
             Wire::Iwarp(link) => link.push_out(&mut self.watch, cx),
             Wire::Plain(plain) => plain.send(&mut self.watch, cx),
+            Wire::Datagrams(datagrams) => datagrams.send(&mut self.watch, cx),
         };
         self.update_interest(cx);
         pushed
@@ -289,15 +304,19 @@ impl Connection {
     pub(crate) fn fail(&mut self, fault: &Fault, offending: Option<&Offending>) -> Ends {
         match &mut self.wire {
             Wire::Iwarp(link) => Ends::Terminate(link.fail(fault, offending)),
-            Wire::Plain(_) => Ends::Reset,
+            Wire::Plain(_) | Wire::Datagrams(_) => Ends::Reset,
         }
     }
 
     /// Closes in order, unless the wire has something to do for the peer.
     pub(crate) fn close(&mut self, attrs: &QpAttributes, sq: &SendQueue) -> Closes {
-        let Wire::Iwarp(link) = &mut self.wire else {
-            self.watch.end.fin_behind_all();
-            return Closes::Half;
+        let link = match &mut self.wire {
+            Wire::Iwarp(link) => link,
+            Wire::Plain(_) => {
+                self.watch.end.fin_behind_all();
+                return Closes::Half;
+            }
+            Wire::Datagrams(_) => return Closes::Over,
         };
         if !sq.is_empty() {
             return Closes::Busy;
@@ -342,7 +361,9 @@ impl Connection {
 
     /// Ends the connection by a reset: an abortive teardown (RFC 5041 §6.2.2).
     pub(crate) fn lose(self, attrs: &QpAttributes) {
-        self.watch.reset();
+        if !self.is_of_datagrams() {
+            self.watch.reset();
+        }
         self.release(attrs);
     }
 
@@ -351,14 +372,23 @@ impl Connection {
         match &self.wire {
             Wire::Iwarp(link) => link.release(attrs),
             Wire::Plain(plain) => plain.release(attrs),
+            Wire::Datagrams(datagrams) => datagrams.release(attrs),
         }
         self.watch.unwatch(attrs);
+    }
+
+    /// Returns whether there is no connection that could be ended.
+    fn is_of_datagrams(&self) -> bool {
+        matches!(self.wire, Wire::Datagrams(_))
     }
 
     /// Leaves the connection to the device: what TCP was promised still goes out, in order
     /// (RFC 5040 §5.4).
     pub(crate) fn linger(self, attrs: &QpAttributes) {
         self.release(attrs);
+        if self.is_of_datagrams() {
+            return;
+        }
         let (owed, discards) = self.iwarp().map_or((Vec::new(), MAX_DISCARDED), Link::rest);
         self.watch.linger(attrs, owed, discards);
     }
@@ -371,7 +401,7 @@ impl Connection {
     pub(crate) fn parts(&mut self) -> (&mut Watch, &mut Link) {
         match &mut self.wire {
             Wire::Iwarp(link) => (&mut self.watch, link),
-            Wire::Plain(_) => panic!("a connection of plain TCP"),
+            Wire::Plain(_) | Wire::Datagrams(_) => panic!("no connection of iWARP"),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | `opening` | what the two ends say before there is a connection |
 //! | `connection` | a wire, and beside it what watches its socket |
 //! | `iwarp` | RDMAP over DDP over MPA over TCP |
+//! | `datagrams` | UDP |
 //! | `plain` | the octets of TCP as they are |
 //! | `staging` | what lies between TCP and its place |
 //! | `watch`, `silence` | who is woken for the socket; a peer that has vanished |
@@ -16,6 +17,7 @@
 //! | `event` | what a wire tells its queue pair |
 
 mod connection;
+mod datagrams;
 mod event;
 mod iwarp;
 pub(crate) mod opening;

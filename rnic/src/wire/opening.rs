@@ -107,9 +107,8 @@ impl Opening {
     pub(crate) fn active(transport: Transport, options: &ConnectOptions) -> Result<Self, ConnectError> {
         match transport {
             Transport::Iwarp => Ok(Opening::Iwarp(mpa::Opening::active(options)?)),
-            Transport::Tcp | Transport::Record if !options.private_data.is_empty() => {
-                Err(ConnectError::PrivateData)
-            }
+            _ if !options.private_data.is_empty() => Err(ConnectError::PrivateData),
+            Transport::Udp => Err(ConnectError::Transport),
             Transport::Tcp | Transport::Record => Ok(Opening::Tcp { active: true }),
         }
     }
@@ -118,7 +117,8 @@ impl Opening {
     pub(crate) fn passive(transport: Transport) -> Self {
         match transport {
             Transport::Iwarp => Opening::Iwarp(mpa::Opening::passive()),
-            Transport::Tcp | Transport::Record => Opening::Tcp { active: false },
+            // UDP has no connections: listeners and startups of it are refused.
+            Transport::Tcp | Transport::Record | Transport::Udp => Opening::Tcp { active: false },
         }
     }
 
@@ -155,7 +155,7 @@ pub(crate) fn again(
 ) -> Option<ConnectOptions> {
     match transport {
         Transport::Iwarp => mpa::again(options, error),
-        Transport::Tcp | Transport::Record => None,
+        Transport::Tcp | Transport::Record | Transport::Udp => None,
     }
 }
 

@@ -55,6 +55,12 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(super) fn new(socket: DeviceSocket, options: &ConnectOptions) -> Self {
+        let silence = options.user_timeout_in_force().map(Silence::after);
+        Watch { silence, ..Self::of_datagrams(socket) }
+    }
+
+    /// Watches a socket that has no connection.
+    pub(super) fn of_datagrams(socket: DeviceSocket) -> Self {
         Watch {
             socket: Arc::new(socket),
             watched: false,
@@ -65,7 +71,7 @@ impl Watch {
             paused: false,
             interest: EpollFlags::EPOLLIN,
             end: TcpEnd::default(),
-            silence: options.user_timeout_in_force().map(Silence::after),
+            silence: None,
         }
     }
 

@@ -1,12 +1,13 @@
-//! iWARP and plain TCP on one completion queue and one shared receive queue.
+//! All wires on one completion queue and one shared receive queue: iWARP, plain TCP, records, UDP.
 
 use std::collections::HashMap;
 use std::io::Write;
 use std::time::Instant;
 
 use rddp_rnic::{
-    Access, CompletionQueue, ConnectOptions, MemoryRegion, ProtectionDomain, QpConfig, QpNum, QueuePair,
-    RecvWr, Rnic, SendWr, SharedReceiveQueue, SrqConfig, Status, Transport,
+    Access, CompletionQueue, ConnectOptions, Datagram, DatagramOptions, Gather, MemoryRegion,
+    ProtectionDomain, QpConfig, QpNum, QueuePair, RecvWr, Rnic, SendWr, SharedReceiveQueue, SrqConfig,
+    Status, Transport,
 };
 use rddp_test_support::{Random, pattern_from};
 
@@ -15,6 +16,8 @@ use super::{MOMENT, over_tcp};
 
 /// Queue pairs of each wire.
 const EACH: usize = 100;
+const WIRES: usize = 4;
+const ALL: usize = WIRES * EACH;
 /// Messages that go each way on each of them.
 const MESSAGES: usize = 20;
 const LONGEST: usize = 1024;
@@ -41,10 +44,13 @@ impl Side {
         let (qps, index, got) = Default::default();
         let mut side = Side { pd, cq, srq, inbox, qps, index, got };
         (0..RECEIVES).for_each(|slot| side.post(slot));
-        for at in 0..2 * EACH {
+        for at in 0..ALL {
             let mut config = QpConfig { srq: Some(side.srq.clone()), ..QpConfig::new(&side.cq) };
             config.transport = transport(at);
             let qp = side.pd.create_qp(&config).unwrap();
+            if transport(at) == Transport::Udp {
+                qp.bind("[::1]:0".parse().unwrap(), &DatagramOptions::default()).unwrap();
+            }
             side.index.insert(qp.num(), at);
             side.qps.push(qp);
             side.got.push(0);
@@ -65,7 +71,10 @@ impl Side {
                 continue;
             }
             let (at, slot) = (self.index[&done.qp], done.wr_id as usize);
-            let octets = self.inbox.read(slot * LONGEST, done.byte_len as usize).unwrap();
+            let mut octets = self.inbox.read(slot * LONGEST, done.byte_len as usize).unwrap();
+            if transport(at) == Transport::Udp {
+                octets.drain(..Datagram::LEN);
+            }
             assert!(octets == pattern_from(at * 7919 + self.got[at], octets.len()), "QP {at}");
             self.got[at] += octets.len();
             self.post(slot);
@@ -75,7 +84,7 @@ impl Side {
 
 /// Returns the wire of a queue pair: they alternate.
 fn transport(at: usize) -> Transport {
-    if at.is_multiple_of(2) { Transport::Iwarp } else { Transport::Tcp }
+    [Transport::Iwarp, Transport::Tcp, Transport::Record, Transport::Udp][at % WIRES]
 }
 
 #[test]
@@ -84,9 +93,9 @@ fn a_hundred_queue_pairs_of_each_wire_share_their_queues() {
     let (_far_rnic, mut far) = Side::new();
     let options = ConnectOptions::default();
     let any = "127.0.0.1:0".parse().unwrap();
-    let listeners = [0, 1].map(|at| rnic.listen_by(transport(at), any, &options).unwrap());
-    for at in 0..2 * EACH {
-        let listener = &listeners[at % 2];
+    let listeners = [0, 1, 2].map(|at| rnic.listen_by(transport(at), any, &options).unwrap());
+    for at in 0..ALL {
+        let Some(listener) = listeners.get(at % WIRES) else { continue };
         far.qps[at].begin_to(listener.local_addr().unwrap(), &options).unwrap();
         listener.accept(Some(PATIENCE)).unwrap().unwrap().accept(&near.qps[at], b"").unwrap();
         assert!(far.qps[at].await_begun(PATIENCE));
@@ -94,8 +103,8 @@ fn a_hundred_queue_pairs_of_each_wire_share_their_queues() {
     }
     let mut random = Random::new(36);
     // Octets that were sent on each queue pair, and messages that are left, to near and to far.
-    let mut sent = [vec![0; 2 * EACH], vec![0; 2 * EACH]];
-    let mut left = [vec![MESSAGES; 2 * EACH], vec![MESSAGES; 2 * EACH]];
+    let mut sent = [vec![0; ALL], vec![0; ALL]];
+    let mut left = [vec![MESSAGES; ALL], vec![MESSAGES; ALL]];
     let deadline = Instant::now() + 3 * PATIENCE;
     loop {
         near.poll();
@@ -107,13 +116,19 @@ fn a_hundred_queue_pairs_of_each_wire_share_their_queues() {
         }
         assert!(Instant::now() < deadline, "octets are missing");
         for _ in 0..50 {
-            let (way, at) = (random.below(2), random.below(2 * EACH));
-            let (from, got) = if way == 0 { (&far, &near.got) } else { (&near, &far.got) };
+            let (way, at) = (random.below(2), random.below(ALL));
+            let (from, to) = if way == 0 { (&far, &near) } else { (&near, &far) };
             // One message at a time; a responder sends behind the first FPDU of its peer.
-            if got[at] == sent[way][at] && left[way][at] > 0 {
+            if to.got[at] == sent[way][at] && left[way][at] > 0 {
                 let len = 1 + random.below(512);
                 let octets = pattern_from(at * 7919 + sent[way][at], len);
-                from.qps[at].post_send(&SendWr::send_inline(1, &octets)).unwrap();
+                let wr = if transport(at) == Transport::Udp {
+                    let to = to.qps[at].local_addr().unwrap();
+                    SendWr::datagram(1, Gather::Inline(octets), to)
+                } else {
+                    SendWr::send_inline(1, &octets)
+                };
+                from.qps[at].post_send(&wr).unwrap();
                 sent[way][at] += len;
                 left[way][at] -= 1;
             }

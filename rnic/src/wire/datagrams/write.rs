@@ -1,0 +1,221 @@
+//! Sending: one datagram by a call, or a bundle of neighbours that have one address and one size.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+
+use rddp_rdma::{AsyncEventKind, Gather, Operation, Status};
+use rddp_rdmap::Fault;
+use rddp_stat::Counter;
+use smallvec::SmallVec;
+use socket2::SockAddr;
+
+use super::Datagrams;
+use super::notices::{is_end, is_news};
+use crate::mem::{MAX_PIECES, Piece, is_fault, send_datagrams};
+use crate::queues::context::Context;
+use crate::queues::memory::Grants;
+use crate::wire::{Watch, WireEvent};
+
+/// The datagrams of one bundle: more are refused by kernels before 6.9.
+const SEGMENTS: usize = 64;
+
+/// The octets of one bundle.
+const OCTETS: u64 = 65_000;
+
+/// Octets of a datagram that each path takes whole (RFC 8200 §5). Longer ones are not bundled where
+/// IP may cut them, since it cuts no bundle.
+const WHOLE: u64 = 1280 - 48;
+
+/// Destinations that are remembered to take no bundles.
+const MOST_WITHOUT: usize = 4096;
+
+/// Calls in a row that may tell of earlier datagrams, before the one at hand is to blame.
+const MOST_TOLD: u32 = 3;
+
+/// The requests of one call: their memory, and how many they are.
+struct Bundle {
+    grants: Grants,
+    to: SocketAddr,
+    requests: usize,
+    /// Octets of each request but the last.
+    len: u64,
+}
+
+impl Datagrams {
+    /// Sends what can be sent, and completes requests that this finished.
+    pub(in crate::wire) fn send(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<(), WireEvent> {
+        let sent = loop {
+            match self.write(watch, cx) {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(event) => break Err(event),
+            }
+        };
+        cx.retire();
+        sent
+    }
+
+    /// Hands the next requests to UDP by one call. Returns whether another may follow.
+    fn write(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<bool, WireEvent> {
+        watch.blocked = false;
+        if !cx.sq.has_unsent() {
+            return Ok(false);
+        }
+        let Some(bundle) = self.bundle(cx) else {
+            cx.sq.finish_at_cursor(Status::LocalProtection);
+            return Err(Fault::local_catastrophic().into());
+        };
+        cx.tally.add(Counter::SendCalls, 1);
+        let segment = (bundle.requests > 1).then_some(bundle.len as u16);
+        let sent = send_datagrams(watch.fd(), &self.name(bundle.to), &pieces(cx, &bundle), segment);
+        match sent {
+            Ok(octets) => {
+                cx.tally.add(Counter::OctetsSent, octets as u64);
+                self.told = 0;
+                self.pass(cx, bundle.requests);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                watch.blocked = true;
+                return Ok(false);
+            }
+            Err(error) => self.refused(watch, cx, &bundle, &error)?,
+        }
+        Ok(true)
+    }
+
+    /// Counts requests as sent.
+    fn pass(&mut self, cx: &mut Context<'_>, requests: usize) {
+        cx.sq.cursor.seq += requests as u64;
+        cx.sq.handed_to_cursor();
+        self.alone = self.alone.saturating_sub(requests);
+    }
+
+    /// Does what an error asks for: the requests are tried again, or the first has ended.
+    #[cold]
+    fn refused(
+        &mut self,
+        watch: &Watch,
+        cx: &mut Context<'_>,
+        bundle: &Bundle,
+        error: &io::Error,
+    ) -> Result<(), WireEvent> {
+        if is_fault(error) {
+            // What comes before the bad memory is still sent.
+            self.one_by_one = true;
+            if bundle.requests > 1 {
+                return Ok(());
+            }
+            cx.sq.finish_at_cursor(Status::LocalProtection);
+            return Err(Fault::local_catastrophic().into());
+        }
+        if is_end(error) {
+            return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
+        }
+        self.take_notices(watch, cx);
+        if is_news(error) && self.told < MOST_TOLD {
+            self.told += 1;
+            return Ok(());
+        }
+        if bundle.requests > 1 {
+            self.alone = bundle.requests;
+            // No checksums by the device, a tunnel: it will be so again. Other errors need not.
+            if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) {
+                tracing::debug!(qp = cx.attrs.num.0, to = %bundle.to, %error, "datagrams go one by one");
+                if self.without_bundles.len() < MOST_WITHOUT {
+                    self.without_bundles.insert(bundle.to);
+                }
+            }
+            return Ok(());
+        }
+        self.told = 0;
+        if error.raw_os_error() == Some(libc::ENOBUFS) {
+            // The device's queue is full, and the datagram is gone, as others are on their way.
+            cx.tally.add(Counter::Dropped, 1);
+            self.pass(cx, 1);
+            return Ok(());
+        }
+        tracing::debug!(qp = cx.attrs.num.0, to = %bundle.to, %error, "a datagram was refused");
+        cx.sq.finish_at_cursor(Status::LocalOperation);
+        self.alone = self.alone.saturating_sub(1);
+        Ok(())
+    }
+
+    /// Returns the requests of the next call; `None` if the program may not send the memory of the
+    /// first.
+    fn bundle(&self, cx: &Context<'_>) -> Option<Bundle> {
+        let seq = cx.sq.cursor.seq;
+        let (to, len) = cx.sq.get(seq).and_then(|wqe| match wqe.wr.operation {
+            Operation::Datagram { to, .. } => Some((to, wqe.total)),
+            _ => None,
+        })?;
+        let most = self.most(to, len);
+        let mut bundle = Bundle { grants: Grants::new(), to, requests: 0, len };
+        let mut count = 0;
+        while bundle.requests < most
+            && let Some(wqe) = cx.sq.get(seq + bundle.requests as u64)
+            && let Operation::Datagram { gather, to: other } = &wqe.wr.operation
+            && *other == to
+            && (wqe.total <= len && wqe.total > 0 || bundle.requests == 0)
+        {
+            let before = bundle.grants.len();
+            let is_ready = match gather {
+                Gather::Inline(_) => true,
+                Gather::List(list) => {
+                    let total = wqe.total as usize;
+                    cx.attrs.grants_of(list, 0, total, None, &mut bundle.grants).is_ok()
+                }
+            };
+            count += (bundle.grants.len() - before).max(1);
+            if !is_ready || (count > MAX_PIECES && bundle.requests > 0) {
+                // What comes before it goes out first.
+                bundle.grants.truncate(before);
+                return (bundle.requests > 0).then_some(bundle);
+            }
+            bundle.requests += 1;
+            if wqe.total < len {
+                break;
+            }
+        }
+        Some(bundle)
+    }
+
+    /// Returns the number of datagrams of this size that one call may send.
+    fn most(&self, to: SocketAddr, len: u64) -> usize {
+        let is_single =
+            self.one_by_one || self.alone > 0 || len == 0 || (self.options.fragment && len > WHOLE);
+        if is_single || (!self.without_bundles.is_empty() && self.without_bundles.contains(&to)) {
+            return 1;
+        }
+        ((OCTETS / len) as usize).clamp(1, SEGMENTS)
+    }
+
+    /// Returns an address as the socket takes it.
+    fn name(&self, to: SocketAddr) -> SockAddr {
+        match to {
+            SocketAddr::V4(to) if self.is_ipv6 => {
+                SocketAddr::new(to.ip().to_ipv6_mapped().into(), to.port()).into()
+            }
+            to => to.into(),
+        }
+    }
+}
+
+/// Returns the octets of a bundle, in order.
+fn pieces<'a>(cx: &'a Context<'_>, bundle: &'a Bundle) -> SmallVec<[Piece<'a>; 8]> {
+    let mut pieces = SmallVec::new();
+    let mut grants = bundle.grants.iter();
+    for at in 0..bundle.requests {
+        let Some(wqe) = cx.sq.get(cx.sq.cursor.seq + at as u64) else { break };
+        if let Operation::Datagram { gather: Gather::Inline(octets), .. } = &wqe.wr.operation {
+            pieces.push(Piece::Own(octets));
+            continue;
+        }
+        let mut left = wqe.total;
+        while left > 0 {
+            let Some(grant) = grants.next() else { break };
+            pieces.push(Piece::Granted(grant, 0..grant.len()));
+            left -= grant.len() as u64;
+        }
+    }
+    pieces
+}
