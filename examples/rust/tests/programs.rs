@@ -1,12 +1,14 @@
 //! Runs the examples over loopback.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 const CLIENT_SERVER: &str = env!("CARGO_BIN_EXE_client_server");
 const SHARED_RECEIVES: &str = env!("CARGO_BIN_EXE_shared_receives");
 const KV: &str = env!("CARGO_BIN_EXE_kv");
+const MESSAGES: &str = env!("CARGO_BIN_EXE_messages");
 const KV_TCP: &str = env!("CARGO_BIN_EXE_kv_tcp");
 
 /// A server, which ends with this.
@@ -85,6 +87,32 @@ fn a_value_is_found_by_a_read_as_it_is_by_tcp() {
         server.says(program, "put", &["shape", "round"]);
         assert_eq!(server.says(program, "get", &["colour"]), "bright blue\n");
         assert_eq!(server.says(program, "get", &["shape"]), "round\n");
+    }
+}
+
+#[test]
+fn datagrams_are_echoed_and_records_go_to_all_others() {
+    let server = Server::start(MESSAGES, "serve", &[]);
+    let program = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut talkers = [0, 1, 2].map(|_| TcpStream::connect(&server.addr).unwrap());
+    for talker in &mut talkers {
+        let mut begun = [1; 4];
+        talker.read_exact(&mut begun).unwrap();
+        assert_eq!(begun, [0; 4]);
+    }
+    for round in 1..4 {
+        let (len, octet) = (100 * round, round as u8);
+        program.send_to(&vec![octet; len], &server.addr).unwrap();
+        let mut octets = vec![0; 512];
+        assert_eq!(program.recv(&mut octets).unwrap(), len);
+        assert_eq!(octets[..len], vec![octet; len]);
+        let record = [&(len as u32).to_be_bytes()[..], &vec![octet; len]].concat();
+        talkers[0].write_all(&record).unwrap();
+        for talker in &mut talkers[1..] {
+            let mut octets = vec![0; record.len()];
+            talker.read_exact(&mut octets).unwrap();
+            assert_eq!(octets, record);
+        }
     }
 }
 
