@@ -17,6 +17,7 @@ pub mod port_mapper;
 pub mod rdmap_pair;
 pub mod rdmap_stream;
 pub mod rdmap_terminate;
+pub mod rnic_records;
 pub mod rnic_stack;
 pub mod rnic_startup;
 pub mod sdp_machine;

@@ -55,11 +55,28 @@ fn all() -> Seeds {
     mapper(&mut seeds);
     policies(&mut seeds);
     streams(&mut seeds);
+    records(&mut seeds);
     sdp::messages(&mut seeds);
     captures::captures(&mut seeds);
     block::clients(&mut seeds);
     files::messages(&mut seeds);
     seeds
+}
+
+/// Streams of records: settings ([`rddp_fuzz::rnic_records::run`]), then records.
+fn records(seeds: &mut Seeds) {
+    let record = |len: u32| [&len.to_be_bytes()[..], &vec![7; len as usize]].concat();
+    let streams = [
+        ("fit", [200, 64, 0, 1], [record(5), record(0), record(64)].concat()),
+        ("too_long", [200, 64, 0, 2], [record(5), record(65), record(1)].concat()),
+        ("dropped", [200, 64, 3, 3], [record(65), record(200), record(1)].concat()),
+        ("longest", [200, 64, 1, 4], [record(1), record(201)].concat()),
+        ("cut_header", [200, 64, 2, 5], [record(1), vec![0; 3]].concat()),
+        ("cut_record", [200, 64, 1, 6], record(70)[..69].to_vec()),
+    ];
+    for (name, settings, stream) in streams {
+        seeds.insert(("rnic_records", name.to_owned()), [&settings[..], &stream].concat());
+    }
 }
 
 /// Policy files with each kind of rule, and one with a fault of each kind.
