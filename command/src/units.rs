@@ -62,9 +62,9 @@ pub fn octets(count: u64) -> String {
 
 /// Returns a number of octets rounded for people: `1.4 GiB`.
 pub fn about(count: u64) -> String {
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let units = [(60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.iter().find(|(shift, _)| count >> shift > 0) {
-        Some((shift, unit)) => format!("{:.1} {unit}", count as f64 / f64::from(1u32 << shift)),
+        Some((shift, unit)) => format!("{:.1} {unit}", count as f64 / (1u64 << shift) as f64),
         None => in_octets(count),
     }
 }
@@ -118,6 +118,15 @@ mod tests {
     #[test]
     fn one_octet_is_not_several() {
         for (count, text) in [(0, "0 octets"), (1, "1 octet"), (2, "2 octets"), (1536, "1.5 KiB")] {
+            assert_eq!(about(count), text);
+        }
+    }
+
+    #[test]
+    fn every_number_has_a_unit_that_fits() {
+        for (count, text) in
+            [(3 << 30, "3.0 GiB"), (1 << 40, "1.0 TiB"), (5 << 49, "2.5 PiB"), (u64::MAX, "16.0 EiB")]
+        {
             assert_eq!(about(count), text);
         }
     }

@@ -14,7 +14,7 @@ use super::extents::Extents;
 use super::files::FileError;
 use super::partial::{Clobber, Last};
 use super::patience::patiently;
-use super::protocol::{Chunk, Here, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step};
+use super::protocol::{Chunk, Here, LARGEST, SLOT, SLOTS, Terms, ToClient, ToServer, Window, out_of_step};
 use super::remote::RemoteFile;
 use super::show::{About, Finished, Progress, resumable};
 use super::sink::Sink;
@@ -124,7 +124,7 @@ impl Get<'_> {
         let ToClient::Give { size, mode, from, window, modified, has_holes, range, here } = answer else {
             return Err(out_of_step());
         };
-        if !modified.is_valid() {
+        if !modified.is_valid() || size > LARGEST {
             return Err(out_of_step());
         }
         let last = Last { size, mode, modified: Some(modified) };

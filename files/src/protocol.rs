@@ -51,6 +51,9 @@ pub(super) const SHORT: usize = 16 * 1024;
 pub(super) const EXTENTS: usize = 128;
 
 /// Octets of the longest path.
+/// Octets of the largest file: Linux has no offsets beyond.
+pub(super) const LARGEST: u64 = i64::MAX as u64;
+
 pub(super) const MAX_PATH: usize = 1024;
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -79,7 +79,7 @@ fn chunks_that_do_not_fit_are_refused() {
 fn more_than_there_is_room_for_is_refused_before_it_comes() {
     let (_dir, server) = serve();
     let peer = Peer::connect(server.addr, FILES);
-    peer.say_json(&json!({"Put": {"path": "file", "size": u64::MAX, "mode": 0o644}}));
+    peer.say_json(&json!({"Put": {"path": "file", "size": i64::MAX, "mode": 0o644}}));
     let said = peer.hear().unwrap();
     assert!(said["Refused"]["reason"].as_str().unwrap().contains("no space left"), "{said}");
     still_works(&server);

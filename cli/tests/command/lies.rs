@@ -130,6 +130,22 @@ fn terms_out_of_range_are_refused() {
     site.put("other", "other").ok();
 }
 
+/// No file can be so large, so that the client is at fault, and not a disk without room.
+#[test]
+fn a_size_that_no_file_has_is_refused_as_such() {
+    let site = Site::new(&[]);
+    for size in [1 << 63, u64::MAX] {
+        let peer = connect(&site);
+        peer.say_json(&json!({"Put": {"path": "file", "size": size, "mode": 0o644}}));
+        let refused = refused(&peer);
+        assert!(refused["reason"].as_str().unwrap().contains("out of step"), "{refused}");
+    }
+    let peer = connect(&site);
+    peer.say_json(&json!({"Put": {"path": "file", "size": (1u64 << 63) - 1, "mode": 0o644}}));
+    let reason = refused(&peer)["reason"].take();
+    assert!(reason.as_str().unwrap().contains("8.0 EiB needed"), "{reason}");
+}
+
 /// A record with a name, as docs/files.md has it: `Offer` (7), `File` (2), `Resume` (9).
 fn named(kind: u8, name: &[u8], size: u64) -> Vec<u8> {
     let len = u16::try_from(name.len()).unwrap().to_be_bytes();
@@ -354,7 +370,8 @@ fn a_server_that_lies_about_a_range_is_not_believed() {
         (9, Some(chunk), 3),
         (9, Some(json!({"Free": {"slot": 0}})), 3),
         (9, Some(json!("Same")), 3),
-        (u64::MAX, None, 1),
+        (u64::MAX, None, 3),
+        (1 << 63, None, 3),
     ] {
         let ended = against(args, |server| {
             let (_region, window) = memory(server, b"123456789");

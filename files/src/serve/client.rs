@@ -17,7 +17,7 @@ use super::workers::Newcomer;
 use crate::checksum::Check;
 use crate::files::refused;
 use crate::partial::{Clobber, Last, Partial};
-use crate::protocol::{MAX_PATH, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step};
+use crate::protocol::{LARGEST, MAX_PATH, SLOT, SLOTS, Terms, Time, ToClient, ToServer, Window, out_of_step};
 use crate::talk::Talk;
 use crate::tasks::Hub;
 use crate::token::{Nonce, Token, nonce};
@@ -178,6 +178,9 @@ impl<'a> Client<'a> {
         self.writable(&path)?;
         let Terms { check, modified, unknown_size: is_unknown, .. } = terms;
         let hub = self.talk.hub.clone();
+        if size > LARGEST {
+            return Err(out_of_step());
+        }
         let spot = self.server.root.spot(&path).map_err(refused)?;
         let mut partial = Partial::open(spot, clobber, check, &hub).await.map_err(refused)?;
         if !terms.again && partial.is_there(Last { size, mode, modified }) {
@@ -257,7 +260,7 @@ impl<'a> Client<'a> {
         slots: &MemoryRegion,
     ) -> Result<(String, u64), Failure> {
         let hub = self.talk.hub.clone();
-        let most = known.unwrap_or(i64::MAX as u64);
+        let most = known.unwrap_or(LARGEST);
         loop {
             match self.hear().await? {
                 ToServer::Chunk(chunk) => {

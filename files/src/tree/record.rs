@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::checksum::Check;
 use crate::files::PART;
-use crate::protocol::Time;
+use crate::protocol::{LARGEST, Time};
 
 const DIR: u8 = 1;
 const FILE: u8 = 2;
@@ -348,7 +348,7 @@ impl<'a> Fields<'a> {
     /// Returns a size or an offset, which an `off_t` can hold.
     fn take_offset(&mut self) -> Result<u64, RecordError> {
         self.take_u64()
-            .and_then(|size| if size > i64::MAX as u64 { Err(RecordError::Malformed) } else { Ok(size) })
+            .and_then(|size| if size > LARGEST { Err(RecordError::Malformed) } else { Ok(size) })
     }
 
     fn take_shown(&mut self) -> Result<&'a [u8], RecordError> {
