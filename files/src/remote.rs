@@ -1,6 +1,6 @@
 //! A file at a server: `HOST[:PORT]/PATH`.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl<'a> RemoteFile<'a> {
         if let Some((_, rest)) = text.split_once("://") {
             return Err(wrong().remedy(format!("leave out what is before //: {rest}")));
         }
-        if let Some((host, path)) = scp_form(text) {
+        if let Some((host, path)) = scp_form(text).or_else(|| with_port(text)) {
             return Err(wrong().remedy(format!("write {host}/{}", path.trim_start_matches('/'))));
         }
         let Some((host, path)) = text.split_once('/') else {
@@ -43,10 +43,10 @@ impl<'a> RemoteFile<'a> {
 
     /// Returns the path, with `name` added where it names a directory.
     pub(super) fn path_with(&self, name: &str) -> Result<String, Failure> {
-        let path = if self.path.is_empty() || self.path.ends_with('/') {
-            format!("{}{name}", self.path)
-        } else {
-            self.path.to_owned()
+        let path = match self.path.rsplit('/').next() {
+            // "a/." is "a/": rsync's users write it.
+            None | Some("" | ".") => format!("{}{name}", self.path.trim_end_matches('.')),
+            Some(_) => self.path.to_owned(),
         };
         if path.len() > MAX_PATH {
             return Err(Failure::usage(format!("the path has {} octets, at most {MAX_PATH}", path.len())));
@@ -88,6 +88,19 @@ pub(super) struct Asks<'a> {
 pub(super) struct Server {
     pub(super) talk: Talk,
     pub(super) addr: SocketAddr,
+}
+
+/// Splits `HOST:PORT:PATH` at its second colon, and `HOST::MODULE/PATH`, as rsync names what a daemon
+/// has, at both.
+fn with_port(text: &str) -> Option<(&str, &str)> {
+    let host_len = text.strip_prefix('[').and_then(|rest| rest.find(']')).map_or(0, |end| end + 2);
+    let colon = host_len.min(text.len()) + text.get(host_len..)?.find([':', '/'])?;
+    let rest = text[colon..].strip_prefix(':')?;
+    let port = rest.find(|c: char| !c.is_ascii_digit())?;
+    let path = rest[port..].strip_prefix(':')?;
+    let is_address = text.split('/').next()?.parse::<Ipv6Addr>().is_ok();
+    let host = if port == 0 { &text[..colon] } else { &text[..colon + 1 + port] };
+    (colon > 0 && !is_address).then_some((host, path))
 }
 
 /// Splits `HOST:PATH`, as scp names a file, at its colon. A number behind the colon is a port.
@@ -146,16 +159,27 @@ mod tests {
 
     #[test]
     fn a_form_of_other_programs_is_answered_with_the_right_one() {
-        for (text, right) in
-            [("h:/a/b", "h/a/b"), ("h:f", "h/f"), ("h:", "h/"), ("[::1]:/f", "[::1]/f"), ("h:9a/f", "h/9a/f")]
-        {
+        for (text, right) in [
+            ("h:/a/b", "h/a/b"),
+            ("h:f", "h/f"),
+            ("h:", "h/"),
+            ("[::1]:/f", "[::1]/f"),
+            ("h:9a/f", "h/9a/f"),
+            ("h:9:f", "h:9/f"),
+            ("h:9:/a/b", "h:9/a/b"),
+            ("h:9:", "h:9/"),
+            ("[::1]:9:a/b", "[::1]:9/a/b"),
+            ("h::m/f", "h/m/f"),
+        ] {
             let failure = RemoteFile::parse(text).unwrap_err();
             assert_eq!(failure.how(), Some(&*format!("write {right}")), "{text}");
         }
         let how = |text| RemoteFile::parse(text).unwrap_err().how().unwrap().to_owned();
         assert!(how("http://h:9/f").ends_with(": h:9/f"));
         assert!(how("h:9").contains("h:9/ for the served directory"));
-        assert!(RemoteFile::parse("h:9/f").is_ok() && RemoteFile::parse("h/a:b").is_ok());
+        for text in ["h:9/f", "h/a:b", "h/a:9:b", "fd77::2/f", "1:2:3:4:5:6:7:8/f", "[fd77::2]:9/a:9:b"] {
+            assert!(RemoteFile::parse(text).is_ok(), "{text}");
+        }
     }
 
     #[test]
@@ -163,6 +187,8 @@ mod tests {
         let path = |text| RemoteFile::parse(text).unwrap().path_with("name").unwrap();
         assert_eq!(path("h/"), "name");
         assert_eq!(path("h/sub/"), "sub/name");
+        assert_eq!((path("h/."), path("h/sub/.")), ("name".to_owned(), "sub/name".to_owned()));
+        assert_eq!(path("h/sub.d/a."), "sub.d/a.");
         assert_eq!(path("h/other"), "other");
         assert!(
             RemoteFile::parse(&format!("h/{}", "x".repeat(MAX_PATH + 1))).unwrap().path_with("n").is_err()
