@@ -437,7 +437,13 @@ fn bounded(text: &str) -> String {
 pub(super) const SAME_VERSION: &str = "run the same version of rddp at both ends";
 
 pub(super) fn out_of_step() -> Failure {
-    Failure::peer("the other end is out of step").remedy(SAME_VERSION)
+    Failure::peer("the other end is out of step: it sent what the protocol has not at this point").remedy(
+        concat!(
+            "run the same version of rddp at both ends (rddp --version; rddp ",
+            env!("CARGO_PKG_VERSION"),
+            " says this); if it is the same, the program at the other end is at fault"
+        ),
+    )
 }
 
 #[cfg(test)]

@@ -229,11 +229,29 @@ pub(super) fn replaced_text(replaced: bool) -> &'static str {
     if replaced { ", replaced the file that was there" } else { "" }
 }
 
-/// Adds to the failure of a transfer that the same command resumes it, where that is so.
+/// Adds to the failure of a transfer that the same command resumes it, where that is so. A remedy
+/// that it has stays: of a peer that is not there, or is out of step, the same command ends alike.
 pub(super) fn resumable(failure: Failure) -> Failure {
-    let remedy = "repeat the command: it goes on where it ended";
     match failure.kind() {
-        FailureKind::Interrupted | FailureKind::Peer => failure.remedy(remedy),
+        FailureKind::Interrupted | FailureKind::Peer if failure.how().is_none() => {
+            failure.remedy("repeat the command: it goes on where it ended")
+        }
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_failure_without_a_remedy_is_one_to_repeat() {
+        let how = |failure| resumable(failure).how().map(str::to_owned);
+        assert!(how(Failure::peer("lost")).unwrap().contains("repeat"));
+        assert!(how(Failure::interrupted()).unwrap().contains("repeat"));
+        assert_eq!(how(Failure::peer("nobody").remedy("start it")).unwrap(), "start it");
+        assert_eq!(how(Failure::failed("disk")), None);
+        let out_of_step = how(crate::protocol::out_of_step()).unwrap();
+        assert!(out_of_step.contains("same version") && !out_of_step.contains("repeat"), "{out_of_step}");
     }
 }

@@ -314,3 +314,16 @@ fn octets_that_are_no_records_end_the_connection_only() {
     fs::write(site.here("file"), "octets").unwrap();
     site.put("file", "").ok();
 }
+
+/// What is to be done is no repetition, where that would end alike.
+#[test]
+fn a_server_that_is_not_there_is_to_be_started() {
+    let site = Site::new(&[]);
+    let [source, new] = ["", "new"].map(|name| site.here(name).display().to_string());
+    for args in [["put", "-r", &source, ""], ["get", "-r", "", &new]] {
+        let remote = format!("{}/tree", crate::program::free_port());
+        let args = args.map(|arg| if arg.is_empty() { &remote } else { arg });
+        let ended = run(&args).failed(3, &["nothing listens", "try: start rddp serve there"]);
+        assert!(!ended.stderr.contains("repeat"), "{ended:?}");
+    }
+}
