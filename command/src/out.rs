@@ -84,6 +84,16 @@ pub fn client_failed(peer: &str, failure: &Failure) {
     }
 }
 
+/// Prints a line of a server's output: the client `peer` has left before the end, which is no
+/// fault of either.
+pub fn client_left(peer: &str, left: &Failure) {
+    if style().json {
+        json_event(&ClientLeft { peer, left: &left.to_string() });
+    } else {
+        event(format_args!("{peer}: {left}"));
+    }
+}
+
 /// Prints a line of a server's to standard error: what is wrong, while it goes on.
 pub fn server_warns(text: fmt::Arguments<'_>) {
     if style().json {
@@ -127,6 +137,12 @@ struct Timed<'a, T> {
 struct ClientFailed<'a> {
     peer: &'a str,
     error: &'a Failure,
+}
+
+#[derive(Serialize)]
+struct ClientLeft<'a> {
+    peer: &'a str,
+    left: &'a str,
 }
 
 #[derive(Serialize)]

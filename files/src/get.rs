@@ -60,8 +60,10 @@ async fn one(options: &Options, remote: &str, local: &Path, hub: &Rc<Hub>) -> Re
     let mut server = remote.connect(options.asks(token.as_ref()), hub)?;
     let is_resumable = sink.is_resumable();
     let talk = &mut server.talk;
-    let get = Get { talk, options, sink, begun, check, arrived: Default::default() };
-    let finished = get.all(path.clone()).await;
+    let arrived = Default::default();
+    let get = Get { talk, options, sink, begun, check, arrived, path: &path };
+    let finished = get.all().await;
+    let finished = server.talk.leaving(finished).await;
     let finished = if is_resumable { finished.map_err(resumable) } else { finished }?;
     server.talk.close().await;
     let about = About { file: path, peer: server.addr, check };

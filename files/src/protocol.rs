@@ -10,7 +10,8 @@
 //! | `End` with the checksum | `End` with the checksum |
 //! | `Same`, when the file has its name | `Same`, when the file has its name |
 //!
-//! Either end may send `Busy` while it reads a long file, and the server `Refused` at any time.
+//! Either end may send `Busy` while it reads a long file, and at any time the server `Refused`, and
+//! the client `Leave`.
 //! Where there is a token, a request (`Put`, `Get`) is wrapped in `Signed`. Fields of a message
 //! that the receiver does not know are ignored.
 //!
@@ -50,10 +51,10 @@ pub(super) const SHORT: usize = 16 * 1024;
 /// Extents of a file that one message names.
 pub(super) const EXTENTS: usize = 128;
 
-/// Octets of the longest path.
 /// Octets of the largest file: Linux has no offsets beyond.
 pub(super) const LARGEST: u64 = i64::MAX as u64;
 
+/// Octets of the longest path.
 pub(super) const MAX_PATH: usize = 1024;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -126,6 +127,8 @@ pub(super) enum ToServer {
     /// The answer of a client that receives to offers of files.
     Want(Want),
     Same,
+    /// The client goes before the end, as it wants to.
+    Leave,
     Busy,
 }
 
@@ -353,7 +356,8 @@ impl Message for ToServer {
     }
 
     fn failure(&self) -> Option<Failure> {
-        None
+        let left = || Failure::new(FailureKind::NobodyReads, "the client has left before the end");
+        matches!(self, ToServer::Leave).then(left)
     }
 }
 
@@ -436,6 +440,7 @@ fn bounded(text: &str) -> String {
 /// The remedy where the other end speaks another version of the protocol.
 pub(super) const SAME_VERSION: &str = "run the same version of rddp at both ends";
 
+/// The failure of a peer that says what does not come at this point.
 pub(super) fn out_of_step() -> Failure {
     Failure::peer("the other end is out of step: it sent what the protocol has not at this point").remedy(
         concat!(

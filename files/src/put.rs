@@ -59,6 +59,7 @@ async fn one(options: &Options, local: &Path, remote: &str, hub: &Rc<Hub>) -> Re
     };
     let put = Put { talk: &mut server.talk, options, local, input, check };
     let finished = put.all(path.clone()).await;
+    let finished = server.talk.leaving(finished).await;
     let finished = if is_stdin { finished } else { finished.map_err(resumable) }?;
     server.talk.close().await;
     let about = About { file: path, peer: server.addr, check };

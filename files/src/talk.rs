@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rddp_command::endpoint::{CLOSE, Endpoint, ended, silent};
-use rddp_command::failure::Failure;
+use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::places::{Meter, SLOW};
 use rddp_command::signals::CHECK_INTERVAL;
 use rddp_rnic::{Access, Completed, Completion, MemoryRegion, QpState, RecvWr, Rnic, SendWr, Status};
@@ -27,6 +27,9 @@ const RECEIVES: usize = 32;
 
 /// Interval at which a busy end sends `Busy`.
 const BUSY_EVERY: Duration = Duration::from_secs(1);
+
+/// Time limit for a server to let a client go that leaves before the end.
+const LEAVE: Duration = Duration::from_secs(1);
 
 /// Interval at which an end that closes looks whether the other has closed, too.
 const CLOSE_LOOK: Duration = Duration::from_millis(5);
@@ -296,6 +299,19 @@ impl Talk {
             Completed::Read => Ok(Some(Next::Read(completion.wr_id))),
             _ => Err(out_of_step()),
         }
+    }
+
+    /// Tells the server that this client goes before the end, if `ended` says that it does so by
+    /// itself, and has the server disconnect first.
+    pub(super) async fn leaving<T>(&mut self, ended: Result<T, Failure>) -> Result<T, Failure> {
+        use FailureKind::{Failed, Interrupted, NobodyReads};
+        if let Err(failure) = &ended
+            && matches!(failure.kind(), Failed | Interrupted | NobodyReads)
+            && self.say(&ToServer::Leave).is_ok()
+        {
+            self.await_end(LEAVE).await;
+        }
+        ended
     }
 
     /// Waits until the peer has disconnected, for at most so long. Its messages are ignored; no

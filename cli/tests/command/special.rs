@@ -14,7 +14,7 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::mkfifo;
 use rddp_test_support::random_octets;
 
-use crate::program::{Ended, command, nobody, run, wait};
+use crate::program::{Ended, command, interrupt, nobody, run, until, wait};
 use crate::site::Site;
 
 fn fifo(path: &Path) {
@@ -136,6 +136,35 @@ fn a_get_whose_output_nobody_reads_ends_as_by_sigpipe() {
     assert_eq!(wait(&mut get), 141);
     assert_eq!(std::io::read_to_string(get.stderr.take().unwrap()).unwrap(), "");
     assert_eq!(names(&site.here("")), 0);
+}
+
+/// A client that has had enough says so before it goes: its server has one quiet line about it.
+#[test]
+fn a_client_that_leaves_is_no_failure_of_the_servers() {
+    let mut site = Site::new(&[]);
+    fs::write(site.served("file"), random_octets(1, 8 << 20)).unwrap();
+    fs::create_dir(site.served("tree")).unwrap();
+    fs::write(site.served("tree/file"), random_octets(1, 8 << 20)).unwrap();
+    let (file, tree) = (site.remote("file"), site.remote("tree"));
+    let here = site.here("tree");
+    let mut get = command(&["get", &file, "-"]);
+    let mut get = get.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    get.stdout.take().unwrap().read_exact(&mut [0; 1000]).unwrap();
+    assert_eq!(wait(&mut get), 141);
+    let args = ["get", "-r", &tree, here.to_str().unwrap(), "--limit", "1M"];
+    let mut get = command(&args).stderr(Stdio::null()).spawn().unwrap();
+    until("part of it is here", || here.exists() && names(&here) > 0);
+    assert_eq!(interrupt(&mut get), 130);
+    let mut server = site.server.take().unwrap();
+    for _ in 0..2 {
+        let line = server.line();
+        assert!(line.contains("\"left\":\"the client has left before the end\""), "{line}");
+    }
+    // Nothing was complained of before this.
+    fs::write(site.here("bad"), "octets").unwrap();
+    run(&["put", site.here("bad").to_str().unwrap(), &format!("{}/none/x", server.host())]).failed(5, &[]);
+    let complaint = server.complaint();
+    assert!(complaint.contains("none/x"), "{complaint}");
 }
 
 /// Octets that were written cannot be taken back, so the transfer cannot be resumed either.

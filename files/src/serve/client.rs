@@ -90,7 +90,9 @@ impl<'a> Client<'a> {
         match served {
             Ok(served) => served.print(self.server.json),
             Err(failure) => {
-                self.refuse(&failure).await;
+                if failure.kind() != FailureKind::NobodyReads {
+                    self.refuse(&failure).await;
+                }
                 return Err(failure);
             }
         }
@@ -176,11 +178,11 @@ impl<'a> Client<'a> {
     async fn put(&mut self, file: Putting, slots: &mut Memory) -> Result<Served, Failure> {
         let Putting { path, size, mode, clobber, terms } = file;
         self.writable(&path)?;
-        let Terms { check, modified, unknown_size: is_unknown, .. } = terms;
-        let hub = self.talk.hub.clone();
         if size > LARGEST {
             return Err(out_of_step());
         }
+        let Terms { check, modified, unknown_size: is_unknown, .. } = terms;
+        let hub = self.talk.hub.clone();
         let spot = self.server.root.spot(&path).map_err(refused)?;
         let mut partial = Partial::open(spot, clobber, check, &hub).await.map_err(refused)?;
         if !terms.again && partial.is_there(Last { size, mode, modified }) {

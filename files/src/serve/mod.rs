@@ -207,6 +207,7 @@ impl Server {
             Err(failure) if failure.kind() == FailureKind::TurnedAway => {
                 self.warnings.turned_away(&failure.in_one_line());
             }
+            Err(failure) if failure.kind() == FailureKind::NobodyReads => out::client_left(&peer, &failure),
             Err(failure) if failure.kind() != FailureKind::Interrupted => out::client_failed(&peer, &failure),
             _ => {}
         }

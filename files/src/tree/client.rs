@@ -205,8 +205,19 @@ impl<'a> Command<'a> {
         self.options.limit.map(|limit| (limit / u64::from(self.options.parallel)).max(1))
     }
 
-    async fn put(&self, locals: &[PathBuf], hub: &Rc<Hub>, part: Part) -> Result<Moved, Failure> {
+        let put = self.put_over(&mut server, locals, part, (wishes, terms)).await;
+        server.talk.leaving(put).await
+    }
+
+    async fn put_over(
+        &self,
+        server: &mut Server,
+        locals: &[PathBuf],
+        part: Part,
+        (wishes, terms): (Wishes, Terms),
+    ) -> Result<Moved, Failure> {
         let (options, path) = (self.options, self.remote.path.to_owned());
+    async fn put(&self, locals: &[PathBuf], hub: &Rc<Hub>, part: Part) -> Result<Moved, Failure> {
         let (mut server, wishes, terms) = self.connect(hub, part)?;
         let talk = &mut server.talk;
         let no_clobber = options.no_clobber;
@@ -233,7 +244,7 @@ impl<'a> Command<'a> {
         let (left, left_out, counts) = departure.finish().await.map_err(failed)?;
         let ToClient::Same = talk.hear(options.timeout).await? else { return Err(out_of_step()) };
         talk.close().await;
-        Ok(Moved::new(&server, terms.check, counts, (left, left_out)))
+        Ok(Moved::new(server, terms.check, counts, (left, left_out)))
     }
 
     async fn get(
@@ -243,15 +254,26 @@ impl<'a> Command<'a> {
         hub: &Rc<Hub>,
         part: Part,
     ) -> Result<Moved, Failure> {
-        let options = self.options;
         let (is_new, is_missing) = (place == Place::New, place == Place::Missing);
+        let got = self.get_over(&mut server, paths, top, (wishes, terms)).await;
+        server.talk.leaving(got).await
+    }
+
+    async fn get_over(
+        &self,
+        server: &mut Server,
+        paths: &[String],
+        top: Top,
+        (wishes, terms): (Wishes, Terms),
+    ) -> Result<Moved, Failure> {
+        let options = self.options;
         let dir = if is_missing { above(local) } else { local };
         let top = Top { dir: directory(dir).map_err(failed)?, is_new, is_missing };
         let (mut server, wishes, terms) = self.connect(hub, part)?;
         let named = Named::Here { skip_special: options.skip_special };
         let clobber = Clobber::unless(options.no_clobber);
         let asked = (wishes.clone(), self.excluded.clone());
-        let mut arrival = Arrival::new(top, clobber, terms, asked, named, hub).map_err(failed)?;
+        let mut arrival = Arrival::new(top, clobber, terms, asked, named, &server.talk.hub).map_err(failed)?;
         arrival.left_out = LeftOut::new(options.skip_special);
         arrival.asked = Asked::of(paths, self.recursive);
         let (paths, recursive) = (paths.to_owned(), self.recursive);
@@ -282,7 +304,7 @@ impl<'a> Command<'a> {
         talk.close().await;
         let mut left_out = std::mem::take(&mut arrival.left_out);
         left_out.add_unnamed(left.skipped);
-        Ok(Moved::new(&server, terms.check, arrival.counts, (left, left_out)))
+        Ok(Moved::new(server, terms.check, arrival.counts, (left, left_out)))
     }
 }
 
