@@ -63,6 +63,9 @@ pub(super) enum FileError {
     NoSize(String),
     #[error("{0}: it changed while it was being read")]
     Changed(String),
+    /// A file at the server, which could not say which of the two it is.
+    #[error("{0}: it changed while it was being read, or its disk failed at the server")]
+    ChangedThere(String),
     /// This process, or its host, can open no more files at the moment.
     #[error("{name}: {source}")]
     NoDescriptor { name: String, source: io::Error },
@@ -84,6 +87,8 @@ impl FileError {
             }
             FileError::Full(_) => failure(&self).remedy("make room, and repeat the command"),
             FileError::Changed(_) => failure(&self).remedy("repeat the command when nobody writes it"),
+            FileError::ChangedThere(_) => failure(&self)
+                .remedy("repeat the command when nobody writes it there; the server's log says more"),
             FileError::InTheWay { part, .. } => failure(&self).remedy(format!("remove or rename {part}")),
             FileError::Busy(_) => failure(&self).remedy("wait until it has ended"),
             FileError::Directory(_) => failure(&self).remedy("--recursive for directories"),

@@ -115,11 +115,14 @@ struct Get<'a> {
     check: Check,
     /// The contents of each slot, present or to come by the Read that is under way.
     arrived: [Option<Chunk>; SLOTS],
+    /// The path at the server.
+    path: &'a str,
 }
 
 impl Get<'_> {
-    async fn all(mut self, path: String) -> Result<Finished, Failure> {
+    async fn all(mut self) -> Result<Finished, Failure> {
         let (have, sha256) = std::mem::take(&mut self.begun);
+        let path = self.path.to_owned();
         let terms = Terms { check: self.check, ..Terms::default() };
         self.talk.ask(&ToServer::Get { path, have, sha256, terms })?;
         let answer = self.talk.hear(self.options.timeout).await?;
@@ -151,7 +154,8 @@ impl Get<'_> {
                     true => Extents::unknown(from, size),
                     false => Extents::whole(from, size),
                 };
-                (self.read_range(extents, window, &progress).await?, ToServer::Same)
+                let read = self.read_range(extents, window, &progress).await;
+                (read.map_err(|failure| self.cut_short(failure))?, ToServer::Same)
             }
             (None, Some(window)) => (self.receive(size, window, &progress).await?, ToServer::Same),
             _ => return Err(out_of_step()),
@@ -239,8 +243,7 @@ impl Get<'_> {
                 self.talk.say(&ToServer::Where { from })?;
                 has_asked = true;
             }
-            let next = self.talk.next::<ToClient>(self.options.timeout).await;
-            let slot = match next.map_err(|failure| self.cut_short(failure))? {
+            let slot = match self.talk.next::<ToClient>(self.options.timeout).await? {
                 Next::Read(slot) => usize::try_from(slot).unwrap_or(SLOTS),
                 Next::Message(ToClient::Extents { list, to }) if has_asked => {
                     extents.add(list, to)?;
@@ -269,14 +272,17 @@ impl Get<'_> {
         }
     }
 
-    /// Returns the failure of a Read beyond the end that the file has now: the server's device
-    /// ends the connection, before the server itself can say why. Any other end names the file.
+    /// Returns the failure of a Read beyond the end that the file has now, or of octets that its
+    /// disk does not give: the server's device ends the connection, before the server itself can
+    /// say why. Any other end names the file.
     fn cut_short(&self, failure: Failure) -> Failure {
         match self.talk.end.qp.terminate_received() {
-            Some(terminate) if terminate.code == TerminateCode::BOUNDS => {
-                FileError::Changed(self.sink.name()).failure(FailureKind::Changed)
+            Some(terminate)
+                if terminate.code == TerminateCode::BOUNDS && failure.kind() == FailureKind::Peer =>
+            {
+                FileError::ChangedThere(self.path.to_owned()).failure(FailureKind::Changed)
             }
-            _ => failure.of(&self.sink.name()),
+            _ => failure.of(self.path),
         }
     }
 

@@ -495,6 +495,19 @@ fn a_client_that_lies_about_a_range_is_refused_alone() {
         peer.qp.post_send(&SendWr::read(1, sink.whole(), remote)).unwrap();
         peer.is_ended();
     }
+    // A Read once the client has said that it has all, and in another connection.
+    let (peer, window) = begun();
+    let (stale, _) = begun();
+    peer.say_json(&json!("Done"));
+    assert_eq!(peer.hear().unwrap(), json!({"End": {"sha256": ""}}));
+    for peer in [&peer, &stale] {
+        let sink = peer.pd.allocate(1, Access::LOCAL_WRITE).unwrap();
+        let stag = Stag(u32::try_from(window["stag"].as_u64().unwrap()).unwrap());
+        let remote = Remote { stag, to: window["to"].as_u64().unwrap() };
+        peer.qp.post_send(&SendWr::read(1, sink.whole(), remote)).unwrap();
+        peer.is_ended();
+        assert!(peer.qp.terminate_received().is_some());
+    }
     // The others have the file still.
     other.say_json(&json!("Done"));
     assert_eq!(other.hear().unwrap(), json!({"End": {"sha256": ""}}));

@@ -59,8 +59,10 @@ impl Client<'_> {
             Err(failure) if failure.kind() == FailureKind::Peer && !source.is_as_it_was() => {
                 return Err(refused(FileError::Changed(path)));
             }
-            given => given?,
+            given => given.map_err(|failure| failure.of(&path))?,
         };
+        // Whoever Reads it later is told that it is gone.
+        *slots = None;
         if given == Given::Unwanted {
             return Ok(Served { unchanged: Some(1), ..self.served("get", path, size, 0, String::new()) });
         }
