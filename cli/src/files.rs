@@ -26,10 +26,13 @@ To resume a transfer that was interrupted, repeat the command. The file gets its
 complete; until then it is called NAME.rddp.part. Files that are there already, with the same size and time, are not
 sent again (-I sends them). A file that changes meanwhile is refused. A file that exists is replaced, and the result
 says so, unless --no-clobber is given; for a symbolic link, this is the file that it leads to within the directory.
-Only regular files are sent, and of these none that have octets but no size, such as those of /proc. The file gets the
-permissions, whatever the umask, and the time of the last change that it has here, and its holes stay holes. Of
-directories permissions are kept, with the set-group-ID bit. With --no-clobber, files of a tree that
-are there stay, and the rest goes on.";
+Of files none is sent that has octets but no size, such as those of /proc. The file gets the permissions, whatever the
+umask, and the time of the last change that it has here, and its holes stay holes. Of directories permissions, with the
+set-group-ID bit, and times are kept. With --no-clobber, files of a tree that are there stay, and the rest goes on.
+
+With --recursive, symbolic links are sent as links, also those that are named, unless they end with a slash; without it,
+the file to which a link leads is sent. Links that may lead out of the tree are left out and named (--links all sends
+them, --links none none), and so are pipes, sockets and devices.";
 
 const GET_EXAMPLES: &str = "\
 Examples:
@@ -47,8 +50,12 @@ it is called NAME.rddp.part. Files that are here already, with the same size and
 them). A file that changes meanwhile is refused. A file that exists is replaced, and the result says so, unless
 --no-clobber is given. A pipe or a device is written to, never replaced; for a symbolic link, the file that it leads
 to is replaced. The file gets the permissions, whatever the umask, and the time of the last change that it has there,
-and its holes stay holes. Of directories permissions are kept, with the set-group-ID bit. With --no-clobber, files of a
-tree that are here stay, and the rest goes on.";
+and its holes stay holes. Of directories permissions, with the set-group-ID bit, and times are kept. With --no-clobber,
+files of a tree that are here stay, and the rest goes on.
+
+With --recursive, symbolic links are fetched as links, also those that are named, unless they end with a slash; without
+it, the file to which a link leads is fetched. Links that may lead out of the tree are left out and named (--links all
+fetches them, --links none none), and so are pipes, sockets and devices.";
 
 const TOKEN_HELP: &str =
     "Prove, without sending it, to have the token in this file [default: that of RDDP_TOKEN_FILE]";

@@ -19,7 +19,7 @@ Exit codes:
   3    the peer is not there, does not speak iWARP, has gone, or broke the protocol
   4    data differ from what they should be
   5    the peer's program refused
-  6    done, but for special files or paths that are too long, which were left out
+  6    done, but something was left out: special files, symbolic links that may lead out, paths that are too long
   130  interrupted
   141  nobody reads the output any more";
 

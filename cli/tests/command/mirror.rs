@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde_json::json;
 
-use crate::program::{Ended, run};
+use crate::program::{Ended, command, run};
 use crate::site::Site;
 use crate::tree::{END, file_record, get_from};
 use crate::unread::without_overrides;
@@ -129,6 +129,67 @@ fn contents_of_a_directory_go_under_another_name_with_their_times() {
             moved(&site, op, "", &["-P", connections]).ok();
             assert_eq!(names(&there), ["source", "sub"]);
         }
+    }
+}
+
+#[test]
+fn dots_behind_a_directory_are_its_contents() {
+    let site = Site::new(&[]);
+    for (op, source, there) in ways(&site) {
+        write(&source.join("sub/file"));
+        for dots in ["/.", "/./", "/sub/.."] {
+            let ended = moved(&site, op, dots, &[]);
+            if op == "get" && dots.ends_with("..") {
+                ended.failed(5, &["outside the served directory"]);
+                continue;
+            }
+            ended.ok();
+            assert_eq!((names(&there), names(&there.join("sub"))), (vec!["sub".into()], vec!["file".into()]));
+            fs::remove_dir_all(&there).unwrap();
+        }
+        moved(&site, op, "/.", &["-P", "3", "--delete"]).ok();
+        assert_eq!(names(&there), ["sub"]);
+    }
+    // What is here, and into a directory that is named in this way.
+    let here = |names: &[&str]| command(names).current_dir(site.here("source")).output().unwrap();
+    Ended::from(here(&["put", "-r", ".", &site.remote("new/.")])).ok();
+    assert_eq!(names(&site.served("new")), ["sub"]);
+    Ended::from(here(&["put", "sub/file", &site.remote("new/.")])).ok();
+    assert_eq!(names(&site.served("new")), ["file", "sub"]);
+    let twice = here(&["put", "-r", ".", "sub/.", &site.remote("new")]);
+    Ended::from(twice).failed(2, &["contents of two directories"]);
+}
+
+/// As rsync has it in a tree, and scp for files.
+#[test]
+fn a_link_that_is_named_is_a_link_of_a_tree_and_a_file_without_one() {
+    let site = Site::new(&[]);
+    for (op, source, there) in ways(&site) {
+        let link = source.parent().unwrap().join("link");
+        write(&source.join("file"));
+        let one = |target: &str, slash: &str, more: &[&str]| {
+            let _ = fs::remove_file(&link);
+            symlink(target, &link).unwrap();
+            let here = |name: &str| site.here(name).display().to_string();
+            let from_to = match op {
+                "put" => [format!("{}{slash}", here("link")), site.remote("there")],
+                _ => [format!("{}{slash}", site.remote("link")), here("there")],
+            };
+            run(&[&[op, &from_to[0], &from_to[1]], more].concat())
+        };
+        one("source/file", "", &[]).ok();
+        assert!(fs::symlink_metadata(&there).unwrap().is_file());
+        fs::remove_file(&there).unwrap();
+        for target in ["source/file", "source", "none"] {
+            let ended = one(target, "", &["-r", "--delete", "--json"]).ok().json();
+            assert_eq!((&ended["links"], &ended["files"]), (&1.into(), &0.into()), "{ended}");
+            assert_eq!(fs::read_link(there.join("link")).unwrap(), Path::new(target));
+        }
+        assert_eq!(names(&there), ["link"]);
+        one("../x", "", &["-r"]).failed(6, &["link: left out: symbolic link that leads out"]);
+        one("source", "", &["-r", "--links", "none"]).ok();
+        one("source", "/", &["-r"]).ok();
+        assert_eq!(names(&there), ["file", "link"]);
     }
 }
 

@@ -109,8 +109,12 @@ fn links_that_lead_out_are_neither_followed_nor_sent() {
     let got = get(&site, "sub", "").failed(6, &[]).json();
     assert_eq!((&got["files"], &got["skipped"]), (&0.into(), &3.into()), "{got}");
     assert_eq!(fs::read_dir(site.here("sub")).unwrap().count(), 0);
-    for path in ["../secret", "/etc", "sub/up", "sub/up/secret", "sub/link"] {
+    for path in ["../secret", "/etc", "sub/up/", "sub/up/secret"] {
         get(&site, path, "").failed(5, &["outside the served directory"]);
+    }
+    for path in ["sub/up", "sub/link"] {
+        get(&site, path, "").failed(6, &["symbolic link that leads out"]);
+        site.get(path, "got").failed(5, &["outside the served directory"]);
     }
 }
 

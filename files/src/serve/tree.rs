@@ -14,7 +14,8 @@ use crate::files::{FileError, Root, inside, refused};
 use crate::partial::Clobber;
 use crate::protocol::{MAX_PATH, SLOT, Terms, ToClient, ToServer, Window, out_of_step};
 use crate::talk::Talk;
-use crate::tree::{Arrival, Counts, Departure, Depth, Excluded, GivePipe, Named, Taken, Top, name_of};
+use crate::tree::{Arrival, Counts, Departure, Depth, Excluded, GivePipe, Named, Taken, Top};
+use crate::tree::{name_of, place_of};
 use crate::wishes::{Links, Wishes};
 
 /// Octets of all names in one request.
@@ -34,7 +35,7 @@ impl Client<'_> {
             return Err(Failure::refused("this server takes no symbolic links that lead out")
                 .remedy("start it with --links all, or leave --links all out"));
         }
-        let place = path.trim_end_matches('/');
+        let place = place_of(&path);
         let top = if wishes.dry_run { found } else { made }(&self.server.root, place).map_err(refused)?;
         let excluded = Excluded::new(&wishes.exclude).map_err(|_| out_of_step())?;
         let hub = &self.talk.hub;
@@ -129,10 +130,9 @@ fn closes(depth: Depth, wishes: &Wishes, terms: Terms) -> bool {
 }
 
 /// Returns the name by which a path goes to the client, and its place in the served directory. The
-/// contents of a directory, whose path ends with a slash, go without its name.
+/// contents of a directory, whose path ends with a slash or a dot, go without its name.
 fn name_and_place(path: &str) -> Result<(&str, &str), FileError> {
-    let place = path.trim_end_matches('/');
-    let place = if place.is_empty() { "." } else { place };
+    let place = place_of(path);
     inside(place)?;
     Ok((name_of(path), place))
 }
@@ -141,11 +141,10 @@ const DIRECTORY: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_
 
 /// Finds the directory into which files would go. The one above it exists.
 fn found(root: &Root, path: &str) -> Result<Top, FileError> {
-    let place = if path.is_empty() { "." } else { path };
-    inside(place)?;
-    match root.beneath(place, DIRECTORY) {
+    inside(path)?;
+    match root.beneath(path, DIRECTORY) {
         Ok(dir) => Ok(Top { dir, is_new: false, is_missing: false }),
-        Err(Errno::ENOENT) => Ok(Top { dir: root.spot(place)?.dir, is_new: false, is_missing: true }),
+        Err(Errno::ENOENT) => Ok(Top { dir: root.spot(path)?.dir, is_new: false, is_missing: true }),
         Err(error) => Err(FileError::new(path, error)),
     }
 }
@@ -153,16 +152,15 @@ fn found(root: &Root, path: &str) -> Result<Top, FileError> {
 /// Opens the directory into which files go, and makes it if need be.
 fn made(root: &Root, path: &str) -> Result<Top, FileError> {
     let mut is_new = false;
-    let place = if path.is_empty() { "." } else { path };
-    inside(place)?;
-    let opened = match root.beneath(place, DIRECTORY) {
+    inside(path)?;
+    let opened = match root.beneath(path, DIRECTORY) {
         Err(Errno::ENOENT) => {
-            let spot = root.spot(place)?;
+            let spot = root.spot(path)?;
             match mkdirat(&spot.dir, &*spot.name, Mode::from_bits_truncate(0o777)) {
                 Err(error) if error != Errno::EEXIST => Err(error),
                 made => {
                     is_new = made.is_ok();
-                    root.beneath(place, DIRECTORY)
+                    root.beneath(path, DIRECTORY)
                 }
             }
         }

@@ -22,13 +22,21 @@ pub(crate) enum Asked {
 }
 
 /// Returns the name by which a path comes. The contents of a directory, whose path ends with a
-/// slash, and those of the served directory itself come without one.
+/// slash or a dot, and those of the served directory itself come without one.
 pub(crate) fn name_of(path: &str) -> &str {
-    match path.trim_end_matches('/').rsplit('/').next() {
-        None | Some(".") => "",
-        Some(_) if path.ends_with('/') => "",
+    match path.rsplit('/').next() {
+        None | Some("." | "..") => "",
         Some(name) => name,
     }
+}
+
+/// Returns the path of a directory without slashes and dots behind it.
+pub(crate) fn place_of(path: &str) -> &str {
+    let mut place = path.trim_end_matches('/');
+    while let Some(above) = place.strip_suffix("/.") {
+        place = above.trim_end_matches('/');
+    }
+    if place.is_empty() { "." } else { place }
 }
 
 impl Asked {

@@ -16,7 +16,7 @@ use rddp_rnic::Rnic;
 use serde::Serialize;
 
 use super::arrival::{Arrival, Taken, Top};
-use super::asked::Asked;
+use super::asked::{self, Asked};
 use super::counts::{Counts, Named};
 use super::departure::{Departure, Depth};
 use super::exclude::Excluded;
@@ -114,8 +114,7 @@ pub(crate) fn put(
             Failure::usage("standard input (-) goes alone").remedy("write ./- for a file of this name")
         );
     }
-    let names = locals.iter().map(|local| name_of(local)).collect::<Result<Vec<_>, _>>()?;
-    differ(&names)?;
+    differ(&locals.iter().map(|local| name_of(local)).collect::<Vec<_>>())?;
     let command = Command::new(RemoteFile::parse(remote)?, recursive, options)?;
     command.carry_out(async |hub, part| command.put(locals, hub, part).await)
 }
@@ -130,8 +129,7 @@ pub(crate) fn get(
         return Err(Failure::usage("only one file can go to standard output"));
     }
     let (remote, paths) = names(remotes)?;
-    let last = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
-    differ(&paths.iter().map(last).collect::<Vec<_>>())?;
+    differ(&paths.iter().map(|path| asked::name_of(path)).collect::<Vec<_>>())?;
     let command = Command::new(remote, recursive, options)?;
     let place = if options.dry_run { missing(local) } else { made(local) }.map_err(failed)?;
     let got = command.carry_out(async |hub, part| command.get(&paths, (local, place), hub, part).await);
@@ -205,6 +203,8 @@ impl<'a> Command<'a> {
         self.options.limit.map(|limit| (limit / u64::from(self.options.parallel)).max(1))
     }
 
+    async fn put(&self, locals: &[PathBuf], hub: &Rc<Hub>, part: Part) -> Result<Moved, Failure> {
+        let (mut server, wishes, terms) = self.connect(hub, part)?;
         let put = self.put_over(&mut server, locals, part, (wishes, terms)).await;
         server.talk.leaving(put).await
     }
@@ -217,8 +217,6 @@ impl<'a> Command<'a> {
         (wishes, terms): (Wishes, Terms),
     ) -> Result<Moved, Failure> {
         let (options, path) = (self.options, self.remote.path.to_owned());
-    async fn put(&self, locals: &[PathBuf], hub: &Rc<Hub>, part: Part) -> Result<Moved, Failure> {
-        let (mut server, wishes, terms) = self.connect(hub, part)?;
         let talk = &mut server.talk;
         let no_clobber = options.no_clobber;
         talk.ask(&ToServer::PutTree { path, no_clobber, wishes: wishes.clone(), terms })?;
@@ -230,15 +228,14 @@ impl<'a> Command<'a> {
         if !matches!(part, Part::Closing { .. }) {
             for local in locals {
                 let shown = local.display().to_string();
-                let name = name_of(local)?;
                 let open = |flags| open(local, flags, Mode::empty());
-                departure.add(&name, &shown, open).await.map_err(failed)?;
+                departure.add(name_of(local), &shown, open).await.map_err(failed)?;
             }
         }
         if self.recursive && !matches!(part, Part::Share(_)) {
             for local in locals {
                 let open = |flags| open(local, flags, Mode::empty());
-                departure.close(&name_of(local)?, open).await.map_err(failed)?;
+                departure.close(name_of(local), open).await.map_err(failed)?;
             }
         }
         let (left, left_out, counts) = departure.finish().await.map_err(failed)?;
@@ -255,6 +252,9 @@ impl<'a> Command<'a> {
         part: Part,
     ) -> Result<Moved, Failure> {
         let (is_new, is_missing) = (place == Place::New, place == Place::Missing);
+        let dir = if is_missing { above(local) } else { local };
+        let top = Top { dir: directory(dir).map_err(failed)?, is_new, is_missing };
+        let (mut server, wishes, terms) = self.connect(hub, part)?;
         let got = self.get_over(&mut server, paths, top, (wishes, terms)).await;
         server.talk.leaving(got).await
     }
@@ -267,9 +267,6 @@ impl<'a> Command<'a> {
         (wishes, terms): (Wishes, Terms),
     ) -> Result<Moved, Failure> {
         let options = self.options;
-        let dir = if is_missing { above(local) } else { local };
-        let top = Top { dir: directory(dir).map_err(failed)?, is_new, is_missing };
-        let (mut server, wishes, terms) = self.connect(hub, part)?;
         let named = Named::Here { skip_special: options.skip_special };
         let clobber = Clobber::unless(options.no_clobber);
         let asked = (wishes.clone(), self.excluded.clone());
@@ -352,18 +349,12 @@ async fn window(talk: &mut Talk, options: &Options) -> Result<Window, Failure> {
 }
 
 /// Returns the name under which a file or directory goes to the other end: none for the contents
-/// of a directory, which ends with a slash.
-fn name_of(local: &Path) -> Result<Vec<u8>, Failure> {
-    if local.as_os_str().as_bytes().ends_with(b"/") {
-        return Ok(Vec::new());
+/// of a directory, which ends with a slash or dots.
+fn name_of(local: &Path) -> &[u8] {
+    match local.as_os_str().as_bytes().rsplit(|octet| *octet == b'/').next() {
+        None | Some(b"." | b"..") => b"",
+        Some(name) => name,
     }
-    if let Some(name) = local.file_name() {
-        return Ok(name.as_bytes().to_vec());
-    }
-    // "." and "..": what they are called where they are.
-    let whole =
-        local.canonicalize().map_err(|error| failed(FileError::new(&local.display().to_string(), error)))?;
-    Ok(whole.file_name().map_or_else(Vec::new, |name| name.as_bytes().to_vec()))
 }
 
 /// Fails if two names are the same: one of the two would replace the other.

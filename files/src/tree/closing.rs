@@ -41,7 +41,7 @@ impl<P: Pipe> Departure<P> {
         if self.is_excluded(name, true) {
             return Ok(());
         }
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | self.follows(name);
         let Ok(top) = open(flags) else { return Ok(()) };
         let top = Rc::new(top);
         let (mut ahead, mut closed) = (vec![Vec::new()], 0);

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::rc::Rc;
@@ -122,10 +122,13 @@ impl<P: Pipe> Departure<P> {
         open: impl Fn(OFlag) -> nix::Result<OwnedFd>,
     ) -> Result<(), FileError> {
         let wrong = |error: std::io::Error| FileError::new(shown, error);
-        let there = open(OFlag::O_PATH | OFlag::O_CLOEXEC).map_err(|error| wrong(error.into()))?;
-        let there = File::from(there).metadata().map_err(wrong)?;
+        let file = File::from(open(OFlag::O_PATH | self.follows(name)).map_err(|error| wrong(error.into()))?);
+        let there = file.metadata().map_err(wrong)?;
         if self.is_excluded(name, there.is_dir()) {
             return Ok(());
+        }
+        if there.is_symlink() {
+            return self.link(name, (file.as_fd(), OsStr::new("")), 0, attributes(&there)).await;
         }
         if there.is_dir() {
             if !self.depth.recursive && !self.depth.names_only {
@@ -154,6 +157,14 @@ impl<P: Pipe> Departure<P> {
         self.file(name, (attributes(&there), there.size()), Location::Open(file)).await?;
         // So few files are kept open.
         if self.offered.len() >= MOST_OPEN { self.settle().await } else { Ok(()) }
+    }
+
+    /// Returns the flags by which what the user has named is opened. As for rsync, a link is sent as
+    /// a link with its tree, unless its contents are named; as for scp, it stands for its file
+    /// where no tree is sent.
+    pub(super) fn follows(&self, name: &[u8]) -> OFlag {
+        let is_link = self.depth.recursive && !self.depth.names_only && !name.is_empty();
+        if is_link { OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC } else { OFlag::O_CLOEXEC }
     }
 
     /// Ends the tree. Returns what was left out, once the other end has taken all.

@@ -46,7 +46,7 @@ mod widened;
 mod would;
 
 pub(super) use self::arrival::{Arrival, Taken, Top};
-pub(super) use self::asked::name_of;
+pub(super) use self::asked::{name_of, place_of};
 pub(super) use self::client::{get, put};
 pub(super) use self::counts::{Counts, Named};
 pub(super) use self::departure::{Departure, Depth};

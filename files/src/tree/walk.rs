@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
@@ -106,7 +106,9 @@ impl<P: Pipe> Departure<P> {
                 continue;
             }
             if kind == SFlag::S_IFLNK {
-                self.link(&name, dir, path, &there).await?;
+                let depth = if path.is_empty() { 0 } else { depth(path) + 1 };
+                let last = OsStr::from_bytes(last);
+                self.link(&name, (dir.as_fd(), last), depth, attributes_of(&there)).await?;
                 continue;
             }
             if !matches!(kind, SFlag::S_IFDIR | SFlag::S_IFREG) {
@@ -129,32 +131,32 @@ impl<P: Pipe> Departure<P> {
 }
 
 impl<P: Pipe> Departure<P> {
-    /// Sends a symbolic link, in the directory `path` below the top, as it is.
-    async fn link(
+    /// Sends a symbolic link as it is, below `depth` directories of the tree: `last` in a directory,
+    /// or, without a name, the link that is open.
+    pub(super) async fn link(
         &mut self,
         name: &[u8],
-        dir: &File,
-        path: &[u8],
-        there: &FileStat,
+        (dir, last): (BorrowedFd<'_>, &OsStr),
+        depth: usize,
+        attributes: Attributes,
     ) -> Result<(), FileError> {
         let links = if self.depth.names_only { Links::All } else { self.wishes.links };
         if links == Links::None {
             return self.leave_out(name, What::Link).await;
         }
         let Some(name) = self.sendable(name).await? else { return Ok(()) };
-        let target = match readlinkat(dir, name.split().1) {
+        let target = match readlinkat(dir, last) {
             Ok(target) => target,
             Err(error) => return self.cannot_walk(name.octets(), error).await,
         };
         let target = target.as_bytes();
-        let depth = if path.is_empty() { 0 } else { depth(path) + 1 };
         if links == Links::Inside && leads_out(depth, target) {
             return self.leave_out(name.octets(), What::LinkOut).await;
         }
         if self.is_for_others(name) {
             return Ok(());
         }
-        self.push(&Record::Link { name, attributes: attributes_of(there), target }).await?;
+        self.push(&Record::Link { name, attributes, target }).await?;
         if self.depth.names_only {
             return Ok(());
         }
