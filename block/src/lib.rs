@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`export`] | what is served, and what may be asked of it |
-//! | [`nbd`] | NBD, the Network Block Device protocol: the server's end |
+//! | [`nbd`] | NBD, the Network Block Device protocol: both ends |
 #![forbid(unsafe_code)]
 
 pub mod export;

@@ -59,6 +59,7 @@ fn all() -> Seeds {
     sdp::messages(&mut seeds);
     captures::captures(&mut seeds);
     block::clients(&mut seeds);
+    block::servers(&mut seeds);
     files::messages(&mut seeds);
     seeds
 }

@@ -5,9 +5,11 @@
 //! | [`handshake`] | what the ends agree on before requests: the server's end |
 //! | [`request`] | requests of a client |
 //! | [`reply`] | replies, simple and structured |
+//! | [`client`] | the client's end of all that |
 //!
 //! Sections are those of `doc/proto.md`, by name.
 
+pub mod client;
 pub mod handshake;
 mod options;
 pub mod reply;
@@ -57,4 +59,14 @@ pub enum ErrorValue {
     /// The server is about to end.
     #[error("the server is about to end (ESHUTDOWN)")]
     Shutdown = 108,
+}
+
+impl ErrorValue {
+    /// Returns the error of this number. One that the protocol does not have is EINVAL.
+    #[must_use]
+    pub fn of(number: u32) -> Self {
+        use ErrorValue::*;
+        let all = [Perm, Io, NoMem, NoSpc, Overflow, NotSup, Shutdown];
+        all.into_iter().find(|error| *error as u32 == number).unwrap_or(Inval)
+    }
 }

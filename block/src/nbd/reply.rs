@@ -3,19 +3,19 @@
 use super::{ALLOCATION_ID, ErrorValue, Terms};
 use crate::export::Extent;
 
-const SIMPLE: u32 = 0x6744_6698;
-const STRUCTURED: u32 = 0x668e_33ef;
+pub(super) const SIMPLE: u32 = 0x6744_6698;
+pub(super) const STRUCTURED: u32 = 0x668e_33ef;
 
 /// The chunk is the last of its reply.
-const DONE: u16 = 1;
+pub(super) const DONE: u16 = 1;
 
-const OFFSET_DATA: u16 = 1;
-const BLOCK_STATUS: u16 = 5;
-const ERROR: u16 = 1 << 15 | 1;
+pub(super) const OFFSET_DATA: u16 = 1;
+pub(super) const BLOCK_STATUS: u16 = 5;
+pub(super) const ERROR: u16 = 1 << 15 | 1;
 
 /// The extent is a hole, and it reads as zeroes: the two bits of `base:allocation`.
 const HOLE: u32 = 1;
-const ZERO: u32 = 2;
+pub(super) const ZERO: u32 = 2;
 
 /// Extents of one reply: more make a reply that the client asks for in vain.
 pub const MOST_EXTENTS: usize = 1024;

@@ -69,6 +69,42 @@ impl Request {
         Ok(request)
     }
 
+    /// Makes the request for a command.
+    #[must_use]
+    pub fn of(cookie: u64, command: &Command) -> Self {
+        let flag = |flag: u16, is_set: bool| if is_set { flag } else { 0 };
+        let (kind, flags, offset, len) = match *command {
+            Command::Read { offset, len } => (READ, 0, offset, len),
+            Command::Write { offset, len, fua } => (WRITE, flag(FUA, fua), offset, len),
+            Command::Zero { offset, len, fua, may_trim } => {
+                (WRITE_ZEROES, flag(FUA, fua) | flag(NO_HOLE, !may_trim), offset, len)
+            }
+            Command::Trim { offset, len, fua } => (TRIM, flag(FUA, fua), offset, len),
+            Command::Flush => (FLUSH, 0, 0, 0),
+            Command::Status { offset, len, one } => (BLOCK_STATUS, flag(REQ_ONE, one), offset, len),
+        };
+        Request { cookie, flags, kind, offset, len }
+    }
+
+    /// Makes the last request of a client.
+    #[must_use]
+    pub fn disconnect() -> Self {
+        Request { cookie: 0, flags: 0, kind: DISCONNECT, offset: 0, len: 0 }
+    }
+
+    /// Returns the octets of the request, without its payload.
+    #[must_use]
+    pub fn emit(&self) -> [u8; REQUEST_LEN] {
+        let mut octets = [0; REQUEST_LEN];
+        octets[..4].copy_from_slice(&MAGIC.to_be_bytes());
+        octets[4..6].copy_from_slice(&self.flags.to_be_bytes());
+        octets[6..8].copy_from_slice(&self.kind.to_be_bytes());
+        octets[8..16].copy_from_slice(&self.cookie.to_be_bytes());
+        octets[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        octets[24..].copy_from_slice(&self.len.to_be_bytes());
+        octets
+    }
+
     /// Returns whether the client goes. There is no reply to that.
     #[must_use]
     pub fn is_disconnect(&self) -> bool {
@@ -147,14 +183,16 @@ mod tests {
     use super::*;
 
     fn request(kind: u16, flags: u16, offset: u64, len: u32) -> [u8; REQUEST_LEN] {
-        let mut octets = [0; REQUEST_LEN];
-        octets[..4].copy_from_slice(&MAGIC.to_be_bytes());
-        octets[4..6].copy_from_slice(&flags.to_be_bytes());
-        octets[6..8].copy_from_slice(&kind.to_be_bytes());
-        octets[8..16].copy_from_slice(&77u64.to_be_bytes());
-        octets[16..24].copy_from_slice(&offset.to_be_bytes());
-        octets[24..].copy_from_slice(&len.to_be_bytes());
-        octets
+        Request { cookie: 77, flags, kind, offset, len }.emit()
+    }
+
+    /// The octets as `doc/proto.md` has them.
+    #[test]
+    fn requests_are_written_as_the_protocol_has_them() {
+        let command = Command::Write { offset: 0x0102, len: 0x0304, fua: true };
+        let wanted = b"\x25\x60\x95\x13\0\x01\0\x01\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\x01\x02\0\0\x03\x04";
+        assert_eq!(Request::of(5, &command).emit(), *wanted);
+        assert!(Request::parse(&Request::disconnect().emit()).unwrap().is_disconnect());
     }
 
     fn checked(kind: u16, flags: u16, offset: u64, len: u32, writable: bool) -> Result<Command, ErrorValue> {
