@@ -75,9 +75,14 @@ impl Buffer {
         1 << self.class
     }
 
+    /// Writes octets into the payload.
+    pub(super) fn write(&self, at: usize, octets: &[u8]) -> Result<(), MemError> {
+        self.region.write(FRONT + at, octets)
+    }
+
     /// Writes octets as the payload. Returns their place.
     pub(super) fn filled(&self, octets: &[u8]) -> Result<Sge, MemError> {
-        self.region.write(FRONT, octets)?;
+        self.write(0, octets)?;
         Ok(self.region.sge(FRONT..FRONT + octets.len()))
     }
 

@@ -1,10 +1,13 @@
 //! The place from which one thread works with disks, near and far: one completion queue for all
 //! connections, and a bell for the threads of files.
 
-use rddp_command::endpoint::cannot_wait;
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use rddp_command::endpoint::{cannot_wait, silent};
 use rddp_command::failure::Failure;
 use rddp_command::signals;
-use rddp_rnic::{Completion, CompletionQueue, ProtectionDomain, Rnic};
+use rddp_rnic::{Completion, CompletionQueue, ProtectionDomain, QpNum, Rnic};
 
 use super::bell::Bell;
 
@@ -13,6 +16,8 @@ pub(super) struct Desk {
     pub(super) pd: ProtectionDomain,
     pub(super) cq: CompletionQueue,
     pub(super) bell: Bell,
+    /// Completions that came while another queue pair's were waited for.
+    kept: RefCell<Vec<Completion>>,
 }
 
 impl Desk {
@@ -20,12 +25,41 @@ impl Desk {
         let rnic = Rnic::open()?;
         let cq = rnic.create_cq(64)?;
         let bell = Bell::new(&cq);
-        Ok(Desk { pd: rnic.alloc_pd(), cq, bell })
+        Ok(Desk { pd: rnic.alloc_pd(), cq, bell, kept: RefCell::default() })
+    }
+
+    /// Makes room in the completion queue for so many more completions.
+    pub(super) fn make_room(&self, completions: usize) -> Result<(), Failure> {
+        Ok(self.cq.resize(self.cq.capacity() + completions)?)
     }
 
     /// Returns the completions that there are.
     pub(super) fn completions(&self) -> Vec<Completion> {
-        self.cq.completions().collect()
+        let mut all = self.kept.take();
+        all.extend(self.cq.completions());
+        all
+    }
+
+    /// Returns the next completion of one queue pair, and keeps those of others.
+    pub(super) fn next_of(
+        &self,
+        qp: QpNum,
+        deadline: Instant,
+        patience: Duration,
+    ) -> Result<Completion, Failure> {
+        loop {
+            if let Some(completion) = self.cq.poll_one() {
+                if completion.qp == qp {
+                    return Ok(completion);
+                }
+                self.kept.borrow_mut().push(completion);
+                continue;
+            }
+            if Instant::now() >= deadline {
+                return Err(silent(patience));
+            }
+            self.wait()?;
+        }
     }
 
     /// Waits for a completion or the bell, but not for long.

@@ -9,6 +9,7 @@
 //! | `copy` | the command: an image from a disk to another |
 //! | `place` | names of disks on the command line |
 //! | `end` | a disk to copy from or to, here or far away |
+//! | `nbd` | such a disk of an NBD server |
 //! | `desk` | what one thread works with such ends by |
 //! | `bell` | ends the wait of that thread |
 //! | `buffers` | registered memory for payloads |
@@ -20,12 +21,16 @@ mod copy;
 mod desk;
 mod disk;
 mod end;
+mod nbd;
 mod place;
 mod serve;
 mod server;
 
 use clap::{Args, Subcommand};
 use rddp_command::failure::Failure;
+
+/// The port that clients of NBD take where none is named.
+const PORT: u16 = 10809;
 
 /// Serve and copy disks
 #[derive(Debug, Args)]

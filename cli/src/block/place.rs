@@ -1,17 +1,21 @@
 //! The names of disks on the command line: files, and URIs of disks far away.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use rddp_command::failure::Failure;
 
 use super::desk::Desk;
 use super::end::{End, Local};
+use super::nbd::{Remote, Uri};
 
 /// The name of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// A file or block device of this host.
     File(PathBuf),
+    /// An export of an NBD server.
+    Nbd(Uri),
 }
 
 /// Options for the way to a disk.
@@ -19,6 +23,8 @@ pub(super) enum Place {
 pub(super) struct Way {
     /// The disk is to be written.
     pub(super) writable: bool,
+    /// Connections to a server that allows for several.
+    pub(super) connections: NonZeroUsize,
 }
 
 impl Place {
@@ -26,10 +32,9 @@ impl Place {
     pub(super) fn parse(word: &str) -> Result<Self, Failure> {
         match word.split_once("://") {
             None => Ok(Place::File(word.into())),
-            Some((scheme, _)) => {
-                Err(Failure::usage(format!("{word}: no disk is reached by {scheme}://"))
-                    .remedy("name a file"))
-            }
+            Some(("nbd", rest)) => Ok(Place::Nbd(Uri::parse(rest)?)),
+            Some((scheme, _)) => Err(Failure::usage(format!("{word}: no disk is reached by {scheme}://"))
+                .remedy("name a file, or nbd://HOST[:PORT]/EXPORT")),
         }
     }
 
@@ -37,6 +42,7 @@ impl Place {
     pub(super) fn open(&self, desk: &Desk, way: Way) -> Result<Box<dyn End>, Failure> {
         Ok(match self {
             Place::File(path) => Box::new(Local::open(desk, path, way.writable)?),
+            Place::Nbd(uri) => Box::new(Remote::open(desk, uri, way)?),
         })
     }
 }

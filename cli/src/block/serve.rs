@@ -16,12 +16,10 @@ use rddp_command::{addr, out, signals};
 use rddp_rnic::{ConnectOptions, Rnic, Transport};
 use serde::Serialize;
 
+use super::PORT;
 use super::bell::Bell;
 use super::disk::{Disk, Results};
 use super::server::{Newcomer, Server};
-
-/// The port that clients of NBD take where none is named.
-const PORT: u16 = 10809;
 
 const EXAMPLES: &str = "\
 Examples:

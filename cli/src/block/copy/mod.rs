@@ -11,6 +11,7 @@ mod plan;
 mod target;
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
@@ -30,6 +31,8 @@ use super::place::{Place, Way};
 
 const EXAMPLES: &str = "\
 Examples:
+  rddp block copy nbd://192.0.2.1/a.img a.img    an export of any NBD server, to a file
+  rddp block copy a.img nbd://192.0.2.1/a.img    and back, to one that may be written
   rddp block copy disk.img /dev/sdb              a device that is no smaller
 
 Holes stay holes. At the end all is on the disk. A file that does not exist is made, and has the name TO.rddp.part until
@@ -45,6 +48,10 @@ pub(super) struct CopyArgs {
 
     /// The disk to write, no smaller than the other; a file that does not exist is made
     to: String,
+
+    /// Connections to a server that says that it allows for several
+    #[arg(short = 'P', long, default_value = "4", value_name = "COUNT")]
+    connections: NonZeroUsize,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -68,13 +75,13 @@ impl CopyArgs {
         refuse_same(&source, &destination)?;
         let begun = Instant::now();
         let desk = Desk::new()?;
-        let mut from = source.open(&desk, Way { writable: false })?;
+        let mut from = source.open(&desk, self.way(false))?;
         let size = from.export().size;
         let target = match &destination {
             Place::File(path) if !path.exists() => Some(Target::make(path, size)?),
             _ => None,
         };
-        let way = Way { writable: true };
+        let way = self.way(true);
         let mut to = match &target {
             Some(target) => Place::File(target.part().to_owned()).open(&desk, way)?,
             None => destination.open(&desk, way)?,
@@ -88,6 +95,10 @@ impl CopyArgs {
         target.map_or(Ok(()), Target::complete)?;
         self.tell(copied, begun.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    fn way(&self, writable: bool) -> Way {
+        Way { writable, connections: self.connections }
     }
 
     fn copy(
@@ -132,7 +143,7 @@ fn progress(octets: u64, is_hidden: bool) -> ProgressBar {
 /// Refuses to copy a file to itself.
 fn refuse_same(from: &Place, to: &Place) -> Result<(), Failure> {
     let of = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino(), found.rdev()));
-    let (Place::File(from), Place::File(to)) = (from, to);
+    let (Place::File(from), Place::File(to)) = (from, to) else { return Ok(()) };
     if of(from).is_some() && of(from) == of(to) {
         return Err(Failure::usage(format!("{} and {} are the same file", from.display(), to.display())));
     }

@@ -1,0 +1,14 @@
+//! Disks of NBD servers, as a client has them.
+//!
+//! | module | what |
+//! |---|---|
+//! | `uri` | `nbd://HOST[:PORT]/EXPORT` |
+//! | `connection` | one connection: its handshake, its requests under way |
+//! | `remote` | an export, by one connection or several |
+
+mod connection;
+mod remote;
+mod uri;
+
+pub(super) use self::remote::Remote;
+pub(super) use self::uri::Uri;
