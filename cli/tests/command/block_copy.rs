@@ -1,4 +1,4 @@
-//! `rddp block copy` between files. Disks far away are in `block_far` and `tests/block`.
+//! `rddp block copy` between files.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
