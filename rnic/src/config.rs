@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cq::CompletionQueue;
 use crate::event::{EventQueue, EventSink};
 use crate::kernel::{KernelPlacement, Placement};
-use crate::mem::Access;
+use crate::mem::{Access, QpNum};
 use crate::queues::options::{NoReceive, RecordOptions, Transport};
 use crate::srq::SharedReceiveQueue;
 
@@ -107,6 +107,10 @@ pub struct QpConfig {
     pub transport: Transport,
     /// Bounds of the peer's records, where the wire is [`Transport::Record`].
     pub records: RecordOptions,
+    /// The number that completions and events name the QP by, for programs whose numbers mean
+    /// something to others; `None` has the device choose one. A number that another QP has is
+    /// refused.
+    pub num: Option<QpNum>,
 }
 
 impl QpConfig {
@@ -127,6 +131,7 @@ impl QpConfig {
             placement: Placement::User,
             transport: Transport::default(),
             records: RecordOptions::default(),
+            num: None,
         }
     }
 

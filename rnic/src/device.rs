@@ -284,11 +284,20 @@ impl DeviceInner {
         loop {
             let count = self.next_qp.fetch_add(1, Ordering::Relaxed);
             let num = QpNum(count as u32);
-            let is_new = count <= u64::from(u32::MAX);
-            if num.0 != 0 && (is_new || !(self.qps.lock().contains_key(&num) || self.mem.names(num))) {
+            // Programs may choose numbers, too.
+            let is_new = count <= u64::from(u32::MAX) && !self.qps.lock().contains_key(&num);
+            if num.0 != 0 && (is_new || self.free_qp(num).is_ok()) {
                 return num;
             }
         }
+    }
+
+    /// Returns a number that the program has chosen, if no QP has it and no memory is bound to it.
+    pub(crate) fn free_qp(&self, num: QpNum) -> Result<QpNum, Error> {
+        if num.0 == 0 || self.qps.lock().contains_key(&num) || self.mem.names(num) {
+            return Err(Error::Conflict("a queue pair's number is 0, or another's"));
+        }
+        Ok(num)
     }
 
     fn live_qps(&self) -> Vec<Arc<QpInner>> {

@@ -167,6 +167,23 @@ def qperf():
                    seconds=20, variables=EXTENSIONS, tries=20)
 
 
+def roce():
+    """Programs that connect by numbers of queue pairs, on a device that looks like RoCE."""
+    on = {"RDDP_ROCE": f"mlx5_0={AT}"}
+    for kind in ("rc", "uc", "srq"):
+        yield pair(f"ibv_{kind}_pingpong, RoCE", f"ibv_{kind}_pingpong -g 0", variables=on)
+    yield pair("ibv_rc_pingpong -e, RoCE", "ibv_rc_pingpong -g 0 -e", variables=on)
+    for kind in ("send", "write", "read", "atomic"):
+        yield pair(f"ib_{kind}_bw, RoCE", f"ib_{kind}_bw -d mlx5_0", "-n 200", variables=on)
+        yield pair(f"ib_{kind}_lat, RoCE", f"ib_{kind}_lat -d mlx5_0", "-n 200", variables=on)
+    yield Case("ibv_rc_pingpong, RoCE, without a GID", "ibv_rc_pingpong", f"ibv_rc_pingpong {AT}",
+               ends=(1, 1), says="Failed to modify QP to RTR", variables=on)
+    yield Case("ibv_devinfo, RoCE", "ibv_devinfo -d mlx5_0", says="transport:\t\t\tInfiniBand (0)",
+               variables=on)
+    yield Case("ibv_devices, RoCE, a bad list", "ibv_devices", says="is not NAME=ADDRESS",
+               variables={"RDDP_ROCE": "mlx5_0"})
+
+
 CASES = [
     Case("ibv_devices", "ibv_devices", says="rddp0"),
     Case("ibv_devinfo", "ibv_devinfo -v", says="PORT_ACTIVE"),
@@ -213,6 +230,7 @@ CASES = [
     *libfabric(),
     *udapl(),
     *migration(),
+    *roce(),
 ]
 
 # Cases that take minutes.

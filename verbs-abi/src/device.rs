@@ -1,10 +1,14 @@
 //! A device as programs see it: its names, numbers and limits.
 
+use std::net::IpAddr;
+
 use nix::errno::Errno;
+use rddp_policy::RoceDevice;
 use rddp_rnic::Rnic;
 
 use crate::errors::Outcome;
 use crate::refusal::because;
+use crate::roce;
 use crate::settings::Settings;
 
 /// A kind of device that this library shows to programs. More than one may be shown.
@@ -18,6 +22,8 @@ pub(crate) struct Device {
     /// The one GID of the one port.
     pub(crate) gid: [u8; 16],
     pub(crate) limits: Limits,
+    /// The address of a device that looks like RoCE: its queue pairs are joined by numbers.
+    pub(crate) roce: Option<IpAddr>,
     /// Settings of its connections; `None` if they make no sense, and then it does not open.
     settings: Option<Settings>,
 }
@@ -56,7 +62,26 @@ impl Device {
                 depth: 128,
                 message: i32::MAX as u32,
             },
+            roce: None,
             settings,
+        }
+    }
+
+    /// A device that looks like RoCE, with an address. Programs hold its name for ever.
+    pub(crate) fn roce(index: u8, named: &RoceDevice, settings: Option<Settings>) -> Self {
+        let address = named.address.unwrap_or_else(roce::default_address);
+        let gid = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        };
+        let iwarp = Self::iwarp(index, settings);
+        Device {
+            name: Box::leak(named.name.clone().into_boxed_str()),
+            uverbs: Box::leak(format!("uverbs{index}").into_boxed_str()),
+            gid,
+            roce: Some(address),
+            limits: Limits { depth: 16, ..iwarp.limits },
+            ..iwarp
         }
     }
 
@@ -69,7 +94,7 @@ impl Device {
 
     /// Returns whether programs are told of atomics.
     pub(crate) fn has_atomics(&self) -> bool {
-        self.settings.as_ref().is_some_and(Settings::may_give_extensions)
+        self.roce.is_some() || self.settings.as_ref().is_some_and(Settings::may_give_extensions)
     }
 }
 

@@ -11,6 +11,8 @@
 //! | `settings` | what the environment and the policy file set for connections |
 //! | `engine` | a device at work in this process: the RNIC, and the thread that tells of connections |
 //! | `fifo` | events that wait behind a descriptor |
+//! | `roce` | names of queue pairs that are joined by numbers: GIDs, numbers, hellos |
+//! | `ports` | the ports of a process at which requests come for these queue pairs |
 //! | `rsocket` | the protocol of rsockets |
 //! | `words` | numbers of C's headers and the words of `rddp-rnic` |
 //! | `errors`, `refusal` | error numbers; the reasons of refused calls, in words |
@@ -25,7 +27,9 @@ mod device;
 mod engine;
 mod errors;
 mod fifo;
+mod ports;
 mod refusal;
+mod roce;
 mod rsocket;
 mod settings;
 mod words;

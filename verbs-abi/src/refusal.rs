@@ -57,7 +57,7 @@ impl Cause {
         match self {
             Cause::Numbers => {
                 "this device connects by librdmacm alone, not by numbers of queue pairs; \
-                 perftest: -R at both ends; qperf: -cm1"
+                 perftest: -R at both ends; qperf: -cm1; or rddp run --roce at both ends"
             }
             Cause::Extensions => {
                 "atomics and immediate values need a setting at both ends: RDDP_VERBS_EXTENSIONS=on"

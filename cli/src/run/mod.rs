@@ -26,7 +26,7 @@ use std::process;
 use clap::Args;
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::out::complain;
-use rddp_policy::{Family, Fault, Policy, Thresholds, VerbsSettings};
+use rddp_policy::{Family, Fault, Policy, RoceDevice, RoceFault, Thresholds, VerbsSettings};
 use rddp_switch::{placement, sdp, switch};
 
 use self::library::Library;
@@ -40,6 +40,9 @@ Examples:
   rddp run --policy switch.conf -- curl http://192.0.2.1/
   rddp run -- ./program                          unchanged, except that it can ask for DDPMODE
   rddp run --verbs -- rping -s                   an RDMA program, on a host without an RDMA device
+
+  rddp run --roce -- ib_write_bw                 one that connects by numbers of queue pairs (MPI, perftest)
+  rddp run --roce mlx5_0=192.0.2.1 -- ib_write_bw -d mlx5_0
 
 Under --ddp and --sdp a server that speaks plain TCP is an error. A connection to a server that says nothing
 fails after 30 seconds (RDDP_STARTUP_TIMEOUT in the environment, in milliseconds), with a line on
@@ -104,6 +107,12 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     verbs: bool,
 
+    /// Show the program devices that look like RoCE, for programs that connect by numbers of queue
+    /// pairs; their wire is private to rddp
+    #[arg(long, value_name = "NAME=ADDRESS,...", num_args = 0..=1, default_missing_value = "",
+          conflicts_with = "verbs", value_parser = roce)]
+    roce: Option<String>,
+
     /// SDP: the least call to send that is advertised to the peer, in octets [default: none]
     #[arg(long, value_name = "OCTETS|all|none", value_parser = threshold)]
     zcopy_threshold: Option<OsString>,
@@ -129,7 +138,7 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
         return Err(Failure::usage(fault.to_string()).remedy(fault.remedy()));
     }
     args.check_environment()?;
-    if args.verbs {
+    if args.has_verbs() {
         check_verbs()?;
     }
     let (name, arguments) = args.command.split_first().ok_or_else(|| Failure::usage("no program"))?;
@@ -148,7 +157,7 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
         preloaded.push(Library::Sockets.find()?);
         program::takes_library(&path, Library::Sockets)?;
     }
-    if args.verbs {
+    if args.has_verbs() {
         let library = verbs::library()?;
         let loads = program::takes_library(&path, Library::Verbs)?;
         verbs::refuse_own_copy(&loads)?;
@@ -170,14 +179,20 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
     command.envs(args.zcopy_threshold.as_ref().map(|octets| (sdp::SOURCE_THRESHOLD, octets)));
     command.envs(args.zcopy_sink_threshold.as_ref().map(|octets| (sdp::SINK_THRESHOLD, octets)));
     command.envs(logging::of_program(verbose).map(|filter| (rddp_log::VARIABLE, filter)));
+    command.envs(args.roce.as_ref().map(|list| (RoceDevice::VARIABLE, list)));
     let error = command.exec();
     Err(Failure::new(FailureKind::CannotRun, format!("{}: {error}", path.display())))
 }
 
 impl RunArgs {
+    /// Returns whether the verbs' libraries are to be replaced.
+    fn has_verbs(&self) -> bool {
+        self.verbs || self.roce.is_some()
+    }
+
     /// Returns whether neither an option nor the environment says what to do.
     fn does_nothing(&self) -> bool {
-        let is_asked = self.verbs || self.policy.is_some() || self.family().is_some();
+        let is_asked = self.has_verbs() || self.policy.is_some() || self.family().is_some();
         !is_asked && switch::of_environment().is_none()
     }
 
@@ -187,7 +202,7 @@ impl RunArgs {
         let asked = self.family().is_some() || of_file;
         // The environment's policy counts where no option has taken its place.
         let of_environment = || switch::of_environment().is_some_and(|policy| policy.has_rules());
-        !self.verbs || asked || policy.is_none() && of_environment()
+        !self.has_verbs() || asked || policy.is_none() && of_environment()
     }
 
     fn family(&self) -> Option<Family> {
@@ -276,6 +291,14 @@ fn check_verbs() -> Result<(), Failure> {
     match VerbsSettings::of_variables(variable).1.first() {
         Some(fault) => Err(Failure::usage(fault.to_string()).remedy(fault.remedy())),
         None => Ok(()),
+    }
+}
+
+/// Checks a list of devices.
+fn roce(list: &str) -> Result<String, String> {
+    match RoceDevice::list(list) {
+        Ok(_) => Ok(list.to_owned()),
+        Err(fault) => Err(format!("{fault}; {}", RoceFault::REMEDY)),
     }
 }
 

@@ -48,6 +48,7 @@ mod glob;
 mod keys;
 mod parse;
 mod placement;
+mod roce;
 mod thresholds;
 mod verbs;
 
@@ -66,6 +67,7 @@ use verbs::VerbsRule;
 pub use fault::{Fault, Reason};
 pub use keys::VariableFault;
 pub use placement::{PlacementLevel, PlacementSettings};
+pub use roce::{RoceDevice, RoceFault};
 pub use thresholds::{NO_THRESHOLD, Thresholds};
 pub use verbs::{RtrKinds, VerbsSettings};
 

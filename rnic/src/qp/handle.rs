@@ -87,13 +87,17 @@ impl QueuePair {
             events.adopt(&device.adapter)?;
         }
         let srq = config.srq.as_ref().map(|srq| srq.inner.here().cloned()).transpose()?;
+        let num = match config.num {
+            Some(num) => device.free_qp(num)?,
+            None => device.next_qp(),
+        };
         let unpolled = |cq: &CqInner| if config.until_polled { cq.unpolled() } else { Unpolled::default() };
         let inner = Arc::new_cyclic(|weak: &Weak<QpInner>| {
             let source: Weak<dyn Source> = weak.clone();
             let token = device.driver.add(source);
             QpInner {
                 attrs: QpAttributes {
-                    num: device.next_qp(),
+                    num,
                     token,
                     pd,
                     inbound: Inbound::new(config.inbound()),

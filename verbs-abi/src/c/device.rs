@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::abi::{Plain, device, ibv_context, ibv_device};
 use super::border::pointer;
 use super::context::Context;
-use super::environment::settings;
+use super::environment::{roce_devices, settings};
 use super::handle::{Object, Shared};
 use super::process::process;
 use crate::device::Device;
@@ -41,14 +41,23 @@ unsafe impl Object for DeviceObject {
 /// Returns the devices of this host.
 pub(super) fn devices() -> &'static [DeviceObject] {
     static DEVICES: OnceLock<Vec<DeviceObject>> = OnceLock::new();
-    DEVICES.get_or_init(|| vec![DeviceObject::new(Device::iwarp(0, settings()))])
+    DEVICES.get_or_init(|| {
+        let settings = settings();
+        let Some(named) = roce_devices() else {
+            return vec![DeviceObject::new(Device::iwarp(0, settings))];
+        };
+        let roce = |(named, index)| DeviceObject::new(Device::roce(index, named, settings.clone()));
+        named.iter().zip(0..).map(roce).collect()
+    })
 }
 
 impl DeviceObject {
     fn new(device: Device) -> Self {
         let mut c = ibv_device::zeroed();
-        c.node_type = device::NODE_RNIC;
-        c.transport_type = device::TRANSPORT_IWARP;
+        (c.node_type, c.transport_type) = match device.roce {
+            Some(_) => (device::NODE_CA, device::TRANSPORT_IB),
+            None => (device::NODE_RNIC, device::TRANSPORT_IWARP),
+        };
         fill(&mut c.name, device.name);
         fill(&mut c.dev_name, device.uverbs);
         fill(&mut c.dev_path, &format!("/sys/class/infiniband_verbs/{}", device.uverbs));

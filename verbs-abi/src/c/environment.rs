@@ -3,6 +3,9 @@
 use std::ffi::{CStr, CString, OsString, c_char};
 use std::os::unix::ffi::OsStringExt;
 
+use rddp_policy::{RoceDevice, RoceFault};
+
+use crate::refusal::complain;
 use crate::settings::Settings;
 
 unsafe extern "C" {
@@ -16,6 +19,18 @@ pub(super) fn settings() -> Option<Settings> {
     rddp_log::begin(|name| variable(name).map(OsString::from_vec));
     let settings = Settings::read(&program(), variable);
     settings.inspect_err(Settings::tell).ok()
+}
+
+/// Returns the devices that look like RoCE, where the environment asks for them in place of the
+/// iWARP device. A list that makes no sense is told, and is no device.
+pub(super) fn roce_devices() -> Option<Vec<RoceDevice>> {
+    let list = variable(RoceDevice::VARIABLE)?;
+    let list = String::from_utf8_lossy(&list).into_owned();
+    Some(RoceDevice::list(&list).unwrap_or_else(|fault| {
+        let variable = RoceDevice::VARIABLE;
+        complain(&format!("rddp: {variable}={list}: {fault}; try: {}\n", RoceFault::REMEDY));
+        Vec::new()
+    }))
 }
 
 /// Returns the program's name without its folder.

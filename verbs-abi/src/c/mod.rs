@@ -44,6 +44,7 @@ mod extended_cq;
 mod extended_qp;
 mod handle;
 mod immediate;
+mod join;
 mod memory;
 mod modify;
 #[cfg(not(test))]

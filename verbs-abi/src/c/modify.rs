@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use rddp_rnic::ConnectOptions;
 
-use super::abi::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, qp_mask, qp_state, qp_type};
+use super::abi::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, qp_mask, qp_state};
 use super::border::{given, number};
 use super::handle::{Object, find};
 use super::queue_pair::Qp;
@@ -36,8 +36,11 @@ impl Qp {
         if mask & qp_mask::STATE != 0 {
             self.go(wanted.qp_state)?;
         }
+        if mask & qp_mask::STATE != 0 && wanted.qp_state == qp_state::RTR && self.state() == qp_state::RTR {
+            self.join(wanted, mask)?;
+        }
         // A program that names the peer's number connects by numbers, and may send nothing itself.
-        if mask & qp_mask::DEST_QPN != 0 && self.state() == qp_state::RTR {
+        if self.joint.is_none() && mask & qp_mask::DEST_QPN != 0 && self.state() == qp_state::RTR {
             Cause::Numbers.tell();
         }
         if let Some(inbound) = inbound {
@@ -65,11 +68,13 @@ impl Qp {
     fn go(&self, state: u32) -> Outcome<()> {
         match (self.state(), state) {
             (_, qp_state::ERR) => {
+                self.part();
                 self.queues.abort();
                 self.end();
             }
-            (qp_state::RTS, qp_state::SQD) => self.queues.disconnect(),
+            (qp_state::RTS, qp_state::SQD) if self.joint.is_none() => self.queues.disconnect(),
             (_, qp_state::RESET) => {
+                self.part();
                 self.queues.abort();
                 if !self.queues.reset() {
                     return Err(because(Errno::EBUSY, "the connection is not over yet"));
@@ -80,6 +85,8 @@ impl Qp {
             | (qp_state::RTS, qp_state::RTS) => {}
             // Connected meanwhile by the connection manager.
             (qp_state::RTS, qp_state::INIT | qp_state::RTR) => return Ok(()),
+            (qp_state::RTS, qp_state::SQD) | (qp_state::RTR | qp_state::SQD, qp_state::RTS)
+                if self.joint.is_some() => {}
             (qp_state::RTR, qp_state::RTS) => return Err(Cause::Numbers.refuse(Errno::EINVAL)),
             _ => return Err(because(Errno::EINVAL, "there is no such step between these states")),
         }
@@ -91,7 +98,7 @@ impl Qp {
         let negotiated = self.queues.negotiated();
         // An iWARP queue pair is idle until it is connected, which is INIT for who asks (siw).
         let state = match self.state() {
-            qp_state::RESET => qp_state::INIT,
+            qp_state::RESET if self.joint.is_none() => qp_state::INIT,
             state => state,
         };
         let attributes = self.attributes.lock();
@@ -118,7 +125,8 @@ impl Qp {
             recv_cq: self.recv_cq.handle(),
             srq: self.srq.as_ref().map_or(std::ptr::null_mut(), |srq| srq.handle()),
             cap: self.cap,
-            qp_type: qp_type::RC,
+            // SAFETY: as above.
+            qp_type: unsafe { (*self.handle()).qp_type },
             sq_sig_all: c_int::from(self.signals_all),
         }
     }

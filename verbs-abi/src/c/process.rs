@@ -1,6 +1,7 @@
 //! State of a process that its child after `fork` has not: objects, and engines at work.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,8 +17,10 @@ use super::handle::{Handles, Object, publish};
 use super::memory::Pd;
 use super::queue_pair::Qp;
 use super::rsocket::Sockets;
+use crate::device::Device;
 use crate::engine::Engine;
 use crate::errors::Outcome;
+use crate::ports::{Joins, Place, Ports};
 
 /// The state of one process.
 #[derive(Debug)]
@@ -31,6 +34,7 @@ pub(super) struct Process {
     /// Queue pairs by their devices and numbers, for ids to which programs name them so.
     pairs: Mutex<HashMap<(&'static str, u32), Weak<Qp>>>,
     pub(super) sockets: Sockets,
+    ports: Ports,
 }
 
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
@@ -49,9 +53,10 @@ pub(super) fn process() -> &'static Process {
 /// Makes the state of this process, unless another thread has done so.
 fn begin(inherited: *mut Process) -> &'static Process {
     sockets::close_inherited();
-    let (handles, engines, default_pds, pairs, sockets) = Default::default();
+    let (handles, engines, default_pds, pairs, sockets, ports) = Default::default();
     let origin = Origin::here();
-    let fresh = Box::into_raw(Box::new(Process { origin, handles, engines, default_pds, pairs, sockets }));
+    let fresh =
+        Box::into_raw(Box::new(Process { origin, handles, engines, default_pds, pairs, sockets, ports }));
     let current = match CURRENT.compare_exchange(inherited, fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => fresh,
         Err(other) => {
@@ -110,6 +115,17 @@ impl Process {
         let pd = Pd::new(context)?;
         pds.insert(device, pd.clone());
         Ok(publish(&pd))
+    }
+
+    /// Returns a place at a port for a queue pair of a device with this address.
+    pub(super) fn place(
+        &self,
+        device: &'static Device,
+        address: IpAddr,
+        engine: &Arc<Engine>,
+    ) -> Outcome<Place> {
+        let find = |device, number| Some(process().pair(device, number)? as Arc<dyn Joins>);
+        self.ports.place(device, address, engine, find)
     }
 
     pub(super) fn add_pair(&self, qp: &Arc<Qp>) {

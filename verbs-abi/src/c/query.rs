@@ -2,13 +2,16 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::Read;
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
+use nix::ifaddrs::InterfaceAddress;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 
 use super::abi::{
-    Plain, device, device_cap, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr,
+    Plain, device, device_cap, gid_type, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid_entry,
+    ibv_port_attr,
 };
 use super::border::{minus, number};
 use super::context::context;
@@ -72,12 +75,19 @@ fn device_attr(of: &Device) -> ibv_device_attr {
     attr
 }
 
+/// Returns the path MTU, which no packet has: programs with datagrams keep within it.
+fn mtu(of: &Device) -> c_int {
+    // Ethernet's 1,500 octets hold 1,024 of RoCE, and those of the loopback more than the most.
+    if of.roce.is_some_and(|address| address.is_loopback()) { device::MTU_4096 } else { device::MTU_1024 }
+}
+
 fn port_attr(of: &Device) -> ibv_port_attr {
     ibv_port_attr {
         state: device::PORT_ACTIVE,
-        max_mtu: device::MTU_1024,
-        active_mtu: device::MTU_1024,
+        max_mtu: mtu(of),
+        active_mtu: mtu(of),
         gid_tbl_len: 1,
+        pkey_tbl_len: u16::from(of.roce.is_some()),
         // As siw says: a connection manager and device management.
         port_cap_flags: 0x9_0000,
         max_msg_sz: of.limits.message,
@@ -170,6 +180,8 @@ fn gid(handle: *mut ibv_context, port: u32, index: u32) -> Outcome<[u8; 16]> {
     let context = context(handle)?;
     match (port, index) {
         (PORT, 0) => Ok(context.device.device.gid),
+        // Scripts have the index that RoCE v2 has on many hosts, 1 or 3.
+        (PORT, 1..=7) if context.device.device.roce.is_some() => Ok(context.device.device.gid),
         (PORT, _) => Err(because(Errno::ENODATA, "the table has one entry, at 0")),
         _ => Err(because(Errno::EINVAL, "the device has port 1 alone")),
     }
@@ -191,6 +203,18 @@ pub(super) unsafe extern "C" fn ibv_query_gid(
     )
 }
 
+/// Returns the number of the interface that has an address.
+fn interface_of(address: IpAddr) -> u32 {
+    let has = |found: &InterfaceAddress| {
+        let socket = found.address.as_ref();
+        let ipv4 = socket.and_then(|socket| socket.as_sockaddr_in()).map(|socket| socket.ip().into());
+        let ipv6 = socket.and_then(|socket| socket.as_sockaddr_in6()).map(|socket| socket.ip().into());
+        ipv4.or(ipv6) == Some(address)
+    };
+    let mut found = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    found.find(has).and_then(|found| if_nametoindex(&*found.interface_name).ok()).unwrap_or(0)
+}
+
 /// Returns the number of a network interface, by which programs look for the device's: the first
 /// that is up, and a loopback only where there is no other. The device serves them all.
 fn interface() -> u32 {
@@ -201,12 +225,17 @@ fn interface() -> u32 {
 }
 
 /// Returns an entry of the GID table.
-fn entry(gid: [u8; 16]) -> ibv_gid_entry {
+fn entry(of: &Device, index: u32) -> ibv_gid_entry {
+    let gid = of.gid;
     let mut halves = [0; 2];
     for (half, octets) in halves.iter_mut().zip(gid.chunks_exact(8)) {
         *half = u64::from_ne_bytes(octets.try_into().unwrap_or_default());
     }
-    ibv_gid_entry { gid: halves, gid_index: 0, port_num: PORT, gid_type: 0, ndev_ifindex: interface() }
+    let (gid_type, ndev_ifindex) = match of.roce {
+        Some(address) => (gid_type::ROCE_V2, interface_of(address)),
+        None => (gid_type::INFINIBAND, interface()),
+    };
+    ibv_gid_entry { gid: halves, gid_index: index, port_num: PORT, gid_type, ndev_ifindex }
 }
 
 pub(super) unsafe extern "C" fn _ibv_query_gid_ex(
@@ -218,7 +247,7 @@ pub(super) unsafe extern "C" fn _ibv_query_gid_ex(
     len: usize,
 ) -> c_int {
     let said = if flags == 0 {
-        gid(handle, port, index).map(entry)
+        gid(handle, port, index).and_then(|_| Ok(entry(&context(handle)?.device.device, index)))
     } else {
         Err(because(Errno::EINVAL, "there are no such flags"))
     };
@@ -234,7 +263,7 @@ pub(super) unsafe extern "C" fn _ibv_query_gid_table(
     len: usize,
 ) -> isize {
     let said = if flags == 0 && room > 0 {
-        gid(handle, PORT, 0).map(entry)
+        context(handle).map(|context| entry(&context.device.device, 0))
     } else {
         Err(because(Errno::EINVAL, "there are no such flags, or there is no room for an entry"))
     };
@@ -245,7 +274,7 @@ pub(super) unsafe extern "C" fn _ibv_query_gid_table(
     }
 }
 
-/// Stores 0, the GID type of InfiniBand and of devices that have none.
+/// Stores the GID type: 0, that of InfiniBand and of devices that have none, or 1 for RoCE v2.
 pub(super) unsafe extern "C" fn ibv_query_gid_type(
     handle: *mut ibv_context,
     port: u8,
@@ -254,22 +283,49 @@ pub(super) unsafe extern "C" fn ibv_query_gid_type(
 ) -> c_int {
     minus(
         "ibv_query_gid_type",
-        gid(handle, u32::from(port), index).map(|_| {
+        gid(handle, u32::from(port), index).and_then(|_| {
+            let is_roce = context(handle)?.device.device.roce.is_some();
             // SAFETY: the program passes room for a number.
-            unsafe { to.write(0) };
+            unsafe { to.write(c_int::from(is_roce)) };
+            Ok(())
         }),
     )
 }
 
 const NO_PKEYS: &str = "an iWARP device has no table of partition keys";
 
-/// There is no table of partition keys.
-pub(super) extern "C" fn ibv_query_pkey(handle: *mut ibv_context, _: u8, _: c_int, _: *mut u16) -> c_int {
-    minus("ibv_query_pkey", context(handle).and_then(|_| Err(because(Errno::EINVAL, NO_PKEYS))))
+/// The one partition key of a device that looks like RoCE, in the order of the network.
+const PKEY: u16 = 0xffff;
+
+fn pkeys(handle: *mut ibv_context) -> Outcome<()> {
+    let is_roce = context(handle)?.device.device.roce.is_some();
+    if is_roce { Ok(()) } else { Err(because(Errno::EINVAL, NO_PKEYS)) }
 }
 
-pub(super) extern "C" fn ibv_get_pkey_index(handle: *mut ibv_context, _: u8, _: u16) -> c_int {
-    minus("ibv_get_pkey_index", context(handle).and_then(|_| Err(because(Errno::EINVAL, NO_PKEYS))))
+pub(super) unsafe extern "C" fn ibv_query_pkey(
+    handle: *mut ibv_context,
+    _: u8,
+    index: c_int,
+    to: *mut u16,
+) -> c_int {
+    minus(
+        "ibv_query_pkey",
+        pkeys(handle).and_then(|()| {
+            if index != 0 {
+                return Err(because(Errno::EINVAL, "the table has one entry, at 0"));
+            }
+            // SAFETY: the program passes room for a key.
+            unsafe { to.write(PKEY) };
+            Ok(())
+        }),
+    )
+}
+
+pub(super) extern "C" fn ibv_get_pkey_index(handle: *mut ibv_context, _: u8, key: u16) -> c_int {
+    let index = pkeys(handle).and_then(|()| {
+        if key == PKEY { Ok(()) } else { Err(because(Errno::EINVAL, "the one key is 0xffff")) }
+    });
+    minus("ibv_get_pkey_index", index)
 }
 
 pub(super) extern "C" fn ibv_get_sysfs_path() -> *const c_char {

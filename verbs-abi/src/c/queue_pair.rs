@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use nix::errno::Errno;
 use parking_lot::Mutex;
 use rddp_rnic::{
-    AsyncEvent, AsyncEventKind, CqNum, Element, Fault, QpConfig, QpState, QueuePair, TerminateCode,
+    AsyncEvent, AsyncEventKind, CqNum, Element, Fault, QpConfig, QpNum, QpState, QueuePair, TerminateCode,
 };
 
 use super::abi::{
@@ -24,9 +24,10 @@ use super::memory::Pd;
 use super::modify::RETRIES;
 use super::process::process;
 use super::shared::Srq;
-use crate::device::Limits;
+use crate::device::{Device, Limits};
 use crate::engine::Watcher;
 use crate::errors::{Outcome, of_device};
+use crate::ports::Joint;
 use crate::refusal::{Cause, because};
 
 /// A queue pair.
@@ -49,6 +50,8 @@ pub(super) struct Qp {
     /// The connection may use the extensions of RFC 7306, as far as this end knows.
     extensions: AtomicBool,
     pub(super) extended: Option<Extended>,
+    /// The end of a queue pair that is joined by numbers, as on RoCE.
+    pub(super) joint: Option<Joint>,
 }
 
 // SAFETY: `repr(C)`, and the first field begins with an `ibv_qp`.
@@ -62,10 +65,16 @@ impl Qp {
     pub(super) fn new(pd: Arc<Pd>, attr: &mut ibv_qp_init_attr, operations: Option<u64>) -> Outcome<Arc<Qp>> {
         let has_extensions = pd.context.device.device.has_atomics();
         let extended = operations.map(|bits| Extended::new(bits, has_extensions)).transpose()?;
-        exists(attr.qp_type)?;
+        exists(attr.qp_type, &pd.context.device.device)?;
         let (send_cq, recv_cq) = (find::<Cq>(attr.send_cq)?, find::<Cq>(attr.recv_cq)?);
         let srq = find_if::<Srq>(attr.srq)?;
         attr.cap = granted(&attr.cap, srq.is_some(), &pd.context.device.device.limits)?;
+        let place = match pd.context.device.device.roce {
+            Some(address) => {
+                Some(process().place(&pd.context.device.device, address, &pd.context.engine()?)?)
+            }
+            None => None,
+        };
         let config = QpConfig {
             recv_cq: recv_cq.queue.clone(),
             srq: srq.as_ref().map(|srq| srq.queue.clone()),
@@ -74,6 +83,7 @@ impl Qp {
             // As the libraries of RNICs count: programs post until the queue is full, and then poll
             // a completion queue that is no longer.
             until_polled: true,
+            num: place.as_ref().map(|place| QpNum(place.number())),
             ..QpConfig::new(&send_cq.queue)
         };
         let queues = pd.domain.create_qp(&config).map_err(of_device)?;
@@ -111,6 +121,7 @@ impl Qp {
             }),
             events: Unacknowledged::default(),
             extensions: AtomicBool::new(false),
+            joint: place.map(Joint::new),
             extended,
             pd: Held::new(pd),
         });
@@ -133,6 +144,12 @@ impl Qp {
     /// Refuses requests without a connection, which nothing would ever end (siw's answer). A
     /// connection may stand before its event has come here.
     pub(super) fn takes_requests(&self) -> Outcome<()> {
+        if self.joint.is_some() {
+            return match self.state() {
+                qp_state::RTS | qp_state::SQD | qp_state::SQE | qp_state::ERR => Ok(()),
+                _ => Err(because(Errno::EINVAL, "the queue pair is not ready to send (IBV_QPS_RTS)")),
+            };
+        }
         let is_idle = || self.queues.state() == QpState::Idle;
         if matches!(self.state(), qp_state::RESET | qp_state::INIT | qp_state::RTR) && is_idle() {
             let why = "the queue pair has no connection: only receives may be posted before it has";
@@ -186,8 +203,9 @@ impl Watcher for Qp {
         match (&event.kind, event.element) {
             (AsyncEventKind::Connected | AsyncEventKind::NotConnected, _) => {
                 let id = self.id.lock().upgrade();
-                if let Some(id) = id {
-                    id.startup_over(self);
+                match id {
+                    Some(id) => id.startup_over(self),
+                    None => self.joined(),
                 }
             }
             (AsyncEventKind::CloseComplete, _) => {
@@ -243,9 +261,11 @@ fn kind_of(fault: &Fault) -> u32 {
 }
 
 /// Refuses types of queue pairs that the device lacks.
-pub(super) fn exists(kind: u32) -> Outcome<()> {
+pub(super) fn exists(kind: u32, device: &Device) -> Outcome<()> {
     match kind {
         qp_type::RC => Ok(()),
+        // What is reliable serves those who do not need it.
+        qp_type::UC if device.roce.is_some() => Ok(()),
         qp_type::UD => Err(Cause::Datagrams.refuse(Errno::EOPNOTSUPP)),
         qp_type::XRC_SEND | qp_type::XRC_RECV => Err(Cause::Xrc.refuse(Errno::EOPNOTSUPP)),
         _ => Err(because(Errno::EOPNOTSUPP, "the device has queue pairs of type RC alone")),

@@ -47,7 +47,7 @@ numbers! {
     /// `enum ibv_rereg_mr_flags`
     rereg: u32 { TRANSLATION = 1, PD = 2, ACCESS = 4, ALL = 7 }
     /// `enum ibv_qp_type`
-    qp_type: u32 { RC = 2, UD = 4, XRC_SEND = 9, XRC_RECV = 10 }
+    qp_type: u32 { RC = 2, UC = 3, UD = 4, XRC_SEND = 9, XRC_RECV = 10 }
     /// `enum ibv_qp_state`
     qp_state: u32 { RESET = 0, INIT = 1, RTR = 2, RTS = 3, SQD = 4, SQE = 5, ERR = 6 }
     /// `enum ibv_qp_attr_mask`
@@ -86,10 +86,13 @@ numbers! {
         MEM_WINDOW_TYPE_2B = 0x100_0000,
     }
     /// `enum ibv_node_type`, `ibv_transport_type`, `ibv_port_state`, link layers, MTUs.
-    device: i32 { NODE_RNIC = 4, TRANSPORT_IWARP = 1, PORT_ACTIVE = 4, LINK_LAYER_ETHERNET = 2, MTU_1024 = 3,
+    device: i32 { NODE_CA = 1, NODE_RNIC = 4, TRANSPORT_IB = 0, TRANSPORT_IWARP = 1, PORT_ACTIVE = 4,
+        LINK_LAYER_ETHERNET = 2, MTU_1024 = 3, MTU_4096 = 5,
         // `enum ibv_atomic_cap`
         ATOMIC_NONE = 0, ATOMIC_GLOB = 2,
     }
+    /// `enum ibv_gid_type` of an entry of the table
+    gid_type: u32 { INFINIBAND = 0, ROCE_V2 = 2 }
     /// `enum ibv_fork_status`
     fork: i32 { UNNEEDED = 2 }
 }

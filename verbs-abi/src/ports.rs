@@ -1,0 +1,173 @@
+//! Ports of this process, at which requests come for queue pairs that are joined by numbers: each
+//! queue pair has a place at one.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use parking_lot::Mutex;
+use rddp_rnic::{ConnectOptions, ConnectRequest, Listener};
+
+use crate::device::Device;
+use crate::engine::{Engine, Host};
+use crate::errors::{Outcome, of_device, of_io};
+use crate::refusal::because;
+use crate::roce::{Hello, Name, Places};
+
+/// A queue pair for which requests come.
+pub(crate) trait Joins: Send + Sync {
+    /// Accepts the awaited peer's request, if it has come.
+    fn take_parked(&self);
+}
+
+/// Finds the queue pair of a device with a number.
+pub(crate) type Find = fn(device: &'static str, number: u32) -> Option<Arc<dyn Joins>>;
+
+/// Time for the peer's end to come to RTR, which its program decides.
+const JOIN: Duration = Duration::from_secs(3600);
+
+/// Requests that wait at one port for queue pairs to come to RTR; the oldest gives way. A stranger
+/// who fills them all delays only joins in which this end is the slower one.
+const PARKED: usize = 1024;
+
+/// Tries to find a number that is free as a port of TCP and of UDP.
+const TRIES: usize = 16;
+
+/// A port of this process, at which requests come for the queue pairs with its numbers.
+#[derive(Debug)]
+pub(crate) struct Port {
+    device: &'static Device,
+    number: u16,
+    listener: Listener,
+    /// The port of the same number that datagrams will come to: kept from others.
+    _datagrams: UdpSocket,
+    places: Mutex<Places>,
+    /// Requests for queue pairs that are not at RTR yet.
+    parked: Mutex<Vec<(Hello, ConnectRequest)>>,
+    find: Find,
+}
+
+impl Port {
+    fn open(
+        device: &'static Device,
+        address: IpAddr,
+        engine: &Arc<Engine>,
+        find: Find,
+    ) -> Outcome<Arc<Self>> {
+        let options = options(device, SocketAddr::from((address, 0)))?;
+        for _ in 0..TRIES {
+            let listener = engine.rnic.listen(SocketAddr::from((address, 0)), &options).map_err(of_device)?;
+            let number = listener.local_addr().map_err(|error| of_io(&error))?.port();
+            let Ok(datagrams) = UdpSocket::bind((address, number)) else { continue };
+            let (places, parked) = (Mutex::new(Places::new()), Mutex::default());
+            let port =
+                Arc::new(Port { device, number, listener, _datagrams: datagrams, places, parked, find });
+            let host: Weak<dyn Host> = Arc::<Port>::downgrade(&port);
+            engine.attend(&port.listener, host)?;
+            return Ok(port);
+        }
+        Err(because(Errno::EADDRINUSE, "no port is free for TCP and UDP at the device's address"))
+    }
+
+    /// Takes the request that is for a queue pair at RTR, if it has come.
+    pub(crate) fn unpark(
+        &self,
+        is_meant: impl Fn(&Hello, &ConnectRequest) -> bool,
+    ) -> Option<ConnectRequest> {
+        let mut parked = self.parked.lock();
+        let at = parked.iter().position(|(hello, request)| is_meant(hello, request))?;
+        Some(parked.remove(at).1)
+    }
+
+    fn park(&self, hello: Hello, request: ConnectRequest) {
+        let mut parked = self.parked.lock();
+        parked.retain(|(_, request)| request.peer_addr().is_some());
+        if parked.len() >= PARKED {
+            parked.remove(0);
+        }
+        parked.push((hello, request));
+    }
+}
+
+impl Host for Port {
+    fn on_requests(self: Arc<Self>) {
+        while let Some(request) = self.listener.try_accept() {
+            let hello = Hello::parse(request.private_data());
+            let found = hello.and_then(|hello| Some((hello, (self.find)(self.device.name, hello.to)?)));
+            let Some((hello, qp)) = found else {
+                tracing::debug!(peer = ?request.peer_addr(), ?hello, "a request for no queue pair here");
+                let _ = request.reject(b"");
+                continue;
+            };
+            self.park(hello, request);
+            // It may have come to RTR meanwhile, and looked before.
+            qp.take_parked();
+        }
+    }
+}
+
+/// The place of a queue pair at a port: its number.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) port: Arc<Port>,
+    at: u8,
+}
+
+impl Place {
+    pub(crate) fn number(&self) -> u32 {
+        u32::from(self.port.number) << 8 | u32::from(self.at)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.port.places.lock().give_back(self.at);
+    }
+}
+
+/// The ports of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Ports(Mutex<Vec<Arc<Port>>>);
+
+impl Ports {
+    /// Returns a place for a queue pair of a device that has this address.
+    pub(crate) fn place(
+        &self,
+        device: &'static Device,
+        address: IpAddr,
+        engine: &Arc<Engine>,
+        find: Find,
+    ) -> Outcome<Place> {
+        let mut ports = self.0.lock();
+        for port in ports.iter().filter(|port| port.device.name == device.name) {
+            if let Some(at) = port.places.lock().take() {
+                return Ok(Place { port: port.clone(), at });
+            }
+        }
+        let port = Port::open(device, address, engine, find)?;
+        let at = port.places.lock().take().ok_or(Errno::EAGAIN)?;
+        ports.push(port.clone());
+        Ok(Place { port, at })
+    }
+}
+
+/// The end of a queue pair that is joined by numbers.
+#[derive(Debug)]
+pub(crate) struct Joint {
+    pub(crate) place: Place,
+    /// The peer that the program has named at RTR, until the ends are joined.
+    pub(crate) awaited: Mutex<Option<Name>>,
+}
+
+impl Joint {
+    pub(crate) fn new(place: Place) -> Self {
+        Joint { place, awaited: Mutex::default() }
+    }
+}
+
+/// Returns the options of connections with a peer.
+pub(crate) fn options(device: &Device, peer: SocketAddr) -> Outcome<ConnectOptions> {
+    let set = device.settings()?.options(peer, device.limits.depth);
+    Ok(ConnectOptions { extensions: true, timeout: JOIN, ..set })
+}

@@ -1,0 +1,129 @@
+//! Names of queue pairs that are joined by numbers, as on RoCE: an address for the GID, a TCP port
+//! and a place for the number, and a hello by which both ends know each other.
+//!
+//! The wire is private: iWARP over TCP, whose MPA Request has the hello as its private data. No
+//! RoCE adapter understands it.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+/// Returns the address of the interface of the default route, and else that of the loopback.
+pub(crate) fn default_address() -> IpAddr {
+    // To connect a UDP socket sends nothing: it is how the kernel is asked for a route. The
+    // addresses are of documentation (RFC 5737, RFC 3849).
+    let route = |from: SocketAddr, to: SocketAddr| {
+        let socket = UdpSocket::bind(from).ok()?;
+        socket.connect(to).ok()?;
+        socket.local_addr().ok().map(|here| here.ip())
+    };
+    let any = |ip: IpAddr| SocketAddr::from((ip, 0));
+    let there = |ip: IpAddr| SocketAddr::from((ip, 9));
+    let to_ipv6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    route(any(Ipv4Addr::UNSPECIFIED.into()), there(Ipv4Addr::new(192, 0, 2, 1).into()))
+        .or_else(|| route(any(Ipv6Addr::UNSPECIFIED.into()), there(to_ipv6.into())))
+        .unwrap_or(Ipv4Addr::LOCALHOST.into())
+}
+
+/// The name of a queue pair, by which its peer finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) address: IpAddr,
+    /// The TCP port at which its process listens, and its place there: `port << 8 | place`.
+    pub(crate) number: u32,
+}
+
+impl Name {
+    /// Returns the name that a GID and a number are. `None` where the GID is no host's.
+    pub(crate) fn of(gid: [u8; 16], number: u32) -> Option<Name> {
+        let address = Ipv6Addr::from(gid).to_canonical();
+        let is_host = !address.is_unspecified() && !address.is_multicast();
+        (is_host && number >> 24 == 0 && number >> 8 != 0).then_some(Name { address, number })
+    }
+
+    /// Returns the address at which its process listens.
+    pub(crate) fn listens_at(self) -> SocketAddr {
+        SocketAddr::from((self.address, (self.number >> 8) as u16))
+    }
+}
+
+/// Numbers of one port, given again as late as possible: who has an old one and dials it finds
+/// nobody for a while.
+#[derive(Debug)]
+pub(crate) struct Places(VecDeque<u8>);
+
+impl Places {
+    pub(crate) fn new() -> Self {
+        Places((0..=u8::MAX).collect())
+    }
+
+    pub(crate) fn take(&mut self) -> Option<u8> {
+        self.0.pop_front()
+    }
+
+    pub(crate) fn give_back(&mut self, place: u8) {
+        self.0.push_back(place);
+    }
+}
+
+/// The words of the end that connects: who it is, and whom it wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    /// The first sequence number that it expects, as its program was told by the peer's.
+    pub(crate) psn: u32,
+}
+
+/// The version of the hello, and of all behind it.
+const VERSION: [u8; 4] = *b"rdq\x01";
+
+impl Hello {
+    pub(crate) fn to_octets(self) -> Vec<u8> {
+        let words = [self.from, self.to, self.psn];
+        VERSION.into_iter().chain(words.iter().flat_map(|word| word.to_be_bytes())).collect()
+    }
+
+    /// Reads a hello; `None` if it is none, or of another version.
+    pub(crate) fn parse(octets: &[u8]) -> Option<Self> {
+        let (version, words) = octets.split_first_chunk::<4>()?;
+        let ([from, to, psn], []) = words.as_chunks::<4>() else { return None };
+        let word = |octets: &[u8; 4]| u32::from_be_bytes(*octets);
+        (*version == VERSION).then(|| Hello { from: word(from), to: word(to), psn: word(psn) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_is_read_whole_or_not_at_all() {
+        let hello = Hello { from: 0x12_3456, to: 0x65_4321, psn: 7 };
+        let octets = hello.to_octets();
+        assert_eq!(Hello::parse(&octets), Some(hello));
+        for len in 0..octets.len() {
+            assert_eq!(Hello::parse(&octets[..len]), None);
+        }
+        assert_eq!(Hello::parse(&[&octets[..], &[0]].concat()), None);
+        assert_eq!(Hello::parse(&[b"rdq\x02", &octets[4..]].concat()), None);
+    }
+
+    #[test]
+    fn a_name_is_an_address_and_a_port() {
+        let gid = Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped().octets();
+        let name = Name::of(gid, 0x12_3456).unwrap();
+        assert_eq!(name.listens_at(), "192.0.2.1:4660".parse().unwrap());
+        assert_eq!(Name::of([0; 16], 0x12_3456), None);
+        assert_eq!([Name::of(gid, 1), Name::of(gid, 0x100_0000)], [None; 2], "no port, and 25 bits");
+    }
+
+    #[test]
+    fn a_number_comes_again_as_late_as_possible() {
+        let mut places = Places::new();
+        let first = places.take().unwrap();
+        places.give_back(first);
+        let until: Vec<u8> =
+            std::iter::from_fn(|| places.take()).take_while(|place| *place != first).collect();
+        assert_eq!(until.len(), 255);
+    }
+}
