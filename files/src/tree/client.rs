@@ -270,7 +270,8 @@ impl<'a> Command<'a> {
         let named = Named::Here { skip_special: options.skip_special };
         let clobber = Clobber::unless(options.no_clobber);
         let asked = (wishes.clone(), self.excluded.clone());
-        let mut arrival = Arrival::new(top, clobber, terms, asked, named, &server.talk.hub).map_err(failed)?;
+        let mut arrival =
+            Arrival::new(top, clobber, terms, asked, named, &server.talk.hub).map_err(failed)?;
         arrival.left_out = LeftOut::new(options.skip_special);
         arrival.asked = Asked::of(paths, self.recursive);
         let (paths, recursive) = (paths.to_owned(), self.recursive);

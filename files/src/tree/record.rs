@@ -347,8 +347,7 @@ impl<'a> Fields<'a> {
 
     /// Returns a size or an offset, which an `off_t` can hold.
     fn take_offset(&mut self) -> Result<u64, RecordError> {
-        self.take_u64()
-            .and_then(|size| if size > LARGEST { Err(RecordError::Malformed) } else { Ok(size) })
+        self.take_u64().and_then(|size| if size > LARGEST { Err(RecordError::Malformed) } else { Ok(size) })
     }
 
     fn take_shown(&mut self) -> Result<&'a [u8], RecordError> {
