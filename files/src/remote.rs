@@ -90,8 +90,8 @@ pub(super) struct Server {
     pub(super) addr: SocketAddr,
 }
 
-/// Splits `HOST:PORT:PATH` at its second colon, and `HOST::MODULE/PATH`, as rsync names what a daemon
-/// has, at both.
+/// Splits `HOST:PORT:PATH` at its second colon, and `HOST::MODULE/PATH`, as rsync names what a
+/// daemon has, at both.
 fn with_port(text: &str) -> Option<(&str, &str)> {
     let host_len = text.strip_prefix('[').and_then(|rest| rest.find(']')).map_or(0, |end| end + 2);
     let colon = host_len.min(text.len()) + text.get(host_len..)?.find([':', '/'])?;

@@ -160,7 +160,7 @@ fn dots_behind_a_directory_are_its_contents() {
     Ended::from(twice).failed(2, &["contents of two directories"]);
 }
 
-/// As rsync has it in a tree, and scp for files.
+/// Links that are named: as rsync has them in a tree, and scp for files.
 #[test]
 fn a_link_that_is_named_is_a_link_of_a_tree_and_a_file_without_one() {
     let site = Site::new(&[]);

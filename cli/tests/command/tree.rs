@@ -319,7 +319,7 @@ fn octets_that_are_no_records_end_the_connection_only() {
     site.put("file", "").ok();
 }
 
-/// What is to be done is no repetition, where that would end alike.
+/// Repetition is no remedy where it would end alike.
 #[test]
 fn a_server_that_is_not_there_is_to_be_started() {
     let site = Site::new(&[]);

@@ -159,8 +159,8 @@ impl<P: Pipe> Departure<P> {
         if self.offered.len() >= MOST_OPEN { self.settle().await } else { Ok(()) }
     }
 
-    /// Returns the flags by which what the user has named is opened. As for rsync, a link is sent as
-    /// a link with its tree, unless its contents are named; as for scp, it stands for its file
+    /// Returns the flags by which what the user has named is opened. As for rsync, a link is sent
+    /// as a link with its tree, unless its contents are named; as for scp, it stands for its file
     /// where no tree is sent.
     pub(super) fn follows(&self, name: &[u8]) -> OFlag {
         let is_link = self.depth.recursive && !self.depth.names_only && !name.is_empty();

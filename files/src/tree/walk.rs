@@ -131,8 +131,8 @@ impl<P: Pipe> Departure<P> {
 }
 
 impl<P: Pipe> Departure<P> {
-    /// Sends a symbolic link as it is, below `depth` directories of the tree: `last` in a directory,
-    /// or, without a name, the link that is open.
+    /// Sends a symbolic link as it is, below `depth` directories of the tree: `last` in a
+    /// directory, or, without a name, the link that is open.
     pub(super) async fn link(
         &mut self,
         name: &[u8],

@@ -1,5 +1,5 @@
-//! Queue pairs that are joined by numbers, as on RoCE: at RTR the end with the smaller name connects
-//! to the other, which accepts it at its own RTR.
+//! Queue pairs that are joined by numbers, as on RoCE: at RTR the end with the smaller name
+//! connects to the other, which accepts it at its own RTR.
 
 use std::net::SocketAddr;
 
