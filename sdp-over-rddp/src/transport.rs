@@ -49,6 +49,8 @@ pub trait Transport {
     fn room(&self) -> usize;
     /// Returns whether every request that was posted is done.
     fn is_idle(&self) -> bool;
+    /// Returns whether the peer's host has all that was sent, as far as the transport can tell.
+    fn is_delivered(&self) -> bool;
     /// Posts a Send of `front` and, behind it, octets that are copied out of memory before this
     /// returns.
     fn send(&mut self, front: &[u8], payload: Option<(&Self::Memory, Range<usize>)>)

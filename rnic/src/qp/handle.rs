@@ -1,7 +1,7 @@
 //! The handle by which a program holds a queue pair.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::error::{ConnectError, Error, PostError, PostListError};
 use crate::home::Home;
 use crate::io::driver::Source;
 use crate::kernel::KernelCounts;
-use crate::mem::{Access, PdId, QpNum};
+use crate::mem::{Access, PdId, QpNum, unacknowledged};
 use crate::pd::PdUser;
 use crate::queues::attributes::{Inbound, QpAttributes};
 use crate::queues::options::NoReceive;
@@ -309,6 +309,13 @@ impl QueuePair {
     /// Returns the local address; `None` without a connection.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.inner.here().ok()?.core.lock().connection.as_ref()?.watch.socket().local_addr().ok()?.as_socket()
+    }
+
+    /// Returns the number of octets that TCP has been given and the peer's TCP has not
+    /// acknowledged; `None` without a connection.
+    pub fn unacknowledged(&self) -> Option<usize> {
+        let core = self.inner.here().ok()?.core.lock();
+        unacknowledged(core.connection.as_ref()?.watch.socket().as_fd()).ok()
     }
 
     /// Puts an idle QP to work on a stream on which the MPA startup is over: `negotiated` is its

@@ -323,6 +323,10 @@ impl Transport for Endpoint {
         self.free_slots.len() == self.slots && self.zero_copies == 0
     }
 
+    fn is_delivered(&self) -> bool {
+        self.qp.unacknowledged().is_none_or(|octets| octets == 0)
+    }
+
     fn send(
         &mut self,
         front: &[u8],

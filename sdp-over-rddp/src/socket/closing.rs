@@ -6,6 +6,9 @@ use super::{Error, Socket};
 use crate::machine::Abort;
 use crate::transport::Transport;
 
+/// The time between two looks at what the peer's host has: an acknowledgement is no event.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// State of the close of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
@@ -22,6 +25,8 @@ pub(super) struct Closing {
     sent: bool,
     pub(super) peer_has_closed: bool,
     disconnects: bool,
+    /// The time to look again whether the peer's host has everything.
+    pub(super) look_at: Option<Duration>,
     /// An `AbortConn` is on its way: the time at which it is no longer waited for.
     pub(super) abort_until: Option<Duration>,
     /// The time of the last message of the peer's, or of the close.
@@ -113,8 +118,13 @@ impl<T: Transport> Socket<T> {
         }
         let first = self.closing.both_closed() && self.closing.is_first && !self.closing.disconnects;
         if first && self.transport.is_idle() && self.inbox.is_empty() {
-            self.closing.disconnects = true;
-            self.transport.disconnect();
+            // The peer may return credits until it has taken the `DisConn`, and a transport that
+            // has been closed answers them by a reset: what the peer's host lacks would be lost.
+            self.closing.disconnects = self.transport.is_delivered();
+            self.closing.look_at = (!self.closing.disconnects).then(|| self.now + LOOK);
+            if self.closing.disconnects {
+                self.transport.disconnect();
+            }
         }
     }
 

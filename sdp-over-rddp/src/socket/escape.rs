@@ -166,6 +166,7 @@ impl<T: Transport> Socket<T> {
         let crossing = self.crossing_since.filter(|_| !self.crossing_is_old());
         let crossing = crossing.filter(|_| self.role == Role::Passive).map(|at| at + times.tie_break);
         let unread = self.unread_since.filter(|_| !self.unread_is_old()).map(|at| at + times.read_ahead);
-        [answer, advert, crossing, unread, update, self.closing_deadline()].into_iter().flatten().min()
+        let closing = [self.closing.look_at, self.closing_deadline()];
+        [answer, advert, crossing, unread, update].into_iter().chain(closing).flatten().min()
     }
 }

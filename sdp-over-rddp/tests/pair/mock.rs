@@ -347,6 +347,10 @@ impl Transport for Mock {
         self.with(|end| end.out.is_empty())
     }
 
+    fn is_delivered(&self) -> bool {
+        self.is_idle()
+    }
+
     fn send(&mut self, front: &[u8], payload: Option<(&Octets, Range<usize>)>) -> Result<(), PostFault> {
         let mut message = front.to_vec();
         if let Some((memory, part)) = payload {
