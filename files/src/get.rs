@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::signals;
-use rddp_rnic::{Access, MemoryRegion, Rnic, SendWr, TerminateCode};
+use rddp_rnic::{MemoryRegion, Rnic, SendWr, TerminateCode};
 
 use super::Options;
 use super::checksum::Check;
@@ -190,7 +190,7 @@ impl Get<'_> {
     /// Reads chunk by chunk, until the server says that these were all. Returns the checksum that
     /// the server names.
     async fn receive(&mut self, size: u64, window: Window, progress: &Progress) -> Result<String, Failure> {
-        let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
+        let buffers = self.talk.sinks(SLOTS * SLOT)?;
         // The offset up to which the server has announced octets.
         let mut announced = self.sink.len();
         loop {
@@ -224,7 +224,7 @@ impl Get<'_> {
         window: Window,
         progress: &Progress,
     ) -> Result<String, Failure> {
-        let buffers = self.talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
+        let buffers = self.talk.sinks(SLOTS * SLOT)?;
         let mut free: Vec<usize> = (0..SLOTS).collect();
         let from = self.sink.len();
         let (mut has_asked, mut octets, mut told) = (false, 0, Instant::now());

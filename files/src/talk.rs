@@ -49,6 +49,9 @@ pub(super) struct Talk {
     half: usize,
     /// Octets of a file behind the last message received.
     behind: Vec<u8>,
+    /// Memory that Reads of this end fill: the peer may be answering some when they are no longer
+    /// wanted.
+    sinks: Option<Arc<MemoryRegion>>,
     said_busy: Instant,
     /// At a server: what can end the client's stay.
     stay: Option<Stay>,
@@ -88,7 +91,8 @@ impl Talk {
         let outbox = end.pd.allocate(2 * LONGEST + SHORT, Access::LOCAL_WRITE)?;
         hub.join(end.qp.num())?;
         let (hub, said_busy, behind) = (hub.clone(), Instant::now(), Vec::new());
-        let talk = Talk { end, hub, inbox, longest, outbox, half: 0, behind, said_busy, stay, proof: None };
+        let (half, sinks, proof) = Default::default();
+        let talk = Talk { end, hub, inbox, longest, outbox, half, behind, sinks, said_busy, stay, proof };
         (0..RECEIVES).try_for_each(|slot| talk.post_receive(slot))?;
         Ok(talk)
     }
@@ -299,6 +303,13 @@ impl Talk {
             Completed::Read => Ok(Some(Next::Read(completion.wr_id))),
             _ => Err(out_of_step()),
         }
+    }
+
+    /// Returns memory for Reads, which is there for as long as the connection.
+    pub(super) fn sinks(&mut self, octets: usize) -> Result<Arc<MemoryRegion>, Failure> {
+        let sinks = Arc::new(self.end.pd.allocate(octets, Access::LOCAL_WRITE)?);
+        self.sinks = Some(sinks.clone());
+        Ok(sinks)
     }
 
     /// Tells the server that this client goes before the end, if `ended` says that it does so by

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rddp_command::failure::Failure;
@@ -248,7 +249,7 @@ impl Pipe for GivePipe<'_> {
 /// The chunks that a client Reads, each in its slot.
 pub(super) struct GetPipe<'a> {
     pub(super) talk: &'a mut Talk,
-    buffers: MemoryRegion,
+    buffers: Arc<MemoryRegion>,
     window: Window,
     /// The contents of each slot, present or to come by the Read that is under way.
     arrived: [Option<Chunk>; SLOTS],
@@ -259,7 +260,7 @@ pub(super) struct GetPipe<'a> {
 
 impl<'a> GetPipe<'a> {
     pub(super) fn new(talk: &'a mut Talk, window: Window, patience: Duration) -> Result<Self, Failure> {
-        let buffers = talk.end.pd.allocate(SLOTS * SLOT, Access::LOCAL_WRITE)?;
+        let buffers = talk.sinks(SLOTS * SLOT)?;
         Ok(GetPipe { talk, buffers, window, arrived: [None; SLOTS], announced: 0, patience })
     }
 
