@@ -107,8 +107,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     verbs: bool,
 
-    /// Show the program devices that look like RoCE, for programs that connect by numbers of queue
-    /// pairs; their wire is private to rddp
+    /// Show devices that look like RoCE, for programs that connect by numbers of queue pairs
     #[arg(long, value_name = "NAME=ADDRESS,...", num_args = 0..=1, default_missing_value = "",
           conflicts_with = "verbs", value_parser = roce)]
     roce: Option<String>,
