@@ -68,6 +68,35 @@ pub enum Command {
     },
 }
 
+/// The reason why a disk did not do what was asked. Each protocol has a number of its own for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DiskError {
+    /// The disk may not be written.
+    #[error("not permitted (EPERM)")]
+    Perm,
+    /// The disk has failed.
+    #[error("the disk has failed (EIO)")]
+    Io,
+    /// There is no memory.
+    #[error("no memory (ENOMEM)")]
+    NoMem,
+    /// The request makes no sense.
+    #[error("no such request (EINVAL)")]
+    Inval,
+    /// The disk is full, or a write goes beyond its end.
+    #[error("no room on the disk (ENOSPC)")]
+    NoSpc,
+    /// The request is too long.
+    #[error("the request is too long (EOVERFLOW)")]
+    Overflow,
+    /// The disk cannot do that.
+    #[error("not supported (ENOTSUP)")]
+    NotSup,
+    /// The server is about to end.
+    #[error("the server is about to end (ESHUTDOWN)")]
+    Shutdown,
+}
+
 /// A part of a disk that is alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {

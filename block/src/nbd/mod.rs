@@ -15,6 +15,8 @@ mod options;
 pub mod reply;
 pub mod request;
 
+use crate::export::DiskError;
+
 /// Octets of the longest payload, both ways: what clients take for granted where a server names no
 /// other ("Block size constraints").
 pub const MAX_PAYLOAD: u32 = 32 << 20;
@@ -31,42 +33,24 @@ pub struct Terms {
     pub allocation: bool,
 }
 
-/// An error that a reply tells ("Error values").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[repr(u32)]
-pub enum ErrorValue {
-    /// The disk may not be written.
-    #[error("not permitted (EPERM)")]
-    Perm = 1,
-    /// The disk has failed.
-    #[error("the disk has failed (EIO)")]
-    Io = 5,
-    /// There is no memory.
-    #[error("no memory (ENOMEM)")]
-    NoMem = 12,
-    /// The request makes no sense.
-    #[error("no such request (EINVAL)")]
-    Inval = 22,
-    /// The disk is full, or a write goes beyond its end.
-    #[error("no room on the disk (ENOSPC)")]
-    NoSpc = 28,
-    /// The request is too long.
-    #[error("the request is too long (EOVERFLOW)")]
-    Overflow = 75,
-    /// The disk cannot do that.
-    #[error("not supported (ENOTSUP)")]
-    NotSup = 95,
-    /// The server is about to end.
-    #[error("the server is about to end (ESHUTDOWN)")]
-    Shutdown = 108,
+/// The errors that a reply can tell, and their numbers ("Error values").
+const ERRORS: [(DiskError, u32); 8] = [
+    (DiskError::Perm, 1),
+    (DiskError::Io, 5),
+    (DiskError::NoMem, 12),
+    (DiskError::Inval, 22),
+    (DiskError::NoSpc, 28),
+    (DiskError::Overflow, 75),
+    (DiskError::NotSup, 95),
+    (DiskError::Shutdown, 108),
+];
+
+/// Returns the number of an error.
+fn number_of(error: DiskError) -> u32 {
+    ERRORS.iter().find(|(of, _)| *of == error).map_or(22, |(_, number)| *number)
 }
 
-impl ErrorValue {
-    /// Returns the error of this number. One that the protocol does not have is EINVAL.
-    #[must_use]
-    pub fn of(number: u32) -> Self {
-        use ErrorValue::*;
-        let all = [Perm, Io, NoMem, NoSpc, Overflow, NotSup, Shutdown];
-        all.into_iter().find(|error| *error as u32 == number).unwrap_or(Inval)
-    }
+/// Returns the error of a number. One that the protocol does not have is EINVAL.
+fn error_of(number: u32) -> DiskError {
+    ERRORS.iter().find(|(_, of)| *of == number).map_or(DiskError::Inval, |(error, _)| *error)
 }

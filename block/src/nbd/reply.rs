@@ -1,7 +1,7 @@
 //! Replies of a server ("Simple reply message", "Structured reply chunk message").
 
-use super::{ALLOCATION_ID, ErrorValue, Terms};
-use crate::export::Extent;
+use super::{ALLOCATION_ID, Terms, number_of};
+use crate::export::{DiskError, Extent};
 
 pub(super) const SIMPLE: u32 = 0x6744_6698;
 pub(super) const STRUCTURED: u32 = 0x668e_33ef;
@@ -39,12 +39,12 @@ pub fn done(cookie: u64) -> Vec<u8> {
 
 /// Returns the reply to a request that has failed. A read's is structured where that was agreed on.
 #[must_use]
-pub fn failed(terms: &Terms, cookie: u64, error: ErrorValue, is_read: bool) -> Vec<u8> {
+pub fn failed(terms: &Terms, cookie: u64, error: DiskError, is_read: bool) -> Vec<u8> {
     if !(terms.structured && is_read) {
         return simple(Some(error), cookie);
     }
     let mut octets = chunk(ERROR, cookie, 6);
-    octets.extend((error as u32).to_be_bytes());
+    octets.extend(number_of(error).to_be_bytes());
     // No text behind it.
     octets.extend(0u16.to_be_bytes());
     octets
@@ -64,8 +64,8 @@ pub fn of_status(cookie: u64, extents: &[Extent], one: bool) -> Vec<u8> {
     octets
 }
 
-fn simple(error: Option<ErrorValue>, cookie: u64) -> Vec<u8> {
-    let error = error.map_or(0, |error| error as u32);
+fn simple(error: Option<DiskError>, cookie: u64) -> Vec<u8> {
+    let error = error.map_or(0, number_of);
     [&SIMPLE.to_be_bytes()[..], &error.to_be_bytes(), &cookie.to_be_bytes()].concat()
 }
 
@@ -96,11 +96,11 @@ mod tests {
             of_read(&structured, 5, 9, 100),
             b"\x66\x8e\x33\xef\0\x01\0\x01\0\0\0\0\0\0\0\x05\0\0\0\x6c\0\0\0\0\0\0\0\x09"
         );
-        let io = failed(&structured, 5, ErrorValue::Io, true);
+        let io = failed(&structured, 5, DiskError::Io, true);
         assert_eq!(io, b"\x66\x8e\x33\xef\0\x01\x80\x01\0\0\0\0\0\0\0\x05\0\0\0\x06\0\0\0\x05\0\0");
         let simple = b"\x67\x44\x66\x98\0\0\0\x1c\0\0\0\0\0\0\0\x05";
-        assert_eq!(failed(&structured, 5, ErrorValue::NoSpc, false), simple);
-        assert_eq!(failed(&plain, 5, ErrorValue::NoSpc, true), simple);
+        assert_eq!(failed(&structured, 5, DiskError::NoSpc, false), simple);
+        assert_eq!(failed(&plain, 5, DiskError::NoSpc, true), simple);
     }
 
     #[test]

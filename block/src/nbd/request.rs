@@ -1,7 +1,7 @@
 //! Requests of a client ("Request message").
 
-use super::{ErrorValue, MAX_PAYLOAD, Terms};
-use crate::export::{Command, Export};
+use super::{MAX_PAYLOAD, Terms};
+use crate::export::{Command, DiskError, Export};
 
 /// Octets of a request, without its payload.
 pub const REQUEST_LEN: usize = 28;
@@ -146,7 +146,7 @@ impl Request {
     ///
     /// # Errors
     /// What the reply is to tell.
-    pub fn check(&self, export: &Export, terms: &Terms) -> Result<Command, ErrorValue> {
+    pub fn check(&self, export: &Export, terms: &Terms) -> Result<Command, DiskError> {
         let Request { offset, len, .. } = *self;
         let fua = self.flags & FUA != 0;
         let (command, flags) = match self.kind {
@@ -161,19 +161,19 @@ impl Request {
             BLOCK_STATUS if terms.allocation => {
                 (Command::Status { offset, len, one: self.wants_one() }, REQ_ONE | FUA)
             }
-            _ => return Err(ErrorValue::Inval),
+            _ => return Err(DiskError::Inval),
         };
         let writes = matches!(command, Command::Write { .. } | Command::Zero { .. } | Command::Trim { .. });
         match command {
-            _ if self.flags & !flags != 0 => Err(ErrorValue::Inval),
+            _ if self.flags & !flags != 0 => Err(DiskError::Inval),
             Command::Flush => Ok(command),
-            _ if writes && !export.writable => Err(ErrorValue::Perm),
+            _ if writes && !export.writable => Err(DiskError::Perm),
             // A question about nothing has no answer: one of no extent is not allowed.
-            Command::Status { len: 0, .. } => Err(ErrorValue::Inval),
-            Command::Read { len, .. } if len > MAX_PAYLOAD => Err(ErrorValue::Overflow),
+            Command::Status { len: 0, .. } => Err(DiskError::Inval),
+            Command::Read { len, .. } if len > MAX_PAYLOAD => Err(DiskError::Overflow),
             _ if export.has(offset, len) => Ok(command),
-            _ if writes => Err(ErrorValue::NoSpc),
-            _ => Err(ErrorValue::Inval),
+            _ if writes => Err(DiskError::NoSpc),
+            _ => Err(DiskError::Inval),
         }
     }
 }
@@ -195,7 +195,7 @@ mod tests {
         assert!(Request::parse(&Request::disconnect().emit()).unwrap().is_disconnect());
     }
 
-    fn checked(kind: u16, flags: u16, offset: u64, len: u32, writable: bool) -> Result<Command, ErrorValue> {
+    fn checked(kind: u16, flags: u16, offset: u64, len: u32, writable: bool) -> Result<Command, DiskError> {
         let export = Export { name: "disk".into(), size: 4096, writable };
         let parsed = Request::parse(&request(kind, flags, offset, len)).unwrap();
         assert_eq!(parsed.cookie, 77);
@@ -222,22 +222,22 @@ mod tests {
     #[test]
     fn requests_that_cannot_be_are_refused() {
         for kind in [WRITE, WRITE_ZEROES, TRIM] {
-            assert_eq!(checked(kind, 0, 0, 1, false), Err(ErrorValue::Perm));
-            assert_eq!(checked(kind, 0, 4096, 1, true), Err(ErrorValue::NoSpc));
-            assert_eq!(checked(kind, 0, u64::MAX, 2, true), Err(ErrorValue::NoSpc));
+            assert_eq!(checked(kind, 0, 0, 1, false), Err(DiskError::Perm));
+            assert_eq!(checked(kind, 0, 4096, 1, true), Err(DiskError::NoSpc));
+            assert_eq!(checked(kind, 0, u64::MAX, 2, true), Err(DiskError::NoSpc));
         }
-        assert_eq!(checked(READ, 0, 4000, 97, true), Err(ErrorValue::Inval));
-        assert_eq!(checked(READ, 0, u64::MAX, u32::MAX, true), Err(ErrorValue::Overflow));
-        assert_eq!(checked(BLOCK_STATUS, 0, 0, 0, true), Err(ErrorValue::Inval));
+        assert_eq!(checked(READ, 0, 4000, 97, true), Err(DiskError::Inval));
+        assert_eq!(checked(READ, 0, u64::MAX, u32::MAX, true), Err(DiskError::Overflow));
+        assert_eq!(checked(BLOCK_STATUS, 0, 0, 0, true), Err(DiskError::Inval));
         for kind in [5, 8, 9, u16::MAX] {
-            assert_eq!(checked(kind, 0, 0, 1, true), Err(ErrorValue::Inval), "{kind}");
+            assert_eq!(checked(kind, 0, 0, 1, true), Err(DiskError::Inval), "{kind}");
         }
         for flag in [NO_HOLE, REQ_ONE, 16, 1 << 15] {
-            assert_eq!(checked(READ, flag, 0, 1, true), Err(ErrorValue::Inval), "{flag}");
+            assert_eq!(checked(READ, flag, 0, 1, true), Err(DiskError::Inval), "{flag}");
         }
         let without = Request::parse(&request(BLOCK_STATUS, 0, 0, 1)).unwrap();
         let export = Export { name: String::new(), size: 4096, writable: true };
-        assert_eq!(without.check(&export, &Terms::default()), Err(ErrorValue::Inval));
+        assert_eq!(without.check(&export, &Terms::default()), Err(DiskError::Inval));
     }
 
     #[test]

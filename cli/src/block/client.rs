@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use rddp_block::export::{Command, Export};
+use rddp_block::export::{Command, DiskError, Export};
 use rddp_block::nbd::handshake::{Handshake, Next, Refused};
 use rddp_block::nbd::request::{NoRequest, REQUEST_LEN, Request};
-use rddp_block::nbd::{ErrorValue, Terms, reply};
+use rddp_block::nbd::{Terms, reply};
 use rddp_rnic::{
     Completed, Completion, MemError, MemoryRegion, PostError, PostListError, QueuePair, RecvWr, SendWr,
     Status,
@@ -58,7 +58,7 @@ enum Awaited {
     Handshake(Handshake),
     Request,
     /// The payload of a write, with what came of the look at it.
-    Payload(Request, Result<Command, ErrorValue>, Buffer),
+    Payload(Request, Result<Command, DiskError>, Buffer),
     /// Nothing: the request waits for memory, or for others to be answered.
     Room(Option<Request>),
     /// Nothing more.
@@ -263,7 +263,7 @@ impl Client {
     fn dispatch(
         &mut self,
         request: Request,
-        checked: Result<Command, ErrorValue>,
+        checked: Result<Command, DiskError>,
         buffer: Option<Buffer>,
         disks: &mut [Disk],
         buffers: &mut Buffers,
@@ -299,7 +299,7 @@ impl Client {
                 let octets = reply::of_status(cookie, &extents, request.wants_one());
                 buffer = buffers.take(octets.len());
                 let placed = buffer.as_ref().and_then(|buffer| buffer.filled(&octets).ok());
-                placed.map_or_else(|| failed(ErrorValue::NoMem), |sge| SendWr::send(id, sge))
+                placed.map_or_else(|| failed(DiskError::NoMem), |sge| SendWr::send(id, sge))
             }
             Ok(Answer::Done) if request.is_read() => {
                 let header = reply::of_read(&terms, cookie, request.offset(), request.len());
@@ -308,7 +308,7 @@ impl Client {
                 match (placed, request.len()) {
                     (Some(sge), _) => SendWr::send(id, sge),
                     (None, 0) => SendWr::send_inline(id, &header),
-                    (None, _) => failed(ErrorValue::NoMem),
+                    (None, _) => failed(DiskError::NoMem),
                 }
             }
             Ok(Answer::Done) => SendWr::send_inline(id, &reply::done(cookie)),

@@ -11,8 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use rddp_block::export::{Command, Export, Extent, extents};
-use rddp_block::nbd::ErrorValue;
+use rddp_block::export::{Command, DiskError, Export, Extent, extents};
 use rddp_command::failure::Failure;
 use rustix::fs::{FallocateFlags, SeekFrom as Seeks, fallocate, seek};
 use rustix::io::Errno;
@@ -49,7 +48,7 @@ pub(super) struct Done {
     pub(super) owner: u32,
     pub(super) id: u64,
     pub(super) buffer: Option<Buffer>,
-    pub(super) result: Result<Answer, ErrorValue>,
+    pub(super) result: Result<Answer, DiskError>,
 }
 
 /// The result of a command.
@@ -252,13 +251,13 @@ fn data(file: &File, from: u64, to: u64) -> io::Result<Answer> {
     Ok(Answer::Extents(extents(from..told, pieces)))
 }
 
-/// Returns the error that a client is told ("Error values").
-fn value(error: &io::Error) -> ErrorValue {
+/// Returns the error that a client is told.
+fn value(error: &io::Error) -> DiskError {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => ErrorValue::NoSpc,
-        Some(Errno::PERM | Errno::ROFS | Errno::ACCESS) => ErrorValue::Perm,
-        Some(Errno::NOMEM) => ErrorValue::NoMem,
-        _ if error.kind() == ErrorKind::OutOfMemory => ErrorValue::NoMem,
-        _ => ErrorValue::Io,
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => DiskError::NoSpc,
+        Some(Errno::PERM | Errno::ROFS | Errno::ACCESS) => DiskError::Perm,
+        Some(Errno::NOMEM) => DiskError::NoMem,
+        _ if error.kind() == ErrorKind::OutOfMemory => DiskError::NoMem,
+        _ => DiskError::Io,
     }
 }

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::opening::{Failed, Listed, Next, Open, Opening};
 use super::replies::{Answered, Replies, Wanted};
-use crate::export::{Command, Export, Extent};
+use crate::export::{Command, DiskError, Export, Extent};
 use crate::nbd::handshake::{Handshake, Next as Served};
 use crate::nbd::request::Request;
-use crate::nbd::{ErrorValue, Terms, reply};
+use crate::nbd::{Terms, reply};
 
 fn exports() -> [Export; 2] {
     [("first", 1000, false), ("second", 1 << 40, true)].map(|(name, size, writable)| Export {
@@ -123,7 +123,7 @@ proptest! {
         prop_assert_eq!(request.check(&exports()[1], &terms), Ok(command));
         let extents = [Extent { len: 3, hole: true }, Extent { len: 1 << 33, hole: false }];
         let octets = match command {
-            _ if fails => reply::failed(&terms, cookie, ErrorValue::NoSpc, request.is_read()),
+            _ if fails => reply::failed(&terms, cookie, DiskError::NoSpc, request.is_read()),
             Command::Read { offset, len } => {
                 [reply::of_read(&terms, cookie, offset, len), vec![7; len as usize]].concat()
             }
@@ -135,7 +135,7 @@ proptest! {
         prop_assert_eq!(answered[0].cookie, cookie);
         let result = answered[0].result.as_ref();
         match command {
-            _ if fails => prop_assert_eq!(result, Err(&ErrorValue::NoSpc)),
+            _ if fails => prop_assert_eq!(result, Err(&DiskError::NoSpc)),
             Command::Read { len, .. } => prop_assert!(buffer[..len as usize].iter().all(|octet| *octet == 7)),
             Command::Status { len, .. } => {
                 let told: u64 = result.unwrap().iter().map(|extent| extent.len).sum();

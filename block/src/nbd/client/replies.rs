@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use super::super::options::{be16, be32};
 use super::super::reply::{BLOCK_STATUS, DONE, ERROR, MOST_EXTENTS, OFFSET_DATA, SIMPLE, STRUCTURED, ZERO};
 use super::super::request::{REQUEST_LEN, Request};
-use super::super::{ErrorValue, Terms};
+use super::super::{Terms, error_of};
 use super::opening::Open;
 use super::pieces::Pieces;
-use crate::export::{Command, Extent};
+use crate::export::{Command, DiskError, Extent};
 
 /// Octets in front of every reply: all of a simple one.
 const HEADER_LEN: usize = 16;
@@ -72,7 +72,7 @@ struct Chunk {
 #[derive(Debug)]
 struct Pending {
     asked: Asked,
-    error: Option<ErrorValue>,
+    error: Option<DiskError>,
 }
 
 #[derive(Debug)]
@@ -124,7 +124,7 @@ pub struct Answered {
     /// The request's cookie.
     pub cookie: u64,
     /// Extents of a question for them, and else nothing.
-    pub result: Result<Vec<Extent>, ErrorValue>,
+    pub result: Result<Vec<Extent>, DiskError>,
 }
 
 /// Octets of a server that make no sense. The connection has no place left at which it could go on.
@@ -234,7 +234,7 @@ impl Replies {
             SIMPLE => {
                 let pending = pending.ok_or(Nonsense::Cookie(cookie))?;
                 let error = be32(&octets[4..]).filter(|error| *error != 0);
-                pending.error = pending.error.or(error.map(ErrorValue::of));
+                pending.error = pending.error.or(error.map(error_of));
                 let chunk = Chunk { cookie, kind: NONE, is_last: true };
                 match &mut pending.asked {
                     _ if pending.error.is_some() => {}
@@ -363,7 +363,7 @@ impl Replies {
         }
         if let Some(pending) = self.under_way.get_mut(&chunk.cookie) {
             // One of number 0 is an error all the same.
-            pending.error.get_or_insert(ErrorValue::of(error));
+            pending.error.get_or_insert(error_of(error));
         }
         self.over(chunk, None)
     }

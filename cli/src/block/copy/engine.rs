@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use rddp_block::export::{Command, Extent};
-use rddp_block::nbd::ErrorValue;
+use rddp_block::export::{Command, DiskError, Extent};
 use rddp_command::failure::Failure;
 
 use super::plan::{Piece, Plan};
@@ -207,7 +206,7 @@ impl<'a> Engine<'a> {
         Err(Failure::peer(format!("{}: asked for its holes, it tells nothing", self.from.export().name)))
     }
 
-    fn failure(&self, work: Work, error: ErrorValue) -> Failure {
+    fn failure(&self, work: Work, error: DiskError) -> Failure {
         let (end, what) = match work {
             Work::Ask => (&self.from, "asking for holes".to_owned()),
             Work::Read(Piece { offset, len, .. }) => {

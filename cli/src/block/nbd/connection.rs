@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use rddp_block::export::Command;
-use rddp_block::nbd::ErrorValue;
+use rddp_block::export::{Command, DiskError};
 use rddp_block::nbd::client::opening::{Failed, Next, Open, Opening};
 use rddp_block::nbd::client::replies::{Answered, News, Replies, Wanted, Zeroes};
 use rddp_block::nbd::request::Request;
@@ -56,7 +55,7 @@ pub(super) struct Connection {
 struct UnderWay {
     job: Job,
     is_sent: bool,
-    answer: Option<Result<Answer, ErrorValue>>,
+    answer: Option<Result<Answer, DiskError>>,
 }
 
 impl Line {

@@ -136,16 +136,16 @@ fn errors_end_a_request_and_their_text_is_checked() {
     let error = |number: u32, text: &[u8]| {
         [&number.to_be_bytes()[..], &(text.len() as u16).to_be_bytes(), text].concat()
     };
-    assert_eq!(failed(&chunk(DONE, ERROR, &error(5, b"oh"))), Ok(Err(ErrorValue::Io)));
+    assert_eq!(failed(&chunk(DONE, ERROR, &error(5, b"oh"))), Ok(Err(DiskError::Io)));
     let with_offset = [error(28, b""), 7u64.to_be_bytes().to_vec()].concat();
-    assert_eq!(failed(&chunk(DONE, ERROR_OFFSET, &with_offset)), Ok(Err(ErrorValue::NoSpc)));
-    assert_eq!(failed(&chunk(DONE, 1 << 15 | 99, &error(1, b""))), Ok(Err(ErrorValue::Perm)));
-    assert_eq!(failed(&chunk(DONE, ERROR, &error(0, b""))), Ok(Err(ErrorValue::Inval)));
-    assert_eq!(failed(&simple(12, COOKIE)), Ok(Err(ErrorValue::NoMem)));
+    assert_eq!(failed(&chunk(DONE, ERROR_OFFSET, &with_offset)), Ok(Err(DiskError::NoSpc)));
+    assert_eq!(failed(&chunk(DONE, 1 << 15 | 99, &error(1, b""))), Ok(Err(DiskError::Perm)));
+    assert_eq!(failed(&chunk(DONE, ERROR, &error(0, b""))), Ok(Err(DiskError::Inval)));
+    assert_eq!(failed(&simple(12, COOKIE)), Ok(Err(DiskError::NoMem)));
     // An error, data, and the end.
     let data = chunk(0, OFFSET_DATA, &at(1000, &[1; 100]));
     let octets = [chunk(0, ERROR, &error(5, b"")), data, chunk(DONE, NONE, &[])].concat();
-    assert_eq!(failed(&octets), Ok(Err(ErrorValue::Io)));
+    assert_eq!(failed(&octets), Ok(Err(DiskError::Io)));
     let short = [&5u32.to_be_bytes()[..], &9u16.to_be_bytes(), b"oh"].concat();
     assert_eq!(failed(&chunk(DONE, ERROR, &short)), Err(Nonsense::Length { kind: ERROR, len: 8 }));
 }
@@ -207,7 +207,7 @@ fn a_simple_reply_to_a_read_has_its_octets_behind_it() {
     let (answered, buffer) = take(&mut plain, &octets).unwrap();
     assert_eq!(buffer, [4; 100]);
     assert_eq!(answered[0], Answered { cookie: COOKIE, result: Ok(Vec::new()) });
-    assert_eq!(answered[1], Answered { cookie: 6, result: Err(ErrorValue::Io) });
+    assert_eq!(answered[1], Answered { cookie: 6, result: Err(DiskError::Io) });
 }
 
 #[test]
