@@ -139,6 +139,9 @@ mod tests {
     #[test]
     fn a_refusal_is_one_event_with_its_own_reason() {
         let texts = Texts::default();
+        // With one subscriber only, a place that another test's thread comes to first is switched
+        // off by that thread, which has none.
+        let _second = tracing::Dispatch::new(Texts::default());
         tracing::subscriber::with_default(texts.clone(), || {
             told("one", because(Errno::EINVAL, "it is odd"));
             // An error that came to nothing, one without words, and one that is no refusal.
