@@ -249,6 +249,11 @@ pub(super) struct Want {
     /// Directories and links since the last answer that would be made, where nothing is changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) made: Vec<usize>,
+    /// The files in `same` that would get other permissions, and such directories.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) permitted: Vec<usize>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) permitted_dirs: Vec<usize>,
     /// Entries that were removed since the last answer, or as much of it as there is room for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) removed: Vec<Removed>,

@@ -226,6 +226,31 @@ fn a_dry_run_tells_and_changes_nothing() {
 }
 
 #[test]
+fn a_dry_run_tells_of_permissions() {
+    let site = Site::new(&[]);
+    let would = |op| {
+        let told = moved(&site, op, "/", &["-n"]).ok().stdout;
+        told.lines().filter(|line| line.starts_with("would ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    for (op, source, there) in ways(&site) {
+        write(&source.join("sub/same"));
+        write(&source.join("sub/other"));
+        moved(&site, op, "/", &[]).ok();
+        let set = |name: &str, mode| {
+            fs::set_permissions(source.join(name), Permissions::from_mode(mode)).unwrap();
+        };
+        assert_eq!(would(op), [""; 0]);
+        set("sub/other", 0o600);
+        set("sub", 0o750);
+        assert_eq!(would(op), ["would set the permissions of sub", "would set the permissions of sub/other"]);
+        assert_ne!(there.join("sub/other").metadata().unwrap().mode() & 0o777, 0o600);
+        moved(&site, op, "/", &[]).ok();
+        assert_eq!(there.join("sub/other").metadata().unwrap().mode() & 0o777, 0o600);
+        assert_eq!(would(op), [""; 0]);
+    }
+}
+
+#[test]
 fn what_is_excluded_is_neither_sent_nor_removed() {
     let site = Site::new(&[]);
     for (op, source, there) in ways(&site) {

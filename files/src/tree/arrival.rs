@@ -25,7 +25,6 @@ use super::short::Short;
 use super::unread::complain_unread;
 use super::wanted::Wanted;
 use super::widened::{Widened, set_dir_mode};
-use super::would::{Would, tell_would};
 use crate::files::{FileError, PART, Spot};
 use crate::partial::{Clobber, Last, Partial, is_same, is_there, replaces};
 use crate::protocol::{BEGUN, OFFERS, Removed, Terms, Want, out_of_step};
@@ -57,7 +56,7 @@ pub(crate) struct Arrival {
     terms: Terms,
     pub(super) wishes: Wishes,
     pub(super) excluded: Excluded,
-    wanted: Wanted,
+    pub(super) wanted: Wanted,
     /// The directory that is compared with the sender's.
     pub(super) compared: Option<Compared>,
     /// Entries that were removed since the sender has asked.
@@ -274,27 +273,16 @@ impl Arrival {
             },
             Err(error) => return Err(wrong(error)),
         }
-        if self.wishes.dry_run {
-            return Ok(());
-        }
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        openat(&*dir, last, flags, Mode::empty())
-            .and_then(|made| set_dir_mode(&made, attributes.mode))
-            .map_err(wrong)
-    }
-
-    /// Notes a directory or a link that would be made.
-    pub(super) fn would_make(&mut self, name: Name<'_>, number: usize, sent: Sent) {
-        match self.named {
-            Named::There => self.wanted.would_make(number),
-            Named::Here { .. } if sent == Sent::Link => tell_would(Would::Link, name.octets()),
-            Named::Here { .. } if self.tells() => tell_would(Would::Make, name.octets()),
-            Named::Here { .. } => {}
+        let made = openat(&*dir, last, flags, Mode::empty()).map_err(wrong)?;
+        if self.wishes.dry_run {
+            return self.would_permit_dir(&made, name, number, attributes.mode).map_err(wrong);
         }
+        set_dir_mode(&made, attributes.mode).map_err(wrong)
     }
 
     /// Returns whether this connection tells what all of several see.
-    fn tells(&self) -> bool {
+    pub(super) fn tells(&self) -> bool {
         self.terms.share.is_none_or(|share| share.number == 0)
     }
 
@@ -362,14 +350,19 @@ impl Arrival {
         });
         match there.map(|there| (kind_of(&there), there)) {
             Ok((SFlag::S_IFREG, there)) => {
+                let wanted = attributes.last(size);
                 let is_same = if self.wishes.dry_run {
-                    is_same(&there, attributes.last(size)).is_some()
+                    is_same(&there, wanted).is_some()
                 } else {
-                    is_there(&dir, last, &there, attributes.last(size))
+                    is_there(&dir, last, &there, wanted)
                 };
                 if !self.terms.again && is_same {
-                    self.wanted.same();
                     self.counts.unchanged += 1;
+                    if self.wishes.dry_run && there.st_mode & 0o777 != attributes.mode & 0o777 {
+                        self.would_permit(name);
+                    } else {
+                        self.wanted.same();
+                    }
                     return Ok(());
                 }
                 if self.clobber == Clobber::No {
@@ -395,19 +388,6 @@ impl Arrival {
         }
         self.wanted.wants(begun);
         Ok(())
-    }
-
-    /// Notes a file that would be sent.
-    fn would_take(&mut self, name: Name<'_>, size: u64) {
-        match self.named {
-            Named::There => self.wanted.wants(None),
-            Named::Here { .. } => {
-                self.wanted.same();
-                self.counts.files += 1;
-                self.counts.octets += size;
-                tell_would(Would::Send, name.octets());
-            }
-        }
     }
 
     async fn partial(&self, dir: &OwnedFd, name: &OsStr) -> Result<Partial, FileError> {

@@ -299,6 +299,9 @@ impl<P: Pipe> Departure<P> {
             let (name, sent) = &dirs[number];
             tell_would(if *sent == Sent::Link { Would::Link } else { Would::Make }, name);
         }
+        for number in answers.permitted_dirs() {
+            tell_would(Would::Permit, &dirs[number].0);
+        }
         for file in offered {
             match (answers.next(), Name::new(&file.name)) {
                 (Answer::Wanted(_), _) if self.wishes.dry_run => {
@@ -308,8 +311,11 @@ impl<P: Pipe> Departure<P> {
                 }
                 (Answer::Wanted(begun), _) => self.transfer(file, begun).await?,
                 (Answer::Refused(there), Some(name)) => self.counts.refused(name, Sent::File, there),
-                (Answer::Same, _) if self.refused.is_below(&file.name) => {}
-                _ => {
+                (Answer::Same | Answer::Permitted, _) if self.refused.is_below(&file.name) => {}
+                (answer, _) => {
+                    if answer == Answer::Permitted {
+                        tell_would(Would::Permit, &file.name);
+                    }
                     self.counts.unchanged += 1;
                     self.pipe.has_file();
                 }

@@ -37,6 +37,7 @@ mod listing;
 mod pipe;
 mod record;
 mod refused;
+mod rehearsal;
 mod removed;
 mod short;
 mod unread;

@@ -49,6 +49,17 @@ impl Wanted {
         self.0.made.push(number);
     }
 
+    /// The receiver has the next file, which would get other permissions.
+    pub(super) fn would_permit(&mut self) {
+        self.0.permitted.push(self.0.offered);
+        self.same();
+    }
+
+    /// This directory would get other permissions.
+    pub(super) fn would_permit_dir(&mut self, number: usize) {
+        self.0.permitted_dirs.push(number);
+    }
+
     /// The receiver wants the next file, of which it may have the first octets.
     pub(super) fn wants(&mut self, begun: Option<(u64, String)>) {
         let number = self.0.offered;
@@ -71,12 +82,16 @@ pub(super) struct Answers {
     refused: Peekable<IntoIter<(usize, u8)>>,
     dirs: Vec<(usize, u8)>,
     made: Vec<usize>,
+    permitted: Peekable<IntoIter<usize>>,
+    permitted_dirs: Vec<usize>,
 }
 
 /// A receiver's answer to the offer of a file.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
     Same,
+    /// The receiver has the file, with other permissions.
+    Permitted,
     Refused(There),
     Wanted(Option<Begun>),
 }
@@ -84,7 +99,17 @@ pub(super) enum Answer {
 impl Answers {
     /// Checks a receiver's answers to `offered` files, behind `dirs` directories.
     pub(super) fn new(want: Want, offered: usize, dirs: usize) -> Result<Self, Failure> {
-        let Want { offered: answered, same, begun, refused, refused_dirs, made, removed: _ } = want;
+        let Want {
+            offered: answered,
+            same,
+            begun,
+            refused,
+            refused_dirs,
+            made,
+            permitted,
+            permitted_dirs,
+            removed: _,
+        } = want;
         let mut end = 0;
         let are_runs = same.iter().all(|Run(first, count)| {
             let is_next = *first >= end && *count > 0 && *count <= offered.saturating_sub(*first);
@@ -98,9 +123,18 @@ impl Answers {
             list.is_sorted_by(|one, next| one.0 < next.0) && list.last().is_none_or(|last| last.0 < most)
         };
         let are_refused = are_refused(&refused, offered) && are_refused(&refused_dirs, dirs);
-        let are_named = made.is_sorted() && made.last().is_none_or(|last| *last < dirs);
-        let are_refused = are_refused && are_named;
-        if answered != offered || !are_refused || !are_runs || !are_rising || !are_offered || !are_few {
+        let are_below =
+            |list: &[usize], most| list.is_sorted() && list.last().is_none_or(|last| *last < most);
+        let are_named =
+            are_below(&made, dirs) && are_below(&permitted, offered) && are_below(&permitted_dirs, dirs);
+        if answered != offered
+            || !are_refused
+            || !are_named
+            || !are_runs
+            || !are_rising
+            || !are_offered
+            || !are_few
+        {
             return Err(out_of_step());
         }
         let (same, begun) = (same.into_iter().peekable(), begun.into_iter().peekable());
@@ -111,6 +145,8 @@ impl Answers {
             refused: refused.into_iter().peekable(),
             dirs: refused_dirs,
             made,
+            permitted: permitted.into_iter().peekable(),
+            permitted_dirs,
         })
     }
 
@@ -124,6 +160,11 @@ impl Answers {
         std::mem::take(&mut self.made).into_iter()
     }
 
+    /// Returns the directories that would get other permissions, by their numbers.
+    pub(super) fn permitted_dirs(&mut self) -> impl Iterator<Item = usize> + use<> {
+        std::mem::take(&mut self.permitted_dirs).into_iter()
+    }
+
     /// Returns the answer about the next file.
     pub(super) fn next(&mut self) -> Answer {
         let number = self.number;
@@ -132,8 +173,10 @@ impl Answers {
         let is_same = self.same.peek().is_some_and(|Run(first, _)| *first <= number);
         let refused = self.refused.next_if(|(refused, _)| *refused == number);
         let begun = self.begun.next_if(|begun| begun.number == number);
+        let permitted = self.permitted.next_if_eq(&number);
         match refused {
             Some((_, there)) => Answer::Refused(There::from_number(there)),
+            None if is_same && permitted.is_some() => Answer::Permitted,
             None if is_same => Answer::Same,
             None => Answer::Wanted(begun),
         }
@@ -185,7 +228,10 @@ mod tests {
             Want { refused: vec![(1, 1), (1, 1)], ..refused.clone() },
             Want { refused_dirs: vec![(2, 1)], ..refused.clone() },
             Want { made: vec![2], ..refused.clone() },
-            Want { made: vec![1, 0], ..refused },
+            Want { made: vec![1, 0], ..refused.clone() },
+            Want { permitted: vec![3], ..refused.clone() },
+            Want { permitted: vec![1, 0], ..refused.clone() },
+            Want { permitted_dirs: vec![2], ..refused },
             Want { offered: 4, ..Want::default() },
             want(vec![Run(0, 4)], vec![]),
             want(vec![Run(3, 1)], vec![]),

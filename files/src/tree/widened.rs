@@ -124,8 +124,19 @@ pub(super) fn set_dir_mode(dir: &OwnedFd, mode: u32) -> nix::Result<()> {
     Ok(())
 }
 
+/// Returns whether [`set_dir_mode`] would change the permissions.
+pub(super) fn would_set_dir_mode(dir: &OwnedFd, mode: u32) -> nix::Result<bool> {
+    let (_, now) = look_at(dir)?;
+    Ok(now != wanted(now, mode))
+}
+
+/// Returns the permissions that a directory gets.
+fn wanted(now: u32, mode: u32) -> u32 {
+    mode & 0o2777 | now & SET_GROUP_ID
+}
+
 fn assign(dir: &OwnedFd, now: u32, mode: u32) -> nix::Result<()> {
-    let wanted = mode & 0o2777 | now & SET_GROUP_ID;
+    let wanted = wanted(now, mode);
     if now == wanted {
         return Ok(());
     }

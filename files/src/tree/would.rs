@@ -12,6 +12,8 @@ pub(super) enum Would {
     /// A directory is made.
     Make,
     Link,
+    /// New permissions of an entry that is there.
+    Permit,
     Remove,
 }
 
@@ -33,6 +35,7 @@ pub(super) fn tell_would(would: Would, name: &[u8]) {
         Would::Send => say!("would send {name}"),
         Would::Make => say!("would make {name}/"),
         Would::Link => say!("would link {name}"),
+        Would::Permit => say!("would set the permissions of {name}"),
         Would::Remove => say!("would remove {name}"),
     }
 }
