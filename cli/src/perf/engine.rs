@@ -11,8 +11,9 @@ use rddp_command::failure::Failure;
 use rddp_load::Extent;
 use rddp_rnic::ConnectRequest;
 
-use super::control::{Buffers, Op, Phase, Placed, Setup};
+use super::control::{Buffers, Phase, Placed, Setup};
 use super::measure::Latencies;
+use super::op::Op;
 use super::spin::Wish;
 use super::{rdma, tcp};
 

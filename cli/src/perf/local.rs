@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use rddp_command::failure::Failure;
 
-use super::control::Level;
 use super::cpu;
 use super::measure::measure;
+use super::op::Level;
 use super::options::Options;
 use super::report::{Outcome, Told};
 use super::server::Listening;

@@ -10,7 +10,8 @@ use rddp_command::failure::Failure;
 use rddp_command::units::micros;
 use rddp_load::Extent;
 
-use super::control::{Level, Op, Setup};
+use super::control::Setup;
+use super::op::{Level, Op};
 use super::options::{Direction, Options};
 use super::report::{Interval, Micros, Outcome, Told};
 use super::session::{Measured, Session};

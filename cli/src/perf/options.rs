@@ -8,7 +8,8 @@ use rddp_command::failure::Failure;
 use rddp_command::units::{parse_octets, parse_seconds};
 use serde::Serialize;
 
-use super::control::{ATOMIC, Level, Op, Setup, Wait};
+use super::control::Setup;
+use super::op::{ATOMIC, Level, Op, Wait};
 
 /// Heading of the options that few need, in the help.
 const EXPERT: &str = "Expert options";

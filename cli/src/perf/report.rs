@@ -8,8 +8,8 @@ use rddp_command::out::{self, say};
 use rddp_command::units;
 use serde::Serialize;
 
-use super::control::{Level, Op, Wait};
 use super::cpu;
+use super::op::{Level, Op, Wait};
 use super::options::{Direction, Options};
 
 /// Measurements of one operation and size.

@@ -24,9 +24,10 @@ use rddp_load::Extent;
 use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
 use serde::{Deserialize, Serialize};
 
-use super::control::{Buffers, Channel, Level, Phase, Reply, Request, Setup, VERSION};
+use super::control::{Buffers, Channel, Phase, Reply, Request, Setup, VERSION};
 use super::cpu;
 use super::engine::{Engine, Rdma, Slice};
+use super::op::Level;
 use super::options::ServerArgs;
 use super::spin::Wish;
 use crate::child;

@@ -10,8 +10,9 @@ use rddp_load::rdma::{self, Limits, single_id};
 use rddp_rnic::{ConnectRequest, Operation, Remote, SendWr};
 
 use super::{Lanes, marked_write, next_mark};
-use crate::perf::control::{Buffers, Op, Placed, Setup, Wait};
+use crate::perf::control::{Buffers, Placed, Setup};
 use crate::perf::measure::Latencies;
+use crate::perf::op::{Op, Wait};
 use crate::perf::spin::Wish;
 
 /// Number of receives for credits and answers: there are never more outstanding.

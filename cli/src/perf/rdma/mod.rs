@@ -23,7 +23,8 @@ use rddp_rnic::{
     Operation, QpConfig, QueuePair, RecvWr, RegionOptions, Rnic, RnicConfig, SendWr, Status,
 };
 
-use super::control::{Buffers, Level, Placed, Setup, Wait};
+use super::control::{Buffers, Placed, Setup};
+use super::op::{Level, Wait};
 use super::spin::{CHECK_EVERY, Spin, Wish};
 
 /// Number of completions taken at once.

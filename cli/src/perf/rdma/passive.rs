@@ -9,7 +9,8 @@ use rddp_load::rdma::{self, End, single_id};
 use rddp_rnic::{ConnectRequest, Remote, SendWr};
 
 use super::{Lanes, marked_write, next_mark};
-use crate::perf::control::{Buffers, Op, Phase, Placed, Setup, Wait};
+use crate::perf::control::{Buffers, Phase, Placed, Setup};
+use crate::perf::op::{Op, Wait};
 use crate::perf::spin::Wish;
 
 /// Limit on outstanding requests of the passive end: answers and credits.

@@ -20,7 +20,8 @@ use rddp_command::signals;
 use rddp_load::stream::{Ready, Streams};
 use socket2::SockRef;
 
-use super::control::{Setup, Wait};
+use super::control::Setup;
+use super::op::Wait;
 use super::spin::{CHECK_EVERY, Spin, Wish};
 
 /// Limit on the octets that one call receives, of messages that are shorter.
