@@ -11,7 +11,7 @@ use rddp_rnic::{ConnectOptions, Remote, Stag};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::op::{ATOMIC, Level, Op, Wait};
+use super::op::{ATOMIC, Level, MAX_DATAGRAM, Op, Wait};
 use crate::congestion;
 
 /// Version of the protocol between client and server; changes when the messages do.
@@ -102,6 +102,9 @@ impl Setup {
         if self.op.is_atomic() && self.size != ATOMIC {
             return Err(format!("{} has {ATOMIC} octets: --size {ATOMIC}", self.op.name()));
         }
+        if self.op.is_datagrams() && self.size > MAX_DATAGRAM {
+            return Err(format!("a datagram has at most {MAX_DATAGRAM} octets: a smaller --size"));
+        }
         if self.large_fpdus && self.markers {
             return Err("large FPDUs have no markers: leave out --large-fpdus or --markers".into());
         }
@@ -152,6 +155,22 @@ impl Setup {
     /// Returns the number of receives that the passive end keeps posted on each connection.
     pub(super) fn window(&self) -> usize {
         (2 * self.depth()).max(MIN_WINDOW)
+    }
+
+    /// Returns the number of messages that one call sends, of ends that can send many.
+    pub(super) fn messages_a_call(&self) -> usize {
+        if self.op == Op::Udp { 1 } else { self.batch() }
+    }
+
+    /// Returns the number of data connections over plain TCP: where messages are not a stream's,
+    /// with the one beside them.
+    pub(super) fn streams(&self) -> u16 {
+        match self.op {
+            op if op.is_iwarp() => 0,
+            op if op.is_datagrams() => 1,
+            Op::Tcp => self.qps,
+            _ => self.qps + 1,
+        }
     }
 
     pub(super) fn options(&self) -> ConnectOptions {
@@ -229,6 +248,15 @@ impl Add for Placed {
     }
 }
 
+/// Messages of the active end in a slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// Messages that have arrived.
+    pub(super) messages: u64,
+    /// Datagrams that have not.
+    pub(super) lost: u64,
+}
+
 /// A message from client to server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
@@ -261,6 +289,9 @@ pub(super) enum Reply {
     /// processor time. `placed` counts from the session's begin.
     Done {
         messages: u64,
+        /// Datagrams from the server that have not arrived. Older servers leave it out.
+        #[serde(default)]
+        lost: u64,
         cpu_s: f64,
         #[serde(default)]
         placed: Placed,

@@ -1,4 +1,4 @@
-//! The data connections of one end of a session: active or passive, RDMA or plain TCP.
+//! The data connections of one end of a session: active or passive, over iWARP or another wire.
 //!
 //! The client connects and the server accepts; the client is the active end, which sends or posts,
 //! unless the session is in reverse.
@@ -11,15 +11,16 @@ use rddp_command::failure::Failure;
 use rddp_load::Extent;
 use rddp_rnic::ConnectRequest;
 
-use super::control::{Buffers, Phase, Placed, Setup};
+use super::control::{Buffers, Phase, Placed, Sent, Setup};
 use super::measure::Latencies;
 use super::op::Op;
 use super::spin::Wish;
-use super::{rdma, tcp};
+use super::{messages, rdma, tcp};
 
 pub(super) enum Engine {
     Rdma(Rdma),
     Tcp(Tcp),
+    Messages(Messages),
 }
 
 /// The data connections of an RDMA session.
@@ -32,6 +33,12 @@ pub(super) enum Rdma {
 pub(super) enum Tcp {
     Active(Box<tcp::Active>),
     Passive(Box<tcp::Passive>),
+}
+
+/// The data connections of a session over other wires.
+pub(super) enum Messages {
+    Active(messages::Active),
+    Passive(messages::Passive),
 }
 
 /// A slice to run.
@@ -50,10 +57,10 @@ fn is_active(setup: &Setup, wish: Wish) -> bool {
 }
 
 impl Rdma {
-    /// Makes idle connections; `None` if the session is one of plain TCP.
+    /// Makes idle connections; `None` if the session is not one of iWARP.
     pub(super) fn new(setup: &Setup, wish: Wish) -> Result<Option<Self>, Failure> {
         Ok(match (setup.op, is_active(setup, wish)) {
-            (Op::Tcp, _) => None,
+            (op, _) if !op.is_iwarp() => None,
             (_, true) => Some(Rdma::Active(Box::new(rdma::Active::new(setup, wish)?))),
             (_, false) => Some(Rdma::Passive(Box::new(rdma::Passive::new(setup, wish)?))),
         })
@@ -91,31 +98,46 @@ impl Rdma {
 }
 
 impl Engine {
-    pub(super) fn tcp(setup: &Setup, list: Vec<TcpStream>, wish: Wish) -> Result<Self, Failure> {
-        Ok(Engine::Tcp(match is_active(setup, wish) {
-            true => Tcp::Active(Box::new(tcp::Active::new(setup, list, wish)?)),
-            false => Tcp::Passive(Box::new(tcp::Passive::new(setup, list, wish)?)),
-        }))
+    /// Prepares connections of a session that is not one of iWARP, over which nothing has been sent
+    /// but who they are.
+    pub(super) fn over(setup: &Setup, list: Vec<TcpStream>, wish: Wish) -> Result<Self, Failure> {
+        Ok(match (setup.op, is_active(setup, wish)) {
+            (Op::Tcp, true) => Engine::Tcp(Tcp::Active(Box::new(tcp::Active::new(setup, list, wish)?))),
+            (Op::Tcp, false) => Engine::Tcp(Tcp::Passive(Box::new(tcp::Passive::new(setup, list, wish)?))),
+            (_, true) => Engine::Messages(Messages::Active(messages::Active::new(setup, list, wish)?)),
+            (_, false) => Engine::Messages(Messages::Passive(messages::Passive::new(setup, list, wish)?)),
+        })
     }
 
-    /// Runs a slice; returns the number of messages of this end's bandwidth.
-    pub(super) fn run(&mut self, slice: Slice<'_>) -> Result<u64, Failure> {
+    /// Runs a slice; returns the messages of this end.
+    pub(super) fn run(&mut self, slice: Slice<'_>) -> Result<Sent, Failure> {
+        let arrived = |messages| Sent { messages, lost: 0 };
         let Slice { phase, extent, deadline, latencies } = slice;
         match self {
-            Engine::Rdma(Rdma::Passive(passive)) => passive.serve(phase, deadline).map(|()| 0),
-            Engine::Tcp(Tcp::Passive(passive)) => passive.serve(phase, deadline).map(|()| 0),
+            Engine::Rdma(Rdma::Passive(passive)) => passive.serve(phase, deadline).map(|()| arrived(0)),
+            Engine::Tcp(Tcp::Passive(passive)) => passive.serve(phase, deadline).map(|()| arrived(0)),
             Engine::Rdma(Rdma::Active(active)) => {
                 deadline.into_iter().for_each(|deadline| active.end_by(deadline));
                 match latencies {
+                    None => active.bandwidth(extent).map(arrived),
+                    Some(latencies) => active.latency(extent, latencies).map(|()| arrived(0)),
+                }
+            }
+            Engine::Messages(Messages::Passive(passive)) => {
+                passive.serve(phase, deadline).map(|()| arrived(0))
+            }
+            Engine::Messages(Messages::Active(active)) => {
+                deadline.into_iter().for_each(|deadline| active.end_by(deadline));
+                match latencies {
                     None => active.bandwidth(extent),
-                    Some(latencies) => active.latency(extent, latencies).map(|()| 0),
+                    Some(latencies) => active.latency(extent, latencies),
                 }
             }
             Engine::Tcp(Tcp::Active(active)) => {
                 deadline.into_iter().for_each(|deadline| active.end_by(deadline));
                 match latencies {
-                    None => active.bandwidth(extent),
-                    Some(latencies) => active.latency(extent, latencies).map(|()| 0),
+                    None => active.bandwidth(extent).map(arrived),
+                    Some(latencies) => active.latency(extent, latencies).map(|()| arrived(0)),
                 }
             }
         }
@@ -126,7 +148,7 @@ impl Engine {
         match self {
             Engine::Rdma(Rdma::Active(active)) => active.placed(),
             Engine::Rdma(Rdma::Passive(passive)) => passive.placed(),
-            Engine::Tcp(_) => Placed::default(),
+            Engine::Tcp(_) | Engine::Messages(_) => Placed::default(),
         }
     }
 
@@ -134,6 +156,8 @@ impl Engine {
         match self {
             Engine::Rdma(Rdma::Active(active)) => active.close(),
             Engine::Rdma(Rdma::Passive(passive)) => passive.close(),
+            Engine::Messages(Messages::Active(active)) => active.close(),
+            Engine::Messages(Messages::Passive(passive)) => passive.close(),
             Engine::Tcp(_) => {}
         }
     }

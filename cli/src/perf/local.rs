@@ -7,22 +7,24 @@ use rddp_command::failure::Failure;
 use super::cpu;
 use super::measure::measure;
 use super::op::Level;
-use super::options::Options;
+use super::options::{LocalArgs, Options};
 use super::report::{Outcome, Told};
 use super::server::Listening;
 use crate::child::Child;
 
-/// `pin` keeps each end on a processor of its own.
+/// Measures as `args` say, which have led to `options`.
 pub(super) fn run(
+    args: &LocalArgs,
     options: &Options,
-    pin: bool,
     tell: &mut dyn FnMut(&Told),
 ) -> Result<Vec<Outcome>, Failure> {
     if options.setup.placement != Level::User {
         return Err(Failure::usage("--placement: nothing is lost between processes of one host")
             .remedy("rddp perf server --placement there, rddp perf client HOST --placement auto here"));
     }
-    let args = ["perf", "server", "--bind", "127.0.0.1", "--port", "0", "--json", "--until-stdin-ends"];
+    let host = if args.ipv6 { "::1" } else { "127.0.0.1" };
+    let pin = args.pin;
+    let args = ["perf", "server", "--bind", host, "--port", "0", "--json", "--until-stdin-ends"];
     let processors = pin.then(cpu::two).transpose()?;
     if let Some([_, servers]) = processors {
         // It goes where its parent is.

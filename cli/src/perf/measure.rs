@@ -129,6 +129,8 @@ struct Run {
     sessions: Vec<(Session, u64)>,
     slices: Vec<Measured>,
     latencies: Latencies,
+    /// Datagrams that were lost one at a time.
+    lost: u64,
 }
 
 impl Run {
@@ -141,7 +143,7 @@ impl Run {
         let open = |&reverse| Session::open(addr, &Setup { reverse, ..setup.clone() });
         let sessions = directions.iter().map(open).map(|opened| opened.map(|session| (session, 0)));
         let sessions = sessions.collect::<Result<_, _>>()?;
-        Ok(Run { sessions, slices: Vec::new(), latencies: Latencies::new()? })
+        Ok(Run { sessions, slices: Vec::new(), latencies: Latencies::new()?, lost: 0 })
     }
 
     fn setup(&self) -> &Setup {
@@ -192,12 +194,15 @@ impl Run {
         if let Some(iterations) = options.iterations {
             while self.latencies.0.len() < iterations {
                 let extent = Extent { time: SLICE, messages: iterations - self.latencies.0.len() };
-                session.latency(extent, &mut self.latencies)?;
+                self.lost += session.latency(extent, &mut self.latencies)?;
             }
             return Ok(());
         }
         let time = options.duration / 3;
-        slices(time, slice_of(time)).try_for_each(|slice| session.latency(slice.into(), &mut self.latencies))
+        for slice in slices(time, slice_of(time)) {
+            self.lost += session.latency(slice.into(), &mut self.latencies)?;
+        }
+        Ok(())
     }
 
     /// Returns the last slice.
@@ -229,7 +234,7 @@ impl Run {
         let agreed = self.sessions[0].0.agreed();
         let placed = self.sessions.iter().map(|(session, _)| session.placed()).reduce(Add::add);
         let waited = self.sessions.iter().filter_map(|(session, _)| session.waited()).reduce(f64::max);
-        let placed = placed.filter(|_| setup.placement != Level::User && setup.op != Op::Tcp);
+        let placed = placed.filter(|_| setup.placement != Level::User && setup.op.is_iwarp());
         Outcome {
             op: setup.op,
             direction: options.direction,
@@ -243,8 +248,9 @@ impl Run {
             large_fpdus: setup.large_fpdus,
             stable: setup.stable,
             wait: setup.wait,
-            batch: setup.batch(),
+            batch: setup.messages_a_call(),
             messages: all.messages,
+            lost: setup.op.is_datagrams().then_some(all.lost + self.lost),
             bytes_per_s: bytes_per_s.round(),
             msgs_per_s: (bytes_per_s / f64::from(setup.size)).round(),
             lat_us: self.latencies.micros(),
@@ -266,6 +272,7 @@ impl Measured {
     fn beside(self, other: Self) -> Self {
         Measured {
             messages: self.messages + other.messages,
+            lost: self.lost + other.lost,
             octets: self.octets + other.octets,
             seconds: self.seconds.max(other.seconds),
             cpu_s: self.cpu_s.max(other.cpu_s),
@@ -276,6 +283,7 @@ impl Measured {
     fn before(self, other: Self) -> Self {
         Measured {
             messages: self.messages + other.messages,
+            lost: self.lost + other.lost,
             octets: self.octets + other.octets,
             seconds: self.seconds + other.seconds,
             cpu_s: self.cpu_s + other.cpu_s,
@@ -298,7 +306,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 pub(super) struct Latencies(Histogram<u64>);
 
 impl Latencies {
-    fn new() -> Result<Self, Failure> {
+    pub(super) fn new() -> Result<Self, Failure> {
         // Nanoseconds, up to a minute.
         let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
         histogram.map(Latencies).map_err(|error| Failure::failed(error.to_string()))

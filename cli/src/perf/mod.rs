@@ -1,5 +1,5 @@
-//! `rddp perf`: bandwidth, latency and processor time of RDMA operations, beside a plain TCP
-//! socket.
+//! `rddp perf`: bandwidth, latency and processor time of RDMA operations, and of queue pairs over
+//! plain TCP and UDP, beside plain sockets.
 //!
 //! A client measures against a server. For each operation and size there is a session: a control
 //! connection (TCP, JSON) and data connections. Sessions of one size are open at the same time and
@@ -10,6 +10,7 @@ mod cpu;
 mod engine;
 mod local;
 mod measure;
+mod messages;
 mod op;
 mod options;
 mod rdma;
@@ -45,16 +46,19 @@ Examples:
   rddp perf client 192.0.2.1 --op write -n 10000   so many messages, in place of a time
   rddp perf client 192.0.2.1 -R                    the server sends; -b: both do, at the same time
   rddp perf local --op fetch-add,cmp-swap          atomic operations
+  rddp perf local --op tcp,qp-raw,qp-record        queue pairs over plain TCP, beside its socket; -6: over IPv6
+  rddp perf local --op udp,qp-udp -s 64,1400       the same of UDP, and how many datagrams are lost
   rddp perf local --json | jq '.results[] | [.op, .size, .bytes_per_s]'
 
 What the numbers are:
   bandwidth  median over short slices; the octets count when the other end has all of them
-  latency    send, tcp: half of a round trip of messages of that size, one at a time
+             of udp and qp-udp those that have arrived count, and rows tell of the others
+  latency    send, tcp, udp, qp-: half of a round trip of messages of that size, one at a time
              write: the same; each end looks at its memory (--wait poll), or the Write is followed by a Send (event)
              read: from posting one Read until its data is there, which is a whole round trip
              fetch-add, cmp-swap: as read. Not measured with -R and -b
   messages a call
-             of short ones both post, or write, many at a time for the bandwidth: as many for tcp as for RDMA
+             of short ones both post, or write, many at a time for the bandwidth: as many for tcp as for RDMA; udp sends one by each call
   waited     the share of the time for which an end was ready to run and had no processor, of the end where it is
              more; shown above 10 %, where it has spoiled the figures
   x tcp      the bandwidth beside that of plain TCP sockets with the same size, in the same run
@@ -125,7 +129,7 @@ pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
         }
         PerfCommand::Local(args) => {
             let options = args.measure.options()?;
-            report::print(args.measure.json, &options, |tell| local::run(&options, args.pin, tell))
+            report::print(args.measure.json, &options, |tell| local::run(args, &options, tell))
         }
     }
 }

@@ -13,6 +13,14 @@ pub(super) const ATOMIC: u32 = 8;
 pub(crate) enum Op {
     /// A plain TCP socket, no RDMA
     Tcp,
+    /// A plain UDP socket: sendto and recv for each message
+    Udp,
+    /// Queue pairs over plain TCP, whose octets any TCP program reads
+    QpRaw,
+    /// Queue pairs over plain TCP, each message behind its length
+    QpRecord,
+    /// Queue pairs over plain UDP
+    QpUdp,
     /// RDMA Writes
     Write,
     /// Sends, each into a posted receive
@@ -29,12 +37,26 @@ impl Op {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Op::Tcp => "tcp",
+            Op::Udp => "udp",
+            Op::QpRaw => "qp-raw",
+            Op::QpRecord => "qp-record",
+            Op::QpUdp => "qp-udp",
             Op::Write => "write",
             Op::Send => "send",
             Op::Read => "read",
             Op::FetchAdd => "fetch-add",
             Op::CmpSwap => "cmp-swap",
         }
+    }
+
+    /// Returns whether the operation is one of iWARP.
+    pub(super) fn is_iwarp(self) -> bool {
+        self.is_answered() || matches!(self, Op::Write | Op::Send)
+    }
+
+    /// Returns whether messages are datagrams, which may be lost.
+    pub(super) fn is_datagrams(self) -> bool {
+        matches!(self, Op::Udp | Op::QpUdp)
     }
 
     /// Returns whether the operation is one of RFC 7306 §5, which have [`ATOMIC`] octets.
@@ -47,6 +69,9 @@ impl Op {
         self == Op::Read || self.is_atomic()
     }
 }
+
+/// Octets of the longest datagram, over either IP.
+pub(super) const MAX_DATAGRAM: u32 = 65_507;
 
 /// The way in which an end waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

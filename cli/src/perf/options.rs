@@ -51,7 +51,7 @@ pub(crate) struct MeasureArgs {
     op: Vec<Op>,
 
     /// Octets of a message: a list (64,4K,1M), powers of two (64..1M), or both
-    /// [default: 64,4K,64K,1M; of atomic operations 8]
+    /// [default: 64,4K,64K,1M; of atomic operations 8; with datagrams 64,1400]
     #[arg(short, long, short_alias = 'l', value_name = "SIZES", value_parser = parse_sizes)]
     size: Option<Sizes>,
 
@@ -134,6 +134,10 @@ pub(crate) struct LocalArgs {
     /// Keep each end on a processor of its own: spinning ends that move swing between runs
     #[arg(long)]
     pub(super) pin: bool,
+
+    /// Over IPv6
+    #[arg(short = '6', long)]
+    pub(super) ipv6: bool,
 
     #[command(flatten)]
     pub(super) measure: MeasureArgs,
@@ -222,6 +226,7 @@ impl MeasureArgs {
         match &self.size {
             Some(Sizes(sizes)) => sizes.clone(),
             None if ops.iter().any(|op| op.is_atomic()) => vec![ATOMIC],
+            None if ops.iter().any(|op| op.is_datagrams()) => vec![64, 1400],
             None => vec![64, 4 << 10, 64 << 10, 1 << 20],
         }
     }
@@ -231,8 +236,8 @@ impl Options {
     /// Returns the settings of the sessions of one size.
     pub(super) fn setups_of(&self, size: u32) -> impl Iterator<Item = Setup> + '_ {
         self.ops.iter().map(move |&op| {
-            // A plain socket has no FPDUs that could be placed.
-            let placement = if op == Op::Tcp { Level::User } else { self.setup.placement };
+            // Without iWARP there are no FPDUs that could be placed.
+            let placement = if op.is_iwarp() { self.setup.placement } else { Level::User };
             Setup { op, size, placement, ..self.setup.clone() }
         })
     }

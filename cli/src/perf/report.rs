@@ -31,8 +31,11 @@ pub(crate) struct Outcome {
     pub(crate) wait: Wait,
     /// Messages that are posted, or written, by each call for the bandwidth.
     pub(crate) batch: usize,
-    /// Messages of the bandwidth, in all directions.
+    /// Messages of the bandwidth, in all directions, that have arrived.
     pub(crate) messages: u64,
+    /// Datagrams that have not arrived, those of the latency among them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lost: Option<u64>,
     pub(crate) bytes_per_s: f64,
     pub(crate) msgs_per_s: f64,
     /// Measured in the forward direction alone.
@@ -227,9 +230,9 @@ fn head(outcome: &Outcome) {
 
 fn row(outcome: &Outcome) {
     let on = |on: bool| if on { "on" } else { "off" };
-    let (crc, markers) = match outcome.op {
-        Op::Tcp => ("", ""),
-        _ => (on(outcome.crc), on(outcome.markers)),
+    let (crc, markers) = match outcome.op.is_iwarp() {
+        true => (on(outcome.crc), on(outcome.markers)),
+        false => ("", ""),
     };
     let times_tcp = outcome.times_tcp.map_or_else(|| "-".into(), |times| format!("{times:.2}"));
     let quantiles =
@@ -247,7 +250,11 @@ fn row(outcome: &Outcome) {
     let batch =
         (outcome.op == Op::Tcp && outcome.batch > 1).then(|| format!("{} messages a call", outcome.batch));
     let spoiled = outcome.spoiled().map(|share| format!("waited {:.0} % for a processor", share * 100.0));
-    let notes: Vec<_> = batch.into_iter().chain(spoiled).collect();
+    let lost = outcome.lost.filter(|lost| *lost > 0).map(|lost| {
+        let share = lost as f64 / (lost + outcome.messages) as f64;
+        format!("{lost} lost ({:.1} %)", share * 100.0)
+    });
+    let notes: Vec<_> = batch.into_iter().chain(lost).chain(spoiled).collect();
     say!("{}", format!("{row:<103}  {}", notes.join(", ")).trim_end());
     if let (Some(octets), Some(behind)) = (outcome.kernel_placed_bytes, outcome.kernel_placed_behind_bytes) {
         let [octets, behind] = [octets, behind].map(units::about);

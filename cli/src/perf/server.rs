@@ -24,7 +24,7 @@ use rddp_load::Extent;
 use rddp_rnic::{ConnectOptions, ConnectRequest, Listener, Rnic};
 use serde::{Deserialize, Serialize};
 
-use super::control::{Buffers, Channel, Phase, Reply, Request, Setup, VERSION};
+use super::control::{Buffers, Channel, Phase, Reply, Request, Sent, Setup, VERSION};
 use super::cpu;
 use super::engine::{Engine, Rdma, Slice};
 use super::op::Level;
@@ -290,7 +290,7 @@ impl Shared {
         }
         tracing::info!(?setup, "session");
         let _memory = self.reserve(setup.memory())?;
-        let (session, mailbox) = self.announce(usize::from(setup.qps))?;
+        let (session, mailbox) = self.announce(usize::from(setup.qps.max(setup.streams())))?;
         let ready = channel.send(&Reply::Ready { session, rdma_port });
         let own = Setup { local: channel.local(), ..setup.clone() };
         let engine = ready.and_then(|()| connect(&own, theirs, &mailbox));
@@ -308,9 +308,10 @@ impl Shared {
             let before = (cpu::seconds(), cpu::waited());
             let extent = Extent { time: Duration::from_millis(millis).min(MAX_SLICE), messages };
             let deadline = Some(Instant::now() + extent.time + SLACK);
-            let messages = engine.run(Slice { phase, extent, deadline, latencies: None })?;
+            let Sent { messages, lost } = engine.run(Slice { phase, extent, deadline, latencies: None })?;
             let (cpu_s, waited_s) = (cpu::seconds() - before.0, cpu::waited_since(before.1));
-            channel.send(&Reply::Done { messages, cpu_s, placed: engine.placed(), waited_s })?;
+            let placed = engine.placed();
+            channel.send(&Reply::Done { messages, lost, cpu_s, placed, waited_s })?;
         }
         engine.close();
         Ok(())
@@ -364,11 +365,11 @@ fn connect(
         return Ok((Engine::Rdma(rdma), buffers));
     }
     let mut list = Vec::new();
-    for _ in 0..setup.qps {
+    for _ in 0..setup.streams() {
         let Arrival::Tcp(lane, stream) = next()? else { return Err(wrong()) };
         list.push((lane, stream));
     }
     list.sort_by_key(|(lane, _)| *lane);
     let list = list.into_iter().map(|(_, stream)| stream).collect();
-    Ok((Engine::tcp(setup, list, Wish::Clients)?, Vec::new()))
+    Ok((Engine::over(setup, list, Wish::Clients)?, Vec::new()))
 }

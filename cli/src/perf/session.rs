@@ -7,7 +7,7 @@ use rddp_command::endpoint::Agreed;
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_load::Extent;
 
-use super::control::{Channel, Phase, Placed, Reply, Request, Setup, VERSION};
+use super::control::{Channel, Phase, Placed, Reply, Request, Sent, Setup, VERSION};
 use super::cpu;
 use super::engine::{Engine, Rdma, Slice};
 use super::measure::Latencies;
@@ -37,6 +37,8 @@ pub(super) struct Session {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measured {
     pub(super) messages: u64,
+    /// Datagrams that have not arrived.
+    pub(super) lost: u64,
     pub(super) octets: u64,
     pub(super) seconds: f64,
     /// Processor time of both ends.
@@ -66,7 +68,7 @@ impl Session {
         let Reply::Ready { session, rdma_port } = first else { return Err(out_of_step()) };
         let connected = match rdma {
             None => tcp::connect(setup, addr, session)
-                .and_then(|list| Engine::tcp(setup, list, Wish::Own))
+                .and_then(|list| Engine::over(setup, list, Wish::Own))
                 .map(|engine| (engine, None)),
             Some(rdma) => rdma
                 .connect(SocketAddr::new(addr.ip(), rdma_port), session)
@@ -99,13 +101,14 @@ impl Session {
 
     pub(super) fn bandwidth(&mut self, extent: Extent) -> Result<Measured, Failure> {
         let begun = Instant::now();
-        let (messages, cpu_s) = self.run(Phase::Bandwidth, extent, None)?;
+        let (Sent { messages, lost }, cpu_s) = self.run(Phase::Bandwidth, extent, None)?;
         let octets = messages * u64::from(self.setup.size);
-        Ok(Measured { messages, octets, seconds: begun.elapsed().as_secs_f64(), cpu_s })
+        Ok(Measured { messages, lost, octets, seconds: begun.elapsed().as_secs_f64(), cpu_s })
     }
 
-    pub(super) fn latency(&mut self, extent: Extent, latencies: &mut Latencies) -> Result<(), Failure> {
-        self.run(Phase::Latency, extent, Some(latencies)).map(drop)
+    /// Returns the datagrams that were lost.
+    pub(super) fn latency(&mut self, extent: Extent, latencies: &mut Latencies) -> Result<u64, Failure> {
+        self.run(Phase::Latency, extent, Some(latencies)).map(|(sent, _)| sent.lost)
     }
 
     /// Runs a slice at both ends; returns the messages, and the processor time of both.
@@ -114,20 +117,21 @@ impl Session {
         phase: Phase,
         extent: Extent,
         latencies: Option<&mut Latencies>,
-    ) -> Result<(u64, f64), Failure> {
+    ) -> Result<(Sent, f64), Failure> {
         let millis = u64::try_from(extent.time.as_millis()).unwrap_or(u64::MAX);
         self.channel.send(&Request::Run { phase, millis, messages: extent.messages })?;
         let Reply::Go = reply(&mut self.channel)? else { return Err(out_of_step()) };
         let (begun, cpu, waited) = (Instant::now(), cpu::seconds(), cpu::waited());
         let ours = self.engine.run(Slice { phase, extent, deadline: None, latencies });
         let ours = ours.map_err(|failure| explained(&mut self.channel, failure))?;
-        let Reply::Done { messages: theirs, cpu_s, placed, waited_s } = reply(&mut self.channel)? else {
+        let Reply::Done { messages, lost, cpu_s, placed, waited_s } = reply(&mut self.channel)? else {
             return Err(out_of_step());
         };
         self.placed = placed;
         self.seconds += begun.elapsed().as_secs_f64();
         let slice = cpu::waited_since(waited).zip(waited_s).map(|(ours, theirs)| ours.max(theirs));
         self.waited_s = self.waited_s.zip(slice).map(|(before, now)| before + now);
+        let theirs = Sent { messages, lost };
         Ok((if self.setup.reverse { theirs } else { ours }, cpu::seconds() - cpu + cpu_s))
     }
 

@@ -221,6 +221,42 @@ fn what_was_asked_for_is_told() {
     assert!(told.stdout.contains("asked for: large FPDUs, stable memory"), "{told:?}");
 }
 
+const MESSAGES: [&str; 4] = ["udp", "qp-raw", "qp-record", "qp-udp"];
+
+/// Queue pairs over plain TCP and UDP, and plain UDP sockets.
+#[test]
+fn other_wires_are_measured_beside_tcp() {
+    let ops = ["--op", "tcp,udp,qp-raw,qp-record,qp-udp", "--size", "1,1400"];
+    let plain = [&["--qps", "2"][..], &["--depth", "1"], &["-6"], &["-R"], &["-b"]];
+    for (more, wait) in plain.iter().flat_map(|more| [(more, "poll"), (more, "event")]) {
+        let results = local(&[&ops[..], more, &["--wait", wait]].concat());
+        assert_eq!(results.len(), 10);
+        for one in &results {
+            let op = one["op"].as_str().unwrap();
+            assert_eq!(one["lost"].is_u64(), op.ends_with("udp"), "{one}");
+            assert!(one["messages"].as_u64().unwrap() > 0, "{one}");
+            assert_eq!((&one["crc"], &one["markers"]), (&false.into(), &false.into()));
+            let times = !matches!(more, ["-R" | "-b"]);
+            assert_eq!(one["lat_us"]["p50"].as_f64().is_some_and(|time| time > 0.0), times, "{one}");
+            // A plain socket of UDP sends each by a call of its own.
+            assert_eq!(one["batch"] == 1, op == "udp" || one["depth"] == 1, "{one}");
+        }
+    }
+}
+
+#[test]
+fn so_many_messages_arrive_by_other_wires_as_were_asked_for() {
+    let ops = MESSAGES.join(",");
+    let found = run(&["perf", "local", "--json", "-n", "301", "--op", &ops, "-s", "64"]).ok().json();
+    for one in found["results"].as_array().unwrap() {
+        assert_eq!(one["messages"], 301, "{one}");
+    }
+    // Longer than all buffers together.
+    let long = local(&["--op", "qp-raw,qp-record", "--size", "4M", "--depth", "2"]);
+    assert!(long.iter().all(|one| one["messages"].as_u64().unwrap() > 0), "{long:?}");
+    run(&["perf", "local", "--op", "tcp,udp", "-s", "64K"]).failed(2, &["at most 65507 octets"]);
+}
+
 /// Loading a program into the kernel is not for any client to ask for.
 #[test]
 fn a_server_has_the_kernel_place_only_if_it_was_told_to() {
@@ -294,9 +330,9 @@ fn a_server_survives_bad_clients() {
 #[test]
 fn a_server_survives_clients_that_die() {
     let server = server();
-    for op in ["tcp", "write", "send", "read"] {
+    for op in ["tcp", "write", "send", "read"].into_iter().chain(MESSAGES) {
         for wait in ["poll", "event"] {
-            let settings = ["--op", op, "--wait", wait, "--duration", "60", "--qps", "2"];
+            let settings = ["--op", op, "--wait", wait, "--duration", "60", "--qps", "2", "--size", "64"];
             // In one of them, the server is the end that sends.
             let direction: &[&str] = if wait == "poll" { &["-R"] } else { &[] };
             let host = server.host();

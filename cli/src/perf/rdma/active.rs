@@ -89,7 +89,8 @@ impl Active {
                 swap_mask: u64::MAX,
             },
             Op::Send => Operation::Send { gather: lane.message(setup), invalidate: None },
-            Op::Write | Op::Tcp => {
+            // The others have no session of iWARP.
+            Op::Write | Op::Tcp | Op::Udp | Op::QpRaw | Op::QpRecord | Op::QpUdp => {
                 Operation::Write { gather: lane.message(setup), remote: buffers.target.into() }
             }
         }
@@ -119,7 +120,7 @@ impl Active {
             |load, lanes| match op {
                 Op::Read | Op::FetchAdd | Op::CmpSwap => load.complete(lanes, &single),
                 Op::Send => load.ask(lanes, &single),
-                Op::Write | Op::Tcp => write_once(load, lanes, first.target.into(), mark),
+                _ => write_once(load, lanes, first.target.into(), mark),
             },
             |time| latencies.record(time / round_trips),
         )

@@ -59,7 +59,7 @@ pub(in crate::perf) fn connect(
     addr: SocketAddr,
     session: u64,
 ) -> Result<Vec<TcpStream>, Failure> {
-    let lanes = 0..setup.qps;
+    let lanes = 0..setup.streams();
     let list = lanes.map(|lane| {
         let mut channel = Channel::new(connect_one(addr, setup.mss).map_err(|error| lost(&error))?)?;
         channel.send(&Request::Data { session, lane })?;
