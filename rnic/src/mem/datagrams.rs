@@ -77,7 +77,8 @@ pub struct Received {
 #[derive(Default)]
 pub struct Inbox {
     buffers: Vec<Vec<u8>>,
-    received: Vec<Received>,
+    /// Senders of the buffers that the last call filled; `None` where one cannot be named.
+    received: Vec<Option<Received>>,
 }
 
 impl Inbox {
@@ -120,16 +121,16 @@ impl Inbox {
         for header in &headers[..filled] {
             // SAFETY: the kernel has filled as many headers, their names and control messages.
             let received = unsafe { received(header.assume_init_ref()) };
-            self.received.extend(received);
+            self.received.push(received);
         }
         Ok(self.received.len())
     }
 
     /// Returns what a buffer has, and its octets, of which the first [`MARGIN`] are not the
-    /// kernel's.
-    pub fn filled(&mut self, at: usize) -> (Received, &mut [u8]) {
-        let received = self.received[at];
-        (received, &mut self.buffers[at][..MARGIN + received.len])
+    /// kernel's; `None` where the sender has no address of IP.
+    pub fn filled(&mut self, at: usize) -> Option<(Received, &mut [u8])> {
+        let received = self.received[at]?;
+        Some((received, &mut self.buffers[at][..MARGIN + received.len]))
     }
 }
 
@@ -272,4 +273,41 @@ pub fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -
     // SAFETY: the value lives through the call, and the length is its size.
     let outcome = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    /// Only addresses of IP can be named in front of a datagram.
+    #[test]
+    fn a_sender_without_an_address_is_none_and_counts() {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        near.send(b"one").unwrap();
+        near.send(b"two").unwrap();
+        let mut inbox = Inbox::default();
+        assert_eq!(inbox.receive(far.as_fd(), 4).unwrap(), 2);
+        assert!((0..2).all(|at| inbox.filled(at).is_none()));
+    }
+
+    #[test]
+    fn each_buffer_keeps_its_sender_behind_one_that_has_none() {
+        let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        for message in [&b"first"[..], b"second", b"3"] {
+            near.send_to(message, far.local_addr().unwrap()).unwrap();
+        }
+        let mut inbox = Inbox::default();
+        assert_eq!(inbox.receive(far.as_fd(), 3).unwrap(), 3);
+        inbox.received[0] = None;
+        assert!(inbox.filled(0).is_none());
+        for (at, message) in [(1, &b"second"[..]), (2, b"3")] {
+            let (received, octets) = inbox.filled(at).unwrap();
+            assert_eq!((received.source, received.len), (near.local_addr().unwrap(), message.len()));
+            assert_eq!(&octets[MARGIN..], message);
+        }
+    }
 }

@@ -141,9 +141,10 @@ impl Datagrams {
     fn take_all(&mut self, cx: &mut Context<'_>, inbox: &mut Inbox, count: usize) -> Result<u64, WireEvent> {
         let mut total = 0;
         for at in 0..count {
-            let (received, octets) = inbox.filled(at);
-            total += received.len as u64;
-            self.take(cx, received, octets)?;
+            if let Some((received, octets)) = inbox.filled(at) {
+                total += received.len as u64;
+                self.take(cx, received, octets)?;
+            }
         }
         cx.tally.add(Counter::OctetsReceived, total);
         Ok(total)
