@@ -2,8 +2,11 @@
 
 use rddp_stat::Counter;
 
+use rddp_rdma::{Datagram, Gather, RecvWr};
+
 use super::super::progress::TURN;
 use super::*;
+use crate::queues::options::{DatagramOptions, Transport};
 use crate::wire::{FEW_RESPONSES, Pulled, RESPONSES_AHEAD};
 
 /// Most octets of one read here: an FPDU's payload, and what is staged with it.
@@ -103,4 +106,33 @@ fn responses_are_few_while_all_qps_together_keep_too_many() {
     assert!((many..4 * many).contains(&device.promised.held()), "{} for {many}", device.promised.held());
     qp.abort();
     assert_eq!(device.promised.held(), 0);
+}
+
+/// Datagrams that wait for a receive count with the memory of their list, or those of no octets
+/// would hardly count; and all of it is given back.
+#[test]
+fn datagrams_that_wait_count_with_what_they_take_beside_their_octets() {
+    let rnic = Rnic::open().unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
+    let qp = |cq| {
+        let qp = pd.create_qp(&QpConfig { transport: Transport::Udp, ..QpConfig::new(cq) }).unwrap();
+        qp.bind("127.0.0.1:0".parse().unwrap(), &DatagramOptions::default()).unwrap();
+        qp
+    };
+    let (near, far) = (qp(&cq), qp(&cq));
+    let device = far.inner.anywhere().device.clone();
+    let inbox = pd.allocate(100, Access::LOCAL_WRITE).unwrap();
+    far.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+    let to = far.local_addr().unwrap();
+    let list: Vec<_> =
+        (0..10).map(|id| SendWr::datagram(id, Gather::Inline(vec![7]), to).unsignaled()).collect();
+    near.post_sends(&list).unwrap();
+    assert!(cq.wait(Some(PATIENCE)).unwrap());
+    // The room in front of the first of the bundle, and nine octets.
+    let octets = Datagram::LEN + 9;
+    // Whoever reads them does so under this lock.
+    let held = far.inner.anywhere().with_core(|_, _| device.partial.held());
+    assert!(held > octets + 64, "{held}");
+    far.abort();
+    assert_eq!(device.partial.held(), 0);
 }

@@ -36,6 +36,13 @@ pub(super) struct Staged {
     at: usize,
 }
 
+impl Staged {
+    /// Returns what it counts in the device's budget: one of no octets takes memory, too.
+    fn cost(&self) -> usize {
+        self.octets.len() + size_of::<Self>()
+    }
+}
+
 impl Datagrams {
     /// Reads for so many octets, and at most one read more.
     pub(in crate::wire) fn receive(
@@ -73,7 +80,7 @@ impl Datagrams {
 
     /// Gives back the memory for what is staged.
     pub(in crate::wire) fn release(&self, attrs: &QpAttributes) {
-        attrs.device.partial.release(self.staged.iter().map(|staged| staged.octets.len()).sum());
+        attrs.device.partial.release(self.staged.iter().map(Staged::cost).sum());
     }
 
     /// Receives once. Returns how much that counts, or `None` where there is no more now, as far as
@@ -171,8 +178,9 @@ impl Datagrams {
             return Ok(());
         }
         let octets = octets[at - MARGIN..].to_vec();
-        cx.attrs.device.partial.charge(octets.len());
-        self.staged.push_back(Staged { datagram, segment, octets, at: MARGIN });
+        let staged = Staged { datagram, segment, octets, at: MARGIN };
+        cx.attrs.device.partial.charge(staged.cost());
+        self.staged.push_back(staged);
         Ok(())
     }
 
@@ -182,8 +190,9 @@ impl Datagrams {
             if !deliver(cx, *datagram, *segment, octets, at)? {
                 break;
             }
-            cx.attrs.device.partial.release(octets.len());
-            self.staged.pop_front();
+            if let Some(staged) = self.staged.pop_front() {
+                cx.attrs.device.partial.release(staged.cost());
+            }
         }
         Ok(())
     }
