@@ -1,5 +1,6 @@
 //! Sending: one datagram by a call, or a bundle of neighbours that have one address and one size.
 
+use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
@@ -26,8 +27,9 @@ const OCTETS: u64 = 65_000;
 /// IP may cut them, since it cuts no bundle.
 const WHOLE: u64 = 1280 - 48;
 
-/// Destinations that are remembered to take no bundles.
-const MOST_WITHOUT: usize = 4096;
+/// Destinations that are remembered to take no bundles. With one more all are forgotten, so that
+/// peers that name many cost a refused call each, and no memory.
+const MOST_WITHOUT: usize = 256;
 
 /// Calls in a row that may tell of earlier datagrams, before the one at hand is to blame.
 const MOST_TOLD: u32 = 3;
@@ -121,9 +123,7 @@ impl Datagrams {
             // No checksums by the device, a tunnel: it will be so again. Other errors need not.
             if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) {
                 tracing::debug!(qp = cx.attrs.num.0, to = %bundle.to, %error, "datagrams go one by one");
-                if self.without_bundles.len() < MOST_WITHOUT {
-                    self.without_bundles.insert(bundle.to);
-                }
+                remember(&mut self.without_bundles, bundle.to);
             }
             return Ok(());
         }
@@ -200,6 +200,14 @@ impl Datagrams {
     }
 }
 
+/// Adds a destination to those that take no bundles.
+fn remember(without: &mut HashSet<SocketAddr>, to: SocketAddr) {
+    if without.len() >= MOST_WITHOUT {
+        without.clear();
+    }
+    without.insert(to);
+}
+
 /// Returns the octets of a bundle, in order.
 fn pieces<'a>(cx: &'a Context<'_>, bundle: &'a Bundle) -> SmallVec<[Piece<'a>; 8]> {
     let mut pieces = SmallVec::new();
@@ -218,4 +226,19 @@ fn pieces<'a>(cx: &'a Context<'_>, bundle: &'a Bundle) -> SmallVec<[Piece<'a>; 8
         }
     }
     pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_without_bundles_are_bounded_and_the_latest_is_among_them() {
+        let mut without = HashSet::new();
+        for port in 1..=3 * MOST_WITHOUT as u16 {
+            let to = SocketAddr::from(([192, 0, 2, 1], port));
+            remember(&mut without, to);
+            assert!(without.contains(&to) && without.len() <= MOST_WITHOUT, "{}", without.len());
+        }
+    }
 }
