@@ -1,4 +1,5 @@
-//! NVMe over Fabrics by RDMA, as far as disks need it: values of both ends.
+//! NVMe over Fabrics by RDMA, as far as disks need it: values of both ends, and
+//! the target as a machine.
 //!
 //! | module | what |
 //! |---|---|
@@ -8,6 +9,9 @@
 //! | [`connect`] | Fabrics commands: Connect, and the controller's properties |
 //! | [`identify`] | data structures that describe controllers and disks |
 //! | [`log`] | log pages, that of discovery among them |
+//! | [`io`] | commands for a disk |
+//! | [`step`] | what a target's caller has to do for a command |
+//! | [`target`] | the target: its subsystems, and the controllers of its hosts |
 //!
 //! Sections are named by their titles: those of the NVM Express Base Specification 2.0 ("Base"), of
 //! the NVM Command Set Specification 1.0 ("NVM") and of the RDMA Transport Specification 1.0
@@ -15,11 +19,15 @@
 
 pub mod capsule;
 pub mod connect;
+mod controller;
 pub mod identify;
+pub mod io;
 pub mod log;
 mod octets;
 pub mod private_data;
 pub mod status;
+pub mod step;
+pub mod target;
 
 /// The port of NVMe over RDMA where none is named.
 pub const PORT: u16 = 4420;
@@ -44,6 +52,9 @@ pub const MAX_COMMANDS: u16 = 128;
 
 /// Commands of an admin queue that are under way at a time: the most that the target allows for.
 pub const ADMIN_COMMANDS: u16 = 32;
+
+/// I/O queues of a controller: the most that the target allows for.
+pub const MAX_QUEUES: u16 = 8;
 
 /// Requests for asynchronous events that a controller holds.
 const EVENTS: usize = 4;
