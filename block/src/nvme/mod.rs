@@ -28,6 +28,8 @@ pub mod private_data;
 pub mod status;
 pub mod step;
 pub mod target;
+#[cfg(test)]
+mod tests;
 
 /// The port of NVMe over RDMA where none is named.
 pub const PORT: u16 = 4420;

@@ -354,6 +354,3 @@ fn wrong_outcome(place: Wrong) -> Outcome {
 fn wrong(place: Wrong) -> Step {
     Step::Answer(wrong_outcome(place))
 }
-
-#[cfg(test)]
-mod tests;
