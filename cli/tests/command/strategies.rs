@@ -9,7 +9,7 @@ use std::thread;
 use rddp_test_support::random_octets;
 use serde_json::Value;
 
-use crate::program::{Ended, Server, command, run, until};
+use crate::program::{Ended, Server, command, interrupt, run, until};
 use crate::site::{Site, assert_holes, len, write_holes};
 
 pub(crate) const STRATEGIES: [&str; 6] = ["auto", "naive", "slots", "pipelined", "region", "map"];
@@ -232,6 +232,20 @@ fn several_chunks_are_under_way_at_a_time() {
             said["under_way"].as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).collect();
         assert_eq!((counts.iter().sum::<u64>(), counts.len()), (64, 4), "{said}");
     }
+}
+
+/// A client that has the file goes while its octets are being read.
+#[test]
+fn clients_that_have_the_file_already_are_no_failures() {
+    let mut site = site("pipelined", &[]);
+    fs::write(site.served("file"), random_octets(1, 100_000)).unwrap();
+    get(&mut site, "file", &[]);
+    for _ in 0..100 {
+        site.get("file", "file").ok();
+    }
+    let server = site.server.as_mut().unwrap();
+    assert_eq!(interrupt(server.child()), 0);
+    assert_eq!(server.complaint(), "");
 }
 
 #[test]

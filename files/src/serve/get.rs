@@ -119,7 +119,11 @@ impl Client<'_> {
             range,
             here: None,
         })?;
-        let given = S::give(&mut gift, &memory).await?;
+        let given = match S::give(&mut gift, &memory).await {
+            // A client that has the file says so and goes, which may come before it was heard.
+            Err(_) if gift.was_unwanted() => Given::Unwanted,
+            given => given?,
+        };
         let under_way = if S::IS_RANGE { UnderWay::of_reads(gift.talk) } else { gift.under_way };
         let under_way = under_way.counts();
         Ok(Some((given, How { strategy: S::NAME, instead_of: None, under_way })))

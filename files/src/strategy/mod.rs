@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rddp_command::failure::Failure;
-use rddp_rnic::{Access, MemoryRegion};
+use rddp_rnic::{Access, MemoryRegion, QpState};
 use rddp_stat::Counter;
 
 pub(crate) use self::mapped::{Mapped, Mappings};
@@ -216,6 +216,13 @@ impl Gift<'_> {
                 _ => return Err(out_of_step()),
             }
         }
+    }
+
+    /// Returns whether the client has ended the connection because it has the file already.
+    pub(crate) fn was_unwanted(&mut self) -> bool {
+        self.talk.end.qp.state() != QpState::ReadyToSend
+            && std::iter::from_fn(|| self.talk.heard().ok().flatten())
+                .any(|message| matches!(message, ToServer::Same))
     }
 
     fn announce(&mut self, ring: &mut Ring, chunk: Chunk) -> Result<(), Failure> {
