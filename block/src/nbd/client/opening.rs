@@ -4,8 +4,12 @@
 //! what that has written, and so on. It asks for structured replies, for `base:allocation`, and for
 //! the export by `NBD_OPT_GO`, and goes on with less where the server lacks them.
 
+mod described;
+
+pub use self::described::{Described, Listed};
+use self::described::{NO_SIZES, sizes_of};
+use super::super::Terms;
 use super::super::options::*;
-use super::super::{MAX_PAYLOAD, Terms};
 
 /// The magic number of servers before newstyle.
 const OLDSTYLE_MAGIC: &[u8; 8] = b"\0\0\x42\x02\x81\x86\x12\x53";
@@ -26,9 +30,6 @@ pub const LONGEST_NAME: usize = 4096;
 const REP_ERR_POLICY: u32 = 1 << 31 | 2;
 const REP_ERR_TLS_REQD: u32 = 1 << 31 | 5;
 const REP_ERR_SHUTDOWN: u32 = 1 << 31 | 7;
-
-/// Sizes of a server that names none.
-const NO_SIZES: (u32, u32) = (1, MAX_PAYLOAD);
 
 /// The handshake of one connection.
 #[derive(Debug)]
@@ -65,27 +66,6 @@ enum Stage {
     },
     /// The reply to `NBD_OPT_EXPORT_NAME`.
     Old,
-}
-
-/// Facts about an export that a server has told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Described {
-    /// Octets of it.
-    pub size: u64,
-    flags: u16,
-    /// Octets of which requests are multiples: a power of two.
-    pub minimum: u32,
-    /// Octets of the longest read or write.
-    pub maximum: u32,
-}
-
-/// An export of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// The name by which it is asked for.
-    pub name: String,
-    /// More about it, where the server tells that.
-    pub described: Option<Described>,
 }
 
 /// An export that is open, and the terms of its connection.
@@ -143,56 +123,6 @@ pub struct Said(pub String);
 impl std::fmt::Display for Said {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
-    }
-}
-
-impl Described {
-    fn new(size: u64, flags: u16) -> Result<Self, Failed> {
-        // Offsets of files have 63 bits.
-        if size > i64::MAX as u64 {
-            return Err(Failed::Nonsense("an export of more octets than there can be"));
-        }
-        Ok(Described { size, flags, minimum: 1, maximum: MAX_PAYLOAD })
-    }
-
-    fn has(&self, flag: u16) -> bool {
-        self.flags & HAS_FLAGS != 0 && self.flags & flag != 0
-    }
-
-    /// Returns whether clients may write.
-    #[must_use]
-    pub fn is_writable(&self) -> bool {
-        !self.has(READ_ONLY)
-    }
-
-    /// Returns whether the server knows `NBD_CMD_FLUSH`.
-    #[must_use]
-    pub fn flushes(&self) -> bool {
-        self.has(SEND_FLUSH)
-    }
-
-    /// Returns whether the server knows the flag FUA.
-    #[must_use]
-    pub fn has_fua(&self) -> bool {
-        self.has(SEND_FUA)
-    }
-
-    /// Returns whether the server knows `NBD_CMD_TRIM`.
-    #[must_use]
-    pub fn trims(&self) -> bool {
-        self.has(SEND_TRIM)
-    }
-
-    /// Returns whether the server knows `NBD_CMD_WRITE_ZEROES`.
-    #[must_use]
-    pub fn zeroes(&self) -> bool {
-        self.has(SEND_WRITE_ZEROES)
-    }
-
-    /// Returns whether several connections see each other's writes.
-    #[must_use]
-    pub fn is_for_many(&self) -> bool {
-        self.has(CAN_MULTI_CONN)
     }
 }
 
@@ -430,9 +360,9 @@ impl Opening {
         Next::Listed(std::mem::take(&mut self.listed))
     }
 
-    fn sized(&self, described: Described) -> Described {
-        let (minimum, maximum) = self.sizes;
-        Described { minimum, maximum, ..described }
+    fn sized(&self, mut described: Described) -> Described {
+        (described.minimum, described.maximum) = self.sizes;
+        described
     }
 
     fn open(&self, described: Described) -> Next {
@@ -443,16 +373,6 @@ impl Opening {
             allocation_id: self.allocation.unwrap_or(0),
         })
     }
-}
-
-/// Returns the least and the most octets of `NBD_INFO_BLOCK_SIZE` ("Block size constraints").
-fn sizes_of(sizes: &[u8]) -> Result<(u32, u32), Failed> {
-    let (minimum, maximum) =
-        be32(sizes).zip(sizes.get(8..).and_then(be32)).ok_or(Failed::Nonsense("sizes of blocks"))?;
-    if !minimum.is_power_of_two() || minimum > 64 * 1024 || maximum < minimum {
-        return Err(Failed::Nonsense("sizes of blocks that cannot be"));
-    }
-    Ok((minimum, maximum.min(MAX_PAYLOAD) / minimum * minimum))
 }
 
 /// Returns the text of a refusal.
