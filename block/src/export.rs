@@ -1,5 +1,6 @@
 //! Exports: the disks that a server has.
 
+use std::fmt;
 use std::ops::Range;
 
 /// A disk that is served.
@@ -66,6 +67,20 @@ pub enum Command {
         /// The answer has one extent.
         one: bool,
     },
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, offset, len) = match *self {
+            Command::Flush => return f.write_str("flushing"),
+            Command::Read { offset, len } => ("reading", offset, len),
+            Command::Write { offset, len, .. } => ("writing", offset, len),
+            Command::Zero { offset, len, .. } => ("zeroing", offset, len),
+            Command::Trim { offset, len, .. } => ("trimming", offset, len),
+            Command::Status { offset, len, .. } => ("asking for holes in", offset, len),
+        };
+        write!(f, "{what} {len} octets at {offset}")
+    }
 }
 
 /// The reason why a disk did not do what was asked. Each protocol has a number of its own for it.

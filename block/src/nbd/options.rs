@@ -30,6 +30,7 @@ pub(super) const REP_ERR_UNKNOWN: u32 = 1 << 31 | 6;
 
 pub(super) const INFO_EXPORT: u16 = 0;
 pub(super) const INFO_NAME: u16 = 1;
+pub(super) const INFO_DESCRIPTION: u16 = 2;
 pub(super) const INFO_BLOCK_SIZE: u16 = 3;
 
 pub(super) const HAS_FLAGS: u16 = 1;

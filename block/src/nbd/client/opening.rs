@@ -5,9 +5,11 @@
 //! the export by `NBD_OPT_GO`, and goes on with less where the server lacks them.
 
 mod described;
+mod failed;
 
 pub use self::described::{Described, Listed};
 use self::described::{NO_SIZES, sizes_of};
+pub use self::failed::{Failed, Said};
 use super::super::Terms;
 use super::super::options::*;
 
@@ -24,7 +26,7 @@ const ZEROES: usize = 124;
 /// Replies to one option: more come from no server that means well.
 const MOST_REPLIES: usize = 10_000;
 
-/// Octets of the longest name ("Values").
+/// Octets of the longest name or other string ("Values").
 pub const LONGEST_NAME: usize = 4096;
 
 const REP_ERR_POLICY: u32 = 1 << 31 | 2;
@@ -88,42 +90,6 @@ pub enum Next {
     Transmit(Open),
     /// All exports; the connection ends.
     Listed(Vec<Listed>),
-}
-
-/// The end of a handshake without an export.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failed {
-    /// The first octets are not those of a server.
-    #[error("no NBD server: its first octets are others")]
-    NoServer,
-    /// A server of the time before newstyle, or one that keeps to that.
-    #[error("the server speaks oldstyle NBD, which has no names of exports")]
-    Oldstyle,
-    /// A reply that makes no sense.
-    #[error("the server breaks the protocol: {0}")]
-    Nonsense(&'static str),
-    /// The server has no such export.
-    #[error("the server has no such export{0}")]
-    Unknown(Said),
-    /// The server does not talk without TLS.
-    #[error("the server wants TLS{0}")]
-    WantsTls(Said),
-    /// The server refuses for another reason.
-    #[error("the server refuses{0}")]
-    Refused(Said),
-    /// The server does not list its exports.
-    #[error("the server does not list its exports{0}")]
-    NoList(Said),
-}
-
-/// A text of a server, in front of which a colon is printed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said(pub String);
-
-impl std::fmt::Display for Said {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
-    }
 }
 
 impl Opening {
@@ -283,12 +249,12 @@ impl Opening {
             }
             (OPT_LIST, REP_SERVER) => {
                 let name = name_and_rest(data).filter(|(name, _)| name.len() <= LONGEST_NAME);
-                let (name, _) = name.ok_or(Failed::Nonsense("the name of an export"))?;
+                let (name, rest) = name.ok_or(Failed::Nonsense("the name of an export"))?;
                 let name = String::from_utf8_lossy(name).into_owned();
-                self.listed.push(Listed { name, described: None });
+                self.listed.push(Listed { name, description: description(rest)?, described: None });
             }
             (OPT_LIST, REP_ACK) => return Ok(self.describe_next(out)),
-            (OPT_LIST, _) if failed => return Err(Failed::NoList(said(data))),
+            (OPT_LIST, _) if failed => return Err(Failed::NoList(Said::of(data))),
             (OPT_INFO, _) if failed || kind == REP_ACK => {
                 let described = self.described.filter(|_| !failed).map(|described| self.sized(described));
                 if let Some(listed) = self.listed.get_mut(self.asked) {
@@ -297,10 +263,10 @@ impl Opening {
                 self.asked += 1;
                 return Ok(self.describe_next(out));
             }
-            (OPT_GO, REP_ERR_UNKNOWN) => return Err(Failed::Unknown(said(data))),
-            (_, REP_ERR_TLS_REQD) => return Err(Failed::WantsTls(said(data))),
-            (OPT_GO, REP_ERR_POLICY | REP_ERR_SHUTDOWN) => return Err(Failed::Refused(said(data))),
-            _ if failed => return Err(Failed::Refused(said(data))),
+            (OPT_GO, REP_ERR_UNKNOWN) => return Err(Failed::Unknown(Said::of(data))),
+            (_, REP_ERR_TLS_REQD) => return Err(Failed::WantsTls(Said::of(data))),
+            (OPT_GO, REP_ERR_POLICY | REP_ERR_SHUTDOWN) => return Err(Failed::Refused(Said::of(data))),
+            _ if failed => return Err(Failed::Refused(Said::of(data))),
             _ => return Err(Failed::Nonsense("a reply of an unknown kind")),
         }
         Ok(Next::More)
@@ -326,10 +292,14 @@ impl Opening {
 
     fn ask_for_export(&mut self, option: u32, out: &mut Vec<u8>) {
         (self.described, self.sizes) = (None, NO_SIZES);
-        let mut data = with_len(self.name().as_bytes());
-        data.extend(1u16.to_be_bytes());
         // Who asks for the sizes keeps to them; a server may want that.
-        data.extend(INFO_BLOCK_SIZE.to_be_bytes());
+        let infos: &[u16] = match option {
+            OPT_INFO => &[INFO_BLOCK_SIZE, INFO_DESCRIPTION],
+            _ => &[INFO_BLOCK_SIZE],
+        };
+        let mut data = with_len(self.name().as_bytes());
+        data.extend((infos.len() as u16).to_be_bytes());
+        infos.iter().for_each(|info| data.extend(info.to_be_bytes()));
         self.ask(option, &data, out);
     }
 
@@ -342,6 +312,12 @@ impl Opening {
                 self.described = Some(Described::new(size, u16::from_be_bytes(flags))?);
             }
             (INFO_BLOCK_SIZE, sizes) if data.len() == 14 => self.sizes = sizes_of(sizes)?,
+            (INFO_DESCRIPTION, text) => {
+                let text = description(text)?;
+                if let Some(listed) = self.listed.get_mut(self.asked) {
+                    listed.description = text;
+                }
+            }
             (INFO_EXPORT | INFO_BLOCK_SIZE, _) => {
                 return Err(Failed::Nonsense("an information of another length"));
             }
@@ -375,9 +351,12 @@ impl Opening {
     }
 }
 
-/// Returns the text of a refusal.
-fn said(data: &[u8]) -> Said {
-    Said(String::from_utf8_lossy(data).trim().to_owned())
+/// Returns the description of an export.
+fn description(text: &[u8]) -> Result<String, Failed> {
+    if text.len() > LONGEST_NAME {
+        return Err(Failed::Nonsense("a description that is too long"));
+    }
+    Ok(String::from_utf8_lossy(text).into_owned())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::super::super::MAX_PAYLOAD;
 use super::super::super::options::*;
-use super::Failed;
+use super::failed::Failed;
 
 /// Sizes of a server that names none.
 pub(super) const NO_SIZES: (u32, u32) = (1, MAX_PAYLOAD);
@@ -24,6 +24,8 @@ pub struct Described {
 pub struct Listed {
     /// The name by which it is asked for.
     pub name: String,
+    /// A text for people, or nothing.
+    pub description: String,
     /// More about it, where the server tells that.
     pub described: Option<Described>,
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::nbd::MAX_PAYLOAD;
 
 const FIXED: &[u8] = b"NBDMAGICIHAVEOPT\0\x03";
 
@@ -165,4 +166,24 @@ fn a_list_has_a_limit_and_exports_may_be_without_a_description() {
     assert!(matches!(run(Opening::for_list(), &[FIXED, &long].concat()).1, Err(Failed::Nonsense(_))));
     let empty = run(Opening::for_list(), &[FIXED, &ack].concat()).1;
     assert_eq!(empty, Ok(Next::Listed(Vec::new())));
+}
+
+/// Behind its name, or by an information: the latter is what is asked for.
+#[test]
+fn an_export_of_a_list_has_the_description_that_the_server_tells() {
+    let name = |name: &[u8], text: &[u8]| reply(OPT_LIST, REP_SERVER, &[&with_len(name), text].concat());
+    let ack = |option| reply(option, REP_ACK, &[]);
+    let about = |text: &[u8]| reply(OPT_INFO, REP_INFO, &[&INFO_DESCRIPTION.to_be_bytes(), text].concat());
+    let list = [name(b"a", b"one"), name(b"b", b""), ack(OPT_LIST)].concat();
+    let infos = [ack(OPT_INFO), about(b"two"), ack(OPT_INFO)].concat();
+    let (out, next) = run(Opening::for_list(), &[FIXED, &list, &infos].concat());
+    let Ok(Next::Listed(listed)) = next else { panic!("{next:?}") };
+    assert_eq!([&listed[0].description, &listed[1].description], ["one", "two"]);
+    assert!(out.windows(7).any(|octets| octets == b"b\0\x02\0\x03\0\x02"), "{out:?}");
+
+    let long = [b'x'; LONGEST_NAME + 1];
+    for octets in [name(b"a", &long), [name(b"a", b""), ack(OPT_LIST), about(&long)].concat()] {
+        let (_, next) = run(Opening::for_list(), &[FIXED, &octets].concat());
+        assert!(matches!(next, Err(Failed::Nonsense(_))), "{next:?}");
+    }
 }
