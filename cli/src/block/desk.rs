@@ -10,6 +10,8 @@ use rddp_command::signals;
 use rddp_rnic::{Completion, CompletionQueue, ProtectionDomain, QpNum, Rnic};
 
 use super::bell::Bell;
+use super::disk::Done;
+use super::end::End;
 
 /// A device, and what all ends of a copy share of it.
 pub(super) struct Desk {
@@ -34,7 +36,7 @@ impl Desk {
     }
 
     /// Returns the completions that there are.
-    pub(super) fn completions(&self) -> Vec<Completion> {
+    fn completions(&self) -> Vec<Completion> {
         let mut all = self.kept.take();
         all.extend(self.cq.completions());
         all
@@ -62,8 +64,19 @@ impl Desk {
         }
     }
 
+    /// Has the ends act on what has come, and adds the jobs that are done; waits where nothing has
+    /// happened.
+    pub(super) fn turn(&self, ends: &mut [&mut dyn End], done: &mut Vec<Done>) -> Result<(), Failure> {
+        let completions = self.completions();
+        for end in ends {
+            completions.iter().try_for_each(|completion| end.take(completion))?;
+            end.turn(done)?;
+        }
+        if completions.is_empty() && done.is_empty() { self.wait() } else { Ok(()) }
+    }
+
     /// Waits for a completion or the bell, but not for long.
-    pub(super) fn wait(&self) -> Result<(), Failure> {
+    fn wait(&self) -> Result<(), Failure> {
         signals::check()?;
         self.bell.wait(signals::CHECK_INTERVAL).map_err(|error| cannot_wait(&error))
     }

@@ -3,11 +3,10 @@
 //! One thread drives them: it begins jobs, hands them the completions of the queue, and has each
 //! take its turn. No method sleeps.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
-use rddp_block::export::Export;
+use rddp_block::export::{Command, DiskError, Export};
 use rddp_command::failure::Failure;
 use rddp_rnic::Completion;
 
@@ -32,7 +31,7 @@ pub(super) trait End {
     fn take(&mut self, completion: &Completion) -> Result<(), Failure>;
 
     /// Returns the failure of a request: of this host, or of a peer.
-    fn failure(&self, cause: fmt::Arguments<'_>) -> Failure;
+    fn failure(&self, command: &Command, error: DiskError) -> Failure;
 
     /// Sends what was begun since the last turn, and adds the jobs that are done.
     fn turn(&mut self, done: &mut Vec<Done>) -> Result<(), Failure>;
@@ -43,6 +42,8 @@ pub(super) trait End {
 pub(super) struct Limits {
     /// Jobs at a time.
     pub(super) jobs: usize,
+    /// Connections to its server; none to a file.
+    pub(super) connections: usize,
     /// Octets of the longest read or write.
     pub(super) longest: u32,
     /// Octets of which offsets and lengths are multiples, a power of two.
@@ -72,7 +73,7 @@ impl End for Local {
     }
 
     fn limits(&self) -> Limits {
-        Limits { jobs: 64, longest: LONGEST, block: 1, zeroes: true }
+        Limits { jobs: 64, connections: 0, longest: LONGEST, block: 1, zeroes: true }
     }
 
     fn begin(&mut self, job: Job) -> Result<(), Failure> {
@@ -84,8 +85,9 @@ impl End for Local {
         Ok(())
     }
 
-    fn failure(&self, cause: fmt::Arguments<'_>) -> Failure {
-        Failure::failed(cause.to_string()).remedy("df and dmesg say more of its disk")
+    fn failure(&self, command: &Command, error: DiskError) -> Failure {
+        Failure::failed(format!("{}: {command}: {error}", self.disk.export.name))
+            .remedy("df and dmesg say more of its disk")
     }
 
     fn turn(&mut self, done: &mut Vec<Done>) -> Result<(), Failure> {

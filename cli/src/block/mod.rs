@@ -26,8 +26,11 @@ mod place;
 mod serve;
 mod server;
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use rddp_command::failure::Failure;
+use rddp_command::units::parse_seconds;
 
 /// The port that clients of NBD take where none is named.
 const PORT: u16 = 10809;
@@ -43,6 +46,14 @@ pub(crate) struct BlockArgs {
 enum BlockCommand {
     Serve(serve::ServeArgs),
     Copy(copy::CopyArgs),
+}
+
+/// The time to wait for a server
+#[derive(Debug, Args)]
+struct Patience {
+    /// Seconds for which a server may owe an answer and say nothing
+    #[arg(long, default_value = "120", value_name = "SECONDS", value_parser = parse_seconds)]
+    timeout: Duration,
 }
 
 impl BlockArgs {

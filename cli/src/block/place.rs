@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rddp_command::failure::Failure;
 
@@ -25,6 +26,8 @@ pub(super) struct Way {
     pub(super) writable: bool,
     /// Connections to a server that allows for several.
     pub(super) connections: NonZeroUsize,
+    /// Time for which a server may owe an answer and say nothing.
+    pub(super) patience: Duration,
 }
 
 impl Place {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rddp_block::export::{Command, DiskError, Extent};
+use rddp_block::export::{Command, Extent};
 use rddp_command::failure::Failure;
 
 use super::plan::{Piece, Plan};
@@ -25,7 +25,7 @@ pub(super) struct Engine<'a> {
     plan: Plan,
     buffers: Buffers,
     /// Requests by their numbers.
-    under_way: HashMap<u64, Work>,
+    under_way: HashMap<u64, (Work, Command)>,
     next_id: u64,
     most: usize,
     /// Zeroes that stand for those that the disk cannot make by itself.
@@ -153,33 +153,28 @@ impl<'a> Engine<'a> {
     fn begin(&mut self, work: Work, command: Command, buffer: Option<Buffer>) -> Result<(), Failure> {
         let id = self.next_id;
         self.next_id += 1;
-        self.under_way.insert(id, work);
-        let end = match work {
-            Work::Ask | Work::Read(_) => &mut self.from,
-            _ => &mut self.to,
-        };
-        end.begin(Job { owner: 0, id, command, buffer })
+        self.under_way.insert(id, (work, command));
+        self.end(work).begin(Job { owner: 0, id, command, buffer })
+    }
+
+    /// Returns the end of which a request is.
+    fn end(&mut self, work: Work) -> &mut dyn End {
+        match work {
+            Work::Ask | Work::Read(_) => self.from,
+            _ => self.to,
+        }
     }
 
     /// Acts on what has come and what is done, or waits for more.
     fn turn(&mut self, done: &mut Vec<Done>) -> Result<(), Failure> {
-        let completions = self.desk.completions();
-        for completion in &completions {
-            self.from.take(completion)?;
-            self.to.take(completion)?;
-        }
-        self.from.turn(done)?;
-        self.to.turn(done)?;
-        if completions.is_empty() && done.is_empty() {
-            return self.desk.wait();
-        }
+        self.desk.turn(&mut [&mut *self.from, &mut *self.to], done)?;
         done.drain(..).try_for_each(|done| self.finish(done))
     }
 
     /// Goes on behind a request that is done.
     fn finish(&mut self, done: Done) -> Result<(), Failure> {
-        let Some(work) = self.under_way.remove(&done.id) else { return Ok(()) };
-        let answer = done.result.map_err(|error| self.failure(work, error))?;
+        let Some((work, command)) = self.under_way.remove(&done.id) else { return Ok(()) };
+        let answer = done.result.map_err(|error| self.end(work).failure(&command, error))?;
         match work {
             Work::Ask => self.learn(&answer)?,
             Work::Read(piece) => {
@@ -204,18 +199,5 @@ impl<'a> Engine<'a> {
             return Ok(());
         }
         Err(Failure::peer(format!("{}: asked for its holes, it tells nothing", self.from.export().name)))
-    }
-
-    fn failure(&self, work: Work, error: DiskError) -> Failure {
-        let (end, what) = match work {
-            Work::Ask => (&self.from, "asking for holes".to_owned()),
-            Work::Read(Piece { offset, len, .. }) => {
-                (&self.from, format!("reading {len} octets at {offset}"))
-            }
-            Work::Write(Piece { offset, len, .. }) => (&self.to, format!("writing {len} octets at {offset}")),
-            Work::Zero(Piece { offset, len, .. }) => (&self.to, format!("zeroing {len} octets at {offset}")),
-            Work::Flush => (&self.to, "flushing".to_owned()),
-        };
-        end.failure(format_args!("{}: {what}: {error}", end.export().name))
     }
 }

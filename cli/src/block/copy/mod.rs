@@ -53,6 +53,9 @@ pub(super) struct CopyArgs {
     #[arg(short = 'P', long, default_value = "4", value_name = "COUNT")]
     connections: NonZeroUsize,
 
+    #[command(flatten)]
+    patience: super::Patience,
+
     /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -98,7 +101,7 @@ impl CopyArgs {
     }
 
     fn way(&self, writable: bool) -> Way {
-        Way { writable, connections: self.connections }
+        Way { writable, connections: self.connections, patience: self.patience.timeout }
     }
 
     fn copy(

@@ -30,8 +30,11 @@ const INBOX: usize = 16 * 1024;
 /// Octets that a request may carry itself.
 const INLINE: usize = 512;
 
-/// Time for a whole handshake.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time for a whole handshake, at the most.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The number of the requests of a handshake, and of the last one: a job's are smaller.
+const NO_JOB: u64 = u64::MAX;
 
 /// A connection without a handshake.
 pub(super) struct Line {
@@ -49,6 +52,11 @@ pub(super) struct Connection {
     /// Requests that are to be sent by the next call.
     out: Vec<SendWr>,
     done: Vec<Done>,
+    /// Time for which the server may owe an answer and say nothing, and since when that is so.
+    patience: Duration,
+    silent_since: Instant,
+    /// The server has said something since the last turn.
+    is_heard: bool,
 }
 
 /// A request that has not been answered, or whose octets TCP has not taken.
@@ -76,16 +84,24 @@ impl Line {
     }
 
     /// Has a handshake to its end.
-    pub(super) fn shake_hands(&self, desk: &Desk, mut opening: Opening, uri: &Uri) -> Result<Next, Failure> {
-        let deadline = Instant::now() + PATIENCE;
+    pub(super) fn shake_hands(
+        &self,
+        desk: &Desk,
+        mut opening: Opening,
+        uri: &Uri,
+        patience: Duration,
+    ) -> Result<Next, Failure> {
+        let patience = patience.min(PATIENCE);
+        let deadline = Instant::now() + patience;
         loop {
             let wanted = opening.wanted();
             self.receive(self.inbox.sge(..wanted))?;
-            self.received(desk, deadline).map_err(|failure| failure.of(&uri.to_string()))?;
+            let received = self.received(desk, deadline, patience);
+            received.map_err(|failure| failure.of(&format!("{uri}: handshake")))?;
             let mut out = Vec::new();
             let next = opening.take(&self.inbox.read(0, wanted)?, &mut out);
             for piece in out.chunks(INLINE) {
-                self.qp.post_send(&SendWr::send_inline(0, piece))?;
+                self.qp.post_send(&SendWr::send_inline(NO_JOB, piece))?;
             }
             match next.map_err(|failed| failure(&failed, uri))? {
                 Next::More => {}
@@ -95,14 +111,14 @@ impl Line {
     }
 
     /// Waits for what was wanted.
-    fn received(&self, desk: &Desk, deadline: Instant) -> Result<(), Failure> {
+    fn received(&self, desk: &Desk, deadline: Instant, patience: Duration) -> Result<(), Failure> {
         loop {
-            let completion = desk.next_of(self.qp.num(), deadline, PATIENCE)?;
+            let completion = desk.next_of(self.qp.num(), deadline, patience)?;
             match (completion.completed, completion.status) {
                 (Completed::Receive, Status::Success) => return Ok(()),
                 (_, Status::Success) => {}
                 _ => {
-                    return Err(Failure::peer("the server has ended the connection during the handshake")
+                    return Err(Failure::peer("the server has ended the connection")
                         .remedy("is it an NBD server? Its log may say more"));
                 }
             }
@@ -116,9 +132,9 @@ impl Line {
 
 impl Connection {
     /// Connects, and opens an export.
-    pub(super) fn open(desk: &Desk, uri: &Uri) -> Result<(Self, Open), Failure> {
+    pub(super) fn open(desk: &Desk, uri: &Uri, patience: Duration) -> Result<(Self, Open), Failure> {
         let line = Line::connect(desk, uri)?;
-        let Next::Transmit(open) = line.shake_hands(desk, Opening::of(&uri.export), uri)? else {
+        let Next::Transmit(open) = line.shake_hands(desk, Opening::of(&uri.export), uri, patience)? else {
             return Err(Failure::peer(format!("{uri}: no export")));
         };
         let connection = Connection {
@@ -128,6 +144,9 @@ impl Connection {
             under_way: HashMap::new(),
             out: Vec::new(),
             done: Vec::new(),
+            patience,
+            silent_since: Instant::now(),
+            is_heard: false,
         };
         connection.receive()?;
         Ok((connection, open))
@@ -178,6 +197,7 @@ impl Connection {
 
     /// Takes what was received, and posts the next receive.
     fn received(&mut self) -> Result<(), Failure> {
+        self.is_heard = true;
         let news = match self.replies.wanted() {
             Wanted::Octets(count) => self.replies.take(&self.line.inbox.read(0, count)?),
             Wanted::Payload { .. } => self.replies.placed(),
@@ -237,6 +257,7 @@ impl Connection {
     /// Sends what was begun, and adds what is done.
     pub(super) fn turn(&mut self, done: &mut Vec<Done>) -> Result<(), Failure> {
         done.append(&mut self.done);
+        self.check_silence()?;
         if self.out.is_empty() {
             return Ok(());
         }
@@ -244,11 +265,33 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// Fails where the server has owed an answer for too long.
+    fn check_silence(&mut self) -> Result<(), Failure> {
+        if std::mem::take(&mut self.is_heard) || self.under_way.len() == self.out.len() {
+            self.silent_since = Instant::now();
+            return Ok(());
+        }
+        let oldest = self.under_way.iter().min_by_key(|(id, _)| **id);
+        match oldest {
+            Some((_, work)) if self.silent_since.elapsed() >= self.patience => {
+                let (name, time) = (&self.name, self.patience.as_secs_f32());
+                let (count, command) = (self.under_way.len(), work.job.command);
+                let cause = format!(
+                    "{name}: the server has said nothing for {time} s, with {count} requests under way: {command}"
+                );
+                Err(Failure::peer(cause).remedy("--timeout gives it more time; its log may say more"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Drop for Connection {
     /// Says goodbye, as NBD has it.
     fn drop(&mut self) {
         // A server that has gone needs none.
-        let _ = self.line.qp.post_send(&SendWr::send_inline(0, &Request::disconnect().emit()));
+        let _ = self.line.qp.post_send(&SendWr::send_inline(NO_JOB, &Request::disconnect().emit()));
         self.line.qp.disconnect();
     }
 }

@@ -1,8 +1,6 @@
 //! An export of an NBD server, by one connection or several.
 
-use std::fmt;
-
-use rddp_block::export::{Command, Export, Extent};
+use rddp_block::export::{Command, DiskError, Export, Extent};
 use rddp_block::nbd::client::opening::Open;
 use rddp_command::failure::Failure;
 use rddp_rnic::Completion;
@@ -27,7 +25,7 @@ impl Remote {
     /// Connects as often as is wanted, where the server says that this makes no difference to what
     /// is read.
     pub(in crate::block) fn open(desk: &Desk, uri: &Uri, way: Way) -> Result<Self, Failure> {
-        let (first, open) = Connection::open(desk, uri)?;
+        let (first, open) = Connection::open(desk, uri, way.patience)?;
         let export = Export {
             name: uri.to_string(),
             size: open.described.size,
@@ -40,7 +38,7 @@ impl Remote {
         let mut connections = vec![first];
         let more = if open.described.is_for_many() { way.connections.get() } else { 1 };
         while connections.len() < more {
-            match Connection::open(desk, uri) {
+            match Connection::open(desk, uri, way.patience) {
                 Ok((connection, other)) if other == open => connections.push(connection),
                 Ok(_) => return Err(Failure::peer(format!("{uri}: another disk at each connection"))),
                 // A server may have too many clients; there is one connection at least.
@@ -74,6 +72,7 @@ impl End for Remote {
         let described = &self.open.described;
         Limits {
             jobs: MOST * self.connections.len(),
+            connections: self.connections.len(),
             longest: described.maximum,
             block: described.minimum,
             zeroes: described.zeroes(),
@@ -94,8 +93,9 @@ impl End for Remote {
         self.connections.iter_mut().try_for_each(|connection| connection.take(completion))
     }
 
-    fn failure(&self, cause: fmt::Arguments<'_>) -> Failure {
-        Failure::refused(cause.to_string()).remedy("the server's log may say more")
+    fn failure(&self, command: &Command, error: DiskError) -> Failure {
+        Failure::refused(format!("{}: {command}: {error}", self.export.name))
+            .remedy("the server's log may say more")
     }
 
     fn turn(&mut self, done: &mut Vec<Done>) -> Result<(), Failure> {
