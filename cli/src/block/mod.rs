@@ -7,6 +7,8 @@
 //! | `client` | one client: its handshake, its requests under way |
 //! | `disk` | the file of an export, and the threads that wait for it |
 //! | `copy` | the command: an image from a disk to another |
+//! | `ls` | the command: the disks of a server |
+//! | `bench` | the command: how fast a disk is |
 //! | `place` | names of disks on the command line |
 //! | `end` | a disk to copy from or to, here or far away |
 //! | `nbd` | such a disk of an NBD server |
@@ -15,12 +17,14 @@
 //! | `buffers` | registered memory for payloads |
 
 mod bell;
+mod bench;
 mod buffers;
 mod client;
 mod copy;
 mod desk;
 mod disk;
 mod end;
+mod ls;
 mod nbd;
 mod place;
 mod serve;
@@ -35,7 +39,7 @@ use rddp_command::units::parse_seconds;
 /// The port that clients of NBD take where none is named.
 const PORT: u16 = 10809;
 
-/// Serve and copy disks
+/// Serve, copy, list and measure disks
 #[derive(Debug, Args)]
 pub(crate) struct BlockArgs {
     #[command(subcommand)]
@@ -46,6 +50,8 @@ pub(crate) struct BlockArgs {
 enum BlockCommand {
     Serve(serve::ServeArgs),
     Copy(copy::CopyArgs),
+    Ls(ls::LsArgs),
+    Bench(bench::BenchArgs),
 }
 
 /// The time to wait for a server
@@ -61,6 +67,8 @@ impl BlockArgs {
         match &self.command {
             BlockCommand::Serve(args) => args.run(),
             BlockCommand::Copy(args) => args.run(),
+            BlockCommand::Ls(args) => args.run(),
+            BlockCommand::Bench(args) => args.run(),
         }
     }
 
@@ -68,6 +76,8 @@ impl BlockArgs {
         match &self.command {
             BlockCommand::Serve(args) => args.json,
             BlockCommand::Copy(args) => args.json,
+            BlockCommand::Ls(args) => args.json,
+            BlockCommand::Bench(args) => args.json,
         }
     }
 }

@@ -8,7 +8,8 @@ use rddp_command::failure::Failure;
 
 use super::desk::Desk;
 use super::end::{End, Local};
-use super::nbd::{Remote, Uri};
+use super::ls::Shown;
+use super::nbd::{self, Remote, Uri};
 
 /// The name of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,5 +48,14 @@ impl Place {
             Place::File(path) => Box::new(Local::open(desk, path, way.writable)?),
             Place::Nbd(uri) => Box::new(Remote::open(desk, uri, way)?),
         })
+    }
+
+    /// Asks the server of the disk for all disks that it has, unless one is named.
+    pub(super) fn list(&self, desk: &Desk) -> Result<Vec<Shown>, Failure> {
+        match self {
+            Place::File(path) => Err(Failure::usage(format!("{}: a file, and no server", path.display()))
+                .remedy("name a server: nbd://HOST[:PORT]")),
+            Place::Nbd(uri) => nbd::list(desk, uri),
+        }
     }
 }

@@ -19,7 +19,7 @@ pub(super) const SPOILED: f64 = 0.1;
 const TRIED: Duration = Duration::from_millis(40);
 
 /// Returns the seconds of all threads so far, in user and system mode.
-pub(super) fn seconds() -> f64 {
+pub(crate) fn seconds() -> f64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
         (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 / 1e6
     })

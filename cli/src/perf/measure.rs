@@ -302,22 +302,22 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// Times of single messages.
-pub(super) struct Latencies(Histogram<u64>);
+/// Times of single messages or requests.
+pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {
-    pub(super) fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         // Nanoseconds, up to a minute.
         let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
         histogram.map(Latencies).map_err(|error| Failure::failed(error.to_string()))
     }
 
-    pub(super) fn record(&mut self, time: Duration) {
+    pub(crate) fn record(&mut self, time: Duration) {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Returns the quantiles; `None` if nothing was measured.
-    fn micros(&self) -> Option<Micros> {
+    pub(crate) fn micros(&self) -> Option<Micros> {
         let at = |quantile| micros(self.0.value_at_quantile(quantile));
         (!self.0.is_empty()).then(|| Micros { p50: at(0.5), p99: at(0.99), p999: at(0.999) })
     }

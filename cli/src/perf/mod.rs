@@ -24,12 +24,12 @@ use clap::{Args, Subcommand};
 use rddp_command::failure::{EXIT_CODES, Failure};
 
 pub(crate) use self::control::Setup;
-pub(crate) use self::cpu::has_two_idle;
-pub(crate) use self::measure::measure;
+pub(crate) use self::cpu::{has_two_idle, seconds as processor_seconds};
+pub(crate) use self::measure::{Latencies, measure};
 pub(crate) use self::op::{Op, Wait};
 pub(crate) use self::options::{Direction, Options};
 use self::options::{LocalArgs, MeasureArgs, ServerArgs};
-pub(crate) use self::report::Outcome;
+pub(crate) use self::report::{Micros, Outcome};
 pub(crate) use self::server::Server;
 
 /// Port of the server for control and for plain TCP; RDMA uses the port after it.

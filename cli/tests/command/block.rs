@@ -8,9 +8,10 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rddp_test_support::pattern;
+use rddp_test_support::{pattern, random_octets};
 use tempfile::TempDir;
 
+use crate::disk::{Disk, LEN, SHORT};
 use crate::program::{Server, run};
 
 const READ: u16 = 0;
@@ -313,4 +314,38 @@ fn disks_that_cannot_be_served_are_named() {
     let twice = format!("{path}/disk");
     fs::write(&twice, "x").unwrap();
     run(&["block", "serve", &twice, &twice]).failed(2, &["two disks are called disk", "NAME=FILE"]);
+}
+
+/// More reads than the disk has threads wait for it, and then another client has its own disk.
+#[test]
+fn a_disk_that_hangs_or_fails_is_no_matter_of_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let disks = [path("slow"), path("quick"), path("broken")];
+    let served = Disk::mount(dir.path(), || {
+        Server::start(&["block", "serve", &disks[0], &disks[1], &disks[2], "--port", "0", "--json"])
+    });
+    let Ok((disk, server)) = served.inspect_err(|error| {
+        writeln!(std::io::stderr(), "SKIPPED: no file system by FUSE: {error}").unwrap();
+    }) else {
+        return;
+    };
+    let mut hanging = Client::of(server.addr, "slow");
+    (0..20).for_each(|at| hanging.ask(READ, 0, at, at * 4096, 4096));
+    disk.until_reads_wait();
+    let mut other = Client::of(server.addr, "quick");
+    for _ in 0..10 {
+        assert!(other.reads(0, SHORT as u32).unwrap() == random_octets(2, SHORT));
+    }
+    let mut broken = Client::of(server.addr, "broken");
+    assert_eq!(broken.reads((LEN - 4096) as u64, 4096), Err(IO));
+    assert!(broken.reads(0, 4096).unwrap() == random_octets(3, LEN)[..4096]);
+    disk.release();
+    let mut octets = vec![0; 4096];
+    for _ in 0..20 {
+        let (at, error) = hanging.reply();
+        hanging.0.read_exact(&mut octets).unwrap();
+        assert_eq!(error, 0);
+        assert!(octets == random_octets(1, LEN)[at as usize * 4096..][..4096]);
+    }
 }

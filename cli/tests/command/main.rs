@@ -4,6 +4,7 @@
 mod activation;
 mod attributes;
 mod block;
+mod block_client;
 mod block_copy;
 mod capture;
 mod crowds;

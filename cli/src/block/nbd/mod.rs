@@ -5,10 +5,13 @@
 //! | `uri` | `nbd://HOST[:PORT]/EXPORT` |
 //! | `connection` | one connection: its handshake, its requests under way |
 //! | `remote` | an export, by one connection or several |
+//! | `list` | the exports of a server |
 
 mod connection;
+mod list;
 mod remote;
 mod uri;
 
+pub(super) use self::list::list;
 pub(super) use self::remote::Remote;
 pub(super) use self::uri::Uri;
