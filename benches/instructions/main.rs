@@ -9,6 +9,7 @@
 
 mod count;
 mod engine;
+mod message;
 mod protocol;
 mod stream;
 
@@ -27,7 +28,11 @@ struct Scenario {
 
 fn main() -> ExitCode {
     let argument = std::env::args().nth(1).unwrap_or_default();
-    let mut scenarios = protocol::SCENARIOS.iter().chain(engine::SCENARIOS).chain(stream::SCENARIOS);
+    let mut scenarios = protocol::SCENARIOS
+        .iter()
+        .chain(engine::SCENARIOS)
+        .chain(message::SCENARIOS)
+        .chain(stream::SCENARIOS);
     if argument == "--list" {
         scenarios.for_each(|scenario| println!("{} {}", scenario.name, scenario.ops));
         return ExitCode::SUCCESS;

@@ -172,7 +172,7 @@ pub(crate) fn tcp_pair(mss: Option<u32>) -> std::io::Result<(TcpStream, TcpStrea
 }
 
 /// Returns the outcome of a startup without markers and RTR.
-fn negotiated(crc: bool) -> Negotiated {
+pub(crate) fn negotiated(crc: bool) -> Negotiated {
     Negotiated {
         revision: Revision::Two,
         enhanced: false,

@@ -33,13 +33,22 @@ static STOPPED: AtomicUsize = AtomicUsize::new(0);
 /// Makes a device whose background thread is stopped.
 ///
 /// # Panics
-/// If its background thread logs nothing, or there is another log already.
+/// As for [`freeze`].
 pub(crate) fn frozen_rnic() -> Rnic {
+    let rnic = Rnic::open().expect("a device");
+    freeze(&rnic);
+    rnic
+}
+
+/// Stops the background thread of a device.
+///
+/// # Panics
+/// If its background thread logs nothing, or there is another log already.
+pub(crate) fn freeze(rnic: &Rnic) {
     static TRAP: Once = Once::new();
     TRAP.call_once(|| set_global_default(Trap).expect("no other log"));
-    let rnic = Rnic::open().expect("a device");
     let before = STOPPED.load(Ordering::Acquire);
-    let bait = End::of(&rnic, Wire::CRC);
+    let bait = End::of(rnic, Wire::CRC);
     bait.peer().write_all(&BAD_FPDU).expect("the bait is connected");
     let begun = Instant::now();
     while STOPPED.load(Ordering::Acquire) == before {
@@ -48,7 +57,6 @@ pub(crate) fn frozen_rnic() -> Rnic {
     }
     // Dropping it would wait for its lock.
     std::mem::forget(bait);
-    rnic
 }
 
 /// A log that never returns to background threads.

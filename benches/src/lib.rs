@@ -1,5 +1,5 @@
 //! Common parts of the benches of all layers: streams of FPDUs, a QP whose peer is a plain socket,
-//! and two byte streams that are each other's peer.
+//! two QPs and two byte streams that are each other's peer.
 //!
 //! Nothing here is measured. Benches reach the layers by their public API alone, as programs do; so
 //! what they measure is what a program pays.
@@ -8,8 +8,10 @@
 mod end;
 mod frozen;
 mod octets;
+mod pair;
 mod streams;
 
 pub use end::{End, Wire};
 pub use octets::{fpdus, pattern, send_segment, write_segment};
+pub use pair::Pair;
 pub use streams::Streams;
