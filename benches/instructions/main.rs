@@ -2,9 +2,9 @@
 //! instructions under callgrind.
 //!
 //! `instructions --list` names the scenarios and the number of operations in a round of each;
-//! `instructions NAME` runs one. Callgrind counts inside [`count::measured`] alone, and
-//! writes the count at the end of each [`count::one_round`], so neither preparations nor
-//! other threads are in it.
+//! `instructions NAME` runs one, and `instructions --costs NAME` says what a message of it costs
+//! without callgrind. Callgrind counts inside [`count::measured`] alone, and writes the count at
+//! the end of each [`count::one_round`], so neither preparations nor other threads are in it.
 #![forbid(unsafe_code)]
 
 mod count;
@@ -37,8 +37,12 @@ fn main() -> ExitCode {
         scenarios.for_each(|scenario| println!("{} {}", scenario.name, scenario.ops));
         return ExitCode::SUCCESS;
     }
+    if argument == "--costs" {
+        message::print_costs(&std::env::args().nth(2).unwrap_or_default());
+        return ExitCode::SUCCESS;
+    }
     let Some(scenario) = scenarios.find(|scenario| scenario.name == argument) else {
-        eprintln!("usage: instructions --list | NAME");
+        eprintln!("usage: instructions --list | --costs NAME | NAME");
         return ExitCode::FAILURE;
     };
     let mut round = (scenario.prepare)();
