@@ -18,6 +18,9 @@ const GET_FEATURES: u8 = 0x0a;
 const ASYNC_EVENT: u8 = 0x0c;
 const KEEP_ALIVE: u8 = 0x18;
 
+/// Octets of a log page that a host gets at a time: what waits for its memory takes this one's.
+const MAX_PAGE: u64 = 1 << 16;
+
 /// Features (Base, "Feature Identifiers").
 mod feature {
     pub(super) const VOLATILE_CACHE: u8 = 0x06;
@@ -225,7 +228,7 @@ impl Controller {
             serial: at.subsystem.map_or_else(String::new, Subsystem::serial),
             model: "rddp".to_owned(),
             firmware: at.firmware.to_owned(),
-            max_transfer: Some(MAX_TRANSFER.into()),
+            max_transfer: Some(if has_disk { MAX_TRANSFER.into() } else { MAX_PAGE }),
             in_capsule: if has_disk { IN_CAPSULE as u32 } else { 0 },
             commands: MAX_COMMANDS,
             namespaces: if has_disk { NSID } else { 0 },
@@ -245,7 +248,7 @@ impl Controller {
             _ => return Err(Status::INVALID_LOG_PAGE),
         };
         // No more memory is taken than the host has.
-        if asked.len != u64::from(place.len()) || asked.len > MAX_TRANSFER.into() {
+        if asked.len != u64::from(place.len()) || asked.len > MAX_PAGE {
             return Err(Status::DATA_LENGTH);
         }
         gives(place, asked.part(&octets).ok_or(Status::INVALID_FIELD)?)

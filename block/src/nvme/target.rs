@@ -52,7 +52,7 @@ impl Queue {
     ///
     /// # Errors
     /// What the host is to be told as it is rejected (RDMA, "Connection Establishment").
-    pub fn new(private_data: &[u8], at: Address) -> Result<Self, Refusal> {
+    pub fn new(private_data: &[u8]) -> Result<Self, Refusal> {
         let asked = Request::parse(private_data)?;
         let most = if asked.qid == 0 { ADMIN_COMMANDS } else { MAX_COMMANDS };
         if asked.qid > MAX_QUEUES {
@@ -65,7 +65,12 @@ impl Queue {
             return Err(Refusal::AnswerQueueSize);
         }
         let size = asked.commands + 1;
-        Ok(Queue { asked, at, owner: None, size, head: 0 })
+        Ok(Queue { asked, at: Address::default(), owner: None, size, head: 0 })
+    }
+
+    /// Notes the address that the host has connected to.
+    pub fn reached(&mut self, at: Address) {
+        self.at = at;
     }
 
     /// Returns the greatest number of commands at a time, for which there have to be receives.

@@ -14,21 +14,16 @@ use rddp_rnic::{
 
 use super::buffers::{Buffer, Buffers};
 use super::disk::{Answer, Disk, Done, Job};
+use super::session::{MOST_OCTETS, Means, PATIENCE, Session, Wrong as Any};
 
 /// Requests of a client that are under way.
 const MOST: usize = 128;
-
-/// Octets of payload of a client that are under way: behind that nothing of it is read.
-const MOST_OCTETS: usize = 64 << 20;
 
 /// Octets of the longest option of a handshake.
 pub(super) const INBOX: usize = 16 * 1024;
 
 /// Completions that a client can have in the queue at a time, its last receive among them.
 pub(super) const COMPLETIONS: usize = 2 * MOST + 8;
-
-/// Time for a handshake, and for a client that goes to take its last replies.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A client.
 pub(super) struct Client {
@@ -78,9 +73,6 @@ pub(super) enum Wrong {
     /// A handshake that makes no sense.
     #[error(transparent)]
     Handshake(#[from] Refused),
-    /// A client that takes no replies, while others have no memory for theirs.
-    #[error("it takes no replies, and others wait for memory")]
-    Stalled,
     /// A reply to an option for which there is no memory.
     #[error("no memory for what it asks in its handshake")]
     NoMemory,
@@ -121,19 +113,12 @@ impl Client {
         };
         client.expect_handshake(Handshake::default())?;
         client.say(&Handshake::greeting());
+        client.send()?;
         Ok(client)
     }
 
-    pub(super) fn qp(&self) -> &QueuePair {
-        &self.qp
-    }
-
-    pub(super) fn peer(&self) -> &str {
-        &self.peer
-    }
-
     /// Returns whether all is over.
-    pub(super) fn is_over(&self, now: Instant) -> Result<bool, Wrong> {
+    fn has_ended(&self, now: Instant) -> Result<bool, Wrong> {
         let is_late = self.until.is_some_and(|until| now >= until);
         if is_late && !self.leaving {
             return Err(Wrong::Silent);
@@ -142,7 +127,7 @@ impl Client {
     }
 
     /// Acts on a completion of this client's queue pair.
-    pub(super) fn take(
+    fn complete(
         &mut self,
         completion: &Completion,
         disks: &mut [Disk],
@@ -237,18 +222,8 @@ impl Client {
         self.expect_request()
     }
 
-    /// Returns whether it waits for room.
-    pub(super) fn waits(&self) -> bool {
-        matches!(self.awaited, Awaited::Room(_))
-    }
-
-    /// Returns for how long the client has taken none of the replies that keep memory from others.
-    pub(super) fn is_stalled_for(&self, now: Instant) -> Option<Duration> {
-        (self.unsent > 0).then(|| now.saturating_duration_since(self.moved))
-    }
-
     /// Goes on where there was no room, if there is some now.
-    pub(super) fn resume(&mut self, disks: &mut [Disk], buffers: &mut Buffers) -> Result<(), Wrong> {
+    fn go_on(&mut self, disks: &mut [Disk], buffers: &mut Buffers) -> Result<(), Wrong> {
         match std::mem::replace(&mut self.awaited, Awaited::End) {
             Awaited::Room(Some(request)) => self.begin(request, disks, buffers),
             Awaited::Room(None) => self.expect_request(),
@@ -284,7 +259,7 @@ impl Client {
     }
 
     /// Prepares the reply to a request that is done.
-    pub(super) fn answer(&mut self, done: Done, buffers: &mut Buffers) {
+    fn answer(&mut self, done: Done, buffers: &mut Buffers) {
         let Done { id, mut buffer, result, .. } = done;
         let (Some((_, terms)), Some(work)) = (self.chosen, self.under_way.get_mut(&id)) else {
             buffer.into_iter().for_each(|buffer| buffers.give_back(buffer));
@@ -327,7 +302,7 @@ impl Client {
     }
 
     /// Sends all replies that there are.
-    pub(super) fn flush(&mut self) -> Result<(), Wrong> {
+    fn send(&mut self) -> Result<(), Wrong> {
         if self.out.is_empty() {
             return Ok(());
         }
@@ -350,7 +325,7 @@ impl Client {
     }
 
     /// Gives back the memory of a client that has gone. Its connection goes first.
-    pub(super) fn end(self, buffers: &mut Buffers) {
+    fn give_up(self, buffers: &mut Buffers) {
         self.qp.disconnect();
         let Client { qp, awaited, under_way, .. } = self;
         drop(qp);
@@ -406,5 +381,48 @@ impl Client {
 
     fn receive(&self, sge: rddp_rnic::Sge) -> Result<(), PostError> {
         self.qp.post_recv(RecvWr::one(0, sge).until_full())
+    }
+}
+
+impl Session for Client {
+    fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    fn completions(&self) -> usize {
+        COMPLETIONS
+    }
+
+    fn take(&mut self, completion: &Completion, means: &mut Means) -> Result<(), Any> {
+        Ok(self.complete(completion, &mut means.disks, &mut means.buffers)?)
+    }
+
+    fn done(&mut self, done: Done, means: &mut Means) -> Result<(), Any> {
+        self.answer(done, &mut means.buffers);
+        Ok(())
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self.awaited, Awaited::Room(_))
+    }
+
+    fn resume(&mut self, means: &mut Means) -> Result<(), Any> {
+        Ok(self.go_on(&mut means.disks, &mut means.buffers)?)
+    }
+
+    fn flush(&mut self, _: &mut Means) -> Result<(), Any> {
+        Ok(self.send()?)
+    }
+
+    fn is_stalled_for(&self, now: Instant) -> Option<Duration> {
+        (self.unsent > 0).then(|| now.saturating_duration_since(self.moved))
+    }
+
+    fn is_over(&self, now: Instant, _: &Means) -> Result<bool, Any> {
+        Ok(self.has_ended(now)?)
+    }
+
+    fn end(self: Box<Self>, means: &mut Means) {
+        self.give_up(&mut means.buffers);
     }
 }

@@ -1,10 +1,13 @@
-//! `rddp block`: disks by NBD.
+//! `rddp block`: disks by NBD, and by NVMe over RDMA.
 //!
 //! | module | what |
 //! |---|---|
 //! | `serve` | the command: which disks, where |
+//! | `listen` | its ports, and who is let in |
 //! | `server` | the thread that serves all clients |
-//! | `client` | one client: its handshake, its requests under way |
+//! | `session` | one client of whatever protocol, and what all are served by |
+//! | `client` | a client of NBD: its handshake, its requests under way |
+//! | `nvme` | a host of NVMe: its queues, their commands under way |
 //! | `disk` | the file of an export, and the threads that wait for it |
 //! | `copy` | the command: an image from a disk to another |
 //! | `ls` | the command: the disks of a server |
@@ -24,11 +27,14 @@ mod copy;
 mod desk;
 mod disk;
 mod end;
+mod listen;
 mod ls;
 mod nbd;
+mod nvme;
 mod place;
 mod serve;
 mod server;
+mod session;
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `rddp block serve`: disks for clients of NBD.
+//! `rddp block serve`: disks for clients of NBD, and for hosts of NVMe by RDMA.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -6,20 +6,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Instant;
 
 use clap::Args;
+use rddp_block::nvme::step::Subsystem;
+use rddp_block::nvme::target::Target;
 use rddp_command::failure::{EXIT_CODES, Failure, printable_name};
-use rddp_command::places::{Places, TOO_MANY};
-use rddp_command::seldom::Seldom;
+use rddp_command::places::Places;
 use rddp_command::units::{about, parse_octets};
 use rddp_command::{addr, out, signals};
-use rddp_rnic::{ConnectOptions, Rnic, Transport};
+use rddp_rnic::Rnic;
 use serde::Serialize;
 
 use super::PORT;
 use super::bell::Bell;
+use super::buffers::Buffers;
 use super::disk::{Disk, Results};
-use super::server::{Newcomer, Server};
+use super::listen::Entrance;
+use super::nvme::names;
+use super::server::Server;
+use super::session::Means;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,12 +34,14 @@ Examples:
   rddp block serve --writable a.img b=/dev/sdb  two disks, a.img and b, to write
   qemu-system-x86_64 -drive file=nbd://127.0.0.1/b,format=raw
   rddp block serve disk.img --bind ::           for everybody who can reach this host
+  nvme connect -t rdma -a HOST -n nqn.2026-11.rddp:disk.img
 
 A disk's name is that of its file, unless one stands in front (NAME=FILE). Nothing is encrypted, and nobody has to prove
 who he is: whoever can connect can read, and with --writable write. What was answered before a flush is on the disk once
 that is answered, on all connections.";
 
-/// Serve disks, which are files or block devices, to clients of NBD: QEMU, libnbd, Linux
+/// Serve disks, which are files or block devices, to clients of NBD (QEMU, libnbd, Linux) and to
+/// hosts of NVMe by RDMA (Linux)
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
 pub(super) struct ServeArgs {
@@ -48,6 +56,18 @@ pub(super) struct ServeArgs {
     /// Port to listen on (0: any)
     #[arg(short, long, default_value_t = PORT)]
     port: u16,
+
+    /// Port to listen on for hosts of NVMe by RDMA (0: any) [default: 4420, or any with --port 0]
+    #[arg(long, value_name = "PORT")]
+    nvme_port: Option<u16>,
+
+    /// Name of the NVMe subsystem of the disk; with several disks, what stands in front of ":NAME"
+    #[arg(long, value_name = "NQN")]
+    nqn: Option<String>,
+
+    /// Allow this NVMe host alone to connect, by its name; may be given more than once
+    #[arg(long, value_name = "NQN")]
+    allow_host: Vec<String>,
 
     /// Allow clients to write as well
     #[arg(long)]
@@ -69,6 +89,7 @@ pub(super) struct ServeArgs {
 #[derive(Serialize)]
 struct Listening<'a> {
     listening: SocketAddr,
+    nvme: SocketAddr,
     disks: Vec<Shown<'a>>,
 }
 
@@ -77,6 +98,7 @@ struct Shown<'a> {
     name: &'a str,
     size: u64,
     writable: bool,
+    nqn: &'a str,
 }
 
 /// Parses the octets of all buffers: no fewer than one client needs for its longest request.
@@ -95,75 +117,64 @@ impl ServeArgs {
         let cq = rnic.create_cq(super::client::COMPLETIONS)?;
         let bell = Bell::new(&cq);
         let (results, done) = Results::new(&bell);
-        let disks = self.open(&results)?;
+        let (disks, subsystems) = self.open(&results)?;
         drop(results);
-        let options = ConnectOptions::default();
-        let listener = addr::listen_on(Some(self.bind), self.port, |addr| {
-            rnic.listen_by(Transport::Tcp, addr, &options)
-        })?;
-        let addr = listener.local_addr().map_err(|error| Failure::failed(format!("listening: {error}")))?;
-        self.tell(addr, &disks);
-        let (entrance, newcomers) = channel();
-        let server = Server::new(&rnic, (cq, bell.clone()), disks, done, newcomers, self.memory);
+        let entrance = Entrance::open(&rnic, self.bind, self.port, self.nvme_port)?;
+        self.tell(&entrance, &subsystems);
+        let pd = rnic.alloc_pd();
+        let buffers = Buffers::new(pd.clone(), self.memory);
+        let target = Target::new(subsystems, self.allow_host.clone(), env!("CARGO_PKG_VERSION"));
+        let means = Means { disks, buffers, target, began: Instant::now() };
+        let (newcomers, welcomed) = channel();
+        let server = Server::new(pd, (cq, bell.clone()), means, done, welcomed);
         let serving = thread::Builder::new()
             .name("rddp-block".into())
             .spawn(move || server.run())
             .map_err(|error| Failure::failed(format!("starting a thread: {error}")))?;
         let places = Arc::new(Places::new(self.max_clients.get(), None));
-        let mut away = Seldom::default();
-        while !signals::stopped() && !serving.is_finished() {
-            let request = listener.accept(Some(signals::CHECK_INTERVAL));
-            let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))?
-            else {
-                continue;
-            };
-            let host = request.peer_addr().map(|peer| addr::plain(peer).ip());
-            let Some(place) = places.take(host) else {
-                away.warn(format_args!("a client is turned away: {TOO_MANY}"));
-                // One that does not hear of it is gone.
-                let _ = request.reject(b"");
-                continue;
-            };
-            // Where the thread has ended, the loop ends.
-            let _ = entrance.send(Newcomer { request, place });
-            bell.ring();
-        }
-        drop(entrance);
+        entrance.admit(&places, &newcomers, &bell, &|| signals::stopped() || serving.is_finished())?;
+        drop(newcomers);
         bell.ring();
         serving.join().unwrap_or_else(|_| Err(Failure::failed("the thread that serves has panicked")))
     }
 
     /// Opens all disks, and starts their threads.
-    fn open(&self, results: &Results) -> Result<Vec<Disk>, Failure> {
-        let mut disks: Vec<Disk> = Vec::new();
+    fn open(&self, results: &Results) -> Result<(Vec<Disk>, Vec<Subsystem>), Failure> {
+        let (mut disks, mut subsystems) = (Vec::new(), Vec::<Subsystem>::new());
         for word in &self.disks {
             let (name, path) = named(word)?;
-            if disks.iter().any(|disk| disk.export.name == name) {
+            if subsystems.iter().any(|other| other.export.name == name) {
                 let name = printable_name(&name);
                 return Err(Failure::usage(format!("two disks are called {name}"))
                     .remedy("name one of them otherwise: NAME=FILE"));
             }
+            let nqn = names::nqn(self.nqn.as_deref(), &name, self.disks.len() == 1)?;
             let (file, export) = Disk::open(name, &path, self.writable)?;
+            subsystems.push(Subsystem { nqn, nguid: names::nguid(&path), export: export.clone() });
             disks.push(Disk::start(file, export, results)?);
         }
-        Ok(disks)
+        Ok((disks, subsystems))
     }
 
-    fn tell(&self, addr: SocketAddr, disks: &[Disk]) {
-        let exports = disks.iter().map(|disk| &disk.export);
+    fn tell(&self, entrance: &Entrance, subsystems: &[Subsystem]) {
         if self.json {
-            let shown = exports.map(|export| Shown {
+            let shown = subsystems.iter().map(|Subsystem { nqn, export, .. }| Shown {
                 name: &export.name,
                 size: export.size,
                 writable: export.writable,
+                nqn,
             });
-            out::json_event(&Listening { listening: addr, disks: shown.collect() });
+            let (listening, nvme) = (entrance.nbd.1, entrance.nvme.1);
+            out::json_event(&Listening { listening, nvme, disks: shown.collect() });
             return;
         }
         let how = if self.writable { "to read and write" } else { "to read" };
-        for export in exports {
+        let at = addr::shown(entrance.nbd.1);
+        for Subsystem { nqn, export, .. } in subsystems {
             let (name, size) = (printable_name(&export.name), about(export.size));
-            out::event(format_args!("serving {name} ({size}) on {}: {how}", addr::shown(addr)));
+            out::event(format_args!("serving {name} ({size}) on {at}: {how}"));
+            let (nqn, port) = (printable_name(nqn), entrance.nvme.1.port());
+            out::event(format_args!("  and to NVMe's hosts as {nqn}, on port {port}"));
         }
     }
 }

@@ -1,21 +1,21 @@
-//! The thread that serves all clients of all disks, by one completion queue.
+//! The thread that serves all clients of all disks, of both protocols, by one completion queue.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
+use rddp_block::nvme::target::Queue;
 use rddp_command::addr;
 use rddp_command::failure::{Failure, printable};
 use rddp_command::places::Place;
 use rddp_command::seldom::Seldom;
-use rddp_rnic::{
-    Access, CompletionQueue, ConnectRequest, ProtectionDomain, QpConfig, QpNum, Rnic, Transport,
-};
+use rddp_rnic::{Access, CompletionQueue, ConnectRequest, ProtectionDomain, QpConfig, QpNum, Transport};
 
 use super::bell::Bell;
-use super::buffers::Buffers;
-use super::client::{COMPLETIONS, Client, INBOX, Wrong};
+use super::client::{COMPLETIONS, Client, INBOX};
 use super::disk::{Disk, Done};
+use super::nvme::queue::{Connection, inbox_len, sizes};
+use super::session::{Means, Session, Wrong};
 
 /// Completions that are taken before replies go out.
 const TURN: usize = 256;
@@ -30,46 +30,48 @@ const STALLED: Duration = Duration::from_secs(5);
 pub(super) struct Newcomer {
     pub(super) request: ConnectRequest,
     pub(super) place: Place,
+    pub(super) protocol: Protocol,
 }
+
+/// The protocol of a client, by the port that it has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// NBD, by TCP.
+    Nbd,
+    /// NVMe over Fabrics, by RDMA.
+    Nvme,
+}
+
+/// A client that takes no replies, while others have no memory for theirs.
+#[derive(Debug, thiserror::Error)]
+#[error("it takes no replies, and others wait for memory")]
+struct Stalled;
+
+type Clients = HashMap<QpNum, (Box<dyn Session>, Place)>;
 
 /// The state of the thread.
 pub(super) struct Server {
     pd: ProtectionDomain,
     cq: CompletionQueue,
     bell: Bell,
-    disks: Vec<Disk>,
+    means: Means,
     done: Receiver<Vec<Done>>,
     newcomers: Receiver<Newcomer>,
-    buffers: Buffers,
-    clients: HashMap<QpNum, (Client, Place)>,
+    clients: Clients,
     looked: Instant,
     troubles: Seldom,
 }
 
 impl Server {
     pub(super) fn new(
-        rnic: &Rnic,
+        pd: ProtectionDomain,
         (cq, bell): (CompletionQueue, Bell),
-        disks: Vec<Disk>,
+        means: Means,
         done: Receiver<Vec<Done>>,
         newcomers: Receiver<Newcomer>,
-        memory: usize,
     ) -> Self {
-        let pd = rnic.alloc_pd();
-        let buffers = Buffers::new(pd.clone(), memory);
-        let clients = HashMap::new();
-        Server {
-            pd,
-            cq,
-            bell,
-            disks,
-            done,
-            newcomers,
-            buffers,
-            clients,
-            looked: Instant::now(),
-            troubles: Seldom::default(),
-        }
+        let (clients, looked) = (HashMap::new(), Instant::now());
+        Server { pd, cq, bell, means, done, newcomers, clients, looked, troubles: Seldom::default() }
     }
 
     /// Serves until nobody can connect any more.
@@ -91,28 +93,58 @@ impl Server {
     }
 
     /// Takes a client in.
-    fn welcome(&mut self, Newcomer { request, place }: Newcomer) {
+    fn welcome(&mut self, Newcomer { request, place, protocol }: Newcomer) {
         let peer = addr::of_client(&request);
-        match self.greet(request, peer.clone()) {
-            Ok(client) => {
-                self.clients.insert(client.qp().num(), (client, place));
+        let greeted = match protocol {
+            Protocol::Nbd => self.greet_nbd(request, peer.clone()),
+            Protocol::Nvme => self.greet_nvme(request, peer.clone()),
+        };
+        match greeted {
+            Ok((num, client)) => {
+                self.clients.insert(num, (client, place));
             }
             Err(cause) => self.troubles.warn(format_args!("{peer}: turned away: {cause}")),
         }
     }
 
-    fn greet(&mut self, request: ConnectRequest, peer: String) -> Result<Client, Box<dyn std::error::Error>> {
-        let needed = (self.clients.len() + 1) * COMPLETIONS;
-        if needed > self.cq.capacity() {
-            self.cq.resize(needed)?;
-        }
+    fn greet_nbd(&mut self, request: ConnectRequest, peer: String) -> Result<Greeted, Wrong> {
+        self.make_room(COMPLETIONS)?;
         let mut config = QpConfig::new(&self.cq);
         (config.transport, config.max_send, config.max_recv) = (Transport::Tcp, COMPLETIONS, 4);
         let qp = self.pd.create_qp(&config)?;
         request.accept(&qp, b"")?;
-        let mut client = Client::greet(qp, peer, self.pd.allocate(INBOX, Access::LOCAL_WRITE)?)?;
-        client.flush()?;
-        Ok(client)
+        let num = qp.num();
+        let client = Client::greet(qp, peer, self.pd.allocate(INBOX, Access::LOCAL_WRITE)?)?;
+        Ok((num, Box::new(client)))
+    }
+
+    fn greet_nvme(&mut self, request: ConnectRequest, peer: String) -> Result<Greeted, Wrong> {
+        let queue = match Queue::new(request.private_data()) {
+            Ok(queue) => queue,
+            Err(refusal) => {
+                request.reject(&refusal.emit())?;
+                return Err(refusal.into());
+            }
+        };
+        let mut config = QpConfig::new(&self.cq);
+        self.make_room(sizes(&mut config, &queue))?;
+        let qp = self.pd.create_qp(&config)?;
+        let (num, reply) = (qp.num(), queue.reply().emit());
+        let inbox = self.pd.allocate(inbox_len(&queue), Access::LOCAL_WRITE)?;
+        let mut connection = Connection::new(qp, peer, queue, inbox)?;
+        request.accept(connection.qp(), &reply)?;
+        connection.reached();
+        Ok((num, Box::new(connection)))
+    }
+
+    /// Has the queue hold the completions of one more client.
+    fn make_room(&self, completions: usize) -> Result<(), Wrong> {
+        let of_others = self.clients.values().map(|(client, _)| client.completions());
+        let needed = of_others.sum::<usize>() + completions;
+        if needed > self.cq.capacity() {
+            self.cq.resize(needed)?;
+        }
+        Ok(())
     }
 
     /// Acts on what has come, and sends the replies that there are then.
@@ -121,23 +153,26 @@ impl Server {
         for completion in self.cq.completions().take(TURN) {
             let Some((client, _)) = self.clients.get_mut(&completion.qp) else { continue };
             touched.push(completion.qp);
-            if let Err(cause) = client.take(&completion, &mut self.disks, &mut self.buffers) {
-                drop_client(&mut self.clients, &mut self.buffers, &mut self.troubles, completion.qp, &cause);
+            if let Err(cause) = client.take(&completion, &mut self.means) {
+                drop_client(&mut self.clients, &mut self.means, &mut self.troubles, completion.qp, &*cause);
             }
         }
         for done in self.done.try_iter().flatten() {
-            let client = QpNum(done.owner);
-            touched.push(client);
-            match self.clients.get_mut(&client) {
-                Some((client, _)) => client.answer(done, &mut self.buffers),
-                None => done.buffer.into_iter().for_each(|buffer| self.buffers.give_back(buffer)),
+            let num = QpNum(done.owner);
+            touched.push(num);
+            let Some((client, _)) = self.clients.get_mut(&num) else {
+                done.buffer.into_iter().for_each(|buffer| self.means.buffers.give_back(buffer));
+                continue;
+            };
+            if let Err(cause) = client.done(done, &mut self.means) {
+                drop_client(&mut self.clients, &mut self.means, &mut self.troubles, num, &*cause);
             }
         }
         self.settle(touched);
         let waiting: Vec<QpNum> =
             self.clients.iter().filter(|(_, (client, _))| client.waits()).map(|(num, _)| *num).collect();
         self.settle(waiting);
-        self.disks.iter_mut().for_each(Disk::hand_over);
+        self.means.disks.iter_mut().for_each(Disk::hand_over);
     }
 
     /// Has clients go on where there is room now, and sends their replies.
@@ -146,48 +181,59 @@ impl Server {
         touched.dedup();
         for num in touched {
             let Some((client, _)) = self.clients.get_mut(&num) else { continue };
-            let resumed = client.resume(&mut self.disks, &mut self.buffers).and_then(|()| client.flush());
-            match resumed.and_then(|()| client.is_over(Instant::now())) {
+            let means = &mut self.means;
+            let resumed = client.resume(means).and_then(|()| client.flush(means));
+            match resumed.and_then(|()| client.is_over(Instant::now(), means)) {
                 Ok(false) => {}
                 Ok(true) => self.remove(num),
                 Err(cause) => {
-                    drop_client(&mut self.clients, &mut self.buffers, &mut self.troubles, num, &cause);
+                    drop_client(&mut self.clients, &mut self.means, &mut self.troubles, num, &*cause);
                 }
             }
         }
     }
 
-    /// Looks at all clients. One that takes no replies goes, if others wait for memory.
+    /// Looks at all clients. One that takes no replies goes, if others wait for memory, and so do
+    /// hosts of which nothing is heard.
     fn look(&mut self) {
         self.looked = Instant::now();
-        let stalled = |client: &Client| client.is_stalled_for(self.looked).filter(|time| *time >= STALLED);
-        let clients = || self.clients.iter().map(|(num, (client, _))| (client, *num));
+        let stalled =
+            |client: &dyn Session| client.is_stalled_for(self.looked).filter(|time| *time >= STALLED);
+        let clients = || self.clients.iter().map(|(num, (client, _))| (&**client, *num));
         let slowest = clients().filter_map(|(client, num)| Some((stalled(client)?, num))).max();
         if let Some((_, num)) = slowest
             && clients().any(|(client, other)| other != num && client.waits())
         {
-            drop_client(&mut self.clients, &mut self.buffers, &mut self.troubles, num, &Wrong::Stalled);
+            drop_client(&mut self.clients, &mut self.means, &mut self.troubles, num, &Stalled);
+        }
+        let now = self.means.now();
+        for host in self.means.target.end_silent(now) {
+            let host = printable(&host);
+            self.troubles.warn(format_args!("{host}: nothing was heard for its keep-alive time"));
         }
         self.settle(self.clients.keys().copied().collect());
     }
 
     fn remove(&mut self, num: QpNum) {
         if let Some((client, _)) = self.clients.remove(&num) {
-            client.end(&mut self.buffers);
+            client.end(&mut self.means);
         }
     }
 }
 
+/// A client, and the number of its queue pair.
+type Greeted = (QpNum, Box<dyn Session>);
+
 /// Ends a client that did something wrong, and says so.
 fn drop_client(
-    clients: &mut HashMap<QpNum, (Client, Place)>,
-    buffers: &mut Buffers,
+    clients: &mut Clients,
+    means: &mut Means,
     troubles: &mut Seldom,
     num: QpNum,
-    cause: &Wrong,
+    cause: &dyn std::error::Error,
 ) {
     if let Some((client, _)) = clients.remove(&num) {
         troubles.warn(format_args!("{}: {}", client.peer(), printable(&cause.to_string())));
-        client.end(buffers);
+        client.end(means);
     }
 }

@@ -1,0 +1,92 @@
+//! The ports of a server of disks, and who is let in.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use rddp_block::nvme;
+use rddp_command::failure::Failure;
+use rddp_command::places::{Places, TOO_MANY};
+use rddp_command::seldom::Seldom;
+use rddp_command::{addr, signals};
+use rddp_rnic::{ConnectOptions, Listener, Rnic, Transport};
+
+use super::bell::Bell;
+use super::server::{Newcomer, Protocol};
+
+/// The listeners of both protocols, and their addresses.
+pub(super) struct Entrance {
+    pub(super) nbd: (Listener, SocketAddr),
+    pub(super) nvme: (Listener, SocketAddr),
+}
+
+impl Entrance {
+    /// Listens. Where no port is named for NVMe, it is its own, or any if NBD has any.
+    pub(super) fn open(rnic: &Rnic, bind: IpAddr, port: u16, nvme: Option<u16>) -> Result<Self, Failure> {
+        let options = ConnectOptions::default();
+        let nbd = addr::listen_on(Some(bind), port, |addr| rnic.listen_by(Transport::Tcp, addr, &options))?;
+        let at = nbd.local_addr().map_err(|error| Failure::failed(format!("listening: {error}")))?;
+        let port = nvme.unwrap_or(if port == 0 { 0 } else { nvme::PORT });
+        let nvme = addr::rdma_listener(rnic, Some(bind), port, &options)
+            .map_err(|failure| failure.remedy("name another port for NVMe with --nvme-port (0: any)"))?;
+        Ok(Entrance { nbd: (nbd, at), nvme })
+    }
+
+    /// Lets clients in until it is over.
+    pub(super) fn admit(
+        &self,
+        places: &Arc<Places>,
+        newcomers: &Sender<Newcomer>,
+        bell: &Bell,
+        is_over: &(impl Fn() -> bool + Sync),
+    ) -> Result<(), Failure> {
+        // Where one has failed, the other ends as well.
+        let has_failed = AtomicBool::new(false);
+        let is_over = || has_failed.load(Ordering::SeqCst) || is_over();
+        let admit = |listener, protocol, newcomers: Sender<Newcomer>| {
+            admit(listener, protocol, places, &newcomers, bell, &is_over)
+                .inspect_err(|_| has_failed.store(true, Ordering::SeqCst))
+        };
+        thread::scope(|scope| {
+            let of_nvme = newcomers.clone();
+            let nvme = scope.spawn(|| admit(&self.nvme.0, Protocol::Nvme, of_nvme));
+            let nbd = admit(&self.nbd.0, Protocol::Nbd, newcomers.clone());
+            let nvme = nvme.join().unwrap_or_else(|_| Err(Failure::failed("a listener has panicked")));
+            nbd.and(nvme)
+        })
+    }
+}
+
+fn admit(
+    listener: &Listener,
+    protocol: Protocol,
+    places: &Arc<Places>,
+    newcomers: &Sender<Newcomer>,
+    bell: &Bell,
+    is_over: &impl Fn() -> bool,
+) -> Result<(), Failure> {
+    let mut away = Seldom::default();
+    while !is_over() {
+        let request = listener.accept(Some(signals::CHECK_INTERVAL));
+        let Some(request) = request.map_err(|error| Failure::failed(format!("accepting: {error}")))? else {
+            continue;
+        };
+        let host = request.peer_addr().map(|peer| addr::plain(peer).ip());
+        let Some(place) = places.take(host) else {
+            away.warn(format_args!("a client is turned away: {TOO_MANY}"));
+            let told = match protocol {
+                Protocol::Nbd => Vec::new(),
+                Protocol::Nvme => nvme::private_data::Refusal::NoResources.emit().to_vec(),
+            };
+            // One that does not hear of it is gone.
+            let _ = request.reject(&told);
+            continue;
+        };
+        // Where the thread has ended, the loop ends.
+        let _ = newcomers.send(Newcomer { request, place, protocol });
+        bell.ring();
+    }
+    Ok(())
+}
