@@ -18,7 +18,7 @@ pub(super) struct Command {
     pub(super) octets: usize,
 }
 
-/// What a command waits for.
+/// The next thing that a command waits for.
 pub(super) enum Phase {
     /// Memory, or nothing yet.
     Begins(Step),
