@@ -43,6 +43,13 @@ pub trait Target {
     fn take_plain(&mut self, _plain: &Plain, _payload: &[u8]) -> bool {
         false
     }
+
+    /// Returns whether a ULPDU with an opcode that RDMAP lacks is left to the user, as one that
+    /// both ends have agreed on may be ([`Acknowledgement`](crate::Acknowledgement)). If not, it is
+    /// a fault.
+    fn leaves(&self, _opcode: u8) -> bool {
+        false
+    }
 }
 
 /// The receive for a message that begins.
@@ -120,7 +127,7 @@ pub enum Step {
         used: usize,
     },
     /// The FPDU is good, and its message waits for a receive: [`Receiver::segment`] takes the ULPDU
-    /// up again.
+    /// up again. Or RDMAP does not know it, and it is [left](Target::leaves).
     Waits {
         /// Range of the ULPDU in the octets that were given.
         ulpdu: Range<usize>,
@@ -203,8 +210,8 @@ impl Receiver<'_> {
         Some((plain, payload.len()))
     }
 
-    /// Takes a ULPDU whose FPDU was good. `None`: its message waits for a receive, and nothing has
-    /// changed.
+    /// Takes a ULPDU whose FPDU was good. `None`: its message waits for a receive, or is left, and
+    /// nothing has changed.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -314,6 +321,7 @@ fn accept<T: Target>(
     match stream.accept(header, payload_len, &mut receive) {
         Ok(place) => Ok(place),
         Err(Fault::Ddp(DdpError::NoBuffer { qn: SEND_QUEUE, .. })) if waits => Err(Refused::Waits),
+        Err(Fault::UnknownOpcode { opcode }) if target.leaves(opcode) => Err(Refused::Waits),
         Err(fault) => Err(Refused::Fault(fault)),
     }
 }

@@ -14,6 +14,7 @@
 //! | one FPDU in: good, accepted, placed, delivered, in this order | RFC 5044 §4.4, §6, RFC 5041 §5, §7.1, RFC 5040 §5 | [`Receiver`] |
 //! | one FPDU into a train, copied or gathered | RFC 5044 §4 | [`push_copied`], [`push_gathered`] |
 //! | what TCP took of a train, and what it is owed | RFC 5044 §5.1 | [`taken`] |
+//! | which of the peer's messages were executed | (no RFC) | [`Acknowledgement`], [`Unacknowledged`] |
 //! | the TCP port at which a service really listens | (no RFC) | [`port_mapper`] |
 //!
 //! # What stays with the user
@@ -92,6 +93,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used)]
 
+mod acknowledged;
 mod ending;
 mod inbound;
 mod own;
@@ -99,6 +101,7 @@ pub mod port_mapper;
 mod segments;
 mod train;
 
+pub use acknowledged::{Acknowledgement, Unacknowledged};
 pub use ending::{Refusal, Termination};
 pub use inbound::{Delivered, Receive, Receiver, Segment, Step, Target, Trouble};
 pub use own::OwnMessage;

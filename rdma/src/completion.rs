@@ -81,6 +81,13 @@ pub enum Status {
     /// The peer refused access to its memory, and said so in a Terminate.
     #[error("the peer refused access to its memory")]
     RemoteAccess,
+    /// The peer refused the request: a Send that is longer than its receive, say. Told where the
+    /// wire acknowledges requests.
+    #[error("the peer refused the request")]
+    RemoteInvalidRequest,
+    /// The peer could not carry out the request. Told where the wire acknowledges requests.
+    #[error("the peer could not carry out the request")]
+    RemoteOperation,
     /// The peer ended the stream inside of a message; what had come of it is in the receive.
     #[error("the stream ended inside of a message")]
     EndOfStream,

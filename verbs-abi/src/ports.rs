@@ -168,6 +168,7 @@ impl Joint {
 
 /// Returns the options of connections with a peer.
 pub(crate) fn options(device: &Device, peer: SocketAddr) -> Outcome<ConnectOptions> {
-    let set = device.settings()?.options(peer, device.limits.depth);
-    Ok(ConnectOptions { extensions: true, timeout: JOIN, ..set })
+    let ConnectOptions { crc, ird, ord, .. } = device.settings()?.options(peer, device.limits.depth);
+    // How MPA begins is part of the private wire, and no choice.
+    Ok(ConnectOptions { crc, ird, ord, timeout: JOIN, ..ConnectOptions::default() })
 }

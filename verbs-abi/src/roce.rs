@@ -1,8 +1,8 @@
 //! Names of queue pairs that are joined by numbers, as on RoCE: an address for the GID, a TCP port
 //! and a place for the number, and a hello by which both ends know each other.
 //!
-//! The wire is private: iWARP over TCP, whose MPA Request has the hello as its private data. No
-//! RoCE adapter understands it.
+//! The wire is private: iWARP over TCP, whose MPA Request has the hello as its private data, and on
+//! which either end acknowledges what it has executed. No RoCE adapter understands it.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -75,7 +75,7 @@ pub(crate) struct Hello {
 }
 
 /// The version of the hello, and of all behind it.
-const VERSION: [u8; 4] = *b"rdq\x01";
+const VERSION: [u8; 4] = *b"rdq\x02";
 
 impl Hello {
     pub(crate) fn to_octets(self) -> Vec<u8> {
@@ -105,7 +105,7 @@ mod tests {
             assert_eq!(Hello::parse(&octets[..len]), None);
         }
         assert_eq!(Hello::parse(&[&octets[..], &[0]].concat()), None);
-        assert_eq!(Hello::parse(&[b"rdq\x02", &octets[4..]].concat()), None);
+        assert_eq!(Hello::parse(&[b"rdq\x01", &octets[4..]].concat()), None);
     }
 
     #[test]

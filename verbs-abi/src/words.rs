@@ -36,8 +36,9 @@ pub(crate) fn status_of(outcome: Status) -> u32 {
         Status::LocalOperation => status::LOC_QP_OP_ERR,
         Status::MemoryBind => status::MW_BIND_ERR,
         Status::MessageTooLong => status::LOC_LEN_ERR,
-        Status::RemoteInvalidate => status::REM_INV_REQ_ERR,
+        Status::RemoteInvalidate | Status::RemoteInvalidRequest => status::REM_INV_REQ_ERR,
         Status::RemoteAccess => status::REM_ACCESS_ERR,
+        Status::RemoteOperation => status::REM_OP_ERR,
         Status::Flushed => status::WR_FLUSH_ERR,
         _ => status::GENERAL_ERR,
     }

@@ -97,6 +97,7 @@ impl Core {
     pub(super) fn reset(&mut self) {
         self.state = QpState::Idle;
         self.rq.reset();
+        self.sq.reset();
         self.tally = Tally::alone();
         (self.terminate_sent, self.terminate_received) = (None, None);
     }
@@ -142,8 +143,8 @@ impl QpInner {
         self.begin_close(core);
     }
 
-    /// Goes from RTS to Terminate because the peer sent one. The oldest Read or atomic that was
-    /// sent completes with `refused`.
+    /// Goes from RTS to Terminate because the peer sent one. The oldest request that the peer has
+    /// not answered completes with `refused`.
     fn terminated(&self, core: &mut Core, terminate: TerminateRepr, refused: Option<Status>) {
         core.tally.count_terminate(terminate.code.0, false);
         trace::terminated(self.attrs.num, &terminate);
@@ -248,8 +249,8 @@ impl QpInner {
         self.report_last_wqe(core);
     }
 
-    /// Ends everything outstanding; the oldest Read or atomic that was sent completes with
-    /// `refused`.
+    /// Ends everything outstanding; the oldest request that the peer has not answered completes
+    /// with `refused`.
     pub(super) fn flush(&self, core: &mut Core, refused: Option<Status>) {
         if let Some(connection) = &mut core.connection {
             connection.flush();

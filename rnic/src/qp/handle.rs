@@ -24,7 +24,7 @@ use crate::kernel::KernelCounts;
 use crate::mem::{Access, PdId, QpNum, unacknowledged};
 use crate::pd::PdUser;
 use crate::queues::attributes::{Inbound, QpAttributes};
-use crate::queues::options::NoReceive;
+use crate::queues::options::{NoReceive, Transport};
 use crate::queues::rq::RecvQueue;
 use crate::queues::sq::SendQueue;
 use crate::queues::srq::User;
@@ -82,6 +82,9 @@ impl QueuePair {
             return Err(Error::Conflict(
                 "Sends that wait for receives exclude inbound Reads and shared receive queues",
             ));
+        }
+        if config.no_receive == NoReceive::Wait && config.transport == Transport::Acknowledged {
+            return Err(Error::Conflict("Sends that wait for receives exclude acknowledgements"));
         }
         if let Some(events) = &config.events {
             events.adopt(&device.adapter)?;

@@ -1,6 +1,7 @@
 //! Tests that set state inside of a QP: streams that have carried four billion messages, and
 //! bounds.
 
+mod acknowledged;
 mod bounds;
 mod files;
 mod lease;

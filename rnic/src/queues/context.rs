@@ -1,8 +1,9 @@
 //! The parts of a queue pair that its connection works on while the lock is held.
 
 use rddp_ddp::TaggedRepr;
+use rddp_iwarp::Acknowledgement;
 use rddp_rdma::{AsyncEventKind, Completion, Operation, SendWr, Status};
-use rddp_rdmap::AccessError;
+use rddp_rdmap::{AccessError, Fault};
 use rddp_stat::Counter;
 
 use super::attributes::QpAttributes;
@@ -110,6 +111,16 @@ impl Context<'_> {
                 self.complete_request(completion);
             }
         }
+    }
+
+    /// Completes the requests that the peer says it has executed.
+    ///
+    /// # Errors
+    /// The peer acknowledges what cannot be.
+    pub(crate) fn acknowledged(&mut self, said: Acknowledgement) -> Result<(), Fault> {
+        self.sq.acknowledged(said)?;
+        self.retire();
+        Ok(())
     }
 
     fn complete_request(&mut self, completion: Completion) {

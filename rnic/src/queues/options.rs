@@ -9,6 +9,12 @@ pub enum Transport {
     /// iWARP over TCP: RDMAP over DDP over MPA (RFC 5040, 5041, 5044).
     #[default]
     Iwarp,
+    /// iWARP as above, between two ends of this device alone: a request completes when the peer has
+    /// executed it, and not when TCP has it, and the first one that the peer refuses has the reason
+    /// for its status. Either end acknowledges what the other sends; that it is such a QP is for
+    /// the programs to agree on. Sends that wait for receives
+    /// ([`NoReceive::Wait`](crate::NoReceive::Wait)) are not to be had.
+    Acknowledged,
     /// TCP's octets as they are, to and from any TCP program. The only requests are Sends, which
     /// are written one behind the other, and receives, which complete with whatever one read
     /// brings, or when they are full ([`RecvWr::full`](crate::RecvWr::full)). Octets without a
@@ -93,7 +99,7 @@ impl Transport {
     /// Returns whether the wire has such a request.
     pub(crate) fn sends(self, operation: &Operation) -> bool {
         match self {
-            Transport::Iwarp => !matches!(operation, Operation::Datagram { .. }),
+            Transport::Iwarp | Transport::Acknowledged => !matches!(operation, Operation::Datagram { .. }),
             Transport::Udp => matches!(operation, Operation::Datagram { .. }),
             Transport::Tcp | Transport::Record => {
                 matches!(operation, Operation::Send { invalidate: None, .. })
@@ -104,7 +110,7 @@ impl Transport {
     /// Returns whether the wire has such a receive: most have messages with an end of their own.
     pub(crate) fn receives(self, wr: &RecvWr) -> bool {
         match self {
-            Transport::Iwarp | Transport::Record | Transport::Udp => !wr.full,
+            Transport::Iwarp | Transport::Acknowledged | Transport::Record | Transport::Udp => !wr.full,
             Transport::Tcp => true,
         }
     }
@@ -113,6 +119,7 @@ impl Transport {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Transport::Iwarp => "iwarp",
+            Transport::Acknowledged => "acknowledged",
             Transport::Tcp => "tcp",
             Transport::Record => "record",
             Transport::Udp => "udp",

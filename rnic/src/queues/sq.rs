@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use rddp_ddp::Msn;
+use rddp_iwarp::{Acknowledgement, Unacknowledged};
 use rddp_rdma::{Completed, Completion, Gather, Operation, SendWr, Sge, Status};
+use rddp_rdmap::Fault;
 use rddp_stat::Counter;
 
 use crate::capabilities::CAPABILITIES;
@@ -19,7 +21,8 @@ use crate::stat::Tally;
 pub(crate) enum Phase {
     /// Not all of the request has been taken by TCP.
     Queued,
-    /// A Read or atomic that has been sent and has no response yet.
+    /// A request that has been sent whole and has no answer yet: a Response, or an acknowledgement
+    /// where the wire has them.
     Awaiting,
     /// Ended, with the status to report, and waiting for those before it.
     Done(Status),
@@ -65,12 +68,27 @@ pub(crate) struct SendQueue {
     capacity: usize,
     pub(crate) unpolled: Unpolled,
     transport: Transport,
+    /// Messages of this connection, if their wire acknowledges them.
+    unacknowledged: Unacknowledged,
+    /// Number of a request before which all that are acknowledged are done.
+    acknowledged: u64,
 }
 
 impl SendQueue {
     pub(crate) fn new(capacity: usize, unpolled: Unpolled, transport: Transport) -> Self {
         let (wqes, cursor) = Default::default();
-        SendQueue { wqes, first: 0, cursor, handed: 0, halves: 0, capacity, unpolled, transport }
+        SendQueue {
+            wqes,
+            first: 0,
+            cursor,
+            handed: 0,
+            halves: 0,
+            capacity,
+            unpolled,
+            transport,
+            unacknowledged: Unacknowledged::default(),
+            acknowledged: 0,
+        }
     }
 
     /// Returns an empty queue of the same size.
@@ -173,15 +191,45 @@ impl SendQueue {
 
     /// Notes that TCP has taken everything before the request `upto`.
     pub(crate) fn handed(&mut self, upto: u64) {
+        let has_acknowledgements = self.transport == Transport::Acknowledged;
         for seq in self.handed..upto {
             if let Some(wqe) = self.get_mut(seq)
                 && wqe.phase == Phase::Queued
             {
-                wqe.phase =
-                    if wqe.awaits_response() { Phase::Awaiting } else { Phase::Done(Status::Success) };
+                let is_acknowledged = has_acknowledgements && wqe.is_acknowledged();
+                let awaits = is_acknowledged || wqe.awaits_response();
+                wqe.phase = if awaits { Phase::Awaiting } else { Phase::Done(Status::Success) };
+                if is_acknowledged {
+                    self.unacknowledged.note_sent();
+                }
             }
         }
         self.handed = self.handed.max(upto);
+    }
+
+    /// Counts the messages of a new connection.
+    pub(crate) fn reset(&mut self) {
+        self.unacknowledged = Unacknowledged::default();
+    }
+
+    /// Notes the requests that the peer says it has executed as done.
+    ///
+    /// # Errors
+    /// The peer acknowledges what cannot be.
+    pub(crate) fn acknowledged(&mut self, said: Acknowledgement) -> Result<(), Fault> {
+        let mut more = self.unacknowledged.acknowledge(said)?;
+        let mut seq = self.acknowledged.max(self.first);
+        while more > 0
+            && let Some(wqe) = self.get_mut(seq)
+        {
+            if wqe.phase == Phase::Awaiting && wqe.is_acknowledged() {
+                wqe.phase = Phase::Done(Status::Success);
+                more -= 1;
+            }
+            seq += 1;
+        }
+        self.acknowledged = seq;
+        Ok(())
     }
 
     /// Ends the request at the cursor without sending it (a bind, or one that failed), and moves
@@ -224,17 +272,22 @@ impl SendQueue {
         Some(completion(&wqe.wr, wqe.completed, status, qp))
     }
 
-    /// Ends all requests that have not ended: the first that is waiting for a response with
-    /// `first_awaiting`, all others with `Flushed`.
-    pub(crate) fn end_all(&mut self, first_awaiting: Option<Status>) {
-        let mut special = first_awaiting;
+    /// Ends all requests that have not ended: the first that is waiting for an answer with
+    /// `refused`, all others with `Flushed`. Where the wire acknowledges requests, the peer may
+    /// refuse one of which not all has been sent.
+    pub(crate) fn end_all(&mut self, refused: Option<Status>) {
+        let mut special = refused;
         let mut broken = false;
-        for wqe in &mut self.wqes {
+        let begun =
+            (self.transport == Transport::Acknowledged && self.cursor.offset > 0).then_some(self.cursor.seq);
+        for (seq, wqe) in (self.first..).zip(&mut self.wqes) {
             match wqe.phase {
                 Phase::Done(Status::Success) if broken => wqe.phase = Phase::Done(Status::Flushed),
                 Phase::Done(_) => {}
-                Phase::Awaiting => wqe.phase = Phase::Done(special.take().unwrap_or(Status::Flushed)),
-                Phase::Queued => wqe.phase = Phase::Done(Status::Flushed),
+                Phase::Queued if begun != Some(seq) => wqe.phase = Phase::Done(Status::Flushed),
+                Phase::Awaiting | Phase::Queued => {
+                    wqe.phase = Phase::Done(special.take().unwrap_or(Status::Flushed));
+                }
             }
             broken |= wqe.phase != Phase::Done(Status::Success);
         }
@@ -251,6 +304,16 @@ impl Wqe {
     /// Returns whether the request sends nothing.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.wr.operation, Operation::Bind { .. } | Operation::Invalidate { .. })
+    }
+
+    /// Returns whether the peer acknowledges the message, where the wire has that: it asks for no
+    /// Response, and is no Write of no octets.
+    fn is_acknowledged(&self) -> bool {
+        match self.wr.operation {
+            Operation::Write { .. } => self.total > 0,
+            Operation::Send { .. } | Operation::Immediate { .. } => true,
+            _ => false,
+        }
     }
 
     fn awaits_response(&self) -> bool {

@@ -93,7 +93,8 @@ impl Connection {
         let watch = Watch::new(socket, options);
         let wire = match terms {
             Terms::Iwarp(negotiated) => {
-                Wire::Iwarp(Link::new(watch.socket().clone(), negotiated, options, active))
+                let acknowledges = attrs.transport == Transport::Acknowledged;
+                Wire::Iwarp(Link::new(watch.socket().clone(), negotiated, options, active, acknowledges))
             }
             Terms::Tcp => {
                 rddp_capture::is_plain(watch.fd());

@@ -10,8 +10,8 @@ use rddp_rdmap::{Fault, Offending, TerminateRepr};
 pub(crate) enum WireEvent {
     /// The peer has broken a rule, or this side cannot go on; and the first faulty segment.
     Fault(Fault, Option<Offending>),
-    /// The peer has sent a Terminate; and the status that the oldest outstanding Read or atomic
-    /// ends with, if the Terminate refuses it.
+    /// The peer has sent a Terminate; and the status that the oldest request ends with that the
+    /// peer has not answered, if the Terminate refuses it.
     Terminated(TerminateRepr, Option<Status>),
     /// The graceful close that had to wait for this connection can go on.
     Close,

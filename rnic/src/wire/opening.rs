@@ -106,7 +106,7 @@ impl Opening {
     /// Prepares the opening of the end that makes the connection.
     pub(crate) fn active(transport: Transport, options: &ConnectOptions) -> Result<Self, ConnectError> {
         match transport {
-            Transport::Iwarp => Ok(Opening::Iwarp(mpa::Opening::active(options)?)),
+            Transport::Iwarp | Transport::Acknowledged => Ok(Opening::Iwarp(mpa::Opening::active(options)?)),
             _ if !options.private_data.is_empty() => Err(ConnectError::PrivateData),
             Transport::Udp => Err(ConnectError::Transport),
             Transport::Tcp | Transport::Record => Ok(Opening::Tcp { active: true }),
@@ -116,7 +116,7 @@ impl Opening {
     /// Prepares the opening of the other end.
     pub(crate) fn passive(transport: Transport) -> Self {
         match transport {
-            Transport::Iwarp => Opening::Iwarp(mpa::Opening::passive()),
+            Transport::Iwarp | Transport::Acknowledged => Opening::Iwarp(mpa::Opening::passive()),
             // UDP has no connections: listeners and startups of it are refused.
             Transport::Tcp | Transport::Record | Transport::Udp => Opening::Tcp { active: false },
         }
@@ -154,7 +154,7 @@ pub(crate) fn again(
     error: &ConnectError,
 ) -> Option<ConnectOptions> {
     match transport {
-        Transport::Iwarp => mpa::again(options, error),
+        Transport::Iwarp | Transport::Acknowledged => mpa::again(options, error),
         Transport::Tcp | Transport::Record | Transport::Udp => None,
     }
 }
@@ -204,7 +204,7 @@ impl Terms {
     /// device could see.
     pub(crate) fn fit(&self, transport: Transport) -> bool {
         match self {
-            Terms::Iwarp(_) => transport == Transport::Iwarp,
+            Terms::Iwarp(_) => matches!(transport, Transport::Iwarp | Transport::Acknowledged),
             Terms::Tcp => matches!(transport, Transport::Tcp | Transport::Record),
         }
     }

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use parking_lot::Mutex;
 use rddp_rnic::{
     AsyncEvent, AsyncEventKind, CqNum, Element, Fault, QpConfig, QpNum, QpState, QueuePair, TerminateCode,
+    Transport,
 };
 
 use super::abi::{
@@ -83,6 +84,7 @@ impl Qp {
             // As the libraries of RNICs count: programs post until the queue is full, and then poll
             // a completion queue that is no longer.
             until_polled: true,
+            transport: if place.is_some() { Transport::Acknowledged } else { Transport::Iwarp },
             num: place.as_ref().map(|place| QpNum(place.number())),
             ..QpConfig::new(&send_cq.queue)
         };

@@ -41,6 +41,9 @@ impl Link {
             }
             Event::WriteDone => {
                 self.count_write(cx, segment.payload_len, true);
+                if segment.payload_len == 0 {
+                    self.note_empty_write();
+                }
                 Ok(())
             }
             Event::InboundRequest => {
@@ -52,10 +55,10 @@ impl Link {
             }
             Event::Received { length, invalidate, solicited } => {
                 self.end_receive_in_kernel();
-                cx.tally.add(Counter::SendsReceived, 1);
                 if let Some(stag) = invalidate {
                     invalidate_for_peer(cx, segment, stag, length)?;
                 }
+                cx.tally.add(Counter::SendsReceived, 1);
                 let outcome =
                     Outcome { byte_len: length, invalidated: invalidate, immediate: None, solicited };
                 cx.end_receive(Status::Success, &outcome);

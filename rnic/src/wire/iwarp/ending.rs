@@ -11,6 +11,7 @@ use rddp_iwarp::Termination;
 use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr};
 
+use super::acknowledge::status_of;
 use super::first::RtrRead;
 use super::link::Link;
 use crate::conn::linger::MAX_DISCARDED;
@@ -54,7 +55,10 @@ impl Link {
     /// (RFC 5040 §7.1).
     pub(super) fn terminated(&mut self, terminate: TerminateRepr) -> WireEvent {
         self.fail_stream();
-        let refused = refuses_request(&terminate).then_some(Status::RemoteAccess);
+        let refused = match self.acknowledging {
+            Some(_) => Some(status_of(terminate.code)),
+            None => refuses_request(&terminate).then_some(Status::RemoteAccess),
+        };
         WireEvent::Terminated(terminate, refused)
     }
 

@@ -10,6 +10,7 @@ use rddp_mpa::{Deframer, Framer, Framing, LARGE_FPDU, MAX_ULPDU, Negotiated};
 use rddp_rdma::ConnectOptions;
 use rddp_rdmap::{Place, SendCounters, Stream, StreamConfig, TerminateRepr};
 
+use super::acknowledge::Acknowledging;
 use super::ahead::Ahead;
 use super::direct::Direct;
 use super::emss::Emss;
@@ -83,6 +84,11 @@ pub(crate) struct Link {
     pub(super) written: u32,
     /// A ULPDU that waits for a receive: see `parked`.
     pub(super) parked: Option<Vec<u8>>,
+    /// Set if both ends acknowledge messages.
+    pub(super) acknowledging: Option<Acknowledging>,
+    /// Short messages need not be queued: nothing acknowledges them, and no markers stand in their
+    /// payload.
+    pub(super) takes_short: bool,
     /// More than 0 while large payloads arrive that may be placed directly: little is staged then,
     /// so that they are.
     bulk: u8,
@@ -108,6 +114,7 @@ impl Link {
         negotiated: Negotiated,
         options: &ConnectOptions,
         active: bool,
+        acknowledges: bool,
     ) -> Self {
         let config = StreamConfig {
             ird: u32::from(negotiated.ird),
@@ -145,6 +152,8 @@ impl Link {
             writing: 0,
             written: 0,
             parked: None,
+            acknowledging: acknowledges.then(Acknowledging::default),
+            takes_short: !acknowledges && !negotiated.markers_tx,
             bulk: 0,
             copies_next: false,
             ending: Ending::default(),

@@ -12,8 +12,10 @@
 //! | `short` | a short message is handed to TCP without any of these |
 //! | `rx`, `staging`, `parked` | octets become FPDUs, or wait |
 //! | `deliver`, `place`, `direct` | FPDUs become placed payload and completions |
+//! | `acknowledge` | the peer learns which of its messages were executed |
 //! | `in_kernel` | payload that the kernel has placed is confirmed |
 
+mod acknowledge;
 mod ahead;
 mod arena;
 mod build;

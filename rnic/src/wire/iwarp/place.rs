@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use rddp_iwarp::{Receive, Receiver, Segment, Target};
+use rddp_iwarp::{Acknowledgement, Receive, Receiver, Segment, Target};
 use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{AccessError, Fault, Place, Plain};
 use rddp_stat::Counter;
@@ -14,6 +14,7 @@ use crate::kernel::Guided;
 use crate::mem::Access;
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
+use crate::queues::options::Transport;
 use crate::queues::rq::Outcome;
 use crate::trace;
 
@@ -78,6 +79,11 @@ impl Target for Arriving<'_, '_> {
         }
         trace::placed(self.cx.attrs.num, segment);
         Ok(())
+    }
+
+    #[cold]
+    fn leaves(&self, opcode: u8) -> bool {
+        opcode == Acknowledgement::OPCODE && self.cx.attrs.transport == Transport::Acknowledged
     }
 
     #[inline]

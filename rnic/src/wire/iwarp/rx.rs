@@ -34,6 +34,7 @@ impl Link {
             loop {
                 if let Err(event) = self.read(cx, staging) {
                     self.stash(cx, staging);
+                    self.acknowledge(cx);
                     return (pulled(staging), Some(event));
                 }
                 if !self.is_open()
@@ -43,6 +44,7 @@ impl Link {
                 }
                 if staging.dry || cx.tally.of(Counter::OctetsReceived) >= end {
                     self.stash(cx, staging);
+                    self.acknowledge(cx);
                     return (pulled(staging), None);
                 }
             }
@@ -156,12 +158,23 @@ impl Link {
     }
 
     /// Handles the whole FPDUs at the front of `staging`, and drops them from it.
+    // As a function of its own it would have its registers saved for each read.
+    #[inline(always)]
     fn handle(&mut self, cx: &mut Context<'_>, staging: &mut Staging) -> Result<(), WireEvent> {
         if !self.is_open() {
             return Ok(());
         }
         let mut used = 0;
-        let handled = self.handle_all(cx, &mut staging.octets[..staging.have], &mut used);
+        let handled = loop {
+            let handled = self.handle_all(cx, &mut staging.octets[..staging.have], &mut used);
+            // Where messages are acknowledged, no message waits: this is an acknowledgement.
+            if handled.is_err() || self.acknowledging.is_none() || !self.is_parked() {
+                break handled;
+            }
+            if let Err(event) = self.take_left(cx) {
+                break Err(event);
+            }
+        };
         staging.consume(used);
         handled
     }

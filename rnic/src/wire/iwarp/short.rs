@@ -79,8 +79,8 @@ impl Link {
         self.send_message(watch, cx, wr, &message, &mut [0; fpdu_len(Header::MAX_LEN + MAX_PAYLOAD)], tcp)
     }
 
-    /// Returns whether nothing stands before this request on the connection. Markers would stand in
-    /// the payload.
+    /// Returns whether nothing stands before this request on the connection, which takes short
+    /// messages.
     #[inline]
     fn is_idle_for(&self, wr: &SendWr) -> bool {
         let waits_for_reads = wr.read_fence && self.stream.outstanding() > 0;
@@ -88,7 +88,7 @@ impl Link {
             && self.out.is_empty()
             && self.stream.inbound() == 0
             && !waits_for_reads
-            && !self.negotiated.markers_tx
+            && self.takes_short
     }
 
     /// Sends a message by way of `room`: see [`send_short`](Self::send_short).

@@ -111,7 +111,9 @@ impl Link {
                 cx.retire();
                 // A local fence ends when the request before it is taken from the queue. No other
                 // event would then send what the fence held back, so the loop goes on.
-                if cx.sq.oldest() == before || !cx.sq.is_fence_over() {
+                let may_go_on = cx.sq.oldest() != before && cx.sq.is_fence_over();
+                // TCP may have taken all that an acknowledgement waited for.
+                if !may_go_on && (watch.blocked || !self.acknowledge(cx)) {
                     return Ok(());
                 }
             }

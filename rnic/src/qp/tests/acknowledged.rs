@@ -1,0 +1,280 @@
+//! Requests that complete when the peer has executed them, and the acknowledgements that tell so.
+
+use rddp_iwarp::Acknowledgement;
+use rddp_rdmap::{TerminateCode, parse_header, tagged_header, untagged_header};
+use rddp_test_support::Fpdus;
+
+use super::*;
+use crate::{Completion, MemoryRegion, Remote, Status, Transport};
+
+/// Octets of a message that TCP does not take at once.
+const LONG: usize = 16 << 20;
+
+const REMOTE: Remote = Remote { stag: Stag(0x100), to: 0x2000 };
+
+/// A QP whose requests are acknowledged, its memory, and the plain socket that is its peer.
+struct End {
+    /// Closed first: else the device would wait for it.
+    peer: TcpStream,
+    fpdus: Fpdus,
+    cq: CompletionQueue,
+    qp: QueuePair,
+    region: MemoryRegion,
+    _pd: ProtectionDomain,
+}
+
+impl End {
+    fn new() -> Self {
+        Self::on(&Rnic::open().unwrap())
+    }
+
+    fn on(rnic: &Rnic) -> Self {
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
+        let qp = pd.create_qp(&config(&cq)).unwrap();
+        let region = pd.allocate(8192, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
+        let peer = attached(&qp);
+        End { peer, fpdus: Fpdus::negotiated(&negotiated()), cq, qp, region, _pd: pd }
+    }
+
+    /// Has the peer send segments, all at once.
+    fn arrive(&mut self, ulpdus: &[Vec<u8>]) {
+        let octets: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| self.fpdus.frame(ulpdu)).collect();
+        self.peer.write_all(&octets).unwrap();
+    }
+
+    fn acknowledge(&mut self, count: u32) {
+        self.arrive(&[Acknowledgement(count).header().octets().to_vec()]);
+    }
+
+    /// Returns the next segment that the peer gets.
+    fn segment(&mut self) -> Vec<u8> {
+        loop {
+            if let Some(ulpdu) = self.fpdus.next_ulpdu() {
+                return ulpdu;
+            }
+            let mut octets = [0; 4096];
+            let count = self.peer.read(&mut octets).unwrap();
+            assert!(count > 0, "FIN");
+            self.fpdus.take(&octets[..count]);
+        }
+    }
+
+    fn next(&self) -> Completion {
+        assert!(self.cq.wait(Some(PATIENCE)).unwrap(), "no completion came");
+        self.cq.poll_one().unwrap()
+    }
+
+    /// Returns the requests that have completed and their statuses, all that the QP has read.
+    fn completed(&self) -> Vec<(u64, Status)> {
+        std::iter::from_fn(|| self.cq.poll_one()).map(|done| (done.wr_id, done.status)).collect()
+    }
+
+    /// Waits until the QP has taken so many FPDUs.
+    fn await_fpdus(&self, count: u64) {
+        await_that("FPDUs are not taken", || self.qp.counters().fpdus_received == count);
+    }
+
+    /// Returns a segment of the peer's Write of so many octets.
+    fn write(&self, len: usize) -> Vec<u8> {
+        let Remote { stag, to } = self.region.remote(0);
+        [tagged_header(Opcode::Write, stag, to, true).octets().as_ref(), &vec![7; len]].concat()
+    }
+}
+
+fn config(cq: &CompletionQueue) -> QpConfig {
+    QpConfig { transport: Transport::Acknowledged, ..QpConfig::new(cq) }
+}
+
+fn send(msn: u32) -> Vec<u8> {
+    [untagged_header(Opcode::Send, Stag(0), Msn(msn), 0, true).octets().as_ref(), b"hello"].concat()
+}
+
+#[test]
+fn a_request_completes_when_the_peer_has_executed_it_and_not_before() {
+    let mut end = End::new();
+    let list = [
+        SendWr::write_inline(1, b"short", REMOTE),
+        SendWr::send(2, end.region.sge(0..5000)),
+        SendWr::write_inline(3, b"", REMOTE),
+        SendWr::write_immediate(4, end.region.sge(0..8), REMOTE, [0; 8]),
+        SendWr::send_inline(5, b"last"),
+    ];
+    end.qp.post_send(&list[0]).unwrap();
+    end.qp.post_sends(&list[1..]).unwrap();
+    let sent = end.qp.counters().fpdus_sent;
+    (0..sent).for_each(|_| drop(end.segment()));
+    assert_eq!(end.completed(), [], "TCP has taken all of it");
+    end.acknowledge(1);
+    assert_eq!(end.next().wr_id, 1);
+    // The Write of no octets completes with the request before it, and that with Immediate Data
+    // with both of its messages.
+    end.acknowledge(3);
+    end.await_fpdus(2);
+    assert_eq!(end.completed(), [(2, Status::Success), (3, Status::Success)]);
+    end.acknowledge(5);
+    end.await_fpdus(3);
+    assert_eq!(end.completed(), [(4, Status::Success), (5, Status::Success)]);
+}
+
+#[test]
+fn the_peer_is_told_once_for_each_turn_of_reading() {
+    let mut end = End::new();
+    for id in 0..3 {
+        end.qp.post_recv(RecvWr::one(id, end.region.sge(0..100))).unwrap();
+    }
+    let nothing = tagged_header(Opcode::Write, Stag(0), 0, true).octets().to_vec();
+    let list = [send(1), end.write(100), nothing, send(2), end.write(1)];
+    end.arrive(&list);
+    end.await_fpdus(5);
+    let said = Acknowledgement::parse(&end.segment());
+    assert_eq!(said, Some(Acknowledgement(4)), "all but the Write of no octets");
+    end.arrive(&[send(3)]);
+    assert_eq!(Acknowledgement::parse(&end.segment()), Some(Acknowledgement(5)));
+}
+
+#[test]
+fn acknowledgements_of_what_was_never_sent_end_the_connection_and_no_other() {
+    let rnic = Rnic::open().unwrap();
+    let (cq, qps, [source, sink]) = joined_on(&rnic);
+    for (sent, said) in [(0, 1), (2, 3), (2, u32::MAX)] {
+        let mut end = End::on(&rnic);
+        for _ in 0..sent {
+            end.qp.post_send(&SendWr::send_inline(1, b"hello")).unwrap();
+            end.segment();
+        }
+        end.acknowledge(said);
+        assert_eq!(terminate_of(&end.segment()), TerminateCode::UNTAGGED_MSN_RANGE);
+        await_that("the QP goes on", || end.qp.state() != QpState::ReadyToSend);
+        assert_eq!(end.completed(), vec![(1, Status::Flushed); sent]);
+    }
+    let mut end = End::on(&rnic);
+    end.qp.post_send(&SendWr::send_inline(1, b"hello")).unwrap();
+    end.segment();
+    end.acknowledge(1);
+    assert_eq!(end.next().status, Status::Success);
+    end.acknowledge(0);
+    assert_eq!(terminate_of(&end.segment()), TerminateCode::UNTAGGED_MSN_RANGE, "backwards");
+    qps[0].post_send(&SendWr::write(1, source.sge(0..8), sink.remote(0))).unwrap();
+    assert_eq!(completions(&cq, &qps[0], 1), [(1, Status::Success)]);
+}
+
+#[test]
+fn a_qp_of_iwarp_takes_no_acknowledgement() {
+    let rnic = Rnic::open().unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
+    let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
+    let mut peer = attached(&qp);
+    let said = Fpdus::negotiated(&negotiated()).frame(&Acknowledgement(0).header().octets());
+    peer.write_all(&said).unwrap();
+    await_that("the QP goes on", || qp.terminate_sent().is_some());
+    assert_eq!(qp.terminate_sent().unwrap().code, TerminateCode::UNEXPECTED_OPCODE);
+}
+
+/// A peer that never reads makes us keep a bounded number of octets, and is told of all once it
+/// does.
+#[test]
+fn what_the_peer_does_not_read_is_bounded_and_the_last_count_arrives() {
+    let mut end = End::new();
+    let count = 300;
+    let write = end.fpdus.frame(&end.write(8));
+    end.qp.inner.anywhere().with_core(|qp, core| {
+        core.connection.as_mut().unwrap().parts().0.block();
+        for turn in 1..=count {
+            end.peer.write_all(&write).unwrap();
+            let deadline = Instant::now() + PATIENCE;
+            while core.tally.of(rddp_stat::Counter::FpdusReceived) < turn {
+                assert!(Instant::now() < deadline, "the Write is not taken");
+                qp.pull(core);
+            }
+        }
+        let promised = core.connection.as_mut().unwrap().parts().1.promised();
+        assert!((4096..4200).contains(&promised), "{promised}");
+        qp.pump(core);
+    });
+    let mut last = 0;
+    while last < count as u32 {
+        let Acknowledgement(said) = Acknowledgement::parse(&end.segment()).unwrap();
+        assert!(said > last);
+        last = said;
+    }
+}
+
+/// Returns two connected QPs of a device, their queue and memory; only the second one's may be
+/// written.
+fn joined() -> (CompletionQueue, [QueuePair; 2], [MemoryRegion; 2]) {
+    joined_on(&Rnic::open().unwrap())
+}
+
+fn joined_on(rnic: &Rnic) -> (CompletionQueue, [QueuePair; 2], [MemoryRegion; 2]) {
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
+    let qps = [0, 1].map(|_| pd.create_qp(&config(&cq)).unwrap());
+    let (one, other) = sockets(None);
+    for (qp, socket, active) in [(&qps[0], one, true), (&qps[1], other, false)] {
+        qp.attach(socket, negotiated(), &ConnectOptions::default(), active).unwrap();
+    }
+    let rights = [Access::LOCAL_WRITE, Access::LOCAL_WRITE | Access::REMOTE];
+    (cq, qps, rights.map(|rights| pd.allocate(LONG, rights).unwrap()))
+}
+
+/// Waits for so many completions of a QP.
+fn completions(cq: &CompletionQueue, qp: &QueuePair, count: usize) -> Vec<(u64, Status)> {
+    let mut done = Vec::new();
+    while done.len() < count {
+        assert!(cq.wait(Some(PATIENCE)).unwrap(), "only {done:?}");
+        let polled = std::iter::from_fn(|| cq.poll_one()).filter(|done| done.qp == qp.num());
+        done.extend(polled.map(|done| (done.wr_id, done.status)));
+    }
+    done
+}
+
+#[test]
+fn the_first_request_that_is_refused_has_the_reason_for_its_status() {
+    let flushed = |id| (id, Status::Flushed);
+    let (mine, theirs) = (REMOTE, Status::RemoteAccess);
+    for len in [8, LONG] {
+        let (cq, [qp, _other], [source, sink]) = joined();
+        let sge = source.sge(0..len);
+        qp.post_sends(&[
+            SendWr::write(1, sge, sink.remote(0)),
+            SendWr::write(2, sge, mine),
+            SendWr::write(3, sge, sink.remote(0)),
+        ])
+        .unwrap();
+        assert_eq!(completions(&cq, &qp, 3), [(1, Status::Success), (2, theirs), flushed(3)], "{len}");
+    }
+    // Longer than its receive, and an STag that it may not invalidate.
+    for (len, invalidate) in [(9, None), (8, Some(Stag(0xabcd)))] {
+        let (cq, [qp, other], [source, sink]) = joined();
+        other.post_recv(RecvWr::one(9, sink.sge(0..8))).unwrap();
+        let sge = source.sge(0..len);
+        qp.post_sends(&[
+            SendWr::write(1, source.sge(0..8), sink.remote(0)),
+            invalidate.map_or_else(|| SendWr::send(2, sge), |stag| SendWr::send_invalidate(2, sge, stag)),
+            SendWr::read(3, source.sge(0..8), sink.remote(0)),
+        ])
+        .unwrap();
+        let refused = (2, Status::RemoteInvalidRequest);
+        assert_eq!(completions(&cq, &qp, 3), [(1, Status::Success), refused, flushed(3)]);
+    }
+}
+
+/// A QP that is connected again counts from the beginning.
+#[test]
+fn counts_begin_with_the_connection() {
+    let mut end = End::new();
+    for _ in 0..2 {
+        end.qp.post_send(&SendWr::send_inline(1, b"hello")).unwrap();
+        end.segment();
+        end.acknowledge(1);
+        assert_eq!(end.next().status, Status::Success);
+        end.qp.abort();
+        assert!(end.qp.reset());
+        (end.peer, end.fpdus) = (attached(&end.qp), Fpdus::negotiated(&negotiated()));
+    }
+}
+
+/// Returns the code of a segment that is a Terminate.
+fn terminate_of(ulpdu: &[u8]) -> TerminateCode {
+    let header = parse_header(ulpdu).unwrap();
+    rddp_rdmap::TerminateRepr::parse(&ulpdu[header.len()..]).unwrap().code
+}
