@@ -13,37 +13,37 @@ use super::step::{Step, Subsystem};
 use super::{BLOCK_SHIFT, DISCOVERY_NQN, EVENTS, IN_CAPSULE, MAX_COMMANDS, MAX_QUEUES, MAX_TRANSFER};
 
 const ABORT: u8 = 0x08;
-const SET_FEATURES: u8 = 0x09;
+pub(super) const SET_FEATURES: u8 = 0x09;
 const GET_FEATURES: u8 = 0x0a;
 const ASYNC_EVENT: u8 = 0x0c;
-const KEEP_ALIVE: u8 = 0x18;
+pub(super) const KEEP_ALIVE: u8 = 0x18;
 
 /// Octets of a log page that a host gets at a time: what waits for its memory takes this one's.
 const MAX_PAGE: u64 = 1 << 16;
 
 /// Features (Base, "Feature Identifiers").
-mod feature {
+pub(super) mod feature {
     pub(super) const VOLATILE_CACHE: u8 = 0x06;
-    pub(super) const QUEUES: u8 = 0x07;
+    pub(in crate::nvme) const QUEUES: u8 = 0x07;
     pub(super) const ASYNC_EVENTS: u8 = 0x0b;
     pub(super) const KEEP_ALIVE: u8 = 0x0f;
 }
 
 /// Bits of the configuration (Base, "Controller Configuration").
-mod cc {
-    pub(super) const ENABLE: u32 = 1;
+pub(super) mod cc {
+    pub(in crate::nvme) const ENABLE: u32 = 1;
     pub(super) const SHUTDOWN: u32 = 3 << 14;
     /// The command set, the page, arbitration: 0 is what the target has.
     pub(super) const CHOICES: u32 = 7 << 4 | 15 << 7 | 7 << 11;
     /// The sizes of entries of I/O queues, and those that there are.
     pub(super) const ENTRIES: u32 = 0xff << 16;
-    pub(super) const ENTRIES_OF_NVME: u32 = 0x46 << 16;
+    pub(in crate::nvme) const ENTRIES_OF_NVME: u32 = 0x46 << 16;
 }
 
 /// Bits of the status (Base, "Controller Status").
-mod csts {
-    pub(super) const READY: u32 = 1;
-    pub(super) const FATAL: u32 = 1 << 1;
+pub(super) mod csts {
+    pub(in crate::nvme) const READY: u32 = 1;
+    pub(in crate::nvme) const FATAL: u32 = 1 << 1;
     pub(super) const SHUT_DOWN: u32 = 2 << 2;
 }
 

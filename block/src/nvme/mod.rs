@@ -11,6 +11,7 @@
 //! | [`log`] | log pages, that of discovery among them |
 //! | [`io`] | commands for a disk |
 //! | [`step`] | what a target's caller has to do for a command |
+//! | [`host`] | the host: from its Connect to commands for a disk |
 //! | [`target`] | the target: its subsystems, and the controllers of its hosts |
 //!
 //! Sections are named by their titles: those of the NVM Express Base Specification 2.0 ("Base"), of
@@ -20,6 +21,7 @@
 pub mod capsule;
 pub mod connect;
 mod controller;
+pub mod host;
 pub mod identify;
 pub mod io;
 pub mod log;
