@@ -69,6 +69,17 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Returns how many octets are read or written by it.
+    #[must_use]
+    pub fn payload(&self) -> u32 {
+        match *self {
+            Command::Read { len, .. } | Command::Write { len, .. } => len,
+            _ => 0,
+        }
+    }
+}
+
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, offset, len) = match *self {

@@ -105,7 +105,7 @@ const NORMAL_SHUTDOWN: u32 = 1 << 14;
 /// The configuration of a controller that is enabled.
 const ENABLE: u32 = cc::ENABLE | cc::ENTRIES_OF_NVME;
 
-/// What a queue is wanted for.
+/// The use of a queue.
 #[derive(Clone, Copy, Debug)]
 enum Wish {
     /// The page of discovery.

@@ -49,6 +49,9 @@ impl Status {
     pub const CONTROLLER_BUSY: Status = Status(0x181);
     /// A parameter of a Connect is wrong; the answer's result names its place.
     pub const CONNECT_PARAMETERS: Status = Status(0x182 | DNR);
+    /// A command for blocks that the disk below does not take, though it was announced: Linux's
+    /// target says so (in NVM 1.0c the code is "Command Size Limit Exceeded").
+    pub const NOT_BY_DISK: Status = Status(0x183 | DNR);
     /// The host is not allowed to connect.
     pub const INVALID_HOST: Status = Status(0x184 | DNR);
     /// The disk has failed as it was written.
@@ -93,7 +96,7 @@ impl Status {
             _ if self.is_success() => return None,
             _ if is(Status::WRITE_PROTECTED) || is(Status::ACCESS_DENIED) => DiskError::Perm,
             _ if is(Status::CAPACITY_EXCEEDED) => DiskError::NoSpc,
-            _ if is(Status::INVALID_OPCODE) => DiskError::NotSup,
+            _ if is(Status::INVALID_OPCODE) || is(Status::NOT_BY_DISK) => DiskError::NotSup,
             _ if is(Status::INVALID_FIELD) || is(Status::LBA_RANGE) => DiskError::Inval,
             _ if is(Status::QUEUE_DELETED) => DiskError::Shutdown,
             _ => DiskError::Io,
@@ -128,6 +131,7 @@ const NAMES: &[(Status, &str)] = &[
     (Status::CONNECT_FORMAT, "the format of the Connect is not known"),
     (Status::CONTROLLER_BUSY, "no controller is free"),
     (Status::CONNECT_PARAMETERS, "a parameter of the Connect is wrong"),
+    (Status::NOT_BY_DISK, "the disk does not take such a command"),
     (Status::INVALID_HOST, "the host is not allowed"),
     (Status::WRITE_FAULT, "the disk failed as it was written"),
     (Status::READ_ERROR, "the disk failed as it was read"),
@@ -150,6 +154,7 @@ mod tests {
         assert_eq!(Status::of(NoMem, false), Status::INTERNAL);
         assert_eq!(Status::of(Overflow, false), Status::INVALID_FIELD);
         assert_eq!(Status::SUCCESS.error(), None);
+        assert_eq!(Status::NOT_BY_DISK.error(), Some(NotSup));
         // Success with "More".
         assert_eq!(Status(1 << 13).error(), None);
     }

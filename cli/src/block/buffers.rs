@@ -13,6 +13,7 @@ const LEAST: u32 = 12;
 /// The buffers of a server.
 pub(super) struct Buffers {
     pd: ProtectionDomain,
+    access: Access,
     /// Buffers that nobody has, by the logarithm of their payloads' length.
     free: Vec<Vec<Buffer>>,
     /// Octets of all of them.
@@ -27,8 +28,8 @@ pub(super) struct Buffer {
 }
 
 impl Buffers {
-    pub(super) fn new(pd: ProtectionDomain, most: usize) -> Self {
-        Buffers { pd, free: (0..=usize::BITS).map(|_| Vec::new()).collect(), held: 0, most }
+    pub(super) fn new(pd: ProtectionDomain, access: Access, most: usize) -> Self {
+        Buffers { pd, access, free: (0..=usize::BITS).map(|_| Vec::new()).collect(), held: 0, most }
     }
 
     /// Takes a buffer for a payload of `len` octets; `None` while there is no memory for it.
@@ -43,7 +44,7 @@ impl Buffers {
             let unused = self.free.iter_mut().rev().find_map(Vec::pop)?;
             self.held -= size(unused.class);
         }
-        let allocated = self.pd.allocate(octets, Access::LOCAL_WRITE);
+        let allocated = self.pd.allocate(octets, self.access);
         let region =
             allocated.inspect_err(|error| tracing::warn!(%error, "a payload waits for memory")).ok()?;
         self.held += octets;

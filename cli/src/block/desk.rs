@@ -7,11 +7,15 @@ use std::time::{Duration, Instant};
 use rddp_command::endpoint::{cannot_wait, silent};
 use rddp_command::failure::Failure;
 use rddp_command::signals;
-use rddp_rnic::{Completion, CompletionQueue, ProtectionDomain, QpNum, Rnic};
+use rddp_rnic::{Access, Completed, Completion, CompletionQueue, ProtectionDomain, QpNum, Rnic, Status};
 
 use super::bell::Bell;
+use super::buffers::Buffers;
 use super::disk::Done;
 use super::end::End;
+
+/// Time for a whole handshake, at the most.
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(30);
 
 /// A device, and what all ends of a copy share of it.
 pub(super) struct Desk {
@@ -30,6 +34,12 @@ impl Desk {
         Ok(Desk { pd: rnic.alloc_pd(), cq, bell, kept: RefCell::default() })
     }
 
+    /// Returns buffers for payloads, of so many octets together. Servers of RDMA reach them.
+    pub(super) fn buffers(&self, most: usize) -> Buffers {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        Buffers::new(self.pd.clone(), access, most)
+    }
+
     /// Makes room in the completion queue for so many more completions.
     pub(super) fn make_room(&self, completions: usize) -> Result<(), Failure> {
         Ok(self.cq.resize(self.cq.capacity() + completions)?)
@@ -42,13 +52,27 @@ impl Desk {
         all
     }
 
-    /// Returns the next completion of one queue pair, and keeps those of others.
-    pub(super) fn next_of(
+    /// Returns the next receive of one queue pair, and keeps completions of others.
+    pub(super) fn received(
         &self,
         qp: QpNum,
         deadline: Instant,
         patience: Duration,
     ) -> Result<Completion, Failure> {
+        loop {
+            let completion = self.next_of(qp, deadline, patience)?;
+            match (completion.completed, completion.status) {
+                (Completed::Receive, Status::Success) => return Ok(completion),
+                (_, Status::Success) => {}
+                _ => {
+                    return Err(Failure::peer("the server has ended the connection")
+                        .remedy("is it one of this protocol? Its log may say more"));
+                }
+            }
+        }
+    }
+
+    fn next_of(&self, qp: QpNum, deadline: Instant, patience: Duration) -> Result<Completion, Failure> {
         loop {
             if let Some(completion) = self.cq.poll_one() {
                 if completion.qp == qp {

@@ -48,8 +48,8 @@ pub(super) struct Limits {
     pub(super) longest: u32,
     /// Octets of which offsets and lengths are multiples, a power of two.
     pub(super) block: u32,
-    /// The disk takes `Command::Zero`.
-    pub(super) zeroes: bool,
+    /// Octets of the longest `Command::Zero`, a multiple of a block; `None` if the disk takes none.
+    pub(super) zeroes: Option<u32>,
 }
 
 /// A file or block device of this host.
@@ -73,7 +73,7 @@ impl End for Local {
     }
 
     fn limits(&self) -> Limits {
-        Limits { jobs: 64, connections: 0, longest: LONGEST, block: 1, zeroes: true }
+        Limits { jobs: 64, connections: 0, longest: LONGEST, block: 1, zeroes: Some(u32::MAX) }
     }
 
     fn begin(&mut self, job: Job) -> Result<(), Failure> {

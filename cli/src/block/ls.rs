@@ -12,7 +12,9 @@ use super::place::Place;
 const EXAMPLES: &str = "\
 Examples:
   rddp block ls nbd://192.0.2.1          the exports of an NBD server
-  rddp block ls nbd://192.0.2.1/a.img    one of them, also of a server that does not list them";
+  rddp block ls nbd://192.0.2.1/a.img    one of them, also of a server that does not list them
+  rddp block ls nvme://192.0.2.1         the subsystems that an NVMe target tells of, by RDMA
+  rddp block ls nvme://192.0.2.1/nqn.2026-01.example:a    the disk of one";
 
 /// List the disks of a server
 #[derive(Debug, Args)]
@@ -20,6 +22,9 @@ Examples:
 pub(super) struct LsArgs {
     /// The server, or a disk of it
     uri: String,
+
+    #[command(flatten)]
+    client: super::ClientArgs,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -50,7 +55,7 @@ struct List<'a> {
 impl LsArgs {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let place = Place::parse(&self.uri)?;
-        let disks = place.list(&Desk::new()?)?;
+        let disks = place.list(&Desk::new()?, &self.client)?;
         if self.json {
             out::json(&List { uri: &self.uri, disks });
             return Ok(());

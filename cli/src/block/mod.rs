@@ -14,7 +14,10 @@
 //! | `bench` | the command: how fast a disk is |
 //! | `place` | names of disks on the command line |
 //! | `end` | a disk to copy from or to, here or far away |
+//! | `uri` | names of disks far away |
 //! | `nbd` | such a disk of an NBD server |
+//! | `initiator` | such a disk of an NVMe target |
+//! | `silence` | how long a server may owe an answer |
 //! | `desk` | what one thread works with such ends by |
 //! | `bell` | ends the wait of that thread |
 //! | `buffers` | registered memory for payloads |
@@ -27,6 +30,7 @@ mod copy;
 mod desk;
 mod disk;
 mod end;
+mod initiator;
 mod listen;
 mod ls;
 mod nbd;
@@ -35,6 +39,8 @@ mod place;
 mod serve;
 mod server;
 mod session;
+mod silence;
+mod uri;
 
 use std::time::Duration;
 
@@ -60,12 +66,16 @@ enum BlockCommand {
     Bench(bench::BenchArgs),
 }
 
-/// The time to wait for a server
+/// Options of a client of any server
 #[derive(Debug, Args)]
-struct Patience {
+struct ClientArgs {
     /// Seconds for which a server may owe an answer and say nothing
     #[arg(long, default_value = "120", value_name = "SECONDS", value_parser = parse_seconds)]
     timeout: Duration,
+
+    /// Name of this host for NVMe targets [default: that of /etc/nvme/hostnqn, or one made up]
+    #[arg(long, value_name = "NQN")]
+    host_nqn: Option<String>,
 }
 
 impl BlockArgs {

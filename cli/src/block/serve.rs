@@ -15,7 +15,7 @@ use rddp_command::failure::{EXIT_CODES, Failure, printable_name};
 use rddp_command::places::Places;
 use rddp_command::units::{about, parse_octets};
 use rddp_command::{addr, out, signals};
-use rddp_rnic::Rnic;
+use rddp_rnic::{Access, Rnic};
 use serde::Serialize;
 
 use super::PORT;
@@ -122,7 +122,7 @@ impl ServeArgs {
         let entrance = Entrance::open(&rnic, self.bind, self.port, self.nvme_port)?;
         self.tell(&entrance, &subsystems);
         let pd = rnic.alloc_pd();
-        let buffers = Buffers::new(pd.clone(), self.memory);
+        let buffers = Buffers::new(pd.clone(), Access::LOCAL_WRITE, self.memory);
         let target = Target::new(subsystems, self.allow_host.clone(), env!("CARGO_PKG_VERSION"));
         let means = Means { disks, buffers, target, began: Instant::now() };
         let (newcomers, welcomed) = channel();

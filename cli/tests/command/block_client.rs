@@ -4,6 +4,8 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -177,6 +179,35 @@ fn a_slow_server_is_waited_for() {
     });
     run(&["block", "copy", "--timeout", "0.6", &format!("nbd://{slow}"), &to]).ok();
     assert!(fs::read(to).unwrap() == vec![7; 2 << 20]);
+}
+
+/// Holes are written, as zeroes.
+#[test]
+fn zeroes_are_written_to_a_server_that_takes_none_though_it_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = folder.path().join("from");
+    File::create(&from).unwrap().set_len(3 << 20).unwrap();
+    let written = Arc::new(AtomicU64::new(0));
+    let count = written.clone();
+    let addr = server(move |mut stream| {
+        greet(&mut stream, 3 << 20)?;
+        loop {
+            let mut octets = [0; 28];
+            stream.read_exact(&mut octets).ok()?;
+            let (kind, len) = (octets[7], u32::from_be_bytes(octets[24..].try_into().ok()?));
+            if kind == 1 {
+                let mut payload = vec![0; len as usize];
+                stream.read_exact(&mut payload).ok()?;
+                assert!(payload.iter().all(|octet| *octet == 0));
+                count.fetch_add(len.into(), Ordering::SeqCst);
+            }
+            // ENOTSUP for WRITE_ZEROES.
+            let error = if kind == 6 { 95 } else { 0 };
+            stream.write_all(&reply(SIMPLE, error, octets[8..16].try_into().ok()?)).ok()?;
+        }
+    });
+    run(&["block", "copy", from.to_str().unwrap(), &format!("nbd://{addr}")]).ok();
+    assert_eq!(written.load(Ordering::SeqCst), 3 << 20);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod attributes;
 mod block;
 mod block_client;
 mod block_copy;
+mod block_initiator;
 mod block_nvme;
 mod capture;
 mod crowds;

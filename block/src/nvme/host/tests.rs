@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::export::Export;
 use crate::nvme::step::{Outcome, Step, Subsystem};
-use crate::nvme::target::{Address, Queue, Target};
+use crate::nvme::target::{Queue, Target};
 
 const NOW: Duration = Duration::from_secs(1);
 
@@ -27,8 +27,7 @@ fn target(disks: u16, hosts: &[&str]) -> Target {
 }
 
 fn queue(qid: u16, entries: u16) -> Queue {
-    let at = Address { address: "10.0.0.1".into(), is_ipv6: false, port: 4420 };
-    Queue::new(&private_data(qid, entries, 0).emit(), at).unwrap()
+    Queue::new(&private_data(qid, entries, 0).emit()).unwrap()
 }
 
 /// Has the ends talk until the host has what it wants.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rddp_block::export::Command;
 use rddp_command::failure::Failure;
 
-use crate::block::buffers::{Buffer, Buffers};
+use crate::block::buffers::Buffer;
 use crate::block::desk::Desk;
 use crate::block::disk::{Done, Job};
 use crate::block::end::End;
@@ -38,7 +38,7 @@ pub(super) struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     pub(super) fn new(desk: &'a Desk, end: &'a mut dyn End, load: Load) -> Result<Self, Failure> {
-        let mut buffers = Buffers::new(desk.pd.clone(), usize::MAX);
+        let mut buffers = desk.buffers(usize::MAX);
         let octets = vec![0xa5; if load.write { load.size as usize } else { 0 }];
         let mut idle = Vec::new();
         for id in 0..load.depth as u64 {

@@ -22,6 +22,7 @@ Examples:
   rddp block bench nbd://192.0.2.1/a.img                   reads of 4 KiB, 16 under way
   rddp block bench -s 256K --depth 64 nbd://192.0.2.1/a.img
   rddp block bench --write --destroy-data nbd://192.0.2.1/scratch
+  rddp block bench nvme://192.0.2.1/nqn.2026-01.example:a  a disk of an NVMe target, by RDMA
   rddp block bench /dev/sdb                                the disk itself, beside its server
 
 Requests are for places at random, each a multiple of their size. Latency is from the moment a request is begun until
@@ -59,7 +60,7 @@ pub(super) struct BenchArgs {
     destroy_data: bool,
 
     #[command(flatten)]
-    patience: super::Patience,
+    client: super::ClientArgs,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -92,8 +93,7 @@ fn parse_size(text: &str) -> Result<u32, String> {
 impl BenchArgs {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let desk = Desk::new()?;
-        let way =
-            Way { writable: self.write, connections: self.connections, patience: self.patience.timeout };
+        let way = Way { writable: self.write, connections: self.connections, client: &self.client };
         let mut end = Place::parse(&self.disk)?.open(&desk, way)?;
         self.check(&*end)?;
         let load = Load { size: self.size, depth: self.depth.get(), write: self.write };

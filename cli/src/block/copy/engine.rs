@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rddp_block::export::{Command, Extent};
+use rddp_block::export::{Command, DiskError, Extent};
 use rddp_command::failure::Failure;
 
 use super::plan::{Piece, Plan};
@@ -30,6 +30,9 @@ pub(super) struct Engine<'a> {
     most: usize,
     /// Zeroes that stand for those that the disk cannot make by itself.
     zeroes: Option<Vec<u8>>,
+    /// Octets that the disk zeroes at a time where it can, and those of a write.
+    longest_zero: u32,
+    longest_write: usize,
     /// The disk reads as zeroes where it is not written.
     is_fresh: bool,
     pub(super) copied: Copied,
@@ -61,17 +64,20 @@ impl<'a> Engine<'a> {
         let block = of_from.block.max(of_to.block);
         let plan = Plan::new(from.export().size, longest(of_from).min(longest(of_to)).max(block), block);
         let most = MOST.min(of_from.jobs).min(of_to.jobs).max(1);
-        let zeroes = (!of_to.zeroes).then(|| vec![0; longest(of_to).max(block) as usize]);
+        let longest_write = longest(of_to).max(block) as usize;
+        let zeroes = of_to.zeroes.is_none().then(|| vec![0; longest_write]);
         Engine {
             desk,
             from,
             to,
             plan,
-            buffers: Buffers::new(desk.pd.clone(), 4 * most * REQUEST as usize),
+            buffers: desk.buffers(4 * most * REQUEST as usize),
             under_way: HashMap::new(),
             next_id: 0,
             most,
             zeroes,
+            longest_zero: of_to.zeroes.unwrap_or(0),
+            longest_write,
             is_fresh,
             copied: Copied::default(),
         }
@@ -114,35 +120,43 @@ impl<'a> Engine<'a> {
         self.begin(Work::Read(piece), Command::Read { offset, len }, Some(buffer))
     }
 
-    /// Has a hole read as zeroes: by the disk itself, or by writing them.
+    /// Has a hole read as zeroes, in as many parts as the disk takes.
     fn zero(&mut self, piece: Piece) -> Result<(), Failure> {
-        let Some(zeroes) = &self.zeroes else {
-            let Piece { offset, len, .. } = piece;
-            let command = Command::Zero { offset, len, fua: false, may_trim: true };
-            return self.begin(Work::Zero(piece), command, None);
-        };
-        // Few pieces are holes here, and each is many writes: they may be more than `most`.
-        let each = zeroes.len() as u32;
+        // Few pieces are holes, and each may be many requests: they may be more than `most`.
+        let each = self.zeroes.as_ref().map_or(self.longest_zero, |zeroes| zeroes.len() as u32);
         let mut at = 0;
         while at < piece.len {
-            let part =
-                Piece { offset: piece.offset + u64::from(at), len: each.min(piece.len - at), hole: true };
+            let offset = piece.offset + u64::from(at);
+            let part = Piece { offset, len: each.min(piece.len - at), hole: true };
             at += part.len;
-            self.write_zeroes(part)?;
+            self.zero_part(part)?;
         }
         Ok(())
     }
 
-    fn write_zeroes(&mut self, part: Piece) -> Result<(), Failure> {
+    /// Has a part read as zeroes: by the disk itself, or by writing them.
+    fn zero_part(&mut self, part: Piece) -> Result<(), Failure> {
         let mut done = Vec::new();
         while self.under_way.len() >= self.most {
             self.turn(&mut done)?;
         }
-        let buffer = self.buffer(part.len)?;
-        let zeroes = self.zeroes.as_deref().and_then(|zeroes| zeroes.get(..part.len as usize)).unwrap_or(&[]);
+        let Piece { offset, len, .. } = part;
+        if self.zeroes.is_none() {
+            let command = Command::Zero { offset, len, fua: false, may_trim: true };
+            return self.begin(Work::Zero(part), command, None);
+        }
+        let buffer = self.buffer(len)?;
+        let zeroes = self.zeroes.as_deref().and_then(|zeroes| zeroes.get(..len as usize)).unwrap_or(&[]);
         buffer.filled(zeroes)?;
-        let command = Command::Write { offset: part.offset, len: part.len, fua: false };
-        self.begin(Work::Zero(part), command, Some(buffer))
+        self.begin(Work::Zero(part), Command::Write { offset, len, fua: false }, Some(buffer))
+    }
+
+    /// Writes zeroes: a disk may take none, though its server says so (Linux's NVMe target on
+    /// tmpfs).
+    fn write_zeroes_from_now_on(&mut self, part: Piece) -> Result<(), Failure> {
+        let len = self.longest_write;
+        self.zeroes.get_or_insert_with(|| vec![0; len]);
+        self.zero(part)
     }
 
     fn buffer(&mut self, len: u32) -> Result<Buffer, Failure> {
@@ -174,6 +188,11 @@ impl<'a> Engine<'a> {
     /// Goes on behind a request that is done.
     fn finish(&mut self, done: Done) -> Result<(), Failure> {
         let Some((work, command)) = self.under_way.remove(&done.id) else { return Ok(()) };
+        if let (Work::Zero(part), Command::Zero { .. }, Err(DiskError::NotSup)) =
+            (work, command, &done.result)
+        {
+            return self.write_zeroes_from_now_on(part);
+        }
         let answer = done.result.map_err(|error| self.end(work).failure(&command, error))?;
         match work {
             Work::Ask => self.learn(&answer)?,

@@ -34,6 +34,7 @@ Examples:
   rddp block copy nbd://192.0.2.1/a.img a.img    an export of any NBD server, to a file
   rddp block copy a.img nbd://192.0.2.1/a.img    and back, to one that may be written
   rddp block copy disk.img /dev/sdb              a device that is no smaller
+  rddp block copy nvme://192.0.2.1/nqn.2026-01.example:a a.img   a disk of any NVMe target, by RDMA
 
 Holes stay holes. At the end all is on the disk. A file that does not exist is made, and has the name TO.rddp.part until
 it is complete; a file or disk that exists keeps its size, and what it has behind the copy. If the copy fails, the exit
@@ -54,7 +55,7 @@ pub(super) struct CopyArgs {
     connections: NonZeroUsize,
 
     #[command(flatten)]
-    patience: super::Patience,
+    client: super::ClientArgs,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -100,8 +101,8 @@ impl CopyArgs {
         Ok(())
     }
 
-    fn way(&self, writable: bool) -> Way {
-        Way { writable, connections: self.connections, patience: self.patience.timeout }
+    fn way(&self, writable: bool) -> Way<'_> {
+        Way { writable, connections: self.connections, client: &self.client }
     }
 
     fn copy(

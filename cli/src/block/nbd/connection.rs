@@ -15,11 +15,12 @@ use rddp_rnic::{
     Transport,
 };
 
-use super::uri::Uri;
 use crate::block::PORT;
 use crate::block::buffers::Buffer;
-use crate::block::desk::Desk;
+use crate::block::desk::{Desk, HANDSHAKE};
 use crate::block::disk::{Answer, Done, Job};
+use crate::block::silence::Silence;
+use crate::block::uri::Uri;
 
 /// Requests of a connection that are under way.
 pub(super) const MOST: usize = 128;
@@ -29,9 +30,6 @@ const INBOX: usize = 16 * 1024;
 
 /// Octets that a request may carry itself.
 const INLINE: usize = 512;
-
-/// Time for a whole handshake, at the most.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The number of the requests of a handshake, and of the last one: a job's are smaller.
 const NO_JOB: u64 = u64::MAX;
@@ -52,11 +50,7 @@ pub(super) struct Connection {
     /// Requests that are to be sent by the next call.
     out: Vec<SendWr>,
     done: Vec<Done>,
-    /// Time for which the server may owe an answer and say nothing, and since when that is so.
-    patience: Duration,
-    silent_since: Instant,
-    /// The server has said something since the last turn.
-    is_heard: bool,
+    silence: Silence,
 }
 
 /// A request that has not been answered, or whose octets TCP has not taken.
@@ -91,12 +85,12 @@ impl Line {
         uri: &Uri,
         patience: Duration,
     ) -> Result<Next, Failure> {
-        let patience = patience.min(PATIENCE);
+        let patience = patience.min(HANDSHAKE);
         let deadline = Instant::now() + patience;
         loop {
             let wanted = opening.wanted();
             self.receive(self.inbox.sge(..wanted))?;
-            let received = self.received(desk, deadline, patience);
+            let received = desk.received(self.qp.num(), deadline, patience);
             received.map_err(|failure| failure.of(&format!("{uri}: handshake")))?;
             let mut out = Vec::new();
             let next = opening.take(&self.inbox.read(0, wanted)?, &mut out);
@@ -106,21 +100,6 @@ impl Line {
             match next.map_err(|failed| failure(&failed, uri))? {
                 Next::More => {}
                 next => return Ok(next),
-            }
-        }
-    }
-
-    /// Waits for what was wanted.
-    fn received(&self, desk: &Desk, deadline: Instant, patience: Duration) -> Result<(), Failure> {
-        loop {
-            let completion = desk.next_of(self.qp.num(), deadline, patience)?;
-            match (completion.completed, completion.status) {
-                (Completed::Receive, Status::Success) => return Ok(()),
-                (_, Status::Success) => {}
-                _ => {
-                    return Err(Failure::peer("the server has ended the connection")
-                        .remedy("is it an NBD server? Its log may say more"));
-                }
             }
         }
     }
@@ -144,9 +123,7 @@ impl Connection {
             under_way: HashMap::new(),
             out: Vec::new(),
             done: Vec::new(),
-            patience,
-            silent_since: Instant::now(),
-            is_heard: false,
+            silence: Silence::new(patience),
         };
         connection.receive()?;
         Ok((connection, open))
@@ -197,7 +174,7 @@ impl Connection {
 
     /// Takes what was received, and posts the next receive.
     fn received(&mut self) -> Result<(), Failure> {
-        self.is_heard = true;
+        self.silence.heard();
         let news = match self.replies.wanted() {
             Wanted::Octets(count) => self.replies.take(&self.line.inbox.read(0, count)?),
             Wanted::Payload { .. } => self.replies.placed(),
@@ -257,33 +234,16 @@ impl Connection {
     /// Sends what was begun, and adds what is done.
     pub(super) fn turn(&mut self, done: &mut Vec<Done>) -> Result<(), Failure> {
         done.append(&mut self.done);
-        self.check_silence()?;
+        let owes = self.under_way.len() > self.out.len();
+        self.silence.check(&self.name, owes, || {
+            let mut requests: Vec<&Job> = self.under_way.values().map(|work| &work.job).collect();
+            requests.sort_by_key(|job| job.id);
+            requests.into_iter().map(|job| job.command).collect()
+        })?;
         if self.out.is_empty() {
             return Ok(());
         }
         self.line.qp.post_sends(&std::mem::take(&mut self.out)).map_err(|_| self.gone())
-    }
-}
-
-impl Connection {
-    /// Fails where the server has owed an answer for too long.
-    fn check_silence(&mut self) -> Result<(), Failure> {
-        if std::mem::take(&mut self.is_heard) || self.under_way.len() == self.out.len() {
-            self.silent_since = Instant::now();
-            return Ok(());
-        }
-        let oldest = self.under_way.iter().min_by_key(|(id, _)| **id);
-        match oldest {
-            Some((_, work)) if self.silent_since.elapsed() >= self.patience => {
-                let (name, time) = (&self.name, self.patience.as_secs_f32());
-                let (count, command) = (self.under_way.len(), work.job.command);
-                let cause = format!(
-                    "{name}: the server has said nothing for {time} s, with {count} requests under way: {command}"
-                );
-                Err(Failure::peer(cause).remedy("--timeout gives it more time; its log may say more"))
-            }
-            _ => Ok(()),
-        }
     }
 }
 

@@ -3,21 +3,22 @@
 use rddp_block::nbd::client::opening::{Described, Listed, Next, Opening};
 use rddp_command::failure::Failure;
 
-use super::connection::{Connection, Line, PATIENCE};
-use super::uri::Uri;
+use super::connection::{Connection, Line};
+use crate::block::ClientArgs;
 use crate::block::desk::Desk;
 use crate::block::ls::Shown;
+use crate::block::uri::Uri;
 
 /// Asks a server for its exports, or for the one that the URI names.
-pub(in crate::block) fn list(desk: &Desk, uri: &Uri) -> Result<Vec<Shown>, Failure> {
+pub(in crate::block) fn list(desk: &Desk, uri: &Uri, client: &ClientArgs) -> Result<Vec<Shown>, Failure> {
     if !uri.export.is_empty() {
         // By the way in which it is opened, which servers know that do not list.
-        let (_, open) = Connection::open(desk, uri, PATIENCE)?;
+        let (_, open) = Connection::open(desk, uri, client.timeout)?;
         let (name, description) = (uri.export.clone(), String::new());
         return Ok(vec![shown(Listed { name, description, described: Some(open.described) })]);
     }
     let line = Line::connect(desk, uri)?;
-    let Next::Listed(all) = line.shake_hands(desk, Opening::for_list(), uri, PATIENCE)? else {
+    let Next::Listed(all) = line.shake_hands(desk, Opening::for_list(), uri, client.timeout)? else {
         return Err(Failure::peer(format!("{uri}: no list of exports")));
     };
     Ok(all.into_iter().map(shown).collect())

@@ -2,7 +2,6 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `uri` | `nbd://HOST[:PORT]/EXPORT` |
 //! | `connection` | one connection: its handshake, its requests under way |
 //! | `remote` | an export, by one connection or several |
 //! | `list` | the exports of a server |
@@ -10,8 +9,6 @@
 mod connection;
 mod list;
 mod remote;
-mod uri;
 
 pub(super) use self::list::list;
 pub(super) use self::remote::Remote;
-pub(super) use self::uri::Uri;

@@ -6,11 +6,11 @@ use rddp_command::failure::Failure;
 use rddp_rnic::Completion;
 
 use super::connection::{Connection, MOST};
-use super::uri::Uri;
 use crate::block::desk::Desk;
 use crate::block::disk::{Answer, Done, Job};
 use crate::block::end::{End, Limits};
 use crate::block::place::Way;
+use crate::block::uri::Uri;
 
 /// An export.
 pub(in crate::block) struct Remote {
@@ -24,8 +24,8 @@ pub(in crate::block) struct Remote {
 impl Remote {
     /// Connects as often as is wanted, where the server says that this makes no difference to what
     /// is read.
-    pub(in crate::block) fn open(desk: &Desk, uri: &Uri, way: Way) -> Result<Self, Failure> {
-        let (first, open) = Connection::open(desk, uri, way.patience)?;
+    pub(in crate::block) fn open(desk: &Desk, uri: &Uri, way: Way<'_>) -> Result<Self, Failure> {
+        let (first, open) = Connection::open(desk, uri, way.client.timeout)?;
         let export = Export {
             name: uri.to_string(),
             size: open.described.size,
@@ -38,7 +38,7 @@ impl Remote {
         let mut connections = vec![first];
         let more = if open.described.is_for_many() { way.connections.get() } else { 1 };
         while connections.len() < more {
-            match Connection::open(desk, uri, way.patience) {
+            match Connection::open(desk, uri, way.client.timeout) {
                 Ok((connection, other)) if other == open => connections.push(connection),
                 Ok(_) => return Err(Failure::peer(format!("{uri}: another disk at each connection"))),
                 // A server may have too many clients; there is one connection at least.
@@ -75,7 +75,7 @@ impl End for Remote {
             connections: self.connections.len(),
             longest: described.maximum,
             block: described.minimum,
-            zeroes: described.zeroes(),
+            zeroes: described.zeroes().then_some(u32::MAX),
         }
     }
 

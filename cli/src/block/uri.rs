@@ -1,41 +1,44 @@
-//! URIs of NBD: `nbd://HOST[:PORT]/EXPORT` (`doc/uri.md` of the project NBD).
+//! Names of disks far away: `nbd://HOST[:PORT]/EXPORT` (`doc/uri.md` of the project NBD), and in
+//! the same way `nvme://HOST[:PORT]/NQN`.
 
 use std::fmt;
 
 use rddp_command::failure::Failure;
 
-/// An export, or with an empty name a server's own choice.
+/// A disk of a server, or with an empty name the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::block) struct Uri {
+pub(super) struct Uri {
+    scheme: &'static str,
     /// `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`.
     pub(super) host: String,
     pub(super) export: String,
 }
 
 impl Uri {
-    /// Parses what is behind `nbd://`.
-    pub(in crate::block) fn parse(rest: &str) -> Result<Self, Failure> {
+    /// Parses what is behind the scheme and `://`.
+    pub(super) fn parse(scheme: &'static str, rest: &str) -> Result<Self, Failure> {
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         let wrong = || {
-            Failure::usage(format!("nbd://{rest}: no URI of NBD")).remedy("write nbd://HOST[:PORT]/EXPORT")
+            Failure::usage(format!("{scheme}://{rest}: no name of a disk"))
+                .remedy(format!("write {scheme}://HOST[:PORT]/NAME"))
         };
         if host.is_empty() || host.contains(['@', '?', '#']) || path.contains(['?', '#']) {
             return Err(wrong());
         }
-        Ok(Uri { host: host.to_owned(), export: decoded(path).ok_or_else(wrong)? })
+        Ok(Uri { scheme, host: host.to_owned(), export: decoded(path).ok_or_else(wrong)? })
     }
 
     /// Returns the URI of another export of this server.
     pub(super) fn with_export(&self, export: &str) -> Self {
-        Uri { host: self.host.clone(), export: export.to_owned() }
+        Uri { scheme: self.scheme, host: self.host.clone(), export: export.to_owned() }
     }
 }
 
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "nbd://{}/", self.host)?;
+        write!(f, "{}://{}/", self.scheme, self.host)?;
         self.export.bytes().try_for_each(|octet| match octet {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' => {
                 write!(f, "{}", char::from(octet))
             }
             _ => write!(f, "%{octet:02X}"),
@@ -72,14 +75,15 @@ mod tests {
             ("a/", "a", "", "nbd://a/"),
             ("[::1]:99/disk.img", "[::1]:99", "disk.img", "nbd://[::1]:99/disk.img"),
             ("a//b", "a", "/b", "nbd://a//b"),
+            ("a/nqn.x:b", "a", "nqn.x:b", "nbd://a/nqn.x:b"),
             ("a/b%20%2f%C3%A4", "a", "b /\u{e4}", "nbd://a/b%20/%C3%A4"),
         ] {
-            let uri = Uri::parse(text).unwrap();
+            let uri = Uri::parse("nbd", text).unwrap();
             assert_eq!((&uri.host[..], &uri.export[..]), (host, export), "{text}");
             assert_eq!(uri.to_string(), shown);
         }
         for text in ["", "/x", "u@a/x", "a/x?tls", "a/%", "a/%4", "a/%+1", "a/%ff"] {
-            assert!(Uri::parse(text).is_err(), "{text}");
+            assert!(Uri::parse("nbd", text).is_err(), "{text}");
         }
     }
 }
