@@ -110,14 +110,9 @@ impl Inbox {
             header.msg_hdr.msg_control = controls[at].as_mut_ptr().cast();
             header.msg_hdr.msg_controllen = size_of::<Control>() as _;
         }
-        let filled = retry(|| {
-            // SAFETY: `count` headers are written, whose pointers are to buffers that live on here.
-            let filled = unsafe {
-                let headers = headers.as_mut_ptr().cast::<libc::mmsghdr>();
-                libc::recvmmsg(fd.as_raw_fd(), headers, count as _, libc::MSG_DONTWAIT, std::ptr::null_mut())
-            };
-            filled as libc::ssize_t
-        })?;
+        let first = headers.as_mut_ptr().cast::<libc::mmsghdr>();
+        // SAFETY: `count` headers are written, whose pointers are to buffers that live on here.
+        let filled = unsafe { receive_into(fd, first, count) }?;
         for header in &headers[..filled] {
             // SAFETY: the kernel has filled as many headers, their names and control messages.
             let received = unsafe { received(header.assume_init_ref()) };
@@ -131,6 +126,26 @@ impl Inbox {
     pub fn filled(&mut self, at: usize) -> Option<(Received, &mut [u8])> {
         let received = self.received[at]?;
         Some((received, &mut self.buffers[at][..MARGIN + received.len]))
+    }
+}
+
+/// Receives into so many headers by one call, and returns the number of those that are filled. A
+/// call for one of them costs less.
+///
+/// # Safety
+/// `count` headers are written, and their pointers are to memory of the lengths that they say.
+unsafe fn receive_into(fd: BorrowedFd<'_>, first: *mut libc::mmsghdr, count: usize) -> io::Result<usize> {
+    let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT);
+    // SAFETY: as many headers are written as are read, and the memory they name is as they say: the
+    // caller's promise.
+    unsafe {
+        if count > 1 {
+            let timeout = std::ptr::null_mut();
+            return retry(|| libc::recvmmsg(fd, first, count as _, flags, timeout) as libc::ssize_t);
+        }
+        let len = retry(|| libc::recvmsg(fd, &raw mut (*first).msg_hdr, flags))?;
+        (*first).msg_len = len as _;
+        Ok(1)
     }
 }
 
