@@ -7,6 +7,7 @@
 pub mod input;
 
 pub mod block_nbd;
+pub mod block_nvme;
 pub mod ddp_segment;
 pub mod decode_capture;
 pub mod files_peer;

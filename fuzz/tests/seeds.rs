@@ -9,6 +9,8 @@ mod block;
 mod captures;
 #[path = "seeds/files.rs"]
 mod files;
+#[path = "seeds/nvme.rs"]
+mod nvme;
 #[path = "seeds/sdp.rs"]
 mod sdp;
 
@@ -60,6 +62,7 @@ fn all() -> Seeds {
     captures::captures(&mut seeds);
     block::clients(&mut seeds);
     block::servers(&mut seeds);
+    nvme::hosts(&mut seeds);
     files::messages(&mut seeds);
     seeds
 }
