@@ -57,7 +57,8 @@ pub(super) trait Session: Send {
     /// Sends all replies that there are.
     fn flush(&mut self, means: &mut Means) -> Result<(), Wrong>;
 
-    /// Returns for how long the client has taken none of the replies that keep memory from others.
+    /// Returns for how long the client has taken none of the replies, and given none of the octets,
+    /// that keep memory from others.
     fn is_stalled_for(&self, now: Instant) -> Option<Duration>;
 
     /// Returns whether all is over.

@@ -1,8 +1,11 @@
 //! `rddp block serve` to a host of NVMe made by hand: what Linux's does not do, or must not.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rddp_block::export::Command;
@@ -320,5 +323,55 @@ fn a_host_that_names_memory_of_nobody_goes_alone() {
         }
     }
     assert!(other.reads(0, 512).unwrap() == pattern(DISK, 1)[..512]);
+    assert!(fs::read(site.disk()).unwrap() == pattern(DISK, 1));
+}
+
+/// Forwards a host's connections, until it forwards nothing more to the host.
+fn relay(to: SocketAddr, is_frozen: &Arc<AtomicBool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let is_frozen = is_frozen.clone();
+    std::thread::spawn(move || {
+        for host in listener.incoming().map_while(Result::ok) {
+            let target = TcpStream::connect(to).unwrap();
+            let (mut from_host, mut to_target) = (host.try_clone().unwrap(), target.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from_host, &mut to_target));
+            let (mut from_target, mut to_host, is_frozen) = (target, host, is_frozen.clone());
+            std::thread::spawn(move || {
+                let mut octets = [0; 4096];
+                while let Ok(len @ 1..) = from_target.read(&mut octets) {
+                    if !is_frozen.load(Ordering::SeqCst) && to_host.write_all(&octets[..len]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    at
+}
+
+/// A host whose memory cannot be read has all of the server's, until another client wants some.
+#[test]
+fn hosts_that_give_nothing_do_not_keep_memory_from_others() {
+    let site = Site::new(&["--writable", "--memory", "64M"]);
+    let is_frozen = Arc::default();
+    let relayed = relay(site.nvme, &is_frozen);
+    let mut admin = Queue::of(relayed, 0);
+    let cntlid = admin.connects(ANY_CONTROLLER, "nqn.x:host", 0).unwrap() as u16;
+    admin.enables();
+    let mut greedy: Vec<Queue> = (1..=3).map(|qid| Queue::of(relayed, qid)).collect();
+    for queue in &mut greedy {
+        queue.connects(cntlid, "nqn.x:host", 0).unwrap();
+    }
+    let (_admin, mut other) = site.host();
+    is_frozen.store(true, Ordering::SeqCst);
+    for queue in &mut greedy {
+        let place = queue.keyed(MEMORY);
+        for cid in 0..31 {
+            let write = Command::Write { offset: 0, len: MEMORY as u32, fua: false };
+            queue.send(&io::command(cid, &write, 9, place).unwrap(), b"");
+        }
+    }
+    assert!(other.reads(0, MEMORY).unwrap() == pattern(DISK, 1)[..MEMORY]);
     assert!(fs::read(site.disk()).unwrap() == pattern(DISK, 1));
 }

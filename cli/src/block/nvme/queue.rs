@@ -42,7 +42,9 @@ pub(in crate::block) struct Connection {
     unsent: usize,
     /// Receives that are posted once it has taken some.
     idle: Vec<usize>,
-    /// The time when it last took one, or had taken all.
+    /// Reads that the host has not answered.
+    reads: usize,
+    /// The time when an answer was last taken, or a Read answered, or when there was none of both.
     moved: Instant,
     /// The end of the time for a Connect.
     until: Instant,
@@ -89,6 +91,7 @@ impl Connection {
             next_id: 0,
             out: Vec::new(),
             unsent: 0,
+            reads: 0,
             idle: Vec::new(),
             moved: Instant::now(),
             until: Instant::now() + PATIENCE,
@@ -212,8 +215,10 @@ impl Connection {
             }
             (_, Some(buffer), Some(remote)) => {
                 let sink = buffer.region().sge(Buffer::payload(len as u32));
-                self.out.push(SendWr::read(id, sink, remote));
                 command.phase = Phase::Fetches(step);
+                self.owe();
+                self.reads += 1;
+                self.out.push(SendWr::read(id, sink, remote));
                 Ok(())
             }
             _ => self.answer(id, Status::INTERNAL.into()),
@@ -222,6 +227,8 @@ impl Connection {
 
     /// Goes on with a command whose octets have come by a Read.
     fn read(&mut self, id: u64, means: &mut Means) -> Result<(), Wrong> {
+        self.moved = Instant::now();
+        self.reads = self.reads.saturating_sub(1);
         let Some(command) = self.commands.get_mut(&id) else { return Ok(()) };
         let Phase::Fetches(step) = std::mem::replace(&mut command.phase, Phase::Rests) else {
             return Ok(());
@@ -268,14 +275,19 @@ impl Connection {
         }
     }
 
+    /// Notes that the host is about to have something to take, or to answer.
+    fn owe(&mut self) {
+        if self.unsent + self.reads == 0 {
+            self.moved = Instant::now();
+        }
+    }
+
     /// Answers a command: its receive is posted for the next one first.
     fn answer(&mut self, id: u64, outcome: Outcome) -> Result<(), Wrong> {
         let Some(command) = self.commands.get_mut(&id) else { return Ok(()) };
         command.phase = Phase::Rests;
         let (slot, wr) = (command.slot, command.answer(id, &self.queue.answer(&command.sqe, outcome)));
-        if self.unsent == 0 {
-            self.moved = Instant::now();
-        }
+        self.owe();
         self.unsent += 1;
         self.out.push(wr);
         // A host that takes no answers gets no more receives than it can have commands.
@@ -370,7 +382,7 @@ impl Session for Connection {
     }
 
     fn is_stalled_for(&self, now: Instant) -> Option<Duration> {
-        (self.unsent > 0).then(|| now.saturating_duration_since(self.moved))
+        (self.unsent + self.reads > 0).then(|| now.saturating_duration_since(self.moved))
     }
 
     fn is_over(&self, now: Instant, means: &Means) -> Result<bool, Wrong> {
