@@ -42,7 +42,7 @@ pub(super) enum Protocol {
     Nvme,
 }
 
-/// A client that takes no replies, or does not give what is read of it, while others have no memory.
+/// A client that takes no replies, or does not give what is read of it, while others lack memory.
 #[derive(Debug, thiserror::Error)]
 #[error("it takes no replies, and others wait for memory")]
 struct Stalled;
