@@ -7,6 +7,7 @@ mod common;
 mod bundles;
 mod drops;
 mod exchange;
+mod strangers;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
