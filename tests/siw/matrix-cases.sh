@@ -20,6 +20,7 @@ plain_cases() {
     large_fpdus
     many_connections
     nothing_leaked
+    nvme_target
     kernel_is_well
 }
 
@@ -177,6 +178,29 @@ port_mapper() {
         verdict $? "$work/active"
     }
     [ "$mode" = list ] || in_guest 20 "killall iwpmd"
+}
+
+# Linux's NVMe target: its disk is listed, written and read by two queues, and measured. The last
+# case of a guest, for the kernel keeps completion queues of it.
+nvme_target() {
+    needs_host || return
+    wanted "a disk of Linux's NVMe target is copied both ways" || return 0
+    start_clock
+    in_guest 60 "$(cat "$lab/peers/nvme-target.sh")" >"$work/target" 2>&1
+    copies_nvme >"$work/active" 2>&1
+    verdict $? "$work/target" "$work/active"
+}
+
+copies_nvme() {
+    local uri=nvme://10.77.0.2/lab sum
+    { head -c 10M /dev/urandom && head -c 12M /dev/zero && head -c 10M /dev/urandom; } >"$work/disk"
+    "$guest" host timeout 20 "$rddp" block ls nvme://10.77.0.2 | grep '^lab ' &&
+        "$guest" host timeout 60 "$rddp" block copy -P 2 "$work/disk" "$uri" &&
+        "$guest" host timeout 60 "$rddp" block copy -P 2 "$uri" "$work/copy" &&
+        cmp "$work/disk" "$work/copy" &&
+        sum=$(in_guest 20 "md5sum /tmp/nvme-disk") &&
+        [ "${sum%% *}" = "$(md5sum <"$work/disk" | cut -d ' ' -f 1)" ] &&
+        "$guest" host timeout 20 "$rddp" block bench --json -t 1 "$uri" | grep '"requests":[1-9]'
 }
 
 # The host's end is a C program on the raw mode of extended sockets.

@@ -15,9 +15,9 @@ use rddp_test_support::pattern;
 
 use crate::program::{Ended, Server, run};
 
-const SIZE: usize = 20 << 20;
+const SIZE: usize = 40 << 20;
 
-/// A server of a disk with holes, and of one that is empty and longer.
+/// A server of a disk with a hole that is zeroed in several parts, and of one that is longer.
 struct Site {
     folder: tempfile::TempDir,
     server: Server,
@@ -30,7 +30,7 @@ impl Site {
         let disk = File::create(path("disk")).unwrap();
         disk.set_len(SIZE as u64).unwrap();
         disk.write_all_at(&pattern(1_000_001, 1), 0).unwrap();
-        disk.write_all_at(&pattern(500_000, 2), 15 << 20).unwrap();
+        disk.write_all_at(&pattern(500_000, 2), 36 << 20).unwrap();
         fs::write(path("other"), vec![0xee; SIZE + 4096]).unwrap();
         let args = ["block", "serve", &path("disk"), &path("other"), "--port", "0", "--json"];
         let server = Server::start(&[&args[..], more].concat());
