@@ -27,7 +27,6 @@ pub fn run(octets: &[u8]) {
     let (mut rest, mut now) = (octets, Duration::ZERO);
     while let Some((&[what, ref capsule @ ..], later)) = rest.split_first_chunk::<{ 1 + SQE_LEN }>() {
         let at = usize::from(what & 7) % QIDS.len();
-        let capsule: &[u8; SQE_LEN] = capsule.try_into().unwrap_or(&[0; SQE_LEN]);
         rest = take(&mut target, &mut queues[at], capsule, what & 8 != 0, later, now);
         if what & 16 != 0 {
             target.close(&queues[at]);
