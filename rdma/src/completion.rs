@@ -88,6 +88,10 @@ pub enum Status {
     /// The peer could not carry out the request. Told where the wire acknowledges requests.
     #[error("the peer could not carry out the request")]
     RemoteOperation,
+    /// The peer has gone, or does not answer, and may or may not have carried out the request. Told
+    /// where the wire acknowledges requests.
+    #[error("the peer does not answer")]
+    Unanswered,
     /// The peer ended the stream inside of a message; what had come of it is in the receive.
     #[error("the stream ended inside of a message")]
     EndOfStream,

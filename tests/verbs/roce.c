@@ -173,6 +173,30 @@ static void a_refusal_is_named(int opcode, size_t len, int wanted)
 	unmade(&other);
 }
 
+/* The end of a peer is noticed by a request that nobody answers, and by nothing else. */
+static void nobody_answers(void)
+{
+	struct end one = made(64), other = made(64);
+	struct told to_one = telling(&one), to_other = telling(&other);
+	struct ibv_wc wc;
+
+	joins(&one, &to_other, 7);
+	joins(&other, &to_one, 7);
+	receives(&one, 8, 9);
+	posts(&one, IBV_WR_RDMA_WRITE, 8, to_other.address, to_other.key, 1);
+	ends(&one, 1, IBV_WC_SUCCESS);
+	unmade(&other);
+	usleep(100000);
+	receives(&one, 8, 10);
+	IS(ibv_poll_cq(one.cq, 1, &wc), 0);
+	IS(one.qp->state, IBV_QPS_RTS);
+	posts(&one, IBV_WR_RDMA_WRITE, 8, to_other.address, to_other.key, 2);
+	ends(&one, 2, IBV_WC_RETRY_EXC_ERR);
+	ends(&one, 9, IBV_WC_WR_FLUSH_ERR);
+	ends(&one, 10, IBV_WC_WR_FLUSH_ERR);
+	unmade(&one);
+}
+
 int main(int count, char **words)
 {
 	static const size_t lengths[] = { 64, 65536, 1 << 20, LONGEST };
@@ -185,5 +209,6 @@ int main(int count, char **words)
 	a_refusal_is_named(IBV_WR_RDMA_WRITE, 8, IBV_WC_REM_ACCESS_ERR);
 	a_refusal_is_named(IBV_WR_RDMA_READ, 8, IBV_WC_REM_ACCESS_ERR);
 	a_refusal_is_named(IBV_WR_SEND, 64, IBV_WC_REM_INV_REQ_ERR);
+	nobody_answers();
 	return 0;
 }

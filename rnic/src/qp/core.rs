@@ -9,6 +9,7 @@ use rddp_stat::Counter;
 use super::QpInner;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
+use crate::queues::options::Transport;
 use crate::queues::rq::{Outcome, RecvQueue};
 use crate::queues::sq::SendQueue;
 use crate::queues::state::QpState;
@@ -110,6 +111,9 @@ impl QpInner {
             WireEvent::Fault(fault, offending) => self.terminate(core, fault, offending.as_ref()),
             WireEvent::Terminated(terminate, refused) => self.terminated(core, terminate, refused),
             WireEvent::Close => self.close(core),
+            WireEvent::Fin | WireEvent::Lost(AsyncEventKind::ConnectionLost) if self.stays(core) => {
+                self.part(core);
+            }
             WireEvent::Fin => self.on_fin(core),
             WireEvent::HalfClosed => self.on_half_close(core),
             WireEvent::Closed => self.closed(core),
@@ -162,6 +166,24 @@ impl QpInner {
         }
     }
 
+    /// Returns whether the QP stays ready to send without its peer: where requests are
+    /// acknowledged, the end of the peer is noticed by a request that nobody answers, and by
+    /// nothing else.
+    fn stays(&self, core: &Core) -> bool {
+        self.attrs.transport == Transport::Acknowledged && core.state == QpState::ReadyToSend
+    }
+
+    /// Goes on without the peer, which has gone, until a request is outstanding.
+    fn part(&self, core: &mut Core) {
+        if !core.sq.is_empty() {
+            return self.lose(core, Some(AsyncEventKind::ConnectionLost));
+        }
+        if let Some(connection) = core.connection.take() {
+            tracing::debug!(qp = self.attrs.num.0, "the peer has gone, and nothing is outstanding");
+            connection.linger(&self.attrs);
+        }
+    }
+
     /// Goes from any state to Error: TCP is lost, or is reset now.
     pub(super) fn lose(&self, core: &mut Core, event: Option<AsyncEventKind>) {
         if let Some(connection) = core.connection.take() {
@@ -171,6 +193,7 @@ impl QpInner {
         let before = core.state;
         core.set_state(QpState::Error);
         trace::lost(self.attrs.num, before, event.as_ref());
+        let is_unanswered = self.attrs.transport == Transport::Acknowledged && event.is_some();
         if before != QpState::Error
             && let Some(kind) = event
         {
@@ -179,7 +202,7 @@ impl QpInner {
             let lost = kind == AsyncEventKind::ConnectionLost && before == QpState::Terminate;
             self.attrs.report(if lost { AsyncEventKind::BadClose } else { kind });
         }
-        self.flush(core, None);
+        self.flush(core, is_unanswered.then_some(Status::Unanswered));
         if before != QpState::Error {
             self.report_last_wqe(core);
         }

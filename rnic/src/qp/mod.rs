@@ -161,6 +161,10 @@ impl QpInner {
             QpState::ReadyToSend
                 if core.connection.as_ref().is_some_and(|connection| connection.watch.is_blocked())
                     && !core.sq.is_at_local() => {}
+            // The peer has gone before: see `part`.
+            QpState::ReadyToSend if core.connection.is_none() => {
+                self.lose(core, Some(AsyncEventKind::ConnectionLost));
+            }
             QpState::ReadyToSend => self.pump(core),
             QpState::Idle => {}
             // draft-hilland-rddp-verbs §6.2: work in Closing makes it a bad close; elsewhere it is

@@ -273,18 +273,17 @@ impl SendQueue {
     }
 
     /// Ends all requests that have not ended: the first that is waiting for an answer with
-    /// `refused`, all others with `Flushed`. Where the wire acknowledges requests, the peer may
-    /// refuse one of which not all has been sent.
+    /// `refused`, all others with `Flushed`. Where the wire acknowledges requests, each waits from
+    /// the beginning: the peer may refuse one of which not all has been sent.
     pub(crate) fn end_all(&mut self, refused: Option<Status>) {
         let mut special = refused;
         let mut broken = false;
-        let begun =
-            (self.transport == Transport::Acknowledged && self.cursor.offset > 0).then_some(self.cursor.seq);
-        for (seq, wqe) in (self.first..).zip(&mut self.wqes) {
+        let has_acknowledgements = self.transport == Transport::Acknowledged;
+        for wqe in &mut self.wqes {
             match wqe.phase {
                 Phase::Done(Status::Success) if broken => wqe.phase = Phase::Done(Status::Flushed),
                 Phase::Done(_) => {}
-                Phase::Queued if begun != Some(seq) => wqe.phase = Phase::Done(Status::Flushed),
+                Phase::Queued if !has_acknowledgements => wqe.phase = Phase::Done(Status::Flushed),
                 Phase::Awaiting | Phase::Queued => {
                     wqe.phase = Phase::Done(special.take().unwrap_or(Status::Flushed));
                 }

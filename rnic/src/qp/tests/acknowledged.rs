@@ -42,6 +42,14 @@ impl End {
         self.peer.write_all(&octets).unwrap();
     }
 
+    /// Has the peer leave, by a FIN or a reset.
+    fn leave(&mut self, resets: bool) {
+        if resets {
+            socket2::SockRef::from(&self.peer).set_linger(Some(Duration::ZERO)).unwrap();
+        }
+        self.peer = sockets(None).1;
+    }
+
     fn acknowledge(&mut self, count: u32) {
         self.arrive(&[Acknowledgement(count).header().octets().to_vec()]);
     }
@@ -255,6 +263,43 @@ fn the_first_request_that_is_refused_has_the_reason_for_its_status() {
         .unwrap();
         let refused = (2, Status::RemoteInvalidRequest);
         assert_eq!(completions(&cq, &qp, 3), [(1, Status::Success), refused, flushed(3)]);
+    }
+}
+
+/// The oldest request says that the peer has left, in order or not.
+#[test]
+fn a_request_that_the_peer_does_not_answer_says_so() {
+    for resets in [false, true] {
+        let mut end = End::new();
+        end.qp.post_recv(RecvWr::one(9, end.region.sge(0..100))).unwrap();
+        for id in 1..=3 {
+            end.qp.post_send(&SendWr::send_inline(id, b"hello")).unwrap();
+            end.segment();
+        }
+        end.acknowledge(1);
+        assert_eq!(end.next().status, Status::Success);
+        end.leave(resets);
+        await_that("the QP goes on", || end.qp.state() == QpState::Error);
+        let wanted = [(2, Status::Unanswered), (3, Status::Flushed), (9, Status::Flushed)];
+        assert_eq!(end.completed(), wanted, "{resets}");
+    }
+}
+
+/// An adapter, too, asks its peer for nothing but answers.
+#[test]
+fn the_end_of_a_peer_that_owes_nothing_is_noticed_by_the_next_request() {
+    for resets in [false, true] {
+        let mut end = End::new();
+        end.qp.post_recv(RecvWr::one(9, end.region.sge(0..100))).unwrap();
+        end.leave(resets);
+        await_that("the end is not seen", || end.qp.peer_addr().is_none());
+        end.qp.post_recv(RecvWr::one(10, end.region.sge(0..100))).unwrap();
+        assert_eq!((end.qp.state(), end.completed()), (QpState::ReadyToSend, vec![]));
+        end.qp.post_send(&SendWr::send_inline(1, b"hello")).unwrap();
+        let flushed = |id| (id, Status::Flushed);
+        assert_eq!(end.completed(), [(1, Status::Unanswered), flushed(9), flushed(10)]);
+        assert_eq!(end.qp.state(), QpState::Error);
+        assert!(end.qp.reset());
     }
 }
 
