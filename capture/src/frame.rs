@@ -1,4 +1,4 @@
-//! Blocks of a pcapng file, and the IP and TCP headers of made-up frames.
+//! Blocks of a pcapng file, and the headers of made-up frames: IP, and TCP or UDP.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -14,14 +14,41 @@ pub(crate) const LONGEST: usize = 60 * 1024;
 pub(crate) struct Frame {
     pub(crate) names: Names,
     pub(crate) direction: Direction,
-    pub(crate) seq: u32,
-    pub(crate) ack: u32,
-    /// A FIN.
-    pub(crate) is_end: bool,
+    pub(crate) transport: Transport,
     /// Octets of the program.
     pub(crate) len: usize,
-    /// The connection is plain TCP.
-    pub(crate) is_plain: bool,
+}
+
+/// The protocol over IP, and its part of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Transport {
+    Tcp {
+        seq: u32,
+        ack: u32,
+        /// A FIN.
+        is_end: bool,
+        /// The connection is plain TCP.
+        is_plain: bool,
+    },
+    Udp,
+}
+
+impl Transport {
+    /// Returns the number of the protocol, and the octets of its header.
+    fn header(self) -> (u8, usize) {
+        match self {
+            Transport::Tcp { .. } => (6, 20),
+            Transport::Udp => (17, 8),
+        }
+    }
+
+    /// Returns the number of the interface.
+    fn interface(self) -> u32 {
+        match self {
+            Transport::Tcp { is_plain, .. } => is_plain.into(),
+            Transport::Udp => 2,
+        }
+    }
 }
 
 /// Octets of the file in front of a frame's own, and behind them.
@@ -59,13 +86,14 @@ impl Frame {
         };
         let mut out = Around { front: [0; FRONT], front_len: 0, back: [0; BACK], pad: 0 };
         let mut front = Bytes { octets: &mut out.front, len: BLOCK_HEADER };
-        let tcp_len = 20 + self.len;
+        let (protocol, header) = self.transport.header();
+        let behind_ip = header + self.len;
         match (from.ip(), to.ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let at = front.len;
                 front.push(&[0x45, 0]);
-                front.push(&(20 + tcp_len as u16).to_be_bytes());
-                front.push(&[0, 0, 0x40, 0, 64, TCP, 0, 0]);
+                front.push(&(20 + behind_ip as u16).to_be_bytes());
+                front.push(&[0, 0, 0x40, 0, 64, protocol, 0, 0]);
                 front.push(&from.octets());
                 front.push(&to.octets());
                 let sum = internet_checksum(&front.octets[at..at + 20]);
@@ -77,19 +105,29 @@ impl Frame {
                     IpAddr::V6(ip) => ip.octets(),
                 });
                 front.push(&[0x60, 0, 0, 0]);
-                front.push(&(tcp_len as u16).to_be_bytes());
-                front.push(&[TCP, 64]);
+                front.push(&(behind_ip as u16).to_be_bytes());
+                front.push(&[protocol, 64]);
                 front.push(&from);
                 front.push(&to);
             }
         }
         front.push(&from.port().to_be_bytes());
         front.push(&to.port().to_be_bytes());
-        front.push(&self.seq.to_be_bytes());
-        front.push(&self.ack.to_be_bytes());
-        let flags = ACK | if self.is_end { FIN } else { PSH };
-        // Five words of header, flags, the widest window, no checksum, no urgent pointer.
-        front.push(&[0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        match self.transport {
+            Transport::Tcp { seq, ack, is_end, .. } => {
+                front.push(&seq.to_be_bytes());
+                front.push(&ack.to_be_bytes());
+                let flags = ACK | if is_end { FIN } else { PSH };
+                // Five words of header, flags, the widest window, no checksum, no urgent pointer.
+                front.push(&[0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+            }
+            // Without a checksum (RFC 768), which IPv6 does not allow (RFC 8200 §8.1): any will do.
+            Transport::Udp => {
+                front.push(&(behind_ip as u16).to_be_bytes());
+                let sum = if from.is_ipv4() && to.is_ipv4() { 0u16 } else { u16::MAX };
+                front.push(&sum.to_be_bytes());
+            }
+        }
         let captured = front.len - BLOCK_HEADER + self.len;
         out.front_len = front.len;
         out.pad = captured.next_multiple_of(4) - captured;
@@ -99,7 +137,7 @@ impl Frame {
         let words = [
             6,
             total,
-            u32::from(self.is_plain),
+            self.transport.interface(),
             (time >> 32) as u32,
             time as u32,
             captured as u32,
@@ -119,19 +157,18 @@ impl Frame {
     }
 }
 
-const TCP: u8 = 6;
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 
-/// The names of the interfaces: of iWARP, and of connections that are plain TCP. Each is some whole
-/// words long.
-const INTERFACES: [&str; 2] = ["rddp", crate::PLAIN];
+/// The names of the interfaces: of iWARP, of connections that are plain TCP, and of datagrams. Each
+/// is some whole words long.
+const INTERFACES: [&str; 3] = ["rddp", crate::PLAIN, crate::DATAGRAMS];
 
 /// Octets of an interface's description around its name.
 const INTERFACE: usize = 24;
 
-const SECTION: usize = 28 + 2 * INTERFACE + INTERFACES[0].len() + INTERFACES[1].len();
+const SECTION: usize = 28 + 3 * INTERFACE + INTERFACES[0].len() + INTERFACES[1].len() + INTERFACES[2].len();
 
 /// Returns the blocks that begin a section: the Section Header Block, in this machine's order of
 /// octets, and the descriptions of the interfaces, whose packets begin with an IP header.

@@ -1,4 +1,5 @@
-//! Captures without root: what this process hands to TCP and takes from TCP, as a pcapng file.
+//! Captures without root: what this process hands to TCP and UDP and takes from them, as a pcapng
+//! file.
 //!
 //! `RDDP_CAPTURE=FILE` asks for it; `%p` in the name is the process. Each run of octets becomes one
 //! TCP frame or several, with the socket's addresses and ports and with sequence numbers from 1 for
@@ -14,13 +15,14 @@ mod flows;
 mod frame;
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use file::File;
 use flows::{Flow, Names};
-use frame::{Frame, LONGEST};
+use frame::{Frame, LONGEST, Transport};
 
 /// Directions of octets, as this process sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,9 @@ pub enum Direction {
 /// The name of the interface to which frames of plain TCP belong; those of iWARP have one of their
 /// own.
 pub const PLAIN: &str = "rddp-tcp";
+
+/// The name of the interface to which frames of UDP belong.
+pub const DATAGRAMS: &str = "rddp-udp";
 
 /// The name of the variable that asks for a capture.
 pub const VARIABLE: &str = "RDDP_CAPTURE";
@@ -140,7 +145,8 @@ fn record_end(fd: BorrowedFd<'_>, direction: Direction) {
         && let Ok(file) = file::current()
     {
         let (seq, ack) = flow.advance(direction, 1);
-        let frame = Frame { names, direction, seq, ack, is_end: true, len: 0, is_plain: flow.is_plain() };
+        let transport = Transport::Tcp { seq, ack, is_end: true, is_plain: flow.is_plain() };
+        let frame = Frame { names, direction, transport, len: 0 };
         let _ = file.append(&frame, &[]);
     }
 }
@@ -156,28 +162,61 @@ fn write(
     pieces: &[IoSlice<'_>],
     count: usize,
 ) -> io::Result<()> {
+    cut(pieces, count, LONGEST, |list, len| {
+        let (seq, ack) = flow.advance(direction, len as u32);
+        let transport = Transport::Tcp { seq, ack, is_end: false, is_plain: flow.is_plain() };
+        file.append(&Frame { names, direction, transport, len }, list)
+    })
+}
+
+/// Records `count` octets of UDP that have gone from one end to the other, the first ones of these
+/// pieces: datagrams of `segment` octets, of which the last may be shorter.
+#[cold]
+pub fn datagrams(
+    [local, peer]: [SocketAddr; 2],
+    direction: Direction,
+    pieces: &[IoSlice<'_>],
+    count: usize,
+    segment: usize,
+) {
+    let names = Names { local, peer };
+    let frame = |len| Frame { names, direction, transport: Transport::Udp, len };
+    let written = file::current().and_then(|file| match count {
+        0 => file.append(&frame(0), &[]),
+        _ => cut(pieces, count, segment.max(1), |list, len| file.append(&frame(len), list)),
+    });
+    if written.is_err() {
+        IS_ON.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Calls `each` with the first `count` octets of the pieces, up to `longest` at a time.
+fn cut(
+    pieces: &[IoSlice<'_>],
+    count: usize,
+    longest: usize,
+    mut each: impl FnMut(&[IoSlice<'_>], usize) -> io::Result<()>,
+) -> io::Result<()> {
     let mut left = count;
     let mut rest = pieces.iter();
     let mut open: &[u8] = &[];
     while left > 0 {
         let mut list = [IoSlice::new(&[]); PIECES];
         let (mut len, mut used) = (0, 0);
-        while used < PIECES && len < LONGEST.min(left) {
+        while used < PIECES && len < longest.min(left) {
             if open.is_empty() {
                 let Some(piece) = rest.next() else { break };
                 open = piece;
                 continue;
             }
-            let (part, behind) = open.split_at(open.len().min(LONGEST.min(left) - len));
+            let (part, behind) = open.split_at(open.len().min(longest.min(left) - len));
             (list[used], open) = (IoSlice::new(part), behind);
             (len, used) = (len + part.len(), used + 1);
         }
         if len == 0 {
             break;
         }
-        let (seq, ack) = flow.advance(direction, len as u32);
-        let frame = Frame { names, direction, seq, ack, is_end: false, len, is_plain: flow.is_plain() };
-        file.append(&frame, &list[..used])?;
+        each(&list[..used], len)?;
         left -= len;
     }
     Ok(())

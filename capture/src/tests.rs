@@ -43,11 +43,11 @@ fn octets_of_both_directions_are_frames_of_the_connection() {
     record_end(client.as_fd(), Direction::Sent);
     let octets = std::fs::read(&name).unwrap();
     let all = blocks(&octets);
-    assert_eq!(all.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [0x0a0d_0d0a, 1, 1, 6, 6, 6, 6]);
+    assert_eq!(all.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [0x0a0d_0d0a, 1, 1, 1, 6, 6, 6, 6]);
 
     // Interface, two words of time, two lengths, then the packet.
     let packet = |n: usize| {
-        let body = all[n + 1].1;
+        let body = all[n + 2].1;
         let len = u32::from_ne_bytes(body[12..16].try_into().unwrap()) as usize;
         &body[20..20 + len]
     };
@@ -71,8 +71,8 @@ fn octets_of_both_directions_are_frames_of_the_connection() {
     record(std::io::stdin().as_fd(), Direction::Sent, &[IoSlice::new(b"x")], 1);
     let octets = std::fs::read(&name).unwrap();
     let all = blocks(&octets);
-    assert_eq!(all.len(), 8);
-    assert_eq!(all[7].1[20] >> 4, 6);
+    assert_eq!(all.len(), 9);
+    assert_eq!(all[8].1[20] >> 4, 6);
 
     // A server of IPv6 whose client has an address of IPv4: each frame has that, the first one too.
     let listener = TcpListener::bind("[::]:0").unwrap();
@@ -83,8 +83,8 @@ fn octets_of_both_directions_are_frames_of_the_connection() {
     }
     let octets = std::fs::read(&name).unwrap();
     let all = blocks(&octets);
-    assert_eq!(all.len(), 10);
-    for (_, body) in &all[8..] {
+    assert_eq!(all.len(), 11);
+    for (_, body) in &all[9..] {
         assert_eq!((body[20] >> 4, &body[32..36]), (4, &[127, 0, 0, 1][..]));
     }
 
@@ -97,5 +97,29 @@ fn octets_of_both_directions_are_frames_of_the_connection() {
     let interfaces: Vec<u8> =
         blocks(&octets).iter().filter(|(kind, _)| *kind == 6).map(|(_, body)| body[0] + body[3]).collect();
     assert_eq!(interfaces, [0, 0, 0, 0, 0, 0, 0, 1, 1]);
+
+    // Datagrams have a third one (RFC 768): a bundle of two, and one of no octets.
+    let names = ["127.0.0.1:7", "127.0.0.2:9"].map(|name| name.parse().unwrap());
+    let pieces = [IoSlice::new(b"abc"), IoSlice::new(b"defgh")];
+    datagrams(names, Direction::Sent, &pieces, 7, 4);
+    datagrams(names, Direction::Received, &[], 0, 0);
+    let octets = std::fs::read(&name).unwrap();
+    let all = blocks(&octets);
+    let bodies: Vec<&[u8]> = all[all.len() - 3..].iter().map(|(_, body)| *body).collect();
+    for (body, ports, message) in
+        [(bodies[0], [7, 9], &b"abcd"[..]), (bodies[1], [7, 9], b"efg"), (bodies[2], [9, 7], b"")]
+    {
+        let word = |at: usize| u32::from_ne_bytes(body[at..at + 4].try_into().unwrap());
+        let packet = &body[20..20 + word(12) as usize];
+        let short = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+        assert_eq!((word(0), packet[9], &packet[28..]), (2, 17, message));
+        assert_eq!(([short(20), short(22)], usize::from(short(24))), (ports, 8 + message.len()));
+        assert_eq!((usize::from(short(2)), short(26)), (packet.len(), 0));
+    }
+    let names = ["[::1]:7", "[::1]:9"].map(|name| name.parse().unwrap());
+    datagrams(names, Direction::Sent, &pieces[..1], 3, 3);
+    let octets = std::fs::read(&name).unwrap();
+    let (_, body) = blocks(&octets).pop().unwrap();
+    assert_eq!((body[20] >> 4, body[26], &body[60..67]), (6, 17, &[0, 7, 0, 9, 0, 11, 0xff][..]));
     assert!(is_on());
 }

@@ -44,6 +44,19 @@ fn both_ends_capture_the_same_messages() {
     }
 }
 
+/// Datagrams of queue pairs are in it, for Wireshark.
+#[test]
+fn a_capture_has_datagrams() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = captured(&folder, &[], "qp-udp", "100", &[]);
+    assert_eq!(files.len(), 2, "{files:?}");
+    for file in &files {
+        let decoded = run(&["decode", file]).ok().stdout;
+        assert!(decoded.contains("IP protocol 17 (UDP - User Datagram)"), "{decoded}");
+        assert!(decoded.lines().last().unwrap().contains(" 1 connections (1 plain TCP)"), "{decoded}");
+    }
+}
+
 /// The connection of a queue pair over plain TCP is told as such, by its program's capture.
 #[test]
 fn a_capture_names_the_wire() {

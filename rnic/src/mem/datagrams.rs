@@ -2,12 +2,13 @@
 //! network says of them. They never block.
 
 use std::ffi::c_int;
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::{MaybeUninit, offset_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use socket2::SockAddr;
+use rddp_capture::Direction;
+use socket2::{SockAddr, SockRef};
 
 use super::io::{Piece, fill, retry, with_vector};
 
@@ -54,8 +55,27 @@ pub fn send_datagrams(
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         // SAFETY: the pieces are borrowed slices or ranges that grants found in live memory, the
         // address and the control message are on the stack; the call only reads them.
-        retry(|| unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) })
+        let sent = retry(|| unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) })?;
+        if rddp_capture::is_on() {
+            // SAFETY: an `IoSlice` is an `iovec` in its form, and the octets are as they were
+            // during the call.
+            let pieces =
+                unsafe { std::slice::from_raw_parts(message.msg_iov.cast(), message.msg_iovlen as _) };
+            record(fd, to, pieces, sent, segment);
+        }
+        Ok(sent)
     })
+}
+
+/// Records what a call has sent.
+#[cold]
+fn record(fd: BorrowedFd<'_>, to: &SockAddr, pieces: &[IoSlice<'_>], sent: usize, segment: Option<u16>) {
+    let local = SockRef::from(&fd).local_addr().ok().and_then(|local| local.as_socket());
+    if let (Some(local), Some(to)) = (local, to.as_socket()) {
+        let segment = segment.map_or(sent, usize::from);
+        let names = [local, to].map(|addr| SocketAddr::new(addr.ip().to_canonical(), addr.port()));
+        rddp_capture::datagrams(names, Direction::Sent, pieces, sent, segment);
+    }
 }
 
 /// The kernel's words about a buffer of datagrams.

@@ -28,7 +28,7 @@ use crate::queues::options::DatagramOptions;
 pub(crate) struct Datagrams {
     options: DatagramOptions,
     /// The address that the socket is bound to.
-    local: IpAddr,
+    local: SocketAddr,
     /// The socket is one of IPv6, to which addresses of IPv4 are mapped.
     is_ipv6: bool,
     /// Buffers of the next call that receives.
@@ -53,8 +53,8 @@ impl Datagrams {
     pub(super) fn new(socket: &DeviceSocket, options: DatagramOptions) -> io::Result<Self> {
         let is_ipv6 = socket.domain()? == Domain::IPV6;
         let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let local = local.ip().to_canonical();
-        prepare(socket.as_fd(), is_ipv6, local, options)?;
+        let local = SocketAddr::new(local.ip().to_canonical(), local.port());
+        prepare(socket.as_fd(), is_ipv6, local.ip(), options)?;
         let (staged, without_bundles) = Default::default();
         Ok(Datagrams {
             options,

@@ -1,8 +1,10 @@
 //! Receiving: many datagrams by one call into staging of the thread, and from there into receives.
 
 use std::cell::Cell;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::SocketAddr;
 
+use rddp_capture::Direction;
 use rddp_rdma::{AsyncEventKind, Datagram, Status};
 use rddp_rdmap::Fault;
 use rddp_stat::Counter;
@@ -165,7 +167,13 @@ impl Datagrams {
             self.overflow = received.overflow;
         }
         let Received { source, traffic_class, segment, .. } = received;
-        let destination = received.destination.unwrap_or(self.local);
+        let destination = received.destination.unwrap_or(self.local.ip());
+        if rddp_capture::is_on() {
+            let names = [SocketAddr::new(destination, self.local.port()), source];
+            let payload = &octets[MARGIN..];
+            let pieces = [IoSlice::new(payload)];
+            rddp_capture::datagrams(names, Direction::Received, &pieces, payload.len(), segment);
+        }
         let datagram = Datagram { source, destination, traffic_class, len: 0 };
         let mut at = MARGIN;
         if self.staged.is_empty() && deliver(cx, datagram, segment, octets, &mut at)? {
