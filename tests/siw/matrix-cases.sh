@@ -20,6 +20,7 @@ plain_cases() {
     large_fpdus
     many_connections
     nothing_leaked
+    nvme_host
     nvme_target
     kernel_is_well
 }
@@ -178,6 +179,35 @@ port_mapper() {
         verdict $? "$work/active"
     }
     [ "$mode" = list ] || in_guest 20 "killall iwpmd"
+}
+
+# Linux's NVMe host: it writes to a disk of `rddp block serve`, which is killed meanwhile and comes
+# again, and reads the same.
+nvme_host() {
+    needs_host || return
+    wanted "Linux's NVMe host has a disk of rddp block serve, which is killed three times" || return 0
+    start_clock
+    : >"$work/passive"
+    truncate -s 64M "$work/disk"
+    serve_disk
+    in_guest 90 "target=10.77.0.1 mib=48; $(cat "$lab/peers/nvme-connect.sh")" \
+        >"$work/active" 2>&1 &
+    local writes=$! status=0 time
+    for time in 4 3 3; do
+        sleep "$time"
+        kill -KILL "$server"
+        wait "$server" 2>/dev/null
+        serve_disk
+    done
+    wait "$writes" || status=$?
+    kill "$server"
+    grep -q "wrote 48 MiB, read the same" "$work/active" && [ "$status" = 0 ]
+    verdict $? "$work/passive" "$work/active"
+}
+
+serve_disk() {
+    "$guest" host "$rddp" block serve "$work/disk" --writable --nqn lab --bind 10.77.0.1 >>"$work/passive" 2>&1 &
+    server=$!
 }
 
 # Linux's NVMe target: its disk is listed, written and read by two queues, and measured. The last
