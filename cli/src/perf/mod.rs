@@ -58,7 +58,8 @@ What the numbers are:
              read: from posting one Read until its data is there, which is a whole round trip
              fetch-add, cmp-swap: as read. Not measured with -R and -b
   messages a call
-             of short ones both post, or write, many at a time for the bandwidth: as many for tcp as for RDMA; udp sends one by each call
+             of short ones both post, or write, many at a time for the bandwidth: as many for tcp as for RDMA;
+             udp sends one by each call
   waited     the share of the time for which an end was ready to run and had no processor, of the end where it is
              more; shown above 10 %, where it has spoiled the figures
   x tcp      the bandwidth beside that of plain TCP sockets with the same size, in the same run
