@@ -176,6 +176,8 @@ def roce():
     for kind in ("send", "write", "read", "atomic"):
         yield pair(f"ib_{kind}_bw, RoCE", f"ib_{kind}_bw -d mlx5_0", "-n 200", variables=on)
         yield pair(f"ib_{kind}_lat, RoCE", f"ib_{kind}_lat -d mlx5_0", "-n 200", variables=on)
+    yield rping("by the connection manager, RoCE", "-V", variables=on)
+    yield Case("rping, RoCE and iWARP", f"rping -s -a {AT}", f"env RDDP_ROCE=mlx5_0={AT} rping -c -a {AT} -C 50")
     yield Case("ibv_rc_pingpong, RoCE, without a GID", "ibv_rc_pingpong", f"ibv_rc_pingpong {AT}",
                ends=(1, 1), says="Failed to modify QP to RTR", variables=on)
     yield Case("ibv_devinfo, RoCE", "ibv_devinfo -d mlx5_0", says="transport:\t\t\tInfiniBand (0)",

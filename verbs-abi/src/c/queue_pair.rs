@@ -60,10 +60,24 @@ unsafe impl Object for Qp {
     type C = ibv_qp;
 }
 
+/// The way in which a queue pair finds its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Joins {
+    /// By `ibv_modify_qp`, on a device that has that: the wire is the private one.
+    ByNumbers,
+    /// By the connection manager: the wire is iWARP, whose peer need not be of these devices.
+    ByManager,
+}
+
 impl Qp {
     /// Makes a queue pair. `attr.cap` is what the program gets; `operations` are those of an
     /// extended one.
-    pub(super) fn new(pd: Arc<Pd>, attr: &mut ibv_qp_init_attr, operations: Option<u64>) -> Outcome<Arc<Qp>> {
+    pub(super) fn new(
+        pd: Arc<Pd>,
+        attr: &mut ibv_qp_init_attr,
+        operations: Option<u64>,
+        joins: Joins,
+    ) -> Outcome<Arc<Qp>> {
         let has_extensions = pd.context.device.device.has_atomics();
         let extended = operations.map(|bits| Extended::new(bits, has_extensions)).transpose()?;
         exists(attr.qp_type, &pd.context.device.device)?;
@@ -71,10 +85,10 @@ impl Qp {
         let srq = find_if::<Srq>(attr.srq)?;
         attr.cap = granted(&attr.cap, srq.is_some(), &pd.context.device.device.limits)?;
         let place = match pd.context.device.device.roce {
-            Some(address) => {
+            Some(address) if joins == Joins::ByNumbers => {
                 Some(process().place(&pd.context.device.device, address, &pd.context.engine()?)?)
             }
-            None => None,
+            _ => None,
         };
         let config = QpConfig {
             recv_cq: recv_cq.queue.clone(),
@@ -321,7 +335,7 @@ unsafe fn create(
 ) -> Outcome<*mut ibv_qp> {
     let (pd, mut attr) = (find::<Pd>(pd)?, given(attr)?);
     // SAFETY: promised by the caller.
-    Qp::new(pd, unsafe { attr.as_mut() }, operations).map(|qp| publish(&qp))
+    Qp::new(pd, unsafe { attr.as_mut() }, operations, Joins::ByNumbers).map(|qp| publish(&qp))
 }
 
 pub(super) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {

@@ -15,7 +15,7 @@ use super::super::context::context;
 use super::super::handle::{find, publish};
 use super::super::memory::Pd;
 use super::super::process::process;
-use super::super::queue_pair::{self as pairs, Qp};
+use super::super::queue_pair::{self as pairs, Joins, Qp};
 use super::super::shared;
 use super::connect::RIGHTS;
 use super::id::Id;
@@ -75,7 +75,7 @@ impl Id {
         let pd = domain(self, pd)?;
         self.create_cqs(attr)?;
         let made = find::<Pd>(pd)
-            .and_then(|pd| Qp::new(pd, attr, operations))
+            .and_then(|pd| Qp::new(pd, attr, operations, Joins::ByManager))
             .inspect_err(|_| self.destroy_cqs())?;
         made.set_state(qp_state::INIT);
         *made.id.lock() = Arc::downgrade(self);
