@@ -23,14 +23,20 @@ pub(super) struct Entrance {
 }
 
 impl Entrance {
-    /// Listens. Where no port is named for NVMe, it is its own, or any if NBD has any.
+    /// Listens. Where no port is named for NVMe, it is its own if that is free, or any if NBD has
+    /// any.
     pub(super) fn open(rnic: &Rnic, bind: IpAddr, port: u16, nvme: Option<u16>) -> Result<Self, Failure> {
         let options = ConnectOptions::default();
         let nbd = addr::listen_on(Some(bind), port, |addr| rnic.listen_by(Transport::Tcp, addr, &options))?;
         let at = nbd.local_addr().map_err(|error| Failure::failed(format!("listening: {error}")))?;
-        let port = nvme.unwrap_or(if port == 0 { 0 } else { nvme::PORT });
-        let nvme = addr::rdma_listener(rnic, Some(bind), port, &options)
-            .map_err(|failure| failure.remedy("name another port for NVMe with --nvme-port (0: any)"))?;
+        let listen = |port| addr::rdma_listener(rnic, Some(bind), port, &options);
+        let nvme = match nvme {
+            Some(port) => listen(port)
+                .map_err(|failure| failure.remedy("name another port for NVMe with --nvme-port (0: any)")),
+            None if port == 0 => listen(0),
+            // Another server of disks may have it.
+            None => listen(nvme::PORT).or_else(|_| listen(0)),
+        }?;
         Ok(Entrance { nbd: (nbd, at), nvme })
     }
 

@@ -57,7 +57,8 @@ pub(super) struct ServeArgs {
     #[arg(short, long, default_value_t = PORT)]
     port: u16,
 
-    /// Port to listen on for hosts of NVMe by RDMA (0: any) [default: 4420, or any with --port 0]
+    /// Port to listen on for hosts of NVMe by RDMA (0: any) [default: 4420, or any if that is taken
+    /// or with --port 0]
     #[arg(long, value_name = "PORT")]
     nvme_port: Option<u16>,
 

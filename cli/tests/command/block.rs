@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rddp_test_support::{pattern, random_octets};
 use tempfile::TempDir;
 
 use crate::disk::{Disk, LEN, SHORT};
-use crate::program::{Server, run};
+use crate::program::{Server, free_port, run};
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
@@ -246,6 +246,22 @@ fn requests_that_come_in_crowds_are_all_answered() {
         disk.read_exact_at(&mut sector, at * 512).unwrap();
         assert_eq!(sector, [at as u8; 512]);
     }
+}
+
+/// Two servers of disks on one host differ by NBD's port alone.
+#[test]
+fn where_the_port_of_nvme_is_taken_it_is_another() {
+    let folder = TempDir::new().unwrap();
+    let disk = folder.path().join("disk");
+    fs::write(&disk, [0; 512]).unwrap();
+    let _taken = TcpListener::bind("127.0.0.1:4420");
+    let serve =
+        ["block", "serve", disk.to_str().unwrap(), "--json", "--port", &free_port().port().to_string()];
+    let server = Server::start(&serve);
+    let nvme: SocketAddr = server.listening["nvme"].as_str().unwrap().parse().unwrap();
+    assert_ne!(nvme.port(), 4420);
+    drop(server);
+    run(&[&serve[..], &["--nvme-port", "4420"]].concat()).failed(1, &["4420", "--nvme-port"]);
 }
 
 /// Writes that were answered are there, whenever the server is killed.
