@@ -24,14 +24,14 @@ pub enum Command {
     Read {
         /// The first of them.
         offset: u64,
-        /// How many they are.
+        /// The number of octets.
         len: u32,
     },
     /// Writes octets.
     Write {
         /// The first of them.
         offset: u64,
-        /// How many they are.
+        /// The number of octets.
         len: u32,
         /// The octets are to be on the disk before the answer.
         fua: bool,
@@ -40,7 +40,7 @@ pub enum Command {
     Zero {
         /// The first of them.
         offset: u64,
-        /// How many they are.
+        /// The number of octets.
         len: u32,
         /// The octets are to be on the disk before the answer.
         fua: bool,
@@ -51,7 +51,7 @@ pub enum Command {
     Trim {
         /// The first of them.
         offset: u64,
-        /// How many they are.
+        /// The number of octets.
         len: u32,
         /// The change is to be on the disk before the answer.
         fua: bool,
@@ -62,7 +62,7 @@ pub enum Command {
     Status {
         /// The first octet.
         offset: u64,
-        /// How many octets are asked about.
+        /// The number of octets that are asked about.
         len: u32,
         /// The answer has one extent.
         one: bool,

@@ -1,4 +1,4 @@
-//! What the ends agree on before requests ("Fixed newstyle negotiation"): the server's end.
+//! The agreement before requests ("Fixed newstyle negotiation"): the server's end.
 //!
 //! A machine: the server sends [`Handshake::greeting`], reads [`Handshake::wanted`] octets, hands
 //! them to [`Handshake::take`], sends what that has written, and so on.

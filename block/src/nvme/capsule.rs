@@ -96,7 +96,7 @@ pub enum Place {
     InCapsule {
         /// The first, counted from the end of the command.
         offset: u64,
-        /// How many they are.
+        /// The number of octets.
         len: u32,
     },
 }

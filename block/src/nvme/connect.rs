@@ -37,16 +37,16 @@ pub enum Fabrics {
     Connect(Connect),
     /// Asks for a property ("Property Get Command").
     Get {
-        /// Its offset.
+        /// The offset.
         offset: u32,
-        /// It has eight octets, and not four.
+        /// Eight octets are meant, and not four.
         is_wide: bool,
     },
     /// Sets a property ("Property Set Command").
     Set {
-        /// Its offset.
+        /// The offset.
         offset: u32,
-        /// It has eight octets, and not four.
+        /// Eight octets are meant, and not four.
         is_wide: bool,
         /// The value.
         value: u64,

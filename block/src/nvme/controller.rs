@@ -63,14 +63,14 @@ pub(super) struct Controller {
     queues: u32,
     /// Counts resets, so that I/O queues from before one are known.
     pub(super) resets: u32,
-    /// I/O queues that were granted, less one.
+    /// The number of I/O queues that were granted, less one.
     granted: u16,
     configuration: u32,
     status: u32,
     events: usize,
 }
 
-/// What a controller needs to know of its target.
+/// The part of the target that a controller needs to know.
 pub(super) struct Surroundings<'a> {
     pub(super) subsystem: Option<&'a Subsystem>,
     pub(super) firmware: &'a str,

@@ -1,8 +1,8 @@
 //! The host's end of a queue: from its Connect to the first command for a disk.
 //!
 //! A machine: the caller has a connection and [`MEMORY_LEN`] octets of memory that the target may
-//! read and write. It sends what [`Opening::begin`] says, and hands each answer, with what is in the
-//! memory then, to [`Opening::take`], which says what is next.
+//! read and write. It sends what [`Opening::begin`] says, and hands each answer, with what is in
+//! the memory then, to [`Opening::take`], which says what is next.
 
 use super::capsule::{Cqe, Place, Sqe};
 use super::connect::{ANY_CONTROLLER, Connect, ConnectData, Fabrics, Wrong, property};
@@ -63,9 +63,9 @@ pub struct Disk {
     pub longest: u32,
     /// Write Zeroes is there.
     pub zeroes: bool,
-    /// What is written may be lost until a Flush.
+    /// Octets that were written may be lost until a Flush.
     pub has_cache: bool,
-    /// I/O queues that the host may have.
+    /// The number of I/O queues that the host may have.
     pub queues: u16,
     /// Entries of such a queue. The host sends one command less at a time.
     pub entries: u16,
@@ -125,7 +125,7 @@ enum Stage {
     Ready,
     Controller,
     Header,
-    /// So many entries are to come.
+    /// The next entries are so many.
     Entries(u64),
     Namespaces,
     Namespace,

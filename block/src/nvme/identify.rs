@@ -15,7 +15,7 @@ pub const VERSION: u32 = 0x0001_0400;
 /// The page of a host's memory in which limits are counted, by its logarithm (CAP.MPSMIN 0).
 const PAGE_SHIFT: u32 = 12;
 
-/// What is asked for (CNS).
+/// The structure that is asked for (CNS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Asked {
@@ -50,7 +50,7 @@ impl Asked {
 /// A controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controller {
-    /// Its number.
+    /// The number.
     pub cntlid: u16,
     /// The controller is one of discovery, and has no disk.
     pub is_discovery: bool,
@@ -58,7 +58,7 @@ pub struct Controller {
     pub subsystem: String,
     /// The serial number of its subsystem, up to 20 letters.
     pub serial: String,
-    /// Its model, up to 40 letters.
+    /// The model, up to 40 letters.
     pub model: String,
     /// The version of its program, up to 8 letters.
     pub firmware: String,
@@ -74,7 +74,7 @@ pub struct Controller {
     pub zeroes: bool,
     /// Namespaces take Dataset Management, by which blocks are deallocated.
     pub deallocates: bool,
-    /// What is written may be lost until a Flush: it is in a volatile cache.
+    /// A volatile cache has octets that were written, until a Flush.
     pub has_cache: bool,
 }
 

@@ -251,7 +251,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a host says, what is done is on the disk, and allowed there.
+        /// Nothing is done outside of the disk, or against its rights, whatever a host says.
         #[test]
         fn no_command_leaves_its_disk(
             octets: [u8; 64], opcode in 0u8..12, size: u64, near: bool, writable: bool, len: u32,

@@ -57,7 +57,7 @@ pub const MAX_COMMANDS: u16 = 128;
 /// Commands of an admin queue that are under way at a time: the most that the target allows for.
 pub const ADMIN_COMMANDS: u16 = 32;
 
-/// I/O queues of a controller: the most that the target allows for.
+/// The most I/O queues that the target allows a controller.
 pub const MAX_QUEUES: u16 = 8;
 
 /// Requests for asynchronous events that a controller holds.

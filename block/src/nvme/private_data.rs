@@ -8,7 +8,7 @@ pub const LEN: usize = 32;
 /// The format of all of them.
 const FORMAT: u16 = 0;
 
-/// What a host asks for (`RDMA_CM_REQUEST`).
+/// The wishes of a host (`RDMA_CM_REQUEST`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The queue's number: 0 is the admin queue.
@@ -21,7 +21,7 @@ pub struct Request {
     pub cntlid: u16,
 }
 
-/// What an accepted host is told (`RDMA_CM_ACCEPT`).
+/// The answer to an accepted host (`RDMA_CM_ACCEPT`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// Commands that the target can take at a time (CRQSIZE).

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::export::DiskError;
 
-/// A status: its code in bits 7:0, the code's type in bits 10:8, and "Do Not Retry" in bit 14. Other
-/// bits ("More", the retry delay) are kept as they came.
+/// A status: its code in bits 7:0, the code's type in bits 10:8, and "Do Not Retry" in bit 14.
+/// Other bits ("More", the retry delay) are kept as they came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub u16);
 
@@ -142,7 +142,7 @@ const NAMES: &[(Status, &str)] = &[
 mod tests {
     use super::*;
 
-    /// What a host is told, it can tell its program.
+    /// Each status that a host is told has words for its program.
     #[test]
     fn errors_of_disks_have_a_status_and_come_back_from_it() {
         use DiskError::*;

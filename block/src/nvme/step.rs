@@ -1,4 +1,4 @@
-//! What the target's caller has to do for a command, and the subsystems that it serves.
+//! The steps that the target's caller takes for a command, and the subsystems that it serves.
 
 use super::status::Status;
 use crate::export::{Command, Export};
@@ -14,7 +14,7 @@ pub struct Subsystem {
     pub export: Export,
 }
 
-/// What the caller has to do for a command.
+/// A step that the caller takes for a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Step {

@@ -1,7 +1,8 @@
 //! The target: its subsystems, of one disk each, and the controllers of its hosts.
 //!
 //! The caller has the connections, of which each is one [`Queue`]. It hands each capsule to
-//! [`Target::take`], does what the [`Step`] says, and sends the answer that [`Queue::answer`] makes.
+//! [`Target::take`], does what the [`Step`] says, and sends the answer that [`Queue::answer`]
+//! makes.
 //! As a connection ends it calls [`Target::close`], and from time to time [`Target::end_silent`];
 //! after both it ends the connections of queues that [are over](Target::is_over). `now` is the
 //! time since whatever moment the caller likes.
@@ -114,7 +115,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Makes a target. With no `hosts`, every host may connect; `firmware` is the program's version.
+    /// Makes a target. With no `hosts`, every host may connect; `firmware` is the program's
+    /// version.
     #[must_use]
     pub fn new(subsystems: Vec<Subsystem>, hosts: Vec<String>, firmware: &str) -> Self {
         let firmware = firmware.to_owned();

@@ -54,7 +54,7 @@ struct Pair {
     admin: Queue,
 }
 
-/// What an answer said: its status, and its result.
+/// The content of an answer: its status, and its result.
 type Said = Result<u64, Status>;
 
 fn said(step: &Step) -> Said {
@@ -427,8 +427,8 @@ fn capsules() -> impl Strategy<Value = (bool, [u8; 64], usize)> {
 }
 
 proptest! {
-    /// Whatever a host says, what the caller has to do is bounded, within the disks, and has memory
-    /// of the host's as long as its octets.
+    /// Steps are bounded, within the disks, and have memory of the host's as long as their octets,
+    /// whatever the host says.
     #[test]
     fn any_capsules_are_taken(capsules in proptest::collection::vec(capsules(), 1..40)) {
         let mut pair = Pair::of("nqn.x:a");

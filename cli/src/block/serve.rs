@@ -40,8 +40,7 @@ A disk's name is that of its file, unless one stands in front (NAME=FILE). Nothi
 who he is: whoever can connect can read, and with --writable write. What was answered before a flush is on the disk once
 that is answered, on all connections.";
 
-/// Serve disks, which are files or block devices, to clients of NBD (QEMU, libnbd, Linux) and to
-/// hosts of NVMe by RDMA (Linux)
+/// Serve disks (files, block devices) by NBD (QEMU, libnbd, Linux) and by NVMe over RDMA (Linux)
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"), after_help = "--help shows examples")]
 pub(super) struct ServeArgs {

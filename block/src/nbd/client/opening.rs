@@ -1,4 +1,4 @@
-//! What the ends agree on before requests ("Fixed newstyle negotiation"): the client's end.
+//! The agreement before requests ("Fixed newstyle negotiation"): the client's end.
 //!
 //! A machine: the client reads [`Opening::wanted`] octets, hands them to [`Opening::take`], sends
 //! what that has written, and so on. It asks for structured replies, for `base:allocation`, and for
@@ -75,7 +75,7 @@ enum Stage {
 pub struct Open {
     /// The export.
     pub described: Described,
-    /// How requests are answered.
+    /// The form in which requests are answered.
     pub terms: Terms,
     /// The number that `base:allocation` has in replies.
     pub(super) allocation_id: u32,

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The same as a list of octets that are there or not.
+        /// Expands the pieces to a list of octets that are there or not.
         #[test]
         fn parts_are_those_of_a_model(parts in prop::collection::vec((0..64u32, 1..16u32), 0..40)) {
             let (mut pieces, mut there) = (Pieces::default(), [false; 80]);

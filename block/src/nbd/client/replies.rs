@@ -85,7 +85,7 @@ enum Asked {
 /// The next octets of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// So many octets for [`Replies::take`], never none.
+    /// The next octets for [`Replies::take`]: so many, never none.
     Octets(usize),
     /// Payload, never none, of the read with this cookie.
     Payload {
@@ -142,7 +142,7 @@ pub enum Nonsense {
     /// A chunk of another length than it can have.
     #[error("a chunk of kind {kind:#x} and {len} octets")]
     Length {
-        /// Its kind.
+        /// The kind.
         kind: u16,
         /// The length that it says.
         len: u32,
@@ -150,9 +150,9 @@ pub enum Nonsense {
     /// Octets of a read that were not asked for, came already, or lie in too many pieces.
     #[error("{len} octets at {at} that a read does not want")]
     Unwanted {
-        /// Where they are said to be.
+        /// The offset that they are said to have.
         at: u64,
-        /// How many they are.
+        /// The number of octets.
         len: u32,
     },
     /// A read that is said to be done, and is not.
