@@ -173,6 +173,15 @@ impl QpInner {
         self.attrs.transport == Transport::Acknowledged && core.state == QpState::ReadyToSend
     }
 
+    /// Executes what has come before the program leaves, and tells the peer: else its last requests
+    /// would fail, which an adapter has acknowledged by then.
+    pub(super) fn acknowledge_last(&self, core: &mut Core) {
+        if self.stays(core) {
+            self.pull(core);
+            self.pump(core);
+        }
+    }
+
     /// Goes on without the peer, which has gone, until a request is outstanding.
     fn part(&self, core: &mut Core) {
         if !core.sq.is_empty() {

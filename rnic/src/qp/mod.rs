@@ -308,6 +308,7 @@ impl QpInner {
         self.attrs.cqs().for_each(|cq| cq.remove_member(self.attrs.token));
         self.device.qps.lock().remove(&self.attrs.num);
         let mut core = self.core.lock();
+        self.acknowledge_last(&mut core);
         if let Some(srq) = core.rq.srq() {
             srq.forget(self.attrs.num);
         }

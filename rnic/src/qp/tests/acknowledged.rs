@@ -303,6 +303,22 @@ fn the_end_of_a_peer_that_owes_nothing_is_noticed_by_the_next_request() {
     }
 }
 
+/// The peer's last message may have come when the program drops the QP, and not been looked at.
+#[test]
+fn what_has_come_is_acknowledged_when_the_program_leaves() {
+    let mut end = End::new();
+    end.qp.post_recv(RecvWr::one(1, end.region.sge(0..100))).unwrap();
+    let octets = end.fpdus.frame(&send(1));
+    let inner = end.qp.inner.anywhere().clone();
+    inner.with_core(|qp, core| {
+        end.peer.write_all(&octets).unwrap();
+        await_that("the Send is not there", || core.connection.as_ref().unwrap().watch.has_arrived());
+        qp.acknowledge_last(core);
+        qp.leave(core);
+    });
+    assert_eq!(Acknowledgement::parse(&end.segment()), Some(Acknowledgement(1)));
+}
+
 /// A QP that is connected again counts from the beginning.
 #[test]
 fn counts_begin_with_the_connection() {
