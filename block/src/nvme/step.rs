@@ -22,7 +22,8 @@ pub enum Step {
     Answer(Outcome),
     /// Write these octets to the command's place, and send an answer of success behind them.
     Give(Vec<u8>),
-    /// Get so many octets from the front of the command's place, for [`Target::fetched`].
+    /// Get so many octets from the front of the command's place, for
+    /// [`Target::fetched`](super::target::Target::fetched).
     Fetch(usize),
     /// Have a disk do that, by its number, and answer what comes of it. The octets that are read or
     /// written have the command's place.

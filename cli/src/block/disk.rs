@@ -225,7 +225,8 @@ fn cannot(error: &io::Error) -> bool {
     matches!(code, Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL))
 }
 
-/// Finds the data between two offsets. A file that does not tell is all data.
+/// Finds the data between two offsets. A file that does not tell is all data, and so is what it has
+/// no more since it was cut short: a hole would read as zeroes, and reading fails.
 fn data(file: &File, from: u64, to: u64) -> io::Result<Answer> {
     let (mut pieces, mut at) = (Vec::new(), from);
     while at < to && pieces.len() < rddp_block::nbd::reply::MOST_EXTENTS {
@@ -248,6 +249,10 @@ fn data(file: &File, from: u64, to: u64) -> io::Result<Answer> {
     }
     // What is behind the last of very many pieces is left for the next question.
     let told = if pieces.len() == rddp_block::nbd::reply::MOST_EXTENTS { at.min(to) } else { to };
+    let end = seek(file, Seeks::End(0))?;
+    if end < told && pieces.len() < rddp_block::nbd::reply::MOST_EXTENTS {
+        pieces.push(end.max(from)..told);
+    }
     Ok(Answer::Extents(extents(from..told, pieces)))
 }
 

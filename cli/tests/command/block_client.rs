@@ -181,6 +181,18 @@ fn a_slow_server_is_waited_for() {
     assert!(fs::read(to).unwrap() == vec![7; 2 << 20]);
 }
 
+/// The end that is missing is no hole: a copy with zeroes would pass for the disk.
+#[test]
+fn a_disk_that_was_cut_short_is_not_copied() {
+    let site = Site::new(&[]);
+    for disk in ["disk", "empty"] {
+        File::options().write(true).open(site.path(disk)).unwrap().set_len(1 << 20).unwrap();
+        let to = site.path("copy");
+        run(&["block", "copy", &site.uri(disk), &to]).failed(5, &["EIO"]);
+        assert!(!fs::exists(to).unwrap());
+    }
+}
+
 /// Holes are written, as zeroes.
 #[test]
 fn zeroes_are_written_to_a_server_that_takes_none_though_it_says_so() {
