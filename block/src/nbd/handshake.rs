@@ -22,6 +22,8 @@ pub struct Handshake {
     structured: bool,
     /// The export for which `base:allocation` was asked.
     allocation_of: Option<String>,
+    /// The name of an export that was asked for, and that there is not.
+    unknown: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,6 +77,12 @@ impl Handshake {
             Stage::Option => OPTION_LEN,
             Stage::Data { len, .. } => len as usize,
         }
+    }
+
+    /// Returns the name that was asked for since the last call, and that no export has: the client
+    /// is told, and may ask for another.
+    pub fn unknown(&mut self) -> Option<String> {
+        self.unknown.take()
     }
 
     /// Takes the octets that were wanted, and writes the reply behind `out`.
@@ -155,12 +163,13 @@ impl Handshake {
     }
 
     /// `NBD_OPT_INFO` and `NBD_OPT_GO`: what an export is; with the latter, requests follow.
-    fn info(&self, reply: &mut Reply<'_>, data: &[u8], exports: &[Export]) -> Next {
+    fn info(&mut self, reply: &mut Reply<'_>, data: &[u8], exports: &[Export]) -> Next {
         let Some((name, asked)) = name_and_rest(data).filter(|(_, rest)| is_list_of_infos(rest)) else {
             reply.push(REP_ERR_INVALID, &[]);
             return Next::More;
         };
         let Some(at) = find(name, exports) else {
+            self.unknown = Some(String::from_utf8_lossy(name).into_owned());
             reply.push(REP_ERR_UNKNOWN, &[]);
             return Next::More;
         };

@@ -7,6 +7,7 @@ use rddp_block::export::{Command, DiskError, Export};
 use rddp_block::nbd::handshake::{Handshake, Next, Refused};
 use rddp_block::nbd::request::{NoRequest, REQUEST_LEN, Request};
 use rddp_block::nbd::{Terms, reply};
+use rddp_command::failure::printable_name;
 use rddp_rnic::{
     Completed, Completion, MemError, MemoryRegion, PostError, PostListError, QueuePair, RecvWr, SendWr,
     Status,
@@ -15,6 +16,7 @@ use rddp_rnic::{
 use super::buffers::{Buffer, Buffers};
 use super::disk::{Answer, Disk, Done, Job};
 use super::session::{MOST_OCTETS, Means, PATIENCE, Session, Wrong as Any};
+use super::troubles::Kind;
 
 /// Requests of a client that are under way.
 const MOST: usize = 128;
@@ -22,8 +24,10 @@ const MOST: usize = 128;
 /// Octets of the longest option of a handshake.
 pub(super) const INBOX: usize = 16 * 1024;
 
-/// Completions that a client can have in the queue at a time, its last receive among them.
-pub(super) const COMPLETIONS: usize = 2 * MOST + 8;
+/// Sends and receives that a client can have posted, and the completions of all of them.
+pub(super) const SENDS: usize = 2 * MOST + 8;
+pub(super) const RECEIVES: usize = 4;
+pub(super) const COMPLETIONS: usize = SENDS + RECEIVES;
 
 /// A client.
 pub(super) struct Client {
@@ -46,6 +50,8 @@ pub(super) struct Client {
     /// The end of the handshake at the latest, or of the client.
     until: Option<Instant>,
     leaving: bool,
+    /// The name of a disk that was asked for, and that there is not.
+    unknown: Option<String>,
 }
 
 /// The next thing that comes from a client.
@@ -110,6 +116,7 @@ impl Client {
             moved: Instant::now(),
             until: Some(Instant::now() + PATIENCE),
             leaving: false,
+            unknown: None,
         };
         client.expect_handshake(Handshake::default())?;
         client.say(&Handshake::greeting());
@@ -178,11 +185,13 @@ impl Client {
         let exports: Vec<Export> = disks.iter().map(|disk| disk.export.clone()).collect();
         let mut out = Vec::new();
         let next = handshake.take(&octets, &exports, &mut out);
+        self.unknown = handshake.unknown();
         self.say_at_length(&out, buffers)?;
         match next? {
             Next::More => self.expect_handshake(handshake),
             Next::Transmit(disk, terms) => {
                 (self.chosen, self.until) = (Some((disk, terms)), None);
+                tracing::info!(peer = self.peer, disk = disks[disk].export.name, "a client has a disk");
                 self.expect_request()
             }
             Next::Abort => {
@@ -293,6 +302,16 @@ impl Client {
         self.push(wr);
     }
 
+    /// Warns of what a disk did not do.
+    fn warn(&self, id: u64, error: DiskError, means: &mut Means) {
+        let request = self.under_way.get(&id).and_then(|work| work.request);
+        let (Some((at, terms)), Some(request)) = (self.chosen, request) else { return };
+        let export = &means.disks[at].export;
+        // The disk had it because it was found good.
+        let Ok(command) = request.check(export, &terms) else { return };
+        means.troubles.warn_of_disk(&self.peer, (at, export), &command, error);
+    }
+
     fn push(&mut self, wr: SendWr) {
         if self.unsent == 0 {
             self.moved = Instant::now();
@@ -394,10 +413,18 @@ impl Session for Client {
     }
 
     fn take(&mut self, completion: &Completion, means: &mut Means) -> Result<(), Any> {
-        Ok(self.complete(completion, &mut means.disks, &mut means.buffers)?)
+        let completed = self.complete(completion, &mut means.disks, &mut means.buffers);
+        if let Some(name) = self.unknown.take() {
+            let text = format_args!("{}: no disk is called {}", self.peer, printable_name(&name));
+            means.troubles.warn(Kind::Name, text);
+        }
+        Ok(completed?)
     }
 
     fn done(&mut self, done: Done, means: &mut Means) -> Result<(), Any> {
+        if let Err(error) = &done.result {
+            self.warn(done.id, *error, means);
+        }
         self.answer(done, &mut means.buffers);
         Ok(())
     }

@@ -143,7 +143,10 @@ fn serve(file: &File, work: &Mutex<Receiver<Vec<Job>>>, results: &Results) {
         let jobs = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(jobs) = jobs else { return };
         let done = jobs.into_iter().map(|Job { owner, id, command, buffer }| {
-            let result = perform(file, command, buffer.as_ref()).map_err(|error| value(&error));
+            let result = perform(file, command, buffer.as_ref()).map_err(|error| {
+                tracing::info!(%command, %error, "a disk fails");
+                value(&error)
+            });
             Done { owner, id, buffer, result }
         });
         if results.done.send(done.collect()).is_err() {

@@ -81,7 +81,7 @@ fn admit(
         };
         let host = request.peer_addr().map(|peer| addr::plain(peer).ip());
         let Some(place) = places.take(host) else {
-            away.warn(format_args!("a client is turned away: {TOO_MANY}"));
+            away.warn(format_args!("{}: turned away: {TOO_MANY}", addr::of_client(&request)));
             let told = match protocol {
                 Protocol::Nbd => Vec::new(),
                 Protocol::Nvme => nvme::private_data::Refusal::NoResources.emit().to_vec(),

@@ -5,6 +5,7 @@
 //! | `serve` | the command: which disks, where |
 //! | `listen` | its ports, and who is let in |
 //! | `server` | the thread that serves all clients |
+//! | `troubles` | what it warns of |
 //! | `session` | one client of whatever protocol, and what all are served by |
 //! | `client` | a client of NBD: its handshake, its requests under way |
 //! | `nvme` | a host of NVMe: its queues, their commands under way |
@@ -40,6 +41,7 @@ mod serve;
 mod server;
 mod session;
 mod silence;
+mod troubles;
 mod uri;
 
 use std::time::Duration;

@@ -9,8 +9,9 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Args;
-use rddp_block::nvme::step::Subsystem;
+use rddp_block::export::Export;
 use rddp_block::nvme::target::Target;
+use rddp_block::nvme::{self, step::Subsystem};
 use rddp_command::failure::{EXIT_CODES, Failure, printable_name};
 use rddp_command::places::Places;
 use rddp_command::units::{about, parse_octets};
@@ -26,6 +27,10 @@ use super::listen::Entrance;
 use super::nvme::names;
 use super::server::Server;
 use super::session::Means;
+use super::troubles::Troubles;
+
+/// Octets of a block of NVMe's hosts.
+const BLOCK: u64 = 1 << nvme::BLOCK_SHIFT;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -124,7 +129,8 @@ impl ServeArgs {
         let pd = rnic.alloc_pd();
         let buffers = Buffers::new(pd.clone(), Access::LOCAL_WRITE, self.memory);
         let target = Target::new(subsystems, self.allow_host.clone(), env!("CARGO_PKG_VERSION"));
-        let means = Means { disks, buffers, target, began: Instant::now() };
+        let (troubles, began) = (Troubles::default(), Instant::now());
+        let means = Means { disks, buffers, target, troubles, began };
         let (newcomers, welcomed) = channel();
         let server = Server::new(pd, (cq, bell.clone()), means, done, welcomed);
         let serving = thread::Builder::new()
@@ -150,6 +156,7 @@ impl ServeArgs {
             }
             let nqn = names::nqn(self.nqn.as_deref(), &name, self.disks.len() == 1)?;
             let (file, export) = Disk::open(name, &path, self.writable)?;
+            tell_of_size(&export);
             subsystems.push(Subsystem { nqn, nguid: names::nguid(&path), export: export.clone() });
             disks.push(Disk::start(file, export, results)?);
         }
@@ -176,6 +183,16 @@ impl ServeArgs {
             let (nqn, port) = (printable_name(nqn), entrance.nvme.1.port());
             out::event(format_args!("  and to NVMe's hosts as {nqn}, on port {port}"));
         }
+    }
+}
+
+/// Warns of octets that NVMe's hosts do not have, as a disk of theirs is whole blocks.
+fn tell_of_size(export: &Export) {
+    let (name, behind) = (printable_name(&export.name), export.size % BLOCK);
+    if export.size < BLOCK {
+        out::warn(format_args!("{name} has {} octets: no disk for NVMe's hosts", export.size));
+    } else if behind > 0 {
+        out::warn(format_args!("{name}: NVMe's hosts do not see the last {behind} octets of it"));
     }
 }
 

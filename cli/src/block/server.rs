@@ -8,14 +8,14 @@ use rddp_block::nvme::target::Queue;
 use rddp_command::addr;
 use rddp_command::failure::{Failure, printable};
 use rddp_command::places::Place;
-use rddp_command::seldom::Seldom;
 use rddp_rnic::{Access, CompletionQueue, ConnectRequest, ProtectionDomain, QpConfig, QpNum, Transport};
 
 use super::bell::Bell;
-use super::client::{COMPLETIONS, Client, INBOX};
+use super::client::{COMPLETIONS, Client, INBOX, RECEIVES, SENDS};
 use super::disk::{Disk, Done};
 use super::nvme::queue::{Connection, inbox_len, sizes};
 use super::session::{Means, Session, Wrong};
+use super::troubles::Kind;
 
 /// Completions that are taken before replies go out.
 const TURN: usize = 256;
@@ -59,7 +59,6 @@ pub(super) struct Server {
     newcomers: Receiver<Newcomer>,
     clients: Clients,
     looked: Instant,
-    troubles: Seldom,
 }
 
 impl Server {
@@ -71,7 +70,7 @@ impl Server {
         newcomers: Receiver<Newcomer>,
     ) -> Self {
         let (clients, looked) = (HashMap::new(), Instant::now());
-        Server { pd, cq, bell, means, done, newcomers, clients, looked, troubles: Seldom::default() }
+        Server { pd, cq, bell, means, done, newcomers, clients, looked }
     }
 
     /// Serves until nobody can connect any more.
@@ -101,16 +100,20 @@ impl Server {
         };
         match greeted {
             Ok((num, client)) => {
+                tracing::info!(%peer, ?protocol, "a client connects");
                 self.clients.insert(num, (client, place));
             }
-            Err(cause) => self.troubles.warn(format_args!("{peer}: turned away: {cause}")),
+            Err(cause) => {
+                let text = format_args!("{peer}: turned away: {cause}");
+                self.means.troubles.warn(Kind::TurnedAway, text);
+            }
         }
     }
 
     fn greet_nbd(&mut self, request: ConnectRequest, peer: String) -> Result<Greeted, Wrong> {
         self.make_room(COMPLETIONS)?;
         let mut config = QpConfig::new(&self.cq);
-        (config.transport, config.max_send, config.max_recv) = (Transport::Tcp, COMPLETIONS, 4);
+        (config.transport, config.max_send, config.max_recv) = (Transport::Tcp, SENDS, RECEIVES);
         let qp = self.pd.create_qp(&config)?;
         request.accept(&qp, b"")?;
         let num = qp.num();
@@ -154,7 +157,7 @@ impl Server {
             let Some((client, _)) = self.clients.get_mut(&completion.qp) else { continue };
             touched.push(completion.qp);
             if let Err(cause) = client.take(&completion, &mut self.means) {
-                drop_client(&mut self.clients, &mut self.means, &mut self.troubles, completion.qp, &*cause);
+                drop_client(&mut self.clients, &mut self.means, completion.qp, &*cause);
             }
         }
         for done in self.done.try_iter().flatten() {
@@ -165,7 +168,7 @@ impl Server {
                 continue;
             };
             if let Err(cause) = client.done(done, &mut self.means) {
-                drop_client(&mut self.clients, &mut self.means, &mut self.troubles, num, &*cause);
+                drop_client(&mut self.clients, &mut self.means, num, &*cause);
             }
         }
         self.settle(touched);
@@ -187,7 +190,7 @@ impl Server {
                 Ok(false) => {}
                 Ok(true) => self.remove(num),
                 Err(cause) => {
-                    drop_client(&mut self.clients, &mut self.means, &mut self.troubles, num, &*cause);
+                    drop_client(&mut self.clients, &mut self.means, num, &*cause);
                 }
             }
         }
@@ -204,18 +207,20 @@ impl Server {
         if let Some((_, num)) = slowest
             && clients().any(|(client, other)| other != num && client.waits())
         {
-            drop_client(&mut self.clients, &mut self.means, &mut self.troubles, num, &Stalled);
+            drop_client(&mut self.clients, &mut self.means, num, &Stalled);
         }
         let now = self.means.now();
         for host in self.means.target.end_silent(now) {
             let host = printable(&host);
-            self.troubles.warn(format_args!("{host}: nothing was heard for its keep-alive time"));
+            let text = format_args!("{host}: nothing was heard for its keep-alive time");
+            self.means.troubles.warn(Kind::Silent, text);
         }
         self.settle(self.clients.keys().copied().collect());
     }
 
     fn remove(&mut self, num: QpNum) {
         if let Some((client, _)) = self.clients.remove(&num) {
+            tracing::info!(peer = client.peer(), "a client has gone");
             client.end(&mut self.means);
         }
     }
@@ -228,12 +233,13 @@ type Greeted = (QpNum, Box<dyn Session>);
 fn drop_client(
     clients: &mut Clients,
     means: &mut Means,
-    troubles: &mut Seldom,
     num: QpNum,
-    cause: &dyn std::error::Error,
+    cause: &(dyn std::error::Error + 'static),
 ) {
     if let Some((client, _)) = clients.remove(&num) {
-        troubles.warn(format_args!("{}: {}", client.peer(), printable(&cause.to_string())));
+        let kind = if cause.is::<Stalled>() { Kind::Stalled } else { Kind::of(cause) };
+        let text = format_args!("{}: {}", client.peer(), printable(&cause.to_string()));
+        means.troubles.warn(kind, text);
         client.end(means);
     }
 }

@@ -8,6 +8,7 @@ use rddp_rnic::Completion;
 
 use super::buffers::Buffers;
 use super::disk::{Disk, Done};
+use super::troubles::Troubles;
 
 /// Octets of payload of a client that are under way: behind that nothing of it is read.
 pub(super) const MOST_OCTETS: usize = 64 << 20;
@@ -24,6 +25,7 @@ pub(super) struct Means {
     pub(super) buffers: Buffers,
     /// The controllers of NVMe's hosts.
     pub(super) target: Target,
+    pub(super) troubles: Troubles,
     pub(super) began: Instant,
 }
 

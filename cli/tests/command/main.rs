@@ -8,6 +8,7 @@ mod block_client;
 mod block_copy;
 mod block_initiator;
 mod block_nvme;
+mod block_troubles;
 mod capture;
 mod crowds;
 mod decode;

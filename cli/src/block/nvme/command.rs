@@ -24,8 +24,8 @@ pub(super) enum Phase {
     Begins(Step),
     /// The host's octets, which an RDMA Read gets.
     Fetches(Step),
-    /// A disk, which has that to do behind what it does now.
-    Works { disk: usize, reads: Option<u32>, rest: Vec<Work> },
+    /// A disk, which does that now, and then has the rest to do.
+    Works { disk: usize, work: Work, rest: Vec<Work> },
     /// The answer has been given, or never will be.
     Rests,
 }

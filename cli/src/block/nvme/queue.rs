@@ -53,7 +53,7 @@ pub(in crate::block) struct Connection {
 
 /// The end of a connection whose host did something wrong.
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+pub(in crate::block) enum Fault {
     #[error("a capsule of {0} octets, where a command has 64")]
     Short(u32),
     #[error("no Connect within {} s", PATIENCE.as_secs())]
@@ -248,6 +248,9 @@ impl Connection {
             _ => {
                 let (sqe, place) = (command.sqe, command.place());
                 let step = means.target.fetched(&mut self.queue, &sqe, octets, means.now());
+                if let (Step::Answer(outcome), Ok(octets)) = (&step, octets.try_into()) {
+                    means.troubles.tell_connect(&self.peer, *outcome, octets);
+                }
                 self.act(id, step, place, means)
             }
         }
@@ -263,11 +266,7 @@ impl Connection {
         means: &mut Means,
     ) -> Result<(), Wrong> {
         let Some(command) = self.commands.get_mut(&id) else { return Ok(()) };
-        let reads = match work {
-            Work::Read { len, .. } => Some(len),
-            _ => None,
-        };
-        command.phase = Phase::Works { disk, reads, rest };
+        command.phase = Phase::Works { disk, work, rest };
         let job = Job { owner: self.qp.num().0, id, command: work, buffer: command.buffer.take() };
         match means.disks[disk].take(job) {
             Some(done) => self.done(done, means),
@@ -343,8 +342,14 @@ impl Session for Connection {
         };
         command.buffer = buffer;
         let phase = std::mem::replace(&mut command.phase, Phase::Rests);
-        let Phase::Works { disk, reads, mut rest } = phase else { return Ok(()) };
+        let Phase::Works { disk, work, mut rest } = phase else { return Ok(()) };
+        let reads = match work {
+            Work::Read { len, .. } => Some(len),
+            _ => None,
+        };
         if let Err(error) = result {
+            let export = &means.disks[disk].export;
+            means.troubles.warn_of_disk(&self.peer, (disk, export), &work, error);
             return self.answer(id, Status::of(error, reads.is_some()).into());
         }
         if let Some(next) = rest.pop() {
