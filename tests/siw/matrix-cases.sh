@@ -190,7 +190,7 @@ nvme_host() {
     : >"$work/passive"
     truncate -s 64M "$work/disk"
     serve_disk
-    in_guest 90 "target=10.77.0.1 mib=48; $(cat "$lab/peers/nvme-connect.sh")" \
+    in_guest 90 "target=10.77.0.1 nqn=nqn.2026-11.lab mib=48; $(cat "$lab/peers/nvme-connect.sh")" \
         >"$work/active" 2>&1 &
     local writes=$! status=0 time
     for time in 4 3 3; do
@@ -206,7 +206,7 @@ nvme_host() {
 }
 
 serve_disk() {
-    "$guest" host "$rddp" block serve "$work/disk" --writable --nqn lab --bind 10.77.0.1 >>"$work/passive" 2>&1 &
+    "$guest" host "$rddp" block serve "$work/disk" --writable --nqn nqn.2026-11.lab --bind 10.77.0.1 >>"$work/passive" 2>&1 &
     server=$!
 }
 

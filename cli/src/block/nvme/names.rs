@@ -16,6 +16,11 @@ pub(in crate::block) fn nqn(chosen: Option<&str>, disk: &str, is_only: bool) -> 
         Some(chosen) if is_only => chosen.to_owned(),
         _ => format!("{}:{disk}", chosen.unwrap_or(PREFIX)),
     };
+    // Base, "NVMe Qualified Names".
+    if !name.starts_with("nqn.") {
+        return Err(Failure::usage(format!("{}: no name of a subsystem", printable_name(&name)))
+            .remedy("it begins with nqn., as nqn.2026-01.org.example:NAME does"));
+    }
     let is_allowed = (1..=MAX_NQN).contains(&name.len()) && !name.contains('\0') && name != DISCOVERY_NQN;
     if is_allowed {
         return Ok(name);
@@ -46,14 +51,15 @@ mod tests {
         for (chosen, is_only, name) in [
             (None, true, "nqn.2026-11.rddp:a"),
             (None, false, "nqn.2026-11.rddp:a"),
-            (Some("lab"), true, "lab"),
-            (Some("lab"), false, "lab:a"),
+            (Some("nqn.lab"), true, "nqn.lab"),
+            (Some("nqn.lab"), false, "nqn.lab:a"),
         ] {
             assert_eq!(nqn(chosen, "a", is_only).unwrap(), name);
         }
         assert_eq!(nqn(None, &"a".repeat(206), true).unwrap().len(), MAX_NQN);
         assert!(nqn(None, &"a".repeat(207), true).is_err());
-        assert!(nqn(Some(""), "a", true).is_err() && nqn(Some(DISCOVERY_NQN), "a", true).is_err());
+        assert!(nqn(Some(""), "a", true).is_err() && nqn(Some("lab"), "a", true).is_err());
+        assert!(nqn(Some(DISCOVERY_NQN), "a", true).is_err());
     }
 
     #[test]
