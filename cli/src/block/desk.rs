@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use rddp_command::endpoint::{cannot_wait, silent};
 use rddp_command::failure::Failure;
 use rddp_command::signals;
-use rddp_rnic::{Access, Completed, Completion, CompletionQueue, ProtectionDomain, QpNum, Rnic, Status};
+use rddp_rnic::{
+    Access, Completed, Completion, CompletionQueue, ConnectOptions, ProtectionDomain, QpNum, Rnic, Status,
+};
 
 use super::bell::Bell;
 use super::buffers::Buffers;
@@ -16,6 +18,12 @@ use super::end::End;
 
 /// Time for a whole handshake, at the most.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(30);
+
+/// Returns the options of a connection to a server that may say nothing for so long.
+pub(super) fn connect_options(patience: Duration) -> ConnectOptions {
+    let usual = ConnectOptions::default();
+    ConnectOptions { timeout: usual.timeout.min(patience), ..usual }
+}
 
 /// A device, and what all ends of a copy share of it.
 pub(super) struct Desk {
@@ -65,8 +73,9 @@ impl Desk {
                 (Completed::Receive, Status::Success) => return Ok(completion),
                 (_, Status::Success) => {}
                 _ => {
-                    return Err(Failure::peer("the server has ended the connection")
-                        .remedy("is it one of this protocol? Its log may say more"));
+                    return Err(Failure::peer("the server has ended the connection").remedy(
+                        "it may have too many clients, or speak another protocol: its log may say more",
+                    ));
                 }
             }
         }

@@ -3,7 +3,7 @@
 //! What the kernel has in memory is read where it is asked for. All else may sleep and is done by
 //! these threads; each disk has its own, so that one which hangs holds up no other.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
@@ -32,6 +32,14 @@ pub(super) struct Disk {
     /// Jobs for the threads that they have not been told of.
     queued: Vec<Job>,
     jobs: Sender<Vec<Job>>,
+}
+
+/// The ways out for whoever names a file that cannot be opened.
+pub(super) struct Remedies {
+    /// It may not be read, or written.
+    pub(super) denied: &'static str,
+    /// It is not there.
+    pub(super) missing: &'static str,
 }
 
 /// A request, and the memory of its payload.
@@ -74,25 +82,29 @@ impl Results {
 }
 
 impl Disk {
-    pub(super) fn open(name: String, path: &Path, writable: bool) -> Result<(Arc<File>, Export), Failure> {
+    pub(super) fn open(
+        name: String,
+        path: &Path,
+        writable: bool,
+        remedies: &Remedies,
+    ) -> Result<(Arc<File>, Export), Failure> {
         let failed = |error: io::Error| {
-            let shown = path.display();
+            let failure = Failure::failed(format!("{}: {error}", path.display()));
             match error.kind() {
-                ErrorKind::PermissionDenied if writable => Failure::failed(format!("{shown}: {error}"))
-                    .remedy("without --writable it has to be readable only"),
-                ErrorKind::NotFound => Failure::failed(format!("{shown}: {error}"))
-                    .remedy("truncate -s 1G FILE makes an empty disk"),
-                _ => Failure::failed(format!("{shown}: {error}")),
+                ErrorKind::PermissionDenied => failure.remedy(remedies.denied),
+                ErrorKind::NotFound => failure.remedy(remedies.missing),
+                _ => failure,
             }
         };
-        let mut file = OpenOptions::new().read(true).write(writable).open(path).map_err(failed)?;
-        let kind = file.metadata().map_err(failed)?.file_type();
+        // Before it is opened: a FIFO would sleep there until somebody writes.
+        let kind = fs::metadata(path).map_err(failed)?.file_type();
         if !(kind.is_file() || kind.is_block_device()) {
             let cause = format!("{}: neither a file nor a block device", path.display());
             return Err(
                 Failure::failed(cause).remedy("name an image of a disk, or a device such as /dev/sdb")
             );
         }
+        let mut file = OpenOptions::new().read(true).write(writable).open(path).map_err(failed)?;
         // Of a block device as well.
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         Ok((Arc::new(file), Export { name, size, writable }))

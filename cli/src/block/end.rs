@@ -11,10 +11,13 @@ use rddp_command::failure::Failure;
 use rddp_rnic::Completion;
 
 use super::desk::Desk;
-use super::disk::{Disk, Done, Job, Results};
+use super::disk::{Disk, Done, Job, Remedies, Results};
 
 /// Octets of a request to a file: more make nothing faster.
 const LONGEST: u32 = 1 << 20;
+
+const REMEDIES: Remedies =
+    Remedies { denied: "ls -l shows who may", missing: "name a file or device that is there" };
 
 /// A disk to copy from or to, or to measure.
 pub(super) trait End {
@@ -61,7 +64,7 @@ pub(super) struct Local {
 
 impl Local {
     pub(super) fn open(desk: &Desk, path: &Path, writable: bool) -> Result<Self, Failure> {
-        let (file, export) = Disk::open(path.display().to_string(), path, writable)?;
+        let (file, export) = Disk::open(path.display().to_string(), path, writable, &REMEDIES)?;
         let (sender, results) = Results::new(&desk.bell);
         Ok(Local { disk: Disk::start(file, export, &sender)?, results, done: Vec::new() })
     }

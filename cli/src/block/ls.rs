@@ -60,6 +60,9 @@ impl LsArgs {
             out::json(&List { uri: &self.uri, disks });
             return Ok(());
         }
+        if disks.is_empty() {
+            out::warn(format_args!("{}: {}", printable_name(&self.uri), place.none()));
+        }
         let mut table = Table::default();
         for disk in &disks {
             table.row([printable_name(&disk.name), disk.size.map_or_else(|| "?".into(), about)]);

@@ -36,10 +36,15 @@ pub(super) struct Way<'a> {
 impl Place {
     /// Parses a word of the command line.
     pub(super) fn parse(word: &str) -> Result<Self, Failure> {
+        let is = |scheme: &str, known: &str| scheme.eq_ignore_ascii_case(known);
         match word.split_once("://") {
+            None if word == "-" => {
+                Err(Failure::usage("-: a stream is no disk, which has room for any place")
+                    .remedy("name a file (./- if that is its name)"))
+            }
             None => Ok(Place::File(word.into())),
-            Some(("nbd", rest)) => Ok(Place::Nbd(Uri::parse("nbd", rest)?)),
-            Some(("nvme", rest)) => Ok(Place::Nvme(Uri::parse("nvme", rest)?)),
+            Some((scheme, rest)) if is(scheme, "nbd") => Ok(Place::Nbd(Uri::parse("nbd", rest)?)),
+            Some((scheme, rest)) if is(scheme, "nvme") => Ok(Place::Nvme(Uri::parse("nvme", rest)?)),
             Some((scheme, _)) => Err(Failure::usage(format!("{word}: no disk is reached by {scheme}://"))
                 .remedy("name a file, nbd://HOST[:PORT]/EXPORT or nvme://HOST[:PORT]/NQN")),
         }
@@ -50,8 +55,22 @@ impl Place {
         Ok(match self {
             Place::File(path) => Box::new(Local::open(desk, path, way.writable)?),
             Place::Nbd(uri) => Box::new(nbd::Remote::open(desk, uri, way)?),
+            Place::Nvme(uri) if uri.export.is_empty() => {
+                return Err(Failure::usage(format!("{uri}: no subsystem is named"))
+                    .remedy(format!("rddp block ls {uri} shows their names")));
+            }
             Place::Nvme(uri) => Box::new(initiator::Remote::open(desk, uri, way)?),
         })
+    }
+
+    /// Returns what it means that the server of the disk tells of none.
+    pub(super) fn none(&self) -> &'static str {
+        match self {
+            Place::Nvme(_) => {
+                "the target shows this host no disks; try: --host-nqn, with a name that it allows"
+            }
+            _ => "the server shows no disks",
+        }
     }
 
     /// Asks the server of the disk for all disks that it has, unless one is named.

@@ -22,7 +22,7 @@ use serde::Serialize;
 use super::PORT;
 use super::bell::Bell;
 use super::buffers::Buffers;
-use super::disk::{Disk, Results};
+use super::disk::{Disk, Remedies, Results};
 use super::listen::Entrance;
 use super::nvme::names;
 use super::server::Server;
@@ -147,6 +147,12 @@ impl ServeArgs {
     /// Opens all disks, and starts their threads.
     fn open(&self, results: &Results) -> Result<(Vec<Disk>, Vec<Subsystem>), Failure> {
         let (mut disks, mut subsystems) = (Vec::new(), Vec::<Subsystem>::new());
+        let denied = if self.writable {
+            "without --writable it has to be readable only"
+        } else {
+            "ls -l shows who may"
+        };
+        let remedies = Remedies { denied, missing: "truncate -s 1G FILE makes an empty disk" };
         for word in &self.disks {
             let (name, path) = named(word)?;
             if subsystems.iter().any(|other| other.export.name == name) {
@@ -155,7 +161,7 @@ impl ServeArgs {
                     .remedy("name one of them otherwise: NAME=FILE"));
             }
             let nqn = names::nqn(self.nqn.as_deref(), &name, self.disks.len() == 1)?;
-            let (file, export) = Disk::open(name, &path, self.writable)?;
+            let (file, export) = Disk::open(name, &path, self.writable, &remedies)?;
             tell_of_size(&export);
             subsystems.push(Subsystem { nqn, nguid: names::nguid(&path), export: export.clone() });
             disks.push(Disk::start(file, export, results)?);
@@ -201,6 +207,10 @@ fn named(word: &str) -> Result<(String, PathBuf), Failure> {
     if let Some((name, path)) = word.split_once('=')
         && !name.contains('/')
     {
+        if path.is_empty() {
+            return Err(Failure::usage(format!("{word}: a name, and no file behind it"))
+                .remedy("write NAME=FILE, or ./FILE if the file's name has a ="));
+        }
         return Ok((name.to_owned(), path.into()));
     }
     let path = PathBuf::from(word);
@@ -226,6 +236,6 @@ mod tests {
         ] {
             assert_eq!(named(word).unwrap(), (name.to_owned(), path.into()), "{word}");
         }
-        assert!(named("..").is_err());
+        assert!(named("..").is_err() && named("a=").is_err());
     }
 }

@@ -7,6 +7,7 @@ mod block;
 mod block_client;
 mod block_copy;
 mod block_initiator;
+mod block_messages;
 mod block_nvme;
 mod block_troubles;
 mod capture;

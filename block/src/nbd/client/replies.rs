@@ -11,7 +11,7 @@ use super::super::options::{be16, be32};
 use super::super::reply::{BLOCK_STATUS, DONE, ERROR, MOST_EXTENTS, OFFSET_DATA, SIMPLE, STRUCTURED, ZERO};
 use super::super::request::{REQUEST_LEN, Request};
 use super::super::{Terms, error_of};
-use super::opening::Open;
+use super::opening::{Open, Said};
 use super::pieces::Pieces;
 use crate::export::{Command, DiskError, Extent};
 
@@ -38,6 +38,8 @@ pub struct Replies {
     allocation_id: u32,
     stage: Stage,
     under_way: HashMap<u64, Pending>,
+    /// The text of the last error that had one.
+    said: Said,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +170,13 @@ impl Replies {
     #[must_use]
     pub fn new(open: &Open) -> Self {
         let Open { terms, allocation_id, .. } = *open;
-        Replies { terms, allocation_id, stage: Stage::Header, under_way: HashMap::new() }
+        Replies {
+            terms,
+            allocation_id,
+            stage: Stage::Header,
+            under_way: HashMap::new(),
+            said: Said::default(),
+        }
     }
 
     /// Notes a request under a cookie that no other has now. Returns its octets, which a payload
@@ -181,6 +189,12 @@ impl Replies {
         };
         self.under_way.insert(cookie, Pending { asked, error: None });
         Request::of(cookie, command).emit()
+    }
+
+    /// Returns the text that the server gave with its last error; an empty one if it gave none.
+    #[must_use]
+    pub fn said(&self) -> &Said {
+        &self.said
     }
 
     /// Returns what is to be read next.
@@ -360,6 +374,9 @@ impl Replies {
         let is_known = [ERROR, ERROR_OFFSET].contains(&chunk.kind);
         if is_known && octets.len() != 6 + usize::from(text) + behind {
             return Err(bad);
+        }
+        if is_known {
+            self.said = Said::of(&octets[6..6 + usize::from(text)]);
         }
         if let Some(pending) = self.under_way.get_mut(&chunk.cookie) {
             // One of number 0 is an error all the same.

@@ -139,9 +139,16 @@ impl BenchArgs {
         if self.json {
             return out::json(summary);
         }
-        let Summary { op, size, depth, seconds, requests, iops, bytes_per_s, lat_us, cpu_s, .. } = summary;
+        let Summary {
+            op, size, depth, connections, seconds, requests, iops, bytes_per_s, lat_us, cpu_s, ..
+        } = summary;
         let (name, size) = (printable_name(&self.disk), octets(u64::from(*size)));
-        say!("{name}: {op} of {size}, {depth} under way, {seconds:.1} s");
+        let by = match connections {
+            0 => String::new(),
+            1 => " on 1 connection".into(),
+            count => format!(" on {count} connections"),
+        };
+        say!("{name}: {op} of {size}, {depth} under way{by}, {seconds:.1} s");
         say!("{iops:.0} requests/s, {}", rate(*bytes_per_s));
         if let Some(Micros { p50, p99, p999 }) = lat_us {
             let each = cpu_s * 1e6 / *requests as f64;

@@ -19,6 +19,10 @@ pub(super) struct Target {
 impl Target {
     /// Makes a file of this size, all hole. What an earlier copy left is lost.
     pub(super) fn make(path: &Path, size: u64) -> Result<Self, Failure> {
+        if path.is_symlink() {
+            return Err(Failure::failed(format!("{}: a link to a file that is not there", path.display()))
+                .remedy("name the file that is to be made, or remove the link"));
+        }
         let mut part = path.as_os_str().to_owned();
         part.push(PART);
         let target = Target { path: path.to_owned(), part: part.into(), is_complete: false };

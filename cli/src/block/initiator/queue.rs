@@ -15,7 +15,7 @@ use rddp_rnic::{
 };
 
 use crate::block::buffers::Buffer;
-use crate::block::desk::{Desk, HANDSHAKE};
+use crate::block::desk::{Desk, HANDSHAKE, connect_options};
 use crate::block::disk::{Answer, Done, Job};
 use crate::block::silence::Silence;
 use crate::block::uri::Uri;
@@ -89,7 +89,7 @@ impl Queue {
         };
         (0..entries).try_for_each(|slot| queue.receive(slot))?;
         let private_data = private_data(shape.qid, shape.entries, shape.cntlid).emit().to_vec();
-        let options = ConnectOptions { private_data, ..ConnectOptions::default() };
+        let options = ConnectOptions { private_data, ..connect_options(patience) };
         let connected = queue.qp.connect(addr, &options).map_err(|error| not_connected(&error, addr, uri))?;
         match Reply::parse(&connected.private_data) {
             Some(_) => Ok(queue),
@@ -214,8 +214,11 @@ impl Queue {
     }
 
     fn gone(&self) -> Failure {
-        let (name, count) = (&self.name, self.load());
-        Failure::peer(format!("{name}: the target has gone, with {count} commands under way"))
+        let under_way = match self.load() {
+            0 => String::new(),
+            count => format!(", with {count} commands under way on one connection"),
+        };
+        Failure::peer(format!("{}: the target has gone{under_way}", self.name))
             .remedy("is it still running? Its log may say more")
     }
 
@@ -252,7 +255,14 @@ fn no_target(uri: &Uri) -> Failure {
 fn not_connected(error: &ConnectError, addr: SocketAddr, uri: &Uri) -> Failure {
     match error {
         ConnectError::Rejected { private_data } => match Refusal::parse(private_data) {
-            Some(refusal) => Failure::refused(format!("{uri}: the target rejects the connection: {refusal}")),
+            Some(refusal) => {
+                let cause = format!("{uri}: the target rejects the connection: {refusal}");
+                match refusal {
+                    Refusal::NoResources => Failure::refused(cause)
+                        .remedy("it may have too many clients: try later, or with fewer connections"),
+                    _ => Failure::refused(cause),
+                }
+            }
             None => no_target(uri),
         },
         _ => Failure::connecting(addr, error, "an NVMe target"),

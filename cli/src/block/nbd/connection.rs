@@ -5,19 +5,18 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rddp_block::export::{Command, DiskError};
-use rddp_block::nbd::client::opening::{Failed, Next, Open, Opening};
+use rddp_block::nbd::client::opening::{Failed, Next, Open, Opening, Said};
 use rddp_block::nbd::client::replies::{Answered, News, Replies, Wanted, Zeroes};
 use rddp_block::nbd::request::Request;
 use rddp_command::addr;
 use rddp_command::failure::Failure;
 use rddp_rnic::{
-    Access, Completed, Completion, ConnectOptions, MemoryRegion, QpConfig, QueuePair, RecvWr, SendWr, Status,
-    Transport,
+    Access, Completed, Completion, MemoryRegion, QpConfig, QueuePair, RecvWr, SendWr, Status, Transport,
 };
 
 use crate::block::PORT;
 use crate::block::buffers::Buffer;
-use crate::block::desk::{Desk, HANDSHAKE};
+use crate::block::desk::{Desk, HANDSHAKE, connect_options};
 use crate::block::disk::{Answer, Done, Job};
 use crate::block::silence::Silence;
 use crate::block::uri::Uri;
@@ -62,17 +61,17 @@ struct UnderWay {
 
 impl Line {
     /// Connects to a server.
-    pub(super) fn connect(desk: &Desk, uri: &Uri) -> Result<Self, Failure> {
+    pub(super) fn connect(desk: &Desk, uri: &Uri, patience: Duration) -> Result<Self, Failure> {
         let addrs = addr::resolve(&uri.host, PORT)?;
         desk.make_room(2 * MOST)?;
-        addr::first(&addrs, |addr| Self::connect_to(desk, addr))
+        addr::first(&addrs, |addr| Self::connect_to(desk, addr, patience))
     }
 
-    fn connect_to(desk: &Desk, addr: SocketAddr) -> Result<Self, Failure> {
+    fn connect_to(desk: &Desk, addr: SocketAddr, patience: Duration) -> Result<Self, Failure> {
         let mut config = QpConfig::new(&desk.cq);
         (config.transport, config.max_send, config.max_recv) = (Transport::Tcp, MOST + 2, 2);
         let qp = desk.pd.create_qp(&config)?;
-        let connected = qp.connect(addr, &ConnectOptions::default());
+        let connected = qp.connect(addr, &connect_options(patience));
         connected.map_err(|error| Failure::connecting(addr, &error, "an NBD server"))?;
         Ok(Line { qp, inbox: desk.pd.allocate(INBOX, Access::LOCAL_WRITE)? })
     }
@@ -112,7 +111,7 @@ impl Line {
 impl Connection {
     /// Connects, and opens an export.
     pub(super) fn open(desk: &Desk, uri: &Uri, patience: Duration) -> Result<(Self, Open), Failure> {
-        let line = Line::connect(desk, uri)?;
+        let line = Line::connect(desk, uri, patience)?;
         let Next::Transmit(open) = line.shake_hands(desk, Opening::of(&uri.export), uri, patience)? else {
             return Err(Failure::peer(format!("{uri}: no export")));
         };
@@ -132,6 +131,11 @@ impl Connection {
     /// Returns how many requests are under way.
     pub(super) fn load(&self) -> usize {
         self.under_way.len()
+    }
+
+    /// Returns the text of the server's last error.
+    pub(super) fn said(&self) -> &Said {
+        self.replies.said()
     }
 
     /// Prepares a request.
@@ -167,8 +171,11 @@ impl Connection {
     }
 
     fn gone(&self) -> Failure {
-        let count = self.under_way.len();
-        Failure::peer(format!("{}: the server has gone, with {count} requests under way", self.name))
+        let under_way = match self.under_way.len() {
+            0 => String::new(),
+            count => format!(", with {count} requests under way on one connection"),
+        };
+        Failure::peer(format!("{}: the server has gone{under_way}", self.name))
             .remedy("is it still running? Its log may say more")
     }
 

@@ -17,7 +17,7 @@ pub(in crate::block) fn list(desk: &Desk, uri: &Uri, client: &ClientArgs) -> Res
         let (name, description) = (uri.export.clone(), String::new());
         return Ok(vec![shown(Listed { name, description, described: Some(open.described) })]);
     }
-    let line = Line::connect(desk, uri)?;
+    let line = Line::connect(desk, uri, client.timeout)?;
     let Next::Listed(all) = line.shake_hands(desk, Opening::for_list(), uri, client.timeout)? else {
         return Err(Failure::peer(format!("{uri}: no list of exports")));
     };

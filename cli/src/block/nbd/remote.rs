@@ -1,7 +1,7 @@
 //! An export of an NBD server, by one connection or several.
 
 use rddp_block::export::{Command, DiskError, Export, Extent};
-use rddp_block::nbd::client::opening::Open;
+use rddp_block::nbd::client::opening::{Open, Said};
 use rddp_command::failure::Failure;
 use rddp_rnic::Completion;
 
@@ -94,7 +94,9 @@ impl End for Remote {
     }
 
     fn failure(&self, command: &Command, error: DiskError) -> Failure {
-        Failure::refused(format!("{}: {command}: {error}", self.export.name))
+        let said = self.connections.iter().map(Connection::said).find(|said| !said.0.is_empty());
+        let said = said.map(Said::to_string).unwrap_or_default();
+        Failure::refused(format!("{}: {command}: {error}{said}", self.export.name))
             .remedy("the server's log may say more")
     }
 

@@ -37,8 +37,8 @@ impl std::fmt::Display for Said {
 }
 
 impl Said {
-    /// Returns the text of a refusal.
-    pub(super) fn of(data: &[u8]) -> Self {
+    /// Returns the text of a refusal, or of an error.
+    pub(in crate::nbd::client) fn of(data: &[u8]) -> Self {
         Said(String::from_utf8_lossy(data).trim().to_owned())
     }
 }

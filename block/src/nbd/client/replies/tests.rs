@@ -7,7 +7,13 @@ const COOKIE: u64 = 5;
 /// Replies of a connection with structured replies, or without.
 fn replies(structured: bool) -> Replies {
     let terms = Terms { structured, allocation: structured };
-    Replies { terms, allocation_id: ID, stage: Stage::Header, under_way: HashMap::new() }
+    Replies {
+        terms,
+        allocation_id: ID,
+        stage: Stage::Header,
+        under_way: HashMap::new(),
+        said: Said::default(),
+    }
 }
 
 fn read() -> Command {
@@ -148,6 +154,10 @@ fn errors_end_a_request_and_their_text_is_checked() {
     assert_eq!(failed(&octets), Ok(Err(DiskError::Io)));
     let short = [&5u32.to_be_bytes()[..], &9u16.to_be_bytes(), b"oh"].concat();
     assert_eq!(failed(&chunk(DONE, ERROR, &short)), Err(Nonsense::Length { kind: ERROR, len: 8 }));
+    let mut replies = replies(true);
+    replies.ask(COOKIE, &read());
+    take(&mut replies, chunk(DONE, ERROR, &error(5, b" oh ")).as_slice()).unwrap();
+    assert_eq!(replies.said().to_string(), ": oh");
 }
 
 #[test]
