@@ -13,7 +13,7 @@ use std::thread;
 
 use rddp_block::export::{Command, DiskError, Export, Extent, extents};
 use rddp_command::failure::Failure;
-use rustix::fs::{FallocateFlags, SeekFrom as Seeks, fallocate, seek};
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom as Seeks, fallocate, flock, seek};
 use rustix::io::Errno;
 
 use super::bell::Bell;
@@ -105,6 +105,9 @@ impl Disk {
             );
         }
         let mut file = OpenOptions::new().read(true).write(writable).open(path).map_err(failed)?;
+        if writable {
+            lock(&file, path)?;
+        }
         // Of a block device as well.
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         Ok((Arc::new(file), Export { name, size, writable }))
@@ -147,6 +150,16 @@ impl Disk {
             let _ = self.jobs.send(part);
         }
     }
+}
+
+/// Keeps other writers of ours from a file for as long as it is open. Where there are no locks,
+/// there are none.
+fn lock(file: &File, path: &Path) -> Result<(), Failure> {
+    if !matches!(flock(file, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK)) {
+        return Ok(());
+    }
+    Err(Failure::failed(format!("{}: another program is about to write it", path.display()))
+        .remedy("end that one first: lslocks shows it"))
 }
 
 /// Does jobs until there will be no more.

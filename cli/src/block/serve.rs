@@ -1,8 +1,11 @@
 //! `rddp block serve`: disks for clients of NBD, and for hosts of NVMe by RDMA.
 
+use std::collections::HashSet;
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -147,6 +150,7 @@ impl ServeArgs {
     /// Opens all disks, and starts their threads.
     fn open(&self, results: &Results) -> Result<(Vec<Disk>, Vec<Subsystem>), Failure> {
         let (mut disks, mut subsystems) = (Vec::new(), Vec::<Subsystem>::new());
+        let mut files = HashSet::new();
         let denied = if self.writable {
             "without --writable it has to be readable only"
         } else {
@@ -161,6 +165,11 @@ impl ServeArgs {
                     .remedy("name one of them otherwise: NAME=FILE"));
             }
             let nqn = names::nqn(self.nqn.as_deref(), &name, self.disks.len() == 1)?;
+            if self.writable && identity(&path).is_some_and(|file| !files.insert(file)) {
+                let shown = path.display();
+                return Err(Failure::usage(format!("{shown} is two of the disks, and both could write it"))
+                    .remedy("name it once: several clients may have one disk"));
+            }
             let (file, export) = Disk::open(name, &path, self.writable, &remedies)?;
             tell_of_size(&export);
             subsystems.push(Subsystem { nqn, nguid: names::nguid(&path), export: export.clone() });
@@ -190,6 +199,13 @@ impl ServeArgs {
             out::event(format_args!("  and to NVMe's hosts as {nqn}, on port {port}"));
         }
     }
+}
+
+/// Returns what two names of one file or device have in common.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = fs::metadata(path).ok()?;
+    let is_device = found.file_type().is_block_device();
+    Some(if is_device { (found.rdev(), 0) } else { (found.dev(), found.ino()) })
 }
 
 /// Warns of octets that NVMe's hosts do not have, as a disk of theirs is whole blocks.

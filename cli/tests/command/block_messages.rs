@@ -31,7 +31,9 @@ fn mistakes_are_named_with_a_way_out() {
     let (_folder, path) = site();
     let (disk, missing, link, fifo) = (path("disk"), path("none"), path("link"), path("fifo"));
     symlink(path("nowhere"), &link).unwrap();
+    symlink(&disk, path("again")).unwrap();
     nix::unistd::mkfifo(fifo.as_str(), Mode::S_IRWXU).unwrap();
+    let other = format!("other={}", path("again"));
     let nameless = format!("{disk}=");
     let name = nameless.rsplit('/').next().unwrap();
     let cases: &[(&[&str], i32, &[&str])] = &[
@@ -49,11 +51,35 @@ fn mistakes_are_named_with_a_way_out() {
         (&["serve", name], 2, &["no file behind it", "NAME=FILE"]),
         (&["serve", &missing], 1, &["truncate -s 1G"]),
         (&["serve", "--nqn", "hello", &disk], 2, &["no name of a subsystem", "nqn."]),
+        (&["serve", "--writable", &disk, &other], 2, &["two of the disks", "name it once"]),
     ];
     for (args, code, says) in cases {
         run(&[&["block"][..], args].concat()).failed(*code, says);
     }
     assert!(!fs::exists(missing).unwrap());
+}
+
+/// Without --writable there is no harm in it.
+#[test]
+fn a_file_may_be_two_disks_to_read() {
+    let (_folder, path) = site();
+    let disk = path("disk");
+    let _server = serve(&disk, &[&format!("other={disk}")]);
+}
+
+#[test]
+fn a_file_has_one_writer_of_ours() {
+    let (_folder, path) = site();
+    let disk = path("disk");
+    fs::write(path("from"), pattern(SIZE, 2)).unwrap();
+    let server = serve(&disk, &["--writable"]);
+    let says = ["another program is about to write it", "lslocks"];
+    run(&["block", "copy", &path("from"), &disk]).failed(1, &says);
+    run(&["block", "serve", "--writable", "--port", "0", &disk]).failed(1, &says);
+    run(&["block", "copy", &disk, &path("copy")]).ok();
+    assert!(fs::read(&disk).unwrap() == pattern(SIZE, 1));
+    drop(server);
+    run(&["block", "copy", &path("from"), &disk]).ok();
 }
 
 #[test]
