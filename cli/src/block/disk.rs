@@ -36,9 +36,9 @@ pub(super) struct Disk {
 
 /// The ways out for whoever names a file that cannot be opened.
 pub(super) struct Remedies {
-    /// It may not be read, or written.
+    /// The way where it may not be read, or written.
     pub(super) denied: &'static str,
-    /// It is not there.
+    /// The way where it is not there.
     pub(super) missing: &'static str,
 }
 

@@ -34,7 +34,7 @@ pub(super) enum Kind {
     Name,
     /// A host that may not have the disks.
     Host,
-    /// What this disk did not do, for such a reason.
+    /// A request that this disk did not do, for such a reason.
     Disk(usize, Discriminant<DiskError>),
 }
 
