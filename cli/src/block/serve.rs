@@ -28,7 +28,7 @@ use super::buffers::Buffers;
 use super::disk::{Disk, Remedies, Results};
 use super::listen::Entrance;
 use super::nvme::names;
-use super::server::Server;
+use super::server::{Protocol, Server};
 use super::session::Means;
 use super::troubles::Troubles;
 
@@ -64,6 +64,10 @@ pub(super) struct ServeArgs {
     #[arg(short, long, default_value_t = PORT)]
     port: u16,
 
+    /// Protocols to speak, one or both
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "nbd,nvme", value_name = "PROTOCOL")]
+    protocols: Vec<Protocol>,
+
     /// Port to listen on for hosts of NVMe by RDMA (0: any) [default: 4420, or any if that is taken
     /// or with --port 0]
     #[arg(long, value_name = "PORT")]
@@ -73,7 +77,8 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "NQN")]
     nqn: Option<String>,
 
-    /// Allow this NVMe host alone to connect, by its name; may be given more than once
+    /// Allow this NVMe host alone to connect, by its name; may be given more than once. Clients of
+    /// NBD have no names, and connect all the same: --protocols nvme has none
     #[arg(long, value_name = "NQN")]
     allow_host: Vec<String>,
 
@@ -96,8 +101,9 @@ pub(super) struct ServeArgs {
 
 #[derive(Serialize)]
 struct Listening<'a> {
-    listening: SocketAddr,
-    nvme: SocketAddr,
+    /// The address of NBD, or that of NVMe where NBD is not spoken.
+    listening: Option<SocketAddr>,
+    nvme: Option<SocketAddr>,
     disks: Vec<Shown<'a>>,
 }
 
@@ -127,7 +133,7 @@ impl ServeArgs {
         let (results, done) = Results::new(&bell);
         let (disks, subsystems) = self.open(&results)?;
         drop(results);
-        let entrance = Entrance::open(&rnic, self.bind, self.port, self.nvme_port)?;
+        let entrance = Entrance::open(&rnic, &self.protocols, self.bind, self.port, self.nvme_port)?;
         self.tell(&entrance, &subsystems);
         let pd = rnic.alloc_pd();
         let buffers = Buffers::new(pd.clone(), Access::LOCAL_WRITE, self.memory);
@@ -171,7 +177,9 @@ impl ServeArgs {
                     .remedy("name it once: several clients may have one disk"));
             }
             let (file, export) = Disk::open(name, &path, self.writable, &remedies)?;
-            tell_of_size(&export);
+            if self.protocols.contains(&Protocol::Nvme) {
+                tell_of_size(&export);
+            }
             subsystems.push(Subsystem { nqn, nguid: names::nguid(&path), export: export.clone() });
             disks.push(Disk::start(file, export, results)?);
         }
@@ -186,17 +194,30 @@ impl ServeArgs {
                 writable: export.writable,
                 nqn,
             });
-            let (listening, nvme) = (entrance.nbd.1, entrance.nvme.1);
+            let nvme = entrance.nvme();
+            let listening = entrance.nbd().or(nvme);
             out::json_event(&Listening { listening, nvme, disks: shown.collect() });
             return;
         }
         let how = if self.writable { "to read and write" } else { "to read" };
-        let at = addr::shown(entrance.nbd.1);
         for Subsystem { nqn, export, .. } in subsystems {
             let (name, size) = (printable_name(&export.name), about(export.size));
-            out::event(format_args!("serving {name} ({size}) on {at}: {how}"));
-            let (nqn, port) = (printable_name(nqn), entrance.nvme.1.port());
-            out::event(format_args!("  and to NVMe's hosts as {nqn}, on port {port}"));
+            let nqn = printable_name(nqn);
+            match (entrance.nbd(), entrance.nvme()) {
+                (Some(at), nvme) => {
+                    out::event(format_args!("serving {name} ({size}) on {}: {how}", addr::shown(at)));
+                    if let Some(nvme) = nvme {
+                        out::event(format_args!("  and to NVMe's hosts as {nqn}, on port {}", nvme.port()));
+                    }
+                }
+                (None, Some(at)) => {
+                    let at = addr::shown(at);
+                    out::event(format_args!(
+                        "serving {name} ({size}) to NVMe's hosts as {nqn} on {at}: {how}"
+                    ));
+                }
+                (None, None) => {}
+            }
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Newcomer {
 }
 
 /// The protocol of a client, by the port that it has come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Protocol {
     /// NBD, by TCP.
     Nbd,

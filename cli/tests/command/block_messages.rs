@@ -118,6 +118,21 @@ fn servers_that_do_not_help_are_named() {
     run(&["block", "ls", &nvme]).failed(5, &["too many clients"]);
 }
 
+/// Names of hosts keep nobody from NBD.
+#[test]
+fn a_protocol_that_is_not_wanted_is_not_spoken() {
+    let (_folder, path) = site();
+    let server = serve(&path("disk"), &["--protocols", "nvme"]);
+    assert_eq!(server.listening["listening"], server.listening["nvme"]);
+    let ended = run(&["block", "ls", &format!("nbd://{}", server.addr), "--timeout", "1"]);
+    assert_ne!(ended.code, 0, "{ended:?}");
+    run(&["block", "ls", &format!("nvme://{}", server.addr)]).ok();
+    drop(server);
+    let server = serve(&path("disk"), &["--protocols", "nbd"]);
+    assert!(server.listening["nvme"].is_null());
+    run(&["block", "ls", &format!("nbd://{}", server.addr)]).ok();
+}
+
 /// The shorter of the usual time and that of --timeout.
 #[test]
 fn a_target_that_says_nothing_is_waited_for_as_long_as_was_asked() {
