@@ -16,7 +16,7 @@ pub(super) struct Buffers {
     access: Access,
     /// Buffers that nobody has, by the logarithm of their payloads' length.
     free: Vec<Vec<Buffer>>,
-    /// Octets of all of them.
+    /// Octets of payload for which there is room in all of them.
     held: usize,
     most: usize,
 }
@@ -34,17 +34,26 @@ impl Buffers {
 
     /// Takes a buffer for a payload of `len` octets; `None` while there is no memory for it.
     pub(super) fn take(&mut self, len: usize) -> Option<Buffer> {
+        self.take_within(self.most, len)
+    }
+
+    /// Takes a buffer though others may have all memory: for octets of which each client has few.
+    pub(super) fn take_always(&mut self, len: usize) -> Option<Buffer> {
+        self.take_within(usize::MAX, len)
+    }
+
+    fn take_within(&mut self, most: usize, len: usize) -> Option<Buffer> {
         let class = len.max(1).next_power_of_two().trailing_zeros().max(LEAST);
         if let Some(buffer) = self.free[class as usize].pop() {
             return Some(buffer);
         }
-        let octets = size(class);
-        while self.held + octets > self.most {
+        let octets = 1 << class;
+        while self.held + octets > most {
             // Those of other lengths go, the longest first.
             let unused = self.free.iter_mut().rev().find_map(Vec::pop)?;
-            self.held -= size(unused.class);
+            self.held -= unused.len();
         }
-        let allocated = self.pd.allocate(octets, self.access);
+        let allocated = self.pd.allocate(FRONT + octets, self.access);
         let region =
             allocated.inspect_err(|error| tracing::warn!(%error, "a payload waits for memory")).ok()?;
         self.held += octets;
@@ -52,12 +61,12 @@ impl Buffers {
     }
 
     pub(super) fn give_back(&mut self, buffer: Buffer) {
+        if self.held > self.most {
+            self.held -= buffer.len();
+            return;
+        }
         self.free[buffer.class as usize].push(buffer);
     }
-}
-
-fn size(class: u32) -> usize {
-    FRONT + (1 << class)
 }
 
 impl Buffer {

@@ -15,6 +15,7 @@ use rddp_rnic::{
 
 use super::buffers::{Buffer, Buffers};
 use super::disk::{Answer, Disk, Done, Job};
+use super::payload::Payload;
 use super::session::{MOST_OCTETS, Means, PATIENCE, Session, Wrong as Any};
 use super::troubles::Kind;
 
@@ -45,7 +46,7 @@ pub(super) struct Client {
     out: Vec<SendWr>,
     /// Replies that TCP has not taken.
     unsent: usize,
-    /// The time when it last took one, or had taken all.
+    /// The time when it last took one or gave octets of a payload, or owed neither.
     moved: Instant,
     /// The end of the handshake at the latest, or of the client.
     until: Option<Instant>,
@@ -57,9 +58,10 @@ pub(super) struct Client {
 /// The next thing that comes from a client.
 enum Awaited {
     Handshake(Handshake),
+    /// Nothing: the client takes the reply to its last option first, so that it has one at a time.
+    Taken(Handshake),
     Request,
-    /// The payload of a write, with what came of the look at it.
-    Payload(Request, Result<Command, DiskError>, Buffer),
+    Payload(Payload),
     /// Nothing: the request waits for memory, or for others to be answered.
     Room(Option<Request>),
     /// Nothing more.
@@ -167,11 +169,11 @@ impl Client {
                 let request = Request::parse(&octets)?;
                 self.begin(request, disks, buffers)
             }
-            Awaited::Payload(request, checked, buffer) => {
-                self.dispatch(request, checked, Some(buffer), disks, buffers);
-                self.expect_request()
+            Awaited::Payload(payload) => {
+                self.moved = Instant::now();
+                self.take_payload(payload, disks, buffers)
             }
-            Awaited::Room(_) | Awaited::End => Ok(()),
+            Awaited::Taken(_) | Awaited::Room(_) | Awaited::End => Ok(()),
         }
     }
 
@@ -188,7 +190,10 @@ impl Client {
         self.unknown = handshake.unknown();
         self.say_at_length(&out, buffers)?;
         match next? {
-            Next::More => self.expect_handshake(handshake),
+            Next::More => {
+                self.awaited = Awaited::Taken(handshake);
+                Ok(())
+            }
             Next::Transmit(disk, terms) => {
                 (self.chosen, self.until) = (Some((disk, terms)), None);
                 tracing::info!(peer = self.peer, disk = disks[disk].export.name, "a client has a disk");
@@ -223,10 +228,25 @@ impl Client {
             return Ok(());
         };
         if request.payload_len() > 0 {
-            self.receive(buffer.region().sge(Buffer::payload(len)))?;
-            self.awaited = Awaited::Payload(request, checked, buffer);
-            return Ok(());
+            self.owe();
+            return self.take_payload(Payload::new(request, checked, buffer), disks, buffers);
         }
+        self.dispatch(request, checked, Some(buffer), disks, buffers);
+        self.expect_request()
+    }
+
+    /// Has the next piece of a payload come, or does the request behind the last.
+    fn take_payload(
+        &mut self,
+        mut payload: Payload,
+        disks: &mut [Disk],
+        buffers: &mut Buffers,
+    ) -> Result<(), Wrong> {
+        if let Some(piece) = payload.next() {
+            self.awaited = Awaited::Payload(payload);
+            return Ok(self.receive(piece)?);
+        }
+        let Payload { request, checked, buffer, .. } = payload;
         self.dispatch(request, checked, Some(buffer), disks, buffers);
         self.expect_request()
     }
@@ -236,6 +256,9 @@ impl Client {
         match std::mem::replace(&mut self.awaited, Awaited::End) {
             Awaited::Room(Some(request)) => self.begin(request, disks, buffers),
             Awaited::Room(None) => self.expect_request(),
+            Awaited::Taken(handshake) if self.unsent == 0 && !self.leaving => {
+                self.expect_handshake(handshake)
+            }
             other => {
                 self.awaited = other;
                 Ok(())
@@ -312,10 +335,20 @@ impl Client {
         means.troubles.warn_of_disk(&self.peer, (at, export), &command, error);
     }
 
-    fn push(&mut self, wr: SendWr) {
-        if self.unsent == 0 {
+    /// Returns whether the client has replies to take, or a payload to give.
+    fn owes(&self) -> bool {
+        self.unsent > 0 || matches!(self.awaited, Awaited::Payload(_))
+    }
+
+    /// Notes that the client is about to owe something.
+    fn owe(&mut self) {
+        if !self.owes() {
             self.moved = Instant::now();
         }
+    }
+
+    fn push(&mut self, wr: SendWr) {
+        self.owe();
         self.unsent += 1;
         self.out.push(wr);
     }
@@ -349,7 +382,7 @@ impl Client {
         let Client { qp, awaited, under_way, .. } = self;
         drop(qp);
         let payload = match awaited {
-            Awaited::Payload(_, _, buffer) => Some(buffer),
+            Awaited::Payload(payload) => Some(payload.buffer),
             _ => None,
         };
         let kept = under_way.into_values().filter_map(|work| work.buffer);
@@ -370,11 +403,11 @@ impl Client {
         self.push(SendWr::send_inline(id, octets));
     }
 
-    /// Sends octets that answer no request, and that may be many.
+    /// Sends octets that answer no request, and that may be many. All memory may be the payloads'.
     fn say_at_length(&mut self, octets: &[u8], buffers: &mut Buffers) -> Result<(), Wrong> {
         for piece in octets.chunks(1 << 20) {
             let id = self.next_id;
-            let Some(buffer) = buffers.take(piece.len()) else { return Err(Wrong::NoMemory) };
+            let Some(buffer) = buffers.take_always(piece.len()) else { return Err(Wrong::NoMemory) };
             self.next_id += 1;
             self.push(SendWr::send(id, buffer.filled(piece)?));
             self.under_way.insert(id, UnderWay { request: None, octets: 0, buffer: Some(buffer) });
@@ -442,7 +475,7 @@ impl Session for Client {
     }
 
     fn is_stalled_for(&self, now: Instant) -> Option<Duration> {
-        (self.unsent > 0).then(|| now.saturating_duration_since(self.moved))
+        self.owes().then(|| now.saturating_duration_since(self.moved))
     }
 
     fn is_over(&self, now: Instant, _: &Means) -> Result<bool, Any> {

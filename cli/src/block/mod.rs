@@ -8,6 +8,7 @@
 //! | `troubles` | what it warns of |
 //! | `session` | one client of whatever protocol, and what all are served by |
 //! | `client` | a client of NBD: its handshake, its requests under way |
+//! | `payload` | the payload of a write of such a client |
 //! | `nvme` | a host of NVMe: its queues, their commands under way |
 //! | `disk` | the file of an export, and the threads that wait for it |
 //! | `copy` | the command: an image from a disk to another |
@@ -36,6 +37,7 @@ mod listen;
 mod ls;
 mod nbd;
 mod nvme;
+mod payload;
 mod place;
 mod serve;
 mod server;

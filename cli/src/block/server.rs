@@ -23,7 +23,8 @@ const TURN: usize = 256;
 /// Time after which the server looks at clients that say nothing.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Time for which a client may take no replies while others wait for memory.
+/// Time for which a client may take no replies, and give nothing of a payload, while others wait
+/// for memory.
 const STALLED: Duration = Duration::from_secs(5);
 
 /// A client that has connected.
@@ -44,7 +45,7 @@ pub(super) enum Protocol {
 
 /// A client that takes no replies, or does not give what is read of it, while others lack memory.
 #[derive(Debug, thiserror::Error)]
-#[error("it takes no replies, and others wait for memory")]
+#[error("it takes no replies, or gives no payload, and others wait for memory")]
 struct Stalled;
 
 type Clients = HashMap<QpNum, (Box<dyn Session>, Place)>;
@@ -196,8 +197,8 @@ impl Server {
         }
     }
 
-    /// Looks at all clients. One that takes no replies goes, if others wait for memory, and so do
-    /// hosts of which nothing is heard.
+    /// Looks at all clients. One that has stalled goes, if others wait for memory, and so do hosts
+    /// of which nothing is heard.
     fn look(&mut self) {
         self.looked = Instant::now();
         let stalled =

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::thread::sleep;
 use std::time::Duration;
 
 use rddp_test_support::{pattern, random_octets};
@@ -30,6 +31,9 @@ const NO_SPACE: u32 = 28;
 
 const DISK: usize = 4 << 20;
 
+/// Octets of the longest payload.
+const LONGEST: u32 = 32 << 20;
+
 /// A client behind its handshake, without structured replies.
 struct Client(TcpStream);
 
@@ -37,6 +41,7 @@ impl Client {
     fn raw(addr: SocketAddr) -> TcpStream {
         let stream = TcpStream::connect(addr).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
         stream
     }
 
@@ -318,6 +323,42 @@ fn clients_that_take_nothing_do_not_keep_memory_from_others() {
         .collect();
     let mut other = site.client();
     assert!(other.reads(0, 4 << 20).unwrap() == pattern(DISK, 1));
+}
+
+/// Two clients that begin writes have all memory. Others come in meanwhile, and are served once the
+/// two have given nothing for a while.
+#[test]
+fn clients_that_owe_a_payload_do_not_keep_memory_from_others() {
+    let site = Site::new(&["--memory", "64M"]);
+    let _greedy = ["disk", "other"].map(|disk| {
+        let mut client = Client::of(site.server.addr, disk);
+        client.ask(WRITE, 0, 1, 0, LONGEST);
+        client.0.write_all(&[1; 1000]).unwrap();
+        client
+    });
+    sleep(Duration::from_millis(200));
+    let mut other = site.client();
+    assert!(other.reads(0, 4 << 20).unwrap() == pattern(DISK, 1));
+}
+
+/// Slow clients have all memory for longer than a client may stall, and another waits.
+#[test]
+fn clients_that_give_a_payload_slowly_are_waited_for() {
+    let site = Site::new(&["--memory", "64M"]);
+    let mut slow = ["disk", "other"].map(|disk| Client::of(site.server.addr, disk));
+    slow.iter_mut().for_each(|client| client.ask(WRITE, 0, 1, 0, LONGEST));
+    sleep(Duration::from_millis(200));
+    let mut other = site.client();
+    other.ask(READ, 0, 2, 0, 512);
+    for _ in 0..8 {
+        slow.iter_mut().for_each(|client| client.0.write_all(&vec![1; 1 << 20]).unwrap());
+        sleep(Duration::from_secs(1));
+    }
+    for client in &mut slow {
+        client.0.write_all(&vec![1; LONGEST as usize - (8 << 20)]).unwrap();
+        assert_eq!(client.reply(), (1, PERM));
+    }
+    assert_eq!(other.reply(), (2, 0));
 }
 
 #[test]
