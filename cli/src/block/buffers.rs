@@ -19,17 +19,41 @@ pub(super) struct Buffers {
     /// Octets of payload for which there is room in all of them.
     held: usize,
     most: usize,
+    /// Octets of payload that each disk has of that.
+    of_disks: Vec<usize>,
 }
 
 /// Memory for a payload, and in front of that for the header of its reply.
 pub(super) struct Buffer {
     region: MemoryRegion,
     class: u32,
+    /// The disk for which it was taken.
+    disk: Option<usize>,
 }
 
 impl Buffers {
     pub(super) fn new(pd: ProtectionDomain, access: Access, most: usize) -> Self {
-        Buffers { pd, access, free: (0..=usize::BITS).map(|_| Vec::new()).collect(), held: 0, most }
+        let free = (0..=usize::BITS).map(|_| Vec::new()).collect();
+        Buffers { pd, access, free, held: 0, most, of_disks: Vec::new() }
+    }
+
+    /// Has disks share the buffers: of several each gets half of the octets at most, so that one
+    /// that hangs leaves some to the others.
+    pub(super) fn shared_by(mut self, disks: usize) -> Self {
+        self.of_disks = vec![0; disks];
+        self
+    }
+
+    /// Takes a buffer for a payload of that disk; `None` while there is no memory for it.
+    pub(super) fn take_for(&mut self, disk: usize, len: usize) -> Option<Buffer> {
+        let share = if self.of_disks.len() > 1 { self.most / 2 } else { self.most };
+        if self.of_disks[disk] + (1 << class(len)) > share {
+            return None;
+        }
+        let mut buffer = self.take(len)?;
+        self.of_disks[disk] += buffer.len();
+        buffer.disk = Some(disk);
+        Some(buffer)
     }
 
     /// Takes a buffer for a payload of `len` octets; `None` while there is no memory for it.
@@ -43,7 +67,7 @@ impl Buffers {
     }
 
     fn take_within(&mut self, most: usize, len: usize) -> Option<Buffer> {
-        let class = len.max(1).next_power_of_two().trailing_zeros().max(LEAST);
+        let class = class(len);
         if let Some(buffer) = self.free[class as usize].pop() {
             return Some(buffer);
         }
@@ -57,16 +81,24 @@ impl Buffers {
         let region =
             allocated.inspect_err(|error| tracing::warn!(%error, "a payload waits for memory")).ok()?;
         self.held += octets;
-        Some(Buffer { region, class })
+        Some(Buffer { region, class, disk: None })
     }
 
-    pub(super) fn give_back(&mut self, buffer: Buffer) {
+    pub(super) fn give_back(&mut self, mut buffer: Buffer) {
+        if let Some(disk) = buffer.disk.take() {
+            self.of_disks[disk] -= buffer.len();
+        }
         if self.held > self.most {
             self.held -= buffer.len();
             return;
         }
         self.free[buffer.class as usize].push(buffer);
     }
+}
+
+/// Returns the logarithm of the payload for which a buffer is made that holds `len` octets.
+fn class(len: usize) -> u32 {
+    len.max(1).next_power_of_two().trailing_zeros().max(LEAST)
 }
 
 impl Buffer {

@@ -223,7 +223,7 @@ impl Client {
             return self.expect_request();
         }
         let has_room = self.octets == 0 || self.octets + len as usize <= MOST_OCTETS;
-        let Some(buffer) = has_room.then(|| buffers.take(len as usize)).flatten() else {
+        let Some(buffer) = has_room.then(|| buffers.take_for(disk, len as usize)).flatten() else {
             self.awaited = Awaited::Room(Some(request));
             return Ok(());
         };

@@ -3,12 +3,14 @@
 //! What the kernel has in memory is read where it is asked for. All else may sleep and is done by
 //! these threads; each disk has its own, so that one which hangs holds up no other.
 
+use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::iter;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use rddp_block::export::{Command, DiskError, Export, Extent, extents};
@@ -18,6 +20,7 @@ use rustix::io::Errno;
 
 use super::bell::Bell;
 use super::buffers::Buffer;
+use super::pool::Pool;
 
 /// Threads of a disk.
 const THREADS: usize = 4;
@@ -30,8 +33,8 @@ pub(super) struct Disk {
     pub(super) export: Export,
     file: Arc<File>,
     /// Jobs for the threads that they have not been told of.
-    queued: Vec<Job>,
-    jobs: Sender<Vec<Job>>,
+    queued: VecDeque<Job>,
+    pool: Arc<Pool>,
 }
 
 /// The ways out for whoever names a file that cannot be opened.
@@ -115,16 +118,15 @@ impl Disk {
 
     /// Starts the threads of a disk.
     pub(super) fn start(file: Arc<File>, export: Export, results: &Results) -> Result<Self, Failure> {
-        let (jobs, work) = channel();
-        let work = Arc::new(Mutex::new(work));
-        for _ in 0..THREADS {
-            let (file, work, results) = (file.clone(), work.clone(), results.clone());
+        let disk = Disk { export, file, queued: VecDeque::new(), pool: Arc::new(Pool::new(THREADS)) };
+        for number in 0..THREADS {
+            let (file, pool, results) = (disk.file.clone(), disk.pool.clone(), results.clone());
             thread::Builder::new()
                 .name("rddp-disk".into())
-                .spawn(move || serve(&file, &work, &results))
+                .spawn(move || serve(&file, (&pool, number), &results))
                 .map_err(|error| Failure::failed(format!("starting a thread: {error}")))?;
         }
-        Ok(Disk { export, file, queued: Vec::new(), jobs })
+        Ok(disk)
     }
 
     /// Does a job at once, if it is a read of what the kernel has in memory, and else has a thread
@@ -137,18 +139,26 @@ impl Disk {
                 return Some(Done { owner, id, buffer, result: Ok(Answer::Done) });
             }
         }
-        self.queued.push(job);
+        self.queued.push_back(job);
         None
     }
 
-    /// Hands the jobs of a turn to the threads: each gets a part of them, by one call.
+    /// Hands the jobs of a turn to the threads.
     pub(super) fn hand_over(&mut self) {
-        let each = self.queued.len().div_ceil(THREADS);
-        while !self.queued.is_empty() {
-            let part = self.queued.drain(..each.min(self.queued.len())).collect();
-            // The threads live as long as the server.
-            let _ = self.jobs.send(part);
-        }
+        self.pool.add(&mut self.queued);
+    }
+
+    /// Takes back the jobs of somebody who has gone, but those that a thread has begun. Returns
+    /// their buffers.
+    pub(super) fn withdraw(&mut self, owner: u32) -> impl Iterator<Item = Buffer> + use<> {
+        self.hand_over();
+        self.pool.withdraw(owner).into_iter().filter_map(|job| job.buffer)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.pool.close();
     }
 }
 
@@ -163,11 +173,10 @@ fn lock(file: &File, path: &Path) -> Result<(), Failure> {
 }
 
 /// Does jobs until there will be no more.
-fn serve(file: &File, work: &Mutex<Receiver<Vec<Job>>>, results: &Results) {
-    loop {
-        let jobs = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(jobs) = jobs else { return };
-        let done = jobs.into_iter().map(|Job { owner, id, command, buffer }| {
+fn serve(file: &File, (pool, number): (&Pool, usize), results: &Results) {
+    while pool.wait(number) {
+        let jobs = iter::from_fn(|| pool.next(number));
+        let done = jobs.map(|Job { owner, id, command, buffer }| {
             let result = perform(file, command, buffer.as_ref()).map_err(|error| {
                 tracing::info!(%command, %error, "a disk fails");
                 value(&error)

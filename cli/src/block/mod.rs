@@ -11,6 +11,7 @@
 //! | `payload` | the payload of a write of such a client |
 //! | `nvme` | a host of NVMe: its queues, their commands under way |
 //! | `disk` | the file of an export, and the threads that wait for it |
+//! | `pool` | jobs that wait for those threads |
 //! | `copy` | the command: an image from a disk to another |
 //! | `ls` | the command: the disks of a server |
 //! | `bench` | the command: how fast a disk is |
@@ -39,6 +40,7 @@ mod nbd;
 mod nvme;
 mod payload;
 mod place;
+mod pool;
 mod serve;
 mod server;
 mod session;

@@ -136,7 +136,7 @@ impl ServeArgs {
         let entrance = Entrance::open(&rnic, &self.protocols, self.bind, self.port, self.nvme_port)?;
         self.tell(&entrance, &subsystems);
         let pd = rnic.alloc_pd();
-        let buffers = Buffers::new(pd.clone(), Access::LOCAL_WRITE, self.memory);
+        let buffers = Buffers::new(pd.clone(), Access::LOCAL_WRITE, self.memory).shared_by(disks.len());
         let target = Target::new(subsystems, self.allow_host.clone(), env!("CARGO_PKG_VERSION"));
         let (troubles, began) = (Troubles::default(), Instant::now());
         let means = Means { disks, buffers, target, troubles, began };

@@ -222,7 +222,7 @@ impl Server {
     fn remove(&mut self, num: QpNum) {
         if let Some((client, _)) = self.clients.remove(&num) {
             tracing::info!(peer = client.peer(), "a client has gone");
-            client.end(&mut self.means);
+            self.means.end(num, client);
         }
     }
 }
@@ -241,6 +241,6 @@ fn drop_client(
         let kind = if cause.is::<Stalled>() { Kind::Stalled } else { Kind::of(cause) };
         let text = format_args!("{}: {}", client.peer(), printable(&cause.to_string()));
         means.troubles.warn(kind, text);
-        client.end(means);
+        means.end(num, client);
     }
 }

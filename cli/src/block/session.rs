@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use rddp_block::nvme::target::Target;
-use rddp_rnic::Completion;
+use rddp_rnic::{Completion, QpNum};
 
 use super::buffers::Buffers;
 use super::disk::{Disk, Done};
@@ -33,6 +33,15 @@ impl Means {
     /// Returns the time by which the target counts.
     pub(super) fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    /// Ends a client, and takes back what disks have not begun of it: one that hangs keeps no more
+    /// memory, and does no write once its client may have connected anew.
+    pub(super) fn end(&mut self, num: QpNum, client: Box<dyn Session>) {
+        client.end(self);
+        for disk in &mut self.disks {
+            disk.withdraw(num.0).for_each(|buffer| self.buffers.give_back(buffer));
+        }
     }
 }
 

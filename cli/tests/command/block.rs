@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -373,20 +373,51 @@ fn disks_that_cannot_be_served_are_named() {
     run(&["block", "serve", &twice, &twice]).failed(2, &["two disks are called disk", "NAME=FILE"]);
 }
 
+/// Serves files of a file system of which one hangs, by the program with those arguments more.
+fn hanging(dir: &Path, files: &[&str], more: &[&str]) -> Option<(Disk, Server)> {
+    let paths: Vec<String> = files.iter().map(|name| dir.join(name).to_str().unwrap().to_owned()).collect();
+    let paths = paths.iter().map(String::as_str);
+    let args: Vec<&str> = ["block", "serve", "--port", "0", "--json"].into_iter().chain(paths).collect();
+    let served = Disk::mount(dir, || Server::start(&[&args, more].concat()));
+    served.map_err(|error| writeln!(std::io::stderr(), "SKIPPED: no file system by FUSE: {error}")).ok()
+}
+
+/// A client has as much under way on a disk that hangs as there is memory. Others get some of it.
+#[test]
+fn a_disk_that_hangs_leaves_memory_to_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = hanging(dir.path(), &["slow", "quick"], &["--memory", "64M"]);
+    let Some((disk, server)) = served else { return };
+    let mut hanging = Client::of(server.addr, "slow");
+    (0..60).for_each(|at| hanging.ask(READ, 0, at, 0, 1 << 20));
+    disk.until_reads_wait();
+    // The server may not have read the last of them.
+    sleep(Duration::from_millis(300));
+    assert_eq!(Client::of(server.addr, "quick").writes(0, 0, &vec![7; LONGEST as usize]), PERM);
+    disk.release();
+}
+
+/// A client that goes leaves a disk that hangs with much to do, and the next one has its memory.
+#[test]
+fn a_disk_that_hangs_keeps_no_memory_of_clients_that_have_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = hanging(dir.path(), &["slow"], &["--memory", "64M"]);
+    let Some((disk, server)) = served else { return };
+    let mut hanging = Client::of(server.addr, "slow");
+    (0..60).for_each(|at| hanging.ask(READ, 0, at, 0, 1 << 20));
+    disk.until_reads_wait();
+    hanging.0.write_all(&[0x25; 28]).unwrap();
+    hanging.gone();
+    assert_eq!(Client::of(server.addr, "slow").writes(0, 0, &vec![7; LONGEST as usize]), PERM);
+    disk.release();
+}
+
 /// More reads than the disk has threads wait for it, and then another client has its own disk.
 #[test]
 fn a_disk_that_hangs_or_fails_is_no_matter_of_the_others() {
     let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let disks = [path("slow"), path("quick"), path("broken")];
-    let served = Disk::mount(dir.path(), || {
-        Server::start(&["block", "serve", &disks[0], &disks[1], &disks[2], "--port", "0", "--json"])
-    });
-    let Ok((disk, server)) = served.inspect_err(|error| {
-        writeln!(std::io::stderr(), "SKIPPED: no file system by FUSE: {error}").unwrap();
-    }) else {
-        return;
-    };
+    let served = hanging(dir.path(), &["slow", "quick", "broken"], &[]);
+    let Some((disk, server)) = served else { return };
     let mut hanging = Client::of(server.addr, "slow");
     (0..20).for_each(|at| hanging.ask(READ, 0, at, at * 4096, 4096));
     disk.until_reads_wait();

@@ -154,7 +154,11 @@ impl Connection {
         let len = needs(step, &place);
         if len > 0 {
             let has_room = self.octets == 0 || self.octets + len <= MOST_OCTETS;
-            let Some(buffer) = has_room.then(|| means.buffers.take(len)).flatten() else {
+            let taken = has_room.then(|| match step {
+                Step::Disk(disk, _) => means.buffers.take_for(*disk, len),
+                _ => means.buffers.take(len),
+            });
+            let Some(buffer) = taken.flatten() else {
                 self.waiting.push_front(id);
                 return Ok(false);
             };
