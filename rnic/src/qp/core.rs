@@ -175,6 +175,8 @@ impl QpInner {
 
     /// Executes what has come before the program leaves, and tells the peer: else its last requests
     /// would fail, which an adapter has acknowledged by then.
+    #[cold]
+    #[inline(never)]
     pub(super) fn acknowledge_last(&self, core: &mut Core) {
         if self.stays(core) {
             self.pull(core);

@@ -20,6 +20,7 @@ const ANSWERING_TURN: u64 = 1024 * 1024;
 
 impl QpInner {
     /// Reads for one turn, and at most one read more.
+    #[inline(always)]
     pub(super) fn pull(&self, core: &mut Core) -> Pulled {
         while let Some((connection, mut cx)) = core.split(&self.attrs) {
             let (pulled, event) = connection.receive(&mut cx, TURN);

@@ -165,18 +165,29 @@ impl Link {
             return Ok(());
         }
         let mut used = 0;
-        let handled = loop {
-            let handled = self.handle_all(cx, &mut staging.octets[..staging.have], &mut used);
-            // Where messages are acknowledged, no message waits: this is an acknowledgement.
-            if handled.is_err() || self.acknowledging.is_none() || !self.is_parked() {
-                break handled;
-            }
-            if let Err(event) = self.take_left(cx) {
-                break Err(event);
-            }
-        };
+        let mut handled = self.handle_all(cx, &mut staging.octets[..staging.have], &mut used);
+        if self.acknowledging.is_some() {
+            handled = handled.and_then(|()| self.handle_left(cx, staging, &mut used));
+        }
         staging.consume(used);
         handled
+    }
+
+    /// Goes on where a segment was left: an acknowledgement, since no message waits where there are
+    /// those.
+    #[cold]
+    #[inline(never)]
+    fn handle_left(
+        &mut self,
+        cx: &mut Context<'_>,
+        staging: &mut Staging,
+        used: &mut usize,
+    ) -> Result<(), WireEvent> {
+        while self.is_parked() {
+            self.take_left(cx)?;
+            self.handle_all(cx, &mut staging.octets[..staging.have], used)?;
+        }
+        Ok(())
     }
 
     fn handle_all(
