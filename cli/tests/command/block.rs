@@ -373,13 +373,24 @@ fn disks_that_cannot_be_served_are_named() {
     run(&["block", "serve", &twice, &twice]).failed(2, &["two disks are called disk", "NAME=FILE"]);
 }
 
+/// A file system of which one file hangs until the test ends, well or not: a server that reads it
+/// cannot end before.
+struct Hanging(Disk);
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
 /// Serves files of a file system of which one hangs, by the program with those arguments more.
-fn hanging(dir: &Path, files: &[&str], more: &[&str]) -> Option<(Disk, Server)> {
+fn hanging(dir: &Path, files: &[&str], more: &[&str]) -> Option<(Server, Hanging)> {
     let paths: Vec<String> = files.iter().map(|name| dir.join(name).to_str().unwrap().to_owned()).collect();
     let paths = paths.iter().map(String::as_str);
     let args: Vec<&str> = ["block", "serve", "--port", "0", "--json"].into_iter().chain(paths).collect();
     let served = Disk::mount(dir, || Server::start(&[&args, more].concat()));
-    served.map_err(|error| writeln!(std::io::stderr(), "SKIPPED: no file system by FUSE: {error}")).ok()
+    let skipped = |error| writeln!(std::io::stderr(), "SKIPPED: no file system by FUSE: {error}");
+    served.map(|(disk, server)| (server, Hanging(disk))).map_err(skipped).ok()
 }
 
 /// A client has as much under way on a disk that hangs as there is memory. Others get some of it.
@@ -387,14 +398,13 @@ fn hanging(dir: &Path, files: &[&str], more: &[&str]) -> Option<(Disk, Server)> 
 fn a_disk_that_hangs_leaves_memory_to_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let served = hanging(dir.path(), &["slow", "quick"], &["--memory", "64M"]);
-    let Some((disk, server)) = served else { return };
+    let Some((server, disk)) = served else { return };
     let mut hanging = Client::of(server.addr, "slow");
     (0..60).for_each(|at| hanging.ask(READ, 0, at, 0, 1 << 20));
-    disk.until_reads_wait();
+    disk.0.until_reads_wait();
     // The server may not have read the last of them.
     sleep(Duration::from_millis(300));
     assert_eq!(Client::of(server.addr, "quick").writes(0, 0, &vec![7; LONGEST as usize]), PERM);
-    disk.release();
 }
 
 /// A client that goes leaves a disk that hangs with much to do, and the next one has its memory.
@@ -402,14 +412,13 @@ fn a_disk_that_hangs_leaves_memory_to_the_others() {
 fn a_disk_that_hangs_keeps_no_memory_of_clients_that_have_gone() {
     let dir = tempfile::tempdir().unwrap();
     let served = hanging(dir.path(), &["slow"], &["--memory", "64M"]);
-    let Some((disk, server)) = served else { return };
+    let Some((server, disk)) = served else { return };
     let mut hanging = Client::of(server.addr, "slow");
     (0..60).for_each(|at| hanging.ask(READ, 0, at, 0, 1 << 20));
-    disk.until_reads_wait();
+    disk.0.until_reads_wait();
     hanging.0.write_all(&[0x25; 28]).unwrap();
     hanging.gone();
     assert_eq!(Client::of(server.addr, "slow").writes(0, 0, &vec![7; LONGEST as usize]), PERM);
-    disk.release();
 }
 
 /// More reads than the disk has threads wait for it, and then another client has its own disk.
@@ -417,10 +426,10 @@ fn a_disk_that_hangs_keeps_no_memory_of_clients_that_have_gone() {
 fn a_disk_that_hangs_or_fails_is_no_matter_of_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let served = hanging(dir.path(), &["slow", "quick", "broken"], &[]);
-    let Some((disk, server)) = served else { return };
+    let Some((server, disk)) = served else { return };
     let mut hanging = Client::of(server.addr, "slow");
     (0..20).for_each(|at| hanging.ask(READ, 0, at, at * 4096, 4096));
-    disk.until_reads_wait();
+    disk.0.until_reads_wait();
     let mut other = Client::of(server.addr, "quick");
     for _ in 0..10 {
         assert!(other.reads(0, SHORT as u32).unwrap() == random_octets(2, SHORT));
@@ -428,7 +437,7 @@ fn a_disk_that_hangs_or_fails_is_no_matter_of_the_others() {
     let mut broken = Client::of(server.addr, "broken");
     assert_eq!(broken.reads((LEN - 4096) as u64, 4096), Err(IO));
     assert!(broken.reads(0, 4096).unwrap() == random_octets(3, LEN)[..4096]);
-    disk.release();
+    disk.0.release();
     let mut octets = vec![0; 4096];
     for _ in 0..20 {
         let (at, error) = hanging.reply();
