@@ -53,6 +53,8 @@ pub(super) struct Client {
     leaving: bool,
     /// The name of a disk that was asked for, and that there is not.
     unknown: Option<String>,
+    /// The request that was refused last, and was not told of.
+    refused: Option<(Request, DiskError)>,
 }
 
 /// The next thing that comes from a client.
@@ -119,6 +121,7 @@ impl Client {
             until: Some(Instant::now() + PATIENCE),
             leaving: false,
             unknown: None,
+            refused: None,
         };
         client.expect_handshake(Handshake::default())?;
         client.say(&Handshake::greeting());
@@ -283,7 +286,10 @@ impl Client {
         self.under_way.insert(id, UnderWay { request: Some(request), octets, buffer: None });
         let done = match checked {
             Ok(command) => disks[disk].take(Job { owner, id, command, buffer }),
-            Err(error) => Some(Done { owner, id, buffer, result: Err(error) }),
+            Err(error) => {
+                self.refused = Some((request, error));
+                Some(Done { owner, id, buffer, result: Err(error) })
+            }
         };
         if let Some(done) = done {
             self.answer(done, buffers);
@@ -450,6 +456,12 @@ impl Session for Client {
         if let Some(name) = self.unknown.take() {
             let text = format_args!("{}: no disk is called {}", self.peer, printable_name(&name));
             means.troubles.warn(Kind::Name, text);
+        }
+        if let (Some((request, error)), Some((at, _))) = (self.refused.take(), self.chosen) {
+            let name = printable_name(&means.disks[at].export.name);
+            let (offset, len) = (request.offset(), request.len());
+            let text = format_args!("{}: disk {name}: {len} octets at {offset}: {error}", self.peer);
+            means.troubles.warn(Kind::Refused, text);
         }
         Ok(completed?)
     }

@@ -34,6 +34,8 @@ pub(super) enum Kind {
     Name,
     /// A host that may not have the disks.
     Host,
+    /// A request that its disk does not allow, or has no place for.
+    Refused,
     /// A request that this disk did not do, for such a reason.
     Disk(usize, Discriminant<DiskError>),
 }

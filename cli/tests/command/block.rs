@@ -171,10 +171,12 @@ fn a_disk_to_read_is_not_written_and_the_client_goes_on() {
 
 #[test]
 fn requests_beyond_the_end_are_refused_and_the_client_goes_on() {
-    let site = Site::new(&["--writable"]);
+    let mut site = Site::new(&["--writable"]);
     let mut client = site.client();
     let end = DISK as u64;
     assert_eq!(client.reads(end - 10, 11), Err(INVAL));
+    let told = site.server.complaint();
+    assert!(told.contains(&format!("disk disk: 11 octets at {}", end - 10)), "{told}");
     assert_eq!(client.reads(u64::MAX - 2, 10), Err(INVAL));
     assert_eq!(client.writes(0, end - 10, &[1; 11]), NO_SPACE);
     assert_eq!(client.writes(0, u64::MAX - 2, &[1; 10]), NO_SPACE);

@@ -231,9 +231,11 @@ fn memory_is_given_back_with_the_answer_where_the_host_asks_for_it() {
 
 #[test]
 fn what_cannot_be_is_refused_and_the_host_goes_on() {
-    let site = Site::new(&[]);
+    let mut site = Site::new(&[]);
     let (_admin, mut io) = site.host();
     assert_eq!(io.writes(0, &[7; 512], false), Err(Status::WRITE_PROTECTED));
+    let told = site.server.complaint();
+    assert!(told.contains("127.0.0.1:") && told.contains("a command for a disk: "), "{told}");
     assert_eq!(io.reads(DISK as u64 - 512, 1024), Err(Status::LBA_RANGE));
     let place = io.keyed(1024);
     let read = Command::Read { offset: 0, len: 512 };

@@ -20,6 +20,7 @@ use rddp_rnic::{
 use super::super::buffers::Buffer;
 use super::super::disk::{Done, Job};
 use super::super::session::{MOST_OCTETS, Means, PATIENCE, Session, Wrong};
+use super::super::troubles::Kind;
 use super::command::{Command, Phase, needs};
 
 /// Octets of a receive: a command with all data that its capsule may have.
@@ -127,6 +128,12 @@ impl Connection {
         self.inbox.read_into(slot * CAPSULE, &mut octets)?;
         let sqe = Sqe::parse(&octets);
         let step = means.target.take(&mut self.queue, &sqe, data, means.now());
+        if let Step::Answer(Outcome { status, .. }) = step
+            && [Status::WRITE_PROTECTED, Status::LBA_RANGE].contains(&status)
+        {
+            let text = format_args!("{}: a command for a disk: {status}", self.peer);
+            means.troubles.warn(Kind::Refused, text);
+        }
         let id = self.next_id;
         self.next_id += 1;
         self.commands.insert(id, Command::new(sqe, slot, step));
