@@ -4,16 +4,17 @@
 //! read and write. It sends what [`Opening::begin`] says, and hands each answer, with what is in
 //! the memory then, to [`Opening::take`], which says what is next.
 
+mod disk;
+
+pub use self::disk::Disk;
 use super::capsule::{Cqe, Place, Sqe};
 use super::connect::{ANY_CONTROLLER, Connect, ConnectData, Fabrics, Wrong, property};
 use super::controller::{KEEP_ALIVE, SET_FEATURES, cc, csts, feature};
 use super::identify::{Asked, Controller, IDENTIFY_LEN, Namespace, parse_list};
-use super::io;
 use super::log::{self, ENTRY_LEN, Entry, GetLogPage, page};
 use super::private_data::Request;
 use super::status::Status;
 use super::{ADMIN_COMMANDS, DISCOVERY_NQN, MAX_COMMANDS, MAX_TRANSFER};
-use crate::export::Command;
 
 /// Octets of the memory that the target reads and writes.
 pub const MEMORY_LEN: usize = IDENTIFY_LEN;
@@ -44,40 +45,6 @@ pub struct Host {
     pub nqn: String,
     /// The number.
     pub id: [u8; 16],
-}
-
-/// A disk, and the controller by which the host has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Disk {
-    /// The number of the controller.
-    pub cntlid: u16,
-    /// The number of the namespace.
-    nsid: u32,
-    /// Octets that it has.
-    pub size: u64,
-    /// The logarithm of a block's octets.
-    pub block_shift: u8,
-    /// The host may write.
-    pub writable: bool,
-    /// Octets of the longest read or write.
-    pub longest: u32,
-    /// Write Zeroes is there.
-    pub zeroes: bool,
-    /// Octets that were written may be lost until a Flush.
-    pub has_cache: bool,
-    /// The number of I/O queues that the host may have.
-    pub queues: u16,
-    /// Entries of such a queue. The host sends one command less at a time.
-    pub entries: u16,
-}
-
-impl Disk {
-    /// Makes a command for the disk; `None` of what NVMe has no command for.
-    #[must_use]
-    pub fn command(&self, cid: u16, command: &Command, place: Place) -> Option<Sqe> {
-        let sqe = io::command(cid, command, self.block_shift, place)?;
-        Some(Sqe { nsid: self.nsid, ..sqe })
-    }
 }
 
 /// Returns the private data with which a queue is connected.

@@ -5,6 +5,7 @@ use core::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::export::Command;
 use crate::export::Export;
 use crate::nvme::step::{Outcome, Step, Subsystem};
 use crate::nvme::target::{Queue, Target};
