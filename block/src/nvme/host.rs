@@ -188,6 +188,7 @@ impl Opening {
             block_shift: 0,
             writable: false,
             longest: 0,
+            in_capsule: 0,
             zeroes: false,
             has_cache: false,
             queues: 0,
@@ -319,6 +320,7 @@ impl Opening {
     fn controller(&mut self, controller: &Controller) -> Result<Next, Failed> {
         let longest = controller.max_transfer.unwrap_or(u64::MAX).min(MAX_TRANSFER.into());
         self.disk.longest = longest as u32;
+        self.disk.in_capsule = controller.in_capsule;
         (self.disk.zeroes, self.disk.has_cache) = (controller.zeroes, controller.has_cache);
         if controller.commands != 0 {
             self.disk.entries = self.disk.entries.min(controller.commands);

@@ -64,7 +64,7 @@ pub struct Controller {
     pub firmware: String,
     /// Octets of the longest read or write, a power of two of pages; `None` for no limit.
     pub max_transfer: Option<u64>,
-    /// Octets of data that the capsule of a command may have.
+    /// Octets of data that the capsule of a command may have, right behind the command.
     pub in_capsule: u32,
     /// Commands of a queue at a time; 0 where that is not told.
     pub commands: u16,
@@ -105,12 +105,17 @@ mod at {
     pub(super) const SUBNQN: Range<usize> = 768..1024;
     pub(super) const IOCCSZ: usize = 1792;
     pub(super) const IORCSZ: usize = 1796;
+    pub(super) const ICDOFF: usize = 1800;
     pub(super) const MSDBD: usize = 1803;
 }
 
 /// Dataset Management and Write Zeroes, in ONCS.
 const DSM: u16 = 1 << 2;
 const WRITE_ZEROES: u16 = 1 << 3;
+
+/// SGLs; keyed ones; places of data in the capsule by their offsets.
+const SGLS: u32 = 1 | 1 << 2 | IN_CAPSULE;
+const IN_CAPSULE: u32 = 1 << 20;
 
 impl Controller {
     /// Returns the structure (Base, "Identify Controller data structure").
@@ -146,8 +151,7 @@ impl Controller {
         let oncs = flag(self.deallocates, DSM) | flag(self.zeroes, WRITE_ZEROES);
         put(&mut octets, at::ONCS, oncs.to_le_bytes());
         octets[at::VWC] = self.has_cache.into();
-        // SGLs; keyed ones; places of data in the capsule by their offsets.
-        put(&mut octets, at::SGLS, (1u32 | 1 << 2 | 1 << 20).to_le_bytes());
+        put(&mut octets, at::SGLS, SGLS.to_le_bytes());
         put_text(&mut octets[at::SUBNQN], &self.subsystem, 0);
         put(&mut octets, at::IOCCSZ, ((SQE_LEN as u32 + self.in_capsule) / 16).to_le_bytes());
         put(&mut octets, at::IORCSZ, (CQE_LEN as u32 / 16).to_le_bytes());
@@ -169,7 +173,7 @@ impl Controller {
             model: text(&octets[at::MODEL]),
             firmware: text(&octets[at::FIRMWARE]),
             max_transfer: (1..=31).contains(&mdts).then(|| 1 << (u32::from(mdts) + PAGE_SHIFT)),
-            in_capsule: le32(octets, at::IOCCSZ).saturating_mul(16).saturating_sub(SQE_LEN as u32),
+            in_capsule: in_capsule(octets),
             commands: le16(octets, at::MAXCMD),
             namespaces: le32(octets, at::NN),
             zeroes: oncs & WRITE_ZEROES != 0,
@@ -177,6 +181,15 @@ impl Controller {
             has_cache: octets[at::VWC] & 1 != 0,
         }
     }
+}
+
+/// Returns how many octets of data may be right behind a command: none where the controller has
+/// them at another place (Base, "Identify Controller data structure", ICDOFF), or no SGL for them.
+fn in_capsule(octets: &[u8; IDENTIFY_LEN]) -> u32 {
+    if le16(octets, at::ICDOFF) != 0 || le32(octets, at::SGLS) & IN_CAPSULE == 0 {
+        return 0;
+    }
+    le32(octets, at::IOCCSZ).saturating_mul(16).saturating_sub(SQE_LEN as u32)
 }
 
 /// A namespace: a disk of a subsystem.
@@ -315,6 +328,19 @@ mod tests {
         assert_eq!(octets[1803], 1);
         let none = Controller { max_transfer: None, is_discovery: true, ..controller() };
         assert_eq!(Controller::parse(whole(&none.emit())), none);
+    }
+
+    /// Base, "Identify Controller data structure": IOCCSZ, ICDOFF and SGLS.
+    #[test]
+    fn a_capsule_has_data_only_where_the_controller_takes_them_behind_the_command() {
+        let told = |changes: &[(usize, u8)]| {
+            let mut octets = controller().emit();
+            changes.iter().for_each(|(at, octet)| octets[*at] = *octet);
+            Controller::parse(whole(&octets)).in_capsule
+        };
+        assert_eq!(told(&[]), 4096);
+        assert_eq!((told(&[(1792, 0x24), (1793, 0)]), told(&[(1792, 4), (1793, 0)])), (512, 0));
+        assert_eq!((told(&[(1800, 1)]), told(&[(1801, 1)]), told(&[(538, 0)])), (0, 0, 0));
     }
 
     fn namespace() -> Namespace {

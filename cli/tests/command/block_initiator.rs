@@ -13,7 +13,7 @@ use rddp_block::nvme::status::Status;
 use rddp_rnic::{Access, Completed, ConnectOptions, QpConfig, RecvWr, Rnic, SendWr};
 use rddp_test_support::pattern;
 
-use crate::program::{Ended, Server, run};
+use crate::program::{Ended, Server, command, run};
 
 const SIZE: usize = 40 << 20;
 
@@ -95,6 +95,28 @@ fn a_disk_is_measured_by_several_queues() {
     assert!(site.read("disk") != before);
     bench(&["-s", "1000"]).failed(2, &["multiples of 512"]);
     bench(&["--depth", "128"]).failed(2, &["127 requests at a time"]);
+}
+
+/// The target need not read what its capsules have room for.
+#[test]
+fn short_writes_go_in_the_capsule() {
+    let site = Site::new(&["--writable"]);
+    let disk = site.uri("disk");
+    for (size, is_read) in [("512", false), ("4K", false), ("4608", true)] {
+        let capture = site.path("capture");
+        let write = ["block", "bench", "--json", "-t", "0.1", "--write", "--destroy-data", "-s", size, &disk];
+        let output = command(&write).env("RDDP_CAPTURE", &capture).output().unwrap();
+        let written = Ended::from(output).ok().json()["requests"].as_u64().unwrap() as usize;
+        // Those of the handshake, of which there are few, are Reads in any case.
+        let reads = run(&["decode", &capture]).ok().stdout.matches("Read Request").count();
+        assert_eq!(reads >= written, is_read, "{reads} for {written} of {size}");
+    }
+    // The copy of a part of a capsule's octets, and of more than one.
+    for len in [512, 4096, 4608] {
+        fs::write(site.path("short"), pattern(len, 3)).unwrap();
+        run(&["block", "copy", &site.path("short"), &site.uri("other")]).ok();
+        assert!(site.read("other")[..len] == pattern(len, 3));
+    }
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub struct Disk {
     pub writable: bool,
     /// Octets of the longest read or write.
     pub longest: u32,
+    /// Octets of data that the capsule of a command may have.
+    pub(super) in_capsule: u32,
     /// Write Zeroes is there.
     pub zeroes: bool,
     /// Octets that were written may be lost until a Flush.
@@ -30,6 +32,13 @@ pub struct Disk {
 }
 
 impl Disk {
+    /// Returns whether the data of a command go behind it in its capsule: then the target need not
+    /// read them from the host's memory.
+    #[must_use]
+    pub fn is_in_capsule(&self, command: &Command) -> bool {
+        matches!(command, Command::Write { len, .. } if *len <= self.in_capsule)
+    }
+
     /// Makes a command for the disk; `None` of what NVMe has no command for.
     #[must_use]
     pub fn command(&self, cid: u16, command: &Command, place: Place) -> Option<Sqe> {

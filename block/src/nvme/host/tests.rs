@@ -72,6 +72,9 @@ fn a_disk_and_its_queues_are_opened() {
     assert_eq!((found.size, found.block_shift, found.writable), (1000 << 9, 9, true));
     assert_eq!((found.queues, found.entries, found.longest), (3, MAX_COMMANDS, MAX_TRANSFER));
     assert!(found.zeroes && found.has_cache);
+    let write = |len| Command::Write { offset: 0, len, fua: false };
+    let (fits, long, read) = (write(4096), write(4608), Command::Read { offset: 0, len: 512 });
+    assert_eq!([fits, long, read].map(|command| found.is_in_capsule(&command)), [true, false, false]);
     for qid in 1..=3 {
         let opening = Opening::for_queue(host(), "nqn.x:0", found, qid, MEMORY);
         let mut queue = queue(qid, found.entries);

@@ -152,13 +152,12 @@ impl Queue {
 
     /// Prepares a command. Returns the job if there is no command for it, or none more for now.
     pub(super) fn begin(&mut self, disk: &Disk, job: Job) -> Option<Job> {
-        let place = job.buffer.as_ref().map_or(Place::NONE, |buffer| place(buffer, &job));
         let Some(cid) = self.free.pop() else { return Some(job) };
-        let Some(sqe) = disk.command(cid, &job.command, place) else {
+        let Some(capsule) = capsule(disk, cid, &job) else {
             self.free.push(cid);
             return Some(job);
         };
-        self.out.push(SendWr::send_inline(0, &sqe.emit()));
+        self.out.push(capsule);
         self.under_way[usize::from(cid)] = Some(job);
         None
     }
@@ -234,7 +233,18 @@ impl Drop for Queue {
     }
 }
 
-/// Returns the place of a job's payload.
+/// Makes the Send of a job's command; `None` if there is no such command.
+fn capsule(disk: &Disk, cid: u16, job: &Job) -> Option<SendWr> {
+    let len = job.command.payload();
+    if let Some(buffer) = job.buffer.as_ref().filter(|_| disk.is_in_capsule(&job.command)) {
+        let sqe = disk.command(cid, &job.command, Place::InCapsule { offset: 0, len })?;
+        return Some(SendWr::send(0, buffer.with_header(&sqe.emit(), len).ok()?));
+    }
+    let place = job.buffer.as_ref().map_or(Place::NONE, |buffer| place(buffer, job));
+    Some(SendWr::send_inline(0, &disk.command(cid, &job.command, place)?.emit()))
+}
+
+/// Returns the place of a job's payload in this host's memory.
 fn place(buffer: &Buffer, job: &Job) -> Place {
     let payload = Buffer::payload(job.command.payload());
     let remote = buffer.region().remote(payload.start);
