@@ -13,8 +13,9 @@ use rddp_mpa::{Revision, RtrSet};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortMapper {
-    /// The port mapper is asked with a short timeout, but never on loopback. Without an answer the
-    /// port is used as given.
+    /// The port mapper is asked while TCP connects to the port as given, but never on loopback.
+    /// The port that it names is used; the one as given if TCP is connected and no answer has come
+    /// in as much time again.
     Auto,
     /// The port mapper is not asked.
     Off,

@@ -20,6 +20,7 @@ use super::startup::{Plan, Startup};
 use crate::error::ConnectError;
 use crate::qp::QueuePair;
 use crate::queues::options::Transport;
+use crate::sys::reset;
 use crate::wire::opening::{Opening, again};
 
 /// Time between a refusal by the peer's host and the next attempt.
@@ -93,6 +94,19 @@ impl QueuePair {
 /// Makes the first stage of a connection to `addr`.
 fn attempt(addr: SocketAddr, transport: Transport, options: &ConnectOptions) -> Result<Stage, ConnectError> {
     let opening = Opening::active(transport, options)?;
+    let socket = active_socket(addr, options)?;
+    let asks =
+        transport == Transport::Iwarp && options.port_mapper == PortMapper::Auto && !addr.ip().is_loopback();
+    let query = asks.then(|| Query::begin(&socket, addr)).flatten();
+    connect_tcp(&socket, addr)?;
+    Ok(match query {
+        Some(query) => Stage::Mapper { socket, query, opening },
+        None => Stage::Tcp { socket, opening },
+    })
+}
+
+/// Makes a socket that is to connect to `addr`.
+fn active_socket(addr: SocketAddr, options: &ConnectOptions) -> io::Result<DeviceSocket> {
     let socket = tcp_socket(&addr, options)?;
     if let Some(source) = options.source {
         socket.set_reuse_address(true)?;
@@ -102,13 +116,7 @@ fn attempt(addr: SocketAddr, transport: Transport, options: &ConnectOptions) -> 
         fit_to_path(&socket, addr);
     }
     socket.set_nonblocking(true)?;
-    let asks =
-        transport == Transport::Iwarp && options.port_mapper == PortMapper::Auto && !addr.ip().is_loopback();
-    if let Some(query) = asks.then(|| Query::begin(&socket, addr)).flatten() {
-        return Ok(Stage::Mapper { socket, query, opening });
-    }
-    connect_tcp(&socket, addr)?;
-    Ok(Stage::Tcp { socket, opening })
+    Ok(socket)
 }
 
 /// Has TCP connect, without waiting for the end of that.
@@ -120,8 +128,8 @@ fn connect_tcp(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
 }
 
 impl Startup {
-    /// Connects to the port that the mapper names, or to the one that was given if no mapper
-    /// answers.
+    /// Connects to the port that the mapper names, or goes on with the one that was given if no
+    /// mapper answers.
     pub(super) fn ask_mapper(
         &self,
         socket: DeviceSocket,
@@ -129,15 +137,25 @@ impl Startup {
         opening: Opening,
     ) -> Result<Next, ConnectError> {
         let driver = &self.device.driver;
-        let Some(addr) = query.advance(Instant::now()) else {
+        let Some(addr) = query.advance(&socket, Instant::now()) else {
             driver.at(query.due(), self.token);
             return Ok(Next::Wait(Stage::Mapper { socket, query, opening }, EpollFlags::EPOLLIN));
         };
         driver.unwatch(query.as_fd());
-        connect_tcp(&socket, addr)?;
+        let socket = if Some(addr) == self.plan.addr { socket } else { self.redirect(socket, addr)? };
         let stage = Stage::Tcp { socket, opening };
         self.watch(&stage)?;
         Ok(Next::Again(stage))
+    }
+
+    /// Connects to another address than `socket` does, which is reset: whoever listens at the port
+    /// that was given is not the one who is meant.
+    fn redirect(&self, socket: DeviceSocket, addr: SocketAddr) -> io::Result<DeviceSocket> {
+        reset(socket.as_fd());
+        drop(socket);
+        let socket = active_socket(addr, &self.options)?;
+        connect_tcp(&socket, addr)?;
+        Ok(socket)
     }
 
     /// Pauses after a refusal by the peer's host, if it is to be tried again; else returns the

@@ -3,7 +3,9 @@
 //!
 //! Drivers of hardware RNICs listen on ports of their own choice, and register them with their
 //! host's mapper (`iwpmd`). A host without a mapper does not answer; then the port is used as it
-//! was given. The messages and the order of a question are in [`rddp_iwarp::port_mapper`].
+//! was given. TCP connects to that port meanwhile: a host that drops the query, or whose ICMP has
+//! a limit, costs milliseconds and not the time of all tries. The messages and the order of a
+//! question are in [`rddp_iwarp::port_mapper`].
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -18,6 +20,9 @@ use crate::io::ready_set::epoll_timeout;
 
 /// The time that each try waits for an answer.
 const TRIES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
+
+/// The time before the first look at whether TCP is connected. The time to the next one doubles.
+const FIRST_LOOK: Duration = Duration::from_millis(4);
 
 /// The time that each try waits of [`ask`], whose caller wants an answer more than a connection.
 const PATIENT_TRIES: [Duration; 3] = [Duration::from_millis(300); 3];
@@ -71,11 +76,15 @@ pub(super) struct Query {
     question: port_mapper::Query,
     /// The moment from which the question's times count.
     begun: Instant,
+    /// The next look at TCP, and whether it was connected at the last.
+    look: Duration,
+    was_connected: bool,
 }
 
 impl Query {
-    /// Asks the port mapper of `addr`'s host for the port that stands for `addr`'s. Binds `socket`
-    /// to the address and port that the query names. Returns `None` where the query cannot be sent.
+    /// Asks the port mapper of `addr`'s host for the port that stands for `addr`'s. Binds `socket`,
+    /// unless it is bound, to the address and port that the query names. Returns `None` where the
+    /// query cannot be sent.
     pub(super) fn begin(socket: &Socket, addr: SocketAddr) -> Option<Self> {
         let begun = Self::to(socket, addr, PORT, &TRIES);
         begun.inspect_err(|error| tell_none(addr, error)).ok()
@@ -87,28 +96,33 @@ impl Query {
         let udp = UdpSocket::bind((any, 0))?;
         udp.connect(with_port(addr, port))?;
         udp.set_nonblocking(true)?;
-        socket.bind(&SockAddr::from(with_port(udp.local_addr()?, 0)))?;
+        // The program may have bound it.
+        if socket.local_addr()?.as_socket().is_none_or(|local| local.port() == 0) {
+            socket.bind(&SockAddr::from(with_port(udp.local_addr()?, 0)))?;
+        }
         let cp = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let mut handle = [0; 8];
         getrandom::fill(&mut handle).map_err(io::Error::other)?;
         let question = port_mapper::Query::new(addr, cp, u64::from_be_bytes(handle), tries);
         let now = Instant::now();
-        let mut query = Query { udp, question, begun: now };
+        let mut query = Query { udp, question, begun: now, look: FIRST_LOOK, was_connected: false };
         query.send(now)?;
         Ok(query)
     }
 
     /// Returns the time at which [`advance`](Self::advance) is to be called even without an answer.
     pub(super) fn due(&self) -> Instant {
-        self.begun + self.question.due()
+        self.begun + self.question.due().min(self.look)
     }
 
-    /// Reads the answer. Returns the address to connect to: the one that was given, if the mapper
-    /// does not answer or does not know it. `None` while the query goes on.
-    pub(super) fn advance(&mut self, now: Instant) -> Option<SocketAddr> {
+    /// Reads the answer. Returns the address to connect to: the one that was given, to which
+    /// `socket` connects already, if the mapper does not answer or does not know it. `None` while
+    /// the query goes on.
+    pub(super) fn advance(&mut self, socket: &Socket, now: Instant) -> Option<SocketAddr> {
         let addr = self.question.service();
         match self.step(now) {
-            Ok(None) => return None,
+            Ok(None) if !self.is_overtaken(socket, now) => return None,
+            Ok(None) => tracing::debug!(%addr, "TCP is connected before a port mapper has answered"),
             Ok(Some(MapperAnswer::Mapped(port))) => {
                 tracing::debug!(%addr, port, "the port mapper has named a port");
                 return Some(with_port(addr, port));
@@ -119,6 +133,17 @@ impl Query {
         Some(addr)
     }
 
+    /// Returns whether TCP was connected at the look before this one. A mapper has had twice the
+    /// time of TCP's own answer by now.
+    fn is_overtaken(&mut self, socket: &Socket, now: Instant) -> bool {
+        let elapsed = now.saturating_duration_since(self.begun);
+        if elapsed < self.look {
+            return false;
+        }
+        self.look = elapsed * 2;
+        std::mem::replace(&mut self.was_connected, socket.peer_addr().is_ok())
+    }
+
     /// Sleeps until the query is over.
     fn finish(mut self) -> MapperAnswer {
         loop {
@@ -127,7 +152,8 @@ impl Query {
                 Ok(None) => {}
                 Err(_) => return MapperAnswer::None,
             }
-            let left = self.due().saturating_duration_since(Instant::now());
+            let due = self.begun + self.question.due();
+            let left = due.saturating_duration_since(Instant::now());
             let mut fds = [PollFd::new(self.udp.as_fd(), PollFlags::POLLIN)];
             // After a signal, or an error, the socket is looked at again.
             let _ = poll(&mut fds, epoll_timeout(Some(left)));
@@ -137,14 +163,15 @@ impl Query {
     /// Returns what the mapper has answered; `None` while the query goes on.
     ///
     /// # Errors
-    /// No answer has come to the last try.
+    /// No answer has come to the last try, or the host has no mapper.
     fn step(&mut self, now: Instant) -> io::Result<Option<MapperAnswer>> {
         loop {
             match self.receive() {
                 Ok(Some(answer)) => return self.take(&answer).map(Some),
-                Ok(None) if now < self.due() => return Ok(None),
-                // The try is over, or the host has said by ICMP that it has no mapper.
-                Ok(None) | Err(_) => self.send(now)?,
+                Ok(None) if now < self.begun + self.question.due() => return Ok(None),
+                Ok(None) => self.send(now)?,
+                // The host has said by ICMP that it has no mapper. It says so only now and then.
+                Err(error) => return Err(error),
             }
         }
     }
@@ -290,5 +317,54 @@ mod tests {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let query = Query::to(&socket, nobody, nobody.port(), &PATIENT_TRIES).unwrap();
         assert_eq!(query.finish(), MapperAnswer::None);
+    }
+
+    /// A query to a mapper that says nothing by itself, and a TCP socket that connects to
+    /// `service`.
+    fn silent(service: SocketAddr) -> (UdpSocket, Query, Socket) {
+        let mapper = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let port = mapper.local_addr().unwrap().port();
+        let query = Query::to(&socket, service, port, &[PATIENCE]).unwrap();
+        // Some are connected by then, some refused.
+        let _ = socket.connect(&SockAddr::from(service));
+        (mapper, query, socket)
+    }
+
+    #[test]
+    fn tcp_waits_for_a_mapper_as_long_again_as_it_took_itself() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let service = listener.local_addr().unwrap();
+        let (_mapper, mut query, socket) = silent(service);
+        let begun = query.begun;
+        assert_eq!(query.due(), begun + FIRST_LOOK);
+        assert_eq!(query.advance(&socket, begun), None);
+        assert_eq!(query.advance(&socket, begun + FIRST_LOOK), None);
+        assert_eq!(query.due(), begun + FIRST_LOOK * 2);
+        assert_eq!(query.advance(&socket, begun + FIRST_LOOK * 2 - Duration::from_nanos(1)), None);
+        assert_eq!(query.advance(&socket, begun + FIRST_LOOK * 2), Some(service));
+    }
+
+    #[test]
+    fn without_a_connection_the_mapper_has_all_its_time() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (_mapper, mut query, socket) = silent(free);
+        for looks in 0..10 {
+            assert_eq!(query.advance(&socket, query.begun + FIRST_LOOK * (1 << looks)), None);
+        }
+        assert_eq!(query.due(), query.begun + FIRST_LOOK * 1024);
+        assert_eq!(query.advance(&socket, query.begun + PATIENCE), Some(free));
+    }
+
+    #[test]
+    fn an_answer_counts_more_than_a_connection() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (mapper, mut query, socket) = silent(listener.local_addr().unwrap());
+        let mut octets = [0; 64];
+        let (len, from) = mapper.recv_from(&mut octets).unwrap();
+        query.was_connected = true;
+        mapper.send_to(&accepted(Frame::parse(&octets[..len]).unwrap()).octets(), from).unwrap();
+        let answer = query.advance(&socket, query.begun + PATIENCE / 2);
+        assert_eq!(answer, Some("127.0.0.1:49152".parse().unwrap()));
     }
 }
