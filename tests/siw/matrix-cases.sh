@@ -230,6 +230,10 @@ copies_nvme() {
         cmp "$work/disk" "$work/copy" &&
         sum=$(in_guest 20 "md5sum /tmp/nvme-disk") &&
         [ "${sum%% *}" = "$(md5sum <"$work/disk" | cut -d ' ' -f 1)" ] &&
+        head -c 4096 /dev/urandom >"$work/short" &&
+        "$guest" host timeout 20 "$rddp" block copy "$work/short" "$uri" &&
+        sum=$(in_guest 20 "head -c 4096 /tmp/nvme-disk | md5sum") &&
+        [ "${sum%% *}" = "$(md5sum <"$work/short" | cut -d ' ' -f 1)" ] &&
         "$guest" host timeout 20 "$rddp" block bench --json -t 1 "$uri" | grep '"requests":[1-9]'
 }
 

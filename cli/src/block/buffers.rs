@@ -117,6 +117,20 @@ impl Buffer {
         1 << self.class
     }
 
+    /// Returns whether the payload's first `len` octets are all zero.
+    pub(super) fn is_zero(&self, len: u32) -> Result<bool, MemError> {
+        let (mut piece, mut at) = ([0; 4096], 0);
+        while at < len as usize {
+            let piece = &mut piece[..4096.min(len as usize - at)];
+            self.region.read_into(FRONT + at, piece)?;
+            if *piece != [0; 4096][..piece.len()] {
+                return Ok(false);
+            }
+            at += piece.len();
+        }
+        Ok(true)
+    }
+
     /// Writes octets into the payload.
     pub(super) fn write(&self, at: usize, octets: &[u8]) -> Result<(), MemError> {
         self.region.write(FRONT + at, octets)

@@ -193,12 +193,13 @@ fn a_disk_that_was_cut_short_is_not_copied() {
     }
 }
 
-/// Holes are written, as zeroes.
+/// Holes are written, as zeroes, and zeroes that were no holes as well.
 #[test]
 fn zeroes_are_written_to_a_server_that_takes_none_though_it_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    let from = folder.path().join("from");
-    File::create(&from).unwrap().set_len(3 << 20).unwrap();
+    let [hole, data] = ["hole", "data"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    File::create(&hole).unwrap().set_len(3 << 20).unwrap();
+    fs::write(&data, vec![0; 3 << 20]).unwrap();
     let written = Arc::new(AtomicU64::new(0));
     let count = written.clone();
     let addr = server(move |mut stream| {
@@ -218,8 +219,10 @@ fn zeroes_are_written_to_a_server_that_takes_none_though_it_says_so() {
             stream.write_all(&reply(SIMPLE, error, octets[8..16].try_into().ok()?)).ok()?;
         }
     });
-    run(&["block", "copy", from.to_str().unwrap(), &format!("nbd://{addr}")]).ok();
-    assert_eq!(written.load(Ordering::SeqCst), 3 << 20);
+    for from in [hole, data] {
+        run(&["block", "copy", &from, &format!("nbd://{addr}")]).ok();
+        assert_eq!(written.swap(0, Ordering::SeqCst), 3 << 20);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::thread;
 use std::time::Duration;
 
@@ -95,6 +95,25 @@ fn a_disk_is_measured_by_several_queues() {
     assert!(site.read("disk") != before);
     bench(&["-s", "1000"]).failed(2, &["multiples of 512"]);
     bench(&["--depth", "128"]).failed(2, &["127 requests at a time"]);
+}
+
+/// A target does not tell holes: zeroes are taken for some, and give their room back where the disk
+/// that gets them had other octets.
+#[test]
+fn zeroes_of_a_target_are_holes_of_the_copy() {
+    let site = Site::new(&["--writable"]);
+    let room = |name: &str| fs::metadata(site.path(name)).unwrap().blocks() * 512;
+    for to in [site.path("copy"), site.uri("other"), site.path("old")] {
+        fs::write(site.path("old"), vec![0xee; SIZE]).unwrap();
+        let said = run(&["block", "copy", "--json", &site.uri("disk"), &to]).ok().json();
+        assert_eq!(said["octets"], SIZE);
+        // Pieces are of 256 KiB.
+        assert_eq!(said["holes"], SIZE - (6 << 18), "{said}");
+    }
+    for name in ["copy", "other", "old"] {
+        assert!(site.read(name)[..SIZE] == site.read("disk"), "{name}");
+        assert!(room(name) <= room("disk") + (6 << 18), "{name}: {} octets", room(name));
+    }
 }
 
 /// The target need not read what its capsules have room for.

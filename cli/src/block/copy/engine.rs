@@ -196,16 +196,28 @@ impl<'a> Engine<'a> {
         let answer = done.result.map_err(|error| self.end(work).failure(&command, error))?;
         match work {
             Work::Ask => self.learn(&answer)?,
-            Work::Read(piece) => {
-                let Piece { offset, len, .. } = piece;
-                let command = Command::Write { offset, len, fua: false };
-                return self.begin(Work::Write(piece), command, done.buffer);
-            }
+            Work::Read(piece) => return self.write(piece, done.buffer),
             Work::Write(piece) => self.copied.data += u64::from(piece.len),
             Work::Zero(piece) => self.copied.holes += u64::from(piece.len),
             Work::Flush => {}
         }
         done.buffer.into_iter().for_each(|buffer| self.buffers.give_back(buffer));
+        Ok(())
+    }
+
+    /// Writes what was read. Zeroes are a hole: a disk may not tell its holes, as NVMe's do not.
+    fn write(&mut self, piece: Piece, buffer: Option<Buffer>) -> Result<(), Failure> {
+        let Piece { offset, len, .. } = piece;
+        let Some(buffer) = buffer else { return Ok(()) };
+        let work = if buffer.is_zero(len)? { Work::Zero(piece) } else { Work::Write(piece) };
+        match work {
+            Work::Zero(_) if self.is_fresh => self.copied.holes += u64::from(len),
+            Work::Zero(_) if self.zeroes.is_none() && len <= self.longest_zero => {
+                self.begin(work, Command::Zero { offset, len, fua: false, may_trim: true }, None)?;
+            }
+            _ => return self.begin(work, Command::Write { offset, len, fua: false }, Some(buffer)),
+        }
+        self.buffers.give_back(buffer);
         Ok(())
     }
 

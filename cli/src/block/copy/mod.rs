@@ -36,9 +36,9 @@ Examples:
   rddp block copy disk.img /dev/sdb              a device that is no smaller
   rddp block copy nvme://192.0.2.1/nqn.2026-01.example:a a.img   a disk of any NVMe target, by RDMA
 
-Holes stay holes. At the end all is on the disk. A file that does not exist is made, and has the name TO.rddp.part until
-it is complete; a file or disk that exists keeps its size, and what it has behind the copy. If the copy fails, the exit
-status is not 0, and a disk that existed is named as written in part.";
+Holes stay holes, and zeroes become some. At the end all is on the disk. A file that does not exist is made, and has the
+name TO.rddp.part until it is complete; a file or disk that exists keeps its size, and what it has behind the copy. If
+the copy fails, the exit status is not 0, and a disk that existed is named as written in part.";
 
 /// Copy a disk, which is a file, a block device or a URI, to another
 #[derive(Debug, Args)]
