@@ -88,6 +88,10 @@ pub enum Status {
     /// The peer could not carry out the request. Told where the wire acknowledges requests.
     #[error("the peer could not carry out the request")]
     RemoteOperation,
+    /// The peer had no receive for the message, try by try. Told where the wire acknowledges
+    /// requests.
+    #[error("the peer had no receive for the message")]
+    ReceiverNotReady,
     /// The peer has gone, or does not answer, and may or may not have carried out the request. Told
     /// where the wire acknowledges requests.
     #[error("the peer does not answer")]

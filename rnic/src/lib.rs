@@ -151,6 +151,7 @@ pub use mem::{FileMapping, MemError, PdId, RegionOptions};
 pub use pd::ProtectionDomain;
 pub use qp::QueuePair;
 pub use queues::options::{DatagramOptions, NoReceive, RecordOptions, Transport, WithoutReceive};
+pub use queues::patience::Patience;
 pub use queues::srq::SrqConfig;
 pub use queues::state::QpState;
 pub use rddp_mpa::{Negotiated, Request};

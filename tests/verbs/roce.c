@@ -93,6 +93,10 @@ static void posts(struct end *end, int opcode, size_t len, uint64_t address, uin
 
 	wr.wr.rdma.remote_addr = address;
 	wr.wr.rdma.rkey = key;
+	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.compare_add = 1;
+		wr.wr.atomic.rkey = key;
+	}
 	IS(ibv_post_send(end->qp, &wr, &bad), 0);
 }
 
@@ -197,6 +201,45 @@ static void nobody_answers(void)
 	unmade(&one);
 }
 
+/* A queue pair that names itself is its own peer: MPICH has such, also with a shared queue. */
+static void the_own_peer(void)
+{
+	struct end end = made(65536);
+	struct told self = telling(&end);
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	struct ibv_wc wc;
+
+	joins(&end, &self, 7);
+	memset(end.octets, 5, 32768);
+	posts(&end, IBV_WR_SEND, 32768, 0, 0, 1);
+	IS(ibv_poll_cq(end.cq, 1, &wc), 0);
+	receives(&end, 32768, 2);
+	ends(&end, 2, IBV_WC_SUCCESS);
+	ends(&end, 1, IBV_WC_SUCCESS);
+	posts(&end, IBV_WR_RDMA_WRITE, 32768, self.address + 32768, self.key, 3);
+	ends(&end, 3, IBV_WC_SUCCESS);
+	IS(memcmp(end.octets, end.octets + 32768, 32768), 0);
+	end.octets[65535] = 6;
+	posts(&end, IBV_WR_RDMA_READ, 4, self.address + 65532, self.key, 4);
+	ends(&end, 4, IBV_WC_SUCCESS);
+	IS(end.octets[3], 6);
+	posts(&end, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, self.address + 64, self.key, 5);
+	ends(&end, 5, IBV_WC_SUCCESS);
+	IS(end.octets[7], 5);
+	IS(end.octets[64], 6);
+	posts(&end, IBV_WR_RDMA_WRITE, 8, self.address, self.key ^ 1, 6);
+	ends(&end, 6, IBV_WC_REM_ACCESS_ERR);
+	IS(ibv_query_qp(end.qp, &attr, IBV_QP_STATE, &init), 0);
+	IS(attr.qp_state, IBV_QPS_ERR);
+	attr.qp_state = IBV_QPS_RESET;
+	IS(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE), 0);
+	joins(&end, &self, 1);
+	posts(&end, IBV_WR_SEND, 8, 0, 0, 7);
+	ends(&end, 7, IBV_WC_RNR_RETRY_EXC_ERR);
+	unmade(&end);
+}
+
 int main(int count, char **words)
 {
 	static const size_t lengths[] = { 64, 65536, 1 << 20, LONGEST };
@@ -210,5 +253,6 @@ int main(int count, char **words)
 	a_refusal_is_named(IBV_WR_RDMA_READ, 8, IBV_WC_REM_ACCESS_ERR);
 	a_refusal_is_named(IBV_WR_SEND, 64, IBV_WC_REM_INV_REQ_ERR);
 	nobody_answers();
+	the_own_peer();
 	return 0;
 }

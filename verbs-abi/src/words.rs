@@ -39,6 +39,7 @@ pub(crate) fn status_of(outcome: Status) -> u32 {
         Status::RemoteInvalidate | Status::RemoteInvalidRequest => status::REM_INV_REQ_ERR,
         Status::RemoteAccess => status::REM_ACCESS_ERR,
         Status::RemoteOperation => status::REM_OP_ERR,
+        Status::ReceiverNotReady => status::RNR_RETRY_EXC_ERR,
         Status::Unanswered => status::RETRY_EXC_ERR,
         Status::Flushed => status::WR_FLUSH_ERR,
         _ => status::GENERAL_ERR,

@@ -15,7 +15,7 @@ use crate::queues::sq::SendQueue;
 use crate::queues::state::QpState;
 use crate::stat::Tally;
 use crate::trace;
-use crate::wire::{Connection, Ends, WireEvent};
+use crate::wire::{Connection, Ends, Itself, WireEvent};
 
 /// State, queues, connection and counts of a QP.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct Core {
     pub(super) sq: SendQueue,
     pub(super) rq: RecvQueue,
     pub(super) connection: Option<Connection>,
+    /// Set in place of a connection where the QP is connected to itself.
+    pub(super) itself: Option<Itself>,
     pub(super) tally: Tally,
     pub(super) terminate_sent: Option<TerminateRepr>,
     pub(super) terminate_received: Option<TerminateRepr>,
@@ -39,6 +41,7 @@ impl Core {
             sq,
             rq,
             connection: None,
+            itself: None,
             tally: Tally::alone(),
             terminate_sent,
             terminate_received,
@@ -54,9 +57,19 @@ impl Core {
         self.set_state(QpState::ReadyToSend);
     }
 
+    /// Goes from Idle to RTS as the peer of itself.
+    pub(super) fn connect_to_itself(&mut self) {
+        self.reset();
+        self.itself = Some(Itself::default());
+        self.set_state(QpState::ReadyToSend);
+    }
+
     /// Changes the state, and shows it.
     pub(super) fn set_state(&mut self, state: QpState) {
         self.state = state;
+        if state != QpState::ReadyToSend {
+            self.itself = None;
+        }
         self.tally.set_state(state);
     }
 
@@ -84,7 +97,10 @@ impl Core {
 
     /// Returns whether a segment waits for a receive.
     pub(super) fn is_parked(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| connection.watch.waits())
+        match &self.connection {
+            Some(connection) => connection.watch.waits(),
+            None => self.itself.as_ref().is_some_and(Itself::waits),
+        }
     }
 
     /// Returns whether there is anything to send, or to try again.
@@ -96,7 +112,7 @@ impl Core {
 
     /// Goes to Idle and removes all traces of the last connection; what was posted meanwhile stays.
     pub(super) fn reset(&mut self) {
-        self.state = QpState::Idle;
+        (self.state, self.itself) = (QpState::Idle, None);
         self.rq.reset();
         self.sq.reset();
         self.tally = Tally::alone();
@@ -117,6 +133,10 @@ impl QpInner {
             WireEvent::Fin => self.on_fin(core),
             WireEvent::HalfClosed => self.on_half_close(core),
             WireEvent::Closed => self.closed(core),
+            WireEvent::NoReceive => {
+                let event = Some(AsyncEventKind::ConnectionLost);
+                self.lose_refused(core, event, Some(Status::ReceiverNotReady));
+            }
             WireEvent::Lost(kind) => self.lose(core, Some(kind)),
         }
     }
@@ -134,8 +154,7 @@ impl QpInner {
         core.set_state(QpState::Terminate);
         let sent = match core.connection.as_mut().map(|connection| connection.fail(&fault, offending)) {
             Some(Ends::Terminate(sent)) => sent,
-            Some(Ends::Reset) => return self.lose(core, Some(AsyncEventKind::Fault(fault))),
-            None => None,
+            Some(Ends::Reset) | None => return self.lose(core, Some(AsyncEventKind::Fault(fault))),
         };
         trace::terminating(self.attrs.num, &fault, sent.as_ref());
         if let Some(terminate) = &sent {
@@ -197,6 +216,15 @@ impl QpInner {
 
     /// Goes from any state to Error: TCP is lost, or is reset now.
     pub(super) fn lose(&self, core: &mut Core, event: Option<AsyncEventKind>) {
+        // A fault has a request to blame, or is none of the requests'.
+        let is_unanswered = self.attrs.transport == Transport::Acknowledged
+            && event.as_ref().is_some_and(|kind| !matches!(kind, AsyncEventKind::Fault(_)));
+        self.lose_refused(core, event, is_unanswered.then_some(Status::Unanswered));
+    }
+
+    /// Goes from any state to Error; the oldest request that the peer has not answered completes
+    /// with `refused`.
+    fn lose_refused(&self, core: &mut Core, event: Option<AsyncEventKind>, refused: Option<Status>) {
         if let Some(connection) = core.connection.take() {
             connection.lose(&self.attrs);
             core.tally.add(Counter::Lost, 1);
@@ -204,7 +232,6 @@ impl QpInner {
         let before = core.state;
         core.set_state(QpState::Error);
         trace::lost(self.attrs.num, before, event.as_ref());
-        let is_unanswered = self.attrs.transport == Transport::Acknowledged && event.is_some();
         if before != QpState::Error
             && let Some(kind) = event
         {
@@ -213,7 +240,7 @@ impl QpInner {
             let lost = kind == AsyncEventKind::ConnectionLost && before == QpState::Terminate;
             self.attrs.report(if lost { AsyncEventKind::BadClose } else { kind });
         }
-        self.flush(core, is_unanswered.then_some(Status::Unanswered));
+        self.flush(core, refused);
         if before != QpState::Error {
             self.report_last_wqe(core);
         }

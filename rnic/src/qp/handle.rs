@@ -25,6 +25,7 @@ use crate::mem::{Access, PdId, QpNum, unacknowledged};
 use crate::pd::PdUser;
 use crate::queues::attributes::{Inbound, QpAttributes};
 use crate::queues::options::{NoReceive, Transport};
+use crate::queues::patience::Patience;
 use crate::queues::rq::RecvQueue;
 use crate::queues::sq::SendQueue;
 use crate::queues::srq::User;
@@ -282,6 +283,39 @@ impl QueuePair {
             let connection = core.connection.as_mut();
             connection.map(|connection| connection.watch.set_user_timeout(&inner.attrs, limit)).is_some()
         })
+    }
+
+    /// Sets how long the QP waits for a peer that has no receive for a message, or does not answer.
+    /// It has no effect where requests are not acknowledged.
+    pub fn set_patience(&self, patience: Patience) {
+        if let Ok(inner) = self.inner.here() {
+            inner.core.lock().sq.patience = patience;
+        }
+    }
+
+    /// Makes an idle QP its own peer, without a socket: its Sends take its own receives, and its
+    /// other requests the memory that it lets a peer have. Each is carried out when it is posted.
+    /// The QP is one whose requests are acknowledged ([`Transport::Acknowledged`]).
+    ///
+    /// ```
+    /// use rddp_rnic::{Access, QpConfig, RecvWr, Rnic, SendWr, Transport};
+    /// let rnic = Rnic::open()?;
+    /// let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16)?);
+    /// let qp = pd.create_qp(&QpConfig { transport: Transport::Acknowledged, ..QpConfig::new(&cq) })?;
+    /// qp.connect_to_itself()?;
+    /// let inbox = pd.allocate(5, Access::LOCAL_WRITE)?;
+    /// qp.post_recv(RecvWr::one(1, inbox.whole()))?;
+    /// qp.post_send(&SendWr::send_inline(2, b"hello"))?;
+    /// assert_eq!((cq.poll_one().map(|done| done.wr_id), inbox.read(0, 5)?), (Some(1), b"hello".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The QP is of another kind, is not idle, or is being connected.
+    pub fn connect_to_itself(&self) -> Result<(), ConnectError> {
+        let inner = self.inner.here()?;
+        let _place = inner.claim_place()?;
+        inner.connect_to_itself()
     }
 
     /// Returns counts of what the QP has sent and received since it was connected.

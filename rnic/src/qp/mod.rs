@@ -162,7 +162,7 @@ impl QpInner {
                 if core.connection.as_ref().is_some_and(|connection| connection.watch.is_blocked())
                     && !core.sq.is_at_local() => {}
             // The peer has gone before: see `part`.
-            QpState::ReadyToSend if core.connection.is_none() => {
+            QpState::ReadyToSend if core.connection.is_none() && core.itself.is_none() => {
                 self.lose(core, Some(AsyncEventKind::ConnectionLost));
             }
             QpState::ReadyToSend => self.pump(core),
@@ -212,6 +212,7 @@ impl QpInner {
     fn close(&self, core: &mut Core) {
         let closes = match &mut core.connection {
             Some(connection) => connection.close(&self.attrs, &core.sq),
+            None if core.itself.is_some() && core.sq.is_empty() => Closes::Over,
             None => Closes::Busy,
         };
         match closes {
@@ -266,6 +267,21 @@ impl QpInner {
         let mut core = self.core.lock();
         trace::connected_plain(self.attrs.num, self.attrs.transport.name(), true);
         self.take_up(&mut core, connection, Duration::ZERO, true, || ())
+    }
+
+    /// Makes the QP its own peer: see [`QueuePair::connect_to_itself`].
+    fn connect_to_itself(&self) -> Result<(), ConnectError> {
+        if self.attrs.transport != Transport::Acknowledged {
+            return Err(ConnectError::Transport);
+        }
+        let mut core = self.core.lock();
+        if core.state != QpState::Idle {
+            return Err(ConnectError::NotIdle(core.state));
+        }
+        core.connect_to_itself();
+        trace::connected_plain(self.attrs.num, "itself", true);
+        self.pump(&mut core);
+        Ok(())
     }
 
     /// Has a connection be that of the QP, if it is idle.

@@ -8,6 +8,7 @@ use rddp_rdma::SendWr;
 use super::QpInner;
 use super::core::Core;
 use crate::mem::send_octets;
+use crate::queues::context::Context;
 use crate::queues::state::QpState;
 use crate::wire::{Pulled, WireEvent};
 
@@ -69,10 +70,21 @@ impl QpInner {
     pub(super) fn pump(&self, core: &mut Core) {
         while let Some((connection, mut cx)) = core.split(&self.attrs) {
             match connection.send(&mut cx, ANSWERING_TURN) {
-                Ok(()) => break,
+                Ok(()) => return,
                 Err(event) => self.on_event(core, event),
             }
         }
+        self.pump_to_itself(core);
+    }
+
+    /// Carries out what is posted to a QP that is connected to itself.
+    #[cold]
+    pub(super) fn pump_to_itself(&self, core: &mut Core) {
+        let Core { itself: Some(itself), sq, rq, tally, .. } = core else { return };
+        if let Err(event) = itself.send(&mut Context { attrs: &self.attrs, sq, rq, tally }) {
+            self.on_event(core, event);
+        }
+        self.check_queues(core);
     }
 
     /// Sends the message of a request past the queue, if it is short and nothing stands before it.

@@ -58,7 +58,7 @@ impl QpInner {
 
     /// Ends the connection if one of the QP's completion queues has overflowed (RFC 5042 §6.4.6).
     /// Returns whether it did.
-    fn check_queues(&self, core: &mut Core) -> bool {
+    pub(super) fn check_queues(&self, core: &mut Core) -> bool {
         if !self.attrs.cqs().any(|cq| cq.is_overflowed()) {
             return false;
         }
@@ -212,7 +212,9 @@ impl Source for QpInner {
             let due = core.split(&self.attrs).map(|(connection, cx)| connection.on_timer(&cx, now));
             match due {
                 Some(Ok(true)) => self.pump(core),
-                Some(Ok(false)) | None => {}
+                Some(Ok(false)) => {}
+                // A message has waited for a receive, if there is anything.
+                None => self.pump_to_itself(core),
                 Some(Err(event)) => self.on_event(core, event),
             }
             if self.check_queues(core) {

@@ -6,7 +6,7 @@
 //! | `sq`, `rq` | the two queues |
 //! | `srq` | the queue behind a shared receive queue |
 //! | `attributes`, `memory` | what a queue pair was made with, and the memory that it may use |
-//! | `options` | the choices of a queue pair |
+//! | `options`, `patience` | the choices of a queue pair, and how long it waits for its peer |
 //! | `context` | all of this, lent to a connection for one call |
 //! | `state` | the states of a queue pair |
 //! | `unpolled` | completions whose requests still count |
@@ -15,6 +15,7 @@ pub(crate) mod attributes;
 pub(crate) mod context;
 pub(crate) mod memory;
 pub(crate) mod options;
+pub(crate) mod patience;
 pub(crate) mod rq;
 pub(crate) mod sq;
 pub(crate) mod srq;

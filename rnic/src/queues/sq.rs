@@ -13,6 +13,7 @@ use crate::error::{PostError, SgeFault};
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
 use crate::queues::options::Transport;
+use crate::queues::patience::Patience;
 use crate::queues::unpolled::Unpolled;
 use crate::stat::Tally;
 
@@ -68,6 +69,7 @@ pub(crate) struct SendQueue {
     capacity: usize,
     pub(crate) unpolled: Unpolled,
     transport: Transport,
+    pub(crate) patience: Patience,
     /// Messages of this connection, if their wire acknowledges them.
     unacknowledged: Unacknowledged,
     /// Number of a request before which all that are acknowledged are done.
@@ -86,6 +88,7 @@ impl SendQueue {
             capacity,
             unpolled,
             transport,
+            patience: Patience::default(),
             unacknowledged: Unacknowledged::default(),
             acknowledged: 0,
         }
@@ -93,7 +96,8 @@ impl SendQueue {
 
     /// Returns an empty queue of the same size.
     pub(crate) fn successor(&self) -> Self {
-        Self::new(self.capacity, self.unpolled.clone(), self.transport)
+        let new = Self::new(self.capacity, self.unpolled.clone(), self.transport);
+        SendQueue { patience: self.patience, ..new }
     }
 
     pub(crate) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {

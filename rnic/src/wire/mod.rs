@@ -11,6 +11,7 @@
 //! | `iwarp` | RDMAP over DDP over MPA over TCP |
 //! | `datagrams` | UDP |
 //! | `plain` | the octets of TCP as they are |
+//! | `itself` | a queue pair connected to itself: no socket, and so no connection |
 //! | `staging` | what lies between TCP and its place |
 //! | `watch`, `silence` | who is woken for the socket; a peer that has vanished |
 //! | `tcp_end` | FINs |
@@ -19,6 +20,7 @@
 mod connection;
 mod datagrams;
 mod event;
+mod itself;
 mod iwarp;
 pub(crate) mod opening;
 mod plain;
@@ -29,6 +31,7 @@ mod watch;
 
 pub(crate) use self::connection::{Closes, Connection, Ends, Pulled};
 pub(crate) use self::event::WireEvent;
+pub(crate) use self::itself::Itself;
 #[cfg(test)]
 pub(crate) use self::iwarp::{FEW_RESPONSES, Outgoing, RESPONSES_AHEAD};
 pub(crate) use self::watch::Watch;

@@ -1,5 +1,5 @@
 //! Queue pairs that are joined by numbers, as on RoCE: at RTR the end with the smaller name
-//! connects to the other, which accepts it at its own RTR.
+//! connects to the other, which accepts it at its own RTR. One that names itself is its own peer.
 
 use std::net::SocketAddr;
 
@@ -32,10 +32,10 @@ impl Qp {
             .ok_or_else(|| because(Errno::EINVAL, "the peer's GID or number is none of these devices'"))?;
         let address = device.roce.ok_or(Errno::EINVAL)?;
         let own = Name { address, number: joint.place.number() };
-        if own == peer {
-            return Err(because(Errno::EOPNOTSUPP, "a queue pair cannot be connected to itself"));
-        }
         self.set_extensions(true);
+        if own == peer {
+            return self.queues.connect_to_itself().map_err(|error| of_connect(&error));
+        }
         if own < peer {
             let hello = Hello { from: own.number, to: peer.number, psn: wanted.rq_psn };
             let options = ConnectOptions {

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use rddp_rnic::ConnectOptions;
+use rddp_rnic::{ConnectOptions, Patience};
 
 use super::abi::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, qp_mask, qp_state};
 use super::border::{given, number};
@@ -26,6 +26,18 @@ fn user_timeout(timeout: u8, retries: u8) -> Option<Duration> {
     (timeout > 0).then(|| 4 * Duration::from_nanos(4096) * (1 << timeout.min(31)) * tries)
 }
 
+/// Returns the time that a number of five bits stands for, 10 us to 655.36 ms (InfiniBand
+/// Architecture, table of RNR NAK timers).
+fn rnr_timer(code: u8) -> Duration {
+    let tens = match code & 31 {
+        0 => 1 << 16,
+        1 => 1,
+        even if even % 2 == 0 => 1 << (even / 2),
+        odd => 3 << (odd / 2 - 1),
+    };
+    Duration::from_micros(10 * tens)
+}
+
 impl Qp {
     fn modify(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<()> {
         if mask & qp_mask::CAP != 0 {
@@ -36,6 +48,10 @@ impl Qp {
         if mask & qp_mask::STATE != 0 {
             self.go(wanted.qp_state)?;
         }
+        if let Some(inbound) = inbound {
+            // Once the queue pair is connected, its peer keeps the rights that it has.
+            let _ = self.queues.set_inbound(inbound);
+        }
         if mask & qp_mask::STATE != 0 && wanted.qp_state == qp_state::RTR && self.state() == qp_state::RTR {
             self.join(wanted, mask)?;
         }
@@ -43,15 +59,21 @@ impl Qp {
         if self.joint.is_none() && mask & qp_mask::DEST_QPN != 0 && self.state() == qp_state::RTR {
             Cause::Numbers.tell();
         }
-        if let Some(inbound) = inbound {
-            // Once the queue pair is connected, its peer keeps the rights that it has.
-            let _ = self.queues.set_inbound(inbound);
-        }
         keep(&mut self.attributes.lock(), wanted, mask);
         if mask & (qp_mask::TIMEOUT | qp_mask::RETRY_CNT) != 0 {
             self.limit_silence();
         }
+        if mask & (qp_mask::MIN_RNR_TIMER | qp_mask::RNR_RETRY) != 0 {
+            self.limit_tries();
+        }
         Ok(())
+    }
+
+    /// Has the queue pair wait for receives as the attributes say.
+    fn limit_tries(&self) {
+        let ibv_qp_attr { min_rnr_timer, rnr_retry, .. } = *self.attributes.lock();
+        let rnr_retries = (rnr_retry & 7 != RETRIES).then_some(rnr_retry & 7);
+        self.queues.set_patience(Patience { rnr_timer: rnr_timer(min_rnr_timer), rnr_retries });
     }
 
     /// Has the connection, if there is one, end after the silence that the attributes allow.
@@ -196,6 +218,14 @@ pub(super) unsafe extern "C" fn ibv_query_qp(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// InfiniBand Architecture, table of RNR NAK timers.
+    #[test]
+    fn each_timer_of_a_receiver_that_is_not_ready_has_its_time() {
+        let of = |codes: &[u8]| codes.iter().map(|code| rnr_timer(*code).as_micros()).collect::<Vec<_>>();
+        assert_eq!(of(&[0, 1, 2, 3, 4, 5, 12, 13]), [655_360, 10, 20, 30, 40, 60, 640, 960]);
+        assert_eq!(of(&[30, 31, 32]), [327_680, 491_520, 655_360]);
+    }
 
     #[test]
     fn timeout_and_retry_count_decide_how_long_a_silent_peer_is_waited_for() {

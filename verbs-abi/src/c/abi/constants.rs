@@ -31,6 +31,7 @@ numbers! {
     status: u32 {
         SUCCESS = 0, LOC_LEN_ERR = 1, LOC_QP_OP_ERR = 2, LOC_PROT_ERR = 4, WR_FLUSH_ERR = 5,
         MW_BIND_ERR = 6, REM_INV_REQ_ERR = 9, REM_ACCESS_ERR = 10, REM_OP_ERR = 11, RETRY_EXC_ERR = 12,
+        RNR_RETRY_EXC_ERR = 13,
         GENERAL_ERR = 21,
     }
     /// `enum ibv_access_flags`
