@@ -164,7 +164,7 @@ impl Drop for Disk {
 
 /// Keeps other writers of ours from a file for as long as it is open. Where there are no locks,
 /// there are none.
-fn lock(file: &File, path: &Path) -> Result<(), Failure> {
+pub(super) fn lock(file: &File, path: &Path) -> Result<(), Failure> {
     if !matches!(flock(file, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK)) {
         return Ok(());
     }

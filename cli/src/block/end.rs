@@ -3,7 +3,9 @@
 //! One thread drives them: it begins jobs, hands them the completions of the queue, and has each
 //! take its turn. No method sleeps.
 
+use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use rddp_block::export::{Command, DiskError, Export};
@@ -65,6 +67,17 @@ pub(super) struct Local {
 impl Local {
     pub(super) fn open(desk: &Desk, path: &Path, writable: bool) -> Result<Self, Failure> {
         let (file, export) = Disk::open(path.display().to_string(), path, writable, &REMEDIES)?;
+        Self::start(desk, file, export)
+    }
+
+    /// Takes a file that is open to be written, and that no other program of ours writes.
+    pub(super) fn of(desk: &Desk, file: File, path: &Path) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let size = file.metadata().map_err(|error| Failure::failed(format!("{name}: {error}")))?.len();
+        Self::start(desk, Arc::new(file), Export { name, size, writable: true })
+    }
+
+    fn start(desk: &Desk, file: Arc<File>, export: Export) -> Result<Self, Failure> {
         let (sender, results) = Results::new(&desk.bell);
         Ok(Local { disk: Disk::start(file, export, &sender)?, results, done: Vec::new() })
     }

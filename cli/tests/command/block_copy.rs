@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
+use nix::fcntl::{Flock, FlockArg};
 use rddp_test_support::pattern;
 use tempfile::TempDir;
 
@@ -70,6 +71,23 @@ fn what_cannot_be_copied_is_named_and_leaves_nothing() {
     run(&["block", "copy", &from, &from]).failed(2, &["the same file"]);
     run(&["block", "copy", &from, "ftp://host/x"]).failed(2, &["ftp://"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// A file that is being made belongs to one copy: another leaves it alone. What a copy that was
+/// killed has left belongs to none.
+#[test]
+fn a_file_is_made_by_one_copy() {
+    let (folder, from) = image();
+    let to = folder.path().join("copy").to_str().unwrap().to_owned();
+    let part = format!("{to}.rddp.part");
+    fs::write(&part, [7; 1000]).unwrap();
+    let making = Flock::lock(File::open(&part).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
+    let says = [&part[..], "another program is about to write it", "lslocks"];
+    run(&["block", "copy", &from, &to]).failed(1, &says);
+    assert_eq!(fs::read(&part).unwrap(), [7; 1000]);
+    drop(making);
+    run(&["block", "copy", &from, &to]).ok();
+    assert!(same(&from, &to) && !fs::exists(&part).unwrap());
 }
 
 /// The process may write no file that long.

@@ -85,10 +85,9 @@ impl CopyArgs {
             Place::File(path) if !path.exists() => Some(Target::make(path, size)?),
             _ => None,
         };
-        let way = self.way(true);
-        let mut to = match &target {
-            Some(target) => Place::File(target.part().to_owned()).open(&desk, way)?,
-            None => destination.open(&desk, way)?,
+        let mut to: Box<dyn End> = match &target {
+            Some(target) => Box::new(target.open(&desk)?),
+            None => destination.open(&desk, self.way(true))?,
         };
         check_sizes(&*from, &*to)?;
         let copied = self.copy(&desk, &mut *from, &mut *to, target.is_some());

@@ -2,9 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rddp_command::failure::Failure;
+
+use crate::block::desk::Desk;
+use crate::block::disk::lock;
+use crate::block::end::Local;
 
 /// The part of a name that a file has until it is complete.
 const PART: &str = ".rddp.part";
@@ -13,6 +18,8 @@ const PART: &str = ".rddp.part";
 pub(super) struct Target {
     path: PathBuf,
     part: PathBuf,
+    /// The file, which no other copy makes as long as it is open.
+    file: File,
     is_complete: bool,
 }
 
@@ -25,15 +32,18 @@ impl Target {
         }
         let mut part = path.as_os_str().to_owned();
         part.push(PART);
-        let target = Target { path: path.to_owned(), part: part.into(), is_complete: false };
-        let made = OpenOptions::new().write(true).create(true).truncate(true).open(&target.part);
-        made.and_then(|file| file.set_len(size)).map_err(|error| target.failure(&error))?;
+        let part = PathBuf::from(part);
+        let file = own(path, &part)?;
+        let target = Target { path: path.to_owned(), part, file, is_complete: false };
+        let emptied = target.file.set_len(0).and_then(|()| target.file.set_len(size));
+        emptied.map_err(|error| failure(path, &error))?;
         Ok(target)
     }
 
-    /// Returns the name that the file has until it is complete.
-    pub(super) fn part(&self) -> &Path {
-        &self.part
+    /// Opens the file as a disk.
+    pub(super) fn open(&self, desk: &Desk) -> Result<Local, Failure> {
+        let file = self.file.try_clone().map_err(|error| failure(&self.path, &error))?;
+        Local::of(desk, file, &self.part)
     }
 
     /// Gives the file, which is on the disk, its name. One that got that name meanwhile stays.
@@ -45,7 +55,7 @@ impl Target {
                 _ => fs::rename(&self.part, &self.path),
             })
             .and_then(|()| self.sync_folder())
-            .map_err(|error| self.failure(&error))?;
+            .map_err(|error| failure(&self.path, &error))?;
         self.is_complete = true;
         // Under its first name it is there no more, or goes now.
         let _ = fs::remove_file(&self.part);
@@ -56,10 +66,6 @@ impl Target {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
-
-    fn failure(&self, error: &io::Error) -> Failure {
-        Failure::failed(format!("{}: {error}", self.path.display()))
-    }
 }
 
 impl Drop for Target {
@@ -69,4 +75,25 @@ impl Drop for Target {
             let _ = fs::remove_file(&self.part);
         }
     }
+}
+
+/// Opens the file that gets a name at the end, or makes it, for this copy alone.
+fn own(path: &Path, part: &Path) -> Result<File, Failure> {
+    loop {
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(part);
+        let file = opened.map_err(|error| failure(path, &error))?;
+        lock(&file, part)?;
+        // Another copy may have ended meanwhile, and this may be its complete file.
+        let opened = file.metadata().map_err(|error| failure(path, &error))?;
+        if fs::metadata(part).is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
+            return Ok(file);
+        }
+        if path.exists() {
+            return Err(failure(path, &ErrorKind::AlreadyExists.into()));
+        }
+    }
+}
+
+fn failure(path: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format!("{}: {error}", path.display()))
 }
