@@ -184,6 +184,21 @@ mod tests {
             shown(10..100, &[0..20, 30..40, 90..200]),
             [(10, false), (10, true), (10, false), (50, true), (10, false)]
         );
+        assert_eq!(shown(10..100, std::slice::from_ref(&(10..40))), [(30, false), (60, true)]);
         assert_eq!(shown(5..5, &[]), []);
+    }
+
+    #[test]
+    fn commands_say_what_they_are_and_what_they_move() {
+        let (offset, len, fua) = (7, 4096, false);
+        for (command, said, payload) in [
+            (Command::Flush, "flushing", 0),
+            (Command::Read { offset, len }, "reading 4096 octets at 7", 4096),
+            (Command::Write { offset, len, fua }, "writing 4096 octets at 7", 4096),
+            (Command::Trim { offset, len, fua }, "trimming 4096 octets at 7", 0),
+            (Command::Status { offset, len, one: true }, "asking for holes in 4096 octets at 7", 0),
+        ] {
+            assert_eq!((command.to_string(), command.payload()), (said.into(), payload));
+        }
     }
 }

@@ -24,23 +24,23 @@ pub(super) const REP_ACK: u32 = 1;
 pub(super) const REP_SERVER: u32 = 2;
 pub(super) const REP_INFO: u32 = 3;
 pub(super) const REP_META_CONTEXT: u32 = 4;
-pub(super) const REP_ERR_UNSUP: u32 = 1 << 31 | 1;
-pub(super) const REP_ERR_INVALID: u32 = 1 << 31 | 3;
-pub(super) const REP_ERR_UNKNOWN: u32 = 1 << 31 | 6;
+pub(super) const REP_ERR_UNSUP: u32 = 0x8000_0001;
+pub(super) const REP_ERR_INVALID: u32 = 0x8000_0003;
+pub(super) const REP_ERR_UNKNOWN: u32 = 0x8000_0006;
 
 pub(super) const INFO_EXPORT: u16 = 0;
 pub(super) const INFO_NAME: u16 = 1;
 pub(super) const INFO_DESCRIPTION: u16 = 2;
 pub(super) const INFO_BLOCK_SIZE: u16 = 3;
 
-pub(super) const HAS_FLAGS: u16 = 1;
-pub(super) const READ_ONLY: u16 = 1 << 1;
-pub(super) const SEND_FLUSH: u16 = 1 << 2;
-pub(super) const SEND_FUA: u16 = 1 << 3;
-pub(super) const SEND_TRIM: u16 = 1 << 5;
-pub(super) const SEND_WRITE_ZEROES: u16 = 1 << 6;
-pub(super) const SEND_DF: u16 = 1 << 7;
-pub(super) const CAN_MULTI_CONN: u16 = 1 << 8;
+pub(super) const HAS_FLAGS: u16 = 0x01;
+pub(super) const READ_ONLY: u16 = 0x02;
+pub(super) const SEND_FLUSH: u16 = 0x04;
+pub(super) const SEND_FUA: u16 = 0x08;
+pub(super) const SEND_TRIM: u16 = 0x20;
+pub(super) const SEND_WRITE_ZEROES: u16 = 0x40;
+pub(super) const SEND_DF: u16 = 0x80;
+pub(super) const CAN_MULTI_CONN: u16 = 0x0100;
 
 pub(super) const ALLOCATION: &[u8] = b"base:allocation";
 

@@ -192,7 +192,21 @@ mod tests {
         let command = Command::Write { offset: 0x0102, len: 0x0304, fua: true };
         let wanted = b"\x25\x60\x95\x13\0\x01\0\x01\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\x01\x02\0\0\x03\x04";
         assert_eq!(Request::of(5, &command).emit(), *wanted);
-        assert!(Request::parse(&Request::disconnect().emit()).unwrap().is_disconnect());
+        let last = Request::parse(&Request::disconnect().emit()).unwrap();
+        assert!(last.is_disconnect() && !last.is_read());
+    }
+
+    #[test]
+    fn requests_tell_what_they_are_about() {
+        for (kind, flags, is_read, one, payload) in [
+            (READ, 0, true, false, 0),
+            (WRITE, FUA, false, false, 7),
+            (BLOCK_STATUS, REQ_ONE, false, true, 0),
+        ] {
+            let parsed = Request::parse(&request(kind, flags, 1 << 40, 7)).unwrap();
+            assert_eq!((parsed.offset(), parsed.len(), parsed.payload_len()), (1 << 40, 7, payload));
+            assert_eq!((parsed.is_read(), parsed.wants_one(), parsed.is_disconnect()), (is_read, one, false));
+        }
     }
 
     fn checked(kind: u16, flags: u16, offset: u64, len: u32, writable: bool) -> Result<Command, DiskError> {
@@ -247,6 +261,7 @@ mod tests {
         assert_eq!(Request::parse(&octets), Err(NoRequest::Magic));
         let long = MAX_PAYLOAD + 1;
         assert_eq!(Request::parse(&request(WRITE, 0, 0, long)), Err(NoRequest::TooLong(long)));
+        assert!(Request::parse(&request(WRITE, 0, 0, MAX_PAYLOAD)).is_ok());
         assert!(Request::parse(&request(READ, 0, 0, long)).is_ok());
         assert!(Request::parse(&request(DISCONNECT, 0, 0, 0)).unwrap().is_disconnect());
     }

@@ -88,6 +88,35 @@ fn an_export_that_is_not_there_is_told_and_the_client_may_ask_on() {
 }
 
 #[test]
+fn the_name_that_no_export_has_is_told_once() {
+    let mut machine = Handshake::default();
+    let mut out = Vec::new();
+    for octets in [&3u32.to_be_bytes()[..], &go(OPT_GO, "third", &[])[..16], &go(OPT_GO, "third", &[])[16..]]
+    {
+        assert_eq!(machine.unknown(), None);
+        machine.take(octets, &exports(), &mut out).unwrap();
+    }
+    assert_eq!(machine.unknown(), Some("third".to_owned()));
+    assert_eq!(machine.unknown(), None);
+}
+
+#[test]
+fn a_machine_always_wants_something_and_options_have_a_limit() {
+    let header = |len: u32| [&OPTION_MAGIC[..], &OPT_LIST.to_be_bytes(), &len.to_be_bytes()].concat();
+    for (len, next, wanted) in [
+        (0, Ok(Next::More), OPTION_LEN),
+        (1, Ok(Next::More), 1),
+        (16384, Ok(Next::More), 16384),
+        (16385, Err(Refused::LongOption(16385)), OPTION_LEN),
+    ] {
+        let mut machine = Handshake::default();
+        machine.take(&3u32.to_be_bytes(), &exports(), &mut Vec::new()).unwrap();
+        assert_eq!(machine.take(&header(len), &exports(), &mut Vec::new()), next);
+        assert_eq!(machine.wanted(), wanted);
+    }
+}
+
+#[test]
 fn contexts_hold_for_the_export_that_they_were_set_for() {
     let structured = option(OPT_STRUCTURED_REPLY, &[]);
     let set = |name: &str| context(OPT_SET_META_CONTEXT, name, &["x:y", "base:allocation"]);
@@ -95,6 +124,8 @@ fn contexts_hold_for_the_export_that_they_were_set_for() {
         let (replies, next) = after_flags(&[structured.clone(), set(first), go(OPT_GO, then, &[])]);
         assert_eq!(next, Ok(Next::Transmit(1, Terms { structured: true, allocation })));
         assert_eq!(replies[1], (REP_META_CONTEXT, b"\0\0\0\x01base:allocation".to_vec()));
+        // What is read may be asked for in one piece.
+        assert_eq!(replies[3].1[10..], [0x01, 0xed]);
     }
     // Only behind structured replies ("NBD_OPT_SET_META_CONTEXT").
     let (replies, _) = after_flags(&[set("first")]);
