@@ -227,6 +227,8 @@ mod tests {
         assert_eq!(checked(WRITE_ZEROES, NO_HOLE, 0, 9, true), Ok(zero));
         assert_eq!(checked(TRIM, 0, 5, 6, true), Ok(Command::Trim { offset: 5, len: 6, fua: false }));
         assert_eq!(checked(FLUSH, 0, 0, 0, false), Ok(Command::Flush));
+        // Where and how much means nothing for it.
+        assert_eq!(checked(FLUSH, 0, 4096, 1, false), Ok(Command::Flush));
         let status = Command::Status { offset: 0, len: 8, one: true };
         assert_eq!(checked(BLOCK_STATUS, REQ_ONE, 0, 8, false), Ok(status));
     }
