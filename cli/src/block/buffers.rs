@@ -16,6 +16,8 @@ pub(super) struct Buffers {
     access: Access,
     /// Buffers that nobody has, by the logarithm of their payloads' length.
     free: Vec<Vec<Buffer>>,
+    /// The fewest of those that there were since the last [`trim`](Self::trim).
+    unneeded: Vec<usize>,
     /// Octets of payload for which there is room in all of them.
     held: usize,
     most: usize,
@@ -33,8 +35,9 @@ pub(super) struct Buffer {
 
 impl Buffers {
     pub(super) fn new(pd: ProtectionDomain, access: Access, most: usize) -> Self {
-        let free = (0..=usize::BITS).map(|_| Vec::new()).collect();
-        Buffers { pd, access, free, held: 0, most, of_disks: Vec::new() }
+        let free: Vec<_> = (0..=usize::BITS).map(|_| Vec::new()).collect();
+        let unneeded = vec![0; free.len()];
+        Buffers { pd, access, free, unneeded, held: 0, most, of_disks: Vec::new() }
     }
 
     /// Has disks share the buffers: of several each gets half of the octets at most, so that one
@@ -68,7 +71,9 @@ impl Buffers {
 
     fn take_within(&mut self, most: usize, len: usize) -> Option<Buffer> {
         let class = class(len);
-        if let Some(buffer) = self.free[class as usize].pop() {
+        let (free, unneeded) = (&mut self.free[class as usize], &mut self.unneeded[class as usize]);
+        if let Some(buffer) = free.pop() {
+            *unneeded = free.len().min(*unneeded);
             return Some(buffer);
         }
         let octets = 1 << class;
@@ -93,6 +98,16 @@ impl Buffers {
             return;
         }
         self.free[buffer.class as usize].push(buffer);
+    }
+
+    /// Gives the system half of the memory that was not needed since the last call, so that little
+    /// is left of a burst, and what comes again and again finds its buffers.
+    pub(super) fn trim(&mut self) {
+        for (free, unneeded) in self.free.iter_mut().zip(&mut self.unneeded) {
+            let gone = free.drain(..unneeded.div_ceil(2).min(free.len()));
+            self.held -= gone.map(|buffer| buffer.len()).sum::<usize>();
+            *unneeded = free.len();
+        }
     }
 }
 
@@ -148,5 +163,34 @@ impl Buffer {
         let from = FRONT - header.len();
         self.region.write(from, header)?;
         Ok(self.region.sge(from..FRONT + len as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rddp_rnic::Rnic;
+
+    use super::*;
+
+    fn buffers(most: usize) -> Buffers {
+        Buffers::new(Rnic::open().unwrap().alloc_pd(), Access::LOCAL_WRITE, most)
+    }
+
+    #[test]
+    fn memory_that_is_not_needed_any_more_is_given_back_step_by_step() {
+        let mut buffers = buffers(1 << 20);
+        let taken: Vec<Buffer> = (0..8).map(|_| buffers.take(10_000).unwrap()).collect();
+        taken.into_iter().for_each(|buffer| buffers.give_back(buffer));
+        let mut held = || {
+            // Two are needed at a time.
+            let both = [(); 2].map(|()| buffers.take(10_000).unwrap());
+            both.into_iter().for_each(|buffer| buffers.give_back(buffer));
+            buffers.trim();
+            buffers.held >> 14
+        };
+        // What was free in front of the first call may have been needed.
+        assert_eq!([(); 6].map(|()| held()), [8, 5, 3, 2, 2, 2]);
+        (0..3).for_each(|_| buffers.trim());
+        assert_eq!((buffers.held, buffers.free.iter().flatten().count()), (0, 0));
     }
 }

@@ -201,6 +201,7 @@ impl Server {
     /// of which nothing is heard.
     fn look(&mut self) {
         self.looked = Instant::now();
+        self.means.buffers.trim();
         let stalled =
             |client: &dyn Session| client.is_stalled_for(self.looked).filter(|time| *time >= STALLED);
         let clients = || self.clients.iter().map(|(num, (client, _))| (&**client, *num));

@@ -13,7 +13,7 @@ use rddp_test_support::{pattern, random_octets};
 use tempfile::TempDir;
 
 use crate::disk::{Disk, LEN, SHORT};
-use crate::program::{Server, free_port, run};
+use crate::program::{Server, free_port, run, until};
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
@@ -310,6 +310,27 @@ fn what_was_answered_outlives_a_server_that_is_killed() {
             assert!(sector == [0xa5; 4096], "{at} in round {round}");
         }
     }
+}
+
+/// A client that stays and asks for nothing more keeps none of the memory that it needed.
+#[test]
+fn memory_of_a_burst_is_given_back() {
+    let site = Site::new(&[]);
+    let resident = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", site.server.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+    };
+    let before = resident();
+    let mut client = site.client();
+    (0..40).for_each(|at| client.ask(READ, 0, at, 0, 1 << 20));
+    until("the replies are in its memory", || resident() > before + (30 << 20));
+    for _ in 0..40 {
+        client.reply();
+        client.0.read_exact(&mut vec![0; 1 << 20]).unwrap();
+    }
+    until("the memory is given back", || resident() < before + (10 << 20));
+    assert!(client.reads(0, 4 << 20).unwrap() == pattern(DISK, 1));
 }
 
 /// Two clients that take no replies have all memory, until another wants some.
