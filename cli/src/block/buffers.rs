@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use rddp_rnic::{Access, MemError, MemoryRegion, ProtectionDomain, Sge};
 
+use super::shares::Shares;
+
 /// Octets in front of a payload: room for the header of its reply.
 const FRONT: usize = 64;
 
@@ -21,8 +23,7 @@ pub(super) struct Buffers {
     /// Octets of payload for which there is room in all of them.
     held: usize,
     most: usize,
-    /// Octets of payload that each disk has of that.
-    of_disks: Vec<usize>,
+    shares: Shares,
 }
 
 /// Memory for a payload, and in front of that for the header of its reply.
@@ -37,24 +38,22 @@ impl Buffers {
     pub(super) fn new(pd: ProtectionDomain, access: Access, most: usize) -> Self {
         let free: Vec<_> = (0..=usize::BITS).map(|_| Vec::new()).collect();
         let unneeded = vec![0; free.len()];
-        Buffers { pd, access, free, unneeded, held: 0, most, of_disks: Vec::new() }
+        Buffers { pd, access, free, unneeded, held: 0, most, shares: Shares::new(most, 0) }
     }
 
-    /// Has disks share the buffers: of several each gets half of the octets at most, so that one
-    /// that hangs leaves some to the others.
+    /// Has disks share the buffers.
     pub(super) fn shared_by(mut self, disks: usize) -> Self {
-        self.of_disks = vec![0; disks];
+        self.shares = Shares::new(self.most, disks);
         self
     }
 
     /// Takes a buffer for a payload of that disk; `None` while there is no memory for it.
     pub(super) fn take_for(&mut self, disk: usize, len: usize) -> Option<Buffer> {
-        let share = if self.of_disks.len() > 1 { self.most / 2 } else { self.most };
-        if self.of_disks[disk] + (1 << class(len)) > share {
+        if !self.shares.allow(disk, 1 << class(len)) {
             return None;
         }
         let mut buffer = self.take(len)?;
-        self.of_disks[disk] += buffer.len();
+        self.shares.add(disk, buffer.len());
         buffer.disk = Some(disk);
         Some(buffer)
     }
@@ -91,7 +90,7 @@ impl Buffers {
 
     pub(super) fn give_back(&mut self, mut buffer: Buffer) {
         if let Some(disk) = buffer.disk.take() {
-            self.of_disks[disk] -= buffer.len();
+            self.shares.give_back(disk, buffer.len());
         }
         if self.held > self.most {
             self.held -= buffer.len();

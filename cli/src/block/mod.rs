@@ -24,6 +24,7 @@
 //! | `desk` | what one thread works with such ends by |
 //! | `bell` | ends the wait of that thread |
 //! | `buffers` | registered memory for payloads |
+//! | `shares` | how much of it a disk has |
 
 mod bell;
 mod bench;
@@ -44,6 +45,7 @@ mod pool;
 mod serve;
 mod server;
 mod session;
+mod shares;
 mod silence;
 mod troubles;
 mod uri;

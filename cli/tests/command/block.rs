@@ -430,6 +430,22 @@ fn a_disk_that_hangs_leaves_memory_to_the_others() {
     assert_eq!(Client::of(server.addr, "quick").writes(0, 0, &vec![7; LONGEST as usize]), PERM);
 }
 
+/// Two disks that hang do not have all memory either.
+#[test]
+fn disks_that_hang_leave_memory_to_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let again = format!("again={}", dir.path().join("slow").to_str().unwrap());
+    let served = hanging(dir.path(), &["slow", "quick"], &["--memory", "64M", &again]);
+    let Some((server, disk)) = served else { return };
+    let mut hanging = ["slow", "again"].map(|name| Client::of(server.addr, name));
+    for client in &mut hanging {
+        (0..60).for_each(|at| client.ask(READ, 0, at, 0, 1 << 20));
+    }
+    disk.0.until_reads_wait();
+    sleep(Duration::from_millis(300));
+    assert_eq!(Client::of(server.addr, "quick").writes(0, 0, &vec![7; 4 << 20]), PERM);
+}
+
 /// A client that goes leaves a disk that hangs with much to do, and the next one has its memory.
 #[test]
 fn a_disk_that_hangs_keeps_no_memory_of_clients_that_have_gone() {
