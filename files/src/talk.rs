@@ -15,7 +15,7 @@ use super::checksum::CHUNK;
 use super::part::Part;
 use super::protocol::{Message, SHORT, ToServer, out_of_step, parse};
 use super::serve::Startup;
-use super::tasks::{Alarm, Hub};
+use super::tasks::{Alarm, Hub, looks};
 use super::token::{Nonce, Token};
 
 /// Octets of the longest message: it has a path, of which each octet may be written as seven
@@ -30,9 +30,6 @@ const BUSY_EVERY: Duration = Duration::from_secs(1);
 
 /// Time limit for a server to let a client go that leaves before the end.
 const LEAVE: Duration = Duration::from_secs(1);
-
-/// Interval at which an end that closes looks whether the other has closed, too.
-const CLOSE_LOOK: Duration = Duration::from_millis(5);
 
 const RECEIVE: u64 = 1 << 32;
 const SEND: u64 = 2 << 32;
@@ -338,8 +335,11 @@ impl Talk {
     pub(super) async fn close(&self) {
         self.end.qp.disconnect();
         let deadline = Instant::now() + CLOSE;
-        while self.end.qp.state() == QpState::Closing && Instant::now() < deadline {
-            self.hub.completion(self.end.qp.num(), Instant::now() + CLOSE_LOOK).await;
+        for time in looks() {
+            if self.end.qp.state() != QpState::Closing || Instant::now() >= deadline {
+                break;
+            }
+            self.hub.completion(self.end.qp.num(), Instant::now() + time).await;
         }
     }
 }

@@ -31,8 +31,8 @@ const AT_ONCE: usize = 64;
 /// Time that a task may take before others have their turn.
 const TURN: Duration = Duration::from_millis(2);
 
-/// Interval at which a task looks whether a thread has done its work.
-const LOOK: Duration = Duration::from_millis(5);
+/// The shortest and the longest time between two looks at what tells nobody that it is done.
+const LOOKS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(5)];
 
 /// The completion queue of one thread's tasks.
 pub(super) struct Hub {
@@ -51,6 +51,12 @@ struct Woken {
     list: Mutex<Vec<QpNum>>,
     /// The list has something.
     is_some: AtomicBool,
+}
+
+/// Times between looks at what tells nobody that it is done: most of it is done soon.
+pub(super) fn looks() -> impl Iterator<Item = Duration> {
+    let [shortest, longest] = LOOKS;
+    std::iter::successors(Some(shortest), move |&last| Some(longest.min(last * 2)))
 }
 
 impl Woken {
@@ -179,9 +185,12 @@ impl Hub {
         mut tick: impl FnMut() -> Result<(), Failure>,
     ) -> Result<Option<T>, Failure> {
         let Ok(thread) = thread::Builder::new().spawn(work) else { return Ok(None) };
-        while !thread.is_finished() {
+        for time in looks() {
+            if thread.is_finished() {
+                break;
+            }
             tick()?;
-            self.sleep(LOOK).await;
+            self.sleep(time).await;
         }
         Ok(thread.join().ok())
     }
