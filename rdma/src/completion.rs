@@ -1,5 +1,7 @@
 //! Completions: what finished work requests report (draft-hilland-rddp-verbs §8.3).
 
+use core::num::NonZeroU32;
+
 use rddp_ddp::Stag;
 
 use crate::QpNum;
@@ -132,6 +134,9 @@ pub struct Completion {
     pub invalidated: Option<Stag>,
     /// Receives: the Immediate Data.
     pub immediate: Option<[u8; 8]>,
+    /// Receives of unreliable datagrams: the number of the QP that has sent it, as the datagram
+    /// says.
+    pub source: Option<NonZeroU32>,
     /// Receives: the peer asked for a solicited event.
     pub solicited: bool,
 }
@@ -204,6 +209,7 @@ mod tests {
         qp: QpNum(1),
         invalidated: None,
         immediate: Some([0x12, 0x34, 0x56, 0x78, 9, 9, 9, 9]),
+        source: None,
         solicited: false,
     };
 

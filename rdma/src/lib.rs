@@ -29,6 +29,7 @@
 //!     qp: QpNum(1),
 //!     invalidated: None,
 //!     immediate: None,
+//!     source: None,
 //!     solicited: false,
 //! };
 //! assert!(completion.is_urgent(), "an error wakes also who waits for solicited completions only");
@@ -54,4 +55,4 @@ pub use event::{AsyncEvent, AsyncEventKind, CqNum, Element, SrqNum};
 pub use rddp_ddp::Stag;
 pub use rddp_mpa::{Revision, Rtr, RtrSet};
 pub use rddp_rdmap::{Fault, TerminateCode};
-pub use wr::{Gather, Operation, RecvWr, Remote, SendWr, Sge, SgeList};
+pub use wr::{Gather, Operation, RecvWr, Remote, SendWr, Sge, SgeList, UdPeer};

@@ -5,13 +5,13 @@
 //! posted, and again when it is used. Requests of one queue start and complete in the order
 //! in which they were posted.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 
 use rddp_ddp::Stag;
 use smallvec::{SmallVec, smallvec};
 
-use crate::Access;
+use crate::{Access, QpNum};
 
 /// A piece of registered local memory: `len` octets from `addr` on in the region `stag`.
 ///
@@ -191,6 +191,34 @@ impl Remote {
     }
 }
 
+/// An unreliable datagram QP, as its peers know it.
+///
+/// ```
+/// use rddp_rdma::{QpNum, UdPeer};
+/// let peer = UdPeer { addr: "192.0.2.1".parse()?, qp: QpNum(0x12_3456), qkey: 0x1111_1111 };
+/// assert_eq!(peer.socket_addr(), "192.0.2.1:4660".parse()?);
+/// # Ok::<(), core::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdPeer {
+    /// The address of the QP's host.
+    pub addr: IpAddr,
+    /// A number of 24 bits: the UDP port that the QP is bound to, and below that eight bits by
+    /// which it differs from others that have had the port.
+    pub qp: QpNum,
+    /// The `Q_Key` that the message carries. One whose highest bit is set stands for the sender's
+    /// own (InfiniBand Architecture §10.2.5).
+    pub qkey: u32,
+}
+
+impl UdPeer {
+    /// Returns the address of UDP that a QP with such a number is bound to.
+    #[must_use]
+    pub fn socket_addr(&self) -> SocketAddr {
+        SocketAddr::new(self.addr, (self.qp.0 >> 8) as u16)
+    }
+}
+
 /// The operation of a send-queue request.
 ///
 /// ```
@@ -216,6 +244,15 @@ pub enum Operation {
         gather: Gather,
         /// The address of the peer.
         to: SocketAddr,
+    },
+    /// A message to an unreliable datagram QP, by UDP: it gets it once, or not at all.
+    Unreliable {
+        /// The message.
+        gather: Gather,
+        /// The QP that it is for.
+        to: UdPeer,
+        /// An immediate value, which the completion of the peer's receive carries.
+        immediate: Option<[u8; 4]>,
     },
     /// RFC 7306 Immediate Data: eight octets that complete one receive at the peer.
     Immediate {
@@ -341,6 +378,11 @@ impl SendWr {
     /// Makes a request that sends a datagram.
     pub fn datagram(wr_id: u64, gather: impl Into<Gather>, to: SocketAddr) -> Self {
         Self::new(wr_id, Operation::Datagram { gather: gather.into(), to })
+    }
+
+    /// Makes a request that sends a message to an unreliable datagram QP.
+    pub fn unreliable(wr_id: u64, gather: impl Into<Gather>, to: UdPeer) -> Self {
+        Self::new(wr_id, Operation::Unreliable { gather: gather.into(), to, immediate: None })
     }
 
     /// Makes a request that sends Immediate Data.

@@ -40,7 +40,8 @@ pub struct Counters {
     pub terminates_sent: u64,
     /// Terminates received.
     pub terminates_received: u64,
-    /// Datagrams dropped by this end: without a receive, or without room in the socket.
+    /// Datagrams dropped by this end: without a receive, without room in the socket, or, of
+    /// [`Transport::Unreliable`](crate::Transport::Unreliable), for another QP.
     pub dropped: u64,
 }
 

@@ -376,6 +376,7 @@ mod tests {
             qp: QpNum(1),
             invalidated: None,
             immediate: None,
+            source: None,
             solicited: false,
         };
         vec![

@@ -158,7 +158,7 @@ pub use rddp_mpa::{Negotiated, Request};
 pub use rddp_rdma::{
     Access, AsyncEvent, AsyncEventKind, Atomics, Capabilities, Completed, Completion, CompletionError,
     ConnectOptions, CqNum, Datagram, Element, Fault, Gather, Keepalive, Operation, PortMapper, QpNum, RecvWr,
-    Remote, Revision, Rtr, RtrSet, SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode,
+    Remote, Revision, Rtr, RtrSet, SendWr, Sge, SgeList, SrqNum, Stag, Status, TerminateCode, UdPeer,
 };
 pub use rddp_rdmap::TerminateRepr;
 pub use region::{MemoryRegion, MemoryWindow};

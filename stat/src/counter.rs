@@ -112,8 +112,8 @@ counters! {
     OctetsByMap, "octets_by_map", "Octets of single files that rddp serve has given by the strategy map";
     /// Registrations for one client of `rddp serve`.
     Registrations, "registrations", "Regions that rddp serve has registered for its clients";
-    /// Datagrams that were dropped here: no receive, or no room in the socket.
-    Dropped, "dropped", "Datagrams dropped by this end: without a receive, or without room in the socket";
+    /// Datagrams that were dropped here: no receive, no room in the socket, or not for the QP.
+    Dropped, "dropped", "Datagrams dropped by this end: without a receive, without room in the socket, or for another queue pair";
     /// Messages of the network that datagrams have not reached their peer.
     Unreachable, "unreachable", "Messages of the network that a datagram did not reach its peer";
     /// Datagrams that were longer than the path's MTU.

@@ -12,7 +12,6 @@ use super::stage::Stage;
 use super::startup::{Plan, Startup};
 use crate::error::ConnectError;
 use crate::qp::QueuePair;
-use crate::queues::options::Transport;
 use crate::wire::opening::Opening;
 
 impl QueuePair {
@@ -68,7 +67,7 @@ impl QueuePair {
         first: impl FnOnce(&ConnectOptions) -> Result<Stage, ConnectError>,
     ) -> Result<Arc<Startup>, ConnectError> {
         let inner = self.inner.here()?;
-        if inner.attrs.transport == Transport::Udp {
+        if inner.attrs.transport.is_of_datagrams() {
             return Err(ConnectError::Transport);
         }
         let mut place = inner.claim()?;

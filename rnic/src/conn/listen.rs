@@ -77,7 +77,7 @@ impl Listener {
         transport: Transport,
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
-        if transport == Transport::Udp {
+        if transport.is_of_datagrams() {
             return Err(Error::Conflict("UDP has no listeners: bind the queue pair"));
         }
         listen(&socket, backlog).map_err(Error::host("listening"))?;

@@ -63,6 +63,7 @@ fn receive_of(qp: QpNum, wr_id: u64, len: usize) -> Completion {
         qp,
         invalidated: None,
         immediate: None,
+        source: None,
         solicited: false,
     }
 }
@@ -298,6 +299,7 @@ fn no_completion_is_slept_through_on_the_queue_or_the_channel() {
         qp: QpNum(1),
         invalidated: None,
         immediate: None,
+        source: None,
         solicited: false,
     };
     std::thread::scope(|scope| {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -87,6 +88,10 @@ impl QueuePair {
         if config.no_receive == NoReceive::Wait && config.transport == Transport::Acknowledged {
             return Err(Error::Conflict("Sends that wait for receives exclude acknowledgements"));
         }
+        let has_port = config.num.is_some_and(|num| num.0 >> 8 != 0 && num.0 >> 24 == 0);
+        if config.transport == Transport::Unreliable && !has_port {
+            return Err(Error::Conflict("the number of a QP of unreliable datagrams has its port in it"));
+        }
         if let Some(events) = &config.events {
             events.adopt(&device.adapter)?;
         }
@@ -109,6 +114,7 @@ impl QueuePair {
                     placement: config.placement,
                     transport: config.transport,
                     records: config.records,
+                    qkey: AtomicU32::default(),
                     events: config.events.as_ref().unwrap_or(&device.events).clone(),
                     event_sink: config.event_sink.clone(),
                     send_cq: send_cq.clone(),
@@ -171,6 +177,12 @@ impl QueuePair {
         let _place = inner.claim().map_err(|_| Error::InUse("a queue pair that is connected"))?;
         inner.attrs.inbound.set(rights);
         Ok(())
+    }
+
+    /// Sets the `Q_Key` of a QP of [`Transport::Unreliable`], without which datagrams are not for
+    /// it: 0 until then.
+    pub fn set_qkey(&self, qkey: u32) {
+        self.inner.anywhere().attrs.qkey.store(qkey, Ordering::Relaxed);
     }
 
     /// Posts a request to the send queue. When this returns, it has been handed to TCP as far as

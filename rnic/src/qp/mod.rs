@@ -259,11 +259,11 @@ impl QpInner {
 
     /// Makes the QP ready to send datagrams: see [`QueuePair::bind`].
     pub(crate) fn bind(&self, socket: DeviceSocket, options: &DatagramOptions) -> Result<(), ConnectError> {
-        if self.attrs.transport != Transport::Udp {
+        if !self.attrs.transport.is_of_datagrams() {
             return Err(ConnectError::Transport);
         }
         socket.set_nonblocking(true)?;
-        let connection = Connection::of_datagrams(socket, *options)?;
+        let connection = Connection::of_datagrams(socket, *options, &self.attrs)?;
         let mut core = self.core.lock();
         trace::connected_plain(self.attrs.num, self.attrs.transport.name(), true);
         self.take_up(&mut core, connection, Duration::ZERO, true, || ())

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use rddp_mpa::{Negotiated, RtrSet};
 use rddp_rdma::{AsyncEvent, AsyncEventKind, ConnectOptions, Element};
@@ -29,6 +29,8 @@ pub(crate) struct QpAttributes {
     pub(crate) placement: Placement,
     pub(crate) transport: Transport,
     pub(crate) records: RecordOptions,
+    /// The `Q_Key` that unreliable datagrams for this QP have to carry.
+    pub(crate) qkey: AtomicU32,
     pub(crate) events: EventQueue,
     pub(crate) event_sink: Option<Arc<dyn EventSink>>,
     pub(crate) send_cq: Arc<CqInner>,

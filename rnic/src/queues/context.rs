@@ -59,6 +59,13 @@ impl Context<'_> {
     /// if not, the queues have not changed.
     #[inline]
     pub(crate) fn take_send(&mut self, payload: &[u8], solicited: bool) -> bool {
+        self.take_message(payload, Outcome { solicited, ..Outcome::default() })
+    }
+
+    /// Takes all of a message by the short way, as a Send is taken; the completion has `outcome`,
+    /// and the message's length.
+    #[inline]
+    pub(crate) fn take_message(&mut self, payload: &[u8], outcome: Outcome) -> bool {
         let Some(sge) = self.rq.next_piece().filter(|sge| payload.len() as u64 <= sge.len) else {
             return false;
         };
@@ -71,7 +78,7 @@ impl Context<'_> {
             return false;
         }
         drop(grant);
-        let outcome = Outcome { byte_len: payload.len() as u32, solicited, ..Outcome::default() };
+        let outcome = Outcome { byte_len: payload.len() as u32, ..outcome };
         let Some(completion) = self.rq.complete_next(self.attrs.num, &outcome) else { return false };
         self.tally.add(Counter::SendsReceived, 1);
         self.complete_receive(completion);

@@ -39,6 +39,15 @@ pub enum Transport {
     ///
     /// [`SendWr::datagram`]: crate::SendWr::datagram
     Udp,
+    /// Unreliable datagrams between QPs of this device alone, over UDP: as [`Udp`](Self::Udp), but
+    /// each request is for one QP of those at an address ([`SendWr::unreliable`]), which takes it
+    /// if it has the `Q_Key` ([`QueuePair::set_qkey`](crate::QueuePair::set_qkey)) and a receive,
+    /// and else drops and counts it. 16 octets in front of the message say for whom it is, and from
+    /// whom. The number of the QP has to be chosen ([`QpConfig::num`](crate::QpConfig::num)) by the
+    /// port that it is bound to ([`UdPeer::qp`](crate::UdPeer::qp)).
+    ///
+    /// [`SendWr::unreliable`]: crate::SendWr::unreliable
+    Unreliable,
 }
 
 /// Treatment of datagrams for which no receive is posted.
@@ -65,7 +74,8 @@ pub struct DatagramOptions {
     /// Without, they are refused ([`Status::LocalOperation`](crate::Status::LocalOperation)) and
     /// the QP goes on.
     pub fragment: bool,
-    /// Treatment of datagrams for which no receive is posted.
+    /// Treatment of datagrams for which no receive is posted. A QP of [`Transport::Unreliable`]
+    /// drops them in any case.
     pub without_receive: WithoutReceive,
 }
 
@@ -99,7 +109,10 @@ impl Transport {
     /// Returns whether the wire has such a request.
     pub(crate) fn sends(self, operation: &Operation) -> bool {
         match self {
-            Transport::Iwarp | Transport::Acknowledged => !matches!(operation, Operation::Datagram { .. }),
+            Transport::Iwarp | Transport::Acknowledged => {
+                !matches!(operation, Operation::Datagram { .. } | Operation::Unreliable { .. })
+            }
+            Transport::Unreliable => matches!(operation, Operation::Unreliable { .. }),
             Transport::Udp => matches!(operation, Operation::Datagram { .. }),
             Transport::Tcp | Transport::Record => {
                 matches!(operation, Operation::Send { invalidate: None, .. })
@@ -110,8 +123,8 @@ impl Transport {
     /// Returns whether the wire has such a receive: most have messages with an end of their own.
     pub(crate) fn receives(self, wr: &RecvWr) -> bool {
         match self {
-            Transport::Iwarp | Transport::Acknowledged | Transport::Record | Transport::Udp => !wr.full,
             Transport::Tcp => true,
+            _ => !wr.full,
         }
     }
 
@@ -123,7 +136,13 @@ impl Transport {
             Transport::Tcp => "tcp",
             Transport::Record => "record",
             Transport::Udp => "udp",
+            Transport::Unreliable => "unreliable",
         }
+    }
+
+    /// Returns whether the wire is datagrams of UDP: there are no connections.
+    pub(crate) fn is_of_datagrams(self) -> bool {
+        matches!(self, Transport::Udp | Transport::Unreliable)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The receive queue: a QP's own, or its share of a shared one.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use rddp_ddp::Stag;
@@ -140,11 +141,12 @@ impl RecvQueue {
 }
 
 /// The result of a message, for the completion of its receive.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) byte_len: u32,
     pub(crate) invalidated: Option<Stag>,
     pub(crate) immediate: Option<[u8; 8]>,
+    pub(crate) source: Option<NonZeroU32>,
     pub(crate) solicited: bool,
 }
 
@@ -160,6 +162,7 @@ fn completion(wr: &RecvWr, qp: QpNum, status: Status, outcome: &Outcome) -> Comp
         qp,
         invalidated: outcome.invalidated,
         immediate: outcome.immediate,
+        source: outcome.source,
         solicited: outcome.solicited,
     }
 }

@@ -338,7 +338,10 @@ fn count(operation: &Operation, status: Status, tally: &Tally) {
     let counter = match (operation, status) {
         (_, Status::Flushed) => return,
         (
-            Operation::Send { .. } | Operation::Immediate { .. } | Operation::Datagram { .. },
+            Operation::Send { .. }
+            | Operation::Immediate { .. }
+            | Operation::Datagram { .. }
+            | Operation::Unreliable { .. },
             Status::Success,
         ) => Counter::SendsSent,
         (Operation::Write { .. }, Status::Success) => Counter::WritesSent,
@@ -369,6 +372,7 @@ fn completion(wr: &SendWr, completed: Completed, status: Status, qp: QpNum) -> O
         qp,
         invalidated: None,
         immediate: None,
+        source: None,
         solicited: false,
     })
 }
@@ -378,7 +382,7 @@ fn completion(wr: &SendWr, completed: Completed, status: Status, qp: QpNum) -> O
 #[inline]
 fn completed(operation: &Operation) -> Result<Completed, PostError> {
     Ok(match operation {
-        Operation::Send { .. } | Operation::Datagram { .. } => Completed::Send,
+        Operation::Send { .. } | Operation::Datagram { .. } | Operation::Unreliable { .. } => Completed::Send,
         Operation::Immediate { .. } => Completed::Immediate,
         Operation::Write { .. } | Operation::WriteImmediate { .. } => Completed::Write,
         Operation::Read { .. } => Completed::Read,
@@ -395,6 +399,7 @@ fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostErro
     let gather = match operation {
         Operation::Send { gather, .. }
         | Operation::Datagram { gather, .. }
+        | Operation::Unreliable { gather, .. }
         | Operation::Write { gather, .. }
         | Operation::WriteImmediate { gather, .. } => gather,
         Operation::Read { sink, .. } => {

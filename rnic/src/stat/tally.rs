@@ -42,7 +42,7 @@ impl Tally {
                 Transport::Iwarp | Transport::Acknowledged => ConnectionKind::Qp,
                 Transport::Tcp => ConnectionKind::Tcp,
                 Transport::Record => ConnectionKind::Record,
-                Transport::Udp => ConnectionKind::Udp,
+                Transport::Udp | Transport::Unreliable => ConnectionKind::Udp,
             },
             active,
             number: qp.0,

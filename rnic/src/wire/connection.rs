@@ -106,8 +106,12 @@ impl Connection {
     }
 
     /// Makes the state of a QP that is bound to an address of UDP.
-    pub(crate) fn of_datagrams(socket: DeviceSocket, options: DatagramOptions) -> io::Result<Self> {
-        let datagrams = Datagrams::new(&socket, options)?;
+    pub(crate) fn of_datagrams(
+        socket: DeviceSocket,
+        options: DatagramOptions,
+        attrs: &QpAttributes,
+    ) -> io::Result<Self> {
+        let datagrams = Datagrams::new(&socket, options, attrs.transport)?;
         Ok(Connection { watch: Watch::of_datagrams(socket), wire: Wire::Datagrams(datagrams) })
     }
 

@@ -181,7 +181,7 @@ fn place(
             Refused { status: Status::RemoteOperation, fault }
         }
     })?;
-    let outcome = Outcome { byte_len: len as u32, invalidated: invalidate, immediate: None, solicited };
+    let outcome = Outcome { byte_len: len as u32, invalidated: invalidate, solicited, ..Outcome::default() };
     if let Some(stag) = invalidate {
         cx.attrs.invalidate_remote(stag).map_err(|error| {
             let outcome = Outcome { byte_len: len as u32, ..Outcome::default() };

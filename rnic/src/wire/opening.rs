@@ -108,7 +108,7 @@ impl Opening {
         match transport {
             Transport::Iwarp | Transport::Acknowledged => Ok(Opening::Iwarp(mpa::Opening::active(options)?)),
             _ if !options.private_data.is_empty() => Err(ConnectError::PrivateData),
-            Transport::Udp => Err(ConnectError::Transport),
+            Transport::Udp | Transport::Unreliable => Err(ConnectError::Transport),
             Transport::Tcp | Transport::Record => Ok(Opening::Tcp { active: true }),
         }
     }
@@ -118,7 +118,7 @@ impl Opening {
         match transport {
             Transport::Iwarp | Transport::Acknowledged => Opening::Iwarp(mpa::Opening::passive()),
             // UDP has no connections: listeners and startups of it are refused.
-            Transport::Tcp | Transport::Record | Transport::Udp => Opening::Tcp { active: false },
+            _ => Opening::Tcp { active: false },
         }
     }
 
@@ -155,7 +155,7 @@ pub(crate) fn again(
 ) -> Option<ConnectOptions> {
     match transport {
         Transport::Iwarp | Transport::Acknowledged => mpa::again(options, error),
-        Transport::Tcp | Transport::Record | Transport::Udp => None,
+        _ => None,
     }
 }
 

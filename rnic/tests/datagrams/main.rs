@@ -8,6 +8,7 @@ mod bundles;
 mod drops;
 mod exchange;
 mod strangers;
+mod unreliable;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;

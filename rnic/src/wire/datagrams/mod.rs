@@ -1,5 +1,6 @@
 //! UDP (RFC 768): each request is one datagram to an address of its own, and each that arrives
-//! completes one receive, in which it has its source in front ([`rddp_rdma::Datagram`]).
+//! completes one receive, in which it has its source in front ([`rddp_rdma::Datagram`]). Unreliable
+//! datagrams of verbs are such datagrams, too, whose first octets name the QP they are for.
 //!
 //! Neighbours in the send queue that have one address and one size leave as one bundle
 //! (`UDP_SEGMENT`), and bundles are received whole (`UDP_GRO`), several by one call. The network's
@@ -8,6 +9,7 @@
 
 mod notices;
 mod read;
+mod unreliable;
 mod write;
 
 use std::collections::{HashSet, VecDeque};
@@ -21,7 +23,7 @@ use self::notices::Limit;
 use self::read::Staged;
 use crate::conn::socket::DeviceSocket;
 use crate::mem::set_option;
-use crate::queues::options::DatagramOptions;
+use crate::queues::options::{DatagramOptions, Transport, WithoutReceive};
 
 /// The state of a bound QP.
 #[derive(Debug)]
@@ -50,7 +52,14 @@ pub(crate) struct Datagrams {
 
 impl Datagrams {
     /// Prepares a socket that is bound.
-    pub(super) fn new(socket: &DeviceSocket, options: DatagramOptions) -> io::Result<Self> {
+    pub(super) fn new(
+        socket: &DeviceSocket,
+        mut options: DatagramOptions,
+        transport: Transport,
+    ) -> io::Result<Self> {
+        if transport == Transport::Unreliable {
+            options.without_receive = WithoutReceive::Drop;
+        }
         let is_ipv6 = socket.domain()? == Domain::IPV6;
         let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let local = SocketAddr::new(local.ip().to_canonical(), local.port());

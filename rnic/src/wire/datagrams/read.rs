@@ -9,13 +9,13 @@ use rddp_rdma::{AsyncEventKind, Datagram, Status};
 use rddp_rdmap::Fault;
 use rddp_stat::Counter;
 
-use super::Datagrams;
 use super::notices::{is_end, is_news};
+use super::{Datagrams, unreliable};
 use crate::mem::{Inbox, MARGIN, MOST_BUFFERS, Received};
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
-use crate::queues::options::WithoutReceive;
+use crate::queues::options::{Transport, WithoutReceive};
 use crate::queues::rq::Outcome;
 use crate::scratch::{Own, with_own};
 use crate::wire::{Pulled, Watch, WireEvent};
@@ -218,17 +218,26 @@ fn deliver(
     let mut front = None;
     loop {
         let end = octets.len().min(*at + segment);
-        let len = (end - *at) as u16;
-        if datagram.len != len || front.is_none() {
-            datagram.len = len;
-            front = Some(datagram.to_octets());
-        }
-        // What stands there has been delivered.
-        if let Some(front) = &front {
-            octets[*at - MARGIN..*at].copy_from_slice(front);
-        }
-        if !deliver_one(cx, &octets[*at - MARGIN..end])? {
-            return Ok(false);
+        let taken = match cx.attrs.transport {
+            Transport::Unreliable => unreliable::accept(cx.attrs, datagram.source, &octets[*at..end]),
+            _ => Some((0, Outcome::default())),
+        };
+        if let Some((begin, outcome)) = taken {
+            let message = *at + begin;
+            let len = (end - message) as u16;
+            if datagram.len != len || front.is_none() {
+                datagram.len = len;
+                front = Some(datagram.to_octets());
+            }
+            // What stands there has been read.
+            if let Some(front) = &front {
+                octets[message - MARGIN..message].copy_from_slice(front);
+            }
+            if !deliver_one(cx, &octets[message - MARGIN..end], outcome)? {
+                return Ok(false);
+            }
+        } else {
+            cx.tally.add(Counter::Dropped, 1);
         }
         *at = end;
         if end == octets.len() {
@@ -239,8 +248,8 @@ fn deliver(
 
 /// Places one datagram, with what is in front of it, in the next receive. Returns whether there was
 /// one.
-fn deliver_one(cx: &mut Context<'_>, octets: &[u8]) -> Result<bool, WireEvent> {
-    if cx.take_send(octets, false) {
+fn deliver_one(cx: &mut Context<'_>, octets: &[u8], outcome: Outcome) -> Result<bool, WireEvent> {
+    if cx.take_message(octets, outcome) {
         return Ok(true);
     }
     let Some(room) = cx.begin_receive() else { return Ok(false) };
@@ -260,6 +269,6 @@ fn deliver_one(cx: &mut Context<'_>, octets: &[u8]) -> Result<bool, WireEvent> {
     }
     let status = if count < octets.len() { Status::MessageTooLong } else { Status::Success };
     cx.tally.add(Counter::SendsReceived, 1);
-    cx.end_receive(status, &Outcome { byte_len: count as u32, ..Outcome::default() });
+    cx.end_receive(status, &Outcome { byte_len: count as u32, ..outcome });
     Ok(true)
 }

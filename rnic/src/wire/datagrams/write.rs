@@ -12,6 +12,7 @@ use socket2::SockAddr;
 
 use super::Datagrams;
 use super::notices::{is_end, is_news};
+use super::unreliable::Header;
 use crate::mem::{MAX_PIECES, Piece, is_fault, send_datagrams};
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
@@ -37,10 +38,40 @@ const MOST_TOLD: u32 = 3;
 /// The requests of one call: their memory, and how many they are.
 struct Bundle {
     grants: Grants,
+    /// Octets in front of each message; none for plain datagrams.
+    headers: SmallVec<[[u8; Header::LEN]; 1]>,
     to: SocketAddr,
     requests: usize,
-    /// Octets of each request but the last.
+    /// Octets of each datagram but the last.
     len: u64,
+}
+
+/// A request's part of a datagram.
+struct Part<'a> {
+    gather: &'a Gather,
+    to: SocketAddr,
+    header: Option<[u8; Header::LEN]>,
+    /// Octets with those in front.
+    len: u64,
+}
+
+impl<'a> Part<'a> {
+    /// Returns the datagram of the request with this number. `None` where there is none, or a
+    /// number in it is none of a QP.
+    fn of(cx: &'a Context<'_>, seq: u64) -> Option<Self> {
+        let wqe = cx.sq.get(seq)?;
+        match &wqe.wr.operation {
+            Operation::Datagram { gather, to } => {
+                Some(Part { gather, to: *to, header: None, len: wqe.total })
+            }
+            Operation::Unreliable { gather, to, immediate } => {
+                let header = Header::of(cx.attrs, to, *immediate, wqe.wr.solicited)?.to_octets();
+                let len = wqe.total + Header::LEN as u64;
+                Some(Part { gather, to: to.socket_addr(), header: Some(header), len })
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Datagrams {
@@ -144,35 +175,33 @@ impl Datagrams {
     /// first.
     fn bundle(&self, cx: &Context<'_>) -> Option<Bundle> {
         let seq = cx.sq.cursor.seq;
-        let (to, len) = cx.sq.get(seq).and_then(|wqe| match wqe.wr.operation {
-            Operation::Datagram { to, .. } => Some((to, wqe.total)),
-            _ => None,
-        })?;
+        let Part { to, len, .. } = Part::of(cx, seq)?;
         let most = self.most(to, len);
-        let mut bundle = Bundle { grants: Grants::new(), to, requests: 0, len };
+        let (grants, headers) = Default::default();
+        let mut bundle = Bundle { grants, headers, to, requests: 0, len };
         let mut count = 0;
         while bundle.requests < most
-            && let Some(wqe) = cx.sq.get(seq + bundle.requests as u64)
-            && let Operation::Datagram { gather, to: other } = &wqe.wr.operation
-            && *other == to
-            && (wqe.total <= len && wqe.total > 0 || bundle.requests == 0)
+            && let Some(part) = Part::of(cx, seq + bundle.requests as u64)
+            && part.to == to
+            && (part.len <= len && part.len > 0 || bundle.requests == 0)
         {
             let before = bundle.grants.len();
-            let is_ready = match gather {
+            let is_ready = match part.gather {
                 Gather::Inline(_) => true,
                 Gather::List(list) => {
-                    let total = wqe.total as usize;
+                    let total = list.total() as usize;
                     cx.attrs.grants_of(list, 0, total, None, &mut bundle.grants).is_ok()
                 }
             };
-            count += (bundle.grants.len() - before).max(1);
+            count += (bundle.grants.len() - before).max(1) + usize::from(part.header.is_some());
             if !is_ready || (count > MAX_PIECES && bundle.requests > 0) {
                 // What comes before it goes out first.
                 bundle.grants.truncate(before);
                 return (bundle.requests > 0).then_some(bundle);
             }
+            bundle.headers.extend(part.header);
             bundle.requests += 1;
-            if wqe.total < len {
+            if part.len < len {
                 break;
             }
         }
@@ -214,7 +243,10 @@ fn pieces<'a>(cx: &'a Context<'_>, bundle: &'a Bundle) -> SmallVec<[Piece<'a>; 8
     let mut grants = bundle.grants.iter();
     for at in 0..bundle.requests {
         let Some(wqe) = cx.sq.get(cx.sq.cursor.seq + at as u64) else { break };
-        if let Operation::Datagram { gather: Gather::Inline(octets), .. } = &wqe.wr.operation {
+        pieces.extend(bundle.headers.get(at).map(|header| Piece::Own(header)));
+        if let Operation::Datagram { gather: Gather::Inline(octets), .. }
+        | Operation::Unreliable { gather: Gather::Inline(octets), .. } = &wqe.wr.operation
+        {
             pieces.push(Piece::Own(octets));
             continue;
         }

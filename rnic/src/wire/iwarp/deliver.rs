@@ -60,7 +60,7 @@ impl Link {
                 }
                 cx.tally.add(Counter::SendsReceived, 1);
                 let outcome =
-                    Outcome { byte_len: length, invalidated: invalidate, immediate: None, solicited };
+                    Outcome { byte_len: length, invalidated: invalidate, solicited, ..Outcome::default() };
                 cx.end_receive(Status::Success, &outcome);
                 Ok(())
             }
@@ -68,7 +68,7 @@ impl Link {
                 self.end_receive_in_kernel();
                 cx.tally.add(Counter::SendsReceived, 1);
                 let byte_len = std::mem::take(&mut self.written);
-                let outcome = Outcome { byte_len, invalidated: None, immediate: Some(data), solicited };
+                let outcome = Outcome { byte_len, immediate: Some(data), solicited, ..Outcome::default() };
                 cx.end_receive(Status::Success, &outcome);
                 Ok(())
             }
