@@ -24,6 +24,7 @@ NAMES = {
     ("ibv_mw", "kind"): "type",
     ("ibv_send_wr", "remote_addr"): "wr.rdma.remote_addr",
     ("ibv_send_wr", "rkey"): "wr.rdma.rkey",
+    ("ibv_send_wr", "rest_of_compare_add"): "wr.ud.remote_qkey",
     ("ibv_send_wr", "swap"): "wr.atomic.swap",
     ("ibv_send_wr", "atomic_rkey"): "wr.atomic.rkey",
     ("ibv_send_wr", "mw"): "bind_mw.mw",

@@ -176,9 +176,16 @@ def roce():
         yield pair(f"ibv_{kind}_pingpong, RoCE", f"ibv_{kind}_pingpong -g 0", variables=on,
                    ends=ends)
     yield pair("ibv_rc_pingpong -e, RoCE", "ibv_rc_pingpong -g 0 -e", variables=on)
+    for more in ("", "-e", "-c"):
+        yield pair(f"ibv_ud_pingpong {more}, RoCE", f"ibv_ud_pingpong -g 0 {more}", variables=on)
+    yield pair("ibv_ud_pingpong, RoCE, IPv6", "ibv_ud_pingpong -g 0", variables={"RDDP_ROCE": "mlx5_0=::1"})
     for kind in ("send", "write", "read", "atomic"):
         yield pair(f"ib_{kind}_bw, RoCE", f"ib_{kind}_bw -d mlx5_0", "-n 200", variables=on)
         yield pair(f"ib_{kind}_lat, RoCE", f"ib_{kind}_lat -d mlx5_0", "-n 200", variables=on)
+    for more in ("-a -n 200", "-e -n 200"):
+        yield pair(f"ib_send_lat -c UD {more}, RoCE", "ib_send_lat -d mlx5_0 -c UD", more, variables=on)
+    yield pair("ib_send_bw -c UD, RoCE", "ib_send_bw -d mlx5_0 -c UD", "-n 1000", variables=on)
+    yield pair("ib_send_bw -c UD -q, RoCE", "ib_send_bw -d mlx5_0 -c UD", "-q 4 -n 200", variables=on)
     yield rping("by the connection manager, RoCE", "-V", variables=on)
     yield Case("rping, RoCE and iWARP", f"rping -s -a {AT}", f"env RDDP_ROCE=mlx5_0={AT} rping -c -a {AT} -C 50")
     yield Case("ibv_rc_pingpong, RoCE, without a GID", "ibv_rc_pingpong", f"ibv_rc_pingpong {AT}",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles roce.c with the headers of libibverbs-dev, and runs it on librddp_verbs.so, with a
-device that looks like RoCE.
+"""Compiles roce.c and datagrams.c with the headers of libibverbs-dev, and runs them on
+librddp_verbs.so, with a device that looks like RoCE, at an address of IPv4 and at one of IPv6.
 
     roce.py LIBRARY [ROUNDS]
 """
@@ -15,17 +15,18 @@ import c_program
 
 def main():
     with tempfile.TemporaryDirectory() as name:
-        built = c_program.build(sys.argv[1], pathlib.Path(name), "roce")
-        if not built:
-            return 1
-        program, environment = built
-        for address in ("127.0.0.1", "::1"):
-            ended = subprocess.run([program, *sys.argv[2:]], timeout=300,
-                                   env=environment | {"RDDP_ROCE": f"mlx5_0={address}"})
-            if ended.returncode:
-                print(f"roce: {address}: ended with {ended.returncode}")
+        for program in ("roce", "datagrams"):
+            built = c_program.build(sys.argv[1], pathlib.Path(name), program)
+            if not built:
                 return 1
-    print("roce: what has completed is there, and what is refused is named")
+            path, environment = built
+            for address in ("127.0.0.1", "::1"):
+                ended = subprocess.run([path, *sys.argv[2:]], timeout=300,
+                                       env=environment | {"RDDP_ROCE": f"mlx5_0={address}"})
+                if ended.returncode:
+                    print(f"{program}: {address}: ended with {ended.returncode}")
+                    return 1
+    print("roce: what has completed is there, what is refused is named, and datagrams go where they should")
     return 0
 
 

@@ -13,6 +13,7 @@
 //! | `fifo` | events that wait behind a descriptor |
 //! | `roce` | names of queue pairs that are joined by numbers: GIDs, numbers, hellos |
 //! | `ports` | the ports of a process at which requests come for these queue pairs |
+//! | `datagrams` | sockets of queue pairs of unreliable datagrams |
 //! | `rsocket` | the protocol of rsockets |
 //! | `words` | numbers of C's headers and the words of `rddp-rnic` |
 //! | `errors`, `refusal` | error numbers; the reasons of refused calls, in words |
@@ -23,6 +24,7 @@
 #![warn(clippy::unwrap_used)]
 
 mod c;
+mod datagrams;
 mod device;
 mod engine;
 mod errors;

@@ -21,7 +21,7 @@ use super::handle::{
     Held, Object, Shared, Unacknowledged, Used, Users, await_sole, find, find_if, follow, publish,
     retire_unused,
 };
-use super::{immediate, signals};
+use super::{immediate, signals, unreliable};
 use crate::errors::{Outcome, of_device, of_io};
 use crate::fifo::{is_nonblocking, make_blocking};
 use crate::refusal::because;
@@ -205,7 +205,11 @@ impl Cq {
     /// more.
     pub(super) fn take(&self) -> Outcome<ibv_wc> {
         let none = || if self.queue.is_overflowed() { Errno::EIO } else { Errno::ENOENT };
-        self.queue.poll_one().map(|completion| entry(&completion)).ok_or_else(none)
+        self.queue.poll_one().map(|completion| entry(&completion, self.is_ipv4())).ok_or_else(none)
+    }
+
+    fn is_ipv4(&self) -> bool {
+        self.context.device.device.roce.is_some_and(|address| address.is_ipv4())
     }
 
     /// Tells the program once that more completions came than the queue holds.
@@ -335,7 +339,7 @@ pub(super) unsafe extern "C" fn poll_cq(handle: *mut ibv_cq, max: c_int, to: *mu
     let polled = match max {
         1 => cq.queue.poll_one().map_or(0, |completion| {
             // SAFETY: the program has room for one completion.
-            unsafe { to.write(entry(&completion)) };
+            unsafe { to.write(entry(&completion, cq.is_ipv4())) };
             1
         }),
         max => POLLED.with_borrow_mut(|polled| {
@@ -343,7 +347,7 @@ pub(super) unsafe extern "C" fn poll_cq(handle: *mut ibv_cq, max: c_int, to: *mu
             cq.queue.poll(usize::try_from(max).unwrap_or(0), polled);
             for (index, completion) in polled.iter().enumerate() {
                 // SAFETY: the program has room for `max` completions, and these are no more.
-                unsafe { to.add(index).write(entry(completion)) };
+                unsafe { to.add(index).write(entry(completion, cq.is_ipv4())) };
             }
             polled.len() as c_int
         }),
@@ -352,8 +356,9 @@ pub(super) unsafe extern "C" fn poll_cq(handle: *mut ibv_cq, max: c_int, to: *mu
     if polled == 0 && cq.queue.is_overflowed() { -1 } else { polled }
 }
 
-/// Returns a completion as programs know it.
-fn entry(completion: &Completion) -> ibv_wc {
+/// Returns a completion as programs know it. Datagrams are of a device with an address of IPv4, or
+/// with one of IPv6.
+fn entry(completion: &Completion, is_ipv4: bool) -> ibv_wc {
     let mut entry = ibv_wc {
         wr_id: completion.wr_id,
         status: status_of(completion.status),
@@ -362,7 +367,9 @@ fn entry(completion: &Completion) -> ibv_wc {
         qp_num: completion.qp.0,
         ..ibv_wc::default()
     };
-    if let Some(data) = completion.immediate {
+    if let Some(source) = completion.source {
+        unreliable::note(source, completion, is_ipv4, &mut entry);
+    } else if let Some(data) = completion.immediate {
         immediate::note(data, &mut entry);
     }
     if let Some(stag) = completion.invalidated {

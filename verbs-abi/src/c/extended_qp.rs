@@ -10,7 +10,8 @@ use nix::errno::Errno;
 use parking_lot::Mutex;
 
 use super::abi::{
-    Empty, Plain, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_sge, send, wr,
+    Empty, Plain, ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_sge,
+    send, wr,
 };
 use super::border::{number, slots};
 use super::handle::{Object, find, follow};
@@ -280,6 +281,21 @@ unsafe extern "C" fn wr_set_sge_list(handle: *mut ibv_qp_ex, count: usize, list:
     extended.change(|batch| batch.set(|draft| draft.set_list(list?.to_vec())));
 }
 
+unsafe extern "C" fn wr_set_ud_addr(handle: *mut ibv_qp_ex, to: *mut ibv_ah, number: u32, qkey: u32) {
+    // SAFETY: the function's contract.
+    let Ok((qp, extended)) = (unsafe { extended(handle) }) else { return };
+    if qp.datagrams.is_none() {
+        // SAFETY: as above.
+        return unsafe { fail(handle, because(Errno::EINVAL, "the queue pair has a peer of its own")) };
+    }
+    extended.change(|batch| {
+        batch.set(|draft| {
+            draft.wr.set_ud(to, number, qkey);
+            Ok(())
+        });
+    });
+}
+
 unsafe extern "C" fn wr_set_inline_data(handle: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     let buffer = ibv_data_buf { addr, length };
     // SAFETY: the function's contract.
@@ -341,7 +357,7 @@ pub(super) fn functions() -> [Empty; 22] {
         wr_send_imm as *const c_void,
         wr_send_inv as *const c_void,
         none, // wr_send_tso
-        none, // wr_set_ud_addr
+        wr_set_ud_addr as *const c_void,
         none, // wr_set_xrc_srqn
         wr_set_inline_data as *const c_void,
         wr_set_inline_data_list as *const c_void,

@@ -14,8 +14,12 @@ use crate::refusal::because;
 use crate::roce::{Hello, Name};
 
 impl Qp {
-    /// Joins the peer that the attributes name: connects to it, or waits for its request.
+    /// Joins the peer that the attributes name: connects to it, or waits for its request. Datagrams
+    /// have no peer, and begin.
     pub(super) fn join(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<()> {
+        if let Some(datagrams) = &self.datagrams {
+            return datagrams.begin(&self.queues);
+        }
         let Some(joint) = &self.joint else { return Ok(()) };
         let device = &self.pd.context.device.device;
         if mask & (qp_mask::AV | qp_mask::DEST_QPN) != qp_mask::AV | qp_mask::DEST_QPN {
@@ -24,11 +28,7 @@ impl Qp {
         if wanted.ah_attr.is_global == 0 {
             return Err(because(Errno::EINVAL, "a peer has a GID here and no LID: ibv_rc_pingpong -g 0"));
         }
-        let [high, low, _] = wanted.ah_attr.grh;
-        let mut gid = [0; 16];
-        gid[..8].copy_from_slice(&high.to_ne_bytes());
-        gid[8..].copy_from_slice(&low.to_ne_bytes());
-        let peer = Name::of(gid, wanted.dest_qp_num)
+        let peer = Name::of(wanted.ah_attr.gid(), wanted.dest_qp_num)
             .ok_or_else(|| because(Errno::EINVAL, "the peer's GID or number is none of these devices'"))?;
         let address = device.roce.ok_or(Errno::EINVAL)?;
         let own = Name { address, number: joint.place.number() };

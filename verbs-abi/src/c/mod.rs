@@ -13,6 +13,7 @@
 //! | `memory`, `window` | protection domains and regions; memory windows |
 //! | `completion`, `extended_cq` | completion channels and queues |
 //! | `queue_pair`, `modify`, `shared` | queue pairs, their states, shared receive queues |
+//! | `address_handle`, `unreliable` | datagrams: where they go; their queue pairs |
 //! | `post`, `extended_qp` | requests, by structures and by function calls |
 //! | `immediate` | values of programs in Immediate Data |
 //! | `asynchronous` | asynchronous events |
@@ -30,6 +31,7 @@
 #![cfg_attr(test, allow(dead_code))] // tests are linked without the exported names
 
 pub(crate) mod abi;
+mod address_handle;
 mod asynchronous;
 mod border;
 pub(crate) mod cancel;
@@ -60,11 +62,13 @@ mod signals;
 mod tests;
 mod text;
 mod unfinished;
+mod unreliable;
 mod window;
 
 /// All functions that are exported under their own names.
 #[cfg(not(test))]
 mod entries {
+    pub(super) use super::address_handle::*;
     pub(super) use super::asynchronous::*;
     pub(super) use super::cm::entries::*;
     pub(super) use super::completion::*;

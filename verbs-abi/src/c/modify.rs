@@ -10,6 +10,7 @@ use super::abi::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, qp_mask, qp_state};
 use super::border::{given, number};
 use super::handle::{Object, find};
 use super::queue_pair::Qp;
+use super::unreliable;
 use crate::errors::Outcome;
 use crate::refusal::{Cause, because};
 use crate::words::rights;
@@ -45,6 +46,7 @@ impl Qp {
         }
         let inbound = mask & qp_mask::ACCESS_FLAGS;
         let inbound = (inbound != 0).then(|| rights(wanted.qp_access_flags)).transpose()?;
+        self.prepare_datagrams(wanted, mask)?;
         if mask & qp_mask::STATE != 0 {
             self.go(wanted.qp_state)?;
         }
@@ -56,7 +58,7 @@ impl Qp {
             self.join(wanted, mask)?;
         }
         // A program that names the peer's number connects by numbers, and may send nothing itself.
-        if self.joint.is_none() && mask & qp_mask::DEST_QPN != 0 && self.state() == qp_state::RTR {
+        if self.is_connected_by_manager() && mask & qp_mask::DEST_QPN != 0 && self.state() == qp_state::RTR {
             Cause::Numbers.tell();
         }
         keep(&mut self.attributes.lock(), wanted, mask);
@@ -74,6 +76,19 @@ impl Qp {
         let ibv_qp_attr { min_rnr_timer, rnr_retry, .. } = *self.attributes.lock();
         let rnr_retries = (rnr_retry & 7 != RETRIES).then_some(rnr_retry & 7);
         self.queues.set_patience(Patience { rnr_timer: rnr_timer(min_rnr_timer), rnr_retries });
+    }
+
+    /// Prepares a step of a queue pair of datagrams, or refuses it. Other queue pairs pass.
+    fn prepare_datagrams(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<()> {
+        if self.datagrams.is_none() {
+            return Ok(());
+        }
+        let state = self.state();
+        unreliable::check(state, if mask & qp_mask::STATE == 0 { state } else { wanted.qp_state }, mask)?;
+        if mask & qp_mask::QKEY != 0 {
+            self.queues.set_qkey(wanted.qkey);
+        }
+        Ok(())
     }
 
     /// Has the connection, if there is one, end after the silence that the attributes allow.
@@ -94,7 +109,7 @@ impl Qp {
                 self.queues.abort();
                 self.end();
             }
-            (qp_state::RTS, qp_state::SQD) if self.joint.is_none() => self.queues.disconnect(),
+            (qp_state::RTS, qp_state::SQD) if self.is_connected_by_manager() => self.queues.disconnect(),
             (_, qp_state::RESET) => {
                 self.part();
                 self.queues.abort();
@@ -108,7 +123,7 @@ impl Qp {
             // Connected meanwhile by the connection manager.
             (qp_state::RTS, qp_state::INIT | qp_state::RTR) => return Ok(()),
             (qp_state::RTS, qp_state::SQD) | (qp_state::RTR | qp_state::SQD, qp_state::RTS)
-                if self.joint.is_some() => {}
+                if !self.is_connected_by_manager() => {}
             (qp_state::RTR, qp_state::RTS) => return Err(Cause::Numbers.refuse(Errno::EINVAL)),
             _ => return Err(because(Errno::EINVAL, "there is no such step between these states")),
         }
@@ -120,7 +135,7 @@ impl Qp {
         let negotiated = self.queues.negotiated();
         // An iWARP queue pair is idle until it is connected, which is INIT for who asks (siw).
         let state = match self.state() {
-            qp_state::RESET if self.joint.is_none() => qp_state::INIT,
+            qp_state::RESET if self.is_connected_by_manager() => qp_state::INIT,
             state => state,
         };
         let attributes = self.attributes.lock();

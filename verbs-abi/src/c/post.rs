@@ -7,9 +7,9 @@ use rddp_rnic::{Gather, Operation, RecvWr, Remote, SendWr, Sge, SgeList, Stag};
 
 use super::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, send, wr};
 use super::handle::{Object, follow};
-use super::immediate;
+use super::query::mtu_octets;
 use super::queue_pair::Qp;
-use super::window;
+use super::{immediate, unreliable, window};
 use crate::errors::{Outcome, of_post};
 use crate::refusal::{Cause, because, told};
 
@@ -76,7 +76,8 @@ unsafe fn inline(list: &[ibv_sge], most: u32) -> Outcome<Gather> {
 /// with it make the key of the window that it binds.
 ///
 /// # Safety
-/// The request's list names its elements, and inline ones memory of the program's.
+/// The request's list names its elements, and inline ones memory of the program's; of a datagram,
+/// it names an address handle that the program has.
 pub(super) unsafe fn request(qp: &Qp, from: &ibv_send_wr, key: Option<u32>) -> Outcome<SendWr> {
     // SAFETY: promised by the caller.
     let list = unsafe { elements(from.sg_list, from.num_sge, qp.cap.max_send_sge)? };
@@ -92,6 +93,10 @@ pub(super) unsafe fn request(qp: &Qp, from: &ibv_send_wr, key: Option<u32>) -> O
     };
     let remote = Remote { stag: Stag(from.rkey), to: from.remote_addr };
     let operation = match from.opcode {
+        // SAFETY: promised by the caller.
+        _ if qp.datagrams.is_some() => unsafe {
+            unreliable::operation(from, gather()?, mtu_octets(&qp.pd.context.device.device))?
+        },
         wr::SEND => Operation::Send { gather: gather()?, invalidate: None },
         wr::SEND_WITH_INV => Operation::Send { gather: gather()?, invalidate: Some(Stag(from.imm_data)) },
         wr::RDMA_WRITE => Operation::Write { gather: gather()?, remote },

@@ -63,6 +63,7 @@ fn device_attr(of: &Device) -> ibv_device_attr {
         max_res_rd_atom: c_int::from(limits.depth) * 1024,
         max_qp_init_rd_atom: c_int::from(limits.depth),
         atomic_cap: if of.has_atomics() { device::ATOMIC_GLOB } else { device::ATOMIC_NONE },
+        max_ah: if of.roce.is_some() { MANY } else { 0 },
         max_srq: MANY,
         max_srq_wr: limits.requests as c_int,
         max_srq_sge: limits.sge as c_int,
@@ -79,6 +80,12 @@ fn device_attr(of: &Device) -> ibv_device_attr {
 fn mtu(of: &Device) -> c_int {
     // Ethernet's 1,500 octets hold 1,024 of RoCE, and those of the loopback more than the most.
     if of.roce.is_some_and(|address| address.is_loopback()) { device::MTU_4096 } else { device::MTU_1024 }
+}
+
+/// Returns the longest message of a datagram.
+pub(super) fn mtu_octets(of: &Device) -> u64 {
+    // The numbers of `enum ibv_mtu` begin with 1, for 256 octets.
+    128 << mtu(of)
 }
 
 fn port_attr(of: &Device) -> ibv_port_attr {

@@ -25,6 +25,7 @@ use super::memory::Pd;
 use super::modify::RETRIES;
 use super::process::process;
 use super::shared::Srq;
+use crate::datagrams::Datagrams;
 use crate::device::{Device, Limits};
 use crate::engine::Watcher;
 use crate::errors::{Outcome, of_device};
@@ -53,6 +54,8 @@ pub(super) struct Qp {
     pub(super) extended: Option<Extended>,
     /// The end of a queue pair that is joined by numbers, as on RoCE.
     pub(super) joint: Option<Joint>,
+    /// The socket of a queue pair of datagrams.
+    pub(super) datagrams: Option<Datagrams>,
 }
 
 // SAFETY: `repr(C)`, and the first field begins with an `ibv_qp`.
@@ -80,15 +83,21 @@ impl Qp {
     ) -> Outcome<Arc<Qp>> {
         let has_extensions = pd.context.device.device.has_atomics();
         let extended = operations.map(|bits| Extended::new(bits, has_extensions)).transpose()?;
-        exists(attr.qp_type, &pd.context.device.device)?;
+        exists(attr.qp_type, joins, &pd.context.device.device)?;
         let (send_cq, recv_cq) = (find::<Cq>(attr.send_cq)?, find::<Cq>(attr.recv_cq)?);
         let srq = find_if::<Srq>(attr.srq)?;
         attr.cap = granted(&attr.cap, srq.is_some(), &pd.context.device.device.limits)?;
-        let place = match pd.context.device.device.roce {
+        let (place, datagrams) = match pd.context.device.device.roce {
+            Some(address) if attr.qp_type == qp_type::UD => (None, Some(Datagrams::open(address)?)),
             Some(address) if joins == Joins::ByNumbers => {
-                Some(process().place(&pd.context.device.device, address, &pd.context.engine()?)?)
+                (Some(process().place(&pd.context.device.device, address, &pd.context.engine()?)?), None)
             }
-            _ => None,
+            _ => (None, None),
+        };
+        let (transport, number) = match (&place, &datagrams) {
+            (Some(place), _) => (Transport::Acknowledged, Some(place.number())),
+            (_, Some(datagrams)) => (Transport::Unreliable, Some(datagrams.number())),
+            _ => (Transport::Iwarp, None),
         };
         let config = QpConfig {
             recv_cq: recv_cq.queue.clone(),
@@ -98,8 +107,8 @@ impl Qp {
             // As the libraries of RNICs count: programs post until the queue is full, and then poll
             // a completion queue that is no longer.
             until_polled: true,
-            transport: if place.is_some() { Transport::Acknowledged } else { Transport::Iwarp },
-            num: place.as_ref().map(|place| QpNum(place.number())),
+            transport,
+            num: number.map(QpNum),
             ..QpConfig::new(&send_cq.queue)
         };
         let queues = pd.domain.create_qp(&config).map_err(of_device)?;
@@ -138,6 +147,7 @@ impl Qp {
             events: Unacknowledged::default(),
             extensions: AtomicBool::new(false),
             joint: place.map(Joint::new),
+            datagrams,
             extended,
             pd: Held::new(pd),
         });
@@ -157,10 +167,15 @@ impl Qp {
         self.extensions.load(Ordering::Relaxed)
     }
 
+    /// Returns whether the connection manager alone connects it: its states are those of iWARP.
+    pub(super) fn is_connected_by_manager(&self) -> bool {
+        self.joint.is_none() && self.datagrams.is_none()
+    }
+
     /// Refuses requests without a connection, which nothing would ever end (siw's answer). A
     /// connection may stand before its event has come here.
     pub(super) fn takes_requests(&self) -> Outcome<()> {
-        if self.joint.is_some() {
+        if !self.is_connected_by_manager() {
             return match self.state() {
                 qp_state::RTS | qp_state::SQD | qp_state::SQE | qp_state::ERR => Ok(()),
                 _ => Err(because(Errno::EINVAL, "the queue pair is not ready to send (IBV_QPS_RTS)")),
@@ -277,11 +292,12 @@ fn kind_of(fault: &Fault) -> u32 {
 }
 
 /// Refuses types of queue pairs that the device lacks.
-pub(super) fn exists(kind: u32, device: &Device) -> Outcome<()> {
+pub(super) fn exists(kind: u32, joins: Joins, device: &Device) -> Outcome<()> {
     match kind {
         qp_type::RC => Ok(()),
         // What is reliable serves those who do not need it.
         qp_type::UC if device.roce.is_some() => Ok(()),
+        qp_type::UD if device.roce.is_some() && joins == Joins::ByNumbers => Ok(()),
         qp_type::UD => Err(Cause::Datagrams.refuse(Errno::EOPNOTSUPP)),
         qp_type::XRC_SEND | qp_type::XRC_RECV => Err(Cause::Xrc.refuse(Errno::EOPNOTSUPP)),
         _ => Err(because(Errno::EOPNOTSUPP, "the device has queue pairs of type RC alone")),

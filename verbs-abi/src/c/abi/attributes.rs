@@ -172,6 +172,28 @@ pub(crate) struct ibv_ah_attr {
 }
 layout!(ibv_ah_attr: 32, dlid 24, sl 26, static_rate 28, is_global 29, port_num 30);
 
+impl ibv_ah_attr {
+    /// Returns `grh.dgid`, by its octets.
+    pub(crate) fn gid(&self) -> [u8; 16] {
+        let [high, low, _] = self.grh.map(u64::to_ne_bytes);
+        let mut gid = [0; 16];
+        gid[..8].copy_from_slice(&high);
+        gid[8..].copy_from_slice(&low);
+        gid
+    }
+
+    pub(crate) fn set_gid(&mut self, gid: [u8; 16]) {
+        for (half, octets) in self.grh.iter_mut().zip(gid.as_chunks::<8>().0) {
+            *half = u64::from_ne_bytes(*octets);
+        }
+    }
+
+    /// Sets `grh.hop_limit` and `grh.traffic_class`, with flow label and GID index 0.
+    pub(crate) fn set_route(&mut self, hop_limit: u8, traffic_class: u8) {
+        self.grh[2] = u64::from_ne_bytes([0, 0, 0, 0, 0, hop_limit, traffic_class, 0]);
+    }
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ibv_qp_attr {

@@ -54,7 +54,7 @@ numbers! {
     qp_state: u32 { RESET = 0, INIT = 1, RTR = 2, RTS = 3, SQD = 4, SQE = 5, ERR = 6 }
     /// `enum ibv_qp_attr_mask`
     qp_mask: u32 {
-        STATE = 1, ACCESS_FLAGS = 8, PKEY_INDEX = 0x10, PORT = 0x20, QKEY = 0x40, AV = 0x80,
+        STATE = 1, CUR_STATE = 2, EN_SQD_NOTIFY = 4, ACCESS_FLAGS = 8, PKEY_INDEX = 0x10, PORT = 0x20, QKEY = 0x40, AV = 0x80,
         PATH_MTU = 0x100, TIMEOUT = 0x200, RETRY_CNT = 0x400, RNR_RETRY = 0x800, RQ_PSN = 0x1000,
         MAX_QP_RD_ATOMIC = 0x2000, ALT_PATH = 0x4000, MIN_RNR_TIMER = 0x8000, SQ_PSN = 0x1_0000,
         MAX_DEST_RD_ATOMIC = 0x2_0000, PATH_MIG_STATE = 0x4_0000, CAP = 0x8_0000,

@@ -34,6 +34,14 @@ pub(crate) struct ibv_mw {
 layout!(ibv_mw: 32, rkey 16, handle 20, kind 24);
 
 #[repr(C)]
+pub(crate) struct ibv_ah {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) handle: u32,
+}
+layout!(ibv_ah: 24, pd 8, handle 16);
+
+#[repr(C)]
 pub(crate) struct ibv_comp_channel {
     pub(crate) context: *mut ibv_context,
     pub(crate) fd: c_int,

@@ -30,7 +30,8 @@ pub(crate) struct ibv_recv_wr {
 layout!(ibv_recv_wr: 32, next 8, sg_list 16, num_sge 24);
 
 /// The union of what operations need, as the fields that ours have. A Write and a Read have
-/// `remote_addr` and `rkey`; an atomic has all but `rkey`, and its key in `atomic_rkey`.
+/// `remote_addr` and `rkey`; an atomic has all but `rkey`, and its key in `atomic_rkey`; a datagram
+/// has its address handle in `remote_addr`, and number and `Q_Key` of the peer in the two behind.
 #[repr(C)]
 pub(crate) struct ibv_send_wr {
     pub(crate) wr_id: u64,
@@ -52,7 +53,7 @@ pub(crate) struct ibv_send_wr {
     pub(crate) bind_info: ibv_mw_bind_info,
 }
 layout!(ibv_send_wr: 128, next 8, sg_list 16, num_sge 24, opcode 28, send_flags 32, imm_data 36, remote_addr 40,
-    rkey 48, swap 56, atomic_rkey 64, mw 80, mw_rkey 88, bind_info 96);
+    rkey 48, rest_of_compare_add 52, swap 56, atomic_rkey 64, mw 80, mw_rkey 88, bind_info 96);
 
 impl ibv_send_wr {
     /// Returns `wr.atomic.compare_add`: of a FetchAdd what is added, of a CmpSwap what is compared.
@@ -60,6 +61,17 @@ impl ibv_send_wr {
         let [a, b, c, d] = self.rkey.to_ne_bytes();
         let [e, f, g, h] = self.rest_of_compare_add.to_ne_bytes();
         u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+    }
+
+    /// Returns `wr.ud`: the address handle, the number of the peer's queue pair, and its `Q_Key`.
+    pub(crate) fn ud(&self) -> (*mut ibv_ah, u32, u32) {
+        let handle = std::ptr::with_exposed_provenance_mut(self.remote_addr as usize);
+        (handle, self.rkey, self.rest_of_compare_add)
+    }
+
+    pub(crate) fn set_ud(&mut self, handle: *mut ibv_ah, number: u32, qkey: u32) {
+        self.remote_addr = handle.expose_provenance() as u64;
+        (self.rkey, self.rest_of_compare_add) = (number, qkey);
     }
 
     /// Sets the fields of an atomic.

@@ -50,7 +50,7 @@ fn domain(id: &Id, named: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
 impl Id {
     /// Refuses queue pairs and port spaces by which nothing is connected.
     pub(super) fn connects(&self, kind: u32) -> Outcome<()> {
-        pairs::exists(kind, &self.device.device)?;
+        pairs::exists(kind, Joins::ByManager, &self.device.device)?;
         match self.space() {
             port_space::TCP => Ok(()),
             port_space::UDP => Err(Cause::Datagrams.refuse(Errno::EOPNOTSUPP)),
