@@ -47,15 +47,30 @@ impl Buffers {
         self
     }
 
-    /// Takes a buffer for a payload of that disk; `None` while there is no memory for it.
-    pub(super) fn take_for(&mut self, disk: usize, len: usize) -> Option<Buffer> {
-        if !self.shares.allow(disk, 1 << class(len)) {
+    /// Takes a buffer for a payload of that disk. Returns `None` while there is no memory for it or
+    /// another client of the disk has waited longer; then the client waits, until it asks again and
+    /// gets one, or [leaves](Self::leave).
+    pub(super) fn take_for(&mut self, disk: usize, client: u32, len: usize) -> Option<Buffer> {
+        let is_first = self.shares.first(disk).is_none_or(|first| first == client);
+        let taken = (is_first && self.shares.allow(disk, 1 << class(len))).then(|| self.take(len));
+        let Some(mut buffer) = taken.flatten() else {
+            self.shares.wait(disk, client);
             return None;
-        }
-        let mut buffer = self.take(len)?;
+        };
+        self.shares.leave(client);
         self.shares.add(disk, buffer.len());
         buffer.disk = Some(disk);
         Some(buffer)
+    }
+
+    /// Returns the client of a disk that has waited longest.
+    pub(super) fn first(&self, disk: usize) -> Option<u32> {
+        self.shares.first(disk)
+    }
+
+    /// Forgets a client that has gone.
+    pub(super) fn leave(&mut self, client: u32) {
+        self.shares.leave(client);
     }
 
     /// Takes a buffer for a payload of `len` octets; `None` while there is no memory for it.
@@ -173,6 +188,26 @@ mod tests {
 
     fn buffers(most: usize) -> Buffers {
         Buffers::new(Rnic::open().unwrap().alloc_pd(), Access::LOCAL_WRITE, most)
+    }
+
+    /// Short requests do not overtake a long one, and whoever got some is last again.
+    #[test]
+    fn clients_of_a_disk_get_memory_in_the_order_in_which_they_have_asked() {
+        let mut buffers = buffers(64 << 10).shared_by(2);
+        let one = buffers.take_for(0, 1, 32 << 10).unwrap();
+        assert!(buffers.take_for(0, 2, 32 << 10).is_none());
+        assert!(buffers.take_for(0, 3, 4096).is_none() && buffers.take_for(0, 1, 4096).is_none());
+        // The clients of another disk do not wait for these.
+        let other = buffers.take_for(1, 4, 4096).unwrap();
+        [one, other].into_iter().for_each(|buffer| buffers.give_back(buffer));
+        assert!(buffers.take_for(0, 3, 4096).is_none());
+        assert_eq!(buffers.first(0), Some(2));
+        let two = buffers.take_for(0, 2, 16 << 10).unwrap();
+        assert!(buffers.take_for(0, 2, 4096).is_none() && buffers.first(0) == Some(3));
+        buffers.leave(3);
+        assert!(buffers.take_for(0, 2, 4096).is_none() && buffers.take_for(0, 1, 4096).is_some());
+        assert!(buffers.take_for(0, 2, 4096).is_some() && buffers.first(0).is_none());
+        buffers.give_back(two);
     }
 
     #[test]

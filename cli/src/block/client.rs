@@ -225,8 +225,9 @@ impl Client {
             self.dispatch(request, checked, None, disks, buffers);
             return self.expect_request();
         }
+        let client = self.qp.num().0;
         let has_room = self.octets == 0 || self.octets + len as usize <= MOST_OCTETS;
-        let Some(buffer) = has_room.then(|| buffers.take_for(disk, len as usize)).flatten() else {
+        let Some(buffer) = has_room.then(|| buffers.take_for(disk, client, len as usize)).flatten() else {
             self.awaited = Awaited::Room(Some(request));
             return Ok(());
         };

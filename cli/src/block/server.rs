@@ -173,10 +173,23 @@ impl Server {
             }
         }
         self.settle(touched);
+        (0..self.means.disks.len()).for_each(|disk| self.serve_waiting(disk));
         let waiting: Vec<QpNum> =
             self.clients.iter().filter(|(_, (client, _))| client.waits()).map(|(num, _)| *num).collect();
         self.settle(waiting);
         self.means.disks.iter_mut().for_each(Disk::hand_over);
+    }
+
+    /// Has the clients of a disk that wait for memory go on, one after another, as far as there is
+    /// some.
+    fn serve_waiting(&mut self, disk: usize) {
+        let mut last = None;
+        while let Some(first) = self.means.buffers.first(disk)
+            && last != Some(first)
+        {
+            self.settle(vec![QpNum(first)]);
+            last = Some(first);
+        }
     }
 
     /// Has clients go on where there is room now, and sends their replies.

@@ -39,6 +39,7 @@ impl Means {
     /// memory, and does no write once its client may have connected anew.
     pub(super) fn end(&mut self, num: QpNum, client: Box<dyn Session>) {
         client.end(self);
+        self.buffers.leave(num.0);
         for disk in &mut self.disks {
             disk.withdraw(num.0).for_each(|buffer| self.buffers.give_back(buffer));
         }

@@ -1,34 +1,66 @@
 //! Shares of disks in a server's memory: of several each has no more than is left to the others.
+//! The clients of a disk get of its share in the order in which they have asked.
 
-/// The octets that each disk has.
+use std::collections::VecDeque;
+
+/// The disks' shares.
 #[derive(Debug)]
 pub(super) struct Shares {
     most: usize,
-    of_disks: Vec<usize>,
+    of_disks: Vec<Share>,
+}
+
+/// The octets that a disk has, and the clients that wait for more.
+#[derive(Clone, Debug, Default)]
+struct Share {
+    octets: usize,
+    waiting: VecDeque<u32>,
 }
 
 impl Shares {
     /// Has that many disks share that many octets.
     pub(super) fn new(most: usize, disks: usize) -> Self {
-        Shares { most, of_disks: vec![0; disks] }
+        Shares { most, of_disks: vec![Share::default(); disks] }
+    }
+
+    fn octets(&self) -> usize {
+        self.of_disks.iter().map(|share| share.octets).sum()
     }
 
     /// Returns whether a disk may have more octets. One that has none may have whatever there is,
     /// so that others which hang keep no disk from its longest request as long as there is room.
     pub(super) fn allow(&self, disk: usize, octets: usize) -> bool {
-        let with_these = self.of_disks[disk] + octets;
-        let left = self.most.saturating_sub(self.of_disks.iter().sum::<usize>() + octets);
-        self.of_disks.len() == 1 || self.of_disks[disk] == 0 || with_these <= left
+        let has = self.of_disks[disk].octets;
+        let left = self.most.saturating_sub(self.octets() + octets);
+        self.of_disks.len() == 1 || has == 0 || has + octets <= left
     }
 
     /// Notes that a disk has more octets.
     pub(super) fn add(&mut self, disk: usize, octets: usize) {
-        self.of_disks[disk] += octets;
+        self.of_disks[disk].octets += octets;
     }
 
     /// Notes that a disk has given octets back.
     pub(super) fn give_back(&mut self, disk: usize, octets: usize) {
-        self.of_disks[disk] -= octets;
+        self.of_disks[disk].octets -= octets;
+    }
+
+    /// Returns the client of a disk that has waited longest.
+    pub(super) fn first(&self, disk: usize) -> Option<u32> {
+        self.of_disks[disk].waiting.front().copied()
+    }
+
+    /// Has a client wait behind others, if it does not wait yet.
+    pub(super) fn wait(&mut self, disk: usize, client: u32) {
+        let waiting = &mut self.of_disks[disk].waiting;
+        if !waiting.contains(&client) {
+            waiting.push_back(client);
+        }
+    }
+
+    /// Has a client wait no more: it has been served, or has gone.
+    pub(super) fn leave(&mut self, client: u32) {
+        self.of_disks.iter_mut().for_each(|share| share.waiting.retain(|other| *other != client));
     }
 }
 
@@ -38,10 +70,10 @@ mod tests {
 
     /// Has a disk take as much as it gets.
     fn fill(shares: &mut Shares, disk: usize) -> usize {
-        while shares.allow(disk, 1) && shares.of_disks.iter().sum::<usize>() < shares.most {
+        while shares.allow(disk, 1) && shares.octets() < shares.most {
             shares.add(disk, 1);
         }
-        shares.of_disks[disk]
+        shares.of_disks[disk].octets
     }
 
     #[test]

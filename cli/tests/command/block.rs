@@ -364,6 +364,27 @@ fn clients_that_owe_a_payload_do_not_keep_memory_from_others() {
     assert!(other.reads(0, 4 << 20).unwrap() == pattern(DISK, 1));
 }
 
+/// Many clients want more than all memory, and read their replies: each gets all of them.
+#[test]
+fn clients_that_wait_for_memory_are_all_served() {
+    let site = Site::new(&["--memory", "64M"]);
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            let mut client = site.client();
+            scope.spawn(move || {
+                let wanted = pattern(DISK, 1);
+                (0..20).for_each(|at| client.ask(READ, 0, at, 0, 4 << 20));
+                for _ in 0..20 {
+                    assert_eq!(client.reply().1, 0);
+                    let mut octets = vec![0; 4 << 20];
+                    client.0.read_exact(&mut octets).unwrap();
+                    assert!(octets == wanted);
+                }
+            });
+        }
+    });
+}
+
 /// Slow clients have all memory for longer than a client may stall, and another waits.
 #[test]
 fn clients_that_give_a_payload_slowly_are_waited_for() {

@@ -162,7 +162,7 @@ impl Connection {
         if len > 0 {
             let has_room = self.octets == 0 || self.octets + len <= MOST_OCTETS;
             let taken = has_room.then(|| match step {
-                Step::Disk(disk, _) => means.buffers.take_for(*disk, len),
+                Step::Disk(disk, _) => means.buffers.take_for(*disk, self.qp.num().0, len),
                 _ => means.buffers.take(len),
             });
             let Some(buffer) = taken.flatten() else {
