@@ -123,6 +123,12 @@ impl Target {
         Target { subsystems, hosts, firmware, controllers: BTreeMap::new(), last: 0 }
     }
 
+    /// Returns whether a host may have the disks. One that may not is shown none.
+    #[must_use]
+    pub fn allows(&self, host: &str) -> bool {
+        may(&self.hosts, host)
+    }
+
     /// Acts on a command, behind which `data` octets have come in its capsule.
     pub fn take(&mut self, queue: &mut Queue, sqe: &Sqe, data: usize, now: Duration) -> Step {
         queue.head = (queue.head + 1) % queue.size;
@@ -245,7 +251,7 @@ impl Target {
             return Err(wrong_outcome(Wrong::SUBSYSTEM));
         }
         // Every host may look. It sees nothing if it may not have anything.
-        if subsystem.is_some() && !may(&self.hosts, &data.host) {
+        if subsystem.is_some() && !self.allows(&data.host) {
             return Err(Status::INVALID_HOST.into());
         }
         let cntlid = self.free_number().ok_or(Status::CONTROLLER_BUSY)?;

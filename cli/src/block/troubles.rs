@@ -11,6 +11,7 @@ use rddp_block::nbd::handshake::Refused;
 use rddp_block::nvme::connect::{CONNECT_LEN, ConnectData, Wrong};
 use rddp_block::nvme::status::Status;
 use rddp_block::nvme::step::Outcome;
+use rddp_block::nvme::target::Target;
 use rddp_command::failure::printable_name;
 use rddp_command::seldom::Seldom;
 
@@ -79,12 +80,22 @@ impl Troubles {
         self.warn(Kind::of_disk(at, error), format_args!("{peer}: disk {name}: {command}: {error}"));
     }
 
-    /// Tells what came of a host's Connect with these data: by a warning if it is refused.
-    pub(super) fn tell_connect(&mut self, peer: &str, outcome: Outcome, octets: &[u8; CONNECT_LEN]) {
-        let Ok(ConnectData { subsystem, host, .. }) = ConnectData::parse(octets) else { return };
-        let (disk, host) = (printable_name(&subsystem), printable_name(&host));
+    /// Tells what came of a host's Connect with these data: by a warning if it is refused, or the
+    /// host will be shown nothing.
+    pub(super) fn tell_connect(
+        &mut self,
+        peer: &str,
+        outcome: Outcome,
+        octets: &[u8; CONNECT_LEN],
+        target: &Target,
+    ) {
+        let Ok(data) = ConnectData::parse(octets) else { return };
+        let (disk, host) = (printable_name(&data.subsystem), printable_name(&data.host));
         let status = outcome.status;
-        if status.is_success() {
+        if status.is_success() && !target.allows(&data.host) {
+            let text = format_args!("{peer}: host {host} asks for all disks: no --allow-host names it");
+            self.warn(Kind::Host, text);
+        } else if status.is_success() {
             tracing::info!(%peer, %host, %disk, "a host has a queue");
         } else if status == Status::INVALID_HOST {
             let text = format_args!("{peer}: host {host} wants {disk}: no --allow-host names it");

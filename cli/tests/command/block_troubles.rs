@@ -66,6 +66,16 @@ fn each_kind_of_refusal_has_a_line() {
     site.complains(&["disk disk: reading ", "EIO"]);
 }
 
+/// A host that may have nothing is shown nothing, which its user does not understand.
+#[test]
+fn a_host_that_is_not_allowed_and_only_looks_is_told() {
+    let mut site = Site::new(&["--allow-host", "nqn.x:friend"]);
+    let ls = |host: &str| run(&["block", "ls", "--json", &site.nvme(""), "--host-nqn", host]).ok().json();
+    assert_eq!(ls("nqn.x:friend")["disks"].as_array().map(Vec::len), Some(1));
+    assert_eq!(ls("nqn.x:other")["disks"].as_array().map(Vec::len), Some(0));
+    site.complains(&["host nqn.x:other asks for all disks", "--allow-host"]);
+}
+
 #[test]
 fn a_subsystem_that_there_is_not_is_told() {
     let mut site = Site::new(&[]);

@@ -260,7 +260,7 @@ impl Connection {
                 let (sqe, place) = (command.sqe, command.place());
                 let step = means.target.fetched(&mut self.queue, &sqe, octets, means.now());
                 if let (Step::Answer(outcome), Ok(octets)) = (&step, octets.try_into()) {
-                    means.troubles.tell_connect(&self.peer, *outcome, octets);
+                    means.troubles.tell_connect(&self.peer, *outcome, octets, &means.target);
                 }
                 self.act(id, step, place, means)
             }
