@@ -65,7 +65,7 @@ NEEDS = {
                  "rddp-decode", "rddp-policy", "rddp-stream", "rddp-switch"],
     # What tests and measures.
     "rddp-test-support": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
-    "rddp-tests": ["rddp-mpa", "rddp-rnic", "rddp-sdp", "rddp-sdp-rnic", "rddp-stream"],
+    "rddp-tests": ["rddp-block", "rddp-mpa", "rddp-rnic", "rddp-sdp", "rddp-sdp-rnic", "rddp-stream"],
     "rddp-benches": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-rnic", "rddp-stream"],
     "rddp-compare": ["rddp-rnic", "rddp-load", "rddp-switch"],
 }
