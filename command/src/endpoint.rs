@@ -16,6 +16,9 @@ use crate::signals;
 /// Time within which a graceful close must be done.
 pub const CLOSE: Duration = Duration::from_secs(2);
 
+/// The shortest and the longest time between two looks of [`looks`].
+const LOOKS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(5)];
+
 /// Default numbers of requests and of receives that an endpoint can hold.
 const DEPTH: usize = 64;
 
@@ -133,11 +136,20 @@ pub fn cannot_wait(error: &io::Error) -> Failure {
 pub fn close(qps: &[&QueuePair], cq: &CompletionQueue) {
     qps.iter().for_each(|qp| qp.disconnect());
     let deadline = Instant::now() + CLOSE;
-    while qps.iter().any(|qp| qp.state() == QpState::Closing) && Instant::now() < deadline {
+    for time in looks() {
         while cq.poll_one().is_some() {}
+        if qps.iter().all(|qp| qp.state() != QpState::Closing) || Instant::now() >= deadline {
+            break;
+        }
         // A QP that cannot be waited for is closed when it is dropped.
-        let _ = cq.wait(Some(Duration::from_millis(10)));
+        let _ = cq.wait(Some(time));
     }
+}
+
+/// Times between looks at what tells nobody that it is done: most of it is done soon.
+pub fn looks() -> impl Iterator<Item = Duration> {
+    let [shortest, longest] = LOOKS;
+    std::iter::successors(Some(shortest), move |&last| Some(longest.min(last * 2)))
 }
 
 /// Returns the reason why a connection ended, as far as it can be found out.

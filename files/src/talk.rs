@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rddp_command::endpoint::{CLOSE, Endpoint, ended, silent};
+use rddp_command::endpoint::{CLOSE, Endpoint, ended, looks, silent};
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::places::{Meter, SLOW};
 use rddp_command::signals::CHECK_INTERVAL;
@@ -15,7 +15,7 @@ use super::checksum::CHUNK;
 use super::part::Part;
 use super::protocol::{Message, SHORT, ToServer, out_of_step, parse};
 use super::serve::Startup;
-use super::tasks::{Alarm, Hub, looks};
+use super::tasks::{Alarm, Hub};
 use super::token::{Nonce, Token};
 
 /// Octets of the longest message: it has a path, of which each octet may be written as seven
@@ -339,7 +339,9 @@ impl Talk {
             if self.end.qp.state() != QpState::Closing || Instant::now() >= deadline {
                 break;
             }
-            self.hub.completion(self.end.qp.num(), Instant::now() + time).await;
+            let until = Instant::now() + time;
+            // What was posted ends meanwhile, and is no reason to look less often.
+            while self.hub.completion(self.end.qp.num(), until).await.is_some() {}
         }
     }
 }

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rddp_command::endpoint;
+use rddp_command::endpoint::{self, looks};
 use rddp_command::failure::Failure;
 use rddp_command::signals::CHECK_INTERVAL;
 use rddp_rnic::{Completion, CompletionQueue, QpNum, Rnic};
@@ -30,9 +30,6 @@ const AT_ONCE: usize = 64;
 
 /// Time that a task may take before others have their turn.
 const TURN: Duration = Duration::from_millis(2);
-
-/// The shortest and the longest time between two looks at what tells nobody that it is done.
-const LOOKS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(5)];
 
 /// The completion queue of one thread's tasks.
 pub(super) struct Hub {
@@ -51,12 +48,6 @@ struct Woken {
     list: Mutex<Vec<QpNum>>,
     /// The list has something.
     is_some: AtomicBool,
-}
-
-/// Times between looks at what tells nobody that it is done: most of it is done soon.
-pub(super) fn looks() -> impl Iterator<Item = Duration> {
-    let [shortest, longest] = LOOKS;
-    std::iter::successors(Some(shortest), move |&last| Some(longest.min(last * 2)))
 }
 
 impl Woken {
