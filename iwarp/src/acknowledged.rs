@@ -7,7 +7,9 @@
 //! Write of no octets does nothing. An [`Acknowledgement`] tells the count of all so far.
 //!
 //! It is an untagged segment on a queue that RDMAP lacks, with RDMAP's experimental opcode, and
-//! header alone: the field for the MSN has the count. It goes between any two segments.
+//! header alone: the field for the MSN has the count. It goes between any two segments. Where the
+//! next message is a Send without a receive, the field that a Send has for an STag tells so, with
+//! the time between two tries.
 
 use rddp_ddp::{DdpError, Header, Msn, Qn, UntaggedRepr};
 use rddp_rdmap::Fault;
@@ -18,22 +20,35 @@ const QUEUE: Qn = Qn(4);
 /// RDMAP's version 1, as in its control octet (RFC 5040 §4.1).
 const VERSION_ONE: u8 = 0x40;
 
-/// The number of the peer's messages that an end has executed so far, modulo 2^32.
+/// The number of the peer's messages that an end has executed so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acknowledgement(pub u32);
+pub struct Acknowledgement {
+    /// The number modulo 2^32.
+    pub executed: u32,
+    /// Microseconds between two tries of the next message, which has come and has no receive; 0 if
+    /// nothing is said about that.
+    pub not_ready: u32,
+}
 
 impl Acknowledgement {
     /// The opcode that RDMAP keeps for experiments (RFC 5040 §4.1).
     pub const OPCODE: u8 = 0xf;
 
+    /// Makes one that says nothing about the next message.
+    #[must_use]
+    pub const fn of(executed: u32) -> Self {
+        Acknowledgement { executed, not_ready: 0 }
+    }
+
     /// Returns the header of its segment, which has no payload.
     #[must_use]
     pub fn header(self) -> Header {
+        let [a, b, c, d] = self.not_ready.to_be_bytes();
         Header::Untagged(UntaggedRepr {
             last: true,
-            rsvd_ulp: [VERSION_ONE | Self::OPCODE, 0, 0, 0, 0],
+            rsvd_ulp: [VERSION_ONE | Self::OPCODE, a, b, c, d],
             qn: QUEUE,
-            msn: Msn(self.0),
+            msn: Msn(self.executed),
             mo: 0,
         })
     }
@@ -42,7 +57,8 @@ impl Acknowledgement {
     #[must_use]
     pub fn parse(ulpdu: &[u8]) -> Option<Self> {
         let Ok(Header::Untagged(header)) = Header::parse(ulpdu) else { return None };
-        let said = Acknowledgement(header.msn.0);
+        let [_, not_ready @ ..] = header.rsvd_ulp;
+        let said = Acknowledgement { executed: header.msn.0, not_ready: u32::from_be_bytes(not_ready) };
         (ulpdu.len() == UntaggedRepr::LEN && Header::Untagged(header) == said.header()).then_some(said)
     }
 }
@@ -63,14 +79,16 @@ impl Unacknowledged {
     /// Returns how many more messages the peer has executed by this acknowledgement.
     ///
     /// # Errors
-    /// The peer acknowledges fewer messages than before, or some that were not sent.
+    /// The peer acknowledges fewer messages than before, or some that were not sent; or one that
+    /// was not sent has no receive.
     pub fn acknowledge(&mut self, said: Acknowledgement) -> Result<u32, Fault> {
-        let more = said.0.wrapping_sub(self.acknowledged);
-        if more > self.sent.wrapping_sub(self.acknowledged) {
-            let (got, expected) = (Msn(said.0), Msn(self.sent));
+        let more = said.executed.wrapping_sub(self.acknowledged);
+        let told_of = more.saturating_add(u32::from(said.not_ready > 0));
+        if told_of > self.sent.wrapping_sub(self.acknowledged) {
+            let (got, expected) = (Msn(said.executed), Msn(self.sent));
             return Err(DdpError::MsnOutOfRange { qn: QUEUE, got, expected }.into());
         }
-        self.acknowledged = said.0;
+        self.acknowledged = said.executed;
         Ok(more)
     }
 }
@@ -81,15 +99,17 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_is_read_whole_or_not_at_all() {
-        let octets = Acknowledgement(0x0102_0304).header().octets();
+        let octets = Acknowledgement::of(0x0102_0304).header().octets();
         assert_eq!(*octets, *b"\x41\x4f\0\0\0\0\0\0\0\x04\x01\x02\x03\x04\0\0\0\0");
-        assert_eq!(Acknowledgement::parse(&octets), Some(Acknowledgement(0x0102_0304)));
+        assert_eq!(Acknowledgement::parse(&octets), Some(Acknowledgement::of(0x0102_0304)));
         for len in 0..octets.len() {
             assert_eq!(Acknowledgement::parse(&octets[..len]), None);
         }
         assert_eq!(Acknowledgement::parse(&[&octets[..], &[0]].concat()), None, "a payload");
-        // All but the count is fixed.
-        for at in (0..octets.len()).filter(|at| !(10..14).contains(at)) {
+        let told = Acknowledgement { executed: 1, not_ready: 640 };
+        assert_eq!(Acknowledgement::parse(&told.header().octets()), Some(told));
+        // All but the count and the time is fixed.
+        for at in (0..octets.len()).filter(|at| !(2..6).contains(at) && !(10..14).contains(at)) {
             let mut other = octets.to_vec();
             other[at] ^= 1;
             assert_eq!(Acknowledgement::parse(&other), None, "octet {at}");
@@ -99,14 +119,17 @@ mod tests {
     #[test]
     fn what_was_not_sent_and_less_than_before_is_the_peers_fault() {
         let mut count = Unacknowledged { sent: u32::MAX, acknowledged: u32::MAX };
-        assert_eq!(count.acknowledge(Acknowledgement(u32::MAX)), Ok(0), "the same again");
+        assert_eq!(count.acknowledge(Acknowledgement::of(u32::MAX)), Ok(0), "the same again");
         (0..3).for_each(|_| count.note_sent());
-        assert_eq!(count.acknowledge(Acknowledgement(0)), Ok(1), "around the end of the numbers");
+        assert_eq!(count.acknowledge(Acknowledgement::of(0)), Ok(1), "around the end of the numbers");
         for said in [u32::MAX, 3, u32::MAX / 2] {
-            let fault = count.acknowledge(Acknowledgement(said)).unwrap_err();
+            let fault = count.acknowledge(Acknowledgement::of(said)).unwrap_err();
             let (got, expected) = (Msn(said), Msn(2));
             assert_eq!(fault, DdpError::MsnOutOfRange { qn: QUEUE, got, expected }.into());
         }
-        assert_eq!(count.acknowledge(Acknowledgement(2)), Ok(2), "faults have changed nothing");
+        let without_receive = |executed| Acknowledgement { executed, not_ready: 10 };
+        assert!(count.acknowledge(without_receive(2)).is_err(), "the third was not sent");
+        assert_eq!(count.acknowledge(without_receive(1)), Ok(1), "faults have changed nothing");
+        assert_eq!(count.acknowledge(Acknowledgement::of(2)), Ok(1));
     }
 }

@@ -201,6 +201,40 @@ static void nobody_answers(void)
 	unmade(&one);
 }
 
+/* A Send waits for a receive as long as the program says, and so does what is behind it. */
+static void a_receiver_that_is_not_ready(void)
+{
+	struct end one = made(64), other = made(64);
+	struct told to_one = telling(&one), to_other = telling(&other);
+	struct ibv_wc wc;
+
+	joins(&one, &to_other, 7);
+	joins(&other, &to_one, 1);
+	one.octets[0] = 5;
+	posts(&one, IBV_WR_SEND, 8, 0, 0, 1);
+	posts(&one, IBV_WR_RDMA_WRITE, 8, to_other.address + 8, to_other.key, 2);
+	/* Its own request is done all the same. */
+	posts(&other, IBV_WR_RDMA_WRITE, 8, to_one.address + 8, to_one.key, 3);
+	ends(&other, 3, IBV_WC_SUCCESS);
+	usleep(50000);
+	IS(ibv_poll_cq(one.cq, 1, &wc), 0);
+	IS(other.octets[8], 0);
+	receives(&other, 8, 4);
+	ends(&other, 4, IBV_WC_SUCCESS);
+	ends(&one, 1, IBV_WC_SUCCESS);
+	ends(&one, 2, IBV_WC_SUCCESS);
+	IS(other.octets[8], 5);
+	receives(&other, 8, 5);
+	posts(&other, IBV_WR_SEND, 8, 0, 0, 6);
+	posts(&other, IBV_WR_SEND, 8, 0, 0, 7);
+	ends(&other, 6, IBV_WC_RNR_RETRY_EXC_ERR);
+	ends(&other, 7, IBV_WC_WR_FLUSH_ERR);
+	ends(&other, 5, IBV_WC_WR_FLUSH_ERR);
+	IS(one.qp->state, IBV_QPS_RTS);
+	unmade(&one);
+	unmade(&other);
+}
+
 /* A queue pair that names itself is its own peer: MPICH has such, also with a shared queue. */
 static void the_own_peer(void)
 {
@@ -253,6 +287,7 @@ int main(int count, char **words)
 	a_refusal_is_named(IBV_WR_RDMA_READ, 8, IBV_WC_REM_ACCESS_ERR);
 	a_refusal_is_named(IBV_WR_SEND, 64, IBV_WC_REM_INV_REQ_ERR);
 	nobody_answers();
+	a_receiver_that_is_not_ready();
 	the_own_peer();
 	return 0;
 }

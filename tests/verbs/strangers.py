@@ -28,7 +28,7 @@ def request(private_data):
     return b"MPA ID Req Frame" + struct.pack(">BBH", 0x50, 2, len(said)) + said
 
 
-def hello(sender, receiver, version=2):
+def hello(sender, receiver, version=3):
     return request(b"rdq" + struct.pack(">BIII", version, sender, receiver, 0))
 
 

@@ -75,7 +75,7 @@ pub(crate) struct Hello {
 }
 
 /// The version of the hello, and of all behind it.
-const VERSION: [u8; 4] = *b"rdq\x02";
+const VERSION: [u8; 4] = *b"rdq\x03";
 
 impl Hello {
     pub(crate) fn to_octets(self) -> Vec<u8> {
@@ -105,7 +105,7 @@ mod tests {
             assert_eq!(Hello::parse(&octets[..len]), None);
         }
         assert_eq!(Hello::parse(&[&octets[..], &[0]].concat()), None);
-        assert_eq!(Hello::parse(&[b"rdq\x01", &octets[4..]].concat()), None);
+        assert_eq!(Hello::parse(&[b"rdq\x02", &octets[4..]].concat()), None);
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl QpInner {
         if let Err(event) = connection.resume(&mut cx) {
             self.on_end_of_stream(core, event);
         }
-        core.connection.is_some() && !core.is_parked()
+        core.connection.as_ref().is_some_and(|connection| !connection.watch.is_shut())
     }
 
     /// Goes on after a receive was posted, and has the socket read again.

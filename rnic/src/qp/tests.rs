@@ -6,6 +6,7 @@ mod bounds;
 mod files;
 mod lease;
 mod lend;
+mod not_ready;
 mod plain;
 mod short;
 mod trains;

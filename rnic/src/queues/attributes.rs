@@ -115,7 +115,12 @@ impl QpAttributes {
         }
     }
 
-    /// Returns whether a Send without a receive waits for one.
+    /// Returns whether a Send without a receive waits for one, whatever comes behind it.
+    pub(crate) fn waits_for_receives(&self) -> bool {
+        self.waits() || self.transport == Transport::Acknowledged
+    }
+
+    /// Returns whether a Send without a receive waits for one, and nothing is read behind it.
     pub(crate) fn waits(&self) -> bool {
         self.no_receive == NoReceive::Wait
     }

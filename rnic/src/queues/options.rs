@@ -12,8 +12,9 @@ pub enum Transport {
     /// iWARP as above, between two ends of this device alone: a request completes when the peer has
     /// executed it, and not when TCP has it, and the first one that the peer refuses has the reason
     /// for its status. Either end acknowledges what the other sends; that it is such a QP is for
-    /// the programs to agree on. Sends that wait for receives
-    /// ([`NoReceive::Wait`](crate::NoReceive::Wait)) are not to be had.
+    /// the programs to agree on. A message without a receive waits for one
+    /// ([`Patience`](crate::Patience)), and the peer's requests behind it, but no answers of its:
+    /// unlike with [`NoReceive::Wait`](crate::NoReceive::Wait), which is not to be had here.
     Acknowledged,
     /// TCP's octets as they are, to and from any TCP program. The only requests are Sends, which
     /// are written one behind the other, and receives, which complete with whatever one read

@@ -169,6 +169,9 @@ impl Connection {
             Wire::Iwarp(link) => {
                 let read = link.receive(cx, turn);
                 self.watch.waits = link.is_parked();
+                if self.watch.waits {
+                    self.watch.reads_on = link.reads_on();
+                }
                 read
             }
             Wire::Plain(plain) => plain.receive(&mut self.watch, cx, turn),
@@ -181,7 +184,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Iwarp(link) => {
                 let resumed = link.resume(cx);
-                self.watch.waits = link.is_parked();
+                (self.watch.waits, self.watch.reads_on) = (link.is_parked(), link.reads_on());
                 resumed
             }
             Wire::Plain(plain) => plain.resume(&mut self.watch, cx),
@@ -301,6 +304,9 @@ impl Connection {
             return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
         }
         let Wire::Iwarp(link) = &mut self.wire else { return Ok(false) };
+        if link.are_tries_over(now) {
+            return Err(WireEvent::NoReceive);
+        }
         link.sum_ahead(cx.attrs, now);
         Ok(link.nudges_or_speaks(cx, now))
     }

@@ -41,8 +41,9 @@ pub(crate) struct Watch {
     pub(super) blocked: bool,
     /// The epoll sets look for room to send.
     wants_room: bool,
-    /// A message waits for a receive, and nothing is read meanwhile.
+    /// A message waits for a receive, and nothing is read meanwhile unless `reads_on`.
     pub(super) waits: bool,
+    pub(super) reads_on: bool,
     /// The connection waits for memory, and nobody looks for octets meanwhile: see
     /// [`Connection::must_pause`](super::Connection::must_pause).
     paused: bool,
@@ -68,6 +69,7 @@ impl Watch {
             blocked: false,
             wants_room: false,
             waits: false,
+            reads_on: false,
             paused: false,
             interest: EpollFlags::EPOLLIN,
             end: TcpEnd::default(),
@@ -94,6 +96,12 @@ impl Watch {
     #[inline]
     pub(crate) fn waits(&self) -> bool {
         self.waits
+    }
+
+    /// Returns whether nothing is read before a receive is posted.
+    #[inline]
+    pub(crate) fn is_shut(&self) -> bool {
+        self.waits && !self.reads_on
     }
 
     /// Makes TCP reset the connection.
@@ -197,7 +205,7 @@ impl Watch {
     fn wanted(&self) -> EpollFlags {
         // After the peer's FIN the socket is readable for good, and while a Send waits, or this QP
         // for memory, it may be for long: that is no news.
-        let idle = self.end.is_peer_done() || self.waits || self.paused;
+        let idle = self.end.is_peer_done() || self.is_shut() || self.paused;
         let reads = if idle { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
         if self.wants_room { reads | EpollFlags::EPOLLOUT } else { reads }
     }

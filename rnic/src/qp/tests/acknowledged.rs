@@ -8,23 +8,23 @@ use super::*;
 use crate::{Completion, MemoryRegion, Remote, Status, Transport};
 
 /// Octets of a message that TCP does not take at once.
-const LONG: usize = 16 << 20;
+pub(super) const LONG: usize = 16 << 20;
 
 const REMOTE: Remote = Remote { stag: Stag(0x100), to: 0x2000 };
 
 /// A QP whose requests are acknowledged, its memory, and the plain socket that is its peer.
-struct End {
+pub(super) struct End {
     /// Closed first: else the device would wait for it.
-    peer: TcpStream,
-    fpdus: Fpdus,
+    pub(super) peer: TcpStream,
+    pub(super) fpdus: Fpdus,
     cq: CompletionQueue,
-    qp: QueuePair,
-    region: MemoryRegion,
+    pub(super) qp: QueuePair,
+    pub(super) region: MemoryRegion,
     _pd: ProtectionDomain,
 }
 
 impl End {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::on(&Rnic::open().unwrap())
     }
 
@@ -37,7 +37,7 @@ impl End {
     }
 
     /// Has the peer send segments, all at once.
-    fn arrive(&mut self, ulpdus: &[Vec<u8>]) {
+    pub(super) fn arrive(&mut self, ulpdus: &[Vec<u8>]) {
         let octets: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| self.fpdus.frame(ulpdu)).collect();
         self.peer.write_all(&octets).unwrap();
     }
@@ -50,12 +50,12 @@ impl End {
         self.peer = sockets(None).1;
     }
 
-    fn acknowledge(&mut self, count: u32) {
-        self.arrive(&[Acknowledgement(count).header().octets().to_vec()]);
+    pub(super) fn acknowledge(&mut self, count: u32) {
+        self.arrive(&[Acknowledgement::of(count).header().octets().to_vec()]);
     }
 
     /// Returns the next segment that the peer gets.
-    fn segment(&mut self) -> Vec<u8> {
+    pub(super) fn segment(&mut self) -> Vec<u8> {
         loop {
             if let Some(ulpdu) = self.fpdus.next_ulpdu() {
                 return ulpdu;
@@ -67,33 +67,33 @@ impl End {
         }
     }
 
-    fn next(&self) -> Completion {
+    pub(super) fn next(&self) -> Completion {
         assert!(self.cq.wait(Some(PATIENCE)).unwrap(), "no completion came");
         self.cq.poll_one().unwrap()
     }
 
     /// Returns the requests that have completed and their statuses, all that the QP has read.
-    fn completed(&self) -> Vec<(u64, Status)> {
+    pub(super) fn completed(&self) -> Vec<(u64, Status)> {
         std::iter::from_fn(|| self.cq.poll_one()).map(|done| (done.wr_id, done.status)).collect()
     }
 
     /// Waits until the QP has taken so many FPDUs.
-    fn await_fpdus(&self, count: u64) {
+    pub(super) fn await_fpdus(&self, count: u64) {
         await_that("FPDUs are not taken", || self.qp.counters().fpdus_received == count);
     }
 
     /// Returns a segment of the peer's Write of so many octets.
-    fn write(&self, len: usize) -> Vec<u8> {
+    pub(super) fn write(&self, len: usize) -> Vec<u8> {
         let Remote { stag, to } = self.region.remote(0);
         [tagged_header(Opcode::Write, stag, to, true).octets().as_ref(), &vec![7; len]].concat()
     }
 }
 
-fn config(cq: &CompletionQueue) -> QpConfig {
+pub(super) fn config(cq: &CompletionQueue) -> QpConfig {
     QpConfig { transport: Transport::Acknowledged, ..QpConfig::new(cq) }
 }
 
-fn send(msn: u32) -> Vec<u8> {
+pub(super) fn send(msn: u32) -> Vec<u8> {
     [untagged_header(Opcode::Send, Stag(0), Msn(msn), 0, true).octets().as_ref(), b"hello"].concat()
 }
 
@@ -135,9 +135,9 @@ fn the_peer_is_told_once_for_each_turn_of_reading() {
     end.arrive(&list);
     end.await_fpdus(5);
     let said = Acknowledgement::parse(&end.segment());
-    assert_eq!(said, Some(Acknowledgement(4)), "all but the Write of no octets");
+    assert_eq!(said, Some(Acknowledgement::of(4)), "all but the Write of no octets");
     end.arrive(&[send(3)]);
-    assert_eq!(Acknowledgement::parse(&end.segment()), Some(Acknowledgement(5)));
+    assert_eq!(Acknowledgement::parse(&end.segment()), Some(Acknowledgement::of(5)));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_qp_of_iwarp_takes_no_acknowledgement() {
     let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
     let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
     let mut peer = attached(&qp);
-    let said = Fpdus::negotiated(&negotiated()).frame(&Acknowledgement(0).header().octets());
+    let said = Fpdus::negotiated(&negotiated()).frame(&Acknowledgement::of(0).header().octets());
     peer.write_all(&said).unwrap();
     await_that("the QP goes on", || qp.terminate_sent().is_some());
     assert_eq!(qp.terminate_sent().unwrap().code, TerminateCode::UNEXPECTED_OPCODE);
@@ -201,7 +201,7 @@ fn what_the_peer_does_not_read_is_bounded_and_the_last_count_arrives() {
     });
     let mut last = 0;
     while last < count as u32 {
-        let Acknowledgement(said) = Acknowledgement::parse(&end.segment()).unwrap();
+        let said = Acknowledgement::parse(&end.segment()).unwrap().executed;
         assert!(said > last);
         last = said;
     }
@@ -209,19 +209,24 @@ fn what_the_peer_does_not_read_is_bounded_and_the_last_count_arrives() {
 
 /// Returns two connected QPs of a device, their queue and memory; only the second one's may be
 /// written.
-fn joined() -> (CompletionQueue, [QueuePair; 2], [MemoryRegion; 2]) {
+pub(super) fn joined() -> (CompletionQueue, [QueuePair; 2], [MemoryRegion; 2]) {
     joined_on(&Rnic::open().unwrap())
 }
 
 fn joined_on(rnic: &Rnic) -> (CompletionQueue, [QueuePair; 2], [MemoryRegion; 2]) {
     let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
     let qps = [0, 1].map(|_| pd.create_qp(&config(&cq)).unwrap());
+    sockets_joined(&qps);
+    let rights = [Access::LOCAL_WRITE, Access::LOCAL_WRITE | Access::REMOTE];
+    (cq, qps, rights.map(|rights| pd.allocate(LONG, rights).unwrap()))
+}
+
+/// Joins two QPs over a TCP connection.
+pub(super) fn sockets_joined(qps: &[QueuePair; 2]) {
     let (one, other) = sockets(None);
     for (qp, socket, active) in [(&qps[0], one, true), (&qps[1], other, false)] {
         qp.attach(socket, negotiated(), &ConnectOptions::default(), active).unwrap();
     }
-    let rights = [Access::LOCAL_WRITE, Access::LOCAL_WRITE | Access::REMOTE];
-    (cq, qps, rights.map(|rights| pd.allocate(LONG, rights).unwrap()))
 }
 
 /// Waits for so many completions of a QP.
@@ -316,7 +321,7 @@ fn what_has_come_is_acknowledged_when_the_program_leaves() {
         qp.acknowledge_last(core);
         qp.leave(core);
     });
-    assert_eq!(Acknowledgement::parse(&end.segment()), Some(Acknowledgement(1)));
+    assert_eq!(Acknowledgement::parse(&end.segment()), Some(Acknowledgement::of(1)));
 }
 
 /// A QP that is connected again counts from the beginning.

@@ -2,18 +2,28 @@
 //! ([`Transport::Acknowledged`](crate::Transport::Acknowledged)): one acknowledgement for each turn
 //! of reading.
 
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
 use rddp_iwarp::Acknowledgement;
 use rddp_rdma::Status;
 use rddp_rdmap::{Fault, TerminateCode};
 use rddp_stat::Counter;
 
 use super::link::Link;
+use crate::deadline::Deadline;
 use crate::queues::context::Context;
 use crate::wire::WireEvent;
 
 /// Octets that TCP is promised with which the next acknowledgement waits: it says what those that
 /// wait for TCP say, and more.
 const MAX_PROMISED: usize = 4096;
+
+/// Octets that a held ULPDU counts beside its own.
+pub(super) const COST: usize = 32;
+
+/// Time for which a message may be held while memory for such is short.
+const TOO_LONG: Duration = Duration::from_secs(2);
 
 /// The progress of acknowledging.
 #[derive(Debug, Default)]
@@ -23,6 +33,55 @@ pub(super) struct Acknowledging {
     /// Number of its Writes of no octets, which are not acknowledged: the first FPDU of a
     /// connection may be one.
     empty: u32,
+    /// The count behind which the peer was told last that the next message has no receive.
+    told_not_ready: Option<u32>,
+    /// Messages of the peer that wait for receives.
+    pub(super) held: Option<Held>,
+    /// Set while the peer has no receive for a message: the number before it, and the end of its
+    /// tries.
+    tries: Option<(u32, Deadline)>,
+}
+
+/// Requests of the peer behind a message that waits for a receive: see `held`.
+#[derive(Debug)]
+pub(super) struct Held {
+    ulpdus: VecDeque<Vec<u8>>,
+    /// Octets of them as the device's budget counts them.
+    octets: usize,
+    /// The moment since which nothing has found a receive.
+    since: Instant,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Held { ulpdus: VecDeque::new(), octets: 0, since: Instant::now() }
+    }
+}
+
+impl Held {
+    /// Adds a ULPDU, which the device's budget then counts.
+    pub(super) fn add(&mut self, ulpdu: &[u8]) {
+        self.octets += ulpdu.len() + COST;
+        self.ulpdus.push_back(ulpdu.to_vec());
+    }
+
+    /// Takes the oldest ULPDU.
+    pub(super) fn take(&mut self) -> Option<Vec<u8>> {
+        let ulpdu = self.ulpdus.pop_front()?;
+        self.octets -= ulpdu.len() + COST;
+        self.since = Instant::now();
+        Some(ulpdu)
+    }
+
+    /// Returns the octets that the device's budget counts.
+    pub(super) fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// Returns whether this is held for too long while memory is short.
+    pub(super) fn is_stalled(&self, now: Instant) -> bool {
+        now.duration_since(self.since) >= TOO_LONG
+    }
 }
 
 impl Link {
@@ -36,28 +95,60 @@ impl Link {
     #[cold]
     #[inline(never)]
     fn acknowledge_executed(&mut self, cx: &Context<'_>) -> bool {
+        if !self.is_open() {
+            return false;
+        }
         let Some(acknowledging) = &mut self.acknowledging else { return false };
         // Both counts begin with the connection.
         let executed = cx.tally.of(Counter::SendsReceived) + cx.tally.of(Counter::WritesReceived);
         let executed = (executed as u32).wrapping_sub(acknowledging.empty);
-        let is_due = executed != acknowledging.told && self.out.owed().len() < MAX_PROMISED;
-        if is_due && self.is_open() {
-            self.acknowledging.get_or_insert_default().told = executed;
-            self.push_own(&Acknowledgement(executed).header(), &[]);
-            return true;
+        let is_not_ready = acknowledging.held.is_some();
+        let is_news =
+            executed != acknowledging.told || is_not_ready && acknowledging.told_not_ready != Some(executed);
+        if !is_news || self.out.owed().len() >= MAX_PROMISED {
+            return false;
         }
-        false
+        acknowledging.told = executed;
+        acknowledging.told_not_ready = is_not_ready.then_some(executed);
+        let not_ready = if is_not_ready { micros(cx.sq.patience.rnr_timer) } else { 0 };
+        self.push_own(&Acknowledgement { executed, not_ready }.header(), &[]);
+        true
     }
 
-    /// Takes the parked ULPDU, one that RDMAP does not know.
+    /// Takes a ULPDU with the opcode of acknowledgements.
     ///
     /// # Errors
-    /// It is no acknowledgement, or acknowledges what cannot be.
-    #[cold]
-    pub(super) fn take_left(&mut self, cx: &mut Context<'_>) -> Result<(), WireEvent> {
-        let said = self.parked.as_deref().and_then(Acknowledgement::parse);
-        self.drop_parked(cx.attrs);
-        Ok(cx.acknowledged(said.ok_or(Fault::UnknownOpcode { opcode: Acknowledgement::OPCODE })?)?)
+    /// It is no acknowledgement, or acknowledges what cannot be. Or the peer has no receive for a
+    /// message, and there are no more tries.
+    pub(super) fn take_acknowledgement(
+        &mut self,
+        cx: &mut Context<'_>,
+        ulpdu: &[u8],
+    ) -> Result<(), WireEvent> {
+        let said = Acknowledgement::parse(ulpdu);
+        let said = said.ok_or(Fault::UnknownOpcode { opcode: Acknowledgement::OPCODE })?;
+        cx.acknowledged(said)?;
+        let tries = &mut self.acknowledging.get_or_insert_default().tries;
+        if said.not_ready == 0 {
+            *tries = None;
+        } else if tries.is_none_or(|(before, _)| before != said.executed) {
+            let end = cx.sq.patience.end_of_tries(Duration::from_micros(said.not_ready.into()));
+            cx.attrs.device.driver.by(end, cx.attrs.token);
+            *tries = Some((said.executed, end));
+        }
+        if self.are_tries_over(Instant::now()) { Err(WireEvent::NoReceive) } else { Ok(()) }
+    }
+
+    /// Returns whether the peer has no receive for a message, so that no further one is sent.
+    #[inline]
+    pub(super) fn awaits_peers_receive(&self) -> bool {
+        self.acknowledging.as_ref().is_some_and(|acknowledging| acknowledging.tries.is_some())
+    }
+
+    /// Returns whether the peer has had no receive for a message at the end of its tries.
+    pub(crate) fn are_tries_over(&self, now: Instant) -> bool {
+        let tries = self.acknowledging.as_ref().and_then(|acknowledging| acknowledging.tries);
+        tries.is_some_and(|(_, end)| end.is_over(now))
     }
 
     /// Notes that the peer has written no octets.
@@ -67,6 +158,11 @@ impl Link {
             acknowledging.empty = acknowledging.empty.wrapping_add(1);
         }
     }
+}
+
+/// Returns a time as an acknowledgement says it.
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX).max(1)
 }
 
 /// Returns the status of the request that the peer has refused with this code, as InfiniBand names

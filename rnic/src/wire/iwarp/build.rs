@@ -62,6 +62,10 @@ impl Link {
         if !(self.may_send || self.speaks_now()) || !cx.sq.has_unsent() {
             return Stop::Wait;
         }
+        // Between messages: a Response would wait behind one that has been begun.
+        if self.awaits_peers_receive() && cx.sq.cursor.offset == 0 {
+            return Stop::Wait;
+        }
         let answering = is_answering(&mut self.stream);
         let Outgoing { train, grants } = out;
         let mut filling = Filling { attrs: cx.attrs, train, grants, framer: self.framer.clone() };

@@ -11,7 +11,7 @@ use rddp_iwarp::Termination;
 use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{Fault, Offending, REQUEST_QUEUE, TerminateCode, TerminateRepr};
 
-use super::acknowledge::status_of;
+use super::acknowledge::{Held, status_of};
 use super::first::RtrRead;
 use super::link::Link;
 use crate::conn::linger::MAX_DISCARDED;
@@ -73,6 +73,8 @@ impl Link {
         // What is still to come of a message is no longer placed: see `discard`.
         self.direct = None;
         self.drop_parked(attrs);
+        attrs.device.partial.release(self.held().map_or(0, Held::octets));
+        self.forget_held();
     }
 
     /// Makes a graceful close wait for the Response to a Read that is our RTR: that is nothing that
@@ -129,15 +131,18 @@ impl Link {
     }
 
     /// Returns whether the FPDU that this connection keeps a part of has been arriving for too long
-    /// while others wait for the memory (RFC 5042 §6.4.2).
+    /// while others wait for the memory (RFC 5042 §6.4.2), or whether messages have waited for
+    /// receives for too long.
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
         let began_long_ago = |(_, begun)| now.duration_since(begun) >= STALLED;
-        !self.partial.is_empty() && self.partial_begun.is_some_and(began_long_ago)
+        let is_held = self.held().is_some_and(|held| held.is_stalled(now));
+        is_held || !self.partial.is_empty() && self.partial_begun.is_some_and(began_long_ago)
     }
 
     /// Gives back what the connection has of the device.
     pub(crate) fn release(&self, attrs: &QpAttributes) {
-        attrs.device.partial.release(self.partial.len() + self.parked.as_ref().map_or(0, Vec::len));
+        let waits = self.parked.as_ref().map_or(0, Vec::len) + self.held().map_or(0, Held::octets);
+        attrs.device.partial.release(self.partial.len() + waits);
         attrs.device.promised.release(self.kept);
         attrs.device.mem.disconnect(attrs.num);
     }

@@ -181,7 +181,8 @@ impl Link {
     /// have to begin segments. Nothing has been read of the stream before.
     pub(crate) fn place_in_kernel(&mut self, attrs: &QpAttributes) {
         let Some(kernel) = &attrs.device.kernel else { return };
-        if attrs.placement == Placement::User {
+        // Acknowledged requests may have to wait, and the kernel would place what follows them.
+        if attrs.placement == Placement::User || self.acknowledging.is_some() {
             return;
         }
         if !self.negotiated.markers_rx && !self.negotiated.large_fpdus {

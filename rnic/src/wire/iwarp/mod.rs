@@ -10,7 +10,7 @@
 //! | `emss` | the size of segments, and when TCP is asked for it |
 //! | `tx`, `out`, `arena` | the train is handed to TCP; what TCP does not take is kept |
 //! | `short` | a short message is handed to TCP without any of these |
-//! | `rx`, `staging`, `parked` | octets become FPDUs, or wait |
+//! | `rx`, `staging`, `parked`, `held` | octets become FPDUs, or wait |
 //! | `deliver`, `place`, `direct` | FPDUs become placed payload and completions |
 //! | `acknowledge` | the peer learns which of its messages were executed |
 //! | `in_kernel` | payload that the kernel has placed is confirmed |
@@ -24,6 +24,7 @@ mod direct;
 mod emss;
 mod ending;
 mod first;
+mod held;
 mod in_kernel;
 mod lend;
 mod link;

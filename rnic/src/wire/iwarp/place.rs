@@ -63,7 +63,7 @@ impl Target for Arriving<'_, '_> {
     fn receive(&mut self) -> Receive {
         match self.cx.begin_receive() {
             Some(room) => Receive::Posted(room),
-            None if self.cx.attrs.waits() => Receive::Awaited,
+            None if self.cx.attrs.waits_for_receives() => Receive::Awaited,
             None => Receive::Missing,
         }
     }

@@ -54,7 +54,11 @@ impl Link {
     /// Delivers the segment that waits for a receive, and those behind it, if there is a receive
     /// now.
     pub(crate) fn resume(&mut self, cx: &mut Context<'_>) -> Result<(), WireEvent> {
-        self.unpark(cx)?;
+        if self.held().is_some() {
+            self.resume_held(cx)?;
+        } else {
+            self.unpark(cx)?;
+        }
         if self.is_parked() {
             return Ok(());
         }
@@ -128,7 +132,7 @@ impl Link {
         }
         self.handle(cx, staging)?;
         // Nor is anything read behind a segment that waits.
-        staging.dry |= self.is_parked();
+        staging.dry |= self.is_parked() && !self.reads_on();
         Ok(())
     }
 
@@ -165,32 +169,16 @@ impl Link {
             return Ok(());
         }
         let mut used = 0;
-        let mut handled = self.handle_all(cx, &mut staging.octets[..staging.have], &mut used);
-        if self.acknowledging.is_some() {
-            handled = handled.and_then(|()| self.handle_left(cx, staging, &mut used));
-        }
+        let handled = if self.acknowledging.is_some() {
+            self.handle_acknowledged(cx, staging, &mut used)
+        } else {
+            self.handle_all(cx, &mut staging.octets[..staging.have], &mut used)
+        };
         staging.consume(used);
         handled
     }
 
-    /// Goes on where a segment was left: an acknowledgement, since no message waits where there are
-    /// those.
-    #[cold]
-    #[inline(never)]
-    fn handle_left(
-        &mut self,
-        cx: &mut Context<'_>,
-        staging: &mut Staging,
-        used: &mut usize,
-    ) -> Result<(), WireEvent> {
-        while self.is_parked() {
-            self.take_left(cx)?;
-            self.handle_all(cx, &mut staging.octets[..staging.have], used)?;
-        }
-        Ok(())
-    }
-
-    fn handle_all(
+    pub(super) fn handle_all(
         &mut self,
         cx: &mut Context<'_>,
         staging: &mut [u8],
