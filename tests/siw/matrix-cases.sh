@@ -20,7 +20,7 @@ plain_cases() {
     large_fpdus
     many_connections
     nothing_leaked
-    nvme_host
+    nvme_hosts
     nvme_target
     kernel_is_well
 }
@@ -179,62 +179,6 @@ port_mapper() {
         verdict $? "$work/active"
     }
     [ "$mode" = list ] || in_guest 20 "killall iwpmd"
-}
-
-# Linux's NVMe host: it writes to a disk of `rddp block serve`, which is killed meanwhile and comes
-# again, and reads the same.
-nvme_host() {
-    needs_host || return
-    wanted "Linux's NVMe host has a disk of rddp block serve, which is killed three times" || return 0
-    start_clock
-    : >"$work/passive"
-    truncate -s 64M "$work/disk"
-    serve_disk
-    in_guest 90 "target=10.77.0.1 nqn=nqn.2026-11.lab mib=48; $(cat "$lab/peers/nvme-connect.sh")" \
-        >"$work/active" 2>&1 &
-    local writes=$! status=0 time
-    for time in 4 3 3; do
-        sleep "$time"
-        kill -KILL "$server"
-        wait "$server" 2>/dev/null
-        serve_disk
-    done
-    wait "$writes" || status=$?
-    kill "$server"
-    grep -q "wrote 48 MiB, read the same" "$work/active" && [ "$status" = 0 ]
-    verdict $? "$work/passive" "$work/active"
-}
-
-serve_disk() {
-    "$guest" host "$rddp" block serve "$work/disk" --writable --nqn nqn.2026-11.lab --bind 10.77.0.1 >>"$work/passive" 2>&1 &
-    server=$!
-}
-
-# Linux's NVMe target: its disk is listed, written and read by two queues, and measured. The last
-# case of a guest, for the kernel keeps completion queues of it.
-nvme_target() {
-    needs_host || return
-    wanted "a disk of Linux's NVMe target is copied both ways" || return 0
-    start_clock
-    in_guest 60 "$(cat "$lab/peers/nvme-target.sh")" >"$work/target" 2>&1
-    copies_nvme >"$work/active" 2>&1
-    verdict $? "$work/target" "$work/active"
-}
-
-copies_nvme() {
-    local uri=nvme://10.77.0.2/lab sum
-    { head -c 10M /dev/urandom && head -c 12M /dev/zero && head -c 10M /dev/urandom; } >"$work/disk"
-    "$guest" host timeout 20 "$rddp" block ls nvme://10.77.0.2 | grep '^lab ' &&
-        "$guest" host timeout 60 "$rddp" block copy -P 2 "$work/disk" "$uri" &&
-        "$guest" host timeout 60 "$rddp" block copy -P 2 "$uri" "$work/copy" &&
-        cmp "$work/disk" "$work/copy" &&
-        sum=$(in_guest 20 "md5sum /tmp/nvme-disk") &&
-        [ "${sum%% *}" = "$(md5sum <"$work/disk" | cut -d ' ' -f 1)" ] &&
-        head -c 4096 /dev/urandom >"$work/short" &&
-        "$guest" host timeout 20 "$rddp" block copy "$work/short" "$uri" &&
-        sum=$(in_guest 20 "head -c 4096 /tmp/nvme-disk | md5sum") &&
-        [ "${sum%% *}" = "$(md5sum <"$work/short" | cut -d ' ' -f 1)" ] &&
-        "$guest" host timeout 20 "$rddp" block bench --json -t 1 "$uri" | grep '"requests":[1-9]'
 }
 
 # The host's end is a C program on the raw mode of extended sockets.
