@@ -1,20 +1,28 @@
-//! One client of a server of disks: its handshake, and its requests under way.
+//! One client of a server of disks, by NBD: its requests under way.
+//!
+//! | module | what |
+//! |---|---|
+//! | `handshake` | the way to the first request |
+//! | `replies` | the replies, until TCP has taken them |
+//! | `wrong` | the mistakes that end a client |
+
+mod handshake;
+mod replies;
+mod wrong;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use rddp_block::export::{Command, DiskError, Export};
-use rddp_block::nbd::handshake::{Handshake, Next, Refused};
-use rddp_block::nbd::request::{NoRequest, REQUEST_LEN, Request};
-use rddp_block::nbd::{Terms, reply};
+use rddp_block::export::{Command, DiskError};
+use rddp_block::nbd::Terms;
+use rddp_block::nbd::handshake::Handshake;
+use rddp_block::nbd::request::{REQUEST_LEN, Request};
 use rddp_command::failure::printable_name;
-use rddp_rnic::{
-    Completed, Completion, MemError, MemoryRegion, PostError, PostListError, QueuePair, RecvWr, SendWr,
-    Status,
-};
+use rddp_rnic::{Completed, Completion, MemoryRegion, PostError, QueuePair, RecvWr, SendWr, Status};
 
+pub(super) use self::wrong::Wrong;
 use super::buffers::{Buffer, Buffers};
-use super::disk::{Answer, Disk, Done, Job};
+use super::disk::{Disk, Done, Job};
 use super::payload::Payload;
 use super::session::{MOST_OCTETS, Means, PATIENCE, Session, Wrong as Any};
 use super::troubles::Kind;
@@ -75,32 +83,6 @@ struct UnderWay {
     request: Option<Request>,
     octets: usize,
     buffer: Option<Buffer>,
-}
-
-/// The end of a client that did something wrong, or to which nothing can be sent.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Wrong {
-    /// A handshake that makes no sense.
-    #[error(transparent)]
-    Handshake(#[from] Refused),
-    /// A reply to an option for which there is no memory.
-    #[error("no memory for what it asks in its handshake")]
-    NoMemory,
-    /// Octets that are no request.
-    #[error(transparent)]
-    Request(#[from] NoRequest),
-    /// A client that says nothing.
-    #[error("no handshake within {} s", PATIENCE.as_secs())]
-    Silent,
-    /// A connection that does not take a request of ours.
-    #[error("posting: {0}")]
-    Post(#[from] PostError),
-    /// A connection that does not take several requests.
-    #[error("posting: {0}")]
-    PostList(#[from] PostListError),
-    /// Registered memory that is not there.
-    #[error("memory: {0}")]
-    Memory(#[from] MemError),
 }
 
 impl Client {
@@ -177,35 +159,6 @@ impl Client {
                 self.take_payload(payload, disks, buffers)
             }
             Awaited::Taken(_) | Awaited::Room(_) | Awaited::End => Ok(()),
-        }
-    }
-
-    fn shake_hands(
-        &mut self,
-        mut handshake: Handshake,
-        disks: &mut [Disk],
-        buffers: &mut Buffers,
-    ) -> Result<(), Wrong> {
-        let octets = self.inbox.read(0, handshake.wanted())?;
-        let exports: Vec<Export> = disks.iter().map(|disk| disk.export.clone()).collect();
-        let mut out = Vec::new();
-        let next = handshake.take(&octets, &exports, &mut out);
-        self.unknown = handshake.unknown();
-        self.say_at_length(&out, buffers)?;
-        match next? {
-            Next::More => {
-                self.awaited = Awaited::Taken(handshake);
-                Ok(())
-            }
-            Next::Transmit(disk, terms) => {
-                (self.chosen, self.until) = (Some((disk, terms)), None);
-                tracing::info!(peer = self.peer, disk = disks[disk].export.name, "a client has a disk");
-                self.expect_request()
-            }
-            Next::Abort => {
-                self.leave();
-                Ok(())
-            }
         }
     }
 
@@ -297,41 +250,6 @@ impl Client {
         }
     }
 
-    /// Prepares the reply to a request that is done.
-    fn answer(&mut self, done: Done, buffers: &mut Buffers) {
-        let Done { id, mut buffer, result, .. } = done;
-        let (Some((_, terms)), Some(work)) = (self.chosen, self.under_way.get_mut(&id)) else {
-            buffer.into_iter().for_each(|buffer| buffers.give_back(buffer));
-            return;
-        };
-        let Some(request) = work.request else { return };
-        let cookie = request.cookie;
-        let failed =
-            |error| SendWr::send_inline(id, &reply::failed(&terms, cookie, error, request.is_read()));
-        let wr = match result {
-            Ok(Answer::Extents(extents)) => {
-                let octets = reply::of_status(cookie, &extents, request.wants_one());
-                buffer = buffers.take(octets.len());
-                let placed = buffer.as_ref().and_then(|buffer| buffer.filled(&octets).ok());
-                placed.map_or_else(|| failed(DiskError::NoMem), |sge| SendWr::send(id, sge))
-            }
-            Ok(Answer::Done) if request.is_read() => {
-                let header = reply::of_read(&terms, cookie, request.offset(), request.len());
-                let placed =
-                    buffer.as_ref().and_then(|buffer| buffer.with_header(&header, request.len()).ok());
-                match (placed, request.len()) {
-                    (Some(sge), _) => SendWr::send(id, sge),
-                    (None, 0) => SendWr::send_inline(id, &header),
-                    (None, _) => failed(DiskError::NoMem),
-                }
-            }
-            Ok(Answer::Done) => SendWr::send_inline(id, &reply::done(cookie)),
-            Err(error) => failed(error),
-        };
-        work.buffer = buffer;
-        self.push(wr);
-    }
-
     /// Warns of what a disk did not do.
     fn warn(&self, id: u64, error: DiskError, means: &mut Means) {
         let request = self.under_way.get(&id).and_then(|work| work.request);
@@ -340,47 +258,6 @@ impl Client {
         // The disk had it because it was found good.
         let Ok(command) = request.check(export, &terms) else { return };
         means.troubles.warn_of_disk(&self.peer, (at, export), &command, error);
-    }
-
-    /// Returns whether the client has replies to take, or a payload to give.
-    fn owes(&self) -> bool {
-        self.unsent > 0 || matches!(self.awaited, Awaited::Payload(_))
-    }
-
-    /// Notes that the client is about to owe something.
-    fn owe(&mut self) {
-        if !self.owes() {
-            self.moved = Instant::now();
-        }
-    }
-
-    fn push(&mut self, wr: SendWr) {
-        self.owe();
-        self.unsent += 1;
-        self.out.push(wr);
-    }
-
-    /// Sends all replies that there are.
-    fn send(&mut self) -> Result<(), Wrong> {
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        match self.qp.post_sends(&std::mem::take(&mut self.out)) {
-            // Nobody is there to take them.
-            Err(_) if self.leaving => self.until = Some(Instant::now()),
-            posted => posted?,
-        }
-        Ok(())
-    }
-
-    /// Notes that TCP has taken a reply.
-    fn sent(&mut self, id: u64, buffers: &mut Buffers) {
-        self.moved = Instant::now();
-        self.unsent = self.unsent.saturating_sub(1);
-        if let Some(UnderWay { octets, buffer, .. }) = self.under_way.remove(&id) {
-            self.octets -= octets;
-            buffer.into_iter().for_each(|buffer| buffers.give_back(buffer));
-        }
     }
 
     /// Gives back the memory of a client that has gone. Its connection goes first.
@@ -400,32 +277,6 @@ impl Client {
     fn leave(&mut self) {
         self.leaving = true;
         self.until = Some(Instant::now() + PATIENCE);
-    }
-
-    /// Sends a few octets that answer no request.
-    fn say(&mut self, octets: &[u8]) {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.under_way.insert(id, UnderWay { request: None, octets: 0, buffer: None });
-        self.push(SendWr::send_inline(id, octets));
-    }
-
-    /// Sends octets that answer no request, and that may be many. All memory may be the payloads'.
-    fn say_at_length(&mut self, octets: &[u8], buffers: &mut Buffers) -> Result<(), Wrong> {
-        for piece in octets.chunks(1 << 20) {
-            let id = self.next_id;
-            let Some(buffer) = buffers.take_always(piece.len()) else { return Err(Wrong::NoMemory) };
-            self.next_id += 1;
-            self.push(SendWr::send(id, buffer.filled(piece)?));
-            self.under_way.insert(id, UnderWay { request: None, octets: 0, buffer: Some(buffer) });
-        }
-        Ok(())
-    }
-
-    fn expect_handshake(&mut self, handshake: Handshake) -> Result<(), Wrong> {
-        self.receive(self.inbox.sge(..handshake.wanted()))?;
-        self.awaited = Awaited::Handshake(handshake);
-        Ok(())
     }
 
     fn expect_request(&mut self) -> Result<(), Wrong> {

@@ -3,6 +3,8 @@
 //! A capsule stays in its receive until its command is answered, so that a host has no more
 //! commands under way than there are receives, and its data are copied only once there is memory.
 
+mod data;
+
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -193,77 +195,6 @@ impl Connection {
                 Some(first) => self.work(id, disk, first, rest, means),
                 None => self.answer(id, Status::SUCCESS.into()),
             },
-        }
-    }
-
-    /// Writes octets into the host's memory, and answers.
-    fn give(&mut self, id: u64, octets: &[u8]) -> Result<(), Wrong> {
-        let command = self.commands.get(&id);
-        let places = command.and_then(|command| Some((command.buffer.as_ref()?, command.remote()?)));
-        let Some((buffer, remote)) = places else { return self.answer(id, Status::INTERNAL.into()) };
-        self.out.push(SendWr::write(id, buffer.filled(octets)?, remote).unsignaled());
-        self.answer(id, Status::SUCCESS.into())
-    }
-
-    /// Gets the host's octets: by a Read, or from the capsule.
-    fn fetch(
-        &mut self,
-        id: u64,
-        len: usize,
-        step: Step,
-        place: Place,
-        means: &mut Means,
-    ) -> Result<(), Wrong> {
-        let Some(command) = self.commands.get_mut(&id) else { return Ok(()) };
-        match (place, &command.buffer, command.remote()) {
-            (Place::InCapsule { offset, .. }, buffer, _) => {
-                let at = command.slot * CAPSULE + SQE_LEN + offset as usize;
-                let octets = self.inbox.read(at, len)?;
-                if let Some(buffer) = buffer {
-                    buffer.write(0, &octets)?;
-                }
-                self.fetched(id, &step, &octets, means)
-            }
-            (_, Some(buffer), Some(remote)) => {
-                let sink = buffer.region().sge(Buffer::payload(len as u32));
-                command.phase = Phase::Fetches(step);
-                self.owe();
-                self.reads += 1;
-                self.out.push(SendWr::read(id, sink, remote));
-                Ok(())
-            }
-            _ => self.answer(id, Status::INTERNAL.into()),
-        }
-    }
-
-    /// Goes on with a command whose octets have come by a Read.
-    fn read(&mut self, id: u64, means: &mut Means) -> Result<(), Wrong> {
-        self.moved = Instant::now();
-        self.reads = self.reads.saturating_sub(1);
-        let Some(command) = self.commands.get_mut(&id) else { return Ok(()) };
-        let Phase::Fetches(step) = std::mem::replace(&mut command.phase, Phase::Rests) else {
-            return Ok(());
-        };
-        let octets = match (&step, &command.buffer) {
-            (Step::Fetch(len), Some(buffer)) => buffer.region().read(Buffer::payload(0).start, *len)?,
-            _ => Vec::new(),
-        };
-        self.fetched(id, &step, &octets, means)
-    }
-
-    /// Goes on with a command whose octets are here: a write's in its buffer.
-    fn fetched(&mut self, id: u64, step: &Step, octets: &[u8], means: &mut Means) -> Result<(), Wrong> {
-        let Some(command) = self.commands.get(&id) else { return Ok(()) };
-        match step {
-            Step::Disk(disk, work) => self.work(id, *disk, *work, Vec::new(), means),
-            _ => {
-                let (sqe, place) = (command.sqe, command.place());
-                let step = means.target.fetched(&mut self.queue, &sqe, octets, means.now());
-                if let (Step::Answer(outcome), Ok(octets)) = (&step, octets.try_into()) {
-                    means.troubles.tell_connect(&self.peer, *outcome, octets, &means.target);
-                }
-                self.act(id, step, place, means)
-            }
         }
     }
 
