@@ -18,8 +18,8 @@ use super::border::{given, minus, number, pointer};
 use super::cancel::cancellable;
 use super::context::{Context, context};
 use super::handle::{
-    Held, Object, Shared, Unacknowledged, Used, Users, await_sole, find, find_if, follow, publish,
-    retire_unused,
+    Held, Object, Shared, Unacknowledged, Used, Users, await_sole, find, find_if, find_unused, follow,
+    publish, retire_unused,
 };
 use super::{immediate, signals, unreliable};
 use crate::errors::{Outcome, of_device, of_io};
@@ -260,10 +260,13 @@ pub(super) extern "C" fn ibv_create_cq(
 pub(super) extern "C" fn ibv_destroy_cq(handle: *mut ibv_cq) -> c_int {
     number(
         "ibv_destroy_cq",
-        retire_unused::<Cq>(handle).map(|cq| {
+        find_unused::<Cq>(handle).and_then(|cq| {
             cq.context.forget(handle);
+            // Threads that acknowledge events find the queue until then.
             cq.events.wait();
+            drop(retire_unused::<Cq>(handle)?);
             await_sole(&cq);
+            Ok(())
         }),
     )
 }

@@ -101,11 +101,18 @@ pub(super) fn retire<T: Object>(handle: *mut T::C) -> Outcome<Arc<T>> {
     })
 }
 
-/// Takes an object back from the program, unless others use it: then it is `EBUSY`.
-pub(super) fn retire_unused<T: Object + Used>(handle: *mut T::C) -> Outcome<Arc<T>> {
-    if find::<T>(handle)?.users().count() > 0 {
+/// Looks a handle up of an object that no others use: else it is `EBUSY`.
+pub(super) fn find_unused<T: Object + Used>(handle: *mut T::C) -> Outcome<Arc<T>> {
+    let object = find::<T>(handle)?;
+    if object.users().count() > 0 {
         return Err(because(Errno::EBUSY, "other objects use it"));
     }
+    Ok(object)
+}
+
+/// Takes an object back from the program, unless others use it: then it is `EBUSY`.
+pub(super) fn retire_unused<T: Object + Used>(handle: *mut T::C) -> Outcome<Arc<T>> {
+    find_unused::<T>(handle)?;
     retire(handle)
 }
 

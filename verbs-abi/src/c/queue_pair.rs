@@ -330,14 +330,16 @@ fn granted(asked: &ibv_qp_cap, has_srq: bool, limits: &Limits) -> Outcome<ibv_qp
 /// Destroys a queue pair: the connection ends in order, behind the program's back. Programs
 /// disconnect, destroy the queue pair and then wait for the event: so this is the end for the id.
 pub(super) fn destroy(handle: *mut ibv_qp) -> Outcome<()> {
-    let qp = retire::<Qp>(handle)?;
+    let qp = find::<Qp>(handle)?;
     if let Ok(engine) = qp.pd.context.engine() {
         engine.unwatch(qp.queues.num());
     }
     process().remove_pair(&qp);
     qp.pd.context.forget(handle);
     qp.end();
+    // Threads that acknowledge events find the queue pair until then.
     qp.events.wait();
+    drop(retire::<Qp>(handle)?);
     await_sole(&qp);
     Ok(())
 }

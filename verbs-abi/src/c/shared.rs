@@ -9,7 +9,7 @@ use rddp_rnic::{SharedReceiveQueue, SrqConfig};
 use super::abi::{Plain, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, srq_mask};
 use super::border::{given, number, pointer};
 use super::handle::{
-    Held, Object, Shared, Unacknowledged, Used, Users, find, follow, publish, retire_unused,
+    Held, Object, Shared, Unacknowledged, Used, Users, find, find_unused, follow, publish, retire_unused,
 };
 use super::memory::Pd;
 use super::post::{answer, post_receives};
@@ -101,10 +101,11 @@ pub(super) unsafe extern "C" fn ibv_create_srq(
 }
 
 pub(super) fn destroy(handle: *mut ibv_srq) -> Outcome<()> {
-    retire_unused::<Srq>(handle).map(|srq| {
-        srq.pd.context.forget(handle);
-        srq.events.wait();
-    })
+    let srq = find_unused::<Srq>(handle)?;
+    srq.pd.context.forget(handle);
+    // Threads that acknowledge events find the queue until then.
+    srq.events.wait();
+    retire_unused::<Srq>(handle).map(drop)
 }
 
 pub(super) extern "C" fn ibv_destroy_srq(handle: *mut ibv_srq) -> c_int {

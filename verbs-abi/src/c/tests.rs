@@ -237,6 +237,35 @@ fn a_shared_queue_is_resized_and_is_kept_by_its_users() {
     }
 }
 
+/// `ibv_destroy_qp` waits for whoever has an event about the queue pair: that may be a thread which
+/// the program has for events.
+#[test]
+fn an_event_is_acknowledged_while_its_object_is_destroyed() {
+    let _turn = TURN.lock();
+    let context = open();
+    let pd = ibv_alloc_pd(context);
+    let cq = ibv_create_cq(context, 8, null_mut(), null_mut(), 0);
+    // SAFETY: all structures are there, and the queue pair until its destruction ends.
+    unsafe {
+        let qp = ibv_create_qp(pd, &mut init(cq));
+        super::context::context(context).unwrap().report(qp, event::QP_FATAL);
+        let mut taken = MaybeUninit::<ibv_async_event>::uninit();
+        assert_eq!(ibv_get_async_event(context, taken.as_mut_ptr()), 0);
+        let address = qp.expose_provenance();
+        let (sender, destroyed) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let qp = std::ptr::with_exposed_provenance_mut(address);
+            sender.send(ibv_destroy_qp(qp)).unwrap();
+        });
+        while (&raw const (*qp).state).read_volatile() != qp_state::ERR {
+            std::thread::yield_now();
+        }
+        ibv_ack_async_event(taken.as_mut_ptr());
+        assert_eq!(destroyed.recv_timeout(std::time::Duration::from_secs(20)), Ok(0));
+        assert_eq!([ibv_destroy_qp(qp), ibv_destroy_cq(cq), ibv_dealloc_pd(pd)], [EINVAL, 0, 0]);
+    }
+}
+
 #[test]
 fn an_id_refuses_steps_out_of_turn() {
     let _turn = TURN.lock();
