@@ -131,6 +131,9 @@ fn a_host_connects_learns_what_there_is_and_reads() {
         (pair.status(), pair.fabrics(Fabrics::Get { offset: 8, is_wide: false })),
         (Ok(1), Ok(0x10400))
     );
+    let configuration = Fabrics::Get { offset: property::CC, is_wide: false };
+    assert_eq!(pair.configure(0x46_0001), Ok(0));
+    assert_eq!(pair.fabrics(configuration), Ok(0x46_0001));
     let octets = pair.gives(&Asked::Controller.command(1, 0, keyed(4096)));
     let controller = Description::parse(octets[..].try_into().unwrap());
     assert_eq!((controller.cntlid, controller.in_capsule, controller.max_transfer), (1, 4096, Some(1 << 20)));
