@@ -11,6 +11,7 @@
   in docs/dependencies.md;
 - files of a crate use each other in no larger circles than now, and some names stay apart from
   some places: see circles.py;
+- what the byte stream knows of SDP, and its largest types, do not grow: see gauges.py;
 - the prose is plain where it has been gone through: see prose.py.
 
 Prints what is wrong, one line each; the exit status says whether anything is. First it tries
@@ -25,6 +26,7 @@ import sys
 import tomllib
 
 import circles
+import gauges
 import prose
 import rust
 
@@ -345,7 +347,7 @@ def main():
     files = list(sources())
     faults = [*self_test(), *purity(files), *unsafe_rooms(files), *arrows(packages),
               *map_of_files((root / "docs/architecture.md").read_text()),
-              *licences(packages), *circles.check(), *prose.check()]
+              *licences(packages), *circles.check(), *gauges.check(), *prose.check()]
     for fault in faults:
         print(fault)
     print(f"policy: {len(packages)} packages, {len(faults)} faults")
