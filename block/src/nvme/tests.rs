@@ -15,7 +15,9 @@ use crate::export::Command;
 use crate::export::Export;
 use crate::nvme::DISCOVERY_NQN;
 use crate::nvme::connect::property;
-use crate::nvme::identify::{Asked, Controller as Description, IDENTIFY_LEN, Namespace, parse_list};
+use crate::nvme::identify::{
+    Asked, Controller as Description, IDENTIFY, IDENTIFY_LEN, Namespace, parse_list,
+};
 use crate::nvme::log::Entry;
 use crate::nvme::log::{self, ENTRY_LEN, GetLogPage, page};
 use crate::nvme::{IN_CAPSULE, MAX_TRANSFER};
@@ -354,7 +356,15 @@ fn admin_commands_are_answered_or_held() {
     assert_eq!(said(&pair.plain(0x0a, 1, 0)), Err(Status::INVALID_FIELD));
     assert_eq!(said(&pair.plain(0x05, 1, 0)), Err(Status::INVALID_OPCODE));
     assert_eq!(said(&pair.identify(Asked::Namespace, 2)), Err(Status::INVALID_NAMESPACE));
-    assert_eq!(said(&pair.identify(Asked::Namespaces, u32::MAX)), Err(Status::INVALID_NAMESPACE));
+    assert_eq!(said(&pair.identify(Asked::Identifiers, 2)), Err(Status::INVALID_NAMESPACE));
+    // Behind the largest number, and behind the one that stands for all, there is no list.
+    for nsid in [u32::MAX - 1, u32::MAX] {
+        assert_eq!(said(&pair.identify(Asked::Namespaces, nsid)), Err(Status::INVALID_NAMESPACE));
+    }
+    assert!(matches!(pair.identify(Asked::Namespaces, u32::MAX - 2), Step::Give(_)));
+    // The limits of another command set than that of disks.
+    let zoned = Sqe::new(IDENTIFY, 4, 0, keyed(4096), [Asked::Limits as u32, 2 << 24, 0, 0, 0, 0]);
+    assert_eq!(said(&pair.admin(&zoned)), Err(Status::INVALID_FIELD));
     let short = Asked::Controller.command(1, 0, keyed(100));
     assert_eq!(said(&pair.admin(&short)), Err(Status::DATA_LENGTH));
     for (page, len) in [(page::ERRORS, 64), (page::HEALTH, 512), (page::FIRMWARE, 512)] {
