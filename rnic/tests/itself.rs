@@ -229,7 +229,7 @@ fn a_send_waits_for_a_receive_of_a_shared_queue() {
 fn tries_of_a_send_without_a_receive_come_to_an_end() {
     for (tries, timer) in [(0, PATIENCE), (3, Duration::from_millis(5))] {
         let end = Itself::new();
-        end.qp.set_patience(Patience { rnr_timer: timer, rnr_retries: Some(tries) });
+        end.qp.set_patience(Patience { rnr_timer: timer, rnr_retries: Some(tries), ..Patience::default() });
         end.qp.post_sends(&[SendWr::send_inline(1, b"hello"), SendWr::send_inline(2, b"hello")]).unwrap();
         assert!(end.cq.wait(Some(PATIENCE)).unwrap(), "the tries go on");
         assert_eq!(end.statuses(), [(1, Status::ReceiverNotReady), (2, Status::Flushed)]);

@@ -5,6 +5,7 @@
  *     roce [ROUNDS]
  */
 #include "calls.h"
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -201,6 +202,47 @@ static void nobody_answers(void)
 	unmade(&one);
 }
 
+/* The host of a stopped process acknowledges octets, and nobody there answers. Nor does anybody
+ * where the peer never comes. */
+static void a_peer_that_does_not_answer(int comes)
+{
+	int sockets[2], self;
+	struct told told, peer;
+	struct end end;
+	pid_t child;
+
+	IS(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+	child = fork();
+	self = sockets[child == 0];
+	if (child == 0)
+		open_device();
+	end = made(64);
+	told = telling(&end);
+	IS(write(self, &told, sizeof told), sizeof told);
+	IS(read(self, &peer, sizeof peer), sizeof peer);
+	if (child || comes)
+		joins(&end, &peer, 7);
+	if (child == 0) {
+		for (;;)
+			pause();
+	}
+	if (comes) {
+		posts(&end, IBV_WR_RDMA_WRITE, 8, peer.address, peer.key, 1);
+		ends(&end, 1, IBV_WC_SUCCESS);
+	}
+	IS(kill(child, SIGSTOP), 0);
+	IS(waitpid(child, NULL, WUNTRACED), child);
+	receives(&end, 8, 9);
+	posts(&end, IBV_WR_RDMA_WRITE, 8, peer.address, peer.key, 2);
+	posts(&end, IBV_WR_RDMA_WRITE, 8, peer.address, peer.key, 3);
+	ends(&end, 2, IBV_WC_RETRY_EXC_ERR);
+	ends(&end, 3, IBV_WC_WR_FLUSH_ERR);
+	ends(&end, 9, IBV_WC_WR_FLUSH_ERR);
+	IS(kill(child, SIGKILL), 0);
+	IS(waitpid(child, NULL, 0), child);
+	unmade(&end);
+}
+
 /* A Send waits for a receive as long as the program says, and so does what is behind it. */
 static void a_receiver_that_is_not_ready(void)
 {
@@ -287,6 +329,8 @@ int main(int count, char **words)
 	a_refusal_is_named(IBV_WR_RDMA_READ, 8, IBV_WC_REM_ACCESS_ERR);
 	a_refusal_is_named(IBV_WR_SEND, 64, IBV_WC_REM_INV_REQ_ERR);
 	nobody_answers();
+	a_peer_that_does_not_answer(1);
+	a_peer_that_does_not_answer(0);
 	a_receiver_that_is_not_ready();
 	the_own_peer();
 	return 0;

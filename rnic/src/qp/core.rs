@@ -1,12 +1,14 @@
 //! The state that a QP's lock protects, and its transitions (draft-hilland-rddp-verbs §6.2, §6.4).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use rddp_rdma::{AsyncEventKind, Status};
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
 use rddp_stat::Counter;
 
 use super::QpInner;
+use crate::deadline::Deadline;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
 use crate::queues::options::Transport;
@@ -26,6 +28,8 @@ pub(crate) struct Core {
     pub(super) connection: Option<Connection>,
     /// Set in place of a connection where the QP is connected to itself.
     pub(super) itself: Option<Itself>,
+    /// Set by the first request that waits for a peer to come: the end of its time.
+    pub(super) unjoined: Option<Deadline>,
     pub(super) tally: Tally,
     pub(super) terminate_sent: Option<TerminateRepr>,
     pub(super) terminate_received: Option<TerminateRepr>,
@@ -42,6 +46,7 @@ impl Core {
             rq,
             connection: None,
             itself: None,
+            unjoined: None,
             tally: Tally::alone(),
             terminate_sent,
             terminate_received,
@@ -112,7 +117,7 @@ impl Core {
 
     /// Goes to Idle and removes all traces of the last connection; what was posted meanwhile stays.
     pub(super) fn reset(&mut self) {
-        (self.state, self.itself) = (QpState::Idle, None);
+        (self.state, self.itself, self.unjoined) = (QpState::Idle, None, None);
         self.rq.reset();
         self.sq.reset();
         self.tally = Tally::alone();
@@ -211,6 +216,24 @@ impl QpInner {
         if let Some(connection) = core.connection.take() {
             tracing::debug!(qp = self.attrs.num.0, "the peer has gone, and nothing is outstanding");
             connection.linger(&self.attrs);
+        }
+    }
+
+    /// Limits the time in which a peer has to come to a QP with a request for it.
+    pub(super) fn limit_joining(&self, core: &mut Core) {
+        let limit = core.sq.patience.answers.filter(|_| self.attrs.transport == Transport::Acknowledged);
+        if let (Some(limit), None) = (limit, core.unjoined) {
+            let end = Deadline::after(limit);
+            self.attrs.device.driver.by(end, self.attrs.token);
+            core.unjoined = Some(end);
+        }
+    }
+
+    /// Ends an idle QP to which no peer has come in time.
+    pub(super) fn lose_unjoined(&self, core: &mut Core, now: Instant) {
+        let is_over = core.unjoined.is_some_and(|end| end.is_over(now));
+        if is_over && core.state == QpState::Idle && !core.sq.is_empty() {
+            self.lose(core, Some(AsyncEventKind::ConnectionLost));
         }
     }
 

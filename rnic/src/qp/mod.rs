@@ -166,7 +166,7 @@ impl QpInner {
                 self.lose(core, Some(AsyncEventKind::ConnectionLost));
             }
             QpState::ReadyToSend => self.pump(core),
-            QpState::Idle => {}
+            QpState::Idle => self.limit_joining(core),
             // draft-hilland-rddp-verbs §6.2: work in Closing makes it a bad close; elsewhere it is
             // flushed.
             QpState::Closing if !core.sq.is_empty() => self.lose(core, Some(AsyncEventKind::BadClose)),

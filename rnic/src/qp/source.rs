@@ -214,7 +214,10 @@ impl Source for QpInner {
                 Some(Ok(true)) => self.pump(core),
                 Some(Ok(false)) => {}
                 // A message has waited for a receive, if there is anything.
-                None => self.pump_to_itself(core),
+                None => {
+                    self.pump_to_itself(core);
+                    self.lose_unjoined(core, now);
+                }
                 Some(Err(event)) => self.on_event(core, event),
             }
             if self.check_queues(core) {

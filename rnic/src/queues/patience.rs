@@ -19,6 +19,11 @@ use crate::deadline::Deadline;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
+    /// Time in which a peer has to answer, or to show at least that octets move, while a request is
+    /// outstanding; behind it the request has [`Status::Unanswered`](crate::Status::Unanswered). It
+    /// counts from the first request on, whether or not the QP is connected by then. `None`: the
+    /// end of the connection alone tells.
+    pub answers: Option<Duration>,
     /// Time between two tries of a peer's message for which this QP has no receive.
     pub rnr_timer: Duration,
     /// Number of tries of a message for which the peer has no receive, besides the first; `None`
@@ -29,7 +34,7 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Patience { rnr_timer: Duration::from_micros(640), rnr_retries: None }
+        Patience { answers: None, rnr_timer: Duration::from_micros(640), rnr_retries: None }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rddp_rdma::{AsyncEventKind, ConnectOptions, SendWr};
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
+use rddp_stat::Counter;
 
 use super::datagrams::Datagrams;
 use super::iwarp::{Link, Sent};
@@ -296,11 +297,9 @@ impl Connection {
             tracing::debug!(qp, "the peer is too slow: reset");
             return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
         }
-        if self.watch.has_vanished(cx.attrs, now) {
-            tracing::info!(
-                qp,
-                "reset: the peer does not answer, and has octets to acknowledge (ConnectOptions::user_timeout)"
-            );
+        let moved = self.moved(cx);
+        if self.watch.has_vanished(cx.attrs, now, moved) {
+            tracing::info!(qp, "reset: the peer does not answer, and has octets or requests to acknowledge");
             return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
         }
         let Wire::Iwarp(link) = &mut self.wire else { return Ok(false) };
@@ -309,6 +308,15 @@ impl Connection {
         }
         link.sum_ahead(cx.attrs, now);
         Ok(link.nudges_or_speaks(cx, now))
+    }
+
+    /// Returns the octets that TCP was given and has brought, if the peer has to answer in time.
+    fn moved(&self, cx: &Context<'_>) -> Option<u64> {
+        let is_owed = cx.sq.patience.answers.is_some() && !cx.sq.is_empty();
+        if !is_owed || !self.iwarp().is_some_and(Link::awaits_answers) {
+            return None;
+        }
+        Some(cx.tally.of(Counter::OctetsSent).wrapping_add(cx.tally.of(Counter::OctetsReceived)))
     }
 
     /// Takes no more messages of the peer.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::watch::Watch;
 use crate::deadline::Deadline;
+use crate::mem::unacknowledged;
 use crate::queues::attributes::QpAttributes;
 use crate::sys::{Unanswered, unanswered};
 
@@ -26,15 +27,19 @@ pub(super) struct Silence {
     /// The time between two looks.
     period: Duration,
     next: Deadline,
-    /// The looks in a row that have found the peer silent.
+    /// The looks in a row that have found the peer's TCP silent.
     looks: u32,
+    /// The octets that had moved by the last look at which answers were outstanding.
+    moved: Option<u64>,
+    /// The looks in a row that have found no further ones.
+    still: u32,
 }
 
 impl Silence {
     /// Begins to look for a peer that is silent for so long.
     pub(super) fn after(limit: Duration) -> Self {
         let period = (limit / LOOKS).max(Duration::from_millis(1));
-        Silence { period, next: Deadline::after(period), looks: 0 }
+        Silence { period, next: Deadline::after(period), looks: 0, moved: None, still: 0 }
     }
 
     /// Notes what a look has found. Returns whether the peer is lost.
@@ -44,6 +49,15 @@ impl Silence {
         let in_vain = found.questions >= QUESTIONS && found.silence >= self.period;
         self.looks = if in_vain { self.looks + 1 } else { 0 };
         self.looks >= LOOKS
+    }
+
+    /// Notes how many octets have moved either way, if answers are outstanding. Returns whether the
+    /// peer is lost: its host answers, and it does not.
+    fn note_moved(&mut self, moved: Option<u64>) -> bool {
+        let is_still = moved.is_some() && moved == self.moved;
+        self.still = if is_still { self.still + 1 } else { 0 };
+        self.moved = moved;
+        self.still >= LOOKS
     }
 }
 
@@ -62,12 +76,16 @@ impl Watch {
     }
 
     /// Returns whether the peer has vanished, as far as TCP knows: it has been silent for the
-    /// connection's user timeout (RFC 9293 §3.9.1) while something was to be acknowledged.
-    pub(crate) fn has_vanished(&mut self, attrs: &QpAttributes, now: Instant) -> bool {
+    /// connection's user timeout (RFC 9293 §3.9.1) while something was to be acknowledged. Or that
+    /// it has answered nothing in that time: `moved` has the octets given to TCP and taken from it,
+    /// if answers are outstanding.
+    pub(crate) fn has_vanished(&mut self, attrs: &QpAttributes, now: Instant, moved: Option<u64>) -> bool {
         let Some(silence) = self.silence.as_mut().filter(|silence| silence.next.is_over(now)) else {
             return false;
         };
-        let vanished = unanswered(self.socket.as_fd()).is_ok_and(|found| silence.note(found));
+        let mut vanished = unanswered(self.socket.as_fd()).is_ok_and(|found| silence.note(found));
+        let waits = unacknowledged(self.socket.as_fd()).unwrap_or(0) as u64;
+        vanished |= silence.note_moved(moved.map(|octets| octets.wrapping_sub(waits)));
         silence.next = Deadline::after(silence.period);
         self.look_for_silence(attrs);
         vanished
@@ -94,6 +112,19 @@ mod tests {
         assert_eq!(lost_at(&[(3, 10), (6, 40), (7, 70), (8, 100), (9, 130)]), Some(4));
         // It was idle before the first octet, for longer than that.
         assert_eq!(lost_at(&[(0, 500), (5, 530), (7, 560), (8, 590), (9, 620)]), Some(4));
+    }
+
+    #[test]
+    fn a_peer_that_moves_nothing_while_answers_are_outstanding_is_lost() {
+        let mut silence = Silence::after(Duration::from_secs(4));
+        let mut lost = |moved: &[Option<u64>]| {
+            let mut looks = moved.iter().map(|moved| silence.note_moved(*moved));
+            looks.position(|lost| lost)
+        };
+        assert_eq!(lost(&[Some(7); 5]), Some(4));
+        assert_eq!(lost(&[Some(8), Some(8), Some(8), Some(8), Some(9), Some(9)]), None);
+        assert_eq!(lost(&[Some(9), None, Some(9), Some(9), Some(9), Some(9)]), None);
+        assert_eq!(lost(&[None; 20]), None);
     }
 
     /// RFC 9293 §3.8.6.1: whoever answers the probes of its window lives, however long that is

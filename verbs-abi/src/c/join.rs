@@ -59,9 +59,8 @@ impl Qp {
         match self.queues.begun() {
             Some(Ok(_)) => self.limit_silence(),
             Some(Err(error)) => {
+                // As on an adapter a request tells, which nobody answers.
                 tracing::info!(%error, "the queue pair was not joined");
-                self.queues.abort();
-                self.end();
             }
             None => {}
         }
@@ -92,7 +91,10 @@ impl Joins for Qp {
             request.accept_with(&self.queues, &options).map_err(|error| of_connect(&error))
         });
         match accepted {
-            Ok(_) => *awaited = None,
+            Ok(_) => {
+                *awaited = None;
+                self.limit_silence();
+            }
             Err(error) => tracing::debug!(%error, ?peer, "the peer's request came to nothing"),
         }
     }

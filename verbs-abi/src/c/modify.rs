@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use rddp_rnic::{ConnectOptions, Patience};
+use rddp_rnic::{ConnectOptions, Patience, QpState};
 
 use super::abi::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, qp_mask, qp_state};
 use super::border::{given, number};
@@ -62,20 +62,11 @@ impl Qp {
             Cause::Numbers.tell();
         }
         keep(&mut self.attributes.lock(), wanted, mask);
-        if mask & (qp_mask::TIMEOUT | qp_mask::RETRY_CNT) != 0 {
+        let limits = qp_mask::TIMEOUT | qp_mask::RETRY_CNT | qp_mask::MIN_RNR_TIMER | qp_mask::RNR_RETRY;
+        if mask & limits != 0 {
             self.limit_silence();
         }
-        if mask & (qp_mask::MIN_RNR_TIMER | qp_mask::RNR_RETRY) != 0 {
-            self.limit_tries();
-        }
         Ok(())
-    }
-
-    /// Has the queue pair wait for receives as the attributes say.
-    fn limit_tries(&self) {
-        let ibv_qp_attr { min_rnr_timer, rnr_retry, .. } = *self.attributes.lock();
-        let rnr_retries = (rnr_retry & 7 != RETRIES).then_some(rnr_retry & 7);
-        self.queues.set_patience(Patience { rnr_timer: rnr_timer(min_rnr_timer), rnr_retries });
     }
 
     /// Prepares a step of a queue pair of datagrams, or refuses it. Other queue pairs pass.
@@ -91,11 +82,14 @@ impl Qp {
         Ok(())
     }
 
-    /// Has the connection, if there is one, end after the silence that the attributes allow.
+    /// Has the queue pair wait for answers and receives of its peer as the attributes say.
     pub(super) fn limit_silence(&self) {
-        let ibv_qp_attr { timeout, retry_cnt, .. } = *self.attributes.lock();
-        let usual = ConnectOptions::default().user_timeout_in_force();
-        if let Some(limit) = user_timeout(timeout, retry_cnt).or(usual) {
+        let ibv_qp_attr { timeout, retry_cnt, min_rnr_timer, rnr_retry, .. } = *self.attributes.lock();
+        let rnr_retries = (rnr_retry & 7 != RETRIES).then_some(rnr_retry & 7);
+        let answers = user_timeout(timeout, retry_cnt);
+        let rnr_timer = rnr_timer(min_rnr_timer);
+        self.queues.set_patience(Patience { answers, rnr_timer, rnr_retries });
+        if let Some(limit) = answers.or(ConnectOptions::default().user_timeout_in_force()) {
             self.queues.set_user_timeout(limit);
         }
     }
@@ -134,7 +128,10 @@ impl Qp {
     fn attributes(&self) -> ibv_qp_attr {
         let negotiated = self.queues.negotiated();
         // An iWARP queue pair is idle until it is connected, which is INIT for who asks (siw).
+        // The event that tells may still be on its way.
+        let has_failed = matches!(self.queues.state(), QpState::Error | QpState::Terminate);
         let state = match self.state() {
+            _ if has_failed && self.joint.is_some() => qp_state::ERR,
             qp_state::RESET if self.is_connected_by_manager() => qp_state::INIT,
             state => state,
         };

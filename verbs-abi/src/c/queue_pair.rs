@@ -142,6 +142,7 @@ impl Qp {
                 path_mtu: device::MTU_1024,
                 port_num: 1,
                 retry_cnt: RETRIES,
+                rnr_retry: RETRIES,
                 ..ibv_qp_attr::default()
             }),
             events: Unacknowledged::default(),

@@ -192,3 +192,61 @@ fn what_is_held_is_bounded_and_given_back() {
     end.qp.abort();
     assert_eq!(partial(&end), 0);
 }
+
+/// A peer that is stopped, say: its host acknowledges octets, and nobody there reads them.
+#[test]
+fn a_peer_that_answers_nothing_is_waited_for_as_long_as_the_program_says() {
+    let limit = Duration::from_millis(200);
+    let mut end = End::new();
+    end.qp.set_user_timeout(limit);
+    end.qp.post_recv(RecvWr::one(9, end.region.sge(0..8))).unwrap();
+    for id in 1..=2 {
+        end.qp.post_send(&SendWr::send_inline(id, b"hello")).unwrap();
+    }
+    end.acknowledge(1);
+    assert_eq!(end.next().status, Status::Success);
+    end.qp.set_patience(Patience { answers: Some(limit), ..Patience::default() });
+    await_end(&end);
+    assert_eq!(end.completed(), [(2, Status::Unanswered), (9, Status::Flushed)]);
+}
+
+/// Nothing is outstanding at one end, and at the other the peer has said why it does not answer.
+#[test]
+fn a_peer_that_owes_no_answer_is_not_lost() {
+    let limit = Duration::from_millis(20);
+    let [mut idle, mut waits] = [End::new(), End::new()];
+    waits.qp.post_send(&SendWr::send_inline(1, b"hello")).unwrap();
+    waits.arrive(&[not_ready(0).header().octets().to_vec()]);
+    waits.await_fpdus(1);
+    for end in [&mut idle, &mut waits] {
+        end.qp.set_patience(Patience { answers: Some(limit), ..Patience::default() });
+        end.qp.set_user_timeout(limit);
+    }
+    // A third one has been lost for some time by then.
+    for _ in 0..5 {
+        let end = End::new();
+        end.qp.set_patience(Patience { answers: Some(limit), ..Patience::default() });
+        end.qp.set_user_timeout(limit);
+        end.qp.post_send(&SendWr::send_inline(1, b"hello")).unwrap();
+        await_end(&end);
+    }
+    assert_eq!([idle.qp.state(), waits.qp.state()], [QpState::ReadyToSend; 2]);
+    assert_eq!((idle.completed(), waits.completed()), (vec![], vec![]));
+}
+
+#[test]
+fn a_peer_that_does_not_come_is_waited_for_as_long_as_the_program_says() {
+    let rnic = Rnic::open().unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
+    let qp = pd.create_qp(&config(&cq)).unwrap();
+    qp.set_patience(Patience { answers: Some(Duration::from_millis(20)), ..Patience::default() });
+    for id in 1..=2 {
+        qp.post_send(&SendWr::send_inline(id, b"hello")).unwrap();
+    }
+    for wanted in [(1, Status::Unanswered), (2, Status::Flushed)] {
+        assert!(cq.wait(Some(PATIENCE)).unwrap(), "the QP waits on");
+        let done = cq.poll_one().unwrap();
+        assert_eq!((done.wr_id, done.status), wanted);
+    }
+    assert!(qp.state() == QpState::Error && qp.reset());
+}

@@ -145,6 +145,12 @@ impl Link {
         self.acknowledging.as_ref().is_some_and(|acknowledging| acknowledging.tries.is_some())
     }
 
+    /// Returns whether the peer acknowledges requests, and has a receive for the next one as far as
+    /// is known.
+    pub(crate) fn awaits_answers(&self) -> bool {
+        self.acknowledging.is_some() && !self.awaits_peers_receive()
+    }
+
     /// Returns whether the peer has had no receive for a message at the end of its tries.
     pub(crate) fn are_tries_over(&self, now: Instant) -> bool {
         let tries = self.acknowledging.as_ref().and_then(|acknowledging| acknowledging.tries);
