@@ -18,6 +18,7 @@ pub mod port_mapper;
 pub mod rdmap_pair;
 pub mod rdmap_stream;
 pub mod rdmap_terminate;
+pub mod rnic_datagrams;
 pub mod rnic_records;
 pub mod rnic_stack;
 pub mod rnic_startup;

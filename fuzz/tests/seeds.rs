@@ -58,6 +58,7 @@ fn all() -> Seeds {
     policies(&mut seeds);
     streams(&mut seeds);
     records(&mut seeds);
+    datagrams(&mut seeds);
     sdp::messages(&mut seeds);
     captures::captures(&mut seeds);
     block::clients(&mut seeds);
@@ -80,6 +81,26 @@ fn records(seeds: &mut Seeds) {
     ];
     for (name, settings, stream) in streams {
         seeds.insert(("rnic_records", name.to_owned()), [&settings[..], &stream].concat());
+    }
+}
+
+/// Datagrams ([`rddp_fuzz::rnic_datagrams::run`]): all right, one field wrong, cut, and long.
+fn datagrams(seeds: &mut Seeds) {
+    let datagram = |right: u8, flags: u8, len: u8| {
+        let mut octets = vec![9; len.into()];
+        if let Some(at) = octets.get_mut(4) {
+            *at = flags;
+        }
+        [&[right, len][..], &octets].concat()
+    };
+    let inputs = [
+        ("right", (0..4).map(|flags| datagram(15, flags, 20 + flags)).collect::<Vec<_>>().concat()),
+        ("one_wrong", (0..4).map(|bit| datagram(15 ^ 1 << bit, 3, 30)).collect::<Vec<_>>().concat()),
+        ("cut", (0..18).map(|len| datagram(15, 1, len)).collect::<Vec<_>>().concat()),
+        ("long", [datagram(15, 2, 64), datagram(15, 2, 65), datagram(15, 2, 255)].concat()),
+    ];
+    for (name, octets) in inputs {
+        seeds.insert(("rnic_datagrams", name.to_owned()), octets);
     }
 }
 
