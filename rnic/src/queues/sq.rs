@@ -221,7 +221,7 @@ impl SendQueue {
     /// # Errors
     /// The peer acknowledges what cannot be.
     pub(crate) fn acknowledged(&mut self, said: Acknowledgement) -> Result<(), Fault> {
-        let mut more = self.unacknowledged.acknowledge(said)?;
+        let mut more = self.unacknowledged.acknowledge(said, self.handed < self.end())?;
         let mut seq = self.acknowledged.max(self.first);
         while more > 0
             && let Some(wqe) = self.get_mut(seq)
