@@ -316,6 +316,71 @@ static void the_own_peer(void)
 	unmade(&end);
 }
 
+static struct rdma_cm_id *event(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
+{
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+
+	IS(rdma_get_cm_event(channel, &event), 0);
+	IS(event->event, kind);
+	id = event->id;
+	IS(rdma_ack_cm_event(event), 0);
+	return id;
+}
+
+/* A queue pair that the program has made, connected by the connection manager to one of its own:
+ * the two need not be of one kind. */
+static void a_queue_pair_for_the_connection_manager(void)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1, .cap = { 8, 8, 1, 1, 64 } };
+	struct rdma_event_channel *channels[2] = { rdma_create_event_channel(), rdma_create_event_channel() };
+	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1 };
+	struct rdma_cm_id *listens, *connects, *accepts;
+	static char octets[8];
+	struct ibv_mr *mr;
+	struct ibv_wc wc;
+	struct end end;
+
+	IS(rdma_create_id(channels[0], &listens, NULL, RDMA_PS_TCP), 0);
+	IS(rdma_bind_addr(listens, (struct sockaddr *)&addr), 0);
+	IS(rdma_listen(listens, 1), 0);
+	addr.sin_port = rdma_get_src_port(listens);
+	IS(rdma_create_id(channels[1], &connects, NULL, RDMA_PS_TCP), 0);
+	IS(rdma_resolve_addr(connects, NULL, (struct sockaddr *)&addr, 1000), 0);
+	event(channels[1], RDMA_CM_EVENT_ADDR_RESOLVED);
+	IS(rdma_resolve_route(connects, 1000), 0);
+	event(channels[1], RDMA_CM_EVENT_ROUTE_RESOLVED);
+	IS(rdma_create_qp(connects, NULL, &attr), 0);
+	IS(rdma_connect(connects, &param), 0);
+	accepts = event(channels[0], RDMA_CM_EVENT_CONNECT_REQUEST);
+	end = made(64);
+	IS(ibv_modify_qp(end.qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
+	param.qp_num = end.qp->qp_num;
+	mr = rdma_reg_msgs(connects, octets, 8);
+	IS(rdma_post_recv(connects, NULL, octets, 8, mr), 0);
+	receives(&end, 8, 1);
+	IS(rdma_accept(accepts, &param), 0);
+	event(channels[0], RDMA_CM_EVENT_ESTABLISHED);
+	event(channels[1], RDMA_CM_EVENT_ESTABLISHED);
+	IS(rdma_post_send(connects, NULL, octets, 8, mr, 0), 0);
+	ends(&end, 1, IBV_WC_SUCCESS);
+	IS(rdma_get_send_comp(connects, &wc), 1);
+	IS(wc.status, IBV_WC_SUCCESS);
+	posts(&end, IBV_WR_SEND, 8, 0, 0, 2);
+	ends(&end, 2, IBV_WC_SUCCESS);
+	IS(rdma_get_recv_comp(connects, &wc), 1);
+	IS(wc.status, IBV_WC_SUCCESS);
+	IS(rdma_dereg_mr(mr), 0);
+	rdma_destroy_ep(connects);
+	unmade(&end);
+	IS(rdma_destroy_id(accepts), 0);
+	IS(rdma_destroy_id(listens), 0);
+	for (int at = 0; at < 2; at++)
+		rdma_destroy_event_channel(channels[at]);
+}
+
 int main(int count, char **words)
 {
 	static const size_t lengths[] = { 64, 65536, 1 << 20, LONGEST };
@@ -333,5 +398,7 @@ int main(int count, char **words)
 	a_peer_that_does_not_answer(0);
 	a_receiver_that_is_not_ready();
 	the_own_peer();
+	if (strstr(getenv("RDDP_ROCE"), "127.0.0.1"))
+		a_queue_pair_for_the_connection_manager();
 	return 0;
 }

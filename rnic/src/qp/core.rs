@@ -11,7 +11,6 @@ use super::QpInner;
 use crate::deadline::Deadline;
 use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
-use crate::queues::options::Transport;
 use crate::queues::rq::{Outcome, RecvQueue};
 use crate::queues::sq::SendQueue;
 use crate::queues::state::QpState;
@@ -194,7 +193,7 @@ impl QpInner {
     /// acknowledged, the end of the peer is noticed by a request that nobody answers, and by
     /// nothing else.
     fn stays(&self, core: &Core) -> bool {
-        self.attrs.transport == Transport::Acknowledged && core.state == QpState::ReadyToSend
+        self.attrs.acknowledges() && core.state == QpState::ReadyToSend
     }
 
     /// Executes what has come before the program leaves, and tells the peer: else its last requests
@@ -221,7 +220,7 @@ impl QpInner {
 
     /// Limits the time in which a peer has to come to a QP with a request for it.
     pub(super) fn limit_joining(&self, core: &mut Core) {
-        let limit = core.sq.patience.answers.filter(|_| self.attrs.transport == Transport::Acknowledged);
+        let limit = core.sq.patience.answers.filter(|_| self.attrs.acknowledges());
         if let (Some(limit), None) = (limit, core.unjoined) {
             let end = Deadline::after(limit);
             self.attrs.device.driver.by(end, self.attrs.token);
@@ -240,7 +239,7 @@ impl QpInner {
     /// Goes from any state to Error: TCP is lost, or is reset now.
     pub(super) fn lose(&self, core: &mut Core, event: Option<AsyncEventKind>) {
         // A fault has a request to blame, or is none of the requests'.
-        let is_unanswered = self.attrs.transport == Transport::Acknowledged
+        let is_unanswered = self.attrs.acknowledges()
             && event.as_ref().is_some_and(|kind| !matches!(kind, AsyncEventKind::Fault(_)));
         self.lose_refused(core, event, is_unanswered.then_some(Status::Unanswered));
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -113,6 +113,7 @@ impl QueuePair {
                     no_receive: config.no_receive,
                     placement: config.placement,
                     transport: config.transport,
+                    acknowledges: AtomicBool::new(config.transport == Transport::Acknowledged),
                     records: config.records,
                     qkey: AtomicU32::default(),
                     events: config.events.as_ref().unwrap_or(&device.events).clone(),
@@ -303,6 +304,22 @@ impl QueuePair {
         if let Ok(inner) = self.inner.here() {
             inner.core.lock().sq.patience = patience;
         }
+    }
+
+    /// Sets whether the requests of an idle QP that was made with [`Transport::Acknowledged`] are
+    /// acknowledged on its next connection: without, that is plain iWARP, with any peer.
+    ///
+    /// # Errors
+    /// The QP is of another kind, is not idle, or is being connected.
+    pub fn set_acknowledged(&self, acknowledges: bool) -> Result<(), ConnectError> {
+        let inner = self.inner.here()?;
+        if inner.attrs.transport != Transport::Acknowledged {
+            return Err(ConnectError::Transport);
+        }
+        let _place = inner.claim()?;
+        inner.attrs.acknowledges.store(acknowledges, Ordering::Relaxed);
+        inner.core.lock().sq.acknowledges = acknowledges;
+        Ok(())
     }
 
     /// Makes an idle QP its own peer, without a socket: its Sends take its own receives, and its

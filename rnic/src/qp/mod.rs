@@ -30,7 +30,7 @@ use crate::counters::Counters;
 use crate::device::DeviceInner;
 use crate::error::{ConnectError, PostError, PostListError};
 use crate::queues::attributes::QpAttributes;
-use crate::queues::options::{DatagramOptions, Transport};
+use crate::queues::options::DatagramOptions;
 use crate::queues::state::QpState;
 use crate::trace;
 use crate::wire::opening::Terms;
@@ -271,7 +271,7 @@ impl QpInner {
 
     /// Makes the QP its own peer: see [`QueuePair::connect_to_itself`].
     fn connect_to_itself(&self) -> Result<(), ConnectError> {
-        if self.attrs.transport != Transport::Acknowledged {
+        if !self.attrs.acknowledges() {
             return Err(ConnectError::Transport);
         }
         let mut core = self.core.lock();

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use rddp_mpa::{Negotiated, RtrSet};
 use rddp_rdma::{AsyncEvent, AsyncEventKind, ConnectOptions, Element};
@@ -28,6 +28,8 @@ pub(crate) struct QpAttributes {
     pub(crate) no_receive: NoReceive,
     pub(crate) placement: Placement,
     pub(crate) transport: Transport,
+    /// Requests are acknowledged, which changes only while the QP is idle.
+    pub(crate) acknowledges: AtomicBool,
     pub(crate) records: RecordOptions,
     /// The `Q_Key` that unreliable datagrams for this QP have to carry.
     pub(crate) qkey: AtomicU32,
@@ -115,9 +117,14 @@ impl QpAttributes {
         }
     }
 
+    /// Returns whether requests are acknowledged on the next connection, or the present one.
+    pub(crate) fn acknowledges(&self) -> bool {
+        self.acknowledges.load(Ordering::Relaxed)
+    }
+
     /// Returns whether a Send without a receive waits for one, whatever comes behind it.
     pub(crate) fn waits_for_receives(&self) -> bool {
-        self.waits() || self.transport == Transport::Acknowledged
+        self.waits() || self.acknowledges()
     }
 
     /// Returns whether a Send without a receive waits for one, and nothing is read behind it.

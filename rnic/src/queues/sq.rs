@@ -69,6 +69,8 @@ pub(crate) struct SendQueue {
     capacity: usize,
     pub(crate) unpolled: Unpolled,
     transport: Transport,
+    /// Requests are acknowledged: see [`QpAttributes`](super::attributes::QpAttributes).
+    pub(crate) acknowledges: bool,
     pub(crate) patience: Patience,
     /// Messages of this connection, if their wire acknowledges them.
     unacknowledged: Unacknowledged,
@@ -88,6 +90,7 @@ impl SendQueue {
             capacity,
             unpolled,
             transport,
+            acknowledges: transport == Transport::Acknowledged,
             patience: Patience::default(),
             unacknowledged: Unacknowledged::default(),
             acknowledged: 0,
@@ -97,7 +100,7 @@ impl SendQueue {
     /// Returns an empty queue of the same size.
     pub(crate) fn successor(&self) -> Self {
         let new = Self::new(self.capacity, self.unpolled.clone(), self.transport);
-        SendQueue { patience: self.patience, ..new }
+        SendQueue { acknowledges: self.acknowledges, patience: self.patience, ..new }
     }
 
     pub(crate) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
@@ -195,7 +198,7 @@ impl SendQueue {
 
     /// Notes that TCP has taken everything before the request `upto`.
     pub(crate) fn handed(&mut self, upto: u64) {
-        let has_acknowledgements = self.transport == Transport::Acknowledged;
+        let has_acknowledgements = self.acknowledges;
         for seq in self.handed..upto {
             if let Some(wqe) = self.get_mut(seq)
                 && wqe.phase == Phase::Queued
@@ -282,7 +285,7 @@ impl SendQueue {
     pub(crate) fn end_all(&mut self, refused: Option<Status>) {
         let mut special = refused;
         let mut broken = false;
-        let has_acknowledgements = self.transport == Transport::Acknowledged;
+        let has_acknowledgements = self.acknowledges;
         for wqe in &mut self.wqes {
             match wqe.phase {
                 Phase::Done(Status::Success) if broken => wqe.phase = Phase::Done(Status::Flushed),

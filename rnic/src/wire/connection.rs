@@ -94,7 +94,7 @@ impl Connection {
         let watch = Watch::new(socket, options);
         let wire = match terms {
             Terms::Iwarp(negotiated) => {
-                let acknowledges = attrs.transport == Transport::Acknowledged;
+                let acknowledges = attrs.acknowledges();
                 Wire::Iwarp(Link::new(watch.socket().clone(), negotiated, options, active, acknowledges))
             }
             Terms::Tcp => {

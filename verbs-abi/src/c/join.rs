@@ -33,6 +33,8 @@ impl Qp {
         let address = device.roce.ok_or(Errno::EINVAL)?;
         let own = Name { address, number: joint.place.number() };
         self.set_extensions(true);
+        // The connection manager may have connected it before.
+        self.queues.set_acknowledged(true).map_err(|error| of_connect(&error))?;
         if own == peer {
             return self.queues.connect_to_itself().map_err(|error| of_connect(&error));
         }

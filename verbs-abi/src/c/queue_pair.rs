@@ -217,6 +217,15 @@ impl Qp {
         }
     }
 
+    /// Notes the end of the connection, of which an event tells: unless the program has reset the
+    /// queue pair since.
+    fn end_as_told(&self) {
+        let is_over = matches!(self.queues.state(), QpState::Error | QpState::Terminate);
+        if is_over || self.joint.is_none() {
+            self.end();
+        }
+    }
+
     /// Notes the end of the connection.
     pub(super) fn end(&self) {
         self.set_state(qp_state::ERR);
@@ -248,19 +257,19 @@ impl Watcher for Qp {
             }
             (AsyncEventKind::Fault(fault), _) => {
                 self.report(kind_of(fault));
-                self.end();
+                self.end_as_told();
             }
             (AsyncEventKind::QpFailed | AsyncEventKind::DeviceFailed, _) => {
                 self.report(event::QP_FATAL);
-                self.end();
+                self.end_as_told();
             }
             (AsyncEventKind::TerminateReceived(code), _) => {
                 if *code == TerminateCode::MPA_CRC {
                     Cause::Changed.tell();
                 }
-                self.end();
+                self.end_as_told();
             }
-            (AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost, _) => self.end(),
+            (AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost, _) => self.end_as_told(),
             (AsyncEventKind::CqOverflow, Element::Cq(num)) => self.report_overflow(num),
             (AsyncEventKind::SrqLimit, _) => {
                 if let Some(srq) = &self.srq {

@@ -14,7 +14,6 @@ use crate::kernel::Guided;
 use crate::mem::Access;
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
-use crate::queues::options::Transport;
 use crate::queues::rq::Outcome;
 use crate::trace;
 
@@ -83,7 +82,7 @@ impl Target for Arriving<'_, '_> {
 
     #[cold]
     fn leaves(&self, opcode: u8) -> bool {
-        opcode == Acknowledgement::OPCODE && self.cx.attrs.transport == Transport::Acknowledged
+        opcode == Acknowledgement::OPCODE && self.cx.attrs.acknowledges()
     }
 
     #[inline]

@@ -122,6 +122,10 @@ impl Id {
         } else {
             find(placed)?
         };
+        // The peer knows nothing of acknowledgements, and need not be of these devices.
+        if qp.joint.is_some() {
+            qp.queues.set_acknowledged(false).map_err(|error| of_connect(&error))?;
+        }
         *qp.id.lock() = Arc::downgrade(self);
         state.qp = Arc::downgrade(&qp);
         Ok(qp)
