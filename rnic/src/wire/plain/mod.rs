@@ -25,6 +25,8 @@ pub(crate) struct Plain {
     large: bool,
     /// Octets that have come behind the receives that there were.
     ahead: Vec<u8>,
+    /// Octets of those that receives have had since.
+    delivered: usize,
     /// Memory of the last write has gone bad: requests go one by one until that is found.
     one_by_one: bool,
     /// Set where the messages are records.

@@ -73,20 +73,34 @@ impl Plain {
         cx: &mut Context<'_>,
     ) -> Result<(), WireEvent> {
         if !self.ahead.is_empty() {
-            self.with_ahead(cx.attrs, |plain, ahead| {
-                ahead.dry = true;
-                loop {
-                    match plain.step(watch, cx, ahead) {
-                        Ok(true) => {}
-                        Ok(false) => return Ok(()),
-                        Err(event) => return Err(event),
-                    }
-                }
-            })?;
+            self.deliver(watch, cx)?;
         }
         let has_receive = cx.rq.current().is_some() || cx.rq.has_receive(cx.attrs.num);
         watch.waits = !self.ahead.is_empty() || !has_receive;
         Ok(())
+    }
+
+    /// Delivers what was read ahead from where it is: a program may post one receive at a time, and
+    /// to copy all of it for each would cost more than the reading.
+    fn deliver(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<(), WireEvent> {
+        let mut octets = std::mem::take(&mut self.ahead);
+        let (at, end) = (self.delivered, octets.len());
+        let mut ahead = Ahead { octets: &mut octets, at, end, dry: true };
+        let result = loop {
+            match self.step(watch, cx, &mut ahead) {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(event) => break Err(event),
+            }
+        };
+        if ahead.is_empty() {
+            cx.attrs.device.partial.release(end);
+            self.delivered = 0;
+        } else {
+            self.delivered = ahead.at;
+            self.ahead = octets;
+        }
+        result
     }
 
     /// Gives back the memory for what was read ahead.
@@ -102,12 +116,14 @@ impl Plain {
         work: impl FnOnce(&mut Self, &mut Ahead<'_>) -> R,
     ) -> R {
         Staging::with_own(|staging| {
-            let end = self.ahead.len();
+            let kept = std::mem::take(&mut self.ahead);
+            let rest = &kept[std::mem::take(&mut self.delivered)..];
+            let end = rest.len();
             let mut ahead = Ahead { octets: &mut staging.octets, at: 0, end, dry: false };
             if end > 0 {
-                ahead.octets[..end].copy_from_slice(&self.ahead);
-                attrs.device.partial.release(end);
-                self.ahead = Vec::new();
+                ahead.octets[..end].copy_from_slice(rest);
+                attrs.device.partial.release(kept.len());
+                drop(kept);
             }
             let result = work(self, &mut ahead);
             if !ahead.is_empty() {
