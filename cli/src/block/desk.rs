@@ -19,6 +19,9 @@ use super::end::End;
 /// Time for a whole handshake, at the most.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(30);
 
+/// Completions that are taken before the ends send, at the most.
+const TURN: usize = 256;
+
 /// Returns the options of a connection to a server that may say nothing for so long.
 pub(super) fn connect_options(patience: Duration) -> ConnectOptions {
     let usual = ConnectOptions::default();
@@ -51,13 +54,6 @@ impl Desk {
     /// Makes room in the completion queue for so many more completions.
     pub(super) fn make_room(&self, completions: usize) -> Result<(), Failure> {
         Ok(self.cq.resize(self.cq.capacity() + completions)?)
-    }
-
-    /// Returns the completions that there are.
-    fn completions(&self) -> Vec<Completion> {
-        let mut all = self.kept.take();
-        all.extend(self.cq.completions());
-        all
     }
 
     /// Returns the next receive of one queue pair, and keeps completions of others.
@@ -100,12 +96,15 @@ impl Desk {
     /// Has the ends act on what has come, and adds the jobs that are done; waits where nothing has
     /// happened.
     pub(super) fn turn(&self, ends: &mut [&mut dyn End], done: &mut Vec<Done>) -> Result<(), Failure> {
-        let completions = self.completions();
-        for end in ends {
-            completions.iter().try_for_each(|completion| end.take(completion))?;
-            end.turn(done)?;
+        let mut count = 0;
+        // A receive that an end posts may complete at once. All that has come is taken before
+        // anything is sent, so that one call sends it.
+        for completion in self.kept.take().into_iter().chain(self.cq.completions()).take(TURN) {
+            count += 1;
+            ends.iter_mut().try_for_each(|end| end.take(&completion))?;
         }
-        if completions.is_empty() && done.is_empty() { self.wait() } else { Ok(()) }
+        ends.iter_mut().try_for_each(|end| end.turn(done))?;
+        if count == 0 && done.is_empty() { self.wait() } else { Ok(()) }
     }
 
     /// Waits for a completion or the bell, but not for long.

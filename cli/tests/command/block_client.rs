@@ -181,6 +181,38 @@ fn a_slow_server_is_waited_for() {
     assert!(fs::read(to).unwrap() == vec![7; 2 << 20]);
 }
 
+/// Replies that come by one segment are all taken before requests are sent, which go by one too.
+#[test]
+fn requests_go_together_where_replies_have_come_together() {
+    const DEPTH: usize = 16;
+    let counts: [Arc<AtomicU64>; 2] = Default::default();
+    let [rounds, reads] = counts.clone();
+    let addr = server(move |mut stream| {
+        greet(&mut stream, 1 << 20)?;
+        loop {
+            let (mut requests, mut filled) = ([[0; 28]; DEPTH], 0);
+            while filled < 28 * DEPTH {
+                let count = stream.read(&mut requests.as_flattened_mut()[filled..]).ok()?;
+                // It disconnects, or has gone.
+                if count == 0 || requests[0][7] == 2 {
+                    return None;
+                }
+                filled += count;
+                reads.fetch_add(1, Ordering::SeqCst);
+            }
+            rounds.fetch_add(1, Ordering::SeqCst);
+            let replies = requests
+                .map(|request| [reply(SIMPLE, 0, request[8..16].try_into().unwrap()), vec![7; 512]].concat());
+            stream.write_all(&replies.concat()).ok()?;
+        }
+    });
+    let depth = DEPTH.to_string();
+    let bench = ["block", "bench", "-t", "0.2", "-s", "512", "--timeout", "5", "--depth", &depth];
+    run(&[&bench[..], &[&format!("nbd://{addr}")]].concat()).ok();
+    let [rounds, reads] = counts.map(|count| count.load(Ordering::SeqCst));
+    assert!(rounds > 0 && reads == rounds, "{reads} reads for {rounds} rounds");
+}
+
 /// The end that is missing is no hole: a copy with zeroes would pass for the disk.
 #[test]
 fn a_disk_that_was_cut_short_is_not_copied() {
