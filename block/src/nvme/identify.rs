@@ -319,6 +319,8 @@ mod tests {
         let octets = controller().emit();
         assert_eq!(Controller::parse(whole(&octets)), controller());
         assert_eq!((octets[4..9].as_ref(), octets[24..29].as_ref()), (&b"12ab "[..], &b"rddp "[..]));
+        assert_eq!((octets[76], &octets[96..100], octets[111]), (2, &[0x41, 0, 0, 0][..], 1));
+        assert_eq!(octets[258..262], [3, super::super::EVENTS as u8 - 1, 3, 4]);
         assert_eq!((octets[77], &octets[78..84]), (8, &[2, 1, 0, 4, 1, 0][..]));
         assert_eq!((octets[320], &octets[512..516]), (10, &[0x66, 0x44, 128, 0][..]));
         assert_eq!((&octets[520..522], octets[525]), (&[12, 0][..], 1));
@@ -328,6 +330,13 @@ mod tests {
         assert_eq!(octets[1803], 1);
         let none = Controller { max_transfer: None, is_discovery: true, ..controller() };
         assert_eq!(Controller::parse(whole(&none.emit())), none);
+        for (zeroes, deallocates) in [(true, false), (false, true), (false, false)] {
+            let some = Controller { zeroes, deallocates, has_cache: false, ..controller() };
+            let mut octets = some.emit();
+            // The other bits of VWC say how a Flush is done.
+            octets[525] = 6;
+            assert_eq!(Controller::parse(whole(&octets)), some);
+        }
     }
 
     /// Base, "Identify Controller data structure": IOCCSZ, ICDOFF and SGLS.
@@ -353,6 +362,7 @@ mod tests {
         let octets = namespace().emit();
         assert_eq!(Namespace::parse(whole(&octets)), Some(namespace()));
         assert_eq!((&octets[..3], &octets[8..10]), (&[0x34, 0x12, 0][..], &[0x34, 0x12][..]));
+        assert_eq!((octets[30], octets[33]), (1, 8));
         assert_eq!((octets[99], octets[104], octets[130]), (1, 7, 9));
         for (blocks, block_shift) in [(0, 9), (1, 8), (1, 32), (1 << 55, 9), (u64::MAX, 12)] {
             let octets = Namespace { blocks, block_shift, ..namespace() }.emit();

@@ -82,6 +82,7 @@ fn a_disk_and_its_queues_are_opened() {
         let read = Command::Read { offset: 999 << 9, len: 512 };
         let place = Place::Keyed { address: 0, len: 512, key: 1, invalidate: false };
         let sqe = found.command(9, &read, place).unwrap();
+        assert_eq!(sqe.nsid, 1);
         assert_eq!(target.take(&mut queue, &sqe, 0, NOW), Step::Disk(0, read));
     }
     assert!(!disk(&mut target, "nqn.x:1", 1).unwrap().writable);
@@ -97,6 +98,9 @@ fn a_controller_is_kept_and_ended_by_its_host() {
     for sqe in [keep_alive(1), shut_down(2)] {
         assert_eq!(target.take(&mut admin, &sqe, 0, NOW), Step::Answer(Status::SUCCESS.into()));
     }
+    // Base, "Controller Configuration": SHN 1 of one that stays enabled.
+    let set = Fabrics::Set { offset: 0x14, is_wide: false, value: 0x0046_4001 };
+    assert_eq!(shut_down(2), set.command(2, Place::NONE));
 }
 
 /// More subsystems than the memory has room for at a time.
@@ -122,6 +126,9 @@ fn refusals_say_why() {
     assert!(matches!(other, Err(Failed::Nonsense(_))));
     let busy = opening.take(&answer(0, Status::CONTROLLER_BUSY), &[0; MEMORY_LEN]);
     assert_eq!(busy, Err(Failed::Refused("to connect", Status::CONTROLLER_BUSY)));
+    // It is not the name of the subsystem that is wrong.
+    let wrong = opening.take(&answer(0, Status::CONNECT_PARAMETERS), &[0; MEMORY_LEN]);
+    assert_eq!(wrong, Err(Failed::Refused("to connect", Status::CONNECT_PARAMETERS)));
 }
 
 /// Answers a host with the same results and octets, whatever it asks for.
@@ -138,6 +145,12 @@ fn disks_that_make_no_sense_are_refused() {
     let opening = || Opening::for_disk(host(), "x", 1, MEMORY);
     let ended = |memory: &[u8; MEMORY_LEN]| answered(opening(), 1, memory).unwrap();
     assert!(matches!(ended(&memory), Ok(Next::Disk(Disk { size: 51_200, entries: 2, .. }))));
+    // The largest block, and one that is longer than the controller's longest request.
+    memory[130] = 16;
+    assert!(matches!(ended(&memory), Ok(Next::Disk(Disk { block_shift: 16, .. }))));
+    (memory[77], memory[130]) = (1, 14);
+    assert_eq!(ended(&memory), Err(Failed::Blocks));
+    (memory[77], memory[130]) = (0, 9);
     // Metadata; blocks of more than a request's octets; no namespace; a queue without room.
     for (at, octet, failed) in [(128, 8, Failed::Blocks), (130, 17, Failed::Blocks), (0, 0, Failed::Empty)] {
         let mut memory = memory;
@@ -149,8 +162,29 @@ fn disks_that_make_no_sense_are_refused() {
     assert_eq!(answered(opening(), 3, &memory), Some(Err(Failed::Fatal)));
     // One that never becomes ready is asked again.
     assert_eq!(answered(opening(), 0, &memory), None);
+    let mut page = [0; MEMORY_LEN];
+    for (count, is_listed) in [(1000u64, true), (1001, false)] {
+        page[8..16].copy_from_slice(&count.to_le_bytes());
+        let ended = answered(Opening::for_list(host(), MEMORY), 1, &page).unwrap();
+        assert_eq!(matches!(ended, Ok(Next::Listed(entries)) if entries.len() == 1000), is_listed);
+    }
     let many = answered(Opening::for_list(host(), MEMORY), 1, &[9; MEMORY_LEN]);
     assert!(matches!(many, Some(Err(Failed::Nonsense(_)))));
+}
+
+/// Base, "Number of Queues": both numbers are one less than what is wanted.
+#[test]
+fn queues_are_asked_for_as_the_specification_has_it() {
+    let mut memory = [0; MEMORY_LEN];
+    (memory[0], memory[130]) = (100, 9);
+    let answer = Cqe { result: 1, head: 0, cid: 0, status: Status::SUCCESS };
+    let mut opening = Opening::for_disk(host(), "x", 3, MEMORY);
+    let asked = std::iter::from_fn(|| match opening.take(&answer, &memory) {
+        Ok(Next::Ask(ask)) => Some(ask.sqe),
+        _ => None,
+    });
+    let last = asked.last().unwrap();
+    assert_eq!((last.opcode, &last.cdw[..2]), (SET_FEATURES, &[7, 0x0002_0002][..]));
 }
 
 proptest! {
