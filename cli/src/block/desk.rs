@@ -99,7 +99,7 @@ impl Desk {
         let mut count = 0;
         // A receive that an end posts may complete at once. All that has come is taken before
         // anything is sent, so that one call sends it.
-        for completion in self.kept.take().into_iter().chain(self.cq.completions()).take(TURN) {
+        for completion in self.kept.take().into_iter().chain(self.cq.completions().take(TURN)) {
             count += 1;
             ends.iter_mut().try_for_each(|end| end.take(&completion))?;
         }
