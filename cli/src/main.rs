@@ -8,6 +8,7 @@
 //! | `files`, `serve` | put, get, ls; serve: their arguments |
 //! | `block` | disks by NBD |
 //! | `run` | runs a program with the socket switch, or rddp's verbs, in front of its libraries |
+//! | `roce` | the files that tell of devices which look like RoCE |
 //! | `install` | a folder with the command and its libraries |
 //! | `portmap` | the iWARP port mapper: server and client |
 //! | `decode` | the messages in a capture |
@@ -34,6 +35,7 @@ mod pages;
 mod perf;
 mod ping;
 mod portmap;
+mod roce;
 mod run;
 mod serve;
 mod stat;
@@ -96,6 +98,7 @@ enum Command {
     Ls(files::LsArgs),
     Block(block::BlockArgs),
     Run(run::RunArgs),
+    Roce(roce::RoceArgs),
     Install(install::InstallArgs),
     Portmap(portmap::PortmapArgs),
     Stat(stat::StatArgs),
@@ -109,7 +112,7 @@ enum Command {
 }
 
 /// The subcommands for which `--quiet` changes nothing: they take it, and their help leaves it out.
-const NEVER_QUIET: [&str; 7] = ["demo", "run", "install", "stat", "ss", "decode", "doctor"];
+const NEVER_QUIET: [&str; 8] = ["demo", "run", "roce", "install", "stat", "ss", "decode", "doctor"];
 
 /// Returns the command with its subcommands, as it parses arguments and shows help.
 fn parser() -> clap::Command {
@@ -156,6 +159,7 @@ impl Command {
             Command::Doctor(args) => args.json,
             Command::DemoPassive
             | Command::Run(_)
+            | Command::Roce(_)
             | Command::Install(_)
             | Command::Pages(_)
             | Command::Top => false,
@@ -197,6 +201,7 @@ fn run(command: &Command, verbose: u8) -> Result<(), Failure> {
         Command::Ls(args) => args.run(),
         Command::Block(args) => args.run(),
         Command::Run(args) => run::run(args, verbose),
+        Command::Roce(args) => roce::run(args),
         Command::Install(args) => install::run(args),
         Command::Portmap(args) => portmap::run(args),
         Command::Stat(args) => stat::run(args),

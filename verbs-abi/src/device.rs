@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use nix::errno::Errno;
 use rddp_policy::RoceDevice;
 use rddp_rnic::Rnic;
+use rddp_roce::{eui_64, local_mac};
 
 use crate::errors::Outcome;
 use crate::refusal::because;
-use crate::roce;
 use crate::settings::Settings;
 
 /// A kind of device that this library shows to programs. More than one may be shown.
@@ -69,16 +69,12 @@ impl Device {
 
     /// A device that looks like RoCE, with an address. Programs hold its name for ever.
     pub(crate) fn roce(index: u8, named: &RoceDevice, settings: Option<Settings>) -> Self {
-        let address = named.address.unwrap_or_else(roce::default_address);
-        let gid = match address {
-            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-            IpAddr::V6(address) => address.octets(),
-        };
+        let address = named.address.unwrap_or_else(rddp_roce::default_address);
         let iwarp = Self::iwarp(index, settings);
         Device {
             name: Box::leak(named.name.clone().into_boxed_str()),
             uverbs: Box::leak(format!("uverbs{index}").into_boxed_str()),
-            gid,
+            gid: rddp_roce::gid(address),
             roce: Some(address),
             limits: Limits { depth: 16, ..iwarp.limits },
             ..iwarp
@@ -96,23 +92,4 @@ impl Device {
     pub(crate) fn has_atomics(&self) -> bool {
         self.roce.is_some() || self.settings.as_ref().is_some_and(Settings::may_give_extensions)
     }
-}
-
-/// Returns a locally administered MAC address that stays the same on a host.
-fn local_mac(index: u8) -> [u8; 6] {
-    let id = std::fs::read("/etc/machine-id")
-        .or_else(|_| std::fs::read("/proc/sys/kernel/hostname"))
-        .unwrap_or_default();
-    // FNV-1a: no secret, only spread over the octets.
-    let hash = id.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, octet| {
-        (hash ^ u64::from(*octet)).wrapping_mul(0x100_0000_01b3)
-    });
-    let [a, b, c, d, ..] = hash.to_be_bytes();
-    [0x02, a, b, c, d, index]
-}
-
-/// Returns the modified EUI-64 of a MAC address (RFC 4291, appendix A).
-fn eui_64(mac: [u8; 6]) -> [u8; 8] {
-    let [a, b, c, d, e, f] = mac;
-    [a ^ 2, b, c, 0xff, 0xfe, d, e, f]
 }

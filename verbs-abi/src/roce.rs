@@ -5,24 +5,7 @@
 //! which either end acknowledges what it has executed. No RoCE adapter understands it.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-
-/// Returns the address of the interface of the default route, and else that of the loopback.
-pub(crate) fn default_address() -> IpAddr {
-    // To connect a UDP socket sends nothing: it is how the kernel is asked for a route. The
-    // addresses are of documentation (RFC 5737, RFC 3849).
-    let route = |from: SocketAddr, to: SocketAddr| {
-        let socket = UdpSocket::bind(from).ok()?;
-        socket.connect(to).ok()?;
-        socket.local_addr().ok().map(|here| here.ip())
-    };
-    let any = |ip: IpAddr| SocketAddr::from((ip, 0));
-    let there = |ip: IpAddr| SocketAddr::from((ip, 9));
-    let to_ipv6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-    route(any(Ipv4Addr::UNSPECIFIED.into()), there(Ipv4Addr::new(192, 0, 2, 1).into()))
-        .or_else(|| route(any(Ipv6Addr::UNSPECIFIED.into()), there(to_ipv6.into())))
-        .unwrap_or(Ipv4Addr::LOCALHOST.into())
-}
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// The name of a queue pair, by which its peer finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +77,8 @@ impl Hello {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]

@@ -94,6 +94,7 @@ fn items() -> Result<Vec<Item>, Failure> {
         file("bin/rddp", &command)?,
         file(&format!("lib/{sockets}"), &Library::Sockets.find()?)?,
         file(&format!("lib/{verbs}"), &verbs::library()?)?,
+        file(&format!("lib/{}", Library::Paths.soname()), &Library::Paths.find()?)?,
     ];
     let link =
         |name: &str, to: &str| Item { path: format!("lib/{name}"), content: Content::Link(to.to_owned()) };

@@ -13,6 +13,8 @@ pub(crate) enum Library {
     Sockets,
     /// libibverbs and librdmacm.
     Verbs,
+    /// Calls of the C library on paths, for the files of devices.
+    Paths,
 }
 
 impl Library {
@@ -21,6 +23,7 @@ impl Library {
         match self {
             Library::Sockets => "librddp_sockets.so",
             Library::Verbs => "librddp_verbs.so",
+            Library::Paths => "librddp_paths.so",
         }
     }
 
@@ -29,6 +32,7 @@ impl Library {
         match self {
             Library::Sockets => "librddp_sockets.so.0",
             Library::Verbs => "librddp_verbs.so",
+            Library::Paths => "librddp_paths.so",
         }
     }
 

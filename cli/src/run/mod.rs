@@ -3,8 +3,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `library` | where `librddp_sockets.so` and `librddp_verbs.so` are |
-//! | `verbs` | what the second of them needs more |
+//! | `library` | where `librddp_sockets.so` and its like are |
+//! | `verbs` | what `librddp_verbs.so` needs more |
+//! | `paths` | what `librddp_paths.so` needs more: the files of devices |
 //! | `program` | the file that will be run, and whether a library can be loaded into it |
 //! | `elf`, `dynamic` | the kind of that file, and what it tells the dynamic linker |
 //!
@@ -14,6 +15,7 @@
 pub(crate) mod dynamic;
 mod elf;
 pub(crate) mod library;
+mod paths;
 pub(crate) mod program;
 pub(crate) mod verbs;
 
@@ -169,6 +171,11 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
         command.env("LD_LIBRARY_PATH", verbs::search_path(&verbs::folder_of_links(&library)?));
         preloaded.push(library);
     }
+    if let Some(list) = &args.roce {
+        preloaded.push(Library::Paths.find()?);
+        command.env(RoceDevice::VARIABLE, list);
+        command.env(RoceDevice::PATHS, paths::tree(&devices(list)?)?);
+    }
     command.env("LD_PRELOAD", preload(preloaded));
     if policy.is_some() || args.family().is_some() {
         command.env_remove(switch::POLICY).env_remove(switch::FAMILY);
@@ -178,7 +185,6 @@ pub(crate) fn run(args: &RunArgs, verbose: u8) -> Result<(), Failure> {
     command.envs(args.zcopy_threshold.as_ref().map(|octets| (sdp::SOURCE_THRESHOLD, octets)));
     command.envs(args.zcopy_sink_threshold.as_ref().map(|octets| (sdp::SINK_THRESHOLD, octets)));
     command.envs(logging::of_program(verbose).map(|filter| (rddp_log::VARIABLE, filter)));
-    command.envs(args.roce.as_ref().map(|list| (RoceDevice::VARIABLE, list)));
     let error = command.exec();
     Err(Failure::new(FailureKind::CannotRun, format!("{}: {error}", path.display())))
 }
@@ -293,8 +299,13 @@ fn check_verbs() -> Result<(), Failure> {
     }
 }
 
+/// Returns the devices of a list.
+pub(crate) fn devices(list: &str) -> Result<Vec<RoceDevice>, Failure> {
+    RoceDevice::list(list).map_err(|fault| Failure::usage(fault.to_string()).remedy(RoceFault::REMEDY))
+}
+
 /// Checks a list of devices.
-fn roce(list: &str) -> Result<String, String> {
+pub(crate) fn roce(list: &str) -> Result<String, String> {
     match RoceDevice::list(list) {
         Ok(_) => Ok(list.to_owned()),
         Err(fault) => Err(format!("{fault}; {}", RoceFault::REMEDY)),

@@ -50,7 +50,7 @@ pub(crate) fn folder_of_links(library: &Path) -> Result<PathBuf, Failure> {
     let beside = Path::new("..").join(library.file_name().unwrap_or_default());
     let (folder, made) = match make_links(&folder, &beside, library) {
         Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
-            let folder = folder_of_user();
+            let folder = folder_of_user(LINKS);
             let made = make_links(&folder, library, library);
             (folder, made)
         }
@@ -64,11 +64,11 @@ fn failure(folder: &Path, error: &std::io::Error) -> Failure {
         .remedy("rddp install --prefix DIR makes a copy that has them; then run DIR/bin/rddp")
 }
 
-/// Returns a folder of links that this user alone may write.
-fn folder_of_user() -> PathBuf {
+/// Returns a folder that is to be written by this user alone.
+pub(super) fn folder_of_user(kind: &str) -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let folder = runtime.filter(|folder| folder.is_absolute() && folder.is_dir());
-    let name = format!("{LINKS}-{}", geteuid());
+    let name = format!("{kind}-{}", geteuid());
     folder.unwrap_or_else(std::env::temp_dir).join(name)
 }
 
@@ -105,7 +105,7 @@ fn is_link(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|about| about.is_symlink())
 }
 
-fn unless_there(error: std::io::Error) -> std::io::Result<()> {
+pub(super) fn unless_there(error: std::io::Error) -> std::io::Result<()> {
     if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }
 

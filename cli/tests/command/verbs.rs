@@ -99,6 +99,32 @@ fn sockets_are_switched_under_verbs_only_if_asked_for() {
     assert!(shown.ends_with(":/one\n") && shown.contains("librddp_sockets.so"), "{shown}");
 }
 
+#[test]
+fn the_files_of_devices_are_shown_under_roce_alone() {
+    if !has(&[]) {
+        return;
+    }
+    let show = ["sh", "-c", "cat /sys/class/infiniband_verbs/uverbs1/ibdev; test -c /dev/infiniband/uverbs1"];
+    let list = "mlx5_0=127.0.0.1,rddp_test=127.0.0.2";
+    let shown = run(&[&["run", "--roce", list, "--"][..], &show].concat()).ok();
+    assert_eq!((shown.stdout.as_str(), shown.stderr.as_str()), ("rddp_test\n", ""));
+    let alone = run(&["run", "--verbs", "--", "sh", "-c", "echo $LD_PRELOAD"]).ok().stdout;
+    assert!(!alone.contains("librddp_paths.so"), "{alone}");
+    run(&["run", "--roce", "mlx5_0", "--", "true"]).failed(2, &["is not NAME=ADDRESS"]);
+}
+
+#[test]
+fn a_tree_of_devices_is_written_into_an_empty_folder() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("tree");
+    let tree = ["roce", "tree", folder.to_str().unwrap()];
+    let told = run(&[&tree[..], &["--roce", "mlx5_0=127.0.0.1"]].concat()).ok().stdout;
+    assert_eq!(told, "mlx5_0: on lo\n");
+    let gid = std::fs::read_to_string(folder.join("sys/class/infiniband/mlx5_0/ports/1/gids/0")).unwrap();
+    assert_eq!(gid, "0000:0000:0000:0000:0000:ffff:7f00:0001\n");
+    run(&tree).failed(1, &["not empty", "try: "]);
+}
+
 /// A program that is ended with the test.
 struct Background(Child);
 
@@ -256,6 +282,7 @@ fn an_installed_folder_serves_programs() {
     let told = run(&args).ok().stdout;
     let lib = prefix.join("lib");
     assert!(told.contains(&format!("export LD_LIBRARY_PATH={}", lib.display())), "{told}");
+    assert!(lib.join("librddp_paths.so").is_file());
     for name in ["libibverbs.so.1", "librdmacm.so.1", "libibverbs.so"] {
         assert_eq!(std::fs::read_link(lib.join(name)).unwrap(), Path::new("librddp_verbs.so"));
     }

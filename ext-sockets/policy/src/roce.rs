@@ -43,6 +43,9 @@ impl RoceDevice {
     /// The variable of the environment that has the list.
     pub const VARIABLE: &str = "RDDP_ROCE";
 
+    /// The variable that names the folder of files which tell programs of the devices.
+    pub const PATHS: &str = "RDDP_PATHS";
+
     /// The greatest number of devices.
     pub const MOST: usize = 16;
 

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
-use nix::ifaddrs::InterfaceAddress;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 
 use super::abi::{
@@ -95,8 +94,7 @@ fn port_attr(of: &Device) -> ibv_port_attr {
         active_mtu: mtu(of),
         gid_tbl_len: 1,
         pkey_tbl_len: u16::from(of.roce.is_some()),
-        // As siw says: a connection manager and device management.
-        port_cap_flags: 0x9_0000,
+        port_cap_flags: rddp_roce::PORT_CAPABILITIES,
         max_msg_sz: of.limits.message,
         active_width: 2,
         active_speed: 4,
@@ -187,8 +185,7 @@ fn gid(handle: *mut ibv_context, port: u32, index: u32) -> Outcome<[u8; 16]> {
     let context = context(handle)?;
     match (port, index) {
         (PORT, 0) => Ok(context.device.device.gid),
-        // Scripts have the index that RoCE v2 has on many hosts, 1 or 3.
-        (PORT, 1..=7) if context.device.device.roce.is_some() => Ok(context.device.device.gid),
+        (PORT, 1..rddp_roce::GIDS) if context.device.device.roce.is_some() => Ok(context.device.device.gid),
         (PORT, _) => Err(because(Errno::ENODATA, "the table has one entry, at 0")),
         _ => Err(because(Errno::EINVAL, "the device has port 1 alone")),
     }
@@ -212,14 +209,7 @@ pub(super) unsafe extern "C" fn ibv_query_gid(
 
 /// Returns the number of the interface that has an address.
 fn interface_of(address: IpAddr) -> u32 {
-    let has = |found: &InterfaceAddress| {
-        let socket = found.address.as_ref();
-        let ipv4 = socket.and_then(|socket| socket.as_sockaddr_in()).map(|socket| socket.ip().into());
-        let ipv6 = socket.and_then(|socket| socket.as_sockaddr_in6()).map(|socket| socket.ip().into());
-        ipv4.or(ipv6) == Some(address)
-    };
-    let mut found = nix::ifaddrs::getifaddrs().into_iter().flatten();
-    found.find(has).and_then(|found| if_nametoindex(&*found.interface_name).ok()).unwrap_or(0)
+    rddp_roce::interface_of(address).and_then(|name| if_nametoindex(&*name).ok()).unwrap_or(0)
 }
 
 /// Returns the number of a network interface, by which programs look for the device's: the first
