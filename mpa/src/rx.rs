@@ -136,7 +136,7 @@ impl Deframer {
     ///
     /// # Errors
     /// The CRC or a marker is wrong. The direction has ended.
-    #[inline]
+    #[inline(always)]
     pub fn step(&mut self, stream: &mut [u8]) -> Result<Step, FpduError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -150,7 +150,7 @@ impl Deframer {
         step
     }
 
-    #[inline]
+    #[inline(always)]
     fn step_plain(&self, stream: &[u8]) -> Result<Step, FpduError> {
         // RFC 5044 §5.2, §6: the length field alone says where the FPDU ends.
         let Some(ulpdu_len) = length(stream) else {
@@ -191,7 +191,7 @@ impl Deframer {
 
     /// Checks the CRC, which covers everything before its field: also the pad and the markers'
     /// reserved bits, which no other check looks at.
-    #[inline]
+    #[inline(always)]
     fn check_crc(&self, fpdu: &[u8]) -> Result<(), FpduError> {
         // RFC 5044 §4.1, §7.1.1: with CRCs off the field is valid whatever it contains.
         if !self.framing.crc {

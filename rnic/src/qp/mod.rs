@@ -119,6 +119,7 @@ impl QpInner {
         self.core.lock()
     }
 
+    #[inline]
     fn post_sends(&self, list: &[SendWr]) -> Result<(), PostListError> {
         trace::posted(self.attrs.num, list);
         self.attrs.send_cq.refuse_if_overflowed().map_err(|error| PostListError { posted: 0, error })?;
@@ -154,6 +155,7 @@ impl QpInner {
     }
 
     /// Sends what was posted, or flushes it.
+    #[inline]
     fn go_on_with_posted(&self, core: &mut Core) {
         match core.state {
             // While TCP takes nothing, nothing is tried here: whoever makes progress next sends the
@@ -174,6 +176,7 @@ impl QpInner {
         }
     }
 
+    #[inline]
     fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
         self.attrs.recv_cq.refuse_if_overflowed()?;
         let mut core = self.lock_to_post();

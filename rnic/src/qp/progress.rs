@@ -79,6 +79,7 @@ impl QpInner {
 
     /// Carries out what is posted to a QP that is connected to itself.
     #[cold]
+    #[inline(never)]
     pub(super) fn pump_to_itself(&self, core: &mut Core) {
         let Core { itself: Some(itself), sq, rq, tally, .. } = core else { return };
         if let Err(event) = itself.send(&mut Context { attrs: &self.attrs, sq, rq, tally }) {

@@ -64,7 +64,7 @@ impl Context<'_> {
 
     /// Takes all of a message by the short way, as a Send is taken; the completion has `outcome`,
     /// and the message's length.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_message(&mut self, payload: &[u8], outcome: Outcome) -> bool {
         let Some(sge) = self.rq.next_piece().filter(|sge| payload.len() as u64 <= sge.len) else {
             return false;
@@ -86,7 +86,7 @@ impl Context<'_> {
     }
 
     /// Reports a receive that has ended.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete_receive(&mut self, completion: Completion) {
         let number = self.attrs.recv_cq.push(completion, self.rq.srq());
         self.rq.unpolled.note(number);

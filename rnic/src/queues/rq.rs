@@ -51,6 +51,7 @@ impl RecvQueue {
         self.srq.as_ref()
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, wr: RecvWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
         if self.srq.is_some() {
             return Err(PostError::UsesSharedQueue);
@@ -113,7 +114,7 @@ impl RecvQueue {
 
     /// Takes the receive that the next message gets, one of the QP's own, and returns its
     /// completion as a success.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete_next(&mut self, qp: QpNum, outcome: &Outcome) -> Option<Completion> {
         Some(completion(&self.posted.pop_front()?, qp, Status::Success, outcome))
     }

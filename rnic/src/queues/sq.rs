@@ -103,6 +103,7 @@ impl SendQueue {
         SendQueue { acknowledges: self.acknowledges, patience: self.patience, ..new }
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
         if self.wqes.len() - self.halves + self.unpolled.count() >= self.capacity {
             return Err(PostError::QueueFull { capacity: self.capacity });

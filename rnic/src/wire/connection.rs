@@ -164,7 +164,7 @@ impl Connection {
 
     /// Reads for so many octets, and at most one read more. Returns how that ended, and what the QP
     /// has to act on. What has come behind that is kept, and [`discard`](Self::discard) follows.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive(&mut self, cx: &mut Context<'_>, turn: u64) -> (Pulled, Option<WireEvent>) {
         match &mut self.wire {
             Wire::Iwarp(link) => {

@@ -58,6 +58,7 @@ struct Part<'a> {
 impl<'a> Part<'a> {
     /// Returns the datagram of the request with this number. `None` where there is none, or a
     /// number in it is none of a QP.
+    #[inline(always)]
     fn of(cx: &'a Context<'_>, seq: u64) -> Option<Self> {
         let wqe = cx.sq.get(seq)?;
         match &wqe.wr.operation {
@@ -199,7 +200,9 @@ impl Datagrams {
                 bundle.grants.truncate(before);
                 return (bundle.requests > 0).then_some(bundle);
             }
-            bundle.headers.extend(part.header);
+            if let Some(header) = part.header {
+                bundle.headers.push(header);
+            }
             bundle.requests += 1;
             if part.len < len {
                 break;
@@ -243,7 +246,9 @@ fn pieces<'a>(cx: &'a Context<'_>, bundle: &'a Bundle) -> SmallVec<[Piece<'a>; 8
     let mut grants = bundle.grants.iter();
     for at in 0..bundle.requests {
         let Some(wqe) = cx.sq.get(cx.sq.cursor.seq + at as u64) else { break };
-        pieces.extend(bundle.headers.get(at).map(|header| Piece::Own(header)));
+        if let Some(header) = bundle.headers.get(at) {
+            pieces.push(Piece::Own(header));
+        }
         if let Operation::Datagram { gather: Gather::Inline(octets), .. }
         | Operation::Unreliable { gather: Gather::Inline(octets), .. } = &wqe.wr.operation
         {
