@@ -286,7 +286,7 @@ unsafe extern "C" fn wr_set_ud_addr(handle: *mut ibv_qp_ex, to: *mut ibv_ah, num
     let Ok((qp, extended)) = (unsafe { extended(handle) }) else { return };
     if qp.datagrams.is_none() {
         // SAFETY: as above.
-        return unsafe { fail(handle, because(Errno::EINVAL, "the queue pair has a peer of its own")) };
+        return unsafe { fail(handle, because(Errno::EOPNOTSUPP, "the queue pair has a peer of its own")) };
     }
     extended.change(|batch| {
         batch.set(|draft| {
