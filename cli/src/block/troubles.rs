@@ -33,8 +33,10 @@ pub(super) enum Kind {
     Stalled,
     /// A name of a disk that there is not.
     Name,
-    /// A host that may not have the disks.
+    /// A host that may not have the disk that it wants.
     Host,
+    /// A host that is shown no disks, and asks which there are.
+    Curious,
     /// A request that its disk does not allow, or has no place for.
     Refused,
     /// A request that this disk did not do, for such a reason.
@@ -94,7 +96,7 @@ impl Troubles {
         let status = outcome.status;
         if status.is_success() && !target.allows(&data.host) {
             let text = format_args!("{peer}: host {host} asks for all disks: no --allow-host names it");
-            self.warn(Kind::Host, text);
+            self.warn(Kind::Curious, text);
         } else if status.is_success() {
             tracing::info!(%peer, %host, %disk, "a host has a queue");
         } else if status == Status::INVALID_HOST {
