@@ -9,6 +9,7 @@ pub(super) const STRUCTURED: u32 = 0x668e_33ef;
 /// The chunk is the last of its reply.
 pub(super) const DONE: u16 = 1;
 
+pub(super) const NONE: u16 = 0;
 pub(super) const OFFSET_DATA: u16 = 1;
 pub(super) const BLOCK_STATUS: u16 = 5;
 pub(super) const ERROR: u16 = 1 << 15 | 1;
@@ -23,8 +24,11 @@ pub const MOST_EXTENTS: usize = 1024;
 /// Returns the octets in front of the data of a read that has succeeded.
 #[must_use]
 pub fn of_read(terms: &Terms, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
-    if !terms.structured {
-        return simple(None, cookie);
+    match (terms.structured, len) {
+        (false, _) => return simple(None, cookie),
+        // A chunk of data has at least one octet of them.
+        (true, 0) => return chunk(NONE, cookie, 0),
+        (true, _) => {}
     }
     let mut octets = chunk(OFFSET_DATA, cookie, len + 8);
     octets.extend(offset.to_be_bytes());
@@ -96,6 +100,8 @@ mod tests {
             of_read(&structured, 5, 9, 100),
             b"\x66\x8e\x33\xef\0\x01\0\x01\0\0\0\0\0\0\0\x05\0\0\0\x6c\0\0\0\0\0\0\0\x09"
         );
+        let none = b"\x66\x8e\x33\xef\0\x01\0\0\0\0\0\0\0\0\0\x05\0\0\0\0";
+        assert_eq!((of_read(&plain, 5, 9, 0), of_read(&structured, 5, 9, 0)), (done(5), none.to_vec()));
         let io = failed(&structured, 5, DiskError::Io, true);
         assert_eq!(io, b"\x66\x8e\x33\xef\0\x01\x80\x01\0\0\0\0\0\0\0\x05\0\0\0\x06\0\0\0\x05\0\0");
         let simple = b"\x67\x44\x66\x98\0\0\0\x1c\0\0\0\0\0\0\0\x05";

@@ -194,6 +194,9 @@ fn serve(file: &File, (pool, number): (&Pool, usize), results: &Results) {
 fn perform(file: &File, command: Command, buffer: Option<&Buffer>) -> io::Result<Answer> {
     let memory = || buffer.map(Buffer::region).ok_or_else(|| io::Error::from(ErrorKind::OutOfMemory));
     let fua = match command {
+        // There is nothing to move, and no buffer for it.
+        Command::Read { len: 0, .. } => false,
+        Command::Write { len: 0, fua, .. } => fua,
         Command::Read { offset, len } => {
             let count = memory()?.read_from(file, offset, Buffer::payload(len))?;
             // The file has been cut short since it was opened.

@@ -186,6 +186,17 @@ fn requests_beyond_the_end_are_refused_and_the_client_goes_on() {
 }
 
 #[test]
+fn requests_of_no_octets_succeed() {
+    let site = Site::new(&["--writable"]);
+    let (mut client, end) = (site.client(), DISK as u64);
+    assert_eq!((client.reads(0, 0), client.reads(end, 0)), (Ok(Vec::new()), Ok(Vec::new())));
+    assert_eq!((client.writes(0, 0, &[]), client.writes(FUA, end, &[])), (0, 0));
+    assert_eq!((client.does(TRIM, 0, 5, 0), client.does(ZEROES, 0, 5, 0)), (0, 0));
+    assert_eq!((client.reads(end + 1, 0), client.writes(0, end + 1, &[])), (Err(INVAL), NO_SPACE));
+    assert_eq!(client.reads(0, 4), Ok(pattern(4, 1)));
+}
+
+#[test]
 fn whoever_makes_no_sense_goes_and_others_are_served() {
     let site = Site::new(&["--writable"]);
     let mut other = site.client();

@@ -8,7 +8,9 @@
 use std::collections::HashMap;
 
 use super::super::options::{be16, be32};
-use super::super::reply::{BLOCK_STATUS, DONE, ERROR, MOST_EXTENTS, OFFSET_DATA, SIMPLE, STRUCTURED, ZERO};
+use super::super::reply::{
+    BLOCK_STATUS, DONE, ERROR, MOST_EXTENTS, NONE, OFFSET_DATA, SIMPLE, STRUCTURED, ZERO,
+};
 use super::super::request::{REQUEST_LEN, Request};
 use super::super::{Terms, error_of};
 use super::opening::{Open, Said};
@@ -18,7 +20,6 @@ use crate::export::{Command, DiskError, Extent};
 /// Octets in front of every reply: all of a simple one.
 const HEADER_LEN: usize = 16;
 
-const NONE: u16 = 0;
 const OFFSET_HOLE: u16 = 2;
 const ERROR_OFFSET: u16 = 1 << 15 | 2;
 
