@@ -172,7 +172,7 @@ impl Request {
             Command::Status { len: 0, .. } => Err(DiskError::Inval),
             Command::Read { len, .. } if len > MAX_PAYLOAD => Err(DiskError::Overflow),
             _ if export.has(offset, len) => Ok(command),
-            _ if writes => Err(DiskError::NoSpc),
+            Command::Write { .. } | Command::Zero { .. } => Err(DiskError::NoSpc),
             _ => Err(DiskError::Inval),
         }
     }
@@ -233,14 +233,15 @@ mod tests {
         assert_eq!(checked(BLOCK_STATUS, REQ_ONE, 0, 8, false), Ok(status));
     }
 
-    /// "Error values": EPERM of a disk that is not to be written, ENOSPC beyond the end of one that
-    /// is, EINVAL of all else that is not there.
+    /// "Error values": EPERM of a disk that is not to be written, ENOSPC of octets that are written
+    /// beyond the end, EINVAL of all else that is not there.
     #[test]
     fn requests_that_cannot_be_are_refused() {
-        for kind in [WRITE, WRITE_ZEROES, TRIM] {
+        let (no_space, no_place) = (Err(DiskError::NoSpc), Err(DiskError::Inval));
+        for (kind, beyond) in [(WRITE, no_space), (WRITE_ZEROES, no_space), (TRIM, no_place)] {
             assert_eq!(checked(kind, 0, 0, 1, false), Err(DiskError::Perm));
-            assert_eq!(checked(kind, 0, 4096, 1, true), Err(DiskError::NoSpc));
-            assert_eq!(checked(kind, 0, u64::MAX, 2, true), Err(DiskError::NoSpc));
+            assert_eq!(checked(kind, 0, 4096, 1, true), beyond);
+            assert_eq!(checked(kind, 0, u64::MAX, 2, true), beyond);
         }
         assert_eq!(checked(READ, 0, 4000, 97, true), Err(DiskError::Inval));
         assert_eq!(checked(READ, 0, u64::MAX, u32::MAX, true), Err(DiskError::Overflow));

@@ -180,6 +180,7 @@ fn requests_beyond_the_end_are_refused_and_the_client_goes_on() {
     assert_eq!(client.reads(u64::MAX - 2, 10), Err(INVAL));
     assert_eq!(client.writes(0, end - 10, &[1; 11]), NO_SPACE);
     assert_eq!(client.writes(0, u64::MAX - 2, &[1; 10]), NO_SPACE);
+    assert_eq!((client.does(ZEROES, 0, end, 1), client.does(TRIM, 0, end, 1)), (NO_SPACE, INVAL));
     assert_eq!(client.does(99, 0, 0, 0), INVAL);
     assert_eq!(client.reads(end - 10, 10).map(|octets| octets.len()), Ok(10));
     assert!(fs::metadata(site.path("disk")).unwrap().len() == end);
