@@ -1,5 +1,6 @@
 //! The steps that the target's caller takes for a command, and the subsystems that it serves.
 
+use super::BLOCK_SHIFT;
 use super::status::Status;
 use crate::export::{Command, Export};
 
@@ -12,6 +13,15 @@ pub struct Subsystem {
     pub nguid: [u8; 16],
     /// The disk.
     pub export: Export,
+}
+
+impl Subsystem {
+    /// Returns whether there is a whole block on the disk: else no host is shown the subsystem, or
+    /// connects to it.
+    #[must_use]
+    pub fn has_blocks(&self) -> bool {
+        self.export.size >> BLOCK_SHIFT > 0
+    }
 }
 
 /// A step that the caller takes for a command.

@@ -246,7 +246,8 @@ impl Target {
         if data.cntlid != ANY_CONTROLLER {
             return Err(wrong_outcome(Wrong::CNTLID));
         }
-        let subsystem = self.subsystems.iter().position(|subsystem| subsystem.nqn == data.subsystem);
+        let named = |subsystem: &Subsystem| subsystem.has_blocks() && subsystem.nqn == data.subsystem;
+        let subsystem = self.subsystems.iter().position(named);
         if subsystem.is_none() && data.subsystem != DISCOVERY_NQN {
             return Err(wrong_outcome(Wrong::SUBSYSTEM));
         }
@@ -357,7 +358,7 @@ fn entries(subsystems: &[Subsystem], at: &Address) -> Vec<Entry> {
         port: at.port.to_string(),
         subsystem: subsystem.nqn.clone(),
     };
-    subsystems.iter().map(entry).collect()
+    subsystems.iter().filter(|subsystem| subsystem.has_blocks()).map(entry).collect()
 }
 
 fn wrong_outcome(place: Wrong) -> Outcome {

@@ -112,7 +112,8 @@ struct Shown<'a> {
     name: &'a str,
     size: u64,
     writable: bool,
-    nqn: &'a str,
+    /// `None` if the disk is none for NVMe's hosts.
+    nqn: Option<&'a str>,
 }
 
 /// Parses the octets of all buffers: no fewer than one client needs for its longest request.
@@ -188,11 +189,11 @@ impl ServeArgs {
 
     fn tell(&self, entrance: &Entrance, subsystems: &[Subsystem]) {
         if self.json {
-            let shown = subsystems.iter().map(|Subsystem { nqn, export, .. }| Shown {
-                name: &export.name,
-                size: export.size,
-                writable: export.writable,
-                nqn,
+            let shown = subsystems.iter().map(|subsystem| Shown {
+                name: &subsystem.export.name,
+                size: subsystem.export.size,
+                writable: subsystem.export.writable,
+                nqn: subsystem.has_blocks().then_some(&subsystem.nqn),
             });
             let nvme = entrance.nvme();
             let listening = entrance.nbd().or(nvme);
@@ -200,10 +201,11 @@ impl ServeArgs {
             return;
         }
         let how = if self.writable { "to read and write" } else { "to read" };
-        for Subsystem { nqn, export, .. } in subsystems {
+        for subsystem in subsystems {
+            let Subsystem { nqn, export, .. } = subsystem;
             let (name, size) = (printable_name(&export.name), about(export.size));
             let nqn = printable_name(nqn);
-            match (entrance.nbd(), entrance.nvme()) {
+            match (entrance.nbd(), entrance.nvme().filter(|_| subsystem.has_blocks())) {
                 (Some(at), nvme) => {
                     out::event(format_args!("serving {name} ({size}) on {}: {how}", addr::shown(at)));
                     if let Some(nvme) = nvme {

@@ -1,11 +1,13 @@
 //! `rddp block serve`: what it tells of clients and disks, and of what it refuses.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use rddp_test_support::pattern;
 use tempfile::TempDir;
 
-use crate::program::{Server, command, run};
+use crate::program::{Server, command, interrupt, run};
 
 const SIZE: usize = 1 << 20;
 
@@ -116,6 +118,34 @@ fn octets_that_hosts_of_nvme_do_not_see_are_told() {
         let mut server = Server::start(&["block", "serve", path.to_str().unwrap(), "--port", "0", "--json"]);
         let said = server.complaint();
         assert!(said.contains(says) && said.contains(name), "{said}");
+        let nqn = &server.listening["disks"][0]["nqn"];
+        assert_eq!(nqn.is_string(), size >= 512, "{nqn}");
+    }
+}
+
+#[test]
+fn a_disk_of_less_than_a_block_is_no_matter_of_nvme() {
+    let folder = tempfile::tempdir().unwrap();
+    let [small, whole] = [("small", 511), ("whole", 512)].map(|(name, size)| {
+        let path = folder.path().join(name);
+        fs::write(&path, pattern(size, 1)).unwrap();
+        path.to_str().unwrap().to_owned()
+    });
+    let args = ["block", "serve", &small, &whole, "--port", "0"];
+    let mut site = Site { folder, server: Server::start(&[&args[..], &["--json"]].concat()) };
+    let shown = run(&["block", "ls", "--json", &site.nvme("")]).ok().json();
+    let names: Vec<_> = shown["disks"].as_array().unwrap().iter().map(|disk| &disk["name"]).collect();
+    assert_eq!(names, ["nqn.2026-11.rddp:whole"]);
+    run(&["block", "ls", &site.nvme("nqn.2026-11.rddp:small")]).failed(5, &["no such subsystem"]);
+    run(&["block", "ls", &site.nvme("nqn.2026-11.rddp:whole")]).ok();
+    assert!(site.server.complaint().contains("no disk for NVMe's hosts"));
+    let mut serving = command(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(serving.stdout.take().unwrap()).lines();
+    let told: Vec<String> = lines.take(3).map(Result::unwrap).collect();
+    assert_eq!(interrupt(&mut serving), 0);
+    let says = ["serving small (511 octets) on ", "serving whole (512 octets) on ", "  and to NVMe's hosts"];
+    for (line, says) in told.iter().zip(says) {
+        assert!(line.contains(says), "{told:?}");
     }
 }
 
