@@ -54,6 +54,36 @@ fn what_cannot_be_put_is_named() {
     assert_eq!(fs::read(site.served("tree/open")).unwrap(), b"octets");
 }
 
+/// One of several that is not there, or cannot be read, keeps none of the others from its way; and
+/// what the other end has of it stays.
+#[test]
+fn what_is_not_there_beside_others_is_named() {
+    for connections in ["1", "4"] {
+        let site = Site::new(&[]);
+        plant(&site.here("tree"));
+        plant(&site.served("back"));
+        fs::write(site.served("none"), "octets").unwrap();
+        let paths = ["tree/", "none", "tree/secret"].map(|name| site.here(name).display().to_string());
+        let [tree, none, secret] = &paths;
+        let there = site.remote("");
+        let fixed = ["-r", "-P", connections, "--delete"];
+        let put = [&["put"], &fixed[..], &[tree, none, secret, &there]].concat();
+        let ended = Ended::from(without_overrides(&put).output().unwrap());
+        let ended = ended.failed(1, &["4 could not be read", "names above"]);
+        assert_eq!(ended.stderr.matches(&format!("{none}: no such file")).count(), 1, "{ended:?}");
+        assert_eq!(ended.stderr.matches("tree/secret: permission denied").count(), 1, "{ended:?}");
+        assert_eq!(fs::read(site.served("open")).unwrap(), b"octets");
+        assert!(site.served("none").exists() && site.served("back").exists());
+
+        let names = ["nowhere", "back"].map(|name| site.remote(name));
+        let here = site.here("here").display().to_string();
+        let ended = run(&[&["get"], &fixed[..3], &[&names[0], &names[1], &here]].concat());
+        let ended = ended.failed(1, &["could not be read"]);
+        assert_eq!(ended.stderr.matches("nowhere: no such file").count(), 1, "{ended:?}");
+        assert_eq!(fs::read(site.here("here/back/open")).unwrap(), b"octets");
+    }
+}
+
 #[test]
 fn what_a_server_cannot_read_is_named_by_the_client() {
     let mut site = Site::new(&[]);

@@ -90,7 +90,7 @@ impl Client<'_> {
         for path in if closing { &[] } else { paths } {
             let (name, place) = name_and_place(path).map_err(refused)?;
             let open = |flags| root.beneath(place, flags);
-            departure.add(name.as_bytes(), place, open).await.map_err(refused)?;
+            departure.add(name.as_bytes(), place, paths.len() == 1, open).await.map_err(refused)?;
         }
         for path in if closes { paths } else { &[] } {
             let (name, place) = name_and_place(path).map_err(refused)?;

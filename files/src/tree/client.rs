@@ -229,7 +229,7 @@ impl<'a> Command<'a> {
             for local in locals {
                 let shown = local.display().to_string();
                 let open = |flags| open(local, flags, Mode::empty());
-                departure.add(name_of(local), &shown, open).await.map_err(failed)?;
+                departure.add(name_of(local), &shown, locals.len() == 1, open).await.map_err(failed)?;
             }
         }
         if self.recursive && !matches!(part, Part::Share(_)) {

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::rc::Rc;
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use super::below::beneath;
@@ -16,7 +17,7 @@ use super::left_out::{LeftOut, What};
 use super::pipe::Pipe;
 use super::record::{AROUND_DATA, Attributes, LONGEST, Left, Name, Record, data_head};
 use super::refused::{Refused, Sent};
-use super::unread::{CHANGED, complain_unread, unread};
+use super::unread::{CHANGED, complain, complain_unread, unread};
 use super::wanted::{Answer, Answers};
 use super::would::{Would, tell_would};
 use crate::checksum::{Check, Checksum, beginning};
@@ -114,15 +115,21 @@ impl<P: Pipe> Departure<P> {
     }
 
     /// Sends a file or directory, by this name; of a directory without one, what it holds. `shown`
-    /// is its name in messages, and `open` opens it.
+    /// is its name in messages, and `open` opens it. One of several that cannot be opened is named,
+    /// and the rest goes on.
     pub(crate) async fn add(
         &mut self,
         name: &[u8],
         shown: &str,
+        is_alone: bool,
         open: impl Fn(OFlag) -> nix::Result<OwnedFd>,
     ) -> Result<(), FileError> {
         let wrong = |error: std::io::Error| FileError::new(shown, error);
-        let file = File::from(open(OFlag::O_PATH | self.follows(name)).map_err(|error| wrong(error.into()))?);
+        let file = match open(OFlag::O_PATH | self.follows(name)) {
+            Ok(file) => File::from(file),
+            Err(error) if is_alone => return Err(wrong(error.into())),
+            Err(error) => return self.cannot_open(name, shown, error).await,
+        };
         let there = file.metadata().map_err(wrong)?;
         if self.is_excluded(name, there.is_dir()) {
             return Ok(());
@@ -152,11 +159,30 @@ impl<P: Pipe> Departure<P> {
             return Err(FileError::NotRegular(shown.to_owned()));
         }
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-        let file = File::from(open(flags).map_err(|error| wrong(error.into()))?);
+        let file = match open(flags) {
+            Ok(file) => File::from(file),
+            Err(error) if is_alone => return Err(wrong(error.into())),
+            Err(error) => return self.cannot_open(name, shown, error).await,
+        };
         let name = Name::new(name).ok_or_else(|| FileError::Reserved(shown.to_owned()))?;
         self.file(name, (attributes(&there), there.size()), Location::Open(file)).await?;
         // So few files are kept open.
         if self.offered.len() >= MOST_OPEN { self.settle().await } else { Ok(()) }
+    }
+
+    /// Counts and names one of several that the user has named, on one of several connections.
+    async fn cannot_open(&mut self, name: &[u8], shown: &str, error: Errno) -> Result<(), FileError> {
+        match self.named {
+            Named::Here { .. } if self.tells() => {
+                self.left.failed += 1;
+                complain(shown, &FileError::new(shown, error));
+                Ok(())
+            }
+            Named::Here { .. } => Ok(()),
+            // The other end is told of it by a name.
+            Named::There if name.is_empty() => Err(FileError::new(shown, error)),
+            Named::There => self.cannot_walk(name, error).await,
+        }
     }
 
     /// Returns the flags by which what the user has named is opened. As for rsync, a link is sent

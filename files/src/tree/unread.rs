@@ -3,7 +3,7 @@
 use std::io::Error;
 
 use rddp_command::failure::printable_name;
-use rddp_command::out::{self, complain};
+use rddp_command::out;
 use serde::Serialize;
 
 use super::record::Name;
@@ -29,10 +29,15 @@ pub(super) fn unread(name: Name<'_>, errno: u32) -> FileError {
 
 /// Tells the user of this end that an entry could not be read.
 pub(super) fn complain_unread(name: Name<'_>, errno: u32) {
-    let (name, cause) = (name.shown(), unread(name, errno).to_string());
+    complain(&name.shown(), &unread(name, errno));
+}
+
+/// Tells the user of this end that something of this name could not be read.
+pub(super) fn complain(name: &str, error: &FileError) {
+    let cause = error.to_string();
     if out::style().json {
-        out::json_complaint(&Unread { unread: &name, cause: &cause });
+        out::json_complaint(&Unread { unread: name, cause: &cause });
     } else {
-        complain!("{}", printable_name(&cause));
+        out::complain!("{}", printable_name(&cause));
     }
 }
