@@ -28,6 +28,13 @@ impl<'a> RemoteFile<'a> {
         if let Some((_, rest)) = text.split_once("://") {
             return Err(wrong().remedy(format!("leave out what is before //: {rest}")));
         }
+        if let Some((user, rest)) = text.split_once('@')
+            && !user.contains(['/', ':'])
+        {
+            let right = Self::parse(rest).err().and_then(|failure| failure.how().map(str::to_owned));
+            let right = right.unwrap_or_else(|| format!("write {rest}"));
+            return Err(wrong().remedy(format!("there are no user names: {right}")));
+        }
         if let Some((host, path)) = scp_form(text).or_else(|| with_port(text)) {
             return Err(wrong().remedy(format!("write {host}/{}", path.trim_start_matches('/'))));
         }
@@ -175,9 +182,15 @@ mod tests {
             assert_eq!(failure.how(), Some(&*format!("write {right}")), "{text}");
         }
         let how = |text| RemoteFile::parse(text).unwrap_err().how().unwrap().to_owned();
+        for (text, right) in [("u@h:/f", "h/f"), ("u@[::1]:9:f", "[::1]:9/f"), ("u@h:9/a/b", "h:9/a/b")] {
+            assert_eq!(how(text), format!("there are no user names: write {right}"), "{text}");
+        }
+        assert!(how("u@h").contains("names: h/PATH, or"));
         assert!(how("http://h:9/f").ends_with(": h:9/f"));
         assert!(how("h:9").contains("h:9/ for the served directory"));
-        for text in ["h:9/f", "h/a:b", "h/a:9:b", "fd77::2/f", "1:2:3:4:5:6:7:8/f", "[fd77::2]:9/a:9:b"] {
+        for text in
+            ["h:9/f", "h/u@v", "h/a:b", "h/a:9:b", "fd77::2/f", "1:2:3:4:5:6:7:8/f", "[fd77::2]:9/a:9:b"]
+        {
             assert!(RemoteFile::parse(text).is_ok(), "{text}");
         }
     }
