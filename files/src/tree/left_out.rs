@@ -10,6 +10,9 @@ use serde::Serialize;
 /// Entries that are named without `-v`.
 const NAMED: u64 = 20;
 
+/// The remedy for special files.
+const SKIP: &str = "--skip-special leaves special files out without complaint; -v names all of them";
+
 /// The kind of an entry that is not sent. Its number in a record is its place in [`What::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -65,21 +68,17 @@ impl What {
         !matches!(self, What::Other | What::LongPath)
     }
 
-    /// Returns what to do about entries of this kind.
-    fn remedy(self) -> &'static str {
+    /// Returns what to do about entries of this kind, and of no other.
+    fn remedy(self) -> Option<&'static str> {
         match self {
-            What::Other => "run a newer rddp serve there, which names them",
-            What::Incomplete => {
+            What::Other => Some("run a newer rddp serve there, which names them"),
+            What::Incomplete => Some(
                 "repeat the transfers of which NAME.rddp.part is left; remove .NUMBER.rddp.part, \
-                 which one that was killed has left, once none is running; or --skip-special"
-            }
-            What::LongPath => "send the directories that are so deep as trees of their own",
-            What::LinkOut => {
-                "--links all if they are to be made as they are, --skip-special if not; -v names all of them"
-            }
-            What::Link | What::Pipe | What::Socket | What::Device => {
-                "--skip-special if they are to be left out; -v names all of them"
-            }
+                 which one that was killed has left, once none is running",
+            ),
+            What::LongPath => Some("send the directories that are so deep as trees of their own"),
+            What::LinkOut => Some("--links all makes links as they are"),
+            What::Link | What::Pipe | What::Socket | What::Device => None,
         }
     }
 
@@ -173,9 +172,9 @@ impl LeftOut {
     /// Fails if something was left out that the user did not ask for.
     pub(super) fn all_sent(&self) -> Result<(), Failure> {
         let Some(words) = self.words().filter(|_| self.unasked() > 0) else { return Ok(()) };
-        let mut unasked: Vec<_> = self.counts.keys().filter(|what| !self.is_asked_for(**what)).collect();
-        unasked.dedup_by_key(|what| what.remedy());
-        let remedies: Vec<_> = unasked.into_iter().map(|what| what.remedy()).collect();
+        let unasked = || self.counts.keys().filter(|what| !self.is_asked_for(**what));
+        let skip = unasked().any(|what| what.is_special()).then_some(SKIP);
+        let remedies: Vec<_> = unasked().filter_map(|what| what.remedy()).chain(skip).collect();
         Err(Failure::new(FailureKind::LeftOut, format!("left out: {words}")).remedy(remedies.join("; ")))
     }
 }
@@ -214,17 +213,16 @@ mod tests {
     fn each_reason_that_was_not_asked_for_has_its_remedy() {
         let how = |skip_special| {
             let mut left_out = LeftOut::new(skip_special);
-            [What::Socket, What::Pipe, What::Incomplete, What::LongPath]
+            [What::Socket, What::Pipe, What::Incomplete, What::LongPath, What::LinkOut]
                 .iter()
                 .for_each(|what| left_out.note(b"name", *what));
             left_out.all_sent().unwrap_err().how().unwrap().to_owned()
         };
         let [all, long] = [how(false), how(true)];
-        for remedy in ["repeat the transfers", "remove .NUMBER.rddp.part", "so deep"] {
-            assert!(all.contains(remedy), "{all}");
+        for remedy in ["repeat the tr", "remove .N", "so deep", "--links all", "--skip-special", "-v names"] {
+            assert_eq!(all.matches(remedy).count(), 1, "{remedy}: {all}");
         }
-        assert_eq!(all.matches("-v names all").count(), 1, "{all}");
-        assert_eq!(long, What::LongPath.remedy());
+        assert_eq!(Some(&*long), What::LongPath.remedy());
     }
 
     #[test]
