@@ -78,6 +78,7 @@ fn a_disk_is_measured_and_not_written_unless_that_is_agreed_to() {
     assert!(fs::read(site.path("disk")).unwrap() != pattern(SIZE, 1));
     assert_eq!(fs::read(site.path("disk")).unwrap().len(), SIZE);
 
+    run(&["block", "bench", "-t", "0", &disk]).failed(2, &["0 seconds measure nothing"]);
     bench(&["-s", "6M"]).failed(2, &["fewer than a request", "--size"]);
     bench(&["--depth", "1000"]).failed(2, &["128 requests at a time"]);
     let shown = run(&["block", "bench", "-t", "0.1", &site.path("disk")]).ok().stdout;

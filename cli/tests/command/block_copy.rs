@@ -8,7 +8,7 @@ use nix::fcntl::{Flock, FlockArg};
 use rddp_test_support::pattern;
 use tempfile::TempDir;
 
-use crate::program::run;
+use crate::program::{Ended, run};
 
 const SIZE: usize = 9 << 20;
 
@@ -67,7 +67,7 @@ fn what_cannot_be_copied_is_named_and_leaves_nothing() {
     let (folder, from) = image();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     run(&["block", "copy", &path("none"), &path("copy")]).failed(1, &["none: "]);
-    run(&["block", "copy", &from, &path("no/folder")]).failed(1, &["no/folder: "]);
+    run(&["block", "copy", &from, &path("no/folder")]).failed(1, &["no/folder: ", "make its directory"]);
     run(&["block", "copy", &from, &from]).failed(2, &["the same file"]);
     run(&["block", "copy", &from, "ftp://host/x"]).failed(2, &["ftp://"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -98,6 +98,6 @@ fn a_file_for_which_there_is_no_room_does_not_stay() {
     let limited =
         format!("trap '' XFSZ; ulimit -f 4096; exec {} block copy {from} {to}", env!("CARGO_BIN_EXE_rddp"));
     let output = std::process::Command::new("sh").args(["-c", &limited]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    Ended::from(output).failed(1, &["copy: File too large", "no file there can be so long"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }

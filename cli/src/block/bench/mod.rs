@@ -48,7 +48,7 @@ pub(super) struct BenchArgs {
     connections: NonZeroUsize,
 
     /// Seconds to measure for
-    #[arg(short = 't', long, default_value = "5", value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(short = 't', long, default_value = "5", value_name = "SECONDS", value_parser = parse_duration)]
     duration: Duration,
 
     /// Write, where else is read
@@ -88,6 +88,11 @@ struct Summary<'a> {
 fn parse_size(text: &str) -> Result<u32, String> {
     let size = parse_octets(text)?;
     u32::try_from(size).ok().filter(|size| *size > 0).ok_or_else(|| "from 1 octet to less than 4G".into())
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration = parse_seconds(text)?;
+    if duration.is_zero() { Err("0 seconds measure nothing".into()) } else { Ok(duration) }
 }
 
 impl BenchArgs {

@@ -95,5 +95,14 @@ fn own(path: &Path, part: &Path) -> Result<File, Failure> {
 }
 
 fn failure(path: &Path, error: &io::Error) -> Failure {
-    Failure::failed(format!("{}: {error}", path.display()))
+    let failure = Failure::failed(format!("{}: {error}", path.display()));
+    match error.kind() {
+        ErrorKind::NotFound => failure.remedy("make its directory first"),
+        ErrorKind::PermissionDenied => failure.remedy("name a directory that you may write to"),
+        ErrorKind::FileTooLarge => {
+            failure.remedy("no file there can be so long: name one on another file system, or a device")
+        }
+        ErrorKind::StorageFull => failure.remedy("make room, and copy again"),
+        _ => failure,
+    }
 }
