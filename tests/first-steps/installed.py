@@ -19,7 +19,7 @@ def files(package):
 
 binaries = [file for package in ("rddp", "librddp0") for file in files(package)
             if pathlib.Path(file).read_bytes()[:4] == b"\x7fELF" and not pathlib.Path(file).is_symlink()]
-assert len(binaries) == 3, binaries
+assert len(binaries) == 4, binaries
 for binary in binaries:
     sections = said("readelf", "-SW", binary)
     assert ".debug_info" not in sections and ".symtab" not in sections, f"{binary} is not stripped"
