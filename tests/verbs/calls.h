@@ -19,6 +19,19 @@ static inline void is(const char *file, int line, const char *what, long got, lo
 	exit(1);
 }
 
+/* Takes the next event of a channel, which has to be of this kind. Returns its id. */
+static inline struct rdma_cm_id *expect_event(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
+{
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+
+	IS(rdma_get_cm_event(channel, &event), 0);
+	IS(event->event, kind);
+	id = event->id;
+	IS(rdma_ack_cm_event(event), 0);
+	return id;
+}
+
 static struct rdma_cm_id *listener, *server, *client;
 
 static inline void *serve(void *unused)

@@ -9,19 +9,6 @@
 
 static char octets[2][64];
 
-/* Takes the next event of a channel, which has to be of this kind. Returns its id. */
-static struct rdma_cm_id *event(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
-{
-	struct rdma_cm_event *event;
-	struct rdma_cm_id *id;
-
-	IS(rdma_get_cm_event(channel, &event), 0);
-	IS(event->event, kind);
-	id = event->id;
-	IS(rdma_ack_cm_event(event), 0);
-	return id;
-}
-
 static struct rdma_event_channel *channels[2];
 
 /* Makes an id that listens and one whose route to it is resolved, with channels. */
@@ -38,9 +25,9 @@ static void resolved(void)
 	addr.sin_port = rdma_get_src_port(listener);
 	IS(rdma_create_id(channels[1], &client, NULL, RDMA_PS_TCP), 0);
 	IS(rdma_resolve_addr(client, NULL, (struct sockaddr *)&addr, 1000), 0);
-	IS(event(channels[1], RDMA_CM_EVENT_ADDR_RESOLVED), client);
+	IS(expect_event(channels[1], RDMA_CM_EVENT_ADDR_RESOLVED), client);
 	IS(rdma_resolve_route(client, 1000), 0);
-	IS(event(channels[1], RDMA_CM_EVENT_ROUTE_RESOLVED), client);
+	IS(expect_event(channels[1], RDMA_CM_EVENT_ROUTE_RESOLVED), client);
 }
 
 static struct ibv_qp_init_attr wanted(struct ibv_cq *cq)
@@ -181,12 +168,12 @@ static void queue_pairs_of_any_origin(enum way here, enum way there, int client_
 	cq = ibv_create_cq(client->verbs, 16, NULL, NULL, 0);
 	others[0] = equip(client, here, cq, &param, &qps[0]);
 	IS(rdma_connect(client, &param), 0);
-	server = event(channels[0], RDMA_CM_EVENT_CONNECT_REQUEST);
+	server = expect_event(channels[0], RDMA_CM_EVENT_CONNECT_REQUEST);
 	IS(rdma_get_dst_port(server), port);
 	others[1] = equip(server, there, cq, &param, &qps[1]);
 	IS(rdma_accept(server, &param), 0);
-	IS(event(channels[0], RDMA_CM_EVENT_ESTABLISHED), server);
-	IS(event(channels[1], RDMA_CM_EVENT_ESTABLISHED), client);
+	IS(expect_event(channels[0], RDMA_CM_EVENT_ESTABLISHED), server);
+	IS(expect_event(channels[1], RDMA_CM_EVENT_ESTABLISHED), client);
 	IS(rdma_get_src_port(client), port);
 	for (int end = 0; end < 2; end++) {
 		if (others[end])
@@ -198,7 +185,7 @@ static void queue_pairs_of_any_origin(enum way here, enum way there, int client_
 	}
 	IS(rdma_destroy_id(client_goes ? client : server), 0);
 	staying = client_goes ? server : client;
-	IS(event(staying->channel, RDMA_CM_EVENT_DISCONNECTED), staying);
+	IS(expect_event(staying->channel, RDMA_CM_EVENT_DISCONNECTED), staying);
 	for (int end = 0; end < 2; end++)
 		IS(next(cq).status, IBV_WC_WR_FLUSH_ERR);
 	IS(rdma_destroy_id(staying), 0);

@@ -316,18 +316,6 @@ static void the_own_peer(void)
 	unmade(&end);
 }
 
-static struct rdma_cm_id *event(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
-{
-	struct rdma_cm_event *event;
-	struct rdma_cm_id *id;
-
-	IS(rdma_get_cm_event(channel, &event), 0);
-	IS(event->event, kind);
-	id = event->id;
-	IS(rdma_ack_cm_event(event), 0);
-	return id;
-}
-
 /* A queue pair that the program has made, connected by the connection manager to one of its own:
  * the two need not be of one kind. */
 static void a_queue_pair_for_the_connection_manager(void)
@@ -349,12 +337,12 @@ static void a_queue_pair_for_the_connection_manager(void)
 	addr.sin_port = rdma_get_src_port(listens);
 	IS(rdma_create_id(channels[1], &connects, NULL, RDMA_PS_TCP), 0);
 	IS(rdma_resolve_addr(connects, NULL, (struct sockaddr *)&addr, 1000), 0);
-	event(channels[1], RDMA_CM_EVENT_ADDR_RESOLVED);
+	expect_event(channels[1], RDMA_CM_EVENT_ADDR_RESOLVED);
 	IS(rdma_resolve_route(connects, 1000), 0);
-	event(channels[1], RDMA_CM_EVENT_ROUTE_RESOLVED);
+	expect_event(channels[1], RDMA_CM_EVENT_ROUTE_RESOLVED);
 	IS(rdma_create_qp(connects, NULL, &attr), 0);
 	IS(rdma_connect(connects, &param), 0);
-	accepts = event(channels[0], RDMA_CM_EVENT_CONNECT_REQUEST);
+	accepts = expect_event(channels[0], RDMA_CM_EVENT_CONNECT_REQUEST);
 	end = made(64);
 	IS(ibv_modify_qp(end.qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
 	param.qp_num = end.qp->qp_num;
@@ -362,8 +350,8 @@ static void a_queue_pair_for_the_connection_manager(void)
 	IS(rdma_post_recv(connects, NULL, octets, 8, mr), 0);
 	receives(&end, 8, 1);
 	IS(rdma_accept(accepts, &param), 0);
-	event(channels[0], RDMA_CM_EVENT_ESTABLISHED);
-	event(channels[1], RDMA_CM_EVENT_ESTABLISHED);
+	expect_event(channels[0], RDMA_CM_EVENT_ESTABLISHED);
+	expect_event(channels[1], RDMA_CM_EVENT_ESTABLISHED);
 	IS(rdma_post_send(connects, NULL, octets, 8, mr, 0), 0);
 	ends(&end, 1, IBV_WC_SUCCESS);
 	IS(rdma_get_send_comp(connects, &wc), 1);

@@ -54,7 +54,7 @@ fn what_cannot_be_put_is_named() {
     assert_eq!(fs::read(site.served("tree/open")).unwrap(), b"octets");
 }
 
-/// One of several that is not there, or cannot be read, keeps none of the others from its way; and
+/// A name among several that is not there, or cannot be read, keeps no other from its way; and
 /// what the other end has of it stays.
 #[test]
 fn what_is_not_there_beside_others_is_named() {
