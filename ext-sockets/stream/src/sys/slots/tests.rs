@@ -3,6 +3,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::claim::{Found, Slots};
 use super::layout::{BLOCKS, OF_BLOCKS, OF_SLOTS, SLAB, SLOTS};
@@ -29,13 +31,15 @@ fn create(slots: Slots, cookie: u64) -> SharedState {
 /// process leaves or sweeps is of all files that it has mapped, those of other tests among them,
 /// and their children have its mappings and locks. Returns whether `body` came to its end.
 pub(super) fn in_process(body: impl FnOnce()) -> bool {
+    // Before the `fork`: while another thread panics the hook is locked, and would be for ever in
+    // the child.
+    show_panics_of_children();
     // SAFETY: the child runs code that needs no other thread, and ends without a return.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         Process::forget_me();
         forget_left();
-        // The harness keeps what a test prints in memory, which the child's parent never sees.
-        panic::set_hook(Box::new(|why| drop(writeln!(std::io::stderr(), "{why}"))));
+        IS_CHILD.store(true, Ordering::Relaxed);
         let ended = panic::catch_unwind(AssertUnwindSafe(body));
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(libc::c_int::from(ended.is_err())) };
@@ -44,6 +48,24 @@ pub(super) fn in_process(body: impl FnOnce()) -> bool {
     // SAFETY: waits for a child of this process; the status lives until the call returns.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// Has children print their panics themselves: the harness keeps what a test prints in memory,
+/// which the child's parent never sees.
+fn show_panics_of_children() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let of_the_harness = panic::take_hook();
+        panic::set_hook(Box::new(move |why| {
+            if IS_CHILD.load(Ordering::Relaxed) {
+                drop(writeln!(std::io::stderr(), "{why}"));
+            } else {
+                of_the_harness(why);
+            }
+        }));
+    });
 }
 
 // One test, since a process can have a few files only.
