@@ -28,7 +28,7 @@ use std::process;
 use clap::Args;
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::out::complain;
-use rddp_policy::{Family, Fault, Policy, RoceDevice, RoceFault, Thresholds, VerbsSettings};
+use rddp_policy::{BadLine, Family, Policy, RoceDevice, RoceFault, Thresholds, VerbsSettings};
 use rddp_switch::{placement, sdp, switch};
 
 use self::library::Library;
@@ -324,7 +324,8 @@ fn checked(path: &Path) -> Result<(PathBuf, Policy), Failure> {
     let unreadable = |error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
     let octets = std::fs::read(path).map_err(unreadable)?;
     let (policy, faults) = Policy::parse(&octets);
-    let told = |fault: &Fault| Failure::usage(format!("{}: {fault}", path.display())).remedy(fault.remedy());
+    let told =
+        |fault: &BadLine| Failure::usage(format!("{}: {fault}", path.display())).remedy(fault.remedy());
     let Some((last, others)) = faults.split_last() else {
         return Ok((path.canonicalize().map_err(unreadable)?, policy));
     };

@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use super::fault::Reason;
+use super::bad_line::Reason;
 use super::parse::Dialect;
 
 /// Addresses and ports that a rule applies to.

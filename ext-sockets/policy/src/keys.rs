@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::fault::Reason;
+use super::bad_line::Reason;
 
 /// A setting in `S`: its word in a policy, its variable, and the values it takes.
 pub(super) struct Key<S> {

@@ -43,7 +43,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod fault;
+mod bad_line;
 mod glob;
 mod keys;
 mod parse;
@@ -64,7 +64,7 @@ use core::net::SocketAddr;
 use address::Destination;
 use verbs::VerbsRule;
 
-pub use fault::{Fault, Reason};
+pub use bad_line::{BadLine, Reason};
 pub use keys::VariableFault;
 pub use placement::{PlacementLevel, PlacementSettings};
 pub use roce::{RoceDevice, RoceFault};
@@ -166,7 +166,7 @@ impl Policy {
 
     /// Parses the octets of a file. Returns the policy, and an error for every line that was left
     /// out.
-    pub fn parse(octets: &[u8]) -> (Self, Vec<Fault>) {
+    pub fn parse(octets: &[u8]) -> (Self, Vec<BadLine>) {
         parse::parse(octets, parse::Dialect::Own)
     }
 
@@ -176,7 +176,7 @@ impl Policy {
     /// - a file without any rule gives everything [`Family::Sdp`];
     /// - an IPv6 address needs no brackets: the port stands behind the last colon;
     /// - of the log file's path, the last part counts.
-    pub fn parse_libsdp(octets: &[u8]) -> (Self, Vec<Fault>) {
+    pub fn parse_libsdp(octets: &[u8]) -> (Self, Vec<BadLine>) {
         let (mut policy, faults) = parse::parse(octets, parse::Dialect::Libsdp);
         policy.otherwise = if policy.rules.is_empty() { Family::Sdp } else { Family::SdpOrTcp };
         (policy, faults)

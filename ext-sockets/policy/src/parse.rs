@@ -1,7 +1,7 @@
 //! Parsing of lines into rules. The crate's doc has the grammar.
 
 use super::address::{Destination, digits};
-use super::fault::{Fault, Reason};
+use super::bad_line::{BadLine, Reason};
 use super::placement::PlacementSettings;
 use super::verbs::VerbsRule;
 use super::{Family, Log, LogTo, NO_THRESHOLD, Policy, Rule, Side, Thresholds, glob};
@@ -15,12 +15,12 @@ pub(super) enum Dialect {
     Libsdp,
 }
 
-pub(super) fn parse(octets: &[u8], dialect: Dialect) -> (Policy, Vec<Fault>) {
+pub(super) fn parse(octets: &[u8], dialect: Dialect) -> (Policy, Vec<BadLine>) {
     let mut policy = Policy::default();
     let mut faults = Vec::new();
     for (number, line) in octets.split(|octet| *octet == b'\n').enumerate() {
         if let Err(reason) = parse_line(number + 1, line, dialect, &mut policy) {
-            faults.push(Fault { line: number + 1, reason });
+            faults.push(BadLine { line: number + 1, reason });
         }
     }
     (policy, faults)

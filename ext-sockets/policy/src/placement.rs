@@ -1,7 +1,7 @@
 //! Settings of placement in the kernel (`docs/kernel-placement.md`): those of a policy's
 //! `placement` line, and those of the environment.
 
-use super::fault::Reason;
+use super::bad_line::Reason;
 use super::keys::{self, Key, SWITCH, VariableFault, switch};
 
 /// The level at which the payload of what a peer sends is put into its place.

@@ -150,7 +150,7 @@ fn each_fault_has_its_line_and_a_remedy_of_its_own() {
     ] {
         let text = format!("use ddp client * 192.0.2.1:1\n\n{line}\nuse ddp client * 192.0.2.2:2\n");
         let (policy, faults) = Policy::parse(text.as_bytes());
-        assert_eq!(faults, [Fault { line: 3, reason }], "{line}");
+        assert_eq!(faults, [BadLine { line: 3, reason }], "{line}");
         assert!(faults[0].remedy().contains(remedy), "{line}: {}", faults[0].remedy());
         assert!(faults[0].to_string().starts_with("line 3: "), "{}", faults[0]);
         // A faulty line leaves the other lines in force.
@@ -159,7 +159,7 @@ fn each_fault_has_its_line_and_a_remedy_of_its_own() {
         assert_eq!(client(&policy, "x", "192.0.2.3:2"), Family::Tcp);
     }
     let (_, faults) = Policy::parse(b"use ddp client \xff *:*");
-    assert_eq!(faults, [Fault { line: 1, reason: Reason::NotText }]);
+    assert_eq!(faults, [BadLine { line: 1, reason: Reason::NotText }]);
 }
 
 proptest! {

@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 
 use super::address::{Destination, digits};
-use super::fault::Reason;
+use super::bad_line::Reason;
 use super::glob;
 use super::keys::{self, Key, SWITCH, VariableFault, switch};
 use super::parse::{Dialect, pattern};

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::race::OnceBox;
-use rddp_policy::{Family, Fault, PlacementSettings, Policy, Side, Thresholds};
+use rddp_policy::{BadLine, Family, PlacementSettings, Policy, Side, Thresholds};
 use rddp_real::{self as real, state_of_tcp};
 use rddp_stream::Errno;
 
@@ -106,7 +106,7 @@ fn of_libsdp(file: Option<&Path>) -> Option<Policy> {
 }
 
 /// Logs the errors in a file, and returns its policy.
-fn told(path: &Path, (policy, faults): (Policy, Vec<Fault>)) -> Policy {
+fn told(path: &Path, (policy, faults): (Policy, Vec<BadLine>)) -> Policy {
     for fault in faults {
         let told = format_args!("{}: {fault}; try: {}", path.display(), fault.remedy());
         journal::tell(policy.log(), Level::Error, told);

@@ -3,14 +3,14 @@
 /// An error in one line of a policy. The line is left out; the other lines hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
-pub struct Fault {
+pub struct BadLine {
     /// Number of the line, from 1.
     pub line: usize,
     /// Description of the error.
     pub reason: Reason,
 }
 
-impl Fault {
+impl BadLine {
     /// Returns a sentence that says how to mend the line.
     pub fn remedy(&self) -> &'static str {
         self.reason.remedy()
