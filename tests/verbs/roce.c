@@ -70,21 +70,33 @@ static struct told telling(struct end *end)
 	return told;
 }
 
-/* Goes to RTS, with so many tries of a Send without a receive. */
-static void joins(struct end *end, struct told *peer, int rnr)
+static void comes_to_rtr(struct end *end, struct told *peer, uint32_t psn)
 {
 	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
 		IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
 	struct ibv_qp_attr rtr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->number,
-		.max_dest_rd_atomic = 4, .min_rnr_timer = 12, .ah_attr = { .is_global = 1, .port_num = 1,
+		.rq_psn = psn, .max_dest_rd_atomic = 4, .min_rnr_timer = 12, .ah_attr = { .is_global = 1, .port_num = 1,
 		.grh = { .dgid = peer->gid, .hop_limit = 1 } } };
-	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = rnr, .max_rd_atomic = 4 };
 
 	IS(ibv_modify_qp(end->qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
 	IS(ibv_modify_qp(end->qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 		IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), 0);
+}
+
+static void comes_to_rts(struct end *end, int rnr, uint32_t psn)
+{
+	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = rnr,
+		.sq_psn = psn, .max_rd_atomic = 4 };
+
 	IS(ibv_modify_qp(end->qp, &rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 		IBV_QP_MAX_QP_RD_ATOMIC), 0);
+}
+
+/* Goes to RTS, with so many tries of a Send without a receive. */
+static void joins(struct end *end, struct told *peer, int rnr)
+{
+	comes_to_rtr(end, peer, 0);
+	comes_to_rts(end, rnr, 0);
 }
 
 static void posts(struct end *end, int opcode, size_t len, uint64_t address, uint32_t key, uint64_t id)
@@ -243,6 +255,37 @@ static void a_peer_that_does_not_answer(int comes)
 	unmade(&end);
 }
 
+/* Both ends begin with the number that the other expects, whoever comes first, and whether its peer
+ * ever sends. An adapter drops packets with other numbers. */
+static void first_numbers(int is_first, int expects, uint32_t sends, int wanted)
+{
+	struct end one = made(64), other = made(64);
+	struct told to_one = telling(&one), to_other = telling(&other);
+
+	one.octets[0] = 5;
+	if (is_first) {
+		comes_to_rtr(&other, &to_one, expects);
+		comes_to_rts(&other, 7, 0x123456);
+	}
+	comes_to_rtr(&one, &to_other, 0x123456);
+	comes_to_rts(&one, 7, sends);
+	if (!is_first)
+		comes_to_rtr(&other, &to_one, expects);
+	posts(&one, IBV_WR_RDMA_WRITE, 8, to_other.address, to_other.key, 1);
+	ends(&one, 1, wanted);
+	IS(other.octets[0], wanted ? 0 : 5);
+	if (!is_first && !wanted) {
+		/* A number that the peer does not expect, told when the peer has come. */
+		comes_to_rts(&other, 7, 0x123457);
+		other.octets[8] = 6;
+		posts(&other, IBV_WR_RDMA_WRITE, 16, to_one.address, to_one.key, 2);
+		ends(&other, 2, IBV_WC_RETRY_EXC_ERR);
+		IS(one.octets[8], 0);
+	}
+	unmade(&one);
+	unmade(&other);
+}
+
 /* A Send waits for a receive as long as the program says, and so does what is behind it. */
 static void a_receiver_that_is_not_ready(void)
 {
@@ -384,6 +427,11 @@ int main(int count, char **words)
 	nobody_answers();
 	a_peer_that_does_not_answer(1);
 	a_peer_that_does_not_answer(0);
+	for (int is_first = 0; is_first < 2; is_first++) {
+		/* Of 24 bits. */
+		first_numbers(is_first, 7, 0xff000007, IBV_WC_SUCCESS);
+		first_numbers(is_first, 7, 8, IBV_WC_RETRY_EXC_ERR);
+	}
 	a_receiver_that_is_not_ready();
 	the_own_peer();
 	if (strstr(getenv("RDDP_ROCE"), "127.0.0.1"))

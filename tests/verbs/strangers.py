@@ -28,8 +28,8 @@ def request(private_data):
     return b"MPA ID Req Frame" + struct.pack(">BBH", 0x50, 2, len(said)) + said
 
 
-def hello(sender, receiver, version=3):
-    return request(b"rdq" + struct.pack(">BIII", version, sender, receiver, 0))
+def hello(sender, receiver, version=4):
+    return request(b"rdq" + struct.pack(">BIIII", version, sender, receiver, 0, 0))
 
 
 def sayings(number, chance):

@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::engine::{Engine, Host};
 use crate::errors::{Outcome, of_device, of_io};
 use crate::refusal::because;
-use crate::roce::{Hello, Name, Places};
+use crate::roce::{Awaited, Hello, Places, Psn};
 
 /// A queue pair for which requests come.
 pub(crate) trait Joins: Send + Sync {
@@ -70,14 +70,17 @@ impl Port {
         Err(because(Errno::EADDRINUSE, "no port is free for TCP and UDP at the device's address"))
     }
 
-    /// Takes the request that is for a queue pair at RTR, if it has come.
+    /// Takes the hello that is for a queue pair at RTR, if it has come, and its request.
     pub(crate) fn unpark(
         &self,
-        is_meant: impl Fn(&Hello, &ConnectRequest) -> bool,
-    ) -> Option<ConnectRequest> {
+        is_meant: impl Fn(&Hello, IpAddr) -> bool,
+    ) -> Option<(Hello, ConnectRequest)> {
         let mut parked = self.parked.lock();
-        let at = parked.iter().position(|(hello, request)| is_meant(hello, request))?;
-        Some(parked.remove(at).1)
+        let at = parked.iter().position(|(hello, request)| {
+            let from = request.peer_addr().map(|from| from.ip().to_canonical());
+            from.is_some_and(|from| is_meant(hello, from))
+        })?;
+        Some(parked.remove(at))
     }
 
     fn park(&self, hello: Hello, request: ConnectRequest) {
@@ -156,13 +159,25 @@ impl Ports {
 #[derive(Debug)]
 pub(crate) struct Joint {
     pub(crate) place: Place,
-    /// The peer that the program has named at RTR, until the ends are joined.
-    pub(crate) awaited: Mutex<Option<Name>>,
+    pub(crate) progress: Mutex<Progress>,
+}
+
+/// The progress of a queue pair on the way to its peer.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// No peer is named, or nothing is left to do.
+    None,
+    /// The hello of the peer is awaited.
+    Awaits(Awaited),
+    /// The peer has this end's hello, and will answer.
+    Asks(Awaited),
+    /// The ends are joined, and the peer expects this of the requests that RTS allows.
+    Expected(Psn),
 }
 
 impl Joint {
     pub(crate) fn new(place: Place) -> Self {
-        Joint { place, awaited: Mutex::default() }
+        Joint { place, progress: Mutex::new(Progress::None) }
     }
 }
 

@@ -53,25 +53,70 @@ impl Places {
 pub(crate) struct Hello {
     pub(crate) from: u32,
     pub(crate) to: u32,
-    /// The first sequence number that it expects, as its program was told by the peer's.
-    pub(crate) psn: u32,
+    /// The sequence number with which the requests of this end begin.
+    pub(crate) sends: Psn,
+    /// Sequence number with which it expects the peer's to begin.
+    pub(crate) expects: Psn,
+}
+
+/// The sequence number of a packet, of 24 bits (InfiniBand Architecture §9.2). The wire numbers
+/// nothing by them: the first ones of both ends are compared when these are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Psn(u32);
+
+impl Psn {
+    pub(crate) fn new(number: u32) -> Self {
+        Psn(number & 0xff_ffff)
+    }
 }
 
 /// The version of the hello, and of all behind it.
-const VERSION: [u8; 4] = *b"rdq\x03";
+const VERSION: [u8; 4] = *b"rdq\x04";
 
 impl Hello {
     pub(crate) fn to_octets(self) -> Vec<u8> {
-        let words = [self.from, self.to, self.psn];
+        let words = [self.from, self.to, self.sends.0, self.expects.0];
         VERSION.into_iter().chain(words.iter().flat_map(|word| word.to_be_bytes())).collect()
     }
 
     /// Reads a hello; `None` if it is none, or of another version.
     pub(crate) fn parse(octets: &[u8]) -> Option<Self> {
         let (version, words) = octets.split_first_chunk::<4>()?;
-        let ([from, to, psn], []) = words.as_chunks::<4>() else { return None };
+        let ([from, to, sends, expects], []) = words.as_chunks::<4>() else { return None };
         let word = |octets: &[u8; 4]| u32::from_be_bytes(*octets);
-        (*version == VERSION).then(|| Hello { from: word(from), to: word(to), psn: word(psn) })
+        let psn = |octets| Psn(word(octets));
+        let hello = Hello { from: word(from), to: word(to), sends: psn(sends), expects: psn(expects) };
+        (*version == VERSION).then_some(hello)
+    }
+}
+
+/// A peer whose hello is awaited: what the program has said of it, and of this end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Awaited {
+    pub(crate) own: Name,
+    pub(crate) peer: Name,
+    /// The sequence number with which the peer's requests begin (RTR).
+    pub(crate) expects: Psn,
+    /// Sequence number with which those of this end begin (RTS).
+    pub(crate) sends: Option<Psn>,
+    /// Set where these are compared, as on an adapter all but UC does.
+    pub(crate) compares: bool,
+}
+
+impl Awaited {
+    /// Returns the hello of this end, which says it all.
+    pub(crate) fn hello(&self, sends: Psn) -> Hello {
+        Hello { from: self.own.number, to: self.peer.number, sends, expects: self.expects }
+    }
+
+    /// Returns whether a hello that came from this address names both ends as the program did.
+    pub(crate) fn is_of_peer(&self, hello: &Hello, from: IpAddr) -> bool {
+        (hello.from, hello.to, from) == (self.peer.number, self.own.number, self.peer.address)
+    }
+
+    /// Returns whether the first sequence numbers are those of the program, as far as it has said.
+    pub(crate) fn has_psns(&self, hello: &Hello) -> bool {
+        !self.compares || hello.sends == self.expects && self.sends.is_none_or(|sends| sends == hello.expects)
     }
 }
 
@@ -83,14 +128,34 @@ mod tests {
 
     #[test]
     fn a_hello_is_read_whole_or_not_at_all() {
-        let hello = Hello { from: 0x12_3456, to: 0x65_4321, psn: 7 };
+        let hello = Hello { from: 0x12_3456, to: 0x65_4321, sends: Psn(7), expects: Psn(8) };
         let octets = hello.to_octets();
         assert_eq!(Hello::parse(&octets), Some(hello));
         for len in 0..octets.len() {
             assert_eq!(Hello::parse(&octets[..len]), None);
         }
         assert_eq!(Hello::parse(&[&octets[..], &[0]].concat()), None);
-        assert_eq!(Hello::parse(&[b"rdq\x02", &octets[4..]].concat()), None);
+        assert_eq!(Hello::parse(&[b"rdq\x03", &octets[4..]].concat()), None);
+    }
+
+    #[test]
+    fn a_hello_has_to_fit_what_the_program_has_said() {
+        let peer = Name { address: Ipv4Addr::LOCALHOST.into(), number: 0x12_3456 };
+        let own = Name { number: 0x65_4321, ..peer };
+        let at_rtr = Awaited { own, peer, expects: Psn::new(7), sends: None, compares: true };
+        let at_rts = Awaited { sends: Some(Psn::new(0xff00_0008)), ..at_rtr };
+        let hello = Hello { from: peer.number, to: own.number, sends: Psn(7), expects: Psn(8) };
+        for awaited in [at_rtr, at_rts] {
+            assert!(awaited.is_of_peer(&hello, peer.address) && awaited.has_psns(&hello));
+            assert!(!awaited.has_psns(&Hello { sends: Psn(8), ..hello }));
+            for stranger in [Hello { from: 0x12_3457, ..hello }, Hello { to: 0x65_4322, ..hello }] {
+                assert!(!awaited.is_of_peer(&stranger, peer.address));
+            }
+            assert!(!awaited.is_of_peer(&hello, Ipv4Addr::new(127, 0, 0, 2).into()));
+        }
+        let other = Hello { expects: Psn(9), ..hello };
+        assert!(at_rtr.has_psns(&other) && !at_rts.has_psns(&other));
+        assert!(Awaited { compares: false, ..at_rts }.has_psns(&other), "UC");
     }
 
     #[test]

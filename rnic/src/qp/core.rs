@@ -192,7 +192,7 @@ impl QpInner {
     /// Returns whether the QP stays ready to send without its peer: where requests are
     /// acknowledged, the end of the peer is noticed by a request that nobody answers, and by
     /// nothing else.
-    fn stays(&self, core: &Core) -> bool {
+    pub(super) fn stays(&self, core: &Core) -> bool {
         self.attrs.acknowledges() && core.state == QpState::ReadyToSend
     }
 
@@ -208,7 +208,7 @@ impl QpInner {
     }
 
     /// Goes on without the peer, which has gone, until a request is outstanding.
-    fn part(&self, core: &mut Core) {
+    pub(super) fn part(&self, core: &mut Core) {
         if !core.sq.is_empty() {
             return self.lose(core, Some(AsyncEventKind::ConnectionLost));
         }

@@ -238,6 +238,18 @@ impl QueuePair {
         }
     }
 
+    /// Goes on without the peer as if it had gone, where requests are acknowledged: the next one
+    /// is not answered.
+    pub fn part(&self) {
+        if let Ok(inner) = self.inner.here() {
+            inner.with_core(|qp, core| {
+                if qp.stays(core) {
+                    qp.part(core);
+                }
+            });
+        }
+    }
+
     /// Goes from Error to Idle, to be connected anew. Returns whether the QP is idle now.
     pub fn reset(&self) -> bool {
         let Ok(inner) = self.inner.here() else { return false };

@@ -1,20 +1,20 @@
-//! Queue pairs that are joined by numbers, as on RoCE: at RTR the end with the smaller name
-//! connects to the other, which accepts it at its own RTR. One that names itself is its own peer.
+//! Queue pairs that are joined by numbers, as on RoCE: an end that comes to RTS connects to the
+//! other, which accepts it from its own RTR on. One that names itself is its own peer.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use nix::errno::Errno;
-use rddp_rnic::{ConnectOptions, ConnectRequest};
+use rddp_rnic::ConnectOptions;
 
-use super::abi::{ibv_qp_attr, qp_mask};
+use super::abi::{ibv_qp_attr, qp_mask, qp_type};
 use super::queue_pair::Qp;
 use crate::errors::{Outcome, of_connect};
-use crate::ports::{Joins, options};
+use crate::ports::{Joins, Joint, Progress, options};
 use crate::refusal::because;
-use crate::roce::{Hello, Name};
+use crate::roce::{Awaited, Hello, Name, Psn};
 
 impl Qp {
-    /// Joins the peer that the attributes name: connects to it, or waits for its request. Datagrams
+    /// Joins the peer that the attributes of RTR name: its hello is awaited from now on. Datagrams
     /// have no peer, and begin.
     pub(super) fn join(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<()> {
         if let Some(datagrams) = &self.datagrams {
@@ -38,66 +38,133 @@ impl Qp {
         if own == peer {
             return self.queues.connect_to_itself().map_err(|error| of_connect(&error));
         }
-        if own < peer {
-            let hello = Hello { from: own.number, to: peer.number, psn: wanted.rq_psn };
-            let options = ConnectOptions {
-                private_data: hello.to_octets(),
-                // The address by which the peer knows this end.
-                source: Some(SocketAddr::from((address, 0))),
-                ..options(device, peer.listens_at())?
-            };
-            return self.queues.begin_to(peer.listens_at(), &options).map_err(|error| of_connect(&error));
-        }
-        *joint.awaited.lock() = Some(peer);
+        *joint.progress.lock() = Progress::Awaits(Awaited {
+            own,
+            peer,
+            expects: Psn::new(self.attributes.lock().rq_psn),
+            sends: None,
+            compares: self.kind() != qp_type::UC,
+        });
         self.take_parked();
         Ok(())
     }
 
+    /// Asks the peer to be joined, unless its own hello has come. RTS tells with which sequence
+    /// number requests begin: who stays at RTR sends none, and need not ask.
+    pub(super) fn ask(&self) -> Outcome<()> {
+        let Some(joint) = &self.joint else { return Ok(()) };
+        let sends = Psn::new(self.attributes.lock().sq_psn);
+        let mut progress = joint.progress.lock();
+        if let Progress::Awaits(awaited) = &mut *progress {
+            awaited.sends = Some(sends);
+        }
+        self.take(joint, &mut progress);
+        match *progress {
+            Progress::Awaits(awaited) => {
+                self.dial(&awaited, sends)?;
+                *progress = Progress::Asks(awaited);
+            }
+            Progress::Expected(expected) => {
+                if expected != sends {
+                    tracing::info!("{OTHER_PSN}");
+                    self.queues.part();
+                }
+                *progress = Progress::None;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn dial(&self, awaited: &Awaited, sends: Psn) -> Outcome<()> {
+        let to = awaited.peer.listens_at();
+        let options = ConnectOptions {
+            private_data: awaited.hello(sends).to_octets(),
+            // The address by which the peer knows this end.
+            source: Some(SocketAddr::from((awaited.own.address, 0))),
+            ..options(&self.pd.context.device.device, to)?
+        };
+        self.queues.begin_to(to, &options).map_err(|error| of_connect(&error))
+    }
+
     /// Notes the end of a join that this end began: with a connection, or without one.
     pub(super) fn joined(&self) {
-        if self.joint.is_none() {
-            return;
-        }
-        match self.queues.begun() {
-            Some(Ok(_)) => self.limit_silence(),
-            Some(Err(error)) => {
-                // As on an adapter a request tells, which nobody answers.
-                tracing::info!(%error, "the queue pair was not joined");
+        let Some(joint) = &self.joint else { return };
+        let Some(begun) = self.queues.begun() else { return };
+        let mut progress = joint.progress.lock();
+        let Progress::Asks(awaited) = *progress else { return };
+        *progress = match begun {
+            Ok(_) => Progress::None,
+            Err(error) => {
+                // The peer may have asked, too. If not, a request tells, as on an adapter.
+                tracing::debug!(%error, "the peer has not taken the hello");
+                Progress::Awaits(awaited)
             }
-            None => {}
-        }
+        };
+        self.take(joint, &mut progress);
+        drop(progress);
+        self.limit_silence();
     }
 
     /// Forgets the peer, with the state in which it was named.
     pub(super) fn part(&self) {
         if let Some(joint) = &self.joint {
-            *joint.awaited.lock() = None;
+            *joint.progress.lock() = Progress::None;
         }
     }
-}
 
-impl Joins for Qp {
-    fn take_parked(&self) {
-        let Some(joint) = &self.joint else { return };
-        let mut awaited = joint.awaited.lock();
-        let Some(peer) = *awaited else { return };
-        let to = joint.place.number();
-        // RFC 5042 §5.4: private data are not authenticated. A stranger would have to know both
-        // numbers, and to have the peer's address.
-        let is_meant = |hello: &Hello, request: &ConnectRequest| {
-            let from = request.peer_addr().map(|from| from.ip().to_canonical());
-            (hello.from, hello.to, from) == (peer.number, to, Some(peer.address))
+    /// Accepts the awaited peer's hello, if it has come. Where both ends ask, that with the smaller
+    /// name is answered.
+    fn take(&self, joint: &Joint, progress: &mut Progress) {
+        let (awaited, asks) = match *progress {
+            Progress::Awaits(awaited) => (awaited, false),
+            Progress::Asks(awaited) if awaited.own < awaited.peer => (awaited, true),
+            _ => return,
         };
-        let Some(request) = joint.place.port.unpark(is_meant) else { return };
-        let accepted = options(&self.pd.context.device.device, peer.listens_at()).and_then(|options| {
+        let Some((hello, request)) = joint.place.port.unpark(|hello, from| fits(&awaited, hello, from))
+        else {
+            return;
+        };
+        if asks {
+            let _ = request.reject(b"");
+            return;
+        }
+        let options = options(&self.pd.context.device.device, awaited.peer.listens_at());
+        let accepted = options.and_then(|options| {
             request.accept_with(&self.queues, &options).map_err(|error| of_connect(&error))
         });
         match accepted {
             Ok(_) => {
-                *awaited = None;
+                let is_done = awaited.sends.is_some() || !awaited.compares;
+                *progress = if is_done { Progress::None } else { Progress::Expected(hello.expects) };
                 self.limit_silence();
             }
-            Err(error) => tracing::debug!(%error, ?peer, "the peer's request came to nothing"),
+            Err(error) => tracing::debug!(%error, ?awaited, "the peer's request came to nothing"),
+        }
+    }
+}
+
+/// Reason that the user is told of where programs have told each other other numbers.
+const OTHER_PSN: &str = "the peer says other first sequence numbers than this program: each end's sq_psn \
+                         (IBV_QP_SQ_PSN) has to be the other's rq_psn (IBV_QP_RQ_PSN)";
+
+/// Returns whether a hello is the awaited peer's, as the program has named it.
+///
+/// RFC 5042 §5.4: private data are not authenticated. A stranger would have to know both numbers
+/// and sequence numbers, and to have the peer's address.
+fn fits(awaited: &Awaited, hello: &Hello, from: IpAddr) -> bool {
+    let is_peer = awaited.is_of_peer(hello, from);
+    let fits = is_peer && awaited.has_psns(hello);
+    if is_peer && !fits {
+        tracing::info!("{OTHER_PSN}");
+    }
+    fits
+}
+
+impl Joins for Qp {
+    fn take_parked(&self) {
+        if let Some(joint) = &self.joint {
+            self.take(joint, &mut joint.progress.lock());
         }
     }
 }

@@ -54,14 +54,17 @@ impl Qp {
             // Once the queue pair is connected, its peer keeps the rights that it has.
             let _ = self.queues.set_inbound(inbound);
         }
+        keep(&mut self.attributes.lock(), wanted, mask);
         if mask & qp_mask::STATE != 0 && wanted.qp_state == qp_state::RTR && self.state() == qp_state::RTR {
             self.join(wanted, mask)?;
+        }
+        if mask & qp_mask::STATE != 0 && wanted.qp_state == qp_state::RTS {
+            self.ask()?;
         }
         // A program that names the peer's number connects by numbers, and may send nothing itself.
         if self.is_connected_by_manager() && mask & qp_mask::DEST_QPN != 0 && self.state() == qp_state::RTR {
             Cause::Numbers.tell();
         }
-        keep(&mut self.attributes.lock(), wanted, mask);
         let limits = qp_mask::TIMEOUT | qp_mask::RETRY_CNT | qp_mask::MIN_RNR_TIMER | qp_mask::RNR_RETRY;
         if mask & limits != 0 {
             self.limit_silence();

@@ -201,6 +201,12 @@ impl Qp {
         unsafe { (*self.c.get()).qp.state }
     }
 
+    /// Returns the type that the program has asked for.
+    pub(super) fn kind(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.c.get()).qp.qp_type }
+    }
+
     pub(super) fn set_state(&self, state: u32) {
         // SAFETY: as above.
         unsafe { (*self.c.get()).qp.state = state };
