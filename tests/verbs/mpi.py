@@ -35,7 +35,7 @@ def main():
                 failed += 1
                 print(f"mpi: {ranks} ranks do not end in 300 s")
                 continue
-            if ended.returncode or f"{ranks} ranks, 0 wrong" not in ended.stdout:
+            if ended.returncode or f"{ranks} ranks on 1 hosts, 0 wrong" not in ended.stdout:
                 failed += 1
                 print(f"mpi: {ranks} ranks: {ended.returncode} {ended.stdout}{ended.stderr}")
     print(f"mpi: {f'{failed} failed' if failed else 'all numbers are right'}")

@@ -76,7 +76,7 @@ class Bench:
         ranks = self.start([*mpirun, "-n", "2", program, "atomics"], UCX_TLS="rc,ud,self",
                            MPIR_CVAR_NOLOCAL="1")
         said = ranks.communicate(timeout=SECONDS)[0]
-        return None if ranks.returncode == 0 and "2 ranks, 0 wrong" in said else said
+        return None if ranks.returncode == 0 and "2 ranks on 1 hosts, 0 wrong" in said else said
 
 
 def await_listener(port):
