@@ -4,130 +4,13 @@
  *
  *     roce [ROUNDS]
  */
-#include "calls.h"
+#include "roce.h"
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define LONGEST (8 << 20)
-
-/* A queue pair, and memory that a peer may reach. */
-struct end {
-	struct ibv_cq *cq;
-	struct ibv_qp *qp;
-	struct ibv_mr *mr;
-	unsigned char *octets;
-};
-
-/* What a peer has to know. */
-struct told {
-	uint32_t number, key;
-	uint64_t address;
-	union ibv_gid gid;
-};
-
-static struct ibv_context *device;
-static struct ibv_pd *pd;
-
-static void open_device(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	device = ibv_open_device(list[0]);
-	pd = ibv_alloc_pd(device);
-	ibv_free_device_list(list);
-}
-
-static struct end made(size_t len)
-{
-	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1, .cap = { 64, 64, 1, 1, 64 } };
-	int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	struct end end = { ibv_create_cq(device, 256, NULL, NULL, 0) };
-
-	attr.send_cq = attr.recv_cq = end.cq;
-	end.qp = ibv_create_qp(pd, &attr);
-	IS(posix_memalign((void **)&end.octets, 4096, len), 0);
-	memset(end.octets, 0, len);
-	end.mr = ibv_reg_mr(pd, end.octets, len, all);
-	IS(!end.cq || !end.qp || !end.mr, 0);
-	return end;
-}
-
-static void unmade(struct end *end)
-{
-	IS(ibv_destroy_qp(end->qp), 0);
-	IS(ibv_destroy_cq(end->cq), 0);
-	IS(ibv_dereg_mr(end->mr), 0);
-	free(end->octets);
-}
-
-static struct told telling(struct end *end)
-{
-	struct told told = { end->qp->qp_num, end->mr->rkey, (uintptr_t)end->octets };
-
-	IS(ibv_query_gid(device, 1, 0, &told.gid), 0);
-	return told;
-}
-
-static void comes_to_rtr(struct end *end, struct told *peer, uint32_t psn)
-{
-	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
-		IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
-	struct ibv_qp_attr rtr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->number,
-		.rq_psn = psn, .max_dest_rd_atomic = 4, .min_rnr_timer = 12, .ah_attr = { .is_global = 1, .port_num = 1,
-		.grh = { .dgid = peer->gid, .hop_limit = 1 } } };
-
-	IS(ibv_modify_qp(end->qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
-	IS(ibv_modify_qp(end->qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-		IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), 0);
-}
-
-static void comes_to_rts(struct end *end, int rnr, uint32_t psn)
-{
-	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = rnr,
-		.sq_psn = psn, .max_rd_atomic = 4 };
-
-	IS(ibv_modify_qp(end->qp, &rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-		IBV_QP_MAX_QP_RD_ATOMIC), 0);
-}
-
-/* Goes to RTS, with so many tries of a Send without a receive. */
-static void joins(struct end *end, struct told *peer, int rnr)
-{
-	comes_to_rtr(end, peer, 0);
-	comes_to_rts(end, rnr, 0);
-}
-
-static void posts(struct end *end, int opcode, size_t len, uint64_t address, uint32_t key, uint64_t id)
-{
-	struct ibv_sge sge = { (uintptr_t)end->octets, len, end->mr->lkey };
-	struct ibv_send_wr *bad, wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = opcode };
-
-	wr.wr.rdma.remote_addr = address;
-	wr.wr.rdma.rkey = key;
-	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.compare_add = 1;
-		wr.wr.atomic.rkey = key;
-	}
-	IS(ibv_post_send(end->qp, &wr, &bad), 0);
-}
-
-static void receives(struct end *end, size_t len, uint64_t id)
-{
-	struct ibv_sge sge = { (uintptr_t)end->octets, len, end->mr->lkey };
-	struct ibv_recv_wr *bad, wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 };
-
-	IS(ibv_post_recv(end->qp, &wr, &bad), 0);
-}
-
-static void ends(struct end *end, uint64_t id, int status)
-{
-	struct ibv_wc wc = next(end->cq);
-
-	IS(wc.wr_id, id);
-	IS(wc.status, status);
-}
 
 /* A Write that has completed is in the memory of another process: its last octet is looked at when
  * the writer says so, with nothing of ours in between. */
@@ -265,10 +148,10 @@ static void first_numbers(int is_first, int expects, uint32_t sends, int wanted)
 	one.octets[0] = 5;
 	if (is_first) {
 		comes_to_rtr(&other, &to_one, expects);
-		comes_to_rts(&other, 7, 0x123456);
+		IS(comes_to_rts(&other, 7, 0x123456), 0);
 	}
 	comes_to_rtr(&one, &to_other, 0x123456);
-	comes_to_rts(&one, 7, sends);
+	IS(comes_to_rts(&one, 7, sends), 0);
 	if (!is_first)
 		comes_to_rtr(&other, &to_one, expects);
 	posts(&one, IBV_WR_RDMA_WRITE, 8, to_other.address, to_other.key, 1);
@@ -276,7 +159,7 @@ static void first_numbers(int is_first, int expects, uint32_t sends, int wanted)
 	IS(other.octets[0], wanted ? 0 : 5);
 	if (!is_first && !wanted) {
 		/* A number that the peer does not expect, told when the peer has come. */
-		comes_to_rts(&other, 7, 0x123457);
+		IS(comes_to_rts(&other, 7, 0x123457), 0);
 		other.octets[8] = 6;
 		posts(&other, IBV_WR_RDMA_WRITE, 16, to_one.address, to_one.key, 2);
 		ends(&other, 2, IBV_WC_RETRY_EXC_ERR);

@@ -9,7 +9,7 @@ use rddp_fault_guard::sockets;
 use rddp_rnic::{DatagramOptions, QueuePair};
 use socket2::SockRef;
 
-use crate::errors::{Outcome, of_connect, of_io};
+use crate::errors::{Outcome, of_connect, of_io, of_ports};
 
 /// Octets that wait in the socket for the program, if the system gives as much
 /// (`net.core.rmem_max`): what does not fit is lost.
@@ -29,7 +29,7 @@ impl Datagrams {
     pub(crate) fn open(address: IpAddr) -> Outcome<Self> {
         // The low octet tells it from queue pairs that have had the port before it.
         static NEXT: AtomicU8 = AtomicU8::new(0);
-        let socket = UdpSocket::bind((address, 0)).map_err(|error| of_io(&error))?;
+        let socket = UdpSocket::bind((address, 0)).map_err(|error| of_ports(of_io(&error)))?;
         let of = || -> std::io::Result<SocketAddr> {
             socket.set_nonblocking(true)?;
             SockRef::from(&socket).set_recv_buffer_size(WAITING)?;

@@ -15,6 +15,19 @@ pub(crate) fn of_io(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
+/// Returns the number of an error of a device whose queue pairs have ports of the host: where the
+/// host has none left, the device has no number.
+pub(crate) fn of_ports(error: Errno) -> Errno {
+    match error {
+        Errno::EADDRINUSE => because(Errno::ENOMEM, NO_PORT),
+        other => other,
+    }
+}
+
+const NO_PORT: &str = "the host has no TCP or UDP port left at the device's address, which each 256 \
+                       queue pairs and each connection take: end programs that hold many, or widen \
+                       net.ipv4.ip_local_port_range";
+
 pub(crate) fn of_device(error: Error) -> Errno {
     let number = match &error {
         Error::Memory(error) => return of_memory(error),

@@ -11,8 +11,7 @@ use rddp_rnic::{ConnectOptions, ConnectRequest, Listener};
 
 use crate::device::Device;
 use crate::engine::{Engine, Host};
-use crate::errors::{Outcome, of_device, of_io};
-use crate::refusal::because;
+use crate::errors::{Outcome, of_device, of_io, of_ports};
 use crate::roce::{Awaited, Hello, Places, Psn};
 
 /// A queue pair for which requests come.
@@ -57,7 +56,8 @@ impl Port {
     ) -> Outcome<Arc<Self>> {
         let options = options(device, SocketAddr::from((address, 0)))?;
         for _ in 0..TRIES {
-            let listener = engine.rnic.listen(SocketAddr::from((address, 0)), &options).map_err(of_device)?;
+            let listener = engine.rnic.listen(SocketAddr::from((address, 0)), &options);
+            let listener = listener.map_err(|error| of_ports(of_device(error)))?;
             let number = listener.local_addr().map_err(|error| of_io(&error))?.port();
             let Ok(datagrams) = UdpSocket::bind((address, number)) else { continue };
             let (places, parked) = (Mutex::new(Places::new()), Mutex::default());
@@ -67,7 +67,7 @@ impl Port {
             engine.attend(&port.listener, host)?;
             return Ok(port);
         }
-        Err(because(Errno::EADDRINUSE, "no port is free for TCP and UDP at the device's address"))
+        Err(of_ports(Errno::EADDRINUSE))
     }
 
     /// Takes the hello that is for a queue pair at RTR, if it has come, and its request.

@@ -8,7 +8,7 @@ use rddp_rnic::ConnectOptions;
 
 use super::abi::{ibv_qp_attr, qp_mask, qp_type};
 use super::queue_pair::Qp;
-use crate::errors::{Outcome, of_connect};
+use crate::errors::{Outcome, of_connect, of_ports};
 use crate::ports::{Joins, Joint, Progress, options};
 use crate::refusal::because;
 use crate::roce::{Awaited, Hello, Name, Psn};
@@ -84,7 +84,7 @@ impl Qp {
             source: Some(SocketAddr::from((awaited.own.address, 0))),
             ..options(&self.pd.context.device.device, to)?
         };
-        self.queues.begin_to(to, &options).map_err(|error| of_connect(&error))
+        self.queues.begin_to(to, &options).map_err(|error| of_ports(of_connect(&error)))
     }
 
     /// Notes the end of a join that this end began: with a connection, or without one.
