@@ -99,7 +99,7 @@ unsafe fn with_path<R>(path: *const c_char, call: impl FnOnce(*const c_char) -> 
     let shown = Shown::of(unsafe { CStr::from_ptr(path) }.to_bytes());
     let (Some(shown), Some(tree)) = (shown, tree()) else { return call(path) };
     let mut room = [0; PATH_MAX];
-    match shown.in_tree(tree, &mut room) {
+    match shown.there(tree, &mut room) {
         Some(there) => call(there.as_ptr()),
         None => call(path),
     }

@@ -7,9 +7,15 @@ use std::ffi::CStr;
 /// Octets of the longest path, with the zero behind it.
 pub(crate) const PATH_MAX: usize = libc::PATH_MAX as usize;
 
+/// The folder of the kernel's devices that no hardware has: a name in `/sys/class/infiniband` is a
+/// link to one two folders below. Programs that look for the hardware behind it come here.
+const VIRTUAL: &[u8] = b"/sys/devices/virtual";
+
+const CLASSES: &[u8] = b"/sys/class";
+
 /// The folders of which some entries are shown, and how the names of those begin.
 const PLACES: [(&[u8], &[u8]); 3] = [
-    (b"/sys/class", b"infiniband"),
+    (CLASSES, b"infiniband"),
     (b"/dev", b"infiniband"),
     // By these, NCCL takes an adapter for one that reads the memory of GPUs: the tree has none.
     (b"/sys/kernel/mm", b"memory_peers"),
@@ -20,6 +26,8 @@ const PLACES: [(&[u8], &[u8]); 3] = [
 pub(crate) struct Shown<'a> {
     folder: &'static [u8],
     rest: &'a [u8],
+    /// Set if the folder is the tree's, and not the host's.
+    is_in_tree: bool,
 }
 
 impl<'a> Shown<'a> {
@@ -32,13 +40,22 @@ impl<'a> Shown<'a> {
         PLACES.iter().find_map(|&(folder, word)| {
             let rest = behind(path, folder)?;
             let (name, inside) = first(rest)?;
-            (name.starts_with(word) && stays(inside)).then_some(Shown { folder, rest })
+            if !name.starts_with(word) {
+                return None;
+            }
+            if folder == CLASSES
+                && let Some(rest) = above_device(inside)
+            {
+                return Some(Shown { folder: VIRTUAL, rest, is_in_tree: false });
+            }
+            stays(inside).then_some(Shown { folder, rest, is_in_tree: true })
         })
     }
 
-    /// Writes the path that the tree has for it; `None` if that is too long.
-    pub(crate) fn in_tree<'r>(self, tree: &[u8], room: &'r mut [u8; PATH_MAX]) -> Option<&'r CStr> {
+    /// Writes the path that is looked at in its place; `None` if that is too long.
+    pub(crate) fn there<'r>(self, tree: &[u8], room: &'r mut [u8; PATH_MAX]) -> Option<&'r CStr> {
         let mut len = 0;
+        let tree = if self.is_in_tree { tree } else { b"" };
         for part in [tree, self.folder, self.rest, b"\0"] {
             room.get_mut(len..len + part.len())?.copy_from_slice(part);
             len += part.len();
@@ -72,6 +89,14 @@ fn behind<'a>(mut path: &'a [u8], mut folder: &[u8]) -> Option<&'a [u8]> {
     Some(path)
 }
 
+/// Returns the rest of a path that leads to a device, and by `../..` to what is above it.
+fn above_device(path: &[u8]) -> Option<&[u8]> {
+    let (name, rest) = first(path)?;
+    let (up, rest) = first(rest)?;
+    let (again, rest) = first(rest)?;
+    (name != b".." && up == b".." && again == b"..").then_some(rest)
+}
+
 /// Returns whether a path never leads above where it begins.
 fn stays(mut path: &[u8]) -> bool {
     let mut depth = 0usize;
@@ -92,7 +117,7 @@ mod tests {
 
     fn mapped(path: &str) -> Option<String> {
         let mut room = [0; PATH_MAX];
-        let found = Shown::of(path.as_bytes())?.in_tree(b"/run/tree", &mut room)?;
+        let found = Shown::of(path.as_bytes())?.there(b"/run/tree", &mut room)?;
         Some(found.to_str().unwrap().to_owned())
     }
 
@@ -132,11 +157,24 @@ mod tests {
             "/sys/class/infin",
             "/dev/../infiniband",
             "/sys/class/infiniband/..",
-            "/sys/class/infiniband/a/../../net",
+            "/sys/class/infiniband/a/..//b/../../net",
             "/sys/class/../class/infiniband",
         ] {
             assert_eq!(mapped(path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn above_a_device_is_what_is_above_a_virtual_one() {
+        for (path, wanted) in [
+            ("/sys/class/infiniband/a/../..", "/sys/devices/virtual"),
+            ("/sys/class/infiniband/a/./..//../net/lo", "/sys/devices/virtual/net/lo"),
+            ("/sys/class/infiniband_verbs/uverbs0/../..", "/sys/devices/virtual"),
+        ] {
+            assert_eq!(mapped(path).as_deref(), Some(wanted));
+        }
+        assert_eq!(mapped("/dev/infiniband/a/../.."), None);
+        assert_eq!(mapped("/sys/class/infiniband/../../.."), None);
     }
 
     #[test]

@@ -33,6 +33,9 @@ SEEN = (
     ("[ctypes.CDLL(None).realpath(b'/sys/class//infiniband/mlx5_0',"
      " b := ctypes.create_string_buffer(4096)),"
      " b.value][1]", "b'/sys/class/infiniband/mlx5_0'"),
+    ("[ctypes.CDLL(None).realpath(b'/sys/class/infiniband/mlx5_0/../..',"
+     " b := ctypes.create_string_buffer(4096)),"
+     " b.value][1]", "b'/sys/devices/virtual'"),
     ("stat.S_ISCHR(os.stat('/dev/infiniband/uverbs0').st_mode)", "True"),
     ("os.access('/dev/infiniband/uverbs1', os.R_OK | os.W_OK)", "True"),
     ("os.readlink('/dev/infiniband/uverbs1')", "'/dev/null'"),
