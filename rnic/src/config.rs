@@ -88,6 +88,9 @@ pub struct QpConfig {
     /// has its place until it completes. Receives of a shared queue have theirs until they are
     /// taken.
     pub until_polled: bool,
+    /// With `until_polled`: a request that makes no completion keeps its place, too, until the
+    /// completion of a later one of its queue has been polled, as with adapters.
+    pub quiet_until_polled: bool,
     /// Allows the peer to Read, and to use atomic operations, where regions allow that, too.
     pub inbound_read: bool,
     /// Allows the peer to Write where regions allow that, too.
@@ -123,6 +126,7 @@ impl QpConfig {
             max_send: 128,
             max_recv: 128,
             until_polled: false,
+            quiet_until_polled: false,
             inbound_read: true,
             inbound_write: true,
             no_receive: NoReceive::Terminate,

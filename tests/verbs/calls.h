@@ -34,6 +34,9 @@ static inline struct rdma_cm_id *expect_event(struct rdma_event_channel *channel
 
 static struct rdma_cm_id *listener, *server, *client;
 
+/* What the queue pairs of `unconnected` are made for. */
+static struct ibv_qp_init_attr made_for = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1, .cap = { 16, 16, 2, 2, 64 } };
+
 static inline void *serve(void *unused)
 {
 	IS(rdma_get_request(listener, &server), 0);
@@ -45,10 +48,9 @@ static inline void *serve(void *unused)
 static inline void unconnected(void)
 {
 	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP }, *info;
-	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1 };
+	struct ibv_qp_init_attr attr = made_for;
 	char port[8];
 
-	attr.cap = (struct ibv_qp_cap) { 16, 16, 2, 2, 64 };
 	hints.ai_flags = RAI_PASSIVE;
 	IS(rdma_getaddrinfo("127.0.0.1", "0", &hints, &info), 0);
 	IS(rdma_create_ep(&listener, info, NULL, &attr), 0);
@@ -57,8 +59,7 @@ static inline void unconnected(void)
 	snprintf(port, sizeof port, "%d", ntohs(rdma_get_src_port(listener)));
 	hints.ai_flags = 0;
 	IS(rdma_getaddrinfo("127.0.0.1", port, &hints, &info), 0);
-	attr.cap = (struct ibv_qp_cap) { 16, 16, 2, 2, 64 };
-	attr.send_cq = attr.recv_cq = NULL;
+	attr = made_for;
 	IS(rdma_create_ep(&client, info, NULL, &attr), 0);
 	rdma_freeaddrinfo(info);
 }

@@ -30,9 +30,9 @@ static inline void open_device(void)
 	ibv_free_device_list(list);
 }
 
-static inline struct end made(size_t len)
+/* Makes a queue pair of these attributes. */
+static inline struct end made_as(struct ibv_qp_init_attr attr, size_t len)
 {
-	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1, .cap = { 64, 64, 1, 1, 64 } };
 	int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	struct end end = { ibv_create_cq(device, 256, NULL, NULL, 0) };
 
@@ -43,6 +43,13 @@ static inline struct end made(size_t len)
 	end.mr = ibv_reg_mr(pd, end.octets, len, all);
 	IS(!end.cq || !end.qp || !end.mr, 0);
 	return end;
+}
+
+static inline struct end made(size_t len)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1, .cap = { 64, 64, 1, 1, 64 } };
+
+	return made_as(attr, len);
 }
 
 static inline void unmade(struct end *end)

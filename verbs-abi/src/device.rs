@@ -24,6 +24,8 @@ pub(crate) struct Device {
     pub(crate) limits: Limits,
     /// The address of a device that looks like RoCE: its queue pairs are joined by numbers.
     pub(crate) roce: Option<IpAddr>,
+    /// Refuses what adapters refuse; always true for a device that looks like RoCE.
+    pub(crate) strict: bool,
     /// Settings of its connections; `None` if they make no sense, and then it does not open.
     settings: Option<Settings>,
 }
@@ -63,6 +65,7 @@ impl Device {
                 message: i32::MAX as u32,
             },
             roce: None,
+            strict: settings.as_ref().is_some_and(|settings| settings.strict),
             settings,
         }
     }
@@ -76,6 +79,7 @@ impl Device {
             uverbs: Box::leak(format!("uverbs{index}").into_boxed_str()),
             gid: rddp_roce::gid(address),
             roce: Some(address),
+            strict: true,
             limits: Limits { depth: 16, ..iwarp.limits },
             ..iwarp
         }

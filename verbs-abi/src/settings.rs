@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     of_variables: VerbsSettings,
     policy: Policy,
     program: Vec<u8>,
+    /// The program's devices are as strict as hardware.
+    pub(crate) strict: bool,
 }
 
 /// Faults in the settings: lines for the user.
@@ -44,14 +46,17 @@ impl Settings {
         variable: impl Fn(&str) -> Option<Vec<u8>>,
     ) -> Result<Settings, Faults> {
         let (of_variables, faults) = VerbsSettings::of_variables(&variable);
-        let mut lines: Vec<_> = faults.iter().map(|fault| told(fault, fault.remedy())).collect();
+        let strict = VerbsSettings::is_strict(&variable);
+        let faults = faults.iter().chain(strict.as_ref().err());
+        let mut lines: Vec<_> = faults.map(|fault| told(fault, fault.remedy())).collect();
         let path = variable(POLICY).filter(|path| !path.is_empty());
         let policy = match path {
             Some(path) => policy(Path::new(OsStr::from_bytes(&path)), &mut lines),
             None => Policy::default(),
         };
         if lines.is_empty() {
-            Ok(Settings { of_variables, policy, program: program.to_vec() })
+            let strict = strict.unwrap_or_default();
+            Ok(Settings { of_variables, policy, program: program.to_vec(), strict })
         } else {
             Err(Faults(lines))
         }
@@ -138,7 +143,7 @@ mod tests {
         assert!(!options.extensions && !settings.may_give_extensions());
         assert_eq!((options.ird, options.ord, options.revision), (128, 128, Revision::Two));
         assert!(options.crc && !options.markers && options.peer_to_peer);
-        assert!(!options.speaks_first && !options.large_fpdus);
+        assert!(!options.speaks_first && !options.large_fpdus && !settings.strict);
     }
 
     #[test]
@@ -154,6 +159,7 @@ mod tests {
             ("RDDP_VERBS_EXTENSIONS", "on"),
             ("RDDP_VERBS_SPEAKS_FIRST", "on"),
             ("RDDP_VERBS_LARGE_FPDUS", "1"),
+            ("RDDP_VERBS_STRICT", "on"),
         ]);
         let settings = settings.unwrap();
         let options = options(&settings, "192.0.2.1:7174");
@@ -161,7 +167,7 @@ mod tests {
         assert_eq!((options.crc, options.markers, options.peer_to_peer), (false, true, false));
         assert_eq!(options.rtr, RtrSet { send: true, write: false, read: false });
         assert!(options.extensions && settings.may_give_extensions());
-        assert!(options.speaks_first && options.large_fpdus);
+        assert!(options.speaks_first && options.large_fpdus && settings.strict);
     }
 
     #[test]
@@ -188,6 +194,8 @@ mod tests {
              rddp: {path}: line 1: \"yes\" is no value of crc{refused}on or off (or 1, or 0)\n"
         );
         assert_eq!(said, wanted);
+        let said = read(&[("RDDP_VERBS_STRICT", "yes")]).unwrap_err().to_string();
+        assert!(said.ends_with("try: on or off (or 1, or 0)\n"), "{said}");
         let said = read(&[(POLICY, "/nonexistent/policy")]).unwrap_err().to_string();
         assert!(said.starts_with("rddp: /nonexistent/policy: No such file"), "{said}");
     }

@@ -34,6 +34,10 @@ pub struct VerbsSettings {
     pub large_fpdus: Option<bool>,
 }
 
+/// The variable by which the iWARP device is as strict as hardware. It is no setting of
+/// connections: queue pairs are made before anybody knows their peer.
+const STRICT: &str = "RDDP_VERBS_STRICT";
+
 /// A set of kinds of RTR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RtrKinds {
@@ -114,7 +118,17 @@ const KEYS: [Key<VerbsSettings>; 10] = [
 impl VerbsSettings {
     /// The variables, by name.
     pub fn variables() -> impl Iterator<Item = &'static str> {
-        KEYS.iter().map(|key| key.variable)
+        KEYS.iter().map(|key| key.variable).chain([STRICT])
+    }
+
+    /// Returns whether the environment asks for a device that is as strict as hardware.
+    ///
+    /// # Errors
+    /// The variable has a value that it does not take.
+    pub fn is_strict(variable: impl Fn(&str) -> Option<Vec<u8>>) -> Result<bool, VariableFault> {
+        let Some(value) = variable(STRICT).filter(|value| !value.is_empty()) else { return Ok(false) };
+        let on = std::str::from_utf8(&value).ok().and_then(switch);
+        on.ok_or_else(|| VariableFault::new(STRICT, &value, SWITCH))
     }
 
     /// Returns the settings that variables of the environment make, and the variables whose values

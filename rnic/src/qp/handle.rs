@@ -125,7 +125,11 @@ impl QueuePair {
                 device: device.clone(),
                 startup: Mutex::default(),
                 core: Mutex::new(Core::new(
-                    SendQueue::new(config.max_send, unpolled(send_cq), config.transport),
+                    SendQueue::new(
+                        config.max_send,
+                        unpolled(send_cq).counting_quiet(config.quiet_until_polled),
+                        config.transport,
+                    ),
                     RecvQueue::new(config.max_recv, unpolled(recv_cq), srq.clone(), config.transport),
                 )),
             }

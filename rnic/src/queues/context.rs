@@ -140,6 +140,8 @@ impl Context<'_> {
     pub(crate) fn complete_unqueued(&mut self, wr: &SendWr) {
         if let Some(completion) = sq::succeeded(wr, self.attrs.num, self.tally) {
             self.complete_request(completion);
+        } else {
+            self.sq.unpolled.note_quiet();
         }
     }
 

@@ -218,6 +218,7 @@ impl SendQueue {
     /// Counts the messages of a new connection.
     pub(crate) fn reset(&mut self) {
         self.unacknowledged = Unacknowledged::default();
+        self.unpolled.forget_quiet();
     }
 
     /// Notes the requests that the peer says it has executed as done.
@@ -277,7 +278,11 @@ impl SendQueue {
             self.cursor.seq = self.cursor.seq.max(self.first + 1);
             return Some(None);
         }
-        Some(completion(&wqe.wr, wqe.completed, status, qp))
+        let completion = completion(&wqe.wr, wqe.completed, status, qp);
+        if completion.is_none() && !wqe.half {
+            self.unpolled.note_quiet();
+        }
+        Some(completion)
     }
 
     /// Ends all requests that have not ended: the first that is waiting for an answer with

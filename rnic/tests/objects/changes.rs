@@ -130,6 +130,29 @@ fn a_request_keeps_its_place_until_it_is_polled() {
     assert_eq!(end.next().wr_id, 11);
 }
 
+/// With `quiet_until_polled` so does a request that makes no completion, until that of a later one
+/// has been polled.
+#[test]
+fn a_request_without_a_completion_keeps_its_place_until_a_later_one_is_polled() {
+    let end = End::with(|config| {
+        (config.max_send, config.until_polled, config.quiet_until_polled) = (3, true, true);
+    });
+    let peer = End::new();
+    connect_on("127.0.0.1:0", &end, &peer, &Default::default(), &Default::default());
+    let (here, there) = (end.region(8, ALL), peer.region(8, ALL));
+    let write = |signaled| SendWr { signaled, ..SendWr::write(1, here.whole(), there.remote(0)) };
+    let post = |signaled| end.qp.post_send(&write(signaled));
+    let list = |signals: [bool; 2]| end.qp.post_sends(&signals.map(write));
+    let full = PostError::QueueFull { capacity: 3 };
+    assert_eq!([post(false), post(false), post(true), post(false)], [Ok(()), Ok(()), Ok(()), Err(full)]);
+    end.completions_of([1]);
+    assert_eq!((list([false, true]), post(false)), (Ok(()), Ok(())));
+    end.completions_of([1]);
+    // The last one has nothing behind it.
+    assert_eq!(list([false, false]), Ok(()));
+    assert_eq!(post(true), Err(full));
+}
+
 /// A batch is posted as a whole, or nothing of it.
 #[test]
 fn a_batch_with_a_bad_request_posts_nothing() {

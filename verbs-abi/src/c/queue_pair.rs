@@ -107,6 +107,7 @@ impl Qp {
             // As the libraries of RNICs count: programs post until the queue is full, and then poll
             // a completion queue that is no longer.
             until_polled: true,
+            quiet_until_polled: pd.context.device.device.strict,
             transport,
             num: number.map(QpNum),
             ..QpConfig::new(&send_cq.queue)

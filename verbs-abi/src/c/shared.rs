@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use rddp_rnic::{SharedReceiveQueue, SrqConfig};
+use rddp_rnic::{RecvWr, SharedReceiveQueue, SrqConfig};
 
 use super::abi::{Plain, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, srq_mask};
 use super::border::{given, number, pointer};
@@ -78,6 +78,15 @@ impl Srq {
         Ok(())
     }
 
+    /// Posts a receive. On a strict device each has its place until its completion is polled.
+    fn post(&self, wr: RecvWr) -> Outcome<()> {
+        let device = &self.pd.context.device.device;
+        if device.strict && self.queue.outstanding() >= self.queue.capacity() {
+            return Err(because(Errno::ENOMEM, "the queue is full until the program polls (max_wr)"));
+        }
+        self.queue.post_recv(wr).map_err(of_post)
+    }
+
     fn attributes(&self) -> ibv_srq_attr {
         let (max_wr, srq_limit) = (self.queue.capacity() as u32, self.queue.limit() as u32);
         ibv_srq_attr { max_wr, max_sge: self.max_sge, srq_limit }
@@ -142,10 +151,8 @@ pub(super) unsafe extern "C" fn post_srq_recv(
     let mut failed = first;
     // SAFETY: the function's contract.
     let posted = unsafe {
-        follow::<Srq>(handle).and_then(|srq| {
-            let post = |wr| srq.queue.post_recv(wr).map_err(of_post);
-            post_receives(first, srq.max_sge, &mut failed, post)
-        })
+        follow::<Srq>(handle)
+            .and_then(|srq| post_receives(first, srq.max_sge, &mut failed, |wr| srq.post(wr)))
     };
     // SAFETY: the program has room for a pointer there.
     unsafe { answer("ibv_post_srq_recv", posted, failed, bad) }
