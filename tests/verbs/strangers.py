@@ -5,7 +5,8 @@ they leave unsaid keeps the peer away, or ends the program.
     strangers.py LIBRARY [SEED]
 
 `ibv_rc_pingpong` (ibverbs-utils) is both ends, run by the `rddp` beside the library. Strangers come
-by hundreds, from the peer's address and from another one, before the peer does.
+by thousands, from the peer's address and from another one, before the peer does. Those who say
+nothing are sent away in time, and few of the others wait.
 """
 
 import os
@@ -19,7 +20,11 @@ import sys
 import time
 
 AT, ELSEWHERE = "127.0.0.1", "127.0.0.2"
-EACH = 300
+# Of each kind, from each address: together more than may wait for an answer at a time.
+EACH = 600
+# Descriptors of a process: those of the program and of the device, and of 512 hellos that wait at
+# a port.
+MOST = 512 + 100
 
 
 def request(private_data):
@@ -51,7 +56,7 @@ def sayings(number, chance):
 def come(number, chance):
     """Has strangers come. Returns their sockets, of which some stay open and silent."""
     sockets = []
-    for _ in range(EACH // 8):
+    for _ in range(EACH):
         for said in sayings(number, chance).values():
             for source in (AT, ELSEWHERE):
                 stranger = socket.socket()
@@ -62,11 +67,19 @@ def come(number, chance):
                 except OSError:
                     # The device closes what is too much.
                     pass
-                if chance.random() < 0.5:
+                if chance.random() < 0.25:
                     sockets.append(stranger)
                 else:
                     stranger.close()
     return sockets
+
+
+def await_few(process):
+    """Waits until the program has no more descriptors than it may. Returns whether it has."""
+    until = time.monotonic() + 60
+    while (have := len(os.listdir(f"/proc/{process.pid}/fd"))) > MOST and time.monotonic() < until:
+        time.sleep(0.1)
+    return have <= MOST
 
 
 def start(rddp, *words):
@@ -83,6 +96,10 @@ def main():
     server = start(rddp)
     number = int(re.search(r"QPN 0x([0-9a-f]+)", server.stdout.readline()).group(1), 16)
     strangers = come(number, random.Random(seed))
+    if not await_few(server):
+        print(f"strangers: they keep more than {MOST} descriptors")
+        server.kill()
+        return 1
     began = time.monotonic()
     client = start(rddp, AT)
     try:

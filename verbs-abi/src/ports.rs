@@ -1,6 +1,7 @@
 //! Ports of this process, at which requests come for queue pairs that are joined by numbers: each
 //! queue pair has a place at one.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,9 +27,12 @@ pub(crate) type Find = fn(device: &'static str, number: u32) -> Option<Arc<dyn J
 /// Time for the peer's end to come to RTR, which its program decides.
 const JOIN: Duration = Duration::from_secs(3600);
 
-/// Requests that wait at one port for queue pairs to come to RTR; the oldest gives way. A stranger
-/// who fills them all delays only joins in which this end is the slower one.
-const PARKED: usize = 1024;
+/// Requests that wait at one port for queue pairs to come to RTR: two for each. That is half of
+/// what one address may have wait for answers ([`RnicConfig::max_waiting_per_peer`]), so that
+/// requests go on to come where strangers fill a port.
+///
+/// [`RnicConfig::max_waiting_per_peer`]: rddp_rnic::RnicConfig::max_waiting_per_peer
+const PARKED: usize = 512;
 
 /// Tries to find a number that is free as a port of TCP and of UDP.
 const TRIES: usize = 16;
@@ -54,7 +58,9 @@ impl Port {
         engine: &Arc<Engine>,
         find: Find,
     ) -> Outcome<Arc<Self>> {
-        let options = options(device, SocketAddr::from((address, 0)))?;
+        // A hello comes at once, or from a stranger: the time of a join begins behind it.
+        let timeout = ConnectOptions::default().timeout;
+        let options = ConnectOptions { timeout, ..options(device, SocketAddr::from((address, 0)))? };
         for _ in 0..TRIES {
             let listener = engine.rnic.listen(SocketAddr::from((address, 0)), &options);
             let listener = listener.map_err(|error| of_ports(of_device(error)))?;
@@ -87,10 +93,26 @@ impl Port {
         let mut parked = self.parked.lock();
         parked.retain(|(_, request)| request.peer_addr().is_some());
         if parked.len() >= PARKED {
-            parked.remove(0);
+            let origins: Vec<_> = parked
+                .iter()
+                .map(|(hello, request)| (hello.to, request.peer_addr().map(|at| at.ip())))
+                .collect();
+            parked.remove(in_excess(&origins));
         }
         parked.push((hello, request));
     }
+}
+
+/// Returns the place of the request that gives way to another: the oldest one of the queue pair and
+/// address that have the most. A peer has one for each queue pair.
+fn in_excess(origins: &[(u32, Option<IpAddr>)]) -> usize {
+    let mut counts = HashMap::new();
+    for origin in origins {
+        *counts.entry(origin).or_insert(0) += 1;
+    }
+    // Of those with as many, the first.
+    let place = (0..origins.len()).rev().max_by_key(|at| counts.get(&origins[*at]));
+    place.unwrap_or(0)
 }
 
 impl Host for Port {
@@ -186,4 +208,19 @@ pub(crate) fn options(device: &Device, peer: SocketAddr) -> Outcome<ConnectOptio
     let ConnectOptions { crc, ird, ord, .. } = device.settings()?.options(peer, device.limits.depth);
     // How MPA begins is part of the private wire, and no choice.
     Ok(ConnectOptions { crc, ird, ord, timeout: JOIN, ..ConnectOptions::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn who_asks_most_often_gives_way() {
+        let of = |number, host| (number, Some(IpAddr::from(Ipv4Addr::new(192, 0, 2, host))));
+        let (peer, other, stranger) = (of(1, 1), of(2, 1), of(1, 9));
+        assert_eq!(in_excess(&[peer, stranger, other, stranger]), 1);
+        assert_eq!(in_excess(&[peer, stranger, other]), 0, "the oldest of those with as many");
+    }
 }
