@@ -1,5 +1,7 @@
 //! Errors in the lines of a policy, each with its remedy.
 
+use super::faults::BadRule;
+
 /// An error in one line of a policy. The line is left out; the other lines hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
@@ -78,6 +80,9 @@ pub enum Reason {
     /// No setting of a `verbs` line has this name.
     #[error("{0:?} is no setting of a connection")]
     Setting(String),
+    /// The words behind `fault PROGRAM` are no rule.
+    #[error("{0}")]
+    Rule(BadRule),
     /// A setting does not take this value.
     #[error("{value:?} is no value of {setting}")]
     Value {
@@ -95,8 +100,8 @@ impl Reason {
         match self {
             Reason::NotText => "write the file as UTF-8; names and addresses need no other octets",
             Reason::Statement(_) => {
-                "begin it with \"use\", \"log\", \"threshold\", \"placement\" or \"verbs\", or with # if it is a \
-                 comment"
+                "begin it with \"use\", \"log\", \"threshold\", \"placement\", \"verbs\" or \"fault\", or with # if \
+                 it is a comment"
             }
             Reason::Missing("program's name" | "peer's address" | "setting" | "value of the setting") => {
                 "write: verbs PROGRAM ADDRESS:PORT SETTING=VALUE, for example: verbs * 192.0.2.0/24:* crc=off"
@@ -111,6 +116,10 @@ impl Reason {
                  large-fpdus"
             }
             Reason::Value { takes, .. } => takes,
+            Reason::Missing("program of the fault") => {
+                "write: fault PROGRAM RULE, for example: fault rping call=ibv_reg_mr nth=1 errno=ENOMEM"
+            }
+            Reason::Rule(bad) => bad.remedy(),
             Reason::Missing("end of a transfer" | "threshold")
             | Reason::ThresholdOf(_)
             | Reason::Threshold(_) => "write: threshold source|sink and a number of octets, all or none",

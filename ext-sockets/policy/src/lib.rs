@@ -10,6 +10,7 @@
 //! threshold  (source | sink)  (OCTETS | all | none)
 //! placement  (user | auto | kernel)  [interfaces=NAME[,NAME...]]  [trusted=(on | off)]
 //! verbs  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]  SETTING=VALUE ...
+//! fault  PROGRAM  RULE
 //! ```
 //!
 //! FAMILY is `tcp`, `ddp`, `sdp`, `both` or `sdp-or-tcp`; `auto` is another word for `both`.
@@ -21,6 +22,8 @@
 //! A `verbs` line sets something for connections of an RDMA program ([`VerbsSettings`]): at either
 //! end ADDRESS is the peer's, and PORT that at which the server listens. Of the lines that match,
 //! the first that names a setting counts for it.
+//!
+//! A `fault` line has a fault made in an RDMA program, for a test of it ([`FaultRule`]).
 //!
 //! A `placement` line says what raw mode has the kernel place, and on which interfaces
 //! ([`PlacementSettings`]); the last line that names a setting counts for it.
@@ -44,6 +47,7 @@
 
 mod address;
 mod bad_line;
+mod faults;
 mod glob;
 mod keys;
 mod parse;
@@ -62,9 +66,14 @@ mod verbs_tests;
 use core::net::SocketAddr;
 
 use address::Destination;
+use faults::FaultLine;
 use verbs::VerbsRule;
 
 pub use bad_line::{BadLine, Reason};
+pub use faults::{
+    BadRule, CallEffect, ConnectionEffect, Count, Fault, FaultOperation, FaultRule, FaultStatus, Moment,
+    PortEffect, RequestEffect,
+};
 pub use keys::VariableFault;
 pub use placement::{PlacementLevel, PlacementSettings};
 pub use roce::{RoceDevice, RoceFault};
@@ -124,6 +133,7 @@ pub struct Policy {
     thresholds: Thresholds,
     placement: PlacementSettings,
     verbs: Vec<VerbsRule>,
+    faults: Vec<FaultLine>,
 }
 
 /// Settings of the log: the least level, and the destination.
@@ -229,6 +239,12 @@ impl Policy {
     pub fn verbs(&self, program: &[u8], peer: SocketAddr) -> VerbsSettings {
         let matching = self.verbs.iter().filter(|rule| rule.holds(program, peer));
         matching.fold(VerbsSettings::default(), |settings, rule| settings.or(rule.settings))
+    }
+
+    /// Returns the rules of faults that are made in `program`.
+    pub fn faults(&self, program: &[u8]) -> impl Iterator<Item = &FaultRule> {
+        let lines = self.faults.iter().filter(|line| glob::matches(&line.program, program));
+        lines.map(|line| &line.rule)
     }
 
     /// Returns whether any connection of `program` may use the extensions of RFC 7306.

@@ -2,6 +2,7 @@
 
 use super::address::{Destination, digits};
 use super::bad_line::{BadLine, Reason};
+use super::faults::{FaultLine, FaultRule};
 use super::placement::PlacementSettings;
 use super::verbs::VerbsRule;
 use super::{Family, Log, LogTo, NO_THRESHOLD, Policy, Rule, Side, Thresholds, glob};
@@ -51,6 +52,12 @@ fn parse_line(number: usize, line: &[u8], dialect: Dialect, policy: &mut Policy)
         }
         Some("verbs") if dialect == Dialect::Own => {
             policy.verbs.push(VerbsRule::parse(&mut words)?);
+            Ok(())
+        }
+        Some("fault") if dialect == Dialect::Own => {
+            let program = pattern(words.next().ok_or(Reason::Missing("program of the fault"))?)?;
+            let rule = words.collect::<Vec<_>>().join(" ");
+            policy.faults.push(FaultLine { program, rule: FaultRule::parse(&rule).map_err(Reason::Rule)? });
             Ok(())
         }
         Some(other) => Err(Reason::Statement(other.into())),
