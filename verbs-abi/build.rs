@@ -21,6 +21,7 @@ fn main() {
     let out = PathBuf::from(variable("OUT_DIR"));
     let lld = lld();
     write(&out.join("exports.rs"), &exports(&public, &private, lld.is_some()));
+    write(&out.join("fallible.rs"), &fallible(&public));
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,librddp_verbs.so");
     // Calls among its own functions do not come to a program's functions of the same names.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
@@ -41,10 +42,18 @@ const WITHOUT: &str = "librddp_verbs.so exports nothing: it needs the ld.lld of 
 const PUBLIC: &str = "symbols/public.txt";
 const PRIVATE: &str = "symbols/private.txt";
 
-/// A version node and its symbols: name, and the way in which an unfinished function fails.
+/// A version node and its symbols.
 struct Node {
     name: String,
-    symbols: Vec<(String, Option<String>)>,
+    symbols: Vec<Symbol>,
+}
+
+struct Symbol {
+    name: String,
+    /// The way in which an unfinished function fails.
+    unfinished: Option<String>,
+    /// The way in which a finished one may.
+    may: Option<String>,
 }
 
 fn nodes(table: &str) -> Vec<Node> {
@@ -54,7 +63,8 @@ fn nodes(table: &str) -> Vec<Node> {
         let name = words.next().unwrap_or_default().to_owned();
         if line.starts_with(' ') {
             let node = nodes.last_mut().unwrap_or_else(|| panic!("{PUBLIC}: {name} has no node"));
-            node.symbols.push((name, words.next().map(str::to_owned)));
+            let (unfinished, way) = (words.next().map(str::to_owned), words.next().map(str::to_owned));
+            node.symbols.push(Symbol { name, unfinished: unfinished.filter(|_| way.is_none()), may: way });
         } else {
             nodes.push(Node { name, symbols: Vec::new() });
         }
@@ -86,13 +96,13 @@ impl Private {
 fn exports(public: &[Node], private: &Private, has_versions: bool) -> String {
     let mut code = Labels { code: String::new(), has_versions };
     for node in public {
-        for (name, unfinished) in &node.symbols {
+        for Symbol { name, unfinished, may } in &node.symbols {
             // rdma-core exports this one for old providers only, so that nothing new links to it.
             let at = if name == "ibv_register_driver" { "@" } else { "@@" };
             let function = match unfinished.as_deref() {
                 Some("nothing") => "crate::c::unfinished::nothing".to_owned(),
                 Some(way) => code.unfinished(name, way),
-                None => format!("crate::c::entries::{name}"),
+                None => may.as_ref().map_or(format!("crate::c::entries::{name}"), |way| code.gate(name, way)),
             };
             code.label(&function, name, &[format!("{name}{at}{}", node.name)]);
         }
@@ -140,6 +150,14 @@ impl Labels {
         function
     }
 
+    /// Defines a function that fails where a rule says so, and else goes on to the finished one.
+    fn gate(&mut self, name: &str, way: &str) -> String {
+        let function = format!("gate_{}", verb(name));
+        let _ =
+            writeln!(self.code, "crate::c::gate::gate! {{ {function} = {name}, \"{}\" {way} }}", verb(name));
+        function
+    }
+
     /// Defines a label of one octet, 0, under these versions.
     fn octet(&mut self, name: &str, versions: &[String]) {
         let label = format!("rddp_export_{name}");
@@ -155,6 +173,19 @@ impl Labels {
             versions.iter().map(|version| format!("\n.symver {label}, {version}")).collect();
         let _ = writeln!(self.code, "core::arch::global_asm!(\"{body}{versions}\"{operands});");
     }
+}
+
+/// Returns Rust code for the names of finished functions that may fail.
+fn fallible(public: &[Node]) -> String {
+    let symbols = public.iter().flat_map(|node| &node.symbols);
+    let names: Vec<_> =
+        symbols.filter(|symbol| symbol.may.is_some()).map(|symbol| verb(&symbol.name)).collect();
+    format!("{names:?}")
+}
+
+/// Returns the name by which programs know a function: some are called by inline ones.
+fn verb(symbol: &str) -> &str {
+    symbol.trim_start_matches('_')
 }
 
 /// Returns a version script that defines all nodes, with no symbols in them.

@@ -40,7 +40,7 @@ const PROGRAMS: [(&str, &str); 9] = [
     ),
     (
         "RDDP_VERBS_*",
-        "MPA, CRC, MARKERS, LARGE_FPDUS, PEER_TO_PEER, RTR, SPEAKS_FIRST, IRD, ORD, EXTENSIONS: a policy's words for all peers",
+        "MPA, CRC, MARKERS, LARGE_FPDUS, PEER_TO_PEER, RTR, SPEAKS_FIRST, IRD, ORD, EXTENSIONS: a policy's words for all peers; FAULTS: rules of faults that are made on demand, with ; between them",
     ),
     ("LIBSDP_CONFIG_FILE, SIMPLE_LIBSDP, ALWAYS_USE_SDP", "as libsdp has them, where none of ours is set"),
 ];

@@ -15,6 +15,7 @@
 //! | `ports` | the ports of a process at which requests come for these queue pairs |
 //! | `datagrams` | sockets of queue pairs of unreliable datagrams |
 //! | `rsocket` | the protocol of rsockets |
+//! | `faults` | faults on demand |
 //! | `words` | numbers of C's headers and the words of `rddp-rnic` |
 //! | `errors`, `refusal` | error numbers; the reasons of refused calls, in words |
 //! | `c` | C structures, functions and handles: all that takes a program's pointers |
@@ -28,6 +29,7 @@ mod datagrams;
 mod device;
 mod engine;
 mod errors;
+mod faults;
 mod fifo;
 mod ports;
 mod refusal;

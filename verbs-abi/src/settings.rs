@@ -11,9 +11,10 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rddp_policy::{Policy, RtrKinds, VerbsSettings};
+use rddp_policy::{FaultRule, Policy, RtrKinds, VerbsSettings};
 use rddp_rnic::{ConnectOptions, Revision, RtrSet};
 
+use crate::faults;
 use crate::refusal::complain;
 
 /// The variable that names a policy file.
@@ -27,6 +28,8 @@ pub(crate) struct Settings {
     program: Vec<u8>,
     /// The program's devices are as strict as hardware.
     pub(crate) strict: bool,
+    /// Faults on demand: those of the variable, and then those of lines.
+    faults: Vec<FaultRule>,
 }
 
 /// Faults in the settings: lines for the user.
@@ -54,9 +57,10 @@ impl Settings {
             Some(path) => policy(Path::new(OsStr::from_bytes(&path)), &mut lines),
             None => Policy::default(),
         };
+        let faults = demanded(program, variable(FaultRule::VARIABLE), &policy, &mut lines);
         if lines.is_empty() {
             let strict = strict.unwrap_or_default();
-            Ok(Settings { of_variables, policy, program: program.to_vec(), strict })
+            Ok(Settings { of_variables, policy, program: program.to_vec(), strict, faults })
         } else {
             Err(Faults(lines))
         }
@@ -70,6 +74,11 @@ impl Settings {
     /// Returns whether any connection may use the extensions of RFC 7306.
     pub(crate) fn may_give_extensions(&self) -> bool {
         self.of_variables.extensions.unwrap_or_else(|| self.policy.may_give_extensions(&self.program))
+    }
+
+    /// Returns the rules of faults on demand.
+    pub(crate) fn faults(&self) -> &[FaultRule] {
+        &self.faults
     }
 
     /// Returns the options of a connection with `peer`, whose port is that of the server. Its
@@ -92,6 +101,22 @@ impl Settings {
             ..usual
         }
     }
+}
+
+/// Returns the rules of faults on demand: those of the variable, and then those of lines.
+fn demanded(
+    program: &[u8],
+    variable: Option<Vec<u8>>,
+    policy: &Policy,
+    lines: &mut Vec<String>,
+) -> Vec<FaultRule> {
+    let name = FaultRule::VARIABLE;
+    let (mut rules, bad) = FaultRule::list(&String::from_utf8_lossy(&variable.unwrap_or_default()));
+    lines.extend(bad.iter().map(|bad| told(format_args!("{name}: {bad}"), bad.remedy())));
+    rules.extend(policy.faults(program).cloned());
+    let unfit = rules.iter().filter_map(|rule| Some((rule, faults::check(rule)?)));
+    lines.extend(unfit.map(|(rule, (what, remedy))| told(format_args!("fault {rule}: {what}"), remedy)));
+    rules
 }
 
 /// Reads a policy. A fault in any line counts: a line that begins no other may be meant for here.
@@ -183,6 +208,15 @@ mod tests {
     }
 
     #[test]
+    fn faults_on_demand_are_those_of_the_variable_and_of_the_programs_lines() {
+        let path = file("demand", "fault rping device at=1s fatal\nfault fio port at=1s gid\n");
+        let settings = read(&[(POLICY, &path), (FaultRule::VARIABLE, "call=rdma_* nth=1 errno=EIO")]);
+        std::fs::remove_file(path).unwrap();
+        let rules: Vec<_> = settings.unwrap().faults().iter().map(ToString::to_string).collect();
+        assert_eq!(rules, ["call=rdma_* nth=1 errno=EIO", "device at=1s fatal"]);
+    }
+
+    #[test]
     fn faults_are_told_with_their_remedies() {
         let path = file("faults", "verbs * *:* crc=yes\n");
         let said = read(&[(POLICY, &path), ("RDDP_VERBS_IRD", "many")]).unwrap_err().to_string();
@@ -196,6 +230,10 @@ mod tests {
         assert_eq!(said, wanted);
         let said = read(&[("RDDP_VERBS_STRICT", "yes")]).unwrap_err().to_string();
         assert!(said.ends_with("try: on or off (or 1, or 0)\n"), "{said}");
+        let of_faults = |text| read(&[(FaultRule::VARIABLE, text)]).unwrap_err().to_string();
+        let said = of_faults("op=recv nth=1 drop; call=ibv_nothing nth=1 errno=EIO");
+        assert!(said.starts_with("rddp: RDDP_VERBS_FAULTS: a receive is not late"), "{said}");
+        assert!(said.contains("rddp: fault call=ibv_nothing nth=1 errno=EIO: no function"), "{said}");
         let said = read(&[(POLICY, "/nonexistent/policy")]).unwrap_err().to_string();
         assert!(said.starts_with("rddp: /nonexistent/policy: No such file"), "{said}");
     }

@@ -28,7 +28,7 @@ use std::process;
 use clap::Args;
 use rddp_command::failure::{Failure, FailureKind};
 use rddp_command::out::complain;
-use rddp_policy::{BadLine, Family, Policy, RoceDevice, RoceFault, Thresholds, VerbsSettings};
+use rddp_policy::{BadLine, Family, FaultRule, Policy, RoceDevice, RoceFault, Thresholds, VerbsSettings};
 use rddp_switch::{placement, sdp, switch};
 
 use self::library::Library;
@@ -284,17 +284,20 @@ impl RunArgs {
 /// those the device would not open. One that there is not would have no effect.
 fn check_verbs() -> Result<(), Failure> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let unknown = |name: &String| {
-        name.starts_with("RDDP_VERBS_") && VerbsSettings::variables().all(|known| known != name)
-    };
+    let known = || VerbsSettings::variables().chain([FaultRule::VARIABLE]);
+    let unknown = |name: &String| name.starts_with("RDDP_VERBS_") && known().all(|known| known != name);
     if let Some(name) = names.into_iter().find(unknown) {
-        let nearest = VerbsSettings::variables().min_by_key(|known| strsim::osa_distance(known, &name));
+        let nearest = known().min_by_key(|known| strsim::osa_distance(known, &name));
         let remedy = nearest.map(|nearest| format!("{nearest}, or unset it")).unwrap_or_default();
         return Err(Failure::usage(format!("{name}: there is no such setting")).remedy(remedy));
     }
     let variable = |name: &str| std::env::var_os(name).map(OsString::into_vec);
-    match VerbsSettings::of_variables(variable).1.first() {
-        Some(fault) => Err(Failure::usage(fault.to_string()).remedy(fault.remedy())),
+    if let Some(fault) = VerbsSettings::of_variables(variable).1.first() {
+        return Err(Failure::usage(fault.to_string()).remedy(fault.remedy()));
+    }
+    let rules = std::env::var(FaultRule::VARIABLE).unwrap_or_default();
+    match FaultRule::list(&rules).1.first() {
+        Some(bad) => Err(Failure::usage(format!("{}: {bad}", FaultRule::VARIABLE)).remedy(bad.remedy())),
         None => Ok(()),
     }
 }

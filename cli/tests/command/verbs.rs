@@ -358,6 +358,12 @@ fn settings_that_make_no_sense_are_refused_before_anything_runs() {
         ("RDDP_VERBS_CRC", "yes", "RDDP_VERBS_CRC=yes: not a value", "on or off"),
         ("RDDP_VERBS_IRD", "200", "RDDP_VERBS_IRD=200: not a value", "a number from 0 to 128"),
         ("RDDP_VERBS_SPEAK_FIRST", "on", "there is no such setting", "RDDP_VERBS_SPEAKS_FIRST"),
+        (
+            "RDDP_VERBS_FAULTS",
+            "op=recv nth=1 status=RETRY_EXC_ERR",
+            "a recv never has the status RETRY_EXC_ERR",
+            "a recv has LOC_LEN_ERR",
+        ),
         ("RDDP_POLICY", policy.to_str().unwrap(), "line 1: \"3\" is no value of mpa", "1 or 2"),
     ] {
         let mut command = program::command(&["run", "--verbs", "--", "echo", "ran"]);

@@ -17,6 +17,7 @@ use super::abi::{Plain, event, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex,
 use super::border::{given, minus, number, pointer};
 use super::cancel::cancellable;
 use super::context::{Context, context};
+use super::gate::pass;
 use super::handle::{
     Held, Object, Shared, Unacknowledged, Used, Users, await_sole, find, find_if, find_unused, follow,
     publish, retire_unused,
@@ -327,7 +328,9 @@ pub(super) unsafe extern "C" fn req_notify_cq(handle: *mut ibv_cq, solicited_onl
     // SAFETY: the function's contract.
     number(
         "ibv_req_notify_cq",
-        unsafe { follow::<Cq>(handle) }.map(|cq| cq.queue.arm_next(solicited_only != 0)),
+        pass("ibv_req_notify_cq")
+            .and_then(|()| unsafe { follow::<Cq>(handle) })
+            .map(|cq| cq.queue.arm_next(solicited_only != 0)),
     )
 }
 
@@ -338,7 +341,7 @@ thread_local! {
 
 pub(super) unsafe extern "C" fn poll_cq(handle: *mut ibv_cq, max: c_int, to: *mut ibv_wc) -> c_int {
     // SAFETY: the function's contract.
-    let Ok(cq) = (unsafe { follow::<Cq>(handle) }) else { return -1 };
+    let Ok(cq) = pass("ibv_poll_cq").and_then(|()| unsafe { follow::<Cq>(handle) }) else { return -1 };
     let polled = match max {
         1 => cq.queue.poll_one().map_or(0, |completion| {
             // SAFETY: the program has room for one completion.

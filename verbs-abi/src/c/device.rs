@@ -42,7 +42,7 @@ unsafe impl Object for DeviceObject {
 pub(super) fn devices() -> &'static [DeviceObject] {
     static DEVICES: OnceLock<Vec<DeviceObject>> = OnceLock::new();
     DEVICES.get_or_init(|| {
-        let settings = settings();
+        let settings = settings().cloned();
         let Some(named) = roce_devices() else {
             return vec![DeviceObject::new(Device::iwarp(0, settings))];
         };

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, OsString, c_char};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::OnceLock;
 
 use rddp_policy::{RoceDevice, RoceFault};
 
@@ -13,12 +14,16 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *const c_char;
 }
 
-/// Reads the settings of this program, and begins the log that its environment asks for. Faults
-/// are told.
-pub(super) fn settings() -> Option<Settings> {
-    rddp_log::begin(|name| variable(name).map(OsString::from_vec));
-    let settings = Settings::read(&program(), variable);
-    settings.inspect_err(Settings::tell).ok()
+/// Returns the settings of this program. The first time this reads them, begins the log that its
+/// environment asks for, and tells what is wrong.
+pub(super) fn settings() -> Option<&'static Settings> {
+    static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
+    let read = || {
+        rddp_log::begin(|name| variable(name).map(OsString::from_vec));
+        let settings = Settings::read(&program(), variable);
+        settings.inspect_err(Settings::tell).ok()
+    };
+    SETTINGS.get_or_init(read).as_ref()
 }
 
 /// Returns the devices that look like RoCE, where the environment asks for them in place of the

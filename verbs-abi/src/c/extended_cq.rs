@@ -8,6 +8,7 @@ use super::abi::{Empty, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv
 use super::border::{given, number, pointer, slots};
 use super::completion::Cq;
 use super::context::context;
+use super::gate::pass;
 use super::handle::{Object, find_if, follow, publish};
 use crate::errors::Outcome;
 use crate::refusal::because;
@@ -15,6 +16,7 @@ use crate::refusal::because;
 /// # Safety
 /// `attr` is NULL or a structure.
 unsafe fn create(handle: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> Outcome<*mut ibv_cq_ex> {
+    pass("ibv_create_cq_ex")?;
     let context = context(handle)?;
     // SAFETY: promised by the caller.
     let attr = unsafe { given(attr)?.as_ref() };

@@ -14,6 +14,7 @@ use super::abi::{
     send, wr,
 };
 use super::border::{number, slots};
+use super::gate::pass;
 use super::handle::{Object, find, follow};
 use super::post::{NO_OPERATION, TOO_LONG_INLINE, elements, request};
 use super::queue_pair::Qp;
@@ -326,7 +327,12 @@ unsafe extern "C" fn wr_start(handle: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_complete(handle: *mut ibv_qp_ex) -> c_int {
     // SAFETY: the function's contract.
     let ended = unsafe { extended(handle) };
-    number("ibv_wr_complete", ended.and_then(|(qp, extended)| extended.end(|batch| batch.post(qp))))
+    number(
+        "ibv_wr_complete",
+        ended.and_then(|(qp, extended)| {
+            extended.end(|batch| pass("ibv_wr_complete").and_then(|()| batch.post(qp)))
+        }),
+    )
 }
 
 unsafe extern "C" fn wr_abort(handle: *mut ibv_qp_ex) {

@@ -5,6 +5,7 @@
 //! | `abi` | structures and constants |
 //! | `handle` | objects that a program holds by pointer |
 //! | `border` | results as C functions return them, and refusals as events |
+//! | `gate` | calls that fail on demand |
 //! | `process` | what a process has, and its child after `fork` has not |
 //! | `exports`, `unfinished` | the exported names; what stands behind those that are not done |
 //! | `own_calls`, `cancel` | system calls of the library itself; where a thread may be cancelled |
@@ -44,6 +45,7 @@ mod environment;
 mod exports;
 mod extended_cq;
 mod extended_qp;
+mod gate;
 mod handle;
 mod immediate;
 mod join;

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use rddp_rnic::{Gather, Operation, RecvWr, Remote, SendWr, Sge, SgeList, Stag};
 
 use super::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, send, wr};
+use super::gate::pass;
 use super::handle::{Object, follow};
 use super::query::mtu_octets;
 use super::queue_pair::Qp;
@@ -158,6 +159,7 @@ fn atomic(list: &[ibv_sge], from: &ibv_send_wr) -> Outcome<(Sge, Remote)> {
 /// As [`request`] says, of each request of the list.
 unsafe fn post_list(qp: &Qp, first: *mut ibv_send_wr, bad: &mut *mut ibv_send_wr) -> Outcome<()> {
     *bad = first;
+    pass("ibv_post_send")?;
     qp.takes_requests()?;
     while !bad.is_null() {
         // SAFETY: promised by the caller.
@@ -269,7 +271,7 @@ pub(super) unsafe extern "C" fn post_recv(
     let mut failed = first;
     // SAFETY: the function's contract.
     let posted = unsafe {
-        follow::<Qp>(handle).and_then(|qp| {
+        pass("ibv_post_recv").and_then(|()| follow::<Qp>(handle)).and_then(|qp| {
             let post = |wr| qp.queues.post_recv(wr).map_err(of_post);
             post_receives(first, qp.cap.max_recv_sge, &mut failed, post)
         })

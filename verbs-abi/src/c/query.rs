@@ -14,6 +14,7 @@ use super::abi::{
 };
 use super::border::{minus, number};
 use super::context::context;
+use super::gate::pass;
 use crate::device::Device;
 use crate::errors::Outcome;
 use crate::refusal::because;
@@ -139,7 +140,8 @@ pub(super) unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     len: usize,
 ) -> c_int {
-    let said = context(handle).map(|context| ibv_device_attr_ex {
+    let opened = pass("ibv_query_device_ex").and_then(|()| context(handle));
+    let said = opened.map(|context| ibv_device_attr_ex {
         orig_attr: device_attr(&context.device.device),
         device_cap_flags_ex: u64::from(CAPABILITIES),
         phys_port_cnt_ex: PORT,
@@ -152,7 +154,7 @@ pub(super) unsafe extern "C" fn query_device_ex(
 /// # Safety
 /// `len` octets can be stored at `attr`.
 unsafe fn answer_port(handle: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, len: usize) -> c_int {
-    let said = context(handle).and_then(|context| {
+    let said = pass("ibv_query_port").and_then(|()| context(handle)).and_then(|context| {
         (u32::from(port) == PORT)
             .then(|| port_attr(&context.device.device))
             .ok_or_else(|| because(Errno::EINVAL, "the device has port 1 alone"))

@@ -20,6 +20,7 @@ use super::cm::Id;
 use super::completion::Cq;
 use super::context::context;
 use super::extended_qp::{Extended, functions};
+use super::gate::pass;
 use super::handle::{Held, Object, Shared, Unacknowledged, await_sole, find, find_if, publish, retire};
 use super::memory::Pd;
 use super::modify::RETRIES;
@@ -409,7 +410,8 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     // SAFETY: the function's contract; the plain structure is the beginning of the other.
     pointer("ibv_create_qp_ex", unsafe {
         context(handle)
-            .and_then(|_| parts(attr))
+            .and_then(|_| pass("ibv_create_qp_ex"))
+            .and_then(|()| parts(attr))
             .and_then(|(pd, attr, operations)| create(pd, attr, operations))
     })
 }

@@ -8,6 +8,7 @@ use rddp_rnic::{RecvWr, SharedReceiveQueue, SrqConfig};
 
 use super::abi::{Plain, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, srq_mask};
 use super::border::{given, number, pointer};
+use super::gate::pass;
 use super::handle::{
     Held, Object, Shared, Unacknowledged, Used, Users, find, find_unused, follow, publish, retire_unused,
 };
@@ -151,7 +152,8 @@ pub(super) unsafe extern "C" fn post_srq_recv(
     let mut failed = first;
     // SAFETY: the function's contract.
     let posted = unsafe {
-        follow::<Srq>(handle)
+        pass("ibv_post_srq_recv")
+            .and_then(|()| follow::<Srq>(handle))
             .and_then(|srq| post_receives(first, srq.max_sge, &mut failed, |wr| srq.post(wr)))
     };
     // SAFETY: the program has room for a pointer there.

@@ -11,6 +11,7 @@ use super::abi::{
     access, ibv_mr, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp, mw_type, qp_state, send,
 };
 use super::border::{number, pointer};
+use super::gate::pass;
 use super::handle::{Held, Object, Shared, await_sole, find, publish, retire};
 use super::memory::{Mr, Pd};
 use super::queue_pair::Qp;
@@ -114,16 +115,26 @@ pub(super) fn note(qp: *mut ibv_qp, mw: *mut ibv_mw, rkey: u32) {
 }
 
 pub(super) extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv_mw {
-    pointer("ibv_alloc_mw", find::<Pd>(pd).and_then(|pd| Mw::new(pd, kind)).map(|mw| publish(&mw)))
+    pointer(
+        "ibv_alloc_mw",
+        pass("ibv_alloc_mw")
+            .and_then(|()| find::<Pd>(pd))
+            .and_then(|pd| Mw::new(pd, kind))
+            .map(|mw| publish(&mw)),
+    )
 }
 
 pub(super) extern "C" fn dealloc_mw(handle: *mut ibv_mw) -> c_int {
-    number("ibv_dealloc_mw", retire::<Mw>(handle).map(|mw| await_sole(&mw)))
+    number(
+        "ibv_dealloc_mw",
+        pass("ibv_dealloc_mw").and_then(|()| retire::<Mw>(handle)).map(|mw| await_sole(&mw)),
+    )
 }
 
 /// # Safety
 /// `from` is NULL or the program's structure.
 unsafe fn bind(pair: *mut ibv_qp, handle: *mut ibv_mw, from: *const ibv_mw_bind) -> Outcome<()> {
+    pass("ibv_bind_mw")?;
     let (qp, mw) = (find::<Qp>(pair)?, find::<Mw>(handle)?);
     // SAFETY: promised by the caller.
     let from = unsafe { from.as_ref() }.ok_or_else(|| because(Errno::EINVAL, "an argument is NULL"))?;

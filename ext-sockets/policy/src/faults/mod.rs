@@ -14,8 +14,8 @@
 //!
 //! NAME of a call is a shell pattern for a function of libibverbs or librdmacm. OPERATION is
 //! `send`, `write`, `read`, `atomic` or `recv`, and K the place of a queue pair among those that
-//! were made, from 1 on. TIME is a number with `us`, `ms` or `s` behind it, SIZE a number of octets with or
-//! without `K`, `M` or `G`. What a rule counts is counted for it alone.
+//! were made, from 1 on. TIME is a number with `us`, `ms` or `s` behind it, SIZE a number of octets
+//! with or without `K`, `M` or `G`. What a rule counts is counted for it alone.
 
 mod bad_rule;
 mod parse;

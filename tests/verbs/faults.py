@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Makes faults on demand in unmodified programs on librddp_verbs.so, and looks how they end.
+
+    faults.py LIBRARY [WORD]...
+    faults.py LIBRARY sweep [FROM [TO]]
+
+Each row of `ROWS` is a rule for one end, a program, and what that end says. With words, only the
+rows whose rule or program has one of them. A sweep fails the n-th call of programs, for each n from
+1 to 100: none may die by a signal, and both ends have to end. Runs in a network of its own.
+"""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+AT, ROCE, IWARP = "127.0.0.1", {"RDDP_ROCE": "mlx5_0=127.0.0.1"}, {}
+SECONDS = 60
+# How an end is to end: with a status of its own, well, or by this script, since it waits for its
+# peer for ever, as it would on an adapter.
+FAILS, WELL, WAITS = "an error", "status 0", "no end"
+
+
+@dataclasses.dataclass
+class Row:
+    """A rule for one end, and the programs."""
+    rule: str
+    server: str
+    client: str
+    says: str
+    device: dict = dataclasses.field(default_factory=lambda: ROCE)
+    at: str = "client"
+    ends: tuple = (FAILS, FAILS)
+    # How often the rule fires at least.
+    fires: int = 1
+
+
+def alike(rule, command, says, **rest):
+    """A row of a program that is its own peer, and takes the server's address last."""
+    return Row(rule, command, f"{command} {AT}", says, **rest)
+
+
+RPING = dict(server=f"rping -s -a {AT}", client=f"rping -c -a {AT} -C 50", device=IWARP)
+UCX = dict(server="ucx_perftest", client=f"ucx_perftest {AT} -t tag_bw -s 65536 -n 1000")
+ROWS = [
+    Row("call=ibv_reg_mr nth=1 errno=ENOMEM", says="reg_mr failed", ends=(WAITS, FAILS), **RPING),
+    Row("call=rdma_resolve_* nth=2 errno=ENETUNREACH", says="Network is unreachable", ends=(WAITS, FAILS),
+        **RPING),
+    alike("call=ibv_create_cq nth=1 errno=ENOMEM", "ibv_rc_pingpong -g 0", "Couldn't create CQ",
+          ends=(WAITS, FAILS)),
+    alike("call=ibv_modify_qp nth=2 errno=EINVAL", "ibv_rc_pingpong -g 0", "Failed to modify QP to RTR",
+          ends=(WAITS, FAILS)),
+    alike("call=ibv_post_send nth=100 errno=ENOMEM", "ib_write_bw", "Couldn't post send"),
+    alike("call=ibv_* rate=1/7 seed=3 delay=1ms", "ibv_rc_pingpong -g 0 -n 20", "iters in", ends=(WELL, WELL)),
+]
+
+
+class Bench:
+    """Programs on the library, each end with its environment."""
+
+    def __init__(self, library):
+        self.run = [HERE / "with-node", pathlib.Path(library).resolve().with_name("rddp"), "-v", "run",
+                    "--verbs", "--"]
+
+    def start(self, command, variables):
+        return subprocess.Popen([*self.run, *command.split()], stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                errors="replace", start_new_session=True,
+                                env=os.environ | {"UCX_TLS": "rc_verbs,ud_verbs", "UCX_NET_DEVICES": "mlx5_0:1"}
+                                | variables)
+
+    def ended(self, server, client, device, at, rule):
+        """Runs both ends, the rule at one of them. Returns the status and the words of each; the
+        status is None if it had to be ended."""
+        at_fault = {"RDDP_VERBS_FAULTS": rule}
+        first = self.start(server, device | (at_fault if at == "server" else {}))
+        await_listener(first)
+        second = self.start(client, device | (at_fault if at == "client" else {}))
+        until = time.monotonic() + SECONDS
+        ends = {}
+        for name, process in (("client", second), ("server", first)) if at == "client" else (
+                ("server", first), ("client", second)):
+            try:
+                said = process.communicate(timeout=max(0.1, until - time.monotonic()))[0]
+                ends[name] = process.returncode, said
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                ends[name] = None, process.communicate()[0]
+            # The peer of one that has failed has a moment to learn of it.
+            until = min(until, time.monotonic() + PEER)
+        return ends
+
+
+# Seconds for the peer of an end that has failed.
+PEER = 5
+
+
+def await_listener(process):
+    """Waits until anybody listens, in this network of our own, or the process has ended."""
+    until = time.monotonic() + SECONDS
+    while " 0A " not in pathlib.Path("/proc/net/tcp").read_text() + pathlib.Path(
+            "/proc/net/tcp6").read_text() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def how(status):
+    """Returns the way in which a program has ended. `rddp run` tells of signals by 128 and more."""
+    if status is None:
+        return WAITS
+    if status == 0:
+        return WELL
+    return FAILS if 0 < status < 128 else f"signal, status {status}"
+
+
+def fault(bench, row):
+    """Returns what is wrong with a row, or None."""
+    ends = bench.ended(row.server, row.client, row.device, row.at, row.rule)
+    status, said = ends[row.at]
+    seen = tuple(how(ends[name][0]) for name in ("server", "client"))
+    if seen != row.ends:
+        return f"server and client: {seen}, not {row.ends}: {ends}"
+    if row.says not in said:
+        return f"does not say {row.says!r}: {said}"
+    fired = said.count(f'of "{row.rule}"')
+    return None if fired >= row.fires else f"{fired} firings are told: {said}"
+
+
+def rows(bench, words):
+    failed = count = 0
+    for row in ROWS:
+        name = f"{row.rule}: {row.client}"
+        if words and not any(word in name for word in words):
+            continue
+        program = row.client.split()[0]
+        wrong = fault(bench, row) if shutil.which(program) else f"there is no {program}"
+        count += 1
+        if wrong:
+            failed += 1
+            print(f"faults: {name}: {wrong}")
+    print(f"faults: {count} rows, {failed} failed")
+    return failed
+
+
+def sweep(bench, first, last):
+    """Fails the n-th call of each program."""
+    programs = [("rping", f"rping -s -a {AT} -C 5", f"rping -c -a {AT} -C 5", IWARP),
+                ("ibv_rc_pingpong", "ibv_rc_pingpong -g 0 -n 20", f"ibv_rc_pingpong -g 0 -n 20 {AT}", ROCE),
+                ("ucx_perftest", "ucx_perftest", f"ucx_perftest {AT} -t tag_lat -n 20 -w 1", ROCE)]
+    failed, waited = 0, {}
+    for name, server, client, device in programs:
+        for number in range(first, last + 1):
+            rule = f"call=* nth={number} errno=EIO"
+            ends = bench.ended(server, client, device, "client", rule)
+            ways = {end: how(status) for end, (status, _) in ends.items()}
+            if ways["client"] == WAITS or any(way.startswith("signal") for way in ways.values()):
+                failed += 1
+                print(f"faults: sweep: {name}: {rule}: {ways}: {ends}")
+            elif ways["server"] == WAITS:
+                waited.setdefault(name, []).append(number)
+    print(f"faults: sweep {first} to {last}: {failed} failed; servers that wait: {waited}")
+    return failed
+
+
+def main():
+    library, words = sys.argv[1], sys.argv[2:]
+    if "RDDP_FAULTS_NETWORK" not in os.environ:
+        network = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c",
+                   'ip link set lo up && exec "$@"', "sh", sys.executable, *sys.argv]
+        return subprocess.run(network, env=os.environ | {"RDDP_FAULTS_NETWORK": "own"}).returncode
+    bench = Bench(library)
+    if words[:1] == ["sweep"]:
+        first, last = (*(int(word) for word in words[1:3]), 1, 100)[:2] if len(words) > 2 else (1, 100)
+        return 1 if sweep(bench, first, last) else 0
+    return 1 if rows(bench, words) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
