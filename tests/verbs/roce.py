@@ -18,6 +18,7 @@ BOTH = ("127.0.0.1", "::1")
 PROGRAMS = {
     "roce": (BOTH, []),
     "datagrams": (BOTH, []),
+    "roce_children": (BOTH, []),
     "roce_ports": (BOTH, ["ibv_create_qp: ENOMEM: the host has no TCP or UDP port left",
                           "ibv_modify_qp: ENOMEM: the host", "widen net.ipv4.ip_local_port_range"]),
 }
