@@ -1,7 +1,7 @@
 /*
  * What adapters refuse: on a device that looks like RoCE, and on the iWARP device with
- * RDDP_VERBS_STRICT=on. `strict lenient` is for the iWARP device without. Ends with 1 at the first
- * wrong answer.
+ * RDDP_VERBS_STRICT=on; `strict TEST` tries one thing. `strict lenient` is for the iWARP device
+ * without. Ends with 1 at the first wrong answer.
  */
 #include "roce.h"
 #include <unistd.h>
@@ -53,7 +53,7 @@ static void a_quiet_request_keeps_its_place(struct pair *pair)
 
 static struct ibv_qp_init_attr quiet = { .qp_type = IBV_QPT_RC, .cap = { DEPTH, DEPTH, 1, 1, 8 } };
 
-static void by_manager(void)
+static void quiet_requests_of_the_connection_manager(void)
 {
 	static char octets[8];
 	struct pair pair;
@@ -65,6 +65,19 @@ static void by_manager(void)
 	IS(rdma_dereg_mr(pair.here), 0);
 	IS(rdma_dereg_mr(pair.there), 0);
 	part();
+}
+
+static void quiet_requests(void)
+{
+	struct end one = made_as(quiet, 64), other = made(64);
+	struct told to_one = telling(&one), to_other = telling(&other);
+	struct pair pair = { one.qp, one.cq, one.mr, other.mr };
+
+	joins(&one, &to_other, 7);
+	joins(&other, &to_one, 7);
+	a_quiet_request_keeps_its_place(&pair);
+	unmade(&one);
+	unmade(&other);
 }
 
 /* Receives, also shared ones, hold their places until their completions have been polled. */
@@ -95,30 +108,134 @@ static void a_receive_keeps_its_place(int shared)
 		IS(ibv_destroy_srq(attr.srq), 0);
 }
 
-static void by_numbers(void)
-{
-	struct end one = made_as(quiet, 64), other = made(64);
-	struct told to_one = telling(&one), to_other = telling(&other);
-	struct pair pair = { one.qp, one.cq, one.mr, other.mr };
+#define FIRST (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+#define OF_PEER (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
+#define INBOUND (IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define OUTBOUND (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC)
 
-	joins(&one, &to_other, 7);
-	joins(&other, &to_one, 7);
-	a_quiet_request_keeps_its_place(&pair);
-	unmade(&one);
-	unmade(&other);
+/* A queue pair, and the attributes of all its steps. */
+static struct ibv_qp *stepping;
+static struct ibv_qp_attr attributes;
+
+static int goes(int state, int mask)
+{
+	attributes.qp_state = state;
+	return ibv_modify_qp(stepping, &attributes, IBV_QP_STATE | mask);
+}
+
+/* A step that is refused leaves the queue pair where it was. */
+static void goes_with_all(int state, int mask)
+{
+	int before = stepping->state;
+
+	for (int bit = 1; bit <= mask; bit <<= 1) {
+		if (mask & bit)
+			IS(goes(state, mask & ~bit), EINVAL);
+	}
+	IS(goes(state, mask | IBV_QP_CAP), EINVAL);
+	IS(goes(state, mask | IBV_QP_QKEY), EINVAL);
+	IS(stepping->state, before);
+	IS(goes(state, mask), 0);
+	IS(stepping->state, state);
+}
+
+static void refuses(uint8_t *value, uint8_t wrong, int state, int mask)
+{
+	uint8_t right = *value;
+
+	*value = wrong;
+	IS(goes(state, mask), EINVAL);
+	*value = right;
+}
+
+/* InfiniBand Architecture, table of the states: the attributes that each step needs, and others
+ * that it has not. */
+static void a_step_has_its_attributes(int kind)
+{
+	int reliable = kind == IBV_QPT_RC;
+	int third = IBV_QP_SQ_PSN | (reliable ? OUTBOUND : 0), second = OF_PEER | (reliable ? INBOUND : 0);
+	struct ibv_qp_init_attr attr = { .qp_type = kind, .cap = { 4, 4, 1, 1, 0 } };
+	struct end end = made_as(attr, 64);
+	struct told self = telling(&end);
+
+	stepping = end.qp;
+	attributes = (struct ibv_qp_attr) { .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = self.number,
+		.max_dest_rd_atomic = 1, .max_rd_atomic = 1, .timeout = 14, .cur_qp_state = IBV_QPS_RTR,
+		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = self.gid, .hop_limit = 1 } } };
+	IS(goes(IBV_QPS_RTR, second), EINVAL);
+	IS(goes(IBV_QPS_RTS, third), EINVAL);
+	refuses(&attributes.port_num, 2, IBV_QPS_INIT, FIRST);
+	goes_with_all(IBV_QPS_INIT, FIRST);
+	IS(goes(IBV_QPS_INIT, IBV_QP_PORT), 0);
+	IS(goes(IBV_QPS_RTS, third), EINVAL);
+	refuses((uint8_t *)&attributes.path_mtu, 6, IBV_QPS_RTR, second);
+	refuses(&attributes.ah_attr.port_num, 2, IBV_QPS_RTR, second);
+	refuses(&attributes.ah_attr.is_global, 0, IBV_QPS_RTR, second);
+	if (reliable)
+		refuses(&attributes.max_dest_rd_atomic, 17, IBV_QPS_RTR, second);
+	goes_with_all(IBV_QPS_RTR, second);
+	IS(goes(IBV_QPS_RTR, second), EINVAL);
+	if (reliable) {
+		refuses(&attributes.max_rd_atomic, 17, IBV_QPS_RTS, third);
+		refuses(&attributes.timeout, 32, IBV_QPS_RTS, third);
+	}
+	refuses((uint8_t *)&attributes.cur_qp_state, IBV_QPS_INIT, IBV_QPS_RTS, third | IBV_QP_CUR_STATE);
+	goes_with_all(IBV_QPS_RTS, third);
+	IS(ibv_modify_qp(stepping, &attributes, IBV_QP_TIMEOUT), EINVAL);
+	IS(ibv_modify_qp(stepping, &attributes, IBV_QP_MIN_RNR_TIMER), reliable ? 0 : EINVAL);
+	IS(goes(IBV_QPS_INIT, FIRST), EINVAL);
+	IS(goes(IBV_QPS_SQD, 0), 0);
+	IS(goes(IBV_QPS_SQD, IBV_QP_TIMEOUT), reliable ? 0 : EINVAL);
+	IS(goes(IBV_QPS_RTS, 0), 0);
+	IS(goes(IBV_QPS_ERR, IBV_QP_TIMEOUT), EINVAL);
+	IS(goes(IBV_QPS_ERR, 0), 0);
+	IS(goes(IBV_QPS_RTS, 0), EINVAL);
+	IS(goes(IBV_QPS_RESET, 0), 0);
+	IS(goes(IBV_QPS_INIT, FIRST), 0);
+	unmade(&end);
+}
+
+static void receives_keep_their_places(void)
+{
 	a_receive_keeps_its_place(0);
 	a_receive_keeps_its_place(1);
 }
 
+static void steps_have_their_attributes(void)
+{
+	a_step_has_its_attributes(IBV_QPT_RC);
+	a_step_has_its_attributes(IBV_QPT_UC);
+}
+
+struct test {
+	const char *name;
+	void (*run)(void);
+};
+
+#define TEST(name) { #name, name }
+static const struct test on_roce[] = {
+	TEST(quiet_requests),
+	TEST(receives_keep_their_places),
+	TEST(steps_have_their_attributes),
+	{ NULL },
+};
+static const struct test on_iwarp[] = {
+	TEST(quiet_requests_of_the_connection_manager),
+	{ NULL },
+};
+
 int main(int count, char **words)
 {
+	const char *only = count > 1 ? words[1] : "";
+
 	alarm(60);
-	lenient = count > 1;
-	if (!getenv("RDDP_ROCE")) {
-		by_manager();
-		return 0;
-	}
+	lenient = !strcmp(only, "lenient");
 	open_device();
-	by_numbers();
+	for (const struct test *test = getenv("RDDP_ROCE") ? on_roce : on_iwarp; test->name; test++) {
+		if (!*only || lenient || !strcmp(test->name, only))
+			test->run();
+		if (lenient)
+			break;
+	}
 	return 0;
 }

@@ -13,6 +13,7 @@
 //! | `fifo` | events that wait behind a descriptor |
 //! | `roce` | names of queue pairs that are joined by numbers: GIDs, numbers, hellos |
 //! | `ports` | the ports of a process at which requests come for these queue pairs |
+//! | `steps` | steps of queue pairs between their states, and the attributes of each |
 //! | `datagrams` | sockets of queue pairs of unreliable datagrams |
 //! | `rsocket` | the protocol of rsockets |
 //! | `faults` | faults on demand |
@@ -36,4 +37,5 @@ mod refusal;
 mod roce;
 mod rsocket;
 mod settings;
+mod steps;
 mod words;

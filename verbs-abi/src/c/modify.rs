@@ -9,10 +9,12 @@ use rddp_rnic::{ConnectOptions, Patience, QpState};
 use super::abi::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, qp_mask, qp_state};
 use super::border::{given, number};
 use super::handle::{Object, find};
+use super::query::mtu;
 use super::queue_pair::Qp;
-use super::unreliable;
+use crate::device::Device;
 use crate::errors::Outcome;
 use crate::refusal::{Cause, because};
+use crate::steps;
 use crate::words::rights;
 
 /// Retries of a queue pair for which nobody says how many, the most that there are.
@@ -41,12 +43,15 @@ fn rnr_timer(code: u8) -> Duration {
 
 impl Qp {
     fn modify(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<()> {
+        self.check_step(wanted, mask)?;
         if mask & qp_mask::CAP != 0 {
             return Err(because(Errno::EOPNOTSUPP, "queues keep the lengths that they were made with"));
         }
         let inbound = mask & qp_mask::ACCESS_FLAGS;
         let inbound = (inbound != 0).then(|| rights(wanted.qp_access_flags)).transpose()?;
-        self.prepare_datagrams(wanted, mask)?;
+        if mask & qp_mask::QKEY != 0 && self.datagrams.is_some() {
+            self.queues.set_qkey(wanted.qkey);
+        }
         if mask & qp_mask::STATE != 0 {
             self.go(wanted.qp_state)?;
         }
@@ -56,7 +61,7 @@ impl Qp {
         }
         keep(&mut self.attributes.lock(), wanted, mask);
         if mask & qp_mask::STATE != 0 && wanted.qp_state == qp_state::RTR && self.state() == qp_state::RTR {
-            self.join(wanted, mask)?;
+            self.join(wanted, mask).inspect_err(|_| self.set_state(qp_state::INIT))?;
         }
         if mask & qp_mask::STATE != 0 && wanted.qp_state == qp_state::RTS {
             self.ask()?;
@@ -72,17 +77,33 @@ impl Qp {
         Ok(())
     }
 
-    /// Prepares a step of a queue pair of datagrams, or refuses it. Other queue pairs pass.
-    fn prepare_datagrams(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<()> {
-        if self.datagrams.is_none() {
+    /// Refuses steps and values that adapters refuse. The connection manager makes the steps of
+    /// its queue pairs, and no iWARP adapter looks at attributes there.
+    fn check_step(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<()> {
+        let device = &self.pd.context.device.device;
+        if !device.strict {
             return Ok(());
         }
-        let state = self.state();
-        unreliable::check(state, if mask & qp_mask::STATE == 0 { state } else { wanted.qp_state }, mask)?;
-        if mask & qp_mask::QKEY != 0 {
-            self.queues.set_qkey(wanted.qkey);
+        if !self.is_managed() {
+            let from = self.state_at_work();
+            if mask & qp_mask::CUR_STATE != 0 && wanted.cur_qp_state != from {
+                return Err(because(Errno::EINVAL, "the queue pair is in another state (IBV_QP_CUR_STATE)"));
+            }
+            let to = if mask & qp_mask::STATE == 0 { from } else { wanted.qp_state };
+            steps::check(self.kind(), from, to, mask)?;
         }
-        Ok(())
+        check_values(wanted, mask, device)
+    }
+
+    /// Returns whether the connection manager connects it, or has connected it.
+    fn is_managed(&self) -> bool {
+        self.is_connected_by_manager() || self.id.lock().strong_count() > 0
+    }
+
+    /// Returns the state as it is, where the event that tells of its end may still be on its way.
+    fn state_at_work(&self) -> u32 {
+        let has_failed = matches!(self.queues.state(), QpState::Error | QpState::Terminate);
+        if has_failed && self.joint.is_some() { qp_state::ERR } else { self.state() }
     }
 
     /// Has the queue pair wait for answers and receives of its peer as the attributes say.
@@ -119,7 +140,8 @@ impl Qp {
             | (qp_state::RTS, qp_state::RTS) => {}
             // Connected meanwhile by the connection manager.
             (qp_state::RTS, qp_state::INIT | qp_state::RTR) => return Ok(()),
-            (qp_state::RTS, qp_state::SQD) | (qp_state::RTR | qp_state::SQD, qp_state::RTS)
+            (qp_state::RTS | qp_state::SQD, qp_state::SQD)
+            | (qp_state::RTR | qp_state::SQD, qp_state::RTS)
                 if !self.is_connected_by_manager() => {}
             (qp_state::RTR, qp_state::RTS) => return Err(Cause::Numbers.refuse(Errno::EINVAL)),
             _ => return Err(because(Errno::EINVAL, "there is no such step between these states")),
@@ -131,10 +153,7 @@ impl Qp {
     fn attributes(&self) -> ibv_qp_attr {
         let negotiated = self.queues.negotiated();
         // An iWARP queue pair is idle until it is connected, which is INIT for who asks (siw).
-        // The event that tells may still be on its way.
-        let has_failed = matches!(self.queues.state(), QpState::Error | QpState::Terminate);
-        let state = match self.state() {
-            _ if has_failed && self.joint.is_some() => qp_state::ERR,
+        let state = match self.state_at_work() {
             qp_state::RESET if self.is_connected_by_manager() => qp_state::INIT,
             state => state,
         };
@@ -162,11 +181,30 @@ impl Qp {
             recv_cq: self.recv_cq.handle(),
             srq: self.srq.as_ref().map_or(std::ptr::null_mut(), |srq| srq.handle()),
             cap: self.cap,
-            // SAFETY: as above.
-            qp_type: unsafe { (*self.handle()).qp_type },
+            qp_type: self.kind(),
             sq_sig_all: c_int::from(self.signals_all),
         }
     }
+}
+
+/// Refuses values that the device does not have.
+fn check_values(wanted: &ibv_qp_attr, mask: u32, device: &Device) -> Outcome<()> {
+    let wrong = [
+        (qp_mask::PORT, wanted.port_num != 1),
+        (qp_mask::AV, wanted.ah_attr.port_num != 1),
+        (qp_mask::PKEY_INDEX, wanted.pkey_index != 0),
+        (qp_mask::PATH_MTU, !(1..=mtu(device)).contains(&wanted.path_mtu)),
+        (qp_mask::TIMEOUT, wanted.timeout > 31),
+        (qp_mask::MAX_QP_RD_ATOMIC, wanted.max_rd_atomic > device.limits.depth),
+        (qp_mask::MAX_DEST_RD_ATOMIC, wanted.max_dest_rd_atomic > device.limits.depth),
+    ];
+    if wrong.into_iter().any(|(bit, is_wrong)| mask & bit != 0 && is_wrong) {
+        return Err(because(
+            Errno::EINVAL,
+            "a port, key, MTU, timeout or depth that the device does not have",
+        ));
+    }
+    Ok(())
 }
 
 /// Keeps the attributes that the program sets, besides the state.

@@ -77,7 +77,7 @@ fn device_attr(of: &Device) -> ibv_device_attr {
 }
 
 /// Returns the path MTU, which no packet has: programs with datagrams keep within it.
-fn mtu(of: &Device) -> c_int {
+pub(super) fn mtu(of: &Device) -> c_int {
     // Ethernet's 1,500 octets hold 1,024 of RoCE, and those of the loopback more than the most.
     if of.roce.is_some_and(|address| address.is_loopback()) { device::MTU_4096 } else { device::MTU_1024 }
 }

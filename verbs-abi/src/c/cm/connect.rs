@@ -322,17 +322,22 @@ pub(in crate::c) unsafe extern "C" fn rdma_init_qp_attr(
 ) -> c_int {
     minus(
         "rdma_init_qp_attr",
-        find::<Id>(handle).and_then(|_| {
+        find::<Id>(handle).and_then(|id| {
             let (mut attr, mask) = (given(attr)?, given(mask)?);
+            let is_roce = id.device.device.roce.is_some();
             // SAFETY: the program's structure, in which it names the state, and a number's room.
             unsafe {
                 let attr = attr.as_mut();
                 let wanted = match attr.qp_state {
+                    qp_state::INIT if is_roce => {
+                        qp_mask::STATE | qp_mask::ACCESS_FLAGS | qp_mask::PKEY_INDEX | qp_mask::PORT
+                    }
                     qp_state::INIT | qp_state::RTR => qp_mask::STATE | qp_mask::ACCESS_FLAGS,
                     qp_state::RTS => 0,
                     _ => return Err(because(Errno::EINVAL, "a state to which no id brings a queue pair")),
                 };
                 attr.qp_access_flags = RIGHTS;
+                (attr.port_num, attr.pkey_index) = (1, 0);
                 mask.write(wanted as c_int);
             }
             Ok(())
