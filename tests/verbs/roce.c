@@ -60,9 +60,9 @@ static void a_refusal_is_named(int opcode, size_t len, int wanted)
 	struct end one = made(64), other = made(64);
 	struct told to_one = telling(&one), to_other = telling(&other);
 
-	receives(&other, 8, 9);
 	joins(&one, &to_other, 7);
 	joins(&other, &to_one, 7);
+	receives(&other, 8, 9);
 	posts(&one, IBV_WR_RDMA_WRITE, 8, to_other.address, to_other.key, 1);
 	posts(&one, opcode, len, to_other.address, to_other.key ^ 1, 2);
 	posts(&one, IBV_WR_RDMA_WRITE, 8, to_other.address, to_other.key, 3);

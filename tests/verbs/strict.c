@@ -195,6 +195,55 @@ static void a_step_has_its_attributes(int kind)
 	unmade(&end);
 }
 
+static int posts_inline(struct ibv_qp *qp, uint32_t lkey, int elements, size_t len, int flags)
+{
+	static char octets[64];
+	struct ibv_sge sge[2] = { { (uintptr_t)octets, len, lkey }, { (uintptr_t)octets, len, lkey } };
+	struct ibv_send_wr *bad, wr = { .sg_list = sge, .num_sge = elements, .opcode = IBV_WR_SEND, .send_flags = flags };
+
+	return ibv_post_send(qp, &wr, &bad);
+}
+
+static int posts_receive(struct ibv_qp *qp, int elements)
+{
+	struct ibv_sge sge[2] = { { 0 } };
+	struct ibv_recv_wr *bad, wr = { .wr_id = 9, .sg_list = sge, .num_sge = elements };
+
+	return ibv_post_recv(qp, &wr, &bad);
+}
+
+/* Receives are posted from INIT on, requests from RTS on; in ERR both are flushed. */
+static void posts_belong_to_states(void)
+{
+	struct end end = made(64);
+	struct told self = telling(&end);
+	struct ibv_qp_attr broken = { .qp_state = IBV_QPS_ERR };
+
+	IS(posts_receive(end.qp, 0), EINVAL);
+	IS(posts_inline(end.qp, 0, 0, 0, 0), EINVAL);
+	comes_to_init(&end);
+	IS(posts_receive(end.qp, 0), 0);
+	IS(posts_inline(end.qp, 0, 0, 0, 0), EINVAL);
+	comes_to_rtr(&end, &self, 0);
+	IS(posts_inline(end.qp, 0, 0, 0, 0), EINVAL);
+	IS(comes_to_rts(&end, 7, 0), 0);
+	IS(ibv_modify_qp(end.qp, &broken, IBV_QP_STATE), 0);
+	ends(&end, 9, IBV_WC_WR_FLUSH_ERR);
+	IS(posts_receive(end.qp, 0), 0);
+	ends(&end, 9, IBV_WC_WR_FLUSH_ERR);
+	IS(posts_inline(end.qp, 0, 0, 0, 0), 0);
+	ends(&end, 0, IBV_WC_WR_FLUSH_ERR);
+	unmade(&end);
+}
+
+static void a_queue_pair_in_reset_takes_no_receives(void)
+{
+	struct end end = made(64);
+
+	IS(posts_receive(end.qp, 0), EINVAL);
+	unmade(&end);
+}
+
 static void receives_keep_their_places(void)
 {
 	a_receive_keeps_its_place(0);
@@ -217,10 +266,12 @@ static const struct test on_roce[] = {
 	TEST(quiet_requests),
 	TEST(receives_keep_their_places),
 	TEST(steps_have_their_attributes),
+	TEST(posts_belong_to_states),
 	{ NULL },
 };
 static const struct test on_iwarp[] = {
 	TEST(quiet_requests_of_the_connection_manager),
+	TEST(a_queue_pair_in_reset_takes_no_receives),
 	{ NULL },
 };
 

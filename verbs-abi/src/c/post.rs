@@ -272,6 +272,7 @@ pub(super) unsafe extern "C" fn post_recv(
     // SAFETY: the function's contract.
     let posted = unsafe {
         pass("ibv_post_recv").and_then(|()| follow::<Qp>(handle)).and_then(|qp| {
+            qp.takes_receives()?;
             let post = |wr| qp.queues.post_recv(wr).map_err(of_post);
             post_receives(first, qp.cap.max_recv_sge, &mut failed, post)
         })

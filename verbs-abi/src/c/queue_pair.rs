@@ -192,6 +192,15 @@ impl Qp {
         Ok(())
     }
 
+    /// Refuses receives of a queue pair in RESET, where adapters keep none.
+    #[inline]
+    pub(super) fn takes_receives(&self) -> Outcome<()> {
+        if self.state() == qp_state::RESET && self.pd.context.device.device.strict {
+            return Err(because(Errno::EINVAL, "the queue pair is in RESET: receives need INIT at least"));
+        }
+        Ok(())
+    }
+
     /// Returns the device and the number, which tell the queue pair from all others.
     pub(super) fn key(&self) -> (&'static str, u32) {
         (self.pd.context.device.device.name, self.queues.num().0)
