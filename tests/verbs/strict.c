@@ -244,6 +244,69 @@ static void a_queue_pair_in_reset_takes_no_receives(void)
 	unmade(&end);
 }
 
+static struct ibv_qp *with(struct ibv_cq *cq, struct ibv_qp_cap *cap)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .cap = *cap, .send_cq = cq, .recv_cq = cq };
+	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+
+	*cap = attr.cap;
+	return qp;
+}
+
+static void refuses_cap(struct ibv_cq *cq, struct ibv_qp_cap cap)
+{
+	IS((long)with(cq, &cap), 0);
+	IS(errno, EINVAL);
+}
+
+/* What a program gets is what it has asked for, and no more than the device has. */
+static void limits_are_as_asked(void)
+{
+	struct ibv_cq *cq = ibv_create_cq(device, 8, NULL, NULL, 0);
+	struct ibv_qp_cap cap = { 4, 3, 2, 1, 0 };
+	struct ibv_srq_init_attr shares = { .attr = { 1, 1 } };
+	struct ibv_device_attr has;
+	struct ibv_qp *qp = with(cq, &cap);
+
+	IS(cap.max_send_wr, 4);
+	IS(cap.max_recv_wr, 3);
+	IS(cap.max_send_sge, 2);
+	IS(cap.max_recv_sge, 1);
+	IS(cap.max_inline_data, 0);
+	IS(ibv_destroy_qp(qp), 0);
+	IS(ibv_query_device(device, &has), 0);
+	refuses_cap(cq, (struct ibv_qp_cap) { has.max_qp_wr + 1, 4, 1, 1, 0 });
+	refuses_cap(cq, (struct ibv_qp_cap) { 4, has.max_qp_wr + 1, 1, 1, 0 });
+	refuses_cap(cq, (struct ibv_qp_cap) { 4, 4, has.max_sge + 1, 1, 0 });
+	refuses_cap(cq, (struct ibv_qp_cap) { 4, 4, 1, has.max_sge + 1, 0 });
+	refuses_cap(cq, (struct ibv_qp_cap) { 4, 4, 1, 1, 1 << 20 });
+	IS((long)ibv_create_cq(device, has.max_cqe + 1, NULL, NULL, 0), 0);
+	IS(errno, EINVAL);
+	shares.attr.max_wr = has.max_srq_wr + 1;
+	IS((long)ibv_create_srq(pd, &shares), 0);
+	IS(errno, EINVAL);
+	IS(ibv_destroy_cq(cq), 0);
+}
+
+/* More elements or inline octets than were granted. */
+static void requests_keep_to_the_limits(void)
+{
+	struct ibv_qp_init_attr small = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1, .cap = { 4, 4, 1, 1, 8 } };
+	struct end one = made_as(small, 64), other = made(64);
+	struct told to_one = telling(&one), to_other = telling(&other);
+
+	joins(&one, &to_other, 7);
+	joins(&other, &to_one, 7);
+	receives(&other, 8, 1);
+	IS(posts_inline(one.qp, one.mr->lkey, 2, 1, 0), EINVAL);
+	IS(posts_inline(one.qp, 0, 1, 9, IBV_SEND_INLINE), ENOMEM);
+	IS(posts_inline(one.qp, 0, 1, 8, IBV_SEND_INLINE), 0);
+	ends(&one, 0, IBV_WC_SUCCESS);
+	IS(posts_receive(one.qp, 2), EINVAL);
+	unmade(&one);
+	unmade(&other);
+}
+
 static void receives_keep_their_places(void)
 {
 	a_receive_keeps_its_place(0);
@@ -267,11 +330,14 @@ static const struct test on_roce[] = {
 	TEST(receives_keep_their_places),
 	TEST(steps_have_their_attributes),
 	TEST(posts_belong_to_states),
+	TEST(limits_are_as_asked),
+	TEST(requests_keep_to_the_limits),
 	{ NULL },
 };
 static const struct test on_iwarp[] = {
 	TEST(quiet_requests_of_the_connection_manager),
 	TEST(a_queue_pair_in_reset_takes_no_receives),
+	TEST(limits_are_as_asked),
 	{ NULL },
 };
 

@@ -27,7 +27,7 @@ use super::modify::RETRIES;
 use super::process::process;
 use super::shared::Srq;
 use crate::datagrams::Datagrams;
-use crate::device::{Device, Limits};
+use crate::device::Device;
 use crate::engine::Watcher;
 use crate::errors::{Outcome, of_device};
 use crate::ports::Joint;
@@ -87,7 +87,7 @@ impl Qp {
         exists(attr.qp_type, joins, &pd.context.device.device)?;
         let (send_cq, recv_cq) = (find::<Cq>(attr.send_cq)?, find::<Cq>(attr.recv_cq)?);
         let srq = find_if::<Srq>(attr.srq)?;
-        attr.cap = granted(&attr.cap, srq.is_some(), &pd.context.device.device.limits)?;
+        attr.cap = granted(&attr.cap, srq.is_some(), &pd.context.device.device)?;
         let (place, datagrams) = match pd.context.device.device.roce {
             Some(address) if attr.qp_type == qp_type::UD => (None, Some(Datagrams::open(address)?)),
             Some(address) if joins == Joins::ByNumbers => {
@@ -332,7 +332,8 @@ pub(super) fn exists(kind: u32, joins: Joins, device: &Device) -> Outcome<()> {
 }
 
 /// Returns what a queue pair gets of what a program asks for.
-fn granted(asked: &ibv_qp_cap, has_srq: bool, limits: &Limits) -> Outcome<ibv_qp_cap> {
+fn granted(asked: &ibv_qp_cap, has_srq: bool, device: &Device) -> Outcome<ibv_qp_cap> {
+    let limits = &device.limits;
     let too_much = asked.max_send_wr > limits.requests
         || asked.max_recv_wr > limits.requests
         || asked.max_send_sge > limits.sge
@@ -350,7 +351,7 @@ fn granted(asked: &ibv_qp_cap, has_srq: bool, limits: &Limits) -> Outcome<ibv_qp
         max_recv_sge: if has_srq { 0 } else { asked.max_recv_sge.max(1) },
         max_send_wr: asked.max_send_wr,
         // Some programs take a 0 for "no inline data at all".
-        max_inline_data: asked.max_inline_data.max(64),
+        max_inline_data: asked.max_inline_data.max(if device.strict { 0 } else { 64 }),
     })
 }
 
