@@ -76,10 +76,13 @@ static inline void comes_to_init(struct end *end)
 	IS(ibv_modify_qp(end->qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
 }
 
+/* Most Reads and atomics at a time, of the peer's and of the own. */
+static int inbound = 4, outbound = 4;
+
 static inline void comes_to_rtr(struct end *end, struct told *peer, uint32_t psn)
 {
 	struct ibv_qp_attr rtr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->number,
-		.rq_psn = psn, .max_dest_rd_atomic = 4, .min_rnr_timer = 12, .ah_attr = { .is_global = 1, .port_num = 1,
+		.rq_psn = psn, .max_dest_rd_atomic = inbound, .min_rnr_timer = 12, .ah_attr = { .is_global = 1, .port_num = 1,
 		.grh = { .dgid = peer->gid, .hop_limit = 1 } } };
 
 	comes_to_init(end);
@@ -90,7 +93,7 @@ static inline void comes_to_rtr(struct end *end, struct told *peer, uint32_t psn
 static inline int comes_to_rts(struct end *end, int rnr, uint32_t psn)
 {
 	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = rnr,
-		.sq_psn = psn, .max_rd_atomic = 4 };
+		.sq_psn = psn, .max_rd_atomic = outbound };
 
 	return ibv_modify_qp(end->qp, &rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 		IBV_QP_MAX_QP_RD_ATOMIC);

@@ -307,6 +307,47 @@ static void requests_keep_to_the_limits(void)
 	unmade(&other);
 }
 
+/* Reads beyond max_rd_atomic wait; those beyond the peer's max_dest_rd_atomic are refused there. */
+static void reads_are_bounded(int of_one, int of_other)
+{
+	size_t len = 1 << 20;
+	struct end one = made(len), other = made(len);
+	struct told to_one = telling(&one), to_other = telling(&other);
+	struct ibv_sge sge = { (uintptr_t)one.octets, len, one.mr->lkey };
+	struct ibv_send_wr *bad, list[8] = { { 0 } };
+	int refused = 0;
+
+	outbound = of_one;
+	inbound = of_other;
+	joins(&one, &to_other, 7);
+	joins(&other, &to_one, 7);
+	inbound = outbound = 4;
+	for (int at = 0; at < 8; at++) {
+		list[at] = (struct ibv_send_wr) { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
+			.next = at < 7 ? &list[at + 1] : NULL };
+		list[at].wr.rdma.remote_addr = to_other.address;
+		list[at].wr.rdma.rkey = to_other.key;
+	}
+	IS(ibv_post_send(one.qp, list, &bad), 0);
+	for (int at = 0; at < 8; at++) {
+		int status = next(one.cq).status;
+
+		IS(status, refused ? IBV_WC_WR_FLUSH_ERR : status ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_SUCCESS);
+		refused |= status;
+	}
+	IS(!!refused, of_one > of_other);
+	unmade(&one);
+	unmade(&other);
+}
+
+static void more_reads_than_agreed(void)
+{
+	reads_are_bounded(1, 1);
+	reads_are_bounded(8, 8);
+	reads_are_bounded(8, 1);
+	reads_are_bounded(1, 0);
+}
+
 static void receives_keep_their_places(void)
 {
 	a_receive_keeps_its_place(0);
@@ -332,6 +373,7 @@ static const struct test on_roce[] = {
 	TEST(posts_belong_to_states),
 	TEST(limits_are_as_asked),
 	TEST(requests_keep_to_the_limits),
+	TEST(more_reads_than_agreed),
 	{ NULL },
 };
 static const struct test on_iwarp[] = {

@@ -116,6 +116,7 @@ impl QueuePair {
                     acknowledges: AtomicBool::new(config.transport == Transport::Acknowledged),
                     records: config.records,
                     qkey: AtomicU32::default(),
+                    max_requests: AtomicU32::default(),
                     events: config.events.as_ref().unwrap_or(&device.events).clone(),
                     event_sink: config.event_sink.clone(),
                     send_cq: send_cq.clone(),
@@ -188,6 +189,13 @@ impl QueuePair {
     /// it: 0 until then.
     pub fn set_qkey(&self, qkey: u32) {
         self.inner.anywhere().attrs.qkey.store(qkey, Ordering::Relaxed);
+    }
+
+    /// Sets the most Reads and atomics that the QP has outstanding, 1 at least: others wait. It has
+    /// no effect but where requests are acknowledged, and the peer is not asked: it refuses what
+    /// are too many for it. Until then it is what both ends have agreed on.
+    pub fn set_max_requests(&self, most: u8) {
+        self.inner.anywhere().attrs.max_requests.store(u32::from(most.max(1)), Ordering::Relaxed);
     }
 
     /// Posts a request to the send queue. When this returns, it has been handed to TCP as far as

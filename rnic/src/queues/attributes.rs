@@ -33,6 +33,9 @@ pub(crate) struct QpAttributes {
     pub(crate) records: RecordOptions,
     /// The `Q_Key` that unreliable datagrams for this QP have to carry.
     pub(crate) qkey: AtomicU32,
+    /// The most Reads and atomics at a time where requests are acknowledged: 0 is what was agreed
+    /// on with the peer.
+    pub(crate) max_requests: AtomicU32,
     pub(crate) events: EventQueue,
     pub(crate) event_sink: Option<Arc<dyn EventSink>>,
     pub(crate) send_cq: Arc<CqInner>,

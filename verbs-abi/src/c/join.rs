@@ -82,9 +82,17 @@ impl Qp {
             private_data: awaited.hello(sends).to_octets(),
             // The address by which the peer knows this end.
             source: Some(SocketAddr::from((awaited.own.address, 0))),
-            ..options(&self.pd.context.device.device, to)?
+            ..self.options(to)?
         };
         self.queues.begin_to(to, &options).map_err(|error| of_ports(of_connect(&error)))
+    }
+
+    /// Returns the options of a connection, on which the peer may have as many Reads and atomics
+    /// outstanding as the program has said.
+    fn options(&self, peer: SocketAddr) -> Outcome<ConnectOptions> {
+        let options = options(&self.pd.context.device.device, peer)?;
+        let most = u16::from(self.attributes.lock().max_dest_rd_atomic);
+        Ok(ConnectOptions { ird: options.ird.min(most), ..options })
     }
 
     /// Notes the end of a join that this end began: with a connection, or without one.
@@ -129,8 +137,7 @@ impl Qp {
             let _ = request.reject(b"");
             return;
         }
-        let options = options(&self.pd.context.device.device, awaited.peer.listens_at());
-        let accepted = options.and_then(|options| {
+        let accepted = self.options(awaited.peer.listens_at()).and_then(|options| {
             request.accept_with(&self.queues, &options).map_err(|error| of_connect(&error))
         });
         match accepted {

@@ -60,6 +60,9 @@ impl Qp {
             let _ = self.queues.set_inbound(inbound);
         }
         keep(&mut self.attributes.lock(), wanted, mask);
+        if mask & qp_mask::MAX_QP_RD_ATOMIC != 0 {
+            self.queues.set_max_requests(wanted.max_rd_atomic);
+        }
         if mask & qp_mask::STATE != 0 && wanted.qp_state == qp_state::RTR && self.state() == qp_state::RTR {
             self.join(wanted, mask).inspect_err(|_| self.set_state(qp_state::INIT))?;
         }
@@ -151,7 +154,7 @@ impl Qp {
     }
 
     fn attributes(&self) -> ibv_qp_attr {
-        let negotiated = self.queues.negotiated();
+        let negotiated = self.is_managed().then(|| self.queues.negotiated()).flatten();
         // An iWARP queue pair is idle until it is connected, which is INIT for who asks (siw).
         let state = match self.state_at_work() {
             qp_state::RESET if self.is_connected_by_manager() => qp_state::INIT,

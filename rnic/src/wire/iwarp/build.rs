@@ -1,5 +1,7 @@
 //! Building: the requests of the send queue become FPDUs of a train (RFC 5040 §5, RFC 5041 §5).
 
+use std::sync::atomic::Ordering;
+
 use rddp_ddp::{Cut, Header, Msn, Stag, TaggedRepr, cut};
 use rddp_mpa::{Framer, MIN_MULPDU};
 use rddp_rdma::{Gather, Operation, Remote, Sge, Status};
@@ -165,8 +167,10 @@ impl Link {
         wqe: &mut Wqe,
         seq: u64,
     ) -> Result<Option<(Header, RequestOctets, usize)>, Status> {
-        if self.negotiated.ord == 0 {
-            return Err(Status::LocalOperation);
+        match attrs.max_requests.load(Ordering::Relaxed) {
+            most if most > 0 && self.acknowledging.is_some() => self.stream.set_ord(most),
+            _ if self.negotiated.ord == 0 => return Err(Status::LocalOperation),
+            _ => {}
         }
         if wqe.msn.is_none() && !self.stream.can_issue() {
             return Ok(None);

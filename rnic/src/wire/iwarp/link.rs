@@ -116,8 +116,11 @@ impl Link {
         active: bool,
         acknowledges: bool,
     ) -> Self {
+        // Where requests are acknowledged, a program says how many Reads it takes, and MPA may not
+        // raise that to what the peer would like.
+        let ird = if acknowledges { options.ird } else { negotiated.ird };
         let config = StreamConfig {
-            ird: u32::from(negotiated.ird),
+            ird: u32::from(ird),
             ord: u32::from(negotiated.ord),
             extensions: options.extensions,
         };
