@@ -348,6 +348,38 @@ static void more_reads_than_agreed(void)
 	reads_are_bounded(1, 0);
 }
 
+static int state_of(struct end *end)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	IS(ibv_query_qp(end->qp, &attr, IBV_QP_STATE, &init), 0);
+	return attr.qp_state;
+}
+
+/* The peer refuses what is no request of its: both ends are in ERR behind that. */
+static void a_request_is_invalid(int opcode, size_t len, int at)
+{
+	struct end one = made(64), other = made(64);
+	struct told to_one = telling(&one), to_other = telling(&other);
+
+	joins(&one, &to_other, 7);
+	joins(&other, &to_one, 7);
+	receives(&other, 8, 1);
+	posts(&one, opcode, len, to_other.address + at, to_other.key, 2);
+	ends(&one, 2, IBV_WC_REM_INV_REQ_ERR);
+	ends(&other, 1, opcode == IBV_WR_SEND ? IBV_WC_LOC_LEN_ERR : IBV_WC_WR_FLUSH_ERR);
+	IS(state_of(&one), IBV_QPS_ERR);
+	IS(state_of(&other), IBV_QPS_ERR);
+	unmade(&one);
+	unmade(&other);
+}
+
+static void atomics_are_aligned(void)
+{
+	a_request_is_invalid(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4);
+}
+
 static void receives_keep_their_places(void)
 {
 	a_receive_keeps_its_place(0);
@@ -374,6 +406,7 @@ static const struct test on_roce[] = {
 	TEST(limits_are_as_asked),
 	TEST(requests_keep_to_the_limits),
 	TEST(more_reads_than_agreed),
+	TEST(atomics_are_aligned),
 	{ NULL },
 };
 static const struct test on_iwarp[] = {

@@ -5,9 +5,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use rddp_ddp::Header;
 use rddp_iwarp::Acknowledgement;
 use rddp_rdma::Status;
-use rddp_rdmap::{Fault, TerminateCode};
+use rddp_rdmap::{Fault, REQUEST_QUEUE, TerminateCode, TerminateRepr};
 use rddp_stat::Counter;
 
 use super::link::Link;
@@ -171,14 +172,18 @@ fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns the status of the request that the peer has refused with this code, as InfiniBand names
-/// it.
-pub(super) fn status_of(code: TerminateCode) -> Status {
-    match code {
+/// Returns the status of the request that the peer has refused with this Terminate, as InfiniBand
+/// names it.
+pub(super) fn status_of(terminate: &TerminateRepr) -> Status {
+    let is_about_request =
+        matches!(terminate.header, Some(Header::Untagged(header)) if header.qn == REQUEST_QUEUE);
+    match terminate.code {
+        // RFC 7306 §5.1: an atomic that is not aligned, above all.
+        TerminateCode::CATASTROPHIC_STREAM if is_about_request => Status::RemoteInvalidRequest,
         TerminateCode::CANNOT_INVALIDATE_PROTECTION | TerminateCode::CANNOT_INVALIDATE_OPERATION => {
             Status::RemoteInvalidRequest
         }
-        _ => match (code.layer(), code.etype()) {
+        code => match (code.layer(), code.etype()) {
             // Protection of RDMAP, and tagged buffers of DDP.
             (0, 1) | (1, 1) => Status::RemoteAccess,
             // Untagged buffers of DDP: longer than its receive, above all.
@@ -194,7 +199,8 @@ mod tests {
 
     #[test]
     fn a_code_says_what_was_wrong_with_the_request() {
-        let of = |codes: &[TerminateCode]| codes.iter().map(|code| status_of(*code)).collect::<Vec<_>>();
+        let status = |code: &TerminateCode| status_of(&TerminateRepr::bare(*code));
+        let of = |codes: &[TerminateCode]| codes.iter().map(status).collect::<Vec<_>>();
         let access =
             [TerminateCode::TAGGED_INVALID_STAG, TerminateCode::TAGGED_BOUNDS, TerminateCode::BOUNDS];
         assert_eq!(of(&access), [Status::RemoteAccess; 3]);

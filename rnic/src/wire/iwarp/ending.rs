@@ -56,7 +56,7 @@ impl Link {
     pub(super) fn terminated(&mut self, terminate: TerminateRepr) -> WireEvent {
         self.fail_stream();
         let refused = match self.acknowledging {
-            Some(_) => Some(status_of(terminate.code)),
+            Some(_) => Some(status_of(&terminate)),
             None => refuses_request(&terminate).then_some(Status::RemoteAccess),
         };
         WireEvent::Terminated(terminate, refused)
