@@ -380,6 +380,29 @@ static void atomics_are_aligned(void)
 	a_request_is_invalid(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4);
 }
 
+/* UC has no Reads and no atomics. */
+static void unreliable_connections_only_write(void)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_UC, .sq_sig_all = 1, .cap = { 4, 4, 1, 1, 0 } };
+	struct end end = made_as(attr, 64);
+	struct told self = telling(&end);
+	struct ibv_sge sge = { (uintptr_t)end.octets, 8, end.mr->lkey };
+	static const int opcodes[] = { IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP };
+
+	stepping = end.qp;
+	attributes = (struct ibv_qp_attr) { .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = self.number,
+		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = self.gid, .hop_limit = 1 } } };
+	IS(goes(IBV_QPS_INIT, FIRST), 0);
+	IS(goes(IBV_QPS_RTR, OF_PEER), 0);
+	IS(goes(IBV_QPS_RTS, IBV_QP_SQ_PSN), 0);
+	for (int at = 0; at < 3; at++) {
+		struct ibv_send_wr *bad, wr = { .sg_list = &sge, .num_sge = 1, .opcode = opcodes[at] };
+
+		IS(ibv_post_send(end.qp, &wr, &bad), EINVAL);
+	}
+	unmade(&end);
+}
+
 static void receives_keep_their_places(void)
 {
 	a_receive_keeps_its_place(0);
@@ -407,6 +430,7 @@ static const struct test on_roce[] = {
 	TEST(requests_keep_to_the_limits),
 	TEST(more_reads_than_agreed),
 	TEST(atomics_are_aligned),
+	TEST(unreliable_connections_only_write),
 	{ NULL },
 };
 static const struct test on_iwarp[] = {

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use nix::errno::Errno;
 use rddp_rnic::{Gather, Operation, RecvWr, Remote, SendWr, Sge, SgeList, Stag};
 
-use super::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, send, wr};
+use super::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, qp_type, send, wr};
 use super::gate::pass;
 use super::handle::{Object, follow};
 use super::query::mtu_octets;
@@ -98,6 +98,9 @@ pub(super) unsafe fn request(qp: &Qp, from: &ibv_send_wr, key: Option<u32>) -> O
         _ if qp.datagrams.is_some() => unsafe {
             unreliable::operation(from, gather()?, mtu_octets(&qp.pd.context.device.device))?
         },
+        wr::RDMA_READ | wr::ATOMIC_FETCH_AND_ADD | wr::ATOMIC_CMP_AND_SWP if qp.kind() == qp_type::UC => {
+            return Err(because(Errno::EINVAL, "queue pairs of type UC have no Reads and no atomics"));
+        }
         wr::SEND => Operation::Send { gather: gather()?, invalidate: None },
         wr::SEND_WITH_INV => Operation::Send { gather: gather()?, invalidate: Some(Stag(from.imm_data)) },
         wr::RDMA_WRITE => Operation::Write { gather: gather()?, remote },
