@@ -380,6 +380,28 @@ static void atomics_are_aligned(void)
 	a_request_is_invalid(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4);
 }
 
+static void messages_fit_into_receives(void)
+{
+	a_request_is_invalid(IBV_WR_SEND, 9, 0);
+}
+
+/* A peer that may write needs memory into which this end may write. */
+static void rights_of_a_peer_need_those_of_this_end(void)
+{
+	static char octets[64];
+	static const int wrong[] = { IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
+	struct ibv_mr *mr;
+
+	for (int at = 0; at < 3; at++) {
+		IS((long)ibv_reg_mr(pd, octets, sizeof octets, wrong[at]), 0);
+		IS(errno, EINVAL);
+	}
+	mr = ibv_reg_mr(pd, octets, sizeof octets, IBV_ACCESS_REMOTE_READ);
+	IS(!mr, 0);
+	IS(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE), IBV_REREG_MR_ERR_INPUT);
+	IS(ibv_dereg_mr(mr), 0);
+}
+
 /* UC has no Reads and no atomics. */
 static void unreliable_connections_only_write(void)
 {
@@ -401,6 +423,33 @@ static void unreliable_connections_only_write(void)
 		IS(ibv_post_send(end.qp, &wr, &bad), EINVAL);
 	}
 	unmade(&end);
+}
+
+/* A completion queue that is too small tells so by an event, and then has no more. */
+static void a_completion_queue_overflows(void)
+{
+	struct end one = made(64), other = made(64);
+	struct told to_one = telling(&one), to_other = telling(&other);
+	struct ibv_async_event event;
+	struct ibv_wc wc;
+
+	IS(ibv_resize_cq(other.cq, 2), 0);
+	joins(&one, &to_other, 7);
+	joins(&other, &to_one, 7);
+	for (int at = 0; at < 3; at++)
+		receives(&other, 8, at);
+	for (int at = 0; at < 3; at++)
+		posts(&one, IBV_WR_SEND, 8, 0, 0, at);
+	do {
+		IS(ibv_get_async_event(device, &event), 0);
+		ibv_ack_async_event(&event);
+	} while (event.event_type != IBV_EVENT_CQ_ERR);
+	IS(event.element.cq == other.cq, 1);
+	IS(ibv_poll_cq(other.cq, 1, &wc), 1);
+	IS(ibv_poll_cq(other.cq, 1, &wc), 1);
+	IS(ibv_poll_cq(other.cq, 1, &wc), -1);
+	unmade(&one);
+	unmade(&other);
 }
 
 static void receives_keep_their_places(void)
@@ -430,13 +479,17 @@ static const struct test on_roce[] = {
 	TEST(requests_keep_to_the_limits),
 	TEST(more_reads_than_agreed),
 	TEST(atomics_are_aligned),
+	TEST(messages_fit_into_receives),
+	TEST(rights_of_a_peer_need_those_of_this_end),
 	TEST(unreliable_connections_only_write),
+	TEST(a_completion_queue_overflows),
 	{ NULL },
 };
 static const struct test on_iwarp[] = {
 	TEST(quiet_requests_of_the_connection_manager),
 	TEST(a_queue_pair_in_reset_takes_no_receives),
 	TEST(limits_are_as_asked),
+	TEST(rights_of_a_peer_need_those_of_this_end),
 	{ NULL },
 };
 
