@@ -2,9 +2,10 @@
 """Compiles C programs with the headers of libibverbs-dev, and runs them on librddp_verbs.so, with a
 device that looks like RoCE, at an address of IPv4 and at one of IPv6.
 
-    roce.py LIBRARY [PROGRAM]...
+    roce.py LIBRARY [PROGRAM [WORD]...]
 
-A program ends with 1 at the first wrong answer, and with 2 where this machine does not let it try.
+Without a PROGRAM all are run, without words. `roce_kills 200 SEED` is longer than it is here. A
+program ends with 1 at the first wrong answer, and with 2 where this machine does not let it try.
 """
 
 import subprocess
@@ -19,15 +20,16 @@ PROGRAMS = {
     "roce": (BOTH, []),
     "datagrams": (BOTH, []),
     "roce_children": (BOTH, []),
+    "roce_kills": (BOTH, []),
     "roce_ports": (BOTH, ["ibv_create_qp: ENOMEM: the host has no TCP or UDP port left",
                           "ibv_modify_qp: ENOMEM: the host", "widen net.ipv4.ip_local_port_range"]),
 }
 
 
-def fault(path, environment, told):
+def fault(command, environment, told):
     """Runs a program. Returns what is wrong, and whether it was tried."""
     environment = environment | ({"RDDP_LOG": "verbs=info"} if told else {})
-    ended = subprocess.run([path], timeout=300, env=environment, text=True,
+    ended = subprocess.run(command, timeout=300, env=environment, text=True,
                            stderr=subprocess.PIPE if told else None)
     if ended.returncode:
         return f"ended with {ended.returncode}: {ended.stderr or ''}", ended.returncode != 2
@@ -38,14 +40,14 @@ def fault(path, environment, told):
 def main():
     untried = False
     with tempfile.TemporaryDirectory() as folder:
-        for program in sys.argv[2:] or PROGRAMS:
+        for program in sys.argv[2:3] or PROGRAMS:
             built = c_program.build(sys.argv[1], folder, program)
             if not built:
                 return 1
             path, environment = built
             addresses, told = PROGRAMS[program]
             for address in addresses:
-                wrong, tried = fault(path, environment | {"RDDP_ROCE": f"mlx5_0={address}"}, told)
+                wrong, tried = fault([path, *sys.argv[3:]], environment | {"RDDP_ROCE": f"mlx5_0={address}"}, told)
                 if wrong:
                     print(f"{program}: {address}: {wrong}")
                 if wrong and tried:

@@ -71,10 +71,20 @@ impl QpInner {
         while let Some((connection, mut cx)) = core.split(&self.attrs) {
             match connection.send(&mut cx, ANSWERING_TURN) {
                 Ok(()) => return,
-                Err(event) => self.on_event(core, event),
+                Err(event) => {
+                    self.read_last(core);
+                    self.on_event(core, event);
+                }
             }
         }
         self.pump_to_itself(core);
+    }
+
+    /// Reads what has come where TCP no longer sends and requests are acknowledged: a peer that
+    /// leaves with octets unread resets TCP behind its last acknowledgements.
+    #[cold]
+    fn read_last(&self, core: &mut Core) {
+        while self.stays(core) && core.connection.is_some() && self.pull(core) == Pulled::More {}
     }
 
     /// Carries out what is posted to a QP that is connected to itself.

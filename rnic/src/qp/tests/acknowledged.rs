@@ -324,6 +324,25 @@ fn what_has_come_is_acknowledged_when_the_program_leaves() {
     assert_eq!(Acknowledgement::parse(&end.segment()), Some(Acknowledgement::of(1)));
 }
 
+/// A peer that leaves with octets unread resets TCP behind its last acknowledgement.
+#[test]
+fn what_was_acknowledged_before_a_reset_counts() {
+    let mut end = End::new();
+    end.qp.post_send(&SendWr::send_inline(1, b"hello")).unwrap();
+    let long = end._pd.allocate(LONG, Access::LOCAL_WRITE).unwrap();
+    end.qp.post_send(&SendWr::write(2, long.sge(0..LONG), REMOTE)).unwrap();
+    let inner = end.qp.inner.anywhere().clone();
+    inner.with_core(|qp, core| {
+        end.acknowledge(1);
+        end.leave(false);
+        await_that("TCP still sends", || {
+            core.connection.as_ref().unwrap().watch.socket().take_error().is_ok_and(|error| error.is_some())
+        });
+        qp.pump(core);
+    });
+    assert_eq!(end.completed(), [(1, Status::Success), (2, Status::Unanswered)]);
+}
+
 /// A QP that is connected again counts from the beginning.
 #[test]
 fn counts_begin_with_the_connection() {
