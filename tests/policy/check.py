@@ -36,6 +36,7 @@ NEEDS = {
     "rddp-ddp": [],
     "rddp-rdmap": ["rddp-mpa", "rddp-ddp"],
     "rddp-iwarp": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
+    "rddp-octets": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp"],
     "rddp-rdma": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
     "rddp-fault-guard": [],
     "rddp-capture": [],
@@ -51,7 +52,7 @@ NEEDS = {
     "rddp-decode": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-sdp"],
     # Of ext-sockets, only the switch knows `rnic`.
     "rddp-policy": [],
-    "rddp-stream": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-sdp",
+    "rddp-stream": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-octets", "rddp-sdp",
                     "rddp-fault-guard"],
     "rddp-real": ["rddp-fault-guard", "rddp-capture", "rddp-stream"],
     "rddp-es-api": ["rddp-real"],
@@ -80,7 +81,7 @@ LOADED_BY_TESTS = {"rddp-cli": ["rddp-preload", "rddp-paths"], "rddp-compare": [
 
 PURE = {
     "rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-iwarp": "iwarp",
-    "rddp-rdma": "rdma", "rddp-policy": "ext-sockets/policy", "rddp-sdp": "sdp-over-rddp",
+    "rddp-octets": "octets", "rddp-rdma": "rdma", "rddp-policy": "ext-sockets/policy", "rddp-sdp": "sdp-over-rddp",
     "rddp-decode": "decode", "rddp-stat": "stat", "rddp-block": "block",
 }
 # Crates outside the workspace on which a pure crate may depend.

@@ -18,11 +18,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = "ext-sockets/stream/src"
 
 LIMITS = {
-    "questions for SDP outside of sdp/": 41,
-    "files that ask them": 16,
-    "lines that name SDP outside of sdp/": 165,
-    "files that name it": 26,
-    "methods of the largest type": 328,
+    "questions for SDP outside of sdp/": 38,
+    "files that ask them": 15,
+    "lines that name SDP outside of sdp/": 135,
+    "files that name it": 23,
+    "methods of the largest type": 327,
     "files that they stand in": 40,
     "fields of the largest struct": 38,
 }

@@ -13,9 +13,9 @@ use std::io::IoSliceMut;
 
 use rddp_ddp::UntaggedRepr;
 use rddp_mpa::fpdu_len;
+use rddp_octets::{Batch, Plain, Stop};
 
-use super::batch::{Batch, Stop};
-use super::inbound::Inbound;
+use super::kind::Duties;
 use super::rx::{Hold, Next};
 use super::sink::Sink;
 use super::state::Rx;
@@ -28,9 +28,8 @@ impl Stream<'_> {
     #[inline]
     pub(super) fn expected(&self, rx: &Rx, sink: &Sink<'_, '_>) -> Option<usize> {
         let len = rx.expected_fpdu as usize;
-        // Markers vary an FPDU's length, SDP has obligations besides octets, and where the window
-        // is narrow a part may close it.
-        if len <= EMPTY_SEND || rx.markers || rx.narrow || self.state.asked.is_sdp() {
+        // Markers vary an FPDU's length, and where the window is narrow a part may close it.
+        if len <= EMPTY_SEND || rx.terms.markers || rx.narrow {
             return None;
         }
         // The payload and its pad are a multiple of four.
@@ -71,12 +70,12 @@ impl Stream<'_> {
             Err(error) => return Err(error),
         };
         let is_all = got < octets.len();
-        let mut inbound = Inbound::new(rx, self.longest_send(rx), None);
+        let mut incoming = Plain.incoming(self, rx);
         let mut rest = &mut octets[..got];
         loop {
-            let batch = Batch::of(&mut inbound, rest, sink, 0, &mut ());
-            if let Some(mark) = batch.mark {
-                mark.apply(rx);
+            let batch = Batch::of(&mut incoming, rest, sink, 0, &mut Plain);
+            if let Some(at) = batch.at {
+                rx.at = at;
                 rx.note_fpdu(batch.last);
                 self.wake_at(rx, 1)?;
                 // This end may send: good FPDUs have come, by which the length is known.
@@ -89,9 +88,8 @@ impl Stream<'_> {
                 Stop::Full if !rest.is_empty() => {}
                 Stop::Full | Stop::Need(_) => break,
                 Stop::Terminated(code) => return Err(self.terminated(rx, code)),
-                Stop::Trouble(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
-                // Only SDP has these: the state does not fit together.
-                Stop::Alone | Stop::Wrong(_) => return Err(self.damaged()),
+                Stop::Trouble(trouble) => return Err(self.fault(rx, &incoming, &trouble)),
+                Stop::Apart(never) => match never {},
             }
         }
         rx.alone = is_all && rest.is_empty() && got == rx.last_fpdu as usize;

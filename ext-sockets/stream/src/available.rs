@@ -2,10 +2,11 @@
 
 use std::io::IoSliceMut;
 
-use super::inbound::{Inbound, Step};
+use rddp_octets::{Incoming, Plain, Step};
+
+use super::kind::{Duties, Kind};
 use super::patience::Patience;
 use super::rx::{Hold, Next, Pull, STEPS};
-use super::sdp::Look;
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch};
@@ -90,20 +91,19 @@ impl Stream<'_> {
     /// Copies octets to the program's buffers without taking them and without waiting (`MSG_PEEK`).
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut rx = self.lock_rx()?;
-        if rx.sdp.has_mark() && rx.sdp.has_stub() && rx.left == 0 {
-            self.fetch_behind(&mut rx)?;
-        }
-        if self.state.asked.is_sdp() && self.show_held(&mut rx, sink)? {
-            return Ok(Pull::Some);
-        }
-        let shown = self.glimpse_in_kernel(&mut rx, sink);
         if self.state.asked.is_sdp() {
-            self.answer_peer(&mut rx, 0);
+            self.glimpse_sdp(&mut rx, sink)
+        } else {
+            self.glimpse_as::<Plain>(&mut rx, sink)
         }
-        shown
     }
 
-    fn glimpse_in_kernel(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+    /// Copies octets that are in the kernel, or in front of those that are.
+    pub(super) fn glimpse_as<K: Kind>(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Pull, Errno> {
         let mut steps = 0;
         // A CRC must be checked before octets are shown, however large the FPDU is.
         rx.bulk = false;
@@ -125,15 +125,22 @@ impl Stream<'_> {
         }
         let mut scratch = Scratch::take()?;
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]).unwrap_or(0);
-        let mut place = None;
-        let look = self.look_of(rx, &mut place);
-        show(rx, &mut scratch[..seen], self.longest_send(rx), look, sink);
+        let mut place = K::Place::default();
+        let mut format = K::format(rx, &mut place);
+        let mut incoming = format.incoming(self, rx);
+        show(rx, &mut scratch[..seen], &mut incoming, &mut format, sink);
         Ok(Pull::Some)
     }
 }
 
 /// Copies the rest of the FPDU in front, and those behind it that are whole and good.
-fn show(rx: &Rx, octets: &mut [u8], max_send: u32, mut sdp: Option<Look<'_>>, sink: &mut Sink<'_, '_>) {
+fn show(
+    rx: &Rx,
+    octets: &mut [u8],
+    incoming: &mut Incoming,
+    format: &mut impl Duties,
+    sink: &mut Sink<'_, '_>,
+) {
     let (left, trailer) = (rx.left as usize, rx.trailer as usize);
     let mut at = if rx.left_is_kept {
         let from = rx.kept_at as usize;
@@ -143,19 +150,16 @@ fn show(rx: &Rx, octets: &mut [u8], max_send: u32, mut sdp: Option<Look<'_>>, si
         sink.fill(&octets[..left.min(octets.len())]);
         left + trailer
     };
-    let mut inbound = Inbound::new(rx, max_send, sdp.as_ref());
     let mut shown = rx.shown as usize;
     while at < octets.len() && sink.room() > 0 {
-        match inbound.step(&mut octets[at..], sdp.as_mut()) {
+        match incoming.step(&mut octets[at..], format) {
             Ok(Step::Data { payload, used }) => {
                 let from = at + payload.start + std::mem::take(&mut shown).min(payload.len());
-                // A look stops in front of an urgent octet, as a read does.
-                let mark =
-                    sdp.as_ref().filter(|sdp| sdp.now.has_mark()).and_then(|sdp| sdp.now.ahead_of_mark());
-                let to = mark.map_or(usize::MAX, |ahead| from + ahead as usize).min(at + payload.end);
+                let stop = format.before_stop();
+                let to = stop.map_or(usize::MAX, |before| from + before).min(at + payload.end);
                 sink.fill(&octets[from..to]);
                 at += used;
-                if mark.is_some() {
+                if stop.is_some() {
                     break;
                 }
             }

@@ -5,9 +5,10 @@ use std::io::IoSliceMut;
 use rddp_fault_guard::Faulted;
 use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
+use rddp_octets::Incoming;
 use rddp_sdp::wire::HEADER_LEN;
 
-use super::inbound::Inbound;
+use super::kind::Duties;
 use super::rx::{HEAD, MAX_TRAILER, PIECES};
 use super::sink::Sink;
 use super::state::Rx;
@@ -17,10 +18,10 @@ use super::{Errno, Stream};
 impl Stream<'_> {
     /// Receives a large FPDU directly into the program's buffer, if it fits: the program does not
     /// read there before the call returns, when the CRC has been checked.
-    pub(super) fn take_directly(
+    pub(super) fn take_directly<F: Duties>(
         &self,
         rx: &mut Guard<'_, Rx>,
-        inbound: &mut Inbound,
+        (incoming, format): (&mut Incoming, &mut F),
         (segment, front): (Segment, usize),
         scratch: &mut Scratch,
         sink: &mut Sink<'_, '_>,
@@ -46,7 +47,7 @@ impl Stream<'_> {
             // The first page of the buffer is not mapped.
             return Ok(false);
         }
-        let summed = if rx.crc { sum_first(&list[..=used], took) } else { Ok(0) };
+        let summed = if rx.terms.crc { sum_first(&list[..=used], took) } else { Ok(0) };
         let crc = summed.map_err(|_| self.memory_gone())?;
         // At a page that is not mapped the kernel stops: the octets that it has kept are looked at
         // elsewhere.
@@ -60,19 +61,20 @@ impl Stream<'_> {
             &behind[..trailer]
         };
         let (covered, field) = rest.split_last_chunk().unwrap_or((&[], &[0; CRC_LEN]));
-        let delivered = match inbound.received(segment, crc32c_append(crc, covered), *field) {
+        let delivered = match incoming.received(segment, crc32c_append(crc, covered), *field, format) {
             Ok(delivered) => delivered,
-            Err(trouble) => return Err(self.fault(rx, inbound, &trouble)),
+            Err(trouble) => return Err(self.fault(rx, incoming, &trouble)),
         };
-        self.count_directly(rx, &delivered, inbound.open_tagged(), &heads[head..head_len])?;
+        format.count_in(self, &delivered, incoming.open_tagged(), &heads[head..head_len])?;
         if took < whole {
             self.leave_rest(rx, took, head_len, (head_len + payload_len, trailer))?;
         }
         sink.filled(payload_len - rx.left as usize);
-        inbound.mark().apply(rx);
         if rx.left == 0 {
-            self.front_is_read(rx);
+            format.consumed();
         }
+        format.store(self, rx, 0);
+        rx.at = incoming.position();
         self.wake_at(rx, 1)?;
         self.may_send_now(rx);
         Ok(true)

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use rddp_iwarp::{OwnMessage, Termination, Trouble};
 use rddp_mpa::{Framing, MpaError};
+use rddp_octets::Incoming;
 use rddp_rdmap::{Fault, TerminateCode, TerminateRepr};
 
 use super::ended::{Ended, Why};
-use super::inbound::Inbound;
 use super::owed::owe_fpdu;
 use super::state::{Rx, Tx};
 use super::sys::Guard;
@@ -16,9 +16,9 @@ use super::{Errno, Stream};
 
 impl Stream<'_> {
     /// Ends the stream because the peer broke the protocol. Returns the program's error.
-    pub(super) fn fault(&self, rx: &mut Guard<'_, Rx>, inbound: &Inbound, trouble: &Trouble) -> Errno {
+    pub(super) fn fault(&self, rx: &mut Guard<'_, Rx>, incoming: &Incoming, trouble: &Trouble) -> Errno {
         let code = trouble.fault.code();
-        let may_send = self.state.may_send.load(Ordering::Acquire) || inbound.has_good_fpdu();
+        let may_send = self.state.may_send.load(Ordering::Acquire) || incoming.has_good_fpdu();
         let terminate = Termination::of(&trouble.fault, trouble.offending.as_ref(), may_send).terminate();
         self.end(rx, Ended { why: Why::Fault, errno: Errno::RESET, code }, terminate.as_ref())
     }

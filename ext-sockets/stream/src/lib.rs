@@ -28,7 +28,6 @@
 
 mod at_once;
 mod available;
-mod batch;
 mod buffers;
 mod caller;
 mod closing;
@@ -38,9 +37,9 @@ mod ended;
 mod errno;
 mod fail;
 mod file;
-mod inbound;
 mod io;
 mod kept;
+mod kind;
 mod locks;
 mod options;
 pub mod ours;

@@ -13,11 +13,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rddp_mpa::CRC_LEN;
-use rddp_sdp::wire::Mid;
+use rddp_octets::{Plain, Position, Step};
 
-use super::inbound::{Inbound, Mark, Step};
-use super::rx::{HEAD, Hold, Next};
-use super::sdp::Beside;
+use super::kind::{Duties, Kind};
+use super::rx::{Hold, Next};
 use super::state::Rx;
 use super::sys::{Guard, is_confined};
 use super::{Errno, Stream};
@@ -236,55 +235,50 @@ impl Stream<'_> {
     /// Looks at the first `seen` octets in memory: those that were moved, and perhaps some more.
     /// `Some`: the FPDU has at least so many octets. `None`: it is whole, and has been taken.
     fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
-        if !self.state.asked.is_sdp() {
-            return self.absorbed_beside(rx, seen, &mut ());
+        if self.state.asked.is_sdp() {
+            self.absorbed_sdp(rx, seen)
+        } else {
+            self.absorbed_as::<Plain>(rx, seen)
         }
-        if may_bring_advert(rx) {
-            // The octets can be looked at once only.
-            self.make_tables(rx);
-        }
-        let mut place = None;
-        let Some(mut look) = self.look_of(rx, &mut place) else { return Err(self.damaged()) };
-        self.absorbed_beside(rx, seen, &mut look)
     }
 
-    /// Looks at octets in memory, and counts the FPDU in `beside` too.
+    /// Looks at octets in memory of an FPDU of this kind of stream.
     #[inline]
-    fn absorbed_beside<'s>(
+    pub(super) fn absorbed_as<K: Kind>(
         &self,
         rx: &mut Guard<'_, Rx>,
         seen: usize,
-        beside: &mut impl Beside<'s>,
     ) -> Result<Option<usize>, Errno> {
-        let mut inbound = Inbound::new(rx, self.longest_send(rx), beside.look().as_deref());
+        let mut place = K::Place::default();
+        let mut format = K::format(rx, &mut place);
+        let mut incoming = format.incoming(self, rx);
         let octets = rx.kept_mut().and_then(|kept| kept.get_mut(..seen)).unwrap_or_default();
-        let step = match inbound.step(octets, beside.look()) {
-            Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
+        let step = match incoming.step(octets, &mut format) {
             Ok(Step::Need { total }) => return Ok(Some(total)),
-            Ok(Step::NeedsTables) => return Err(Errno::NO_BUFFERS),
             Ok(step) => step,
-            Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
+            Err(trouble) => return Err(self.fault(rx, &incoming, &trouble)),
         };
-        rx.moving(|rx| self.take_absorbed(rx, step, &inbound.mark(), beside)).map(|()| None)
+        if let Step::Apart { what, .. } = &step
+            && let Some(error) = K::Format::refusal(self, what, false)
+        {
+            return Err(error);
+        }
+        rx.moving(|rx| self.take_absorbed(rx, step, incoming.position(), &mut format)).map(|()| None)
     }
 
     /// Takes the FPDU in memory, which is whole.
-    fn take_absorbed<'s>(
+    fn take_absorbed<F: Duties>(
         &self,
         rx: &mut Guard<'_, Rx>,
-        step: Step,
-        mark: &Mark,
-        beside: &mut impl Beside<'s>,
+        step: Step<F::Apart>,
+        at: Position,
+        format: &mut F,
     ) -> Result<(), Errno> {
-        let used = step.used();
-        let behind = used.saturating_sub(rx.absorbed as usize);
+        let behind = step.used().saturating_sub(rx.absorbed as usize);
         rx.absorbed = 0;
-        mark.apply(rx);
-        if let Some(look) = beside.look() {
-            self.keep_end_readable(&mut look.now);
-            look.store(rx);
-            self.spare_tables(rx);
-        }
+        rx.at = at;
+        format.before_drop(self);
+        format.store(self, rx, 0);
         self.wake_at(rx, 1)?;
         self.may_send_now(rx);
         if let Step::Data { payload, .. } = step {
@@ -299,9 +293,8 @@ impl Stream<'_> {
         match step {
             Step::Terminated { code, .. } => Err(self.terminated(rx, code)),
             Step::Silent { reply, .. } => self.reply(&reply),
-            Step::Aside { payload, ahead, .. } => self.put_aside_of_kept(rx, ahead, payload),
-            Step::Splice { octets, .. } => self.splice(rx, octets),
-            Step::Need { .. } | Step::Data { .. } | Step::Wrong(_) | Step::NeedsTables => Ok(()),
+            Step::Apart { what, payload, .. } => F::take_kept(self, rx, what, payload),
+            Step::Need { .. } | Step::Data { .. } => Ok(()),
         }
     }
 
@@ -311,13 +304,6 @@ impl Stream<'_> {
         }
         Err(self.truncated(rx))
     }
-}
-
-/// Returns whether the FPDU whose first octets are in memory may be a message with an advert.
-fn may_bring_advert(rx: &Rx) -> bool {
-    let is_advert = |mid| [Mid::SrcAvail as u8, Mid::SinkAvail as u8].contains(mid);
-    // A marker may stand before the MID.
-    rx.markers || rx.kept().get(HEAD).is_none_or(is_advert)
 }
 
 /// Reasons why octets are missing.

@@ -14,10 +14,10 @@ use std::sync::atomic::Ordering;
 
 use rddp_ddp::UntaggedRepr;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN};
+use rddp_octets::{Batch, Format, Left, Plain, Stop};
 
-use super::batch::{Batch, Left, Stop};
-use super::inbound::Inbound;
-use super::sdp::{Ahead, Beside, is_start};
+use super::kind::{Duties, Kind};
+use super::sdp::is_start;
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined};
@@ -125,11 +125,20 @@ impl Stream<'_> {
     }
 
     pub(super) fn advance(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
-        if self.state.asked.is_sdp()
-            && let Some(next) = self.advance_sdp(rx, sink)?
-        {
-            return Ok(next);
+        if self.state.asked.is_sdp() {
+            self.advance_sdp(rx, sink)
+        } else {
+            self.advance_as::<Plain>(rx, sink)
         }
+    }
+
+    /// Makes a step of receiving.
+    #[inline(always)]
+    pub(super) fn advance_as<K: Kind>(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Next, Errno> {
         if rx.left > 0 {
             return if sink.room() == 0 { Ok(Next::Full) } else { self.unload(rx, sink) };
         }
@@ -139,13 +148,14 @@ impl Stream<'_> {
         if rx.absorbed > 0 {
             return self.absorb(rx);
         }
-        self.fetch(rx, sink)
+        self.fetch::<K>(rx, sink)
     }
 
     /// Looks at the front of the receive queue, where an FPDU begins.
-    fn fetch(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+    fn fetch<K: Kind>(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         let mut scratch = Scratch::take()?;
-        if let Some(octets) = self.expected(rx, sink).and_then(|len| scratch.get_mut(..len))
+        if K::IS_TAKEN_AT_ONCE
+            && let Some(octets) = self.expected(rx, sink).and_then(|len| scratch.get_mut(..len))
             && let Some(next) = self.fetch_at_once(rx, octets, sink)?
         {
             return Ok(next);
@@ -164,7 +174,7 @@ impl Stream<'_> {
             }
         };
         let all = seen < glance;
-        let taken = self.take_batch(rx, &mut scratch[..seen], sink)?;
+        let taken = self.take_batch::<K>(rx, &mut scratch[..seen], sink)?;
         rx.alone = matches!(taken, Taken::Whole) && all && rx.left == 0 && seen == rx.last_fpdu as usize;
         match taken {
             Taken::Left => Ok(Next::Full),
@@ -173,12 +183,12 @@ impl Stream<'_> {
             Taken::Whole => Ok(Next::More),
             Taken::Alone => self.fetch_alone(rx, &mut scratch),
             Taken::None { need } if all => self.hold_back(rx, seen, need),
-            Taken::None { need } => self.fetch_large(rx, &mut scratch, need, sink),
+            Taken::None { need } => self.fetch_large::<K>(rx, &mut scratch, need, sink),
         }
     }
 
     /// Receives the FPDU in front, which has `len` octets, more than were looked at.
-    fn fetch_large(
+    fn fetch_large<K: Kind>(
         &self,
         rx: &mut Guard<'_, Rx>,
         scratch: &mut Scratch,
@@ -192,19 +202,19 @@ impl Stream<'_> {
         if unread < len {
             return self.hold_back(rx, unread, len);
         }
-        let mut place = None;
-        let look = self.look_of(rx, &mut place);
-        let mut inbound = Inbound::new(rx, self.longest_send(rx), look.as_ref());
-        if let Some(segment) = inbound.announced(&scratch[..GLANCE]) {
+        let mut place = K::Place::default();
+        let mut format = K::format(rx, &mut place);
+        let mut incoming = format.incoming(self, rx);
+        if let Some(segment) = incoming.announced(&scratch[..GLANCE], &format) {
             if self.may_wait(rx, sink) {
                 return Ok(Next::Full);
             }
             let front = &scratch[LENGTH_LEN + segment.header.len()..GLANCE];
-            let front = self.front_of_message(rx, &segment, front);
-            if let Some(front) = front {
+            if let Some(front) = format.headers(&segment, front) {
                 // As `moving` does, whose closure costs more here than the marks.
                 rx.set_moving(true);
-                let taken = self.take_directly(rx, &mut inbound, (segment, front), scratch, sink);
+                let taken =
+                    self.take_directly(rx, (&mut incoming, &mut format), (segment, front), scratch, sink);
                 rx.set_moving(false);
                 if taken? {
                     return Ok(Next::More);
@@ -212,66 +222,46 @@ impl Stream<'_> {
             }
         }
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..len])])?;
-        match self.take_batch(rx, &mut scratch[..seen], sink)? {
+        match self.take_batch::<K>(rx, &mut scratch[..seen], sink)? {
             Taken::Left => Ok(Next::Full),
             Taken::Whole => Ok(Next::More),
             Taken::Alone => self.fetch_alone(rx, scratch),
             // The length of a marked FPDU is known exactly only when its first octets are there.
-            Taken::None { need } if need > len => self.fetch_large(rx, scratch, need, sink),
+            Taken::None { need } if need > len => self.fetch_large::<K>(rx, scratch, need, sink),
             Taken::None { need } => self.hold_back(rx, seen, need),
         }
     }
 
     /// Takes the whole FPDUs at the front of `octets`, which are still in the kernel, as far as the
     /// sink has room.
-    fn take_batch(
+    fn take_batch<K: Kind>(
         &self,
         rx: &mut Guard<'_, Rx>,
         octets: &mut [u8],
         sink: &mut Sink<'_, '_>,
     ) -> Result<Taken, Errno> {
-        if !self.state.asked.is_sdp() {
-            return self.take_batch_beside(rx, octets, sink, &mut ());
-        }
-        let (mut place, mut before) = (None, None);
-        let mut ahead = Ahead::of(self.look_of(rx, &mut place), &mut before);
-        self.take_batch_beside(rx, octets, sink, &mut ahead)
-    }
-
-    /// Takes the whole FPDUs, and counts them in `beside` too. There is one such function for each
-    /// format, so that plain octets pay for nothing of SDP.
-    #[inline]
-    fn take_batch_beside<'s>(
-        &self,
-        rx: &mut Guard<'_, Rx>,
-        octets: &mut [u8],
-        sink: &mut Sink<'_, '_>,
-        beside: &mut impl Beside<'s>,
-    ) -> Result<Taken, Errno> {
-        let mut inbound = Inbound::new(rx, self.longest_send(rx), beside.look().as_deref());
+        let mut place = K::Place::default();
+        let mut format = K::format(rx, &mut place);
+        let mut incoming = format.incoming(self, rx);
         let done_before = sink.done();
-        let mut batch = Batch::of(&mut inbound, octets, sink, rx.shown as usize, beside);
-        let stays = batch.left.is_some() && rx.markers && rx.kept_mut().is_none();
+        let mut batch = Batch::of(&mut incoming, octets, sink, rx.shown as usize, &mut format);
+        let stays = batch.left.is_some() && rx.terms.markers && rx.kept_mut().is_none();
         let mut shown = 0;
         if stays {
             shown = batch.leave_last();
-            beside.cut_back();
+            format.cut_back();
             // The FPDU is good, and lets this end send, though it stays in the kernel.
             self.may_send_now(rx);
         }
-        if let Some(mark) = batch.mark {
+        if let Some(at) = batch.at {
             rx.moving(|rx| {
                 let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
-                if let Some(look) = beside.look() {
-                    self.keep_end_readable(&mut look.now);
-                }
+                format.before_drop(self);
                 self.drop_front(kept_back.unwrap_or(batch.used))?;
-                mark.apply(rx);
+                rx.at = at;
                 rx.note_fpdu(batch.last);
                 rx.shown = shown;
-                if let Some(look) = beside.look() {
-                    self.note_batch(rx, look, sink.done() - done_before);
-                }
+                format.store(self, rx, sink.done() - done_before);
                 rx.bulk = batch.largest >= BULK;
                 self.wake_at(rx, 1)?;
                 self.may_send_now(rx);
@@ -283,10 +273,12 @@ impl Stream<'_> {
         match batch.stop {
             Stop::Terminated(code) => Err(self.terminated(rx, code)),
             _ if stays => Ok(Taken::Left),
-            _ if batch.mark.is_some() => Ok(Taken::Whole),
-            Stop::Trouble(trouble) => Err(self.fault(rx, &inbound, &trouble)),
-            Stop::Wrong(wrong) => Err(self.breaks_sdp(wrong)),
-            Stop::Alone => Ok(Taken::Alone),
+            _ if batch.at.is_some() => Ok(Taken::Whole),
+            Stop::Trouble(trouble) => Err(self.fault(rx, &incoming, &trouble)),
+            Stop::Apart(what) => match K::Format::refusal(self, &what, true) {
+                Some(error) => Err(error),
+                None => Ok(Taken::Alone),
+            },
             Stop::Need(need) => Ok(Taken::None { need }),
             Stop::Full => Ok(Taken::Whole),
         }
@@ -296,8 +288,8 @@ impl Stream<'_> {
     /// octets can be dropped.
     fn keep_back(&self, rx: &mut Rx, left: &Left, octets: &[u8]) -> Result<usize, Errno> {
         rx.left = (left.to - left.from) as u32;
-        rx.left_is_kept = rx.markers;
-        if !rx.markers {
+        rx.left_is_kept = rx.terms.markers;
+        if !rx.terms.markers {
             rx.trailer = (left.end - left.to) as u32;
             return Ok(left.from);
         }
@@ -320,7 +312,7 @@ impl Stream<'_> {
 
     /// Handles the peer's FIN, after everything before it was read.
     pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
-        let whole = !rx.is_open && rx.absorbed == 0;
+        let whole = !rx.at.is_open && rx.absorbed == 0;
         if whole && self.state.asked.is_sdp() {
             if self.awaits_response(rx) {
                 rx.sdp.note_octets_lost();
@@ -359,7 +351,7 @@ enum Taken {
 /// Returns whether the program reads in pieces so small that a large FPDU is better copied to
 /// memory once and read from there.
 fn is_read_by_pieces(rx: &Rx, sink: &Sink<'_, '_>) -> bool {
-    rx.bulk && !rx.markers && !sink.drops && (1..=BULK).contains(&sink.room())
+    rx.bulk && !rx.terms.markers && !sink.drops && (1..=BULK).contains(&sink.room())
 }
 
 /// Looks at the receive queue in one call, each of up to 72 KiB.

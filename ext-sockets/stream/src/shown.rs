@@ -69,10 +69,10 @@ impl Shown {
             ended,
             octets: Both {
                 sent: framed.saturating_sub(owed.into()),
-                received: slot.long(rx(offset_of!(Rx, position)))?,
+                received: slot.long(rx(offset_of!(Rx, at.octets)))?,
             },
             fpdus_sent: slot.long(tx(offset_of!(Tx, fpdus)))?,
-            sends: Both { sent: next(tx(offset_of!(Tx, msn)))?, received: next(rx(offset_of!(Rx, msn)))? },
+            sends: Both { sent: next(tx(offset_of!(Tx, msn)))?, received: next(rx(offset_of!(Rx, at.msn)))? },
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use rddp_fault_guard::Faulted;
+use rddp_octets::Room;
 
 use super::sys::lent;
 
@@ -17,6 +18,18 @@ pub(super) struct Sink<'a, 'b> {
     pub(super) drops: bool,
     /// Set when a page of the program was not mapped: from there on there is no room.
     is_bad: bool,
+}
+
+impl Room for Sink<'_, '_> {
+    #[inline]
+    fn free(&self) -> usize {
+        self.room
+    }
+
+    #[inline]
+    fn store(&mut self, octets: &[u8]) -> usize {
+        self.fill(octets)
+    }
 }
 
 impl<'a, 'b> Sink<'a, 'b> {

@@ -16,6 +16,7 @@ use rddp_mpa::{
     Frame, Initiator, InitiatorStep, MpaError, Negotiated, Request, Responder, ResponderStep, Rtr, RtrSet,
     StartupConfig, StartupError,
 };
+use rddp_octets::{Position, Terms};
 
 use super::ended::{Ended, Why};
 use super::options::{Plain, PrivateData, Role};
@@ -329,9 +330,8 @@ impl Stream<'_> {
     /// Stores the values that both ends have agreed on.
     fn settle(&self, rx: &mut Guard<'_, Rx>, negotiated: &Negotiated, peer_data: &[u8]) -> Result<(), Errno> {
         note_private_data(rx, peer_data);
-        (rx.crc, rx.markers) = (negotiated.crc, negotiated.markers_rx);
-        (rx.ird, rx.ord) = (negotiated.ird.into(), negotiated.ord.into());
-        (rx.msn, rx.request_msn) = (Msn::FIRST.0, Msn::FIRST.0);
+        rx.terms = Terms::of(negotiated);
+        rx.at = Position::FIRST;
         let mut tx = self.lock_tx()?;
         (tx.crc, tx.markers) = (negotiated.crc, negotiated.markers_tx);
         tx.msn = Msn::FIRST.0;
@@ -356,7 +356,7 @@ impl Stream<'_> {
             Rtr::Send if is_sdp => {}
             Rtr::Write => {}
             Rtr::Read => {
-                rx.rtr_read = true;
+                rx.at.rtr_read = true;
                 rx.sdp.note_rtr_read();
             }
             Rtr::Send => tx.msn = Msn::FIRST.next().0,

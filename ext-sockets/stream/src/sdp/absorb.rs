@@ -10,10 +10,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rddp_mpa::CRC_LEN;
+use rddp_octets::Step;
 
 use super::counters::{ABSORBED, COPIED};
-use super::{Look, Wrong, Zcopy, live};
-use crate::inbound::{Inbound, Step};
+use super::format::{Apart, Messages};
+use super::look::{Look, Places};
+use super::{Wrong, Zcopy, live};
+use crate::kind::{Duties, Kind};
 use crate::rooms::Room;
 use crate::rx::{Hold, Next, STEPS};
 use crate::sink::Sink;
@@ -211,8 +214,8 @@ impl Stream<'_> {
 
     /// Makes a step of receiving where octets lie in the queue, or are to. `None`: they go as those
     /// of a plain stream.
-    #[inline(never)]
-    pub(crate) fn advance_sdp(
+    #[inline]
+    pub(super) fn advance_queue(
         &self,
         rx: &mut Guard<'_, Rx>,
         sink: &mut Sink<'_, '_>,
@@ -386,22 +389,22 @@ impl Stream<'_> {
         while at < seen {
             let before_urgent = self.is_before_urgent(rx);
             let queued = rx.held.len() as u32;
-            let mut place = None;
-            let Some(mut look) = self.look_of(rx, &mut place) else { break };
+            let mut places = Places::default();
+            let mut look = Messages::format(rx, &mut places);
             look.now.queued = queued;
-            let mut inbound = Inbound::new(rx, rx.sdp.size, Some(&look));
-            let step = match inbound.step(&mut scratch[at..seen], Some(&mut look)) {
+            let mut incoming = look.incoming(self, rx);
+            let step = match incoming.step(&mut scratch[at..seen], &mut look) {
                 Ok(Step::Need { .. }) => break,
                 Ok(Step::Data { .. }) if look.now.is_over() => {
                     return Err(self.breaks_sdp(Wrong::AfterDisConn));
                 }
-                Ok(Step::NeedsTables) if self.make_tables(rx) || rx.sdp.starved == 1 => {
-                    return Ok(Next::More);
+                Ok(Step::Apart { what: Apart::NeedsTables, .. }) => {
+                    let may_go = self.make_tables(rx) || rx.sdp.starved == 1;
+                    return Ok(if may_go { Next::More } else { Next::Full });
                 }
-                Ok(Step::NeedsTables) => return Ok(Next::Full),
                 Ok(Step::Terminated { code, .. }) => return Err(self.terminated(rx, code)),
-                Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
-                Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
+                Ok(Step::Apart { what: Apart::Wrong(wrong), .. }) => return Err(self.breaks_sdp(wrong)),
+                Err(trouble) => return Err(self.fault(rx, &incoming, &trouble)),
                 Ok(step) => step,
             };
             let has_room = rx.moving(|rx| {
@@ -409,7 +412,7 @@ impl Stream<'_> {
                 if has_room {
                     // The CRC field of this FPDU takes the place of the one before.
                     self.take_behind(rx, step.used(), &mut look)?;
-                    inbound.mark().apply(rx);
+                    rx.at = incoming.position();
                 }
                 Ok(has_room)
             })?;
@@ -438,7 +441,7 @@ impl Stream<'_> {
     pub(super) fn store_behind(
         &self,
         rx: &mut Guard<'_, Rx>,
-        step: &Step,
+        step: &Step<Apart>,
         octets: &[u8],
         look: &mut Look<'_>,
     ) -> Result<bool, Errno> {
@@ -452,8 +455,10 @@ impl Stream<'_> {
                 rx.sdp.changing = 0;
                 queued
             }
-            Step::Aside { payload, ahead, .. } => self.put_aside(rx, *ahead, &octets[payload.clone()]),
-            Step::Splice { octets, .. } => self.splice(rx, *octets).map(|()| true),
+            Step::Apart { what: Apart::Aside { ahead }, payload, .. } => {
+                self.put_aside(rx, *ahead, &octets[payload.clone()])
+            }
+            Step::Apart { what: Apart::Splice { octets }, .. } => self.splice(rx, *octets).map(|()| true),
             _ => Ok(true),
         }
     }
@@ -472,7 +477,7 @@ impl Stream<'_> {
         let left = if rx.held.is_empty() || look.now.is_over() { 0 } else { CRC_LEN };
         let count = stub + used - left;
         self.drop_front(count)?;
-        look.store(rx);
+        look.put(rx);
         let data = rx.rooms.charged(Room::Data);
         rx.sdp.give_back_bufs(data);
         rx.sdp.stub = left as u32;

@@ -2,81 +2,53 @@
 
 use std::sync::atomic::Ordering;
 
-use rddp_ddp::OpenTagged;
-use rddp_iwarp::{Delivered, Segment};
 use rddp_rdmap::TerminateCode;
-use rddp_sdp::wire::{Body, Flags, Message};
+use rddp_sdp::wire::Mid;
 
-use super::counters::{COPIED, RECEIVED};
-use super::{Adverts, Live, Look, Part, Wrong, live};
+use super::counters::RECEIVED;
+use super::format::Messages;
+use super::{Wrong, live};
 use crate::ended::{Ended, Why};
+use crate::rx::{HEAD, Next, Pull};
+use crate::sink::Sink;
 use crate::state::{AT_MARK, NOT_BLOCKED, Phase, Rx, SHORT};
 use crate::sys::{Guard, Lease};
 use crate::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Returns a look at the connection of SDP as it is, if the stream has one. Its adverts are
-    /// copied to `place`.
-    #[inline]
-    pub(crate) fn look_of<'s>(
-        &self,
-        rx: &mut Guard<'_, Rx>,
-        place: &'s mut Option<Adverts>,
-    ) -> Option<Look<'s>> {
-        if !self.state.asked.is_sdp() {
-            return None;
-        }
-        let Live { sdp, adverts } = live(rx);
-        let adverts = adverts.map(|adverts| place.insert(*adverts));
-        Some(Look::at(*sdp, adverts))
-    }
-
-    /// Returns the octets of the longest Send that is taken.
-    #[inline]
-    pub(crate) fn longest_send(&self, rx: &Rx) -> u32 {
-        if self.state.asked.is_sdp() { rx.sdp.size } else { self.state.asked.max_send }
-    }
-
-    /// Returns how many octets of headers stand before the program's in the segment in front, of
-    /// which the first `octets` have come. `None`: it has nothing for the program, or something
-    /// else.
-    #[inline]
-    pub(crate) fn front_of_message(&self, rx: &Rx, segment: &Segment, octets: &[u8]) -> Option<usize> {
-        if self.state.asked.is_sdp() {
-            front(segment, octets).filter(|_| !rx.sdp.has_mark())
-        } else {
-            Some(0)
-        }
-    }
-
-    /// Counts in a segment whose octets went to the program directly; `open` is the tagged message
-    /// that is open behind it.
-    #[inline]
-    pub(crate) fn count_directly(
-        &self,
-        rx: &mut Guard<'_, Rx>,
-        delivered: &Delivered,
-        open: Option<OpenTagged>,
-        front: &[u8],
-    ) -> Result<(), Errno> {
-        let mut place = None;
-        let Some(mut look) = self.look_of(rx, &mut place) else { return Ok(()) };
-        match look.delivered(delivered, open, front) {
-            // What the peer says twice it says in the same way, or breaks the rules.
-            Ok(Part::Octets { from }) if from == front.len() => {
-                look.store(rx);
-                Ok(())
-            }
-            Ok(_) => Err(self.breaks_sdp(Wrong::Format)),
-            Err(wrong) => Err(self.breaks_sdp(wrong)),
-        }
-    }
-
-    /// Stores the connection as it is after a batch of FPDUs, of which so many octets were copied.
+    /// Moves octets to the program as a stream of plain octets does, but for those in the queue.
     #[inline(never)]
-    pub(crate) fn note_batch(&self, rx: &mut Guard<'_, Rx>, look: &Look<'_>, copied: usize) {
-        look.store(rx);
-        self.count(COPIED, copied);
+    pub(crate) fn advance_sdp(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+        match self.advance_queue(rx, sink)? {
+            Some(next) => Ok(next),
+            None => self.advance_as::<Messages>(rx, sink),
+        }
+    }
+
+    /// Copies octets without taking them, those in the queue first.
+    pub(crate) fn glimpse_sdp(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+        if rx.sdp.has_mark() && rx.sdp.has_stub() && rx.left == 0 {
+            self.fetch_behind(rx)?;
+        }
+        if self.show_held(rx, sink)? {
+            return Ok(Pull::Some);
+        }
+        let shown = self.glimpse_as::<Messages>(rx, sink);
+        self.answer_peer(rx, 0);
+        shown
+    }
+
+    /// Looks at the first `seen` octets in memory, as [`absorbed`](Self::absorbed) does.
+    pub(crate) fn absorbed_sdp(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
+        if may_bring_advert(rx) {
+            // The octets can be looked at once only.
+            self.make_tables(rx);
+        }
+        let absorbed = self.absorbed_as::<Messages>(rx, seen);
+        if absorbed == Ok(None) {
+            self.spare_tables(rx);
+        }
+        absorbed
     }
 
     /// Counts octets that the program has received, and answers the peer; `room` is what the
@@ -167,14 +139,9 @@ pub(crate) fn is_start(rx: &mut Guard<'_, Rx>, octets: usize) -> bool {
     is_inline && live(rx).machine().reads_open()
 }
 
-#[inline(never)]
-fn front(segment: &Segment, octets: &[u8]) -> Option<usize> {
-    let rddp_ddp::Header::Untagged(header) = segment.header else { return Some(0) };
-    if header.mo > 0 {
-        return Some(0);
-    }
-    let message = Message::parse(octets).ok()?;
-    let has_octets = segment.payload_len > message.header_len();
-    let is_urgent = message.header.flags.contains(Flags::OOB_PRES);
-    (message.body == Body::Data && has_octets && !is_urgent).then_some(message.header_len())
+/// Returns whether the FPDU whose first octets are in memory may be a message with an advert.
+fn may_bring_advert(rx: &Rx) -> bool {
+    let is_advert = |mid| [Mid::SrcAvail as u8, Mid::SinkAvail as u8].contains(mid);
+    // A marker may stand before the MID.
+    rx.terms.markers || rx.kept().get(HEAD).is_none_or(is_advert)
 }

@@ -8,7 +8,6 @@ use rddp_sdp::wire::{Flags, HEADER_LEN, Message};
 
 use super::zcopy::{Adverts, OpenMessage, OwnSink, zcopy};
 use super::{Shared, Wrong};
-use crate::inbound::READ_ID;
 use crate::rooms::Room;
 use crate::state::Rx;
 use crate::sys::Guard;
@@ -22,84 +21,16 @@ pub(crate) struct Look<'s> {
     released: [u32; 2],
     /// The room of the last segment's octets, if they were charged before they came.
     of: Option<Room>,
-}
-
-/// A look, and how it was before the last FPDU; nothing for plain octets.
-pub(crate) struct Ahead<'s> {
-    pub(crate) now: Option<Look<'s>>,
-    before: Option<Shared>,
+    /// The connection and the octets released before the last FPDU.
+    before: Option<(Shared, [u32; 2])>,
     adverts_before: &'s mut Option<Adverts>,
-    released_before: [u32; 2],
 }
 
-/// The counts that a format has besides those of FPDUs: none, for plain octets.
-pub(crate) trait Beside<'s> {
-    /// Returns the look that is counted in.
-    fn look(&mut self) -> Option<&mut Look<'s>>;
-
-    /// Notes where [`cut_back`](Self::cut_back) goes back to.
-    fn mark(&mut self);
-
-    /// Leaves out the last FPDU.
-    fn cut_back(&mut self);
-}
-
-impl<'s> Beside<'s> for () {
-    #[inline(always)]
-    fn look(&mut self) -> Option<&mut Look<'s>> {
-        None
-    }
-
-    #[inline(always)]
-    fn mark(&mut self) {}
-
-    #[inline(always)]
-    fn cut_back(&mut self) {}
-}
-
-/// A look that is not gone back from.
-impl<'s> Beside<'s> for Look<'s> {
-    #[inline]
-    fn look(&mut self) -> Option<&mut Look<'s>> {
-        Some(self)
-    }
-
-    fn mark(&mut self) {}
-
-    fn cut_back(&mut self) {}
-}
-
-impl<'s> Ahead<'s> {
-    #[inline]
-    pub(crate) fn of(now: Option<Look<'s>>, adverts_before: &'s mut Option<Adverts>) -> Self {
-        Self { now, before: None, adverts_before, released_before: [0; 2] }
-    }
-}
-
-impl<'s> Beside<'s> for Ahead<'s> {
-    #[inline]
-    fn look(&mut self) -> Option<&mut Look<'s>> {
-        self.now.as_mut()
-    }
-
-    fn mark(&mut self) {
-        if let Some(look) = &self.now {
-            self.before = Some(look.now);
-            self.released_before = look.released;
-            if let Some(adverts) = &look.adverts {
-                *self.adverts_before = Some(**adverts);
-            }
-        }
-    }
-
-    fn cut_back(&mut self) {
-        let Some(look) = &mut self.now else { return };
-        let Some(before) = self.before.take() else { return self.now = None };
-        if let (Some(adverts), Some(before)) = (&mut look.adverts, self.adverts_before.take()) {
-            **adverts = before;
-        }
-        (look.now, look.released, look.of) = (before, self.released_before, None);
-    }
+/// Memory for the copies of adverts that a look has.
+#[derive(Default)]
+pub(crate) struct Places {
+    now: Option<Adverts>,
+    before: Option<Adverts>,
 }
 
 /// Meaning of a segment for the program.
@@ -118,8 +49,37 @@ pub(crate) enum Part {
 }
 
 impl<'s> Look<'s> {
-    pub(crate) fn at(now: Shared, adverts: Option<&'s mut Adverts>) -> Self {
-        Self { now, adverts, released: [0; 2], of: None }
+    /// Begins with copies of the connection as it is, and of its adverts.
+    // A look is large: `inline(always)` keeps it from being moved.
+    #[inline(always)]
+    pub(crate) fn at(now: &Shared, adverts: Option<&Adverts>, places: &'s mut Places) -> Self {
+        let adverts = adverts.map(|adverts| places.now.insert(*adverts));
+        Self {
+            now: *now,
+            adverts,
+            released: [0; 2],
+            of: None,
+            before: None,
+            adverts_before: &mut places.before,
+        }
+    }
+
+    /// Notes where [`go_back`](Self::go_back) goes back to.
+    #[inline]
+    pub(super) fn note_before(&mut self) {
+        self.before = Some((self.now, self.released));
+        if let Some(adverts) = &self.adverts {
+            *self.adverts_before = Some(**adverts);
+        }
+    }
+
+    /// Leaves out the last FPDU.
+    pub(super) fn go_back(&mut self) {
+        let Some((now, released)) = self.before.take() else { return };
+        if let (Some(adverts), Some(before)) = (&mut self.adverts, self.adverts_before.take()) {
+            **adverts = before;
+        }
+        (self.now, self.released, self.of) = (now, released, None);
     }
 
     /// Returns the memory that a Write may name.
@@ -282,7 +242,7 @@ impl<'s> Look<'s> {
     }
 
     /// Stores the connection as it is behind the FPDUs.
-    pub(crate) fn store(&self, rx: &mut Guard<'_, Rx>) {
+    pub(crate) fn put(&self, rx: &mut Guard<'_, Rx>) {
         let mut marked = self.now.marked();
         marked.hungry = 0;
         let [reads, sinks] = self.released;
@@ -320,3 +280,6 @@ fn written(sink: &mut OwnSink, released: &mut u32, to: u64, len: usize) -> Resul
     sink.come = end;
     Ok(Part::Octets { from: known as usize })
 }
+
+/// ID of each Read of octets for the program.
+pub(super) const READ_ID: u64 = 1;

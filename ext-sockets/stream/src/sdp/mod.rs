@@ -4,15 +4,17 @@
 //! of a plain byte stream do; [`Shared`], which lies in [`Rx`](super::state::Rx) under its lock,
 //! has the state of both directions. So a sender takes the receiving lock first.
 //!
-//! [`outbound`] sends messages, [`inbound`] takes them, [`absorb`] takes those behind octets that
-//! the program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions,
-//! [`end`] keeps the peer's end readable; [`modes`] changes modes, [`waits`] is what waits look
-//! for, [`urgent`] the urgent octet, [`counters`] what is counted.
+//! [`outbound`] sends messages, [`format`] is what the loops of a stream ask about them, and
+//! [`inbound`] what these do for them; [`absorb`] takes messages behind octets that the program has
+//! not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions, [`end`] keeps
+//! the peer's end readable; [`modes`] changes modes, [`waits`] is what waits look for, [`urgent`]
+//! the urgent octet, [`counters`] what is counted.
 
 mod absorb;
 mod close;
 mod counters;
 mod end;
+mod format;
 mod inbound;
 mod info;
 mod live;
@@ -32,10 +34,9 @@ pub(super) use counters::SENT_MESSAGES;
 pub(super) use inbound::is_start;
 pub use info::SdpInfo;
 pub(super) use live::{Live, live};
-pub(super) use look::{Ahead, Beside, Look, Part};
 pub use options::{Copies, Format, SdpOptions};
 pub(super) use outbound::count_taken;
 pub(super) use shared::Shared;
 pub(super) use wrong::Wrong;
-pub(super) use zcopy::{Adverts, OwnSink, READS, Request, Zcopy};
+pub(super) use zcopy::{Adverts, READS, Zcopy};
 pub use zcopy::{Recall, Sends};

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
+use rddp_octets::{Position, Terms};
+
 use crate::options::PrivateData;
 use crate::rooms::Rooms;
 use crate::sdp::Shared;
@@ -13,29 +15,18 @@ use crate::sys::{Chain, Lease};
 pub(crate) struct Rx {
     /// Set while octets are being taken out of the kernel: the fields after it are not valid then.
     pub(crate) moving: bool,
-    pub(crate) crc: bool,
-    pub(crate) markers: bool,
     /// Set if the last FPDU was a large one: the next is looked at before it is read.
     pub(crate) bulk: bool,
     /// Set if the last FPDU was all that was there when it was taken.
     pub(crate) alone: bool,
-    /// Set if a Read without octets was our RTR, and is not answered yet.
-    pub(crate) rtr_read: bool,
     pub(crate) peer_data_known: bool,
     /// Set if the receive buffer is so small that a partial FPDU in it may close the window.
     pub(crate) narrow: bool,
     /// Set if the octets counted by `left` are in `kept` and not in the kernel.
     pub(crate) left_is_kept: bool,
-    /// Set while a message is open; its `RsvdULP` follows.
-    pub(crate) is_open: bool,
-    pub(crate) open_ulp: u8,
-    /// Position in the stream of the FPDUs taken: see [`rddp_mpa::Deframer::at`].
-    pub(crate) position: u64,
-    pub(crate) msn: u32,
-    pub(crate) mo: u64,
-    pub(crate) request_msn: u32,
-    pub(crate) ird: u32,
-    pub(crate) ord: u32,
+    /// The FPDUs taken.
+    pub(crate) at: Position,
+    pub(crate) terms: Terms,
     /// `SO_RCVLOWAT` as the kernel has it; 0 stands for 1, which a socket begins with.
     pub(crate) wake_at: u32,
     /// Octets of the checked FPDU in front that the program has not read.

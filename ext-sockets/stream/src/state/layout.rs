@@ -2,6 +2,8 @@
 
 use std::mem::{offset_of, size_of};
 
+use rddp_octets::{Position, Terms};
+
 use super::{Rx, State, Tx};
 use crate::options::Asked;
 use crate::sys::Guarded;
@@ -29,14 +31,14 @@ impl State {
         offset_of!(Self, corked),
         offset_of!(Self, uncounted),
         Self::RX + offset_of!(Rx, moving),
-        Self::RX + offset_of!(Rx, crc),
-        Self::RX + offset_of!(Rx, markers),
+        Self::RX + offset_of!(Rx, terms.crc),
+        Self::RX + offset_of!(Rx, terms.markers),
         Self::RX + offset_of!(Rx, bulk),
-        Self::RX + offset_of!(Rx, rtr_read),
+        Self::RX + offset_of!(Rx, at.rtr_read),
         Self::RX + offset_of!(Rx, peer_data_known),
         Self::RX + offset_of!(Rx, narrow),
         Self::RX + offset_of!(Rx, left_is_kept),
-        Self::RX + offset_of!(Rx, is_open),
+        Self::RX + offset_of!(Rx, at.is_open),
         Self::TX + offset_of!(Tx, moving),
         Self::TX + offset_of!(Tx, crc),
         Self::TX + offset_of!(Tx, markers),
@@ -51,9 +53,9 @@ impl State {
 /// this.
 pub(crate) const MAGIC: u64 = 0x7264_6470_0000_0005 ^ layout();
 
-/// Returns the offset of a field that comes behind fields of types of other crates.
+/// Returns a number of all offsets that the types of other crates decide.
 const fn layout() -> u64 {
-    let places = [
+    sum(&[
         size_of::<State>(),
         size_of::<Rx>(),
         size_of::<Tx>(),
@@ -65,11 +67,49 @@ const fn layout() -> u64 {
         offset_of!(State, rx),
         offset_of!(State, tx),
         offset_of!(State, lender),
-    ];
+        offset_of!(Rx, at.octets),
+        offset_of!(Rx, at.mo),
+        offset_of!(Rx, at.msn),
+        offset_of!(Rx, at.request_msn),
+        offset_of!(Rx, at.is_open),
+        offset_of!(Rx, at.open_ulp),
+        offset_of!(Rx, at.rtr_read),
+        offset_of!(Rx, terms.crc),
+        offset_of!(Rx, terms.markers),
+        offset_of!(Rx, terms.ird),
+        offset_of!(Rx, terms.ord),
+        size_of::<Position>(),
+        size_of::<Terms>(),
+    ])
+}
+
+/// Returns a number that changes with each of these, and with their order.
+const fn sum(places: &[usize]) -> u64 {
     let (mut sum, mut at) = (0, 0);
     while at < places.len() {
         sum = u64::rotate_left(sum, 7) ^ places[at] as u64;
         at += 1;
     }
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_change_their_places_change_the_number() {
+        assert_ne!(sum(&[8, 16, 24]), sum(&[16, 8, 24]));
+        assert_ne!(sum(&[8, 16, 24]), sum(&[8, 16, 28]));
+    }
+
+    /// The list of truths names each `bool` of another crate's types in a state.
+    #[test]
+    fn truths_of_positions_and_terms_are_checked() {
+        let (at, terms) = (State::RX + offset_of!(Rx, at), State::RX + offset_of!(Rx, terms));
+        let are_in =
+            |from, len| State::TRUTHS.iter().filter(|truth| (from..from + len).contains(*truth)).count();
+        assert_eq!(are_in(at, size_of::<Position>()), 2);
+        assert_eq!(are_in(terms, size_of::<Terms>()), 2);
+    }
 }

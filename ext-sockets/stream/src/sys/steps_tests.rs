@@ -60,8 +60,8 @@ impl Seen {
         let is_believed = !rx.moving && rx.is_sound() && rx.sdp.is_sound();
         is_believed.then(|| Self {
             unread,
-            position: rx.position,
-            message: (rx.msn, rx.mo, rx.is_open),
+            position: rx.at.octets,
+            message: (rx.at.msn, rx.at.mo, rx.at.is_open),
             left: [rx.left, rx.trailer * u32::from(rx.left > 0), rx.kept_at, rx.shown, rx.absorbed],
             queue: (rx.held.len(), rx.sdp.stub_and_bufs()),
         })

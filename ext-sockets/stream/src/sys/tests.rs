@@ -137,7 +137,7 @@ fn framed() -> SharedState {
     let state = SharedState::anonymous(&Options::new(Role::Responder)).unwrap();
     state.set_framed();
     state.may_send.store(true, Ordering::Relaxed);
-    state.rx.lock().unwrap().msn = 1;
+    state.rx.lock().unwrap().at.msn = 1;
     state.tx.lock().unwrap().msn = 1;
     state
 }
@@ -238,7 +238,7 @@ fn an_fpdu_that_stays_in_the_kernel_gives_leave_to_send() {
     let (state, calls) = (framed(), calls());
     let stream = Stream::new(-1, &state, &calls);
     state.may_send.store(false, Ordering::Relaxed);
-    state.rx.lock().unwrap().markers = true;
+    state.rx.lock().unwrap().terms.markers = true;
     keep_early(&mut state.tx.lock().unwrap(), b"early");
     let mut fpdu = Vec::new();
     let fill = |_: usize, out: &mut [u8]| out.fill(7);

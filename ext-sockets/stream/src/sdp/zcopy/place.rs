@@ -10,13 +10,16 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::state::{Zcopy, reserve_zcopy, zcopy};
-use crate::inbound::{Inbound, Step};
+use crate::kind::{Duties, Kind};
 use crate::rooms::Room;
 use crate::rx::{Hold, Next};
+use crate::sdp::format::{Apart, Messages};
+use crate::sdp::look::Places;
 use crate::sdp::{Wrong, live};
 use crate::state::Rx;
 use crate::sys::{ChainError, Guard, Lease, Scratch, parts};
 use crate::{Errno, Stream};
+use rddp_octets::Step;
 use rddp_sdp::wire::Mode;
 
 impl Stream<'_> {
@@ -24,24 +27,21 @@ impl Stream<'_> {
     #[cold]
     pub(crate) fn fetch_alone(&self, rx: &mut Guard<'_, Rx>, scratch: &mut Scratch) -> Result<Next, Errno> {
         let seen = self.kernel.peek(&mut [IoSliceMut::new(scratch)])?;
-        let mut place = None;
-        let Some(mut look) = self.look_of(rx, &mut place) else { return Ok(Next::More) };
-        let mut inbound = Inbound::new(rx, rx.sdp.size, Some(&look));
-        let step = match inbound.step(&mut scratch[..seen], Some(&mut look)) {
-            Ok(Step::NeedsTables) if self.make_tables(rx) || rx.sdp.starved == 1 => return Ok(Next::More),
-            // There is no Read to take it by, and in Pipelined no refusal.
-            Ok(Step::NeedsTables) if rx.ord == 0 => return Err(self.breaks_sdp(Wrong::Unsupported)),
-            Ok(Step::NeedsTables) => return self.wait_for_memory(rx),
-            Ok(step @ (Step::Aside { .. } | Step::Splice { .. })) => step,
-            Ok(Step::Wrong(wrong)) => return Err(self.breaks_sdp(wrong)),
-            Err(trouble) => return Err(self.fault(rx, &inbound, &trouble)),
+        let mut places = Places::default();
+        let mut look = Messages::format(rx, &mut places);
+        let mut incoming = look.incoming(self, rx);
+        let step = match incoming.step(&mut scratch[..seen], &mut look) {
+            Ok(Step::Apart { what: Apart::NeedsTables, .. }) => return self.take_advert(rx),
+            Ok(Step::Apart { what: Apart::Wrong(wrong), .. }) => return Err(self.breaks_sdp(wrong)),
+            Ok(step @ Step::Apart { .. }) => step,
+            Err(trouble) => return Err(self.fault(rx, &incoming, &trouble)),
             Ok(_) => return Ok(Next::More),
         };
         let has_room = rx.moving(|rx| {
             let has_room = self.store_behind(rx, &step, scratch, &mut look)?;
             if has_room {
                 self.take_behind(rx, step.used(), &mut look)?;
-                inbound.mark().apply(rx);
+                rx.at = incoming.position();
             }
             Ok(has_room)
         })?;
@@ -51,6 +51,16 @@ impl Stream<'_> {
         self.wake_at(rx, 1)?;
         self.may_send_now(rx);
         Ok(Next::More)
+    }
+
+    /// Has tables made for the advert in front, which is looked at again.
+    fn take_advert(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        match () {
+            () if self.make_tables(rx) || rx.sdp.starved == 1 => Ok(Next::More),
+            // There is no Read to take it by, and in Pipelined no refusal.
+            () if rx.terms.ord == 0 => Err(self.breaks_sdp(Wrong::Unsupported)),
+            () => self.wait_for_memory(rx),
+        }
     }
 
     /// Leaves the FPDU in front where it is, for want of memory. The sender waits; this end looks
@@ -72,7 +82,7 @@ impl Stream<'_> {
         if rx.sdp.has_adverts == 1 {
             return true;
         }
-        if rx.ord > 0 && reserve_zcopy(rx).is_some() {
+        if rx.terms.ord > 0 && reserve_zcopy(rx).is_some() {
             rx.sdp.has_adverts = 1;
             return true;
         }

@@ -68,7 +68,7 @@ impl Stream<'_> {
     /// octets than it got. Returns whether there are any.
     pub(crate) fn begin_reads(&self, rx: &mut Guard<'_, Rx>, room: usize) -> bool {
         // The octets of a message that has begun come first.
-        if rx.rtr_read || rx.sdp.is_in_message() {
+        if rx.at.rtr_read || rx.sdp.is_in_message() {
             return false;
         }
         let mut has_begun = false;
@@ -83,7 +83,7 @@ impl Stream<'_> {
 
     /// Returns what to read next: from where, into which room, how many octets.
     fn next_read(&self, rx: &mut Guard<'_, Rx>, room: usize) -> Option<(PeerSource, Room, usize)> {
-        let ord = READS.min(rx.ord as usize);
+        let ord = READS.min(rx.terms.ord as usize);
         let (rx, _, Zcopy { adverts, .. }) = zcopy(rx)?;
         let source = Machine::new(&mut rx.sdp.core, Some(&mut adverts.tables)).next_read()?;
         if adverts.reads.len() >= ord {

@@ -111,7 +111,7 @@ fn others_read_what_a_stream_has_done(folder: &Path, slots: Slots) {
         (tx.position, tx.fpdus, tx.msn) = (1000, 5, 4);
         assert!(tx.owe(&[7; 600]));
         let mut rx = state.rx.lock().unwrap();
-        (rx.position, rx.msn) = (2000, 9);
+        (rx.at.octets, rx.at.msn) = (2000, 9);
     }
     state.set_framed();
     let me = std::process::id();
