@@ -241,6 +241,21 @@ fn completions(cq: &CompletionQueue, qp: &QueuePair, count: usize) -> Vec<(u64, 
 }
 
 #[test]
+fn a_short_read_does_not_see_the_write_behind_it() {
+    for len in [1, 8, 2048] {
+        let (cq, [qp, _other], [mine, theirs]) = joined();
+        let (new, read) = (mine.sge(0..len), mine.sge(4096..4096 + len));
+        mine.write(0, &vec![9; len]).unwrap();
+        theirs.write(0, &vec![5; len]).unwrap();
+        qp.post_sends(&[SendWr::read(1, read, theirs.remote(0)), SendWr::write(2, new, theirs.remote(0))])
+            .unwrap();
+        assert_eq!(completions(&cq, &qp, 2), [(1, Status::Success), (2, Status::Success)]);
+        assert_eq!(mine.read(4096, len).unwrap(), vec![5; len], "{len}");
+        assert_eq!(theirs.read(0, len).unwrap(), vec![9; len], "{len}");
+    }
+}
+
+#[test]
 fn the_first_request_that_is_refused_has_the_reason_for_its_status() {
     let flushed = |id| (id, Status::Flushed);
     let (mine, theirs) = (REMOTE, Status::RemoteAccess);

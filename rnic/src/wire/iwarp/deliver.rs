@@ -51,7 +51,7 @@ impl Link {
                 let [.., last] = Counter::READS_BESIDE;
                 let beside = self.stream.inbound().saturating_sub(1);
                 cx.tally.add(Counter::READS_BESIDE.get(beside).copied().unwrap_or(last), 1);
-                Ok(())
+                if self.acknowledging.is_some() { self.answer_short(cx) } else { Ok(()) }
             }
             Event::Received { length, invalidate, solicited } => {
                 self.end_receive_in_kernel();
