@@ -79,7 +79,9 @@ static void windows_of_type_2(void)
 	key = ibv_inc_rkey(mw->rkey);
 	bind.bind_mw.mw = mw;
 	bind.bind_mw.rkey = key;
-	bind.bind_mw.bind_info = (struct ibv_mw_bind_info) { mr, (uintptr_t)octets[0], 64, REMOTE };
+	/* The right of this end changes nothing. */
+	bind.bind_mw.bind_info = (struct ibv_mw_bind_info) {
+		mr, (uintptr_t)octets[0], 64, REMOTE | IBV_ACCESS_LOCAL_WRITE };
 	/* A list: bound, invalidated, bound under the next key. */
 	inv.invalidate_rkey = key;
 	again = bind;

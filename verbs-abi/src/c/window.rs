@@ -84,7 +84,9 @@ impl Mw {
                 mr.stag()
             }
         };
-        let mut access = rights(info.mw_access_flags)?;
+        // A window grants its peer rights alone: that of this end is the region's, and adapters
+        // take it here as well.
+        let mut access = rights(info.mw_access_flags & !access::LOCAL_WRITE)?;
         // A window of type 1 is not invalidated: a bind of no octets unbinds it.
         access.set(Access::REMOTE_INVALIDATE, self.kind == mw_type::TYPE_2 && !access.is_empty());
         let range = Sge { stag: region, addr: info.addr, len: info.length };
