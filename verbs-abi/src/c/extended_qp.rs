@@ -119,6 +119,7 @@ impl Batch {
         if let Some(error) = self.failed {
             return Err(error);
         }
+        qp.takes_requests()?;
         let mut list = Vec::with_capacity(self.drafts.len());
         for (index, draft) in self.drafts.iter().enumerate() {
             let before = self.drafts[..index].iter().rev();

@@ -67,6 +67,7 @@ fn device_attr(of: &Device) -> ibv_device_attr {
         max_srq: MANY,
         max_srq_wr: limits.requests as c_int,
         max_srq_sge: limits.sge as c_int,
+        max_pkeys: u16::from(of.roce.is_some()),
         phys_port_cnt: 1,
         ..ibv_device_attr::zeroed()
     };
