@@ -322,6 +322,8 @@ static void reads_are_bounded(int of_one, int of_other)
 	joins(&one, &to_other, 7);
 	joins(&other, &to_one, 7);
 	inbound = outbound = 4;
+	posts(&one, IBV_WR_RDMA_WRITE, 8, to_other.address, to_other.key, 1);
+	ends(&one, 1, IBV_WC_SUCCESS);
 	for (int at = 0; at < 8; at++) {
 		list[at] = (struct ibv_send_wr) { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
 			.next = at < 7 ? &list[at + 1] : NULL };
@@ -402,27 +404,35 @@ static void rights_of_a_peer_need_those_of_this_end(void)
 	IS(ibv_dereg_mr(mr), 0);
 }
 
-/* UC has no Reads and no atomics. */
-static void unreliable_connections_only_write(void)
+/* UC has no Reads and no atomics, and all else. */
+static void unreliable_connections_have_no_reads(void)
 {
 	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_UC, .sq_sig_all = 1, .cap = { 4, 4, 1, 1, 0 } };
-	struct end end = made_as(attr, 64);
-	struct told self = telling(&end);
-	struct ibv_sge sge = { (uintptr_t)end.octets, 8, end.mr->lkey };
+	struct end ends_of[2] = { made_as(attr, 64), made_as(attr, 64) };
+	struct ibv_sge sge = { (uintptr_t)ends_of[0].octets, 8, ends_of[0].mr->lkey };
 	static const int opcodes[] = { IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP };
 
-	stepping = end.qp;
-	attributes = (struct ibv_qp_attr) { .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = self.number,
-		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = self.gid, .hop_limit = 1 } } };
-	IS(goes(IBV_QPS_INIT, FIRST), 0);
-	IS(goes(IBV_QPS_RTR, OF_PEER), 0);
-	IS(goes(IBV_QPS_RTS, IBV_QP_SQ_PSN), 0);
+	for (int at = 0; at < 2; at++) {
+		struct told peer = telling(&ends_of[!at]);
+
+		stepping = ends_of[at].qp;
+		attributes = (struct ibv_qp_attr) { .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer.number,
+			.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = peer.gid, .hop_limit = 1 } } };
+		IS(goes(IBV_QPS_INIT, FIRST), 0);
+		IS(goes(IBV_QPS_RTR, OF_PEER), 0);
+		IS(goes(IBV_QPS_RTS, IBV_QP_SQ_PSN), 0);
+	}
+	receives(&ends_of[1], 8, 1);
+	posts(&ends_of[0], IBV_WR_SEND, 8, 0, 0, 2);
+	ends(&ends_of[0], 2, IBV_WC_SUCCESS);
+	ends(&ends_of[1], 1, IBV_WC_SUCCESS);
 	for (int at = 0; at < 3; at++) {
 		struct ibv_send_wr *bad, wr = { .sg_list = &sge, .num_sge = 1, .opcode = opcodes[at] };
 
-		IS(ibv_post_send(end.qp, &wr, &bad), EINVAL);
+		IS(ibv_post_send(ends_of[0].qp, &wr, &bad), EINVAL);
 	}
-	unmade(&end);
+	unmade(&ends_of[0]);
+	unmade(&ends_of[1]);
 }
 
 /* A completion queue that is too small tells so by an event, and then has no more. */
@@ -481,7 +491,7 @@ static const struct test on_roce[] = {
 	TEST(atomics_are_aligned),
 	TEST(messages_fit_into_receives),
 	TEST(rights_of_a_peer_need_those_of_this_end),
-	TEST(unreliable_connections_only_write),
+	TEST(unreliable_connections_have_no_reads),
 	TEST(a_completion_queue_overflows),
 	{ NULL },
 };

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use nix::errno::Errno;
-use rddp_rnic::ConnectOptions;
+use rddp_rnic::{ConnectOptions, RtrSet};
 
 use super::abi::{ibv_qp_attr, qp_mask, qp_type};
 use super::queue_pair::Qp;
@@ -88,11 +88,12 @@ impl Qp {
     }
 
     /// Returns the options of a connection, on which the peer may have as many Reads and atomics
-    /// outstanding as the program has said.
+    /// outstanding as the program has said. That may be none, so MPA does not begin with a Read.
     fn options(&self, peer: SocketAddr) -> Outcome<ConnectOptions> {
         let options = options(&self.pd.context.device.device, peer)?;
         let most = u16::from(self.attributes.lock().max_dest_rd_atomic);
-        Ok(ConnectOptions { ird: options.ird.min(most), ..options })
+        let rtr = RtrSet { read: false, ..options.rtr };
+        Ok(ConnectOptions { ird: options.ird.min(most), rtr, ..options })
     }
 
     /// Notes the end of a join that this end began: with a connection, or without one.
