@@ -17,6 +17,9 @@ use rddp_rdmap::Fault;
 /// The queue of acknowledgements.
 const QUEUE: Qn = Qn(4);
 
+/// The queue of values.
+const VALUES: Qn = Qn(5);
+
 /// RDMAP's version 1, as in its control octet (RFC 5040 §4.1).
 const VERSION_ONE: u8 = 0x40;
 
@@ -60,6 +63,36 @@ impl Acknowledgement {
         let [_, not_ready @ ..] = header.rsvd_ulp;
         let said = Acknowledgement { executed: header.msn.0, not_ready: u32::from_be_bytes(not_ready) };
         (ulpdu.len() == UntaggedRepr::LEN && Header::Untagged(header) == said.header()).then_some(said)
+    }
+}
+
+/// A value that the completion of the peer's receive carries beside the octets of a Send, as with
+/// InfiniBand (no RFC). Its segment, header alone, goes in front of the Send's first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value(pub [u8; 8]);
+
+impl Value {
+    /// Returns the header of its segment, which has no payload.
+    #[must_use]
+    pub fn header(self) -> Header {
+        let [a, b, c, d, number @ ..] = self.0;
+        Header::Untagged(UntaggedRepr {
+            last: true,
+            rsvd_ulp: [VERSION_ONE | Acknowledgement::OPCODE, a, b, c, d],
+            qn: VALUES,
+            msn: Msn(u32::from_be_bytes(number)),
+            mo: 0,
+        })
+    }
+
+    /// Reads a ULPDU; `None` if it is something else.
+    #[must_use]
+    pub fn parse(ulpdu: &[u8]) -> Option<Self> {
+        let Ok(Header::Untagged(header)) = Header::parse(ulpdu) else { return None };
+        let [_, a, b, c, d] = header.rsvd_ulp;
+        let [e, f, g, h] = header.msn.0.to_be_bytes();
+        let value = Value([a, b, c, d, e, f, g, h]);
+        (ulpdu.len() == UntaggedRepr::LEN && Header::Untagged(header) == value.header()).then_some(value)
     }
 }
 
@@ -116,6 +149,22 @@ mod tests {
             let mut other = octets.to_vec();
             other[at] ^= 1;
             assert_eq!(Acknowledgement::parse(&other), None, "octet {at}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_read_whole_or_not_at_all() {
+        let octets = Value(*b"12345678").header().octets();
+        assert_eq!(*octets, *b"\x41\x4f1234\0\0\0\x055678\0\0\0\0");
+        assert_eq!(Value::parse(&octets), Some(Value(*b"12345678")));
+        assert_eq!(Acknowledgement::parse(&octets), None);
+        assert_eq!(Value::parse(&Acknowledgement::of(5).header().octets()), None);
+        assert_eq!(Value::parse(&octets[1..]), None);
+        assert_eq!(Value::parse(&[&octets[..], &[0]].concat()), None, "a payload");
+        for at in [0, 1, 6, 9, 14, 17] {
+            let mut other = octets.to_vec();
+            other[at] ^= 1;
+            assert_eq!(Value::parse(&other), None, "octet {at}");
         }
     }
 

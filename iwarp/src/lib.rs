@@ -15,6 +15,7 @@
 //! | one FPDU into a train, copied or gathered | RFC 5044 §4 | [`push_copied`], [`push_gathered`] |
 //! | what TCP took of a train, and what it is owed | RFC 5044 §5.1 | [`taken`] |
 //! | which of the peer's messages were executed | (no RFC) | [`Acknowledgement`], [`Unacknowledged`] |
+//! | a value beside the octets of a Send | (no RFC) | [`Value`] |
 //! | the TCP port at which a service really listens | (no RFC) | [`port_mapper`] |
 //!
 //! # What stays with the user
@@ -101,7 +102,7 @@ pub mod port_mapper;
 mod segments;
 mod train;
 
-pub use acknowledged::{Acknowledgement, Unacknowledged};
+pub use acknowledged::{Acknowledgement, Unacknowledged, Value};
 pub use ending::{Refusal, Termination};
 pub use inbound::{Delivered, Receive, Receiver, Segment, Step, Target, Trouble};
 pub use own::OwnMessage;

@@ -238,6 +238,14 @@ pub enum Operation {
         /// The peer's STag that the peer invalidates before it completes its receive.
         invalidate: Option<Stag>,
     },
+    /// A Send with a value that the completion of the peer's receive carries. Only connections
+    /// whose requests are acknowledged have it: of RFC 7306 no message has both.
+    SendImmediate {
+        /// The message.
+        gather: Gather,
+        /// The value.
+        data: [u8; 8],
+    },
     /// A message of its own to this address, by UDP: whoever is there gets it once, or not at all.
     Datagram {
         /// The message.
@@ -373,6 +381,11 @@ impl SendWr {
     /// Makes a Send that has the peer invalidate one of its STags.
     pub fn send_invalidate(wr_id: u64, gather: impl Into<Gather>, stag: Stag) -> Self {
         Self::new(wr_id, Operation::Send { gather: gather.into(), invalidate: Some(stag) })
+    }
+
+    /// Makes a Send with a value.
+    pub fn send_immediate(wr_id: u64, gather: impl Into<Gather>, data: [u8; 8]) -> Self {
+        Self::new(wr_id, Operation::SendImmediate { gather: gather.into(), data })
     }
 
     /// Makes a request that sends a datagram.

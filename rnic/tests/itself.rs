@@ -68,6 +68,16 @@ impl Itself {
 }
 
 #[test]
+fn a_send_brings_its_value() {
+    let end = Itself::new();
+    end.receive(1, 0, 8);
+    end.qp.post_send(&SendWr::send_immediate(2, end.memory.sge(8..12), *b"a value.")).unwrap();
+    let [receive, send] = end.completed().try_into().unwrap();
+    assert_eq!((receive.wr_id, receive.byte_len, receive.immediate), (1, 4, Some(*b"a value.")));
+    assert_eq!((send.wr_id, send.status), (2, Status::Success));
+}
+
+#[test]
 fn sends_take_the_own_receives_in_their_order() {
     let end = Itself::new();
     let octets: Vec<u8> = (0..LONG).map(|at| at as u8).collect();

@@ -374,7 +374,7 @@ static void acts(struct end *end)
 	else if (below(2) && end->receives.posted - end->receives.done < end->receives.depth)
 		receives(end);
 	else if (end->sends.posted - end->sends.done < end->sends.depth && !waits)
-		sends(end, opcode, is_atomic(opcode) ? 8 : opcode == IBV_WR_SEND_WITH_IMM ? 0 : some_len(), 0);
+		sends(end, opcode, is_atomic(opcode) ? 8 : some_len(), 0);
 	else
 		polls(end);
 }
@@ -484,7 +484,7 @@ static void ends_badly(struct end *end)
 		break;
 	case NOT_READY:
 		exhausts(end);
-		sends(end, IBV_WR_SEND_WITH_IMM, 0, 0);
+		sends(end, IBV_WR_SEND_WITH_IMM, below(64), 0);
 		settles(end);
 		IS(end->sends.failed, IBV_WC_RNR_RETRY_EXC_ERR);
 		notices(peer);

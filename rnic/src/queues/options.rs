@@ -110,7 +110,11 @@ impl Transport {
     /// Returns whether the wire has such a request.
     pub(crate) fn sends(self, operation: &Operation) -> bool {
         match self {
-            Transport::Iwarp | Transport::Acknowledged => {
+            Transport::Iwarp => !matches!(
+                operation,
+                Operation::Datagram { .. } | Operation::Unreliable { .. } | Operation::SendImmediate { .. }
+            ),
+            Transport::Acknowledged => {
                 !matches!(operation, Operation::Datagram { .. } | Operation::Unreliable { .. })
             }
             Transport::Unreliable => matches!(operation, Operation::Unreliable { .. }),

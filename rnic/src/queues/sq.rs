@@ -323,7 +323,7 @@ impl Wqe {
     fn is_acknowledged(&self) -> bool {
         match self.wr.operation {
             Operation::Write { .. } => self.total > 0,
-            Operation::Send { .. } | Operation::Immediate { .. } => true,
+            Operation::Send { .. } | Operation::SendImmediate { .. } | Operation::Immediate { .. } => true,
             _ => false,
         }
     }
@@ -348,6 +348,7 @@ fn count(operation: &Operation, status: Status, tally: &Tally) {
         (_, Status::Flushed) => return,
         (
             Operation::Send { .. }
+            | Operation::SendImmediate { .. }
             | Operation::Immediate { .. }
             | Operation::Datagram { .. }
             | Operation::Unreliable { .. },
@@ -391,7 +392,10 @@ fn completion(wr: &SendWr, completed: Completed, status: Status, qp: QpNum) -> O
 #[inline]
 fn completed(operation: &Operation) -> Result<Completed, PostError> {
     Ok(match operation {
-        Operation::Send { .. } | Operation::Datagram { .. } | Operation::Unreliable { .. } => Completed::Send,
+        Operation::Send { .. }
+        | Operation::SendImmediate { .. }
+        | Operation::Datagram { .. }
+        | Operation::Unreliable { .. } => Completed::Send,
         Operation::Immediate { .. } => Completed::Immediate,
         Operation::Write { .. } | Operation::WriteImmediate { .. } => Completed::Write,
         Operation::Read { .. } => Completed::Read,
@@ -407,6 +411,7 @@ fn completed(operation: &Operation) -> Result<Completed, PostError> {
 fn check(operation: &Operation, memory: LocalMemory<'_>) -> Result<u64, PostError> {
     let gather = match operation {
         Operation::Send { gather, .. }
+        | Operation::SendImmediate { gather, .. }
         | Operation::Datagram { gather, .. }
         | Operation::Unreliable { gather, .. }
         | Operation::Write { gather, .. }

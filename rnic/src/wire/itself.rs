@@ -82,6 +82,13 @@ impl Itself {
                 let source = source(cx, &gather, len)?;
                 return self.deliver(cx, |cx, room| place(cx, &source, len, room, invalidate, solicited));
             }
+            Operation::SendImmediate { gather, data } => {
+                let source = source(cx, &gather, len)?;
+                return self.deliver(cx, |cx, room| {
+                    let outcome = place(cx, &source, len, room, None, solicited)?;
+                    Ok(Outcome { immediate: Some(data), ..outcome })
+                });
+            }
             Operation::Immediate { data } => {
                 let byte_len = self.written;
                 let outcome = Outcome { byte_len, immediate: Some(data), solicited, ..Outcome::default() };

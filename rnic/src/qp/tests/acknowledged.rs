@@ -1,11 +1,11 @@
 //! Requests that complete when the peer has executed them, and the acknowledgements that tell so.
 
-use rddp_iwarp::Acknowledgement;
+use rddp_iwarp::{Acknowledgement, Value};
 use rddp_rdmap::{TerminateCode, parse_header, tagged_header, untagged_header};
 use rddp_test_support::Fpdus;
 
 use super::*;
-use crate::{Completion, MemoryRegion, Remote, Status, Transport};
+use crate::{Completion, Gather, MemoryRegion, Remote, Status, Transport};
 
 /// Octets of a message that TCP does not take at once.
 pub(super) const LONG: usize = 16 << 20;
@@ -125,6 +125,17 @@ fn a_request_completes_when_the_peer_has_executed_it_and_not_before() {
 }
 
 #[test]
+fn a_value_is_told_in_front_of_its_send() {
+    let mut end = End::new();
+    let value = Value(*b"a value.");
+    end.qp.post_send(&SendWr::send_immediate(1, end.region.sge(0..5000), value.0)).unwrap();
+    assert_eq!(Value::parse(&end.segment()), Some(value));
+    while !parse_header(&end.segment()).unwrap().last() {}
+    end.acknowledge(1);
+    assert_eq!(end.next().wr_id, 1);
+}
+
+#[test]
 fn the_peer_is_told_once_for_each_turn_of_reading() {
     let mut end = End::new();
     for id in 0..3 {
@@ -172,6 +183,8 @@ fn a_qp_of_iwarp_takes_no_acknowledgement() {
     let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
     let qp = pd.create_qp(&QpConfig::new(&cq)).unwrap();
     let mut peer = attached(&qp);
+    let post = qp.post_send(&SendWr::send_immediate(1, Gather::Inline(b"x".to_vec()), [0; 8]));
+    assert!(matches!(post, Err(PostError::Transport)));
     let said = Fpdus::negotiated(&negotiated()).frame(&Acknowledgement::of(0).header().octets());
     peer.write_all(&said).unwrap();
     await_that("the QP goes on", || qp.terminate_sent().is_some());

@@ -1,6 +1,6 @@
 //! Messages without a receive, where requests are acknowledged.
 
-use rddp_iwarp::Acknowledgement;
+use rddp_iwarp::{Acknowledgement, Value};
 use rddp_rdmap::ReadRequestRepr;
 
 use super::acknowledged::{End, LONG, config, joined, send, sockets_joined};
@@ -35,6 +35,24 @@ fn a_message_waits_for_a_receive_and_the_peer_is_told_once() {
     assert_eq!(Acknowledgement::parse(&end.segment()), Some(Acknowledgement::of(4)));
     assert_eq!(end.region.read(0, 5).unwrap(), b"hello");
     assert_eq!(end.qp.inner.anywhere().attrs.device.partial.held(), 0);
+}
+
+/// A value waits with its Send, and none of those around it takes it.
+#[test]
+fn a_value_stays_with_its_send() {
+    let mut end = End::new();
+    let value = Value(*b"a value.");
+    let told = value.header().octets().to_vec();
+    end.arrive(&[send(1), send(2), told.clone(), send(3), send(4)]);
+    end.await_fpdus(5);
+    for id in 0..4 {
+        end.qp.post_recv(RecvWr::one(id, end.region.sge(0..100))).unwrap();
+    }
+    let values: Vec<_> = (0..4).map(|_| end.next().immediate).collect();
+    assert_eq!(values, [None, None, Some(value.0), None]);
+    end.qp.post_recv(RecvWr::one(4, end.region.sge(0..100))).unwrap();
+    end.arrive(&[told, send(5)]);
+    assert_eq!(end.next().immediate, Some(value.0), "with a receive that waits");
 }
 
 /// The program may post its receive only once its own requests are done.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rddp_ddp::Header;
-use rddp_iwarp::Acknowledgement;
+use rddp_iwarp::{Acknowledgement, Value};
 use rddp_rdma::Status;
 use rddp_rdmap::{Fault, REQUEST_QUEUE, TerminateCode, TerminateRepr};
 use rddp_stat::Counter;
@@ -38,6 +38,8 @@ pub(super) struct Acknowledging {
     told_not_ready: Option<u32>,
     /// Messages of the peer that wait for receives.
     pub(super) held: Option<Held>,
+    /// The value of the peer's next Send.
+    pub(super) value: Option<Value>,
     /// Set while the peer has no receive for a message: the number before it, and the end of its
     /// tries.
     tries: Option<(u32, Deadline)>,
@@ -156,6 +158,23 @@ impl Link {
     pub(crate) fn are_tries_over(&self, now: Instant) -> bool {
         let tries = self.acknowledging.as_ref().and_then(|acknowledging| acknowledging.tries);
         tries.is_some_and(|(_, end)| end.is_over(now))
+    }
+
+    /// Returns whether the peer's next Send has a value.
+    pub(super) fn has_value(&self) -> bool {
+        self.acknowledging.as_ref().is_some_and(|acknowledging| acknowledging.value.is_some())
+    }
+
+    /// Notes the value of the peer's next Send.
+    pub(super) fn note_value(&mut self, value: Value) {
+        self.acknowledging.get_or_insert_default().value = Some(value);
+    }
+
+    /// Takes the value that came in front of the Send that has come now.
+    #[inline]
+    pub(super) fn value_of_send(&mut self) -> Option<[u8; 8]> {
+        let Value(octets) = self.acknowledging.as_mut()?.value.take()?;
+        Some(octets)
     }
 
     /// Notes that the peer has written no octets.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use rddp_ddp::{Cut, Header, Msn, Stag, TaggedRepr, cut};
+use rddp_iwarp::Value;
 use rddp_mpa::{Framer, MIN_MULPDU};
 use rddp_rdma::{Gather, Operation, Remote, Sge, Status};
 use rddp_rdmap::{AtomicOp, AtomicRequestRepr, Fault, Opcode, ReadRequestRepr, Response};
@@ -139,6 +140,15 @@ impl Link {
                 let header = send_header(*invalidate, wqe.wr.solicited, msn, at.offset, segment.last);
                 filling.push_segment(&header, gather, segment, at, (&mut self.verdicts, &mut self.own_ahead))
             }
+            Operation::SendImmediate { gather, data } => {
+                if at.offset == 0 && !filling.push_value(Value(*data), at)? {
+                    return Ok(None);
+                }
+                let msn = *wqe.msn.get_or_insert_with(|| self.msns.next(SEND_QUEUE));
+                let segment = cut(wqe.total, at.offset, mulpdu, Header::MAX_LEN);
+                let header = send_header(None, wqe.wr.solicited, msn, at.offset, segment.last);
+                filling.push_segment(&header, gather, segment, at, (&mut self.verdicts, &mut self.own_ahead))
+            }
             Operation::Write { gather, remote } => {
                 let segment = cut(wqe.total, at.offset, mulpdu, TaggedRepr::LEN);
                 let header = write_header(*remote, at.offset, segment.last);
@@ -227,6 +237,14 @@ impl Filling<'_> {
             .push(&mut self.framer, header, Source::Inline(octets), octets.len(), Position::Own(next))
             .map_err(gone_bad)?;
         Ok(pushed.then_some(next))
+    }
+
+    /// Adds the value of the Send at the cursor, in front of it: where the Send finds no room it is
+    /// told again. Returns whether there was room.
+    #[cold]
+    fn push_value(&mut self, value: Value, at: Cursor) -> Result<bool, Status> {
+        let none = Source::Inline(&[]);
+        self.train.push(&mut self.framer, &value.header(), none, 0, Position::Own(at)).map_err(gone_bad)
     }
 
     /// Adds one segment of a message that may be cut. Returns the place behind it, or `None` if it

@@ -59,8 +59,9 @@ impl Link {
                     invalidate_for_peer(cx, segment, stag, length)?;
                 }
                 cx.tally.add(Counter::SendsReceived, 1);
+                let (invalidated, immediate) = (invalidate, self.value_of_send());
                 let outcome =
-                    Outcome { byte_len: length, invalidated: invalidate, solicited, ..Outcome::default() };
+                    Outcome { byte_len: length, invalidated, immediate, solicited, ..Outcome::default() };
                 cx.end_receive(Status::Success, &outcome);
                 Ok(())
             }

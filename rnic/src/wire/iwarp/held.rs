@@ -5,7 +5,7 @@
 //! ready"). What else comes is taken at once: acknowledgements and Responses, on which the program
 //! may wait before it posts. The ULPDU that waits is `parked`, those behind it are held here.
 
-use rddp_iwarp::{Acknowledgement, Target};
+use rddp_iwarp::{Acknowledgement, Target, Value};
 use rddp_mpa::Step;
 use rddp_rdmap::{Fault, Opcode};
 
@@ -44,17 +44,47 @@ impl Link {
         used: &mut usize,
     ) -> Result<(), WireEvent> {
         loop {
-            if self.held().is_some() {
-                return self.hold_all(cx, staging, used);
-            }
-            self.handle_all(cx, &mut staging.octets[..staging.have], used)?;
-            let Some(ulpdu) = self.parked.take() else { return Ok(()) };
-            cx.attrs.device.partial.release(ulpdu.len());
-            if is_acknowledgement(&ulpdu) {
-                self.take_acknowledgement(cx, &ulpdu)?;
+            if self.held().is_some() || self.has_value() {
+                let rest = &mut staging.octets[*used..staging.have];
+                let stepped = self.deframer.step(rest).map_err(|error| Fault::mpa(error.code()))?;
+                let Step::Fpdu { ulpdu, used: octets } = stepped else { return Ok(()) };
+                *used += octets;
+                self.receiving(cx).1.note_good_fpdu();
+                self.take(cx, &rest[ulpdu])?;
             } else {
-                self.begin_to_hold(cx, ulpdu)?;
+                self.handle_all(cx, &mut staging.octets[..staging.have], used)?;
+                let Some(ulpdu) = self.parked.take() else { return Ok(()) };
+                cx.attrs.device.partial.release(ulpdu.len());
+                self.take(cx, &ulpdu)?;
             }
+        }
+    }
+
+    /// Takes a ULPDU: what the peer requests waits behind a message that has no receive.
+    fn take(&mut self, cx: &mut Context<'_>, ulpdu: &[u8]) -> Result<(), WireEvent> {
+        if self.held().is_some() && is_request(ulpdu) {
+            self.hold(cx, ulpdu);
+            return Ok(());
+        }
+        if let Some(value) = Value::parse(ulpdu) {
+            self.note_value(value);
+            return Ok(());
+        }
+        if opcode_of(ulpdu) == Some(Acknowledgement::OPCODE) {
+            return self.take_acknowledgement(cx, ulpdu);
+        }
+        let (mut receiver, mut target) = self.receiving(cx);
+        match receiver.segment(ulpdu, &mut target) {
+            Ok(Some(delivered)) => self.deliver(cx, delivered),
+            Ok(None) => self.begin_to_hold(cx, ulpdu.to_vec()),
+            Err(trouble) => Err(refused(cx, trouble)),
+        }
+    }
+
+    fn hold(&mut self, cx: &Context<'_>, ulpdu: &[u8]) {
+        if let Some(held) = self.held_mut() {
+            held.add(ulpdu);
+            cx.attrs.device.partial.charge(ulpdu.len() + COST);
         }
     }
 
@@ -73,49 +103,6 @@ impl Link {
         self.parked = Some(ulpdu);
     }
 
-    /// Holds the requests among the whole FPDUs that have come, and takes all else.
-    fn hold_all(
-        &mut self,
-        cx: &mut Context<'_>,
-        staging: &mut Staging,
-        used: &mut usize,
-    ) -> Result<(), WireEvent> {
-        loop {
-            let rest = &mut staging.octets[*used..staging.have];
-            let stepped = self.deframer.step(rest).map_err(|error| Fault::mpa(error.code()))?;
-            let Step::Fpdu { ulpdu, used: octets } = stepped else { return Ok(()) };
-            *used += octets;
-            self.receiving(cx).1.note_good_fpdu();
-            let ulpdu = &rest[ulpdu];
-            if is_request(ulpdu) {
-                self.hold(cx, ulpdu);
-            } else {
-                self.take_beside(cx, ulpdu)?;
-            }
-        }
-    }
-
-    fn hold(&mut self, cx: &Context<'_>, ulpdu: &[u8]) {
-        if let Some(held) = self.held_mut() {
-            held.add(ulpdu);
-            cx.attrs.device.partial.charge(ulpdu.len() + COST);
-        }
-    }
-
-    /// Takes a ULPDU that need not wait.
-    fn take_beside(&mut self, cx: &mut Context<'_>, ulpdu: &[u8]) -> Result<(), WireEvent> {
-        if is_acknowledgement(ulpdu) {
-            return self.take_acknowledgement(cx, ulpdu);
-        }
-        let (mut receiver, mut target) = self.receiving(cx);
-        match receiver.segment(ulpdu, &mut target) {
-            Ok(Some(delivered)) => self.deliver(cx, delivered),
-            // Nothing else waits.
-            Ok(None) => Ok(()),
-            Err(trouble) => Err(refused(cx, trouble)),
-        }
-    }
-
     /// Goes on with what is held, as far as there are receives.
     #[cold]
     pub(super) fn resume_held(&mut self, cx: &mut Context<'_>) -> Result<(), WireEvent> {
@@ -126,6 +113,11 @@ impl Link {
                     return Ok(());
                 };
                 cx.attrs.device.partial.release(ulpdu.len());
+                if let Some(value) = Value::parse(&ulpdu) {
+                    self.note_value(value);
+                    self.next_held(cx);
+                    continue;
+                }
                 let (mut receiver, mut target) = self.receiving(cx);
                 match receiver.segment(&ulpdu, &mut target) {
                     Ok(Some(delivered)) => self.deliver(cx, delivered)?,
@@ -166,14 +158,12 @@ fn opcode_of(ulpdu: &[u8]) -> Option<u8> {
     ulpdu.get(1).map(|control| control & 0xf)
 }
 
-fn is_acknowledgement(ulpdu: &[u8]) -> bool {
-    opcode_of(ulpdu) == Some(Acknowledgement::OPCODE)
-}
-
-/// Returns whether a ULPDU is of a request, which is executed in its turn.
+/// Returns whether a ULPDU is of a request, or the value of one, which is executed in its turn.
 fn is_request(ulpdu: &[u8]) -> bool {
     let answers = [Opcode::ReadResponse, Opcode::AtomicResponse, Opcode::Terminate];
-    opcode_of(ulpdu).is_some_and(|opcode| {
-        opcode != Acknowledgement::OPCODE && answers.iter().all(|answer| opcode != *answer as u8)
-    })
+    match opcode_of(ulpdu) {
+        Some(Acknowledgement::OPCODE) => Value::parse(ulpdu).is_some(),
+        Some(opcode) => answers.iter().all(|answer| opcode != *answer as u8),
+        None => false,
+    }
 }
