@@ -65,7 +65,7 @@ impl Topic {
             Topic::Limits => "Limits",
             Topic::Processor => "Kernel and processor",
             Topic::Sockets => "Extended sockets",
-            Topic::Verbs => "RDMA programs (rddp run --verbs)",
+            Topic::Verbs => "RDMA programs (rddp run --verbs, --roce)",
             Topic::Device => "Limits of the library rddp-rnic, for programs in Rust",
             Topic::RdmaDevices => "RDMA devices of the kernel (rddp uses none of them)",
             Topic::Peer => "The other host",

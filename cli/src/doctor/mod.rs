@@ -7,6 +7,7 @@
 //! | `placement` | whether the kernel could place Writes |
 //! | `sockets` | what `rddp run` needs |
 //! | `verbs` | what RDMA programs need, and which of them work |
+//! | `roce` | the same under `rddp run --roce` |
 //! | `software` | the limits of the library that all of rddp is built on |
 //! | `devices` | RDMA devices of the kernel, which could be mistaken for rddp's |
 //! | `peer` | another host, if one is named |
@@ -18,6 +19,7 @@ mod limits;
 mod peer;
 mod placement;
 mod processor;
+mod roce;
 mod sockets;
 mod software;
 mod tcp;
@@ -40,6 +42,7 @@ Examples:
   rddp doctor 192.0.2.1                that one too: does its port mapper answer, does an iWARP listener on port 7174?
   rddp doctor 192.0.2.1:20049          the same for another port
   rddp doctor --verbs rping            can this RDMA program be run by rddp run --verbs?
+  rddp doctor --roce ib_write_bw       can this one be run by rddp run --roce, and which device would it see?
   rddp doctor --json | jq '.findings[] | select(.level != \"ok\")'
 
 Marks:
@@ -67,6 +70,10 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "PROGRAM", conflicts_with = "host")]
     verbs: Option<OsString>,
 
+    /// Look only at this RDMA program, and at the devices that look like RoCE
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["host", "verbs"])]
+    roce: Option<OsString>,
+
     /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -80,9 +87,10 @@ struct Report {
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let (interfaces, findings) = match &args.verbs {
-        Some(program) => (Vec::new(), verbs::look_at(program)),
-        None => host(args.host.as_deref())?,
+    let (interfaces, findings) = match (&args.verbs, &args.roce) {
+        (Some(program), _) => (Vec::new(), verbs::look_at(program)),
+        (_, Some(program)) => (Vec::new(), roce::look_at(program)?),
+        _ => host(args.host.as_deref())?,
     };
     let report = Report { interfaces, findings };
     if args.json {

@@ -1,7 +1,7 @@
 //! RDMA programs under `rddp run --verbs`: the library, which programs work, and why others do not.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::finding::{Finding, Level, Topic};
@@ -38,11 +38,11 @@ fn limits() -> Finding {
     )
 }
 
-fn found(subject: &str, value: impl Into<String>) -> Finding {
+pub(super) fn found(subject: &str, value: impl Into<String>) -> Finding {
     Finding::ok(Topic::Verbs, subject, value)
 }
 
-fn library() -> Finding {
+pub(super) fn library() -> Finding {
     let subject = "library (rddp run --verbs)";
     let path = match verbs::library() {
         Ok(path) => path,
@@ -72,28 +72,37 @@ fn refusal(library: &Path) -> Option<String> {
 
 /// Looks whether a program can be run, and what it needs.
 pub(super) fn look_at(name: &OsStr) -> Vec<Finding> {
-    let subject = name.to_string_lossy();
+    let loads = match loads(name) {
+        Ok(loads) => loads,
+        Err(refused) => return vec![library(), refused],
+    };
+    let mut findings = vec![library(), linked(&name.to_string_lossy(), &Dynamic::read(&loads))];
+    findings.extend(rpath(&loads));
+    findings
+}
+
+/// Returns the file into which the library is loaded when a program is run, or why it cannot be.
+pub(super) fn loads(name: &OsStr) -> Result<PathBuf, Finding> {
     let path = program::find(name);
     let loads = path.and_then(|path| program::takes_library(&path, Library::Verbs));
-    let loads = loads.and_then(|loads| verbs::refuse_own_copy(&loads).map(|()| loads));
-    let loads = match loads {
-        Ok(loads) => loads,
-        Err(why) => {
-            let finding = found("program", why.to_string());
-            return vec![
-                library(),
-                finding.but(Level::Bad, why.how().unwrap_or("make it a program that may be run")),
-            ];
-        }
-    };
-    let mut findings = vec![library(), linked(&subject, &Dynamic::read(&loads))];
-    if let Some(real) = verbs::by_rpath(&loads) {
-        findings.push(found("RPATH", real.display().to_string()).but(
-            Level::Warn,
-            "what the program looks up there at run time is not rddp's: patchelf --remove-rpath",
-        ));
-    }
-    findings
+    loads.and_then(|loads| verbs::refuse_own_copy(&loads).map(|()| loads)).map_err(|why| {
+        let finding = found("program", why.to_string());
+        finding.but(Level::Bad, why.how().unwrap_or("make it a program that may be run"))
+    })
+}
+
+/// Tells of another library that a program would find.
+pub(super) fn rpath(loads: &Path) -> Option<Finding> {
+    let real = verbs::by_rpath(loads)?;
+    Some(found("RPATH", real.display().to_string()).but(
+        Level::Warn,
+        "what the program looks up there at run time is not rddp's: patchelf --remove-rpath",
+    ))
+}
+
+/// Returns the name of the first library that the program is linked with, of those that begin so.
+pub(super) fn linked_with<'a>(dynamic: &'a Dynamic, names: &[&str]) -> Option<&'a str> {
+    dynamic.needs().into_iter().find(|need| names.iter().any(|name| need.starts_with(name)))
 }
 
 /// Returns the option with which a program connects by librdmacm, if it does so on demand.
@@ -112,9 +121,7 @@ fn option_of(program: &str) -> Option<&'static str> {
 
 /// Tells what the program is linked with.
 fn linked(subject: &str, dynamic: &Dynamic) -> Finding {
-    let needs = dynamic.needs();
-    let linked =
-        |names: &[&str]| needs.iter().copied().find(|need| names.iter().any(|name| need.starts_with(name)));
+    let linked = |names: &[&str]| linked_with(dynamic, names);
     let can = |what: &str| found(subject, format!("can be run: {what}"));
     if let Some(refuses) = linked(&["libucp.so", "libuct.so", "libnccl.so"]) {
         return found(subject, format!("is linked with {refuses}, which refuses iWARP devices"))

@@ -160,6 +160,7 @@ fn programs_that_the_library_cannot_reach_are_refused() {
     let program = compiled(&scratch, NOTHING, &["-static"]);
     run(&["run", "--verbs", "--", &program]).failed(126, &["is linked statically", "try: "]);
     run(&["doctor", "--verbs", &program]).failed(1, &["is linked statically"]);
+    run(&["doctor", "--roce", &program]).failed(1, &["is linked statically"]);
     run(&["run", "--verbs", "--", "no-such-program"]).failed(127, &["no-such-program"]);
 }
 
@@ -181,6 +182,35 @@ fn programs_with_a_real_library_inside_are_refused() {
     let linked = ["-Wl,--no-as-needed", &format!("-L{folder}"), "-l:libibverbs.so.1"];
     let program = compiled(&scratch, inside, &linked);
     run(&["run", "--verbs", "--", &program]).ok();
+}
+
+#[test]
+fn a_program_is_looked_at_for_devices_that_look_like_roce() {
+    let scratch = tempfile::tempdir().unwrap();
+    let asks = r#"int ibv_attach_mcast(void);
+        const char *volatile text; int main(void) { text = "/sys/class/infiniband/%s"; return ibv_attach_mcast(); }"#;
+    let folder = scratch.path().to_str().unwrap();
+    let stub = compiled(
+        &scratch,
+        "int ibv_attach_mcast(void) { return 0; }",
+        &["-shared", "-fPIC", "-Wl,-soname,libmlx5.so.1"],
+    );
+    std::fs::rename(&stub, scratch.path().join("libmlx5.so.1")).unwrap();
+    let program = compiled(&scratch, asks, &[&format!("-L{folder}"), "-l:libmlx5.so.1"]);
+    let look = |list: &str| {
+        let rddp = Command::new(env!("CARGO_BIN_EXE_rddp"))
+            .args(["doctor", "--roce", &program])
+            .env("RDDP_ROCE", list)
+            .output()
+            .unwrap();
+        (rddp.status.code(), String::from_utf8_lossy(&rddp.stdout).into_owned())
+    };
+    let (code, told) = look("mlx5_0=127.0.0.1");
+    let words =
+        ["mlx5_0, 127.0.0.1 on lo", "is linked with libmlx5.so.1", "ibv_attach_mcast", "finds the device"];
+    assert!(code == Some(0) && words.iter().all(|part| told.contains(part)), "{code:?} {told}");
+    let (code, told) = look("mlx5_0=192.0.2.77");
+    assert!(code == Some(1) && told.contains("no address of this host"), "{code:?} {told}");
 }
 
 #[test]
