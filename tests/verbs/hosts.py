@@ -83,10 +83,10 @@ class Bench:
         return None
 
 
-def output(process):
+def output(process, seconds=SECONDS):
     """Returns what a program has printed, and whether it has ended by itself."""
     try:
-        return process.communicate(timeout=SECONDS)[0], True
+        return process.communicate(timeout=seconds)[0], True
     except subprocess.TimeoutExpired:
         process.kill()
         return f"does not end: {process.communicate()[0]}", False

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 # What such hosts share: a user, processes and mounts of its own, all gone when their first process
 # ends.
@@ -41,6 +42,12 @@ class Host:
     def command(self, *words):
         """Words that run a command on this host."""
         return ["nsenter", "--target", str(self.keeper.pid), "--net", "--uts", "--", *map(str, words)]
+
+    def await_listener(self, port):
+        """Waits until somebody on this host listens at a port."""
+        wanted = f":{port:04X} 00000000:0000 0A"
+        while wanted not in subprocess.check_output(self.command("cat", "/proc/net/tcp"), text=True):
+            time.sleep(0.05)
 
 
 def hosts(count, folder):
