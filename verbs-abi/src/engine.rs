@@ -65,19 +65,11 @@ impl Engine {
     fn begin(self: &Arc<Self>) -> Outcome<()> {
         let mut has_thread = self.has_thread.lock();
         if !*has_thread {
-            self.clone().spawn()?;
+            let engine = self.clone();
+            spawn(move || engine.run())?;
             *has_thread = true;
         }
         Ok(())
-    }
-
-    /// Starts the thread, with all signals blocked: they are for the program's own threads.
-    fn spawn(self: Arc<Self>) -> Outcome<()> {
-        let mut mask = SigSet::empty();
-        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut mask))?;
-        let thread = std::thread::Builder::new().name("rddp-verbs".into()).spawn(move || self.run());
-        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
-        thread.map(drop).map_err(|error| errors::of_io(&error))
     }
 
     fn run(&self) {
@@ -133,6 +125,15 @@ impl Engine {
         let _ = self.epoll.delete(listener.as_fd());
         self.hosts.lock().by_key.remove(&key);
     }
+}
+
+/// Starts a thread, with all signals blocked: they are for the program's own threads.
+pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> Outcome<()> {
+    let mut mask = SigSet::empty();
+    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut mask))?;
+    let thread = std::thread::Builder::new().name("rddp-verbs".into()).spawn(work);
+    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
+    thread.map(drop).map_err(|error| errors::of_io(&error))
 }
 
 /// Events of the RNIC, on their way to the engine's thread: whoever notices one holds locks of the

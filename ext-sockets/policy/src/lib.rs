@@ -71,8 +71,8 @@ use verbs::VerbsRule;
 
 pub use bad_line::{BadLine, Reason};
 pub use faults::{
-    BadRule, CallEffect, ConnectionEffect, Count, Fault, FaultOperation, FaultRule, FaultStatus, Moment,
-    PortEffect, RequestEffect,
+    BadRule, CallEffect, Count, Fault, FaultOperation, FaultRule, FaultStatus, Moment, PortEffect,
+    RequestEffect,
 };
 pub use keys::VariableFault;
 pub use placement::{PlacementLevel, PlacementSettings};

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `handle` | a program's handle |
 //! | `core` | all of it behind one lock, and how the state changes |
+//! | `on_demand` | faults that tests ask for |
 //! | `source`, `progress` | its connection is driven on: when, and how |
 //!
 //! Its queues are in [`queues`](crate::queues). What a connection sends and receives is the affair
@@ -11,6 +12,7 @@
 
 mod core;
 mod handle;
+mod on_demand;
 mod progress;
 mod source;
 

@@ -7,6 +7,7 @@ mod files;
 mod lease;
 mod lend;
 mod not_ready;
+mod on_demand;
 mod plain;
 mod short;
 mod trains;

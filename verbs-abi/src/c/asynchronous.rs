@@ -47,7 +47,7 @@ fn count(element: *mut c_void, kind: u32, more: bool) {
     let _ = match kind {
         event::CQ_ERR => find::<Cq>(element.cast()).map(|cq| note(&cq.events)),
         event::SRQ_ERR | event::SRQ_LIMIT_REACHED => find::<Srq>(element.cast()).map(|srq| note(&srq.events)),
-        event::DEVICE_FATAL => Ok(()),
+        event::DEVICE_FATAL | event::PORT_ACTIVE | event::PORT_ERR | event::GID_CHANGE => Ok(()),
         _ => find::<Qp>(element.cast()).map(|qp| note(&qp.events)),
     };
 }

@@ -11,7 +11,8 @@ use super::abi::{Empty, ibv_context, ibv_context_ops, verbs_context};
 use super::asynchronous::Happened;
 use super::device::DeviceObject;
 use super::handle::Shared;
-use super::{completion, extended_cq, post, query, queue_pair, shared, unfinished, window};
+use super::process::process;
+use super::{completion, extended_cq, post, query, queue_pair, shared, trouble, unfinished, window};
 use crate::engine::Engine;
 use crate::errors::Outcome;
 use crate::fifo::Fifo;
@@ -70,14 +71,18 @@ impl Context {
             context: c,
         };
         let closed = AtomicBool::new(false);
-        Ok(Box::leak(Box::new(Context {
+        let context: &'static Context = Box::leak(Box::new(Context {
             c: Shared::new(c),
             magic: MAGIC,
             device,
             events: Mutex::new(Some(events)),
             closed,
             origin: Origin::here(),
-        })))
+        }));
+        // An event of a port has its number for an address.
+        let report = |kind| context.report(std::ptr::without_provenance_mut::<u8>(1), kind);
+        trouble::begin(report, fail);
+        Ok(context)
     }
 
     /// Returns the pointer by which programs know the context.
@@ -105,6 +110,14 @@ impl Context {
 
     pub(super) fn engine(&self) -> Outcome<Arc<Engine>> {
         self.device.engine()
+    }
+}
+
+/// Ends all that the program has, as a device does that has to be reset.
+fn fail() {
+    for qp in process().all_pairs() {
+        qp.queues.abort();
+        qp.end();
     }
 }
 

@@ -127,7 +127,7 @@ impl Batch {
             // SAFETY: see `Draft`.
             list.push(unsafe { request(qp, &draft.wr, key)? });
         }
-        qp.queues.post_batch(&list).map_err(of_post)?;
+        qp.post_batch(&list).map_err(of_post)?;
         for (mw, key) in self.drafts.iter().filter_map(Draft::bind) {
             window::note(qp.handle(), mw, key);
         }

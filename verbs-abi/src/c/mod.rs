@@ -5,7 +5,7 @@
 //! | `abi` | structures and constants |
 //! | `handle` | objects that a program holds by pointer |
 //! | `border` | results as C functions return them, and refusals as events |
-//! | `gate` | calls that fail on demand |
+//! | `gate`, `demanded`, `trouble` | calls, requests, and ports and devices that fail on demand |
 //! | `process` | what a process has, and its child after `fork` has not |
 //! | `exports`, `unfinished` | the exported names; what stands behind those that are not done |
 //! | `own_calls`, `cancel` | system calls of the library itself; where a thread may be cancelled |
@@ -39,6 +39,7 @@ pub(crate) mod cancel;
 mod cm;
 mod completion;
 mod context;
+mod demanded;
 mod device;
 mod environment;
 #[cfg(not(test))]
@@ -63,6 +64,7 @@ mod signals;
 #[cfg(test)]
 mod tests;
 mod text;
+mod trouble;
 mod unfinished;
 mod unreliable;
 mod window;

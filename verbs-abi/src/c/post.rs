@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use nix::errno::Errno;
-use rddp_rnic::{Gather, Operation, RecvWr, Remote, SendWr, Sge, SgeList, Stag};
+use rddp_rnic::{Gather, Operation, PostError, PostListError, RecvWr, Remote, SendWr, Sge, SgeList, Stag};
 
 use super::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, qp_type, send, wr};
 use super::gate::pass;
@@ -156,6 +156,30 @@ fn atomic(list: &[ibv_sge], from: &ibv_send_wr) -> Outcome<(Sge, Remote)> {
     Ok((sink(list)?, remote))
 }
 
+impl Qp {
+    fn post_sends(&self, list: &[SendWr]) -> Result<(), PostListError> {
+        match &self.demanded {
+            None => self.queues.post_sends(list),
+            Some(demanded) => demanded.post_sends(list),
+        }
+    }
+
+    /// Posts all requests, or none; but faults on demand may come between them.
+    pub(super) fn post_batch(&self, list: &[SendWr]) -> Result<(), PostError> {
+        match &self.demanded {
+            None => self.queues.post_batch(list),
+            Some(demanded) => demanded.post_sends(list).map_err(|refused| refused.error),
+        }
+    }
+
+    fn post_receive(&self, wr: RecvWr) -> Result<(), PostError> {
+        self.queues.post_recv(match &self.demanded {
+            None => wr,
+            Some(demanded) => demanded.receive(wr),
+        })
+    }
+}
+
 /// Posts a list of requests. On failure `bad` is the first that was not posted.
 ///
 /// # Safety
@@ -182,7 +206,7 @@ unsafe fn post_run(qp: &Qp, next: &mut *mut ibv_send_wr) -> Outcome<()> {
     // SAFETY: promised by the caller.
     let one = unsafe { request(qp, from, None)? };
     if from.next.is_null() || from.opcode == wr::BIND_MW {
-        qp.queues.post_send(&one).map_err(of_post)?;
+        qp.post_sends(std::slice::from_ref(&one)).map_err(|refused| of_post(refused.error))?;
         if from.opcode == wr::BIND_MW {
             window::note(qp.handle(), from.mw, from.mw_rkey);
         }
@@ -209,7 +233,7 @@ unsafe fn post_run(qp: &Qp, next: &mut *mut ibv_send_wr) -> Outcome<()> {
         place = from.next;
     }
     *next = place;
-    match qp.queues.post_sends(&list) {
+    match qp.post_sends(&list) {
         Ok(()) => refused,
         Err(refused) => {
             *next = places[refused.posted];
@@ -276,7 +300,7 @@ pub(super) unsafe extern "C" fn post_recv(
     let posted = unsafe {
         pass("ibv_post_recv").and_then(|()| follow::<Qp>(handle)).and_then(|qp| {
             qp.takes_receives()?;
-            let post = |wr| qp.queues.post_recv(wr).map_err(of_post);
+            let post = |wr| qp.post_receive(wr).map_err(of_post);
             post_receives(first, qp.cap.max_recv_sge, &mut failed, post)
         })
     };

@@ -136,6 +136,10 @@ impl Process {
         self.pairs.lock().remove(&qp.key());
     }
 
+    pub(super) fn all_pairs(&self) -> Vec<Arc<Qp>> {
+        self.pairs.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
     pub(super) fn pair(&self, device: &'static str, num: u32) -> Option<Arc<Qp>> {
         self.pairs.lock().get(&(device, num)).and_then(Weak::upgrade)
     }

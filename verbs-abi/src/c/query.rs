@@ -15,6 +15,7 @@ use super::abi::{
 use super::border::{minus, number};
 use super::context::context;
 use super::gate::pass;
+use super::trouble;
 use crate::device::Device;
 use crate::errors::Outcome;
 use crate::refusal::because;
@@ -90,8 +91,9 @@ pub(super) fn mtu_octets(of: &Device) -> u64 {
 }
 
 fn port_attr(of: &Device) -> ibv_port_attr {
+    let is_down = trouble::is_port_down();
     ibv_port_attr {
-        state: device::PORT_ACTIVE,
+        state: if is_down { device::PORT_DOWN } else { device::PORT_ACTIVE },
         max_mtu: mtu(of),
         active_mtu: mtu(of),
         gid_tbl_len: 1,
@@ -100,11 +102,15 @@ fn port_attr(of: &Device) -> ibv_port_attr {
         max_msg_sz: of.limits.message,
         active_width: 2,
         active_speed: 4,
-        phys_state: 5,
+        phys_state: if is_down { PHYSICALLY_DISABLED } else { PHYSICALLY_UP },
         link_layer: device::LINK_LAYER_ETHERNET as u8,
         ..ibv_port_attr::default()
     }
 }
+
+/// Numbers of physical states (`ibv_query_port(3)`).
+const PHYSICALLY_DISABLED: u8 = 3;
+const PHYSICALLY_UP: u8 = 5;
 
 /// Copies the beginning of a structure to a program that knows `len` octets of it.
 ///

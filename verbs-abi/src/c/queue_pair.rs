@@ -19,6 +19,7 @@ use super::border::{given, number, pointer};
 use super::cm::Id;
 use super::completion::Cq;
 use super::context::context;
+use super::demanded::Demanded;
 use super::extended_qp::{Extended, functions};
 use super::gate::pass;
 use super::handle::{Held, Object, Shared, Unacknowledged, await_sole, find, find_if, publish, retire};
@@ -57,6 +58,8 @@ pub(super) struct Qp {
     pub(super) joint: Option<Joint>,
     /// The socket of a queue pair of datagrams.
     pub(super) datagrams: Option<Datagrams>,
+    /// Faults on demand, where there are rules.
+    pub(super) demanded: Option<Arc<Demanded>>,
 }
 
 // SAFETY: `repr(C)`, and the first field begins with an `ibv_qp`.
@@ -131,6 +134,7 @@ impl Qp {
         if extended.is_some() {
             c.functions = functions();
         }
+        let demanded = Demanded::of(&queues);
         let qp = Arc::new(Qp {
             c: Shared::new(c),
             queues,
@@ -151,6 +155,7 @@ impl Qp {
             extensions: AtomicBool::new(false),
             joint: place.map(Joint::new),
             datagrams,
+            demanded,
             extended,
             pd: Held::new(pd),
         });

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
-use rddp_policy::{CallEffect, Count, Fault, FaultRule};
+use rddp_policy::{CallEffect, Count, Fault, FaultOperation, FaultRule, Moment, RequestEffect};
 
 /// Rules at work.
 #[derive(Debug, Default)]
@@ -14,7 +15,7 @@ pub(crate) struct Plan(Vec<Armed>);
 #[derive(Debug)]
 struct Armed {
     rule: FaultRule,
-    /// The calls or requests that it has seen.
+    /// The calls, requests or octets that it has seen.
     seen: AtomicU64,
     fired: AtomicU64,
 }
@@ -43,6 +44,57 @@ impl Plan {
             }
         }
         failed
+    }
+
+    /// Counts a request of the queue pair in this place; `None`: of a shared queue. Returns what
+    /// happens to it: of several rules, what the first says.
+    pub(crate) fn request(&self, operation: FaultOperation, place: Option<u32>) -> Option<RequestEffect> {
+        let mut found = None;
+        for armed in &self.0 {
+            if let Fault::Request { operation: of, qp, count, effect } = armed.rule.fault()
+                && *of == operation
+                && (qp.is_none() || *qp == place)
+                && armed.fires(*count, "request")
+            {
+                found = found.or(Some(*effect));
+            }
+        }
+        found
+    }
+
+    /// Counts octets that were posted to the queue pair in this place. Returns whether its
+    /// connection ends now.
+    pub(crate) fn octets(&self, place: u32, octets: u64) -> bool {
+        let mut ends = false;
+        for armed in &self.0 {
+            if let Fault::Connection { qp, moment: Moment::After(limit) } = armed.rule.fault()
+                && *qp == place
+            {
+                let before = armed.seen.fetch_add(octets, Ordering::Relaxed);
+                if before < *limit && before + octets >= *limit {
+                    armed.tell(&format!("{} octets", before + octets));
+                    ends = true;
+                }
+            }
+        }
+        ends
+    }
+
+    /// Returns the rules of a queue pair's age, or, without a place, of the device's, each with its
+    /// time.
+    pub(crate) fn timed(&self, place: Option<u32>) -> Vec<(Duration, usize)> {
+        let time_of = |armed: &Armed| match (armed.rule.fault(), place) {
+            (Fault::Connection { qp, moment: Moment::At(at) }, Some(place)) if *qp == place => Some(*at),
+            (Fault::Port { at, .. } | Fault::Device { at }, None) => Some(*at),
+            _ => None,
+        };
+        self.0.iter().enumerate().filter_map(|(rule, armed)| Some((time_of(armed)?, rule))).collect()
+    }
+
+    /// Returns the fault of a rule of [`timed`](Self::timed), whose time has come.
+    pub(crate) fn due(&self, rule: usize) -> &Fault {
+        self.0[rule].tell("its time has come");
+        self.0[rule].rule.fault()
     }
 }
 
@@ -129,6 +181,28 @@ mod tests {
         assert_eq!(failed, [None, Some(Errno::ENOMEM), None, Some(Errno::EIO), Some(Errno::EIO), None]);
         let fired = plan.0.iter().map(|armed| armed.fired.load(Ordering::Relaxed)).collect::<Vec<_>>();
         assert_eq!(fired, [1, 2, 1]);
+    }
+
+    #[test]
+    fn requests_are_counted_by_operation_and_queue_pair() {
+        let plan =
+            plan("op=send nth=2 drop; op=write qp=2 every=1 delay=1s; op=recv nth=1 status=LOC_LEN_ERR");
+        let (send, write) = (FaultOperation::Send, FaultOperation::Write);
+        assert_eq!([1, 2].map(|place| plan.request(send, Some(place))), [None, Some(RequestEffect::Drop)]);
+        let delay = Some(RequestEffect::Delay(Duration::from_secs(1)));
+        assert_eq!([1, 2, 2].map(|place| plan.request(write, Some(place))), [None, delay, delay]);
+        assert!(plan.request(FaultOperation::Recv, None).is_some(), "of a shared queue");
+    }
+
+    #[test]
+    fn octets_and_time_are_those_of_a_queue_pair() {
+        let plan = plan("qp=1 after=10 reset; qp=2 at=3s reset; port at=1s gid; device at=2s fatal");
+        let counted = [(2, 99), (1, 9), (1, 1), (1, 99)].map(|(place, octets)| plan.octets(place, octets));
+        assert_eq!(counted, [false, false, true, false]);
+        let seconds = Duration::from_secs;
+        assert_eq!((plan.timed(Some(1)), plan.timed(Some(2))), (vec![], vec![(seconds(3), 1)]));
+        assert_eq!(plan.timed(None), [(seconds(1), 2), (seconds(2), 3)]);
+        assert!(matches!(plan.due(3), Fault::Device { .. }));
     }
 
     #[test]

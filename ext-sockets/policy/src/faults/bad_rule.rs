@@ -51,14 +51,14 @@ impl BadRule {
             BadRule::Missing("what becomes of a call") => "add errno=NAME or delay=TIME",
             BadRule::Missing("what becomes of a request") => "add status=NAME, delay=TIME or drop",
             BadRule::Missing("when in the life of the queue pair") => "add after=SIZE or at=TIME",
-            BadRule::Missing("what becomes of a connection") => "add reset or silent",
+            BadRule::Missing("what becomes of a connection") => "add reset",
             BadRule::Missing("what becomes of the port") => "add down=TIME or gid",
             BadRule::Missing("what becomes of the device") => "add fatal",
             BadRule::Missing("at which time") => "add at=TIME, counted from when the device is opened",
             BadRule::Missing(_) => "put the value behind a =, without blanks",
             BadRule::Word(_) => {
                 "call= has errno= or delay=; op= has qp=, and status=, delay= or drop; both have nth=, every= or \
-                 rate= seed=; qp= alone has after= or at=, and reset or silent; port has at=, and down= or gid; \
+                 rate= seed=; qp= alone has after= or at=, and reset; port has at=, and down= or gid; \
                  device has at= and fatal"
             }
             BadRule::Twice(_) => "write it once; rules have a ; between them, or a line each",

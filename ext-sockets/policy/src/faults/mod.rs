@@ -5,7 +5,7 @@
 //! ```text
 //! call=NAME    COUNT  errno=NAME | delay=TIME
 //! op=OPERATION [qp=K] COUNT  status=NAME | delay=TIME | drop
-//! qp=K         after=SIZE | at=TIME  reset | silent
+//! qp=K         after=SIZE | at=TIME  reset
 //! port         at=TIME  down=TIME | gid
 //! device       at=TIME  fatal
 //!
@@ -60,14 +60,12 @@ pub enum Fault {
         /// The effect.
         effect: RequestEffect,
     },
-    /// A connection ends, or nothing arrives on it any more.
+    /// A connection is reset.
     Connection {
         /// The place of the queue pair.
         qp: u32,
         /// The moment.
         moment: Moment,
-        /// The effect.
-        effect: ConnectionEffect,
     },
     /// Something happens to the port, so long after a program has opened the device.
     Port {
@@ -162,15 +160,6 @@ pub enum Moment {
     After(u64),
     /// The time since it was made.
     At(Duration),
-}
-
-/// An effect on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionEffect {
-    /// The connection ends.
-    Reset,
-    /// Nothing arrives on it any more.
-    Silent,
 }
 
 /// An effect on the port.

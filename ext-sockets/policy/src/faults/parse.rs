@@ -3,8 +3,7 @@
 use core::time::Duration;
 
 use super::{
-    BadRule, CallEffect, ConnectionEffect, Count, Fault, FaultOperation, FaultStatus, Moment, PortEffect,
-    RequestEffect,
+    BadRule, CallEffect, Count, Fault, FaultOperation, FaultStatus, Moment, PortEffect, RequestEffect,
 };
 use crate::glob;
 
@@ -59,13 +58,10 @@ fn connection(words: &mut Words<'_>) -> Result<Fault, BadRule> {
         (None, Some(at)) => Moment::At(at),
         (None, None) => return Err(BadRule::Missing("when in the life of the queue pair")),
     };
-    let effect = match (words.flag("reset"), words.flag("silent")) {
-        (true, true) => return Err(BadRule::Both("reset", "silent")),
-        (true, false) => ConnectionEffect::Reset,
-        (false, true) => ConnectionEffect::Silent,
-        (false, false) => return Err(BadRule::Missing("what becomes of a connection")),
-    };
-    Ok(Fault::Connection { qp, moment, effect })
+    if !words.flag("reset") {
+        return Err(BadRule::Missing("what becomes of a connection"));
+    }
+    Ok(Fault::Connection { qp, moment })
 }
 
 fn port(words: &mut Words<'_>) -> Result<Fault, BadRule> {
@@ -238,7 +234,7 @@ fn size(word: &str) -> Option<u64> {
         "G" => 1 << 30,
         _ => return None,
     };
-    number.checked_mul(octets)
+    number.checked_mul(octets).filter(|octets| *octets > 0)
 }
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

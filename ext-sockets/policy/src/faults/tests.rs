@@ -53,14 +53,14 @@ fn a_rule_of_requests_has_an_operation_and_may_have_a_queue_pair() {
 #[test]
 fn connections_ports_and_devices_have_moments() {
     let (second, milli) = (Duration::from_secs(1), Duration::from_micros(1000));
-    let at = |moment, effect| Fault::Connection { qp: 1, moment, effect };
-    assert_eq!(well("qp=1 after=1M reset"), at(Moment::After(1 << 20), ConnectionEffect::Reset));
-    assert_eq!(well("qp=1 at=1s silent"), at(Moment::At(second), ConnectionEffect::Silent));
+    let at = |moment| Fault::Connection { qp: 1, moment };
+    assert_eq!(well("qp=1 after=1M reset"), at(Moment::After(1 << 20)));
+    assert_eq!(well("qp=1 at=1s reset"), at(Moment::At(second)));
     assert_eq!(well("port at=1s down=1000us"), Fault::Port { at: second, effect: PortEffect::Down(milli) });
     assert_eq!(well("port gid at=1ms"), Fault::Port { at: milli, effect: PortEffect::Gid });
     assert_eq!(well("device at=1s fatal"), Fault::Device { at: second });
     for (size, octets) in [("7", 7), ("2K", 2048), ("1G", 1 << 30)] {
-        let wanted = at(Moment::After(octets), ConnectionEffect::Reset);
+        let wanted = at(Moment::After(octets));
         assert_eq!(well(&format!("qp=1 reset after={size}")), wanted);
     }
 }
@@ -74,7 +74,7 @@ fn each_bad_rule_is_told_with_a_remedy_of_its_own() {
         ("call=x nth=1", BadRule::Missing("what becomes of a call"), "errno=NAME"),
         ("op=send nth=1", BadRule::Missing("what becomes of a request"), "status=NAME"),
         ("qp=1 reset", BadRule::Missing("when in the life of the queue pair"), "after=SIZE"),
-        ("qp=1 at=1s", BadRule::Missing("what becomes of a connection"), "silent"),
+        ("qp=1 at=1s", BadRule::Missing("what becomes of a connection"), "reset"),
         ("port at=1s", BadRule::Missing("what becomes of the port"), "down=TIME"),
         ("device at=1s", BadRule::Missing("what becomes of the device"), "fatal"),
         ("port gid", BadRule::Missing("at which time"), "at=TIME"),
@@ -91,7 +91,7 @@ fn each_bad_rule_is_told_with_a_remedy_of_its_own() {
         ("op=send nth=1 status=RETRY_EXC_ERR drop", BadRule::Both("status", "drop"), "two rules"),
         ("op=send nth=1 delay=1s drop", BadRule::Both("delay", "drop"), "two rules"),
         ("qp=1 at=1s after=1 reset", BadRule::Both("after", "at"), "two rules"),
-        ("qp=1 at=1s reset silent", BadRule::Both("reset", "silent"), "two rules"),
+        ("qp=1 at=1s reset silent", BadRule::Word("silent".into()), "at=, and reset"),
         ("port at=1s gid down=1s", BadRule::Both("down", "gid"), "two rules"),
         ("op=recv nth=1 drop", BadRule::Receive, "the peer's request"),
     ] {
@@ -206,7 +206,7 @@ proptest! {
             prop::sample::select(vec![
                 "call=ibv_*", "op=send", "op=recv", "qp=1", "port", "device", "nth=1", "nth=2..3", "every=4",
                 "rate=1/5", "seed=6", "errno=EIO", "delay=7us", "status=LOC_PROT_ERR", "drop", "after=8K",
-                "at=9ms", "reset", "silent", "down=1s", "gid", "fatal", "=", "x=",
+                "at=9ms", "reset", "down=1s", "gid", "fatal", "=", "x=",
             ]),
             0..6,
         ),

@@ -69,7 +69,8 @@ numbers! {
     /// `enum ibv_event_type`
     event: u32 {
         CQ_ERR = 0, QP_FATAL = 1, QP_REQ_ERR = 2, QP_ACCESS_ERR = 3, COMM_EST = 4, SQ_DRAINED = 5,
-        DEVICE_FATAL = 8, SRQ_ERR = 14, SRQ_LIMIT_REACHED = 15, QP_LAST_WQE_REACHED = 16,
+        DEVICE_FATAL = 8, PORT_ACTIVE = 9, PORT_ERR = 10, SRQ_ERR = 14, SRQ_LIMIT_REACHED = 15,
+        QP_LAST_WQE_REACHED = 16, GID_CHANGE = 18,
     }
     /// `enum rdma_port_space`
     port_space: u32 { TCP = 0x106, UDP = 0x111 }
@@ -88,7 +89,7 @@ numbers! {
         MEM_WINDOW_TYPE_2B = 0x100_0000,
     }
     /// `enum ibv_node_type`, `ibv_transport_type`, `ibv_port_state`, link layers, MTUs.
-    device: i32 { NODE_CA = 1, NODE_RNIC = 4, TRANSPORT_IB = 0, TRANSPORT_IWARP = 1, PORT_ACTIVE = 4,
+    device: i32 { NODE_CA = 1, NODE_RNIC = 4, TRANSPORT_IB = 0, TRANSPORT_IWARP = 1, PORT_DOWN = 1, PORT_ACTIVE = 4,
         LINK_LAYER_ETHERNET = 2, MTU_1024 = 3, MTU_4096 = 5,
         // `enum ibv_atomic_cap`
         ATOMIC_NONE = 0, ATOMIC_GLOB = 2,

@@ -1,0 +1,77 @@
+//! Faults that a test asks for: requests that fail, connections that end. No other
+//! part of the device calls this.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rddp_rdma::{AsyncEventKind, SendWr, Status};
+use rddp_rdmap::Fault;
+
+use super::core::Core;
+use super::{QpInner, QueuePair};
+use crate::error::PostError;
+use crate::queues::state::QpState;
+use crate::wire::WireEvent;
+
+/// Time that requests before one that fails have to complete.
+const BEFORE: Duration = Duration::from_secs(1);
+
+/// Time between two looks whether they have.
+const LOOK: Duration = Duration::from_micros(100);
+
+impl QueuePair {
+    /// Posts a request that is not sent and fails with `status`, behind those before it, and ends
+    /// the connection: by a Terminate if the peer is told, else TCP is reset. Waits for the
+    /// requests before it to complete, for a second at most.
+    #[doc(hidden)]
+    pub fn fail_request(&self, wr: &SendWr, status: Status, is_told: bool) -> Result<(), PostError> {
+        let inner = self.inner.here()?;
+        let until = Instant::now() + BEFORE;
+        loop {
+            let mut core = inner.core.lock();
+            inner.progress(&mut core);
+            if core.sq.is_empty() || Instant::now() >= until {
+                return inner.fail_request(&mut core, wr, status, is_told);
+            }
+            drop(core);
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Resets the connection, as if the peer were gone. Returns false without a connection.
+    #[doc(hidden)]
+    pub fn lose_peer(&self) -> bool {
+        self.inner.here().is_ok_and(|inner| {
+            let mut core = inner.core.lock();
+            let is_connected = core.connection.is_some();
+            if is_connected {
+                inner.on_event(&mut core, WireEvent::Lost(AsyncEventKind::ConnectionLost));
+            }
+            is_connected
+        })
+    }
+}
+
+impl QpInner {
+    fn fail_request(
+        &self,
+        core: &mut Core,
+        wr: &SendWr,
+        status: Status,
+        is_told: bool,
+    ) -> Result<(), PostError> {
+        core.sq.push(wr, self.attrs.local_memory())?;
+        if matches!(core.state, QpState::ReadyToSend | QpState::Idle) {
+            core.sq.finish_at_cursor(status);
+        }
+        match core.state {
+            QpState::ReadyToSend if is_told => {
+                self.terminate(core, Fault::local_catastrophic(), None);
+                self.pump(core);
+            }
+            QpState::ReadyToSend | QpState::Idle => self.lose(core, Some(AsyncEventKind::ConnectionLost)),
+            _ => self.flush(core, None),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! Faults that tests ask for.
+
+use super::acknowledged::{LONG, joined, sockets_joined};
+use super::*;
+use crate::{RecvWr, Status};
+
+/// Waits for so many completions of a QP.
+fn completions(cq: &CompletionQueue, qp: &QueuePair, count: usize) -> Vec<(u64, Status)> {
+    let mut done = Vec::new();
+    while done.len() < count {
+        assert!(cq.wait(Some(PATIENCE)).unwrap(), "only {done:?}");
+        let polled = std::iter::from_fn(|| cq.poll_one()).filter(|done| done.qp == qp.num());
+        done.extend(polled.map(|done| (done.wr_id, done.status)));
+    }
+    done
+}
+
+#[test]
+fn a_request_fails_behind_those_before_it_and_the_peer_is_told_or_not() {
+    for (status, is_told) in [(Status::RemoteAccess, true), (Status::LocalProtection, false)] {
+        let (cq, [qp, other], [source, sink]) = joined();
+        other.post_recv(RecvWr::one(9, sink.sge(0..8))).unwrap();
+        let write = |id| SendWr::write(id, source.sge(0..LONG), sink.remote(0));
+        qp.post_sends(&[write(1), write(2)]).unwrap();
+        qp.fail_request(&write(3), status, is_told).unwrap();
+        qp.post_send(&write(4)).unwrap();
+        let state = if is_told { QpState::Error } else { QpState::ReadyToSend };
+        await_that("the peer goes on", || other.peer_addr().is_none() && other.state() == state);
+        let wanted = [(1, Status::Success), (2, Status::Success), (3, status), (4, Status::Flushed)];
+        assert_eq!(completions(&cq, &qp, 4), wanted);
+    }
+}
+
+#[test]
+fn a_connection_without_acknowledgements_fails_so_too() {
+    let rnic = Rnic::open().unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
+    let qps = [0, 1].map(|_| pd.create_qp(&QpConfig::new(&cq)).unwrap());
+    sockets_joined(&qps);
+    let [qp, other] = &qps;
+    other.post_recv(RecvWr::new(9, Vec::new())).unwrap();
+    qp.fail_request(&SendWr::send_inline(1, b"hello"), Status::ReceiverNotReady, false).unwrap();
+    assert_eq!(completions(&cq, qp, 1), [(1, Status::ReceiverNotReady)]);
+    await_that("the peer goes on", || other.state() == QpState::Error);
+}
+
+#[test]
+fn what_is_reset_is_noticed_by_the_next_request() {
+    let (cq, [qp, other], _) = joined();
+    assert!(qp.lose_peer());
+    await_that("the peer goes on", || other.peer_addr().is_none());
+    for qp in [&qp, &other] {
+        assert_eq!(qp.state(), QpState::ReadyToSend);
+        qp.post_send(&SendWr::send_inline(1, b"hello")).unwrap();
+        assert_eq!(completions(&cq, qp, 1), [(1, Status::Unanswered)]);
+    }
+}
