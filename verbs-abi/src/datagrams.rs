@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
 use rddp_fault_guard::sockets;
 use rddp_rnic::{DatagramOptions, QueuePair};
 use socket2::SockRef;
@@ -12,7 +14,7 @@ use socket2::SockRef;
 use crate::errors::{Outcome, of_connect, of_io, of_ports};
 
 /// Octets that wait in the socket for the program, if the system gives as much
-/// (`net.core.rmem_max`): what does not fit is lost.
+/// (`net.core.rmem_max`, or to whoever has `CAP_NET_ADMIN`): what does not fit is lost.
 const WAITING: usize = 8 << 20;
 
 /// Datagrams that are dropped at most when a queue pair becomes ready to receive.
@@ -32,7 +34,9 @@ impl Datagrams {
         let socket = UdpSocket::bind((address, 0)).map_err(|error| of_ports(of_io(&error)))?;
         let of = || -> std::io::Result<SocketAddr> {
             socket.set_nonblocking(true)?;
-            SockRef::from(&socket).set_recv_buffer_size(WAITING)?;
+            if setsockopt(&socket, RcvBufForce, &WAITING).is_err() {
+                SockRef::from(&socket).set_recv_buffer_size(WAITING)?;
+            }
             socket.local_addr()
         };
         let port = of().map_err(|error| of_io(&error))?.port();
@@ -57,5 +61,21 @@ impl Datagrams {
 impl Drop for Datagrams {
     fn drop(&mut self) {
         sockets::forget(self.socket.as_fd());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_may_have_a_larger_buffer_than_others_has_it() {
+        let datagrams = Datagrams::open(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
+        let has = SockRef::from(&datagrams.socket).recv_buffer_size().unwrap();
+        let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+        if setsockopt(&other, RcvBufForce, &WAITING).is_err() {
+            SockRef::from(&other).set_recv_buffer_size(WAITING).unwrap();
+        }
+        assert_eq!(has, SockRef::from(&other).recv_buffer_size().unwrap());
     }
 }
