@@ -90,9 +90,12 @@ static inline void comes_to_rtr(struct end *end, struct told *peer, uint32_t psn
 		IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), 0);
 }
 
+/* How long an answer is waited for: 2.1 s. */
+static int try_time = 14, tries = 7;
+
 static inline int comes_to_rts(struct end *end, int rnr, uint32_t psn)
 {
-	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = rnr,
+	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS, .timeout = try_time, .retry_cnt = tries, .rnr_retry = rnr,
 		.sq_psn = psn, .max_rd_atomic = outbound };
 
 	return ibv_modify_qp(end->qp, &rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |

@@ -14,22 +14,13 @@ enum {
 	DEPTH = 8,
 	RECEIVES = 60,
 	/* One try takes at most 4 * 4.096 us * 2^12, and there are four: 0.3 s. */
-	TIMEOUT = 12,
-	RETRIES = 3,
+	TRY_TIME = 12,
+	TRIES = 3,
 	/* Seconds behind which a round hangs. */
 	TOO_LONG = 60,
 	/* Microseconds, in which a join and some requests are done. */
 	LATEST = 4000,
 };
-
-static int starts(struct end *end, struct told *peer)
-{
-	struct ibv_qp_attr attr = { .timeout = TIMEOUT, .retry_cnt = RETRIES };
-
-	comes_to_rtr(end, peer, 0);
-	IS(comes_to_rts(end, 7, 0), 0);
-	return ibv_modify_qp(end->qp, &attr, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT);
-}
 
 static void asks(struct end *end, struct told *peer, uint64_t id)
 {
@@ -108,14 +99,16 @@ static void a_peer_that_is(int signal, int after)
 	struct end end;
 	pthread_t thread;
 
+	try_time = TRY_TIME;
+	tries = TRIES;
 	deed.whom = forked(&end, &peer);
 	if (deed.whom == 0) {
-		IS(starts(&end, &peer), 0);
+		joins(&end, &peer, 7);
 		works_until_it_fails(&end, &peer);
 		_exit(0);
 	}
 	IS(pthread_create(&thread, NULL, does, &deed), 0);
-	IS(starts(&end, &peer), 0);
+	joins(&end, &peer, 7);
 	works_until_it_fails(&end, &peer);
 	IS(pthread_join(thread, NULL), 0);
 	kill(deed.whom, SIGKILL);
@@ -130,12 +123,14 @@ static void a_peer_that_leaves(void)
 	struct end end;
 	struct ibv_wc wc;
 	int status, failed = 0;
-	pid_t child = forked(&end, &peer);
+	pid_t child;
 
-	if (child == 0)
-		receives(&end, 64, 0);
+	try_time = 14;
+	tries = 7;
+	child = forked(&end, &peer);
 	joins(&end, &peer, 7);
 	if (child == 0) {
+		receives(&end, 64, 0);
 		ends(&end, 0, IBV_WC_SUCCESS);
 		exit(0);
 	}
