@@ -40,15 +40,28 @@ static struct worker {
     pthread_t thread;
     uint64_t luck;
     atomic_uint turns;
+    atomic_int number;    /* of the thread */
     atomic_int call;
     atomic_int fd;        /* what its call is on, or CLOSED */
     atomic_ullong since;
 } workers[THREADS];
 
+/* A thread that waits for a processor may still be in front of its call's system call, which would
+ * begin on whatever has the number then: it sleeps by the kernel's word alone. */
+static bool is_asleep(struct worker *other) {
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", atomic_load(&other->number));
+    FILE *file = fopen(path, "re");
+    if (file == NULL || fgets(line, sizeof line, file) == NULL)
+        fail("%s: %s", path, strerror(errno));
+    fclose(file);
+    return milliseconds() >= other->since + SURELY_ASLEEP && strstr(line, ") S ") != NULL;
+}
+
 /* Closes a number on which no new call begins, as soon as the calls that have begun are asleep. */
 static void close_safely(int fd) {
     for (int i = 0; i < THREADS && !wild; i++)
-        while (workers[i].fd == fd && &workers[i] != self && milliseconds() < workers[i].since + SURELY_ASLEEP)
+        while (workers[i].fd == fd && &workers[i] != self && !is_asleep(&workers[i]))
             usleep(100);
     close(fd);
 }
@@ -217,6 +230,7 @@ static void *work(void *argument) {
     struct worker *me = argument;
     luck = me->luck;
     self = me;
+    me->number = gettid();
     while (!atomic_load(&is_over)) {
         atomic_int *place = &descriptors[below(&luck, DESCRIPTORS)];
         int fd = atomic_load(place);
