@@ -60,7 +60,7 @@ impl QpInner {
         status: Status,
         is_told: bool,
     ) -> Result<(), PostError> {
-        core.sq.push(wr, self.attrs.local_memory())?;
+        core.sq.push_all(std::slice::from_ref(wr), self.attrs.local_memory())?;
         if matches!(core.state, QpState::ReadyToSend | QpState::Idle) {
             core.sq.finish_at_cursor(status);
         }
