@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use rddp_rdma::SendWr;
+use rddp_rdma::{AsyncEventKind, SendWr};
 
 use super::QpInner;
 use super::core::Core;
@@ -72,7 +72,11 @@ impl QpInner {
             match connection.send(&mut cx, ANSWERING_TURN) {
                 Ok(()) => return,
                 Err(event) => {
-                    self.read_last(core);
+                    // RFC 5040 §6.2.1: what comes behind a fault is dropped; and a peer that sends
+                    // on would keep this end reading.
+                    if matches!(event, WireEvent::Lost(AsyncEventKind::ConnectionLost)) {
+                        self.read_last(core);
+                    }
                     self.on_event(core, event);
                 }
             }

@@ -1,7 +1,7 @@
 //! Requests that complete when the peer has executed them, and the acknowledgements that tell so.
 
 use rddp_iwarp::{Acknowledgement, Value};
-use rddp_rdmap::{TerminateCode, parse_header, tagged_header, untagged_header};
+use rddp_rdmap::{ReadRequestRepr, TerminateCode, parse_header, tagged_header, untagged_header};
 use rddp_test_support::Fpdus;
 
 use super::*;
@@ -369,6 +369,31 @@ fn what_was_acknowledged_before_a_reset_counts() {
         qp.pump(core);
     });
     assert_eq!(end.completed(), [(1, Status::Success), (2, Status::Unanswered)]);
+}
+
+/// RFC 5040 §6.2.1: a peer that goes on sending behind its fault does not keep this end reading.
+#[test]
+fn nothing_is_taken_behind_a_fault_that_sending_finds() {
+    let mut end = End::new();
+    let (size, src_stag) = (LONG as u32, Stag(0xabcd));
+    let asks = ReadRequestRepr { sink_stag: Stag(1), sink_to: 0, size, src_stag, src_to: 0 }.octets();
+    let header = untagged_header(Opcode::ReadRequest, Stag(0), Msn(1), 0, true).octets();
+    let read = end.fpdus.frame(&[header.as_ref(), asks.as_ref()].concat());
+    let write = end.fpdus.frame(&end.write(8));
+    let inner = end.qp.inner.anywhere().clone();
+    inner.with_core(|qp, core| {
+        let taken = |core: &Core| core.tally.of(rddp_stat::Counter::FpdusReceived);
+        let deadline = Instant::now() + PATIENCE;
+        end.peer.write_all(&read).unwrap();
+        while taken(core) < 1 {
+            assert!(Instant::now() < deadline, "the Read is not taken");
+            qp.pull(core);
+        }
+        end.peer.write_all(&write).unwrap();
+        await_that("the Write is not there", || core.connection.as_ref().unwrap().watch.has_arrived());
+        qp.pump(core);
+        assert_eq!((core.state, taken(core)), (QpState::Terminate, 1));
+    });
 }
 
 /// A QP that is connected again counts from the beginning.
