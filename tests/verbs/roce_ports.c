@@ -66,6 +66,7 @@ int main(void)
 	comes_to_rtr(&ends[0], &to_other, 0);
 	comes_to_rtr(&ends[1], &to_one, 0);
 	IS(comes_to_rts(&ends[0], 7, 0), ENOMEM);
+	IS(ends[0].qp->state, IBV_QPS_RTR);
 	/* What is given back is there for others. */
 	for (int at = 2; at < PORTS * EACH; at++)
 		IS(ibv_destroy_qp(qps[at]), 0);

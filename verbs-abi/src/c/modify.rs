@@ -52,6 +52,7 @@ impl Qp {
         if mask & qp_mask::QKEY != 0 && self.datagrams.is_some() {
             self.queues.set_qkey(wanted.qkey);
         }
+        let before = self.state();
         if mask & qp_mask::STATE != 0 {
             self.go(wanted.qp_state)?;
         }
@@ -64,10 +65,10 @@ impl Qp {
             self.queues.set_max_requests(wanted.max_rd_atomic);
         }
         if mask & qp_mask::STATE != 0 && wanted.qp_state == qp_state::RTR && self.state() == qp_state::RTR {
-            self.join(wanted, mask).inspect_err(|_| self.set_state(qp_state::INIT))?;
+            self.join(wanted, mask).inspect_err(|_| self.set_state(before))?;
         }
         if mask & qp_mask::STATE != 0 && wanted.qp_state == qp_state::RTS {
-            self.ask()?;
+            self.ask().inspect_err(|_| self.set_state(before))?;
         }
         // A program that names the peer's number connects by numbers, and may send nothing itself.
         if self.is_connected_by_manager() && mask & qp_mask::DEST_QPN != 0 && self.state() == qp_state::RTR {
