@@ -292,7 +292,9 @@ fn check_verbs() -> Result<(), Failure> {
         return Err(Failure::usage(format!("{name}: there is no such setting")).remedy(remedy));
     }
     let variable = |name: &str| std::env::var_os(name).map(OsString::into_vec);
-    if let Some(fault) = VerbsSettings::of_variables(variable).1.first() {
+    let (_, faults) = VerbsSettings::of_variables(variable);
+    let strict = VerbsSettings::is_strict(variable);
+    if let Some(fault) = faults.first().or(strict.as_ref().err()) {
         return Err(Failure::usage(fault.to_string()).remedy(fault.remedy()));
     }
     let rules = std::env::var(FaultRule::VARIABLE).unwrap_or_default();

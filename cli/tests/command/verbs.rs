@@ -387,6 +387,7 @@ fn settings_that_make_no_sense_are_refused_before_anything_runs() {
     for (name, value, said, remedy) in [
         ("RDDP_VERBS_CRC", "yes", "RDDP_VERBS_CRC=yes: not a value", "on or off"),
         ("RDDP_VERBS_IRD", "200", "RDDP_VERBS_IRD=200: not a value", "a number from 0 to 128"),
+        ("RDDP_VERBS_STRICT", "yes", "RDDP_VERBS_STRICT=yes: not a value", "on or off"),
         ("RDDP_VERBS_SPEAK_FIRST", "on", "there is no such setting", "RDDP_VERBS_SPEAKS_FIRST"),
         (
             "RDDP_VERBS_FAULTS",
