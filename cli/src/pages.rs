@@ -27,7 +27,7 @@ const ENVIRONMENT: [(&str, &str); 3] = [
 ];
 
 /// Variables of programs that `rddp run` runs, besides.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 12] = [
     ("RDDP_LOG_FILE", "a file for what RDDP_LOG tells, in place of standard error; %p is the process"),
     ("RDDP_POLICY", "a policy's file, as of --policy"),
     ("RDDP_FAMILY", "one word for all connections: tcp, ddp, both, sdp, sdp-or-tcp"),
@@ -40,8 +40,11 @@ const PROGRAMS: [(&str, &str); 9] = [
     ),
     (
         "RDDP_VERBS_*",
-        "MPA, CRC, MARKERS, LARGE_FPDUS, PEER_TO_PEER, RTR, SPEAKS_FIRST, IRD, ORD, EXTENSIONS: a policy's words for all peers; FAULTS: rules of faults that are made on demand, with ; between them",
+        "MPA, CRC, MARKERS, LARGE_FPDUS, PEER_TO_PEER, RTR, SPEAKS_FIRST, IRD, ORD, EXTENSIONS: a policy's words for all peers",
     ),
+    ("RDDP_ROCE", "NAME=ADDRESS,...: devices that look like RoCE, as of --roce"),
+    ("RDDP_VERBS_STRICT", "on: the iWARP device refuses what adapters refuse"),
+    ("RDDP_VERBS_FAULTS", "rules of faults that are made on demand, for tests, with ; between them"),
     ("LIBSDP_CONFIG_FILE, SIMPLE_LIBSDP, ALWAYS_USE_SDP", "as libsdp has them, where none of ours is set"),
 ];
 
