@@ -53,6 +53,8 @@ ROWS = [
     Row("call=ibv_reg_mr nth=1 errno=ENOMEM", says="reg_mr failed", ends=(WAITS, FAILS), **RPING),
     Row("call=rdma_resolve_* nth=2 errno=ENETUNREACH", says="Network is unreachable", ends=(WAITS, FAILS),
         **RPING),
+    # Its header makes another function of the call.
+    alike("call=ibv_reg_mr nth=1 errno=ENOMEM", "ib_write_bw", "Couldn't create IB resources"),
     alike("call=ibv_modify_qp nth=2 errno=EINVAL", "ibv_rc_pingpong -g 0", "Failed to modify QP to RTR",
           ends=(WAITS, FAILS)),
     alike("call=ibv_post_send nth=100 errno=ENOMEM", "ib_write_bw", "Couldn't post send"),
