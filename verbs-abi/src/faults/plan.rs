@@ -141,6 +141,12 @@ pub(crate) fn check(rule: &FaultRule) -> Option<(String, &'static str)> {
 
 /// Returns the error with a name of `errno.h`.
 fn errno(name: &str) -> Option<Errno> {
+    let name = match name {
+        "EWOULDBLOCK" => "EAGAIN",
+        "EDEADLOCK" => "EDEADLK",
+        "ENOTSUP" => "EOPNOTSUPP",
+        name => name,
+    };
     let numbered = (1..=LAST_ERRNO).map(Errno::from_raw);
     numbered.filter(|error| *error != Errno::UnknownErrno).find(|error| format!("{error:?}") == name)
 }
@@ -226,6 +232,7 @@ mod tests {
         assert!(told("call=ibv_nothing nth=1 errno=EIO").contains("\"ibv_nothing\""));
         assert!(told("call=ibv_wc_status_str nth=1 errno=EIO").contains("may fail"));
         assert!(told("call=* nth=1 errno=ENOSUCH").contains("ENOSUCH"));
+        assert_eq!(errno("ENOTSUP"), Some(Errno::EOPNOTSUPP));
         for function in ["ibv_reg_mr", "ibv_query_gid_ex", "ibv_post_send", "rdma_connect", "rsend"] {
             let rule = FaultRule::parse(&format!("call={function} nth=1 errno=EOPNOTSUPP")).unwrap();
             assert_eq!(check(&rule), None);
