@@ -42,8 +42,9 @@ macro_rules! gate {
             if let Err(error) = crate::c::gate::pass($verb) {
                 return crate::c::gate::$way(error);
             }
-            // SAFETY: the function's contract is that of the one behind it, whose arguments it
-            // takes as they come, and whose result it returns as it is.
+            // SAFETY: the function's contract is that of the one behind it. Where this library is
+            // built (x86-64, AArch64), six integers and pointers of any width come in registers,
+            // as does the result: they are passed on as they are, with those that are not there.
             unsafe {
                 let behind = crate::c::entries::$name as *const ();
                 std::mem::transmute::<*const (), crate::c::gate::Function>(behind)(a, b, c, d, e, f)
