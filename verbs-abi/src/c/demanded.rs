@@ -166,6 +166,7 @@ fn octets_of(operation: &Operation) -> u64 {
         | Operation::Write { gather, .. }
         | Operation::WriteImmediate { gather, .. } => gather.total(),
         Operation::Read { sink, .. } => sink.len,
+        Operation::Bind { .. } | Operation::Invalidate { .. } => 0,
         _ => 8,
     }
 }
