@@ -38,6 +38,12 @@ impl QueuePair {
         }
     }
 
+    /// Refuses a request where the send queue is full, with so many others that are posted later.
+    #[doc(hidden)]
+    pub fn refuse_if_full(&self, others: usize) -> Result<(), PostError> {
+        self.inner.here()?.core.lock().sq.refuse_if_full(others)
+    }
+
     /// Resets the connection, as if the peer were gone. Returns false without a connection.
     #[doc(hidden)]
     pub fn lose_peer(&self) -> bool {

@@ -105,9 +105,7 @@ impl SendQueue {
 
     #[inline]
     pub(crate) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
-        if self.wqes.len() - self.halves + self.unpolled.count() >= self.capacity {
-            return Err(PostError::QueueFull { capacity: self.capacity });
-        }
+        self.refuse_if_full(0)?;
         if !self.transport.sends(&wr.operation) {
             return Err(PostError::Transport);
         }
@@ -122,6 +120,16 @@ impl SendQueue {
             self.halves += 1;
         } else {
             self.wqes.push_back(Wqe::new(wr.clone(), completed, total, false));
+        }
+        Ok(())
+    }
+
+    /// Refuses a request where the queue is full, with so many others that are posted later.
+    // `inline(always)`: with two callers it would go out of line of the hot path.
+    #[inline(always)]
+    pub(crate) fn refuse_if_full(&mut self, others: usize) -> Result<(), PostError> {
+        if self.wqes.len() - self.halves + self.unpolled.count() + others >= self.capacity {
+            return Err(PostError::QueueFull { capacity: self.capacity });
         }
         Ok(())
     }

@@ -49,12 +49,14 @@ impl Demanded {
     pub(super) fn post_sends(self: &Arc<Self>, list: &[SendWr]) -> Result<(), PostListError> {
         let mut late = self.late.lock();
         for (posted, wr) in list.iter().enumerate() {
+            let refused = |error| PostListError { posted, error };
+            self.queues.refuse_if_full(late.len()).map_err(refused)?;
             let operation = operation_of(&wr.operation);
             let effect = operation.and_then(|operation| self.plan.request(operation, Some(self.place)));
             let is_behind = !late.is_empty();
             late.push_back((wr.clone(), effect));
             if !is_behind {
-                self.carry_out(&mut late).map_err(|error| PostListError { posted, error })?;
+                self.carry_out(&mut late).map_err(refused)?;
             }
             if self.plan.octets(self.place, octets_of(&wr.operation)) {
                 self.lose_peer();
@@ -77,7 +79,9 @@ impl Demanded {
                 Some(RequestEffect::Delay(delay)) => {
                     late.push_front((wr, None));
                     self.later(delay, |demanded| {
-                        if let Err(error) = demanded.carry_out(&mut demanded.late.lock()) {
+                        let mut late = demanded.late.lock();
+                        // One that cannot be posted any more holds up none behind it.
+                        while let Err(error) = demanded.carry_out(&mut late) {
                             tracing::warn!(%error, "a late request could not be posted");
                         }
                     });

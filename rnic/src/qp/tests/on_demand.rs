@@ -45,6 +45,16 @@ fn a_connection_without_acknowledgements_fails_so_too() {
 }
 
 #[test]
+fn requests_that_are_posted_later_have_their_places() {
+    let rnic = Rnic::open().unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
+    let qp = pd.create_qp(&QpConfig { max_send: 2, ..QpConfig::new(&cq) }).unwrap();
+    assert!(qp.refuse_if_full(1).is_ok() && qp.refuse_if_full(2).is_err());
+    qp.post_send(&SendWr::send_inline(1, b"hello")).unwrap();
+    assert!(qp.refuse_if_full(0).is_ok() && qp.refuse_if_full(1).is_err());
+}
+
+#[test]
 fn what_is_reset_is_noticed_by_the_next_request() {
     let (cq, [qp, other], _) = joined();
     assert!(qp.lose_peer());
