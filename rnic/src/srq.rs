@@ -54,6 +54,13 @@ impl SharedReceiveQueue {
         self.inner.here()?.post(wr)
     }
 
+    /// Posts a receive that a test wants to fail: its memory is checked when a message comes, and
+    /// not before.
+    #[doc(hidden)]
+    pub fn post_recv_unchecked(&self, wr: RecvWr) -> Result<(), PostError> {
+        self.inner.here()?.post_unchecked(wr)
+    }
+
     /// Asks for one [`SrqLimit`](crate::AsyncEventKind::SrqLimit) event when fewer than `limit`
     /// receives are left. Where that is so already, one of the queue's QPs reports it at once; if
     /// there is none yet, the first that is made.

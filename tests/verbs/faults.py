@@ -64,6 +64,7 @@ ROWS = [
     alike("op=read nth=20 status=REM_OP_ERR", "ib_read_bw", "Failed status 11"),
     alike("op=atomic nth=5 status=REM_INV_REQ_ERR", "ib_atomic_bw", "Failed status 9"),
     alike("op=recv nth=2 status=LOC_LEN_ERR", "ibv_rc_pingpong -g 0", "local length error"),
+    alike("op=recv nth=2 status=LOC_PROT_ERR", "ibv_rc_pingpong -g 0", "local protection error"),
     alike("op=write nth=100 status=LOC_PROT_ERR", "ib_write_bw -R", "Failed status 4", device=IWARP),
     Row("op=send nth=200 status=RETRY_EXC_ERR", "ucx_perftest",
         f"ucx_perftest {AT} -t tag_lat -s 8 -n 1000", "transport retry counter exceeded", ends=(WAITS, ABORTS)),

@@ -94,12 +94,15 @@ impl Core {
     }
 
     /// Returns whether a receive that is posted now is kept rather than flushed at once.
+    // `inline(always)`: what fails on demand asks, too, and would take it out of the hot path.
+    #[inline(always)]
     pub(super) fn takes_receives(&self) -> bool {
         let state = self.state;
         self.connection.as_ref().map_or(state.takes_work(), |connection| connection.takes_receives(state))
     }
 
     /// Returns whether a segment waits for a receive.
+    #[inline(always)]
     pub(super) fn is_parked(&self) -> bool {
         match &self.connection {
             Some(connection) => connection.watch.waits(),

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rddp_rdma::{AsyncEventKind, SendWr, Status};
+use rddp_rdma::{AsyncEventKind, RecvWr, SendWr, Status};
 use rddp_rdmap::Fault;
 
 use super::core::Core;
@@ -36,6 +36,21 @@ impl QueuePair {
             drop(core);
             thread::sleep(LOOK);
         }
+    }
+
+    /// Posts a receive whose memory is checked when a message comes, and not before.
+    #[doc(hidden)]
+    pub fn post_recv_unchecked(&self, wr: RecvWr) -> Result<(), PostError> {
+        let inner = self.inner.here()?;
+        inner.attrs.recv_cq.refuse_if_overflowed()?;
+        let mut core = inner.core.lock();
+        core.rq.push_unchecked(wr)?;
+        if !core.takes_receives() {
+            inner.flush_receives(&mut core);
+        } else if core.is_parked() {
+            inner.go_on_with_receive(&mut core);
+        }
+        Ok(())
     }
 
     /// Refuses a request where the send queue is full, with so many others that are posted later.

@@ -70,6 +70,19 @@ impl RecvQueue {
         Ok(())
     }
 
+    /// Pushes a receive that is to fail: its memory is checked when a message comes. It shares
+    /// nothing with [`push`](Self::push), which a second caller would take out of the hot path.
+    pub(crate) fn push_unchecked(&mut self, wr: RecvWr) -> Result<(), PostError> {
+        if self.srq.is_some() {
+            return Err(PostError::UsesSharedQueue);
+        }
+        if self.posted.len() + self.unpolled.count() >= self.capacity {
+            return Err(PostError::QueueFull { capacity: self.capacity });
+        }
+        self.posted.push_back(wr);
+        Ok(())
+    }
+
     /// Returns whether none of the QP's own receives waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.posted.is_empty()

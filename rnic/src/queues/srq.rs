@@ -116,6 +116,20 @@ impl SrqInner {
         Ok(())
     }
 
+    /// Posts a receive that is to fail: its memory is checked when a message comes. It shares
+    /// nothing with [`post`](Self::post), which a second caller would take out of the hot path.
+    pub(crate) fn post_unchecked(&self, wr: RecvWr) -> Result<(), PostError> {
+        let mut queue = self.queue.lock();
+        if queue.posted.len() >= queue.capacity {
+            return Err(PostError::QueueFull { capacity: queue.capacity });
+        }
+        queue.posted.push_back(wr);
+        let waiting = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        self.resume(&waiting);
+        Ok(())
+    }
+
     /// Has QPs look whether there is a receive for their octets. Those that find none wait again.
     #[cold]
     fn resume(&self, waiting: &HashSet<QpNum>) {

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rddp_policy::{FaultOperation, FaultStatus, RequestEffect};
-use rddp_rnic::{Operation, PostError, PostListError, QpState, QueuePair, RecvWr, SendWr, Sge, Stag, Status};
+use rddp_rnic::{
+    Operation, PostError, PostListError, QpState, QueuePair, RecvWr, SendWr, Sge, SharedReceiveQueue, Stag,
+    Status,
+};
 
 use super::gate::plan;
 use crate::engine::spawn;
@@ -110,9 +113,12 @@ impl Demanded {
         }
     }
 
-    /// Returns a receive that fails where a rule says so.
-    pub(super) fn receive(&self, wr: RecvWr) -> RecvWr {
-        spoilt(self.plan, wr, Some(self.place))
+    /// Posts a receive, which fails where a rule says so.
+    pub(super) fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
+        match spoilt(self.plan, &wr, Some(self.place)) {
+            None => self.queues.post_recv(wr),
+            Some(spoilt) => self.queues.post_recv_unchecked(spoilt),
+        }
     }
 }
 
@@ -130,23 +136,23 @@ pub(super) fn after(delay: Duration, work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Returns a receive of a shared queue, which fails where a rule says so.
+/// Posts a receive to a shared queue, which fails where a rule says so.
 #[inline]
-pub(super) fn shared_receive(wr: RecvWr) -> RecvWr {
-    match plan() {
-        None => wr,
-        Some(plan) => spoilt(plan, wr, None),
+pub(super) fn post_shared_recv(queue: &SharedReceiveQueue, wr: RecvWr) -> Result<(), PostError> {
+    match plan().and_then(|plan| spoilt(plan, &wr, None)) {
+        None => queue.post_recv(wr),
+        Some(spoilt) => queue.post_recv_unchecked(spoilt),
     }
 }
 
-/// Returns a receive that fails where a rule says so: one without room for an octet, or with memory
-/// that nobody has.
-fn spoilt(plan: &Plan, wr: RecvWr, place: Option<u32>) -> RecvWr {
-    match plan.request(FaultOperation::Recv, place) {
-        Some(RequestEffect::Status(FaultStatus::LocalLength)) => RecvWr::new(wr.wr_id, Vec::new()),
-        Some(_) => RecvWr::new(wr.wr_id, Sge { stag: NOBODYS, addr: 0, len: u64::from(u32::MAX) }),
-        None => wr,
-    }
+/// Returns what fails in place of a receive where a rule says so: one without room for an octet, or
+/// with memory that nobody has.
+fn spoilt(plan: &Plan, wr: &RecvWr, place: Option<u32>) -> Option<RecvWr> {
+    let RequestEffect::Status(status) = plan.request(FaultOperation::Recv, place)? else { return None };
+    Some(match status {
+        FaultStatus::LocalLength => RecvWr::new(wr.wr_id, Vec::new()),
+        _ => RecvWr::one(wr.wr_id, Sge { stag: NOBODYS, addr: 0, len: u64::from(u32::MAX) }),
+    })
 }
 
 const NOBODYS: Stag = Stag(u32::MAX);

@@ -173,10 +173,10 @@ impl Qp {
     }
 
     fn post_receive(&self, wr: RecvWr) -> Result<(), PostError> {
-        self.queues.post_recv(match &self.demanded {
-            None => wr,
-            Some(demanded) => demanded.receive(wr),
-        })
+        match &self.demanded {
+            None => self.queues.post_recv(wr),
+            Some(demanded) => demanded.post_recv(wr),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use rddp_rnic::{RecvWr, SharedReceiveQueue, SrqConfig};
 
 use super::abi::{Plain, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, srq_mask};
 use super::border::{given, number, pointer};
-use super::demanded::shared_receive;
+use super::demanded::post_shared_recv;
 use super::gate::pass;
 use super::handle::{
     Held, Object, Shared, Unacknowledged, Used, Users, find, find_unused, follow, publish, retire_unused,
@@ -86,7 +86,7 @@ impl Srq {
         if device.strict && self.queue.outstanding() >= self.queue.capacity() {
             return Err(because(Errno::ENOMEM, "the queue is full until the program polls (max_wr)"));
         }
-        self.queue.post_recv(shared_receive(wr)).map_err(of_post)
+        post_shared_recv(&self.queue, wr).map_err(of_post)
     }
 
     fn attributes(&self) -> ibv_srq_attr {

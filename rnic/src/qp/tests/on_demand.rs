@@ -45,6 +45,16 @@ fn a_connection_without_acknowledgements_fails_so_too() {
 }
 
 #[test]
+fn a_receive_fails_that_has_memory_of_nobody() {
+    let (cq, [qp, other], [source, _]) = joined();
+    let nobodys = crate::Sge { stag: Stag(u32::MAX), addr: 0, len: 8 };
+    assert!(other.post_recv(RecvWr::one(9, nobodys)).is_err(), "is found when it is posted");
+    other.post_recv_unchecked(RecvWr::one(9, nobodys)).unwrap();
+    qp.post_send(&SendWr::send(1, source.sge(0..8))).unwrap();
+    assert_eq!(completions(&cq, &other, 1), [(9, Status::LocalProtection)]);
+}
+
+#[test]
 fn requests_that_are_posted_later_have_their_places() {
     let rnic = Rnic::open().unwrap();
     let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
