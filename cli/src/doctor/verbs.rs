@@ -18,9 +18,11 @@ pub(super) fn inspect() -> Vec<Finding> {
             "those that connect by librdmacm: rping, perftest with -R, fio, qperf -cm1",
         ),
         found("programs that do not", "ibv_rc_pingpong, perftest without -R, gloo")
-            .but(Level::Note, "they exchange queue pair numbers themselves, which iWARP has no use for"),
-        found("UCX, NCCL", "refuse iWARP devices")
-            .but(Level::Note, "leave them to TCP: UCX_TLS=tcp, NCCL_IB_DISABLE=1"),
+            .but(Level::Note, "they exchange queue pair numbers themselves: rddp run --roce at both ends"),
+        found("UCX, NCCL", "refuse iWARP devices").but(
+            Level::Note,
+            "rddp run --roce at both ends, or leave them to TCP: UCX_TLS=tcp, NCCL_IB_DISABLE=1",
+        ),
         found("rdma link, ibstat, /sys", "do not show rddp0").but(
             Level::Note,
             "the device is in the program's process, not in the kernel: ibv_devices shows it",
@@ -124,8 +126,10 @@ fn linked(subject: &str, dynamic: &Dynamic) -> Finding {
     let linked = |names: &[&str]| linked_with(dynamic, names);
     let can = |what: &str| found(subject, format!("can be run: {what}"));
     if let Some(refuses) = linked(&["libucp.so", "libuct.so", "libnccl.so"]) {
-        return found(subject, format!("is linked with {refuses}, which refuses iWARP devices"))
-            .but(Level::Warn, "leave it to TCP: UCX_TLS=tcp, NCCL_IB_DISABLE=1");
+        return found(subject, format!("is linked with {refuses}, which refuses iWARP devices")).but(
+            Level::Warn,
+            "rddp run --roce at both ends, or leave it to TCP: UCX_TLS=tcp, NCCL_IB_DISABLE=1",
+        );
     }
     if linked(&["librdmacm.so"]).is_some() {
         let can = can("is linked with librdmacm");
@@ -140,7 +144,7 @@ fn linked(subject: &str, dynamic: &Dynamic) -> Finding {
     if linked(&["libibverbs.so"]).is_some() {
         return can("is linked with libibverbs, not with librdmacm").but(
             Level::Note,
-            "it sees the device, and cannot connect: iWARP is connected by librdmacm alone",
+            "it sees the device, and cannot connect, as iWARP needs librdmacm: rddp run --roce at both ends",
         );
     }
     can("is linked with neither libibverbs nor librdmacm")
