@@ -1,12 +1,14 @@
 //! Steps of a queue pair between its states, with the attributes that each needs and those that it
 //! may have besides (InfiniBand Architecture §11.2.5.2, table of the states).
 
+use std::fmt;
+
 use nix::errno::Errno;
 
 use crate::c::abi::qp_mask::{
-    ACCESS_FLAGS, ALT_PATH, AV, CUR_STATE, DEST_QPN, EN_SQD_NOTIFY, MAX_DEST_RD_ATOMIC, MAX_QP_RD_ATOMIC,
-    MIN_RNR_TIMER, PATH_MIG_STATE, PATH_MTU, PKEY_INDEX, PORT, QKEY, RETRY_CNT, RNR_RETRY, RQ_PSN, SQ_PSN,
-    STATE, TIMEOUT,
+    ACCESS_FLAGS, ALT_PATH, AV, CAP, CUR_STATE, DEST_QPN, EN_SQD_NOTIFY, MAX_DEST_RD_ATOMIC,
+    MAX_QP_RD_ATOMIC, MIN_RNR_TIMER, PATH_MIG_STATE, PATH_MTU, PKEY_INDEX, PORT, QKEY, RATE_LIMIT, RETRY_CNT,
+    RNR_RETRY, RQ_PSN, SQ_PSN, STATE, TIMEOUT,
 };
 use crate::c::abi::qp_state::{ERR, INIT, RESET, RTR, RTS, SQD};
 use crate::c::abi::qp_type::{RC, UD};
@@ -22,14 +24,36 @@ pub(crate) fn check(kind: u32, from: u32, to: u32, mask: u32) -> Outcome<()> {
     let masks = if kind == UD { of_datagrams(from, to) } else { of_connections(kind == RC, from, to) };
     let (needed, allowed) =
         masks.ok_or_else(|| because(Errno::EINVAL, "there is no such step between these states"))?;
-    if mask & needed != needed {
-        return Err(because(Errno::EINVAL, "the step needs attributes that the mask does not name"));
+    let (missing, foreign) = (Bits(needed & !mask), Bits(mask & !(STATE | needed | allowed)));
+    if missing.0 != 0 {
+        return Err(because(Errno::EINVAL, format_args!("the mask lacks what this step needs: {missing}")));
     }
-    if mask & !(STATE | needed | allowed) != 0 {
-        return Err(because(Errno::EINVAL, "the mask names attributes that the step does not have"));
+    if foreign.0 != 0 {
+        return Err(because(Errno::EINVAL, format_args!("the mask names what this step has not: {foreign}")));
     }
     Ok(())
 }
+
+/// Bits of a mask of attributes, which are shown by their names in C.
+pub(crate) struct Bits(pub(crate) u32);
+
+impl fmt::Display for Bits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut named = NAMES.iter().filter(|(bit, _)| self.0 & bit != 0);
+        named.try_for_each(|(_, name)| write!(f, "IBV_QP_{name} "))?;
+        write!(f, "({:#x})", self.0)
+    }
+}
+
+macro_rules! names {
+    ($($bit:ident)+) => { &[$(($bit, stringify!($bit))),+] };
+}
+
+const NAMES: &[(u32, &str)] = names! {
+    CUR_STATE EN_SQD_NOTIFY ACCESS_FLAGS PKEY_INDEX PORT QKEY AV PATH_MTU TIMEOUT RETRY_CNT RNR_RETRY
+    RQ_PSN MAX_QP_RD_ATOMIC ALT_PATH MIN_RNR_TIMER SQ_PSN MAX_DEST_RD_ATOMIC PATH_MIG_STATE CAP DEST_QPN
+    RATE_LIMIT
+};
 
 fn of_datagrams(from: u32, to: u32) -> Option<Masks> {
     Some(match (from, to) {
@@ -85,6 +109,12 @@ mod tests {
                 assert_eq!(check(kind, from, to, STATE | mask & !bit), Err(Errno::EINVAL), "{bit:#x}");
             }
         }
+    }
+
+    #[test]
+    fn attributes_are_told_by_name() {
+        assert_eq!(Bits(AV | QKEY).to_string(), "IBV_QP_QKEY IBV_QP_AV (0xc0)");
+        assert_eq!(Bits(1 << 30).to_string(), "(0x40000000)");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::queue_pair::Qp;
 use crate::device::Device;
 use crate::errors::Outcome;
 use crate::refusal::{Cause, because};
-use crate::steps;
+use crate::steps::{self, Bits};
 use crate::words::rights;
 
 /// Retries of a queue pair for which nobody says how many, the most that there are.
@@ -202,13 +202,11 @@ fn check_values(wanted: &ibv_qp_attr, mask: u32, device: &Device) -> Outcome<()>
         (qp_mask::MAX_QP_RD_ATOMIC, wanted.max_rd_atomic > device.limits.depth),
         (qp_mask::MAX_DEST_RD_ATOMIC, wanted.max_dest_rd_atomic > device.limits.depth),
     ];
-    if wrong.into_iter().any(|(bit, is_wrong)| mask & bit != 0 && is_wrong) {
-        return Err(because(
-            Errno::EINVAL,
-            "a port, key, MTU, timeout or depth that the device does not have",
-        ));
+    let wrong = wrong.into_iter().filter(|(bit, is_wrong)| mask & bit != 0 && *is_wrong);
+    match wrong.fold(0, |bits, (bit, _)| bits | bit) {
+        0 => Ok(()),
+        bits => Err(because(Errno::EINVAL, format_args!("a value that the device has not: {}", Bits(bits)))),
     }
-    Ok(())
 }
 
 /// Keeps the attributes that the program sets, besides the state.
