@@ -105,12 +105,23 @@ impl Demanded {
         });
     }
 
-    /// Ends the connection: soon, if it is not there yet.
+    /// Ends the connection, or as soon as it is there.
     fn lose_peer(self: &Arc<Self>) {
-        let may_come = self.queues.state() == QpState::Idle;
-        if !self.queues.lose_peer() && may_come {
-            self.later(SOON, Self::lose_peer);
+        if self.lose_present_peer() {
+            return;
         }
+        let demanded = Arc::downgrade(self);
+        after(SOON, move || {
+            while demanded.upgrade().is_some_and(|demanded| !demanded.lose_present_peer()) {
+                thread::sleep(SOON);
+            }
+        });
+    }
+
+    /// Ends the connection. Returns false if there is none, and one may come.
+    fn lose_present_peer(&self) -> bool {
+        let may_come = self.queues.state() == QpState::Idle;
+        self.queues.lose_peer() || !may_come
     }
 
     /// Posts a receive, which fails where a rule says so.
