@@ -252,6 +252,8 @@ static void a_queue_pair_for_the_connection_manager(void)
 	struct rdma_event_channel *channels[2] = { rdma_create_event_channel(), rdma_create_event_channel() };
 	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1 };
 	struct rdma_cm_id *listens, *connects, *accepts;
+	struct ibv_sge sge;
+	struct ibv_send_wr *bad, both = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_IMM };
 	static char octets[8];
 	struct ibv_mr *mr;
 	struct ibv_wc wc;
@@ -286,6 +288,9 @@ static void a_queue_pair_for_the_connection_manager(void)
 	ends(&end, 2, IBV_WC_SUCCESS);
 	IS(rdma_get_recv_comp(connects, &wc), 1);
 	IS(wc.status, IBV_WC_SUCCESS);
+	/* The peer may be any iWARP device, and of RFC 7306 no message has octets and a value. */
+	sge = (struct ibv_sge) { (uintptr_t)end.octets, 8, end.mr->lkey };
+	IS(ibv_post_send(end.qp, &both, &bad), EOPNOTSUPP);
 	IS(rdma_dereg_mr(mr), 0);
 	rdma_destroy_ep(connects);
 	unmade(&end);

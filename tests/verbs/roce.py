@@ -47,7 +47,8 @@ def main():
             path, environment = built
             addresses, told = PROGRAMS[program]
             for address in addresses:
-                wrong, tried = fault([path, *sys.argv[3:]], environment | {"RDDP_ROCE": f"mlx5_0={address}"}, told)
+                variables = {"RDDP_ROCE": f"mlx5_0={address}", "RDDP_VERBS_EXTENSIONS": "on"}
+                wrong, tried = fault([path, *sys.argv[3:]], environment | variables, told)
                 if wrong:
                     print(f"{program}: {address}: {wrong}")
                 if wrong and tried:

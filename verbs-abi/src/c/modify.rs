@@ -100,7 +100,7 @@ impl Qp {
     }
 
     /// Returns whether the connection manager connects it, or has connected it.
-    fn is_managed(&self) -> bool {
+    pub(super) fn is_managed(&self) -> bool {
         self.is_connected_by_manager() || self.id.lock().strong_count() > 0
     }
 

@@ -113,7 +113,7 @@ pub(super) unsafe fn request(qp: &Qp, from: &ibv_send_wr, key: Option<u32>) -> O
         {
             return Err(Cause::Extensions.refuse(Errno::EOPNOTSUPP));
         }
-        wr::SEND_WITH_IMM => immediate::send(gather()?, from.imm_data, qp.is_connected_by_manager())?,
+        wr::SEND_WITH_IMM => immediate::send(gather()?, from.imm_data, qp.is_managed())?,
         wr::RDMA_WRITE_WITH_IMM => {
             let data = immediate::behind_a_write(from.imm_data);
             Operation::WriteImmediate { gather: gather()?, remote, data }
