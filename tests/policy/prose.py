@@ -58,7 +58,7 @@ OPENERS = re.compile(
     r"(?!-)")
 COLUMNS = 100
 # Pages that a program writes, and texts that quote others to the letter.
-PAGES = ("disks", "rdma", "sdp", "serving", "sockets", "stages")
+PAGES = ("disks", "rdma", "roce", "sdp", "serving", "sockets", "stages")
 GENERATED = [*(f"docs/measurements/{page}.md" for page in PAGES), "Cargo.lock"]
 
 # A SAFETY comment of nothing but these words gives no reason.
