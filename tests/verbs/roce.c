@@ -6,9 +6,7 @@
  */
 #include "roce.h"
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define LONGEST (8 << 20)
 
@@ -101,20 +99,10 @@ static void nobody_answers(void)
  * where the peer never comes. */
 static void a_peer_that_does_not_answer(int comes)
 {
-	int sockets[2], self;
-	struct told told, peer;
+	struct told peer;
 	struct end end;
-	pid_t child;
+	pid_t child = forked(&end, 64, &peer);
 
-	IS(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
-	child = fork();
-	self = sockets[child == 0];
-	if (child == 0)
-		open_device();
-	end = made(64);
-	told = telling(&end);
-	IS(write(self, &told, sizeof told), sizeof told);
-	IS(read(self, &peer, sizeof peer), sizeof peer);
 	if (child || comes)
 		joins(&end, &peer, 7);
 	if (child == 0) {

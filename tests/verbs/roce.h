@@ -2,6 +2,8 @@
  * For programs with queue pairs that are joined by numbers, on a device that looks like RoCE.
  */
 #include "calls.h"
+#include <sys/socket.h>
+#include <unistd.h>
 
 /* A queue pair, and memory that a peer may reach. */
 struct end {
@@ -66,6 +68,27 @@ static inline struct told telling(struct end *end)
 
 	IS(ibv_query_gid(device, 1, 0, &told.gid), 0);
 	return told;
+}
+
+/* Forks a peer, which is the child, and has a device of its own. Both know of each other. */
+static inline pid_t forked(struct end *end, size_t len, struct told *peer)
+{
+	int sockets[2], self;
+	struct told told;
+	pid_t child;
+
+	IS(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+	child = fork();
+	self = sockets[child == 0];
+	if (child == 0)
+		open_device();
+	*end = made(len);
+	told = telling(end);
+	IS(write(self, &told, sizeof told), sizeof told);
+	IS(read(self, peer, sizeof *peer), sizeof *peer);
+	close(sockets[0]);
+	close(sockets[1]);
+	return child;
 }
 
 static inline void comes_to_init(struct end *end)

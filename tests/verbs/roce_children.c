@@ -4,9 +4,7 @@
  */
 #include "roce.h"
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static struct end one, other;
 static struct told to_one, to_other;

@@ -5,9 +5,7 @@
  */
 #include "roce.h"
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum {
 	LEN = 1 << 18, /* of a request: longer than what TCP takes at once from time to time */
@@ -71,27 +69,6 @@ static void *does(void *of)
 	return NULL;
 }
 
-/* Forks a peer, which is the child. Both know of each other. */
-static pid_t forked(struct end *end, struct told *peer)
-{
-	int sockets[2], self;
-	struct told told;
-	pid_t child;
-
-	IS(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
-	child = fork();
-	self = sockets[child == 0];
-	if (child == 0)
-		open_device();
-	*end = made(LEN);
-	told = telling(end);
-	IS(write(self, &told, sizeof told), sizeof told);
-	IS(read(self, peer, sizeof *peer), sizeof *peer);
-	close(sockets[0]);
-	close(sockets[1]);
-	return child;
-}
-
 static void a_peer_that_is(int signal, int after)
 {
 	struct deed deed = { .signal = signal, .after = after };
@@ -101,7 +78,7 @@ static void a_peer_that_is(int signal, int after)
 
 	try_time = TRY_TIME;
 	tries = TRIES;
-	deed.whom = forked(&end, &peer);
+	deed.whom = forked(&end, LEN, &peer);
 	if (deed.whom == 0) {
 		joins(&end, &peer, 7);
 		works_until_it_fails(&end, &peer);
@@ -127,7 +104,7 @@ static void a_peer_that_leaves(void)
 
 	try_time = 14;
 	tries = 7;
-	child = forked(&end, &peer);
+	child = forked(&end, LEN, &peer);
 	joins(&end, &peer, 7);
 	if (child == 0) {
 		receives(&end, 64, 0);

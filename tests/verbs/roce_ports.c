@@ -8,7 +8,6 @@
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 static const char RANGE[] = "40000 40001";
 
