@@ -8,6 +8,7 @@ libmpich-dev), with 2 ranks where no numbers are given; then a rank is killed, a
 to end. Ends with 2 where a package is missing, or namespaces are not allowed.
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import network
@@ -71,7 +73,9 @@ class Bench:
     def killed(self, program, words, ranks):
         """Returns what is wrong with a run of which a rank is killed, or None."""
         started = self.start(words, ranks, program, "for ever")
-        if not any("going on" in line for line in started.stdout):
+        with ended_late(lambda: [started.pid, *running(program)]):
+            begins = any("going on" in line for line in started.stdout)
+        if not begins:
             return f"does not begin: {output(started)[0]}"
         os.kill(running(program)[-1], signal.SIGKILL)
         until = time.monotonic() + SECONDS
@@ -90,6 +94,17 @@ def output(process, seconds=SECONDS):
     except subprocess.TimeoutExpired:
         process.kill()
         return f"does not end: {process.communicate()[0]}", False
+
+
+@contextlib.contextmanager
+def ended_late(processes):
+    """Kills processes that take too long for the body, which reads what one of them prints."""
+    late = threading.Timer(SECONDS, lambda: [os.kill(pid, signal.SIGKILL) for pid in processes()])
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 def running(program):

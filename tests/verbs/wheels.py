@@ -69,10 +69,11 @@ def ended(process, seconds=60):
 def await_line(process, pattern):
     """Returns what the pattern finds in the lines of a program."""
     seen = []
-    for line in process.stdout:
-        seen.append(line)
-        if found := re.search(pattern, line):
-            return found
+    with mpi.ended_late(lambda: [process.pid]):
+        for line in process.stdout:
+            seen.append(line)
+            if found := re.search(pattern, line):
+                return found
     raise AssertionError(f"no {pattern!r} in: {''.join(seen)}")
 
 
