@@ -243,7 +243,7 @@ pub(super) fn sockets_joined(qps: &[QueuePair; 2]) {
 }
 
 /// Waits for so many completions of a QP.
-fn completions(cq: &CompletionQueue, qp: &QueuePair, count: usize) -> Vec<(u64, Status)> {
+pub(super) fn completions(cq: &CompletionQueue, qp: &QueuePair, count: usize) -> Vec<(u64, Status)> {
     let mut done = Vec::new();
     while done.len() < count {
         assert!(cq.wait(Some(PATIENCE)).unwrap(), "only {done:?}");

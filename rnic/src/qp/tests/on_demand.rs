@@ -1,19 +1,8 @@
 //! Faults that tests ask for.
 
-use super::acknowledged::{LONG, joined, sockets_joined};
+use super::acknowledged::{LONG, completions, joined, sockets_joined};
 use super::*;
 use crate::{RecvWr, Status};
-
-/// Waits for so many completions of a QP.
-fn completions(cq: &CompletionQueue, qp: &QueuePair, count: usize) -> Vec<(u64, Status)> {
-    let mut done = Vec::new();
-    while done.len() < count {
-        assert!(cq.wait(Some(PATIENCE)).unwrap(), "only {done:?}");
-        let polled = std::iter::from_fn(|| cq.poll_one()).filter(|done| done.qp == qp.num());
-        done.extend(polled.map(|done| (done.wr_id, done.status)));
-    }
-    done
-}
 
 #[test]
 fn a_request_fails_behind_those_before_it_and_the_peer_is_told_or_not() {
