@@ -325,13 +325,10 @@ pub(super) extern "C" fn ibv_ack_cq_events(handle: *mut ibv_cq, events: u32) {
 }
 
 pub(super) unsafe extern "C" fn req_notify_cq(handle: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    let verb = "ibv_req_notify_cq";
     // SAFETY: the function's contract.
-    number(
-        "ibv_req_notify_cq",
-        pass("ibv_req_notify_cq")
-            .and_then(|()| unsafe { follow::<Cq>(handle) })
-            .map(|cq| cq.queue.arm_next(solicited_only != 0)),
-    )
+    let cq = pass(verb).and_then(|()| unsafe { follow::<Cq>(handle) });
+    number(verb, cq.map(|cq| cq.queue.arm_next(solicited_only != 0)))
 }
 
 thread_local! {

@@ -84,7 +84,7 @@ pub enum Fault {
 /// The calls or requests that a fault happens to, by their number from 1 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// Those from the first number to the last.
+    /// Calls or requests from the first number to the last.
     Nth(u64, u64),
     /// Each whose number this divides.
     Every(u64),
