@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the C structures of verbs-abi against the headers of libibverbs-dev and librdmacm-dev.
+"""Checks the C structures of verbs-layout against the headers of libibverbs-dev and librdmacm-dev.
 
-The sizes and offsets that the Rust code asserts (`layout!` in verbs-abi/src/c/abi) become
+The sizes and offsets that the Rust code asserts (`layout!` in verbs-layout) become
 assertions of a C file, which is compiled with the headers. A header of another release may know
 longer structures: of those only the offsets are compared.
 """
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-ABI = pathlib.Path(__file__).resolve().parents[2] / "verbs-abi/src/c/abi"
+ABI = pathlib.Path(__file__).resolve().parents[2] / "verbs-layout/src"
 HEADERS = ["infiniband/verbs.h", "rdma/rdma_cma.h"]
 # Structures that have grown since release 44.
 GROWN = {"verbs_context", "ibv_qp_ex", "ibv_port_attr"}

@@ -40,7 +40,7 @@ impl AddressHandle {
         if attr.port_num != 1 {
             return Err(because(Errno::EINVAL, "the device has port 1 alone"));
         }
-        let address = attr.address()?;
+        let address = host(attr)?;
         if address.is_ipv4() != own.is_ipv4() {
             return Err(because(Errno::EINVAL, "the peer's address is of another family than the device's"));
         }
@@ -50,18 +50,16 @@ impl AddressHandle {
     }
 }
 
-impl ibv_ah_attr {
-    /// Returns the host that the attributes name.
-    fn address(&self) -> Outcome<IpAddr> {
-        if self.is_global == 0 {
-            return Err(because(Errno::EINVAL, "a peer has a GID here and no LID: ibv_ud_pingpong -g 0"));
-        }
-        let address = Ipv6Addr::from(self.gid()).to_canonical();
-        if address.is_unspecified() || address.is_multicast() {
-            return Err(because(Errno::EINVAL, "the peer's GID is no host's of these devices"));
-        }
-        Ok(address)
+/// Returns the host that attributes name.
+fn host(attr: &ibv_ah_attr) -> Outcome<IpAddr> {
+    if attr.is_global == 0 {
+        return Err(because(Errno::EINVAL, "a peer has a GID here and no LID: ibv_ud_pingpong -g 0"));
     }
+    let address = Ipv6Addr::from(attr.gid()).to_canonical();
+    if address.is_unspecified() || address.is_multicast() {
+        return Err(because(Errno::EINVAL, "the peer's GID is no host's of these devices"));
+    }
+    Ok(address)
 }
 
 /// Returns the attributes by which a datagram that was received is answered.

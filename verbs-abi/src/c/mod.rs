@@ -2,7 +2,7 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `abi` | structures and constants |
+//! | `abi` | structures and constants: another name for `rddp-verbs-layout` |
 //! | `handle` | objects that a program holds by pointer |
 //! | `border` | results as C functions return them, and refusals as events |
 //! | `gate`, `demanded`, `trouble` | calls, requests, and ports and devices that fail on demand |
@@ -31,7 +31,8 @@
 #![allow(unsafe_code)] // C signatures take pointers
 #![cfg_attr(test, allow(dead_code))] // tests are linked without the exported names
 
-pub(crate) mod abi;
+pub(crate) use rddp_verbs_layout as abi;
+
 mod address_handle;
 mod asynchronous;
 mod border;

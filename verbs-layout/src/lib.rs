@@ -6,6 +6,8 @@
 //! A field behind a mutex lies elsewhere on processors whose mutexes have another size, so those
 //! are asserted for x86-64.
 #![allow(non_camel_case_types)] // C's names
+#![allow(missing_docs)] // the manual pages of libibverbs and librdmacm have them
+#![allow(unsafe_code)] // octets of 0 as a value of a structure
 
 mod attributes;
 mod constants;
@@ -14,12 +16,12 @@ mod manager;
 mod objects;
 mod requests;
 
-pub(crate) use attributes::*;
-pub(crate) use constants::*;
-pub(crate) use context::*;
-pub(crate) use manager::*;
-pub(crate) use objects::*;
-pub(crate) use requests::*;
+pub use attributes::*;
+pub use constants::*;
+pub use context::*;
+pub use manager::*;
+pub use objects::*;
+pub use requests::*;
 
 /// Asserts the size of a structure and the offsets of fields of it.
 macro_rules! layout {
@@ -36,7 +38,7 @@ use layout;
 ///
 /// # Safety
 /// Octets of 0 are a value of the type.
-pub(crate) unsafe trait Plain: Sized {
+pub unsafe trait Plain: Sized {
     /// Returns the structure with octets of 0.
     fn zeroed() -> Self {
         // SAFETY: who implements the trait says so.

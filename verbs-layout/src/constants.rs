@@ -4,9 +4,8 @@
 macro_rules! numbers {
     ($($(#[$doc:meta])* $module:ident: $type:ty { $($name:ident = $value:expr),* $(,)? })*) => { $(
         $(#[$doc])*
-        #[allow(dead_code)] // the headers' lists, whole
-        pub(crate) mod $module {
-            $(pub(crate) const $name: $type = $value;)*
+        pub mod $module {
+            $(pub const $name: $type = $value;)*
         }
     )* };
 }
