@@ -16,10 +16,10 @@ pub struct Initiator {
     tx: Option<Framing>,
 }
 
-/// The outcome of [`Initiator::handle`].
+/// The outcome of [`Initiator::handle`], with private data of its own, or of [`Initiator::read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum InitiatorStep {
+pub enum InitiatorStep<D = Vec<u8>> {
     /// The Reply has not arrived completely.
     Need {
         /// Octets that the stream must have, from its front, before another call can say more.
@@ -30,7 +30,7 @@ pub enum InitiatorStep {
         /// The parameters of the connection.
         negotiated: Negotiated,
         /// Private data from the responder's ULP.
-        private_data: Vec<u8>,
+        private_data: D,
         /// Octets of the Reply.
         used: usize,
     },
@@ -38,7 +38,7 @@ pub enum InitiatorStep {
     /// ULP.
     Rejected {
         /// Private data from the responder's ULP.
-        private_data: Vec<u8>,
+        private_data: D,
         /// The responder's IRD, as received.
         peer_ird: Option<u16>,
         /// The ORD that the responder would have wanted.
@@ -86,6 +86,15 @@ impl Initiator {
     /// The Reply is malformed, or this end cannot accept it. The caller closes the connection,
     /// after a Terminate if [`StartupError::terminate`] names one.
     pub fn handle(&mut self, stream: &[u8]) -> Result<InitiatorStep, StartupError> {
+        self.read(stream).map(InitiatorStep::into_owned)
+    }
+
+    /// Reads the Reply as [`handle`](Self::handle) does, and allocates nothing: the private data
+    /// stay where they are.
+    ///
+    /// # Errors
+    /// As those of [`handle`](Self::handle).
+    pub fn read<'a>(&mut self, stream: &'a [u8]) -> Result<InitiatorStep<&'a [u8]>, StartupError> {
         let (reply, used) = match Frame::parse(FrameKind::Reply, stream)? {
             Parsed::Frame { frame, used } => (frame, used),
             Parsed::Need { total } => return Ok(InitiatorStep::Need { total }),
@@ -113,7 +122,7 @@ impl Initiator {
             peer_ird: reply.enhanced.map(|data| data.ird),
             peer_ord: reply.enhanced.map(|data| data.ord),
         };
-        Ok(InitiatorStep::Accepted { negotiated, private_data: reply.private_data.to_vec(), used })
+        Ok(InitiatorStep::Accepted { negotiated, private_data: reply.private_data, used })
     }
 
     /// Returns the error for a connection that the responder closed. `stream` is everything that
@@ -149,6 +158,20 @@ impl Initiator {
     }
 }
 
+impl InitiatorStep<&[u8]> {
+    fn into_owned(self) -> InitiatorStep {
+        match self {
+            Self::Need { total } => InitiatorStep::Need { total },
+            Self::Accepted { negotiated, private_data, used } => {
+                InitiatorStep::Accepted { negotiated, private_data: private_data.to_vec(), used }
+            }
+            Self::Rejected { private_data, peer_ird, peer_ord, used } => {
+                InitiatorStep::Rejected { private_data: private_data.to_vec(), peer_ird, peer_ord, used }
+            }
+        }
+    }
+}
+
 /// Returns the data of RFC 6581 in the Request.
 fn offer(config: &StartupConfig) -> Result<Option<EnhancedData>, StartupMisuse> {
     if config.revision == Revision::One {
@@ -169,9 +192,9 @@ fn offer(config: &StartupConfig) -> Result<Option<EnhancedData>, StartupMisuse> 
 
 // RFC 6581 §9.1: the ULP learns of the responder's depths from a rejection too. A plain rejection
 // is accepted from every responder, as one that does not know RFC 6581 sends it.
-fn rejected(reply: &Frame<'_>, used: usize) -> InitiatorStep {
+fn rejected<'a>(reply: &Frame<'a>, used: usize) -> InitiatorStep<&'a [u8]> {
     InitiatorStep::Rejected {
-        private_data: reply.private_data.to_vec(),
+        private_data: reply.private_data,
         peer_ird: reply.enhanced.map(|data| data.ird),
         peer_ord: reply.enhanced.map(|data| data.ord),
         used,

@@ -9,10 +9,10 @@ use super::{Negotiated, Revision, RtrSet, StartupConfig, StartupError, StartupMi
 #[derive(Clone, Debug, Default)]
 pub struct Responder;
 
-/// The outcome of [`Responder::handle`].
+/// The outcome of [`Responder::handle`], with private data of its own, or of [`Responder::read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum ResponderStep {
+pub enum ResponderStep<D = Vec<u8>> {
     /// The Request has not arrived completely.
     Need {
         /// Octets that the stream must have, from its front, before another call can say more.
@@ -21,7 +21,7 @@ pub enum ResponderStep {
     /// A Request for the ULP to decide on.
     Request {
         /// The Request's contents.
-        request: Request,
+        request: Request<D>,
         /// The octets of the Request. Nothing should follow them: the initiator has to wait for the
         /// Reply.
         used: usize,
@@ -42,7 +42,7 @@ pub enum ResponderStep {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct Request<D = Vec<u8>> {
     /// The revision of the Request, which the Reply has too.
     pub revision: Revision,
     /// The initiator asks for CRCs.
@@ -62,7 +62,7 @@ pub struct Request {
     /// The initiator takes FPDUs longer than a TCP segment, and asks for consent to send such.
     pub large_fpdus: bool,
     /// Private data from the initiator's ULP.
-    pub private_data: Vec<u8>,
+    pub private_data: D,
 }
 
 impl Responder {
@@ -78,6 +78,20 @@ impl Responder {
     /// The Request is malformed or of an unsupported revision. The caller closes the connection
     /// without sending anything.
     pub fn handle(&mut self, stream: &[u8]) -> Result<ResponderStep, StartupError> {
+        Ok(match self.read(stream)? {
+            ResponderStep::Need { total } => ResponderStep::Need { total },
+            ResponderStep::Request { request, used } => {
+                ResponderStep::Request { request: request.into_owned(), used }
+            }
+        })
+    }
+
+    /// Reads the Request as [`handle`](Self::handle) does, and allocates nothing: the private data
+    /// stay where they are.
+    ///
+    /// # Errors
+    /// As those of [`handle`](Self::handle).
+    pub fn read<'a>(&mut self, stream: &'a [u8]) -> Result<ResponderStep<&'a [u8]>, StartupError> {
         Ok(match Frame::parse(FrameKind::Request, stream)? {
             Parsed::Frame { frame, used } => ResponderStep::Request { request: Request::of(&frame), used },
             Parsed::Need { total } => ResponderStep::Need { total },
@@ -97,7 +111,7 @@ impl Responder {
     }
 }
 
-impl Request {
+impl<D> Request<D> {
     /// Returns the Reply that accepts, and the parameters of the connection. No FPDU may be sent
     /// before one of the initiator's has arrived and was found valid (RFC 5044 §7.1.2 rule 4).
     ///
@@ -141,22 +155,6 @@ impl Request {
         Frame { rejected: true, large_fpdus: false, ..reply }.emit()
     }
 
-    fn of(frame: &Frame<'_>) -> Self {
-        let data = frame.enhanced;
-        Self {
-            revision: frame.revision,
-            crc: frame.crc,
-            markers: frame.markers,
-            enhanced: data.is_some(),
-            peer_ird: data.map(|data| data.ird),
-            peer_ord: data.map(|data| data.ord),
-            peer_to_peer: data.is_some_and(|data| data.peer_to_peer),
-            rtr: data.map_or(RtrSet::NONE, |data| data.rtr),
-            large_fpdus: frame.large_fpdus,
-            private_data: frame.private_data.to_vec(),
-        }
-    }
-
     fn data(&self) -> Option<EnhancedData> {
         let (ird, ord) = (self.peer_ird?, self.peer_ord?);
         Some(EnhancedData { peer_to_peer: self.peer_to_peer, rtr: self.rtr, ird, ord })
@@ -178,6 +176,39 @@ impl Request {
             revision: self.revision,
             enhanced,
             private_data,
+        }
+    }
+}
+
+impl<'a> Request<&'a [u8]> {
+    fn of(frame: &Frame<'a>) -> Self {
+        let data = frame.enhanced;
+        Self {
+            revision: frame.revision,
+            crc: frame.crc,
+            markers: frame.markers,
+            enhanced: data.is_some(),
+            peer_ird: data.map(|data| data.ird),
+            peer_ord: data.map(|data| data.ord),
+            peer_to_peer: data.is_some_and(|data| data.peer_to_peer),
+            rtr: data.map_or(RtrSet::NONE, |data| data.rtr),
+            large_fpdus: frame.large_fpdus,
+            private_data: frame.private_data,
+        }
+    }
+
+    fn into_owned(self) -> Request {
+        Request {
+            revision: self.revision,
+            crc: self.crc,
+            markers: self.markers,
+            enhanced: self.enhanced,
+            peer_ird: self.peer_ird,
+            peer_ord: self.peer_ord,
+            peer_to_peer: self.peer_to_peer,
+            rtr: self.rtr,
+            large_fpdus: self.large_fpdus,
+            private_data: self.private_data.to_vec(),
         }
     }
 }

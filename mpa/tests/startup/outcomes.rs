@@ -1,6 +1,8 @@
 //! CRC, markers, revision and rejection, as both ends see them.
 
-use rddp_mpa::{Framing, Initiator, InitiatorStep, Revision, StartupConfig, StartupError};
+use rddp_mpa::{
+    Framing, Initiator, InitiatorStep, Responder, ResponderStep, Revision, StartupConfig, StartupError,
+};
 
 use crate::{client_server, depths, reply_frame, request, startup};
 
@@ -169,6 +171,22 @@ fn a_rejection_carries_private_data() {
         };
         assert_eq!(initiator.handle(&reply), Ok(rejected));
     }
+}
+
+#[test]
+fn private_data_may_be_left_where_they_lie() {
+    let mut initiator = Initiator::new(&StartupConfig::default(), b"asked").unwrap();
+    let octets = initiator.request().to_vec();
+    let Ok(ResponderStep::Request { request, used }) = Responder::new().read(&octets) else { panic!() };
+    assert_eq!(request.private_data.as_ptr_range(), octets[24..used].as_ptr_range());
+    let (accepting, rejecting) = (
+        request.accept(&StartupConfig::default(), b"told").unwrap().0,
+        request.reject(&StartupConfig::default(), b"told").unwrap(),
+    );
+    let Ok(InitiatorStep::Accepted { private_data, .. }) = initiator.read(&accepting) else { panic!() };
+    assert_eq!(private_data.as_ptr_range(), accepting[24..28].as_ptr_range());
+    let Ok(InitiatorStep::Rejected { private_data, .. }) = initiator.read(&rejecting) else { panic!() };
+    assert_eq!(private_data.as_ptr_range(), rejecting[24..28].as_ptr_range());
 }
 
 // RFC 6581 §9.1, §10: an enhanced Request gets an enhanced rejection; its ORD is what the responder
