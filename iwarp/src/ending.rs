@@ -63,7 +63,7 @@ impl Refusal {
     /// two ends have agreed on it; `plain_peers` tells whether a peer that speaks no
     /// MPA is served without it.
     pub fn of(error: &StartupError, framing: Option<Framing>, plain_peers: bool) -> Self {
-        if plain_peers && matches!(error, StartupError::BadKey | StartupError::Closed { .. }) {
+        if plain_peers && error.is_plain_client() {
             return Self::Plain;
         }
         match (error.terminate(), framing) {

@@ -100,6 +100,21 @@ impl StartupError {
     pub const fn retry_with_revision_one(&self) -> bool {
         matches!(self, Self::UnenhancedReply | Self::Closed { have: 0, enhanced: true, .. })
     }
+
+    /// Returns whether the peer's octets are of another protocol. A server that echoes returns this
+    /// end's own frame.
+    #[must_use]
+    pub const fn is_foreign(&self) -> bool {
+        matches!(self, Self::BadKey | Self::WrongRole)
+    }
+
+    /// Returns whether a responder has met a plain client, as far as one can tell: octets that are
+    /// no Request, or an end behind those that may be the beginning of one. Nothing has been sent,
+    /// so that it can be served as it is.
+    #[must_use]
+    pub const fn is_plain_client(&self) -> bool {
+        matches!(self, Self::BadKey | Self::Closed { .. })
+    }
 }
 
 /// A mistake of the local caller.

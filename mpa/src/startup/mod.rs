@@ -67,6 +67,15 @@ pub enum Rtr {
     Read,
 }
 
+impl Rtr {
+    /// Returns whether the responder answers an RTR of this kind. An initiator has to read the
+    /// Response to a Read: a kernel that closes a connection with octets unread resets it.
+    #[must_use]
+    pub const fn is_answered(self) -> bool {
+        matches!(self, Self::Read)
+    }
+}
+
 /// A set of kinds of RTR: those offered in a Request, or accepted in a Reply.
 ///
 /// ```
@@ -116,6 +125,20 @@ impl RtrSet {
     #[must_use]
     pub const fn is_empty(self) -> bool {
         !(self.send || self.write || self.read)
+    }
+
+    /// Returns the kinds that are not [answered](Rtr::is_answered).
+    #[must_use]
+    pub const fn unanswered(self) -> Self {
+        Self { read: false, ..self }
+    }
+
+    /// Returns the kinds that a responder accepts of those `offered`, if the initiator's program
+    /// should neither wake for a Response nor have to read it: of kinds that both ends know, a
+    /// Write alone.
+    #[must_use]
+    pub const fn write_if_offered(self, offered: Self) -> Self {
+        if self.and(offered).write { Self::only(Rtr::Write) } else { self }
     }
 
     /// Returns the kinds that are in both sets.

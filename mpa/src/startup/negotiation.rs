@@ -115,7 +115,7 @@ fn pick_rtr(reply: &EnhancedData, own: &StartupConfig) -> Result<Rtr, StartupErr
 /// Removes Read from `kinds` unless `possible`: a Read cannot be the RTR where the Read queue has
 /// no entries.
 fn without_read_unless(possible: bool, kinds: RtrSet) -> RtrSet {
-    RtrSet { read: kinds.read && possible, ..kinds }
+    if possible { kinds } else { kinds.unanswered() }
 }
 
 fn preferred(kinds: RtrSet) -> Option<Rtr> {

@@ -173,6 +173,22 @@ fn rubbish_is_refused_at_its_first_octet() {
     assert_eq!(refused(b"\x16\x03\x01"), StartupError::BadKey);
 }
 
+// RFC 5044 §7.1.2 rules 2, 5 and 8.
+#[test]
+fn peers_that_do_not_speak_mpa_are_told_from_others() {
+    let cases = [
+        (StartupError::BadKey, true, true),
+        (StartupError::WrongRole, true, false),
+        (Responder::new().closed(b""), false, true),
+        (Responder::new().closed(b"MPA ID"), false, true),
+        (StartupError::Revision(3), false, false),
+        (StartupError::UnenhancedReply, false, false),
+    ];
+    for (error, is_foreign, is_plain_client) in cases {
+        assert_eq!((error.is_foreign(), error.is_plain_client()), (is_foreign, is_plain_client), "{error}");
+    }
+}
+
 #[test]
 fn need_grows_from_the_header_to_the_whole_frame() {
     let octets = Initiator::new(&client_server(), b"twelve octet").unwrap().request().to_vec();

@@ -35,6 +35,24 @@ fn the_responder_names_one_kind_of_the_offer() {
     }
 }
 
+#[test]
+fn a_write_is_taken_alone_where_both_ends_know_it() {
+    for offered in every_set() {
+        for supported in every_set() {
+            let both_write = offered.write && supported.write;
+            assert_eq!(supported.write_if_offered(offered), if both_write { WRITE } else { supported });
+        }
+    }
+}
+
+#[test]
+fn only_a_read_is_answered() {
+    for kind in [Rtr::Read, Rtr::Write, Rtr::Send] {
+        assert_eq!(kind.is_answered(), kind == Rtr::Read);
+        assert_eq!(RtrSet::ALL.unanswered().contains(kind), !kind.is_answered());
+    }
+}
+
 // RFC 6581 §9.2: without A in the Request, the Reply has no A either, and there is no RTR.
 #[test]
 fn the_responder_does_not_make_a_connection_peer_to_peer() {

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-use rddp_mpa::{Negotiated, RtrSet};
+use rddp_mpa::Negotiated;
 use rddp_rdma::{AsyncEvent, AsyncEventKind, ConnectOptions, Element};
 
 use crate::adapter::Adapter;
@@ -146,7 +146,6 @@ impl QpAttributes {
         if !self.waits() {
             return options.clone();
         }
-        let rtr = RtrSet { read: false, ..options.rtr };
-        ConnectOptions { ird: 0, ord: 0, rtr, ..options.clone() }
+        ConnectOptions { ird: 0, ord: 0, rtr: options.rtr.unanswered(), ..options.clone() }
     }
 }

@@ -112,7 +112,7 @@ impl Link {
         if let Header::Untagged(header) = first.header {
             self.msns.next(header.qn);
         }
-        if rtr == Rtr::Read {
+        if rtr.is_answered() {
             self.rtr = RtrRead::Out;
             self.stream.issue_read(RTR_ID, Stag(0), 0, 0);
         }
