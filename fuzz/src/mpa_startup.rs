@@ -1,11 +1,12 @@
-//! `mpa_startup`: any octets as a startup frame, and two ends with any configuration
-//! (RFC 5044 §7.1, RFC 6581).
+//! `mpa_startup`: any octets as a startup frame, and two ends with any configuration, by themselves
+//! and of a byte stream (RFC 5044 §7.1, RFC 6581).
 
 use arbitrary::{Arbitrary, Unstructured};
 use rddp_mpa::{
     Frame, FrameKind, Initiator, InitiatorStep, MAX_PRIVATE_DATA, Negotiated, Parsed, Request, Responder,
     ResponderStep, Revision, RtrSet, StartupConfig, StartupError, ULP_NEGOTIATES,
 };
+use rddp_octets::{Afterwards, Handshake, HandshakeOptions, Progress};
 
 use crate::input::{Octets, inputs};
 
@@ -26,7 +27,7 @@ inputs! {
     pub struct Wish {
         /// Revision 2 rather than 1.
         two: bool,
-        /// C, M, A, and kinds of RTR.
+        /// C, M, A, kinds of RTR, large FPDUs, and whether a byte stream serves plain peers.
         flags: u8,
         /// Inbound Read queue depth.
         ird: u16,
@@ -56,6 +57,11 @@ impl Wish {
         }
     }
 
+    /// Returns the settings of a byte stream.
+    fn options(&self, format_begins: bool) -> HandshakeOptions {
+        HandshakeOptions { startup: self.config(), plain_peers: self.flags & 128 != 0, format_begins }
+    }
+
     pub(crate) fn private_data(&self, limit: usize) -> Vec<u8> {
         (0..usize::from(self.private_data) % limit).map(|at| at as u8).collect()
     }
@@ -71,6 +77,16 @@ pub fn run(octets: &[u8]) {
     asked(&stream, &input);
     answered(&stream, &input);
     two_ends(&input);
+    for format_begins in [false, true] {
+        let passive = Handshake::responder(input.responder.options(format_begins));
+        let data = input.initiator.private_data(509);
+        let active = Handshake::initiator(input.initiator.options(format_begins), &data);
+        shaken(passive.clone(), &stream);
+        if let Ok(active) = active {
+            shaken(active.clone(), &stream);
+            two_shake_hands(active, passive, &input);
+        }
+    }
 }
 
 /// The possible beginnings of a stream.
@@ -244,5 +260,53 @@ fn agree(active: &Negotiated, passive: &Negotiated, request: &Request) {
         if request.peer_ird != Some(ULP_NEGOTIATES) && active.peer_ord != Some(ULP_NEGOTIATES) {
             assert!(passive.ord <= active.ird);
         }
+    }
+}
+
+/// Checks that a byte stream's end says the same however much has come, once it needs no more.
+fn shaken(mut end: Handshake, stream: &[u8]) {
+    let whole = end.step(stream);
+    for len in 0..stream.len().min(20 + MAX_PRIVATE_DATA) {
+        match end.step(&stream[..len]) {
+            Progress::Need { total } => {
+                assert!(total > len && total <= 20 + MAX_PRIVATE_DATA);
+                let closed = end.closed(&stream[..len]);
+                assert!(matches!(closed, Progress::Plain | Progress::Refused(_)), "{closed:?}");
+            }
+            early => assert_eq!(early, whole, "{len} octets"),
+        }
+    }
+    let is_initiator = !end.request().is_empty();
+    assert!(whole != Progress::Plain || !is_initiator, "its Request has gone out");
+}
+
+/// Two ends of byte streams: each direction is framed alike at both.
+fn two_shake_hands(mut active: Handshake, mut passive: Handshake, input: &Input) {
+    let request = active.request().to_vec();
+    let Progress::Asked(asked) = passive.step(&request) else { panic!("a Request of our own is none") };
+    assert_eq!(
+        (asked.private_data(), asked.used),
+        (&request[request.len() - asked.private_data().len()..], request.len())
+    );
+    let told = input.responder.private_data(509);
+    if let Ok((reply, at_passive)) = asked.accept(&told) {
+        match active.step(&reply) {
+            Progress::Accepted { agreed, private_data, used } => {
+                assert_eq!((private_data, used), (&told[..], reply.len()));
+                assert_eq!(agreed.sending, at_passive.terms.framing());
+                assert_eq!(at_passive.sending, agreed.terms.framing());
+                assert!(at_passive.first.is_none() && !at_passive.at.rtr_read);
+                assert!(agreed.first.is_some() || agreed.msn == rddp_ddp::Msn::FIRST);
+            }
+            Progress::Refused(refused) => assert!(refused.terminate.is_some(), "{refused:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    if let Ok((reply, at_passive)) = asked.reject() {
+        let Progress::Rejected { afterwards, used, .. } = active.step(&reply) else {
+            panic!("a reject of our own is none")
+        };
+        assert_eq!(used, reply.len());
+        assert_eq!(at_passive == Afterwards::Open, afterwards == Afterwards::Open);
     }
 }

@@ -1,6 +1,9 @@
 //! A byte stream in FPDUs as plain values: MPA, DDP and RDMAP (RFC 5044, 5041, 5040) below octets
 //! that come in order, without a socket, a buffer or a lock.
 //!
+//! A [`Handshake`] leads from the octets of a new TCP connection to what both ends have agreed on,
+//! or tells that the peer does not speak MPA.
+//!
 //! Each Send of the peer carries the next octets, and it does not matter where one ends. Whoever
 //! has octets of a TCP connection at the front of some queue gives them to an [`Incoming`], alone
 //! or as a [`Batch`] with [`Room`] for what they carry, and is told what to drop, what the peer is
@@ -42,12 +45,14 @@
 
 mod batch;
 mod format;
+mod handshake;
 mod incoming;
 mod position;
 mod room;
 
 pub use batch::{Batch, Left, Replies, Stop};
 pub use format::{Format, Meaning, Plain};
+pub use handshake::{Afterwards, Agreed, Asked, Handshake, HandshakeOptions, Progress, Refused};
 pub use incoming::{Incoming, Step};
 pub use position::{Position, Terms};
 pub use room::Room;
