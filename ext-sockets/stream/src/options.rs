@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use rddp_mpa::{Revision, RtrSet, StartupConfig};
+use rddp_octets::HandshakeOptions;
 use rddp_sdp::wire::Mode;
 
 use super::Errno;
@@ -160,7 +161,15 @@ impl Options {
         if is_sdp && !self.private_data.as_ref().is_empty() { Err(Errno::INVALID) } else { Ok(()) }
     }
 
-    pub(super) fn startup(&self) -> StartupConfig {
+    pub(super) fn handshake(&self) -> HandshakeOptions {
+        HandshakeOptions {
+            startup: self.startup(),
+            plain_peers: self.plain == Plain::Allowed,
+            format_begins: self.format != Format::Octets,
+        }
+    }
+
+    fn startup(&self) -> StartupConfig {
         // Requests that SDP serves have a place in the shared state.
         let most = if self.format == Format::Octets { u16::MAX } else { READS as u16 };
         StartupConfig {

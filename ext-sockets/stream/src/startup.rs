@@ -10,18 +10,13 @@ use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rddp_ddp::Msn;
-use rddp_iwarp::{OwnMessage, Refusal};
-use rddp_mpa::{
-    Frame, Initiator, InitiatorStep, MpaError, Negotiated, Request, Responder, ResponderStep, Rtr, RtrSet,
-    StartupConfig, StartupError,
-};
-use rddp_octets::{Position, Terms};
+use rddp_mpa::{Frame, MpaError, StartupError};
+use rddp_octets::{Afterwards, Agreed, Asked, Handshake, Progress, Refused};
 
 use super::ended::{Ended, Why};
-use super::options::{Plain, PrivateData, Role};
+use super::options::{Options, Plain, PrivateData, Role};
 use super::owed::owe_fpdu;
-use super::state::{Phase, Rx, Tx};
+use super::state::{Phase, Rx};
 use super::sys::{Direction, Guard, Kernel, Tcp, now};
 use super::{Errno, Stream};
 
@@ -53,11 +48,7 @@ impl Stream<'_> {
             }
         }
         self.note_beginning();
-        let done = match self.state.asked.role() {
-            Role::Initiator => self.initiate(&mut rx),
-            Role::Responder => self.respond(&mut rx),
-        }
-        .map_err(|error| self.lost(error))?;
+        let done = self.shake_hands(&mut rx).map_err(|error| self.lost(error))?;
         if done { Ok(true) } else { self.check_time() }
     }
 
@@ -165,85 +156,74 @@ impl Stream<'_> {
         Err(Errno::PLAIN)
     }
 
-    fn initiate(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
+    /// Exchanges the startup frames, as far as that goes now.
+    fn shake_hands(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
         let options = self.state.options();
-        let data = self.data_to_request(rx, &options)?;
-        let mut initiator = Initiator::new(&options.startup(), data.as_ref()).map_err(|_| Errno::INVALID)?;
-        if !self.send_frame(initiator.request())? {
-            return Ok(false);
-        }
-        let mut frame = [0; Frame::MAX_LEN];
-        let have = match self.look_at_frame(rx, &mut frame)? {
-            Seen::Octets(have) => have,
-            Seen::Nothing => return Ok(false),
-            Seen::End(have) => return Err(self.refuse(rx, initiator.closed(&frame[..have]), None)),
+        let mut handshake = if options.role == Role::Initiator {
+            let data = self.data_to_request(rx, &options)?;
+            let handshake =
+                Handshake::initiator(options.handshake(), data.as_ref()).map_err(|_| Errno::INVALID)?;
+            if !self.send_frame(handshake.request())? {
+                return Ok(false);
+            }
+            handshake
+        } else if self.lock_tx()?.greeted {
+            // TCP has not taken all of a Reply that rejects.
+            return self.become_plain();
+        } else {
+            Handshake::responder(options.handshake())
         };
-        match initiator.handle(&frame[..have]) {
-            Ok(InitiatorStep::Need { total }) => self.wake_at(rx, total).map(|()| false),
-            Ok(InitiatorStep::Accepted { negotiated, private_data, used }) => {
+        let mut frame = [0; Frame::MAX_LEN];
+        let progress = match self.look_at_frame(rx, &mut frame)? {
+            Seen::Octets(have) => handshake.step(&frame[..have]),
+            Seen::Nothing => return Ok(false),
+            Seen::End(have) => handshake.closed(&frame[..have]),
+        };
+        match progress {
+            Progress::Need { total } => self.wake_at(rx, total).map(|()| false),
+            Progress::Asked(asked) => self.answer(rx, &options, &asked),
+            Progress::Accepted { agreed, private_data, used } => {
                 rx.moving(|rx| {
                     self.drop_front(used)?;
-                    self.take_answer(rx, &private_data)?;
-                    self.settle(rx, &negotiated, &private_data)?;
-                    self.be_ready_to_receive(rx, &negotiated)
+                    self.take_answer(rx, private_data)?;
+                    self.settle(rx, &agreed, private_data)?;
+                    self.be_ready_to_receive(rx, &agreed)
                 })?;
                 Ok(true)
             }
-            Ok(InitiatorStep::Rejected { private_data, used, .. }) => {
-                rx.moving(|rx| {
-                    self.drop_front(used)?;
-                    note_private_data(rx, &private_data);
-                    // TCP is left open for the ULP (RFC 5044 §7.1.2 r3).
-                    match (*private_data == *GOES_ON_PLAIN, options.plain) {
-                        (true, Plain::Allowed) => return self.become_plain(),
-                        // The server's program would wait for the octets of a plain client.
-                        (true, Plain::Refused) => drop(self.kernel.shut(Direction::Send)),
-                        (false, _) => {}
-                    }
-                    self.wake_at(rx, 1)?;
-                    self.state.end.set(Ended::new(Why::Rejected, Errno::REFUSED));
-                    Err(Errno::REFUSED)
-                })
+            Progress::Rejected { afterwards, private_data, used } => rx.moving(|rx| {
+                self.drop_front(used)?;
+                note_private_data(rx, private_data);
+                self.end_rejected(rx, afterwards)
+            }),
+            Progress::Plain => {
+                rx.wake_at = 1;
+                self.become_plain()
             }
-            Err(error) => Err(self.refuse(rx, error, initiator.tx())),
+            Progress::Refused(refused) => Err(self.refuse(rx, &refused)),
         }
     }
 
-    fn respond(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
-        if self.lock_tx()?.greeted {
-            // TCP has not taken all of a Reply that rejects.
-            return self.become_plain();
+    /// Ends the startup behind a Reply that rejects.
+    fn end_rejected(&self, rx: &mut Guard<'_, Rx>, afterwards: Afterwards) -> Result<bool, Errno> {
+        match afterwards {
+            Afterwards::Plain => return self.become_plain(),
+            Afterwards::Fin => drop(self.kernel.shut(Direction::Send)),
+            Afterwards::Open => {}
         }
-        let mut frame = [0; Frame::MAX_LEN];
-        let have = match self.look_at_frame(rx, &mut frame)? {
-            Seen::Octets(have) => have,
-            Seen::Nothing => return Ok(false),
-            Seen::End(have) => {
-                let error = Responder::new().closed(&frame[..have]);
-                return self.not_mpa(rx, error);
-            }
-        };
-        match Responder::new().handle(&frame[..have]) {
-            Ok(ResponderStep::Need { total }) => self.wake_at(rx, total).map(|()| false),
-            Ok(ResponderStep::Request { request, used }) => self.accept(rx, &request, used),
-            Err(error) => self.not_mpa(rx, error),
-        }
+        self.wake_at(rx, 1)?;
+        self.state.end.set(Ended::new(Why::Rejected, Errno::REFUSED));
+        Err(Errno::REFUSED)
     }
 
-    fn accept(&self, rx: &mut Guard<'_, Rx>, request: &Request, used: usize) -> Result<bool, Errno> {
-        let options = self.state.options();
-        let mut config = options.startup();
-        // A Write as RTR needs no answer; a Read would wake the peer for nothing.
-        if request.rtr.and(config.rtr).write {
-            config.rtr = RtrSet::only(Rtr::Write);
-        }
-        let Some(data) = self.data_to_reply(rx, &options, &request.private_data) else {
-            return self.reject(rx, request, &config, used);
+    fn answer(&self, rx: &mut Guard<'_, Rx>, options: &Options, asked: &Asked<'_>) -> Result<bool, Errno> {
+        let Some(data) = self.data_to_reply(rx, options, asked.private_data()) else {
+            return self.reject(rx, asked);
         };
-        let (reply, negotiated) = request.accept(&config, data.as_ref()).map_err(|_| Errno::INVALID)?;
+        let (reply, agreed) = asked.accept(data.as_ref()).map_err(|_| Errno::INVALID)?;
         rx.moving(|rx| {
-            self.drop_front(used)?;
-            self.settle(rx, &negotiated, &request.private_data)?;
+            self.drop_front(asked.used)?;
+            self.settle(rx, &agreed, asked.private_data())?;
             self.state.set_framed();
             self.send_frame(&reply)
         })?;
@@ -251,24 +231,15 @@ impl Stream<'_> {
     }
 
     /// Answers a Request without a Hello where one is needed, or with one where this end does not
-    /// speak SDP. TCP is left open for the ULP (RFC 5044 §7.1.2 r3): where this end takes plain
-    /// TCP, the Reply says so, and the program's octets follow.
-    fn reject(
-        &self,
-        rx: &mut Guard<'_, Rx>,
-        request: &Request,
-        config: &StartupConfig,
-        used: usize,
-    ) -> Result<bool, Errno> {
-        let goes_on = self.state.asked.plain() == Plain::Allowed;
-        let data = if goes_on { GOES_ON_PLAIN } else { &[] };
-        let reply = request.reject(config, data).map_err(|_| Errno::INVALID)?;
-        note_private_data(rx, &request.private_data);
+    /// speak SDP.
+    fn reject(&self, rx: &mut Guard<'_, Rx>, asked: &Asked<'_>) -> Result<bool, Errno> {
+        let (reply, afterwards) = asked.reject().map_err(|_| Errno::INVALID)?;
+        note_private_data(rx, asked.private_data());
         rx.moving(|rx| {
-            self.drop_front(used)?;
+            self.drop_front(asked.used)?;
             self.wake_at(rx, 1)?;
             self.send_frame(&reply)?;
-            if goes_on {
+            if afterwards == Afterwards::Plain {
                 return self.become_plain();
             }
             self.state.end.set(Ended::new(Why::NotSdp, Errno::PROTOCOL));
@@ -276,30 +247,17 @@ impl Stream<'_> {
         })
     }
 
-    /// Handles octets that are not a Request, or not all of one.
-    fn not_mpa(&self, rx: &mut Guard<'_, Rx>, error: StartupError) -> Result<bool, Errno> {
-        let plain_peers = self.state.asked.plain() == Plain::Allowed;
-        if Refusal::of(&error, None, plain_peers) == Refusal::Plain {
-            rx.wake_at = 1;
-            return self.become_plain();
+    fn refuse(&self, rx: &mut Guard<'_, Rx>, refused: &Refused) -> Errno {
+        let Refused { error, terminate } = refused;
+        if let Some((terminate, framing)) = terminate {
+            return self.give_up_politely(rx, terminate, *framing);
         }
-        Err(self.refuse(rx, error, None))
-    }
-
-    fn refuse(&self, rx: &mut Guard<'_, Rx>, error: StartupError, tx: Option<rddp_mpa::Framing>) -> Errno {
-        if let Refusal::Terminate { terminate, framing } = Refusal::of(&error, tx, false) {
-            return self.give_up_politely(rx, &terminate, framing);
-        }
-        match error {
-            // A server that echoes returns our Request as its answer.
-            StartupError::BadKey | StartupError::WrongRole => {
-                self.give_up(Why::NotMpa, Errno::PROTOCOL, error.code())
-            }
-            StartupError::Closed { have: 0, .. } => {
-                self.give_up(self.why_closed(), Errno::RESET, error.code())
-            }
-            _ => self.give_up(Why::Startup, Errno::PROTOCOL, error.code()),
-        }
+        let (why, errno) = match error {
+            StartupError::Closed { have: 0, .. } => (self.why_closed(), Errno::RESET),
+            _ if error.is_foreign() => (Why::NotMpa, Errno::PROTOCOL),
+            _ => (Why::Startup, Errno::PROTOCOL),
+        };
+        self.give_up(why, errno, error.code())
     }
 
     /// Sends this end's startup frame, once. `false`: TCP has not taken all of it.
@@ -328,47 +286,36 @@ impl Stream<'_> {
     }
 
     /// Stores the values that both ends have agreed on.
-    fn settle(&self, rx: &mut Guard<'_, Rx>, negotiated: &Negotiated, peer_data: &[u8]) -> Result<(), Errno> {
+    fn settle(&self, rx: &mut Guard<'_, Rx>, agreed: &Agreed, peer_data: &[u8]) -> Result<(), Errno> {
         note_private_data(rx, peer_data);
-        rx.terms = Terms::of(negotiated);
-        rx.at = Position::FIRST;
+        (rx.terms, rx.at) = (agreed.terms, agreed.at);
         let mut tx = self.lock_tx()?;
-        (tx.crc, tx.markers) = (negotiated.crc, negotiated.markers_tx);
-        tx.msn = Msn::FIRST.0;
+        (tx.crc, tx.markers) = (agreed.sending.crc, agreed.sending.markers);
+        tx.msn = agreed.msn.0;
         drop(tx);
         self.wake_at(rx, 1)?;
         rx.narrow = self.kernel.widen(WINDOW)? < NARROW;
         Ok(())
     }
 
-    /// Sends the initiator's first FPDU, which lets the responder send (RFC 5044 §7.1.2 r4,
-    /// RFC 6581 §9.2). Where no RTR was agreed on, a Send without octets does the same.
-    fn be_ready_to_receive(&self, rx: &mut Guard<'_, Rx>, negotiated: &Negotiated) -> Result<(), Errno> {
-        let is_sdp = self.state.asked.is_sdp();
+    /// Sends the initiator's first FPDU. Where there is none, the first message of SDP does the
+    /// same.
+    fn be_ready_to_receive(&self, rx: &mut Guard<'_, Rx>, agreed: &Agreed) -> Result<(), Errno> {
         let mut tx = self.lock_tx()?;
-        let rtr = negotiated.rtr.unwrap_or(Rtr::Send);
-        // Where none was agreed on, the first message of SDP does it.
-        if negotiated.rtr.is_some() || !is_sdp {
-            let first = OwnMessage::ready_to_receive(rtr);
-            owe_rtr(&mut tx, &first.header, first.payload())?;
+        if let Some(first) = &agreed.first
+            && !owe_fpdu(&mut tx, &first.header, first.payload())
+        {
+            return Err(Errno::NO_BUFFERS);
         }
-        match rtr {
-            Rtr::Send if is_sdp => {}
-            Rtr::Write => {}
-            Rtr::Read => {
-                rx.at.rtr_read = true;
-                rx.sdp.note_rtr_read();
-            }
-            Rtr::Send => tx.msn = Msn::FIRST.next().0,
+        if agreed.at.rtr_read {
+            rx.sdp.note_rtr_read();
         }
         // The lock is held, so no other FPDU can come first.
         self.state.may_send.store(true, Ordering::Release);
         self.state.set_framed();
         self.shut_what_was_shut_early();
-        if is_sdp {
-            return self.pay_messages(rx, &mut tx).map(drop);
-        }
-        self.pay(&mut tx).map(drop)
+        let paid = if self.state.asked.is_sdp() { self.pay_messages(rx, &mut tx) } else { self.pay(&mut tx) };
+        paid.map(drop)
     }
 }
 
@@ -379,17 +326,11 @@ enum Seen {
     End(usize),
 }
 
-fn owe_rtr(tx: &mut Tx, header: &rddp_ddp::Header, payload: &[u8]) -> Result<(), Errno> {
-    if owe_fpdu(tx, header, payload) { Ok(()) } else { Err(Errno::NO_BUFFERS) }
-}
-
 fn note_private_data(rx: &mut Rx, data: &[u8]) {
     rx.peer_data = PrivateData::cut(data);
     rx.peer_data_known = true;
 }
 
-/// Private data of a rejecting Reply whose sender goes on in plain TCP.
-const GOES_ON_PLAIN: &[u8] = b"rddp: plain TCP";
 /// A window of which an FPDU is at most an eighth.
 const WINDOW: u32 = 512 * 1024;
 /// A receive buffer (of which about half is window) in which an FPDU may be a quarter or more.
