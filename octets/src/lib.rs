@@ -47,6 +47,8 @@ mod batch;
 mod format;
 mod handshake;
 mod incoming;
+mod load;
+mod outgoing;
 mod position;
 mod room;
 
@@ -54,5 +56,7 @@ pub use batch::{Batch, Left, Replies, Stop};
 pub use format::{Format, Meaning, Plain};
 pub use handshake::{Afterwards, Agreed, Asked, Handshake, HandshakeOptions, Progress, Refused};
 pub use incoming::{Incoming, Step};
+pub use load::{After, Limits, Load, Message, Payload};
+pub use outgoing::Outgoing;
 pub use position::{Position, Terms};
 pub use room::Room;
