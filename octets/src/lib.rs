@@ -10,6 +10,10 @@
 //! owed and why it stops. Between two calls a direction is a [`Position`] and its [`Terms`]: plain
 //! data, which may lie in memory that processes share.
 //!
+//! A program's write becomes Sends and FPDUs by an [`Outgoing`], which is what there is of the
+//! sending direction between two writes: it [loads](Load) a train of them for TCP, and goes on
+//! behind what TCP took. The octets are a [`Payload`], and gathered where the caller likes.
+//!
 //! The [`Format`] says what else may stand in the Sends. [`Plain`] octets are nothing but
 //! themselves; messages of another protocol (SDP's, say) have headers, and may be things besides
 //! octets.

@@ -22,7 +22,7 @@ LIMITS = {
     "files that ask them": 15,
     "lines that name SDP outside of sdp/": 132,
     "files that name it": 23,
-    "methods of the largest type": 326,
+    "methods of the largest type": 325,
     "files that they stand in": 40,
     "fields of the largest struct": 38,
 }

@@ -98,7 +98,7 @@ impl Stream<'_> {
         framing: Framing,
     ) -> Errno {
         if let Ok(mut tx) = self.state.tx.lock() {
-            (tx.crc, tx.markers) = (framing.crc, framing.markers);
+            (tx.out.crc, tx.out.markers) = (framing.crc, framing.markers);
         }
         let end = Ended { why: Why::Startup, errno: Errno::PROTOCOL, code: terminate.code };
         self.end(rx, end, Some(terminate))

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use rddp_ddp::Header;
 use rddp_iwarp::rest_ends_record;
-use rddp_mpa::{Framer, Framing};
+use rddp_octets::{Message, Outgoing};
 
 use super::ended::{Ended, Why};
 use super::state::{Phase, Tx};
@@ -89,31 +89,38 @@ impl Stream<'_> {
 /// Adds one FPDU to what is owed. `false`: there is no room.
 #[must_use]
 pub(super) fn owe_fpdu(tx: &mut Tx, header: &Header, payload: &[u8]) -> bool {
-    let mut framer = tx.framer();
-    let header = header.octets();
+    owe_next(tx, |out, room| out.emit(header, payload, room))
+}
+
+/// Adds a Send of one FPDU, for which there is room.
+pub(super) fn owe_send(tx: &mut Tx, octets: &[u8]) {
+    let room = owe_next(tx, |out, room| out.send(octets, room));
+    debug_assert!(room, "there is room for a short message");
+}
+
+/// Adds the FPDU that ends a message, with some more of its octets. There is room for it behind the
+/// rest of another.
+pub(super) fn owe_end(tx: &mut Tx, message: Message, octets: &[u8]) {
+    let room = owe_next(tx, |out, room| out.end(message, octets, room));
+    debug_assert!(room, "there is room for the rest of an FPDU and this one");
+}
+
+/// Adds the FPDU that `emit` writes to the front of its room.
+fn owe_next(tx: &mut Tx, emit: impl FnOnce(&mut Outgoing, &mut [u8]) -> Option<usize>) -> bool {
+    let mut out = tx.out;
     // A local buffer: a signal handler may be sending, in the middle of `malloc`.
     let mut room = [0; LONGEST];
-    let Some(out) = room.get_mut(..framer.fpdu_len(header.len() + payload.len())) else { return false };
-    let fill = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[offset..offset + dst.len()]);
-    framer.emit_into(&header, payload.len(), fill, out);
+    let Some(fpdu) = emit(&mut out, &mut room).map(|len| &room[..len]) else { return false };
     tx.change(|tx| {
-        let owed = tx.owe(out);
+        let owed = tx.owe(fpdu);
         if owed {
-            tx.position = framer.position();
-            tx.fpdus = tx.fpdus.wrapping_add(1);
+            tx.out = out;
             if tx.unaligned > 0 {
-                tx.unaligned = tx.unaligned.saturating_add(out.len() as u32);
+                tx.unaligned = tx.unaligned.saturating_add(fpdu.len() as u32);
             }
         }
         owed
     })
-}
-
-impl Tx {
-    pub(super) fn framer(&self) -> Framer {
-        let framing = Framing { crc: self.crc, markers: self.markers };
-        Framer::at(framing, self.position & !3)
-    }
 }
 
 /// At least as long as any FPDU that is owed whole: the longest ends a message, with its last 1024

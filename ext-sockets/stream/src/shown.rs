@@ -58,7 +58,7 @@ impl Shown {
         // What TCP has not taken yet is framed already.
         let owed =
             slot.word(tx(offset_of!(Tx, owed_to)))?.saturating_sub(slot.word(tx(offset_of!(Tx, owed_from)))?);
-        let framed = slot.long(tx(offset_of!(Tx, position)))?;
+        let framed = slot.long(tx(offset_of!(Tx, out.octets)))?;
         let next = |at| Some(u64::from(slot.word(at)?.saturating_sub(1)));
         Some(Shown {
             cookie,
@@ -71,8 +71,11 @@ impl Shown {
                 sent: framed.saturating_sub(owed.into()),
                 received: slot.long(rx(offset_of!(Rx, at.octets)))?,
             },
-            fpdus_sent: slot.long(tx(offset_of!(Tx, fpdus)))?,
-            sends: Both { sent: next(tx(offset_of!(Tx, msn)))?, received: next(rx(offset_of!(Rx, at.msn)))? },
+            fpdus_sent: slot.long(tx(offset_of!(Tx, out.fpdus)))?,
+            sends: Both {
+                sent: next(tx(offset_of!(Tx, out.msn)))?,
+                received: next(rx(offset_of!(Rx, at.msn)))?,
+            },
         })
     }
 }

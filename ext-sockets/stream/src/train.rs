@@ -3,10 +3,8 @@
 use std::io::IoSlice;
 use std::ops::Range;
 
-use rddp_ddp::Header;
 use rddp_fault_guard::Faulted;
-use rddp_iwarp::{Gather as _, push_copied, push_gathered};
-use rddp_mpa::{Framer, crc32c_append};
+use rddp_octets::Payload;
 
 use super::options::Gather;
 use super::sink::Source;
@@ -47,49 +45,6 @@ impl<'a, 'l> Train<'a, 'l> {
         })
     }
 
-    /// Adds an FPDU with the octets of `front`, a copy, and the next `count` octets of `payload`.
-    /// `false`, and nothing has changed: the train is full.
-    ///
-    /// # Errors
-    /// Some of the octets are not mapped: the train must not be sent.
-    #[inline(always)]
-    pub(super) fn push(
-        &mut self,
-        framer: &mut Framer,
-        header: &Header,
-        front: &[u8],
-        payload: &mut Source<'a>,
-        count: usize,
-    ) -> Result<bool, Faulted> {
-        let framing = framer.framing();
-        let mut ahead = *payload;
-        let pushed = if framing.markers || self.copies(payload, count) {
-            push_copied(self, framer, header, front.len() + count, |at, dst| {
-                if at >= front.len() {
-                    return ahead.copy_to(dst);
-                }
-                let (now, dst) = dst.split_at_mut((front.len() - at).min(dst.len()));
-                now.copy_from_slice(&front[at..at + now.len()]);
-                ahead.copy_to(dst)
-            })
-        } else {
-            push_gathered(self, framer, header, front.len() + count, |train, mut crc| {
-                if !front.is_empty() {
-                    let copied = train.own(front.len(), |out| out.copy_from_slice(front));
-                    if copied.is_none() {
-                        return Ok(None);
-                    }
-                    crc = if framing.crc { crc32c_append(crc, front) } else { crc };
-                }
-                train.lend(&mut ahead, count, framing.crc, crc)
-            })
-        };
-        if pushed == Ok(true) {
-            *payload = ahead;
-        }
-        pushed
-    }
-
     /// Returns whether the next `count` octets of `payload` are copied next to their header.
     fn copies(&self, payload: &Source<'_>, count: usize) -> bool {
         let pieces = pieces_of(payload, count);
@@ -102,33 +57,6 @@ impl<'a, 'l> Train<'a, 'l> {
                 Gather::Vectored => count <= COPY_UP_TO * pieces,
                 Gather::Cork => false,
             }
-    }
-
-    /// Adds the next `count` octets of `payload` in place. Returns `crc` continued over them;
-    /// `None` if there is no room for so many pieces.
-    fn lend(
-        &mut self,
-        payload: &mut Source<'a>,
-        count: usize,
-        with_crc: bool,
-        mut crc: u32,
-    ) -> Result<Option<u32>, Faulted> {
-        let mut rest = count;
-        while rest > 0 {
-            if self.is_full() {
-                return Ok(None);
-            }
-            let piece = payload.next(rest);
-            // TCP must not get the front of an FPDU that cannot be completed.
-            if with_crc {
-                crc = lent::sum(crc, piece)?;
-            } else {
-                lent::touch(piece)?;
-            }
-            rest -= piece.len();
-            self.add(piece);
-        }
-        Ok(Some(crc))
     }
 
     fn is_full(&self) -> bool {
@@ -165,6 +93,49 @@ impl rddp_iwarp::Gather for Train<'_, '_> {
         let written = write(room);
         self.add(room);
         Some(written)
+    }
+}
+
+impl<'a> Payload<Train<'a, '_>> for Source<'a> {
+    /// Some of the octets are not mapped.
+    type Error = Faulted;
+
+    #[inline(always)]
+    fn left(&self) -> usize {
+        self.left()
+    }
+
+    #[inline(always)]
+    fn copy(&mut self, out: &mut [u8]) -> Result<(), Faulted> {
+        self.copy_to(out)
+    }
+
+    #[inline(always)]
+    fn copies(&self, train: &Train<'a, '_>, count: usize) -> bool {
+        train.copies(self, count)
+    }
+
+    fn lend(
+        &mut self,
+        train: &mut Train<'a, '_>,
+        count: usize,
+        mut crc: Option<&mut u32>,
+    ) -> Result<bool, Faulted> {
+        let mut rest = count;
+        while rest > 0 {
+            if train.is_full() {
+                return Ok(false);
+            }
+            let piece = self.next(rest);
+            // TCP must not get the front of an FPDU that cannot be completed.
+            match &mut crc {
+                Some(crc) => **crc = lent::sum(**crc, piece)?,
+                None => lent::touch(piece)?,
+            }
+            rest -= piece.len();
+            train.add(piece);
+        }
+        Ok(true)
     }
 }
 

@@ -9,52 +9,21 @@
 use std::io::IoSlice;
 use std::ops::Range;
 
-use rddp_ddp::{Header, Msn, Stag, UntaggedRepr, cut};
-use rddp_iwarp::{Record, Segments, taken};
+use rddp_ddp::UntaggedRepr;
+use rddp_iwarp::{Record, Segments};
 use rddp_mpa::mulpdu;
-use rddp_rdmap::{Opcode, untagged_header};
+use rddp_octets::{After, Limits, Message};
 use rddp_sdp::wire::HEADER_LEN;
 
 use super::buffers::LITTLE_SEND;
 use super::options::Gather;
-use super::owed::owe_fpdu;
+use super::owed::owe_end;
 use super::sdp::{Live, SENT_MESSAGES, count_taken};
 use super::sink::Source;
 use super::state::Tx;
 use super::sys::{BLOCK, Scratch, is_confined, lent, now};
 use super::train::Train;
 use super::{Errno, Stream};
-
-/// The Send that is being cut into segments.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Message {
-    msn: Msn,
-    mo: u32,
-    total: u32,
-}
-
-/// Longest ULPDU of an FPDU, and longest Send.
-#[derive(Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) mulpdu: usize,
-    pub(super) max_send: u32,
-}
-
-/// State of the sender after an FPDU of a train.
-#[derive(Clone, Copy, Default)]
-pub(super) struct After {
-    /// Number of the program's octets up to there.
-    pub(super) payload: usize,
-    pub(super) position: u64,
-    pub(super) msn: Msn,
-    pub(super) message: Option<Message>,
-}
-
-impl Message {
-    fn header(&self, last: bool) -> Header {
-        untagged_header(Opcode::Send, Stag(0), self.msn, self.mo, last)
-    }
-}
 
 impl Stream<'_> {
     /// Gives TCP what it takes of `source`, in FPDUs, without waiting. Returns how many of its
@@ -146,16 +115,18 @@ impl Stream<'_> {
         sdp: Option<Live<'_>>,
     ) -> Result<bool, Errno> {
         let emss = self.emss(tx, source.left());
-        let mulpdu = mulpdu(emss, tx.markers);
+        let mulpdu = mulpdu(emss, tx.out.markers);
         let limits = Limits { mulpdu, max_send: self.max_send(tx, mulpdu, source.left()) };
         let mut list = [IoSlice::new(&[]); PIECES];
         let mut train = Train::new(&mut list, arena, self.state.asked.gather());
         let mut records = [Record::default(); FPDUS];
         let reach = source.within_reach();
-        let records = match &sdp {
-            None => self.load(tx, limits, &mut train, reach, *open, &mut records)?,
-            Some(sdp) => Self::load_messages(tx, limits, &mut train, reach, sdp, &mut records)?,
-        };
+        let mut load = tx.out.load(TRAIN, &mut records);
+        match &sdp {
+            None => load.write(&mut train, limits, &mut { reach }, *open).map_err(|_| Errno::FAULT)?,
+            Some(sdp) => Self::load_messages(&mut load, limits, &mut train, reach, sdp)?,
+        }
+        let records = load.records();
         let mut segments = Segments::new(emss, 0);
         segments.add(train.len());
         let end_of_record = !more && segments.end_record(train.len());
@@ -168,17 +139,14 @@ impl Stream<'_> {
             }
             Ok(octets) => octets,
         };
-        let taken = taken(records, octets);
+        let taken = tx.out.took(records, octets);
         if taken.begun.is_some() {
             self.owe_rest(tx, &train, taken.owed())?;
             tx.unaligned = if more { 0 } else { taken.end() as u32 };
         }
-        if let Some(After { payload, position, msn, message }) = taken.last().map(|record| record.after) {
+        if let Some(After { payload, message, .. }) = taken.last().map(|record| record.after) {
             source.skip(payload);
             *open = message;
-            tx.position = position;
-            tx.msn = msn.0;
-            tx.fpdus = tx.fpdus.wrapping_add(taken.fpdus as u64);
         }
         if let Some(mut sdp) = sdp {
             count_taken(&mut sdp, records, taken.fpdus);
@@ -214,52 +182,10 @@ impl Stream<'_> {
     /// FPDU that then ends its message, are owed, for which a block is reserved. Without a block
     /// each Send is one FPDU, so short that it can be owed in the state.
     fn max_send(&self, tx: &mut Tx, mulpdu: usize, left: usize) -> u32 {
-        let max_send = self.state.asked.max_send.max(1);
+        let max_send = self.state.asked.max_send;
         let little = mulpdu.saturating_sub(UntaggedRepr::LEN).clamp(1, LITTLE_SEND);
         let fits = left <= little || (max_send as usize) <= little;
         if !fits && tx.prepare_to_owe(BLOCK) { max_send } else { max_send.min(little as u32) }
-    }
-
-    /// Fills the train, and notes the state after each of its FPDUs. `EFAULT`: some of its octets
-    /// are not mapped.
-    #[inline]
-    fn load<'a, 'r>(
-        &self,
-        tx: &Tx,
-        limits: Limits,
-        train: &mut Train<'a, '_>,
-        mut source: Source<'a>,
-        mut open: Option<Message>,
-        records: &'r mut [Record<After>],
-    ) -> Result<&'r [Record<After>], Errno> {
-        let (all, Limits { mulpdu, max_send }) = (source.left(), limits);
-        let mut framer = tx.framer();
-        let mut msn = Msn(tx.msn);
-        let mut count = 0;
-        while source.left() > 0 && count < records.len() && train.len() < TRAIN {
-            let mut message = open.unwrap_or_else(|| Message {
-                msn,
-                mo: 0,
-                total: send_len(source.left(), max_send, mulpdu),
-            });
-            message.total =
-                message.total.min(message.mo.saturating_add(source.left().try_into().unwrap_or(u32::MAX)));
-            let cut = cut(message.total.into(), message.mo.into(), mulpdu, UntaggedRepr::LEN);
-            let pushed = train.push(&mut framer, &message.header(cut.last), &[], &mut source, cut.len);
-            if !pushed.map_err(|_| Errno::FAULT)? {
-                break;
-            }
-            message.mo += cut.len as u32;
-            open = (!cut.last).then_some(message);
-            if cut.last {
-                msn = msn.next();
-            }
-            let (payload, position) = (all - source.left(), framer.position());
-            records[count] =
-                Record { end: train.len(), after: After { payload, position, msn, message: open } };
-            count += 1;
-        }
-        Ok(&records[..count])
     }
 
     /// Writes the train; returns how many of its octets TCP took.
@@ -304,7 +230,7 @@ impl Stream<'_> {
         if tx.emss == 0 {
             self.emss(&mut tx, octets);
         }
-        let mulpdu = mulpdu((tx.emss as usize).max(SAFE_EMSS), tx.markers);
+        let mulpdu = mulpdu((tx.emss as usize).max(SAFE_EMSS), tx.out.markers);
         let headers = UntaggedRepr::LEN + if self.state.asked.is_sdp() { HEADER_LEN } else { 0 };
         let full = mulpdu.saturating_sub(headers).max(1);
         Ok(if full > octets { octets } else { octets - octets % full })
@@ -328,25 +254,11 @@ impl Stream<'_> {
     }
 }
 
-/// Returns how many of a write's last `left` octets become one Send: all, or, if they are too many,
-/// as many as fill their segments. On loopback a segment has a little less room than a Send of 64
-/// KiB, whose rest would be another FPDU for each.
-fn send_len(left: usize, max_send: u32, mulpdu: usize) -> u32 {
-    let left = u32::try_from(left).unwrap_or(u32::MAX);
-    let full = u32::try_from(mulpdu.saturating_sub(UntaggedRepr::LEN)).unwrap_or(u32::MAX).max(1);
-    if left <= max_send || max_send < full { left.min(max_send) } else { max_send - max_send % full }
-}
-
-/// Ends a message with some more of its octets. Each segment but the last leaves some; if they
-/// cannot be read, the message ends with none (RFC 5041 §4.3: the last segment may be one without
-/// payload).
+/// Ends a message with some more of its octets; if they cannot be read, with none.
 fn close(tx: &mut Tx, source: &mut Source<'_>, message: Message) {
-    let count = ((message.total - message.mo) as usize).min(CLOSING);
     let mut octets = [0; CLOSING];
-    let count = source.copy_some(&mut octets[..count]);
-    let room = owe_fpdu(tx, &message.header(true), &octets[..count]);
-    debug_assert!(room, "there is room for the rest of an FPDU and this one");
-    tx.msn = message.msn.next().0;
+    let count = source.copy_some(&mut octets[..message.left().min(CLOSING)]);
+    owe_end(tx, message, &octets[..count]);
 }
 
 /// Most pieces of one train: a longer list would have to go on the heap, which a signal handler may

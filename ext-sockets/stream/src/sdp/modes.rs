@@ -5,8 +5,9 @@ use rddp_sdp::machine::Half;
 use rddp_sdp::wire::Mode;
 
 use super::live;
-use super::outbound::{ROOM, owe_control};
+use super::outbound::ROOM;
 use crate::Stream;
+use crate::owed::owe_send;
 use crate::state::{Rx, Tx};
 use crate::sys::Guard;
 
@@ -59,6 +60,6 @@ fn change(rx: &mut Guard<'_, Rx>, tx: &mut Tx, half: Half, to: Mode) {
     if tx.prepare_to_owe(ROOM)
         && let Ok(front) = live(rx).machine().change_mode(half, to)
     {
-        owe_control(tx, &front);
+        owe_send(tx, &front);
     }
 }

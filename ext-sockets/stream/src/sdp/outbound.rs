@@ -3,20 +3,19 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rddp_ddp::{Msn, Stag, UntaggedRepr};
+use rddp_ddp::UntaggedRepr;
 use rddp_iwarp::Record;
-use rddp_rdmap::{Opcode, untagged_header};
+use rddp_octets::{After, Limits, Load};
 use rddp_sdp::wire::{HEADER_LEN, LONGEST_CONTROL};
 
 use super::counters::{COPIED, SENT};
 use super::{Adverts, Live, live};
 use crate::options::Role;
-use crate::owed::owe_fpdu;
+use crate::owed::owe_send;
 use crate::sink::Source;
 use crate::state::{Phase, Rx, Tx};
 use crate::sys::{Direction, Guard, now};
 use crate::train::Train;
-use crate::tx::{After, Limits, TRAIN};
 use crate::{Errno, Stream};
 
 impl Stream<'_> {
@@ -161,7 +160,7 @@ impl Stream<'_> {
         let is_shut = rx.sdp.is_shut == 1;
         let owe = |tx: &mut Tx, front: &[u8]| {
             if !self.peer_has_left(is_shut) {
-                owe_control(tx, front);
+                owe_send(tx, front);
             }
         };
         while tx.prepare_to_owe(ROOM) && live(rx).next_control(|front| owe(tx, front)) {}
@@ -207,40 +206,30 @@ impl Stream<'_> {
         paid
     }
 
-    /// Fills the train with messages of one FPDU each, as far as credits allow, and notes the state
-    /// after each. `EFAULT`: some of its octets are not mapped.
+    /// Fills the train with messages of one FPDU each, as far as credits allow. `EFAULT`: some of
+    /// its octets are not mapped.
     #[inline(never)]
-    pub(crate) fn load_messages<'a, 'r>(
-        tx: &Tx,
+    pub(crate) fn load_messages<'a>(
+        load: &mut Load<'_>,
         limits: Limits,
         train: &mut Train<'a, '_>,
         mut source: Source<'a>,
         now: &Live<'_>,
-        records: &'r mut [Record<After>],
-    ) -> Result<&'r [Record<After>], Errno> {
-        let all = source.left();
+    ) -> Result<(), Errno> {
         let (mut sdp, mut adverts) = (*now.sdp, None::<Adverts>);
         let adverts = now.adverts.as_deref().map(|now| adverts.insert(*now));
         let mut live = Live { sdp: &mut sdp, adverts };
-        let mut framer = tx.framer();
-        let (mut msn, mut count) = (Msn(tx.msn), 0);
         let in_fpdu = limits.mulpdu.saturating_sub(UntaggedRepr::LEN).min(limits.max_send as usize);
         let longest = in_fpdu.saturating_sub(HEADER_LEN).max(1);
-        while source.left() > 0 && count < records.len() && train.len() < TRAIN {
+        while source.left() > 0 && load.has_room() {
             let Ok(room) = live.data_room() else { break };
             let len = source.left().min(room).min(longest);
             let Ok(front) = live.data(len) else { break };
-            let header = untagged_header(Opcode::Send, Stag(0), msn, 0, true);
-            if !train.push(&mut framer, &header, &front, &mut source, len).map_err(|_| Errno::FAULT)? {
+            if !load.send(train, &front, &mut source, len).map_err(|_| Errno::FAULT)? {
                 break;
             }
-            msn = msn.next();
-            let (payload, position) = (all - source.left(), framer.position());
-            records[count] =
-                Record { end: train.len(), after: After { payload, position, msn, message: None } };
-            count += 1;
         }
-        Ok(&records[..count])
+        Ok(())
     }
 }
 
@@ -252,14 +241,6 @@ pub(crate) fn count_taken(live: &mut Live<'_>, records: &[Record<After>], fpdus:
         before = record.after.payload;
     }
     live.sdp.note_sent(fpdus, before);
-}
-
-/// Adds a message without octets of the program to what is owed, where there is [`ROOM`].
-pub(super) fn owe_control(tx: &mut Tx, front: &[u8]) {
-    let header = untagged_header(Opcode::Send, Stag(0), Msn(tx.msn), 0, true);
-    let room = owe_fpdu(tx, &header, front);
-    debug_assert!(room, "there is room for a control message");
-    tx.msn = Msn(tx.msn).next().0;
 }
 
 /// Nanoseconds between two updates of credits that may wait.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use rddp_octets::{Position, Terms};
+use rddp_octets::{Outgoing, Position, Terms};
 
 use crate::options::PrivateData;
 use crate::rooms::Rooms;
@@ -61,8 +61,6 @@ pub(crate) struct Rx {
 pub(crate) struct Tx {
     /// Set while octets are being given to the kernel: the fields after it are not valid then.
     pub(crate) moving: bool,
-    pub(crate) crc: bool,
-    pub(crate) markers: bool,
     /// Set if the startup frame of this end is among what was owed.
     pub(crate) greeted: bool,
     /// Set if a FIN is to go out behind what is owed.
@@ -73,16 +71,13 @@ pub(crate) struct Tx {
     pub(crate) framing: bool,
     /// Set while owed or kept octets are changed, by several stores: see [`Tx::change`].
     pub(crate) changing: AtomicBool,
-    /// Position in the stream of the FPDUs made: see [`rddp_mpa::Framer::at`].
-    pub(crate) position: u64,
-    /// Number of FPDUs that TCP has taken, or that are owed to it.
-    pub(crate) fpdus: u64,
-    pub(crate) msn: u32,
+    /// The FPDUs made.
+    pub(crate) out: Outgoing,
+    /// Time at which the EMSS was asked for, of [`now`](crate::sys::now); 0 if it is to be asked
+    /// for again.
+    pub(crate) emss_asked: u64,
     /// The EMSS when it was last asked for; 0 before that.
     pub(crate) emss: u32,
-    /// Time at which it was asked for, of [`now`](crate::sys::now); 0 if it is to be asked for
-    /// again.
-    pub(crate) emss_asked: u64,
     /// Octets between the beginning of a TCP segment and the end of what is owed, where that is the
     /// rest of a train; else 0.
     pub(crate) unaligned: u32,

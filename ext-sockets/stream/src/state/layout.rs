@@ -2,7 +2,7 @@
 
 use std::mem::{offset_of, size_of};
 
-use rddp_octets::{Position, Terms};
+use rddp_octets::{Outgoing, Position, Terms};
 
 use super::{Rx, State, Tx};
 use crate::options::Asked;
@@ -40,8 +40,8 @@ impl State {
         Self::RX + offset_of!(Rx, left_is_kept),
         Self::RX + offset_of!(Rx, at.is_open),
         Self::TX + offset_of!(Tx, moving),
-        Self::TX + offset_of!(Tx, crc),
-        Self::TX + offset_of!(Tx, markers),
+        Self::TX + offset_of!(Tx, out.crc),
+        Self::TX + offset_of!(Tx, out.markers),
         Self::TX + offset_of!(Tx, greeted),
         Self::TX + offset_of!(Tx, fin_due),
         Self::TX + offset_of!(Tx, fin_sent),
@@ -78,8 +78,14 @@ const fn layout() -> u64 {
         offset_of!(Rx, terms.markers),
         offset_of!(Rx, terms.ird),
         offset_of!(Rx, terms.ord),
+        offset_of!(Tx, out.octets),
+        offset_of!(Tx, out.fpdus),
+        offset_of!(Tx, out.msn),
+        offset_of!(Tx, out.crc),
+        offset_of!(Tx, out.markers),
         size_of::<Position>(),
         size_of::<Terms>(),
+        size_of::<Outgoing>(),
     ])
 }
 
@@ -107,9 +113,11 @@ mod tests {
     #[test]
     fn truths_of_positions_and_terms_are_checked() {
         let (at, terms) = (State::RX + offset_of!(Rx, at), State::RX + offset_of!(Rx, terms));
+        let out = State::TX + offset_of!(Tx, out);
         let are_in =
             |from, len| State::TRUTHS.iter().filter(|truth| (from..from + len).contains(*truth)).count();
         assert_eq!(are_in(at, size_of::<Position>()), 2);
         assert_eq!(are_in(terms, size_of::<Terms>()), 2);
+        assert_eq!(are_in(out, size_of::<Outgoing>()), 2);
     }
 }

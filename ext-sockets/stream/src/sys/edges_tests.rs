@@ -47,12 +47,12 @@ impl End {
     /// Changes what sleepers wait for, and kicks them.
     fn advance(&self) {
         let mut tx = self.state.tx.lock().unwrap();
-        tx.msn += 1;
+        tx.out.msn += 1;
         self.stream().kick();
     }
 
     fn has_come_to(&self, number: u32) -> bool {
-        self.state.tx.lock().unwrap().msn >= number
+        self.state.tx.lock().unwrap().out.msn >= number
     }
 
     /// Sleeps by edges in calls of ours until the number is there. Returns how often it woke.
@@ -64,7 +64,7 @@ impl End {
             self.stream()
                 .wait_by_edges_in_any_case(&patience, || {
                     let tx = self.state.tx.lock()?;
-                    found = tx.msn >= number;
+                    found = tx.out.msn >= number;
                     Ok((!found).then(|| self.stream().note_sleeper(&mut 1)))
                 })
                 .expect("a kick was missed");
@@ -84,7 +84,7 @@ impl End {
             set.collect(|_, _| {});
             let note = {
                 let tx = self.state.tx.lock().unwrap();
-                if tx.msn >= number {
+                if tx.out.msn >= number {
                     return wakes;
                 }
                 self.stream().note_sleeper(&mut 1)
@@ -319,7 +319,7 @@ fn sleepers_learn_that_a_process_makes_no_more_kicks() {
         }
         end.stream().announce_confinement();
         // As a confined process: without a kick.
-        end.state.tx.lock().unwrap().msn += 1;
+        end.state.tx.lock().unwrap().out.msn += 1;
         sleeper.join().unwrap();
     });
     assert!(end.state.sleepers.are_not_told());

@@ -163,10 +163,10 @@ mod tests {
         let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
         die_in(|| {
             let mut tx = state.tx.lock().unwrap();
-            tx.msn = 7;
+            tx.out.msn = 7;
             std::mem::forget(tx);
         });
-        assert_eq!(state.tx.lock().unwrap().msn, 7);
+        assert_eq!(state.tx.lock().unwrap().out.msn, 7);
         let _held = state.tx.lock().unwrap();
         assert_eq!(
             state.tx.lock().map(drop),

@@ -138,7 +138,7 @@ fn framed() -> SharedState {
     state.set_framed();
     state.may_send.store(true, Ordering::Relaxed);
     state.rx.lock().unwrap().at.msn = 1;
-    state.tx.lock().unwrap().msn = 1;
+    state.tx.lock().unwrap().out.msn = 1;
     state
 }
 
@@ -246,12 +246,12 @@ fn an_fpdu_that_stays_in_the_kernel_gives_leave_to_send() {
     framer.emit(send_header(1).octets().as_ref(), 10, fill, &mut fpdu);
     RECEIVED.set(fpdu);
     BLOCKS.set(0);
-    let (mut octets, before) = ([0; 3], state.tx.lock().unwrap().msn);
+    let (mut octets, before) = ([0; 3], state.tx.lock().unwrap().out.msn);
     let mut pieces = [IoSliceMut::new(&mut octets)];
     assert_eq!(stream.pull(&mut Sink::new(&mut pieces, false)), Ok(Pull::Some));
     assert_eq!(state.rx.lock().unwrap().shown, 3);
     let tx = state.tx.lock().unwrap();
-    assert_eq!((tx.early(), tx.msn), (&b""[..], before + 1));
+    assert_eq!((tx.early(), tx.out.msn), (&b""[..], before + 1));
 }
 
 /// A direction as another process would see it.
@@ -267,7 +267,7 @@ impl Seen {
     fn of(tx: &Tx) -> Option<Self> {
         let believed = !tx.moving && !tx.changing.load(Ordering::Relaxed) && tx.is_sound();
         let (owed, early) = (tx.owed().to_vec(), tx.early().to_vec());
-        believed.then_some(Self { owed, early, position: tx.position, msn: tx.msn })
+        believed.then_some(Self { owed, early, position: tx.out.octets, msn: tx.out.msn })
     }
 }
 

@@ -3,8 +3,9 @@
 use std::io::IoSlice;
 
 use rddp_ddp::{Header, Msn, Stag, TaggedRepr, UntaggedRepr, check_range};
-use rddp_iwarp::{Record, Segments, Trouble, taken};
+use rddp_iwarp::{Record, Segments, Trouble};
 use rddp_mpa::mulpdu;
+use rddp_octets::Load;
 use rddp_rdmap::{
     AccessError, Fault, Opcode, REQUEST_QUEUE, ReadRequestRepr, ReadResponse, tagged_header, untagged_header,
 };
@@ -20,7 +21,7 @@ use crate::sink::Source;
 use crate::state::{Rx, Tx};
 use crate::sys::{BLOCK, Guard, Scratch};
 use crate::train::Train;
-use crate::tx::{After, FPDUS, PIECES, TRAIN};
+use crate::tx::{FPDUS, PIECES, TRAIN};
 use crate::{Errno, Stream};
 
 /// Octets of a tagged message that are to be sent next.
@@ -300,13 +301,14 @@ impl Stream<'_> {
         source: Source<'_>,
     ) -> Result<(usize, bool), Errno> {
         let emss = self.emss(tx, source.left());
-        let longest = mulpdu(emss, tx.markers).saturating_sub(TaggedRepr::LEN).max(1);
+        let longest = mulpdu(emss, tx.out.markers).saturating_sub(TaggedRepr::LEN).max(1);
         // The rest of an FPDU that TCP does not take is owed.
         let longest = if tx.prepare_to_owe(BLOCK) { longest } else { longest.min(LITTLE_SEND) };
         let mut list = [IoSlice::new(&[]); PIECES];
         let mut train = Train::new(&mut list, arena, self.state.asked.gather());
         let mut records = [Record::default(); FPDUS];
-        let records = load_tagged(tx, &mut train, message, source, longest, &mut records)?;
+        let mut load = tx.out.load(TRAIN, &mut records);
+        load_tagged(&mut load, &mut train, message, source, longest)?;
         let mut segments = Segments::new(emss, 0);
         segments.add(train.len());
         let end_of_record = segments.end_record(train.len());
@@ -319,44 +321,34 @@ impl Stream<'_> {
             }
             Ok(octets) => octets,
         };
-        let taken = taken(records, octets);
+        let taken = tx.out.took(load.records(), octets);
         if taken.begun.is_some() {
             self.owe_rest(tx, &train, taken.owed())?;
             tx.unaligned = taken.end() as u32;
         }
-        let mut sent = 0;
-        if let Some(After { payload, position, .. }) = taken.last().map(|record| record.after) {
-            (sent, tx.position) = (payload, position);
-            tx.fpdus = tx.fpdus.wrapping_add(taken.fpdus as u64);
-        }
         tx.set_moving(false);
-        Ok((sent, octets == train.len()))
+        Ok((taken.last().map_or(0, |record| record.after.payload), octets == train.len()))
     }
 }
 
 /// Fills the train with segments.
-fn load_tagged<'a, 'r>(
-    tx: &Tx,
+fn load_tagged<'a>(
+    load: &mut Load<'_>,
     train: &mut Train<'a, '_>,
     message: Tagged,
     mut source: Source<'a>,
     longest: usize,
-    records: &'r mut [Record<After>; FPDUS],
-) -> Result<&'r [Record<After>], Errno> {
-    let (all, mut count) = (source.left(), 0);
-    let mut framer = tx.framer();
-    while source.left() > 0 && count < FPDUS && train.len() < TRAIN {
+) -> Result<(), Errno> {
+    let all = source.left();
+    while source.left() > 0 && load.has_room() {
         let (at, len) = (all - source.left(), source.left().min(longest));
         let last = message.ends == Ends::Each || message.ends == Ends::Last && len == source.left();
         let header = tagged_header(message.op, Stag(message.stag), message.to + at as u64, last);
-        if !train.push(&mut framer, &header, &[], &mut source, len).map_err(|_| Errno::FAULT)? {
+        if !load.tagged(train, &header, &mut source, len).map_err(|_| Errno::FAULT)? {
             break;
         }
-        let after = After { payload: all - source.left(), position: framer.position(), ..After::default() };
-        records[count] = Record { end: train.len(), after };
-        count += 1;
     }
-    Ok(&records[..count])
+    Ok(())
 }
 
 /// Returns the next octets of the answer to a Read.

@@ -10,8 +10,8 @@ use rddp_sdp::wire::Mode;
 
 use super::state::{OwnSink, Zcopy, zcopy};
 use crate::Stream;
+use crate::owed::owe_send;
 use crate::rooms::Room;
-use crate::sdp::outbound::owe_control;
 use crate::state::Rx;
 use crate::sys::{Guard, random};
 
@@ -51,7 +51,7 @@ impl Stream<'_> {
         let mut machine = Machine::new(&mut rx.sdp.core, Some(&mut adverts.tables));
         let made = machine.advertise_sink(len as u32, stag, 0);
         if let Ok((id, front)) = &made {
-            owe_control(&mut tx, front);
+            owe_send(&mut tx, front);
             adverts.sink = OwnSink { stag, len: len as u32, place: id.place() as u32, ..OwnSink::default() };
             let charged = rx.rooms.charge(Room::Sinks, len);
             debug_assert!(charged, "there is so much room");

@@ -7,14 +7,12 @@
 
 use std::time::Duration;
 
-use rddp_ddp::{Msn, Stag};
-use rddp_rdmap::{Opcode, untagged_header};
 use rddp_sdp::machine::{Half, Machine, SourceState};
 use rddp_sdp::wire::{LONGEST_CONTROL, Mode};
 
 use super::lent::{Call, Lent, Owner};
 use super::state::{Backing, Zcopy, reserve_zcopy, zcopy};
-use crate::owed::owe_fpdu;
+use crate::owed::owe_send;
 use crate::patience::Patience;
 use crate::rooms::{ONE_SPILL, Room};
 use crate::sdp::live;
@@ -356,13 +354,6 @@ enum Turn {
 
 fn asked_for(rx: &mut Guard<'_, Rx>) -> u32 {
     zcopy(rx).map_or(0, |(_, _, all)| all.adverts.requests.count)
-}
-
-fn owe_send(tx: &mut Tx, message: &[u8]) {
-    let header = untagged_header(Opcode::Send, Stag(0), Msn(tx.msn), 0, true);
-    let room = owe_fpdu(tx, &header, message);
-    debug_assert!(room, "there is room for a control message");
-    tx.msn = Msn(tx.msn).next().0;
 }
 
 /// Room for the FPDU of a `SrcAvail`.

@@ -4,10 +4,10 @@
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
-use rddp_ddp::{Msn, Stag, UntaggedRepr};
-use rddp_iwarp::{Record, taken};
+use rddp_ddp::UntaggedRepr;
+use rddp_iwarp::Record;
 use rddp_mpa::mulpdu;
-use rddp_rdmap::{Opcode, untagged_header};
+use rddp_rdmap::Opcode;
 use rddp_sdp::machine::{Blocked, Machine, SourceId, SourceState};
 use rddp_sdp::wire::HEADER_LEN;
 
@@ -21,7 +21,7 @@ use crate::sink::Source;
 use crate::state::{Phase, Rx, Tx};
 use crate::sys::{BLOCK, Chain, ChainError, Chains, Guard, Scratch, Tcp, Tried, parts};
 use crate::train::Train;
-use crate::tx::{After, PIECES};
+use crate::tx::{PIECES, TRAIN};
 use crate::{Errno, Stream};
 
 impl Stream<'_> {
@@ -227,7 +227,7 @@ impl Stream<'_> {
     /// Returns the octets of a Data that fills one FPDU.
     fn longest_in_fpdu(&self, tx: &mut Tx, octets: usize) -> usize {
         let emss = self.emss(tx, octets);
-        let longest = mulpdu(emss, tx.markers).saturating_sub(UntaggedRepr::LEN + HEADER_LEN).max(1);
+        let longest = mulpdu(emss, tx.out.markers).saturating_sub(UntaggedRepr::LEN + HEADER_LEN).max(1);
         if tx.prepare_to_owe(BLOCK) { longest } else { longest.min(LITTLE_SEND) }
     }
 
@@ -238,14 +238,11 @@ impl Stream<'_> {
         let mut source: Source<'_> = source;
         let mut list = [IoSlice::new(&[]); PIECES];
         let mut train = Train::new(&mut list, &mut arena, self.state.asked.gather());
-        let mut framer = tx.framer();
-        let header = untagged_header(Opcode::Send, Stag(0), Msn(tx.msn), 0, true);
-        let pushed = train.push(&mut framer, &header, front, &mut source, len);
-        if !pushed.map_err(|_| Errno::FAULT)? {
+        let mut records = [Record::default()];
+        let mut load = tx.out.load(TRAIN, &mut records);
+        if !load.send(&mut train, front, &mut source, len).map_err(|_| Errno::FAULT)? {
             return Ok(false);
         }
-        let after = After { position: framer.position(), msn: Msn(tx.msn).next(), ..After::default() };
-        let records = [Record { end: train.len(), after }];
         tx.set_moving(true);
         let octets = match self.write(&train, false, false) {
             Err(Errno::WOULD_BLOCK) => 0,
@@ -255,17 +252,12 @@ impl Stream<'_> {
             }
             Ok(octets) => octets,
         };
-        let taken = taken(&records, octets);
+        let taken = tx.out.took(load.records(), octets);
         if taken.begun.is_some() {
             self.owe_rest(tx, &train, taken.owed())?;
         }
-        let last = taken.last().map(|record| record.after);
-        if let Some(After { position, msn, .. }) = last {
-            (tx.position, tx.msn) = (position, msn.0);
-            tx.fpdus = tx.fpdus.wrapping_add(taken.fpdus as u64);
-        }
         tx.set_moving(false);
-        Ok(last.is_some())
+        Ok(taken.fpdus > 0)
     }
 }
 

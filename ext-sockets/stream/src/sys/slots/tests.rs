@@ -108,7 +108,7 @@ fn others_read_what_a_stream_has_done(folder: &Path, slots: Slots) {
     let state = create(slots, 77);
     {
         let mut tx = state.tx.lock().unwrap();
-        (tx.position, tx.fpdus, tx.msn) = (1000, 5, 4);
+        (tx.out.octets, tx.out.fpdus, tx.out.msn) = (1000, 5, 4);
         assert!(tx.owe(&[7; 600]));
         let mut rx = state.rx.lock().unwrap();
         (rx.at.octets, rx.at.msn) = (2000, 9);
