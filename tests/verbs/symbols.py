@@ -26,7 +26,7 @@ PACKAGES = ["ibverbs-utils", "rdmacm-utils", "perftest", "ibverbs-providers", "l
             "libibverbs1", "libfabric1", "python3-pyverbs", "fio", "qperf", "libopenmpi3",
             "librados2", "libiscsi7", "tgt", "qemu-system-x86"]
 LIBRARIES = ["libibverbs1", "librdmacm1"]
-OURS = re.compile(r"(IBVERBS|RDMACM)_")
+OURS = re.compile(r"(IBVERBS|RDMACM|RDDP)_")
 # Functions of the first releases, of which a later version is the one that programs link to.
 OLD = "IBVERBS_1.0"
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -29,7 +29,7 @@ numbers! {
     /// `enum ibv_wc_status`
     status: u32 {
         SUCCESS = 0, LOC_LEN_ERR = 1, LOC_QP_OP_ERR = 2, LOC_PROT_ERR = 4, WR_FLUSH_ERR = 5,
-        MW_BIND_ERR = 6, REM_INV_REQ_ERR = 9, REM_ACCESS_ERR = 10, REM_OP_ERR = 11, RETRY_EXC_ERR = 12,
+        MW_BIND_ERR = 6, BAD_RESP_ERR = 7, REM_INV_REQ_ERR = 9, REM_ACCESS_ERR = 10, REM_OP_ERR = 11, RETRY_EXC_ERR = 12,
         RNR_RETRY_EXC_ERR = 13,
         GENERAL_ERR = 21,
     }
@@ -77,7 +77,7 @@ numbers! {
     cm: u32 {
         ADDR_RESOLVED = 0, ADDR_ERROR = 1, ROUTE_RESOLVED = 2, ROUTE_ERROR = 3,
         CONNECT_REQUEST = 4, CONNECT_RESPONSE = 5, CONNECT_ERROR = 6, UNREACHABLE = 7,
-        REJECTED = 8, ESTABLISHED = 9, DISCONNECTED = 10, DEVICE_REMOVAL = 11,
+        REJECTED = 8, ESTABLISHED = 9, DISCONNECTED = 10, DEVICE_REMOVAL = 11, TIMEWAIT_EXIT = 15,
     }
     /// Flags of `struct rdma_addrinfo`.
     rai: i32 { PASSIVE = 1, NUMERICHOST = 2, NOROUTE = 4, FAMILY = 8 }

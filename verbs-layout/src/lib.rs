@@ -23,6 +23,9 @@ pub use manager::*;
 pub use objects::*;
 pub use requests::*;
 
+/// The symbol by which `librddp_verbs.so` is known: no other library of these names has it.
+pub const MARKER: &std::ffi::CStr = c"rddp_verbs_library";
+
 /// Asserts the size of a structure and the offsets of fields of it.
 macro_rules! layout {
     ($name:ident: $size:literal $(, $($field:ident).+ $offset:literal)* $(,)?) => {

@@ -144,6 +144,14 @@ fn limits_are_kept_and_told() {
     );
 }
 
+/// Programs that look for devices of hardware refuse the library by this name.
+#[test]
+fn the_library_has_a_symbol_to_be_known_by() {
+    let names =
+        include_str!("../../symbols/public.txt").lines().filter_map(|line| line.split_whitespace().next());
+    assert!(names.into_iter().any(|name| name.as_bytes() == MARKER.to_bytes()));
+}
+
 #[test]
 fn requests_behind_a_bad_one_are_not_posted() {
     let _turn = TURN.lock();
