@@ -1,0 +1,230 @@
+//! The devices of a host, and their limits.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use nix::ifaddrs::getifaddrs;
+use rddp_rdma::{Access, Atomics, Capabilities};
+use rddp_verbs_layout::{device, ibv_device_attr, ibv_port_attr};
+
+use crate::error::DeviceError;
+use crate::sys::{Context, DeviceEvent, Domain, Id, Library};
+
+/// The protocol that a device speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// iWARP: an RNIC.
+    Iwarp,
+    /// InfiniBand, on a network of its own or as RoCE.
+    InfiniBand,
+}
+
+/// Pieces of memory that a request has at most, whatever a device says.
+pub(crate) const MAX_PIECES: usize = 16;
+
+/// The port of a device that is used.
+const PORT: u8 = 1;
+
+/// An RDMA device of this host. Clones are the same device.
+#[derive(Clone)]
+pub struct Device {
+    pub(crate) library: &'static Library,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    context: Context,
+    domain: Arc<Domain>,
+    transport: Transport,
+    capabilities: Capabilities,
+}
+
+impl Device {
+    /// Returns the device of this name.
+    ///
+    /// # Errors
+    /// There is none, or the libraries cannot be used.
+    pub fn named(name: &str) -> Result<Self, DeviceError> {
+        Self::named_in(Library::of_host()?, name)
+    }
+
+    /// Returns the device of this name that these libraries have.
+    ///
+    /// # Errors
+    /// As those of [`named`](Self::named).
+    pub fn named_in(library: &'static Library, name: &str) -> Result<Self, DeviceError> {
+        let contexts = Context::all(library)?;
+        match contexts.iter().find(|context| context.name() == name) {
+            Some(context) => Self::new(library, *context),
+            None => Err(DeviceError::NoDevice {
+                name: name.to_owned(),
+                there: contexts.iter().map(Context::name).collect(),
+            }),
+        }
+    }
+
+    /// Returns the names of all devices.
+    ///
+    /// # Errors
+    /// The libraries cannot be used.
+    pub fn names() -> Result<Vec<String>, DeviceError> {
+        Ok(Context::all(Library::of_host()?)?.iter().map(Context::name).collect())
+    }
+
+    fn new(library: &'static Library, context: Context) -> Result<Self, DeviceError> {
+        let name = context.name();
+        let failed = |call| {
+            let name = &name;
+            move |error: io::Error| DeviceError::call(call, name, error)
+        };
+        let attributes = context.attributes().map_err(failed("ibv_query_device"))?;
+        let port = context.port(PORT).map_err(failed("ibv_query_port"))?;
+        let domain = Arc::new(Domain::new(context).map_err(failed("ibv_alloc_pd"))?);
+        let transport = match context.transport() {
+            device::TRANSPORT_IWARP => Transport::Iwarp,
+            _ => Transport::InfiniBand,
+        };
+        let capabilities = capabilities(transport, &attributes, &port);
+        Ok(Device { library, inner: Arc::new(Inner { name, context, domain, transport, capabilities }) })
+    }
+
+    /// Returns the device's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Returns the protocol that the device speaks.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.inner.transport
+    }
+
+    /// Returns the limits. A device does not tell how many octets it takes inline before it has
+    /// made a queue pair: [`Endpoint::max_inline`](crate::Endpoint::max_inline).
+    #[must_use]
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.inner.capabilities
+    }
+
+    /// Returns the protection domain of all memory and connections of this object.
+    #[must_use]
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.inner.domain
+    }
+
+    /// Returns the addresses of this host that are the device's.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let found = getifaddrs().into_iter().flatten();
+        let found = found.filter_map(|interface| {
+            let address = interface.address?;
+            let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+        });
+        // To the loopback address the connection manager gives any device.
+        found.filter(|address| !address.is_loopback() && self.has_address(*address)).collect()
+    }
+
+    /// Returns whether the connection manager gives this device to an address of this host.
+    #[must_use]
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        let Ok(id) = Id::new(self.library) else { return false };
+        id.bind(SocketAddr::new(address, 0)).is_ok() && self.is_used_by(&id)
+    }
+
+    pub(crate) fn is_used_by(&self, id: &Id) -> bool {
+        self.inner.context.is(id.context())
+    }
+
+    /// Returns why an id has another device than this one.
+    pub(crate) fn elsewhere(&self, address: SocketAddr, id: &Id) -> DeviceError {
+        let contexts = Context::all(self.library).unwrap_or_default();
+        let other = contexts.iter().find(|context| context.is(id.context())).map(Context::name);
+        misrouted(self.name(), address, other, self.addresses())
+    }
+
+    /// Takes the oldest asynchronous event, if there is one. Of objects of one device, each may
+    /// take it.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn event(&self) -> Result<Option<DeviceEvent>, DeviceError> {
+        self.inner.context.event().map_err(|error| self.failed("ibv_get_async_event", error))
+    }
+
+    /// Returns an error of a call on this device.
+    pub(crate) fn failed(&self, call: &'static str, error: io::Error) -> DeviceError {
+        DeviceError::call(call, self.name(), error)
+    }
+}
+
+/// The descriptor that is readable while there are asynchronous events.
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.context.as_fd()
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Device").field(&self.inner.name).field(&self.inner.transport).finish()
+    }
+}
+
+fn misrouted(device: &str, address: SocketAddr, other: Option<String>, own: Vec<IpAddr>) -> DeviceError {
+    let device = device.to_owned();
+    if own.is_empty() {
+        return DeviceError::NoAddress { device };
+    }
+    let other = other.unwrap_or_else(|| "no RDMA device".to_owned());
+    DeviceError::Elsewhere { device, address, other, own }
+}
+
+fn capabilities(transport: Transport, device: &ibv_device_attr, port: &ibv_port_attr) -> Capabilities {
+    let count = |number: i32| usize::try_from(number).unwrap_or(0);
+    // Depths are told to peers in an octet, of which 255 means something else.
+    let depth = |number: i32| number.clamp(0, 254) as u16;
+    let is_iwarp = transport == Transport::Iwarp;
+    Capabilities {
+        max_qps: Some(count(device.max_qp)),
+        max_requests: Some(count(device.max_qp_wr)),
+        max_cqes: count(device.max_cqe),
+        max_stags: count(device.max_mr),
+        max_sge: count(device.max_sge).min(MAX_PIECES),
+        max_inline: 0,
+        max_message: u64::from(port.max_msg_sz),
+        max_ird: depth(device.max_qp_rd_atom),
+        max_ord: depth(device.max_qp_init_rd_atom),
+        max_request_data: if is_iwarp { 251 } else { 56 },
+        max_reply_data: if is_iwarp { 251 } else { 196 },
+        max_reject_data: if is_iwarp { 251 } else { 148 },
+        atomics: if device.atomic_cap == device::ATOMIC_NONE { Atomics::None } else { Atomics::Plain },
+        immediate_len: if is_iwarp { 0 } else { 4 },
+        read_sink: Access::LOCAL_WRITE | if is_iwarp { Access::REMOTE_WRITE } else { Access::empty() },
+        windows: false,
+        send_invalidate: is_iwarp,
+        shared_receives: false,
+        zero_based: false,
+        data_in_order: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_an_address_is_told_from_a_wrong_one() {
+        let (to, other) = ("192.0.2.1:5000".parse().unwrap(), || Some("rxe0".to_owned()));
+        let none = misrouted("siw0", to, other(), Vec::new());
+        assert!(matches!(none, DeviceError::NoAddress { .. }), "{none}");
+        let own = vec!["198.51.100.1".parse().unwrap()];
+        let wrong = misrouted("siw0", to, other(), own).to_string();
+        assert!(wrong.contains("rxe0") && wrong.contains("198.51.100.1"), "{wrong}");
+    }
+}

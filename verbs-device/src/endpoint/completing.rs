@@ -1,0 +1,100 @@
+//! Completions, and what wakes their reader.
+
+use std::io;
+
+use rddp_rdma::{Completion, QpNum, Status};
+use rddp_verbs_layout::ibv_wc;
+
+use super::outstanding::is_receive;
+use super::{Endpoint, Stage};
+use crate::error::DeviceError;
+use crate::words::{received, sent, status_of};
+
+/// Completions that are taken at a time.
+const BATCH: usize = 16;
+
+impl Endpoint {
+    /// Appends the completions that there are: those of receives, of signaled requests, and of all
+    /// that failed.
+    ///
+    /// The first request that fails ends the connection. The device does so without a word to
+    /// either program, so that it is the endpoint that tells the peer.
+    ///
+    /// # Errors
+    /// The completion queue is broken.
+    pub fn poll(&mut self, into: &mut Vec<Completion>) -> Result<(), DeviceError> {
+        self.fetch().map_err(|error| self.device.failed("ibv_poll_cq", error))?;
+        into.extend(self.ready.drain(..));
+        self.end_if_due();
+        Ok(())
+    }
+
+    /// Has the descriptor become readable by the next completion.
+    ///
+    /// A completion that has come by then causes no event: so it is looked for behind the request
+    /// for one, and the descriptor made readable here.
+    ///
+    /// # Errors
+    /// The completion queue is broken.
+    pub fn arm(&mut self) -> Result<(), DeviceError> {
+        let Some(pair) = self.link.id.pair() else { return Ok(()) };
+        let _ = self.bell.read();
+        let armed = pair.completions.take_events().and_then(|()| pair.completions.arm());
+        armed.and_then(|()| self.fetch()).map_err(|error| self.device.failed("ibv_req_notify_cq", error))?;
+        if !self.ready.is_empty() {
+            let _ = self.bell.write(1);
+        }
+        Ok(())
+    }
+
+    /// Takes the device's completions.
+    fn fetch(&mut self) -> io::Result<()> {
+        let mut batch = [ibv_wc::default(); BATCH];
+        loop {
+            let Some(pair) = self.link.id.pair() else { return Ok(()) };
+            let qp = QpNum(pair.number());
+            let taken = pair.completions.poll(&mut batch)?;
+            for entry in &batch[..taken] {
+                self.take(entry, qp);
+            }
+            if taken < BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take(&mut self, entry: &ibv_wc, qp: QpNum) {
+        if is_receive(entry.wr_id) {
+            if let Some(wr_id) = self.receives.take() {
+                let mut completion = received(entry, wr_id, qp);
+                completion.status = self.noted(completion.status);
+                self.ready.push_back(completion);
+            }
+            return;
+        }
+        let status = self.noted(status_of(entry.status, false));
+        while let Some((request, is_last)) = self.sends.take(entry.wr_id) {
+            // A request completes when all before it have.
+            let status = if is_last { status } else { Status::Success };
+            if !request.own && (request.signaled || status != Status::Success) {
+                self.ready.push_back(sent(request.wr_id, status, request.completed, request.read, qp));
+            }
+        }
+    }
+
+    /// Notes a request's outcome: the first that failed by itself ends the connection, and all
+    /// behind it were flushed.
+    fn noted(&mut self, status: Status) -> Status {
+        match status {
+            Status::Success | Status::Flushed => status,
+            _ if self.failed => Status::Flushed,
+            _ => {
+                self.failed = true;
+                if matches!(self.stage, Stage::Connected | Stage::Closing(_)) {
+                    self.end();
+                }
+                status
+            }
+        }
+    }
+}

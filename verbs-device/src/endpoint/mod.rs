@@ -1,0 +1,270 @@
+//! One connection: an id of the connection manager, a queue pair and its completions, behind one
+//! descriptor.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `opening` | from an address to a connection |
+//! | `posting` | requests |
+//! | `completing` | completions, and what wakes their reader |
+//! | `outstanding` | requests that the device has |
+//! | `link` | what a thread shares that waits in `rdma_connect` |
+
+mod completing;
+mod link;
+mod opening;
+mod outstanding;
+mod posting;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use rddp_rdma::{Access, Completion, QpNum};
+
+use self::link::Link;
+use self::outstanding::{Receives, Sends};
+use crate::device::{Device, Transport};
+use crate::error::{ConnectFailed, DeviceError};
+use crate::sys::{Id, Shape};
+
+/// Lengths of the queues of an endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Queues {
+    /// Requests that the send queue holds.
+    pub sends: usize,
+    /// Receives that the receive queue holds.
+    pub receives: usize,
+    /// Octets that are wanted inline; a device may take fewer.
+    pub inline: usize,
+}
+
+/// The terms that this end asks for, or agrees to.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// Octets for the peer's program, as many as the device's capabilities say at most.
+    pub private_data: Vec<u8>,
+    /// Reads and atomics of the peer that this end answers at a time.
+    pub ird: u16,
+    /// Reads and atomics that this end asks for at a time.
+    pub ord: u16,
+    /// Rights that peers have at all, whatever the memory allows.
+    pub inbound: Access,
+    /// InfiniBand: a packet is taken for lost after 4.096 µs times 2 to this power, 14 to 17 on a
+    /// near network; `None` leaves it to the connection manager (19).
+    pub ack_timeout: Option<u8>,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Offer { private_data: Vec::new(), ird: 16, ord: 16, inbound: Access::REMOTE, ack_timeout: None }
+    }
+}
+
+/// The terms that both ends have agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// Private data of the peer's program; on InfiniBand with zeros behind it.
+    pub private_data: Vec<u8>,
+    /// Reads and atomics of the peer that this end answers at a time.
+    pub ird: u16,
+    /// Reads and atomics that this end may ask for at a time.
+    pub ord: u16,
+}
+
+/// A change of a connection.
+#[derive(Debug)]
+pub enum Event {
+    /// The way to the peer is known and the queue pair is there: receives may be posted, and then
+    /// [`Endpoint::connect`] goes on.
+    Resolved,
+    /// There is a connection.
+    Connected(Agreed),
+    /// There will be no connection.
+    Failed(ConnectFailed),
+    /// The connection is over.
+    Disconnected,
+    /// The device is gone.
+    Removed,
+}
+
+/// The stage of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The peer's address is being looked up.
+    Address,
+    /// The route is.
+    Route,
+    /// The queue pair is there.
+    Resolved,
+    /// The peer waits for an answer of this end, the passive one.
+    Asked,
+    /// One end has said what it wants, or agreed.
+    Opening,
+    Connected,
+    /// The send queue runs empty, until this moment at the latest.
+    Closing(Instant),
+    /// The end has been told to the device, whose event is still to come.
+    Ended,
+    Over,
+}
+
+/// Time in which the send queue may run empty before a close ends it.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Requests of the endpoint's own that may be outstanding beside the program's.
+const OWN: usize = 4;
+
+/// A connection by a device, from the look-up of the peer's address to its end.
+///
+/// Dropped, it is gone at once, in whatever stage it was: a thread that still waits for a silent
+/// peer ends by itself.
+#[derive(Debug)]
+pub struct Endpoint {
+    device: Device,
+    link: Arc<Link>,
+    descriptor: Epoll,
+    /// Readable when completions were found that no event tells of.
+    bell: EventFd,
+    active: bool,
+    stage: Stage,
+    /// Time for each step of finding the peer, in milliseconds.
+    resolving: i32,
+    queues: Queues,
+    offer: Offer,
+    agreed: Agreed,
+    sends: Sends,
+    receives: Receives,
+    ready: VecDeque<Completion>,
+    /// A request has failed otherwise than by the end of the connection.
+    failed: bool,
+}
+
+impl Endpoint {
+    fn new(device: &Device, id: Id, active: bool, queues: Queues) -> Result<Self, DeviceError> {
+        let make = || -> io::Result<_> {
+            let link = Arc::new(Link::new(id)?);
+            let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+            let descriptor = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+            for fd in [link.id.events.as_fd(), link.alarm.as_fd(), bell.as_fd()] {
+                descriptor.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+            }
+            Ok((link, bell, descriptor))
+        };
+        let (link, bell, descriptor) = make().map_err(|error| device.failed("epoll_ctl", error))?;
+        Ok(Endpoint {
+            device: device.clone(),
+            link,
+            descriptor,
+            bell,
+            active,
+            stage: if active { Stage::Address } else { Stage::Asked },
+            resolving: 0,
+            queues,
+            offer: Offer::default(),
+            agreed: Agreed { private_data: Vec::new(), ird: 0, ord: 0 },
+            sends: Sends::new(queues.sends),
+            receives: Receives::default(),
+            ready: VecDeque::new(),
+            failed: false,
+        })
+    }
+
+    /// Makes the queue pair. How many octets a device takes inline it does not tell: it refuses.
+    fn make_pair(&mut self) -> Result<(), DeviceError> {
+        let limits = self.device.capabilities();
+        let mut shape = Shape {
+            sends: (self.queues.sends + OWN) as u32,
+            receives: self.queues.receives as u32,
+            send_pieces: limits.max_sge as u32,
+            receive_pieces: limits.max_sge as u32,
+            inline: self.queues.inline as u32,
+        };
+        while let Err(error) = self.link.id.make_pair(self.device.domain(), shape) {
+            let is_argument = matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOMEM));
+            if !is_argument || shape.inline == 0 {
+                return Err(self.device.failed("rdma_create_qp", error));
+            }
+            shape.inline /= 2;
+        }
+        let events = self.link.id.pair().map(|pair| pair.completions.as_fd());
+        let added = events.map(|fd| self.descriptor.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0)));
+        added.transpose().map_err(|error| self.device.failed("epoll_ctl", error.into()))?;
+        Ok(())
+    }
+
+    /// Returns the device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Returns the number of the queue pair, once there is one.
+    #[must_use]
+    pub fn number(&self) -> Option<QpNum> {
+        self.link.id.pair().map(|pair| QpNum(pair.number()))
+    }
+
+    /// Returns how many octets the device takes inline, at most as many as were asked for.
+    #[must_use]
+    pub fn max_inline(&self) -> usize {
+        self.link.id.pair().map_or(0, |pair| pair.inline as usize)
+    }
+
+    /// Returns whether requests may be posted to the send queue.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.stage == Stage::Connected
+    }
+
+    /// Returns the moment at which the owner has to call [`poll`](Self::poll), whatever comes.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Closing(until) => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Begins to end the connection in order: no more requests are taken, and those that were are
+    /// carried out, for two seconds at most. The end comes as [`Event::Disconnected`].
+    pub fn close(&mut self) {
+        if self.stage == Stage::Connected {
+            // Behind requests whose success nobody asked for, one that tells.
+            self.post_own();
+            self.stage = Stage::Closing(Instant::now() + LINGER);
+        }
+        self.end_if_due();
+    }
+
+    /// Ends a connection that is closing when its send queue is empty, or will not be in time: on
+    /// InfiniBand, to disconnect takes the requests with it that the peer has not acknowledged.
+    fn end_if_due(&mut self) {
+        if let Stage::Closing(until) = self.stage
+            && (self.sends.is_empty() || Instant::now() >= until)
+        {
+            self.end();
+        }
+    }
+
+    /// Tells the device that the connection is over, and by it the peer.
+    fn end(&mut self) {
+        self.stage = Stage::Ended;
+        // It fails where the peer was first.
+        let _ = self.link.id.disconnect();
+    }
+
+    fn is_iwarp(&self) -> bool {
+        self.device.transport() == Transport::Iwarp
+    }
+}
+
+/// The descriptor that is readable when there may be an event or a completion.
+impl AsFd for Endpoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.0.as_fd()
+    }
+}

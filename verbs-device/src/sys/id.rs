@@ -1,0 +1,317 @@
+//! Event channels and ids of the connection manager.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::{Arc, OnceLock};
+
+use rddp_verbs_layout::{
+    ibv_context, option, port_space, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
+};
+use socket2::{SockAddr, SockAddrStorage};
+
+use super::by_errno;
+use super::context::{Domain, set_nonblocking};
+use super::library::Library;
+use super::queues::{Completions, Pair, Shape, attributes};
+
+/// A channel of events, which never blocks.
+#[derive(Debug)]
+pub(crate) struct EventChannel {
+    library: &'static Library,
+    raw: NonNull<rdma_event_channel>,
+}
+
+// SAFETY: functions on a channel may be called from several threads at a time (see the module).
+unsafe impl Send for EventChannel {}
+// SAFETY: as above.
+unsafe impl Sync for EventChannel {}
+
+/// An event of the connection manager, which has been acknowledged.
+#[derive(Debug)]
+pub(crate) struct CmEvent {
+    /// One of [`rddp_verbs_layout::cm`].
+    pub(crate) kind: u32,
+    pub(crate) status: i32,
+    pub(crate) private_data: Vec<u8>,
+    /// Depths as they are for this end: Reads and atomics that it answers, and that it may ask for.
+    pub(crate) ird: u8,
+    pub(crate) ord: u8,
+    /// The id that a request of a peer has made.
+    request: NewId,
+}
+
+/// An id that is nobody's yet.
+#[derive(Debug)]
+struct NewId(Option<NonNull<rdma_cm_id>>);
+
+// SAFETY: see the module.
+unsafe impl Send for NewId {}
+
+impl EventChannel {
+    pub(crate) fn new(library: &'static Library) -> io::Result<Self> {
+        // SAFETY: the function takes nothing.
+        let raw = unsafe { (library.table.rdma_create_event_channel)() };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        let channel = EventChannel { library, raw };
+        set_nonblocking(channel.as_fd())?;
+        Ok(channel)
+    }
+
+    /// Takes the oldest event, if there is one, and acknowledges it: an id with an event that is
+    /// not acknowledged is never destroyed.
+    pub(crate) fn event(&self) -> io::Result<Option<CmEvent>> {
+        let mut taken: *mut rdma_cm_event = null_mut();
+        // SAFETY: a pointer can be stored.
+        let got = unsafe { (self.library.table.rdma_get_cm_event)(self.raw.as_ptr(), &raw mut taken) };
+        match by_errno(got) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+            Ok(()) => {}
+        }
+        // SAFETY: the event is there until it is acknowledged. Of a kind without private data, the
+        // library sets pointer and length to 0.
+        let event = unsafe { CmEvent::copied(&*taken) };
+        // SAFETY: the event that was taken, once.
+        unsafe { (self.library.table.rdma_ack_cm_event)(taken) };
+        Ok(Some(event))
+    }
+}
+
+/// The descriptor that is readable while there are events.
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the channel's, which lives as long as this.
+        unsafe { BorrowedFd::borrow_raw((&raw const (*self.raw.as_ptr()).fd).read()) }
+    }
+}
+
+impl Drop for EventChannel {
+    fn drop(&mut self) {
+        // SAFETY: the ids that used it are gone: each holds its channel.
+        unsafe { (self.library.table.rdma_destroy_event_channel)(self.raw.as_ptr()) };
+    }
+}
+
+impl CmEvent {
+    /// # Safety
+    /// The private data are as long as the event says.
+    unsafe fn copied(event: &rdma_cm_event) -> Self {
+        let param = &event.param;
+        let len = usize::from(param.private_data_len);
+        let private_data = if param.private_data.is_null() || len == 0 {
+            Vec::new()
+        } else {
+            // SAFETY: promised by the caller; the event is there during the copy.
+            unsafe { std::slice::from_raw_parts(param.private_data.cast(), len) }.to_vec()
+        };
+        CmEvent {
+            kind: event.event,
+            status: event.status,
+            private_data,
+            ird: param.responder_resources,
+            ord: param.initiator_depth,
+            request: NewId(NonNull::new(event.id).filter(|_| !event.listen_id.is_null())),
+        }
+    }
+}
+
+/// The terms that an end tells the device when it connects, or accepts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parameters {
+    pub(crate) private_data: Vec<u8>,
+    pub(crate) ird: u8,
+    pub(crate) ord: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry_count: u8,
+}
+
+impl Parameters {
+    /// Returns C's structure, which names the private data of this one.
+    fn raw(&self) -> rdma_conn_param {
+        rdma_conn_param {
+            private_data: self.private_data.as_ptr().cast(),
+            private_data_len: self.private_data.len() as u8,
+            responder_resources: self.ird,
+            initiator_depth: self.ord,
+            flow_control: 0,
+            retry_count: self.retry_count,
+            rnr_retry_count: self.rnr_retry_count,
+            srq: 0,
+            qp_num: 0,
+        }
+    }
+}
+
+/// An id of the connection manager with its channel, and its queue pair once it has one.
+#[derive(Debug)]
+pub(crate) struct Id {
+    raw: NonNull<rdma_cm_id>,
+    pair: OnceLock<Pair>,
+    pub(crate) events: EventChannel,
+}
+
+// SAFETY: functions on an id may be called from several threads at a time (see the module).
+unsafe impl Send for Id {}
+// SAFETY: as above.
+unsafe impl Sync for Id {}
+
+impl Id {
+    pub(crate) fn new(library: &'static Library) -> io::Result<Self> {
+        let events = EventChannel::new(library)?;
+        let mut raw = null_mut();
+        // SAFETY: a pointer can be stored; the channel is there.
+        by_errno(unsafe {
+            let (channel, space) = (events.raw.as_ptr(), port_space::TCP);
+            (library.table.rdma_create_id)(channel, &raw mut raw, null_mut(), space)
+        })?;
+        let raw = NonNull::new(raw).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Id { raw, pair: OnceLock::new(), events })
+    }
+
+    /// Takes the id that a peer's request has made, and gives it a channel of its own.
+    pub(crate) fn of_request(event: &mut CmEvent, listener: &Id) -> io::Result<Option<Self>> {
+        let Some(raw) = event.request.0.take() else { return Ok(None) };
+        let events = EventChannel::new(listener.events.library)?;
+        let id = Id { raw, pair: OnceLock::new(), events };
+        // SAFETY: the id is ours from now on, and the channel lives as long.
+        by_errno(unsafe { (id.library().table.rdma_migrate_id)(raw.as_ptr(), id.events.raw.as_ptr()) })?;
+        Ok(Some(id))
+    }
+
+    fn library(&self) -> &'static Library {
+        self.events.library
+    }
+
+    /// Returns the device that the id uses, null before it uses one.
+    pub(crate) fn context(&self) -> *const ibv_context {
+        // SAFETY: a field of the id, which the library changes in calls and events of ours alone.
+        unsafe { (&raw const (*self.raw.as_ptr()).verbs).read() }
+    }
+
+    /// Returns the address of this end, and that of the other one.
+    pub(crate) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        let raw = self.raw.as_ptr();
+        // SAFETY: fields of the id, as above.
+        let (source, destination) =
+            unsafe { ((&raw const (*raw).route.src_addr).read(), (&raw const (*raw).route.dst_addr).read()) };
+        (socket_address(source), socket_address(destination))
+    }
+
+    pub(crate) fn bind(&self, address: SocketAddr) -> io::Result<()> {
+        let address = SockAddr::from(address);
+        // SAFETY: the function copies the address.
+        by_errno(unsafe {
+            (self.library().table.rdma_bind_addr)(self.raw.as_ptr(), address.as_ptr().cast_mut().cast())
+        })
+    }
+
+    /// Begins to look for the way to an address.
+    pub(crate) fn resolve_address(
+        &self,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+        milliseconds: i32,
+    ) -> io::Result<()> {
+        let (from, to) = (from.map(SockAddr::from), SockAddr::from(to));
+        let from = from.as_ref().map_or(null_mut(), |from| from.as_ptr().cast_mut().cast());
+        // SAFETY: the function copies the addresses.
+        by_errno(unsafe {
+            let to = to.as_ptr().cast_mut().cast();
+            (self.library().table.rdma_resolve_addr)(self.raw.as_ptr(), from, to, milliseconds)
+        })
+    }
+
+    pub(crate) fn resolve_route(&self, milliseconds: i32) -> io::Result<()> {
+        // SAFETY: the id is there.
+        by_errno(unsafe { (self.library().table.rdma_resolve_route)(self.raw.as_ptr(), milliseconds) })
+    }
+
+    /// Sets how long a device waits for an acknowledgement: 4.096 µs times 2 to this power.
+    pub(crate) fn set_ack_timeout(&self, mut exponent: u8) -> io::Result<()> {
+        // SAFETY: the option is one octet, which the function copies.
+        by_errno(unsafe {
+            (self.library().table.rdma_set_option)(
+                self.raw.as_ptr(),
+                option::LEVEL_ID,
+                option::ACK_TIMEOUT,
+                (&raw mut exponent).cast(),
+                1,
+            )
+        })
+    }
+
+    /// Makes the queue pair.
+    pub(crate) fn make_pair(&self, domain: &Arc<Domain>, shape: Shape) -> io::Result<()> {
+        let completions = Completions::new(&domain.context, shape.sends + shape.receives)?;
+        let mut attributes = attributes(&completions, shape);
+        let table = &self.library().table;
+        // SAFETY: the id has its device, of which domain and queue are.
+        by_errno(unsafe {
+            (table.rdma_create_qp)(self.raw.as_ptr(), domain.raw.as_ptr(), &raw mut attributes)
+        })?;
+        // SAFETY: a field of the id, as above.
+        let raw = unsafe { (&raw const (*self.raw.as_ptr()).qp).read() };
+        let raw = NonNull::new(raw).ok_or(io::ErrorKind::InvalidData)?;
+        let _ = self.pair.set(Pair::new(raw, completions, shape.inline, domain));
+        Ok(())
+    }
+
+    pub(crate) fn pair(&self) -> Option<&Pair> {
+        self.pair.get()
+    }
+
+    /// Connects. This may block for minutes.
+    pub(crate) fn connect(&self, parameters: &Parameters) -> io::Result<()> {
+        let mut raw = parameters.raw();
+        // SAFETY: the id is there; the function copies the parameters and what they name.
+        by_errno(unsafe { (self.library().table.rdma_connect)(self.raw.as_ptr(), &raw mut raw) })
+    }
+
+    pub(crate) fn listen(&self, backlog: i32) -> io::Result<()> {
+        // SAFETY: the id is there.
+        by_errno(unsafe { (self.library().table.rdma_listen)(self.raw.as_ptr(), backlog) })
+    }
+
+    pub(crate) fn accept(&self, parameters: &Parameters) -> io::Result<()> {
+        let mut raw = parameters.raw();
+        // SAFETY: as for `connect`.
+        by_errno(unsafe { (self.library().table.rdma_accept)(self.raw.as_ptr(), &raw mut raw) })
+    }
+
+    pub(crate) fn reject(&self, private_data: &[u8]) -> io::Result<()> {
+        let len = private_data.len() as u8;
+        // SAFETY: the function copies the private data.
+        by_errno(unsafe {
+            (self.library().table.rdma_reject)(self.raw.as_ptr(), private_data.as_ptr().cast(), len)
+        })
+    }
+
+    pub(crate) fn disconnect(&self) -> io::Result<()> {
+        // SAFETY: the id is there.
+        by_errno(unsafe { (self.library().table.rdma_disconnect)(self.raw.as_ptr()) })
+    }
+}
+
+/// Returns an address, unless it is not set: then its family is 0.
+fn socket_address(storage: libc::sockaddr_storage) -> Option<SocketAddr> {
+    let len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    // SAFETY: one type is a wrapper of the other; all octets are there, whatever the family.
+    unsafe { SockAddr::new(std::mem::transmute::<libc::sockaddr_storage, SockAddrStorage>(storage), len) }
+        .as_socket()
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        let table = &self.library().table;
+        // SAFETY: no call on the id is under way: a thread in `connect` holds it. The queue pair
+        // goes before its completion queue, and the id before its channel.
+        unsafe {
+            if self.pair.get().is_some() {
+                (table.rdma_destroy_qp)(self.raw.as_ptr());
+            }
+            (table.rdma_destroy_id)(self.raw.as_ptr());
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The two libraries: all raw calls, each behind a function that is safe to call.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `table` | the functions, found by name |
+//! | `library` | loading; which library is refused; the devices |
+//! | `context` | a device: attributes, asynchronous events |
+//! | `memory` | registered memory |
+//! | `queues` | a completion queue with its channel; requests |
+//! | `id` | event channels and ids of the connection manager |
+//!
+//! Objects are made and destroyed here, in the order that the libraries want: an object holds those
+//! that must outlive it. The functions of both libraries may be called from several threads at a
+//! time, which is why the pointers in these objects may be sent between threads.
+#![allow(unsafe_code)] // functions of C libraries
+
+mod context;
+mod id;
+mod library;
+mod memory;
+mod queues;
+mod table;
+
+use std::ffi::c_int;
+use std::io;
+
+pub(crate) use context::Context;
+pub use context::{DeviceEvent, Domain};
+pub(crate) use id::{CmEvent, Id, Parameters};
+pub use library::Library;
+pub use memory::Registration;
+pub(crate) use queues::{Octets, Shape};
+
+/// Returns the outcome of a function that returns -1 and sets errno.
+fn by_errno(result: c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Returns the outcome of a function that returns an error number. Some return it negative, and -1
+/// for a request that they do not understand.
+fn by_value(result: c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        -1 => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        number => Err(io::Error::from_raw_os_error(number.saturating_abs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_value;
+
+    #[test]
+    fn an_error_number_may_be_negative() {
+        let number = |result| by_value(result).err().and_then(|error| error.raw_os_error());
+        assert_eq!(number(0), None);
+        assert_eq!([number(-22), number(22), number(-12)], [22, 22, 12].map(Some));
+        assert_eq!(number(-1), Some(libc::EINVAL), "siw's answer to what it does not know");
+    }
+}
