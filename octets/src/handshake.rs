@@ -1,7 +1,6 @@
 //! The startup of a byte stream: from the first octets of a TCP connection to FPDUs, or to plain
 //! octets (RFC 5044 §7.1, RFC 6581).
 
-use rddp_ddp::Msn;
 use rddp_iwarp::{OwnMessage, Refusal};
 use rddp_mpa::{
     FrameOctets, Framing, Initiator, InitiatorStep, Negotiated, Request, Responder, ResponderStep, Rtr,
@@ -9,6 +8,7 @@ use rddp_mpa::{
 };
 use rddp_rdmap::TerminateRepr;
 
+use crate::outgoing::Outgoing;
 use crate::position::{Position, Terms};
 
 /// The startup of one end, which holds none of the peer's octets.
@@ -36,7 +36,7 @@ use crate::position::{Position, Terms};
 ///
 /// // The initiator's first FPDU lets the responder send.
 /// assert!(active.first.is_some() && passive.first.is_none());
-/// assert_eq!(active.sending, passive.terms.framing());
+/// assert_eq!(active.outgoing.framing(), passive.terms.framing());
 /// # Ok::<(), rddp_mpa::StartupMisuse>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -110,13 +110,11 @@ pub struct Agreed {
     pub terms: Terms,
     /// The position at which it begins.
     pub at: Position,
-    /// Framing of the sending direction.
-    pub sending: Framing,
+    /// The sending direction, behind `first` if that is a Send.
+    pub outgoing: Outgoing,
     /// The FPDU that an initiator sends before any other. It lets the responder send (RFC 5044
     /// §7.1.2 r4, RFC 6581 §9.2).
     pub first: Option<OwnMessage>,
-    /// MSN of the Send behind it.
-    pub msn: Msn,
 }
 
 /// The rest of a TCP connection behind a Reply that rejects, which leaves it open (RFC 5044 §7.1.2
@@ -260,9 +258,8 @@ impl Agreed {
         Self {
             terms: Terms::of(negotiated),
             at: Position { rtr_read: first.is_some_and(Rtr::is_answered), ..Position::FIRST },
-            sending: negotiated.tx(),
+            outgoing: Outgoing::of(negotiated, if first == Some(Rtr::Send) { 2 } else { 1 }),
             first: first.map(OwnMessage::ready_to_receive),
-            msn: if first == Some(Rtr::Send) { Msn::FIRST.next() } else { Msn::FIRST },
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use rddp_ddp::{Header, Msn};
 use rddp_iwarp::{Record, Taken, taken};
-use rddp_mpa::{Framer, Framing};
+use rddp_mpa::{Framer, Framing, Negotiated};
 
 use crate::load::{After, Load, Message};
 
@@ -78,6 +78,20 @@ impl Outgoing {
     /// The state before the first FPDU.
     pub const FIRST: Self = Self { octets: 0, fpdus: 0, msn: Msn::FIRST.0, crc: false, markers: false };
 
+    /// Returns the direction that a startup has agreed on, in which `msn` is that of the next Send.
+    #[must_use]
+    pub(crate) fn of(negotiated: &Negotiated, msn: u32) -> Self {
+        let Framing { crc, markers } = negotiated.tx();
+        Self { msn, crc, markers, ..Self::FIRST }
+    }
+
+    /// Returns the framing of the direction.
+    #[inline]
+    #[must_use]
+    pub const fn framing(&self) -> Framing {
+        Framing { crc: self.crc, markers: self.markers }
+    }
+
     /// Begins a train, which is full at `most` octets or when all `records` are used.
     #[inline(always)]
     #[must_use]
@@ -127,6 +141,6 @@ impl Outgoing {
     }
 
     fn framer(&self) -> Framer {
-        Framer::at(Framing { crc: self.crc, markers: self.markers }, self.octets & !3)
+        Framer::at(self.framing(), self.octets & !3)
     }
 }

@@ -1,6 +1,6 @@
 //! Two ends that agree, or do not, and peers that speak something else.
 
-use rddp_ddp::{Header, Msn};
+use rddp_ddp::Header;
 use rddp_mpa::{Frame, FrameKind, MpaError, Parsed, Revision, Rtr, RtrSet, StartupConfig, StartupError};
 use rddp_octets::{Afterwards, Agreed, Asked, Handshake, HandshakeOptions, Position, Progress, Refused};
 use rddp_rdmap::{Fault, Opcode, TerminateCode};
@@ -60,9 +60,12 @@ fn named(reply: &[u8]) -> RtrSet {
 fn each_direction_is_framed_as_its_receiver_asks() {
     let marked = StartupConfig { markers: true, crc: false, ..StartupConfig::default() };
     let (active, passive) = agreed(&asks(marked), &HandshakeOptions::default());
-    assert!(active.terms.markers && !active.sending.markers && active.terms.crc);
-    assert_eq!((active.sending, passive.sending), (passive.terms.framing(), active.terms.framing()));
-    assert_eq!((passive.at, passive.msn, passive.first), (Position::FIRST, Msn::FIRST, None));
+    assert!(active.terms.markers && !active.outgoing.markers && active.terms.crc);
+    assert_eq!(
+        (active.outgoing.framing(), passive.outgoing.framing()),
+        (passive.terms.framing(), active.terms.framing())
+    );
+    assert_eq!((passive.at, passive.outgoing.msn, passive.first), (Position::FIRST, 1, None));
 }
 
 #[test]
@@ -94,23 +97,20 @@ fn an_initiator_begins_with_the_rtr_or_a_send() {
         Some(header @ Header::Untagged(_)) => Opcode::from_number(header.control() & 0xf),
         None => None,
     };
-    let kinds = [
-        (Rtr::Write, Opcode::Write, Msn::FIRST),
-        (Rtr::Read, Opcode::ReadRequest, Msn::FIRST),
-        (Rtr::Send, Opcode::Send, Msn::FIRST.next()),
-    ];
+    let kinds =
+        [(Rtr::Write, Opcode::Write, 1), (Rtr::Read, Opcode::ReadRequest, 1), (Rtr::Send, Opcode::Send, 2)];
     for (rtr, first, msn) in kinds {
         let (active, _) = agreed(&supporting(RtrSet::only(rtr)), &supporting(RtrSet::ALL));
-        assert_eq!((opcode(&active), active.msn), (Some(first), msn));
+        assert_eq!((opcode(&active), active.outgoing.msn), (Some(first), msn));
         assert_eq!(active.at, Position { rtr_read: rtr == Rtr::Read, ..Position::FIRST });
         let begins = HandshakeOptions { format_begins: true, ..supporting(RtrSet::only(rtr)) };
         assert_eq!(agreed(&begins, &supporting(RtrSet::ALL)).0, active);
     }
     let one = asks(StartupConfig { revision: Revision::One, ..StartupConfig::default() });
     let (active, _) = agreed(&one, &HandshakeOptions::default());
-    assert_eq!((opcode(&active), active.msn), (Some(Opcode::Send), Msn(2)));
+    assert_eq!((opcode(&active), active.outgoing.msn), (Some(Opcode::Send), 2));
     let (active, _) = agreed(&HandshakeOptions { format_begins: true, ..one }, &HandshakeOptions::default());
-    assert_eq!((active.first, active.msn), (None, Msn::FIRST));
+    assert_eq!((active.first, active.outgoing.msn), (None, 1));
 }
 
 // RFC 6581 §9.2: a Response to a Read would be left unread by an end that writes and closes.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rddp_mpa::{Frame, MpaError, StartupError};
-use rddp_octets::{Afterwards, Agreed, Asked, Handshake, Outgoing, Progress, Refused};
+use rddp_octets::{Afterwards, Agreed, Asked, Handshake, Progress, Refused};
 
 use super::ended::{Ended, Why};
 use super::options::{Options, Plain, PrivateData, Role};
@@ -290,8 +290,7 @@ impl Stream<'_> {
         note_private_data(rx, peer_data);
         (rx.terms, rx.at) = (agreed.terms, agreed.at);
         let mut tx = self.lock_tx()?;
-        let (sending, msn) = (agreed.sending, agreed.msn.0);
-        tx.out = Outgoing { crc: sending.crc, markers: sending.markers, msn, ..Outgoing::FIRST };
+        tx.out = agreed.outgoing;
         drop(tx);
         self.wake_at(rx, 1)?;
         rx.narrow = self.kernel.widen(WINDOW)? < NARROW;
