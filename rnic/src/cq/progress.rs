@@ -122,6 +122,11 @@ impl CqInner {
         }
     }
 
+    /// Returns whether a thread that polls reads the sockets now, and none sleeps on them.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.presence.is_looked_at()
+    }
+
     /// Offers the processor to the background thread, unless there is a completion: the program may
     /// wait for what that thread is doing for another queue. So does perftest's passive end, which
     /// polls a queue of its own.

@@ -380,7 +380,7 @@ impl Driver {
         let first = shared.timers.peek().is_none_or(|timer| due < timer.due.0);
         shared.timers.push(Timer { due: std::cmp::Reverse(due), token });
         drop(shared);
-        if first {
+        if first && !self.is_this_thread() {
             self.wake.give();
         }
         if let Err(error) = self.begin() {

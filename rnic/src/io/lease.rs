@@ -74,6 +74,11 @@ impl Presence {
         Look(self)
     }
 
+    /// Returns whether a thread looks, and none sleeps.
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.looks.load(Ordering::Relaxed) % 2 == 1 && self.waiters.load(Ordering::SeqCst) == 0
+    }
+
     /// Notes that a thread is going to sleep.
     pub(crate) fn begin_wait(&self) {
         self.waiters.fetch_add(1, Ordering::SeqCst);

@@ -19,7 +19,7 @@ use crate::io::lease::Lease;
 use crate::queues::srq::User;
 use crate::queues::state::QpState;
 use crate::trace;
-use crate::wire::Pulled;
+use crate::wire::{Connection, Pulled};
 
 impl QpInner {
     /// Delivers a parked segment, reads for one turn, and sends, all without sleeping. Returns how
@@ -151,7 +151,8 @@ impl Member for QpInner {
         // What waits for room is told of room, by the same sleep.
         let is_done = !core.has_output()
             || core.connection.as_ref().is_some_and(|connection| connection.watch.is_blocked());
-        is_open && is_done && !core.is_parked()
+        let owes = core.connection.as_ref().is_some_and(Connection::owes_acknowledgement);
+        is_open && is_done && !core.is_parked() && !owes
     }
 
     fn enter(&self, cq: &CqInner) -> io::Result<()> {
@@ -169,19 +170,18 @@ impl Source for QpInner {
     fn has_arrived(&self) -> bool {
         // A thread that holds the core is reading the socket already.
         let Some(core) = self.core.try_lock() else { return false };
-        core.connection.as_ref().is_some_and(|connection| connection.watch.has_arrived())
+        let Some(connection) = &core.connection else { return false };
+        connection.owes_acknowledgement() || connection.watch.has_arrived()
     }
 
     fn leave_to_program(&self, driver: &Driver) -> bool {
-        // If the completion queue has an epoll set of its own, taking the socket out of the
-        // background thread's set would save no measurable time.
-        if self.attrs.cqs().any(|cq| cq.is_by_epoll()) {
-            return true;
-        }
         // A thread that holds the core is reading the socket already.
         let Some(mut core) = self.core.try_lock() else { return false };
         if let Some(connection) = &mut core.connection {
-            connection.watch.leave_to_program(driver);
+            // If the completion queue has an epoll set of its own, taking the socket out of the
+            // background thread's set would save no measurable time.
+            let out_of_set = !self.attrs.cqs().any(|cq| cq.is_by_epoll());
+            connection.watch.leave_to_program(driver, out_of_set);
         }
         true
     }

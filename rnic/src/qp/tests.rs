@@ -4,6 +4,7 @@
 mod acknowledged;
 mod bounds;
 mod files;
+mod late;
 mod lease;
 mod lend;
 mod not_ready;

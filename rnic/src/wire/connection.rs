@@ -169,6 +169,9 @@ impl Connection {
         match &mut self.wire {
             Wire::Iwarp(link) => {
                 let read = link.receive(cx, turn);
+                if read.1.is_none() {
+                    link.acknowledge_turn(cx, self.watch.is_left());
+                }
                 self.watch.waits = link.is_parked();
                 if self.watch.waits {
                     self.watch.reads_on = link.reads_on();
@@ -287,6 +290,11 @@ impl Connection {
         self.watch.update_interest(cx.attrs, || wire.has_output(cx.sq));
     }
 
+    /// Returns whether an acknowledgement waits for what the program posts.
+    pub(crate) fn owes_acknowledgement(&self) -> bool {
+        self.iwarp().is_some_and(Link::owes_acknowledgement)
+    }
+
     /// Does what is due now. Returns whether there is something to send.
     pub(crate) fn on_timer(&mut self, cx: &Context<'_>, now: Instant) -> Result<bool, WireEvent> {
         let qp = cx.attrs.num.0;
@@ -307,7 +315,7 @@ impl Connection {
             return Err(WireEvent::NoReceive);
         }
         link.sum_ahead(cx.attrs, now);
-        Ok(link.nudges_or_speaks(cx, now))
+        Ok(link.nudges_or_speaks(cx, now) || link.is_acknowledgement_due(now))
     }
 
     /// Returns the octets that TCP was given and has brought, if the peer has to answer in time.

@@ -34,6 +34,8 @@ pub(crate) struct Watch {
     pub(super) socket: Arc<DeviceSocket>,
     /// The socket is in the background thread's set.
     watched: bool,
+    /// The socket is left to a program that polls: the background thread asks soon whether it does.
+    left: bool,
     /// Turns of the background thread since a program last read the socket, up to [`STEADY`]: then
     /// it stays armed in that set.
     turns: u8,
@@ -65,6 +67,7 @@ impl Watch {
         Watch {
             socket: Arc::new(socket),
             watched: false,
+            left: false,
             turns: 0,
             blocked: false,
             wants_room: false,
@@ -137,8 +140,13 @@ impl Watch {
         Ok(())
     }
 
-    /// Takes the socket out of the background thread's set: it is left to the program.
-    pub(crate) fn leave_to_program(&mut self, driver: &Driver) {
+    /// Leaves the socket to the program, and takes it out of the background thread's set if that is
+    /// worth while.
+    pub(crate) fn leave_to_program(&mut self, driver: &Driver, out_of_set: bool) {
+        self.left = true;
+        if !out_of_set {
+            return;
+        }
         self.turns = 0;
         if std::mem::take(&mut self.watched) {
             driver.unwatch(self.fd());
@@ -150,6 +158,12 @@ impl Watch {
         if std::mem::take(&mut self.turns) == STEADY {
             driver.arm(self.fd(), token, EpollFlags::empty());
         }
+    }
+
+    /// Returns whether the socket is left to a program that polls.
+    #[inline]
+    pub(crate) fn is_left(&self) -> bool {
+        self.left
     }
 
     /// Returns what a thread that sleeps on this connection has to watch.
@@ -180,6 +194,7 @@ impl Watch {
         let (driver, token) = (&attrs.device.driver, attrs.token);
         let interest = self.wanted();
         self.interest = interest;
+        self.left = false;
         // Only octets are read until there are none: any other event would come again at once.
         let turns = if interest == EpollFlags::EPOLLIN { self.turns } else { 0 };
         if self.watched && turns == STEADY {

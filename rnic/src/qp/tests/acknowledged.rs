@@ -17,10 +17,10 @@ pub(super) struct End {
     /// Closed first: else the device would wait for it.
     pub(super) peer: TcpStream,
     pub(super) fpdus: Fpdus,
-    cq: CompletionQueue,
+    pub(super) cq: CompletionQueue,
     pub(super) qp: QueuePair,
     pub(super) region: MemoryRegion,
-    _pd: ProtectionDomain,
+    pub(super) _pd: ProtectionDomain,
 }
 
 impl End {

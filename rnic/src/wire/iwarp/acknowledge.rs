@@ -11,6 +11,7 @@ use rddp_rdma::Status;
 use rddp_rdmap::{Fault, REQUEST_QUEUE, TerminateCode, TerminateRepr};
 use rddp_stat::Counter;
 
+use super::late::Late;
 use super::link::Link;
 use crate::deadline::Deadline;
 use crate::queues::context::Context;
@@ -43,6 +44,7 @@ pub(super) struct Acknowledging {
     /// Set while the peer has no receive for a message: the number before it, and the end of its
     /// tries.
     tries: Option<(u32, Deadline)>,
+    pub(super) late: Late,
 }
 
 /// Requests of the peer behind a message that waits for a receive: see `held`.
@@ -87,6 +89,20 @@ impl Held {
     }
 }
 
+impl Acknowledging {
+    /// Returns the number of the peer's messages that were executed.
+    fn executed(&self, cx: &Context<'_>) -> u32 {
+        // Both counts begin with the connection.
+        let executed = cx.tally.of(Counter::SendsReceived) + cx.tally.of(Counter::WritesReceived);
+        (executed as u32).wrapping_sub(self.empty)
+    }
+
+    /// Returns whether the peer is to be told of one message, and of nothing else.
+    fn owes_one(&self, cx: &Context<'_>) -> bool {
+        self.executed(cx) == self.told.wrapping_add(1) && self.held.is_none()
+    }
+}
+
 impl Link {
     /// Queues an acknowledgement, if there is something to acknowledge. Returns whether it did.
     #[inline]
@@ -102,9 +118,7 @@ impl Link {
             return false;
         }
         let Some(acknowledging) = &mut self.acknowledging else { return false };
-        // Both counts begin with the connection.
-        let executed = cx.tally.of(Counter::SendsReceived) + cx.tally.of(Counter::WritesReceived);
-        let executed = (executed as u32).wrapping_sub(acknowledging.empty);
+        let executed = acknowledging.executed(cx);
         let is_not_ready = acknowledging.held.is_some();
         let is_news =
             executed != acknowledging.told || is_not_ready && acknowledging.told_not_ready != Some(executed);
@@ -112,10 +126,65 @@ impl Link {
             return false;
         }
         acknowledging.told = executed;
+        acknowledging.late.stop();
         acknowledging.told_not_ready = is_not_ready.then_some(executed);
         let not_ready = if is_not_ready { micros(cx.sq.patience.rnr_timer) } else { 0 };
         self.push_own(&Acknowledgement { executed, not_ready }.header(), &[]);
         true
+    }
+
+    /// Acknowledges what a turn of reading has brought, at once or with what the program posts
+    /// next. `left` says that the background thread leaves the socket to a program that polls.
+    #[inline]
+    pub(crate) fn acknowledge_turn(&mut self, cx: &Context<'_>, left: bool) {
+        if self.acknowledging.is_some() {
+            self.acknowledge_now_or_late(cx, left);
+        }
+    }
+
+    // Out of the way of connections that have no acknowledgements, as below.
+    #[cold]
+    #[inline(never)]
+    fn acknowledge_now_or_late(&mut self, cx: &Context<'_>, left: bool) {
+        let Some(acknowledging) = &mut self.acknowledging else { return };
+        let (waited, is_one) = (acknowledging.late.waits(), acknowledging.owes_one(cx));
+        if is_one && acknowledging.late.hold_back(cx, left) {
+            return;
+        }
+        if self.acknowledge(cx)
+            && let Some(acknowledging) = &mut self.acknowledging
+        {
+            acknowledging.late.note_alone(waited, is_one);
+        }
+    }
+
+    /// Acknowledges what waits for a request of the program's, if there may be one to send now.
+    #[inline]
+    pub(super) fn acknowledge_with_own(&mut self, cx: &Context<'_>) {
+        if self.acknowledging.is_some() {
+            self.acknowledge_late(cx);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn acknowledge_late(&mut self, cx: &Context<'_>) {
+        let Some(acknowledging) = &mut self.acknowledging else { return };
+        if acknowledging.late.waits() {
+            self.acknowledge(cx);
+        } else if cx.sq.has_unsent() {
+            acknowledging.late.note_posted(Instant::now);
+        }
+    }
+
+    /// Returns whether an acknowledgement waits for what the program posts.
+    pub(crate) fn owes_acknowledgement(&self) -> bool {
+        self.acknowledging.as_ref().is_some_and(|acknowledging| acknowledging.late.waits())
+    }
+
+    /// Returns whether an acknowledgement has waited for as long as it may.
+    pub(crate) fn is_acknowledgement_due(&mut self, now: Instant) -> bool {
+        self.acknowledging.as_mut().is_some_and(|acknowledging| acknowledging.late.is_due(now))
     }
 
     /// Takes a ULPDU with the opcode of acknowledgements.
@@ -183,6 +252,19 @@ impl Link {
         if let Some(acknowledging) = &mut self.acknowledging {
             acknowledging.empty = acknowledging.empty.wrapping_add(1);
         }
+    }
+}
+
+#[cfg(test)]
+impl Link {
+    /// Pretends that the program has answered the last message at once, or has not.
+    pub(crate) fn pretend_answers(&mut self, answers: bool) {
+        self.acknowledging.get_or_insert_default().late.pretend_answers(answers);
+    }
+
+    /// Returns whether the program has answered the last message at once.
+    pub(crate) fn answers_at_once(&self) -> bool {
+        self.acknowledging.as_ref().is_some_and(|acknowledging| acknowledging.late.answers())
     }
 }
 

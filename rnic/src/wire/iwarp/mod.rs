@@ -12,7 +12,7 @@
 //! | `short` | a short message is handed to TCP without any of these |
 //! | `rx`, `staging`, `parked`, `held` | octets become FPDUs, or wait |
 //! | `deliver`, `place`, `direct` | FPDUs become placed payload and completions |
-//! | `acknowledge` | the peer learns which of its messages were executed |
+//! | `acknowledge`, `late` | the peer learns which of its messages were executed, and when |
 //! | `in_kernel` | payload that the kernel has placed is confirmed |
 
 mod acknowledge;
@@ -26,6 +26,7 @@ mod ending;
 mod first;
 mod held;
 mod in_kernel;
+mod late;
 mod lend;
 mod link;
 pub(super) mod opening;

@@ -26,7 +26,8 @@ const BULK_ROOM: usize = 2048;
 
 impl Link {
     /// Reads for so many octets, and at most one read more. Returns how that ended, and what the QP
-    /// has to act on: with what was read behind it kept.
+    /// has to act on: with what was read behind it kept. If that is nothing, what was read is still
+    /// to be acknowledged.
     pub(crate) fn receive(&mut self, cx: &mut Context<'_>, turn: u64) -> (Pulled, Option<WireEvent>) {
         Staging::with_own(|staging| {
             let end = cx.tally.of(Counter::OctetsReceived).wrapping_add(turn);
@@ -44,7 +45,6 @@ impl Link {
                 }
                 if staging.dry || cx.tally.of(Counter::OctetsReceived) >= end {
                     self.stash(cx, staging);
-                    self.acknowledge(cx);
                     return (pulled(staging), None);
                 }
             }

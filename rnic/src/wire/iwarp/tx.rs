@@ -100,6 +100,7 @@ impl Link {
     ) -> Result<(), WireEvent> {
         Outgoing::with_own(|out| {
             let end = cx.tally.of(Counter::OctetsSent).wrapping_add(turn);
+            self.acknowledge_with_own(cx);
             loop {
                 while self.send_round(watch, cx, out)? {
                     let is_over = cx.tally.of(Counter::OctetsSent) >= end;
