@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use rddp_mpa::{Revision, RtrSet, StartupConfig};
 use rddp_octets::HandshakeOptions;
-use rddp_sdp::wire::Mode;
 
 use super::Errno;
-use super::sdp::{Copies, Format, READS, SdpOptions};
+use super::sdp::{AskedFormat, Format, READS};
 
 /// The startup frame that this end sends (RFC 5044 §7.1: the ULP decides).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,30 +203,19 @@ pub(super) struct Asked {
     gather: u8,
     /// Options that are true or false, one bit each.
     flags: u8,
-    format: u8,
-    copies: u8,
-    /// 0: none, else one more than the mode's number.
-    sdp_mode: u8,
-    sdp_bufs: u16,
-    sdp_size: u32,
-    sdp_threshold: u64,
-    sdp_sink_threshold: u64,
     private_data: PrivateData,
+    pub(super) format: AskedFormat,
 }
 
 impl Asked {
     /// Offsets of the role, and of the format, which is 0 for octets alone.
     pub(super) const ROLE: usize = std::mem::offset_of!(Self, role);
-    pub(super) const FORMAT: usize = std::mem::offset_of!(Self, format);
+    pub(super) const FORMAT: usize = std::mem::offset_of!(Self, format) + AskedFormat::KIND;
 
     pub(super) fn of(options: &Options) -> Self {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let Options { crc, markers, peer_to_peer, rtr, .. } = *options;
-        let sdp = match options.format {
-            Format::Sdp(sdp) => sdp,
-            Format::Octets => SdpOptions::DEFAULT,
-        };
-        let flags = [crc, markers, peer_to_peer, rtr.send, rtr.write, rtr.read, sdp.joins];
+        let flags = [crc, markers, peer_to_peer, rtr.send, rtr.write, rtr.read];
         Self {
             startup_timeout: nanoseconds(options.startup_timeout),
             plain_after: nanoseconds(options.plain_after),
@@ -239,13 +227,7 @@ impl Asked {
             revision: options.revision as u8,
             gather: options.gather as u8,
             flags: flags.into_iter().enumerate().map(|(bit, is)| u8::from(is) << bit).sum(),
-            format: u8::from(options.format != Format::Octets),
-            copies: sdp.copies as u8,
-            sdp_mode: sdp.mode.map_or(0, |mode| mode as u8 + 1),
-            sdp_bufs: sdp.bufs,
-            sdp_size: sdp.size,
-            sdp_threshold: sdp.threshold,
-            sdp_sink_threshold: sdp.sink_threshold,
+            format: AskedFormat::of(options.format),
             private_data: options.private_data,
         }
     }
@@ -256,10 +238,8 @@ impl Asked {
             && self.plain <= Plain::Allowed as u8
             && [Revision::One as u8, Revision::Two as u8].contains(&self.revision)
             && self.gather <= Gather::Cork as u8
-            && self.flags < 1 << 7
-            && self.format <= 1
-            && self.copies <= Copies::Private as u8
-            && self.sdp_mode <= Mode::Pipelined as u8 + 1
+            && self.flags < 1 << 6
+            && self.format.is_sound()
             && usize::from(self.private_data.len) <= rddp_mpa::MAX_PRIVATE_DATA
     }
 
@@ -273,7 +253,7 @@ impl Asked {
 
     pub(super) fn gather(&self) -> Gather {
         // The copy of the payload is the sender's private buffer.
-        if self.has_private_copies() { Gather::Copy } else { self.asked_gather() }
+        if self.format.has_private_copies() { Gather::Copy } else { self.asked_gather() }
     }
 
     fn asked_gather(&self) -> Gather {
@@ -287,31 +267,7 @@ impl Asked {
     /// Returns whether the FPDUs carry messages of SDP.
     #[inline]
     pub(super) fn is_sdp(&self) -> bool {
-        self.format != 0
-    }
-
-    /// Returns whether sends without credits leave their octets in memory of the stream.
-    pub(super) fn joins(&self) -> bool {
-        self.flags & 1 << 6 != 0
-    }
-
-    /// Returns whether octets are copied to private buffers.
-    #[inline]
-    pub(super) fn has_private_copies(&self) -> bool {
-        self.copies == Copies::Private as u8
-    }
-
-    /// Returns the options of SDP, which are the defaults for a stream of octets.
-    pub(super) fn sdp(&self) -> SdpOptions {
-        SdpOptions {
-            bufs: self.sdp_bufs,
-            size: self.sdp_size,
-            threshold: self.sdp_threshold,
-            sink_threshold: self.sdp_sink_threshold,
-            copies: if self.has_private_copies() { Copies::Private } else { Copies::Direct },
-            mode: mode_of(self.sdp_mode.into()),
-            joins: self.joins(),
-        }
+        self.format.is_sdp()
     }
 
     /// Returns all options.
@@ -332,14 +288,9 @@ impl Asked {
             startup_timeout: Duration::from_nanos(self.startup_timeout),
             plain_after: Duration::from_nanos(self.plain_after),
             private_data: self.private_data,
-            format: if self.is_sdp() { Format::Sdp(self.sdp()) } else { Format::Octets },
+            format: self.format.format(),
         }
     }
-}
-
-/// Returns the mode that a number in a state means: see [`Asked::sdp_mode`].
-pub(super) fn mode_of(number: u32) -> Option<Mode> {
-    [Mode::Buffered, Mode::Combined, Mode::Pipelined].into_iter().find(|mode| *mode as u32 + 1 == number)
 }
 
 const COPY: u8 = Gather::Copy as u8;
@@ -351,7 +302,10 @@ const MAX_IRD: u16 = 128;
 
 #[cfg(test)]
 mod tests {
+    use rddp_sdp::wire::Mode;
+
     use super::*;
+    use crate::sdp::{Copies, SdpOptions};
 
     fn is_same(one: &Options, other: &Options) -> bool {
         let startup = |options: &Options| format!("{:?}", options.startup());

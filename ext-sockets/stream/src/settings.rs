@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::SdpMode;
-use super::options::mode_of;
+use super::sdp::mode_of;
 use super::state::State;
 
 impl State {

@@ -70,7 +70,7 @@ pub struct State {
     /// [`BLOCKED`].
     pub(super) blocked: AtomicU32,
     /// Mode that this end asks for where it sends (SDP), as a number of
-    /// [`mode_of`](super::options::mode_of).
+    /// [`mode_of`](super::sdp::mode_of).
     pub(super) mode: AtomicU32,
     /// Octets from which a send advertises its memory (SDP), inverted: 0 is never.
     pub(super) not_threshold: AtomicU64,
@@ -116,7 +116,7 @@ pub enum Phase {
 impl State {
     pub(super) fn begin(&mut self, options: &Options) {
         self.asked = Asked::of(options);
-        let sdp = self.asked.is_sdp().then(|| self.asked.sdp());
+        let sdp = self.asked.is_sdp().then(|| self.asked.format.sdp());
         self.set_threshold(sdp.map_or(u64::MAX, |sdp| sdp.threshold));
         self.set_sink_threshold(sdp.map_or(u64::MAX, |sdp| sdp.sink_threshold));
         self.set_mode(sdp.and_then(|sdp| sdp.mode));

@@ -220,7 +220,7 @@ impl Stream<'_> {
         rx: &mut Guard<'_, Rx>,
         sink: &mut Sink<'_, '_>,
     ) -> Result<Option<Next>, Errno> {
-        if self.state.asked.has_private_copies() && sink.room() > 0 {
+        if self.state.asked.format.has_private_copies() && sink.room() > 0 {
             return self.advance_by_copies(rx, sink).map(Some);
         }
         if rx.sdp.has_mark() && rx.left > 0 {

@@ -67,7 +67,7 @@ impl Stream<'_> {
         let blocked = self.state.blocked.load(Ordering::Acquire);
         let is_blocked = blocked & !AT_MARK != NOT_BLOCKED && blocked & SHORT == 0;
         let waits = rx.sdp.is_blocked() || rx.sdp.seeks == 1 || is_blocked;
-        asked.is_sdp() && (asked.has_private_copies() || waits)
+        asked.is_sdp() && (asked.format.has_private_copies() || waits)
     }
 
     /// Notes that a receive has told of a reset, whichever call had met it.

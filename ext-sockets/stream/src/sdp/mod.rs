@@ -34,6 +34,7 @@ pub(super) use counters::SENT_MESSAGES;
 pub(super) use inbound::is_start;
 pub use info::SdpInfo;
 pub(super) use live::{Live, live};
+pub(super) use options::{AskedFormat, mode_of};
 pub use options::{Copies, Format, SdpOptions};
 pub(super) use outbound::count_taken;
 pub(super) use shared::Shared;

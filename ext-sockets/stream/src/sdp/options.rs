@@ -64,3 +64,88 @@ impl Default for SdpOptions {
         Self::DEFAULT
     }
 }
+
+/// A [`Format`] in the form that lies in a file: integers, any value of which is valid.
+#[repr(C)]
+pub(crate) struct AskedFormat {
+    threshold: u64,
+    sink_threshold: u64,
+    size: u32,
+    bufs: u16,
+    /// 0: octets alone.
+    is_sdp: u8,
+    copies: u8,
+    /// 0: none, else one more than the mode's number.
+    mode: u8,
+    joins: u8,
+}
+
+impl AskedFormat {
+    /// Offset of the octet that is 0 where the program's octets are all.
+    pub(crate) const KIND: usize = std::mem::offset_of!(Self, is_sdp);
+
+    pub(crate) fn of(format: Format) -> Self {
+        let sdp = match format {
+            Format::Sdp(sdp) => sdp,
+            Format::Octets => SdpOptions::DEFAULT,
+        };
+        Self {
+            threshold: sdp.threshold,
+            sink_threshold: sdp.sink_threshold,
+            size: sdp.size,
+            bufs: sdp.bufs,
+            is_sdp: (format != Format::Octets).into(),
+            copies: sdp.copies as u8,
+            mode: sdp.mode.map_or(0, |mode| mode as u8 + 1),
+            joins: sdp.joins.into(),
+        }
+    }
+
+    /// Returns whether the values are ones that [`of`](Self::of) makes.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.is_sdp <= 1
+            && self.copies <= Copies::Private as u8
+            && self.mode <= Mode::Pipelined as u8 + 1
+            && self.joins <= 1
+    }
+
+    /// Returns whether the FPDUs carry messages of SDP.
+    #[inline]
+    pub(crate) fn is_sdp(&self) -> bool {
+        self.is_sdp != 0
+    }
+
+    /// Returns whether sends without credits leave their octets in memory of the stream.
+    pub(super) fn joins(&self) -> bool {
+        self.joins == 1
+    }
+
+    /// Returns whether octets are copied to private buffers.
+    #[inline]
+    pub(crate) fn has_private_copies(&self) -> bool {
+        self.copies == Copies::Private as u8
+    }
+
+    /// Returns the options of SDP, which are the defaults for a stream of octets.
+    pub(crate) fn sdp(&self) -> SdpOptions {
+        SdpOptions {
+            bufs: self.bufs,
+            size: self.size,
+            threshold: self.threshold,
+            sink_threshold: self.sink_threshold,
+            copies: if self.has_private_copies() { Copies::Private } else { Copies::Direct },
+            mode: mode_of(self.mode.into()),
+            joins: self.joins(),
+        }
+    }
+
+    /// Returns the format.
+    pub(crate) fn format(&self) -> Format {
+        if self.is_sdp() { Format::Sdp(self.sdp()) } else { Format::Octets }
+    }
+}
+
+/// Returns the mode that a number in a state means: see [`AskedFormat`].
+pub(crate) fn mode_of(number: u32) -> Option<Mode> {
+    [Mode::Buffered, Mode::Combined, Mode::Pipelined].into_iter().find(|mode| *mode as u32 + 1 == number)
+}

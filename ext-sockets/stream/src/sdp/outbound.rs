@@ -82,7 +82,7 @@ impl Stream<'_> {
         rx.sdp.urgent_left = 0;
         rx.sdp.changing = 0;
         self.count(SENT, all - source.left());
-        if self.state.asked.has_private_copies() {
+        if self.state.asked.format.has_private_copies() {
             self.count(COPIED, all - source.left());
         }
         tx.spare_owed();

@@ -92,7 +92,7 @@ impl Stream<'_> {
         if rx.sdp.size != 0 {
             return;
         }
-        let asked = self.state.asked.sdp();
+        let asked = self.state.asked.format.sdp();
         // Markers make the FPDU of a path shorter, and may yet be agreed on.
         let emss = self.kernel.emss().unwrap_or(SAFE_EMSS).max(SAFE_EMSS);
         let of_path = mulpdu(emss, true).saturating_sub(UntaggedRepr::LEN) as u32;

@@ -51,7 +51,7 @@ impl Stream<'_> {
         if has_many_credits {
             (rx.sdp.joins, rx.sdp.cannot_join) = (0, 0);
         } else {
-            let may_join = self.state.asked.joins()
+            let may_join = self.state.asked.format.joins()
                 && rx.sdp.cannot_join == 0
                 && rx.sdp.in_flight() < QUEUED
                 && !is_confined();
