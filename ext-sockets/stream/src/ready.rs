@@ -8,13 +8,13 @@ use std::ffi::c_short;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 use super::options::Role;
 use super::patience::Patience;
 use super::rx::Pull;
-use super::state::{AT_MARK, BLOCKED_BEHIND, NOT_BLOCKED, Phase, SHORT};
-use super::sys::{is_confined, now};
+use super::state::Phase;
+use super::sys::now;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
@@ -38,10 +38,7 @@ impl Stream<'_> {
             Phase::Starting => other | self.startup_interest() | owing,
             // Credits come with the peer's messages.
             Phase::Framed if self.lacks_credits() && writable != 0 => {
-                // The socket is readable by octets that nobody waits for. Who cannot wait by edges
-                // looks from time to time.
-                let behind = self.state.blocked.load(Ordering::Acquire) & !SHORT == BLOCKED_BEHIND;
-                other | readable | if behind && is_confined() { 0 } else { POLLIN }
+                other | readable | self.interest_for_credits()
             }
             // `DisConn` and urgent octets are messages.
             Phase::Framed if self.is_sdp_alone(want) => want | POLLIN | owing,
@@ -59,69 +56,6 @@ impl Stream<'_> {
         let began = self.state.began.load(Ordering::Relaxed) > 0;
         let greets = self.state.asked.role() == Role::Initiator && !began;
         if greets || self.wants_room() { POLLOUT } else { POLLIN }
-    }
-
-    /// Returns whether a send waits for credits, and not for room at TCP.
-    pub(super) fn is_blocked(&self) -> bool {
-        self.lacks_credits() && self.state.blocked.load(Ordering::Acquire) & SHORT == 0
-    }
-
-    /// Returns whether a wait for room waits for credits, and not for room at TCP.
-    pub(super) fn lacks_credits(&self) -> bool {
-        !self.has_many_credits() && !self.state.wants_room.load(Ordering::Acquire)
-    }
-
-    /// Returns whether a connection of SDP has something to read in front of a reset. A peer that
-    /// has sent everything closes its socket, whose kernel answers an update of credits by a reset.
-    #[cold]
-    #[must_use]
-    pub fn is_reset_behind_more(&self) -> bool {
-        self.state.asked.is_sdp()
-            && self.state.phase() == Phase::Framed
-            && !self.state.shut_send.load(Ordering::Acquire)
-            && self.has_more()
-    }
-
-    /// Returns whether octets of the peer, or its `DisConn`, have come.
-    fn has_more(&self) -> bool {
-        match self.look() {
-            Ok(Pull::Some) => true,
-            Ok(_) => self.lock_rx().is_ok_and(|rx| rx.sdp.is_over()),
-            Err(error) => {
-                self.remember(error);
-                false
-            }
-        }
-    }
-
-    /// Returns whether a wait for room is over, were there room at TCP. Like TCP, which tells of a
-    /// third of its buffer, it does not tell of a single message: programs take a send of some
-    /// messages that moves a part for an error.
-    fn has_many_credits(&self) -> bool {
-        !self.state.asked.is_sdp() || self.state.blocked.load(Ordering::Acquire) & !AT_MARK == NOT_BLOCKED
-    }
-
-    /// Returns the events of a connection of SDP with an ended direction, of which TCP knows
-    /// nothing.
-    fn ended_directions(&self, ready: c_short, want: c_short) -> c_short {
-        if !self.state.asked.is_sdp() {
-            return 0;
-        }
-        let shut_send = self.state.shut_send.load(Ordering::Acquire);
-        let is_asked = want & POLLRDHUP != 0 || shut_send;
-        let is_over = is_asked && self.lock_rx().is_ok_and(|rx| rx.sdp.is_over());
-        // The peer's FIN follows both `DisConn`, and may stand behind octets.
-        let both = if shut_send && (is_over || ready & POLLRDHUP != 0) { POLLHUP } else { 0 };
-        self.shut_early(want) | both | if is_over { want & POLLRDHUP } else { 0 }
-    }
-
-    /// Returns whether `want` is for what messages of SDP bring besides octets, and for no octets.
-    fn is_sdp_alone(&self, want: c_short) -> bool {
-        want & (POLLRDHUP | POLLPRI) != 0
-            && want & (POLLIN | POLLRDNORM) == 0
-            && self.state.asked.is_sdp()
-            && self.state.may_send.load(Ordering::Acquire)
-            && !is_confined()
     }
 
     /// Returns whether TCP has room for octets at this moment.
@@ -235,7 +169,7 @@ impl Stream<'_> {
     }
 
     /// Returns the events that TCP would have for an end whose receiving direction is closed.
-    fn shut_early(&self, want: c_short) -> c_short {
+    pub(super) fn shut_early(&self, want: c_short) -> c_short {
         if !self.is_shut_early() {
             return 0;
         }
@@ -277,13 +211,6 @@ impl Stream<'_> {
             Phase::Framed => self.update_held_for().map(|left| left.max(RECHECK)),
             _ => None,
         }
-    }
-
-    /// Returns whether a wait for credits learns of them by looking alone: this process has no
-    /// edges, or another one that has the socket wakes nobody.
-    fn must_look_again(&self) -> bool {
-        let blocked = self.state.blocked.load(Ordering::Acquire);
-        blocked & BLOCKED_BEHIND != 0 && (is_confined() || self.state.sleepers.are_not_told())
     }
 
     /// Returns the time to the next check: short at first; a peer that says nothing for long costs

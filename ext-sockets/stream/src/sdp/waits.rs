@@ -7,7 +7,7 @@
 use std::ffi::c_short;
 use std::sync::atomic::Ordering;
 
-use libc::{POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
+use libc::{POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 use super::counters::CREDIT_WAITS;
 use super::{Shared, live};
@@ -134,6 +134,84 @@ impl Stream<'_> {
         if rx.sdp.tells_more(!blocks_sends, has_many) || has_room {
             self.kick();
         }
+    }
+
+    /// Returns the event that a wait for room waits for while it [lacks
+    /// credits](Self::lacks_credits).
+    pub(crate) fn interest_for_credits(&self) -> c_short {
+        // The socket is readable by octets that nobody waits for. Who cannot wait by edges looks
+        // from time to time.
+        let behind = self.state.blocked.load(Ordering::Acquire) & !SHORT == BLOCKED_BEHIND;
+        if behind && is_confined() { 0 } else { POLLIN }
+    }
+
+    /// Returns whether a send waits for credits, and not for room at TCP.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.lacks_credits() && self.state.blocked.load(Ordering::Acquire) & SHORT == 0
+    }
+
+    /// Returns whether a wait for room waits for credits, and not for room at TCP.
+    pub(crate) fn lacks_credits(&self) -> bool {
+        !self.has_many_credits() && !self.state.wants_room.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a connection of SDP has something to read in front of a reset. A peer that
+    /// has sent everything closes its socket, whose kernel answers an update of credits by a reset.
+    #[cold]
+    #[must_use]
+    pub fn is_reset_behind_more(&self) -> bool {
+        let is_open = self.state.asked.is_sdp()
+            && self.state.phase() == Phase::Framed
+            && !self.state.shut_send.load(Ordering::Acquire);
+        if !is_open {
+            return false;
+        }
+        // Octets of the peer, or its `DisConn`.
+        match self.look() {
+            Ok(Pull::Some) => true,
+            Ok(_) => self.lock_rx().is_ok_and(|rx| rx.sdp.is_over()),
+            Err(error) => {
+                self.remember(error);
+                false
+            }
+        }
+    }
+
+    /// Returns whether a wait for room is over, were there room at TCP. Like TCP, which tells of a
+    /// third of its buffer, it does not tell of a single message: programs take a send of some
+    /// messages that moves a part for an error.
+    pub(crate) fn has_many_credits(&self) -> bool {
+        !self.state.asked.is_sdp() || self.state.blocked.load(Ordering::Acquire) & !AT_MARK == NOT_BLOCKED
+    }
+
+    /// Returns the events of a connection of SDP with an ended direction, of which TCP knows
+    /// nothing.
+    pub(crate) fn ended_directions(&self, ready: c_short, want: c_short) -> c_short {
+        if !self.state.asked.is_sdp() {
+            return 0;
+        }
+        let shut_send = self.state.shut_send.load(Ordering::Acquire);
+        let is_asked = want & POLLRDHUP != 0 || shut_send;
+        let is_over = is_asked && self.lock_rx().is_ok_and(|rx| rx.sdp.is_over());
+        // The peer's FIN follows both `DisConn`, and may stand behind octets.
+        let both = if shut_send && (is_over || ready & POLLRDHUP != 0) { POLLHUP } else { 0 };
+        self.shut_early(want) | both | if is_over { want & POLLRDHUP } else { 0 }
+    }
+
+    /// Returns whether `want` is for what messages of SDP bring besides octets, and for no octets.
+    pub(crate) fn is_sdp_alone(&self, want: c_short) -> bool {
+        want & (POLLRDHUP | POLLPRI) != 0
+            && want & (POLLIN | POLLRDNORM) == 0
+            && self.state.asked.is_sdp()
+            && self.state.may_send.load(Ordering::Acquire)
+            && !is_confined()
+    }
+
+    /// Returns whether a wait for credits learns of them by looking alone: this process has no
+    /// edges, or another one that has the socket wakes nobody.
+    pub(crate) fn must_look_again(&self) -> bool {
+        let blocked = self.state.blocked.load(Ordering::Acquire);
+        blocked & BLOCKED_BEHIND != 0 && (is_confined() || self.state.sleepers.are_not_told())
     }
 }
 
