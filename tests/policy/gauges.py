@@ -18,13 +18,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = "ext-sockets/stream/src"
 
 LIMITS = {
-    "questions for SDP outside of sdp/": 34,
-    "files that ask them": 15,
-    "lines that name SDP outside of sdp/": 102,
+    "questions for SDP outside of sdp/": 33,
+    "files that ask them": 14,
+    "lines that name SDP outside of sdp/": 100,
     "files that name it": 23,
     "methods of the largest type": 325,
     "files that they stand in": 40,
-    "fields of the largest struct": 38,
+    "fields of the largest struct": 37,
 }
 
 IMPL = re.compile(r"\bimpl(?:<[^>{}]*>)?\s+([A-Za-z]\w*)[^{;]*\{")

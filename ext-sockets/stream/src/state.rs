@@ -15,6 +15,7 @@ use std::time::Duration;
 use super::Errno;
 use super::ended::{AtomicEnd, Ended, Why};
 use super::options::{Asked, Options, PrivateData};
+use super::sdp::Part;
 use super::sleepers::Sleepers;
 use super::sys::{Guarded, now};
 
@@ -66,38 +67,15 @@ pub struct State {
     /// The block of holders that have no place here.
     pub(super) holders_in: AtomicU32,
     pub(super) more_holders: [AtomicU64; HOLDERS],
-    /// Set while a send waits for credits of the peer (SDP), and not for room at TCP: see
-    /// [`BLOCKED`].
-    pub(super) blocked: AtomicU32,
-    /// Mode that this end asks for where it sends (SDP), as a number of
-    /// [`mode_of`](super::sdp::mode_of).
-    pub(super) mode: AtomicU32,
-    /// Octets from which a send advertises its memory (SDP), inverted: 0 is never.
-    pub(super) not_threshold: AtomicU64,
-    /// Octets from which the room of a receive counts for itself (SDP), inverted.
-    pub(super) not_sink_threshold: AtomicU64,
-    /// The thresholds that were set for this socket alone, as bits: see `settings.rs`.
-    pub(super) own_thresholds: AtomicU32,
     /// `SO_LINGER` of the program, and why the kernel has another; 0: it has not.
     pub(super) linger: AtomicU64,
-    /// Number of adverts of this end that stand in memory of the stream (SDP), or that the last
-    /// octets of them are owed.
-    pub(super) spilled: AtomicU64,
     /// Time by [`now`] up to which a process that has not joined the holders probably has the
     /// socket; 0: nobody is expected.
     expected: AtomicU64,
-    /// Time by [`now`] from which an update of credits may go that only answers one (SDP).
-    pub(super) next_update: AtomicU64,
-    /// 1 while such an update is held back.
-    pub(super) holds_update: AtomicU32,
-    /// Counts of a connection of SDP: see `sdp/counters.rs`.
-    pub(super) counters: [AtomicU64; 8],
     pub(super) asked: Asked,
     pub(super) rx: Guarded<Rx>,
     pub(super) tx: Guarded<Tx>,
-    /// Held by the thread whose call has its memory behind adverts of this end (SDP); the number of
-    /// such calls.
-    pub(super) lender: Guarded<u64>,
+    pub(super) sdp: Part,
 }
 
 /// Phases of a stream.
@@ -114,13 +92,11 @@ pub enum Phase {
 }
 
 impl State {
-    pub(super) fn begin(&mut self, options: &Options) {
+    pub(super) fn begin(&mut self, options: &Options) -> Result<(), Errno> {
         self.asked = Asked::of(options);
-        let sdp = self.asked.is_sdp().then(|| self.asked.format.sdp());
-        self.set_threshold(sdp.map_or(u64::MAX, |sdp| sdp.threshold));
-        self.set_sink_threshold(sdp.map_or(u64::MAX, |sdp| sdp.sink_threshold));
-        self.set_mode(sdp.and_then(|sdp| sdp.mode));
+        self.sdp.begin(&self.asked.format)?;
         self.magic = AtomicU64::new(MAGIC);
+        Ok(())
     }
 
     /// Returns the phase of the stream.
@@ -260,7 +236,7 @@ impl State {
             owing: self.owing.load(Ordering::Acquire),
             wants_room: self.wants_room.load(Ordering::Acquire),
             early_full: self.early_full.load(Ordering::Acquire),
-            blocked: self.blocked.load(Ordering::Acquire),
+            blocked: self.sdp.blocked.load(Ordering::Acquire),
             untold: self.sleepers.are_not_told(),
             began: self.began.load(Ordering::Relaxed) > 0,
         }
@@ -324,18 +300,6 @@ const HOLDERS: usize = 12;
 /// Time in nanoseconds for which a process is expected to join the holders: as long as the state
 /// stays for it.
 const EXPECTED: u64 = 30_000_000_000;
-
-/// A send has credits.
-pub(super) const NOT_BLOCKED: u32 = 0;
-/// A send waits for octets, which bring credits.
-pub(super) const BLOCKED: u32 = 1;
-/// A send waits for octets behind some that the program has not read: the socket is readable, and
-/// cannot tell of more.
-pub(super) const BLOCKED_BEHIND: u32 = 2;
-/// Set besides where the only octet that is there is the urgent one, which is none of the stream.
-pub(super) const AT_MARK: u32 = 4;
-/// Set besides where a send would find a few credits, of which no wait is told.
-pub(super) const SHORT: u32 = 8;
 
 const STARTING: u32 = 0;
 const FRAMED: u32 = 1;

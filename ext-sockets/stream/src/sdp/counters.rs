@@ -32,24 +32,24 @@ impl Stream<'_> {
     /// same moment may be lost.
     #[inline]
     pub(crate) fn count(&self, Counter(place): Counter, more: usize) {
-        let counter = &self.state.counters[place];
+        let counter = &self.state.sdp.counters[place];
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(more as u64), Ordering::Relaxed);
     }
 
     /// Returns how many octets of the peer's the program has. The caller holds the lock of its
     /// direction.
     pub(crate) fn received(&self) -> u64 {
-        self.state.counters[RECEIVED.0].load(Ordering::Relaxed)
+        self.state.sdp.counters[RECEIVED.0].load(Ordering::Relaxed)
     }
 
     /// Returns how many octets this end has asked for by Reads, and has answered Reads with.
     #[inline]
     pub(crate) fn asked_to_read(&self) -> u64 {
-        self.state.counters[READ.0].load(Ordering::Relaxed)
+        self.state.sdp.counters[READ.0].load(Ordering::Relaxed)
     }
 
     /// Returns the counters.
     pub(crate) fn counters(&self) -> [u64; 8] {
-        self.state.counters.each_ref().map(|counter| counter.load(Ordering::Relaxed))
+        self.state.sdp.counters.each_ref().map(|counter| counter.load(Ordering::Relaxed))
     }
 }

@@ -7,11 +7,12 @@ use rddp_sdp::wire::Mid;
 
 use super::counters::RECEIVED;
 use super::format::Messages;
+use super::part::{AT_MARK, NOT_BLOCKED, SHORT};
 use super::{Wrong, live};
 use crate::ended::{Ended, Why};
 use crate::rx::{HEAD, Next, Pull};
 use crate::sink::Sink;
-use crate::state::{AT_MARK, NOT_BLOCKED, Phase, Rx, SHORT};
+use crate::state::{Phase, Rx};
 use crate::sys::{Guard, Lease};
 use crate::{Errno, Stream};
 
@@ -64,7 +65,7 @@ impl Stream<'_> {
     #[inline]
     pub(crate) fn needs_what_comes(&self, rx: &Rx) -> bool {
         let asked = &self.state.asked;
-        let blocked = self.state.blocked.load(Ordering::Acquire);
+        let blocked = self.state.sdp.blocked.load(Ordering::Acquire);
         let is_blocked = blocked & !AT_MARK != NOT_BLOCKED && blocked & SHORT == 0;
         let waits = rx.sdp.is_blocked() || rx.sdp.seeks == 1 || is_blocked;
         asked.is_sdp() && (asked.format.has_private_copies() || waits)

@@ -172,23 +172,23 @@ impl Stream<'_> {
     /// [so long](Stream::deadline).
     fn holds_update_back(&self, rx: &mut Guard<'_, Rx>) -> bool {
         let may_wait = rx.sdp.has_answer == 0 && live(rx).machine().update_may_wait();
-        let is_held = may_wait && now() < self.state.next_update.load(Ordering::Relaxed);
+        let is_held = may_wait && now() < self.state.sdp.next_update.load(Ordering::Relaxed);
         if may_wait && !is_held {
             // Ends that asked at the same times would always ask in vain.
             let pace = match self.state.asked.role() {
                 Role::Initiator => PACE,
                 Role::Responder => PACE + PACE / 2,
             };
-            self.state.next_update.store(now() + pace, Ordering::Relaxed);
+            self.state.sdp.next_update.store(now() + pace, Ordering::Relaxed);
         }
-        self.state.holds_update.store(is_held.into(), Ordering::Relaxed);
+        self.state.sdp.holds_update.store(is_held.into(), Ordering::Relaxed);
         is_held
     }
 
     /// Returns how long an update is still held back, if one is.
     pub(crate) fn update_held_for(&self) -> Option<Duration> {
-        let is_held = self.state.holds_update.load(Ordering::Relaxed) == 1;
-        let left = || self.state.next_update.load(Ordering::Relaxed).saturating_sub(now());
+        let is_held = self.state.sdp.holds_update.load(Ordering::Relaxed) == 1;
+        let left = || self.state.sdp.next_update.load(Ordering::Relaxed).saturating_sub(now());
         is_held.then(|| Duration::from_nanos(left()))
     }
 

@@ -10,11 +10,12 @@ use std::sync::atomic::Ordering;
 use libc::{POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 use super::counters::CREDIT_WAITS;
+use super::part::{AT_MARK, BLOCKED, BLOCKED_BEHIND, NOT_BLOCKED, SHORT};
 use super::{Shared, live};
 use crate::patience::Patience;
 use crate::rx::Pull;
 use crate::sink::Sink;
-use crate::state::{AT_MARK, BLOCKED, BLOCKED_BEHIND, NOT_BLOCKED, Phase, Rx, SHORT};
+use crate::state::{Phase, Rx};
 use crate::sys::{Guard, is_confined};
 use crate::{Errno, Stream};
 
@@ -35,7 +36,7 @@ impl Stream<'_> {
         }
         let readable = want & READABLE != 0;
         let writable = want & WRITABLE != 0;
-        let blocked = state.blocked.load(Ordering::Acquire);
+        let blocked = state.sdp.blocked.load(Ordering::Acquire);
         if blocked & AT_MARK != 0 {
             return readable || want & POLLRDHUP != 0;
         }
@@ -126,7 +127,7 @@ impl Stream<'_> {
         let blocked = if is_short { blocked | SHORT } else { blocked };
         let at_mark = rx.left == 0 && rx.held.len() == 1 && self.is_before_urgent(rx);
         let at_mark = if at_mark { AT_MARK } else { 0 };
-        self.state.blocked.store(blocked | at_mark, Ordering::Release);
+        self.state.sdp.blocked.store(blocked | at_mark, Ordering::Release);
         let has_room = rx.sdp.cramped == 1 && rx.left == 0 && self.has_room_for_one(rx);
         if has_room {
             rx.sdp.cramped = 0;
@@ -141,13 +142,13 @@ impl Stream<'_> {
     pub(crate) fn interest_for_credits(&self) -> c_short {
         // The socket is readable by octets that nobody waits for. Who cannot wait by edges looks
         // from time to time.
-        let behind = self.state.blocked.load(Ordering::Acquire) & !SHORT == BLOCKED_BEHIND;
+        let behind = self.state.sdp.blocked.load(Ordering::Acquire) & !SHORT == BLOCKED_BEHIND;
         if behind && is_confined() { 0 } else { POLLIN }
     }
 
     /// Returns whether a send waits for credits, and not for room at TCP.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.lacks_credits() && self.state.blocked.load(Ordering::Acquire) & SHORT == 0
+        self.lacks_credits() && self.state.sdp.blocked.load(Ordering::Acquire) & SHORT == 0
     }
 
     /// Returns whether a wait for room waits for credits, and not for room at TCP.
@@ -181,7 +182,7 @@ impl Stream<'_> {
     /// third of its buffer, it does not tell of a single message: programs take a send of some
     /// messages that moves a part for an error.
     pub(crate) fn has_many_credits(&self) -> bool {
-        !self.state.asked.is_sdp() || self.state.blocked.load(Ordering::Acquire) & !AT_MARK == NOT_BLOCKED
+        !self.state.asked.is_sdp() || self.state.sdp.blocked.load(Ordering::Acquire) & !AT_MARK == NOT_BLOCKED
     }
 
     /// Returns the events of a connection of SDP with an ended direction, of which TCP knows
@@ -210,7 +211,7 @@ impl Stream<'_> {
     /// Returns whether a wait for credits learns of them by looking alone: this process has no
     /// edges, or another one that has the socket wakes nobody.
     pub(crate) fn must_look_again(&self) -> bool {
-        let blocked = self.state.blocked.load(Ordering::Acquire);
+        let blocked = self.state.sdp.blocked.load(Ordering::Acquire);
         blocked & BLOCKED_BEHIND != 0 && (is_confined() || self.state.sleepers.are_not_told())
     }
 }
@@ -266,7 +267,7 @@ mod tests {
             while !live(&mut rx).is_short() {
                 live(&mut rx).data(1).unwrap();
             }
-            (state.blocked.load(Ordering::Acquire), looks)
+            (state.sdp.blocked.load(Ordering::Acquire), looks)
         };
         assert_eq!(blocked_after(0, false), (NOT_BLOCKED, false));
         assert_eq!(blocked_after(0, true), (BLOCKED | SHORT, false));

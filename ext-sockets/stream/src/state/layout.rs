@@ -6,6 +6,7 @@ use rddp_octets::{Outgoing, Position, Terms};
 
 use super::{Rx, State, Tx};
 use crate::options::Asked;
+use crate::sdp::Part;
 use crate::sys::Guarded;
 
 impl State {
@@ -61,12 +62,12 @@ const fn layout() -> u64 {
         size_of::<Tx>(),
         offset_of!(State, left),
         offset_of!(State, sleepers),
-        offset_of!(State, counters),
         offset_of!(State, asked),
         size_of::<Asked>(),
         offset_of!(State, rx),
         offset_of!(State, tx),
-        offset_of!(State, lender),
+        offset_of!(State, sdp),
+        size_of::<Part>(),
         offset_of!(Rx, at.octets),
         offset_of!(Rx, at.mo),
         offset_of!(Rx, at.msn),

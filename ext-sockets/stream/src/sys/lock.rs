@@ -45,7 +45,7 @@ impl<T: Plain> Guarded<T> {
     pub(crate) const VALUE: usize = std::mem::offset_of!(Self, value);
 
     /// Makes the mutex of a value that no other process knows of yet.
-    pub(super) fn init(&mut self) -> Result<(), Errno> {
+    pub(crate) fn init(&mut self) -> Result<(), Errno> {
         let mut attributes = MaybeUninit::uninit();
         // SAFETY: the attributes are initialised first, used, and destroyed; the mutex is not in
         // use yet.

@@ -120,7 +120,7 @@ impl Stream<'_> {
         if is_confined() || !self.may_lend() {
             return Ok(true);
         }
-        let mut lender = match self.state.lender.try_lock() {
+        let mut lender = match self.state.sdp.lender.try_lock() {
             Tried::Taken => return Ok(true),
             Tried::Free(lender) | Tried::OfTheDead(lender) => lender,
         };

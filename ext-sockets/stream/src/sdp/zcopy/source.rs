@@ -50,7 +50,7 @@ impl Stream<'_> {
         }
         let signals = HeldBack::here(self.kernel.calls);
         // One call lends at a time; another one's octets go when they may (they are copied).
-        let mut lender = match self.state.lender.try_lock() {
+        let mut lender = match self.state.sdp.lender.try_lock() {
             Tried::Taken => return Ok(Lending::COPIES),
             Tried::Free(lender) | Tried::OfTheDead(lender) => lender,
         };

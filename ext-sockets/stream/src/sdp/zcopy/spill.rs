@@ -29,9 +29,9 @@ impl Stream<'_> {
     /// sent, though no call of the program may ever come.
     #[must_use]
     pub fn has_obligation(&self) -> bool {
-        let left = match self.state.spilled.load(Ordering::Acquire) {
+        let left = match self.state.sdp.spilled.load(Ordering::Acquire) {
             LAST_IS_OWED if !self.owes() => {
-                self.state.spilled.store(0, Ordering::Release);
+                self.state.sdp.spilled.store(0, Ordering::Release);
                 0
             }
             left => left,
@@ -94,9 +94,9 @@ impl Stream<'_> {
     pub(super) fn note_spilled(&self, rx: &mut Guard<'_, Rx>) {
         let Some((state, _, all)) = zcopy(rx) else { return };
         let spilled = all.sources.iter().filter(|backing| backing.kind == Backing::CHAIN).count();
-        let was_any = self.state.spilled.load(Ordering::Acquire) > 0;
+        let was_any = self.state.sdp.spilled.load(Ordering::Acquire) > 0;
         let left = if spilled == 0 && was_any { LAST_IS_OWED } else { spilled as u64 };
-        self.state.spilled.store(left, Ordering::Release);
+        self.state.sdp.spilled.store(left, Ordering::Release);
         self.note_kept(Kept::Spilled, spilled > 0);
         state.sdp.queues = may_queue(&all.sources).into();
         state.sdp.is_full = (state.rooms.free(Room::Queued) < QUEUED / 3).into();
@@ -139,7 +139,7 @@ impl Stream<'_> {
         if all.sources.iter().all(|backing| backing.kind != Backing::CALL) {
             return;
         }
-        let _lock = match self.state.lender.try_lock() {
+        let _lock = match self.state.sdp.lender.try_lock() {
             Tried::Taken => return,
             Tried::Free(lock) | Tried::OfTheDead(lock) => lock,
         };

@@ -69,8 +69,7 @@ impl SharedState {
         let state = unsafe { &mut *at.as_ptr() };
         state.rx.init()?;
         state.tx.init()?;
-        state.lender.init()?;
-        state.begin(options);
+        state.begin(options)?;
         Ok(Self { at })
     }
 
