@@ -36,7 +36,7 @@ impl Stream<'_> {
             self.shut_receive()?;
         }
         if how != libc::SHUT_RD {
-            self.state.shut_send.store(true, Ordering::Release);
+            self.state.flow.shut_send.store(true, Ordering::Release);
             let mut tx = self.lock_tx()?;
             tx.fin_due = true;
             self.pay(&mut tx)?;
@@ -47,7 +47,7 @@ impl Stream<'_> {
     /// Closes the receiving direction. TCP is told when the startup is over: before, the closed
     /// direction would look like the peer's end.
     fn shut_receive(&self) -> Result<(), Errno> {
-        self.state.shut_receive.store(true, Ordering::Release);
+        self.state.flow.shut_receive.store(true, Ordering::Release);
         // Under the lock, so that the thread that ends the startup sees either this note or the
         // open direction.
         let _tx = self.lock_tx();
@@ -56,7 +56,7 @@ impl Stream<'_> {
 
     /// Returns whether the program has closed the receiving direction and TCP is not told yet.
     pub(super) fn is_shut_early(&self) -> bool {
-        self.state.shut_receive.load(Ordering::Acquire)
+        self.state.flow.shut_receive.load(Ordering::Acquire)
             && match self.state.phase() {
                 Phase::Starting => true,
                 Phase::Framed => !self.state.may_send.load(Ordering::Acquire) || self.state.asked.is_sdp(),
@@ -67,7 +67,7 @@ impl Stream<'_> {
     /// Tells TCP of a direction that the program closed before the startup was over. The caller
     /// holds the lock.
     pub(super) fn shut_what_was_shut_early(&self) {
-        if self.state.shut_receive.load(Ordering::Acquire) && !self.state.asked.is_sdp() {
+        if self.state.flow.shut_receive.load(Ordering::Acquire) && !self.state.asked.is_sdp() {
             let _ = self.kernel.shut(Direction::Receive);
         }
     }
@@ -76,7 +76,7 @@ impl Stream<'_> {
     /// inside an FPDU, an answer to the peer, or a `shutdown` behind them.
     #[must_use]
     pub fn owes(&self) -> bool {
-        self.state.owing.load(Ordering::Acquire)
+        self.state.flow.owing.load(Ordering::Acquire)
     }
 
     /// Returns whether closing the socket now would lose something that can still be sent: octets

@@ -109,7 +109,7 @@ impl Stream<'_> {
         match self.pay_octets(&mut tx, 0) {
             Ok(true) => {}
             Ok(false) => {
-                self.state.wants_room.store(true, Ordering::Release);
+                self.state.flow.wants_room.store(true, Ordering::Release);
                 return Ok(false);
             }
             Err(error) => self.remember(error),
@@ -124,7 +124,7 @@ impl Stream<'_> {
             match sent {
                 Ok(_) => {}
                 Err(Errno::WOULD_BLOCK | Errno::INTERRUPTED) => {
-                    self.state.wants_room.store(true, Ordering::Release);
+                    self.state.flow.wants_room.store(true, Ordering::Release);
                     return Ok(false);
                 }
                 Err(error) => {

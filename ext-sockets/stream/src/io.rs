@@ -35,7 +35,7 @@ impl Stream<'_> {
         }
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.receive_timeout());
         // As over TCP, octets that came before a reset are read before it is told.
-        let tells = self.state.pending.load(Ordering::Relaxed) != 0 && !self.is_reset_behind_more();
+        let tells = self.state.flow.pending.load(Ordering::Relaxed) != 0 && !self.is_reset_behind_more();
         if tells && let Err(error) = self.tell_pending() {
             self.reset_is_told();
             return Err(error);
@@ -178,7 +178,7 @@ impl Stream<'_> {
                     None => continue,
                 }
             }
-            let more = flags & libc::MSG_MORE != 0 || self.state.corked.load(Ordering::Relaxed);
+            let more = flags & libc::MSG_MORE != 0 || self.state.flow.corked.load(Ordering::Relaxed);
             let error = match self.send_once(&source, more, is_urgent) {
                 Ok(count) => {
                     source.skip(count);
@@ -219,7 +219,7 @@ impl Stream<'_> {
     }
 
     fn send_once(&self, source: &Source<'_>, more: bool, urgent: bool) -> Result<usize, Errno> {
-        if self.state.shut_send.load(Ordering::Acquire) {
+        if self.state.flow.shut_send.load(Ordering::Acquire) {
             return Err(Errno::BROKEN_PIPE);
         }
         if self.state.end.is_set() {
@@ -309,7 +309,7 @@ impl Stream<'_> {
             Errno::DEADLOCK,
         ];
         if !comes_again.contains(&error) && !self.state.end.is_set() {
-            self.state.pending.store(error.0, Ordering::Release);
+            self.state.flow.pending.store(error.0, Ordering::Release);
         }
     }
 
@@ -323,7 +323,7 @@ impl Stream<'_> {
     /// # Errors
     /// The errno of `setsockopt`.
     pub fn cork(&self, on: bool) -> Result<(), Errno> {
-        let was_on = self.state.corked.swap(on, Ordering::Relaxed);
+        let was_on = self.state.flow.corked.swap(on, Ordering::Relaxed);
         if was_on && !on { self.kernel.no_delay() } else { Ok(()) }
     }
 }

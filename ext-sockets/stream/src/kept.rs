@@ -44,7 +44,7 @@ impl State {
     /// Returns `SO_LINGER` as the program has it, while the kernel has another.
     #[must_use]
     pub fn linger(&self) -> Option<Linger> {
-        let word = self.linger.load(Ordering::Acquire);
+        let word = self.flow.linger.load(Ordering::Acquire);
         (word != 0).then(|| Linger::of(word).1)
     }
 
@@ -52,7 +52,7 @@ impl State {
     /// that is so.
     pub fn set_linger(&self, linger: Linger) -> bool {
         let changed = |word| (word != 0).then(|| linger.word(Linger::of(word).0));
-        self.linger.fetch_update(Ordering::AcqRel, Ordering::Acquire, changed).is_ok()
+        self.flow.linger.fetch_update(Ordering::AcqRel, Ordering::Acquire, changed).is_ok()
     }
 }
 
@@ -66,7 +66,7 @@ impl Stream<'_> {
     /// Notes whether octets are kept for this reason.
     #[inline]
     pub(super) fn note_kept(&self, kept: Kept, is_kept: bool) {
-        let word = self.state.linger.load(Ordering::Acquire);
+        let word = self.state.flow.linger.load(Ordering::Acquire);
         if is_kept || word != 0 {
             self.note_change(kept, is_kept, word);
         }
@@ -86,7 +86,7 @@ impl Stream<'_> {
     #[cold]
     pub(super) fn restore_linger(&self) {
         if self.state.linger().is_some() && !is_confined() {
-            let (_, linger) = Linger::of(self.state.linger.swap(0, Ordering::AcqRel));
+            let (_, linger) = Linger::of(self.state.flow.linger.swap(0, Ordering::AcqRel));
             let _ = self.kernel.set_linger(linger);
         }
     }
@@ -95,7 +95,7 @@ impl Stream<'_> {
     fn reset_at_death(&self, kept: Kept) -> Result<(), Errno> {
         let linger = self.kernel.linger()?;
         self.kernel.set_linger(Linger::RESET)?;
-        self.state.linger.store(linger.word(kept as u8), Ordering::Release);
+        self.state.flow.linger.store(linger.word(kept as u8), Ordering::Release);
         Ok(())
     }
 }

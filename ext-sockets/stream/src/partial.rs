@@ -284,7 +284,7 @@ impl Stream<'_> {
         if let Step::Data { payload, .. } = step {
             (rx.left, rx.left_is_kept) = (payload.len() as u32, true);
             (rx.kept_at, rx.trailer) = (payload.start as u32, behind as u32);
-            self.state.holding.store(behind == 0, Ordering::Release);
+            self.state.flow.holding.store(behind == 0, Ordering::Release);
             return Ok(());
         }
         if behind > 0 {
@@ -299,7 +299,7 @@ impl Stream<'_> {
     }
 
     fn cut_off(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
-        if self.state.shut_receive.load(Ordering::Acquire) {
+        if self.state.flow.shut_receive.load(Ordering::Acquire) {
             return Ok(Next::End);
         }
         Err(self.truncated(rx))

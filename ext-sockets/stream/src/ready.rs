@@ -69,7 +69,7 @@ impl Stream<'_> {
         let may_go = phase == Phase::Ended || self.state.may_send.load(Ordering::Acquire);
         // A `DisConn` that is due and not made waits for the peer: for credits, or for an advert.
         let waits_for_peer = self.state.asked.is_sdp() && phase == Phase::Framed;
-        self.state.wants_room.load(Ordering::Acquire) || may_go && !waits_for_peer && self.owes()
+        self.state.flow.wants_room.load(Ordering::Acquire) || may_go && !waits_for_peer && self.owes()
     }
 
     /// Returns the events of `want` that hold for the program, the kernel having answered `ready`.
@@ -78,7 +78,7 @@ impl Stream<'_> {
     #[must_use]
     pub fn revents(&self, ready: c_short, want: c_short) -> c_short {
         // A call that had moved octets has kept an error of the kernel's for the next call.
-        let untold = ready & POLLHUP != 0 && self.state.pending.load(Ordering::Acquire) != 0;
+        let untold = ready & POLLHUP != 0 && self.state.flow.pending.load(Ordering::Acquire) != 0;
         self.holds(ready, want) | if untold { POLLERR } else { 0 }
     }
 
@@ -173,7 +173,7 @@ impl Stream<'_> {
         if !self.is_shut_early() {
             return 0;
         }
-        let both = self.state.shut_send.load(Ordering::Acquire);
+        let both = self.state.flow.shut_send.load(Ordering::Acquire);
         want & (POLLIN | POLLRDNORM | POLLRDHUP) | if both { POLLHUP } else { 0 }
     }
 
@@ -226,7 +226,7 @@ impl Stream<'_> {
     /// [`revents`](Self::revents) with 0.
     #[must_use]
     pub fn holds_octets(&self) -> bool {
-        self.state.holding.load(Ordering::Acquire)
+        self.state.flow.holding.load(Ordering::Acquire)
     }
 
     /// Returns whether a send would take at least one octet.

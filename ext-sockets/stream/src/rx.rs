@@ -319,7 +319,7 @@ impl Stream<'_> {
             }
             rx.sdp.note_fin()?;
         }
-        if whole || self.state.shut_receive.load(Ordering::Acquire) {
+        if whole || self.state.flow.shut_receive.load(Ordering::Acquire) {
             return Ok(Next::End);
         }
         Err(self.truncated(rx))

@@ -9,34 +9,34 @@ use super::state::State;
 impl State {
     /// Sets how long a receiving call may wait (`SO_RCVTIMEO`). `None`, or zero, is without limit.
     pub fn set_receive_timeout(&self, timeout: Option<Duration>) {
-        self.receive_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
+        self.flow.receive_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
     }
 
     /// Sets how long a sending call may wait (`SO_SNDTIMEO`).
     pub fn set_send_timeout(&self, timeout: Option<Duration>) {
-        self.send_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
+        self.flow.send_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
     }
 
     /// Sets how many octets a receiving call that waits returns at least, if there is room for them
     /// (`SO_RCVLOWAT`).
     pub fn set_low_water(&self, octets: u32) {
-        self.low_water.store(octets, Ordering::Relaxed);
+        self.flow.low_water.store(octets, Ordering::Relaxed);
     }
 
     pub(super) fn low_water(&self) -> usize {
-        self.low_water.load(Ordering::Relaxed).max(1) as usize
+        self.flow.low_water.load(Ordering::Relaxed).max(1) as usize
     }
 
     /// Returns the time set by [`set_receive_timeout`](Self::set_receive_timeout).
     #[must_use]
     pub fn receive_timeout(&self) -> Option<Duration> {
-        duration(self.receive_timeout.load(Ordering::Relaxed))
+        duration(self.flow.receive_timeout.load(Ordering::Relaxed))
     }
 
     /// Returns the time set by [`set_send_timeout`](Self::set_send_timeout).
     #[must_use]
     pub fn send_timeout(&self) -> Option<Duration> {
-        duration(self.send_timeout.load(Ordering::Relaxed))
+        duration(self.flow.send_timeout.load(Ordering::Relaxed))
     }
 }
 

@@ -7,9 +7,10 @@
 //! `directions` has what is under either lock, `layout` where it lies.
 
 mod directions;
+mod flow;
 mod layout;
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Errno;
@@ -20,6 +21,7 @@ use super::sleepers::Sleepers;
 use super::sys::{Guarded, now};
 
 pub(super) use self::directions::{LITTLE, Rx, Tx};
+use self::flow::Flow;
 pub(super) use self::layout::MAGIC;
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
@@ -30,32 +32,13 @@ pub struct State {
     /// Set if this end may send: a good FPDU of the peer has come, or this end is the initiator
     /// (RFC 5044 §7.1.2).
     pub(super) may_send: AtomicBool,
-    /// Set while octets, or the end of the direction, are owed to TCP: see [`Tx::owed`].
-    pub(super) owing: AtomicBool,
-    /// Set while octets are owed for which TCP had no room. (An end that is owed waits for the end
-    /// of the startup, and not for room.)
-    pub(super) wants_room: AtomicBool,
-    /// Error that TCP reported to a call that had moved octets: the next call returns it.
-    pub(super) pending: AtomicI32,
-    /// `O_NONBLOCK` when it was last asked for.
-    pub(super) nonblocking: AtomicBool,
-    /// Set while octets for the program are in [`Rx::kept`], and nothing of their FPDU is in the
-    /// kernel.
-    pub(super) holding: AtomicBool,
-    pub(super) shut_receive: AtomicBool,
-    pub(super) shut_send: AtomicBool,
     /// Set if no more octets of the program are taken before this end may send.
     pub(super) early_full: AtomicBool,
     /// Set once TCP is connected: from then on the startup may touch the socket.
     pub(super) connected: AtomicBool,
     /// Time when the startup began, by [`now`]. 0: it has not.
     pub(super) began: AtomicU64,
-    pub(super) receive_timeout: AtomicU64,
-    pub(super) send_timeout: AtomicU64,
-    /// `SO_RCVLOWAT` as the program has set it; 0 stands for 1.
-    pub(super) low_water: AtomicU32,
-    /// `TCP_CORK` as the program has set it.
-    pub(super) corked: AtomicBool,
+    pub(super) flow: Flow,
     pub(super) end: AtomicEnd,
     /// Moment at which a process last said that it holds the socket no longer, by
     /// [`now`].
@@ -67,8 +50,6 @@ pub struct State {
     /// The block of holders that have no place here.
     pub(super) holders_in: AtomicU32,
     pub(super) more_holders: [AtomicU64; HOLDERS],
-    /// `SO_LINGER` of the program, and why the kernel has another; 0: it has not.
-    pub(super) linger: AtomicU64,
     /// Time by [`now`] up to which a process that has not joined the holders probably has the
     /// socket; 0: nobody is expected.
     expected: AtomicU64,
@@ -114,7 +95,7 @@ impl State {
     pub fn stay_plain(&self) {
         self.set_plain();
         self.end.clear();
-        self.owe_nothing();
+        self.flow.owe_nothing();
     }
 
     /// Notes that what is owed has changed.
@@ -122,14 +103,9 @@ impl State {
     pub(super) fn note_owed(&self, tx: &Tx) -> bool {
         let early = !tx.early().is_empty();
         let room = !tx.owed().is_empty() || early && self.may_send.load(Ordering::Acquire);
-        self.wants_room.store(room, Ordering::Release);
-        self.owing.store(tx.owes() || early, Ordering::Release);
+        self.flow.wants_room.store(room, Ordering::Release);
+        self.flow.owing.store(tx.owes() || early, Ordering::Release);
         early
-    }
-
-    fn owe_nothing(&self) {
-        self.wants_room.store(false, Ordering::Release);
-        self.owing.store(false, Ordering::Release);
     }
 
     pub(super) fn set_plain(&self) {
@@ -187,7 +163,7 @@ impl State {
 
     /// Returns whether something waits to go out.
     pub fn waits(&self) -> bool {
-        self.owing.load(Ordering::Acquire)
+        self.flow.owing.load(Ordering::Acquire)
     }
 
     /// Returns the error of a failed startup to the first caller; `Ok` to all others, and `None` of
@@ -202,10 +178,7 @@ impl State {
     /// Returns, once, an error that a call of ours took out of the kernel and that a call of the
     /// program is to return.
     pub fn take_pending(&self) -> Option<Errno> {
-        (self.pending.load(Ordering::Relaxed) != 0)
-            .then(|| self.pending.swap(0, Ordering::AcqRel))
-            .filter(|errno| *errno != 0)
-            .map(Errno)
+        self.flow.take_pending()
     }
 
     /// Sets the state back to the beginning: TCP could not connect, and is about to try again.
@@ -213,7 +186,7 @@ impl State {
         self.connected.store(false, Ordering::Relaxed);
         self.early_full.store(false, Ordering::Relaxed);
         self.began.store(0, Ordering::Relaxed);
-        self.pending.store(0, Ordering::Relaxed);
+        self.flow.pending.store(0, Ordering::Relaxed);
         self.end.clear();
         if let Ok(mut tx) = self.tx.lock() {
             (tx.greeted, tx.moving) = (false, false);
@@ -221,7 +194,7 @@ impl State {
             let owed = tx.owed().len();
             tx.paid(owed);
         }
-        self.owe_nothing();
+        self.flow.owe_nothing();
         self.phase.store(STARTING, Ordering::Release);
     }
 
@@ -233,8 +206,8 @@ impl State {
             phase: self.phase.load(Ordering::Acquire),
             ended: self.end.is_set(),
             may_send: self.may_send.load(Ordering::Acquire),
-            owing: self.owing.load(Ordering::Acquire),
-            wants_room: self.wants_room.load(Ordering::Acquire),
+            owing: self.flow.owing.load(Ordering::Acquire),
+            wants_room: self.flow.wants_room.load(Ordering::Acquire),
             early_full: self.early_full.load(Ordering::Acquire),
             blocked: self.sdp.blocked.load(Ordering::Acquire),
             untold: self.sleepers.are_not_told(),

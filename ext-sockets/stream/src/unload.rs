@@ -39,7 +39,7 @@ impl Stream<'_> {
             }
             rx.left_is_kept = false;
             rx.spare_kept();
-            self.state.holding.store(false, Ordering::Release);
+            self.state.flow.holding.store(false, Ordering::Release);
             self.front_is_read(rx);
         }
         Ok(())

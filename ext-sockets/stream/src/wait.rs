@@ -49,10 +49,10 @@ impl Stream<'_> {
     /// when another process last asked.
     pub(super) fn is_nonblocking(&self) -> Result<bool, Errno> {
         if is_confined() {
-            return Ok(self.state.nonblocking.load(Ordering::Relaxed));
+            return Ok(self.state.flow.nonblocking.load(Ordering::Relaxed));
         }
         let nonblocking = self.kernel.is_nonblocking()?;
-        self.state.nonblocking.store(nonblocking, Ordering::Relaxed);
+        self.state.flow.nonblocking.store(nonblocking, Ordering::Relaxed);
         Ok(nonblocking)
     }
 
@@ -92,7 +92,7 @@ impl Stream<'_> {
 
     /// Gives TCP what is owed to it, if anything is.
     pub(super) fn pay_if_owing(&self) -> Result<bool, Errno> {
-        if !self.state.owing.load(Ordering::Acquire) {
+        if !self.state.flow.owing.load(Ordering::Acquire) {
             return Ok(true);
         }
         if self.state.asked.is_sdp() {

@@ -51,7 +51,7 @@ impl Stream<'_> {
     /// Takes messages until an end that is owed has credits: a program that sends no more may never
     /// read what stands in front of them, and TCP's FIN would go.
     pub(crate) fn take_credits_for_end(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
-        let is_owed = self.state.shut_send.load(Ordering::Acquire)
+        let is_owed = self.state.flow.shut_send.load(Ordering::Acquire)
             && self.state.phase() == Phase::Framed
             && !rx.sdp.is_closed();
         if is_owed { self.take_until(rx, |rx| !live(rx).end_waits_for_credits()) } else { Ok(()) }
@@ -159,7 +159,7 @@ impl Stream<'_> {
             rx.sdp.stub = stays as u32;
             // The stub is to keep the socket readable.
             let _ = self.wake_at(rx, 1);
-            self.state.holding.store(stays == 0, Ordering::Release);
+            self.state.flow.holding.store(stays == 0, Ordering::Release);
         }
         rx.sdp.changing = 0;
         queued
@@ -297,7 +297,7 @@ impl Stream<'_> {
             // Nothing is left for which the socket would have to be readable.
             let dropped = self.drop_stub(rx);
             let is_held = rx.left > 0 && rx.left_is_kept && rx.trailer == 0;
-            self.state.holding.store(is_held, Ordering::Release);
+            self.state.flow.holding.store(is_held, Ordering::Release);
             let (rx, _, mut table) = parts(rx);
             // Nor for the block, unless there are adverts.
             if rx.sdp.has_adverts == 0 {
@@ -354,7 +354,7 @@ impl Stream<'_> {
             return Ok(Next::Full);
         }
         if rx.sdp.has_stub() && !rx.sdp.is_over() {
-            self.state.holding.store(!rx.held.is_empty(), Ordering::Release);
+            self.state.flow.holding.store(!rx.held.is_empty(), Ordering::Release);
             self.drop_stub(rx)?;
         }
         let next = self.absorb_all(rx)?;

@@ -36,10 +36,10 @@ impl Stream<'_> {
     /// must go on to take control messages.
     pub(crate) fn shutdown_sdp(&self, how: c_int) -> Result<(), Errno> {
         if how != libc::SHUT_WR {
-            self.state.shut_receive.store(true, Ordering::Release);
+            self.state.flow.shut_receive.store(true, Ordering::Release);
         }
         if how != libc::SHUT_RD {
-            self.state.shut_send.store(true, Ordering::Release);
+            self.state.flow.shut_send.store(true, Ordering::Release);
             self.end_sending()?;
         }
         Ok(())
@@ -49,7 +49,7 @@ impl Stream<'_> {
     /// is not told, so that no event of the kernel's follows.
     #[must_use]
     pub fn is_shut_for_receiving(&self) -> bool {
-        self.state.asked.is_sdp() && self.state.shut_receive.load(Ordering::Acquire)
+        self.state.asked.is_sdp() && self.state.flow.shut_receive.load(Ordering::Acquire)
     }
 
     /// Has `DisConn` sent behind everything else.

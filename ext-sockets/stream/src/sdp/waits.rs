@@ -153,7 +153,7 @@ impl Stream<'_> {
 
     /// Returns whether a wait for room waits for credits, and not for room at TCP.
     pub(crate) fn lacks_credits(&self) -> bool {
-        !self.has_many_credits() && !self.state.wants_room.load(Ordering::Acquire)
+        !self.has_many_credits() && !self.state.flow.wants_room.load(Ordering::Acquire)
     }
 
     /// Returns whether a connection of SDP has something to read in front of a reset. A peer that
@@ -163,7 +163,7 @@ impl Stream<'_> {
     pub fn is_reset_behind_more(&self) -> bool {
         let is_open = self.state.asked.is_sdp()
             && self.state.phase() == Phase::Framed
-            && !self.state.shut_send.load(Ordering::Acquire);
+            && !self.state.flow.shut_send.load(Ordering::Acquire);
         if !is_open {
             return false;
         }
@@ -191,7 +191,7 @@ impl Stream<'_> {
         if !self.state.asked.is_sdp() {
             return 0;
         }
-        let shut_send = self.state.shut_send.load(Ordering::Acquire);
+        let shut_send = self.state.flow.shut_send.load(Ordering::Acquire);
         let is_asked = want & POLLRDHUP != 0 || shut_send;
         let is_over = is_asked && self.lock_rx().is_ok_and(|rx| rx.sdp.is_over());
         // The peer's FIN follows both `DisConn`, and may stand behind octets.

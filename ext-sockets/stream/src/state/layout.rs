@@ -4,7 +4,7 @@ use std::mem::{offset_of, size_of};
 
 use rddp_octets::{Outgoing, Position, Terms};
 
-use super::{Rx, State, Tx};
+use super::{Flow, Rx, State, Tx};
 use crate::options::Asked;
 use crate::sdp::Part;
 use crate::sys::Guarded;
@@ -21,15 +21,15 @@ impl State {
     /// Offsets of octets that are 0 or 1.
     pub(crate) const TRUTHS: [usize; 27] = [
         offset_of!(Self, may_send),
-        offset_of!(Self, owing),
-        offset_of!(Self, wants_room),
-        offset_of!(Self, nonblocking),
-        offset_of!(Self, holding),
-        offset_of!(Self, shut_receive),
-        offset_of!(Self, shut_send),
+        offset_of!(Self, flow.owing),
+        offset_of!(Self, flow.wants_room),
+        offset_of!(Self, flow.nonblocking),
+        offset_of!(Self, flow.holding),
+        offset_of!(Self, flow.shut_receive),
+        offset_of!(Self, flow.shut_send),
         offset_of!(Self, early_full),
         offset_of!(Self, connected),
-        offset_of!(Self, corked),
+        offset_of!(Self, flow.corked),
         offset_of!(Self, uncounted),
         Self::RX + offset_of!(Rx, moving),
         Self::RX + offset_of!(Rx, terms.crc),
@@ -60,6 +60,8 @@ const fn layout() -> u64 {
         size_of::<State>(),
         size_of::<Rx>(),
         size_of::<Tx>(),
+        offset_of!(State, flow),
+        size_of::<Flow>(),
         offset_of!(State, left),
         offset_of!(State, sleepers),
         offset_of!(State, asked),

@@ -98,7 +98,7 @@ impl Stream<'_> {
             && octets > 1
             && self.state.phase() == Phase::Framed
             && self.state.may_send.load(Ordering::Acquire)
-            && !self.state.shut_send.load(Ordering::Acquire)
+            && !self.state.flow.shut_send.load(Ordering::Acquire)
             && !is_confined()
             && !self.state.is_held_by_others()
     }
