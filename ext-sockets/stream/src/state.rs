@@ -8,6 +8,7 @@
 
 mod directions;
 mod flow;
+mod holders;
 mod layout;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -22,12 +23,14 @@ use super::sys::{Guarded, now};
 
 pub(super) use self::directions::{LITTLE, Rx, Tx};
 use self::flow::Flow;
+use self::holders::Holders;
 pub(super) use self::layout::MAGIC;
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
 #[repr(C)]
 pub struct State {
     magic: AtomicU64,
+    pub(super) holders: Holders,
     phase: AtomicU32,
     /// Set if this end may send: a good FPDU of the peer has come, or this end is the initiator
     /// (RFC 5044 §7.1.2).
@@ -40,19 +43,8 @@ pub struct State {
     pub(super) began: AtomicU64,
     pub(super) flow: Flow,
     pub(super) end: AtomicEnd,
-    /// Moment at which a process last said that it holds the socket no longer, by
-    /// [`now`].
-    pub(super) left: AtomicU64,
     /// The sleepers that a change of this state concerns: see [`Sleepers`].
     pub(super) sleepers: Sleepers,
-    /// Set if some processes that hold the socket have no place among the holders.
-    pub(super) uncounted: AtomicBool,
-    /// The block of holders that have no place here.
-    pub(super) holders_in: AtomicU32,
-    pub(super) more_holders: [AtomicU64; HOLDERS],
-    /// Time by [`now`] up to which a process that has not joined the holders probably has the
-    /// socket; 0: nobody is expected.
-    expected: AtomicU64,
     pub(super) asked: Asked,
     pub(super) rx: Guarded<Rx>,
     pub(super) tx: Guarded<Tx>,
@@ -134,31 +126,6 @@ impl State {
     pub fn startup_age(&self) -> Option<Duration> {
         let began = self.began.load(Ordering::Relaxed);
         (began > 0).then(|| Duration::from_nanos(now().saturating_sub(began)))
-    }
-
-    /// Notes that the program of a child has the socket, and joins the holders once its library
-    /// looks at it. One that has joined already is not expected.
-    pub fn expect_holder(&self) {
-        self.expect_receiver();
-        if self.is_held_by_others() {
-            self.holder_came();
-        }
-    }
-
-    /// Notes that another process will get the socket in a message, and joins the holders then,
-    /// whoever holds it now.
-    pub fn expect_receiver(&self) {
-        self.expected.store(now().saturating_add(EXPECTED), Ordering::SeqCst);
-    }
-
-    /// Notes that the process that was expected has joined.
-    pub(super) fn holder_came(&self) {
-        self.expected.store(0, Ordering::SeqCst);
-    }
-
-    /// Returns whether another process holds the socket, or one is expected to.
-    pub fn is_left_to_others(&self) -> bool {
-        now() < self.expected.load(Ordering::Acquire) || self.is_held_by_others()
     }
 
     /// Returns whether something waits to go out.
@@ -266,13 +233,6 @@ pub(super) fn phase_of(number: u32) -> Phase {
         _ => Phase::Plain,
     }
 }
-
-/// Number of holders with a place in the state, besides those beside the slot.
-const HOLDERS: usize = 12;
-
-/// Time in nanoseconds for which a process is expected to join the holders: as long as the state
-/// stays for it.
-const EXPECTED: u64 = 30_000_000_000;
 
 const STARTING: u32 = 0;
 const FRAMED: u32 = 1;

@@ -4,7 +4,7 @@ use std::mem::{offset_of, size_of};
 
 use rddp_octets::{Outgoing, Position, Terms};
 
-use super::{Flow, Rx, State, Tx};
+use super::{Flow, Holders, Rx, State, Tx};
 use crate::options::Asked;
 use crate::sdp::Part;
 use crate::sys::Guarded;
@@ -30,7 +30,7 @@ impl State {
         offset_of!(Self, early_full),
         offset_of!(Self, connected),
         offset_of!(Self, flow.corked),
-        offset_of!(Self, uncounted),
+        offset_of!(Self, holders.uncounted),
         Self::RX + offset_of!(Rx, moving),
         Self::RX + offset_of!(Rx, terms.crc),
         Self::RX + offset_of!(Rx, terms.markers),
@@ -62,7 +62,8 @@ const fn layout() -> u64 {
         size_of::<Tx>(),
         offset_of!(State, flow),
         size_of::<Flow>(),
-        offset_of!(State, left),
+        offset_of!(State, holders),
+        size_of::<Holders>(),
         offset_of!(State, sleepers),
         offset_of!(State, asked),
         size_of::<Asked>(),

@@ -263,7 +263,7 @@ fn is_over(slab: Slab, index: usize, known: &mut Known) -> bool {
         return !has_number(known, seen.pid());
     }
     let state = state(slab, index);
-    let since = state.left.load(Ordering::SeqCst);
+    let since = state.holders.left.load(Ordering::SeqCst);
     (since == 0 || now().saturating_sub(since) > GRACE) && !state.is_held(|holder| known.is_alive(holder))
 }
 
@@ -353,7 +353,7 @@ pub(super) fn free_left(pool: &'static Pool, number: usize, generation: u32, onl
     if seen.is_free() || seen.generation() != generation {
         return true;
     }
-    let since = state(slab, index).left.load(Ordering::SeqCst);
+    let since = state(slab, index).holders.left.load(Ordering::SeqCst);
     if only_if_late && now().saturating_sub(since) <= GRACE {
         return false;
     }

@@ -35,8 +35,8 @@ impl State {
     }
 
     fn holders(&self) -> impl Iterator<Item = &AtomicU64> {
-        let many = blocks::holders(self.slot(), &self.holders_in).unwrap_or_default();
-        self.slot().entry().holders.iter().chain(&self.more_holders).chain(many)
+        let many = blocks::holders(self.slot(), &self.holders.more_in).unwrap_or_default();
+        self.slot().entry().holders.iter().chain(&self.holders.more).chain(many)
     }
 
     /// Notes that this process holds the socket.
@@ -97,17 +97,17 @@ impl State {
         if take_place(self.holders(), process) {
             return;
         }
-        blocks::reserve_for_holders(self.slot(), &self.holders_in);
+        blocks::reserve_for_holders(self.slot(), &self.holders.more_in);
         if !take_place(self.holders(), process) {
             // Without a block the holder is taken for alive as long as any process has the file
             // mapped.
-            self.uncounted.store(true, Ordering::SeqCst);
+            self.holders.uncounted.store(true, Ordering::SeqCst);
         }
     }
 
     /// Notes that this process does not hold the socket any more.
     pub fn leave(&self, process: Process) {
-        self.left.store(now(), Ordering::SeqCst);
+        self.holders.left.store(now(), Ordering::SeqCst);
         for holder in self.holders() {
             if holder.load(Ordering::Relaxed) == process.word() {
                 let _ = holder.compare_exchange(process.word(), 0, Ordering::SeqCst, Ordering::Relaxed);
@@ -118,7 +118,7 @@ impl State {
     /// Returns whether `is_alive` is true of one of the holders.
     pub fn is_held(&self, mut is_alive: impl FnMut(Process) -> bool) -> bool {
         let mut holders = self.holders().filter_map(|holder| Process::of_word(holder.load(Ordering::SeqCst)));
-        self.uncounted.load(Ordering::SeqCst) || holders.any(&mut is_alive)
+        self.holders.uncounted.load(Ordering::SeqCst) || holders.any(&mut is_alive)
     }
 
     /// Returns whether another process than the calling one holds it.
@@ -306,7 +306,7 @@ mod tests {
             state.enter(process(number).child(), &mut known);
         }
         assert!(state.is_held(|holder| holder == stays));
-        assert_eq!(state.holders_in.load(Ordering::Relaxed), 0, "no block was needed");
+        assert_eq!(state.holders.more_in.load(Ordering::Relaxed), 0, "no block was needed");
     }
 
     /// Returns a state in a file that processes 1 to 5 hold, the last of them with a place away
