@@ -22,7 +22,7 @@ LIMITS = {
     "files that ask them": 14,
     "lines that name SDP outside of sdp/": 100,
     "files that name it": 23,
-    "methods of the largest type": 325,
+    "methods of the largest type": 324,
     "files that they stand in": 40,
     "fields of the largest struct": 37,
 }

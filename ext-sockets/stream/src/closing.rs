@@ -59,7 +59,7 @@ impl Stream<'_> {
         self.state.flow.shut_receive.load(Ordering::Acquire)
             && match self.state.phase() {
                 Phase::Starting => true,
-                Phase::Framed => !self.state.may_send.load(Ordering::Acquire) || self.state.asked.is_sdp(),
+                Phase::Framed => !self.state.may_send() || self.state.asked.is_sdp(),
                 Phase::Plain | Phase::Ended => false,
             }
     }
@@ -90,7 +90,7 @@ impl Stream<'_> {
         self.owes()
             || match self.state.phase() {
                 Phase::Starting => self.is_connected(),
-                Phase::Framed => !self.state.may_send.load(Ordering::Acquire),
+                Phase::Framed => !self.state.may_send(),
                 Phase::Plain | Phase::Ended => false,
             }
     }
@@ -142,7 +142,7 @@ impl Stream<'_> {
     /// Returns how long the startup may still take, if it is under way.
     #[must_use]
     pub fn startup_time(&self) -> Option<Duration> {
-        self.note_beginning();
+        self.state.startup.note_beginning();
         self.startup_left().filter(|_| self.state.phase() == Phase::Starting)
     }
 

@@ -23,7 +23,7 @@ impl Stream<'_> {
             return Err(Errno::WOULD_BLOCK);
         }
         let mut tx = self.lock_tx()?;
-        if self.state.may_send.load(Ordering::Acquire) || self.state.phase() == Phase::Plain {
+        if self.state.may_send() || self.state.phase() == Phase::Plain {
             drop(tx);
             return if self.establish()? { self.push(*source, more) } else { Err(Errno::WOULD_BLOCK) };
         }
@@ -41,7 +41,7 @@ impl Stream<'_> {
         }
         tx.early_added(count);
         // Octets that were not taken, also for want of a block, wait until this end may send.
-        self.state.early_full.store(wanted < source.left() || tx.early_is_full(), Ordering::Release);
+        self.state.startup.early_full.store(wanted < source.left() || tx.early_is_full(), Ordering::Release);
         self.note_owed(&tx);
         match count {
             0 if wanted > 0 => Err(Errno::FAULT),
@@ -60,7 +60,7 @@ impl Stream<'_> {
     /// Returns whether a send would take at least one octet before this end may send.
     pub(super) fn takes_early(&self) -> bool {
         !self.may_not_keep()
-            && !self.state.early_full.load(Ordering::Acquire)
+            && !self.state.startup.early_full.load(Ordering::Acquire)
             && self.is_connected()
             && self.may_say_more()
     }
@@ -97,7 +97,7 @@ impl Stream<'_> {
             }
         };
         tx.framing = false;
-        self.state.early_full.store(tx.early_is_full(), Ordering::Release);
+        self.state.startup.early_full.store(tx.early_is_full(), Ordering::Release);
         framed
     }
 

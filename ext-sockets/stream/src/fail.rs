@@ -1,8 +1,6 @@
 //! The ends of a stream: the Terminate for the peer, and the error for the program (RFC 5040 §7.1,
 //! RFC 5044 §8).
 
-use std::sync::atomic::Ordering;
-
 use rddp_iwarp::{OwnMessage, Termination, Trouble};
 use rddp_mpa::{Framing, MpaError};
 use rddp_octets::Incoming;
@@ -18,7 +16,7 @@ impl Stream<'_> {
     /// Ends the stream because the peer broke the protocol. Returns the program's error.
     pub(super) fn fault(&self, rx: &mut Guard<'_, Rx>, incoming: &Incoming, trouble: &Trouble) -> Errno {
         let code = trouble.fault.code();
-        let may_send = self.state.may_send.load(Ordering::Acquire) || incoming.has_good_fpdu();
+        let may_send = self.state.may_send() || incoming.has_good_fpdu();
         let terminate = Termination::of(&trouble.fault, trouble.offending.as_ref(), may_send).terminate();
         self.end(rx, Ended { why: Why::Fault, errno: Errno::RESET, code }, terminate.as_ref())
     }

@@ -211,7 +211,7 @@ impl Stream<'_> {
             Role::Responder => A_MOMENT / 4,
         });
         while self.owes() && !self.pays() {
-            let patience = if self.state.may_send.load(Ordering::Acquire) { patience } else { &moment };
+            let patience = if self.state.may_send() { patience } else { &moment };
             if let Err(error) = self.wait_for_owed(patience) {
                 return self.remember(error);
             }
@@ -268,13 +268,13 @@ impl Stream<'_> {
     /// Returns whether this end may send: a responder sends no FPDU before a good one has come
     /// (RFC 5044 §7.1.2 r4).
     pub(super) fn has_leave_to_send(&self) -> Result<bool, Errno> {
-        if self.state.may_send.load(Ordering::Acquire) {
+        if self.state.may_send() {
             return Ok(true);
         }
         match self.look()? {
             // The FPDU that lets this end send will never come.
-            Pull::End if !self.state.may_send.load(Ordering::Acquire) => Err(Errno::BROKEN_PIPE),
-            _ => Ok(self.state.may_send.load(Ordering::Acquire)),
+            Pull::End if !self.state.may_send() => Err(Errno::BROKEN_PIPE),
+            _ => Ok(self.state.may_send()),
         }
     }
 

@@ -1,8 +1,6 @@
 //! Octets that are owed to TCP: the rest of FPDUs that it has begun to take, and whole FPDUs that
 //! wait for room.
 
-use std::sync::atomic::Ordering;
-
 use rddp_ddp::Header;
 use rddp_iwarp::rest_ends_record;
 use rddp_octets::{Message, Outgoing};
@@ -19,7 +17,7 @@ impl Stream<'_> {
             return self.pay_owed(tx);
         }
         let phase = self.state.phase();
-        let frames = phase == Phase::Framed && self.state.may_send.load(Ordering::Acquire);
+        let frames = phase == Phase::Framed && self.state.may_send();
         // The RTR goes in one segment with the first octets, which are framed behind it.
         let more = if frames && !tx.early().is_empty() { libc::MSG_MORE } else { 0 };
         let mut paid = self.pay_octets(tx, more);

@@ -14,7 +14,6 @@ use super::options::Role;
 use super::patience::Patience;
 use super::rx::Pull;
 use super::state::Phase;
-use super::sys::now;
 use super::{Errno, Stream};
 
 impl Stream<'_> {
@@ -42,7 +41,7 @@ impl Stream<'_> {
             }
             // `DisConn` and urgent octets are messages.
             Phase::Framed if self.is_sdp_alone(want) => want | POLLIN | owing,
-            Phase::Framed if self.state.may_send.load(Ordering::Acquire) => want | owing,
+            Phase::Framed if self.state.may_send() => want | owing,
             // The end waits for the peer's first FPDU.
             Phase::Framed if writable != 0 && self.takes_early() => want | POLLIN | owing,
             Phase::Framed if writable != 0 || self.owes() => other | readable | POLLIN | owing,
@@ -53,8 +52,7 @@ impl Stream<'_> {
     /// Returns the event that the startup waits for: before the Request is sent an initiator waits
     /// for room (and for TCP to be connected), then for the peer's frame.
     fn startup_interest(&self) -> c_short {
-        let began = self.state.began.load(Ordering::Relaxed) > 0;
-        let greets = self.state.asked.role() == Role::Initiator && !began;
+        let greets = self.state.asked.role() == Role::Initiator && !self.state.startup.has_begun();
         if greets || self.wants_room() { POLLOUT } else { POLLIN }
     }
 
@@ -66,7 +64,7 @@ impl Stream<'_> {
     /// Returns whether owed octets can be sent when TCP has room.
     fn wants_room(&self) -> bool {
         let phase = self.state.phase();
-        let may_go = phase == Phase::Ended || self.state.may_send.load(Ordering::Acquire);
+        let may_go = phase == Phase::Ended || self.state.may_send();
         // A `DisConn` that is due and not made waits for the peer: for credits, or for an advert.
         let waits_for_peer = self.state.asked.is_sdp() && phase == Phase::Framed;
         self.state.flow.wants_room.load(Ordering::Acquire) || may_go && !waits_for_peer && self.owes()
@@ -123,14 +121,14 @@ impl Stream<'_> {
         {
             return self.fails_with(error, ready, want);
         }
-        if readable != 0 || !self.state.may_send.load(Ordering::Acquire) {
+        if readable != 0 || !self.state.may_send() {
             match self.is_readable() {
                 Ok(true) => out |= readable,
                 Ok(false) => {}
                 Err(error) => return self.fails_with(error, ready, want),
             }
         }
-        if self.state.may_send.load(Ordering::Acquire) {
+        if self.state.may_send() {
             if writable != 0 && self.has_many_credits() && (has_room && !self.owes() || self.is_writable()) {
                 out |= writable;
             }
@@ -203,10 +201,10 @@ impl Stream<'_> {
             // TCP has its own time limit for connecting.
             Phase::Starting if !self.is_connected() => None,
             Phase::Starting => {
-                self.note_beginning();
+                self.state.startup.note_beginning();
                 self.startup_left().map(|left| left.min(self.recheck()))
             }
-            Phase::Framed if !self.state.may_send.load(Ordering::Acquire) => Some(self.recheck()),
+            Phase::Framed if !self.state.may_send() => Some(self.recheck()),
             Phase::Framed if self.must_look_again() => Some(RECHECK),
             Phase::Framed => self.update_held_for().map(|left| left.max(RECHECK)),
             _ => None,
@@ -216,9 +214,8 @@ impl Stream<'_> {
     /// Returns the time to the next check: short at first; a peer that says nothing for long costs
     /// only a check now and then.
     pub fn recheck(&self) -> Duration {
-        let began = self.state.began.load(Ordering::Relaxed);
-        let waited = Duration::from_nanos(now().saturating_sub(began));
-        if began == 0 || waited < PATIENCE { RECHECK } else { 20 * RECHECK }
+        let waited = self.state.startup.age().unwrap_or_default();
+        if waited < PATIENCE { RECHECK } else { 20 * RECHECK }
     }
 
     /// Returns whether a read would give octets that the kernel no longer has. Needed only after
@@ -231,7 +228,7 @@ impl Stream<'_> {
 
     /// Returns whether a send would take at least one octet.
     fn is_writable(&self) -> bool {
-        self.state.may_send.load(Ordering::Acquire)
+        self.state.may_send()
             && self.pay_if_owing() != Ok(false)
             && self.fresh(POLLOUT) & (POLLOUT | POLLERR | POLLHUP) != 0
     }
@@ -257,7 +254,7 @@ impl Stream<'_> {
             Phase::Ended => POLLOUT,
             // The peer's messages: its credits, and its end.
             Phase::Framed if self.state.asked.is_sdp() => POLLIN | self.interest(0),
-            Phase::Framed if !self.state.may_send.load(Ordering::Acquire) => POLLIN | self.interest(0),
+            Phase::Framed if !self.state.may_send() => POLLIN | self.interest(0),
             _ => self.interest(0),
         }
     }

@@ -307,7 +307,7 @@ impl Stream<'_> {
     /// that the FPDU is damaged.
     fn may_wait(&self, rx: &Rx, sink: &Sink<'_, '_>) -> bool {
         // This end may send only after an FPDU that is known to be good (RFC 5044 §7.1.2 r4).
-        sink.room() == 0 && self.state.may_send.load(Ordering::Acquire) && !self.needs_what_comes(rx)
+        sink.room() == 0 && self.state.may_send() && !self.needs_what_comes(rx)
     }
 
     /// Handles the peer's FIN, after everything before it was read.

@@ -17,7 +17,7 @@ use super::ended::{Ended, Why};
 use super::options::{Options, Plain, PrivateData, Role};
 use super::owed::owe_fpdu;
 use super::state::{Phase, Rx};
-use super::sys::{Direction, Guard, Kernel, Tcp, now};
+use super::sys::{Direction, Guard, Kernel, Tcp};
 use super::{Errno, Stream};
 
 impl Stream<'_> {
@@ -47,17 +47,17 @@ impl Stream<'_> {
                 return self.establish();
             }
         }
-        self.note_beginning();
+        self.state.startup.note_beginning();
         let done = self.shake_hands(&mut rx).map_err(|error| self.lost(error))?;
         if done { Ok(true) } else { self.check_time() }
     }
 
     /// Notes that this end may send, and sends what has waited for that.
     pub(super) fn may_send_now(&self, rx: &mut Guard<'_, Rx>) {
-        if self.state.may_send.load(Ordering::Acquire) {
+        if self.state.may_send() {
             return;
         }
-        self.state.may_send.store(true, Ordering::Release);
+        self.state.startup.may_send.store(true, Ordering::Release);
         // Under the lock, so that a call that could not send a moment ago has noted what it kept.
         let paid = self.lock_tx().and_then(|mut tx| {
             self.shut_what_was_shut_early();
@@ -96,7 +96,7 @@ impl Stream<'_> {
     /// Returns whether TCP is connected, or was. Until then no call of ours touches the socket: its
     /// error is for the program to fetch.
     pub(super) fn is_connected(&self) -> bool {
-        let connected = &self.state.connected;
+        let connected = &self.state.startup.connected;
         if !connected.load(Ordering::Relaxed) && self.kernel.tcp() == Tcp::Connected {
             connected.store(true, Ordering::Relaxed);
         }
@@ -109,7 +109,8 @@ impl Stream<'_> {
         &self,
         call: impl FnOnce(&Kernel<'_>) -> Result<usize, Errno>,
     ) -> Option<Result<usize, Errno>> {
-        let closed = !self.state.connected.load(Ordering::Relaxed) && self.kernel.tcp() == Tcp::Closed;
+        let closed =
+            !self.state.startup.connected.load(Ordering::Relaxed) && self.kernel.tcp() == Tcp::Closed;
         closed.then(|| call(&self.kernel)).filter(|answer| *answer != Err(Errno::WOULD_BLOCK))
     }
 
@@ -119,9 +120,7 @@ impl Stream<'_> {
 
     /// Returns how long the startup may still take; `None` before it has begun.
     pub(super) fn startup_left(&self) -> Option<Duration> {
-        let began = self.state.began.load(Ordering::Relaxed);
-        (began > 0)
-            .then(|| self.startup_limit().saturating_sub(Duration::from_nanos(now().saturating_sub(began))))
+        self.state.startup.age().map(|age| self.startup_limit().saturating_sub(age))
     }
 
     fn startup_limit(&self) -> Duration {
@@ -130,10 +129,6 @@ impl Stream<'_> {
             (Role::Responder, Plain::Allowed) => options.plain_after,
             _ => options.startup_timeout,
         }
-    }
-
-    pub(super) fn note_beginning(&self) {
-        let _ = self.state.began.compare_exchange(0, now().max(1), Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Ends a startup that takes too long (RFC 5044 §7.1.2 r10).
@@ -310,7 +305,7 @@ impl Stream<'_> {
             rx.sdp.note_rtr_read();
         }
         // The lock is held, so no other FPDU can come first.
-        self.state.may_send.store(true, Ordering::Release);
+        self.state.startup.may_send.store(true, Ordering::Release);
         self.state.set_framed();
         self.shut_what_was_shut_early();
         let paid = if self.state.asked.is_sdp() { self.pay_messages(rx, &mut tx) } else { self.pay(&mut tx) };

@@ -10,8 +10,9 @@ mod directions;
 mod flow;
 mod holders;
 mod layout;
+mod startup;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Errno;
@@ -19,28 +20,20 @@ use super::ended::{AtomicEnd, Ended, Why};
 use super::options::{Asked, Options, PrivateData};
 use super::sdp::Part;
 use super::sleepers::Sleepers;
-use super::sys::{Guarded, now};
+use super::sys::Guarded;
 
 pub(super) use self::directions::{LITTLE, Rx, Tx};
 use self::flow::Flow;
 use self::holders::Holders;
 pub(super) use self::layout::MAGIC;
+use self::startup::Startup;
 
 /// The shared state of a stream: see [`SharedState`](super::SharedState).
 #[repr(C)]
 pub struct State {
     magic: AtomicU64,
     pub(super) holders: Holders,
-    phase: AtomicU32,
-    /// Set if this end may send: a good FPDU of the peer has come, or this end is the initiator
-    /// (RFC 5044 §7.1.2).
-    pub(super) may_send: AtomicBool,
-    /// Set if no more octets of the program are taken before this end may send.
-    pub(super) early_full: AtomicBool,
-    /// Set once TCP is connected: from then on the startup may touch the socket.
-    pub(super) connected: AtomicBool,
-    /// Time when the startup began, by [`now`]. 0: it has not.
-    pub(super) began: AtomicU64,
+    pub(super) startup: Startup,
     pub(super) flow: Flow,
     pub(super) end: AtomicEnd,
     /// The sleepers that a change of this state concerns: see [`Sleepers`].
@@ -75,12 +68,18 @@ impl State {
     /// Returns the phase of the stream.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        let phase = phase_of(self.phase.load(Ordering::Acquire));
+        let phase = phase_of(self.startup.phase.load(Ordering::Acquire));
         if self.end.is_set() { Phase::Ended } else { phase }
     }
 
+    /// Returns whether this end may send.
+    #[inline]
+    pub(super) fn may_send(&self) -> bool {
+        self.startup.may_send.load(Ordering::Acquire)
+    }
+
     pub(super) fn set_framed(&self) {
-        self.phase.store(FRAMED, Ordering::Release);
+        self.startup.phase.store(FRAMED, Ordering::Release);
     }
 
     /// Marks the connection as plain TCP: it was made anew, for a peer that does not speak MPA.
@@ -94,14 +93,14 @@ impl State {
     #[inline]
     pub(super) fn note_owed(&self, tx: &Tx) -> bool {
         let early = !tx.early().is_empty();
-        let room = !tx.owed().is_empty() || early && self.may_send.load(Ordering::Acquire);
+        let room = !tx.owed().is_empty() || early && self.may_send();
         self.flow.wants_room.store(room, Ordering::Release);
         self.flow.owing.store(tx.owes() || early, Ordering::Release);
         early
     }
 
     pub(super) fn set_plain(&self) {
-        self.phase.store(PLAIN, Ordering::Release);
+        self.startup.phase.store(PLAIN, Ordering::Release);
     }
 
     /// Returns the reason why the stream is over, if it is.
@@ -118,14 +117,13 @@ impl State {
 
     /// Notes that TCP is connected, so that it need not be asked.
     pub fn note_connected(&self) {
-        self.connected.store(true, Ordering::Relaxed);
+        self.startup.connected.store(true, Ordering::Relaxed);
     }
 
     /// Returns how long the startup has gone on; `None` before it has begun.
     #[must_use]
     pub fn startup_age(&self) -> Option<Duration> {
-        let began = self.began.load(Ordering::Relaxed);
-        (began > 0).then(|| Duration::from_nanos(now().saturating_sub(began)))
+        self.startup.age()
     }
 
     /// Returns whether something waits to go out.
@@ -150,9 +148,7 @@ impl State {
 
     /// Sets the state back to the beginning: TCP could not connect, and is about to try again.
     pub fn begin_again(&self) {
-        self.connected.store(false, Ordering::Relaxed);
-        self.early_full.store(false, Ordering::Relaxed);
-        self.began.store(0, Ordering::Relaxed);
+        self.startup.begin_again();
         self.flow.pending.store(0, Ordering::Relaxed);
         self.end.clear();
         if let Ok(mut tx) = self.tx.lock() {
@@ -162,7 +158,7 @@ impl State {
             tx.paid(owed);
         }
         self.flow.owe_nothing();
-        self.phase.store(STARTING, Ordering::Release);
+        self.startup.phase.store(STARTING, Ordering::Release);
     }
 
     /// Returns what readiness depends on besides the kernel's socket: when it changes, so may
@@ -170,15 +166,15 @@ impl State {
     #[must_use]
     pub fn condition(&self) -> Condition {
         Condition {
-            phase: self.phase.load(Ordering::Acquire),
+            phase: self.startup.phase.load(Ordering::Acquire),
             ended: self.end.is_set(),
-            may_send: self.may_send.load(Ordering::Acquire),
+            may_send: self.may_send(),
             owing: self.flow.owing.load(Ordering::Acquire),
             wants_room: self.flow.wants_room.load(Ordering::Acquire),
-            early_full: self.early_full.load(Ordering::Acquire),
+            early_full: self.startup.early_full.load(Ordering::Acquire),
             blocked: self.sdp.blocked.load(Ordering::Acquire),
             untold: self.sleepers.are_not_told(),
-            began: self.began.load(Ordering::Relaxed) > 0,
+            began: self.startup.has_begun(),
         }
     }
 

@@ -131,7 +131,7 @@ mod tests {
         let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let state = SharedState::anonymous(&Options::new(Role::Initiator)).unwrap();
         state.set_framed();
-        state.may_send.store(true, Ordering::Release);
+        state.startup.may_send.store(true, Ordering::Release);
         let mut tx = state.tx.lock().unwrap();
         assert!(tx.owe(b"the rest of an FPDU"));
         state.note_owed(&tx);

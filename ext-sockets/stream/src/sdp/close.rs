@@ -144,7 +144,7 @@ impl Stream<'_> {
         let mut rx = self.lock_rx()?;
         let is_sent = !self.owes() && rx.sdp.is_closed();
         // RFC 5044 §7.1.2 r4: the message that lets this end send will never come.
-        let is_mute = rx.sdp.nothing_comes() && !self.state.may_send.load(Ordering::Acquire);
+        let is_mute = rx.sdp.nothing_comes() && !self.state.may_send();
         // Nobody reads what is advertised any more, and `DisConn` waits for that.
         let is_left = rx.sdp.ended_by_fin() && live(&mut rx).machine().sources_out();
         if is_mute || !is_sent && (is_left || self.kernel.tcp() == Tcp::Closed) {

@@ -97,7 +97,7 @@ impl Stream<'_> {
     /// `room` is what the caller has for more octets.
     pub(crate) fn answer_peer(&self, rx: &mut Guard<'_, Rx>, room: usize) {
         let reads = rx.sdp.has_adverts == 1 && self.begin_reads(rx, room);
-        if self.state.phase() == Phase::Framed && self.state.may_send.load(Ordering::Acquire) {
+        if self.state.phase() == Phase::Framed && self.state.may_send() {
             let ends = rx.sdp.is_done() && rx.sdp.fin_sent == 0;
             let owes = rx.sdp.has_adverts == 1 && live(rx).owes_octets();
             if live(rx).control_due() || ends || reads || owes {

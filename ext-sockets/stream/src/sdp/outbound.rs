@@ -104,7 +104,7 @@ impl Stream<'_> {
     /// that was all that was owed.
     pub(crate) fn pay_messages(&self, rx: &mut Guard<'_, Rx>, tx: &mut Tx) -> Result<bool, Errno> {
         let mut paid = self.pay_octets(tx, 0);
-        let frames = self.state.phase() == Phase::Framed && self.state.may_send.load(Ordering::Acquire);
+        let frames = self.state.phase() == Phase::Framed && self.state.may_send();
         if paid == Ok(true) && frames {
             rx.sdp.changing = 1;
             paid = self.frame_early(tx, Some(live(rx)));

@@ -26,10 +26,8 @@ impl Stream<'_> {
     #[must_use]
     pub fn waits_by_edges(&self, want: c_short) -> bool {
         let state = self.state;
-        let is_open = state.asked.is_sdp()
-            && state.phase() == Phase::Framed
-            && state.may_send.load(Ordering::Acquire)
-            && !is_confined();
+        let is_open =
+            state.asked.is_sdp() && state.phase() == Phase::Framed && state.may_send() && !is_confined();
         // After SHUT_RD every wait for octets is told at once.
         if !is_open || self.is_shut_early() {
             return false;
@@ -204,7 +202,7 @@ impl Stream<'_> {
         want & (POLLRDHUP | POLLPRI) != 0
             && want & (POLLIN | POLLRDNORM) == 0
             && self.state.asked.is_sdp()
-            && self.state.may_send.load(Ordering::Acquire)
+            && self.state.may_send()
             && !is_confined()
     }
 

@@ -4,7 +4,7 @@ use std::mem::{offset_of, size_of};
 
 use rddp_octets::{Outgoing, Position, Terms};
 
-use super::{Flow, Holders, Rx, State, Tx};
+use super::{Flow, Holders, Rx, Startup, State, Tx};
 use crate::options::Asked;
 use crate::sdp::Part;
 use crate::sys::Guarded;
@@ -16,19 +16,19 @@ impl State {
     /// Offset of [`MAGIC`] in a state of this build.
     pub(crate) const MAGIC_AT: usize = offset_of!(Self, magic);
     pub(crate) const ASKED: usize = offset_of!(Self, asked);
-    pub(crate) const PHASE: usize = offset_of!(Self, phase);
+    pub(crate) const PHASE: usize = offset_of!(Self, startup.phase);
     pub(crate) const END: usize = offset_of!(Self, end);
     /// Offsets of octets that are 0 or 1.
     pub(crate) const TRUTHS: [usize; 27] = [
-        offset_of!(Self, may_send),
+        offset_of!(Self, startup.may_send),
         offset_of!(Self, flow.owing),
         offset_of!(Self, flow.wants_room),
         offset_of!(Self, flow.nonblocking),
         offset_of!(Self, flow.holding),
         offset_of!(Self, flow.shut_receive),
         offset_of!(Self, flow.shut_send),
-        offset_of!(Self, early_full),
-        offset_of!(Self, connected),
+        offset_of!(Self, startup.early_full),
+        offset_of!(Self, startup.connected),
         offset_of!(Self, flow.corked),
         offset_of!(Self, holders.uncounted),
         Self::RX + offset_of!(Rx, moving),
@@ -60,6 +60,8 @@ const fn layout() -> u64 {
         size_of::<State>(),
         size_of::<Rx>(),
         size_of::<Tx>(),
+        offset_of!(State, startup),
+        size_of::<Startup>(),
         offset_of!(State, flow),
         size_of::<Flow>(),
         offset_of!(State, holders),

@@ -32,7 +32,7 @@ impl End {
         peer.set_nodelay(true).unwrap();
         let state = SharedState::anonymous(&Options::new(Role::Responder)).unwrap();
         state.set_framed();
-        state.may_send.store(true, Ordering::Release);
+        state.startup.may_send.store(true, Ordering::Release);
         Self { tcp, state, peer }
     }
 

@@ -136,7 +136,7 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_i
 fn framed() -> SharedState {
     let state = SharedState::anonymous(&Options::new(Role::Responder)).unwrap();
     state.set_framed();
-    state.may_send.store(true, Ordering::Relaxed);
+    state.startup.may_send.store(true, Ordering::Relaxed);
     state.rx.lock().unwrap().at.msn = 1;
     state.tx.lock().unwrap().out.msn = 1;
     state
@@ -237,7 +237,7 @@ fn a_peer_that_sends_no_octets_does_not_hold_a_look() {
 fn an_fpdu_that_stays_in_the_kernel_gives_leave_to_send() {
     let (state, calls) = (framed(), calls());
     let stream = Stream::new(-1, &state, &calls);
-    state.may_send.store(false, Ordering::Relaxed);
+    state.startup.may_send.store(false, Ordering::Relaxed);
     state.rx.lock().unwrap().terms.markers = true;
     keep_early(&mut state.tx.lock().unwrap(), b"early");
     let mut fpdu = Vec::new();

@@ -97,7 +97,7 @@ impl Stream<'_> {
         octets as u64 >= self.state.threshold()
             && octets > 1
             && self.state.phase() == Phase::Framed
-            && self.state.may_send.load(Ordering::Acquire)
+            && self.state.may_send()
             && !self.state.flow.shut_send.load(Ordering::Acquire)
             && !is_confined()
             && !self.state.is_held_by_others()
@@ -141,9 +141,8 @@ impl Stream<'_> {
     /// Offers the peer to write, and Reads what it advertises: `room` octets of receives wait that
     /// are under way between calls.
     pub fn offer_room(&self, room: usize) {
-        let speaks = self.state.asked.is_sdp()
-            && self.state.phase() == Phase::Framed
-            && self.state.may_send.load(Ordering::Acquire);
+        let speaks =
+            self.state.asked.is_sdp() && self.state.phase() == Phase::Framed && self.state.may_send();
         if !speaks || is_confined() {
             return;
         }
