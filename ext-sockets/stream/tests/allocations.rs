@@ -175,16 +175,19 @@ fn octets_that_tcp_cuts_are_owed_and_received_without_the_heap() {
     assert_eq!(overfill(&pair(with_markers))[1], 0);
 }
 
+/// The startup frames of SDP have private data.
 #[test]
 fn a_startup_goes_without_the_heap() {
-    let (a, b) = fresh_pair(with_crc);
-    let (greeted, request) = counted(|| a.stream().greet());
-    assert_eq!(greeted, Ok(false));
-    let (greeted, reply) = counted(|| b.stream().greet());
-    assert_eq!(greeted, Ok(true));
-    let (started, end) = counted(|| a.stream().start(None));
-    assert_eq!(started, Ok(()));
-    assert_eq!([request, reply, end], [0, 0, 0]);
+    for options in [with_crc, by_sdp] {
+        let (a, b) = fresh_pair(options);
+        let (greeted, request) = counted(|| a.stream().greet());
+        assert_eq!(greeted, Ok(false));
+        let (greeted, reply) = counted(|| b.stream().greet());
+        assert_eq!(greeted, Ok(true));
+        let (started, end) = counted(|| a.stream().start(None));
+        assert_eq!(started, Ok(()));
+        assert_eq!([request, reply, end], [0, 0, 0]);
+    }
 }
 
 #[test]
