@@ -68,15 +68,21 @@ fn is_sound_sdp(rx: &mut Guard<'_, Rx>) -> bool {
     rx.sdp.is_sound() && rx.rooms.is_sound() && live(rx).is_sound()
 }
 
+/// Sets the mark of a change that a process may die in.
+#[inline(always)]
+pub(super) fn set<M>(mark: &mut M, value: M) {
+    // A process dies between two instructions, of which a system call is one: the fences keep the
+    // compiler from leaving the mark out, or reordering stores around it.
+    compiler_fence(Ordering::SeqCst);
+    *mark = value;
+    compiler_fence(Ordering::SeqCst);
+}
+
 impl Rx {
-    /// Sets the mark of a change that a process may die in.
+    /// Sets the mark of octets that are being taken out of the kernel.
     #[inline(always)]
     pub(super) fn set_moving(&mut self, moving: bool) {
-        // A process dies between two instructions, of which a system call is one: the fences keep
-        // the compiler from leaving the mark out, or reordering stores around it.
-        compiler_fence(Ordering::SeqCst);
-        self.moving = moving;
-        compiler_fence(Ordering::SeqCst);
+        set(&mut self.moving, moving);
     }
 
     /// Returns whether the values fit together: another process may have written anything.
@@ -93,12 +99,10 @@ impl Rx {
 }
 
 impl Tx {
-    /// Sets the mark of octets that are being given to the kernel, as for the receiving direction.
+    /// Sets the mark of octets that are being given to the kernel.
     #[inline(always)]
     pub(super) fn set_moving(&mut self, moving: bool) {
-        compiler_fence(Ordering::SeqCst);
-        self.moving = moving;
-        compiler_fence(Ordering::SeqCst);
+        set(&mut self.moving, moving);
     }
 
     /// Returns whether the values fit together, as [`Rx::is_sound`] does.

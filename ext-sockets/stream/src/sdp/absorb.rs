@@ -144,7 +144,7 @@ impl Stream<'_> {
         } else {
             Octets::InKernel(left)
         };
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         let queued = self.queue(rx, &octets, None);
         if queued == Ok(true) {
             rx.sdp.held_bufs += u32::from(ends);
@@ -161,7 +161,7 @@ impl Stream<'_> {
             let _ = self.wake_at(rx, 1);
             self.state.flow.holding.store(stays == 0, Ordering::Release);
         }
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
         queued
     }
 
@@ -282,7 +282,7 @@ impl Stream<'_> {
         rx: &mut Guard<'_, Rx>,
         take: impl FnOnce(&mut Chains<'_>, &mut Chain) -> Option<usize>,
     ) -> Result<(), Errno> {
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         let counted = {
             let (rx, mut chains, mut table) = parts(rx);
             let taken = take(&mut chains, &mut rx.held);
@@ -303,10 +303,10 @@ impl Stream<'_> {
             if rx.sdp.has_adverts == 0 {
                 table.give_back(&mut rx.tables);
             }
-            rx.sdp.changing = 0;
+            rx.set_changing(false);
             return dropped;
         }
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
         Ok(())
     }
 
@@ -449,10 +449,10 @@ impl Stream<'_> {
             Step::Data { payload, .. } => {
                 let octets = Octets::Here(&octets[payload.clone()]);
                 let charged = look.keep_charged(octets.len());
-                rx.sdp.changing = 1;
+                rx.set_changing(true);
                 let queued = self.queue(rx, &octets, charged);
                 look.now.held_bufs += u32::from(look.now.is_whole());
-                rx.sdp.changing = 0;
+                rx.set_changing(false);
                 queued
             }
             Step::Apart { what: Apart::Aside { ahead }, payload, .. } => {
@@ -471,7 +471,7 @@ impl Stream<'_> {
         used: usize,
         look: &mut Look<'_>,
     ) -> Result<(), Errno> {
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         let stub = rx.sdp.stub as usize;
         self.keep_end_readable(&mut look.now);
         let left = if rx.held.is_empty() || look.now.is_over() { 0 } else { CRC_LEN };

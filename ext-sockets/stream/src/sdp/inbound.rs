@@ -112,9 +112,9 @@ impl Stream<'_> {
         }
         let had_adverts = rx.sdp.has_adverts == 1;
         if had_adverts {
-            rx.sdp.changing = 1;
+            rx.set_changing(true);
             self.settle_adverts(rx);
-            rx.sdp.changing = 0;
+            rx.set_changing(false);
         }
         // A kick is made under the lock under which octets are given to TCP.
         let _tx = self.state.sleepers.any().then(|| self.lock_tx());

@@ -251,12 +251,12 @@ impl<'s> Look<'s> {
         if let Some(adverts) = adverts {
             rx.rooms.release(Room::Reads, reads as usize);
             rx.rooms.release(Room::Sinks, sinks as usize);
-            rx.sdp.changing = 1;
+            rx.set_changing(true);
             if let Some((rx, _, zcopy)) = zcopy(rx) {
                 zcopy.adverts = *adverts;
                 rx.sdp.has_adverts = (!adverts.is_idle()).into();
             }
-            rx.sdp.changing = 0;
+            rx.set_changing(false);
         }
     }
 }

@@ -44,9 +44,9 @@ impl Stream<'_> {
             return;
         }
         let paid = self.lock_tx().and_then(|mut tx| {
-            rx.sdp.changing = 1;
+            rx.set_changing(true);
             change(rx, &mut tx, Half::In, Mode::Combined);
-            rx.sdp.changing = 0;
+            rx.set_changing(false);
             self.pay_messages(rx, &mut tx)
         });
         if let Err(error) = paid {

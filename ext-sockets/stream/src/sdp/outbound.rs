@@ -76,11 +76,11 @@ impl Stream<'_> {
                 return Err(Errno::WOULD_BLOCK);
             }
         }
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         rx.sdp.urgent_left = if urgent { u32::try_from(all).unwrap_or(u32::MAX) } else { 0 };
         let written = self.push_source(&mut tx, &mut source, more, Some(live(&mut rx)));
         rx.sdp.urgent_left = 0;
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
         self.count(SENT, all - source.left());
         if self.state.asked.format.has_private_copies() {
             self.count(COPIED, all - source.left());
@@ -106,7 +106,7 @@ impl Stream<'_> {
         let mut paid = self.pay_octets(tx, 0);
         let frames = self.state.phase() == Phase::Framed && self.state.may_send();
         if paid == Ok(true) && frames {
-            rx.sdp.changing = 1;
+            rx.set_changing(true);
             paid = self.frame_early(tx, Some(live(rx)));
             if paid == Ok(true) && tx.early().is_empty() {
                 self.settle_mode(rx, tx);
@@ -116,7 +116,7 @@ impl Stream<'_> {
                 self.owe_controls(rx, tx);
                 tx.fin_sent |= rx.sdp.is_closed();
             }
-            rx.sdp.changing = 0;
+            rx.set_changing(false);
             if paid == Ok(true) {
                 paid = self.pay_octets(tx, 0);
             }
@@ -142,11 +142,11 @@ impl Stream<'_> {
         }
         self.push_returned(rx, tx)?;
         self.serve(rx, tx, None)?;
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         // `DisConn` and others may have waited for that.
         self.owe_controls(rx, tx);
         tx.fin_sent |= rx.sdp.is_closed();
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
         self.pay_octets(tx, 0)
     }
 

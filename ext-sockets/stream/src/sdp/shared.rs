@@ -1,7 +1,6 @@
 //! The connection of SDP that all holders of the socket share.
 
 use std::num::NonZeroU8;
-use std::sync::atomic::{Ordering, compiler_fence};
 
 use rddp_mpa::CRC_LEN;
 use rddp_sdp::machine::{Blocked, Config, Core, Machine};
@@ -9,6 +8,7 @@ use rddp_sdp::wire::HEADER_LEN;
 
 use super::{SdpInfo, Wrong};
 use crate::Errno;
+use crate::locks::set;
 use crate::state::Rx;
 
 /// The connection, under the lock of [`Rx`]. Integers alone, any value of which is one; zeros
@@ -307,14 +307,16 @@ impl Rx {
     /// Makes a change that takes several stores, so that the next owner of the lock detects that a
     /// process died in between.
     pub(crate) fn change_sdp<T>(&mut self, change: impl FnOnce(&mut Shared) -> T) -> T {
-        self.sdp.changing = 1;
-        // A process dies between two instructions; the fence keeps the compiler from reordering
-        // these stores.
-        compiler_fence(Ordering::SeqCst);
+        self.set_changing(true);
         let done = change(&mut self.sdp);
-        compiler_fence(Ordering::SeqCst);
-        self.sdp.changing = 0;
+        self.set_changing(false);
         done
+    }
+
+    /// Sets the mark of such a change.
+    #[inline(always)]
+    pub(super) fn set_changing(&mut self, changing: bool) {
+        set(&mut self.sdp.changing, changing.into());
     }
 }
 

@@ -25,7 +25,7 @@ impl Stream<'_> {
         source: &mut Source<'_>,
     ) -> Result<usize, Errno> {
         let all = source.left();
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         reserve_zcopy(rx);
         let end = loop {
             match queue_some(rx, source) {
@@ -36,7 +36,7 @@ impl Stream<'_> {
         };
         rx.sdp.cannot_join |= u32::from(end.is_ok() && source.left() == all);
         self.settle_adverts(rx);
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
         match (all - source.left(), end) {
             (0, Err(Some(error))) => Err(error),
             (_, Err(None)) => Err(self.damaged()),

@@ -113,10 +113,10 @@ impl Stream<'_> {
         octets: &[u8],
     ) -> Result<bool, Errno> {
         let Some((rx, mut chains, Zcopy { written, .. })) = zcopy(rx) else { return Err(self.damaged()) };
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         let more = (ahead + octets.len()).saturating_sub(written.len());
         let put = chains.extend(written, more).and_then(|()| chains.write_at(written, ahead, octets));
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
         match put {
             Ok(()) => Ok(true),
             Err(ChainError::NoRoom) => Ok(false),
@@ -147,14 +147,14 @@ impl Stream<'_> {
         let Some((rx, mut chains, Zcopy { written, runs, .. })) = zcopy(rx) else {
             return Err(self.damaged());
         };
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         let cut = chains.truncate(written, octets);
         let moved = cut.and_then(|()| chains.concat(&mut rx.held, written));
         let noted = octets == 0 || runs.queue(Room::Sinks, octets);
         if moved.is_err() || !noted {
             return Err(self.damaged());
         }
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
         Ok(())
     }
 }

@@ -122,7 +122,7 @@ impl Stream<'_> {
         };
         let msn = Msn(rx.sdp.read_msn).next();
         let header = untagged_header(Opcode::ReadRequest, Stag(0), msn, 0, true);
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         let room = tx.prepare_to_owe(REQUEST) && owe_fpdu(&mut tx, &header, &request.octets());
         if room {
             let mut machine = Machine::new(&mut rx.sdp.core, Some(&mut adverts.tables));
@@ -133,7 +133,7 @@ impl Stream<'_> {
             rx.bulk = size >= BULK;
             self.count(counters::READ, size);
         }
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
         self.state.note_owed(&tx);
         room
     }

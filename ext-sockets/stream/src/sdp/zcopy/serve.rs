@@ -147,7 +147,7 @@ impl Stream<'_> {
             let now = self.answer_one(rx, tx, &request, own)?;
             let Some(now) = now else { break };
             self.count(counters::READ, (now - before) as usize);
-            rx.sdp.changing = 1;
+            rx.set_changing(true);
             let Some((_, _, all)) = zcopy(rx) else { return Err(self.damaged()) };
             let requests = &mut all.adverts.requests;
             requests.list[0].done = now;
@@ -156,7 +156,7 @@ impl Stream<'_> {
                 requests.end_first();
             }
             self.settle_adverts(rx);
-            rx.sdp.changing = 0;
+            rx.set_changing(false);
             if !is_over && now == before {
                 break;
             }

@@ -47,7 +47,7 @@ impl Stream<'_> {
         if adverts.sink != OwnSink::default() || !tx.prepare_to_owe(crate::sdp::outbound::ROOM) {
             return false;
         }
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         let mut machine = Machine::new(&mut rx.sdp.core, Some(&mut adverts.tables));
         let made = machine.advertise_sink(len as u32, stag, 0);
         if let Ok((id, front)) = &made {
@@ -56,16 +56,16 @@ impl Stream<'_> {
             let charged = rx.rooms.charge(Room::Sinks, len);
             debug_assert!(charged, "there is so much room");
         }
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
         self.state.note_owed(&tx);
         made.is_ok()
     }
 
     /// Takes the own `SinkAvail` back, if it is out: the program has closed.
     pub(crate) fn take_back_sink(&self, rx: &mut Guard<'_, Rx>) {
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         let _ = crate::sdp::live(rx).machine().cancel_sinks();
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
     }
 }
 

@@ -144,9 +144,9 @@ impl Stream<'_> {
             let mut tx = self.lock_tx()?;
             let paid = self.pay_messages(&mut rx, &mut tx)?;
             if paid && turn == Turn::Goes && !lent.is_full {
-                rx.sdp.changing = 1;
+                rx.set_changing(true);
                 let more = self.advertise(&mut rx, &mut tx, lent);
-                rx.sdp.changing = 0;
+                rx.set_changing(false);
                 more?;
                 self.pay_octets(&mut tx, 0)?;
             }
@@ -240,7 +240,7 @@ impl Stream<'_> {
             owe_send(tx, &message[..front.len() + inline]);
             lent.pass(id, waiting.first(good));
         }
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         self.settle_adverts(rx);
         Ok(())
     }
@@ -280,9 +280,9 @@ impl Stream<'_> {
             *place = None;
         }
         lent.read = end.unwrap_or(lent.read);
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         self.settle_adverts(rx);
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
         Ok(turn)
     }
 

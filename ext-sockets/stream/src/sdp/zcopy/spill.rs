@@ -83,9 +83,9 @@ impl Stream<'_> {
         place: usize,
         mut memory: Source<'_>,
     ) -> Result<bool, Errno> {
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         let spilled = spill(rx, place, &mut memory);
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
         self.note_spilled(rx);
         spilled.map_err(|error| error.unwrap_or_else(|| self.damaged()))
     }
@@ -203,7 +203,7 @@ impl Stream<'_> {
             if !sent {
                 return Ok(false);
             }
-            rx.sdp.changing = 1;
+            rx.set_changing(true);
             let Some((state, mut chains, all)) = zcopy(rx) else { return Err(self.damaged()) };
             all.adverts = adverts;
             sdp.changing = 1;
@@ -219,7 +219,7 @@ impl Stream<'_> {
             state.rooms.release(backing.room(), gone as usize);
             (backing.from, backing.len) = (done, backing.len.saturating_sub(gone));
             self.settle_adverts(rx);
-            rx.sdp.changing = 0;
+            rx.set_changing(false);
         }
         Ok(false)
     }

@@ -29,16 +29,16 @@ impl Stream<'_> {
             let Some(sink) = machine.peer_sink() else { break };
             let message = Tagged { op: Opcode::Write, stag: sink.stag, to: sink.to, ends: Ends::Each };
             let len = source.left().min(sink.left as usize);
-            state.sdp.changing = 1;
+            state.set_changing(true);
             let good = source.first(len).readable(len);
             let sent =
                 if good == 0 { Err(Errno::FAULT) } else { self.push_tagged(tx, message, source.first(good)) };
-            let sent = sent.inspect_err(|_| state.sdp.changing = 0)?;
+            let sent = sent.inspect_err(|_| state.set_changing(false))?;
             let mut machine = Machine::new(&mut state.sdp.core, Some(&mut adverts.tables));
             if sent > 0 && machine.written(sent as u32).is_err() {
                 return Err(self.damaged());
             }
-            state.sdp.changing = 0;
+            state.set_changing(false);
             self.count(counters::WRITTEN, sent);
             source.skip(sent);
             if sent < good {
@@ -67,9 +67,9 @@ impl Stream<'_> {
     /// Reports what was written into the peer's oldest advert: nothing more is queued. A reader
     /// that waits for these octets alone gets them.
     pub(crate) fn complete_writes(&self, rx: &mut Guard<'_, Rx>, tx: &mut Tx) -> Result<(), Errno> {
-        rx.sdp.changing = 1;
+        rx.set_changing(true);
         crate::sdp::live(rx).machine().complete_peer_sink();
-        rx.sdp.changing = 0;
+        rx.set_changing(false);
         self.pay_messages(rx, tx).map(drop)
     }
 }
