@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `watched.rs` | one descriptor of ours in a wait |
 //! | `edges.rs` | the private set of a wait, for sockets with octets that are somebody else's |
+//! | `one.rs` | one descriptor of ours in a `poll` or `select` |
 //! | `poll.rs` | `poll`, `ppoll` |
 //! | `select.rs` | `select`, `pselect` |
 //! | `epoll/` | `epoll_ctl`, and `epoll_wait` and its variants |
@@ -18,6 +19,7 @@ mod edges;
 #[cfg(test)]
 mod edges_tests;
 mod epoll;
+mod one;
 mod poll;
 mod select;
 mod watched;

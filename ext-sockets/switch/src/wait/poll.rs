@@ -6,23 +6,12 @@ use libc::{POLLIN, pollfd};
 use rddp_stream::{Errno, Patience};
 use smallvec::SmallVec;
 
-use super::edges::{Edges, Way};
-use super::watched::Watched;
+use super::edges::Edges;
+use super::one::One;
 use crate::kinds;
 
 /// The entries that are ours.
 type Ours = SmallVec<[One; 4]>;
-
-/// An entry that is ours.
-struct One {
-    /// Place in the list.
-    place: usize,
-    watched: Watched,
-    /// The way in which the next sleep is for it.
-    way: Way,
-    /// Tag in the set of the wait, once it is registered there.
-    tag: Option<u32>,
-}
 
 /// Waits until one of `fds` is ready, or `timeout` is over, and sets their `revents`. Returns how
 /// many are ready.
@@ -50,13 +39,18 @@ pub fn poll(
             [prepare(&mut asked, fds, &mut ours, &mut edges, &patience), others].into_iter().flatten().min();
         let slept = sleep(&mut asked, nap);
         if slept.is_err() {
-            ours.iter().for_each(|one| asked[one.place].revents = 0);
+            ours.iter().for_each(|one| asked[one.at].revents = 0);
         }
         let before = ours.len();
         let is_over = slept.is_err() || patience.is_over();
         if slept.is_ok() {
             edges.collect();
-            ours.retain(|one| update(one, &mut asked[one.place], fds[one.place], &mut edges));
+            ours.retain(|one| {
+                let asked = &mut asked[one.at];
+                let told = one.told(&mut edges, asked.revents);
+                asked.revents = told.unwrap_or(0);
+                told.is_some()
+            });
         }
         let ready = asked.iter().filter(|entry| entry.revents != 0).count();
         // An entry that turned out to be another file must be asked for again.
@@ -68,13 +62,7 @@ pub fn poll(
 }
 
 fn find(fds: &[pollfd]) -> Ours {
-    let mut ours = Ours::new();
-    for (place, entry) in fds.iter().enumerate() {
-        if let Some(watched) = Watched::of(entry.fd) {
-            ours.push(One { place, watched, way: Way::Level, tag: None });
-        }
-    }
-    ours
+    fds.iter().enumerate().filter_map(|(place, entry)| One::of(entry.fd, place, entry.events)).collect()
 }
 
 /// Asks for the events that each socket of ours is interested in now. Returns how long to sleep at
@@ -91,33 +79,16 @@ fn prepare(
         (asked.fd, asked.events) = (entry.fd, entry.events);
     }
     let mut has_number = false;
-    for One { place, watched, way, tag } in ours {
-        let want = fds[*place].events;
-        asked[*place].events = watched.interest(want);
-        *way = edges.way(watched, want, tag);
-        if *way != Way::Level {
+    for one in ours {
+        let level = one.prepare(edges, &mut nap);
+        asked[one.at].events = level.unwrap_or(POLLIN);
+        if level.is_none() {
             // The first of these places has the number of the set, and the kernel passes over the
             // others.
             let number = edges.number().filter(|_| !has_number);
             has_number |= number.is_some();
-            (asked[*place].fd, asked[*place].events) = (number.unwrap_or(-1), POLLIN);
+            asked[one.at].fd = number.unwrap_or(-1);
         }
-        nap = [nap, watched.deadline(want), way.longest()].into_iter().flatten().min();
     }
     nap
-}
-
-/// Sets the entry's `revents`. Returns whether it is still the same socket's.
-fn update(one: &One, asked: &mut pollfd, entry: pollfd, edges: &mut Edges) -> bool {
-    if one.way != Way::Level {
-        asked.fd = entry.fd;
-        asked.revents = edges.take(one.way, &one.watched, entry.events);
-    }
-    let must_recheck = one.way.must_recheck() || one.watched.deadline(entry.events).is_some();
-    if asked.revents == 0 && !must_recheck {
-        return true;
-    }
-    let revents = one.watched.current(asked.revents, entry.events);
-    asked.revents = revents.unwrap_or(0);
-    revents.is_some()
 }

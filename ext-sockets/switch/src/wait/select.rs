@@ -7,8 +7,8 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDNORM, POLLWRNORM};
 use rddp_stream::{Errno, Patience};
 use smallvec::SmallVec;
 
-use super::edges::{Edges, Way};
-use super::watched::Watched;
+use super::edges::Edges;
+use super::one::One;
 use crate::kinds;
 
 /// An `fd_set` of any size.
@@ -48,13 +48,11 @@ pub fn select(
         let mut nap = [patience.left(), others].into_iter().flatten().min();
         let mut many = count;
         for one in &mut ours {
-            one.way = edges.way(&one.watched, one.want, &mut one.tag);
-            let events = if one.way == Way::Level { one.watched.interest(one.want) } else { 0 };
-            put(&mut asked, one.fd, events);
-            if let Some(number) = edges.number().filter(|_| one.way != Way::Level) {
+            let level = one.prepare(&mut edges, &mut nap);
+            put(&mut asked, one.at, level.unwrap_or(0));
+            if let Some(number) = edges.number().filter(|_| level.is_none()) {
                 many = with_set(&mut asked, many, number as usize);
             }
-            nap = [nap, one.watched.deadline(one.want), one.way.longest()].into_iter().flatten().min();
         }
         let slept = sleep(many, &mut asked, nap);
         if let Err(error) = slept {
@@ -63,7 +61,7 @@ pub fn select(
         without_set(&mut asked, count, edges.number());
         edges.collect();
         let (before, is_over) = (ours.len(), patience.is_over());
-        ours.retain(|one| one.update(&mut asked, &mut edges));
+        ours.retain(|one| update(one, &mut asked, &mut edges));
         let ready = asked.iter().flatten().map(|word| word.count_ones() as usize).sum();
         if ready > 0 || is_over && ours.len() == before {
             let given = sets.iter_mut().zip(&asked).filter_map(|(set, asked)| Some((set.as_mut()?, asked)));
@@ -73,35 +71,14 @@ pub fn select(
     }
 }
 
-/// A descriptor of ours, and the sets that it is in.
-struct One {
-    fd: usize,
-    want: c_short,
-    watched: Watched,
-    /// The way in which the next sleep is for it.
-    way: Way,
-    /// Tag in the set of the wait, once it is registered there.
-    tag: Option<u32>,
-}
-
-impl One {
-    /// Puts the descriptor into the sets of its events. Returns whether it is still the same
-    /// socket's.
-    fn update(&mut self, asked: &mut [Bits; 3], edges: &mut Edges) -> bool {
-        let ready = match self.way {
-            Way::Level => events(|set| has(&asked[set], self.fd)),
-            way => edges.take(way, &self.watched, self.want),
-        };
-        let must_recheck = self.way.must_recheck() || self.watched.deadline(self.want).is_some();
-        if ready == 0 && !must_recheck {
-            return true;
-        }
-        let revents = self.watched.current(ready, self.want);
-        let told = revents.unwrap_or(0);
-        let told = events(|set| self.want & ASKS[set] != 0 && told & TELLS[set] != 0);
-        put(asked, self.fd, told);
-        revents.is_some()
-    }
+/// Puts the descriptor into the sets of its events. Returns whether it is still the same socket's.
+fn update(one: &One, asked: &mut [Bits; 3], edges: &mut Edges) -> bool {
+    let ready = events(|set| has(&asked[set], one.at));
+    let revents = one.told(edges, ready);
+    let told = revents.unwrap_or(0);
+    let told = events(|set| one.want & ASKS[set] != 0 && told & TELLS[set] != 0);
+    put(asked, one.at, told);
+    revents.is_some()
 }
 
 fn find(count: usize, sets: &[Option<&mut [c_ulong]>; 3]) -> SmallVec<[One; 4]> {
@@ -113,10 +90,10 @@ fn find(count: usize, sets: &[Option<&mut [c_ulong]>; 3]) -> SmallVec<[One; 4]> 
             all &= all - 1;
             let want = events(|set| sets[set].as_deref().is_some_and(|set| has(set, fd)));
             if fd < count
-                && let Some(watched) = Watched::of(fd as c_int)
-                && (want != POLLPRI || watched.tells_urgent())
+                && let Some(one) = One::of(fd as c_int, fd, want)
+                && (want != POLLPRI || one.tells_urgent())
             {
-                ours.push(One { fd, want, watched, way: Way::Level, tag: None });
+                ours.push(one);
             }
         }
     }
