@@ -18,7 +18,8 @@
 //! themselves; messages of another protocol (SDP's, say) have headers, and may be things besides
 //! octets.
 //!
-//! Nothing here allocates, and nothing that a peer sends makes it panic.
+//! A [`Duplex`] is all of that for plain octets, with buffers of its own. Nothing else here
+//! allocates, and nothing that a peer sends makes it panic.
 //!
 //! # Example
 //! A peer's Send in one FPDU, and the beginning of the next:
@@ -48,15 +49,18 @@
 #![warn(clippy::unwrap_used)]
 
 mod batch;
+mod duplex;
 mod format;
 mod handshake;
 mod incoming;
 mod load;
 mod outgoing;
 mod position;
+mod queue;
 mod room;
 
 pub use batch::{Batch, Left, Replies, Stop};
+pub use duplex::{Duplex, End};
 pub use format::{Format, Meaning, Plain};
 pub use handshake::{Afterwards, Agreed, Asked, Handshake, HandshakeOptions, Progress, Refused};
 pub use incoming::{Incoming, Step};

@@ -1,0 +1,173 @@
+//! Two ends over a TCP that takes what it likes and delivers it in pieces.
+
+use std::collections::VecDeque;
+
+use rddp_octets::{Agreed, Duplex, End, Handshake, HandshakeOptions, Progress};
+use rddp_rdmap::{ReadRequestRepr, TerminateCode};
+use rddp_test_support::{Fpdus, Random, pattern_from, segment};
+
+/// One end, what it has put and taken, and the octets that are on the way to it.
+struct Side {
+    duplex: Duplex,
+    put: usize,
+    taken: usize,
+    wire: VecDeque<u8>,
+    /// Set when the peer has closed behind the wire.
+    closed: bool,
+}
+
+impl Side {
+    fn new(agreed: &Agreed) -> Self {
+        Self { duplex: Duplex::new(agreed), put: 0, taken: 0, wire: VecDeque::new(), closed: false }
+    }
+
+    /// Puts octets of the pattern that `from` begins, and gives TCP at most so many.
+    fn send(&mut self, peer: &mut Self, octets: usize, tcp: usize) {
+        self.put += self.duplex.put(&pattern_from(self.put, octets));
+        let count = tcp.min(self.duplex.owed().len());
+        peer.wire.extend(&self.duplex.owed()[..count]);
+        self.duplex.paid(count);
+        peer.closed |= self.duplex.is_finished();
+    }
+
+    /// Gets octets of TCP, and takes those of the peer.
+    fn receive(&mut self, tcp: usize, room: usize) {
+        let space = self.duplex.space();
+        let count = tcp.min(space.len()).min(self.wire.len());
+        for (octet, arrived) in space.iter_mut().zip(self.wire.drain(..count)) {
+            *octet = arrived;
+        }
+        if count > 0 || self.closed && self.wire.is_empty() {
+            self.duplex.filled(count);
+        }
+        let mut octets = vec![0; room];
+        let count = self.duplex.take(&mut octets);
+        assert_eq!(octets[..count], pattern_from(self.taken, count));
+        self.taken += count;
+    }
+}
+
+/// Returns what both ends agree on.
+fn agreed(ends: [HandshakeOptions; 2]) -> [Agreed; 2] {
+    let [active, passive] = ends;
+    let mut initiator = Handshake::initiator(active, b"").unwrap();
+    let Progress::Asked(asked) = Handshake::responder(passive).step(initiator.request()) else { panic!() };
+    let (reply, passive) = asked.accept(b"").unwrap();
+    let Progress::Accepted { agreed: active, .. } = initiator.step(&reply) else { panic!() };
+    [active, passive]
+}
+
+fn options(crc: bool, markers: bool) -> HandshakeOptions {
+    let mut options = HandshakeOptions::default();
+    (options.startup.crc, options.startup.markers) = (crc, markers);
+    options
+}
+
+fn pair() -> [Side; 2] {
+    agreed([options(true, false), options(true, false)]).map(|agreed| Side::new(&agreed))
+}
+
+#[test]
+fn what_was_put_is_what_is_taken() {
+    for seed in 1..40 {
+        let mut random = Random::new(seed);
+        let mut with = || random.below(2) == 0;
+        let ends = agreed([options(with(), with()), options(with(), with())]);
+        let [mut a, mut b] = ends.map(|agreed| Side::new(&agreed));
+        for end in [&mut a, &mut b] {
+            end.duplex.set_emss([536, 1448, 9000, 65_483][random.below(4)]);
+        }
+        for round in 0.. {
+            let (last, most) = (round >= 50, [30, 3000, 100_000][random.below(3)]);
+            let (here, there) = if round % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
+            here.send(there, if last { 0 } else { random.below(most) }, random.below(most + 1));
+            if last {
+                here.duplex.finish();
+            }
+            here.receive(random.below(most + 1), random.below(most + 1));
+            if here.duplex.end().is_some() && there.duplex.end().is_some() {
+                break;
+            }
+            assert!(round < 10_000, "seed {seed}: the two never come to an end");
+        }
+        for (here, there) in [(&a, &b), (&b, &a)] {
+            assert_eq!((here.taken, here.duplex.end()), (there.put, Some(End::Finished)), "seed {seed}");
+            assert!(here.duplex.is_finished() && here.put > 1000, "seed {seed}: {}", here.put);
+        }
+    }
+}
+
+#[test]
+fn a_responder_sends_nothing_before_the_initiators_first_fpdu() {
+    // RFC 5044 §7.1.2
+    let [mut active, mut passive] = pair();
+    passive.send(&mut active, 10, 1000);
+    assert_eq!((passive.put, active.wire.len()), (0, 0));
+    active.send(&mut passive, 0, 1000);
+    // Without a look of the program at what has come.
+    let count = passive.wire.len();
+    passive.duplex.space()[..count].copy_from_slice(passive.wire.make_contiguous());
+    passive.duplex.filled(count);
+    passive.send(&mut active, 10, 1000);
+    assert_eq!(passive.put, 10);
+}
+
+/// Returns the responder of a pair, to which a peer made by hand has sent ULPDUs and then closed.
+fn met(ulpdus: &[Vec<u8>], cut: usize) -> Side {
+    let [active, passive] = agreed([options(true, false), options(true, false)]);
+    let mut side = Side::new(&passive);
+    let mut peer = Fpdus::new(active.outgoing.framing(), active.outgoing.framing());
+    side.wire = ulpdus.iter().flat_map(|ulpdu| peer.frame(ulpdu)).collect();
+    side.wire.truncate(side.wire.len() - cut);
+    side.receive(1 << 16, 1 << 16);
+    side.closed = true;
+    side.receive(0, 10);
+    side
+}
+
+#[test]
+fn an_end_of_the_peers_is_told_behind_its_octets() {
+    let octets = segment::send(1, 0, true, &pattern_from(0, 100));
+    let end = |side: &Side| (side.taken, side.duplex.end().unwrap(), side.duplex.is_finished());
+    assert_eq!(end(&met(std::slice::from_ref(&octets), 0)), (100, End::Finished, false));
+    assert_eq!(end(&met(std::slice::from_ref(&octets), 1)), (0, End::Truncated, true));
+    let open = segment::send(2, 0, false, &pattern_from(100, 5));
+    assert_eq!(end(&met(&[octets.clone(), open], 0)), (105, End::Truncated, true));
+    let code = TerminateCode(0x1203);
+    let ended = met(&[octets.clone(), segment::terminate(code)], 0);
+    assert_eq!(end(&ended), (100, End::Terminated(code), true));
+    let mut ended = met(&[octets, segment::send(7, 0, true, b"wrong")], 0);
+    assert!(matches!(end(&ended), (100, End::Fault(_), false)), "a Terminate is owed");
+    assert!(!ended.duplex.owed().is_empty() && ended.duplex.put(b"more") == 0);
+}
+
+#[test]
+fn reads_without_octets_are_answered_and_wait_for_room() {
+    let request = ReadRequestRepr {
+        sink_stag: rddp_ddp::Stag(1),
+        sink_to: 0,
+        size: 0,
+        src_stag: rddp_ddp::Stag(2),
+        src_to: 0,
+    };
+    let [active, passive] = agreed([options(true, false), options(true, false)]);
+    let (mut side, mut peer) =
+        (Side::new(&passive), Fpdus::new(active.outgoing.framing(), active.outgoing.framing()));
+    let mut answers = 0;
+    for msn in 1..10_000 {
+        side.wire.extend(peer.frame(&segment::read(msn, &request)));
+    }
+    for _ in 0..100 {
+        for _ in 0..10 {
+            side.receive(1 << 16, 10);
+        }
+        answers += side.duplex.owed().len();
+        peer.take(side.duplex.owed());
+        side.duplex.paid(1 << 20);
+    }
+    assert_eq!(answers, 20 * 9999);
+    while let Some(ulpdu) = peer.next_ulpdu() {
+        assert_eq!(ulpdu, segment::response(rddp_ddp::Stag(1), 0, true, b""));
+    }
+    assert!(peer.is_empty() && side.duplex.end().is_none());
+}
