@@ -293,10 +293,10 @@ fn two_shake_hands(mut active: Handshake, mut passive: Handshake, input: &Input)
         match active.step(&reply) {
             Progress::Accepted { agreed, private_data, used } => {
                 assert_eq!((private_data, used), (&told[..], reply.len()));
-                assert_eq!(agreed.sending, at_passive.terms.framing());
-                assert_eq!(at_passive.sending, agreed.terms.framing());
+                assert_eq!(agreed.outgoing.framing(), at_passive.terms.framing());
+                assert_eq!(at_passive.outgoing.framing(), agreed.terms.framing());
                 assert!(at_passive.first.is_none() && !at_passive.at.rtr_read);
-                assert!(agreed.first.is_some() || agreed.msn == rddp_ddp::Msn::FIRST);
+                assert!(agreed.first.is_some() || agreed.outgoing.msn == 1);
             }
             Progress::Refused(refused) => assert!(refused.terminate.is_some(), "{refused:?}"),
             other => panic!("{other:?}"),
