@@ -8,6 +8,9 @@
 //! where the last FPDU came alone, so that streams of short messages are taken many at a time. The
 //! octets go to memory of our own first: a message that is shorter than expected would leave the
 //! octets of the next one in the program's buffer, and no CRC is known yet.
+//!
+//! There is no such read with markers, for SDP, with a narrow window, and for a look. Memory of the
+//! program that cannot be written is found before it.
 
 use std::io::IoSliceMut;
 

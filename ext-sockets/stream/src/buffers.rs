@@ -3,6 +3,9 @@
 //!
 //! A small amount of owed octets has room in the state. All others lie in blocks, which are
 //! reserved when they are first needed and given back when they are empty. A reservation can fail.
+//!
+//! Where no block can be had, a write makes Sends of one FPDU each, which have room in the state,
+//! and an FPDU with markers that is read in part stays in the kernel whole.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 

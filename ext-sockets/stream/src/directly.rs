@@ -1,4 +1,8 @@
 //! A large FPDU that is received by one call into the program's buffer, and checked there.
+//!
+//! Such an FPDU is readable when all of it has come, though its CRC is not checked yet: a wait
+//! looks at its header alone. A bad CRC is reported by the read that receives it. A responder that
+//! may not send yet (RFC 5044 §7.1.2 r4) checks the CRC at once.
 
 use std::io::IoSliceMut;
 

@@ -4,6 +4,8 @@
 //! are kept unframed, for the framing is not agreed on yet. They are framed by the first call that
 //! comes when this end may send: behind the startup frame and the RTR of an initiator; behind the
 //! first good FPDU of the peer at a responder (RFC 5044 §7.1.2 r4).
+//!
+//! A `shutdown` that comes as early is noted, and done behind these octets.
 
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;

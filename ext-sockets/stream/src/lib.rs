@@ -21,6 +21,9 @@
 //! | `ioctl(FIONREAD)` | [`Stream::available`] | octets that a read would give |
 //! | `getsockopt(DDPMODE)` | [`State::phase`], [`State::ended`] | how far, and why not further |
 //!
+//! No call that moves octets allocates: it may be one of a signal handler that has interrupted
+//! `malloc`.
+//!
 //! Every call returns [`Errno::PLAIN`] when the connection stays plain TCP; the caller then makes
 //! the C library's call. Flow control is TCP's window: a receiver takes nothing out of the kernel
 //! that the program has not asked for.

@@ -1,5 +1,8 @@
 //! Octets that are owed to TCP: the rest of FPDUs that it has begun to take, and whole FPDUs that
 //! wait for room.
+//!
+//! What a write has counted is with TCP, or owed. The next call on the socket, reading or writing,
+//! of any process, sends it. The rest ends its TCP segment, so that the next FPDU begins one.
 
 use rddp_ddp::Header;
 use rddp_iwarp::rest_ends_record;

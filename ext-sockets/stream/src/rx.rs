@@ -3,8 +3,8 @@
 //! The kernel's receive queue is the only queue, so its window is the flow control and its
 //! readiness counts. Of an FPDU that has been checked and not read to its end, the rest of the
 //! payload and the trailer stay in the kernel; a partial FPDU is hidden by `SO_RCVLOWAT`
-//! (`partial.rs`). A large one that is read in small pieces moves to a block, all but its CRC, and
-//! is read from there.
+//! (`partial.rs`). A large one that is read in pieces of at most 8 KiB moves to a block, all but
+//! its CRC: the kernel copies it once, and the pieces need no system call.
 //!
 //! An FPDU is delivered when its CRC has been found good. It may be part of a longer Send; that
 //! does not matter to a byte stream, whose octets come in order anyway.

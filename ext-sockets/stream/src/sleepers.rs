@@ -5,6 +5,12 @@
 //! sleepers, of all processes, wake and look again. A sleeper that was killed, or left by
 //! `siglongjmp`, leaves its note behind; the next kick is made for nobody, and forgets it.
 //!
+//! The order is: register for edges, collect those that there are, look under the lock, note the
+//! sleeper, unlock, sleep. A kick sets TCP_NOTSENT_LOWAT to the value that it has, which is an edge
+//! of `EPOLLOUT` for the sleepers of every process. Where the kernel does not call the socket
+//! writable that alone does nothing, now or later, so `poll` is asked first, which has the kernel
+//! announce room.
+//!
 //! A [confined](crate::confine) process makes no kicks. Once one has the socket, sleepers look from
 //! time to time.
 //!

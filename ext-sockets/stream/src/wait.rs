@@ -1,5 +1,9 @@
 //! Waiting, as the descriptor's settings say: `O_NONBLOCK`, `MSG_DONTWAIT`, `SO_RCVTIMEO`,
 //! `SO_SNDTIMEO`, signals.
+//!
+//! A wait for any octet is the kernel's `recv`, which knows which signal handlers restart it. All
+//! other waits are `poll`, and restarted if every handler of the process asks for that
+//! (`SA_RESTART`).
 
 use std::ffi::c_short;
 use std::sync::atomic::Ordering;

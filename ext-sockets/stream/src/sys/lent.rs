@@ -2,6 +2,10 @@
 //!
 //! Where the kernel reads or writes such memory it fails with `EFAULT`. Our own copies and sums go
 //! through here, guarded by `rddp_fault_guard`.
+//!
+//! A send takes the octets in front of a page that is not there, a receive leaves in the queue
+//! those that it cannot place, and a call fails with `EFAULT` if there are none before. Only a page
+//! that vanishes between the sum and the write ends the stream (`ECONNABORTED`).
 
 use std::ffi::c_void;
 use std::hint::black_box;

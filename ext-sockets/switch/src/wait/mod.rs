@@ -6,6 +6,11 @@
 //! wait goes on with the time that is left. A call that concerns no socket of ours goes to the C
 //! library with the arguments it came with ([`Errno::PLAIN`](rddp_stream::Errno::PLAIN)).
 //!
+//! Where octets for another call stay in front, a level-triggered wait would never sleep: a kind
+//! [says so](crate::kinds::Readiness::waits_by_edges), and the wait is by edges, on a private set
+//! in the socket's place; an entry of the program's own epoll set gets EPOLLET until its condition
+//! holds again.
+//!
 //! | file | what |
 //! |---|---|
 //! | `watched.rs` | one descriptor of ours in a wait |

@@ -1,4 +1,6 @@
 //! Slots: taken for a socket, found by its cookie, free again when no process holds it.
+//!
+//! A process holds a slot until its last call on the socket has ended.
 
 use std::path::Path;
 use std::ptr::NonNull;

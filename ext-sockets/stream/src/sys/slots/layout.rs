@@ -1,4 +1,7 @@
 //! Layout of a file of states.
+//!
+//! A slab's header has each slot's cookie, its use and its first holders side by side, so that a
+//! search for a cookie and a `fork` touch few pages.
 
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU32, AtomicU64};
