@@ -39,6 +39,7 @@ mod early;
 mod ended;
 mod errno;
 mod fail;
+mod fields;
 mod file;
 mod io;
 mod kept;

@@ -7,6 +7,7 @@ use rddp_mpa::{Revision, RtrSet, StartupConfig};
 use rddp_octets::HandshakeOptions;
 
 use super::Errno;
+use super::fields::{Field, fields};
 use super::sdp::{AskedFormat, Format, READS};
 
 /// The startup frame that this end sends (RFC 5044 §7.1: the ULP decides).
@@ -43,6 +44,7 @@ pub enum Gather {
 
 /// Octets for the peer's program in the startup frame.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub struct PrivateData {
     octets: [u8; rddp_mpa::MAX_PRIVATE_DATA],
     len: u16,
@@ -211,6 +213,8 @@ impl Asked {
     /// Offsets of the role, and of the format, which is 0 for octets alone.
     pub(super) const ROLE: usize = std::mem::offset_of!(Self, role);
     pub(super) const FORMAT: usize = std::mem::offset_of!(Self, format) + AskedFormat::KIND;
+    pub(super) const FIELDS: &[Field] = fields!(Asked: startup_timeout, plain_after, max_send, ird, ord,
+        role, plain, revision, gather, flags, private_data, format);
 
     pub(super) fn of(options: &Options) -> Self {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

@@ -40,7 +40,7 @@ impl Stream<'_> {
                 other | readable | self.interest_for_credits()
             }
             // `DisConn` and urgent octets are messages.
-            Phase::Framed if self.is_sdp_alone(want) => want | POLLIN | owing,
+            Phase::Framed if self.is_beside_octets(want) => want | POLLIN | owing,
             Phase::Framed if self.state.may_send() => want | owing,
             // The end waits for the peer's first FPDU.
             Phase::Framed if writable != 0 && self.takes_early() => want | POLLIN | owing,
@@ -116,7 +116,7 @@ impl Stream<'_> {
         let mut out = always | ready & want & POLLRDHUP;
         let writable = want & (POLLOUT | POLLWRNORM);
         let readable = want & (POLLIN | POLLRDNORM);
-        if (writable != 0 && !self.has_many_credits() || self.is_sdp_alone(want))
+        if (writable != 0 && !self.has_many_credits() || self.is_beside_octets(want))
             && let Err(error) = self.look_behind(want)
         {
             return self.fails_with(error, ready, want);
@@ -133,7 +133,7 @@ impl Stream<'_> {
                 out |= writable;
             }
             if self.state.asked.is_sdp() {
-                out |= self.told_of_sdp(want, out);
+                out |= self.told_beside_octets(want, out);
             }
         } else {
             out |= self.early_room(ready, want) | self.shut_early(want);

@@ -2,6 +2,8 @@
 
 use rddp_sdp::wire::Mode;
 
+use crate::fields::{Field, fields};
+
 /// Contents of the FPDUs of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -83,6 +85,8 @@ pub(crate) struct AskedFormat {
 impl AskedFormat {
     /// Offset of the octet that is 0 where the program's octets are all.
     pub(crate) const KIND: usize = std::mem::offset_of!(Self, is_sdp);
+    pub(crate) const FIELDS: &[Field] =
+        fields!(AskedFormat: threshold, sink_threshold, size, bufs, is_sdp, copies, mode, joins);
 
     pub(crate) fn of(format: Format) -> Self {
         let sdp = match format {

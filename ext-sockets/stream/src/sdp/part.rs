@@ -7,6 +7,7 @@ use rddp_sdp::wire::Mode;
 
 use super::options::{AskedFormat, SdpOptions, mode_of};
 use crate::Errno;
+use crate::fields::{Field, fields};
 use crate::state::State;
 use crate::sys::Guarded;
 
@@ -38,6 +39,9 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    pub(crate) const FIELDS: &[Field] = fields!(Part: blocked, mode, not_threshold, not_sink_threshold,
+        own_thresholds, holds_update, next_update, spilled, counters, lender);
+
     /// Begins with the options of a stream.
     pub(crate) fn begin(&mut self, asked: &AskedFormat) -> Result<(), Errno> {
         if asked.is_sdp() {

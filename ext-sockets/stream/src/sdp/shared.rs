@@ -8,6 +8,7 @@ use rddp_sdp::wire::HEADER_LEN;
 
 use super::{SdpInfo, Wrong};
 use crate::Errno;
+use crate::fields::{Field, fields};
 use crate::locks::set;
 use crate::state::Rx;
 
@@ -90,6 +91,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) const FIELDS: &[Field] = fields!(Shared: core, size, bufs, open_len, is_open, has_payload,
+        stub, is_shut, changing, answer, has_answer, fin, fin_sent, closing, has_adverts, read_msn,
+        is_tagged, starved, hungry, lost, marked, oob_read, urgent_left, queued, held_bufs, seeks,
+        cramped, inline, queues, is_full, joins, cannot_join, sent, newest, peer_bufs, low, told);
+
     /// Begins with both ends as the startup left them.
     pub(super) fn begin(&mut self, peer_bufs: u16, peer_size: u32, peer_adverts: u8) -> Result<(), Wrong> {
         let config = Config {

@@ -65,7 +65,7 @@ impl Stream<'_> {
 
     /// Returns the events of `want` that SDP tells and TCP does not, and notes that the wait is
     /// about to sleep if it is to be by edges.
-    pub(crate) fn told_of_sdp(&self, want: c_short, others: c_short) -> c_short {
+    pub(crate) fn told_beside_octets(&self, want: c_short, others: c_short) -> c_short {
         let told = if want & (POLLRDHUP | POLLPRI) == 0 {
             0
         } else {
@@ -198,7 +198,7 @@ impl Stream<'_> {
     }
 
     /// Returns whether `want` is for what messages of SDP bring besides octets, and for no octets.
-    pub(crate) fn is_sdp_alone(&self, want: c_short) -> bool {
+    pub(crate) fn is_beside_octets(&self, want: c_short) -> bool {
         want & (POLLRDHUP | POLLPRI) != 0
             && want & (POLLIN | POLLRDNORM) == 0
             && self.state.asked.is_sdp()

@@ -18,7 +18,7 @@ pub(crate) struct Holders {
     pub(crate) left: AtomicU64,
     /// Time by [`now`] up to which a process that has not joined the holders probably has the
     /// socket; 0: nobody is expected.
-    expected: AtomicU64,
+    pub(super) expected: AtomicU64,
 }
 
 impl State {

@@ -1,12 +1,13 @@
 //! The layout of a state, by which processes of one build tell theirs from others', and check it.
 
-use std::mem::{offset_of, size_of};
+use std::mem::offset_of;
 
 use rddp_octets::{Outgoing, Position, Terms};
 
 use super::{Flow, Holders, Rx, Startup, State, Tx};
+use crate::fields::{Field, fields};
 use crate::options::Asked;
-use crate::sdp::Part;
+use crate::sdp::{AskedFormat, Part, Shared};
 use crate::sys::Guarded;
 
 impl State {
@@ -18,112 +19,142 @@ impl State {
     pub(crate) const ASKED: usize = offset_of!(Self, asked);
     pub(crate) const PHASE: usize = offset_of!(Self, startup.phase);
     pub(crate) const END: usize = offset_of!(Self, end);
-    /// Offsets of octets that are 0 or 1.
-    pub(crate) const TRUTHS: [usize; 27] = [
-        offset_of!(Self, startup.may_send),
-        offset_of!(Self, flow.owing),
-        offset_of!(Self, flow.wants_room),
-        offset_of!(Self, flow.nonblocking),
-        offset_of!(Self, flow.holding),
-        offset_of!(Self, flow.shut_receive),
-        offset_of!(Self, flow.shut_send),
-        offset_of!(Self, startup.early_full),
-        offset_of!(Self, startup.connected),
-        offset_of!(Self, flow.corked),
-        offset_of!(Self, holders.uncounted),
-        Self::RX + offset_of!(Rx, moving),
-        Self::RX + offset_of!(Rx, terms.crc),
-        Self::RX + offset_of!(Rx, terms.markers),
-        Self::RX + offset_of!(Rx, bulk),
-        Self::RX + offset_of!(Rx, at.rtr_read),
-        Self::RX + offset_of!(Rx, peer_data_known),
-        Self::RX + offset_of!(Rx, narrow),
-        Self::RX + offset_of!(Rx, left_is_kept),
-        Self::RX + offset_of!(Rx, at.is_open),
-        Self::TX + offset_of!(Tx, moving),
-        Self::TX + offset_of!(Tx, out.crc),
-        Self::TX + offset_of!(Tx, out.markers),
-        Self::TX + offset_of!(Tx, greeted),
-        Self::TX + offset_of!(Tx, fin_due),
-        Self::TX + offset_of!(Tx, fin_sent),
-        Self::TX + offset_of!(Tx, framing),
-    ];
+    /// Offsets of octets that are 0 or 1: of all fields of one octet, but for one that is part of a
+    /// header.
+    pub(crate) const TRUTHS: [usize; 29] = truths(&PARTS, Self::RX + offset_of!(Rx, at.open_ulp));
 }
 
 /// Changes with the layout of a state, so that a state of another build is not taken for one of
 /// this.
-pub(crate) const MAGIC: u64 = 0x7264_6470_0000_0005 ^ layout();
+pub(crate) const MAGIC: u64 = 0x7264_6470_0000_0006 ^ sum(sum(BASIS, &PARTS), &VALUES);
 
-/// Returns a number of all offsets that the types of other crates decide.
-const fn layout() -> u64 {
-    sum(&[
-        size_of::<State>(),
-        size_of::<Rx>(),
-        size_of::<Tx>(),
-        offset_of!(State, startup),
-        size_of::<Startup>(),
+/// A structure in a state: its offset, and its fields.
+type Structure = (usize, &'static [Field]);
+
+/// The structures that have octets which are 0 or 1.
+const PARTS: [Structure; 9] = [
+    (0, fields!(State: magic, holders, startup, flow, end, sleepers, asked, rx, tx, sdp)),
+    (offset_of!(State, holders), fields!(Holders: uncounted, more_in, more, left, expected)),
+    (offset_of!(State, startup), fields!(Startup: phase, may_send, connected, early_full, began)),
+    (
         offset_of!(State, flow),
-        size_of::<Flow>(),
-        offset_of!(State, holders),
-        size_of::<Holders>(),
-        offset_of!(State, sleepers),
-        offset_of!(State, asked),
-        size_of::<Asked>(),
-        offset_of!(State, rx),
-        offset_of!(State, tx),
-        offset_of!(State, sdp),
-        size_of::<Part>(),
-        offset_of!(Rx, at.octets),
-        offset_of!(Rx, at.mo),
-        offset_of!(Rx, at.msn),
-        offset_of!(Rx, at.request_msn),
-        offset_of!(Rx, at.is_open),
-        offset_of!(Rx, at.open_ulp),
-        offset_of!(Rx, at.rtr_read),
-        offset_of!(Rx, terms.crc),
-        offset_of!(Rx, terms.markers),
-        offset_of!(Rx, terms.ird),
-        offset_of!(Rx, terms.ord),
-        offset_of!(Tx, out.octets),
-        offset_of!(Tx, out.fpdus),
-        offset_of!(Tx, out.msn),
-        offset_of!(Tx, out.crc),
-        offset_of!(Tx, out.markers),
-        size_of::<Position>(),
-        size_of::<Terms>(),
-        size_of::<Outgoing>(),
-    ])
-}
+        fields!(Flow: owing, wants_room, holding, shut_receive, shut_send, nonblocking, corked, pending,
+            low_water, receive_timeout, send_timeout, linger),
+    ),
+    (
+        State::RX,
+        fields!(Rx: moving, bulk, alone, peer_data_known, narrow, left_is_kept, at, terms, wake_at,
+            left, trailer, kept_at, shown, absorbed, last_fpdu, expected_fpdu, kept_in, sdp, held,
+            rooms, tables, peer_data),
+    ),
+    (
+        State::RX + offset_of!(Rx, at),
+        fields!(Position: octets, mo, msn, request_msn, is_open, open_ulp, rtr_read),
+    ),
+    (State::RX + offset_of!(Rx, terms), fields!(Terms: crc, markers, ird, ord)),
+    (
+        State::TX,
+        fields!(Tx: moving, greeted, fin_due, fin_sent, framing, changing, out, emss_asked, emss,
+            unaligned, owed_from, owed_to, owed_in, early_from, early_to, early_in, little),
+    ),
+    (State::TX + offset_of!(Tx, out), fields!(Outgoing: octets, fpdus, msn, crc, markers)),
+];
 
-/// Returns a number that changes with each of these, and with their order.
-const fn sum(places: &[usize]) -> u64 {
-    let (mut sum, mut at) = (0, 0);
-    while at < places.len() {
-        sum = u64::rotate_left(sum, 7) ^ places[at] as u64;
-        at += 1;
+/// Structures any octets of which are values.
+const VALUES: [Structure; 4] = [
+    (State::ASKED, Asked::FIELDS),
+    (State::ASKED + offset_of!(Asked, format), AskedFormat::FIELDS),
+    (State::RX + offset_of!(Rx, sdp), Shared::FIELDS),
+    (offset_of!(State, sdp), Part::FIELDS),
+];
+
+/// Returns a number that changes with the place and the octets of each field, and with `sum`.
+const fn sum(mut sum: u64, parts: &[Structure]) -> u64 {
+    let mut index = 0;
+    while let Some((at, octets)) = field(parts, index) {
+        // Fowler, Noll and Vo's hash, with numbers in place of octets.
+        sum = (sum ^ (at as u64) << 32 ^ octets as u64).wrapping_mul(0x0100_0000_01b3);
+        index += 1;
     }
     sum
 }
+
+/// Returns the offsets of the fields of one octet, without `other`.
+const fn truths<const N: usize>(parts: &[Structure], other: usize) -> [usize; N] {
+    let (mut truths, mut count, mut index) = ([0; N], 0, 0);
+    while let Some((at, octets)) = field(parts, index) {
+        if octets == 1 && at != other {
+            truths[count] = at;
+            count += 1;
+        }
+        index += 1;
+    }
+    assert!(count == N);
+    truths
+}
+
+/// Returns a field of these structures, with its offset in the state.
+const fn field(parts: &[Structure], mut index: usize) -> Option<Field> {
+    let mut part = 0;
+    while part < parts.len() {
+        let (offset, fields) = parts[part];
+        if index < fields.len() {
+            return Some((offset + fields[index].0, fields[index].1));
+        }
+        index -= fields.len();
+        part += 1;
+    }
+    None
+}
+
+const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn fields_that_change_their_places_change_the_number() {
-        assert_ne!(sum(&[8, 16, 24]), sum(&[16, 8, 24]));
-        assert_ne!(sum(&[8, 16, 24]), sum(&[8, 16, 28]));
+    #[repr(C)]
+    struct Before {
+        front: u32,
+        back: u32,
     }
 
-    /// The list of truths names each `bool` of another crate's types in a state.
+    #[repr(C)]
+    struct After {
+        back: u32,
+        front: u32,
+    }
+
     #[test]
-    fn truths_of_positions_and_terms_are_checked() {
-        let (at, terms) = (State::RX + offset_of!(Rx, at), State::RX + offset_of!(Rx, terms));
-        let out = State::TX + offset_of!(Tx, out);
-        let are_in =
-            |from, len| State::TRUTHS.iter().filter(|truth| (from..from + len).contains(*truth)).count();
-        assert_eq!(are_in(at, size_of::<Position>()), 2);
-        assert_eq!(are_in(terms, size_of::<Terms>()), 2);
-        assert_eq!(are_in(out, size_of::<Outgoing>()), 2);
+    fn two_fields_that_change_places_change_the_number() {
+        let (before, after) = (fields!(Before: front, back), fields!(After: front, back));
+        assert_ne!(sum(BASIS, &[(0, before)]), sum(BASIS, &[(0, after)]));
+    }
+
+    /// Any two fields of equal size of any structure, those of another crate included.
+    #[test]
+    fn each_field_of_a_state_has_a_part_in_the_number() {
+        let parts = PARTS.into_iter().chain(VALUES);
+        let all: Vec<Structure> = parts.collect();
+        for (number, (offset, fields)) in all.iter().enumerate() {
+            for (one, other) in (0..fields.len()).flat_map(|one| (0..one).map(move |other| (one, other))) {
+                let mut swapped = fields.to_vec();
+                (swapped[one].0, swapped[other].0) = (fields[other].0, fields[one].0);
+                let mut parts = all.clone();
+                parts[number] = (*offset, swapped.leak());
+                assert_ne!(sum(BASIS, &parts), sum(BASIS, &all), "{number}: {one} and {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn truths_of_directions_positions_and_terms_are_checked() {
+        let mut all = [offset_of!(Rx, alone), offset_of!(Rx, at.is_open), offset_of!(Rx, at.rtr_read)]
+            .map(|at| State::RX + at)
+            .to_vec();
+        all.extend([offset_of!(Rx, terms.crc), offset_of!(Rx, terms.markers)].map(|at| State::RX + at));
+        all.push(State::TX + offset_of!(Tx, changing));
+        assert!(all.iter().all(|at| State::TRUTHS.contains(at)));
+        assert!(!State::TRUTHS.contains(&(State::RX + offset_of!(Rx, at.open_ulp))));
     }
 }

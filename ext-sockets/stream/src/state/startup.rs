@@ -18,7 +18,7 @@ pub(crate) struct Startup {
     /// Set if no more octets of the program are taken before this end may send.
     pub(crate) early_full: AtomicBool,
     /// Time when the startup began, by [`now`]. 0: it has not.
-    began: AtomicU64,
+    pub(super) began: AtomicU64,
 }
 
 impl Startup {
