@@ -92,6 +92,12 @@ impl Device {
         Ok(Device { library, inner: Arc::new(Inner { name, context, domain, transport, capabilities }) })
     }
 
+    /// Returns the libraries that have the device.
+    #[must_use]
+    pub fn library(&self) -> &'static Library {
+        self.library
+    }
+
     /// Returns the device's name.
     #[must_use]
     pub fn name(&self) -> &str {

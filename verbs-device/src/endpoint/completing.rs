@@ -48,7 +48,7 @@ impl Endpoint {
     }
 
     /// Takes the device's completions.
-    fn fetch(&mut self) -> io::Result<()> {
+    pub(super) fn fetch(&mut self) -> io::Result<()> {
         let mut batch = [ibv_wc::default(); BATCH];
         loop {
             let Some(pair) = self.link.id.pair() else { return Ok(()) };

@@ -232,9 +232,13 @@ impl Endpoint {
     /// Begins to end the connection in order: no more requests are taken, and those that were are
     /// carried out, for two seconds at most. The end comes as [`Event::Disconnected`].
     pub fn close(&mut self) {
+        // Of a queue that is broken, there is nothing to wait for.
+        let _ = self.fetch();
         if self.stage == Stage::Connected {
             // Behind requests whose success nobody asked for, one that tells.
-            self.post_own();
+            if self.sends.ends_silently() {
+                self.post_own();
+            }
             self.stage = Stage::Closing(Instant::now() + LINGER);
         }
         self.end_if_due();

@@ -57,6 +57,11 @@ impl Sends {
         self.requests.len() - self.own >= self.capacity
     }
 
+    /// Returns whether the device tells nothing when the last request is done.
+    pub(super) fn ends_silently(&self) -> bool {
+        self.silent > 0
+    }
+
     /// Returns requests of the endpoint's own that are outstanding.
     pub(super) fn own(&self) -> usize {
         self.own
