@@ -75,11 +75,13 @@ NEEDS = {
     "rddp-tests": ["rddp-block", "rddp-mpa", "rddp-rnic", "rddp-sdp", "rddp-sdp-rnic", "rddp-stream"],
     "rddp-benches": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-rnic", "rddp-stream"],
     "rddp-compare": ["rddp-rnic", "rddp-load", "rddp-switch"],
+    "rddp-fake-verbs": ["rddp-verbs-layout"],
 }
 # Tests may use what is below their crate, this,
 FOR_TESTS = "rddp-test-support"
-# and what they start programs under, which must have been built.
-LOADED_BY_TESTS = {"rddp-cli": ["rddp-preload", "rddp-paths"], "rddp-compare": ["rddp-preload"]}
+# and what they load, or start programs under, which must have been built.
+LOADED_BY_TESTS = {"rddp-cli": ["rddp-preload", "rddp-paths"], "rddp-compare": ["rddp-preload"],
+                   "rddp-verbs-device": ["rddp-fake-verbs"]}
 
 PURE = {
     "rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-iwarp": "iwarp",

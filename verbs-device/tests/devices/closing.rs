@@ -1,0 +1,100 @@
+//! Connections that end.
+
+use rddp_rdma::{Access, RecvWr, SendWr, Status};
+use rddp_verbs_device::{Event, Offer};
+
+use crate::support::{Kind, completion, event, host, quirk};
+
+/// To disconnect at once would take a message with it that the peer has, and has not acknowledged.
+#[test]
+fn a_close_waits_for_what_was_sent() {
+    for signaled in [true, false] {
+        let host = host(&format!("close{signaled}"), Kind::Rxe, quirk::SLOW);
+        let (mut active, mut passive) = host.connect_plainly();
+        passive.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
+        let mut request = SendWr::send(2, Vec::new());
+        request.signaled = signaled;
+        active.post_send(&request).unwrap();
+        active.close();
+        assert!(active.deadline().is_some() && active.post_send(&request).is_err());
+        if signaled {
+            assert_eq!(completion(&mut active).status, Status::Success);
+        }
+        assert!(matches!(event(&mut active), Event::Disconnected));
+        let mut left = Vec::new();
+        active.poll(&mut left).unwrap();
+        assert_eq!(left, [], "nothing is flushed");
+        assert_eq!(completion(&mut passive).status, Status::Success);
+        assert!(matches!(event(&mut passive), Event::Disconnected));
+    }
+}
+
+/// On InfiniBand the other end would go on, and flush nothing, until it disconnects, too.
+#[test]
+fn the_other_end_of_a_close_is_flushed() {
+    for kind in [Kind::Siw, Kind::Rxe] {
+        let host = host(&format!("other{}", kind as u8), kind, 0);
+        let (mut active, mut passive) = host.connect_plainly();
+        passive.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
+        active.close();
+        assert!(matches!(event(&mut passive), Event::Disconnected));
+        let flushed = completion(&mut passive);
+        assert_eq!((flushed.wr_id, flushed.status), (1, Status::Flushed));
+        assert!(matches!(event(&mut active), Event::Disconnected));
+        // That stray packets cannot come any more is nobody's affair.
+        assert!(active.event().unwrap().is_none() && passive.event().unwrap().is_none());
+    }
+}
+
+/// With seven attempts a device would try for ever; a link that is cut is told by no event.
+#[test]
+fn a_link_that_is_cut_is_noticed_by_a_probe() {
+    let host = host("cut", Kind::Rxe, 0);
+    let (mut active, _passive) = host.connect_plainly();
+    host.cut();
+    active.probe().unwrap();
+    assert!(matches!(event(&mut active), Event::Disconnected));
+}
+
+/// The connection manager opens a queue pair to all that peers can do.
+#[test]
+fn peers_have_the_rights_of_the_connection_alone() {
+    for kind in [Kind::Siw, Kind::Rxe] {
+        let host = host(&format!("inbound{}", kind as u8), kind, 0);
+        let closed = || Offer { inbound: Access::REMOTE_READ, ..Offer::default() };
+        for is_passive in [true, false] {
+            let (active, passive) = match is_passive {
+                true => host.connect(Offer::default(), closed()),
+                false => host.connect(closed(), Offer::default()),
+            };
+            let (mut writer, _target) = if is_passive { (active, passive) } else { (passive, active) };
+            let (memory, source) = (host.open_memory(8), host.memory(8, Access::empty()));
+            memory.write(0, b"original");
+            let write = SendWr::write(1, source.piece(0, 8), memory.remote().unwrap());
+            writer.post_send(&write).unwrap();
+            assert!(matches!(event(&mut writer), Event::Disconnected));
+            let mut octets = [0; 8];
+            memory.read(0, &mut octets);
+            assert_eq!(&octets, b"original");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_of_connections() {
+    for kind in [Kind::Siw, Kind::Rxe] {
+        let host = host(&format!("left{}", kind as u8), kind, 0);
+        for turn in 0..50 {
+            let (mut active, mut passive) = host.connect_plainly();
+            if turn % 2 == 0 {
+                active.close();
+                assert!(matches!(event(&mut passive), Event::Disconnected));
+            }
+            drop((active, passive));
+        }
+        // A thread that has connected may still hold its id.
+        while host.objects() > 0 {
+            std::thread::yield_now();
+        }
+    }
+}

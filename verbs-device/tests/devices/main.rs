@@ -1,0 +1,8 @@
+//! The crate with devices of its own fake libraries (`tests/fake`): each quirk of real devices is a
+//! test, and no kernel, root or library of rdma-core is needed.
+
+mod closing;
+mod memory;
+mod opening;
+mod support;
+mod working;

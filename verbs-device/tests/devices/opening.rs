@@ -1,0 +1,170 @@
+//! Connections that begin, and those that do not.
+
+use std::time::{Duration, Instant};
+
+use rddp_rdma::{Access, RecvWr, SendWr, Status};
+use rddp_verbs_device::{ConnectFailed, Device, DeviceError, Event, Listener, Offer, Transport};
+
+use crate::support::{Host, Kind, QUEUES, asked, completion, event, host};
+
+fn with(private_data: Vec<u8>) -> Offer {
+    Offer { private_data, ..Offer::default() }
+}
+
+#[test]
+fn devices_are_found_by_name_and_say_what_they_can() {
+    let (siw, rxe) = (host("can_siw", Kind::Siw, 0), host("can_rxe", Kind::Rxe, 0));
+    assert_eq!((siw.device.transport(), rxe.device.transport()), (Transport::Iwarp, Transport::InfiniBand));
+    let (rnic, roce) = (siw.device.capabilities(), rxe.device.capabilities());
+    assert_eq!((rnic.immediate_len, roce.immediate_len), (0, 4));
+    assert_eq!((rnic.max_sge, rnic.max_request_data, rnic.max_message), (6, 251, u64::from(u32::MAX)));
+    assert_eq!((roce.max_request_data, roce.max_reply_data, roce.max_reject_data), (56, 196, 148));
+    assert!(rnic.read_sink.contains(Access::REMOTE_WRITE) && !roce.read_sink.contains(Access::REMOTE_WRITE));
+    let none = Device::named_in(siw.device.library(), "can_nothing").unwrap_err();
+    assert!(none.to_string().contains("can_siw"), "{none}");
+}
+
+#[test]
+fn private_data_come_with_their_length_on_iwarp_and_with_zeros_on_infiniband() {
+    for (kind, request, reply) in [(Kind::Siw, 2, 3), (Kind::Rxe, 56, 196)] {
+        let host = host(&format!("data{}", kind as u8), kind, 0);
+        let listener = host.listen();
+        let mut active = host.ask(listener.address().unwrap(), with(vec![7; 2]));
+        let (mut passive, said) = asked(&listener);
+        assert_eq!((said.private_data.len(), &said.private_data[..2]), (request, &[7, 7][..]));
+        passive.accept(with(vec![9; 3])).unwrap();
+        let Event::Connected(agreed) = event(&mut active) else { panic!("no connection") };
+        assert_eq!((agreed.private_data.len(), &agreed.private_data[..3]), (reply, &[9, 9, 9][..]));
+    }
+}
+
+#[test]
+fn longer_private_data_are_refused_before_a_device_sees_them() {
+    for (kind, most) in [(Kind::Siw, [251; 3]), (Kind::Rxe, [56, 196, 148])] {
+        let host = host(&format!("long{}", kind as u8), kind, 0);
+        let listener = host.listen();
+        let mut active = host.look_for(listener.address().unwrap());
+        assert!(matches!(event(&mut active), Event::Resolved));
+        let refused = |outcome: Result<(), DeviceError>, most: usize| {
+            let error = outcome.unwrap_err();
+            assert!(matches!(error, DeviceError::PrivateData { max, .. } if max == most), "{error}");
+        };
+        refused(active.connect(with(vec![0; most[0] + 1])), most[0]);
+        active.connect(with(vec![0; most[0]])).unwrap();
+        let (mut passive, _) = asked(&listener);
+        refused(passive.accept(with(vec![0; most[1] + 1])), most[1]);
+        refused(passive.reject(&vec![0; most[2] + 1]), most[2]);
+    }
+}
+
+#[test]
+fn depths_are_the_smaller_ones_whoever_tells_them() {
+    for kind in [Kind::Siw, Kind::Rxe] {
+        let host = host(&format!("depth{}", kind as u8), kind, 0);
+        let listener = host.listen();
+        let offer = |ird, ord| Offer { ird, ord, ..Offer::default() };
+        let mut active = host.ask(listener.address().unwrap(), offer(5, 3));
+        let (mut passive, said) = asked(&listener);
+        assert_eq!((said.ird, said.ord), (3, 5));
+        passive.accept(offer(2, 4)).unwrap();
+        let Event::Connected(agreed) = event(&mut active) else { panic!("no connection") };
+        assert_eq!((agreed.ird, agreed.ord), (4, 2));
+        let Event::Connected(agreed) = event(&mut passive) else { panic!("no connection") };
+        assert_eq!((agreed.ird, agreed.ord), (2, 4));
+    }
+}
+
+#[test]
+fn a_port_where_nothing_listens_is_told_from_a_program_that_says_no() {
+    for (kind, len) in [(Kind::Siw, 4), (Kind::Rxe, 148)] {
+        let host = host(&format!("no{}", kind as u8), kind, 0);
+        let mut active = host.ask(host.address(1, 9), Offer::default());
+        let Event::Failed(why) = event(&mut active) else { panic!("a connection") };
+        assert!(matches!(why, ConnectFailed::Refused { .. }), "{why}");
+        let listener = host.listen();
+        for says in [true, false] {
+            let mut active = host.ask(listener.address().unwrap(), Offer::default());
+            let (passive, _) = asked(&listener);
+            if says {
+                passive.reject(b"busy").unwrap();
+            } else {
+                drop(passive);
+            }
+            let Event::Failed(ConnectFailed::Rejected { private_data }) = event(&mut active) else {
+                panic!("not rejected")
+            };
+            assert!(!says || (private_data.len() == len && private_data.starts_with(b"busy")));
+        }
+    }
+}
+
+/// siw's driver waits in `rdma_connect` for two minutes, which is not the program's affair.
+#[test]
+fn a_silent_host_holds_up_nobody() {
+    let siw = host("silent_siw", Kind::Siw, 0);
+    let mut active = siw.ask(siw.address(200, 1), Offer::default());
+    assert!(active.event().unwrap().is_none());
+    drop(active);
+    assert!(siw.objects() > 0, "the thread that waits has the id");
+    Host::end_silence();
+    let since = Instant::now();
+    while siw.objects() > 0 {
+        assert!(since.elapsed() < Duration::from_secs(20), "the id is left behind");
+        std::thread::yield_now();
+    }
+    // On RoCE the call returns, and no event comes.
+    let rxe = host("silent_rxe", Kind::Rxe, 0);
+    let mut active = rxe.ask(rxe.address(200, 1), Offer::default());
+    assert!(active.event().unwrap().is_none());
+}
+
+#[test]
+fn a_device_without_the_way_or_an_address_is_named() {
+    let (here, there) = (host("way_here", Kind::Siw, 0), host("way_there", Kind::Rxe, 0));
+    let mut active = here.look_for(there.address(1, 1));
+    let error = active.event().unwrap_err();
+    assert!(matches!(&error, DeviceError::NoAddress { device } if device == "way_here"), "{error}");
+    assert!(here.device.has_address(here.address(1, 0).ip()));
+    assert!(!here.device.has_address(there.address(1, 0).ip()));
+    let nowhere = "192.0.2.1:1".parse().unwrap();
+    let Event::Failed(why) = event(&mut here.look_for(nowhere)) else { panic!("a way") };
+    assert!(matches!(why, ConnectFailed::NoRoute { .. }), "{why}");
+}
+
+#[test]
+fn a_port_that_is_taken_says_by_whom_it_may_be() {
+    let host = host("taken", Kind::Siw, 0);
+    let first = host.listen();
+    let error = Listener::open(&host.device, first.address().unwrap(), QUEUES, 1).unwrap_err();
+    assert!(error.to_string().contains("TCP port"), "{error}");
+}
+
+/// RFC 5044 §7.1.2: the passive end of an RNIC sends nothing before something has come.
+#[test]
+fn the_passive_end_may_speak_first() {
+    for kind in [Kind::Siw, Kind::Rxe] {
+        let host = host(&format!("first{}", kind as u8), kind, 0);
+        let (mut active, mut passive) = host.connect_plainly();
+        active.post_receive(&RecvWr::new(4, Vec::new())).unwrap();
+        passive.post_send(&SendWr::send(5, Vec::new())).unwrap();
+        let received = completion(&mut active);
+        assert_eq!((received.wr_id, received.status), (4, Status::Success));
+    }
+}
+
+#[test]
+fn receives_may_be_posted_before_there_is_a_connection() {
+    let host = host("early", Kind::Rxe, 0);
+    let listener = host.listen();
+    let mut active = host.look_for(listener.address().unwrap());
+    assert!(matches!(event(&mut active), Event::Resolved));
+    active.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
+    active.connect(Offer::default()).unwrap();
+    let (mut passive, _) = asked(&listener);
+    passive.accept(Offer::default()).unwrap();
+    assert!(passive.post_send(&SendWr::send(2, Vec::new())).is_err(), "not before it is connected");
+    assert!(matches!(event(&mut passive), Event::Connected(_)));
+    passive.post_send(&SendWr::send(2, Vec::new())).unwrap();
+    assert!(matches!(event(&mut active), Event::Connected(_)));
+    assert_eq!(completion(&mut active).wr_id, 1);
+}

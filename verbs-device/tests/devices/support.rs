@@ -1,0 +1,191 @@
+//! Devices, connections, and waits that end.
+
+use std::ffi::{CString, c_char, c_int};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rddp_rdma::{Access, Completion};
+use rddp_verbs_device::{Asked, Device, Endpoint, Event, Library, Listener, Offer, Queues, Registration};
+
+/// The device that another one is like.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Siw,
+    Rxe,
+    Adapter,
+}
+
+/// Quirks of a device, which `tests/fake` describes.
+pub(crate) mod quirk {
+    pub(crate) const LATE: u32 = 1;
+    pub(crate) const IDLE_EVENTS: u32 = 2;
+    pub(crate) const LOCKED_MEMORY: u32 = 4;
+    pub(crate) const CREDENTIALS: u32 = 8;
+    pub(crate) const SLOW: u32 = 16;
+}
+
+/// Time after which a wait is over, and the test has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The fake library, and the functions by which a test directs it.
+struct Fake {
+    library: &'static Library,
+    device: unsafe extern "C" fn(*const c_char, c_int, u32) -> c_int,
+    cut: extern "C" fn(c_int),
+    event: extern "C" fn(c_int, u32),
+    end_silence: extern "C" fn(),
+    objects: extern "C" fn(c_int) -> c_int,
+}
+
+#[allow(clippy::missing_transmute_annotations)] // the fields have the types
+fn fake() -> &'static Fake {
+    static FAKE: OnceLock<Fake> = OnceLock::new();
+    FAKE.get_or_init(|| {
+        let path: PathBuf = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
+        let library = Library::at(&path, &path).unwrap_or_else(|error| panic!("{error}"));
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: the library is loaded already, and its functions have these types.
+        unsafe {
+            let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
+            let find = |name: &std::ffi::CStr| libc::dlsym(handle, name.as_ptr());
+            Fake {
+                library,
+                device: std::mem::transmute(find(c"fake_device")),
+                cut: std::mem::transmute(find(c"fake_cut")),
+                event: std::mem::transmute(find(c"fake_event")),
+                end_silence: std::mem::transmute(find(c"fake_end_silence")),
+                objects: std::mem::transmute(find(c"fake_objects")),
+            }
+        }
+    })
+}
+
+/// A device of a test's own.
+pub(crate) struct Host {
+    pub(crate) device: Device,
+    number: c_int,
+}
+
+pub(crate) fn host(name: &str, kind: Kind, quirks: u32) -> Host {
+    let c_name = CString::new(name).unwrap();
+    // SAFETY: the name ends with a zero.
+    let number = unsafe { (fake().device)(c_name.as_ptr(), kind as c_int, quirks) };
+    Host { device: Device::named_in(fake().library, name).unwrap(), number }
+}
+
+impl Host {
+    pub(crate) fn address(&self, last: u8, port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 100 + self.number as u8, 0, last], port))
+    }
+
+    pub(crate) fn cut(&self) {
+        (fake().cut)(self.number);
+    }
+
+    pub(crate) fn tell(&self, event: u32) {
+        (fake().event)(self.number, event);
+    }
+
+    pub(crate) fn end_silence() {
+        (fake().end_silence)();
+    }
+
+    /// Returns how many objects the library has for the device.
+    pub(crate) fn objects(&self) -> c_int {
+        (fake().objects)(self.number)
+    }
+
+    pub(crate) fn listen(&self) -> Listener {
+        Listener::open(&self.device, self.address(1, 0), QUEUES, 8).unwrap()
+    }
+
+    /// Begins to look for a listener.
+    pub(crate) fn look_for(&self, to: SocketAddr) -> Endpoint {
+        Endpoint::open(&self.device, None, to, QUEUES, PATIENCE).unwrap()
+    }
+
+    /// Returns an active end that has asked a listener for a connection.
+    pub(crate) fn ask(&self, to: SocketAddr, offer: Offer) -> Endpoint {
+        let mut active = self.look_for(to);
+        assert!(matches!(event(&mut active), Event::Resolved));
+        active.connect(offer).unwrap();
+        active
+    }
+
+    /// Returns both ends of a connection: the active and the passive one.
+    pub(crate) fn connect(&self, active: Offer, passive: Offer) -> (Endpoint, Endpoint) {
+        let listener = self.listen();
+        let mut active = self.ask(listener.address().unwrap(), active);
+        let (mut other, _) = asked(&listener);
+        other.accept(passive).unwrap();
+        assert!(matches!(event(&mut active), Event::Connected(_)));
+        assert!(matches!(event(&mut other), Event::Connected(_)));
+        (active, other)
+    }
+
+    pub(crate) fn connect_plainly(&self) -> (Endpoint, Endpoint) {
+        self.connect(Offer::default(), Offer::default())
+    }
+
+    pub(crate) fn memory(&self, len: usize, access: Access) -> Registration {
+        Registration::allocate(self.device.domain(), len, access).unwrap()
+    }
+
+    /// Returns memory that peers may read and write.
+    pub(crate) fn open_memory(&self, len: usize) -> Registration {
+        self.memory(len, Access::LOCAL_WRITE | Access::REMOTE)
+    }
+}
+
+pub(crate) const QUEUES: Queues = Queues { sends: 8, receives: 8, inline: 512 };
+
+fn wait(fd: &impl AsFd, since: Instant) {
+    assert!(since.elapsed() < PATIENCE, "nothing came");
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::from(1000_u16)).unwrap();
+}
+
+/// Waits for a request of a peer.
+pub(crate) fn asked(listener: &Listener) -> (Endpoint, Asked) {
+    let since = Instant::now();
+    loop {
+        if let Some(asked) = listener.accept().unwrap() {
+            return asked;
+        }
+        wait(listener, since);
+    }
+}
+
+/// Waits for a change of a connection.
+pub(crate) fn event(endpoint: &mut Endpoint) -> Event {
+    let since = Instant::now();
+    loop {
+        if let Some(event) = endpoint.event().unwrap() {
+            return event;
+        }
+        endpoint.poll(&mut Vec::new()).unwrap();
+        endpoint.arm().unwrap();
+        wait(endpoint, since);
+    }
+}
+
+/// Waits for completions, as a program does that sleeps between them.
+pub(crate) fn completions(endpoint: &mut Endpoint, count: usize) -> Vec<Completion> {
+    let (since, mut got) = (Instant::now(), Vec::new());
+    loop {
+        endpoint.poll(&mut got).unwrap();
+        if got.len() >= count {
+            return got;
+        }
+        endpoint.arm().unwrap();
+        wait(endpoint, since);
+    }
+}
+
+pub(crate) fn completion(endpoint: &mut Endpoint) -> Completion {
+    completions(endpoint, 1)[0]
+}

@@ -1,0 +1,83 @@
+//! Completions of requests: done, acknowledged later, failed, flushed.
+
+use std::time::Duration;
+
+use rddp_verbs_layout::{ibv_wc, status, wc, wc_flags, wr};
+
+use crate::queues::Entry;
+use crate::quirk;
+use crate::wire::{Request, State};
+use crate::world::{Kind, World, world};
+
+impl World {
+    pub(crate) fn enter(&mut self, pair: usize, mut entry: ibv_wc, frees: Option<u64>) {
+        let Some(found) = self.pairs.get(&pair) else { return };
+        entry.qp_num = found.number;
+        self.complete(found.queue, Entry { wc: entry, frees: frees.map(|number| (pair, number)) });
+    }
+
+    /// Fills what is undefined where a request has failed with what misleads.
+    pub(crate) fn undefined(&self, entry: &mut ibv_wc) {
+        entry.opcode = if entry.opcode == wc::RECV { wc::SEND } else { wc::RECV_RDMA_WITH_IMM };
+        (entry.byte_len, entry.wc_flags, entry.imm_data) = (0xdead, wc_flags::WITH_INV, 0xdead);
+    }
+
+    /// Completes a request that was carried out, at once or when the peer has acknowledged it.
+    pub(crate) fn done(&mut self, pair: usize, request: Request) {
+        let Some(found) = self.pairs.get_mut(&pair) else { return };
+        if !self.devices[found.device].has(quirk::SLOW) {
+            return self.completed(pair, &request, status::SUCCESS);
+        }
+        let number = found.number;
+        found.pending.push_back(request);
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            let mut world = world();
+            let found = world.pairs.get_mut(&pair).filter(|pair| pair.number == number);
+            if let Some(request) = found.and_then(|pair| pair.pending.pop_front()) {
+                world.completed(pair, &request, status::SUCCESS);
+            }
+        });
+    }
+
+    pub(crate) fn completed(&mut self, pair: usize, request: &Request, number: u32) {
+        let Some(found) = self.pairs.get_mut(&pair) else { return };
+        // Hardware frees places when a completion is polled, software when a request is done.
+        let is_late = self.devices[found.device].kind == Kind::Adapter;
+        if !is_late {
+            found.freed = found.freed.max(request.sequence);
+        }
+        if !request.is_signaled && number == status::SUCCESS {
+            return;
+        }
+        let mut entry = ibv_wc { wr_id: request.wr_id, status: number, ..ibv_wc::default() };
+        if number == status::SUCCESS {
+            entry.opcode = if request.opcode == wr::RDMA_READ { wc::RDMA_READ } else { wc::SEND };
+        } else {
+            self.undefined(&mut entry);
+        }
+        self.enter(pair, entry, is_late.then_some(request.sequence));
+    }
+
+    /// Ends a queue pair, whose requests are flushed.
+    pub(crate) fn end(&mut self, pair: usize) {
+        if let Some(found) = self.pairs.get_mut(&pair) {
+            found.state = State::Error;
+        }
+        self.flush(pair);
+    }
+
+    pub(crate) fn flush(&mut self, pair: usize) {
+        let Some(found) = self.pairs.get_mut(&pair) else { return };
+        let mut sends = std::mem::take(&mut found.pending);
+        sends.append(&mut found.outgoing);
+        let receives = std::mem::take(&mut found.receives);
+        for request in sends {
+            self.completed(pair, &request, status::WR_FLUSH_ERR);
+        }
+        for receive in receives {
+            let wr_id = receive.wr_id;
+            self.enter(pair, ibv_wc { wr_id, status: status::WR_FLUSH_ERR, ..ibv_wc::default() }, None);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A libibverbs and librdmacm whose devices play the quirks of real ones, for tests without a
+//! kernel's help: one process is both ends of its connections.
+//!
+//! A test makes a device of its own with [`fake_device`]. Device `n` has the addresses
+//! 127.(100 + n).0.0 to 127.(100 + n).255.255; at one that ends with 200 there is a host that is
+//! silent.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `world` | devices, and what has been made of them |
+//! | `verbs` | functions of libibverbs |
+//! | `queues` | completion queues, and their events |
+//! | `wire`, `completing` | requests: what is done; how it completes |
+//! | `manager`, `connecting` | functions of librdmacm: ids and events; connections |
+#![allow(unsafe_code)] // functions that C programs call
+#![allow(clippy::missing_safety_doc)] // their contracts are those of the manual pages
+
+mod completing;
+mod connecting;
+mod manager;
+mod queues;
+mod verbs;
+mod wire;
+mod world;
+
+use std::ffi::{CStr, c_char, c_int};
+
+use world::{Device, Kind, world};
+
+/// Quirks of a device, as bits.
+pub mod quirk {
+    /// A completion comes between the last poll and the request for an event.
+    pub const LATE: u32 = 1;
+    /// Events come without a completion.
+    pub const IDLE_EVENTS: u32 = 2;
+    /// No more than 64 KiB may be registered.
+    pub const LOCKED_MEMORY: u32 = 4;
+    /// The process has changed its user.
+    pub const CREDENTIALS: u32 = 8;
+    /// An acknowledgement takes its time.
+    pub const SLOW: u32 = 16;
+}
+
+/// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.
+///
+/// # Safety
+/// The name is a string of C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fake_device(name: *const c_char, kind: c_int, quirks: u32) -> c_int {
+    // SAFETY: promised by the caller.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let kind = [Kind::Siw, Kind::Rxe, Kind::Adapter][kind as usize];
+    let mut world = world();
+    world.devices.push(Device::new(name, kind, quirks));
+    world.devices.len() as c_int - 1
+}
+
+/// Cuts the link of a device: nothing arrives any more, and nobody is told.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_cut(device: c_int) {
+    world().devices[device as usize].is_cut = true;
+}
+
+/// Has a device tell of an asynchronous event.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_event(device: c_int, kind: u32) {
+    world().devices[device as usize].events.push(kind);
+}
+
+/// Lets calls return that wait for a silent host.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_end_silence() {
+    world::end_silence();
+}
+
+/// Returns how many objects are left: ids, queue pairs, completion queues, channels and regions.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_objects(device: c_int) -> c_int {
+    world().objects_of(device as usize) as c_int
+}

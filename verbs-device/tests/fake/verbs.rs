@@ -1,0 +1,166 @@
+//! Functions of libibverbs: devices, domains, regions.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use rddp_verbs_layout::{
+    Plain, access, device, device_cap, ibv_async_event, ibv_context, ibv_device, ibv_device_attr, ibv_mr,
+    ibv_mw, ibv_mw_bind, ibv_pd, ibv_port_attr, ibv_qp, ibv_recv_wr, ibv_srq,
+};
+
+use crate::quirk;
+use crate::world::{Kind, Region, fail, null, world};
+
+/// Octets that may be registered where that is limited.
+const LOCKED: usize = 64 * 1024;
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
+    let world = world();
+    let context = |device: &crate::world::Device| std::ptr::with_exposed_provenance_mut(device.context);
+    let mut list: Vec<*mut ibv_context> = world.devices.iter().map(context).collect();
+    list.push(std::ptr::null_mut());
+    // SAFETY: the caller has room for the count.
+    unsafe { count.write(list.len() as c_int - 1) };
+    Box::leak(list.into_boxed_slice()).as_mut_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: a device of ours.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn ibv_fork_init() -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_device(
+    context: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
+    let world = world();
+    let found = &world.devices[world.device_of(context.addr())];
+    let is_iwarp = found.is_iwarp();
+    let told = ibv_device_attr {
+        max_qp: 1 << 16,
+        max_qp_wr: 1 << 14,
+        max_sge: found.max_pieces() as c_int,
+        max_sge_rd: if is_iwarp { 1 } else { 32 },
+        max_cq: 1 << 16,
+        max_cqe: 1 << 15,
+        max_mr: 1 << 16,
+        max_qp_rd_atom: 128,
+        max_qp_init_rd_atom: 128,
+        atomic_cap: if is_iwarp { device::ATOMIC_NONE } else { 1 },
+        device_cap_flags: if is_iwarp { device_cap::MEM_MGT_EXTENSIONS } else { 0 },
+        phys_port_cnt: 1,
+        ..ibv_device_attr::zeroed()
+    };
+    // SAFETY: the caller has room for the structure.
+    unsafe { attr.write(told) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_port(
+    context: *mut ibv_context,
+    _port: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    let world = world();
+    let max_msg_sz = match world.devices[world.device_of(context.addr())].kind {
+        Kind::Siw => u32::MAX,
+        Kind::Rxe => 8 << 20,
+        Kind::Adapter => 1 << 30,
+    };
+    let told = ibv_port_attr { max_msg_sz, state: device::PORT_ACTIVE, ..ibv_port_attr::default() };
+    // SAFETY: the caller has room for the structure.
+    unsafe { attr.write(told) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    let mut world = world();
+    let device = world.device_of(context.addr());
+    let Some(kind) = world.devices[device].events.pop() else { return fail(libc::EAGAIN) };
+    // An event of a port has its number for an address.
+    let element = std::ptr::without_provenance_mut(1);
+    // SAFETY: the caller has room for an event.
+    unsafe { event.write(ibv_async_event { element, event_type: kind }) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn ibv_ack_async_event(_event: *mut ibv_async_event) {}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    Box::into_raw(Box::new(ibv_pd { context, handle: 0 }))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: made by `ibv_alloc_pd`.
+    drop(unsafe { Box::from_raw(pd) });
+    0
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    flags: c_int,
+) -> *mut ibv_mr {
+    let flags = flags as u32;
+    if flags & (access::REMOTE_WRITE | access::REMOTE_ATOMIC) != 0 && flags & access::LOCAL_WRITE == 0 {
+        return null(libc::EINVAL);
+    }
+    let mut world = world();
+    // SAFETY: a domain of ours.
+    let context = unsafe { (*pd).context };
+    let device = world.device_of(context.addr());
+    if world.devices[device].has(quirk::LOCKED_MEMORY) && length > LOCKED {
+        return null(libc::ENOMEM);
+    }
+    let key = world.number() << 8 | 0x5a;
+    let addr_number = addr.addr() as u64;
+    world.regions.insert(key, Region { device, addr: addr_number, len: length as u64, flags });
+    Box::into_raw(Box::new(ibv_mr { context, pd, addr, length, handle: key, lkey: key, rkey: key }))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    // SAFETY: made by `ibv_reg_mr`.
+    let mr = unsafe { Box::from_raw(mr) };
+    world().regions.remove(&mr.lkey);
+    0
+}
+
+// What is here because a table of a context has no places without a function.
+
+pub(crate) extern "C" fn alloc_mw(_pd: *mut ibv_pd, _kind: u32) -> *mut ibv_mw {
+    null(libc::EOPNOTSUPP)
+}
+
+pub(crate) unsafe extern "C" fn bind_mw(_: *mut ibv_qp, _: *mut ibv_mw, _: *const ibv_mw_bind) -> c_int {
+    libc::EOPNOTSUPP
+}
+
+pub(crate) extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
+    libc::EOPNOTSUPP
+}
+
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    _: *mut ibv_srq,
+    _: *mut ibv_recv_wr,
+    _: *mut *mut ibv_recv_wr,
+) -> c_int {
+    libc::EOPNOTSUPP
+}

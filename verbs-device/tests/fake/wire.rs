@@ -1,0 +1,385 @@
+//! Requests: what is done, and how it completes.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+
+use rddp_verbs_layout::{
+    access, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc, send, status, wc, wc_flags, wr,
+};
+
+use crate::quirk;
+use crate::world::{World, world};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Unconnected,
+    Ready,
+    Error,
+}
+
+pub(crate) struct Pair {
+    pub(crate) device: usize,
+    pub(crate) queue: usize,
+    pub(crate) number: u32,
+    pub(crate) state: State,
+    pub(crate) access: u32,
+    pub(crate) rnr_timer: u8,
+    pub(crate) retries: u8,
+    pub(crate) ord: u8,
+    pub(crate) inline: u32,
+    pub(crate) depth: u64,
+    pub(crate) peer: Option<usize>,
+    pub(crate) is_active: bool,
+    /// Something has come from the peer.
+    pub(crate) has_heard: bool,
+    pub(crate) receives: VecDeque<Receive>,
+    /// Requests that are not carried out yet, and those that the peer has not acknowledged.
+    pub(crate) outgoing: VecDeque<Request>,
+    pub(crate) pending: VecDeque<Request>,
+    pub(crate) posted: u64,
+    pub(crate) freed: u64,
+}
+
+pub(crate) struct Receive {
+    pub(crate) wr_id: u64,
+    pieces: Vec<ibv_sge>,
+}
+
+pub(crate) struct Request {
+    pub(crate) wr_id: u64,
+    pub(crate) sequence: u64,
+    pub(crate) opcode: u32,
+    pub(crate) is_signaled: bool,
+    octets: Vec<u8>,
+    pieces: Vec<ibv_sge>,
+    /// All pieces are registered as they have to be.
+    is_sound: bool,
+    imm: u32,
+    to: u64,
+    key: u32,
+    operands: (u64, u64),
+}
+
+/// The outcome of an attempt to carry a request out.
+enum Outcome {
+    Done,
+    NotYet,
+    /// A fault of this end.
+    Local(u32),
+    /// The peer refuses: the number is what InfiniBand tells this end.
+    Refused(u32),
+    /// The peer has nothing to receive into.
+    NoReceive,
+}
+
+pub(crate) unsafe extern "C" fn post_send(
+    pair: *mut ibv_qp,
+    first: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    let (mut world, mut next) = (world(), first);
+    while !next.is_null() {
+        // SAFETY: the caller passes requests.
+        let request = unsafe { &*next };
+        // SAFETY: as above, with their pieces.
+        if let Err(number) = unsafe { world.post(pair.addr(), request) } {
+            // SAFETY: the caller has room for a pointer.
+            unsafe { bad.write(next) };
+            let is_iwarp =
+                world.pairs.get(&pair.addr()).is_some_and(|pair| world.devices[pair.device].is_iwarp());
+            return if is_iwarp { -number } else { number };
+        }
+        next = request.next;
+    }
+    world.pump(pair.addr());
+    0
+}
+
+pub(crate) unsafe extern "C" fn post_recv(
+    pair: *mut ibv_qp,
+    first: *mut ibv_recv_wr,
+    _bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let mut world = world();
+    let mut next = first;
+    while !next.is_null() {
+        // SAFETY: the caller passes requests with their pieces.
+        let (request, pieces) = unsafe { (&*next, pieces((*next).sg_list, (*next).num_sge)) };
+        let receive = Receive { wr_id: request.wr_id, pieces };
+        let Some(found) = world.pairs.get_mut(&pair.addr()) else { return libc::EINVAL };
+        found.receives.push_back(receive);
+        let (is_over, peer, waits) = (found.state == State::Error, found.peer, found.rnr_timer == 0);
+        if is_over {
+            world.flush(pair.addr());
+        } else if let Some(peer) = peer
+            && !waits
+        {
+            // Where peers wait for 655 ms, that is longer than a test.
+            world.pump(peer);
+        }
+        next = request.next;
+    }
+    0
+}
+
+/// # Safety
+/// The list has as many pieces.
+unsafe fn pieces(list: *const ibv_sge, count: c_int) -> Vec<ibv_sge> {
+    if count <= 0 {
+        return Vec::new();
+    }
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts(list, count as usize) }.to_vec()
+}
+
+fn at(addr: u64) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(addr as usize)
+}
+
+fn octets_of(pieces: &[ibv_sge]) -> Vec<u8> {
+    let mut octets = Vec::new();
+    for piece in pieces {
+        // SAFETY: the memory is registered, or inline and there during the call.
+        octets
+            .extend_from_slice(unsafe { std::slice::from_raw_parts(at(piece.addr), piece.length as usize) });
+    }
+    octets
+}
+
+/// Stores octets in pieces of registered memory, which are as long together at least.
+fn scatter(mut octets: &[u8], pieces: &[ibv_sge]) {
+    for piece in pieces {
+        let (now, rest) = octets.split_at(octets.len().min(piece.length as usize));
+        store(piece.addr, now);
+        octets = rest;
+    }
+}
+
+fn store(addr: u64, octets: &[u8]) {
+    // SAFETY: the memory is registered.
+    unsafe { at(addr).copy_from_nonoverlapping(octets.as_ptr(), octets.len()) };
+}
+
+impl World {
+    /// # Safety
+    /// The request's pieces are there.
+    unsafe fn post(&mut self, pair: usize, request: &ibv_send_wr) -> Result<(), c_int> {
+        // SAFETY: promised by the caller.
+        let pieces = unsafe { pieces(request.sg_list, request.num_sge) };
+        let found = self.pairs.get(&pair).ok_or(libc::EINVAL)?;
+        let device = &self.devices[found.device];
+        let is_inline = request.send_flags & send::INLINE != 0;
+        let len: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
+        let lacks = matches!(
+            request.opcode,
+            wr::ATOMIC_CMP_AND_SWP | wr::ATOMIC_FETCH_AND_ADD | wr::SEND_WITH_IMM | wr::RDMA_WRITE_WITH_IMM
+        );
+        if device.has(quirk::CREDENTIALS) {
+            return Err(libc::EACCES);
+        }
+        if found.state == State::Unconnected
+            || (device.is_iwarp() && lacks)
+            || (is_inline && len > u64::from(found.inline))
+            || pieces.len() > device.max_pieces() as usize
+        {
+            return Err(libc::EINVAL);
+        }
+        if found.posted - found.freed >= found.depth {
+            return Err(libc::ENOMEM);
+        }
+        let is_sink =
+            matches!(request.opcode, wr::RDMA_READ | wr::ATOMIC_CMP_AND_SWP | wr::ATOMIC_FETCH_AND_ADD);
+        // RNICs write a Response to the sink by the peer's right.
+        let needs = match is_sink {
+            true if device.is_iwarp() => access::LOCAL_WRITE | access::REMOTE_WRITE,
+            true => access::LOCAL_WRITE,
+            false => 0,
+        };
+        let owner = found.device;
+        let is_sound = is_inline
+            || pieces
+                .iter()
+                .all(|piece| self.reaches(owner, piece.lkey, piece.addr, piece.length.into(), needs));
+        let octets = if is_sound && !is_sink { octets_of(&pieces) } else { Vec::new() };
+        let found = self.pairs.get_mut(&pair).ok_or(libc::EINVAL)?;
+        found.posted += 1;
+        let is_atomic = is_sink && request.opcode != wr::RDMA_READ;
+        found.outgoing.push_back(Request {
+            wr_id: request.wr_id,
+            sequence: found.posted,
+            opcode: request.opcode,
+            is_signaled: request.send_flags & send::SIGNALED != 0,
+            octets,
+            pieces,
+            is_sound,
+            imm: request.imm_data,
+            to: request.remote_addr,
+            key: if is_atomic { request.atomic_rkey } else { request.rkey },
+            operands: (request.compare_add(), request.swap),
+        });
+        if found.state == State::Error {
+            self.flush(pair);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a key reaches a range with these rights.
+    fn reaches(&self, device: usize, key: u32, addr: u64, len: u64, rights: u32) -> bool {
+        self.regions.get(&key).is_some_and(|region| {
+            region.device == device
+                && addr >= region.addr
+                && addr + len <= region.addr + region.len
+                && region.flags & rights == rights
+        })
+    }
+
+    /// Carries out what a queue pair has to send, as far as that goes.
+    pub(crate) fn pump(&mut self, pair: usize) {
+        while let Some(found) = self.pairs.get_mut(&pair)
+            && found.state == State::Ready
+        {
+            let device = &self.devices[found.device];
+            let (is_iwarp, is_cut, retries) = (device.is_iwarp(), device.is_cut, found.retries);
+            // RFC 5044 §7.1.2, and what a device does that keeps to it.
+            if is_iwarp && !found.is_active && !found.has_heard {
+                return;
+            }
+            // With 7 retries a device tries for ever.
+            if is_cut && !is_iwarp && retries == 7 {
+                return;
+            }
+            let (Some(request), Some(peer)) = (found.outgoing.pop_front(), found.peer) else { return };
+            let outcome = match is_cut {
+                true if is_iwarp => Outcome::Done,
+                true => Outcome::Local(status::RETRY_EXC_ERR),
+                false => self.carry_out(pair, peer, &request),
+            };
+            if !is_cut && let Some(peer) = self.pairs.get_mut(&peer) {
+                peer.has_heard = true;
+            }
+            match outcome {
+                Outcome::Done => self.done(pair, request),
+                Outcome::Local(number) => {
+                    self.completed(pair, &request, number);
+                    self.end(pair);
+                }
+                Outcome::Refused(_) | Outcome::NoReceive if is_iwarp => {
+                    // The sender has given it to TCP, and a Terminate comes back.
+                    self.completed(pair, &request, status::SUCCESS);
+                    self.end(pair);
+                    self.end(peer);
+                    self.tell_of_end(pair);
+                    self.tell_of_end(peer);
+                }
+                Outcome::Refused(number) => {
+                    self.completed(pair, &request, number);
+                    self.end(pair);
+                    self.end(peer);
+                }
+                Outcome::NotYet | Outcome::NoReceive => {
+                    if let Some(found) = self.pairs.get_mut(&pair) {
+                        found.outgoing.push_front(request);
+                    }
+                    return;
+                }
+            }
+            if is_iwarp {
+                self.pump(peer);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, pair: usize, peer: usize, request: &Request) -> Outcome {
+        if !request.is_sound {
+            return Outcome::Local(status::LOC_PROT_ERR);
+        }
+        let (Some(own), Some(other)) = (self.pairs.get(&pair), self.pairs.get(&peer)) else {
+            return Outcome::NotYet;
+        };
+        let (device, is_iwarp) = (own.device, self.devices[own.device].is_iwarp());
+        let len = request.pieces.iter().map(|piece| u64::from(piece.length)).sum::<u64>();
+        let is_read = !matches!(
+            request.opcode,
+            wr::SEND | wr::SEND_WITH_INV | wr::SEND_WITH_IMM | wr::RDMA_WRITE | wr::RDMA_WRITE_WITH_IMM
+        );
+        if is_read && own.ord == 0 {
+            return Outcome::NotYet;
+        }
+        let needs = match request.opcode {
+            // Of the source, siw looks at no right.
+            wr::RDMA_READ if is_iwarp => 0,
+            wr::RDMA_READ => access::REMOTE_READ,
+            wr::RDMA_WRITE | wr::RDMA_WRITE_WITH_IMM => access::REMOTE_WRITE,
+            wr::ATOMIC_CMP_AND_SWP | wr::ATOMIC_FETCH_AND_ADD => access::REMOTE_ATOMIC,
+            _ => 0,
+        };
+        let is_tagged = is_read || matches!(request.opcode, wr::RDMA_WRITE | wr::RDMA_WRITE_WITH_IMM);
+        let may = other.access & needs == needs && self.reaches(device, request.key, request.to, len, needs);
+        if is_tagged && len > 0 && !may {
+            return Outcome::Refused(status::REM_ACCESS_ERR);
+        }
+        match request.opcode {
+            wr::RDMA_WRITE => store(request.to, &request.octets),
+            wr::RDMA_READ => {
+                let source = ibv_sge { addr: request.to, length: len as u32, lkey: 0 };
+                scatter(&octets_of(&[source]), &request.pieces);
+            }
+            wr::ATOMIC_CMP_AND_SWP | wr::ATOMIC_FETCH_AND_ADD => atomic(request),
+            wr::RDMA_WRITE_WITH_IMM => {
+                store(request.to, &request.octets);
+                return self.deliver(peer, request, is_iwarp);
+            }
+            _ => return self.deliver(peer, request, is_iwarp),
+        }
+        Outcome::Done
+    }
+
+    /// Completes the peer's oldest receive by a message.
+    fn deliver(&mut self, peer: usize, request: &Request, is_iwarp: bool) -> Outcome {
+        let Some(receive) = self.pairs.get_mut(&peer).and_then(|peer| peer.receives.pop_front()) else {
+            return Outcome::NoReceive;
+        };
+        let is_write = request.opcode == wr::RDMA_WRITE_WITH_IMM;
+        let room: u64 = receive.pieces.iter().map(|piece| u64::from(piece.length)).sum();
+        let mut entry = ibv_wc {
+            wr_id: receive.wr_id,
+            opcode: if is_write { wc::RECV_RDMA_WITH_IMM } else { wc::RECV },
+            byte_len: request.octets.len() as u32,
+            ..ibv_wc::default()
+        };
+        if !is_write && request.octets.len() as u64 > room {
+            entry.status = if is_iwarp { status::LOC_LEN_ERR } else { status::LOC_QP_OP_ERR };
+            self.undefined(&mut entry);
+            self.enter(peer, entry, None);
+            return Outcome::Refused(status::REM_OP_ERR);
+        }
+        match request.opcode {
+            wr::SEND_WITH_INV => {
+                self.regions.remove(&request.imm);
+                (entry.wc_flags, entry.imm_data) = (wc_flags::WITH_INV, request.imm);
+            }
+            wr::SEND_WITH_IMM | wr::RDMA_WRITE_WITH_IMM => {
+                (entry.wc_flags, entry.imm_data) = (wc_flags::WITH_IMM, request.imm);
+            }
+            _ => {}
+        }
+        if !is_write {
+            scatter(&request.octets, &receive.pieces);
+        }
+        self.enter(peer, entry, None);
+        Outcome::Done
+    }
+}
+
+fn atomic(request: &Request) {
+    let was = octets_of(&[ibv_sge { addr: request.to, length: 8, lkey: 0 }]);
+    let value = u64::from_ne_bytes(was[..].try_into().unwrap_or_default());
+    let (first, swap) = request.operands;
+    let new = match request.opcode {
+        wr::ATOMIC_FETCH_AND_ADD => value.wrapping_add(first),
+        _ if value == first => swap,
+        _ => value,
+    };
+    store(request.to, &new.to_ne_bytes());
+    scatter(&was, &request.pieces);
+}
