@@ -205,7 +205,11 @@ impl Joint {
 
 /// Returns the options of connections with a peer.
 pub(crate) fn options(device: &Device, peer: SocketAddr) -> Outcome<ConnectOptions> {
-    let ConnectOptions { crc, ird, ord, .. } = device.settings()?.options(peer, device.limits.depth);
+    let settings = device.settings()?;
+    let ConnectOptions { ird, ord, .. } = settings.options(peer, device.limits.depth);
+    // Within a host no octet crosses a wire.
+    let is_within = peer.ip().is_loopback() || device.roce == Some(peer.ip());
+    let crc = settings.crc(peer).unwrap_or(!is_within);
     // How MPA begins is part of the private wire, and no choice.
     Ok(ConnectOptions { crc, ird, ord, timeout: JOIN, ..ConnectOptions::default() })
 }

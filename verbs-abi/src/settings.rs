@@ -81,6 +81,11 @@ impl Settings {
         &self.faults
     }
 
+    /// Returns whether connections with this peer are to have a CRC, if anything says so.
+    pub(crate) fn crc(&self, peer: SocketAddr) -> Option<bool> {
+        self.of_variables.or(self.policy.verbs(&self.program, peer)).crc
+    }
+
     /// Returns the options of a connection with `peer`, whose port is that of the server. Its
     /// depths are the most that the settings allow.
     pub(crate) fn options(&self, peer: SocketAddr, most: u8) -> ConnectOptions {
