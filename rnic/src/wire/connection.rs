@@ -170,7 +170,7 @@ impl Connection {
             Wire::Iwarp(link) => {
                 let read = link.receive(cx, turn);
                 if read.1.is_none() {
-                    link.acknowledge_turn(cx, self.watch.is_left());
+                    link.acknowledge_turn(&mut self.watch, cx);
                 }
                 self.watch.waits = link.is_parked();
                 if self.watch.waits {
@@ -315,7 +315,8 @@ impl Connection {
             return Err(WireEvent::NoReceive);
         }
         link.sum_ahead(cx.attrs, now);
-        Ok(link.nudges_or_speaks(cx, now) || link.is_acknowledgement_due(now))
+        let is_due = link.is_acknowledgement_due(&mut self.watch, cx, now);
+        Ok(link.nudges_or_speaks(cx, now) || is_due)
     }
 
     /// Returns the octets that TCP was given and has brought, if the peer has to answer in time.

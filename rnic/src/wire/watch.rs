@@ -36,6 +36,8 @@ pub(crate) struct Watch {
     watched: bool,
     /// The socket is left to a program that polls: the background thread asks soon whether it does.
     left: bool,
+    /// The next timer of those that end waits of moments.
+    timer: Option<Instant>,
     /// Turns of the background thread since a program last read the socket, up to [`STEADY`]: then
     /// it stays armed in that set.
     turns: u8,
@@ -68,6 +70,7 @@ impl Watch {
             socket: Arc::new(socket),
             watched: false,
             left: false,
+            timer: None,
             turns: 0,
             blocked: false,
             wants_room: false,
@@ -249,6 +252,14 @@ impl Watch {
         }
     }
 
+    /// Has a timer expire at this moment, or before.
+    pub(super) fn wake_by(&mut self, until: Instant, now: Instant, attrs: &QpAttributes) {
+        if self.timer.is_none_or(|timer| timer <= now || until < timer) {
+            self.timer = Some(until);
+            attrs.device.driver.at(until, attrs.token);
+        }
+    }
+
     /// Keeps everybody from looking for octets until a timer expires: octets are there, and who
     /// slept on them would wake at once. Returns whether that is new.
     pub(super) fn pause_reading(&mut self, attrs: &QpAttributes) -> bool {
@@ -272,6 +283,11 @@ impl Watch {
     /// Has the connection believe that TCP is full.
     pub(crate) fn block(&mut self) {
         self.blocked = true;
+    }
+
+    /// Has nobody ask for the socket that is left to a program.
+    pub(crate) fn forget_left(&mut self) {
+        self.left = false;
     }
 
     /// Returns whether the background thread watches the socket.

@@ -147,6 +147,25 @@ fn the_background_thread_waits_for_a_moment_only() {
     }
 }
 
+/// A program that has polled once may do something else for long.
+#[test]
+fn a_program_that_polls_now_and_then_holds_it_back_for_a_moment_only() {
+    let mut end = End::new();
+    let driver = end.qp.inner.anywhere().attrs.device.driver.clone();
+    for number in 1..4 {
+        // Only the program reads, and nobody asks it.
+        end.with_connection(|connection| {
+            connection.watch.leave_to_program(&driver, true);
+            connection.watch.forget_left();
+        });
+        end.pretend_answers(true);
+        end.send_to(number);
+        assert_eq!(end.poll(), u64::from(number));
+        assert_eq!(end.acknowledged(), Some(Acknowledgement::of(number)));
+        assert!(!end.with_connection(|connection| connection.parts().1.answers_at_once()));
+    }
+}
+
 #[test]
 fn several_messages_are_acknowledged_at_once() {
     let mut end = End::new();

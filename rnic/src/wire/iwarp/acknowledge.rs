@@ -15,7 +15,7 @@ use super::late::Late;
 use super::link::Link;
 use crate::deadline::Deadline;
 use crate::queues::context::Context;
-use crate::wire::WireEvent;
+use crate::wire::{Watch, WireEvent};
 
 /// Octets that TCP is promised with which the next acknowledgement waits: it says what those that
 /// wait for TCP say, and more.
@@ -134,21 +134,21 @@ impl Link {
     }
 
     /// Acknowledges what a turn of reading has brought, at once or with what the program posts
-    /// next. `left` says that the background thread leaves the socket to a program that polls.
+    /// next.
     #[inline]
-    pub(crate) fn acknowledge_turn(&mut self, cx: &Context<'_>, left: bool) {
+    pub(crate) fn acknowledge_turn(&mut self, watch: &mut Watch, cx: &Context<'_>) {
         if self.acknowledging.is_some() {
-            self.acknowledge_now_or_late(cx, left);
+            self.acknowledge_now_or_late(watch, cx);
         }
     }
 
     // Out of the way of connections that have no acknowledgements, as below.
     #[cold]
     #[inline(never)]
-    fn acknowledge_now_or_late(&mut self, cx: &Context<'_>, left: bool) {
+    fn acknowledge_now_or_late(&mut self, watch: &mut Watch, cx: &Context<'_>) {
         let Some(acknowledging) = &mut self.acknowledging else { return };
         let (waited, is_one) = (acknowledging.late.waits(), acknowledging.owes_one(cx));
-        if is_one && acknowledging.late.hold_back(cx, left) {
+        if is_one && acknowledging.late.hold_back(watch, cx) {
             return;
         }
         if self.acknowledge(cx)
@@ -183,8 +183,14 @@ impl Link {
     }
 
     /// Returns whether an acknowledgement has waited for as long as it may.
-    pub(crate) fn is_acknowledgement_due(&mut self, now: Instant) -> bool {
-        self.acknowledging.as_mut().is_some_and(|acknowledging| acknowledging.late.is_due(now))
+    pub(crate) fn is_acknowledgement_due(
+        &mut self,
+        watch: &mut Watch,
+        cx: &Context<'_>,
+        now: Instant,
+    ) -> bool {
+        let acknowledging = self.acknowledging.as_mut();
+        acknowledging.is_some_and(|acknowledging| acknowledging.late.is_due(watch, now, cx.attrs))
     }
 
     /// Takes a ULPDU with the opcode of acknowledgements.

@@ -5,14 +5,16 @@
 //! the next request that is posted, or else
 //!
 //! - behind the next turn of reading: a program that polls and has nothing to post makes one;
-//! - when the background thread finds that the program which has read the message polls no more
-//!   (`io::turns`);
+//! - when the background thread finds that the program which has read the message polls no more,
+//!   if it has left the socket to that program (`io::turns`), and after [`LEASE`] if not;
 //! - after [`PATIENCE`], if it was the background thread that read the message: the program may
 //!   watch its memory.
 
 use std::time::{Duration, Instant};
 
+use crate::queues::attributes::QpAttributes;
 use crate::queues::context::Context;
+use crate::wire::Watch;
 
 /// Time within which a request is an answer at once.
 const AT_ONCE: Duration = Duration::from_micros(20);
@@ -20,11 +22,14 @@ const AT_ONCE: Duration = Duration::from_micros(20);
 /// Time for which the background thread holds an acknowledgement back.
 const PATIENCE: Duration = Duration::from_micros(30);
 
+/// Time for which a program's thread does, where nobody asks whether it still polls.
+const LEASE: Duration = Duration::from_millis(1);
+
 /// The acknowledgement that is held back, and whether one may be.
 #[derive(Debug, Default)]
 pub(super) struct Late {
     waits: bool,
-    /// The moment up to which it waits, if the background thread holds it back.
+    /// The moment up to which it waits, unless the background thread asks for it.
     until: Option<Instant>,
     /// The program has answered the last message at once.
     answers: bool,
@@ -44,29 +49,34 @@ impl Late {
     }
 
     /// Holds the acknowledgement of one message back, if the program is likely to answer, and
-    /// somebody asks for it if not. Returns whether it does. `left` says that the background thread
-    /// leaves the socket to a program that polls.
-    pub(super) fn hold_back(&mut self, cx: &Context<'_>, left: bool) -> bool {
+    /// somebody asks for it if not. Returns whether it does.
+    pub(super) fn hold_back(&mut self, watch: &mut Watch, cx: &Context<'_>) -> bool {
         if self.waits || !self.answers {
             return false;
         }
-        let driver = &cx.attrs.device.driver;
-        if driver.is_this_thread() {
-            let until = Instant::now() + PATIENCE;
-            driver.at(until, cx.attrs.token);
-            self.until = Some(until);
-        } else if !left || !cx.attrs.cqs().any(|cq| cq.is_polled()) {
-            return false;
-        }
+        let patience = match () {
+            () if cx.attrs.device.driver.is_this_thread() => PATIENCE,
+            () if !cx.attrs.cqs().any(|cq| cq.is_polled()) => return false,
+            () => LEASE,
+        };
         self.waits = true;
+        if !watch.is_left() {
+            let now = Instant::now();
+            self.until = Some(now + patience);
+            watch.wake_by(now + patience, now, cx.attrs);
+        }
         true
     }
 
     /// Returns whether one has waited for as long as it may. Then the next does not wait.
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
-        let is_due = self.until.is_some_and(|until| until <= now);
-        self.answers &= !is_due;
-        is_due
+    pub(super) fn is_due(&mut self, watch: &mut Watch, now: Instant, attrs: &QpAttributes) -> bool {
+        let Some(until) = self.until else { return false };
+        if until > now {
+            watch.wake_by(until, now, attrs);
+            return false;
+        }
+        self.answers = false;
+        true
     }
 
     /// Notes that the program has something to send.
