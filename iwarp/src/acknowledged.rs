@@ -109,6 +109,12 @@ impl Unacknowledged {
         self.sent = self.sent.wrapping_add(1);
     }
 
+    /// Returns the number of messages that the peer has not acknowledged.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.sent.wrapping_sub(self.acknowledged)
+    }
+
     /// Returns how many more messages the peer has executed by this acknowledgement. `begun` says
     /// whether a message is being sent.
     ///
@@ -118,7 +124,7 @@ impl Unacknowledged {
     pub fn acknowledge(&mut self, said: Acknowledgement, begun: bool) -> Result<u32, Fault> {
         let more = said.executed.wrapping_sub(self.acknowledged);
         let told_of = more.saturating_add(u32::from(said.not_ready > 0));
-        let sent = self.sent.wrapping_sub(self.acknowledged);
+        let sent = self.count();
         // The first segment of one that is still being sent may have found no receive.
         if more > sent || told_of > sent.saturating_add(begun.into()) {
             let (got, expected) = (Msn(said.executed), Msn(self.sent));

@@ -169,7 +169,8 @@ impl QpInner {
             QpState::ReadyToSend if core.connection.is_none() && core.itself.is_none() => {
                 self.lose(core, Some(AsyncEventKind::ConnectionLost));
             }
-            QpState::ReadyToSend => self.pump(core),
+            QpState::ReadyToSend if !core.sq.acknowledges => self.pump(core),
+            QpState::ReadyToSend => self.pump_together(core),
             QpState::Idle => self.limit_joining(core),
             // draft-hilland-rddp-verbs §6.2: work in Closing makes it a bad close; elsewhere it is
             // flushed.

@@ -124,6 +124,15 @@ impl QpInner {
         connection.post(&mut cx, wr, tcp)
     }
 
+    /// Sends what was posted, unless it waits for more.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn pump_together(&self, core: &mut Core) {
+        if !core.split(&self.attrs).is_some_and(|(connection, cx)| connection.gathers(&cx)) {
+            self.pump(core);
+        }
+    }
+
     /// Sends only what TCP has been promised, which is the rest of an FPDU or a Terminate; then
     /// FIN, if one is due.
     pub(super) fn push_out(&self, core: &mut Core) {

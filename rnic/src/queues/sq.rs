@@ -17,6 +17,13 @@ use crate::queues::patience::Patience;
 use crate::queues::unpolled::Unpolled;
 use crate::stat::Tally;
 
+/// Messages that the peer has to acknowledge, beside which requests wait for more.
+const MANY: u32 = 8;
+
+/// Requests, and octets of theirs, that go to TCP without waiting for more.
+const TOGETHER: usize = 32;
+const OCTETS_TOGETHER: u64 = 32 * 1024;
+
 /// The progress of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -168,6 +175,18 @@ impl SendQueue {
     /// Returns whether any request has not been sent whole.
     pub(crate) fn has_unsent(&self) -> bool {
         self.cursor.seq < self.end()
+    }
+
+    /// Returns whether requests wait for more, so that TCP is given them together: the peer has
+    /// many messages to acknowledge, and whoever hears of the next sends them.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn gathers(&self) -> bool {
+        let unsent = self.wqes.range((self.cursor.seq - self.first) as usize..);
+        self.unacknowledged.count() >= MANY
+            && unsent.len() < TOGETHER
+            && unsent.map(|wqe| wqe.total).sum::<u64>() < OCTETS_TOGETHER
+            && !self.is_at_local()
     }
 
     /// Returns whether the next request needs no socket.

@@ -21,6 +21,9 @@ use crate::queues::options::{DatagramOptions, Transport};
 use crate::queues::sq::SendQueue;
 use crate::queues::state::QpState;
 
+/// Time for which requests wait for more at most.
+const GATHERING: Duration = Duration::from_millis(1);
+
 /// A connection: see [`wire`](super).
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -250,6 +253,17 @@ impl Connection {
         sent.is_some()
     }
 
+    /// Returns whether requests wait for more: see [`SendQueue::gathers`]. A timer sends them if
+    /// the program does not look again.
+    pub(crate) fn gathers(&mut self, cx: &Context<'_>) -> bool {
+        let gathers = cx.sq.gathers();
+        if gathers && self.watch.is_left() {
+            let now = Instant::now();
+            self.watch.wake_by(now + GATHERING, now, cx.attrs);
+        }
+        gathers
+    }
+
     /// Sends what can be sent, and completes requests that this finished. While Reads of the peer's
     /// are in service, it ends behind so many octets.
     ///
@@ -316,7 +330,7 @@ impl Connection {
         }
         link.sum_ahead(cx.attrs, now);
         let is_due = link.is_acknowledgement_due(&mut self.watch, cx, now);
-        Ok(link.nudges_or_speaks(cx, now) || is_due)
+        Ok(link.nudges_or_speaks(cx, now) || is_due || cx.sq.acknowledges && cx.sq.has_unsent())
     }
 
     /// Returns the octets that TCP was given and has brought, if the peer has to answer in time.

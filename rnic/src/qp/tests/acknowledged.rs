@@ -416,3 +416,54 @@ fn terminate_of(ulpdu: &[u8]) -> TerminateCode {
     let header = parse_header(ulpdu).unwrap();
     rddp_rdmap::TerminateRepr::parse(&ulpdu[header.len()..]).unwrap().code
 }
+
+/// Returns a Send with this id, of so many octets.
+fn sized(end: &End, id: u64, len: usize) -> SendWr {
+    SendWr::send(id, end.region.sge(0..len))
+}
+
+/// Posts Sends of 64 octets, the first of which go at once: a peer is behind with its answers.
+fn post_many(end: &End) {
+    (0..12).for_each(|id| end.qp.post_send(&sized(end, id, 64)).unwrap());
+    assert_eq!(end.qp.counters().fpdus_sent, 8);
+}
+
+#[test]
+fn requests_behind_many_go_together_when_the_peer_has_answered() {
+    let mut end = End::new();
+    post_many(&end);
+    let before = end.qp.counters().send_calls;
+    end.acknowledge(1);
+    assert_eq!(end.next().wr_id, 0);
+    let after = end.qp.counters();
+    assert_eq!((after.fpdus_sent, after.send_calls - before), (12, 1));
+    end.acknowledge(12);
+    await_that("not all are done", || end.qp.counters().fpdus_received == 2);
+    assert_eq!(end.completed().len(), 11);
+    end.qp.post_send(&sized(&end, 12, 64)).unwrap();
+    assert_eq!(end.qp.counters().fpdus_sent, 13, "nothing is before it");
+}
+
+#[test]
+fn requests_that_are_much_together_do_not_wait() {
+    for (count, len) in [(32, 64), (8, 4096), (4, 8192)] {
+        let end = End::new();
+        (0..8).for_each(|id| end.qp.post_send(&sized(&end, id, 64)).unwrap());
+        (0..count - 1).for_each(|id| end.qp.post_send(&sized(&end, id, len)).unwrap());
+        assert_eq!(end.qp.counters().fpdus_sent, 8);
+        end.qp.post_send(&sized(&end, 99, len)).unwrap();
+        await_that("they wait", || end.qp.counters().fpdus_sent >= 8 + count);
+    }
+}
+
+/// A program that watches memory reads no answer, and the background thread leaves that to it.
+#[test]
+fn requests_wait_for_a_moment_only() {
+    let end = End::new();
+    let inner = end.qp.inner.anywhere();
+    inner.with_core(|_, core| {
+        core.connection.as_mut().unwrap().watch.leave_to_program(&inner.attrs.device.driver, true);
+    });
+    post_many(&end);
+    await_that("they wait for ever", || end.qp.counters().fpdus_sent == 12);
+}
