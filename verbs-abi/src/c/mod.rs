@@ -14,6 +14,7 @@
 //! | `memory`, `window` | protection domains and regions; memory windows |
 //! | `completion`, `extended_cq` | completion channels and queues |
 //! | `queue_pair`, `modify`, `shared` | queue pairs, their states, shared receive queues |
+//! | `qp_events` | what queue pairs tell of themselves |
 //! | `address_handle`, `unreliable` | datagrams: where they go; their queue pairs |
 //! | `post`, `extended_qp` | requests, by structures and by function calls |
 //! | `immediate` | values of programs in Immediate Data |
@@ -57,6 +58,7 @@ mod modify;
 mod own_calls;
 mod post;
 mod process;
+mod qp_events;
 mod query;
 mod queue_pair;
 mod rsocket;

@@ -6,13 +6,10 @@ use std::sync::{Arc, Weak};
 
 use nix::errno::Errno;
 use parking_lot::Mutex;
-use rddp_rnic::{
-    AsyncEvent, AsyncEventKind, CqNum, Element, Fault, QpConfig, QpNum, QpState, QueuePair, TerminateCode,
-    Transport,
-};
+use rddp_rnic::{QpConfig, QpNum, QpState, QueuePair, Transport};
 
 use super::abi::{
-    Plain, device, event, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
+    Plain, device, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
     ibv_qp_init_attr_ex, qp_init, qp_state, qp_type,
 };
 use super::border::{given, number, pointer};
@@ -227,100 +224,6 @@ impl Qp {
         // SAFETY: as above.
         unsafe { (*self.c.get()).qp.state = state };
     }
-
-    fn report(&self, kind: u32) {
-        self.pd.context.report(self.handle(), kind);
-    }
-
-    fn report_overflow(&self, num: CqNum) {
-        let queues = [&self.send_cq, &self.recv_cq];
-        if let Some(cq) = queues.into_iter().find(|cq| cq.queue.num() == num) {
-            cq.report_overflow();
-        }
-    }
-
-    /// Notes the end of the connection, of which an event tells: unless the program has reset the
-    /// queue pair since.
-    fn end_as_told(&self) {
-        let is_over = matches!(self.queues.state(), QpState::Error | QpState::Terminate);
-        if is_over || self.joint.is_none() {
-            self.end();
-        }
-    }
-
-    /// Notes the end of the connection.
-    pub(super) fn end(&self) {
-        self.set_state(qp_state::ERR);
-        // The device notes an event, and flushes the queues, under one lock. Who has had that lock
-        // since finds what is flushed in the completion queues, and so do programs that are told.
-        let _ = self.queues.state();
-        let id = self.id.lock().upgrade();
-        if let Some(id) = id {
-            id.disconnected();
-        }
-    }
-}
-
-impl Watcher for Qp {
-    fn on_event(&self, event: &AsyncEvent) {
-        match (&event.kind, event.element) {
-            (AsyncEventKind::Connected | AsyncEventKind::NotConnected, _) => {
-                let id = self.id.lock().upgrade();
-                match id {
-                    Some(id) => id.startup_over(self),
-                    None => self.joined(),
-                }
-            }
-            (AsyncEventKind::CloseComplete, _) => {
-                // The verbs have no way back from here but by a reset: what is posted from now on
-                // is flushed.
-                self.queues.abort();
-                self.end();
-            }
-            (AsyncEventKind::Fault(fault), _) => {
-                self.report(kind_of(fault));
-                self.end_as_told();
-            }
-            (AsyncEventKind::QpFailed | AsyncEventKind::DeviceFailed, _) => {
-                self.report(event::QP_FATAL);
-                self.end_as_told();
-            }
-            (AsyncEventKind::TerminateReceived(code), _) => {
-                if *code == TerminateCode::MPA_CRC {
-                    Cause::Changed.tell();
-                }
-                self.end_as_told();
-            }
-            (AsyncEventKind::BadClose | AsyncEventKind::ConnectionLost, _) => self.end_as_told(),
-            (AsyncEventKind::CqOverflow, Element::Cq(num)) => self.report_overflow(num),
-            (AsyncEventKind::SrqLimit, _) => {
-                if let Some(srq) = &self.srq {
-                    self.pd.context.report(srq.handle(), event::SRQ_LIMIT_REACHED);
-                }
-            }
-            (AsyncEventKind::LastWqeReached, _) => self.report(event::QP_LAST_WQE_REACHED),
-            _ => {}
-        }
-    }
-}
-
-/// Returns the event of a fault that ends a connection (`ibv_get_async_event(3)`): of a peer that
-/// went where it may not, of a request that is none, or of the connection itself.
-fn kind_of(fault: &Fault) -> u32 {
-    match fault {
-        Fault::WriteAccess(_) | Fault::ReadSource(_) | Fault::AtomicAccess(_) | Fault::Invalidate(_) => {
-            event::QP_ACCESS_ERR
-        }
-        Fault::Version { .. }
-        | Fault::UnknownOpcode { .. }
-        | Fault::Misdirected { .. }
-        | Fault::ControlLength { .. }
-        | Fault::NotLast { .. }
-        | Fault::IrdExceeded { .. }
-        | Fault::AtomicOpcode { .. }
-        | Fault::MisalignedAtomic => event::QP_REQ_ERR,
-        _ => event::QP_FATAL,
-    }
 }
 
 /// Refuses types of queue pairs that the device lacks.
@@ -433,24 +336,4 @@ pub(super) unsafe extern "C" fn create_qp_ex(
 
 pub(super) extern "C" fn ibv_destroy_qp(handle: *mut ibv_qp) -> c_int {
     number("ibv_destroy_qp", destroy(handle))
-}
-
-#[cfg(test)]
-mod tests {
-    use rddp_rnic::Stag;
-
-    use super::*;
-
-    /// `ibv_get_async_event(3)`: a peer that went where it may not, a request that is none, and the
-    /// rest.
-    #[test]
-    fn an_event_says_what_kind_of_fault_it_was() {
-        let refused = Fault::IrdExceeded { ird: 1 };
-        assert_eq!(kind_of(&Fault::MisalignedAtomic), event::QP_REQ_ERR);
-        assert_eq!([kind_of(&refused), kind_of(&Fault::Version { version: 2 })], [event::QP_REQ_ERR; 2]);
-        let stag = Fault::SinkStag { got: Stag(1), expected: Stag(2) };
-        for fault in [Fault::LocalCatastrophic, Fault::CqOverflow, Fault::BadClose, stag] {
-            assert_eq!(kind_of(&fault), event::QP_FATAL);
-        }
-    }
 }
