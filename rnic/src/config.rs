@@ -91,6 +91,9 @@ pub struct QpConfig {
     /// With `until_polled`: a request that makes no completion keeps its place, too, until the
     /// completion of a later one of its queue has been polled, as with adapters.
     pub quiet_until_polled: bool,
+    /// Completions that the program has not polled leave their queues when the QP is reset or
+    /// dropped, as with adapters.
+    pub forgets_completions: bool,
     /// Allows the peer to Read, and to use atomic operations, where regions allow that, too.
     pub inbound_read: bool,
     /// Allows the peer to Write where regions allow that, too.
@@ -127,6 +130,7 @@ impl QpConfig {
             max_recv: 128,
             until_polled: false,
             quiet_until_polled: false,
+            forgets_completions: false,
             inbound_read: true,
             inbound_write: true,
             no_receive: NoReceive::Terminate,

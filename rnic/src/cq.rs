@@ -36,6 +36,7 @@ use crate::io::bell::Bell;
 use crate::io::driver::Driver;
 use crate::io::lease::Presence;
 use crate::io::ready_set::ReadySet;
+use crate::mem::QpNum;
 use crate::queues::srq::SrqInner;
 use crate::queues::unpolled::Unpolled;
 
@@ -355,6 +356,18 @@ impl CqInner {
     fn count_taken(&self, count: u64, entries: &Entries) {
         self.taken.store(self.taken.load(Ordering::Relaxed) + count, Ordering::Release);
         self.len.store(entries.len(), Ordering::Release);
+    }
+
+    /// Removes the completions of a QP for which the program does not ask any more. They count as
+    /// taken at once, and those of other QPs in front of them so many polls early: no more than
+    /// there is room for now.
+    #[cold]
+    pub(crate) fn forget(&self, qp: QpNum) {
+        let mut entries = self.entries.lock();
+        let removed = entries.remove(qp);
+        self.count_taken(removed.len() as u64, &entries);
+        drop(entries);
+        removed.into_iter().map(Entry::take).for_each(drop);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -19,6 +19,7 @@ BOTH = ("127.0.0.1", "::1")
 PROGRAMS = {
     "roce": (BOTH, []),
     "datagrams": (BOTH, []),
+    "states": (BOTH, []),
     "roce_children": (BOTH, []),
     "roce_kills": (BOTH, []),
     "roce_ports": (BOTH, ["ibv_create_qp: ENOMEM: the host has no TCP or UDP port left",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rddp_rdma::Completion;
 
+use crate::mem::QpNum;
 use crate::queues::srq::SrqInner;
 
 /// The completions of one queue, oldest first, and the notification that the program has asked for.
@@ -108,6 +109,14 @@ impl Entries {
     pub(super) fn drain(&mut self, max: usize) -> impl Iterator<Item = Entry> {
         let count = max.min(self.list.len());
         self.list.drain(..count)
+    }
+
+    /// Removes the entries of a QP.
+    pub(super) fn remove(&mut self, qp: QpNum) -> VecDeque<Entry> {
+        let of_qp = |entry: &Entry| entry.completion.qp == qp;
+        let (removed, kept) = std::mem::take(&mut self.list).into_iter().partition(of_qp);
+        self.list = kept;
+        removed
     }
 }
 

@@ -115,6 +115,7 @@ impl QueuePair {
                     transport: config.transport,
                     acknowledges: AtomicBool::new(config.transport == Transport::Acknowledged),
                     records: config.records,
+                    forgets_completions: config.forgets_completions,
                     qkey: AtomicU32::default(),
                     max_requests: AtomicU32::default(),
                     events: config.events.as_ref().unwrap_or(&device.events).clone(),
@@ -268,6 +269,7 @@ impl QueuePair {
         let mut core = inner.core.lock();
         if core.state == QpState::Error && core.connection.is_none() {
             core.reset();
+            inner.forget_completions(&mut core);
         }
         core.state == QpState::Idle
     }

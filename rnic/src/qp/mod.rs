@@ -335,6 +335,16 @@ impl QpInner {
             srq.forget(self.attrs.num);
         }
         self.leave(&mut core);
+        self.forget_completions(&mut core);
+    }
+
+    /// Removes what the QP has completed and the program has not polled, if it was made so.
+    fn forget_completions(&self, core: &mut Core) {
+        if self.attrs.forgets_completions {
+            self.attrs.cqs().for_each(|cq| cq.forget(self.attrs.num));
+            core.sq.unpolled.forget();
+            core.rq.unpolled.forget();
+        }
     }
 }
 

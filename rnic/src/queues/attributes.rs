@@ -31,6 +31,8 @@ pub(crate) struct QpAttributes {
     /// Requests are acknowledged, which changes only while the QP is idle.
     pub(crate) acknowledges: AtomicBool,
     pub(crate) records: RecordOptions,
+    /// Completions leave their queues with the QP.
+    pub(crate) forgets_completions: bool,
     /// The `Q_Key` that unreliable datagrams for this QP have to carry.
     pub(crate) qkey: AtomicU32,
     /// The most Reads and atomics at a time where requests are acknowledged: 0 is what was agreed

@@ -59,6 +59,11 @@ impl Unpolled {
         self.quiet += usize::from(self.counts_quiet);
     }
 
+    /// Forgets completions that have left their queue.
+    pub(crate) fn forget(&mut self) {
+        self.numbers.clear();
+    }
+
     /// Forgets the quiet requests of a connection that is over.
     pub(crate) fn forget_quiet(&mut self) {
         self.quiet = 0;

@@ -153,6 +153,56 @@ fn a_request_without_a_completion_keeps_its_place_until_a_later_one_is_polled() 
     assert_eq!(post(true), Err(full));
 }
 
+/// With `forgets_completions` those of a QP that is reset or dropped leave their queue, and its own
+/// queues are empty. Others keep their completions, and have their places again with these.
+#[test]
+fn completions_leave_with_their_qp() {
+    let with = |config: &mut QpConfig| {
+        (config.max_send, config.max_recv) = (2, 2);
+        (config.until_polled, config.forgets_completions) = (true, true);
+    };
+    let one = End::with(with);
+    let (other, third) = (one.sibling_with(with), one.sibling());
+    let post = |end: &End, id| end.qp.post_send(&SendWr::send_inline(id, b""));
+    let full = Err(PostError::QueueFull { capacity: 2 });
+    for end in [&one, &other, &third] {
+        end.qp.abort();
+    }
+    for (id, end) in [&one, &other, &one, &third, &other].into_iter().enumerate() {
+        post(end, id as u64).unwrap();
+    }
+    one.qp.post_recv(RecvWr::new(5, [])).unwrap();
+    assert!(one.qp.reset() && third.qp.reset());
+    one.qp.abort();
+    assert_eq!([post(&one, 6), post(&one, 7), post(&one, 8)], [Ok(()), Ok(()), full]);
+    drop(one.qp);
+    assert_eq!(other.completions_of([1, 3, 4]).len(), 3);
+    assert_eq!([post(&other, 9), post(&other, 10), post(&other, 11)], [Ok(()), Ok(()), full]);
+    assert_eq!(other.completions_of([9, 10]).len(), 2);
+}
+
+/// A receive of a shared queue is no longer outstanding when its completion has left.
+#[test]
+fn a_shared_receive_is_free_when_its_completion_leaves() {
+    let end = End::new();
+    let srq = end.pd.create_srq(SrqConfig::default());
+    let passive = end.sibling_with(|config| {
+        (config.srq, config.forgets_completions) = (Some(srq.clone()), true);
+    });
+    connect_on("127.0.0.1:0", &end, &passive, &Default::default(), &Default::default());
+    srq.post_recv(RecvWr::new(1, [])).unwrap();
+    end.qp.post_send(&SendWr::send_inline(2, b"")).unwrap();
+    let has_come = || {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        srq.is_empty()
+    };
+    assert!((0..20_000).any(|_| has_come()), "the message has not come");
+    passive.qp.abort();
+    assert_eq!(srq.outstanding(), 1);
+    assert!(passive.qp.reset());
+    assert_eq!((srq.outstanding(), end.success().wr_id), (0, 2));
+}
+
 /// A batch is posted as a whole, or nothing of it.
 #[test]
 fn a_batch_with_a_bad_request_posts_nothing() {

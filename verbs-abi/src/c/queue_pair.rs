@@ -109,6 +109,7 @@ impl Qp {
             // a completion queue that is no longer.
             until_polled: true,
             quiet_until_polled: pd.context.device.device.strict,
+            forgets_completions: true,
             transport,
             num: number.map(QpNum),
             ..QpConfig::new(&send_cq.queue)
