@@ -1,8 +1,9 @@
 /*
- * States of a queue pair that is joined by numbers, on a device that looks like RoCE: what leaves
- * a completion queue with it. Ends with 1 at the first wrong answer.
+ * States of queue pairs that are joined by numbers, on a device that looks like RoCE: what leaves
+ * a completion queue with RESET, and what waits in SQD. Ends with 1 at the first wrong answer.
  */
 #include "roce.h"
+#include <unistd.h>
 
 static void goes(struct end *end, int state)
 {
@@ -53,10 +54,113 @@ static void completions_leave_with_their_queue_pair(void)
 	unmade(&one);
 }
 
+static struct ibv_qp_attr now(struct end *end)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	IS(ibv_query_qp(end->qp, &attr, IBV_QP_STATE, &init), 0);
+	return attr;
+}
+
+static void drains(struct end *end)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+
+	IS(ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+}
+
+static void is_drained(struct end *end)
+{
+	struct ibv_async_event event;
+
+	IS(ibv_get_async_event(device, &event), 0);
+	IS(event.event_type, IBV_EVENT_SQ_DRAINED);
+	IS(event.element.qp == end->qp, 1);
+	ibv_ack_async_event(&event);
+	IS(now(end).sq_draining, 0);
+	IS(now(end).qp_state, IBV_QPS_SQD);
+}
+
+/* In SQD nothing is begun: the event comes when what was posted before is done, and what is posted
+ * then waits for RTS, as long as the queue is. */
+static void a_queue_pair_is_drained(void)
+{
+	struct ibv_qp_init_attr short_queue = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1, .cap = { 2, 2, 1, 1, 64 } };
+	struct end one = made_as(short_queue, 64), other = made(64);
+	struct told to_one = telling(&one), to_other = telling(&other);
+	struct ibv_sge sge = { (uintptr_t)one.octets, 8, one.mr->lkey };
+	struct ibv_send_wr *bad, wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND };
+	struct ibv_wc wc;
+
+	joins(&one, &to_other, 7);
+	joins(&other, &to_one, 7);
+	drains(&one);
+	is_drained(&one);
+	goes(&one, IBV_QPS_RTS);
+	posts(&one, IBV_WR_SEND, 8, 0, 0, 1);
+	drains(&one);
+	IS(now(&one).sq_draining, 1);
+	posts(&one, IBV_WR_SEND, 8, 0, 0, 2);
+	IS(ibv_post_send(one.qp, &wr, &bad), ENOMEM);
+	receives(&other, 8, 3);
+	ends(&other, 3, IBV_WC_SUCCESS);
+	ends(&one, 1, IBV_WC_SUCCESS);
+	is_drained(&one);
+	receives(&other, 8, 4);
+	sge.lkey ^= 0xff;
+	IS(ibv_post_send(one.qp, &wr, &bad), EINVAL);
+	usleep(20000);
+	IS(ibv_poll_cq(other.cq, 1, &wc), 0);
+	goes(&one, IBV_QPS_RTS);
+	ends(&one, 2, IBV_WC_SUCCESS);
+	ends(&other, 4, IBV_WC_SUCCESS);
+	unmade(&one);
+	unmade(&other);
+}
+
+/* What waits in SQD is flushed by ERR, and gone with RESET. */
+static void what_waits_to_be_sent_ends(void)
+{
+	struct end one = made(64), other = made(64);
+	struct told to_one = telling(&one), to_other = telling(&other);
+	struct ibv_wc wc;
+
+	joins(&one, &to_other, 7);
+	joins(&other, &to_one, 7);
+	goes(&one, IBV_QPS_SQD);
+	posts(&one, IBV_WR_SEND, 8, 0, 0, 1);
+	goes(&one, IBV_QPS_ERR);
+	ends(&one, 1, IBV_WC_WR_FLUSH_ERR);
+	goes(&one, IBV_QPS_RESET);
+	goes(&other, IBV_QPS_RESET);
+	joins(&one, &to_other, 7);
+	joins(&other, &to_one, 7);
+	goes(&one, IBV_QPS_SQD);
+	posts(&one, IBV_WR_SEND, 8, 0, 0, 2);
+	posts(&other, IBV_WR_RDMA_WRITE, 8, to_one.address, to_one.key ^ 0xff, 3);
+	ends(&other, 3, IBV_WC_REM_ACCESS_ERR);
+	ends(&one, 2, IBV_WC_WR_FLUSH_ERR);
+	goes(&one, IBV_QPS_RESET);
+	goes(&other, IBV_QPS_RESET);
+	joins(&one, &to_other, 7);
+	joins(&other, &to_one, 7);
+	receives(&other, 8, 4);
+	goes(&one, IBV_QPS_SQD);
+	posts(&one, IBV_WR_SEND, 8, 0, 0, 5);
+	goes(&one, IBV_QPS_RESET);
+	IS(ibv_poll_cq(one.cq, 1, &wc), 0);
+	IS(ibv_poll_cq(other.cq, 1, &wc), 0);
+	unmade(&one);
+	unmade(&other);
+}
+
 int main(void)
 {
 	alarm(60);
 	open_device();
 	completions_leave_with_their_queue_pair();
+	a_queue_pair_is_drained();
+	what_waits_to_be_sent_ends();
 	return 0;
 }

@@ -1,5 +1,5 @@
-//! Faults that a test asks for: requests that fail, connections that end. No other
-//! part of the device calls this.
+//! Faults that a test asks for: requests that fail, connections that end; and requests that are
+//! posted later. No other part of the device calls this.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -53,10 +53,18 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Refuses a request where the send queue is full, with so many others that are posted later.
+    /// Refuses a request that is posted later, behind so many others, if it could not be posted
+    /// behind them now.
     #[doc(hidden)]
-    pub fn refuse_if_full(&self, others: usize) -> Result<(), PostError> {
-        self.inner.here()?.core.lock().sq.refuse_if_full(others)
+    pub fn check_request(&self, wr: &SendWr, others: usize) -> Result<(), PostError> {
+        let inner = self.inner.here()?;
+        inner.core.lock().sq.check_later(wr, others, inner.attrs.local_memory())
+    }
+
+    /// Returns the number of requests that have not ended.
+    #[doc(hidden)]
+    pub fn outstanding(&self) -> usize {
+        self.inner.here().map_or(0, |inner| inner.core.lock().sq.outstanding())
     }
 
     /// Resets the connection, as if the peer were gone. Returns false without a connection.

@@ -152,6 +152,28 @@ impl SendQueue {
         pushed
     }
 
+    /// Refuses a request that cannot be posted behind what is queued and others. No hot path is its
+    /// caller, so that [`push`](Self::push) stays in line there.
+    #[cold]
+    pub(crate) fn check_later(
+        &mut self,
+        wr: &SendWr,
+        others: usize,
+        memory: LocalMemory<'_>,
+    ) -> Result<(), PostError> {
+        self.refuse_if_full(others)?;
+        let before = (self.wqes.len(), self.halves);
+        self.push_all(std::slice::from_ref(wr), memory)?;
+        self.wqes.truncate(before.0);
+        self.halves = before.1;
+        Ok(())
+    }
+
+    /// Returns the number of requests that have not ended.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.wqes.len() - self.halves
+    }
+
     /// Adds a request to an empty queue of whose message TCP has taken a part, and goes on behind
     /// it. The request has been checked.
     #[cold]

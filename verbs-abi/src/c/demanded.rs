@@ -53,7 +53,7 @@ impl Demanded {
         let mut late = self.late.lock();
         for (posted, wr) in list.iter().enumerate() {
             let refused = |error| PostListError { posted, error };
-            self.queues.refuse_if_full(late.len()).map_err(refused)?;
+            self.queues.check_request(wr, late.len()).map_err(refused)?;
             let operation = operation_of(&wr.operation);
             let effect = operation.and_then(|operation| self.plan.request(operation, Some(self.place)));
             let is_behind = !late.is_empty();

@@ -14,7 +14,7 @@
 //! | `memory`, `window` | protection domains and regions; memory windows |
 //! | `completion`, `extended_cq` | completion channels and queues |
 //! | `queue_pair`, `modify`, `shared` | queue pairs, their states, shared receive queues |
-//! | `qp_events` | what queue pairs tell of themselves |
+//! | `drain`, `qp_events` | the state SQD; what queue pairs tell of themselves |
 //! | `address_handle`, `unreliable` | datagrams: where they go; their queue pairs |
 //! | `post`, `extended_qp` | requests, by structures and by function calls |
 //! | `immediate` | values of programs in Immediate Data |
@@ -43,6 +43,7 @@ mod completion;
 mod context;
 mod demanded;
 mod device;
+mod drain;
 mod environment;
 #[cfg(not(test))]
 mod exports;

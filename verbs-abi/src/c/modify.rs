@@ -1,6 +1,7 @@
 //! States and attributes of queue pairs.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -42,7 +43,7 @@ fn rnr_timer(code: u8) -> Duration {
 }
 
 impl Qp {
-    fn modify(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<()> {
+    fn modify(self: &Arc<Self>, wanted: &ibv_qp_attr, mask: u32) -> Outcome<()> {
         self.check_step(wanted, mask)?;
         if mask & qp_mask::CAP != 0 {
             return Err(because(Errno::EOPNOTSUPP, "queues keep the lengths that they were made with"));
@@ -54,7 +55,8 @@ impl Qp {
         }
         let before = self.state();
         if mask & qp_mask::STATE != 0 {
-            self.go(wanted.qp_state)?;
+            let tells = mask & qp_mask::EN_SQD_NOTIFY != 0 && wanted.en_sqd_async_notify != 0;
+            self.go(wanted.qp_state, tells)?;
         }
         if let Some(inbound) = inbound {
             // Once the queue pair is connected, its peer keeps the rights that it has.
@@ -123,8 +125,8 @@ impl Qp {
     }
 
     /// Goes to a state. The connection manager alone connects: states on the way there are only
-    /// noted.
-    fn go(&self, state: u32) -> Outcome<()> {
+    /// noted. `tells` asks for an event in SQD.
+    fn go(self: &Arc<Self>, state: u32, tells: bool) -> Outcome<()> {
         match (self.state(), state) {
             (_, qp_state::ERR) => {
                 self.part();
@@ -133,6 +135,7 @@ impl Qp {
             }
             (qp_state::RTS, qp_state::SQD) if self.is_connected_by_manager() => self.queues.disconnect(),
             (_, qp_state::RESET) => {
+                self.give_up_drain();
                 self.part();
                 self.queues.abort();
                 if !self.queues.reset() {
@@ -144,9 +147,11 @@ impl Qp {
             | (qp_state::RTS, qp_state::RTS) => {}
             // Connected meanwhile by the connection manager.
             (qp_state::RTS, qp_state::INIT | qp_state::RTR) => return Ok(()),
-            (qp_state::RTS | qp_state::SQD, qp_state::SQD)
-            | (qp_state::RTR | qp_state::SQD, qp_state::RTS)
-                if !self.is_connected_by_manager() => {}
+            (qp_state::RTS | qp_state::SQD, qp_state::SQD) if !self.is_connected_by_manager() => {
+                return self.drain(tells);
+            }
+            (qp_state::SQD, qp_state::RTS) if !self.is_connected_by_manager() => self.go_on(state),
+            (qp_state::RTR, qp_state::RTS) if !self.is_connected_by_manager() => {}
             (qp_state::RTR, qp_state::RTS) => return Err(Cause::Numbers.refuse(Errno::EINVAL)),
             _ => return Err(because(Errno::EINVAL, "there is no such step between these states")),
         }
@@ -166,6 +171,7 @@ impl Qp {
         ibv_qp_attr {
             qp_state: state,
             cur_qp_state: state,
+            sq_draining: u8::from(self.is_draining()),
             cap: self.cap,
             max_rd_atomic: depth(negotiated.as_ref().map(|agreed| agreed.ord), attributes.max_rd_atomic),
             max_dest_rd_atomic: depth(

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use nix::errno::Errno;
 use rddp_rnic::{Gather, Operation, PostError, PostListError, RecvWr, Remote, SendWr, Sge, SgeList, Stag};
 
-use super::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, qp_type, send, wr};
+use super::abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, qp_state, qp_type, send, wr};
 use super::gate::pass;
 use super::handle::{Object, follow};
 use super::query::mtu_octets;
@@ -158,6 +158,16 @@ fn atomic(list: &[ibv_sge], from: &ibv_send_wr) -> Outcome<(Sge, Remote)> {
 
 impl Qp {
     fn post_sends(&self, list: &[SendWr]) -> Result<(), PostListError> {
+        if self.state() == qp_state::SQD
+            && let Some(held) = self.hold(list, false)
+        {
+            return held;
+        }
+        self.post_now(list)
+    }
+
+    /// Posts requests, whatever the state is.
+    pub(super) fn post_now(&self, list: &[SendWr]) -> Result<(), PostListError> {
         match &self.demanded {
             None => self.queues.post_sends(list),
             Some(demanded) => demanded.post_sends(list),
@@ -166,6 +176,11 @@ impl Qp {
 
     /// Posts all requests, or none; but faults on demand may come between them.
     pub(super) fn post_batch(&self, list: &[SendWr]) -> Result<(), PostError> {
+        if self.state() == qp_state::SQD
+            && let Some(held) = self.hold(list, true)
+        {
+            return held.map_err(PostError::from);
+        }
         match &self.demanded {
             None => self.queues.post_batch(list),
             Some(demanded) => demanded.post_sends(list).map_err(|refused| refused.error),

@@ -9,7 +9,7 @@ use crate::engine::Watcher;
 use crate::refusal::Cause;
 
 impl Qp {
-    fn report(&self, kind: u32) {
+    pub(super) fn report(&self, kind: u32) {
         self.pd.context.report(self.handle(), kind);
     }
 
@@ -31,7 +31,7 @@ impl Qp {
 
     /// Notes the end of the connection.
     pub(super) fn end(&self) {
-        self.set_state(qp_state::ERR);
+        self.go_on(qp_state::ERR);
         // The device notes an event, and flushes the queues, under one lock. Who has had that lock
         // since finds what is flushed in the completion queues, and so do programs that are told.
         let _ = self.queues.state();

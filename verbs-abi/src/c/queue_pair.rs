@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use nix::errno::Errno;
 use parking_lot::Mutex;
-use rddp_rnic::{QpConfig, QpNum, QpState, QueuePair, Transport};
+use rddp_rnic::{QpConfig, QpNum, QpState, QueuePair, SendWr, Transport};
 
 use super::abi::{
     Plain, device, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
@@ -55,6 +55,8 @@ pub(super) struct Qp {
     pub(super) joint: Option<Joint>,
     /// The socket of a queue pair of datagrams.
     pub(super) datagrams: Option<Datagrams>,
+    /// Requests that wait, while the queue pair is in SQD.
+    pub(super) drain: Mutex<Option<Drain>>,
     /// Faults on demand, where there are rules.
     pub(super) demanded: Option<Arc<Demanded>>,
 }
@@ -62,6 +64,14 @@ pub(super) struct Qp {
 // SAFETY: `repr(C)`, and the first field begins with an `ibv_qp`.
 unsafe impl Object for Qp {
     type C = ibv_qp;
+}
+
+/// Requests that were posted in SQD.
+#[derive(Debug)]
+pub(super) struct Drain {
+    pub(super) requests: Vec<SendWr>,
+    /// The program has asked for `IBV_EVENT_SQ_DRAINED`, which has not come yet.
+    pub(super) tells: bool,
 }
 
 /// The way in which a queue pair finds its peer.
@@ -153,6 +163,7 @@ impl Qp {
             extensions: AtomicBool::new(false),
             joint: place.map(Joint::new),
             datagrams,
+            drain: Mutex::default(),
             demanded,
             extended,
             pd: Held::new(pd),
@@ -272,6 +283,7 @@ pub(super) fn destroy(handle: *mut ibv_qp) -> Outcome<()> {
         engine.unwatch(qp.queues.num());
     }
     process().remove_pair(&qp);
+    qp.give_up_drain();
     qp.pd.context.forget(handle);
     qp.end();
     // Threads that acknowledge events find the queue pair until then.

@@ -48,9 +48,13 @@ fn requests_that_are_posted_later_have_their_places() {
     let rnic = Rnic::open().unwrap();
     let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
     let qp = pd.create_qp(&QpConfig { max_send: 2, ..QpConfig::new(&cq) }).unwrap();
-    assert!(qp.refuse_if_full(1).is_ok() && qp.refuse_if_full(2).is_err());
-    qp.post_send(&SendWr::send_inline(1, b"hello")).unwrap();
-    assert!(qp.refuse_if_full(0).is_ok() && qp.refuse_if_full(1).is_err());
+    let hello = SendWr::send_inline(1, b"hello");
+    assert!(qp.check_request(&hello, 1).is_ok() && qp.check_request(&hello, 2).is_err());
+    qp.post_send(&hello).unwrap();
+    assert!(qp.check_request(&hello, 0).is_ok() && qp.check_request(&hello, 1).is_err());
+    assert_eq!(qp.outstanding(), 1, "nothing was posted but the one");
+    let nobodys = crate::Sge { stag: Stag(u32::MAX), addr: 0, len: 8 };
+    assert!(qp.check_request(&SendWr::send(2, nobodys), 0).is_err(), "its memory is nobody's");
 }
 
 #[test]

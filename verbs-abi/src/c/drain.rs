@@ -1,0 +1,91 @@
+//! The state SQD: what is posted in it waits until the queue pair is back in RTS, and all before it
+//! is sent and answered (InfiniBand Architecture §10.3.1).
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rddp_rnic::{PostListError, SendWr};
+
+use super::abi::{event, qp_state};
+use super::queue_pair::{Drain, Qp};
+use crate::engine::spawn;
+use crate::errors::Outcome;
+
+/// Time between two looks whether all has been sent, where a program waits for the event.
+const LOOK: Duration = Duration::from_millis(1);
+
+impl Qp {
+    /// Goes to SQD. `tells` asks for an event when all that was posted is done.
+    pub(super) fn drain(self: &Arc<Self>, tells: bool) -> Outcome<()> {
+        let mut waiting = self.drain.lock();
+        let requests = waiting.take().map_or_else(Vec::new, |waiting| waiting.requests);
+        *waiting = Some(Drain { requests, tells });
+        self.set_state(qp_state::SQD);
+        drop(waiting);
+        if tells { self.tell_when_drained() } else { Ok(()) }
+    }
+
+    /// Has a thread tell the program when all is done, unless the queue pair leaves SQD before.
+    fn tell_when_drained(self: &Arc<Self>) -> Outcome<()> {
+        let qp = Arc::downgrade(self);
+        spawn(move || {
+            while qp.upgrade().is_some_and(|qp| !qp.tell_if_drained()) {
+                thread::sleep(LOOK);
+            }
+        })
+    }
+
+    /// Tells the program if all is done. Returns whether nothing is to be told any more.
+    fn tell_if_drained(&self) -> bool {
+        // A queue pair that is destroyed has left SQD before its events are forgotten.
+        let mut waiting = self.drain.lock();
+        let Some(waiting) = waiting.as_mut().filter(|waiting| waiting.tells) else { return true };
+        let is_drained = self.queues.outstanding() == 0;
+        if is_drained {
+            waiting.tells = false;
+            self.report(event::SQ_DRAINED);
+        }
+        is_drained
+    }
+
+    /// Returns whether the queue pair is in SQD, and requests of before are not done.
+    pub(super) fn is_draining(&self) -> bool {
+        self.state() == qp_state::SQD && self.queues.outstanding() > 0
+    }
+
+    /// Keeps requests of a queue pair in SQD: all, or with `whole` none if one of them is refused.
+    /// Returns `None` if it is not in SQD: they are to be posted.
+    #[cold]
+    pub(super) fn hold(&self, list: &[SendWr], whole: bool) -> Option<Result<(), PostListError>> {
+        let mut waiting = self.drain.lock();
+        let requests = &mut waiting.as_mut()?.requests;
+        let before = requests.len();
+        for (posted, wr) in list.iter().enumerate() {
+            if let Err(error) = self.queues.check_request(wr, requests.len()) {
+                requests.truncate(if whole { before } else { before + posted });
+                return Some(Err(PostListError { posted, error }));
+            }
+            requests.push(wr.clone());
+        }
+        Some(Ok(()))
+    }
+
+    /// Goes on to RTS with what has waited in SQD, if it was there, or to ERR, where it is flushed.
+    pub(super) fn go_on(&self, state: u32) {
+        let mut waiting = self.drain.lock();
+        let requests = waiting.take().map_or_else(Vec::new, |waiting| waiting.requests);
+        for wr in &requests {
+            // Who posts meanwhile waits for this lock.
+            if let Err(refused) = self.post_now(std::slice::from_ref(wr)) {
+                tracing::warn!(error = %refused.error, "a request that waited in SQD is not posted");
+            }
+        }
+        self.set_state(state);
+    }
+
+    /// Drops what waits: the queue pair is about to leave SQD, and nobody asks for completions.
+    pub(super) fn give_up_drain(&self) {
+        *self.drain.lock() = None;
+    }
+}
