@@ -5,6 +5,7 @@
 #include "calls.h"
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -251,6 +252,40 @@ static void only_what_is_meant_arrives(void)
 	unmade(&other);
 }
 
+/* A request that fails brings its queue pair to SQE: others are flushed, receives go on, and the
+ * program goes back to RTS. */
+static void a_request_fails(void)
+{
+	struct end one = made(0), other = made(0);
+	struct ibv_ah *ah = handle();
+	void *gone = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct end bad = { one.cq, one.qp, ibv_reg_mr(pd, gone, 4096, 0), gone };
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+
+	IS(munmap(gone, 4096), 0);
+	IS(posts(&bad, ah, other.qp->qp_num, KEY, IBV_WR_SEND, 8), 0);
+	IS(next(one.cq).status, IBV_WC_LOC_PROT_ERR);
+	IS(posts(&one, ah, other.qp->qp_num, KEY, IBV_WR_SEND, 8), 0);
+	IS(next(one.cq).status, IBV_WC_WR_FLUSH_ERR);
+	IS(ibv_query_qp(one.qp, &attr, IBV_QP_STATE, &init), 0);
+	IS(attr.qp_state, IBV_QPS_SQE);
+	receives(&one, 64, 2);
+	sends(&other, ah, one.qp->qp_num, KEY);
+	IS(next(one.cq).wr_id, 2);
+	IS(goes(&one, IBV_QPS_SQD, 0), EINVAL);
+	IS(goes(&one, IBV_QPS_RTS, IBV_QP_QKEY), 0);
+	receives(&other, 64, 3);
+	sends(&one, ah, other.qp->qp_num, KEY);
+	IS(next(other.cq).wr_id, 3);
+	IS(ibv_query_qp(one.qp, &attr, IBV_QP_STATE, &init), 0);
+	IS(attr.qp_state, IBV_QPS_RTS);
+	IS(ibv_dereg_mr(bad.mr), 0);
+	IS(ibv_destroy_ah(ah), 0);
+	unmade(&one);
+	unmade(&other);
+}
+
 static void extended_requests(void)
 {
 	struct end one = made(1), other = made(0);
@@ -300,6 +335,7 @@ int main(void)
 	what_is_refused();
 	a_message_is_answered();
 	only_what_is_meant_arrives();
+	a_request_fails();
 	extended_requests();
 	IS(ibv_dealloc_pd(pd), 0);
 	IS(ibv_close_device(device), 0);

@@ -10,7 +10,7 @@ use crate::c::abi::qp_mask::{
     MAX_QP_RD_ATOMIC, MIN_RNR_TIMER, PATH_MIG_STATE, PATH_MTU, PKEY_INDEX, PORT, QKEY, RATE_LIMIT, RETRY_CNT,
     RNR_RETRY, RQ_PSN, SQ_PSN, STATE, TIMEOUT,
 };
-use crate::c::abi::qp_state::{ERR, INIT, RESET, RTR, RTS, SQD};
+use crate::c::abi::qp_state::{ERR, INIT, RESET, RTR, RTS, SQD, SQE};
 use crate::c::abi::qp_type::{RC, UD};
 use crate::errors::Outcome;
 use crate::refusal::because;
@@ -62,7 +62,7 @@ fn of_datagrams(from: u32, to: u32) -> Option<Masks> {
         (INIT, INIT) => (0, PKEY_INDEX | PORT | QKEY),
         (INIT, RTR) | (SQD, SQD) => (0, PKEY_INDEX | QKEY),
         (RTR, RTS) => (SQ_PSN, CUR_STATE | QKEY),
-        (RTS | SQD, RTS) => (0, CUR_STATE | QKEY),
+        (RTS | SQD | SQE, RTS) => (0, CUR_STATE | QKEY),
         (RTS, SQD) => (0, EN_SQD_NOTIFY),
         _ => return None,
     })
@@ -83,6 +83,7 @@ fn of_connections(reliable: bool, from: u32, to: u32) -> Option<Masks> {
         (RTR, RTS) => (SQ_PSN | only_reliable(requests), CUR_STATE | at_work),
         (RTS | SQD, RTS) => (0, CUR_STATE | at_work),
         (RTS, SQD) => (0, EN_SQD_NOTIFY),
+        (SQE, RTS) if !reliable => (0, CUR_STATE | ACCESS_FLAGS),
         (SQD, SQD) => (0, AV | PKEY_INDEX | at_work | only_reliable(PORT | requests | MAX_DEST_RD_ATOMIC)),
         _ => return None,
     })
@@ -135,14 +136,15 @@ mod tests {
     fn states_follow_each_other() {
         let steps =
             [(RESET, INIT), (INIT, INIT), (INIT, RTR), (RTR, RTS), (RTS, RTS), (RTS, SQD), (SQD, SQD)];
-        let states = [RESET, INIT, RTR, RTS, SQD, ERR];
+        let states = [RESET, INIT, RTR, RTS, SQD, SQE, ERR];
         for (from, to) in states.iter().flat_map(|from| states.map(|to| (*from, to))) {
             let is_step =
                 steps.contains(&(from, to)) || (from, to) == (SQD, RTS) || [RESET, ERR].contains(&to);
-            for kind in [RC, UC] {
-                assert_eq!(of_connections(kind == RC, from, to).is_some(), is_step, "{from} to {to}");
-            }
-            assert_eq!(of_datagrams(from, to).is_some(), is_step, "{from} to {to}");
+            // What is reliable has no SQE.
+            let is_other_step = is_step || (from, to) == (SQE, RTS);
+            assert_eq!(of_connections(true, from, to).is_some(), is_step, "{from} to {to}");
+            assert_eq!(of_connections(false, from, to).is_some(), is_other_step, "{from} to {to}");
+            assert_eq!(of_datagrams(from, to).is_some(), is_other_step, "{from} to {to}");
         }
     }
 }

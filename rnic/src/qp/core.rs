@@ -98,7 +98,7 @@ impl Core {
     #[inline(always)]
     pub(super) fn takes_receives(&self) -> bool {
         let state = self.state;
-        self.connection.as_ref().map_or(state.takes_work(), |connection| connection.takes_receives(state))
+        self.connection.as_ref().map_or(state.takes_receives(), |connection| connection.takes_receives(state))
     }
 
     /// Returns whether a segment waits for a receive.
@@ -140,6 +140,7 @@ impl QpInner {
             WireEvent::Fin => self.on_fin(core),
             WireEvent::HalfClosed => self.on_half_close(core),
             WireEvent::Closed => self.closed(core),
+            WireEvent::SendsFailed => self.fail_sends(core),
             WireEvent::NoReceive => {
                 let event = Some(AsyncEventKind::ConnectionLost);
                 self.lose_refused(core, event, Some(Status::ReceiverNotReady));
@@ -155,7 +156,7 @@ impl QpInner {
     /// Terminate, if one may be sent, follows the FPDU that TCP has begun to take, and FIN follows
     /// the Terminate (RFC 5040 §5.4, §6.2.1).
     pub(super) fn terminate(&self, core: &mut Core, fault: Fault, offending: Option<&Offending>) {
-        if core.state != QpState::ReadyToSend {
+        if !core.state.is_at_work() {
             return;
         }
         core.set_state(QpState::Terminate);
@@ -347,6 +348,19 @@ impl QpInner {
         self.flush_receives(core);
     }
 
+    /// Goes from RTS to `SendsFailed`: all requests end, and receives go on.
+    pub(super) fn fail_sends(&self, core: &mut Core) {
+        core.set_state(QpState::SendsFailed);
+        self.flush_sends(core);
+    }
+
+    /// Ends all requests.
+    pub(super) fn flush_sends(&self, core: &mut Core) {
+        let mut cx = core.context(&self.attrs);
+        cx.sq.end_all(None);
+        cx.retire();
+    }
+
     /// Ends all receives: nothing more comes for them.
     pub(super) fn flush_receives(&self, core: &mut Core) {
         let mut cx = core.context(&self.attrs);
@@ -372,7 +386,7 @@ impl QpInner {
                 }
             }
             QpState::Closing | QpState::Terminate => self.end_of_peer(core),
-            QpState::Idle | QpState::Error => {}
+            QpState::Idle | QpState::Error | QpState::SendsFailed => {}
         }
     }
 

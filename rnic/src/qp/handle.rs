@@ -274,6 +274,17 @@ impl QueuePair {
         core.state == QpState::Idle
     }
 
+    /// Goes from `SendsFailed` to RTS. Returns whether the QP is ready to send now.
+    pub fn resume_sends(&self) -> bool {
+        self.inner.here().is_ok_and(|inner| {
+            let mut core = inner.core.lock();
+            if core.state == QpState::SendsFailed {
+                core.set_state(QpState::ReadyToSend);
+            }
+            core.state == QpState::ReadyToSend
+        })
+    }
+
     /// Returns the Terminate that this end sent on the present or last connection.
     pub fn terminate_sent(&self) -> Option<TerminateRepr> {
         self.inner.here().ok()?.core.lock().terminate_sent.clone()

@@ -172,6 +172,7 @@ impl QpInner {
             QpState::ReadyToSend if !core.sq.acknowledges => self.pump(core),
             QpState::ReadyToSend => self.pump_together(core),
             QpState::Idle => self.limit_joining(core),
+            QpState::SendsFailed => self.flush_sends(core),
             // draft-hilland-rddp-verbs §6.2: work in Closing makes it a bad close; elsewhere it is
             // flushed.
             QpState::Closing if !core.sq.is_empty() => self.lose(core, Some(AsyncEventKind::BadClose)),
@@ -197,10 +198,9 @@ impl QpInner {
             return self.abort();
         }
         let mut core = self.core.lock();
-        if core.state != QpState::ReadyToSend {
-            return;
+        if core.state.is_at_work() {
+            self.close(&mut core);
         }
-        self.close(&mut core);
     }
 
     /// Ends the connection with a Terminate: see [`QueuePair::terminate`].

@@ -10,6 +10,7 @@ use rddp_rdmap::Fault;
 use super::core::Core;
 use super::{QpInner, QueuePair};
 use crate::error::PostError;
+use crate::queues::options::Transport;
 use crate::queues::state::QpState;
 use crate::wire::WireEvent;
 
@@ -94,11 +95,13 @@ impl QpInner {
             core.sq.finish_at_cursor(status);
         }
         match core.state {
+            QpState::ReadyToSend if self.attrs.transport == Transport::Unreliable => self.fail_sends(core),
             QpState::ReadyToSend if is_told => {
                 self.terminate(core, Fault::local_catastrophic(), None);
                 self.pump(core);
             }
             QpState::ReadyToSend | QpState::Idle => self.lose(core, Some(AsyncEventKind::ConnectionLost)),
+            QpState::SendsFailed => self.flush_sends(core),
             _ => self.flush(core, None),
         }
         Ok(())

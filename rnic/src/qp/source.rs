@@ -63,7 +63,7 @@ impl QpInner {
             return false;
         }
         self.tell_of_overflow(core);
-        let ends = core.state == QpState::ReadyToSend;
+        let ends = core.state.is_at_work();
         if ends {
             self.terminate(core, Fault::CqOverflow, None);
         }

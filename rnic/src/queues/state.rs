@@ -19,6 +19,10 @@ pub enum QpState {
     Idle,
     /// Connected ("RTS" in the draft): requests are sent and messages received.
     ReadyToSend,
+    /// A request of [`Transport::Unreliable`](crate::Transport::Unreliable) has failed ("SQE" in
+    /// InfiniBand's words). Requests are flushed, and messages received, until
+    /// [`QueuePair::resume_sends`](crate::QueuePair::resume_sends).
+    SendsFailed,
     /// One end has asked for a graceful close; nothing may be outstanding.
     Closing,
     /// A Terminate was sent or received; the connection is being closed.
@@ -28,9 +32,15 @@ pub enum QpState {
 }
 
 impl QpState {
-    /// Returns whether a request posted now is kept rather than flushed at once.
-    pub(crate) fn takes_work(self) -> bool {
-        matches!(self, QpState::Idle | QpState::ReadyToSend)
+    /// Returns whether a receive posted now is kept rather than flushed at once, where its wire has
+    /// no half closes.
+    pub(crate) fn takes_receives(self) -> bool {
+        matches!(self, QpState::Idle | QpState::ReadyToSend | QpState::SendsFailed)
+    }
+
+    /// Returns whether messages are received.
+    pub(crate) fn is_at_work(self) -> bool {
+        matches!(self, QpState::ReadyToSend | QpState::SendsFailed)
     }
 }
 
@@ -39,6 +49,7 @@ impl std::fmt::Display for QpState {
         f.write_str(match self {
             QpState::Idle => "idle",
             QpState::ReadyToSend => "ready to send",
+            QpState::SendsFailed => "sends failed",
             QpState::Closing => "closing",
             QpState::Terminate => "terminate",
             QpState::Error => "error",

@@ -129,7 +129,7 @@ impl Drop for Tally {
 fn phase_of(state: QpState) -> Phase {
     match state {
         QpState::Idle => Phase::Idle,
-        QpState::ReadyToSend => Phase::ReadyToSend,
+        QpState::ReadyToSend | QpState::SendsFailed => Phase::ReadyToSend,
         QpState::Closing => Phase::Closing,
         QpState::Terminate => Phase::Terminate,
         QpState::Error => Phase::Error,

@@ -139,7 +139,7 @@ impl Connection {
     /// Returns whether receives are kept for the peer's messages in this state of the QP.
     pub(crate) fn takes_receives(&self, state: QpState) -> bool {
         match &self.wire {
-            Wire::Iwarp(_) | Wire::Datagrams(_) => state.takes_work(),
+            Wire::Iwarp(_) | Wire::Datagrams(_) => state.takes_receives(),
             Wire::Plain(_) => {
                 matches!(state, QpState::ReadyToSend | QpState::Closing) && !self.watch.end.is_peer_done()
             }

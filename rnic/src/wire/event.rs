@@ -21,6 +21,8 @@ pub(crate) enum WireEvent {
     HalfClosed,
     /// Both FINs have been seen.
     Closed,
+    /// A request has failed on this side, of datagrams without a connection: receives go on.
+    SendsFailed,
     /// There has been no receive for the oldest request at the end of its tries.
     NoReceive,
     /// TCP no longer sends or receives, or has to be reset.

@@ -133,6 +133,31 @@ fn bundles_keep_the_front_of_each_message() {
     await_dropped(&far, 60);
 }
 
+/// InfiniBand Architecture §10.3.1, SQE.
+#[test]
+fn a_request_that_fails_ends_requests_and_no_receives() {
+    let (near, far) = (end(), end());
+    let inbox = Inbox::new(&near, 1, 64);
+    inbox.post(&near, 0..1);
+    // Longer than any datagram of IP.
+    let source = near.region(70_000, rddp_rnic::Access::empty());
+    let long = SendWr::unreliable(2, source.whole(), peer_of(&far));
+    let short = |id| inline(id, b"short", peer_of(&far));
+    near.qp.post_sends(&[short(1), long, short(3)]).unwrap();
+    near.qp.post_send(&short(4)).unwrap();
+    let ended = [(); 4].map(|()| near.next()).map(|done| (done.wr_id, done.status));
+    let (operation, flushed) = (Status::LocalOperation, Status::Flushed);
+    assert_eq!(ended, [(1, Status::Success), (2, operation), (3, flushed), (4, flushed)]);
+    assert_eq!(near.qp.state(), QpState::SendsFailed);
+    far.qp.post_send(&inline(5, b"still", peer_of(&near))).unwrap();
+    assert_eq!(inbox.next(&near, 0).1, b"still");
+    assert!(near.qp.resume_sends() && near.qp.state() == QpState::ReadyToSend);
+    near.qp.post_send(&short(6)).unwrap();
+    assert_eq!(near.success().wr_id, 6);
+    near.qp.abort();
+    assert!(!near.qp.resume_sends());
+}
+
 /// A stranger says nothing to a queue pair of unreliable datagrams.
 #[test]
 fn what_is_cut_or_foreign_or_lies_is_dropped() {

@@ -108,8 +108,11 @@ impl Qp {
 
     /// Returns the state as it is, where the event that tells of its end may still be on its way.
     fn state_at_work(&self) -> u32 {
-        let has_failed = matches!(self.queues.state(), QpState::Error | QpState::Terminate);
-        if has_failed && self.joint.is_some() { qp_state::ERR } else { self.state() }
+        match self.queues.state() {
+            QpState::Error | QpState::Terminate if self.joint.is_some() => qp_state::ERR,
+            QpState::SendsFailed => qp_state::SQE,
+            _ => self.state(),
+        }
     }
 
     /// Has the queue pair wait for answers and receives of its peer as the attributes say.
@@ -142,6 +145,10 @@ impl Qp {
                     return Err(because(Errno::EBUSY, "the connection is not over yet"));
                 }
             }
+            (qp_state::RTS | qp_state::SQD, qp_state::RTS) if !self.is_connected_by_manager() => {
+                self.queues.resume_sends();
+                self.go_on(state);
+            }
             (qp_state::RESET | qp_state::INIT, qp_state::INIT)
             | (qp_state::INIT | qp_state::RTR, qp_state::RTR)
             | (qp_state::RTS, qp_state::RTS) => {}
@@ -150,7 +157,6 @@ impl Qp {
             (qp_state::RTS | qp_state::SQD, qp_state::SQD) if !self.is_connected_by_manager() => {
                 return self.drain(tells);
             }
-            (qp_state::SQD, qp_state::RTS) if !self.is_connected_by_manager() => self.go_on(state),
             (qp_state::RTR, qp_state::RTS) if !self.is_connected_by_manager() => {}
             (qp_state::RTR, qp_state::RTS) => return Err(Cause::Numbers.refuse(Errno::EINVAL)),
             _ => return Err(because(Errno::EINVAL, "there is no such step between these states")),

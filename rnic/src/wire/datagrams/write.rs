@@ -16,6 +16,7 @@ use super::unreliable::Header;
 use crate::mem::{MAX_PIECES, Piece, is_fault, send_datagrams};
 use crate::queues::context::Context;
 use crate::queues::memory::Grants;
+use crate::queues::options::Transport;
 use crate::wire::{Watch, WireEvent};
 
 /// The datagrams of one bundle: more are refused by kernels before 6.9.
@@ -96,8 +97,7 @@ impl Datagrams {
             return Ok(false);
         }
         let Some(bundle) = self.bundle(cx) else {
-            cx.sq.finish_at_cursor(Status::LocalProtection);
-            return Err(Fault::local_catastrophic().into());
+            return Err(self.fail(cx, Status::LocalProtection));
         };
         cx.tally.add(Counter::SendCalls, 1);
         let segment = (bundle.requests > 1).then_some(bundle.len as u16);
@@ -139,8 +139,7 @@ impl Datagrams {
             if bundle.requests > 1 {
                 return Ok(());
             }
-            cx.sq.finish_at_cursor(Status::LocalProtection);
-            return Err(Fault::local_catastrophic().into());
+            return Err(self.fail(cx, Status::LocalProtection));
         }
         if is_end(error) {
             return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
@@ -167,9 +166,24 @@ impl Datagrams {
             return Ok(());
         }
         tracing::debug!(qp = cx.attrs.num.0, to = %bundle.to, %error, "a datagram was refused");
+        if cx.attrs.transport == Transport::Unreliable {
+            return Err(self.fail(cx, Status::LocalOperation));
+        }
         cx.sq.finish_at_cursor(Status::LocalOperation);
         self.alone = self.alone.saturating_sub(1);
         Ok(())
+    }
+
+    /// Ends the next request, which cannot be sent. Verbs' datagrams go on without requests
+    /// (InfiniBand Architecture §10.3.1, SQE); others have a state for that no more than TCP has.
+    #[cold]
+    fn fail(&mut self, cx: &mut Context<'_>, status: Status) -> WireEvent {
+        cx.sq.finish_at_cursor(status);
+        (self.alone, self.one_by_one) = (0, false);
+        match cx.attrs.transport {
+            Transport::Unreliable => WireEvent::SendsFailed,
+            _ => Fault::local_catastrophic().into(),
+        }
     }
 
     /// Returns the requests of the next call; `None` if the program may not send the memory of the
