@@ -14,6 +14,8 @@ pub mod files_peer;
 pub mod mem_check;
 pub mod mpa_deframe;
 pub mod mpa_startup;
+pub mod octets_duplex;
+pub mod octets_incoming;
 pub mod port_mapper;
 pub mod rdmap_pair;
 pub mod rdmap_stream;

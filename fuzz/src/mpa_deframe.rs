@@ -8,13 +8,13 @@ use rddp_mpa::{Deframer, FpduError, Framer, Framing, Step, crc32c, crc32c_append
 use rddp_test_support::Random;
 
 /// Bits of the first octet.
-mod flag {
-    pub(super) const CRC: u8 = 1;
-    pub(super) const MARKERS: u8 = 2;
+pub(crate) mod flag {
+    pub(crate) const CRC: u8 = 1;
+    pub(crate) const MARKERS: u8 = 2;
     /// Every complete FPDU gets the CRC that it should have.
-    pub(super) const MEND_CRC: u8 = 4;
+    pub(crate) const MEND_CRC: u8 = 4;
     /// Every marker gets the pointer that it should have.
-    pub(super) const MEND_MARKERS: u8 = 8;
+    pub(crate) const MEND_MARKERS: u8 = 8;
 }
 
 /// The outcome of a stream.
@@ -119,7 +119,7 @@ fn naive(stream: &[u8], framing: Framing, position: u64) -> Outcome {
 }
 
 /// Corrects what the flags say.
-fn mend(stream: &mut [u8], framing: Framing, position: u64, flags: u8) {
+pub(crate) fn mend(stream: &mut [u8], framing: Framing, position: u64, flags: u8) {
     let mut from = 0;
     while let Some(fpdu) = read(stream, framing, position, from) {
         if flags & flag::MEND_MARKERS != 0 {

@@ -27,7 +27,8 @@ macro_rules! corpora {
 }
 
 corpora! {
-    block_nbd block_nvme ddp_segment decode_capture files_peer mem_check mpa_deframe mpa_startup rdmap_pair rdmap_stream
+    block_nbd block_nvme ddp_segment decode_capture files_peer mem_check mpa_deframe mpa_startup octets_duplex
+    octets_incoming rdmap_pair rdmap_stream
     rdmap_terminate rnic_datagrams rnic_records rnic_stack rnic_startup sdp_machine sdp_message sdp_pair switch_policy
     switch_stream
 }

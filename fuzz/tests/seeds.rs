@@ -11,6 +11,8 @@ mod captures;
 mod files;
 #[path = "seeds/nvme.rs"]
 mod nvme;
+#[path = "seeds/octets.rs"]
+mod octets;
 #[path = "seeds/sdp.rs"]
 mod sdp;
 
@@ -65,6 +67,8 @@ fn all() -> Seeds {
     block::servers(&mut seeds);
     nvme::hosts(&mut seeds);
     files::messages(&mut seeds);
+    octets::incoming(&mut seeds);
+    octets::duplex(&mut seeds);
     seeds
 }
 
