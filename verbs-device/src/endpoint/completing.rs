@@ -82,19 +82,40 @@ impl Endpoint {
         }
     }
 
-    /// Notes a request's outcome: the first that failed by itself ends the connection, and all
-    /// behind it were flushed.
+    /// Notes a request's outcome: one that failed by itself ends the connection.
     fn noted(&mut self, status: Status) -> Status {
-        match status {
-            Status::Success | Status::Flushed => status,
-            _ if self.failed => Status::Flushed,
-            _ => {
-                self.failed = true;
-                if matches!(self.stage, Stage::Connected | Stage::Closing(_)) {
-                    self.end();
-                }
-                status
-            }
+        let status = first_alone(&mut self.failed, status);
+        let is_over = self.failed && matches!(self.stage, Stage::Connected | Stage::Closing(_));
+        if is_over {
+            self.end();
         }
+        status
+    }
+}
+
+/// Returns an outcome, and notes whether it is the first failure: what fails behind that, in the
+/// other queue say, has failed because the connection is over.
+fn first_alone(failed: &mut bool, status: Status) -> Status {
+    match status {
+        Status::Success | Status::Flushed => status,
+        _ if std::mem::replace(failed, true) => Status::Flushed,
+        _ => status,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_failure_ends_a_connection_and_is_the_only_one() {
+        let mut failed = false;
+        let mut note = |status| first_alone(&mut failed, status);
+        assert_eq!([note(Status::Success), note(Status::Flushed)], [Status::Success, Status::Flushed]);
+        assert_eq!(note(Status::RemoteAccess), Status::RemoteAccess);
+        assert_eq!(
+            [note(Status::LocalProtection), note(Status::Success)],
+            [Status::Flushed, Status::Success]
+        );
     }
 }

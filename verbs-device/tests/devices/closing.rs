@@ -92,9 +92,6 @@ fn nothing_is_left_of_connections() {
             }
             drop((active, passive));
         }
-        // A thread that has connected may still hold its id.
-        while host.objects() > 0 {
-            std::thread::yield_now();
-        }
+        host.until_nothing_is_left();
     }
 }

@@ -94,6 +94,16 @@ impl Host {
         (fake().end_silence)();
     }
 
+    /// Waits until the library has no objects for the device: a thread that has connected may hold
+    /// its id for a moment.
+    pub(crate) fn until_nothing_is_left(&self) {
+        let since = Instant::now();
+        while self.objects() > 0 {
+            assert!(since.elapsed() < PATIENCE, "{} objects are left", self.objects());
+            std::thread::yield_now();
+        }
+    }
+
     /// Returns how many objects the library has for the device.
     pub(crate) fn objects(&self) -> c_int {
         (fake().objects)(self.number)
@@ -143,10 +153,12 @@ impl Host {
 
 pub(crate) const QUEUES: Queues = Queues { sends: 8, receives: 8, inline: 512 };
 
+/// Waits for a descriptor. A test that nothing wakes has failed, though there may be something.
 fn wait(fd: &impl AsFd, since: Instant) {
     assert!(since.elapsed() < PATIENCE, "nothing came");
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-    poll(&mut fds, PollTimeout::from(1000_u16)).unwrap();
+    let time = PollTimeout::try_from(PATIENCE).unwrap();
+    assert_eq!(poll(&mut fds, time), Ok(1), "nothing woke the program");
 }
 
 /// Waits for a request of a peer.
