@@ -20,11 +20,11 @@ SOURCES = "ext-sockets/stream/src"
 LIMITS = {
     "questions for SDP outside of sdp/": 33,
     "files that ask them": 14,
-    "lines that name SDP outside of sdp/": 100,
+    "lines that name SDP outside of sdp/": 99,
     "files that name it": 23,
     "methods of the largest type": 324,
     "files that they stand in": 40,
-    "fields of the largest struct": 37,
+    "fields of the largest struct": 22,
 }
 
 IMPL = re.compile(r"\bimpl(?:<[^>{}]*>)?\s+([A-Za-z]\w*)[^{;]*\{")

@@ -2,6 +2,8 @@
 
 /// The offset of a field, and its octets.
 pub(crate) type Field = (usize, usize);
+/// The offset of a structure, and its fields.
+pub(crate) type Structure = (usize, &'static [Field]);
 
 /// Returns the fields of a structure, which are given by name: if one is missing, this does not
 /// compile.

@@ -64,8 +64,8 @@ impl Stream<'_> {
         if ready & libc::POLLHUP != 0 {
             return Err(self.kernel.take_error().unwrap_or(Errno::BROKEN_PIPE));
         }
-        let is_last = || rx.left == 0 && self.kernel.unread() == Ok(rx.sdp.stub as usize);
-        if self.peer_has_left(rx.sdp.is_shut == 1) && !is_confined() && is_last() {
+        let is_last = || rx.left == 0 && self.kernel.unread() == Ok(rx.sdp.end.stub as usize);
+        if self.peer_has_left(rx.sdp.end.is_shut == 1) && !is_confined() && is_last() {
             return Err(Errno::RESET);
         }
         Ok(())
@@ -110,9 +110,9 @@ impl Stream<'_> {
                 self.fetch_behind(rx)?
             } else {
                 // A large message in front is not looked at else, and hides more.
-                rx.sdp.seeks = 1;
+                rx.sdp.queue.seeks = 1;
                 let next = self.advance(rx, &mut Sink::new(&mut [], false));
-                rx.sdp.seeks = 0;
+                rx.sdp.queue.seeks = 0;
                 next?
             };
             match next {
@@ -147,7 +147,7 @@ impl Stream<'_> {
         rx.set_changing(true);
         let queued = self.queue(rx, &octets, None);
         if queued == Ok(true) {
-            rx.sdp.held_bufs += u32::from(ends);
+            rx.sdp.queue.bufs += u32::from(ends);
             let data = rx.rooms.charged(Room::Data);
             rx.sdp.give_back_bufs(data);
             let pad = trailer - stays;
@@ -156,7 +156,7 @@ impl Stream<'_> {
             }
             (rx.left, rx.trailer, rx.left_is_kept) = (0, 0, false);
             rx.spare_kept();
-            rx.sdp.stub = stays as u32;
+            rx.sdp.end.stub = stays as u32;
             // The stub is to keep the socket readable.
             let _ = self.wake_at(rx, 1);
             self.state.flow.holding.store(stays == 0, Ordering::Release);
@@ -179,12 +179,12 @@ impl Stream<'_> {
         let (rx, mut chains, mut table) = parts(rx);
         let has_room = charged.is_some() || rx.rooms.free(Room::Data) >= len;
         if !has_room || !table.reserve(&mut rx.tables) {
-            rx.sdp.cramped = 1;
+            rx.sdp.queue.cramped = 1;
             return Ok(false);
         }
         let Some(Zcopy { runs, .. }) = table.get(rx.tables) else { return Err(self.damaged()) };
         if !runs.has_place() {
-            rx.sdp.cramped = 1;
+            rx.sdp.queue.cramped = 1;
             return Ok(false);
         }
         let came = match octets {
@@ -194,7 +194,7 @@ impl Stream<'_> {
         match came {
             Ok(Ok(count)) if count == len => {}
             Err(ChainError::NoRoom) => {
-                rx.sdp.cramped = 1;
+                rx.sdp.queue.cramped = 1;
                 return Ok(false);
             }
             _ => return Err(self.damaged()),
@@ -328,13 +328,13 @@ impl Stream<'_> {
     }
 
     fn drop_stub(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
-        let stub = rx.sdp.stub as usize;
+        let stub = rx.sdp.end.stub as usize;
         if stub == 0 {
             return Ok(());
         }
         let dropped = rx.moving(|rx| {
             let dropped = self.kernel.discard(stub);
-            rx.sdp.stub = 0;
+            rx.sdp.end.stub = 0;
             dropped
         });
         match dropped {
@@ -372,7 +372,7 @@ impl Stream<'_> {
         if is_confined() {
             return self.fetch_by_reading(rx);
         }
-        let stub = rx.sdp.stub as usize;
+        let stub = rx.sdp.end.stub as usize;
         let mut scratch = Scratch::take()?;
         let seen = match self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]) {
             Ok(seen) => seen,
@@ -391,7 +391,7 @@ impl Stream<'_> {
             let queued = rx.held.len() as u32;
             let mut places = Places::default();
             let mut look = Messages::format(rx, &mut places);
-            look.now.queued = queued;
+            look.now.queue.ahead = queued;
             let mut incoming = look.incoming(self, rx);
             let step = match incoming.step(&mut scratch[at..seen], &mut look) {
                 Ok(Step::Need { .. }) => break,
@@ -399,7 +399,7 @@ impl Stream<'_> {
                     return Err(self.breaks_sdp(Wrong::AfterDisConn));
                 }
                 Ok(Step::Apart { what: Apart::NeedsTables, .. }) => {
-                    let may_go = self.make_tables(rx) || rx.sdp.starved == 1;
+                    let may_go = self.make_tables(rx) || rx.sdp.queue.starved == 1;
                     return Ok(if may_go { Next::More } else { Next::Full });
                 }
                 Ok(Step::Terminated { code, .. }) => return Err(self.terminated(rx, code)),
@@ -451,7 +451,7 @@ impl Stream<'_> {
                 let charged = look.keep_charged(octets.len());
                 rx.set_changing(true);
                 let queued = self.queue(rx, &octets, charged);
-                look.now.held_bufs += u32::from(look.now.is_whole());
+                look.now.queue.bufs += u32::from(look.now.is_whole());
                 rx.set_changing(false);
                 queued
             }
@@ -472,7 +472,7 @@ impl Stream<'_> {
         look: &mut Look<'_>,
     ) -> Result<(), Errno> {
         rx.set_changing(true);
-        let stub = rx.sdp.stub as usize;
+        let stub = rx.sdp.end.stub as usize;
         self.keep_end_readable(&mut look.now);
         let left = if rx.held.is_empty() || look.now.is_over() { 0 } else { CRC_LEN };
         let count = stub + used - left;
@@ -480,8 +480,8 @@ impl Stream<'_> {
         look.put(rx);
         let data = rx.rooms.charged(Room::Data);
         rx.sdp.give_back_bufs(data);
-        rx.sdp.stub = left as u32;
-        rx.sdp.queued = 0;
+        rx.sdp.end.stub = left as u32;
+        rx.sdp.queue.ahead = 0;
         Ok(())
     }
 }

@@ -64,7 +64,7 @@ impl Stream<'_> {
 
     /// Returns whether a close has more to do than the kernel's.
     pub(crate) fn is_unfinished_sdp(&self) -> bool {
-        let is_left = self.lock_rx().is_ok_and(|rx| rx.sdp.closing == 1 && rx.sdp.is_done());
+        let is_left = self.lock_rx().is_ok_and(|rx| rx.sdp.end.closing == 1 && rx.sdp.is_done());
         self.owes() || !is_left
     }
 
@@ -125,7 +125,7 @@ impl Stream<'_> {
     fn end_closed(&self) -> Result<Option<Leaving>, Errno> {
         let first = {
             let mut rx = self.lock_rx()?;
-            std::mem::replace(&mut rx.sdp.closing, 1) == 0
+            std::mem::replace(&mut rx.sdp.end.closing, 1) == 0
         };
         // TCP resets a connection that is closed with octets unread; so does one that is offered
         // some.

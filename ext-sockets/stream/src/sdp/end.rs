@@ -16,10 +16,10 @@ impl Stream<'_> {
     /// Keeps the kernel's socket readable once the peer's `DisConn` has come, of which `now` knows
     /// already. Called before its octets leave the kernel.
     pub(crate) fn keep_end_readable(&self, now: &mut Shared) {
-        if now.is_over() && now.is_shut == 0 {
+        if now.is_over() && now.end.is_shut == 0 {
             // A connection that is gone cannot be closed, and is readable for ever.
             let _ = self.kernel.shut(Direction::Receive);
-            now.is_shut = 1;
+            now.end.is_shut = 1;
         }
     }
 
@@ -38,6 +38,6 @@ impl Stream<'_> {
     /// may return credits until it has all that was sent.
     pub(super) fn may_send_fin(&self, rx: &Rx) -> bool {
         let is_there = || self.kernel.unacknowledged() == 0 || self.kernel.has_peers_fin();
-        rx.sdp.is_shut == 0 || !is_confined() && is_there()
+        rx.sdp.end.is_shut == 0 || !is_confined() && is_there()
     }
 }

@@ -67,7 +67,7 @@ impl Stream<'_> {
         let asked = &self.state.asked;
         let blocked = self.state.sdp.blocked.load(Ordering::Acquire);
         let is_blocked = blocked & !AT_MARK != NOT_BLOCKED && blocked & SHORT == 0;
-        let waits = rx.sdp.is_blocked() || rx.sdp.seeks == 1 || is_blocked;
+        let waits = rx.sdp.is_blocked() || rx.sdp.queue.seeks == 1 || is_blocked;
         asked.is_sdp() && (asked.format.has_private_copies() || waits)
     }
 
@@ -98,7 +98,7 @@ impl Stream<'_> {
     pub(crate) fn answer_peer(&self, rx: &mut Guard<'_, Rx>, room: usize) {
         let reads = rx.sdp.has_adverts == 1 && self.begin_reads(rx, room);
         if self.state.phase() == Phase::Framed && self.state.may_send() {
-            let ends = rx.sdp.is_done() && rx.sdp.fin_sent == 0;
+            let ends = rx.sdp.is_done() && rx.sdp.end.fin_sent == 0;
             let owes = rx.sdp.has_adverts == 1 && live(rx).owes_octets();
             if live(rx).control_due() || ends || reads || owes {
                 let paid = self.lock_tx().and_then(|mut tx| self.pay_messages(rx, &mut tx));
@@ -136,7 +136,7 @@ impl Stream<'_> {
 /// behind them are being Read.
 #[cold]
 pub(crate) fn is_start(rx: &mut Guard<'_, Rx>, octets: usize) -> bool {
-    let is_inline = (1..=rx.sdp.inline as usize).contains(&octets);
+    let is_inline = (1..=rx.sdp.message.inline as usize).contains(&octets);
     is_inline && live(rx).machine().reads_open()
 }
 

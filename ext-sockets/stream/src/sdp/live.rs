@@ -36,7 +36,7 @@ impl Live<'_> {
     /// Returns the octets of the longest Data that may be sent now.
     #[inline]
     pub(crate) fn data_room(&mut self) -> Result<usize, Blocked> {
-        if self.sdp.has_answer == 1 {
+        if self.sdp.answer.is_due == 1 {
             return Err(Blocked::Control);
         }
         self.machine().data_room()
@@ -45,7 +45,7 @@ impl Live<'_> {
     /// Returns whether octets wait for the peer: for credits, or for the end of own adverts.
     #[inline]
     pub(crate) fn waits_for_peer(&mut self) -> bool {
-        self.sdp.has_answer == 0 && !matches!(self.machine().data_room(), Ok(_) | Err(Blocked::Closed))
+        self.sdp.answer.is_due == 0 && !matches!(self.machine().data_room(), Ok(_) | Err(Blocked::Closed))
     }
 
     /// Returns whether what is owed at this end's close waits for credits: `DisConn`, or octets in
@@ -58,25 +58,25 @@ impl Live<'_> {
     /// Returns whether a send waits for the peer, too: its octets have no other place.
     #[inline]
     pub(super) fn blocks_sends(&mut self) -> bool {
-        let has_place = self.sdp.queues == 1 && self.sdp.is_full == 0;
+        let has_place = self.sdp.behind.queues == 1 && self.sdp.behind.is_full == 0;
         !has_place && self.waits_for_peer() && !self.joins()
     }
 
     /// Returns whether a send puts its octets behind others, or where they wait for credits.
     #[inline]
     pub(super) fn queues(&mut self) -> bool {
-        self.sdp.queues == 1 || self.joins()
+        self.sdp.behind.queues == 1 || self.joins()
     }
 
     #[inline]
     fn joins(&mut self) -> bool {
-        self.sdp.joins == 1 && self.data_room() == Err(Blocked::Credits)
+        self.sdp.behind.joins == 1 && self.data_room() == Err(Blocked::Credits)
     }
 
     /// Returns whether a wait for room is to go on, though a send would find a little.
     #[inline]
     pub(super) fn is_short(&mut self) -> bool {
-        self.sdp.is_short() && self.sdp.queues | self.sdp.joins == 0 && self.data_room().is_ok()
+        self.sdp.is_short() && self.sdp.behind.queues | self.sdp.behind.joins == 0 && self.data_room().is_ok()
     }
 
     /// Returns whether Reads of the peer are not answered, or octets of adverts came back.
@@ -88,14 +88,14 @@ impl Live<'_> {
     /// Returns the headers of a Data, which counts as sent.
     #[inline]
     pub(super) fn data(&mut self, payload_len: usize) -> Result<Front, Blocked> {
-        let urgent_left = self.sdp.urgent_left;
+        let urgent_left = self.sdp.urgent.left;
         let left = (urgent_left as usize).saturating_sub(payload_len);
         let is_urgent = urgent_left > 0 && left == 0;
         if (1..=NEAR).contains(&urgent_left) && !is_urgent {
             self.machine().announce_urgent();
         }
         let front = self.machine().data(payload_len, is_urgent)?;
-        self.sdp.urgent_left = left as u32;
+        self.sdp.urgent.left = left as u32;
         Ok(front)
     }
 
@@ -103,8 +103,8 @@ impl Live<'_> {
     /// sent. Returns whether there was one.
     #[inline]
     pub(super) fn next_control(&mut self, send: impl FnOnce(&[u8])) -> bool {
-        if std::mem::take(&mut self.sdp.has_answer) == 1 {
-            send(&self.sdp.answer);
+        if std::mem::take(&mut self.sdp.answer.is_due) == 1 {
+            send(&self.sdp.answer.octets);
             return true;
         }
         let front = self.machine().next_control();
@@ -114,7 +114,7 @@ impl Live<'_> {
     /// Returns whether a message without octets of the program is due, whatever the credits.
     #[inline]
     pub(super) fn control_due(&mut self) -> bool {
-        self.sdp.has_answer == 1 || self.machine().control_due()
+        self.sdp.answer.is_due == 1 || self.machine().control_due()
     }
 }
 

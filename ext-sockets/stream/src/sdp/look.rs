@@ -110,7 +110,7 @@ impl<'s> Look<'s> {
     fn segment(&mut self, segment: &Segment, front: &[u8]) -> Result<Part, Wrong> {
         let Header::Untagged(header) = segment.header else { return Err(Wrong::Format) };
         let (at, last) = (header.mo as usize, header.last);
-        (self.now.is_tagged, self.of) = (0, None);
+        (self.now.message.is_tagged, self.of) = (0, None);
         let (from, spliced) = match at {
             0 => match self.front(front)? {
                 Some(front) => front,
@@ -120,11 +120,11 @@ impl<'s> Look<'s> {
         };
         // `Len` is said first: no segment may go beyond it, and the last one ends there.
         let end = at.saturating_add(segment.payload_len);
-        let len = self.now.open_len as usize;
+        let len = self.now.message.len as usize;
         if end > len || last != (end == len) {
             return Err(Wrong::Len);
         }
-        self.now.is_open = (!last).into();
+        self.now.message.is_open = (!last).into();
         if from < segment.payload_len {
             return Ok(Part::Octets { from });
         }
@@ -139,18 +139,18 @@ impl<'s> Look<'s> {
         let received = self.machine().receive(&message)?;
         if message.payload_len > 0 {
             let is_advert = received == Received::SrcAvail;
-            self.now.inline = if is_advert { message.payload_len as u32 } else { 0 };
+            self.now.message.inline = if is_advert { message.payload_len as u32 } else { 0 };
         }
         match received {
-            Received::NeedsTables if self.now.starved == 0 => return Ok(None),
+            Received::NeedsTables if self.now.queue.starved == 0 => return Ok(None),
             Received::NeedsTables => self.refuse(&message)?,
             Received::LargerBuffersWanted { .. } => self.machine().answer_buffer_size(None),
             Received::Aborted => return Err(Wrong::Abort),
             _ => {}
         }
         let spliced = self.settle_sink()?;
-        self.now.open_len = message.header.len;
-        self.now.has_payload = (message.payload_len > 0).into();
+        self.now.message.len = message.header.len;
+        self.now.message.has_payload = (message.payload_len > 0).into();
         if message.header.flags.contains(Flags::OOB_PRES) && message.payload_len > 0 {
             self.now.note_mark(message.payload_len);
         }
@@ -167,8 +167,8 @@ impl<'s> Look<'s> {
         machine.refuse_source().map_err(|_| Wrong::Unsupported)?;
         let front = machine.next_control().filter(|front| front.len() == HEADER_LEN);
         let front = front.ok_or(Wrong::Unsupported)?;
-        self.now.answer.copy_from_slice(&front);
-        (self.now.has_answer, self.now.starved) = (1, 0);
+        self.now.answer.octets.copy_from_slice(&front);
+        (self.now.answer.is_due, self.now.queue.starved) = (1, 0);
         Ok(())
     }
 
@@ -207,9 +207,9 @@ impl<'s> Look<'s> {
     ) -> Result<Part, Wrong> {
         let adverts = self.adverts.as_deref_mut().ok_or(Wrong::Unsupported)?;
         adverts.open = OpenMessage::of(open);
-        self.now.is_tagged = 1;
+        self.now.message.is_tagged = 1;
         let len = delivered.segment.payload_len;
-        self.now.inline = 0;
+        self.now.message.inline = 0;
         let part = match delivered.segment.place {
             Place::Sink { id: READ_ID, .. } => {
                 let read = adverts.reads.first().ok_or(Wrong::Unsupported)?;
@@ -244,7 +244,7 @@ impl<'s> Look<'s> {
     /// Stores the connection as it is behind the FPDUs.
     pub(crate) fn put(&self, rx: &mut Guard<'_, Rx>) {
         let mut marked = self.now.marked();
-        marked.hungry = 0;
+        marked.queue.hungry = 0;
         let [reads, sinks] = self.released;
         let adverts = self.adverts.as_deref();
         rx.change_sdp(|at| *at = marked);

@@ -77,9 +77,9 @@ impl Stream<'_> {
             }
         }
         rx.set_changing(true);
-        rx.sdp.urgent_left = if urgent { u32::try_from(all).unwrap_or(u32::MAX) } else { 0 };
+        rx.sdp.urgent.left = if urgent { u32::try_from(all).unwrap_or(u32::MAX) } else { 0 };
         let written = self.push_source(&mut tx, &mut source, more, Some(live(&mut rx)));
-        rx.sdp.urgent_left = 0;
+        rx.sdp.urgent.left = 0;
         rx.set_changing(false);
         self.count(SENT, all - source.left());
         if self.state.asked.format.has_private_copies() {
@@ -124,8 +124,8 @@ impl Stream<'_> {
                 paid = self.pay_adverts(rx, tx);
             }
             // Both have said that they send nothing more: the connection is over.
-            if paid == Ok(true) && rx.sdp.is_done() && rx.sdp.fin_sent == 0 && self.may_send_fin(rx) {
-                rx.sdp.fin_sent = 1;
+            if paid == Ok(true) && rx.sdp.is_done() && rx.sdp.end.fin_sent == 0 && self.may_send_fin(rx) {
+                rx.sdp.end.fin_sent = 1;
                 let _ = self.kernel.shut(Direction::Send);
             }
         }
@@ -157,7 +157,7 @@ impl Stream<'_> {
         if self.holds_update_back(rx) {
             return;
         }
-        let is_shut = rx.sdp.is_shut == 1;
+        let is_shut = rx.sdp.end.is_shut == 1;
         let owe = |tx: &mut Tx, front: &[u8]| {
             if !self.peer_has_left(is_shut) {
                 owe_send(tx, front);
@@ -171,7 +171,7 @@ impl Stream<'_> {
     /// next message, by a call that comes later, or when a wait has lasted
     /// [so long](Stream::deadline).
     fn holds_update_back(&self, rx: &mut Guard<'_, Rx>) -> bool {
-        let may_wait = rx.sdp.has_answer == 0 && live(rx).machine().update_may_wait();
+        let may_wait = rx.sdp.answer.is_due == 0 && live(rx).machine().update_may_wait();
         let is_held = may_wait && now() < self.state.sdp.next_update.load(Ordering::Relaxed);
         if may_wait && !is_held {
             // Ends that asked at the same times would always ask in vain.

@@ -1,14 +1,18 @@
 //! The connection of SDP that all holders of the socket share.
 
+mod parts;
+
+use std::mem::offset_of;
 use std::num::NonZeroU8;
 
 use rddp_mpa::CRC_LEN;
 use rddp_sdp::machine::{Blocked, Config, Core, Machine};
 use rddp_sdp::wire::HEADER_LEN;
 
+use self::parts::{Answer, Behind, Credits, End, Message, Queue, UrgentOctet};
 use super::{SdpInfo, Wrong};
 use crate::Errno;
-use crate::fields::{Field, fields};
+use crate::fields::{Structure, fields};
 use crate::locks::set;
 use crate::state::Rx;
 
@@ -21,80 +25,37 @@ pub(crate) struct Shared {
     /// Octets of a private receive buffer of this end, the base header included; 0: not chosen yet.
     pub(super) size: u32,
     pub(super) bufs: u32,
-    /// `Len` of the message that is open: more of its segments follow.
-    pub(super) open_len: u32,
-    pub(super) is_open: u32,
-    pub(super) has_payload: u32,
-    /// Octets in front of the kernel's queue that belong to an FPDU that has been taken: they keep
-    /// the socket readable.
-    pub(super) stub: u32,
-    /// 1 once TCP's receiving direction was closed, behind the peer's `DisConn`: that keeps the
-    /// socket readable without a stub.
-    pub(super) is_shut: u32,
     /// 1 while the counts are changed by several stores.
     pub(super) changing: u32,
-    /// A message that was made while one of the peer was taken, and goes before any other; 1 in
-    /// `has_answer` while there is one.
-    pub(super) answer: [u8; HEADER_LEN],
-    pub(super) has_answer: u32,
-    /// 1 once the peer's FIN has come without its `DisConn`.
-    fin: u32,
-    /// 1 once this end's FIN was sent.
-    pub(super) fin_sent: u32,
-    /// 1 once the last holder has closed the socket: what still comes is dropped.
-    pub(super) closing: u32,
     /// 1 while there are adverts, Reads or Requests in the block of tables.
     pub(crate) has_adverts: u32,
     /// MSN of this end's newest Read Request.
     pub(super) read_msn: u32,
-    /// 1 if the segment that was taken last is one of a Read Response or a Write.
-    pub(super) is_tagged: u32,
-    /// 1 while there is no memory for an advert of the peer, or no way to Read.
-    pub(super) starved: u32,
-    /// 1 while a message is left in the kernel for want of memory.
-    pub(super) hungry: u32,
-    /// The errno of a reset that a send of ours has met, for the receive that has come up to it; 0:
-    /// none.
-    pub(super) lost: i32,
-    /// 1 while the urgent octet has not been passed by, and 1 once it was read by `MSG_OOB`.
-    pub(super) marked: u32,
-    pub(super) oob_read: u32,
-    /// Octets of a call that are still to be sent, the last of which is urgent.
-    pub(super) urgent_left: u32,
-    /// Octets of the queue in front of the messages that are looked at.
-    pub(super) queued: u32,
-    /// Messages whose octets have come to the queue, and whose buffers count as taken.
-    pub(super) held_bufs: u32,
-    /// 1 while a call looks for what is behind octets.
-    pub(super) seeks: u32,
-    /// 1 once octets could not be moved to the queue for want of room.
-    pub(super) cramped: u32,
-    /// Octets that came with an advert of the peer; 0 once others of the stream have come.
-    pub(super) inline: u32,
-    /// 1 while a send puts its octets behind others that stand in memory of the stream.
-    pub(super) queues: u32,
-    /// 1 while less than a third of the room for such octets is free.
-    pub(super) is_full: u32,
-    /// 1 while a send without credits puts its octets there.
-    pub(super) joins: u32,
-    /// 1 once there was no memory for that; until there are credits.
-    pub(super) cannot_join: u32,
-    /// Octets of the newest Data messages, and of those before, each as many as the peer has Bufs.
-    sent: [u32; 2],
-    /// Number of the newest ones.
-    newest: u32,
-    peer_bufs: u32,
-    /// Fewer credits than these are no room that a wait is told of; 0: any are.
-    low: u32,
-    /// Facts that sleepers have been told of, as bits.
-    told: u32,
+    pub(super) message: Message,
+    pub(super) end: End,
+    pub(super) urgent: UrgentOctet,
+    pub(super) answer: Answer,
+    pub(super) queue: Queue,
+    pub(super) behind: Behind,
+    pub(super) credits: Credits,
 }
 
 impl Shared {
-    pub(crate) const FIELDS: &[Field] = fields!(Shared: core, size, bufs, open_len, is_open, has_payload,
-        stub, is_shut, changing, answer, has_answer, fin, fin_sent, closing, has_adverts, read_msn,
-        is_tagged, starved, hungry, lost, marked, oob_read, urgent_left, queued, held_bufs, seeks,
-        cramped, inline, queues, is_full, joins, cannot_join, sent, newest, peer_bufs, low, told);
+    /// The structures of a connection, by their offsets in it.
+    pub(crate) const STRUCTURES: [Structure; 8] = [
+        (
+            0,
+            fields!(Shared: core, size, bufs, changing, has_adverts, read_msn, message, end, urgent, answer,
+            queue, behind, credits),
+        ),
+        (offset_of!(Self, message), Message::FIELDS),
+        (offset_of!(Self, end), End::FIELDS),
+        (offset_of!(Self, urgent), UrgentOctet::FIELDS),
+        (offset_of!(Self, answer), Answer::FIELDS),
+        (offset_of!(Self, queue), Queue::FIELDS),
+        (offset_of!(Self, behind), Behind::FIELDS),
+        (offset_of!(Self, credits), Credits::FIELDS),
+    ];
 
     /// Begins with both ends as the startup left them.
     pub(super) fn begin(&mut self, peer_bufs: u16, peer_size: u32, peer_adverts: u8) -> Result<(), Wrong> {
@@ -109,8 +70,8 @@ impl Shared {
             peer_max_adverts: peer_adverts.max(1),
         };
         self.core = Core::new(&config).map_err(|_| Wrong::Format)?;
-        self.peer_bufs = peer_bufs.into();
-        self.low = if peer_bufs >= MANY { u32::from(peer_bufs) / 8 } else { 0 };
+        self.credits.peer_bufs = peer_bufs.into();
+        self.credits.low = if peer_bufs >= MANY { u32::from(peer_bufs) / 8 } else { 0 };
         Ok(())
     }
 
@@ -121,7 +82,7 @@ impl Shared {
     /// Notes that the octets of the last segment taken are read: with the last one of a message its
     /// buffer is free again. (A message without payload frees its own.)
     pub(crate) fn consumed(&mut self) {
-        if self.is_whole() && self.has_payload == 1 {
+        if self.is_whole() && self.message.has_payload == 1 {
             self.machine().buffer_freed();
         }
     }
@@ -129,12 +90,12 @@ impl Shared {
     /// Returns whether the last segment taken was the last one of its message (Data, or one with
     /// an advert).
     pub(super) fn is_whole(&self) -> bool {
-        self.is_open == 0 && self.is_tagged == 0
+        self.message.is_open == 0 && self.message.is_tagged == 0
     }
 
     /// Returns whether a message has begun and not ended.
     pub(super) fn is_in_message(&self) -> bool {
-        self.is_open == 1
+        self.message.is_open == 1
     }
 
     /// Gives back the buffers of messages in the queue, but for as many as the `octets` of Data in
@@ -143,30 +104,30 @@ impl Shared {
     pub(super) fn give_back_bufs(&mut self, octets: usize) {
         let in_one = (self.size as usize).saturating_sub(HEADER_LEN).max(1);
         let least = octets.div_ceil(in_one) as u32;
-        for _ in least..self.held_bufs {
+        for _ in least..self.queue.bufs {
             self.machine().buffer_freed();
         }
-        self.held_bufs = self.held_bufs.min(least);
+        self.queue.bufs = self.queue.bufs.min(least);
     }
 
     /// Returns whether the kernel's socket is readable for as long as octets, or the end, are there
     /// to be read: what comes is behind them.
     pub(crate) fn has_stub(&self) -> bool {
-        self.stub > 0 || self.is_shut == 1
+        self.end.stub > 0 || self.end.is_shut == 1
     }
 
     /// Notes that nothing more comes from TCP: by the peer's FIN, or by a reset that is told now.
     pub(crate) fn note_fin(&mut self) -> Result<(), Errno> {
-        self.fin = 1;
-        let lost = std::mem::take(&mut self.lost);
+        self.end.fin = 1;
+        let lost = std::mem::take(&mut self.end.lost);
         if lost == 0 || self.is_over() { Ok(()) } else { Err(Errno(lost)) }
     }
 
     /// Notes, at the peer's end, that an advert of the peer will not be read: its octets have died
     /// with it, which is told once, as a reset is.
     pub(crate) fn note_octets_lost(&mut self) {
-        if self.fin == 0 {
-            self.lost = Errno::RESET.0;
+        if self.end.fin == 0 {
+            self.end.lost = Errno::RESET.0;
         }
     }
 
@@ -174,13 +135,13 @@ impl Shared {
     /// reset are still to be read, and behind the peer's `DisConn` it is the end.
     pub(super) fn note_lost(&mut self, error: Errno) {
         if ![Errno::WOULD_BLOCK, Errno::INTERRUPTED, Errno::BROKEN_PIPE].contains(&error) {
-            self.lost = error.0;
+            self.end.lost = error.0;
         }
     }
 
     /// Forgets the error of a send, which is told otherwise.
     pub(super) fn forget_lost(&mut self) {
-        self.lost = 0;
+        self.end.lost = 0;
     }
 
     /// Returns whether the peer has ended its direction.
@@ -197,12 +158,12 @@ impl Shared {
 
     /// Returns whether the peer has ended its direction by a FIN alone.
     pub(super) fn ended_by_fin(&self) -> bool {
-        self.fin == 1 && !self.is_over()
+        self.end.fin == 1 && !self.is_over()
     }
 
     /// Returns whether nothing more can come: by the peer's `DisConn`, or its FIN.
     pub(super) fn nothing_comes(&self) -> bool {
-        self.is_over() || self.fin == 1
+        self.is_over() || self.end.fin == 1
     }
 
     /// Returns what the connection tells of itself.
@@ -223,10 +184,10 @@ impl Shared {
     /// Returns whether the values fit together, and nobody died while they changed.
     pub(crate) fn is_sound(&self) -> bool {
         self.changing == 0
-            && self.stub <= CRC_LEN as u32
-            && self.is_shut <= 1
+            && self.end.stub <= CRC_LEN as u32
+            && self.end.is_shut <= 1
             && self.has_adverts <= 1
-            && self.held_bufs <= self.bufs
+            && self.queue.bufs <= self.bufs
             && self.core.is_sound()
     }
 
@@ -237,7 +198,7 @@ impl Shared {
             return false;
         }
         let room = Machine::new(&mut self.core.clone(), None).data_room();
-        self.has_answer == 0 && room == Err(Blocked::Credits)
+        self.answer.is_due == 0 && room == Err(Blocked::Credits)
     }
 
     /// Returns whether there are more credits than a wait for room is told of.
@@ -249,21 +210,21 @@ impl Shared {
     /// Notes Data messages that were sent.
     #[inline]
     pub(super) fn note_sent(&mut self, messages: usize, octets: usize) {
-        if self.newest.saturating_add(messages as u32) > self.peer_bufs {
-            (self.sent, self.newest) = ([0, self.sent[0]], 0);
+        if self.credits.newest.saturating_add(messages as u32) > self.credits.peer_bufs {
+            (self.credits.sent, self.credits.newest) = ([0, self.credits.sent[0]], 0);
         }
-        self.sent[0] = self.sent[0].saturating_add(u32::try_from(octets).unwrap_or(u32::MAX));
-        self.newest = self.newest.saturating_add(messages as u32);
+        self.credits.sent[0] = self.credits.sent[0].saturating_add(u32::try_from(octets).unwrap_or(u32::MAX));
+        self.credits.newest = self.credits.newest.saturating_add(messages as u32);
     }
 
     /// Returns how many octets the peer may not have given credits for, at most.
     pub(super) fn in_flight(&self) -> usize {
-        self.sent[0].saturating_add(self.sent[1]) as usize
+        self.credits.sent[0].saturating_add(self.credits.sent[1]) as usize
     }
 
     /// Returns whether the peer's credits are fewer than a wait for room is told of.
     pub(super) fn is_short(&self) -> bool {
-        self.core.credits() < self.low
+        self.core.credits() < self.credits.low
     }
 
     /// Returns whether there is something that sleepers were not told of, and notes that they are
@@ -272,8 +233,8 @@ impl Shared {
         let is_short = !has_many_credits && self.is_short();
         let facts = [may_send, !is_short, self.is_over(), self.has_urgent()];
         let now = facts.into_iter().rev().fold(0, |all, fact| all << 1 | u32::from(fact));
-        let is_new = now & !self.told != 0;
-        self.told = now;
+        let is_new = now & !self.credits.told != 0;
+        self.credits.told = now;
         is_new
     }
 
@@ -285,7 +246,7 @@ impl Shared {
     /// Returns the octets of the stub, and the free buffers of this end.
     #[cfg(test)]
     pub(crate) fn stub_and_bufs(&self) -> (u32, u32) {
-        (self.stub, Machine::new(&mut self.core.clone(), None).free_bufs())
+        (self.end.stub, Machine::new(&mut self.core.clone(), None).free_bufs())
     }
 
     /// Makes the first message of the initiator due.

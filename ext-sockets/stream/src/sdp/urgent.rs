@@ -25,22 +25,22 @@ impl Shared {
     /// Returns whether a read has to stop at a mark.
     #[inline]
     pub(crate) fn has_mark(&self) -> bool {
-        self.marked == 1
+        self.urgent.marked == 1
     }
 
     /// Returns whether there is an urgent octet that nobody has read by `MSG_OOB`.
     pub(crate) fn has_urgent(&self) -> bool {
-        self.has_mark() && self.oob_read == 0
+        self.has_mark() && self.urgent.oob_read == 0
     }
 
     /// Notes that an urgent octet is the last of a message's payload.
     pub(super) fn note_mark(&mut self, payload_len: usize) {
-        let real = u64::from(self.queued) + payload_len as u64 - 1;
+        let real = u64::from(self.queue.ahead) + payload_len as u64 - 1;
         let mut machine = self.machine();
         if let Urgent::Mark(ahead) = machine.urgent() {
             // Octets that were taken while there was no mark were not counted.
             machine.octets_taken(ahead.saturating_sub(real));
-            (self.marked, self.oob_read) = (1, 0);
+            (self.urgent.marked, self.urgent.oob_read) = (1, 0);
         }
     }
 
@@ -48,14 +48,14 @@ impl Shared {
     pub(super) fn forget_mark(&mut self) {
         let ahead = self.ahead_of_mark().unwrap_or_default();
         self.machine().octets_taken(ahead + 1);
-        self.marked = 0;
+        self.urgent.marked = 0;
     }
 
     /// Counts octets that the program has taken, while there is a mark.
     pub(super) fn taken_before_mark(&mut self, count: usize) {
         if self.has_mark() {
             self.machine().octets_taken(count as u64);
-            self.marked = u32::from(self.ahead_of_mark().is_some());
+            self.urgent.marked = u32::from(self.ahead_of_mark().is_some());
         }
     }
 }
@@ -85,7 +85,7 @@ impl Stream<'_> {
             return Err(Errno::FAULT);
         }
         if !peeks {
-            rx.sdp.oob_read = 1;
+            rx.sdp.urgent.oob_read = 1;
         }
         Ok(sink.done())
     }

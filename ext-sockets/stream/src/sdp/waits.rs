@@ -114,10 +114,10 @@ impl Stream<'_> {
         let is_readable = rx.left > 0 || rx.sdp.has_stub();
         let has_many = rx.sdp.has_many_credits();
         self.note_joining(rx, has_many);
-        let is_short = !has_many && rx.sdp.hungry == 0 && live(rx).is_short();
+        let is_short = !has_many && rx.sdp.queue.hungry == 0 && live(rx).is_short();
         let blocks_sends = live(rx).blocks_sends();
         let blocked = match is_short || blocks_sends {
-            _ if rx.sdp.hungry == 1 => BLOCKED_BEHIND,
+            _ if rx.sdp.queue.hungry == 1 => BLOCKED_BEHIND,
             false => NOT_BLOCKED,
             true if is_readable => BLOCKED_BEHIND,
             true => BLOCKED,
@@ -126,9 +126,9 @@ impl Stream<'_> {
         let at_mark = rx.left == 0 && rx.held.len() == 1 && self.is_before_urgent(rx);
         let at_mark = if at_mark { AT_MARK } else { 0 };
         self.state.sdp.blocked.store(blocked | at_mark, Ordering::Release);
-        let has_room = rx.sdp.cramped == 1 && rx.left == 0 && self.has_room_for_one(rx);
+        let has_room = rx.sdp.queue.cramped == 1 && rx.left == 0 && self.has_room_for_one(rx);
         if has_room {
-            rx.sdp.cramped = 0;
+            rx.sdp.queue.cramped = 0;
         }
         if rx.sdp.tells_more(!blocks_sends, has_many) || has_room {
             self.kick();
@@ -258,7 +258,7 @@ mod tests {
         (rx.sdp.size, rx.sdp.bufs) = (4000, 256);
         rx.sdp.begin(64, 4000, 1).unwrap();
         let mut blocked_after = |hungry, is_short: bool| {
-            rx.sdp.hungry = hungry;
+            rx.sdp.queue.hungry = hungry;
             stream.note_blocked(&mut rx);
             assert_eq!(live(&mut rx).is_short(), is_short);
             let looks = stream.needs_what_comes(&rx);

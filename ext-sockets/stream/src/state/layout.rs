@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use rddp_octets::{Outgoing, Position, Terms};
 
 use super::{Flow, Holders, Rx, Startup, State, Tx};
-use crate::fields::{Field, fields};
+use crate::fields::{Field, Structure, fields};
 use crate::options::Asked;
 use crate::sdp::{AskedFormat, Part, Shared};
 use crate::sys::Guarded;
@@ -26,10 +26,8 @@ impl State {
 
 /// Changes with the layout of a state, so that a state of another build is not taken for one of
 /// this.
-pub(crate) const MAGIC: u64 = 0x7264_6470_0000_0006 ^ sum(sum(BASIS, &PARTS), &VALUES);
-
-/// A structure in a state: its offset, and its fields.
-type Structure = (usize, &'static [Field]);
+pub(crate) const MAGIC: u64 =
+    0x7264_6470_0000_0006 ^ sum(sum(sum(BASIS, &PARTS), &VALUES), &Shared::STRUCTURES);
 
 /// The structures that have octets which are 0 or 1.
 const PARTS: [Structure; 9] = [
@@ -61,10 +59,9 @@ const PARTS: [Structure; 9] = [
 ];
 
 /// Structures any octets of which are values.
-const VALUES: [Structure; 4] = [
+const VALUES: [Structure; 3] = [
     (State::ASKED, Asked::FIELDS),
     (State::ASKED + offset_of!(Asked, format), AskedFormat::FIELDS),
-    (State::RX + offset_of!(Rx, sdp), Shared::FIELDS),
     (offset_of!(State, sdp), Part::FIELDS),
 ];
 
@@ -134,7 +131,7 @@ mod tests {
     /// Any two fields of equal size of any structure, those of another crate included.
     #[test]
     fn each_field_of_a_state_has_a_part_in_the_number() {
-        let parts = PARTS.into_iter().chain(VALUES);
+        let parts = PARTS.into_iter().chain(VALUES).chain(Shared::STRUCTURES);
         let all: Vec<Structure> = parts.collect();
         for (number, (offset, fields)) in all.iter().enumerate() {
             for (one, other) in (0..fields.len()).flat_map(|one| (0..one).map(move |other| (one, other))) {

@@ -28,10 +28,10 @@ fn over() -> Shared {
 fn sleepers_are_told_once_each_time_that_something_comes() {
     let mut shared = begun();
     for _ in 0..3 {
-        shared.low = 0;
+        shared.credits.low = 0;
         assert!(shared.tells_more(true, false), "there are many credits");
         assert!(!shared.tells_more(true, false), "they are told already");
-        shared.low = u32::MAX;
+        shared.credits.low = u32::MAX;
         assert!(!shared.tells_more(true, false), "there are few");
     }
 }
@@ -73,10 +73,10 @@ fn messages_in_the_queue_have_the_buffers_that_their_octets_fill() {
         let message = [&front[..], b"x"].concat();
         shared.machine().receive(&Message::parse(&message).unwrap()).unwrap();
     }
-    shared.held_bufs = 10;
+    shared.queue.bufs = 10;
     for (octets, held) in [(39_840, 10), (7969, 3), (7968, 2), (3984, 1), (1, 1), (0, 0)] {
         shared.give_back_bufs(octets);
-        assert_eq!((shared.held_bufs, shared.stub_and_bufs().1), (held, 64 - held), "{octets}");
+        assert_eq!((shared.queue.bufs, shared.stub_and_bufs().1), (held, 64 - held), "{octets}");
     }
 }
 
@@ -90,7 +90,8 @@ fn a_buffer_is_free_again_when_its_message_is_read() {
     shared.machine().receive(&Message::parse(&message).unwrap()).unwrap();
     let all = 64;
     for (is_open, is_tagged, free) in [(1, 0, all - 1), (0, 1, all - 1), (0, 0, all)] {
-        (shared.has_payload, shared.is_open, shared.is_tagged) = (1, is_open, is_tagged);
+        (shared.message.has_payload, shared.message.is_open, shared.message.is_tagged) =
+            (1, is_open, is_tagged);
         shared.consumed();
         assert_eq!(shared.stub_and_bufs().1, free, "open {is_open}, tagged {is_tagged}");
     }

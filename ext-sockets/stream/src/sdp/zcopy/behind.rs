@@ -34,7 +34,7 @@ impl Stream<'_> {
                 Err(error) => break Err(error),
             }
         };
-        rx.sdp.cannot_join |= u32::from(end.is_ok() && source.left() == all);
+        rx.sdp.behind.cannot_join |= u32::from(end.is_ok() && source.left() == all);
         self.settle_adverts(rx);
         rx.set_changing(false);
         match (all - source.left(), end) {
@@ -49,13 +49,13 @@ impl Stream<'_> {
     #[inline]
     pub(crate) fn note_joining(&self, rx: &mut Guard<'_, Rx>, has_many_credits: bool) {
         if has_many_credits {
-            (rx.sdp.joins, rx.sdp.cannot_join) = (0, 0);
+            (rx.sdp.behind.joins, rx.sdp.behind.cannot_join) = (0, 0);
         } else {
             let may_join = self.state.asked.format.joins()
-                && rx.sdp.cannot_join == 0
+                && rx.sdp.behind.cannot_join == 0
                 && rx.sdp.in_flight() < QUEUED
                 && !is_confined();
-            rx.sdp.joins = may_join.into();
+            rx.sdp.behind.joins = may_join.into();
         }
     }
 }

@@ -56,7 +56,7 @@ impl Stream<'_> {
     /// Has tables made for the advert in front, which is looked at again.
     fn take_advert(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         match () {
-            () if self.make_tables(rx) || rx.sdp.starved == 1 => Ok(Next::More),
+            () if self.make_tables(rx) || rx.sdp.queue.starved == 1 => Ok(Next::More),
             // There is no Read to take it by, and in Pipelined no refusal.
             () if rx.terms.ord == 0 => Err(self.breaks_sdp(Wrong::Unsupported)),
             () => self.wait_for_memory(rx),
@@ -70,7 +70,7 @@ impl Stream<'_> {
             // Behind its FIN the peer answers no Read, and the socket stays readable.
             return Err(self.truncated(rx));
         }
-        rx.sdp.hungry = 1;
+        rx.sdp.queue.hungry = 1;
         let unread = self.kernel.unread()?;
         self.wake_at(rx, unread + 1)?;
         Ok(Next::Nothing(Hold::Partial))
@@ -87,7 +87,7 @@ impl Stream<'_> {
             return true;
         }
         let refuses = live(rx).machine().in_mode() == Mode::Combined;
-        rx.sdp.starved = refuses.into();
+        rx.sdp.queue.starved = refuses.into();
         false
     }
 

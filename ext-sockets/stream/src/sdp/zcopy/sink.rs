@@ -23,7 +23,7 @@ impl Stream<'_> {
         }
         let Ok(mut rx) = self.lock_rx() else { return };
         let is_next = rx.left == 0 && rx.held.is_empty() && rx.absorbed == 0 && !rx.sdp.is_in_message();
-        if !is_next || !self.takes_much(room) || self.peer_has_left(rx.sdp.is_shut == 1) {
+        if !is_next || !self.takes_much(room) || self.peer_has_left(rx.sdp.end.is_shut == 1) {
             return;
         }
         self.leave_buffered(&mut rx);

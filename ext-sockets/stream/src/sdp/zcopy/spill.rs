@@ -98,8 +98,8 @@ impl Stream<'_> {
         let left = if spilled == 0 && was_any { LAST_IS_OWED } else { spilled as u64 };
         self.state.sdp.spilled.store(left, Ordering::Release);
         self.note_kept(Kept::Spilled, spilled > 0);
-        state.sdp.queues = may_queue(&all.sources).into();
-        state.sdp.is_full = (state.rooms.free(Room::Queued) < QUEUED / 3).into();
+        state.sdp.behind.queues = may_queue(&all.sources).into();
+        state.sdp.behind.is_full = (state.rooms.free(Room::Queued) < QUEUED / 3).into();
     }
 
     /// Gives up adverts of the stream's own memory that are over, and the block of tables with the
