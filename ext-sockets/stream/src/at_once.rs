@@ -30,15 +30,15 @@ impl Stream<'_> {
     /// octets for which there is no place, or where the call would have to look for more anyway.
     #[inline]
     pub(super) fn expected(&self, rx: &Rx, sink: &Sink<'_, '_>) -> Option<usize> {
-        let len = rx.expected_fpdu as usize;
+        let len = rx.guess.expected_fpdu as usize;
         // Markers vary an FPDU's length, and where the window is narrow a part may close it.
-        if len <= EMPTY_SEND || rx.terms.markers || rx.narrow {
+        if len <= EMPTY_SEND || rx.terms.markers || rx.window.narrow {
             return None;
         }
         // The payload and its pad are a multiple of four.
         match (sink.room() & !3).checked_sub(len - EMPTY_SEND)? {
             0 => Some(len),
-            WORD.. if rx.alone => Some(len + WORD),
+            WORD.. if rx.guess.alone => Some(len + WORD),
             _ => None,
         }
     }
@@ -95,7 +95,7 @@ impl Stream<'_> {
                 Stop::Apart(never) => match never {},
             }
         }
-        rx.alone = is_all && rest.is_empty() && got == rx.last_fpdu as usize;
+        rx.guess.alone = is_all && rest.is_empty() && got == rx.guess.last_fpdu as usize;
         keep_part(rx, rest)?;
         Ok(if is_all && rest.is_empty() { Next::Drained } else { Next::More })
     }
@@ -120,8 +120,8 @@ impl Rx {
     #[inline]
     pub(super) fn note_fpdu(&mut self, len: usize) {
         let len = len as u32;
-        self.expected_fpdu = if len == self.last_fpdu { len } else { 0 };
-        self.last_fpdu = len;
+        self.guess.expected_fpdu = if len == self.guess.last_fpdu { len } else { 0 };
+        self.guess.last_fpdu = len;
     }
 }
 

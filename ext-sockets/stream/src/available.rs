@@ -106,7 +106,7 @@ impl Stream<'_> {
     ) -> Result<Pull, Errno> {
         let mut steps = 0;
         // A CRC must be checked before octets are shown, however large the FPDU is.
-        rx.bulk = false;
+        rx.guess.bulk = false;
         while rx.left == 0 {
             steps += 1;
             match self.advance(rx, &mut Sink::new(&mut [], false))? {
@@ -143,7 +143,7 @@ fn show(
 ) {
     let (left, trailer) = (rx.left as usize, rx.trailer as usize);
     let mut at = if rx.left_is_kept {
-        let from = rx.kept_at as usize;
+        let from = rx.kept.at as usize;
         sink.fill(rx.kept().get(from..from + left).unwrap_or_default());
         trailer
     } else {

@@ -262,7 +262,7 @@ mod tests {
         let state = state();
         let is_sound = |left: usize, kept_at: usize, absorbed: usize, left_is_kept: bool| {
             let mut rx = state.rx.lock().unwrap();
-            (rx.left, rx.kept_at) = (left as u32, kept_at as u32);
+            (rx.left, rx.kept.at) = (left as u32, kept_at as u32);
             (rx.absorbed, rx.left_is_kept) = (absorbed as u32, left_is_kept);
             rx.is_sound()
         };

@@ -97,7 +97,7 @@ impl Rx {
     pub(super) fn is_sound(&self) -> bool {
         let (left, kept) = (self.left as usize, self.kept().len());
         let left_end =
-            if self.left_is_kept && left > 0 { left.saturating_add(self.kept_at as usize) } else { 0 };
+            if self.left_is_kept && left > 0 { left.saturating_add(self.kept.at as usize) } else { 0 };
         has_all(self, &[Purpose::Kept])
             && self.trailer as usize <= MAX_TRAILER
             && left <= BLOCK

@@ -26,7 +26,7 @@ impl Stream<'_> {
     /// Waits for the rest of the FPDU in front: the kernel has only `have` of its `need` octets.
     #[inline(never)]
     pub(super) fn hold_back(&self, rx: &mut Guard<'_, Rx>, have: usize, need: usize) -> Result<Next, Errno> {
-        if rx.narrow && need > SMALL && rx.kept_mut().is_some() {
+        if rx.window.narrow && need > SMALL && rx.kept_mut().is_some() {
             return self.absorb(rx);
         }
         match self.missing(rx, have, need)? {
@@ -140,7 +140,7 @@ impl Stream<'_> {
     /// [`hold_back`](Self::hold_back) does.
     fn hold_back_rest(&self, rx: &mut Guard<'_, Rx>, rest: usize) -> Result<Next, Errno> {
         let have = self.kernel.unread()?;
-        let need = if rx.narrow && rest > SMALL { have + 1 } else { rest };
+        let need = if rx.window.narrow && rest > SMALL { have + 1 } else { rest };
         match self.missing(rx, have, need)? {
             Missing::Arrived => Ok(Next::More),
             // The octets are the first of the last four, and the kernel has them in a buffer that
@@ -283,7 +283,7 @@ impl Stream<'_> {
         self.may_send_now(rx);
         if let Step::Data { payload, .. } = step {
             (rx.left, rx.left_is_kept) = (payload.len() as u32, true);
-            (rx.kept_at, rx.trailer) = (payload.start as u32, behind as u32);
+            (rx.kept.at, rx.trailer) = (payload.start as u32, behind as u32);
             self.state.flow.holding.store(behind == 0, Ordering::Release);
             return Ok(());
         }

@@ -160,7 +160,7 @@ impl Stream<'_> {
         {
             return Ok(next);
         }
-        let glance = if rx.bulk { GLANCE } else { scratch.len() };
+        let glance = if rx.guess.bulk { GLANCE } else { scratch.len() };
         let seen = match self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..glance])]) {
             Ok(0) => return self.finished(rx),
             Ok(seen) => seen,
@@ -175,7 +175,8 @@ impl Stream<'_> {
         };
         let all = seen < glance;
         let taken = self.take_batch::<K>(rx, &mut scratch[..seen], sink)?;
-        rx.alone = matches!(taken, Taken::Whole) && all && rx.left == 0 && seen == rx.last_fpdu as usize;
+        rx.guess.alone =
+            matches!(taken, Taken::Whole) && all && rx.left == 0 && seen == rx.guess.last_fpdu as usize;
         match taken {
             Taken::Left => Ok(Next::Full),
             // Octets that are left although there is room go by another way.
@@ -262,7 +263,7 @@ impl Stream<'_> {
                 rx.note_fpdu(batch.last);
                 rx.shown = shown;
                 format.store(self, rx, sink.done() - done_before);
-                rx.bulk = batch.largest >= BULK;
+                rx.guess.bulk = batch.largest >= BULK;
                 self.wake_at(rx, 1)?;
                 self.may_send_now(rx);
                 self.reply(batch.replies.headers())
@@ -297,7 +298,7 @@ impl Stream<'_> {
         // stays for readiness.
         let kept = rx.kept_mut().ok_or(Errno::NO_BUFFERS)?;
         kept[..left.to - left.from].copy_from_slice(&octets[left.from..left.to]);
-        rx.kept_at = 0;
+        rx.kept.at = 0;
         rx.trailer = CRC_LEN as u32;
         Ok(left.end - CRC_LEN)
     }
@@ -328,8 +329,8 @@ impl Stream<'_> {
     /// Sets `SO_RCVLOWAT`, if it is not that already.
     pub(super) fn wake_at(&self, rx: &mut Rx, count: usize) -> Result<(), Errno> {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        if rx.wake_at.max(1) != count {
-            rx.wake_at = count;
+        if rx.window.wake_at.max(1) != count {
+            rx.window.wake_at = count;
             self.kernel.wake_at(count)?;
         }
         Ok(())
@@ -351,7 +352,7 @@ enum Taken {
 /// Returns whether the program reads in pieces so small that a large FPDU is better copied to
 /// memory once and read from there.
 fn is_read_by_pieces(rx: &Rx, sink: &Sink<'_, '_>) -> bool {
-    rx.bulk && !rx.terms.markers && !sink.drops && (1..=BULK).contains(&sink.room())
+    rx.guess.bulk && !rx.terms.markers && !sink.drops && (1..=BULK).contains(&sink.room())
 }
 
 /// Looks at the receive queue in one call, each of up to 72 KiB.

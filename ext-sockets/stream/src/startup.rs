@@ -197,7 +197,7 @@ impl Stream<'_> {
                 self.end_rejected(rx, afterwards)
             }),
             Progress::Plain => {
-                rx.wake_at = 1;
+                rx.window.wake_at = 1;
                 self.become_plain()
             }
             Progress::Refused(refused) => Err(self.refuse(rx, &refused)),
@@ -278,7 +278,7 @@ impl Stream<'_> {
             other => other?,
         };
         // After a wait for the rest the same octets are there: it will not come.
-        let waited = rx.wake_at as usize > have;
+        let waited = rx.window.wake_at as usize > have;
         if waited && self.kernel.poll(libc::POLLRDHUP, Some(Duration::ZERO))? != 0 {
             return Ok(Seen::End(have));
         }
@@ -293,7 +293,7 @@ impl Stream<'_> {
         tx.out = agreed.outgoing;
         drop(tx);
         self.wake_at(rx, 1)?;
-        rx.narrow = self.kernel.widen(WINDOW)? < NARROW;
+        rx.window.narrow = self.kernel.widen(WINDOW)? < NARROW;
         Ok(())
     }
 
@@ -326,8 +326,8 @@ enum Seen {
 }
 
 fn note_private_data(rx: &mut Rx, data: &[u8]) {
-    rx.peer_data = PrivateData::cut(data);
-    rx.peer_data_known = true;
+    rx.peer.data = PrivateData::cut(data);
+    rx.peer.data_known = true;
 }
 
 /// A window of which an FPDU is at most an eighth.

@@ -22,6 +22,7 @@ use super::sdp::Part;
 use super::sleepers::Sleepers;
 use super::sys::Guarded;
 
+use self::directions::{Guess, Kept, Peer, Window};
 pub(super) use self::directions::{LITTLE, Rx, Tx};
 use self::flow::Flow;
 use self::holders::Holders;
@@ -182,7 +183,7 @@ impl State {
     #[must_use]
     pub fn peer_private_data(&self) -> Option<PrivateData> {
         let rx = self.rx.lock().ok()?;
-        rx.peer_data_known.then_some(rx.peer_data)
+        rx.peer.data_known.then_some(rx.peer.data)
     }
 }
 

@@ -15,7 +15,7 @@ impl Stream<'_> {
         // What was too little for a wait may be enough beside less.
         self.wake_at(rx, 1)?;
         if rx.left_is_kept {
-            let at = rx.kept_at as usize;
+            let at = rx.kept.at as usize;
             let count = sink.fill(rx.kept().get(at..at + rx.left as usize).unwrap_or_default());
             return rx.moving(|rx| self.unload_kept(rx, count)).map(|()| Next::More);
         }
@@ -31,7 +31,7 @@ impl Stream<'_> {
 
     /// Counts out octets of the FPDU in front that are in memory.
     fn unload_kept(&self, rx: &mut Guard<'_, Rx>, count: usize) -> Result<(), Errno> {
-        rx.kept_at += count as u32;
+        rx.kept.at += count as u32;
         rx.left -= count as u32;
         if rx.left == 0 {
             if rx.trailer > 0 {

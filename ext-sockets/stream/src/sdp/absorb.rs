@@ -137,7 +137,7 @@ impl Stream<'_> {
         }
         let mut kept = Scratch::take()?;
         let octets = if rx.left_is_kept {
-            let at = rx.kept_at as usize;
+            let at = rx.kept.at as usize;
             let Some(from) = rx.kept().get(at..at + left) else { return Err(self.damaged()) };
             kept[..left].copy_from_slice(from);
             Octets::Here(&kept[..left])

@@ -15,36 +15,23 @@ use crate::sys::{Chain, Lease};
 pub(crate) struct Rx {
     /// Set while octets are being taken out of the kernel: the fields after it are not valid then.
     pub(crate) moving: bool,
-    /// Set if the last FPDU was a large one: the next is looked at before it is read.
-    pub(crate) bulk: bool,
-    /// Set if the last FPDU was all that was there when it was taken.
-    pub(crate) alone: bool,
-    pub(crate) peer_data_known: bool,
-    /// Set if the receive buffer is so small that a partial FPDU in it may close the window.
-    pub(crate) narrow: bool,
     /// Set if the octets counted by `left` are in `kept` and not in the kernel.
     pub(crate) left_is_kept: bool,
     /// The FPDUs taken.
     pub(crate) at: Position,
     pub(crate) terms: Terms,
-    /// `SO_RCVLOWAT` as the kernel has it; 0 stands for 1, which a socket begins with.
-    pub(crate) wake_at: u32,
+    pub(crate) guess: Guess,
+    pub(crate) window: Window,
     /// Octets of the checked FPDU in front that the program has not read.
     pub(crate) left: u32,
     /// Octets behind them in the kernel, which are dropped when the last of them is read.
     pub(crate) trailer: u32,
-    pub(crate) kept_at: u32,
     /// Octets that the program has read of the FPDU in front, which had to stay in the kernel
     /// whole.
     pub(crate) shown: u32,
     /// Octets in `kept` of an FPDU that is not whole.
     pub(crate) absorbed: u32,
-    /// Octets of the last FPDU that was taken.
-    pub(crate) last_fpdu: u32,
-    /// Octets that the next one is expected to have; 0 where nothing is expected.
-    pub(crate) expected_fpdu: u32,
-    /// The block of kept octets: see [`Rx::kept`].
-    pub(crate) kept_in: Lease,
+    pub(crate) kept: Kept,
     /// The connection of SDP, where the FPDUs carry one.
     pub(crate) sdp: Shared,
     /// Octets that the program has not read, and those that it may have there; the block of their
@@ -52,7 +39,45 @@ pub(crate) struct Rx {
     pub(crate) held: Chain,
     pub(crate) rooms: Rooms,
     pub(crate) tables: Lease,
-    pub(crate) peer_data: PrivateData,
+    pub(crate) peer: Peer,
+}
+
+/// Expectations of the next FPDU.
+#[repr(C)]
+pub(crate) struct Guess {
+    /// Set if the last FPDU was a large one: the next is looked at before it is read.
+    pub(crate) bulk: bool,
+    /// Set if the last FPDU was all that was there when it was taken.
+    pub(crate) alone: bool,
+    /// Octets of the last FPDU that was taken.
+    pub(crate) last_fpdu: u32,
+    /// Octets that the next one is expected to have; 0 where nothing is expected.
+    pub(crate) expected_fpdu: u32,
+}
+
+/// Facts about the kernel's receive buffer.
+#[repr(C)]
+pub(crate) struct Window {
+    /// Set if the receive buffer is so small that a partial FPDU in it may close the window.
+    pub(crate) narrow: bool,
+    /// `SO_RCVLOWAT` as the kernel has it; 0 stands for 1, which a socket begins with.
+    pub(crate) wake_at: u32,
+}
+
+/// The octets that were taken out of the kernel and are not read yet: see [`Rx::kept`].
+#[repr(C)]
+pub(crate) struct Kept {
+    /// The block that they are in.
+    pub(crate) block: Lease,
+    /// The place in it where those counted by [`Rx::left`] begin.
+    pub(crate) at: u32,
+}
+
+/// The peer's private data, from its startup frame.
+#[repr(C)]
+pub(crate) struct Peer {
+    pub(crate) data_known: bool,
+    pub(crate) data: PrivateData,
 }
 
 /// The sending direction. A message is never left open when the lock is given back: the next owner

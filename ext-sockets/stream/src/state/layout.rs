@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use rddp_octets::{Outgoing, Position, Terms};
 
-use super::{Flow, Holders, Rx, Startup, State, Tx};
+use super::{Flow, Guess, Holders, Kept, Peer, Rx, Startup, State, Tx, Window};
 use crate::fields::{Field, Structure, fields};
 use crate::options::Asked;
 use crate::sdp::{AskedFormat, Part, Shared};
@@ -30,7 +30,7 @@ pub(crate) const MAGIC: u64 =
     0x7264_6470_0000_0006 ^ sum(sum(sum(BASIS, &PARTS), &VALUES), &Shared::STRUCTURES);
 
 /// The structures that have octets which are 0 or 1.
-const PARTS: [Structure; 9] = [
+const PARTS: [Structure; 13] = [
     (0, fields!(State: magic, holders, startup, flow, end, sleepers, asked, rx, tx, sdp)),
     (offset_of!(State, holders), fields!(Holders: uncounted, more_in, more, left, expected)),
     (offset_of!(State, startup), fields!(Startup: phase, may_send, connected, early_full, began)),
@@ -41,10 +41,13 @@ const PARTS: [Structure; 9] = [
     ),
     (
         State::RX,
-        fields!(Rx: moving, bulk, alone, peer_data_known, narrow, left_is_kept, at, terms, wake_at,
-            left, trailer, kept_at, shown, absorbed, last_fpdu, expected_fpdu, kept_in, sdp, held,
-            rooms, tables, peer_data),
+        fields!(Rx: moving, left_is_kept, at, terms, guess, window, left, trailer, shown, absorbed, kept,
+            sdp, held, rooms, tables, peer),
     ),
+    (State::RX + offset_of!(Rx, guess), fields!(Guess: bulk, alone, last_fpdu, expected_fpdu)),
+    (State::RX + offset_of!(Rx, window), fields!(Window: narrow, wake_at)),
+    (State::RX + offset_of!(Rx, kept), fields!(Kept: block, at)),
+    (State::RX + offset_of!(Rx, peer), fields!(Peer: data_known, data)),
     (
         State::RX + offset_of!(Rx, at),
         fields!(Position: octets, mo, msn, request_msn, is_open, open_ulp, rtr_read),
@@ -146,7 +149,7 @@ mod tests {
 
     #[test]
     fn truths_of_directions_positions_and_terms_are_checked() {
-        let mut all = [offset_of!(Rx, alone), offset_of!(Rx, at.is_open), offset_of!(Rx, at.rtr_read)]
+        let mut all = [offset_of!(Rx, guess.alone), offset_of!(Rx, at.is_open), offset_of!(Rx, at.rtr_read)]
             .map(|at| State::RX + at)
             .to_vec();
         all.extend([offset_of!(Rx, terms.crc), offset_of!(Rx, terms.markers)].map(|at| State::RX + at));

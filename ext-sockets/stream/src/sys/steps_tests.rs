@@ -62,7 +62,7 @@ impl Seen {
             unread,
             position: rx.at.octets,
             message: (rx.at.msn, rx.at.mo, rx.at.is_open),
-            left: [rx.left, rx.trailer * u32::from(rx.left > 0), rx.kept_at, rx.shown, rx.absorbed],
+            left: [rx.left, rx.trailer * u32::from(rx.left > 0), rx.kept.at, rx.shown, rx.absorbed],
             queue: (rx.held.len(), rx.sdp.stub_and_bufs()),
         })
     }
@@ -185,7 +185,7 @@ fn an_expected_message_is_taken_whole_or_not_at_all() {
             ends.send(&[1; 64]);
             assert_eq!(ends.recv(64, 0), Ok(vec![1; 64]));
         }
-        assert_eq!(ends.rx().expected_fpdu, 88);
+        assert_eq!(ends.rx().guess.expected_fpdu, 88);
     };
     expect();
     ends.send(&[2; 64]);
@@ -221,7 +221,7 @@ fn a_large_message_is_taken_whole_or_not_at_all() {
         let octets = random_octets(1, 9000);
         ends.send(&octets);
         assert_eq!(ends.recv(9000, 0).as_ref(), Ok(&octets));
-        assert!(ends.rx().bulk);
+        assert!(ends.rx().guess.bulk);
         ends.send(&octets);
         ends.receives_by_steps(&octets, 0, 2);
         ends.send(b"behind");

@@ -130,7 +130,7 @@ impl Stream<'_> {
             let noted = adverts.reads.push(sink_stag, size32, of) && rx.rooms.charge(of, size);
             debug_assert!(told && noted, "what is read was looked up before");
             rx.sdp.read_msn = msn.0;
-            rx.bulk = size >= BULK;
+            rx.guess.bulk = size >= BULK;
             self.count(counters::READ, size);
         }
         rx.set_changing(false);

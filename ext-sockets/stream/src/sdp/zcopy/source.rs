@@ -167,9 +167,9 @@ impl Stream<'_> {
         if rx.sdp.ended_by_fin() {
             return Err(Errno::RESET);
         }
-        let mut wake_at = rx.wake_at;
+        let mut wake_at = rx.window.wake_at;
         let note = self.note_sleeper(&mut wake_at);
-        rx.wake_at = wake_at;
+        rx.window.wake_at = wake_at;
         Ok((turn, Some(note)))
     }
 

@@ -135,11 +135,11 @@ unsafe impl Leases for Rx {
     const AT: usize = State::RX;
 
     fn lease(&self, _: Purpose) -> Lease {
-        self.kept_in
+        self.kept.block
     }
 
     fn lease_mut(&mut self, _: Purpose) -> &mut Lease {
-        &mut self.kept_in
+        &mut self.kept.block
     }
 }
 

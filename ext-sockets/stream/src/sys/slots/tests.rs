@@ -158,9 +158,9 @@ fn blocks_are_given_back_and_used_again(slots: Slots) {
     assert_eq!(slabs(), 2);
     // The block that the state claims is another stream's: the numbers of a file are not trusted.
     let (mut mine, theirs) = (states[0].rx.lock().unwrap(), states[1].rx.lock().unwrap());
-    let own = std::mem::replace(&mut mine.kept_in, theirs.kept_in);
+    let own = std::mem::replace(&mut mine.kept.block, theirs.kept.block);
     assert!(mine.kept().is_empty() && !mine.is_sound());
-    mine.kept_in = own;
+    mine.kept.block = own;
     assert!(mine.is_sound());
     drop((mine, theirs));
     assert!(!blocks::sweep(slots.pool()), "all of them are somebody's");
