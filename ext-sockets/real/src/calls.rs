@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use libc::{epoll_event, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec};
 
-use rddp_stream::{Calls, Table};
+use rddp_stream::{Calls, ConfinedTable, EpollTable, FileTable, OwnTable, Table};
 
 use super::captured;
 
@@ -17,10 +17,8 @@ pub const fn calls(others: fn() -> Option<Duration>) -> Calls {
         send: captured::send,
         recvmsg: captured::recvmsg,
         sendmsg: captured::sendmsg,
-        read: captured::read,
-        writev: captured::writev,
-        pread: libc::pread,
-        lseek: libc::lseek,
+        confined: ConfinedTable { read: captured::read, writev: captured::writev },
+        file: FileTable { pread: libc::pread, lseek: libc::lseek },
         ppoll,
         getsockopt,
         setsockopt,
@@ -28,12 +26,8 @@ pub const fn calls(others: fn() -> Option<Duration>) -> Calls {
         fcntl,
         shutdown: captured::shutdown,
         connect,
-        epoll_create1,
-        epoll_ctl,
-        epoll_wait,
-        close,
-        hide: super::hidden::hide,
-        show: super::hidden::show,
+        epoll: EpollTable { create1: epoll_create1, ctl: epoll_ctl, wait: epoll_wait },
+        own: OwnTable { close, hide: super::hidden::hide, show: super::hidden::show },
         others,
     };
     // SAFETY: each is the C library's function of its name, which keeps that function's contract.

@@ -83,9 +83,10 @@ pub use shown::{Both, Shown};
 pub use state::{Condition, Phase, State};
 pub use sys::lent;
 pub use sys::{
-    Calls, EdgeSet, Found, Known, Process, SameErrno, SharedState, Slots, Table, Uncancelled, confine,
-    expect_children, forget_children, forget_edges_of, forget_inherited_sets, forget_left, is_confined,
-    join_children, leave_all, leave_closed, map_all, remove_unused, sink_pieces, source_pieces,
+    Calls, ConfinedTable, EdgeSet, EpollTable, FileTable, Found, Known, OwnTable, Process, SameErrno,
+    SharedState, Slots, Table, Uncancelled, confine, expect_children, forget_children, forget_edges_of,
+    forget_inherited_sets, forget_left, is_confined, join_children, leave_all, leave_closed, map_all,
+    remove_unused, sink_pieces, source_pieces,
 };
 pub use sys::{handlers_restart, raise_sigpipe, shown as shown_streams};
 

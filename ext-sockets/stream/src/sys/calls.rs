@@ -22,10 +22,8 @@ pub struct Table {
     pub send: unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> ssize_t,
     pub recvmsg: unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> ssize_t,
     pub sendmsg: unsafe extern "C" fn(c_int, *const msghdr, c_int) -> ssize_t,
-    pub read: unsafe extern "C" fn(c_int, *mut c_void, usize) -> ssize_t,
-    pub writev: unsafe extern "C" fn(c_int, *const iovec, c_int) -> ssize_t,
-    pub pread: unsafe extern "C" fn(c_int, *mut c_void, usize, off_t) -> ssize_t,
-    pub lseek: unsafe extern "C" fn(c_int, off_t, c_int) -> off_t,
+    pub confined: ConfinedTable,
+    pub file: FileTable,
     pub ppoll: unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
     pub getsockopt: unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
     pub setsockopt: unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
@@ -33,17 +31,47 @@ pub struct Table {
     pub fcntl: unsafe extern "C" fn(c_int, c_int, usize) -> c_int,
     pub shutdown: unsafe extern "C" fn(c_int, c_int) -> c_int,
     pub connect: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
-    pub epoll_create1: unsafe extern "C" fn(c_int) -> c_int,
-    pub epoll_ctl: unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
-    pub epoll_wait: unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, c_int) -> c_int,
-    pub close: unsafe extern "C" fn(c_int) -> c_int,
-    /// Hides a descriptor of ours from the program, whose `close` of it then fails.
-    pub hide: fn(RawFd),
-    /// Ends that, just before the descriptor is closed.
-    pub show: fn(RawFd),
+    pub epoll: EpollTable,
+    pub own: OwnTable,
     /// Called before a sleep that depends on more than octets: this thread may have to make
     /// progress with the other end itself. Returns when to call again at the latest.
     pub others: fn() -> Option<Duration>,
+}
+
+/// The functions by which a confined process moves octets.
+#[derive(Clone, Copy)]
+#[expect(missing_docs, reason = "each is the C function of its name")]
+pub struct ConfinedTable {
+    pub read: unsafe extern "C" fn(c_int, *mut c_void, usize) -> ssize_t,
+    pub writev: unsafe extern "C" fn(c_int, *const iovec, c_int) -> ssize_t,
+}
+
+/// The functions for files that are sent.
+#[derive(Clone, Copy)]
+#[expect(missing_docs, reason = "each is the C function of its name")]
+pub struct FileTable {
+    pub pread: unsafe extern "C" fn(c_int, *mut c_void, usize, off_t) -> ssize_t,
+    pub lseek: unsafe extern "C" fn(c_int, off_t, c_int) -> off_t,
+}
+
+/// The functions for epoll sets.
+#[derive(Clone, Copy)]
+#[expect(missing_docs, reason = "each is the C function `epoll_` and its name")]
+pub struct EpollTable {
+    pub create1: unsafe extern "C" fn(c_int) -> c_int,
+    pub ctl: unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
+    pub wait: unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, c_int) -> c_int,
+}
+
+/// The functions for descriptors of ours.
+#[derive(Clone, Copy)]
+pub struct OwnTable {
+    /// The C function.
+    pub close: unsafe extern "C" fn(c_int) -> c_int,
+    /// Hides a descriptor from the program, whose `close` of it then fails.
+    pub hide: fn(RawFd),
+    /// Ends that, just before the descriptor is closed.
+    pub show: fn(RawFd),
 }
 
 impl Table {
@@ -55,10 +83,8 @@ impl Table {
             send: libc::send,
             recvmsg: libc::recvmsg,
             sendmsg: libc::sendmsg,
-            read: libc::read,
-            writev: libc::writev,
-            pread: libc::pread,
-            lseek: libc::lseek,
+            confined: ConfinedTable { read: libc::read, writev: libc::writev },
+            file: FileTable { pread: libc::pread, lseek: libc::lseek },
             ppoll,
             getsockopt: libc::getsockopt,
             setsockopt: libc::setsockopt,
@@ -66,12 +92,8 @@ impl Table {
             fcntl,
             shutdown: libc::shutdown,
             connect: libc::connect,
-            epoll_create1: libc::epoll_create1,
-            epoll_ctl: libc::epoll_ctl,
-            epoll_wait,
-            close: libc::close,
-            hide: |_| {},
-            show: |_| {},
+            epoll: EpollTable { create1: libc::epoll_create1, ctl: libc::epoll_ctl, wait: epoll_wait },
+            own: OwnTable { close: libc::close, hide: |_| {}, show: |_| {} },
             others: || None,
         }
     }

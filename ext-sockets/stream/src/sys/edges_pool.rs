@@ -240,7 +240,7 @@ impl EdgeSet {
     /// Makes a set under a high number: a program may count on getting the lowest free one.
     fn new_set(&self) -> Result<RawFd, Errno> {
         // SAFETY: takes an integer.
-        let low = unsafe { (self.calls.0.epoll_create1)(libc::EPOLL_CLOEXEC) };
+        let low = unsafe { (self.calls.0.epoll.create1)(libc::EPOLL_CLOEXEC) };
         if low < 0 {
             return Err(Errno::last());
         }
@@ -248,16 +248,16 @@ impl EdgeSet {
         let duplicate = |from: &usize| unsafe { (self.calls.0.fcntl)(low, libc::F_DUPFD_CLOEXEC, *from) };
         let high = HIGH.iter().map(duplicate).find(|number| *number >= 0);
         // SAFETY: the number was made above and is used nowhere else.
-        unsafe { (self.calls.0.close)(low) };
+        unsafe { (self.calls.0.own.close)(low) };
         let high = high.ok_or(Errno(libc::EMFILE))?;
-        (self.calls.0.hide)(high);
+        (self.calls.0.own.hide)(high);
         Ok(high)
     }
 
     fn close(&self, set: RawFd) {
-        (self.calls.0.show)(set);
+        (self.calls.0.own.show)(set);
         // SAFETY: the number is that of a set of ours, which nothing else uses any more.
-        unsafe { (self.calls.0.close)(set) };
+        unsafe { (self.calls.0.own.close)(set) };
     }
 
     /// Returns the number of the set.
@@ -282,7 +282,7 @@ impl EdgeSet {
             // The program has closed the set's number, and perhaps opened something of its own
             // under it.
             Err(Errno::NO_DESCRIPTOR | Errno::INVALID) if is_empty && self.calls.cookie(fd) == Ok(cookie) => {
-                (self.calls.0.show)(self.set);
+                (self.calls.0.own.show)(self.set);
                 self.set = self.new_set()?;
                 if let Some(at) = self.place {
                     SETS[at].note(self.set, self.owner, 0, -1);
@@ -316,7 +316,7 @@ impl EdgeSet {
     fn control(&self, set: RawFd, operation: c_int, fd: RawFd, events: u32, tag: u32) -> Result<(), Errno> {
         let mut event = epoll_event { events, u64: u64::from(ours()) << 32 | u64::from(tag) };
         // SAFETY: the event lives until the call returns, and the kernel only reads it.
-        let done = unsafe { (self.calls.0.epoll_ctl)(set, operation, fd, &raw mut event) };
+        let done = unsafe { (self.calls.0.epoll.ctl)(set, operation, fd, &raw mut event) };
         if done == 0 { Ok(()) } else { Err(Errno::last()) }
     }
 
@@ -341,7 +341,7 @@ impl EdgeSet {
         let mut events = [epoll_event { events: 0, u64: 0 }; ROOM];
         // SAFETY: `events` has a place for each of the `ROOM` events that the kernel may write.
         let count =
-            unsafe { (self.calls.0.epoll_wait)(self.set, events.as_mut_ptr(), ROOM as c_int, timeout) };
+            unsafe { (self.calls.0.epoll.wait)(self.set, events.as_mut_ptr(), ROOM as c_int, timeout) };
         let Ok(count) = usize::try_from(count) else {
             let error = Errno::last();
             // A program that closes every number by other ways has closed this one.
@@ -375,7 +375,7 @@ impl Drop for EdgeSet {
             return;
         };
         if self.is_lost {
-            (self.calls.0.show)(self.set);
+            (self.calls.0.own.show)(self.set);
             kept.note_nothing();
         } else if self.has_others {
             self.close(self.set);
@@ -407,7 +407,7 @@ pub fn forget_edges_of(calls: &Calls, fd: RawFd) {
                 let mut event = epoll_event { events: 0, u64: 0 };
                 // SAFETY: the event lives until the call returns. If the set has no such entry any
                 // more, nothing happens.
-                unsafe { (calls.0.epoll_ctl)(set, libc::EPOLL_CTL_DEL, fd, &raw mut event) };
+                unsafe { (calls.0.epoll.ctl)(set, libc::EPOLL_CTL_DEL, fd, &raw mut event) };
                 kept.cookie.store(0, Ordering::Relaxed);
             }
             kept.give_back();
@@ -421,9 +421,9 @@ pub fn forget_inherited_sets(calls: &Calls) {
     for kept in &SETS {
         let set = kept.set.load(Ordering::Relaxed);
         if set > 0 && kept.owner.load(Ordering::Relaxed) != me.word() {
-            (calls.0.show)(set - 1);
+            (calls.0.own.show)(set - 1);
             // SAFETY: the number is a copy of that of the parent's set, which nothing here uses.
-            unsafe { (calls.0.close)(set - 1) };
+            unsafe { (calls.0.own.close)(set - 1) };
             kept.note_nothing();
         }
         if set > 0 {

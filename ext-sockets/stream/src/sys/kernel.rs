@@ -119,7 +119,7 @@ impl Kernel<'_> {
             return Err(Errno::WOULD_BLOCK);
         }
         // SAFETY: `out` is borrowed for writing until the call returns.
-        octets(unsafe { (self.calls.0.read)(self.fd, out.as_mut_ptr().cast(), out.len()) })
+        octets(unsafe { (self.calls.0.confined.read)(self.fd, out.as_mut_ptr().cast(), out.len()) })
     }
 
     fn receive(&self, pieces: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
@@ -168,7 +168,7 @@ impl Kernel<'_> {
         let count = c_int::try_from(pieces.len()).unwrap_or(c_int::MAX);
         // SAFETY: an `IoSlice` is an iovec of memory that is borrowed until the call returns, which
         // only reads it.
-        octets(unsafe { (self.calls.0.writev)(self.fd, pieces.as_ptr().cast(), count) })
+        octets(unsafe { (self.calls.0.confined.writev)(self.fd, pieces.as_ptr().cast(), count) })
     }
 
     /// Returns which of `events` the socket has, after sleeping for at most `timeout`. `None`
@@ -434,13 +434,13 @@ static CONFINED: AtomicBool = AtomicBool::new(false);
 /// Reads a file at `offset`.
 pub(crate) fn read_at(calls: &Calls, fd: RawFd, out: &mut [u8], offset: i64) -> Result<usize, Errno> {
     // SAFETY: `out` is borrowed for writing until the call returns.
-    octets(unsafe { (calls.0.pread)(fd, out.as_mut_ptr().cast(), out.len(), offset) })
+    octets(unsafe { (calls.0.file.pread)(fd, out.as_mut_ptr().cast(), out.len(), offset) })
 }
 
 /// Moves a file's position, and returns the new one.
 pub(crate) fn seek(calls: &Calls, fd: RawFd, offset: i64, whence: c_int) -> Result<i64, Errno> {
     // SAFETY: takes three integers.
-    let at = unsafe { (calls.0.lseek)(fd, offset, whence) };
+    let at = unsafe { (calls.0.file.lseek)(fd, offset, whence) };
     if at < 0 { Err(Errno::last()) } else { Ok(at) }
 }
 

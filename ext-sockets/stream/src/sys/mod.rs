@@ -28,7 +28,7 @@ mod steps_tests;
 #[cfg(test)]
 pub(super) mod tests;
 
-pub use calls::{Calls, Table};
+pub use calls::{Calls, ConfinedTable, EpollTable, FileTable, OwnTable, Table};
 use cancel::Cancellable;
 pub use cancel::Uncancelled;
 pub use edges_pool::{EdgeSet, forget_edges_of, forget_inherited_sets};

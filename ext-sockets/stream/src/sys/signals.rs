@@ -66,7 +66,7 @@ impl HeldBack {
         if self.descriptor < 0 {
             let through = LET_THROUGH.iter().fold(0, |all, signal| all | bit(*signal));
             self.descriptor = open(&self.calls, !self.before & !through)?;
-            (self.calls.0.hide)(self.descriptor);
+            (self.calls.0.own.hide)(self.descriptor);
         }
         Some(self.descriptor)
     }
@@ -75,9 +75,9 @@ impl HeldBack {
 impl Drop for HeldBack {
     fn drop(&mut self) {
         if self.descriptor >= 0 {
-            (self.calls.0.show)(self.descriptor);
+            (self.calls.0.own.show)(self.descriptor);
             // SAFETY: the number is that of a descriptor of ours, which nothing else uses any more.
-            unsafe { (self.calls.0.close)(self.descriptor) };
+            unsafe { (self.calls.0.own.close)(self.descriptor) };
         }
         set(libc::SIG_SETMASK, self.before);
     }
@@ -141,6 +141,6 @@ fn open(calls: &Calls, signals: u64) -> Option<RawFd> {
     let duplicate = |from: &usize| unsafe { (calls.0.fcntl)(low, libc::F_DUPFD_CLOEXEC, *from) };
     let high = super::edges_pool::HIGH.iter().map(duplicate).find(|number| *number >= 0);
     // SAFETY: the number was made above and is used nowhere else.
-    unsafe { (calls.0.close)(low) };
+    unsafe { (calls.0.own.close)(low) };
     high
 }
