@@ -16,12 +16,12 @@ impl Tx {
     /// Octets that TCP must still get: the rest of an FPDU that it has begun to take, and control
     /// messages.
     pub(super) fn owed(&self) -> &[u8] {
-        self.owed_place().get(self.owed_from as usize..self.owed_to as usize).unwrap_or_default()
+        self.owed_place().get(self.owed.from as usize..self.owed.to as usize).unwrap_or_default()
     }
 
     /// Returns whether there is something for TCP: octets or the end.
     pub(super) fn owes(&self) -> bool {
-        self.owed_from < self.owed_to || (self.fin_due && !self.fin_sent)
+        self.owed.from < self.owed.to || (self.fin_due && !self.fin_sent)
     }
 
     /// Makes room for `count` more owed octets, reserving a block if they need one. `false`: there
@@ -41,12 +41,12 @@ impl Tx {
         if !reserve(self, Purpose::Owed) {
             return false;
         }
-        let (little, from) = (self.little, self.owed_from as usize);
+        let (little, from) = (self.little, self.owed.from as usize);
         let little = little.get(from..from + owed).unwrap_or_default();
         if let Some(block) = block_mut(self, Purpose::Owed) {
             block[..little.len()].copy_from_slice(little);
         }
-        (self.owed_from, self.owed_to) = (0, owed as u32);
+        (self.owed.from, self.owed.to) = (0, owed as u32);
         true
     }
 
@@ -77,7 +77,7 @@ impl Tx {
 
     /// Copies octets behind those that are owed, where there is room for them.
     fn append(&mut self, octets: &[u8]) {
-        let (from, to) = (self.owed_from as usize, self.owed_to as usize);
+        let (from, to) = (self.owed.from as usize, self.owed.to as usize);
         let place = self.owed_place_mut();
         let at = if place.len() - to < octets.len() {
             place.copy_within(from..to, 0);
@@ -86,14 +86,14 @@ impl Tx {
             to
         };
         place[at..at + octets.len()].copy_from_slice(octets);
-        (self.owed_from, self.owed_to) = ((at + from - to) as u32, (at + octets.len()) as u32);
+        (self.owed.from, self.owed.to) = ((at + from - to) as u32, (at + octets.len()) as u32);
     }
 
     /// Counts off owed octets that TCP has taken.
     pub(super) fn paid(&mut self, count: usize) {
-        self.owed_from = self.owed_from.saturating_add(count as u32);
-        if self.owed_from >= self.owed_to {
-            (self.owed_from, self.owed_to, self.unaligned) = (0, 0, 0);
+        self.owed.from = self.owed.from.saturating_add(count as u32);
+        if self.owed.from >= self.owed.to {
+            (self.owed.from, self.owed.to, self.unaligned) = (0, 0, 0);
             self.spare_owed();
         }
     }
@@ -101,7 +101,7 @@ impl Tx {
     /// Gives back the block that [`prepare_to_owe`](Self::prepare_to_owe) reserved, if nothing is
     /// owed.
     pub(super) fn spare_owed(&mut self) {
-        if self.owed_from >= self.owed_to && !is_confined() {
+        if self.owed.from >= self.owed.to && !is_confined() {
             give_back(self, Purpose::Owed);
         }
     }
@@ -123,7 +123,7 @@ impl Tx {
     /// framed yet.
     pub(super) fn early(&self) -> &[u8] {
         let octets = block(self, Purpose::Early).unwrap_or_default();
-        octets.get(self.early_from as usize..self.early_to as usize).unwrap_or_default()
+        octets.get(self.early.from as usize..self.early.to as usize).unwrap_or_default()
     }
 
     /// Returns room for more early octets, up to [`EARLY`] together: to be filled from its front,
@@ -132,31 +132,31 @@ impl Tx {
         if !reserve(self, Purpose::Early) {
             return None;
         }
-        if self.early_from > 0 {
+        if self.early.from > 0 {
             self.change(Self::move_early)?;
         }
-        let to = self.early_to as usize;
+        let to = self.early.to as usize;
         block_mut(self, Purpose::Early)?.get_mut(to..EARLY)
     }
 
     /// Moves the early octets to the front of their block, if there is one.
     fn move_early(&mut self) -> Option<()> {
-        let (from, to) = (self.early_from as usize, self.early_to as usize);
+        let (from, to) = (self.early.from as usize, self.early.to as usize);
         let octets = block_mut(self, Purpose::Early)?.get_mut(..EARLY)?;
         octets.copy_within(from..to.max(from), 0);
-        (self.early_from, self.early_to) = (0, to.saturating_sub(from) as u32);
+        (self.early.from, self.early.to) = (0, to.saturating_sub(from) as u32);
         Some(())
     }
 
     /// Counts `count` octets with which the front of the room has been filled.
     pub(super) fn early_added(&mut self, count: usize) {
-        self.early_to = (self.early_to as usize).saturating_add(count).min(EARLY) as u32;
+        self.early.to = (self.early.to as usize).saturating_add(count).min(EARLY) as u32;
         self.spare_early();
     }
 
     /// Counts off `count` early octets that have been framed and are taken by TCP or owed to it.
     pub(super) fn early_framed(&mut self, count: usize) {
-        self.early_from = (self.early_from as usize).saturating_add(count).min(EARLY) as u32;
+        self.early.from = (self.early.from as usize).saturating_add(count).min(EARLY) as u32;
         self.spare_early();
     }
 
@@ -171,8 +171,8 @@ impl Tx {
     }
 
     fn spare_early(&mut self) {
-        if self.early_from >= self.early_to {
-            (self.early_from, self.early_to) = (0, 0);
+        if self.early.from >= self.early.to {
+            (self.early.from, self.early.to) = (0, 0);
             give_back(self, Purpose::Early);
         }
     }

@@ -117,9 +117,9 @@ impl Tx {
     pub(super) fn is_sound(&self) -> bool {
         let owed_len = self.owed_place().len();
         has_all(self, &[Purpose::Owed, Purpose::Early])
-            && self.owed_from <= self.owed_to
-            && self.owed_to as usize <= owed_len
-            && self.early_from <= self.early_to
-            && self.early_to as usize <= EARLY
+            && self.owed.from <= self.owed.to
+            && self.owed.to as usize <= owed_len
+            && self.early.from <= self.early.to
+            && self.early.to as usize <= EARLY
     }
 }

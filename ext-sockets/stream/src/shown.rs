@@ -57,7 +57,7 @@ impl Shown {
         let phase = if ended.is_some() { Phase::Ended } else { phase_of(slot.word(State::PHASE)?) };
         // What TCP has not taken yet is framed already.
         let owed =
-            slot.word(tx(offset_of!(Tx, owed_to)))?.saturating_sub(slot.word(tx(offset_of!(Tx, owed_from)))?);
+            slot.word(tx(offset_of!(Tx, owed.to)))?.saturating_sub(slot.word(tx(offset_of!(Tx, owed.from)))?);
         let framed = slot.long(tx(offset_of!(Tx, out.octets)))?;
         let next = |at| Some(u64::from(slot.word(at)?.saturating_sub(1)));
         Some(Shown {

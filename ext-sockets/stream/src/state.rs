@@ -22,7 +22,7 @@ use super::sdp::Part;
 use super::sleepers::Sleepers;
 use super::sys::Guarded;
 
-use self::directions::{Guess, Kept, Peer, Window};
+use self::directions::{Guess, Kept, Peer, Waiting, Window};
 pub(super) use self::directions::{LITTLE, Rx, Tx};
 use self::flow::Flow;
 use self::holders::Holders;

@@ -106,15 +106,20 @@ pub(crate) struct Tx {
     /// Octets between the beginning of a TCP segment and the end of what is owed, where that is the
     /// rest of a train; else 0.
     pub(crate) unaligned: u32,
-    /// Bounds of what is owed: see [`Tx::owed`].
-    pub(crate) owed_from: u32,
-    pub(crate) owed_to: u32,
-    pub(crate) owed_in: Lease,
-    /// Bounds of the octets that wait for the end of the startup: see [`Tx::early`].
-    pub(crate) early_from: u32,
-    pub(crate) early_to: u32,
-    pub(crate) early_in: Lease,
+    /// The place of what is owed: see [`Tx::owed`].
+    pub(crate) owed: Waiting,
+    /// The place of the octets that wait for the end of the startup: see [`Tx::early`].
+    pub(crate) early: Waiting,
     pub(crate) little: [u8; LITTLE],
+}
+
+/// The place of octets that wait to be sent.
+#[repr(C)]
+pub(crate) struct Waiting {
+    /// Bounds of the octets in the block.
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) block: Lease,
 }
 
 /// Octets that may be owed without a block.

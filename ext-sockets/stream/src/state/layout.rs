@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use rddp_octets::{Outgoing, Position, Terms};
 
-use super::{Flow, Guess, Holders, Kept, Peer, Rx, Startup, State, Tx, Window};
+use super::{Flow, Guess, Holders, Kept, Peer, Rx, Startup, State, Tx, Waiting, Window};
 use crate::fields::{Field, Structure, fields};
 use crate::options::Asked;
 use crate::sdp::{AskedFormat, Part, Shared};
@@ -30,7 +30,7 @@ pub(crate) const MAGIC: u64 =
     0x7264_6470_0000_0006 ^ sum(sum(sum(BASIS, &PARTS), &VALUES), &Shared::STRUCTURES);
 
 /// The structures that have octets which are 0 or 1.
-const PARTS: [Structure; 13] = [
+const PARTS: [Structure; 15] = [
     (0, fields!(State: magic, holders, startup, flow, end, sleepers, asked, rx, tx, sdp)),
     (offset_of!(State, holders), fields!(Holders: uncounted, more_in, more, left, expected)),
     (offset_of!(State, startup), fields!(Startup: phase, may_send, connected, early_full, began)),
@@ -56,8 +56,10 @@ const PARTS: [Structure; 13] = [
     (
         State::TX,
         fields!(Tx: moving, greeted, fin_due, fin_sent, framing, changing, out, emss_asked, emss,
-            unaligned, owed_from, owed_to, owed_in, early_from, early_to, early_in, little),
+            unaligned, owed, early, little),
     ),
+    (State::TX + offset_of!(Tx, owed), fields!(Waiting: from, to, block)),
+    (State::TX + offset_of!(Tx, early), fields!(Waiting: from, to, block)),
     (State::TX + offset_of!(Tx, out), fields!(Outgoing: octets, fpdus, msn, crc, markers)),
 ];
 

@@ -122,11 +122,11 @@ unsafe impl Leases for Tx {
     const AT: usize = State::TX;
 
     fn lease(&self, purpose: Purpose) -> Lease {
-        if purpose == Purpose::Early { self.early_in } else { self.owed_in }
+        if purpose == Purpose::Early { self.early.block } else { self.owed.block }
     }
 
     fn lease_mut(&mut self, purpose: Purpose) -> &mut Lease {
-        if purpose == Purpose::Early { &mut self.early_in } else { &mut self.owed_in }
+        if purpose == Purpose::Early { &mut self.early.block } else { &mut self.owed.block }
     }
 }
 
