@@ -6,8 +6,8 @@
 //! `siglongjmp`, leaves its note behind; the next kick is made for nobody, and forgets it.
 //!
 //! The order is: register for edges, collect those that there are, look under the lock, note the
-//! sleeper, unlock, sleep. A kick sets TCP_NOTSENT_LOWAT to the value that it has, which is an edge
-//! of `EPOLLOUT` for the sleepers of every process. Where the kernel does not call the socket
+//! sleeper, unlock, sleep. A kick sets `TCP_NOTSENT_LOWAT` to the value that it has, which is an
+//! edge of `EPOLLOUT` for the sleepers of every process. Where the kernel does not call the socket
 //! writable that alone does nothing, now or later, so `poll` is asked first, which has the kernel
 //! announce room.
 //!

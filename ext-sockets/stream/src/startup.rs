@@ -7,8 +7,8 @@
 //! there for a plain call.
 //!
 //! Every call that touches the socket makes progress with it: a socket call, a wait, a `fork`, and
-//! the thread that serves closed sockets. The socket is left alone before TCP_INFO says that TCP is
-//! connected, so that the program itself gets the error of a failed connect. Whether a frame is
+//! the thread that serves closed sockets. The socket is left alone before `TCP_INFO` says that TCP
+//! is connected, so that the program itself gets the error of a failed connect. Whether a frame is
 //! good, and what it comes to, is decided by [`Handshake`].
 
 use std::io::IoSliceMut;
