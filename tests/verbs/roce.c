@@ -288,6 +288,23 @@ static void a_queue_pair_for_the_connection_manager(void)
 		rdma_destroy_event_channel(channels[at]);
 }
 
+/* Headers older than the function do not have it. */
+int ibv_query_port_speed(struct ibv_context *context, uint32_t port, uint64_t *speed);
+
+static void the_port_has_a_speed(void)
+{
+	struct ibv_port_attr port;
+	uint64_t speed;
+
+	IS(ibv_query_port(device, 1, &port), 0);
+	IS(ibv_query_port_speed(device, 1, &speed), 0);
+	/* Four lanes of 10 Gb/s, in units of 100 Mb/s. */
+	IS(port.active_width, 2);
+	IS(port.active_speed, 4);
+	IS(speed, 400);
+	IS(ibv_query_port_speed(device, 2, &speed), EINVAL);
+}
+
 int main(int count, char **words)
 {
 	static const size_t lengths[] = { 64, 65536, 1 << 20, LONGEST };
@@ -297,6 +314,7 @@ int main(int count, char **words)
 	for (int at = 0; at < 4; at++)
 		what_has_completed_is_there(lengths[at], rounds);
 	open_device();
+	the_port_has_a_speed();
 	a_refusal_is_named(IBV_WR_RDMA_WRITE, 8, IBV_WC_REM_ACCESS_ERR);
 	a_refusal_is_named(IBV_WR_RDMA_READ, 8, IBV_WC_REM_ACCESS_ERR);
 	a_refusal_is_named(IBV_WR_SEND, 64, IBV_WC_REM_INV_REQ_ERR);

@@ -12,7 +12,7 @@ use super::abi::{
     Plain, device, device_cap, gid_type, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid_entry,
     ibv_port_attr,
 };
-use super::border::{minus, number};
+use super::border::{given, minus, number};
 use super::context::context;
 use super::gate::pass;
 use super::trouble;
@@ -100,13 +100,18 @@ fn port_attr(of: &Device) -> ibv_port_attr {
         pkey_tbl_len: u16::from(of.roce.is_some()),
         port_cap_flags: rddp_roce::PORT_CAPABILITIES,
         max_msg_sz: of.limits.message,
-        active_width: 2,
-        active_speed: 4,
+        active_width: FOUR_LANES,
+        active_speed: QDR,
         phys_state: if is_down { PHYSICALLY_DISABLED } else { PHYSICALLY_UP },
         link_layer: device::LINK_LAYER_ETHERNET as u8,
         ..ibv_port_attr::default()
     }
 }
+
+/// Numbers of a width and a speed (`ibv_query_port(3)`), and what they make: 40 Gb/s.
+const FOUR_LANES: u8 = 2;
+const QDR: u8 = 4;
+const SPEED: u64 = 400;
 
 /// Numbers of physical states (`ibv_query_port(3)`).
 const PHYSICALLY_DISABLED: u8 = 3;
@@ -158,13 +163,16 @@ pub(super) unsafe extern "C" fn query_device_ex(
     number("ibv_query_device_ex", said.and_then(|said| unsafe { copy_out(&said, attr, len) }))
 }
 
+fn is_port(port: u32) -> Outcome<()> {
+    if port == PORT { Ok(()) } else { Err(because(Errno::EINVAL, "the device has port 1 alone")) }
+}
+
 /// # Safety
 /// `len` octets can be stored at `attr`.
 unsafe fn answer_port(handle: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, len: usize) -> c_int {
     let said = pass("ibv_query_port").and_then(|()| context(handle)).and_then(|context| {
-        (u32::from(port) == PORT)
-            .then(|| port_attr(&context.device.device))
-            .ok_or_else(|| because(Errno::EINVAL, "the device has port 1 alone"))
+        is_port(u32::from(port))?;
+        Ok(port_attr(&context.device.device))
     });
     // SAFETY: promised by the caller.
     number("ibv_query_port", said.and_then(|said| unsafe { copy_out(&said, attr, len) }))
@@ -187,6 +195,17 @@ pub(super) unsafe extern "C" fn query_port(
 ) -> c_int {
     // SAFETY: the program says how long its structure is.
     unsafe { answer_port(handle, port, attr, len) }
+}
+
+/// Stores the speed of the port in units of 100 Mb/s, that of `active_width` and `active_speed`.
+pub(super) unsafe extern "C" fn ibv_query_port_speed(
+    handle: *mut ibv_context,
+    port: u32,
+    to: *mut u64,
+) -> c_int {
+    let said = context(handle).and_then(|_| is_port(port)).and_then(|()| given(to));
+    // SAFETY: the program passes room for a number.
+    number("ibv_query_port_speed", said.map(|to| unsafe { to.write(SPEED) }))
 }
 
 /// Returns the GID at an index; `ENODATA` where a table has no entry.
