@@ -2,6 +2,7 @@
 //! What finds connections by number or by address is in [`device`](crate::device).
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use crate::budget::Budget;
@@ -31,6 +32,8 @@ pub(crate) struct Adapter {
     pub(crate) lingering: Arc<LingerSet>,
     /// Connections that were rejected.
     pub(crate) rejected: Arc<LingerSet>,
+    /// Datagrams that were dropped for their `Q_Key`.
+    pub(crate) qkey_violations: AtomicU32,
     /// Counts of the QPs, where other processes can read them.
     pub(crate) stat: Arc<StatFile>,
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -85,6 +85,7 @@ impl Rnic {
                 promised: Budget::new(MAX_PROMISED),
                 lingering: LingerSet::new(linger::MAX),
                 rejected: LingerSet::new(config.max_half_open),
+                qkey_violations: AtomicU32::new(0),
                 stat: Arc::default(),
             }),
             relieved: Mutex::new(None),
@@ -240,6 +241,12 @@ impl Rnic {
             device.live_qps().iter().for_each(|qp| sum += qp.counters());
         }
         sum
+    }
+
+    /// Returns the number of datagrams for QPs of [`Transport::Unreliable`](crate::Transport) that
+    /// were dropped because they had another `Q_Key`.
+    pub fn qkey_violations(&self) -> u32 {
+        self.0.here().map_or(0, |device| device.qkey_violations.load(Ordering::Relaxed))
     }
 
     /// Returns counts of what was to be placed by the kernel, and is placed at user level.

@@ -216,6 +216,14 @@ static void a_message_is_answered(void)
 	unmade(&other);
 }
 
+static uint32_t violations(void)
+{
+	struct ibv_port_attr port;
+
+	IS(ibv_query_port(device, 1, &port), 0);
+	return port.qkey_viol_cntr;
+}
+
 /* A key with the highest bit stands for the sender's own. Messages with another key, to other
  * numbers, or from nobody, are not there. */
 static void only_what_is_meant_arrives(void)
@@ -224,6 +232,7 @@ static void only_what_is_meant_arrives(void)
 	struct ibv_ah *ah = handle();
 	struct sockaddr_storage at = { ipv6 ? AF_INET6 : AF_INET };
 	int stranger = socket(at.ss_family, SOCK_DGRAM, 0);
+	uint32_t before = violations();
 
 	/* Ports are at one place, and addresses not. */
 	((struct sockaddr_in *)&at)->sin_port = htons(other.qp->qp_num >> 8);
@@ -246,6 +255,7 @@ static void only_what_is_meant_arrives(void)
 	sends(&one, ah, other.qp->qp_num, 0x80000001);
 	IS(next(other.cq).wr_id, 2);
 	IS(memcmp(other.octets + ROOM / 2 + FRONT, one.octets, 8), 0);
+	IS(violations() - before, 1);
 	close(stranger);
 	IS(ibv_destroy_ah(ah), 0);
 	unmade(&one);

@@ -91,12 +91,18 @@ fn a_message_without_the_key_is_dropped_and_counted() {
         assert_eq!(near.next().status, Status::Success);
     }
     await_dropped(&far, 4);
+    let nobody = QpNum(far.qp.num().0 ^ 1);
+    near.qp.post_send(&inline(1, b"for another", UdPeer { qp: nobody, ..with(0) })).unwrap();
+    assert_eq!(near.next().status, Status::Success);
+    await_dropped(&far, 5);
+    assert_eq!((far.rnic.qkey_violations(), near.rnic.qkey_violations()), (4, 0));
     near.qp.set_qkey(KEY);
     near.qp.post_send(&inline(1, b"own", with(OWN | 7))).unwrap();
     assert_eq!(inbox.next(&far, 0).1, b"own");
     far.qp.set_qkey(KEY + 2);
     near.qp.post_send(&inline(1, b"late", peer_of(&far))).unwrap();
-    await_dropped(&far, 5);
+    await_dropped(&far, 6);
+    assert_eq!(far.rnic.qkey_violations(), 5);
     assert_eq!(far.qp.state(), QpState::ReadyToSend);
 }
 

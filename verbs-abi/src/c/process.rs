@@ -106,6 +106,11 @@ impl Process {
         Ok(engine)
     }
 
+    /// Returns the datagrams of a device that were dropped for their `Q_Key`.
+    pub(super) fn qkey_violations(&self, device: &'static str) -> u32 {
+        self.engines.lock().get(device).map_or(0, |engine| engine.rnic.qkey_violations())
+    }
+
     /// Returns the protection domain for ids whose programs name none.
     pub(super) fn default_pd(&self, device: &'static str, context: &'static Context) -> Outcome<*mut ibv_pd> {
         let mut pds = self.default_pds.lock();

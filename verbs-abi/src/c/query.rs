@@ -15,6 +15,7 @@ use super::abi::{
 use super::border::{given, minus, number};
 use super::context::context;
 use super::gate::pass;
+use super::process::process;
 use super::trouble;
 use crate::device::Device;
 use crate::errors::Outcome;
@@ -90,7 +91,7 @@ pub(super) fn mtu_octets(of: &Device) -> u64 {
     128 << mtu(of)
 }
 
-fn port_attr(of: &Device) -> ibv_port_attr {
+fn port_attr(of: &'static Device) -> ibv_port_attr {
     let is_down = trouble::is_port_down();
     ibv_port_attr {
         state: if is_down { device::PORT_DOWN } else { device::PORT_ACTIVE },
@@ -100,6 +101,7 @@ fn port_attr(of: &Device) -> ibv_port_attr {
         pkey_tbl_len: u16::from(of.roce.is_some()),
         port_cap_flags: rddp_roce::PORT_CAPABILITIES,
         max_msg_sz: of.limits.message,
+        qkey_viol_cntr: process().qkey_violations(of.name),
         active_width: FOUR_LANES,
         active_speed: QDR,
         phys_state: if is_down { PHYSICALLY_DISABLED } else { PHYSICALLY_UP },

@@ -94,9 +94,12 @@ impl Header {
 /// QP with the number that it names is bound.
 pub(super) fn accept(attrs: &QpAttributes, source: SocketAddr, datagram: &[u8]) -> Option<(usize, Outcome)> {
     let header = Header::parse(datagram)?;
-    let is_for_this = header.to == attrs.num.0 && header.qkey == attrs.qkey.load(Ordering::Relaxed);
-    if !is_for_this || header.from.get() >> 8 != u32::from(source.port()) {
+    if header.to != attrs.num.0 || header.from.get() >> 8 != u32::from(source.port()) {
         tracing::trace!(qp = attrs.num.0, %source, ?header, "a datagram for another QP, or from none");
+        return None;
+    }
+    if header.qkey != attrs.qkey.load(Ordering::Relaxed) {
+        attrs.device.qkey_violations.fetch_add(1, Ordering::Relaxed);
         return None;
     }
     let immediate = header.immediate.map(|[a, b, c, d]| [a, b, c, d, 0, 0, 0, 0]);
