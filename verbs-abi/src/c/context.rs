@@ -81,7 +81,7 @@ impl Context {
         }));
         // An event of a port has its number for an address.
         let report = |kind| context.report(std::ptr::without_provenance_mut::<u8>(1), kind);
-        trouble::begin(report, fail);
+        trouble::begin(std::ptr::from_ref(context).addr(), report, fail);
         Ok(context)
     }
 
@@ -102,6 +102,7 @@ impl Context {
             return Err(because(Errno::EINVAL, "the device is closed already"));
         }
         if self.origin.is_here() {
+            trouble::forget(std::ptr::from_ref(self).addr());
             // The descriptor goes when no thread sleeps on it any more.
             drop(self.events.lock().take());
         }

@@ -14,27 +14,33 @@ use super::gate::plan;
 
 static PORT_IS_DOWN: AtomicBool = AtomicBool::new(false);
 
-/// Something that takes an event of the port or the device.
-type Report = Box<dyn Fn(u32) + Send>;
+/// The contexts that the program has open, where there are rules: the address of each, and what
+/// takes its events of the port and the device.
+static CONTEXTS: Mutex<Vec<(usize, Report)>> = Mutex::new(Vec::new());
 
-/// The contexts that the program has opened, where there are rules.
-static CONTEXTS: Mutex<Vec<Report>> = Mutex::new(Vec::new());
+type Report = Box<dyn Fn(u32) + Send>;
 
 pub(super) fn is_port_down() -> bool {
     PORT_IS_DOWN.load(Ordering::Relaxed)
 }
 
 /// Has happen to the device of a program what rules say: their time counts from its first context.
-/// Each context is told by `report`; `fail` ends all that the program has on its devices.
-pub(super) fn begin(report: impl Fn(u32) + Send + 'static, fail: fn()) {
+/// A context, which has this address, is told by `report` until [`forget`]; `fail` ends all that
+/// the program has on its devices.
+pub(super) fn begin(context: usize, report: impl Fn(u32) + Send + 'static, fail: fn()) {
     static BEGUN: Once = Once::new();
     let Some(plan) = plan() else { return };
-    CONTEXTS.lock().push(Box::new(report));
+    CONTEXTS.lock().push((context, Box::new(report)));
     BEGUN.call_once(|| {
         for (delay, rule) in plan.timed(None) {
             after(delay, move || happen(plan.due(rule), fail));
         }
     });
+}
+
+/// Tells a context no more, which is closed.
+pub(super) fn forget(context: usize) {
+    CONTEXTS.lock().retain(|(open, _)| *open != context);
 }
 
 fn happen(fault: &Fault, fail: fn()) {
@@ -58,5 +64,26 @@ fn down(time: Duration) {
 }
 
 fn report(kind: u32) {
-    CONTEXTS.lock().iter().for_each(|report| report(kind));
+    CONTEXTS.lock().iter().for_each(|(_, report)| report(kind));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    #[test]
+    fn a_context_that_is_closed_is_told_nothing() {
+        static TOLD: AtomicU32 = AtomicU32::new(0);
+        for context in [1, 2] {
+            let report: Report = Box::new(|kind| {
+                TOLD.fetch_add(kind, Ordering::Relaxed);
+            });
+            CONTEXTS.lock().push((context, report));
+        }
+        forget(1);
+        report(event::PORT_ERR);
+        assert_eq!(TOLD.load(Ordering::Relaxed), event::PORT_ERR);
+    }
 }
