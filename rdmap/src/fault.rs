@@ -128,6 +128,13 @@ pub enum Fault {
     /// Something failed at this end, or the ULP gave up the stream.
     #[error("local catastrophic error")]
     LocalCatastrophic,
+    /// The ULP gave up the stream, for a reason that stands as error code behind the type of local
+    /// catastrophic errors.
+    #[error("given up for reason {reason}")]
+    GaveUp {
+        /// The reason, which means something to the ULPs.
+        reason: u8,
+    },
     /// The peer closed the stream while work was outstanding (draft-hilland-rddp-verbs §6.2).
     #[error("closed by the peer with work outstanding")]
     BadClose,
@@ -183,6 +190,8 @@ impl Fault {
             Fault::Invalidate(error) => invalidate_code(*error),
             Fault::Mpa(error) => TerminateCode::new(2, 0, error.code()),
             Fault::LocalCatastrophic => TerminateCode::LOCAL_CATASTROPHIC,
+            // RFC 5040 §4.8, Figure 9: any code may stand there.
+            Fault::GaveUp { reason } => TerminateCode::new(0, 0, *reason),
         }
     }
 
@@ -198,7 +207,10 @@ impl Fault {
     pub const fn is_remote(&self) -> bool {
         !matches!(
             self,
-            Fault::LocalCatastrophic | Fault::CqOverflow | Fault::Ddp(DdpError::LocalCatastrophic)
+            Fault::LocalCatastrophic
+                | Fault::GaveUp { .. }
+                | Fault::CqOverflow
+                | Fault::Ddp(DdpError::LocalCatastrophic)
         )
     }
 
@@ -244,6 +256,12 @@ impl Fault {
     #[must_use]
     pub const fn local_catastrophic() -> Self {
         Fault::LocalCatastrophic
+    }
+
+    /// Makes the fault of a ULP that gave up for a reason.
+    #[must_use]
+    pub const fn gave_up(reason: u8) -> Self {
+        Fault::GaveUp { reason }
     }
 
     /// Makes the fault of a peer that closed with work outstanding.

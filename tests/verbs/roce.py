@@ -20,6 +20,7 @@ PROGRAMS = {
     "roce": (BOTH, []),
     "datagrams": (BOTH, []),
     "states": (BOTH, []),
+    "demanded": (BOTH, []),
     "roce_children": (BOTH, []),
     "roce_kills": (BOTH, []),
     "roce_ports": (BOTH, ["ibv_create_qp: ENOMEM: the host has no TCP or UDP port left",

@@ -22,17 +22,17 @@ const LOOK: Duration = Duration::from_micros(100);
 
 impl QueuePair {
     /// Posts a request that is not sent and fails with `status`, behind those before it, and ends
-    /// the connection: by a Terminate if the peer is told, else TCP is reset. Waits for the
-    /// requests before it to complete, for a second at most.
+    /// the connection: by a Terminate with the reason that the peer is `told`, else TCP is reset.
+    /// Waits for the requests before it to complete, for a second at most.
     #[doc(hidden)]
-    pub fn fail_request(&self, wr: &SendWr, status: Status, is_told: bool) -> Result<(), PostError> {
+    pub fn fail_request(&self, wr: &SendWr, status: Status, told: Option<u8>) -> Result<(), PostError> {
         let inner = self.inner.here()?;
         let until = Instant::now() + BEFORE;
         loop {
             let mut core = inner.core.lock();
             inner.progress(&mut core);
             if core.sq.is_empty() || Instant::now() >= until {
-                return inner.fail_request(&mut core, wr, status, is_told);
+                return inner.fail_request(&mut core, wr, status, told);
             }
             drop(core);
             thread::sleep(LOOK);
@@ -88,7 +88,7 @@ impl QpInner {
         core: &mut Core,
         wr: &SendWr,
         status: Status,
-        is_told: bool,
+        told: Option<u8>,
     ) -> Result<(), PostError> {
         core.sq.push_all(std::slice::from_ref(wr), self.attrs.local_memory())?;
         if matches!(core.state, QpState::ReadyToSend | QpState::Idle) {
@@ -96,8 +96,8 @@ impl QpInner {
         }
         match core.state {
             QpState::ReadyToSend if self.attrs.transport == Transport::Unreliable => self.fail_sends(core),
-            QpState::ReadyToSend if is_told => {
-                self.terminate(core, Fault::local_catastrophic(), None);
+            QpState::ReadyToSend if let Some(reason) = told => {
+                self.terminate(core, Fault::gave_up(reason), None);
                 self.pump(core);
             }
             QpState::ReadyToSend | QpState::Idle => self.lose(core, Some(AsyncEventKind::ConnectionLost)),

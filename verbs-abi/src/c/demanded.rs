@@ -13,6 +13,7 @@ use rddp_rnic::{
     Status,
 };
 
+use super::abi::status;
 use super::gate::plan;
 use crate::engine::spawn;
 use crate::faults::Plan;
@@ -76,8 +77,8 @@ impl Demanded {
                 // It executes, and says nothing.
                 Some(RequestEffect::Drop) => self.queues.post_send(&SendWr { signaled: false, ..wr })?,
                 Some(RequestEffect::Status(status)) => {
-                    let (status, is_told) = status_of(status);
-                    self.queues.fail_request(&wr, status, is_told)?;
+                    let (status, told) = status_of(status);
+                    self.queues.fail_request(&wr, status, told.map(|status| status as u8))?;
                 }
                 Some(RequestEffect::Delay(delay)) => {
                     late.push_front((wr, None));
@@ -192,17 +193,17 @@ fn octets_of(operation: &Operation) -> u64 {
     }
 }
 
-/// Returns a status in the device's words, and whether the peer's queue pair fails with it, as on
-/// an adapter (InfiniBand Architecture, error handling of the responder).
-fn status_of(status: FaultStatus) -> (Status, bool) {
-    match status {
-        FaultStatus::LocalLength => (Status::MessageTooLong, false),
-        FaultStatus::LocalOperation => (Status::LocalOperation, false),
-        FaultStatus::LocalProtection => (Status::LocalProtection, false),
-        FaultStatus::RemoteInvalidRequest => (Status::RemoteInvalidRequest, true),
-        FaultStatus::RemoteAccess => (Status::RemoteAccess, true),
-        FaultStatus::RemoteOperation => (Status::RemoteOperation, true),
-        FaultStatus::RetryExceeded => (Status::Unanswered, false),
-        FaultStatus::RnrRetryExceeded => (Status::ReceiverNotReady, false),
+/// Returns a status in the device's words, and as the peer is told of it, whose queue pair fails
+/// with it, as on an adapter (InfiniBand Architecture, error handling of the responder).
+fn status_of(demanded: FaultStatus) -> (Status, Option<u32>) {
+    match demanded {
+        FaultStatus::LocalLength => (Status::MessageTooLong, None),
+        FaultStatus::LocalOperation => (Status::LocalOperation, None),
+        FaultStatus::LocalProtection => (Status::LocalProtection, None),
+        FaultStatus::RemoteInvalidRequest => (Status::RemoteInvalidRequest, Some(status::REM_INV_REQ_ERR)),
+        FaultStatus::RemoteAccess => (Status::RemoteAccess, Some(status::REM_ACCESS_ERR)),
+        FaultStatus::RemoteOperation => (Status::RemoteOperation, Some(status::REM_OP_ERR)),
+        FaultStatus::RetryExceeded => (Status::Unanswered, None),
+        FaultStatus::RnrRetryExceeded => (Status::ReceiverNotReady, None),
     }
 }

@@ -2,7 +2,7 @@
 
 use rddp_rnic::{AsyncEvent, AsyncEventKind, CqNum, Element, Fault, QpState, TerminateCode};
 
-use super::abi::{event, qp_state};
+use super::abi::{event, qp_state, status};
 use super::handle::Object;
 use super::queue_pair::Qp;
 use crate::engine::Watcher;
@@ -59,7 +59,10 @@ impl Watcher for Qp {
                 self.end();
             }
             (AsyncEventKind::Fault(fault), _) => {
-                self.report(kind_of(fault));
+                // A request that fails on demand has a completion to tell of it.
+                if !matches!(fault, Fault::GaveUp { .. }) {
+                    self.report(kind_of(fault));
+                }
                 self.end_as_told();
             }
             (AsyncEventKind::QpFailed | AsyncEventKind::DeviceFailed, _) => {
@@ -69,6 +72,9 @@ impl Watcher for Qp {
             (AsyncEventKind::TerminateReceived(code), _) => {
                 if *code == TerminateCode::MPA_CRC {
                     Cause::Changed.tell();
+                }
+                if let Some(kind) = demanded(*code) {
+                    self.report(kind);
                 }
                 self.end_as_told();
             }
@@ -82,6 +88,18 @@ impl Watcher for Qp {
             (AsyncEventKind::LastWqeReached, _) => self.report(event::QP_LAST_WQE_REACHED),
             _ => {}
         }
+    }
+}
+
+/// Returns the event of a responder to a request that fails on demand at the peer: the Terminate of
+/// one has the status for its reason.
+fn demanded(code: TerminateCode) -> Option<u32> {
+    const LOCAL: (u8, u8) = (0, 0);
+    match ((code.layer(), code.etype()), u32::from(code.ecode())) {
+        (LOCAL, status::REM_INV_REQ_ERR) => Some(event::QP_REQ_ERR),
+        (LOCAL, status::REM_ACCESS_ERR) => Some(event::QP_ACCESS_ERR),
+        (LOCAL, status::REM_OP_ERR) => Some(event::QP_FATAL),
+        _ => None,
     }
 }
 

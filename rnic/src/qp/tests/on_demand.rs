@@ -6,14 +6,14 @@ use crate::{RecvWr, Status};
 
 #[test]
 fn a_request_fails_behind_those_before_it_and_the_peer_is_told_or_not() {
-    for (status, is_told) in [(Status::RemoteAccess, true), (Status::LocalProtection, false)] {
+    for (status, told) in [(Status::RemoteAccess, Some(10)), (Status::LocalProtection, None)] {
         let (cq, [qp, other], [source, sink]) = joined();
         other.post_recv(RecvWr::one(9, sink.sge(0..8))).unwrap();
         let write = |id| SendWr::write(id, source.sge(0..LONG), sink.remote(0));
         qp.post_sends(&[write(1), write(2)]).unwrap();
-        qp.fail_request(&write(3), status, is_told).unwrap();
+        qp.fail_request(&write(3), status, told).unwrap();
         qp.post_send(&write(4)).unwrap();
-        let state = if is_told { QpState::Error } else { QpState::ReadyToSend };
+        let state = if told.is_some() { QpState::Error } else { QpState::ReadyToSend };
         await_that("the peer goes on", || other.peer_addr().is_none() && other.state() == state);
         let wanted = [(1, Status::Success), (2, Status::Success), (3, status), (4, Status::Flushed)];
         assert_eq!(completions(&cq, &qp, 4), wanted);
@@ -28,7 +28,7 @@ fn a_connection_without_acknowledgements_fails_so_too() {
     sockets_joined(&qps);
     let [qp, other] = &qps;
     other.post_recv(RecvWr::new(9, Vec::new())).unwrap();
-    qp.fail_request(&SendWr::send_inline(1, b"hello"), Status::ReceiverNotReady, false).unwrap();
+    qp.fail_request(&SendWr::send_inline(1, b"hello"), Status::ReceiverNotReady, None).unwrap();
     assert_eq!(completions(&cq, qp, 1), [(1, Status::ReceiverNotReady)]);
     await_that("the peer goes on", || other.state() == QpState::Error);
 }
