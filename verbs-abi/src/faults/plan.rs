@@ -1,6 +1,6 @@
 //! The rules of a process, with what they have counted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +9,11 @@ use rddp_policy::{CallEffect, Count, Fault, FaultOperation, FaultRule, Moment, R
 
 /// Rules at work.
 #[derive(Debug, Default)]
-pub(crate) struct Plan(Vec<Armed>);
+pub(crate) struct Plan {
+    rules: Vec<Armed>,
+    /// A rule has had the device fail: it makes nothing any more.
+    has_failed: AtomicBool,
+}
 
 /// A rule at work.
 #[derive(Debug)]
@@ -23,17 +27,19 @@ struct Armed {
 impl Plan {
     pub(crate) fn new(rules: &[FaultRule]) -> Self {
         let (seen, fired) = (|| AtomicU64::new(0), || AtomicU64::new(0));
-        Plan(rules.iter().map(|rule| Armed { rule: rule.clone(), seen: seen(), fired: fired() }).collect())
+        let armed = |rule: &FaultRule| Armed { rule: rule.clone(), seen: seen(), fired: fired() };
+        Plan { rules: rules.iter().map(armed).collect(), has_failed: AtomicBool::new(false) }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rules.is_empty()
     }
 
     /// Counts a call. Returns the error with which it fails, and sleeps before, as rules say.
     pub(crate) fn call(&self, function: &str) -> Option<Errno> {
-        let mut failed = None;
-        for armed in self.0.iter().filter(|armed| is_of_call(&armed.rule, function)) {
+        let mut failed =
+            (self.has_failed.load(Ordering::Relaxed) && needs_device(function)).then_some(Errno::EIO);
+        for armed in self.rules.iter().filter(|armed| is_of_call(&armed.rule, function)) {
             let Fault::Call { count, effect, .. } = armed.rule.fault() else { continue };
             if !armed.fires(*count, function) {
                 continue;
@@ -50,7 +56,7 @@ impl Plan {
     /// happens to it: of several rules, what the first says.
     pub(crate) fn request(&self, operation: FaultOperation, place: Option<u32>) -> Option<RequestEffect> {
         let mut found = None;
-        for armed in &self.0 {
+        for armed in &self.rules {
             if let Fault::Request { operation: of, qp, count, effect } = armed.rule.fault()
                 && *of == operation
                 && (qp.is_none() || *qp == place)
@@ -66,7 +72,7 @@ impl Plan {
     /// connection ends now.
     pub(crate) fn octets(&self, place: u32, octets: u64) -> bool {
         let mut ends = false;
-        for armed in &self.0 {
+        for armed in &self.rules {
             if let Fault::Connection { qp, moment: Moment::After(limit) } = armed.rule.fault()
                 && *qp == place
             {
@@ -88,13 +94,18 @@ impl Plan {
             (Fault::Port { at, .. } | Fault::Device { at }, None) => Some(*at),
             _ => None,
         };
-        self.0.iter().enumerate().filter_map(|(rule, armed)| Some((time_of(armed)?, rule))).collect()
+        self.rules.iter().enumerate().filter_map(|(rule, armed)| Some((time_of(armed)?, rule))).collect()
     }
 
     /// Returns the fault of a rule of [`timed`](Self::timed), whose time has come.
     pub(crate) fn due(&self, rule: usize) -> &Fault {
-        self.0[rule].tell("its time has come");
-        self.0[rule].rule.fault()
+        let armed = &self.rules[rule];
+        armed.tell("its time has come");
+        let fault = armed.rule.fault();
+        if matches!(fault, Fault::Device { .. }) {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        fault
     }
 }
 
@@ -113,6 +124,15 @@ impl Armed {
         let fired = self.fired.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::info!("fault {fired} of \"{}\": {what}", self.rule);
     }
+}
+
+/// Returns whether a function makes or changes an object: a device that has failed refuses that,
+/// and lets objects be destroyed.
+fn needs_device(function: &str) -> bool {
+    let kinds = ["create_", "alloc_", "reg_", "rereg_", "modify_", "resize_", "open_", "bind_"];
+    let of_manager = ["rdma_create_qp", "rdma_create_qp_ex", "rdma_create_srq"];
+    let is_of = |name: &str| kinds.iter().any(|kind| name.starts_with(kind));
+    function.strip_prefix("ibv_").is_some_and(is_of) || of_manager.contains(&function)
 }
 
 /// Returns whether a rule is of calls of this function, also by the name that the program has
@@ -193,7 +213,7 @@ mod tests {
         let calls = ["ibv_reg_mr", "ibv_reg_mr", "rdma_listen", "ibv_alloc_pd", "ibv_poll_cq", "ibv_reg_mr"];
         let failed = calls.map(|function| plan.call(function));
         assert_eq!(failed, [None, Some(Errno::ENOMEM), None, Some(Errno::EIO), Some(Errno::EIO), None]);
-        let fired = plan.0.iter().map(|armed| armed.fired.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let fired = plan.rules.iter().map(|armed| armed.fired.load(Ordering::Relaxed)).collect::<Vec<_>>();
         assert_eq!(fired, [1, 2, 1]);
     }
 
@@ -224,6 +244,23 @@ mod tests {
         assert_eq!((plan.timed(Some(1)), plan.timed(Some(2))), (vec![], vec![(seconds(3), 1)]));
         assert_eq!(plan.timed(None), [(seconds(1), 2), (seconds(2), 3)]);
         assert!(matches!(plan.due(3), Fault::Device { .. }));
+    }
+
+    #[test]
+    fn a_device_that_has_failed_makes_nothing() {
+        let plan = plan("device at=0s fatal; call=ibv_alloc_pd nth=2 errno=ENOMEM");
+        assert_eq!(plan.call("ibv_alloc_pd"), None);
+        plan.due(0);
+        for function in
+            ["ibv_alloc_pd", "ibv_create_qp_ex", "ibv_reg_mr_iova2", "rdma_create_qp", "ibv_modify_qp"]
+        {
+            assert_eq!(plan.call(function), Some(Errno::EIO), "{function}");
+        }
+        for function in
+            ["ibv_destroy_qp", "ibv_dealloc_pd", "ibv_dereg_mr", "ibv_poll_cq", "rdma_create_event_channel"]
+        {
+            assert_eq!(plan.call(function), None, "{function}");
+        }
     }
 
     #[test]
