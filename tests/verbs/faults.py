@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -24,8 +25,9 @@ SECONDS = 60
 # How an end is to end: with a status of its own, well, or by this script, since it waits for its
 # peer for ever, as it would on an adapter.
 FAILS, WELL, WAITS = "an error", "status 0", "no end"
-# UCX's own end where its program has no handler of errors.
+# UCX's own end where its program has no handler of errors; mpirun ends as the rank that did.
 ABORTS = f"signal, status {-signal.SIGABRT}"
+OF_A_RANK = f"signal, status {128 + signal.SIGABRT}"
 
 
 @dataclasses.dataclass
@@ -49,6 +51,11 @@ def alike(rule, command, says, **rest):
 
 
 RPING = dict(server=f"rping -s -a {AT}", client=f"rping -c -a {AT} -C 50", device=IWARP)
+# Two ranks of ranks.c, in place of a client. UCX ends a rank by a signal, and mpirun may lose the
+# rank's last words.
+MPI = dict(server="true", device=ROCE | {"UCX_TLS": "rc,ud,self"}, client="mpirun.openmpi --allow-run-as-root "
+           "--oversubscribe --mca pml ucx --mca osc ucx -n 2 RANKS")
+ABORTED = "exited on signal 6 (Aborted)"
 ROWS = [
     Row("call=ibv_reg_mr nth=1 errno=ENOMEM", says="reg_mr failed", ends=(WAITS, FAILS), **RPING),
     Row("call=rdma_resolve_* nth=2 errno=ENETUNREACH", says="Network is unreachable", ends=(WAITS, FAILS),
@@ -71,6 +78,9 @@ ROWS = [
     alike("op=write nth=10 delay=200ms", "ib_write_lat -n 100", "t_avg", ends=(WELL, WELL)),
     alike("op=send nth=5 drop", "ibv_rc_pingpong -g 0", "", ends=(WAITS, WAITS), seconds=5),
     alike("qp=1 after=1M reset", "ib_write_bw", "Failed status 12"),
+    Row("op=send nth=30 status=RETRY_EXC_ERR", says=ABORTED, ends=(WELL, OF_A_RANK), **MPI),
+    Row("qp=5 after=1M reset", says=ABORTED, ends=(WELL, OF_A_RANK), **MPI),
+    Row("port at=50ms down=50ms", says="2 ranks on 1 hosts, 0 wrong", ends=(WELL, WELL), **MPI),
     Row("port at=10ms down=10ms; device at=200ms fatal", "true", "timeout 5 ibv_asyncwatch",
         "IBV_EVENT_PORT_ACTIVE (9), port 1", ends=(WELL, FAILS), fires=0),
 ]
@@ -79,12 +89,22 @@ ROWS = [
 class Bench:
     """Programs on the library, each end with its environment."""
 
-    def __init__(self, library):
+    def __init__(self, library, folder):
+        self.ranks = pathlib.Path(folder) / "ranks"
         self.run = [HERE / "with-node", pathlib.Path(library).resolve().with_name("rddp"), "-v", "run",
                     "--verbs", "--"]
 
+    def build(self):
+        """Compiles ranks.c. Returns what is missing for that, or None."""
+        if not shutil.which("mpicc.openmpi"):
+            return "there is no mpicc.openmpi"
+        if not self.ranks.exists():
+            subprocess.run(["mpicc.openmpi", "-Wall", "-O1", "-o", self.ranks, HERE / "ranks.c"], check=True)
+        return None
+
     def start(self, command, variables):
-        return subprocess.Popen([*self.run, *command.split()], stdin=subprocess.DEVNULL,
+        words = [self.ranks if word == "RANKS" else word for word in command.split()]
+        return subprocess.Popen([*self.run, *words], stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 errors="replace", start_new_session=True,
                                 env=os.environ | {"UCX_TLS": "rc_verbs,ud_verbs", "UCX_NET_DEVICES": "mlx5_0:1"}
@@ -153,7 +173,10 @@ def rows(bench, words):
         if words and not any(word in name for word in words):
             continue
         program = row.client.split()[0]
-        wrong = fault(bench, row) if shutil.which(program) else f"there is no {program}"
+        missing = None if shutil.which(program) else f"there is no {program}"
+        if "RANKS" in row.client:
+            missing = missing or bench.build()
+        wrong = missing or fault(bench, row)
         count += 1
         if wrong:
             failed += 1
@@ -196,11 +219,12 @@ def main():
         network = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c",
                    'ip link set lo up && exec "$@"', "sh", sys.executable, *sys.argv]
         return subprocess.run(network, env=os.environ | {"RDDP_FAULTS_NETWORK": "own"}).returncode
-    bench = Bench(library)
-    if words[:1] == ["sweep"]:
-        first, last = map(int, words[1:3] or (1, 100))
-        return 1 if sweep(bench, first, last) else 0
-    return 1 if rows(bench, words) else 0
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(library, folder)
+        if words[:1] == ["sweep"]:
+            first, last = map(int, words[1:3] or (1, 100))
+            return 1 if sweep(bench, first, last) else 0
+        return 1 if rows(bench, words) else 0
 
 
 if __name__ == "__main__":

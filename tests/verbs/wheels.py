@@ -77,7 +77,8 @@ def await_line(process, pattern):
     raise AssertionError(f"no {pattern!r} in: {''.join(seen)}")
 
 
-def nccl(ends):
+def start_nccl(ends, **variables):
+    """Starts both ends, the variables at the one that connects. Returns that and the other."""
     (library,) = WHEELS.glob("lib/python*/site-packages/nvidia/nccl/lib/libnccl.so.2")
     names = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
     offset = re.search(r"([0-9a-f]+) d ncclNetIb\n", names)[1]
@@ -86,10 +87,28 @@ def nccl(ends):
     words = [program, library, offset, MESSAGES]
     at = [ends.bench.hosts[0].address, "7777"]
     listener = ends.start(0, *map(str, words), "listen", *at)
-    connector = ends.start(1, *map(str, words), "connect", *at)
-    for process in (connector, listener):
+    return ends.start(1, *map(str, words), "connect", *at, **variables), listener
+
+
+def nccl(ends):
+    for process in start_nccl(ends):
         said, well = ended(process, 300)
         assert well and f"2 devices, {MESSAGES} messages each" in said, said
+
+
+def nccl_fails(ends):
+    """Faults on demand. 6 is NCCL's error of a peer; who only receives waits for ever then, as on
+    an adapter, but for a connection that is reset."""
+    for rule, fails, ends_too in (("op=write nth=50 status=RETRY_EXC_ERR", True, False),
+                                  ("qp=1 after=1M reset", True, True),
+                                  ("port at=200ms down=100ms", False, True)):
+        connector, listener = start_nccl(ends, RDDP_VERBS_FAULTS=rule)
+        said, well = ended(connector, 60)
+        assert ("nccl: test: 6" in said and not well) if fails else well, f"{rule}: {said}"
+        if ends_too:
+            said, well = ended(listener, 60)
+            assert well != fails, f"{rule}: {said}"
+        ends.end()
 
 
 def bench_of_mooncake(ends, operation):
@@ -165,6 +184,7 @@ def cases(bench):
     """Yields names, what is missing, and what runs them."""
     for name, needs, run in (
             ("NCCL", exists("lib/python*/site-packages/nvidia/nccl") or "nvidia-nccl-cu12", nccl),
+            ("NCCL, faults", exists("lib/python*/site-packages/nvidia/nccl") or "nvidia-nccl-cu12", nccl_fails),
             ("Mooncake reads", exists("bin/transfer_engine_bench") or MOONCAKE,
              lambda ends: bench_of_mooncake(ends, "read")),
             ("Mooncake writes", exists("bin/transfer_engine_bench") or MOONCAKE,
