@@ -81,6 +81,17 @@ fn peers_have_the_rights_of_the_connection_alone() {
 }
 
 #[test]
+fn a_device_that_is_removed_says_so_to_all_that_use_it() {
+    let host = host("removed", Kind::Rxe, 0);
+    let listener = host.listen();
+    let (mut active, _passive) = host.connect_plainly();
+    host.remove();
+    assert!(matches!(event(&mut active), Event::Removed));
+    assert!(active.post_send(&SendWr::send(1, Vec::new())).is_err());
+    assert!(listener.accept().unwrap_err().to_string().contains("removed"));
+}
+
+#[test]
 fn nothing_is_left_of_connections() {
     for kind in [Kind::Siw, Kind::Rxe] {
         let host = host(&format!("left{}", kind as u8), kind, 0);

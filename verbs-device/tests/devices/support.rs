@@ -37,6 +37,7 @@ struct Fake {
     device: unsafe extern "C" fn(*const c_char, c_int, u32) -> c_int,
     cut: extern "C" fn(c_int),
     event: extern "C" fn(c_int, u32),
+    remove: extern "C" fn(c_int),
     end_silence: extern "C" fn(),
     objects: extern "C" fn(c_int) -> c_int,
 }
@@ -57,6 +58,7 @@ fn fake() -> &'static Fake {
                 device: std::mem::transmute(find(c"fake_device")),
                 cut: std::mem::transmute(find(c"fake_cut")),
                 event: std::mem::transmute(find(c"fake_event")),
+                remove: std::mem::transmute(find(c"fake_remove")),
                 end_silence: std::mem::transmute(find(c"fake_end_silence")),
                 objects: std::mem::transmute(find(c"fake_objects")),
             }
@@ -88,6 +90,10 @@ impl Host {
 
     pub(crate) fn tell(&self, event: u32) {
         (fake().event)(self.number, event);
+    }
+
+    pub(crate) fn remove(&self) {
+        (fake().remove)(self.number);
     }
 
     pub(crate) fn end_silence() {

@@ -50,6 +50,14 @@ impl World {
         self.ids.get(&id).and_then(|id| id.device).is_some_and(|device| self.devices[device].is_iwarp())
     }
 
+    /// Tells all ids of a device that it is gone.
+    pub(crate) fn remove(&mut self, device: usize) {
+        let ids = self.ids.iter().filter(|(_, id)| id.device == Some(device));
+        for id in ids.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.tell_of(id, cm::DEVICE_REMOVAL, 0);
+        }
+    }
+
     /// Rejects the request of a peer.
     pub(crate) fn say_no(&mut self, id: usize, private_data: Vec<u8>) {
         let (is_iwarp, peer) = (self.is_iwarp(id), self.ids.get(&id).and_then(|id| id.peer));

@@ -67,6 +67,12 @@ pub extern "C" fn fake_event(device: c_int, kind: u32) {
     world().devices[device as usize].events.push(kind);
 }
 
+/// Takes a device away, of which all its ids are told.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_remove(device: c_int) {
+    world().remove(device as usize);
+}
+
 /// Lets calls return that wait for a silent host.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_end_silence() {
