@@ -19,12 +19,26 @@ fn cache(entries: usize, octets: usize) -> Option<Registry> {
     Some(registry(Scheme::Cache { entries, octets })).filter(Registry::sees_changes)
 }
 
+/// Leases a part whose registration is kept then. None is while mappings of the process change, as
+/// they do where the threads of other tests end.
+fn kept(registry: &Registry, memory: &ProgramMemory, part: Range<usize>) -> Lease {
+    let before = registry.size().0;
+    loop {
+        let lease = registry.lease(memory, part.clone(), Access::REMOTE_READ).unwrap();
+        if registry.size().0 > before {
+            return lease;
+        }
+        registry.release(lease);
+    }
+}
+
 #[test]
 fn a_range_that_is_used_again_is_a_hit_with_another_stag() {
     let Some(registry) = cache(4, 1 << 20) else { return };
     with_memory(4096, |memory| {
-        let lease = registry.lease(memory, 0..4096, Access::REMOTE_READ).unwrap();
+        let lease = kept(&registry, memory, 0..4096);
         let (region, first) = (lease.region.clone(), lease.region.stag());
+        let before = registry.counters();
         registry.release(lease);
         let between = region.stag();
         assert_ne!(between, first, "the STag of a use that is over is not valid any more");
@@ -32,8 +46,7 @@ fn a_range_that_is_used_again_is_a_hit_with_another_stag() {
         // Of 255 other keys one is the first again.
         assert_ne!(lease.region.stag(), between);
         registry.release(lease);
-        let RegistrationCounters { hits, misses, pins, .. } = registry.counters();
-        assert_eq!((hits, misses, pins), (1, 1, 1));
+        assert_eq!(registry.counters(), RegistrationCounters { hits: 1, ..before });
     });
 }
 
@@ -57,7 +70,7 @@ fn other_rights_and_longer_ranges_are_misses() {
 fn the_limits_hold_and_what_is_in_use_stays() {
     let Some(registry) = cache(2, 3000) else { return };
     with_memory(8192, |memory| {
-        let held = registry.lease(memory, 0..1000, Access::REMOTE_READ).unwrap();
+        let held = kept(&registry, memory, 0..1000);
         for start in [1000, 2000, 3000] {
             let lease = registry.lease(memory, start..start + 1000, Access::REMOTE_READ).unwrap();
             registry.release(lease);
@@ -79,8 +92,8 @@ fn a_range_that_was_unmapped_is_a_miss() {
     with_memory(4096, |memory| {
         let start = memory.range().unwrap().0;
         let (used, idle) = (0..1024, 2048..4096);
-        let held = registry.lease(memory, used.clone(), Access::REMOTE_READ).unwrap();
-        let lease = registry.lease(memory, idle.clone(), Access::REMOTE_READ).unwrap();
+        let held = kept(&registry, memory, used.clone());
+        let lease = kept(&registry, memory, idle.clone());
         registry.release(lease);
         registry.forget(start..start + 4096);
         assert_eq!(registry.size().0, 1, "what is in use is forgotten at its end");
