@@ -50,9 +50,7 @@ impl Stream<'_> {
     /// Returns how many octets a `look` finds.
     fn count_now(&self, look: impl FnOnce(&mut Sink<'_, '_>) -> Result<Pull, Errno>) -> Result<usize, Errno> {
         // As TCP counts, up to the mark.
-        let is_at_mark =
-            || self.state.asked.is_sdp() && self.lock_rx().is_ok_and(|rx| self.is_before_urgent(&rx));
-        if !self.establish()? || is_at_mark() {
+        if !self.establish()? || self.state.beside().stops_in_front(self) {
             return Ok(0);
         }
         let mut counter = Sink::counter();

@@ -22,8 +22,8 @@ impl Stream<'_> {
         if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
             return Err(Errno::INVALID);
         }
-        if self.state.asked.is_sdp() && self.is_connected() {
-            return self.shutdown_sdp(how);
+        if let Some(done) = self.state.beside().shutdown(self, how) {
+            return done;
         }
         if self.state.phase() == Phase::Starting && !self.is_connected() {
             return self.kernel.shut(match how {
@@ -59,7 +59,7 @@ impl Stream<'_> {
         self.state.flow.shut_receive.load(Ordering::Acquire)
             && match self.state.phase() {
                 Phase::Starting => true,
-                Phase::Framed => !self.state.may_send() || self.state.asked.is_sdp(),
+                Phase::Framed => !self.state.may_send() || self.state.beside().receives_when_shut(),
                 Phase::Plain | Phase::Ended => false,
             }
     }
@@ -67,7 +67,7 @@ impl Stream<'_> {
     /// Tells TCP of a direction that the program closed before the startup was over. The caller
     /// holds the lock.
     pub(super) fn shut_what_was_shut_early(&self) {
-        if self.state.flow.shut_receive.load(Ordering::Acquire) && !self.state.asked.is_sdp() {
+        if self.state.flow.shut_receive.load(Ordering::Acquire) && !self.state.beside().receives_when_shut() {
             let _ = self.kernel.shut(Direction::Receive);
         }
     }
@@ -84,25 +84,21 @@ impl Stream<'_> {
     /// meets a closed socket is answered by a reset.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
-        if self.state.asked.is_sdp() && self.state.phase() == Phase::Framed {
-            return self.is_unfinished_sdp();
-        }
-        self.owes()
-            || match self.state.phase() {
-                Phase::Starting => self.is_connected(),
-                Phase::Framed => !self.state.may_send(),
-                Phase::Plain | Phase::Ended => false,
-            }
+        self.state.beside().is_unfinished(self).unwrap_or_else(|| {
+            self.owes()
+                || match self.state.phase() {
+                    Phase::Starting => self.is_connected(),
+                    Phase::Framed => !self.state.may_send(),
+                    Phase::Plain | Phase::Ended => false,
+                }
+        })
     }
 
     /// Does what can be done without waiting for a stream that [is
     /// unfinished](Self::is_unfinished). `true`: that was all, or no more can be done.
     #[must_use]
     pub fn finishes(&self) -> bool {
-        if self.state.asked.is_sdp() && self.establish() == Ok(true) {
-            return self.finishes_sdp();
-        }
-        self.pays()
+        self.state.beside().finishes(self).unwrap_or_else(|| self.pays())
     }
 
     /// Does what can be done without waiting for what is owed. `true`: that was all, or no more can
@@ -121,8 +117,7 @@ impl Stream<'_> {
                 self.remember(error);
                 true
             }
-            Ok(_) if self.state.asked.is_sdp() && self.state.phase() == Phase::Framed => !self.owes(),
-            Ok(_) => !self.is_unfinished(),
+            Ok(_) => self.state.beside().is_paid(self).unwrap_or_else(|| !self.is_unfinished()),
         }
     }
 

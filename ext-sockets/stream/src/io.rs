@@ -111,18 +111,10 @@ impl Stream<'_> {
             Pull::End => Err(None),
             Pull::Nothing(hold) => {
                 if hold == Hold::Idle && !peeks {
-                    self.offer_sink_before_wait(sink.room(), patience);
+                    self.state.beside().before_wait(self, sink.room(), patience);
                 }
                 self.wait_to_receive(hold, patience).map(|()| None).map_err(Some)
             }
-        }
-    }
-
-    /// Offers the peer to write, if this call is about to wait.
-    fn offer_sink_before_wait(&self, room: usize, patience: &Patience) {
-        let waits = self.state.asked.is_sdp() && !patience.is_none() && !patience.is_over();
-        if waits && self.is_nonblocking() == Ok(false) {
-            self.offer_sink(room);
         }
     }
 
@@ -136,26 +128,16 @@ impl Stream<'_> {
     /// Those of TCP's calls: `EAGAIN`, `EINTR`, `EPIPE` (with `SIGPIPE`), `ECONNRESET`, ...;
     /// `EOPNOTSUPP` for `MSG_OOB`, but for SDP, where the last octet is urgent then.
     pub fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
-        if flags & libc::MSG_OOB != 0 && !self.state.asked.is_sdp() {
+        if flags & libc::MSG_OOB != 0 && !self.state.beside().has_urgent() {
             return Err(Errno::UNSUPPORTED);
         }
         guard();
-        let sent = self.send_all(Source::new(pieces), flags).map_err(|error| self.behind_end(error));
+        let sent = self.send_all(Source::new(pieces), flags);
+        let sent = sent.map_err(|error| self.state.beside().error_of_send(self, error));
         if sent == Err(Errno::BROKEN_PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
             raise_sigpipe();
         }
         sent
-    }
-
-    /// Returns the error of a send that has met this one. Where the peer had ended its direction
-    /// before it reset the connection, as a peer does that has closed, TCP says `EPIPE`.
-    fn behind_end(&self, error: Errno) -> Errno {
-        let may_be = error == Errno::RESET && self.state.asked.is_sdp() && !self.state.end.is_set();
-        let is_over = || {
-            let _ = self.look();
-            self.lock_rx().is_ok_and(|rx| rx.sdp.is_over())
-        };
-        if may_be && is_over() { Errno::BROKEN_PIPE } else { error }
     }
 
     fn send_all(&self, mut source: Source<'_>, flags: c_int) -> Result<usize, Errno> {
@@ -194,9 +176,7 @@ impl Stream<'_> {
                 },
                 Err(error) => error,
             };
-            if self.state.asked.is_sdp() {
-                self.end_writes();
-            }
+            self.state.beside().after_part(self);
             return self.so_far(all - source.left(), Some(error));
         }
     }

@@ -31,6 +31,7 @@
 
 mod at_once;
 mod available;
+mod beside;
 mod buffers;
 mod caller;
 mod closing;

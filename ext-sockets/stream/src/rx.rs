@@ -314,11 +314,8 @@ impl Stream<'_> {
     /// Handles the peer's FIN, after everything before it was read.
     pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
         let whole = !rx.at.is_open && rx.absorbed == 0;
-        if whole && self.state.asked.is_sdp() {
-            if self.awaits_response(rx) {
-                rx.sdp.note_octets_lost();
-            }
-            rx.sdp.note_fin()?;
+        if whole {
+            self.state.beside().fin(self, rx)?;
         }
         if whole || self.state.flow.shut_receive.load(Ordering::Acquire) {
             return Ok(Next::End);

@@ -8,7 +8,6 @@
 //! has taken `DisConn`. So a closed connection is [left](Stream::leave) in steps, by a caller that
 //! goes on until the peer's TCP has everything.
 
-use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -32,19 +31,6 @@ pub enum Leaving {
 }
 
 impl Stream<'_> {
-    /// Closes directions of a connection of SDP (`shutdown`). The receiving one is only noted: TCP
-    /// must go on to take control messages.
-    pub(crate) fn shutdown_sdp(&self, how: c_int) -> Result<(), Errno> {
-        if how != libc::SHUT_WR {
-            self.state.flow.shut_receive.store(true, Ordering::Release);
-        }
-        if how != libc::SHUT_RD {
-            self.state.flow.shut_send.store(true, Ordering::Release);
-            self.end_sending()?;
-        }
-        Ok(())
-    }
-
     /// Returns whether the program has closed the receiving direction of a connection of SDP. TCP
     /// is not told, so that no event of the kernel's follows.
     #[must_use]
@@ -53,19 +39,13 @@ impl Stream<'_> {
     }
 
     /// Has `DisConn` sent behind everything else.
-    fn end_sending(&self) -> Result<(), Errno> {
+    pub(super) fn end_sending(&self) -> Result<(), Errno> {
         let mut rx = self.lock_rx()?;
         let mut tx = self.lock_tx()?;
         tx.fin_due = true;
         let paid = self.pay_messages(&mut rx, &mut tx);
         self.note_blocked(&mut rx);
         paid.map(drop)
-    }
-
-    /// Returns whether a close has more to do than the kernel's.
-    pub(crate) fn is_unfinished_sdp(&self) -> bool {
-        let is_left = self.lock_rx().is_ok_and(|rx| rx.sdp.end.closing == 1 && rx.sdp.is_done());
-        self.owes() || !is_left
     }
 
     /// Does what can be done without waiting for a connection of SDP that its last holder has
@@ -81,15 +61,6 @@ impl Stream<'_> {
             self.remember(error);
             None
         })
-    }
-
-    /// Does what can be done without waiting for a connection that the program has closed. `true`:
-    /// that was all, or no more can be done.
-    pub(crate) fn finishes_sdp(&self) -> bool {
-        if self.state.is_left_to_others() {
-            return self.pay_if_owing() != Ok(false);
-        }
-        self.leave().is_none_or(|progress| progress == Leaving::Over)
     }
 
     /// Waits, up to `timeout` or until a signal comes, until the peer's TCP has all that was sent

@@ -11,6 +11,7 @@
 //! the urgent octet, [`counters`] what is counted.
 
 mod absorb;
+mod beside;
 mod close;
 mod counters;
 mod end;
