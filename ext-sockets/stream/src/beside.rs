@@ -1,9 +1,9 @@
 //! The obligations of a stream besides its octets, when a program calls.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_short};
 
 use super::patience::Patience;
-use super::state::Rx;
+use super::state::{Rx, Tx};
 use super::sys::Guard;
 use super::{Errno, Stream};
 
@@ -56,6 +56,42 @@ pub(super) trait Beside {
     /// Returns the error of a send that has met this one.
     fn error_of_send(&self, _: &Stream<'_>, error: Errno) -> Errno {
         error
+    }
+
+    /// Waits for the rest of an FPDU, where that must not disturb others who sleep.
+    fn wait_for_rest(&self, _: &Stream<'_>, _: &Patience) -> Option<Result<(), Errno>> {
+        None
+    }
+
+    /// Takes what stands between the octets that came and the peer's end.
+    fn look_for_end(&self, _: &Stream<'_>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Returns whether octets that can be read may be too few for a wait, whatever its low-water
+    /// mark.
+    fn has_starts(&self) -> bool {
+        false
+    }
+
+    /// Returns the events of `want` that TCP does not tell; `others` are those that it does.
+    fn told(&self, _: &Stream<'_>, _want: c_short, _others: c_short) -> c_short {
+        0
+    }
+
+    /// Returns whether the end of what this end sends may wait for messages of the peer.
+    fn ends_by_messages(&self) -> bool {
+        false
+    }
+
+    /// Gives TCP what is owed to it, for a caller that holds both locks.
+    fn pay_locked(&self, stream: &Stream<'_>, _: &mut Guard<'_, Rx>, tx: &mut Tx) -> Result<bool, Errno> {
+        stream.pay(tx)
+    }
+
+    /// Gives TCP what is owed to it, for a caller without locks.
+    fn pay_all(&self, stream: &Stream<'_>) -> Result<bool, Errno> {
+        stream.pay(&mut *stream.lock_tx()?)
     }
 
     /// Handles the peer's FIN between two messages.

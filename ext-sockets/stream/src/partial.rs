@@ -180,9 +180,8 @@ impl Stream<'_> {
     #[inline(never)]
     fn is_too_little(&self) -> Result<bool, Errno> {
         loop {
-            if self.state.low_water() > 1 && self.state.asked.is_sdp() {
-                // `DisConn` is a message behind the octets.
-                self.look_behind(libc::POLLRDHUP)?;
+            if self.state.low_water() > 1 {
+                self.state.beside().look_for_end(self)?;
             }
             let low_water = if self.has_seen_adverts()? { 1 } else { self.state.low_water() };
             let have = self.kernel.unread()?;
@@ -215,7 +214,7 @@ impl Stream<'_> {
     /// Returns whether a wait for octets is to go on beside those that can be read. An error is for
     /// the call that reads.
     pub(super) fn waits_for_more(&self) -> bool {
-        let may_be = self.state.low_water() > 1 || self.state.asked.is_sdp();
+        let may_be = self.state.low_water() > 1 || self.state.beside().has_starts();
         may_be && !is_confined() && self.is_too_little() == Ok(true)
     }
 

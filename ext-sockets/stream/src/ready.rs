@@ -66,7 +66,7 @@ impl Stream<'_> {
         let phase = self.state.phase();
         let may_go = phase == Phase::Ended || self.state.may_send();
         // A `DisConn` that is due and not made waits for the peer: for credits, or for an advert.
-        let waits_for_peer = self.state.asked.is_sdp() && phase == Phase::Framed;
+        let waits_for_peer = phase == Phase::Framed && self.state.beside().ends_by_messages();
         self.state.flow.wants_room.load(Ordering::Acquire) || may_go && !waits_for_peer && self.owes()
     }
 
@@ -132,9 +132,7 @@ impl Stream<'_> {
             if writable != 0 && self.has_many_credits() && (has_room && !self.owes() || self.is_writable()) {
                 out |= writable;
             }
-            if self.state.asked.is_sdp() {
-                out |= self.told_beside_octets(want, out);
-            }
+            out |= self.state.beside().told(self, want, out);
         } else {
             out |= self.early_room(ready, want) | self.shut_early(want);
         }
@@ -253,7 +251,7 @@ impl Stream<'_> {
         match self.state.phase() {
             Phase::Ended => POLLOUT,
             // The peer's messages: its credits, and its end.
-            Phase::Framed if self.state.asked.is_sdp() => POLLIN | self.interest(0),
+            Phase::Framed if self.state.beside().ends_by_messages() => POLLIN | self.interest(0),
             Phase::Framed if !self.state.may_send() => POLLIN | self.interest(0),
             _ => self.interest(0),
         }

@@ -66,7 +66,7 @@ impl Stream<'_> {
         // Under the lock, so that a call that could not send a moment ago has noted what it kept.
         let paid = self.lock_tx().and_then(|mut tx| {
             self.shut_what_was_shut_early();
-            if self.state.asked.is_sdp() { self.pay_messages(rx, &mut tx) } else { self.pay(&mut tx) }
+            self.state.beside().pay_locked(self, rx, &mut tx)
         });
         if let Err(error) = paid {
             self.remember(error);
@@ -313,8 +313,7 @@ impl Stream<'_> {
         self.state.startup.may_send.store(true, Ordering::Release);
         self.state.set_framed();
         self.shut_what_was_shut_early();
-        let paid = if self.state.asked.is_sdp() { self.pay_messages(rx, &mut tx) } else { self.pay(&mut tx) };
-        paid.map(drop)
+        self.state.beside().pay_locked(self, rx, &mut tx).map(drop)
     }
 }
 

@@ -18,8 +18,10 @@ impl Stream<'_> {
     /// Waits until octets may be there.
     pub(super) fn wait_to_receive(&self, hold: Hold, patience: &Patience) -> Result<(), Errno> {
         let simple = hold == Hold::Idle && !patience.is_none() && !patience.has_limit() && !is_confined();
-        if hold == Hold::Partial && self.state.asked.is_sdp() && self.state.sleepers.any() {
-            return self.wait_beside_sleepers(patience);
+        if hold == Hold::Partial
+            && let Some(waited) = self.state.beside().wait_for_rest(self, patience)
+        {
+            return waited;
         }
         let settled = simple && self.state.condition().is_settled() && self.state.phase() == Phase::Framed;
         if settled && self.kernel.progress_other_sockets().is_none() {
@@ -99,14 +101,7 @@ impl Stream<'_> {
         if !self.state.flow.owing.load(Ordering::Acquire) {
             return Ok(true);
         }
-        if self.state.asked.is_sdp() {
-            let mut rx = self.lock_rx()?;
-            self.take_credits_for_end(&mut rx)?;
-            let mut tx = self.lock_tx()?;
-            return self.pay_messages(&mut rx, &mut tx);
-        }
-        let mut tx = self.lock_tx()?;
-        self.pay(&mut tx)
+        self.state.beside().pay_all(self)
     }
 }
 

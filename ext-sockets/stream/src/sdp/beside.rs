@@ -1,15 +1,16 @@
 //! The obligations of a connection of SDP besides its octets, when a program calls.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_short};
 use std::sync::atomic::Ordering;
 
+use libc::POLLRDHUP;
 use rddp_octets::Plain;
 
 use super::Leaving;
 use super::format::Messages;
 use crate::beside::Beside;
 use crate::patience::Patience;
-use crate::state::{Phase, Rx, State};
+use crate::state::{Phase, Rx, State, Tx};
 use crate::sys::Guard;
 use crate::{Errno, Stream};
 
@@ -89,6 +90,38 @@ impl Beside for Messages {
         let _ = stream.look();
         let is_over = stream.lock_rx().is_ok_and(|rx| rx.sdp.is_over());
         if is_over { Errno::BROKEN_PIPE } else { error }
+    }
+
+    fn wait_for_rest(&self, stream: &Stream<'_>, patience: &Patience) -> Option<Result<(), Errno>> {
+        stream.state.sleepers.any().then(|| stream.wait_beside_sleepers(patience))
+    }
+
+    // `DisConn` is a message behind the octets.
+    fn look_for_end(&self, stream: &Stream<'_>) -> Result<(), Errno> {
+        stream.look_behind(POLLRDHUP)
+    }
+
+    fn has_starts(&self) -> bool {
+        true
+    }
+
+    fn told(&self, stream: &Stream<'_>, want: c_short, others: c_short) -> c_short {
+        stream.told_beside_octets(want, others)
+    }
+
+    fn ends_by_messages(&self) -> bool {
+        true
+    }
+
+    fn pay_locked(&self, stream: &Stream<'_>, rx: &mut Guard<'_, Rx>, tx: &mut Tx) -> Result<bool, Errno> {
+        stream.pay_messages(rx, tx)
+    }
+
+    fn pay_all(&self, stream: &Stream<'_>) -> Result<bool, Errno> {
+        let mut rx = stream.lock_rx()?;
+        stream.take_credits_for_end(&mut rx)?;
+        let mut tx = stream.lock_tx()?;
+        stream.pay_messages(&mut rx, &mut tx)
     }
 
     fn fin(&self, stream: &Stream<'_>, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
