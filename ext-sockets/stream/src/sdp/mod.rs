@@ -4,11 +4,12 @@
 //! of a plain byte stream do; [`Shared`], which lies in [`Rx`](super::state::Rx) under its lock,
 //! has the state of both directions. So a sender takes the receiving lock first.
 //!
-//! [`outbound`] sends messages, [`format`] is what the loops of a stream ask about them, and
-//! [`inbound`] what these do for them; [`absorb`] takes messages behind octets that the program has
-//! not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends directions, [`end`] keeps
-//! the peer's end readable; [`modes`] changes modes, [`waits`] is what waits look for, [`urgent`]
-//! the urgent octet, [`counters`] what is counted.
+//! [`beside`] is what calls do for a connection besides moving octets, and [`part`] its part of the
+//! state that needs no lock. [`outbound`] sends messages, [`format`] is what the loops of a stream
+//! ask about them, and [`inbound`] what these do for them; [`absorb`] takes messages behind octets
+//! that the program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends
+//! directions, [`end`] keeps the peer's end readable; [`modes`] changes modes, [`waits`] is what
+//! waits look for, [`urgent`] the urgent octet, [`counters`] what is counted.
 
 mod absorb;
 mod beside;
