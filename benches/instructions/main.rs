@@ -10,6 +10,7 @@
 mod count;
 mod engine;
 mod message;
+mod octets;
 mod protocol;
 mod stream;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         .iter()
         .chain(engine::SCENARIOS)
         .chain(message::SCENARIOS)
+        .chain(octets::SCENARIOS)
         .chain(stream::SCENARIOS);
     if argument == "--list" {
         scenarios.for_each(|scenario| println!("{} {}", scenario.name, scenario.ops));
