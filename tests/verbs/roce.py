@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Compiles C programs with the headers of libibverbs-dev, and runs them on librddp_verbs.so, with a
-device that looks like RoCE, at an address of IPv4 and at one of IPv6.
+device that looks like RoCE, at an address of IPv4 and at one of IPv6; some also at a link-local one
+of an interface in a network of its own.
 
     roce.py LIBRARY [PROGRAM [WORD]...]
 
@@ -19,13 +20,22 @@ BOTH = ("127.0.0.1", "::1")
 PROGRAMS = {
     "roce": (BOTH, []),
     "datagrams": (BOTH, []),
-    "states": (BOTH, []),
+    "states": ((*BOTH, "link-local"), []),
     "demanded": (BOTH, []),
     "roce_children": (BOTH, []),
     "roce_kills": (BOTH, []),
     "roce_ports": (BOTH, ["ibv_create_qp: ENOMEM: the host has no TCP or UDP port left",
                           "ibv_modify_qp: ENOMEM: the host", "widen net.ipv4.ip_local_port_range"]),
 }
+
+
+# Words before a program's own: the device has the link-local address of an interface.
+LINK_LOCAL = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", """
+ip link set lo up && ip link add link0 type veth peer name link1 || exit 2
+ip link set link1 up && ip link set link0 up
+until address=$(ip -6 -o address show dev link0 scope link -tentative | grep -o 'fe80[^/]*'); do sleep 0.1; done
+RDDP_ROCE=mlx5_0=$address exec "$@"
+""", "sh"]
 
 
 def fault(command, environment, told):
@@ -50,7 +60,8 @@ def main():
             addresses, told = PROGRAMS[program]
             for address in addresses:
                 variables = {"RDDP_ROCE": f"mlx5_0={address}", "RDDP_VERBS_EXTENSIONS": "on"}
-                wrong, tried = fault([path, *sys.argv[3:]], environment | variables, told)
+                around = LINK_LOCAL if address == "link-local" else []
+                wrong, tried = fault([*around, path, *sys.argv[3:]], environment | variables, told)
                 if wrong:
                     print(f"{program}: {address}: {wrong}")
                 if wrong and tried:

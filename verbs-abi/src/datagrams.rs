@@ -9,6 +9,7 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBufForce;
 use rddp_fault_guard::sockets;
 use rddp_rnic::{DatagramOptions, QueuePair};
+use rddp_roce::own_address;
 use socket2::SockRef;
 
 use crate::errors::{Outcome, of_connect, of_io, of_ports};
@@ -31,7 +32,7 @@ impl Datagrams {
     pub(crate) fn open(address: IpAddr) -> Outcome<Self> {
         // The low octet tells it from queue pairs that have had the port before it.
         static NEXT: AtomicU8 = AtomicU8::new(0);
-        let socket = UdpSocket::bind((address, 0)).map_err(|error| of_ports(of_io(&error)))?;
+        let socket = UdpSocket::bind(own_address(address, 0)).map_err(|error| of_ports(of_io(&error)))?;
         let of = || -> std::io::Result<SocketAddr> {
             socket.set_nonblocking(true)?;
             if setsockopt(&socket, RcvBufForce, &WAITING).is_err() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use parking_lot::Mutex;
 use rddp_rnic::{ConnectOptions, ConnectRequest, Listener};
+use rddp_roce::own_address;
 
 use crate::device::Device;
 use crate::engine::{Engine, Host};
@@ -62,10 +63,10 @@ impl Port {
         let timeout = ConnectOptions::default().timeout;
         let options = ConnectOptions { timeout, ..options(device, SocketAddr::from((address, 0)))? };
         for _ in 0..TRIES {
-            let listener = engine.rnic.listen(SocketAddr::from((address, 0)), &options);
+            let listener = engine.rnic.listen(own_address(address, 0), &options);
             let listener = listener.map_err(|error| of_ports(of_device(error)))?;
             let number = listener.local_addr().map_err(|error| of_io(&error))?.port();
-            let Ok(datagrams) = UdpSocket::bind((address, number)) else { continue };
+            let Ok(datagrams) = UdpSocket::bind(own_address(address, number)) else { continue };
             let (places, parked) = (Mutex::new(Places::new()), Mutex::default());
             let port =
                 Arc::new(Port { device, number, listener, _datagrams: datagrams, places, parked, find });

@@ -7,7 +7,7 @@
 
 pub mod tree;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
 use nix::ifaddrs::InterfaceAddress;
 
@@ -45,6 +45,22 @@ pub fn interface_of(address: IpAddr) -> Option<String> {
     };
     let mut found = nix::ifaddrs::getifaddrs().ok()?;
     found.find(has).map(|found| found.interface_name)
+}
+
+/// Returns a socket's own address. A link-local one has the scope of the interface that has it: by
+/// that the kernel finds the peers of sockets that are bound to it (RFC 4007 §6).
+pub fn own_address(address: IpAddr, port: u16) -> SocketAddr {
+    let IpAddr::V6(ipv6) = address else { return SocketAddr::from((address, port)) };
+    let scope = if ipv6.is_unicast_link_local() { scope_of(ipv6) } else { None };
+    SocketAddrV6::new(ipv6, port, 0, scope.unwrap_or(0)).into()
+}
+
+fn scope_of(address: Ipv6Addr) -> Option<u32> {
+    let of = |found: InterfaceAddress| {
+        let socket = *found.address.as_ref()?.as_sockaddr_in6()?;
+        (socket.ip() == address).then_some(socket.scope_id())
+    };
+    nix::ifaddrs::getifaddrs().ok()?.find_map(of)
 }
 
 /// Returns the GID of an address.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use nix::errno::Errno;
 use rddp_rnic::{ConnectOptions, RtrSet};
+use rddp_roce::own_address;
 
 use super::abi::{ibv_qp_attr, qp_mask, qp_type};
 use super::queue_pair::Qp;
@@ -81,7 +82,7 @@ impl Qp {
         let options = ConnectOptions {
             private_data: awaited.hello(sends).to_octets(),
             // The address by which the peer knows this end.
-            source: Some(SocketAddr::from((awaited.own.address, 0))),
+            source: Some(own_address(awaited.own.address, 0)),
             ..self.options(to)?
         };
         self.queues.begin_to(to, &options).map_err(|error| of_ports(of_connect(&error)))
