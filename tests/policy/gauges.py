@@ -18,10 +18,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = "ext-sockets/stream/src"
 
 LIMITS = {
-    "questions for SDP outside of sdp/": 12,
-    "files that ask them": 9,
-    "lines that name SDP outside of sdp/": 72,
-    "files that name it": 19,
+    "questions for SDP outside of sdp/": 7,
+    "files that ask them": 5,
+    "lines that name SDP outside of sdp/": 64,
+    "files that name it": 17,
     "methods of the largest type": 319,
     "files that they stand in": 40,
     "fields of the largest struct": 16,

@@ -2,7 +2,7 @@
 
 use std::io::IoSliceMut;
 
-use rddp_octets::{Incoming, Plain, Step};
+use rddp_octets::{Incoming, Step};
 
 use super::kind::{Duties, Kind};
 use super::patience::Patience;
@@ -89,11 +89,7 @@ impl Stream<'_> {
     /// Copies octets to the program's buffers without taking them and without waiting (`MSG_PEEK`).
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut rx = self.lock_rx()?;
-        if self.state.asked.is_sdp() {
-            self.glimpse_sdp(&mut rx, sink)
-        } else {
-            self.glimpse_as::<Plain>(&mut rx, sink)
-        }
+        self.state.beside().glimpse(self, &mut rx, sink)
     }
 
     /// Copies octets that are in the kernel, or in front of those that are.

@@ -2,7 +2,11 @@
 
 use std::ffi::{c_int, c_short};
 
+use rddp_octets::Plain;
+
 use super::patience::Patience;
+use super::rx::Pull;
+use super::sink::Sink;
 use super::state::{Rx, Tx};
 use super::sys::Guard;
 use super::{Errno, Stream};
@@ -94,10 +98,44 @@ pub(super) trait Beside {
         stream.pay(&mut *stream.lock_tx()?)
     }
 
+    /// Gives TCP what is owed to it, where that is no matter of octets alone.
+    fn pay(&self, _: &Stream<'_>, _: &mut Tx) -> Option<Result<bool, Errno>> {
+        None
+    }
+
+    /// Returns the octets of the headers in front of a message's payload, besides those of DDP.
+    fn headers_len(&self) -> usize {
+        0
+    }
+
+    /// Reserves memory that a process cannot get once it is confined.
+    fn prepare_to_confine(&self, _: &mut Guard<'_, Rx>) {}
+
+    /// Copies octets to the program's buffers without taking them and without waiting.
+    fn glimpse(
+        &self,
+        stream: &Stream<'_>,
+        rx: &mut Guard<'_, Rx>,
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Pull, Errno> {
+        stream.glimpse_as::<Plain>(rx, sink)
+    }
+
+    /// Looks at the first `seen` octets in memory of an FPDU, and takes it if it is whole. `Some`:
+    /// it has at least so many octets.
+    fn absorbed(
+        &self,
+        stream: &Stream<'_>,
+        rx: &mut Guard<'_, Rx>,
+        seen: usize,
+    ) -> Result<Option<usize>, Errno> {
+        stream.absorbed_as::<Plain>(rx, seen)
+    }
+
     /// Handles the peer's FIN between two messages.
     fn fin(&self, _: &Stream<'_>, _: &mut Guard<'_, Rx>) -> Result<(), Errno> {
         Ok(())
     }
 }
 
-impl Beside for rddp_octets::Plain {}
+impl Beside for Plain {}

@@ -10,7 +10,7 @@
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::state::{LITTLE, Rx, State, Tx};
-use super::sys::{BLOCK, Purpose, block, block_mut, give_back, is_confined, parts, reserve};
+use super::sys::{BLOCK, Purpose, block, block_mut, give_back, is_confined, reserve};
 
 impl Tx {
     /// Octets that TCP must still get: the rest of an FPDU that it has begun to take, and control
@@ -184,10 +184,7 @@ impl State {
         self.sleepers.expect_silence();
         if let Ok(mut rx) = self.rx.lock() {
             let _ = rx.kept_mut();
-            if self.asked.is_sdp() {
-                // One more for the table of what is held.
-                let _ = parts(&mut rx).1.prepare_to_confine(CONFINED + BLOCK);
-            }
+            self.beside().prepare_to_confine(&mut rx);
         }
         if let Ok(mut tx) = self.tx.lock() {
             let _ = tx.prepare_to_owe(BLOCK - LITTLE);
@@ -218,9 +215,6 @@ impl Rx {
         }
     }
 }
-
-/// Octets of SDP that a confined process moves out of the way of messages behind them.
-const CONFINED: usize = 3 * BLOCK;
 
 /// Longest Send whose FPDU, and some control messages behind it, can be owed without a block.
 pub(super) const LITTLE_SEND: usize = LITTLE - 192;

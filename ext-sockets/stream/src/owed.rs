@@ -16,8 +16,8 @@ use super::{Errno, Stream};
 impl Stream<'_> {
     /// Gives TCP what is owed to it, without waiting. Returns whether that was all.
     pub(super) fn pay(&self, tx: &mut Tx) -> Result<bool, Errno> {
-        if self.state.asked.is_sdp() {
-            return self.pay_owed(tx);
+        if let Some(paid) = self.state.beside().pay(self, tx) {
+            return paid;
         }
         let phase = self.state.phase();
         let frames = phase == Phase::Framed && self.state.may_send();

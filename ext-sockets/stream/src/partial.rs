@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rddp_mpa::CRC_LEN;
-use rddp_octets::{Plain, Position, Step};
+use rddp_octets::{Position, Step};
 
 use super::kind::{Duties, Kind};
 use super::rx::{Hold, Next};
@@ -234,11 +234,7 @@ impl Stream<'_> {
     /// Looks at the first `seen` octets in memory: those that were moved, and perhaps some more.
     /// `Some`: the FPDU has at least so many octets. `None`: it is whole, and has been taken.
     fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
-        if self.state.asked.is_sdp() {
-            self.absorbed_sdp(rx, seen)
-        } else {
-            self.absorbed_as::<Plain>(rx, seen)
-        }
+        self.state.beside().absorbed(self, rx, seen)
     }
 
     /// Looks at octets in memory of an FPDU of this kind of stream.

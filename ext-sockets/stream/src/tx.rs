@@ -13,7 +13,6 @@ use rddp_ddp::UntaggedRepr;
 use rddp_iwarp::{Record, Segments};
 use rddp_mpa::mulpdu;
 use rddp_octets::{After, Limits, Message};
-use rddp_sdp::wire::HEADER_LEN;
 
 use super::buffers::LITTLE_SEND;
 use super::options::Gather;
@@ -231,7 +230,7 @@ impl Stream<'_> {
             self.emss(&mut tx, octets);
         }
         let mulpdu = mulpdu((tx.emss as usize).max(SAFE_EMSS), tx.out.markers);
-        let headers = UntaggedRepr::LEN + if self.state.asked.is_sdp() { HEADER_LEN } else { 0 };
+        let headers = UntaggedRepr::LEN + self.state.beside().headers_len();
         let full = mulpdu.saturating_sub(headers).max(1);
         Ok(if full > octets { octets } else { octets - octets % full })
     }

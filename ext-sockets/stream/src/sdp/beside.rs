@@ -5,13 +5,16 @@ use std::sync::atomic::Ordering;
 
 use libc::POLLRDHUP;
 use rddp_octets::Plain;
+use rddp_sdp::wire::HEADER_LEN;
 
 use super::Leaving;
 use super::format::Messages;
 use crate::beside::Beside;
 use crate::patience::Patience;
+use crate::rx::Pull;
+use crate::sink::Sink;
 use crate::state::{Phase, Rx, State, Tx};
-use crate::sys::Guard;
+use crate::sys::{BLOCK, Guard, parts};
 use crate::{Errno, Stream};
 
 impl State {
@@ -124,6 +127,37 @@ impl Beside for Messages {
         stream.pay_messages(&mut rx, &mut tx)
     }
 
+    fn pay(&self, stream: &Stream<'_>, tx: &mut Tx) -> Option<Result<bool, Errno>> {
+        Some(stream.pay_owed(tx))
+    }
+
+    fn headers_len(&self) -> usize {
+        HEADER_LEN
+    }
+
+    fn prepare_to_confine(&self, rx: &mut Guard<'_, Rx>) {
+        // One more for the table of what is held.
+        let _ = parts(rx).1.prepare_to_confine(CONFINED + BLOCK);
+    }
+
+    fn glimpse(
+        &self,
+        stream: &Stream<'_>,
+        rx: &mut Guard<'_, Rx>,
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Pull, Errno> {
+        stream.glimpse_sdp(rx, sink)
+    }
+
+    fn absorbed(
+        &self,
+        stream: &Stream<'_>,
+        rx: &mut Guard<'_, Rx>,
+        seen: usize,
+    ) -> Result<Option<usize>, Errno> {
+        stream.absorbed_sdp(rx, seen)
+    }
+
     fn fin(&self, stream: &Stream<'_>, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
         if stream.awaits_response(rx) {
             rx.sdp.note_octets_lost();
@@ -135,3 +169,6 @@ impl Beside for Messages {
 fn is_framed(stream: &Stream<'_>) -> bool {
     stream.state.phase() == Phase::Framed
 }
+
+/// Octets that a confined process moves out of the way of messages behind them.
+const CONFINED: usize = 3 * BLOCK;
