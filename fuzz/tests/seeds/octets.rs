@@ -49,8 +49,11 @@ pub fn duplex(seeds: &mut Seeds) {
             steps.push(Step::Put { end, octets: round * 997 });
             steps.push(Step::Pay { end, octets: round * 501 + 60 });
             steps.push(Step::Deliver { end: !end, octets: round * 307 + 60 });
-            steps.push(Step::Take { end: !end, room: round * 701 });
+            // Less than an FPDU has.
+            steps.push(Step::Take { end: !end, room: round * 97 });
         }
+        // More than there is room for.
+        steps.extend([0, 1].map(|_| Step::Put { end: false, octets: u16::MAX }));
         steps.push(Step::Finish { end: true });
         if framing % 4 == 1 {
             steps.push(Step::Put { end: false, octets: 300 });
