@@ -145,6 +145,8 @@ pub(crate) struct Shared {
 pub(crate) struct Driver {
     epoll: Epoll,
     pub(super) wake: Notify,
+    /// The leases are to be asked for anew.
+    asks_anew: AtomicBool,
     pub(crate) shared: Mutex<Shared>,
     /// Set when the thread has ended because it could not go on.
     failed: AtomicBool,
@@ -198,6 +200,7 @@ impl Driver {
         Driver {
             epoll,
             wake,
+            asks_anew: AtomicBool::default(),
             shared,
             failed,
             at: AtomicU64::new(NOWHERE),
@@ -411,7 +414,13 @@ impl Driver {
     /// Tells the background thread that a program's thread which had been asleep goes on: its lease
     /// is to be asked for anew.
     pub(crate) fn end_of_wait(&self) {
+        self.asks_anew.store(true, Ordering::SeqCst);
         self.wake.give();
+    }
+
+    /// Returns whether leases are to be asked for anew, once.
+    pub(super) fn takes_question(&self) -> bool {
+        self.asks_anew.swap(false, Ordering::SeqCst)
     }
 
     #[cfg(test)]

@@ -119,10 +119,13 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Takes the wake-up. A program's thread that slept may have gone on, so all holders are asked
+    /// Takes the wake-up. If a program's thread that slept may have gone on, all holders are asked
     /// anew.
     fn wake(&mut self, now: Instant) {
         self.driver.wake.take();
+        if !self.driver.takes_question() {
+            return;
+        }
         self.polled.iter_mut().for_each(|left| left.due = now);
         let waited = self.waited.drain(..);
         self.polled.extend(waited.map(|holder| Left {

@@ -306,6 +306,9 @@ fn a_program_that_waits_keeps_its_sockets() {
     assert_eq!((this.polled.len(), this.waited.len(), this.timeout()), (0, 1, None));
     let now = Instant::now();
     this.wake(now);
+    assert_eq!(this.waited.len(), 1, "a new timer is no news of it");
+    driver.end_of_wait();
+    this.wake(now);
     assert_eq!((this.polled[0].due, this.waited.len()), (now, 0));
 }
 
