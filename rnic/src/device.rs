@@ -227,9 +227,10 @@ impl Rnic {
 
     /// Sleeps until the peers of QPs that were dropped, and those that were rejected, have closed
     /// their ends, too, for at most `limit`: what dropping the last handle does, for a program that
-    /// ends and keeps handles.
+    /// ends and keeps handles. QPs that it keeps acknowledge what they have executed.
     pub fn linger(&self, limit: Duration) {
         if let Ok(device) = self.0.here() {
+            device.live_qps().iter().for_each(|qp| qp.acknowledge_before_end());
             device.linger(limit);
         }
     }

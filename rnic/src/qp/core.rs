@@ -159,6 +159,7 @@ impl QpInner {
         if !core.state.is_at_work() {
             return;
         }
+        self.acknowledge_held(core);
         core.set_state(QpState::Terminate);
         let sent = match core.connection.as_mut().map(|connection| connection.fail(&fault, offending)) {
             Some(Ends::Terminate(sent)) => sent,
@@ -208,6 +209,15 @@ impl QpInner {
         if self.stays(core) {
             self.pull(core);
             self.pump(core);
+        }
+    }
+
+    /// Tells the peer of a message whose acknowledgement waits for an answer: none comes any more.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn acknowledge_held(&self, core: &mut Core) {
+        if let Some((connection, mut cx)) = core.split(&self.attrs) {
+            connection.acknowledge_last(&mut cx);
         }
     }
 

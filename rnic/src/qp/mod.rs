@@ -96,7 +96,18 @@ impl QpInner {
             startup.abort(&self.attrs.device.driver);
         }
         // A startup that has led to a connection meanwhile finds the QP in Error.
-        self.with_core(|qp, core| qp.lose(core, None));
+        self.with_core(|qp, core| {
+            qp.acknowledge_held(core);
+            qp.lose(core, None);
+        });
+    }
+
+    /// Acknowledges what was executed, before the process ends. A thread that holds the core may
+    /// hold it for ever.
+    pub(crate) fn acknowledge_before_end(&self) {
+        if let Some(mut core) = self.core.try_lock() {
+            self.acknowledge_held(&mut core);
+        }
     }
 
     /// Locks the core for a request of the program's.

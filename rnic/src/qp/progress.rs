@@ -125,10 +125,11 @@ impl QpInner {
     }
 
     /// Sends what was posted, unless it waits for more.
+    // Out of the way of connections that have no acknowledgements.
     #[cold]
     #[inline(never)]
     pub(super) fn pump_together(&self, core: &mut Core) {
-        if !core.split(&self.attrs).is_some_and(|(connection, cx)| connection.gathers(&cx)) {
+        if !core.split(&self.attrs).is_some_and(|(connection, cx)| connection.wait_for_more(&cx)) {
             self.pump(core);
         }
     }

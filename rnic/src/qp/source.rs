@@ -170,18 +170,19 @@ impl Source for QpInner {
     fn has_arrived(&self) -> bool {
         // A thread that holds the core is reading the socket already.
         let Some(core) = self.core.try_lock() else { return false };
-        let Some(connection) = &core.connection else { return false };
-        connection.owes_acknowledgement() || connection.watch.has_arrived()
+        core.connection.as_ref().is_some_and(|connection| connection.watch.has_arrived())
     }
 
     fn leave_to_program(&self, driver: &Driver) -> bool {
+        // If the completion queue has an epoll set of its own, taking the socket out of the
+        // background thread's set would save no measurable time.
+        if self.attrs.cqs().any(|cq| cq.is_by_epoll()) {
+            return true;
+        }
         // A thread that holds the core is reading the socket already.
         let Some(mut core) = self.core.try_lock() else { return false };
         if let Some(connection) = &mut core.connection {
-            // If the completion queue has an epoll set of its own, taking the socket out of the
-            // background thread's set would save no measurable time.
-            let out_of_set = !self.attrs.cqs().any(|cq| cq.is_by_epoll());
-            connection.watch.leave_to_program(driver, out_of_set);
+            connection.watch.leave_to_program(driver);
         }
         true
     }
@@ -224,11 +225,13 @@ impl Source for QpInner {
                 self.pump(core);
             }
             // This timer may be the end of a pause in reading: arming the socket again reports what
-            // has arrived meanwhile.
-            if let Some((connection, cx)) = core.split(&self.attrs) {
-                connection.resume_reading(&cx);
+            // has arrived meanwhile. If it is left to a program, the timer is no news of it.
+            let is_over = core.split(&self.attrs).is_none_or(|(connection, cx)| {
+                connection.resume_reading(&cx) || connection.watch.is_watched()
+            });
+            if is_over {
+                self.rearm(core);
             }
-            self.rearm(core);
         });
     }
 

@@ -222,11 +222,14 @@ impl Connection {
     }
 
     /// Ends a pause in reading, so that whoever sleeps on the socket looks for octets again.
+    /// Returns whether there was one.
     #[inline]
-    pub(crate) fn resume_reading(&mut self, cx: &Context<'_>) {
-        if self.watch.end_pause() {
+    pub(crate) fn resume_reading(&mut self, cx: &Context<'_>) -> bool {
+        let was_paused = self.watch.end_pause();
+        if was_paused {
             self.update_interest(cx);
         }
+        was_paused
     }
 
     /// Returns whether what has come in part has been arriving for too long while others wait for
@@ -253,15 +256,28 @@ impl Connection {
         sent.is_some()
     }
 
-    /// Returns whether requests wait for more: see [`SendQueue::gathers`]. A timer sends them if
-    /// the program does not look again.
-    pub(crate) fn gathers(&mut self, cx: &Context<'_>) -> bool {
-        let gathers = cx.sq.gathers();
-        if gathers && self.watch.is_left() {
+    /// Has requests wait for more, if they may: see [`SendQueue::gathers`]. A timer sends them
+    /// where the program may read no answers. Returns whether they wait.
+    pub(crate) fn wait_for_more(&mut self, cx: &Context<'_>) -> bool {
+        if !cx.sq.gathers() || self.watch.is_shut() {
+            return false;
+        }
+        if !self.watch.is_watched() {
             let now = Instant::now();
             self.watch.wake_by(now + GATHERING, now, cx.attrs);
         }
-        gathers
+        true
+    }
+
+    /// Tells the peer of what was executed before the connection ends.
+    pub(crate) fn acknowledge_last(&mut self, cx: &mut Context<'_>) {
+        if let Wire::Iwarp(link) = &mut self.wire
+            && link.owes_acknowledgement()
+        {
+            link.acknowledge_with_own(cx);
+            // What the end does not change: TCP takes it, or has gone.
+            let _ = self.push_out(cx);
+        }
     }
 
     /// Sends what can be sent, and completes requests that this finished. While Reads of the peer's
@@ -330,7 +346,8 @@ impl Connection {
         }
         link.sum_ahead(cx.attrs, now);
         let is_due = link.is_acknowledgement_due(&mut self.watch, cx, now);
-        Ok(link.nudges_or_speaks(cx, now) || is_due || cx.sq.acknowledges && cx.sq.has_unsent())
+        let has_gathered = cx.sq.acknowledges && cx.sq.has_unsent();
+        Ok(link.nudges_or_speaks(cx, now) || is_due || has_gathered)
     }
 
     /// Returns the octets that TCP was given and has brought, if the peer has to answer in time.

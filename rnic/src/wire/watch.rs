@@ -34,8 +34,6 @@ pub(crate) struct Watch {
     pub(super) socket: Arc<DeviceSocket>,
     /// The socket is in the background thread's set.
     watched: bool,
-    /// The socket is left to a program that polls: the background thread asks soon whether it does.
-    left: bool,
     /// The next timer of those that end waits of moments.
     timer: Option<Instant>,
     /// Turns of the background thread since a program last read the socket, up to [`STEADY`]: then
@@ -69,7 +67,6 @@ impl Watch {
         Watch {
             socket: Arc::new(socket),
             watched: false,
-            left: false,
             timer: None,
             turns: 0,
             blocked: false,
@@ -143,13 +140,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Leaves the socket to the program, and takes it out of the background thread's set if that is
-    /// worth while.
-    pub(crate) fn leave_to_program(&mut self, driver: &Driver, out_of_set: bool) {
-        self.left = true;
-        if !out_of_set {
-            return;
-        }
+    /// Takes the socket out of the background thread's set: it is left to the program.
+    pub(crate) fn leave_to_program(&mut self, driver: &Driver) {
         self.turns = 0;
         if std::mem::take(&mut self.watched) {
             driver.unwatch(self.fd());
@@ -163,10 +155,11 @@ impl Watch {
         }
     }
 
-    /// Returns whether the socket is left to a program that polls.
+    /// Returns whether the background thread has the socket in its set: else it is left to a
+    /// program, and the thread asks soon whether that still reads it.
     #[inline]
-    pub(crate) fn is_left(&self) -> bool {
-        self.left
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched
     }
 
     /// Returns what a thread that sleeps on this connection has to watch.
@@ -197,7 +190,6 @@ impl Watch {
         let (driver, token) = (&attrs.device.driver, attrs.token);
         let interest = self.wanted();
         self.interest = interest;
-        self.left = false;
         // Only octets are read until there are none: any other event would come again at once.
         let turns = if interest == EpollFlags::EPOLLIN { self.turns } else { 0 };
         if self.watched && turns == STEADY {
@@ -283,15 +275,5 @@ impl Watch {
     /// Has the connection believe that TCP is full.
     pub(crate) fn block(&mut self) {
         self.blocked = true;
-    }
-
-    /// Has nobody ask for the socket that is left to a program.
-    pub(crate) fn forget_left(&mut self) {
-        self.left = false;
-    }
-
-    /// Returns whether the background thread watches the socket.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.watched
     }
 }

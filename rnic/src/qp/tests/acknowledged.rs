@@ -28,7 +28,7 @@ impl End {
         Self::on(&Rnic::open().unwrap())
     }
 
-    fn on(rnic: &Rnic) -> Self {
+    pub(super) fn on(rnic: &Rnic) -> Self {
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
         let qp = pd.create_qp(&config(&cq)).unwrap();
         let region = pd.allocate(8192, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
@@ -462,7 +462,7 @@ fn requests_wait_for_a_moment_only() {
     let end = End::new();
     let inner = end.qp.inner.anywhere();
     inner.with_core(|_, core| {
-        core.connection.as_mut().unwrap().watch.leave_to_program(&inner.attrs.device.driver, true);
+        core.connection.as_mut().unwrap().watch.leave_to_program(&inner.attrs.device.driver);
     });
     post_many(&end);
     await_that("they wait for ever", || end.qp.counters().fpdus_sent == 12);

@@ -142,7 +142,7 @@ impl Link {
         }
     }
 
-    // Out of the way of connections that have no acknowledgements, as below.
+    // As `acknowledge_executed`.
     #[cold]
     #[inline(never)]
     fn acknowledge_now_or_late(&mut self, watch: &mut Watch, cx: &Context<'_>) {
@@ -160,12 +160,13 @@ impl Link {
 
     /// Acknowledges what waits for a request of the program's, if there may be one to send now.
     #[inline]
-    pub(super) fn acknowledge_with_own(&mut self, cx: &Context<'_>) {
+    pub(crate) fn acknowledge_with_own(&mut self, cx: &Context<'_>) {
         if self.acknowledging.is_some() {
             self.acknowledge_late(cx);
         }
     }
 
+    // As `acknowledge_executed`.
     #[cold]
     #[inline(never)]
     fn acknowledge_late(&mut self, cx: &Context<'_>) {

@@ -4,11 +4,11 @@
 //! One message's is held back, if the program has answered the last message at once. It goes with
 //! the next request that is posted, or else
 //!
-//! - behind the next turn of reading: a program that polls and has nothing to post makes one;
-//! - when the background thread finds that the program which has read the message polls no more,
-//!   if it has left the socket to that program (`io::turns`), and after [`LEASE`] if not;
+//! - behind the next turn of reading: a program that polls and has nothing to post makes one, if
+//!   the poll tries this connection;
 //! - after [`PATIENCE`], if it was the background thread that read the message: the program may
-//!   watch its memory.
+//!   watch its memory;
+//! - after [`LEASE`], if it was a program that polls: it may do something else now.
 
 use std::time::{Duration, Instant};
 
@@ -22,14 +22,15 @@ const AT_ONCE: Duration = Duration::from_micros(20);
 /// Time for which the background thread holds an acknowledgement back.
 const PATIENCE: Duration = Duration::from_micros(30);
 
-/// Time for which a program's thread does, where nobody asks whether it still polls.
-const LEASE: Duration = Duration::from_millis(1);
+/// Time for which a thread of the program does. Where the peer counts on answers, it looks each
+/// millisecond whether one has come, and gives up at the fourth look. Tests take longer to look.
+const LEASE: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 2 });
 
 /// The acknowledgement that is held back, and whether one may be.
 #[derive(Debug, Default)]
 pub(super) struct Late {
     waits: bool,
-    /// The moment up to which it waits, unless the background thread asks for it.
+    /// The moment up to which it waits.
     until: Option<Instant>,
     /// The program has answered the last message at once.
     answers: bool,
@@ -48,8 +49,8 @@ impl Late {
         self.waits
     }
 
-    /// Holds the acknowledgement of one message back, if the program is likely to answer, and
-    /// somebody asks for it if not. Returns whether it does.
+    /// Holds the acknowledgement of one message back, if the program is likely to answer. Returns
+    /// whether it does.
     pub(super) fn hold_back(&mut self, watch: &mut Watch, cx: &Context<'_>) -> bool {
         if self.waits || !self.answers {
             return false;
@@ -59,12 +60,9 @@ impl Late {
             () if !cx.attrs.cqs().any(|cq| cq.is_polled()) => return false,
             () => LEASE,
         };
-        self.waits = true;
-        if !watch.is_left() {
-            let now = Instant::now();
-            self.until = Some(now + patience);
-            watch.wake_by(now + patience, now, cx.attrs);
-        }
+        let now = Instant::now();
+        (self.waits, self.until) = (true, Some(now + patience));
+        watch.wake_by(now + patience, now, cx.attrs);
         true
     }
 
