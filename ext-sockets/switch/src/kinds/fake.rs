@@ -22,6 +22,9 @@ pub(crate) struct Acts {
     /// Set if what the program waits for is there.
     pub(crate) holds: AtomicBool,
     pub(crate) looks: AtomicUsize,
+    /// Set while it waits for room, as an initiator does until its startup has begun: the deadline
+    /// notes the beginning.
+    pub(crate) greets: AtomicBool,
     /// Set while an obligation is open, which is met when octets have come.
     pub(crate) obliged: AtomicBool,
     pub(crate) met: AtomicUsize,
@@ -98,7 +101,12 @@ impl Begin for Fake {}
 
 impl Readiness for Fake {
     fn interest(&self, want: c_short) -> c_short {
-        want
+        if self.acts().greets.load(Ordering::Acquire) { POLLOUT } else { want }
+    }
+
+    fn deadline(&self, _want: c_short) -> Option<Duration> {
+        self.acts().greets.store(false, Ordering::Release);
+        None
     }
 
     fn revents(&self, ready: c_short, want: c_short) -> c_short {

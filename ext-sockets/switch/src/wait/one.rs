@@ -35,9 +35,12 @@ impl One {
     /// if they are not in the set of the wait, and shortens `nap` to the longest sleep.
     pub(super) fn prepare(&mut self, edges: &mut Edges, nap: &mut Option<Duration>) -> Option<c_short> {
         self.way = edges.way(&self.watched, self.want, &mut self.tag);
+        // This comes first: the deadline notes that a startup has begun, and an initiator whose
+        // Request is not sent waits for room, and not for a Reply.
+        let level = (self.way == Way::Level).then(|| self.watched.interest(self.want));
         let limits = [*nap, self.watched.deadline(self.want), self.way.longest()];
         *nap = limits.into_iter().flatten().min();
-        (self.way == Way::Level).then(|| self.watched.interest(self.want))
+        level
     }
 
     /// Returns the events for the program, after the kernel has answered `ready` to what was asked
@@ -50,5 +53,28 @@ impl One {
         };
         let must_recheck = self.way.must_recheck() || self.watched.deadline(self.want).is_some();
         if ready == 0 && !must_recheck { Some(0) } else { self.watched.current(ready, self.want) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::sync::atomic::Ordering;
+
+    use libc::{POLLIN, POLLOUT};
+
+    use super::*;
+    use crate::kinds::fake::fake;
+    use crate::socket;
+
+    #[test]
+    fn a_startup_that_has_not_begun_is_waited_for_as_such() {
+        let (ours, _peer, acts) = fake();
+        acts.greets.store(true, Ordering::Release);
+        let (mut edges, mut nap) = (Edges::default(), None);
+        let mut one = One::of(ours.as_raw_fd(), 0, POLLIN).unwrap();
+        assert_eq!(one.prepare(&mut edges, &mut nap), Some(POLLOUT));
+        assert_eq!(one.prepare(&mut edges, &mut nap), Some(POLLIN), "it has begun");
+        socket::forget(ours.as_raw_fd());
     }
 }
