@@ -7,8 +7,7 @@
 //! Where no block can be had, a write makes Sends of one FPDU each, which have room in the state,
 //! and an FPDU with markers that is read in part stays in the kernel whole.
 
-use std::sync::atomic::{Ordering, compiler_fence};
-
+use super::locks::set;
 use super::state::{LITTLE, Rx, State, Tx};
 use super::sys::{BLOCK, Purpose, block, block_mut, give_back, is_confined, reserve};
 
@@ -64,14 +63,11 @@ impl Tx {
     /// Makes a change that takes several stores, so that the next owner of the lock detects that a
     /// process died in between.
     pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
-        let outer = self.changing.load(Ordering::Relaxed);
-        self.changing.store(true, Ordering::Relaxed);
-        // A process dies between two instructions; the fence keeps the compiler from reordering
-        // these stores.
-        compiler_fence(Ordering::SeqCst);
+        // A change may be a part of another.
+        let outer = self.changing;
+        set(&mut self.changing, true);
         let done = change(self);
-        compiler_fence(Ordering::SeqCst);
-        self.changing.store(outer, Ordering::Relaxed);
+        set(&mut self.changing, outer);
         done
     }
 

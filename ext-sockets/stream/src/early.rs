@@ -10,6 +10,7 @@
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
+use super::locks::set;
 use super::options::{Plain, Role};
 use super::sdp::Live;
 use super::sink::Source;
@@ -85,7 +86,7 @@ impl Stream<'_> {
         let pieces = [IoSlice::new(&octets[..count])];
         let mut source = Source::new(&pieces);
         // If the process dies here, it is not known which of the octets were framed.
-        tx.framing = true;
+        set(&mut tx.framing, true);
         let framed = self.push_source(tx, &mut source, false, sdp);
         tx.early_framed(count - source.left());
         let framed = match framed {
@@ -98,7 +99,7 @@ impl Stream<'_> {
                 Err(error)
             }
         };
-        tx.framing = false;
+        set(&mut tx.framing, false);
         self.state.startup.early_full.store(tx.early_is_full(), Ordering::Release);
         framed
     }
@@ -117,12 +118,12 @@ impl Stream<'_> {
             Err(error) => self.remember(error),
         }
         while !tx.early().is_empty() {
-            tx.framing = true;
+            set(&mut tx.framing, true);
             let sent = self.kernel.send(&[IoSlice::new(tx.early())], 0);
             if let Ok(count) = sent {
                 tx.early_framed(count);
             }
-            tx.framing = false;
+            set(&mut tx.framing, false);
             match sent {
                 Ok(_) => {}
                 Err(Errno::WOULD_BLOCK | Errno::INTERRUPTED) => {

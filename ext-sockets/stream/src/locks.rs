@@ -30,7 +30,7 @@ impl Stream<'_> {
     /// Locks the sending direction, in the same way.
     pub(super) fn lock_tx(&self) -> Result<Guard<'_, Tx>, Errno> {
         let tx = self.state.tx.lock()?;
-        let half = tx.moving || tx.framing || tx.changing.load(Ordering::Relaxed);
+        let half = tx.moving || tx.framing || tx.changing;
         if half || !tx.is_sound() { Err(self.damaged()) } else { Ok(tx) }
     }
 

@@ -1,7 +1,5 @@
 //! The two directions of a connection, each under a lock of its own.
 
-use std::sync::atomic::AtomicBool;
-
 use rddp_octets::{Outgoing, Position, Terms};
 
 use crate::options::PrivateData;
@@ -95,7 +93,7 @@ pub(crate) struct Tx {
     /// known which were.
     pub(crate) framing: bool,
     /// Set while owed or kept octets are changed, by several stores: see [`Tx::change`].
-    pub(crate) changing: AtomicBool,
+    pub(crate) changing: bool,
     /// The FPDUs made.
     pub(crate) out: Outgoing,
     /// Time at which the EMSS was asked for, of [`now`](crate::sys::now); 0 if it is to be asked

@@ -265,7 +265,7 @@ struct Seen {
 
 impl Seen {
     fn of(tx: &Tx) -> Option<Self> {
-        let believed = !tx.moving && !tx.changing.load(Ordering::Relaxed) && tx.is_sound();
+        let believed = !tx.moving && !tx.changing && tx.is_sound();
         let (owed, early) = (tx.owed().to_vec(), tx.early().to_vec());
         believed.then_some(Self { owed, early, position: tx.out.octets, msn: tx.out.msn })
     }
