@@ -81,7 +81,8 @@ impl<G: Gather> Payload<G> for &[u8] {
 /// Limits of a train's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Octets of the longest ULPDU, as [`rddp_mpa::mulpdu`] returns them.
+    /// Octets of the longest ULPDU, as [`rddp_mpa::mulpdu`] returns them: never more than
+    /// [`rddp_mpa::MAX_ULPDU`].
     pub mulpdu: usize,
     /// Octets of the longest Send.
     pub max_send: u32,
@@ -169,7 +170,8 @@ impl<'r> Load<'r> {
     /// Octets cannot be had: the train must not be sent.
     ///
     /// # Panics
-    /// If the longest ULPDU has no room for a header and an octet.
+    /// If the longest ULPDU has no room for a header and an octet, or the octets make one of more
+    /// than 65535.
     #[inline(always)]
     pub fn write<G: Gather, P: Payload<G>>(
         &mut self,
@@ -195,10 +197,14 @@ impl<'r> Load<'r> {
     }
 
     /// Adds a Send of one FPDU, with the octets of `front`, a copy, and the next `count` of the
-    /// program. `false`, and nothing has changed: the train is full.
+    /// program. The caller keeps the limit of [`MAX_ULPDU`](rddp_mpa::MAX_ULPDU) and asks whether
+    /// it [has room](Self::has_room). `false`, and nothing has changed: the train is full.
     ///
     /// # Errors
     /// Octets cannot be had: the train must not be sent.
+    ///
+    /// # Panics
+    /// If all records are used, the program has fewer octets, or the ULPDU has more than 65535.
     #[inline(always)]
     pub fn send<G: Gather, P: Payload<G>>(
         &mut self,
@@ -215,6 +221,9 @@ impl<'r> Load<'r> {
     ///
     /// # Errors
     /// Octets cannot be had: the train must not be sent.
+    ///
+    /// # Panics
+    /// As [`send`](Self::send) does.
     #[inline(always)]
     pub fn tagged<G: Gather, P: Payload<G>>(
         &mut self,

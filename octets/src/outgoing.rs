@@ -10,7 +10,7 @@
 
 use rddp_ddp::{Header, Msn};
 use rddp_iwarp::{Record, Taken, taken};
-use rddp_mpa::{Framer, Framing, Negotiated};
+use rddp_mpa::{Framer, Framing, MAX_ULPDU, Negotiated};
 
 use crate::load::{After, Load, Message};
 
@@ -128,10 +128,15 @@ impl Outgoing {
     }
 
     /// Writes an FPDU to the front of `out`, and returns its length. It counts as taken or owed.
-    /// `None`, and nothing has changed: it has no room there.
+    /// `None`, and nothing has changed: it has no room there, or its ULPDU would be longer than
+    /// [`MAX_ULPDU`].
     #[must_use]
     pub fn emit(&mut self, header: &Header, payload: &[u8], out: &mut [u8]) -> Option<usize> {
         let (mut framer, header) = (self.framer(), header.octets());
+        // RFC 5044 §3: a ULPDU has at most 64768 octets.
+        if header.len() + payload.len() > MAX_ULPDU {
+            return None;
+        }
         let len = framer.fpdu_len(header.len() + payload.len());
         let fill = |offset: usize, dst: &mut [u8]| dst.copy_from_slice(&payload[offset..offset + dst.len()]);
         framer.emit_into(&header, payload.len(), fill, out.get_mut(..len)?);

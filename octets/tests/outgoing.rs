@@ -219,6 +219,19 @@ fn an_fpdu_without_room_changes_nothing() {
     assert_eq!(room[..28], framed(&before, &[segment::send(1, 0, true, b"abc")]));
 }
 
+#[test]
+fn an_fpdu_whose_ulpdu_would_be_too_long_changes_nothing() {
+    // RFC 5044 §3
+    let (before, mut room) = (outgoing(true, true), vec![0; 80_000]);
+    let (mut now, octets) = (before, pattern(70_000, 1));
+    let most = rddp_mpa::MAX_ULPDU - rddp_ddp::UntaggedRepr::LEN;
+    for count in [most + 1, 65_536, 70_000] {
+        assert_eq!((now.send(&octets[..count], &mut room), now), (None, before), "{count}");
+    }
+    let len = now.send(&octets[..most], &mut room).unwrap();
+    assert_eq!(room[..len], framed(&before, &[segment::send(1, 0, true, &octets[..most])]));
+}
+
 /// Writes octets to a TCP that takes a part now and then; returns how many count as sent.
 fn write(outgoing: &mut Outgoing, octets: &[u8], random: &mut Random, wire: &mut Vec<u8>) -> usize {
     let limits = Limits { mulpdu: 19 + random.below(300), max_send: random.below(1000) as u32 };
