@@ -38,8 +38,12 @@ impl Sdp {
 
     /// Sends the Read Request with this MSN.
     pub(crate) fn ask(&mut self, msn: u32, stag: u32, to: u64, size: u32) {
-        let request =
-            ReadRequestRepr { sink_stag: Stag(SINK), sink_to: to, size, src_stag: Stag(stag), src_to: to };
+        self.ask_into(to, msn, stag, to, size);
+    }
+
+    /// Sends the Read Request with this MSN, whose Response goes to `sink_to`.
+    fn ask_into(&mut self, sink_to: u64, msn: u32, stag: u32, src_to: u64, size: u32) {
+        let request = ReadRequestRepr { sink_stag: Stag(SINK), sink_to, size, src_stag: Stag(stag), src_to };
         let header = untagged_header(Opcode::ReadRequest, Stag(0), Msn(msn), 0, true);
         self.peer.send_segment(&header, &request.octets());
     }
@@ -54,7 +58,7 @@ impl Sdp {
                 assert_eq!((payload[0], payload.len()), (DATA, 16), "an update of credits");
                 continue;
             };
-            assert_eq!((header.stag, header.to), (Stag(SINK), to + all.len() as u64));
+            assert_eq!((header.stag, header.to), (Stag(SINK), to.wrapping_add(all.len() as u64)));
             all.extend(payload);
             if header.last {
                 return all;
@@ -124,6 +128,21 @@ fn a_peer_reads_in_any_pieces_and_again() {
         }
         peer.report(40_000);
         peer.report(59_999);
+        assert_eq!(sent.join().unwrap(), Ok(octets.len()));
+    });
+    assert_eq!(end.state.ended(), None);
+}
+
+#[test]
+fn a_response_goes_where_the_peer_wants_it_though_its_memory_has_no_such_range() {
+    let (mut peer, end) = connected(0);
+    let octets = random_octets(3, 400_000);
+    thread::scope(|scope| {
+        let sent = scope.spawn(|| end.send(&octets));
+        let (advert, _) = peer.advert();
+        peer.ask_into(u64::MAX - 99, 1, advert.stag, 0, 400_000);
+        assert!(peer.response(u64::MAX - 99) == octets);
+        peer.report(399_999);
         assert_eq!(sent.join().unwrap(), Ok(octets.len()));
     });
     assert_eq!(end.state.ended(), None);

@@ -276,7 +276,7 @@ impl Stream<'_> {
         let all = source.left();
         while source.left() > 0 && tx.owed().is_empty() {
             let done = all - source.left();
-            let next = Tagged { to: message.to + done as u64, ..message };
+            let next = Tagged { to: message.to.wrapping_add(done as u64), ..message };
             let sent = match self.push_tagged_train(tx, &mut arena, next, source) {
                 Ok((0, _)) => break,
                 Ok(sent) => sent,
@@ -343,7 +343,7 @@ fn load_tagged<'a>(
     while source.left() > 0 && load.has_room() {
         let (at, len) = (all - source.left(), source.left().min(longest));
         let last = message.ends == Ends::Each || message.ends == Ends::Last && len == source.left();
-        let header = tagged_header(message.op, Stag(message.stag), message.to + at as u64, last);
+        let header = tagged_header(message.op, Stag(message.stag), message.to.wrapping_add(at as u64), last);
         if !load.tagged(train, &header, &mut source, len).map_err(|_| Errno::FAULT)? {
             break;
         }
@@ -357,7 +357,7 @@ fn answer(request: &Request, ends: Ends) -> Tagged {
         op: Opcode::ReadResponse,
         stag: request.sink_stag,
         // A range that the peer's own memory does not have is the peer's to refuse.
-        to: request.sink_to.saturating_add(request.done.into()),
+        to: request.sink_to.wrapping_add(request.done.into()),
         ends,
     }
 }
