@@ -5,25 +5,38 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use rddp_rnic::{PostListError, SendWr};
 
 use super::abi::{event, qp_state};
 use super::queue_pair::{Drain, Qp};
 use crate::engine::spawn;
 use crate::errors::Outcome;
+use crate::refusal::because;
 
 /// Time between two looks whether all has been sent, where a program waits for the event.
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Qp {
-    /// Goes to SQD. `tells` asks for an event when all that was posted is done.
+    /// Goes to SQD, unless the connection ends meanwhile. `tells` asks for an event when all that
+    /// was posted is done.
     pub(super) fn drain(self: &Arc<Self>, tells: bool) -> Outcome<()> {
         let mut waiting = self.drain.lock();
+        self.refuse_if_over()?;
         let requests = waiting.take().map_or_else(Vec::new, |waiting| waiting.requests);
         *waiting = Some(Drain { requests, tells });
         self.set_state(qp_state::SQD);
         drop(waiting);
         if tells { self.tell_when_drained() } else { Ok(()) }
+    }
+
+    /// Refuses a step where the connection has ended since the program asked for it. Called with
+    /// the lock under which the end is noted.
+    fn refuse_if_over(&self) -> Outcome<()> {
+        match self.state() {
+            qp_state::ERR => Err(because(Errno::EINVAL, "the connection has ended meanwhile")),
+            _ => Ok(()),
+        }
     }
 
     /// Has a thread tell the program when all is done, unless the queue pair leaves SQD before.
@@ -87,5 +100,21 @@ impl Qp {
     /// Drops what waits: the queue pair is about to leave SQD, and nobody asks for completions.
     pub(super) fn give_up_drain(&self) {
         *self.drain.lock() = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{TURN, made};
+    use super::*;
+
+    /// The device's thread may note the end between the program's look at the state and the step.
+    #[test]
+    fn a_queue_pair_whose_connection_has_ended_does_not_come_to_sqd() {
+        let _turn = TURN.lock();
+        let qp = made();
+        qp.end();
+        assert!(qp.drain(false).is_err());
+        assert_eq!((qp.state(), qp.drain.lock().is_none()), (qp_state::ERR, true));
     }
 }

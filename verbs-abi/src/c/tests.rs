@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ use super::asynchronous::*;
 use super::cm::entries::*;
 use super::completion::*;
 use super::device::*;
+use super::handle::find;
 use super::memory::*;
 use super::modify::*;
 use super::query::*;
@@ -53,6 +55,14 @@ fn init(cq: *mut ibv_cq) -> ibv_qp_init_attr {
         qp_type: qp_type::RC,
         sq_sig_all: 1,
     }
+}
+
+/// Makes a queue pair, and leaves it to the process.
+pub(super) fn made() -> Arc<Qp> {
+    let context = open();
+    let (pd, cq) = (ibv_alloc_pd(context), ibv_create_cq(context, 4, null_mut(), null_mut(), 0));
+    // SAFETY: the structure is there.
+    find::<Qp>(unsafe { ibv_create_qp(pd, &mut init(cq)) }).unwrap()
 }
 
 #[test]
