@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use parking_lot::MutexGuard;
 use rddp_rnic::{PostListError, SendWr};
 
 use super::abi::{event, qp_state};
@@ -84,9 +85,22 @@ impl Qp {
         Some(Ok(()))
     }
 
-    /// Goes on to RTS with what has waited in SQD, if it was there, or to ERR, where it is flushed.
-    pub(super) fn go_on(&self, state: u32) {
-        let mut waiting = self.drain.lock();
+    /// Goes to RTS with what has waited in SQD, if it was there, unless the connection ends
+    /// meanwhile.
+    pub(super) fn go_on(&self) -> Outcome<()> {
+        let waiting = self.drain.lock();
+        self.refuse_if_over()?;
+        self.go_with_requests(waiting, qp_state::RTS);
+        Ok(())
+    }
+
+    /// Goes to ERR, where what has waited in SQD is flushed.
+    pub(super) fn go_to_end(&self) {
+        self.go_with_requests(self.drain.lock(), qp_state::ERR);
+    }
+
+    /// Goes to a state with what has waited in SQD.
+    fn go_with_requests(&self, mut waiting: MutexGuard<'_, Option<Drain>>, state: u32) {
         let requests = waiting.take().map_or_else(Vec::new, |waiting| waiting.requests);
         for wr in &requests {
             // Who posts meanwhile waits for this lock.
@@ -110,11 +124,11 @@ mod tests {
 
     /// The device's thread may note the end between the program's look at the state and the step.
     #[test]
-    fn a_queue_pair_whose_connection_has_ended_does_not_come_to_sqd() {
+    fn a_queue_pair_whose_connection_has_ended_comes_neither_to_sqd_nor_to_rts() {
         let _turn = TURN.lock();
         let qp = made();
         qp.end();
-        assert!(qp.drain(false).is_err());
+        assert!(qp.drain(false).is_err() && qp.go_on().is_err());
         assert_eq!((qp.state(), qp.drain.lock().is_none()), (qp_state::ERR, true));
     }
 }

@@ -145,9 +145,11 @@ impl Qp {
                     return Err(because(Errno::EBUSY, "the connection is not over yet"));
                 }
             }
-            (qp_state::RTS | qp_state::SQD, qp_state::RTS) if !self.is_connected_by_manager() => {
+            (qp_state::RTR | qp_state::RTS | qp_state::SQD, qp_state::RTS)
+                if !self.is_connected_by_manager() =>
+            {
                 self.queues.resume_sends();
-                self.go_on(state);
+                return self.go_on();
             }
             (qp_state::RESET | qp_state::INIT, qp_state::INIT)
             | (qp_state::INIT | qp_state::RTR, qp_state::RTR)
@@ -157,7 +159,6 @@ impl Qp {
             (qp_state::RTS | qp_state::SQD, qp_state::SQD) if !self.is_connected_by_manager() => {
                 return self.drain(tells);
             }
-            (qp_state::RTR, qp_state::RTS) if !self.is_connected_by_manager() => {}
             (qp_state::RTR, qp_state::RTS) => return Err(Cause::Numbers.refuse(Errno::EINVAL)),
             _ => return Err(because(Errno::EINVAL, "there is no such step between these states")),
         }

@@ -2,7 +2,7 @@
 
 use rddp_rnic::{AsyncEvent, AsyncEventKind, CqNum, Element, Fault, QpState, TerminateCode};
 
-use super::abi::{event, qp_state, status};
+use super::abi::{event, status};
 use super::handle::Object;
 use super::queue_pair::Qp;
 use crate::engine::Watcher;
@@ -31,7 +31,7 @@ impl Qp {
 
     /// Notes the end of the connection.
     pub(super) fn end(&self) {
-        self.go_on(qp_state::ERR);
+        self.go_to_end();
         // The device notes an event, and flushes the queues, under one lock. Who has had that lock
         // since finds what is flushed in the completion queues, and so do programs that are told.
         let _ = self.queues.state();
