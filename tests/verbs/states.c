@@ -3,6 +3,7 @@
  * a completion queue with RESET, and what waits in SQD. Ends with 1 at the first wrong answer.
  */
 #include "roce.h"
+#include <sys/resource.h>
 #include <unistd.h>
 
 static void goes(struct end *end, int state)
@@ -82,6 +83,40 @@ static void is_drained(struct end *end)
 	IS(now(end).qp_state, IBV_QPS_SQD);
 }
 
+/* Leaves no room for the stack of a thread, or as much as there was. */
+static void limits_memory(int limited)
+{
+	struct rlimit limit;
+	long pages;
+	FILE *file;
+
+	IS(getrlimit(RLIMIT_AS, &limit), 0);
+	file = fopen("/proc/self/statm", "r");
+	IS(!file || fscanf(file, "%ld", &pages) != 1, 0);
+	fclose(file);
+	limit.rlim_cur = limited ? pages * getpagesize() + (1 << 20) : limit.rlim_max;
+	IS(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+/* Where no thread can be made that tells of the event, the queue pair stays in RTS. */
+static void a_step_that_fails_changes_nothing(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+	struct end one = made(64);
+	struct told to_one = telling(&one);
+
+	joins(&one, &to_one, 7);
+	limits_memory(1);
+	IS(ibv_modify_qp(one.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), EAGAIN);
+	limits_memory(0);
+	IS(now(&one).qp_state, IBV_QPS_RTS);
+	receives(&one, 8, 1);
+	posts(&one, IBV_WR_SEND, 8, 0, 0, 2);
+	for (int at = 0; at < 2; at++)
+		IS(next(one.cq).status, IBV_WC_SUCCESS);
+	unmade(&one);
+}
+
 /* In SQD nothing is begun: the event comes when what was posted before is done, and what is posted
  * then waits for RTS, as long as the queue is. */
 static void a_queue_pair_is_drained(void)
@@ -159,6 +194,8 @@ int main(void)
 {
 	alarm(60);
 	open_device();
+	/* While no thread has ended, whose stack the C library would keep. */
+	a_step_that_fails_changes_nothing();
 	completions_leave_with_their_queue_pair();
 	a_queue_pair_is_drained();
 	what_waits_to_be_sent_ends();

@@ -24,11 +24,14 @@ impl Qp {
     pub(super) fn drain(self: &Arc<Self>, tells: bool) -> Outcome<()> {
         let mut waiting = self.drain.lock();
         self.refuse_if_over()?;
+        if tells {
+            // First, as nothing has changed where there is no thread; it waits for the lock.
+            self.tell_when_drained()?;
+        }
         let requests = waiting.take().map_or_else(Vec::new, |waiting| waiting.requests);
         *waiting = Some(Drain { requests, tells });
         self.set_state(qp_state::SQD);
-        drop(waiting);
-        if tells { self.tell_when_drained() } else { Ok(()) }
+        Ok(())
     }
 
     /// Refuses a step where the connection has ended since the program asked for it. Called with
