@@ -190,6 +190,40 @@ static void what_waits_to_be_sent_ends(void)
 	unmade(&other);
 }
 
+/* Has a request wait in SQD whose memory is gone before it is posted, and one behind it. */
+static void waits_without_memory(struct end *one, struct end *other, struct told *to_one, struct told *to_other)
+{
+	struct end gone = { one->cq, one->qp, ibv_reg_mr(pd, one->octets, 64, 0), one->octets };
+
+	joins(one, to_other, 7);
+	joins(other, to_one, 7);
+	goes(one, IBV_QPS_SQD);
+	posts(&gone, IBV_WR_RDMA_WRITE, 8, to_other->address, to_other->key, 1);
+	posts(one, IBV_WR_SEND, 8, 0, 0, 2);
+	IS(ibv_dereg_mr(gone.mr), 0);
+}
+
+/* Each request that waits ends, though its memory is gone: it is flushed by ERR, and fails with
+ * RTS. */
+static void what_waits_without_memory_ends(void)
+{
+	struct end one = made(64), other = made(64);
+	struct told to_one = telling(&one), to_other = telling(&other);
+
+	waits_without_memory(&one, &other, &to_one, &to_other);
+	goes(&one, IBV_QPS_ERR);
+	ends(&one, 1, IBV_WC_WR_FLUSH_ERR);
+	ends(&one, 2, IBV_WC_WR_FLUSH_ERR);
+	goes(&one, IBV_QPS_RESET);
+	goes(&other, IBV_QPS_RESET);
+	waits_without_memory(&one, &other, &to_one, &to_other);
+	goes(&one, IBV_QPS_RTS);
+	ends(&one, 1, IBV_WC_LOC_PROT_ERR);
+	ends(&one, 2, IBV_WC_WR_FLUSH_ERR);
+	unmade(&one);
+	unmade(&other);
+}
+
 int main(void)
 {
 	alarm(60);
@@ -199,5 +233,6 @@ int main(void)
 	completions_leave_with_their_queue_pair();
 	a_queue_pair_is_drained();
 	what_waits_to_be_sent_ends();
+	what_waits_without_memory_ends();
 	return 0;
 }

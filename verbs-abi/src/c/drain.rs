@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use parking_lot::MutexGuard;
-use rddp_rnic::{PostListError, SendWr};
+use rddp_rnic::{Gather, Operation, PostListError, SendWr, Status};
 
 use super::abi::{event, qp_state};
 use super::queue_pair::{Drain, Qp};
@@ -105,18 +105,34 @@ impl Qp {
     /// Goes to a state with what has waited in SQD.
     fn go_with_requests(&self, mut waiting: MutexGuard<'_, Option<Drain>>, state: u32) {
         let requests = waiting.take().map_or_else(Vec::new, |waiting| waiting.requests);
-        for wr in &requests {
-            // Who posts meanwhile waits for this lock.
-            if let Err(refused) = self.post_now(std::slice::from_ref(wr)) {
-                tracing::warn!(error = %refused.error, "a request that waited in SQD is not posted");
-            }
-        }
+        // Who posts meanwhile waits for this lock.
+        requests.iter().for_each(|wr| self.post_late(wr));
         self.set_state(state);
+    }
+
+    /// Posts a request that has waited. One that cannot be posted any more, as its memory is gone,
+    /// fails, and does not vanish.
+    fn post_late(&self, wr: &SendWr) {
+        let Err(refused) = self.post_now(std::slice::from_ref(wr)) else { return };
+        tracing::info!(error = %refused.error, "a request that waited in SQD fails");
+        let empty = SendWr { operation: without_memory(&wr.operation), ..wr.clone() };
+        if let Err(error) = self.queues.fail_request(&empty, Status::LocalProtection, None) {
+            tracing::warn!(%error, "a request that waited in SQD is not posted");
+        }
     }
 
     /// Drops what waits: the queue pair is about to leave SQD, and nobody asks for completions.
     pub(super) fn give_up_drain(&self) {
         *self.drain.lock() = None;
+    }
+}
+
+/// Returns an operation that stands for another, and names no memory.
+fn without_memory(operation: &Operation) -> Operation {
+    let gather = Gather::Inline(Vec::new());
+    match operation {
+        Operation::Unreliable { to, .. } => Operation::Unreliable { gather, to: *to, immediate: None },
+        _ => Operation::Send { gather, invalidate: None },
     }
 }
 
