@@ -164,6 +164,21 @@ fn a_request_that_fails_ends_requests_and_no_receives() {
     assert!(!near.qp.resume_sends());
 }
 
+/// An adapter loses what the network does not take: here, what goes to all hosts of a network.
+#[test]
+fn a_message_to_which_the_network_is_closed_is_lost_and_others_go_on() {
+    let (near, far) = (end(), end());
+    let inbox = Inbox::new(&far, 3, 64);
+    inbox.post(&far, 0..3);
+    let all = UdPeer { addr: [127, 255, 255, 255].into(), ..peer_of(&far) };
+    let list = [(1, all), (2, peer_of(&far)), (3, all), (4, all), (5, peer_of(&far))]
+        .map(|(id, to)| inline(id, b"message", to));
+    near.qp.post_sends(&list).unwrap();
+    assert!((1..=5).all(|id| near.success().wr_id == id));
+    assert_eq!((near.qp.state(), near.qp.counters().dropped), (QpState::ReadyToSend, 3));
+    assert!((0..2).all(|_| far.success().byte_len == 47));
+}
+
 /// A stranger says nothing to a queue pair of unreliable datagrams.
 #[test]
 fn what_is_cut_or_foreign_or_lies_is_dropped() {

@@ -29,6 +29,10 @@ const OCTETS: u64 = 65_000;
 /// IP may cut them, since it cuts no bundle.
 const WHOLE: u64 = 1280 - 48;
 
+/// Octets of the longest datagram, behind the headers of IPv4 and UDP. To send more is a fault of
+/// the program's.
+const LONGEST: u64 = 65_535 - 28;
+
 /// Destinations that are remembered to take no bundles. With one more all are forgotten, so that
 /// peers that name many cost a refused call each, and no memory.
 const MOST_WITHOUT: usize = 256;
@@ -159,13 +163,12 @@ impl Datagrams {
             return Ok(());
         }
         self.told = 0;
-        if error.raw_os_error() == Some(libc::ENOBUFS) {
-            // The device's queue is full, and the datagram is gone, as others are on their way.
+        tracing::debug!(qp = cx.attrs.num.0, to = %bundle.to, %error, "a datagram was refused");
+        if is_lost(cx.attrs.transport, error, bundle.len) {
             cx.tally.add(Counter::Dropped, 1);
             self.pass(cx, 1);
             return Ok(());
         }
-        tracing::debug!(qp = cx.attrs.num.0, to = %bundle.to, %error, "a datagram was refused");
         if cx.attrs.transport == Transport::Unreliable {
             return Err(self.fail(cx, Status::LocalOperation));
         }
@@ -246,6 +249,21 @@ impl Datagrams {
     }
 }
 
+/// Returns whether an error says that a datagram of so many octets is gone, as others are on their
+/// way. Adapters know nothing of ways, and lose what has none; for programs of verbs, with one QP
+/// for all peers, a state without requests would be worse.
+fn is_lost(transport: Transport, error: &io::Error, len: u64) -> bool {
+    match error.raw_os_error() {
+        // The queue of the host's device is full.
+        Some(libc::ENOBUFS) => true,
+        _ if transport != Transport::Unreliable => false,
+        // A firewall.
+        Some(libc::EPERM) => true,
+        Some(libc::EMSGSIZE) => len <= LONGEST,
+        _ => is_news(error),
+    }
+}
+
 /// Adds a destination to those that take no bundles.
 fn remember(without: &mut HashSet<SocketAddr>, to: SocketAddr) {
     if without.len() >= MOST_WITHOUT {
@@ -282,6 +300,19 @@ fn pieces<'a>(cx: &'a Context<'_>, bundle: &'a Bundle) -> SmallVec<[Piece<'a>; 8
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_network_does_not_take_is_lost_by_datagrams_of_verbs_alone() {
+        let is_lost_by =
+            |transport, errno, len| is_lost(transport, &io::Error::from_raw_os_error(errno), len);
+        for errno in [libc::EPERM, libc::EACCES, libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EMSGSIZE] {
+            assert!(is_lost_by(Transport::Unreliable, errno, LONGEST), "{errno}");
+            assert!(!is_lost_by(Transport::Udp, errno, LONGEST), "{errno}");
+        }
+        assert!(is_lost_by(Transport::Udp, libc::ENOBUFS, 100));
+        let by_caller = [(libc::EMSGSIZE, LONGEST + 1), (libc::EINVAL, 100), (libc::ENOMEM, 100)];
+        assert!(!by_caller.into_iter().any(|(errno, len)| is_lost_by(Transport::Unreliable, errno, len)));
+    }
 
     #[test]
     fn destinations_without_bundles_are_bounded_and_the_latest_is_among_them() {
