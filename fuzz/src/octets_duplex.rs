@@ -2,6 +2,7 @@
 //! says, and may damage it (RFC 5044 §6, §7.1.2).
 //!
 //! What was put is what is taken, and both ends end; behind damage, what is taken is a part of it.
+//! Nothing is owed behind an end that was told.
 
 use std::collections::VecDeque;
 
@@ -48,6 +49,7 @@ struct Side {
     taken: usize,
     wire: VecDeque<u8>,
     damaged: bool,
+    shut: bool,
 }
 
 /// Runs one input; the module says what has to hold.
@@ -59,7 +61,7 @@ pub fn run(octets: &[u8]) {
     let mut sides = agreed.map(|agreed| {
         let mut duplex = Duplex::new(&agreed);
         duplex.set_emss(100 + usize::from(input.emss));
-        Side { duplex, put: 0, taken: 0, wire: VecDeque::new(), damaged: false }
+        Side { duplex, put: 0, taken: 0, wire: VecDeque::new(), damaged: false, shut: false }
     });
     for step in &input.steps.0 {
         match *step {
@@ -71,6 +73,7 @@ pub fn run(octets: &[u8]) {
             Step::Damage { end, at, bit } if crc => sides[usize::from(end)].damage(at.into(), bit),
             Step::Damage { .. } => {}
         }
+        sides.iter_mut().for_each(Side::check_end);
     }
     finish(&mut sides);
     let [a, b] = &sides;
@@ -91,6 +94,7 @@ fn finish(sides: &mut [Side; 2]) {
             pay(sides, end, usize::MAX);
             deliver(sides, end, usize::MAX);
             sides[end].take(1 << 17);
+            sides[end].check_end();
         }
         if sides.iter().all(|side| side.duplex.is_finished() && side.duplex.end().is_some()) {
             return;
@@ -129,6 +133,12 @@ impl Side {
         let count = self.duplex.take(&mut octets);
         assert!(octets[..count] == pattern_from(self.taken, count), "octets are not those that were put");
         self.taken += count;
+    }
+
+    /// Closes TCP's direction where that is told; it stays so.
+    fn check_end(&mut self) {
+        self.shut |= self.duplex.is_finished();
+        assert!(!self.shut || self.duplex.is_finished() && self.duplex.owed().is_empty());
     }
 
     fn damage(&mut self, at: usize, bit: u8) {

@@ -73,6 +73,8 @@ pub struct Duplex {
     owed: Queue,
     may_send: bool,
     finished: bool,
+    /// True once the caller may have closed TCP's sending direction.
+    shut: bool,
 }
 
 /// The end of what the peer sends.
@@ -105,6 +107,7 @@ impl Duplex {
             owed: Queue::new(BUFFER),
             may_send: agreed.first.is_some(),
             finished: false,
+            shut: false,
         };
         if let Some(first) = &agreed.first {
             duplex.owe(&first.header, first.payload());
@@ -140,6 +143,7 @@ impl Duplex {
     /// [end](Self::end).
     pub fn take(&mut self, mut room: &mut [u8]) -> usize {
         let all = room.len();
+        self.shut |= self.is_finished();
         self.take_left(&mut room);
         while self.left.is_none() && self.end.is_none() && self.owed.room().len() >= REPLIES {
             if !self.take_batch(&mut room) {
@@ -239,15 +243,17 @@ impl Duplex {
     }
 
     /// Ends what this end sends. Behind it TCP's direction is to be closed: see
-    /// [`is_finished`](Self::is_finished).
+    /// [`is_finished`](Self::is_finished). Then the peer's Reads are not answered any more, and it
+    /// is not told of its faults.
     pub fn finish(&mut self) {
         self.finished = true;
     }
 
-    /// Returns whether TCP has all, and its sending direction is to be closed.
+    /// Returns whether TCP has all, and its sending direction is to be closed: nothing is owed
+    /// behind that. A responder may owe an answer to the initiator's first FPDU, and waits for it.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.finished && self.owed.len() == 0
+        self.finished && self.owed.len() == 0 && (self.may_send || self.end.is_some())
     }
 
     /// Returns the octets that TCP is to send.
@@ -261,8 +267,11 @@ impl Duplex {
         self.owed.drop(count);
     }
 
-    /// Adds an FPDU to what is owed, for which there is room.
+    /// Adds an FPDU to what is owed, for which there is room, unless TCP takes no more.
     fn owe(&mut self, header: &Header, payload: &[u8]) {
+        if self.shut {
+            return;
+        }
         let len = self.outgoing.emit(header, payload, self.owed.room());
         debug_assert!(len.is_some(), "there is room for a short FPDU");
         self.owed.filled(len.unwrap_or(0));

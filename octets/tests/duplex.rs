@@ -112,11 +112,15 @@ fn a_responder_sends_nothing_before_the_initiators_first_fpdu() {
     assert_eq!(passive.put, 10);
 }
 
-/// Returns the responder of a pair, to which a peer made by hand has sent ULPDUs and then closed.
-fn met(ulpdus: &[Vec<u8>], cut: usize) -> Side {
+/// Returns the responder of a pair, and a peer made by hand.
+fn responder() -> (Side, Fpdus) {
     let [active, passive] = agreed([options(true, false), options(true, false)]);
-    let mut side = Side::new(&passive);
-    let mut peer = Fpdus::new(active.outgoing.framing(), active.outgoing.framing());
+    (Side::new(&passive), Fpdus::new(active.outgoing.framing(), active.outgoing.framing()))
+}
+
+/// Returns a responder to which its peer has sent ULPDUs and then closed.
+fn met(ulpdus: &[Vec<u8>], cut: usize) -> Side {
+    let (mut side, mut peer) = responder();
     side.wire = ulpdus.iter().flat_map(|ulpdu| peer.frame(ulpdu)).collect();
     side.wire.truncate(side.wire.len() - cut);
     side.receive(1 << 16, 1 << 16);
@@ -141,21 +145,17 @@ fn an_end_of_the_peers_is_told_behind_its_octets() {
     assert!(!ended.duplex.owed().is_empty() && ended.duplex.put(b"more") == 0);
 }
 
+/// Returns a Read without octets.
+fn read(msn: u32) -> Vec<u8> {
+    let (sink_stag, src_stag) = (rddp_ddp::Stag(1), rddp_ddp::Stag(2));
+    segment::read(msn, &ReadRequestRepr { sink_stag, sink_to: 0, size: 0, src_stag, src_to: 0 })
+}
+
 #[test]
 fn reads_without_octets_are_answered_and_wait_for_room() {
-    let request = ReadRequestRepr {
-        sink_stag: rddp_ddp::Stag(1),
-        sink_to: 0,
-        size: 0,
-        src_stag: rddp_ddp::Stag(2),
-        src_to: 0,
-    };
-    let [active, passive] = agreed([options(true, false), options(true, false)]);
-    let (mut side, mut peer) =
-        (Side::new(&passive), Fpdus::new(active.outgoing.framing(), active.outgoing.framing()));
-    let mut answers = 0;
+    let ((mut side, mut peer), mut answers) = (responder(), 0);
     for msn in 1..10_000 {
-        side.wire.extend(peer.frame(&segment::read(msn, &request)));
+        side.wire.extend(peer.frame(&read(msn)));
     }
     for _ in 0..100 {
         for _ in 0..10 {
@@ -170,4 +170,27 @@ fn reads_without_octets_are_answered_and_wait_for_room() {
         assert_eq!(ulpdu, segment::response(rddp_ddp::Stag(1), 0, true, b""));
     }
     assert!(peer.is_empty() && side.duplex.end().is_none());
+}
+
+#[test]
+fn nothing_is_owed_behind_an_end_that_was_told() {
+    let (mut side, mut peer) = responder();
+    side.duplex.finish();
+    assert!(!side.duplex.is_finished(), "the initiator's first FPDU may be a Read");
+    side.wire.extend(peer.frame(&read(1)));
+    side.receive(1 << 16, 10);
+    assert_eq!((side.duplex.owed().len(), side.duplex.is_finished()), (20, false));
+    side.duplex.paid(20);
+    assert!(side.duplex.is_finished());
+    for msn in 2..10_000 {
+        side.wire.extend(peer.frame(&read(msn)));
+    }
+    side.wire.extend(peer.frame(&segment::send(7, 0, true, b"wrong")));
+    while side.duplex.end().is_none() {
+        let before = side.wire.len();
+        side.receive(1 << 16, 10);
+        assert!(side.duplex.is_finished() && side.duplex.owed().is_empty());
+        assert!(side.wire.len() < before || side.duplex.end().is_some(), "the peer's octets are taken");
+    }
+    assert!(matches!(side.duplex.end(), Some(End::Fault(_))));
 }
