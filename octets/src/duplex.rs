@@ -210,12 +210,17 @@ impl Duplex {
 
     fn end_with(&mut self, end: End) {
         self.end = Some(end);
-        self.finished |= end != End::Finished;
+        // A responder that has no FPDU of its peer will never have one, and may not send.
+        self.finished |= end != End::Finished || !self.may_send;
         self.arrived.drop(BUFFER);
     }
 
     /// Frames octets of the program, as many as there is room for, and returns how many. A
     /// responder sends nothing before the initiator's first FPDU (RFC 5044 §7.1.2).
+    ///
+    /// 0 is final behind [`finish`](Self::finish) and behind an [end](Self::end), but for
+    /// [`End::Finished`] of a peer from which an FPDU has come. Where it is final,
+    /// [`is_finished`](Self::is_finished) returns `true` as soon as nothing is owed.
     pub fn put(&mut self, octets: &[u8]) -> usize {
         if !self.may_send {
             self.take(&mut []);

@@ -194,3 +194,11 @@ fn nothing_is_owed_behind_an_end_that_was_told() {
     }
     assert!(matches!(side.duplex.end(), Some(End::Fault(_))));
 }
+
+#[test]
+fn a_responder_whose_peer_closes_before_its_first_fpdu_is_over() {
+    // RFC 5044 §7.1.2
+    let mut side = met(&[], 0);
+    assert_eq!((side.duplex.end(), side.duplex.put(b"never")), (Some(End::Finished), 0));
+    assert!(side.duplex.is_finished());
+}
