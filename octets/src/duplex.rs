@@ -105,12 +105,16 @@ impl Duplex {
             outgoing: agreed.outgoing,
             limits: Limits { mulpdu: mulpdu(EMSS, agreed.outgoing.markers), max_send: MAX_SEND },
             owed: Queue::new(BUFFER),
-            may_send: agreed.first.is_some(),
+            may_send: agreed.may_send,
             finished: false,
             shut: false,
         };
         if let Some(first) = &agreed.first {
             duplex.owe(&first.header, first.payload());
+        } else if agreed.may_send {
+            // No message of a format's own begins, and the peer waits for one.
+            let len = duplex.outgoing.send(&[], duplex.owed.room()).unwrap_or(0);
+            duplex.owed.filled(len);
         }
         duplex
     }

@@ -112,9 +112,13 @@ pub struct Agreed {
     pub at: Position,
     /// The sending direction, behind `first` if that is a Send.
     pub outgoing: Outgoing,
-    /// The FPDU that an initiator sends before any other. It lets the responder send (RFC 5044
+    /// The FPDU that an initiator sends before any other, unless the
+    /// [format begins](HandshakeOptions::format_begins). It lets the responder send (RFC 5044
     /// §7.1.2 r4, RFC 6581 §9.2).
     pub first: Option<OwnMessage>,
+    /// True at an initiator, which may send at once; a responder has to have
+    /// [a good FPDU](crate::Incoming::has_good_fpdu) before.
+    pub may_send: bool,
 }
 
 /// The rest of a TCP connection behind a Reply that rejects, which leaves it open (RFC 5044 §7.1.2
@@ -198,7 +202,7 @@ fn answered<'a>(step: InitiatorStep<&'a [u8]>, options: &HandshakeOptions) -> Pr
         InitiatorStep::Need { total } => Progress::Need { total },
         InitiatorStep::Accepted { negotiated, private_data, used } => {
             let first = negotiated.rtr.or((!options.format_begins).then_some(Rtr::Send));
-            Progress::Accepted { agreed: Agreed::of(&negotiated, first), private_data, used }
+            Progress::Accepted { agreed: Agreed::initiator(&negotiated, first), private_data, used }
         }
         InitiatorStep::Rejected { private_data, used, .. } => {
             let afterwards = match (private_data == GOES_ON_PLAIN, options.plain_peers) {
@@ -238,7 +242,7 @@ impl<'a> Asked<'a> {
     /// none.
     pub fn accept(&self, private_data: &[u8]) -> Result<(FrameOctets, Agreed), StartupMisuse> {
         let (reply, negotiated) = self.request.accept(&self.config, private_data)?;
-        Ok((reply, Agreed::of(&negotiated, None)))
+        Ok((reply, Agreed::responder(&negotiated)))
     }
 
     /// Returns the Reply that rejects, and what becomes of the connection behind it: where plain
@@ -254,13 +258,19 @@ impl<'a> Asked<'a> {
 }
 
 impl Agreed {
-    fn of(negotiated: &Negotiated, first: Option<Rtr>) -> Self {
+    fn initiator(negotiated: &Negotiated, first: Option<Rtr>) -> Self {
         Self {
-            terms: Terms::of(negotiated),
             at: Position { rtr_read: first.is_some_and(Rtr::is_answered), ..Position::FIRST },
             outgoing: Outgoing::of(negotiated, if first == Some(Rtr::Send) { 2 } else { 1 }),
             first: first.map(OwnMessage::ready_to_receive),
+            may_send: true,
+            ..Self::responder(negotiated)
         }
+    }
+
+    fn responder(negotiated: &Negotiated) -> Self {
+        let (terms, outgoing) = (Terms::of(negotiated), Outgoing::of(negotiated, 1));
+        Self { terms, at: Position::FIRST, outgoing, first: None, may_send: false }
     }
 }
 

@@ -202,3 +202,23 @@ fn a_responder_whose_peer_closes_before_its_first_fpdu_is_over() {
     assert_eq!((side.duplex.end(), side.duplex.put(b"never")), (Some(End::Finished), 0));
     assert!(side.duplex.is_finished());
 }
+
+#[test]
+fn an_initiator_whose_format_is_to_begin_begins_without_octets() {
+    // RFC 5044 §7.1.2
+    let mut begins = HandshakeOptions { format_begins: true, ..options(true, false) };
+    begins.startup.revision = rddp_mpa::Revision::One;
+    let [active, passive] = agreed([begins, options(true, false)]);
+    assert!(active.first.is_none() && active.may_send && !passive.may_send);
+    let [mut active, mut passive] = [active, passive].map(|agreed| Side::new(&agreed));
+    active.send(&mut passive, 0, 1000);
+    passive.receive(1000, 10);
+    passive.send(&mut active, 10, 1000);
+    active.send(&mut passive, 10, 1000);
+    active.receive(1000, 10);
+    passive.receive(1000, 10);
+    assert_eq!(
+        [&active, &passive].map(|side| (side.put, side.taken, side.duplex.end())),
+        [(10, 10, None); 2]
+    );
+}
