@@ -125,6 +125,11 @@ impl Duplex {
         self.limits.mulpdu = mulpdu(emss, self.outgoing.markers);
     }
 
+    /// Sets the number of octets of the longest Send. Before that it is 64 KiB.
+    pub fn set_max_send(&mut self, octets: u32) {
+        self.limits.max_send = octets;
+    }
+
     /// Returns room for octets that TCP delivers. There is none while the program leaves too much
     /// untaken.
     pub fn space(&mut self) -> &mut [u8] {
@@ -316,7 +321,7 @@ impl Gather for Train<'_> {
 const BUFFER: usize = 72 * 1024;
 /// The EMSS that a connection is taken to have: that of Ethernet, with TCP's timestamps.
 const EMSS: usize = 1448;
-/// Octets of the longest Send.
+/// Octets of the longest Send, where nothing else is set.
 const MAX_SEND: u32 = 64 * 1024;
 /// FPDUs that are framed at a time.
 const FPDUS: usize = 8;

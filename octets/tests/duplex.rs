@@ -222,3 +222,16 @@ fn an_initiator_whose_format_is_to_begin_begins_without_octets() {
         [(10, 10, None); 2]
     );
 }
+
+#[test]
+fn a_send_has_no_more_octets_than_the_longest() {
+    let ([mut active, _], octets) = (pair(), pattern_from(0, 95));
+    active.duplex.paid(1000);
+    for (max_send, sends) in [(10, 10), (95, 1), (94, 2)] {
+        active.duplex.set_max_send(max_send);
+        assert_eq!(active.duplex.put(&octets), 95);
+        let (len, fpdus) = (active.duplex.owed().len(), octets.chunks(max_send as usize));
+        assert_eq!((len, fpdus.len()), (fpdus.map(|part| rddp_mpa::fpdu_len(18 + part.len())).sum(), sends));
+        active.duplex.paid(len);
+    }
+}
