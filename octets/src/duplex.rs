@@ -12,7 +12,7 @@ use crate::incoming::Incoming;
 use crate::load::Limits;
 use crate::outgoing::Outgoing;
 use crate::position::{Position, Terms};
-use crate::queue::Queue;
+use crate::queue::{LEAST, Queue};
 use crate::room::Room;
 
 /// A stream of plain octets behind its [`Handshake`](crate::Handshake), for whoever owns what it
@@ -333,7 +333,7 @@ const REPLIES: usize = 256;
 const RESERVE: usize = LAST + 64 + 2 * REPLIES;
 
 const LONGEST: usize = rddp_mpa::fpdu_len(u16::MAX as usize);
-// Each 508 octets have a marker, and one may stand in front.
-const _: () = assert!(LONGEST + 4 * (LONGEST / 508 + 2) + RESERVE <= BUFFER);
+// Each 508 octets have a marker, and one may stand in front. Other octets may have left.
+const _: () = assert!(LONGEST + 4 * (LONGEST / 508 + 2) + RESERVE + LEAST <= BUFFER);
 // Four answers without octets, or one Terminate.
 const _: () = assert!(4 * (2 + TaggedRepr::LEN + 4 + 4) <= REPLIES && OwnMessage::MAX_FPDU + 4 <= REPLIES);

@@ -25,14 +25,21 @@ impl Queue {
         self.to - self.from
     }
 
-    /// Returns the room behind the octets, all that there is. They are moved to the front where
-    /// more than half of the buffer is used or passed.
+    /// Returns the room behind the octets, which are moved to the front now and then: all that
+    /// there is, but for [`LEAST`].
     pub(crate) fn room(&mut self) -> &mut [u8] {
-        if self.from > 0 && self.to > self.buffer.len() / 2 {
+        if self.is_to_move() {
             self.buffer.copy_within(self.from..self.to, 0);
             (self.from, self.to) = (0, self.len());
         }
         &mut self.buffer[self.to..]
+    }
+
+    /// Returns whether the octets are moved: when as many have left as stay, or when room is short
+    /// and some have left. With each octet that leaves a full buffer all would move.
+    fn is_to_move(&self) -> bool {
+        let room = self.buffer.len() - self.to;
+        room < self.buffer.len() / 2 && self.from >= self.len() || room < LEAST && self.from >= LEAST
     }
 
     /// Counts octets with which the front of the room was filled.
@@ -48,6 +55,9 @@ impl Queue {
         }
     }
 }
+
+/// Octets that leave before those behind them are moved, and room that is short.
+pub(crate) const LEAST: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -74,5 +84,17 @@ mod tests {
         queue.filled(70);
         queue.drop(60);
         assert_eq!(queue.room().len(), 90);
+    }
+    #[test]
+    fn octets_that_leave_one_by_one_rarely_move_the_others() {
+        let (mut queue, mut moves) = (Queue::new(16 * LEAST), 0);
+        queue.filled(16 * LEAST);
+        for _ in 0..4 * LEAST {
+            queue.drop(1);
+            let (from, room) = (queue.from, queue.room().len());
+            moves += usize::from(queue.from < from);
+            queue.filled(room);
+        }
+        assert_eq!(moves, 4);
     }
 }
