@@ -23,8 +23,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     io::stdin().read_to_end(&mut input)?;
     exchange(&mut duplex, &tcp, &input)?;
     match duplex.end() {
-        Some(End::Finished) => Ok(()),
-        end => Err(format!("the stream has ended: {end:?}").into()),
+        Some(End::Finished) | None => Ok(()),
+        Some(end) => Err(end.to_string().into()),
     }
 }
 
@@ -53,6 +53,7 @@ fn start(mut tcp: TcpStream, connects: bool) -> Result<(Duplex, TcpStream), Box<
                 break (agreed, asked.used);
             }
             Progress::Accepted { agreed, used, .. } => break (agreed, used),
+            Progress::Refused(refused) => return Err(format!("{refused}: {}", refused.error).into()),
             other => return Err(format!("no connection: {other:?}").into()),
         }
     };

@@ -1,5 +1,8 @@
 //! Both directions of a byte stream, with buffers of their own.
 
+use std::error::Error;
+use std::fmt;
+
 use rddp_ddp::{Header, TaggedRepr};
 use rddp_iwarp::{Gather, OwnMessage, Record, Termination, Trouble};
 use rddp_mpa::mulpdu;
@@ -90,6 +93,19 @@ pub enum End {
     /// The peer has broken a rule, and is told so.
     Fault(TerminateCode),
 }
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Finished => f.write_str("the peer sends nothing more"),
+            Self::Truncated => f.write_str("the peer has closed in the middle of an FPDU or a message"),
+            Self::Terminated(code) => write!(f, "the peer has ended the stream: {code}"),
+            Self::Fault(code) => write!(f, "the peer has broken a rule: {code}"),
+        }
+    }
+}
+
+impl Error for End {}
 
 impl Duplex {
     /// Begins behind a startup.

@@ -1,6 +1,9 @@
 //! The startup of a byte stream: from the first octets of a TCP connection to FPDUs, or to plain
 //! octets (RFC 5044 §7.1, RFC 6581).
 
+use std::error::Error;
+use std::fmt;
+
 use rddp_iwarp::{OwnMessage, Refusal};
 use rddp_mpa::{
     FrameOctets, Framing, Initiator, InitiatorStep, Negotiated, Request, Responder, ResponderStep, Rtr,
@@ -142,6 +145,18 @@ pub struct Refused {
     pub error: StartupError,
     /// The Terminate to send before, and its framing: it is the only FPDU of the connection.
     pub terminate: Option<(TerminateRepr, Framing)>,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the startup has failed")
+    }
+}
+
+impl Error for Refused {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
+    }
 }
 
 impl Handshake {

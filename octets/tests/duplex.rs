@@ -143,6 +143,8 @@ fn an_end_of_the_peers_is_told_behind_its_octets() {
     let mut ended = met(&[octets, segment::send(7, 0, true, b"wrong")], 0);
     assert!(matches!(end(&ended), (100, End::Fault(_), false)), "a Terminate is owed");
     assert!(!ended.duplex.owed().is_empty() && ended.duplex.put(b"more") == 0);
+    let told = End::Terminated(code).to_string();
+    assert_eq!(told, format!("the peer has ended the stream: {code}"));
 }
 
 /// Returns a Read without octets.
