@@ -1,9 +1,12 @@
 //! A byte stream in FPDUs as plain values: MPA, DDP and RDMAP (RFC 5044, 5041, 5040) below octets
-//! that come in order, without a socket, a buffer or a lock.
+//! that come in order, without a socket or a lock.
 //!
 //! A [`Handshake`] leads from the octets of a new TCP connection to what both ends have agreed on,
-//! or tells that the peer does not speak MPA.
+//! or tells that the peer does not speak MPA. A [`Duplex`] is the stream behind it, in both
+//! directions and with buffers of its own: octets of TCP and of the program go in and come out.
+//! Nothing else here allocates, and nothing that a peer sends makes it panic.
 //!
+//! # Without buffers of its own
 //! Each Send of the peer carries the next octets, and it does not matter where one ends. Whoever
 //! has octets of a TCP connection at the front of some queue gives them to an [`Incoming`], alone
 //! or as a [`Batch`] with [`Room`] for what they carry, and is told what to drop, what the peer is
@@ -17,9 +20,6 @@
 //! The [`Format`] says what else may stand in the Sends. [`Plain`] octets are nothing but
 //! themselves; messages of another protocol (SDP's, say) have headers, and may be things besides
 //! octets.
-//!
-//! A [`Duplex`] is all of that for plain octets, with buffers of its own. Nothing else here
-//! allocates, and nothing that a peer sends makes it panic.
 //!
 //! # Example
 //! A peer's Send in one FPDU, and the beginning of the next:
@@ -68,3 +68,9 @@ pub use load::{After, Limits, Load, Message, Payload};
 pub use outgoing::Outgoing;
 pub use position::{Position, Terms};
 pub use room::Room;
+
+// Types of the layers below in what these say and are given.
+pub use rddp_ddp::Header;
+pub use rddp_iwarp::{Gather, OwnMessage, Record, Taken, Trouble};
+pub use rddp_mpa::{FrameOctets, Framing, StartupConfig, StartupError, StartupMisuse};
+pub use rddp_rdmap::{TerminateCode, TerminateRepr};
