@@ -13,7 +13,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 /// | 24 to 39 | destination | identification (the UDP port of the source), protocol, source, destination |
 ///
 /// A link-local source has the number of its interface in octets 2 and 3 of the address, as stacks
-/// of BSD write them.
+/// of BSD write them, and none in front of unreliable datagrams of verbs.
 ///
 /// ```
 /// use rddp_rdma::Datagram;

@@ -5,6 +5,7 @@
 #include "calls.h"
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
+#include <net/if.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -236,10 +237,13 @@ static void only_what_is_meant_arrives(void)
 
 	/* Ports are at one place, and addresses not. */
 	((struct sockaddr_in *)&at)->sin_port = htons(other.qp->qp_num >> 8);
-	if (ipv6)
+	if (ipv6) {
 		memcpy(&((struct sockaddr_in6 *)&at)->sin6_addr, gid.raw, 16);
-	else
+		/* The interface of a link-local address, and of no other. */
+		((struct sockaddr_in6 *)&at)->sin6_scope_id = if_nametoindex("link0");
+	} else {
 		memcpy(&((struct sockaddr_in *)&at)->sin_addr, gid.raw + 12, 4);
+	}
 	receives(&other, 200, 2);
 	for (int len = 0; len < 200; len++) {
 		unsigned char octets[200];

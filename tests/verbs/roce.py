@@ -19,7 +19,7 @@ import c_program
 BOTH = ("127.0.0.1", "::1")
 PROGRAMS = {
     "roce": (BOTH, []),
-    "datagrams": (BOTH, []),
+    "datagrams": ((*BOTH, "link-local"), []),
     "states": ((*BOTH, "link-local"), []),
     "demanded": (BOTH, []),
     "roce_children": (BOTH, []),

@@ -174,7 +174,13 @@ impl Datagrams {
             let pieces = [IoSlice::new(payload)];
             rddp_capture::datagrams(names, Direction::Received, &pieces, payload.len(), segment);
         }
-        let datagram = Datagram { source, destination, traffic_class, len: 0 };
+        let mut datagram = Datagram { source, destination, traffic_class, len: 0 };
+        if cx.attrs.transport == Transport::Unreliable
+            && let SocketAddr::V6(source) = &mut datagram.source
+        {
+            // A GRH has addresses alone, and the interface is that of the device.
+            source.set_scope_id(0);
+        }
         let mut at = MARGIN;
         if self.staged.is_empty() && deliver(cx, datagram, segment, octets, &mut at)? {
             return Ok(());
