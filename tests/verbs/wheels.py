@@ -170,8 +170,10 @@ def hpcc(ends):
 
 def mpi4py(ends):
     (suite,) = WHEELS.glob("mpi4py-*/test/runtests.py")
-    # Processes that ranks start are children of Open MPI's daemon, which has no device.
-    program = ["/usr/bin/python3", suite, "--no-builddir", "-q", "-e", "test_spawn"]
+    # Processes that ranks start are children of Open MPI's daemon, which has no device. Debian's
+    # Open MPI crashes in `test_win` also by UCX over TCP: it frees a window that it has not mapped.
+    left_out = ["-e", "test_spawn", "-e", "test_win"]
+    program = ["/usr/bin/python3", suite, "--no-builddir", "-q", *left_out]
     said, well = ended(ends.bench.start(mpi.open_mpi, 3, *program), SECONDS)
     assert well and "FAILED" not in said, said
 
