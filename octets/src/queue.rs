@@ -27,12 +27,21 @@ impl Queue {
 
     /// Returns the room behind the octets, which are moved to the front now and then: all that
     /// there is, but for [`LEAST`].
+    #[inline]
     pub(crate) fn room(&mut self) -> &mut [u8] {
+        if self.from > 0 {
+            self.move_to_front();
+        }
+        &mut self.buffer[self.to..]
+    }
+
+    /// Moves the octets where that is due. A buffer that empties each time never comes here.
+    #[inline(never)]
+    fn move_to_front(&mut self) {
         if self.is_to_move() {
             self.buffer.copy_within(self.from..self.to, 0);
             (self.from, self.to) = (0, self.len());
         }
-        &mut self.buffer[self.to..]
     }
 
     /// Returns whether the octets are moved: when as many have left as stay, or when room is short
