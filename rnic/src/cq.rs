@@ -359,8 +359,8 @@ impl CqInner {
     }
 
     /// Removes the completions of a QP for which the program does not ask any more. They count as
-    /// taken at once, and those of other QPs in front of them so many polls early: no more than
-    /// there is room for now.
+    /// taken at once, and those of other QPs in front of them so many polls early. So these QPs may
+    /// post before there is room for what completes; exact numbers would cost each poll.
     #[cold]
     pub(crate) fn forget(&self, qp: QpNum) {
         let mut entries = self.entries.lock();

@@ -217,7 +217,7 @@ impl QpInner {
     #[inline(never)]
     pub(super) fn acknowledge_held(&self, core: &mut Core) {
         if let Some((connection, mut cx)) = core.split(&self.attrs) {
-            connection.acknowledge_last(&mut cx);
+            connection.acknowledge_held(&mut cx);
         }
     }
 

@@ -269,13 +269,13 @@ impl Connection {
         true
     }
 
-    /// Tells the peer of what was executed before the connection ends.
-    pub(crate) fn acknowledge_last(&mut self, cx: &mut Context<'_>) {
+    /// Sends the acknowledgement that waits for an answer, if one does: the connection ends.
+    pub(crate) fn acknowledge_held(&mut self, cx: &mut Context<'_>) {
         if let Wire::Iwarp(link) = &mut self.wire
             && link.owes_acknowledgement()
         {
             link.acknowledge_with_own(cx);
-            // What the end does not change: TCP takes it, or has gone.
+            // If TCP has gone, the peer cannot be told.
             let _ = self.push_out(cx);
         }
     }
