@@ -6,7 +6,7 @@ use rddp_octets::{Agreed, Duplex, End, Handshake, HandshakeOptions, Progress};
 use rddp_rdmap::{ReadRequestRepr, TerminateCode};
 use rddp_test_support::{Fpdus, Random, pattern_from, segment};
 
-/// One end, what it has put and taken, and the octets that are on the way to it.
+/// A stream's end, what it has put and taken, and the octets that are on the way to it.
 struct Side {
     duplex: Duplex,
     put: usize,

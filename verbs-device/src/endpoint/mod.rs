@@ -102,7 +102,7 @@ enum Stage {
     Resolved,
     /// The peer waits for an answer of this end, the passive one.
     Asked,
-    /// One end has said what it wants, or agreed.
+    /// The peer is being told what this end wants, or that it agrees.
     Opening,
     Connected,
     /// The send queue runs empty, until this moment at the latest.

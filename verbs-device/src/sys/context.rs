@@ -32,7 +32,7 @@ unsafe impl Sync for Context {}
 /// An event of a device that belongs to no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceEvent {
-    /// One of [`rddp_verbs_layout::event`].
+    /// Kind of the event, as [`rddp_verbs_layout::event`] has them.
     pub kind: u32,
     /// Number of the queue pair, if it is about one.
     pub qp: Option<u32>,

@@ -31,7 +31,7 @@ unsafe impl Sync for EventChannel {}
 /// An event of the connection manager, which has been acknowledged.
 #[derive(Debug)]
 pub(crate) struct CmEvent {
-    /// One of [`rddp_verbs_layout::cm`].
+    /// Kind of the event, as [`rddp_verbs_layout::cm`] has them.
     pub(crate) kind: u32,
     pub(crate) status: i32,
     pub(crate) private_data: Vec<u8>,
