@@ -244,9 +244,6 @@ impl Kernel<'_> {
 
     /// Returns the effective MSS of this moment.
     pub(crate) fn emss(&self) -> Option<usize> {
-        if is_confined() {
-            return None;
-        }
         self.option(libc::IPPROTO_TCP, libc::TCP_MAXSEG).and_then(|mss| usize::try_from(mss).ok())
     }
 
@@ -257,8 +254,11 @@ impl Kernel<'_> {
         most.filter(|most| *most != 0).map_or(usize::MAX, |most| most.cast_unsigned() as usize)
     }
 
-    /// Returns the number of octets in the receive queue.
+    /// Returns the number of octets in the receive queue. A confined process cannot ask.
     pub(crate) fn unread(&self) -> Result<usize, Errno> {
+        if is_confined() {
+            return Err(Errno::WOULD_BLOCK);
+        }
         let mut count: c_int = 0;
         // SAFETY: `FIONREAD` writes one int, which lives until the call returns.
         let done = unsafe { (self.calls.0.ioctl)(self.fd, libc::FIONREAD, (&raw mut count).cast()) };
@@ -272,8 +272,11 @@ impl Kernel<'_> {
     }
 
     /// Returns how many octets TCP has been given that the peer's has not acknowledged; none once
-    /// the connection is gone.
+    /// the connection is gone, or for a confined process, which cannot ask.
     pub(crate) fn unacknowledged(&self) -> usize {
+        if is_confined() {
+            return 0;
+        }
         let mut count: c_int = 0;
         // SAFETY: `TIOCOUTQ` writes one int, which lives until the call returns.
         let done = unsafe { (self.calls.0.ioctl)(self.fd, libc::TIOCOUTQ, (&raw mut count).cast()) };
@@ -373,10 +376,14 @@ impl Kernel<'_> {
 
     /// Returns whether urgent octets are read in line (`SO_OOBINLINE`).
     pub(crate) fn reads_urgent_in_line(&self) -> bool {
-        !is_confined() && self.option(libc::SOL_SOCKET, libc::SO_OOBINLINE).is_some_and(|on| on != 0)
+        self.option(libc::SOL_SOCKET, libc::SO_OOBINLINE).is_some_and(|on| on != 0)
     }
 
+    /// Returns an option that is an int; none for a confined process, which cannot ask.
     pub(super) fn option(&self, level: c_int, name: c_int) -> Option<c_int> {
+        if is_confined() {
+            return None;
+        }
         let mut value: c_int = 0;
         let mut len = size_of::<c_int>() as libc::socklen_t;
         let at = (&raw mut value).cast::<c_void>();
