@@ -26,37 +26,17 @@
 //! [`Deframer`](rddp_mpa::Deframer), [`Stream`](rddp_rdmap::Stream), and the contents of a
 //! [`Record`]), so that a user whose state lies in shared memory can rebuild it for each call.
 //!
-//! Nothing here allocates of its own but the [port mapper's server](port_mapper::Server), and
-//! nothing that a peer sends makes it panic.
+//! Nothing here allocates but the [port mapper's server](port_mapper::Server) and a train in a
+//! vector, and nothing that a peer sends makes it panic.
 //!
 //! # Example
 //! A Send leaves in one FPDU and arrives in a posted receive:
 //!
 //! ```
 //! use rddp_ddp::{Msn, Stag};
-//! use rddp_iwarp::{Gather, Receive, Receiver, Segment, Step, Target, push_copied};
+//! use rddp_iwarp::{Receive, Receiver, Segment, Step, Target, push_copied};
 //! use rddp_mpa::{Deframer, Framer, Framing};
 //! use rddp_rdmap::{Event, Fault, Opcode, Place, Stream, StreamConfig, untagged_header};
-//!
-//! struct Train(Vec<u8>);
-//!
-//! impl Gather for Train {
-//!     type Mark = usize;
-//!
-//!     fn mark(&self) -> usize {
-//!         self.0.len()
-//!     }
-//!
-//!     fn cut_back(&mut self, mark: usize) {
-//!         self.0.truncate(mark);
-//!     }
-//!
-//!     fn own<R>(&mut self, len: usize, write: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-//!         let start = self.0.len();
-//!         self.0.resize(start + len, 0);
-//!         Some(write(&mut self.0[start..]))
-//!     }
-//! }
 //!
 //! struct Buffer([u8; 16]);
 //!
@@ -73,7 +53,7 @@
 //! }
 //!
 //! let framing = Framing { crc: true, markers: false };
-//! let (mut train, mut framer) = (Train(Vec::new()), Framer::new(framing));
+//! let (mut train, mut framer) = (Vec::new(), Framer::new(framing));
 //! let header = untagged_header(Opcode::Send, Stag(0), Msn::FIRST, 0, true);
 //! let there_is_room = push_copied(&mut train, &mut framer, &header, 5, |at, dst| {
 //!     dst.copy_from_slice(&b"hello"[at..][..dst.len()]);
@@ -84,7 +64,7 @@
 //! let mut stream = Stream::new(StreamConfig { ird: 0, ord: 0, extensions: false });
 //! let mut receiver = Receiver { deframer: &mut Deframer::new(framing), stream: &mut stream };
 //! let mut buffer = Buffer([0; 16]);
-//! let Step::Taken { delivered, .. } = receiver.step(&mut train.0, &mut buffer)? else {
+//! let Step::Taken { delivered, .. } = receiver.step(&mut train, &mut buffer)? else {
 //!     panic!("all of it is here");
 //! };
 //! assert_eq!(delivered.event, Event::Received { length: 5, invalidate: None, solicited: false });

@@ -31,6 +31,25 @@ pub trait Gather {
     fn own<R>(&mut self, len: usize, write: impl FnOnce(&mut [u8]) -> R) -> Option<R>;
 }
 
+/// A vector grows with each FPDU, and always has room.
+impl Gather for Vec<u8> {
+    type Mark = usize;
+
+    fn mark(&self) -> usize {
+        self.len()
+    }
+
+    fn cut_back(&mut self, mark: usize) {
+        self.truncate(mark);
+    }
+
+    fn own<R>(&mut self, len: usize, write: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        let from = self.len();
+        self.resize(from + len, 0);
+        Some(write(&mut self[from..]))
+    }
+}
+
 /// Adds an FPDU whose payload is copied next to its header. `fill(offset, dst)` writes pieces of
 /// it, in order. Returns whether there was room; if not, the train and `framer` are as before.
 ///
@@ -338,6 +357,23 @@ mod tests {
             Err("gone")
         });
         assert_eq!((gone, state(&train, &framer)), (Err("gone"), before));
+    }
+
+    #[test]
+    fn a_vector_is_a_train_with_room_for_all() {
+        let (mut train, mut framer) = (Vec::new(), Framer::new(FRAMING));
+        let mut push = |payload: Result<u8, &'static str>, len| {
+            let pushed = push_copied(&mut train, &mut framer, &send(0), len, |_, dst| {
+                dst.fill(payload?);
+                Ok(())
+            });
+            (pushed, train.clone(), framer.position())
+        };
+        let (_, first, _) = push(Ok(1), 70);
+        assert_eq!(push(Err("gone"), 70), (Err("gone"), first.clone(), 96));
+        let (pushed, both, position) = push(Ok(2), 60_000);
+        assert_eq!((pushed, &both[..96], both.len() as u64), (Ok(true), &first[..], position));
+        assert!(both[116..60_116].iter().all(|octet| *octet == 2));
     }
 
     #[test]

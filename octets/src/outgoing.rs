@@ -19,34 +19,14 @@ use crate::load::{After, Load, Message};
 /// It is plain data, and may lie in memory that processes share: whoever reads it there makes sure
 /// that the truths are 0 or 1. Any other values are a stream's.
 ///
-/// Three writes, of which the first is given to TCP:
+/// A write, of which TCP takes a part:
 ///
 /// ```
-/// use rddp_iwarp::{Gather, Record};
+/// use rddp_iwarp::Record;
 /// use rddp_octets::{Limits, Outgoing};
 ///
-/// struct Train(Vec<u8>);
-///
-/// impl Gather for Train {
-///     type Mark = usize;
-///
-///     fn mark(&self) -> usize {
-///         self.0.len()
-///     }
-///
-///     fn cut_back(&mut self, mark: usize) {
-///         self.0.truncate(mark);
-///     }
-///
-///     fn own<R>(&mut self, len: usize, write: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-///         let from = self.0.len();
-///         self.0.resize(from + len, 0);
-///         Some(write(&mut self.0[from..]))
-///     }
-/// }
-///
 /// let mut outgoing = Outgoing { crc: true, ..Outgoing::FIRST };
-/// let (mut train, mut records) = (Train(Vec::new()), [Record::default(); 4]);
+/// let (mut train, mut records) = (Vec::new(), [Record::default(); 4]);
 /// let mut octets = &[7; 300][..];
 /// let mut load = outgoing.load(1 << 16, &mut records);
 /// load.write(&mut train, Limits { mulpdu: 218, max_send: 1 << 20 }, &mut octets, None)?;
@@ -55,8 +35,8 @@ use crate::load::{After, Load, Message};
 ///
 /// // TCP takes the first FPDU and some of the second, with which the Send ends.
 /// let taken = outgoing.took(records, 300);
-/// assert_eq!((taken.fpdus, taken.owed()), (2, 300..train.0.len()));
-/// assert_eq!((outgoing.msn, outgoing.octets), (2, train.0.len() as u64));
+/// assert_eq!((taken.fpdus, taken.owed()), (2, 300..train.len()));
+/// assert_eq!((outgoing.msn, outgoing.octets), (2, train.len() as u64));
 /// # Ok::<(), std::convert::Infallible>(())
 /// ```
 #[repr(C)]
