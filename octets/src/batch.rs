@@ -13,8 +13,22 @@ use crate::room::Room;
 /// The whole FPDUs at the front of some octets.
 ///
 /// Whoever gave the octets drops [`used`](Self::used) of them, goes on at [`at`](Self::at), and
-/// gives the program what is [`left`](Self::left) before anything else. See the
-/// [crate's example](crate#example).
+/// gives the program what is [`left`](Self::left) before anything else.
+/// ```
+/// use rddp_octets::{Batch, Incoming, Outgoing, Plain, Position, Stop, Terms};
+///
+/// let (mut peer, mut arrived, mut end) = (Outgoing::FIRST, [0; 100], 0);
+/// for part in ["by", "te", "s!"] {
+///     end += peer.send(part.as_bytes(), &mut arrived[end..]).unwrap();
+/// }
+/// // The last octet of TCP is not here yet.
+/// let arrived = &mut arrived[..end - 1];
+/// let mut memory = [0; 8];
+/// let mut incoming = Incoming::new(&Terms::default(), &Position::FIRST, 4096, &Plain);
+/// let batch = Batch::of(&mut incoming, arrived, &mut &mut memory[..], 0, &mut Plain);
+/// assert_eq!(&memory[..4], b"byte");
+/// assert_eq!((batch.used, batch.stop), (2 * end / 3, Stop::Need(end / 3)));
+/// ```
 #[derive(Debug)]
 pub struct Batch<A> {
     /// Octets of the FPDUs.
@@ -38,6 +52,17 @@ pub struct Batch<A> {
 }
 
 /// Payload at `from..to` of an FPDU that ends at `end`, for which there was no room.
+/// ```
+/// use rddp_octets::{Batch, Incoming, Left, Outgoing, Plain, Position, Terms};
+///
+/// let mut fpdu = [0; 64];
+/// let len = Outgoing::FIRST.send(b"hello", &mut fpdu).unwrap();
+/// let mut memory = [0; 3];
+/// let mut incoming = Incoming::new(&Terms::default(), &Position::FIRST, 4096, &Plain);
+/// let batch = Batch::of(&mut incoming, &mut fpdu[..len], &mut &mut memory[..], 0, &mut Plain);
+/// let Some(Left { from, to, end }) = batch.left else { panic!("there was room for three") };
+/// assert_eq!((&memory, &fpdu[from..to], end), (b"hel", &b"lo"[..], len));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// The first octet.
@@ -49,6 +74,21 @@ pub struct Left {
 }
 
 /// Reason why a batch ends.
+/// ```
+/// use rddp_octets::{Batch, Incoming, Outgoing, Plain, Position, Stop, Terms};
+///
+/// let mut fpdu = [0; 64];
+/// let len = Outgoing { crc: true, ..Outgoing::FIRST }.send(b"hello", &mut fpdu).unwrap();
+/// let terms = Terms { crc: true, ..Terms::default() };
+/// let stop = |fpdu: &mut [u8]| {
+///     let mut incoming = Incoming::new(&terms, &Position::FIRST, 4096, &Plain);
+///     Batch::of(&mut incoming, fpdu, &mut &mut [0; 64][..], 0, &mut Plain).stop
+/// };
+/// // One octet more begins another FPDU.
+/// assert!(matches!(stop(&mut fpdu[..len + 1]), Stop::Need(_)));
+/// fpdu[20] ^= 1;
+/// assert!(matches!(stop(&mut fpdu[..len]), Stop::Trouble(_)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop<A> {
     /// The next FPDU is not whole, and has at least so many octets.
@@ -150,6 +190,23 @@ impl<A> Batch<A> {
 }
 
 /// Answers to the peer's Reads in a batch.
+/// ```
+/// use rddp_mpa::Rtr;
+/// use rddp_octets::{Batch, Incoming, Outgoing, OwnMessage, Plain, Position, Terms};
+///
+/// // A peer whose RTR is a Read.
+/// let (read, mut fpdu) = (OwnMessage::ready_to_receive(Rtr::Read), [0; 64]);
+/// let len = Outgoing::FIRST.emit(&read.header, read.payload(), &mut fpdu).unwrap();
+/// let terms = Terms { ird: 1, ..Terms::default() };
+/// let mut incoming = Incoming::new(&terms, &Position::FIRST, 4096, &Plain);
+/// let batch = Batch::of(&mut incoming, &mut fpdu[..len], &mut &mut [][..], 0, &mut Plain);
+///
+/// let (mut outgoing, mut answer) = (Outgoing::FIRST, [0; 64]);
+/// for header in batch.replies.headers() {
+///     assert_eq!(outgoing.emit(header, b"", &mut answer), Some(20));
+/// }
+/// assert_eq!(outgoing.fpdus, 1);
+/// ```
 #[derive(Debug, Default)]
 pub struct Replies {
     headers: [Option<Header>; REPLIES],

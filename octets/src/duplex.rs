@@ -81,6 +81,18 @@ pub struct Duplex {
 }
 
 /// The end of what the peer sends.
+/// ```
+/// use rddp_octets::{Agreed, Duplex, End, Outgoing, Position, Terms};
+///
+/// let (terms, outgoing) = (Terms::default(), Outgoing::FIRST);
+/// let agreed = Agreed { terms, at: Position::FIRST, outgoing, first: None, may_send: true };
+/// let mut duplex = Duplex::new(&agreed);
+/// duplex.space()[..2].copy_from_slice(&[0, 23]);
+/// duplex.filled(2);
+/// duplex.filled(0);
+/// assert_eq!(duplex.take(&mut [0; 64]), 0);
+/// assert_eq!(duplex.end(), Some(End::Truncated));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum End {

@@ -103,6 +103,20 @@ pub trait Format {
 }
 
 /// The meaning of a segment.
+/// ```
+/// use rddp_octets::Meaning;
+///
+/// /// Messages in one segment each, whose first octet is their kind.
+/// fn meaning(payload: &[u8]) -> Meaning<u8> {
+///     match payload {
+///         [] => Meaning::Control,
+///         [b'o', ..] => Meaning::Octets { from: 1 },
+///         [kind, ..] => Meaning::Apart(*kind, 1..payload.len()),
+///     }
+/// }
+/// assert_eq!(meaning(b"octets"), Meaning::Octets { from: 1 });
+/// assert_eq!(meaning(b"urgent"), Meaning::Apart(b'u', 1..6));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning<A> {
     /// Octets of the stream.
@@ -117,6 +131,16 @@ pub enum Meaning<A> {
 }
 
 /// Plain octets: each Send carries the next ones of the stream, and nothing else.
+/// ```
+/// use rddp_octets::{Incoming, Outgoing, Plain, Position, Step, Terms};
+///
+/// let mut fpdu = [0; 64];
+/// let len = Outgoing::FIRST.send(b"", &mut fpdu).unwrap();
+/// let mut incoming = Incoming::new(&Terms::default(), &Position::FIRST, 4096, &Plain);
+/// // A Send without octets tells a program nothing.
+/// let step = incoming.step(&mut fpdu[..len], &mut Plain);
+/// assert_eq!(step, Ok(Step::Silent { used: len, reply: None }));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plain;
 

@@ -50,6 +50,13 @@ pub struct Handshake {
 }
 
 /// The settings of a [`Handshake`].
+/// ```
+/// use rddp_octets::{Handshake, HandshakeOptions, Progress};
+///
+/// let mut options = HandshakeOptions { plain_peers: true, ..HandshakeOptions::default() };
+/// options.startup.markers = true;
+/// assert_eq!(Handshake::responder(options).step(b"GET / HTTP/1.1\r\n"), Progress::Plain);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HandshakeOptions {
     /// The parameters that this end asks for.
@@ -62,6 +69,22 @@ pub struct HandshakeOptions {
 }
 
 /// The outcome of a look at what has come.
+/// ```
+/// use rddp_octets::{Handshake, HandshakeOptions, Progress};
+///
+/// let initiator = Handshake::initiator(HandshakeOptions::default(), b"private data")?;
+/// let mut responder = Handshake::responder(HandshakeOptions::default());
+/// let mut count = 1;
+/// let asked = loop {
+///     match responder.step(&initiator.request()[..count]) {
+///         Progress::Need { total } => count = total,
+///         Progress::Asked(asked) => break asked,
+///         other => panic!("{other:?}"),
+///     }
+/// };
+/// assert_eq!(asked.used, count);
+/// # Ok::<(), rddp_mpa::StartupMisuse>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Progress<'a> {
@@ -97,6 +120,19 @@ pub enum Progress<'a> {
 }
 
 /// An initiator's Request.
+/// ```
+/// use rddp_octets::{Handshake, HandshakeOptions, Progress};
+///
+/// let mut initiator = Handshake::initiator(HandshakeOptions::default(), b"which file?")?;
+/// let mut responder = Handshake::responder(HandshakeOptions::default());
+/// let Progress::Asked(asked) = responder.step(initiator.request()) else { panic!("a Request") };
+/// let reply = match asked.private_data() {
+///     b"which file?" => asked.accept(b"that one")?.0,
+///     _ => asked.reject()?.0,
+/// };
+/// assert!(matches!(initiator.step(&reply), Progress::Accepted { private_data: b"that one", .. }));
+/// # Ok::<(), rddp_mpa::StartupMisuse>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked<'a> {
     request: Request<&'a [u8]>,
@@ -107,6 +143,15 @@ pub struct Asked<'a> {
 }
 
 /// The values that both ends have agreed on.
+/// ```
+/// use rddp_octets::{Agreed, Duplex, Outgoing, Position, Terms};
+///
+/// // Ends that know all of it need no startup.
+/// let (terms, outgoing) = (Terms { crc: true, ..Terms::default() }, Outgoing { crc: true, ..Outgoing::FIRST });
+/// let agreed = Agreed { terms, at: Position::FIRST, outgoing, first: None, may_send: true };
+/// let mut duplex = Duplex::new(&agreed);
+/// assert_eq!(duplex.put(b"at once"), 7);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// Values of the receiving direction.
@@ -126,6 +171,19 @@ pub struct Agreed {
 
 /// The rest of a TCP connection behind a Reply that rejects, which leaves it open (RFC 5044 §7.1.2
 /// r3).
+/// ```
+/// use rddp_octets::{Afterwards, Handshake, HandshakeOptions, Progress};
+///
+/// let options = HandshakeOptions { plain_peers: true, ..HandshakeOptions::default() };
+/// let mut initiator = Handshake::initiator(options.clone(), b"")?;
+/// let Progress::Asked(asked) = Handshake::responder(options).step(initiator.request()) else {
+///     panic!("a Request")
+/// };
+/// let (reply, here) = asked.reject()?;
+/// let Progress::Rejected { afterwards: there, .. } = initiator.step(&reply) else { panic!("a Reply") };
+/// assert_eq!([here, there], [Afterwards::Plain; 2]);
+/// # Ok::<(), rddp_mpa::StartupMisuse>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Afterwards {
     /// Both ends go on in plain TCP: the octets behind the Reply are for the programs.
@@ -139,6 +197,16 @@ pub enum Afterwards {
 
 /// A startup that has failed because of the peer. The connection is closed, by a reset if its
 /// descriptor stays with a program (RFC 5044 §7.1.2).
+/// ```
+/// use rddp_octets::{Handshake, HandshakeOptions, Progress, StartupError};
+///
+/// let mut initiator = Handshake::initiator(HandshakeOptions::default(), b"")?;
+/// let Progress::Refused(refused) = initiator.step(b"HTTP/1.1 400 Bad Request\r\n") else {
+///     panic!("this is no Reply")
+/// };
+/// assert_eq!((refused.error, refused.terminate), (StartupError::BadKey, None));
+/// # Ok::<(), rddp_mpa::StartupMisuse>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The reason.

@@ -45,6 +45,17 @@ pub struct Incoming {
 }
 
 /// The meaning of the FPDU in front.
+/// ```
+/// use rddp_octets::{Incoming, Outgoing, Plain, Position, Step, Terms};
+///
+/// let mut fpdu = [0; 64];
+/// let len = Outgoing::FIRST.send(b"hello", &mut fpdu).unwrap();
+/// let mut incoming = Incoming::new(&Terms::default(), &Position::FIRST, 4096, &Plain);
+/// match incoming.step(&mut fpdu[..len], &mut Plain) {
+///     Ok(Step::Data { payload, used }) => assert_eq!((&fpdu[payload], used), (&b"hello"[..], len)),
+///     other => panic!("{other:?}"),
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<A> {
     /// The FPDU is not whole.

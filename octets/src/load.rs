@@ -79,6 +79,18 @@ impl<G: Gather> Payload<G> for &[u8] {
 }
 
 /// Limits of a train's messages.
+/// ```
+/// use rddp_mpa::mulpdu;
+/// use rddp_octets::{Limits, Outgoing, Record};
+///
+/// // FPDUs that fit Ethernet's segments, and as few Sends as there can be.
+/// let limits = Limits { mulpdu: mulpdu(1448, false), max_send: u32::MAX };
+/// let (mut train, mut records) = (Vec::new(), [Record::default(); 4]);
+/// let mut load = Outgoing::FIRST.load(1 << 16, &mut records);
+/// load.write(&mut train, limits, &mut &[7; 3000][..], None)?;
+/// assert_eq!(load.records().iter().map(|record| record.end).collect::<Vec<_>>(), [1448, 2896, 3072]);
+/// # Ok::<(), std::convert::Infallible>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Octets of the longest ULPDU, as [`rddp_mpa::mulpdu`] returns them: never more than
@@ -89,6 +101,21 @@ pub struct Limits {
 }
 
 /// The Send that is being cut into segments.
+/// ```
+/// use rddp_octets::{Limits, Outgoing, Record};
+///
+/// let (limits, octets) = (Limits { mulpdu: 118, max_send: 1 << 20 }, [7; 1000]);
+/// let (mut outgoing, mut train, mut records) = (Outgoing::FIRST, Vec::new(), [Record::default(); 2]);
+/// let mut load = outgoing.load(1 << 16, &mut records);
+/// load.write(&mut train, limits, &mut &octets[..], None)?;
+/// // TCP takes both FPDUs, and the program's next octets may never come: the Send ends early.
+/// let after = outgoing.took(load.records(), train.len()).last().unwrap().after;
+/// let message = after.message.expect("it is open");
+/// assert_eq!((after.payload, message.left()), (200, 800));
+/// let mut last = [0; 32];
+/// assert_eq!((outgoing.end(message, b"", &mut last), outgoing.msn), (Some(24), 2));
+/// # Ok::<(), std::convert::Infallible>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     pub(crate) msn: Msn,
@@ -97,6 +124,16 @@ pub struct Message {
 }
 
 /// The state behind an FPDU of a train.
+/// ```
+/// use rddp_octets::{Outgoing, Record};
+///
+/// let (mut train, mut records) = (Vec::new(), [Record::default(); 2]);
+/// let mut load = Outgoing::FIRST.load(1 << 16, &mut records);
+/// load.send(&mut train, b"a header", &mut &b"octets"[..], 6)?;
+/// let [Record { end, after }] = load.records() else { panic!("one FPDU") };
+/// assert_eq!((*end, after.payload, after.message), (train.len(), 6, None));
+/// # Ok::<(), std::convert::Infallible>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct After {
     /// The program's octets in the train up to there.
@@ -121,6 +158,20 @@ impl Message {
 
 /// A train that is being filled, and the state behind each of its FPDUs: see
 /// [`Outgoing::load`](crate::Outgoing::load).
+/// ```
+/// use rddp_octets::{Outgoing, Record};
+///
+/// let (mut train, mut records) = (Vec::new(), [Record::default(); 2]);
+/// let mut load = Outgoing::FIRST.load(1 << 16, &mut records);
+/// for part in [&b"one"[..], b"two", b"three"] {
+///     if load.has_room() {
+///         load.send(&mut train, b"", &mut { part }, part.len())?;
+///     }
+/// }
+/// assert!(!load.has_room(), "there are two records");
+/// assert_eq!(load.records()[1].end, train.len());
+/// # Ok::<(), std::convert::Infallible>(())
+/// ```
 #[derive(Debug)]
 pub struct Load<'r> {
     framer: Framer,

@@ -4,6 +4,13 @@ use rddp_ddp::Msn;
 use rddp_mpa::{Framing, Negotiated};
 
 /// The values of the receiving direction that both ends have agreed on.
+/// ```
+/// use rddp_mpa::Framing;
+/// use rddp_octets::Terms;
+///
+/// let terms = Terms { crc: true, ..Terms::default() };
+/// assert_eq!(terms.framing(), Framing { crc: true, markers: false });
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
