@@ -1,0 +1,7 @@
+//! The byte stream's tests, with peers made by hand and with two ends that talk.
+
+mod any_cut;
+mod duplex;
+mod handshake;
+mod incoming;
+mod outgoing;
