@@ -537,12 +537,12 @@ impl Test {
     fn reregister(&mut self, stag: Stag, access: Access) {
         let result = self.table.reregister(stag, access);
         let remote_write = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        let sound = (!remote_write || access.contains(Access::LOCAL_WRITE))
-            && !access.contains(Access::BIND | Access::ZERO_BASED)
-            && !(access.contains(Access::STABLE) && access.writes());
+        let unsound = remote_write && !access.contains(Access::LOCAL_WRITE)
+            || access.contains(Access::BIND | Access::ZERO_BASED)
+            || access.contains(Access::STABLE) && access.writes();
         let number = self.exact(stag).filter(|number| match self.objects[*number].kind {
             Kind::Region { writable, windows, .. } => {
-                windows == 0 && sound && (writable || !access.contains(Access::LOCAL_WRITE))
+                windows == 0 && !unsound && (writable || !access.contains(Access::LOCAL_WRITE))
             }
             Kind::Window { .. } => false,
         });
