@@ -4,13 +4,14 @@
 //! What was put is what is taken, and both ends end; behind damage, what is taken is a part of it.
 //! Nothing is owed behind an end that was told.
 
-use std::collections::VecDeque;
+#[path = "../../octets/tests/stream/ends.rs"]
+mod ends;
 
 use arbitrary::{Arbitrary, Unstructured};
-use rddp_octets::{Agreed, Duplex, End, Handshake, HandshakeOptions, Progress};
-use rddp_test_support::pattern_from;
+use rddp_octets::End;
 
 use crate::input::{Tail, choice, inputs};
+use ends::{Side, agreed, options};
 
 inputs! {
     /// A connection, and the events on it.
@@ -42,43 +43,33 @@ choice! {
     }
 }
 
-/// An end, and the octets on the way to it.
-struct Side {
-    duplex: Duplex,
-    put: usize,
-    taken: usize,
-    wire: VecDeque<u8>,
-    damaged: bool,
-    shut: bool,
-}
-
 /// Runs one input; the module says what has to hold.
 pub fn run(octets: &[u8]) {
     let Ok(input) = Input::arbitrary(&mut Unstructured::new(octets)) else { return };
     let bit = |at: u8| input.framing >> at & 1 == 1;
     let agreed = agreed([options(bit(0), bit(1)), options(bit(2), bit(3))]);
-    let crc = agreed[0].terms.crc;
-    let mut sides = agreed.map(|agreed| {
-        let mut duplex = Duplex::new(&agreed);
-        duplex.set_emss(100 + usize::from(input.emss));
-        Side { duplex, put: 0, taken: 0, wire: VecDeque::new(), damaged: false, shut: false }
-    });
+    let (crc, mut damaged) = (agreed[0].terms.crc, false);
+    let mut sides = agreed.map(|agreed| Side::new(&agreed));
+    for side in &mut sides {
+        side.duplex.set_emss(100 + usize::from(input.emss));
+    }
     for step in &input.steps.0 {
         match *step {
             Step::Put { end, octets } => sides[usize::from(end)].put(octets.into()),
-            Step::Pay { end, octets } => pay(&mut sides, end.into(), octets.into()),
-            Step::Deliver { end, octets } => deliver(&mut sides, end.into(), octets.into()),
+            Step::Pay { end, octets } => pay(&mut sides, end, octets.into()),
+            Step::Deliver { end, octets } => sides[usize::from(end)].deliver(octets.into()),
             Step::Take { end, room } => sides[usize::from(end)].take(room.into()),
             Step::Finish { end } => sides[usize::from(end)].duplex.finish(),
-            Step::Damage { end, at, bit } if crc => sides[usize::from(end)].damage(at.into(), bit),
+            Step::Damage { end, at, bit } if crc => {
+                damaged |= damage(&mut sides[usize::from(end)], at.into(), bit);
+            }
             Step::Damage { .. } => {}
         }
-        sides.iter_mut().for_each(Side::check_end);
     }
     finish(&mut sides);
     let [a, b] = &sides;
     for (here, there) in [(a, b), (b, a)] {
-        if a.damaged || b.damaged {
+        if damaged {
             assert!(here.taken <= there.put);
         } else {
             assert_eq!((here.taken, here.duplex.end()), (there.put, Some(End::Finished)));
@@ -89,12 +80,11 @@ pub fn run(octets: &[u8]) {
 /// Moves all octets, until both ends have ended.
 fn finish(sides: &mut [Side; 2]) {
     for _ in 0..10_000 {
-        for end in 0..2 {
-            sides[end].duplex.finish();
+        for end in [false, true] {
+            sides[usize::from(end)].duplex.finish();
             pay(sides, end, usize::MAX);
-            deliver(sides, end, usize::MAX);
-            sides[end].take(1 << 17);
-            sides[end].check_end();
+            sides[usize::from(end)].deliver(usize::MAX);
+            sides[usize::from(end)].take(1 << 17);
         }
         if sides.iter().all(|side| side.duplex.is_finished() && side.duplex.end().is_some()) {
             return;
@@ -103,65 +93,14 @@ fn finish(sides: &mut [Side; 2]) {
     panic!("the two never come to an end");
 }
 
-fn pay(sides: &mut [Side; 2], end: usize, octets: usize) {
-    let count = octets.min(sides[end].duplex.owed().len());
-    let octets = sides[end].duplex.owed()[..count].to_vec();
-    sides[1 - end].wire.extend(octets);
-    sides[end].duplex.paid(count);
+fn pay([a, b]: &mut [Side; 2], end: bool, octets: usize) {
+    let (here, there) = if end { (b, a) } else { (a, b) };
+    here.pay(there, octets);
 }
 
-fn deliver(sides: &mut [Side; 2], end: usize, octets: usize) {
-    let is_over = sides[1 - end].duplex.is_finished();
-    let side = &mut sides[end];
-    let space = side.duplex.space();
-    let count = octets.min(space.len()).min(side.wire.len());
-    for (octet, arrived) in space.iter_mut().zip(side.wire.drain(..count)) {
-        *octet = arrived;
-    }
-    if count > 0 || is_over && side.wire.is_empty() {
-        side.duplex.filled(count);
-    }
-}
-
-impl Side {
-    fn put(&mut self, octets: usize) {
-        self.put += self.duplex.put(&pattern_from(self.put, octets));
-    }
-
-    fn take(&mut self, room: usize) {
-        let mut octets = vec![0; room];
-        let count = self.duplex.take(&mut octets);
-        assert!(octets[..count] == pattern_from(self.taken, count), "octets are not those that were put");
-        self.taken += count;
-    }
-
-    /// Closes TCP's direction where that is told; it stays so.
-    fn check_end(&mut self) {
-        self.shut |= self.duplex.is_finished();
-        assert!(!self.shut || self.duplex.is_finished() && self.duplex.owed().is_empty());
-    }
-
-    fn damage(&mut self, at: usize, bit: u8) {
-        if let Some(octet) = self.wire.get_mut(at) {
-            *octet ^= 1 << (bit % 8);
-            self.damaged = true;
-        }
-    }
-}
-
-fn options(crc: bool, markers: bool) -> HandshakeOptions {
-    let mut options = HandshakeOptions::default();
-    (options.startup.crc, options.startup.markers) = (crc, markers);
-    options
-}
-
-/// Returns what both ends agree on.
-fn agreed([active, passive]: [HandshakeOptions; 2]) -> [Agreed; 2] {
-    let mut initiator = Handshake::initiator(active, b"").unwrap();
-    let Progress::Asked(asked) = Handshake::responder(passive).step(initiator.request()) else {
-        panic!("a Request")
-    };
-    let (reply, passive) = asked.accept(b"").unwrap();
-    let Progress::Accepted { agreed: active, .. } = initiator.step(&reply) else { panic!("a Reply") };
-    [active, passive]
+fn damage(side: &mut Side, at: usize, bit: u8) -> bool {
+    let octet = side.wire.get_mut(at);
+    let is_there = octet.is_some();
+    octet.into_iter().for_each(|octet| *octet ^= 1 << (bit % 8));
+    is_there
 }

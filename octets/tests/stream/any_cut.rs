@@ -1,56 +1,12 @@
 //! However the octets of a peer are cut, and however little room there is, a byte stream delivers
 //! the same octets, stands at the same position and ends for the same reason.
 
-use std::convert::Infallible;
-
 use rddp_ddp::Stag;
-use rddp_octets::{Batch, Incoming, Plain, Position, Stop, Terms};
+use rddp_octets::{Position, Stop, Terms};
 use rddp_rdmap::{ReadRequestRepr, TerminateCode};
 use rddp_test_support::{Fpdus, Random, pattern_from, segment};
 
-/// Everything that a stream has told.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Told {
-    octets: Vec<u8>,
-    at: Position,
-    replies: usize,
-    end: Option<Stop<Infallible>>,
-}
-
-/// Takes octets as they arrive, `next()` more at a time, into room for `next()`.
-fn take(terms: &Terms, octets: &[u8], mut next: impl FnMut() -> usize) -> Told {
-    let (mut told, mut arrived, mut front) = (Told { at: Position::FIRST, ..Told::default() }, 0, 0);
-    while told.end.is_none() && arrived < octets.len() {
-        arrived = octets.len().min(arrived + next());
-        loop {
-            // A look at octets with markers changes what was looked at.
-            let (mut seen, mut memory) = (octets[front..arrived].to_vec(), vec![0; next()]);
-            let mut incoming = Incoming::new(terms, &told.at, 2000, &Plain);
-            let (all, mut room) = (memory.len(), &mut memory[..]);
-            let batch = Batch::of(&mut incoming, &mut seen, &mut room, 0, &mut Plain);
-            let filled = all - room.len();
-            told.octets.extend_from_slice(&memory[..filled]);
-            if let Some(left) = batch.left {
-                told.octets.extend_from_slice(&seen[left.from..left.to]);
-            }
-            front += batch.used;
-            told.at = batch.at.unwrap_or(told.at);
-            told.replies += batch.replies.headers().count();
-            match batch.stop {
-                Stop::Full => {}
-                Stop::Need(total) => {
-                    assert!(front + total > arrived, "it was not all there");
-                    break;
-                }
-                stop => {
-                    told.end = Some(stop);
-                    break;
-                }
-            }
-        }
-    }
-    told
-}
+use crate::told::Told;
 
 /// Returns a segment that a peer may send next, or may not.
 fn ulpdu(random: &mut Random, msns: &mut [u32; 2], mo: &mut u32) -> Vec<u8> {
@@ -89,10 +45,10 @@ fn one_look_and_single_octets_tell_the_same() {
             let at = random.below(octets.len());
             octets[at] ^= 1 << random.below(8);
         }
-        let at_once = take(&terms, &octets, || 1 << 20);
-        let by_one = take(&terms, &octets, || 1);
+        let at_once = Told::of(&terms, Position::FIRST, &octets, || 1 << 20);
+        let by_one = Told::of(&terms, Position::FIRST, &octets, || 1);
         assert_eq!(by_one, at_once, "seed {seed}");
-        let by_some = take(&terms, &octets, || random.below(900));
+        let by_some = Told::of(&terms, Position::FIRST, &octets, || random.below(900));
         assert_eq!(by_some, at_once, "seed {seed}");
         ends[match at_once.end {
             None => 0,

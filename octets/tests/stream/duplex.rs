@@ -1,66 +1,21 @@
 //! Two ends over a TCP that takes what it likes and delivers it in pieces.
 
-use std::collections::VecDeque;
-
-use rddp_octets::{Agreed, Duplex, End, Handshake, HandshakeOptions, Progress};
+use rddp_octets::{End, HandshakeOptions};
 use rddp_rdmap::{ReadRequestRepr, TerminateCode};
 use rddp_test_support::{Fpdus, Random, pattern_from, segment};
 
-/// A stream's end, what it has put and taken, and the octets that are on the way to it.
-struct Side {
-    duplex: Duplex,
-    put: usize,
-    taken: usize,
-    wire: VecDeque<u8>,
-    /// Set when the peer has closed behind the wire.
-    closed: bool,
+use crate::ends::{Side, agreed, options};
+
+/// Puts octets, and gives TCP at most so many.
+fn send(from: &mut Side, to: &mut Side, octets: usize, tcp: usize) {
+    from.put(octets);
+    from.pay(to, tcp);
 }
 
-impl Side {
-    fn new(agreed: &Agreed) -> Self {
-        Self { duplex: Duplex::new(agreed), put: 0, taken: 0, wire: VecDeque::new(), closed: false }
-    }
-
-    /// Puts octets of the pattern that `from` begins, and gives TCP at most so many.
-    fn send(&mut self, peer: &mut Self, octets: usize, tcp: usize) {
-        self.put += self.duplex.put(&pattern_from(self.put, octets));
-        let count = tcp.min(self.duplex.owed().len());
-        peer.wire.extend(&self.duplex.owed()[..count]);
-        self.duplex.paid(count);
-        peer.closed |= self.duplex.is_finished();
-    }
-
-    /// Gets octets of TCP, and takes those of the peer.
-    fn receive(&mut self, tcp: usize, room: usize) {
-        let space = self.duplex.space();
-        let count = tcp.min(space.len()).min(self.wire.len());
-        for (octet, arrived) in space.iter_mut().zip(self.wire.drain(..count)) {
-            *octet = arrived;
-        }
-        if count > 0 || self.closed && self.wire.is_empty() {
-            self.duplex.filled(count);
-        }
-        let mut octets = vec![0; room];
-        let count = self.duplex.take(&mut octets);
-        assert_eq!(octets[..count], pattern_from(self.taken, count));
-        self.taken += count;
-    }
-}
-
-/// Returns what both ends agree on.
-fn agreed(ends: [HandshakeOptions; 2]) -> [Agreed; 2] {
-    let [active, passive] = ends;
-    let mut initiator = Handshake::initiator(active, b"").unwrap();
-    let Progress::Asked(asked) = Handshake::responder(passive).step(initiator.request()) else { panic!() };
-    let (reply, passive) = asked.accept(b"").unwrap();
-    let Progress::Accepted { agreed: active, .. } = initiator.step(&reply) else { panic!() };
-    [active, passive]
-}
-
-fn options(crc: bool, markers: bool) -> HandshakeOptions {
-    let mut options = HandshakeOptions::default();
-    (options.startup.crc, options.startup.markers) = (crc, markers);
-    options
+/// Gets octets of TCP, and takes those of the peer.
+fn receive(side: &mut Side, tcp: usize, room: usize) {
+    side.deliver(tcp);
+    side.take(room);
 }
 
 fn pair() -> [Side; 2] {
@@ -80,11 +35,11 @@ fn what_was_put_is_what_is_taken() {
         for round in 0.. {
             let (last, most) = (round >= 50, [30, 3000, 100_000][random.below(3)]);
             let (here, there) = if round % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
-            here.send(there, if last { 0 } else { random.below(most) }, random.below(most + 1));
+            send(here, there, if last { 0 } else { random.below(most) }, random.below(most + 1));
             if last {
                 here.duplex.finish();
             }
-            here.receive(random.below(most + 1), random.below(most + 1));
+            receive(here, random.below(most + 1), random.below(most + 1));
             if here.duplex.end().is_some() && there.duplex.end().is_some() {
                 break;
             }
@@ -101,14 +56,14 @@ fn what_was_put_is_what_is_taken() {
 fn a_responder_sends_nothing_before_the_initiators_first_fpdu() {
     // RFC 5044 §7.1.2
     let [mut active, mut passive] = pair();
-    passive.send(&mut active, 10, 1000);
+    send(&mut passive, &mut active, 10, 1000);
     assert_eq!((passive.put, active.wire.len()), (0, 0));
-    active.send(&mut passive, 0, 1000);
+    send(&mut active, &mut passive, 0, 1000);
     // Without a look of the program at what has come.
     let count = passive.wire.len();
     passive.duplex.space()[..count].copy_from_slice(passive.wire.make_contiguous());
     passive.duplex.filled(count);
-    passive.send(&mut active, 10, 1000);
+    send(&mut passive, &mut active, 10, 1000);
     assert_eq!(passive.put, 10);
 }
 
@@ -123,9 +78,9 @@ fn met(ulpdus: &[Vec<u8>], cut: usize) -> Side {
     let (mut side, mut peer) = responder();
     side.wire = ulpdus.iter().flat_map(|ulpdu| peer.frame(ulpdu)).collect();
     side.wire.truncate(side.wire.len() - cut);
-    side.receive(1 << 16, 1 << 16);
+    receive(&mut side, 1 << 16, 1 << 16);
     side.closed = true;
-    side.receive(0, 10);
+    receive(&mut side, 0, 10);
     side
 }
 
@@ -161,7 +116,7 @@ fn reads_without_octets_are_answered_and_wait_for_room() {
     }
     for _ in 0..100 {
         for _ in 0..10 {
-            side.receive(1 << 16, 10);
+            receive(&mut side, 1 << 16, 10);
         }
         answers += side.duplex.owed().len();
         peer.take(side.duplex.owed());
@@ -180,7 +135,7 @@ fn nothing_is_owed_behind_an_end_that_was_told() {
     side.duplex.finish();
     assert!(!side.duplex.is_finished(), "the initiator's first FPDU may be a Read");
     side.wire.extend(peer.frame(&read(1)));
-    side.receive(1 << 16, 10);
+    receive(&mut side, 1 << 16, 10);
     assert_eq!((side.duplex.owed().len(), side.duplex.is_finished()), (20, false));
     side.duplex.paid(20);
     assert!(side.duplex.is_finished());
@@ -190,7 +145,7 @@ fn nothing_is_owed_behind_an_end_that_was_told() {
     side.wire.extend(peer.frame(&segment::send(7, 0, true, b"wrong")));
     while side.duplex.end().is_none() {
         let before = side.wire.len();
-        side.receive(1 << 16, 10);
+        receive(&mut side, 1 << 16, 10);
         assert!(side.duplex.is_finished() && side.duplex.owed().is_empty());
         assert!(side.wire.len() < before || side.duplex.end().is_some(), "the peer's octets are taken");
     }
@@ -213,12 +168,12 @@ fn an_initiator_whose_format_is_to_begin_begins_without_octets() {
     let [active, passive] = agreed([begins, options(true, false)]);
     assert!(active.first.is_none() && active.may_send && !passive.may_send);
     let [mut active, mut passive] = [active, passive].map(|agreed| Side::new(&agreed));
-    active.send(&mut passive, 0, 1000);
-    passive.receive(1000, 10);
-    passive.send(&mut active, 10, 1000);
-    active.send(&mut passive, 10, 1000);
-    active.receive(1000, 10);
-    passive.receive(1000, 10);
+    send(&mut active, &mut passive, 0, 1000);
+    receive(&mut passive, 1000, 10);
+    send(&mut passive, &mut active, 10, 1000);
+    send(&mut active, &mut passive, 10, 1000);
+    receive(&mut active, 1000, 10);
+    receive(&mut passive, 1000, 10);
     assert_eq!(
         [&active, &passive].map(|side| (side.put, side.taken, side.duplex.end())),
         [(10, 10, None); 2]

@@ -32,13 +32,8 @@ fn asked<'a>(options: &HandshakeOptions, request: &'a [u8]) -> Asked<'a> {
 }
 
 /// Returns what both ends agree on.
-fn agreed(active: &HandshakeOptions, passive: &HandshakeOptions) -> (Agreed, Agreed) {
-    let mut initiator = initiator(active);
-    let (reply, at_responder) = asked(passive, initiator.request()).accept(b"").unwrap();
-    match initiator.step(&reply) {
-        Progress::Accepted { agreed, used, .. } if used == reply.len() => (agreed, at_responder),
-        other => panic!("{other:?}"),
-    }
+fn agreed(active: &HandshakeOptions, passive: &HandshakeOptions) -> [Agreed; 2] {
+    crate::ends::agreed([active.clone(), passive.clone()])
 }
 
 fn refused(progress: Progress<'_>) -> Refused {
@@ -59,7 +54,7 @@ fn named(reply: &[u8]) -> RtrSet {
 #[test]
 fn each_direction_is_framed_as_its_receiver_asks() {
     let marked = StartupConfig { markers: true, crc: false, ..StartupConfig::default() };
-    let (active, passive) = agreed(&asks(marked), &HandshakeOptions::default());
+    let [active, passive] = agreed(&asks(marked), &HandshakeOptions::default());
     assert!(active.terms.markers && !active.outgoing.markers && active.terms.crc);
     assert_eq!(
         (active.outgoing.framing(), passive.outgoing.framing()),
@@ -100,16 +95,16 @@ fn an_initiator_begins_with_the_rtr_or_a_send() {
     let kinds =
         [(Rtr::Write, Opcode::Write, 1), (Rtr::Read, Opcode::ReadRequest, 1), (Rtr::Send, Opcode::Send, 2)];
     for (rtr, first, msn) in kinds {
-        let (active, _) = agreed(&supporting(RtrSet::only(rtr)), &supporting(RtrSet::ALL));
+        let [active, _] = agreed(&supporting(RtrSet::only(rtr)), &supporting(RtrSet::ALL));
         assert_eq!((opcode(&active), active.outgoing.msn), (Some(first), msn));
         assert_eq!(active.at, Position { rtr_read: rtr == Rtr::Read, ..Position::FIRST });
         let begins = HandshakeOptions { format_begins: true, ..supporting(RtrSet::only(rtr)) };
-        assert_eq!(agreed(&begins, &supporting(RtrSet::ALL)).0, active);
+        assert_eq!(agreed(&begins, &supporting(RtrSet::ALL))[0], active);
     }
     let one = asks(StartupConfig { revision: Revision::One, ..StartupConfig::default() });
-    let (active, _) = agreed(&one, &HandshakeOptions::default());
+    let [active, _] = agreed(&one, &HandshakeOptions::default());
     assert_eq!((opcode(&active), active.outgoing.msn), (Some(Opcode::Send), 2));
-    let (active, _) = agreed(&HandshakeOptions { format_begins: true, ..one }, &HandshakeOptions::default());
+    let [active, _] = agreed(&HandshakeOptions { format_begins: true, ..one }, &HandshakeOptions::default());
     assert_eq!((active.first, active.outgoing.msn), (None, 1));
 }
 

@@ -2,6 +2,8 @@
 
 mod any_cut;
 mod duplex;
+mod ends;
 mod handshake;
 mod incoming;
 mod outgoing;
+mod told;
