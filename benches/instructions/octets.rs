@@ -1,7 +1,7 @@
 //! A byte stream without a socket: a write becomes an FPDU, and one that has come becomes octets.
 
 use rddp_benches::pattern;
-use rddp_octets::{Duplex, Handshake, HandshakeOptions, Progress};
+use rddp_octets::{Agreed, Duplex, Outgoing, Position, Terms};
 
 use crate::Scenario;
 use crate::count::measured;
@@ -50,12 +50,8 @@ fn receive() -> Box<dyn FnMut()> {
 
 /// Returns both ends of a stream.
 fn ends() -> [Duplex; 2] {
-    let options = HandshakeOptions::default();
-    let mut initiator = Handshake::initiator(options.clone(), b"").expect("it can be said");
-    let Progress::Asked(asked) = Handshake::responder(options).step(initiator.request()) else {
-        panic!("a Request")
-    };
-    let (reply, passive) = asked.accept(b"").expect("it can be said");
-    let Progress::Accepted { agreed: active, .. } = initiator.step(&reply) else { panic!("a Reply") };
-    [active, passive].map(|agreed| Duplex::new(&agreed))
+    let (terms, outgoing) =
+        (Terms { crc: true, ..Terms::default() }, Outgoing { crc: true, ..Outgoing::FIRST });
+    let agreed = Agreed { terms, at: Position::FIRST, outgoing, first: None, may_send: true };
+    [agreed; 2].map(|agreed| Duplex::new(&agreed))
 }
