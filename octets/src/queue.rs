@@ -94,6 +94,24 @@ mod tests {
         queue.drop(60);
         assert_eq!(queue.room().len(), 90);
     }
+
+    #[test]
+    fn octets_stay_where_half_of_the_buffer_is_free_or_few_have_left() {
+        for (len, filled, left, room) in [
+            (100, 50, 25, 50),
+            (100, 51, 26, 75),
+            (100, 51, 25, 49),
+            (4 * LEAST, 3 * LEAST, LEAST, LEAST),
+            (4 * LEAST, 3 * LEAST + 1, LEAST, 2 * LEAST - 1),
+            (4 * LEAST, 3 * LEAST + 1, LEAST - 1, LEAST - 1),
+        ] {
+            let mut queue = Queue::new(len);
+            queue.filled(filled);
+            queue.drop(left);
+            assert_eq!(queue.room().len(), room, "{len} {filled} {left}");
+        }
+    }
+
     #[test]
     fn octets_that_leave_one_by_one_rarely_move_the_others() {
         let (mut queue, mut moves) = (Queue::new(16 * LEAST), 0);

@@ -1,5 +1,7 @@
 //! Two ends that agree, or do not, and peers that speak something else.
 
+use std::error::Error;
+
 use rddp_ddp::Header;
 use rddp_mpa::{Frame, FrameKind, MpaError, Parsed, Revision, Rtr, RtrSet, StartupConfig, StartupError};
 use rddp_octets::{Afterwards, Agreed, Asked, Handshake, HandshakeOptions, Position, Progress, Refused};
@@ -141,6 +143,8 @@ fn a_plain_client_is_served_by_a_responder_that_serves_such() {
     let mut responder = Handshake::responder(HandshakeOptions::default());
     let refused = refused(responder.step(HTTP));
     assert_eq!(refused, Refused { error: StartupError::BadKey, terminate: None });
+    assert_eq!(refused.to_string(), "the startup has failed");
+    assert_eq!(refused.source().unwrap().to_string(), StartupError::BadKey.to_string());
     assert!(matches!(responder.closed(BEGINNING), Progress::Refused(_)));
 }
 

@@ -85,7 +85,9 @@ fn a_position_is_all_that_a_stream_needs_between_two_calls() {
             // A look changes the octets where markers stand, as one at the kernel's does not.
             let mut seen = octets[from..].to_vec();
             let mut incoming = Incoming::new(&terms, &at, 1 << 16, &Plain);
-            let Ok(Step::Data { payload, used }) = incoming.step(&mut seen, &mut Plain) else { panic!() };
+            let step = incoming.step(&mut seen, &mut Plain).unwrap();
+            let used = step.used();
+            let Step::Data { payload, .. } = step else { panic!() };
             got.extend_from_slice(&seen[payload]);
             (at, from) = (incoming.position(), from + used);
             assert_eq!(at.is_open, from < octets.len());
@@ -244,6 +246,8 @@ fn a_segment_received_elsewhere_is_counted_in_as_one_that_was_looked_at() {
     let mut incoming = Incoming::new(&TERMS, &Position::FIRST, 64, &Plain);
     assert_eq!(incoming.announced(&octets, &Plain), None);
     assert_eq!(incoming.announced(&octets[..LENGTH_LEN], &Plain), None);
+    let write = framed(&[segment::write(Stag(7), 0, true, b"elsewhere")]);
+    assert_eq!(incoming.announced(&write, &Plain), None);
 }
 
 /// Messages that begin with their kind: octets, nothing, or something else.
@@ -313,6 +317,30 @@ fn a_read_stops_where_the_format_says() {
     let Left { from, to, .. } = batch.left.unwrap();
     assert_eq!((count, &octets[from..to], kinds.consumed), (0, &b"ab"[..], 0));
     assert_eq!((batch.at.unwrap().msn, kinds.counted), (2, 1));
+}
+
+/// A format that exposes all of its memory.
+struct Exposed;
+
+impl Format for Exposed {
+    type Apart = Infallible;
+
+    fn check(&self, _: Stag, _: u64, _: usize) -> Result<(), AccessError> {
+        Ok(())
+    }
+}
+
+/// RFC 5040 §5.1
+#[test]
+fn octets_of_a_write_that_is_open_are_told_as_such() {
+    let mut octets =
+        framed(&[segment::write(Stag(7), 9, false, b"abc"), segment::write(Stag(7), 12, true, b"d")]);
+    let mut incoming = Incoming::new(&TERMS, &Position::FIRST, 64, &Exposed);
+    let first = incoming.step(&mut octets, &mut Exposed).unwrap();
+    assert_eq!(first, Step::Data { payload: 16..19, used: 24 });
+    assert_eq!(incoming.open_tagged().and_then(|open| open.next_to), Some(12));
+    assert!(incoming.step(&mut octets[24..], &mut Exposed).is_ok());
+    assert_eq!(incoming.open_tagged(), None);
 }
 
 /// A format whose outstanding Reads do not fit together.

@@ -1,5 +1,6 @@
 //! Writes of a program as the peer gets them, whatever TCP takes of them at a time.
 
+use std::convert::Infallible;
 use std::mem::offset_of;
 
 use rddp_ddp::{Msn, Stag};
@@ -137,6 +138,20 @@ fn a_write_longer_than_the_longest_send_is_several_that_fill_their_segments() {
         octets.chunks(70).zip(1..).map(|(octets, msn)| segment::send(msn, 0, true, octets)).collect();
     let expected = framed(&outgoing, &ulpdus);
     assert_eq!(written(&mut outgoing, Limits { max_send: 70, ..LIMITS }, &octets), expected);
+    let mut outgoing = Outgoing { msn: 1, octets: 0, fpdus: 0, ..outgoing };
+    // 200, 200 and 100.
+    written(&mut outgoing, Limits { max_send: 299, ..LIMITS }, &pattern(500, 2));
+    assert_eq!(outgoing.msn, 4);
+}
+
+#[test]
+fn a_message_that_is_open_says_how_much_of_it_is_left() {
+    let (mut outgoing, octets) = (outgoing(true, false), pattern(250, 2));
+    let (mut train, mut records) = (Train::new(1 << 20), [Record::default(); 1]);
+    let mut load = outgoing.load(1 << 20, &mut records);
+    load.write(&mut train, LIMITS, &mut &octets[..], None).unwrap();
+    let message = outgoing.took(load.records(), 1).last().unwrap().after.message.unwrap();
+    assert_eq!(message.left(), 150);
 }
 
 #[test]
@@ -164,6 +179,44 @@ fn octets_where_they_lie_make_the_fpdus_of_copies() {
     assert_eq!((train.0, train.2 > 0), (expected, true));
     let _ = outgoing.took(records, records[2].end);
     assert_eq!((outgoing.msn, outgoing.fpdus), (4, 3));
+}
+
+#[test]
+fn what_goes_in_front_may_be_longer_than_the_octets_between_two_markers() {
+    // RFC 5044 §4.3
+    let (outgoing, front) = (outgoing(true, true), pattern(1300, 4));
+    let (mut train, mut records) = (Train::new(1 << 20), [Record::default(); 9]);
+    let mut load = outgoing.load(1 << 20, &mut records);
+    assert_eq!(load.send(&mut train, &front, &mut &b"behind"[..], 6), Ok(true));
+    assert_eq!(train.0, framed(&outgoing, &[segment::send(1, 0, true, &[&front[..], b"behind"].concat())]));
+}
+
+/// Octets that cannot lie next to a header, and are lent to nobody.
+#[derive(Clone)]
+struct Kept;
+
+impl Payload<Train> for Kept {
+    type Error = Infallible;
+
+    fn left(&self) -> usize {
+        9
+    }
+
+    fn copy(&mut self, _: &mut [u8]) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn copies(&self, _: &Train, _: usize) -> bool {
+        false
+    }
+}
+
+#[test]
+fn octets_that_nobody_lends_have_no_room_in_a_train() {
+    let (mut train, mut records) = (Train::new(1 << 20), [Record::default(); 9]);
+    let mut load = outgoing(true, false).load(1 << 20, &mut records);
+    assert_eq!(load.send(&mut train, b"", &mut Kept, 9), Ok(false));
+    assert_eq!(train.0.len(), 0);
 }
 
 #[test]
