@@ -92,7 +92,7 @@ pub use sys::{
 pub use sys::{handlers_restart, raise_sigpipe, shown as shown_streams};
 
 use caller::Nobody;
-use sys::Kernel;
+use sys::{Kernel, held};
 
 /// A framed stream, for the length of a call.
 ///
@@ -133,7 +133,8 @@ pub struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// Returns the stream on `fd`, a connected (or connecting) TCP socket, with its state.
     #[must_use]
-    pub const fn new(fd: RawFd, state: &'a State, calls: &'a Calls) -> Self {
+    pub fn new(fd: RawFd, state: &'a State, calls: &'a Calls) -> Self {
+        held::begin_call();
         Self { kernel: Kernel { fd, calls, caller: &Nobody }, state }
     }
 

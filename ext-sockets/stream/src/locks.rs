@@ -1,12 +1,12 @@
 //! The locks of the two directions, the invariants of a direction whose lock is free, and the
 //! moving of octets under a lock.
 //!
-//! The locks are taken in the order receiving, sending, and never held while a thread sleeps. A
-//! change that takes octets out of the kernel is marked until everything is counted
-//! ([`Guard::moving`]), and so are several stores to numbers and octets that belong together. If a
-//! process dies under a mark, the next call of another ends the stream with `ECONNABORTED`, and the
-//! peer sees a reset; at any other moment the other processes go on. Octets that the dead process's
-//! own call had taken are lost, as with TCP.
+//! The locks are taken in the order receiving, sending, and never held while a thread sleeps
+//! (`sys/held.rs` asserts both in debug builds). A change that takes octets out of the kernel is
+//! marked until everything is counted ([`Guard::moving`]), and so are several stores to numbers and
+//! octets that belong together. If a process dies under a mark, the next call of another ends the
+//! stream with `ECONNABORTED`, and the peer sees a reset; at any other moment the other processes
+//! go on. Octets that the dead process's own call had taken are lost, as with TCP.
 
 use std::io::IoSliceMut;
 use std::sync::atomic::{Ordering, compiler_fence};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libc::{POLLIN, POLLOUT, POLLRDHUP};
 
-use super::{EdgeSet, Kernel, is_confined};
+use super::{EdgeSet, Kernel, held, is_confined};
 use crate::Errno;
 
 /// The events that end a sleep by edges.
@@ -66,6 +66,7 @@ impl Kernel<'_> {
         let Some((_note, longest, also)) = look()? else { return Ok(()) };
         let watched = also.filter(|fd| set.watch(*fd));
         let longest = if watched.is_some() { longest } else { longest.or(Some(recheck)).min(Some(recheck)) };
+        held::assert_none();
         let slept = set.sleep(longest);
         watched.into_iter().for_each(|fd| set.unwatch(fd));
         slept.map(drop)

@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Calls, Cancellable};
+use super::{Calls, Cancellable, held};
 use crate::tcp_state::{TCP_CLOSE, TCP_SYN_RECV, TCP_SYN_SENT, has_peers_fin};
 use crate::{Caller, Errno, Linger};
 
@@ -196,6 +196,7 @@ impl Kernel<'_> {
 
     /// Makes a call that sleeps. `EBADF`: the number was closed meanwhile.
     pub(super) fn asleep<T>(&self, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+        held::assert_none();
         let sleep = Sleep::of(self.caller);
         let cancellable = Cancellable::here();
         let result = call();

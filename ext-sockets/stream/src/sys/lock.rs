@@ -2,12 +2,14 @@
 //!
 //! The lock is a robust mutex of the C library: uncontended it makes no system call, and the kernel
 //! gives a dead owner's lock to the next process that asks. The value must show what the owner was
-//! doing. The lock is held for a few microseconds and never while a thread sleeps.
+//! doing. The lock of a direction is held for a few microseconds and never while a thread sleeps,
+//! which [debug builds watch](held).
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 
+use super::held;
 use crate::Errno;
 use crate::state::{Rx, Tx};
 
@@ -18,14 +20,24 @@ use crate::state::{Rx, Tx};
 /// The type has no pointers and nothing to drop. All zeros is a value, and so is every mixture of
 /// two values field by field: fields are stored one at a time, each by one instruction, but for
 /// octet arrays.
-pub(crate) unsafe trait Plain {}
+pub(crate) unsafe trait Plain {
+    /// The bit of its lock, where that is a direction's: locks are awaited in the order of bits.
+    /// 0: nobody awaits it, and its owner may sleep.
+    const LOCK: u8;
+}
 
 // SAFETY: integers, booleans and octets alone.
-unsafe impl Plain for Rx {}
+unsafe impl Plain for Rx {
+    const LOCK: u8 = 1;
+}
 // SAFETY: integers, booleans and octets alone.
-unsafe impl Plain for Tx {}
+unsafe impl Plain for Tx {
+    const LOCK: u8 = 2;
+}
 // SAFETY: an integer.
-unsafe impl Plain for u64 {}
+unsafe impl Plain for u64 {
+    const LOCK: u8 = 0;
+}
 
 /// A value and its lock. Both begin as zeros; [`init`](Self::init) must be called first.
 #[repr(C)]
@@ -64,14 +76,15 @@ impl<T: Plain> Guarded<T> {
     /// Waits for the lock. `EDEADLK` when this thread has it already: a signal handler interrupted
     /// the call that has it, and cannot send or receive in the middle of that.
     pub(crate) fn lock(&self) -> Result<Guard<'_, T>, Errno> {
+        held::assert_order(T::LOCK);
         // SAFETY: `init` has made the mutex before the mapping was handed out.
         match unsafe { libc::pthread_mutex_lock(self.mutex.get()) } {
-            0 => Ok(Guard { of: self }),
+            0 => Ok(Guard::of(self)),
             libc::EOWNERDEAD => {
                 // SAFETY: the lock is held now; the value is plain data, whatever its last owner
                 // was doing.
                 unsafe { libc::pthread_mutex_consistent(self.mutex.get()) };
-                Ok(Guard { of: self })
+                Ok(Guard::of(self))
             }
             error => Err(Errno(error)),
         }
@@ -81,11 +94,11 @@ impl<T: Plain> Guarded<T> {
     pub(crate) fn try_lock(&self) -> Tried<'_, T> {
         // SAFETY: as in `lock`.
         match unsafe { libc::pthread_mutex_trylock(self.mutex.get()) } {
-            0 => Tried::Free(Guard { of: self }),
+            0 => Tried::Free(Guard::of(self)),
             libc::EOWNERDEAD => {
                 // SAFETY: as in `lock`.
                 unsafe { libc::pthread_mutex_consistent(self.mutex.get()) };
-                Tried::OfTheDead(Guard { of: self })
+                Tried::OfTheDead(Guard::of(self))
             }
             _ => Tried::Taken,
         }
@@ -107,6 +120,14 @@ pub(crate) struct Guard<'a, T: Plain> {
     of: &'a Guarded<T>,
 }
 
+impl<'a, T: Plain> Guard<'a, T> {
+    #[inline(always)]
+    fn of(of: &'a Guarded<T>) -> Self {
+        held::note(T::LOCK);
+        Self { of }
+    }
+}
+
 impl<T: Plain> Deref for Guard<'_, T> {
     type Target = T;
 
@@ -126,6 +147,7 @@ impl<T: Plain> DerefMut for Guard<'_, T> {
 
 impl<T: Plain> Drop for Guard<'_, T> {
     fn drop(&mut self) {
+        held::forget(T::LOCK);
         // SAFETY: this thread holds the lock.
         unsafe { libc::pthread_mutex_unlock(self.of.mutex.get()) };
     }

@@ -13,6 +13,7 @@ mod edges_pool;
 #[cfg(test)]
 mod edges_tests;
 mod errno;
+pub(super) mod held;
 mod kernel;
 pub mod lent;
 mod lock;

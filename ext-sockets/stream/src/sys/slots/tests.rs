@@ -107,11 +107,11 @@ fn what_is_taken_is_found_and_free_when_it_is_left(folder: &Path, slots: Slots) 
 fn others_read_what_a_stream_has_done(folder: &Path, slots: Slots) {
     let state = create(slots, 77);
     {
+        let mut rx = state.rx.lock().unwrap();
+        (rx.at.octets, rx.at.msn) = (2000, 9);
         let mut tx = state.tx.lock().unwrap();
         (tx.out.octets, tx.out.fpdus, tx.out.msn) = (1000, 5, 4);
         assert!(tx.owe(&[7; 600]));
-        let mut rx = state.rx.lock().unwrap();
-        (rx.at.octets, rx.at.msn) = (2000, 9);
     }
     state.set_framed();
     let me = std::process::id();
