@@ -53,7 +53,10 @@ fn start(mut tcp: TcpStream, connects: bool) -> Result<(Duplex, TcpStream), Box<
                 break (agreed, asked.used);
             }
             Progress::Accepted { agreed, used, .. } => break (agreed, used),
-            Progress::Refused(refused) => return Err(format!("{refused}: {}", refused.error).into()),
+            Progress::Refused(refused) => {
+                tcp.write_all(&refused.fpdu())?;
+                return Err(format!("{refused}: {}", refused.error).into());
+            }
             other => return Err(format!("no connection: {other:?}").into()),
         }
     };

@@ -6,8 +6,8 @@ use std::fmt;
 
 use rddp_iwarp::{OwnMessage, Refusal};
 use rddp_mpa::{
-    FrameOctets, Framing, Initiator, InitiatorStep, Negotiated, Request, Responder, ResponderStep, Rtr,
-    StartupConfig, StartupError, StartupMisuse,
+    FrameOctets, Framer, Framing, Initiator, InitiatorStep, Negotiated, Request, Responder, ResponderStep,
+    Rtr, StartupConfig, StartupError, StartupMisuse,
 };
 use rddp_rdmap::TerminateRepr;
 
@@ -204,15 +204,30 @@ pub enum Afterwards {
 /// let Progress::Refused(refused) = initiator.step(b"HTTP/1.1 400 Bad Request\r\n") else {
 ///     panic!("this is no Reply")
 /// };
-/// assert_eq!((refused.error, refused.terminate), (StartupError::BadKey, None));
+/// assert_eq!(refused.error, StartupError::BadKey);
+/// assert!(refused.fpdu().is_empty(), "the peer would not understand a Terminate");
 /// # Ok::<(), rddp_mpa::StartupMisuse>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The reason.
     pub error: StartupError,
-    /// The Terminate to send before, and its framing: it is the only FPDU of the connection.
+    /// The Terminate to send before, and its framing: it is the [only FPDU](Self::fpdu) of the
+    /// connection.
     pub terminate: Option<(TerminateRepr, Framing)>,
+}
+
+impl Refused {
+    /// Returns the octets to send before the connection is closed: the Terminate's FPDU, if there
+    /// is one.
+    #[must_use]
+    pub fn fpdu(&self) -> Vec<u8> {
+        let Some((terminate, framing)) = &self.terminate else { return Vec::new() };
+        let (message, mut framer) = (OwnMessage::terminate(terminate), Framer::new(*framing));
+        let mut fpdu = vec![0; message.fpdu_len(&framer)];
+        message.emit(&mut framer, &mut fpdu);
+        fpdu
+    }
 }
 
 impl fmt::Display for Refused {

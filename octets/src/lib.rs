@@ -4,7 +4,8 @@
 //! A [`Handshake`] leads from the octets of a new TCP connection to what both ends have agreed on,
 //! or tells that the peer does not speak MPA. A [`Duplex`] is the stream behind it, in both
 //! directions and with buffers of its own: octets of TCP and of the program go in and come out.
-//! Nothing else here allocates, and nothing that a peer sends makes it panic.
+//! Nothing else here allocates but the [Terminate](Refused::fpdu) of a startup that has failed, and
+//! nothing that a peer sends makes it panic.
 //!
 //! # Without buffers of its own
 //! Each Send of the peer carries the next octets, and it does not matter where one ends. Whoever

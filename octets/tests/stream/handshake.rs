@@ -4,7 +4,9 @@ use std::error::Error;
 
 use rddp_ddp::Header;
 use rddp_mpa::{Frame, FrameKind, MpaError, Parsed, Revision, Rtr, RtrSet, StartupConfig, StartupError};
-use rddp_octets::{Afterwards, Agreed, Asked, Handshake, HandshakeOptions, Position, Progress, Refused};
+use rddp_octets::{
+    Afterwards, Agreed, Asked, Duplex, End, Handshake, HandshakeOptions, Position, Progress, Refused,
+};
 use rddp_rdmap::{Fault, Opcode, TerminateCode};
 
 const BEGINNING: &[u8] = b"MPA ID";
@@ -169,13 +171,19 @@ fn a_reply_that_cannot_be_met_gets_a_terminate() {
     let mut initiator = initiator(&asks(shallow));
     let wants = StartupConfig { ord: 7, crc: false, ..StartupConfig::default() };
     let deep = Handshake::initiator(asks(StartupConfig { ird: 7, ..wants.clone() }), b"").unwrap();
-    let (reply, _) = asked(&asks(wants), deep.request()).accept(b"").unwrap();
+    let (reply, responder) = asked(&asks(wants), deep.request()).accept(b"").unwrap();
     let refused = refused(initiator.step(&reply));
     let error = StartupError::InsufficientIrd { ord: 7, max_ird: 1 };
+    let fpdu = refused.fpdu();
     let (terminate, framing) = refused.terminate.unwrap();
     assert_eq!((refused.error, terminate.code), (error, Fault::mpa(MpaError::InsufficientIrd).code()));
     assert_ne!(terminate.code, TerminateCode(0));
     assert!(framing.crc && !framing.markers);
+    // The responder learns why.
+    let mut duplex = Duplex::new(&responder);
+    duplex.space()[..fpdu.len()].copy_from_slice(&fpdu);
+    duplex.filled(fpdu.len());
+    assert_eq!((duplex.take(&mut [0; 9]), duplex.end()), (0, Some(End::Terminated(terminate.code))));
 }
 
 // RFC 5044 §7.1.2 r3

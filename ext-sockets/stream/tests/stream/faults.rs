@@ -1,21 +1,25 @@
 //! Peers that break the protocols: the Terminate that they get, and the error of the program.
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use rddp_ddp::{Header, Msn, Qn, Stag, UntaggedRepr};
 use rddp_mpa::StartupConfig;
+use rddp_octets::{Handshake, HandshakeOptions, Progress};
 use rddp_rdmap::{Opcode, ReadRequestRepr, TerminateCode, TerminateRepr, tagged_header, untagged_header};
 use rddp_stream::{Errno, Options, Why};
 use rddp_test_support::{Peer, random_octets};
 
-use crate::common::{by_initiator, by_ready_initiator, by_responder, initiator, kernel_poll, responder};
+use crate::common::{
+    End, by_initiator, by_ready_initiator, by_responder, initiator, kernel_poll, responder, tcp_pair,
+};
 
 fn send_header(msn: u32, mo: u32, last: bool) -> Header {
     untagged_header(Opcode::Send, Stag(0), Msn(msn), mo, last)
 }
 
 /// Checks that the peer gets this Terminate and the FIN behind it, and the program a reset.
-fn ends_with(mut peer: Peer, end: &crate::common::End, code: TerminateCode) {
+fn ends_with(mut peer: Peer, end: &End, code: TerminateCode) {
     assert_eq!(end.read(100), Err(Errno::RESET));
     let ended = end.state.ended().unwrap();
     assert_eq!((ended.why, ended.code), (Why::Fault, code), "{ended}");
@@ -148,6 +152,26 @@ fn a_terminate_ends_the_stream_and_is_not_answered() {
     let ended = end.state.ended().unwrap();
     assert_eq!((ended.why, ended.code), (Why::Terminated, TerminateCode(0x1202)));
     assert_eq!(peer.ended(), None);
+}
+
+// RFC 6581 §9.1: an initiator that owns its octets cannot accept the Reply, and says so.
+#[test]
+fn the_terminate_of_a_refused_reply_is_told_to_the_responder() {
+    let (mut tcp, other) = tcp_pair();
+    let end = End::new(other, &responder());
+    let handshake = |ird| {
+        let startup = StartupConfig { ird, max_ird: ird, ..StartupConfig::default() };
+        Handshake::initiator(HandshakeOptions { startup, ..HandshakeOptions::default() }, b"").unwrap()
+    };
+    tcp.write_all(handshake(7).request()).unwrap();
+    assert_eq!(end.stream().greet(), Ok(true));
+    let mut reply = [0; 24];
+    tcp.read_exact(&mut reply).unwrap();
+    let Progress::Refused(refused) = handshake(1).step(&reply) else { panic!("it wants 7 Reads") };
+    tcp.write_all(&refused.fpdu()).unwrap();
+    assert_eq!(end.read(100), Err(Errno::RESET));
+    let (ended, terminate) = (end.state.ended().unwrap(), refused.terminate.unwrap().0);
+    assert_eq!((ended.why, ended.code), (Why::Terminated, terminate.code));
 }
 
 #[test]
