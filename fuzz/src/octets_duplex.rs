@@ -1,16 +1,18 @@
 //! `octets_duplex`: the two ends of a byte stream over a TCP that takes and delivers what the input
-//! says, and may damage it (RFC 5044 §6, §7.1.2).
+//! says, and whose octets somebody may change (RFC 5044 §6, §7.1.2).
 //!
-//! What was put is what is taken, and both ends end; behind damage, what is taken is a part of it.
-//! Nothing is owed behind an end that was told.
+//! What was put is what is taken, and both ends end. Where octets were changed and CRCs are on, a
+//! part of what was put is taken. Nothing is owed behind an end that was told.
 
 #[path = "../../octets/tests/stream/ends.rs"]
 mod ends;
 
 use arbitrary::{Arbitrary, Unstructured};
+use rddp_mpa::Framing;
 use rddp_octets::End;
+use rddp_test_support::Fpdus;
 
-use crate::input::{Tail, choice, inputs};
+use crate::input::{Octets, Tail, choice, inputs};
 use ends::{Side, agreed, options};
 
 inputs! {
@@ -38,8 +40,22 @@ choice! {
         Take { end: bool, room: u16 },
         /// The program sends nothing more.
         Finish { end: bool },
-        /// A bit changes on the way to the end, where CRCs are on.
-        Damage { end: bool, at: u16, bit: u8 },
+        /// Somebody changes what is on the way to the end.
+        Change { end: bool, change: Change },
+    }
+}
+
+choice! {
+    /// A change of octets on the way.
+    pub enum Change {
+        /// A bit is another.
+        Damage { at: u16, bit: u8 },
+        /// There are more octets.
+        Insert { at: u16, octets: Octets },
+        /// There is another FPDU behind all, whose CRC is good.
+        Frame { ulpdu: Octets },
+        /// TCP ends behind so many octets.
+        Cut { at: u16 },
     }
 }
 
@@ -48,11 +64,11 @@ pub fn run(octets: &[u8]) {
     let Ok(input) = Input::arbitrary(&mut Unstructured::new(octets)) else { return };
     let bit = |at: u8| input.framing >> at & 1 == 1;
     let agreed = agreed([options(bit(0), bit(1)), options(bit(2), bit(3))]);
-    let (crc, mut damaged) = (agreed[0].terms.crc, false);
     let mut sides = agreed.map(|agreed| Side::new(&agreed));
     for side in &mut sides {
         side.duplex.set_emss(100 + usize::from(input.emss));
     }
+    let mut changed = false;
     for step in &input.steps.0 {
         match *step {
             Step::Put { end, octets } => sides[usize::from(end)].put(octets.into()),
@@ -60,20 +76,46 @@ pub fn run(octets: &[u8]) {
             Step::Deliver { end, octets } => sides[usize::from(end)].deliver(octets.into()),
             Step::Take { end, room } => sides[usize::from(end)].take(room.into()),
             Step::Finish { end } => sides[usize::from(end)].duplex.finish(),
-            Step::Damage { end, at, bit } if crc => {
-                damaged |= damage(&mut sides[usize::from(end)], at.into(), bit);
+            Step::Change { end, ref change } => {
+                let (end, framing) = (usize::from(end), agreed[usize::from(end)].terms.framing());
+                changed |= change.happen(&mut sides[end], framing);
             }
-            Step::Damage { .. } => {}
         }
     }
     finish(&mut sides);
     let [a, b] = &sides;
     for (here, there) in [(a, b), (b, a)] {
-        if damaged {
-            assert!(here.taken <= there.put);
+        if changed {
+            assert!(here.lenient || here.taken <= there.put);
         } else {
             assert_eq!((here.taken, here.duplex.end()), (there.put, Some(End::Finished)));
         }
+    }
+}
+
+impl Change {
+    /// Changes what is on the way to an end; returns whether there was something to change.
+    fn happen(&self, side: &mut Side, framing: Framing) -> bool {
+        let (wire, mut is_found) = (&mut side.wire, framing.crc);
+        match self {
+            _ if side.closed => return false,
+            Self::Damage { at, .. } if usize::from(*at) >= wire.len() => return false,
+            Self::Damage { at, bit } => wire[(*at).into()] ^= 1 << (bit % 8),
+            Self::Insert { at, octets } => {
+                let rest = wire.split_off(wire.len().min((*at).into()));
+                wire.extend(octets.0.iter().chain(&rest));
+            }
+            Self::Frame { ulpdu } => {
+                wire.extend(Fpdus::new(framing, framing).frame(&ulpdu.0));
+                is_found = false;
+            }
+            Self::Cut { at } => {
+                wire.truncate((*at).into());
+                (side.closed, is_found) = (true, true);
+            }
+        }
+        side.lenient |= !is_found;
+        true
     }
 }
 
@@ -96,11 +138,4 @@ fn finish(sides: &mut [Side; 2]) {
 fn pay([a, b]: &mut [Side; 2], end: bool, octets: usize) {
     let (here, there) = if end { (b, a) } else { (a, b) };
     here.pay(there, octets);
-}
-
-fn damage(side: &mut Side, at: usize, bit: u8) -> bool {
-    let octet = side.wire.get_mut(at);
-    let is_there = octet.is_some();
-    octet.into_iter().for_each(|octet| *octet ^= 1 << (bit % 8));
-    is_there
 }

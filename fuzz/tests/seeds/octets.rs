@@ -1,8 +1,8 @@
 //! The seeds about byte streams as values.
 
 use rddp_ddp::Stag;
-use rddp_fuzz::input::{Encode, Tail};
-use rddp_fuzz::octets_duplex::{Input, Step};
+use rddp_fuzz::input::{Encode, Octets, Tail};
+use rddp_fuzz::octets_duplex::{Change, Input, Step};
 use rddp_mpa::{Framer, Framing};
 use rddp_rdmap::{ReadRequestRepr, TerminateCode};
 use rddp_test_support::{Fpdus, pattern, segment};
@@ -40,7 +40,7 @@ pub fn incoming(seeds: &mut Seeds) {
     }
 }
 
-/// Two ends that talk; now and then one gets a damaged FPDU.
+/// Two ends that talk; most of the times somebody changes what one of them gets.
 pub fn duplex(seeds: &mut Seeds) {
     for framing in 0..16 {
         let mut steps = Vec::new();
@@ -55,10 +55,17 @@ pub fn duplex(seeds: &mut Seeds) {
         // More than there is room for.
         steps.extend([0, 1].map(|_| Step::Put { end: false, octets: u16::MAX }));
         steps.push(Step::Finish { end: true });
-        if framing % 4 == 1 {
-            steps.push(Step::Put { end: false, octets: 300 });
-            steps.push(Step::Pay { end: false, octets: u16::MAX });
-            steps.push(Step::Damage { end: true, at: 3, bit: 5 });
+        steps.push(Step::Put { end: false, octets: 300 });
+        steps.push(Step::Pay { end: false, octets: u16::MAX });
+        let octets = Octets(segment::send(1, 0, true, b"put by nobody"));
+        let change = match framing / 4 {
+            0 => Change::Damage { at: 3, bit: 5 },
+            1 => Change::Insert { at: 30, octets },
+            2 => Change::Frame { ulpdu: octets },
+            _ => Change::Cut { at: 100 },
+        };
+        if framing % 4 > 0 {
+            steps.push(Step::Change { end: true, change });
         }
         let input = Input { framing, emss: 1348, steps: Tail(steps) };
         seeds.insert(("octets_duplex", format!("talk_{framing:02}")), input.octets());
