@@ -74,6 +74,8 @@ pub struct Duplex {
     outgoing: Outgoing,
     limits: Limits,
     owed: Queue,
+    /// Owed octets from which on the program has to wait.
+    max_owed: usize,
     may_send: bool,
     finished: bool,
     /// True once the caller may have closed TCP's sending direction.
@@ -133,6 +135,7 @@ impl Duplex {
             outgoing: agreed.outgoing,
             limits: Limits { mulpdu: mulpdu(EMSS, agreed.outgoing.markers), max_send: MAX_SEND },
             owed: Queue::new(BUFFER),
+            max_owed: BUFFER,
             may_send: agreed.may_send,
             finished: false,
             shut: false,
@@ -149,6 +152,10 @@ impl Duplex {
 
     /// Sets the length of TCP's segments (EMSS), within which FPDUs stay (RFC 5044 §4.5). Before
     /// that they fit an Ethernet's.
+    ///
+    /// Those of a message fill their segments but for the last. TCP begins a segment where it is
+    /// given octets without a delay, so whoever wants FPDUs aligned to segments gives it what is
+    /// owed behind each [`put`](Self::put), and all of it.
     pub fn set_emss(&mut self, emss: usize) {
         self.limits.mulpdu = mulpdu(emss, self.outgoing.markers);
     }
@@ -156,6 +163,13 @@ impl Duplex {
     /// Sets the number of octets of the longest Send. Before that it is 64 KiB.
     pub fn set_max_send(&mut self, octets: u32) {
         self.limits.max_send = octets;
+    }
+
+    /// Sets the number of owed octets at which [`put`](Self::put) takes no more of the program's:
+    /// they wait with it until TCP has taken some. It may be passed by one FPDU, and by the short
+    /// one that ends a message. Before that all is framed for which there is room, some 70 KiB.
+    pub fn set_max_owed(&mut self, octets: usize) {
+        self.max_owed = octets.max(1);
     }
 
     /// Returns room for octets that TCP delivers. There is none while the program leaves too much
@@ -265,7 +279,8 @@ impl Duplex {
         let (mut done, mut open) = (0, None);
         while self.may_send && !self.finished && done < octets.len() {
             let mut records = [Record::default(); FPDUS];
-            let mut load = self.outgoing.load(BUFFER, &mut records);
+            let most = self.max_owed.saturating_sub(self.owed.len());
+            let mut load = self.outgoing.load(most, &mut records);
             let room = self.owed.room();
             let count = room.len().saturating_sub(RESERVE);
             let mut train = Train { room: &mut room[..count], used: 0 };

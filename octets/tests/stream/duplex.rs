@@ -1,5 +1,6 @@
 //! Two ends over a TCP that takes what it likes and delivers it in pieces.
 
+use rddp_ddp::{Header, UntaggedRepr};
 use rddp_octets::{End, HandshakeOptions};
 use rddp_rdmap::{ReadRequestRepr, TerminateCode};
 use rddp_test_support::{Fpdus, Random, pattern_from, segment};
@@ -180,15 +181,54 @@ fn an_initiator_whose_format_is_to_begin_begins_without_octets() {
     );
 }
 
+/// Returns the length of each FPDU of a write, and whether it ends its Send.
+fn fpdus(side: &mut Side, octets: usize) -> Vec<(usize, bool)> {
+    let (mut lens, before) = (Vec::new(), side.duplex.owed().len());
+    side.put(octets);
+    let mut rest = &side.duplex.owed()[before..];
+    while let Some(len) = rest.first_chunk() {
+        let len = rddp_mpa::fpdu_len(u16::from_be_bytes(*len).into());
+        let header = rddp_rdmap::parse_header(&rest[2..]).unwrap();
+        lens.push((len, matches!(header, Header::Untagged(UntaggedRepr { last: true, .. }))));
+        rest = &rest[len..];
+    }
+    lens
+}
+
 #[test]
 fn a_send_has_no_more_octets_than_the_longest() {
-    let ([mut active, _], octets) = (pair(), pattern_from(0, 95));
-    active.duplex.paid(1000);
-    for (max_send, sends) in [(10, 10), (95, 1), (94, 2)] {
+    let [mut active, _] = pair();
+    let sends = |side: &mut Side, octets| {
+        side.duplex.paid(1 << 20);
+        fpdus(side, octets).iter().filter(|(_, last)| *last).count()
+    };
+    assert_eq!((sends(&mut active, 1 << 16), sends(&mut active, (1 << 16) + 1)), (1, 2));
+    for (max_send, count) in [(10, 10), (95, 1), (94, 2)] {
         active.duplex.set_max_send(max_send);
-        assert_eq!(active.duplex.put(&octets), 95);
-        let (len, fpdus) = (active.duplex.owed().len(), octets.chunks(max_send as usize));
-        assert_eq!((len, fpdus.len()), (fpdus.map(|part| rddp_mpa::fpdu_len(18 + part.len())).sum(), sends));
-        active.duplex.paid(len);
+        assert_eq!(sends(&mut active, 95), count);
     }
+}
+
+#[test]
+fn fpdus_fill_the_segments_of_tcp() {
+    // RFC 5044 §4.5
+    let [mut active, _] = pair();
+    assert_eq!(fpdus(&mut active, 3000), [(1448, false), (1448, false), (176, true)]);
+    active.duplex.set_emss(1000);
+    assert_eq!(fpdus(&mut active, 2000), [(1000, false), (1000, false), (72, true)]);
+}
+
+#[test]
+fn a_program_waits_where_much_is_owed() {
+    let [mut active, _] = pair();
+    active.duplex.set_max_owed(4000);
+    // The last one ends the message.
+    assert_eq!(fpdus(&mut active, 100_000), [(1448, false), (1448, false), (1448, false), (280, true)]);
+    assert_eq!(fpdus(&mut active, 1), []);
+    active.duplex.paid(active.duplex.owed().len() - 3999);
+    assert_eq!(fpdus(&mut active, 1), [(28, true)]);
+    // However little it may be, something goes.
+    active.duplex.set_max_owed(0);
+    active.duplex.paid(1 << 20);
+    assert_eq!(fpdus(&mut active, 10), [(36, true)]);
 }
