@@ -3,13 +3,14 @@
 use rddp_rdma::{Access, RecvWr, SendWr, Status};
 use rddp_verbs_device::{Event, Offer};
 
-use crate::support::{Kind, completion, event, host, quirk};
+use crate::support::{Kind, completion, event, host, hosts, quirk};
 
 /// To disconnect at once would take a message with it that the peer has, and has not acknowledged.
 #[test]
 fn a_close_waits_for_what_was_sent() {
-    for signaled in [true, false] {
-        let host = host(&format!("close{signaled}"), Kind::Rxe, quirk::SLOW);
+    for (host, signaled) in
+        hosts("closing", quirk::SLOW).iter().flat_map(|host| [(host, true), (host, false)])
+    {
         let (mut active, mut passive) = host.connect_plainly();
         passive.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
         let mut request = SendWr::send(2, Vec::new());
@@ -32,8 +33,7 @@ fn a_close_waits_for_what_was_sent() {
 /// On InfiniBand the other end would go on, and flush nothing, until it disconnects, too.
 #[test]
 fn the_other_end_of_a_close_is_flushed() {
-    for kind in [Kind::Siw, Kind::Rxe] {
-        let host = host(&format!("other{}", kind as u8), kind, 0);
+    for host in hosts("other", 0) {
         let (mut active, mut passive) = host.connect_plainly();
         passive.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
         active.close();
@@ -59,8 +59,7 @@ fn a_link_that_is_cut_is_noticed_by_a_probe() {
 /// The connection manager opens a queue pair to all that peers can do.
 #[test]
 fn peers_have_the_rights_of_the_connection_alone() {
-    for kind in [Kind::Siw, Kind::Rxe] {
-        let host = host(&format!("inbound{}", kind as u8), kind, 0);
+    for host in hosts("inbound", 0) {
         let closed = || Offer { inbound: Access::REMOTE_READ, ..Offer::default() };
         for is_passive in [true, false] {
             let (active, passive) = match is_passive {
@@ -93,8 +92,7 @@ fn a_device_that_is_removed_says_so_to_all_that_use_it() {
 
 #[test]
 fn nothing_is_left_of_connections() {
-    for kind in [Kind::Siw, Kind::Rxe] {
-        let host = host(&format!("left{}", kind as u8), kind, 0);
+    for host in hosts("left", 0) {
         for turn in 0..50 {
             let (mut active, mut passive) = host.connect_plainly();
             if turn % 2 == 0 {

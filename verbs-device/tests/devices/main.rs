@@ -4,5 +4,6 @@
 mod closing;
 mod memory;
 mod opening;
+mod sizes;
 mod support;
 mod working;

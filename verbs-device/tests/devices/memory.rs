@@ -4,7 +4,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rddp_rdma::{Access, SendWr, Status};
 use rddp_verbs_device::{DeviceError, DeviceEvent, Registration};
 
-use crate::support::{Kind, completion, host, quirk};
+use crate::support::{Kind, completion, host, hosts, quirk};
 
 fn refused(outcome: Result<Registration, DeviceError>) -> DeviceError {
     outcome.expect_err("registered")
@@ -23,18 +23,18 @@ fn the_limit_of_locked_memory_is_named() {
 
 #[test]
 fn rights_that_devices_refuse_are_refused_with_a_reason() {
-    let host = host("rights", Kind::Rxe, 0);
-    let ask = |access| refused(Registration::allocate(host.device.domain(), 8, access));
-    assert!(matches!(ask(Access::REMOTE_WRITE), DeviceError::Rights));
-    assert!(matches!(ask(Access::ZERO_BASED), DeviceError::Unsupported { .. }));
-    assert!(matches!(ask(Access::REMOTE_INVALIDATE), DeviceError::Unsupported { .. }));
+    for host in hosts("rights", 0) {
+        let ask = |access| refused(Registration::allocate(host.device.domain(), 8, access));
+        assert!(matches!(ask(Access::REMOTE_WRITE), DeviceError::Rights));
+        assert!(matches!(ask(Access::ZERO_BASED), DeviceError::Unsupported { .. }));
+        assert!(matches!(ask(Access::REMOTE_INVALIDATE), DeviceError::Unsupported { .. }));
+    }
 }
 
 /// An RNIC wants a right of peers for the sink of a Read: a key with it is shown to nobody.
 #[test]
 fn a_sink_of_reads_has_no_key_for_peers() {
-    for kind in [Kind::Siw, Kind::Rxe] {
-        let host = host(&format!("sink{}", kind as u8), kind, 0);
+    for host in hosts("sink", 0) {
         let (mut active, _passive) = host.connect_plainly();
         let (source, plain) = (host.open_memory(8), host.memory(8, Access::LOCAL_WRITE));
         source.write(0, b"contents");
@@ -52,11 +52,12 @@ fn a_sink_of_reads_has_no_key_for_peers() {
 
 #[test]
 fn memory_that_is_not_registered_fails_the_request() {
-    let host = host("gone", Kind::Siw, 0);
-    let (mut active, _passive) = host.connect_plainly();
-    let gone = host.memory(8, Access::empty()).piece(0, 8);
-    active.post_send(&SendWr::send(1, gone)).unwrap();
-    assert_eq!(completion(&mut active).status, Status::LocalProtection);
+    for host in hosts("gone", 0) {
+        let (mut active, _passive) = host.connect_plainly();
+        let gone = host.memory(8, Access::empty()).piece(0, 8);
+        active.post_send(&SendWr::send(1, gone)).unwrap();
+        assert_eq!(completion(&mut active).status, Status::LocalProtection);
+    }
 }
 
 #[test]

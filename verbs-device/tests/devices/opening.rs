@@ -3,7 +3,7 @@
 use rddp_rdma::{Access, RecvWr, SendWr, Status};
 use rddp_verbs_device::{ConnectFailed, Device, DeviceError, Event, Listener, Offer, Transport};
 
-use crate::support::{Host, Kind, QUEUES, asked, completion, event, host};
+use crate::support::{Host, Kind, QUEUES, asked, completion, event, host, hosts};
 
 fn with(private_data: Vec<u8>) -> Offer {
     Offer { private_data, ..Offer::default() }
@@ -24,8 +24,8 @@ fn devices_are_found_by_name_and_say_what_they_can() {
 
 #[test]
 fn private_data_come_with_their_length_on_iwarp_and_with_zeros_on_infiniband() {
-    for (kind, request, reply) in [(Kind::Siw, 2, 3), (Kind::Rxe, 56, 196)] {
-        let host = host(&format!("data{}", kind as u8), kind, 0);
+    for host in hosts("data", 0) {
+        let (request, reply) = if host.kind.is_iwarp() { (2, 3) } else { (56, 196) };
         let listener = host.listen();
         let mut active = host.ask(listener.address().unwrap(), with(vec![7; 2]));
         let (mut passive, said) = asked(&listener);
@@ -36,10 +36,15 @@ fn private_data_come_with_their_length_on_iwarp_and_with_zeros_on_infiniband() {
     }
 }
 
+/// Returns how many octets of private data a device takes: in a Request, a Reply, a Reject.
+fn most(kind: Kind) -> [usize; 3] {
+    if kind.is_iwarp() { [251; 3] } else { [56, 196, 148] }
+}
+
 #[test]
 fn longer_private_data_are_refused_before_a_device_sees_them() {
-    for (kind, most) in [(Kind::Siw, [251; 3]), (Kind::Rxe, [56, 196, 148])] {
-        let host = host(&format!("long{}", kind as u8), kind, 0);
+    for host in hosts("long", 0) {
+        let most = most(host.kind);
         let listener = host.listen();
         let mut active = host.look_for(listener.address().unwrap());
         assert!(matches!(event(&mut active), Event::Resolved));
@@ -56,9 +61,33 @@ fn longer_private_data_are_refused_before_a_device_sees_them() {
 }
 
 #[test]
+fn the_longest_private_data_arrive_whole() {
+    for host in hosts("most", 0) {
+        let octets = |len: usize| (1..=len).map(|octet| octet as u8).collect::<Vec<u8>>();
+        let [request, reply, reject] = most(host.kind).map(octets);
+        let listener = host.listen();
+        for accepts in [true, false] {
+            let mut active = host.ask(listener.address().unwrap(), with(request.clone()));
+            let (mut passive, said) = asked(&listener);
+            assert_eq!(said.private_data, request);
+            if accepts {
+                passive.accept(with(reply.clone())).unwrap();
+                let Event::Connected(agreed) = event(&mut active) else { panic!("no connection") };
+                assert_eq!(agreed.private_data, reply);
+            } else {
+                passive.reject(&reject).unwrap();
+                let Event::Failed(ConnectFailed::Rejected { private_data }) = event(&mut active) else {
+                    panic!("not rejected")
+                };
+                assert_eq!(private_data, reject);
+            }
+        }
+    }
+}
+
+#[test]
 fn depths_are_the_smaller_ones_whoever_tells_them() {
-    for kind in [Kind::Siw, Kind::Rxe] {
-        let host = host(&format!("depth{}", kind as u8), kind, 0);
+    for host in hosts("depth", 0) {
         let listener = host.listen();
         let offer = |ird, ord| Offer { ird, ord, ..Offer::default() };
         let mut active = host.ask(listener.address().unwrap(), offer(5, 3));
@@ -74,9 +103,9 @@ fn depths_are_the_smaller_ones_whoever_tells_them() {
 
 #[test]
 fn a_port_where_nothing_listens_is_told_from_a_program_that_says_no() {
-    for (kind, len) in [(Kind::Siw, 4), (Kind::Rxe, 148)] {
-        let host = host(&format!("no{}", kind as u8), kind, 0);
-        let mut active = host.ask(host.address(1, 9), Offer::default());
+    for host in hosts("no", 0) {
+        let len = if host.kind.is_iwarp() { 4 } else { 148 };
+        let mut active = host.ask(host.own(9), Offer::default());
         let Event::Failed(why) = event(&mut active) else { panic!("a connection") };
         assert!(matches!(why, ConnectFailed::Refused { .. }), "{why}");
         let listener = host.listen();
@@ -127,17 +156,17 @@ fn a_device_without_the_way_or_an_address_is_named() {
 
 #[test]
 fn a_port_that_is_taken_says_by_whom_it_may_be() {
-    let host = host("taken", Kind::Siw, 0);
-    let first = host.listen();
-    let error = Listener::open(&host.device, first.address().unwrap(), QUEUES, 1).unwrap_err();
-    assert!(error.to_string().contains("TCP port"), "{error}");
+    for host in hosts("taken", 0) {
+        let first = host.listen();
+        let error = Listener::open(&host.device, first.address().unwrap(), QUEUES, 1).unwrap_err();
+        assert!(error.to_string().contains("TCP port"), "{error}");
+    }
 }
 
 /// RFC 5044 §7.1.2: the passive end of an RNIC sends nothing before something has come.
 #[test]
 fn the_passive_end_may_speak_first() {
-    for kind in [Kind::Siw, Kind::Rxe] {
-        let host = host(&format!("first{}", kind as u8), kind, 0);
+    for host in hosts("first", 0) {
         let (mut active, mut passive) = host.connect_plainly();
         active.post_receive(&RecvWr::new(4, Vec::new())).unwrap();
         passive.post_send(&SendWr::send(5, Vec::new())).unwrap();
@@ -148,17 +177,18 @@ fn the_passive_end_may_speak_first() {
 
 #[test]
 fn receives_may_be_posted_before_there_is_a_connection() {
-    let host = host("early", Kind::Rxe, 0);
-    let listener = host.listen();
-    let mut active = host.look_for(listener.address().unwrap());
-    assert!(matches!(event(&mut active), Event::Resolved));
-    active.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
-    active.connect(Offer::default()).unwrap();
-    let (mut passive, _) = asked(&listener);
-    passive.accept(Offer::default()).unwrap();
-    assert!(passive.post_send(&SendWr::send(2, Vec::new())).is_err(), "not before it is connected");
-    assert!(matches!(event(&mut passive), Event::Connected(_)));
-    passive.post_send(&SendWr::send(2, Vec::new())).unwrap();
-    assert!(matches!(event(&mut active), Event::Connected(_)));
-    assert_eq!(completion(&mut active).wr_id, 1);
+    for host in hosts("early", 0) {
+        let listener = host.listen();
+        let mut active = host.look_for(listener.address().unwrap());
+        assert!(matches!(event(&mut active), Event::Resolved));
+        active.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
+        active.connect(Offer::default()).unwrap();
+        let (mut passive, _) = asked(&listener);
+        passive.accept(Offer::default()).unwrap();
+        assert!(passive.post_send(&SendWr::send(2, Vec::new())).is_err(), "not before it is connected");
+        assert!(matches!(event(&mut passive), Event::Connected(_)));
+        passive.post_send(&SendWr::send(2, Vec::new())).unwrap();
+        assert!(matches!(event(&mut active), Event::Connected(_)));
+        assert_eq!(completion(&mut active).wr_id, 1);
+    }
 }

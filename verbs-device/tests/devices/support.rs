@@ -9,15 +9,26 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rddp_rdma::{Access, Completion};
-use rddp_verbs_device::{Asked, Device, Endpoint, Event, Library, Listener, Offer, Queues, Registration};
+use rddp_verbs_device::{
+    Asked, Device, Endpoint, Event, Library, Listener, Offer, Queues, Registration, Transport,
+};
 
 /// The device that another one is like.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Siw,
     Rxe,
     Adapter,
 }
+
+impl Kind {
+    pub(crate) fn is_iwarp(self) -> bool {
+        self == Kind::Siw
+    }
+}
+
+/// Variable that names a device of this host, for the tests that [`hosts`] serves.
+const REAL: &str = "RDDP_TEST_DEVICE";
 
 /// Quirks of a device, which `tests/fake` describes.
 pub(crate) mod quirk {
@@ -29,7 +40,7 @@ pub(crate) mod quirk {
 }
 
 /// Time after which a wait is over, and the test has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The fake library, and the functions by which a test directs it.
 struct Fake {
@@ -66,34 +77,78 @@ fn fake() -> &'static Fake {
     })
 }
 
-/// A device of a test's own.
+/// A device that a test has.
 pub(crate) struct Host {
     pub(crate) device: Device,
-    number: c_int,
+    pub(crate) kind: Kind,
+    /// The number of a fake one.
+    number: Option<c_int>,
 }
 
+/// Returns the device of this host that a variable names, or fake ones: one of each kind, with
+/// these quirks.
+pub(crate) fn hosts(name: &str, quirks: u32) -> Vec<Host> {
+    match std::env::var(REAL) {
+        Ok(real) => vec![Host::real(&real)],
+        Err(_) => {
+            let kinds = [Kind::Siw, Kind::Rxe, Kind::Adapter];
+            kinds.into_iter().map(|kind| host(&format!("{name}{}", kind as u8), kind, quirks)).collect()
+        }
+    }
+}
+
+/// Returns those of [`hosts`] that speak iWARP.
+pub(crate) fn rnics(name: &str, quirks: u32) -> impl Iterator<Item = Host> {
+    hosts(name, quirks).into_iter().filter(|host| host.kind.is_iwarp())
+}
+
+/// Returns those of [`hosts`] that speak InfiniBand's protocol.
+pub(crate) fn adapters(name: &str, quirks: u32) -> impl Iterator<Item = Host> {
+    hosts(name, quirks).into_iter().filter(|host| !host.kind.is_iwarp())
+}
+
+/// Returns a fake device of a test's own.
 pub(crate) fn host(name: &str, kind: Kind, quirks: u32) -> Host {
     let c_name = CString::new(name).unwrap();
     // SAFETY: the name ends with a zero.
     let number = unsafe { (fake().device)(c_name.as_ptr(), kind as c_int, quirks) };
-    Host { device: Device::named_in(fake().library, name).unwrap(), number }
+    Host { device: Device::named_in(fake().library, name).unwrap(), kind, number: Some(number) }
 }
 
 impl Host {
+    fn real(name: &str) -> Self {
+        let device = Device::named(name).unwrap_or_else(|error| panic!("{REAL}: {error}"));
+        let kind = if device.transport() == Transport::Iwarp { Kind::Siw } else { Kind::Rxe };
+        Host { device, kind, number: None }
+    }
+
+    /// Returns an address of the device.
+    pub(crate) fn own(&self, port: u16) -> SocketAddr {
+        match self.number {
+            Some(_) => self.address(1, port),
+            None => SocketAddr::new(self.device.addresses()[0], port),
+        }
+    }
+
+    fn number(&self) -> c_int {
+        self.number.expect("a fake device")
+    }
+
+    /// Returns an address of a fake device's network.
     pub(crate) fn address(&self, last: u8, port: u16) -> SocketAddr {
-        SocketAddr::from(([127, 100 + self.number as u8, 0, last], port))
+        SocketAddr::from(([127, 100 + self.number() as u8, 0, last], port))
     }
 
     pub(crate) fn cut(&self) {
-        (fake().cut)(self.number);
+        (fake().cut)(self.number());
     }
 
     pub(crate) fn tell(&self, event: u32) {
-        (fake().event)(self.number, event);
+        (fake().event)(self.number(), event);
     }
 
     pub(crate) fn remove(&self) {
-        (fake().remove)(self.number);
+        (fake().remove)(self.number());
     }
 
     pub(crate) fn end_silence() {
@@ -110,13 +165,13 @@ impl Host {
         }
     }
 
-    /// Returns how many objects the library has for the device.
+    /// Returns how many objects a fake library has for the device.
     pub(crate) fn objects(&self) -> c_int {
-        (fake().objects)(self.number)
+        self.number.map_or(0, |number| (fake().objects)(number))
     }
 
     pub(crate) fn listen(&self) -> Listener {
-        Listener::open(&self.device, self.address(1, 0), QUEUES, 8).unwrap()
+        Listener::open(&self.device, self.own(0), QUEUES, 8).unwrap()
     }
 
     /// Begins to look for a listener.
