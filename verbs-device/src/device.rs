@@ -41,7 +41,11 @@ struct Inner {
     domain: Arc<Domain>,
     transport: Transport,
     capabilities: Capabilities,
+    is_siw: bool,
 }
+
+/// Vendor of Linux's siw, as it tells it.
+const SIW: u32 = 0x62_6d74;
 
 impl Device {
     /// Returns the device of this name.
@@ -89,7 +93,9 @@ impl Device {
             _ => Transport::InfiniBand,
         };
         let capabilities = capabilities(transport, &attributes, &port);
-        Ok(Device { library, inner: Arc::new(Inner { name, context, domain, transport, capabilities }) })
+        let is_siw = attributes.vendor_id == SIW;
+        let inner = Inner { name, context, domain, transport, capabilities, is_siw };
+        Ok(Device { library, inner: Arc::new(inner) })
     }
 
     /// Returns the libraries that have the device.
@@ -108,6 +114,13 @@ impl Device {
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.inner.transport
+    }
+
+    /// Returns whether each request has to be signaled. Of one that is not, siw gives the program's
+    /// pages to TCP, and completes a later one while TCP still sends them: what the program stores
+    /// there next would be sent in their place.
+    pub(crate) fn signals_all(&self) -> bool {
+        self.inner.is_siw
     }
 
     /// Returns the limits. A device does not tell how many octets it takes inline before it has

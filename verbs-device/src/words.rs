@@ -121,7 +121,8 @@ pub(crate) fn prepare(of: &SendWr) -> Result<Prepared<'_>, PostError> {
     let (opcode, completed, local) = match &of.operation {
         Operation::Send { gather, invalidate: None } => (wr::SEND, Completed::Send, gather.into()),
         Operation::Send { gather, invalidate: Some(stag) } => {
-            request.imm_data = stag.0;
+            // siw takes it from where other requests have the key of the peer's memory.
+            (request.imm_data, request.rkey) = (stag.0, stag.0);
             (wr::SEND_WITH_INV, Completed::Send, gather.into())
         }
         Operation::SendImmediate { gather, data } => {

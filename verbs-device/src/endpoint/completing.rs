@@ -41,7 +41,7 @@ impl Endpoint {
         let _ = self.bell.read();
         let armed = pair.completions.take_events().and_then(|()| pair.completions.arm());
         armed.and_then(|()| self.fetch()).map_err(|error| self.device.failed("ibv_req_notify_cq", error))?;
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || self.has_untold_end() {
             let _ = self.bell.write(1);
         }
         Ok(())

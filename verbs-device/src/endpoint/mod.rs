@@ -51,7 +51,10 @@ pub struct Offer {
     pub ird: u16,
     /// Reads and atomics that this end asks for at a time.
     pub ord: u16,
-    /// Rights that peers have at all, whatever the memory allows.
+    /// Rights that peers have at all, whatever the memory allows. Linux's siw keeps to the rights
+    /// of memory alone, and lets peers read what is registered without any. On InfiniBand, peers
+    /// have all rights for a moment before these hold: a key that is not to be used should not be
+    /// in private data.
     pub inbound: Access,
     /// InfiniBand: a packet is taken for lost after 4.096 µs times 2 to this power, 14 to 17 on a
     /// near network; `None` leaves it to the connection manager (19).
@@ -69,7 +72,7 @@ impl Default for Offer {
 pub struct Agreed {
     /// Private data of the peer's program; on InfiniBand with zeros behind it.
     pub private_data: Vec<u8>,
-    /// Reads and atomics of the peer that this end answers at a time.
+    /// Reads and atomics of the peer that this end answers at a time, at least.
     pub ird: u16,
     /// Reads and atomics that this end may ask for at a time.
     pub ord: u16,
@@ -107,7 +110,7 @@ enum Stage {
     Connected,
     /// The send queue runs empty, until this moment at the latest.
     Closing(Instant),
-    /// The end has been told to the device, whose event is still to come.
+    /// The end has been told to the device, and is still to be told to the owner.
     Ended,
     Over,
 }
@@ -259,6 +262,14 @@ impl Endpoint {
         self.stage = Stage::Ended;
         // It fails where the peer was first.
         let _ = self.link.id.disconnect();
+        let _ = self.bell.write(1);
+    }
+
+    /// Returns whether the owner has to be told of an end without waiting for the device's event.
+    /// On InfiniBand that comes when the peer has answered, which one that stands still does not do
+    /// for minutes, while the queue pair is over at once.
+    fn has_untold_end(&self) -> bool {
+        self.stage == Stage::Ended && !self.is_iwarp()
     }
 
     fn is_iwarp(&self) -> bool {

@@ -151,6 +151,10 @@ impl Endpoint {
             self.stage = Stage::Over;
             return Ok(Some(Event::Failed(refusal(error))));
         }
+        if self.has_untold_end() {
+            self.stage = Stage::Over;
+            return Ok(Some(Event::Disconnected));
+        }
         loop {
             let event = self.link.id.events.event();
             match event.map_err(|error| self.device.failed("rdma_get_cm_event", error))? {

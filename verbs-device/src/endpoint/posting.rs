@@ -74,7 +74,7 @@ impl Endpoint {
             }
             Local::Inline(octets) => Octets::Inline(octets),
         };
-        let (number, is_signaled) = self.sends.next(signaled);
+        let (number, is_signaled) = self.sends.next(signaled || self.device.signals_all());
         request.wr_id = number;
         request.send_flags |= if is_signaled { send::SIGNALED } else { 0 };
         pair.post_send(request, &octets)?;
@@ -96,7 +96,10 @@ impl Endpoint {
         }
         let Some(pair) = self.link.id.pair() else { return Err(PostError::NotConnected) };
         let mut pieces = NO_PIECES;
-        let pieces = fill(&mut pieces, &request.scatter, self.max_pieces())?;
+        // siw refuses a receive without pieces, and skips those that are empty.
+        let scatter =
+            if request.scatter.is_empty() && self.is_iwarp() { &[NOWHERE][..] } else { &request.scatter };
+        let pieces = fill(&mut pieces, scatter, self.max_pieces())?;
         pair.post_receive(self.receives.next(), pieces)?;
         self.receives.push(request.wr_id);
         Ok(())
@@ -130,6 +133,9 @@ impl Endpoint {
         self.hand_over(prepared, 0, true, true)
     }
 }
+
+/// A piece of no octets.
+const NOWHERE: Sge = Sge { stag: Stag(0), addr: 0, len: 0 };
 
 const NO_PIECES: Pieces = [ibv_sge { addr: 0, length: 0, lkey: 0 }; MAX_PIECES];
 

@@ -68,6 +68,9 @@ impl Registration {
         len: usize,
         access: Access,
     ) -> Result<Self, DeviceError> {
+        if len == 0 {
+            return Self::allocate(domain, len, access);
+        }
         Self::register(domain, Arc::new(Memory { start, len, owned: None }), access, access)
     }
 
@@ -105,11 +108,12 @@ impl Registration {
     ) -> Result<Self, DeviceError> {
         let flags = flags_of(told, || domain.context.name())?;
         let table = &domain.context.library.table;
+        // Devices refuse to register nothing: memory of no octets is ours, and has one.
+        let len = memory.len.max(1);
         // SAFETY: the memory stays for as long as the registration holds it, or as its owner has
         // promised in `new`.
-        let raw = unsafe {
-            (table.ibv_reg_mr)(domain.raw.as_ptr(), memory.start.as_ptr().cast(), memory.len, flags)
-        };
+        let raw =
+            unsafe { (table.ibv_reg_mr)(domain.raw.as_ptr(), memory.start.as_ptr().cast(), len, flags) };
         let raw = NonNull::new(raw).ok_or_else(|| refused(memory.len, io::Error::last_os_error()))?;
         Ok(Registration { raw, rights, memory, domain: Arc::clone(domain) })
     }

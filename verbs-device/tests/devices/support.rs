@@ -122,6 +122,10 @@ impl Host {
         Host { device, kind, number: None }
     }
 
+    pub(crate) fn is_real(&self) -> bool {
+        self.number.is_none()
+    }
+
     /// Returns an address of the device.
     pub(crate) fn own(&self, port: u16) -> SocketAddr {
         match self.number {

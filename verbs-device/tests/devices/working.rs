@@ -71,6 +71,27 @@ fn requests_that_nobody_is_told_of_never_fill_the_device() {
     }
 }
 
+/// siw sends a request that is not signaled from the program's pages, even when a later one has
+/// completed.
+#[test]
+fn memory_may_be_changed_when_a_later_request_has_completed() {
+    for host in hosts("later", 0) {
+        let (mut active, mut passive) = host.connect_plainly();
+        let (source, sink) = (host.memory(8192, Access::empty()), host.open_memory(8192));
+        source.write(0, &[1; 8192]);
+        passive.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
+        let write = SendWr::write(2, source.piece(0, 8192), sink.remote().unwrap());
+        active.post_send(&write.unsignaled()).unwrap();
+        active.post_send(&SendWr::send(3, Vec::new())).unwrap();
+        assert_eq!(completion(&mut active).wr_id, 3);
+        source.write(0, &[2; 8192]);
+        assert_eq!(completion(&mut passive).wr_id, 1);
+        let mut octets = [0; 8192];
+        sink.read(0, &mut octets);
+        assert!(octets == [1; 8192], "octets that were stored after the completion were sent");
+    }
+}
+
 #[test]
 fn inline_octets_are_as_many_as_the_device_takes() {
     for host in hosts("inline", 0) {
@@ -247,9 +268,13 @@ fn a_send_may_invalidate_on_iwarp() {
     for host in rnics("invalidate", 0) {
         let (mut active, mut passive) = host.connect_plainly();
         let memory = host.open_memory(8);
-        let stag = memory.remote().unwrap().stag;
+        let (source, place) = (host.memory(8, Access::empty()), memory.remote().unwrap());
         passive.post_receive(&RecvWr::new(1, Vec::new())).unwrap();
-        active.post_send(&SendWr::send_invalidate(2, Vec::new(), stag)).unwrap();
-        assert_eq!(completion(&mut passive).invalidated, Some(stag));
+        active.post_send(&SendWr::send_invalidate(2, Vec::new(), place.stag)).unwrap();
+        let received = completion(&mut passive);
+        // siw invalidates, and does not tell.
+        assert_eq!((received.status, received.invalidated), (Status::Success, None));
+        active.post_send(&SendWr::write(3, source.piece(0, 8), place)).unwrap();
+        assert!(matches!(event(&mut active), Event::Disconnected), "the region is still valid");
     }
 }

@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use rddp_verbs_layout::{ibv_wc, status, wc, wc_flags, wr};
 
+use crate::octets::{octets_of, store};
 use crate::queues::Entry;
 use crate::quirk;
 use crate::wire::{Request, State};
 use crate::world::{Kind, World, world};
+
+/// Octets from which on siw leaves a request in the program's pages.
+const PAGE: usize = 4096;
 
 impl World {
     pub(crate) fn enter(&mut self, pair: usize, mut entry: ibv_wc, frees: Option<u64>) {
@@ -57,6 +61,26 @@ impl World {
             self.undefined(&mut entry);
         }
         self.enter(pair, entry, is_late.then_some(request.sequence));
+    }
+
+    /// Notes the pages of which siw sends a request that is not signaled: TCP may take them later.
+    pub(crate) fn leave_late(&mut self, pair: usize, request: &Request) {
+        let Some(found) = self.pairs.get_mut(&pair) else { return };
+        let is_siw = self.devices[found.device].is_iwarp();
+        if is_siw && !request.is_signaled && request.octets.len() >= PAGE {
+            found.late.push((request.to, request.pieces.clone()));
+        }
+    }
+
+    /// Sends what was left to TCP, as it is by now, when the other end looks for completions.
+    pub(crate) fn send_late(&mut self, queue: usize) {
+        let ends = self.pairs.values().filter(|pair| pair.queue == queue);
+        for peer in ends.filter_map(|pair| pair.peer).collect::<Vec<_>>() {
+            let late = self.pairs.get_mut(&peer).map(|peer| std::mem::take(&mut peer.late));
+            for (to, pieces) in late.unwrap_or_default() {
+                store(to, &octets_of(&pieces));
+            }
+        }
     }
 
     /// Ends a queue pair, whose requests are flushed.

@@ -74,20 +74,28 @@ impl World {
         let (pair, peer, was) = (found.pair, found.peer, found.is_connected);
         if let Some(pair) = pair {
             self.end(pair);
-            self.tell_of_end(pair);
         }
         let other = peer.and_then(|peer| self.ids.get(&peer)).and_then(|peer| peer.pair);
+        if let (Some(pair), true) = (pair, is_iwarp) {
+            self.tell_of_end(pair);
+        }
         if let Some(other) = other.filter(|_| was) {
-            // On InfiniBand the other end goes on until it disconnects, too.
             if is_iwarp {
                 self.end(other);
                 self.tell_of_end(other);
-            } else if let Some(peer) = peer.filter(|peer| self.ids[peer].is_connected) {
+            } else if let Some(peer) = peer {
+                // The other end goes on until it disconnects, too; this one hears of it then.
                 self.tell_of(peer, cm::DISCONNECTED, 0);
             }
         }
-        if was && !is_iwarp {
+        if let Some(id) = self.ids.get_mut(&id) {
+            id.is_connected = false;
+        }
+        let peer = peer.filter(|peer| self.ids.get(peer).is_some_and(|peer| !peer.is_connected));
+        if let Some(peer) = peer.filter(|_| was && !is_iwarp) {
+            // Both have ended it.
             self.tell_of(id, cm::TIMEWAIT_EXIT, 0);
+            self.tell_of(peer, cm::TIMEWAIT_EXIT, 0);
         }
         was
     }
@@ -150,6 +158,8 @@ pub(crate) unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdm
         return fail(libc::EINVAL);
     };
     let (their_ird, their_ord) = world.ids[&active].depths;
+    // siw answers as many Reads as the other end wants to ask for, whatever its program says.
+    let ird = if is_iwarp { ird.max(their_ord) } else { ird };
     let retries = world.ids[&active].retries;
     let (their_ird, their_ord) = (their_ird.min(ord), their_ord.min(ird));
     for (pair, peer, ord, is_active) in [(here, there, ord, false), (there, here, their_ord, true)] {
@@ -168,7 +178,10 @@ pub(crate) unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdm
             id.is_connected = true;
         }
     }
-    world.tell_of(id.addr(), cm::ESTABLISHED, 0);
+    // On InfiniBand the passive end hears of it when the active one has taken its event.
+    if is_iwarp {
+        world.tell_of(id.addr(), cm::ESTABLISHED, 0);
+    }
     // RNICs tell the active end its own depths, in the other's order.
     let (responder_resources, initiator_depth) = if is_iwarp { (their_ord, their_ird) } else { (ord, ird) };
     world.tell(CmEvent {

@@ -10,7 +10,7 @@
 //! | `world` | devices, and what has been made of them |
 //! | `verbs` | functions of libibverbs |
 //! | `queues` | completion queues, and their events |
-//! | `wire`, `completing` | requests: what is done; how it completes |
+//! | `wire`, `octets`, `completing` | requests: what is done; their memory; how they complete |
 //! | `manager`, `connecting` | functions of librdmacm: ids and events; connections |
 #![allow(unsafe_code)] // functions that C programs call
 #![allow(clippy::missing_safety_doc)] // their contracts are those of the manual pages
@@ -18,6 +18,7 @@
 mod completing;
 mod connecting;
 mod manager;
+mod octets;
 mod queues;
 mod verbs;
 mod wire;

@@ -52,6 +52,15 @@ impl World {
         self.tell(CmEvent { id, kind, status, ..CmEvent::default() });
     }
 
+    /// Tells the passive end on InfiniBand that the active one has its reply.
+    fn hears_of_reply(&mut self, id: usize) {
+        let Some(id) = self.ids.get(&id) else { return };
+        let is_iwarp = id.device.is_some_and(|device| self.devices[device].is_iwarp());
+        if let (Some(peer), true, false) = (id.peer, id.to.is_some(), is_iwarp) {
+            self.tell_of(peer, cm::ESTABLISHED, 0);
+        }
+    }
+
     /// Tells the id of a queue pair that its connection is over.
     pub(crate) fn tell_of_end(&mut self, pair: usize) {
         let found = self.ids.iter_mut().find(|(_, id)| id.pair == Some(pair) && id.is_connected);
@@ -98,6 +107,9 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
     let raw = Box::into_raw(raw);
     if let Some(id) = world.ids.get_mut(&event.id) {
         id.unacknowledged += 1;
+    }
+    if event.kind == cm::ESTABLISHED {
+        world.hears_of_reply(event.id);
     }
     world.taken.insert(raw.addr(), (event.id, event.private_data));
     // SAFETY: the caller has room for a pointer.
@@ -312,6 +324,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
         receives: Default::default(),
         outgoing: Default::default(),
         pending: Default::default(),
+        late: Vec::new(),
         posted: 0,
         freed: 0,
     };

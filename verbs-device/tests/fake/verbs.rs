@@ -10,6 +10,9 @@ use rddp_verbs_layout::{
 use crate::quirk;
 use crate::world::{Kind, Region, fail, null, world};
 
+/// Vendor that siw tells.
+const SIW: u32 = 0x62_6d74;
+
 /// Octets that may be registered where that is limited.
 const LOCKED: usize = 64 * 1024;
 
@@ -44,6 +47,7 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     let found = &world.devices[world.device_of(context.addr())];
     let is_iwarp = found.is_iwarp();
     let told = ibv_device_attr {
+        vendor_id: if found.kind == Kind::Siw { SIW } else { 0 },
         max_qp: 1 << 16,
         max_qp_wr: 1 << 14,
         max_sge: found.max_pieces() as c_int,
@@ -119,6 +123,9 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     flags: c_int,
 ) -> *mut ibv_mr {
     let flags = flags as u32;
+    if length == 0 {
+        return null(libc::EINVAL);
+    }
     if flags & (access::REMOTE_WRITE | access::REMOTE_ATOMIC) != 0 && flags & access::LOCAL_WRITE == 0 {
         return null(libc::EINVAL);
     }

@@ -7,8 +7,9 @@ use rddp_verbs_layout::{
     access, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc, send, status, wc, wc_flags, wr,
 };
 
+use crate::octets::{atomic, octets_of, pieces, scatter, store};
 use crate::quirk;
-use crate::world::{World, world};
+use crate::world::{Kind, World, world};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
@@ -36,6 +37,8 @@ pub(crate) struct Pair {
     /// Requests that are not carried out yet, and those that the peer has not acknowledged.
     pub(crate) outgoing: VecDeque<Request>,
     pub(crate) pending: VecDeque<Request>,
+    /// Writes whose octets TCP still takes from the program's pages: where to, and where from.
+    pub(crate) late: Vec<(u64, Vec<ibv_sge>)>,
     pub(crate) posted: u64,
     pub(crate) freed: u64,
 }
@@ -50,14 +53,14 @@ pub(crate) struct Request {
     pub(crate) sequence: u64,
     pub(crate) opcode: u32,
     pub(crate) is_signaled: bool,
-    octets: Vec<u8>,
-    pieces: Vec<ibv_sge>,
+    pub(crate) octets: Vec<u8>,
+    pub(crate) pieces: Vec<ibv_sge>,
     /// All pieces are registered as they have to be.
     is_sound: bool,
     imm: u32,
-    to: u64,
+    pub(crate) to: u64,
     key: u32,
-    operands: (u64, u64),
+    pub(crate) operands: (u64, u64),
 }
 
 /// The outcome of an attempt to carry a request out.
@@ -106,6 +109,10 @@ pub(crate) unsafe extern "C" fn post_recv(
         // SAFETY: the caller passes requests with their pieces.
         let (request, pieces) = unsafe { (&*next, pieces((*next).sg_list, (*next).num_sge)) };
         let receive = Receive { wr_id: request.wr_id, pieces };
+        let device = world.pairs.get(&pair.addr()).map(|pair| pair.device);
+        if receive.pieces.is_empty() && device.is_some_and(|device| world.devices[device].is_iwarp()) {
+            return -libc::EINVAL;
+        }
         let Some(found) = world.pairs.get_mut(&pair.addr()) else { return libc::EINVAL };
         found.receives.push_back(receive);
         let (is_over, peer, waits) = (found.state == State::Error, found.peer, found.rnr_timer == 0);
@@ -120,44 +127,6 @@ pub(crate) unsafe extern "C" fn post_recv(
         next = request.next;
     }
     0
-}
-
-/// # Safety
-/// The list has as many pieces.
-unsafe fn pieces(list: *const ibv_sge, count: c_int) -> Vec<ibv_sge> {
-    if count <= 0 {
-        return Vec::new();
-    }
-    // SAFETY: promised by the caller.
-    unsafe { std::slice::from_raw_parts(list, count as usize) }.to_vec()
-}
-
-fn at(addr: u64) -> *mut u8 {
-    std::ptr::with_exposed_provenance_mut(addr as usize)
-}
-
-fn octets_of(pieces: &[ibv_sge]) -> Vec<u8> {
-    let mut octets = Vec::new();
-    for piece in pieces {
-        // SAFETY: the memory is registered, or inline and there during the call.
-        octets
-            .extend_from_slice(unsafe { std::slice::from_raw_parts(at(piece.addr), piece.length as usize) });
-    }
-    octets
-}
-
-/// Stores octets in pieces of registered memory, which are as long together at least.
-fn scatter(mut octets: &[u8], pieces: &[ibv_sge]) {
-    for piece in pieces {
-        let (now, rest) = octets.split_at(octets.len().min(piece.length as usize));
-        store(piece.addr, now);
-        octets = rest;
-    }
-}
-
-fn store(addr: u64, octets: &[u8]) {
-    // SAFETY: the memory is registered.
-    unsafe { at(addr).copy_from_nonoverlapping(octets.as_ptr(), octets.len()) };
 }
 
 impl World {
@@ -291,7 +260,9 @@ impl World {
 
     fn carry_out(&mut self, pair: usize, peer: usize, request: &Request) -> Outcome {
         if !request.is_sound {
-            return Outcome::Local(status::LOC_PROT_ERR);
+            let is_software =
+                self.pairs.get(&pair).is_some_and(|own| self.devices[own.device].kind != Kind::Adapter);
+            return Outcome::Local(if is_software { status::LOC_QP_OP_ERR } else { status::LOC_PROT_ERR });
         }
         let (Some(own), Some(other)) = (self.pairs.get(&pair), self.pairs.get(&peer)) else {
             return Outcome::NotYet;
@@ -314,12 +285,17 @@ impl World {
             _ => 0,
         };
         let is_tagged = is_read || matches!(request.opcode, wr::RDMA_WRITE | wr::RDMA_WRITE_WITH_IMM);
-        let may = other.access & needs == needs && self.reaches(device, request.key, request.to, len, needs);
+        // Of a queue pair's rights, siw looks at none.
+        let is_open = is_iwarp || other.access & needs == needs;
+        let may = is_open && self.reaches(device, request.key, request.to, len, needs);
         if is_tagged && len > 0 && !may {
             return Outcome::Refused(status::REM_ACCESS_ERR);
         }
         match request.opcode {
-            wr::RDMA_WRITE => store(request.to, &request.octets),
+            wr::RDMA_WRITE => {
+                store(request.to, &request.octets);
+                self.leave_late(pair, request);
+            }
             wr::RDMA_READ => {
                 let source = ibv_sge { addr: request.to, length: len as u32, lkey: 0 };
                 scatter(&octets_of(&[source]), &request.pieces);
@@ -355,8 +331,13 @@ impl World {
         }
         match request.opcode {
             wr::SEND_WITH_INV => {
-                self.regions.remove(&request.imm);
-                (entry.wc_flags, entry.imm_data) = (wc_flags::WITH_INV, request.imm);
+                // siw's library takes the STag from another field, and tells nothing of it.
+                if is_iwarp {
+                    self.regions.remove(&request.key);
+                } else {
+                    self.regions.remove(&request.imm);
+                    (entry.wc_flags, entry.imm_data) = (wc_flags::WITH_INV, request.imm);
+                }
             }
             wr::SEND_WITH_IMM | wr::RDMA_WRITE_WITH_IMM => {
                 (entry.wc_flags, entry.imm_data) = (wc_flags::WITH_IMM, request.imm);
@@ -369,17 +350,4 @@ impl World {
         self.enter(peer, entry, None);
         Outcome::Done
     }
-}
-
-fn atomic(request: &Request) {
-    let was = octets_of(&[ibv_sge { addr: request.to, length: 8, lkey: 0 }]);
-    let value = u64::from_ne_bytes(was[..].try_into().unwrap_or_default());
-    let (first, swap) = request.operands;
-    let new = match request.opcode {
-        wr::ATOMIC_FETCH_AND_ADD => value.wrapping_add(first),
-        _ if value == first => swap,
-        _ => value,
-    };
-    store(request.to, &new.to_ne_bytes());
-    scatter(&was, &request.pieces);
 }
