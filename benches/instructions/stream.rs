@@ -2,6 +2,7 @@
 //! room in TCP.
 
 use rddp_benches::{Streams, Wire, pattern};
+use rddp_stream::Kind;
 
 use crate::Scenario;
 use crate::count::measured;
@@ -26,7 +27,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// TCP takes all of them at once.
-fn send(streams: Streams, calls: u32, len: usize) -> Box<dyn FnMut()> {
+fn send<K: Kind>(streams: Streams<K>, calls: u32, len: usize) -> Box<dyn FnMut()> {
     let octets = pattern(len);
     Box::new(move || {
         measured(&mut || {
@@ -39,7 +40,7 @@ fn send(streams: Streams, calls: u32, len: usize) -> Box<dyn FnMut()> {
 }
 
 /// The whole FPDUs of one message lie in the socket.
-fn receive(streams: Streams, len: usize) -> Box<dyn FnMut()> {
+fn receive<K: Kind>(streams: Streams<K>, len: usize) -> Box<dyn FnMut()> {
     let (octets, mut room) = (pattern(len), vec![0; len]);
     Box::new(move || {
         streams.incoming(&octets);
@@ -49,7 +50,7 @@ fn receive(streams: Streams, len: usize) -> Box<dyn FnMut()> {
 }
 
 /// One end's calls of a transaction: a message is received, and answered.
-fn ping(streams: Streams, len: usize) -> Box<dyn FnMut()> {
+fn ping<K: Kind>(streams: Streams<K>, len: usize) -> Box<dyn FnMut()> {
     let (octets, mut room) = (pattern(len), vec![0; len]);
     Box::new(move || {
         streams.incoming(&octets);

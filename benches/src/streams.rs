@@ -1,12 +1,14 @@
 //! Two byte streams over one TCP connection.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::marker::PhantomData;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
 use rddp_ddp::UntaggedRepr;
 use rddp_mpa::{LENGTH_LEN, fpdu_len};
-use rddp_stream::{Calls, Format, Options, Role, SdpOptions, SharedState, Stream};
+use rddp_stream::sdp::Messages;
+use rddp_stream::{Calls, Format, Framed, Kind, Octets, Options, Role, SdpOptions, SharedState};
 
 use crate::Wire;
 use crate::end::tcp_pair;
@@ -21,19 +23,20 @@ struct End {
 }
 
 impl End {
-    fn stream(&self) -> Stream<'_> {
-        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS)
+    fn stream<K: Kind>(&self) -> Framed<'_, K> {
+        Framed::new(self.tcp.as_raw_fd(), &self.state, &CALLS).expect("a state of this kind")
     }
 }
 
 /// A byte stream whose startup is over, and the one that is its peer in the same thread: no octet
 /// moves but by what the bench calls.
 #[derive(Debug)]
-pub struct Streams {
+pub struct Streams<K = Octets> {
     ours: End,
     peer: End,
     /// Octets in front of the program's in each FPDU.
     front: usize,
+    kind: PhantomData<K>,
 }
 
 impl Streams {
@@ -45,7 +48,9 @@ impl Streams {
     pub fn new(wire: Wire) -> Self {
         Self::of(wire, Format::Octets)
     }
+}
 
+impl Streams<Messages> {
     /// Two such ends that speak SDP, and advertise nothing.
     ///
     /// # Panics
@@ -54,7 +59,9 @@ impl Streams {
     pub fn sdp(wire: Wire) -> Self {
         Self::of(wire, Format::Sdp(SdpOptions::DEFAULT))
     }
+}
 
+impl<K: Kind> Streams<K> {
     fn of(wire: Wire, format: Format) -> Self {
         let (ours, peer) = tcp_pair(wire.mss).expect("a TCP connection over loopback");
         let end = |tcp, role| {
@@ -62,9 +69,10 @@ impl Streams {
             End { tcp, state: SharedState::anonymous(&options).expect("memory for a state") }
         };
         let front = if format == Format::Octets { 0 } else { BASE_HEADER };
-        let streams = Streams { ours: end(ours, Role::Responder), peer: end(peer, Role::Initiator), front };
-        assert_eq!(streams.peer.stream().greet(), Ok(false), "the Request is on its way");
-        assert_eq!(streams.ours.stream().greet(), Ok(true), "the Reply is on its way");
+        let (ours, peer) = (end(ours, Role::Responder), end(peer, Role::Initiator));
+        let streams = Self { ours, peer, front, kind: PhantomData };
+        assert_eq!(streams.peer.stream::<K>().greet(), Ok(false), "the Request is on its way");
+        assert_eq!(streams.ours.stream::<K>().greet(), Ok(true), "the Reply is on its way");
         streams.incoming(b"!");
         streams.receive(&mut [0; 1]);
         streams.send(b"!");
@@ -74,14 +82,14 @@ impl Streams {
 
     /// The stream sends `octets` in one call.
     pub fn send(&self, octets: &[u8]) {
-        let sent = self.ours.stream().send(&[IoSlice::new(octets)], 0);
+        let sent = self.ours.stream::<K>().send(&[IoSlice::new(octets)], 0);
         assert_eq!(sent, Ok(octets.len()));
     }
 
     /// The stream receives `octets` in one call.
     pub fn receive(&self, octets: &mut [u8]) {
         let room = octets.len();
-        let received = self.ours.stream().recv(&mut [IoSliceMut::new(octets)], 0);
+        let received = self.ours.stream::<K>().recv(&mut [IoSliceMut::new(octets)], 0);
         assert_eq!(received, Ok(room));
     }
 
@@ -90,7 +98,7 @@ impl Streams {
     /// # Panics
     /// If TCP does not take all of them at once.
     pub fn incoming(&self, octets: &[u8]) {
-        let sent = self.peer.stream().send(&[IoSlice::new(octets)], 0);
+        let sent = self.peer.stream::<K>().send(&[IoSlice::new(octets)], 0);
         assert_eq!(sent, Ok(octets.len()));
         // Without reading them, so that whoever is measured finds all of them.
         let mut seen = vec![0; 2 * octets.len() + 1024];
@@ -104,7 +112,7 @@ impl Streams {
     pub fn peer_reads(&self, count: usize) {
         let mut left = vec![0; count];
         while !left.is_empty() {
-            let received = self.peer.stream().recv(&mut [IoSliceMut::new(&mut left)], 0);
+            let received = self.peer.stream::<K>().recv(&mut [IoSliceMut::new(&mut left)], 0);
             left.drain(..received.expect("the other end is open"));
         }
     }

@@ -133,7 +133,7 @@ impl Story {
     }
 
     fn stream(&self) -> Stream<'_> {
-        Stream::new(self.own.as_raw_fd(), &self.state, &CALLS)
+        Stream::new(self.own.as_raw_fd(), &self.state, &CALLS).unwrap()
     }
 
     fn as_initiator(&mut self, config: &StartupConfig) -> Negotiated {

@@ -8,7 +8,8 @@ use std::thread;
 
 use rddp_sdp::socket::Config;
 use rddp_sdp_rnic::{Scheme, SdpDevice, SdpStream};
-use rddp_stream::{Calls, Format, Options, Role, SdpOptions, SharedState, Stream};
+use rddp_stream::sdp::Stream;
+use rddp_stream::{Calls, Format, Options, Role, SdpOptions, SharedState};
 use rddp_test_support::{pattern, pattern_from};
 
 static CALLS: Calls = Calls::libc();
@@ -27,7 +28,7 @@ impl InCall {
     }
 
     fn stream(&self) -> Stream<'_> {
-        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS)
+        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS).unwrap()
     }
 
     fn send(&self, octets: &[u8]) {

@@ -6,7 +6,8 @@ use std::os::fd::AsRawFd;
 
 use rddp_sdp::socket::Config;
 use rddp_sdp_rnic::{Scheme, SdpDevice, SdpStream};
-use rddp_stream::{Calls, Errno, Format, Options, Role, SdpOptions, SharedState, Stream};
+use rddp_stream::sdp::Stream;
+use rddp_stream::{Calls, Errno, Format, Options, Role, SdpOptions, SharedState};
 
 static CALLS: Calls = Calls::libc();
 
@@ -90,7 +91,7 @@ impl InCall {
     }
 
     pub(crate) fn stream(&self) -> Stream<'_> {
-        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS)
+        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS).unwrap()
     }
 }
 

@@ -109,7 +109,7 @@ fn a_stream_of_a_program_has_counted_the_octets_that_tcp_has() {
     let (socket, _) = listener.accept().unwrap();
     let (state, calls) = (SharedState::anonymous(&Options::new(Role::Responder)).unwrap(), Calls::libc());
     state.set_receive_timeout(Some(std::time::Duration::from_secs(20)));
-    let stream = Stream::new(socket.as_raw_fd(), &state, &calls);
+    let stream = Stream::new(socket.as_raw_fd(), &state, &calls).unwrap();
     let mut octets = [0; 6];
     assert_eq!(stream.recv(&mut [IoSliceMut::new(&mut octets)], nix::libc::MSG_WAITALL), Ok(6));
     stream.send(&[IoSlice::new(b"hi\n")], 0).unwrap();

@@ -18,31 +18,16 @@ use rddp_ddp::UntaggedRepr;
 use rddp_mpa::fpdu_len;
 use rddp_octets::{Batch, Plain, Stop};
 
-use super::kind::Duties;
+use super::base::Base;
+use super::duties::Duties;
+use super::kind::Kind;
 use super::rx::{Hold, Next};
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::Guard;
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
-    /// Returns how many octets to take without a look at them: none where the next FPDU may have
-    /// octets for which there is no place, or where the call would have to look for more anyway.
-    #[inline]
-    pub(super) fn expected(&self, rx: &Rx, sink: &Sink<'_, '_>) -> Option<usize> {
-        let len = rx.guess.expected_fpdu as usize;
-        // Markers vary an FPDU's length, and where the window is narrow a part may close it.
-        if len <= EMPTY_SEND || rx.terms.markers || rx.window.narrow {
-            return None;
-        }
-        // The payload and its pad are a multiple of four.
-        match (sink.room() & !3).checked_sub(len - EMPTY_SEND)? {
-            0 => Some(len),
-            WORD.. if rx.guess.alone => Some(len + WORD),
-            _ => None,
-        }
-    }
-
+impl<K: Kind> Framed<'_, K> {
     /// Takes octets that are there, as many as `octets` has room for, and delivers the FPDUs in
     /// them. `None`: there is no place for all that may come, and nothing was taken.
     #[inline]
@@ -98,6 +83,25 @@ impl Stream<'_> {
         rx.guess.alone = is_all && rest.is_empty() && got == rx.guess.last_fpdu as usize;
         keep_part(rx, rest)?;
         Ok(if is_all && rest.is_empty() { Next::Drained } else { Next::More })
+    }
+}
+
+impl Base<'_> {
+    /// Returns how many octets to take without a look at them: none where the next FPDU may have
+    /// octets for which there is no place, or where the call would have to look for more anyway.
+    #[inline]
+    pub(super) fn expected(&self, rx: &Rx, sink: &Sink<'_, '_>) -> Option<usize> {
+        let len = rx.guess.expected_fpdu as usize;
+        // Markers vary an FPDU's length, and where the window is narrow a part may close it.
+        if len <= EMPTY_SEND || rx.terms.markers || rx.window.narrow {
+            return None;
+        }
+        // The payload and its pad are a multiple of four.
+        match (sink.room() & !3).checked_sub(len - EMPTY_SEND)? {
+            0 => Some(len),
+            WORD.. if rx.guess.alone => Some(len + WORD),
+            _ => None,
+        }
     }
 }
 

@@ -4,15 +4,16 @@ use std::io::IoSliceMut;
 
 use rddp_octets::{Incoming, Step};
 
-use super::kind::{Duties, Kind};
-use super::patience::Patience;
+use super::base::Base;
+use super::duties::Duties;
+use super::kind::Kind;
 use super::rx::{Hold, Next, Pull, STEPS};
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch};
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
+impl<K: Kind> Framed<'_, K> {
     /// Returns how many octets a read would give at once (`FIONREAD`): at most as many as fit the
     /// buffer of one look. 0 on a broken connection: as with TCP the error is for the next call
     /// that moves octets.
@@ -40,8 +41,8 @@ impl Stream<'_> {
     fn count_available(&self) -> Result<usize, Errno> {
         let mut moment = None;
         loop {
-            let octets = self.count_now(|counter| self.glimpse_all(counter, &mut moment))?;
-            if octets > 0 || !self.response_comes(&mut moment) {
+            let octets = self.count_now(|counter| K::glimpse_all(self, counter, &mut moment))?;
+            if octets > 0 || !K::response_comes(self, &mut moment) {
                 return Ok(octets);
             }
         }
@@ -50,7 +51,7 @@ impl Stream<'_> {
     /// Returns how many octets a `look` finds.
     fn count_now(&self, look: impl FnOnce(&mut Sink<'_, '_>) -> Result<Pull, Errno>) -> Result<usize, Errno> {
         // As TCP counts, up to the mark.
-        if !self.establish()? || self.state.beside().stops_in_front(self) {
+        if !self.establish()? || K::stops_in_front(self) {
             return Ok(0);
         }
         let mut counter = Sink::counter();
@@ -64,36 +65,14 @@ impl Stream<'_> {
             && !self.has_more_than_a_look()
     }
 
-    /// Returns whether more octets have come than [`available`](Self::available) looks at.
-    #[must_use]
-    pub fn has_more_than_a_look(&self) -> bool {
-        self.kernel.unread().is_ok_and(|octets| octets > Scratch::LEN)
-    }
-
-    /// Copies octets as [`glimpse`](Self::glimpse) does. Where it finds the first octets of an
-    /// advert alone, it waits a moment for the others, which are being Read.
-    pub(super) fn glimpse_all(
-        &self,
-        sink: &mut Sink<'_, '_>,
-        moment: &mut Option<Patience>,
-    ) -> Result<Pull, Errno> {
-        loop {
-            let pulled = self.glimpse(sink)?;
-            if sink.room() == 0 || !self.is_start_alone(sink.done()) || !self.response_comes(moment) {
-                return Ok(pulled);
-            }
-            sink.rewind();
-        }
-    }
-
     /// Copies octets to the program's buffers without taking them and without waiting (`MSG_PEEK`).
     pub(super) fn glimpse(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let mut rx = self.lock_rx()?;
-        self.state.beside().glimpse(self, &mut rx, sink)
+        K::glimpse(self, &mut rx, sink)
     }
 
     /// Copies octets that are in the kernel, or in front of those that are.
-    pub(super) fn glimpse_as<K: Kind>(
+    pub(super) fn glimpse_octets(
         &self,
         rx: &mut Guard<'_, Rx>,
         sink: &mut Sink<'_, '_>,
@@ -103,7 +82,7 @@ impl Stream<'_> {
         rx.guess.bulk = false;
         while rx.left == 0 {
             steps += 1;
-            match self.advance(rx, &mut Sink::new(&mut [], false))? {
+            match K::advance(self, rx, &mut Sink::new(&mut [], false))? {
                 Next::Nothing(hold) => return Ok(Pull::Nothing(hold)),
                 Next::End => return Ok(Pull::End),
                 // A look leaves the octets in front where they are.
@@ -114,8 +93,8 @@ impl Stream<'_> {
                 Next::More | Next::Drained | Next::Full => {}
             }
         }
-        if rx.sdp.has_mark() && self.absorb_front(rx)? {
-            return Ok(if self.show_held(rx, sink)? { Pull::Some } else { Pull::Nothing(Hold::Idle) });
+        if let Some(shown) = K::show_apart(self, rx, sink)? {
+            return Ok(shown);
         }
         let mut scratch = Scratch::take()?;
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch)]).unwrap_or(0);
@@ -124,6 +103,14 @@ impl Stream<'_> {
         let mut incoming = format.incoming(self, rx);
         show(rx, &mut scratch[..seen], &mut incoming, &mut format, sink);
         Ok(Pull::Some)
+    }
+}
+
+impl Base<'_> {
+    /// Returns whether more octets have come than [`available`](super::Framed::available) looks at.
+    #[must_use]
+    pub fn has_more_than_a_look(&self) -> bool {
+        self.kernel.unread().is_ok_and(|octets| octets > Scratch::LEN)
     }
 }
 

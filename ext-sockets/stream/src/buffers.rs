@@ -7,8 +7,10 @@
 //! Where no block can be had, a write makes Sends of one FPDU each, which have room in the state,
 //! and an FPDU with markers that is read in part stays in the kernel whole.
 
+use super::Framed;
+use super::kind::Kind;
 use super::locks::set;
-use super::state::{LITTLE, Rx, State, Tx};
+use super::state::{LITTLE, Rx, Tx};
 use super::sys::{BLOCK, Purpose, block, block_mut, give_back, is_confined, reserve};
 
 impl Tx {
@@ -174,15 +176,15 @@ impl Tx {
     }
 }
 
-impl State {
+impl<K: Kind> Framed<'_, K> {
     /// Reserves the blocks that a process cannot get once it has given up the system calls for it.
     pub fn prepare_to_confine(&self) {
-        self.sleepers.expect_silence();
-        if let Ok(mut rx) = self.rx.lock() {
+        self.state.sleepers.expect_silence();
+        if let Ok(mut rx) = self.state.rx.lock() {
             let _ = rx.kept_mut();
-            self.beside().prepare_to_confine(&mut rx);
+            K::prepare_to_confine(&mut rx);
         }
-        if let Ok(mut tx) = self.tx.lock() {
+        if let Ok(mut tx) = self.state.tx.lock() {
             let _ = tx.prepare_to_owe(BLOCK - LITTLE);
         }
     }
@@ -266,7 +268,7 @@ mod tests {
         );
         let calls = Calls::libc();
         state.set_framed();
-        let read = Stream::new(-1, &state, &calls).available();
+        let read = Stream::new(-1, &state, &calls).unwrap().available();
         assert_eq!((read, state.ended().unwrap().why), (Ok(0), Why::Damaged));
     }
 

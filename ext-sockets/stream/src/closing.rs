@@ -4,12 +4,14 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::base::Base;
+use super::kind::Kind;
 use super::patience::Patience;
 use super::state::Phase;
 use super::sys::Direction;
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
+impl<K: Kind> Framed<'_, K> {
     /// Closes directions (`shutdown`). The FIN goes out behind everything that was accepted for
     /// sending: at once, if TCP has room for it, else when a later call finds room.
     ///
@@ -22,7 +24,7 @@ impl Stream<'_> {
         if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
             return Err(Errno::INVALID);
         }
-        if let Some(done) = self.state.beside().shutdown(self, how) {
+        if let Some(done) = K::shutdown(self, how) {
             return done;
         }
         if self.state.phase() == Phase::Starting && !self.is_connected() {
@@ -39,7 +41,7 @@ impl Stream<'_> {
             self.state.flow.shut_send.store(true, Ordering::Release);
             let mut tx = self.lock_tx()?;
             tx.fin_due = true;
-            self.pay(&mut tx)?;
+            K::pay(self, &mut tx)?;
         }
         Ok(())
     }
@@ -59,7 +61,7 @@ impl Stream<'_> {
         self.state.flow.shut_receive.load(Ordering::Acquire)
             && match self.state.phase() {
                 Phase::Starting => true,
-                Phase::Framed => !self.state.may_send() || self.state.beside().receives_when_shut(),
+                Phase::Framed => !self.state.may_send() || K::RECEIVES_WHEN_SHUT,
                 Phase::Plain | Phase::Ended => false,
             }
     }
@@ -67,16 +69,9 @@ impl Stream<'_> {
     /// Tells TCP of a direction that the program closed before the startup was over. The caller
     /// holds the lock.
     pub(super) fn shut_what_was_shut_early(&self) {
-        if self.state.flow.shut_receive.load(Ordering::Acquire) && !self.state.beside().receives_when_shut() {
+        if self.state.flow.shut_receive.load(Ordering::Acquire) && !K::RECEIVES_WHEN_SHUT {
             let _ = self.kernel.shut(Direction::Receive);
         }
-    }
-
-    /// Returns whether TCP must still get octets or the end: the rest of a write that stopped
-    /// inside an FPDU, an answer to the peer, or a `shutdown` behind them.
-    #[must_use]
-    pub fn owes(&self) -> bool {
-        self.state.flow.owing.load(Ordering::Acquire)
     }
 
     /// Returns whether closing the socket now would lose something that can still be sent: octets
@@ -84,7 +79,7 @@ impl Stream<'_> {
     /// meets a closed socket is answered by a reset.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
-        self.state.beside().is_unfinished(self).unwrap_or_else(|| {
+        K::is_unfinished(self).unwrap_or_else(|| {
             self.owes()
                 || match self.state.phase() {
                     Phase::Starting => self.is_connected(),
@@ -98,7 +93,7 @@ impl Stream<'_> {
     /// unfinished](Self::is_unfinished). `true`: that was all, or no more can be done.
     #[must_use]
     pub fn finishes(&self) -> bool {
-        self.state.beside().finishes(self).unwrap_or_else(|| self.pays())
+        K::finishes(self).unwrap_or_else(|| self.pays())
     }
 
     /// Does what can be done without waiting for what is owed. `true`: that was all, or no more can
@@ -117,7 +112,7 @@ impl Stream<'_> {
                 self.remember(error);
                 true
             }
-            Ok(_) => self.state.beside().is_paid(self).unwrap_or_else(|| !self.is_unfinished()),
+            Ok(_) => K::is_paid(self).unwrap_or_else(|| !self.is_unfinished()),
         }
     }
 
@@ -132,6 +127,15 @@ impl Stream<'_> {
             }
         }
         true
+    }
+}
+
+impl Base<'_> {
+    /// Returns whether TCP must still get octets or the end: the rest of a write that stopped
+    /// inside an FPDU, an answer to the peer, or a `shutdown` behind them.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        self.state.flow.owing.load(Ordering::Acquire)
     }
 
     /// Returns how long the startup may still take, if it is under way.

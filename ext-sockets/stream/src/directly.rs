@@ -10,16 +10,17 @@ use rddp_fault_guard::Faulted;
 use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_octets::Incoming;
-use rddp_sdp::wire::HEADER_LEN;
 
-use super::kind::Duties;
+use super::base::Base;
+use super::duties::{Duties, LONGEST_HEADERS};
+use super::kind::Kind;
 use super::rx::{HEAD, MAX_TRAILER, PIECES};
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, lent};
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
+impl<K: Kind> Framed<'_, K> {
     /// Receives a large FPDU directly into the program's buffer, if it fits: the program does not
     /// read there before the call returns, when the CRC has been checked.
     pub(super) fn take_directly<F: Duties>(
@@ -36,7 +37,7 @@ impl Stream<'_> {
         if sink.drops || sink.room() < payload_len {
             return Ok(false);
         }
-        let (mut heads, mut behind) = ([0; HEAD + HEADER_LEN], [0; MAX_TRAILER]);
+        let (mut heads, mut behind) = ([0; HEAD + LONGEST_HEADERS], [0; MAX_TRAILER]);
         let trailer = pad_len(ulpdu_len) + CRC_LEN;
         let mut list: [IoSliceMut<'_>; PIECES + 2] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let (count, used) = sink.lend(payload_len, &mut list[1..=PIECES]);
@@ -83,7 +84,9 @@ impl Stream<'_> {
         self.may_send_now(rx);
         Ok(true)
     }
+}
 
+impl Base<'_> {
     /// Looks at the last `count` octets of the FPDU in front, which stay in the kernel.
     #[cold]
     fn look_at_rest<'s>(&self, scratch: &'s mut Scratch, count: usize) -> Result<&'s [u8], Errno> {

@@ -10,15 +10,17 @@
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
+use super::base::Base;
+use super::duties::Outbound;
+use super::kind::Kind;
 use super::locks::set;
 use super::options::{Plain, Role};
-use super::sdp::Live;
 use super::sink::Source;
 use super::state::{Phase, Tx};
 use super::sys::Scratch;
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
+impl<K: Kind> Framed<'_, K> {
     /// Keeps the first of these octets, as many as there is room for. Returns their number;
     /// `EAGAIN` when there is no room.
     pub(super) fn send_early(&self, source: &Source<'_>, more: bool) -> Result<usize, Errno> {
@@ -28,7 +30,11 @@ impl Stream<'_> {
         let mut tx = self.lock_tx()?;
         if self.state.may_send() || self.state.phase() == Phase::Plain {
             drop(tx);
-            return if self.establish()? { self.push(*source, more) } else { Err(Errno::WOULD_BLOCK) };
+            return if self.establish()? {
+                K::push(self, *source, more, false)
+            } else {
+                Err(Errno::WOULD_BLOCK)
+            };
         }
         if tx.fin_due {
             return Err(Errno::BROKEN_PIPE);
@@ -51,57 +57,6 @@ impl Stream<'_> {
             0 => Err(Errno::WOULD_BLOCK),
             _ => Ok(count),
         }
-    }
-
-    /// Returns whether early octets could be lost: the connection of an initiator to a plain peer
-    /// is made anew.
-    fn may_not_keep(&self) -> bool {
-        let asked = &self.state.asked;
-        asked.role() == Role::Initiator && asked.plain() == Plain::Allowed
-    }
-
-    /// Returns whether a send would take at least one octet before this end may send.
-    pub(super) fn takes_early(&self) -> bool {
-        !self.may_not_keep()
-            && !self.state.startup.early_full.load(Ordering::Acquire)
-            && self.is_connected()
-            && self.may_say_more()
-    }
-
-    /// Returns whether another write fits: `TCP_NOTSENT_LOWAT` counts early octets as not sent.
-    fn may_say_more(&self) -> bool {
-        let unsent = self.unsent();
-        unsent == 0 || unsent < self.kernel.most_not_sent()
-    }
-
-    /// Frames the early octets, as messages of `sdp` if it is given, and gives TCP what it takes.
-    /// Returns whether that was all.
-    pub(super) fn frame_early(&self, tx: &mut Tx, sdp: Option<Live<'_>>) -> Result<bool, Errno> {
-        if tx.early().is_empty() {
-            return Ok(true);
-        }
-        let mut octets = Scratch::take()?;
-        let count = tx.early().len();
-        octets[..count].copy_from_slice(tx.early());
-        let pieces = [IoSlice::new(&octets[..count])];
-        let mut source = Source::new(&pieces);
-        // If the process dies here, it is not known which of the octets were framed.
-        set(&mut tx.framing, true);
-        let framed = self.push_source(tx, &mut source, false, sdp);
-        tx.early_framed(count - source.left());
-        let framed = match framed {
-            Err(Errno::INTERRUPTED) => Ok(false),
-            // Without memory for a train the octets wait for a later call.
-            Ok(_) | Err(Errno::NO_BUFFERS) => framed,
-            // TCP takes nothing more from any process.
-            Err(error) => {
-                tx.drop_early();
-                Err(error)
-            }
-        };
-        set(&mut tx.framing, false);
-        self.state.startup.early_full.store(tx.early_is_full(), Ordering::Release);
-        framed
     }
 
     /// Sends the early octets to a plain peer as they are, before any octet of a later call, and
@@ -146,6 +101,59 @@ impl Stream<'_> {
         self.shut_what_was_shut_early();
         Ok(true)
     }
+}
+
+impl Base<'_> {
+    /// Returns whether early octets could be lost: the connection of an initiator to a plain peer
+    /// is made anew.
+    fn may_not_keep(&self) -> bool {
+        let asked = &self.state.asked;
+        asked.role() == Role::Initiator && asked.plain() == Plain::Allowed
+    }
+
+    /// Returns whether a send would take at least one octet before this end may send.
+    pub(super) fn takes_early(&self) -> bool {
+        !self.may_not_keep()
+            && !self.state.startup.early_full.load(Ordering::Acquire)
+            && self.is_connected()
+            && self.may_say_more()
+    }
+
+    /// Returns whether another write fits: `TCP_NOTSENT_LOWAT` counts early octets as not sent.
+    fn may_say_more(&self) -> bool {
+        let unsent = self.unsent();
+        unsent == 0 || unsent < self.kernel.most_not_sent()
+    }
+
+    /// Frames the early octets, as `out` makes FPDUs, and gives TCP what it takes. Returns whether
+    /// that was all.
+    pub(super) fn frame_early(&self, tx: &mut Tx, out: &mut impl Outbound) -> Result<bool, Errno> {
+        if tx.early().is_empty() {
+            return Ok(true);
+        }
+        let mut octets = Scratch::take()?;
+        let count = tx.early().len();
+        octets[..count].copy_from_slice(tx.early());
+        let pieces = [IoSlice::new(&octets[..count])];
+        let mut source = Source::new(&pieces);
+        // If the process dies here, it is not known which of the octets were framed.
+        set(&mut tx.framing, true);
+        let framed = self.push_source(tx, &mut source, false, out);
+        tx.early_framed(count - source.left());
+        let framed = match framed {
+            Err(Errno::INTERRUPTED) => Ok(false),
+            // Without memory for a train the octets wait for a later call.
+            Ok(_) | Err(Errno::NO_BUFFERS) => framed,
+            // TCP takes nothing more from any process.
+            Err(error) => {
+                tx.drop_early();
+                Err(error)
+            }
+        };
+        set(&mut tx.framing, false);
+        self.state.startup.early_full.store(tx.early_is_full(), Ordering::Release);
+        framed
+    }
 
     /// Returns how many of the program's octets TCP has not got yet, because this end may not send.
     #[must_use]
@@ -164,6 +172,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
+    use crate::Stream;
     use crate::{Calls, Options, SharedState, Why};
 
     #[test]
@@ -173,7 +182,7 @@ mod tests {
         active.set_nonblocking(true).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         let (state, calls) = (SharedState::anonymous(&Options::new(Role::Initiator)).unwrap(), Calls::libc());
-        let stream = Stream::new(active.as_raw_fd(), &state, &calls);
+        let stream = Stream::new(active.as_raw_fd(), &state, &calls).unwrap();
         assert_eq!(stream.send(&[IoSlice::new(b"early")], 0), Ok(5));
         // The state that a process leaves which is killed there.
         state.tx.lock().unwrap().framing = true;

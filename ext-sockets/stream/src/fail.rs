@@ -6,13 +6,14 @@ use rddp_mpa::{Framing, MpaError};
 use rddp_octets::Incoming;
 use rddp_rdmap::{Fault, TerminateCode, TerminateRepr};
 
+use super::Errno;
+use super::base::Base;
 use super::ended::{Ended, Why};
 use super::owed::owe_fpdu;
 use super::state::{Rx, Tx};
 use super::sys::Guard;
-use super::{Errno, Stream};
 
-impl Stream<'_> {
+impl Base<'_> {
     /// Ends the stream because the peer broke the protocol. Returns the program's error.
     pub(super) fn fault(&self, rx: &mut Guard<'_, Rx>, incoming: &Incoming, trouble: &Trouble) -> Errno {
         let code = trouble.fault.code();
@@ -61,7 +62,7 @@ impl Stream<'_> {
             owe_terminate(tx, terminate);
         }
         tx.fin_due = true;
-        let _ = self.pay(tx);
+        let _ = self.pay_at_end(tx);
     }
 
     fn end_receiving(&self, rx: &mut Guard<'_, Rx>) {

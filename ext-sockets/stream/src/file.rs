@@ -4,10 +4,11 @@ use std::ffi::c_int;
 use std::io::IoSlice;
 use std::os::fd::RawFd;
 
+use super::kind::Kind;
 use super::sys::{Scratch, read_at, seek};
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
+impl<K: Kind> Framed<'_, K> {
     /// Sends up to `count` octets of the file `from`: at `offset`, which then moves by as many as
     /// were sent, or at the file's own position, which moves instead. Returns 0 at the file's end.
     ///
@@ -57,7 +58,7 @@ impl Stream<'_> {
         count: usize,
         scratch: &mut [u8],
     ) -> Result<(usize, usize), Errno> {
-        let room = if count > CHUNK { self.in_full_segments(CHUNK)? } else { count };
+        let room = if count > CHUNK { self.in_full_segments(CHUNK, K::HEADERS)? } else { count };
         let read = match read_at(self.kernel.calls, from, &mut scratch[..room], at) {
             Err(Errno(libc::ESPIPE)) => Err(Errno::INVALID),
             other => other,

@@ -5,15 +5,17 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::base::Base;
+use super::kind::Kind;
 use super::options::Role;
 use super::patience::Patience;
 use super::rx::{Hold, Pull};
 use super::sink::{Sink, Source};
 use super::sys::lent::guard;
 use super::sys::raise_sigpipe;
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
+impl<K: Kind> Framed<'_, K> {
     /// Receives into `pieces` from front to back (`recv`, `read`, `readv`, `recvmsg`). Returns 0 at
     /// the end of the peer's octets.
     ///
@@ -31,13 +33,13 @@ impl Stream<'_> {
         guard();
         let mut sink = Sink::new(pieces, flags & libc::MSG_TRUNC != 0);
         if flags & libc::MSG_OOB != 0 {
-            return self.recv_urgent(&mut sink, flags & libc::MSG_PEEK != 0);
+            return K::recv_urgent(self, &mut sink, flags & libc::MSG_PEEK != 0);
         }
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.receive_timeout());
         // As over TCP, octets that came before a reset are read before it is told.
-        let tells = self.state.flow.pending.load(Ordering::Relaxed) != 0 && !self.is_reset_behind_more();
+        let tells = self.state.flow.pending.load(Ordering::Relaxed) != 0 && !K::is_reset_behind_more(self);
         if tells && let Err(error) = self.tell_pending() {
-            self.reset_is_told();
+            K::reset_is_told(self);
             return Err(error);
         }
         let enough = if flags & libc::MSG_WAITALL != 0 { usize::MAX } else { self.state.low_water() };
@@ -54,7 +56,7 @@ impl Stream<'_> {
                         limit = patience.at_most(FOR_THE_REST);
                     }
                 }
-                Err(Some(Errno::WOULD_BLOCK)) if self.response_comes(&mut moment) => {}
+                Err(Some(Errno::WOULD_BLOCK)) if K::response_comes(self, &mut moment) => {}
                 Err(error) => return self.so_far(sink.done(), self.unless_ended(error)),
             }
             if start.is_some_and(|(done, _)| sink.done() > done) {
@@ -65,16 +67,6 @@ impl Stream<'_> {
             }
         }
         if sink.is_bad() && sink.done() == 0 { Err(Errno::FAULT) } else { Ok(sink.done()) }
-    }
-
-    /// Returns the errno of the stream's end if that has come while a receive met `error`, or TCP's
-    /// end: what TCP says of a connection that this end has reset is no news.
-    fn unless_ended(&self, error: Option<Errno>) -> Option<Errno> {
-        match (error, self.state.ended()) {
-            (Some(Errno::WOULD_BLOCK | Errno::INTERRUPTED), _) => error,
-            (_, Some(end)) if !end.why.is_of_startup() => Some(end.errno),
-            _ => error,
-        }
     }
 
     /// Takes octets that are there, or waits. Returns how many the program has received in all if
@@ -89,10 +81,10 @@ impl Stream<'_> {
     ) -> Result<Option<u64>, Option<Errno>> {
         let peeks = flags & libc::MSG_PEEK != 0;
         let pull = match self.establish() {
-            Ok(true) if peeks => self.glimpse_all(sink, &mut None),
+            Ok(true) if peeks => K::glimpse_all(self, sink, &mut None),
             Ok(true) => match behind {
                 None => self.pull(sink),
-                Some(received) => self.pull_rest(sink, received),
+                Some(received) => K::pull_rest(self, sink, received),
             },
             Ok(false) => match self.glance_unconnected() {
                 Some(Ok(0)) => Ok(Pull::End),
@@ -103,7 +95,7 @@ impl Stream<'_> {
             Err(error) => Err(error),
         };
         match pull? {
-            Pull::Nothing(_) if self.is_shut_early() && !self.is_offered_more() => Err(None),
+            Pull::Nothing(_) if self.is_shut_early() && !K::is_offered_more(self) => Err(None),
             // A look shows the octets that are there, and does not wait for more.
             Pull::Some if peeks && sink.room() > 0 && sink.done() > 0 => Err(None),
             Pull::Some => Ok(None),
@@ -111,7 +103,7 @@ impl Stream<'_> {
             Pull::End => Err(None),
             Pull::Nothing(hold) => {
                 if hold == Hold::Idle && !peeks {
-                    self.state.beside().before_wait(self, sink.room(), patience);
+                    K::before_wait(self, sink.room(), patience);
                 }
                 self.wait_to_receive(hold, patience).map(|()| None).map_err(Some)
             }
@@ -128,12 +120,12 @@ impl Stream<'_> {
     /// Those of TCP's calls: `EAGAIN`, `EINTR`, `EPIPE` (with `SIGPIPE`), `ECONNRESET`, ...;
     /// `EOPNOTSUPP` for `MSG_OOB`, but for SDP, where the last octet is urgent then.
     pub fn send(&self, pieces: &[IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
-        if flags & libc::MSG_OOB != 0 && !self.state.beside().has_urgent() {
+        if flags & libc::MSG_OOB != 0 && !K::HAS_URGENT {
             return Err(Errno::UNSUPPORTED);
         }
         guard();
         let sent = self.send_all(Source::new(pieces), flags);
-        let sent = sent.map_err(|error| self.state.beside().error_of_send(self, error));
+        let sent = sent.map_err(|error| K::error_of_send(self, error));
         if sent == Err(Errno::BROKEN_PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
             raise_sigpipe();
         }
@@ -144,22 +136,11 @@ impl Stream<'_> {
         let patience = Patience::new(flags & libc::MSG_DONTWAIT != 0, self.state.send_timeout());
         let all = source.left();
         self.tell_pending()?;
-        let mut copies = false;
+        let is_urgent = flags & libc::MSG_OOB != 0;
+        if !is_urgent && let Err(end) = K::lend(self, &mut source, &patience) {
+            return self.so_far(all - source.left(), end);
+        }
         loop {
-            let is_urgent = flags & libc::MSG_OOB != 0;
-            if source.left() as u64 >= self.state.threshold() && !copies && !is_urgent {
-                let lending = match self.lend(&source, &patience) {
-                    Ok(lending) => lending,
-                    Err(error) => return self.so_far(all - source.left(), Some(error)),
-                };
-                source.skip(lending.accepted);
-                copies = lending.copies;
-                match lending.error {
-                    _ if source.left() == 0 => return Ok(all),
-                    Some(error) => return self.so_far(all - source.left(), Some(error)),
-                    None => continue,
-                }
-            }
             let more = flags & libc::MSG_MORE != 0 || self.state.flow.corked.load(Ordering::Relaxed);
             let error = match self.send_once(&source, more, is_urgent) {
                 Ok(count) => {
@@ -176,7 +157,7 @@ impl Stream<'_> {
                 },
                 Err(error) => error,
             };
-            self.state.beside().after_part(self);
+            K::after_part(self);
             return self.so_far(all - source.left(), Some(error));
         }
     }
@@ -215,12 +196,41 @@ impl Stream<'_> {
             };
         }
         match self.has_leave_to_send() {
-            Ok(true) if source.left() > 0 && urgent => self.push_messages(*source, false, true),
-            Ok(true) if source.left() > 0 => self.push(*source, more),
+            Ok(true) if source.left() > 0 => K::push(self, *source, more, urgent),
             // The peer has closed its receiving side: to TCP a write without octets still succeeds.
             Ok(true) | Err(Errno::BROKEN_PIPE) if source.left() == 0 => Ok(0),
             Ok(_) => self.send_early(source, more),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Returns whether this end may send: a responder sends no FPDU before a good one has come
+    /// (RFC 5044 §7.1.2 r4).
+    pub(super) fn has_leave_to_send(&self) -> Result<bool, Errno> {
+        if self.state.may_send() {
+            return Ok(true);
+        }
+        match self.look()? {
+            // The FPDU that lets this end send will never come.
+            Pull::End if !self.state.may_send() => Err(Errno::BROKEN_PIPE),
+            _ => Ok(self.state.may_send()),
+        }
+    }
+
+    /// Returns what a read would find, after taking everything that is not for the program.
+    pub(super) fn look(&self) -> Result<Pull, Errno> {
+        self.pull(&mut Sink::new(&mut [], false))
+    }
+}
+
+impl Base<'_> {
+    /// Returns the errno of the stream's end if that has come while a receive met `error`, or TCP's
+    /// end: what TCP says of a connection that this end has reset is no news.
+    fn unless_ended(&self, error: Option<Errno>) -> Option<Errno> {
+        match (error, self.state.ended()) {
+            (Some(Errno::WOULD_BLOCK | Errno::INTERRUPTED), _) => error,
+            (_, Some(end)) if !end.why.is_of_startup() => Some(end.errno),
+            _ => error,
         }
     }
 
@@ -243,24 +253,6 @@ impl Stream<'_> {
     /// reports a failed connect.
     fn was_told_of_startup(&self) -> bool {
         self.state.ended().is_some_and(|end| end.why.is_of_startup()) && !self.state.end.first_told()
-    }
-
-    /// Returns whether this end may send: a responder sends no FPDU before a good one has come
-    /// (RFC 5044 §7.1.2 r4).
-    pub(super) fn has_leave_to_send(&self) -> Result<bool, Errno> {
-        if self.state.may_send() {
-            return Ok(true);
-        }
-        match self.look()? {
-            // The FPDU that lets this end send will never come.
-            Pull::End if !self.state.may_send() => Err(Errno::BROKEN_PIPE),
-            _ => Ok(self.state.may_send()),
-        }
-    }
-
-    /// Returns what a read would find, after taking everything that is not for the program.
-    pub(super) fn look(&self) -> Result<Pull, Errno> {
-        self.pull(&mut Sink::new(&mut [], false))
     }
 
     /// Returns the result of a call that has moved `done` octets before it met an error, or the

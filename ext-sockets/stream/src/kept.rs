@@ -6,9 +6,10 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
+use super::Errno;
+use super::base::Base;
 use super::state::{State, Tx};
 use super::sys::is_confined;
-use super::{Errno, Stream};
 
 /// Reasons for which octets are kept. There is one at a time: what waits for credits comes behind
 /// all that was sent before this end might send.
@@ -56,7 +57,7 @@ impl State {
     }
 }
 
-impl Stream<'_> {
+impl Base<'_> {
     /// Notes what is owed, and whether octets are kept until this end may send.
     pub(super) fn note_owed(&self, tx: &Tx) {
         let is_kept = self.state.note_owed(tx);

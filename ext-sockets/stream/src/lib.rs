@@ -17,7 +17,7 @@
 //! | `shutdown` | [`Stream::shutdown`] | |
 //! | `close` of the last holder | [`Stream::finish`] | whether all that was owed is with TCP |
 //! | `poll`, `select`, `epoll_wait` | [`Stream::interest`] before, [`Stream::revents`] after, [`Stream::deadline`] | events |
-//! | `prctl(PR_SET_SECCOMP)` | [`confine`]; [`Stream::holds_octets`] before each wait from then on | |
+//! | `prctl(PR_SET_SECCOMP)` | [`confine`]; [`Base::holds_octets`] before each wait from then on | |
 //! | `ioctl(FIONREAD)` | [`Stream::available`] | octets that a read would give |
 //! | `getsockopt(DDPMODE)` | [`State::phase`], [`State::ended`] | how far, and why not further |
 //!
@@ -31,11 +31,12 @@
 
 mod at_once;
 mod available;
-mod beside;
+mod base;
 mod buffers;
 mod caller;
 mod closing;
 mod directly;
+mod duties;
 mod early;
 mod ended;
 mod errno;
@@ -44,6 +45,7 @@ mod fields;
 mod file;
 mod io;
 mod kept;
+mod kicks;
 mod kind;
 mod locks;
 mod options;
@@ -54,7 +56,7 @@ mod patience;
 mod ready;
 mod rooms;
 mod rx;
-mod sdp;
+pub mod sdp;
 mod settings;
 pub mod shm;
 mod shown;
@@ -69,15 +71,20 @@ mod tx;
 mod unload;
 mod wait;
 
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+pub use base::Base;
 pub use caller::Caller;
 pub use ended::{Ended, Why};
 pub use errno::Errno;
 pub use kept::Linger;
+pub use kind::Kind;
 pub use options::{Gather, Options, Plain, PrivateData, Role};
 pub use patience::Patience;
+pub use rddp_octets::Plain as Octets;
 pub use rddp_sdp::wire::Mode as SdpMode;
 pub use sdp::{Copies, Format, Leaving, Recall, SdpInfo, SdpOptions, Sends};
 pub use shown::{Both, Shown};
@@ -91,10 +98,7 @@ pub use sys::{
 };
 pub use sys::{handlers_restart, raise_sigpipe, shown as shown_streams};
 
-use caller::Nobody;
-use sys::{Kernel, held};
-
-/// A framed stream, for the length of a call.
+/// A framed stream of plain octets, for the length of a call.
 ///
 /// ```
 /// use std::io::{IoSlice, IoSliceMut};
@@ -109,14 +113,14 @@ use sys::{Kernel, held};
 ///
 /// let echo = std::thread::spawn(move || {
 ///     let (state, calls) = (SharedState::anonymous(&Options::new(Role::Responder)).unwrap(), Calls::libc());
-///     let stream = Stream::new(passive.as_raw_fd(), &state, &calls);
+///     let stream = Stream::new(passive.as_raw_fd(), &state, &calls).unwrap();
 ///     let mut octets = [0; 64];
 ///     let count = stream.recv(&mut [IoSliceMut::new(&mut octets)], 0).unwrap();
 ///     stream.send(&[IoSlice::new(&octets[..count])], 0).unwrap();
 /// });
 ///
 /// let (state, calls) = (SharedState::anonymous(&Options::new(Role::Initiator))?, Calls::libc());
-/// let stream = Stream::new(active.as_raw_fd(), &state, &calls);
+/// let stream = Stream::new(active.as_raw_fd(), &state, &calls)?;
 /// stream.send(&[IoSlice::new(b"in a Send")], 0)?;
 /// let mut octets = [0; 64];
 /// let count = stream.recv(&mut [IoSliceMut::new(&mut octets)], 0)?;
@@ -124,32 +128,40 @@ use sys::{Kernel, held};
 /// echo.join().unwrap();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+pub type Stream<'a> = Framed<'a, Octets>;
+
+/// A framed stream of one [`Kind`], for the length of a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Stream<'a> {
-    kernel: Kernel<'a>,
-    state: &'a State,
+pub struct Framed<'a, K: Kind> {
+    base: Base<'a>,
+    kind: PhantomData<K>,
 }
 
-impl<'a> Stream<'a> {
+impl<'a, K: Kind> Deref for Framed<'a, K> {
+    type Target = Base<'a>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Base<'a> {
+        &self.base
+    }
+}
+
+impl<'a, K: Kind> Framed<'a, K> {
     /// Returns the stream on `fd`, a connected (or connecting) TCP socket, with its state.
-    #[must_use]
-    pub fn new(fd: RawFd, state: &'a State, calls: &'a Calls) -> Self {
-        held::begin_call();
-        Self { kernel: Kernel { fd, calls, caller: &Nobody }, state }
+    ///
+    /// # Errors
+    /// `EINVAL`: the state is one of another kind.
+    #[inline]
+    pub fn new(fd: RawFd, state: &'a State, calls: &'a Calls) -> Result<Self, Errno> {
+        let is_its = state.asked.format.has_messages() == K::HAS_MESSAGES;
+        let base = Base::new(fd, state, calls);
+        if is_its { Ok(Self { base, kind: PhantomData }) } else { Err(Errno::INVALID) }
     }
 
     /// Returns this stream for a call whose maker wants to know of sleeps.
     #[must_use]
     pub fn called_by(self, caller: &'a dyn Caller) -> Self {
-        Self { kernel: Kernel { caller, ..self.kernel }, state: self.state }
-    }
-
-    /// Returns the socket's `SO_COOKIE`, by which the state is found again.
-    ///
-    /// # Errors
-    /// The errno of `getsockopt`.
-    pub fn cookie(&self) -> Result<u64, Errno> {
-        self.kernel.cookie()
+        Self { base: self.base.called_by(caller), kind: PhantomData }
     }
 
     /// Sends this end's startup frame if it is the initiator, and does what else can be done

@@ -11,22 +11,24 @@
 use std::io::IoSliceMut;
 use std::sync::atomic::{Ordering, compiler_fence};
 
+use super::base::Base;
 use super::buffers::EARLY;
+use super::kind::Kind;
 use super::rx::MAX_TRAILER;
-use super::sdp::live;
 use super::state::{Rx, Tx};
 use super::sys::{BLOCK, Guard, Purpose, has_all};
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
+impl<K: Kind> Framed<'_, K> {
     /// Locks the receiving direction. An owner that gives the lock back has cleared `moving`: if it
     /// is set, the last owner died.
     pub(super) fn lock_rx(&self) -> Result<Guard<'_, Rx>, Errno> {
         let mut rx = self.state.rx.lock()?;
-        let half = rx.moving || self.state.asked.is_sdp() && !is_sound_sdp(&mut rx);
-        if half || !rx.is_sound() { Err(self.damaged()) } else { Ok(rx) }
+        if rx.moving || !K::is_sound(&mut rx) || !rx.is_sound() { Err(self.damaged()) } else { Ok(rx) }
     }
+}
 
+impl Base<'_> {
     /// Locks the sending direction, in the same way.
     pub(super) fn lock_tx(&self) -> Result<Guard<'_, Tx>, Errno> {
         let tx = self.state.tx.lock()?;
@@ -68,11 +70,6 @@ impl Guard<'_, Rx> {
         self.set_moving(outer);
         done
     }
-}
-
-/// Returns whether the values of a connection of SDP fit together.
-fn is_sound_sdp(rx: &mut Guard<'_, Rx>) -> bool {
-    rx.sdp.is_sound() && rx.rooms.is_sound() && live(rx).is_sound()
 }
 
 /// Sets the mark of a change that a process may die in.

@@ -8,7 +8,7 @@ use rddp_octets::HandshakeOptions;
 
 use super::Errno;
 use super::fields::{Field, fields};
-use super::sdp::{AskedFormat, Format, READS};
+use super::sdp::{AskedFormat, Format};
 
 /// The startup frame that this end sends (RFC 5044 §7.1: the ULP decides).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,32 +158,31 @@ impl Options {
     /// # Errors
     /// `EINVAL`: private data is the program's own only where FPDUs carry its octets alone.
     pub(super) fn check(&self) -> Result<(), Errno> {
-        let is_sdp = self.format != Format::Octets;
-        if is_sdp && !self.private_data.as_ref().is_empty() { Err(Errno::INVALID) } else { Ok(()) }
+        if self.format.allows(&self.private_data) { Ok(()) } else { Err(Errno::INVALID) }
     }
 
-    pub(super) fn handshake(&self) -> HandshakeOptions {
+    /// Returns the options of a startup, after which FPDUs carry octets or messages, and the peer
+    /// may have so many Reads outstanding.
+    pub(super) fn handshake(&self, has_messages: bool, most_reads: u16) -> HandshakeOptions {
         HandshakeOptions {
-            startup: self.startup(),
+            startup: self.startup(has_messages, most_reads),
             plain_peers: self.plain == Plain::Allowed,
-            format_begins: self.format != Format::Octets,
+            format_begins: has_messages,
         }
     }
 
-    fn startup(&self) -> StartupConfig {
-        // Requests that SDP serves have a place in the shared state.
-        let most = if self.format == Format::Octets { u16::MAX } else { READS as u16 };
+    fn startup(&self, has_messages: bool, most_reads: u16) -> StartupConfig {
         StartupConfig {
             revision: self.revision,
             crc: self.crc,
             markers: self.markers,
-            ird: self.ird.min(most),
+            ird: self.ird.min(most_reads),
             ord: self.ord,
-            max_ird: self.ird.max(MAX_IRD).min(most),
+            max_ird: self.ird.max(MAX_IRD).min(most_reads),
             assumed_ird: 1,
             peer_to_peer: self.peer_to_peer,
-            // To SDP a Send without octets would be a message without header.
-            rtr: RtrSet { send: self.rtr.send && self.format == Format::Octets, ..self.rtr },
+            // A Send without octets would be a message without header.
+            rtr: RtrSet { send: self.rtr.send && !has_messages, ..self.rtr },
             large_fpdus: false,
         }
     }
@@ -256,22 +255,11 @@ impl Asked {
     }
 
     pub(super) fn gather(&self) -> Gather {
-        // The copy of the payload is the sender's private buffer.
-        if self.format.has_private_copies() { Gather::Copy } else { self.asked_gather() }
-    }
-
-    fn asked_gather(&self) -> Gather {
         match self.gather {
             COPY => Gather::Copy,
             CORK => Gather::Cork,
             _ => Gather::Vectored,
         }
-    }
-
-    /// Returns whether the FPDUs carry messages of SDP.
-    #[inline]
-    pub(super) fn is_sdp(&self) -> bool {
-        self.format.is_sdp()
     }
 
     /// Returns all options.
@@ -288,7 +276,7 @@ impl Asked {
             peer_to_peer: is(2),
             rtr: RtrSet { send: is(3), write: is(4), read: is(5) },
             max_send: self.max_send,
-            gather: self.asked_gather(),
+            gather: self.gather(),
             startup_timeout: Duration::from_nanos(self.startup_timeout),
             plain_after: Duration::from_nanos(self.plain_after),
             private_data: self.private_data,
@@ -312,7 +300,7 @@ mod tests {
     use crate::sdp::{Copies, SdpOptions};
 
     fn is_same(one: &Options, other: &Options) -> bool {
-        let startup = |options: &Options| format!("{:?}", options.startup());
+        let startup = |options: &Options| format!("{:?}", options.startup(false, u16::MAX));
         let rest = |options: &Options| {
             let Options { role, plain, max_send, gather, startup_timeout, plain_after, .. } = *options;
             (role, plain, max_send, gather, startup_timeout, plain_after)

@@ -6,26 +6,46 @@
 
 use rddp_ddp::Header;
 use rddp_iwarp::rest_ends_record;
-use rddp_octets::{Message, Outgoing};
+use rddp_octets::{Message, Outgoing, Plain};
 
+use super::base::Base;
 use super::ended::{Ended, Why};
+use super::kind::Kind;
 use super::state::{Phase, Tx};
 use super::sys::Direction;
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
-    /// Gives TCP what is owed to it, without waiting. Returns whether that was all.
-    pub(super) fn pay(&self, tx: &mut Tx) -> Result<bool, Errno> {
-        if let Some(paid) = self.state.beside().pay(self, tx) {
-            return paid;
+impl<K: Kind> Framed<'_, K> {
+    /// Answers Reads without octets. A peer that asks for more answers than it reads meets the
+    /// limit of owed octets.
+    pub(super) fn reply<'h>(&self, headers: impl IntoIterator<Item = &'h Header>) -> Result<(), Errno> {
+        let mut headers = headers.into_iter().peekable();
+        if headers.peek().is_none() {
+            return Ok(());
         }
+        let mut tx = self.lock_tx()?;
+        for header in headers {
+            if !owe_fpdu(&mut tx, header, &[]) {
+                self.state.end.set(Ended::new(Why::Fault, Errno::RESET));
+                self.kernel.reset();
+                return Err(Errno::RESET);
+            }
+        }
+        K::pay(self, &mut tx).map(drop)
+    }
+}
+
+impl Base<'_> {
+    /// Gives TCP what a stream of plain octets owes to it, without waiting. Returns whether that
+    /// was all.
+    pub(super) fn pay_and_frame(&self, tx: &mut Tx) -> Result<bool, Errno> {
         let phase = self.state.phase();
         let frames = phase == Phase::Framed && self.state.may_send();
         // The RTR goes in one segment with the first octets, which are framed behind it.
         let more = if frames && !tx.early().is_empty() { libc::MSG_MORE } else { 0 };
         let mut paid = self.pay_octets(tx, more);
         if paid == Ok(true) && frames {
-            paid = self.frame_early(tx, None);
+            paid = self.frame_early(tx, &mut Plain);
         }
         if phase == Phase::Ended {
             tx.drop_early();
@@ -42,6 +62,20 @@ impl Stream<'_> {
         paid
     }
 
+    /// Gives TCP what a stream that has ended owes to it.
+    pub(super) fn pay_at_end(&self, tx: &mut Tx) -> Result<bool, Errno> {
+        let paid = self.pay_octets(tx, 0);
+        tx.drop_early();
+        if paid == Ok(true) && tx.fin_due && !tx.fin_sent {
+            tx.fin_sent = true;
+            // The call fails only when there is no connection any more.
+            let _ = self.kernel.shut(Direction::Send);
+        }
+        self.note_owed(tx);
+        paid
+    }
+
+    /// Gives TCP the octets that are owed to it. Returns whether those were all.
     pub(super) fn pay_octets(&self, tx: &mut Tx, flags: std::ffi::c_int) -> Result<bool, Errno> {
         while !tx.owed().is_empty() {
             // The next train begins a segment (RFC 5044 §5.1).
@@ -66,24 +100,6 @@ impl Stream<'_> {
             }
         }
         Ok(true)
-    }
-
-    /// Answers Reads without octets. A peer that asks for more answers than it reads meets the
-    /// limit of owed octets.
-    pub(super) fn reply<'h>(&self, headers: impl IntoIterator<Item = &'h Header>) -> Result<(), Errno> {
-        let mut headers = headers.into_iter().peekable();
-        if headers.peek().is_none() {
-            return Ok(());
-        }
-        let mut tx = self.lock_tx()?;
-        for header in headers {
-            if !owe_fpdu(&mut tx, header, &[]) {
-                self.state.end.set(Ended::new(Why::Fault, Errno::RESET));
-                self.kernel.reset();
-                return Err(Errno::RESET);
-            }
-        }
-        self.pay(&mut tx).map(drop)
     }
 }
 

@@ -15,14 +15,16 @@ use std::time::Duration;
 use rddp_mpa::CRC_LEN;
 use rddp_octets::{Position, Step};
 
-use super::kind::{Duties, Kind};
+use super::base::Base;
+use super::duties::Duties;
+use super::kind::Kind;
 use super::rx::{Hold, Next};
 use super::state::Rx;
 use super::sys::{Guard, is_confined};
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
 // `inline(never)` keeps this code out of the path of whole FPDUs.
-impl Stream<'_> {
+impl<K: Kind> Framed<'_, K> {
     /// Waits for the rest of the FPDU in front: the kernel has only `have` of its `need` octets.
     #[inline(never)]
     pub(super) fn hold_back(&self, rx: &mut Guard<'_, Rx>, have: usize, need: usize) -> Result<Next, Errno> {
@@ -38,13 +40,6 @@ impl Stream<'_> {
         // The socket is readable without having the octets that were asked for: the window is as
         // good as closed.
         if rx.kept_mut().is_some() { self.absorb(rx) } else { self.widen_for(need) }
-    }
-
-    /// Has the kernel hold all of an FPDU for which there is no memory, whatever receive buffer the
-    /// program has asked for.
-    fn widen_for(&self, need: usize) -> Result<Next, Errno> {
-        let room = self.kernel.widen_by_force()?;
-        if room < 2 * need { Err(Errno::NO_BUFFERS) } else { Ok(Next::Nothing(Hold::Partial)) }
     }
 
     /// Moves octets of the FPDU in front to memory, and checks it when it is whole.
@@ -112,30 +107,6 @@ impl Stream<'_> {
         }
     }
 
-    fn look_ahead(&self, rx: &mut Rx, have: usize) -> Result<usize, Errno> {
-        let ahead =
-            rx.kept_mut().and_then(|kept| kept.get_mut(have..have + CRC_LEN)).ok_or(Errno::NO_BUFFERS)?;
-        match self.kernel.peek(&mut [IoSliceMut::new(ahead)]) {
-            Err(Errno::WOULD_BLOCK) => Ok(0),
-            other => other,
-        }
-    }
-
-    fn move_in(&self, rx: &mut Guard<'_, Rx>, have: usize, count: usize) -> Result<usize, Errno> {
-        rx.moving(|rx| {
-            let moved = match rx.kept_mut().and_then(|kept| kept.get_mut(have..have + count)) {
-                Some(kept) => self.kernel.take(&mut [IoSliceMut::new(kept)]),
-                None => Err(Errno::NO_BUFFERS),
-            };
-            let moved = match moved {
-                Err(Errno::WOULD_BLOCK) => 0,
-                other => other?,
-            };
-            rx.absorbed += moved as u32;
-            Ok(moved)
-        })
-    }
-
     /// Waits for the rest of an FPDU whose beginning is in memory, as
     /// [`hold_back`](Self::hold_back) does.
     fn hold_back_rest(&self, rx: &mut Guard<'_, Rx>, rest: usize) -> Result<Next, Errno> {
@@ -155,24 +126,6 @@ impl Stream<'_> {
         }
     }
 
-    /// Asks to be woken when `need` octets are in the kernel, and finds out why those beyond the
-    /// `have` seen ones are missing.
-    fn missing(&self, rx: &mut Rx, have: usize, need: usize) -> Result<Missing, Errno> {
-        self.wake_at(rx, need)?;
-        let ready = self.kernel.poll(libc::POLLIN | libc::POLLRDHUP, Some(Duration::ZERO))?;
-        if ready == 0 {
-            return Ok(Missing::Late);
-        }
-        // A FIN comes behind all octets, so they are counted after it was seen.
-        let unread = self.kernel.unread()?;
-        let over = ready & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0;
-        Ok(match () {
-            () if unread >= need || (unread > have && !over) => Missing::Arrived,
-            () if over => Missing::Never,
-            () => Missing::NoRoom,
-        })
-    }
-
     /// Returns whether what can be read is too little for a wait of the program, which
     /// `SO_RCVLOWAT` then keeps asleep until more comes, or the end: fewer octets than the
     /// program's low-water mark; or the first ones of an advert, while the others are being Read.
@@ -180,14 +133,11 @@ impl Stream<'_> {
     #[inline(never)]
     fn is_too_little(&self) -> Result<bool, Errno> {
         loop {
-            if self.state.low_water() > 1 {
-                self.state.beside().look_for_end(self)?;
-            }
-            let low_water = if self.has_seen_adverts()? { 1 } else { self.state.low_water() };
+            let low_water = K::low_water(self)?;
             let have = self.kernel.unread()?;
-            let is_little = low_water > 1 && self.has_fewer_than(low_water);
+            let few = low_water > 1 && self.has_fewer_than(low_water);
             let mut rx = self.lock_rx()?;
-            if !(is_little && !rx.sdp.is_over() || self.has_start_alone(&mut rx)) {
+            if !K::are_too_few(self, &mut rx, few) {
                 // The kernel is to tell of them again while they are unread.
                 self.wake_at(&mut rx, 1)?;
                 return Ok(false);
@@ -204,17 +154,10 @@ impl Stream<'_> {
         }
     }
 
-    /// Returns whether adverts have come. How many of their octets there are is known when these
-    /// are Read, so a wait does not wait for a number of them.
-    fn has_seen_adverts(&self) -> Result<bool, Errno> {
-        let are_here = self.lock_rx()?.sdp.has_adverts == 1;
-        Ok(are_here || self.asked_to_read() > 0)
-    }
-
     /// Returns whether a wait for octets is to go on beside those that can be read. An error is for
     /// the call that reads.
     pub(super) fn waits_for_more(&self) -> bool {
-        let may_be = self.state.low_water() > 1 || self.state.beside().has_starts();
+        let may_be = self.state.low_water() > 1 || K::HAS_STARTS;
         may_be && !is_confined() && self.is_too_little() == Ok(true)
     }
 
@@ -234,12 +177,12 @@ impl Stream<'_> {
     /// Looks at the first `seen` octets in memory: those that were moved, and perhaps some more.
     /// `Some`: the FPDU has at least so many octets. `None`: it is whole, and has been taken.
     fn absorbed(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
-        self.state.beside().absorbed(self, rx, seen)
+        K::absorbed(self, rx, seen)
     }
 
     /// Looks at octets in memory of an FPDU of this kind of stream.
     #[inline]
-    pub(super) fn absorbed_as<K: Kind>(
+    pub(super) fn absorbed_octets(
         &self,
         rx: &mut Guard<'_, Rx>,
         seen: usize,
@@ -291,6 +234,57 @@ impl Stream<'_> {
             Step::Apart { what, payload, .. } => F::take_kept(self, rx, what, payload),
             Step::Need { .. } | Step::Data { .. } => Ok(()),
         }
+    }
+}
+
+impl Base<'_> {
+    /// Has the kernel hold all of an FPDU for which there is no memory, whatever receive buffer the
+    /// program has asked for.
+    fn widen_for(&self, need: usize) -> Result<Next, Errno> {
+        let room = self.kernel.widen_by_force()?;
+        if room < 2 * need { Err(Errno::NO_BUFFERS) } else { Ok(Next::Nothing(Hold::Partial)) }
+    }
+
+    fn look_ahead(&self, rx: &mut Rx, have: usize) -> Result<usize, Errno> {
+        let ahead =
+            rx.kept_mut().and_then(|kept| kept.get_mut(have..have + CRC_LEN)).ok_or(Errno::NO_BUFFERS)?;
+        match self.kernel.peek(&mut [IoSliceMut::new(ahead)]) {
+            Err(Errno::WOULD_BLOCK) => Ok(0),
+            other => other,
+        }
+    }
+
+    fn move_in(&self, rx: &mut Guard<'_, Rx>, have: usize, count: usize) -> Result<usize, Errno> {
+        rx.moving(|rx| {
+            let moved = match rx.kept_mut().and_then(|kept| kept.get_mut(have..have + count)) {
+                Some(kept) => self.kernel.take(&mut [IoSliceMut::new(kept)]),
+                None => Err(Errno::NO_BUFFERS),
+            };
+            let moved = match moved {
+                Err(Errno::WOULD_BLOCK) => 0,
+                other => other?,
+            };
+            rx.absorbed += moved as u32;
+            Ok(moved)
+        })
+    }
+
+    /// Asks to be woken when `need` octets are in the kernel, and finds out why those beyond the
+    /// `have` seen ones are missing.
+    fn missing(&self, rx: &mut Rx, have: usize, need: usize) -> Result<Missing, Errno> {
+        self.wake_at(rx, need)?;
+        let ready = self.kernel.poll(libc::POLLIN | libc::POLLRDHUP, Some(Duration::ZERO))?;
+        if ready == 0 {
+            return Ok(Missing::Late);
+        }
+        // A FIN comes behind all octets, so they are counted after it was seen.
+        let unread = self.kernel.unread()?;
+        let over = ready & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0;
+        Ok(match () {
+            () if unread >= need || (unread > have && !over) => Missing::Arrived,
+            () if over => Missing::Never,
+            () => Missing::NoRoom,
+        })
     }
 
     fn cut_off(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {

@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
+use super::base::Base;
+use super::kind::Kind;
 use super::options::Role;
 use super::patience::Patience;
 use super::rx::Pull;
 use super::state::Phase;
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
+impl<K: Kind> Framed<'_, K> {
     /// Returns the events of the kernel's socket that matter for the events `want` of the program
     /// (`POLLIN`, `POLLOUT` and the others of `poll`).
     #[must_use]
@@ -35,17 +37,13 @@ impl Stream<'_> {
                 other | writable | self.startup_interest() | owing
             }
             Phase::Starting => other | self.startup_interest() | owing,
-            // Credits come with the peer's messages.
-            Phase::Framed if self.lacks_credits() && writable != 0 => {
-                other | readable | self.interest_for_credits()
-            }
-            // `DisConn` and urgent octets are messages.
-            Phase::Framed if self.is_beside_octets(want) => want | POLLIN | owing,
-            Phase::Framed if self.state.may_send() => want | owing,
-            // The end waits for the peer's first FPDU.
-            Phase::Framed if writable != 0 && self.takes_early() => want | POLLIN | owing,
-            Phase::Framed if writable != 0 || self.owes() => other | readable | POLLIN | owing,
-            Phase::Framed => other | readable | owing,
+            Phase::Framed => K::interest(self, want, owing).unwrap_or_else(|| match () {
+                () if self.state.may_send() => want | owing,
+                // The end waits for the peer's first FPDU.
+                () if writable != 0 && self.takes_early() => want | POLLIN | owing,
+                () if writable != 0 || self.owes() => other | readable | POLLIN | owing,
+                () => other | readable | owing,
+            }),
         }
     }
 
@@ -56,17 +54,12 @@ impl Stream<'_> {
         if greets || self.wants_room() { POLLOUT } else { POLLIN }
     }
 
-    /// Returns whether TCP has room for octets at this moment.
-    pub(super) fn has_room_now(&self) -> bool {
-        self.fresh(POLLOUT) & POLLOUT != 0
-    }
-
     /// Returns whether owed octets can be sent when TCP has room.
     fn wants_room(&self) -> bool {
         let phase = self.state.phase();
         let may_go = phase == Phase::Ended || self.state.may_send();
-        // A `DisConn` that is due and not made waits for the peer: for credits, or for an advert.
-        let waits_for_peer = phase == Phase::Framed && self.state.beside().ends_by_messages();
+        // An end that is due and not made waits for the peer.
+        let waits_for_peer = phase == Phase::Framed && K::ENDS_BY_MESSAGES;
         self.state.flow.wants_room.load(Ordering::Acquire) || may_go && !waits_for_peer && self.owes()
     }
 
@@ -86,7 +79,7 @@ impl Stream<'_> {
             return AT_END & want | ready & POLLNVAL;
         }
         let mut always = ready & (POLLERR | POLLHUP | POLLNVAL);
-        if always & (POLLERR | POLLHUP) != 0 && self.is_reset_behind_more() {
+        if always & (POLLERR | POLLHUP) != 0 && K::is_reset_behind_more(self) {
             always &= POLLNVAL;
         }
         // The error of a connect is for the program to fetch; that of a connection that was made
@@ -116,52 +109,35 @@ impl Stream<'_> {
         let mut out = always | ready & want & POLLRDHUP;
         let writable = want & (POLLOUT | POLLWRNORM);
         let readable = want & (POLLIN | POLLRDNORM);
-        if (writable != 0 && !self.has_many_credits() || self.is_beside_octets(want))
-            && let Err(error) = self.look_behind(want)
-        {
+        if let Err(error) = K::look_for(self, want) {
             return self.fails_with(error, ready, want);
         }
         if readable != 0 || !self.state.may_send() {
-            match self.is_readable() {
+            match K::is_readable(self) {
                 Ok(true) => out |= readable,
                 Ok(false) => {}
                 Err(error) => return self.fails_with(error, ready, want),
             }
         }
         if self.state.may_send() {
-            if writable != 0 && self.has_many_credits() && (has_room && !self.owes() || self.is_writable()) {
+            if writable != 0 && K::has_leave_of_peer(self) && (has_room && !self.owes() || self.is_writable())
+            {
                 out |= writable;
             }
-            out |= self.state.beside().told(self, want, out);
+            out |= K::told(self, want, out);
         } else {
             out |= self.early_room(ready, want) | self.shut_early(want);
         }
-        out | self.ended_directions(ready, want)
+        out | K::ended_directions(self, ready, want)
     }
 
-    /// Returns whether a wait for octets is over. Where it begins a Read of the peer's advert, it
-    /// waits a moment for the Response: one that has no time would not find octets that over TCP
-    /// are here.
-    fn is_readable(&self) -> Result<bool, Errno> {
-        let (before, mut moment) = (self.asked_to_read(), None);
-        loop {
-            let is_over = match self.look()? {
-                Pull::Nothing(_) => false,
-                Pull::End => true,
-                Pull::Some | Pull::Start { .. } => !self.waits_for_more(),
-            };
-            if is_over || self.asked_to_read() == before || !self.response_comes(&mut moment) {
-                return Ok(is_over);
-            }
-        }
-    }
-
-    /// Returns whether there is room for octets before this end may send, as an event.
-    fn early_room(&self, ready: c_short, want: c_short) -> c_short {
-        let writable = want & (POLLOUT | POLLWRNORM);
-        let is_ready = || ready & POLLOUT != 0 || self.fresh(POLLOUT) & POLLOUT != 0;
-        let has_room = writable != 0 && self.takes_early() && is_ready();
-        if has_room { writable } else { 0 }
+    /// Returns whether there is what a wait for octets waits for, or the end.
+    pub(super) fn has_enough(&self) -> Result<bool, Errno> {
+        Ok(match self.look()? {
+            Pull::Nothing(_) => false,
+            Pull::End => true,
+            Pull::Some | Pull::Start { .. } => !self.waits_for_more(),
+        })
     }
 
     /// Returns the events that TCP would have for an end whose receiving direction is closed.
@@ -171,21 +147,6 @@ impl Stream<'_> {
         }
         let both = self.state.flow.shut_send.load(Ordering::Acquire);
         want & (POLLIN | POLLRDNORM | POLLRDHUP) | if both { POLLHUP } else { 0 }
-    }
-
-    /// Returns the events for an error that a call will report: the kernel reports it only once.
-    fn fails_with(&self, error: Errno, ready: c_short, want: c_short) -> c_short {
-        self.remember(error);
-        let moving = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM;
-        match error {
-            // Nothing is wrong with the stream: the program gets the kernel's events.
-            Errno::INTERRUPTED | Errno::DEADLOCK if ready & want != 0 => ready & (want | POLLHUP),
-            // These events were asked for by us and stay set. If the program got none, the wait
-            // would spin.
-            Errno::INTERRUPTED | Errno::DEADLOCK => moving & want | ready & POLLHUP,
-            _ if self.is_closed_at_once() => AT_END & want,
-            _ => AT_END & want | POLLERR | POLLHUP,
-        }
     }
 
     /// Returns when to call [`revents`](Self::revents) at the latest (with 0), although nothing has
@@ -203,9 +164,80 @@ impl Stream<'_> {
                 self.startup_left().map(|left| left.min(self.recheck()))
             }
             Phase::Framed if !self.state.may_send() => Some(self.recheck()),
-            Phase::Framed if self.must_look_again() => Some(RECHECK),
-            Phase::Framed => self.update_held_for().map(|left| left.max(RECHECK)),
+            Phase::Framed => K::deadline(self),
             _ => None,
+        }
+    }
+
+    /// Returns whether a send would take at least one octet.
+    fn is_writable(&self) -> bool {
+        self.state.may_send()
+            && self.pay_if_owing() != Ok(false)
+            && self.fresh(POLLOUT) & (POLLOUT | POLLERR | POLLHUP) != 0
+    }
+
+    /// Returns whether a wait for `want` must be for edges: octets may be in the kernel, now or
+    /// later, that are not what it is for. The caller [looks](Self::revents) once more before it
+    /// sleeps.
+    #[must_use]
+    pub fn waits_by_edges(&self, want: c_short) -> bool {
+        K::waits_by_edges(self, want)
+    }
+
+    /// Returns whether there is something to read in front of a reset. A peer of SDP that has sent
+    /// everything closes its socket, whose kernel answers an update of credits by a reset.
+    #[must_use]
+    pub fn is_reset_behind_more(&self) -> bool {
+        K::is_reset_behind_more(self)
+    }
+
+    /// Sleeps until TCP has room, or until the peer has sent what must come first.
+    pub(super) fn wait_to_pay(&self, patience: &Patience) -> Result<(), Errno> {
+        if patience.is_over() {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        let left = [patience.left(), self.deadline()].into_iter().flatten().min();
+        self.kernel.poll(self.interest_to_pay(), left).map(drop)
+    }
+
+    /// Returns the events that a caller who [finishes](Self::finish) the stream waits for.
+    #[must_use]
+    pub fn interest_to_pay(&self) -> c_short {
+        match self.state.phase() {
+            Phase::Ended => POLLOUT,
+            Phase::Framed if K::ENDS_BY_MESSAGES => POLLIN | self.interest(0),
+            Phase::Framed if !self.state.may_send() => POLLIN | self.interest(0),
+            _ => self.interest(0),
+        }
+    }
+}
+
+impl Base<'_> {
+    /// Returns whether TCP has room for octets at this moment.
+    pub(super) fn has_room_now(&self) -> bool {
+        self.fresh(POLLOUT) & POLLOUT != 0
+    }
+
+    /// Returns whether there is room for octets before this end may send, as an event.
+    fn early_room(&self, ready: c_short, want: c_short) -> c_short {
+        let writable = want & (POLLOUT | POLLWRNORM);
+        let is_ready = || ready & POLLOUT != 0 || self.fresh(POLLOUT) & POLLOUT != 0;
+        let has_room = writable != 0 && self.takes_early() && is_ready();
+        if has_room { writable } else { 0 }
+    }
+
+    /// Returns the events for an error that a call will report: the kernel reports it only once.
+    fn fails_with(&self, error: Errno, ready: c_short, want: c_short) -> c_short {
+        self.remember(error);
+        let moving = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM;
+        match error {
+            // Nothing is wrong with the stream: the program gets the kernel's events.
+            Errno::INTERRUPTED | Errno::DEADLOCK if ready & want != 0 => ready & (want | POLLHUP),
+            // These events were asked for by us and stay set. If the program got none, the wait
+            // would spin.
+            Errno::INTERRUPTED | Errno::DEADLOCK => moving & want | ready & POLLHUP,
+            _ if self.is_closed_at_once() => AT_END & want,
+            _ => AT_END & want | POLLERR | POLLHUP,
         }
     }
 
@@ -218,49 +250,21 @@ impl Stream<'_> {
 
     /// Returns whether a read would give octets that the kernel no longer has. Needed only after
     /// [`confine`](super::confine): such a process asks before it sleeps, and if so goes on to
-    /// [`revents`](Self::revents) with 0.
+    /// [`revents`](Framed::revents) with 0.
     #[must_use]
     pub fn holds_octets(&self) -> bool {
         self.state.flow.holding.load(Ordering::Acquire)
-    }
-
-    /// Returns whether a send would take at least one octet.
-    fn is_writable(&self) -> bool {
-        self.state.may_send()
-            && self.pay_if_owing() != Ok(false)
-            && self.fresh(POLLOUT) & (POLLOUT | POLLERR | POLLHUP) != 0
     }
 
     /// Returns the events that the kernel has at this moment.
     fn fresh(&self, want: c_short) -> c_short {
         self.kernel.poll(want, Some(Duration::ZERO)).unwrap_or(POLLNVAL)
     }
-
-    /// Sleeps until TCP has room, or until the peer has sent what must come first.
-    pub(super) fn wait_to_pay(&self, patience: &Patience) -> Result<(), Errno> {
-        if patience.is_over() {
-            return Err(Errno::WOULD_BLOCK);
-        }
-        let left = [patience.left(), self.deadline()].into_iter().flatten().min();
-        self.kernel.poll(self.interest_to_pay(), left).map(drop)
-    }
-
-    /// Returns the events that a caller who [finishes](Stream::finish) the stream waits for.
-    #[must_use]
-    pub fn interest_to_pay(&self) -> c_short {
-        match self.state.phase() {
-            Phase::Ended => POLLOUT,
-            // The peer's messages: its credits, and its end.
-            Phase::Framed if self.state.beside().ends_by_messages() => POLLIN | self.interest(0),
-            Phase::Framed if !self.state.may_send() => POLLIN | self.interest(0),
-            _ => self.interest(0),
-        }
-    }
 }
 
 /// Events of a connection that is over.
 const AT_END: c_short = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLRDHUP;
 /// Longest delay with which a wait sees what another thread has done, before octets flow both ways.
-const RECHECK: Duration = Duration::from_millis(10);
+pub(super) const RECHECK: Duration = Duration::from_millis(10);
 /// Time for which a wait checks so often.
 const PATIENCE: Duration = Duration::from_secs(1);

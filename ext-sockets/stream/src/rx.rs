@@ -14,14 +14,15 @@ use std::sync::atomic::Ordering;
 
 use rddp_ddp::UntaggedRepr;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN};
-use rddp_octets::{Batch, Format, Left, Plain, Stop};
+use rddp_octets::{Batch, Format, Left, Stop};
 
-use super::kind::{Duties, Kind};
-use super::sdp::is_start;
+use super::base::Base;
+use super::duties::Duties;
+use super::kind::Kind;
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined};
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
 /// Result of a receiving call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,34 +59,13 @@ pub(super) enum Next {
     End,
 }
 
-impl Stream<'_> {
+impl<K: Kind> Framed<'_, K> {
     /// Moves octets that are there to the program, without waiting.
     pub(super) fn pull(&self, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
         let before = sink.done();
         let mut rx = self.lock_rx()?;
         let pulled = self.pull_locked(&mut rx, sink);
-        if self.state.asked.is_sdp() {
-            let octets = sink.done() - before;
-            self.note_received(&mut rx, octets, sink.room());
-            if pulled == Ok(Pull::Some) && rx.sdp.has_adverts == 1 && is_start(&mut rx, octets) {
-                return Ok(Pull::Start { received: self.received() });
-            }
-        }
-        pulled
-    }
-
-    /// Moves octets as [`pull`](Self::pull) does behind the start of an advert, if no other call
-    /// has received any since: those of a call are one run of the stream's.
-    #[cold]
-    pub(super) fn pull_rest(&self, sink: &mut Sink<'_, '_>, received: u64) -> Result<Pull, Errno> {
-        let mut rx = self.lock_rx()?;
-        if self.received() != received {
-            return Ok(Pull::End);
-        }
-        let before = sink.done();
-        let pulled = self.pull_apart(&mut rx, sink);
-        self.note_received(&mut rx, sink.done() - before, sink.room());
-        pulled
+        K::moved(self, &mut rx, pulled, sink.done() - before, sink.room())
     }
 
     /// Moves octets as [`pull`](Self::pull) does, for a caller that has the lock.
@@ -100,7 +80,7 @@ impl Stream<'_> {
         let mut steps = 0;
         loop {
             steps += 1;
-            let next = self.advance(rx, sink);
+            let next = K::advance(self, rx, sink);
             let some = sink.done() > before;
             if steps >= STEPS && matches!(next, Ok(Next::More | Next::Drained)) {
                 // A peer that sends nothing for the program must not keep this call, or the lock:
@@ -124,17 +104,9 @@ impl Stream<'_> {
         }
     }
 
-    pub(super) fn advance(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
-        if self.state.asked.is_sdp() {
-            self.advance_sdp(rx, sink)
-        } else {
-            self.advance_as::<Plain>(rx, sink)
-        }
-    }
-
     /// Makes a step of receiving.
     #[inline(always)]
-    pub(super) fn advance_as<K: Kind>(
+    pub(super) fn advance_octets(
         &self,
         rx: &mut Guard<'_, Rx>,
         sink: &mut Sink<'_, '_>,
@@ -148,11 +120,11 @@ impl Stream<'_> {
         if rx.absorbed > 0 {
             return self.absorb(rx);
         }
-        self.fetch::<K>(rx, sink)
+        self.fetch(rx, sink)
     }
 
     /// Looks at the front of the receive queue, where an FPDU begins.
-    fn fetch<K: Kind>(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+    fn fetch(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         let mut scratch = Scratch::take()?;
         if K::IS_TAKEN_AT_ONCE
             && let Some(octets) = self.expected(rx, sink).and_then(|len| scratch.get_mut(..len))
@@ -167,14 +139,13 @@ impl Stream<'_> {
             Err(Errno::WOULD_BLOCK) => return Ok(Next::Nothing(Hold::Idle)),
             Err(error) => {
                 if [Errno::RESET, Errno::TIMED_OUT].contains(&error) {
-                    // It is told now, and not once more for what an advert of the peer held.
-                    let _ = rx.sdp.note_fin();
+                    K::is_cut(rx);
                 }
                 return Err(error);
             }
         };
         let all = seen < glance;
-        let taken = self.take_batch::<K>(rx, &mut scratch[..seen], sink)?;
+        let taken = self.take_batch(rx, &mut scratch[..seen], sink)?;
         rx.guess.alone =
             matches!(taken, Taken::Whole) && all && rx.left == 0 && seen == rx.guess.last_fpdu as usize;
         match taken {
@@ -182,14 +153,14 @@ impl Stream<'_> {
             // Octets that are left although there is room go by another way.
             Taken::Whole if all && rx.left == 0 => Ok(Next::Drained),
             Taken::Whole => Ok(Next::More),
-            Taken::Alone => self.fetch_alone(rx, &mut scratch),
+            Taken::Alone => K::fetch_alone(self, rx, &mut scratch),
             Taken::None { need } if all => self.hold_back(rx, seen, need),
-            Taken::None { need } => self.fetch_large::<K>(rx, &mut scratch, need, sink),
+            Taken::None { need } => self.fetch_large(rx, &mut scratch, need, sink),
         }
     }
 
     /// Receives the FPDU in front, which has `len` octets, more than were looked at.
-    fn fetch_large<K: Kind>(
+    fn fetch_large(
         &self,
         rx: &mut Guard<'_, Rx>,
         scratch: &mut Scratch,
@@ -223,19 +194,19 @@ impl Stream<'_> {
             }
         }
         let seen = self.kernel.peek(&mut [IoSliceMut::new(&mut scratch[..len])])?;
-        match self.take_batch::<K>(rx, &mut scratch[..seen], sink)? {
+        match self.take_batch(rx, &mut scratch[..seen], sink)? {
             Taken::Left => Ok(Next::Full),
             Taken::Whole => Ok(Next::More),
-            Taken::Alone => self.fetch_alone(rx, scratch),
+            Taken::Alone => K::fetch_alone(self, rx, scratch),
             // The length of a marked FPDU is known exactly only when its first octets are there.
-            Taken::None { need } if need > len => self.fetch_large::<K>(rx, scratch, need, sink),
+            Taken::None { need } if need > len => self.fetch_large(rx, scratch, need, sink),
             Taken::None { need } => self.hold_back(rx, seen, need),
         }
     }
 
     /// Takes the whole FPDUs at the front of `octets`, which are still in the kernel, as far as the
     /// sink has room.
-    fn take_batch<K: Kind>(
+    fn take_batch(
         &self,
         rx: &mut Guard<'_, Rx>,
         octets: &mut [u8],
@@ -285,6 +256,28 @@ impl Stream<'_> {
         }
     }
 
+    /// Returns whether a large FPDU of octets for the program, which is all there, may stay
+    /// unchecked until the program reads it. The socket is readable then, even if the read finds
+    /// that the FPDU is damaged.
+    fn may_wait(&self, rx: &Rx, sink: &Sink<'_, '_>) -> bool {
+        // This end may send only after an FPDU that is known to be good (RFC 5044 §7.1.2 r4).
+        sink.room() == 0 && self.state.may_send() && !K::needs_what_comes(self, rx)
+    }
+
+    /// Handles the peer's FIN, after everything before it was read.
+    pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
+        let whole = !rx.at.is_open && rx.absorbed == 0;
+        if whole {
+            K::fin(self, rx)?;
+        }
+        if whole || self.state.flow.shut_receive.load(Ordering::Acquire) {
+            return Ok(Next::End);
+        }
+        Err(self.truncated(rx))
+    }
+}
+
+impl Base<'_> {
     /// Notes the rest of an FPDU that the sink had no room for; returns up to where the kernel's
     /// octets can be dropped.
     fn keep_back(&self, rx: &mut Rx, left: &Left, octets: &[u8]) -> Result<usize, Errno> {
@@ -301,26 +294,6 @@ impl Stream<'_> {
         rx.kept.at = 0;
         rx.trailer = CRC_LEN as u32;
         Ok(left.end - CRC_LEN)
-    }
-
-    /// Returns whether a large FPDU of octets for the program, which is all there, may stay
-    /// unchecked until the program reads it. The socket is readable then, even if the read finds
-    /// that the FPDU is damaged.
-    fn may_wait(&self, rx: &Rx, sink: &Sink<'_, '_>) -> bool {
-        // This end may send only after an FPDU that is known to be good (RFC 5044 §7.1.2 r4).
-        sink.room() == 0 && self.state.may_send() && !self.needs_what_comes(rx)
-    }
-
-    /// Handles the peer's FIN, after everything before it was read.
-    pub(super) fn finished(&self, rx: &mut Guard<'_, Rx>) -> Result<Next, Errno> {
-        let whole = !rx.at.is_open && rx.absorbed == 0;
-        if whole {
-            self.state.beside().fin(self, rx)?;
-        }
-        if whole || self.state.flow.shut_receive.load(Ordering::Acquire) {
-            return Ok(Next::End);
-        }
-        Err(self.truncated(rx))
     }
 
     /// Sets `SO_RCVLOWAT`, if it is not that already.

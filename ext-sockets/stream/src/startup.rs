@@ -18,22 +18,16 @@ use std::time::Duration;
 use rddp_mpa::{Frame, MpaError, StartupError};
 use rddp_octets::{Afterwards, Agreed, Asked, Handshake, Progress, Refused};
 
+use super::base::Base;
 use super::ended::{Ended, Why};
+use super::kind::Kind;
 use super::options::{Options, Plain, PrivateData, Role};
 use super::owed::owe_fpdu;
 use super::state::{Phase, Rx};
 use super::sys::{Direction, Guard, Kernel, Tcp};
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
-    /// Returns whether the peer does not speak MPA, and so is to be connected to anew in plain TCP
-    /// where that is allowed.
-    #[must_use]
-    pub fn is_peer_plain(&self) -> bool {
-        let is_plain = |why| matches!(why, Why::NotMpa | Why::NoAnswer | Why::Closed);
-        self.state.ended().is_some_and(|end| is_plain(end.why))
-    }
-
+impl<K: Kind> Framed<'_, K> {
     /// Does what can be done of the startup without waiting. `true`: FPDUs may flow.
     pub(super) fn establish(&self) -> Result<bool, Errno> {
         match self.state.phase() {
@@ -66,11 +60,160 @@ impl Stream<'_> {
         // Under the lock, so that a call that could not send a moment ago has noted what it kept.
         let paid = self.lock_tx().and_then(|mut tx| {
             self.shut_what_was_shut_early();
-            self.state.beside().pay_locked(self, rx, &mut tx)
+            K::pay_locked(self, rx, &mut tx)
         });
         if let Err(error) = paid {
             self.remember(error);
         }
+    }
+
+    /// Ends a startup that takes too long (RFC 5044 §7.1.2 r10).
+    fn check_time(&self) -> Result<bool, Errno> {
+        if self.startup_left() != Some(Duration::ZERO) {
+            return Ok(false);
+        }
+        let options = self.state.options();
+        if options.role == Role::Responder && options.plain == Plain::Allowed {
+            return self.become_plain();
+        }
+        Err(self.give_up(Why::NoAnswer, Errno::TIMED_OUT, MpaError::Startup))
+    }
+
+    fn become_plain(&self) -> Result<bool, Errno> {
+        self.kernel.wake_at(1)?;
+        if !self.send_early_plain()? {
+            return Ok(false);
+        }
+        Err(Errno::PLAIN)
+    }
+
+    /// Exchanges the startup frames, as far as that goes now.
+    fn shake_hands(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
+        let options = self.state.options();
+        let mut handshake = if options.role == Role::Initiator {
+            let data = K::data_to_request(self, rx, &options)?;
+            let handshake =
+                Handshake::initiator(options.handshake(K::HAS_MESSAGES, K::MOST_READS), data.as_ref())
+                    .map_err(|_| Errno::INVALID)?;
+            if !self.send_frame(handshake.request())? {
+                return Ok(false);
+            }
+            handshake
+        } else if self.lock_tx()?.greeted {
+            // TCP has not taken all of a Reply that rejects.
+            return self.become_plain();
+        } else {
+            Handshake::responder(options.handshake(K::HAS_MESSAGES, K::MOST_READS))
+        };
+        let mut frame = [0; Frame::MAX_LEN];
+        let progress = match self.look_at_frame(rx, &mut frame)? {
+            Seen::Octets(have) => handshake.step(&frame[..have]),
+            Seen::Nothing => return Ok(false),
+            Seen::End(have) => handshake.closed(&frame[..have]),
+        };
+        match progress {
+            Progress::Need { total } => self.wake_at(rx, total).map(|()| false),
+            Progress::Asked(asked) => self.answer(rx, &options, &asked),
+            Progress::Accepted { agreed, private_data, used } => {
+                rx.moving(|rx| {
+                    self.drop_front(used)?;
+                    K::take_answer(self, rx, private_data)?;
+                    self.settle(rx, &agreed, private_data)?;
+                    self.be_ready_to_receive(rx, &agreed)
+                })?;
+                Ok(true)
+            }
+            Progress::Rejected { afterwards, private_data, used } => rx.moving(|rx| {
+                self.drop_front(used)?;
+                note_private_data(rx, private_data);
+                self.end_rejected(rx, afterwards)
+            }),
+            Progress::Plain => {
+                rx.window.wake_at = 1;
+                self.become_plain()
+            }
+            Progress::Refused(refused) => Err(self.refuse(rx, &refused)),
+        }
+    }
+
+    /// Ends the startup behind a Reply that rejects.
+    fn end_rejected(&self, rx: &mut Guard<'_, Rx>, afterwards: Afterwards) -> Result<bool, Errno> {
+        match afterwards {
+            Afterwards::Plain => return self.become_plain(),
+            Afterwards::Fin => drop(self.kernel.shut(Direction::Send)),
+            Afterwards::Open => {}
+        }
+        self.wake_at(rx, 1)?;
+        self.state.end.set(Ended::new(Why::Rejected, Errno::REFUSED));
+        Err(Errno::REFUSED)
+    }
+
+    fn answer(&self, rx: &mut Guard<'_, Rx>, options: &Options, asked: &Asked<'_>) -> Result<bool, Errno> {
+        let Some(data) = K::data_to_reply(self, rx, options, asked.private_data()) else {
+            return self.reject(rx, asked);
+        };
+        let (reply, agreed) = asked.accept(data.as_ref()).map_err(|_| Errno::INVALID)?;
+        rx.moving(|rx| {
+            self.drop_front(asked.used)?;
+            self.settle(rx, &agreed, asked.private_data())?;
+            self.state.set_framed();
+            self.send_frame(&reply)
+        })?;
+        Ok(true)
+    }
+
+    /// Answers a Request without a Hello where one is needed, or with one where this end does not
+    /// speak SDP.
+    fn reject(&self, rx: &mut Guard<'_, Rx>, asked: &Asked<'_>) -> Result<bool, Errno> {
+        let (reply, afterwards) = asked.reject().map_err(|_| Errno::INVALID)?;
+        note_private_data(rx, asked.private_data());
+        rx.moving(|rx| {
+            self.drop_front(asked.used)?;
+            self.wake_at(rx, 1)?;
+            self.send_frame(&reply)?;
+            if afterwards == Afterwards::Plain {
+                return self.become_plain();
+            }
+            self.state.end.set(Ended::new(Why::NotSdp, Errno::PROTOCOL));
+            Err(Errno::PROTOCOL)
+        })
+    }
+
+    /// Sends this end's startup frame, once. `false`: TCP has not taken all of it.
+    fn send_frame(&self, frame: &[u8]) -> Result<bool, Errno> {
+        let mut tx = self.lock_tx()?;
+        if !tx.greeted {
+            self.kernel.no_delay()?;
+            tx.greeted = tx.owe(frame);
+        }
+        K::pay(self, &mut tx)
+    }
+
+    /// Sends the initiator's first FPDU. Where there is none, the first message of SDP does the
+    /// same.
+    fn be_ready_to_receive(&self, rx: &mut Guard<'_, Rx>, agreed: &Agreed) -> Result<(), Errno> {
+        let mut tx = self.lock_tx()?;
+        if let Some(first) = &agreed.first
+            && !owe_fpdu(&mut tx, &first.header, first.payload())
+        {
+            return Err(Errno::NO_BUFFERS);
+        }
+        K::begins(rx, agreed);
+        // The lock is held, so no other FPDU can come first.
+        self.state.startup.may_send.store(true, Ordering::Release);
+        self.state.set_framed();
+        self.shut_what_was_shut_early();
+        K::pay_locked(self, rx, &mut tx).map(drop)
+    }
+}
+
+impl Base<'_> {
+    /// Returns whether the peer does not speak MPA, and so is to be connected to anew in plain TCP
+    /// where that is allowed.
+    #[must_use]
+    pub fn is_peer_plain(&self) -> bool {
+        let is_plain = |why| matches!(why, Why::NotMpa | Why::NoAnswer | Why::Closed);
+        self.state.ended().is_some_and(|end| is_plain(end.why))
     }
 
     /// Ends the startup because of a reset. TCP reports it once, and after that the end of the
@@ -136,117 +279,6 @@ impl Stream<'_> {
         }
     }
 
-    /// Ends a startup that takes too long (RFC 5044 §7.1.2 r10).
-    fn check_time(&self) -> Result<bool, Errno> {
-        if self.startup_left() != Some(Duration::ZERO) {
-            return Ok(false);
-        }
-        let options = self.state.options();
-        if options.role == Role::Responder && options.plain == Plain::Allowed {
-            return self.become_plain();
-        }
-        Err(self.give_up(Why::NoAnswer, Errno::TIMED_OUT, MpaError::Startup))
-    }
-
-    fn become_plain(&self) -> Result<bool, Errno> {
-        self.kernel.wake_at(1)?;
-        if !self.send_early_plain()? {
-            return Ok(false);
-        }
-        Err(Errno::PLAIN)
-    }
-
-    /// Exchanges the startup frames, as far as that goes now.
-    fn shake_hands(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
-        let options = self.state.options();
-        let mut handshake = if options.role == Role::Initiator {
-            let data = self.data_to_request(rx, &options)?;
-            let handshake =
-                Handshake::initiator(options.handshake(), data.as_ref()).map_err(|_| Errno::INVALID)?;
-            if !self.send_frame(handshake.request())? {
-                return Ok(false);
-            }
-            handshake
-        } else if self.lock_tx()?.greeted {
-            // TCP has not taken all of a Reply that rejects.
-            return self.become_plain();
-        } else {
-            Handshake::responder(options.handshake())
-        };
-        let mut frame = [0; Frame::MAX_LEN];
-        let progress = match self.look_at_frame(rx, &mut frame)? {
-            Seen::Octets(have) => handshake.step(&frame[..have]),
-            Seen::Nothing => return Ok(false),
-            Seen::End(have) => handshake.closed(&frame[..have]),
-        };
-        match progress {
-            Progress::Need { total } => self.wake_at(rx, total).map(|()| false),
-            Progress::Asked(asked) => self.answer(rx, &options, &asked),
-            Progress::Accepted { agreed, private_data, used } => {
-                rx.moving(|rx| {
-                    self.drop_front(used)?;
-                    self.take_answer(rx, private_data)?;
-                    self.settle(rx, &agreed, private_data)?;
-                    self.be_ready_to_receive(rx, &agreed)
-                })?;
-                Ok(true)
-            }
-            Progress::Rejected { afterwards, private_data, used } => rx.moving(|rx| {
-                self.drop_front(used)?;
-                note_private_data(rx, private_data);
-                self.end_rejected(rx, afterwards)
-            }),
-            Progress::Plain => {
-                rx.window.wake_at = 1;
-                self.become_plain()
-            }
-            Progress::Refused(refused) => Err(self.refuse(rx, &refused)),
-        }
-    }
-
-    /// Ends the startup behind a Reply that rejects.
-    fn end_rejected(&self, rx: &mut Guard<'_, Rx>, afterwards: Afterwards) -> Result<bool, Errno> {
-        match afterwards {
-            Afterwards::Plain => return self.become_plain(),
-            Afterwards::Fin => drop(self.kernel.shut(Direction::Send)),
-            Afterwards::Open => {}
-        }
-        self.wake_at(rx, 1)?;
-        self.state.end.set(Ended::new(Why::Rejected, Errno::REFUSED));
-        Err(Errno::REFUSED)
-    }
-
-    fn answer(&self, rx: &mut Guard<'_, Rx>, options: &Options, asked: &Asked<'_>) -> Result<bool, Errno> {
-        let Some(data) = self.data_to_reply(rx, options, asked.private_data()) else {
-            return self.reject(rx, asked);
-        };
-        let (reply, agreed) = asked.accept(data.as_ref()).map_err(|_| Errno::INVALID)?;
-        rx.moving(|rx| {
-            self.drop_front(asked.used)?;
-            self.settle(rx, &agreed, asked.private_data())?;
-            self.state.set_framed();
-            self.send_frame(&reply)
-        })?;
-        Ok(true)
-    }
-
-    /// Answers a Request without a Hello where one is needed, or with one where this end does not
-    /// speak SDP.
-    fn reject(&self, rx: &mut Guard<'_, Rx>, asked: &Asked<'_>) -> Result<bool, Errno> {
-        let (reply, afterwards) = asked.reject().map_err(|_| Errno::INVALID)?;
-        note_private_data(rx, asked.private_data());
-        rx.moving(|rx| {
-            self.drop_front(asked.used)?;
-            self.wake_at(rx, 1)?;
-            self.send_frame(&reply)?;
-            if afterwards == Afterwards::Plain {
-                return self.become_plain();
-            }
-            self.state.end.set(Ended::new(Why::NotSdp, Errno::PROTOCOL));
-            Err(Errno::PROTOCOL)
-        })
-    }
-
     fn refuse(&self, rx: &mut Guard<'_, Rx>, refused: &Refused) -> Errno {
         let Refused { error, terminate } = refused;
         if let Some((terminate, framing)) = terminate {
@@ -258,16 +290,6 @@ impl Stream<'_> {
             _ => (Why::Startup, Errno::PROTOCOL),
         };
         self.give_up(why, errno, error.code())
-    }
-
-    /// Sends this end's startup frame, once. `false`: TCP has not taken all of it.
-    fn send_frame(&self, frame: &[u8]) -> Result<bool, Errno> {
-        let mut tx = self.lock_tx()?;
-        if !tx.greeted {
-            self.kernel.no_delay()?;
-            tx.greeted = tx.owe(frame);
-        }
-        self.pay(&mut tx)
     }
 
     /// Looks at the octets of the peer's frame that have come.
@@ -295,25 +317,6 @@ impl Stream<'_> {
         self.wake_at(rx, 1)?;
         rx.window.narrow = self.kernel.widen(WINDOW)? < NARROW;
         Ok(())
-    }
-
-    /// Sends the initiator's first FPDU. Where there is none, the first message of SDP does the
-    /// same.
-    fn be_ready_to_receive(&self, rx: &mut Guard<'_, Rx>, agreed: &Agreed) -> Result<(), Errno> {
-        let mut tx = self.lock_tx()?;
-        if let Some(first) = &agreed.first
-            && !owe_fpdu(&mut tx, &first.header, first.payload())
-        {
-            return Err(Errno::NO_BUFFERS);
-        }
-        if agreed.at.rtr_read {
-            rx.sdp.note_rtr_read();
-        }
-        // The lock is held, so no other FPDU can come first.
-        self.state.startup.may_send.store(true, Ordering::Release);
-        self.state.set_framed();
-        self.shut_what_was_shut_early();
-        self.state.beside().pay_locked(self, rx, &mut tx).map(drop)
     }
 }
 

@@ -30,6 +30,11 @@ impl<'a, 'l> Train<'a, 'l> {
         self.len
     }
 
+    /// Returns whether each piece is a write of its own.
+    pub(super) fn is_corked(&self) -> bool {
+        self.gather == Gather::Cork
+    }
+
     pub(super) fn pieces(&self) -> &[IoSlice<'a>] {
         &self.list[..self.used]
     }

@@ -12,34 +12,31 @@ use std::ops::Range;
 use rddp_ddp::UntaggedRepr;
 use rddp_iwarp::{Record, Segments};
 use rddp_mpa::mulpdu;
-use rddp_octets::{After, Limits, Message};
+use rddp_octets::{After, Limits, Message, Plain};
 
+use super::Errno;
+use super::base::Base;
 use super::buffers::LITTLE_SEND;
-use super::options::Gather;
+use super::duties::Outbound;
 use super::owed::owe_end;
-use super::sdp::{Live, SENT_MESSAGES, count_taken};
 use super::sink::Source;
 use super::state::Tx;
 use super::sys::{BLOCK, Scratch, is_confined, lent, now};
 use super::train::Train;
-use super::{Errno, Stream};
 
-impl Stream<'_> {
-    /// Gives TCP what it takes of `source`, in FPDUs, without waiting. Returns how many of its
-    /// octets are taken or owed; `EAGAIN` when none.
-    pub(super) fn push(&self, mut source: Source<'_>, more: bool) -> Result<usize, Errno> {
-        if self.state.asked.is_sdp() {
-            return self.push_messages(source, more, false);
-        }
+impl Base<'_> {
+    /// Gives TCP what it takes of `source`, as plain octets in FPDUs, without waiting. Returns how
+    /// many of its octets are taken or owed; `EAGAIN` when none.
+    pub(super) fn push_octets(&self, mut source: Source<'_>, more: bool) -> Result<usize, Errno> {
         let mut tx = self.lock_tx()?;
-        if !self.pay(&mut tx)? {
+        if !self.pay_and_frame(&mut tx)? {
             return Err(Errno::WOULD_BLOCK);
         }
         if tx.fin_due {
             return Err(Errno::BROKEN_PIPE);
         }
         let all = source.left();
-        let written = self.push_source(&mut tx, &mut source, more, None);
+        let written = self.push_source(&mut tx, &mut source, more, &mut Plain);
         tx.spare_owed();
         self.state.note_owed(&tx);
         let done = all - source.left();
@@ -54,14 +51,14 @@ impl Stream<'_> {
         }
     }
 
-    /// Gives TCP what it takes of `source`, which moves on; as messages of `sdp`, if it is given,
-    /// and as far as its credits reach. Returns whether that was all.
+    /// Gives TCP what it takes of `source`, which moves on, in the FPDUs that `out` makes of it.
+    /// Returns whether that was all.
     pub(super) fn push_source(
         &self,
         tx: &mut Tx,
         source: &mut Source<'_>,
         more: bool,
-        mut sdp: Option<Live<'_>>,
+        out: &mut impl Outbound,
     ) -> Result<bool, Errno> {
         let mut open = None;
         let mut written = Ok(true);
@@ -70,16 +67,15 @@ impl Stream<'_> {
         let mut scratch = Scratch::take()?;
         while written == Ok(true) && source.left() > 0 {
             source.reach = good.unwrap_or(usize::MAX);
-            if sdp.as_mut().is_some_and(|sdp| sdp.data_room().is_err()) {
+            if !out.has_leave() {
                 written = Ok(false);
                 break;
             }
-            let live = sdp.as_mut().map(Live::reborrow);
             // A list of the usual length costs more than a short send does without.
             written = if source.left() <= SMALL {
-                self.push_train::<FEW_PIECES, FEW_FPDUS>(tx, &mut scratch, source, &mut open, more, live)
+                self.push_train::<FEW_PIECES, FEW_FPDUS>(tx, &mut scratch, source, &mut open, more, out)
             } else {
-                self.push_train::<PIECES, FPDUS>(tx, &mut scratch, source, &mut open, more, live)
+                self.push_train::<PIECES, FPDUS>(tx, &mut scratch, source, &mut open, more, out)
             };
             good = match written {
                 // Tried again, up to the page that is not mapped.
@@ -94,7 +90,7 @@ impl Stream<'_> {
             close(tx, source, message);
             tx.set_moving(false);
             if written == Err(Errno::FAULT) {
-                self.pay(tx)?;
+                self.pay_octets(tx, 0)?;
             }
         }
         written
@@ -111,20 +107,17 @@ impl Stream<'_> {
         source: &mut Source<'_>,
         open: &mut Option<Message>,
         more: bool,
-        sdp: Option<Live<'_>>,
+        out: &mut impl Outbound,
     ) -> Result<bool, Errno> {
         let emss = self.emss(tx, source.left());
         let mulpdu = mulpdu(emss, tx.out.markers);
         let limits = Limits { mulpdu, max_send: self.max_send(tx, mulpdu, source.left()) };
         let mut list = [IoSlice::new(&[]); PIECES];
-        let mut train = Train::new(&mut list, arena, self.state.asked.gather());
+        let mut train = Train::new(&mut list, arena, out.gather(self));
         let mut records = [Record::default(); FPDUS];
         let reach = source.within_reach();
         let mut load = tx.out.load(TRAIN, &mut records);
-        match &sdp {
-            None => load.write(&mut train, limits, &mut { reach }, *open).map_err(|_| Errno::FAULT)?,
-            Some(sdp) => Self::load_messages(&mut load, limits, &mut train, reach, sdp)?,
-        }
+        out.load(&mut load, &mut train, limits, reach, *open)?;
         let records = load.records();
         let mut segments = Segments::new(emss, 0);
         segments.add(train.len());
@@ -147,10 +140,7 @@ impl Stream<'_> {
             source.skip(payload);
             *open = message;
         }
-        if let Some(mut sdp) = sdp {
-            count_taken(&mut sdp, records, taken.fpdus);
-            self.count(SENT_MESSAGES, taken.fpdus);
-        }
+        out.taken(self, records, taken.fpdus);
         // Only this call knows that a message is open.
         tx.set_moving(open.is_some());
         Ok(octets == train.len())
@@ -194,7 +184,7 @@ impl Stream<'_> {
         more: bool,
         end_of_record: bool,
     ) -> Result<usize, Errno> {
-        if self.state.asked.gather() == Gather::Cork {
+        if train.is_corked() {
             return self.write_corked(train);
         }
         let more = if more { libc::MSG_MORE } else { 0 };
@@ -223,15 +213,15 @@ impl Stream<'_> {
         if taken > 0 { Ok(taken) } else { Err(error) }
     }
 
-    /// Returns how many of the next `octets`, which are not the last, fill their segments.
-    pub(super) fn in_full_segments(&self, octets: usize) -> Result<usize, Errno> {
+    /// Returns how many of the next `octets`, which are not the last, fill their segments, each
+    /// behind so many octets of `headers`.
+    pub(super) fn in_full_segments(&self, octets: usize, headers: usize) -> Result<usize, Errno> {
         let mut tx = self.lock_tx()?;
         if tx.emss == 0 {
             self.emss(&mut tx, octets);
         }
         let mulpdu = mulpdu((tx.emss as usize).max(SAFE_EMSS), tx.out.markers);
-        let headers = UntaggedRepr::LEN + self.state.beside().headers_len();
-        let full = mulpdu.saturating_sub(headers).max(1);
+        let full = mulpdu.saturating_sub(UntaggedRepr::LEN + headers).max(1);
         Ok(if full > octets { octets } else { octets - octets % full })
     }
 

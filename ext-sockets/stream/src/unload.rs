@@ -3,13 +3,15 @@
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 
+use super::base::Base;
+use super::kind::Kind;
 use super::rx::{MAX_TRAILER, Next, PIECES};
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined};
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
+impl<K: Kind> Framed<'_, K> {
     /// Moves more of the FPDU in front, which has been checked.
     pub(super) fn unload(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         // What was too little for a wait may be enough beside less.
@@ -23,7 +25,7 @@ impl Stream<'_> {
         rx.moving(|rx| {
             if sink.drops { self.unload_nowhere(rx, sink, want) } else { self.unload_into(rx, sink, want) }?;
             if rx.left == 0 {
-                self.front_is_read(rx);
+                K::front_is_read(rx);
             }
             Ok(Next::More)
         })
@@ -40,19 +42,13 @@ impl Stream<'_> {
             rx.left_is_kept = false;
             rx.spare_kept();
             self.state.flow.holding.store(false, Ordering::Release);
-            self.front_is_read(rx);
+            K::front_is_read(rx);
         }
         Ok(())
     }
+}
 
-    /// Notes that the program has read the FPDU in front to its end.
-    #[inline]
-    pub(super) fn front_is_read(&self, rx: &mut Rx) {
-        if self.state.asked.is_sdp() {
-            rx.sdp.consumed();
-        }
-    }
-
+impl Base<'_> {
     fn unload_nowhere(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, count: usize) -> Result<(), Errno> {
         let trailer = if count == rx.left as usize { rx.trailer as usize } else { 0 };
         self.drop_front(count + trailer)?;

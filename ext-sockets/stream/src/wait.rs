@@ -8,18 +8,21 @@
 use std::ffi::c_short;
 use std::sync::atomic::Ordering;
 
+use super::base::Base;
+use super::kind::Kind;
 use super::patience::Patience;
 use super::rx::Hold;
+use super::sleepers::Note;
 use super::state::Phase;
 use super::sys::{handlers_restart, is_confined};
-use super::{Errno, Stream};
+use super::{Errno, Framed};
 
-impl Stream<'_> {
+impl<K: Kind> Framed<'_, K> {
     /// Waits until octets may be there.
     pub(super) fn wait_to_receive(&self, hold: Hold, patience: &Patience) -> Result<(), Errno> {
         let simple = hold == Hold::Idle && !patience.is_none() && !patience.has_limit() && !is_confined();
         if hold == Hold::Partial
-            && let Some(waited) = self.state.beside().wait_for_rest(self, patience)
+            && let Some(waited) = K::wait_for_rest(self, patience)
         {
             return waited;
         }
@@ -30,12 +33,9 @@ impl Stream<'_> {
         self.wait(libc::POLLIN, patience)
     }
 
-    /// Waits until there may be room for octets, or credits for them.
+    /// Waits until a send may go on.
     pub(super) fn wait_to_send(&self, patience: &Patience) -> Result<(), Errno> {
-        if self.is_blocked() {
-            return self.wait_for_credits(patience);
-        }
-        self.wait(libc::POLLOUT, patience)
+        K::wait_to_send(self, patience).unwrap_or_else(|| self.wait(libc::POLLOUT, patience))
     }
 
     /// Waits until some of what is owed may be sent.
@@ -49,17 +49,6 @@ impl Stream<'_> {
             return Err(Errno::WOULD_BLOCK);
         }
         self.wait_in_any_case(want, patience)
-    }
-
-    /// Returns whether the descriptor does not block; in a confined process, whether it did not
-    /// when another process last asked.
-    pub(super) fn is_nonblocking(&self) -> Result<bool, Errno> {
-        if is_confined() {
-            return Ok(self.state.flow.nonblocking.load(Ordering::Relaxed));
-        }
-        let nonblocking = self.kernel.is_nonblocking()?;
-        self.state.flow.nonblocking.store(nonblocking, Ordering::Relaxed);
-        Ok(nonblocking)
     }
 
     /// Waits whatever the descriptor's flags say.
@@ -101,7 +90,65 @@ impl Stream<'_> {
         if !self.state.flow.owing.load(Ordering::Acquire) {
             return Ok(true);
         }
-        self.state.beside().pay_all(self)
+        K::pay_all(self)
+    }
+}
+
+impl<K: Kind> Framed<'_, K> {
+    /// Waits by edges for what `look` looks for, as the descriptor's flags say. Returns when
+    /// something has happened; the caller then tries again.
+    ///
+    /// `look` is called when no event and no [kick](Base::kick) can be missed any more. It returns
+    /// `None` if what the caller waits for is there. Else it returns a [note](Base::note_sleeper),
+    /// made before it gave the lock back.
+    pub(super) fn wait_by_edges<'n>(
+        &self,
+        patience: &Patience,
+        look: impl FnOnce() -> Result<Option<Note<'n>>, Errno>,
+    ) -> Result<(), Errno> {
+        if patience.is_none() || self.is_nonblocking()? {
+            self.pay_by_the_way();
+            return Err(Errno::WOULD_BLOCK);
+        }
+        self.wait_by_edges_in_any_case(patience, look)
+    }
+
+    /// Waits by edges whatever the descriptor's flags say.
+    pub(super) fn wait_by_edges_in_any_case<'n>(
+        &self,
+        patience: &Patience,
+        look: impl FnOnce() -> Result<Option<Note<'n>>, Errno>,
+    ) -> Result<(), Errno> {
+        if patience.is_over() {
+            return Err(Errno::WOULD_BLOCK);
+        }
+        let others = self.kernel.progress_other_sockets();
+        let recheck = self.recheck();
+        let slept = self.kernel.sleep_by_edges(recheck, || {
+            let Some(note) = look()? else { return Ok(None) };
+            // Asked after the note: a process that gives up its kicks wakes those noted before.
+            let untold = self.state.sleepers.are_not_told().then_some(recheck);
+            let longest = [patience.left(), self.deadline(), others, untold].into_iter().flatten().min();
+            Ok(Some((note, longest)))
+        });
+        match slept {
+            // The kernel never restarts `epoll_wait` (signal(7)): see `wait_in_any_case`.
+            Err(Errno::INTERRUPTED) if !patience.has_limit() && handlers_restart() => Ok(()),
+            slept => slept,
+        }
+    }
+}
+
+impl Base<'_> {
+    /// Returns whether the descriptor does not block; in a confined process, whether it did not
+    /// when another process last asked.
+    pub(super) fn is_nonblocking(&self) -> Result<bool, Errno> {
+        if is_confined() {
+            return Ok(self.state.flow.nonblocking.load(Ordering::Relaxed));
+        }
+        let nonblocking = self.kernel.is_nonblocking()?;
+        self.state.flow.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(nonblocking)
     }
 }
 
@@ -113,6 +160,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::Stream;
     use crate::sys::{Calls, SharedState};
     use crate::{Options, Role};
 
@@ -120,7 +168,7 @@ mod tests {
 
     fn pay() -> Option<Duration> {
         let (tcp, state) = OWING.get().unwrap();
-        assert_eq!(Stream::new(tcp.as_raw_fd(), state, &Calls::libc()).pay_if_owing(), Ok(true));
+        assert_eq!(Stream::new(tcp.as_raw_fd(), state, &Calls::libc()).unwrap().pay_if_owing(), Ok(true));
         None
     }
 
@@ -137,7 +185,7 @@ mod tests {
         drop(tx);
         let (tcp, state) = OWING.get_or_init(|| (tcp, state));
         let calls = Calls::libc().with_others(pay);
-        let stream = Stream::new(tcp.as_raw_fd(), state, &calls);
+        let stream = Stream::new(tcp.as_raw_fd(), state, &calls).unwrap();
         assert_eq!(stream.wait_for_owed(&Patience::new(false, None)), Ok(()));
     }
 }

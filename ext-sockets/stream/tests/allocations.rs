@@ -5,6 +5,9 @@
 #[allow(dead_code, reason = "shared with the other tests of streams")]
 #[path = "stream/common.rs"]
 mod common;
+#[allow(dead_code, reason = "shared with the other tests of streams")]
+#[path = "stream/either.rs"]
+mod either;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -14,6 +17,7 @@ use rddp_mpa::{Rtr, RtrSet};
 use rddp_stream::{Copies, Errno, Format, Options, SdpOptions};
 
 use common::{End, initiator, responder};
+use either::Stream;
 
 /// Counts the allocations of each thread.
 struct Counting;

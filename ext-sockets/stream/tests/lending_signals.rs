@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rddp_stream::sdp::Stream;
 use rddp_stream::{Errno, Format, Options, Role, SdpOptions};
 use signalled::{End, greeted, handle};
 

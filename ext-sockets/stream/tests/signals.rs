@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use rddp_stream::{Errno, Options, Role};
+use rddp_stream::{Errno, Options, Role, Stream};
 use rddp_test_support::Sleeper;
 use signalled::{End, greeted, handle};
 

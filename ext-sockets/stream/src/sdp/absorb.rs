@@ -13,16 +13,21 @@ use rddp_mpa::CRC_LEN;
 use rddp_octets::Step;
 
 use super::counters::{ABSORBED, COPIED};
+use super::end::keep_end_readable;
 use super::format::{Apart, Messages};
+use super::inbound::breaks_sdp;
 use super::look::{Look, Places};
+use super::zcopy::{put_aside, splice};
 use super::{Wrong, Zcopy, live};
-use crate::kind::{Duties, Kind};
+use crate::Errno;
+use crate::duties::Duties;
+use crate::kind::Functions;
 use crate::rooms::Room;
 use crate::rx::{Hold, Next, STEPS};
+use crate::sdp::Stream;
 use crate::sink::Sink;
 use crate::state::{Phase, Rx};
 use crate::sys::{Chain, ChainError, Chains, Guard, Scratch, is_confined, parts};
-use crate::{Errno, Stream};
 
 /// Octets that come to the queue.
 enum Octets<'a> {
@@ -111,7 +116,7 @@ impl Stream<'_> {
             } else {
                 // A large message in front is not looked at else, and hides more.
                 rx.sdp.queue.seeks = 1;
-                let next = self.advance(rx, &mut Sink::new(&mut [], false));
+                let next = Messages::advance(self, rx, &mut Sink::new(&mut [], false));
                 rx.sdp.queue.seeks = 0;
                 next?
             };
@@ -200,8 +205,8 @@ impl Stream<'_> {
             _ => return Err(self.damaged()),
         }
         let copied = if let Octets::Here(_) = octets { len } else { 0 };
-        self.count(ABSORBED, len);
-        self.count(COPIED, copied);
+        self.state.sdp.count(ABSORBED, len);
+        self.state.sdp.count(COPIED, copied);
         let is_charged = charged.is_some() || rx.rooms.charge(Room::Data, len);
         let counted = is_charged && runs.queue(charged.unwrap_or(Room::Data), len);
         if counted { Ok(true) } else { Err(self.damaged()) }
@@ -240,7 +245,7 @@ impl Stream<'_> {
     /// Moves octets to the program by way of the queue, as the papers' private receive buffers.
     fn advance_by_copies(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         if rx.held.is_empty() && rx.left == 0 {
-            let next = self.advance(rx, &mut Sink::new(&mut [], false))?;
+            let next = Messages::advance(self, rx, &mut Sink::new(&mut [], false))?;
             if rx.left == 0 {
                 return Ok(next);
             }
@@ -266,7 +271,7 @@ impl Stream<'_> {
         };
         let before = sink.done();
         self.shorten_queue(rx, |chains, queue| sink.limited(most, |sink| chains.take(queue, sink)).ok())?;
-        self.count(COPIED, sink.done() - before);
+        self.state.sdp.count(COPIED, sink.done() - before);
         // At a page that is not mapped the sink has lost its room.
         Ok(if sink.room() == 0 { Next::Full } else { Next::More })
     }
@@ -396,14 +401,14 @@ impl Stream<'_> {
             let step = match incoming.step(&mut scratch[at..seen], &mut look) {
                 Ok(Step::Need { .. }) => break,
                 Ok(Step::Data { .. }) if look.now.is_over() => {
-                    return Err(self.breaks_sdp(Wrong::AfterDisConn));
+                    return Err(breaks_sdp(self, Wrong::AfterDisConn));
                 }
                 Ok(Step::Apart { what: Apart::NeedsTables, .. }) => {
                     let may_go = self.make_tables(rx) || rx.sdp.queue.starved == 1;
                     return Ok(if may_go { Next::More } else { Next::Full });
                 }
                 Ok(Step::Terminated { code, .. }) => return Err(self.terminated(rx, code)),
-                Ok(Step::Apart { what: Apart::Wrong(wrong), .. }) => return Err(self.breaks_sdp(wrong)),
+                Ok(Step::Apart { what: Apart::Wrong(wrong), .. }) => return Err(breaks_sdp(self, wrong)),
                 Err(trouble) => return Err(self.fault(rx, &incoming, &trouble)),
                 Ok(step) => step,
             };
@@ -456,9 +461,9 @@ impl Stream<'_> {
                 queued
             }
             Step::Apart { what: Apart::Aside { ahead }, payload, .. } => {
-                self.put_aside(rx, *ahead, &octets[payload.clone()])
+                put_aside(self, rx, *ahead, &octets[payload.clone()])
             }
-            Step::Apart { what: Apart::Splice { octets }, .. } => self.splice(rx, *octets).map(|()| true),
+            Step::Apart { what: Apart::Splice { octets }, .. } => splice(self, rx, *octets).map(|()| true),
             _ => Ok(true),
         }
     }
@@ -473,7 +478,7 @@ impl Stream<'_> {
     ) -> Result<(), Errno> {
         rx.set_changing(true);
         let stub = rx.sdp.end.stub as usize;
-        self.keep_end_readable(&mut look.now);
+        keep_end_readable(self, &mut look.now);
         let left = if rx.held.is_empty() || look.now.is_over() { 0 } else { CRC_LEN };
         let count = stub + used - left;
         self.drop_front(count)?;

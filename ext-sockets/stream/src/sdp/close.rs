@@ -12,12 +12,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::live;
+use crate::Errno;
 use crate::patience::Patience;
 use crate::rx::Pull;
+use crate::sdp::Stream;
 use crate::sink::Sink;
 use crate::state::Phase;
 use crate::sys::Tcp;
-use crate::{Errno, Stream};
 
 /// Progress of a connection of SDP that the program has closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ impl Stream<'_> {
     /// is not told, so that no event of the kernel's follows.
     #[must_use]
     pub fn is_shut_for_receiving(&self) -> bool {
-        self.state.asked.is_sdp() && self.state.flow.shut_receive.load(Ordering::Acquire)
+        self.state.flow.shut_receive.load(Ordering::Acquire)
     }
 
     /// Has `DisConn` sent behind everything else.
@@ -53,8 +54,8 @@ impl Stream<'_> {
     /// connection is not up, has ended, or has other holders.
     #[must_use]
     pub fn leave(&self) -> Option<Leaving> {
-        let is_its = self.state.asked.is_sdp() && self.establish() == Ok(true);
-        if !is_its || self.state.phase() != Phase::Framed || self.state.is_left_to_others() {
+        let is_up = self.establish() == Ok(true);
+        if !is_up || self.state.phase() != Phase::Framed || self.state.is_left_to_others() {
             return None;
         }
         self.end_closed().unwrap_or_else(|error| {

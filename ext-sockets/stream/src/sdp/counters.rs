@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::Stream;
+use super::Part;
 
 /// A counter, by its place.
 #[derive(Clone, Copy, Debug)]
@@ -27,29 +27,29 @@ pub(crate) const READ: Counter = Counter(6);
 /// Octets that this end has written by RDMA Writes. The peer's counter has those it has written.
 pub(crate) const WRITTEN: Counter = Counter(7);
 
-impl Stream<'_> {
+impl Part {
     /// Adds to a counter. The caller holds the lock of its direction; without one, a count at the
     /// same moment may be lost.
     #[inline]
     pub(crate) fn count(&self, Counter(place): Counter, more: usize) {
-        let counter = &self.state.sdp.counters[place];
+        let counter = &self.counters[place];
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(more as u64), Ordering::Relaxed);
     }
 
     /// Returns how many octets of the peer's the program has. The caller holds the lock of its
     /// direction.
     pub(crate) fn received(&self) -> u64 {
-        self.state.sdp.counters[RECEIVED.0].load(Ordering::Relaxed)
+        self.counters[RECEIVED.0].load(Ordering::Relaxed)
     }
 
     /// Returns how many octets this end has asked for by Reads, and has answered Reads with.
     #[inline]
     pub(crate) fn asked_to_read(&self) -> u64 {
-        self.state.sdp.counters[READ.0].load(Ordering::Relaxed)
+        self.counters[READ.0].load(Ordering::Relaxed)
     }
 
     /// Returns the counters.
     pub(crate) fn counters(&self) -> [u64; 8] {
-        self.state.sdp.counters.each_ref().map(|counter| counter.load(Ordering::Relaxed))
+        self.counters.each_ref().map(|counter| counter.load(Ordering::Relaxed))
     }
 }

@@ -8,21 +8,22 @@
 use std::time::Duration;
 
 use super::Shared;
-use crate::Stream;
+use crate::base::Base;
+use crate::sdp::Stream;
 use crate::state::Rx;
 use crate::sys::{Direction, is_confined};
 
-impl Stream<'_> {
-    /// Keeps the kernel's socket readable once the peer's `DisConn` has come, of which `now` knows
-    /// already. Called before its octets leave the kernel.
-    pub(crate) fn keep_end_readable(&self, now: &mut Shared) {
-        if now.is_over() && now.end.is_shut == 0 {
-            // A connection that is gone cannot be closed, and is readable for ever.
-            let _ = self.kernel.shut(Direction::Receive);
-            now.end.is_shut = 1;
-        }
+/// Keeps the kernel's socket readable once the peer's `DisConn` has come, of which `now` knows
+/// already. Called before its octets leave the kernel.
+pub(super) fn keep_end_readable(base: &Base<'_>, now: &mut Shared) {
+    if now.is_over() && now.end.is_shut == 0 {
+        // A connection that is gone cannot be closed, and is readable for ever.
+        let _ = base.kernel.shut(Direction::Receive);
+        now.end.is_shut = 1;
     }
+}
 
+impl Stream<'_> {
     /// Returns whether the peer's FIN has come, if only to the kernel. Where this end has closed
     /// the receiving direction (`is_shut`), events do not tell.
     pub(super) fn peer_has_left(&self, is_shut: bool) -> bool {

@@ -14,14 +14,17 @@ use rddp_rdmap::{
 };
 use rddp_sdp::wire::{Body, Flags, Message};
 
+use super::Wrong;
 use super::counters::COPIED;
-use super::look::{Look, Part, Places, READ_ID};
-use super::zcopy::{Adverts, Request};
-use super::{Live, Wrong, live};
-use crate::kind::{Duties, Kind};
+use super::end::keep_end_readable;
+use super::inbound::breaks_sdp;
+use super::look::{Look, Part, READ_ID};
+use super::zcopy::{Adverts, Request, put_aside_of_kept, splice};
+use crate::Errno;
+use crate::base::Base;
+use crate::duties::Duties;
 use crate::state::Rx;
 use crate::sys::Guard;
-use crate::{Errno, Stream};
 
 /// The kind of FPDU, of those that a stream of plain octets does not have.
 pub(crate) enum Apart {
@@ -36,20 +39,8 @@ pub(crate) enum Apart {
 }
 
 /// The kind of stream whose Sends are messages of SDP.
-pub(crate) struct Messages;
-
-impl Kind for Messages {
-    // Messages have obligations besides octets.
-    const IS_TAKEN_AT_ONCE: bool = false;
-    type Place = Places;
-    type Format<'s> = Look<'s>;
-
-    #[inline(always)]
-    fn format<'s>(rx: &mut Guard<'_, Rx>, place: &'s mut Places) -> Look<'s> {
-        let Live { sdp, adverts } = live(rx);
-        Look::at(sdp, adverts.map(|adverts| &*adverts), place)
-    }
-}
+#[derive(Clone, Copy, Debug)]
+pub struct Messages;
 
 impl Format for Look<'_> {
     type Apart = Apart;
@@ -128,19 +119,19 @@ impl Format for Look<'_> {
 
 impl Duties for Look<'_> {
     #[inline]
-    fn max_send(&self, _: &Stream<'_>) -> u32 {
+    fn max_send(&self, _: &Base<'_>) -> u32 {
         self.now.size
     }
 
     #[inline]
-    fn before_drop(&mut self, stream: &Stream<'_>) {
-        stream.keep_end_readable(&mut self.now);
+    fn before_drop(&mut self, base: &Base<'_>) {
+        keep_end_readable(base, &mut self.now);
     }
 
     #[inline(never)]
-    fn store(&self, stream: &Stream<'_>, rx: &mut Guard<'_, Rx>, copied: usize) {
+    fn store(&self, base: &Base<'_>, rx: &mut Guard<'_, Rx>, copied: usize) {
         self.put(rx);
-        stream.count(COPIED, copied);
+        base.state.sdp.count(COPIED, copied);
     }
 
     #[inline]
@@ -151,7 +142,7 @@ impl Duties for Look<'_> {
     #[inline]
     fn count_in(
         &mut self,
-        stream: &Stream<'_>,
+        base: &Base<'_>,
         delivered: &Delivered,
         open: Option<OpenTagged>,
         headers: &[u8],
@@ -159,8 +150,8 @@ impl Duties for Look<'_> {
         match self.delivered(delivered, open, headers) {
             // What the peer says twice it says in the same way, or breaks the rules.
             Ok(Part::Octets { from }) if from == headers.len() => Ok(()),
-            Ok(_) => Err(stream.breaks_sdp(Wrong::Format)),
-            Err(wrong) => Err(stream.breaks_sdp(wrong)),
+            Ok(_) => Err(breaks_sdp(base, Wrong::Format)),
+            Err(wrong) => Err(breaks_sdp(base, wrong)),
         }
     }
 
@@ -169,23 +160,23 @@ impl Duties for Look<'_> {
         ahead.map(|ahead| ahead as usize)
     }
 
-    fn refusal(stream: &Stream<'_>, what: &Apart, stays: bool) -> Option<Errno> {
+    fn refusal(base: &Base<'_>, what: &Apart, stays: bool) -> Option<Errno> {
         match what {
-            Apart::Wrong(wrong) => Some(stream.breaks_sdp(*wrong)),
+            Apart::Wrong(wrong) => Some(breaks_sdp(base, *wrong)),
             Apart::NeedsTables if !stays => Some(Errno::NO_BUFFERS),
             _ => None,
         }
     }
 
     fn take_kept(
-        stream: &Stream<'_>,
+        base: &Base<'_>,
         rx: &mut Guard<'_, Rx>,
         what: Apart,
         payload: Range<usize>,
     ) -> Result<(), Errno> {
         match what {
-            Apart::Aside { ahead } => stream.put_aside_of_kept(rx, ahead, payload),
-            Apart::Splice { octets } => stream.splice(rx, octets),
+            Apart::Aside { ahead } => put_aside_of_kept(base, rx, ahead, payload),
+            Apart::Splice { octets } => splice(base, rx, octets),
             Apart::NeedsTables | Apart::Wrong(_) => Ok(()),
         }
     }

@@ -6,46 +6,47 @@ use rddp_rdmap::TerminateCode;
 use rddp_sdp::wire::Mid;
 
 use super::counters::RECEIVED;
-use super::format::Messages;
 use super::part::{AT_MARK, NOT_BLOCKED, SHORT};
 use super::{Wrong, live};
+use crate::Errno;
+use crate::base::Base;
 use crate::ended::{Ended, Why};
-use crate::rx::{HEAD, Next, Pull};
+use crate::rx::{HEAD, Pull};
+use crate::sdp::Stream;
 use crate::sink::Sink;
 use crate::state::{Phase, Rx};
 use crate::sys::{Guard, Lease};
-use crate::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Moves octets to the program as a stream of plain octets does, but for those in the queue.
-    #[inline(never)]
-    pub(crate) fn advance_sdp(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
-        match self.advance_queue(rx, sink)? {
-            Some(next) => Ok(next),
-            None => self.advance_as::<Messages>(rx, sink),
-        }
-    }
-
     /// Copies octets without taking them, those in the queue first.
-    pub(crate) fn glimpse_sdp(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Pull, Errno> {
+    pub(super) fn glimpse_messages(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Pull, Errno> {
         if rx.sdp.has_mark() && rx.sdp.has_stub() && rx.left == 0 {
             self.fetch_behind(rx)?;
         }
         if self.show_held(rx, sink)? {
             return Ok(Pull::Some);
         }
-        let shown = self.glimpse_as::<Messages>(rx, sink);
+        let shown = self.glimpse_octets(rx, sink);
         self.answer_peer(rx, 0);
         shown
     }
 
-    /// Looks at the first `seen` octets in memory, as [`absorbed`](Self::absorbed) does.
-    pub(crate) fn absorbed_sdp(&self, rx: &mut Guard<'_, Rx>, seen: usize) -> Result<Option<usize>, Errno> {
+    /// Looks at the first `seen` octets in memory, as [`absorbed_octets`](Self::absorbed_octets)
+    /// does.
+    pub(super) fn absorbed_messages(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        seen: usize,
+    ) -> Result<Option<usize>, Errno> {
         if may_bring_advert(rx) {
             // The octets can be looked at once only.
             self.make_tables(rx);
         }
-        let absorbed = self.absorbed_as::<Messages>(rx, seen);
+        let absorbed = self.absorbed_octets(rx, seen);
         if absorbed == Ok(None) {
             self.spare_tables(rx);
         }
@@ -56,39 +57,8 @@ impl Stream<'_> {
     /// program has for more.
     #[inline(never)]
     pub(crate) fn note_received(&self, rx: &mut Guard<'_, Rx>, octets: usize, room: usize) {
-        self.count(RECEIVED, octets);
+        self.state.sdp.count(RECEIVED, octets);
         self.answer_peer(rx, room);
-    }
-
-    /// Returns whether what has come is looked at although the program reads nothing: a send waits
-    /// for a message of the peer, or all octets go by private buffers.
-    #[inline]
-    pub(crate) fn needs_what_comes(&self, rx: &Rx) -> bool {
-        let asked = &self.state.asked;
-        let blocked = self.state.sdp.blocked.load(Ordering::Acquire);
-        let is_blocked = blocked & !AT_MARK != NOT_BLOCKED && blocked & SHORT == 0;
-        let waits = rx.sdp.is_blocked() || rx.sdp.queue.seeks == 1 || is_blocked;
-        asked.is_sdp() && (asked.format.has_private_copies() || waits)
-    }
-
-    /// Notes that a receive has told of a reset, whichever call had met it.
-    pub(crate) fn reset_is_told(&self) {
-        if self.state.asked.is_sdp()
-            && let Ok(mut rx) = self.lock_rx()
-        {
-            rx.sdp.forget_lost();
-        }
-    }
-
-    /// Ends the connection because the peer has broken a rule of SDP, or has aborted it.
-    pub(crate) fn breaks_sdp(&self, wrong: Wrong) -> Errno {
-        let (why, errno) = match wrong {
-            Wrong::Abort => (Why::SdpAborted, Errno::RESET),
-            _ => (Why::SdpFault, Errno::PROTOCOL),
-        };
-        self.state.end.set(Ended { why, errno, code: TerminateCode(wrong as u16) });
-        self.kernel.reset();
-        errno
     }
 
     /// Reads from adverts, and sends the control messages that have become due by a receive:
@@ -130,6 +100,27 @@ impl Stream<'_> {
         let mut tx = self.lock_tx()?;
         self.pay_messages(rx, &mut tx).map(drop)
     }
+}
+
+/// Returns whether what has come is looked at although the program reads nothing: a send waits for
+/// a message of the peer, or all octets go by private buffers.
+#[inline]
+pub(super) fn needs_what_comes(base: &Base<'_>, rx: &Rx) -> bool {
+    let blocked = base.state.sdp.blocked.load(Ordering::Acquire);
+    let is_blocked = blocked & !AT_MARK != NOT_BLOCKED && blocked & SHORT == 0;
+    let waits = rx.sdp.is_blocked() || rx.sdp.queue.seeks == 1 || is_blocked;
+    base.state.asked.format.has_private_copies() || waits
+}
+
+/// Ends the connection because the peer has broken a rule of SDP, or has aborted it.
+pub(super) fn breaks_sdp(base: &Base<'_>, wrong: Wrong) -> Errno {
+    let (why, errno) = match wrong {
+        Wrong::Abort => (Why::SdpAborted, Errno::RESET),
+        _ => (Why::SdpFault, Errno::PROTOCOL),
+    };
+    base.state.end.set(Ended { why, errno, code: TerminateCode(wrong as u16) });
+    base.kernel.reset();
+    errno
 }
 
 /// Returns whether so many octets are no more than those that came with an advert, and the octets

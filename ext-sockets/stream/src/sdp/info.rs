@@ -2,7 +2,7 @@
 
 use rddp_sdp::wire::Mode;
 
-use crate::Stream;
+use crate::sdp::Stream;
 
 /// Modes, buffers and credits of a connection, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +26,10 @@ pub struct SdpInfo {
 }
 
 impl Stream<'_> {
-    /// Returns what there is to tell once the startup is over; `None` before, and for a stream that
-    /// does not speak SDP.
+    /// Returns what there is to tell once the startup is over; `None` before.
     #[must_use]
     pub fn sdp_info(&self) -> Option<SdpInfo> {
-        let is_sdp = self.state.asked.is_sdp() && self.is_connected();
-        let rx = is_sdp.then(|| self.lock_rx().ok()).flatten()?;
-        Some(SdpInfo { counters: self.counters(), ..rx.sdp.info() })
+        let rx = self.is_connected().then(|| self.lock_rx().ok()).flatten()?;
+        Some(SdpInfo { counters: self.state.sdp.counters(), ..rx.sdp.info() })
     }
 }

@@ -28,11 +28,6 @@ impl Live<'_> {
         }
     }
 
-    #[inline]
-    pub(crate) fn reborrow(&mut self) -> Live<'_> {
-        Live { sdp: self.sdp, adverts: self.adverts.as_deref_mut() }
-    }
-
     /// Returns the octets of the longest Data that may be sent now.
     #[inline]
     pub(crate) fn data_room(&mut self) -> Result<usize, Blocked> {

@@ -1,24 +1,24 @@
 //! The Sockets Direct Protocol over the program's own socket (README.md here; docs/sdp.md).
 //!
 //! A message of SDP is one Send. Its octets go between the program's memory and the kernel as those
-//! of a plain byte stream do; [`Shared`], which lies in [`Rx`](super::state::Rx) under its lock,
-//! has the state of both directions. So a sender takes the receiving lock first.
+//! of a plain byte stream do; `Shared`, which lies in `Rx` under its lock, has the state of both
+//! directions. So a sender takes the receiving lock first.
 //!
-//! [`beside`] is what calls do for a connection besides moving octets, and [`part`] its part of the
-//! state that needs no lock. [`outbound`] sends messages, [`format`] is what the loops of a stream
-//! ask about them, and [`inbound`] what these do for them; [`absorb`] takes messages behind octets
-//! that the program has not read, [`startup`] exchanges Hello and `HelloAck`, [`close`] ends
-//! directions, [`end`] keeps the peer's end readable; [`modes`] changes modes, [`waits`] is what
-//! waits look for, [`urgent`] the urgent octet, [`counters`] what is counted.
+//! `kind` is what calls do for a connection besides moving octets, and `part` its part of the state
+//! that needs no lock. `outbound` sends messages, `format` is what the loops of a stream ask about
+//! them, and `inbound` what these do for them; `absorb` takes messages behind octets that the
+//! program has not read, `startup` exchanges Hello and `HelloAck`, `close` ends directions, `end`
+//! keeps the peer's end readable; `modes` changes modes, `waits` is what waits look for, `urgent`
+//! the urgent octet, `counters` what is counted.
 
 mod absorb;
-mod beside;
 mod close;
 mod counters;
 mod end;
 mod format;
 mod inbound;
 mod info;
+mod kind;
 mod live;
 mod look;
 mod modes;
@@ -33,15 +33,19 @@ mod wrong;
 mod zcopy;
 
 pub use close::Leaving;
-pub(super) use counters::SENT_MESSAGES;
-pub(super) use inbound::is_start;
+pub use format::Messages;
+use inbound::is_start;
 pub use info::SdpInfo;
-pub(super) use live::{Live, live};
+use live::{Live, live};
 pub(super) use options::AskedFormat;
 pub use options::{Copies, Format, SdpOptions};
-pub(super) use outbound::count_taken;
 pub(super) use part::Part;
 pub(super) use shared::Shared;
+pub(super) use startup::is_hello;
 pub(super) use wrong::Wrong;
-pub(super) use zcopy::{Adverts, READS, Zcopy};
+use zcopy::Adverts;
+pub(super) use zcopy::Zcopy;
 pub use zcopy::{Recall, Sends};
+
+/// A stream of SDP, for the length of a call.
+pub type Stream<'a> = crate::Framed<'a, Messages>;

@@ -6,8 +6,8 @@ use rddp_sdp::wire::Mode;
 
 use super::live;
 use super::outbound::ROOM;
-use crate::Stream;
 use crate::owed::owe_send;
+use crate::sdp::Stream;
 use crate::state::{Rx, Tx};
 use crate::sys::Guard;
 

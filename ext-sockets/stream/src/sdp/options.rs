@@ -3,6 +3,7 @@
 use rddp_sdp::wire::Mode;
 
 use crate::fields::{Field, fields};
+use crate::options::PrivateData;
 
 /// Contents of the FPDUs of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,14 @@ pub enum Format {
     Octets,
     /// Messages of SDP.
     Sdp(SdpOptions),
+}
+
+impl Format {
+    /// Returns whether the startup has room for private data of the program: that of SDP is its
+    /// own.
+    pub(crate) fn allows(self, data: &PrivateData) -> bool {
+        self == Self::Octets || data.as_ref().is_empty()
+    }
 }
 
 /// Ways of octets between the program's memory and the kernel.
@@ -44,7 +53,7 @@ pub struct SdpOptions {
     pub mode: Option<Mode>,
     /// Sends without credits leave their octets in memory of the stream, where short ones are
     /// joined, and return. Somebody has to call
-    /// [`meet_obligation`](crate::Stream::meet_obligation) for them.
+    /// [`meet_obligation`](crate::sdp::Stream::meet_obligation) for them.
     pub joins: bool,
 }
 
@@ -113,9 +122,9 @@ impl AskedFormat {
             && self.joins <= 1
     }
 
-    /// Returns whether the FPDUs carry messages of SDP.
+    /// Returns whether the FPDUs carry messages of SDP. A stream asks this once, when it is opened.
     #[inline]
-    pub(crate) fn is_sdp(&self) -> bool {
+    pub(crate) fn has_messages(&self) -> bool {
         self.is_sdp != 0
     }
 
@@ -145,7 +154,7 @@ impl AskedFormat {
 
     /// Returns the format.
     pub(crate) fn format(&self) -> Format {
-        if self.is_sdp() { Format::Sdp(self.sdp()) } else { Format::Octets }
+        if self.has_messages() { Format::Sdp(self.sdp()) } else { Format::Octets }
     }
 }
 

@@ -10,18 +10,20 @@ use rddp_sdp::wire::{HEADER_LEN, LONGEST_CONTROL};
 
 use super::counters::{COPIED, SENT};
 use super::{Adverts, Live, live};
-use crate::options::Role;
+use crate::Errno;
+use crate::base::Base;
+use crate::options::{Gather, Role};
 use crate::owed::owe_send;
+use crate::sdp::Stream;
 use crate::sink::Source;
 use crate::state::{Phase, Rx, Tx};
 use crate::sys::{Direction, Guard, now};
 use crate::train::Train;
-use crate::{Errno, Stream};
 
 impl Stream<'_> {
     /// Gives TCP what it and the peer's credits take of `source`, in messages, without waiting.
     /// Returns how many of its octets are taken or owed; `EAGAIN` when none.
-    pub(crate) fn push_messages(
+    pub(super) fn push_messages(
         &self,
         mut source: Source<'_>,
         more: bool,
@@ -44,7 +46,7 @@ impl Stream<'_> {
         let all = source.left();
         if live(&mut rx).queues() && !urgent {
             let queued = self.queue_behind(&mut rx, &mut source);
-            self.count(SENT, all - source.left());
+            self.state.sdp.count(SENT, all - source.left());
             self.note_blocked(&mut rx);
             if queued != Ok(0) {
                 return queued;
@@ -78,12 +80,12 @@ impl Stream<'_> {
         }
         rx.set_changing(true);
         rx.sdp.urgent.left = if urgent { u32::try_from(all).unwrap_or(u32::MAX) } else { 0 };
-        let written = self.push_source(&mut tx, &mut source, more, Some(live(&mut rx)));
+        let written = self.push_source(&mut tx, &mut source, more, &mut live(&mut rx));
         rx.sdp.urgent.left = 0;
         rx.set_changing(false);
-        self.count(SENT, all - source.left());
+        self.state.sdp.count(SENT, all - source.left());
         if self.state.asked.format.has_private_copies() {
-            self.count(COPIED, all - source.left());
+            self.state.sdp.count(COPIED, all - source.left());
         }
         tx.spare_owed();
         self.state.note_owed(&tx);
@@ -107,7 +109,7 @@ impl Stream<'_> {
         let frames = self.state.phase() == Phase::Framed && self.state.may_send();
         if paid == Ok(true) && frames {
             rx.set_changing(true);
-            paid = self.frame_early(tx, Some(live(rx)));
+            paid = self.frame_early(tx, &mut live(rx));
             if paid == Ok(true) && tx.early().is_empty() {
                 self.settle_mode(rx, tx);
                 if tx.fin_due {
@@ -169,7 +171,7 @@ impl Stream<'_> {
     /// Returns whether all that is due is an update that is not to go yet, and notes it if it is to
     /// go: two ends that are full have an answer to every answer. What is held back goes with the
     /// next message, by a call that comes later, or when a wait has lasted
-    /// [so long](Stream::deadline).
+    /// [so long](crate::Stream::deadline).
     fn holds_update_back(&self, rx: &mut Guard<'_, Rx>) -> bool {
         let may_wait = rx.sdp.answer.is_due == 0 && live(rx).machine().update_may_wait();
         let is_held = may_wait && now() < self.state.sdp.next_update.load(Ordering::Relaxed);
@@ -191,33 +193,20 @@ impl Stream<'_> {
         let left = || self.state.sdp.next_update.load(Ordering::Relaxed).saturating_sub(now());
         is_held.then(|| Duration::from_nanos(left()))
     }
+}
 
-    /// Gives TCP what is owed to it, for a caller without the receiving lock.
-    pub(crate) fn pay_owed(&self, tx: &mut Tx) -> Result<bool, Errno> {
-        let paid = self.pay_octets(tx, 0);
-        if self.state.phase() == Phase::Ended {
-            tx.drop_early();
-            if paid == Ok(true) && tx.fin_due && !tx.fin_sent {
-                tx.fin_sent = true;
-                let _ = self.kernel.shut(Direction::Send);
-            }
-        }
-        self.note_owed(tx);
-        paid
-    }
-
+impl Live<'_> {
     /// Fills the train with messages of one FPDU each, as far as credits allow. `EFAULT`: some of
     /// its octets are not mapped.
-    #[inline(never)]
-    pub(crate) fn load_messages<'a>(
+    pub(super) fn load_messages<'a>(
+        &self,
         load: &mut Load<'_>,
-        limits: Limits,
         train: &mut Train<'a, '_>,
+        limits: Limits,
         mut source: Source<'a>,
-        now: &Live<'_>,
     ) -> Result<(), Errno> {
-        let (mut sdp, mut adverts) = (*now.sdp, None::<Adverts>);
-        let adverts = now.adverts.as_deref().map(|now| adverts.insert(*now));
+        let (mut sdp, mut adverts) = (*self.sdp, None::<Adverts>);
+        let adverts = self.adverts.as_deref().map(|now| adverts.insert(*now));
         let mut live = Live { sdp: &mut sdp, adverts };
         let in_fpdu = limits.mulpdu.saturating_sub(UntaggedRepr::LEN).min(limits.max_send as usize);
         let longest = in_fpdu.saturating_sub(HEADER_LEN).max(1);
@@ -233,8 +222,14 @@ impl Stream<'_> {
     }
 }
 
+/// Returns the way in which FPDUs are gathered.
+pub(super) fn gather(base: &Base<'_>) -> Gather {
+    // The copy of the payload is the sender's private buffer.
+    if base.state.asked.format.has_private_copies() { Gather::Copy } else { base.state.asked.gather() }
+}
+
 /// Counts the messages of a train that TCP has taken or begun.
-pub(crate) fn count_taken(live: &mut Live<'_>, records: &[Record<After>], fpdus: usize) {
+pub(super) fn count_taken(live: &mut Live<'_>, records: &[Record<After>], fpdus: usize) {
     let mut before = 0;
     for record in &records[..fpdus] {
         let _ = live.data(record.after.payload - before);

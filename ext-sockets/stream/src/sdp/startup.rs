@@ -7,19 +7,17 @@ use rddp_ddp::UntaggedRepr;
 use rddp_mpa::mulpdu;
 use rddp_sdp::wire::{Addresses, Capabilities, Hello, HelloAck, LONGEST_CONTROL, Version};
 
+use crate::Errno;
 use crate::ended::{Ended, Why};
-use crate::options::{Options, Plain, PrivateData};
+use crate::options::PrivateData;
 use crate::rooms::RUNS;
+use crate::sdp::Stream;
 use crate::state::Rx;
 use crate::sys::{BLOCK, MOST_BLOCKS, names};
-use crate::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Returns the private data of this end's Request: the program's, or Hello.
-    pub(crate) fn data_to_request(&self, rx: &mut Rx, options: &Options) -> Result<PrivateData, Errno> {
-        if !self.state.asked.is_sdp() {
-            return Ok(options.private_data);
-        }
+    /// Returns the private data of this end's Request: Hello.
+    pub(super) fn hello(&self, rx: &mut Rx) -> Result<PrivateData, Errno> {
         self.choose_buffers(rx);
         let (own, peer) = match names(self.kernel.fd) {
             // TCP has been reset: whoever sends this frame learns it.
@@ -41,21 +39,10 @@ impl Stream<'_> {
         Ok(PrivateData::cut(&hello.octets()))
     }
 
-    /// Returns the private data of this end's Reply: the program's, or the answer to the Hello in
-    /// `request`. `None`: that is no Hello; or this end is in DDPMODE and allows plain TCP, and the
-    /// peer speaks SDP.
-    pub(crate) fn data_to_reply(
-        &self,
-        rx: &mut Rx,
-        options: &Options,
-        request: &[u8],
-    ) -> Option<PrivateData> {
-        let hello = Hello::parse(request).ok();
-        if !self.state.asked.is_sdp() {
-            let is_foreign = options.plain == Plain::Allowed && hello.is_some();
-            return (!is_foreign).then_some(options.private_data);
-        }
-        let hello = hello?;
+    /// Returns the private data of this end's Reply: the answer to the Hello in `request`. `None`:
+    /// that is no Hello.
+    pub(super) fn hello_ack(&self, rx: &mut Rx, request: &[u8]) -> Option<PrivateData> {
+        let hello = Hello::parse(request).ok()?;
         self.choose_buffers(rx);
         rx.sdp.begin(hello.bufs, hello.local_size, hello.max_adverts.get()).ok()?;
         let ack = HelloAck {
@@ -69,10 +56,7 @@ impl Stream<'_> {
     }
 
     /// Takes the answer to this end's Hello out of the peer's private data.
-    pub(crate) fn take_answer(&self, rx: &mut Rx, data: &[u8]) -> Result<(), Errno> {
-        if !self.state.asked.is_sdp() {
-            return Ok(());
-        }
+    pub(super) fn take_hello_ack(&self, rx: &mut Rx, data: &[u8]) -> Result<(), Errno> {
         let begun = HelloAck::parse(data).ok().and_then(|ack| {
             let HelloAck { bufs, actual_size, max_adverts, .. } = ack;
             rx.sdp.begin(bufs, actual_size, max_adverts).ok()
@@ -100,6 +84,11 @@ impl Stream<'_> {
         // A sender without credits may need what lies behind all that the peer has credits for.
         rx.rooms.begin((rx.sdp.bufs * rx.sdp.size) as usize);
     }
+}
+
+/// Returns whether a peer's private data are a Hello.
+pub(crate) fn is_hello(data: &[u8]) -> bool {
+    Hello::parse(data).is_ok()
 }
 
 /// Returns Bufs and the octets of each, on a path with FPDUs of `of_path` octets; 0 of those asked

@@ -7,11 +7,12 @@
 use rddp_sdp::machine::{Machine, Urgent};
 
 use super::Shared;
+use crate::Errno;
 use crate::rx::{Hold, Next};
+use crate::sdp::Stream;
 use crate::sink::Sink;
 use crate::state::{Phase, Rx};
 use crate::sys::{Guard, parts};
-use crate::{Errno, Stream};
 
 impl Shared {
     /// Returns how many octets that the program has not taken stand before the urgent one.
@@ -62,8 +63,8 @@ impl Shared {
 
 impl Stream<'_> {
     /// Receives the urgent octet (`recv` with `MSG_OOB`), with the errno that TCP has.
-    pub(crate) fn recv_urgent(&self, sink: &mut Sink<'_, '_>, peeks: bool) -> Result<usize, Errno> {
-        if !self.state.asked.is_sdp() || !self.establish()? {
+    pub(super) fn take_urgent(&self, sink: &mut Sink<'_, '_>, peeks: bool) -> Result<usize, Errno> {
+        if !self.establish()? {
             return Err(Errno::INVALID);
         }
         let mut rx = self.lock_rx()?;
@@ -95,7 +96,7 @@ impl Stream<'_> {
     /// # Errors
     /// The error that a read would have.
     pub fn is_at_mark(&self) -> Result<bool, Errno> {
-        if !self.state.asked.is_sdp() || self.state.phase() != Phase::Framed {
+        if self.state.phase() != Phase::Framed {
             return Ok(false);
         }
         self.look()?;

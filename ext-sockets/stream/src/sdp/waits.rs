@@ -12,22 +12,20 @@ use libc::{POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM}
 use super::counters::CREDIT_WAITS;
 use super::part::{AT_MARK, BLOCKED, BLOCKED_BEHIND, NOT_BLOCKED, SHORT};
 use super::{Shared, live};
+use crate::Errno;
+use crate::base::Base;
 use crate::patience::Patience;
 use crate::rx::Pull;
+use crate::sdp::Stream;
 use crate::sink::Sink;
 use crate::state::{Phase, Rx};
 use crate::sys::{Guard, is_confined};
-use crate::{Errno, Stream};
 
 impl Stream<'_> {
-    /// Returns whether a wait for `want` must be for edges: octets may be in the kernel, now or
-    /// later, that are not what it is for. The caller [looks](Stream::revents) once more before it
-    /// sleeps.
-    #[must_use]
-    pub fn waits_by_edges(&self, want: c_short) -> bool {
+    /// Returns whether a wait for `want` must be for edges.
+    pub(super) fn needs_edges(&self, want: c_short) -> bool {
         let state = self.state;
-        let is_open =
-            state.asked.is_sdp() && state.phase() == Phase::Framed && state.may_send() && !is_confined();
+        let is_open = state.phase() == Phase::Framed && state.may_send() && !is_confined();
         // After SHUT_RD every wait for octets is told at once.
         if !is_open || self.is_shut_early() {
             return false;
@@ -46,6 +44,22 @@ impl Stream<'_> {
         }
         let is_there = || self.lock_rx().is_ok_and(|rx| told(&rx.sdp, want) != 0);
         !(is_there() || writable && self.has_room_now())
+    }
+
+    /// Returns the events to ask the kernel for, where they depend on messages.
+    pub(super) fn interest_in_messages(&self, want: c_short, owing: c_short) -> Option<c_short> {
+        // Credits come with the peer's messages.
+        if want & WRITABLE != 0 && self.lacks_credits() {
+            return Some(want & !WRITABLE | self.interest_for_credits());
+        }
+        // `DisConn` and urgent octets are messages.
+        self.is_beside_octets(want).then_some(want | POLLIN | owing)
+    }
+
+    /// Takes messages for a wait for `want` that has the kernel's answer.
+    pub(super) fn look_for_messages(&self, want: c_short) -> Result<(), Errno> {
+        let is_for_credits = want & WRITABLE != 0 && !has_many_credits(self);
+        if is_for_credits || self.is_beside_octets(want) { self.look_behind(want) } else { Ok(()) }
     }
 
     /// Takes messages for a wait for `want`, as far as it needs what is behind octets in front.
@@ -71,7 +85,7 @@ impl Stream<'_> {
         } else {
             self.lock_rx().map_or(0, |rx| told(&rx.sdp, want))
         };
-        if told | others == 0 && self.waits_by_edges(want) {
+        if told | others == 0 && self.needs_edges(want) {
             // The note is made under the lock; what came before it is seen by the next look.
             let _rx = self.lock_rx();
             self.note_wait_of_program();
@@ -91,7 +105,7 @@ impl Stream<'_> {
             }
             self.answer_peer(&mut rx, 0);
             let waits = live(&mut rx).blocks_sends() && self.state.phase() == Phase::Framed;
-            self.count(CREDIT_WAITS, usize::from(waits));
+            self.state.sdp.count(CREDIT_WAITS, usize::from(waits));
             Ok(waits.then(|| self.note_waiter()))
         })
     }
@@ -151,17 +165,13 @@ impl Stream<'_> {
 
     /// Returns whether a wait for room waits for credits, and not for room at TCP.
     pub(crate) fn lacks_credits(&self) -> bool {
-        !self.has_many_credits() && !self.state.flow.wants_room.load(Ordering::Acquire)
+        !has_many_credits(self) && !self.state.flow.wants_room.load(Ordering::Acquire)
     }
 
-    /// Returns whether a connection of SDP has something to read in front of a reset. A peer that
-    /// has sent everything closes its socket, whose kernel answers an update of credits by a reset.
-    #[cold]
-    #[must_use]
-    pub fn is_reset_behind_more(&self) -> bool {
-        let is_open = self.state.asked.is_sdp()
-            && self.state.phase() == Phase::Framed
-            && !self.state.flow.shut_send.load(Ordering::Acquire);
+    /// Returns whether there is something to read in front of a reset.
+    pub(super) fn has_more_than_reset(&self) -> bool {
+        let is_open =
+            self.state.phase() == Phase::Framed && !self.state.flow.shut_send.load(Ordering::Acquire);
         if !is_open {
             return false;
         }
@@ -176,19 +186,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Returns whether a wait for room is over, were there room at TCP. Like TCP, which tells of a
-    /// third of its buffer, it does not tell of a single message: programs take a send of some
-    /// messages that moves a part for an error.
-    pub(crate) fn has_many_credits(&self) -> bool {
-        !self.state.asked.is_sdp() || self.state.sdp.blocked.load(Ordering::Acquire) & !AT_MARK == NOT_BLOCKED
-    }
-
-    /// Returns the events of a connection of SDP with an ended direction, of which TCP knows
-    /// nothing.
-    pub(crate) fn ended_directions(&self, ready: c_short, want: c_short) -> c_short {
-        if !self.state.asked.is_sdp() {
-            return 0;
-        }
+    /// Returns the events of an ended direction, of which TCP knows nothing.
+    pub(super) fn ends_told(&self, ready: c_short, want: c_short) -> c_short {
         let shut_send = self.state.flow.shut_send.load(Ordering::Acquire);
         let is_asked = want & POLLRDHUP != 0 || shut_send;
         let is_over = is_asked && self.lock_rx().is_ok_and(|rx| rx.sdp.is_over());
@@ -201,7 +200,6 @@ impl Stream<'_> {
     pub(crate) fn is_beside_octets(&self, want: c_short) -> bool {
         want & (POLLRDHUP | POLLPRI) != 0
             && want & (POLLIN | POLLRDNORM) == 0
-            && self.state.asked.is_sdp()
             && self.state.may_send()
             && !is_confined()
     }
@@ -212,6 +210,14 @@ impl Stream<'_> {
         let blocked = self.state.sdp.blocked.load(Ordering::Acquire);
         blocked & BLOCKED_BEHIND != 0 && (is_confined() || self.state.sleepers.are_not_told())
     }
+}
+
+/// Returns whether a wait for room is over, were there room at TCP. Like TCP, which tells of a
+/// third of its buffer, it does not tell of a single message: programs take a send of some messages
+/// that moves a part for an error.
+#[inline]
+pub(super) fn has_many_credits(base: &Base<'_>) -> bool {
+    base.state.sdp.blocked.load(Ordering::Acquire) & !AT_MARK == NOT_BLOCKED
 }
 
 /// Returns whether the events of `want` need a message that has not been taken.
@@ -253,7 +259,7 @@ mod tests {
         let state = SharedState::anonymous(&Options { format, ..Options::new(Role::Initiator) }).unwrap();
         state.set_framed();
         let calls = Calls::libc();
-        let stream = Stream::new(tcp.as_raw_fd(), &state, &calls);
+        let stream = Stream::new(tcp.as_raw_fd(), &state, &calls).unwrap();
         let mut rx = stream.lock_rx().unwrap();
         (rx.sdp.size, rx.sdp.bufs) = (4000, 256);
         rx.sdp.begin(64, 4000, 1).unwrap();
@@ -261,7 +267,7 @@ mod tests {
             rx.sdp.queue.hungry = hungry;
             stream.note_blocked(&mut rx);
             assert_eq!(live(&mut rx).is_short(), is_short);
-            let looks = stream.needs_what_comes(&rx);
+            let looks = crate::sdp::inbound::needs_what_comes(&stream, &rx);
             while !live(&mut rx).is_short() {
                 live(&mut rx).data(1).unwrap();
             }

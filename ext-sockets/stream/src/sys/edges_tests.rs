@@ -41,7 +41,7 @@ impl End {
     }
 
     fn stream(&self) -> Stream<'_> {
-        Stream::new(self.fd(), &self.state, &CALLS)
+        Stream::new(self.fd(), &self.state, &CALLS).unwrap()
     }
 
     /// Changes what sleepers wait for, and kicks them.

@@ -69,7 +69,7 @@ mod tests {
     #[should_panic(expected = "a lock is held asleep")]
     fn no_lock_is_held_in_poll() {
         let (state, calls) = (state(), Calls::libc());
-        let stream = Stream::new(-1, &state, &calls);
+        let stream = Stream::new(-1, &state, &calls).unwrap();
         let _rx = stream.lock_rx();
         let _ = stream.kernel.poll(0, SHORT);
     }
@@ -79,7 +79,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (state, calls) = (state(), Calls::libc());
-        let kernel = Stream::new(tcp.as_raw_fd(), &state, &calls).kernel;
+        let kernel = Stream::new(tcp.as_raw_fd(), &state, &calls).unwrap().kernel;
         if with_signals_held {
             let look = || Ok(Some((state.tx.lock(), SHORT, None)));
             kernel.sleep_with_signals_held(Duration::ZERO, look).unwrap();
@@ -103,9 +103,9 @@ mod tests {
     #[test]
     fn a_call_in_the_middle_of_another_may_lock_and_sleep() {
         let (one, other, calls) = (state(), state(), Calls::libc());
-        let outer = Stream::new(-1, &one, &calls);
+        let outer = Stream::new(-1, &one, &calls).unwrap();
         let _tx = outer.lock_tx();
-        let inner = Stream::new(-1, &other, &calls);
+        let inner = Stream::new(-1, &other, &calls).unwrap();
         drop((inner.lock_rx(), inner.lock_tx()));
         assert!(inner.kernel.poll(0, SHORT).is_ok());
     }

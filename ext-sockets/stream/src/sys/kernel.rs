@@ -425,7 +425,7 @@ impl Drop for Sleep<'_> {
 ///
 /// Octets that have come and are not read are then held in memory, where the kernel does not know
 /// of them: before it sleeps, such a process asks
-/// [`Stream::holds_octets`](crate::Stream::holds_octets).
+/// [`Base::holds_octets`](crate::Base::holds_octets).
 pub fn confine() {
     // The system calls for signals are among those that the process gives up.
     super::lent::guard();

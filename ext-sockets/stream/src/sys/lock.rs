@@ -215,7 +215,7 @@ mod tests {
                     std::mem::forget(tx);
                 }
             });
-            let stream = Stream::new(tcp.as_raw_fd(), &state, &calls);
+            let stream = Stream::new(tcp.as_raw_fd(), &state, &calls).unwrap();
             assert_eq!(stream.send(&[IoSlice::new(b"x")], libc::MSG_NOSIGNAL), Err(Errno::ABORTED));
             assert_eq!(state.ended().unwrap().why, Why::Damaged);
         }

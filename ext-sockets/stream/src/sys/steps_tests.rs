@@ -11,11 +11,11 @@ use std::ptr;
 use rddp_test_support::random_octets;
 
 use super::tests::may_have_blocks;
-use super::{Calls, SharedState, Table};
+use super::{Calls, Kernel, SharedState, Table};
 use crate::rx::Next;
 use crate::sink::Sink;
 use crate::state::{Rx, State};
-use crate::{Errno, Format, Options, Role, SdpOptions, Stream};
+use crate::{Errno, Format, Options, Role, SdpOptions, Stream, sdp};
 
 static CALLS: Calls = Calls(Table { recvmsg, ..Calls::libc().0 });
 
@@ -40,6 +40,19 @@ unsafe extern "C" fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int
 struct Ends {
     tcp: [TcpStream; 2],
     states: [SharedState; 2],
+}
+
+/// Makes a call of a stream, by its kind: of the receiver (0), or of its peer.
+macro_rules! of_either {
+    ($ends:expr, $nth:expr, $stream:ident => $call:expr) => {{
+        let (fd, state) = ($ends.tcp[$nth].as_raw_fd(), &$ends.states[$nth]);
+        if let Ok($stream) = Stream::new(fd, state, &CALLS) {
+            $call
+        } else {
+            let $stream = sdp::Stream::new(fd, state, &CALLS).unwrap();
+            $call
+        }
+    }};
 }
 
 /// Numbers as another process would find them.
@@ -78,21 +91,18 @@ impl Ends {
             SharedState::anonymous(&Options { format, markers, ..Options::new(role) }).unwrap()
         });
         let ends = Self { tcp, states };
-        assert_eq!(ends.peer().greet(), Ok(false));
-        assert_eq!(ends.receiver().greet(), Ok(true));
-        ends.peer().start(None).unwrap();
-        while ends.receiver().has_leave_to_send() != Ok(true) {
+        assert_eq!(of_either!(ends, 1, stream => stream.greet()), Ok(false));
+        assert_eq!(of_either!(ends, 0, stream => stream.greet()), Ok(true));
+        of_either!(ends, 1, stream => stream.start(None)).unwrap();
+        while of_either!(ends, 0, stream => stream.has_leave_to_send()) != Ok(true) {
             std::thread::yield_now();
         }
         ends
     }
 
-    fn receiver(&self) -> Stream<'_> {
-        Stream::new(self.tcp[0].as_raw_fd(), &self.states[0], &CALLS)
-    }
-
-    fn peer(&self) -> Stream<'_> {
-        Stream::new(self.tcp[1].as_raw_fd(), &self.states[1], &CALLS)
+    /// Returns the receiver's stream of SDP.
+    fn receiver(&self) -> sdp::Stream<'_> {
+        sdp::Stream::new(self.tcp[0].as_raw_fd(), &self.states[0], &CALLS).unwrap()
     }
 
     fn rx(&self) -> super::Guard<'_, Rx> {
@@ -102,19 +112,26 @@ impl Ends {
     /// Sends octets, which have arrived when this returns.
     fn send(&self, octets: &[u8]) {
         let before = self.unread();
-        assert_eq!(self.peer().send(&[IoSlice::new(octets)], libc::MSG_NOSIGNAL), Ok(octets.len()));
-        while self.unread() <= before + octets.len() || self.peer().kernel.unacknowledged() > 0 {
+        let pieces = [IoSlice::new(octets)];
+        let sent = of_either!(self, 1, stream => stream.send(&pieces, libc::MSG_NOSIGNAL));
+        assert_eq!(sent, Ok(octets.len()));
+        while self.unread() <= before + octets.len() || self.kernel(1).unacknowledged() > 0 {
             std::thread::yield_now();
         }
     }
 
     fn unread(&self) -> usize {
-        self.receiver().kernel.unread().unwrap()
+        self.kernel(0).unread().unwrap()
+    }
+
+    fn kernel(&self, nth: usize) -> Kernel<'_> {
+        of_either!(self, nth, stream => stream.kernel)
     }
 
     fn recv(&self, room: usize, flags: i32) -> Result<Vec<u8>, Errno> {
         let mut octets = vec![0; room];
-        let count = self.receiver().recv(&mut [IoSliceMut::new(&mut octets)], flags | libc::MSG_DONTWAIT)?;
+        let pieces = &mut [IoSliceMut::new(&mut octets)];
+        let count = of_either!(self, 0, stream => stream.recv(pieces, flags | libc::MSG_DONTWAIT))?;
         octets.truncate(count);
         Ok(octets)
     }

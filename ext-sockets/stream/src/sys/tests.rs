@@ -150,14 +150,14 @@ fn keep_early(tx: &mut Tx, octets: &[u8]) {
 #[test]
 fn early_octets_that_find_no_memory_are_kept() {
     let (state, calls) = (framed(), calls());
-    let stream = Stream::new(-1, &state, &calls);
+    let stream = Stream::new(-1, &state, &calls).unwrap();
     let mut tx = stream.lock_tx().unwrap();
     keep_early(&mut tx, &[7; 100]);
     SCRATCHES.set(1);
-    assert_eq!(stream.pay(&mut tx), Err(Errno::NO_BUFFERS));
+    assert_eq!(stream.pay_and_frame(&mut tx), Err(Errno::NO_BUFFERS));
     assert_eq!(tx.early(), [7; 100]);
     SCRATCHES.set(usize::MAX);
-    assert_eq!((stream.pay(&mut tx), tx.early()), (Ok(true), &[][..]));
+    assert_eq!((stream.pay_and_frame(&mut tx), tx.early()), (Ok(true), &[][..]));
     assert!(SENT.with_borrow(|sent| sent.windows(100).any(|octets| octets == [7; 100])));
 }
 
@@ -167,14 +167,15 @@ fn a_message_that_is_begun_needs_no_more_memory() {
     let (state, calls) = (framed(), calls());
     let octets = vec![7; 700_000];
     SCRATCHES.set(1);
-    let pushed = Stream::new(-1, &state, &calls).push(Source::new(&[IoSlice::new(&octets)]), false);
+    let pushed =
+        Stream::new(-1, &state, &calls).unwrap().push_octets(Source::new(&[IoSlice::new(&octets)]), false);
     assert_eq!(pushed, Ok(octets.len()));
 }
 
 #[test]
 fn octets_before_a_missing_page_are_counted_though_memory_is_scarce() {
     let (state, calls) = (framed(), calls());
-    let stream = Stream::new(-1, &state, &calls);
+    let stream = Stream::new(-1, &state, &calls).unwrap();
     let mut rx = state.rx.lock().unwrap();
     (rx.left, rx.trailer) = (10, 4);
     drop(rx);
@@ -199,32 +200,32 @@ fn octets_before_a_missing_page_are_counted_though_memory_is_scarce() {
 #[test]
 fn a_signal_pays_nothing_of_what_is_owed() {
     let (state, calls) = (framed(), calls());
-    let stream = Stream::new(-1, &state, &calls);
+    let stream = Stream::new(-1, &state, &calls).unwrap();
     let mut tx = stream.lock_tx().unwrap();
     assert!(tx.owe(b"owed"));
     keep_early(&mut tx, b"early");
     SIGNALS.set(1);
-    assert_eq!((stream.pay(&mut tx), tx.owed()), (Ok(false), &b"owed"[..]));
+    assert_eq!((stream.pay_and_frame(&mut tx), tx.owed()), (Ok(false), &b"owed"[..]));
     tx.paid(4);
     // Each piece of an FPDU.
     SIGNALS.set(100);
-    assert_eq!((stream.pay(&mut tx), tx.early()), (Ok(false), &b"early"[..]));
+    assert_eq!((stream.pay_and_frame(&mut tx), tx.early()), (Ok(false), &b"early"[..]));
     SIGNALS.set(0);
-    assert_eq!((stream.pay(&mut tx), tx.early()), (Ok(true), &b""[..]));
+    assert_eq!((stream.pay_and_frame(&mut tx), tx.early()), (Ok(true), &b""[..]));
 }
 
 #[test]
 fn a_look_at_readiness_is_not_interrupted() {
     let (state, calls) = (framed(), calls());
     SIGNALS.set(1);
-    let ready = Stream::new(-1, &state, &calls).kernel.poll(libc::POLLOUT, Some(Duration::ZERO));
+    let ready = Stream::new(-1, &state, &calls).unwrap().kernel.poll(libc::POLLOUT, Some(Duration::ZERO));
     assert_eq!(ready, Ok(libc::POLLOUT));
 }
 
 #[test]
 fn a_peer_that_sends_no_octets_does_not_hold_a_look() {
     let (state, calls) = (framed(), calls());
-    let stream = Stream::new(-1, &state, &calls);
+    let stream = Stream::new(-1, &state, &calls).unwrap();
     EMPTY_SENDS.set(SENDS);
     assert_eq!(stream.available(), Ok(0));
     let looked = SENDS - EMPTY_SENDS.get();
@@ -236,7 +237,7 @@ fn a_peer_that_sends_no_octets_does_not_hold_a_look() {
 #[test]
 fn an_fpdu_that_stays_in_the_kernel_gives_leave_to_send() {
     let (state, calls) = (framed(), calls());
-    let stream = Stream::new(-1, &state, &calls);
+    let stream = Stream::new(-1, &state, &calls).unwrap();
     state.startup.may_send.store(false, Ordering::Relaxed);
     state.rx.lock().unwrap().terms.markers = true;
     keep_early(&mut state.tx.lock().unwrap(), b"early");
@@ -345,7 +346,9 @@ fn a_process_killed_at_any_instruction_of_a_send_is_detected() {
     let (state, calls) = (framed(), calls());
     is_done_whole_or_detected(&state, || {
         ROOM.set(700);
-        let pushed = Stream::new(-1, &state, &calls).push(Source::new(&[IoSlice::new(&[7; 2000])]), false);
+        let pushed = Stream::new(-1, &state, &calls)
+            .unwrap()
+            .push_octets(Source::new(&[IoSlice::new(&[7; 2000])]), false);
         assert!(pushed.is_ok());
     });
 }

@@ -4,6 +4,8 @@
 #[allow(dead_code, reason = "shared with the other tests of streams")]
 #[path = "../stream/common.rs"]
 mod common;
+#[path = "../stream/either.rs"]
+mod either;
 #[cfg(target_arch = "x86_64")]
 mod steps;
 #[cfg(target_arch = "x86_64")]
@@ -16,6 +18,7 @@ use rddp_stream::{Errno, Format, Options, SdpOptions};
 use rddp_test_support::{Random, pattern_from, random_octets};
 
 use common::{End, initiator, pair, responder};
+use either::Stream;
 
 /// Lock of each test.
 fn alone() -> MutexGuard<'static, ()> {
@@ -247,7 +250,7 @@ fn a_confined_child_reaches_credits_behind_unread_octets() {
         let (a, b) = pair(&of(initiator()), &of(Options { markers, ..responder() }));
         let data = random_octets(5, 50_000);
         a.send_all(&data);
-        b.state.prepare_to_confine();
+        b.stream().prepare_to_confine();
         let child = fork(|| {
             confine();
             assert_eq!(read_exactly(&b, 10), &data[..10]);

@@ -8,15 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use rddp_mpa::Revision;
-use rddp_stream::{
-    Calls, Copies, Errno, Format, Options, PrivateData, SdpOptions, SharedState, Stream, Table,
-};
+use rddp_stream::{Calls, Copies, Errno, Format, Options, PrivateData, SdpOptions, SharedState, Table};
 use rddp_test_support::{pattern, random_octets};
 
-use crate::common::{End, initiator, kernel_poll, responder};
+use crate::common::{End, initiator, responder};
+use crate::exchange::waits_for_as_many_as_the_low_water_mark;
 use crate::{pair, sdp, with};
 
-const LONG: Duration = Duration::from_secs(20);
 /// The fewest buffers.
 const FEW: SdpOptions = SdpOptions { bufs: 1, size: 2000, ..SdpOptions::DEFAULT };
 /// Messages of octets that fit them: two credits are kept.
@@ -149,34 +147,7 @@ fn flags_of_receives_mean_what_they_mean_to_tcp() {
 
 #[test]
 fn a_wait_is_for_as_many_octets_as_the_low_water_mark_says() {
-    for options in [sdp(initiator()), initiator()] {
-        let (a, b) = pair(&options, &Options { format: options.format, ..responder() });
-        b.stream().set_low_water(5);
-        for octets in [&b"1"[..], b"2", b"34"] {
-            a.send_all(octets);
-            let (told, swallowed) = b.poll(libc::POLLIN, Duration::from_millis(20));
-            assert!(told == 0 && swallowed <= 2, "{swallowed} wake-ups for nothing");
-        }
-        // A call that does not wait takes what there is, and a wait goes on for as many anew.
-        assert_eq!(b.recv(&mut [0; 2], libc::MSG_DONTWAIT), Ok(2));
-        a.send_all(b"56");
-        assert_eq!(b.poll(libc::POLLIN, Duration::from_millis(20)).0, 0);
-        a.send_all(b"7");
-        assert_eq!(b.poll(libc::POLLIN, LONG).0, libc::POLLIN);
-        assert_eq!(b.read(100), Ok(b"34567".to_vec()));
-        a.send_all(b"8");
-        assert_eq!(b.poll(libc::POLLIN, Duration::from_millis(20)).0, 0);
-        // A mark that is lowered is one for a wait that sleeps.
-        b.stream().set_low_water(1);
-        assert_eq!(kernel_poll(&b.tcp, libc::POLLIN, LONG), libc::POLLIN);
-        assert_eq!(b.poll(libc::POLLIN, LONG).0, libc::POLLIN);
-        b.stream().set_low_water(1000);
-        assert_eq!(b.poll(libc::POLLIN, Duration::from_millis(20)).0, 0);
-        // Fewer are an event at the end.
-        a.stream().shutdown(libc::SHUT_WR).unwrap();
-        assert_eq!(b.poll(libc::POLLIN, LONG).0 & libc::POLLIN, libc::POLLIN);
-        assert_eq!(b.read(100), Ok(b"8".to_vec()));
-    }
+    waits_for_as_many_as_the_low_water_mark(pair(&sdp(initiator()), &sdp(responder())));
 }
 
 #[test]
@@ -254,7 +225,7 @@ fn two_full_ends_do_not_answer_each_other_for_ever() {
     b.state.set_send_timeout(Some(Duration::from_secs(1)));
     let (told, swallowed) = thread::scope(|scope| {
         scope.spawn(|| {
-            let sender = Stream::new(b.tcp.as_raw_fd(), &b.state, &calls);
+            let sender = crate::Stream::new(b.tcp.as_raw_fd(), &b.state, &calls).unwrap();
             assert_eq!(sender.send(&[IoSlice::new(b"x")], 0), Err(Errno::WOULD_BLOCK));
         });
         // Its `DisConn` is answered by the first update.

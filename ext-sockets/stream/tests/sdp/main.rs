@@ -26,6 +26,7 @@ mod writes;
 
 use std::time::Duration;
 
+use rddp_stream::sdp::Stream;
 use rddp_stream::{Format, Options, SdpOptions};
 
 use common::{End, fresh_pair};

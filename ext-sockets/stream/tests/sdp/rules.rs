@@ -1,15 +1,16 @@
 //! Rules for the messages of a peer: each breach ends the connection, and the rest goes on.
 
 use std::io::{IoSlice, Read};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rddp_mpa::InitiatorStep;
 use rddp_stream::{Errno, Options, Phase, Plain};
 use rddp_test_support::pattern;
 
-use crate::common::{End, fresh_pair, initiator, responder};
+use crate::common::{CALLS, End, fresh_pair, initiator, responder};
 use crate::peer::{Sdp, hello, number, request};
-use crate::sdp;
+use crate::{Stream, sdp};
 
 const DATA: u8 = 0xff;
 const DISCONN: u8 = 2;
@@ -63,9 +64,18 @@ fn a_client_with_a_bad_hello_is_rejected_and_goes_on_where_plain_octets_are_allo
 fn an_end_of_plain_octets_does_not_answer_hello() {
     let (a, b) = fresh_pair(&sdp(initiator()), &responder());
     assert_eq!(a.stream().greet(), Ok(false));
-    assert_eq!(b.stream().greet(), Ok(true));
+    let octets = rddp_stream::Stream::new(b.tcp.as_raw_fd(), &b.state, &CALLS).unwrap();
+    assert_eq!(octets.greet(), Ok(true));
     assert_eq!(a.stream().start(None), Err(Errno::PROTOCOL));
     assert_eq!(a.state.ended().unwrap().to_string(), "the peer does not speak SDP");
+}
+
+#[test]
+fn a_state_of_one_kind_is_not_opened_as_another() {
+    let (a, b) = fresh_pair(&sdp(initiator()), &responder());
+    let as_octets = rddp_stream::Stream::new(a.tcp.as_raw_fd(), &a.state, &CALLS);
+    assert_eq!(as_octets.map(drop), Err(Errno::INVALID));
+    assert_eq!(Stream::new(b.tcp.as_raw_fd(), &b.state, &CALLS).map(drop), Err(Errno::INVALID));
 }
 
 #[test]

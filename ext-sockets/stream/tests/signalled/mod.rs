@@ -4,7 +4,9 @@ use std::io::IoSliceMut;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
-use rddp_stream::{Calls, Errno, Options, SharedState, Stream};
+use rddp_stream::{Calls, Errno, Options, SharedState};
+
+use crate::Stream;
 
 static CALLS: Calls = Calls::libc();
 
@@ -27,7 +29,7 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn stream(&self) -> Stream<'_> {
-        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS)
+        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS).unwrap()
     }
 
     /// Receives up to `count` octets in one call.

@@ -36,7 +36,7 @@ unsafe extern "C-unwind" fn recv(fd: c_int, at: *mut c_void, len: usize, flags: 
 fn counted(end: &End, room: usize) -> (Result<Vec<u8>, Errno>, (usize, usize)) {
     let mut octets = vec![0; room];
     MADE.set((0, 0));
-    let stream = Stream::new(end.tcp.as_raw_fd(), &end.state, &COUNTED);
+    let stream = Stream::new(end.tcp.as_raw_fd(), &end.state, &COUNTED).unwrap();
     let got = stream.recv(&mut [IoSliceMut::new(&mut octets)], libc::MSG_DONTWAIT);
     let got = got.map(|count| octets[..count].to_vec());
     (got, MADE.get())

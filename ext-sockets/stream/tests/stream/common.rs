@@ -6,9 +6,11 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use rddp_mpa::StartupConfig;
-use rddp_stream::{Calls, EdgeSet, Errno, Options, Role, SharedState, Stream};
+use rddp_stream::{Calls, EdgeSet, Errno, Options, Role, SharedState};
 use rddp_test_support::Peer;
 use socket2::{Domain, Socket, Type};
+
+use crate::Stream;
 
 pub(crate) static CALLS: Calls = Calls::libc();
 
@@ -24,7 +26,7 @@ impl End {
     }
 
     pub(crate) fn stream(&self) -> Stream<'_> {
-        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS)
+        Stream::new(self.tcp.as_raw_fd(), &self.state, &CALLS).unwrap()
     }
 
     pub(crate) fn send(&self, octets: &[u8]) -> Result<usize, Errno> {

@@ -54,7 +54,7 @@ unsafe extern "C-unwind" fn ppoll(
 static CALLS: Calls = unsafe { Calls::from_table(Table { recvmsg, ppoll, ..Table::libc() }) };
 
 fn stream(end: &End) -> Stream<'_> {
-    Stream::new(end.tcp.as_raw_fd(), &end.state, &CALLS)
+    Stream::new(end.tcp.as_raw_fd(), &end.state, &CALLS).unwrap()
 }
 
 #[test]

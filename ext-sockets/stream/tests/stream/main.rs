@@ -13,3 +13,5 @@ mod segments;
 mod startup;
 mod transfer;
 mod vanishing;
+
+use rddp_stream::Stream;

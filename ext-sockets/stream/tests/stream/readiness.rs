@@ -9,6 +9,7 @@ use rddp_test_support::random_octets;
 use crate::common::{
     by_initiator, by_initiator_on, by_ready_initiator, initiator, kernel_poll, pair, responder, tcp_pair,
 };
+use crate::exchange::waits_for_as_many_as_the_low_water_mark;
 
 const SOON: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_secs(20);
@@ -34,6 +35,11 @@ fn an_fpdu_an_octet_at_a_time_is_readable_when_it_is_whole() {
         assert_eq!(end.read(1000).unwrap(), random_octets(1, 600));
         assert!(!end.readable());
     }
+}
+
+#[test]
+fn a_wait_is_for_as_many_octets_as_the_low_water_mark_says() {
+    waits_for_as_many_as_the_low_water_mark(pair(&initiator(), &responder()));
 }
 
 // The kernel's own state decides: no table of ours is asked.

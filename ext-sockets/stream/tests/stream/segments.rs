@@ -76,7 +76,7 @@ fn the_rest_of_an_fpdu_ends_its_segment() {
     let emss = SockRef::from(&end.tcp).tcp_mss().unwrap() as usize;
     let data = random_octets(1, 20_000);
     ROOM.set(Some(2 * emss + 700));
-    let stream = Stream::new(end.tcp.as_raw_fd(), &end.state, &calls);
+    let stream = Stream::new(end.tcp.as_raw_fd(), &end.state, &calls).unwrap();
     assert_eq!(stream.send(&[IoSlice::new(&data)], 0), Ok(data.len()));
     stream.shutdown(libc::SHUT_WR).unwrap();
 
@@ -108,7 +108,7 @@ fn tcp_is_asked_for_its_segment_size_now_and_then() {
     let calls = unsafe { Calls::from_table(Table { send, sendmsg, getsockopt, ..Table::libc() }) };
     let config = StartupConfig { rtr: RtrSet::only(Rtr::Write), ..StartupConfig::default() };
     let (mut hand, end) = by_responder_on(tcp_pair_with_mss(1448), &config, &initiator());
-    let stream = Stream::new(end.tcp.as_raw_fd(), &end.state, &calls);
+    let stream = Stream::new(end.tcp.as_raw_fd(), &end.state, &calls).unwrap();
     let mut asked_for = |octets: usize| {
         ASKED.set(0);
         let data = random_octets(1, octets);

@@ -290,7 +290,7 @@ fn a_state_in_a_file_is_found_again() {
     });
     // Found as by another program after `exec`.
     let Found::State(found) = find(c.state.cookie()) else { panic!("it is there") };
-    let again = rddp_stream::Stream::new(std::os::fd::AsRawFd::as_raw_fd(&c.tcp), &found, &CALLS);
+    let again = rddp_stream::Stream::new(std::os::fd::AsRawFd::as_raw_fd(&c.tcp), &found, &CALLS).unwrap();
     let mut octets = [0; 10];
     assert_eq!(again.recv(&mut [std::io::IoSliceMut::new(&mut octets)], 0), Ok(3));
     assert_eq!(&octets[..3], b"ore");

@@ -121,7 +121,7 @@ unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize
 static CALLS: Calls = unsafe { Calls::from_table(Table { recvmsg, sendmsg, ..Table::libc() }) };
 
 fn stream(end: &End) -> Stream<'_> {
-    Stream::new(end.tcp.as_raw_fd(), &end.state, &CALLS)
+    Stream::new(end.tcp.as_raw_fd(), &end.state, &CALLS).unwrap()
 }
 
 /// Length field and header of a Send.

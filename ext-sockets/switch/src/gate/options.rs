@@ -164,11 +164,17 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
                 _ => settings.mode = Mode::Asked,
             }
         }
-        (Some(kind), Mode::Asked) if !settings.attached => settings.kind = kind,
+        // The stream of a connect that has failed is kept for the next.
+        (Some(kind), Mode::Asked) if !settings.attached && may_be(held, kind) => settings.kind = kind,
         (Some(kind), Mode::Asked | Mode::Starting | Mode::On) if settings.kind == kind => {}
         _ => return Err(Errno::INVALID),
     }
     Ok(())
+}
+
+/// Returns whether the socket has no stream yet, or one of this kind.
+fn may_be(held: &Held, kind: KindId) -> bool {
+    held.state().is_none_or(|state| KindId::of_stream(&state.options()) == kind)
 }
 
 /// Checks that DDPMODE can begin in the socket's present state.

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rddp_real as real;
-use rddp_stream::{self as stream, Calls, Errno, Found, Known, Process, SameErrno, State, Stream};
+use rddp_stream::{self as stream, Base, Calls, Errno, Found, Known, Process, SameErrno, State};
 
 use super::kind::Ours;
 use super::{linger, raw, store, unsettled};
@@ -14,6 +14,9 @@ use crate::socket::{self, Held, KindId, Mode, SavedOptions, Settings};
 use crate::{exit, process, switch, table, wait};
 
 static CALLS: Calls = real::calls(|| None);
+
+/// In place of a number, for what makes no call on one.
+const NO_NUMBER: c_int = -1;
 
 /// A fork in progress, during which the calling thread is alone: it has the locks, so that the
 /// child finds none held by a thread that the child does not have.
@@ -139,12 +142,12 @@ fn for_each_own(mut look: impl FnMut(&State)) {
 /// Prepares the process for giving up most system calls: see [`stream::confine`]. The memory that
 /// its streams may need is allocated now.
 pub fn confine() {
-    socket::for_each(|held| held.state().into_iter().for_each(State::prepare_to_confine));
+    socket::for_each(|held| Ours::new(held.clone(), NO_NUMBER).prepare_to_confine());
     for fd in table::within(0, c_int::MAX) {
         if let Some(held) = socket::hold(fd)
             && let Some(state) = held.state()
         {
-            Stream::new(fd, state, &CALLS).announce_confinement();
+            Base::new(fd, state, &CALLS).announce_confinement();
         }
     }
     stream::map_all();

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use rddp_real::Value;
 use rddp_rnic::KernelCounts;
-use rddp_stream::{Errno, SdpInfo, Sends};
+use rddp_stream::sdp::Messages;
+use rddp_stream::{Errno, Octets, SdpInfo, Sends};
 
 use super::framed::Framed;
 use super::plain::Plain;
@@ -117,6 +118,9 @@ pub trait SocketKind: Begin + Readiness + Close {
 
     /// Acts on the program's values of the options that are [`Care::Ours`], and of the thresholds.
     fn apply(&self, _settings: &Settings) {}
+
+    /// Reserves memory that the process cannot get once it has given up most system calls.
+    fn prepare_to_confine(&self) {}
 
     /// Returns what the connection tells of SDP, once it is up.
     fn sdp_info(&self) -> Option<SdpInfo> {
@@ -320,8 +324,10 @@ pub struct Obligation {
 pub enum Ours {
     /// A TCP socket that is ours only because an option was set on it.
     Plain(Plain),
-    /// A byte stream in FPDUs: DDPMODE, or SDP.
-    Framed(Framed),
+    /// A byte stream in FPDUs: DDPMODE.
+    Framed(Framed<Octets>),
+    /// A byte stream in messages of SDP.
+    Sdp(Framed<Messages>),
     /// RDMA operations.
     Raw(Raw),
     /// A kind of tests.
@@ -341,7 +347,8 @@ impl Ours {
     pub fn of_kind(kind: KindId, held: Held, fd: c_int) -> Self {
         match kind {
             KindId::Plain => Ours::Plain(Plain { held, fd }),
-            KindId::Framed | KindId::Sdp => Ours::Framed(Framed { held, fd }),
+            KindId::Framed => Ours::Framed(Framed::new(held, fd)),
+            KindId::Sdp => Ours::Sdp(Framed::new(held, fd)),
             KindId::Raw => Ours::Raw(Raw { held, fd }),
             #[cfg(test)]
             KindId::Fake => Ours::Fake(super::fake::Fake::new(held, fd)),
@@ -357,6 +364,7 @@ impl Deref for Ours {
         match self {
             Ours::Plain(plain) => plain,
             Ours::Framed(framed) => framed,
+            Ours::Sdp(framed) => framed,
             Ours::Raw(raw) => raw,
             #[cfg(test)]
             Ours::Fake(fake) => fake,
@@ -383,7 +391,8 @@ pub fn of(fd: c_int) -> Result<Option<Ours>, Errno> {
 fn admitted(held: Held, fd: c_int) -> Result<Ours, Errno> {
     match held.kind() {
         KindId::Plain => Plain::admit(held, fd).map(Ours::Plain),
-        KindId::Framed | KindId::Sdp => Framed::admit(held, fd).map(Ours::Framed),
+        KindId::Framed => Framed::admit(held, fd).map(Ours::Framed),
+        KindId::Sdp => Framed::admit(held, fd).map(Ours::Sdp),
         KindId::Raw => Raw::admit(held, fd).map(Ours::Raw),
         #[cfg(test)]
         KindId::Fake => super::fake::Fake::admit(held, fd).map(Ours::Fake),

@@ -1,14 +1,15 @@
 use rddp_sdp::wire::Message;
 
 use super::*;
+use crate::sdp::Stream;
 use crate::sys::{Calls, SharedState};
-use crate::{Format, Options, Role, SdpOptions, Stream};
+use crate::{Format, Options, Role, SdpOptions};
 
 fn begun() -> Shared {
     let format = Format::Sdp(SdpOptions::DEFAULT);
     let state = SharedState::anonymous(&Options { format, ..Options::new(Role::Initiator) }).unwrap();
     let calls = Calls::libc();
-    let mut shared = Stream::new(-1, &state, &calls).lock_rx().unwrap().sdp;
+    let mut shared = Stream::new(-1, &state, &calls).unwrap().lock_rx().unwrap().sdp;
     (shared.size, shared.bufs) = (4000, 64);
     shared.begin(64, 4000, 1).unwrap();
     shared

@@ -6,11 +6,12 @@ use rddp_sdp::machine::Machine;
 
 use super::spill::copy_in;
 use super::state::{Backing, Zcopy, reserve_zcopy, zcopy};
+use crate::Errno;
 use crate::rooms::{QUEUED, Room};
+use crate::sdp::Stream;
 use crate::sink::Source;
 use crate::state::Rx;
 use crate::sys::{ChainError, Guard, is_confined};
-use crate::{Errno, Stream};
 
 impl Stream<'_> {
     /// Copies octets of a send behind those that stand in memory of the stream, or that have no

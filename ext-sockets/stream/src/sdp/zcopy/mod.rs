@@ -19,4 +19,5 @@ mod state;
 mod writes;
 
 pub use operations::{Recall, Sends};
+pub(crate) use place::{put_aside, put_aside_of_kept, splice};
 pub(crate) use state::{Adverts, OpenMessage, OwnSink, READS, Request, Zcopy, zcopy};

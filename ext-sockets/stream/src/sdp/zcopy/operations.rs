@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::lent::{Lent, Owner};
+use crate::Errno;
+use crate::sdp::Stream;
 use crate::sink::Source;
 use crate::state::{Phase, State};
 use crate::sys::{Tried, is_confined, lent::guard};
-use crate::{Errno, Stream};
 
 /// Sends whose memory may be lent, in their order: see [`Stream::lend_sends`]. No lock of the
 /// stream is held when these methods are called.
@@ -141,8 +142,7 @@ impl Stream<'_> {
     /// Offers the peer to write, and Reads what it advertises: `room` octets of receives wait that
     /// are under way between calls.
     pub fn offer_room(&self, room: usize) {
-        let speaks =
-            self.state.asked.is_sdp() && self.state.phase() == Phase::Framed && self.state.may_send();
+        let speaks = self.state.phase() == Phase::Framed && self.state.may_send();
         if !speaks || is_confined() {
             return;
         }

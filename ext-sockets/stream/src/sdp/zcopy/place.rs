@@ -10,29 +10,33 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::state::{Zcopy, reserve_zcopy, zcopy};
-use crate::kind::{Duties, Kind};
+use crate::Errno;
+use crate::base::Base;
+use crate::duties::Duties;
+use crate::kind::Functions;
 use crate::rooms::Room;
 use crate::rx::{Hold, Next};
+use crate::sdp::Stream;
 use crate::sdp::format::{Apart, Messages};
+use crate::sdp::inbound::breaks_sdp;
 use crate::sdp::look::Places;
 use crate::sdp::{Wrong, live};
 use crate::state::Rx;
 use crate::sys::{ChainError, Guard, Lease, Scratch, parts};
-use crate::{Errno, Stream};
 use rddp_octets::Step;
 use rddp_sdp::wire::Mode;
 
 impl Stream<'_> {
     /// Takes the FPDU in front, which is whole, outside of a batch.
     #[cold]
-    pub(crate) fn fetch_alone(&self, rx: &mut Guard<'_, Rx>, scratch: &mut Scratch) -> Result<Next, Errno> {
+    pub(crate) fn take_alone(&self, rx: &mut Guard<'_, Rx>, scratch: &mut Scratch) -> Result<Next, Errno> {
         let seen = self.kernel.peek(&mut [IoSliceMut::new(scratch)])?;
         let mut places = Places::default();
         let mut look = Messages::format(rx, &mut places);
         let mut incoming = look.incoming(self, rx);
         let step = match incoming.step(&mut scratch[..seen], &mut look) {
             Ok(Step::Apart { what: Apart::NeedsTables, .. }) => return self.take_advert(rx),
-            Ok(Step::Apart { what: Apart::Wrong(wrong), .. }) => return Err(self.breaks_sdp(wrong)),
+            Ok(Step::Apart { what: Apart::Wrong(wrong), .. }) => return Err(breaks_sdp(self, wrong)),
             Ok(step @ Step::Apart { .. }) => step,
             Err(trouble) => return Err(self.fault(rx, &incoming, &trouble)),
             Ok(_) => return Ok(Next::More),
@@ -58,7 +62,7 @@ impl Stream<'_> {
         match () {
             () if self.make_tables(rx) || rx.sdp.queue.starved == 1 => Ok(Next::More),
             // There is no Read to take it by, and in Pipelined no refusal.
-            () if rx.terms.ord == 0 => Err(self.breaks_sdp(Wrong::Unsupported)),
+            () if rx.terms.ord == 0 => Err(breaks_sdp(self, Wrong::Unsupported)),
             () => self.wait_for_memory(rx),
         }
     }
@@ -103,58 +107,58 @@ impl Stream<'_> {
             table.give_back(&mut rx.tables);
         }
     }
+}
 
-    /// Puts octets of a Write aside, which belong so many behind the next one of the stream.
-    /// `false`: there is no memory for them.
-    pub(crate) fn put_aside(
-        &self,
-        rx: &mut Guard<'_, Rx>,
-        ahead: usize,
-        octets: &[u8],
-    ) -> Result<bool, Errno> {
-        let Some((rx, mut chains, Zcopy { written, .. })) = zcopy(rx) else { return Err(self.damaged()) };
-        rx.set_changing(true);
-        let more = (ahead + octets.len()).saturating_sub(written.len());
-        let put = chains.extend(written, more).and_then(|()| chains.write_at(written, ahead, octets));
-        rx.set_changing(false);
-        match put {
-            Ok(()) => Ok(true),
-            Err(ChainError::NoRoom) => Ok(false),
-            Err(ChainError::Damaged) => Err(self.damaged()),
-        }
+/// Puts octets of a Write aside, which belong so many behind the next one of the stream.
+/// `false`: there is no memory for them.
+pub(crate) fn put_aside(
+    base: &Base<'_>,
+    rx: &mut Guard<'_, Rx>,
+    ahead: usize,
+    octets: &[u8],
+) -> Result<bool, Errno> {
+    let Some((rx, mut chains, Zcopy { written, .. })) = zcopy(rx) else { return Err(base.damaged()) };
+    rx.set_changing(true);
+    let more = (ahead + octets.len()).saturating_sub(written.len());
+    let put = chains.extend(written, more).and_then(|()| chains.write_at(written, ahead, octets));
+    rx.set_changing(false);
+    match put {
+        Ok(()) => Ok(true),
+        Err(ChainError::NoRoom) => Ok(false),
+        Err(ChainError::Damaged) => Err(base.damaged()),
     }
+}
 
-    /// Puts octets aside that are in the block of kept ones.
-    pub(crate) fn put_aside_of_kept(
-        &self,
-        rx: &mut Guard<'_, Rx>,
-        ahead: usize,
-        at: Range<usize>,
-    ) -> Result<(), Errno> {
-        let mut octets = Scratch::take()?;
-        let Some(kept) = rx.kept().get(at) else { return Err(self.damaged()) };
-        let octets = &mut octets[..kept.len()];
-        octets.copy_from_slice(kept);
-        match self.put_aside(rx, ahead, octets)? {
-            true => Ok(()),
-            // They have left the kernel, and there is no other place.
-            false => Err(self.damaged()),
-        }
+/// Puts octets aside that are in the block of kept ones.
+pub(crate) fn put_aside_of_kept(
+    base: &Base<'_>,
+    rx: &mut Guard<'_, Rx>,
+    ahead: usize,
+    at: Range<usize>,
+) -> Result<(), Errno> {
+    let mut octets = Scratch::take()?;
+    let Some(kept) = rx.kept().get(at) else { return Err(base.damaged()) };
+    let octets = &mut octets[..kept.len()];
+    octets.copy_from_slice(kept);
+    match put_aside(base, rx, ahead, octets)? {
+        true => Ok(()),
+        // They have left the kernel, and there is no other place.
+        false => Err(base.damaged()),
     }
+}
 
-    /// Makes the first octets of those put aside the next ones of the stream, and drops the others.
-    pub(crate) fn splice(&self, rx: &mut Guard<'_, Rx>, octets: usize) -> Result<(), Errno> {
-        let Some((rx, mut chains, Zcopy { written, runs, .. })) = zcopy(rx) else {
-            return Err(self.damaged());
-        };
-        rx.set_changing(true);
-        let cut = chains.truncate(written, octets);
-        let moved = cut.and_then(|()| chains.concat(&mut rx.held, written));
-        let noted = octets == 0 || runs.queue(Room::Sinks, octets);
-        if moved.is_err() || !noted {
-            return Err(self.damaged());
-        }
-        rx.set_changing(false);
-        Ok(())
+/// Makes the first octets of those put aside the next ones of the stream, and drops the others.
+pub(crate) fn splice(base: &Base<'_>, rx: &mut Guard<'_, Rx>, octets: usize) -> Result<(), Errno> {
+    let Some((rx, mut chains, Zcopy { written, runs, .. })) = zcopy(rx) else {
+        return Err(base.damaged());
+    };
+    rx.set_changing(true);
+    let cut = chains.truncate(written, octets);
+    let moved = cut.and_then(|()| chains.concat(&mut rx.held, written));
+    let noted = octets == 0 || runs.queue(Room::Sinks, octets);
+    if moved.is_err() || !noted {
+        return Err(base.damaged());
     }
+    rx.set_changing(false);
+    Ok(())
 }

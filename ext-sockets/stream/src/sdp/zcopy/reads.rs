@@ -13,36 +13,29 @@ use rddp_rdmap::{Opcode, ReadRequestRepr, untagged_header};
 use rddp_sdp::machine::{Machine, PeerSource};
 
 use super::state::{READS, Zcopy, zcopy};
-use crate::Stream;
 use crate::owed::owe_fpdu;
 use crate::patience::Patience;
 use crate::rooms::Room;
 use crate::rx::BULK;
-use crate::sdp::{counters, is_start, live};
+use crate::sdp::Stream;
+use crate::sdp::{counters, is_start};
 use crate::state::{Phase, Rx};
 use crate::sys::{Guard, random};
 
 impl Stream<'_> {
     /// Returns whether octets of the stream are to come by a Read that has begun.
     pub(crate) fn awaits_response(&self, rx: &mut Guard<'_, Rx>) -> bool {
-        self.state.asked.is_sdp() && zcopy(rx).is_some_and(|(_, _, all)| all.adverts.reads.len() > 0)
-    }
-
-    /// Returns whether the peer has an advert out, whose octets were sent before all that comes.
-    pub(crate) fn is_offered_more(&self) -> bool {
-        self.state.asked.is_sdp()
-            && self.lock_rx().is_ok_and(|mut rx| live(&mut rx).machine().peer_sources_pending())
+        zcopy(rx).is_some_and(|(_, _, all)| all.adverts.reads.len() > 0)
     }
 
     /// Returns whether the octets that can be read are as many, and the first ones of an advert,
     /// the others of which are being Read. The kernel's socket is readable then when more comes.
     #[cold]
     pub(crate) fn is_start_alone(&self, octets: usize) -> bool {
-        self.state.asked.is_sdp()
-            && self.lock_rx().is_ok_and(|mut rx| {
-                let in_kernel = in_front(&mut rx).filter(|_| octets == rx.left as usize);
-                in_kernel.is_some_and(|octets| self.wake_at(&mut rx, octets + 1).is_ok())
-            })
+        self.lock_rx().is_ok_and(|mut rx| {
+            let in_kernel = in_front(&mut rx).filter(|_| octets == rx.left as usize);
+            in_kernel.is_some_and(|octets| self.wake_at(&mut rx, octets + 1).is_ok())
+        })
     }
 
     /// Returns whether the first octets of an advert are all that has come, and the others are
@@ -54,10 +47,9 @@ impl Stream<'_> {
     /// Waits a moment for the Response to a Read that has begun, for a call that does not wait
     /// otherwise: the peer's send has returned, and over TCP its octets would be here. Returns
     /// whether something has come; the moment begins with the first wait.
-    #[cold]
-    pub(crate) fn response_comes(&self, moment: &mut Option<Patience>) -> bool {
+    pub(crate) fn waits_for_response(&self, moment: &mut Option<Patience>) -> bool {
         let awaits = || self.lock_rx().is_ok_and(|mut rx| self.awaits_response(&mut rx));
-        if !self.state.asked.is_sdp() || self.state.phase() != Phase::Framed || !awaits() {
+        if self.state.phase() != Phase::Framed || !awaits() {
             return false;
         }
         let moment = moment.get_or_insert_with(|| Patience::new(false, Some(MOMENT)));
@@ -131,7 +123,7 @@ impl Stream<'_> {
             debug_assert!(told && noted, "what is read was looked up before");
             rx.sdp.read_msn = msn.0;
             rx.guess.bulk = size >= BULK;
-            self.count(counters::READ, size);
+            self.state.sdp.count(counters::READ, size);
         }
         rx.set_changing(false);
         self.state.note_owed(&tx);

@@ -13,16 +13,18 @@ use rddp_sdp::machine::{Machine, SourceId, SourceState};
 
 use super::lent::Lent;
 use super::state::{Backing, Request, Zcopy, zcopy};
+use crate::Errno;
 use crate::buffers::LITTLE_SEND;
 use crate::owed::owe_fpdu;
 use crate::rooms::Room;
+use crate::sdp::Stream;
 use crate::sdp::counters;
+use crate::sdp::outbound::gather;
 use crate::sink::Source;
 use crate::state::{Rx, Tx};
 use crate::sys::{BLOCK, Guard, Scratch};
 use crate::train::Train;
 use crate::tx::{FPDUS, PIECES, TRAIN};
-use crate::{Errno, Stream};
 
 /// Octets of a tagged message that are to be sent next.
 #[derive(Clone, Copy)]
@@ -146,7 +148,7 @@ impl Stream<'_> {
             let before = request.done;
             let now = self.answer_one(rx, tx, &request, own)?;
             let Some(now) = now else { break };
-            self.count(counters::READ, (now - before) as usize);
+            self.state.sdp.count(counters::READ, (now - before) as usize);
             rx.set_changing(true);
             let Some((_, _, all)) = zcopy(rx) else { return Err(self.damaged()) };
             let requests = &mut all.adverts.requests;
@@ -305,7 +307,7 @@ impl Stream<'_> {
         // The rest of an FPDU that TCP does not take is owed.
         let longest = if tx.prepare_to_owe(BLOCK) { longest } else { longest.min(LITTLE_SEND) };
         let mut list = [IoSlice::new(&[]); PIECES];
-        let mut train = Train::new(&mut list, arena, self.state.asked.gather());
+        let mut train = Train::new(&mut list, arena, gather(self));
         let mut records = [Record::default(); FPDUS];
         let mut load = tx.out.load(TRAIN, &mut records);
         load_tagged(&mut load, &mut train, message, source, longest)?;

@@ -12,19 +12,20 @@ use rddp_sdp::wire::{LONGEST_CONTROL, Mode};
 
 use super::lent::{Call, Lent, Owner};
 use super::state::{Backing, Zcopy, reserve_zcopy, zcopy};
+use crate::Errno;
 use crate::owed::owe_send;
 use crate::patience::Patience;
 use crate::rooms::{ONE_SPILL, Room};
+use crate::sdp::Stream;
 use crate::sdp::live;
 use crate::sink::Source;
 use crate::sleepers::Note;
 use crate::state::{Rx, Tx};
 use crate::sys::{Guard, HeldBack, Tried, is_confined, now, random};
-use crate::{Errno, Stream};
 
 /// The result of lending a send's octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lending {
+pub(super) struct Lending {
     /// Octets from the front on that the peer has, or will have from the stream's memory.
     pub(crate) accepted: usize,
     /// The reason to end the call.
@@ -38,12 +39,32 @@ impl Lending {
 }
 
 impl Stream<'_> {
+    /// Has the peer read octets of `source`, as far as sends of so many lend their memory. `Err`:
+    /// the call is over, with all octets sent, or by this error.
+    #[cold]
+    pub(crate) fn send_lent(
+        &self,
+        source: &mut Source<'_>,
+        patience: &Patience,
+    ) -> Result<(), Option<Errno>> {
+        while source.left() as u64 >= self.state.threshold() {
+            let lending = self.lend(source, patience).map_err(Some)?;
+            source.skip(lending.accepted);
+            match lending.error {
+                _ if source.left() == 0 => return Err(None),
+                Some(error) => return Err(Some(error)),
+                None if lending.copies => break,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Has the peer read octets of `source` from there, if that can be, and waits until it has.
     ///
     /// # Errors
     /// Nothing was advertised, and the connection has an error.
-    #[cold]
-    pub(crate) fn lend(&self, source: &Source<'_>, patience: &Patience) -> Result<Lending, Errno> {
+    fn lend(&self, source: &Source<'_>, patience: &Patience) -> Result<Lending, Errno> {
         let may = !patience.is_none() && !is_confined() && source.left() > 1;
         if !may || !self.may_lend() || self.is_nonblocking()? {
             return Ok(Lending::COPIES);

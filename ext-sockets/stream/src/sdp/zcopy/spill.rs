@@ -14,15 +14,17 @@ use rddp_sdp::wire::HEADER_LEN;
 use super::behind::may_queue;
 use super::serve::{Ends, Tagged};
 use super::state::{Backing, Requests, Zcopy, zcopy};
+use crate::Errno;
 use crate::buffers::LITTLE_SEND;
 use crate::kept::Kept;
 use crate::rooms::{QUEUED, Room};
+use crate::sdp::Stream;
+use crate::sdp::outbound::gather;
 use crate::sink::Source;
 use crate::state::{Phase, Rx, Tx};
 use crate::sys::{BLOCK, Chain, ChainError, Chains, Guard, Scratch, Tcp, Tried, parts};
 use crate::train::Train;
 use crate::tx::{PIECES, TRAIN};
-use crate::{Errno, Stream};
 
 impl Stream<'_> {
     /// Returns whether the peer may still read octets from the stream's memory, or they wait to be
@@ -237,7 +239,7 @@ impl Stream<'_> {
         let mut arena = Scratch::take()?;
         let mut source: Source<'_> = source;
         let mut list = [IoSlice::new(&[]); PIECES];
-        let mut train = Train::new(&mut list, &mut arena, self.state.asked.gather());
+        let mut train = Train::new(&mut list, &mut arena, gather(self));
         let mut records = [Record::default()];
         let mut load = tx.out.load(TRAIN, &mut records);
         if !load.send(&mut train, front, &mut source, len).map_err(|_| Errno::FAULT)? {

@@ -8,11 +8,12 @@ use rddp_sdp::machine::Machine;
 
 use super::serve::{Ends, Tagged};
 use super::state::{Zcopy, zcopy};
+use crate::Errno;
+use crate::sdp::Stream;
 use crate::sdp::counters;
 use crate::sink::Source;
 use crate::state::{Rx, Tx};
 use crate::sys::Guard;
-use crate::{Errno, Stream};
 
 impl Stream<'_> {
     /// Writes octets of `source`, which moves on, to where the peer has given room, as far as TCP
@@ -39,7 +40,7 @@ impl Stream<'_> {
                 return Err(self.damaged());
             }
             state.set_changing(false);
-            self.count(counters::WRITTEN, sent);
+            self.state.sdp.count(counters::WRITTEN, sent);
             source.skip(sent);
             if sent < good {
                 return Ok(false);

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use rddp_real as real;
 use rddp_stream::{Errno, Role, State};
 
-use super::{Framed, fall_back};
+use super::{Framed, Protocol, fall_back};
 use crate::kinds::kind::{Begin, SocketKind};
 use crate::kinds::{store, unsettled};
 use crate::socket::{Locked, Mode, UNTIL_PLAIN};
 use crate::wait;
 
-impl Begin for Framed {
+impl<P: Protocol> Begin for Framed<P> {
     fn connecting(&self, to: Option<SocketAddr>) -> Result<(), Errno> {
         let mut settings = self.held.settings();
         settings.to = to;
@@ -65,17 +65,16 @@ impl Begin for Framed {
     fn established(&self, settings: &mut Locked<'_>) -> Result<(), Errno> {
         self.start(settings, Role::Initiator)?;
         settings.saved.store(self.fd);
-        if let Some(state) = self.held.state()
-            && settings.role == Some(Role::Initiator)
+        if settings.role == Some(Role::Initiator)
             && let Some(_at_work) = self.held.work_on(self.fd)
         {
-            self.stream(state).step();
+            self.stream().into_iter().for_each(|stream| stream.step());
         }
         Ok(())
     }
 }
 
-impl Framed {
+impl<P: Protocol> Framed<P> {
     /// Goes on after TCP is connected.
     fn up(&self, no_signals: real::NoSignals) -> Result<(), Errno> {
         // Until now the kernel's time-outs limited its `connect`.

@@ -12,9 +12,9 @@ use rddp_es_api::threads::{Direction, Tried, Waiting, run};
 use rddp_real::{self as real, deadline};
 use rddp_stream::{Errno, raise_sigpipe};
 
-use super::Framed;
+use super::{Framed, Protocol};
 
-impl Framed {
+impl<P: Protocol> Framed<P> {
     /// Returns whether the threads make a call with these flags.
     #[inline]
     pub(super) fn is_for_threads(&self, flags: c_int) -> bool {

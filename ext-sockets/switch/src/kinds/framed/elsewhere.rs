@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::Framed;
+use super::{Framed, Protocol};
 use crate::socket::{self, KindId};
 use crate::{process, table};
 
@@ -45,10 +45,10 @@ pub fn passing(fd: c_int) {
     }
 }
 
-impl Framed {
+impl<P: Protocol> Framed<P> {
     /// Notes a program that has the socket, before this process closes it.
     pub(super) fn expect_programs(&self) {
-        if self.held.kind() == KindId::Sdp
+        if P::ENDS_BY_MESSAGE
             && let Some(state) = self.held.state()
             && is_had_by_programs(self.fd)
         {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use rddp_real as real;
 use rddp_stream::{self as stream, Leaving, Linger, Phase, Role, State};
 
-use super::Framed;
+use super::{Framed, Protocol};
 use crate::kinds::kind::{Close, Farewell, Obligation};
 use crate::kinds::linger;
-use crate::socket::{KindId, UNTIL_PLAIN};
+use crate::socket::UNTIL_PLAIN;
 use crate::wait::{self, Elsewhere};
 use crate::{exit, switch};
 
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// follow it.
 const UNTIL_STARTED: Duration = Duration::from_secs(2);
 
-impl Close for Framed {
+impl<P: Protocol> Close for Framed<P> {
     fn close(&self) -> bool {
         let Some(state) = self.held.state() else {
             wait::gone(&self.held, Elsewhere::Unknown);
@@ -48,13 +48,12 @@ impl Close for Framed {
 
     #[cold]
     fn linger(&self) -> bool {
-        let Some(state) = self.held.state() else { return true };
-        let stream = self.stream(state);
-        let is_sdp = stream.leave().is_some();
+        let (Some(state), Some(stream)) = (self.held.state(), self.stream()) else { return true };
+        let is_left = P::leave(&stream).is_some();
         let finished = match self.linger_time(state) {
             // TCP waits until all is acknowledged, and not for the peer's end.
-            Some(time) if is_sdp && !exit::has_begun() => {
-                stream.leave_within(time) && self.is_left() != Some(false)
+            Some(time) if is_left && !exit::has_begun() => {
+                P::leave_within(&stream, time) && self.is_left() != Some(false)
             }
             Some(time) if !exit::has_begun() => stream.finish(time),
             _ => false,
@@ -77,7 +76,7 @@ impl Close for Framed {
     }
 
     fn farewell(&self) -> Option<Farewell> {
-        self.stream(self.held.state()?).leave().map(|progress| match progress {
+        P::leave(&self.stream()?).map(|progress| match progress {
             Leaving::Sending => Farewell::Sending,
             Leaving::Sent => Farewell::Sent,
             Leaving::Over => Farewell::Over,
@@ -85,22 +84,21 @@ impl Close for Framed {
     }
 
     fn finishes(&self) -> bool {
-        self.held.state().is_none_or(|state| self.stream(state).finishes())
+        self.stream().is_none_or(|stream| stream.finishes())
     }
 
     fn interest_to_finish(&self) -> c_short {
-        self.held.state().map_or(0, |state| self.stream(state).interest_to_pay())
+        self.stream().map_or(0, |stream| stream.interest_to_pay())
     }
 
     /// Returns the time limit: TCP's where octets wait that the program was told are sent,
     /// otherwise the startup's.
     fn patience(&self) -> Duration {
-        let Some(state) = self.held.state() else { return Duration::ZERO };
-        let stream = self.stream(state);
+        let (Some(state), Some(stream)) = (self.held.state(), self.stream()) else { return Duration::ZERO };
         // The peer of a connection of SDP returns credits while it reads, and then ends its own
         // direction. A kernel without the socket would answer by a reset, and what it has not read
         // would be lost.
-        if self.held.kind() == KindId::Sdp && state.phase() == Phase::Framed {
+        if P::ENDS_BY_MESSAGE && state.phase() == Phase::Framed {
             return PATIENCE;
         }
         match (stream.owes(), stream.startup_time()) {
@@ -122,13 +120,12 @@ impl Close for Framed {
     /// Returns the obligation for octets of sends that have returned (SDP): the peer is to read
     /// them from memory of the stream, or to get them from there.
     fn obligation(&self) -> Option<Obligation> {
-        let state = self.held.state()?;
-        self.stream(state).has_obligation().then_some(Obligation { within: Some(linger::A_WHILE) })
+        P::has_obligation(&self.stream()?).then_some(Obligation { within: Some(linger::A_WHILE) })
     }
 
     fn meet_obligation(&self) {
-        if let Some(state) = self.held.state() {
-            self.stream(state).meet_obligation();
+        if let Some(stream) = self.stream() {
+            P::meet_obligation(&stream);
         }
     }
 
@@ -142,13 +139,13 @@ impl Close for Framed {
         // it, or if the program has received it again.
         let is_ours_alone = self.held.is_closed() && !state.is_held_by_others();
         if by_reset && is_ours_alone && self.held.is_under(self.fd) {
-            self.stream(state).abandon();
+            self.stream().into_iter().for_each(|stream| stream.abandon());
         }
         self.release_and_wake(state);
     }
 }
 
-impl Framed {
+impl<P: Protocol> Framed<P> {
     /// Reports once that a server has not answered for so long that it is probably a plain one.
     pub(super) fn tell_silent(&self, state: &State) {
         if self.until_told(state) == Some(Duration::ZERO) {
@@ -181,7 +178,7 @@ impl Framed {
     /// Does as much as is possible at once for an unfinished stream. Returns whether it is
     /// finished.
     fn finishes_at_once(&self, state: &State) -> bool {
-        let stream = self.stream(state);
+        let Some(stream) = self.stream() else { return true };
         let concerns_us = || stream.owes() || !state.is_left_to_others();
         if !stream.is_unfinished() || !concerns_us() {
             return true;
@@ -221,11 +218,11 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
 
-    use rddp_stream::{Caller, Options};
+    use rddp_stream::{Caller, Octets, Options};
 
     use super::*;
     use crate::kinds::store;
-    use crate::socket::{self, Mode, Settings};
+    use crate::socket::{self, KindId, Mode, Settings};
 
     /// A program that a child runs has the connection before it can register as a holder of it.
     #[test]
@@ -242,7 +239,7 @@ mod tests {
         call.wakes();
         drop(call);
         let held = socket::forget_before_close(fd).unwrap();
-        Framed { held: held.clone(), fd }.release_and_wake(held.state().unwrap());
+        Framed::<Octets>::new(held.clone(), fd).release_and_wake(held.state().unwrap());
         of_a_child.write_all(b"x").expect("the child may write");
         assert_eq!(client.peek(&mut [0; 2]).unwrap(), 1);
     }
@@ -258,7 +255,7 @@ mod tests {
         let call = held.work_on(fd).unwrap();
         call.sleeps();
         let closed = socket::forget_before_close(fd).unwrap();
-        Framed { held: closed.clone(), fd }.release_and_wake(closed.state().unwrap());
+        Framed::<Octets>::new(closed.clone(), fd).release_and_wake(closed.state().unwrap());
         assert_eq!(client.peek(&mut [0; 2]).unwrap(), 0, "the peer sees the end");
         assert!(!call.wakes());
     }

@@ -11,11 +11,11 @@ use std::ffi::c_short;
 use rddp_real as real;
 use rddp_stream::{Errno, Phase, Role};
 
-use super::Framed;
+use super::{Framed, Protocol};
 
 /// Returns the error for the program after the stream had `error`. If that means a plain peer, and
 /// plain TCP is allowed, the socket is connected again.
-pub(super) fn after(framed: &Framed, error: Errno) -> Errno {
+pub(super) fn after<P: Protocol>(framed: &Framed<P>, error: Errno) -> Errno {
     if error == Errno::PLAIN {
         framed.become_plain();
         return error;
@@ -30,16 +30,16 @@ pub(super) fn after(framed: &Framed, error: Errno) -> Errno {
 }
 
 /// Returns whether the stream's end means a plain peer, and plain TCP is allowed.
-pub(super) fn is_due(framed: &Framed) -> bool {
+pub(super) fn is_due<P: Protocol>(framed: &Framed<P>) -> bool {
     let Some(state) = framed.held.state() else { return false };
     let options = state.options();
     options.role == Role::Initiator
         && framed.held.settings().plain_allowed
-        && framed.stream(state).is_peer_plain()
+        && framed.stream().is_some_and(|stream| stream.is_peer_plain())
 }
 
 /// Returns the events of a wait on a socket that has just been connected again.
-pub(super) fn revents(framed: &Framed, want: c_short) -> c_short {
+pub(super) fn revents<P: Protocol>(framed: &Framed<P>, want: c_short) -> c_short {
     match connect_again(framed) {
         // The socket is writable once it is connected; the next wait asks the kernel.
         Ok(()) => 0,
@@ -48,7 +48,7 @@ pub(super) fn revents(framed: &Framed, want: c_short) -> c_short {
 }
 
 /// Connects the socket again, in plain TCP.
-pub(super) fn connect_again(framed: &Framed) -> Result<(), Errno> {
+pub(super) fn connect_again<P: Protocol>(framed: &Framed<P>) -> Result<(), Errno> {
     let state = framed.state()?;
     let to = framed.held.settings().to.ok_or(Errno::PROTOCOL)?;
     real::disconnect(framed.fd);

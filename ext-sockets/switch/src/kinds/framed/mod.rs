@@ -1,11 +1,12 @@
 //! A framed socket: its octets travel in FPDUs, and its calls go to its [stream](rddp_stream).
 //!
-//! The sockets of two kinds are framed: those in DDPMODE, whose Sends are the program's octets and
-//! no more, and those that speak SDP. The stream knows its format; the few questions that the kinds
-//! answer differently are asked of [`KindId`] here.
+//! The sockets of two kinds are framed, one type each: those in DDPMODE, whose Sends are the
+//! program's octets and no more, and those that speak SDP. What they do differently is the
+//! [`Protocol`]'s.
 //!
 //! | file | what |
 //! |---|---|
+//! | `protocol.rs` | what the two kinds do differently |
 //! | `begin.rs` | from `connect`, `accept` and `setsockopt` to a stream |
 //! | `fall_back.rs` | plain TCP for a peer that does not speak MPA (the policy's `both`) |
 //! | `ready.rs` | readiness, and the steps that no call takes |
@@ -18,17 +19,20 @@ mod by_threads;
 mod elsewhere;
 mod end;
 mod fall_back;
+mod protocol;
 mod ready;
 
 pub use elsewhere::{passing, program_begins, program_runs};
 
 use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
+use std::marker::PhantomData;
 
 use rddp_real::{self as real, Value};
 use rddp_rnic::TerminateCode;
-use rddp_stream::{Calls, Errno, Phase, SdpInfo, Sends, State, Stream, Uncancelled, Why};
+use rddp_stream::{Calls, Errno, Framed as Stream, Phase, SdpInfo, Sends, State, Uncancelled, Why};
 
+use self::protocol::Protocol;
 use super::kind::{Ours, Readiness, SocketKind};
 use super::{linger, progress_other_sockets, unsettled};
 use crate::socket::{self, Care, Held, KindId, Mode, Settings};
@@ -40,15 +44,22 @@ static CALLS: Calls = real::calls(progress_other_sockets);
 
 /// A framed socket, held for the length of a call.
 #[derive(Debug)]
-pub struct Framed {
+pub struct Framed<P> {
     pub(super) held: Held,
     pub(super) fd: c_int,
+    protocol: PhantomData<P>,
 }
 
-impl SocketKind for Framed {
+impl<P> Framed<P> {
+    pub(super) const fn new(held: Held, fd: c_int) -> Self {
+        Framed { held, fd, protocol: PhantomData }
+    }
+}
+
+impl<P: Protocol> SocketKind for Framed<P> {
     #[inline]
     fn admit(held: Held, fd: c_int) -> Result<Self, Errno> {
-        if held.state().is_some() { Ok(Framed { held, fd }) } else { Err(refusal(&held)) }
+        if held.state().is_some() { Ok(Framed::new(held, fd)) } else { Err(refusal(&held)) }
     }
 
     fn held(&self) -> &Held {
@@ -82,11 +93,11 @@ impl SocketKind for Framed {
     }
 
     fn lends(&self, octets: usize) -> bool {
-        self.held.state().is_some_and(|state| self.stream(state).lends(octets))
+        self.stream().is_some_and(|stream| P::lends(&stream, octets))
     }
 
     fn lend(&self, sends: &mut dyn Sends<'_>) -> Result<bool, Errno> {
-        let lent = self.call(|stream| stream.lend_sends(sends));
+        let lent = self.call(|stream| P::lend(&stream, sends));
         self.give_obligation();
         lent
     }
@@ -94,7 +105,7 @@ impl SocketKind for Framed {
     fn offer(&self, room: usize) {
         // The receive itself meets an error.
         let _ = self.call(|stream| {
-            stream.offer_room(room);
+            P::offer(&stream, room);
             Ok(())
         });
     }
@@ -121,11 +132,11 @@ impl SocketKind for Framed {
     }
 
     fn is_at_mark(&self) -> Result<bool, Errno> {
-        self.call(|stream| stream.is_at_mark())
+        self.call(|stream| P::is_at_mark(&stream))
     }
 
     fn unsent(&self) -> usize {
-        self.held.state().map_or(0, |state| self.stream(state).unsent())
+        self.stream().map_or(0, |stream| stream.unsent())
     }
 
     fn care(&self, level: c_int, name: c_int) -> Care {
@@ -133,15 +144,12 @@ impl SocketKind for Framed {
     }
 
     fn apply(&self, Settings { saved, sdp, .. }: &Settings) {
-        let Some(state) = self.held.state() else { return };
+        let (Some(state), Some(stream)) = (self.held.state(), self.stream()) else { return };
         state.set_receive_timeout(saved.rcvtimeo.duration());
         state.set_send_timeout(saved.sndtimeo.duration());
-        self.stream(state).set_low_water(saved.rcvlowat.unsigned_abs());
-        let _ = self.stream(state).cork(saved.cork);
-        if self.held.kind() == KindId::Sdp {
-            sdp.set_thresholds(state);
-            state.set_mode(sdp.mode());
-        }
+        stream.set_low_water(saved.rcvlowat.unsigned_abs());
+        let _ = stream.cork(saved.cork);
+        P::apply(state, *sdp);
     }
 
     /// Asks the stream how far the startup has come: it may have gone on in another process.
@@ -160,13 +168,18 @@ impl SocketKind for Framed {
         }
     }
 
-    fn sdp_info(&self) -> Option<SdpInfo> {
-        self.stream(self.held.state()?).sdp_info()
+    fn prepare_to_confine(&self) {
+        if let Some(stream) = self.stream() {
+            stream.prepare_to_confine();
+        }
     }
 
-    /// Returns the program's own data alone: that of SDP is Hello or `HelloAck`.
+    fn sdp_info(&self) -> Option<SdpInfo> {
+        P::info(&self.stream()?)
+    }
+
     fn peer_private_data(&self) -> Value {
-        if self.held.kind() == KindId::Sdp {
+        if !P::HAS_PRIVATE_DATA {
             return Value::octets(&[]);
         }
         let data = self.held.state().and_then(State::peer_private_data);
@@ -186,7 +199,7 @@ impl SocketKind for Framed {
         }
         let connected = std::mem::take(&mut self.held.settings().connects);
         let Some(end) = state.ended() else {
-            let is_behind = self.stream(state).is_reset_behind_more();
+            let is_behind = self.stream().is_some_and(|stream| stream.is_reset_behind_more());
             let pending = state.take_pending().or_else(|| is_behind.then(|| self.drop_reset()));
             return pending.or_else(|| connected.then(|| self.error_of_connect()));
         };
@@ -199,12 +212,12 @@ impl SocketKind for Framed {
     }
 }
 
-impl Framed {
+impl<P: Protocol> Framed<P> {
     /// Gives what a send has left behind for the peer to the helper thread.
     fn give_obligation(&self) {
-        if self.held.state().is_some_and(|state| self.stream(state).has_obligation()) {
+        if self.stream().is_some_and(|stream| P::has_obligation(&stream)) {
             let _no_signals = real::NoSignals::here();
-            linger::oblige(&Ours::new(self.held.clone(), self.fd));
+            linger::oblige(&Ours::of_kind(P::KIND, self.held.clone(), self.fd));
         }
     }
 
@@ -214,13 +227,13 @@ impl Framed {
 
     /// Makes a call of the stream, and acts on the changes. [`Errno::PLAIN`]: the call is for the C
     /// library.
-    fn call<T>(&self, call: impl FnOnce(Stream<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+    fn call<T>(&self, call: impl FnOnce(Stream<'_, P>) -> Result<T, Errno>) -> Result<T, Errno> {
         let state = self.state()?;
         // If this fails, the number was closed since it was looked up, whatever it is now.
         let at_work = self.held.work_on(self.fd).ok_or(Errno::NO_DESCRIPTOR)?;
         let _uncancelled = Uncancelled::here();
         let before = state.condition();
-        let result = call(Stream::new(self.fd, state, &CALLS).called_by(&at_work));
+        let result = call(self.stream_of(state)?.called_by(&at_work));
         if self.held.is_closed() {
             return result.map_err(|_| Errno::NO_DESCRIPTOR);
         }
@@ -281,7 +294,7 @@ impl Framed {
                     switch::tell_plain_client(settings.kind);
                 }
                 (_, Why::Fault)
-                    if end.code == TerminateCode::UNTAGGED_TOO_LONG && settings.kind == KindId::Framed =>
+                    if end.code == TerminateCode::UNTAGGED_TOO_LONG && P::KIND == KindId::Framed =>
                 {
                     switch::tell_too_long(real::peer_address(self.fd), settings.largest_send);
                 }
@@ -323,7 +336,13 @@ impl Framed {
     }
 
     /// Returns the stream, for work that is no call of the program's.
-    fn stream<'a>(&self, state: &'a State) -> Stream<'a> {
+    fn stream(&self) -> Option<Stream<'_, P>> {
+        self.stream_of(self.held.state()?).ok()
+    }
+
+    /// Returns the stream with this state. An error: the state is one of another kind, as nobody
+    /// makes it.
+    fn stream_of<'a>(&self, state: &'a State) -> Result<Stream<'a, P>, Errno> {
         Stream::new(self.fd, state, &CALLS)
     }
 
@@ -338,7 +357,7 @@ impl Framed {
     /// each whether there is more. A program that asks twice without reading in between may wait
     /// for more than those octets, and so may one that is told of few: for both, all octets that
     /// have arrived are counted, which costs a look at every FPDU.
-    fn enough_in_front(&self, stream: &Stream<'_>) -> Option<usize> {
+    fn enough_in_front(&self, stream: &Stream<'_, P>) -> Option<usize> {
         let left = stream.left_in_front();
         (self.held.tell_left(left) != left && left >= ENOUGH).then_some(left)
     }

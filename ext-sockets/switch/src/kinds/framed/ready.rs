@@ -4,27 +4,25 @@ use std::ffi::c_short;
 use std::time::Duration;
 
 use libc::{POLLIN, POLLNVAL, POLLRDHUP, POLLRDNORM};
-use rddp_stream::{Phase, Stream, Uncancelled};
+use rddp_stream::{Phase, Uncancelled};
 
-use super::{CALLS, Framed, fall_back};
+use super::{Framed, Protocol, fall_back};
 use crate::kinds::kind::Readiness;
-use crate::socket::KindId;
 use crate::{exit, trace, wait};
 
-impl Readiness for Framed {
+impl<P: Protocol> Readiness for Framed<P> {
     fn interest(&self, want: c_short) -> c_short {
-        self.held.state().map_or(want, |state| self.stream(state).interest(want))
+        self.stream().map_or(want, |stream| stream.interest(want))
     }
 
     fn revents(&self, ready: c_short, want: c_short) -> c_short {
-        let Some(state) = self.held.state() else { return ready };
+        let (Some(state), Some(stream)) = (self.held.state(), self.stream()) else { return ready };
         let Some(at_work) = self.held.work_on(self.fd) else {
             return if exit::has_begun() { 0 } else { POLLNVAL };
         };
         let _uncancelled = Uncancelled::here();
         let before = state.condition();
-        let stream = Stream::new(self.fd, state, &CALLS).called_by(&at_work);
-        let mut revents = stream.revents(ready, want);
+        let mut revents = stream.called_by(&at_work).revents(ready, want);
         if state.phase() == Phase::Ended && fall_back::is_due(self) {
             revents = fall_back::revents(self, want);
         } else if state.phase() == Phase::Ended {
@@ -49,11 +47,11 @@ impl Readiness for Framed {
     }
 
     fn waits_by_edges(&self, want: c_short) -> bool {
-        self.held.state().is_some_and(|state| self.stream(state).waits_by_edges(want))
+        self.stream().is_some_and(|stream| stream.waits_by_edges(want))
     }
 
     fn tells_urgent(&self) -> bool {
-        self.held.kind() == KindId::Sdp
+        P::TELLS_URGENT
     }
 
     fn is_settled(&self) -> bool {
@@ -70,7 +68,7 @@ impl Readiness for Framed {
             return false;
         }
         self.tell_silent(state);
-        Stream::new(self.fd, state, &CALLS).called_by(&at_work).step();
+        self.stream().into_iter().for_each(|stream| stream.called_by(&at_work).step());
         trace::startup_is_over(&self.held, self.fd, state);
         self.tell_plain_peer(state);
         if self.held.is_watched() && state.condition() != before {
@@ -80,17 +78,16 @@ impl Readiness for Framed {
     }
 
     fn nap(&self) -> Option<Duration> {
-        let state = self.held.state()?;
-        let stream = self.stream(state);
+        let (state, stream) = (self.held.state()?, self.stream()?);
         let owes = stream.owes().then(|| stream.recheck());
         [owes, self.until_told(state)].into_iter().flatten().min()
     }
 }
 
-impl Framed {
+impl<P: Protocol> Framed<P> {
     /// Returns the time within which the stream must be looked at, if there is a limit.
     pub(super) fn deadline_of_stream(&self) -> Option<Duration> {
-        self.stream(self.held.state()?).deadline()
+        self.stream()?.deadline()
     }
 
     /// Returns whether every call reports the stream's end, whatever state the kernel's socket is
@@ -99,15 +96,14 @@ impl Framed {
         self.held.state().is_some_and(|state| state.phase() == Phase::Ended)
     }
 
-    /// Returns whether the program has closed the receiving direction of a connection of SDP, of
-    /// which TCP is not told.
+    /// Returns whether the program has closed the receiving direction, of which TCP is not told.
     fn hears_nothing(&self) -> bool {
-        self.held.state().is_some_and(|state| self.stream(state).is_shut_for_receiving())
+        self.stream().is_some_and(|stream| P::is_shut_for_receiving(&stream))
     }
 
     /// Returns whether the stream holds octets that the kernel does not know of. A confined process
     /// asks this before it waits.
     fn holds_octets(&self) -> bool {
-        self.held.state().is_some_and(|state| self.stream(state).holds_octets())
+        self.stream().is_some_and(|stream| stream.holds_octets())
     }
 }
