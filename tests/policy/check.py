@@ -62,6 +62,7 @@ NEEDS = {
     "rddp-roce": ["rddp-policy"],
     "rddp-verbs-layout": [],
     "rddp-verbs-device": ["rddp-rdma", "rddp-verbs-layout"],
+    "rddp-gateway": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-rdma", "rddp-verbs-device"],
     "rddp-verbs-abi": ["rddp-rnic", "rddp-log", "rddp-fault-guard", "rddp-policy", "rddp-roce", "rddp-verbs-layout"],
     "rddp-paths": ["rddp-policy"],
     "rddp-block": [],
@@ -72,7 +73,7 @@ NEEDS = {
                  "rddp-decode", "rddp-policy", "rddp-roce", "rddp-stream", "rddp-switch"],
     # What tests and measures.
     "rddp-test-support": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
-    "rddp-tests": ["rddp-block", "rddp-mpa", "rddp-rnic", "rddp-sdp", "rddp-sdp-rnic", "rddp-stream"],
+    "rddp-tests": ["rddp-block", "rddp-mpa", "rddp-rnic", "rddp-sdp", "rddp-sdp-rnic", "rddp-stream", "rddp-gateway"],
     "rddp-benches": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-octets", "rddp-rnic", "rddp-stream"],
     "rddp-compare": ["rddp-rnic", "rddp-load", "rddp-switch"],
     "rddp-fake-verbs": ["rddp-verbs-layout"],
@@ -81,7 +82,7 @@ NEEDS = {
 FOR_TESTS = "rddp-test-support"
 # and what they load, or start programs under, which must have been built.
 LOADED_BY_TESTS = {"rddp-cli": ["rddp-preload", "rddp-paths"], "rddp-compare": ["rddp-preload"],
-                   "rddp-verbs-device": ["rddp-fake-verbs"]}
+                   "rddp-tests": ["rddp-fake-verbs"], "rddp-verbs-device": ["rddp-fake-verbs"]}
 
 PURE = {
     "rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-iwarp": "iwarp",

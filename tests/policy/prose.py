@@ -28,7 +28,7 @@ root = pathlib.Path(__file__).resolve().parents[2]
 # The folders and files that keep the rules. A folder stands for all that is in it.
 TREE = [
     "mpa", "ddp", "rdmap", "iwarp", "octets", "rdma", "block", "fault-guard", "rnic", "load", "command", "files", "cli",
-    "fuzz", "benches", "tests", "examples", ".ci", "ext-sockets", "sdp-over-rddp", "decode", "stat", "verbs-abi", "verbs-layout", "verbs-device", "paths",
+    "fuzz", "benches", "tests", "examples", ".ci", "ext-sockets", "sdp-over-rddp", "decode", "stat", "verbs-abi", "verbs-layout", "verbs-device", "gateway", "paths",
     "kernel-patch", "capture", "log", "packaging", "python",
 ]
 PAGES = ["docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]

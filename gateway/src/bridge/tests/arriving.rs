@@ -1,0 +1,129 @@
+//! FPDUs of the plain host, and the requests that they become.
+
+use super::*;
+
+#[test]
+fn segments_of_a_write_are_joined_and_go_to_the_key_that_the_plain_host_names() {
+    let mut world = world();
+    let octets = pattern(2500, 1);
+    for (at, last) in [(0, false), (1000, false), (2000, true)] {
+        world.write(9, 100 + at as u64, &octets[at..2500.min(at + 1000)], last).unwrap();
+    }
+    assert_eq!(world.bridge.next_request(), Some(SendWr::write(0, local(0, 2500), there(100))));
+    assert_eq!(world.bridge.next_request(), None);
+    assert_eq!(&world.memory.0.borrow()[..2500], &octets);
+    assert_eq!(world.bridge.counts().writes, 1);
+    // What has come goes on before the rest has.
+    world.write(9, 0, &octets[..10], false).unwrap();
+    assert_eq!(world.bridge.next_request(), None);
+    world.bridge.no_more();
+    assert_eq!(world.bridge.next_request(), Some(SendWr::write(0, local(2500, 10), there(0))));
+}
+
+#[test]
+fn writes_to_other_places_are_not_joined() {
+    let mut world = world();
+    // Another key, a gap, and the end of the addresses.
+    for (stag, to) in [(9, 0), (8, 4), (8, 9), (8, u64::MAX - 3), (8, 0)] {
+        world.write(stag, to, b"four", true).unwrap();
+    }
+    let mut requests = std::iter::from_fn(|| world.bridge.next_request());
+    assert_eq!(requests.by_ref().count(), 5);
+}
+
+#[test]
+fn sends_keep_their_length_what_they_invalidate_and_whether_they_are_solicited() {
+    let mut world = world();
+    world.send(Opcode::Send, b"plain").unwrap();
+    world.send(Opcode::SendSolicitedInvalidate, b"").unwrap();
+    assert_eq!(world.bridge.next_request(), Some(SendWr::send(0, local(0, 5))));
+    let second = SendWr::send_invalidate(0, Vec::<Sge>::new(), Stag(77)).solicited();
+    assert_eq!(world.bridge.next_request(), Some(second));
+    assert_eq!(&world.memory.0.borrow()[..5], b"plain");
+}
+
+#[test]
+fn a_send_that_is_longer_than_allowed_ends_the_connection() {
+    let mut world = world();
+    let stop = world.send(Opcode::Send, &pattern(MAX_MESSAGE + 1, 1)).unwrap_err();
+    assert_eq!(world.terminate(&stop).code, TerminateCode::UNTAGGED_TOO_LONG);
+}
+
+#[test]
+fn four_octets_of_immediate_data_go_on_and_eight_do_not() {
+    let mut world = world();
+    world.send(Opcode::ImmediateSolicited, &[1, 2, 3, 4, 0, 0, 0, 0]).unwrap();
+    let wanted = SendWr::immediate(0, [1, 2, 3, 4, 0, 0, 0, 0]).solicited();
+    assert_eq!(world.bridge.next_request(), Some(wanted));
+    let stop = world.send(Opcode::Immediate, &[1; 8]).unwrap_err();
+    assert_eq!(world.terminate(&stop).code, TerminateCode::UNEXPECTED_OPCODE);
+}
+
+#[test]
+fn requests_are_posted_in_their_order_and_no_write_is_passed_by_a_later_request() {
+    let mut world = world();
+    world.write(9, 0, b"first", true).unwrap();
+    world.read(7, 3).unwrap();
+    world.send(Opcode::Send, b"last").unwrap();
+    let kinds: Vec<_> = std::iter::from_fn(|| world.bridge.next_request())
+        .map(|request| match request.operation {
+            Operation::Write { .. } => 'w',
+            Operation::Send { .. } => 's',
+            Operation::Read { .. } => 'r',
+            operation => panic!("{operation:?}"),
+        })
+        .collect();
+    // RFC 5040 §5.5: what comes behind a Read may pass it.
+    assert_eq!(kinds, ['w', 's', 'r']);
+}
+
+#[test]
+fn atomics_that_infiniband_does_not_have_end_the_connection() {
+    let swap = |swap_mask, compare_mask| AtomicOp::CmpSwap { swap: 1, swap_mask, compare: 2, compare_mask };
+    for (op, to, code) in [
+        (AtomicOp::FetchAdd { add: 1, mask: 1 << 31 }, 0, TerminateCode::UNEXPECTED_OPCODE),
+        (swap(1, u64::MAX), 0, TerminateCode::UNEXPECTED_OPCODE),
+        (swap(u64::MAX, 0), 0, TerminateCode::UNEXPECTED_OPCODE),
+        (AtomicOp::FetchAdd { add: 1, mask: 0 }, 4, TerminateCode::CATASTROPHIC_STREAM),
+    ] {
+        let mut world = world();
+        let stop = world.atomic(op, to).unwrap_err();
+        assert_eq!(world.terminate(&stop).code, code, "{op}");
+    }
+}
+
+#[test]
+fn what_the_device_lacks_is_an_opcode_that_is_not_spoken() {
+    let mut world = world();
+    world.send(Opcode::Immediate, &[0; 8]).unwrap();
+    assert!(world.bridge.next_request().is_some());
+    let error = rddp_verbs_device::PostError::Unsupported { what: "Immediate Data" };
+    let stop = world.bridge.refused(error);
+    assert_eq!(world.terminate(&stop).code, TerminateCode::UNEXPECTED_OPCODE);
+}
+
+/// The plain host sends without an end, and the device is in no hurry.
+#[test]
+fn a_flood_waits_for_the_device_and_goes_on_when_that_has_taken_it() {
+    let mut world = world();
+    let (mut sent, mut posted, mut random) = (0, 0, rddp_test_support::Random::new(3));
+    while sent < 5000 {
+        if world.bridge.has_room() {
+            let (len, to) = (1 + random.below(MULPDU), sent * 1_000_000);
+            match random.below(2) {
+                0 => world.write(9, to, &pattern(len, 1), true).unwrap(),
+                _ => world.send(Opcode::Send, &pattern(len, 1)).unwrap(),
+            }
+            sent += 1;
+            continue;
+        }
+        while world.bridge.next_request().is_some() {
+            posted += 1;
+        }
+        assert!(posted <= SENDS, "{posted}");
+        for _ in 0..=random.below(posted) {
+            world.complete(Status::Success).unwrap();
+            posted -= 1;
+        }
+    }
+}

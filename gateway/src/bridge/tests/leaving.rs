@@ -1,0 +1,154 @@
+//! Completions of the device, and what the plain host gets of them.
+
+use super::*;
+
+#[test]
+fn a_read_is_answered_when_the_device_has_brought_its_octets() {
+    let mut world = world();
+    let (size, octets) = (2 * PIECE as u32 + 500, pattern(2 * PIECE + 500, 1));
+    world.read(7, size).unwrap();
+    let mut done = 0;
+    while let Some(request) = world.bridge.next_request() {
+        let Operation::Read { sink, remote, .. } = request.operation else { panic!("{request:?}") };
+        assert_eq!((remote, sink.stag), (there(7 + done as u64), SHAPE.sink));
+        let (at, len) = ((sink.addr - START) as usize, sink.len as usize);
+        world.memory.write(at, &octets[done..done + len]);
+        done += len;
+        assert_eq!(world.left(), [], "a Read that has not completed");
+    }
+    assert_eq!(done, size as usize);
+    let mut events = Vec::new();
+    for _ in 0..3 {
+        world.complete(Status::Success).unwrap();
+        events.extend(world.left());
+        events.extend(world.left());
+    }
+    assert_eq!(events, [Event::ReadDone { id: 7 }]);
+    assert!(world.host.sink == octets && world.bridge.is_quiet());
+}
+
+/// RFC 5040 §5.2.1: it touches no memory.
+#[test]
+fn a_read_without_octets_is_answered_in_its_turn_and_not_asked_for() {
+    let mut world = world();
+    world.read(1, 4).unwrap();
+    world.read(2, 0).unwrap();
+    assert!(world.bridge.next_request().is_some() && world.bridge.next_request().is_none());
+    assert_eq!(world.left(), []);
+    world.complete(Status::Success).unwrap();
+    assert_eq!(world.left(), [Event::ReadDone { id: 1 }, Event::ReadDone { id: 2 }]);
+}
+
+#[test]
+fn atomics_without_masks_are_answered_with_what_was_there() {
+    let mut world = world();
+    world.atomic(AtomicOp::FetchAdd { add: 5, mask: 0 }, 16).unwrap();
+    let request = world.bridge.next_request().unwrap();
+    let Operation::FetchAdd { sink, remote, add: 5, mask: 0 } = request.operation else {
+        panic!("{request:?}");
+    };
+    assert_eq!(remote, there(16));
+    world.memory.write((sink.addr - START) as usize, &40_u64.to_ne_bytes());
+    world.complete(Status::Success).unwrap();
+    assert_eq!(world.left(), [Event::AtomicDone { id: 1, original: 40 }]);
+    let all = u64::MAX;
+    let swap = AtomicOp::CmpSwap { swap: 1, swap_mask: all, compare: 2, compare_mask: all };
+    world.atomic(swap, 24).unwrap();
+    let request = world.bridge.next_request().unwrap();
+    assert!(matches!(request.operation, Operation::CmpSwap { compare: 2, swap: 1, .. }), "{request:?}");
+}
+
+#[test]
+fn a_message_of_the_device_leaves_in_segments_and_its_receive_is_posted_again() {
+    let mut world = world();
+    let octets = pattern(MAX_MESSAGE, 1);
+    let receive = SHAPE.receive(3);
+    world.memory.write((receive.scatter[0].addr - START) as usize, &octets);
+    let told = completion(3, Status::Success, Completed::Receive, MAX_MESSAGE as u32);
+    world.bridge.completed(&told).unwrap();
+    // RFC 5044 §7.1.2: a responder waits for the initiator's first FPDU.
+    assert_eq!((world.left(), world.bridge.next_receive()), (vec![], None));
+    world.write(0, 0, b"", true).unwrap();
+    let received = Event::Received { length: MAX_MESSAGE as u32, invalidate: None, solicited: false };
+    assert_eq!(world.left(), [received]);
+    assert_eq!(world.host.message, octets);
+    assert_eq!(world.bridge.next_receive(), Some(receive));
+    assert_eq!(world.bridge.next_receive(), None);
+    assert_eq!(world.bridge.next_request(), None, "a Write of nothing ends here");
+}
+
+#[test]
+fn a_value_of_the_device_becomes_immediate_data() {
+    let mut world = world();
+    world.write(0, 0, b"", true).unwrap();
+    let data = [1, 2, 3, 4, 0, 0, 0, 0];
+    let told = completion(1, Status::Success, Completed::ReceiveImmediate, 0);
+    let told = Completion { immediate: Some(data), ..told };
+    world.bridge.completed(&told).unwrap();
+    assert_eq!(world.left(), [Event::Immediate { data, solicited: false }]);
+    let stop = world.bridge.completed(&Completion { byte_len: 1, ..told }).unwrap_err();
+    assert_eq!(world.terminate(&stop).code, TerminateCode::CATASTROPHIC_STREAM);
+}
+
+#[test]
+fn a_request_that_the_devices_host_refuses_becomes_the_terminate_of_its_kind() {
+    let of = |ask: &dyn Fn(&mut World), status| {
+        let mut world = world();
+        ask(&mut world);
+        assert!(world.bridge.next_request().is_some());
+        let stop = world.complete(status).unwrap_err();
+        world.terminate(&stop)
+    };
+    let write = |world: &mut World| world.write(9, 0, b"four", true).unwrap();
+    let read = |world: &mut World| world.read(1, 4).unwrap();
+    let add = |world: &mut World| world.atomic(AtomicOp::FetchAdd { add: 1, mask: 0 }, 0).unwrap();
+    let send = |world: &mut World| world.send(Opcode::Send, b"four").unwrap();
+    let refused = of(&write, Status::RemoteAccess);
+    assert_eq!((refused.code, refused.segment_len), (TerminateCode::TAGGED_INVALID_STAG, Some(18)));
+    let refused = of(&read, Status::RemoteAccess);
+    assert_eq!(refused.code, TerminateCode::ACCESS_RIGHTS);
+    assert_eq!(refused.read_request.unwrap().src_stag, Stag(9));
+    assert_eq!(of(&add, Status::RemoteAccess).code, TerminateCode::ACCESS_RIGHTS);
+    assert_eq!(of(&send, Status::ReceiverNotReady).code, TerminateCode::UNTAGGED_NO_BUFFER);
+    assert_eq!(of(&send, Status::Unanswered).code, TerminateCode::CATASTROPHIC_STREAM);
+    assert_eq!(of(&write, Status::RemoteInvalidRequest).code, TerminateCode::CATASTROPHIC_STREAM);
+}
+
+#[test]
+fn flushed_requests_have_no_reason_of_their_own() {
+    let mut world = world();
+    world.write(9, 0, b"four", true).unwrap();
+    assert!(world.bridge.next_request().is_some());
+    world.complete(Status::Flushed).unwrap();
+    world.bridge.completed(&completion(0, Status::Flushed, Completed::Receive, 0)).unwrap();
+}
+
+#[test]
+fn a_terminate_of_the_plain_host_is_not_answered() {
+    let mut world = world();
+    let message = OwnMessage::terminate(&TerminateRepr::bare(TerminateCode::LOCAL_CATASTROPHIC));
+    let stop = world.arrive(&message.header, message.payload()).unwrap_err();
+    assert!(matches!(stop, Stop::Terminated(TerminateCode::LOCAL_CATASTROPHIC)) && stop.trouble().is_none());
+}
+
+#[test]
+fn reads_wait_for_places_and_come_to_all_of_their_octets() {
+    let mut world = world();
+    for id in 0..8 {
+        world.read(id, 3 * PIECE as u32).unwrap();
+    }
+    let (mut asked, mut events) = (0, Vec::new());
+    while events.len() < 8 {
+        let mut now = 0;
+        while world.bridge.next_request().is_some() {
+            now += 1;
+        }
+        assert!(now <= SINKS / PIECE);
+        for _ in 0..now {
+            world.complete(Status::Success).unwrap();
+        }
+        events.extend(world.left());
+        asked += now;
+    }
+    assert_eq!((asked, world.host.sink.len()), (24, 24 * PIECE));
+}

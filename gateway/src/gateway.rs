@@ -1,0 +1,221 @@
+//! Listeners, and a thread for each connection.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use rddp_verbs_device::{Asked, Device, Endpoint, Listener};
+
+use crate::bridge::Counts;
+use crate::opening::{Opening, poll_until};
+use crate::options::Options;
+use crate::pair::Pair;
+use crate::reason::Reason;
+
+/// Time between two looks at whether the gateway is to stop.
+const CHECK: Duration = Duration::from_millis(100);
+/// The pause of a listener that cannot take connections, as when there are no descriptors.
+const REST: Duration = Duration::from_millis(50);
+
+/// A way through a gateway: where peers connect, and where they get to.
+#[derive(Debug)]
+pub enum Route {
+    /// Plain hosts connect to programs behind a device.
+    FromPlain {
+        /// The listener of TCP, which does not block.
+        listener: TcpListener,
+        /// The device.
+        device: Device,
+        /// Name and port of the host behind it.
+        to: String,
+    },
+    /// Programs behind a device connect to plain hosts.
+    FromDevice {
+        /// The device's listener, with queues as [`QUEUES`](crate::QUEUES).
+        listener: Listener,
+        /// Name and port of the plain host.
+        to: String,
+    },
+}
+
+/// An event of a connection.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A peer has connected, and is connected to the host behind the gateway.
+    Opened {
+        /// The peer.
+        peer: Option<SocketAddr>,
+        /// The host behind the gateway.
+        to: &'a str,
+    },
+    /// A peer was refused.
+    Refused {
+        /// The peer.
+        peer: Option<SocketAddr>,
+        /// The host behind the gateway.
+        to: &'a str,
+        /// The reason.
+        reason: Reason,
+    },
+    /// A connection has ended.
+    Ended {
+        /// The peer.
+        peer: Option<SocketAddr>,
+        /// The host behind the gateway.
+        to: &'a str,
+        /// The connection's numbers.
+        counts: Counts,
+        /// The reason.
+        reason: Reason,
+    },
+    /// No peer can be taken at the moment.
+    CannotAccept {
+        /// The reason.
+        reason: Reason,
+    },
+}
+
+/// A peer that has connected.
+enum Incoming<'a> {
+    Plain { tcp: TcpStream, device: &'a Device },
+    Device { endpoint: Box<Endpoint>, asked: Asked },
+}
+
+/// Serves until it is to stop, and then until all connections have ended: they have a few seconds
+/// for that.
+///
+/// `admit` says who may come, and gives what is kept for as long as the connection lasts, such as a
+/// place among a limited number. `tell` hears of each connection, in its thread.
+///
+/// # Errors
+/// The gateway cannot wait, or has no descriptors for that.
+pub fn run<P: Send>(
+    routes: &[Route],
+    options: &Options,
+    admit: impl Fn(Option<SocketAddr>) -> Result<P, String>,
+    tell: impl Fn(Event<'_>) + Sync,
+    stopped: impl Fn() -> bool,
+) -> io::Result<()> {
+    let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    let opening = Opening { options, stop: &stop };
+    thread::scope(|scope| {
+        let served = serve(
+            routes,
+            stopped,
+            |route, incoming, peer| {
+                let to = route.to();
+                let place = match admit(peer) {
+                    Ok(place) => place,
+                    Err(why) => return tell(Event::Refused { peer, to, reason: Reason::NotAdmitted(why) }),
+                };
+                let (tell, work) =
+                    (&tell, move |tell: &dyn Fn(Event<'_>)| carry(opening, incoming, to, peer, tell));
+                let thread = move || {
+                    work(tell);
+                    drop(place);
+                };
+                if let Err(error) =
+                    thread::Builder::new().name("rddp-gateway".into()).spawn_scoped(scope, thread)
+                {
+                    tell(Event::Refused { peer, to, reason: Reason::NotAdmitted(error.to_string()) });
+                }
+            },
+            &tell,
+        );
+        let told = stop.write(1);
+        served.and(told.map(drop).map_err(Into::into))
+    })
+}
+
+/// Takes connections until the gateway is to stop.
+fn serve<'a>(
+    routes: &'a [Route],
+    stopped: impl Fn() -> bool,
+    mut take: impl FnMut(&'a Route, Incoming<'a>, Option<SocketAddr>),
+    tell: &impl Fn(Event<'_>),
+) -> io::Result<()> {
+    while !stopped() {
+        let mut fds: Vec<_> =
+            routes.iter().map(|route| PollFd::new(route.as_fd(), PollFlags::POLLIN)).collect();
+        if !poll_until(&mut fds, Some(Instant::now() + CHECK))? {
+            continue;
+        }
+        for route in routes {
+            match route.accept() {
+                Ok(Some((incoming, peer))) => take(route, incoming, peer),
+                Ok(None) => {}
+                Err(reason) => {
+                    tell(Event::CannotAccept { reason });
+                    thread::sleep(REST);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens the other leg of a connection, and carries it to its end.
+fn carry(
+    opening: Opening<'_>,
+    incoming: Incoming<'_>,
+    to: &str,
+    peer: Option<SocketAddr>,
+    tell: &dyn Fn(Event<'_>),
+) {
+    let opened = match incoming {
+        Incoming::Plain { tcp, device } => opening.plain(tcp, device, to),
+        Incoming::Device { endpoint, asked } => opening.device(*endpoint, &asked, to),
+    };
+    match opened {
+        Ok(opened) => {
+            tell(Event::Opened { peer, to });
+            let (counts, reason) = Pair::new(opened, opening.stop).run();
+            tell(Event::Ended { peer, to, counts, reason });
+        }
+        Err(reason) => tell(Event::Refused { peer, to, reason }),
+    }
+}
+
+impl Route {
+    /// Returns the host behind the gateway.
+    #[must_use]
+    pub fn to(&self) -> &str {
+        match self {
+            Route::FromPlain { to, .. } | Route::FromDevice { to, .. } => to,
+        }
+    }
+
+    /// Takes a peer that has connected, if there is one.
+    fn accept(&self) -> Result<Option<(Incoming<'_>, Option<SocketAddr>)>, Reason> {
+        match self {
+            Route::FromPlain { listener, device, .. } => match listener.accept() {
+                Ok((tcp, peer)) => Ok(Some((Incoming::Plain { tcp, device }, Some(peer)))),
+                Err(error) if is_nobody(&error) => Ok(None),
+                Err(error) => Err(error.into()),
+            },
+            Route::FromDevice { listener, .. } => Ok(listener.accept()?.map(|(endpoint, asked)| {
+                let peer = asked.peer;
+                (Incoming::Device { endpoint: Box::new(endpoint), asked }, peer)
+            })),
+        }
+    }
+}
+
+/// The descriptor that is readable while there is a peer to take.
+impl AsFd for Route {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Route::FromPlain { listener, .. } => listener.as_fd(),
+            Route::FromDevice { listener, .. } => listener.as_fd(),
+        }
+    }
+}
+
+/// Returns whether an error of `accept` is that nobody is there, or not any more.
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted)
+}

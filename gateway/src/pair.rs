@@ -1,0 +1,350 @@
+//! One connection: a socket of TCP, and an endpoint of a device.
+//!
+//! A turn takes what either side has, as far as there is room for it, and gives on what is due.
+//! Where nothing moves, the thread sleeps. It does not look at a side for which it has no room: the
+//! plain host is held back by TCP's window, and the device's host by receives that are missing.
+//!
+//! The end of one side becomes that of the other one: FIN becomes a disconnect when all that the
+//! plain host has asked for is done, and a disconnect becomes FIN behind the last message.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::eventfd::EventFd;
+use rddp_rdma::Completion;
+use rddp_verbs_device::{Endpoint, Event};
+
+use crate::bridge::{Bridge, Counts, Stop};
+use crate::opening::{Opened, Pool, poll_until};
+use crate::reason::Reason;
+
+/// Octets of the longest FPDU with its markers, and more.
+const LONGEST: usize = 80 * 1024;
+/// Time in which the other side has to end, once one has.
+const LINGER: Duration = Duration::from_secs(10);
+/// Time in which both sides have to end, when the gateway stops.
+const STOPPING: Duration = Duration::from_secs(3);
+/// Time after which the device's host is asked whether it is still there.
+const PROBE: Duration = Duration::from_secs(30);
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Pair<'a> {
+    tcp: TcpStream,
+    endpoint: Endpoint,
+    memory: Pool,
+    bridge: Bridge,
+    /// Readable when the gateway stops.
+    stop: &'a EventFd,
+    arrived: Arrived,
+    train: Train,
+    completions: Vec<Completion>,
+    /// The reason of the end, once one side has ended.
+    reason: Option<Reason>,
+    /// The moment at which the connection is over, whatever is missing.
+    until: Option<Instant>,
+    /// The plain host sends nothing more that counts, and has sent its FIN.
+    plain_ends: bool,
+    plain_closed: bool,
+    device_closed: bool,
+    /// The device was told that the connection ends.
+    closes: bool,
+    finished: bool,
+    probe: Instant,
+}
+
+/// Octets that TCP has delivered.
+#[derive(Debug)]
+struct Arrived {
+    octets: Box<[u8]>,
+    from: usize,
+    to: usize,
+}
+
+/// Octets that TCP is to take.
+#[derive(Debug, Default)]
+struct Train {
+    octets: Vec<u8>,
+    sent: usize,
+}
+
+impl Arrived {
+    fn front(&mut self) -> &mut [u8] {
+        &mut self.octets[self.from..self.to]
+    }
+
+    fn drop(&mut self, count: usize) {
+        self.from += count;
+        if self.from == self.to {
+            (self.from, self.to) = (0, 0);
+        }
+    }
+
+    /// Returns the room behind the octets, to whose front they are moved where it is short.
+    fn room(&mut self) -> &mut [u8] {
+        if self.from > 0 && self.octets.len() - self.to < LONGEST {
+            self.octets.copy_within(self.from..self.to, 0);
+            (self.from, self.to) = (0, self.to - self.from);
+        }
+        &mut self.octets[self.to..]
+    }
+}
+
+impl<'a> Pair<'a> {
+    pub(crate) fn new(opened: Opened, stop: &'a EventFd) -> Self {
+        let Opened { tcp, endpoint, memory, bridge } = opened;
+        Pair {
+            tcp,
+            endpoint,
+            memory,
+            bridge,
+            stop,
+            arrived: Arrived { octets: vec![0; 2 * LONGEST].into(), from: 0, to: 0 },
+            train: Train::default(),
+            completions: Vec::new(),
+            reason: None,
+            until: None,
+            plain_ends: false,
+            plain_closed: false,
+            device_closed: false,
+            closes: false,
+            finished: false,
+            probe: Instant::now() + PROBE,
+        }
+    }
+
+    /// Carries the connection to its end.
+    pub(crate) fn run(mut self) -> (Counts, Reason) {
+        loop {
+            match self.turn() {
+                Ok(true) => {}
+                Ok(false) if self.is_over() => break,
+                Ok(false) => {
+                    if let Err(error) = self.sleep() {
+                        self.reason.get_or_insert(error);
+                        break;
+                    }
+                }
+                Err(reason) => {
+                    self.reason.get_or_insert(reason);
+                    break;
+                }
+            }
+        }
+        (self.bridge.counts(), self.reason.unwrap_or(Reason::DeviceClosed))
+    }
+
+    /// Does what can be done now; returns whether there may be more.
+    fn turn(&mut self) -> Result<bool, Reason> {
+        let mut moved = self.hear_device()?;
+        moved |= self.hear_plain();
+        moved |= self.tell_device()?;
+        moved |= self.tell_plain();
+        moved |= self.close();
+        Ok(moved)
+    }
+
+    /// Takes the device's events and completions.
+    fn hear_device(&mut self) -> Result<bool, Reason> {
+        let mut moved = false;
+        self.endpoint.poll(&mut self.completions)?;
+        for completion in std::mem::take(&mut self.completions) {
+            moved = true;
+            if let Err(stop) = self.bridge.completed(&completion) {
+                self.fail(&stop);
+            }
+        }
+        while let Some(event) = self.endpoint.event()? {
+            moved = true;
+            if matches!(event, Event::Disconnected | Event::Failed(_) | Event::Removed) {
+                (self.device_closed, self.plain_ends) = (true, true);
+                self.ends(Reason::DeviceClosed, LINGER);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Takes FPDUs of the plain host.
+    fn hear_plain(&mut self) -> bool {
+        let mut moved = self.read();
+        while !self.plain_ends && self.bridge.has_room() {
+            match self.bridge.arrived(self.arrived.front(), &self.memory.octets) {
+                Ok(0) => break,
+                Ok(used) => {
+                    self.arrived.drop(used);
+                    moved = true;
+                }
+                Err(stop) => self.fail(&stop),
+            }
+        }
+        self.bridge.no_more();
+        if self.plain_closed && !self.plain_ends && self.bridge.has_room() {
+            self.plain_ends = true;
+            self.ends(Reason::PlainClosed, LINGER);
+        }
+        moved
+    }
+
+    fn wants_octets(&self) -> bool {
+        let has_space = self.arrived.to - self.arrived.from < LONGEST;
+        !self.plain_closed && (self.plain_ends || self.bridge.has_room() && has_space)
+    }
+
+    /// Takes octets from TCP. Behind the end, they are read and dropped: TCP would reset the
+    /// connection, and what is on its way with it.
+    fn read(&mut self) -> bool {
+        if !self.wants_octets() {
+            return false;
+        }
+        match self.tcp.read(self.arrived.room()) {
+            Ok(0) => self.plain_closed = true,
+            Ok(_) if self.plain_ends => {}
+            Ok(count) => self.arrived.to += count,
+            Err(error) if is_pause(&error) => return false,
+            Err(error) => self.tcp_failed(error),
+        }
+        true
+    }
+
+    /// Posts requests and receives.
+    fn tell_device(&mut self) -> Result<bool, Reason> {
+        let mut moved = false;
+        while self.endpoint.is_connected()
+            && let Some(request) = self.bridge.next_request()
+        {
+            moved = true;
+            if let Err(error) = self.endpoint.post_send(&request) {
+                let stop = self.bridge.refused(error);
+                self.fail(&stop);
+            }
+        }
+        while let Some(request) = self.bridge.next_receive() {
+            moved = true;
+            // One that comes behind the end is not needed.
+            if let Err(error) = self.endpoint.post_receive(&request)
+                && self.endpoint.is_connected()
+            {
+                return Err(error.into());
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Gives TCP what it takes.
+    fn tell_plain(&mut self) -> bool {
+        if self.train.octets.is_empty() && !self.is_broken() {
+            self.bridge.leave(&mut self.train.octets, &self.memory.octets);
+        }
+        if self.train.octets.is_empty() || self.finished {
+            return false;
+        }
+        match self.tcp.write(&self.train.octets[self.train.sent..]) {
+            Ok(count) => self.train.sent += count,
+            Err(error) if is_pause(&error) => return false,
+            Err(error) => self.tcp_failed(error),
+        }
+        if self.train.sent == self.train.octets.len() {
+            self.train.octets.clear();
+            self.train.sent = 0;
+        }
+        true
+    }
+
+    /// Ends one side when the other one has ended, and all is done that comes before that.
+    fn close(&mut self) -> bool {
+        let is_quiet = self.bridge.is_quiet() || self.device_closed;
+        let is_told = self.train.octets.is_empty() && (self.is_broken() || !self.bridge.has_more());
+        let closes = self.plain_ends && !self.closes && (self.is_broken() || is_quiet && is_told);
+        if closes {
+            self.closes = true;
+            self.endpoint.close();
+        }
+        let finishes = !self.finished && is_told && (self.device_closed || self.is_broken());
+        if finishes {
+            self.finished = true;
+            let _ = self.tcp.shutdown(Shutdown::Write);
+        }
+        closes || finishes
+    }
+
+    fn is_broken(&self) -> bool {
+        matches!(self.reason, Some(Reason::Broken { .. } | Reason::Tcp(_)))
+    }
+
+    /// Notes that a side ends, and why, unless one has before.
+    fn ends(&mut self, reason: Reason, time: Duration) {
+        self.reason.get_or_insert(reason);
+        self.until.get_or_insert_with(|| Instant::now() + time);
+    }
+
+    /// Ends both sides because of a fault, of which the plain host is told.
+    fn fail(&mut self, stop: &Stop) {
+        if self.is_broken() {
+            return;
+        }
+        self.reason = Some(Reason::of(stop));
+        self.plain_ends = true;
+        if let Some(trouble) = stop.trouble() {
+            self.bridge.terminate(&trouble, &mut self.train.octets);
+        }
+        self.until.get_or_insert_with(|| Instant::now() + LINGER);
+    }
+
+    fn tcp_failed(&mut self, error: io::Error) {
+        (self.plain_ends, self.plain_closed, self.finished) = (true, true, true);
+        self.train = Train::default();
+        if !self.is_broken() {
+            self.ends(Reason::Tcp(error), LINGER);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+        is_late || self.device_closed && self.finished && self.plain_closed
+    }
+
+    /// Sleeps until there is something to do.
+    fn sleep(&mut self) -> Result<(), Reason> {
+        self.endpoint.arm()?;
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::POLLIN, self.wants_octets());
+        flags.set(PollFlags::POLLOUT, !self.train.octets.is_empty() && !self.finished);
+        let mut fds = vec![PollFd::new(self.endpoint.as_fd(), PollFlags::POLLIN)];
+        let stops = matches!(self.reason, Some(Reason::Stopped));
+        if !stops {
+            fds.push(PollFd::new(self.stop.as_fd(), PollFlags::POLLIN));
+        }
+        // A socket from which nothing is wanted would wake by its reset, again and again.
+        if !flags.is_empty() {
+            fds.push(PollFd::new(self.tcp.as_fd(), flags));
+        }
+        let until = [self.until, self.endpoint.deadline(), Some(self.probe)].into_iter().flatten().min();
+        poll_until(&mut fds, until)?;
+        let is_stopped = !stops && fds[1].any().unwrap_or(true);
+        if is_stopped {
+            self.stopped();
+        }
+        if Instant::now() >= self.probe {
+            self.probe = Instant::now() + PROBE;
+            // One that fails ends the connection, which is told by an event.
+            let _ = self.endpoint.probe();
+        }
+        Ok(())
+    }
+
+    /// Begins the end of a connection whose gateway stops.
+    fn stopped(&mut self) {
+        if !self.is_broken() {
+            (self.plain_ends, self.reason) = (true, Some(Reason::Stopped));
+        }
+        let latest = Instant::now() + STOPPING;
+        self.until = Some(self.until.map_or(latest, |until| until.min(latest)));
+    }
+}
+
+fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

@@ -1,0 +1,95 @@
+//! Reasons why a connection was refused, or ended.
+
+use std::io;
+
+use rddp_mpa::{StartupError, StartupMisuse};
+use rddp_rdmap::TerminateCode;
+use rddp_verbs_device::{ConnectFailed, DeviceError, PostError};
+
+use crate::bridge::Stop;
+
+/// The reason why a connection was refused, or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The gateway has no place for this peer.
+    #[error("{0}")]
+    NotAdmitted(String),
+    /// The plain host has closed its end, and all that it asked for is done.
+    #[error("the plain host has closed the connection")]
+    PlainClosed,
+    /// The device's host has ended the connection.
+    #[error("the device's host has closed the connection")]
+    DeviceClosed,
+    /// The gateway was asked to stop.
+    #[error("the gateway stops")]
+    Stopped,
+    /// TCP failed, or was reset.
+    #[error("TCP to the plain host: {0}")]
+    Tcp(#[from] io::Error),
+    /// The name of the host behind the gateway is not known.
+    #[error("looking up {name}: {error}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The resolver's answer.
+        error: io::Error,
+    },
+    /// The plain host's startup frame is wrong.
+    #[error("MPA startup: {0}")]
+    Startup(#[from] StartupError),
+    /// The plain host has rejected the connection.
+    #[error("the plain host rejected the connection")]
+    PlainRejected {
+        /// Private data of its program.
+        private_data: Vec<u8>,
+    },
+    /// The startup frame cannot hold what the device's host has said.
+    #[error("MPA startup: {0}")]
+    Misuse(#[from] StartupMisuse),
+    /// A leg took too long.
+    #[error("{0} took too long")]
+    TooLong(&'static str),
+    /// The device's leg did not come about.
+    #[error("the device's leg: {0}")]
+    Connect(ConnectFailed),
+    /// The device, or its memory, failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The device did not take a receive.
+    #[error("posting a receive: {0}")]
+    Receive(#[from] PostError),
+    /// An end has broken a rule, or asked for what cannot go on.
+    #[error("{cause}")]
+    Broken {
+        /// The cause in words.
+        cause: String,
+        /// The Terminate that the plain host got, or has sent.
+        code: Option<TerminateCode>,
+    },
+}
+
+impl Reason {
+    pub(crate) fn of(stop: &Stop) -> Self {
+        let code = match stop {
+            Stop::Terminated(code) => Some(*code),
+            _ => stop.trouble().map(|trouble| trouble.fault.code()),
+        };
+        Reason::Broken { cause: stop.to_string(), code }
+    }
+
+    /// Returns whether the connection ended as it should.
+    #[must_use]
+    pub fn is_orderly(&self) -> bool {
+        matches!(self, Reason::PlainClosed | Reason::DeviceClosed | Reason::Stopped)
+    }
+
+    /// Returns the Terminate that the plain host got, or has sent.
+    #[must_use]
+    pub fn terminate(&self) -> Option<TerminateCode> {
+        match self {
+            Reason::Broken { code, .. } => *code,
+            _ => None,
+        }
+    }
+}
