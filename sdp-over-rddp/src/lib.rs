@@ -6,6 +6,8 @@
 //! `sdp-over-rddp/rnic` over an RDMA device.
 #![forbid(unsafe_code)]
 
+#[doc(hidden)]
+pub mod layout;
 pub mod machine;
 pub mod socket;
 pub mod transport;

@@ -41,7 +41,6 @@ mod early;
 mod ended;
 mod errno;
 mod fail;
-mod fields;
 mod file;
 mod io;
 mod kept;
@@ -97,6 +96,8 @@ pub use sys::{
     remove_unused, sink_pieces, source_pieces,
 };
 pub use sys::{handlers_restart, raise_sigpipe, shown as shown_streams};
+
+use sdp::fields;
 
 /// A framed stream of plain octets, for the length of a call.
 ///

@@ -51,6 +51,8 @@ pub struct PrivateData {
 }
 
 impl PrivateData {
+    pub(super) const FIELDS: &[Field] = fields!(PrivateData: octets, len);
+
     /// Private data of no octets.
     pub const NONE: Self = Self { octets: [0; rddp_mpa::MAX_PRIVATE_DATA], len: 0 };
 
@@ -204,7 +206,7 @@ pub(super) struct Asked {
     gather: u8,
     /// Options that are true or false, one bit each.
     flags: u8,
-    private_data: PrivateData,
+    pub(super) private_data: PrivateData,
     pub(super) format: AskedFormat,
 }
 

@@ -9,6 +9,8 @@
 
 mod runs;
 
+use crate::fields::{Field, fields};
+
 pub(crate) use runs::{RUNS, Runs};
 
 /// Reasons for which a stream holds octets.
@@ -54,6 +56,8 @@ pub(crate) struct Rooms {
 }
 
 impl Rooms {
+    pub(crate) const FIELDS: &[Field] = fields!(Rooms: charged, data);
+
     /// Sets the bound of the room for Data: Bufs x size of this end.
     pub(crate) fn begin(&mut self, data: usize) {
         self.data = u32::try_from(data).unwrap_or(u32::MAX);

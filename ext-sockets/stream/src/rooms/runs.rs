@@ -1,6 +1,9 @@
 //! The octets of the queue as runs: to which room they are charged.
 
+use std::mem::offset_of;
+
 use super::{Room, Rooms};
+use crate::fields::{Structure, fields};
 
 /// Number of runs that a queue may have. Each but the first began behind octets of another room.
 pub(crate) const RUNS: usize = 2048;
@@ -23,6 +26,10 @@ struct Run {
 }
 
 impl Runs {
+    /// The structures, by their offsets.
+    pub(crate) const STRUCTURES: [Structure; 2] =
+        [(0, fields!(Runs: first, count, list)), (offset_of!(Self, list), fields!(Run: octets, room))];
+
     /// Notes that octets, which are charged to `room`, have come to the end of the queue. `false`,
     /// and nothing is noted: there are too many runs until the program has read some.
     #[must_use]

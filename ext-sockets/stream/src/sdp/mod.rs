@@ -32,6 +32,10 @@ mod waits;
 mod wrong;
 mod zcopy;
 
+use rddp_sdp::machine::Tables;
+
+pub(super) use rddp_sdp::layout as fields;
+
 pub use close::Leaving;
 pub use format::Messages;
 use inbound::is_start;
@@ -49,3 +53,8 @@ pub use zcopy::{Recall, Sends};
 
 /// A stream of SDP, for the length of a call.
 pub type Stream<'a> = crate::Framed<'a, Messages>;
+
+/// Structures of SDP that processes share, by their offsets in the part of a state, in the
+/// connection, and in the block of tables with the adverts there.
+pub(super) const LAYOUT: [&[fields::Structure]; 4] =
+    [&[(0, Part::FIELDS)], &Shared::STRUCTURES, &Zcopy::STRUCTURES, &Tables::STRUCTURES];

@@ -42,12 +42,13 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// The structures of a connection, by their offsets in it.
-    pub(crate) const STRUCTURES: [Structure; 8] = [
+    pub(crate) const STRUCTURES: [Structure; 9] = [
         (
             0,
             fields!(Shared: core, size, bufs, changing, has_adverts, read_msn, message, end, urgent, answer,
             queue, behind, credits),
         ),
+        (offset_of!(Self, core), Core::FIELDS),
         (offset_of!(Self, message), Message::FIELDS),
         (offset_of!(Self, end), End::FIELDS),
         (offset_of!(Self, urgent), UrgentOctet::FIELDS),

@@ -6,9 +6,10 @@ use rddp_octets::{Outgoing, Position, Terms};
 
 use super::{Flow, Guess, Holders, Kept, Peer, Rx, Startup, State, Tx, Waiting, Window};
 use crate::fields::{Field, Structure, fields};
-use crate::options::Asked;
-use crate::sdp::{AskedFormat, Part, Shared};
-use crate::sys::Guarded;
+use crate::options::{Asked, PrivateData};
+use crate::rooms::{Rooms, Runs};
+use crate::sdp::{AskedFormat, LAYOUT};
+use crate::sys::{BLOCK, Chain, Guarded, SLOT};
 
 impl State {
     pub(crate) const RX: usize = offset_of!(Self, rx) + Guarded::<Rx>::VALUE;
@@ -24,10 +25,14 @@ impl State {
     pub(crate) const TRUTHS: [usize; 29] = truths(&PARTS, Self::RX + offset_of!(Rx, at.open_ulp));
 }
 
-/// Changes with the layout of a state, so that a state of another build is not taken for one of
-/// this.
-pub(crate) const MAGIC: u64 =
-    0x7264_6470_0000_0006 ^ sum(sum(sum(BASIS, &PARTS), &VALUES), &Shared::STRUCTURES);
+/// Changes with the layout of a state and of what lies in its blocks, so that a state of another
+/// build is not taken for one of this.
+pub(crate) const MAGIC: u64 = magic(&ALL);
+
+const ALL: [&[Structure]; 7] = {
+    let [part, connection, zcopy, adverts] = LAYOUT;
+    [&PARTS, &VALUES, &Runs::STRUCTURES, part, connection, zcopy, adverts]
+};
 
 /// The structures that have octets which are 0 or 1.
 const PARTS: [Structure; 15] = [
@@ -63,22 +68,30 @@ const PARTS: [Structure; 15] = [
     (State::TX + offset_of!(Tx, out), fields!(Outgoing: octets, fpdus, msn, crc, markers)),
 ];
 
-/// Structures any octets of which are values.
-const VALUES: [Structure; 3] = [
+/// Structures any octets of which are values; as another, the slot and its blocks.
+const VALUES: [Structure; 7] = [
     (State::ASKED, Asked::FIELDS),
     (State::ASKED + offset_of!(Asked, format), AskedFormat::FIELDS),
-    (offset_of!(State, sdp), Part::FIELDS),
+    (State::ASKED + offset_of!(Asked, private_data), PrivateData::FIELDS),
+    (State::RX + offset_of!(Rx, held), Chain::FIELDS),
+    (State::RX + offset_of!(Rx, rooms), Rooms::FIELDS),
+    (State::RX + offset_of!(Rx, peer.data), PrivateData::FIELDS),
+    (0, &[(SLOT, BLOCK)]),
 ];
 
-/// Returns a number that changes with the place and the octets of each field, and with `sum`.
-const fn sum(mut sum: u64, parts: &[Structure]) -> u64 {
-    let mut index = 0;
-    while let Some((at, octets)) = field(parts, index) {
-        // Fowler, Noll and Vo's hash, with numbers in place of octets.
-        sum = (sum ^ (at as u64) << 32 ^ octets as u64).wrapping_mul(0x0100_0000_01b3);
-        index += 1;
+/// Returns a number that changes with the place and the octets of each field.
+const fn magic(lists: &[&[Structure]]) -> u64 {
+    let (mut sum, mut list, mut index) = (0xcbf2_9ce4_8422_2325, 0, 0);
+    while list < lists.len() {
+        if let Some((at, octets)) = field(lists[list], index) {
+            // Fowler, Noll and Vo's hash, with numbers in place of octets.
+            sum = (sum ^ (at as u64) << 32 ^ octets as u64).wrapping_mul(0x0100_0000_01b3);
+            index += 1;
+        } else {
+            (list, index) = (list + 1, 0);
+        }
     }
-    sum
+    sum ^ 0x7264_6470_0000_0006
 }
 
 /// Returns the offsets of the fields of one octet, without `other`.
@@ -109,8 +122,6 @@ const fn field(parts: &[Structure], mut index: usize) -> Option<Field> {
     None
 }
 
-const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,21 +141,24 @@ mod tests {
     #[test]
     fn two_fields_that_change_places_change_the_number() {
         let (before, after) = (fields!(Before: front, back), fields!(After: front, back));
-        assert_ne!(sum(BASIS, &[(0, before)]), sum(BASIS, &[(0, after)]));
+        assert_ne!(magic(&[&[(0, before)]]), magic(&[&[(0, after)]]));
     }
 
-    /// Any two fields of equal size of any structure, those of another crate included.
+    /// Any two fields of any structure, those of another crate and those in blocks included.
     #[test]
-    fn each_field_of_a_state_has_a_part_in_the_number() {
-        let parts = PARTS.into_iter().chain(VALUES).chain(Shared::STRUCTURES);
-        let all: Vec<Structure> = parts.collect();
-        for (number, (offset, fields)) in all.iter().enumerate() {
-            for (one, other) in (0..fields.len()).flat_map(|one| (0..one).map(move |other| (one, other))) {
-                let mut swapped = fields.to_vec();
-                (swapped[one].0, swapped[other].0) = (fields[other].0, fields[one].0);
-                let mut parts = all.clone();
-                parts[number] = (*offset, swapped.leak());
-                assert_ne!(sum(BASIS, &parts), sum(BASIS, &all), "{number}: {one} and {other}");
+    fn each_field_has_a_part_in_the_number() {
+        for (list, structures) in ALL.into_iter().enumerate() {
+            for (number, (offset, fields)) in structures.iter().enumerate() {
+                for (one, other) in (0..fields.len()).flat_map(|one| (0..one).map(move |other| (one, other)))
+                {
+                    let mut swapped = fields.to_vec();
+                    (swapped[one].0, swapped[other].0) = (fields[other].0, fields[one].0);
+                    let mut structures = structures.to_vec();
+                    structures[number] = (*offset, swapped.leak());
+                    let mut all = ALL;
+                    all[list] = &structures;
+                    assert_ne!(magic(&all), MAGIC, "{list}, {number}: {one} and {other}");
+                }
             }
         }
     }

@@ -1,9 +1,12 @@
 //! The shared state of zero copy. Integers alone, any value of which is one; zeros: unused.
 
+use std::mem::offset_of;
+
 use rddp_ddp::{OpenTagged, RangeError, Stag, check_range};
 use rddp_rdmap::AccessError;
 use rddp_sdp::machine::{ADVERTS, Tables};
 
+use crate::fields::{Structure, fields};
 use crate::rooms::{Room, Runs};
 use crate::state::Rx;
 use crate::sys::{Chain, Chains, Guard, Lease, parts};
@@ -231,6 +234,29 @@ impl Adverts {
 }
 
 impl Zcopy {
+    /// The structures by their offsets in the block, without those of [`Tables`] and [`Runs`].
+    pub(crate) const STRUCTURES: [Structure; 11] = [
+        (0, fields!(Zcopy: adverts, sources, written, runs)),
+        (Self::ADVERTS, fields!(Adverts: tables, open, reads, requests, sink, unused)),
+        (
+            Self::ADVERTS + offset_of!(Adverts, open),
+            fields!(OpenMessage: next_to, stag, rsvd_ulp, is_full, unused),
+        ),
+        (Self::ADVERTS + offset_of!(Adverts, reads), fields!(Reads: list, count, unused)),
+        (Self::ADVERTS + offset_of!(Adverts, reads.list), fields!(Read: sink_stag, size, done, room)),
+        (Self::ADVERTS + offset_of!(Adverts, requests), fields!(Requests: list, count, unused)),
+        (
+            Self::ADVERTS + offset_of!(Adverts, requests.list),
+            fields!(Request: sink_to, source_to, sink_stag, source_stag, size, done, msn, unused),
+        ),
+        (Self::ADVERTS + offset_of!(Adverts, sink), fields!(OwnSink: stag, len, come, aside, place)),
+        (Self::SOURCES, fields!(Backing: stag, kind, chain, from, len)),
+        (Self::SOURCES + offset_of!(Backing, chain), Chain::FIELDS),
+        (offset_of!(Self, written), Chain::FIELDS),
+    ];
+    const ADVERTS: usize = offset_of!(Self, adverts);
+    const SOURCES: usize = offset_of!(Self, sources);
+
     /// Returns whether nothing but the runs is in use.
     pub(crate) fn is_idle(&self) -> bool {
         self.adverts.is_idle()

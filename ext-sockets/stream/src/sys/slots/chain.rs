@@ -30,6 +30,7 @@ use super::links::{Steps, bounds, find, next, set_bounds, set_next};
 use super::many;
 use super::spans::{Pieces, visit};
 use super::table::Table;
+use crate::fields::{Field, fields};
 use crate::sink::Sink;
 use crate::state::Rx;
 
@@ -56,6 +57,8 @@ pub(crate) enum ChainError {
 }
 
 impl Chain {
+    pub(crate) const FIELDS: &[Field] = fields!(Chain: first, last, blocks, octets);
+
     /// Returns the number of octets.
     pub(crate) fn len(&self) -> usize {
         self.octets as usize
