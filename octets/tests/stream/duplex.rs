@@ -54,6 +54,28 @@ fn what_was_put_is_what_is_taken() {
 }
 
 #[test]
+fn the_trailer_of_the_fpdu_in_front_leaves_with_its_last_octet() {
+    let (mut side, mut peer) = responder();
+    for (msn, octets) in (1..).zip(pattern_from(0, 6).chunks(3)) {
+        side.wire.extend(peer.frame(&segment::send(msn, 0, true, octets)));
+    }
+    side.deliver(1000);
+    (0..6).for_each(|_| side.take(1));
+    assert_eq!((side.taken, side.duplex.end()), (6, None));
+}
+
+#[test]
+fn tcp_is_owed_each_octet_that_it_did_not_take() {
+    let [mut active, _] = pair();
+    active.put(100);
+    let all = active.duplex.owed().to_vec();
+    for count in 1..=all.len() {
+        active.duplex.paid(1);
+        assert_eq!(active.duplex.owed(), &all[count..]);
+    }
+}
+
+#[test]
 fn a_responder_sends_nothing_before_the_initiators_first_fpdu() {
     // RFC 5044 §7.1.2
     let [mut active, mut passive] = pair();

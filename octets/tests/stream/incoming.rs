@@ -98,6 +98,14 @@ fn a_position_is_all_that_a_stream_needs_between_two_calls() {
 }
 
 #[test]
+fn a_batch_stands_behind_its_last_fpdu() {
+    let mut octets = framed(&[segment::send(1, 0, true, b"one"), segment::send(2, 0, false, b"two")]);
+    let (_, batch) = take(&Position::FIRST, &mut octets, &mut [0; 9]);
+    let at = batch.at.unwrap();
+    assert_eq!((at.octets, at.msn, at.mo, at.is_open), (octets.len() as u64, 2, 3, true));
+}
+
+#[test]
 fn a_batch_ends_where_the_room_does_and_names_what_is_left() {
     let mut octets = framed(&[segment::send(1, 0, true, b"abcd"), segment::send(2, 0, true, b"efgh")]);
     let mut memory = [0; 6];
