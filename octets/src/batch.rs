@@ -1,6 +1,8 @@
 //! The whole FPDUs at the front of some octets, taken in one turn, with their payload placed where
 //! there is room.
 
+use std::ops::Range;
+
 use rddp_ddp::Header;
 use rddp_iwarp::Trouble;
 use rddp_rdmap::TerminateCode;
@@ -127,6 +129,7 @@ impl<A> Batch<A> {
     }
 
     /// Adds the next FPDU; `false`, with the reason in `stop`, when none can be added.
+    #[inline(always)]
     fn add<F: Format<Apart = A>>(
         &mut self,
         incoming: &mut Incoming,
@@ -139,32 +142,18 @@ impl<A> Batch<A> {
             self.stop = Stop::Full;
             return false;
         }
-        let at = self.used;
-        let before = (at, self.at);
         format.mark();
-        match incoming.step(&mut octets[at..], format) {
+        match incoming.step(&mut octets[self.used..], format) {
             Ok(Step::Need { total }) => self.stop = Stop::Need(total),
             Ok(Step::Data { payload, used }) => {
-                let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
-                let (from, to) = (at + payload.start + shown, at + payload.end);
-                let taken = if format.stops() { 0 } else { room.store(&octets[from..to]) };
-                if from + taken < to {
-                    self.left = Some(Left { from: from + taken, to, end: at + used });
-                    (self.before, self.shown) = (before, shown + taken);
-                } else {
-                    format.consumed();
-                }
-                self.largest = self.largest.max(to - from);
-                self.used += used;
-                self.last = used;
+                self.deliver(octets, payload, used, room, format);
                 return true;
             }
             Ok(Step::Silent { used, reply }) => {
                 if let Some(reply) = reply {
                     self.replies.push(reply);
                 }
-                self.used += used;
-                self.last = used;
+                self.count(used);
                 return true;
             }
             Ok(Step::Terminated { used, code }) => {
@@ -178,6 +167,36 @@ impl<A> Batch<A> {
             Err(trouble) => self.stop = Stop::Trouble(trouble),
         }
         false
+    }
+
+    /// Gives the program the payload of the next FPDU, as far as there is room.
+    #[inline(always)]
+    fn deliver<F: Format>(
+        &mut self,
+        octets: &[u8],
+        payload: Range<usize>,
+        used: usize,
+        room: &mut impl Room,
+        format: &mut F,
+    ) {
+        let at = self.used;
+        let shown = if at == 0 { self.shown.min(payload.len()) } else { 0 };
+        let (from, to) = (at + payload.start + shown, at + payload.end);
+        let taken = if format.stops() { 0 } else { room.store(&octets[from..to]) };
+        if from + taken < to {
+            self.left = Some(Left { from: from + taken, to, end: at + used });
+            (self.before, self.shown) = ((at, self.at), shown + taken);
+        } else {
+            format.consumed();
+        }
+        self.largest = self.largest.max(to - from);
+        self.count(used);
+    }
+
+    #[inline(always)]
+    fn count(&mut self, used: usize) {
+        self.used += used;
+        self.last = used;
     }
 
     /// Leaves out the last FPDU, of which a part is [`left`](Self::left) and has no place; returns
