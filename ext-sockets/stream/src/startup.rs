@@ -90,21 +90,7 @@ impl<K: Kind> Framed<'_, K> {
     /// Exchanges the startup frames, as far as that goes now.
     fn shake_hands(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Errno> {
         let options = self.state.options();
-        let mut handshake = if options.role == Role::Initiator {
-            let data = K::data_to_request(self, rx, &options)?;
-            let handshake =
-                Handshake::initiator(options.handshake(K::HAS_MESSAGES, K::MOST_READS), data.as_ref())
-                    .map_err(|_| Errno::INVALID)?;
-            if !self.send_frame(handshake.request())? {
-                return Ok(false);
-            }
-            handshake
-        } else if self.lock_tx()?.greeted {
-            // TCP has not taken all of a Reply that rejects.
-            return self.become_plain();
-        } else {
-            Handshake::responder(options.handshake(K::HAS_MESSAGES, K::MOST_READS))
-        };
+        let Some(mut handshake) = self.handshake(rx, &options)? else { return Ok(false) };
         let mut frame = [0; Frame::MAX_LEN];
         let progress = match self.look_at_frame(rx, &mut frame)? {
             Seen::Octets(have) => handshake.step(&frame[..have]),
@@ -134,6 +120,22 @@ impl<K: Kind> Framed<'_, K> {
             }
             Progress::Refused(refused) => Err(self.refuse(rx, &refused)),
         }
+    }
+
+    /// Returns the startup, of which an initiator's Request is sent: `None` while TCP has not taken
+    /// all of that.
+    fn handshake(&self, rx: &mut Guard<'_, Rx>, options: &Options) -> Result<Option<Handshake>, Errno> {
+        let asked = options.handshake(K::HAS_MESSAGES, K::MOST_READS);
+        if options.role == Role::Initiator {
+            let data = K::data_to_request(self, rx, options)?;
+            let handshake = Handshake::initiator(asked, data.as_ref()).map_err(|_| Errno::INVALID)?;
+            return Ok(self.send_frame(handshake.request())?.then_some(handshake));
+        }
+        if self.lock_tx()?.greeted {
+            // Nor all of a Reply that rejects.
+            return self.become_plain().map(|_| None);
+        }
+        Ok(Some(Handshake::responder(asked)))
     }
 
     /// Ends the startup behind a Reply that rejects.
