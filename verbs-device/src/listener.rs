@@ -51,6 +51,12 @@ impl Listener {
         Ok(Listener { device: device.clone(), id, queues })
     }
 
+    /// Returns the device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Returns the address, with the port that it got where 0 was asked for.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {

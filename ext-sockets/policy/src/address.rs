@@ -1,6 +1,7 @@
 //! Destinations of rules: `ADDRESS[/PREFIX]:PORT[-PORT]`.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::str::FromStr;
 use std::ops::RangeInclusive;
 
 use super::bad_line::Reason;
@@ -13,8 +14,16 @@ pub(super) struct Destination {
     ports: RangeInclusive<u16>,
 }
 
+/// Addresses that begin alike: `ADDRESS[/PREFIX]`.
+///
+/// ```
+/// use rddp_policy::Network;
+/// let network: Network = "192.0.2.0/24".parse()?;
+/// assert!(network.holds("192.0.2.7".parse().unwrap()));
+/// # Ok::<(), rddp_policy::Reason>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Network {
+pub struct Network {
     address: IpAddr,
     prefix: u32,
 }
@@ -38,14 +47,12 @@ impl Destination {
     }
 
     pub(super) fn holds(&self, addr: SocketAddr) -> bool {
-        // An IPv4-mapped IPv6 address matches IPv4 rules.
-        let ip = addr.ip().to_canonical();
-        self.ports.contains(&addr.port()) && self.network.is_none_or(|network| network.holds(ip))
+        self.ports.contains(&addr.port()) && self.network.is_none_or(|network| network.holds(addr.ip()))
     }
 }
 
 impl Network {
-    fn parse<A: std::str::FromStr + Into<IpAddr>>(text: &str, bits: u32) -> Result<Self, Reason> {
+    fn parse<A: FromStr + Into<IpAddr>>(text: &str, bits: u32) -> Result<Self, Reason> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
@@ -63,14 +70,27 @@ impl Network {
     }
 
     /// Returns whether `ip` lies in this network. Bits of the rule's address behind its prefix are
-    /// not compared.
-    fn holds(self, ip: IpAddr) -> bool {
-        let (ours, theirs, bits) = match (self.address, ip) {
+    /// not compared, and an IPv4-mapped IPv6 address is taken for the IPv4 address.
+    #[must_use]
+    pub fn holds(self, ip: IpAddr) -> bool {
+        let (ours, theirs, bits) = match (self.address, ip.to_canonical()) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => (ours.to_bits().into(), theirs.to_bits().into(), 32),
             (IpAddr::V6(ours), IpAddr::V6(theirs)) => (ours.to_bits(), theirs.to_bits(), 128),
             _ => return false,
         };
         (ours ^ theirs).checked_shr(bits - self.prefix).unwrap_or(0) == 0u128
+    }
+}
+
+impl FromStr for Network {
+    type Err = Reason;
+
+    fn from_str(text: &str) -> Result<Self, Reason> {
+        if text.contains(':') {
+            Network::parse::<Ipv6Addr>(text, 128)
+        } else {
+            Network::parse::<Ipv4Addr>(text, 32)
+        }
     }
 }
 

@@ -69,6 +69,7 @@ use address::Destination;
 use faults::FaultLine;
 use verbs::VerbsRule;
 
+pub use address::Network;
 pub use bad_line::{BadLine, Reason};
 pub use faults::{
     BadRule, CallEffect, Count, Fault, FaultOperation, FaultRule, FaultStatus, Moment, PortEffect,
