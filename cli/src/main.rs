@@ -5,6 +5,7 @@
 //! | `demo` | every operation once, with every octet compared |
 //! | `perf` | measurements, beside plain TCP |
 //! | `ping` | rping's protocol, both roles |
+//! | `gateway` | plain hosts reach programs behind RDMA devices |
 //! | `files`, `serve` | put, get, ls; serve: their arguments |
 //! | `block` | disks by NBD |
 //! | `run` | runs a program with the socket switch, or rddp's verbs, in front of its libraries |
@@ -29,6 +30,7 @@ mod decode;
 mod demo;
 mod doctor;
 mod files;
+mod gateway;
 mod install;
 mod logging;
 mod pages;
@@ -100,6 +102,7 @@ enum Command {
     Run(run::RunArgs),
     Roce(roce::RoceArgs),
     Install(install::InstallArgs),
+    Gateway(gateway::GatewayArgs),
     Portmap(portmap::PortmapArgs),
     Stat(stat::StatArgs),
     Ss(stat::SsArgs),
@@ -152,6 +155,7 @@ impl Command {
             Command::Get(args) => args.json(),
             Command::Ls(args) => args.json(),
             Command::Block(args) => args.json(),
+            Command::Gateway(args) => args.json,
             Command::Portmap(args) => args.json,
             Command::Stat(args) => args.json,
             Command::Ss(args) => args.json,
@@ -203,6 +207,7 @@ fn run(command: &Command, verbose: u8) -> Result<(), Failure> {
         Command::Run(args) => run::run(args, verbose),
         Command::Roce(args) => roce::run(args),
         Command::Install(args) => install::run(args),
+        Command::Gateway(args) => args.run(),
         Command::Portmap(args) => portmap::run(args),
         Command::Stat(args) => stat::run(args),
         Command::Ss(args) => stat::ss(args),

@@ -70,7 +70,7 @@ NEEDS = {
     "rddp-block": [],
     "rddp-files": ["rddp-rnic", "rddp-command", "rddp-stat"],
     "rddp-cli": ["rddp-block", "rddp-command", "rddp-files", "rddp-stat", "rddp-iwarp", "rddp-rnic", "rddp-log", "rddp-load", "rddp-sdp",
-                 "rddp-decode", "rddp-policy", "rddp-roce", "rddp-stream", "rddp-switch"],
+                 "rddp-decode", "rddp-policy", "rddp-roce", "rddp-stream", "rddp-switch", "rddp-verbs-device", "rddp-gateway"],
     # What tests and measures.
     "rddp-test-support": ["rddp-mpa", "rddp-ddp", "rddp-rdmap"],
     "rddp-tests": ["rddp-block", "rddp-mpa", "rddp-rnic", "rddp-sdp", "rddp-sdp-rnic", "rddp-stream", "rddp-gateway"],

@@ -16,6 +16,7 @@ mod decode;
 mod demo;
 mod disk;
 mod doctor;
+mod gateway;
 mod hostile;
 mod left_out;
 mod lies;

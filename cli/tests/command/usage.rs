@@ -42,7 +42,7 @@ fn bad_arguments_have_an_exit_code_of_their_own() {
 
 #[test]
 fn help_has_examples_and_exit_codes() {
-    for command in ["demo", "perf", "ping", "serve", "put", "get", "doctor"] {
+    for command in ["demo", "perf", "ping", "serve", "put", "get", "gateway", "doctor"] {
         let help = run(&[command, "--help"]).ok().stdout;
         for text in ["Examples:", &format!("rddp {command}"), "Exit codes:", "  3    the peer"] {
             assert!(help.contains(text), "{command}: nothing of {text:?} in {help}");
@@ -68,6 +68,7 @@ fn help_has_only_what_a_command_knows() {
     for (command, shows) in [
         ("run", false),
         ("perf server", true),
+        ("gateway", true),
         ("portmap", true),
         ("perf client", true),
         ("ping", true),

@@ -1,0 +1,28 @@
+//! `rddp gateway`, as far as it comes without an RDMA device.
+
+use crate::program::run;
+
+#[test]
+fn a_gateway_has_a_device_on_one_side_and_says_how_to_name_it() {
+    let says = ["none of the two is a device's", "try: name the device in front"];
+    run(&["gateway", "--listen", "127.0.0.1:0", "--to", "192.0.2.1:7174"]).failed(2, &says);
+    let both = ["gateway", "--listen", "a/127.0.0.1:0", "--to", "b/192.0.2.1:7174"];
+    run(&both).failed(2, &["both are a device's"]);
+    run(&["gateway", "--listen", "127.0.0.1:0"]).failed(2, &["--to"]);
+    run(&["gateway", "--listen", "127.0.0.1:0", "--to", "x/h:1", "--to", "x/h:2"])
+        .failed(2, &["1 times --listen and 2 times --to"]);
+    run(&["gateway", "--listen", "127.0.0.1", "--to", "x/h:1"]).failed(2, &["not ADDR:PORT"]);
+    run(&["gateway", "--listen", "127.0.0.1:0", "--to", "x/h"]).failed(2, &["not HOST:PORT"]);
+    for wrong in [["--allow", "192.0.2.0/33"], ["--max-message", "17M"], ["--max-pairs", "0"]] {
+        let args = ["gateway", "--listen", "127.0.0.1:0", "--to", "x/h:1"];
+        run(&[&args[..], &wrong].concat()).failed(2, &[wrong[0]]);
+    }
+}
+
+/// No host has such a device, with the libraries or without.
+#[test]
+fn a_device_that_is_not_there_is_named_with_what_to_do() {
+    let args = ["gateway", "--listen", "127.0.0.1:0", "--to", "no-such-device/192.0.2.1:7174"];
+    run(&args).failed(1, &["no RDMA device", "try: "]);
+    run(&[&args[..], &["--json"]].concat()).failed(1, &["\"kind\":\"failed\"", "\"remedy\":"]);
+}
