@@ -7,8 +7,6 @@
 //! Where no block can be had, a write makes Sends of one FPDU each, which have room in the state,
 //! and an FPDU with markers that is read in part stays in the kernel whole.
 
-use super::Framed;
-use super::kind::Kind;
 use super::locks::set;
 use super::state::{LITTLE, Rx, Tx};
 use super::sys::{BLOCK, Purpose, block, block_mut, give_back, is_confined, reserve};
@@ -176,20 +174,6 @@ impl Tx {
     }
 }
 
-impl<K: Kind> Framed<'_, K> {
-    /// Reserves the blocks that a process cannot get once it has given up the system calls for it.
-    pub fn prepare_to_confine(&self) {
-        self.state.sleepers.expect_silence();
-        if let Ok(mut rx) = self.state.rx.lock() {
-            let _ = rx.kept_mut();
-            K::prepare_to_confine(&mut rx);
-        }
-        if let Ok(mut tx) = self.state.tx.lock() {
-            let _ = tx.prepare_to_owe(BLOCK - LITTLE);
-        }
-    }
-}
-
 impl Rx {
     /// Returns the block of octets that were taken out of the kernel and are not read yet; empty if
     /// there is none.
@@ -216,6 +200,9 @@ impl Rx {
 
 /// Longest Send whose FPDU, and some control messages behind it, can be owed without a block.
 pub(super) const LITTLE_SEND: usize = LITTLE - 192;
+
+/// Octets for which [`Tx::prepare_to_owe`] reserves a block.
+pub(super) const MOST_OWED: usize = BLOCK - LITTLE;
 
 /// Most octets that may be sent before the startup is over.
 pub(super) const EARLY: usize = 16 * 1024;

@@ -66,14 +66,6 @@ impl<K: Kind> Framed<'_, K> {
             }
     }
 
-    /// Tells TCP of a direction that the program closed before the startup was over. The caller
-    /// holds the lock.
-    pub(super) fn shut_what_was_shut_early(&self) {
-        if self.state.flow.shut_receive.load(Ordering::Acquire) && !K::RECEIVES_WHEN_SHUT {
-            let _ = self.kernel.shut(Direction::Receive);
-        }
-    }
-
     /// Returns whether closing the socket now would lose something that can still be sent: octets
     /// owed to TCP, the end, this end's answer to a Request, or its RTR. A frame of the peer that
     /// meets a closed socket is answered by a reset.
@@ -131,6 +123,14 @@ impl<K: Kind> Framed<'_, K> {
 }
 
 impl Base<'_> {
+    /// Tells TCP of a direction that the program closed before the startup was over. The caller
+    /// holds the lock. `receives_when_shut`: TCP goes on to receive.
+    pub(super) fn shut_what_was_shut_early(&self, receives_when_shut: bool) {
+        if self.state.flow.shut_receive.load(Ordering::Acquire) && !receives_when_shut {
+            let _ = self.kernel.shut(Direction::Receive);
+        }
+    }
+
     /// Returns whether TCP must still get octets or the end: the rest of a write that stopped
     /// inside an FPDU, an answer to the peer, or a `shutdown` behind them.
     #[must_use]

@@ -11,16 +11,15 @@ use rddp_iwarp::Segment;
 use rddp_mpa::{CRC_LEN, LENGTH_LEN, crc32c_append, fpdu_len, pad_len};
 use rddp_octets::Incoming;
 
+use super::Errno;
 use super::base::Base;
 use super::duties::{Duties, LONGEST_HEADERS};
-use super::kind::Kind;
 use super::rx::{HEAD, MAX_TRAILER, PIECES};
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, lent};
-use super::{Errno, Framed};
 
-impl<K: Kind> Framed<'_, K> {
+impl Base<'_> {
     /// Receives a large FPDU directly into the program's buffer, if it fits: the program does not
     /// read there before the call returns, when the CRC has been checked.
     pub(super) fn take_directly<F: Duties>(
@@ -81,12 +80,9 @@ impl<K: Kind> Framed<'_, K> {
         format.store(self, rx, 0);
         rx.at = incoming.position();
         self.wake_at(rx, 1)?;
-        self.may_send_now(rx);
         Ok(true)
     }
-}
 
-impl Base<'_> {
     /// Looks at the last `count` octets of the FPDU in front, which stay in the kernel.
     #[cold]
     fn look_at_rest<'s>(&self, scratch: &'s mut Scratch, count: usize) -> Result<&'s [u8], Errno> {

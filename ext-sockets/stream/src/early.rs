@@ -10,37 +10,31 @@
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
+use super::Errno;
 use super::base::Base;
 use super::duties::Outbound;
-use super::kind::Kind;
 use super::locks::set;
 use super::options::{Plain, Role};
 use super::sink::Source;
 use super::state::{Phase, Tx};
 use super::sys::Scratch;
-use super::{Errno, Framed};
 
-impl<K: Kind> Framed<'_, K> {
-    /// Keeps the first of these octets, as many as there is room for. Returns their number;
-    /// `EAGAIN` when there is no room.
-    pub(super) fn send_early(&self, source: &Source<'_>, more: bool) -> Result<usize, Errno> {
+impl Base<'_> {
+    /// Keeps the first of these octets, as many as there is room for. Returns their number, `None`
+    /// if this end may send by now; `EAGAIN` when there is no room.
+    pub(super) fn keep_early(&self, source: &Source<'_>) -> Result<Option<usize>, Errno> {
         if self.may_not_keep() {
             return Err(Errno::WOULD_BLOCK);
         }
         let mut tx = self.lock_tx()?;
         if self.state.may_send() || self.state.phase() == Phase::Plain {
-            drop(tx);
-            return if self.establish()? {
-                K::push(self, *source, more, false)
-            } else {
-                Err(Errno::WOULD_BLOCK)
-            };
+            return Ok(None);
         }
         if tx.fin_due {
             return Err(Errno::BROKEN_PIPE);
         }
         if source.left() == 0 {
-            return Ok(0);
+            return Ok(Some(0));
         }
         let (mut wanted, mut count) = (0, 0);
         if let Some(room) = tx.early_room() {
@@ -55,13 +49,13 @@ impl<K: Kind> Framed<'_, K> {
         match count {
             0 if wanted > 0 => Err(Errno::FAULT),
             0 => Err(Errno::WOULD_BLOCK),
-            _ => Ok(count),
+            _ => Ok(Some(count)),
         }
     }
 
     /// Sends the early octets to a plain peer as they are, before any octet of a later call, and
     /// then the end. Returns whether that was all.
-    pub(super) fn send_early_plain(&self) -> Result<bool, Errno> {
+    pub(super) fn send_early_plain(&self, receives_when_shut: bool) -> Result<bool, Errno> {
         let mut tx = self.lock_tx()?;
         // The rest of a Reply that rejects.
         match self.pay_octets(&mut tx, 0) {
@@ -98,12 +92,10 @@ impl<K: Kind> Framed<'_, K> {
         self.note_owed(&tx);
         // Set before another thread can have octets kept.
         self.state.set_plain();
-        self.shut_what_was_shut_early();
+        self.shut_what_was_shut_early(receives_when_shut);
         Ok(true)
     }
-}
 
-impl Base<'_> {
     /// Returns whether early octets could be lost: the connection of an initiator to a plain peer
     /// is made anew.
     fn may_not_keep(&self) -> bool {

@@ -179,6 +179,15 @@ impl<K: Kind> Framed<'_, K> {
         }
     }
 
+    /// Sends octets before FPDUs may flow, if that is not over by now.
+    fn send_early(&self, source: &Source<'_>, more: bool) -> Result<usize, Errno> {
+        match self.keep_early(source)? {
+            Some(count) => Ok(count),
+            None if self.establish()? => K::push(self, *source, more, false),
+            None => Err(Errno::WOULD_BLOCK),
+        }
+    }
+
     fn send_once(&self, source: &Source<'_>, more: bool, urgent: bool) -> Result<usize, Errno> {
         if self.state.flow.shut_send.load(Ordering::Acquire) {
             return Err(Errno::BROKEN_PIPE);

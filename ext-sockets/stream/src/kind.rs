@@ -11,17 +11,18 @@ use std::ffi::{c_int, c_short};
 use std::fmt::Debug;
 use std::time::Duration;
 
-use rddp_octets::{Agreed, Plain};
+use rddp_octets::Agreed;
 
 use super::base::Base;
 use super::duties::Duties;
-use super::options::{self, Options, PrivateData};
+use super::ended::Why;
+use super::options::{Options, Plain, PrivateData};
 use super::patience::Patience;
 use super::rx::{Next, Pull};
 use super::sink::{Sink, Source};
 use super::state::{Rx, Tx};
 use super::sys::{Guard, Scratch};
-use super::{Errno, Framed};
+use super::{Errno, Framed, Octets};
 
 /// A kind of byte stream: [`Octets`](crate::Octets), or the messages of
 /// [`sdp::Stream`](crate::sdp::Stream).
@@ -46,6 +47,8 @@ pub(super) trait Functions: Copy + Debug + Send + Sync + 'static {
     const ENDS_BY_MESSAGES: bool = false;
     /// Most Reads of the peer that may be outstanding.
     const MOST_READS: u16 = u16::MAX;
+    /// The end of a stream whose Request was rejected.
+    const REJECTS: Why = Why::Rejected;
     /// Octets of the headers in front of a message's payload, besides those of DDP.
     const HEADERS: usize = 0;
 
@@ -75,7 +78,11 @@ pub(super) trait Functions: Copy + Debug + Send + Sync + 'static {
         _: &mut Rx,
         options: &Options,
         request: &[u8],
-    ) -> Option<PrivateData>;
+    ) -> Option<PrivateData> {
+        // Where plain TCP is allowed, an end of another format gets that.
+        let is_foreign = options.plain == Plain::Allowed && options.format.differs_from(request);
+        (!is_foreign).then_some(options.private_data)
+    }
 
     /// Takes the private data of the peer's Reply.
     fn take_answer(_: &Framed<'_, Self>, _: &mut Rx, _data: &[u8]) -> Result<(), Errno> {
@@ -346,23 +353,12 @@ pub(super) trait Functions: Copy + Debug + Send + Sync + 'static {
     fn prepare_to_confine(_: &mut Guard<'_, Rx>) {}
 }
 
-impl Functions for Plain {
+impl Functions for Octets {
     type Place = ();
     type Format<'s> = Self;
 
     #[inline(always)]
     fn format(_: &mut Guard<'_, Rx>, (): &mut ()) -> Self {
         Self
-    }
-
-    /// Returns the program's own. `None`: the peer speaks another kind, and plain TCP is allowed.
-    fn data_to_reply(
-        _: &Framed<'_, Self>,
-        _: &mut Rx,
-        options: &Options,
-        request: &[u8],
-    ) -> Option<PrivateData> {
-        let is_foreign = options.plain == options::Plain::Allowed && super::sdp::is_hello(request);
-        (!is_foreign).then_some(options.private_data)
     }
 }

@@ -85,6 +85,7 @@ pub use options::{Gather, Options, Plain, PrivateData, Role};
 pub use patience::Patience;
 pub use rddp_octets::Plain as Octets;
 pub use rddp_sdp::wire::Mode as SdpMode;
+use sdp::AskedFormat;
 pub use sdp::{Copies, Format, Leaving, Recall, SdpInfo, SdpOptions, Sends};
 pub use shown::{Both, Shown};
 pub use state::{Condition, Phase, State};
@@ -200,5 +201,17 @@ impl<'a, K: Kind> Framed<'a, K> {
             self.wait_in_any_case(libc::POLLIN, &patience)?;
         }
         Ok(())
+    }
+
+    /// Reserves the blocks that a process cannot get once it has given up the system calls for it.
+    pub fn prepare_to_confine(&self) {
+        self.state.sleepers.expect_silence();
+        if let Ok(mut rx) = self.state.rx.lock() {
+            let _ = rx.kept_mut();
+            K::prepare_to_confine(&mut rx);
+        }
+        if let Ok(mut tx) = self.state.tx.lock() {
+            let _ = tx.prepare_to_owe(buffers::MOST_OWED);
+        }
     }
 }

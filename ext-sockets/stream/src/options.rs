@@ -6,9 +6,8 @@ use std::time::Duration;
 use rddp_mpa::{Revision, RtrSet, StartupConfig};
 use rddp_octets::HandshakeOptions;
 
-use super::Errno;
 use super::fields::{Field, fields};
-use super::sdp::{AskedFormat, Format};
+use super::{AskedFormat, Errno, Format};
 
 /// The startup frame that this end sends (RFC 5044 §7.1: the ULP decides).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

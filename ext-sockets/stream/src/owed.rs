@@ -8,32 +8,10 @@ use rddp_ddp::Header;
 use rddp_iwarp::rest_ends_record;
 use rddp_octets::{Message, Outgoing, Plain};
 
+use super::Errno;
 use super::base::Base;
-use super::ended::{Ended, Why};
-use super::kind::Kind;
 use super::state::{Phase, Tx};
 use super::sys::Direction;
-use super::{Errno, Framed};
-
-impl<K: Kind> Framed<'_, K> {
-    /// Answers Reads without octets. A peer that asks for more answers than it reads meets the
-    /// limit of owed octets.
-    pub(super) fn reply<'h>(&self, headers: impl IntoIterator<Item = &'h Header>) -> Result<(), Errno> {
-        let mut headers = headers.into_iter().peekable();
-        if headers.peek().is_none() {
-            return Ok(());
-        }
-        let mut tx = self.lock_tx()?;
-        for header in headers {
-            if !owe_fpdu(&mut tx, header, &[]) {
-                self.state.end.set(Ended::new(Why::Fault, Errno::RESET));
-                self.kernel.reset();
-                return Err(Errno::RESET);
-            }
-        }
-        K::pay(self, &mut tx).map(drop)
-    }
-}
 
 impl Base<'_> {
     /// Gives TCP what a stream of plain octets owes to it, without waiting. Returns whether that

@@ -12,13 +12,15 @@
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 
-use rddp_ddp::UntaggedRepr;
+use rddp_ddp::{Header, UntaggedRepr};
 use rddp_mpa::{CRC_LEN, LENGTH_LEN};
 use rddp_octets::{Batch, Format, Left, Stop};
 
 use super::base::Base;
 use super::duties::Duties;
+use super::ended::{Ended, Why};
 use super::kind::Kind;
+use super::owed::owe_fpdu;
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined};
@@ -112,7 +114,7 @@ impl<K: Kind> Framed<'_, K> {
         sink: &mut Sink<'_, '_>,
     ) -> Result<Next, Errno> {
         if rx.left > 0 {
-            return if sink.room() == 0 { Ok(Next::Full) } else { self.unload(rx, sink) };
+            return if sink.room() == 0 { Ok(Next::Full) } else { self.unload::<K>(rx, sink) };
         }
         if is_confined() {
             return self.absorb_all(rx);
@@ -187,6 +189,9 @@ impl<K: Kind> Framed<'_, K> {
                 rx.set_moving(true);
                 let taken =
                     self.take_directly(rx, (&mut incoming, &mut format), (segment, front), scratch, sink);
+                if taken == Ok(true) {
+                    self.may_send_now(rx);
+                }
                 rx.set_moving(false);
                 if taken? {
                     return Ok(Next::More);
@@ -262,6 +267,24 @@ impl<K: Kind> Framed<'_, K> {
     fn may_wait(&self, rx: &Rx, sink: &Sink<'_, '_>) -> bool {
         // This end may send only after an FPDU that is known to be good (RFC 5044 §7.1.2 r4).
         sink.room() == 0 && self.state.may_send() && !K::needs_what_comes(self, rx)
+    }
+
+    /// Answers Reads without octets. A peer that asks for more answers than it reads meets the
+    /// limit of owed octets.
+    pub(super) fn reply<'h>(&self, headers: impl IntoIterator<Item = &'h Header>) -> Result<(), Errno> {
+        let mut headers = headers.into_iter().peekable();
+        if headers.peek().is_none() {
+            return Ok(());
+        }
+        let mut tx = self.lock_tx()?;
+        for header in headers {
+            if !owe_fpdu(&mut tx, header, &[]) {
+                self.state.end.set(Ended::new(Why::Fault, Errno::RESET));
+                self.kernel.reset();
+                return Err(Errno::RESET);
+            }
+        }
+        K::pay(self, &mut tx).map(drop)
     }
 
     /// Handles the peer's FIN, after everything before it was read.

@@ -59,7 +59,7 @@ impl<K: Kind> Framed<'_, K> {
         self.state.startup.may_send.store(true, Ordering::Release);
         // Under the lock, so that a call that could not send a moment ago has noted what it kept.
         let paid = self.lock_tx().and_then(|mut tx| {
-            self.shut_what_was_shut_early();
+            self.shut_what_was_shut_early(K::RECEIVES_WHEN_SHUT);
             K::pay_locked(self, rx, &mut tx)
         });
         if let Err(error) = paid {
@@ -81,7 +81,7 @@ impl<K: Kind> Framed<'_, K> {
 
     fn become_plain(&self) -> Result<bool, Errno> {
         self.kernel.wake_at(1)?;
-        if !self.send_early_plain()? {
+        if !self.send_early_plain(K::RECEIVES_WHEN_SHUT)? {
             return Ok(false);
         }
         Err(Errno::PLAIN)
@@ -164,8 +164,7 @@ impl<K: Kind> Framed<'_, K> {
         Ok(true)
     }
 
-    /// Answers a Request without a Hello where one is needed, or with one where this end does not
-    /// speak SDP.
+    /// Answers a Request of an end that speaks another format.
     fn reject(&self, rx: &mut Guard<'_, Rx>, asked: &Asked<'_>) -> Result<bool, Errno> {
         let (reply, afterwards) = asked.reject().map_err(|_| Errno::INVALID)?;
         note_private_data(rx, asked.private_data());
@@ -176,7 +175,7 @@ impl<K: Kind> Framed<'_, K> {
             if afterwards == Afterwards::Plain {
                 return self.become_plain();
             }
-            self.state.end.set(Ended::new(Why::NotSdp, Errno::PROTOCOL));
+            self.state.end.set(Ended::new(K::REJECTS, Errno::PROTOCOL));
             Err(Errno::PROTOCOL)
         })
     }
@@ -204,7 +203,7 @@ impl<K: Kind> Framed<'_, K> {
         // The lock is held, so no other FPDU can come first.
         self.state.startup.may_send.store(true, Ordering::Release);
         self.state.set_framed();
-        self.shut_what_was_shut_early();
+        self.shut_what_was_shut_early(K::RECEIVES_WHEN_SHUT);
         K::pay_locked(self, rx, &mut tx).map(drop)
     }
 }

@@ -3,23 +3,27 @@
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 
+use super::Errno;
 use super::base::Base;
 use super::kind::Kind;
 use super::rx::{MAX_TRAILER, Next, PIECES};
 use super::sink::Sink;
 use super::state::Rx;
 use super::sys::{Guard, Scratch, is_confined};
-use super::{Errno, Framed};
 
-impl<K: Kind> Framed<'_, K> {
+impl Base<'_> {
     /// Moves more of the FPDU in front, which has been checked.
-    pub(super) fn unload(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
+    pub(super) fn unload<K: Kind>(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<Next, Errno> {
         // What was too little for a wait may be enough beside less.
         self.wake_at(rx, 1)?;
         if rx.left_is_kept {
             let at = rx.kept.at as usize;
             let count = sink.fill(rx.kept().get(at..at + rx.left as usize).unwrap_or_default());
-            return rx.moving(|rx| self.unload_kept(rx, count)).map(|()| Next::More);
+            return rx.moving(|rx| self.unload_kept::<K>(rx, count)).map(|()| Next::More);
         }
         let want = (rx.left as usize).min(sink.room());
         rx.moving(|rx| {
@@ -32,7 +36,7 @@ impl<K: Kind> Framed<'_, K> {
     }
 
     /// Counts out octets of the FPDU in front that are in memory.
-    fn unload_kept(&self, rx: &mut Guard<'_, Rx>, count: usize) -> Result<(), Errno> {
+    fn unload_kept<K: Kind>(&self, rx: &mut Guard<'_, Rx>, count: usize) -> Result<(), Errno> {
         rx.kept.at += count as u32;
         rx.left -= count as u32;
         if rx.left == 0 {
@@ -46,9 +50,7 @@ impl<K: Kind> Framed<'_, K> {
         }
         Ok(())
     }
-}
 
-impl Base<'_> {
     fn unload_nowhere(&self, rx: &mut Rx, sink: &mut Sink<'_, '_>, count: usize) -> Result<(), Errno> {
         let trailer = if count == rx.left as usize { rx.trailer as usize } else { 0 };
         self.drop_front(count + trailer)?;

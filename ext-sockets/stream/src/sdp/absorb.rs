@@ -90,7 +90,7 @@ impl Stream<'_> {
 
     /// A sender that waits reads what the peer offers, so that both go on.
     fn read_what_is_offered(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
-        let reads = rx.left == 0 && rx.sdp.has_adverts == 1 && self.begin_reads(rx, 0);
+        let reads = rx.left == 0 && rx.sdp.has_adverts == 1 && self.zero_copy().begin_reads(rx, 0);
         if reads { self.pay_reads(rx) } else { Ok(()) }
     }
 
@@ -251,7 +251,7 @@ impl Stream<'_> {
             }
         }
         if rx.left > 0 && !self.absorb_front(rx)? {
-            return self.unload(rx, sink);
+            return self.unload::<Messages>(rx, sink);
         }
         // More that has come goes the same way.
         if rx.held.len() < sink.room() && rx.sdp.has_stub() {
@@ -404,7 +404,7 @@ impl Stream<'_> {
                     return Err(breaks_sdp(self, Wrong::AfterDisConn));
                 }
                 Ok(Step::Apart { what: Apart::NeedsTables, .. }) => {
-                    let may_go = self.make_tables(rx) || rx.sdp.queue.starved == 1;
+                    let may_go = self.zero_copy().make_tables(rx) || rx.sdp.queue.starved == 1;
                     return Ok(if may_go { Next::More } else { Next::Full });
                 }
                 Ok(Step::Terminated { code, .. }) => return Err(self.terminated(rx, code)),

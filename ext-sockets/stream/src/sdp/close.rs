@@ -90,7 +90,7 @@ impl Stream<'_> {
     /// Returns whether the peer has an advert out; takes back the own one.
     fn is_offered_octets(&self) -> Result<bool, Errno> {
         let mut rx = self.lock_rx()?;
-        self.take_back_sink(&mut rx);
+        self.zero_copy().take_back_sink(&mut rx);
         Ok(live(&mut rx).machine().peer_sources_pending())
     }
 

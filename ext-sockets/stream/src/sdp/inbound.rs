@@ -44,11 +44,11 @@ impl Stream<'_> {
     ) -> Result<Option<usize>, Errno> {
         if may_bring_advert(rx) {
             // The octets can be looked at once only.
-            self.make_tables(rx);
+            self.zero_copy().make_tables(rx);
         }
         let absorbed = self.absorbed_octets(rx, seen);
         if absorbed == Ok(None) {
-            self.spare_tables(rx);
+            self.zero_copy().spare_tables(rx);
         }
         absorbed
     }
@@ -66,7 +66,7 @@ impl Stream<'_> {
     ///
     /// `room` is what the caller has for more octets.
     pub(crate) fn answer_peer(&self, rx: &mut Guard<'_, Rx>, room: usize) {
-        let reads = rx.sdp.has_adverts == 1 && self.begin_reads(rx, room);
+        let reads = rx.sdp.has_adverts == 1 && self.zero_copy().begin_reads(rx, room);
         if self.state.phase() == Phase::Framed && self.state.may_send() {
             let ends = rx.sdp.is_done() && rx.sdp.end.fin_sent == 0;
             let owes = rx.sdp.has_adverts == 1 && live(rx).owes_octets();
@@ -78,12 +78,12 @@ impl Stream<'_> {
             }
         }
         if rx.sdp.has_adverts == 0 && rx.tables != Lease::NONE && rx.held.is_empty() {
-            self.spare_tables(rx);
+            self.zero_copy().spare_tables(rx);
         }
         let had_adverts = rx.sdp.has_adverts == 1;
         if had_adverts {
             rx.set_changing(true);
-            self.settle_adverts(rx);
+            self.zero_copy().settle_adverts(rx);
             rx.set_changing(false);
         }
         // A kick is made under the lock under which octets are given to TCP.

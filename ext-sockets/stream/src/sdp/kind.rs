@@ -18,6 +18,7 @@ use super::{Leaving, Live, Stream, is_start, live};
 use crate::Errno;
 use crate::base::Base;
 use crate::duties::{LONGEST_HEADERS, Outbound};
+use crate::ended::Why;
 use crate::kind::Functions;
 use crate::options::{Gather, Options, PrivateData};
 use crate::patience::Patience;
@@ -38,6 +39,7 @@ impl Functions for Messages {
     const ENDS_BY_MESSAGES: bool = true;
     // Requests that SDP serves have a place in the shared state.
     const MOST_READS: u16 = READS as u16;
+    const REJECTS: Why = Why::NotSdp;
     const HEADERS: usize = HEADER_LEN;
 
     type Place = Places;
@@ -111,7 +113,7 @@ impl Functions for Messages {
         rx: &mut Guard<'_, Rx>,
         scratch: &mut Scratch,
     ) -> Result<Next, Errno> {
-        stream.take_alone(rx, scratch)
+        stream.zero_copy().take_alone(rx, scratch)
     }
 
     #[inline]
@@ -125,7 +127,7 @@ impl Functions for Messages {
     }
 
     fn fin(stream: &Stream<'_>, rx: &mut Guard<'_, Rx>) -> Result<(), Errno> {
-        if stream.awaits_response(rx) {
+        if stream.zero_copy().awaits_response(rx) {
             rx.sdp.note_octets_lost();
         }
         rx.sdp.note_fin()
@@ -157,7 +159,7 @@ impl Functions for Messages {
 
     #[cold]
     fn response_comes(stream: &Stream<'_>, moment: &mut Option<Patience>) -> bool {
-        stream.waits_for_response(moment)
+        stream.zero_copy().waits_for_response(moment)
     }
 
     // Octets of an advert were sent before all that comes.
@@ -168,7 +170,7 @@ impl Functions for Messages {
     // Offers the peer to write.
     fn before_wait(stream: &Stream<'_>, room: usize, patience: &Patience) {
         if !patience.is_none() && !patience.is_over() && stream.is_nonblocking() == Ok(false) {
-            stream.offer_sink(room);
+            stream.zero_copy().offer_sink(room);
         }
     }
 
@@ -192,7 +194,10 @@ impl Functions for Messages {
     ) -> Result<Pull, Errno> {
         loop {
             let pulled = stream.glimpse(sink)?;
-            if sink.room() == 0 || !stream.is_start_alone(sink.done()) || !stream.waits_for_response(moment) {
+            if sink.room() == 0
+                || !stream.zero_copy().is_start_alone(sink.done())
+                || !stream.zero_copy().waits_for_response(moment)
+            {
                 return Ok(pulled);
             }
             sink.rewind();
@@ -216,7 +221,7 @@ impl Functions for Messages {
         if (source.left() as u64) < stream.state.threshold() {
             return Ok(());
         }
-        stream.send_lent(source, patience)
+        stream.zero_copy().send_lent(source, patience)
     }
 
     #[inline]
@@ -229,7 +234,7 @@ impl Functions for Messages {
     }
 
     fn after_part(stream: &Stream<'_>) {
-        stream.end_writes();
+        stream.zero_copy().end_writes();
     }
 
     // Where the peer had ended its direction before it reset the connection, as a peer does that
@@ -318,7 +323,7 @@ impl Functions for Messages {
         loop {
             let is_over = stream.has_enough()?;
             let reads = stream.state.sdp.asked_to_read() != before;
-            if is_over || !reads || !stream.waits_for_response(&mut moment) {
+            if is_over || !reads || !stream.zero_copy().waits_for_response(&mut moment) {
                 return Ok(is_over);
             }
         }
@@ -336,7 +341,7 @@ impl Functions for Messages {
     }
 
     fn are_too_few(stream: &Stream<'_>, rx: &mut Guard<'_, Rx>, few: bool) -> bool {
-        few && !rx.sdp.is_over() || stream.has_start_alone(rx)
+        few && !rx.sdp.is_over() || stream.zero_copy().has_start_alone(rx)
     }
 
     fn told(stream: &Stream<'_>, want: c_short, others: c_short) -> c_short {

@@ -45,7 +45,6 @@ pub(super) use options::AskedFormat;
 pub use options::{Copies, Format, SdpOptions};
 pub(super) use part::Part;
 pub(super) use shared::Shared;
-pub(super) use startup::is_hello;
 pub(super) use wrong::Wrong;
 use zcopy::Adverts;
 pub(super) use zcopy::Zcopy;

@@ -1,6 +1,6 @@
 //! Settings of the Sockets Direct Protocol on a stream.
 
-use rddp_sdp::wire::Mode;
+use rddp_sdp::wire::{Hello, Mode};
 
 use crate::fields::{Field, fields};
 use crate::options::PrivateData;
@@ -19,6 +19,11 @@ impl Format {
     /// own.
     pub(crate) fn allows(self, data: &PrivateData) -> bool {
         self == Self::Octets || data.as_ref().is_empty()
+    }
+
+    /// Returns whether the private data of a Request are those of another format.
+    pub(crate) fn differs_from(self, request: &[u8]) -> bool {
+        (self == Self::Octets) == Hello::parse(request).is_ok()
     }
 }
 

@@ -45,7 +45,7 @@ impl Stream<'_> {
         }
         let all = source.left();
         if live(&mut rx).queues() && !urgent {
-            let queued = self.queue_behind(&mut rx, &mut source);
+            let queued = self.zero_copy().queue_behind(&mut rx, &mut source);
             self.state.sdp.count(SENT, all - source.left());
             self.note_blocked(&mut rx);
             if queued != Ok(0) {
@@ -54,17 +54,17 @@ impl Stream<'_> {
         }
         if rx.sdp.has_adverts == 1 && urgent {
             // The octet goes as Data, behind what was written.
-            self.complete_writes(&mut rx, &mut tx)?;
+            self.zero_copy().complete_writes(&mut rx, &mut tx)?;
             if !self.pay_messages(&mut rx, &mut tx)? {
                 self.note_blocked(&mut rx);
                 return Err(Errno::WOULD_BLOCK);
             }
         } else if rx.sdp.has_adverts == 1 {
-            let written = self.push_writes(&mut rx, &mut tx, &mut source);
+            let written = self.zero_copy().push_writes(&mut rx, &mut tx, &mut source);
             let done = all - source.left();
             if done > 0 && (written != Ok(true) || source.left() == 0) {
                 let completed = match source.left() {
-                    0 => self.complete_writes(&mut rx, &mut tx),
+                    0 => self.zero_copy().complete_writes(&mut rx, &mut tx),
                     // This call may go on.
                     _ => Ok(()),
                 };
@@ -138,12 +138,12 @@ impl Stream<'_> {
     /// Sends what came back of own adverts, and answers the peer's Reads of the stream's memory.
     /// Returns whether TCP has taken all of that.
     fn pay_adverts(&self, rx: &mut Guard<'_, Rx>, tx: &mut Tx) -> Result<bool, Errno> {
-        self.drop_what_the_dead_lent(rx);
+        self.zero_copy().drop_what_the_dead_lent(rx);
         if !live(rx).owes_octets() {
             return Ok(true);
         }
-        self.push_returned(rx, tx)?;
-        self.serve(rx, tx, None)?;
+        self.zero_copy().push_returned(rx, tx)?;
+        self.zero_copy().serve(rx, tx, None)?;
         rx.set_changing(true);
         // `DisConn` and others may have waited for that.
         self.owe_controls(rx, tx);

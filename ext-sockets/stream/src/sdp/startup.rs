@@ -86,11 +86,6 @@ impl Stream<'_> {
     }
 }
 
-/// Returns whether a peer's private data are a Hello.
-pub(crate) fn is_hello(data: &[u8]) -> bool {
-    Hello::parse(data).is_ok()
-}
-
 /// Returns Bufs and the octets of each, on a path with FPDUs of `of_path` octets; 0 of those asked
 /// for is the default.
 fn buffers(bufs: u32, size: u32, of_path: u32) -> (u32, u32) {

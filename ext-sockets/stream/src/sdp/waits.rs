@@ -11,6 +11,7 @@ use libc::{POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM}
 
 use super::counters::CREDIT_WAITS;
 use super::part::{AT_MARK, BLOCKED, BLOCKED_BEHIND, NOT_BLOCKED, SHORT};
+use super::zcopy::note_joining;
 use super::{Shared, live};
 use crate::Errno;
 use crate::base::Base;
@@ -127,7 +128,7 @@ impl Stream<'_> {
     pub(crate) fn note_blocked(&self, rx: &mut Guard<'_, Rx>) {
         let is_readable = rx.left > 0 || rx.sdp.has_stub();
         let has_many = rx.sdp.has_many_credits();
-        self.note_joining(rx, has_many);
+        note_joining(self, rx, has_many);
         let is_short = !has_many && rx.sdp.queue.hungry == 0 && live(rx).is_short();
         let blocks_sends = live(rx).blocks_sends();
         let blocked = match is_short || blocks_sends {

@@ -5,10 +5,11 @@ use std::mem::offset_of;
 use rddp_octets::{Outgoing, Position, Terms};
 
 use super::{Flow, Guess, Holders, Kept, Peer, Rx, Startup, State, Tx, Waiting, Window};
+use crate::AskedFormat;
 use crate::fields::{Field, Structure, fields};
 use crate::options::{Asked, PrivateData};
 use crate::rooms::{Rooms, Runs};
-use crate::sdp::{AskedFormat, LAYOUT};
+use crate::sdp::LAYOUT;
 use crate::sys::{BLOCK, Chain, Guarded, SLOT};
 
 impl State {

@@ -4,16 +4,17 @@
 
 use rddp_sdp::machine::Machine;
 
+use super::ZeroCopy;
 use super::spill::copy_in;
 use super::state::{Backing, Zcopy, reserve_zcopy, zcopy};
 use crate::Errno;
+use crate::base::Base;
 use crate::rooms::{QUEUED, Room};
-use crate::sdp::Stream;
 use crate::sink::Source;
 use crate::state::Rx;
 use crate::sys::{ChainError, Guard, is_confined};
 
-impl Stream<'_> {
+impl ZeroCopy<'_, '_> {
     /// Copies octets of a send behind those that stand in memory of the stream, or that have no
     /// credits, as many as have room there. Returns their number.
     ///
@@ -44,20 +45,20 @@ impl Stream<'_> {
             (done, _) => Ok(done),
         }
     }
+}
 
-    /// Notes whether a send without credits has a place. It has none behind as many octets as TCP
-    /// would take: those of a bulk transfer would be copied for nothing.
-    #[inline]
-    pub(crate) fn note_joining(&self, rx: &mut Guard<'_, Rx>, has_many_credits: bool) {
-        if has_many_credits {
-            (rx.sdp.behind.joins, rx.sdp.behind.cannot_join) = (0, 0);
-        } else {
-            let may_join = self.state.asked.format.joins()
-                && rx.sdp.behind.cannot_join == 0
-                && rx.sdp.in_flight() < QUEUED
-                && !is_confined();
-            rx.sdp.behind.joins = may_join.into();
-        }
+/// Notes whether a send without credits has a place. It has none behind as many octets as TCP
+/// would take: those of a bulk transfer would be copied for nothing.
+#[inline]
+pub(crate) fn note_joining(base: &Base<'_>, rx: &mut Guard<'_, Rx>, has_many_credits: bool) {
+    if has_many_credits {
+        (rx.sdp.behind.joins, rx.sdp.behind.cannot_join) = (0, 0);
+    } else {
+        let may_join = base.state.asked.format.joins()
+            && rx.sdp.behind.cannot_join == 0
+            && rx.sdp.in_flight() < QUEUED
+            && !is_confined();
+        rx.sdp.behind.joins = may_join.into();
     }
 }
 

@@ -18,6 +18,34 @@ mod spill;
 mod state;
 mod writes;
 
+use std::ops::Deref;
+
+use super::Stream;
+
+pub(super) use behind::note_joining;
 pub use operations::{Recall, Sends};
 pub(crate) use place::{put_aside, put_aside_of_kept, splice};
 pub(crate) use state::{Adverts, OpenMessage, OwnSink, READS, Request, Zcopy, zcopy};
+
+/// Zero copy on a stream.
+#[derive(Clone, Copy)]
+pub(super) struct ZeroCopy<'s, 'a> {
+    stream: &'s Stream<'a>,
+}
+
+impl<'a> Stream<'a> {
+    /// Returns what moves the stream's octets by RDMA.
+    #[inline(always)]
+    pub(super) fn zero_copy(&self) -> ZeroCopy<'_, 'a> {
+        ZeroCopy { stream: self }
+    }
+}
+
+impl<'a> Deref for ZeroCopy<'_, 'a> {
+    type Target = Stream<'a>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Stream<'a> {
+        self.stream
+    }
+}

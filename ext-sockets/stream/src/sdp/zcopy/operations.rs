@@ -10,11 +10,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::lent::{Lent, Owner};
+use super::spill::LAST_IS_OWED;
 use crate::Errno;
 use crate::sdp::Stream;
 use crate::sink::Source;
 use crate::state::{Phase, State};
-use crate::sys::{Tried, is_confined, lent::guard};
+use crate::sys::{Tcp, Tried, is_confined, lent::guard};
 
 /// Sends whose memory may be lent, in their order: see [`Stream::lend_sends`]. No lock of the
 /// stream is held when these methods are called.
@@ -118,7 +119,7 @@ impl Stream<'_> {
     /// The connection has an error, and those octets will not be sent.
     pub fn lend_sends<'m>(&self, sends: &mut dyn Sends<'m>) -> Result<bool, Errno> {
         guard();
-        if is_confined() || !self.may_lend() {
+        if is_confined() || !self.zero_copy().may_lend() {
             return Ok(true);
         }
         let mut lender = match self.state.sdp.lender.try_lock() {
@@ -129,9 +130,9 @@ impl Stream<'_> {
         let mut owner = Operations { sends, recall: Recall::No, state: self.state };
         let (lending, read) = {
             let mut lent = Lent::new(2, true);
-            let lending = self.serve_until_read(&mut lent, &mut owner);
+            let lending = self.zero_copy().serve_until_read(&mut lent, &mut owner);
             if lending.is_err() {
-                self.drop_lent(&mut lent);
+                self.zero_copy().drop_lent(&mut lent);
             }
             (lending, lent.read)
         };
@@ -146,11 +147,48 @@ impl Stream<'_> {
         if !speaks || is_confined() {
             return;
         }
-        self.offer_sink(room);
+        self.zero_copy().offer_sink(room);
         if let Ok(mut rx) = self.lock_rx()
             && rx.sdp.has_adverts == 1
         {
             self.answer_peer(&mut rx, room);
+        }
+    }
+
+    /// Returns whether the peer may still read octets from the stream's memory, or they wait to be
+    /// sent, though no call of the program may ever come.
+    #[must_use]
+    pub fn has_obligation(&self) -> bool {
+        let left = match self.state.sdp.spilled.load(Ordering::Acquire) {
+            LAST_IS_OWED if !self.owes() => {
+                self.state.sdp.spilled.store(0, Ordering::Release);
+                0
+            }
+            left => left,
+        };
+        left > 0 && self.state.phase() == Phase::Framed
+    }
+
+    /// Meets as much of the [obligation](Self::has_obligation) as is possible without waiting:
+    /// takes what the peer sends, answers its Reads, sends what came back.
+    ///
+    /// An error is left to the program's next call.
+    pub fn meet_obligation(&self) {
+        if !self.has_obligation() {
+            return;
+        }
+        let met = self.lock_rx().and_then(|mut rx| {
+            // Behind `shutdown` no send waits for the peer, which reads the adverts all the same.
+            let taken = self.take_until(&mut rx, |_| !self.has_obligation());
+            let taken = taken.and_then(|()| self.take_credits(&mut rx));
+            self.answer_peer(&mut rx, 0);
+            if self.kernel.tcp() == Tcp::Closed || rx.sdp.ended_by_fin() {
+                self.zero_copy().drop_spilled(&mut rx);
+            }
+            taken
+        });
+        if let Err(error) = met.and_then(|()| self.pay_if_owing()) {
+            self.remember(error);
         }
     }
 }

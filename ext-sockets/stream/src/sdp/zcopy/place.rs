@@ -9,6 +9,7 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::ZeroCopy;
 use super::state::{Zcopy, reserve_zcopy, zcopy};
 use crate::Errno;
 use crate::base::Base;
@@ -16,7 +17,6 @@ use crate::duties::Duties;
 use crate::kind::Functions;
 use crate::rooms::Room;
 use crate::rx::{Hold, Next};
-use crate::sdp::Stream;
 use crate::sdp::format::{Apart, Messages};
 use crate::sdp::inbound::breaks_sdp;
 use crate::sdp::look::Places;
@@ -26,7 +26,7 @@ use crate::sys::{ChainError, Guard, Lease, Scratch, parts};
 use rddp_octets::Step;
 use rddp_sdp::wire::Mode;
 
-impl Stream<'_> {
+impl ZeroCopy<'_, '_> {
     /// Takes the FPDU in front, which is whole, outside of a batch.
     #[cold]
     pub(crate) fn take_alone(&self, rx: &mut Guard<'_, Rx>, scratch: &mut Scratch) -> Result<Next, Errno> {

@@ -12,17 +12,17 @@ use rddp_ddp::{Msn, Stag};
 use rddp_rdmap::{Opcode, ReadRequestRepr, untagged_header};
 use rddp_sdp::machine::{Machine, PeerSource};
 
+use super::ZeroCopy;
 use super::state::{READS, Zcopy, zcopy};
 use crate::owed::owe_fpdu;
 use crate::patience::Patience;
 use crate::rooms::Room;
 use crate::rx::BULK;
-use crate::sdp::Stream;
 use crate::sdp::{counters, is_start};
 use crate::state::{Phase, Rx};
 use crate::sys::{Guard, random};
 
-impl Stream<'_> {
+impl ZeroCopy<'_, '_> {
     /// Returns whether octets of the stream are to come by a Read that has begun.
     pub(crate) fn awaits_response(&self, rx: &mut Guard<'_, Rx>) -> bool {
         zcopy(rx).is_some_and(|(_, _, all)| all.adverts.reads.len() > 0)

@@ -11,13 +11,13 @@ use rddp_rdmap::{
 };
 use rddp_sdp::machine::{Machine, SourceId, SourceState};
 
+use super::ZeroCopy;
 use super::lent::Lent;
 use super::state::{Backing, Request, Zcopy, zcopy};
 use crate::Errno;
 use crate::buffers::LITTLE_SEND;
 use crate::owed::owe_fpdu;
 use crate::rooms::Room;
-use crate::sdp::Stream;
 use crate::sdp::counters;
 use crate::sdp::outbound::gather;
 use crate::sink::Source;
@@ -131,7 +131,7 @@ impl super::state::Requests {
     }
 }
 
-impl Stream<'_> {
+impl ZeroCopy<'_, '_> {
     /// Answers Reads as far as TCP takes it. Reads of memory that a call lends are answered by that
     /// call, with `own`; others wake it.
     pub(crate) fn serve(

@@ -8,14 +8,14 @@
 use rddp_sdp::machine::Machine;
 use rddp_sdp::wire::Mode;
 
+use super::ZeroCopy;
 use super::state::{OwnSink, Zcopy, zcopy};
 use crate::owed::owe_send;
 use crate::rooms::Room;
-use crate::sdp::Stream;
 use crate::state::Rx;
 use crate::sys::{Guard, random};
 
-impl Stream<'_> {
+impl ZeroCopy<'_, '_> {
     /// Makes a `SinkAvail` for a call that is about to wait and has `room`, if that is allowed now.
     pub(crate) fn offer_sink(&self, room: usize) {
         if (room as u64) < self.state.sink_threshold() {

@@ -10,13 +10,13 @@ use std::time::Duration;
 use rddp_sdp::machine::{Half, Machine, SourceState};
 use rddp_sdp::wire::{LONGEST_CONTROL, Mode};
 
+use super::ZeroCopy;
 use super::lent::{Call, Lent, Owner};
 use super::state::{Backing, Zcopy, reserve_zcopy, zcopy};
 use crate::Errno;
 use crate::owed::owe_send;
 use crate::patience::Patience;
 use crate::rooms::{ONE_SPILL, Room};
-use crate::sdp::Stream;
 use crate::sdp::live;
 use crate::sink::Source;
 use crate::sleepers::Note;
@@ -38,7 +38,7 @@ impl Lending {
     const COPIES: Self = Self { accepted: 0, error: None, copies: true };
 }
 
-impl Stream<'_> {
+impl ZeroCopy<'_, '_> {
     /// Has the peer read octets of `source`, as far as sends of so many lend their memory. `Err`:
     /// the call is over, with all octets sent, or by this error.
     #[cold]

@@ -11,6 +11,7 @@ use rddp_rdmap::Opcode;
 use rddp_sdp::machine::{Blocked, Machine, SourceId, SourceState};
 use rddp_sdp::wire::HEADER_LEN;
 
+use super::ZeroCopy;
 use super::behind::may_queue;
 use super::serve::{Ends, Tagged};
 use super::state::{Backing, Requests, Zcopy, zcopy};
@@ -18,54 +19,16 @@ use crate::Errno;
 use crate::buffers::LITTLE_SEND;
 use crate::kept::Kept;
 use crate::rooms::{QUEUED, Room};
-use crate::sdp::Stream;
 use crate::sdp::outbound::gather;
 use crate::sink::Source;
-use crate::state::{Phase, Rx, Tx};
-use crate::sys::{BLOCK, Chain, ChainError, Chains, Guard, Scratch, Tcp, Tried, parts};
+use crate::state::{Rx, Tx};
+use crate::sys::{BLOCK, Chain, ChainError, Chains, Guard, Scratch, Tried, parts};
 use crate::train::Train;
 use crate::tx::{PIECES, TRAIN};
 
-impl Stream<'_> {
-    /// Returns whether the peer may still read octets from the stream's memory, or they wait to be
-    /// sent, though no call of the program may ever come.
-    #[must_use]
-    pub fn has_obligation(&self) -> bool {
-        let left = match self.state.sdp.spilled.load(Ordering::Acquire) {
-            LAST_IS_OWED if !self.owes() => {
-                self.state.sdp.spilled.store(0, Ordering::Release);
-                0
-            }
-            left => left,
-        };
-        left > 0 && self.state.phase() == Phase::Framed
-    }
-
-    /// Meets as much of the [obligation](Self::has_obligation) as is possible without waiting:
-    /// takes what the peer sends, answers its Reads, sends what came back.
-    ///
-    /// An error is left to the program's next call.
-    pub fn meet_obligation(&self) {
-        if !self.has_obligation() {
-            return;
-        }
-        let met = self.lock_rx().and_then(|mut rx| {
-            // Behind `shutdown` no send waits for the peer, which reads the adverts all the same.
-            let taken = self.take_until(&mut rx, |_| !self.has_obligation());
-            let taken = taken.and_then(|()| self.take_credits(&mut rx));
-            self.answer_peer(&mut rx, 0);
-            if self.kernel.tcp() == Tcp::Closed || rx.sdp.ended_by_fin() {
-                self.drop_spilled(&mut rx);
-            }
-            taken
-        });
-        if let Err(error) = met.and_then(|()| self.pay_if_owing()) {
-            self.remember(error);
-        }
-    }
-
+impl ZeroCopy<'_, '_> {
     /// Gives up the adverts of the stream's own memory: nobody can read them any more.
-    fn drop_spilled(&self, rx: &mut Guard<'_, Rx>) {
+    pub(super) fn drop_spilled(&self, rx: &mut Guard<'_, Rx>) {
         let Some((_, _, all)) = zcopy(rx) else { return };
         for backing in &mut all.sources {
             if backing.kind == Backing::CHAIN {
@@ -265,7 +228,7 @@ impl Stream<'_> {
 
 /// In place of the number of adverts in memory of the stream: there are none, but TCP has not taken
 /// all of the last message.
-const LAST_IS_OWED: u64 = u64::MAX;
+pub(super) const LAST_IS_OWED: u64 = u64::MAX;
 
 /// Copies the memory behind an advert. `Err(None)`: the numbers are damaged.
 fn spill(rx: &mut Guard<'_, Rx>, place: usize, memory: &mut Source<'_>) -> Result<bool, Option<Errno>> {

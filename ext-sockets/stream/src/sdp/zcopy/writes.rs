@@ -6,16 +6,16 @@
 use rddp_rdmap::Opcode;
 use rddp_sdp::machine::Machine;
 
+use super::ZeroCopy;
 use super::serve::{Ends, Tagged};
 use super::state::{Zcopy, zcopy};
 use crate::Errno;
-use crate::sdp::Stream;
 use crate::sdp::counters;
 use crate::sink::Source;
 use crate::state::{Rx, Tx};
 use crate::sys::Guard;
 
-impl Stream<'_> {
+impl ZeroCopy<'_, '_> {
     /// Writes octets of `source`, which moves on, to where the peer has given room, as far as TCP
     /// takes them. Returns whether none of them has to wait for TCP.
     pub(crate) fn push_writes(
