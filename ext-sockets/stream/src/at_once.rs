@@ -18,7 +18,6 @@ use rddp_ddp::UntaggedRepr;
 use rddp_mpa::fpdu_len;
 use rddp_octets::{Batch, Plain, Stop};
 
-use super::base::Base;
 use super::duties::Duties;
 use super::kind::Kind;
 use super::rx::{Hold, Next};
@@ -86,22 +85,20 @@ impl<K: Kind> Framed<'_, K> {
     }
 }
 
-impl Base<'_> {
-    /// Returns how many octets to take without a look at them: none where the next FPDU may have
-    /// octets for which there is no place, or where the call would have to look for more anyway.
-    #[inline]
-    pub(super) fn expected(&self, rx: &Rx, sink: &Sink<'_, '_>) -> Option<usize> {
-        let len = rx.guess.expected_fpdu as usize;
-        // Markers vary an FPDU's length, and where the window is narrow a part may close it.
-        if len <= EMPTY_SEND || rx.terms.markers || rx.window.narrow {
-            return None;
-        }
-        // The payload and its pad are a multiple of four.
-        match (sink.room() & !3).checked_sub(len - EMPTY_SEND)? {
-            0 => Some(len),
-            WORD.. if rx.guess.alone => Some(len + WORD),
-            _ => None,
-        }
+/// Returns how many octets to take without a look at them: none where the next FPDU may have
+/// octets for which there is no place, or where the call would have to look for more anyway.
+#[inline]
+pub(super) fn expected(rx: &Rx, sink: &Sink<'_, '_>) -> Option<usize> {
+    let len = rx.guess.expected_fpdu as usize;
+    // Markers vary an FPDU's length, and where the window is narrow a part may close it.
+    if len <= EMPTY_SEND || rx.terms.markers || rx.window.narrow {
+        return None;
+    }
+    // The payload and its pad are a multiple of four.
+    match (sink.room() & !3).checked_sub(len - EMPTY_SEND)? {
+        0 => Some(len),
+        WORD.. if rx.guess.alone => Some(len + WORD),
+        _ => None,
     }
 }
 

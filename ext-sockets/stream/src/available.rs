@@ -4,7 +4,6 @@ use std::io::IoSliceMut;
 
 use rddp_octets::{Incoming, Step};
 
-use super::base::Base;
 use super::duties::Duties;
 use super::kind::Kind;
 use super::rx::{Hold, Next, Pull, STEPS};
@@ -103,14 +102,6 @@ impl<K: Kind> Framed<'_, K> {
         let mut incoming = format.incoming(self, rx);
         show(rx, &mut scratch[..seen], &mut incoming, &mut format, sink);
         Ok(Pull::Some)
-    }
-}
-
-impl Base<'_> {
-    /// Returns whether more octets have come than [`available`](super::Framed::available) looks at.
-    #[must_use]
-    pub fn has_more_than_a_look(&self) -> bool {
-        self.kernel.unread().is_ok_and(|octets| octets > Scratch::LEN)
     }
 }
 

@@ -4,7 +4,6 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::base::Base;
 use super::kind::Kind;
 use super::patience::Patience;
 use super::state::Phase;
@@ -119,34 +118,5 @@ impl<K: Kind> Framed<'_, K> {
             }
         }
         true
-    }
-}
-
-impl Base<'_> {
-    /// Tells TCP of a direction that the program closed before the startup was over. The caller
-    /// holds the lock. `receives_when_shut`: TCP goes on to receive.
-    pub(super) fn shut_what_was_shut_early(&self, receives_when_shut: bool) {
-        if self.state.flow.shut_receive.load(Ordering::Acquire) && !receives_when_shut {
-            let _ = self.kernel.shut(Direction::Receive);
-        }
-    }
-
-    /// Returns whether TCP must still get octets or the end: the rest of a write that stopped
-    /// inside an FPDU, an answer to the peer, or a `shutdown` behind them.
-    #[must_use]
-    pub fn owes(&self) -> bool {
-        self.state.flow.owing.load(Ordering::Acquire)
-    }
-
-    /// Returns how long the startup may still take, if it is under way.
-    #[must_use]
-    pub fn startup_time(&self) -> Option<Duration> {
-        self.state.startup.note_beginning();
-        self.startup_left().filter(|_| self.state.phase() == Phase::Starting)
-    }
-
-    /// Resets the connection; octets that are owed are lost.
-    pub fn abandon(&self) {
-        self.kernel.reset();
     }
 }

@@ -7,10 +7,13 @@
 //!
 //! A `shutdown` that comes as early is noted, and done behind these octets.
 
+use std::ffi::c_short;
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
 use super::Errno;
+use libc::{POLLOUT, POLLWRNORM};
+
 use super::base::Base;
 use super::duties::Outbound;
 use super::locks::set;
@@ -154,6 +157,14 @@ impl Base<'_> {
             return 0;
         }
         self.lock_tx().map_or(0, |tx| tx.early().len())
+    }
+
+    /// Returns whether there is room for octets before this end may send, as an event.
+    pub(super) fn early_events(&self, ready: c_short, want: c_short) -> c_short {
+        let writable = want & (POLLOUT | POLLWRNORM);
+        let is_ready = || ready & POLLOUT != 0 || self.fresh(POLLOUT) & POLLOUT != 0;
+        let has_room = writable != 0 && self.takes_early() && is_ready();
+        if has_room { writable } else { 0 }
     }
 }
 

@@ -1,6 +1,10 @@
 //! The ends of a stream: the Terminate for the peer, and the error for the program (RFC 5040 §7.1,
 //! RFC 5044 §8).
 
+use std::ffi::c_short;
+use std::sync::atomic::Ordering;
+
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 use rddp_iwarp::{OwnMessage, Termination, Trouble};
 use rddp_mpa::{Framing, MpaError};
 use rddp_octets::Incoming;
@@ -119,6 +123,78 @@ impl Base<'_> {
         self.kernel.reset();
         Errno::ABORTED
     }
+
+    /// Returns the events for an error that a call will report: the kernel reports it only once.
+    pub(super) fn fails_with(&self, error: Errno, ready: c_short, want: c_short) -> c_short {
+        self.remember(error);
+        let moving = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM;
+        match error {
+            // Nothing is wrong with the stream: the program gets the kernel's events.
+            Errno::INTERRUPTED | Errno::DEADLOCK if ready & want != 0 => ready & (want | POLLHUP),
+            // These events were asked for by us and stay set. If the program got none, the wait
+            // would spin.
+            Errno::INTERRUPTED | Errno::DEADLOCK => moving & want | ready & POLLHUP,
+            _ if self.is_closed_at_once() => AT_END & want,
+            _ => AT_END & want | POLLERR | POLLHUP,
+        }
+    }
+
+    /// Returns the errno of the stream's end if that has come while a receive met `error`, or TCP's
+    /// end: what TCP says of a connection that this end has reset is no news.
+    pub(super) fn unless_ended(&self, error: Option<Errno>) -> Option<Errno> {
+        match (error, self.state.ended()) {
+            (Some(Errno::WOULD_BLOCK | Errno::INTERRUPTED), _) => error,
+            (_, Some(end)) if !end.why.is_of_startup() => Some(end.errno),
+            _ => error,
+        }
+    }
+
+    /// Notes that the caller is about to report the end of the stream, if that is its error.
+    pub(super) fn note_told(&self) {
+        if self.state.end.is_set() {
+            self.state.end.first_told();
+        }
+    }
+
+    /// Returns whether the failure of the startup was reported already. It is reported once, as TCP
+    /// reports a failed connect.
+    pub(super) fn was_told_of_startup(&self) -> bool {
+        self.state.ended().is_some_and(|end| end.why.is_of_startup()) && !self.state.end.first_told()
+    }
+
+    /// Returns the result of a call that has moved `done` octets before it met an error, or the
+    /// end.
+    pub(super) fn so_far(&self, done: usize, error: Option<Errno>) -> Result<usize, Errno> {
+        match error {
+            Some(error) if done == 0 => Err(error),
+            Some(error) => {
+                self.remember(error);
+                Ok(done)
+            }
+            None => Ok(done),
+        }
+    }
+
+    /// Keeps an error for the next call. TCP reports an error once, and a call that has moved
+    /// octets reports those.
+    pub(super) fn remember(&self, error: Errno) {
+        let comes_again = [
+            Errno::WOULD_BLOCK,
+            Errno::INTERRUPTED,
+            Errno::BROKEN_PIPE,
+            Errno::PLAIN,
+            Errno::FAULT,
+            Errno::NO_DESCRIPTOR,
+            Errno::DEADLOCK,
+        ];
+        if !comes_again.contains(&error) && !self.state.end.is_set() {
+            self.state.flow.pending.store(error.0, Ordering::Release);
+        }
+    }
+
+    pub(super) fn tell_pending(&self) -> Result<(), Errno> {
+        self.state.take_pending().map_or(Ok(()), Err)
+    }
 }
 
 /// Adds the one Terminate, which has a queue of its own (RFC 5040 §5.4). Without room for it only
@@ -131,3 +207,5 @@ fn owe_terminate(tx: &mut Tx, terminate: &TerminateRepr) {
 /// Octets dropped in one call, and the most such calls.
 const DRAIN: usize = 64 * 1024;
 const DRAINS: usize = 64;
+/// Events of a connection that is over.
+pub(super) const AT_END: c_short = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLRDHUP;

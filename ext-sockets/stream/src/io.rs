@@ -5,7 +5,6 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::base::Base;
 use super::kind::Kind;
 use super::options::Role;
 use super::patience::Patience;
@@ -229,83 +228,6 @@ impl<K: Kind> Framed<'_, K> {
     /// Returns what a read would find, after taking everything that is not for the program.
     pub(super) fn look(&self) -> Result<Pull, Errno> {
         self.pull(&mut Sink::new(&mut [], false))
-    }
-}
-
-impl Base<'_> {
-    /// Returns the errno of the stream's end if that has come while a receive met `error`, or TCP's
-    /// end: what TCP says of a connection that this end has reset is no news.
-    fn unless_ended(&self, error: Option<Errno>) -> Option<Errno> {
-        match (error, self.state.ended()) {
-            (Some(Errno::WOULD_BLOCK | Errno::INTERRUPTED), _) => error,
-            (_, Some(end)) if !end.why.is_of_startup() => Some(end.errno),
-            _ => error,
-        }
-    }
-
-    #[allow(
-        clippy::redundant_closure_for_method_calls,
-        reason = "the method is not general enough over lifetimes"
-    )]
-    fn glance_unconnected(&self) -> Option<Result<usize, Errno>> {
-        self.unconnected(|kernel| kernel.glance())
-    }
-
-    /// Notes that the caller is about to report the end of the stream, if that is its error.
-    fn note_told(&self) {
-        if self.state.end.is_set() {
-            self.state.end.first_told();
-        }
-    }
-
-    /// Returns whether the failure of the startup was reported already. It is reported once, as TCP
-    /// reports a failed connect.
-    fn was_told_of_startup(&self) -> bool {
-        self.state.ended().is_some_and(|end| end.why.is_of_startup()) && !self.state.end.first_told()
-    }
-
-    /// Returns the result of a call that has moved `done` octets before it met an error, or the
-    /// end.
-    fn so_far(&self, done: usize, error: Option<Errno>) -> Result<usize, Errno> {
-        match error {
-            Some(error) if done == 0 => Err(error),
-            Some(error) => {
-                self.remember(error);
-                Ok(done)
-            }
-            None => Ok(done),
-        }
-    }
-
-    /// Keeps an error for the next call. TCP reports an error once, and a call that has moved
-    /// octets reports those.
-    pub(super) fn remember(&self, error: Errno) {
-        let comes_again = [
-            Errno::WOULD_BLOCK,
-            Errno::INTERRUPTED,
-            Errno::BROKEN_PIPE,
-            Errno::PLAIN,
-            Errno::FAULT,
-            Errno::NO_DESCRIPTOR,
-            Errno::DEADLOCK,
-        ];
-        if !comes_again.contains(&error) && !self.state.end.is_set() {
-            self.state.flow.pending.store(error.0, Ordering::Release);
-        }
-    }
-
-    fn tell_pending(&self) -> Result<(), Errno> {
-        self.state.take_pending().map_or(Ok(()), Err)
-    }
-
-    /// Sets `TCP_CORK`: while it is on, a segment that is not full waits for more octets. Turning
-    /// it off sends what waits.
-    ///
-    /// # Errors
-    /// The errno of `setsockopt`.
-    pub fn cork(&self, on: bool) -> Result<(), Errno> {
-        let was_on = self.state.flow.corked.swap(on, Ordering::Relaxed);
-        if was_on && !on { self.kernel.no_delay() } else { Ok(()) }
     }
 }
 

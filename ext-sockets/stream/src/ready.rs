@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
-use super::base::Base;
+use super::fail::AT_END;
 use super::kind::Kind;
 use super::options::Role;
 use super::patience::Patience;
@@ -94,7 +94,7 @@ impl<K: Kind> Framed<'_, K> {
             return ready & want | always;
         }
         match self.establish() {
-            Ok(false) => return always | self.early_room(ready, want) | self.shut_early(want),
+            Ok(false) => return always | self.early_events(ready, want) | self.shut_early(want),
             Err(Errno::PLAIN) => return self.fresh(want),
             Err(error) => return self.fails_with(error, ready, want),
             Ok(true) => {}
@@ -126,7 +126,7 @@ impl<K: Kind> Framed<'_, K> {
             }
             out |= K::told(self, want, out);
         } else {
-            out |= self.early_room(ready, want) | self.shut_early(want);
+            out |= self.early_events(ready, want) | self.shut_early(want);
         }
         out | K::ended_directions(self, ready, want)
     }
@@ -211,60 +211,3 @@ impl<K: Kind> Framed<'_, K> {
         }
     }
 }
-
-impl Base<'_> {
-    /// Returns whether TCP has room for octets at this moment.
-    pub(super) fn has_room_now(&self) -> bool {
-        self.fresh(POLLOUT) & POLLOUT != 0
-    }
-
-    /// Returns whether there is room for octets before this end may send, as an event.
-    fn early_room(&self, ready: c_short, want: c_short) -> c_short {
-        let writable = want & (POLLOUT | POLLWRNORM);
-        let is_ready = || ready & POLLOUT != 0 || self.fresh(POLLOUT) & POLLOUT != 0;
-        let has_room = writable != 0 && self.takes_early() && is_ready();
-        if has_room { writable } else { 0 }
-    }
-
-    /// Returns the events for an error that a call will report: the kernel reports it only once.
-    fn fails_with(&self, error: Errno, ready: c_short, want: c_short) -> c_short {
-        self.remember(error);
-        let moving = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM;
-        match error {
-            // Nothing is wrong with the stream: the program gets the kernel's events.
-            Errno::INTERRUPTED | Errno::DEADLOCK if ready & want != 0 => ready & (want | POLLHUP),
-            // These events were asked for by us and stay set. If the program got none, the wait
-            // would spin.
-            Errno::INTERRUPTED | Errno::DEADLOCK => moving & want | ready & POLLHUP,
-            _ if self.is_closed_at_once() => AT_END & want,
-            _ => AT_END & want | POLLERR | POLLHUP,
-        }
-    }
-
-    /// Returns the time to the next check: short at first; a peer that says nothing for long costs
-    /// only a check now and then.
-    pub fn recheck(&self) -> Duration {
-        let waited = self.state.startup.age().unwrap_or_default();
-        if waited < PATIENCE { RECHECK } else { 20 * RECHECK }
-    }
-
-    /// Returns whether a read would give octets that the kernel no longer has. Needed only after
-    /// [`confine`](super::confine): such a process asks before it sleeps, and if so goes on to
-    /// [`revents`](Framed::revents) with 0.
-    #[must_use]
-    pub fn holds_octets(&self) -> bool {
-        self.state.flow.holding.load(Ordering::Acquire)
-    }
-
-    /// Returns the events that the kernel has at this moment.
-    fn fresh(&self, want: c_short) -> c_short {
-        self.kernel.poll(want, Some(Duration::ZERO)).unwrap_or(POLLNVAL)
-    }
-}
-
-/// Events of a connection that is over.
-const AT_END: c_short = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLRDHUP;
-/// Longest delay with which a wait sees what another thread has done, before octets flow both ways.
-pub(super) const RECHECK: Duration = Duration::from_millis(10);
-/// Time for which a wait checks so often.
-const PATIENCE: Duration = Duration::from_secs(1);

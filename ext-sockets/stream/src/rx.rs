@@ -16,7 +16,7 @@ use rddp_ddp::{Header, UntaggedRepr};
 use rddp_mpa::{CRC_LEN, LENGTH_LEN};
 use rddp_octets::{Batch, Format, Left, Stop};
 
-use super::base::Base;
+use super::at_once::expected;
 use super::duties::Duties;
 use super::ended::{Ended, Why};
 use super::kind::Kind;
@@ -129,7 +129,7 @@ impl<K: Kind> Framed<'_, K> {
     fn fetch(&self, rx: &mut Guard<'_, Rx>, sink: &mut Sink<'_, '_>) -> Result<Next, Errno> {
         let mut scratch = Scratch::take()?;
         if K::IS_TAKEN_AT_ONCE
-            && let Some(octets) = self.expected(rx, sink).and_then(|len| scratch.get_mut(..len))
+            && let Some(octets) = expected(rx, sink).and_then(|len| scratch.get_mut(..len))
             && let Some(next) = self.fetch_at_once(rx, octets, sink)?
         {
             return Ok(next);
@@ -232,7 +232,7 @@ impl<K: Kind> Framed<'_, K> {
         }
         if let Some(at) = batch.at {
             rx.moving(|rx| {
-                let kept_back = batch.left.map(|left| self.keep_back(rx, &left, octets)).transpose()?;
+                let kept_back = batch.left.map(|left| keep_back(rx, &left, octets)).transpose()?;
                 format.before_drop(self);
                 self.drop_front(kept_back.unwrap_or(batch.used))?;
                 rx.at = at;
@@ -300,34 +300,22 @@ impl<K: Kind> Framed<'_, K> {
     }
 }
 
-impl Base<'_> {
-    /// Notes the rest of an FPDU that the sink had no room for; returns up to where the kernel's
-    /// octets can be dropped.
-    fn keep_back(&self, rx: &mut Rx, left: &Left, octets: &[u8]) -> Result<usize, Errno> {
-        rx.left = (left.to - left.from) as u32;
-        rx.left_is_kept = rx.terms.markers;
-        if !rx.terms.markers {
-            rx.trailer = (left.end - left.to) as u32;
-            return Ok(left.from);
-        }
-        // The payload has gaps where markers stand in the kernel: it moves to memory, and the CRC
-        // stays for readiness.
-        let kept = rx.kept_mut().ok_or(Errno::NO_BUFFERS)?;
-        kept[..left.to - left.from].copy_from_slice(&octets[left.from..left.to]);
-        rx.kept.at = 0;
-        rx.trailer = CRC_LEN as u32;
-        Ok(left.end - CRC_LEN)
+/// Notes the rest of an FPDU that the sink had no room for; returns up to where the kernel's
+/// octets can be dropped.
+fn keep_back(rx: &mut Rx, left: &Left, octets: &[u8]) -> Result<usize, Errno> {
+    rx.left = (left.to - left.from) as u32;
+    rx.left_is_kept = rx.terms.markers;
+    if !rx.terms.markers {
+        rx.trailer = (left.end - left.to) as u32;
+        return Ok(left.from);
     }
-
-    /// Sets `SO_RCVLOWAT`, if it is not that already.
-    pub(super) fn wake_at(&self, rx: &mut Rx, count: usize) -> Result<(), Errno> {
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        if rx.window.wake_at.max(1) != count {
-            rx.window.wake_at = count;
-            self.kernel.wake_at(count)?;
-        }
-        Ok(())
-    }
+    // The payload has gaps where markers stand in the kernel: it moves to memory, and the CRC
+    // stays for readiness.
+    let kept = rx.kept_mut().ok_or(Errno::NO_BUFFERS)?;
+    kept[..left.to - left.from].copy_from_slice(&octets[left.from..left.to]);
+    rx.kept.at = 0;
+    rx.trailer = CRC_LEN as u32;
+    Ok(left.end - CRC_LEN)
 }
 
 /// Result of taking octets that were looked at.

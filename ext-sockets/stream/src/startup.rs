@@ -319,6 +319,29 @@ impl Base<'_> {
         rx.window.narrow = self.kernel.widen(WINDOW)? < NARROW;
         Ok(())
     }
+
+    /// Tells TCP of a direction that the program closed before the startup was over. The caller
+    /// holds the lock. `receives_when_shut`: TCP goes on to receive.
+    pub(super) fn shut_what_was_shut_early(&self, receives_when_shut: bool) {
+        if self.state.flow.shut_receive.load(Ordering::Acquire) && !receives_when_shut {
+            let _ = self.kernel.shut(Direction::Receive);
+        }
+    }
+
+    /// Returns how long the startup may still take, if it is under way.
+    #[must_use]
+    pub fn startup_time(&self) -> Option<Duration> {
+        self.state.startup.note_beginning();
+        self.startup_left().filter(|_| self.state.phase() == Phase::Starting)
+    }
+
+    #[allow(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the method is not general enough over lifetimes"
+    )]
+    pub(super) fn glance_unconnected(&self) -> Option<Result<usize, Errno>> {
+        self.unconnected(|kernel| kernel.glance())
+    }
 }
 
 enum Seen {

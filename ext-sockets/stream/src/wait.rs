@@ -8,7 +8,6 @@
 use std::ffi::c_short;
 use std::sync::atomic::Ordering;
 
-use super::base::Base;
 use super::kind::Kind;
 use super::patience::Patience;
 use super::rx::Hold;
@@ -136,19 +135,6 @@ impl<K: Kind> Framed<'_, K> {
             Err(Errno::INTERRUPTED) if !patience.has_limit() && handlers_restart() => Ok(()),
             slept => slept,
         }
-    }
-}
-
-impl Base<'_> {
-    /// Returns whether the descriptor does not block; in a confined process, whether it did not
-    /// when another process last asked.
-    pub(super) fn is_nonblocking(&self) -> Result<bool, Errno> {
-        if is_confined() {
-            return Ok(self.state.flow.nonblocking.load(Ordering::Relaxed));
-        }
-        let nonblocking = self.kernel.is_nonblocking()?;
-        self.state.flow.nonblocking.store(nonblocking, Ordering::Relaxed);
-        Ok(nonblocking)
     }
 }
 
