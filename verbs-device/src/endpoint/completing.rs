@@ -40,8 +40,11 @@ impl Endpoint {
         let Some(pair) = self.link.id.pair() else { return Ok(()) };
         let _ = self.bell.read();
         let armed = pair.completions.take_events().and_then(|()| pair.completions.arm());
+        let outstanding = self.sends.len();
         armed.and_then(|()| self.fetch()).map_err(|error| self.device.failed("ibv_req_notify_cq", error))?;
-        if !self.ready.is_empty() || self.has_untold_end() {
+        // Of requests that nobody is told of, the places are free: who waits for one looks again.
+        let has_room = self.sends.len() < outstanding;
+        if !self.ready.is_empty() || has_room || self.has_untold_end() {
             let _ = self.bell.write(1);
         }
         Ok(())
@@ -82,10 +85,11 @@ impl Endpoint {
         }
     }
 
-    /// Notes a request's outcome: one that failed by itself ends the connection.
+    /// Notes a request's outcome: one that failed ends the connection. So does one that is flushed:
+    /// rxe tells no more of some that failed.
     fn noted(&mut self, status: Status) -> Status {
         let status = first_alone(&mut self.failed, status);
-        let is_over = self.failed && matches!(self.stage, Stage::Connected | Stage::Closing(_));
+        let is_over = status != Status::Success && matches!(self.stage, Stage::Connected | Stage::Closing(_));
         if is_over {
             self.end();
         }

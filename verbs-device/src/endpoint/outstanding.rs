@@ -49,6 +49,10 @@ impl Sends {
         self.capacity
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

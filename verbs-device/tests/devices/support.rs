@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rddp_rdma::{Access, Completion};
+use rddp_rdma::{Access, Completion, SendWr};
 use rddp_verbs_device::{
-    Asked, Device, Endpoint, Event, Library, Listener, Offer, Queues, Registration, Transport,
+    Asked, Device, Endpoint, Event, Library, Listener, Offer, PostError, Queues, Registration, Transport,
 };
 
 /// The device that another one is like.
@@ -37,6 +37,7 @@ pub(crate) mod quirk {
     pub(crate) const LOCKED_MEMORY: u32 = 4;
     pub(crate) const CREDENTIALS: u32 = 8;
     pub(crate) const SLOW: u32 = 16;
+    pub(crate) const FLUSHED: u32 = 32;
 }
 
 /// Time after which a wait is over, and the test has failed.
@@ -237,14 +238,19 @@ pub(crate) fn asked(listener: &Listener) -> (Endpoint, Asked) {
     }
 }
 
-/// Waits for a change of a connection.
+/// Waits for a change of a connection, whatever completes meanwhile.
 pub(crate) fn event(endpoint: &mut Endpoint) -> Event {
+    event_beside(endpoint, &mut Vec::new())
+}
+
+/// Waits for a change of a connection, and appends what completes meanwhile.
+pub(crate) fn event_beside(endpoint: &mut Endpoint, told: &mut Vec<Completion>) -> Event {
     let since = Instant::now();
     loop {
         if let Some(event) = endpoint.event().unwrap() {
             return event;
         }
-        endpoint.poll(&mut Vec::new()).unwrap();
+        endpoint.poll(told).unwrap();
         endpoint.arm().unwrap();
         wait(endpoint, since);
     }
@@ -257,6 +263,23 @@ pub(crate) fn completions(endpoint: &mut Endpoint, count: usize) -> Vec<Completi
         endpoint.poll(&mut got).unwrap();
         if got.len() >= count {
             return got;
+        }
+        endpoint.arm().unwrap();
+        wait(endpoint, since);
+    }
+}
+
+/// Posts a request, when there is room for it.
+pub(crate) fn post(endpoint: &mut Endpoint, request: &SendWr, told: &mut Vec<Completion>) {
+    let is_posted = |endpoint: &mut Endpoint| match endpoint.post_send(request) {
+        Err(PostError::QueueFull { .. }) => false,
+        posted => posted.map(|()| true).unwrap(),
+    };
+    let since = Instant::now();
+    while !is_posted(endpoint) {
+        endpoint.poll(told).unwrap();
+        if is_posted(endpoint) {
+            return;
         }
         endpoint.arm().unwrap();
         wait(endpoint, since);

@@ -40,6 +40,8 @@ pub mod quirk {
     pub const CREDENTIALS: u32 = 8;
     /// An acknowledgement takes its time.
     pub const SLOW: u32 = 16;
+    /// A request that fails by a fault of this end is told to be flushed, as by rxe in Linux 6.12.
+    pub const FLUSHED: u32 = 32;
 }
 
 /// Makes a device: like siw (0), rxe (1), or an adapter of InfiniBand (2). Returns its number.

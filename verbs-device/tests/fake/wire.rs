@@ -260,9 +260,13 @@ impl World {
 
     fn carry_out(&mut self, pair: usize, peer: usize, request: &Request) -> Outcome {
         if !request.is_sound {
-            let is_software =
-                self.pairs.get(&pair).is_some_and(|own| self.devices[own.device].kind != Kind::Adapter);
-            return Outcome::Local(if is_software { status::LOC_QP_OP_ERR } else { status::LOC_PROT_ERR });
+            return Outcome::Local(self.pairs.get(&pair).map_or(status::LOC_PROT_ERR, |own| {
+                match (self.devices[own.device].has(quirk::FLUSHED), self.devices[own.device].kind) {
+                    (true, _) => status::WR_FLUSH_ERR,
+                    (false, Kind::Adapter) => status::LOC_PROT_ERR,
+                    (false, _) => status::LOC_QP_OP_ERR,
+                }
+            }));
         }
         let (Some(own), Some(other)) = (self.pairs.get(&pair), self.pairs.get(&peer)) else {
             return Outcome::NotYet;
