@@ -21,9 +21,9 @@ use self::report::Report;
 
 const EXAMPLES: &str = "\
 Examples:
-  rddp gateway --listen 0.0.0.0:7174 --to mlx5_0/192.0.2.1:7174    plain hosts reach rping -s behind mlx5_0
-  rddp gateway --listen mlx5_0/192.0.2.1:7174 --to plain1:7174     programs behind mlx5_0 reach plain1
-  rddp gateway --listen [::]:20049 --to mlx5_0/192.0.2.1:20049 --allow 198.51.100.0/24 --json
+  rddp gateway --listen mlx5_0/192.0.2.1:7174 --to plain1:7174     rping -c by mlx5_0, to rddp ping --server on plain1
+  rddp gateway --listen 0.0.0.0:7471 --to mlx5_0/192.0.2.1:7471    plain hosts reach a server behind mlx5_0
+  rddp gateway --listen [::]:7471 --to mlx5_0/192.0.2.1:7471 --allow 198.51.100.0/24 --json
 
 One of the two is a device's: its name stands in front of the address. It runs best on the host that has the device,
 beside the server. A connection of TCP is one queue pair; Sends go both ways, and Writes, Reads and atomics from the
