@@ -203,3 +203,27 @@ fn has_octets_for_program(fd: c_int, settings: &Settings) -> bool {
 
 /// The first octets of a Request (RFC 5044 §7.1.1).
 const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+
+    use rddp_stream::{Options, SharedState};
+
+    use super::*;
+
+    #[test]
+    fn a_socket_whose_stream_is_kept_for_another_connect_keeps_its_kind() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let fd = tcp.as_raw_fd();
+        let settings = Settings { mode: Mode::Asked, kind: KindId::Framed, ..Settings::default() };
+        let held = socket::adopt(fd, settings).unwrap();
+        let set = |value: c_int| set_mode(fd, &held, &mut held.settings(), &value.to_ne_bytes());
+        assert_eq!((set(3), set(1)), (Ok(()), Ok(())), "there is no stream yet");
+        held.set_state(SharedState::anonymous(&Options::new(Role::Initiator)).unwrap());
+        assert_eq!((set(3), held.kind()), (Err(Errno::INVALID), KindId::Framed));
+        assert_eq!(set(1), Ok(()));
+        socket::forget(fd);
+    }
+}
