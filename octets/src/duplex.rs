@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use rddp_ddp::{Header, TaggedRepr};
+use rddp_ddp::{Header, TaggedRepr, UntaggedRepr};
 use rddp_iwarp::{Gather, OwnMessage, Record, Termination, Trouble};
 use rddp_mpa::mulpdu;
 use rddp_rdmap::TerminateCode;
@@ -373,10 +373,12 @@ const LAST: usize = 256;
 /// Room for the answers of one batch, and for a Terminate.
 const REPLIES: usize = 256;
 /// Room that octets of the program leave: for the end of their message, and for answers.
-const RESERVE: usize = LAST + 64 + 2 * REPLIES;
+const RESERVE: usize = LAST + 64 + REPLIES;
 
 const LONGEST: usize = rddp_mpa::fpdu_len(u16::MAX as usize);
 // Each 508 octets have a marker, and one may stand in front. Other octets may have left.
 const _: () = assert!(LONGEST + 4 * (LONGEST / 508 + 2) + RESERVE + LEAST <= BUFFER);
+// The end of a message and two markers.
+const _: () = assert!(rddp_mpa::fpdu_len(UntaggedRepr::LEN + LAST) + 8 <= LAST + 64);
 // Four answers without octets, or one Terminate.
 const _: () = assert!(4 * (2 + TaggedRepr::LEN + 4 + 4) <= REPLIES && OwnMessage::MAX_FPDU + 4 <= REPLIES);

@@ -254,3 +254,18 @@ fn a_program_waits_where_much_is_owed() {
     active.duplex.paid(1 << 20);
     assert_eq!(fpdus(&mut active, 10), [(36, true)]);
 }
+
+#[test]
+fn octets_of_the_peer_are_taken_however_much_is_owed() {
+    for emss in (200..300).step_by(4) {
+        let [mut active, mut passive] = pair();
+        active.pay(&mut passive, 1000);
+        passive.deliver(1000);
+        send(&mut passive, &mut active, 10, 1000);
+        active.duplex.set_emss(emss);
+        // Some octets end a message for which there is no room.
+        active.put(100_000);
+        receive(&mut active, 1000, 10);
+        assert_eq!(active.taken, 10, "EMSS {emss}");
+    }
+}
