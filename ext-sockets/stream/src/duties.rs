@@ -12,7 +12,6 @@ use rddp_octets::{After, Format, Incoming, Limits, Load, Message, Plain};
 
 use super::Errno;
 use super::base::Base;
-use super::options::Gather;
 use super::sink::Source;
 use super::state::Rx;
 use super::sys::Guard;
@@ -92,10 +91,10 @@ pub(super) trait Outbound {
         true
     }
 
-    /// Returns the way in which FPDUs are gathered.
+    /// Returns the average size of pieces up to which an FPDU is copied next to its header.
     #[inline(always)]
-    fn gather(&self, base: &Base<'_>) -> Gather {
-        base.state.asked.gather()
+    fn copies_up_to(&self, base: &Base<'_>) -> usize {
+        base.state.asked.copies_up_to()
     }
 
     /// Fills the train with octets of `source`; `open` is the message that goes on. `EFAULT`: some

@@ -1,6 +1,8 @@
 //! Settings of one end of a stream. They are fixed before the first octet, and the same for every
 //! process that holds the socket.
 
+mod gather;
+
 use std::time::Duration;
 
 use rddp_mpa::{Revision, RtrSet, StartupConfig};
@@ -8,6 +10,9 @@ use rddp_octets::HandshakeOptions;
 
 use super::fields::{Field, fields};
 use super::{AskedFormat, Errno, Format};
+
+pub use gather::Gather;
+pub(super) use gather::write_each;
 
 /// The startup frame that this end sends (RFC 5044 §7.1: the ULP decides).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,18 +32,6 @@ pub enum Plain {
     /// initiator's Request has spoiled the connection; it can only be made anew. That also holds
     /// where the responder speaks MPA and rejects the Request.
     Allowed,
-}
-
-/// Ways in which the pieces of an FPDU reach TCP: the three of the OSU report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gather {
-    /// Copied together, then one write. The only way in which the program may change the octets
-    /// while they are sent.
-    Copy,
-    /// One vectored write of the pieces where they lie, short ones copied together.
-    Vectored,
-    /// One write for each piece, between `TCP_CORK` on and off.
-    Cork,
 }
 
 /// Octets for the peer's program in the startup frame.
@@ -241,7 +234,7 @@ impl Asked {
         self.role <= Role::Responder as u8
             && self.plain <= Plain::Allowed as u8
             && [Revision::One as u8, Revision::Two as u8].contains(&self.revision)
-            && self.gather <= Gather::Cork as u8
+            && Gather::of(self.gather) as u8 == self.gather
             && self.flags < 1 << 6
             && self.format.is_sound()
             && usize::from(self.private_data.len) <= rddp_mpa::MAX_PRIVATE_DATA
@@ -255,12 +248,10 @@ impl Asked {
         if self.plain == Plain::Allowed as u8 { Plain::Allowed } else { Plain::Refused }
     }
 
-    pub(super) fn gather(&self) -> Gather {
-        match self.gather {
-            COPY => Gather::Copy,
-            CORK => Gather::Cork,
-            _ => Gather::Vectored,
-        }
+    /// Returns the average size of pieces up to which an FPDU is [copied](Gather::copies_up_to).
+    #[inline]
+    pub(super) fn copies_up_to(&self) -> usize {
+        Gather::of(self.gather).copies_up_to()
     }
 
     /// Returns all options.
@@ -277,7 +268,7 @@ impl Asked {
             peer_to_peer: is(2),
             rtr: RtrSet { send: is(3), write: is(4), read: is(5) },
             max_send: self.max_send,
-            gather: self.gather(),
+            gather: Gather::of(self.gather),
             startup_timeout: Duration::from_nanos(self.startup_timeout),
             plain_after: Duration::from_nanos(self.plain_after),
             private_data: self.private_data,
@@ -285,9 +276,6 @@ impl Asked {
         }
     }
 }
-
-const COPY: u8 = Gather::Copy as u8;
-const CORK: u8 = Gather::Cork as u8;
 
 /// Highest IRD to which it is raised when the peer wants more. None of its Reads can succeed, so
 /// they cost no memory.

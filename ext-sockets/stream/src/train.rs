@@ -6,7 +6,6 @@ use std::ops::Range;
 use rddp_fault_guard::Faulted;
 use rddp_octets::Payload;
 
-use super::options::Gather;
 use super::sink::Source;
 use super::sys::lent;
 
@@ -16,13 +15,14 @@ pub(super) struct Train<'a, 'l> {
     used: usize,
     /// Room for headers, trailers and copied payload.
     arena: &'a mut [u8],
-    gather: Gather,
+    /// Average size of pieces up to which an FPDU is copied next to its header.
+    copies_up_to: usize,
     len: usize,
 }
 
 impl<'a, 'l> Train<'a, 'l> {
-    pub(super) fn new(list: &'l mut [IoSlice<'a>], arena: &'a mut [u8], gather: Gather) -> Self {
-        Self { list, used: 0, arena, gather, len: 0 }
+    pub(super) fn new(list: &'l mut [IoSlice<'a>], arena: &'a mut [u8], copies_up_to: usize) -> Self {
+        Self { list, used: 0, arena, copies_up_to, len: 0 }
     }
 
     /// Returns the number of octets on the wire.
@@ -31,8 +31,8 @@ impl<'a, 'l> Train<'a, 'l> {
     }
 
     /// Returns whether each piece is a write of its own.
-    pub(super) fn is_corked(&self) -> bool {
-        self.gather == Gather::Cork
+    pub(super) fn is_apart(&self) -> bool {
+        self.copies_up_to == 0
     }
 
     pub(super) fn pieces(&self) -> &[IoSlice<'a>] {
@@ -56,12 +56,7 @@ impl<'a, 'l> Train<'a, 'l> {
         // An empty train takes any FPDU: one of too many pieces is copied. Header, front
         // and trailer are three more pieces.
         let too_many = self.used == 0 && pieces + 3 > self.list.len();
-        too_many
-            || match self.gather {
-                Gather::Copy => true,
-                Gather::Vectored => count <= COPY_UP_TO * pieces,
-                Gather::Cork => false,
-            }
+        too_many || count <= self.copies_up_to.saturating_mul(pieces)
     }
 
     fn is_full(&self) -> bool {
@@ -154,7 +149,3 @@ fn pieces_of(payload: &Source<'_>, count: usize) -> usize {
     }
     pieces
 }
-
-/// Average size of pieces up to which an FPDU is copied next to its header: another piece costs as
-/// much as the copy.
-const COPY_UP_TO: usize = 1024;

@@ -18,6 +18,7 @@ use super::Errno;
 use super::base::Base;
 use super::buffers::LITTLE_SEND;
 use super::duties::Outbound;
+use super::options::write_each;
 use super::owed::owe_end;
 use super::sink::Source;
 use super::state::Tx;
@@ -113,7 +114,7 @@ impl Base<'_> {
         let mulpdu = mulpdu(emss, tx.out.markers);
         let limits = Limits { mulpdu, max_send: self.max_send(tx, mulpdu, source.left()) };
         let mut list = [IoSlice::new(&[]); PIECES];
-        let mut train = Train::new(&mut list, arena, out.gather(self));
+        let mut train = Train::new(&mut list, arena, out.copies_up_to(self));
         let mut records = [Record::default(); FPDUS];
         let reach = source.within_reach();
         let mut load = tx.out.load(TRAIN, &mut records);
@@ -184,33 +185,12 @@ impl Base<'_> {
         more: bool,
         end_of_record: bool,
     ) -> Result<usize, Errno> {
-        if train.is_corked() {
-            return self.write_corked(train);
+        if train.is_apart() {
+            return write_each(&self.kernel, train.pieces());
         }
         let more = if more { libc::MSG_MORE } else { 0 };
         let end = if end_of_record { libc::MSG_EOR } else { 0 };
         self.kernel.send(train.pieces(), more | end)
-    }
-
-    fn write_corked(&self, train: &Train<'_, '_>) -> Result<usize, Errno> {
-        self.kernel.cork(true)?;
-        let mut taken = 0;
-        let mut error = Errno::WOULD_BLOCK;
-        for piece in train.pieces() {
-            let took = match self.kernel.send(&[IoSlice::new(piece)], 0) {
-                Ok(count) => count,
-                Err(first) => {
-                    error = first;
-                    0
-                }
-            };
-            taken += took;
-            if took < piece.len() {
-                break;
-            }
-        }
-        self.kernel.cork(false)?;
-        if taken > 0 { Ok(taken) } else { Err(error) }
     }
 
     /// Returns how many of the next `octets`, which are not the last, fill their segments, each

@@ -12,7 +12,7 @@ use rddp_sdp::wire::HEADER_LEN;
 use super::counters::SENT_MESSAGES;
 use super::format::Messages;
 use super::look::{Look, Places};
-use super::outbound::{count_taken, gather};
+use super::outbound::{copies_up_to, count_taken};
 use super::zcopy::READS;
 use super::{Leaving, Live, Stream, is_start, live};
 use crate::Errno;
@@ -20,7 +20,7 @@ use crate::base::{Base, RECHECK};
 use crate::duties::{LONGEST_HEADERS, Outbound};
 use crate::ended::Why;
 use crate::kind::Functions;
-use crate::options::{Gather, Options, PrivateData};
+use crate::options::{Options, PrivateData};
 use crate::patience::Patience;
 use crate::rx::{Hold, Next, Pull};
 use crate::sink::{Sink, Source};
@@ -375,8 +375,8 @@ impl Outbound for Live<'_> {
     }
 
     #[inline]
-    fn gather(&self, base: &Base<'_>) -> Gather {
-        gather(base)
+    fn copies_up_to(&self, base: &Base<'_>) -> usize {
+        copies_up_to(base)
     }
 
     #[inline(never)]

@@ -12,7 +12,7 @@ use super::counters::{COPIED, SENT};
 use super::{Adverts, Live, live};
 use crate::Errno;
 use crate::base::Base;
-use crate::options::{Gather, Role};
+use crate::options::Role;
 use crate::owed::owe_send;
 use crate::sdp::Stream;
 use crate::sink::Source;
@@ -222,10 +222,10 @@ impl Live<'_> {
     }
 }
 
-/// Returns the way in which FPDUs are gathered.
-pub(super) fn gather(base: &Base<'_>) -> Gather {
+/// Returns the average size of pieces up to which an FPDU is copied next to its header.
+pub(super) fn copies_up_to(base: &Base<'_>) -> usize {
     // The copy of the payload is the sender's private buffer.
-    if base.state.asked.format.has_private_copies() { Gather::Copy } else { base.state.asked.gather() }
+    if base.state.asked.format.has_private_copies() { usize::MAX } else { base.state.asked.copies_up_to() }
 }
 
 /// Counts the messages of a train that TCP has taken or begun.

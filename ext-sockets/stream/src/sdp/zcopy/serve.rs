@@ -19,7 +19,7 @@ use crate::buffers::LITTLE_SEND;
 use crate::owed::owe_fpdu;
 use crate::rooms::Room;
 use crate::sdp::counters;
-use crate::sdp::outbound::gather;
+use crate::sdp::outbound::copies_up_to;
 use crate::sink::Source;
 use crate::state::{Rx, Tx};
 use crate::sys::{BLOCK, Guard, Scratch};
@@ -307,7 +307,7 @@ impl ZeroCopy<'_, '_> {
         // The rest of an FPDU that TCP does not take is owed.
         let longest = if tx.prepare_to_owe(BLOCK) { longest } else { longest.min(LITTLE_SEND) };
         let mut list = [IoSlice::new(&[]); PIECES];
-        let mut train = Train::new(&mut list, arena, gather(self));
+        let mut train = Train::new(&mut list, arena, copies_up_to(self));
         let mut records = [Record::default(); FPDUS];
         let mut load = tx.out.load(TRAIN, &mut records);
         load_tagged(&mut load, &mut train, message, source, longest)?;

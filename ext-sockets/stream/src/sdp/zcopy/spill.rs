@@ -19,7 +19,7 @@ use crate::Errno;
 use crate::buffers::LITTLE_SEND;
 use crate::kept::Kept;
 use crate::rooms::{QUEUED, Room};
-use crate::sdp::outbound::gather;
+use crate::sdp::outbound::copies_up_to;
 use crate::sink::Source;
 use crate::state::{Rx, Tx};
 use crate::sys::{BLOCK, Chain, ChainError, Chains, Guard, Scratch, Tried, parts};
@@ -202,7 +202,7 @@ impl ZeroCopy<'_, '_> {
         let mut arena = Scratch::take()?;
         let mut source: Source<'_> = source;
         let mut list = [IoSlice::new(&[]); PIECES];
-        let mut train = Train::new(&mut list, &mut arena, gather(self));
+        let mut train = Train::new(&mut list, &mut arena, copies_up_to(self));
         let mut records = [Record::default()];
         let mut load = tx.out.load(TRAIN, &mut records);
         if !load.send(&mut train, front, &mut source, len).map_err(|_| Errno::FAULT)? {
