@@ -1,4 +1,4 @@
-# Functions by which the matrix runs a case. Read by ./matrix with ".", not run.
+# Functions by which the matrix runs a case. Read by ./matrix and ../device/run with ".", not run.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 passed=0 failed=0 again=0 number=0 port=7200
@@ -13,13 +13,31 @@ trap take_down EXIT
 trap 'exit 130' INT TERM
 
 die() {
-    echo "matrix: $*" >&2
+    echo "${0##*/}: $*" >&2
     exit 1
+}
+
+# options WORD...: what the command is asked to do; its first lines say what there is.
+options() {
+    mode=run only=. inside='' capture='' given=("$@")
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --list) mode=list ;;
+        --only) only=${2:?--only needs a pattern} && shift ;;
+        --inside) inside=1 ;;
+        --capture) capture=${2:?--capture needs a folder} && shift ;;
+        *)
+            sed -n '2,/^$/s/^# \{0,1\}//p' "$0"
+            exit 2
+            ;;
+        esac
+        shift
+    done
 }
 
 # prepare: what all kernels share. The host's programs have to be there already.
 prepare() {
-    local kernel program
+    local program
     mkdir -p "$SIW_LAB_SHARE"
     exec 8>"$SIW_LAB_SHARE/lock"
     flock 8 # another matrix may be about to build the same
@@ -32,6 +50,12 @@ prepare() {
         ln -sfn "$(realpath "$library")/librddp_verbs.so" "$verbs_folder/$program"
     done
     exec 8>&-
+    prepare_lab
+}
+
+# prepare_lab: what all commands need that run cases in the lab.
+prepare_lab() {
+    local kernel
     [ -z "$capture" ] || mkdir -p "$capture" || die "cannot make $capture"
     for kernel in $kernels; do
         SIW_LAB_KERNEL=$kernel "$lab/setup.sh" >"$work/setup" 2>&1 ||
@@ -140,10 +164,13 @@ until_listening() {
 }
 
 # both PASSIVE COMMAND ACTIVE COMMAND SECONDS: runs both ends (host or guest), each in its file of
-# output; says= is what the active one has to have said. A case that fails is played once more,
-# which is said: an emulated guest on a busy machine may miss a time limit, a fault of ours stays.
-both() {
-    if play "$@"; then
+# output; says= is what the active one has to have said.
+both() { twice play "$@"; }
+
+# twice FUNCTION WORDS...: plays a case. One that fails is played once more, which is said: an
+# emulated guest on a busy machine may miss a time limit, a fault of ours stays.
+twice() {
+    if "$@"; then
         verdict 0
         return
     fi
@@ -153,7 +180,7 @@ both() {
     done
     again=$((again + 1))
     boot_after_bug
-    if play "$@"; then
+    if "$@"; then
         verdict 0
     else
         verdict 1 "$work/passive" "$work/active"
@@ -224,10 +251,10 @@ ping() {
 # needs_host: for cases that need what siw cannot do, and so cannot be played inside.
 needs_host() { [ -z "$inside" ]; }
 
-# guest_resources: what siw holds, and TCP besides the lab's own; the same before and after if
+# guest_resources: what devices hold, and TCP besides the lab's own; the same before and after if
 # nothing leaks.
 guest_resources() {
-    in_guest 20 "rdma resource show siw0; ss -tanH | grep -v -e TIME-WAIT -e ':7100 ' | sort"
+    in_guest 20 "rdma resource show; ss -tanH | grep -v -e TIME-WAIT -e ':7100 ' | sort"
 }
 
 nothing_leaked() {
@@ -266,7 +293,7 @@ in_a_fresh_guest() {
     pattern=$(printf '%s\n' "${failures[@]}" | sed 's/[][\.*^$+?(){}|]/\\&/g; s/.*/^&$/' | paste -sd '|')
     echo "those that failed, in a fresh guest (load: $(cut -d' ' -f1-3 /proc/loadavg)):"
     printf '      %s\n' "${failures[@]}"
-    MATRIX_LAST=1 "$here/matrix" "${given[@]}" --only "$pattern" || return 0
+    MATRIX_LAST=1 "$0" "${given[@]}" --only "$pattern" || return 0
     passed=$((passed + failed)) failed=0
 }
 
