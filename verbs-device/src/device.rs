@@ -28,17 +28,18 @@ pub(crate) const MAX_PIECES: usize = 16;
 /// The port of a device that is used.
 const PORT: u8 = 1;
 
-/// An RDMA device of this host. Clones are the same device.
+/// An RDMA device of this host, and a protection domain of it. Clones are the same device with the
+/// same domain.
 #[derive(Clone)]
 pub struct Device {
     pub(crate) library: &'static Library,
     inner: Arc<Inner>,
+    domain: Arc<Domain>,
 }
 
 struct Inner {
     name: String,
     context: Context,
-    domain: Arc<Domain>,
     transport: Transport,
     capabilities: Capabilities,
     is_siw: bool,
@@ -94,8 +95,17 @@ impl Device {
         };
         let capabilities = capabilities(transport, &attributes, &port);
         let is_siw = attributes.vendor_id == SIW;
-        let inner = Inner { name, context, domain, transport, capabilities, is_siw };
-        Ok(Device { library, inner: Arc::new(inner) })
+        let inner = Inner { name, context, transport, capabilities, is_siw };
+        Ok(Device { library, inner: Arc::new(inner), domain })
+    }
+
+    /// Returns the same device with a protection domain of its own.
+    ///
+    /// # Errors
+    /// The device has no more domains.
+    pub fn with_own_domain(&self) -> Result<Self, DeviceError> {
+        let domain = Domain::new(self.inner.context).map_err(|error| self.failed("ibv_alloc_pd", error))?;
+        Ok(Device { domain: Arc::new(domain), ..self.clone() })
     }
 
     /// Returns the libraries that have the device.
@@ -133,7 +143,7 @@ impl Device {
     /// Returns the protection domain of all memory and connections of this object.
     #[must_use]
     pub fn domain(&self) -> &Arc<Domain> {
-        &self.inner.domain
+        &self.domain
     }
 
     /// Returns the addresses of this host that are the device's.

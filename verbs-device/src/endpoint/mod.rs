@@ -17,6 +17,7 @@ mod posting;
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -215,6 +216,12 @@ impl Endpoint {
     #[must_use]
     pub fn max_inline(&self) -> usize {
         self.link.id.pair().map_or(0, |pair| pair.inline as usize)
+    }
+
+    /// Returns the address of this end, and that of the other one, as far as they are known.
+    #[must_use]
+    pub fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        self.link.id.addresses()
     }
 
     /// Returns whether requests may be posted to the send queue.

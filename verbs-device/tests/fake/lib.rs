@@ -38,7 +38,7 @@ pub mod quirk {
     pub const LOCKED_MEMORY: u32 = 4;
     /// The process has changed its user.
     pub const CREDENTIALS: u32 = 8;
-    /// An acknowledgement takes its time.
+    /// An acknowledgement takes its time, and so does the end of a queue pair.
     pub const SLOW: u32 = 16;
     /// A request that fails by a fault of this end is told to be flushed, as by rxe in Linux 6.12.
     pub const FLUSHED: u32 = 32;

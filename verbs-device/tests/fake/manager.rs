@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use rddp_verbs_layout::{
     Plain, cm, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, qp_mask, rdma_cm_event, rdma_cm_id,
@@ -10,6 +11,7 @@ use rddp_verbs_layout::{
 use socket2::{SockAddr, SockAddrStorage};
 
 use crate::queues::Events;
+use crate::quirk;
 use crate::wire::{Pair, State};
 use crate::world::{CmEvent, Id, World, blocked, fail, world};
 
@@ -309,6 +311,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     world.id(id).pair = Some(pair.expose_provenance());
     let made = Pair {
         device,
+        domain: pd.addr(),
         queue: attr.send_cq.addr(),
         number,
         state: State::Unconnected,
@@ -334,6 +337,10 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
+    let device = world().id(id).device;
+    if device.is_some_and(|device| world().devices[device].has(quirk::SLOW)) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
     let mut world = world();
     world.hang_up(id.addr());
     if let Some(pair) = world.id(id).pair.take() {

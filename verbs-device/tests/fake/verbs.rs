@@ -138,7 +138,9 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     }
     let key = world.number() << 8 | 0x5a;
     let addr_number = addr.addr() as u64;
-    world.regions.insert(key, Region { device, addr: addr_number, len: length as u64, flags });
+    world
+        .regions
+        .insert(key, Region { device, domain: pd.addr(), addr: addr_number, len: length as u64, flags });
     Box::into_raw(Box::new(ibv_mr { context, pd, addr, length, handle: key, lkey: key, rkey: key }))
 }
 

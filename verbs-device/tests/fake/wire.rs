@@ -20,6 +20,7 @@ pub(crate) enum State {
 
 pub(crate) struct Pair {
     pub(crate) device: usize,
+    pub(crate) domain: usize,
     pub(crate) queue: usize,
     pub(crate) number: u32,
     pub(crate) state: State,
@@ -164,11 +165,11 @@ impl World {
             true => access::LOCAL_WRITE,
             false => 0,
         };
-        let owner = found.device;
+        let domain = found.domain;
         let is_sound = is_inline
             || pieces
                 .iter()
-                .all(|piece| self.reaches(owner, piece.lkey, piece.addr, piece.length.into(), needs));
+                .all(|piece| self.reaches(domain, piece.lkey, piece.addr, piece.length.into(), needs));
         let octets = if is_sound && !is_sink { octets_of(&pieces) } else { Vec::new() };
         let found = self.pairs.get_mut(&pair).ok_or(libc::EINVAL)?;
         found.posted += 1;
@@ -192,10 +193,10 @@ impl World {
         Ok(())
     }
 
-    /// Returns whether a key reaches a range with these rights.
-    fn reaches(&self, device: usize, key: u32, addr: u64, len: u64, rights: u32) -> bool {
+    /// Returns whether a key of this domain reaches a range with these rights.
+    fn reaches(&self, domain: usize, key: u32, addr: u64, len: u64, rights: u32) -> bool {
         self.regions.get(&key).is_some_and(|region| {
-            region.device == device
+            region.domain == domain
                 && addr >= region.addr
                 && addr + len <= region.addr + region.len
                 && region.flags & rights == rights
@@ -271,7 +272,7 @@ impl World {
         let (Some(own), Some(other)) = (self.pairs.get(&pair), self.pairs.get(&peer)) else {
             return Outcome::NotYet;
         };
-        let (device, is_iwarp) = (own.device, self.devices[own.device].is_iwarp());
+        let is_iwarp = self.devices[own.device].is_iwarp();
         let len = request.pieces.iter().map(|piece| u64::from(piece.length)).sum::<u64>();
         let is_read = !matches!(
             request.opcode,
@@ -291,7 +292,7 @@ impl World {
         let is_tagged = is_read || matches!(request.opcode, wr::RDMA_WRITE | wr::RDMA_WRITE_WITH_IMM);
         // Of a queue pair's rights, siw looks at none.
         let is_open = is_iwarp || other.access & needs == needs;
-        let may = is_open && self.reaches(device, request.key, request.to, len, needs);
+        let may = is_open && self.reaches(other.domain, request.key, request.to, len, needs);
         if is_tagged && len > 0 && !may {
             return Outcome::Refused(status::REM_ACCESS_ERR);
         }

@@ -95,6 +95,8 @@ const OPS: ibv_context_ops = ibv_context_ops {
 #[derive(Clone, Copy)]
 pub(crate) struct Region {
     pub(crate) device: usize,
+    /// Requests and peers of its queue pairs alone reach it.
+    pub(crate) domain: usize,
     pub(crate) addr: u64,
     pub(crate) len: u64,
     pub(crate) flags: u32,
