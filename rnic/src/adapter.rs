@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
+use rddp_verbs_device::DeviceError;
+
 use crate::budget::Budget;
 use crate::conn::linger::LingerSet;
 use crate::event::{EventQueue, EventSink};
 use crate::io::driver::Driver;
 use crate::io::readers::Readers;
 use crate::kernel::Kernel;
-use crate::mem::MemTable;
+use crate::mem::{HostDevice, MemTable};
 use crate::stat::StatFile;
 
 /// Time that dropping the last user waits for connections without a QP.
@@ -20,6 +22,9 @@ const LEAVE: Duration = Duration::from_secs(1);
 pub(crate) struct Adapter {
     pub(crate) driver: Arc<Driver>,
     pub(crate) readers: Readers,
+    /// The device of the host that moves the octets, if it is not this library that does. Its
+    /// registrations end before the memory of the table does.
+    pub(crate) host: Option<HostDevice>,
     pub(crate) mem: MemTable,
     pub(crate) kernel: Option<Arc<Kernel>>,
     pub(crate) events: EventQueue,
@@ -45,6 +50,11 @@ impl std::fmt::Debug for Adapter {
 }
 
 impl Adapter {
+    /// Refuses what this library has and devices of the host have not.
+    pub(crate) fn only_software(&self, what: &'static str) -> Result<(), DeviceError> {
+        self.host.as_ref().map_or(Ok(()), |host| Err(host.lacks(what)))
+    }
+
     /// Waits until the peers of connections without a QP have closed, for at most `limit`.
     pub(crate) fn linger(&self, limit: Duration) {
         let until = Instant::now() + limit;

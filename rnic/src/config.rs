@@ -41,6 +41,10 @@ pub struct RnicConfig {
     /// A receiver for the asynchronous events of all QPs as they happen, besides the queue and the
     /// sink of each QP. Numbers of QPs are a device's own: see [`EventSink`].
     pub event_sink: Option<Arc<dyn EventSink>>,
+    /// The RDMA device of the host by which connections are made, such as `siw0` or `mlx5_0`;
+    /// `soft` is this library itself. Without a name here, the variable `RDDP_DEVICE` names it, and
+    /// without that it is this library. docs/device.md says what such a device has.
+    pub device: Option<String>,
     /// Placement in the kernel, for QPs that choose it ([`QpConfig::placement`]). Needs the feature
     /// `kernel`, and rights.
     pub kernel: Option<KernelPlacement>,
@@ -55,8 +59,20 @@ impl Default for RnicConfig {
             max_waiting_per_peer: 1024,
             max_partial: 256 << 20,
             event_sink: None,
+            device: None,
             kernel: None,
         }
+    }
+}
+
+impl RnicConfig {
+    /// The name that stands for this library itself in [`device`](Self::device).
+    pub const SOFTWARE: &str = "soft";
+
+    /// Returns the name of the device of the host, if there is to be one.
+    pub(crate) fn host_device(&self) -> Option<String> {
+        let named = self.device.clone().or_else(|| std::env::var("RDDP_DEVICE").ok());
+        named.filter(|name| !matches!(name.as_str(), "" | Self::SOFTWARE))
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rddp_fault_guard::sockets;
 use rddp_rdma::{AsyncEvent, Capabilities, ConnectOptions, CqNum, SrqNum};
+use rddp_verbs_device::Device;
 
 use crate::adapter::Adapter;
 use crate::budget::Budget;
@@ -30,7 +31,7 @@ use crate::home::Home;
 use crate::io::driver::Driver;
 use crate::io::readers::Readers;
 use crate::kernel::{Kernel, LeftToUser};
-use crate::mem::{MemLimits, MemTable, PdId, QpNum};
+use crate::mem::{HostDevice, MemLimits, MemTable, PdId, QpNum};
 use crate::pd::ProtectionDomain;
 use crate::qp::QpInner;
 use crate::queues::options::Transport;
@@ -66,7 +67,19 @@ impl Rnic {
     }
 
     /// Opens a device with these settings, else as [`open`](Self::open) does.
+    ///
+    /// # Errors
+    /// The host has no more descriptors; or its device that was asked for cannot be used, for which
+    /// the error names the cause and what helps.
     pub fn with_config(config: &RnicConfig) -> Result<Self, Error> {
+        let device = config.host_device().map(|name| Device::named(&name)).transpose()?;
+        Self::with_device(config, device)
+    }
+
+    /// Opens a device by which this library, or a device of the host, moves the octets: for tests,
+    /// whose libraries play devices.
+    #[doc(hidden)]
+    pub fn with_device(config: &RnicConfig, device: Option<Device>) -> Result<Self, Error> {
         // Sockets inherited from the parent process must not be mistaken for this process's own.
         sockets::close_inherited();
         rddp_capture::begin().map_err(Error::host("opening the file of RDDP_CAPTURE"))?;
@@ -77,6 +90,7 @@ impl Rnic {
             adapter: Arc::new(Adapter {
                 driver,
                 readers: Readers::default(),
+                host: device.map(HostDevice::new),
                 mem: MemTable::with_kernel(MemLimits::default(), kernel.clone()),
                 kernel,
                 events: EventQueue::new()?,
@@ -108,7 +122,7 @@ impl Rnic {
     /// # Ok::<(), rddp_rnic::Error>(())
     /// ```
     pub fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        self.0.anywhere().host.as_ref().map_or(CAPABILITIES, HostDevice::capabilities)
     }
 
     /// Makes a protection domain.

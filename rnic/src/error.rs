@@ -11,6 +11,7 @@ use rddp_ddp::Stag;
 use rddp_mpa::{StartupError, StartupMisuse};
 use rddp_rdma::CqNum;
 use rddp_rdmap::AccessError;
+use rddp_verbs_device::{ConnectFailed, DeviceError};
 
 use crate::home::Forked;
 use crate::mem::MemError;
@@ -68,9 +69,18 @@ pub enum Error {
         /// The completion queue.
         cq: CqNum,
     },
+    /// A device of the host cannot be used, or does not have what was asked for.
+    #[error("{0}")]
+    Device(DeviceError),
     /// A child of `fork` uses an object of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
+}
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Self {
+        Error::Device(error)
+    }
 }
 
 impl Error {
@@ -130,8 +140,11 @@ pub enum PostError {
         /// The greatest number allowed.
         max: usize,
     },
-    /// The message is 4 GiB or longer (RFC 5041 §5.2).
-    #[error("a message of {len} octets: a DDP message is shorter than 4 GiB, so send it as several")]
+    /// The message is 4 GiB or longer (RFC 5041 §5.2), or longer than the device's longest.
+    #[error(
+        "a message of {len} octets: a DDP message is shorter than 4 GiB, and that of another device than \
+         software may have to be (Rnic::capabilities), so send it as several"
+    )]
     MessageTooLong {
         /// The number of octets in the request.
         len: u64,
@@ -288,6 +301,12 @@ pub enum ConnectError {
     /// The program of this end has rejected the peer's Request.
     #[error("the program of this end rejected the peer's Request")]
     Declined,
+    /// The device of the host refuses, or does not have what was asked for.
+    #[error("{0}")]
+    Device(DeviceError),
+    /// There is no connection by the device of the host.
+    #[error("{0}")]
+    Unreached(ConnectFailed),
     /// The program has aborted or dropped the QP before the startup was over.
     #[error("the startup was given up: the QP was aborted or dropped before it was over")]
     GivenUp,
@@ -299,6 +318,12 @@ pub enum ConnectError {
 impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> Self {
         ConnectError::Tcp(error)
+    }
+}
+
+impl From<DeviceError> for ConnectError {
+    fn from(error: DeviceError) -> Self {
+        ConnectError::Device(error)
     }
 }
 

@@ -78,7 +78,7 @@ impl ProtectionDomain {
     ) -> Result<MemoryRegion, Error> {
         let device = self.device.here()?.adapter.clone();
         let region = device.mem.allocate(self.id, len, access, options)?;
-        Ok(MemoryRegion::new(device, region))
+        MemoryRegion::registered(device, region, options)
     }
 
     /// Registers memory of the program's own. No page is touched.
@@ -131,7 +131,7 @@ impl ProtectionDomain {
         // says, and no reference covers it: our caller sees to both, and `MemTable::register` asks
         // for no more.
         let region = unsafe { device.mem.register(self.id, ptr, len, access, options)? };
-        Ok(MemoryRegion::new(device, region))
+        MemoryRegion::registered(device, region, options)
     }
 
     /// Registers a range of a file, which peers Read. Nothing is mapped, and nothing is read before
@@ -181,6 +181,7 @@ impl ProtectionDomain {
         access: Access,
     ) -> Result<MemoryRegion, Error> {
         let device = self.device.here()?.adapter.clone();
+        device.only_software("regions over files")?;
         let region = device.mem.register_file(self.id, file.into(), range, access)?;
         Ok(MemoryRegion::new(device, region))
     }
@@ -205,6 +206,7 @@ impl ProtectionDomain {
         access: Access,
     ) -> Result<MemoryRegion, Error> {
         let device = self.device.here()?.adapter.clone();
+        device.only_software("regions over files")?;
         let region = device.mem.register_mapping(self.id, mapping, range, access)?;
         Ok(MemoryRegion::new(device, region))
     }
@@ -214,6 +216,7 @@ impl ProtectionDomain {
     /// (draft-hilland-rddp-verbs §7.10; type 2 of the C verbs).
     pub fn allocate_window(&self) -> Result<MemoryWindow, Error> {
         let device = self.device.here()?.adapter.clone();
+        device.only_software("memory windows")?;
         let window = device.mem.allocate_window(self.id)?;
         Ok(MemoryWindow::new(device, window))
     }
@@ -223,6 +226,7 @@ impl ProtectionDomain {
     /// only the peer of the QP on which it was bound can use it.
     pub fn allocate_rebindable_window(&self) -> Result<MemoryWindow, Error> {
         let device = self.device.here()?.adapter.clone();
+        device.only_software("memory windows")?;
         let window = device.mem.allocate_rebindable_window(self.id)?;
         Ok(MemoryWindow::new(device, window))
     }

@@ -10,8 +10,9 @@ use rddp_ddp::Stag;
 use rddp_rdma::{Remote, Sge};
 
 use crate::adapter::Adapter;
+use crate::error::Error;
 use crate::home::Home;
-use crate::mem::{Access, MemError, Region, Window};
+use crate::mem::{Access, MemError, Region, RegionOptions, Window};
 
 /// Registered memory. Dropping it ends the registration, and invalidates windows that are still
 /// bound to it.
@@ -57,11 +58,25 @@ impl MemoryRegion {
         MemoryRegion(Home::new(Registered { device, region }))
     }
 
+    /// Registers a region that is in the table with the device of the host, too, if there is one.
+    pub(crate) fn registered(
+        device: Arc<Adapter>,
+        region: Arc<Region>,
+        options: &RegionOptions,
+    ) -> Result<Self, Error> {
+        let registered = device.host.as_ref().map(|host| host.register(&region, options));
+        // Dropped, it leaves the table, too.
+        let region = Self::new(device, region);
+        registered.transpose()?;
+        Ok(region)
+    }
+
     fn region(&self) -> &Region {
         &self.0.anywhere().region
     }
 
-    /// Returns the STag, which is told to a peer and named by an [`Sge`].
+    /// Returns the STag, by which an [`Sge`] names the region. Peers name it so, too, unless a
+    /// device of the host has another key for them: see [`remote`](Self::remote).
     pub fn stag(&self) -> Stag {
         self.region().stag()
     }
@@ -131,9 +146,13 @@ impl MemoryRegion {
         self.sge(..)
     }
 
-    /// Returns a place in the region, for a peer's work request.
+    /// Returns a place in the region, for a peer's work request. On a device of the host, that is
+    /// its key and an address, and nothing but zeros where peers have no right.
     pub fn remote(&self, offset: usize) -> Remote {
-        Remote { stag: self.stag(), to: self.base().wrapping_add(offset as u64) }
+        match &self.0.anywhere().device.host {
+            Some(host) => host.remote(self.stag(), offset).unwrap_or(NOTHING),
+            None => Remote { stag: self.stag(), to: self.base().wrapping_add(offset as u64) },
+        }
     }
 
     /// Copies `octets` into the region.
@@ -242,13 +261,18 @@ impl MemoryRegion {
     /// with another key, which it returns.
     pub fn reregister(&self, access: Access) -> Result<Stag, MemError> {
         let Registered { device, region } = self.0.here()?;
-        device.mem.reregister_region(region, access)
+        let Some(host) = &device.host else { return device.mem.reregister_region(region, access) };
+        host.forget(region.stag());
+        let stag = device.mem.reregister_region(region, access)?;
+        host.register(region, &RegionOptions::default()).map_err(MemError::Device)?;
+        Ok(stag)
     }
 
     /// Ends the registration. After `Ok` no thread touches the memory any more. Refused while
     /// windows are bound to it.
     pub fn deregister(&self) -> Result<(), MemError> {
         let Registered { device, region } = self.0.here()?;
+        forget(device, region);
         device.mem.deregister_region(region)
     }
 }
@@ -265,8 +289,19 @@ impl fmt::Debug for MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         let Ok(Registered { device, region }) = self.0.here() else { return };
+        forget(device, region);
         // An error only means that the program has deregistered the region already.
         let _ = device.mem.deregister_region_with_windows(region);
+    }
+}
+
+/// A place for peers in a region to which they have no right.
+const NOTHING: Remote = Remote { stag: Stag(0), to: 0 };
+
+/// Ends the registration with the device of the host, if there is one.
+fn forget(device: &Adapter, region: &Region) {
+    if let Some(host) = &device.host {
+        host.forget(region.stag());
     }
 }
 

@@ -43,8 +43,10 @@ NEEDS = {
     "rddp-log": [],
     "rddp-stat": [],
     "rddp-kernel-patch": ["rddp-mpa", "rddp-ddp"],
+    "rddp-verbs-layout": [],
+    "rddp-verbs-device": ["rddp-rdma", "rddp-verbs-layout"],
     "rddp-rnic": ["rddp-kernel-patch", "rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-rdma",
-                  "rddp-fault-guard", "rddp-capture", "rddp-stat"],
+                  "rddp-fault-guard", "rddp-capture", "rddp-stat", "rddp-verbs-device"],
     "rddp-load": ["rddp-rnic"],
     "rddp-examples": ["rddp-rnic"],
     "rddp-sdp": [],
@@ -60,8 +62,6 @@ NEEDS = {
                     "rddp-real", "rddp-es-api"],
     "rddp-preload": ["rddp-fault-guard", "rddp-stream", "rddp-real", "rddp-es-api", "rddp-switch"],
     "rddp-roce": ["rddp-policy"],
-    "rddp-verbs-layout": [],
-    "rddp-verbs-device": ["rddp-rdma", "rddp-verbs-layout"],
     "rddp-gateway": ["rddp-mpa", "rddp-ddp", "rddp-rdmap", "rddp-iwarp", "rddp-rdma", "rddp-verbs-device"],
     "rddp-verbs-abi": ["rddp-rnic", "rddp-log", "rddp-fault-guard", "rddp-policy", "rddp-roce", "rddp-verbs-layout"],
     "rddp-paths": ["rddp-policy"],
@@ -82,7 +82,8 @@ NEEDS = {
 FOR_TESTS = "rddp-test-support"
 # and what they load, or start programs under, which must have been built.
 LOADED_BY_TESTS = {"rddp-cli": ["rddp-preload", "rddp-paths"], "rddp-compare": ["rddp-preload"],
-                   "rddp-tests": ["rddp-fake-verbs"], "rddp-verbs-device": ["rddp-fake-verbs"]}
+                   "rddp-rnic": ["rddp-fake-verbs"], "rddp-tests": ["rddp-fake-verbs"],
+                   "rddp-verbs-device": ["rddp-fake-verbs"]}
 
 PURE = {
     "rddp-mpa": "mpa", "rddp-ddp": "ddp", "rddp-rdmap": "rdmap", "rddp-iwarp": "iwarp",

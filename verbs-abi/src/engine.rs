@@ -51,7 +51,9 @@ impl Engine {
     /// Opens the RNIC.
     pub(crate) fn start() -> Outcome<Arc<Self>> {
         let notes = Arc::new(Notes::new()?);
-        let config = RnicConfig { event_sink: Some(notes.clone()), ..RnicConfig::default() };
+        // A device of the host is a C program's own affair.
+        let device = Some(RnicConfig::SOFTWARE.to_owned());
+        let config = RnicConfig { event_sink: Some(notes.clone()), device, ..RnicConfig::default() };
         let rnic = Rnic::with_config(&config).map_err(errors::of_device)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&notes.bell, EpollEvent::new(EpollFlags::EPOLLIN, NOTES))?;

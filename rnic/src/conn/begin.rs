@@ -46,7 +46,9 @@ impl QueuePair {
         options: &ConnectOptions,
         part: Part,
     ) -> Result<(), ConnectError> {
-        let transport = self.inner.here()?.attrs.transport;
+        let attrs = &self.inner.here()?.attrs;
+        attrs.device.only_software("connections over a program's own socket")?;
+        let transport = attrs.transport;
         let plan = Plan { reports: true, asks: part == Part::Asking, addr: None, transport };
         let begun = self.begin_by(options, plan, |options| {
             let opening = match part {

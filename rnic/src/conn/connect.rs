@@ -49,6 +49,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub struct Connected {
     /// The settings that both ends have agreed on, where the wire is iWARP.
     pub negotiated: Option<Negotiated>,
+    /// Reads and atomics of the peer that this end answers at a time, where the wire has any.
+    pub ird: u16,
+    /// Reads and atomics that this end may ask for at a time, where the wire has any.
+    pub ord: u16,
     /// The private data of the peer's program. They are not authenticated (RFC 5042 §5.4).
     pub private_data: Vec<u8>,
 }
@@ -85,9 +89,16 @@ impl QueuePair {
         options: &ConnectOptions,
         reports: bool,
     ) -> Result<Arc<Startup>, ConnectError> {
-        let transport = self.inner.here()?.attrs.transport;
+        let inner = self.inner.here()?;
+        let transport = inner.attrs.transport;
         let plan = Plan { reports, addr: Some(addr), asks: false, transport };
-        self.begin_by(options, plan, |options| attempt(addr, transport, options))
+        self.begin_by(options, plan, |options| match transport {
+            Transport::Device => {
+                let (socket, opening) = inner.begin_by_device(addr, options)?;
+                Ok(Stage::Open { socket, opening })
+            }
+            _ => attempt(addr, transport, options),
+        })
     }
 }
 

@@ -77,6 +77,7 @@ impl Listener {
         transport: Transport,
         options: &ConnectOptions,
     ) -> Result<Self, Error> {
+        device.only_software("listeners (not yet)")?;
         if transport.is_of_datagrams() {
             return Err(Error::Conflict("UDP has no listeners: bind the queue pair"));
         }

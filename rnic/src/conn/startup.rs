@@ -113,6 +113,7 @@ impl Startup {
                 driver.watch(query.as_fd(), self.token, EpollFlags::EPOLLIN)
             }
             Stage::Tcp { socket, .. } => driver.watch(socket.as_fd(), self.token, EpollFlags::EPOLLOUT),
+            Stage::Open { socket, .. } => driver.watch(socket.as_fd(), self.token, EpollFlags::EPOLLIN),
             _ => Ok(()),
         }
     }
@@ -217,7 +218,8 @@ impl Startup {
         let Done { socket, terms, private_data, active } = done;
         let terms = terms.kept_by(&qp.attrs);
         driver.unwatch(socket.as_fd());
-        let connected = Connected { negotiated: terms.negotiated(), private_data };
+        let (ird, ord) = terms.depths();
+        let connected = Connected { negotiated: terms.negotiated(), ird, ord, private_data };
         match qp.attach(socket, terms, &self.options, active, || self.tell(Ok(connected), &qp)) {
             Ok(()) => driver.remove(self.token),
             Err(error) => self.fail(driver, error),

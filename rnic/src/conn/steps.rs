@@ -18,20 +18,29 @@ impl Startup {
             Stage::Mapper { socket, query, opening } => self.ask_mapper(socket, query, opening),
             Stage::Tcp { socket, opening } => self.begin(socket, opening),
             Stage::Refused { error, .. } => self.retry(error),
-            Stage::Open { socket, mut opening } => match opening.advance(&socket) {
-                Ok(Progress::Wait) => Ok(Next::Wait(Stage::Open { socket, opening }, EpollFlags::EPOLLIN)),
-                Ok(Progress::Asked(asked)) if self.plan.asks => Ok(self.ask(socket, opening, asked)),
-                Ok(Progress::Asked(asked)) => self.accept(socket, &asked),
-                Ok(Progress::Agreed { terms, private_data }) => {
-                    Ok(Next::Done(Done { socket, terms, private_data, active: true }))
-                }
-                Err(failed) => Err(self.give_up_opening(socket, failed)),
-            },
+            Stage::Open { socket, opening } => self.go_on(socket, opening),
             Stage::Asked { socket, mut opening, asked } => match opening.advance(&socket) {
                 Ok(_) => Ok(wait_for_answer(socket, opening, asked)),
                 Err(failed) => Err(self.give_up_opening(socket, failed)),
             },
             Stage::Answered | Stage::Over => Err(ConnectError::GivenUp),
+        }
+    }
+
+    /// Goes on with the opening.
+    fn go_on(&self, socket: DeviceSocket, mut opening: Opening) -> Result<Next, ConnectError> {
+        if let Some(qp) = self.qp.upgrade() {
+            qp.give_receives(&mut opening);
+        }
+        match opening.advance(&socket) {
+            Ok(Progress::Again) => Ok(Next::Again(Stage::Open { socket, opening })),
+            Ok(Progress::Wait) => Ok(Next::Wait(Stage::Open { socket, opening }, EpollFlags::EPOLLIN)),
+            Ok(Progress::Asked(asked)) if self.plan.asks => Ok(self.ask(socket, opening, asked)),
+            Ok(Progress::Asked(asked)) => self.accept(socket, &asked),
+            Ok(Progress::Agreed { terms, private_data }) => {
+                Ok(Next::Done(Done { socket, terms, private_data, active: true }))
+            }
+            Err(failed) => Err(self.give_up_opening(socket, failed)),
         }
     }
 

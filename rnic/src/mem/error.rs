@@ -6,6 +6,7 @@ use std::io;
 
 use rddp_ddp::Stag;
 use rddp_fault_guard::Faulted;
+use rddp_verbs_device::DeviceError;
 use thiserror::Error;
 
 use super::Access;
@@ -150,6 +151,9 @@ pub enum MemError {
     /// A child of `fork` used memory of its parent's.
     #[error(transparent)]
     Forked(#[from] Forked),
+    /// The device of the host does not register the memory.
+    #[error("{0}")]
+    Device(DeviceError),
     /// The memory has gone bad while it was registered.
     #[error(transparent)]
     Faulted(#[from] Faulted),

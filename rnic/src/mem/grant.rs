@@ -107,6 +107,7 @@ impl Grant {
     }
 
     /// Copies `data` into the granted octets at `offset`.
+    #[inline]
     pub fn place(&self, offset: usize, data: &[u8]) -> Result<(), Faulted> {
         let to = self.at_mut(&span(offset, data.len()));
         // SAFETY: `at_mut` found space for all of `data` in live memory that may be written. No

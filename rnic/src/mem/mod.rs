@@ -21,6 +21,7 @@
 //! | `map`, `unlisted`, `filesystem`, `writers` | is a range mapped; who else may change it |
 //! | `file`, `mapped` | ranges of files: not mapped, and mapped by us |
 //! | `alloc`, `shown` | memory of our own; counters that other processes read |
+//! | `host` | regions as a device of the host has them registered |
 //! | `error` | errors of registering and binding |
 #![allow(unsafe_code)] // the one place where the crate does
 
@@ -32,6 +33,7 @@ mod error;
 mod file;
 mod filesystem;
 mod grant;
+mod host;
 mod io;
 mod map;
 mod mapped;
@@ -56,6 +58,7 @@ pub use error::MemError;
 pub use file::ReadAt;
 pub(crate) use file::{FilePart, Stop};
 pub use grant::{AtomicError, Grant};
+pub(crate) use host::HostDevice;
 pub use io::{
     MAX_PIECES, Piece, PieceMut, SendFlags, discard, is_fault, peek, recv_vectored, send_octets,
     send_vectored, unacknowledged, unread,

@@ -21,8 +21,8 @@ use crate::device::DeviceInner;
 use crate::error::{ConnectError, Error, PostError, PostListError};
 use crate::home::Home;
 use crate::io::driver::Source;
-use crate::kernel::KernelCounts;
-use crate::mem::{Access, PdId, QpNum, unacknowledged};
+use crate::kernel::{KernelCounts, Placement};
+use crate::mem::{Access, HostDevice, PdId, QpNum, unacknowledged};
 use crate::pd::PdUser;
 use crate::queues::attributes::{Inbound, QpAttributes};
 use crate::queues::options::{NoReceive, Transport};
@@ -85,6 +85,7 @@ impl QueuePair {
                 "Sends that wait for receives exclude inbound Reads and shared receive queues",
             ));
         }
+        let transport = transport(device, config)?;
         if config.no_receive == NoReceive::Wait && config.transport == Transport::Acknowledged {
             return Err(Error::Conflict("Sends that wait for receives exclude acknowledgements"));
         }
@@ -100,6 +101,7 @@ impl QueuePair {
             Some(num) => device.free_qp(num)?,
             None => device.next_qp(),
         };
+        let limits = device.host.as_ref().map(HostDevice::capabilities);
         let unpolled = |cq: &CqInner| if config.until_polled { cq.unpolled() } else { Unpolled::default() };
         let inner = Arc::new_cyclic(|weak: &Weak<QpInner>| {
             let source: Weak<dyn Source> = weak.clone();
@@ -112,7 +114,7 @@ impl QueuePair {
                     inbound: Inbound::new(config.inbound()),
                     no_receive: config.no_receive,
                     placement: config.placement,
-                    transport: config.transport,
+                    transport,
                     acknowledges: AtomicBool::new(config.transport == Transport::Acknowledged),
                     records: config.records,
                     forgets_completions: config.forgets_completions,
@@ -130,9 +132,11 @@ impl QueuePair {
                     SendQueue::new(
                         config.max_send,
                         unpolled(send_cq).counting_quiet(config.quiet_until_polled),
-                        config.transport,
-                    ),
-                    RecvQueue::new(config.max_recv, unpolled(recv_cq), srq.clone(), config.transport),
+                        transport,
+                    )
+                    .limited(limits),
+                    RecvQueue::new(config.max_recv, unpolled(recv_cq), srq.clone(), transport)
+                        .limited(limits),
                 )),
             }
         });
@@ -408,12 +412,12 @@ impl QueuePair {
 
     /// Returns the peer's address; `None` without a connection.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.inner.here().ok()?.core.lock().connection.as_ref()?.watch.socket().peer_addr().ok()?.as_socket()
+        self.inner.here().ok()?.core.lock().connection.as_ref()?.addresses().1
     }
 
     /// Returns the local address; `None` without a connection.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.inner.here().ok()?.core.lock().connection.as_ref()?.watch.socket().local_addr().ok()?.as_socket()
+        self.inner.here().ok()?.core.lock().connection.as_ref()?.addresses().0
     }
 
     /// Returns the number of octets that TCP has been given and the peer's TCP has not
@@ -437,10 +441,32 @@ impl QueuePair {
         active: bool,
     ) -> Result<(), ConnectError> {
         let inner = self.inner.here()?;
+        inner.attrs.device.only_software("connections over a program's own socket")?;
         // If the QP is not idle, the peer is told: its startup is over (RFC 6581 §9.3).
         let _place = inner.claim_place()?;
         inner.attach(DeviceSocket::of(stream, options)?, Terms::Iwarp(negotiated), options, active, || ())
     }
+}
+
+/// Returns the wire of a QP: on a device of the host, there is one.
+fn transport(device: &DeviceInner, config: &QpConfig) -> Result<Transport, Error> {
+    if device.host.is_none() {
+        return match config.transport {
+            Transport::Device => Err(Error::Conflict("only an Rnic with a device of the host has its wire")),
+            other => Ok(other),
+        };
+    }
+    for (is_asked, what) in [
+        (!matches!(config.transport, Transport::Iwarp | Transport::Device), "this transport"),
+        (config.srq.is_some(), "shared receive queues"),
+        (config.no_receive == NoReceive::Wait, "Sends that wait for receives"),
+        (config.placement != Placement::User, "placement in the kernel"),
+    ] {
+        if is_asked {
+            device.only_software(what)?;
+        }
+    }
+    Ok(Transport::Device)
 }
 
 impl Drop for Last {

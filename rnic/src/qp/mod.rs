@@ -16,6 +16,7 @@ mod on_demand;
 mod progress;
 mod source;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ use crate::queues::attributes::QpAttributes;
 use crate::queues::options::DatagramOptions;
 use crate::queues::state::QpState;
 use crate::trace;
-use crate::wire::opening::Terms;
+use crate::wire::opening::{Opening, Terms};
 use crate::wire::{Closes, Connection};
 
 /// Tries to lock a core before a thread sleeps: some microseconds.
@@ -274,8 +275,24 @@ impl QpInner {
         self.take_up(&mut core, connection, options.timeout, active, connected)
     }
 
+    /// Begins to look for the way to an address, from the device of the host.
+    pub(crate) fn begin_by_device(
+        &self,
+        addr: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<(DeviceSocket, Opening), ConnectError> {
+        let queues = self.with_core(|_, core| (core.sq.capacity(), core.rq.capacity()));
+        Opening::of_device(&self.attrs, queues, addr, options)
+    }
+
+    /// Hands receives over to a connection that is being made, if it takes them by then.
+    pub(crate) fn give_receives(&self, opening: &mut Opening) {
+        self.with_core(|qp, core| opening.give_receives(&core.context(&qp.attrs)));
+    }
+
     /// Makes the QP ready to send datagrams: see [`QueuePair::bind`].
     pub(crate) fn bind(&self, socket: DeviceSocket, options: &DatagramOptions) -> Result<(), ConnectError> {
+        self.attrs.device.only_software("datagrams")?;
         if !self.attrs.transport.is_of_datagrams() {
             return Err(ConnectError::Transport);
         }

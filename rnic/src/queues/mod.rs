@@ -7,12 +7,14 @@
 //! | `srq` | the queue behind a shared receive queue |
 //! | `attributes`, `memory` | what a queue pair was made with, and the memory that it may use |
 //! | `options`, `patience` | the choices of a queue pair, and how long it waits for its peer |
+//! | `limits` | requests that a device of the host does not have |
 //! | `context` | all of this, lent to a connection for one call |
 //! | `state` | the states of a queue pair |
 //! | `unpolled` | completions whose requests still count |
 
 pub(crate) mod attributes;
 pub(crate) mod context;
+mod limits;
 pub(crate) mod memory;
 pub(crate) mod options;
 pub(crate) mod patience;

@@ -49,6 +49,10 @@ pub enum Transport {
     ///
     /// [`SendWr::unreliable`]: crate::SendWr::unreliable
     Unreliable,
+    /// A device of the host ([`RnicConfig::device`](crate::RnicConfig::device)): all queue pairs of
+    /// such an [`Rnic`](crate::Rnic) have this wire in place of [`Iwarp`](Self::Iwarp), and no
+    /// others. The device has its own protocol, iWARP or InfiniBand.
+    Device,
 }
 
 /// Treatment of datagrams for which no receive is posted.
@@ -122,6 +126,8 @@ impl Transport {
             Transport::Tcp | Transport::Record => {
                 matches!(operation, Operation::Send { invalidate: None, .. })
             }
+            // Each is held against the device's limits.
+            Transport::Device => false,
         }
     }
 
@@ -129,6 +135,8 @@ impl Transport {
     pub(crate) fn receives(self, wr: &RecvWr) -> bool {
         match self {
             Transport::Tcp => true,
+            // As above.
+            Transport::Device => false,
             _ => !wr.full,
         }
     }
@@ -142,6 +150,7 @@ impl Transport {
             Transport::Record => "record",
             Transport::Udp => "udp",
             Transport::Unreliable => "unreliable",
+            Transport::Device => "device",
         }
     }
 

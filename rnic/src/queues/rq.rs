@@ -5,12 +5,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use rddp_ddp::Stag;
-use rddp_rdma::{Completed, Completion, RecvWr, Sge, Status};
+use rddp_rdma::{Capabilities, Completed, Completion, RecvWr, Sge, Status};
 
 use crate::capabilities::CAPABILITIES;
 use crate::error::PostError;
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
+use crate::queues::limits;
 use crate::queues::options::Transport;
 use crate::queues::srq::SrqInner;
 use crate::queues::unpolled::Unpolled;
@@ -29,6 +30,8 @@ pub(crate) struct RecvQueue {
     /// more.
     flushed: bool,
     transport: Transport,
+    /// Set where the wire is a device of the host: what that has.
+    limits: Option<Box<Capabilities>>,
 }
 
 impl RecvQueue {
@@ -39,12 +42,23 @@ impl RecvQueue {
         transport: Transport,
     ) -> Self {
         let (posted, current) = Default::default();
-        RecvQueue { posted, capacity, unpolled, srq, current, flushed: false, transport }
+        RecvQueue { posted, capacity, unpolled, srq, current, flushed: false, transport, limits: None }
+    }
+
+    /// Has receives be refused that the device of the wire, if it is one, does not take.
+    pub(crate) fn limited(self, limits: Option<Capabilities>) -> Self {
+        RecvQueue { limits: limits.map(Box::new), ..self }
+    }
+
+    /// Returns the number of receives of its own that the queue holds.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// Returns an empty queue of the same size, which takes from the same shared queue.
     pub(crate) fn successor(&self) -> Self {
-        Self::new(self.capacity, self.unpolled.clone(), self.srq.clone(), self.transport)
+        let new = Self::new(self.capacity, self.unpolled.clone(), self.srq.clone(), self.transport);
+        RecvQueue { limits: self.limits.clone(), ..new }
     }
 
     pub(crate) fn srq(&self) -> Option<&Arc<SrqInner>> {
@@ -63,11 +77,19 @@ impl RecvQueue {
             return Err(PostError::QueueFull { capacity: self.capacity });
         }
         if !self.transport.receives(&wr) {
-            return Err(PostError::Transport);
+            self.check_limits(&wr)?;
         }
         memory.check(&wr.scatter, true)?;
         self.posted.push_back(wr);
         Ok(())
+    }
+
+    /// Refuses a receive that not every wire has, unless the device of this one takes it.
+    #[cold]
+    #[inline(never)]
+    fn check_limits(&self, wr: &RecvWr) -> Result<(), PostError> {
+        let limits = self.limits.as_ref().ok_or(PostError::Transport)?;
+        limits::check_receive(limits, wr)
     }
 
     /// Pushes a receive that is to fail: its memory is checked when a message comes. It shares

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rddp_ddp::Msn;
 use rddp_iwarp::{Acknowledgement, Unacknowledged};
-use rddp_rdma::{Completed, Completion, Gather, Operation, SendWr, Sge, Status};
+use rddp_rdma::{Capabilities, Completed, Completion, Gather, Operation, SendWr, Sge, Status};
 use rddp_rdmap::Fault;
 use rddp_stat::Counter;
 
@@ -12,6 +12,7 @@ use crate::capabilities::CAPABILITIES;
 use crate::error::{PostError, SgeFault};
 use crate::local::LocalMemory;
 use crate::mem::QpNum;
+use crate::queues::limits;
 use crate::queues::options::Transport;
 use crate::queues::patience::Patience;
 use crate::queues::unpolled::Unpolled;
@@ -76,6 +77,8 @@ pub(crate) struct SendQueue {
     capacity: usize,
     pub(crate) unpolled: Unpolled,
     transport: Transport,
+    /// Set where the wire is a device of the host: what that has.
+    limits: Option<Box<Capabilities>>,
     /// Requests are acknowledged: see [`QpAttributes`](super::attributes::QpAttributes).
     pub(crate) acknowledges: bool,
     pub(crate) patience: Patience,
@@ -97,6 +100,7 @@ impl SendQueue {
             capacity,
             unpolled,
             transport,
+            limits: None,
             acknowledges: transport == Transport::Acknowledged,
             patience: Patience::default(),
             unacknowledged: Unacknowledged::default(),
@@ -107,15 +111,46 @@ impl SendQueue {
     /// Returns an empty queue of the same size.
     pub(crate) fn successor(&self) -> Self {
         let new = Self::new(self.capacity, self.unpolled.clone(), self.transport);
-        SendQueue { acknowledges: self.acknowledges, patience: self.patience, ..new }
+        SendQueue {
+            acknowledges: self.acknowledges,
+            patience: self.patience,
+            limits: self.limits.clone(),
+            ..new
+        }
+    }
+
+    /// Has requests be refused that the device of the wire, if it is one, does not have.
+    pub(crate) fn limited(self, limits: Option<Capabilities>) -> Self {
+        SendQueue { limits: limits.map(Box::new), ..self }
+    }
+
+    /// Returns the number of requests that the queue holds.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
     }
 
     #[inline]
     pub(crate) fn push(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
         self.refuse_if_full(0)?;
         if !self.transport.sends(&wr.operation) {
-            return Err(PostError::Transport);
+            return self.push_for_device(wr, memory);
         }
+        self.push_checked(wr, memory)
+    }
+
+    /// Pushes a request that not every wire has, if the device of this one has it: nothing of it is
+    /// in line of the others.
+    #[cold]
+    #[inline(never)]
+    fn push_for_device(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
+        let limits = self.limits.as_ref().ok_or(PostError::Transport)?;
+        limits::check_send(limits, wr)?;
+        self.push_checked(wr, memory)
+    }
+
+    // `inline(always)`: with two callers it would go out of line of the hot path.
+    #[inline(always)]
+    fn push_checked(&mut self, wr: &SendWr, memory: LocalMemory<'_>) -> Result<(), PostError> {
         let (completed, total) = (completed(&wr.operation)?, check(&wr.operation, memory)?);
         if let Operation::WriteImmediate { gather, remote, data } = &wr.operation {
             let write = Operation::Write { gather: gather.clone(), remote: *remote };
@@ -262,6 +297,17 @@ impl SendQueue {
             }
         }
         self.handed = self.handed.max(upto);
+    }
+
+    /// Notes that a device of the host has carried out all requests up to this one, which ends with
+    /// `status`.
+    pub(crate) fn carried_out(&mut self, upto: u64, status: Status) {
+        for seq in self.handed..=upto {
+            if let Some(wqe) = self.get_mut(seq) {
+                wqe.phase = Phase::Done(if seq == upto { status } else { Status::Success });
+            }
+        }
+        self.handed = self.handed.max(upto + 1);
     }
 
     /// Counts the messages of a new connection.

@@ -39,7 +39,7 @@ impl Tally {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let identity = Identity {
             kind: match transport {
-                Transport::Iwarp | Transport::Acknowledged => ConnectionKind::Qp,
+                Transport::Iwarp | Transport::Acknowledged | Transport::Device => ConnectionKind::Qp,
                 Transport::Tcp => ConnectionKind::Tcp,
                 Transport::Record => ConnectionKind::Record,
                 Transport::Udp | Transport::Unreliable => ConnectionKind::Udp,

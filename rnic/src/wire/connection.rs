@@ -1,14 +1,17 @@
 //! A queue pair's connection: its wire, and beside it who watches its socket.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rddp_rdma::{AsyncEventKind, ConnectOptions, SendWr};
 use rddp_rdmap::{Fault, Offending, TerminateRepr};
 use rddp_stat::Counter;
+use socket2::SockAddr;
 
 use super::datagrams::Datagrams;
+use super::device::Device;
 use super::iwarp::{Link, Sent};
 use super::opening::Terms;
 use super::plain::Plain;
@@ -38,6 +41,7 @@ enum Wire {
     Iwarp(Link),
     Plain(Plain),
     Datagrams(Datagrams),
+    Device(Box<Device>),
 }
 
 /// The end of a turn of reading.
@@ -81,7 +85,7 @@ impl Wire {
     fn has_output(&self, sq: &SendQueue) -> bool {
         match self {
             Wire::Iwarp(link) => link.has_output(sq),
-            Wire::Plain(_) | Wire::Datagrams(_) => sq.has_unsent(),
+            Wire::Plain(_) | Wire::Datagrams(_) | Wire::Device(_) => sq.has_unsent(),
         }
     }
 }
@@ -94,7 +98,10 @@ impl Connection {
         active: bool,
         attrs: &QpAttributes,
     ) -> Self {
-        let watch = Watch::new(socket, options);
+        let mut watch = match terms {
+            Terms::Device(_) => Watch::of_datagrams(socket),
+            _ => Watch::new(socket, options),
+        };
         let wire = match terms {
             Terms::Iwarp(negotiated) => {
                 let acknowledges = attrs.acknowledges();
@@ -104,6 +111,10 @@ impl Connection {
                 rddp_capture::is_plain(watch.fd());
                 let records = (attrs.transport == Transport::Record).then_some(attrs.records);
                 Wire::Plain(Plain::new(records))
+            }
+            Terms::Device(device) => {
+                Device::waits(&mut watch);
+                Wire::Device(device)
             }
         };
         Connection { watch, wire }
@@ -124,15 +135,25 @@ impl Connection {
     pub(crate) fn iwarp(&self) -> Option<&Link> {
         match &self.wire {
             Wire::Iwarp(link) => Some(link),
-            Wire::Plain(_) | Wire::Datagrams(_) => None,
+            Wire::Plain(_) | Wire::Datagrams(_) | Wire::Device(_) => None,
         }
+    }
+
+    /// Returns the address of this end, and the peer's.
+    pub(crate) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        if let Wire::Device(device) = &self.wire {
+            return device.addresses();
+        }
+        let socket = &self.watch.socket;
+        let of = |addr: io::Result<SockAddr>| addr.ok().and_then(|addr| addr.as_socket());
+        (of(socket.local_addr()), of(socket.peer_addr()))
     }
 
     /// Makes long FPDUs from now on, as the programs have agreed. Returns whether the wire can.
     pub(crate) fn send_large_fpdus(&mut self) -> bool {
         match &mut self.wire {
             Wire::Iwarp(link) => link.send_large_fpdus(),
-            Wire::Plain(_) | Wire::Datagrams(_) => false,
+            Wire::Plain(_) | Wire::Datagrams(_) | Wire::Device(_) => false,
         }
     }
 
@@ -143,6 +164,8 @@ impl Connection {
             Wire::Plain(_) => {
                 matches!(state, QpState::ReadyToSend | QpState::Closing) && !self.watch.end.is_peer_done()
             }
+            // The device has them until the connection is over.
+            Wire::Device(_) => matches!(state, QpState::ReadyToSend | QpState::Closing),
         }
     }
 
@@ -161,7 +184,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Iwarp(link) => link.refuse(),
             Wire::Plain(_) => self.watch.reset(),
-            Wire::Datagrams(_) => {}
+            Wire::Datagrams(_) | Wire::Device(_) => {}
         }
     }
 
@@ -183,6 +206,7 @@ impl Connection {
             }
             Wire::Plain(plain) => plain.receive(&mut self.watch, cx, turn),
             Wire::Datagrams(datagrams) => datagrams.receive(&mut self.watch, cx, turn),
+            Wire::Device(device) => device.receive(&mut self.watch, cx),
         }
     }
 
@@ -196,6 +220,7 @@ impl Connection {
             }
             Wire::Plain(plain) => plain.resume(&mut self.watch, cx),
             Wire::Datagrams(datagrams) => datagrams.resume(&mut self.watch, cx),
+            Wire::Device(device) => device.give_receives(cx),
         }
     }
 
@@ -203,7 +228,7 @@ impl Connection {
     pub(crate) fn discard(&mut self, attrs: &QpAttributes) -> Result<(), WireEvent> {
         match &mut self.wire {
             Wire::Iwarp(link) => link.discard_stashed(attrs),
-            Wire::Plain(_) | Wire::Datagrams(_) => Ok(()),
+            Wire::Plain(_) | Wire::Datagrams(_) | Wire::Device(_) => Ok(()),
         }
     }
 
@@ -291,6 +316,7 @@ impl Connection {
             Wire::Iwarp(link) => link.send(&mut self.watch, cx, turn)?,
             Wire::Plain(plain) => plain.send(&mut self.watch, cx)?,
             Wire::Datagrams(datagrams) => datagrams.send(&mut self.watch, cx)?,
+            Wire::Device(device) => device.send(cx)?,
         }
         self.update_interest(cx);
         Ok(())
@@ -302,6 +328,8 @@ impl Connection {
             Wire::Iwarp(link) => link.push_out(&mut self.watch, cx),
             Wire::Plain(plain) => plain.send(&mut self.watch, cx),
             Wire::Datagrams(datagrams) => datagrams.send(&mut self.watch, cx),
+            // The device has sent what it was given.
+            Wire::Device(_) => self.watch.end.send_fin(&self.watch.socket),
         };
         self.update_interest(cx);
         pushed
@@ -340,7 +368,11 @@ impl Connection {
             tracing::info!(qp, "reset: the peer does not answer, and has octets or requests to acknowledge");
             return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
         }
-        let Wire::Iwarp(link) = &mut self.wire else { return Ok(false) };
+        let link = match &mut self.wire {
+            Wire::Iwarp(link) => link,
+            Wire::Device(device) => return device.on_timer(now).map(|()| true),
+            Wire::Plain(_) | Wire::Datagrams(_) => return Ok(false),
+        };
         if link.are_tries_over(now) {
             return Err(WireEvent::NoReceive);
         }
@@ -363,7 +395,7 @@ impl Connection {
     pub(crate) fn fail(&mut self, fault: &Fault, offending: Option<&Offending>) -> Ends {
         match &mut self.wire {
             Wire::Iwarp(link) => Ends::Terminate(link.fail(fault, offending)),
-            Wire::Plain(_) | Wire::Datagrams(_) => Ends::Reset,
+            Wire::Plain(_) | Wire::Datagrams(_) | Wire::Device(_) => Ends::Reset,
         }
     }
 
@@ -376,6 +408,11 @@ impl Connection {
                 return Closes::Half;
             }
             Wire::Datagrams(_) => return Closes::Over,
+            Wire::Device(_) if !sq.is_empty() => return Closes::Busy,
+            Wire::Device(device) => {
+                device.close(&mut self.watch, attrs);
+                return Closes::Half;
+            }
         };
         if !sq.is_empty() {
             return Closes::Busy;
@@ -420,7 +457,7 @@ impl Connection {
 
     /// Ends the connection by a reset: an abortive teardown (RFC 5041 §6.2.2).
     pub(crate) fn lose(self, attrs: &QpAttributes) {
-        if !self.is_of_datagrams() {
+        if self.is_of_tcp() {
             self.watch.reset();
         }
         self.release(attrs);
@@ -432,20 +469,24 @@ impl Connection {
             Wire::Iwarp(link) => link.release(attrs),
             Wire::Plain(plain) => plain.release(attrs),
             Wire::Datagrams(datagrams) => datagrams.release(attrs),
+            Wire::Device(_) => {}
         }
         self.watch.unwatch(attrs);
     }
 
-    /// Returns whether there is no connection that could be ended.
-    fn is_of_datagrams(&self) -> bool {
-        matches!(self.wire, Wire::Datagrams(_))
+    /// Returns whether there is a connection of TCP that could be ended.
+    fn is_of_tcp(&self) -> bool {
+        matches!(self.wire, Wire::Iwarp(_) | Wire::Plain(_))
     }
 
     /// Leaves the connection to the device: what TCP was promised still goes out, in order
     /// (RFC 5040 §5.4).
     pub(crate) fn linger(self, attrs: &QpAttributes) {
         self.release(attrs);
-        if self.is_of_datagrams() {
+        if let Wire::Device(device) = self.wire {
+            return device.linger();
+        }
+        if !self.is_of_tcp() {
             return;
         }
         let (owed, discards) = self.iwarp().map_or((Vec::new(), MAX_DISCARDED), Link::rest);
@@ -460,7 +501,7 @@ impl Connection {
     pub(crate) fn parts(&mut self) -> (&mut Watch, &mut Link) {
         match &mut self.wire {
             Wire::Iwarp(link) => (&mut self.watch, link),
-            Wire::Plain(_) | Wire::Datagrams(_) => panic!("no connection of iWARP"),
+            Wire::Plain(_) | Wire::Datagrams(_) | Wire::Device(_) => panic!("no connection of iWARP"),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | `connection` | a wire, and beside it what watches its socket |
 //! | `iwarp` | RDMAP over DDP over MPA over TCP |
 //! | `datagrams` | UDP |
+//! | `device` | an RDMA device of the host |
 //! | `plain` | the octets of TCP as they are |
 //! | `itself` | a queue pair connected to itself: no socket, and so no connection |
 //! | `staging` | what lies between TCP and its place |
@@ -19,6 +20,7 @@
 
 mod connection;
 mod datagrams;
+mod device;
 mod event;
 mod itself;
 mod iwarp;

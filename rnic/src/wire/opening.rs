@@ -3,16 +3,18 @@
 //! is told, is the affair of [`conn`](crate::conn).
 
 use std::io::{self, ErrorKind};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 
 use rddp_mpa::{FrameOctets, Negotiated, Request, StartupMisuse};
 use rddp_rdma::ConnectOptions;
 use socket2::Socket;
 
+use super::device::{self, Device};
 use super::iwarp::opening as mpa;
-use crate::conn::socket::{finish_sending, write_all};
+use crate::conn::socket::{DeviceSocket, finish_sending, write_all};
 use crate::error::{AnswerError, ConnectError};
 use crate::queues::attributes::QpAttributes;
+use crate::queues::context::Context;
 use crate::queues::options::Transport;
 use crate::trace;
 
@@ -24,12 +26,16 @@ pub(crate) enum Opening {
     Tcp {
         active: bool,
     },
+    /// A device of the host, which this end has to find the peer.
+    Device(device::Opening),
 }
 
 /// The result of reading what has come.
 pub(crate) enum Progress {
     /// More is to come.
     Wait,
+    /// There is more to do at once.
+    Again,
     /// The peer's wish is here, and is to be answered.
     Asked(Asked),
     /// Both ends agree: there is a connection.
@@ -45,10 +51,12 @@ pub(crate) enum Asked {
 }
 
 /// The terms that both ends have agreed on.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Terms {
     Iwarp(Negotiated),
     Tcp,
+    /// A device of the host, which keeps what it has agreed on.
+    Device(Box<Device>),
 }
 
 /// An answer to a peer's wish, which is still to be sent.
@@ -108,9 +116,22 @@ impl Opening {
         match transport {
             Transport::Iwarp | Transport::Acknowledged => Ok(Opening::Iwarp(mpa::Opening::active(options)?)),
             _ if !options.private_data.is_empty() => Err(ConnectError::PrivateData),
-            Transport::Udp | Transport::Unreliable => Err(ConnectError::Transport),
+            // A device of the host begins with an address, and UDP has no connections.
+            Transport::Udp | Transport::Unreliable | Transport::Device => Err(ConnectError::Transport),
             Transport::Tcp | Transport::Record => Ok(Opening::Tcp { active: true }),
         }
+    }
+
+    /// Begins the opening by a device of the host, for queues of these lengths. Returns what is to
+    /// be watched, too.
+    pub(crate) fn of_device(
+        attrs: &QpAttributes,
+        queues: (usize, usize),
+        addr: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<(DeviceSocket, Self), ConnectError> {
+        let (socket, opening) = device::Opening::begin(attrs, queues, addr, options)?;
+        Ok((socket, Opening::Device(opening)))
     }
 
     /// Prepares the opening of the other end.
@@ -126,7 +147,15 @@ impl Opening {
     pub(crate) fn begin(&self, socket: &Socket) -> io::Result<()> {
         match self {
             Opening::Iwarp(opening) => opening.begin(socket),
-            Opening::Tcp { .. } => Ok(()),
+            Opening::Tcp { .. } | Opening::Device(_) => Ok(()),
+        }
+    }
+
+    /// Hands receives over that are posted before there is a connection, where the wire takes them
+    /// by then.
+    pub(crate) fn give_receives(&mut self, cx: &Context<'_>) {
+        if let Opening::Device(opening) = self {
+            opening.give_receives(cx);
         }
     }
 
@@ -138,6 +167,7 @@ impl Opening {
                 Ok(Progress::Agreed { terms: Terms::Tcp, private_data: Vec::new() })
             }
             Opening::Tcp { active: false } => Ok(Progress::Asked(Asked::Tcp)),
+            Opening::Device(opening) => opening.advance(),
         }
     }
 
@@ -196,7 +226,7 @@ impl Terms {
     pub(crate) fn kept_by(self, attrs: &QpAttributes) -> Self {
         match self {
             Terms::Iwarp(negotiated) => Terms::Iwarp(attrs.without_reads(negotiated)),
-            Terms::Tcp => Terms::Tcp,
+            other => other,
         }
     }
 
@@ -206,6 +236,7 @@ impl Terms {
         match self {
             Terms::Iwarp(_) => matches!(transport, Transport::Iwarp | Transport::Acknowledged),
             Terms::Tcp => matches!(transport, Transport::Tcp | Transport::Record),
+            Terms::Device(_) => transport == Transport::Device,
         }
     }
 
@@ -213,7 +244,16 @@ impl Terms {
     pub(crate) fn negotiated(&self) -> Option<Negotiated> {
         match self {
             Terms::Iwarp(negotiated) => Some(negotiated.clone()),
-            Terms::Tcp => None,
+            Terms::Tcp | Terms::Device(_) => None,
+        }
+    }
+
+    /// Returns IRD and ORD, which are 0 where the wire has no Reads.
+    pub(crate) fn depths(&self) -> (u16, u16) {
+        match self {
+            Terms::Iwarp(negotiated) => (negotiated.ird, negotiated.ord),
+            Terms::Device(device) => device.depths(),
+            Terms::Tcp => (0, 0),
         }
     }
 
@@ -221,7 +261,9 @@ impl Terms {
     pub(crate) fn trace(&self, attrs: &QpAttributes, active: bool) {
         match self {
             Terms::Iwarp(negotiated) => trace::connected(attrs.num, negotiated, active),
-            Terms::Tcp => trace::connected_plain(attrs.num, attrs.transport.name(), active),
+            Terms::Tcp | Terms::Device(_) => {
+                trace::connected_plain(attrs.num, attrs.transport.name(), active);
+            }
         }
     }
 }

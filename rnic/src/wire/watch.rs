@@ -62,7 +62,7 @@ impl Watch {
         Watch { silence, ..Self::of_datagrams(socket) }
     }
 
-    /// Watches a socket that has no connection.
+    /// Watches a socket that has no connection, or the descriptor of a device.
     pub(super) fn of_datagrams(socket: DeviceSocket) -> Self {
         Watch {
             socket: Arc::new(socket),

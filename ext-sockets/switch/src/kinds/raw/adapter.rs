@@ -115,11 +115,15 @@ impl Adapter {
 /// Opens the device, with placement in the kernel where that is asked for. Where that is refused,
 /// programs go on without it.
 fn open() -> Result<(Rnic, Result<(), Errno>), Error> {
-    let Some(kernel) = placement::of_device() else { return Ok((Rnic::open()?, Err(Errno::UNSUPPORTED))) };
-    match Rnic::with_config(&RnicConfig { kernel: Some(kernel), ..RnicConfig::default() }) {
+    // The program's own sockets are connected, which no device of the host does.
+    let software = RnicConfig { device: Some(RnicConfig::SOFTWARE.to_owned()), ..RnicConfig::default() };
+    let Some(kernel) = placement::of_device() else {
+        return Ok((Rnic::with_config(&software)?, Err(Errno::UNSUPPORTED)));
+    };
+    match Rnic::with_config(&RnicConfig { kernel: Some(kernel), ..software.clone() }) {
         Ok(rnic) => Ok((rnic, Ok(()))),
         // If something else was refused, it will be now.
-        Err(error) => Rnic::open().map(|rnic| (rnic, Err(placement::refused(&error)))),
+        Err(error) => Rnic::with_config(&software).map(|rnic| (rnic, Err(placement::refused(&error)))),
     }
 }
 

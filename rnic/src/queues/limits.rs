@@ -1,0 +1,56 @@
+//! Requests that a device of the host does not have, or not as long: refused when they are posted.
+
+use rddp_rdma::{Atomics, Capabilities, Operation, RecvWr, SendWr};
+
+use crate::error::PostError;
+
+/// Refuses a request that the device cannot carry out.
+pub(super) fn check_send(limits: &Capabilities, wr: &SendWr) -> Result<(), PostError> {
+    let is_there = match &wr.operation {
+        Operation::Send { invalidate, .. } => invalidate.is_none() || limits.send_invalidate,
+        Operation::Write { .. } => true,
+        Operation::SendImmediate { data, .. }
+        | Operation::WriteImmediate { data, .. }
+        | Operation::Immediate { data } => fits(limits, data),
+        Operation::Read { invalidate_sink, .. } => !invalidate_sink,
+        Operation::FetchAdd { mask, .. } => has_atomics(limits, *mask == 0),
+        Operation::CmpSwap { compare_mask, swap_mask, .. } => {
+            has_atomics(limits, [*compare_mask, *swap_mask] == [u64::MAX; 2])
+        }
+        _ => false,
+    };
+    if !is_there {
+        return Err(PostError::Unsupported);
+    }
+    match &wr.operation {
+        Operation::Send { gather, .. } | Operation::SendImmediate { gather, .. }
+            if gather.total() > limits.max_message =>
+        {
+            Err(PostError::MessageTooLong { len: gather.total() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a receive that the device does not take.
+pub(super) fn check_receive(limits: &Capabilities, wr: &RecvWr) -> Result<(), PostError> {
+    let (count, max) = (wr.scatter.len(), limits.max_sge);
+    match (wr.full, count > max) {
+        (true, _) => Err(PostError::Transport),
+        (false, true) => Err(PostError::TooManySges { count, max }),
+        (false, false) => Ok(()),
+    }
+}
+
+/// Returns whether the device carries so much Immediate Data: what it does not must be 0.
+fn fits(limits: &Capabilities, data: &[u8; 8]) -> bool {
+    limits.immediate_len > 0 && data.iter().skip(limits.immediate_len).all(|octet| *octet == 0)
+}
+
+fn has_atomics(limits: &Capabilities, is_plain: bool) -> bool {
+    match limits.atomics {
+        Atomics::None => false,
+        Atomics::Plain => is_plain,
+        _ => true,
+    }
+}

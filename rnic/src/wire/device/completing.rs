@@ -1,0 +1,125 @@
+//! Completions of the device, and the end of the connection.
+
+use std::time::Instant;
+
+use rddp_rdma::{AsyncEventKind, Completed, Completion, Status};
+use rddp_stat::Counter;
+use rddp_verbs_device::{Event, Transport};
+use smallvec::SmallVec;
+
+use super::{Device, NEWS, broken};
+use crate::queues::context::Context;
+use crate::queues::rq::Outcome;
+use crate::wire::{Pulled, Watch, WireEvent};
+
+/// Batches of completions, or looks at the descriptor, of one turn.
+const LOOKS: usize = 64;
+
+impl Device {
+    /// Takes completions and events, until there are none and the descriptor tells of the next.
+    #[inline(never)]
+    pub(in crate::wire) fn receive(
+        &mut self,
+        watch: &mut Watch,
+        cx: &mut Context<'_>,
+    ) -> (Pulled, Option<WireEvent>) {
+        for _ in 0..LOOKS {
+            match self.look(watch, cx) {
+                Ok(true) => {}
+                Ok(false) => return (Pulled::Dry, None),
+                Err(event) => return (Pulled::Dry, Some(event)),
+            }
+        }
+        (Pulled::More, None)
+    }
+
+    /// Takes what there is. Returns whether there may be more, which nothing has yet been asked to
+    /// tell of.
+    fn look(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<bool, WireEvent> {
+        self.endpoint.poll(&mut self.taken).map_err(|error| broken(&error))?;
+        if !self.taken.is_empty() {
+            // The first of them has disarmed the device's queue.
+            self.is_armed = false;
+            return self.settle(watch, cx).map(|()| true);
+        }
+        if self.is_armed && !watch.has_arrived() {
+            return Ok(false);
+        }
+        while let Some(event) = self.endpoint.event().map_err(|error| broken(&error))? {
+            self.on_event(&event, watch, cx)?;
+        }
+        self.endpoint.arm().map_err(|error| broken(&error))?;
+        self.is_armed = true;
+        Ok(true)
+    }
+
+    /// Acts on a change of the connection.
+    fn on_event(&mut self, event: &Event, watch: &mut Watch, cx: &mut Context<'_>) -> Result<(), WireEvent> {
+        match event {
+            Event::Disconnected => {
+                // InfiniBand's queue pairs flush by a fault alone until both ends disconnect.
+                let is_infiniband = self.endpoint.device().transport() == Transport::InfiniBand;
+                let has_failed = is_infiniband && self.flushed.is_some() && !self.is_closing;
+                // What was done before is told before.
+                self.endpoint.poll(&mut self.taken).map_err(|error| broken(&error))?;
+                self.settle(watch, cx)?;
+                let lost = WireEvent::Lost(AsyncEventKind::ConnectionLost);
+                Err(if cx.sq.is_empty() && !has_failed { WireEvent::Fin } else { lost })
+            }
+            Event::Removed => Err(WireEvent::Lost(AsyncEventKind::DeviceFailed)),
+            Event::Resolved | Event::Connected(_) | Event::Failed(_) => Ok(()),
+        }
+    }
+
+    /// Completes the requests and receives of what was taken.
+    fn settle(&mut self, watch: &mut Watch, cx: &mut Context<'_>) -> Result<(), WireEvent> {
+        let mut result = Ok(());
+        for completion in self.taken.drain(..).collect::<SmallVec<[_; 16]>>() {
+            // Also behind one that has failed: the peer of a message knows that it has come.
+            result = result.and(match (completion.status, completion.completed) {
+                // The QP's own end flushes, and all that is posted.
+                (Status::Flushed, _) => self.note_flushed(watch, cx),
+                (_, Completed::Receive | Completed::ReceiveImmediate) => self.received(cx, &completion),
+                (status, _) => {
+                    cx.sq.carried_out(completion.wr_id, status);
+                    cx.retire();
+                    ended(status)
+                }
+            });
+        }
+        result.and_then(|()| self.give_receives(cx))
+    }
+
+    /// Completes the oldest receive.
+    fn received(&mut self, cx: &mut Context<'_>, completion: &Completion) -> Result<(), WireEvent> {
+        let Completion { status, byte_len, invalidated, immediate, solicited, .. } = *completion;
+        let host = cx.attrs.device.host.as_ref();
+        let invalidated = invalidated.map(|key| host.and_then(|host| host.stag_of(key)).unwrap_or(key));
+        self.given = self.given.saturating_sub(1);
+        cx.begin_receive();
+        if status == Status::Success {
+            cx.tally.add(Counter::SendsReceived, 1);
+        }
+        let outcome = Outcome { byte_len, invalidated, immediate, source: None, solicited };
+        cx.end_receive(status, &outcome);
+        ended(status)
+    }
+
+    /// Notes that the connection is over. Its news is on the way, or there is none.
+    fn note_flushed(&mut self, watch: &mut Watch, cx: &Context<'_>) -> Result<(), WireEvent> {
+        if self.flushed.is_none() {
+            let now = Instant::now();
+            self.flushed = Some(now + NEWS);
+            watch.wake_by(now + NEWS, now, cx.attrs);
+        }
+        Ok(())
+    }
+}
+
+/// Ends the connection behind a request that has failed: the device has ended it, too.
+fn ended(status: Status) -> Result<(), WireEvent> {
+    match status {
+        Status::Success => Ok(()),
+        _ => Err(WireEvent::Lost(AsyncEventKind::ConnectionLost)),
+    }
+}

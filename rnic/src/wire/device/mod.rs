@@ -1,0 +1,121 @@
+//! A device of the host: it moves the octets, and this wire hands requests and receives over to it
+//! and takes its completions.
+//!
+//! | file | what |
+//! |---|---|
+//! | `opening` | from an address to a connection |
+//! | `posting` | requests and receives |
+//! | `completing` | completions, and the connection's end |
+//! | `bounce` | copies of what the device does not take inline |
+//!
+//! Nothing of it is put in line of the other wires, whose instructions are counted.
+//!
+//! The number of a request in its send queue is its name towards the device. All are signaled: the
+//! send queue is as long as the program has it, and the device's as long as it can be.
+
+mod bounce;
+mod completing;
+mod opening;
+mod posting;
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rddp_rdma::{AsyncEventKind, Completion};
+use rddp_verbs_device::{self as verbs, DeviceError, Endpoint};
+
+use self::bounce::Bounce;
+pub(crate) use self::opening::Opening;
+use super::{Watch, WireEvent};
+use crate::queues::attributes::QpAttributes;
+
+/// A connection by a device, or one that is being made.
+///
+/// The device's queue pair ends when this is dropped, before anything is flushed: whatever the
+/// program is told of then, the device touches no more.
+#[derive(Debug)]
+pub(crate) struct Device {
+    endpoint: Endpoint,
+    /// IRD and ORD that both ends have agreed on.
+    depths: (u16, u16),
+    /// The device with the domain of the QP's PD.
+    _domain: Arc<verbs::Device>,
+    bounce: Bounce,
+    /// Receives at the front of the receive queue that the device has.
+    given: usize,
+    /// Completions that have been taken and not been looked at.
+    taken: Vec<Completion>,
+    /// The next completion wakes whoever sleeps on the descriptor.
+    is_armed: bool,
+    /// Set by a request that the device has flushed: the moment until which the connection manager
+    /// may say why.
+    flushed: Option<Instant>,
+    /// This end has begun to close.
+    is_closing: bool,
+}
+
+/// Time between the first request that is flushed and the news of the connection's end. A device
+/// whose peer is refused by it tells nothing more.
+const NEWS: Duration = Duration::from_millis(500);
+
+impl Device {
+    /// Has receives wait for the device, as far as it is full.
+    pub(super) fn waits(watch: &mut Watch) {
+        (watch.waits, watch.reads_on) = (true, true);
+    }
+
+    #[inline(never)]
+    pub(super) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        self.endpoint.addresses()
+    }
+
+    pub(super) fn depths(&self) -> (u16, u16) {
+        self.depths
+    }
+
+    /// Begins to close: what the device has of requests is carried out first. Nothing is flushed
+    /// before the connection manager has told of the end.
+    #[inline(never)]
+    pub(super) fn close(&mut self, watch: &mut Watch, attrs: &QpAttributes) {
+        watch.end.begin(attrs);
+        self.is_closing = true;
+        self.endpoint.close();
+        if let Some(until) = self.endpoint.deadline() {
+            watch.wake_by(until, Instant::now(), attrs);
+        }
+    }
+
+    /// Does what is due now.
+    #[inline(never)]
+    pub(super) fn on_timer(&mut self, now: Instant) -> Result<(), WireEvent> {
+        if self.flushed.is_some_and(|until| until <= now) {
+            return Err(WireEvent::Lost(AsyncEventKind::ConnectionLost));
+        }
+        self.endpoint.poll(&mut self.taken).map_err(|error| broken(&error))
+    }
+
+    /// Waits until the device has carried out its requests, for two seconds at most: a device ends
+    /// them with the connection, and the program may end their memory next.
+    #[inline(never)]
+    pub(super) fn linger(mut self) {
+        self.endpoint.close();
+        while let Some(until) = self.endpoint.deadline() {
+            let polled = self.endpoint.poll(&mut self.taken).and_then(|()| self.endpoint.arm());
+            let left = until.saturating_duration_since(Instant::now());
+            if polled.is_err() || left.is_zero() {
+                return;
+            }
+            let time = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+            let _ = poll(&mut [PollFd::new(self.endpoint.as_fd(), PollFlags::POLLIN)], time);
+        }
+    }
+}
+
+/// Returns the event for a device that no longer does what it is asked for.
+fn broken(error: &DeviceError) -> WireEvent {
+    tracing::error!(%error, "the device fails");
+    WireEvent::Lost(AsyncEventKind::DeviceFailed)
+}

@@ -1,0 +1,118 @@
+//! From an address to a connection by a device.
+//!
+//! Receives that are posted by then are the device's before the peer can know of the connection:
+//! RNICs end it by a message that finds none.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use rddp_rdma::ConnectOptions;
+use rddp_verbs_device::{ConnectFailed, DeviceError, Endpoint, Event, Offer, Queues};
+
+use super::Device;
+use super::bounce::Bounce;
+use crate::capabilities::CAPABILITIES;
+use crate::conn::socket::DeviceSocket;
+use crate::error::ConnectError;
+use crate::queues::attributes::QpAttributes;
+use crate::queues::context::Context;
+use crate::wire::opening::{Failed, Progress, Terms};
+
+/// Requests that an endpoint posts beside the program's.
+const OWN: usize = 4;
+
+/// A connection by a device that is being made.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    /// Gone once there is a connection.
+    wire: Option<Box<Device>>,
+    offer: Offer,
+    /// The way to the peer is known, and the peer is to be asked.
+    is_resolved: bool,
+}
+
+impl Opening {
+    /// Begins to look for the way to an address, for queues of these lengths. Returns what is to be
+    /// watched, too.
+    pub(crate) fn begin(
+        attrs: &QpAttributes,
+        (sends, receives): (usize, usize),
+        to: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<(DeviceSocket, Self), ConnectError> {
+        let host = attrs.device.host.as_ref().ok_or(ConnectError::Transport)?;
+        for (is_asked, what) in [
+            (options.markers, "markers"),
+            (options.mss.is_some(), "a limit of TCP's segments"),
+            (options.congestion.is_some(), "a choice of TCP's congestion control"),
+            (options.large_fpdus, "FPDUs longer than TCP's segments"),
+        ] {
+            if is_asked {
+                return Err(host.lacks(what).into());
+            }
+        }
+        let domain = host.domain(attrs.pd)?;
+        let most = domain.capabilities().max_requests.unwrap_or(usize::MAX).saturating_sub(OWN).max(1);
+        let (sends, receives) = (sends.clamp(1, most), receives.min(most));
+        let queues = Queues { sends, receives, inline: CAPABILITIES.max_inline };
+        let endpoint = Endpoint::open(&domain, options.source, to, queues, options.timeout)?;
+        let socket = DeviceSocket::new(endpoint.as_fd().try_clone_to_owned()?.into());
+        let wire = Device {
+            endpoint,
+            depths: (0, 0),
+            _domain: domain,
+            bounce: Bounce::new(sends),
+            given: 0,
+            taken: Vec::new(),
+            is_armed: false,
+            flushed: None,
+            is_closing: false,
+        };
+        let offer = Offer {
+            private_data: options.private_data.clone(),
+            ird: options.ird,
+            ord: options.ord,
+            inbound: attrs.inbound.get(),
+            ack_timeout: None,
+        };
+        Ok((socket, Opening { wire: Some(Box::new(wire)), offer, is_resolved: false }))
+    }
+
+    /// Hands over the receives that are posted, once the device's queue pair is there.
+    pub(crate) fn give_receives(&mut self, cx: &Context<'_>) {
+        if let Some(wire) = &mut self.wire {
+            // What the device refuses now it refuses once there is a connection, too.
+            let _ = wire.give_receives(cx);
+        }
+    }
+
+    /// Takes the steps that can be taken now. The receives have been handed over.
+    pub(crate) fn advance(&mut self) -> Result<Progress, Failed> {
+        let gone = || Failed::from(ConnectError::GivenUp);
+        let endpoint = &mut self.wire.as_mut().ok_or_else(gone)?.endpoint;
+        if std::mem::take(&mut self.is_resolved) {
+            endpoint.connect(self.offer.clone()).map_err(failed)?;
+        }
+        match endpoint.event().map_err(failed)? {
+            None => Ok(Progress::Wait),
+            Some(Event::Resolved) => {
+                self.is_resolved = true;
+                Ok(Progress::Again)
+            }
+            Some(Event::Connected(agreed)) => {
+                let mut wire = self.wire.take().ok_or_else(gone)?;
+                wire.depths = (agreed.ird, agreed.ord);
+                Ok(Progress::Agreed { terms: Terms::Device(wire), private_data: agreed.private_data })
+            }
+            Some(Event::Failed(ConnectFailed::Rejected { private_data })) => {
+                Err(ConnectError::Rejected { private_data }.into())
+            }
+            Some(Event::Failed(why)) => Err(ConnectError::Unreached(why).into()),
+            Some(Event::Disconnected | Event::Removed) => Err(ConnectError::Closed.into()),
+        }
+    }
+}
+
+fn failed(error: DeviceError) -> Failed {
+    ConnectError::Device(error).into()
+}

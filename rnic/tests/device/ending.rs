@@ -1,0 +1,167 @@
+//! Ends of connections: of each request the program is told once, and not before the device has
+//! done with it.
+
+use rddp_rnic::{Access, AsyncEventKind, QpState, RecvWr, SendWr, Status};
+use rddp_verbs_device::Event;
+
+use crate::support::{Kind, completion, event, host, quirk};
+
+const KINDS: [Kind; 3] = [Kind::Siw, Kind::Rxe, Kind::Adapter];
+
+#[test]
+fn this_end_closes_in_order() {
+    for kind in KINDS {
+        let host = host(&format!("closes{}", kind as u8), kind, quirk::SLOW);
+        let (end, mut peer) = host.pair();
+        end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+        peer.post_receive(&RecvWr::new(2, Vec::new())).unwrap();
+        end.qp.post_send(&SendWr::send_inline(3, b"")).unwrap();
+        assert_eq!(end.next().wr_id, 3);
+        end.qp.disconnect();
+        assert_eq!(completion(&mut peer).status, Status::Success);
+        assert!(matches!(event(&mut peer), Event::Disconnected));
+        assert_eq!(host.event().kind, AsyncEventKind::CloseComplete, "{kind:?}");
+        assert_eq!(end.qp.state(), QpState::Idle);
+        let flushed = end.next();
+        assert_eq!((flushed.wr_id, flushed.status), (1, Status::Flushed));
+        // It may be connected anew.
+        drop(peer);
+        host.pair_of(&end);
+    }
+}
+
+#[test]
+fn the_peer_closes_in_order() {
+    for kind in KINDS {
+        let host = host(&format!("peer_closes{}", kind as u8), kind, 0);
+        let (end, mut peer) = host.pair();
+        let inbox = end.pd.allocate(8, Access::LOCAL_WRITE).unwrap();
+        end.qp.post_recv(RecvWr::one(1, inbox.whole())).unwrap();
+        end.qp.post_recv(RecvWr::one(2, inbox.whole())).unwrap();
+        peer.post_send(&SendWr::send(3, Vec::new())).unwrap();
+        peer.close();
+        let told = [end.next(), end.next()].map(|told| (told.wr_id, told.status));
+        assert_eq!(told, [(1, Status::Success), (2, Status::Flushed)], "{kind:?}");
+        assert_eq!(host.event().kind, AsyncEventKind::CloseComplete);
+        assert_eq!(end.qp.state(), QpState::Idle);
+    }
+}
+
+#[test]
+fn a_request_that_the_peer_refuses_ends_the_connection() {
+    let host = host("refused", Kind::Rxe, 0);
+    let (end, mut peer) = host.pair();
+    let gone = host.memory(8);
+    let place = gone.remote().unwrap();
+    drop(gone);
+    let region = end.pd.allocate(8, Access::LOCAL_WRITE).unwrap();
+    end.qp.post_recv(RecvWr::one(1, region.whole())).unwrap();
+    end.qp.post_send(&SendWr::write(2, region.whole(), place).unsignaled()).unwrap();
+    let told = [end.next(), end.next()].map(|told| (told.wr_id, told.status));
+    assert_eq!(told, [(2, Status::RemoteAccess), (1, Status::Flushed)]);
+    assert_eq!(host.event().kind, AsyncEventKind::ConnectionLost);
+    assert_eq!(end.qp.state(), QpState::Error);
+    // The device tells the peer nothing.
+    assert!(matches!(event(&mut peer), Event::Disconnected));
+    assert!(end.qp.reset());
+    host.pair_of(&end);
+}
+
+/// What a device says of a request that has failed is misleading, but for its number and status.
+#[test]
+fn a_receive_that_fails_is_told_as_one() {
+    for kind in KINDS {
+        let host = host(&format!("too_long{}", kind as u8), kind, 0);
+        let (end, mut peer) = host.pair();
+        let memory = host.memory(8);
+        end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+        end.qp.post_recv(RecvWr::new(2, [])).unwrap();
+        peer.post_send(&SendWr::send(3, memory.piece(0, 8))).unwrap();
+        let told = [end.next(), end.next()].map(|told| (told.wr_id, told.status, told.byte_len));
+        assert_eq!(told, [(1, Status::MessageTooLong, 0), (2, Status::Flushed, 0)], "{kind:?}");
+    }
+}
+
+/// The error number comes with the other sign on siw: taken for success, nobody would hear of the
+/// request again.
+#[test]
+fn a_request_that_the_device_refuses_fails() {
+    for kind in [Kind::Siw, Kind::Rxe] {
+        let host = host(&format!("user{}", kind as u8), kind, quirk::CREDENTIALS);
+        let (end, _peer) = host.pair();
+        end.qp.post_send(&SendWr::send_inline(1, b"x")).unwrap();
+        let told = end.next();
+        assert_eq!((told.wr_id, told.status), (1, Status::LocalOperation), "{kind:?}");
+        assert_eq!(end.qp.state(), QpState::Error);
+    }
+}
+
+#[test]
+fn a_read_on_a_connection_without_reads_fails() {
+    let host = host("ord0", Kind::Rxe, 0);
+    let end = host.end();
+    let none = rddp_rnic::ConnectOptions { ord: 0, ..Default::default() };
+    let (_, _peer) = host.connect_with(&end, &none, rddp_verbs_device::Offer::default());
+    let (region, there) = (end.pd.allocate(8, Access::LOCAL_WRITE).unwrap(), host.memory(8));
+    end.qp.post_send(&SendWr::read(1, region.whole(), there.remote().unwrap())).unwrap();
+    assert_eq!(end.next().status, Status::LocalOperation);
+}
+
+/// Whoever is told that a receive is flushed may end its memory: by then, the device writes there no
+/// more.
+#[test]
+fn a_queue_pair_is_gone_before_what_it_had_is_flushed() {
+    let host = host("before", Kind::Rxe, quirk::SLOW);
+    let (end, _peer) = host.pair();
+    end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+    let with_it = host.objects();
+    std::thread::scope(|scope| {
+        scope.spawn(|| end.qp.abort());
+        let flushed = std::iter::repeat_with(|| end.cq.poll_one()).flatten().next().unwrap();
+        let left = host.objects();
+        assert_eq!((flushed.wr_id, flushed.status), (1, Status::Flushed));
+        assert!(left < with_it, "of {with_it} objects, {left} are left");
+    });
+}
+
+#[test]
+fn requests_before_the_end_of_the_program_are_carried_out() {
+    let host = host("drop", Kind::Rxe, quirk::SLOW);
+    let (end, mut peer) = host.pair();
+    let memory = host.memory(8);
+    peer.post_receive(&RecvWr::one(1, memory.piece(0, 8))).unwrap();
+    end.qp.post_send(&SendWr::send_inline(2, b"last").unsignaled()).unwrap();
+    drop(end);
+    assert_eq!(completion(&mut peer).byte_len, 4);
+    assert!(matches!(event(&mut peer), Event::Disconnected));
+    drop((peer, memory));
+    host.until_nothing_is_left();
+}
+
+#[test]
+fn a_device_that_is_gone_fails_its_queue_pairs() {
+    let host = host("removed", Kind::Siw, 0);
+    let (end, _peer) = host.pair();
+    end.qp.post_recv(RecvWr::new(1, [])).unwrap();
+    host.remove();
+    assert_eq!(end.next().status, Status::Flushed);
+    assert_eq!(host.event().kind, AsyncEventKind::DeviceFailed);
+    assert_eq!(end.qp.state(), QpState::Error);
+}
+
+/// A peer that refuses what it is sent tells so, and one that is refused by the device itself is told
+/// nothing: no event follows what was flushed.
+#[test]
+fn an_end_without_an_event_is_noticed() {
+    let host = host("untold", Kind::Rxe, 0);
+    let (end, mut peer) = host.pair();
+    let closed = end.pd.allocate(8, Access::LOCAL_WRITE).unwrap();
+    end.qp.post_recv(RecvWr::one(1, closed.whole())).unwrap();
+    let memory = host.memory(8);
+    let nowhere = rddp_rnic::Remote { stag: rddp_rnic::Stag(1), to: 0 };
+    // The peer's own endpoint does not look: nobody disconnects.
+    peer.post_send(&SendWr::write(2, memory.piece(0, 8), nowhere)).unwrap();
+    assert_eq!(end.next().status, Status::Flushed);
+    assert_eq!(host.event().kind, AsyncEventKind::ConnectionLost);
+    assert_eq!(completion(&mut peer).status, Status::RemoteAccess);
+}

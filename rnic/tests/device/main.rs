@@ -1,0 +1,9 @@
+//! Queue pairs on a device of the host, which a fake library plays: its peer is another program by
+//! `rddp-verbs-device`.
+#![allow(clippy::unwrap_used)]
+
+mod ending;
+mod memory;
+mod opening;
+mod support;
+mod working;

@@ -1,0 +1,135 @@
+//! From a name to a device, and from an address to a connection.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use rddp_rnic::{
+    Access, ConnectError, ConnectOptions, Error, NoReceive, QpConfig, QpState, Rnic, RnicConfig, SrqConfig,
+    Transport,
+};
+use rddp_verbs_device::{ConnectFailed, DeviceError, Offer};
+
+use crate::support::{Host, Kind, host};
+
+const KINDS: [Kind; 3] = [Kind::Siw, Kind::Rxe, Kind::Adapter];
+
+#[test]
+fn a_device_that_is_not_there_is_refused_with_what_helps() {
+    let config = RnicConfig { device: Some("siw77".to_owned()), ..RnicConfig::default() };
+    let refused = Rnic::with_config(&config).unwrap_err();
+    assert!(
+        matches!(refused, Error::Device(DeviceError::Library(_) | DeviceError::NoDevice { .. })),
+        "{refused}"
+    );
+    let said = refused.to_string();
+    assert!(said.contains("install") || said.contains("siw77"), "{said}");
+}
+
+#[test]
+fn software_is_a_device_by_name() {
+    let config = RnicConfig { device: Some(RnicConfig::SOFTWARE.to_owned()), ..RnicConfig::default() };
+    assert_eq!(Rnic::with_config(&config).unwrap().capabilities(), Rnic::CAPABILITIES);
+}
+
+#[test]
+fn what_only_software_has_is_refused_by_name() {
+    let host = host("soft_only", Kind::Siw, 0);
+    let end = host.end();
+    let of = |settings: &dyn Fn(&mut QpConfig)| {
+        let mut config = QpConfig::new(&end.cq);
+        settings(&mut config);
+        end.pd.create_qp(&config).unwrap_err()
+    };
+    let srq = end.pd.create_srq(SrqConfig::default());
+    for refused in [
+        of(&|config| config.transport = Transport::Tcp),
+        of(&|config| config.transport = Transport::Acknowledged),
+        of(&|config| config.srq = Some(srq.clone())),
+        of(&|config| (config.no_receive, config.inbound_read) = (NoReceive::Wait, false)),
+        host.rnic.listen(host.address(1, 0), &ConnectOptions::default()).unwrap_err(),
+        end.pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE_INVALIDATE).unwrap_err(),
+        end.pd.register_file(tempfile(), 0..1, Access::REMOTE_READ).unwrap_err(),
+    ] {
+        let is_named = matches!(&refused, Error::Device(DeviceError::Unsupported { device, .. }) if device == "soft_only");
+        assert!(is_named, "{refused}");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let markers = ConnectOptions { markers: true, ..ConnectOptions::default() };
+    for refused in [
+        end.qp.begin(socket, &ConnectOptions::default(), true).unwrap_err(),
+        end.qp.begin_to(host.address(1, 1), &markers).unwrap_err(),
+    ] {
+        assert!(matches!(refused, ConnectError::Device(DeviceError::Unsupported { .. })), "{refused}");
+    }
+    assert_eq!(end.qp.state(), QpState::Idle);
+}
+
+fn tempfile() -> std::fs::File {
+    std::fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap()
+}
+
+#[test]
+fn both_ends_learn_what_the_other_says() {
+    for kind in KINDS {
+        let host = host(&format!("terms{}", kind as u8), kind, 0);
+        let end = host.end();
+        let options =
+            ConnectOptions { private_data: b"question".to_vec(), ord: 3, ..ConnectOptions::default() };
+        let offer = Offer { private_data: b"answer".to_vec(), ..Offer::default() };
+        let (connected, _peer) = host.connect_with(&end, &options, offer);
+        assert!(connected.negotiated.is_none() && connected.private_data.starts_with(b"answer"));
+        assert_eq!((connected.ird, connected.ord), (16, 3), "{kind:?}");
+        assert_eq!(end.qp.peer_addr().unwrap().ip(), host.address(1, 0).ip());
+    }
+}
+
+#[test]
+fn nobody_listens_there() {
+    for kind in KINDS {
+        let host = host(&format!("nobody{}", kind as u8), kind, 0);
+        let end = host.end();
+        let refused = end.qp.connect(host.address(1, 9), &ConnectOptions::default()).unwrap_err();
+        assert!(matches!(refused, ConnectError::Unreached(ConnectFailed::Refused { .. })), "{refused}");
+        assert_eq!(end.qp.state(), QpState::Idle, "it may try again");
+        host.pair_of(&end);
+    }
+}
+
+#[test]
+fn the_peer_rejects_and_says_why() {
+    let host = host("rejects", Kind::Rxe, 0);
+    let (end, listener) = (host.end(), host.listen());
+    end.qp.begin_to(listener.address().unwrap(), &ConnectOptions::default()).unwrap();
+    host.asked(&listener).reject(b"no room").unwrap();
+    let rejected = end.begun().unwrap_err();
+    let is_told =
+        matches!(&rejected, ConnectError::Rejected { private_data } if private_data.starts_with(b"no room"));
+    assert!(is_told, "{rejected}");
+}
+
+/// siw waits two minutes in `rdma_connect` for a host that is silent, and rxe tells nothing of it.
+#[test]
+fn a_silent_peer_costs_no_more_than_the_callers_time() {
+    let siw = host("silent_siw", Kind::Siw, 0);
+    for host in [&siw, &host("silent_rxe", Kind::Rxe, 0)] {
+        let end = host.end();
+        let options = ConnectOptions { timeout: Duration::from_millis(100), ..ConnectOptions::default() };
+        let error = end.qp.connect(host.address(200, 5), &options).unwrap_err();
+        assert!(matches!(error, ConnectError::TimedOut(_)), "{error}");
+        assert_eq!(end.qp.state(), QpState::Idle);
+    }
+    Host::end_silence();
+    siw.until_nothing_is_left();
+}
+
+#[test]
+fn a_startup_is_given_up() {
+    let host = host("given_up", Kind::Rxe, 0);
+    let end = host.end();
+    end.qp.begin_to(host.address(200, 5), &ConnectOptions::default()).unwrap();
+    end.qp.abort();
+    assert!(matches!(end.begun(), Err(ConnectError::GivenUp)));
+    drop(end);
+    host.until_nothing_is_left();
+}
