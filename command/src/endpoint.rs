@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rddp_rnic::{
-    AsyncEventKind, Completion, CompletionQueue, ConnectOptions, ConnectRequest, Fault, Negotiated,
-    ProtectionDomain, QpConfig, QpState, QueuePair, Revision, Rnic, SendWr, Status,
+    AsyncEventKind, Completion, CompletionQueue, ConnectOptions, ConnectRequest, Connected, Fault,
+    Negotiated, ProtectionDomain, QpConfig, QpState, QueuePair, Revision, Rnic, SendWr, Status,
 };
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ impl Endpoint {
         addr: SocketAddr,
         options: &ConnectOptions,
         what: &str,
-    ) -> Result<rddp_rnic::Connected, Failure> {
+    ) -> Result<Connected, Failure> {
         tracing::info!(%addr, "connecting");
         let connected =
             self.qp.connect(addr, options).map_err(|error| Failure::connecting(addr, &error, what))?;
@@ -187,7 +187,19 @@ pub fn ended(rnic: &Rnic, qp: &QueuePair, status: Status) -> Failure {
 /// The parameters of a connection, to print as text and as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Agreed {
-    /// The revision of MPA.
+    /// The terms of MPA, where this program speaks it and no device of the host.
+    #[serde(flatten)]
+    pub mpa: Option<Mpa>,
+    /// Reads of the other end that this end answers at a time.
+    pub ird: u16,
+    /// Reads of this end at a time.
+    pub ord: u16,
+}
+
+/// The terms of MPA.
+#[derive(Clone, Debug, Serialize)]
+pub struct Mpa {
+    /// The revision.
     pub revision: u8,
     /// FPDUs have a CRC.
     pub crc: bool,
@@ -195,22 +207,18 @@ pub struct Agreed {
     pub markers_sent: bool,
     /// The other end sends markers.
     pub markers_received: bool,
-    /// Reads of the other end that this end answers at a time.
-    pub ird: u16,
-    /// Reads of this end at a time.
-    pub ord: u16,
 }
 
-impl Agreed {
-    /// Returns what MPA has agreed on. All connections of this command are iWARP's.
-    pub fn of(negotiated: Option<&Negotiated>) -> Result<Self, Failure> {
-        negotiated.map(Agreed::from).ok_or_else(|| Failure::failed("the connection is none of iWARP"))
+impl From<&Connected> for Agreed {
+    fn from(connected: &Connected) -> Self {
+        let Connected { ird, ord, .. } = *connected;
+        connected.negotiated.as_ref().map_or(Agreed { mpa: None, ird, ord }, Agreed::from)
     }
 }
 
 impl From<&Negotiated> for Agreed {
     fn from(negotiated: &Negotiated) -> Self {
-        Agreed {
+        let mpa = Mpa {
             revision: match negotiated.revision {
                 Revision::One => 1,
                 Revision::Two => 2,
@@ -218,24 +226,18 @@ impl From<&Negotiated> for Agreed {
             crc: negotiated.crc,
             markers_sent: negotiated.markers_tx,
             markers_received: negotiated.markers_rx,
-            ird: negotiated.ird,
-            ord: negotiated.ord,
-        }
+        };
+        Agreed { mpa: Some(mpa), ird: negotiated.ird, ord: negotiated.ord }
     }
 }
 
 impl std::fmt::Display for Agreed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let on = |on: bool| if on { "on" } else { "off" };
-        write!(
-            f,
-            "MPA revision {}, CRC {}, IRD {}, ORD {}",
-            self.revision,
-            on(self.crc),
-            self.ird,
-            self.ord
-        )?;
-        match (self.markers_sent, self.markers_received) {
+        let Agreed { mpa, ird, ord } = self;
+        let Some(mpa) = mpa else { return write!(f, "by a device of this host, IRD {ird}, ORD {ord}") };
+        write!(f, "MPA revision {}, CRC {}, IRD {ird}, ORD {ord}", mpa.revision, on(mpa.crc))?;
+        match (mpa.markers_sent, mpa.markers_received) {
             (false, false) => Ok(()),
             (true, true) => f.write_str(", markers both ways"),
             (true, false) => f.write_str(", markers sent"),

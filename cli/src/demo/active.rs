@@ -46,7 +46,7 @@ impl Active {
         let options =
             ConnectOptions { markers, private_data: vec![u8::from(markers)], ..ConnectOptions::default() };
         let connected = end.connect(addr, &options, "the passive process")?;
-        let agreed = Agreed::of(connected.negotiated.as_ref())?;
+        let agreed = Agreed::from(&connected);
         let Answer::Memory { target, source, word, lent } = answer(&end, &talk)? else {
             return Err(Failure::peer("the passive process did not describe its memory"));
         };

@@ -49,7 +49,11 @@ impl Checks {
 pub(super) fn run(addr: SocketAddr, markers: bool) -> Result<Checks, Failure> {
     let mut active = Active::connect(addr, markers)?;
     let agreed = active.agreed.clone();
-    let as_asked = agreed.crc && (agreed.markers_sent, agreed.markers_received) == (markers, markers);
+    // A device of the host has its own terms.
+    let as_asked = agreed
+        .mpa
+        .as_ref()
+        .is_none_or(|mpa| mpa.crc && (mpa.markers_sent, mpa.markers_received) == (markers, markers));
     let mut list =
         vec![("Connect: MPA startup, as asked for", (!as_asked).then(|| format!("agreed on: {agreed}")))];
     let mut over = None;

@@ -39,11 +39,7 @@ fn look_at(addr: SocketAddr) -> Result<[Finding; 2], Failure> {
     let listener = match end.qp.connect(addr, &ConnectOptions::default()) {
         Ok(connected) => {
             end.close();
-            Finding::ok(
-                Topic::Peer,
-                addr.to_string(),
-                format!("{IWARP}: {}", Agreed::of(connected.negotiated.as_ref())?),
-            )
+            Finding::ok(Topic::Peer, addr.to_string(), format!("{IWARP}: {}", Agreed::from(&connected)))
         }
         // A rejection also shows that a listener is there: its program does not know this client.
         Err(ConnectError::Rejected { private_data }) => {

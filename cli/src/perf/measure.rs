@@ -235,14 +235,15 @@ impl Run {
         let placed = self.sessions.iter().map(|(session, _)| session.placed()).reduce(Add::add);
         let waited = self.sessions.iter().filter_map(|(session, _)| session.waited()).reduce(f64::max);
         let placed = placed.filter(|_| setup.placement != Level::User && setup.op.is_iwarp());
+        let mpa = agreed.and_then(|agreed| agreed.mpa.as_ref());
         Outcome {
             op: setup.op,
             direction: options.direction,
             size: setup.size,
             qps: setup.qps,
             depth: setup.depth,
-            crc: agreed.is_some_and(|agreed| agreed.crc),
-            markers: agreed.is_some_and(|agreed| agreed.markers_sent || agreed.markers_received),
+            crc: mpa.is_some_and(|mpa| mpa.crc),
+            markers: mpa.is_some_and(|mpa| mpa.markers_sent || mpa.markers_received),
             mss: setup.mss,
             congestion: setup.congestion.clone().or_else(congestion::of_host),
             large_fpdus: setup.large_fpdus,

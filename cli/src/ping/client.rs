@@ -65,7 +65,7 @@ impl Client {
             "an iWARP listener (rddp ping --server, or rping -s)",
         )?;
         signals::sleep(SETTLE)?;
-        Ok(Client { addr, agreed: Agreed::of(connected.negotiated.as_ref())?, end, source, sink, inbox })
+        Ok(Client { addr, agreed: Agreed::from(&connected), end, source, sink, inbox })
     }
 
     fn rounds(&self, args: &PingArgs, times: &mut Times) -> Result<(), Failure> {

@@ -117,7 +117,8 @@ impl Session {
         let session = Session { end, buffer, inbox };
         (0..RECEIVES).try_for_each(|slot| session.post_receive(slot))?;
         let negotiated = session.end.accept(request, &ConnectOptions::default())?;
-        Ok((session, Agreed::of(negotiated.as_ref())?))
+        let agreed = negotiated.as_ref().map(Agreed::from);
+        Ok((session, agreed.ok_or_else(|| Failure::failed("the connection is none of iWARP"))?))
     }
 
     fn post_receive(&self, slot: u64) -> Result<(), Failure> {

@@ -183,7 +183,7 @@ impl Lanes {
             if self.setup.large_fpdus && connected.private_data == LARGE_FPDUS {
                 lane.qp.send_large_fpdus();
             }
-            agreed = Some(Agreed::of(connected.negotiated.as_ref())?);
+            agreed = Some(Agreed::from(&connected));
         }
         agreed.ok_or_else(|| Failure::usage("no connections"))
     }
