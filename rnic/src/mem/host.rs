@@ -116,9 +116,9 @@ impl HostDevice {
         Some(known.piece(&known.own, of))
     }
 
-    /// Returns a piece of a region as the device names it, as the sink of a Read. RNICs want a right
-    /// of peers for that: where the program has not given it, the region is registered once more,
-    /// and that key is told to nobody.
+    /// Returns a piece of a region as the device names it, as the sink of a Read. RNICs want a
+    /// right of peers for that: where the program has not given it, the region is registered once
+    /// more, and that key is told to nobody.
     pub(crate) fn sink(&self, of: Sge) -> Result<Option<Sge>, DeviceError> {
         let mut regions = self.regions.lock();
         let Some(known) = regions.get_mut(&of.stag) else { return Ok(None) };

@@ -67,7 +67,7 @@ fn a_request_that_the_peer_refuses_ends_the_connection() {
     host.pair_of(&end);
 }
 
-/// What a device says of a request that has failed is misleading, but for its number and status.
+/// A device says things that mislead of a request that has failed, but for its number and status.
 #[test]
 fn a_receive_that_fails_is_told_as_one() {
     for kind in KINDS {
@@ -107,8 +107,8 @@ fn a_read_on_a_connection_without_reads_fails() {
     assert_eq!(end.next().status, Status::LocalOperation);
 }
 
-/// Whoever is told that a receive is flushed may end its memory: by then, the device writes there no
-/// more.
+/// Memory may end once its receive is told to be flushed: by then, the device writes there
+/// no more.
 #[test]
 fn a_queue_pair_is_gone_before_what_it_had_is_flushed() {
     let host = host("before", Kind::Rxe, quirk::SLOW);
@@ -149,8 +149,7 @@ fn a_device_that_is_gone_fails_its_queue_pairs() {
     assert_eq!(end.qp.state(), QpState::Error);
 }
 
-/// A peer that refuses what it is sent tells so, and one that is refused by the device itself is told
-/// nothing: no event follows what was flushed.
+/// The end that has refused a peer is told of no reason: what is flushed is all that it learns.
 #[test]
 fn an_end_without_an_event_is_noticed() {
     let host = host("untold", Kind::Rxe, 0);

@@ -13,7 +13,7 @@ use crate::wire::WireEvent;
 enum Held {
     /// The device is full, or the connection is ending, or requests before it are to be done first.
     Later,
-    /// It ends so.
+    /// The request ends with this status.
     Ended(Status),
 }
 
