@@ -112,7 +112,6 @@ impl Context<'_> {
     }
 
     /// Completes what is done at the front of the send queue.
-    #[inline]
     pub(crate) fn retire(&mut self) {
         while let Some(completion) = self.sq.retire(self.attrs.num, self.tally) {
             if let Some(completion) = completion {
