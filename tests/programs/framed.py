@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that all connections in a capture began as iWARP: framed.py CAPTURE PORTS [WAY]
+"""Checks that all connections in a capture began as iWARP: framed.py CAPTURE PORTS WAY [MARKERS]
 
 CAPTURE has the SYN of each connection, and segments that begin as MPA's startup frames do. PORTS
 has a server's port a line. RFC 5044 section 7.1: the initiator sends its Request first, the
 responder answers with a Reply. Where WAY is sdp, both hold private data of SDP: the Hello and the
-HelloAck, which are longer than RFC 6581's four octets. Prints how many there were; the exit status
-is 1 when one was something else, or when there were none.
+HelloAck, which are longer than RFC 6581's four octets. With MARKERS both ends ask for markers, and
+without neither does. Prints how many there were; the exit status is 1 when one was something else,
+or when there were none.
 """
 
 import subprocess
@@ -28,14 +29,19 @@ def segments(capture):
     return [line.split(",") for line in told.splitlines()]
 
 
-def main(capture, ports, way=""):
+def asks_for_markers(payload):
+    # The octet behind the key, whose first bit is M.
+    return int(payload[len(REQUEST):][:2] or "0", 16) & 0x80 != 0
+
+
+def main(capture, ports, way, markers=""):
     least = SDP_LEAST if way == "sdp" else 0
     ports = set(open(ports).read().split())
     opened, requested, answered = set(), set(), set()
     for source, destination, syn, payload in segments(capture):
         if syn in ("1", "True") and destination in ports:
             opened.add((source, destination))
-        elif len(payload) < least:
+        elif len(payload) < least or asks_for_markers(payload) != bool(markers):
             continue
         elif payload.startswith(REQUEST):
             requested.add((source, destination))

@@ -5,11 +5,13 @@
 # shellcheck shell=bash disable=SC2154
 
 case $way in
-plain) under=() ;;
+plain) under=() client_under=() ;;
 *)
     thresholds=()
     [ -z "${THRESHOLD:-}" ] || thresholds=(--zcopy-threshold "$THRESHOLD" --zcopy-sink-threshold "$THRESHOLD")
-    under=("$RDDP" run "--$way" "${thresholds[@]}" --)
+    switched=(run "--$way" "${thresholds[@]}" --)
+    # With `./run --other` one of them is the command of another build.
+    under=("$SERVERS" "${switched[@]}") client_under=("$CLIENTS" "${switched[@]}")
     ;;
 esac
 # The variables of `rddp run`, for programs that clean the environment of those that they start.
@@ -75,7 +77,7 @@ end_all() {
 client() {
     local name=$1 status
     shift
-    timeout -k 5 "$((LIMIT / 2))" "${before[@]}" "${under[@]}" "$@" >"$folder/$name.out" 2>"$folder/$name.err"
+    timeout -k 5 "$((LIMIT / 2))" "${before[@]}" "${client_under[@]}" "$@" >"$folder/$name.out" 2>"$folder/$name.err"
     status=$?
     note "$name: exit $status"
     return $status
@@ -189,7 +191,7 @@ was_framed() {
         kill -INT "$capturing"
         wait "$capturing"
         capturing=''
-        "$here/framed.py" "$folder/start.pcapng" "$folder/ports" "$way" >>"$folder/remarks" 2>"$folder/framed.err" ||
+        "$here/framed.py" "$folder/start.pcapng" "$folder/ports" "$way" "${MARKERS:-}" >>"$folder/remarks" 2>"$folder/framed.err" ||
             fault "not framed: $(cat "$folder/framed.err")"
     fi
     [[ $way = ddp || $way = sdp ]] || return 0

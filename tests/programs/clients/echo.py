@@ -3,11 +3,14 @@ MEBIOCTETS
 
 KIND is asyncio, selectors or threads, or, to serve, programs. Each connection sends as many octets
 in pieces of random lengths while it reads what comes back, then closes its own direction and reads
-to the end; a hash of all of it is printed for each.
+to the end; a hash of all of it is printed for each. With MARKERS in the environment each end asks
+its peer for markers (RFC 5044 section 4.3), where it is under rddp.
 """
 
 import asyncio
+import contextlib
 import hashlib
+import os
 import random
 import selectors
 import socket
@@ -17,6 +20,18 @@ import sys
 import threading
 
 LARGEST = 100_000
+# As in rddp/ddp.h.
+SOL_DDP, DDP_MARKERS = 0x4444, 4
+
+
+class Marked(socket.socket):
+    """A socket that asks for markers, if it is no plain one; those that it accepts do so, too."""
+
+    def __init__(self, family=-1, type=-1, proto=-1, fileno=None):
+        super().__init__(family, type, proto, fileno)
+        if fileno is None:
+            with contextlib.suppress(OSError):
+                self.setsockopt(SOL_DDP, DDP_MARKERS, 1)
 
 
 class Pieces:
@@ -213,6 +228,8 @@ def ask_selectors(address, port, all_pieces):
 
 
 def main(role, kind, address, port, connections=0, mebioctets=0):
+    if os.environ.get("MARKERS"):
+        socket.socket = Marked
     all_pieces = [Pieces(number, int(mebioctets) << 20) for number in range(int(connections))]
     extra = () if role == "serve" else (all_pieces,)
     call = globals()[f"{role}_{kind}"](address, int(port), *extra)
