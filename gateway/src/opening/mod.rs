@@ -33,6 +33,8 @@ use crate::reason::Reason;
 
 /// Time in which a plain host has to send its Request.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
+/// Time in which a plain host's TCP has to acknowledge something.
+const USER_TIMEOUT: Duration = Duration::from_secs(60);
 /// TCP's segments, where it does not tell.
 const EMSS: usize = 1460;
 /// Octets of the gateway's own reasons, which fit into every device's reject.
@@ -175,6 +177,8 @@ pub(crate) fn poll_until(fds: &mut [PollFd<'_>], until: Option<Instant>) -> io::
 fn prepare(tcp: &TcpStream) -> io::Result<()> {
     let alive = TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
     SockRef::from(tcp).set_tcp_keepalive(&alive.with_retries(3))?;
+    // Keepalive alone does not notice a host that has vanished with octets on the way to it.
+    SockRef::from(tcp).set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     tcp.set_nodelay(true)?;
     tcp.set_nonblocking(true)
 }

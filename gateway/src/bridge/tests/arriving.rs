@@ -1,5 +1,8 @@
 //! FPDUs of the plain host, and the requests that they become.
 
+use rddp_ddp::Msn;
+use rddp_rdma::Gather;
+
 use super::*;
 
 #[test]
@@ -126,4 +129,29 @@ fn a_flood_waits_for_the_device_and_goes_on_when_that_has_taken_it() {
             posted -= 1;
         }
     }
+}
+
+/// RFC 5041 §5.3 has segments of one message in their order, and says nothing of those of two.
+#[test]
+fn a_write_inside_of_a_send_harms_neither() {
+    let mut world = world();
+    let (message, octets) = (pattern(1500, 1), pattern(200, 2));
+    let send = |mo: usize, last| untagged_header(Opcode::Send, Stag(0), Msn::FIRST, mo as u32, last);
+    world.write(9, 0, &octets[..100], false).unwrap();
+    world.arrive(&send(0, false), &message[..1000]).unwrap();
+    world.write(9, 100, &octets[100..], true).unwrap();
+    world.arrive(&send(1000, true), &message[1000..]).unwrap();
+    let mut written = Vec::new();
+    let mut fetch = |sge: &Sge| {
+        let at = (sge.addr - START) as usize;
+        written.push(world.memory.0.borrow()[at..at + sge.len as usize].to_vec());
+    };
+    while let Some(request) = world.bridge.next_request() {
+        match request.operation {
+            Operation::Write { gather: Gather::List(list), .. }
+            | Operation::Send { gather: Gather::List(list), .. } => list.iter().for_each(&mut fetch),
+            operation => panic!("{operation:?}"),
+        }
+    }
+    assert!(written == [octets[..100].to_vec(), octets[100..].to_vec(), message]);
 }
