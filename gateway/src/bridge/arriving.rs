@@ -78,12 +78,9 @@ impl Inbound {
         self.work.push_back(Work { request, posted });
     }
 
-    /// Adds a segment of a Write.
+    /// Adds a segment of a Write. While one is open, the stream takes no segment but the next.
     fn write(&mut self, remote: Remote, payload: &[u8], offending: Offending, memory: &impl Memory) -> bool {
         if let Some(open) = &mut self.write
-            && open.remote.stag == remote.stag
-            && open.remote.to.checked_add(open.len as u64) == Some(remote.to)
-            && open.len + payload.len() <= PIECE
             && self.outgoing.grow(open.at, payload.len())
         {
             memory.write(open.at + open.len, payload);

@@ -42,6 +42,9 @@ fn sends_keep_their_length_what_they_invalidate_and_whether_they_are_solicited()
     assert_eq!(world.bridge.next_request(), Some(SendWr::send(0, local(0, 5))));
     let second = SendWr::send_invalidate(0, Vec::<Sge>::new(), Stag(77)).solicited();
     assert_eq!(world.bridge.next_request(), Some(second));
+    // A message takes the room of its octets, and one without octets that of one.
+    world.send(Opcode::Send, b"third").unwrap();
+    assert_eq!(world.bridge.next_request(), Some(SendWr::send(0, local(6, 5))));
     assert_eq!(&world.memory.0.borrow()[..5], b"plain");
 }
 

@@ -20,6 +20,7 @@ fn a_read_is_answered_when_the_device_has_brought_its_octets() {
     let mut events = Vec::new();
     for _ in 0..3 {
         world.complete(Status::Success).unwrap();
+        assert!(!world.bridge.is_quiet(), "an answer has not left");
         events.extend(world.left());
         events.extend(world.left());
     }
@@ -151,4 +152,23 @@ fn reads_wait_for_places_and_come_to_all_of_their_octets() {
         asked += now;
     }
     assert_eq!((asked, world.host.sink.len()), (24, 24 * PIECE));
+}
+
+/// Reads of few octets: as many as the peer may have outstanding, and as the send queue has places.
+#[test]
+fn the_send_queue_is_never_overfull_of_reads() {
+    let mut world = world();
+    for id in 0..IRD {
+        world.read(id.into(), 1).unwrap();
+    }
+    let (mut done, mut posted) = (0, 0);
+    while done < IRD {
+        while world.bridge.next_request().is_some() {
+            posted += 1;
+        }
+        assert!(posted <= SENDS, "{posted}");
+        world.complete(Status::Success).unwrap();
+        (done, posted) = (done + 1, posted - 1);
+    }
+    assert_eq!(world.left().len(), IRD as usize);
 }
