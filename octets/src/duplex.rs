@@ -380,5 +380,5 @@ const LONGEST: usize = rddp_mpa::fpdu_len(u16::MAX as usize);
 const _: () = assert!(LONGEST + 4 * (LONGEST / 508 + 2) + RESERVE + LEAST <= BUFFER);
 // The end of a message and two markers.
 const _: () = assert!(rddp_mpa::fpdu_len(UntaggedRepr::LEN + LAST) + 8 <= LAST + 64);
-// Four answers without octets, or one Terminate.
-const _: () = assert!(4 * (2 + TaggedRepr::LEN + 4 + 4) <= REPLIES && OwnMessage::MAX_FPDU + 4 <= REPLIES);
+// Four answers without octets, and a Terminate for the FPDU behind them.
+const _: () = assert!(4 * (2 + TaggedRepr::LEN + 4 + 4) + OwnMessage::MAX_FPDU + 4 <= REPLIES);
