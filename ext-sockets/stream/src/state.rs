@@ -20,7 +20,7 @@ use super::ended::{AtomicEnd, Ended, Why};
 use super::options::{Asked, Options, PrivateData};
 use super::sdp::Part;
 use super::sleepers::Sleepers;
-use super::sys::Guarded;
+use super::sys::{Guarded, held};
 
 use self::directions::{Guess, Kept, Peer, Waiting, Window};
 pub(super) use self::directions::{LITTLE, Rx, Tx};
@@ -182,6 +182,7 @@ impl State {
     /// Returns the peer's private data, once its startup frame has come.
     #[must_use]
     pub fn peer_private_data(&self) -> Option<PrivateData> {
+        held::begin_call();
         let rx = self.rx.lock().ok()?;
         rx.peer.data_known.then_some(rx.peer.data)
     }

@@ -109,4 +109,12 @@ mod tests {
         drop((inner.lock_rx(), inner.lock_tx()));
         assert!(inner.kernel.poll(0, SHORT).is_ok());
     }
+
+    #[test]
+    fn a_question_to_a_state_in_the_middle_of_a_call_may_lock() {
+        let (one, other, calls) = (state(), state(), Calls::libc());
+        let outer = Stream::new(-1, &one, &calls).unwrap();
+        let _tx = outer.lock_tx();
+        assert!(other.peer_private_data().is_none());
+    }
 }
