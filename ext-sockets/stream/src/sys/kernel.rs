@@ -330,9 +330,14 @@ impl Kernel<'_> {
         if done < 0 { Err(Errno::last()) } else { Ok(()) }
     }
 
-    /// Resets the connection and leaves the descriptor open.
+    /// Resets the connection and leaves the descriptor open. A confined process cannot, and ends
+    /// both directions.
     pub(crate) fn reset(&self) {
-        self.calls.disconnect(self.fd);
+        if is_confined() {
+            let _ = self.shut(Direction::Both);
+        } else {
+            self.calls.disconnect(self.fd);
+        }
     }
 
     pub(super) fn set(&self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {

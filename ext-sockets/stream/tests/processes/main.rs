@@ -162,6 +162,7 @@ fn confine() {
         libc::SYS_ppoll,
         #[cfg(target_arch = "x86_64")]
         libc::SYS_poll,
+        libc::SYS_shutdown,
         libc::SYS_futex,
         libc::SYS_clock_gettime,
         libc::SYS_brk,
@@ -233,6 +234,24 @@ fn a_child_that_may_only_read_write_and_poll_has_the_stream() {
             a.send_all(b"on it goes");
             assert_eq!(read_exactly(&b, 10), b"on it goes");
         }
+    }
+}
+
+// A peer that breaks the protocol must not have the kernel kill the child.
+#[test]
+fn a_confined_child_can_end_a_connection() {
+    let _alone = alone();
+    if !can_be_confined() {
+        return;
+    }
+    for of in FORMATS {
+        let (a, b) = pair(&of(initiator()), &of(responder()));
+        let child = fork(|| {
+            confine();
+            b.stream().abandon();
+        });
+        assert_eq!(join(child), 0, "killed by a system call?");
+        assert_eq!(a.tcp.peek(&mut [0]).unwrap(), 0);
     }
 }
 

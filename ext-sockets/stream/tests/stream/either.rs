@@ -40,6 +40,7 @@ impl<'a> Stream<'a> {
         shutdown(how: i32) -> Result<(), Errno>;
         finish(timeout: Duration) -> bool;
         owes() -> bool;
+        abandon() -> ();
         holds_octets() -> bool;
         interest(want: i16) -> i16;
         revents(ready: i16, want: i16) -> i16;
