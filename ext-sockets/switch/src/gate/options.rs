@@ -152,7 +152,7 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
             settings.mode = Mode::Off;
             settings.stays_plain = true;
         }
-        (Some(kind), Mode::Off) => {
+        (Some(kind), Mode::Off) if may_be(held, kind) => {
             may_begin(fd, settings)?;
             settings.stays_plain = false;
             settings.kind = kind;
@@ -164,7 +164,6 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
                 _ => settings.mode = Mode::Asked,
             }
         }
-        // The stream of a connect that has failed is kept for the next.
         (Some(kind), Mode::Asked) if !settings.attached && may_be(held, kind) => settings.kind = kind,
         (Some(kind), Mode::Asked | Mode::Starting | Mode::On) if settings.kind == kind => {}
         _ => return Err(Errno::INVALID),
@@ -172,7 +171,8 @@ fn set_mode(fd: c_int, held: &Held, settings: &mut Locked<'_>, octets: &[u8]) ->
     Ok(())
 }
 
-/// Returns whether the socket has no stream yet, or one of this kind.
+/// Returns whether the socket has no stream yet, or one of this kind: the stream of a connect that
+/// has failed is kept for the next.
 fn may_be(held: &Held, kind: KindId) -> bool {
     held.state().is_none_or(|state| KindId::of_stream(&state.options()) == kind)
 }
@@ -223,7 +223,11 @@ mod tests {
         assert_eq!((set(3), set(1)), (Ok(()), Ok(())), "there is no stream yet");
         held.set_state(SharedState::anonymous(&Options::new(Role::Initiator)).unwrap());
         assert_eq!((set(3), held.kind()), (Err(Errno::INVALID), KindId::Framed));
+        assert_eq!((set(0), set(3), held.kind()), (Ok(()), Err(Errno::INVALID), KindId::Framed));
         assert_eq!(set(1), Ok(()));
+        held.settings().kind = KindId::Sdp;
+        let connecting = Ours::new(held.clone(), fd).connecting(None);
+        assert_eq!(connecting, Err(Errno::INVALID), "as a policy would have it");
         socket::forget(fd);
     }
 }

@@ -21,6 +21,7 @@ impl<P: Protocol> Begin for Framed<P> {
             Some(state)
                 if settings.mode == Mode::Asked || real::tcp_state(self.fd) == Some(real::TCP_CLOSE) =>
             {
+                self.stream_of(state)?;
                 state.begin_again();
                 settings.mode = Mode::Starting;
             }

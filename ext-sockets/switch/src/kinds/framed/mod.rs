@@ -340,8 +340,8 @@ impl<P: Protocol> Framed<P> {
         self.stream_of(self.held.state()?).ok()
     }
 
-    /// Returns the stream with this state. An error: the state is one of another kind, as nobody
-    /// makes it.
+    /// Returns the stream with this state. EINVAL: the state is one of another kind, where a policy
+    /// wants this one for a second connect.
     fn stream_of<'a>(&self, state: &'a State) -> Result<Stream<'a, P>, Errno> {
         Stream::new(self.fd, state, &CALLS)
     }
